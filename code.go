@@ -1,0 +1,119 @@
+package bothy
+
+import (
+	"context"
+	"time"
+)
+
+// DefaultLanguage is what code is written in unless the caller says otherwise.
+const DefaultLanguage = "python"
+
+// CodeRequest is a piece of code to run in a context, where variables stay from
+// one piece to the next.
+type CodeRequest struct {
+	Code string `json:"code"`
+	// Language is python, javascript or bash, where the template has it. With
+	// a ContextID it may be left out.
+	Language string `json:"language,omitempty"`
+	// ContextID is where the code runs: by default in the one that each
+	// language has without being asked for.
+	ContextID string `json:"context_id,omitempty"`
+	// TimeoutSeconds interrupts the code; 0 means no limit other than the
+	// sandbox's own.
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
+	// Env is set while the code runs.
+	Env map[string]string `json:"env,omitempty"`
+}
+
+// CodeOutput is something that code displayed, by MIME type: text as it is,
+// binary formats such as image/png in base64, JSON as text.
+type CodeOutput map[string]string
+
+// CodeError is the exception that ended a piece of code.
+type CodeError struct {
+	Name      string `json:"name"`
+	Value     string `json:"value"`
+	Traceback string `json:"traceback"`
+}
+
+// CodeResult is a finished piece of code. An exception in the code is a result.
+type CodeResult struct {
+	// Results are what the code displayed, in order; the value of its last
+	// expression comes last.
+	Results []CodeOutput `json:"results"`
+	Stdout  string       `json:"stdout"`
+	Stderr  string       `json:"stderr"`
+	Error   *CodeError   `json:"error,omitempty"`
+	// ExecutionCount is the number of this piece in its context, from 1.
+	ExecutionCount int    `json:"execution_count"`
+	DurationMS     int64  `json:"duration_ms"`
+	TimedOut       bool   `json:"timed_out,omitempty"`
+	OOMKilled      bool   `json:"oom_killed,omitempty"`
+	Truncated      bool   `json:"truncated,omitempty"`
+	ContextID      string `json:"context_id"`
+	// Hint says what to do when a limit ended the code.
+	Hint string `json:"hint,omitempty"`
+}
+
+// CodeEvent is one piece of what code that is streamed gives: output, something
+// displayed, or, with IsFinal, the end.
+type CodeEvent struct {
+	Stream         string       `json:"stream,omitempty"` // stdout or stderr
+	Data           string       `json:"data,omitempty"`
+	Results        []CodeOutput `json:"results,omitempty"`
+	IsFinal        bool         `json:"is_final,omitempty"`
+	Error          *CodeError   `json:"error,omitempty"`
+	ExecutionCount int          `json:"execution_count,omitempty"`
+	DurationMS     int64        `json:"duration_ms,omitempty"`
+	TimedOut       bool         `json:"timed_out,omitempty"`
+	OOMKilled      bool         `json:"oom_killed,omitempty"`
+	Truncated      bool         `json:"truncated,omitempty"`
+	ContextID      string       `json:"context_id,omitempty"`
+	Hint           string       `json:"hint,omitempty"`
+}
+
+// CodeContextCreate is a request for a context of one's own.
+type CodeContextCreate struct {
+	Language string `json:"language,omitempty"`
+	Cwd      string `json:"cwd,omitempty"`
+}
+
+// CodeContext is a place where code runs and variables stay.
+type CodeContext struct {
+	ID        string    `json:"id"`
+	Language  string    `json:"language"`
+	Cwd       string    `json:"cwd,omitempty"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// CodeService runs code in contexts. Pieces of code in one context run one
+// after the other, those in different contexts at once. An unknown context is
+// CodeContextNotFound, and a language that the template lacks CodeUnsupported.
+type CodeService interface {
+	// RunCode runs a piece of code to its end. When ctx ends, the code is
+	// interrupted.
+	RunCode(ctx context.Context, id string, req CodeRequest) (*CodeResult, error)
+	// RunCodeStream calls fn for everything that the code gives as it comes,
+	// and for the end. When ctx ends or fn fails, the code is interrupted.
+	RunCodeStream(ctx context.Context, id string, req CodeRequest, fn func(CodeEvent) error) error
+	CreateContext(ctx context.Context, id string, req CodeContextCreate) (*CodeContext, error)
+	Contexts(ctx context.Context, id string) ([]CodeContext, error)
+	// DeleteContext ends a context; its variables are gone.
+	DeleteContext(ctx context.Context, id, contextID string) error
+	// InterruptContext stops the code that runs in a context, as Ctrl-C does.
+	InterruptContext(ctx context.Context, id, contextID string) error
+	// RestartContext makes a context as new.
+	RestartContext(ctx context.Context, id, contextID string) error
+}
+
+// CodeRunner is what a Guest can do that runs code: the methods of CodeService,
+// for its one sandbox.
+type CodeRunner interface {
+	RunCode(ctx context.Context, req CodeRequest) (*CodeResult, error)
+	RunCodeStream(ctx context.Context, req CodeRequest, fn func(CodeEvent) error) error
+	CreateContext(ctx context.Context, req CodeContextCreate) (*CodeContext, error)
+	Contexts(ctx context.Context) ([]CodeContext, error)
+	DeleteContext(ctx context.Context, contextID string) error
+	InterruptContext(ctx context.Context, contextID string) error
+	RestartContext(ctx context.Context, contextID string) error
+}

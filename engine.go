@@ -1,0 +1,149 @@
+package bothy
+
+import (
+	"context"
+	"time"
+)
+
+// EngineInfo says what an engine is and can do.
+type EngineInfo struct {
+	// Name is what requests call it: "gvisor", "fake", later "microvm".
+	Name string `json:"name"`
+	// Build identifies the exact build. A memory snapshot can be restored only
+	// by the build that made it.
+	Build string `json:"build"`
+	// Kernel is what the sandbox's own kernel calls itself.
+	Kernel string `json:"kernel"`
+	// Snapshots is true when the engine can freeze memory and processes.
+	Snapshots bool `json:"snapshots"`
+}
+
+// Limits are the resources of one machine. All of them are hard.
+type Limits struct {
+	CPU      float64
+	MemoryMB int
+	DiskMB   int
+	// Processes bounds processes and threads inside.
+	Processes int
+}
+
+// MachineSpec is what an engine needs to start a machine.
+type MachineSpec struct {
+	// ID is the sandbox's id, unique on this host.
+	ID string
+	// RootFS is the path of the template's EROFS image, and Guest that of the
+	// image which holds the guest agent.
+	RootFS string
+	Guest  string
+	// Hostname is the initial one; the guest changes it at adoption.
+	Hostname string
+	// Limits hold from the start, but for CPU: that one holds from the first
+	// SetLimits on, so that it does not hold up the start itself.
+	Limits Limits
+	// FilesTar, if not empty, holds changes to the root file system that Start
+	// applies before anything runs.
+	FilesTar string
+}
+
+// SnapshotOptions say what of a machine is written where.
+type SnapshotOptions struct {
+	// MemoryDir, if not empty, is an empty folder that takes memory, processes
+	// and files together, for Restore.
+	MemoryDir string
+	// FilesTar, if not empty, is a file to make, that takes the changes to the
+	// root file system alone, as a tar with overlay whiteouts, for
+	// MachineSpec.FilesTar.
+	FilesTar string
+	// Stop leaves the machine standing still: the caller destroys it next, or
+	// thaws it if it changes its mind. Otherwise the machine runs on as if
+	// nothing had been, also when the snapshot fails.
+	Stop bool
+}
+
+// Exit says how a machine ended.
+type Exit struct {
+	Reason EndReason
+	Detail string
+}
+
+// MachineStats is what a machine uses now.
+type MachineStats struct {
+	// CPUSeconds is the total since the machine started.
+	CPUSeconds float64 `json:"cpu_seconds"`
+	// MemoryBytes is the memory of the sandbox's processes and kernel, without
+	// the page cache that the host can take back.
+	MemoryBytes      int64 `json:"memory_bytes"`
+	MemoryLimitBytes int64 `json:"memory_limit_bytes"`
+	DiskBytes        int64 `json:"disk_bytes"`
+	DiskLimitBytes   int64 `json:"disk_limit_bytes"`
+	Processes        int   `json:"processes"`
+}
+
+// An Engine gives sandboxes their own kernel.
+//
+// The life of a machine: Start boots one from a template, or Restore wakes one
+// from a snapshot; in both cases the guest agent is process 1 and answers at
+// GuestAddr:GuestPort over the machine's cable. The machine then lives until it
+// is destroyed or ends by itself. It does not die with this process: State is
+// stored, and after a restart Adopt finds it again. Sweep removes what no
+// longer belongs to anybody.
+//
+// All methods may be called from many goroutines at once. When a method fails,
+// it has undone what it did.
+type Engine interface {
+	Info() EngineInfo
+	// Check starts nothing, and says with a hint what is missing on this host.
+	Check(ctx context.Context) error
+	// Start boots a machine. It returns when the kernel runs and process 1 has
+	// been started; the guest may need a few milliseconds more.
+	Start(ctx context.Context, spec MachineSpec) (Machine, error)
+	// Restore wakes a machine from the snapshot in dir, which Machine.Snapshot
+	// wrote. It fails with CodeSnapshotDamaged or CodeUnsupported (another
+	// build) and leaves dir as it was.
+	Restore(ctx context.Context, spec MachineSpec, dir string) (Machine, error)
+	// Adopt finds a machine that is still alive, by its stored State. It
+	// returns CodeNotFound when the machine is gone.
+	Adopt(ctx context.Context, id string, state []byte) (Machine, error)
+	// Sweep removes processes, namespaces, mounts, cgroups and folders of
+	// machines that this engine does not hold (it started or adopted them and
+	// they live) and for which keep is false, and returns their ids.
+	Sweep(ctx context.Context, keep func(id string) bool) ([]string, error)
+}
+
+// A Machine is one sandbox as the engine sees it.
+type Machine interface {
+	ID() string
+	// State is what Adopt needs, as opaque bytes.
+	State() []byte
+	// Cable opens the host's end of the machine's cable. There is one cable:
+	// the caller closes it before it asks again.
+	Cable(ctx context.Context) (Cable, error)
+	// Done is closed when the machine has ended, for whatever reason. After
+	// that Exit tells how.
+	Done() <-chan struct{}
+	Exit() Exit
+	Stats(ctx context.Context) (MachineStats, error)
+	// SetLimits changes CPU, memory and processes of a live machine.
+	SetLimits(ctx context.Context, l Limits) error
+	// WatchMemory calls fn when the memory in use comes close to the limit,
+	// and again while it stays there, at most every few milliseconds. It
+	// returns when the machine ends or ctx does.
+	WatchMemory(ctx context.Context, fn func(used, limit int64)) error
+	// Freeze stops every process inside at once. Thaw lets them go on, also
+	// after a Snapshot with Stop, and after Adopt of a machine whose guest does
+	// not answer because a server was killed in the middle of one.
+	Freeze(ctx context.Context) error
+	Thaw(ctx context.Context) error
+	// Snapshot writes the machine as it is at one moment; see SnapshotOptions.
+	Snapshot(ctx context.Context, o SnapshotOptions) error
+	// Destroy ends the machine and frees all that it held. Destroying twice is
+	// not an error.
+	Destroy(ctx context.Context) error
+}
+
+// Clock tells the time. Tests bring their own.
+type Clock interface {
+	Now() time.Time
+	// AfterFunc calls f in its own goroutine after d, unless stopped.
+	AfterFunc(d time.Duration, f func()) (stop func() bool)
+}

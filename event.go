@@ -1,0 +1,41 @@
+package bothy
+
+import (
+	"context"
+	"time"
+)
+
+// Event is something that happened to an object of a project.
+type Event struct {
+	// ID grows with time and can be given as `since`.
+	ID        int64             `json:"id"`
+	Time      time.Time         `json:"time"`
+	Type      string            `json:"type"` // such as sandbox.created
+	SandboxID string            `json:"sandbox_id,omitempty"`
+	Data      map[string]string `json:"data,omitempty"`
+
+	ProjectID string `json:"-"`
+}
+
+// The types of events.
+const (
+	EventSandboxCreated    = "sandbox.created"
+	EventSandboxUpdated    = "sandbox.updated"
+	EventSandboxPaused     = "sandbox.paused"
+	EventSandboxResumed    = "sandbox.resumed"
+	EventSandboxForked     = "sandbox.forked"
+	EventSandboxRolledBack = "sandbox.rolled_back"
+	EventSandboxEnded      = "sandbox.ended"
+	EventSandboxOOM        = "sandbox.oom_killed"
+	EventSnapshotCreated   = "snapshot.created"
+	EventSnapshotDeleted   = "snapshot.deleted"
+	EventTemplateBuilt     = "template.built"
+	EventTemplateDeleted   = "template.deleted"
+)
+
+// EventService tells what happened.
+type EventService interface {
+	// Events calls fn for the caller's events with an id above since, oldest
+	// first, and, with follow, for new ones until ctx ends.
+	Events(ctx context.Context, since int64, follow bool, fn func(Event) error) error
+}

@@ -1,0 +1,167 @@
+package bothy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+)
+
+// Command is what to run: a line for the shell, or an argument vector.
+type Command struct {
+	// Line is run by `bash -lc`.
+	Line string
+	// Args is run as it is. It wins over Line.
+	Args []string
+}
+
+// UnmarshalJSON reads a string or an array of strings.
+func (c *Command) UnmarshalJSON(b []byte) error {
+	if json.Unmarshal(b, &c.Line) == nil {
+		return nil
+	}
+	if json.Unmarshal(b, &c.Args) == nil {
+		return nil
+	}
+	return errors.New("command must be a string or an array of strings")
+}
+
+// MarshalJSON writes the form that was set.
+func (c Command) MarshalJSON() ([]byte, error) {
+	if c.Args != nil {
+		return json.Marshal(c.Args)
+	}
+	return json.Marshal(c.Line)
+}
+
+// Argv returns the argument vector that is really executed.
+func (c Command) Argv() []string {
+	if c.Args != nil {
+		return c.Args
+	}
+	return []string{"/bin/bash", "-l", "-c", c.Line}
+}
+
+// Bounds of one command.
+const (
+	// DefaultExecOutputBytes bounds stdout and stderr each in a blocking
+	// result; what is over it is dropped from the middle and Truncated is set.
+	DefaultExecOutputBytes = 10 << 20
+	// DefaultCwd is where commands start.
+	DefaultCwd = "/workspace"
+	// DefaultUser runs commands.
+	DefaultUser = "user"
+)
+
+// ExecRequest is a command to run in a sandbox.
+type ExecRequest struct {
+	Command Command           `json:"command"`
+	Cwd     string            `json:"cwd,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	User    string            `json:"user,omitempty"`
+	// TimeoutSeconds kills the command and all it started; 0 means no limit
+	// other than the sandbox's own.
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
+	// Stdin is given to the command, and then end of file.
+	Stdin      string `json:"stdin,omitempty"`
+	Background bool   `json:"background,omitempty"`
+}
+
+// ExecResult is a finished command. For a background command only PID is set.
+type ExecResult struct {
+	// ExitCode is the command's own, or 128 plus the signal that killed it.
+	ExitCode   int    `json:"exit_code"`
+	Stdout     string `json:"stdout"`
+	Stderr     string `json:"stderr"`
+	DurationMS int64  `json:"duration_ms"`
+	TimedOut   bool   `json:"timed_out"`
+	OOMKilled  bool   `json:"oom_killed"`
+	// Truncated is true where a bound on output was reached.
+	Truncated bool `json:"truncated"`
+	PID       int  `json:"pid"`
+	// Hint says what to do when the command was killed by a limit.
+	Hint string `json:"hint,omitempty"`
+}
+
+// ExecEvent is one piece of a streamed command: output, or, with IsFinal, its
+// end.
+type ExecEvent struct {
+	Stream string `json:"stream,omitempty"`
+	// Data is the output. Bytes that are not UTF-8 arrive base64-encoded, with
+	// Encoding "base64".
+	Data     string `json:"data,omitempty"`
+	Encoding string `json:"encoding,omitempty"`
+	// Offset is the position of Data's first byte in the whole output of the
+	// command, both streams together.
+	Offset     int64  `json:"offset"`
+	PID        int    `json:"pid,omitempty"`
+	IsFinal    bool   `json:"is_final,omitempty"`
+	ExitCode   int    `json:"exit_code"`
+	DurationMS int64  `json:"duration_ms,omitempty"`
+	TimedOut   bool   `json:"timed_out,omitempty"`
+	OOMKilled  bool   `json:"oom_killed,omitempty"`
+	Truncated  bool   `json:"truncated,omitempty"`
+	Hint       string `json:"hint,omitempty"`
+}
+
+// ProcessInfo describes a process that was started through the API.
+type ProcessInfo struct {
+	PID       int               `json:"pid"`
+	Command   []string          `json:"command"`
+	Cwd       string            `json:"cwd,omitempty"`
+	Env       map[string]string `json:"env,omitempty"`
+	User      string            `json:"user,omitempty"`
+	Tag       string            `json:"tag,omitempty"`
+	Running   bool              `json:"running"`
+	ExitCode  *int              `json:"exit_code,omitempty"`
+	TimedOut  bool              `json:"timed_out,omitempty"`
+	OOMKilled bool              `json:"oom_killed,omitempty"`
+	// OutputStart and OutputEnd bound the output that is still held, as byte
+	// offsets.
+	OutputStart int64 `json:"output_start"`
+	OutputEnd   int64 `json:"output_end"`
+}
+
+// TerminalRequest opens a PTY.
+type TerminalRequest struct {
+	Command Command           `json:"command"`
+	Cwd     string            `json:"cwd,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	User    string            `json:"user,omitempty"`
+	Cols    int               `json:"cols,omitempty"`
+	Rows    int               `json:"rows,omitempty"`
+}
+
+// Terminal is an open PTY. Read and Write move its bytes; Close hangs up.
+type Terminal interface {
+	io.ReadWriteCloser
+	// Resize sets the window.
+	Resize(cols, rows int) error
+	// PID is the process that the terminal runs.
+	PID() int
+	// Wait returns the exit code once the process has ended.
+	Wait() (int, error)
+}
+
+// ExecService runs commands. A method returns two kinds of failure apart: an
+// error when the command could not be run or followed, and an exit code when
+// it ran.
+type ExecService interface {
+	// Exec runs a command to its end, or starts it when Background is set.
+	Exec(ctx context.Context, id string, req ExecRequest) (*ExecResult, error)
+	// ExecStream calls fn for every piece of output as it arrives and for the
+	// end. When ctx ends or fn fails, the command is killed.
+	ExecStream(ctx context.Context, id string, req ExecRequest, fn func(ExecEvent) error) error
+	// Processes lists what was started through the API and is running, or has
+	// ended with output still held.
+	Processes(ctx context.Context, id string) ([]ProcessInfo, error)
+	// Output calls fn for the output held from a byte offset on, then follows
+	// the process to its end. Leaving does not touch the process.
+	Output(ctx context.Context, id string, pid int, from int64, fn func(ExecEvent) error) error
+	// Stdin writes to a background process; eof closes its input after that.
+	Stdin(ctx context.Context, id string, pid int, data []byte, eof bool) error
+	// Signal sends a signal, by number, to the process group.
+	Signal(ctx context.Context, id string, pid int, signal int) error
+	// Terminal opens a PTY.
+	Terminal(ctx context.Context, id string, req TerminalRequest) (Terminal, error)
+}

@@ -1,0 +1,57 @@
+package bothy
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// Metrics is what a sandbox uses now.
+type Metrics struct {
+	Time time.Time `json:"time"`
+	// CPUCount is how many processors the sandbox may use, and CPUSeconds what
+	// it has used since it was started or last resumed.
+	CPUCount         float64 `json:"cpu_count"`
+	CPUSeconds       float64 `json:"cpu_seconds"`
+	MemoryBytes      int64   `json:"memory_bytes"`
+	MemoryLimitBytes int64   `json:"memory_limit_bytes"`
+	DiskBytes        int64   `json:"disk_bytes"`
+	DiskLimitBytes   int64   `json:"disk_limit_bytes"`
+	Processes        int     `json:"processes"`
+	NetworkCounters
+	// HeldAwakeBy says what keeps an idle_seconds sandbox from being paused:
+	// "command", "request", "connection" or "cpu". Empty means that it is idle,
+	// for IdleForSeconds.
+	HeldAwakeBy    []string `json:"held_awake_by,omitempty"`
+	IdleForSeconds float64  `json:"idle_for_seconds,omitempty"`
+}
+
+// MetricsService tells what sandboxes use.
+type MetricsService interface {
+	Metrics(ctx context.Context, id string) (*Metrics, error)
+}
+
+// PortService reaches servers inside sandboxes.
+type PortService interface {
+	// DialPort connects to a TCP port of a sandbox, also when the server there
+	// listens on the sandbox's own loopback only. CodeConflict means that
+	// nothing listens.
+	DialPort(ctx context.Context, id string, port uint16) (net.Conn, error)
+}
+
+// PortDialer is what a Guest can do that connects to servers on the sandbox's
+// loopback.
+type PortDialer interface {
+	DialPort(ctx context.Context, port uint16) (net.Conn, error)
+}
+
+// SecretKeeper is what a Gateway can do that puts secrets in place on the way
+// out.
+type SecretKeeper interface {
+	// SetSecrets replaces the secrets. CodeInvalid names the one at fault.
+	SetSecrets(list []Secret) error
+	// CAPEM is the certificate authority that the sandbox must trust, or nil.
+	CAPEM() []byte
+	// Placeholders is what the sandbox sees, by secret name.
+	Placeholders() map[string]string
+}

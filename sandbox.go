@@ -1,0 +1,215 @@
+package bothy
+
+import (
+	"context"
+	"time"
+)
+
+// State is where a sandbox is in its life.
+type State string
+
+// The states of a sandbox.
+const (
+	StateStarting State = "starting"
+	StateRunning  State = "running"
+	StatePausing  State = "pausing"
+	StatePaused   State = "paused"
+	StateResuming State = "resuming"
+	StateStopping State = "stopping"
+	StateStopped  State = "stopped"
+	StateFailed   State = "failed"
+)
+
+// Ended reports whether the sandbox has reached the end of its life.
+func (s State) Ended() bool { return s == StateStopped || s == StateFailed }
+
+// EndReason says why a sandbox ended.
+type EndReason string
+
+// The reasons for which a sandbox ends.
+const (
+	EndTerminated  EndReason = "terminated"
+	EndTimeout     EndReason = "timeout"
+	EndOutOfMemory EndReason = "out_of_memory"
+	EndDiskFull    EndReason = "disk_full"
+	EndExited      EndReason = "exited"
+	EndHostRestart EndReason = "host_restart"
+	EndError       EndReason = "error"
+)
+
+// Ended is the death certificate of a sandbox.
+type Ended struct {
+	Reason EndReason `json:"reason"`
+	Detail string    `json:"detail"`
+	At     time.Time `json:"at"`
+}
+
+// Resumed says what a resume brought back.
+type Resumed struct {
+	SnapshotID string `json:"snapshot_id"`
+	// Kind is "memory" when everything went on where it was, and "files" when
+	// the processes are gone; Detail says why.
+	Kind   SnapshotKind `json:"kind"`
+	Detail string       `json:"detail,omitempty"`
+	At     time.Time    `json:"at"`
+}
+
+// OnTimeout says what happens to a sandbox when its time is up.
+type OnTimeout string
+
+// The things that can happen at a time-out.
+const (
+	TimeoutTerminate OnTimeout = "terminate"
+	TimeoutPause     OnTimeout = "pause"
+)
+
+// Defaults and bounds of a new sandbox.
+const (
+	DefaultTemplate       = "python-3.12"
+	DefaultCPU            = 1.0
+	DefaultMemoryMB       = 512
+	DefaultDiskMB         = 2048
+	DefaultTimeoutSeconds = 600
+	MinCPU                = 0.1
+	MaxCPU                = 4.0
+	MinMemoryMB           = 64
+	MaxMemoryMB           = 8192
+	MinDiskMB             = 64
+	MaxDiskMB             = 65536
+	MaxTimeoutSeconds     = 30 * 24 * 3600
+	// MaxProcesses bounds the processes and threads inside one sandbox.
+	MaxProcesses = 2048
+)
+
+// Size is a named choice of CPU, memory and disk.
+type Size struct {
+	CPU      float64
+	MemoryMB int
+	DiskMB   int
+}
+
+// Sizes are the names that a create request may use instead of numbers.
+var Sizes = map[string]Size{
+	"small":  {CPU: 1, MemoryMB: 512, DiskMB: 2048},
+	"medium": {CPU: 2, MemoryMB: 2048, DiskMB: 8192},
+	"large":  {CPU: 4, MemoryMB: 8192, DiskMB: 16384},
+}
+
+// Sandbox is one disposable Linux machine.
+type Sandbox struct {
+	ID               string            `json:"id"`
+	Name             string            `json:"name,omitempty"`
+	State            State             `json:"state"`
+	Template         string            `json:"template"`
+	Engine           string            `json:"engine"`
+	CPU              float64           `json:"cpu"`
+	MemoryMB         int               `json:"memory_mb"`
+	DiskMB           int               `json:"disk_mb"`
+	Network          Network           `json:"network"`
+	CreatedAt        time.Time         `json:"created_at"`
+	StartedAt        *time.Time        `json:"started_at,omitempty"`
+	ExpiresAt        *time.Time        `json:"expires_at,omitempty"`
+	TimeoutSeconds   int               `json:"timeout_seconds"`
+	OnTimeout        OnTimeout         `json:"on_timeout"`
+	IdleSeconds      int               `json:"idle_seconds,omitempty"`
+	AutoResume       bool              `json:"auto_resume,omitempty"`
+	Env              map[string]string `json:"env,omitempty"`
+	Metadata         map[string]string `json:"metadata,omitempty"`
+	ParentSnapshotID string            `json:"parent_snapshot_id,omitempty"`
+	Ended            *Ended            `json:"ended,omitempty"`
+	// Resumed says how much of a sandbox came back when it was last woken.
+	Resumed *Resumed `json:"resumed,omitempty"`
+
+	// ProjectID is the owner. Callers see only their own project's objects.
+	ProjectID string `json:"-"`
+	// TemplateDigest pins the template that the sandbox was started from.
+	TemplateDigest string `json:"-"`
+	// GuestKey opens the guest's door. It never leaves the server.
+	GuestKey string `json:"-"`
+	// SnapshotID is the snapshot that a paused sandbox sleeps in, or last slept
+	// in.
+	SnapshotID string `json:"-"`
+	// HeadSnapshotID is the snapshot at which what the sandbox does now began:
+	// the parent of the next one.
+	HeadSnapshotID string `json:"-"`
+	// SealedSecrets are the secrets, encrypted with the server's own key.
+	SealedSecrets []byte `json:"-"`
+	// EngineState is what the engine needs to find the live machine again
+	// after the server restarts. Opaque to everything else.
+	EngineState []byte `json:"-"`
+	// Pooled marks a machine that waits in a pool and has no owner yet.
+	Pooled bool `json:"-"`
+}
+
+// SandboxCreate is a request for a new sandbox. Zero values mean the defaults.
+type SandboxCreate struct {
+	Template       string
+	SnapshotID     string
+	Name           string
+	CPU            float64
+	MemoryMB       int
+	DiskMB         int
+	Size           string
+	Network        *Network
+	TimeoutSeconds *int
+	OnTimeout      OnTimeout
+	IdleSeconds    int
+	AutoResume     bool
+	Env            map[string]string
+	Secrets        []Secret
+	Metadata       map[string]string
+	Engine         string
+}
+
+// Secret is a credential that the gateway puts in place on the way to Hosts.
+// Its value never enters the sandbox.
+type Secret struct {
+	Name   string   `json:"name"`
+	Value  string   `json:"value"`
+	Hosts  []string `json:"hosts"`
+	Header string   `json:"header,omitempty"`
+}
+
+// SandboxUpdate changes a live sandbox. Nil fields stay as they are.
+type SandboxUpdate struct {
+	TimeoutSeconds *int
+	OnTimeout      *OnTimeout
+	IdleSeconds    *int
+	Metadata       map[string]string
+	Name           *string
+	Network        *Network
+}
+
+// SandboxFilter selects sandboxes. Zero values select everything.
+type SandboxFilter struct {
+	States   []State
+	Name     string
+	Metadata map[string]string
+	// Limit is the page size, 1 to 1000; 0 means 100.
+	Limit int
+	// Cursor is the NextCursor of the page before.
+	Cursor string
+}
+
+// Page is one page of a list. NextCursor is empty on the last.
+type Page[T any] struct {
+	Items      []T    `json:"items"`
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
+// SandboxService is the life of sandboxes. The caller comes with the context
+// (see Caller); another project's sandbox is CodeSandboxNotFound. All methods
+// may be called at once from many goroutines.
+type SandboxService interface {
+	// Create returns when the sandbox is running and its guest has answered.
+	// On any error nothing is left behind.
+	Create(ctx context.Context, req SandboxCreate) (*Sandbox, error)
+	// Get returns a sandbox in any state, ended ones included.
+	Get(ctx context.Context, id string) (*Sandbox, error)
+	// List returns sandboxes, newest first.
+	List(ctx context.Context, f SandboxFilter) (Page[*Sandbox], error)
+	// Update changes a live sandbox and returns it as it is now.
+	Update(ctx context.Context, id string, u SandboxUpdate) (*Sandbox, error)
+	// Terminate ends a sandbox. Ending an ended one is not an error.
+	Terminate(ctx context.Context, id string) error
+}

@@ -1,0 +1,88 @@
+package bothy
+
+import (
+	"context"
+	"io"
+	"time"
+)
+
+// SnapshotKind is how much a snapshot holds.
+type SnapshotKind string
+
+// The kinds of snapshots.
+const (
+	SnapshotMemory SnapshotKind = "memory"
+	SnapshotFiles  SnapshotKind = "files"
+)
+
+// Snapshot is a frozen sandbox.
+type Snapshot struct {
+	ID        string       `json:"id"`
+	SandboxID string       `json:"sandbox_id"`
+	ParentID  string       `json:"parent_id,omitempty"`
+	Name      string       `json:"name,omitempty"`
+	Template  string       `json:"template"`
+	Kind      SnapshotKind `json:"kind"`
+	SizeBytes int64        `json:"size_bytes"`
+	CreatedAt time.Time    `json:"created_at"`
+
+	ProjectID string `json:"-"`
+}
+
+// SnapshotFilter selects snapshots.
+type SnapshotFilter struct {
+	SandboxID string
+	Name      string
+	Limit     int
+	Cursor    string
+}
+
+// ForkRequest asks for live copies of a sandbox.
+type ForkRequest struct {
+	Count          int
+	Name           string
+	TimeoutSeconds *int
+	Env            map[string]string
+	Metadata       map[string]string
+	Network        *Network
+	// Secrets gives the copies the original's secrets, too.
+	Secrets bool
+}
+
+// PauseOptions say how a sandbox is put to sleep.
+type PauseOptions struct {
+	// FilesOnly keeps files and drops memory and processes.
+	FilesOnly bool
+	Name      string
+}
+
+// SnapshotMover carries snapshots between servers, as one file each.
+type SnapshotMover interface {
+	// ExportSnapshot writes a snapshot as a compressed archive, encrypted if a
+	// passphrase is given. It can be written again elsewhere with its files,
+	// and with its memory where the engine's build is the same.
+	ExportSnapshot(ctx context.Context, id, passphrase string, w io.Writer) error
+	// ImportSnapshot reads an archive whole, checks it, and keeps it under a
+	// new id. A name replaces the one that it had.
+	ImportSnapshot(ctx context.Context, name, passphrase string, r io.Reader) (*Snapshot, error)
+}
+
+// SnapshotService stops, copies and turns back time.
+type SnapshotService interface {
+	// Pause freezes a sandbox into a snapshot and frees everything else.
+	Pause(ctx context.Context, id string, o PauseOptions) (*Snapshot, error)
+	// Resume wakes a paused sandbox, by its own id or its snapshot's.
+	Resume(ctx context.Context, id string) (*Sandbox, error)
+	// CreateSnapshot takes a live snapshot; the sandbox runs on.
+	CreateSnapshot(ctx context.Context, id, name string) (*Snapshot, error)
+	Snapshot(ctx context.Context, id string) (*Snapshot, error)
+	Snapshots(ctx context.Context, f SnapshotFilter) (Page[*Snapshot], error)
+	// DeleteSnapshot frees a snapshot; CodeSnapshotInUse while a paused
+	// sandbox sleeps in it.
+	DeleteSnapshot(ctx context.Context, id string) error
+	// Fork makes count running copies, memory included.
+	Fork(ctx context.Context, id string, req ForkRequest) ([]*Sandbox, error)
+	// Rollback makes the sandbox what it was at a snapshot; what it was until
+	// now is kept as another snapshot.
+	Rollback(ctx context.Context, id, snapshotID string) (*Sandbox, error)
+}

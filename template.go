@@ -1,0 +1,76 @@
+package bothy
+
+import (
+	"context"
+	"regexp"
+	"time"
+)
+
+// ManifestVersion is the version of the template manifest's format.
+const ManifestVersion = 1
+
+// Template is what a sandbox starts from: one read-only root file system image
+// and this manifest, which lies beside it as manifest.json.
+type Template struct {
+	Version     int       `json:"version"`
+	Name        string    `json:"name"`
+	Description string    `json:"description,omitempty"`
+	Digest      string    `json:"digest"` // sha256:<hex> of rootfs.erofs
+	SizeBytes   int64     `json:"size_bytes"`
+	CreatedAt   time.Time `json:"created_at"`
+	// Env is set for every command.
+	Env map[string]string `json:"env,omitempty"`
+	// Cwd is where commands start; DefaultCwd when empty.
+	Cwd string `json:"cwd,omitempty"`
+	// Entrypoint is the command of the image that the template was made from. It
+	// is kept for people: nothing starts by itself in a sandbox.
+	Entrypoint []string `json:"entrypoint,omitempty"`
+	// Source says what the template was made from, such as "debian:bookworm"
+	// or an image reference with its digest.
+	Source string `json:"source,omitempty"`
+	// Packages are the versions of what matters inside, for people.
+	Packages map[string]string `json:"packages,omitempty"`
+	// Languages are those that run_code offers, such as "python".
+	Languages []string `json:"languages,omitempty"`
+
+	// RootFS is the path of the image. Not part of the manifest.
+	RootFS string `json:"-"`
+}
+
+var templateName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+
+// ValidTemplateName reports whether s can name a template.
+func ValidTemplateName(s string) bool { return templateName.MatchString(s) }
+
+// TemplateService finds and builds templates.
+type TemplateService interface {
+	// Templates lists what is there, by name.
+	Templates(ctx context.Context) ([]*Template, error)
+	// Template finds one by name, or by the digest of its image, "sha256:<hex>".
+	// CodeTemplateNotFound names what there is.
+	Template(ctx context.Context, name string) (*Template, error)
+	// BuildTemplate makes a template and calls log for every line of progress.
+	BuildTemplate(ctx context.Context, req TemplateBuild, log func(BuildEvent)) (*Template, error)
+	// RemoveTemplate deletes one. CodeTemplateInUse while a sandbox needs it.
+	RemoveTemplate(ctx context.Context, name string) error
+}
+
+// TemplateBuild says how to make a template. Exactly one source is set, or
+// none to build the built-in template of that name.
+type TemplateBuild struct {
+	Name       string `json:"name"`
+	Image      string `json:"image,omitempty"`      // OCI reference, layout folder or docker-save tar
+	Dockerfile string `json:"dockerfile,omitempty"` // the text of a Dockerfile
+	// Force builds again although the template is there.
+	Force bool `json:"force,omitempty"`
+}
+
+// BuildEvent is one step of progress of a build.
+type BuildEvent struct {
+	Step    string  `json:"step"`
+	Message string  `json:"message,omitempty"`
+	Percent float64 `json:"percent,omitempty"`
+	// Template is set on the last event of a build that succeeded.
+	Template *Template `json:"template,omitempty"`
+	Error    string    `json:"error,omitempty"`
+}
