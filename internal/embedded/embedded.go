@@ -1,0 +1,126 @@
+// Package embedded carries the two programs that bothy needs beside itself: the
+// guest agent, as the image that is mounted into every sandbox, and the sentry.
+// `make build` puts them into the folder bin before it compiles bothy, so that
+// bothy is one file. Only cmd/bothy uses this package.
+package embedded
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/klauspost/compress/zstd"
+)
+
+//go:embed all:bin
+var files embed.FS
+
+// Index is the file bin/index.json: what is in the folder.
+type Index struct {
+	Guest  Part `json:"guest"`
+	Sentry Part `json:"sentry"`
+}
+
+// Part is one packed file, as it is when unpacked.
+type Part struct {
+	Digest string `json:"digest"` // SHA-256 in hex
+	Size   int64  `json:"size"`
+}
+
+// Paths is where the parts lie after Extract.
+type Paths struct {
+	// GuestImage is an EROFS image with the one file guest.
+	GuestImage string
+	Sentry     string
+}
+
+// Extract writes the parts into dir, each under a name with its digest, unless
+// they are there already; a part is there whole or not at all. Older parts stay:
+// what was started from them may need them. Several processes may do this at
+// once.
+func Extract(dir string) (Paths, error) { return extract(files, dir) }
+
+func extract(from fs.FS, dir string) (Paths, error) {
+	index, err := readIndex(from)
+	if err != nil {
+		return Paths{}, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return Paths{}, fmt.Errorf("extract the engine: %w", err)
+	}
+	p := Paths{
+		GuestImage: filepath.Join(dir, fmt.Sprintf("guest-%.12s.erofs", index.Guest.Digest)),
+		Sentry:     filepath.Join(dir, fmt.Sprintf("sentry-%.12s", index.Sentry.Digest)),
+	}
+	if err := put(from, "bin/guest.erofs.zst", p.GuestImage, index.Guest, 0o644); err != nil {
+		return Paths{}, err
+	}
+	if err := put(from, "bin/sentry.zst", p.Sentry, index.Sentry, 0o755); err != nil {
+		return Paths{}, err
+	}
+	return p, nil
+}
+
+func readIndex(from fs.FS) (*Index, error) {
+	data, err := fs.ReadFile(from, "bin/index.json")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, bothy.Errorf(bothy.CodeEngineMissing, "this bothy was built without its engine").
+			WithHint("Run `make build`, and use bin/bothy.")
+	}
+	if err != nil {
+		return nil, err
+	}
+	index := &Index{}
+	if err := json.Unmarshal(data, index); err != nil {
+		return nil, fmt.Errorf("read the embedded index: %w", err)
+	}
+	return index, nil
+}
+
+// put unpacks one part, unless a file of its name and size is there. That is
+// enough, because names are digests and files appear whole.
+func put(from fs.FS, name, to string, part Part, mode fs.FileMode) error {
+	if info, err := os.Stat(to); err == nil && info.Size() == part.Size && info.Mode().Perm() == mode {
+		return nil
+	}
+	packed, err := fs.ReadFile(from, name)
+	if err != nil {
+		return fmt.Errorf("extract the engine: %w", err)
+	}
+	if err := unpack(packed, to, part.Size, mode); err != nil {
+		return fmt.Errorf("extract the engine to %s: %w", to, err)
+	}
+	return nil
+}
+
+func unpack(packed []byte, to string, size int64, mode fs.FileMode) (err error) {
+	z, err := zstd.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return err
+	}
+	defer z.Close()
+	f, err := os.CreateTemp(filepath.Dir(to), ".extract-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
+	n, err := z.WriteTo(f)
+	if err == nil && n != size {
+		err = fmt.Errorf("it has %d bytes and not %d", n, size)
+	}
+	// Closed before the rename: a program that is open for writing cannot run.
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), to)
+}
