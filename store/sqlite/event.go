@@ -1,0 +1,51 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// AddEvent implements store.Store.
+func (s *Store) AddEvent(ctx context.Context, e *bothy.Event) error {
+	record, err := encodeEvent(e)
+	if err != nil {
+		return fmt.Errorf("store: add event: %w", err)
+	}
+	r, err := s.exec(ctx, "add event", s.stmt.addEvent, e.ProjectID, nanos(e.Time), record)
+	if err != nil {
+		return err
+	}
+	e.ID, err = r.LastInsertId()
+	return err
+}
+
+// Events implements store.Store.
+func (s *Store) Events(ctx context.Context, projectID string, since int64, limit int) ([]bothy.Event, error) {
+	rows, err := s.stmt.events.QueryContext(ctx, projectID, since, pageSize(limit))
+	if err != nil {
+		return nil, fmt.Errorf("store: list events: %w", err)
+	}
+	defer rows.Close()
+	var out []bothy.Event
+	for rows.Next() {
+		var id int64
+		var record string
+		if err := rows.Scan(&id, &record); err != nil {
+			return nil, fmt.Errorf("store: list events: %w", err)
+		}
+		e, err := decodeEvent(id, record)
+		if err != nil {
+			return nil, fmt.Errorf("store: list events: %w", err)
+		}
+		out = append(out, e)
+	}
+	return out, rows.Err()
+}
+
+// DeleteEventsBefore implements store.Store.
+func (s *Store) DeleteEventsBefore(ctx context.Context, t time.Time) (int, error) {
+	return s.execCount(ctx, "forget events", s.stmt.forgetEvents, nanos(t))
+}

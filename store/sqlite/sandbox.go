@@ -1,0 +1,123 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// PutSandbox implements store.Store.
+func (s *Store) PutSandbox(ctx context.Context, b *bothy.Sandbox) error {
+	record, err := encodeSandbox(b)
+	if err != nil {
+		return fmt.Errorf("store: put sandbox %s: %w", b.ID, err)
+	}
+	metadata := []byte("{}")
+	if len(b.Metadata) > 0 {
+		if metadata, err = json.Marshal(b.Metadata); err != nil {
+			return fmt.Errorf("store: put sandbox %s: %w", b.ID, err)
+		}
+	}
+	st := s.stmt.putSandbox
+	if b.State == bothy.StatePaused {
+		st = s.stmt.putPausedSandbox
+	}
+	_, err = s.exec(ctx, "put sandbox", st, b.ID, b.ProjectID, b.Name, string(b.State),
+		nanos(b.CreatedAt), endedAt(b), b.Pooled, string(metadata), record)
+	return err
+}
+
+func endedAt(b *bothy.Sandbox) any {
+	if b.Ended == nil {
+		return nil
+	}
+	return nanos(b.Ended.At)
+}
+
+// Sandbox implements store.Store.
+func (s *Store) Sandbox(ctx context.Context, id string) (*bothy.Sandbox, error) {
+	var record string
+	err := s.stmt.sandbox.QueryRowContext(ctx, id).Scan(&record)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, bothy.Errorf(bothy.CodeSandboxNotFound, "there is no sandbox %q", id).
+			WithHint("List your sandboxes with `bothy ls` or GET /v1/sandboxes.")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("store: get sandbox %s: %w", id, err)
+	}
+	return decodeSandbox(record)
+}
+
+// Sandboxes implements store.Store. Machines in a pool have no owner yet and
+// are in nobody's list.
+func (s *Store) Sandboxes(ctx context.Context, projectID string, f bothy.SandboxFilter) (bothy.Page[*bothy.Sandbox], error) {
+	var q selection
+	q.add("project = ? AND NOT pooled", projectID)
+	in(&q, "state", f.States)
+	if f.Name != "" {
+		q.add("name = ?", f.Name)
+	}
+	for k, v := range f.Metadata {
+		// json_each and not a JSON path: a key may hold dots and quotes.
+		q.add("EXISTS (SELECT 1 FROM json_each(metadata) WHERE json_each.key = ? AND json_each.value = ?)", k, v)
+	}
+	if err := q.after(f.Cursor); err != nil {
+		return bothy.Page[*bothy.Sandbox]{}, err
+	}
+	limit := pageSize(f.Limit)
+	text, args := q.query("sandboxes", limit)
+	items, err := s.sandboxes(ctx, text, args...)
+	if err != nil {
+		return bothy.Page[*bothy.Sandbox]{}, err
+	}
+	return page(items, limit, func(b *bothy.Sandbox) string { return cursorAt(b.CreatedAt, b.ID) }), nil
+}
+
+// SandboxesInState implements store.Store.
+func (s *Store) SandboxesInState(ctx context.Context, states ...bothy.State) ([]*bothy.Sandbox, error) {
+	if len(states) == 0 {
+		return nil, nil
+	}
+	var q selection
+	in(&q, "state", states)
+	return s.sandboxes(ctx, "SELECT record FROM sandboxes WHERE "+q.where[0]+" ORDER BY created_at DESC, id DESC", q.args...)
+}
+
+func (s *Store) sandboxes(ctx context.Context, text string, args ...any) ([]*bothy.Sandbox, error) {
+	rows, err := s.read.QueryContext(ctx, text, args...)
+	return collect("list sandboxes", rows, err, decodeSandbox)
+}
+
+// collect decodes all the rows of records.
+func collect[T any](op string, rows *sql.Rows, err error, decode func(string) (T, error)) ([]T, error) {
+	if err != nil {
+		return nil, fmt.Errorf("store: %s: %w", op, err)
+	}
+	defer rows.Close()
+	var out []T
+	for rows.Next() {
+		var record string
+		if err := rows.Scan(&record); err != nil {
+			return nil, fmt.Errorf("store: %s: %w", op, err)
+		}
+		v, err := decode(record)
+		if err != nil {
+			return nil, fmt.Errorf("store: %s: %w", op, err)
+		}
+		out = append(out, v)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("store: %s: %w", op, err)
+	}
+	return out, nil
+}
+
+// DeleteSandboxesEndedBefore implements store.Store.
+func (s *Store) DeleteSandboxesEndedBefore(ctx context.Context, t time.Time) (int, error) {
+	return s.execCount(ctx, "forget sandboxes", s.stmt.forgetSandboxes, nanos(t))
+}

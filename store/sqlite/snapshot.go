@@ -1,0 +1,76 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// PutSnapshot implements store.Store.
+func (s *Store) PutSnapshot(ctx context.Context, n *bothy.Snapshot) error {
+	record, err := encodeSnapshot(n)
+	if err != nil {
+		return fmt.Errorf("store: put snapshot %s: %w", n.ID, err)
+	}
+	_, err = s.exec(ctx, "put snapshot", s.stmt.putSnapshot, n.ID, n.ProjectID, n.SandboxID, n.Name, nanos(n.CreatedAt), record)
+	return err
+}
+
+// Snapshot implements store.Store.
+func (s *Store) Snapshot(ctx context.Context, id string) (*bothy.Snapshot, error) {
+	var record string
+	err := s.stmt.snapshot.QueryRowContext(ctx, id).Scan(&record)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, noSnapshot(id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("store: get snapshot %s: %w", id, err)
+	}
+	return decodeSnapshot(record)
+}
+
+func noSnapshot(id string) error {
+	return bothy.Errorf(bothy.CodeSnapshotNotFound, "there is no snapshot %q", id).
+		WithHint("List your snapshots with `bothy snapshots` or GET /v1/snapshots.")
+}
+
+// Snapshots implements store.Store.
+func (s *Store) Snapshots(ctx context.Context, projectID string, f bothy.SnapshotFilter) (bothy.Page[*bothy.Snapshot], error) {
+	var q selection
+	q.add("project = ?", projectID)
+	if f.SandboxID != "" {
+		q.add("sandbox_id = ?", f.SandboxID)
+	}
+	if f.Name != "" {
+		q.add("name = ?", f.Name)
+	}
+	if err := q.after(f.Cursor); err != nil {
+		return bothy.Page[*bothy.Snapshot]{}, err
+	}
+	limit := pageSize(f.Limit)
+	text, args := q.query("snapshots", limit)
+	rows, err := s.read.QueryContext(ctx, text, args...)
+	items, err := collect("list snapshots", rows, err, decodeSnapshot)
+	if err != nil {
+		return bothy.Page[*bothy.Snapshot]{}, err
+	}
+	return page(items, limit, func(n *bothy.Snapshot) string { return cursorAt(n.CreatedAt, n.ID) }), nil
+}
+
+// AllSnapshots implements store.Store.
+func (s *Store) AllSnapshots(ctx context.Context) ([]*bothy.Snapshot, error) {
+	rows, err := s.stmt.allSnapshots.QueryContext(ctx)
+	return collect("list all snapshots", rows, err, decodeSnapshot)
+}
+
+// DeleteSnapshot implements store.Store.
+func (s *Store) DeleteSnapshot(ctx context.Context, id string) error {
+	n, err := s.execCount(ctx, "delete snapshot", s.stmt.deleteSnapshot, id)
+	if err == nil && n == 0 {
+		return noSnapshot(id)
+	}
+	return err
+}

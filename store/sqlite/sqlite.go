@@ -1,0 +1,178 @@
+// Package sqlite keeps the server's state in one SQLite file. It is the store
+// of a single host; only cmd/bothy and tests open it.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/pressly/goose/v3"
+	_ "modernc.org/sqlite" // the database driver
+
+	"github.com/bothy-dev/bothy/store"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// readers is how many reads may go on at once.
+const readers = 4
+
+// Store is a store.Store in a SQLite file.
+//
+// The file is in WAL mode. Without a sync, a commit is in the operating
+// system's hands and survives the death of this process; with one it survives
+// a power cut too, and costs what the disk takes for an fsync. So there are two
+// connections that write: fast for what dies with the host anyway, durable for
+// what must outlive it. write is held by whoever uses either of them, because
+// SQLite lets only one write at a time and waiting here is cheaper and fairer
+// than its busy loop.
+type Store struct {
+	write   sync.Mutex
+	fast    *sql.DB
+	durable *sql.DB
+	read    *sql.DB
+	now     func() time.Time
+	stmt    statements
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Option changes how a store is opened.
+type Option func(*Store)
+
+// WithNow sets the clock by which stored answers grow old.
+func WithNow(now func() time.Time) Option { return func(s *Store) { s.now = now } }
+
+// Open opens the database at path, which it makes (for its owner alone) or
+// brings up to date as needed.
+func Open(ctx context.Context, path string, opts ...Option) (_ *Store, err error) {
+	if err := makePrivate(path); err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	s := &Store{now: time.Now}
+	for _, o := range opts {
+		o(s)
+	}
+	defer func() {
+		if err != nil {
+			s.closeAll()
+		}
+	}()
+	if s.durable, err = connect(path, "FULL", 1); err != nil {
+		return nil, err
+	}
+	if err := migrate(ctx, s.durable); err != nil {
+		return nil, fmt.Errorf("bring the database %s up to date: %w", path, err)
+	}
+	if s.fast, err = connect(path, "NORMAL", 1); err != nil {
+		return nil, err
+	}
+	if s.read, err = connect(path, "NORMAL", readers); err != nil {
+		return nil, err
+	}
+	if err := s.stmt.prepare(ctx, s); err != nil {
+		return nil, err
+	}
+	if err := s.forgetReservations(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// makePrivate creates the file before SQLite does, which would ask for 0644.
+// The files that SQLite puts beside it get the same mode.
+func makePrivate(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Chmod(0o600), f.Close())
+}
+
+func connect(path, synchronous string, conns int) (*sql.DB, error) {
+	q := url.Values{"_pragma": {
+		"busy_timeout(10000)",
+		"journal_mode(WAL)",
+		"synchronous(" + synchronous + ")",
+		"temp_store(MEMORY)",
+	}}
+	u := url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}
+	if path[0] != '/' {
+		u.Opaque, u.Path = u.EscapedPath(), ""
+	}
+	db, err := sql.Open("sqlite", u.String())
+	if err != nil {
+		return nil, fmt.Errorf("open the database %s: %w", path, err)
+	}
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	return db, nil
+}
+
+func migrate(ctx context.Context, db *sql.DB) error {
+	dir, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, dir)
+	if err != nil {
+		return err
+	}
+	_, err = p.Up(ctx)
+	return err
+}
+
+// Close closes the file. Calls that are under way fail.
+func (s *Store) Close() error { return s.closeAll() }
+
+func (s *Store) closeAll() error {
+	var errs []error
+	// The last connection to close folds the log into the database; it must be
+	// one that syncs.
+	for _, db := range []*sql.DB{s.read, s.fast, s.durable} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// exec runs a prepared change.
+func (s *Store) exec(ctx context.Context, op string, st *sql.Stmt, args ...any) (sql.Result, error) {
+	s.write.Lock()
+	defer s.write.Unlock()
+	r, err := st.ExecContext(ctx, args...)
+	if err != nil {
+		return nil, fmt.Errorf("store: %s: %w", op, err)
+	}
+	return r, nil
+}
+
+func (s *Store) execCount(ctx context.Context, op string, st *sql.Stmt, args ...any) (int, error) {
+	r, err := s.exec(ctx, op, st, args...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := r.RowsAffected()
+	return int(n), err
+}
+
+// nanos is how times are stored in columns: they compare and sort as numbers.
+func nanos(t time.Time) int64 { return t.UnixNano() }
+
+// nanosOrNull stores a missing time as NULL.
+func nanosOrNull(t *time.Time) any {
+	if t == nil {
+		return nil
+	}
+	return t.UnixNano()
+}

@@ -1,0 +1,76 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+)
+
+// statements are prepared once: parsing SQL costs more than a small write.
+type statements struct {
+	putSandbox, putPausedSandbox, forgetSandboxes *sql.Stmt
+	sandbox                                       *sql.Stmt
+
+	putSnapshot, deleteSnapshot *sql.Stmt
+	snapshot, allSnapshots      *sql.Stmt
+
+	putToken, deleteToken, touchToken *sql.Stmt
+	tokenByHash, tokens               *sql.Stmt
+
+	addEvent, forgetEvents *sql.Stmt
+	events                 *sql.Stmt
+
+	reserve, forgetOldAnswers, storeAnswer, forgetAnswer *sql.Stmt
+	answer                                               *sql.Stmt
+}
+
+const putSandboxSQL = `INSERT INTO sandboxes (id, project, name, state, created_at, ended_at, pooled, metadata, record)
+	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+	ON CONFLICT (id) DO UPDATE SET project = excluded.project, name = excluded.name, state = excluded.state,
+	created_at = excluded.created_at, ended_at = excluded.ended_at, pooled = excluded.pooled,
+	metadata = excluded.metadata, record = excluded.record`
+
+func (st *statements) prepare(ctx context.Context, s *Store) error {
+	for _, p := range []struct {
+		db   *sql.DB
+		into **sql.Stmt
+		text string
+	}{
+		{s.fast, &st.putSandbox, putSandboxSQL},
+		{s.durable, &st.putPausedSandbox, putSandboxSQL},
+		{s.fast, &st.forgetSandboxes, `DELETE FROM sandboxes WHERE state IN ('stopped', 'failed') AND coalesce(ended_at, created_at) < ?`},
+		{s.read, &st.sandbox, `SELECT record FROM sandboxes WHERE id = ?`},
+
+		{s.durable, &st.putSnapshot, `INSERT INTO snapshots (id, project, sandbox_id, name, created_at, record) VALUES (?, ?, ?, ?, ?, ?)
+			ON CONFLICT (id) DO UPDATE SET project = excluded.project, sandbox_id = excluded.sandbox_id,
+			name = excluded.name, created_at = excluded.created_at, record = excluded.record`},
+		{s.durable, &st.deleteSnapshot, `DELETE FROM snapshots WHERE id = ?`},
+		{s.read, &st.snapshot, `SELECT record FROM snapshots WHERE id = ?`},
+		{s.read, &st.allSnapshots, `SELECT record FROM snapshots ORDER BY created_at DESC, id DESC`},
+
+		{s.durable, &st.putToken, `INSERT INTO tokens (id, project, hash, created_at, last_used_at, record) VALUES (?, ?, ?, ?, ?, ?)
+			ON CONFLICT (id) DO UPDATE SET project = excluded.project, hash = excluded.hash,
+			created_at = excluded.created_at, last_used_at = excluded.last_used_at, record = excluded.record`},
+		{s.durable, &st.deleteToken, `DELETE FROM tokens WHERE project = ? AND id = ?`},
+		{s.fast, &st.touchToken, `UPDATE tokens SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE id = ?`},
+		{s.read, &st.tokenByHash, `SELECT record, last_used_at FROM tokens WHERE hash = ?`},
+		{s.read, &st.tokens, `SELECT record, last_used_at FROM tokens WHERE project = ? ORDER BY created_at, id`},
+
+		{s.fast, &st.addEvent, `INSERT INTO events (project, time, record) VALUES (?, ?, ?)`},
+		{s.fast, &st.forgetEvents, `DELETE FROM events WHERE time < ?`},
+		{s.read, &st.events, `SELECT id, record FROM events WHERE project = ? AND id > ? ORDER BY id LIMIT ?`},
+
+		{s.fast, &st.reserve, `INSERT INTO answers (project, key, fingerprint, created_at, status, header) VALUES (?, ?, ?, ?, 0, '{}')
+			ON CONFLICT DO NOTHING`},
+		{s.fast, &st.forgetOldAnswers, `DELETE FROM answers WHERE created_at < ?`},
+		{s.fast, &st.storeAnswer, `UPDATE answers SET status = ?, header = ?, body = ? WHERE project = ? AND key = ?`},
+		{s.fast, &st.forgetAnswer, `DELETE FROM answers WHERE project = ? AND key = ?`},
+		{s.read, &st.answer, `SELECT fingerprint, created_at, status, header, body FROM answers WHERE project = ? AND key = ?`},
+	} {
+		var err error
+		if *p.into, err = p.db.PrepareContext(ctx, p.text); err != nil {
+			return fmt.Errorf("store: prepare %q: %w", p.text, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// PutToken implements store.Store.
+func (s *Store) PutToken(ctx context.Context, t *bothy.Token) error {
+	record, err := encodeToken(t)
+	if err != nil {
+		return fmt.Errorf("store: put token %s: %w", t.ID, err)
+	}
+	_, err = s.exec(ctx, "put token", s.stmt.putToken, t.ID, t.ProjectID, t.Hash, nanos(t.CreatedAt), nanosOrNull(t.LastUsedAt), record)
+	return err
+}
+
+// TokenByHash implements store.Store.
+func (s *Store) TokenByHash(ctx context.Context, hash string) (*bothy.Token, error) {
+	var record string
+	var lastUsed *int64
+	err := s.stmt.tokenByHash.QueryRowContext(ctx, hash).Scan(&record, &lastUsed)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, bothy.Errorf(bothy.CodeNotFound, "there is no token with this key")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("store: get token: %w", err)
+	}
+	return decodeToken(record, lastUsed)
+}
+
+// Tokens implements store.Store.
+func (s *Store) Tokens(ctx context.Context, projectID string) ([]*bothy.Token, error) {
+	rows, err := s.stmt.tokens.QueryContext(ctx, projectID)
+	if err != nil {
+		return nil, fmt.Errorf("store: list tokens: %w", err)
+	}
+	defer rows.Close()
+	var out []*bothy.Token
+	for rows.Next() {
+		var record string
+		var lastUsed *int64
+		if err := rows.Scan(&record, &lastUsed); err != nil {
+			return nil, fmt.Errorf("store: list tokens: %w", err)
+		}
+		t, err := decodeToken(record, lastUsed)
+		if err != nil {
+			return nil, fmt.Errorf("store: list tokens: %w", err)
+		}
+		out = append(out, t)
+	}
+	return out, rows.Err()
+}
+
+// DeleteToken implements store.Store.
+func (s *Store) DeleteToken(ctx context.Context, projectID, id string) error {
+	n, err := s.execCount(ctx, "delete token", s.stmt.deleteToken, projectID, id)
+	if err == nil && n == 0 {
+		return bothy.Errorf(bothy.CodeNotFound, "there is no token %q", id).
+			WithHint("List the tokens with `bothy token ls` or GET /v1/tokens.")
+	}
+	return err
+}
+
+// TouchToken implements store.Store. The time of the last use only grows.
+func (s *Store) TouchToken(ctx context.Context, id string, usedAt time.Time) error {
+	_, err := s.exec(ctx, "touch token", s.stmt.touchToken, nanos(usedAt), id)
+	return err
+}

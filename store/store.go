@@ -1,0 +1,80 @@
+// Package store defines what must survive the server: one interface, with one
+// suite of tests (storetest) that every implementation passes. Only services
+// (lifecycle, access, template) use it, and the door that keeps answers (api).
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Store keeps sandboxes, snapshots, tokens and events.
+//
+// A method returns when its change is durable: a crash of the server right
+// after it loses nothing. What outlives the machines of this host (tokens,
+// snapshots, paused sandboxes) is safe from a power cut as well; a running
+// sandbox is not, nor is its row. Get methods return a *bothy.Error with the object's own not-found
+// code. Values passed in and returned belong to the caller: the store keeps
+// copies. All methods may be called from many goroutines at once.
+type Store interface {
+	// PutSandbox stores a new sandbox, or replaces the one with its id.
+	PutSandbox(ctx context.Context, s *bothy.Sandbox) error
+	Sandbox(ctx context.Context, id string) (*bothy.Sandbox, error)
+	// Sandboxes lists a project's sandboxes, newest first.
+	Sandboxes(ctx context.Context, projectID string, f bothy.SandboxFilter) (bothy.Page[*bothy.Sandbox], error)
+	// SandboxesInState lists sandboxes of all projects, for the server itself.
+	SandboxesInState(ctx context.Context, states ...bothy.State) ([]*bothy.Sandbox, error)
+	// DeleteSandboxesEndedBefore forgets ended sandboxes and returns how many.
+	DeleteSandboxesEndedBefore(ctx context.Context, t time.Time) (int, error)
+
+	PutSnapshot(ctx context.Context, s *bothy.Snapshot) error
+	Snapshot(ctx context.Context, id string) (*bothy.Snapshot, error)
+	Snapshots(ctx context.Context, projectID string, f bothy.SnapshotFilter) (bothy.Page[*bothy.Snapshot], error)
+	// AllSnapshots lists the snapshots of all projects, for the server itself.
+	AllSnapshots(ctx context.Context) ([]*bothy.Snapshot, error)
+	DeleteSnapshot(ctx context.Context, id string) error
+
+	PutToken(ctx context.Context, t *bothy.Token) error
+	// TokenByHash finds a token by the hash of its key.
+	TokenByHash(ctx context.Context, hash string) (*bothy.Token, error)
+	Tokens(ctx context.Context, projectID string) ([]*bothy.Token, error)
+	DeleteToken(ctx context.Context, projectID, id string) error
+	TouchToken(ctx context.Context, id string, usedAt time.Time) error
+
+	// AddEvent stores an event and sets its ID.
+	AddEvent(ctx context.Context, e *bothy.Event) error
+	// Events returns up to limit events of a project with an id above since.
+	Events(ctx context.Context, projectID string, since int64, limit int) ([]bothy.Event, error)
+
+	// DeleteEventsBefore forgets old events and returns how many.
+	DeleteEventsBefore(ctx context.Context, t time.Time) (int, error)
+
+	// ReserveAnswer starts a request that carries an idempotency key. It
+	// returns nil when the key was free: it is now taken, and the caller works
+	// on the request and then calls either StoreAnswer or ForgetAnswer.
+	// Otherwise it returns what is there, with Status 0 while another request
+	// with this key is still being worked on. Answers are forgotten a day
+	// after the reservation, and reservations when the store is opened: their
+	// requests died with the server that held them.
+	ReserveAnswer(ctx context.Context, projectID, key, fingerprint string) (*Answer, error)
+	// StoreAnswer keeps the reply to a reserved request. Fingerprint and
+	// CreatedAt stay those of the reservation.
+	StoreAnswer(ctx context.Context, projectID, key string, a Answer) error
+	// ForgetAnswer frees a key, so that the request can be tried again.
+	ForgetAnswer(ctx context.Context, projectID, key string) error
+
+	Close() error
+}
+
+// Answer is a stored reply to a request with an idempotency key.
+type Answer struct {
+	// Fingerprint identifies the request's method, path and body.
+	Fingerprint string
+	// Status is 0 while the first request is still being worked on.
+	Status    int
+	Header    map[string]string
+	Body      []byte
+	CreatedAt time.Time
+}

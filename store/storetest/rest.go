@@ -1,0 +1,303 @@
+package storetest
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
+)
+
+func testSnapshots(t *testing.T, f *fixture) {
+	want := full[bothy.Snapshot](t)
+	want.ID, want.ProjectID, want.SandboxID, want.Name, want.CreatedAt = "whole", "p", "a", "n", epoch
+	other := &bothy.Snapshot{ID: "other", ProjectID: "p", SandboxID: "b", CreatedAt: epoch.Add(1)}
+	theirs := &bothy.Snapshot{ID: "theirs", ProjectID: "q", SandboxID: "a", CreatedAt: epoch.Add(2)}
+	for _, s := range []*bothy.Snapshot{want, other, theirs} {
+		f.must(f.PutSnapshot(f.ctx, s))
+	}
+	got, err := f.Snapshot(f.ctx, "whole")
+	f.must(err)
+	equal(t, got, want)
+
+	for _, c := range []struct {
+		filter bothy.SnapshotFilter
+		want   []string
+	}{
+		{bothy.SnapshotFilter{}, []string{"other", "whole"}},
+		{bothy.SnapshotFilter{SandboxID: "a"}, []string{"whole"}},
+		{bothy.SnapshotFilter{Name: "n"}, []string{"whole"}},
+		{bothy.SnapshotFilter{SandboxID: "b", Name: "n"}, nil},
+	} {
+		p, err := f.Snapshots(f.ctx, "p", c.filter)
+		f.must(err)
+		equal(t, snapshotIDs(p.Items), c.want)
+	}
+	all, err := f.AllSnapshots(f.ctx)
+	f.must(err)
+	equal(t, snapshotIDs(all), []string{"theirs", "other", "whole"})
+
+	f.must(f.DeleteSnapshot(f.ctx, "whole"))
+	_, err = f.Snapshot(f.ctx, "whole")
+	f.wantCode(err, bothy.CodeSnapshotNotFound)
+	f.wantCode(f.DeleteSnapshot(f.ctx, "whole"), bothy.CodeSnapshotNotFound)
+}
+
+func snapshotIDs(items []*bothy.Snapshot) []string {
+	var out []string
+	for _, s := range items {
+		out = append(out, s.ID)
+	}
+	return out
+}
+
+func testSnapshotPages(t *testing.T, f *fixture) {
+	var want []string
+	for i := range 10 {
+		s := &bothy.Snapshot{ID: fmt.Sprint("n", i), ProjectID: "p", CreatedAt: epoch.Add(time.Duration(i/3) * time.Second)}
+		f.must(f.PutSnapshot(f.ctx, s))
+		want = append([]string{s.ID}, want...)
+	}
+	var got []string
+	for cursor := ""; ; {
+		p, err := f.Snapshots(f.ctx, "p", bothy.SnapshotFilter{Limit: 3, Cursor: cursor})
+		f.must(err)
+		got = append(got, snapshotIDs(p.Items)...)
+		if cursor = p.NextCursor; cursor == "" {
+			break
+		}
+	}
+	equal(t, got, want)
+}
+
+func testTokens(t *testing.T, f *fixture) {
+	want := full[bothy.Token](t)
+	want.ID, want.ProjectID, want.Hash, want.CreatedAt = "t1", "p", "hash1", epoch
+	f.must(f.PutToken(f.ctx, want))
+	f.must(f.PutToken(f.ctx, &bothy.Token{ID: "t2", ProjectID: "p", Hash: "hash2", CreatedAt: epoch.Add(1)}))
+	f.must(f.PutToken(f.ctx, &bothy.Token{ID: "t3", ProjectID: "q", Hash: "hash3", CreatedAt: epoch}))
+
+	got, err := f.TokenByHash(f.ctx, "hash1")
+	f.must(err)
+	want.Key = "" // the one thing that a store must not keep
+	equal(t, got, want)
+	_, err = f.TokenByHash(f.ctx, "hash")
+	f.wantCode(err, bothy.CodeNotFound)
+
+	f.wantCode(f.DeleteToken(f.ctx, "q", "t1"), bothy.CodeNotFound)
+	f.must(f.DeleteToken(f.ctx, "p", "t1"))
+	_, err = f.TokenByHash(f.ctx, "hash1")
+	f.wantCode(err, bothy.CodeNotFound)
+	f.wantCode(f.DeleteToken(f.ctx, "p", "t1"), bothy.CodeNotFound)
+
+	list, err := f.Tokens(f.ctx, "p")
+	f.must(err)
+	if len(list) != 1 || list[0].ID != "t2" {
+		t.Fatalf("the project has the tokens %v, want t2", list)
+	}
+	if f.PutToken(f.ctx, &bothy.Token{ID: "t4", ProjectID: "p", Hash: "hash2"}) == nil {
+		t.Fatal("two tokens may have one key")
+	}
+}
+
+func testTouchToken(t *testing.T, f *fixture) {
+	f.must(f.PutToken(f.ctx, &bothy.Token{ID: "t", ProjectID: "p", Hash: "h", CreatedAt: epoch}))
+	for _, at := range []time.Time{epoch.Add(time.Hour), epoch} {
+		f.must(f.TouchToken(f.ctx, "t", at))
+		got, err := f.TokenByHash(f.ctx, "h")
+		f.must(err)
+		if got.LastUsedAt == nil || !got.LastUsedAt.Equal(epoch.Add(time.Hour)) {
+			t.Fatalf("last used at %v, want the later time", got.LastUsedAt)
+		}
+	}
+}
+
+func testEvents(t *testing.T, f *fixture) {
+	want := full[bothy.Event](t)
+	want.ID, want.ProjectID = 0, "p"
+	f.must(f.AddEvent(f.ctx, want))
+	first := want.ID
+	for _, project := range []string{"q", "p", "p"} {
+		e := &bothy.Event{Time: epoch, Type: bothy.EventSandboxCreated, ProjectID: project}
+		f.must(f.AddEvent(f.ctx, e))
+		if e.ID <= want.ID {
+			t.Fatalf("event id %d after %d", e.ID, want.ID)
+		}
+		if project == "p" && want.ID == first {
+			first = want.ID
+		}
+	}
+	all, err := f.Events(f.ctx, "p", 0, 10)
+	f.must(err)
+	if len(all) != 3 {
+		t.Fatalf("got %d events, want 3", len(all))
+	}
+	equal(t, all[0], *want)
+	rest, err := f.Events(f.ctx, "p", all[0].ID, 1)
+	f.must(err)
+	equal(t, rest, all[1:2])
+	none, err := f.Events(f.ctx, "p", all[2].ID, 10)
+	f.must(err)
+	equal(t, none, []bothy.Event{})
+}
+
+func testForgetEvents(t *testing.T, f *fixture) {
+	var last bothy.Event
+	for i := range 3 {
+		last = bothy.Event{Time: epoch.Add(time.Duration(i) * time.Hour), ProjectID: "p"}
+		f.must(f.AddEvent(f.ctx, &last))
+	}
+	n, err := f.DeleteEventsBefore(f.ctx, epoch.Add(2*time.Hour))
+	f.must(err)
+	if n != 2 {
+		t.Fatalf("forgot %d events, want 2", n)
+	}
+	n, err = f.DeleteEventsBefore(f.ctx, epoch.Add(3*time.Hour))
+	f.must(err)
+	if n != 1 {
+		t.Fatalf("forgot %d events, want 1", n)
+	}
+	next := &bothy.Event{Time: epoch, ProjectID: "p"}
+	f.must(f.AddEvent(f.ctx, next))
+	if next.ID <= last.ID {
+		t.Fatalf("id %d is used again after %d was forgotten", next.ID, last.ID)
+	}
+}
+
+func testAnswerKept(t *testing.T, f *fixture) {
+	a, err := f.ReserveAnswer(f.ctx, "p", "key", "print")
+	f.must(err)
+	if a != nil {
+		t.Fatalf("a new key has the answer %+v", a)
+	}
+	want := store.Answer{Status: 201, Header: map[string]string{"Location": "/x"}, Body: []byte("\x00\xffbody")}
+	f.must(f.StoreAnswer(f.ctx, "p", "key", want))
+	got, err := f.ReserveAnswer(f.ctx, "p", "key", "another print")
+	f.must(err)
+	want.Fingerprint, want.CreatedAt = "print", epoch
+	equal(t, got, &want)
+
+	a, err = f.ReserveAnswer(f.ctx, "q", "key", "print")
+	f.must(err)
+	if a != nil {
+		t.Fatal("one project sees another's answers")
+	}
+	f.clock.forward(23 * time.Hour)
+	if a, err = f.ReserveAnswer(f.ctx, "p", "key", "print"); err != nil || a == nil {
+		t.Fatalf("after 23 hours: %v, %v", a, err)
+	}
+	f.clock.forward(2 * time.Hour)
+	if a, err = f.ReserveAnswer(f.ctx, "p", "key", "print"); err != nil || a != nil {
+		t.Fatalf("after 25 hours: %v, %v", a, err)
+	}
+}
+
+func testAnswerReservedOnce(t *testing.T, f *fixture) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	won := 0
+	for range 20 {
+		wg.Go(func() {
+			a, err := f.ReserveAnswer(f.ctx, "p", "key", "print")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if a == nil {
+				won++
+			} else if a.Status != 0 || a.Fingerprint != "print" {
+				t.Errorf("a loser sees %+v", a)
+			}
+		})
+	}
+	wg.Wait()
+	if won != 1 {
+		t.Fatalf("%d requests own the key, want 1", won)
+	}
+}
+
+func testAnswerForgotten(t *testing.T, f *fixture) {
+	reserve := func(want bool) {
+		t.Helper()
+		a, err := f.ReserveAnswer(f.ctx, "p", "key", "print")
+		f.must(err)
+		if (a == nil) != want {
+			t.Fatalf("reserved: %v, want %v", a == nil, want)
+		}
+	}
+	reserve(true)
+	f.must(f.ForgetAnswer(f.ctx, "p", "key"))
+	reserve(true)
+	reserve(false)
+	f.reopen()
+	reserve(true) // its server is gone
+	f.must(f.StoreAnswer(f.ctx, "p", "key", store.Answer{Status: 200}))
+	f.reopen()
+	reserve(false)
+	f.must(f.ForgetAnswer(f.ctx, "p", "key"))
+	f.must(f.ForgetAnswer(f.ctx, "p", "key"))
+	if f.StoreAnswer(f.ctx, "p", "key", store.Answer{Status: 200}) == nil {
+		t.Fatal("an answer was stored under a key that nobody holds")
+	}
+}
+
+func testReopen(t *testing.T, f *fixture) {
+	b := sandbox("a", epoch)
+	f.must(f.PutSandbox(f.ctx, b))
+	n := &bothy.Snapshot{ID: "n", ProjectID: "p", CreatedAt: epoch}
+	f.must(f.PutSnapshot(f.ctx, n))
+	k := &bothy.Token{ID: "t", ProjectID: "p", Hash: "h", CreatedAt: epoch}
+	f.must(f.PutToken(f.ctx, k))
+	e := &bothy.Event{Time: epoch, Type: "x", ProjectID: "p"}
+	f.must(f.AddEvent(f.ctx, e))
+	f.reopen()
+
+	gotB, err := f.Sandbox(f.ctx, "a")
+	f.must(err)
+	equal(t, gotB, b)
+	gotN, err := f.Snapshot(f.ctx, "n")
+	f.must(err)
+	equal(t, gotN, n)
+	gotK, err := f.TokenByHash(f.ctx, "h")
+	f.must(err)
+	equal(t, gotK, k)
+	gotE, err := f.Events(f.ctx, "p", 0, 10)
+	f.must(err)
+	equal(t, gotE, []bothy.Event{*e})
+}
+
+func testConcurrent(t *testing.T, f *fixture) {
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			for i := range 20 {
+				s := sandbox(fmt.Sprintf("s%d-%d", w, i), epoch.Add(time.Duration(i)))
+				if i%5 == 0 {
+					s.State = bothy.StatePaused
+				}
+				if err := f.PutSandbox(f.ctx, s); err != nil {
+					t.Error(err)
+				}
+				if got, err := f.Sandbox(f.ctx, s.ID); err != nil || got.State != s.State {
+					t.Errorf("a writer does not see what it wrote: %v, %v", got, err)
+				}
+				if err := f.AddEvent(f.ctx, &bothy.Event{Time: epoch, ProjectID: "p"}); err != nil {
+					t.Error(err)
+				}
+				if _, err := f.Sandboxes(f.ctx, "p", bothy.SandboxFilter{Limit: 5}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	p, err := f.Sandboxes(f.ctx, "p", bothy.SandboxFilter{Limit: 1000})
+	f.must(err)
+	if len(p.Items) != 160 {
+		t.Fatalf("%d sandboxes, want 160", len(p.Items))
+	}
+}

@@ -1,0 +1,291 @@
+package storetest
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// fill sets every field that v has to something that is not zero, so that a
+// field which a store forgets is missed.
+func fill(t *testing.T, v reflect.Value) {
+	t.Helper()
+	switch x := v.Addr().Interface().(type) {
+	case *time.Time:
+		*x = epoch.Add(time.Hour)
+		return
+	case *netip.Prefix:
+		*x = netip.MustParsePrefix("192.0.2.0/24")
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(t, v.Field(i))
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(t, v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		fill(t, v.Index(0))
+		fill(t, v.Index(1))
+	case reflect.Map:
+		k, e := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(t, k)
+		fill(t, e)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(k, e)
+	case reflect.String:
+		v.SetString("ünïcode \"' \\ \n" + v.Type().Name())
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(7)
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32:
+		v.SetUint(200)
+	case reflect.Float64:
+		v.SetFloat(0.1)
+	default:
+		t.Fatalf("storetest cannot fill a %s", v.Type())
+	}
+}
+
+func full[T any](t *testing.T) *T {
+	t.Helper()
+	v := new(T)
+	fill(t, reflect.ValueOf(v).Elem())
+	return v
+}
+
+// equal compares two values, an empty map or slice being as good as none.
+func equal(t *testing.T, got, want any) {
+	t.Helper()
+	opts := []cmp.Option{cmpopts.EquateEmpty(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
+	if d := cmp.Diff(want, got, opts...); d != "" {
+		t.Fatalf("-want +got\n%s", d)
+	}
+}
+
+func sandbox(id string, created time.Time) *bothy.Sandbox {
+	return &bothy.Sandbox{
+		ID: id, State: bothy.StateRunning, Template: "t", Engine: "fake", CPU: 1, MemoryMB: 512, DiskMB: 2048,
+		CreatedAt: created, ProjectID: "p", OnTimeout: bothy.TimeoutTerminate,
+	}
+}
+
+func testSandboxWhole(t *testing.T, f *fixture) {
+	for _, state := range []bothy.State{bothy.StateRunning, bothy.StatePaused, bothy.StateFailed} {
+		want := full[bothy.Sandbox](t)
+		want.ID, want.State = "sbx-"+string(state), state
+		f.must(f.PutSandbox(f.ctx, want))
+		got, err := f.Sandbox(f.ctx, want.ID)
+		f.must(err)
+		equal(t, got, want)
+	}
+	empty := &bothy.Sandbox{ID: "empty"}
+	f.must(f.PutSandbox(f.ctx, empty))
+	got, err := f.Sandbox(f.ctx, "empty")
+	f.must(err)
+	empty.CreatedAt = empty.CreatedAt.UTC()
+	equal(t, got, empty)
+}
+
+func testSandboxReplaced(t *testing.T, f *fixture) {
+	s := sandbox("a", epoch)
+	s.Name, s.Metadata = "before", map[string]string{"k": "before"}
+	f.must(f.PutSandbox(f.ctx, s))
+	s.Name, s.Metadata, s.State = "after", map[string]string{"k": "after"}, bothy.StatePaused
+	f.must(f.PutSandbox(f.ctx, s))
+	got, err := f.Sandbox(f.ctx, "a")
+	f.must(err)
+	equal(t, got, s)
+	wantIDs(t, f, bothy.SandboxFilter{Name: "before"})
+	wantIDs(t, f, bothy.SandboxFilter{Metadata: map[string]string{"k": "before"}})
+	wantIDs(t, f, bothy.SandboxFilter{Name: "after", Metadata: map[string]string{"k": "after"}}, "a")
+}
+
+func testSandboxCopy(t *testing.T, f *fixture) {
+	s := sandbox("a", epoch)
+	s.Metadata, s.EngineState = map[string]string{"k": "v"}, []byte("state")
+	f.must(f.PutSandbox(f.ctx, s))
+	s.Metadata["k"], s.EngineState[0], s.Name = "changed", 'X', "changed"
+	got, err := f.Sandbox(f.ctx, "a")
+	f.must(err)
+	if got.Metadata["k"] != "v" || string(got.EngineState) != "state" || got.Name != "" {
+		t.Fatalf("the store shares memory with its caller: %+v", got)
+	}
+	got.Metadata["k"] = "changed"
+	again, err := f.Sandbox(f.ctx, "a")
+	f.must(err)
+	if again.Metadata["k"] != "v" {
+		t.Fatal("two readers share memory")
+	}
+}
+
+func testSandboxNotFound(t *testing.T, f *fixture) {
+	_, err := f.Sandbox(f.ctx, "sbx-nowhere")
+	f.wantCode(err, bothy.CodeSandboxNotFound)
+	if e := bothy.AsError(err); !strings.Contains(e.Detail, "sbx-nowhere") || e.Hint == "" {
+		t.Fatalf("unhelpful error: %+v", e)
+	}
+}
+
+func listIDs(t *testing.T, f *fixture, filter bothy.SandboxFilter) []string {
+	t.Helper()
+	p, err := f.Sandboxes(f.ctx, "p", filter)
+	f.must(err)
+	if p.Items == nil {
+		t.Fatal("a page without items has null in place of an empty list")
+	}
+	return ids(p.Items)
+}
+
+func ids(items []*bothy.Sandbox) []string {
+	out := []string{}
+	for _, s := range items {
+		out = append(out, s.ID)
+	}
+	return out
+}
+
+func wantIDs(t *testing.T, f *fixture, filter bothy.SandboxFilter, want ...string) {
+	t.Helper()
+	if got := listIDs(t, f, filter); !slices.Equal(got, want) {
+		t.Fatalf("filter %+v selects %v, want %v", filter, got, want)
+	}
+}
+
+func testSandboxFilters(t *testing.T, f *fixture) {
+	hard := "key.with \"quotes\" and 'more' $[0]"
+	for i, s := range []struct {
+		state bothy.State
+		name  string
+		meta  map[string]string
+	}{
+		{bothy.StateRunning, "one", map[string]string{"team": "red", hard: "yes"}},
+		{bothy.StatePaused, "two", map[string]string{"team": "red"}},
+		{bothy.StateStopped, "one", map[string]string{"team": "blue", "n": "1"}},
+		{bothy.StateRunning, "", nil},
+	} {
+		b := sandbox(fmt.Sprint("s", i), epoch.Add(time.Duration(i)))
+		b.State, b.Name, b.Metadata = s.state, s.name, s.meta
+		f.must(f.PutSandbox(f.ctx, b))
+	}
+	type m = map[string]string
+	wantIDs(t, f, bothy.SandboxFilter{}, "s3", "s2", "s1", "s0")
+	wantIDs(t, f, bothy.SandboxFilter{States: []bothy.State{bothy.StateRunning}}, "s3", "s0")
+	wantIDs(t, f, bothy.SandboxFilter{States: []bothy.State{bothy.StatePaused, bothy.StateStopped}}, "s2", "s1")
+	wantIDs(t, f, bothy.SandboxFilter{Name: "one"}, "s2", "s0")
+	wantIDs(t, f, bothy.SandboxFilter{Name: "on%"})
+	wantIDs(t, f, bothy.SandboxFilter{Metadata: m{"team": "red"}}, "s1", "s0")
+	wantIDs(t, f, bothy.SandboxFilter{Metadata: m{"team": "red", hard: "yes"}}, "s0")
+	wantIDs(t, f, bothy.SandboxFilter{Metadata: m{"n": "1"}}, "s2")
+	wantIDs(t, f, bothy.SandboxFilter{Metadata: m{"absent": ""}})
+	wantIDs(t, f, bothy.SandboxFilter{Name: "one", States: []bothy.State{bothy.StateStopped}, Metadata: m{"team": "blue"}}, "s2")
+	wantIDs(t, f, bothy.SandboxFilter{Name: "' OR 1=1 --"})
+}
+
+func testSandboxProjects(t *testing.T, f *fixture) {
+	mine, theirs, pooled := sandbox("mine", epoch), sandbox("theirs", epoch), sandbox("pooled", epoch)
+	theirs.ProjectID = "q"
+	pooled.Pooled = true
+	for _, s := range []*bothy.Sandbox{mine, theirs, pooled} {
+		f.must(f.PutSandbox(f.ctx, s))
+	}
+	wantIDs(t, f, bothy.SandboxFilter{}, "mine")
+}
+
+func testSandboxPages(t *testing.T, f *fixture) {
+	var want []string
+	for i := range 25 {
+		// Five at a time share their instant, so that only the id tells them apart.
+		s := sandbox(fmt.Sprintf("s%02d", i), epoch.Add(time.Duration(i/5)*time.Second))
+		f.must(f.PutSandbox(f.ctx, s))
+		want = append([]string{s.ID}, want...)
+	}
+	var got []string
+	cursor := ""
+	for n := 0; ; n++ {
+		p, err := f.Sandboxes(f.ctx, "p", bothy.SandboxFilter{Limit: 4, Cursor: cursor})
+		f.must(err)
+		if len(p.Items) > 4 {
+			t.Fatalf("page of %d, limit 4", len(p.Items))
+		}
+		got = append(got, ids(p.Items)...)
+		if cursor = p.NextCursor; cursor == "" {
+			break
+		}
+		// A newer one must not shift the pages; the removal of the last row
+		// that was seen must not confuse them either.
+		f.must(f.PutSandbox(f.ctx, sandbox(fmt.Sprint("new", n), epoch.Add(time.Hour))))
+		last := p.Items[len(p.Items)-1]
+		last.State, last.Ended = bothy.StateStopped, &bothy.Ended{At: epoch}
+		f.must(f.PutSandbox(f.ctx, last))
+		_, err = f.DeleteSandboxesEndedBefore(f.ctx, epoch.Add(time.Nanosecond))
+		f.must(err)
+	}
+	equal(t, got, want)
+	wantIDs(t, f, bothy.SandboxFilter{Limit: 1}, "new5")
+	p, err := f.Sandboxes(f.ctx, "p", bothy.SandboxFilter{Limit: 19 + 6})
+	f.must(err)
+	if len(p.Items) != 25 || p.NextCursor != "" {
+		t.Fatalf("a last page that is exactly full has %d items and cursor %q", len(p.Items), p.NextCursor)
+	}
+}
+
+func testBadCursor(t *testing.T, f *fixture) {
+	for _, c := range []string{"x", "!!!", "e30", "' OR 1=1"} {
+		_, err := f.Sandboxes(f.ctx, "p", bothy.SandboxFilter{Cursor: c})
+		f.wantCode(err, bothy.CodeInvalid)
+		_, err = f.Snapshots(f.ctx, "p", bothy.SnapshotFilter{Cursor: c})
+		f.wantCode(err, bothy.CodeInvalid)
+	}
+}
+
+func testSandboxesInState(t *testing.T, f *fixture) {
+	for i, state := range []bothy.State{bothy.StateStarting, bothy.StateRunning, bothy.StateStopped} {
+		s := sandbox(fmt.Sprint("s", i), epoch.Add(time.Duration(i)))
+		s.State, s.ProjectID, s.Pooled = state, fmt.Sprint("p", i), i == 1
+		f.must(f.PutSandbox(f.ctx, s))
+	}
+	got, err := f.SandboxesInState(f.ctx, bothy.StateStarting, bothy.StateRunning)
+	f.must(err)
+	equal(t, ids(got), []string{"s1", "s0"})
+	got, err = f.SandboxesInState(f.ctx)
+	f.must(err)
+	equal(t, ids(got), []string{})
+}
+
+func testForgetSandboxes(t *testing.T, f *fixture) {
+	for id, set := range map[string]func(*bothy.Sandbox){
+		"running": func(s *bothy.Sandbox) {},
+		"paused":  func(s *bothy.Sandbox) { s.State = bothy.StatePaused },
+		"old": func(s *bothy.Sandbox) {
+			s.State, s.Ended = bothy.StateStopped, &bothy.Ended{Reason: bothy.EndTerminated, At: epoch.Add(time.Minute)}
+		},
+		"failed": func(s *bothy.Sandbox) { s.State = bothy.StateFailed },
+		"recent": func(s *bothy.Sandbox) {
+			s.State, s.Ended = bothy.StateStopped, &bothy.Ended{Reason: bothy.EndTerminated, At: epoch.Add(time.Hour)}
+		},
+	} {
+		s := sandbox(id, epoch)
+		set(s)
+		f.must(f.PutSandbox(f.ctx, s))
+	}
+	n, err := f.DeleteSandboxesEndedBefore(f.ctx, epoch.Add(time.Hour))
+	f.must(err)
+	if n != 2 {
+		t.Fatalf("forgot %d sandboxes, want 2", n)
+	}
+	wantIDs(t, f, bothy.SandboxFilter{}, "running", "recent", "paused")
+}
