@@ -1,0 +1,260 @@
+// Package access knows who is who: it makes, finds and revokes the keys with
+// which callers prove themselves. cmd/bothy gives it a store and hands it to
+// the doors (api, mcp, e2b), which authenticate every request with it.
+package access
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// The forms of keys. What follows the prefix is random, in hex.
+const (
+	KeyPrefix    = "bothy_"
+	E2BKeyPrefix = "e2b_"
+	keyBytes     = 32
+	e2bKeyBytes  = 20
+)
+
+// DefaultScopes are those of a token whose request names none.
+var DefaultScopes = []bothy.Scope{bothy.ScopeSandboxesRead, bothy.ScopeSandboxesWrite, bothy.ScopeTemplatesRead}
+
+const (
+	maxNameLength = 100
+	// touchEvery is how exact the time of a token's last use is. Noting each
+	// use would make every read a write.
+	touchEvery = time.Minute
+)
+
+var projectName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+
+// Store is what this package needs of store.Store.
+type Store interface {
+	PutToken(ctx context.Context, t *bothy.Token) error
+	TokenByHash(ctx context.Context, hash string) (*bothy.Token, error)
+	Tokens(ctx context.Context, projectID string) ([]*bothy.Token, error)
+	DeleteToken(ctx context.Context, projectID, id string) error
+	TouchToken(ctx context.Context, id string, usedAt time.Time) error
+}
+
+// Tokens is the bothy.TokenService over a store. This process must be the only
+// one that changes the tokens in it: a cache answers most authentications.
+type Tokens struct {
+	store Store
+	now   func() time.Time
+	log   *slog.Logger
+	cache cache
+}
+
+var _ bothy.TokenService = (*Tokens)(nil)
+
+// Option changes a Tokens.
+type Option func(*Tokens)
+
+// WithNow sets the clock.
+func WithNow(now func() time.Time) Option { return func(t *Tokens) { t.now = now } }
+
+// WithLog sets where failures go that no caller needs to hear of.
+func WithLog(l *slog.Logger) Option { return func(t *Tokens) { t.log = l } }
+
+// New returns the tokens in a store.
+func New(s Store, opts ...Option) *Tokens {
+	t := &Tokens{store: s, now: time.Now, log: slog.Default()}
+	for _, o := range opts {
+		o(t)
+	}
+	return t
+}
+
+// Authenticate implements bothy.TokenService.
+func (t *Tokens) Authenticate(ctx context.Context, key string) (*bothy.Caller, error) {
+	if !plausible(key) {
+		return nil, unknownKey()
+	}
+	hash := Hash(key)
+	e, err := t.find(ctx, hash)
+	if err != nil {
+		return nil, err
+	}
+	// The look-up found an equal hash already; this keeps the decision itself
+	// free of timing, whatever the look-up does.
+	if subtle.ConstantTimeCompare([]byte(e.token.Hash), []byte(hash)) != 1 {
+		return nil, unknownKey()
+	}
+	now := t.now()
+	if at := e.token.ExpiresAt; at != nil && !now.Before(*at) {
+		return nil, bothy.Errorf(bothy.CodeTokenExpired, "this API key expired at %s", at.UTC().Format(time.RFC3339)).
+			WithHint("Make a new key with `bothy token create`.")
+	}
+	if e.due(now) {
+		if err := t.store.TouchToken(context.WithoutCancel(ctx), e.token.ID, now); err != nil {
+			t.log.Warn("the use of a token was not noted", "token", e.token.ID, "error", err)
+		}
+	}
+	return &bothy.Caller{ProjectID: e.token.ProjectID, TokenID: e.token.ID, Scopes: e.token.Scopes}, nil
+}
+
+func (t *Tokens) find(ctx context.Context, hash string) (*entry, error) {
+	e, generation := t.cache.get(hash)
+	if e != nil {
+		return e, nil
+	}
+	token, err := t.store.TokenByHash(ctx, hash)
+	if bothy.ErrorCode(err) == bothy.CodeNotFound {
+		return nil, unknownKey()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t.cache.add(generation, token), nil
+}
+
+// CreateToken implements bothy.TokenService. Without a project in the request
+// it is the caller's own. Only the default project, which is the operator's,
+// makes tokens for others.
+func (t *Tokens) CreateToken(ctx context.Context, req bothy.TokenCreate) (*bothy.Token, error) {
+	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
+	if err != nil {
+		return nil, err
+	}
+	if req.ProjectID == "" {
+		req.ProjectID = caller.ProjectID
+	}
+	if err := t.check(req); err != nil {
+		return nil, err
+	}
+	if req.ProjectID != caller.ProjectID && caller.ProjectID != bothy.DefaultProject {
+		return nil, bothy.Errorf(bothy.CodeNotFound, "there is no project %q", req.ProjectID).
+			WithHint("Leave the project out to make a key for your own.")
+	}
+	key := newKey(req.E2B)
+	token := &bothy.Token{
+		ID: "tok_" + randomHex(8), Name: req.Name, ProjectID: req.ProjectID, Scopes: scopes(req.Scopes),
+		CreatedAt: t.now().UTC(), ExpiresAt: req.ExpiresAt, Hash: Hash(key),
+	}
+	if err := t.store.PutToken(ctx, token); err != nil {
+		return nil, err
+	}
+	token.Key = key
+	return token, nil
+}
+
+// CreateFirst makes the token with which a new server's owner starts: for the
+// default project, with every scope. It asks for no caller, so only the
+// process that owns the store can call it.
+func (t *Tokens) CreateFirst(ctx context.Context, name string) (*bothy.Token, error) {
+	owner := &bothy.Caller{ProjectID: bothy.DefaultProject, Scopes: []bothy.Scope{bothy.ScopeAdmin}}
+	return t.CreateToken(bothy.WithCaller(ctx, owner), bothy.TokenCreate{Name: name, Scopes: bothy.AllScopes})
+}
+
+func (t *Tokens) check(req bothy.TokenCreate) error {
+	if utf8.RuneCountInString(req.Name) > maxNameLength {
+		return bothy.Errorf(bothy.CodeInvalid, "name has %d characters", utf8.RuneCountInString(req.Name)).
+			WithHint("Give a name of at most %d characters.", maxNameLength)
+	}
+	if !projectName.MatchString(req.ProjectID) {
+		return bothy.Errorf(bothy.CodeInvalid, "project %q is not a project name", req.ProjectID).
+			WithHint("Use up to 63 lower-case letters, digits, dashes and underscores.")
+	}
+	for _, s := range req.Scopes {
+		if !slices.Contains(bothy.AllScopes, s) {
+			return bothy.Errorf(bothy.CodeInvalid, "scopes: %q is not a scope", s).
+				WithHint("The scopes are %s.", joinScopes(bothy.AllScopes))
+		}
+	}
+	if at := req.ExpiresAt; at != nil && !at.After(t.now()) {
+		return bothy.Errorf(bothy.CodeInvalid, "expires_at %s is in the past", at.Format(time.RFC3339)).
+			WithHint("Give a time in the future, or none for a key that does not expire.")
+	}
+	return nil
+}
+
+func scopes(asked []bothy.Scope) []bothy.Scope {
+	if len(asked) == 0 {
+		return slices.Clone(DefaultScopes)
+	}
+	out := slices.Clone(asked)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func joinScopes(s []bothy.Scope) string {
+	parts := make([]string, len(s))
+	for i, v := range s {
+		parts[i] = string(v)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Tokens implements bothy.TokenService: those of the caller's project.
+func (t *Tokens) Tokens(ctx context.Context) ([]*bothy.Token, error) {
+	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
+	if err != nil {
+		return nil, err
+	}
+	return t.store.Tokens(ctx, caller.ProjectID)
+}
+
+// DeleteToken implements bothy.TokenService. When it returns, the key opens
+// nothing any more.
+func (t *Tokens) DeleteToken(ctx context.Context, id string) error {
+	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
+	if err != nil {
+		return err
+	}
+	if err := t.store.DeleteToken(ctx, caller.ProjectID, id); err != nil {
+		return err
+	}
+	t.cache.drop(id)
+	return nil
+}
+
+// Hash returns what is stored of a key. A key is random and long, so a plain
+// hash keeps it as safe as a slow one would.
+func Hash(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:])
+}
+
+func newKey(e2b bool) string {
+	if e2b {
+		return E2BKeyPrefix + randomHex(e2bKeyBytes)
+	}
+	return KeyPrefix + randomHex(keyBytes)
+}
+
+func randomHex(n int) string {
+	b := make([]byte, n)
+	if _, err := rand.Read(b); err != nil {
+		panic(fmt.Sprintf("access: the system gives no random bytes: %v", err))
+	}
+	return hex.EncodeToString(b)
+}
+
+// plausible tells keys from other strings, so that a wrong header costs no
+// look-up.
+func plausible(key string) bool {
+	for prefix, size := range map[string]int{KeyPrefix: keyBytes, E2BKeyPrefix: e2bKeyBytes} {
+		if rest, ok := strings.CutPrefix(key, prefix); ok {
+			return len(rest) == 2*size
+		}
+	}
+	return false
+}
+
+func unknownKey() error {
+	return bothy.Errorf(bothy.CodeUnauthenticated, "this API key is not known here").
+		WithHint("Check BOTHY_API_KEY or ~/.config/bothy/credentials.json, or make a key with `bothy token create`; a revoked key does not come back.")
+}

@@ -1,0 +1,76 @@
+package access
+
+import (
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// maxCached bounds the cache. It is started afresh beyond that.
+const maxCached = 10000
+
+// cache holds tokens by the hash of their key.
+//
+// A token that is read from the store while another call revokes it must not
+// enter the cache afterwards and live on in it. So every drop begins a new
+// generation, and add keeps only what was read in the present one.
+type cache struct {
+	mu         sync.RWMutex
+	generation uint64
+	byHash     map[string]*entry
+}
+
+func (c *cache) get(hash string) (e *entry, generation uint64) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.byHash[hash], c.generation
+}
+
+func (c *cache) add(generation uint64, t *bothy.Token) *entry {
+	e := &entry{token: t}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.generation != generation {
+		return e
+	}
+	if c.byHash == nil || len(c.byHash) >= maxCached {
+		c.byHash = map[string]*entry{}
+	}
+	if there := c.byHash[t.Hash]; there != nil {
+		return there
+	}
+	c.byHash[t.Hash] = e
+	return e
+}
+
+func (c *cache) drop(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.generation++
+	for hash, e := range c.byHash {
+		if e.token.ID == id {
+			delete(c.byHash, hash)
+		}
+	}
+}
+
+// entry is a token and when its use was last noted.
+type entry struct {
+	token *bothy.Token
+
+	mu      sync.Mutex
+	touched time.Time
+}
+
+// due reports whether the use of the token is to be noted now, once per
+// touchEvery.
+func (e *entry) due(now time.Time) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.touched.IsZero() && now.Sub(e.touched) < touchEvery {
+		return false
+	}
+	e.touched = now
+	return true
+}
