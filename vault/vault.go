@@ -1,0 +1,93 @@
+// Package vault encrypts what must not lie open in the store, with a key that
+// lies in a file of its own. cmd/bothy opens it; lifecycle uses it.
+package vault
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+const keySize = 32
+
+// Vault encrypts with AES-256-GCM.
+type Vault struct {
+	key  []byte
+	aead cipher.AEAD
+}
+
+// Open reads the key in path, and makes one if there is none.
+func Open(path string) (*Vault, error) {
+	key, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		key, err = create(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the key of the secrets: %w", err)
+	}
+	if len(key) != keySize {
+		return nil, fmt.Errorf("the key of the secrets, %s, has %d bytes instead of %d; restore it from a backup", path, len(key), keySize)
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	aead, err := cipher.NewGCM(block)
+	return &Vault{key: key, aead: aead}, err
+}
+
+// create makes a key. Two servers that do it at once agree on one.
+func create(path string) ([]byte, error) {
+	key := make([]byte, keySize)
+	rand.Read(key)
+	f, err := os.CreateTemp(filepath.Dir(path), ".key-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(key)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return nil, err
+	}
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	return os.ReadFile(path)
+}
+
+// Seal encrypts plain. It can be opened only with the same bound.
+func (v *Vault) Seal(plain []byte, bound string) ([]byte, error) {
+	nonce := make([]byte, v.aead.NonceSize())
+	rand.Read(nonce)
+	return v.aead.Seal(nonce, nonce, plain, []byte(bound)), nil
+}
+
+// Open decrypts what Seal made.
+func (v *Vault) Open(sealed []byte, bound string) ([]byte, error) {
+	n := v.aead.NonceSize()
+	if len(sealed) < n {
+		return nil, errors.New("sealed text is too short")
+	}
+	plain, err := v.aead.Open(nil, sealed[:n], sealed[n:], []byte(bound))
+	if err != nil {
+		return nil, errors.New("sealed text was changed, moved, or sealed with another key")
+	}
+	return plain, nil
+}
+
+// Derive returns 32 bytes that are always the same for a purpose, and tell
+// nothing of the key.
+func (v *Vault) Derive(purpose string) []byte {
+	b, err := hkdf.Key(sha256.New, v.key, nil, purpose, 32)
+	if err != nil {
+		panic(err) // only for lengths that are too large
+	}
+	return b
+}
