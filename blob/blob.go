@@ -1,0 +1,40 @@
+// Package blob keeps named trees of files, such as snapshots. A tree is there
+// whole or not at all. One interface, one suite of tests (blobtest); a folder
+// is the implementation now, object storage another. lifecycle and snapshot use
+// it.
+package blob
+
+import "context"
+
+// Store keeps trees.
+//
+// The life of a tree: Create makes a draft, a local folder that only its maker
+// knows; files are written into it; Commit makes them durable and the tree
+// visible under its name, at once; Open gives a local folder to read them from;
+// Remove deletes the tree. After a crash, drafts are gone and trees are there.
+// All methods may be called from many goroutines at once.
+type Store interface {
+	// Create starts a tree. The name must be free at Commit.
+	Create(ctx context.Context, name string) (Draft, error)
+	// Open makes a tree's files readable in a local folder until release is
+	// called. Nothing may be written there. A tree that is not there is
+	// fs.ErrNotExist.
+	Open(ctx context.Context, name string) (dir string, release func(), err error)
+	// Remove deletes a tree. One that is not there is no error.
+	Remove(ctx context.Context, name string) error
+	// List names the trees, sorted.
+	List(ctx context.Context) ([]string, error)
+	// Size is what a tree takes up, in bytes.
+	Size(ctx context.Context, name string) (int64, error)
+}
+
+// Draft is a tree in the making. Its methods are called by one goroutine.
+type Draft interface {
+	// Dir is the local folder to write into.
+	Dir() string
+	// Commit makes the tree durable and visible. A name that is taken is
+	// fs.ErrExist.
+	Commit(ctx context.Context) error
+	// Discard deletes the draft. After Commit it does nothing.
+	Discard()
+}

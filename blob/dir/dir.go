@@ -1,0 +1,191 @@
+// Package dir keeps trees of files in a folder of this host.
+package dir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/bothy-dev/bothy/blob"
+	"github.com/bothy-dev/bothy/internal/failpoint"
+)
+
+// draftPrefix marks what is not there yet, and what is going.
+const draftPrefix = ".draft-"
+
+// Store implements blob.Store.
+type Store struct{ root string }
+
+var _ blob.Store = (*Store)(nil)
+
+// Open returns the store in a folder, which it makes, and removes the drafts of
+// a process that ended. One process at a time may have it open.
+func Open(root string) (*Store, error) {
+	if err := os.MkdirAll(root, 0o711); err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), draftPrefix) {
+			if err := os.RemoveAll(filepath.Join(root, e.Name())); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return &Store{root: root}, nil
+}
+
+func (s *Store) path(name string) (string, error) {
+	if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\x00") {
+		return "", fmt.Errorf("%q cannot name a tree of files", name)
+	}
+	return filepath.Join(s.root, name), nil
+}
+
+// Create makes a draft.
+func (s *Store) Create(_ context.Context, name string) (blob.Draft, error) {
+	final, err := s.path(name)
+	if err != nil {
+		return nil, err
+	}
+	tmp, err := os.MkdirTemp(s.root, draftPrefix)
+	if err != nil {
+		return nil, err
+	}
+	return &draft{root: s.root, dir: tmp, final: final}, nil
+}
+
+// Open returns the tree's own folder.
+func (s *Store) Open(_ context.Context, name string) (string, func(), error) {
+	dir, err := s.path(name)
+	if err != nil {
+		return "", nil, err
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return "", nil, err
+	}
+	return dir, func() {}, nil
+}
+
+// Remove hides the tree first, so that no half of it can be found.
+func (s *Store) Remove(_ context.Context, name string) error {
+	dir, err := s.path(name)
+	if err != nil {
+		return err
+	}
+	going := filepath.Join(s.root, draftPrefix+"removed-"+name)
+	if err := os.Rename(dir, going); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	return os.RemoveAll(going)
+}
+
+// List names the trees.
+func (s *Store) List(context.Context) ([]string, error) {
+	entries, err := os.ReadDir(s.root)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Size adds up the files.
+func (s *Store) Size(_ context.Context, name string) (int64, error) {
+	dir, err := s.path(name)
+	if err != nil {
+		return 0, err
+	}
+	return treeSize(dir)
+}
+
+func treeSize(dir string) (sum int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			sum += info.Size()
+		}
+		return err
+	})
+	return sum, err
+}
+
+type draft struct {
+	root, dir, final string
+	done             bool
+}
+
+func (d *draft) Dir() string { return d.dir }
+
+func (d *draft) Commit(context.Context) error {
+	if err := failpoint.Hit("blob.commit"); err != nil {
+		return err
+	}
+	if err := syncTree(d.dir); err != nil {
+		return fmt.Errorf("make %s durable: %w", filepath.Base(d.final), err)
+	}
+	if err := failpoint.Hit("blob.synced"); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(d.final); err == nil {
+		return fmt.Errorf("%s: %w", filepath.Base(d.final), fs.ErrExist)
+	}
+	if err := os.Rename(d.dir, d.final); err != nil {
+		return err
+	}
+	// Until the new name is durable, Discard takes it back.
+	d.dir = d.final
+	if err := failpoint.Hit("blob.renamed"); err != nil {
+		return err
+	}
+	if err := syncPath(d.root); err != nil {
+		return err
+	}
+	d.done = true
+	return nil
+}
+
+func (d *draft) Discard() {
+	if !d.done {
+		os.RemoveAll(d.dir)
+	}
+}
+
+// syncTree makes every file and folder durable.
+func syncTree(dir string) error {
+	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !(e.IsDir() || e.Type().IsRegular()) {
+			return err
+		}
+		return syncPath(path)
+	})
+}
+
+func syncPath(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
