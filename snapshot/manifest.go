@@ -1,0 +1,227 @@
+// Package snapshot is the form of a snapshot on disk: a folder with a manifest,
+// the engine's files, and the sandbox's files apart. lifecycle writes and reads
+// snapshots with it; nobody else needs it.
+//
+//	manifest.json   what it is, and the size and checksums of every part
+//	memory/         what the engine needs to wake memory and processes
+//	files.tar       the changes to the root file system, usable without memory
+package snapshot
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Version is the version of the format.
+const Version = 1
+
+// The names inside a snapshot's folder.
+const (
+	ManifestName = "manifest.json"
+	MemoryDir    = "memory"
+	FilesTar     = "files.tar"
+)
+
+// Manifest says what a snapshot is. It holds the key of the guest that sleeps
+// in it, so it is as secret as the memory beside it.
+type Manifest struct {
+	Version     int                `json:"version"`
+	ID          string             `json:"id"`
+	SandboxID   string             `json:"sandbox_id"`
+	ParentID    string             `json:"parent_id,omitempty"`
+	Name        string             `json:"name,omitempty"`
+	Kind        bothy.SnapshotKind `json:"kind"`
+	CreatedAt   time.Time          `json:"created_at"`
+	Engine      string             `json:"engine"`
+	EngineBuild string             `json:"engine_build"`
+	GuestKey    string             `json:"guest_key,omitempty"`
+	Sandbox     Origin             `json:"sandbox"`
+	Parts       []Part             `json:"parts"`
+
+	// Fresh marks files that were written a moment ago, to be read once, and
+	// have no manifest on disk: nothing is listed and nothing verified.
+	Fresh bool `json:"-"`
+}
+
+// Origin is the sandbox that was frozen, as far as a copy takes after it.
+type Origin struct {
+	Name           string            `json:"name,omitempty"`
+	Template       string            `json:"template"`
+	TemplateDigest string            `json:"template_digest"`
+	CPU            float64           `json:"cpu"`
+	MemoryMB       int               `json:"memory_mb"`
+	DiskMB         int               `json:"disk_mb"`
+	Network        bothy.Network     `json:"network"`
+	TimeoutSeconds int               `json:"timeout_seconds"`
+	OnTimeout      bothy.OnTimeout   `json:"on_timeout"`
+	IdleSeconds    int               `json:"idle_seconds,omitempty"`
+	AutoResume     bool              `json:"auto_resume,omitempty"`
+	Env            map[string]string `json:"env,omitempty"`
+	Metadata       map[string]string `json:"metadata,omitempty"`
+}
+
+// Part is one file of a snapshot. CRC32C is looked at before every use, SHA256
+// when a snapshot moves to another place.
+type Part struct {
+	Name   string `json:"name"`
+	Size   int64  `json:"size_bytes"`
+	CRC32C string `json:"crc32c"`
+	SHA256 string `json:"sha256"`
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Seal lists the parts that lie in dir with their checksums, and writes the
+// manifest.
+func Seal(ctx context.Context, dir string, m *Manifest) error {
+	m.Version = Version
+	names, err := partNames(dir)
+	if err != nil {
+		return err
+	}
+	m.Parts = nil
+	for _, name := range names {
+		p, err := sum(ctx, dir, name, true)
+		if err != nil {
+			return err
+		}
+		m.Parts = append(m.Parts, p)
+	}
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, ManifestName), append(b, '\n'), 0o600)
+}
+
+func partNames(dir string) ([]string, error) {
+	var names []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err == nil && name != ManifestName {
+			names = append(names, name)
+		}
+		return err
+	})
+	return names, err
+}
+
+func sum(ctx context.Context, dir, name string, strong bool) (Part, error) {
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return Part{}, err
+	}
+	defer f.Close()
+	crc, sha := crc32.New(castagnoli), sha256.New()
+	w := io.Writer(crc)
+	if strong {
+		w = io.MultiWriter(crc, sha)
+	}
+	n, err := io.CopyBuffer(w, &reader{ctx, f}, make([]byte, 1<<20))
+	if err != nil {
+		return Part{}, err
+	}
+	p := Part{Name: name, Size: n, CRC32C: hex.EncodeToString(crc.Sum(nil))}
+	if strong {
+		p.SHA256 = hex.EncodeToString(sha.Sum(nil))
+	}
+	return p, nil
+}
+
+// reader ends with its context, and hides the file's other talents.
+type reader struct {
+	ctx context.Context
+	f   *os.File
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.f.Read(p)
+}
+
+// Read reads the manifest of the snapshot in dir.
+func Read(dir string) (*Manifest, error) {
+	b, err := os.ReadFile(filepath.Join(dir, ManifestName))
+	if err != nil {
+		return nil, damaged("it has no manifest").Because(err)
+	}
+	var m Manifest
+	if err := json.Unmarshal(b, &m); err != nil {
+		return nil, damaged("its manifest cannot be read").Because(err)
+	}
+	if m.Version != Version {
+		return nil, bothy.Errorf(bothy.CodeUnsupported, "the snapshot has format version %d, and this server reads %d", m.Version, Version).
+			WithHint("Use the server that made it, or a newer one.")
+	}
+	return &m, nil
+}
+
+// Verify checks every part against the manifest. With strong, it compares the
+// SHA-256 too.
+func Verify(ctx context.Context, dir string, m *Manifest, strong bool) error {
+	for _, want := range m.Parts {
+		if !filepath.IsLocal(want.Name) {
+			return damaged("its manifest names %q", want.Name)
+		}
+		info, err := os.Lstat(filepath.Join(dir, want.Name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return damaged("%s is missing", want.Name)
+		case err != nil:
+			return err
+		case !info.Mode().IsRegular() || info.Size() != want.Size:
+			return damaged("%s has %d bytes instead of %d", want.Name, info.Size(), want.Size)
+		}
+		got, err := sum(ctx, dir, want.Name, strong)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", want.Name, err)
+		}
+		if got.CRC32C != want.CRC32C || (strong && got.SHA256 != want.SHA256) {
+			return damaged("the checksum of %s is wrong", want.Name)
+		}
+	}
+	return nil
+}
+
+// Has reports whether the manifest lists a part, or parts below a folder.
+func (m *Manifest) Has(name string) bool {
+	if m.Fresh {
+		return name == MemoryDir
+	}
+	for _, p := range m.Parts {
+		if p.Name == name || filepath.Dir(p.Name) == name {
+			return true
+		}
+	}
+	return false
+}
+
+// Size adds up the parts, in bytes.
+func (m *Manifest) Size() (n int64) {
+	for _, p := range m.Parts {
+		n += p.Size
+	}
+	return n
+}
+
+func damaged(format string, args ...any) *bothy.Error {
+	return bothy.Errorf(bothy.CodeSnapshotDamaged, "the snapshot is damaged: "+format, args...).
+		WithHint("Nothing was started from it. Use another snapshot of the same sandbox, or an exported copy.")
+}
