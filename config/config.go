@@ -1,0 +1,173 @@
+// Package config holds the server's settings: one struct, its defaults in one
+// place, and the file that shows every key. cmd/bothy reads it; nothing else
+// does, since every part is told what it needs.
+package config
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Config is every setting of the server. Flags win over the environment, that
+// over the file, and the file over the defaults.
+type Config struct {
+	// Home is where the server keeps its state.
+	Home string `yaml:"home"`
+	// Templates is the folder of the templates; empty means Home/templates.
+	Templates string `yaml:"templates"`
+	// Listen is the address of the API.
+	Listen string `yaml:"listen"`
+	// AllowedHosts are further names under which the API may be addressed.
+	AllowedHosts []string `yaml:"allowed_hosts"`
+	// LinkDomain is the domain below which the ports of sandboxes have names,
+	// as in 3000-ID.DOMAIN.
+	LinkDomain string `yaml:"link_domain"`
+	// LogLevel is debug, info, warn or error.
+	LogLevel slog.Level `yaml:"log_level"`
+	// LogFormat is text or json.
+	LogFormat string `yaml:"log_format"`
+
+	Engine    Engine    `yaml:"engine"`
+	Sandboxes Sandboxes `yaml:"sandboxes"`
+	Snapshots Snapshots `yaml:"snapshots"`
+	Network   Network   `yaml:"network"`
+}
+
+// Engine chooses what gives sandboxes their kernel.
+type Engine struct {
+	// Default is the engine of requests that name none.
+	Default string `yaml:"default"`
+}
+
+// Sandboxes bounds what the host gives.
+type Sandboxes struct {
+	// Max is how many may run at once; 0 means no bound.
+	Max int `yaml:"max"`
+	// MinFreeMemoryMB is what the host keeps for itself.
+	MinFreeMemoryMB int `yaml:"min_free_memory_mb"`
+	// KeepEndedHours is how long an ended sandbox can still be looked up.
+	KeepEndedHours int `yaml:"keep_ended_hours"`
+}
+
+// Snapshots bounds what is kept. 0 means no bound.
+type Snapshots struct {
+	// KeepPerSandbox is how many of one sandbox are kept; the oldest go first.
+	KeepPerSandbox int `yaml:"keep_per_sandbox"`
+	// KeepHours is how long each is kept.
+	KeepHours int `yaml:"keep_hours"`
+	// ProjectQuotaMB bounds what a project's snapshots take up.
+	ProjectQuotaMB int64 `yaml:"project_quota_mb"`
+}
+
+// Network is the operator's part of every sandbox's policy.
+type Network struct {
+	// TrustHostCA makes sandboxes trust the certificate authorities that this
+	// host trusts, which a proxy that inspects TLS needs.
+	TrustHostCA bool `yaml:"trust_host_ca"`
+	// CABundle is the file with them.
+	CABundle string `yaml:"ca_bundle"`
+	// Allow lifts the ban on private and other special prefixes.
+	Allow []netip.Prefix `yaml:"allow"`
+	// Forbid adds to the forbidden prefixes.
+	Forbid []netip.Prefix `yaml:"forbid"`
+}
+
+// Default returns the settings of a server that was told nothing.
+func Default() Config {
+	return Config{
+		Home: "/var/lib/bothy", Listen: "127.0.0.1:7700", LogFormat: "text", LinkDomain: "localhost",
+		Engine:    Engine{Default: "gvisor"},
+		Sandboxes: Sandboxes{Max: 2000, MinFreeMemoryMB: 512, KeepEndedHours: 168},
+		Network:   Network{CABundle: "/etc/ssl/certs/ca-certificates.crt"},
+	}
+}
+
+// Example is the file with every key and its default.
+//
+//go:embed bothy.yaml
+var Example string
+
+// Load reads the file, if path is not empty, over the defaults, and the
+// environment over that.
+func Load(path string, getenv func(string) string) (Config, error) {
+	c := Default()
+	if path != "" {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return c, bothy.Errorf(bothy.CodeInvalid, "the settings in %s cannot be read", path).
+				WithHint("Check the path and its permissions.").Because(err)
+		}
+		if err := c.parse(b); err != nil {
+			return c, bothy.Errorf(bothy.CodeInvalid, "%s: %v", path, err).
+				WithHint("`bothy serve --print-config` shows every key with its default.")
+		}
+	}
+	for env, field := range map[string]*string{
+		"BOTHY_HOME": &c.Home, "BOTHY_LISTEN": &c.Listen, "BOTHY_TEMPLATES": &c.Templates,
+	} {
+		if v := getenv(env); v != "" {
+			*field = v
+		}
+	}
+	return c, nil
+}
+
+func (c *Config) parse(b []byte) error {
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	d.KnownFields(true)
+	if err := d.Decode(c); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}
+
+// Finish fills in what depends on other settings, makes paths absolute, and
+// checks.
+func (c *Config) Finish() error {
+	if c.Templates == "" {
+		c.Templates = filepath.Join(c.Home, "templates")
+	}
+	for _, p := range []*string{&c.Home, &c.Templates} {
+		abs, err := filepath.Abs(*p)
+		if err != nil {
+			return err
+		}
+		*p = abs
+	}
+	if c.LogFormat != "text" && c.LogFormat != "json" {
+		return bothy.Errorf(bothy.CodeInvalid, "log_format is %q", c.LogFormat).WithHint("Give text or json.")
+	}
+	if c.Sandboxes.Max < 0 || c.Sandboxes.MinFreeMemoryMB < 0 || c.Sandboxes.KeepEndedHours < 0 ||
+		c.Snapshots.KeepPerSandbox < 0 || c.Snapshots.KeepHours < 0 || c.Snapshots.ProjectQuotaMB < 0 {
+		return bothy.Errorf(bothy.CodeInvalid, "a number under sandboxes or snapshots is negative").WithHint("Give 0 for no bound.")
+	}
+	return nil
+}
+
+// TrustedCAs returns the PEM that sandboxes trust beside their template's, or
+// "".
+func (c *Config) TrustedCAs() (string, error) {
+	if !c.Network.TrustHostCA {
+		return "", nil
+	}
+	b, err := os.ReadFile(c.Network.CABundle)
+	if err != nil {
+		return "", bothy.Errorf(bothy.CodeInvalid, "network.ca_bundle: %s cannot be read", c.Network.CABundle).
+			WithHint("Install ca-certificates, or name the host's bundle.").Because(err)
+	}
+	if !bytes.Contains(b, []byte("BEGIN CERTIFICATE")) {
+		return "", fmt.Errorf("%s holds no certificate", c.Network.CABundle)
+	}
+	return string(b), nil
+}
