@@ -1,0 +1,510 @@
+// Package cgroup puts machines under hard limits of CPU, memory and host
+// processes, on hosts with cgroup v2, v1, or the hybrid of both. Engines use it.
+package cgroup
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits are what a group may use. Zero means no limit.
+type Limits struct {
+	CPU         float64
+	MemoryBytes int64
+	PIDs        int
+}
+
+// Parent is the place under which the groups of one server live.
+type Parent struct {
+	name string
+	v2   string            // folder of the parent in the unified hierarchy
+	v1   map[string]string // controller -> folder of the parent
+}
+
+// cpuPeriod is the length of one accounting period.
+const cpuPeriod = 100 * time.Millisecond
+
+// NewParent finds the host's cgroup hierarchy and makes the folder name in it.
+func NewParent(name string) (*Parent, error) {
+	mounts, err := mounts()
+	if err != nil {
+		return nil, err
+	}
+	p := &Parent{name: name}
+	if root := mounts[unified]; root != "" && hasControllers(root, "cpu", "memory", "pids") {
+		return p, p.makeV2(root)
+	}
+	p.v1 = map[string]string{}
+	for _, c := range []string{"cpu", "cpuacct", "memory", "pids", "freezer"} {
+		root := mounts[c]
+		if root == "" {
+			if c == "cpu" || c == "memory" {
+				return nil, fmt.Errorf("the host has no cgroup controller %q: mount cgroup2 at /sys/fs/cgroup, or the v1 controller", c)
+			}
+			continue
+		}
+		p.v1[c] = filepath.Join(root, name)
+		if err := os.MkdirAll(p.v1[c], 0o755); err != nil {
+			return nil, fmt.Errorf("make cgroup: %w", err)
+		}
+	}
+	return p, nil
+}
+
+func (p *Parent) makeV2(root string) error {
+	p.v2 = filepath.Join(root, p.name)
+	if err := os.MkdirAll(p.v2, 0o755); err != nil {
+		return fmt.Errorf("make cgroup: %w", err)
+	}
+	for _, dir := range []string{root, p.v2} {
+		f := filepath.Join(dir, "cgroup.subtree_control")
+		if err := os.WriteFile(f, []byte("+cpu +memory +pids"), 0o644); err != nil {
+			return fmt.Errorf("enable cgroup controllers in %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+const unified = "cgroup2"
+
+// mounts maps each v1 controller, and unified, to its mount point.
+func mounts() (map[string]string, error) {
+	f, err := os.Open("/proc/self/mounts")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	found := map[string]string{}
+	s := bufio.NewScanner(f)
+	for s.Scan() {
+		w := strings.Fields(s.Text())
+		if len(w) < 4 {
+			continue
+		}
+		switch w[2] {
+		case "cgroup2":
+			if found[unified] == "" {
+				found[unified] = w[1]
+			}
+		case "cgroup":
+			for _, o := range strings.Split(w[3], ",") {
+				if found[o] == "" {
+					found[o] = w[1]
+				}
+			}
+		}
+	}
+	return found, s.Err()
+}
+
+func hasControllers(root string, want ...string) bool {
+	b, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
+	if err != nil {
+		return false
+	}
+	have := " " + strings.TrimSpace(string(b)) + " "
+	for _, w := range want {
+		if !strings.Contains(have, " "+w+" ") {
+			return false
+		}
+	}
+	return true
+}
+
+// Version is 1 or 2.
+func (p *Parent) Version() int {
+	if p.v2 != "" {
+		return 2
+	}
+	return 1
+}
+
+// dirs lists the parent's folders, one per hierarchy.
+func (p *Parent) dirs() []string {
+	if p.v2 != "" {
+		return []string{p.v2}
+	}
+	var d []string
+	seen := map[string]bool{}
+	for _, dir := range p.v1 {
+		// cpu and cpuacct are often one hierarchy under two names.
+		real, err := filepath.EvalSymlinks(dir)
+		if err == nil && !seen[real] {
+			seen[real] = true
+			d = append(d, dir)
+		}
+	}
+	return d
+}
+
+// List names the groups that exist.
+func (p *Parent) List() ([]string, error) {
+	names := map[string]bool{}
+	for _, d := range p.dirs() {
+		entries, err := os.ReadDir(d)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, e := range entries {
+			if e.IsDir() {
+				names[e.Name()] = true
+			}
+		}
+	}
+	var out []string
+	for n := range names {
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+// Remove removes the parent itself, if it has no groups left.
+func (p *Parent) Remove() error {
+	var errs []error
+	for _, d := range p.dirs() {
+		if err := os.Remove(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Group is one machine's group.
+type Group struct {
+	p    *Parent
+	name string
+}
+
+// Open returns the group of that name, whether or not it exists yet.
+func (p *Parent) Open(name string) *Group { return &Group{p: p, name: name} }
+
+// Create makes a group with limits.
+func (p *Parent) Create(name string, l Limits) (*Group, error) {
+	g := p.Open(name)
+	for _, d := range p.dirs() {
+		if err := os.Mkdir(filepath.Join(d, name), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			g.Remove()
+			return nil, fmt.Errorf("make cgroup: %w", err)
+		}
+	}
+	if err := g.SetLimits(l); err != nil {
+		g.Remove()
+		return nil, err
+	}
+	return g, nil
+}
+
+func (g *Group) dir(controller string) string {
+	if g.p.v2 != "" {
+		return filepath.Join(g.p.v2, g.name)
+	}
+	if d := g.p.v1[controller]; d != "" {
+		return filepath.Join(d, g.name)
+	}
+	return ""
+}
+
+func (g *Group) write(controller, file, value string) error {
+	d := g.dir(controller)
+	if d == "" {
+		return nil
+	}
+	if err := os.WriteFile(filepath.Join(d, file), []byte(value), 0o644); err != nil {
+		return fmt.Errorf("set cgroup %s: %w", file, err)
+	}
+	return nil
+}
+
+func (g *Group) read(controller, file string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(g.dir(controller), file))
+	return strings.TrimSpace(string(b)), err
+}
+
+// SetLimits changes the limits; processes inside feel them at once.
+func (g *Group) SetLimits(l Limits) error {
+	if g.p.v2 != "" {
+		return g.setV2(l)
+	}
+	return g.setV1(l)
+}
+
+func (g *Group) setV2(l Limits) error {
+	cpu, mem, pids := "max", "max", "max"
+	period := cpuPeriod.Microseconds()
+	if l.CPU > 0 {
+		cpu = strconv.FormatInt(int64(l.CPU*float64(period)), 10)
+	}
+	if l.MemoryBytes > 0 {
+		mem = strconv.FormatInt(l.MemoryBytes, 10)
+	}
+	if l.PIDs > 0 {
+		pids = strconv.Itoa(l.PIDs)
+	}
+	return errors.Join(
+		g.write("", "cpu.max", fmt.Sprintf("%s %d", cpu, period)),
+		g.write("", "memory.max", mem),
+		g.write("", "pids.max", pids),
+	)
+}
+
+func (g *Group) setV1(l Limits) error {
+	quota, mem, pids := int64(-1), int64(-1), "max"
+	if l.CPU > 0 {
+		quota = int64(l.CPU * float64(cpuPeriod.Microseconds()))
+	}
+	if l.MemoryBytes > 0 {
+		mem = l.MemoryBytes
+	}
+	if l.PIDs > 0 {
+		pids = strconv.Itoa(l.PIDs)
+	}
+	return errors.Join(
+		g.write("cpu", "cpu.cfs_period_us", strconv.FormatInt(cpuPeriod.Microseconds(), 10)),
+		g.write("cpu", "cpu.cfs_quota_us", strconv.FormatInt(quota, 10)),
+		g.write("memory", "memory.limit_in_bytes", strconv.FormatInt(mem, 10)),
+		g.write("pids", "pids.max", pids),
+	)
+}
+
+// Add moves a process and all its descendants into the group, those that are
+// not in it yet. With v2, starting the process there (see FD) is better: it
+// leaves no moment outside.
+func (g *Group) Add(pid int) error {
+	in, err := g.Processes()
+	if err != nil {
+		return err
+	}
+	moved := map[int]bool{}
+	for _, p := range in {
+		moved[p] = true
+	}
+	for {
+		tree := descendants(pid)
+		news := 0
+		for _, p := range tree {
+			if moved[p] {
+				continue
+			}
+			moved[p] = true
+			news++
+			if err := g.addOne(p); err != nil {
+				return err
+			}
+		}
+		// A child that was born before its parent moved is found next time.
+		if news == 0 {
+			return nil
+		}
+	}
+}
+
+func (g *Group) addOne(pid int) error {
+	for _, d := range g.p.dirs() {
+		err := os.WriteFile(filepath.Join(d, g.name, "cgroup.procs"), strconv.AppendInt(nil, int64(pid), 10), 0o644)
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("move process %d into cgroup: %w", pid, err)
+		}
+	}
+	return nil
+}
+
+// descendants lists a process and all below it.
+func descendants(pid int) []int {
+	all := []int{pid}
+	for i := 0; i < len(all); i++ {
+		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i]))
+		for _, f := range files {
+			b, _ := os.ReadFile(f)
+			for _, c := range strings.Fields(string(b)) {
+				if n, err := strconv.Atoi(c); err == nil {
+					all = append(all, n)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// FD opens the group's folder for CLONE_INTO_CGROUP. It is nil with v1.
+func (g *Group) FD() (*os.File, error) {
+	if g.p.v2 == "" {
+		return nil, nil
+	}
+	return os.Open(g.dir(""))
+}
+
+// MemoryUsed is the memory that cannot be taken back without killing: anonymous
+// and shared pages, in bytes.
+func (g *Group) MemoryUsed() (int64, error) {
+	b, err := g.read("memory", "memory.stat")
+	if err != nil {
+		return 0, err
+	}
+	want := map[string]bool{"anon": true, "shmem": true}
+	if g.p.v2 == "" {
+		want = map[string]bool{"rss": true, "shmem": true}
+	}
+	var sum int64
+	for _, line := range strings.Split(b, "\n") {
+		k, v, _ := strings.Cut(line, " ")
+		if want[k] {
+			n, _ := strconv.ParseInt(v, 10, 64)
+			sum += n
+		}
+	}
+	return sum, nil
+}
+
+// CPUSeconds is the CPU time used so far.
+func (g *Group) CPUSeconds() (float64, error) {
+	if g.p.v2 == "" {
+		s, err := g.read("cpuacct", "cpuacct.usage")
+		if err != nil {
+			return 0, err
+		}
+		n, err := strconv.ParseInt(s, 10, 64)
+		return float64(n) / 1e9, err
+	}
+	s, err := g.read("", "cpu.stat")
+	if err != nil {
+		return 0, err
+	}
+	for _, line := range strings.Split(s, "\n") {
+		if v, ok := strings.CutPrefix(line, "usage_usec "); ok {
+			n, err := strconv.ParseInt(v, 10, 64)
+			return float64(n) / 1e6, err
+		}
+	}
+	return 0, errors.New("cpu.stat has no usage_usec")
+}
+
+// OOMKills counts the processes that the kernel killed at the memory ceiling.
+func (g *Group) OOMKills() int {
+	file, key := "memory.events", "oom_kill "
+	if g.p.v2 == "" {
+		file = "memory.oom_control"
+	}
+	s, err := g.read("memory", file)
+	if err != nil {
+		return 0
+	}
+	for _, line := range strings.Split(s, "\n") {
+		if v, ok := strings.CutPrefix(line, key); ok {
+			n, _ := strconv.Atoi(v)
+			return n
+		}
+	}
+	return 0
+}
+
+// SetFrozen stops or thaws all processes of the group, and returns when that
+// is done.
+func (g *Group) SetFrozen(frozen bool) error {
+	if g.p.v2 != "" {
+		v, state := "0", "frozen 0"
+		if frozen {
+			v, state = "1", "frozen 1"
+		}
+		if err := g.write("", "cgroup.freeze", v); err != nil {
+			return err
+		}
+		return g.await("", "cgroup.events", state)
+	}
+	if g.dir("freezer") == "" {
+		return errors.New("the host has no freezer cgroup")
+	}
+	state := "THAWED"
+	if frozen {
+		state = "FROZEN"
+	}
+	if err := g.write("freezer", "freezer.state", state); err != nil {
+		return err
+	}
+	return g.await("freezer", "freezer.state", state)
+}
+
+func (g *Group) await(controller, file, want string) error {
+	deadline := time.Now().Add(5 * time.Second)
+	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 5*time.Millisecond) {
+		s, err := g.read(controller, file)
+		if err != nil {
+			return err
+		}
+		if strings.Contains(s, want) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("cgroup did not become %q within 5 s", want)
+		}
+		time.Sleep(wait)
+	}
+}
+
+// Processes lists the process ids in the group.
+func (g *Group) Processes() ([]int, error) {
+	seen := map[int]bool{}
+	var pids []int
+	for _, d := range g.p.dirs() {
+		b, err := os.ReadFile(filepath.Join(d, g.name, "cgroup.procs"))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range strings.Fields(string(b)) {
+			if n, err := strconv.Atoi(f); err == nil && !seen[n] {
+				seen[n] = true
+				pids = append(pids, n)
+			}
+		}
+	}
+	return pids, nil
+}
+
+// Kill kills every process in the group.
+func (g *Group) Kill() error {
+	if g.p.v2 != "" && g.write("", "cgroup.kill", "1") == nil {
+		return nil
+	}
+	pids, err := g.Processes()
+	for _, pid := range pids {
+		if pid != os.Getpid() {
+			unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+	return err
+}
+
+// Remove deletes the group. Its processes must have ended; those that are just
+// leaving are waited for.
+func (g *Group) Remove() error {
+	var errs []error
+	for _, d := range g.p.dirs() {
+		errs = append(errs, removeDir(filepath.Join(d, g.name)))
+	}
+	return errors.Join(errs...)
+}
+
+func removeDir(dir string) error {
+	deadline := time.Now().Add(2 * time.Second)
+	for wait := 200 * time.Microsecond; ; wait = min(2*wait, 20*time.Millisecond) {
+		err := unix.Rmdir(dir)
+		if err == nil || err == unix.ENOENT {
+			return nil
+		}
+		if err != unix.EBUSY || time.Now().After(deadline) {
+			return fmt.Errorf("remove cgroup %s: %w", dir, err)
+		}
+		time.Sleep(wait)
+	}
+}

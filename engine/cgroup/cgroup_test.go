@@ -1,0 +1,107 @@
+package cgroup
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+func newGroup(t *testing.T, l Limits) *Group {
+	t.Helper()
+	p, err := NewParent(fmt.Sprintf("bothy-test-%d", os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := p.Create("g", l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		g.Kill()
+		if err := g.Remove(); err != nil {
+			t.Error(err)
+		}
+		p.Remove()
+	})
+	return g
+}
+
+// runIn starts a shell command inside the group and waits for it.
+func runIn(t *testing.T, g *Group, script string) error {
+	t.Helper()
+	cmd := exec.Command("/bin/sh", "-c", `read x; `+script)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Add(cmd.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	in.Close()
+	return cmd.Wait()
+}
+
+func TestMemoryCeilingKillsAndIsCounted(t *testing.T) {
+	g := newGroup(t, Limits{CPU: 1, MemoryBytes: 32 << 20, PIDs: 64})
+	if err := runIn(t, g, "exec head -c 200000000 /dev/zero | tail >/dev/null"); err == nil && g.OOMKills() == 0 {
+		t.Fatal("a process used 200 MB under a ceiling of 32 MB")
+	}
+	if n := g.OOMKills(); n == 0 {
+		t.Fatal("the kill was not counted")
+	}
+}
+
+func TestWatchMemoryReportsBeforeTheCeiling(t *testing.T) {
+	g := newGroup(t, Limits{MemoryBytes: 256 << 20})
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	seen := make(chan int64, 1)
+	go g.WatchMemory(ctx, 64<<20, func(used, limit int64) {
+		select {
+		case seen <- used:
+			g.Kill()
+		default:
+		}
+	})
+	runIn(t, g, "exec tail /dev/zero")
+	select {
+	case used := <-seen:
+		if used <= 64<<20 {
+			t.Fatalf("reported at %d bytes, under the limit", used)
+		}
+	case <-ctx.Done():
+		t.Fatal("the limit was passed and nobody was told")
+	}
+}
+
+func TestFreezeAndCPUTime(t *testing.T) {
+	g := newGroup(t, Limits{CPU: 0.5})
+	done := make(chan error, 1)
+	go func() { done <- runIn(t, g, "i=0; while [ $i -lt 100000000 ]; do i=$((i+1)); done") }()
+	for {
+		if used, err := g.CPUSeconds(); err == nil && used > 0.01 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := g.SetFrozen(true); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := g.CPUSeconds()
+	time.Sleep(20 * time.Millisecond)
+	after, _ := g.CPUSeconds()
+	if after != before {
+		t.Fatalf("a frozen group used %v s of CPU", after-before)
+	}
+	if err := g.SetFrozen(false); err != nil {
+		t.Fatal(err)
+	}
+	g.Kill()
+	<-done
+}

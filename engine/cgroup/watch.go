@@ -1,0 +1,115 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// watchFrom is the part of the limit below which nobody needs to look.
+	watchFrom = 0.6
+	// fastest is how quickly a program is expected to fill memory, in bytes per
+	// second: the next look comes before the limit can be reached at that rate.
+	fastest  = 2 << 30
+	nearPoll = 5 * time.Millisecond
+	midPoll  = 100 * time.Millisecond
+	farPoll  = 250 * time.Millisecond
+)
+
+// WatchMemory calls fn again and again while the group uses more memory than
+// limit. Below watchFrom it costs nothing with v1, where the kernel tells when
+// that line is crossed, and four looks a second with v2, where it does not. It
+// returns when ctx ends or the group is gone.
+func (g *Group) WatchMemory(ctx context.Context, limit int64, fn func(used, limit int64)) error {
+	line := int64(float64(limit) * watchFrom)
+	var crossed *os.File
+	if g.p.v2 == "" {
+		f, err := g.notifyAbove(line)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		defer context.AfterFunc(ctx, func() { f.Close() })()
+		crossed = f
+	}
+	var count [8]byte
+	for ctx.Err() == nil {
+		used, err := g.MemoryUsed()
+		if err != nil {
+			return err
+		}
+		if used > limit {
+			fn(used, limit)
+		}
+		// The kernel tells when the line is crossed by all pages, those of the
+		// page cache included, so only below it by that count may we wait.
+		switch {
+		case used > line || g.usage() > line:
+			err = sleep(ctx, untilReached(limit-used))
+		case crossed == nil: // v2
+			err = sleep(ctx, farPoll)
+		default:
+			_, err = crossed.Read(count[:])
+		}
+		if err != nil && ctx.Err() == nil && !errors.Is(err, os.ErrClosed) {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// usage is all the memory charged to the group.
+func (g *Group) usage() int64 {
+	file := "memory.usage_in_bytes"
+	if g.p.v2 != "" {
+		file = "memory.current"
+	}
+	s, _ := g.read("memory", file)
+	n, _ := strconv.ParseInt(s, 10, 64)
+	return n
+}
+
+func untilReached(left int64) time.Duration {
+	d := time.Duration(float64(left) / fastest * float64(time.Second))
+	return min(max(d, nearPoll), midPoll)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// notifyAbove returns an event file that becomes readable whenever the usage
+// crosses the line, in either direction.
+func (g *Group) notifyAbove(line int64) (*os.File, error) {
+	efd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	ev := os.NewFile(uintptr(efd), "memory-event")
+	usage, err := os.Open(filepath.Join(g.dir("memory"), "memory.usage_in_bytes"))
+	if err != nil {
+		ev.Close()
+		return nil, err
+	}
+	defer usage.Close()
+	arg := fmt.Sprintf("%d %d %s", efd, usage.Fd(), strconv.FormatInt(line, 10))
+	if err := g.write("memory", "cgroup.event_control", arg); err != nil {
+		ev.Close()
+		return nil, err
+	}
+	return ev, nil
+}

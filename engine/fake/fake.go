@@ -1,0 +1,151 @@
+// Package fake is an engine in memory, for quick tests of everything above it.
+// Its machines have a network stack at the sandbox's address and a guest that
+// is given by the test; they run no code of anybody's. Only tests use it.
+package fake
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Name is what requests call this engine.
+const Name = "fake"
+
+// Host is where machines live. Engines on the same host find each other's, as
+// a server finds those of the one before it.
+type Host struct {
+	// Serve is the guest of every machine. It answers on the listener until
+	// that is closed. By default it accepts and closes.
+	Serve func(net.Listener)
+	// StartDelay is awaited by every start, so that tests can interrupt it.
+	StartDelay time.Duration
+	// FailStart, if set, decides whether a start fails.
+	FailStart func(id string) error
+
+	mu       sync.Mutex
+	machines map[string]*Machine
+}
+
+// Engine implements bothy.Engine.
+type Engine struct {
+	host  *Host
+	build string
+	held  map[string]bool // under host.mu
+}
+
+var _ bothy.Engine = (*Engine)(nil)
+
+// New returns an engine on a host. Snapshots are bound to the build.
+func New(h *Host, build string) *Engine {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.machines == nil {
+		h.machines = map[string]*Machine{}
+	}
+	return &Engine{host: h, build: build, held: map[string]bool{}}
+}
+
+// Info says that snapshots are there.
+func (e *Engine) Info() bothy.EngineInfo {
+	return bothy.EngineInfo{Name: Name, Build: e.build, Kernel: "fake", Snapshots: true}
+}
+
+// Check finds nothing missing.
+func (e *Engine) Check(context.Context) error { return nil }
+
+// Start makes a machine.
+func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machine, error) {
+	return e.start(ctx, spec)
+}
+
+func (e *Engine) start(ctx context.Context, spec bothy.MachineSpec) (*Machine, error) {
+	for _, image := range []string{spec.RootFS, spec.Guest} {
+		if _, err := os.Stat(image); err != nil {
+			return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the image %s cannot be opened", filepath.Base(image)).Because(err)
+		}
+	}
+	if f := e.host.FailStart; f != nil {
+		if err := f(spec.ID); err != nil {
+			return nil, err
+		}
+	}
+	select {
+	case <-time.After(e.host.StartDelay):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	e.host.mu.Lock()
+	defer e.host.mu.Unlock()
+	if e.host.machines[spec.ID] != nil {
+		return nil, bothy.Errorf(bothy.CodeConflict, "machine %q exists already", spec.ID)
+	}
+	m := newMachine(e, spec)
+	e.host.machines[spec.ID] = m
+	e.held[spec.ID] = true
+	return m, nil
+}
+
+type snapshot struct {
+	Build string    `json:"build"`
+	Taken time.Time `json:"taken"`
+}
+
+// Restore makes a machine from what Snapshot wrote.
+func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string) (bothy.Machine, error) {
+	b, err := os.ReadFile(filepath.Join(dir, "state.json"))
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeSnapshotDamaged, "the snapshot has no state").Because(err)
+	}
+	var s snapshot
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, bothy.Errorf(bothy.CodeSnapshotDamaged, "the snapshot's state cannot be read").Because(err)
+	}
+	if s.Build != e.build {
+		return nil, bothy.Errorf(bothy.CodeUnsupported, "the snapshot was made by build %s", s.Build)
+	}
+	return e.start(ctx, spec)
+}
+
+// Adopt finds a machine on the host.
+func (e *Engine) Adopt(_ context.Context, id string, _ []byte) (bothy.Machine, error) {
+	e.host.mu.Lock()
+	defer e.host.mu.Unlock()
+	if m := e.host.machines[id]; m != nil {
+		e.held[id] = true
+		return m, nil
+	}
+	return nil, bothy.Errorf(bothy.CodeNotFound, "the machine of sandbox %s is gone", id)
+}
+
+// Sweep ends the machines that this engine does not hold and nobody keeps.
+func (e *Engine) Sweep(ctx context.Context, keep func(string) bool) ([]string, error) {
+	e.host.mu.Lock()
+	var swept []string
+	var ended []*Machine
+	for id, m := range e.host.machines {
+		if !e.held[id] && !keep(id) {
+			swept = append(swept, id)
+			ended = append(ended, m)
+		}
+	}
+	e.host.mu.Unlock()
+	for _, m := range ended {
+		if err := m.Destroy(ctx); err != nil {
+			return swept, fmt.Errorf("sweep %s: %w", m.ID(), err)
+		}
+	}
+	slices.Sort(swept)
+	return swept, nil
+}

@@ -1,0 +1,175 @@
+package fake
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Machine implements bothy.Machine.
+type Machine struct {
+	e    *Engine
+	spec bothy.MachineSpec
+	done chan struct{}
+	once sync.Once
+
+	mu     sync.Mutex
+	exit   bothy.Exit
+	limits bothy.Limits
+	memory int64
+	used   chan struct{} // closed and replaced when memory changes
+	nic    *nic
+	frozen bool
+}
+
+var _ bothy.Machine = (*Machine)(nil)
+
+func newMachine(e *Engine, spec bothy.MachineSpec) *Machine {
+	return &Machine{e: e, spec: spec, limits: spec.Limits, done: make(chan struct{}), used: make(chan struct{})}
+}
+
+func (m *Machine) ID() string            { return m.spec.ID }
+func (m *Machine) State() []byte         { return []byte(`{}`) }
+func (m *Machine) Done() <-chan struct{} { return m.done }
+
+// Exit tells how it ended.
+func (m *Machine) Exit() bothy.Exit {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.exit
+}
+
+// Cable plugs a new cable in; the one before is cut.
+func (m *Machine) Cable(context.Context) (bothy.Cable, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.nic != nil {
+		m.nic.close()
+	}
+	host, guest := newCable()
+	m.nic = newNIC(guest)
+	l, err := m.nic.listen(bothy.GuestPort)
+	if err != nil {
+		return nil, err
+	}
+	serve := m.e.host.Serve
+	if serve == nil {
+		serve = acceptAndClose
+	}
+	go serve(l)
+	return host, nil
+}
+
+func acceptAndClose(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		c.Close()
+	}
+}
+
+// End makes the machine end by itself.
+func (m *Machine) End(x bothy.Exit) {
+	m.once.Do(func() {
+		m.mu.Lock()
+		m.exit = x
+		if m.nic != nil {
+			m.nic.close()
+		}
+		m.mu.Unlock()
+		m.e.host.mu.Lock()
+		delete(m.e.host.machines, m.spec.ID)
+		delete(m.e.held, m.spec.ID)
+		m.e.host.mu.Unlock()
+		close(m.done)
+	})
+}
+
+// Destroy ends it on purpose.
+func (m *Machine) Destroy(context.Context) error {
+	m.End(bothy.Exit{Reason: bothy.EndTerminated, Detail: "the sandbox was terminated"})
+	return nil
+}
+
+// Stats tells what UseMemory was told.
+func (m *Machine) Stats(context.Context) (bothy.MachineStats, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return bothy.MachineStats{
+		MemoryBytes: m.memory, MemoryLimitBytes: int64(m.limits.MemoryMB) << 20,
+		DiskLimitBytes: int64(m.limits.DiskMB) << 20,
+	}, nil
+}
+
+// SetLimits changes the limits.
+func (m *Machine) SetLimits(_ context.Context, l bothy.Limits) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.limits = l
+	return nil
+}
+
+// UseMemory pretends that the sandbox uses so much.
+func (m *Machine) UseMemory(bytes int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.memory = bytes
+	close(m.used)
+	m.used = make(chan struct{})
+}
+
+// WatchMemory reports what UseMemory was told.
+func (m *Machine) WatchMemory(ctx context.Context, fn func(used, limit int64)) error {
+	for {
+		m.mu.Lock()
+		used, limit, changed := m.memory, int64(m.limits.MemoryMB)<<20, m.used
+		m.mu.Unlock()
+		if used > limit {
+			fn(used, limit)
+		}
+		select {
+		case <-changed:
+		case <-m.done:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Freeze and Thaw only remember.
+func (m *Machine) Freeze(context.Context) error { return m.setFrozen(true) }
+
+// Thaw is the opposite of Freeze.
+func (m *Machine) Thaw(context.Context) error { return m.setFrozen(false) }
+
+func (m *Machine) setFrozen(f bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.frozen = f
+	return nil
+}
+
+// Snapshot writes what Restore needs, and an empty tar.
+func (m *Machine) Snapshot(_ context.Context, o bothy.SnapshotOptions) error {
+	if o.FilesTar != "" {
+		if err := os.WriteFile(o.FilesTar, make([]byte, 1024), 0o600); err != nil {
+			return err
+		}
+	}
+	if o.MemoryDir == "" {
+		return nil
+	}
+	b, err := json.Marshal(snapshot{Build: m.e.build})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(o.MemoryDir, "state.json"), b, 0o600)
+}

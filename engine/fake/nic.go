@@ -1,0 +1,136 @@
+package fake
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/link/channel"
+	"gvisor.dev/gvisor/pkg/tcpip/link/ethernet"
+	"gvisor.dev/gvisor/pkg/tcpip/network/arp"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+
+	"github.com/bothy-dev/bothy"
+)
+
+const mtu = 1500
+
+// plug is one end of a cable in memory.
+type plug struct {
+	in, out chan []byte
+	closed  chan struct{}
+	once    *sync.Once
+}
+
+// newCable returns both ends; closing one closes both.
+func newCable() (host, guest *plug) {
+	a, b := make(chan []byte, 256), make(chan []byte, 256)
+	closed, once := make(chan struct{}), &sync.Once{}
+	return &plug{in: a, out: b, closed: closed, once: once}, &plug{in: b, out: a, closed: closed, once: once}
+}
+
+func (p *plug) ReadFrame(b []byte) (int, error) {
+	select {
+	case f := <-p.in:
+		return copy(b, f), nil
+	case <-p.closed:
+		return 0, net.ErrClosed
+	}
+}
+
+func (p *plug) WriteFrame(pieces ...[]byte) error {
+	select {
+	case p.out <- slices.Concat(pieces...):
+		return nil
+	case <-p.closed:
+		return net.ErrClosed
+	}
+}
+
+func (p *plug) MTU() int { return mtu }
+
+func (p *plug) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+// nic is the inside of a machine: a TCP/IP stack at the sandbox's address.
+type nic struct {
+	cable *plug
+	stack *stack.Stack
+	link  *channel.Endpoint
+	stop  context.CancelFunc
+	done  sync.WaitGroup
+	ls    []net.Listener
+}
+
+func newNIC(cable *plug) *nic {
+	s := stack.New(stack.Options{
+		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, arp.NewProtocol},
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol},
+	})
+	n := &nic{cable: cable, stack: s, link: channel.New(256, mtu+header.EthernetMinimumSize, tcpip.LinkAddress(bothy.GuestMAC[:]))}
+	s.CreateNIC(1, ethernet.New(n.link))
+	s.AddProtocolAddress(1, tcpip.ProtocolAddress{
+		Protocol:          ipv4.ProtocolNumber,
+		AddressWithPrefix: tcpip.AddressWithPrefix{Address: tcpip.AddrFrom4(bothy.GuestAddr.As4()), PrefixLen: bothy.CablePrefix.Bits()},
+	}, stack.AddressProperties{})
+	s.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, Gateway: tcpip.AddrFrom4(bothy.GatewayAddr.As4()), NIC: 1}})
+	ctx, stop := context.WithCancel(context.Background())
+	n.stop = stop
+	n.done.Go(func() { n.transmit(ctx) })
+	n.done.Go(n.receive)
+	return n
+}
+
+func (n *nic) transmit(ctx context.Context) {
+	for {
+		pkt := n.link.ReadContext(ctx)
+		if pkt == nil {
+			return
+		}
+		err := n.cable.WriteFrame(pkt.AsSlices()...)
+		pkt.DecRef()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (n *nic) receive() {
+	b := make([]byte, mtu+header.EthernetMinimumSize)
+	for {
+		l, err := n.cable.ReadFrame(b)
+		if err != nil {
+			return
+		}
+		pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(b[:l])})
+		n.link.InjectInbound(0, pkt)
+		pkt.DecRef()
+	}
+}
+
+func (n *nic) listen(port uint16) (net.Listener, error) {
+	l, err := gonet.ListenTCP(n.stack, tcpip.FullAddress{NIC: 1, Port: port}, ipv4.ProtocolNumber)
+	if err == nil {
+		n.ls = append(n.ls, l)
+	}
+	return l, err
+}
+
+func (n *nic) close() {
+	for _, l := range n.ls {
+		l.Close()
+	}
+	n.stop()
+	n.cable.Close()
+	n.done.Wait()
+	n.stack.Destroy()
+}

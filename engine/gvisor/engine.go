@@ -1,0 +1,178 @@
+// Package gvisor is the engine that gives every sandbox a second kernel in
+// software: gVisor, linked in. It needs no hardware virtualisation. Only
+// cmd/bothy and tests use it; everything else sees bothy.Engine.
+//
+// A machine is one process, the sentry, in namespaces of its own as an
+// unprivileged user, under a cgroup. Its root file system is a read-only EROFS
+// image under an overlay whose upper layer is an unlinked file on disk. There
+// is no gofer: nothing of the host's file system is reachable from inside.
+package gvisor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+
+	"gvisor.dev/gvisor/pkg/log"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/flag"
+	"gvisor.dev/gvisor/runsc/specutils"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/cgroup"
+	"github.com/bothy-dev/bothy/engine/gvisor/entry"
+	"github.com/bothy-dev/bothy/engine/gvisor/netns"
+)
+
+// Name is what requests call this engine.
+const Name = "gvisor"
+
+// Options say where the engine keeps its things.
+type Options struct {
+	// Dir holds one folder per machine. The sentries, which are nobody, must be
+	// able to pass through it.
+	Dir string
+	// Sentry is the path of the binary made from cmd/sentry.
+	Sentry string
+	// CgroupParent names the cgroup of this server's machines, unique on the
+	// host.
+	CgroupParent string
+	Log          *slog.Logger
+}
+
+// Engine implements bothy.Engine.
+type Engine struct {
+	dir     string
+	build   string
+	version string
+	cgroups *cgroup.Parent
+	nets    *netns.Client
+	log     *slog.Logger
+
+	mu       sync.Mutex
+	machines map[string]*Machine
+}
+
+var _ bothy.Engine = (*Engine)(nil)
+
+var libraryOnce sync.Once
+
+// New prepares the engine; it starts no sandbox.
+func New(o Options) (*Engine, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	sum, err := digest(o.Sentry)
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeEngineMissing, "the gVisor engine's sentry binary cannot be read").
+			WithHint("Build with `make build`, which puts it into the bothy binary.").Because(err)
+	}
+	if err := os.MkdirAll(o.Dir, 0o711); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(o.Dir, 0o711); err != nil {
+		return nil, err
+	}
+	cg, err := cgroup.NewParent(o.CgroupParent)
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeEngineMissing, "cgroups cannot be used on this host: %v", err).
+			WithHint("Run as root, outside a container or in one with a writable cgroup; `bothy doctor` says more.").Because(err)
+	}
+	libraryOnce.Do(func() {
+		log.SetTarget(&log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}})
+	})
+	specutils.ExePath = o.Sentry
+	version := libraryVersion()
+	return &Engine{
+		dir:      o.Dir,
+		build:    Name + "-" + version + "-" + sum[:12],
+		version:  version,
+		cgroups:  cg,
+		nets:     netns.NewClient(o.Sentry, entry.NetnsArg),
+		log:      o.Log,
+		machines: map[string]*Machine{},
+	}, nil
+}
+
+// Close ends the engine's helper. Machines live on.
+func (e *Engine) Close() error {
+	e.cgroups.Remove() // as far as no machine is in it
+	return e.nets.Close()
+}
+
+// Info says which engine this is.
+func (e *Engine) Info() bothy.EngineInfo {
+	return bothy.EngineInfo{Name: Name, Build: e.build, Kernel: "gVisor " + e.version, Snapshots: true}
+}
+
+// Check says what this host lacks.
+func (e *Engine) Check(context.Context) error {
+	if os.Geteuid() != 0 {
+		return bothy.Errorf(bothy.CodeEngineMissing, "the gVisor engine needs root to make namespaces").WithHint("Run the server as root.")
+	}
+	ns, tap, err := e.nets.New()
+	if err != nil {
+		return bothy.Errorf(bothy.CodeEngineMissing, "a network namespace with a tap cannot be made: %v", err).
+			WithHint("Load the tun module (modprobe tun) and run the server as root.").Because(err)
+	}
+	return errors.Join(ns.Close(), tap.Close())
+}
+
+func digest(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+func libraryVersion() string {
+	if bi, ok := debug.ReadBuildInfo(); ok {
+		for _, d := range bi.Deps {
+			if d.Path == "gvisor.dev/gvisor" {
+				return d.Version
+			}
+		}
+	}
+	return "unknown"
+}
+
+// config returns the library's configuration for one machine.
+func (e *Engine) config(dir string) (*config.Config, error) {
+	fs := flag.NewFlagSet("sentry", flag.ContinueOnError)
+	config.RegisterFlags(fs)
+	err := fs.Parse([]string{
+		"--root=" + dir,
+		"--network=sandbox",
+		"--ignore-cgroups",
+		"--platform=systrap",
+		"--directfs=true",
+		"--overlay2=root:memory",
+		"--allow-suid",
+		"--allow-rootfs-tar-annotation",
+		"--host-settings=ignore",
+		"--panic-log=" + filepath.Join(dir, panicLog),
+		"--watchdog-action=log",
+	})
+	if err != nil {
+		return nil, err
+	}
+	conf, err := config.NewFromFlags(fs)
+	if err != nil {
+		return nil, fmt.Errorf("configure the sentry: %w", err)
+	}
+	return conf, nil
+}

@@ -1,0 +1,48 @@
+// Package entry is what runs inside the processes that engine/gvisor starts:
+// the sentry that boots a sandbox, and the network namespace helper. Only
+// cmd/sentry and tests import it.
+package entry
+
+import (
+	"fmt"
+	"os"
+
+	"gvisor.dev/gvisor/runsc/cli"
+	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
+	"gvisor.dev/gvisor/runsc/cmd/util"
+
+	"github.com/bothy-dev/bothy/engine/gvisor/netns"
+)
+
+// NetnsArg is the first argument that makes the process a namespace helper.
+const NetnsArg = "netns-helper"
+
+// Main runs what the arguments ask for. For a sandbox it does not return.
+func Main() error {
+	if len(os.Args) > 1 && os.Args[1] == NetnsArg {
+		return netns.Serve(3, netns.DefaultConfig())
+	}
+	if err := closeInherited(os.Args[1:]); err != nil {
+		return fmt.Errorf("close what was inherited: %w", err)
+	}
+	narrow(os.Args)
+	installGuards()
+	presetFilter()
+	cli.Run(nil, map[util.SubCommand]string{
+		new(sentrycmd.Boot):   "",
+		new(sentrycmd.Umount): "",
+	}, nil)
+	return nil
+}
+
+// narrow takes direct access to the host's files back from the sentry. The
+// library, on the server's side, ties two things to that one option: a user
+// namespace of our choice, in which the sentry sheds its capabilities without
+// running itself again, and a wider system call filter. We want the first only.
+func narrow(args []string) {
+	for i, a := range args {
+		if a == "--directfs=true" {
+			args[i] = "--directfs=false"
+		}
+	}
+}

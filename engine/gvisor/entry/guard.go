@@ -1,0 +1,121 @@
+package entry
+
+import (
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/errors/linuxerr"
+	"gvisor.dev/gvisor/pkg/sentry/arch"
+	"gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/limits"
+	"gvisor.dev/gvisor/pkg/sentry/syscalls/linux"
+)
+
+// guards are put before system calls. They add what Linux does and the
+// library's kernel leaves out. A guard that returns an error refuses the call.
+var guards = map[string]guard{
+	// Signals that process 1 does not handle cannot end it under Linux. Here
+	// `kill -STOP 1` would make the sandbox deaf to the server.
+	"kill":              sparesProcessOne(func(a arch.SyscallArguments) bool { return a[1].Int() != 0 }),
+	"tkill":             sparesProcessOne(func(a arch.SyscallArguments) bool { return a[1].Int() != 0 }),
+	"tgkill":            sparesProcessOne(func(a arch.SyscallArguments) bool { return a[2].Int() != 0 }),
+	"rt_sigqueueinfo":   sparesProcessOne(func(a arch.SyscallArguments) bool { return a[1].Int() != 0 }),
+	"rt_tgsigqueueinfo": sparesProcessOne(func(a arch.SyscallArguments) bool { return a[2].Int() != 0 }),
+	"prlimit64":         sparesProcessOne(func(a arch.SyscallArguments) bool { return a[2].Pointer() != 0 }),
+	"pidfd_open":        sparesProcessOne(func(arch.SyscallArguments) bool { return true }),
+
+	// RLIMIT_NPROC is kept by Linux, and nothing is born without memory. Here a
+	// fork bomb would go on until the host's kernel ends the sandbox.
+	"clone":  hasRoom,
+	"clone3": hasRoom,
+	"fork":   hasRoom,
+	"vfork":  hasRoom,
+}
+
+type guard func(t *kernel.Task, args arch.SyscallArguments) error
+
+// wraps change what system calls do.
+var wraps = map[string]func(kernel.SyscallFn) kernel.SyscallFn{
+	"kill":   telling,
+	"open":   func(call kernel.SyscallFn) kernel.SyscallFn { return followsNoLink(call, 1) },
+	"openat": func(call kernel.SyscallFn) kernel.SyscallFn { return followsNoLink(call, 2) },
+}
+
+func installGuards() {
+	for _, table := range []*kernel.SyscallTable{linux.AMD64, linux.ARM64} {
+		for name, g := range guards {
+			replace(table, name, g.before)
+		}
+		for name, w := range wraps {
+			replace(table, name, w)
+		}
+		table.Init()
+	}
+}
+
+// replace puts another function in the place of a system call's. Not every
+// architecture has them all.
+func replace(table *kernel.SyscallTable, name string, by func(kernel.SyscallFn) kernel.SyscallFn) {
+	number, err := table.LookupNo(name)
+	if err != nil {
+		return
+	}
+	call := table.Table[number]
+	call.Fn = by(call.Fn)
+	table.Table[number] = call
+}
+
+func (g guard) before(call kernel.SyscallFn) kernel.SyscallFn {
+	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
+		if err := g(t, args); err != nil {
+			return 0, nil, err
+		}
+		return call(t, number, args)
+	}
+}
+
+// telling tells the watch over memory when process 1 has killed somebody.
+func telling(kill kernel.SyscallFn) kernel.SyscallFn {
+	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
+		n, control, err := kill(t, number, args)
+		if err == nil && unix.Signal(args[1].Int()) == unix.SIGKILL && isProcessOne(t) {
+			memory.killed()
+		}
+		return n, control, err
+	}
+}
+
+// sparesProcessOne keeps a call whose first argument names a process from
+// process 1, if it changes something there.
+func sparesProcessOne(changes func(arch.SyscallArguments) bool) guard {
+	return func(t *kernel.Task, args arch.SyscallArguments) error {
+		id := kernel.ThreadID(args[0].Int())
+		if id <= 0 || !changes(args) {
+			return nil
+		}
+		target := t.PIDNamespace().TaskWithID(id)
+		if target != nil && target.ThreadGroup() != t.ThreadGroup() && isProcessOne(target) {
+			return linuxerr.EPERM
+		}
+		return nil
+	}
+}
+
+// hasRoom lets a new process or thread come into being while the sandbox has
+// fewer than process 1's limit, and memory left. Process 1 itself may start
+// more: it is how a full sandbox can still be helped.
+func hasRoom(t *kernel.Task, _ arch.SyscallArguments) error {
+	root := t.Kernel().RootPIDNamespace()
+	one := root.ThreadGroupWithID(1)
+	memory.birth(t.Kernel())
+	if one == nil || t.ThreadGroup() == one {
+		return nil
+	}
+	if uint64(root.NumTasks()) >= one.Limits().Get(limits.ProcessCount).Cur {
+		rest(t)
+		return linuxerr.EAGAIN
+	}
+	return hasMemory(t)
+}
+
+func isProcessOne(t *kernel.Task) bool {
+	return t.ThreadGroup().IsInitIn(t.Kernel().RootPIDNamespace())
+}

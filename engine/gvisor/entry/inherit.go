@@ -1,0 +1,46 @@
+package entry
+
+import (
+	"os"
+	"regexp"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// donation is a flag by which the server gives a descriptor to the sentry.
+var donation = regexp.MustCompile(`^--?[a-z-]+-fds?=(\d+)$`)
+
+// closeInherited closes the descriptors that the server gave by mistake. The
+// library opens sockets that other programs inherit: the packet socket on one
+// sandbox's cable and its control socket could come to the next sandbox's
+// sentry, and where they lie in the way of the sentry's own, it cannot start.
+func closeInherited(args []string) error {
+	given := map[int]bool{0: true, 1: true, 2: true}
+	for _, a := range args {
+		if m := donation.FindStringSubmatch(a); m != nil {
+			fd, err := strconv.Atoi(m[1])
+			if err != nil {
+				return err
+			}
+			given[fd] = true
+		}
+	}
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || given[fd] {
+			continue
+		}
+		// What this process itself has opened is closed on exec; what it
+		// inherited cannot be.
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		if err == nil && flags&unix.FD_CLOEXEC == 0 {
+			unix.Close(fd)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+package entry
+
+import (
+	"runtime/debug"
+	"runtime/metrics"
+	"sync"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/errors/linuxerr"
+	"gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/usage"
+)
+
+// Process 1 kills the largest process at the memory limit. Where hundreds
+// compete for the processor and for memory it would come too late, so over the
+// limit everybody else stands still until it has chosen.
+const (
+	// holdAtMost is how long that takes at most: there may be nobody to kill.
+	holdAtMost = 2 * time.Second
+	// holdPause is the time to die for those that were killed.
+	holdPause = 200 * time.Millisecond
+	// freePause is how often this process gives back what it does not need.
+	freePause = time.Second
+	// fastest is how quickly memory is expected to fill, in bytes per second.
+	fastest = 4 << 30
+	nearest = 2 * time.Millisecond
+	longest = 250 * time.Millisecond
+	// idleLooks is after how many looks at a sandbox in which nothing was born
+	// and only process 1 lives the watch ends, to cost nothing.
+	idleLooks = 20
+	// refusalPause is what a refused birth costs. A thousand processes that try
+	// again and again would leave process 1 no time to end them.
+	refusalPause = 50 * time.Millisecond
+	memoryWait   = 5 * time.Second
+)
+
+// memory watches the memory of this sentry's only sandbox.
+var memory watch
+
+type watch struct {
+	mu     sync.Mutex
+	on     bool
+	births uint64
+	chosen chan struct{} // not nil while everybody stands still
+}
+
+// birth is called before every birth. It starts the watch, unless it is on.
+func (w *watch) birth(k *kernel.Kernel) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.births++
+	if !w.on {
+		w.on = true
+		go w.run(k)
+	}
+}
+
+// killed is called when process 1 has killed somebody.
+func (w *watch) killed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.chosen != nil {
+		close(w.chosen)
+		w.chosen = nil
+	}
+}
+
+func (w *watch) run(k *kernel.Kernel) {
+	idle, births := 0, uint64(0)
+	var freed time.Time
+	for {
+		left := memoryLeft(k)
+		if left <= grace() && time.Since(freed) > freePause {
+			// What was freed inside, such as pipes, is still this process's.
+			debug.FreeOSMemory()
+			freed = time.Now()
+			left = memoryLeft(k)
+		}
+		if left <= 0 {
+			w.hold(k)
+			time.Sleep(holdPause)
+			continue
+		}
+		time.Sleep(min(max(time.Duration(float64(left)/fastest*float64(time.Second)), nearest), longest))
+		w.mu.Lock()
+		if births != w.births || !alone(k) {
+			idle, births = 0, w.births
+		} else if idle++; idle > idleLooks {
+			w.on = false
+			w.mu.Unlock()
+			return
+		}
+		w.mu.Unlock()
+	}
+}
+
+// hold makes everybody but process 1 stand still until it has killed somebody.
+// Such stops are no part of snapshots, so what is restored is not held.
+func (w *watch) hold(k *kernel.Kernel) {
+	chosen := make(chan struct{})
+	w.mu.Lock()
+	w.chosen = chosen
+	w.mu.Unlock()
+	held := others(k)
+	for _, t := range held {
+		t.BeginExternalStop()
+	}
+	select {
+	case <-chosen:
+	case <-time.After(holdAtMost):
+	}
+	for _, t := range held {
+		t.EndExternalStop()
+	}
+}
+
+// alone reports whether nobody but process 1 lives.
+func alone(k *kernel.Kernel) bool {
+	root := k.RootPIDNamespace()
+	one := root.ThreadGroupWithID(1)
+	return one == nil || root.NumTasks() <= one.Count()
+}
+
+// others are all tasks but those of process 1.
+func others(k *kernel.Kernel) []*kernel.Task {
+	all := k.RootPIDNamespace().Tasks()
+	some := all[:0]
+	for _, t := range all {
+		if !isProcessOne(t) {
+			some = append(some, t)
+		}
+	}
+	return some
+}
+
+// hasMemory holds a birth up while there is no memory, which process 1 is about
+// to free.
+func hasMemory(t *kernel.Task) error {
+	for waited := time.Duration(0); memoryLeft(t.Kernel()) <= 0; waited += refusalPause {
+		if waited >= memoryWait {
+			return linuxerr.ENOMEM
+		}
+		if !rest(t) {
+			return linuxerr.ERESTARTNOINTR
+		}
+	}
+	return nil
+}
+
+// rest reports whether the task rested to the end: a signal wakes it.
+func rest(t *kernel.Task) bool {
+	_, err := t.BlockWithTimeout(nil, true, refusalPause)
+	return linuxerr.Equals(linuxerr.ETIMEDOUT, err)
+}
+
+// memoryLeft is what may still be used, of the limit and the grace beyond it.
+func memoryLeft(k *kernel.Kernel) int64 {
+	limit := int64(usage.MaximumTotalMemoryBytes)
+	if limit == 0 {
+		return 1 << 62
+	}
+	return limit + grace() - memoryUsed(k)
+}
+
+// grace is how far beyond the limit everybody is held: at the limit itself the
+// server has process 1 kill somebody.
+func grace() int64 { return int64(usage.MaximumTotalMemoryBytes) / 16 }
+
+// memoryUsed is about what the host counts against the sandbox: the memory of
+// its processes and of this one.
+func memoryUsed(k *kernel.Kernel) int64 {
+	used, err := k.MemoryFile().TotalUsage()
+	if err != nil {
+		return 0
+	}
+	own := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	metrics.Read(own)
+	return int64(used + own[0].Value.Uint64() - own[1].Value.Uint64())
+}

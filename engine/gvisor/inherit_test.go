@@ -1,0 +1,89 @@
+package gvisor_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/gvisor"
+)
+
+// TestSentriesShareNoSocket starts machines after and beside each other: none
+// may hold a socket of another, which could be its cable or its control.
+func TestSentriesShareNoSocket(t *testing.T) {
+	parent := fmt.Sprintf("bothy-test-%d-%d", os.Getpid(), parents.Add(1))
+	t.Cleanup(func() { gvisor.RemoveParent(parent) })
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	e := newEngine(t, dir, parent)
+	owner := map[string]string{}
+	for batch := range 2 {
+		for id, sockets := range startTogether(t, e, batch, 3) {
+			for _, s := range sockets {
+				if owner[s] != "" && owner[s] != id {
+					t.Errorf("machines %s and %s both hold %s", owner[s], id, s)
+				}
+				owner[s] = id
+			}
+		}
+	}
+	if len(owner) == 0 {
+		t.Error("no sentry holds any socket: the test looks at the wrong processes")
+	}
+}
+
+// startTogether starts n machines at once and lists the sockets of each.
+func startTogether(t *testing.T, e bothy.Engine, batch, n int) map[string][]string {
+	t.Helper()
+	type started struct {
+		m   bothy.Machine
+		err error
+	}
+	all := make(chan started, n)
+	for i := range n {
+		go func() {
+			m, err := e.Start(t.Context(), bothy.MachineSpec{
+				ID: fmt.Sprintf("sockets-%d-%d", batch, i), RootFS: built.rootfs, Guest: built.guest,
+				Limits: bothy.Limits{CPU: 1, MemoryMB: 256, DiskMB: 64, Processes: 64},
+			})
+			all <- started{m, err}
+		}()
+	}
+	held := map[string][]string{}
+	for range n {
+		s := <-all
+		if s.err != nil {
+			t.Error(s.err)
+			continue
+		}
+		t.Cleanup(func() { s.m.Destroy(context.Background()) })
+		held[s.m.ID()] = sockets(t, s.m)
+	}
+	return held
+}
+
+func sockets(t *testing.T, m bothy.Machine) []string {
+	t.Helper()
+	var state struct{ PID int }
+	if err := json.Unmarshal(m.State(), &state); err != nil || state.PID == 0 {
+		t.Fatalf("the state %s of %s names no process: %v", m.State(), m.ID(), err)
+	}
+	dir := fmt.Sprintf("/proc/%d/fd", state.PID)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, entry := range entries {
+		if to, err := os.Readlink(dir + "/" + entry.Name()); err == nil && strings.HasPrefix(to, "socket:") {
+			found = append(found, to)
+		}
+	}
+	return found
+}

@@ -1,0 +1,281 @@
+package gvisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/runsc/sandbox"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/cgroup"
+	"github.com/bothy-dev/bothy/engine/gvisor/netns"
+)
+
+// Machine implements bothy.Machine.
+type Machine struct {
+	e     *Engine
+	sb    *sandbox.Sandbox
+	group *cgroup.Group
+	dir   string
+	proc  process
+	done  chan struct{}
+
+	mu     sync.Mutex
+	limits bothy.Limits
+	tap    *os.File // opened but not yet handed out
+	ending bool     // Destroy was called
+	exit   bothy.Exit
+	tasks  tasks
+}
+
+var _ bothy.Machine = (*Machine)(nil)
+
+// tasks says whether the kernel's tasks run.
+type tasks int
+
+const (
+	running tasks = iota
+	paused
+	// unsure is what a server that takes over knows when the one before was
+	// killed around a snapshot. Thaw takes it for paused.
+	unsure
+)
+
+// state is what Adopt needs.
+type state struct {
+	PID       int          `json:"pid"`
+	StartTime uint64       `json:"start_time"`
+	Socket    string       `json:"socket"`
+	Limits    bothy.Limits `json:"limits"`
+	Build     string       `json:"build"`
+}
+
+func (e *Engine) newMachine(spec bothy.MachineSpec, sb *sandbox.Sandbox, group *cgroup.Group, dir string) (*Machine, error) {
+	p, err := openProcess(sb.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	m := &Machine{e: e, sb: sb, group: group, dir: dir, proc: p, limits: spec.Limits, done: make(chan struct{})}
+	e.mu.Lock()
+	e.machines[spec.ID] = m
+	e.mu.Unlock()
+	go m.watch()
+	return m, nil
+}
+
+// ID is the sandbox's id.
+func (m *Machine) ID() string { return m.sb.ID }
+
+// State is what Adopt needs.
+func (m *Machine) State() []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b, _ := json.Marshal(state{PID: m.proc.pid, StartTime: m.proc.started, Socket: m.sb.ControlSocketPath, Limits: m.limits, Build: m.e.build})
+	return b
+}
+
+// Adopt finds a machine that outlived the server that started it.
+func (e *Engine) Adopt(_ context.Context, id string, b []byte) (bothy.Machine, error) {
+	var st state
+	if err := json.Unmarshal(b, &st); err != nil {
+		return nil, fmt.Errorf("adopt %s: %w", id, err)
+	}
+	p, err := openProcess(st.PID)
+	if err != nil || p.started != st.StartTime {
+		return nil, bothy.Errorf(bothy.CodeNotFound, "the machine of sandbox %s is gone", id).Because(err)
+	}
+	p.close()
+	sb := &sandbox.Sandbox{ID: id, ControlSocketPath: st.Socket}
+	sb.Pid.Store(st.PID)
+	m, err := e.newMachine(bothy.MachineSpec{ID: id, Limits: st.Limits}, sb, e.cgroups.Open(id), filepath.Join(e.dir, id))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(filepath.Join(m.dir, pausedMark)); err == nil {
+		m.tasks = unsure
+	}
+	return m, nil
+}
+
+// Cable opens the tap's other end.
+func (m *Machine) Cable(context.Context) (bothy.Cable, error) {
+	m.mu.Lock()
+	tap := m.tap
+	m.tap = nil
+	m.mu.Unlock()
+	if tap == nil {
+		var err error
+		if tap, err = m.e.nets.Open(m.proc.pid); err != nil {
+			return nil, fmt.Errorf("open the cable of %s: %w", m.ID(), err)
+		}
+	}
+	return &cable{f: tap}, nil
+}
+
+// cable is a tap. Its file is non-blocking, so a waiting reader holds no
+// thread.
+type cable struct{ f *os.File }
+
+func (c *cable) ReadFrame(p []byte) (int, error) {
+	n, err := c.f.Read(p)
+	if errors.Is(err, os.ErrClosed) {
+		err = net.ErrClosed
+	}
+	return n, err
+}
+
+func (c *cable) WriteFrame(pieces ...[]byte) error {
+	if len(pieces) == 1 {
+		_, err := c.f.Write(pieces[0])
+		return err
+	}
+	rc, err := c.f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var werr error
+	err = rc.Write(func(fd uintptr) bool {
+		_, werr = unix.Writev(int(fd), pieces)
+		return werr != unix.EAGAIN
+	})
+	return errors.Join(err, werr)
+}
+
+func (c *cable) MTU() int     { return netns.MTU }
+func (c *cable) Close() error { return c.f.Close() }
+
+// Done is closed when the machine has ended.
+func (m *Machine) Done() <-chan struct{} { return m.done }
+
+// Exit tells how the machine ended, once Done is closed.
+func (m *Machine) Exit() bothy.Exit {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.exit
+}
+
+// watch waits for the sentry's end, finds out why, and frees what it held.
+func (m *Machine) watch() {
+	m.proc.wait()
+	m.mu.Lock()
+	m.exit = m.cause()
+	m.mu.Unlock()
+	if err := m.release(); err != nil {
+		m.e.log.Warn("machine left something behind", "sandbox", m.ID(), "error", err)
+	}
+	close(m.done)
+}
+
+// cause is called with m.mu held.
+func (m *Machine) cause() bothy.Exit {
+	switch {
+	case m.ending:
+		return bothy.Exit{Reason: bothy.EndTerminated, Detail: "the sandbox was terminated"}
+	case m.group.OOMKills() > 0:
+		return bothy.Exit{Reason: bothy.EndOutOfMemory, Detail: fmt.Sprintf("the sandbox used more than its %d MB of memory so quickly that no single process could be stopped in time; give it more with memory_mb", m.limits.MemoryMB)}
+	}
+	if tail := lastWords(m.dir); tail != "" {
+		m.e.log.Error("sentry failed", "sandbox", m.ID(), "last_words", tail)
+		return bothy.Exit{Reason: bothy.EndError, Detail: "the sandbox's kernel failed; the server's log has its last words"}
+	}
+	return bothy.Exit{Reason: bothy.EndExited, Detail: "the sandbox's first process ended"}
+}
+
+// release removes the cgroup and the folder.
+func (m *Machine) release() error {
+	m.mu.Lock()
+	tap := m.tap
+	m.tap = nil
+	m.mu.Unlock()
+	if tap != nil {
+		tap.Close()
+	}
+	m.proc.close()
+	m.group.Kill()
+	err := errors.Join(m.group.Remove(), os.RemoveAll(m.dir))
+	m.e.mu.Lock()
+	if m.e.machines[m.ID()] == m {
+		delete(m.e.machines, m.ID())
+	}
+	m.e.mu.Unlock()
+	return err
+}
+
+// Destroy ends the machine and returns when nothing of it is left.
+func (m *Machine) Destroy(ctx context.Context) error {
+	m.mu.Lock()
+	m.ending = true
+	m.mu.Unlock()
+	// A frozen process dies only when thawed, with v1.
+	select {
+	case <-m.done:
+		return nil
+	default:
+		m.group.SetFrozen(false)
+	}
+	if err := m.proc.kill(); err != nil {
+		return err
+	}
+	select {
+	case <-m.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Stats reads the cgroup.
+func (m *Machine) Stats(context.Context) (bothy.MachineStats, error) {
+	m.mu.Lock()
+	l := m.limits
+	m.mu.Unlock()
+	cpu, err := m.group.CPUSeconds()
+	if err != nil {
+		return bothy.MachineStats{}, err
+	}
+	mem, err := m.group.MemoryUsed()
+	return bothy.MachineStats{CPUSeconds: cpu, MemoryBytes: mem, MemoryLimitBytes: memoryLimit(l), DiskLimitBytes: int64(l.DiskMB) << 20}, err
+}
+
+// SetLimits changes the cgroup.
+func (m *Machine) SetLimits(_ context.Context, l bothy.Limits) error {
+	if err := m.group.SetLimits(cgroupLimits(l)); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.limits = l
+	m.mu.Unlock()
+	return nil
+}
+
+// WatchMemory reports memory above the limit, below the hard ceiling.
+func (m *Machine) WatchMemory(ctx context.Context, fn func(used, limit int64)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-m.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	m.mu.Lock()
+	limit := memoryLimit(m.limits)
+	m.mu.Unlock()
+	return m.group.WatchMemory(ctx, limit, fn)
+}
+
+// Freeze stops the whole sentry, its clocks included.
+func (m *Machine) Freeze(context.Context) error { return m.group.SetFrozen(true) }
+
+// Thaw lets it go on.
+func (m *Machine) Thaw(context.Context) error {
+	return errors.Join(m.group.SetFrozen(false), m.unpause())
+}

@@ -1,0 +1,129 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/state/statefile"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/sandbox"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Snapshot checkpoints the kernel with all that is in it. What is written is of
+// one moment, because the kernel is paused around it.
+func (m *Machine) Snapshot(_ context.Context, o bothy.SnapshotOptions) error {
+	if err := m.pause(); err != nil {
+		return err
+	}
+	err := m.write(o)
+	if err == nil && o.Stop {
+		return nil
+	}
+	return errors.Join(err, m.unpause())
+}
+
+func (m *Machine) write(o bothy.SnapshotOptions) error {
+	if o.FilesTar != "" {
+		if err := m.writeFiles(o.FilesTar); err != nil {
+			return err
+		}
+	}
+	if o.MemoryDir == "" {
+		return nil
+	}
+	conf, err := m.e.config(m.dir)
+	if err != nil {
+		return err
+	}
+	err = m.sb.Checkpoint(conf, m.ID(), o.MemoryDir, sandbox.CheckpointOpts{
+		Compression:               statefile.CompressionLevelNone,
+		Resume:                    true,
+		ExcludeCommittedZeroPages: true,
+	})
+	if err != nil {
+		return fmt.Errorf("checkpoint %s: %w", m.ID(), diskFull(err, o.MemoryDir))
+	}
+	return nil
+}
+
+// diskFull gives an error that the sentry sent as text its number back. A state
+// file that could not be written is not always told of in these words; a disk
+// without room is then the reason.
+func diskFull(err error, dir string) error {
+	var disk unix.Statfs_t
+	full := unix.Statfs(dir, &disk) == nil && disk.Bavail*uint64(disk.Bsize) < fullBelow
+	if full || strings.Contains(err.Error(), unix.ENOSPC.Error()) {
+		return errors.Join(err, unix.ENOSPC)
+	}
+	return err
+}
+
+// fullBelow is the room in bytes below which a disk counts as full.
+const fullBelow = 1 << 20
+
+// writeFiles writes the overlay's upper layer as a tar.
+func (m *Machine) writeFiles(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := m.sb.TarRootfsUpperLayer(m.ID(), f); err != nil {
+		return fmt.Errorf("read the files of %s: %w", m.ID(), diskFull(err, filepath.Dir(path)))
+	}
+	return nil
+}
+
+// pausedMark is the file in a machine's folder that is there while the kernel
+// may be paused, for a server that takes over.
+const pausedMark = "paused"
+
+// pause and unpause stop the kernel's tasks, not the sentry. The kernel counts
+// pauses, and panics at one unpause too many.
+func (m *Machine) pause() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.tasks == paused {
+		return nil
+	}
+	if err := os.WriteFile(filepath.Join(m.dir, pausedMark), nil, 0o600); err != nil {
+		return err
+	}
+	if err := m.sb.Pause(m.ID()); err != nil {
+		return err
+	}
+	m.tasks = paused
+	return nil
+}
+
+func (m *Machine) unpause() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.tasks == running {
+		return nil
+	}
+	if err := m.sb.Resume(m.ID()); err != nil {
+		return err
+	}
+	m.tasks = running
+	return os.Remove(filepath.Join(m.dir, pausedMark))
+}
+
+// Restore wakes a machine from a checkpoint.
+func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string) (bothy.Machine, error) {
+	m, err := e.launch(ctx, spec, func(s *sandbox.Sandbox, conf *config.Config, oci *specs.Spec) error {
+		return s.Restore(conf, oci, spec.ID, dir, false, false, nil)
+	})
+	if err != nil {
+		return nil, engineError("engine.restore", err)
+	}
+	return m, nil
+}

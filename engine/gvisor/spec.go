@@ -1,0 +1,120 @@
+package gvisor
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"gvisor.dev/gvisor/runsc/specutils"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// guestMount is where the guest's image is mounted, and guestPath the agent.
+const (
+	guestMount = "/.bothy"
+	guestPath  = "/.bothy/guest"
+)
+
+// nobody is the host's user and group without any rights.
+const nobody = 65534
+
+// commandCaps are what the commands of root may do inside their own kernel, and
+// guestCaps what process 1 may do. The guest would drop the difference by
+// itself, which takes it much longer.
+var (
+	commandCaps = []string{
+		"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
+		"CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
+	}
+	guestCaps = append([]string{
+		"CAP_DAC_READ_SEARCH", "CAP_SYS_ADMIN", "CAP_SYS_NICE", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE",
+	}, commandCaps...)
+)
+
+// guestEnv is the environment of process 1 alone. One processor, no collection
+// of garbage while it starts and no interruption of what runs save it system
+// calls, which cost much in there; its guards are in this engine's kernel.
+var guestEnv = []string{
+	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	"GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1,containermaxprocs=0,updatemaxprocs=0,multipathtcp=0",
+	bothy.GuestSparedEnv + "=1",
+}
+
+// ociSpec describes the machine to the library. netns is a path at which the
+// machine's network namespace can be opened now.
+func ociSpec(s bothy.MachineSpec, emptyRoot, netns string) *specs.Spec {
+	processes := uint64(s.Limits.Processes)
+	if processes == 0 {
+		processes = bothy.MaxProcesses
+	}
+	spec := &specs.Spec{
+		Version:  "1.0.0",
+		Hostname: s.Hostname,
+		Process: &specs.Process{
+			Args: []string{guestPath},
+			Env:  guestEnv,
+			Cwd:  "/",
+			Capabilities: &specs.LinuxCapabilities{
+				// What is inheritable passes the bounding set. The guest gives that
+				// up before it starts any command.
+				Bounding: commandCaps, Inheritable: guestCaps, Effective: guestCaps, Permitted: guestCaps,
+			},
+			Rlimits: []specs.POSIXRlimit{
+				{Type: "RLIMIT_NPROC", Hard: processes, Soft: processes},
+				{Type: "RLIMIT_NOFILE", Hard: 1 << 20, Soft: 1 << 16},
+				{Type: "RLIMIT_CORE", Hard: 0, Soft: 0},
+			},
+		},
+		Root: &specs.Root{Path: emptyRoot},
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc"},
+			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro", "nosuid", "noexec", "nodev"}},
+			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"mode=1777", "nosuid", "nodev", share(s.Limits, 2)}},
+			{Destination: "/run", Type: "tmpfs", Source: "run", Options: []string{"mode=755", "nosuid", "nodev", share(s.Limits, 8)}},
+			{Destination: guestMount, Type: "erofs", Source: s.Guest, Options: []string{"ro"}},
+		},
+		Linux: &specs.Linux{
+			// The sentry is nobody on the host, in a user namespace that knows
+			// nobody else.
+			UIDMappings: []specs.LinuxIDMapping{{ContainerID: 0, HostID: nobody, Size: 1}},
+			GIDMappings: []specs.LinuxIDMapping{{ContainerID: 0, HostID: nobody, Size: 1}},
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace, Path: netns},
+				{Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace}, {Type: specs.UserNamespace},
+			},
+		},
+		Annotations: map[string]string{
+			"dev.gvisor.spec.rootfs.type":    "erofs",
+			"dev.gvisor.spec.rootfs.source":  s.RootFS,
+			"dev.gvisor.spec.rootfs.overlay": "memory",
+		},
+	}
+	if s.FilesTar != "" {
+		spec.Annotations[specutils.AnnotationRootfsUpperTar] = s.FilesTar
+	}
+	return spec
+}
+
+// share bounds a file system in memory to a part of the sandbox's memory, so
+// that its files alone cannot be what ends the sandbox.
+func share(l bothy.Limits, part int64) string {
+	return fmt.Sprintf("size=%dk", memoryLimit(l)/part>>10)
+}
+
+// writeBundle lays the spec where the sentry looks for it.
+func writeBundle(dir string, spec *specs.Spec) error {
+	b, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "root"), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), b, 0o644); err != nil {
+		return fmt.Errorf("write the machine's spec: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/cleanup"
+	"gvisor.dev/gvisor/runsc/boot"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/sandbox"
+	"gvisor.dev/gvisor/runsc/specutils"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/cgroup"
+)
+
+// panicLog is the file in a machine's folder that takes the sentry's last
+// words.
+const panicLog = "panic.log"
+
+// Start boots a machine from a template.
+func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machine, error) {
+	m, err := e.launch(ctx, spec, func(s *sandbox.Sandbox, conf *config.Config, oci *specs.Spec) error {
+		return s.StartRoot(conf, oci)
+	})
+	if err != nil {
+		return nil, engineError("engine.start", err)
+	}
+	return m, nil
+}
+
+// engineError keeps errors that already say what to do and wraps the others.
+func engineError(op string, err error) error {
+	var be *bothy.Error
+	if errors.As(err, &be) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	e := bothy.Errorf(bothy.CodeEngine, "the gVisor engine could not start the sandbox").
+		WithHint("Run `bothy doctor`; the server's log has the cause.").Because(err)
+	e.Op = op
+	return e
+}
+
+// launch makes everything a sentry needs, spawns it, and calls begin, which
+// boots or restores it. On failure nothing is left.
+func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(*sandbox.Sandbox, *config.Config, *specs.Spec) error) (_ *Machine, err error) {
+	dir := filepath.Join(e.dir, spec.ID)
+	if err := os.Mkdir(dir, 0o711); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil, bothy.Errorf(bothy.CodeConflict, "machine %q exists already", spec.ID)
+		}
+		return nil, err
+	}
+	undo := cleanup.Make(func() { os.RemoveAll(dir) })
+	defer undo.Clean()
+
+	ns, tap, err := e.nets.New()
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	undo.Add(func() { tap.Close() })
+
+	// The kernel and process 1 start with all the CPU there is: nothing of a
+	// user's runs before SetLimits.
+	unhurried := spec.Limits
+	unhurried.CPU = 0
+	group, err := e.cgroups.Create(spec.ID, cgroupLimits(unhurried))
+	if err != nil {
+		return nil, err
+	}
+	undo.Add(func() { group.Kill(); group.Remove() })
+
+	oci := ociSpec(spec, filepath.Join(dir, "root"), fmt.Sprintf("/proc/self/fd/%d", ns.Fd()))
+	if err := writeBundle(dir, oci); err != nil {
+		return nil, err
+	}
+	conf, err := e.config(dir)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := e.spawn(conf, spec, oci, dir, group)
+	if err != nil {
+		return nil, err
+	}
+	undo.Add(func() { kill(sb.Getpid()) })
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := confine(group, sb.Getpid(), func() error { return begin(sb, conf, oci) }); err != nil {
+		if tail := lastWords(dir); tail != "" {
+			err = fmt.Errorf("%w (sentry: %s)", err, tail)
+		}
+		return nil, err
+	}
+	m, err := e.newMachine(spec, sb, group, dir)
+	if err != nil {
+		return nil, err
+	}
+	m.tap = tap
+	undo.Release()
+	return m, nil
+}
+
+// spawn starts the sentry process inside the cgroup.
+func (e *Engine) spawn(conf *config.Config, spec bothy.MachineSpec, oci *specs.Spec, dir string, group *cgroup.Group) (*sandbox.Sandbox, error) {
+	files, err := openImages(spec, e.dir)
+	if err != nil {
+		return nil, err
+	}
+	hints, err := boot.NewPodMountHints(oci)
+	if err != nil {
+		return nil, err
+	}
+	args := &sandbox.Args{
+		ID:                  spec.ID,
+		Spec:                oci,
+		BundleDir:           dir,
+		IOFiles:             files[:2],
+		GoferFilestoreFiles: files[2:],
+		GoferMountConfs: specutils.GoferMountConfFlags{
+			{Lower: specutils.Erofs, Upper: specutils.AnonOverlay, Size: fmt.Sprintf("%dm", spec.Limits.DiskMB)},
+			{Lower: specutils.Erofs, Upper: specutils.NoOverlay},
+		},
+		MountHints: hints,
+		Cgroup:     view{spec.Limits},
+	}
+	into, err := group.FD()
+	if err != nil {
+		return nil, err
+	}
+	if into != nil {
+		defer into.Close()
+		args.CloneIntoCgroupFD = into
+	}
+	show, err := hideStdio()
+	if err != nil {
+		return nil, err
+	}
+	sb, err := sandbox.New(conf, args)
+	show()
+	return sb, err
+}
+
+// confine runs begin and sees to it that the sentry, and all it has started by
+// then, is in the cgroup afterwards. With v2 it was born there. With v1 moving
+// it takes the kernel some 10 ms of waiting, so that is done at the same time;
+// nothing of the sandbox's user runs yet.
+func confine(group *cgroup.Group, pid int, begin func() error) error {
+	moved := make(chan error, 1)
+	go func() { moved <- group.Add(pid) }()
+	err := begin()
+	if e := <-moved; err == nil {
+		err = e
+	}
+	if err != nil {
+		return err
+	}
+	return group.Add(pid)
+}
+
+// openImages opens the root image, the guest image and the file behind the
+// overlay, which has no name and so cannot be left over.
+func openImages(spec bothy.MachineSpec, dir string) (_ []*os.File, err error) {
+	var files []*os.File
+	defer func() {
+		if err != nil {
+			for _, f := range files {
+				f.Close()
+			}
+		}
+	}()
+	for _, path := range []string{spec.RootFS, spec.Guest} {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the image %s cannot be opened", filepath.Base(path)).
+				WithHint("Build the template again: bothy template build NAME --force.").Because(err)
+		}
+		files = append(files, f)
+	}
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeEngineMissing, "the file system of %s has no unnamed files (O_TMPFILE)", dir).
+			WithHint("Put BOTHY_HOME on ext4, XFS, Btrfs or tmpfs.").Because(err)
+	}
+	return append(files, os.NewFile(uintptr(fd), "overlay")), nil
+}
+
+// lastWords returns the end of what the sentry wrote when it panicked.
+func lastWords(dir string) string {
+	b, err := os.ReadFile(filepath.Join(dir, panicLog))
+	if err != nil {
+		return ""
+	}
+	return string(b[:min(len(b), 600)])
+}

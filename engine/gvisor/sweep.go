@@ -1,0 +1,80 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/bothy-dev/bothy/engine/cgroup"
+)
+
+// Sweep removes what is left of machines that nobody owns. Namespaces and taps
+// need no sweeping: they end with the last process in them.
+func (e *Engine) Sweep(_ context.Context, keep func(id string) bool) ([]string, error) {
+	found := map[string]bool{}
+	groups, err := e.cgroups.List()
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(e.dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range groups {
+		found[g] = true
+	}
+	for _, d := range entries {
+		if d.IsDir() {
+			found[d.Name()] = true
+		}
+	}
+	var swept []string
+	var errs []error
+	for id := range found {
+		e.mu.Lock()
+		live := e.machines[id] != nil
+		e.mu.Unlock()
+		if live || keep(id) {
+			continue
+		}
+		errs = append(errs, e.sweepOne(id))
+		swept = append(swept, id)
+	}
+	slices.Sort(swept)
+	return swept, errors.Join(errs...)
+}
+
+func (e *Engine) sweepOne(id string) error {
+	dir := filepath.Join(e.dir, id)
+	g := e.cgroups.Open(id)
+	g.SetFrozen(false)
+	pids, _ := g.Processes()
+	g.Kill()
+	killSentriesOf(dir)
+	for _, pid := range pids {
+		kill(pid)
+	}
+	return errors.Join(removeGroup(g), os.RemoveAll(dir))
+}
+
+func removeGroup(g *cgroup.Group) error { return g.Remove() }
+
+// killSentriesOf ends sentries that were spawned for a folder but had not yet
+// been put into its cgroup.
+func killSentriesOf(dir string) {
+	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range procs {
+		b, err := os.ReadFile(f)
+		if err != nil || !strings.Contains(string(b), "\x00--bundle="+dir+"\x00") {
+			continue
+		}
+		pid := 0
+		for _, c := range strings.Split(f, "/")[2] {
+			pid = pid*10 + int(c-'0')
+		}
+		kill(pid)
+	}
+}
