@@ -1,0 +1,178 @@
+package gateway
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func TestSlowReaderHoldsLittle(t *testing.T) {
+	l := newLab(t)
+	l.net.serve("5.6.7.8:9000", stream)
+	l.policy(open)
+	c := l.mustDial("5.6.7.8:9000")
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	got := settled(t, func() int64 { return l.gateway.Counters().IngressBytes })
+	// The gateway's own buffer and the one of the guest's kernel.
+	if got > bufferMax+8<<20 {
+		t.Errorf("a guest that does not read made the gateway take %d bytes", got)
+	}
+	c.Close()
+}
+
+// settled returns a number once it no longer grows.
+func settled(t *testing.T, read func() int64) int64 {
+	t.Helper()
+	last, same := read(), 0
+	for range 1000 {
+		time.Sleep(10 * time.Millisecond)
+		if now := read(); now != last {
+			last, same = now, 0
+		} else if same++; same == 20 {
+			return last
+		}
+	}
+	t.Fatal("it grows without end")
+	return 0
+}
+
+func TestSlowServerHoldsLittle(t *testing.T) {
+	l := newLab(t)
+	hold := make(chan struct{})
+	l.net.serve("5.6.7.8:9000", func(c net.Conn) {
+		defer c.Close()
+		_ = c.(*net.TCPConn).SetReadBuffer(64 << 10)
+		<-hold
+	})
+	defer close(hold)
+	l.policy(open)
+	c := l.mustDial("5.6.7.8:9000")
+	var sent atomic.Int64
+	go func() {
+		b := make([]byte, 64<<10)
+		for {
+			n, err := c.Write(b)
+			sent.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
+	}()
+	got := settled(t, sent.Load)
+	// Both kernels' buffers count too; what matters is that there is an end.
+	if got > 32<<20 {
+		t.Errorf("a server that does not read took %d bytes", got)
+	}
+	c.Close()
+}
+
+const manyConns = 400
+
+func TestManyConnectionsAtOnce(t *testing.T) {
+	l := newLab(t)
+	l.net.serve("5.6.7.8:9000", echo)
+	l.policy(open)
+	var conns []net.Conn
+	for range manyConns {
+		c := l.mustDial("5.6.7.8:9000")
+		if err := ping(c, "hello"); err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+	}
+	for _, c := range conns {
+		if err := ping(c, "still there"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	big := bytes.Repeat([]byte("x"), 1<<20)
+	if err := ping(conns[manyConns-1], string(big)); err != nil {
+		t.Errorf("a connection with small buffers: %v", err)
+	}
+	for _, c := range conns {
+		c.Close()
+	}
+	eventually(t, "all connections end", func() bool {
+		l.gateway.mu.Lock()
+		defer l.gateway.mu.Unlock()
+		return len(l.gateway.flows) == 0
+	})
+}
+
+func TestTooManyConnectionsAreRefused(t *testing.T) {
+	l := newLab(t, func(o *Options) { o.MaxConns = 3 })
+	l.net.serve("5.6.7.8:9000", echo)
+	l.policy(open)
+	for range 3 {
+		l.mustDial("5.6.7.8:9000")
+	}
+	if _, err := l.dial("5.6.7.8:9000"); err == nil {
+		t.Error("a fourth connection was made")
+	}
+}
+
+func TestEndlessHeadsAndLinesAreCutOff(t *testing.T) {
+	l := newWeb(t)
+	l.policy(only("good.example"))
+	endless := bytes.Repeat([]byte("a"), maxHead)
+	for what, begin := range map[string]string{
+		"request line": "GET /",
+		"header":       "GET / HTTP/1.1\r\nHost: good.example\r\nX: ",
+		"chunk":        "POST / HTTP/1.1\r\nHost: good.example\r\nTransfer-Encoding: chunked\r\n\r\n1;",
+		"trailer":      "POST / HTTP/1.1\r\nHost: good.example\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: ",
+	} {
+		c, err := l.dialName("good.example", 80)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(c, begin)
+		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		for range 3 {
+			if _, err := c.Write(endless); err != nil {
+				break
+			}
+		}
+		_, err = io.ReadAll(c)
+		if ne, ok := err.(net.Error); ok && ne.Timeout() {
+			t.Errorf("a %s without end is read without end", what)
+		}
+	}
+}
+
+func TestUDPAssociationEndsWhenIdle(t *testing.T) {
+	clock := newManualClock()
+	l := newLab(t, func(o *Options) { o.Clock = clock })
+	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pc.Close()
+	go echoPackets(pc)
+	l.net.at("udp", "5.6.7.8:9000", pc.LocalAddr())
+	l.policy(open)
+	c := l.dialUDP("5.6.7.8:9000")
+	flows := func() int {
+		l.gateway.mu.Lock()
+		defer l.gateway.mu.Unlock()
+		return len(l.gateway.flows)
+	}
+	for range 3 {
+		if err := ping(c, "hello"); err != nil {
+			t.Fatal(err)
+		}
+		clock.advance(udpIdle * 3 / 4)
+		if n := flows(); n != 1 {
+			t.Fatalf("%d associations while one is in use", n)
+		}
+	}
+	clock.advance(udpIdle)
+	eventually(t, "the association ends", func() bool { return flows() == 0 })
+	if err := ping(c, "again"); err != nil {
+		t.Errorf("after the end a new one begins: %v", err)
+	}
+}

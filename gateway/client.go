@@ -1,0 +1,310 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+)
+
+// client reads what the guest sends on a connection whose beginning, or whole,
+// must be checked. It keeps what was read and not yet sent on.
+type client struct {
+	*guestConn
+	buf []byte
+	// patience is how long the guest may take for one message of its own.
+	patience time.Duration
+}
+
+// more reads at least one more byte, up to a total of limit.
+func (c *client) more(limit int) error {
+	if len(c.buf) >= limit {
+		return errors.New("the beginning of the connection is too long")
+	}
+	if cap(c.buf)-len(c.buf) < 1024 {
+		c.buf = append(make([]byte, 0, max(4096, 2*cap(c.buf))), c.buf...)
+	}
+	room := c.buf[len(c.buf):min(cap(c.buf), limit)]
+	n, err := c.guestConn.Read(room)
+	c.buf = c.buf[:len(c.buf)+n]
+	if n > 0 {
+		return nil
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return err
+}
+
+// Read implements io.Reader over the kept bytes and then the connection.
+func (c *client) Read(p []byte) (int, error) {
+	if len(c.buf) > 0 {
+		n := copy(p, c.buf)
+		c.drop(n)
+		return n, nil
+	}
+	return c.guestConn.Read(p)
+}
+
+func (c *client) drop(n int) {
+	c.buf = c.buf[n:]
+	if len(c.buf) == 0 {
+		c.buf = nil
+	}
+}
+
+// pass sends on the first n kept bytes.
+func (c *client) pass(n int, out io.Writer, count func(int)) error {
+	_, err := out.Write(c.buf[:n])
+	count(n)
+	c.drop(n)
+	return err
+}
+
+// passAll sends on the kept bytes and then everything that comes.
+func (c *client) passAll(out io.Writer, count func(int)) error {
+	if err := c.pass(len(c.buf), out, count); err != nil {
+		return err
+	}
+	return c.sendTo(out, count)
+}
+
+// hello reads a whole ClientHello.
+func (c *client) hello() (sni string, used int, err error) {
+	for {
+		sni, used, err = parseHello(c.buf)
+		if err != errShort {
+			return sni, used, err
+		}
+		if err := c.more(maxHello); err != nil {
+			return "", 0, err
+		}
+	}
+}
+
+// forwardTLS sends on a connection whose ClientHello, already in c, was found
+// right. A server may ask for a second one, in clear as well: it must name the
+// same server.
+func (c *client) forwardTLS(name string, used int, out io.Writer, count func(int)) error {
+	for {
+		if err := c.pass(used, out, count); err != nil {
+			return err
+		}
+		again, err := c.passChangeCipher(out, count)
+		if err == io.EOF {
+			return c.pass(len(c.buf), out, count)
+		}
+		if err != nil {
+			return err
+		}
+		if !again {
+			return c.passAll(out, count)
+		}
+		var sni string
+		if sni, used, err = c.hello(); err != nil {
+			return err
+		}
+		if sni != name {
+			return fmt.Errorf("the second TLS ClientHello is for %s, not for %s", sni, name)
+		}
+	}
+}
+
+// passChangeCipher sends on records that only mark a change of cipher, and
+// reports whether another ClientHello follows.
+func (c *client) passChangeCipher(out io.Writer, count func(int)) (again bool, err error) {
+	for {
+		for len(c.buf) < recordHeader+1 {
+			if err := c.more(maxHello); err != nil {
+				return false, err
+			}
+		}
+		if c.buf[0] != recordChangeCipher {
+			return c.buf[0] == recordHandshake && c.buf[recordHeader] == clientHelloMessage, nil
+		}
+		n := recordHeader + (int(c.buf[3])<<8 | int(c.buf[4]))
+		if n > recordHeader+8 {
+			return false, errNotHello
+		}
+		for len(c.buf) < n {
+			if err := c.more(maxHello); err != nil {
+				return false, err
+			}
+		}
+		if err := c.pass(n, out, count); err != nil {
+			return false, err
+		}
+	}
+}
+
+// request reads the head of the next HTTP request.
+func (c *client) request() (*request, error) {
+	for {
+		for bytes.HasPrefix(c.buf, []byte("\r\n")) {
+			c.drop(2)
+		}
+		if n := headEnd(c.buf); n > 0 {
+			r, err := parseRequest(c.buf[:n])
+			if err != nil {
+				return nil, refusal(err.Error())
+			}
+			c.drop(n)
+			return r, nil
+		}
+		if err := c.more(maxHead); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// forwardHTTP sends on requests, beginning with first, as long as each is for
+// name. upgraded tells whether the server agreed to WebSocket; after that the
+// bytes are its own.
+func (c *client) forwardHTTP(name string, first *request, upgraded func() bool, out io.Writer, count func(int)) error {
+	for r := first; ; {
+		if _, err := out.Write(r.head); err != nil {
+			return err
+		}
+		count(len(r.head))
+		if err := c.forwardBody(r, out, count); err != nil {
+			return err
+		}
+		if r.webSocket && upgraded() {
+			return c.passAll(out, count)
+		}
+		var err error
+		if r, err = c.nextRequest(); r == nil {
+			return err
+		}
+		if r.host != name {
+			return refusal(fmt.Sprintf("the HTTP request is for %s, and the connection is to %s", r.host, name))
+		}
+		// Only the first request of a connection can leave HTTP: after others
+		// the server's agreement could not be told from their answers.
+		if r.webSocket {
+			return refusal("WebSocket is possible on a fresh connection only")
+		}
+	}
+}
+
+// nextRequest waits as long as it takes for another request to begin, and then
+// not long for its head. At the end of the connection it returns nothing.
+func (c *client) nextRequest() (*request, error) {
+	if len(c.buf) == 0 {
+		if err := c.more(maxHead); err == io.EOF {
+			return nil, nil
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	c.setPatience()
+	defer c.clearPatience()
+	return c.request()
+}
+
+func (c *client) forwardBody(r *request, out io.Writer, count func(int)) error {
+	if r.body == bodyLength {
+		return c.passN(r.length, out, count)
+	}
+	for {
+		line, err := c.line()
+		if err != nil {
+			return err
+		}
+		n, err := parseChunkSize(line)
+		if err != nil {
+			return refusal(err.Error())
+		}
+		if n == 0 {
+			return c.forwardTrailer(out, count)
+		}
+		if _, err := fmt.Fprintf(out, "%x\r\n", n); err != nil {
+			return err
+		}
+		if err := c.passN(n, out, count); err != nil {
+			return err
+		}
+		if line, err := c.line(); err != nil || line != "" {
+			return refusal("a chunk of the HTTP request's body is malformed")
+		}
+		if _, err := io.WriteString(out, "\r\n"); err != nil {
+			return err
+		}
+	}
+}
+
+// forwardTrailer ends a chunked body, with its trailer lines.
+func (c *client) forwardTrailer(out io.Writer, count func(int)) error {
+	b := []byte("0\r\n")
+	for {
+		line, err := c.line()
+		if err != nil {
+			return err
+		}
+		if _, err := parseFields([]string{line}); line != "" && err != nil || len(b) > maxHead {
+			return refusal("the trailer of the HTTP request is malformed")
+		}
+		b = append(b, line+"\r\n"...)
+		if line == "" {
+			count(len(b))
+			_, err := out.Write(b)
+			return err
+		}
+	}
+}
+
+// line reads one line that ends in CRLF, and returns it without.
+func (c *client) line() (string, error) {
+	for {
+		if i := bytes.IndexByte(c.buf, '\n'); i >= 0 {
+			line, ok := strings.CutSuffix(string(c.buf[:i]), "\r")
+			if !ok || strings.ContainsAny(line, "\r\x00") {
+				return "", refusal("the HTTP request has stray control characters")
+			}
+			c.drop(i + 1)
+			return line, nil
+		}
+		if len(c.buf) >= maxLine {
+			return "", refusal("a line of the HTTP request is too long")
+		}
+		if err := c.more(maxHead); err != nil {
+			return "", err
+		}
+	}
+}
+
+// passN sends on the next n bytes.
+func (c *client) passN(n int64, out io.Writer, count func(int)) error {
+	k := min(n, int64(len(c.buf)))
+	if err := c.pass(int(k), out, count); err != nil {
+		return err
+	}
+	return c.sendN(out, n-k, count)
+}
+
+// refusal is an error that is a decision of the policy, not a failure.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// setPatience bounds the time until the guest has said what it wants.
+func (c *client) setPatience() { _ = c.SetReadDeadline(time.Now().Add(c.patience)) }
+
+func (c *client) clearPatience() { _ = c.SetReadDeadline(time.Time{}) }
+
+// lastWords writes b, and gives the guest a moment to read it and to close.
+// Closing at once, with bytes of the guest unread, would reset the connection
+// and lose them.
+func (c *client) lastWords(b []byte) {
+	_ = c.SetDeadline(time.Now().Add(lastWordsTime))
+	if _, err := c.guestConn.Write(b); err != nil {
+		return
+	}
+	_ = c.CloseWrite()
+	_, _ = io.CopyN(io.Discard, c.guestConn, maxHead)
+}
+
+var _ net.Conn = (*client)(nil)

@@ -1,0 +1,192 @@
+package gateway
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// target is where the guest wants to go.
+type target struct {
+	// dst is what the guest put on the packet.
+	dst netip.AddrPort
+	// standIn is set when dst is an address that stands for a name. The name
+	// may be unknown here: a sandbox that slept remembers addresses of an
+	// earlier gateway. Then the connection itself must say it.
+	standIn bool
+	name    string
+	// label is the name for which a real address was given out, for the log.
+	label string
+	// unchecked is set for a connection to a name that was opened in mode open,
+	// where nobody looks whether it really is for that name.
+	unchecked bool
+	// resolver is set for connections to the gateway's own DNS.
+	resolver bool
+}
+
+// target returns what dst stands for now.
+func (g *Gateway) target(dst netip.AddrPort) target {
+	t := target{dst: dst, standIn: standIns.Contains(dst.Addr())}
+	if t.standIn {
+		t.name = g.names.at(dst.Addr())
+		t.label = t.name
+	} else {
+		t.label = g.names.toldFor(dst.Addr())
+	}
+	return t
+}
+
+// judge decides about one target under p.
+func (g *Gateway) judge(p *policy, t target) verdict {
+	if p.mode != bothy.NetworkOpen && p.mode != bothy.NetworkRestricted {
+		return refuse("the network is off")
+	}
+	if t.resolver {
+		return allow("resolver")
+	}
+	if !t.standIn {
+		if reason := g.guard.check(t.dst.Addr()); reason != "" {
+			return refuse("%s", reason)
+		}
+		return p.addrAt(t.dst.Addr(), t.dst.Port())
+	}
+	if t.unchecked && p.mode == bothy.NetworkRestricted {
+		return refuse("the connection is older than the list")
+	}
+	if t.name != "" {
+		return p.nameAt(t.name, t.dst.Port())
+	}
+	if !webPorts[t.dst.Port()] {
+		return refuse("the address %s stands for no name; look the name up again", t.dst.Addr())
+	}
+	return allow("")
+}
+
+// refused is the log line of a target that was not allowed.
+func (t target) refused(protocol string, v verdict) bothy.NetworkDecision {
+	return bothy.NetworkDecision{
+		Protocol: protocol, Name: t.label, Address: t.dst.Addr().String(), Port: t.dst.Port(), Reason: v.reason,
+	}
+}
+
+// flow is one connection of the guest to the outside, from its first packet to
+// its last.
+type flow struct {
+	protocol string
+	ctx      context.Context
+	cancel   context.CancelFunc
+	out, in  tally
+	// rank is the number of connections that were open when this one came.
+	rank int
+
+	mu      sync.Mutex
+	to      target
+	revoked string
+	aborts  []func()
+}
+
+// open judges a target and, when it is allowed, registers a flow for it.
+func (g *Gateway) open(protocol string, t target) (*flow, verdict) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	v := g.judge(g.policy, t)
+	if !v.allowed {
+		return nil, v
+	}
+	if len(g.flows) >= g.maxConns || g.closed {
+		return nil, refuse("the sandbox has too many open connections (%d)", len(g.flows))
+	}
+	t.unchecked = g.policy.mode == bothy.NetworkOpen && t.name != "" && !g.secretHost(t.name)
+	f := &flow{protocol: protocol, to: t, rank: len(g.flows)}
+	f.ctx, f.cancel = context.WithCancel(g.ctx)
+	f.out.total, f.in.total = &g.egress, &g.ingress
+	g.flows[f] = struct{}{}
+	g.work.Add(1)
+	return f, v
+}
+
+// rename ties an open flow to a name that was learned later, and judges it
+// again.
+func (g *Gateway) rename(f *flow, name string) verdict {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f.mu.Lock()
+	f.to.name, f.to.label = name, name
+	t := f.to
+	f.mu.Unlock()
+	return g.judge(g.policy, t)
+}
+
+// end forgets a flow.
+func (g *Gateway) end(f *flow) {
+	f.cancel()
+	g.mu.Lock()
+	delete(g.flows, f)
+	g.mu.Unlock()
+	g.work.Done()
+}
+
+func (f *flow) target() target {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.to
+}
+
+// onRevoke has abort called when the flow loses its permission, at once if it
+// already has.
+func (f *flow) onRevoke(abort func()) {
+	f.mu.Lock()
+	gone := f.revoked != ""
+	if !gone {
+		f.aborts = append(f.aborts, abort)
+	}
+	f.mu.Unlock()
+	if gone {
+		abort()
+	}
+}
+
+// revoke breaks the flow off.
+func (f *flow) revoke(reason string) {
+	f.mu.Lock()
+	aborts := f.aborts
+	f.aborts = nil
+	if f.revoked == "" {
+		f.revoked = reason
+	}
+	f.mu.Unlock()
+	f.cancel()
+	for _, abort := range aborts {
+		abort()
+	}
+}
+
+func (f *flow) whyRevoked() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.revoked
+}
+
+// decision is a log line about the flow.
+func (f *flow) decision(protocol string, v verdict) bothy.NetworkDecision {
+	t := f.target()
+	return bothy.NetworkDecision{
+		Protocol: protocol, Name: t.label, Address: t.dst.Addr().String(), Port: t.dst.Port(),
+		Allowed: v.allowed, Rule: v.rule, Reason: v.reason,
+	}
+}
+
+// closing is the last log line about the flow.
+func (f *flow) closing(protocol, rule string, err error) bothy.NetworkDecision {
+	d := f.decision(protocol, allow(rule))
+	d.Closed = true
+	d.BytesOut, d.BytesIn = f.out.flow.Load(), f.in.flow.Load()
+	if reason := f.whyRevoked(); reason != "" {
+		d.Reason = reason
+	} else if err != nil {
+		d.Reason = err.Error()
+	}
+	return d
+}

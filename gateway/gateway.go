@@ -1,0 +1,285 @@
+// Package gateway is the host's end of a sandbox's only network cable: a
+// user-space TCP/IP stack that sees every packet the sandbox sends, and lets
+// through what the sandbox's policy allows.
+//
+// There is one Gateway per running sandbox. It starts shut. Whoever hands the
+// sandbox out sets the policy first; the host reaches the guest through Dial
+// in every mode. Only the server's parts list makes gateways; what goes in and
+// out are words of package bothy.
+package gateway
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// DefaultMaxConns bounds the connections that a sandbox holds open.
+const DefaultMaxConns = 4096
+
+// A Dialer opens the gateway's own connections to the outside. Network is
+// "tcp" or "udp", address an IP address and a port: names are resolved before,
+// and what was checked is what is dialled. *net.Dialer is one.
+type Dialer interface {
+	DialContext(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// A Resolver looks up names for the gateway. Host ends in a dot. A name that
+// does not exist is a *net.DNSError with IsNotFound. *net.Resolver is one.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// Options say how a gateway works. The zero value is a working default.
+type Options struct {
+	Log      *slog.Logger
+	Dialer   Dialer
+	Resolver Resolver
+	// Presets replaces the presets that come with Bothy.
+	Presets Presets
+	// Allow lifts the ban on prefixes that are forbidden otherwise, such as a
+	// private network with a service for sandboxes. The host's own addresses
+	// must be named one by one. A lifted address is still subject to the policy.
+	Allow []netip.Prefix
+	// Forbid adds prefixes to the forbidden ones. It is stronger than Allow.
+	Forbid []netip.Prefix
+	// HostAddrs lists the host's own addresses, which are forbidden. The
+	// default asks the host's interfaces.
+	HostAddrs func() ([]netip.Addr, error)
+	// OnDecision is called for every line of the log, in order, from one
+	// goroutine. It may block: then lines fold into counts.
+	OnDecision func(bothy.NetworkDecision)
+	// GuestMAC is the only link address that frames may come from. The default
+	// is bothy.GuestMAC.
+	GuestMAC net.HardwareAddr
+	// MaxConns bounds the open connections. 0 means DefaultMaxConns.
+	MaxConns int
+	// RootCAs verifies the hosts that secrets are sent to. nil means the
+	// host's own trust store.
+	RootCAs *x509.CertPool
+	// SecretSeed makes the placeholders and the certificate authority of a
+	// sandbox the same again after it slept. By default both are random.
+	SecretSeed []byte
+	Clock      bothy.Clock
+}
+
+// Gateway is the other end of one sandbox's cable. Its methods may be called
+// from many goroutines.
+type Gateway struct {
+	log      *slog.Logger
+	dialer   Dialer
+	resolver Resolver
+	presets  Presets
+	clock    bothy.Clock
+	guard    guard
+	maxConns int
+	rootCAs  *x509.CertPool
+	// patience is how long a connection may take to say whom it is for.
+	patience time.Duration
+
+	cable   bothy.Cable
+	link    *link
+	stack   *stack.Stack
+	names   *names
+	lines   *decisionLog
+	queries chan struct{}
+
+	// seed is what placeholders and the certificate authority follow from.
+	seed    []byte
+	secrets atomic.Pointer[secrets]
+
+	egress, ingress atomic.Int64
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	// persisted waits for OnDecision, which gets the last lines after work.
+	persisted sync.WaitGroup
+
+	// mu guards what follows. A flow is judged and registered under one lock,
+	// so that a new policy either judges it itself or was there before it.
+	mu     sync.Mutex
+	policy *policy
+	flows  map[*flow]struct{}
+	udp    int
+	closed bool
+}
+
+// New attaches a gateway to a cable, which it then owns. Nothing but Dial
+// passes until SetPolicy.
+func New(cable bothy.Cable, o Options) (*Gateway, error) {
+	if cable.MTU() < 576 || cable.MTU() > 65535 {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "a cable with an MTU of %d cannot carry IPv4", cable.MTU())
+	}
+	g := newGateway(cable, o)
+	s, err := newStack(g)
+	if err != nil {
+		return nil, err
+	}
+	g.stack = s
+	g.work.Add(1)
+	go g.read()
+	if err := g.serveDNS(); err != nil {
+		g.Close()
+		return nil, err
+	}
+	if o.OnDecision != nil {
+		g.persisted.Go(func() { g.persist(o.OnDecision) })
+	}
+	return g, nil
+}
+
+func newGateway(cable bothy.Cable, o Options) *Gateway {
+	g := &Gateway{
+		log: o.Log, dialer: o.Dialer, resolver: o.Resolver, presets: o.Presets, clock: o.Clock,
+		guard: guard{allow: o.Allow, forbid: o.Forbid, host: theHost}, maxConns: o.MaxConns, rootCAs: o.RootCAs, seed: newSeed(o.SecretSeed),
+		patience: firstBytesTime, cable: cable, policy: shut, flows: map[*flow]struct{}{}, queries: make(chan struct{}, maxQueries),
+	}
+	if g.log == nil {
+		g.log = slog.New(slog.DiscardHandler)
+	}
+	if g.dialer == nil {
+		g.dialer = &net.Dialer{}
+	}
+	if g.resolver == nil {
+		g.resolver = hostResolver{}
+	}
+	if g.presets == nil {
+		g.presets = DefaultPresets()
+	}
+	if g.clock == nil {
+		g.clock = systemClock{}
+	}
+	if g.maxConns == 0 {
+		g.maxConns = DefaultMaxConns
+	}
+	if o.HostAddrs != nil {
+		g.guard.host = &hostAddrs{list: o.HostAddrs, now: g.clock.Now}
+	}
+	g.secrets.Store(&secrets{})
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.lines = newDecisionLog(g.clock)
+	g.names = newNames(g.ctx, g.clock, g.lookup)
+	guest := mac(bothy.GuestMAC)
+	if len(o.GuestMAC) == len(guest) {
+		guest = mac(o.GuestMAC)
+	}
+	g.link = newLink(cable, guest, g.refusedPacket)
+	return g
+}
+
+type systemClock struct{}
+
+func (systemClock) Now() time.Time { return time.Now() }
+
+func (systemClock) AfterFunc(d time.Duration, f func()) func() bool {
+	return time.AfterFunc(d, f).Stop
+}
+
+func (g *Gateway) read() {
+	defer g.work.Done()
+	if err := g.link.run(); err != nil {
+		g.log.Error("gateway: the cable broke", "err", err)
+	}
+}
+
+// SetPolicy replaces the policy. It holds for the next packet, and open
+// connections that it does not allow are reset. When n is not valid the policy
+// stays as it was.
+func (g *Gateway) SetPolicy(n bothy.Network) error {
+	p, err := compile(n, g.presets)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	g.policy = p
+	var out []*flow
+	for f := range g.flows {
+		if v := g.judge(p, f.target()); !v.allowed {
+			out = append(out, f)
+		}
+	}
+	g.mu.Unlock()
+	for _, f := range out {
+		f.revoke("the policy changed")
+	}
+	return nil
+}
+
+func (g *Gateway) currentPolicy() *policy {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.policy
+}
+
+// Counters returns the payload that passed between the sandbox and the
+// outside. What the host itself sends over Dial is not in it.
+func (g *Gateway) Counters() bothy.NetworkCounters {
+	return bothy.NetworkCounters{EgressBytes: g.egress.Load(), IngressBytes: g.ingress.Load()}
+}
+
+// Log returns the remembered decisions that are not older than since, oldest
+// first.
+func (g *Gateway) Log(since time.Time) []bothy.NetworkDecision {
+	lines, _ := g.lines.since(since)
+	return lines
+}
+
+// Follow calls fn for the remembered decisions that are not older than since
+// and then for each new one, until ctx ends, fn fails, or the gateway closes.
+// No decision is missed or given twice between the two, unless fn is too slow;
+// then a line says how many were.
+func (g *Gateway) Follow(ctx context.Context, since time.Time, fn func(bothy.NetworkDecision) error) error {
+	return g.lines.follow(ctx, since, fn)
+}
+
+// Subscribe calls fn for each new decision until ctx ends or the gateway
+// closes.
+func (g *Gateway) Subscribe(ctx context.Context, fn func(bothy.NetworkDecision)) error {
+	return g.lines.follow(ctx, g.clock.Now(), func(d bothy.NetworkDecision) error { fn(d); return nil })
+}
+
+func (g *Gateway) persist(fn func(bothy.NetworkDecision)) {
+	_ = g.lines.follow(context.Background(), time.Time{}, func(d bothy.NetworkDecision) error { fn(d); return nil })
+}
+
+// Close resets all connections, closes the cable, and returns when nothing of
+// the gateway runs any more.
+func (g *Gateway) Close() error {
+	g.mu.Lock()
+	if g.closed {
+		g.mu.Unlock()
+		return nil
+	}
+	g.closed = true
+	g.policy = shut
+	flows := make([]*flow, 0, len(g.flows))
+	for f := range g.flows {
+		flows = append(flows, f)
+	}
+	g.mu.Unlock()
+
+	g.cancel()
+	for _, f := range flows {
+		f.revoke("the gateway closed")
+	}
+	g.stack.Close()
+	err := g.cable.Close()
+	g.work.Wait()
+	g.stack.Wait()
+	g.lines.close()
+	g.persisted.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,192 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// idleHTTP is how long an intercepted connection may be idle.
+const idleHTTP = 5 * time.Minute
+
+// intercept stands in for the host of a TLS connection: it ends TLS with a
+// certificate of the sandbox's own authority, puts secrets into the requests,
+// and speaks TLS to the real host, which it verifies.
+func (s *session) intercept(name string) error {
+	ca := s.g.secrets.Load().ca
+	conf := &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return ca.certificate(name)
+		},
+	}
+	transport := s.transport(name)
+	defer transport.CloseIdleConnections()
+	quiet := log.New(io.Discard, "", 0)
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { s.rewrite(name, r) },
+		Transport:     transport,
+		FlushInterval: -1,
+		BufferPool:    proxyBuffers{},
+		ErrorLog:      quiet,
+		ErrorHandler:  s.proxyError,
+	}
+	server := &http.Server{
+		Handler: s.checkHost(name, proxy), TLSConfig: conf, ErrorLog: quiet, IdleTimeout: idleHTTP, ReadHeaderTimeout: idleHTTP,
+		BaseContext: func(net.Listener) context.Context { return s.f.ctx },
+	}
+	conn := &countedConn{client: s.guest, f: s.f, closed: make(chan struct{})}
+	_ = server.Serve(&singleListener{conn: tls.Server(conn, conf), closed: conn.closed})
+	return server.Shutdown(s.f.ctx)
+}
+
+// runIntercepted carries an intercepted connection to its end.
+func (s *session) runIntercepted(forward func() error) error {
+	err := forward()
+	_ = s.up.Close()
+	return err
+}
+
+// transport reaches the real host. Its first connection is the one that was
+// made when the guest's was accepted.
+func (s *session) transport(name string) *http.Transport {
+	first := make(chan net.Conn, 1)
+	first <- s.up
+	return &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			select {
+			case c := <-first:
+				return c, nil
+			default:
+			}
+			c, err := s.g.dialName(ctx, name, s.f.to.dst.Port())
+			if err == nil {
+				s.f.onRevoke(func() { resetConn(c) })
+			}
+			return c, err
+		},
+		TLSClientConfig:    &tls.Config{ServerName: name, RootCAs: s.g.rootCAs, MinVersion: tls.VersionTLS12},
+		ForceAttemptHTTP2:  true,
+		DisableCompression: true,
+		IdleConnTimeout:    idleHTTP,
+	}
+}
+
+// checkHost lets through the requests that are for name. On a connection that
+// the gateway can read, a request for another host has no excuse.
+func (s *session) checkHost(name string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, ok := hostOf(r.Host)
+		switch {
+		case !ok || host != name:
+			s.refuseRequest(w, http.StatusMisdirectedRequest, fmt.Sprintf("the HTTP request is for %s, and the connection is to %s", clip(r.Host), name))
+		case r.Method == http.MethodTrace || r.Method == http.MethodConnect:
+			// TRACE would send the secret back.
+			s.refuseRequest(w, http.StatusMethodNotAllowed, r.Method+" is not possible to a host that receives a secret")
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+func (s *session) refuseRequest(w http.ResponseWriter, status int, reason string) {
+	s.g.lines.record(s.f.decision("http", refuse("%s", reason)))
+	http.Error(w, "Refused by the network policy of this sandbox: "+reason+".", status)
+}
+
+// rewrite makes the request to the real host from the sandbox's.
+func (s *session) rewrite(name string, r *httputil.ProxyRequest) {
+	r.Out.URL.Scheme = "https"
+	r.Out.URL.Host = net.JoinHostPort(name, fmt.Sprint(s.f.to.dst.Port()))
+	r.Out.URL.RawQuery = r.In.URL.RawQuery
+	r.Out.Host = r.In.Host
+	for _, key := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if v, ok := r.In.Header[key]; ok {
+			r.Out.Header[key] = v
+		}
+	}
+	for _, put := range s.g.secrets.Load().putInPlace(name, r.Out.Header) {
+		d := s.f.decision("http", allow("secret:"+put))
+		s.g.lines.record(d)
+	}
+}
+
+// proxyError answers for a host that could not be reached or verified. What is
+// written here goes into the sandbox.
+func (s *session) proxyError(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		return
+	}
+	reason := "could not connect: " + plainError(err)
+	s.g.lines.record(bothy.NetworkDecision{
+		Protocol: "http", Name: s.f.target().name, Port: s.f.to.dst.Port(), Allowed: true, Rule: s.verdict.rule, Reason: reason,
+	})
+	http.Error(w, "The gateway of this sandbox "+reason+".", http.StatusBadGateway)
+}
+
+// countedConn is the guest's end of an intercepted connection.
+type countedConn struct {
+	*client
+	f      *flow
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (c *countedConn) Read(p []byte) (int, error) {
+	n, err := c.client.Read(p)
+	c.f.out.add(n)
+	return n, err
+}
+
+func (c *countedConn) Write(p []byte) (int, error) {
+	n, err := c.client.Write(p)
+	c.f.in.add(n)
+	return n, err
+}
+
+// Close ends the connection. The endpoint itself is freed by the session, when
+// nobody uses it any more.
+func (c *countedConn) Close() error {
+	c.once.Do(func() {
+		_ = c.client.CloseWrite()
+		close(c.closed)
+	})
+	return nil
+}
+
+// singleListener is a listener for one connection. It ends when that does.
+type singleListener struct {
+	conn   net.Conn
+	closed <-chan struct{}
+}
+
+func (l *singleListener) Accept() (net.Conn, error) {
+	if c := l.conn; c != nil {
+		l.conn = nil
+		return c, nil
+	}
+	<-l.closed
+	return nil, net.ErrClosed
+}
+
+func (l *singleListener) Close() error   { return nil }
+func (l *singleListener) Addr() net.Addr { return guestAddr(0) }
+
+// proxyBuffers lends the proxy the buffers of plain connections.
+type proxyBuffers struct{}
+
+func (proxyBuffers) Get() []byte { return *narrow.get() }
+
+func (proxyBuffers) Put(b []byte) {
+	narrow.put(&b)
+}

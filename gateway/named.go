@@ -1,0 +1,312 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+)
+
+const (
+	// firstBytesTime bounds how long the guest may take to say, in TLS or HTTP,
+	// to whom it speaks.
+	firstBytesTime = 10 * time.Second
+	// lastWordsTime bounds how long it may take to hear why it was refused.
+	lastWordsTime = time.Second
+)
+
+// serveName carries a connection to an address that stands for a name. The
+// outside is dialled first, so that the guest sees a refusal as one.
+func (g *Gateway) serveName(f *flow, v verdict, r *tcp.ForwarderRequest) {
+	var up net.Conn
+	if name := f.target().name; name != "" {
+		var err error
+		if up, err = g.dialName(f.ctx, name, f.to.dst.Port()); err != nil {
+			r.Complete(true)
+			g.lines.record(f.unreachable("tcp", v, err))
+			return
+		}
+		defer up.Close()
+		f.onRevoke(func() { resetConn(up) })
+	}
+	guest := f.accept(r)
+	if guest == nil {
+		return
+	}
+	defer guest.Close()
+	s := &session{g: g, f: f, guest: &client{guestConn: guest, patience: g.patience}, up: up, verdict: v, protocol: "tcp"}
+	s.serve()
+}
+
+// dialName connects to one of a name's addresses, after the guard has seen it.
+func (g *Gateway) dialName(ctx context.Context, name string, port uint16) (net.Conn, error) {
+	addrs, err := g.reachable(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range addrs {
+		var c net.Conn
+		if c, err = g.dial(ctx, "tcp", netip.AddrPortFrom(a, port)); err == nil {
+			return c, nil
+		}
+	}
+	return nil, err
+}
+
+// unreachable is the log line of a name that could not be reached, or must not.
+func (f *flow) unreachable(protocol string, v verdict, err error) bothy.NetworkDecision {
+	var bad forbiddenError
+	if errors.As(err, &bad) {
+		return f.decision(protocol, refuse("%s", bad))
+	}
+	return f.failed(protocol, v, err)
+}
+
+// session is a connection that must show that it is for the name its address
+// stands for.
+type session struct {
+	g       *Gateway
+	f       *flow
+	guest   *client
+	verdict verdict
+	// up is nil until the name is known.
+	up       net.Conn
+	protocol string
+	answer   answerWatch
+	// intercepted is set when the gateway ends TLS itself.
+	intercepted bool
+	// ended is nil until inbound runs, and then gets its error.
+	ended chan error
+}
+
+func (s *session) serve() {
+	s.answer.first = make(chan bool, 1)
+	forward, err := s.inspect()
+	if err != nil {
+		s.deny(err)
+		return
+	}
+	s.g.lines.record(s.f.decision(s.protocol, s.verdict))
+	if s.intercepted {
+		err = s.runIntercepted(forward)
+	} else {
+		err = s.run(forward)
+	}
+	s.g.lines.record(s.f.closing(s.protocol, s.verdict.rule, err))
+}
+
+// inspect reads the beginning of what the guest sends, decides, and returns
+// what carries the rest of it.
+func (s *session) inspect() (forward func() error, err error) {
+	t := s.f.target()
+	if t.unchecked {
+		return s.forwardAll, nil
+	}
+	web := webPorts[t.dst.Port()]
+	if web || s.g.secretHost(t.name) {
+		s.guest.setPatience()
+		defer s.guest.clearPatience()
+	} else {
+		// Some protocols have the server speak first. The address is the
+		// name's own and the port was allowed, so let it.
+		s.startInbound()
+	}
+	for {
+		switch isHTTP, unclear := looksHTTP(s.guest.buf); {
+		case len(s.guest.buf) > 0 && s.guest.buf[0] == recordHandshake:
+			return s.inspectTLS()
+		case isHTTP:
+			return s.inspectHTTP()
+		case len(s.guest.buf) > 0 && !unclear && web:
+			return nil, fmt.Errorf("port %d is for TLS and HTTP, and this is neither", t.dst.Port())
+		case len(s.guest.buf) > 0 && !unclear:
+			return s.forwardAll, nil
+		}
+		if err := s.guest.more(maxHead); err == io.EOF && !web {
+			return s.forwardAll, nil
+		} else if err != nil {
+			return nil, s.silence(err)
+		}
+	}
+}
+
+func (s *session) forwardAll() error { return s.guest.passAll(s.up, s.f.out.add) }
+
+// silence names the error of a guest that did not say whom it speaks to.
+func (s *session) silence(err error) error {
+	var ne net.Error
+	if errors.As(err, &ne) && ne.Timeout() {
+		return fmt.Errorf("the connection did not say in %v whom it is for", s.g.patience)
+	}
+	if err == io.EOF {
+		return errors.New("the connection ended before it said whom it is for")
+	}
+	return err
+}
+
+func (s *session) inspectTLS() (func() error, error) {
+	s.protocol = "tls"
+	s.guest.setPatience()
+	defer s.guest.clearPatience()
+	sni, used, err := s.guest.hello()
+	if err != nil {
+		return nil, s.silence(err)
+	}
+	if err := s.bind(sni, "the TLS ClientHello"); err != nil {
+		return nil, err
+	}
+	if s.g.secretHost(sni) {
+		s.intercepted = true
+		return func() error { return s.intercept(sni) }, nil
+	}
+	return func() error { return s.guest.forwardTLS(sni, used, s.up, s.f.out.add) }, nil
+}
+
+func (s *session) inspectHTTP() (func() error, error) {
+	s.protocol = "http"
+	s.guest.setPatience()
+	defer s.guest.clearPatience()
+	r, err := s.guest.request()
+	if err != nil {
+		return nil, s.silence(err)
+	}
+	if err := s.bind(r.host, "the HTTP request"); err != nil {
+		return nil, err
+	}
+	return func() error { return s.guest.forwardHTTP(r.host, r, s.upgraded, s.up, s.f.out.add) }, nil
+}
+
+// bind compares the name that the connection claims with the one it was looked
+// up by. Where that is not known any more the claim counts, under the same
+// rules: the gateway itself resolves the name and dials.
+func (s *session) bind(claim, where string) error {
+	name := s.f.target().name
+	if name == claim {
+		return nil
+	}
+	if name != "" {
+		return fmt.Errorf("%s is for %s, and the connection is to %s", where, claim, name)
+	}
+	if s.verdict = s.g.rename(s.f, claim); !s.verdict.allowed {
+		return errors.New(s.verdict.reason)
+	}
+	up, err := s.g.dialName(s.f.ctx, claim, s.f.to.dst.Port())
+	if err != nil {
+		return errors.New("could not connect: " + plainError(err))
+	}
+	s.up = up
+	s.f.onRevoke(func() { resetConn(up) })
+	return nil
+}
+
+// answerWatch looks at the first bytes that the outside sends: is this the
+// agreement to leave HTTP?
+type answerWatch struct {
+	seen  []byte
+	first chan bool
+}
+
+func (a *answerWatch) see(b []byte) {
+	const want = "HTTP/1.1 101"
+	if missing := len(want) - len(a.seen); missing > 0 {
+		a.seen = append(a.seen, b[:min(len(b), missing)]...)
+		if len(a.seen) == len(want) {
+			a.first <- string(a.seen) == want
+		}
+	}
+}
+
+// upgraded reports whether the server agreed to leave HTTP. It waits for the
+// server's first answer.
+func (s *session) upgraded() bool {
+	select {
+	case yes := <-s.answer.first:
+		return yes
+	case err := <-s.ended:
+		s.ended <- err
+	case <-s.f.ctx.Done():
+	}
+	return false
+}
+
+// startInbound copies what the outside sends to the guest.
+func (s *session) startInbound() {
+	if s.ended != nil {
+		return
+	}
+	s.ended = make(chan error, 1)
+	go func() {
+		err := s.guest.receiveFrom(s.up, s.answer.see, s.f.in.add)
+		if err == nil {
+			err = s.guest.CloseWrite()
+		}
+		if err != nil {
+			s.guest.abort()
+			resetConn(s.up)
+		}
+		s.ended <- err
+	}()
+}
+
+// run carries the connection to its end.
+func (s *session) run(forward func() error) error {
+	s.startInbound()
+	err := forward()
+	if err == nil {
+		err = closeWrite(s.up)
+	}
+	if err != nil {
+		s.guest.abort()
+		resetConn(s.up)
+	}
+	var no refusal
+	if errors.As(err, &no) {
+		s.g.lines.record(s.f.decision(s.protocol, refuse("%s", no)))
+	}
+	if inbound := <-s.ended; err == nil || errors.Is(err, net.ErrClosed) {
+		err = inbound
+	}
+	_ = s.up.Close()
+	if err != nil {
+		return fmt.Errorf("ended early: %s", plainError(err))
+	}
+	return nil
+}
+
+// deny ends a connection that may not go on. Where the outside has not spoken
+// yet, the guest is told why in the protocol that it speaks.
+func (s *session) deny(err error) {
+	reason := err.Error()
+	if why := s.f.whyRevoked(); why != "" {
+		reason = why
+	}
+	s.g.lines.record(s.f.decision(s.protocol, refuse("%s", reason)))
+	if s.up != nil {
+		resetConn(s.up)
+	}
+	if s.ended != nil {
+		s.guest.abort()
+		<-s.ended
+		return
+	}
+	switch s.protocol {
+	case "tls":
+		s.guest.lastWords(tlsAlert)
+	case "http":
+		s.guest.lastWords(forbiddenPage(reason))
+	default:
+		s.guest.abort()
+	}
+}
+
+func forbiddenPage(reason string) []byte {
+	body := "Refused by the network policy of this sandbox: " + reason + ".\n"
+	return fmt.Appendf(nil, "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\n"+
+		"Connection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+}

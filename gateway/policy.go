@@ -1,0 +1,137 @@
+package gateway
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// webPorts are where a name may be reached when the policy lists no ports: the
+// gateway can check there that a connection is for the name it claims.
+var webPorts = map[uint16]bool{80: true, 443: true}
+
+// resolverPorts carry DNS. A CIDR rule opens them only when the policy lists
+// them, because a resolver elsewhere is a way around every rule about names.
+var resolverPorts = map[uint16]bool{53: true, 853: true}
+
+// policy is a bothy.Network made ready for decisions. It never changes.
+type policy struct {
+	mode    bothy.NetworkMode
+	domains domains
+	cidrs   []netip.Prefix
+	// ports is nil when the policy lists none.
+	ports map[uint16]bool
+}
+
+// verdict is the answer to one question about one destination.
+type verdict struct {
+	allowed bool
+	// rule allowed it, reason refused it.
+	rule   string
+	reason string
+}
+
+func allow(rule string) verdict { return verdict{allowed: true, rule: rule} }
+
+func refuse(format string, args ...any) verdict {
+	return verdict{reason: fmt.Sprintf(format, args...)}
+}
+
+var shut = &policy{mode: bothy.NetworkOff}
+
+// compile checks n and makes it ready. Presets are given by their names.
+func compile(n bothy.Network, presets Presets) (*policy, error) {
+	p := &policy{mode: n.Mode}
+	switch n.Mode {
+	case "":
+		p.mode = bothy.NetworkOff
+	case bothy.NetworkOff, bothy.NetworkOpen, bothy.NetworkRestricted:
+	default:
+		return nil, bothy.Errorf(bothy.CodeInvalid, "network mode %q is not known", n.Mode).
+			WithHint("Use off, restricted or open.")
+	}
+	names := n.Presets
+	if p.mode == bothy.NetworkRestricted && n.IsPlain() {
+		names = presets.Names()
+	}
+	for _, name := range names {
+		if err := presets.addTo(&p.domains, name); err != nil {
+			return nil, err
+		}
+	}
+	for _, d := range n.AllowDomains {
+		if err := p.domains.add(d, "domain:"+d); err != nil {
+			return nil, err
+		}
+	}
+	for _, c := range n.AllowCIDRs {
+		if !c.IsValid() || !c.Addr().Is4() {
+			return nil, bothy.Errorf(bothy.CodeInvalid, "%s is not an IPv4 network", c).
+				WithHint("A sandbox has IPv4 only; write networks as in 192.0.2.0/24.")
+		}
+		p.cidrs = append(p.cidrs, c.Masked())
+	}
+	for _, port := range n.AllowPorts {
+		if port == 0 {
+			return nil, bothy.Errorf(bothy.CodeInvalid, "0 is not a port").WithHint("Use ports from 1 to 65535.")
+		}
+		if p.ports == nil {
+			p.ports = map[uint16]bool{}
+		}
+		p.ports[port] = true
+	}
+	return p, nil
+}
+
+// name decides whether name may be looked up.
+func (p *policy) name(name string) verdict {
+	switch p.mode {
+	case bothy.NetworkOpen:
+		return allow("mode:open")
+	case bothy.NetworkRestricted:
+		if rule, ok := p.domains.match(name); ok {
+			return allow(rule)
+		}
+		return refuse("%s is not on the list", name)
+	}
+	return refuse("the network is off")
+}
+
+// nameAt decides whether name may be reached at port over TCP.
+func (p *policy) nameAt(name string, port uint16) verdict {
+	v := p.name(name)
+	if !v.allowed {
+		return v
+	}
+	if p.ports != nil && !p.ports[port] {
+		return refuse("port %d is not on the list", port)
+	}
+	if p.ports == nil && p.mode == bothy.NetworkRestricted && !webPorts[port] {
+		return refuse("port %d of a named host needs allow_ports", port)
+	}
+	return v
+}
+
+// addrAt decides whether the bare address may be reached at port. It does not
+// know the forbidden ranges; the guard does.
+func (p *policy) addrAt(addr netip.Addr, port uint16) verdict {
+	switch {
+	case p.mode != bothy.NetworkOpen && p.mode != bothy.NetworkRestricted:
+		return refuse("the network is off")
+	case p.ports != nil && !p.ports[port]:
+		return refuse("port %d is not on the list", port)
+	case p.mode == bothy.NetworkOpen:
+		return allow("mode:open")
+	}
+	for _, c := range p.cidrs {
+		if !c.Contains(addr) {
+			continue
+		}
+		if resolverPorts[port] && p.ports == nil {
+			return refuse("port %d of another resolver needs allow_ports", port)
+		}
+		return allow("cidr:" + c.String())
+	}
+	return refuse("the address %s is on no list; names are reached through DNS at %s", addr, bothy.GatewayAddr)
+}

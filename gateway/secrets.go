@@ -1,0 +1,187 @@
+package gateway
+
+import (
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"net/http"
+	"net/textproto"
+	"strings"
+
+	"github.com/bothy-dev/bothy"
+	"golang.org/x/net/http/httpguts"
+)
+
+// secrets are the credentials of one sandbox and what is needed to put them in
+// place. It never changes; a gateway replaces the whole.
+type secrets struct {
+	list []*secret
+	ca   *certificateAuthority
+}
+
+// secret is one credential, with what stands for it inside the sandbox.
+type secret struct {
+	name        string
+	value       string
+	header      string
+	placeholder string
+	hosts       domains
+}
+
+// SetSecrets replaces the credentials that are put in place on the way to
+// their hosts. Values go nowhere else: not into the sandbox, a log or an error.
+func (g *Gateway) SetSecrets(list []bothy.Secret) error {
+	s := &secrets{}
+	seen := map[string]bool{}
+	for _, one := range list {
+		if seen[one.Name] {
+			return bothy.Errorf(bothy.CodeInvalid, "there are two secrets with the name %q", one.Name)
+		}
+		seen[one.Name] = true
+		c, err := g.newSecret(one)
+		if err != nil {
+			return err
+		}
+		s.list = append(s.list, c)
+	}
+	if len(s.list) > 0 {
+		ca, err := g.authority()
+		if err != nil {
+			return (&bothy.Error{Op: "gateway.secrets", Code: bothy.CodeInternal, Detail: "the sandbox's certificate authority could not be made"}).Because(err)
+		}
+		s.ca = ca
+	}
+	g.secrets.Store(s)
+	return nil
+}
+
+func (g *Gateway) newSecret(b bothy.Secret) (*secret, error) {
+	if !isSecretName(b.Name) {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "%q is not a name for a secret", b.Name).
+			WithHint("Use up to 64 letters, digits, underscores and dashes.")
+	}
+	if b.Value == "" || !httpguts.ValidHeaderFieldValue(b.Value) {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the value of the secret %q is empty or cannot stand in a header", b.Name).
+			WithHint("Give the value without a line break at its end.")
+	}
+	if b.Header != "" && !isToken(b.Header) {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the secret %q has the header %q, which is not a header's name", b.Name, b.Header)
+	}
+	if len(b.Hosts) == 0 {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the secret %q has no hosts", b.Name).
+			WithHint("List the hosts that may receive it, as in api.example.com.")
+	}
+	s := &secret{name: b.Name, value: b.Value, header: textproto.CanonicalMIMEHeaderKey(b.Header)}
+	for _, h := range b.Hosts {
+		if err := s.hosts.add(h, "secret:"+b.Name); err != nil {
+			return nil, err
+		}
+	}
+	tag, err := hkdf.Key(sha256.New, g.seed, nil, "placeholder "+b.Name, 16)
+	if err != nil {
+		return nil, err
+	}
+	s.placeholder = "bothy-secret-" + b.Name + "-" + hex.EncodeToString(tag)
+	return s, nil
+}
+
+func isSecretName(s string) bool {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 64
+}
+
+// authority returns the sandbox's certificate authority, made when first needed.
+func (g *Gateway) authority() (*certificateAuthority, error) {
+	if s := g.secrets.Load(); s.ca != nil {
+		return s.ca, nil
+	}
+	return newCertificateAuthority(g.seed, g.clock)
+}
+
+// CAPEM returns the certificate that the sandbox must trust for its secrets to
+// be put in place, or nil when it has none.
+func (g *Gateway) CAPEM() []byte {
+	if s := g.secrets.Load(); s.ca != nil {
+		return s.ca.pem
+	}
+	return nil
+}
+
+// Placeholders returns what the sandbox is given in place of each secret.
+func (g *Gateway) Placeholders() map[string]string {
+	m := map[string]string{}
+	for _, s := range g.secrets.Load().list {
+		m[s.name] = s.placeholder
+	}
+	return m
+}
+
+// secretHost reports whether connections to name carry a secret, and so must
+// be tied to the name in every mode.
+func (g *Gateway) secretHost(name string) bool {
+	for _, s := range g.secrets.Load().list {
+		if _, ok := s.hosts.match(name); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// putInPlace puts the secrets for name into the header of a request, and
+// returns the names of those it put.
+func (s *secrets) putInPlace(name string, h http.Header) (put []string) {
+	for _, c := range s.list {
+		if _, ok := c.hosts.match(name); ok && c.putInPlace(h) {
+			put = append(put, c.name)
+		}
+	}
+	return put
+}
+
+func (c *secret) putInPlace(h http.Header) bool {
+	found := false
+	for key, values := range h {
+		for i, v := range values {
+			if w := c.replaceIn(key, v); w != v {
+				values[i] = w
+				found = true
+			}
+		}
+	}
+	if c.header != "" && !found {
+		h.Set(c.header, c.value)
+		found = true
+	}
+	return found
+}
+
+// replaceIn returns a header value with the placeholder replaced. It looks into
+// basic authentication, where clients wrap it.
+func (c *secret) replaceIn(key, v string) string {
+	scheme, wrapped, _ := strings.Cut(v, " ")
+	if (key == "Authorization" || key == "Proxy-Authorization") && strings.EqualFold(scheme, "Basic") {
+		plain, err := base64.StdEncoding.DecodeString(strings.TrimSpace(wrapped))
+		if err == nil && strings.Contains(string(plain), c.placeholder) {
+			plain = []byte(strings.ReplaceAll(string(plain), c.placeholder, c.value))
+			return scheme + " " + base64.StdEncoding.EncodeToString(plain)
+		}
+	}
+	return strings.ReplaceAll(v, c.placeholder, c.value)
+}
+
+// newSeed returns o's seed or a random one.
+func newSeed(seed []byte) []byte {
+	if len(seed) > 0 {
+		return seed
+	}
+	seed = make([]byte, 32)
+	_, _ = rand.Read(seed)
+	return seed
+}
