@@ -1,0 +1,285 @@
+package agent
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/wire/guestpb"
+)
+
+// identityState is who the sandbox is. It is never changed, only replaced.
+type identityState struct {
+	adopted     bool
+	key         string
+	keySum      [sha256.Size]byte
+	env         map[string]string
+	user        string
+	cwd         string
+	memoryLimit int64
+	// generation counts adoptions.
+	generation int
+}
+
+// identity holds the current state.
+type identity struct {
+	mu    sync.Mutex
+	state *identityState
+	// adopting is held while the sandbox becomes somebody else, and guards what
+	// follows.
+	adopting sync.Mutex
+	// certificates is the sum of the certificates that were added last, and
+	// resolver what was written last. They are not written again, also in a
+	// copy: its files are as old as this memory.
+	certificates [sha256.Size]byte
+	resolver     string
+}
+
+func (i *identity) get() *identityState {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.state
+}
+
+func (i *identity) set(s identityState) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.state = &s
+}
+
+var hostname = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,62})$`)
+
+// adopt makes the sandbox the one that req describes. Only the key is
+// essential: a user who has broken /etc must still be able to wake up.
+func (a *Agent) adopt(req *guestpb.AdoptRequest) (*guestpb.AdoptResponse, error) {
+	if req.Key == "" {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "a sandbox cannot be adopted without a key")
+	}
+	if req.Hostname != "" && !hostname.MatchString(req.Hostname) {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "%q is not a host name", req.Hostname)
+	}
+	a.identity.adopting.Lock()
+	defer a.identity.adopting.Unlock()
+	old := a.identity.get()
+	a.identity.set(identityState{
+		adopted: true, key: req.Key, keySum: sha256.Sum256([]byte(req.Key)), env: req.Env,
+		user: cmp.Or(req.DefaultUser, old.user), cwd: cmp.Or(req.DefaultCwd, old.cwd),
+		memoryLimit: req.MemoryLimitBytes, generation: old.generation + 1,
+	})
+	res := &guestpb.AdoptResponse{Version: a.opt.Version, Kernel: kernelName()}
+	for _, step := range []func(*guestpb.AdoptRequest) error{
+		a.adoptEntropy, a.adoptHostname, a.adoptMachineID, a.adoptResolver, a.adoptCertificates,
+	} {
+		if err := step(req); err != nil {
+			res.Warnings = append(res.Warnings, err.Error())
+		}
+	}
+	res.NeedCaBundle = a.needsCertificates(req)
+	if req.UnixNano != 0 {
+		res.ClockSkewNs = a.adoptClock(time.Unix(0, req.UnixNano))
+	}
+	return res, nil
+}
+
+// adoptEntropy makes this copy's randomness its own, as far as the kernel
+// hands it out, and leaves a mark that programs can watch.
+func (a *Agent) adoptEntropy(req *guestpb.AdoptRequest) error {
+	if len(req.Entropy) == 0 {
+		return nil
+	}
+	if f, err := os.OpenFile("/dev/urandom", os.O_WRONLY, 0); err == nil {
+		_, _ = f.Write(req.Entropy)
+		f.Close()
+	}
+	sum := sha256.Sum256(append([]byte("generation"), req.Entropy...))
+	return a.replaceFile("/run/bothy/generation", hex.EncodeToString(sum[:16])+"\n", 0o444)
+}
+
+func (a *Agent) adoptHostname(req *guestpb.AdoptRequest) error {
+	if req.Hostname == "" {
+		return nil
+	}
+	if a.opt.SetHostname != nil {
+		if err := a.opt.SetHostname(req.Hostname); err != nil {
+			return fmt.Errorf("set host name: %w", err)
+		}
+	}
+	if err := a.replaceFile("/etc/hostname", req.Hostname+"\n", 0o644); err != nil {
+		return err
+	}
+	hosts := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n" +
+		bothy.GuestAddr.String() + "\t" + req.Hostname + "\n"
+	return a.replaceFile("/etc/hosts", hosts, 0o644)
+}
+
+func (a *Agent) adoptMachineID(req *guestpb.AdoptRequest) error {
+	if req.MachineId == "" {
+		return nil
+	}
+	return a.replaceFile("/etc/machine-id", req.MachineId+"\n", 0o444)
+}
+
+func (a *Agent) adoptResolver(req *guestpb.AdoptRequest) error {
+	if req.ResolvConf == "" || req.ResolvConf == a.identity.resolver {
+		return nil
+	}
+	err := a.replaceFile("/etc/resolv.conf", req.ResolvConf, 0o644)
+	if err == nil {
+		a.identity.resolver = req.ResolvConf
+	}
+	return err
+}
+
+// certificates is where Debian and most others keep what they trust.
+const certificates = "/etc/ssl/certs/ca-certificates.crt"
+
+// needsCertificates reports whether the caller has certificates that are new
+// here and were not sent along.
+func (a *Agent) needsCertificates(req *guestpb.AdoptRequest) bool {
+	return req.CaBundle == "" && len(req.CaBundleSha256) > 0 && !bytes.Equal(req.CaBundleSha256, a.identity.certificates[:])
+}
+
+// adoptCertificates adds to what the sandbox trusts what it does not trust yet.
+func (a *Agent) adoptCertificates(req *guestpb.AdoptRequest) error {
+	sum := sha256.Sum256([]byte(req.CaBundle))
+	if req.CaBundle == "" || sum == a.identity.certificates {
+		return nil
+	}
+	have, err := readBounded(filepath.Join(a.opt.Root, certificates), 8<<20)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	known := make(map[string]bool)
+	for cert := range eachCertificate(string(have)) {
+		known[cert] = true
+	}
+	var missing strings.Builder
+	for cert := range eachCertificate(req.CaBundle) {
+		if !known[cert] {
+			missing.WriteString(cert + "\n")
+		}
+	}
+	if missing.Len() > 0 {
+		if len(have) > 0 && have[len(have)-1] != '\n' {
+			have = append(have, '\n')
+		}
+		if err := a.replaceFile(certificates, string(have)+missing.String(), 0o644); err != nil {
+			return err
+		}
+	}
+	a.identity.certificates = sum
+	return nil
+}
+
+// eachCertificate takes PEM apart, without what stands between.
+func eachCertificate(pem string) iter.Seq[string] {
+	const begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+	return func(yield func(string) bool) {
+		for {
+			i := strings.Index(pem, begin)
+			if i < 0 {
+				return
+			}
+			n := strings.Index(pem[i:], end)
+			if n < 0 || !yield(pem[i:i+n+len(end)]) {
+				return
+			}
+			pem = pem[i+n+len(end):]
+		}
+	}
+}
+
+// adoptClock returns how far the clock was behind, and sets it where that
+// matters and is possible.
+func (a *Agent) adoptClock(host time.Time) int64 {
+	skew := time.Until(host)
+	if a.opt.SetClock != nil && skew.Abs() > time.Second {
+		if err := a.opt.SetClock(host); err != nil {
+			a.opt.Log.Printf("set clock: %v", err)
+		}
+	}
+	return int64(skew)
+}
+
+// replaceFile puts a new file in the place of whatever is there. A user may
+// have put a pipe or a link there: nothing is opened that already exists.
+// Where a file is mounted and cannot be replaced, it is written to.
+func (a *Agent) replaceFile(path, text string, mode os.FileMode) error {
+	path = filepath.Join(a.opt.Root, path)
+	temp := path + ".bothy"
+	err := writeNew(temp, text, mode)
+	if err != nil { // rarely: something is in the way, or the folder is missing
+		_ = os.Remove(temp)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		err = writeNew(temp, text, mode)
+	}
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		_ = os.Remove(temp)
+		return overwrite(path, text)
+	}
+	return nil
+}
+
+func writeNew(path, text string, mode os.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteString(text)
+	return err
+}
+
+func overwrite(path, text string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return err
+}
+
+// readBounded reads a regular file that is no longer than limit.
+func readBounded(path string, limit int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() || st.Size() > limit {
+		return nil, fmt.Errorf("%s is not a regular file of at most %d bytes", path, limit)
+	}
+	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+func kernelName() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:])
+}

@@ -1,0 +1,337 @@
+package client
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"crypto/rand"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/wire/guestpb"
+)
+
+// The bounds on what a guest may make us hold.
+const (
+	maxUnary   = 64 << 20 // a listing of as many entries as there may be
+	maxMessage = 4 << 20  // one message of a stream
+	maxDisplay = 32 << 20 // one that holds what code displayed
+	maxError   = 64 << 10
+)
+
+// call is one HTTP exchange.
+type call struct {
+	method, path string
+	query        url.Values
+	contentType  string
+	user         string
+	header       http.Header
+	body         io.Reader
+	// retry allows a second try on a new connection when an old one turns out
+	// to be dead. Only for calls that change nothing.
+	retry bool
+}
+
+// send does an exchange up to the response's header. An HTTP error becomes an
+// error.
+func (c *Client) send(ctx context.Context, call call) (*http.Response, error) {
+	u := url.URL{Scheme: "http", Host: "guest", Path: call.path, RawQuery: call.query.Encode()}
+	req, err := http.NewRequestWithContext(ctx, call.method, u.String(), call.body)
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the request cannot be sent to the guest").Because(err)
+	}
+	if call.header != nil {
+		req.Header = call.header
+	}
+	h := req.Header
+	h["X-Access-Token"] = []string{*c.key.Load()}
+	h["Bothy-Workdir"] = []string{"1"}
+	if call.contentType != "" {
+		h["Content-Type"] = []string{call.contentType}
+	}
+	if call.user != "" {
+		req.SetBasicAuth(call.user, "")
+	}
+	if call.retry {
+		h["X-Idempotency-Key"] = nil // tells the transport, and is not sent
+	}
+	res, err := c.transport.RoundTrip(req)
+	if err != nil {
+		return nil, callError(ctx, err)
+	}
+	if res.StatusCode/100 == 2 {
+		return res, nil
+	}
+	defer res.Body.Close()
+	b, _ := io.ReadAll(io.LimitReader(res.Body, maxError))
+	return nil, responseError(res, b)
+}
+
+// callError explains why an exchange failed.
+func callError(ctx context.Context, err error) error {
+	var done *bothy.Error
+	switch {
+	case errors.As(err, &done):
+		return err
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return bothy.Errorf(bothy.CodeTimeout, "the sandbox did not answer in time").
+			WithHint("It may be busy or out of memory; try again, or look at its metrics.").Because(context.DeadlineExceeded)
+	case ctx.Err() != nil:
+		return bothy.Errorf(bothy.CodeTimeout, "the call was given up").Because(ctx.Err())
+	}
+	return unreachable(err)
+}
+
+func unreachable(err error) error {
+	return bothy.Errorf(bothy.CodeGuest, "the sandbox's agent cannot be reached").
+		WithHint("The sandbox may have ended or be starting; get it to see its state, and try again.").Because(err)
+}
+
+// responseError reads an HTTP error in either form: Connect's, where the code
+// is a word, or that of the plain calls, where it is a number.
+func responseError(res *http.Response, body []byte) error {
+	var e struct {
+		connectError
+		Code any        `json:"code"`
+		Kind bothy.Code `json:"bothy_code"`
+		Hint string     `json:"hint"`
+	}
+	if err := json.Unmarshal(body, &e); err != nil {
+		return unreachable(fmt.Errorf("the guest answered %s", res.Status))
+	}
+	if e.Kind != "" {
+		return guestError(e.Kind, e.Message, e.Hint)
+	}
+	e.connectError.Code, _ = e.Code.(string)
+	return e.connectError.err()
+}
+
+// guestError is an error that the guest reports. Its texts are cut: they are
+// for people.
+func guestError(code bothy.Code, detail, hint string) error {
+	return &bothy.Error{Op: "guest", Code: code, Detail: clip(detail), Hint: clip(hint)}
+}
+
+func clip(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) > 2000 {
+		return s[:2000] + "…"
+	}
+	return s
+}
+
+// connectError is an error in Connect's JSON form.
+type connectError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Details []struct {
+		Type  string `json:"type"`
+		Value string `json:"value"`
+	} `json:"details"`
+}
+
+// fallback says what an error is that comes without our detail.
+var fallback = map[string]bothy.Code{
+	"unauthenticated": bothy.CodeUnauthenticated, "invalid_argument": bothy.CodeInvalid,
+	"not_found": bothy.CodeNotFound, "resource_exhausted": bothy.CodeTooLarge,
+	"deadline_exceeded": bothy.CodeTimeout, "canceled": bothy.CodeTimeout, "unimplemented": bothy.CodeUnsupported,
+}
+
+func (e *connectError) err() error {
+	for _, d := range e.Details {
+		if d.Type != "bothy.guest.v1.ErrorInfo" {
+			continue
+		}
+		var info guestpb.ErrorInfo
+		b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(d.Value, "="))
+		if err == nil && proto.Unmarshal(b, &info) == nil && info.Code != "" {
+			return guestError(bothy.Code(info.Code), e.Message, info.Hint)
+		}
+	}
+	code, ok := fallback[e.Code]
+	if !ok {
+		code = bothy.CodeGuest
+	}
+	return guestError(code, e.Message, "")
+}
+
+// rpc names a Connect call.
+type rpc struct {
+	procedure string
+	user      string
+	retry     bool
+	// max bounds one message of a stream; maxMessage when 0.
+	max int
+}
+
+// unary does a call with one message each way.
+func (c *Client) unary(ctx context.Context, r rpc, req, res proto.Message) error {
+	b, err := proto.Marshal(req)
+	if err != nil {
+		return bothy.Errorf(bothy.CodeInvalid, "the request is not UTF-8 text").Because(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, shortCall)
+	defer cancel()
+	http, err := c.send(ctx, call{
+		method: http.MethodPost, path: r.procedure, contentType: "application/proto",
+		user: r.user, body: bytes.NewReader(b), retry: r.retry,
+	})
+	if err != nil {
+		return err
+	}
+	defer http.Body.Close()
+	b, err = readAll(http.Body, http.ContentLength, maxUnary)
+	if err == nil {
+		err = proto.Unmarshal(b, res)
+	}
+	if err != nil {
+		return callError(ctx, err)
+	}
+	return nil
+}
+
+var errTooLong = errors.New("the guest's answer is too long")
+
+// trusted is how much memory is taken on a guest's word. More is taken as its
+// bytes come.
+const trusted = 1 << 20
+
+// readAll reads a body of at most limit bytes.
+func readAll(r io.Reader, size, limit int64) ([]byte, error) {
+	if size > limit {
+		return nil, errTooLong
+	}
+	if size >= 0 {
+		return readSized(r, nil, size)
+	}
+	b, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = errTooLong
+	}
+	return b, err
+}
+
+// readSized reads size bytes, into buf if they fit there.
+func readSized(r io.Reader, buf []byte, size int64) ([]byte, error) {
+	if int64(cap(buf)) < size {
+		if size > trusted {
+			b, err := io.ReadAll(io.LimitReader(r, size))
+			if err == nil && int64(len(b)) < size {
+				err = io.ErrUnexpectedEOF
+			}
+			return b, err
+		}
+		buf = make([]byte, size)
+	}
+	buf = buf[:size]
+	_, err := io.ReadFull(r, buf)
+	return buf, noEOF(err)
+}
+
+// drain reads what is left of a short body, so that its connection can be used
+// again.
+func drain(body io.ReadCloser) error {
+	defer body.Close()
+	_, err := io.CopyN(io.Discard, body, maxError)
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+// stream is the answer to a call with many messages.
+type stream struct {
+	ctx  context.Context
+	body io.ReadCloser
+	max  int
+	head [5]byte
+	buf  []byte
+}
+
+const flagEnd = 2
+
+// open does a call whose answer is a stream.
+func (c *Client) open(ctx context.Context, r rpc, req proto.Message) (*stream, error) {
+	b, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, 5), req)
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the request is not UTF-8 text").Because(err)
+	}
+	binary.BigEndian.PutUint32(b[1:], uint32(len(b)-5))
+	res, err := c.send(ctx, call{
+		method: http.MethodPost, path: r.procedure, contentType: "application/connect+proto",
+		user: r.user, body: bytes.NewReader(b),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &stream{ctx: ctx, body: res.Body, max: cmp.Or(r.max, maxMessage)}, nil
+}
+
+// next reads a message into m. It returns io.EOF after the last.
+func (s *stream) next(m proto.Message) error {
+	if _, err := io.ReadFull(s.body, s.head[:]); err != nil {
+		return callError(s.ctx, noEOF(err))
+	}
+	size := int(binary.BigEndian.Uint32(s.head[1:]))
+	if size > s.max {
+		return callError(s.ctx, errTooLong)
+	}
+	b, err := readSized(s.body, s.buf, int64(size))
+	if err != nil {
+		return callError(s.ctx, err)
+	}
+	s.buf = b
+	if s.head[0]&flagEnd != 0 {
+		return s.end()
+	}
+	if err := proto.Unmarshal(s.buf, m); err != nil {
+		return callError(s.ctx, err)
+	}
+	return nil
+}
+
+// noEOF keeps an end that came too early from being taken for the right one.
+func noEOF(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// end reads the last message of a stream, which says how it ended.
+func (s *stream) end() error {
+	var end struct {
+		Error *connectError `json:"error"`
+	}
+	if err := json.Unmarshal(s.buf, &end); err != nil {
+		return callError(s.ctx, err)
+	}
+	if err := drain(s.body); err != nil {
+		return callError(s.ctx, err)
+	}
+	if end.Error != nil {
+		return end.Error.err()
+	}
+	return io.EOF
+}
+
+// close ends the stream. Unless it was read to its end, its connection is lost.
+func (s *stream) close() { s.body.Close() }
+
+func randomHex(n int) string {
+	b := make([]byte, n)
+	rand.Read(b)
+	return hex.EncodeToString(b)
+}

@@ -1,0 +1,406 @@
+package client
+
+import (
+	"context"
+	"encoding/base64"
+	"io"
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/wire/processpb"
+)
+
+const (
+	// maxInlineInput is the longest input that is sent with the start.
+	maxInlineInput = 256 << 10
+	// inputPiece is the length of the pieces in which longer input is sent.
+	inputPiece = 64 << 10
+	// cleanUp bounds the calls that are made after a caller has gone.
+	cleanUp = 5 * time.Second
+)
+
+// Exec runs a command to its end, or starts it when Background is set. A
+// caller who gives up does not end the command. Bytes of the output that are
+// not UTF-8 become U+FFFD.
+func (c *Client) Exec(ctx context.Context, req bothy.ExecRequest) (*bothy.ExecResult, error) {
+	if req.Background {
+		return c.spawn(ctx, req)
+	}
+	res := &bothy.ExecResult{}
+	outs := map[string]*headTail{}
+	err := c.start(ctx, req, handlers{
+		start: func(pid int) { res.PID = pid },
+		data: func(d piece) error {
+			o := outs[d.stream]
+			if o == nil {
+				o = &headTail{max: bothy.DefaultExecOutputBytes}
+				outs[d.stream] = o
+			}
+			o.write(d.bytes)
+			return nil
+		},
+		end: func(e *processpb.ProcessEvent_EndEvent) error {
+			res.ExitCode, res.DurationMS = int(e.ExitCode), e.DurationMs
+			res.TimedOut, res.OOMKilled, res.Truncated, res.Hint = e.TimedOut, e.OomKilled, e.Truncated, clip(e.Hint)
+			return nil
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	for name, text := range map[string]*string{streamStdout: &res.Stdout, streamStderr: &res.Stderr} {
+		if o := outs[name]; o != nil {
+			*text = o.text()
+			res.Truncated = res.Truncated || o.dropped > 0
+		}
+	}
+	return res, nil
+}
+
+// spawn starts a command and leaves it to itself.
+func (c *Client) spawn(ctx context.Context, req bothy.ExecRequest) (*bothy.ExecResult, error) {
+	start := startRequest(req)
+	start.Detach = true
+	open := req.Stdin == ""
+	start.Stdin = &open
+	res := &bothy.ExecResult{}
+	err := c.begin(ctx, req, start, handlers{start: func(pid int) { res.PID = pid }})
+	if err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// ExecStream calls fn for every piece of output and for the end. When ctx ends
+// or fn fails, the command is killed.
+func (c *Client) ExecStream(ctx context.Context, req bothy.ExecRequest, fn func(bothy.ExecEvent) error) error {
+	pid := 0
+	events := newEvents(func(e bothy.ExecEvent) error {
+		e.PID = pid
+		return fn(e)
+	})
+	err := c.start(ctx, req, handlers{start: func(p int) { pid = p }, data: events.data, end: events.end})
+	if err != nil && pid != 0 {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
+		defer cancel()
+		_ = c.Signal(ctx, pid, 9) // it may have ended by itself
+	}
+	return err
+}
+
+// Output calls fn for the output held from a byte offset on, and then follows
+// the process to its end. Leaving does not touch the process.
+func (c *Client) Output(ctx context.Context, pid int, from int64, fn func(bothy.ExecEvent) error) error {
+	events := newEvents(func(e bothy.ExecEvent) error {
+		e.PID = pid
+		return fn(e)
+	})
+	s, err := c.open(ctx, rpc{procedure: processpb.ProcessConnectProcedure},
+		&processpb.ConnectRequest{Process: byPID(pid), FromOffset: &from})
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	var res processpb.ConnectResponse
+	return follow(handlers{data: events.data, end: events.end}, false, func() (*processpb.ProcessEvent, error) {
+		err := s.next(&res)
+		return res.Event, err
+	})
+}
+
+// Processes lists what was started through the API and is running, or has
+// ended with output still held.
+func (c *Client) Processes(ctx context.Context) ([]bothy.ProcessInfo, error) {
+	var res processpb.ListResponse
+	err := c.unary(ctx, rpc{procedure: processpb.ProcessListProcedure, retry: true}, &processpb.ListRequest{All: true}, &res)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]bothy.ProcessInfo, len(res.Processes))
+	for i, p := range res.Processes {
+		list[i] = bothy.ProcessInfo{
+			PID: int(p.Pid), Command: append([]string{p.GetConfig().GetCmd()}, p.GetConfig().GetArgs()...),
+			Cwd: p.GetConfig().GetCwd(), Env: p.GetConfig().GetEnvs(), User: p.User, Tag: p.GetTag(),
+			Running: p.Running, TimedOut: p.TimedOut, OOMKilled: p.OomKilled,
+			OutputStart: p.OutputStart, OutputEnd: p.OutputEnd,
+		}
+		if p.ExitCode != nil {
+			code := int(*p.ExitCode)
+			list[i].ExitCode = &code
+		}
+	}
+	return list, nil
+}
+
+// Stdin writes to a background process; eof closes its input after that. It
+// returns when the process has taken the data.
+func (c *Client) Stdin(ctx context.Context, pid int, data []byte, eof bool) error {
+	for len(data) > 0 {
+		n := min(len(data), inputPiece)
+		if err := c.input(ctx, pid, &processpb.ProcessInput{Input: &processpb.ProcessInput_Stdin{Stdin: data[:n]}}); err != nil {
+			return err
+		}
+		data = data[n:]
+	}
+	if !eof {
+		return nil
+	}
+	return c.unary(ctx, rpc{procedure: processpb.ProcessCloseStdinProcedure},
+		&processpb.CloseStdinRequest{Process: byPID(pid)}, &processpb.CloseStdinResponse{})
+}
+
+func (c *Client) input(ctx context.Context, pid int, in *processpb.ProcessInput) error {
+	return c.unary(ctx, rpc{procedure: processpb.ProcessSendInputProcedure},
+		&processpb.SendInputRequest{Process: byPID(pid), Input: in}, &processpb.SendInputResponse{})
+}
+
+// Signal sends a signal, by number, to the process group; 9 ends everything
+// that the process started.
+func (c *Client) Signal(ctx context.Context, pid, signal int) error {
+	if signal < 1 || signal > 64 {
+		return bothy.Errorf(bothy.CodeInvalid, "%d is not a signal", signal).
+			WithHint("Signals are numbers from 1 to 64, such as 2 (INT), 9 (KILL) or 15 (TERM).")
+	}
+	return c.unary(ctx, rpc{procedure: processpb.ProcessSendSignalProcedure},
+		&processpb.SendSignalRequest{Process: byPID(pid), Number: int32(signal)}, &processpb.SendSignalResponse{})
+}
+
+func byPID(pid int) *processpb.ProcessSelector {
+	return &processpb.ProcessSelector{Selector: &processpb.ProcessSelector_Pid{Pid: uint32(pid)}}
+}
+
+// handlers take what happens to a command.
+type handlers struct {
+	start func(pid int)
+	data  func(piece) error
+	end   func(*processpb.ProcessEvent_EndEvent) error
+}
+
+// The names of the streams.
+const (
+	streamStdout   = "stdout"
+	streamStderr   = "stderr"
+	streamTerminal = "pty"
+)
+
+// piece is some output. Its bytes are valid only during the call.
+type piece struct {
+	stream string
+	offset int64
+	bytes  []byte
+}
+
+func startRequest(req bothy.ExecRequest) *processpb.StartRequest {
+	argv := req.Command.Argv()
+	ms := uint64(math.Ceil(max(req.TimeoutSeconds, 0) * 1000))
+	open := false
+	start := &processpb.StartRequest{
+		Process:   &processpb.ProcessConfig{Envs: req.Env},
+		TimeoutMs: &ms, Stdin: &open,
+	}
+	if len(argv) > 0 {
+		start.Process.Cmd, start.Process.Args = argv[0], argv[1:]
+	}
+	if req.Cwd != "" {
+		start.Process.Cwd = &req.Cwd
+	}
+	if n := len(req.Stdin); n > maxInlineInput {
+		open = true
+	} else if n > 0 {
+		start.Input = []byte(req.Stdin)
+	}
+	return start
+}
+
+// start runs a command to its end.
+func (c *Client) start(ctx context.Context, req bothy.ExecRequest, h handlers) error {
+	return c.begin(ctx, req, startRequest(req), h)
+}
+
+// begin starts a command and follows the stream that tells about it.
+func (c *Client) begin(ctx context.Context, req bothy.ExecRequest, start *processpb.StartRequest, h handlers) error {
+	s, err := c.open(ctx, rpc{procedure: processpb.ProcessStartProcedure, user: req.User}, start)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	onStart := h.start
+	h.start = func(pid int) {
+		onStart(pid)
+		if len(req.Stdin) > maxInlineInput {
+			go c.feed(context.WithoutCancel(ctx), pid, []byte(req.Stdin))
+		}
+	}
+	var res processpb.StartResponse
+	return follow(h, start.Detach, func() (*processpb.ProcessEvent, error) {
+		err := s.next(&res)
+		return res.Event, err
+	})
+}
+
+// feed sends long input. That the process does not take it all is its own
+// affair.
+func (c *Client) feed(ctx context.Context, pid int, data []byte) {
+	_ = c.Stdin(ctx, pid, data, true)
+}
+
+// follow hands out events until the stream ends, which it may do before the
+// command only when that was detached.
+func follow(h handlers, detached bool, next func() (*processpb.ProcessEvent, error)) error {
+	ended := false
+	for {
+		event, err := next()
+		switch {
+		case err == io.EOF && (ended || detached):
+			return nil
+		case err == io.EOF:
+			return unreachable(io.ErrUnexpectedEOF)
+		case err != nil:
+			return err
+		}
+		switch e := event.GetEvent().(type) {
+		case *processpb.ProcessEvent_Start:
+			if h.start != nil {
+				h.start(int(e.Start.GetPid()))
+			}
+		case *processpb.ProcessEvent_Data:
+			if h.data != nil {
+				err = h.data(pieceOf(e.Data))
+			}
+		case *processpb.ProcessEvent_End:
+			if ended = true; h.end != nil {
+				err = h.end(e.End)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func pieceOf(d *processpb.ProcessEvent_DataEvent) piece {
+	p := piece{offset: d.GetOffset()}
+	switch out := d.GetOutput().(type) {
+	case *processpb.ProcessEvent_DataEvent_Stdout:
+		p.stream, p.bytes = streamStdout, out.Stdout
+	case *processpb.ProcessEvent_DataEvent_Stderr:
+		p.stream, p.bytes = streamStderr, out.Stderr
+	case *processpb.ProcessEvent_DataEvent_Pty:
+		p.stream, p.bytes = streamTerminal, out.Pty
+	}
+	return p
+}
+
+// headTail keeps the first and the last half of what is written to it.
+type headTail struct {
+	max     int
+	head    []byte
+	tail    []byte // a ring once it is full
+	at      int    // where the ring's oldest byte is
+	dropped int64
+}
+
+func (h *headTail) write(b []byte) {
+	if room := h.max/2 - len(h.head); room > 0 {
+		n := min(room, len(b))
+		h.head = append(h.head, b[:n]...)
+		b = b[n:]
+	}
+	size := h.max - h.max/2
+	if skip := len(b) - size; skip > 0 {
+		h.dropped += int64(skip)
+		b = b[skip:]
+	}
+	if room := size - len(h.tail); room > 0 {
+		n := min(room, len(b))
+		h.tail = append(h.tail, b[:n]...)
+		b = b[n:]
+	}
+	h.dropped += int64(len(b))
+	for len(b) > 0 {
+		n := copy(h.tail[h.at:], b)
+		b = b[n:]
+		h.at = (h.at + n) % size
+	}
+}
+
+func (h *headTail) text() string {
+	var b strings.Builder
+	b.Grow(len(h.head) + len(h.tail))
+	b.Write(h.head)
+	b.Write(h.tail[h.at:])
+	b.Write(h.tail[:h.at])
+	return strings.ToValidUTF8(b.String(), "\uFFFD")
+}
+
+// events turns pieces of output into events. A character that is cut between
+// two pieces is put together again where they follow each other.
+type events struct {
+	fn   func(bothy.ExecEvent) error
+	held piece // the beginning of a character
+}
+
+func newEvents(fn func(bothy.ExecEvent) error) *events { return &events{fn: fn} }
+
+func (e *events) data(p piece) error {
+	if len(e.held.bytes) > 0 {
+		if p.stream == e.held.stream && p.offset == e.held.offset+int64(len(e.held.bytes)) {
+			p.bytes = append(e.held.bytes, p.bytes...)
+			p.offset = e.held.offset
+			e.held.bytes = nil
+		} else if err := e.flush(); err != nil {
+			return err
+		}
+	}
+	if n := cut(p.bytes); n > 0 {
+		whole := len(p.bytes) - n
+		e.held = piece{p.stream, p.offset + int64(whole), append([]byte(nil), p.bytes[whole:]...)}
+		p.bytes = p.bytes[:whole]
+	}
+	return e.emit(p)
+}
+
+func (e *events) flush() error {
+	p := e.held
+	e.held.bytes = nil
+	return e.emit(p)
+}
+
+func (e *events) emit(p piece) error {
+	if len(p.bytes) == 0 {
+		return nil
+	}
+	event := bothy.ExecEvent{Stream: p.stream, Offset: p.offset}
+	if utf8.Valid(p.bytes) {
+		event.Data = string(p.bytes)
+	} else {
+		event.Data, event.Encoding = base64.StdEncoding.EncodeToString(p.bytes), "base64"
+	}
+	return e.fn(event)
+}
+
+// cut returns the length of a character that b ends in the middle of, or 0.
+func cut(b []byte) int {
+	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
+		if c := b[len(b)-n]; utf8.RuneStart(c) {
+			if !utf8.FullRune(b[len(b)-n:]) {
+				return n
+			}
+			return 0
+		}
+	}
+	return 0
+}
+
+func (e *events) end(end *processpb.ProcessEvent_EndEvent) error {
+	if err := e.flush(); err != nil {
+		return err
+	}
+	return e.fn(bothy.ExecEvent{
+		Offset: end.OutputEnd, IsFinal: true, ExitCode: int(end.ExitCode), DurationMS: end.DurationMs,
+		TimedOut: end.TimedOut, OOMKilled: end.OomKilled, Truncated: end.Truncated, Hint: clip(end.Hint),
+	})
+}

@@ -1,0 +1,79 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+const (
+	tunnelProtocol = "bothy-tunnel"
+	// maxRefusal bounds what a guest may say when it refuses a tunnel.
+	maxRefusal = 64 << 10
+)
+
+// DialPort connects to a server on the sandbox's own loopback, through the
+// guest. It implements bothy.PortDialer.
+func (c *Client) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
+	t, err := c.upgrade(conn, port)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (c *Client) upgrade(conn net.Conn, port uint16) (net.Conn, error) {
+	req, err := http.NewRequest(http.MethodGet, fmt.Sprintf("http://guest/bothy/tunnel?port=%d", port), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("X-Access-Token", *c.key.Load())
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", tunnelProtocol)
+	if err := req.Write(conn); err != nil {
+		return nil, unreachable(err)
+	}
+	r := bufio.NewReader(conn)
+	res, err := http.ReadResponse(r, req)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	if res.StatusCode != http.StatusSwitchingProtocols {
+		body, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
+		return nil, responseError(res, body)
+	}
+	return &tunnel{Conn: conn, r: r}, nil
+}
+
+// tunnel reads first what arrived with the answer.
+type tunnel struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (t *tunnel) Read(p []byte) (int, error) { return t.r.Read(p) }
+
+// CloseWrite tells the server inside that nothing more comes.
+func (t *tunnel) CloseWrite() error {
+	if half, ok := t.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return t.Conn.Close()
+}
+
+var _ bothy.PortDialer = (*Client)(nil)

@@ -1,0 +1,156 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/wire/processpb"
+)
+
+// Terminal opens a PTY. Without a command it runs the shell. ctx bounds the
+// opening alone.
+func (c *Client) Terminal(ctx context.Context, req bothy.TerminalRequest) (bothy.Terminal, error) {
+	exec := bothy.ExecRequest{Command: req.Command, Cwd: req.Cwd, Env: req.Env, User: req.User}
+	if req.Command.Line == "" && req.Command.Args == nil {
+		exec.Command.Args = []string{"/bin/bash", "-l"}
+	}
+	start := startRequest(exec)
+	start.Pty = &processpb.PTY{Size: windowSize(req.Cols, req.Rows)}
+	life, hangUp := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, hangUp)
+	t := &terminal{c: c, hangUp: hangUp, done: make(chan struct{})}
+	var err error
+	if t.s, err = c.open(life, rpc{procedure: processpb.ProcessStartProcedure, user: req.User}, start); err == nil {
+		err = t.begin()
+	}
+	if !stop() && err == nil {
+		err = callError(ctx, ctx.Err())
+	}
+	if err != nil {
+		hangUp()
+		return nil, err
+	}
+	return t, nil
+}
+
+func windowSize(cols, rows int) *processpb.PTY_Size {
+	if cols <= 0 || rows <= 0 {
+		cols, rows = 80, 24
+	}
+	return &processpb.PTY_Size{Cols: uint32(cols), Rows: uint32(rows)}
+}
+
+// terminal is an open PTY. Read must be called to its end for Wait to return.
+type terminal struct {
+	c      *Client
+	s      *stream
+	hangUp context.CancelFunc
+	pid    int
+
+	readMu sync.Mutex
+	res    processpb.StartResponse
+	rest   []byte // output that was received and not yet read
+
+	ending sync.Once
+	done   chan struct{}
+	code   int
+	err    error
+}
+
+func (t *terminal) begin() error {
+	if err := t.s.next(&t.res); err != nil {
+		t.s.close()
+		if err == io.EOF {
+			return unreachable(io.ErrUnexpectedEOF)
+		}
+		return err
+	}
+	t.pid = int(t.res.GetEvent().GetStart().GetPid())
+	return nil
+}
+
+func (t *terminal) PID() int { return t.pid }
+
+func (t *terminal) Read(p []byte) (int, error) {
+	t.readMu.Lock()
+	defer t.readMu.Unlock()
+	for len(t.rest) == 0 {
+		select {
+		case <-t.done:
+			return 0, t.readError()
+		default:
+		}
+		if err := t.s.next(&t.res); err != nil {
+			t.end(0, err)
+			continue
+		}
+		switch e := t.res.GetEvent().GetEvent().(type) {
+		case *processpb.ProcessEvent_Data:
+			t.rest = pieceOf(e.Data).bytes
+		case *processpb.ProcessEvent_End:
+			t.end(int(e.End.GetExitCode()), nil)
+		}
+	}
+	n := copy(p, t.rest)
+	t.rest = t.rest[n:]
+	return n, nil
+}
+
+func (t *terminal) readError() error {
+	if t.err != nil && !errors.Is(t.err, io.EOF) {
+		return t.err
+	}
+	return io.EOF
+}
+
+// end records how the terminal ended. Only the first end counts.
+func (t *terminal) end(code int, err error) {
+	t.ending.Do(func() {
+		t.code, t.err = code, err
+		close(t.done)
+		t.hangUp()
+		t.s.close()
+	})
+}
+
+func (t *terminal) Write(p []byte) (int, error) {
+	for n := 0; n < len(p); n += inputPiece {
+		piece := p[n:min(len(p), n+inputPiece)]
+		err := t.c.input(context.Background(), t.pid, &processpb.ProcessInput{Input: &processpb.ProcessInput_Pty{Pty: piece}})
+		if err != nil {
+			return n, err
+		}
+	}
+	return len(p), nil
+}
+
+func (t *terminal) Resize(cols, rows int) error {
+	return t.c.unary(context.Background(), rpc{procedure: processpb.ProcessUpdateProcedure},
+		&processpb.UpdateRequest{Process: byPID(t.pid), Pty: &processpb.PTY{Size: windowSize(cols, rows)}}, &processpb.UpdateResponse{})
+}
+
+func (t *terminal) Wait() (int, error) {
+	<-t.done
+	return t.code, t.err
+}
+
+// Close hangs up: the processes on the terminal are told so.
+func (t *terminal) Close() error {
+	select {
+	case <-t.done:
+		return nil
+	default:
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cleanUp)
+	defer cancel()
+	err := t.c.Signal(ctx, t.pid, 1)
+	t.end(0, os.ErrClosed)
+	if bothy.ErrorCode(err) == bothy.CodeProcessNotFound {
+		return nil // it has just ended
+	}
+	return err
+}

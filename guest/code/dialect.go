@@ -1,0 +1,105 @@
+package code
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// dialect says in a language what the agent wants to have done beside the
+// caller's code. None of it leaves a trace among the caller's variables.
+type dialect struct {
+	// export sets environment variables for good.
+	export func(env map[string]string) string
+	// save sets environment variables and remembers what they were; restore
+	// takes that back.
+	save    func(env map[string]string) string
+	restore func() string
+	// reseed gives the language's random numbers a new beginning.
+	reseed string
+	// nothing is code that does nothing.
+	nothing string
+}
+
+var dialects = map[string]dialect{
+	"python": {
+		export: func(env map[string]string) string { return pythonOS + ".environ.update(" + pythonDict(env) + ")" },
+		save: func(env map[string]string) string {
+			d := pythonDict(env)
+			return "setattr(" + pythonSys + ", '_bothy_env', {k: " + pythonOS + ".environ.get(k) for k in " + d + "}); " +
+				pythonOS + ".environ.update(" + d + ")"
+		},
+		restore: func() string {
+			return "[" + pythonOS + ".environ.pop(k, None) if v is None else " + pythonOS + ".environ.__setitem__(k, v)" +
+				" for k, v in " + pythonSys + ".__dict__.pop('_bothy_env', {}).items()]; None"
+		},
+		reseed: "__import__('random').seed()\n" +
+			"'numpy.random' in " + pythonSys + ".modules and __import__('numpy').random.seed()\nNone",
+		nothing: "None",
+	},
+	"javascript": {
+		nothing: "undefined",
+		export:  func(env map[string]string) string { return "void Object.assign(process.env, " + jsonText(env) + ")" },
+		save: func(env map[string]string) string {
+			keys := jsonText(slices.Sorted(maps.Keys(env)))
+			return "void (process[Symbol.for('bothy.env')] = " + keys + ".map((k) => [k, process.env[k]]), Object.assign(process.env, " + jsonText(env) + "))"
+		},
+		restore: func() string {
+			return "void (process[Symbol.for('bothy.env')] ?? []).forEach(([k, v]) => v === undefined ? delete process.env[k] : (process.env[k] = v))"
+		},
+	},
+	"bash": {
+		export: func(env map[string]string) string {
+			var b strings.Builder
+			for _, k := range shellNames(env) {
+				b.WriteString("export " + k + "=" + shellQuote(env[k]) + "\n")
+			}
+			return b.String()
+		},
+		save: func(env map[string]string) string {
+			b := strings.Builder{}
+			b.WriteString("__bothy_restore=\n")
+			for _, k := range shellNames(env) {
+				b.WriteString("if [[ -v " + k + " ]]; then printf -v __bothy_restore '%sexport " + k + "=%q\\n' \"$__bothy_restore\" \"$" + k +
+					"\"; else __bothy_restore+='unset " + k + "\n'; fi\nexport " + k + "=" + shellQuote(env[k]) + "\n")
+			}
+			return b.String()
+		},
+		restore: func() string { return `eval "$__bothy_restore"; unset __bothy_restore` },
+		reseed:  "RANDOM=$(od -An -N4 -tu4 /dev/urandom)",
+		nothing: ":",
+	},
+}
+
+const (
+	pythonOS  = "__import__('os')"
+	pythonSys = "__import__('sys')"
+)
+
+func jsonText(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // strings and maps of them always can be written
+	}
+	return string(b)
+}
+
+// pythonDict writes a map as Python reads it: strings are those of JSON.
+func pythonDict(env map[string]string) string {
+	return "__import__('json').loads(" + jsonText(jsonText(env)) + ")"
+}
+
+func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// shellNames returns the names that the shell can have, in order.
+func shellNames(env map[string]string) []string {
+	var names []string
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		valid := k != "" && strings.Trim(k, "_ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789") == "" && (k[0] < '0' || k[0] > '9')
+		if valid {
+			names = append(names, k)
+		}
+	}
+	return names
+}

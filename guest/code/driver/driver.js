@@ -1,0 +1,115 @@
+// Runs pieces of JavaScript that come on descriptor 3, one JSON string in each
+// line, one after the other in one context. What they display and how they end
+// goes to descriptor 4, one JSON object in each line; after each piece a mark
+// goes to both outputs. Used where there is no Jupyter kernel for JavaScript.
+"use strict";
+const fs = require("node:fs");
+const { PassThrough } = require("node:stream");
+const repl = require("node:repl");
+const util = require("node:util");
+const readline = require("node:readline");
+
+const mark = process.argv[process.argv.length - 1];
+process.argv = [process.argv[0], ""];
+const { stdout, stderr } = process;
+
+function send(message) {
+  let bytes = Buffer.from(JSON.stringify(message) + "\n");
+  while (bytes.length > 0) {
+    try {
+      bytes = bytes.subarray(fs.writeSync(4, bytes));
+    } catch (e) {
+      if (e.code !== "EAGAIN") throw e;
+    }
+  }
+}
+
+function bundle(value) {
+  const custom = value?.[Symbol.for("Jupyter.display")];
+  if (typeof custom === "function") return custom.call(value);
+  const data = { "text/plain": util.inspect(value, { depth: 6, maxArrayLength: 1000 }) };
+  if (typeof value === "object" && value !== null && !util.types.isProxy(value)) {
+    const prototype = Object.getPrototypeOf(value);
+    if (prototype === null || prototype === Object.prototype || Array.isArray(value)) {
+      try {
+        const json = JSON.stringify(value);
+        if (json !== undefined && json.length < 1 << 20) data["application/json"] = json;
+      } catch {} // it has cycles or big integers
+    }
+  }
+  return data;
+}
+
+const display = (value) => send({ data: bundle(value) });
+
+const server = repl.start({
+  prompt: "", input: new PassThrough(), output: new PassThrough(),
+  terminal: false, useGlobal: true, breakEvalOnSigint: true,
+});
+server.removeAllListeners("exit");
+Object.defineProperty(globalThis, "display", { value: display, writable: true, configurable: true });
+
+// What is thrown by code itself reaches us, by the version of Node.js, through
+// the callback, the REPL's domain or as uncaught. What is thrown later, by code
+// that has ended, is only shown.
+let stop;
+const late = (e) => stderr.write("Uncaught " + util.inspect(e) + "\n");
+const thrown = (e) => (stop ? stop(e) : late(e));
+server._domain?.removeAllListeners("error").on("error", thrown);
+for (const [name, handler] of [["uncaughtException", thrown], ["unhandledRejection", late]]) {
+  process.removeAllListeners(name);
+  process.on(name, handler);
+}
+
+function evaluate(code) {
+  return new Promise((resolve, reject) => {
+    stop = reject;
+    send({ begin: true });
+    server.eval(code + "\n", server.context, "cell", (error, value) => (error ? reject(error) : resolve({ value })));
+  });
+}
+
+function failure(error) {
+  if (error instanceof repl.Recoverable) error = error.err;
+  if (error?.code === "ERR_SCRIPT_EXECUTION_INTERRUPTED") {
+    return { name: "KeyboardInterrupt", value: "the code was interrupted", traceback: "" };
+  }
+  if (!util.types.isNativeError(error)) {
+    return { name: "Error", value: util.inspect(error), traceback: "Uncaught " + util.inspect(error) };
+  }
+  const stack = String(error.stack ?? "").split("\n").filter((line) => !/node:|driver\.js|at new Promise \(<anonymous>\)/.test(line));
+  return { name: error.name, value: String(error.message), traceback: stack.join("\n") };
+}
+
+const flush = (stream) => new Promise((resolve) => stream.write(mark, resolve));
+
+let count = 0;
+async function run(request) {
+  if (request.count) count++;
+  let error = null;
+  try {
+    const { value } = await evaluate(request.code);
+    if (value !== undefined) display(value);
+  } catch (e) {
+    error = failure(e);
+  }
+  stop = undefined;
+  await Promise.all([flush(stdout), flush(stderr)]);
+  send({ end: true, error, count });
+}
+
+// Code that waits is interrupted by a request. Code that does not is
+// interrupted by SIGINT, for which only the REPL may listen, and only while it
+// runs code: at any other time the signal is deadly. So each piece of code says
+// that it begins.
+let last = Promise.resolve();
+const requests = readline.createInterface({ input: fs.createReadStream(null, { fd: 3 }) });
+requests.on("line", (line) => {
+  const request = JSON.parse(line);
+  if (request.interrupt) {
+    stop?.(Object.assign(new Error("the code was interrupted"), { name: "KeyboardInterrupt" }));
+  } else {
+    last = last.then(() => run(request));
+  }
+});
+requests.on("close", () => process.exit(0));

@@ -1,0 +1,21 @@
+# Runs pieces of shell code that come on descriptor 3, each ended by a NUL, one
+# after the other in this one shell. After each it writes a mark to both outputs
+# and "STATUS INTERRUPTED" to descriptor 4.
+exec 6>&1 7>&2
+__bothy_mark=$1
+set --
+# While a piece is being given up, every command of it returns at once.
+__bothy_stop() { case $BASH_COMMAND in "__bothy_"* | "trap - DEBUG") ;; *) return 2 ;; esac; }
+__bothy_end() {
+	trap - DEBUG
+	shopt -u extdebug
+	printf '%s' "$__bothy_mark" >&6
+	printf '%s' "$__bothy_mark" >&7
+	printf '%s %s\n' "$1" "${__bothy_stopped-}" >&4
+	__bothy_stopped=
+}
+trap '__bothy_stopped=1; shopt -s extdebug; trap __bothy_stop DEBUG' INT
+while IFS= read -r -d '' -u 3 __bothy_code; do
+	. /dev/fd/9 9<<<"$__bothy_code" </dev/null 3<&- 4>&- 6>&- 7>&-
+	__bothy_end $?
+done

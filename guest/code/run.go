@@ -1,0 +1,238 @@
+package code
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// startTime bounds the start of a kernel.
+const startTime = 2 * time.Minute
+
+// Request is a piece of code.
+type Request struct {
+	Code string
+	// Env is set while the code runs.
+	Env map[string]string
+	// Timeout interrupts the code; 0 means never.
+	Timeout time.Duration
+}
+
+// errDied is returned by a kernel whose process has ended.
+var errDied = errors.New("the kernel has died")
+
+// kernel is a process that runs code.
+type kernel interface {
+	// run runs a piece of code to its end. Only one runs at a time. quiet code
+	// does not count and displays nothing.
+	run(code string, quiet bool, fn func(Output) error) (Result, error)
+	// interrupt stops the code that runs, as Ctrl-C does.
+	interrupt()
+	// kill ends the process. A run that waits returns errDied.
+	kill()
+	// died returns what is known about the end of the process, and false while
+	// it lives.
+	died() (Result, bool)
+}
+
+// Run runs code and calls fn for what it gives. When ctx ends, or fn fails, the
+// code is interrupted.
+func (c *Context) Run(ctx context.Context, req Request, fn func(Output) error) (Result, error) {
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-c.ended:
+		return Result{}, c.gone()
+	case <-ctx.Done():
+		return Result{}, ctx.Err()
+	}
+	k, err := c.ready(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	if req.Code == "" { // the caller wants the kernel to be warm
+		_, err := k.run(dialects[c.Language].nothing, true, func(Output) error { return nil })
+		if errors.Is(err, errDied) {
+			return c.buried(k, Result{}), nil
+		}
+		return Result{}, err
+	}
+	c.mu.Lock()
+	c.fresh = false
+	c.mu.Unlock()
+	restore := c.setEnv(k, req.Env)
+	defer restore()
+	return c.watch(ctx, k, req, fn)
+}
+
+func (c *Context) gone() error {
+	return bothy.Errorf(bothy.CodeContextNotFound, "the context %q was deleted", c.ID)
+}
+
+// watch runs code and sees to its time and its caller.
+func (c *Context) watch(ctx context.Context, k kernel, req Request, fn func(Output) error) (Result, error) {
+	w := newWatchdog(k)
+	c.setWatchdog(w)
+	defer c.setWatchdog(nil)
+	stop := context.AfterFunc(ctx, w.bite)
+	defer stop()
+	if req.Timeout > 0 {
+		t := time.AfterFunc(req.Timeout, w.timeUp)
+		defer t.Stop()
+	}
+	defer w.rest()
+	start := time.Now()
+	var failed error
+	res, err := k.run(req.Code, false, func(o Output) error {
+		if failed == nil {
+			if failed = fn(o); failed != nil {
+				w.bite()
+			}
+		}
+		return nil // what comes after is thrown away
+	})
+	res.Duration = time.Since(start)
+	if errors.Is(err, errDied) {
+		res, err = c.buried(k, res), nil
+	}
+	w.note(&res, req.Timeout)
+	switch {
+	case failed != nil:
+		err = failed
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	}
+	return res, err
+}
+
+// buried tells of a kernel that died while it ran code. The next piece of code
+// gets a new one.
+func (c *Context) buried(k kernel, res Result) Result {
+	end, _ := k.died()
+	res.OOMKilled, res.Hint = end.OOMKilled, end.Hint
+	if res.Error = end.Error; res.Error == nil {
+		res.Error = &bothy.CodeError{Name: "KernelDied", Value: "the process that runs the code has ended; its variables are gone"}
+	}
+	select {
+	case <-c.ended:
+		res.Error.Value = "the context was deleted while the code ran"
+	default:
+	}
+	c.drop(k)
+	return res
+}
+
+// drop forgets a kernel.
+func (c *Context) drop(k kernel) {
+	k.kill()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kernel == k {
+		c.kernel = nil
+	}
+}
+
+// stop ends the kernel, if there is one.
+func (c *Context) stop() {
+	c.mu.Lock()
+	k := c.kernel
+	c.mu.Unlock()
+	if k != nil {
+		c.drop(k)
+	}
+}
+
+// Restart makes the context as new.
+func (c *Context) Restart() { c.stop() }
+
+func (c *Context) setWatchdog(w *watchdog) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watchdog = w
+}
+
+// Interrupt stops the code that runs in the context, if any. Code that takes no
+// notice goes on.
+func (c *Context) Interrupt() {
+	c.mu.Lock()
+	w := c.watchdog
+	c.mu.Unlock()
+	if w != nil {
+		go w.bark(interruptTime)
+	}
+}
+
+// ready returns a living kernel that knows who the sandbox is. The caller has
+// the turn.
+func (c *Context) ready(ctx context.Context) (kernel, error) {
+	c.mu.Lock()
+	k := c.kernel
+	c.mu.Unlock()
+	if k != nil {
+		if _, dead := k.died(); dead {
+			c.drop(k)
+			k = nil
+		}
+	}
+	id, err := c.m.host.Identity()
+	if err != nil {
+		return nil, err
+	}
+	if k == nil {
+		ctx, cancel := context.WithTimeout(ctx, startTime)
+		defer cancel()
+		if k, err = c.m.start(ctx, c.Language, c.Cwd, id); err != nil {
+			return nil, err
+		}
+		c.mu.Lock()
+		c.kernel, c.fresh, c.adopted = k, true, id.Generation
+		c.mu.Unlock()
+		select {
+		case <-c.ended: // deleted meanwhile
+			c.drop(k)
+			return nil, c.gone()
+		default:
+		}
+		return k, nil
+	}
+	c.adopt(k, id)
+	return k, nil
+}
+
+// adopt tells a kernel that was started before the sandbox became somebody
+// else. One that nobody has used yet also gets randomness of its own; in one
+// that was used, what a program has set up is not touched.
+func (c *Context) adopt(k kernel, id Identity) {
+	c.mu.Lock()
+	known, fresh := c.adopted, c.fresh
+	c.adopted = id.Generation
+	c.mu.Unlock()
+	if known == id.Generation {
+		return
+	}
+	d := dialects[c.Language]
+	discard := func(Output) error { return nil }
+	if len(id.Own) > 0 {
+		_, _ = k.run(d.export(id.Own), true, discard)
+	}
+	if fresh && d.reseed != "" {
+		_, _ = k.run(d.reseed, true, discard)
+	}
+}
+
+// setEnv sets variables for one piece of code, and returns what takes them back.
+func (c *Context) setEnv(k kernel, env map[string]string) (restore func()) {
+	if len(env) == 0 {
+		return func() {}
+	}
+	d := dialects[c.Language]
+	discard := func(Output) error { return nil }
+	_, _ = k.run(d.save(env), true, discard)
+	return func() {
+		if _, dead := k.died(); !dead {
+			_, _ = k.run(d.restore(), true, discard)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package code
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"unicode/utf8"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/command"
+)
+
+// partialMark returns the length of the mark's beginning that b ends with.
+func partialMark(b, mark []byte) int {
+	for n := min(len(b), len(mark)-1); n > 0; n-- {
+		if bytes.HasSuffix(b, mark[:n]) {
+			return n
+		}
+	}
+	return 0
+}
+
+// partialRune returns the length of a character that b ends in the middle of.
+func partialRune(b []byte) int {
+	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
+		if c := b[len(b)-n]; utf8.RuneStart(c) {
+			if !utf8.FullRune(b[len(b)-n:]) {
+				return n
+			}
+			return 0
+		}
+	}
+	return 0
+}
+
+// textBundle makes every format a text: JSON strings and lists of them are what
+// they hold, anything else stays JSON.
+func textBundle(data map[string]json.RawMessage) bothy.CodeOutput {
+	out := make(bothy.CodeOutput, len(data))
+	for mime, raw := range data {
+		var text string
+		var lines []string
+		switch {
+		case string(raw) == "null":
+		case json.Unmarshal(raw, &text) == nil:
+			out[mime] = text
+		case json.Unmarshal(raw, &lines) == nil && mime != "application/json":
+			for _, l := range lines {
+				out[mime] += l
+			}
+		default:
+			out[mime] = string(raw)
+		}
+	}
+	return out
+}
+
+// died tells how a kernel's process ended.
+func died(p *command.Process) (Result, bool) {
+	exit, ended := p.Exit()
+	if !ended {
+		return Result{}, false
+	}
+	value := "the process that runs the code ended"
+	if exit.Signal != 0 {
+		value += " by the signal " + exit.Signal.String()
+	}
+	return Result{
+		OOMKilled: exit.OOMKilled, Hint: exit.Hint,
+		Error: &bothy.CodeError{Name: "KernelDied", Value: value + "; its variables are gone"},
+	}, true
+}
+
+var escapes = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
+
+// plain takes the colours out of a text.
+func plain(s string) string { return escapes.ReplaceAllString(s, "") }

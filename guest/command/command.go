@@ -1,0 +1,347 @@
+// Package command starts the commands of a sandbox, keeps their output, and
+// reaps every process that ends. Only the guest's agent uses it.
+//
+// The agent is process 1, to which the kernel gives every orphan, so exactly
+// one loop waits for children, and nothing else in the process may (os/exec
+// included). Two rules make that safe. A child is only peeked at until the
+// manager's lock is held, and reaped under it; so under the lock a known pid
+// never names another process. And a child is forked and entered in the table
+// under the same lock; so no exit comes before its entry.
+//
+// Lock order: Manager.mu, then Process.mu, then output.mu.
+package command
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/account"
+)
+
+// marker is the variable that ties a process to the command that started it,
+// however far it has gone from its parents.
+const marker = "BOTHY_COMMAND_ID"
+
+// Size is the size of a terminal's window, in characters.
+type Size struct{ Cols, Rows uint16 }
+
+// Spec says what to run.
+type Spec struct {
+	Argv []string
+	// Env is the whole environment. PATH in it is where the command is found.
+	Env []string
+	Dir string
+	// User runs the command; nil means the agent's own user.
+	User *account.User
+	Tag  string
+	// Internal marks what the agent runs for itself, such as the interpreter of
+	// a code context: listings do not show it, and it is no work.
+	Internal bool
+	// Asked is what listings show.
+	Asked Asked
+	// Terminal, if set, gives the command a terminal of that size.
+	Terminal *Size
+	// Stdin keeps an input pipe open. Input, if not nil, is the whole input.
+	Stdin bool
+	Input []byte
+	// Extra are further files that the command gets, from descriptor 3 on. They
+	// stay the caller's, to be closed.
+	Extra []*os.File
+	// Timeout kills the command and all it started; 0 means never.
+	Timeout time.Duration
+	// OutputLimit is how much output is held; 0 means Config.OutputLimit.
+	OutputLimit int
+}
+
+// Asked is the part of a caller's wish that listings show as it was.
+type Asked struct {
+	Env map[string]string
+	Cwd string
+}
+
+// Config bounds a manager. Zero values mean the defaults.
+type Config struct {
+	// OutputLimit is the output held for one command (1 MiB).
+	OutputLimit int
+	// TotalOutput bounds the output held for all commands; beyond it each
+	// holds only a little (16 MiB).
+	TotalOutput int64
+	// Ended and EndedOutput bound the ended commands that are remembered (256)
+	// and the output held for them (2 MiB).
+	Ended       int
+	EndedOutput int64
+	// Linger is how long output is awaited from processes that outlive the
+	// command that started them (100 ms).
+	Linger time.Duration
+}
+
+// Manager starts and remembers commands. Its methods may be called from many
+// goroutines at once.
+type Manager struct {
+	cfg     Config
+	null    *os.File
+	total   atomic.Int64
+	buffers sync.Pool
+	// privileged is true where commands can be given another user.
+	privileged bool
+
+	mu      sync.Mutex
+	running map[int]*Process
+	ended   []*Process // oldest first
+	reaping bool       // the reaper is at work
+	closed  bool
+}
+
+// New returns a manager. There can be only one in a process.
+func New(cfg Config) (*Manager, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	cfg.OutputLimit = max(cmp.Or(cfg.OutputLimit, 1<<20), minHeld)
+	cfg.TotalOutput = cmp.Or(cfg.TotalOutput, 16<<20)
+	cfg.Ended = cmp.Or(cfg.Ended, 256)
+	cfg.EndedOutput = cmp.Or(cfg.EndedOutput, 2<<20)
+	cfg.Linger = cmp.Or(cfg.Linger, 100*time.Millisecond)
+	m := &Manager{cfg: cfg, null: null, privileged: os.Geteuid() == 0, running: make(map[int]*Process)}
+	m.buffers.New = func() any { return new([segmentSize]byte) }
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Start starts a command.
+func (m *Manager) Start(s Spec) (*Process, error) {
+	if len(s.Argv) == 0 || s.Argv[0] == "" {
+		return nil, bothy.Errorf(bothy.CodeCommandInvalid, "the command is empty").
+			WithHint("Give a command line, or a list whose first element is the program.")
+	}
+	cred, err := m.credential(s.User)
+	if err != nil {
+		return nil, err
+	}
+	p := m.newProcess(s)
+	io, err := m.openIO(s)
+	if err != nil {
+		return nil, ioError(err)
+	}
+	sys := &syscall.SysProcAttr{Setsid: true, Credential: cred}
+	if s.Terminal != nil {
+		sys.Setctty = true
+	}
+	attr := &syscall.ProcAttr{Dir: s.Dir, Env: append(slices.Clip(s.Env), marker+"="+p.id), Files: append(io.child(), fds(s.Extra)...), Sys: sys}
+	path, err := findProgram(s.Argv[0], s.Env, s.Dir)
+	if err == nil {
+		err = m.fork(p, io, path, attr)
+	}
+	io.closeChild()
+	if err != nil {
+		io.closeParent()
+		return nil, startError(s, err)
+	}
+	p.begin(io)
+	return p, nil
+}
+
+// fork starts the program and enters it in the table in one step.
+func (m *Manager) fork(p *Process, io *stdio, path string, attr *syscall.ProcAttr) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return os.ErrClosed
+	}
+	p.started = time.Now()
+	pid, err := syscall.ForkExec(path, p.spec.Argv, attr)
+	if err != nil {
+		return err
+	}
+	p.pid = pid
+	p.stdin, p.terminal, p.outputs = io.stdin, io.terminal, io.outputs
+	p.pending.Store(int32(1 + len(io.outputs)))
+	m.forget(pid)
+	m.running[pid] = p
+	if !m.reaping {
+		m.reaping = true
+		go m.reap()
+	}
+	return nil
+}
+
+func (m *Manager) newProcess(s Spec) *Process {
+	limit := cmp.Or(s.OutputLimit, m.cfg.OutputLimit)
+	var id [8]byte
+	rand.Read(id[:])
+	return &Process{
+		m: m, spec: s, id: hex.EncodeToString(id[:]), done: make(chan struct{}),
+		out: &output{limit: max(limit, minHeld), total: &m.total, maxTotal: m.cfg.TotalOutput},
+	}
+}
+
+// credential returns what makes a child run as a user, or nil for none.
+func (m *Manager) credential(u *account.User) (*syscall.Credential, error) {
+	if u == nil {
+		return nil, nil
+	}
+	if m.privileged {
+		return &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}, nil
+	}
+	if int(u.UID) != os.Getuid() {
+		return nil, bothy.Errorf(bothy.CodePermission, "commands cannot run as user %q here", u.Name)
+	}
+	return nil, nil
+}
+
+// reap waits for children until there are none.
+func (m *Manager) reap() {
+	for {
+		pid, err := peek()
+		m.mu.Lock()
+		if err == nil {
+			m.collect(pid)
+		} else if len(m.running) == 0 { // else one was forked just after the peek
+			m.reaping = false
+			m.mu.Unlock()
+			return
+		}
+		m.mu.Unlock()
+	}
+}
+
+// peek waits for a child to end, and leaves it to be reaped.
+func peek() (int, error) {
+	var info unix.Siginfo
+	for {
+		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			return siginfoPID(&info), err
+		}
+	}
+}
+
+// collect reaps one child. The caller holds m.mu.
+func (m *Manager) collect(pid int) {
+	var status unix.WaitStatus
+	// A child whose exec failed is reaped where it was forked.
+	if got, err := unix.Wait4(pid, &status, unix.WNOHANG, nil); err != nil || got != pid {
+		return
+	}
+	if p := m.running[pid]; p != nil {
+		delete(m.running, pid)
+		p.exited(status)
+		m.remember(p)
+	}
+}
+
+// remember keeps an ended process, and forgets the oldest beyond the bounds.
+// The caller holds m.mu.
+func (m *Manager) remember(p *Process) {
+	m.ended = append(m.ended, p)
+	held := int64(0)
+	for i := len(m.ended) - 1; i >= 0; i-- {
+		start, end := m.ended[i].out.bounds()
+		held += end - start
+		tooMany := len(m.ended)-i > m.cfg.Ended
+		if tooMany || (held > m.cfg.EndedOutput && i < len(m.ended)-1) {
+			m.dropUpTo(i)
+			return
+		}
+	}
+}
+
+// dropUpTo forgets the oldest ended processes, m.ended[i] included, but for
+// those that still have readers or output to come.
+func (m *Manager) dropUpTo(i int) {
+	kept := m.ended[:0]
+	for n, p := range m.ended {
+		if n > i || p.busy() {
+			kept = append(kept, p)
+		} else {
+			p.out.drop()
+		}
+	}
+	clear(m.ended[len(kept):])
+	m.ended = kept
+}
+
+// forget drops an ended process whose pid a new one has now. The caller holds
+// m.mu.
+func (m *Manager) forget(pid int) {
+	m.ended = slices.DeleteFunc(m.ended, func(p *Process) bool { return p.pid == pid })
+}
+
+// Find returns the process with a pid, running or remembered, or nil.
+func (m *Manager) Find(pid int) *Process {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.running[pid]; p != nil {
+		return p
+	}
+	for _, p := range m.ended {
+		if p.pid == pid {
+			return p
+		}
+	}
+	return nil
+}
+
+// FindTag returns the newest process with a tag, a running one first, or nil.
+func (m *Manager) FindTag(tag string) *Process {
+	var found *Process
+	for _, p := range m.List(true) {
+		if p.spec.Tag == tag && (found == nil || p.Running() || !found.Running()) {
+			found = p
+		}
+	}
+	return found
+}
+
+// List returns the running processes, and with all those that are remembered,
+// in the order in which they were started.
+func (m *Manager) List(all bool) []*Process {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var list []*Process
+	if all {
+		list = append(list, m.ended...)
+	}
+	for _, p := range m.running {
+		list = append(list, p)
+	}
+	slices.SortFunc(list, func(a, b *Process) int { return a.started.Compare(b.started) })
+	return list
+}
+
+// Working returns how many commands run that were asked for. A terminal works as
+// long as somebody is connected to it, which is not seen here.
+func (m *Manager) Working() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, p := range m.running {
+		if !p.spec.Internal && p.spec.Terminal == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Close kills all commands with all that they started. No more can be started.
+func (m *Manager) Close() {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	for _, p := range m.List(false) {
+		p.Kill()
+	}
+}

@@ -1,0 +1,211 @@
+package command
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/procfs"
+)
+
+// maxRounds bounds how often a tree is looked at again while it grows.
+const maxRounds = 64
+
+// Signal sends a signal to the command's process group. SIGKILL goes to all
+// that the command started. An ended command is CodeProcessNotFound.
+func (p *Process) Signal(sig syscall.Signal) error {
+	if sig < 1 || sig > 64 {
+		return bothy.Errorf(bothy.CodeInvalid, "%d is not a signal", int(sig)).
+			WithHint("Signals are numbers from 1 to 64, such as 2 (INT), 9 (KILL) or 15 (TERM).")
+	}
+	if sig == syscall.SIGKILL {
+		if !p.Running() {
+			return p.gone()
+		}
+		p.Kill()
+		return nil
+	}
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	if p.m.running[p.pid] != p {
+		return p.gone()
+	}
+	if err := syscall.Kill(-p.pid, sig); err != nil {
+		return fmt.Errorf("signal process group %d: %w", p.pid, err)
+	}
+	return nil
+}
+
+func (p *Process) gone() error {
+	return bothy.Errorf(bothy.CodeProcessNotFound, "process %d has ended", p.pid)
+}
+
+// Kill ends the command and everything that it started, also what has left its
+// process group or its session. Killing an ended command does nothing.
+//
+// A tree that forks while it is killed would get away, so it is stopped first,
+// until no new member shows, and then killed.
+func (p *Process) Kill() {
+	m := p.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.running[p.pid] != p {
+		return
+	}
+	// The common case at once, also because a fork bomb leaves little time to
+	// anybody else; what follows catches the rest.
+	_ = syscall.Kill(-p.pid, syscall.SIGSTOP)
+	stopped := map[int]bool{}
+	for range maxRounds {
+		grown := false
+		for _, pid := range p.tree() {
+			if !stopped[pid] {
+				stopped[pid] = true
+				grown = true
+				_ = syscall.Kill(pid, syscall.SIGSTOP)
+			}
+		}
+		if !grown {
+			break
+		}
+	}
+	_ = syscall.Kill(-p.pid, syscall.SIGKILL)
+	for pid := range stopped {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// tree lists the living processes that belong to the command. The caller holds
+// m.mu.
+func (p *Process) tree() []int {
+	all, err := procfs.All()
+	if err != nil {
+		return []int{p.pid}
+	}
+	owner := p.m.owners(all)
+	var pids []int
+	for _, x := range all {
+		if owner[x.PID] == p && !x.Dead() {
+			pids = append(pids, x.PID)
+		}
+	}
+	return pids
+}
+
+// owners finds the command that each process belongs to: by its ancestors, its
+// session, its process group, or the variable that it was started with. The
+// caller holds m.mu.
+func (m *Manager) owners(all []procfs.Process) map[int]*Process {
+	table := make(map[int]procfs.Process, len(all))
+	for _, x := range all {
+		table[x.PID] = x
+	}
+	byID := make(map[string]*Process, len(m.running))
+	for _, p := range m.running {
+		byID[p.id] = p
+	}
+	owner := make(map[int]*Process)
+	for _, x := range all {
+		if protected(x.PID) {
+			continue
+		}
+		if p := m.ownerByKin(x, table); p != nil {
+			owner[x.PID] = p
+		} else if p := byID[procfs.Env(x.PID, marker)]; p != nil {
+			owner[x.PID] = p
+		}
+	}
+	return owner
+}
+
+func protected(pid int) bool { return pid <= 1 || pid == os.Getpid() }
+
+func (m *Manager) ownerByKin(x procfs.Process, table map[int]procfs.Process) *Process {
+	for range len(table) { // bounded: a table read while it changes may hold a loop
+		for _, id := range [...]int{x.PID, x.SID, x.PGID} {
+			if p := m.running[id]; p != nil {
+				return p
+			}
+		}
+		next, ok := table[x.PPID]
+		if !ok || protected(next.PID) {
+			return nil
+		}
+		x = next
+	}
+	return nil
+}
+
+// Victim is a process that was killed to free memory.
+type Victim struct {
+	procfs.Process
+	// Command is what it belonged to, or nil.
+	Command *Process
+	// Crowd is how many processes were killed with it, itself included.
+	Crowd int
+}
+
+// crowd is how many processes of one group share its memory before they are
+// taken for one. Killing a fork bomb process by process takes too long.
+const crowd = 8
+
+// KillLargest kills the process that holds the most memory, the agent aside,
+// and marks its command. Where that is one of a crowd, the whole process group
+// is killed. It returns false when there is none.
+func (m *Manager) KillLargest(limit int64) (Victim, bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, ok, err := m.largest()
+	if err != nil || !ok {
+		return v, false, err
+	}
+	if v.Command != nil {
+		v.Command.mark(func(e *Exit) {
+			e.OOMKilled = true
+			e.Hint = oomHint(v, limit)
+		})
+	}
+	if v.Crowd > 1 {
+		return v, true, syscall.Kill(-v.PGID, syscall.SIGKILL)
+	}
+	return v, true, syscall.Kill(v.PID, syscall.SIGKILL)
+}
+
+// largest finds the process to kill. The caller holds m.mu.
+func (m *Manager) largest() (v Victim, ok bool, err error) {
+	all, err := procfs.All()
+	if err != nil {
+		return v, false, err
+	}
+	owner := m.owners(all)
+	members, held := map[int]int{}, map[int]int64{} // by process group
+	for _, x := range all {
+		// Outside a sandbox other people's processes are none of ours.
+		ours := os.Getpid() == 1 || owner[x.PID] != nil
+		if !ours || protected(x.PID) || protected(x.PGID) || x.Dead() {
+			continue
+		}
+		members[x.PGID]++
+		held[x.PGID] += x.RSSBytes
+		if x.RSSBytes > v.RSSBytes {
+			v.Process, v.Command = x, owner[x.PID]
+		}
+	}
+	v.Crowd = 1
+	if n := members[v.PGID]; n >= crowd && v.RSSBytes < held[v.PGID]/(crowd/2) {
+		v.Crowd = n
+	}
+	return v, v.PID != 0, nil
+}
+
+func oomHint(v Victim, limit int64) string {
+	mb := limit >> 20
+	who := fmt.Sprintf("%q, which held %d MB, was", v.Name, v.RSSBytes>>20)
+	if v.Crowd > 1 {
+		who = fmt.Sprintf("%d processes, %q among them, were", v.Crowd, v.Name)
+	}
+	return fmt.Sprintf("The sandbox reached its memory limit of %d MB, and %s killed. "+
+		"Create the sandbox with more, such as memory_mb=%d, or use less.",
+		mb, who, min(max(2*mb, bothy.MinMemoryMB), bothy.MaxMemoryMB))
+}

@@ -1,0 +1,332 @@
+package files
+
+import (
+	"archive/tar"
+	"crypto/rand"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/account"
+)
+
+// ReadArchive writes a tar of a folder's entries, or of one file, to w. Files,
+// folders and symbolic links are kept with modes and times; devices, pipes and
+// sockets are left out.
+func (f *FS) ReadArchive(u *account.User, path string, w io.Writer) error {
+	var st fs.FileInfo
+	err := f.as(u, func() (err error) {
+		st, err = os.Stat(path)
+		return err
+	})
+	if err != nil {
+		return pathError(path, err)
+	}
+	t := tar.NewWriter(w)
+	if st.IsDir() {
+		err = f.packFolder(u, t, path, "")
+	} else {
+		err = f.pack(u, t, path, filepath.Base(path), st)
+	}
+	if err == nil {
+		err = t.Close()
+	}
+	return pathError(path, err)
+}
+
+func (f *FS) packFolder(u *account.User, t *tar.Writer, dir, prefix string) error {
+	var names []string
+	err := f.as(u, func() (err error) {
+		names, err = readNames(dir, MaxEntries)
+		return err
+	})
+	if err != nil {
+		return pathError(dir, err)
+	}
+	for _, name := range names {
+		path := dir + "/" + name
+		var st fs.FileInfo
+		err := f.as(u, func() (err error) {
+			st, err = os.Lstat(path)
+			return err
+		})
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // gone by now
+		}
+		if err == nil {
+			err = f.pack(u, t, path, prefix+name, st)
+		}
+		if err == nil && st.IsDir() {
+			err = f.packFolder(u, t, path, prefix+name+"/")
+		}
+		if err != nil {
+			return pathError(path, err)
+		}
+	}
+	return nil
+}
+
+// pack adds one entry.
+func (f *FS) pack(u *account.User, t *tar.Writer, path, name string, st fs.FileInfo) error {
+	h := &tar.Header{Name: name, Mode: int64(Bits(st.Mode())), ModTime: st.ModTime(), Format: tar.FormatPAX}
+	if sys, ok := st.Sys().(*sysStat); ok {
+		h.Uid, h.Gid = int(sys.Uid), int(sys.Gid)
+	}
+	switch kind(st.Mode()) {
+	case bothy.FileDirectory:
+		h.Typeflag, h.Name = tar.TypeDir, name+"/"
+		return t.WriteHeader(h)
+	case bothy.FileSymlink:
+		h.Typeflag = tar.TypeSymlink
+		err := f.as(u, func() (err error) {
+			h.Linkname, err = os.Readlink(path)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return t.WriteHeader(h)
+	case bothy.FileRegular:
+		return f.packFile(u, t, path, h)
+	}
+	return nil
+}
+
+// packFile adds a file as long as it is when it is opened: what it grows by
+// later is left out, what it lacks later is filled with zeros.
+func (f *FS) packFile(u *account.User, t *tar.Writer, path string, h *tar.Header) error {
+	file, info, err := f.Open(u, path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	h.Typeflag, h.Size = tar.TypeReg, info.Size
+	if err := t.WriteHeader(h); err != nil {
+		return err
+	}
+	buf := buffers.Get().(*[64 << 10]byte)
+	defer buffers.Put(buf)
+	n, err := io.CopyBuffer(struct{ io.Writer }{t}, io.LimitReader(file, h.Size), buf[:])
+	if err != nil || n == h.Size {
+		return err
+	}
+	clear(buf[:])
+	_, err = io.CopyBuffer(struct{ io.Writer }{t}, io.LimitReader(zeros{}, h.Size-n), buf[:])
+	return err
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// WriteArchive unpacks a tar below a folder, which is made if need be. Entries
+// that lead out of the folder, by their names or through symbolic links, are
+// refused.
+func (f *FS) WriteArchive(u *account.User, path string, r io.Reader) error {
+	var root *os.Root
+	err := f.as(u, func() error {
+		err := os.MkdirAll(path, 0o755)
+		if err == nil {
+			root, err = os.OpenRoot(path)
+		}
+		return err
+	})
+	if err != nil {
+		return pathError(path, err)
+	}
+	defer root.Close()
+	x := &unpacker{f: f, u: u, root: root}
+	if err := x.all(tar.NewReader(r)); err != nil {
+		return pathError(path, err)
+	}
+	return nil
+}
+
+// unpacker writes the entries of one archive.
+type unpacker struct {
+	f    *FS
+	u    *account.User
+	root *os.Root
+	// folders get their modes and times last: what is unpacked into them
+	// changes the times, and needs the right to write.
+	folders []*tar.Header
+}
+
+func (x *unpacker) all(t *tar.Reader) error {
+	for {
+		h, err := t.Next()
+		if err == io.EOF {
+			return x.finish()
+		}
+		if err != nil {
+			return archiveError(err)
+		}
+		if err := x.entry(h, t); err != nil {
+			return entryError(h.Name, err)
+		}
+	}
+}
+
+func (x *unpacker) entry(h *tar.Header, r io.Reader) error {
+	name := filepath.Clean(h.Name)
+	if !filepath.IsLocal(name) || strings.ContainsRune(name, 0) {
+		return errOutside
+	}
+	h.Name = name
+	switch h.Typeflag {
+	case tar.TypeDir:
+		if name != "." {
+			x.folders = append(x.folders, h)
+		}
+		return x.f.as(x.u, func() error { return x.root.MkdirAll(name, 0o755) })
+	case tar.TypeReg:
+		return x.file(h, r)
+	case tar.TypeSymlink:
+		return x.replace(name, func() error { return x.root.Symlink(h.Linkname, name) })
+	case tar.TypeLink:
+		target := filepath.Clean(h.Linkname)
+		if !filepath.IsLocal(target) {
+			return errOutside
+		}
+		return x.replace(name, func() error { return x.root.Link(target, name) })
+	case tar.TypeXGlobalHeader:
+		return nil
+	}
+	return bothy.Errorf(bothy.CodeUnsupported, "the archive's entry %s is neither a file, a folder nor a link", quote(name))
+}
+
+// replace makes an entry in the place of what is there.
+func (x *unpacker) replace(name string, makeIt func() error) error {
+	return x.f.as(x.u, func() error {
+		if err := x.root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		err := makeIt()
+		if errors.Is(err, fs.ErrExist) {
+			if err = x.root.Remove(name); err == nil {
+				err = makeIt()
+			}
+		}
+		return err
+	})
+}
+
+func (x *unpacker) file(h *tar.Header, r io.Reader) error {
+	var file *os.File
+	err := x.replace(h.Name, func() (err error) {
+		file, err = x.root.OpenFile(h.Name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	buf := buffers.Get().(*[64 << 10]byte)
+	defer buffers.Put(buf)
+	if _, err := io.CopyBuffer(struct{ io.Writer }{file}, r, buf[:]); err != nil {
+		return archiveError(err)
+	}
+	if err := file.Chmod(fileMode(uint32(h.Mode))); err != nil {
+		return err
+	}
+	return setTime(file, entryTime(h))
+}
+
+func (x *unpacker) finish() error {
+	return x.f.as(x.u, func() error {
+		for i := len(x.folders) - 1; i >= 0; i-- {
+			h := x.folders[i]
+			if err := x.root.Chmod(h.Name, fileMode(uint32(h.Mode))); err != nil {
+				return entryError(h.Name, err)
+			}
+			if err := x.root.Chtimes(h.Name, entryTime(h), entryTime(h)); err != nil {
+				return entryError(h.Name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// entryTime returns an entry's time, or now where it has none.
+func entryTime(h *tar.Header) time.Time {
+	if h.ModTime.Unix() <= 0 {
+		return time.Now()
+	}
+	return h.ModTime
+}
+
+var errOutside = errors.New("leads out of the folder")
+
+func entryError(name string, err error) error {
+	if errors.Is(err, errOutside) || strings.Contains(err.Error(), "path escapes from parent") {
+		return bothy.Errorf(bothy.CodePathInvalid, "the archive's entry %s leads out of the folder", quote(name)).
+			WithHint("Pack the archive with relative names and without links that leave it.").Because(err)
+	}
+	return pathError(name, err)
+}
+
+// archiveError tells damaged archives from failing disks.
+func archiveError(err error) error {
+	var errno unix.Errno
+	var done *bothy.Error
+	if errors.As(err, &errno) || errors.As(err, &done) {
+		return err
+	}
+	return bothy.Errorf(bothy.CodeInvalid, "the archive is damaged or not a tar").
+		WithHint("Send an uncompressed tar.").Because(err)
+}
+
+// moveAcross moves an entry to another file system: copied whole beside its
+// new place, renamed, and only then removed from the old.
+func (f *FS) moveAcross(u *account.User, from, to string) error {
+	temp := filepath.Join(filepath.Dir(to), tempPrefix+rand.Text()[:12])
+	defer func() { _ = f.Remove(u, temp, false) }()
+	if err := f.copyTo(u, from, temp); err != nil {
+		return err
+	}
+	err := f.as(u, func() error {
+		err := os.Rename(filepath.Join(temp, filepath.Base(from)), to)
+		if err == nil {
+			err = os.RemoveAll(from)
+		}
+		return err
+	})
+	return pathError(to, err)
+}
+
+// copyTo packs one entry, with its own name, and unpacks it below a folder.
+func (f *FS) copyTo(u *account.User, from, folder string) error {
+	r, w := io.Pipe()
+	go func() {
+		t := tar.NewWriter(w)
+		var st fs.FileInfo
+		err := f.as(u, func() (err error) {
+			st, err = os.Lstat(from)
+			return err
+		})
+		name := filepath.Base(from)
+		if err == nil {
+			err = f.pack(u, t, from, name, st)
+		}
+		if err == nil && st.IsDir() {
+			err = f.packFolder(u, t, from, name+"/")
+		}
+		if err == nil {
+			err = t.Close()
+		}
+		w.CloseWithError(pathError(from, err))
+	}()
+	err := f.WriteArchive(u, folder, r)
+	r.CloseWithError(err)
+	return err
+}

@@ -1,0 +1,110 @@
+package files
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+func next(t *testing.T, w *Watcher) Event {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	e, err := w.Next(ctx, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestWatchOfAFolderAlone(t *testing.T) {
+	f, dir := testFS(), t.TempDir()
+	if err := os.Mkdir(dir+"/sub", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w, err := f.Watch(nil, dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if _, err := w.Next(t.Context(), time.Millisecond); err != ErrIdle {
+		t.Errorf("got %v", err)
+	}
+	write(t, dir+"/sub/unseen", "x")
+	if _, err := f.Write(nil, dir+"/file", strings.NewReader("x"), WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{EventCreate, EventWrite} { // and nothing of how it was written
+		if e := next(t, w); e != (Event{kind, dir + "/file", "file"}) {
+			t.Errorf("got %+v, want %s", e, kind)
+		}
+	}
+	write(t, dir+"/bad\xff", "")
+	if e := next(t, w); e.Name != `bad\xff` || e.Type != EventCreate {
+		t.Errorf("got %+v", e)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for {
+		if _, err := w.Next(ctx, 0); err == context.Canceled {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestWatchEndsWithItsFolder(t *testing.T) {
+	f, dir := testFS(), t.TempDir()+"/watched"
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w, err := f.Watch(nil, dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := w.Next(t.Context(), 0); err != nil {
+			wantCode(t, err, bothy.CodeFileNotFound)
+			break
+		}
+	}
+	_, err = f.Watch(nil, dir, false)
+	wantCode(t, err, bothy.CodeFileNotFound)
+	_, err = f.Watch(nil, "/etc/passwd", false)
+	wantCode(t, err, bothy.CodeNotADirectory)
+}
+
+func TestWatchOfAClosedFolder(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can become another user")
+	}
+	f, dir := testFS(), t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err := f.Watch(stranger, dir, true)
+	wantCode(t, err, bothy.CodePermission)
+}
+
+func FuzzWatchParse(f *testing.F) {
+	f.Add([]byte{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 'a', 0, 0, 0})
+	f.Add([]byte{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		w := &Watcher{root: "/", fd: -1, folders: map[int]string{1: ""}}
+		w.parse(b)
+		for _, e := range w.pending {
+			if e.Type == "" {
+				t.Errorf("event %+v", e)
+			}
+		}
+	})
+}

@@ -1,0 +1,162 @@
+// Package procfs reads what the kernel tells about processes and memory under
+// /proc. Only the guest's agent uses it.
+package procfs
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Process is one line of the process table.
+type Process struct {
+	PID, PPID, PGID, SID int
+	Name                 string
+	State                byte // as in ps: R, S, D, T, Z...
+	RSSBytes             int64
+}
+
+// Dead reports whether the process only waits to be reaped.
+func (p Process) Dead() bool { return p.State == 'Z' || p.State == 'X' }
+
+var errFormat = errors.New("unexpected format")
+
+// maxRead bounds what is read of one file under /proc.
+const maxRead = 64 << 10
+
+// All lists the processes that there are. Those that end meanwhile are left out.
+func All() ([]Process, error) {
+	d, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Process, 0, len(names))
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if p, err := Read(pid); err == nil {
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
+
+// Read returns one process.
+func Read(pid int) (Process, error) {
+	b, err := read(pid, "stat")
+	if err != nil {
+		return Process{}, err
+	}
+	return parseStat(b)
+}
+
+// parseStat reads the form of /proc/PID/stat. The name is in parentheses and
+// may itself hold parentheses and blanks.
+func parseStat(b []byte) (Process, error) {
+	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	if open < 1 || end < open {
+		return Process{}, errFormat
+	}
+	f := strings.Fields(string(b[end+1:]))
+	if len(f) < 22 || len(f[0]) != 1 {
+		return Process{}, errFormat
+	}
+	var n [5]int64
+	for i, s := range [...]string{string(bytes.TrimSpace(b[:open])), f[1], f[2], f[3], f[21]} {
+		v, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			return Process{}, errFormat
+		}
+		n[i] = v
+	}
+	return Process{
+		PID: int(n[0]), PPID: int(n[1]), PGID: int(n[2]), SID: int(n[3]),
+		Name: string(b[open+1 : end]), State: f[0][0], RSSBytes: n[4] * int64(os.Getpagesize()),
+	}, nil
+}
+
+// Env returns the value that a variable had when the process was started, or
+// "".
+func Env(pid int, name string) string {
+	b, err := read(pid, "environ")
+	if err != nil {
+		return ""
+	}
+	for len(b) > 0 {
+		var entry []byte
+		entry, b, _ = bytes.Cut(b, []byte{0})
+		if k, v, ok := bytes.Cut(entry, []byte("=")); ok && string(k) == name {
+			return string(v)
+		}
+	}
+	return ""
+}
+
+// Memory is the kernel's account of memory, in bytes.
+type Memory struct {
+	Total, Free, Available, Cached int64
+}
+
+// ReadMemory returns /proc/meminfo's main figures.
+func ReadMemory() (Memory, error) {
+	b, err := readFile("/proc/meminfo")
+	if err != nil {
+		return Memory{}, err
+	}
+	var m Memory
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		n, err := strconv.ParseInt(f[1], 10, 64)
+		if err != nil {
+			continue
+		}
+		switch f[0] {
+		case "MemTotal:":
+			m.Total = n << 10
+		case "MemFree:":
+			m.Free = n << 10
+		case "MemAvailable:":
+			m.Available = n << 10
+		case "Cached:":
+			m.Cached = n << 10
+		}
+	}
+	return m, nil
+}
+
+// Uptime returns the seconds since the kernel started.
+func Uptime() float64 {
+	b, err := readFile("/proc/uptime")
+	if err != nil {
+		return 0
+	}
+	first, _, _ := strings.Cut(string(b), " ")
+	s, _ := strconv.ParseFloat(first, 64)
+	return s
+}
+
+func read(pid int, name string) ([]byte, error) {
+	return readFile("/proc/" + strconv.Itoa(pid) + "/" + name)
+}
+
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxRead))
+}
