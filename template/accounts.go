@@ -1,0 +1,143 @@
+package template
+
+import (
+	"fmt"
+	"io/fs"
+	"strings"
+)
+
+// The account that commands run as.
+const (
+	userName = "user"
+	userID   = 1000
+	userHome = "/home/" + userName
+)
+
+// account is one file of accounts: lines of fields, the first being the name.
+type account struct {
+	path string
+	mode fs.FileMode
+	line string
+	// must is set where the file is made if it is missing.
+	must bool
+}
+
+// addUser puts the user into the account files. Whoever had its name or its
+// number before gives it up: images come with names such as ubuntu or node.
+func addUser(r *rootfs) error {
+	shell := "/bin/sh"
+	if r.exists("/bin/bash") {
+		shell = "/bin/bash"
+	}
+	if err := needRoot(r); err != nil {
+		return err
+	}
+	for _, a := range []account{
+		{"/etc/passwd", 0o644, fmt.Sprintf("%s:x:%d:%d::%s:%s", userName, userID, userID, userHome, shell), true},
+		{"/etc/group", 0o644, fmt.Sprintf("%s:x:%d:", userName, userID), true},
+		{"/etc/shadow", 0o640, userName + ":!:19700:0:99999:7:::", false},
+		{"/etc/gshadow", 0o640, userName + ":!::", false},
+	} {
+		if err := a.add(r); err != nil {
+			return fmt.Errorf("%s: %w", a.path, err)
+		}
+	}
+	return nil
+}
+
+// needRoot adds root to an image that has no accounts at all.
+func needRoot(r *rootfs) error {
+	for path, line := range map[string]string{
+		"/etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
+		"/etc/group":  "root:x:0:\n",
+	} {
+		data, err := r.read(path)
+		if err != nil {
+			return err
+		}
+		if len(data) == 0 {
+			if err := r.write(path, line, 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (a account) add(r *rootfs) error {
+	if !a.must && !r.exists(a.path) {
+		return nil
+	}
+	data, err := r.read(a.path)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	for line := range strings.Lines(string(data)) {
+		if !a.replaces(strings.Split(strings.TrimSpace(line), ":")) {
+			b.WriteString(a.tidy(line))
+		}
+	}
+	b.WriteString(a.line + "\n")
+	return a.keepOwner(r, b.String())
+}
+
+// replaces reports whether a line is in the user's way. Shadow files have no
+// numbers; lines of theirs without an account mean nothing.
+func (a account) replaces(fields []string) bool {
+	if fields[0] == userName || fields[0] == "" {
+		return true
+	}
+	return a.must && len(fields) > 2 && fields[2] == fmt.Sprint(userID)
+}
+
+// tidy locks passwords and drops the day of the build from a shadow line.
+func (a account) tidy(line string) string {
+	if a.path != "/etc/shadow" {
+		return line
+	}
+	fields := strings.Split(strings.TrimSpace(line), ":")
+	if len(fields) < 3 {
+		return line
+	}
+	if fields[0] == "root" || fields[1] == "" {
+		fields[1] = "*"
+	}
+	fields[2] = "19700"
+	return strings.Join(fields, ":") + "\n"
+}
+
+// keepOwner writes the file anew under the group that it had, such as shadow.
+func (a account) keepOwner(r *rootfs, content string) error {
+	gid := 0
+	if a.mode == 0o640 {
+		gid = groupID(r, "shadow")
+	}
+	if err := r.write(a.path, content, a.mode); err != nil {
+		return err
+	}
+	at, err := r.resolve(a.path, false)
+	if err != nil {
+		return err
+	}
+	return r.root.Chown(at, 0, gid)
+}
+
+// groupID finds a group's number; 0 for a group that is not there.
+func groupID(r *rootfs, name string) int {
+	data, err := r.read("/etc/group")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(data)) {
+		var gid int
+		fields := strings.Split(line, ":")
+		if fields[0] != name || len(fields) < 3 {
+			continue
+		}
+		if _, err := fmt.Sscan(fields[2], &gid); err == nil {
+			return gid
+		}
+	}
+	return 0
+}

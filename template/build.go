@@ -1,0 +1,269 @@
+package template
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/templates"
+)
+
+// A build is one template in the making.
+type build struct {
+	lib  *Library
+	work string // .build/<name>, removed at the end
+	root *rootfs
+	t    *bothy.Template
+	// force is set where nothing that was kept from earlier builds may be used.
+	force bool
+	// searchPath is the PATH of commands; "" means the default.
+	searchPath string
+
+	log     func(bothy.BuildEvent)
+	step    string
+	percent float64 // where the step begins
+	share   float64 // what the step adds
+}
+
+// step is one part of a build. Weight is about how many seconds it takes.
+type step struct {
+	name   string
+	weight float64
+	do     func(context.Context) error
+}
+
+// BuildTemplate makes a template, or returns the one that is there unless
+// req.Force is set. Builds of one name happen one after the other, also between
+// processes. A build that fails leaves what was there before as it was.
+func (l *Library) BuildTemplate(ctx context.Context, req bothy.TemplateBuild, log func(bothy.BuildEvent)) (*bothy.Template, error) {
+	if _, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite); err != nil {
+		return nil, err
+	}
+	if filepath.IsAbs(req.Image) { // a file of the server
+		if _, err := bothy.Require(ctx, bothy.ScopeAdmin); err != nil {
+			return nil, err
+		}
+	}
+	if log == nil {
+		log = func(bothy.BuildEvent) {}
+	}
+	t, err := l.build(ctx, req, log)
+	if err != nil {
+		log(bothy.BuildEvent{Step: "failed", Error: bothy.AsError(err).Detail})
+		return nil, err
+	}
+	log(bothy.BuildEvent{Step: "done", Percent: 100, Template: t})
+	return t, nil
+}
+
+func (l *Library) build(ctx context.Context, req bothy.TemplateBuild, log func(bothy.BuildEvent)) (*bothy.Template, error) {
+	if err := check(req); err != nil {
+		return nil, err
+	}
+	unlock, err := l.lock(ctx, req.Name, func() {
+		log(bothy.BuildEvent{Step: "wait", Message: "another build of " + req.Name + " is at work"})
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if !req.Force {
+		if t, err := l.load(req.Name, currentName); err == nil {
+			return t, nil
+		}
+	}
+	b, err := l.newBuild(req.Name, log)
+	if err != nil {
+		return nil, err
+	}
+	defer b.cleanUp()
+	b.force = req.Force
+	steps, err := b.plan(req)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.run(ctx, steps); err != nil {
+		return nil, explain(req.Name, err)
+	}
+	l.dropOld(ctx, b.t)
+	return b.t, nil
+}
+
+// check refuses requests that cannot be built.
+func check(req bothy.TemplateBuild) error {
+	switch {
+	case !bothy.ValidTemplateName(req.Name):
+		return invalidName(req.Name)
+	case req.Image != "" && req.Dockerfile != "":
+		return bothy.Errorf(bothy.CodeInvalid, "the template %s has both an image and a Dockerfile as its source", req.Name).
+			WithHint("Give one of them.")
+	case req.Dockerfile != "":
+		return bothy.Errorf(bothy.CodeUnsupported, "building from a Dockerfile is not supported yet").
+			WithHint("Build it with another tool, save the image (docker save, or an OCI layout folder), and give that: bothy template import FILE %s.", req.Name)
+	case req.Image == "" && !slices.Contains(BuiltIn(), req.Name):
+		return bothy.Errorf(bothy.CodeInvalid, "%s is not a built-in template and no source was given; built in are: %s", req.Name, strings.Join(BuiltIn(), ", ")).
+			WithHint("To make it from an image: bothy template import IMAGE %s.", req.Name)
+	}
+	return nil
+}
+
+// newBuild prepares an empty folder to work in, after removing what a build that
+// died has left. The caller holds the name's lock.
+func (l *Library) newBuild(name string, log func(bothy.BuildEvent)) (*build, error) {
+	b := &build{
+		lib:  l,
+		work: filepath.Join(l.dir, ".build", name),
+		log:  log,
+		t: &bothy.Template{
+			Version:   bothy.ManifestVersion,
+			Name:      name,
+			CreatedAt: time.Now().UTC().Truncate(time.Second),
+			Env:       map[string]string{"LANG": "C.UTF-8", "PATH": defaultPath},
+			Cwd:       bothy.DefaultCwd,
+			Packages:  map[string]string{},
+		},
+	}
+	if err := removeTree(b.work); err != nil {
+		return nil, fmt.Errorf("remove the rest of an earlier build: %w", err)
+	}
+	dir := filepath.Join(b.work, "rootfs")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make a folder to build in: %w", err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil { // the folder is / inside, whatever the umask
+		return nil, fmt.Errorf("make a folder to build in: %w", err)
+	}
+	root, err := openRootfs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("make a folder to build in: %w", err)
+	}
+	b.root = root
+	return b, nil
+}
+
+func (b *build) cleanUp() {
+	b.root.Close()
+	if err := removeTree(b.work); err != nil {
+		b.say("could not remove %s: %v", b.work, err)
+	}
+}
+
+// plan turns a request into steps.
+func (b *build) plan(req bothy.TemplateBuild) ([]step, error) {
+	var steps []step
+	if req.Image != "" {
+		steps = b.fromImage(req.Image)
+	} else {
+		d, err := readDefinition(templates.Files, req.Name)
+		if err != nil {
+			return nil, err
+		}
+		steps = b.fromDefinition(d)
+	}
+	if err := needTools("mkfs.erofs"); err != nil {
+		return nil, err
+	}
+	return append(steps,
+		step{"finish", 1, func(context.Context) error { return finish(b.root, b.searchPath) }},
+		step{"image", 3, func(ctx context.Context) error {
+			return mkfs(ctx, filepath.Join(b.work, imageName), b.root.dir)
+		}},
+		step{"publish", 2, func(context.Context) error { return b.lib.publish(b.t, b.work) }},
+	), nil
+}
+
+func (b *build) fromDefinition(d *definition) []step {
+	b.t.Description = d.Description
+	b.t.Languages = d.Languages
+	for k, v := range d.Env {
+		b.t.Env[k] = v
+	}
+	steps := []step{{"debian", 25, func(ctx context.Context) error { return b.debian(ctx, d.Debian) }}}
+	if d.Python != nil {
+		steps = append(steps, b.pythonSteps(d.Python)...)
+	}
+	if d.Node != nil {
+		steps = append(steps, step{"node", 12, func(ctx context.Context) error { return b.node(ctx, d.Node) }})
+	}
+	return steps
+}
+
+// run does the steps one after the other and tells how far it is.
+func (b *build) run(ctx context.Context, steps []step) error {
+	var total, done float64
+	for _, s := range steps {
+		total += s.weight
+	}
+	for _, s := range steps {
+		b.step, b.percent, b.share = s.name, 100*done/total, 100*s.weight/total
+		b.say("")
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := s.do(ctx); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		done += s.weight
+	}
+	return nil
+}
+
+// advance says how much of the step at work is done.
+func (b *build) advance(part float64, format string, args ...any) {
+	b.log(bothy.BuildEvent{Step: b.step, Message: fmt.Sprintf(format, args...), Percent: b.percent + part*b.share})
+}
+
+// say tells the caller what is going on in the step at work.
+func (b *build) say(format string, args ...any) {
+	b.log(bothy.BuildEvent{Step: b.step, Message: fmt.Sprintf(format, args...), Percent: b.percent})
+}
+
+// explain makes a failure of a build one that a caller can read: whoever may
+// build templates may see what the tools said.
+func explain(name string, err error) error {
+	var e *bothy.Error
+	switch {
+	case errors.As(err, &e), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	return bothy.Errorf(bothy.CodeTemplateInvalid, "the template %s could not be built: %v", name, err).
+		WithHint("Building again is safe. Proxies and certificates are taken from the usual environment variables of the server.")
+}
+
+// dropOld deletes the images that a name has moved on from and nobody needs.
+func (l *Library) dropOld(ctx context.Context, t *bothy.Template) {
+	digests, err := l.digests(t.Name)
+	if err != nil {
+		return
+	}
+	for _, hex := range digests {
+		if digestPrefix+hex == t.Digest {
+			continue
+		}
+		if used, err := l.inUse(ctx, hex, true); err == nil && !used {
+			os.RemoveAll(filepath.Join(l.dir, t.Name, hex))
+		}
+	}
+}
+
+// removeTree deletes a folder, unless something is mounted in it: then it would
+// delete what is mounted there too.
+func removeTree(dir string) error {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[4], dir+"/") {
+			return fmt.Errorf("%s is mounted there: unmount it first", fields[4])
+		}
+	}
+	return os.RemoveAll(dir)
+}

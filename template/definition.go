@@ -1,0 +1,108 @@
+package template
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/bothy-dev/bothy/templates"
+	"gopkg.in/yaml.v3"
+)
+
+// definition says how to make a built-in template. It is the form of the files
+// in the folder templates; exactly one of Extends and Debian is set.
+type definition struct {
+	Description string `yaml:"description"`
+	// Extends names the definition that this one adds to.
+	Extends   string            `yaml:"extends"`
+	Debian    *debianBase       `yaml:"debian"`
+	Python    *pythonPart       `yaml:"python"`
+	Node      *nodePart         `yaml:"node"`
+	Env       map[string]string `yaml:"env"`
+	Languages []string          `yaml:"languages"`
+}
+
+// debianBase is a Debian or Ubuntu release with packages.
+type debianBase struct {
+	Suite      string   `yaml:"suite"`
+	Components string   `yaml:"components"`
+	Keyring    string   `yaml:"keyring"` // a file beside the definition
+	Packages   []string `yaml:"packages"`
+}
+
+// pythonPart is CPython in /usr/local.
+type pythonPart struct {
+	Bundle       string `yaml:"bundle"`       // a file of the share folder
+	Pip          string `yaml:"pip"`          // the lock file of pip itself
+	Requirements string `yaml:"requirements"` // the lock file of packages
+}
+
+// nodePart is Node in /usr/local, unpacked from a wheel.
+type nodePart struct {
+	Bundle       string `yaml:"bundle"`
+	Requirements string `yaml:"requirements"`
+}
+
+// BuiltIn lists the names of the built-in templates.
+func BuiltIn() []string { return namesIn(templates.Files) }
+
+func namesIn(files fs.FS) []string {
+	paths, err := fs.Glob(files, "*.yaml")
+	if err != nil {
+		panic(err) // the pattern is a constant
+	}
+	for i, p := range paths {
+		paths[i] = strings.TrimSuffix(p, ".yaml")
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// readDefinition reads a definition with all that it extends merged in.
+func readDefinition(files fs.FS, name string) (*definition, error) {
+	data, err := fs.ReadFile(files, name+".yaml")
+	if err != nil {
+		return nil, err
+	}
+	d := &definition{}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec.KnownFields(true)
+	if err := dec.Decode(d); err != nil {
+		return nil, fmt.Errorf("template definition %s: %w", name, err)
+	}
+	if (d.Extends == "") == (d.Debian == nil) {
+		return nil, fmt.Errorf("template definition %s: exactly one of extends and debian must be set", name)
+	}
+	if d.Extends == "" {
+		return d, nil
+	}
+	base, err := readDefinition(files, d.Extends)
+	if err != nil {
+		return nil, fmt.Errorf("template definition %s extends %s: %w", name, d.Extends, err)
+	}
+	return d.over(base), nil
+}
+
+// over returns base with what d adds or changes.
+func (d *definition) over(base *definition) *definition {
+	m := *base
+	m.Extends = ""
+	m.Description = d.Description
+	m.Env = maps.Clone(base.Env)
+	if m.Env == nil {
+		m.Env = map[string]string{}
+	}
+	maps.Copy(m.Env, d.Env)
+	if d.Python != nil && base.Python != nil {
+		p := *base.Python
+		p.Requirements = d.Python.Requirements
+		m.Python = &p
+	}
+	if len(d.Languages) > 0 {
+		m.Languages = slices.Clone(d.Languages)
+	}
+	return &m
+}

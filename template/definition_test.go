@@ -1,0 +1,79 @@
+package template
+
+import (
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/templates"
+)
+
+func TestTheBuiltInTemplates(t *testing.T) {
+	want := []string{"debian-12", "node-22", "python-3.12", "python-3.12-bare", "ubuntu-24.04"}
+	if got := BuiltIn(); !slices.Equal(got, want) {
+		t.Fatalf("built in are %v", got)
+	}
+	if !slices.Contains(want, bothy.DefaultTemplate) {
+		t.Errorf("the default %s is not built in", bothy.DefaultTemplate)
+	}
+	for _, name := range want {
+		d, err := readDefinition(templates.Files, name)
+		must(t, err)
+		if d.Description == "" || len(d.Languages) == 0 || !slices.Contains(d.Debian.Packages, "sudo") || !slices.Contains(d.Debian.Packages, "ca-certificates") {
+			t.Errorf("%s lacks something: %+v", name, d)
+		}
+	}
+}
+
+func TestADefinitionExtendsAnother(t *testing.T) {
+	d, err := readDefinition(templates.Files, "python-3.12")
+	must(t, err)
+	base, err := readDefinition(templates.Files, "python-3.12-bare")
+	must(t, err)
+	if d.Description == base.Description || d.Python.Requirements == "" || d.Python.Pip != base.Python.Pip || d.Env["PYTHONUNBUFFERED"] != "1" || base.Python.Requirements != "" {
+		t.Errorf("python-3.12 is %+v over %+v", d.Python, base.Python)
+	}
+}
+
+func TestDefinitionsWithMistakesAreRefused(t *testing.T) {
+	for _, text := range []string{"description: no base\n", "extends: missing\n", "debian: {suite: x}\npackagse: []\n", "extends: a\ndebian: {suite: x}\n"} {
+		if d, err := readDefinition(fstest.MapFS{"a.yaml": {Data: []byte(text)}}, "a"); err == nil {
+			t.Errorf("%q was read as %+v", text, d)
+		}
+	}
+}
+
+// Locks are what is installed: every package with a version and its digests, and
+// nothing that says where from.
+func TestLocks(t *testing.T) {
+	locks, err := fs.Glob(templates.Files, "*.lock")
+	must(t, err)
+	if len(locks) != 3 {
+		t.Fatalf("locks: %v", locks)
+	}
+	for _, lock := range locks {
+		data, err := templates.Files.ReadFile(lock)
+		must(t, err)
+		text := string(data)
+		if strings.Contains(text, "://") || strings.Contains(text, "-i ") {
+			t.Errorf("%s says where packages come from", lock)
+		}
+		for _, block := range regexp.MustCompile(`(?m)^[a-z0-9].*(\n .*)*`).FindAllString(text, -1) {
+			if !regexp.MustCompile(`^[a-z0-9-]+==[^ ]+ \\\n    --hash=sha256:[0-9a-f]{64}`).MatchString(block) {
+				t.Errorf("%s: %.60s", lock, block)
+			}
+		}
+		wanted, err := templates.Files.ReadFile(strings.TrimSuffix(lock, ".lock") + ".in")
+		must(t, err)
+		for _, name := range lines(string(wanted)) {
+			name = regexp.MustCompile(`^[a-z0-9-]+`).FindString(name)
+			if !regexp.MustCompile(`(?m)^` + name + `==`).MatchString(text) {
+				t.Errorf("%s lacks %s", lock, name)
+			}
+		}
+	}
+}

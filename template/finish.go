@@ -1,0 +1,135 @@
+package template
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"path"
+)
+
+// defaultPath is where commands are looked for.
+const defaultPath = userHome + "/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// file is a small file of the root file system.
+type file struct {
+	path    string
+	mode    fs.FileMode
+	content string
+}
+
+// everywhere are the files that every template has.
+var everywhere = []file{
+	{"/etc/hostname", 0o644, "sandbox\n"},
+	{"/etc/hosts", 0o644, "127.0.0.1\tlocalhost\n127.0.1.1\tsandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n"},
+	{"/etc/machine-id", 0o444, ""},
+	{"/etc/resolv.conf", 0o644, "nameserver 10.0.0.1\n"},
+}
+
+// sudoers lets the user be root without a password. Names of hosts are not
+// looked up, since a sandbox without a network would wait for the answer.
+const sudoers = `Defaults !fqdn
+Defaults env_keep += "DEBIAN_FRONTEND LANG PYTHONUNBUFFERED SSL_CERT_FILE PIP_CERT REQUESTS_CA_BUNDLE NODE_EXTRA_CA_CERTS CURL_CA_BUNDLE GIT_SSL_CAINFO http_proxy https_proxy no_proxy"
+` + userName + ` ALL=(ALL:ALL) NOPASSWD: ALL
+`
+
+// folders are those that every template has, some of them as mount points.
+var folders = []struct {
+	path string
+	mode fs.FileMode
+	uid  int
+}{
+	{"/.bothy", 0o755, 0},
+	{"/dev", 0o755, 0},
+	{"/etc", 0o755, 0},
+	{"/home", 0o755, 0},
+	{"/proc", 0o555, 0},
+	// Not 0700: under gVisor `ls -l /` fails for the user then, and there is no
+	// secret from somebody who may be root.
+	{"/root", 0o755, 0},
+	{"/run", 0o755, 0},
+	{"/sys", 0o555, 0},
+	{"/tmp", 0o777 | fs.ModeSticky, 0},
+	{"/var/tmp", 0o777 | fs.ModeSticky, 0},
+	{userHome, 0o755, userID},
+	{"/workspace", 0o755, userID},
+}
+
+// finish adds what every template has, whatever it was made from: the user, the
+// folders, the names, and no trace of the host that built it. searchPath is the
+// PATH of commands; "" means the default.
+func finish(r *rootfs, searchPath string) error {
+	for _, d := range folders {
+		if err := r.mkdir(d.path, d.mode, d.uid); err != nil {
+			return fmt.Errorf("make %s: %w", d.path, err)
+		}
+	}
+	for _, f := range everywhere {
+		if err := r.write(f.path, f.content, f.mode); err != nil {
+			return fmt.Errorf("write %s: %w", f.path, err)
+		}
+	}
+	if err := addUser(r); err != nil {
+		return fmt.Errorf("add the user: %w", err)
+	}
+	if err := allowPing(r); err != nil {
+		return fmt.Errorf("let the user ping: %w", err)
+	}
+	if err := home(r); err != nil {
+		return fmt.Errorf("fill the home folder: %w", err)
+	}
+	if err := shells(r, cmp.Or(searchPath, defaultPath)); err != nil {
+		return fmt.Errorf("set up shells: %w", err)
+	}
+	for _, dir := range []string{"/dev", "/proc", "/sys"} {
+		if err := r.empty(dir); err != nil {
+			return fmt.Errorf("empty %s: %w", dir, err)
+		}
+	}
+	return r.remove("/.dockerenv")
+}
+
+// allowPing makes ping set-user-id. Its capability is an extended attribute, and
+// images hold none.
+func allowPing(r *rootfs) error {
+	at, err := r.resolve("/usr/bin/ping", true)
+	if err != nil || !r.exists(at) {
+		return err
+	}
+	return r.root.Chmod(at, 0o755|fs.ModeSetuid)
+}
+
+// home copies the files that a new account gets.
+func home(r *rootfs) error {
+	entries, err := r.list("/etc/skel")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		to := path.Join(userHome, e.Name())
+		if !e.Type().IsRegular() || r.exists(to) {
+			continue
+		}
+		data, err := r.read(path.Join("/etc/skel", e.Name()))
+		if err != nil {
+			return err
+		}
+		if err := r.write(to, string(data), 0o644); err != nil {
+			return err
+		}
+	}
+	return r.chownAll(userHome, userID)
+}
+
+// shells sets what login shells start with: /etc/profile resets PATH, and
+// commands are run by a login shell.
+func shells(r *rootfs, searchPath string) error {
+	if r.exists("/etc/profile.d") {
+		if err := r.write("/etc/profile.d/bothy.sh", fmt.Sprintf("export PATH=%q\n", searchPath), 0o644); err != nil {
+			return err
+		}
+	}
+	if !r.exists("/usr/bin/sudo") {
+		return nil
+	}
+	return r.write("/etc/sudoers.d/bothy", sudoers, 0o440)
+}

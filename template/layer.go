@@ -1,0 +1,167 @@
+package template
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// maxImageBytes bounds what the files of one image may hold in all, so that a
+// small archive cannot fill the disk.
+const maxImageBytes = 64 << 30
+
+// Whiteouts are names in a layer that delete what layers below have.
+const (
+	whiteout       = ".wh."
+	opaqueWhiteout = ".wh..wh..opq"
+)
+
+// unpackLayer applies one layer of an image, and fails if the layer is not what
+// the image says it is.
+func (r *rootfs) unpackLayer(ctx context.Context, l v1.Layer, budget *int64) error {
+	want, err := l.DiffID()
+	if err != nil {
+		return err
+	}
+	content, err := l.Uncompressed()
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	hash := sha256.New()
+	all := io.TeeReader(content, hash)
+	if err := r.unpackTar(ctx, all, budget); err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, all); err != nil { // what follows the tar's end
+		return err
+	}
+	if got := hex.EncodeToString(hash.Sum(nil)); got != want.Hex {
+		return fmt.Errorf("its content has the digest %s and not %s", got, want.Hex)
+	}
+	return nil
+}
+
+// unpackTar applies the entries of a layer in their order.
+func (r *rootfs) unpackTar(ctx context.Context, content io.Reader, budget *int64) error {
+	own := map[string]bool{} // what this layer has put there
+	for t := tar.NewReader(content); ; {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		if *budget -= h.Size; *budget < 0 {
+			return fmt.Errorf("the image holds more than %d GB", int64(maxImageBytes)>>30)
+		}
+		if err := r.apply(h, t, own); err != nil {
+			return fmt.Errorf("%s: %w", h.Name, err)
+		}
+	}
+}
+
+func (r *rootfs) apply(h *tar.Header, content io.Reader, own map[string]bool) error {
+	base := path.Base(h.Name)
+	switch {
+	case base == opaqueWhiteout:
+		return r.hideBelow(path.Dir(h.Name), own)
+	case strings.HasPrefix(base, whiteout):
+		return r.remove(path.Join(path.Dir(h.Name), strings.TrimPrefix(base, whiteout)))
+	}
+	at, err := r.parent(h.Name)
+	if err != nil {
+		return err
+	}
+	if at == "." { // the root itself, whose owner and mode are ours to say
+		return nil
+	}
+	for p := at; p != "." && !own[p]; p = path.Dir(p) {
+		own[p] = true
+	}
+	if err := r.makeWay(at, h); err != nil {
+		return err
+	}
+	made, err := r.create(at, h, content)
+	if err != nil || !made {
+		return err
+	}
+	return r.dress(at, h)
+}
+
+// hideBelow deletes what layers below have put into a folder.
+func (r *rootfs) hideBelow(dir string, own map[string]bool) error {
+	entries, err := r.list(dir)
+	if err != nil {
+		return err
+	}
+	at, err := r.resolve(dir, true)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if p := path.Join(at, e.Name()); !own[p] {
+			if err := r.root.RemoveAll(p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// makeWay deletes what an entry replaces: all but a folder under a folder.
+func (r *rootfs) makeWay(at string, h *tar.Header) error {
+	info, err := r.root.Lstat(at)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil || info.IsDir() && h.Typeflag == tar.TypeDir {
+		return err
+	}
+	return r.root.RemoveAll(at)
+}
+
+// create makes the file of an entry, and reports whether the entry has an owner
+// and a mode of its own. Devices and pipes are left out: a sandbox has its own.
+func (r *rootfs) create(at string, h *tar.Header, content io.Reader) (bool, error) {
+	switch h.Typeflag {
+	case tar.TypeReg:
+		return true, r.copyIn(at, content, 0o600)
+	case tar.TypeDir:
+		return true, r.makeAll(at)
+	case tar.TypeSymlink:
+		return true, r.root.Symlink(h.Linkname, at)
+	case tar.TypeLink:
+		target, err := r.resolve(h.Linkname, false)
+		if err != nil {
+			return false, err
+		}
+		return false, r.root.Link(target, at)
+	}
+	return false, nil
+}
+
+// dress gives a file its owner and its mode, in this order, because a change of
+// owner takes the set-user-id bit away.
+func (r *rootfs) dress(at string, h *tar.Header) error {
+	if err := r.root.Lchown(at, h.Uid, h.Gid); err != nil {
+		return err
+	}
+	if h.Typeflag == tar.TypeSymlink {
+		return nil
+	}
+	return r.root.Chmod(at, h.FileInfo().Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky))
+}

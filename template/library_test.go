@@ -1,0 +1,205 @@
+package template
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+)
+
+func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
+
+// library has the templates with these names, made from one small image.
+func library(t *testing.T, opts Options, names ...string) *Library {
+	t.Helper()
+	l := NewLibrary(t.TempDir(), opts)
+	ref := push(t, small(t))
+	for _, n := range names {
+		_, err := l.BuildTemplate(as(t, bothy.ScopeTemplatesWrite), bothy.TemplateBuild{Name: n, Image: ref}, nil)
+		must(t, err)
+	}
+	return l
+}
+
+func TestTemplatesAreListedByName(t *testing.T) {
+	l := library(t, Options{}, "two", "one")
+	list, err := l.Templates(as(t, bothy.ScopeTemplatesRead))
+	must(t, err)
+	if len(list) != 2 || list[0].Name != "one" || list[1].Name != "two" {
+		t.Fatalf("listed %v", list)
+	}
+	if _, err := os.Stat(list[0].RootFS); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnEmptyFolderHasNoTemplates(t *testing.T) {
+	l := NewLibrary(filepath.Join(t.TempDir(), "not there"), Options{})
+	list, err := l.Templates(as(t, bothy.ScopeTemplatesRead))
+	if err != nil || len(list) != 0 {
+		t.Fatalf("listed %v, %v", list, err)
+	}
+}
+
+func TestAMissingTemplateIsAnsweredWithThoseThere(t *testing.T) {
+	l := library(t, Options{}, "tools")
+	_, err := l.Template(as(t, bothy.ScopeTemplatesRead), "node-22")
+	fails(t, err, bothy.CodeTemplateNotFound, "node-22", "tools", "bothy template build node-22")
+	_, err = l.Template(as(t, bothy.ScopeTemplatesRead), "other")
+	fails(t, err, bothy.CodeTemplateNotFound, "other", "tools", "python-3.12")
+}
+
+func TestANameThatIsAPathIsRefused(t *testing.T) {
+	l := library(t, Options{}, "tools")
+	for _, name := range []string{"", "..", "../tools", "tools/current", ".build", "Tools"} {
+		_, err := l.Template(as(t, bothy.ScopeAdmin), name)
+		fails(t, err, bothy.CodeInvalid)
+		fails(t, l.RemoveTemplate(as(t, bothy.ScopeAdmin), name), bothy.CodeInvalid)
+		_, err = l.BuildTemplate(as(t, bothy.ScopeAdmin), bothy.TemplateBuild{Name: name, Image: "x"}, nil)
+		fails(t, err, bothy.CodeInvalid)
+	}
+	for _, digest := range []string{"sha256:", "sha256:..", "sha256:current/../current", "sha256:../tools/current"} {
+		_, err := l.Template(as(t, bothy.ScopeAdmin), digest)
+		fails(t, err, bothy.CodeTemplateNotFound)
+	}
+}
+
+func TestAnImageIsFoundByItsDigestAfterItsNameMovedOn(t *testing.T) {
+	inUse := func(context.Context, string) (bool, error) { return true, nil }
+	l := library(t, Options{InUse: inUse}, "tools")
+	old, err := l.Lookup("tools")
+	must(t, err)
+	next := image(t, config("A=1"), layer(t, entry{name: "new", content: "new"}))
+	_, err = l.BuildTemplate(as(t, bothy.ScopeTemplatesWrite), bothy.TemplateBuild{Name: "tools", Image: push(t, next), Force: true}, nil)
+	must(t, err)
+	now, err := l.Lookup("tools")
+	must(t, err)
+	if now.Digest == old.Digest {
+		t.Fatal("the digest stayed")
+	}
+	again, err := l.Template(as(t, bothy.ScopeTemplatesRead), old.Digest)
+	must(t, err)
+	if again.RootFS != old.RootFS || again.Digest != old.Digest {
+		t.Errorf("found %v, want %v", again, old)
+	}
+}
+
+func TestAnImageThatNobodyNeedsGoesWhenItsNameMovesOn(t *testing.T) {
+	free := func(context.Context, string) (bool, error) { return false, nil }
+	l := library(t, Options{InUse: free}, "tools")
+	old, err := l.Lookup("tools")
+	must(t, err)
+	next := image(t, config("A=1"), layer(t, entry{name: "new", content: "new"}))
+	_, err = l.BuildTemplate(as(t, bothy.ScopeTemplatesWrite), bothy.TemplateBuild{Name: "tools", Image: push(t, next), Force: true}, nil)
+	must(t, err)
+	_, err = l.Lookup(old.Digest)
+	fails(t, err, bothy.CodeTemplateNotFound)
+}
+
+func TestDamageIsNamed(t *testing.T) {
+	for what, harm := range map[string]func(*testing.T, *bothy.Template){
+		"cannot be read": func(t *testing.T, b *bothy.Template) {
+			must(t, os.Remove(filepath.Join(filepath.Dir(b.RootFS), manifestName)))
+		},
+		"not valid JSON": func(t *testing.T, b *bothy.Template) {
+			must(t, os.WriteFile(filepath.Join(filepath.Dir(b.RootFS), manifestName), []byte("{"), 0o644))
+		},
+		"version 9": func(t *testing.T, b *bothy.Template) {
+			must(t, os.WriteFile(filepath.Join(filepath.Dir(b.RootFS), manifestName), []byte(`{"version":9}`), 0o644))
+		},
+		"bytes where the manifest says": func(t *testing.T, b *bothy.Template) { must(t, os.Truncate(b.RootFS, 4096)) },
+		"image is missing":              func(t *testing.T, b *bothy.Template) { must(t, os.Remove(b.RootFS)) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			l := library(t, Options{}, "tools")
+			b, err := l.Lookup("tools")
+			must(t, err)
+			harm(t, b)
+			_, err = l.Lookup("tools")
+			fails(t, err, bothy.CodeTemplateInvalid, what, "tools", "--force")
+			if list, err := l.Templates(as(t, bothy.ScopeTemplatesRead)); err != nil || len(list) != 0 {
+				t.Errorf("listed %v, %v", list, err)
+			}
+		})
+	}
+}
+
+func TestADamagedTemplateIsBuiltAnew(t *testing.T) {
+	l := library(t, Options{}, "tools")
+	b, err := l.Lookup("tools")
+	must(t, err)
+	must(t, os.Truncate(b.RootFS, 4096))
+	_, err = l.BuildTemplate(as(t, bothy.ScopeTemplatesWrite), bothy.TemplateBuild{Name: "tools", Image: push(t, small(t))}, nil)
+	must(t, err)
+	_, err = l.Lookup("tools")
+	must(t, err)
+}
+
+func TestRemove(t *testing.T) {
+	l := library(t, Options{}, "one", "two")
+	must(t, l.RemoveTemplate(as(t, bothy.ScopeTemplatesWrite), "one"))
+	_, err := l.Lookup("one")
+	fails(t, err, bothy.CodeTemplateNotFound, "two")
+	fails(t, l.RemoveTemplate(as(t, bothy.ScopeTemplatesWrite), "one"), bothy.CodeTemplateNotFound)
+	_, err = l.Lookup("two")
+	must(t, err)
+}
+
+func TestATemplateInUseStays(t *testing.T) {
+	var asked string
+	l := library(t, Options{InUse: func(_ context.Context, digest string) (bool, error) {
+		asked = digest
+		return true, nil
+	}}, "tools")
+	fails(t, l.RemoveTemplate(as(t, bothy.ScopeTemplatesWrite), "tools"), bothy.CodeTemplateInUse, "tools")
+	b, err := l.Lookup("tools")
+	must(t, err)
+	if asked != b.Digest {
+		t.Errorf("asked about %s, want %s", asked, b.Digest)
+	}
+}
+
+func TestATemplateStaysWhenNobodyCanSayWhetherItIsInUse(t *testing.T) {
+	broken := errors.New("the store is gone")
+	l := library(t, Options{InUse: func(context.Context, string) (bool, error) { return false, broken }}, "tools")
+	if err := l.RemoveTemplate(as(t, bothy.ScopeTemplatesWrite), "tools"); !errors.Is(err, broken) {
+		t.Fatalf("removed: %v", err)
+	}
+	_, err := l.Lookup("tools")
+	must(t, err)
+}
+
+func TestScopes(t *testing.T) {
+	l := library(t, Options{}, "tools")
+	other := []bothy.Scope{bothy.ScopeSandboxesRead, bothy.ScopeSandboxesWrite}
+	read := append(other, bothy.ScopeTemplatesRead)
+	for name, call := range map[string]func(context.Context) error{
+		"list":   func(ctx context.Context) error { _, err := l.Templates(ctx); return err },
+		"get":    func(ctx context.Context) error { _, err := l.Template(ctx, "tools"); return err },
+		"remove": func(ctx context.Context) error { return l.RemoveTemplate(ctx, "tools") },
+		"build": func(ctx context.Context) error {
+			_, err := l.BuildTemplate(ctx, bothy.TemplateBuild{Name: "tools"}, nil)
+			return err
+		},
+		"build from a file of the server": func(ctx context.Context) error {
+			_, err := l.BuildTemplate(ctx, bothy.TemplateBuild{Name: "tools", Image: "/etc/shadow"}, nil)
+			return err
+		},
+	} {
+		fails(t, call(t.Context()), bothy.CodeUnauthenticated)
+		fails(t, call(as(t, other...)), bothy.CodeForbidden)
+		if name == "remove" || name == "build" {
+			fails(t, call(as(t, read...)), bothy.CodeForbidden)
+		}
+		if name == "build from a file of the server" {
+			fails(t, call(as(t, bothy.ScopeTemplatesWrite)), bothy.CodeForbidden)
+		}
+	}
+	_, err := l.Lookup("tools")
+	must(t, err)
+}

@@ -1,0 +1,199 @@
+package template
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// fromImage makes the root file system from an OCI image: an absolute path of a
+// layout folder or of a tar that `docker save` wrote, or else a reference.
+func (b *build) fromImage(ref string) []step {
+	var img v1.Image
+	return []step{
+		{"resolve", 2, func(ctx context.Context) (err error) {
+			img, err = openImage(ctx, ref)
+			return err
+		}},
+		{"layers", 20, func(ctx context.Context) error { return b.unpackImage(ctx, img) }},
+		{"settings", 1, func(context.Context) error { return b.takeConfig(ref, img) }},
+	}
+}
+
+func openImage(ctx context.Context, ref string) (v1.Image, error) {
+	if !filepath.IsAbs(ref) {
+		return pull(ctx, ref)
+	}
+	info, err := os.Stat(ref)
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeFileNotFound, "the server's host has no image at %s", ref).
+			WithHint("Give the path of an OCI layout folder or of a tar that docker save wrote, on the host of the server.").Because(err)
+	}
+	var img v1.Image
+	if info.IsDir() {
+		img, err = openLayout(ref)
+	} else {
+		img, err = tarball.ImageFromPath(ref, nil)
+	}
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "%s is not an OCI layout folder and not a tar that docker save wrote: %v", ref, err).
+			WithHint("Write it again with `docker save IMAGE -o FILE`; a tar must hold one image.").Because(err)
+	}
+	return img, nil
+}
+
+// openLayout finds the image for this kind of host in a layout folder.
+func openLayout(dir string) (v1.Image, error) {
+	index, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		return nil, err
+	}
+	return pick(index)
+}
+
+// pick goes through an index, and the indexes in it, for the one image that runs
+// on this host.
+func pick(index v1.ImageIndex) (v1.Image, error) {
+	m, err := index.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	var found []v1.Image
+	for _, d := range m.Manifests {
+		switch {
+		case d.MediaType.IsIndex():
+			inner, err := index.ImageIndex(d.Digest)
+			if err != nil {
+				return nil, err
+			}
+			if img, err := pick(inner); err == nil {
+				found = append(found, img)
+			}
+		case d.MediaType.IsImage() && (d.Platform == nil || d.Platform.OS == "linux" && d.Platform.Architecture == runtime.GOARCH):
+			img, err := index.Image(d.Digest)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, img)
+		}
+	}
+	if len(found) != 1 {
+		return nil, fmt.Errorf("it holds %d images for linux/%s, not one", len(found), runtime.GOARCH)
+	}
+	return found[0], nil
+}
+
+// pull opens an image in a registry. Credentials are those of docker login.
+func pull(ctx context.Context, ref string) (v1.Image, error) {
+	r, err := name.ParseReference(ref)
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "%q is not a reference to an image", ref).
+			WithHint("Write it like alpine:3.20 or registry.example.com/team/image:tag; a path must be absolute.").Because(err)
+	}
+	img, err := remote.Image(r, remote.WithContext(ctx),
+		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}),
+		remote.WithAuthFromKeychain(authn.DefaultKeychain))
+	if err != nil {
+		return nil, pullError(ref, err)
+	}
+	return img, nil
+}
+
+// pullError says what a registry said, or that there was nobody to say anything.
+func pullError(ref string, err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	const save = "Or save the image where it can be fetched (docker save IMAGE -o FILE) and import the file."
+	var t *transport.Error
+	if !errors.As(err, &t) {
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry of %s cannot be reached: %v", ref, err).
+			WithHint("Check the network, the proxy settings and the certificates of the server. %s", save).Because(err)
+	}
+	switch t.StatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry does not let this server have %s", ref).
+			WithHint("The image may not exist, or needs credentials: run docker login as the server's user. %s", save).Because(err)
+	case http.StatusNotFound:
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry has no image %s for linux/%s", ref, runtime.GOARCH).
+			WithHint("Check the name and the tag.").Because(err)
+	}
+	return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry answered %d for %s", t.StatusCode, ref).WithHint(save).Because(err)
+}
+
+func (b *build) unpackImage(ctx context.Context, img v1.Image) error {
+	layers, err := img.Layers()
+	if err != nil {
+		return err
+	}
+	budget := int64(maxImageBytes)
+	for i, l := range layers {
+		size, err := l.Size()
+		if err != nil {
+			return err
+		}
+		b.advance(float64(i)/float64(len(layers)), "layer %d of %d, %d MB", i+1, len(layers), size>>20)
+		if err := b.root.unpackLayer(ctx, l, &budget); err != nil {
+			return fmt.Errorf("layer %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// takeConfig copies what an image says about running commands in it.
+func (b *build) takeConfig(ref string, img v1.Image) error {
+	c, err := img.ConfigFile()
+	if err != nil {
+		return err
+	}
+	if c.Architecture != "" && c.Architecture != runtime.GOARCH || c.OS != "" && c.OS != "linux" {
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the image %s is for %s/%s and this host is linux/%s", ref, c.OS, c.Architecture, runtime.GOARCH).
+			WithHint("Use an image that was built for this kind of host.")
+	}
+	digest, err := img.Digest()
+	if err != nil {
+		return err
+	}
+	b.t.Source = strings.TrimSuffix(ref, "@"+digest.String()) + "@" + digest.String()
+	b.t.Description = c.Config.Labels["org.opencontainers.image.description"]
+	b.t.Entrypoint = append(append([]string{}, c.Config.Entrypoint...), c.Config.Cmd...)
+	maps.Copy(b.t.Env, imageEnv(c.Config.Env))
+	b.searchPath = b.t.Env["PATH"]
+	if dir := c.Config.WorkingDir; filepath.IsAbs(dir) && dir != "/" {
+		b.t.Cwd = filepath.Clean(dir)
+		// The folder may be named without being in any layer.
+		if !b.root.exists(b.t.Cwd) {
+			return b.root.mkdir(b.t.Cwd, 0o755, userID)
+		}
+	}
+	return nil
+}
+
+// imageEnv leaves out what depends on the user and on the machine.
+func imageEnv(env []string) map[string]string {
+	m := map[string]string{}
+	for _, kv := range env {
+		k, v, _ := strings.Cut(kv, "=")
+		switch k {
+		case "", "HOME", "HOSTNAME", "USER", "PWD", "TERM":
+		default:
+			m[k] = v
+		}
+	}
+	return m
+}

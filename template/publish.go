@@ -1,0 +1,124 @@
+package template
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// publish moves a finished image into the library and points its name to it.
+// The folder work holds the image and is empty afterwards. The order makes it
+// safe to die at any point: flush, rename, then move the link.
+func (l *Library) publish(t *bothy.Template, work string) error {
+	image := filepath.Join(work, imageName)
+	if err := measure(t, image); err != nil {
+		return err
+	}
+	if err := writeManifest(work, t); err != nil {
+		return err
+	}
+	hex := t.Digest[len(digestPrefix):]
+	home := filepath.Join(l.dir, t.Name)
+	final := filepath.Join(home, hex)
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		return fmt.Errorf("publish template: %w", err)
+	}
+	if err := moveVersion(work, final); err != nil {
+		return fmt.Errorf("publish template: %w", err)
+	}
+	if err := relink(home, hex); err != nil {
+		return fmt.Errorf("publish template: %w", err)
+	}
+	t.RootFS = filepath.Join(final, imageName)
+	return nil
+}
+
+// moveVersion renames the image and its manifest into place. One that is there
+// already, with the same digest, may be damaged and is replaced; sandboxes that
+// have it open keep theirs.
+func moveVersion(work, final string) error {
+	stage := filepath.Join(work, "version")
+	if err := os.Mkdir(stage, 0o755); err != nil {
+		return err
+	}
+	for _, name := range []string{imageName, manifestName} {
+		if err := os.Rename(filepath.Join(work, name), filepath.Join(stage, name)); err != nil {
+			return err
+		}
+	}
+	if err := syncPath(stage); err != nil {
+		return err
+	}
+	err := os.Rename(stage, final)
+	if errors.Is(err, fs.ErrExist) {
+		err = errors.Join(
+			os.Rename(filepath.Join(stage, imageName), filepath.Join(final, imageName)),
+			os.Rename(filepath.Join(stage, manifestName), filepath.Join(final, manifestName)))
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(syncPath(final), syncPath(filepath.Dir(final)))
+}
+
+// relink points home/current to a version in one step.
+func relink(home, version string) error {
+	tmp := filepath.Join(home, ".current")
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(version, tmp); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, filepath.Join(home, currentName)); err != nil {
+		return err
+	}
+	return errors.Join(syncPath(home), syncPath(filepath.Dir(home)))
+}
+
+// measure fills in the digest and the size of an image and flushes it to disk.
+func measure(t *bothy.Template, image string) error {
+	f, err := os.Open(image)
+	if err != nil {
+		return fmt.Errorf("measure image: %w", err)
+	}
+	defer f.Close()
+	h := sha256.New()
+	if t.SizeBytes, err = io.Copy(h, f); err != nil {
+		return fmt.Errorf("measure image: %w", err)
+	}
+	t.Digest = digestPrefix + hex.EncodeToString(h.Sum(nil))
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("measure image: %w", err)
+	}
+	return nil
+}
+
+func writeManifest(dir string, t *bothy.Template) error {
+	data, err := json.MarshalIndent(t, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write manifest: %w", err)
+	}
+	path := filepath.Join(dir, manifestName)
+	if err := os.WriteFile(path, append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write manifest: %w", err)
+	}
+	return syncPath(path)
+}
+
+func syncPath(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
