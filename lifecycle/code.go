@@ -1,0 +1,55 @@
+package lifecycle
+
+import (
+	"context"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// The methods of bothy.CodeService: each finds the guest and asks it.
+
+func (s *Service) RunCode(ctx context.Context, id string, req bothy.CodeRequest) (*bothy.CodeResult, error) {
+	return runner(ctx, s, id, bothy.ScopeSandboxesWrite, func(c bothy.CodeRunner) (*bothy.CodeResult, error) { return c.RunCode(ctx, req) })
+}
+
+func (s *Service) RunCodeStream(ctx context.Context, id string, req bothy.CodeRequest, fn func(bothy.CodeEvent) error) error {
+	_, err := runner(ctx, s, id, bothy.ScopeSandboxesWrite, func(c bothy.CodeRunner) (struct{}, error) {
+		return struct{}{}, c.RunCodeStream(ctx, req, fn)
+	})
+	return err
+}
+
+func (s *Service) CreateContext(ctx context.Context, id string, req bothy.CodeContextCreate) (*bothy.CodeContext, error) {
+	return runner(ctx, s, id, bothy.ScopeSandboxesWrite, func(c bothy.CodeRunner) (*bothy.CodeContext, error) { return c.CreateContext(ctx, req) })
+}
+
+func (s *Service) Contexts(ctx context.Context, id string) ([]bothy.CodeContext, error) {
+	return runner(ctx, s, id, bothy.ScopeSandboxesRead, func(c bothy.CodeRunner) ([]bothy.CodeContext, error) { return c.Contexts(ctx) })
+}
+
+func (s *Service) DeleteContext(ctx context.Context, id, contextID string) error {
+	return s.onContext(ctx, id, func(c bothy.CodeRunner) error { return c.DeleteContext(ctx, contextID) })
+}
+
+func (s *Service) InterruptContext(ctx context.Context, id, contextID string) error {
+	return s.onContext(ctx, id, func(c bothy.CodeRunner) error { return c.InterruptContext(ctx, contextID) })
+}
+
+func (s *Service) RestartContext(ctx context.Context, id, contextID string) error {
+	return s.onContext(ctx, id, func(c bothy.CodeRunner) error { return c.RestartContext(ctx, contextID) })
+}
+
+func (s *Service) onContext(ctx context.Context, id string, f func(bothy.CodeRunner) error) error {
+	_, err := runner(ctx, s, id, bothy.ScopeSandboxesWrite, func(c bothy.CodeRunner) (struct{}, error) { return struct{}{}, f(c) })
+	return err
+}
+
+func runner[T any](ctx context.Context, s *Service, id string, scope bothy.Scope, f func(bothy.CodeRunner) (T, error)) (T, error) {
+	return get(ctx, s, id, scope, func(g bothy.Guest) (v T, err error) {
+		c, ok := g.(bothy.CodeRunner)
+		if !ok {
+			return v, bothy.Errorf(bothy.CodeUnsupported, "the guest of sandbox %s runs no code", id).WithHint("Use exec.")
+		}
+		return f(c)
+	})
+}

@@ -1,0 +1,277 @@
+package lifecycle
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/cleanup"
+	"github.com/bothy-dev/bothy/internal/failpoint"
+)
+
+// startTimeout bounds the start of one machine, whatever the caller's patience.
+const startTimeout = 60 * time.Second
+
+// Create makes a sandbox; see bothy.SandboxService.
+func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbox, error) {
+	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite)
+	if err != nil {
+		return nil, err
+	}
+	if req.SnapshotID != "" {
+		return s.createFrom(ctx, req)
+	}
+	sb, err := s.newSandbox(req)
+	if err != nil {
+		return nil, err
+	}
+	sb.ProjectID = caller.ProjectID
+	if err := s.sealSecrets(sb, req.Secrets); err != nil {
+		return nil, err
+	}
+	t, err := s.o.Templates.Lookup(sb.Template)
+	if err != nil {
+		return nil, err
+	}
+	sb.TemplateDigest = t.Digest
+	place, err := s.reserve()
+	if err != nil {
+		return nil, err
+	}
+	defer place.release()
+	unlock := s.locks.lock(sb.ID)
+	defer unlock()
+	if err := s.move(ctx, sb, bothy.StateStarting); err != nil {
+		return nil, err
+	}
+	engine := s.o.Engines[sb.Engine]
+	l, err := s.bringUp(ctx, sb, t, "", func(ctx context.Context) (bothy.Machine, error) {
+		return engine.Start(ctx, s.machineSpec(sb, t))
+	})
+	if err != nil {
+		s.startFailed(context.WithoutCancel(ctx), sb, err)
+		return nil, err
+	}
+	s.keep(l, sb, place)
+	s.emit(ctx, bothy.EventSandboxCreated, sb, map[string]string{"template": sb.Template})
+	return sb, nil
+}
+
+// createFrom makes a new sandbox from a snapshot. Its size is the snapshot's.
+func (s *Service) createFrom(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbox, error) {
+	n, err := s.findSnapshot(ctx, req.SnapshotID, bothy.ScopeSandboxesWrite)
+	if err != nil {
+		return nil, err
+	}
+	dir, m, done, err := s.openSnapshot(ctx, n.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	o := m.Sandbox
+	if req.Template != "" && req.Template != o.Template {
+		return nil, invalid("snapshot %s is of template %q, not %q", n.ID, o.Template, req.Template).
+			WithHint("Leave template out when snapshot_id is given.")
+	}
+	req.Template, req.Engine, req.Size = o.Template, m.Engine, ""
+	if (req.MemoryMB != 0 && req.MemoryMB != o.MemoryMB) || (req.DiskMB != 0 && req.DiskMB != o.DiskMB) {
+		return nil, invalid("a sandbox from snapshot %s has %d MB of memory and %d MB of disk", n.ID, o.MemoryMB, o.DiskMB).
+			WithHint("Leave memory_mb and disk_mb out when snapshot_id is given.")
+	}
+	req.MemoryMB, req.DiskMB = o.MemoryMB, o.DiskMB
+	if req.CPU == 0 {
+		req.CPU = o.CPU
+	}
+	if req.Network == nil {
+		req.Network = &o.Network
+	}
+	env := maps.Clone(o.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, req.Env)
+	req.Env = env
+	sb, err := s.newSandbox(req)
+	if err != nil {
+		return nil, err
+	}
+	sb.ProjectID, sb.TemplateDigest = n.ProjectID, o.TemplateDigest
+	sb.ParentSnapshotID, sb.HeadSnapshotID = n.ID, n.ID
+	if err := s.sealSecrets(sb, req.Secrets); err != nil {
+		return nil, err
+	}
+	return sb, s.startCopy(ctx, sb, dir, m)
+}
+
+func (s *Service) startFailed(ctx context.Context, sb *bothy.Sandbox, cause error) {
+	s.log.Warn("sandbox did not start", "sandbox", sb.ID, "error", cause)
+	x := bothy.Exit{Reason: bothy.EndError, Detail: bothy.AsError(cause).Detail}
+	if err := s.end(ctx, sb, x); err != nil {
+		s.log.Error("cannot record a failed start", "sandbox", sb.ID, "error", err)
+	}
+}
+
+func (s *Service) machineSpec(sb *bothy.Sandbox, t *bothy.Template) bothy.MachineSpec {
+	return bothy.MachineSpec{
+		ID: sb.ID, RootFS: t.RootFS, Guest: s.o.GuestImage, Hostname: hostname(sb), Limits: limitsOf(sb),
+	}
+}
+
+// bringUp makes a machine, connects and adopts it, and stores the sandbox as
+// running. key is the one that the guest knows already, if any. On failure
+// nothing of the machine is left, and the sandbox is stored as it was.
+func (s *Service) bringUp(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, key string, start func(context.Context) (bothy.Machine, error)) (*live, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	var undo cleanup.Stack
+	defer undo.Run()
+
+	took := newLaps()
+	m, err := start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	undo.Add(func() { s.destroy(m) })
+	took.lap("engine")
+	if err := failpoint.Hit("lifecycle.started"); err != nil {
+		return nil, err
+	}
+	l, err := s.attach(ctx, sb, m, key)
+	if err != nil {
+		return nil, err
+	}
+	undo.Add(l.detach)
+	took.lap("cable")
+	if err := s.adopt(ctx, l, sb, t, took); err != nil {
+		return nil, startError(m, err)
+	}
+	if err := failpoint.Hit("lifecycle.adopted"); err != nil {
+		return nil, err
+	}
+	if err := m.SetLimits(ctx, l.limits); err != nil {
+		return nil, err
+	}
+	now := s.clock.Now().UTC()
+	sb.StartedAt = &now
+	sb.ExpiresAt = expiry(now, sb.TimeoutSeconds)
+	sb.EngineState = m.State()
+	if err := s.move(ctx, sb, bothy.StateRunning); err != nil {
+		return nil, err
+	}
+	took.lap("store")
+	s.log.LogAttrs(ctx, slog.LevelInfo, "sandbox is running", slog.String("sandbox", sb.ID), took.attr())
+	undo.Release()
+	return l, nil
+}
+
+// laps measures the steps of a start, for the log.
+type laps struct {
+	last  time.Time
+	steps []any
+}
+
+func newLaps() *laps { return &laps{last: time.Now()} }
+
+func (l *laps) lap(step string) {
+	now := time.Now()
+	l.steps = append(l.steps, slog.Float64(step, float64(now.Sub(l.last).Microseconds())/1000))
+	l.last = now
+}
+
+func (l *laps) attr() slog.Attr { return slog.Group("ms", l.steps...) }
+
+// startError prefers the machine's own reason over a guest that did not answer.
+func startError(m bothy.Machine, err error) error {
+	select {
+	case <-m.Done():
+		x := m.Exit()
+		return bothy.Errorf(bothy.CodeEngine, "the sandbox ended while it was starting (%s): %s", x.Reason, x.Detail).Because(err)
+	default:
+		return err
+	}
+}
+
+func (s *Service) destroy(m bothy.Machine) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := m.Destroy(ctx); err != nil {
+		s.log.Error("cannot destroy a machine", "sandbox", m.ID(), "error", err)
+	}
+}
+
+func expiry(from time.Time, seconds int) *time.Time {
+	if seconds == 0 {
+		return nil
+	}
+	t := from.Add(time.Duration(seconds) * time.Second)
+	return &t
+}
+
+// place is room for one sandbox that is about to start.
+type place struct {
+	s    *Service
+	gone bool // given back, or taken by a live sandbox; under s.mu
+}
+
+// release gives the place back, unless a live sandbox has taken it.
+func (p *place) release() {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	p.leave()
+}
+
+// leave is called with s.mu held.
+func (p *place) leave() {
+	if !p.gone {
+		p.gone = true
+		p.s.starting--
+	}
+}
+
+// reserve takes a place for one more sandbox before anything is started.
+func (s *Service) reserve() (*place, error) {
+	if free := freeMemoryMB(); s.o.MinFreeMemoryMB > 0 && free < s.o.MinFreeMemoryMB {
+		e := capacityError("the host has %d MB of memory left", free).WithHint("Try again when other sandboxes have ended.")
+		e.RetryAfter = 5 * time.Second
+		return nil, e
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		e := capacityError("the server is shutting down").WithHint("Try again in a moment.")
+		e.RetryAfter = time.Second
+		return nil, e
+	}
+	if n := len(s.live) + s.starting; s.o.MaxSandboxes > 0 && n >= s.o.MaxSandboxes {
+		e := capacityError("the host runs %d sandboxes, as many as it may", n).
+			WithHint("End some, or raise the server's --max-sandboxes.")
+		e.RetryAfter = 5 * time.Second
+		return nil, e
+	}
+	s.starting++
+	return &place{s: s}, nil
+}
+
+// freeMemoryMB is the host's MemAvailable, or a large number where it cannot be
+// read.
+func freeMemoryMB() int {
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 1 << 30
+	}
+	defer f.Close()
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		if v, ok := strings.CutPrefix(sc.Text(), "MemAvailable:"); ok {
+			var kb int
+			fmt.Sscan(v, &kb)
+			return kb >> 10
+		}
+	}
+	return 1 << 30
+}

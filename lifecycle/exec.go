@@ -1,0 +1,76 @@
+package lifecycle
+
+import (
+	"context"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// The methods of bothy.ExecService: each finds the guest and asks it.
+
+func (s *Service) Exec(ctx context.Context, id string, req bothy.ExecRequest) (*bothy.ExecResult, error) {
+	if err := checkExec(req); err != nil {
+		return nil, err
+	}
+	return get(ctx, s, id, bothy.ScopeSandboxesWrite, func(g bothy.Guest) (*bothy.ExecResult, error) { return g.Exec(ctx, req) })
+}
+
+func (s *Service) ExecStream(ctx context.Context, id string, req bothy.ExecRequest, fn func(bothy.ExecEvent) error) error {
+	if err := checkExec(req); err != nil {
+		return err
+	}
+	return s.use(ctx, id, bothy.ScopeSandboxesWrite, func(g bothy.Guest) error { return g.ExecStream(ctx, req, fn) })
+}
+
+func (s *Service) Processes(ctx context.Context, id string) ([]bothy.ProcessInfo, error) {
+	return get(ctx, s, id, bothy.ScopeSandboxesRead, func(g bothy.Guest) ([]bothy.ProcessInfo, error) { return g.Processes(ctx) })
+}
+
+func (s *Service) Output(ctx context.Context, id string, pid int, from int64, fn func(bothy.ExecEvent) error) error {
+	return s.use(ctx, id, bothy.ScopeSandboxesRead, func(g bothy.Guest) error { return g.Output(ctx, pid, from, fn) })
+}
+
+func (s *Service) Stdin(ctx context.Context, id string, pid int, data []byte, eof bool) error {
+	return s.use(ctx, id, bothy.ScopeSandboxesWrite, func(g bothy.Guest) error { return g.Stdin(ctx, pid, data, eof) })
+}
+
+func (s *Service) Signal(ctx context.Context, id string, pid int, signal int) error {
+	return s.use(ctx, id, bothy.ScopeSandboxesWrite, func(g bothy.Guest) error { return g.Signal(ctx, pid, signal) })
+}
+
+func (s *Service) Terminal(ctx context.Context, id string, req bothy.TerminalRequest) (bothy.Terminal, error) {
+	l, err := s.running(ctx, id, bothy.ScopeSandboxesWrite)
+	if err != nil {
+		return nil, err
+	}
+	end := l.use.begin(s.clock)
+	t, err := get(ctx, s, id, bothy.ScopeSandboxesWrite, func(g bothy.Guest) (bothy.Terminal, error) { return g.Terminal(ctx, req) })
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return &usedTerminal{t, end}, nil
+}
+
+// usedTerminal is a terminal that holds its sandbox awake until it is closed.
+type usedTerminal struct {
+	bothy.Terminal
+	end func()
+}
+
+func (t *usedTerminal) Close() error {
+	defer t.end()
+	return t.Terminal.Close()
+}
+
+func checkExec(req bothy.ExecRequest) error {
+	if req.Command.Line == "" && len(req.Command.Args) == 0 {
+		return bothy.Errorf(bothy.CodeCommandInvalid, "the command is empty").
+			WithHint("Give a shell line as a string, or an array of arguments.")
+	}
+	// Written so that NaN is refused too.
+	if !(req.TimeoutSeconds >= 0 && req.TimeoutSeconds <= bothy.MaxTimeoutSeconds) {
+		return invalid("timeout_seconds is %v", req.TimeoutSeconds).WithHint("Give a value from 0 (no limit) to %d.", bothy.MaxTimeoutSeconds)
+	}
+	return checkEnv(req.Env)
+}

@@ -1,0 +1,184 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/cleanup"
+	"github.com/bothy-dev/bothy/snapshot"
+)
+
+const (
+	maxForks = 100
+	// forksAtOnce bounds the copies that start at the same time.
+	forksAtOnce = 4
+)
+
+// Fork makes running copies: all of them, or none.
+func (s *Service) Fork(ctx context.Context, id string, req bothy.ForkRequest) ([]*bothy.Sandbox, error) {
+	if req.Count == 0 {
+		req.Count = 1
+	}
+	if req.Count < 0 || req.Count > maxForks {
+		return nil, invalid("count is %d", req.Count).WithHint("Give a value from 1 to %d.", maxForks)
+	}
+	origin, err := s.find(ctx, id, bothy.ScopeSandboxesWrite)
+	if err != nil {
+		return nil, err
+	}
+	copies := make([]*bothy.Sandbox, req.Count)
+	for i := range copies {
+		if copies[i], err = s.copyOf(origin, req, i); err != nil {
+			return nil, err
+		}
+	}
+	dir, m, release, err := s.momentOf(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if err := s.startCopies(ctx, copies, dir, m); err != nil {
+		return nil, err
+	}
+	s.emit(ctx, bothy.EventSandboxForked, origin, map[string]string{"count": fmt.Sprint(len(copies))})
+	return copies, nil
+}
+
+// copyOf is a new sandbox that takes after another.
+func (s *Service) copyOf(from *bothy.Sandbox, req bothy.ForkRequest, i int) (*bothy.Sandbox, error) {
+	name := req.Name
+	if name != "" && req.Count > 1 {
+		name = fmt.Sprintf("%s-%d", name, i+1)
+	}
+	c := &bothy.Sandbox{
+		ID: newID("sbx"), Name: name, ProjectID: from.ProjectID,
+		Template: from.Template, TemplateDigest: from.TemplateDigest, Engine: from.Engine,
+		CPU: from.CPU, MemoryMB: from.MemoryMB, DiskMB: from.DiskMB, Network: from.Network,
+		TimeoutSeconds: from.TimeoutSeconds, OnTimeout: from.OnTimeout, IdleSeconds: from.IdleSeconds,
+		AutoResume: from.AutoResume, Env: maps.Clone(from.Env), Metadata: maps.Clone(from.Metadata),
+		HeadSnapshotID: from.HeadSnapshotID, ParentSnapshotID: from.HeadSnapshotID,
+		CreatedAt: s.clock.Now().UTC(),
+	}
+	if req.Secrets && from.SealedSecrets != nil {
+		list, err := s.openSecrets(from)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.sealSecrets(c, list); err != nil {
+			return nil, err
+		}
+	}
+	if req.TimeoutSeconds != nil {
+		c.TimeoutSeconds = *req.TimeoutSeconds
+	}
+	if req.Metadata != nil {
+		c.Metadata = maps.Clone(req.Metadata)
+	}
+	if req.Network != nil {
+		c.Network = *req.Network
+	}
+	if len(req.Env) > 0 && c.Env == nil {
+		c.Env = map[string]string{}
+	}
+	maps.Copy(c.Env, req.Env)
+	return c, s.check(c)
+}
+
+// momentOf gives the files of a sandbox as it is now: of a live snapshot that
+// goes when release is called, or of the one that a paused sandbox sleeps in.
+func (s *Service) momentOf(ctx context.Context, id string) (dir string, m *snapshot.Manifest, release func(), err error) {
+	unlock := s.locks.lock(id)
+	defer unlock()
+	sb, err := s.o.Store.Sandbox(ctx, id)
+	if err != nil {
+		return "", nil, nil, err
+	}
+	if sb.State == bothy.StatePaused {
+		return s.openSnapshot(ctx, sb.SnapshotID)
+	}
+	l := s.liveByID(id)
+	if sb.State != bothy.StateRunning || l == nil {
+		return "", nil, nil, wrongState(sb)
+	}
+	draft, err := s.o.Blobs.Create(ctx, newID("snp"))
+	if err != nil {
+		return "", nil, nil, snapshotError(err)
+	}
+	if err := s.capture(context.WithoutCancel(ctx), l, draft.Dir(), bothy.SnapshotMemory, false, false); err != nil {
+		draft.Discard()
+		return "", nil, nil, snapshotError(err)
+	}
+	m = &snapshot.Manifest{
+		Engine: sb.Engine, EngineBuild: s.o.Engines[sb.Engine].Info().Build, GuestKey: sb.GuestKey,
+		Sandbox: snapshot.Origin{TemplateDigest: sb.TemplateDigest}, Fresh: true,
+	}
+	return draft.Dir(), m, draft.Discard, nil
+}
+
+// startCopies starts all of them or none.
+func (s *Service) startCopies(ctx context.Context, copies []*bothy.Sandbox, dir string, m *snapshot.Manifest) error {
+	var undo cleanup.Stack
+	defer undo.Run()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var first error
+	slots := make(chan struct{}, forksAtOnce)
+	for _, c := range copies {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			mu.Lock()
+			failed := first != nil
+			mu.Unlock()
+			if failed {
+				return
+			}
+			err := s.startCopy(ctx, c, dir, m)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				undo.Add(func() { s.undoCopy(ctx, c) })
+			} else if first == nil {
+				first = err
+			}
+		})
+	}
+	wg.Wait()
+	if first == nil {
+		undo.Release()
+	}
+	return first
+}
+
+func (s *Service) undoCopy(ctx context.Context, c *bothy.Sandbox) {
+	x := bothy.Exit{Reason: bothy.EndError, Detail: "another copy of the same fork could not be started"}
+	if err := s.terminate(context.WithoutCancel(ctx), c.ID, x); err != nil {
+		s.log.Error("cannot end a copy", "sandbox", c.ID, "error", err)
+	}
+}
+
+// startCopy starts one sandbox from a snapshot's files. A copy that does not
+// take its own identity is destroyed.
+func (s *Service) startCopy(ctx context.Context, c *bothy.Sandbox, dir string, m *snapshot.Manifest) error {
+	place, err := s.reserve()
+	if err != nil {
+		return err
+	}
+	defer place.release()
+	unlock := s.locks.lock(c.ID)
+	defer unlock()
+	if err := s.move(ctx, c, bothy.StateStarting); err != nil {
+		return err
+	}
+	l, err := s.bringUpFrom(ctx, c, dir, m)
+	if err != nil {
+		s.startFailed(context.WithoutCancel(ctx), c, err)
+		return err
+	}
+	s.keep(l, c, place)
+	s.emit(ctx, bothy.EventSandboxCreated, c, map[string]string{"template": c.Template, "parent_snapshot_id": c.ParentSnapshotID})
+	return nil
+}

@@ -1,0 +1,197 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/blob"
+	"github.com/bothy-dev/bothy/internal/failpoint"
+	"github.com/bothy-dev/bothy/snapshot"
+)
+
+// freezeOptions say how a running sandbox becomes a snapshot.
+type freezeOptions struct {
+	id, name string
+	kind     bothy.SnapshotKind
+	// stop leaves the machine standing still when all went well.
+	stop bool
+}
+
+// guestPatience is how long the guest may take to prepare for a snapshot.
+const guestPatience = 5 * time.Second
+
+// freeze writes a running sandbox into a snapshot that is durable when it
+// returns. When it fails the sandbox runs on. The caller holds its lock.
+func (s *Service) freeze(ctx context.Context, l *live, sb *bothy.Sandbox, o freezeOptions) (*bothy.Snapshot, error) {
+	if err := s.checkSnapshotQuota(ctx, sb.ProjectID); err != nil {
+		return nil, err
+	}
+	draft, err := s.o.Blobs.Create(ctx, o.id)
+	if err != nil {
+		return nil, snapshotError(err)
+	}
+	defer draft.Discard()
+	if err := s.capture(ctx, l, draft.Dir(), o.kind, true, o.stop); err != nil {
+		return nil, snapshotError(err)
+	}
+	n, err := s.seal(ctx, draft, sb, o)
+	if err != nil && o.stop {
+		err = errors.Join(err, s.thaw(ctx, l))
+	}
+	if err != nil {
+		return nil, snapshotError(err)
+	}
+	return n, nil
+}
+
+// capture writes a machine's memory or files, or both, into dir.
+func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.SnapshotKind, files, stop bool) error {
+	var o bothy.SnapshotOptions
+	o.Stop = stop
+	if files {
+		o.FilesTar = filepath.Join(dir, snapshot.FilesTar)
+	}
+	if kind == bothy.SnapshotMemory {
+		o.MemoryDir = filepath.Join(dir, snapshot.MemoryDir)
+		if err := os.Mkdir(o.MemoryDir, 0o711); err != nil {
+			return err
+		}
+	}
+	if err := failpoint.Hit("lifecycle.freeze"); err != nil {
+		return err
+	}
+	// A guest that cannot prepare is frozen as it is.
+	gctx, cancel := context.WithTimeout(ctx, guestPatience)
+	defer cancel()
+	if err := l.guest.Freeze(gctx); err != nil {
+		s.log.Warn("the guest could not prepare for a snapshot", "sandbox", l.id, "error", err)
+	}
+	begun := time.Now()
+	err := l.machine.Snapshot(ctx, o)
+	s.log.Info("sandbox stood still for a snapshot", "sandbox", l.id, "ms", time.Since(begun).Milliseconds(), "error", err)
+	if err == nil && stop {
+		if err = failpoint.Hit("lifecycle.frozen"); err != nil {
+			err = errors.Join(err, s.thaw(ctx, l))
+		}
+		return err
+	}
+	return errors.Join(err, l.guest.Thaw(gctx))
+}
+
+// thaw lets a machine that stands still go on.
+func (s *Service) thaw(ctx context.Context, l *live) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), guestPatience)
+	defer cancel()
+	if err := l.machine.Thaw(ctx); err != nil {
+		return err
+	}
+	return l.guest.Thaw(ctx)
+}
+
+// seal makes a draft a snapshot, on disk and in the store.
+func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *bothy.Sandbox, o freezeOptions) (*bothy.Snapshot, error) {
+	m := &snapshot.Manifest{
+		ID: o.id, SandboxID: sb.ID, ParentID: sb.HeadSnapshotID, Name: o.name, Kind: o.kind,
+		CreatedAt: s.clock.Now().UTC(), Engine: sb.Engine, EngineBuild: s.o.Engines[sb.Engine].Info().Build,
+		GuestKey: sb.GuestKey,
+		Sandbox: snapshot.Origin{
+			Name: sb.Name, Template: sb.Template, TemplateDigest: sb.TemplateDigest,
+			CPU: sb.CPU, MemoryMB: sb.MemoryMB, DiskMB: sb.DiskMB, Network: sb.Network,
+			TimeoutSeconds: sb.TimeoutSeconds, OnTimeout: sb.OnTimeout, IdleSeconds: sb.IdleSeconds,
+			AutoResume: sb.AutoResume, Env: sb.Env, Metadata: sb.Metadata,
+		},
+	}
+	if err := snapshot.Seal(ctx, draft.Dir(), m); err != nil {
+		return nil, err
+	}
+	if err := draft.Commit(ctx); err != nil {
+		return nil, err
+	}
+	n := record(m, sb.ProjectID)
+	if err := s.o.Store.PutSnapshot(ctx, n); err != nil {
+		return nil, errors.Join(err, s.o.Blobs.Remove(ctx, o.id))
+	}
+	if err := failpoint.Hit("lifecycle.sealed"); err != nil {
+		return nil, errors.Join(err, s.dropSnapshot(ctx, o.id))
+	}
+	s.emit(ctx, bothy.EventSnapshotCreated, sb, map[string]string{"snapshot_id": o.id, "kind": string(o.kind)})
+	return n, nil
+}
+
+func record(m *snapshot.Manifest, project string) *bothy.Snapshot {
+	return &bothy.Snapshot{
+		ID: m.ID, SandboxID: m.SandboxID, ParentID: m.ParentID, Name: m.Name, Template: m.Sandbox.Template,
+		Kind: m.Kind, SizeBytes: m.Size(), CreatedAt: m.CreatedAt, ProjectID: project,
+	}
+}
+
+// snapshotError gives the failures of the disk their own words.
+func snapshotError(err error) error {
+	var be *bothy.Error
+	switch {
+	case err == nil || errors.As(err, &be) || errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+		return bothy.Errorf(bothy.CodeDiskFull, "the host's disk is full, so no snapshot could be written; the sandbox runs on").
+			WithHint("Delete snapshots that are not needed (bothy snapshots), or ask the operator for space.").Because(err)
+	}
+	return bothy.Errorf(bothy.CodeEngine, "the snapshot could not be written; the sandbox runs on").
+		WithHint("Try again; the server's log has the cause.").Because(err)
+}
+
+// openSnapshot opens the caller's snapshot and its manifest.
+func (s *Service) openSnapshot(ctx context.Context, id string) (dir string, m *snapshot.Manifest, release func(), err error) {
+	dir, release, err = s.o.Blobs.Open(ctx, id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil, nil, bothy.Errorf(bothy.CodeSnapshotDamaged, "the files of snapshot %s are missing", id).
+			WithHint("Use another snapshot of the same sandbox.").Because(err)
+	}
+	if err != nil {
+		return "", nil, nil, err
+	}
+	if m, err = snapshot.Read(dir); err != nil {
+		release()
+		return "", nil, nil, err
+	}
+	return dir, m, release, nil
+}
+
+// wake starts a machine from a snapshot: with its memory if this engine build
+// wrote it, and otherwise with its files. It says which.
+func (s *Service) wake(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, dir string, m *snapshot.Manifest) (bothy.Machine, *bothy.Resumed, error) {
+	engine := s.o.Engines[sb.Engine]
+	how := &bothy.Resumed{SnapshotID: m.ID, Kind: bothy.SnapshotMemory, At: s.clock.Now().UTC()}
+	spec := s.machineSpec(sb, t)
+	build := engine.Info().Build
+	switch {
+	case !m.Has(snapshot.MemoryDir):
+		how.Kind, how.Detail = bothy.SnapshotFiles, "the snapshot holds files only: processes were not kept"
+	case m.Engine != sb.Engine || m.EngineBuild != build:
+		how.Kind = bothy.SnapshotFiles
+		how.Detail = fmt.Sprintf("the memory was written by engine build %s and this server has %s: the files are back, the processes are gone", m.EngineBuild, build)
+	}
+	verified := make(chan error, 1)
+	go func() { verified <- snapshot.Verify(ctx, dir, m, false) }()
+	var machine bothy.Machine
+	var err error
+	if how.Kind == bothy.SnapshotMemory {
+		machine, err = engine.Restore(ctx, spec, filepath.Join(dir, snapshot.MemoryDir))
+	} else {
+		spec.FilesTar = filepath.Join(dir, snapshot.FilesTar)
+		machine, err = engine.Start(ctx, spec)
+	}
+	if bad := <-verified; bad != nil {
+		if machine != nil {
+			s.destroy(machine)
+		}
+		return nil, nil, bad
+	}
+	return machine, how, err
+}

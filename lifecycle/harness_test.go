@@ -1,0 +1,323 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	blobdir "github.com/bothy-dev/bothy/blob/dir"
+	"github.com/bothy-dev/bothy/engine/fake"
+	"github.com/bothy-dev/bothy/lifecycle"
+	"github.com/bothy-dev/bothy/store/sqlite"
+	"github.com/bothy-dev/bothy/vault"
+)
+
+// world is a host with a server on it. The server can be killed and another
+// started in its place; the host stays.
+type world struct {
+	t     *testing.T
+	dir   string
+	host  *fake.Host
+	build string
+	clock *clock
+	image string
+
+	*lifecycle.Service
+	engine *fake.Engine
+	store  *sqlite.Store
+	guests *guests
+
+	gateways  *gateways
+	retention lifecycle.Retention
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, dir: t.TempDir(), host: &fake.Host{}, build: "build-1", clock: newClock(), guests: &guests{}, gateways: &gateways{}}
+	w.image = filepath.Join(w.dir, "image")
+	if err := os.WriteFile(w.image, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.open()
+	t.Cleanup(w.closeServer)
+	return w
+}
+
+func (w *world) open() {
+	w.t.Helper()
+	secrets, err := vault.Open(filepath.Join(w.dir, "key"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	st, err := sqlite.Open(w.t.Context(), filepath.Join(w.dir, "bothy.db"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	blobs, err := blobdir.Open(filepath.Join(w.dir, "snapshots"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.store = st
+	w.engine = fake.New(w.host, w.build)
+	w.Service = lifecycle.New(lifecycle.Options{
+		Store: st, Blobs: blobs, Templates: templates{w.image}, GuestImage: w.image,
+		Engines: map[string]bothy.Engine{"fake": w.engine}, Engine: "fake",
+		NewGateway: func(id string, c bothy.Cable) (bothy.Gateway, error) { return w.gateways.add(c), nil },
+		NewGuest: func(_ func(context.Context) (net.Conn, error), key string) bothy.Guest {
+			return w.guests.add(key)
+		},
+		Vault: secrets, Clock: w.clock, Retention: w.retention, MaxSandboxes: 50,
+	})
+}
+
+func (w *world) closeServer() {
+	w.Service.Close()
+	w.store.Close()
+}
+
+// restart replaces the server by another, which takes over.
+func (w *world) restart() {
+	w.t.Helper()
+	w.closeServer()
+	w.open()
+	if _, err := w.Recover(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// as is a caller with every scope in a project.
+func as(t *testing.T, project string) context.Context {
+	return bothy.WithCaller(t.Context(), &bothy.Caller{ProjectID: project, Scopes: bothy.AllScopes})
+}
+
+func (w *world) me() context.Context { return as(w.t, "mine") }
+
+func (w *world) create(req bothy.SandboxCreate) *bothy.Sandbox {
+	w.t.Helper()
+	sb, err := w.Create(w.me(), req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return sb
+}
+
+func (w *world) get(id string) *bothy.Sandbox {
+	w.t.Helper()
+	sb, err := w.Get(w.me(), id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return sb
+}
+
+func (w *world) machine(id string) *fake.Machine {
+	w.t.Helper()
+	m, err := w.engine.Adopt(w.t.Context(), id, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return m.(*fake.Machine)
+}
+
+// eventually waits for what another goroutine is about to do.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it never happened: %s", what)
+		}
+	}
+}
+
+func wantCode(t *testing.T, err error, code bothy.Code) {
+	t.Helper()
+	if bothy.ErrorCode(err) != code {
+		t.Errorf("got %v, want code %q", err, code)
+		return
+	}
+	if e := bothy.AsError(err); e.Detail == "" {
+		t.Errorf("%v says nothing to a person", err)
+	}
+}
+
+type templates struct{ image string }
+
+func (t templates) Lookup(name string) (*bothy.Template, error) {
+	if name == "none" {
+		return nil, bothy.Errorf(bothy.CodeTemplateNotFound, "there is no template %q", name)
+	}
+	return &bothy.Template{Name: name, Digest: "sha256:1", RootFS: t.image, Env: map[string]string{"T": "template"}}, nil
+}
+
+// gateway remembers its policy.
+type gateway struct {
+	cable   bothy.Cable
+	mu      sync.Mutex
+	policy  bothy.Network
+	set     int
+	secrets []bothy.Secret
+}
+
+// gateways are those of all machines, in order.
+type gateways struct {
+	mu  sync.Mutex
+	all []*gateway
+}
+
+func (g *gateways) add(c bothy.Cable) *gateway {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := &gateway{cable: c}
+	g.all = append(g.all, n)
+	return n
+}
+
+func (g *gateways) last() *gateway {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.all[len(g.all)-1]
+}
+
+func (g *gateway) Dial(context.Context, uint16) (net.Conn, error) { return nil, errors.New("no wire") }
+func (g *gateway) Counters() bothy.NetworkCounters                { return bothy.NetworkCounters{} }
+func (g *gateway) Log(time.Time) []bothy.NetworkDecision          { return nil }
+func (g *gateway) Close() error                                   { return g.cable.Close() }
+
+func (g *gateway) Follow(ctx context.Context, _ time.Time, _ func(bothy.NetworkDecision) error) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (g *gateway) SetPolicy(n bothy.Network) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.policy = n
+	g.set++
+	return nil
+}
+
+// guests are the guests of all machines, in the order in which a server first
+// asked for them.
+type guests struct {
+	mu  sync.Mutex
+	all []*guest
+	// failAdopt, if set, is what adoption answers.
+	failAdopt error
+	frozen    int
+}
+
+func (g *guests) add(key string) *guest {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := &guest{all: g, firstKey: key}
+	g.all = append(g.all, n)
+	return n
+}
+
+func (g *guests) last() *guest {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.all[len(g.all)-1]
+}
+
+// guest answers what the tests ask for; everything else is a nil pointer.
+type guest struct {
+	bothy.Guest
+	all      *guests
+	firstKey string
+
+	mu       sync.Mutex
+	id       bothy.Identity
+	killed   int
+	commands int
+	ports    map[uint16]bool
+}
+
+func (g *guest) WaitReady(context.Context) error { return nil }
+func (g *guest) Freeze(context.Context) error    { return nil }
+func (g *guest) Thaw(context.Context) error      { return nil }
+func (g *guest) CloseIdle()                      {}
+
+func (g *guest) Adopt(_ context.Context, id bothy.Identity) error {
+	g.all.mu.Lock()
+	err := g.all.failAdopt
+	g.all.mu.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.id = id
+	return err
+}
+
+func (g *guest) identity() bothy.Identity {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.id
+}
+
+func (g *guest) KillLargest(context.Context, int64) (bothy.Killed, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.killed++
+	return bothy.Killed{Done: true, Name: "hog"}, nil
+}
+
+func (g *guest) Exec(_ context.Context, req bothy.ExecRequest) (*bothy.ExecResult, error) {
+	return &bothy.ExecResult{Stdout: req.Command.Line}, nil
+}
+
+// clock is time that passes when it is told to.
+type clock struct {
+	mu     sync.Mutex
+	now    time.Time
+	timers []*timer
+}
+
+type timer struct {
+	at      time.Time
+	f       func()
+	stopped bool
+}
+
+func newClock() *clock { return &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)} }
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) AfterFunc(d time.Duration, f func()) func() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := &timer{at: c.now.Add(d), f: f}
+	c.timers = append(c.timers, t)
+	return func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		was := !t.stopped
+		t.stopped = true
+		return was
+	}
+}
+
+// pass lets time go by and runs what was due, in order.
+func (c *clock) pass(d time.Duration) {
+	c.mu.Lock()
+	c.now = c.now.Add(d)
+	var due []*timer
+	for _, t := range c.timers {
+		if !t.stopped && !t.at.After(c.now) {
+			t.stopped = true
+			due = append(due, t)
+		}
+	}
+	c.mu.Unlock()
+	for _, t := range due {
+		t.f()
+	}
+}

@@ -1,0 +1,38 @@
+package lifecycle
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+)
+
+const idAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
+
+// newID returns a prefix and 16 random characters (80 bits). Ids are part of
+// host names, so they are lower case without punctuation.
+func newID(prefix string) string {
+	b := make([]byte, 16)
+	rand.Read(b)
+	for i := range b {
+		b[i] = idAlphabet[b[i]%32]
+	}
+	return prefix + string(b)
+}
+
+func newKey() string {
+	b := make([]byte, 32)
+	rand.Read(b)
+	return hex.EncodeToString(b)
+}
+
+// machineID is a sandbox's own: the same after every sleep, another in a copy.
+func machineID(sandboxID string) string {
+	sum := sha256.Sum256([]byte("bothy machine id " + sandboxID))
+	return hex.EncodeToString(sum[:16])
+}
+
+func newEntropy() []byte {
+	b := make([]byte, 64)
+	rand.Read(b)
+	return b
+}

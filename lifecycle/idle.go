@@ -1,0 +1,158 @@
+package lifecycle
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// usage tells whether a sandbox is in use from outside.
+type usage struct {
+	mu     sync.Mutex
+	active int
+	last   time.Time
+	// cpu is what the machine had used at the last look, in seconds.
+	cpu     float64
+	cpuAt   time.Time
+	holders []string
+}
+
+func (u *usage) touch(now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.last = now
+}
+
+// begin notes a request or an open connection until end is called. Calling end
+// again does nothing.
+func (u *usage) begin(c bothy.Clock) (end func()) {
+	u.mu.Lock()
+	u.active++
+	u.mu.Unlock()
+	return sync.OnceFunc(func() {
+		now := c.Now()
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.active--
+		u.last = now
+	})
+}
+
+// idleCPU is the part of one processor below which a sandbox does nothing. A
+// kernel at rest stays far below it.
+const idleCPU = 0.05
+
+// look finds out what holds a sandbox awake. Whatever does also moves the time
+// since when it has been idle.
+func (s *Service) look(ctx context.Context, l *live) (holders []string, idleSince time.Time) {
+	now := s.clock.Now()
+	commands := 0
+	if st, err := l.guest.Stats(ctx); err == nil {
+		commands = st.Commands
+	}
+	stats, err := l.machine.Stats(ctx)
+	u := &l.use
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.active > 0 {
+		holders = append(holders, "request")
+	}
+	if commands > 0 {
+		holders = append(holders, "command")
+	}
+	if err == nil {
+		if d := now.Sub(u.cpuAt).Seconds(); !u.cpuAt.IsZero() && d > 0 && (stats.CPUSeconds-u.cpu)/d > idleCPU {
+			holders = append(holders, "cpu")
+		}
+		u.cpu, u.cpuAt = stats.CPUSeconds, now
+	}
+	if len(holders) > 0 {
+		u.last = now
+	}
+	u.holders = holders
+	return holders, u.last
+}
+
+// watchIdle arms the timer that pauses an idle sandbox, or disarms it.
+func (s *Service) watchIdle(l *live, seconds int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stopIdle != nil {
+		l.stopIdle()
+		l.stopIdle = nil
+	}
+	if seconds > 0 {
+		idle := time.Duration(seconds) * time.Second
+		l.stopIdle = s.clock.AfterFunc(idle, func() { s.checkIdle(l, idle) })
+	}
+}
+
+// checkIdle pauses a sandbox that has been idle for long enough, and otherwise
+// looks again when that could be.
+func (s *Service) checkIdle(l *live, idle time.Duration) {
+	ctx, cancel := context.WithTimeout(s.background, 30*time.Second)
+	defer cancel()
+	if s.liveByID(l.id) != l {
+		return
+	}
+	_, since := s.look(ctx, l)
+	left := idle - s.clock.Now().Sub(since)
+	if left <= 0 {
+		if err := s.pauseIdle(context.WithoutCancel(ctx), l, idle); err == nil {
+			return
+		} else if s.background.Err() == nil {
+			s.log.Warn("cannot pause an idle sandbox", "sandbox", l.id, "error", err)
+		}
+		left = idle
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stopIdle != nil {
+		// Not less than a second, so that a CPU reading means something.
+		l.stopIdle = s.clock.AfterFunc(max(left, time.Second), func() { s.checkIdle(l, idle) })
+	}
+}
+
+func (s *Service) pauseIdle(ctx context.Context, l *live, idle time.Duration) error {
+	unlock := s.locks.lock(l.id)
+	defer unlock()
+	l.use.mu.Lock()
+	busy := l.use.active > 0 || s.clock.Now().Sub(l.use.last) < idle
+	l.use.mu.Unlock()
+	if busy || s.liveByID(l.id) != l {
+		return nil
+	}
+	_, err := s.pauseLocked(ctx, l.id, bothy.PauseOptions{})
+	return err
+}
+
+// Metrics tells what a sandbox uses.
+func (s *Service) Metrics(ctx context.Context, id string) (*bothy.Metrics, error) {
+	l, err := s.running(ctx, id, bothy.ScopeSandboxesRead)
+	if err != nil {
+		return nil, err
+	}
+	st, err := l.machine.Stats(ctx)
+	if err != nil {
+		if e := s.whyGone(ctx, l); e != nil {
+			return nil, e
+		}
+		return nil, err
+	}
+	m := &bothy.Metrics{
+		Time: s.clock.Now().UTC(), CPUCount: l.limits.CPU, CPUSeconds: st.CPUSeconds,
+		MemoryBytes: st.MemoryBytes, MemoryLimitBytes: st.MemoryLimitBytes,
+		DiskLimitBytes: st.DiskLimitBytes, NetworkCounters: l.gateway.Counters(),
+	}
+	if g, err := l.guest.Stats(ctx); err == nil {
+		m.Processes, m.DiskBytes = g.Processes, g.DiskUsedBytes
+	}
+	holders, since := s.look(ctx, l)
+	m.HeldAwakeBy = holders
+	if len(holders) == 0 {
+		m.IdleForSeconds = s.clock.Now().Sub(since).Seconds()
+	}
+	return m, nil
+}

@@ -1,0 +1,205 @@
+package lifecycle_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+func TestIdleSandboxesFallAsleepAndWakeOnTouch(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{IdleSeconds: 60, AutoResume: true, TimeoutSeconds: seconds(0)})
+	g := w.guests.last()
+	use := func() {
+		t.Helper()
+		if _, err := w.Exec(w.me(), sb.ID, bothy.ExecRequest{Command: bothy.Command{Line: "x"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.clock.pass(40 * time.Second)
+	use()
+	w.clock.pass(40 * time.Second)
+	if got := w.get(sb.ID); got.State != bothy.StateRunning {
+		t.Fatalf("paused %d s after its last use", 40)
+	}
+	// A command that runs on holds it awake.
+	g.setCommands(1)
+	w.clock.pass(61 * time.Second)
+	m, err := w.Metrics(w.me(), sb.ID)
+	if err != nil || !slices.Contains(m.HeldAwakeBy, "command") {
+		t.Errorf("metrics say %+v, %v", m, err)
+	}
+	if got := w.get(sb.ID); got.State != bothy.StateRunning {
+		t.Fatal("paused with a command running")
+	}
+	g.setCommands(0)
+	if m, err := w.Metrics(w.me(), sb.ID); err != nil || len(m.HeldAwakeBy) != 0 {
+		t.Errorf("metrics say %+v, %v", m, err)
+	}
+	w.clock.pass(61 * time.Second)
+	w.clock.pass(61 * time.Second)
+	if got := w.get(sb.ID); got.State != bothy.StatePaused {
+		t.Fatalf("idle and %s", got.State)
+	}
+	use()
+	if got := w.get(sb.ID); got.State != bothy.StateRunning {
+		t.Errorf("touched and %s", got.State)
+	}
+	w.clock.pass(2 * time.Minute)
+	if got := w.get(sb.ID); got.State != bothy.StatePaused {
+		t.Errorf("idle again and %s", got.State)
+	}
+}
+
+func TestIdleCanBeTurnedOff(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{IdleSeconds: 60, TimeoutSeconds: seconds(0)})
+	off := 0
+	if _, err := w.Update(w.me(), sb.ID, bothy.SandboxUpdate{IdleSeconds: &off}); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.pass(time.Hour)
+	if got := w.get(sb.ID); got.State != bothy.StateRunning {
+		t.Errorf("it is %s", got.State)
+	}
+}
+
+func TestAnOpenConnectionHoldsASandboxAwake(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{IdleSeconds: 60, TimeoutSeconds: seconds(0)})
+	w.guests.last().ports = map[uint16]bool{8000: true}
+	_, err := w.DialPort(w.me(), sb.ID, 9999)
+	wantCode(t, err, bothy.CodeConflict)
+	_, err = w.DialPort(w.me(), sb.ID, bothy.GuestPort)
+	wantCode(t, err, bothy.CodeInvalid)
+	c, err := w.DialPort(w.me(), sb.ID, 8000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.clock.pass(2 * time.Minute)
+	if got := w.get(sb.ID); got.State != bothy.StateRunning {
+		t.Fatal("paused under an open connection")
+	}
+	c.Close()
+	c.Close()
+	w.clock.pass(2 * time.Minute)
+	w.clock.pass(2 * time.Minute)
+	if got := w.get(sb.ID); got.State != bothy.StatePaused {
+		t.Errorf("it is %s", got.State)
+	}
+}
+
+func TestSecretsStayOutside(t *testing.T) {
+	w := newWorld(t)
+	const value = "sk-very-secret-value"
+	secret := bothy.Secret{Name: "API_KEY", Value: value, Hosts: []string{"api.example.com"}}
+	sb := w.create(bothy.SandboxCreate{Secrets: []bothy.Secret{secret}})
+	id := w.guests.last().identity()
+	if id.Env["API_KEY"] != "placeholder-API_KEY" || id.CABundle != "ca" {
+		t.Errorf("the guest got %+v", id)
+	}
+	b, err := json.Marshal(w.get(sb.ID))
+	if err != nil || bytes.Contains(b, []byte(value)) {
+		t.Errorf("the answer shows the value: %s", b)
+	}
+	n := w.pause(sb.ID)
+	w.closeServer()
+	filepath.WalkDir(w.dir, func(path string, d os.DirEntry, _ error) error {
+		if b, err := os.ReadFile(path); err == nil && bytes.Contains(b, []byte(value)) {
+			t.Errorf("the value lies in %s", path)
+		}
+		return nil
+	})
+	w.open()
+	if _, err := w.Resume(w.me(), n.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.gateways.last().secretValues(); !slices.Equal(got, []string{value}) {
+		t.Errorf("after the sleep the gateway has %q", got)
+	}
+	forks, err := w.Fork(w.me(), sb.ID, bothy.ForkRequest{Count: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := w.gateways.last().secretValues(); len(got) != 0 {
+		t.Errorf("a fork got %q without being asked", got)
+	}
+	if forks, err = w.Fork(w.me(), sb.ID, bothy.ForkRequest{Count: 1, Secrets: true}); err != nil || len(forks) != 1 {
+		t.Fatal(err)
+	}
+	if got := w.gateways.last().secretValues(); !slices.Equal(got, []string{value}) {
+		t.Errorf("a fork that asked got %q", got)
+	}
+}
+
+func (g *guest) setCommands(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.commands = n
+}
+
+func (g *guest) Stats(context.Context) (bothy.GuestStats, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return bothy.GuestStats{Commands: g.commands, Processes: 1}, nil
+}
+
+// DialPort is the way to servers on the loopback.
+func (g *guest) DialPort(_ context.Context, port uint16) (net.Conn, error) {
+	if !g.ports[port] {
+		return nil, errors.New("refused")
+	}
+	c, other := net.Pipe()
+	go func() { // answer until closed
+		var b [1]byte
+		for {
+			if _, err := other.Read(b[:]); err != nil {
+				return
+			}
+		}
+	}()
+	return c, nil
+}
+
+func (g *gateway) SetSecrets(list []bothy.Secret) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.secrets = list
+	return nil
+}
+
+func (g *gateway) secretValues() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var out []string
+	for _, s := range g.secrets {
+		out = append(out, s.Value)
+	}
+	return out
+}
+
+func (g *gateway) CAPEM() []byte {
+	if len(g.secretValues()) == 0 {
+		return nil
+	}
+	return []byte("ca")
+}
+
+func (g *gateway) Placeholders() map[string]string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := map[string]string{}
+	for _, s := range g.secrets {
+		m[s.Name] = "placeholder-" + s.Name
+	}
+	return m
+}

@@ -1,0 +1,195 @@
+// Package lifecycle is the service behind every door: it makes sandboxes, keeps
+// them to their time and limits, and ends them. It knows engines, guests,
+// gateways and the store by their interfaces only; cmd/bothy introduces them.
+//
+// Each verb is a file. The states and what may follow what are a table in
+// state.go. A sandbox's verbs exclude each other by a lock of its own; commands
+// and files take no lock.
+package lifecycle
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/blob"
+	"github.com/bothy-dev/bothy/store"
+)
+
+// Options are the parts that the service is made of. All are needed but those
+// that say otherwise.
+type Options struct {
+	Store     store.Store
+	Templates Templates
+	// Blobs keeps the files of snapshots.
+	Blobs blob.Store
+	// Engines by name; Engine is the one that requests get by default.
+	Engines map[string]bothy.Engine
+	Engine  string
+	// GuestImage is the path of the image that holds the guest.
+	GuestImage string
+	// NewGateway attaches a gateway, shut, to a cable.
+	NewGateway func(sandboxID string, c bothy.Cable) (bothy.Gateway, error)
+	// NewGuest makes the host's side of a guest, which is dialled by dial.
+	NewGuest func(dial func(context.Context) (net.Conn, error), key string) bothy.Guest
+	// Vault encrypts secrets for the store. Without one, requests with secrets
+	// are refused.
+	Vault Vault
+	// CABundle is PEM that every sandbox trusts. Optional.
+	CABundle string
+	// MaxSandboxes bounds live sandboxes on this host. 0 means no bound.
+	MaxSandboxes int
+	// MinFreeMemoryMB is what the host keeps for itself: a create that finds
+	// less is refused. 0 means no bound.
+	MinFreeMemoryMB int
+	// Retention bounds snapshots.
+	Retention Retention
+	// Clock is the system's when nil.
+	Clock bothy.Clock
+	Log   *slog.Logger
+}
+
+// Retention says how many snapshots are kept. Zero means no bound. A snapshot
+// that a paused sandbox sleeps in is kept in any case.
+type Retention struct {
+	// PerSandbox is how many of one sandbox are kept; the oldest go first.
+	PerSandbox int
+	// For is how long each is kept.
+	For time.Duration
+	// ProjectBytes bounds what a project's snapshots take up: what would go
+	// over it is refused.
+	ProjectBytes int64
+}
+
+// Templates finds templates, by name or by digest. It is asked by the service
+// itself, so it checks no scope.
+type Templates interface {
+	Lookup(name string) (*bothy.Template, error)
+}
+
+// Vault encrypts what must not lie open on disk. Bound ties the ciphertext to
+// its owner.
+type Vault interface {
+	Seal(plain []byte, bound string) ([]byte, error)
+	Open(sealed []byte, bound string) ([]byte, error)
+}
+
+// Service implements bothy.SandboxService, SnapshotService, ExecService,
+// CodeService, EventService, NetworkService, MetricsService, PortService, LogService
+// and LimitsService.
+type Service struct {
+	o      Options
+	clock  bothy.Clock
+	log    *slog.Logger
+	events *broadcaster
+	locks  keyedLocks
+
+	// background ends what runs on its own: watchers and timers.
+	background context.Context
+	stop       context.CancelFunc
+	watchers   sync.WaitGroup
+
+	mu       sync.Mutex
+	live     map[string]*live
+	starting int
+	closed   bool
+}
+
+var (
+	_ bothy.SandboxService = (*Service)(nil)
+	_ bothy.ExecService    = (*Service)(nil)
+	_ bothy.EventService   = (*Service)(nil)
+	_ bothy.NetworkService = (*Service)(nil)
+	_ bothy.CodeService    = (*Service)(nil)
+	_ bothy.MetricsService = (*Service)(nil)
+	_ bothy.PortService    = (*Service)(nil)
+	_ bothy.LogService     = (*Service)(nil)
+	_ bothy.LimitsService  = (*Service)(nil)
+)
+
+// New makes the service. Call Recover before serving.
+func New(o Options) *Service {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = systemClock{}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	return &Service{
+		o: o, clock: o.Clock, log: o.Log, events: newBroadcaster(),
+		background: ctx, stop: stop, live: map[string]*live{},
+	}
+}
+
+// Close lets go of the live sandboxes without ending them: they run on, and
+// the next server's Recover finds them.
+func (s *Service) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	all := make([]*live, 0, len(s.live))
+	for _, l := range s.live {
+		all = append(all, l)
+	}
+	s.live = map[string]*live{}
+	s.mu.Unlock()
+	s.stop()
+	for _, l := range all {
+		l.detach()
+	}
+	s.watchers.Wait()
+	return nil
+}
+
+// Live counts the sandboxes that are running here.
+func (s *Service) Live() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.live)
+}
+
+type systemClock struct{}
+
+func (systemClock) Now() time.Time { return time.Now() }
+
+func (systemClock) AfterFunc(d time.Duration, f func()) func() bool {
+	return time.AfterFunc(d, f).Stop
+}
+
+// keyedLocks gives every sandbox a lock of its own.
+type keyedLocks struct {
+	mu sync.Mutex
+	m  map[string]*keyedLock
+}
+
+type keyedLock struct {
+	sync.Mutex
+	users int
+}
+
+// lock returns how to unlock.
+func (k *keyedLocks) lock(id string) func() {
+	k.mu.Lock()
+	if k.m == nil {
+		k.m = map[string]*keyedLock{}
+	}
+	l := k.m[id]
+	if l == nil {
+		l = &keyedLock{}
+		k.m[id] = l
+	}
+	l.users++
+	k.mu.Unlock()
+	l.Lock()
+	return func() {
+		l.Unlock()
+		k.mu.Lock()
+		if l.users--; l.users == 0 {
+			delete(k.m, id)
+		}
+		k.mu.Unlock()
+	}
+}

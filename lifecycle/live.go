@@ -1,0 +1,207 @@
+package lifecycle
+
+import (
+	"context"
+	"maps"
+	"net"
+	"sync"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/cleanup"
+)
+
+// live is a running machine with what belongs to it.
+type live struct {
+	id      string
+	project string
+	machine bothy.Machine
+	gateway bothy.Gateway
+	guest   bothy.Guest
+	limits  bothy.Limits
+
+	use usage
+	// cancel ends the watchers.
+	cancel context.CancelFunc
+
+	mu        sync.Mutex
+	stopTimer func() bool
+	stopIdle  func() bool
+	// ending is set by the verb that ends the machine, so that its exit is no
+	// surprise to the watcher.
+	ending bool
+	// gone is closed when the end of the machine has been stored.
+	gone chan struct{}
+}
+
+// detach lets go of the machine without ending it.
+func (l *live) detach() {
+	l.mu.Lock()
+	if l.stopTimer != nil {
+		l.stopTimer()
+	}
+	if l.stopIdle != nil {
+		l.stopIdle()
+	}
+	l.mu.Unlock()
+	l.cancel()
+	l.guest.CloseIdle()
+	l.gateway.Close()
+}
+
+// attach opens the cable of a machine and makes its gateway and guest. The
+// gateway is shut.
+func (s *Service) attach(ctx context.Context, sb *bothy.Sandbox, m bothy.Machine, key string) (*live, error) {
+	var undo cleanup.Stack
+	defer undo.Run()
+	cable, err := m.Cable(ctx)
+	if err != nil {
+		return nil, err
+	}
+	undo.Add(func() { cable.Close() })
+	gw, err := s.o.NewGateway(sb.ID, cable)
+	if err != nil {
+		return nil, err
+	}
+	undo.Add(func() { gw.Close() })
+	if err := s.giveSecrets(gw, sb); err != nil {
+		return nil, err
+	}
+	undo.Release()
+	guest := s.o.NewGuest(func(ctx context.Context) (net.Conn, error) { return gw.Dial(ctx, bothy.GuestPort) }, key)
+	return &live{
+		id: sb.ID, project: sb.ProjectID, machine: m, gateway: gw, guest: guest, limits: limitsOf(sb),
+		cancel: func() {}, gone: make(chan struct{}),
+	}, nil
+}
+
+// processesPerMB keeps processes that do nothing, of a quarter of a megabyte or
+// more each, from filling a sandbox's memory: a fork bomb then ends at the
+// limit that it is about.
+const processesPerMB = 2
+
+func limitsOf(sb *bothy.Sandbox) bothy.Limits {
+	return bothy.Limits{
+		CPU: sb.CPU, MemoryMB: sb.MemoryMB, DiskMB: sb.DiskMB,
+		Processes: min(bothy.MaxProcesses, processesPerMB*sb.MemoryMB),
+	}
+}
+
+// caBundlePath is where the guest adds the certificates that a sandbox is to
+// trust. Programs that bring a bundle of their own are told of it by variables.
+const caBundlePath = "/etc/ssl/certs/ca-certificates.crt"
+
+var bundleVariables = []string{
+	"SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE",
+}
+
+// adopt gives the machine its identity. What came up before is shut off until
+// the policy, set here first, says otherwise.
+func (s *Service) adopt(ctx context.Context, l *live, sb *bothy.Sandbox, t *bothy.Template, took *laps) error {
+	if err := l.gateway.SetPolicy(sb.Network); err != nil {
+		return err
+	}
+	if err := l.guest.WaitReady(ctx); err != nil {
+		return err
+	}
+	took.lap("guest")
+	key := newKey()
+	env := map[string]string{}
+	cas := s.o.CABundle
+	if keeper, ok := l.gateway.(bothy.SecretKeeper); ok {
+		for name, placeholder := range keeper.Placeholders() {
+			env[name] = placeholder
+		}
+		cas += string(keeper.CAPEM())
+	}
+	if cas != "" {
+		for _, name := range bundleVariables {
+			env[name] = caBundlePath
+		}
+	}
+	maps.Copy(env, t.Env)
+	maps.Copy(env, sb.Env)
+	err := l.guest.Adopt(ctx, bothy.Identity{
+		Key: key, SandboxID: sb.ID, Hostname: hostname(sb), MachineID: machineID(sb.ID),
+		Env: env, Now: s.clock.Now(), Entropy: newEntropy(),
+		DefaultUser: bothy.DefaultUser, DefaultCwd: t.Cwd,
+		MemoryLimitBytes: int64(sb.MemoryMB) << 20, CABundle: cas,
+		ResolvConf: "nameserver " + bothy.GatewayAddr.String() + "\n",
+	})
+	if err != nil {
+		return err
+	}
+	took.lap("adopt")
+	sb.GuestKey = key
+	return nil
+}
+
+// keep makes a machine one of the live ones: from here on its time, its memory
+// and its end are watched. It takes the place that was reserved, if any.
+func (s *Service) keep(l *live, sb *bothy.Sandbox, p *place) {
+	ctx, cancel := context.WithCancel(s.background)
+	l.cancel = cancel
+	s.mu.Lock()
+	s.live[l.id] = l
+	if p != nil {
+		p.leave()
+	}
+	s.mu.Unlock()
+	s.arm(l, sb.ExpiresAt)
+	s.watchers.Go(func() { s.watchMemory(ctx, l) })
+	s.watchers.Go(func() { s.watchExit(ctx, l) })
+	l.use.touch(s.clock.Now())
+	s.watchIdle(l, sb.IdleSeconds)
+}
+
+// forget is the opposite of keep, without the machine's end.
+func (s *Service) forget(l *live) {
+	s.mu.Lock()
+	if s.live[l.id] == l {
+		delete(s.live, l.id)
+	}
+	s.mu.Unlock()
+	l.detach()
+}
+
+func (s *Service) liveByID(id string) *live {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.live[id]
+}
+
+// watchExit notices a machine that ended by itself.
+func (s *Service) watchExit(ctx context.Context, l *live) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-l.machine.Done():
+	}
+	l.mu.Lock()
+	expected := l.ending
+	l.mu.Unlock()
+	if expected {
+		return
+	}
+	unlock := s.locks.lock(l.id)
+	defer unlock()
+	if s.liveByID(l.id) != l {
+		return
+	}
+	s.forget(l)
+	// ctx has just been cancelled by forget.
+	s.recordExit(context.WithoutCancel(ctx), l)
+}
+
+func (s *Service) recordExit(ctx context.Context, l *live) {
+	defer close(l.gone)
+	sb, err := s.o.Store.Sandbox(ctx, l.id)
+	if err != nil {
+		s.log.Error("cannot record the end of a sandbox", "sandbox", l.id, "error", err)
+		return
+	}
+	x := l.machine.Exit()
+	s.log.Info("sandbox ended by itself", "sandbox", l.id, "reason", x.Reason, "detail", x.Detail)
+	if err := s.end(ctx, sb, x); err != nil {
+		s.log.Error("cannot record the end of a sandbox", "sandbox", l.id, "error", err)
+	}
+}

@@ -1,0 +1,93 @@
+package lifecycle
+
+import (
+	"context"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+const (
+	// killPause is how long a killed process has to give its memory back before
+	// the next one is chosen.
+	killPause = 100 * time.Millisecond
+	// overAtMost is how long a sandbox may stay over its memory limit. What
+	// keeps it there is then no process that could be killed: files in memory,
+	// say.
+	overAtMost = 10 * time.Second
+	// overBreak is how long nothing is heard of a sandbox that has got below its
+	// limit. Asking the guest may take as long as killTimeout.
+	overBreak   = time.Second
+	killTimeout = 5 * time.Second
+)
+
+// watchMemory has the guest kill the largest process when the limit is reached,
+// so that the sandbox itself lives on. One that stays over its limit all the
+// same can run nothing more, and is ended.
+func (s *Service) watchMemory(ctx context.Context, l *live) {
+	var o overLimit
+	err := l.machine.WatchMemory(ctx, func(used, limit int64) {
+		switch o.next(s.clock.Now()) {
+		case killNow:
+			s.freeMemory(ctx, l, used, limit)
+			o.asked = s.clock.Now()
+		case endNow:
+			s.endOverLimit(ctx, l)
+		}
+	})
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("memory is no longer watched", "sandbox", l.id, "error", err)
+	}
+}
+
+// overLimit remembers for how long a sandbox has been over its memory limit.
+type overLimit struct {
+	asked time.Time // when the guest was last done with killing
+	since time.Time
+}
+
+type overAction int
+
+const (
+	waitNow overAction = iota
+	killNow
+	endNow
+)
+
+// next says what to do with a sandbox that is over its limit.
+func (o *overLimit) next(now time.Time) overAction {
+	quiet := now.Sub(o.asked)
+	if quiet > overBreak {
+		o.since = now
+	}
+	switch {
+	case quiet < killPause:
+		return waitNow
+	case now.Sub(o.since) > overAtMost:
+		return endNow
+	}
+	return killNow
+}
+
+func (s *Service) freeMemory(ctx context.Context, l *live, used, limit int64) {
+	kctx, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	killed, err := l.guest.KillLargest(kctx, limit)
+	if err != nil || !killed.Done {
+		s.log.Warn("memory limit reached and nothing could be killed", "sandbox", l.id, "used", used, "limit", limit, "error", err)
+		return
+	}
+	s.log.Info("killed a process at the memory limit", "sandbox", l.id, "process", killed.Name, "rss", killed.RSSBytes, "limit", limit)
+	s.emitFor(ctx, bothy.EventSandboxOOM, l.id, l.project, map[string]string{"process": killed.Name})
+}
+
+func (s *Service) endOverLimit(ctx context.Context, l *live) {
+	if ctx.Err() != nil {
+		return
+	}
+	x := bothy.Exit{Reason: bothy.EndOutOfMemory, Detail: "the sandbox stayed over its memory limit although processes were killed: " +
+		"its memory was held by something else, such as files in memory; give it more with memory_mb"}
+	if err := s.terminate(context.WithoutCancel(ctx), l.id, x); err != nil {
+		s.log.Error("cannot end a sandbox that is over its memory limit", "sandbox", l.id, "error", err)
+	}
+}

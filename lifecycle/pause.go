@@ -1,0 +1,86 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Pause freezes a sandbox; see bothy.SnapshotService.
+func (s *Service) Pause(ctx context.Context, id string, o bothy.PauseOptions) (*bothy.Snapshot, error) {
+	if _, err := s.find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
+		return nil, err
+	}
+	if err := checkName(o.Name); err != nil {
+		return nil, err
+	}
+	unlock := s.locks.lock(id)
+	defer unlock()
+	// What has begun is finished, also when the caller leaves.
+	return s.pauseLocked(context.WithoutCancel(ctx), id, o)
+}
+
+func (s *Service) pauseLocked(ctx context.Context, id string, o bothy.PauseOptions) (*bothy.Snapshot, error) {
+	sb, err := s.o.Store.Sandbox(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	l := s.liveByID(id)
+	if sb.State != bothy.StateRunning || l == nil {
+		return nil, wrongState(sb)
+	}
+	kind := bothy.SnapshotMemory
+	if o.FilesOnly {
+		kind = bothy.SnapshotFiles
+	}
+	before := sb.SnapshotID
+	sb.SnapshotID = newID("snp")
+	if err := s.move(ctx, sb, bothy.StatePausing); err != nil {
+		return nil, err
+	}
+	n, err := s.freeze(ctx, l, sb, freezeOptions{id: sb.SnapshotID, name: o.Name, kind: kind, stop: true})
+	if err != nil {
+		sb.SnapshotID = before
+		return nil, errors.Join(err, s.move(ctx, sb, bothy.StateRunning))
+	}
+	head := sb.HeadSnapshotID
+	if err := s.fallAsleep(ctx, l, sb, n); err != nil {
+		sb.SnapshotID, sb.HeadSnapshotID = before, head
+		sb.EngineState, sb.ExpiresAt = l.machine.State(), expiry(s.clock.Now().UTC(), sb.TimeoutSeconds)
+		return nil, errors.Join(err, s.thaw(ctx, l), s.dropSnapshot(ctx, n.ID), s.move(ctx, sb, bothy.StateRunning))
+	}
+	s.dropSleep(ctx, before)
+	return n, nil
+}
+
+// fallAsleep stores that the sandbox is paused, and frees its machine.
+func (s *Service) fallAsleep(ctx context.Context, l *live, sb *bothy.Sandbox, n *bothy.Snapshot) error {
+	sb.EngineState, sb.ExpiresAt, sb.HeadSnapshotID = nil, nil, n.ID
+	if err := s.move(ctx, sb, bothy.StatePaused); err != nil {
+		return err
+	}
+	s.endMachine(l)
+	close(l.gone)
+	s.emit(ctx, bothy.EventSandboxPaused, sb, map[string]string{"snapshot_id": n.ID, "kind": string(n.Kind)})
+	return nil
+}
+
+// dropSleep deletes a snapshot that a pause made and that nobody gave a name:
+// the sandbox has a later one.
+func (s *Service) dropSleep(ctx context.Context, id string) {
+	if id == "" {
+		return
+	}
+	n, err := s.o.Store.Snapshot(ctx, id)
+	if err != nil || n.Name != "" {
+		return
+	}
+	if err := s.dropSnapshot(ctx, id); err != nil {
+		s.log.Warn("cannot delete an old snapshot", "snapshot", id, "error", err)
+	}
+}
+
+func (s *Service) dropSnapshot(ctx context.Context, id string) error {
+	return errors.Join(s.o.Store.DeleteSnapshot(ctx, id), s.o.Blobs.Remove(ctx, id))
+}

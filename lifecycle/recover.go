@@ -1,0 +1,214 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// recoverTimeout bounds the adoption of one machine.
+const recoverTimeout = 15 * time.Second
+
+// Recover takes over what the last server left: machines that still live are
+// adopted, those that are overdue are ended, what was half done is finished or
+// undone, and what nothing owns is removed. It returns how many were adopted.
+func (s *Service) Recover(ctx context.Context) (int, error) {
+	open, err := s.o.Store.SandboxesInState(ctx, bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StateResuming, bothy.StateStopping)
+	if err != nil {
+		return 0, err
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	slots := make(chan struct{}, 8)
+	for _, sb := range open {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			if err := s.recoverOne(ctx, sb); err != nil {
+				mu.Lock()
+				errs = append(errs, fmt.Errorf("recover %s: %w", sb.ID, err))
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	errs = append(errs, s.sweep(ctx), s.listSnapshots(ctx))
+	return s.Live(), errors.Join(errs...)
+}
+
+// listSnapshots finds whole snapshots that a server was about to list, or to
+// delete, when it was killed.
+func (s *Service) listSnapshots(ctx context.Context) error {
+	ids, err := s.o.Blobs.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if _, err := s.o.Store.Snapshot(ctx, id); bothy.ErrorCode(err) != bothy.CodeSnapshotNotFound {
+			continue
+		}
+		if err := s.listSnapshot(ctx, id); err != nil {
+			s.log.Warn("a snapshot on disk belongs to nobody", "snapshot", id, "error", err)
+		}
+	}
+	return nil
+}
+
+func (s *Service) listSnapshot(ctx context.Context, id string) error {
+	_, m, release, err := s.openSnapshot(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer release()
+	sb, err := s.o.Store.Sandbox(ctx, m.SandboxID)
+	if err != nil {
+		return err
+	}
+	return s.o.Store.PutSnapshot(ctx, record(m, sb.ProjectID))
+}
+
+// sweep removes machines that are not live here.
+func (s *Service) sweep(ctx context.Context) error {
+	var errs []error
+	for name, e := range s.o.Engines {
+		ids, err := e.Sweep(ctx, func(id string) bool { return s.liveByID(id) != nil })
+		if len(ids) > 0 {
+			s.log.Info("removed what was left of machines", "engine", name, "count", len(ids), "ids", ids[:min(len(ids), 20)])
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Service) recoverOne(ctx context.Context, sb *bothy.Sandbox) error {
+	ctx, cancel := context.WithTimeout(ctx, recoverTimeout)
+	defer cancel()
+	unlock := s.locks.lock(sb.ID)
+	defer unlock()
+	switch sb.State {
+	case bothy.StateStarting:
+		return s.end(ctx, sb, bothy.Exit{Reason: bothy.EndError, Detail: "the server stopped while the sandbox was starting"})
+	case bothy.StateStopping:
+		return s.end(ctx, sb, bothy.Exit{Reason: bothy.EndTerminated, Detail: "it was being terminated when the server stopped"})
+	case bothy.StateRunning:
+		return s.readopt(ctx, sb)
+	case bothy.StatePausing:
+		return s.recoverPausing(ctx, sb)
+	case bothy.StateResuming:
+		// The machine that was coming up is swept away; the snapshot is whole.
+		return s.move(ctx, sb, bothy.StatePaused)
+	}
+	return fmt.Errorf("sandbox is %s", sb.State)
+}
+
+// recoverPausing finishes a pause whose snapshot is there, and undoes one whose
+// is not.
+func (s *Service) recoverPausing(ctx context.Context, sb *bothy.Sandbox) error {
+	_, m, release, err := s.openSnapshot(ctx, sb.SnapshotID)
+	if err == nil {
+		release()
+		n := record(m, sb.ProjectID)
+		if err := s.o.Store.PutSnapshot(ctx, n); err != nil {
+			return err
+		}
+		sb.EngineState, sb.ExpiresAt, sb.HeadSnapshotID = nil, nil, n.ID
+		return s.move(ctx, sb, bothy.StatePaused)
+	}
+	sb.SnapshotID = ""
+	if err := s.move(ctx, sb, bothy.StateRunning); err != nil {
+		return err
+	}
+	return s.readopt(ctx, sb)
+}
+
+// readopt connects to a machine that outlived the server.
+func (s *Service) readopt(ctx context.Context, sb *bothy.Sandbox) error {
+	// One that is to be paused when its time is up is adopted first: keep sees
+	// that it is overdue.
+	if sb.ExpiresAt != nil && !sb.ExpiresAt.After(s.clock.Now()) && sb.OnTimeout != bothy.TimeoutPause {
+		return s.end(ctx, sb, timedOut(sb))
+	}
+	engine := s.o.Engines[sb.Engine]
+	if engine == nil {
+		return s.end(ctx, sb, bothy.Exit{Reason: bothy.EndError, Detail: fmt.Sprintf("this server has no engine %q any more", sb.Engine)})
+	}
+	m, err := engine.Adopt(ctx, sb.ID, sb.EngineState)
+	if err != nil {
+		s.log.Info("machine is gone", "sandbox", sb.ID, "error", err)
+		return s.end(ctx, sb, bothy.Exit{Reason: bothy.EndHostRestart, Detail: "the sandbox was gone when the server came back: the host was restarted, or the sandbox's process was killed"})
+	}
+	l, err := s.attach(ctx, sb, m, sb.GuestKey)
+	if err == nil {
+		if err = l.gateway.SetPolicy(sb.Network); err == nil {
+			err = s.answers(ctx, l)
+		}
+		if err != nil {
+			l.detach()
+		}
+	}
+	if err != nil {
+		s.destroy(m)
+		return errors.Join(err, s.end(context.WithoutCancel(ctx), sb, bothy.Exit{Reason: bothy.EndError, Detail: "the sandbox did not answer after the server came back"}))
+	}
+	s.keep(l, sb, nil)
+	return nil
+}
+
+// stillPatience is how long a machine may take to answer before it is taken
+// for one that stands still, because a server was killed around a snapshot.
+const stillPatience = time.Second
+
+func (s *Service) answers(ctx context.Context, l *live) error {
+	first, cancel := context.WithTimeout(ctx, stillPatience)
+	defer cancel()
+	if l.guest.WaitReady(first) == nil {
+		return nil
+	}
+	if err := l.machine.Thaw(ctx); err != nil {
+		return err
+	}
+	return l.guest.WaitReady(ctx)
+}
+
+// Janitor forgets sandboxes and events of long ago, and deletes snapshots beyond
+// their time, until ctx ends. Machines that nothing owns cannot come up while
+// the server runs.
+func (s *Service) Janitor(ctx context.Context, every, keepEnded time.Duration) {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			s.Prune(ctx)
+			if _, err := s.o.Store.DeleteEventsBefore(ctx, s.clock.Now().Add(-keepEnded)); err != nil {
+				s.log.Warn("cannot forget old events", "error", err)
+			}
+			n, err := s.o.Store.DeleteSandboxesEndedBefore(ctx, s.clock.Now().Add(-keepEnded))
+			if err != nil {
+				s.log.Warn("cannot forget ended sandboxes", "error", err)
+			} else if n > 0 {
+				s.log.Info("forgot ended sandboxes", "count", n)
+			}
+		}
+	}
+}
+
+// Sorted ids of the live sandboxes, for `bothy down` and tests.
+func (s *Service) LiveIDs() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := make([]string, 0, len(s.live))
+	for id := range s.live {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}

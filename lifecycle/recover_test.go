@@ -1,0 +1,94 @@
+package lifecycle_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+func TestSandboxesOutliveTheServer(t *testing.T) {
+	w := newWorld(t)
+	kept := w.create(bothy.SandboxCreate{Network: &bothy.Network{Mode: bothy.NetworkOpen}})
+	overdue := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(60)})
+	gone := w.create(bothy.SandboxCreate{})
+	key := w.guests.all[0].identity().Key
+
+	w.closeServer()
+	m, err := w.engine.Adopt(t.Context(), gone.ID, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Destroy(t.Context())
+	w.clock.pass(2 * time.Minute)
+	w.open()
+	n, err := w.Recover(t.Context())
+	if err != nil || n != 1 {
+		t.Fatalf("recovered %d, %v", n, err)
+	}
+	if sb := w.get(kept.ID); sb.State != bothy.StateRunning || sb.Network.Mode != bothy.NetworkOpen {
+		t.Errorf("kept: %+v", sb)
+	}
+	if g := w.guests.last(); g.firstKey != key {
+		t.Error("the guest is asked with another key than it has")
+	}
+	if _, err := w.Exec(w.me(), kept.ID, bothy.ExecRequest{Command: bothy.Command{Line: "x"}}); err != nil {
+		t.Errorf("use after the restart: %v", err)
+	}
+	if sb := w.get(overdue.ID); sb.State != bothy.StateStopped || sb.Ended.Reason != bothy.EndTimeout {
+		t.Errorf("overdue: %+v", sb)
+	}
+	if sb := w.get(gone.ID); sb.State != bothy.StateFailed || sb.Ended.Reason != bothy.EndHostRestart {
+		t.Errorf("gone: %+v", sb)
+	}
+	// The overdue one's machine was swept away.
+	if _, err := w.engine.Adopt(t.Context(), overdue.ID, nil); bothy.ErrorCode(err) != bothy.CodeNotFound {
+		t.Errorf("the overdue machine lives: %v", err)
+	}
+	// Its time goes on from where it was.
+	w.clock.pass(9 * time.Minute)
+	if sb := w.get(kept.ID); sb.State != bothy.StateStopped {
+		t.Errorf("kept beyond its time: %+v", sb)
+	}
+}
+
+func TestHalfDoneIsFinishedOrUndone(t *testing.T) {
+	w := newWorld(t)
+	for state, want := range map[bothy.State]bothy.State{
+		bothy.StateStarting: bothy.StateFailed, bothy.StateStopping: bothy.StateStopped,
+		bothy.StateResuming: bothy.StatePaused, bothy.StatePausing: bothy.StateRunning,
+	} {
+		sb := w.create(bothy.SandboxCreate{})
+		stored, err := w.store.Sandbox(t.Context(), sb.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored.State = state
+		if err := w.store.PutSandbox(t.Context(), stored); err != nil {
+			t.Fatal(err)
+		}
+		w.restart()
+		if got := w.get(sb.ID); got.State != want {
+			t.Errorf("%s became %s, want %s", state, got.State, want)
+		}
+		_, err = w.engine.Adopt(t.Context(), sb.ID, nil)
+		if lives := err == nil; lives != (want == bothy.StateRunning) {
+			t.Errorf("after %s the machine lives: %v", state, lives)
+		}
+	}
+}
+
+// Work that is to be paused when its time is up is not lost because the server
+// was down then.
+func TestOverdueSandboxIsPausedAfterARestart(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(60), OnTimeout: bothy.TimeoutPause})
+	w.closeServer()
+	w.clock.pass(2 * time.Minute)
+	w.open()
+	if _, err := w.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.pass(time.Second)
+	eventually(t, "paused", func() bool { return w.get(sb.ID).State == bothy.StatePaused })
+}

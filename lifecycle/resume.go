@@ -1,0 +1,97 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/snapshot"
+)
+
+// Resume wakes a paused sandbox; see bothy.SnapshotService.
+func (s *Service) Resume(ctx context.Context, id string) (*bothy.Sandbox, error) {
+	if strings.HasPrefix(id, "snp") {
+		n, err := s.Snapshot(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		sb, err := s.find(ctx, n.SandboxID, bothy.ScopeSandboxesWrite)
+		if err != nil {
+			return nil, err
+		}
+		if sb.State != bothy.StatePaused || sb.SnapshotID != id {
+			return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s does not sleep in snapshot %s: it is %s", sb.ID, id, sb.State).
+				WithHint("Roll it back to the snapshot, or create a new sandbox with snapshot_id.")
+		}
+		id = sb.ID
+	}
+	if _, err := s.find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
+		return nil, err
+	}
+	unlock := s.locks.lock(id)
+	defer unlock()
+	sb, err := s.o.Store.Sandbox(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case sb.State == bothy.StateRunning:
+		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is running already", id).WithHint("Use it as it is.")
+	case sb.State != bothy.StatePaused:
+		return nil, wrongState(sb)
+	}
+	return sb, s.resumeLocked(ctx, sb)
+}
+
+// resumeLocked wakes sb from the snapshot that it sleeps in, and updates it.
+func (s *Service) resumeLocked(ctx context.Context, sb *bothy.Sandbox) error {
+	place, err := s.reserve()
+	if err != nil {
+		return err
+	}
+	defer place.release()
+	if err := s.move(ctx, sb, bothy.StateResuming); err != nil {
+		return err
+	}
+	if err := s.bringBack(ctx, sb, sb.SnapshotID, place); err != nil {
+		return errors.Join(err, s.move(context.WithoutCancel(ctx), sb, bothy.StatePaused))
+	}
+	s.emit(ctx, bothy.EventSandboxResumed, sb, map[string]string{"snapshot_id": sb.SnapshotID, "kind": string(sb.Resumed.Kind)})
+	return nil
+}
+
+// bringBack makes sb run from a snapshot, with sb's own limits and policy. The
+// state allows it. On failure nothing of the machine is left.
+func (s *Service) bringBack(ctx context.Context, sb *bothy.Sandbox, snapshotID string, p *place) error {
+	dir, m, done, err := s.openSnapshot(ctx, snapshotID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	l, err := s.bringUpFrom(ctx, sb, dir, m)
+	if err != nil {
+		return err
+	}
+	s.keep(l, sb, p)
+	return nil
+}
+
+// bringUpFrom is bringUp from a snapshot's folder.
+func (s *Service) bringUpFrom(ctx context.Context, sb *bothy.Sandbox, dir string, m *snapshot.Manifest) (*live, error) {
+	t, err := s.o.Templates.Lookup(m.Sandbox.TemplateDigest)
+	if err != nil {
+		return nil, err
+	}
+	before := sb.Resumed
+	key := m.GuestKey
+	l, err := s.bringUp(ctx, sb, t, key, func(ctx context.Context) (bothy.Machine, error) {
+		machine, how, err := s.wake(ctx, sb, t, dir, m)
+		sb.Resumed = how
+		return machine, err
+	})
+	if err != nil {
+		sb.Resumed = before
+	}
+	return l, err
+}

@@ -1,0 +1,72 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Rollback turns a sandbox back; see bothy.SnapshotService.
+func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.Sandbox, error) {
+	if _, err := s.find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
+		return nil, err
+	}
+	n, err := s.findSnapshot(ctx, snapshotID, bothy.ScopeSandboxesWrite)
+	if err != nil {
+		return nil, err
+	}
+	if n.SandboxID != id {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "snapshot %s is of sandbox %s, not of %s", n.ID, n.SandboxID, id).
+			WithHint("Create a new sandbox from it with snapshot_id.")
+	}
+	unlock := s.locks.lock(id)
+	defer unlock()
+	ctx = context.WithoutCancel(ctx)
+	sb, err := s.o.Store.Sandbox(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	switch sb.State {
+	case bothy.StateRunning:
+		// What is now is kept, as if paused; it gets a name so that it stays.
+		if _, err := s.pauseLocked(ctx, id, bothy.PauseOptions{Name: "before rollback to " + displayName(n)}); err != nil {
+			return nil, err
+		}
+		if sb, err = s.o.Store.Sandbox(ctx, id); err != nil {
+			return nil, err
+		}
+	case bothy.StatePaused:
+	default:
+		return nil, wrongState(sb)
+	}
+	return sb, s.turnBack(ctx, sb, n)
+}
+
+func displayName(n *bothy.Snapshot) string {
+	if n.Name != "" && len(n.Name) < 64 {
+		return n.Name
+	}
+	return n.ID
+}
+
+// turnBack wakes a paused sandbox from an earlier snapshot. If that fails it
+// sleeps on in the latest.
+func (s *Service) turnBack(ctx context.Context, sb *bothy.Sandbox, n *bothy.Snapshot) error {
+	place, err := s.reserve()
+	if err != nil {
+		return err
+	}
+	defer place.release()
+	latest, head := sb.SnapshotID, sb.HeadSnapshotID
+	if err := s.move(ctx, sb, bothy.StateResuming); err != nil {
+		return err
+	}
+	sb.HeadSnapshotID = n.ID
+	if err := s.bringBack(ctx, sb, n.ID, place); err != nil {
+		sb.SnapshotID, sb.HeadSnapshotID = latest, head
+		return errors.Join(err, s.move(ctx, sb, bothy.StatePaused))
+	}
+	s.emit(ctx, bothy.EventSandboxRolledBack, sb, map[string]string{"snapshot_id": n.ID, "kept_as": latest})
+	return nil
+}

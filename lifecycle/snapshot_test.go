@@ -1,0 +1,366 @@
+package lifecycle_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/failpoint"
+	"github.com/bothy-dev/bothy/lifecycle"
+)
+
+func (w *world) pause(id string) *bothy.Snapshot {
+	w.t.Helper()
+	n, err := w.Pause(w.me(), id, bothy.PauseOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+func TestPauseAndResume(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{Network: &bothy.Network{Mode: bothy.NetworkRestricted}})
+	before := w.guests.last().identity()
+	n := w.pause(sb.ID)
+	if n.SandboxID != sb.ID || n.Kind != bothy.SnapshotMemory || n.SizeBytes == 0 {
+		t.Errorf("snapshot %+v", n)
+	}
+	got := w.get(sb.ID)
+	if got.State != bothy.StatePaused || got.ExpiresAt != nil || w.Live() != 0 {
+		t.Errorf("paused: %+v, %d live", got, w.Live())
+	}
+	_, err := w.Exec(w.me(), sb.ID, bothy.ExecRequest{Command: bothy.Command{Line: "x"}})
+	wantCode(t, err, bothy.CodeSandboxPaused)
+	_, err = w.Pause(w.me(), sb.ID, bothy.PauseOptions{})
+	wantCode(t, err, bothy.CodeSandboxPaused)
+	wantCode(t, w.DeleteSnapshot(w.me(), n.ID), bothy.CodeSnapshotInUse)
+
+	w.restart()
+	back, err := w.Resume(w.me(), n.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back.ID != sb.ID || back.State != bothy.StateRunning || back.Resumed == nil || back.Resumed.Kind != bothy.SnapshotMemory || back.Network.Mode != bothy.NetworkRestricted {
+		t.Errorf("back as %+v", back)
+	}
+	after := w.guests.last().identity()
+	if w.guests.last().firstKey != before.Key || after.Key == before.Key || after.MachineID != before.MachineID {
+		t.Errorf("identity before %+v, after %+v", before, after)
+	}
+	_, err = w.Resume(w.me(), sb.ID)
+	wantCode(t, err, bothy.CodeConflict)
+
+	// A later pause replaces what the sandbox slept in before.
+	second := w.pause(sb.ID)
+	_, err = w.Snapshot(w.me(), n.ID)
+	wantCode(t, err, bothy.CodeSnapshotNotFound)
+	if err := w.Terminate(w.me(), sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.Snapshot(w.me(), second.ID)
+	wantCode(t, err, bothy.CodeSnapshotNotFound)
+	w.noBlobs()
+}
+
+func (w *world) noBlobs() {
+	w.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(w.dir, "snapshots"))
+	if err != nil || len(entries) != 0 {
+		w.t.Errorf("snapshots left on disk: %v, %v", entries, err)
+	}
+}
+
+func TestAPauseThatFailsAtAnyStepLeavesTheSandboxRunning(t *testing.T) {
+	boom := errors.New("boom")
+	for _, point := range []string{"lifecycle.move.pausing", "lifecycle.freeze", "lifecycle.frozen", "blob.commit", "blob.synced", "blob.renamed", "lifecycle.sealed", "lifecycle.move.paused"} {
+		t.Run(point, func(t *testing.T) {
+			w := newWorld(t)
+			sb := w.create(bothy.SandboxCreate{})
+			remove := failpoint.Set(point, func() error { return boom })
+			_, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{})
+			remove()
+			if err == nil {
+				t.Fatal("it worked")
+			}
+			if got := w.get(sb.ID); got.State != bothy.StateRunning {
+				t.Fatalf("it is %s", got.State)
+			}
+			if _, err := w.Exec(w.me(), sb.ID, bothy.ExecRequest{Command: bothy.Command{Line: "x"}}); err != nil {
+				t.Errorf("it cannot be used: %v", err)
+			}
+			// And it can be paused after all.
+			w.pause(sb.ID)
+			if _, err := w.Resume(w.me(), sb.ID); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestAResumeThatFailsLeavesTheSandboxAsleep(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	n := w.pause(sb.ID)
+	w.guests.failAdopt = errors.New("boom")
+	if _, err := w.Resume(w.me(), sb.ID); err == nil {
+		t.Fatal("a copy that does not take its identity was handed out")
+	}
+	w.guests.failAdopt = nil
+	if got := w.get(sb.ID); got.State != bothy.StatePaused || w.Live() != 0 {
+		t.Fatalf("it is %s", got.State)
+	}
+	state := filepath.Join(w.dir, "snapshots", n.ID, "memory", "state.json")
+	good, err := os.ReadFile(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(state, []byte(strings.Replace(string(good), "build-1", "build-x", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.Resume(w.me(), sb.ID)
+	wantCode(t, err, bothy.CodeSnapshotDamaged)
+	if ids, err := w.engine.Sweep(t.Context(), func(string) bool { return false }); err != nil || len(ids) > 0 || w.Live() != 0 {
+		t.Errorf("a damaged snapshot left %v, %v", ids, err)
+	}
+	if err := os.WriteFile(state, good, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Resume(w.me(), sb.ID); err != nil {
+		t.Errorf("after all: %v", err)
+	}
+}
+
+func TestWorkOutlivesAnUpgradeOfTheEngine(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	w.pause(sb.ID)
+	w.closeServer()
+	w.build = "build-2"
+	w.open()
+	back, err := w.Resume(w.me(), sb.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back.Resumed.Kind != bothy.SnapshotFiles || !strings.Contains(back.Resumed.Detail, "processes are gone") {
+		t.Errorf("it says %+v", back.Resumed)
+	}
+}
+
+func TestFilesOnly(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	n, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{FilesOnly: true})
+	if err != nil || n.Kind != bothy.SnapshotFiles {
+		t.Fatalf("%+v, %v", n, err)
+	}
+	back, err := w.Resume(w.me(), sb.ID)
+	if err != nil || back.Resumed.Kind != bothy.SnapshotFiles {
+		t.Fatalf("%+v, %v", back, err)
+	}
+}
+
+func TestForkMakesAllOrNone(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{Env: map[string]string{"A": "b"}, TimeoutSeconds: seconds(77)})
+	forks, err := w.Fork(w.me(), sb.ID, bothy.ForkRequest{Count: 5, Name: "try", Env: map[string]string{"C": "d"}})
+	if err != nil || len(forks) != 5 {
+		t.Fatalf("%v, %v", forks, err)
+	}
+	ids := map[string]bool{}
+	machines := map[string]bool{}
+	for _, f := range forks {
+		ids[f.ID] = true
+		if f.State != bothy.StateRunning || f.Env["A"] != "b" || f.Env["C"] != "d" || f.TimeoutSeconds != 77 || !strings.HasPrefix(f.Name, "try-") {
+			t.Errorf("copy %+v", f)
+		}
+	}
+	for _, g := range w.guests.all {
+		if id := g.identity(); ids[id.SandboxID] {
+			machines[id.MachineID] = true
+		}
+	}
+	if len(ids) != 5 || len(machines) != 5 {
+		t.Errorf("copies share identities: %v, %v", ids, machines)
+	}
+	w.noBlobs()
+
+	var mu sync.Mutex
+	starts := 0
+	w.host.FailStart = func(string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if starts++; starts == 3 {
+			return errors.New("boom")
+		}
+		return nil
+	}
+	before := w.Live()
+	if _, err := w.Fork(w.me(), sb.ID, bothy.ForkRequest{Count: 5}); err == nil {
+		t.Fatal("one copy failed and the fork did not")
+	}
+	if n := w.Live(); n != before {
+		t.Errorf("%d live before, %d after", before, n)
+	}
+	w.host.FailStart = nil
+	_, err = w.Fork(w.me(), sb.ID, bothy.ForkRequest{Count: 1000})
+	wantCode(t, err, bothy.CodeInvalid)
+	if err := w.Terminate(w.me(), sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.Fork(w.me(), sb.ID, bothy.ForkRequest{})
+	wantCode(t, err, bothy.CodeSandboxEnded)
+}
+
+func TestTheTreeAndTheWayBack(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	one, err := w.CreateSnapshot(w.me(), sb.ID, "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := w.CreateSnapshot(w.me(), sb.ID, "two")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if one.ParentID != "" || two.ParentID != one.ID {
+		t.Errorf("tree: %q, %q", one.ParentID, two.ParentID)
+	}
+	back, err := w.Rollback(w.me(), sb.ID, one.ID)
+	if err != nil || back.ID != sb.ID || back.State != bothy.StateRunning {
+		t.Fatalf("%+v, %v", back, err)
+	}
+	three, err := w.CreateSnapshot(w.me(), sb.ID, "three")
+	if err != nil || three.ParentID != one.ID {
+		t.Errorf("after the way back the parent is %q, %v", three.ParentID, err)
+	}
+	p, err := w.Snapshots(w.me(), bothy.SnapshotFilter{SandboxID: sb.ID})
+	if err != nil || len(p.Items) != 4 {
+		t.Fatalf("%d snapshots, %v: what was until then must be kept", len(p.Items), err)
+	}
+	other := w.create(bothy.SandboxCreate{})
+	_, err = w.Rollback(w.me(), other.ID, one.ID)
+	wantCode(t, err, bothy.CodeInvalid)
+
+	child := w.create(bothy.SandboxCreate{SnapshotID: two.ID})
+	if child.ParentSnapshotID != two.ID || child.ID == sb.ID {
+		t.Errorf("from a snapshot: %+v", child)
+	}
+	for _, n := range p.Items {
+		if err := w.DeleteSnapshot(w.me(), n.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	w.noBlobs()
+	// What was made from them lives on.
+	if got := w.get(child.ID); got.State != bothy.StateRunning {
+		t.Errorf("child %+v", got)
+	}
+}
+
+func TestManyPausesAtOnce(t *testing.T) {
+	w := newWorld(t)
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			sb, err := w.Create(w.me(), bothy.SandboxCreate{})
+			if err == nil {
+				_, err = w.Pause(w.me(), sb.ID, bothy.PauseOptions{})
+			}
+			if err == nil {
+				_, err = w.Resume(w.me(), sb.ID)
+			}
+			if err == nil {
+				err = w.Terminate(w.me(), sb.ID)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if w.Live() != 0 {
+		t.Errorf("%d live", w.Live())
+	}
+	w.noBlobs()
+}
+
+func TestASnapshotTravels(t *testing.T) {
+	w, other := newWorld(t), newWorld(t)
+	sb := w.create(bothy.SandboxCreate{Env: map[string]string{"A": "b"}, MemoryMB: 256})
+	n, err := w.CreateSnapshot(w.me(), sb.ID, "luggage")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := w.ExportSnapshot(w.me(), n.ID, "", &b); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, w.ExportSnapshot(as(t, "theirs"), n.ID, "", io.Discard), bothy.CodeSnapshotNotFound)
+	in, err := other.ImportSnapshot(other.me(), "", "", bytes.NewReader(b.Bytes()))
+	if err != nil || in.Name != "luggage" || in.ID == n.ID {
+		t.Fatalf("%+v, %v", in, err)
+	}
+	back := other.create(bothy.SandboxCreate{SnapshotID: in.ID})
+	if back.Env["A"] != "b" || back.MemoryMB != 256 || back.Resumed.Kind != bothy.SnapshotMemory {
+		t.Errorf("unpacked as %+v", back)
+	}
+	_, err = other.ImportSnapshot(other.me(), "", "", strings.NewReader("nonsense"))
+	wantCode(t, err, bothy.CodeSnapshotDamaged)
+	if entries, err := os.ReadDir(filepath.Join(other.dir, "snapshots")); err != nil || len(entries) != 1 {
+		t.Errorf("a failed import left %v, %v", entries, err)
+	}
+}
+
+func TestRetention(t *testing.T) {
+	w := newWorld(t)
+	w.retention = lifecycle.Retention{PerSandbox: 2, For: time.Hour, ProjectBytes: 1 << 40}
+	w.closeServer()
+	w.open()
+	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+	for _, name := range []string{"one", "two", "three"} {
+		if _, err := w.CreateSnapshot(w.me(), sb.ID, name); err != nil {
+			t.Fatal(err)
+		}
+		w.clock.pass(time.Minute)
+	}
+	names := func() (out []string) {
+		p, err := w.Snapshots(w.me(), bothy.SnapshotFilter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range p.Items {
+			out = append(out, n.Name)
+		}
+		return out
+	}
+	w.Prune(t.Context())
+	if got := names(); fmt.Sprint(got) != "[three two]" {
+		t.Errorf("kept %v of three, with room for two", got)
+	}
+	w.pause(sb.ID)
+	w.clock.pass(2 * time.Hour)
+	w.Prune(t.Context())
+	if got := names(); len(got) != 1 || got[0] != "" {
+		t.Errorf("kept %q: only what the sandbox sleeps in may stay", got)
+	}
+	w.retention = lifecycle.Retention{ProjectBytes: 1}
+	w.closeServer()
+	w.open()
+	if _, err := w.Resume(w.me(), sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.CreateSnapshot(w.me(), sb.ID, "more")
+	wantCode(t, err, bothy.CodeQuota)
+	if got := w.get(sb.ID); got.State != bothy.StateRunning {
+		t.Errorf("over the quota it is %s", got.State)
+	}
+}

@@ -1,0 +1,79 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/failpoint"
+)
+
+// transitions lists what may follow what. Everything else is a bug, or a
+// request that comes at the wrong time.
+var transitions = map[bothy.State][]bothy.State{
+	"":                  {bothy.StateStarting},
+	bothy.StateStarting: {bothy.StateRunning, bothy.StateFailed, bothy.StateStopped},
+	bothy.StateRunning:  {bothy.StatePausing, bothy.StateStopping, bothy.StateStopped, bothy.StateFailed},
+	bothy.StatePausing:  {bothy.StatePaused, bothy.StateRunning, bothy.StateStopping, bothy.StateStopped, bothy.StateFailed},
+	bothy.StatePaused:   {bothy.StateResuming, bothy.StateStopped, bothy.StateFailed},
+	bothy.StateResuming: {bothy.StateRunning, bothy.StatePaused, bothy.StateStopped, bothy.StateFailed},
+	bothy.StateStopping: {bothy.StateStopped, bothy.StateFailed},
+}
+
+func mayFollow(from, to bothy.State) bool {
+	for _, s := range transitions[from] {
+		if s == to {
+			return true
+		}
+	}
+	return false
+}
+
+// move changes the state and stores the sandbox. The caller holds its lock.
+func (s *Service) move(ctx context.Context, sb *bothy.Sandbox, to bothy.State) error {
+	if !mayFollow(sb.State, to) {
+		return fmt.Errorf("sandbox %s cannot go from %q to %q", sb.ID, sb.State, to)
+	}
+	if err := failpoint.Hit("lifecycle.move." + string(to)); err != nil {
+		return err
+	}
+	from := sb.State
+	sb.State = to
+	if err := s.o.Store.PutSandbox(ctx, sb); err != nil {
+		sb.State = from
+		return fmt.Errorf("store sandbox %s: %w", sb.ID, err)
+	}
+	return nil
+}
+
+// end moves a sandbox to its last state.
+func (s *Service) end(ctx context.Context, sb *bothy.Sandbox, x bothy.Exit) error {
+	to := bothy.StateStopped
+	switch x.Reason {
+	case bothy.EndOutOfMemory, bothy.EndDiskFull, bothy.EndError, bothy.EndHostRestart:
+		to = bothy.StateFailed
+	}
+	sb.Ended = &bothy.Ended{Reason: x.Reason, Detail: x.Detail, At: s.clock.Now().UTC()}
+	sb.ExpiresAt = nil
+	sb.EngineState = nil
+	sb.GuestKey = ""
+	if err := s.move(ctx, sb, to); err != nil {
+		return err
+	}
+	s.emit(ctx, bothy.EventSandboxEnded, sb, map[string]string{"reason": string(x.Reason), "detail": x.Detail})
+	return nil
+}
+
+// wrongState says why a sandbox cannot be used now.
+func wrongState(sb *bothy.Sandbox) error {
+	switch {
+	case sb.State.Ended() && sb.Ended != nil:
+		return bothy.Errorf(bothy.CodeSandboxEnded, "sandbox %s has ended (%s): %s", sb.ID, sb.Ended.Reason, sb.Ended.Detail).
+			WithHint("Create a new sandbox.")
+	case sb.State == bothy.StatePaused || sb.State == bothy.StatePausing:
+		return bothy.Errorf(bothy.CodeSandboxPaused, "sandbox %s is paused", sb.ID).
+			WithHint("Resume it first: POST /v1/sandboxes/%s/resume, or create it with auto_resume.", sb.ID)
+	}
+	return bothy.Errorf(bothy.CodeSandboxNotReady, "sandbox %s is %s", sb.ID, sb.State).
+		WithHint("Try again in a moment.")
+}

@@ -1,0 +1,71 @@
+package lifecycle
+
+import (
+	"context"
+	"maps"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Update changes a live or paused sandbox.
+func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) (*bothy.Sandbox, error) {
+	if _, err := s.find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
+		return nil, err
+	}
+	unlock := s.locks.lock(id)
+	defer unlock()
+	sb, err := s.find(ctx, id, bothy.ScopeSandboxesWrite)
+	if err != nil {
+		return nil, err
+	}
+	if sb.State != bothy.StateRunning && sb.State != bothy.StatePaused {
+		return nil, wrongState(sb)
+	}
+	before := sb.Network
+	s.apply(sb, u)
+	if err := s.check(sb); err != nil {
+		return nil, err
+	}
+	l := s.liveByID(id)
+	if u.Network != nil && l != nil {
+		if err := l.gateway.SetPolicy(sb.Network); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.o.Store.PutSandbox(ctx, sb); err != nil {
+		if u.Network != nil && l != nil {
+			l.gateway.SetPolicy(before)
+		}
+		return nil, err
+	}
+	if l != nil {
+		s.arm(l, sb.ExpiresAt)
+		s.watchIdle(l, sb.IdleSeconds)
+	}
+	s.emit(ctx, bothy.EventSandboxUpdated, sb, nil)
+	return sb, nil
+}
+
+func (s *Service) apply(sb *bothy.Sandbox, u bothy.SandboxUpdate) {
+	if u.TimeoutSeconds != nil {
+		sb.TimeoutSeconds = *u.TimeoutSeconds
+		if sb.State == bothy.StateRunning {
+			sb.ExpiresAt = expiry(s.clock.Now().UTC(), sb.TimeoutSeconds)
+		}
+	}
+	if u.OnTimeout != nil {
+		sb.OnTimeout = *u.OnTimeout
+	}
+	if u.IdleSeconds != nil {
+		sb.IdleSeconds = *u.IdleSeconds
+	}
+	if u.Metadata != nil {
+		sb.Metadata = maps.Clone(u.Metadata)
+	}
+	if u.Name != nil {
+		sb.Name = *u.Name
+	}
+	if u.Network != nil {
+		sb.Network = *u.Network
+	}
+}

@@ -1,0 +1,163 @@
+package lifecycle
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// newSandbox turns a request into a sandbox with every default filled in.
+func (s *Service) newSandbox(req bothy.SandboxCreate) (*bothy.Sandbox, error) {
+	sb := &bothy.Sandbox{
+		ID: newID("sbx"), Name: req.Name, Template: req.Template, Engine: req.Engine,
+		CPU: req.CPU, MemoryMB: req.MemoryMB, DiskMB: req.DiskMB,
+		OnTimeout: req.OnTimeout, IdleSeconds: req.IdleSeconds, AutoResume: req.AutoResume,
+		Env: maps.Clone(req.Env), Metadata: maps.Clone(req.Metadata),
+		TimeoutSeconds: bothy.DefaultTimeoutSeconds,
+		CreatedAt:      s.clock.Now().UTC(),
+	}
+	if req.TimeoutSeconds != nil {
+		sb.TimeoutSeconds = *req.TimeoutSeconds
+	}
+	if req.Network != nil {
+		sb.Network = *req.Network
+	}
+	if sb.Network.Mode == "" {
+		sb.Network.Mode = bothy.NetworkOff
+	}
+	if sb.Template == "" {
+		sb.Template = bothy.DefaultTemplate
+	}
+	if sb.Engine == "" {
+		sb.Engine = s.o.Engine
+	}
+	if sb.OnTimeout == "" {
+		sb.OnTimeout = bothy.TimeoutTerminate
+	}
+	if err := fillSize(sb, req.Size); err != nil {
+		return nil, err
+	}
+	return sb, s.check(sb)
+}
+
+func fillSize(sb *bothy.Sandbox, name string) error {
+	size := bothy.Size{CPU: bothy.DefaultCPU, MemoryMB: bothy.DefaultMemoryMB, DiskMB: bothy.DefaultDiskMB}
+	if name != "" {
+		var ok bool
+		if size, ok = bothy.Sizes[name]; !ok {
+			return invalid("size %q is not one of %s", name, strings.Join(slices.Sorted(maps.Keys(bothy.Sizes)), ", ")).
+				WithHint("Use one of them, or give cpu, memory_mb and disk_mb.")
+		}
+	}
+	if sb.CPU == 0 {
+		sb.CPU = size.CPU
+	}
+	if sb.MemoryMB == 0 {
+		sb.MemoryMB = size.MemoryMB
+	}
+	if sb.DiskMB == 0 {
+		sb.DiskMB = size.DiskMB
+	}
+	return nil
+}
+
+func invalid(format string, args ...any) *bothy.Error {
+	return bothy.Errorf(bothy.CodeInvalid, format, args...)
+}
+
+// check refuses what no host could give.
+func (s *Service) check(sb *bothy.Sandbox) error {
+	for _, c := range []struct {
+		name     string
+		v        float64
+		min, max float64
+	}{
+		{"cpu", sb.CPU, bothy.MinCPU, bothy.MaxCPU},
+		{"memory_mb", float64(sb.MemoryMB), bothy.MinMemoryMB, bothy.MaxMemoryMB},
+		{"disk_mb", float64(sb.DiskMB), bothy.MinDiskMB, bothy.MaxDiskMB},
+		{"timeout_seconds", float64(sb.TimeoutSeconds), 0, bothy.MaxTimeoutSeconds},
+		{"idle_seconds", float64(sb.IdleSeconds), 0, bothy.MaxTimeoutSeconds},
+	} {
+		// Written so that NaN is refused too.
+		if !(c.v >= c.min && c.v <= c.max) {
+			return invalid("%s is %v", c.name, c.v).WithHint("Give a value from %v to %v.", c.min, c.max)
+		}
+	}
+	if s.o.Engines[sb.Engine] == nil {
+		return invalid("this server has no engine %q", sb.Engine).
+			WithHint("Leave engine out, or use one of: %s.", strings.Join(slices.Sorted(maps.Keys(s.o.Engines)), ", "))
+	}
+	if sb.OnTimeout != bothy.TimeoutTerminate && sb.OnTimeout != bothy.TimeoutPause {
+		return invalid("on_timeout is %q", sb.OnTimeout).WithHint("Give terminate or pause.")
+	}
+	if err := checkName(sb.Name); err != nil {
+		return err
+	}
+	if err := checkPairs("metadata", sb.Metadata); err != nil {
+		return err
+	}
+	return checkEnv(sb.Env)
+}
+
+const (
+	maxName      = 128
+	maxPairs     = 256
+	maxPairBytes = 64 << 10
+)
+
+func checkName(name string) error {
+	if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }) {
+		return invalid("the name is longer than %d bytes or holds control characters", maxName).WithHint("Choose a shorter, printable name.")
+	}
+	return nil
+}
+
+func checkPairs(what string, m map[string]string) error {
+	total := 0
+	for k, v := range m {
+		if k == "" || !utf8.ValidString(k) || !utf8.ValidString(v) {
+			return invalid("%s has an empty key, or text that is not UTF-8", what).WithHint("Use UTF-8 text with non-empty keys.")
+		}
+		total += len(k) + len(v)
+	}
+	if len(m) > maxPairs || total > maxPairBytes {
+		return invalid("%s has %d entries of %d bytes in all", what, len(m), total).
+			WithHint("Give at most %d entries and %d bytes.", maxPairs, maxPairBytes)
+	}
+	return nil
+}
+
+func checkEnv(env map[string]string) error {
+	for k, v := range env {
+		if strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return invalid("environment variable %q holds '=' in its name or a zero byte", k).WithHint("Rename it, or encode its value.")
+		}
+	}
+	return checkPairs("env", env)
+}
+
+// hostname is what the sandbox calls itself.
+func hostname(sb *bothy.Sandbox) string {
+	h := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		}
+		return -1
+	}, sb.Name)
+	h = strings.Trim(h, "-")
+	if h == "" || len(h) > 40 {
+		return sb.ID
+	}
+	return h
+}
+
+func capacityError(format string, args ...any) *bothy.Error {
+	return &bothy.Error{Code: bothy.CodeCapacity, Detail: fmt.Sprintf(format, args...)}
+}
