@@ -1,0 +1,236 @@
+// Package api is the REST door: it decodes, authenticates, calls the services
+// and encodes. It knows HTTP and OpenAPI and nothing else; cmd/bothy gives it
+// the services. A new group of calls is one file with a register function.
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
+)
+
+// DefaultListen is where the server listens unless told otherwise.
+const DefaultListen = "127.0.0.1:7700"
+
+// Services is what the door leads to. A nil service has no routes.
+type Services struct {
+	// Tokens authenticates every request and is the one that must be there.
+	Tokens    bothy.TokenService
+	Sandboxes bothy.SandboxService
+	Exec      bothy.ExecService
+	Code      bothy.CodeService
+	Files     bothy.FileService
+	Templates bothy.TemplateService
+	Snapshots bothy.SnapshotService
+	Events    bothy.EventService
+	Network   bothy.NetworkService
+	Metrics   bothy.MetricsService
+	Ports     bothy.PortService
+	Mover     bothy.SnapshotMover
+	Logs      bothy.LogService
+	Limits    bothy.LimitsService
+
+	// Answers remembers answers for Idempotency-Key. Without it the header is
+	// ignored.
+	Answers AnswerStore
+	// Log gets one line per request; slog.Default() when nil.
+	Log *slog.Logger
+}
+
+// AnswerStore is what idempotency needs of store.Store.
+type AnswerStore interface {
+	ReserveAnswer(ctx context.Context, projectID, key, fingerprint string) (*store.Answer, error)
+	StoreAnswer(ctx context.Context, projectID, key string, a store.Answer) error
+	ForgetAnswer(ctx context.Context, projectID, key string) error
+}
+
+// Config is where and how the server listens.
+type Config struct {
+	// Listen is a TCP address; DefaultListen when empty. Port 0 takes any.
+	Listen string
+	// AllowedHosts are further names under which a loopback listener may be
+	// addressed, such as that of a proxy in front of it. "*.example.com"
+	// allows the names below example.com.
+	AllowedHosts []string
+	// Grace is how long Close waits for requests under way, 10 s when zero.
+	Grace time.Duration
+	// LinkKey signs links to ports; without it there are none. LinkDomain is
+	// the domain below which ports have names, "localhost" when empty.
+	LinkKey    []byte
+	LinkDomain string
+	// Version is the server's version, for the OpenAPI document.
+	Version string
+}
+
+// Server is the door. Its life is New, Listen, Serve, Close; as an
+// http.Handler it can be used without Listen.
+type Server struct {
+	services Services
+	config   Config
+	log      *slog.Logger
+	mux      *http.ServeMux
+	huma     huma.API
+	calls    []call
+	proxied  []call // those that huma does not know
+	document document
+	hosts    hostCheck
+	beats    heartbeat
+	proxy    *httputil.ReverseProxy
+
+	http     *http.Server
+	listener net.Listener
+	// closing ends when Close begins: streams that only follow end with it.
+	closing      context.Context
+	beginClosing context.CancelFunc
+	// working ends when Close has waited long enough.
+	working     context.Context
+	stopWorking context.CancelFunc
+	// sockets counts upgraded connections, which net/http forgets about.
+	sockets sync.WaitGroup
+}
+
+// New makes a server for the services.
+func New(services Services, config Config) *Server {
+	if config.Listen == "" {
+		config.Listen = DefaultListen
+	}
+	if config.Grace == 0 {
+		config.Grace = 10 * time.Second
+	}
+	s := &Server{
+		services: services, config: config, log: services.Log, mux: http.NewServeMux(),
+		beats: heartbeat{first: 200 * time.Millisecond, every: 15 * time.Second},
+	}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	s.closing, s.beginClosing = context.WithCancel(context.Background())
+	s.working, s.stopWorking = context.WithCancel(context.Background())
+	s.http = &http.Server{
+		Handler:           s,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       5 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return s.working },
+	}
+	s.huma = huma.NewAPI(s.humaConfig(), adapter{s})
+	s.register()
+	return s
+}
+
+func (s *Server) register() {
+	s.registerSandboxes()
+	s.registerExec()
+	s.registerProcesses()
+	s.registerTerminal()
+	s.registerCode()
+	s.registerFiles()
+	s.registerSnapshots()
+	s.registerTemplates()
+	s.registerEvents()
+	s.registerNetwork()
+	s.registerMetrics()
+	s.registerLogs()
+	s.registerMover()
+	s.registerPorts()
+	s.registerTokens()
+	s.registerHealth()
+	s.finishDocument()
+	s.mux.HandleFunc("/", s.noRoute)
+}
+
+// Handle mounts a handler of another door or tool, such as MCP. It gets the
+// request's id, the log, the check of the Host header and the recovery from
+// panics; it authenticates by itself or is wrapped by Authenticated.
+func (s *Server) Handle(pattern string, h http.Handler) { s.mux.Handle(pattern, h) }
+
+// Authenticated wraps a handler so that it is reached only with a key, and
+// finds the caller in the context.
+func (s *Server) Authenticated(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r, err := s.authenticate(r)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// Listen opens the address. After it, Addr and URL are known.
+func (s *Server) Listen() error {
+	l, err := net.Listen("tcp", s.config.Listen)
+	if err != nil {
+		return bothy.Errorf(bothy.CodeConflict, "the address %s cannot be listened on", s.config.Listen).
+			WithHint("Stop what listens there, or choose another address with --listen or BOTHY_LISTEN.").Because(err)
+	}
+	s.listener = l
+	s.hosts = newHostCheck(s.config, l.Addr())
+	return nil
+}
+
+// Addr is the address that the server listens on.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// URL is how the server is reached from this host.
+func (s *Server) URL() string {
+	addr, ok := s.listener.Addr().(*net.TCPAddr)
+	if ok && addr.IP.IsUnspecified() {
+		return fmt.Sprintf("http://127.0.0.1:%d", addr.Port)
+	}
+	return "http://" + s.listener.Addr().String()
+}
+
+// Serve answers requests until Close. It returns nil after Close.
+func (s *Server) Serve() error {
+	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Close stops listening, ends what only follows, waits for the requests under
+// way for as long as the grace, and then cuts them off.
+func (s *Server) Close() error {
+	s.beginClosing()
+	ctx, cancel := context.WithTimeout(context.Background(), s.config.Grace)
+	defer cancel()
+	err := s.http.Shutdown(ctx)
+	if err == nil {
+		err = s.waitForSockets(ctx)
+	}
+	s.stopWorking()
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = s.http.Close()
+	}
+	if s.listener != nil {
+		_ = s.listener.Close()
+	}
+	return err
+}
+
+func (s *Server) waitForSockets(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		s.sockets.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

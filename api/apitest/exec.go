@@ -1,0 +1,297 @@
+package apitest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// process is a background command. It echoes its input until it is killed or
+// its input ends.
+type process struct {
+	info   bothy.ProcessInfo
+	output []byte
+	// changed is closed and replaced whenever something happens to it.
+	changed chan struct{}
+}
+
+func (p *process) touch() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// run is what the commands of this world do.
+func run(line string) (stdout, stderr string, exit int) {
+	name, rest, _ := strings.Cut(line, " ")
+	switch name {
+	case "echo":
+		return rest + "\n", "", 0
+	case "fail":
+		return "", "it failed\n", 3
+	case "big":
+		return strings.Repeat("x", 20<<20), "", 0
+	}
+	return "", name + ": command not found\n", 127
+}
+
+func line(c bothy.Command) string {
+	if c.Args != nil {
+		return strings.Join(c.Args, " ")
+	}
+	return c.Line
+}
+
+func (w *World) begin(ctx context.Context, id string, req bothy.ExecRequest) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.Executed = req
+	b, err := w.get(ctx, id, bothy.ScopeSandboxesWrite)
+	if err == nil && b.State == bothy.StatePaused {
+		err = bothy.Errorf(bothy.CodeSandboxPaused, "the sandbox %s is paused", id).WithHint("Resume it.")
+	}
+	if line(req.Command) == "panic" {
+		panic("the fake was told to panic")
+	}
+	return err
+}
+
+// Started reports whether a command was the last to be begun.
+func (w *World) Started(command string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return line(w.Executed.Command) == command
+}
+
+// Exec implements bothy.ExecService.
+func (w *World) Exec(ctx context.Context, id string, req bothy.ExecRequest) (*bothy.ExecResult, error) {
+	if err := w.begin(ctx, id, req); err != nil {
+		return nil, err
+	}
+	if req.Background {
+		return w.spawn(id, req), nil
+	}
+	if line(req.Command) == "wait" {
+		<-ctx.Done()
+		w.Canceled <- id
+		return nil, ctx.Err()
+	}
+	var r bothy.ExecResult
+	r.Stdout, r.Stderr, r.ExitCode = run(line(req.Command))
+	r.Stdout += req.Stdin
+	r.PID, r.DurationMS = 7, 12
+	return &r, nil
+}
+
+func (w *World) spawn(id string, req bothy.ExecRequest) *bothy.ExecResult {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := w.sandboxes[id]
+	pid := 100 + len(b.processes)
+	b.processes[pid] = &process{
+		info:    bothy.ProcessInfo{PID: pid, Command: req.Command.Argv(), Running: true},
+		changed: make(chan struct{}),
+	}
+	return &bothy.ExecResult{PID: pid}
+}
+
+// ExecStream implements bothy.ExecService. The command "wait" writes "ready"
+// and then waits to be given up.
+func (w *World) ExecStream(ctx context.Context, id string, req bothy.ExecRequest, fn func(bothy.ExecEvent) error) error {
+	if err := w.begin(ctx, id, req); err != nil {
+		return err
+	}
+	if line(req.Command) == "wait" {
+		if err := fn(bothy.ExecEvent{Stream: "stdout", Data: "ready\n"}); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		w.Canceled <- id
+		return ctx.Err()
+	}
+	if line(req.Command) == "lost" {
+		_ = fn(bothy.ExecEvent{Stream: "stdout", Data: "ready\n"})
+		return bothy.Errorf(bothy.CodeGuest, "the guest of %s was lost", id).WithHint("Make another.")
+	}
+	stdout, stderr, exit := run(line(req.Command))
+	var offset int64
+	for _, e := range []bothy.ExecEvent{{Stream: "stdout", Data: stdout}, {Stream: "stderr", Data: stderr}} {
+		if e.Data == "" {
+			continue
+		}
+		e.Offset = offset
+		offset += int64(len(e.Data))
+		if err := fn(e); err != nil {
+			return err
+		}
+	}
+	return fn(bothy.ExecEvent{IsFinal: true, ExitCode: exit, DurationMS: 12, PID: 7})
+}
+
+// Processes implements bothy.ExecService.
+func (w *World) Processes(ctx context.Context, id string) ([]bothy.ProcessInfo, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b, err := w.get(ctx, id, bothy.ScopeSandboxesRead)
+	if err != nil {
+		return nil, err
+	}
+	var all []bothy.ProcessInfo
+	for _, p := range b.processes {
+		all = append(all, p.info)
+	}
+	slices.SortFunc(all, func(x, y bothy.ProcessInfo) int { return x.PID - y.PID })
+	return all, nil
+}
+
+// process finds a process. The caller holds w.mu.
+func (w *World) process(ctx context.Context, id string, pid int, scope bothy.Scope) (*process, error) {
+	b, err := w.get(ctx, id, scope)
+	if err != nil {
+		return nil, err
+	}
+	p := b.processes[pid]
+	if p == nil {
+		return nil, bothy.Errorf(bothy.CodeProcessNotFound, "there is no process %d in %s", pid, id).WithHint("List them.")
+	}
+	return p, nil
+}
+
+// Output implements bothy.ExecService.
+func (w *World) Output(ctx context.Context, id string, pid int, from int64, fn func(bothy.ExecEvent) error) error {
+	for {
+		w.mu.Lock()
+		p, err := w.process(ctx, id, pid, bothy.ScopeSandboxesRead)
+		if err != nil {
+			w.mu.Unlock()
+			return err
+		}
+		data, info, changed := string(p.output[min(from, int64(len(p.output))):]), p.info, p.changed
+		w.mu.Unlock()
+		if data != "" {
+			if err := fn(bothy.ExecEvent{Stream: "stdout", Data: data, Offset: from}); err != nil {
+				return err
+			}
+			from += int64(len(data))
+		}
+		if !info.Running {
+			return fn(bothy.ExecEvent{IsFinal: true, ExitCode: *info.ExitCode})
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (p *process) end(code int) {
+	p.info.Running, p.info.ExitCode = false, &code
+}
+
+// Stdin implements bothy.ExecService.
+func (w *World) Stdin(ctx context.Context, id string, pid int, data []byte, eof bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p, err := w.process(ctx, id, pid, bothy.ScopeSandboxesWrite)
+	if err != nil {
+		return err
+	}
+	p.output = append(p.output, data...)
+	p.info.OutputEnd = int64(len(p.output))
+	if eof {
+		p.end(0)
+	}
+	p.touch()
+	return nil
+}
+
+// Signal implements bothy.ExecService. Every signal ends a process.
+func (w *World) Signal(ctx context.Context, id string, pid int, signal int) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p, err := w.process(ctx, id, pid, bothy.ScopeSandboxesWrite)
+	if err != nil {
+		return err
+	}
+	p.end(128 + signal)
+	p.touch()
+	return nil
+}
+
+// Terminal implements bothy.ExecService. It echoes, tells of every change of
+// the window, and ends with code 4 at the line "exit".
+func (w *World) Terminal(ctx context.Context, id string, req bothy.TerminalRequest) (bothy.Terminal, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, err := w.get(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
+		return nil, err
+	}
+	t := &terminal{done: make(chan struct{}), closed: make(chan struct{})}
+	t.cond.L = &t.mu
+	fmt.Fprintf(&t.out, "%dx%d %s %s\r\n", req.Cols, req.Rows, req.Command.Line, req.Env["NAME"])
+	return t, nil
+}
+
+type terminal struct {
+	mu     sync.Mutex
+	cond   sync.Cond
+	out    bytes.Buffer
+	ended  bool
+	done   chan struct{}
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (t *terminal) PID() int { return 42 }
+
+func (t *terminal) Read(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.out.Len() == 0 && !t.ended {
+		t.cond.Wait()
+	}
+	if t.out.Len() == 0 {
+		return 0, io.EOF
+	}
+	return t.out.Read(p)
+}
+
+func (t *terminal) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.out.Write(p)
+	if strings.Contains(string(p), "exit") && !t.ended {
+		t.ended = true
+		close(t.done)
+	}
+	t.cond.Broadcast()
+	return len(p), nil
+}
+
+func (t *terminal) Resize(cols, rows int) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fmt.Fprintf(&t.out, "resized to %dx%d\r\n", cols, rows)
+	t.cond.Broadcast()
+	return nil
+}
+
+func (t *terminal) Wait() (int, error) {
+	<-t.done
+	return 4, nil
+}
+
+func (t *terminal) Close() error {
+	t.once.Do(func() { close(t.closed) })
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = true
+	t.cond.Broadcast()
+	return nil
+}

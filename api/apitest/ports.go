@@ -1,0 +1,75 @@
+package apitest
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Metrics implements bothy.MetricsService.
+func (w *World) Metrics(ctx context.Context, id string) (*bothy.Metrics, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, err := w.get(ctx, id, bothy.ScopeSandboxesRead); err != nil {
+		return nil, err
+	}
+	m := &bothy.Metrics{Time: Epoch, CPUCount: 1, MemoryBytes: 2, MemoryLimitBytes: 3, HeldAwakeBy: []string{"command"}}
+	m.EgressBytes = 4
+	return m, nil
+}
+
+// DialPort implements bothy.PortService. On port 7 everything comes back, and
+// the line "bye" ends it; on port 8080 is the world's Server.
+func (w *World) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, err := w.get(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
+		return nil, err
+	}
+	near, far := net.Pipe()
+	switch {
+	case port == 7:
+		go echo(far)
+	case port == 8080 && w.Server != nil:
+		go serveOne(far, w.Server)
+	default:
+		return nil, bothy.Errorf(bothy.CodeConflict, "nothing listens on port %d of %s", port, id).WithHint("Start a server there.")
+	}
+	return near, nil
+}
+
+func echo(c net.Conn) {
+	defer c.Close()
+	buf := make([]byte, 1024)
+	for {
+		n, err := c.Read(buf)
+		if err != nil || string(buf[:n]) == "bye" {
+			return
+		}
+		if _, err := c.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// serveOne serves a single connection.
+func serveOne(c net.Conn, h http.Handler) {
+	_ = http.Serve(&oneListener{c: c}, h)
+}
+
+type oneListener struct{ c net.Conn }
+
+func (l *oneListener) Accept() (net.Conn, error) {
+	if l.c == nil {
+		return nil, io.EOF
+	}
+	c := l.c
+	l.c = nil
+	return c, nil
+}
+
+func (l *oneListener) Close() error   { return nil }
+func (l *oneListener) Addr() net.Addr { return &net.TCPAddr{} }

@@ -1,0 +1,99 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/bothy-dev/bothy"
+)
+
+type (
+	codeInput struct {
+		ID     string `path:"id" doc:"The sandbox's id."`
+		Accept string `header:"Accept" hidden:"true"`
+		Body   bothy.CodeRequest
+	}
+	contextInput struct {
+		ID   string `path:"id" doc:"The sandbox's id."`
+		Body *bothy.CodeContextCreate
+	}
+	contextRef struct {
+		ID      string `path:"id" doc:"The sandbox's id."`
+		Context string `path:"context" doc:"The context's id."`
+	}
+)
+
+func (s *Server) registerCode() {
+	svc := s.services.Code
+	if svc == nil {
+		return
+	}
+	add(s, call{
+		ID: "run-code", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/code", Tag: "Code",
+		Summary: "Run code", Scope: bothy.ScopeSandboxesWrite,
+		Text: "Runs code in a context, where variables stay from one piece to the next. An exception in the code is a result, and no failure of the call. " +
+			"With `Accept: text/event-stream` output and results come as events while the code runs, and the last event has `is_final`; " +
+			"a caller who goes away before that interrupts the code.",
+		Returns: []form{{"application/json", typeFor[bothy.CodeResult]()}, {eventsType, typeFor[bothy.CodeEvent]()}},
+	}, func(ctx context.Context, in *codeInput) (*byHand, error) {
+		if wantsEvents(in.Accept) {
+			return s.codeStream(in), nil
+		}
+		result, err := svc.RunCode(ctx, in.ID, in.Body)
+		if err != nil {
+			return nil, err
+		}
+		if result.Results == nil {
+			result.Results = []bothy.CodeOutput{}
+		}
+		return write(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, result) }), nil
+	})
+	s.registerContexts(svc)
+}
+
+func (s *Server) codeStream(in *codeInput) *byHand {
+	return write(func(w http.ResponseWriter, r *http.Request) {
+		s.streamEvents(w, r, r.Context(), func(ctx context.Context, send func(string, any) error) error {
+			return s.services.Code.RunCodeStream(ctx, in.ID, in.Body, func(e bothy.CodeEvent) error { return send("", e) })
+		})
+	})
+}
+
+func (s *Server) registerContexts(svc bothy.CodeService) {
+	const base = "/v1/sandboxes/{id}/contexts"
+	add(s, call{
+		ID: "create-context", Method: http.MethodPost, Path: base, Tag: "Code",
+		Summary: "Make a context", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated,
+		Text: "A place of its own for variables. Contexts run code at the same time as each other.",
+	}, func(ctx context.Context, in *contextInput) (*answer[*bothy.CodeContext], error) {
+		if in.Body == nil {
+			in.Body = &bothy.CodeContextCreate{}
+		}
+		return one(svc.CreateContext(ctx, in.ID, *in.Body))
+	})
+	add(s, call{
+		ID: "list-contexts", Method: http.MethodGet, Path: base, Tag: "Code",
+		Summary: "List contexts", Scope: bothy.ScopeSandboxesRead,
+	}, func(ctx context.Context, in *idInput) (*answer[items[bothy.CodeContext]], error) {
+		c, err := svc.Contexts(ctx, in.ID)
+		if err != nil {
+			return nil, err
+		}
+		return list(c), nil
+	})
+	for _, c := range []struct {
+		id, method, rest, summary, text string
+		do                              func(ctx context.Context, id, contextID string) error
+	}{
+		{"delete-context", http.MethodDelete, "", "Delete a context", "Its variables are gone.", svc.DeleteContext},
+		{"interrupt-context", http.MethodPost, "/interrupt", "Interrupt the code in a context", "As Ctrl-C does.", svc.InterruptContext},
+		{"restart-context", http.MethodPost, "/restart", "Make a context as new", "Its variables are gone.", svc.RestartContext},
+	} {
+		add(s, call{
+			ID: c.id, Method: c.method, Path: base + "/{context}" + c.rest, Tag: "Code",
+			Summary: c.summary, Text: c.text, Scope: bothy.ScopeSandboxesWrite,
+		}, func(ctx context.Context, in *contextRef) (*empty, error) {
+			return nil, c.do(ctx, in.ID, in.Context)
+		})
+	}
+}

@@ -1,0 +1,206 @@
+package api
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bothy-dev/bothy"
+)
+
+//go:generate go test -run ^TestDocumentFiles$ . -update
+
+// document is the OpenAPI document, made when it is first asked for.
+type document struct {
+	once       sync.Once
+	json, yaml []byte
+}
+
+//go:embed docs.html
+var docsPage []byte
+
+func (s *Server) humaConfig() huma.Config {
+	registry := huma.NewMapRegistry("#/components/schemas/", schemaName)
+	registerAliases(registry)
+	version := s.config.Version
+	if version == "" {
+		version = "0"
+	}
+	format := huma.DefaultJSONFormat
+	format.Unmarshal = unmarshalUTF8
+	return huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info: &huma.Info{
+				Title: "Bothy", Version: version,
+				License: &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
+				Description: "Disposable, isolated Linux machines. Every call takes the header `Authorization: Bearer KEY`. " +
+					"Times are RFC 3339 in UTC, durations end in `_seconds` or `_ms`, sizes in `_mb` (MiB) or `_bytes`.",
+			},
+			Servers: []*huma.Server{{URL: "http://" + DefaultListen, Description: "The default address of `bothy up`."}},
+			Tags: []*huma.Tag{
+				{Name: "Sandboxes", Description: "The life of sandboxes."},
+				{Name: "Commands", Description: "Running commands, processes and terminals."},
+				{Name: "Code", Description: "Running code in a kernel that keeps its state."},
+				{Name: "Files", Description: "Moving files in and out."},
+				{Name: "Snapshots", Description: "Pausing, copying and turning back time."},
+				{Name: "Network", Description: "Reaching servers in sandboxes, and what sandboxes tried to reach."},
+				{Name: "Templates", Description: "What sandboxes start from."},
+				{Name: "Events", Description: "What happened."},
+				{Name: "Tokens", Description: "Who may do what."},
+			},
+			Components: &huma.Components{
+				Schemas:         registry,
+				SecuritySchemes: map[string]*huma.SecurityScheme{"key": {Type: "http", Scheme: "bearer", Description: "A key made by `bothy token create`."}},
+				Responses:       map[string]*huma.Response{"Problem": problemResponse()},
+				Parameters: map[string]*huma.Param{"IdempotencyKey": {
+					Name: idempotencyKey, In: "header", Schema: &huma.Schema{Type: "string", Extensions: map[string]any{"maxLength": maxKeyLength}},
+					Description: "A value of your choosing, such as a UUID. A repetition with the same key within a day gets the answer " +
+						"of the first success, with `Idempotency-Replayed: true`, and does nothing more.",
+				}},
+			},
+		},
+		Formats:       map[string]huma.Format{"application/json": format, "json": format},
+		DefaultFormat: "application/json",
+	}
+}
+
+func problemResponse() *huma.Response {
+	return &huma.Response{
+		Description: "It failed. `code` is stable; `detail` says what is wrong, and `hint` what to do.",
+		Headers: map[string]*huma.Param{
+			"Retry-After": {Description: "After how many seconds trying again can succeed.", Schema: &huma.Schema{Type: "integer"}},
+		},
+		Content: map[string]*huma.MediaType{problemType: {Schema: &huma.Schema{Ref: "#/components/schemas/Problem"}}},
+	}
+}
+
+// schemaName names lists after what is in them.
+func schemaName(t typeOf, hint string) string {
+	name := huma.DefaultSchemaNamer(t, hint)
+	if rest, ok := strings.CutPrefix(name, "Items"); ok {
+		return rest + "List"
+	}
+	if rest, ok := strings.CutPrefix(name, "Page"); ok {
+		return rest + "Page"
+	}
+	return name
+}
+
+// finishDocument adds what the registrations could not, and the routes that
+// show the document.
+func (s *Server) finishDocument() {
+	o := s.huma.OpenAPI()
+	s.schema(typeFor[Problem]())
+	documentUploads(o.Paths)
+	finishSchemas(o.Components.Schemas.Map())
+	documentCodes(o.Components.Schemas.Map()["Problem"])
+	documentSocket(o.Paths)
+	used := map[string]bool{}
+	for _, c := range s.calls {
+		used[c.Tag] = true
+	}
+	o.Tags = slices.DeleteFunc(o.Tags, func(t *huma.Tag) bool { return !used[t.Name] })
+
+	s.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, r *http.Request) {
+		s.serveDocument(w, r, "application/openapi+json", func() []byte { return s.document.json })
+	})
+	s.mux.HandleFunc("GET /openapi.yaml", func(w http.ResponseWriter, r *http.Request) {
+		s.serveDocument(w, r, "application/openapi+yaml", func() []byte { return s.document.yaml })
+	})
+	policy := docsPolicy()
+	s.mux.HandleFunc("GET /docs", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Content-Security-Policy", policy)
+		_, _ = w.Write(docsPage)
+	})
+}
+
+// documentSocket removes the body that an upgrade does not have.
+func documentSocket(paths map[string]*huma.PathItem) {
+	for _, p := range paths {
+		if p.Get != nil && p.Get.Responses["101"] != nil {
+			p.Get.Responses["101"].Content = nil
+		}
+	}
+}
+
+// documentCodes lists the codes with their statuses.
+func documentCodes(problem *huma.Schema) {
+	codes := make([]string, 0, len(statuses))
+	for c := range statuses {
+		codes = append(codes, string(c))
+	}
+	slices.SortFunc(codes, func(a, b string) int {
+		if d := statuses[bothy.Code(a)] - statuses[bothy.Code(b)]; d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+	code := problem.Properties["code"]
+	var table strings.Builder
+	byCode := map[string]int{}
+	for _, c := range codes {
+		code.Enum = append(code.Enum, c)
+		byCode[c] = statuses[bothy.Code(c)]
+		fmt.Fprintf(&table, "\n- `%s`: %d", c, byCode[c])
+	}
+	code.Description = "The kind of the failure, and the status that it comes with:\n" + table.String()
+	code.Extensions = map[string]any{"x-status": byCode}
+}
+
+func (s *Server) serveDocument(w http.ResponseWriter, r *http.Request, contentType string, text func() []byte) {
+	if err := s.makeDocument(); err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", contentType)
+	_, _ = w.Write(text())
+}
+
+func (s *Server) makeDocument() (err error) {
+	s.document.once.Do(func() {
+		var text []byte
+		if text, err = json.Marshal(s.huma.OpenAPI()); err != nil {
+			return
+		}
+		var b bytes.Buffer
+		if err = json.Indent(&b, text, "", "  "); err != nil {
+			return
+		}
+		b.WriteByte('\n')
+		s.document.json = b.Bytes()
+		s.document.yaml, err = s.huma.OpenAPI().YAML()
+	})
+	return err
+}
+
+// docsPolicy lets the page run its own script and ask this server, and no more.
+func docsPolicy() string {
+	_, rest, _ := bytes.Cut(docsPage, []byte("<script>"))
+	script, _, _ := bytes.Cut(rest, []byte("</script>"))
+	sum := sha256.Sum256(script)
+	return "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; connect-src 'self'; " +
+		"style-src 'unsafe-inline'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// unmarshalUTF8 reads JSON that is what JSON must be. The decoder itself puts
+// other characters in the place of bytes that are not UTF-8: a file would get
+// another name than was meant.
+func unmarshalUTF8(b []byte, v any) error {
+	if !utf8.Valid(b) {
+		return errors.New("it is not UTF-8")
+	}
+	return json.Unmarshal(b, v)
+}

@@ -1,0 +1,206 @@
+package api
+
+import (
+	"encoding/json"
+	"flag"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/apitest"
+)
+
+var update = flag.Bool("update", false, "write openapi.json and openapi.yaml")
+
+// complete is a server with every service, which nobody calls.
+func complete(t *testing.T) *Server {
+	t.Helper()
+	s := New(everything(apitest.New(), apitest.NewTokens(), &apitest.Answers{}, nil), Config{})
+	if err := s.makeDocument(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestDocumentFiles(t *testing.T) {
+	s := complete(t)
+	for name, text := range map[string][]byte{"openapi.json": s.document.json, "openapi.yaml": s.document.yaml} {
+		if *update {
+			if err := os.WriteFile(name, text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		have, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(have) != string(text) {
+			t.Errorf("%s is not what the code says; run go generate ./api", name)
+		}
+	}
+}
+
+// operations calls fn for every operation in the document.
+func operations(s *Server, fn func(method, path string, op *huma.Operation)) {
+	for path, item := range s.huma.OpenAPI().Paths {
+		for method, op := range map[string]*huma.Operation{
+			"GET": item.Get, "POST": item.Post, "PUT": item.Put, "PATCH": item.Patch, "DELETE": item.Delete,
+		} {
+			if op != nil {
+				fn(method, path, op)
+			}
+		}
+	}
+}
+
+func TestEveryOperationIsDocumented(t *testing.T) {
+	s := complete(t)
+	n := 0
+	operations(s, func(method, path string, op *huma.Operation) {
+		n++
+		where := method + " " + path
+		if op.OperationID == "" || op.Summary == "" || len(op.Tags) != 1 || op.Extensions["x-scope"] == "" {
+			t.Errorf("%s: id %q, summary %q, tags %v, scope %v", where, op.OperationID, op.Summary, op.Tags, op.Extensions["x-scope"])
+		}
+		if op.Responses["default"] == nil {
+			t.Errorf("%s: its failures are not documented", where)
+		}
+		if len(op.Responses) < 2 {
+			t.Errorf("%s: its success is not documented", where)
+		}
+		documented := map[string]bool{}
+		for _, p := range op.Parameters {
+			documented[p.In+" "+p.Name] = true
+			if p.Ref == "" && p.Description == "" {
+				t.Errorf("%s: parameter %s has no description", where, p.Name)
+			}
+		}
+		for _, part := range strings.Split(path, "/") {
+			if name, ok := strings.CutPrefix(part, "{"); ok && !documented["path "+strings.TrimSuffix(name, "}")] {
+				t.Errorf("%s: the parameter %s is not read", where, part)
+			}
+		}
+	})
+	if n != len(s.calls) || n < 40 {
+		t.Errorf("%d operations in the document, %d registered", n, len(s.calls))
+	}
+}
+
+func TestEveryFieldIsDescribed(t *testing.T) {
+	s := complete(t)
+	schemas := s.huma.OpenAPI().Components.Schemas.Map()
+	for name, schema := range schemas {
+		for field, p := range schema.Properties {
+			if p.Description == "" && p.Ref == "" {
+				t.Errorf("%s.%s has no description: add it to words", name, field)
+			}
+		}
+	}
+	for name, fields := range words {
+		for field := range fields {
+			if schemas[name] == nil || schemas[name].Properties[field] == nil {
+				t.Errorf("words describes %s.%s, which is not there", name, field)
+			}
+		}
+	}
+}
+
+// Every code of the root package has a status, and the document lists it.
+func TestEveryCodeHasAStatus(t *testing.T) {
+	parsed, err := parser.ParseFile(token.NewFileSet(), "../error.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var codes []string
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		v, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if id, ok := v.Type.(*ast.Ident); ok && id.Name == "Code" {
+			text, err := strconv.Unquote(v.Values[0].(*ast.BasicLit).Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			codes = append(codes, text)
+		}
+		return true
+	})
+	if len(codes) < 35 {
+		t.Fatalf("found only %v", codes)
+	}
+	code := complete(t).huma.OpenAPI().Components.Schemas.Map()["Problem"].Properties["code"]
+	for _, c := range codes {
+		if statuses[bothy.Code(c)] == 0 {
+			t.Errorf("the code %s has no status", c)
+		}
+		if !slices.Contains(code.Enum, any(c)) {
+			t.Errorf("the document does not list the code %s", c)
+		}
+	}
+	if len(statuses) != len(codes) {
+		t.Errorf("%d codes, %d statuses", len(codes), len(statuses))
+	}
+}
+
+func TestDocumentOverHTTP(t *testing.T) {
+	f := start(t).as("")
+	res := f.ok(200, f.do("GET", "/openapi.json", nil))
+	var doc struct {
+		OpenAPI    string
+		Paths      map[string]map[string]any
+		Components struct{ Schemas map[string]map[string]any }
+	}
+	if err := json.Unmarshal([]byte(res.body), &doc); err != nil {
+		t.Fatal(err)
+	}
+	if doc.OpenAPI != "3.1.0" || doc.Paths["/v1/sandboxes/{id}/exec"]["post"] == nil {
+		t.Fatalf("%.300s", res.body)
+	}
+	if res := f.ok(200, f.do("GET", "/openapi.yaml", nil)); !strings.Contains(res.body, "/v1/sandboxes:") {
+		t.Fatalf("%.300s", res.body)
+	}
+	// Every reference leads somewhere.
+	for _, part := range strings.Split(res.body, `"$ref": "#/components/schemas/`)[1:] {
+		name, _, _ := strings.Cut(part, `"`)
+		if doc.Components.Schemas[name] == nil {
+			t.Errorf("nothing is called %s", name)
+		}
+	}
+}
+
+func TestDocsPageNeedsNobodyElse(t *testing.T) {
+	f := start(t).as("")
+	res := f.ok(200, f.do("GET", "/docs", nil))
+	for _, no := range []string{"http://", "https://", "src=", "@import", "//cdn"} {
+		if strings.Contains(res.body, no) {
+			t.Errorf("the page has %q", no)
+		}
+	}
+	if p := res.Header.Get("Content-Security-Policy"); !strings.Contains(p, "script-src 'sha256-") || !strings.Contains(p, "default-src 'none'") {
+		t.Errorf("policy %q", p)
+	}
+}
+
+func TestMissingServicesHaveNoRoutes(t *testing.T) {
+	s := New(Services{Tokens: apitest.NewTokens()}, Config{})
+	for _, c := range s.calls {
+		if c.Tag != "Tokens" {
+			t.Errorf("%s %s is there without its service", c.Method, c.Path)
+		}
+	}
+	if err := s.makeDocument(); err != nil {
+		t.Fatal(err)
+	}
+	if tags := s.huma.OpenAPI().Tags; len(tags) != 1 || tags[0].Name != "Tokens" {
+		t.Errorf("tags %v", tags)
+	}
+}

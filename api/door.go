@@ -1,0 +1,308 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"regexp"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+const (
+	// maxJSONBytes bounds the body of a JSON call.
+	maxJSONBytes = 16 << 20
+	// bodyTimeout bounds how long a JSON body may take to arrive.
+	bodyTimeout = time.Minute
+	// statusCallerLeft stands in the log where nobody was left to answer.
+	statusCallerLeft = 499
+)
+
+// request is what the door knows of a request while it is worked on.
+type request struct {
+	id     string
+	caller *bothy.Caller
+	// problem is what the caller was told, with its cause.
+	problem *Problem
+}
+
+type requestKey struct{}
+
+func requestFrom(ctx context.Context) *request {
+	r, _ := ctx.Value(requestKey{}).(*request)
+	return r
+}
+
+// note keeps a problem for the log.
+func note(ctx context.Context, p *Problem) {
+	if r := requestFrom(ctx); r != nil {
+		r.problem = p
+	}
+}
+
+var validRequestID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+
+func requestID(r *http.Request) string {
+	if id := r.Header.Get("X-Request-Id"); validRequestID.MatchString(id) {
+		return id
+	}
+	var b [12]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return "req_" + hex.EncodeToString(b[:])
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	info := &request{id: requestID(r)}
+	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, info))
+	rec := &recorder{ResponseWriter: w}
+	h := rec.Header()
+	h.Set("X-Request-Id", info.id)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	defer func() {
+		abort := s.recovered(recover(), rec, r)
+		s.logRequest(r, rec, info, time.Since(began))
+		if abort {
+			panic(http.ErrAbortHandler)
+		}
+	}()
+	if t, ok := s.linkTarget(r.Host); ok {
+		s.serveLink(rec, r, t)
+		return
+	}
+	if err := s.hosts.check(r.Host); err != nil {
+		s.fail(rec, r, err)
+		return
+	}
+	s.mux.ServeHTTP(rec, r)
+}
+
+// recovered answers for a handler that panicked. It reports whether the
+// connection must be cut, because half an answer is out already.
+func (s *Server) recovered(p any, rec *recorder, r *http.Request) (abort bool) {
+	switch p {
+	case nil:
+		return false
+	case http.ErrAbortHandler:
+		return true
+	}
+	err := fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+	if rec.status != 0 {
+		note(r.Context(), problemOf(err))
+		return true
+	}
+	s.fail(rec, r, err)
+	return false
+}
+
+// logRequest writes the request's line. Queries and bodies stay out of it:
+// they can hold secrets.
+func (s *Server) logRequest(r *http.Request, rec *recorder, info *request, took time.Duration) {
+	level := slog.LevelInfo
+	if r.URL.Path == "/healthz" {
+		level = slog.LevelDebug
+	}
+	status := rec.statusOrOK()
+	// A caller that went away is no failure of ours.
+	left := info.problem != nil && errors.Is(info.problem, context.Canceled)
+	if left {
+		status = statusCallerLeft
+	}
+	attrs := make([]slog.Attr, 0, 12)
+	attrs = append(attrs,
+		slog.String("request", info.id), slog.String("method", r.Method), slog.String("path", r.URL.Path),
+		slog.Int("status", status), slog.Int64("bytes", rec.bytes),
+		slog.Float64("ms", float64(took.Microseconds())/1000), slog.String("remote", r.RemoteAddr))
+	if info.caller != nil {
+		attrs = append(attrs, slog.String("project", info.caller.ProjectID), slog.String("token", info.caller.TokenID))
+	}
+	if p := info.problem; p != nil && !left {
+		attrs = append(attrs, slog.String("code", string(p.Code)))
+		if p.Status >= 500 {
+			level = slog.LevelError
+			attrs = append(attrs, slog.String("error", p.Error()))
+		}
+	}
+	s.log.LogAttrs(r.Context(), level, "request", attrs...)
+}
+
+// authenticate finds the caller and puts it into the request's context. The
+// request comes back in any case.
+func (s *Server) authenticate(r *http.Request) (*http.Request, error) {
+	header := r.Header.Get("Authorization")
+	scheme, key, _ := strings.Cut(header, " ")
+	if !strings.EqualFold(scheme, "Bearer") || key == "" {
+		_, err := bothy.Require(context.Background(), bothy.ScopeAdmin) // nobody asks: says what to do
+		return r, err
+	}
+	caller, err := s.services.Tokens.Authenticate(r.Context(), strings.TrimSpace(key))
+	if err != nil {
+		return r, err
+	}
+	if info := requestFrom(r.Context()); info != nil {
+		info.caller = caller
+	}
+	return r.WithContext(bothy.WithCaller(r.Context(), caller)), nil
+}
+
+// door is what stands before every call under /v1: the key, the scope, the
+// bound on the body, and the memory of what was answered before.
+func (s *Server) door(c call, h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		r, err := s.authenticate(r)
+		if err == nil {
+			_, err = bothy.Require(r.Context(), c.Scope)
+		}
+		var body []byte
+		if err == nil && c.takesJSON(r) {
+			body, err = readJSON(w, r)
+		}
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		if key := r.Header.Get(idempotencyKey); key != "" && c.remembers(r) && s.services.Answers != nil {
+			s.onlyOnce(c, key, body, w, r, h)
+			return
+		}
+		h(w, r)
+	}
+}
+
+// readJSON reads the whole body and leaves a copy of it in the request. The
+// time limit is lifted after that: net/http would otherwise take it for a
+// disconnected client in the middle of a long command.
+func readJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if r.ContentLength == 0 {
+		return nil, nil
+	}
+	if r.ContentLength > maxJSONBytes {
+		return nil, tooLarge()
+	}
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJSONBytes))
+	_ = rc.SetReadDeadline(time.Time{})
+	if err != nil {
+		var large *http.MaxBytesError
+		if errors.As(err, &large) {
+			return nil, tooLarge()
+		}
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the body did not arrive whole").
+			WithHint("Send as many bytes as Content-Length says, within %d s.", bodyTimeout/time.Second).Because(err)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return body, nil
+}
+
+// noRoute answers where there is nothing.
+func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
+	var allowed []string
+	for _, m := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
+		probe := *r
+		probe.Method = m
+		if _, pattern := s.mux.Handler(&probe); pattern != "/" {
+			allowed = append(allowed, m)
+		}
+	}
+	if len(allowed) == 0 {
+		s.fail(w, r, bothy.Errorf(bothy.CodeNotFound, "there is nothing at %s", r.URL.Path).
+			WithHint("GET /openapi.json, or open /docs, to see the calls; they begin with /v1."))
+		return
+	}
+	w.Header().Set("Allow", strings.Join(allowed, ", "))
+	s.fail(w, r, bothy.Errorf(bothy.CodeMethodNotAllowed, "%s is not possible on %s", r.Method, r.URL.Path).
+		WithHint("Use %s.", strings.Join(allowed, " or ")))
+}
+
+// recorder knows what was answered.
+type recorder struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+}
+
+func (w *recorder) statusOrOK() int {
+	if w.status == 0 {
+		return http.StatusOK
+	}
+	return w.status
+}
+
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 || w.status == http.StatusContinue {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController and the WebSocket library find what
+// else the connection can do.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// hostCheck guards a listener on the loopback interface against web pages
+// that have had their own name resolve to it (DNS rebinding). The zero value
+// allows every name.
+type hostCheck struct{ names map[string]bool }
+
+func newHostCheck(c Config, addr net.Addr) hostCheck {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok || !tcp.IP.IsLoopback() {
+		return hostCheck{}
+	}
+	h := hostCheck{names: map[string]bool{"localhost": true, "127.0.0.1": true, "::1": true, tcp.IP.String(): true}}
+	if host, _, err := net.SplitHostPort(c.Listen); err == nil {
+		h.names[strings.ToLower(host)] = true
+	}
+	for _, name := range c.AllowedHosts {
+		h.names[strings.ToLower(name)] = true
+	}
+	return h
+}
+
+func (h hostCheck) check(hostport string) error {
+	if h.names == nil {
+		return nil
+	}
+	host := hostport
+	if name, _, err := net.SplitHostPort(hostport); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+	if h.names[host] {
+		return nil
+	}
+	for rest := host; ; {
+		_, parent, found := strings.Cut(rest, ".")
+		if !found {
+			break
+		}
+		if h.names["*."+parent] {
+			return nil
+		}
+		rest = parent
+	}
+	return bothy.Errorf(bothy.CodeMisdirected, "this server is not %q", host).
+		WithHint("Use 127.0.0.1 or localhost, or allow the name in the server's configuration (allowed_hosts).")
+}

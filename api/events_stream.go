@@ -1,0 +1,125 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+const eventsType = "text/event-stream"
+
+func wantsEvents(accept string) bool { return strings.Contains(accept, eventsType) }
+
+// heartbeat says when a quiet stream shows that it lives: first, which also
+// tells the caller that it has been connected, and then every.
+type heartbeat struct{ first, every time.Duration }
+
+// eventStream writes server-sent events. The answer's status is decided by
+// what comes first: an event or a heartbeat (200), or a failure (its own).
+type eventStream struct {
+	w     http.ResponseWriter
+	flush func() error
+
+	mu      sync.Mutex
+	started bool
+	buf     bytes.Buffer
+}
+
+// streamEvents answers with the events that run sends. send may be called
+// from one goroutine at a time, and fails when the caller has gone.
+func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, ctx context.Context,
+	run func(ctx context.Context, send func(id string, v any) error) error) {
+	es := &eventStream{w: w, flush: http.NewResponseController(w).Flush}
+	stop := es.keepAlive(s.beats)
+	err := run(ctx, func(id string, v any) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return es.send("", id, v)
+	})
+	stop()
+	switch {
+	case ctx.Err() != nil: // the caller or the server is going: nobody to tell
+		es.begin()
+	case err == nil:
+		es.begin()
+	case !es.started:
+		s.fail(w, r, err)
+	default:
+		p := problemOf(err)
+		note(r.Context(), p)
+		_ = es.send("error", "", p)
+	}
+}
+
+// following is a context for streams that would never end by themselves: it
+// ends also when the server is about to close.
+func (s *Server) following(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.closing, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// keepAlive beats until stop is called, which waits for the last beat.
+func (es *eventStream) keepAlive(b heartbeat) (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		timer := time.NewTimer(b.first)
+		defer timer.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case <-timer.C:
+				es.comment()
+				timer.Reset(b.every)
+			}
+		}
+	}()
+	return func() { close(quit); <-done }
+}
+
+// begin sends the header of the answer, once.
+func (es *eventStream) begin() {
+	if es.started {
+		return
+	}
+	es.started = true
+	es.w.Header().Set("Content-Type", eventsType)
+	es.w.Header().Set("X-Accel-Buffering", "no") // proxies must not hold events back
+	es.w.WriteHeader(http.StatusOK)
+}
+
+func (es *eventStream) comment() {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	es.begin()
+	_, _ = es.w.Write([]byte(":\n\n"))
+	_ = es.flush()
+}
+
+func (es *eventStream) send(name, id string, v any) error {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	es.buf.Reset()
+	if id != "" {
+		es.buf.WriteString("id: " + id + "\n")
+	}
+	if name != "" {
+		es.buf.WriteString("event: " + name + "\n")
+	}
+	es.buf.WriteString("data: ")
+	if err := encode(&es.buf, v); err != nil { // ends the line
+		return err
+	}
+	es.buf.WriteByte('\n')
+	es.begin()
+	if _, err := es.w.Write(es.buf.Bytes()); err != nil {
+		return err
+	}
+	return es.flush()
+}

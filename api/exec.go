@@ -1,0 +1,77 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// ExecEvent is the wire form of a streamed piece of a command: output has a
+// stream, data and an offset, and the end has is_final and an exit code.
+type ExecEvent struct {
+	Stream     string `json:"stream,omitempty"`
+	Data       string `json:"data,omitempty"`
+	Encoding   string `json:"encoding,omitempty"`
+	Offset     *int64 `json:"offset,omitempty"`
+	PID        int    `json:"pid,omitempty"`
+	IsFinal    bool   `json:"is_final,omitempty"`
+	ExitCode   *int   `json:"exit_code,omitempty"`
+	DurationMS *int64 `json:"duration_ms,omitempty"`
+	TimedOut   *bool  `json:"timed_out,omitempty"`
+	OOMKilled  *bool  `json:"oom_killed,omitempty"`
+	Truncated  *bool  `json:"truncated,omitempty"`
+	Hint       string `json:"hint,omitempty"`
+}
+
+func execEvent(e bothy.ExecEvent) ExecEvent {
+	if e.IsFinal {
+		return ExecEvent{
+			IsFinal: true, ExitCode: &e.ExitCode, DurationMS: &e.DurationMS, TimedOut: &e.TimedOut,
+			OOMKilled: &e.OOMKilled, Truncated: &e.Truncated, PID: e.PID, Hint: e.Hint,
+		}
+	}
+	return ExecEvent{Stream: e.Stream, Data: e.Data, Encoding: e.Encoding, Offset: &e.Offset, PID: e.PID}
+}
+
+type execInput struct {
+	ID     string `path:"id" doc:"The sandbox's id."`
+	Accept string `header:"Accept" hidden:"true"`
+	Body   bothy.ExecRequest
+}
+
+func (s *Server) registerExec() {
+	svc := s.services.Exec
+	if svc == nil {
+		return
+	}
+	add(s, call{
+		ID: "exec", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/exec", Tag: "Commands",
+		Summary: "Run a command", Scope: bothy.ScopeSandboxesWrite,
+		Text: "Answers when the command has ended, with its exit code and output; with `background`, as soon as it has started. " +
+			"With `Accept: text/event-stream` the output comes as events while the command runs, and the last event has `is_final`; " +
+			"a caller who goes away before that ends the command.",
+		Returns: []form{{"application/json", typeFor[bothy.ExecResult]()}, {eventsType, typeFor[ExecEvent]()}},
+	}, func(ctx context.Context, in *execInput) (*byHand, error) {
+		if wantsEvents(in.Accept) {
+			return s.execStream(in)
+		}
+		result, err := svc.Exec(ctx, in.ID, in.Body)
+		if err != nil {
+			return nil, err
+		}
+		return write(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, result) }), nil
+	})
+}
+
+func (s *Server) execStream(in *execInput) (*byHand, error) {
+	if in.Body.Background {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "background: a background command is not streamed while it starts").
+			WithHint("Start it with \"Accept: application/json\", then follow GET /v1/sandboxes/{id}/processes/{pid}/output.")
+	}
+	return write(func(w http.ResponseWriter, r *http.Request) {
+		s.streamEvents(w, r, r.Context(), func(ctx context.Context, send func(string, any) error) error {
+			return s.services.Exec.ExecStream(ctx, in.ID, in.Body, func(e bothy.ExecEvent) error { return send("", execEvent(e)) })
+		})
+	}), nil
+}

@@ -1,0 +1,175 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/apitest"
+)
+
+func key(k string) header { return header{"Idempotency-Key": k} }
+
+func TestRepetitionGetsTheFirstAnswer(t *testing.T) {
+	f := start(t)
+	first := f.ok(201, f.do("POST", "/v1/sandboxes", `{"name":"a"}`, key("k1")))
+	again := f.ok(201, f.do("POST", "/v1/sandboxes", `{"name":"a"}`, key("k1")))
+	if first.body != again.body || first.Header.Get("Location") != again.Header.Get("Location") ||
+		again.Header.Get("Content-Type") != first.Header.Get("Content-Type") {
+		t.Errorf("%s\n%s", first.body, again.body)
+	}
+	if first.Header.Get("Idempotency-Replayed") != "" || again.Header.Get("Idempotency-Replayed") != "true" {
+		t.Error("which one was replayed?")
+	}
+	other := f.ok(201, f.do("POST", "/v1/sandboxes", `{"name":"a"}`, key("k2")))
+	if other.body == first.body {
+		t.Error("another key got the same answer")
+	}
+	if f.as(apitest.Stranger).ok(201, f.as(apitest.Stranger).do("POST", "/v1/sandboxes", `{"name":"a"}`, key("k1"))).body == first.body {
+		t.Error("a stranger's key is the same")
+	}
+	for _, c := range []struct{ method, path, body string }{
+		{"POST", "/v1/sandboxes", `{"name":"b"}`},
+		{"POST", "/v1/sandboxes", ``},
+		{"DELETE", first.Header.Get("Location"), ``},
+	} {
+		f.failed(bothy.CodeIdempotency, f.do(c.method, c.path, c.body, key("k1")))
+	}
+}
+
+func TestEmptyAnswersAreRemembered(t *testing.T) {
+	f := start(t)
+	path := f.create()
+	f.ok(200, f.do("PUT", path+"/files?path=a", "x"))
+	f.ok(204, f.do("DELETE", path+"/files?path=a", nil, key("k")))
+	if res := f.ok(204, f.do("DELETE", path+"/files?path=a", nil, key("k"))); res.Header.Get("Idempotency-Replayed") != "true" {
+		t.Error("not replayed")
+	}
+	f.failed(bothy.CodeFileNotFound, f.do("DELETE", path+"/files?path=a", nil, key("k2")))
+}
+
+// What failed has changed nothing, and may be tried again under its key.
+func TestFailuresAreNotRemembered(t *testing.T) {
+	f := start(t)
+	f.world.Fail(bothy.Errorf(bothy.CodeCapacity, "full").WithHint("Wait."))
+	f.failed(bothy.CodeCapacity, f.do("POST", "/v1/sandboxes", nil, key("k")))
+	f.world.Fail(errors.New("broken"))
+	f.failed(bothy.CodeInternal, f.do("POST", "/v1/sandboxes", nil, key("k")))
+	f.world.Fail(nil)
+	f.failed(bothy.CodeInvalid, f.do("POST", "/v1/sandboxes", `{"cpu":-1}`, key("k")))
+	path := f.ok(201, f.do("POST", "/v1/sandboxes", nil, key("k"))).Header.Get("Location")
+	f.failed(bothy.CodeInternal, f.do("POST", path+"/exec", `{"command":"panic"}`, key("p")))
+	f.ok(200, f.do("POST", path+"/exec", `{"command":"echo"}`, key("p")))
+}
+
+func TestTwoAtOnce(t *testing.T) {
+	f := start(t)
+	f.world.Busy = make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		res := f.do("POST", "/v1/sandboxes", nil, key("k"))
+		if res.StatusCode != 201 {
+			t.Errorf("%s", res.body)
+		}
+	})
+	<-f.world.Waiting
+	res := f.do("POST", "/v1/sandboxes", nil, key("k"))
+	f.failed(bothy.CodeConflict, res)
+	if res.Header.Get("Retry-After") != "1" {
+		t.Errorf("Retry-After %q", res.Header.Get("Retry-After"))
+	}
+	f.failed(bothy.CodeIdempotency, f.do("POST", "/v1/sandboxes", `{"name":"b"}`, key("k")))
+	close(f.world.Busy)
+	wg.Wait()
+	if res := f.ok(201, f.do("POST", "/v1/sandboxes", nil, key("k"))); res.Header.Get("Idempotency-Replayed") != "true" {
+		t.Error("not replayed")
+	}
+	if len(f.world.Waiting) != 0 {
+		t.Error("the service was asked twice")
+	}
+}
+
+func TestManyAtOnceWorkOnce(t *testing.T) {
+	f := start(t)
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			res := f.do("POST", "/v1/sandboxes", nil, key("k"))
+			if res.StatusCode != 201 && res.StatusCode != 409 {
+				t.Errorf("%d %s", res.StatusCode, res.body)
+			}
+		})
+	}
+	wg.Wait()
+	p := decode[bothy.Page[*bothy.Sandbox]](f, f.ok(200, f.do("GET", "/v1/sandboxes", nil)))
+	if len(p.Items) != 1 {
+		t.Errorf("%d sandboxes", len(p.Items))
+	}
+}
+
+// The answer that did not reach its caller is the one that is asked for again.
+func TestLostAnswerIsRemembered(t *testing.T) {
+	f := start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	lost := f.request("POST", "/v1/sandboxes", nil, key("k")).WithContext(ctx)
+	w := httptest.NewRecorder()
+	f.ServeHTTP(w, lost)
+	res := f.ok(201, f.do("POST", "/v1/sandboxes", nil, key("k")))
+	if res.Header.Get("Idempotency-Replayed") != "true" || res.body != w.Body.String() {
+		t.Errorf("%s\n%s", res.body, w.Body)
+	}
+	stream := f.request("POST", res.Header.Get("Location")+"/exec", `{"command":"echo"}`, key("s"), asEvents)
+	f.ServeHTTP(httptest.NewRecorder(), stream.WithContext(ctx))
+	res = f.ok(200, f.do("POST", res.Header.Get("Location")+"/exec", `{"command":"echo"}`, key("s"), asEvents))
+	if res.Header.Get("Idempotency-Replayed") != "" || !strings.Contains(res.body, "is_final") {
+		t.Errorf("half a stream was kept: %s", res.body)
+	}
+}
+
+func TestBadKeys(t *testing.T) {
+	f := start(t)
+	for _, k := range []string{strings.Repeat("x", 256), "with space", "ünïcode"} {
+		f.failed(bothy.CodeInvalid, f.do("POST", "/v1/sandboxes", nil, key(k)))
+	}
+	f.ok(201, f.do("POST", "/v1/sandboxes", nil, key(strings.Repeat("x", 255))))
+}
+
+func TestStreamsAreRemembered(t *testing.T) {
+	f := start(t)
+	path := f.create() + "/exec"
+	h := key("k")
+	h["Accept"] = "text/event-stream"
+	first := f.ok(200, f.do("POST", path, `{"command":"echo a"}`, h))
+	again := f.ok(200, f.do("POST", path, `{"command":"echo a"}`, h))
+	if first.body != again.body || again.Header.Get("Idempotency-Replayed") != "true" || again.Header.Get("Content-Type") != "text/event-stream" {
+		t.Errorf("%s\n%s", first.body, again.body)
+	}
+	f.failed(bothy.CodeIdempotency, f.do("POST", path, `{"command":"echo a"}`, key("k"))) // the same, as JSON
+}
+
+// A key is shown once. A repetition must neither show it again nor make
+// another, and the key must not be stored.
+func TestSecretsAreNotRemembered(t *testing.T) {
+	f := start(t).as(apitest.Admin)
+	token := decode[bothy.Token](f, f.ok(201, f.do("POST", "/v1/tokens", `{"name":"ci"}`, key("k"))))
+	res := f.do("POST", "/v1/tokens", `{"name":"ci"}`, key("k"))
+	f.failed(bothy.CodeConflict, res)
+	if strings.Contains(f.answers.Everything(), token.Key) {
+		t.Error("the key was stored")
+	}
+}
+
+func TestLargeAnswersAreNotRemembered(t *testing.T) {
+	f := start(t)
+	path := f.create() + "/exec"
+	f.ok(200, f.do("POST", path, `{"command":"big"}`, key("k")))
+	p := f.failed(bothy.CodeConflict, f.do("POST", path, `{"command":"big"}`, key("k")))
+	if !strings.Contains(p.Detail, "too large") {
+		t.Errorf("%q", p.Detail)
+	}
+}

@@ -1,0 +1,65 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// passphraseHeader carries the passphrase of an archive. It is a header because
+// addresses end up in logs.
+const passphraseHeader = "X-Bothy-Passphrase"
+
+type exportInput struct {
+	ID         string `path:"id" doc:"The snapshot's id."`
+	Passphrase string `header:"X-Bothy-Passphrase" doc:"Encrypt the archive with this passphrase."`
+}
+
+type importInput struct {
+	Name       string `query:"name" maxLength:"128" doc:"A name for the snapshot, instead of the one that it had."`
+	Passphrase string `header:"X-Bothy-Passphrase" doc:"The passphrase that the archive was exported with."`
+}
+
+func (s *Server) registerMover() {
+	svc := s.services.Mover
+	if svc == nil {
+		return
+	}
+	add(s, call{
+		ID: "export-snapshot", Method: http.MethodGet, Path: "/v1/snapshots/{id}/export", Tag: "Snapshots",
+		Summary: "Export a snapshot as one file", Scope: bothy.ScopeSandboxesWrite,
+		Text: "An archive (tar, zstd, and age with a passphrase) of all memory and files. It can be imported on another server: " +
+			"with its memory where the engine's build is the same, with its files anywhere.",
+		Returns: []form{{"application/octet-stream", nil}},
+	}, func(_ context.Context, in *exportInput) (*byHand, error) {
+		return write(func(w http.ResponseWriter, r *http.Request) { s.exportSnapshot(w, r, in) }), nil
+	})
+	add(s, call{
+		ID: "import-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/import", Tag: "Snapshots", Raw: true,
+		Summary: "Import a snapshot", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated,
+		Text: "The body is an archive, of any size. Every byte is checked before the snapshot is there, under a new id.",
+	}, func(_ context.Context, in *importInput) (*byHand, error) {
+		return write(func(w http.ResponseWriter, r *http.Request) {
+			r.Body = io.NopCloser(r.Body) // it is not done with when its taker is
+			n, err := svc.ImportSnapshot(r.Context(), in.Name, in.Passphrase, r.Body)
+			if err != nil {
+				s.refuseBody(w, r, err)
+				return
+			}
+			writeJSON(w, http.StatusCreated, n)
+		}), nil
+	})
+}
+
+func (s *Server) exportSnapshot(w http.ResponseWriter, r *http.Request, in *exportInput) {
+	from, to := io.Pipe()
+	go func() { to.CloseWithError(s.services.Mover.ExportSnapshot(r.Context(), in.ID, in.Passphrase, to)) }()
+	defer from.Close()
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", in.ID+".bothy"))
+	s.copyOrAbort(w, r, from)
+}

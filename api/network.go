@@ -1,0 +1,55 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+type networkLogInput struct {
+	ID     string    `path:"id" doc:"The sandbox's id."`
+	Accept string    `header:"Accept" hidden:"true"`
+	Since  time.Time `query:"since" doc:"Only decisions from this time on."`
+}
+
+func (s *Server) registerNetwork() {
+	svc := s.services.Network
+	if svc == nil {
+		return
+	}
+	add(s, call{
+		ID: "network-log", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/network/log", Tag: "Network",
+		Summary: "Show what a sandbox tried to reach", Scope: bothy.ScopeSandboxesRead,
+		Text: "Each connection and look-up, whether it was allowed, and by which rule or why not. " +
+			"With `Accept: text/event-stream`, new ones follow as they happen.",
+		Returns: []form{
+			{"application/json", typeFor[items[bothy.NetworkDecision]]()},
+			{eventsType, typeFor[bothy.NetworkDecision]()},
+		},
+	}, func(ctx context.Context, in *networkLogInput) (*byHand, error) {
+		if wantsEvents(in.Accept) {
+			return s.followNetwork(in), nil
+		}
+		all := items[bothy.NetworkDecision]{Items: []bothy.NetworkDecision{}}
+		err := svc.NetworkLog(ctx, in.ID, in.Since, false, func(d bothy.NetworkDecision) error {
+			all.Items = append(all.Items, d)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		return write(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, all) }), nil
+	})
+}
+
+func (s *Server) followNetwork(in *networkLogInput) *byHand {
+	return write(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := s.following(r.Context())
+		defer cancel()
+		s.streamEvents(w, r, ctx, func(ctx context.Context, send func(string, any) error) error {
+			return s.services.Network.NetworkLog(ctx, in.ID, in.Since, true, func(d bothy.NetworkDecision) error { return send("", d) })
+		})
+	})
+}

@@ -1,0 +1,267 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/bothy-dev/bothy"
+)
+
+type portInput struct {
+	ID   string `path:"id" doc:"The sandbox's id."`
+	Port uint16 `path:"port" minimum:"1" maximum:"65535" doc:"The TCP port inside the sandbox."`
+}
+
+const portPath = "/v1/sandboxes/{id}/ports/{port}"
+
+// LinkRequest asks for a link to a port.
+type LinkRequest struct {
+	Port           int `json:"port" minimum:"1" maximum:"65535" doc:"The TCP port inside the sandbox."`
+	ExpiresSeconds int `json:"expires_seconds,omitempty" minimum:"1" maximum:"604800" default:"3600" doc:"How long the link can be opened."`
+}
+
+// Link is a link to a port of a sandbox that works without a key.
+type Link struct {
+	URL       string    `json:"url"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+type linkInput struct {
+	ID   string `path:"id" doc:"The sandbox's id."`
+	Body LinkRequest
+}
+
+func (s *Server) registerPorts() {
+	if s.services.Ports == nil {
+		return
+	}
+	add(s, call{
+		ID: "forward-port", Method: http.MethodGet, Path: portPath, Tag: "Network",
+		Summary: "Connect to a port", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusSwitchingProtocols,
+		Text: "A WebSocket that carries the bytes of one TCP connection in binary frames, both ways. " +
+			"Servers that listen only on the sandbox's own loopback are reached, too. " +
+			"For those that speak HTTP there is also `/v1/sandboxes/{id}/ports/{port}/…`: all that is sent there, by any method, goes to the " +
+			"server in the sandbox, WebSockets included. The key is taken out on the way.",
+	}, func(_ context.Context, in *portInput) (*byHand, error) {
+		return write(func(w http.ResponseWriter, r *http.Request) { s.serveTunnel(w, r, in) }), nil
+	})
+	add(s, call{
+		ID: "create-link", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/links", Tag: "Network",
+		Summary: "Make a link to a port", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated, Secret: true,
+		Text: "The link is signed, works without a key until it expires, and shows what the HTTP server on that port shows, WebSockets included.",
+	}, func(ctx context.Context, in *linkInput) (*answer[Link], error) { return s.createLink(ctx, in) })
+	s.proxy = s.newPortProxy()
+	c := call{ID: "proxy-port", Method: http.MethodGet, Path: portPath + "/{rest...}", Scope: bothy.ScopeSandboxesWrite, Raw: true}
+	s.proxied = append(s.proxied, c)
+	s.mux.HandleFunc(c.Path, s.door(c, s.serveProxyPath))
+}
+
+// serveTunnel carries one TCP connection over a WebSocket.
+func (s *Server) serveTunnel(w http.ResponseWriter, r *http.Request, in *portInput) {
+	if r.Header.Get("Upgrade") == "" {
+		s.fail(w, r, needsSocket(fmt.Sprintf("Use `bothy forward`, an SDK's forward, or add a slash for HTTP: /ports/%d/.", in.Port)))
+		return
+	}
+	conn, err := s.services.Ports.DialPort(r.Context(), in.ID, in.Port)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	defer conn.Close()
+	ws, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return // Accept has answered
+	}
+	s.sockets.Add(1)
+	defer s.sockets.Done()
+	ctx, cancel := s.following(s.working)
+	defer cancel()
+	ws.SetReadLimit(maxFrame)
+	if carry(ctx, ws, conn) {
+		_ = ws.Close(websocket.StatusNormalClosure, "")
+	}
+	_ = ws.CloseNow()
+}
+
+// carry moves bytes until the sandbox's end is done (true), or the caller's. A
+// WebSocket cannot be closed by halves, so either end ends both.
+func carry(ctx context.Context, ws *websocket.Conn, conn net.Conn) (ended bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go pingUntilGone(ctx, ws, cancel)
+	go func() {
+		defer cancel()
+		// As in copyInput: the end of a context would cut the connection.
+		for {
+			_, data, err := ws.Read(context.Background())
+			if err != nil {
+				return
+			}
+			if _, err := conn.Write(data); err != nil {
+				return
+			}
+		}
+	}()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := conn.Read(buf)
+		if n > 0 && ws.Write(ctx, websocket.MessageBinary, buf[:n]) != nil {
+			return false
+		}
+		if err != nil {
+			return errors.Is(err, io.EOF)
+		}
+	}
+}
+
+// portTarget is a port of a sandbox, and the path under which it is shown,
+// which is empty where it has a host name of its own.
+type portTarget struct {
+	sandbox string
+	port    uint16
+	prefix  string
+}
+
+type portTargetKey struct{}
+
+func targetOf(ctx context.Context) portTarget {
+	t, _ := ctx.Value(portTargetKey{}).(portTarget)
+	return t
+}
+
+// newPortProxy shows the HTTP servers inside sandboxes. The request's context
+// says which.
+func (s *Server) newPortProxy() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Transport: &http.Transport{
+			// A kept connection would hold its sandbox awake.
+			DisableKeepAlives:  true,
+			DisableCompression: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				t := targetOf(ctx)
+				return s.services.Ports.DialPort(ctx, t.sandbox, t.port)
+			},
+		},
+		FlushInterval:  -1,
+		Rewrite:        rewritePort,
+		ModifyResponse: confine,
+		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			var e *bothy.Error
+			if !errors.As(err, &e) && !errors.Is(err, context.Canceled) {
+				t := targetOf(r.Context())
+				err = bothy.Errorf(bothy.CodeGuest, "the server on port %d of %s did not give an answer in HTTP", t.port, t.sandbox).
+					WithHint("See whether it still runs, with `bothy ps`; for other protocols use `bothy forward` or an SDK's forward.").Because(err)
+			}
+			s.fail(w, r, err)
+		},
+	}
+}
+
+// rewritePort makes the request what the server in the sandbox expects. The
+// keys are for this server, not for what runs in the sandbox.
+func rewritePort(p *httputil.ProxyRequest) {
+	t := targetOf(p.In.Context())
+	out := p.Out
+	out.URL.Scheme, out.URL.Host = "http", fmt.Sprintf("localhost:%d", t.port)
+	out.Host = p.In.Host
+	out.Header.Del("Authorization")
+	stripLinkCookie(out.Header)
+	p.SetXForwarded()
+	if t.prefix == "" {
+		return
+	}
+	out.Host = out.URL.Host
+	rest := strings.TrimPrefix(p.In.URL.EscapedPath(), t.prefix)
+	if path, err := url.PathUnescape(rest); err == nil {
+		out.URL.Path, out.URL.RawPath = path, rest
+	}
+	out.Header.Set("X-Forwarded-Prefix", t.prefix)
+}
+
+// confine keeps an answer that comes from under our own name in its place: a
+// browser must give its scripts and cookies no part in the rest.
+func confine(res *http.Response) error {
+	h := res.Header
+	h.Del("X-Request-Id")
+	t := targetOf(res.Request.Context())
+	if t.prefix == "" {
+		return nil
+	}
+	h.Set("Content-Security-Policy", "sandbox allow-scripts allow-forms allow-popups allow-modals")
+	if at := h.Get("Location"); strings.HasPrefix(at, "/") && !strings.HasPrefix(at, "//") {
+		h.Set("Location", t.prefix+at)
+	}
+	cookies := res.Cookies()
+	h.Del("Set-Cookie")
+	for _, c := range cookies {
+		c.Domain = ""
+		if !strings.HasPrefix(c.Path, "/") {
+			c.Path = "/"
+		}
+		c.Path = t.prefix + c.Path
+		h.Add("Set-Cookie", c.String())
+	}
+	return nil
+}
+
+// serveProxyPath shows /v1/sandboxes/{id}/ports/{port}/….
+func (s *Server) serveProxyPath(w http.ResponseWriter, r *http.Request) {
+	port, err := strconv.ParseUint(r.PathValue("port"), 10, 16)
+	if err != nil || port == 0 {
+		s.fail(w, r, bothy.Errorf(bothy.CodeInvalid, "path parameter port: %q is not a port", r.PathValue("port")).
+			WithHint("Give a number from 1 to 65535."))
+		return
+	}
+	id := r.PathValue("id")
+	s.showPort(w, r, portTarget{id, uint16(port), "/v1/sandboxes/" + url.PathEscape(id) + "/ports/" + r.PathValue("port")})
+}
+
+func (s *Server) showPort(w http.ResponseWriter, r *http.Request, t portTarget) {
+	// What a sandbox shows is not this server's: no rule of ours for it.
+	w.Header().Del("Cache-Control")
+	w.Header().Del("X-Content-Type-Options")
+	ctx := context.WithValue(r.Context(), portTargetKey{}, t)
+	if r.Header.Get("Upgrade") != "" { // net/http forgets about these
+		s.sockets.Add(1)
+		defer s.sockets.Done()
+		var cancel context.CancelFunc
+		ctx, cancel = s.following(ctx)
+		defer cancel()
+	}
+	s.proxy.ServeHTTP(w, r.WithContext(ctx))
+}
+
+func (s *Server) createLink(ctx context.Context, in *linkInput) (*answer[Link], error) {
+	if svc := s.services.Sandboxes; svc != nil {
+		if _, err := svc.Get(ctx, in.ID); err != nil {
+			return nil, err
+		}
+	}
+	if len(s.config.LinkKey) == 0 || s.services.Sandboxes == nil {
+		return nil, bothy.Errorf(bothy.CodeUnsupported, "this server makes no links").WithHint("Use `bothy forward`.")
+	}
+	seconds := in.Body.ExpiresSeconds
+	if seconds == 0 {
+		seconds = 3600
+	}
+	expires := time.Now().Add(time.Duration(seconds) * time.Second).UTC().Truncate(time.Second)
+	t := portTarget{sandbox: in.ID, port: uint16(in.Body.Port)}
+	token := s.signLink(t, bothy.CallerFrom(ctx).ProjectID, expires)
+	u := url.URL{Scheme: "http", Host: s.linkHost(t), Path: "/", RawQuery: url.Values{linkQuery: {token}}.Encode()}
+	return of(Link{URL: u.String(), ExpiresAt: expires}), nil
+}

@@ -1,0 +1,172 @@
+package api
+
+import (
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bothy-dev/bothy"
+)
+
+type typeOf = reflect.Type
+
+func typeFor[T any]() typeOf { return reflect.TypeFor[T]() }
+
+// The words of the root package know nothing of OpenAPI. Here stands what
+// their Go types do not say: forms, choices, bounds, defaults, descriptions.
+
+func registerAliases(r huma.Registry) {
+	r.RegisterTypeAlias(typeFor[bothy.Network](), typeFor[networkSchema]())
+	r.RegisterTypeAlias(typeFor[bothy.Command](), typeFor[commandSchema]())
+	r.RegisterTypeAlias(typeFor[bothy.State](), typeFor[stateSchema]())
+	r.RegisterTypeAlias(typeFor[bothy.EndReason](), typeFor[endReasonSchema]())
+	r.RegisterTypeAlias(typeFor[bothy.OnTimeout](), typeFor[onTimeoutSchema]())
+	r.RegisterTypeAlias(typeFor[bothy.SnapshotKind](), typeFor[snapshotKindSchema]())
+	r.RegisterTypeAlias(typeFor[bothy.Scope](), typeFor[scopeSchema]())
+	r.RegisterTypeAlias(typeFor[bothy.FileType](), typeFor[fileTypeSchema]())
+}
+
+func choice[T ~string](values ...T) *huma.Schema {
+	s := &huma.Schema{Type: huma.TypeString}
+	for _, v := range values {
+		s.Enum = append(s.Enum, string(v))
+	}
+	return s
+}
+
+type (
+	stateSchema        string
+	endReasonSchema    string
+	onTimeoutSchema    string
+	snapshotKindSchema string
+	scopeSchema        string
+	fileTypeSchema     string
+	commandSchema      struct{}
+	networkSchema      struct{}
+)
+
+// Schema implements huma.SchemaProvider.
+func (stateSchema) Schema(huma.Registry) *huma.Schema {
+	return choice(bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StatePaused,
+		bothy.StateResuming, bothy.StateStopping, bothy.StateStopped, bothy.StateFailed)
+}
+
+// Schema implements huma.SchemaProvider.
+func (endReasonSchema) Schema(huma.Registry) *huma.Schema {
+	return choice(bothy.EndTerminated, bothy.EndTimeout, bothy.EndOutOfMemory, bothy.EndDiskFull,
+		bothy.EndExited, bothy.EndHostRestart, bothy.EndError)
+}
+
+// Schema implements huma.SchemaProvider.
+func (onTimeoutSchema) Schema(huma.Registry) *huma.Schema {
+	return choice(bothy.TimeoutTerminate, bothy.TimeoutPause)
+}
+
+// Schema implements huma.SchemaProvider.
+func (snapshotKindSchema) Schema(huma.Registry) *huma.Schema {
+	return choice(bothy.SnapshotMemory, bothy.SnapshotFiles)
+}
+
+// Schema implements huma.SchemaProvider.
+func (scopeSchema) Schema(huma.Registry) *huma.Schema { return choice(bothy.AllScopes...) }
+
+// Schema implements huma.SchemaProvider.
+func (fileTypeSchema) Schema(huma.Registry) *huma.Schema {
+	return choice(bothy.FileRegular, bothy.FileDirectory, bothy.FileSymlink, bothy.FileOther)
+}
+
+type object = map[string]any
+
+// looseOneOf documents alternatives and leaves it to the type's own decoder to
+// tell them apart, because that one can say what is wrong.
+func looseOneOf(text string, alternatives ...object) *huma.Schema {
+	all := []any{}
+	for _, a := range alternatives {
+		all = append(all, a)
+	}
+	return &huma.Schema{Description: text, Extensions: object{"oneOf": all}}
+}
+
+// Schema implements huma.SchemaProvider.
+func (commandSchema) Schema(huma.Registry) *huma.Schema {
+	s := looseOneOf("A line for the shell (`bash -lc`), or an argument vector that is run as it is.",
+		object{"type": "string"},
+		object{"type": "array", "items": object{"type": "string"}, "minItems": 1})
+	s.Examples = []any{"echo hello", []any{"python3", "main.py"}}
+	return s
+}
+
+// Schema implements huma.SchemaProvider.
+func (networkSchema) Schema(huma.Registry) *huma.Schema {
+	modes := []any{string(bothy.NetworkOff), string(bothy.NetworkRestricted), string(bothy.NetworkOpen)}
+	texts := func(text string) object {
+		return object{"type": "array", "items": object{"type": "string"}, "description": text}
+	}
+	s := looseOneOf("What the sandbox may reach: a mode, or an object. `restricted` as a string means all the presets; an object names its own.",
+		object{"type": "string", "enum": modes},
+		object{
+			"type": "object", "additionalProperties": false,
+			"properties": object{
+				"mode":          object{"type": "string", "enum": modes, "default": string(bothy.NetworkRestricted)},
+				"presets":       texts("Names of lists of domains, such as pypi, npm, github, go, debian, llm."),
+				"allow_domains": texts("Domains; *.example.org stands for those below example.org."),
+				"allow_cidrs":   texts("Ranges of addresses that may be reached without a name."),
+				"allow_ports":   object{"type": "array", "items": object{"type": "integer", "minimum": 1, "maximum": 65535}, "description": "Ports that may be reached."},
+			},
+		})
+	s.Examples = []any{"off", object{"mode": "restricted", "presets": []string{"pypi"}, "allow_domains": []string{"api.example.com"}}}
+	return s
+}
+
+// property is what is said of one field: a description, and how its schema is
+// changed.
+type property struct {
+	text string
+	more []func(*huma.Schema)
+}
+
+func say(text string, more ...func(*huma.Schema)) property { return property{text, more} }
+
+func between(low, high float64) func(*huma.Schema) {
+	return func(s *huma.Schema) { s.Minimum, s.Maximum = &low, &high }
+}
+
+func atLeast(low float64) func(*huma.Schema) { return func(s *huma.Schema) { s.Minimum = &low } }
+
+func byDefault(v any) func(*huma.Schema) { return func(s *huma.Schema) { s.Default = v } }
+
+func oneOf(values ...string) func(*huma.Schema) {
+	return func(s *huma.Schema) { s.Enum = choice(values...).Enum }
+}
+
+func atMost(characters int) func(*huma.Schema) {
+	return func(s *huma.Schema) { s.MaxLength = &characters }
+}
+
+func example(v any) func(*huma.Schema) { return func(s *huma.Schema) { s.Examples = []any{v} } }
+
+func writeOnly(s *huma.Schema) { s.WriteOnly = true }
+
+// finishSchemas says what is known of each field. A schema or field that is
+// not there belongs to a service that this server does not have.
+func finishSchemas(schemas map[string]*huma.Schema) {
+	for name, fields := range words {
+		s := schemas[name]
+		if s == nil {
+			continue
+		}
+		for field, p := range fields {
+			f := s.Properties[field]
+			if f == nil {
+				continue
+			}
+			if p.text != "" {
+				f.Description = p.text
+			}
+			for _, change := range p.more {
+				change(f)
+			}
+		}
+		s.PrecomputeMessages()
+	}
+}

@@ -1,0 +1,193 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bothy-dev/bothy"
+)
+
+const (
+	// processIDHeader tells the terminal's process in the answer that upgrades.
+	processIDHeader = "X-Process-Id"
+	// maxFrame bounds what a caller may type at once.
+	maxFrame  = 1 << 20
+	pingEvery = 30 * time.Second
+)
+
+type terminalInput struct {
+	ID      string `path:"id" doc:"The sandbox's id."`
+	Command string `query:"command" doc:"A line for the shell; an interactive login shell when empty."`
+	Cwd     string `query:"cwd" doc:"Where the command starts."`
+	User    string `query:"user" doc:"Who runs it."`
+	Cols    int    `query:"cols" minimum:"1" maximum:"1000" default:"80" doc:"The width of the window."`
+	Rows    int    `query:"rows" minimum:"1" maximum:"1000" default:"24" doc:"The height of the window."`
+
+	env map[string]string
+}
+
+// Resolve implements huma.Resolver.
+func (in *terminalInput) Resolve(ctx huma.Context) []error {
+	u := ctx.URL()
+	in.env = map[string]string{}
+	return dotted(u.Query(), "env", in.env, "command", "cwd", "user", "cols", "rows")
+}
+
+// resizeFrame is the text frame that a caller sends when the window changes.
+type resizeFrame struct {
+	Resize *struct {
+		Cols int `json:"cols"`
+		Rows int `json:"rows"`
+	} `json:"resize"`
+}
+
+func (s *Server) registerTerminal() {
+	if s.services.Exec == nil {
+		return
+	}
+	add(s, call{
+		ID: "terminal", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/terminal", Tag: "Commands",
+		Summary: "Open a terminal", Scope: bothy.ScopeSandboxesWrite, AnyQuery: true, Status: http.StatusSwitchingProtocols,
+		Text: "A WebSocket. Binary frames are the terminal's bytes, both ways. A text frame `{\"resize\":{\"cols\":80,\"rows\":24}}` " +
+			"changes the window. When the process ends, the server closes with code 1000 and the reason `{\"exit_code\":0}`. " +
+			"The upgrading answer names the process in X-Process-Id. Closing the socket hangs up.",
+		Parameters: []*huma.Param{{
+			Name: "env.NAME", In: "query", Schema: &huma.Schema{Type: "string"},
+			Description: "An environment variable. May be given for several names.",
+		}},
+	}, func(_ context.Context, in *terminalInput) (*byHand, error) {
+		return write(func(w http.ResponseWriter, r *http.Request) { s.serveTerminal(w, r, in) }), nil
+	})
+}
+
+func (s *Server) serveTerminal(w http.ResponseWriter, r *http.Request, in *terminalInput) {
+	if r.Header.Get("Upgrade") == "" {
+		s.fail(w, r, needsSocket("Use a WebSocket client, `bothy sh`, or an SDK's terminal."))
+		return
+	}
+	req := bothy.TerminalRequest{Cwd: in.Cwd, Env: in.env, User: in.User, Cols: in.Cols, Rows: in.Rows}
+	req.Command.Line = in.Command
+	term, err := s.services.Exec.Terminal(r.Context(), in.ID, req)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	defer term.Close()
+	w.Header().Set(processIDHeader, strconv.Itoa(term.PID()))
+	conn, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return // Accept has answered
+	}
+	s.sockets.Add(1)
+	defer s.sockets.Done()
+	ctx, cancel := s.following(s.working)
+	defer cancel()
+	if serveTerm(ctx, conn, term) {
+		closeWithExitCode(conn, term)
+		return
+	}
+	if s.closing.Err() != nil {
+		_ = conn.Close(websocket.StatusGoingAway, "the server is closing")
+	}
+	_ = conn.CloseNow()
+}
+
+func needsSocket(hint string) error {
+	return bothy.Errorf(bothy.CodeInvalid, "this call needs a WebSocket").WithHint("%s", hint)
+}
+
+// serveTerm moves bytes until the process ends (true) or the caller leaves.
+func serveTerm(ctx context.Context, conn *websocket.Conn, term bothy.Terminal) (ended bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	conn.SetReadLimit(maxFrame)
+	output := make(chan error, 1)
+	go func() { output <- copyOutput(ctx, conn, term) }()
+	input := make(chan error, 1)
+	go func() { input <- copyInput(conn, term) }()
+	go pingUntilGone(ctx, conn, cancel)
+	select {
+	case err := <-output:
+		return errors.Is(err, io.EOF)
+	case <-input:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// pingUntilGone finds out about callers whose connection died in silence.
+func pingUntilGone(ctx context.Context, conn *websocket.Conn, gone func()) {
+	ticker := time.NewTicker(pingEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		wait, cancel := context.WithTimeout(ctx, pingEvery)
+		err := conn.Ping(wait)
+		cancel()
+		if err != nil {
+			gone()
+			return
+		}
+	}
+}
+
+// copyOutput returns io.EOF when the terminal has no more.
+func copyOutput(ctx context.Context, conn *websocket.Conn, term bothy.Terminal) error {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := term.Read(buf)
+		if n > 0 {
+			if err := conn.Write(ctx, websocket.MessageBinary, buf[:n]); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return io.EOF // a PTY ends with EIO, a stream with EOF
+		}
+	}
+}
+
+// copyInput returns when the caller has left. What a process that has ended no
+// longer takes is dropped: the output tells of the end. The connection must
+// outlive its reader, to be closed with the exit code, and so has no context
+// here: the end of it would cut the connection.
+func copyInput(conn *websocket.Conn, term bothy.Terminal) error {
+	for {
+		kind, data, err := conn.Read(context.Background())
+		if err != nil {
+			return err
+		}
+		if kind == websocket.MessageBinary {
+			_, _ = term.Write(data)
+			continue
+		}
+		var f resizeFrame
+		if err := json.Unmarshal(data, &f); err != nil || f.Resize == nil {
+			_ = conn.Close(websocket.StatusUnsupportedData, "a text frame must be {\"resize\":{\"cols\":80,\"rows\":24}}")
+			return errors.New("unknown text frame")
+		}
+		_ = term.Resize(f.Resize.Cols, f.Resize.Rows)
+	}
+}
+
+func closeWithExitCode(conn *websocket.Conn, term bothy.Terminal) {
+	code, err := term.Wait()
+	if err != nil {
+		_ = conn.Close(websocket.StatusInternalError, "the terminal was lost")
+		return
+	}
+	_ = conn.Close(websocket.StatusNormalClosure, fmt.Sprintf(`{"exit_code":%d}`, code))
+}

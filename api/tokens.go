@@ -1,0 +1,46 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/bothy-dev/bothy"
+)
+
+type tokenInput struct {
+	Body *bothy.TokenCreate
+}
+
+func (s *Server) registerTokens() {
+	svc := s.services.Tokens
+	if svc == nil {
+		return
+	}
+	add(s, call{
+		ID: "create-token", Method: http.MethodPost, Path: "/v1/tokens", Tag: "Tokens",
+		Summary: "Create a token", Scope: bothy.ScopeAdmin, Status: http.StatusCreated, Secret: true,
+		Text: "The answer holds the key, which is shown this once: the server keeps only its hash.",
+	}, func(ctx context.Context, in *tokenInput) (*answer[*bothy.Token], error) {
+		if in.Body == nil {
+			in.Body = &bothy.TokenCreate{}
+		}
+		return one(svc.CreateToken(ctx, *in.Body))
+	})
+	add(s, call{
+		ID: "list-tokens", Method: http.MethodGet, Path: "/v1/tokens", Tag: "Tokens",
+		Summary: "List tokens", Scope: bothy.ScopeAdmin,
+	}, func(ctx context.Context, _ *empty) (*answer[items[*bothy.Token]], error) {
+		t, err := svc.Tokens(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return list(t), nil
+	})
+	add(s, call{
+		ID: "delete-token", Method: http.MethodDelete, Path: "/v1/tokens/{id}", Tag: "Tokens",
+		Summary: "Revoke a token", Scope: bothy.ScopeAdmin,
+		Text: "From the moment of the answer on, the key opens nothing.",
+	}, func(ctx context.Context, in *idInput) (*empty, error) {
+		return nil, svc.DeleteToken(ctx, in.ID)
+	})
+}
