@@ -1,0 +1,125 @@
+// Package client speaks to a Bothy server over its REST API. It implements the
+// service interfaces of the root package, so that what is written against them
+// (the CLI, the MCP server on stdin) runs here and inside the server alike.
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// CodeUnreachable is the code of errors for which no server was reached, or
+// its answer broke off.
+const CodeUnreachable bothy.Code = "server_unreachable"
+
+// Client is a server, seen from outside. Its fields are the server's services;
+// the caller is whoever owns the key, and not the one in the context.
+type Client struct {
+	Sandboxes *Sandboxes
+	Exec      *Exec
+	Code      *Code
+	Files     *Files
+	Snapshots *Snapshots
+	Templates *Templates
+	Tokens    *Tokens
+	Events    *Events
+	Network   *Network
+	Metrics   *Metrics
+	Ports     *Ports
+	Mover     *Mover
+	Logs      *Logs
+	Limits    *Limits
+
+	conn *conn
+}
+
+// Option changes a client.
+type Option func(*conn)
+
+// WithHTTPClient makes the client use h, for tests and for special transports.
+func WithHTTPClient(h *http.Client) Option { return func(c *conn) { c.http = h } }
+
+// WithUserAgent sets what the client calls itself.
+func WithUserAgent(s string) Option { return func(c *conn) { c.agent = s } }
+
+// New returns a client of the server at baseURL, such as
+// http://127.0.0.1:7700. It does not connect yet.
+func New(baseURL, key string, opts ...Option) *Client {
+	c := &conn{base: strings.TrimRight(baseURL, "/"), key: key, agent: "bothy-go"}
+	for _, o := range opts {
+		o(c)
+	}
+	if c.http == nil {
+		c.http = &http.Client{Transport: transport()}
+	}
+	return &Client{
+		Sandboxes: &Sandboxes{c}, Exec: &Exec{c}, Code: &Code{c}, Files: &Files{c}, Snapshots: &Snapshots{c},
+		Templates: &Templates{c}, Tokens: &Tokens{c}, Events: &Events{c}, Network: &Network{c}, Metrics: &Metrics{c}, Ports: &Ports{c},
+		Mover: &Mover{c}, Logs: &Logs{c}, Limits: &Limits{c}, conn: c,
+	}
+}
+
+// transport has no time limits on answers: a command may run for days.
+func transport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConnsPerHost = 64
+	t.DisableCompression = true
+	t.ExpectContinueTimeout = 2 * time.Second
+	return t
+}
+
+// URL is the server's base URL.
+func (c *Client) URL() string { return c.conn.base }
+
+// Do sends any request and returns the answer's JSON exactly as the server
+// wrote it, or nil for an empty answer. body is nil or becomes JSON.
+func (c *Client) Do(ctx context.Context, method, path string, body any) (json.RawMessage, error) {
+	var raw json.RawMessage
+	err := c.conn.call(ctx, method, path, nil, body, &raw)
+	return raw, err
+}
+
+// Stream sends any request whose answer is a stream of events, and calls fn
+// with the JSON of each, exactly as the server wrote it. It returns nil when
+// the server has ended the stream.
+func (c *Client) Stream(ctx context.Context, method, path string, body any, fn func(json.RawMessage) error) error {
+	return c.conn.events(ctx, method, path, nil, body, fn)
+}
+
+// Health returns nil when a server answers.
+func (c *Client) Health(ctx context.Context) error {
+	return c.conn.call(ctx, http.MethodGet, "/healthz", nil, nil, nil)
+}
+
+type idempotencyKey struct{}
+
+// WithIdempotencyKey makes the next changing call with this context safe to
+// repeat: a repetition with the same key does nothing more, and gets the first
+// answer.
+func WithIdempotencyKey(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, idempotencyKey{}, key)
+}
+
+func sandboxPath(id string, parts ...string) string {
+	return "/v1/sandboxes/" + url.PathEscape(id) + strings.Join(parts, "")
+}
+
+var (
+	_ bothy.SandboxService  = (*Sandboxes)(nil)
+	_ bothy.ExecService     = (*Exec)(nil)
+	_ bothy.CodeService     = (*Code)(nil)
+	_ bothy.FileService     = (*Files)(nil)
+	_ bothy.SnapshotService = (*Snapshots)(nil)
+	_ bothy.TemplateService = (*Templates)(nil)
+	_ bothy.TokenService    = (*Tokens)(nil)
+	_ bothy.EventService    = (*Events)(nil)
+	_ bothy.NetworkService  = (*Network)(nil)
+	_ bothy.MetricsService  = (*Metrics)(nil)
+	_ bothy.PortService     = (*Ports)(nil)
+)

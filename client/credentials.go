@@ -1,0 +1,116 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// DefaultURL is where `bothy up` starts a server.
+const DefaultURL = "http://127.0.0.1:7700"
+
+// Credentials say which server to use, and as whom.
+type Credentials struct {
+	URL    string `json:"url"`
+	APIKey string `json:"api_key"`
+}
+
+// CredentialsPath is the file that `bothy up` writes.
+func CredentialsPath() (string, error) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", bothy.Errorf(bothy.CodeInvalid, "there is no home folder to look for credentials in").
+			WithHint("Set HOME, or BOTHY_URL and BOTHY_API_KEY.").Because(err)
+	}
+	return filepath.Join(home, ".config", "bothy", "credentials.json"), nil
+}
+
+// LoadCredentials takes BOTHY_URL and BOTHY_API_KEY, and what is missing from
+// the file; but the file's key is for the file's server alone. Without any key
+// the error is CodeUnauthenticated.
+func LoadCredentials() (Credentials, error) {
+	c := Credentials{URL: os.Getenv("BOTHY_URL"), APIKey: os.Getenv("BOTHY_API_KEY")}
+	if c.URL == "" || c.APIKey == "" {
+		stored, err := readCredentials()
+		if err != nil && c.APIKey == "" {
+			return c, err
+		}
+		if c.APIKey == "" && (c.URL == "" || sameServer(c.URL, stored.URL)) {
+			c.APIKey = stored.APIKey
+		}
+		if c.URL == "" {
+			c.URL = stored.URL
+		}
+	}
+	if c.URL == "" {
+		c.URL = DefaultURL
+	}
+	if c.APIKey == "" {
+		return c, bothy.Errorf(bothy.CodeUnauthenticated, "there is no API key for %s", c.URL).
+			WithHint("Run `bothy up`, which makes one, or set BOTHY_API_KEY.")
+	}
+	return c, nil
+}
+
+func sameServer(a, b string) bool { return strings.TrimRight(a, "/") == strings.TrimRight(b, "/") }
+
+// readCredentials returns nothing, and no error, where there is no file.
+func readCredentials() (Credentials, error) {
+	var c Credentials
+	path, err := CredentialsPath()
+	if err != nil {
+		return c, err
+	}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	if err != nil {
+		return Credentials{}, bothy.Errorf(bothy.CodeInvalid, "the credentials in %s cannot be read", path).
+			WithHint("Remove the file and run `bothy up`, or set BOTHY_URL and BOTHY_API_KEY.").Because(err)
+	}
+	return c, nil
+}
+
+// SaveCredentials writes the file, for its owner alone, whole or not at all.
+func SaveCredentials(c Credentials) error {
+	path, err := CredentialsPath()
+	if err != nil {
+		return err
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return notSaved(path, err)
+	}
+	text, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return notSaved(path, err)
+	}
+	f, err := os.CreateTemp(dir, ".credentials-*") // 0600 from the start
+	if err != nil {
+		return notSaved(path, err)
+	}
+	_, err = f.Write(append(text, '\n'))
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return notSaved(path, err)
+	}
+	return nil
+}
+
+func notSaved(path string, err error) error {
+	return bothy.Errorf(bothy.CodePermission, "the credentials cannot be written to %s", path).
+		WithHint("Check the folder, or set BOTHY_URL and BOTHY_API_KEY instead.").Because(err)
+}

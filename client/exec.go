@@ -1,0 +1,77 @@
+package client
+
+import (
+	"context"
+	"encoding/base64"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Exec is the server's bothy.ExecService.
+type Exec struct{ conn *conn }
+
+func processPath(id string, pid int, rest string) string {
+	return sandboxPath(id, "/processes/", strconv.Itoa(pid), rest)
+}
+
+// Exec implements bothy.ExecService.
+func (e *Exec) Exec(ctx context.Context, id string, req bothy.ExecRequest) (*bothy.ExecResult, error) {
+	return get[bothy.ExecResult](ctx, e.conn, http.MethodPost, sandboxPath(id, "/exec"), nil, req)
+}
+
+// ExecStream implements bothy.ExecService.
+func (e *Exec) ExecStream(ctx context.Context, id string, req bothy.ExecRequest, fn func(bothy.ExecEvent) error) error {
+	return e.untilFinal(ctx, http.MethodPost, sandboxPath(id, "/exec"), nil, req, fn)
+}
+
+// untilFinal reads the events of a command. Where they stop before its end is
+// told, the connection was lost.
+func (e *Exec) untilFinal(ctx context.Context, method, path string, q url.Values, in any, fn func(bothy.ExecEvent) error) error {
+	final := false
+	err := stream(ctx, e.conn, method, path, q, in, func(ev bothy.ExecEvent) error {
+		final = final || ev.IsFinal
+		return fn(ev)
+	})
+	if err == nil && !final {
+		return e.conn.brokenOff(ctx, io.ErrUnexpectedEOF)
+	}
+	return err
+}
+
+// Processes implements bothy.ExecService.
+func (e *Exec) Processes(ctx context.Context, id string) ([]bothy.ProcessInfo, error) {
+	return items[bothy.ProcessInfo](ctx, e.conn, http.MethodGet, sandboxPath(id, "/processes"), nil, nil)
+}
+
+// Output implements bothy.ExecService.
+func (e *Exec) Output(ctx context.Context, id string, pid int, from int64, fn func(bothy.ExecEvent) error) error {
+	q := url.Values{}
+	if from > 0 {
+		q.Set("from", strconv.FormatInt(from, 10))
+	}
+	return e.untilFinal(ctx, http.MethodGet, processPath(id, pid, "/output"), q, nil, fn)
+}
+
+// Stdin implements bothy.ExecService.
+func (e *Exec) Stdin(ctx context.Context, id string, pid int, data []byte, eof bool) error {
+	in := struct {
+		Data     string `json:"data,omitempty"`
+		Encoding string `json:"encoding,omitempty"`
+		EOF      bool   `json:"eof,omitempty"`
+	}{Data: string(data), EOF: eof}
+	if !utf8.Valid(data) {
+		in.Data, in.Encoding = base64.StdEncoding.EncodeToString(data), "base64"
+	}
+	return e.conn.call(ctx, http.MethodPost, processPath(id, pid, "/stdin"), nil, in, nil)
+}
+
+// Signal implements bothy.ExecService.
+func (e *Exec) Signal(ctx context.Context, id string, pid int, signal int) error {
+	in := map[string]int{"signal": signal}
+	return e.conn.call(ctx, http.MethodPost, processPath(id, pid, "/signal"), nil, in, nil)
+}

@@ -1,0 +1,49 @@
+package client
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strconv"
+
+	"github.com/coder/websocket"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Metrics is the server's bothy.MetricsService.
+type Metrics struct{ conn *conn }
+
+// Metrics implements bothy.MetricsService.
+func (m *Metrics) Metrics(ctx context.Context, id string) (*bothy.Metrics, error) {
+	return get[bothy.Metrics](ctx, m.conn, http.MethodGet, sandboxPath(id, "/metrics"), nil, nil)
+}
+
+// Ports is the server's bothy.PortService.
+type Ports struct{ conn *conn }
+
+// DialPort implements bothy.PortService.
+func (p *Ports) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
+	r, err := p.conn.request(ctx, http.MethodGet, sandboxPath(id, "/ports/", strconv.Itoa(int(port))), nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	ws, _, err := p.conn.dial(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	ws.SetReadLimit(-1)
+	return websocket.NetConn(context.Background(), ws, websocket.MessageBinary), nil
+}
+
+// dial opens a WebSocket where the request leads.
+func (c *conn) dial(ctx context.Context, r *http.Request) (*websocket.Conn, http.Header, error) {
+	ws, res, err := websocket.Dial(ctx, r.URL.String(), &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: r.Header})
+	if err != nil {
+		if res != nil && res.StatusCode >= 300 {
+			return nil, nil, failure(res)
+		}
+		return nil, nil, c.unreachable(ctx, err)
+	}
+	return ws, res.Header, nil
+}

@@ -1,0 +1,131 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Templates is the server's bothy.TemplateService.
+type Templates struct{ conn *conn }
+
+func templatePath(name string) string { return "/v1/templates/" + url.PathEscape(name) }
+
+// Templates implements bothy.TemplateService.
+func (t *Templates) Templates(ctx context.Context) ([]*bothy.Template, error) {
+	return items[*bothy.Template](ctx, t.conn, http.MethodGet, "/v1/templates", nil, nil)
+}
+
+// Template implements bothy.TemplateService.
+func (t *Templates) Template(ctx context.Context, name string) (*bothy.Template, error) {
+	return get[bothy.Template](ctx, t.conn, http.MethodGet, templatePath(name), nil, nil)
+}
+
+// BuildTemplate implements bothy.TemplateService.
+func (t *Templates) BuildTemplate(ctx context.Context, req bothy.TemplateBuild, log func(bothy.BuildEvent)) (*bothy.Template, error) {
+	var built *bothy.Template
+	err := stream(ctx, t.conn, http.MethodPost, "/v1/templates", nil, req, func(e bothy.BuildEvent) error {
+		if e.Template != nil {
+			built = e.Template
+		}
+		log(e)
+		return nil
+	})
+	if err == nil && built == nil {
+		err = t.conn.brokenOff(ctx, io.ErrUnexpectedEOF)
+	}
+	return built, err
+}
+
+// RemoveTemplate implements bothy.TemplateService.
+func (t *Templates) RemoveTemplate(ctx context.Context, name string) error {
+	return t.conn.call(ctx, http.MethodDelete, templatePath(name), nil, nil, nil)
+}
+
+// Tokens is the server's bothy.TokenService, but for Authenticate.
+type Tokens struct{ conn *conn }
+
+// Authenticate is not for clients: the server does it at every call.
+func (t *Tokens) Authenticate(context.Context, string) (*bothy.Caller, error) {
+	return nil, bothy.Errorf(bothy.CodeUnsupported, "a client cannot look behind a key").WithHint("The server does this by itself.")
+}
+
+// CreateToken implements bothy.TokenService.
+func (t *Tokens) CreateToken(ctx context.Context, req bothy.TokenCreate) (*bothy.Token, error) {
+	return get[bothy.Token](ctx, t.conn, http.MethodPost, "/v1/tokens", nil, req)
+}
+
+// Tokens implements bothy.TokenService.
+func (t *Tokens) Tokens(ctx context.Context) ([]*bothy.Token, error) {
+	return items[*bothy.Token](ctx, t.conn, http.MethodGet, "/v1/tokens", nil, nil)
+}
+
+// DeleteToken implements bothy.TokenService.
+func (t *Tokens) DeleteToken(ctx context.Context, id string) error {
+	return t.conn.call(ctx, http.MethodDelete, "/v1/tokens/"+url.PathEscape(id), nil, nil, nil)
+}
+
+// Events is the server's bothy.EventService.
+type Events struct{ conn *conn }
+
+// Events implements bothy.EventService.
+func (e *Events) Events(ctx context.Context, since int64, wait bool, fn func(bothy.Event) error) error {
+	if wait {
+		return follow(ctx, e.conn, "/v1/events", sinceID(since), fn)
+	}
+	for {
+		q := sinceID(since)
+		q.Set("limit", "1000")
+		p, err := get[bothy.Page[bothy.Event]](ctx, e.conn, http.MethodGet, "/v1/events", q, nil)
+		if err != nil {
+			return err
+		}
+		for _, ev := range p.Items {
+			if err := fn(ev); err != nil {
+				return err
+			}
+			since = ev.ID
+		}
+		if p.NextCursor == "" {
+			return nil
+		}
+	}
+}
+
+func sinceID(id int64) url.Values {
+	q := url.Values{}
+	if id > 0 {
+		q.Set("since", strconv.FormatInt(id, 10))
+	}
+	return q
+}
+
+// Network is the server's bothy.NetworkService.
+type Network struct{ conn *conn }
+
+// NetworkLog implements bothy.NetworkService.
+func (n *Network) NetworkLog(ctx context.Context, id string, since time.Time, wait bool, fn func(bothy.NetworkDecision) error) error {
+	q := url.Values{}
+	if !since.IsZero() {
+		q.Set("since", since.UTC().Format(time.RFC3339Nano))
+	}
+	path := sandboxPath(id, "/network/log")
+	if wait {
+		return follow(ctx, n.conn, path, q, fn)
+	}
+	all, err := items[bothy.NetworkDecision](ctx, n.conn, http.MethodGet, path, q, nil)
+	if err != nil {
+		return err
+	}
+	for _, d := range all {
+		if err := fn(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
