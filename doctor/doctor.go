@@ -1,0 +1,118 @@
+// Package doctor finds out whether a host can run sandboxes, and says in one
+// sentence for each finding what to do. It tries things rather than looking at
+// them: a tap is made, a cgroup is made, a sandbox is started. Only the command
+// line uses it; engines come as functions that start a sandbox.
+package doctor
+
+import (
+	"context"
+	"time"
+)
+
+// Status is the outcome of a check.
+type Status string
+
+// The outcomes. A warning limits Bothy, a failure stops it.
+const (
+	OK   Status = "ok"
+	Warn Status = "warn"
+	Fail Status = "fail"
+)
+
+// Result is what one check found.
+type Result struct {
+	Name   string `json:"name"`
+	Status Status `json:"status"`
+	// Detail is a sentence that says what was found.
+	Detail string `json:"detail"`
+	// Fix is a sentence that says what to do about it.
+	Fix        string `json:"fix,omitempty"`
+	DurationMS int64  `json:"duration_ms"`
+}
+
+// Check is one thing to find out.
+type Check struct {
+	Name string
+	Run  func(ctx context.Context) Result
+}
+
+// Report is everything that was found.
+type Report struct {
+	OK      bool     `json:"ok"`
+	Results []Result `json:"results"`
+}
+
+// StartProbe really starts a sandbox on one engine and ends it again. It
+// returns how long the start took.
+type StartProbe struct {
+	Engine string
+	Start  func(ctx context.Context) (time.Duration, error)
+}
+
+// Host is what is examined. Use NewHost; tests point it elsewhere.
+type Host struct {
+	// Home is where the server keeps its state, and Templates its templates.
+	Home      string
+	Templates string
+	// Listen is the server's address.
+	Listen string
+	// Probes start sandboxes.
+	Probes []StartProbe
+
+	proc, cgroups string
+	euid          int
+	kernel        func() string
+	lookPath      func(name string) (string, error)
+	now           func() time.Time
+}
+
+// Run runs checks in order and calls each for every result.
+func Run(ctx context.Context, checks []Check, each func(Result)) Report {
+	report := Report{OK: true}
+	for _, c := range checks {
+		start := time.Now()
+		r := c.Run(ctx)
+		r.Name, r.DurationMS = c.Name, time.Since(start).Milliseconds()
+		report.OK = report.OK && r.Status != Fail
+		report.Results = append(report.Results, r)
+		each(r)
+	}
+	return report
+}
+
+// Checks lists all there is to find out, the quick ones first.
+func (h *Host) Checks() []Check {
+	checks := append(h.Requirements(),
+		Check{"memory", h.checkMemory},
+		Check{"port", h.checkPort},
+		Check{"clock", h.checkClock},
+		Check{"templates", h.checkTemplates},
+	)
+	for _, p := range h.Probes {
+		checks = append(checks, Check{"engine " + p.Engine, p.check})
+	}
+	return checks
+}
+
+// StartChecks lists what must be true before a server can be started.
+func (h *Host) StartChecks() []Check {
+	return append(h.Requirements(), Check{"port", h.checkPort})
+}
+
+// Requirements lists what must be true before a server can be started.
+func (h *Host) Requirements() []Check {
+	return []Check{
+		{"root", h.checkRoot},
+		{"kernel", h.checkKernel},
+		{"user namespaces", h.checkUserNamespaces},
+		{"tap", h.checkTap},
+		{"tracing", h.checkTracing},
+		{"cgroups", h.checkCgroups},
+		{"tools", h.checkTools},
+		{"disk", h.checkDisk},
+	}
+}
+
+func ok(detail string) Result        { return Result{Status: OK, Detail: detail} }
+func warn(detail, fix string) Result { return Result{Status: Warn, Detail: detail, Fix: fix} }
+func fail(detail, fix string) Result { return Result{Status: Fail, Detail: detail, Fix: fix} }

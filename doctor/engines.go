@@ -1,0 +1,63 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// probeTimeout bounds the start of one sandbox.
+const probeTimeout = time.Minute
+
+// check really starts a sandbox.
+func (p StartProbe) check(ctx context.Context) Result {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	took, err := p.Start(ctx)
+	if err == nil {
+		return ok(fmt.Sprintf("A sandbox started in %d ms, ran and ended.", took.Milliseconds()))
+	}
+	fix := "The findings above may say why; the server's log has the details."
+	detail := err.Error()
+	var e *bothy.Error
+	if errors.As(err, &e) && e.Detail != "" {
+		detail = e.Detail
+		if e.Hint != "" {
+			fix = e.Hint
+		}
+	}
+	return fail("A sandbox did not start: "+detail, fix)
+}
+
+func (h *Host) checkTemplates(context.Context) Result {
+	names := templateNames(h.Templates)
+	if len(names) == 0 {
+		return warn(fmt.Sprintf("There are no templates in %s yet.", h.Templates),
+			"Run: bothy up, then: bothy template build "+bothy.DefaultTemplate)
+	}
+	return ok(strings.Join(names, ", ") + ".")
+}
+
+// templateNames lists the templates whose current version has its image.
+func templateNames(dir string) []string {
+	manifests, _ := filepath.Glob(filepath.Join(dir, "*", "current", "manifest.json"))
+	var names []string
+	for _, path := range manifests {
+		var t bothy.Template
+		b, err := os.ReadFile(path)
+		if err != nil || json.Unmarshal(b, &t) != nil {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(filepath.Dir(path), "rootfs.erofs")); err == nil {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}
