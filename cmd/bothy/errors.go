@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// The exit codes of every command other than run, exec and sh, which exit with
+// the code of what they ran.
+const (
+	exitDone     = 0
+	exitFailed   = 1
+	exitUsage    = 2
+	exitNotFound = 3
+	exitRefused  = 4
+	// exitInterrupted is what a shell expects after Ctrl-C.
+	exitInterrupted = 130
+	// exitPipe is what a shell expects when nobody read the output.
+	exitPipe = 141
+)
+
+// exitCode is the end of a command that has already said all there is to say.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// wrongUsage is a command line that makes no sense.
+type wrongUsage struct {
+	detail, hint string
+}
+
+func (e *wrongUsage) Error() string { return e.detail }
+
+// usageError turns what the flag parser says into wrong usage of cmd.
+func usageError(cmd *cobra.Command, err error) error {
+	return &wrongUsage{detail: err.Error(), hint: fmt.Sprintf("`%s --help` shows how to use it.", cmd.CommandPath())}
+}
+
+// usagef is wrong usage in our own words.
+func usagef(hint, format string, args ...any) error {
+	return &wrongUsage{detail: fmt.Sprintf(format, args...), hint: hint}
+}
+
+// usage makes an argument check fail as wrong usage.
+func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usageError(cmd, err)
+		}
+		return nil
+	}
+}
+
+// finish prints an error, if there is one, and returns the exit code.
+func (a *app) finish(err error) int {
+	var code exitCode
+	if err == nil {
+		return exitDone
+	}
+	if errors.As(err, &code) {
+		return int(code)
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		return exitPipe
+	}
+	a.printError(err)
+	return codeFor(err)
+}
+
+func (a *app) printError(err error) {
+	detail, hint := describe(err)
+	if body := a.last.problem(); a.json && body != nil && isAPIError(err) {
+		_ = writeLine(a.stderr, body)
+		return
+	}
+	fmt.Fprintf(a.stderr, "bothy: %s\n", detail)
+	if hint != "" {
+		fmt.Fprintf(a.stderr, "  hint: %s\n", hint)
+	}
+}
+
+func isAPIError(err error) bool {
+	var e *bothy.Error
+	return errors.As(err, &e)
+}
+
+// describe finds the sentence and the hint for a person.
+func describe(err error) (detail, hint string) {
+	var wrong *wrongUsage
+	var e *bothy.Error
+	switch {
+	case errors.As(err, &wrong):
+		return wrong.detail, wrong.hint
+	case errors.As(err, &e) && e.Detail != "":
+		return e.Detail, e.Hint
+	case errors.Is(err, context.Canceled):
+		return "interrupted", ""
+	}
+	return err.Error(), ""
+}
+
+// codes gives the exit code of the failures that have one of their own.
+var codes = map[bothy.Code]int{
+	bothy.CodeInvalid:        exitUsage,
+	bothy.CodePathInvalid:    exitUsage,
+	bothy.CodeCommandInvalid: exitUsage,
+
+	bothy.CodeNotFound:         exitNotFound,
+	bothy.CodeTemplateNotFound: exitNotFound,
+	bothy.CodeSandboxNotFound:  exitNotFound,
+	bothy.CodeSnapshotNotFound: exitNotFound,
+	bothy.CodeProcessNotFound:  exitNotFound,
+	bothy.CodeContextNotFound:  exitNotFound,
+	bothy.CodeFileNotFound:     exitNotFound,
+
+	bothy.CodeUnauthenticated: exitRefused,
+	bothy.CodeTokenExpired:    exitRefused,
+	bothy.CodeForbidden:       exitRefused,
+	bothy.CodeQuota:           exitRefused,
+	bothy.CodeCapacity:        exitRefused,
+	bothy.CodeRateLimited:     exitRefused,
+}
+
+func codeFor(err error) int {
+	var wrong *wrongUsage
+	var e *bothy.Error
+	switch {
+	case errors.As(err, &wrong):
+		return exitUsage
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	case errors.As(err, &e):
+		if code, ok := codes[e.Code]; ok {
+			return code
+		}
+	}
+	return exitFailed
+}

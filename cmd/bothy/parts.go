@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/access"
+	"github.com/bothy-dev/bothy/api"
+	"github.com/bothy-dev/bothy/blob"
+	blobdir "github.com/bothy-dev/bothy/blob/dir"
+	"github.com/bothy-dev/bothy/client"
+	"github.com/bothy-dev/bothy/config"
+	"github.com/bothy-dev/bothy/engine/gvisor"
+	"github.com/bothy-dev/bothy/gateway"
+	guestclient "github.com/bothy-dev/bothy/guest/client"
+	"github.com/bothy-dev/bothy/internal/cleanup"
+	"github.com/bothy-dev/bothy/internal/embedded"
+	"github.com/bothy-dev/bothy/lifecycle"
+	"github.com/bothy-dev/bothy/snapshot"
+	"github.com/bothy-dev/bothy/store/sqlite"
+	"github.com/bothy-dev/bothy/template"
+	"github.com/bothy-dev/bothy/vault"
+)
+
+// parts is the server: what there is, introduced to each other. This is the
+// one place that knows which technology stands behind which interface.
+type parts struct {
+	config    config.Config
+	log       *slog.Logger
+	store     *sqlite.Store
+	tokens    *access.Tokens
+	templates *template.Library
+	blobs     blob.Store
+	vault     *vault.Vault
+	engine    *gvisor.Engine
+	lifecycle *lifecycle.Service
+	api       *api.Server
+
+	undo cleanup.Stack
+}
+
+func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts, err error) {
+	p := &parts{config: c, log: log}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	if err := p.openHome(); err != nil {
+		return nil, err
+	}
+	binaries, err := embedded.Extract(filepath.Join(c.Home, "engines"))
+	if err != nil {
+		return nil, err
+	}
+	if p.store, err = sqlite.Open(ctx, filepath.Join(c.Home, "bothy.db")); err != nil {
+		return nil, err
+	}
+	p.undo.Add(func() { p.store.Close() })
+	if p.blobs, err = blobdir.Open(filepath.Join(c.Home, "snapshots")); err != nil {
+		return nil, err
+	}
+	if p.vault, err = vault.Open(filepath.Join(c.Home, "secrets.key")); err != nil {
+		return nil, err
+	}
+	p.tokens = access.New(p.store, access.WithLog(log))
+	p.templates = template.NewLibrary(c.Templates, template.Options{InUse: p.templateInUse})
+	if err := p.openEngine(binaries.Sentry); err != nil {
+		return nil, err
+	}
+	if err := p.openLifecycle(binaries.GuestImage); err != nil {
+		return nil, err
+	}
+	p.api = api.New(api.Services{
+		Tokens: p.tokens, Sandboxes: p.lifecycle, Exec: p.lifecycle, Files: p.lifecycle.Files(),
+		Templates: p.templates, Snapshots: p.lifecycle, Code: p.lifecycle, Events: p.lifecycle, Network: p.lifecycle,
+		Metrics: p.lifecycle, Ports: p.lifecycle, Mover: p.lifecycle, Logs: p.lifecycle, Limits: p.lifecycle,
+		Answers: p.store, Log: log,
+	}, api.Config{Listen: c.Listen, AllowedHosts: c.AllowedHosts, Version: version,
+		LinkKey: p.vault.Derive("links"), LinkDomain: c.LinkDomain})
+	return p, nil
+}
+
+func (p *parts) close() { p.undo.Run() }
+
+// openHome makes the folder of the server's state and takes it for itself. The
+// sentries, which are nobody, must be able to pass through it.
+func (p *parts) openHome() error {
+	if err := os.MkdirAll(p.config.Home, 0o711); err != nil {
+		return err
+	}
+	if err := os.Chmod(p.config.Home, 0o711); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(filepath.Join(p.config.Home, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		lock.Close()
+		return bothy.Errorf(bothy.CodeConflict, "another server uses %s", p.config.Home).
+			WithHint("Stop it with `bothy down`, or give this one another BOTHY_HOME.").Because(err)
+	}
+	p.undo.Add(func() { lock.Close() })
+	return nil
+}
+
+func (p *parts) openEngine(sentry string) (err error) {
+	p.engine, err = gvisor.New(gvisor.Options{
+		Dir: filepath.Join(p.config.Home, "machines"), Sentry: sentry,
+		CgroupParent: "bothy-" + shortHash(p.config.Home), Log: p.log,
+	})
+	if err == nil {
+		p.undo.Add(func() { p.engine.Close() })
+	}
+	return err
+}
+
+func (p *parts) openLifecycle(guestImage string) error {
+	cas, err := p.config.TrustedCAs()
+	if err != nil {
+		return err
+	}
+	gateways, err := p.gatewayOptions(cas)
+	if err != nil {
+		return err
+	}
+	p.lifecycle = lifecycle.New(lifecycle.Options{
+		Store:      p.store,
+		Templates:  p.templates,
+		Blobs:      p.blobs,
+		Engines:    map[string]bothy.Engine{gvisor.Name: p.engine},
+		Engine:     p.config.Engine.Default,
+		GuestImage: guestImage,
+		NewGateway: func(id string, c bothy.Cable) (bothy.Gateway, error) {
+			o := gateways
+			o.Log = p.log.With("sandbox", id)
+			o.SecretSeed = p.vault.Derive("gateway of " + id)
+			return gateway.New(c, o)
+		},
+		NewGuest: func(dial func(context.Context) (net.Conn, error), key string) bothy.Guest {
+			return guest{guestclient.New(dial, key), p.log}
+		},
+		Vault:        p.vault,
+		CABundle:     cas,
+		MaxSandboxes: p.config.Sandboxes.Max,
+		Retention: lifecycle.Retention{
+			PerSandbox:   p.config.Snapshots.KeepPerSandbox,
+			For:          time.Duration(p.config.Snapshots.KeepHours) * time.Hour,
+			ProjectBytes: p.config.Snapshots.ProjectQuotaMB << 20,
+		},
+		MinFreeMemoryMB: p.config.Sandboxes.MinFreeMemoryMB,
+		Log:             p.log,
+	})
+	background, stop := context.WithCancel(context.Background())
+	p.undo.Add(func() { p.lifecycle.Close() })
+	p.undo.Add(stop)
+	keep := time.Duration(p.config.Sandboxes.KeepEndedHours) * time.Hour
+	go p.lifecycle.Janitor(background, time.Hour, keep)
+	return nil
+}
+
+func (p *parts) gatewayOptions(cas string) (gateway.Options, error) {
+	o := gateway.Options{Allow: p.config.Network.Allow, Forbid: p.config.Network.Forbid, GuestMAC: bothy.GuestMAC[:]}
+	if cas != "" {
+		o.RootCAs = x509.NewCertPool()
+		if !o.RootCAs.AppendCertsFromPEM([]byte(cas)) {
+			return o, errors.New("network.ca_bundle holds no certificate that can be read")
+		}
+	}
+	return o, nil
+}
+
+// templateInUse reports whether a sandbox that has not ended, or a snapshot,
+// needs an image.
+func (p *parts) templateInUse(ctx context.Context, digest string) (bool, error) {
+	open, err := p.store.SandboxesInState(ctx, bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StatePaused, bothy.StateResuming)
+	if err != nil {
+		return true, err
+	}
+	for _, sb := range open {
+		if sb.TemplateDigest == digest {
+			return true, nil
+		}
+	}
+	names, err := p.blobs.List(ctx)
+	if err != nil {
+		return true, err
+	}
+	for _, name := range names {
+		dir, release, err := p.blobs.Open(ctx, name)
+		if err != nil {
+			continue // just deleted
+		}
+		m, err := snapshot.Read(dir)
+		release()
+		if err == nil && m.Sandbox.TemplateDigest == digest {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// bootstrap writes a first admin key to path, unless it holds a valid one.
+func (p *parts) bootstrap(ctx context.Context, path string) error {
+	var c client.Credentials
+	b, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err == nil && json.Unmarshal(b, &c) == nil {
+		if _, err := p.tokens.Authenticate(ctx, c.APIKey); err == nil {
+			return nil
+		}
+	}
+	t, err := p.tokens.CreateFirst(ctx, "first key")
+	if err != nil {
+		return fmt.Errorf("make the first key: %w", err)
+	}
+	if b, err = json.Marshal(client.Credentials{URL: p.api.URL(), APIKey: t.Key}); err != nil {
+		return err
+	}
+	return writeSecret(path, append(b, '\n'))
+}
+
+// writeSecret replaces a file that only root may read.
+func writeSecret(path string, b []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".secret-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+func shortHash(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:4])
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/doctor"
+	"github.com/bothy-dev/bothy/engine/gvisor"
+	"github.com/bothy-dev/bothy/gateway"
+	guestclient "github.com/bothy-dev/bothy/guest/client"
+	"github.com/bothy-dev/bothy/internal/embedded"
+)
+
+func init() {
+	startProbes = []doctor.StartProbe{{Engine: gvisor.Name, Start: probeGvisor}}
+}
+
+// probeGvisor starts a sandbox without a server and without a template: the
+// guest is all that there is in it.
+func probeGvisor(ctx context.Context) (took time.Duration, err error) {
+	dir, err := os.MkdirTemp("", "bothy-doctor-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	// The sentry is nobody, and must pass.
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return 0, err
+	}
+	binaries, err := embedded.Extract(filepath.Join(dir, "engines"))
+	if err != nil {
+		return 0, err
+	}
+	rootfs, err := emptyRootFS(ctx, dir)
+	if err != nil {
+		return 0, err
+	}
+	e, err := gvisor.New(gvisor.Options{
+		Dir: filepath.Join(dir, "machines"), Sentry: binaries.Sentry,
+		CgroupParent: "bothy-doctor-" + shortHash(dir), Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer e.Close()
+	if err := e.Check(ctx); err != nil {
+		return 0, err
+	}
+	return startOnce(ctx, e, bothy.MachineSpec{
+		ID: "probe", RootFS: rootfs, Guest: binaries.GuestImage, Hostname: "probe",
+		Limits: bothy.Limits{CPU: 1, MemoryMB: bothy.MinMemoryMB, DiskMB: bothy.MinDiskMB, Processes: 64},
+	})
+}
+
+// startOnce starts a machine, waits until its guest has taken an identity, and
+// ends it.
+func startOnce(ctx context.Context, e bothy.Engine, spec bothy.MachineSpec) (took time.Duration, err error) {
+	began := time.Now()
+	m, err := e.Start(ctx, spec)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, m.Destroy(context.WithoutCancel(ctx))) }()
+	cable, err := m.Cable(ctx)
+	if err != nil {
+		return 0, err
+	}
+	g, err := gateway.New(cable, gateway.Options{GuestMAC: bothy.GuestMAC[:]})
+	if err != nil {
+		return 0, errors.Join(err, cable.Close())
+	}
+	defer g.Close()
+	c := guestclient.New(func(ctx context.Context) (net.Conn, error) { return g.Dial(ctx, bothy.GuestPort) }, "")
+	defer c.CloseIdle()
+	if err := c.WaitReady(ctx); err != nil {
+		return 0, err
+	}
+	if _, err := c.Adopt(ctx, guestclient.Identity{Key: "probe", Hostname: "probe"}); err != nil {
+		return 0, err
+	}
+	return time.Since(began), nil
+}
+
+// emptyRootFS makes an image with nothing but the folders that must be there.
+func emptyRootFS(ctx context.Context, dir string) (string, error) {
+	root := filepath.Join(dir, "root")
+	for _, d := range []string{"dev", "etc", "proc", "run", "sys", "tmp", "workspace", ".bothy"} {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			return "", err
+		}
+	}
+	image := filepath.Join(dir, "rootfs.erofs")
+	if out, err := exec.CommandContext(ctx, "mkfs.erofs", "-E", "noinline_data", "-T0", image, root).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("mkfs.erofs: %w: %s", err, out)
+	}
+	return image, nil
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bothy-dev/bothy/config"
+)
+
+func init() { register(newServe) }
+
+type serveFlags struct {
+	config      string
+	printConfig bool
+	bootstrap   string
+	listen      string
+	allowHosts  []string
+	trustHostCA bool
+	max         int
+	logLevel    string
+	logFormat   string
+}
+
+func newServe(a *app) *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the server in the foreground",
+		Long: `Run the server in the foreground until it is told to stop (Ctrl-C, SIGTERM).
+Sandboxes live on without it, and the next server of the same BOTHY_HOME finds
+them again. bothy up does this in the background.
+
+Settings come from flags, then from BOTHY_HOME, BOTHY_LISTEN and
+BOTHY_TEMPLATES, then from the file named by --config.`,
+		Example: `  sudo bothy serve
+  sudo bothy serve --print-config >/etc/bothy.yaml
+  sudo bothy serve --config /etc/bothy.yaml --trust-host-ca`,
+		Args: usage(cobra.NoArgs),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.config, "config", "", "file with settings")
+	flags.BoolVar(&f.printConfig, "print-config", false, "print a file with every setting and its default, and exit")
+	flags.StringVar(&f.bootstrap, "bootstrap-credentials", "", "write a first admin key to this file, unless it holds a valid one")
+	flags.StringVar(&f.listen, "listen", "", "address to listen on (default 127.0.0.1:7700, also $BOTHY_LISTEN)")
+	flags.StringSliceVar(&f.allowHosts, "allow-host", nil, "further name under which the API may be addressed")
+	flags.BoolVar(&f.trustHostCA, "trust-host-ca", false, "let sandboxes trust the certificate authorities that this host trusts")
+	flags.IntVar(&f.max, "max-sandboxes", 0, "how many sandboxes may run at once")
+	flags.StringVar(&f.logLevel, "log-level", "", "debug, info, warn or error")
+	flags.StringVar(&f.logFormat, "log-format", "", "text or json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if f.printConfig {
+			_, err := fmt.Fprint(a.stdout, config.Example)
+			return err
+		}
+		c, err := f.settings(cmd)
+		if err != nil {
+			return err
+		}
+		return a.serve(cmd.Context(), c, f.bootstrap)
+	}
+	return cmd
+}
+
+// settings puts the flags over the file and the environment.
+func (f serveFlags) settings(cmd *cobra.Command) (config.Config, error) {
+	c, err := config.Load(f.config, os.Getenv)
+	if err != nil {
+		return c, err
+	}
+	given := cmd.Flags().Changed
+	if given("listen") {
+		c.Listen = f.listen
+	}
+	if given("allow-host") {
+		c.AllowedHosts = append(c.AllowedHosts, f.allowHosts...)
+	}
+	if given("trust-host-ca") {
+		c.Network.TrustHostCA = f.trustHostCA
+	}
+	if given("max-sandboxes") {
+		c.Sandboxes.Max = f.max
+	}
+	if given("log-format") {
+		c.LogFormat = f.logFormat
+	}
+	if given("log-level") {
+		if err := c.LogLevel.UnmarshalText([]byte(f.logLevel)); err != nil {
+			return c, usageError(cmd, fmt.Errorf("--log-level %q is not debug, info, warn or error", f.logLevel))
+		}
+	}
+	return c, c.Finish()
+}
+
+func newLogger(c config.Config) *slog.Logger {
+	o := &slog.HandlerOptions{Level: c.LogLevel}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, o))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, o))
+}
+
+// serve runs the server until ctx ends.
+func (a *app) serve(ctx context.Context, c config.Config, bootstrap string) error {
+	log := newLogger(c)
+	p, err := openParts(ctx, c, log)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	if err := p.api.Listen(); err != nil {
+		return err
+	}
+	if bootstrap != "" {
+		if err := p.bootstrap(ctx, bootstrap); err != nil {
+			return err
+		}
+	}
+	adopted, err := p.lifecycle.Recover(ctx)
+	if err != nil {
+		log.Error("not everything of the last server could be recovered", "error", err)
+	}
+	log.Info("ready", "url", p.api.URL(), "home", c.Home, "engine", p.engine.Info().Build, "sandboxes", adopted)
+	served := make(chan error, 1)
+	go func() { served <- p.api.Serve() }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	log.Info("stopping; sandboxes live on", "sandboxes", p.lifecycle.Live())
+	return errors.Join(p.api.Close(), <-served)
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"log"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/account"
+	"github.com/bothy-dev/bothy/guest/agent"
+)
+
+// keptCapabilities are what root inside needs for sudo, apt and the like. The
+// rest would let it look into process 1 or at the kernel.
+var keptCapabilities = []int{
+	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID,
+	unix.CAP_SETUID, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT, unix.CAP_MKNOD,
+	unix.CAP_AUDIT_WRITE, unix.CAP_SETFCAP,
+}
+
+// openFiles is the bound on open files of every command.
+const openFiles = 1 << 20
+
+// becomeInit takes up the duties of process 1.
+func becomeInit(opt *agent.Options) {
+	ignoreSignals()
+	syscall.Umask(0o022)
+	logged("uncover /tmp", uncoverTmp("/tmp"))
+	logged("drop capabilities", dropCapabilities())
+	if err := dropInheritable(); err != nil {
+		log.Fatalf("drop inheritable capabilities: %v", err) // commands would have them
+	}
+	if os.Getenv(bothy.GuestSparedEnv) == "" {
+		logged("shield process 1", shield())
+	}
+	logged("hide from ptrace", unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
+	logged("raise open files", raiseOpenFiles())
+	logged("make "+opt.Cwd, makeWorkspace(opt.Cwd, opt.User))
+	opt.SetHostname = func(name string) error { return syscall.Sethostname([]byte(name)) }
+	opt.SetClock = setClock
+}
+
+func logged(what string, err error) {
+	if err != nil {
+		log.Printf("%s: %v", what, err)
+	}
+}
+
+// ignoreSignals keeps signals from ending process 1. They are caught, not
+// ignored: commands would inherit that.
+func ignoreSignals() {
+	caught := make(chan os.Signal, 1) // nobody reads it
+	var all []os.Signal
+	for n := syscall.Signal(1); n < 32; n++ {
+		switch n {
+		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG:
+		default:
+			all = append(all, n)
+		}
+	}
+	signal.Notify(caught, all...)
+}
+
+// uncoverTmp takes away the memory file system that gVisor puts over an empty
+// /tmp: temporary files belong on the sandbox's disk, which has room and a bound
+// of its own.
+func uncoverTmp(path string) error {
+	if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW); err != nil && err != unix.EINVAL && err != unix.ENOENT {
+		return err // EINVAL: nothing is mounted there
+	}
+	if err := os.Mkdir(path, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return os.Chmod(path, 0o777|fs.ModeSticky)
+}
+
+// dropCapabilities takes from all threads, and so from all children, what they
+// could otherwise gain by becoming root.
+func dropCapabilities() error {
+	for c := range unix.CAP_LAST_CAP + 1 {
+		if slices.Contains(keptCapabilities, c) || !mayGain(c) {
+			continue
+		}
+		_, _, e := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, uintptr(c), 0)
+		if e != 0 && e != unix.EINVAL { // EINVAL: this kernel has no such capability
+			return errors.New("capability " + strconv.Itoa(c) + ": " + e.Error())
+		}
+	}
+	return nil
+}
+
+// mayGain reports whether a capability is in this thread's bounding set. That
+// is asked first, because an engine may have seen to it, and to change all
+// threads takes long.
+func mayGain(c int) bool {
+	has, _, e := syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_READ, uintptr(c), 0)
+	return e == 0 && has == 1
+}
+
+// raiseOpenFiles sets the limit that commands inherit, as high as it goes.
+func raiseOpenFiles() error {
+	want := syscall.Rlimit{Cur: openFiles, Max: openFiles}
+	if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &want) == nil {
+		return nil
+	}
+	var have syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &have); err != nil {
+		return err
+	}
+	have.Cur = have.Max
+	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &have)
+}
+
+// makeWorkspace makes the folder where commands start, unless it is there.
+func makeWorkspace(path, user string) error {
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return err
+	}
+	u, err := account.New("/etc/passwd", "/etc/group").Lookup(user)
+	if err != nil {
+		if bothy.ErrorCode(err) == bothy.CodeUserNotFound {
+			return nil // such an image has only root
+		}
+		return err
+	}
+	return os.Chown(path, int(u.UID), int(u.GID))
+}
+
+// setClock sets the machine's clock where it has one of its own.
+func setClock(t time.Time) error {
+	ts := unix.NsecToTimespec(t.UnixNano())
+	if err := unix.ClockSettime(unix.CLOCK_REALTIME, &ts); err != nil && err != unix.EPERM {
+		return err
+	}
+	return nil
+}
+
+// closeOnSignal ends an agent that is not process 1.
+func closeOnSignal(a *agent.Agent) {
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM)
+	<-caught
+	_ = a.Close()
+}

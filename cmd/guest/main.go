@@ -1,0 +1,95 @@
+// Command guest is the agent inside every sandbox. There it is process 1 and
+// needs no arguments. Elsewhere, for tests, it serves at the address that it
+// is given and leaves the machine alone.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/agent"
+)
+
+// version is set when the binary is built.
+var version = "dev"
+
+// gcPercent is how little garbage is let lie, once the agent has been up for a
+// while.
+const (
+	gcPercent = 25
+	startUp   = time.Second
+)
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("guest: ")
+	listen := flag.String("listen", "", "`address` to serve at: host:port or unix:PATH (default the sandbox's own)")
+	root := flag.String("root", "", "`folder` put before the paths of the files that hold the sandbox's identity")
+	user := flag.String("user", bothy.DefaultUser, "`user` who runs commands")
+	cwd := flag.String("cwd", bothy.DefaultCwd, "`folder` where commands start")
+	flag.Parse()
+
+	// It is in every sandbox: small beats fast. With one processor it also is
+	// faster, because no work is handed between threads. The engine may have
+	// said the same by the environment.
+	runtime.GOMAXPROCS(1)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	} else {
+		time.AfterFunc(startUp, func() { debug.SetGCPercent(gcPercent) })
+	}
+
+	opt := agent.Options{Version: version, Root: *root, User: *user, Cwd: *cwd}
+	if *listen == "" {
+		*listen = netip.AddrPortFrom(bothy.GuestAddr, bothy.GuestPort).String()
+		opt.Peer = bothy.GatewayAddr
+	}
+	if err := run(opt, *listen); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(opt agent.Options, address string) error {
+	isInit := os.Getpid() == 1
+	if isInit {
+		becomeInit(&opt)
+	}
+	a, err := agent.New(opt)
+	if err != nil {
+		return err
+	}
+	l, err := listenAt(address)
+	if err != nil {
+		return err
+	}
+	if !isInit {
+		go closeOnSignal(a)
+		fmt.Println(l.Addr())
+	}
+	return a.Serve(l)
+}
+
+// listenAt waits a moment for the network: process 1 may be there first.
+func listenAt(address string) (net.Listener, error) {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		return net.Listen("unix", path)
+	}
+	for wait := time.Millisecond; ; wait *= 2 {
+		l, err := net.Listen("tcp", address)
+		if err == nil || !errors.Is(err, syscall.EADDRNOTAVAIL) || wait > 10*time.Second {
+			return l, err
+		}
+		time.Sleep(wait)
+	}
+}
