@@ -1,0 +1,1 @@
+"""The asynchronous source, from which ``scripts/generate_sync.py`` makes its blocking twin."""

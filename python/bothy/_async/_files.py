@@ -1,0 +1,316 @@
+"""The files of a sandbox."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Union
+
+import httpx
+
+from .._archive import pack, read_chunks, replaced, unpack
+from .._decode import decode, format_time
+from .._errors import (
+    FileNotFoundInSandboxError,
+    IsADirectoryInSandboxError,
+    NotADirectoryInSandboxError,
+)
+from .._io import aio as io
+from .._retry import failure_of
+from .._types import FileEvent, FileInfo
+from ._client import Content, Request, parse_json, without_none
+from ._stream import AsyncEventStream, decoder, stream_request
+
+if TYPE_CHECKING:
+    from ._sandbox import AsyncSandbox
+
+Text = Union[str, bytes, bytearray, memoryview]
+"""What a file can be written from at once."""
+
+Local = Union[str, "os.PathLike[str]", IO[bytes]]
+"""A file or folder of this computer: its path, or an open file object."""
+
+
+class AsyncFiles:
+    """The files of one sandbox. Relative paths start at ``/workspace``.
+
+    Every method takes ``user``, the user inside who does it (``user`` where not given), and
+    raises :class:`FileNotFoundInSandboxError`, :class:`PermissionDeniedError` and the other
+    children of :class:`FileError`.
+    """
+
+    def __init__(self, sandbox: AsyncSandbox) -> None:
+        self._sandbox = sandbox
+
+    async def read(self, path: str, *, encoding: str = "utf-8", user: str | None = None) -> str:
+        """Return a file's content as text.
+
+        Raises:
+            UnicodeDecodeError: The content is not text in ``encoding``; see :meth:`read_bytes`.
+        """
+        return (await self.read_bytes(path, user=user)).decode(encoding)
+
+    async def read_bytes(self, path: str, *, user: str | None = None) -> bytes:
+        """Return a file's content. Use :meth:`download` for what does not fit in memory.
+
+        Raises:
+            IsADirectoryInSandboxError: It is a folder.
+        """
+        response = await self._open(path, user)
+        if file_info(response) is None:
+            await response.aclose()
+            raise IsADirectoryInSandboxError(f"{path} is a folder", hint="Use files.list.")
+        return await self._sandbox._client._read(response)
+
+    async def write(
+        self,
+        path: str,
+        content: Text,
+        *,
+        mode: int | None = None,
+        user: str | None = None,
+    ) -> FileInfo:
+        """Write a file at once, replacing what is there and making the folders above it.
+
+        A reader in the sandbox sees the old content or the new, never half of it.
+
+        Args:
+            path: Where to write it.
+            content: Text (stored as UTF-8) or bytes.
+            mode: Permission bits such as ``0o755``; ``0o644`` where not given.
+            user: Who owns it.
+        """
+        body = content.encode() if isinstance(content, str) else bytes(content)
+        return await self._put(path, body, mode=mode, user=user)
+
+    async def list(
+        self, path: str = ".", *, depth: int = 1, user: str | None = None
+    ) -> list[FileInfo]:
+        """Return what is in a folder, ``depth`` levels deep.
+
+        Raises:
+            NotADirectoryInSandboxError: It is not a folder.
+        """
+        response = await self._open(path, user, depth=depth)
+        if file_info(response) is not None:
+            await response.aclose()
+            raise NotADirectoryInSandboxError(f"{path} is not a folder", hint="Use files.stat.")
+        wire = parse_json(await self._sandbox._client._read(response))
+        return [decode(FileInfo, item) for item in wire["items"]]
+
+    async def stat(self, path: str, *, user: str | None = None) -> FileInfo:
+        """Describe one entry."""
+        return decode(FileInfo, await self._call("GET", "/stat", {"path": path, "user": user}))
+
+    async def exists(self, path: str, *, user: str | None = None) -> bool:
+        """Tell whether there is anything at ``path``."""
+        try:
+            await self.stat(path, user=user)
+        except FileNotFoundInSandboxError:
+            return False
+        return True
+
+    async def mkdir(self, path: str, *, user: str | None = None) -> FileInfo:
+        """Make a folder and those above it. It may be there already."""
+        body = without_none({"path": path, "user": user})
+        return decode(FileInfo, await self._call("POST", "/mkdir", json=body))
+
+    async def move(self, source: str, target: str, *, user: str | None = None) -> FileInfo:
+        """Move or rename a file or a folder."""
+        body = without_none({"from": source, "to": target, "user": user})
+        return decode(FileInfo, await self._call("POST", "/move", json=body))
+
+    async def remove(self, path: str, *, user: str | None = None) -> None:
+        """Delete a file, or a folder with all that is in it."""
+        await self._call("DELETE", "", {"path": path, "user": user})
+
+    def watch(
+        self, path: str, *, recursive: bool = False, user: str | None = None
+    ) -> AsyncEventStream[FileEvent]:
+        """Iterate over the changes in a folder, until the stream is closed.
+
+        Changes are seen from entering the stream with ``async with`` on.
+        """
+        params = {"path": path, "recursive": recursive or None, "user": user}
+        request = stream_request("GET", f"{self._path}/watch", params=params)
+        return AsyncEventStream(self._sandbox._client, request, decoder(FileEvent))
+
+    async def upload(
+        self,
+        source: Local,
+        path: str,
+        *,
+        mode: int | None = None,
+        user: str | None = None,
+    ) -> None:
+        """Copy a file or folder of this computer into the sandbox, in pieces, of any size.
+
+        Modes and modification times are kept. A folder is put into the folder ``path``,
+        which is made where it is missing, beside what is there.
+
+        Args:
+            source: A path, or a file object that is open for reading bytes.
+            path: Where to put it in the sandbox.
+            mode: Permission bits of a file, instead of those it has here.
+            user: Who owns it.
+        """
+        if not isinstance(source, (str, os.PathLike)):
+            await self._upload_object(source, path, mode, user)
+        elif await io.run(Path(source).is_dir):
+            await self._upload_folder(Path(source), path, user)
+        else:
+            await self._upload_file(Path(source), path, mode, user)
+
+    async def download(
+        self,
+        path: str,
+        target: Local,
+        *,
+        user: str | None = None,
+    ) -> None:
+        """Copy a file or folder of the sandbox to this computer, in pieces, of any size.
+
+        Modes and modification times are kept. A file is there when it is whole, and not
+        before. Of a folder nothing is written outside of ``target``; links that lead out of
+        it are left out with a warning.
+
+        Args:
+            path: What to copy.
+            target: The path that it gets here, or for a file a file object to write to.
+            user: Who reads it.
+
+        Raises:
+            BothyError: The sandbox sent an archive that is damaged (``archive_damaged``) or
+                that would write elsewhere (``archive_unsafe``).
+        """
+        response = await self._open(path, user)
+        try:
+            info = file_info(response)
+            if info is not None:
+                await self._download_file(response, info, target)
+        finally:
+            await response.aclose()
+        if info is None:
+            await self._download_folder(path, target, user)
+
+    async def _upload_file(
+        self, source: Path, path: str, mode: int | None, user: str | None
+    ) -> None:
+        found = await io.run(source.stat)
+
+        def read() -> Iterator[bytes]:
+            with source.open("rb") as file:
+                yield from read_chunks(file, found.st_size)
+
+        await self._put(
+            path,
+            lambda: io.chunks(read),
+            mode=found.st_mode if mode is None else mode,
+            user=user,
+            modified_at=found.st_mtime,
+            headers={"Content-Length": str(found.st_size)},
+        )
+
+    async def _upload_object(
+        self, source: IO[bytes], path: str, mode: int | None, user: str | None
+    ) -> None:
+        def read() -> Iterator[bytes]:
+            return read_chunks(source)
+
+        await self._put(path, lambda: io.chunks(read), mode=mode, user=user, once=True)
+
+    async def _upload_folder(self, source: Path, path: str, user: str | None) -> None:
+        def read() -> Iterator[bytes]:
+            return pack(source)
+
+        await self._call(
+            "PUT",
+            "/archive",
+            {"path": path, "user": user},
+            content=lambda: io.chunks(read),
+            headers={"Content-Type": "application/x-tar"},
+            patience=None,
+        )
+
+    async def _download_file(self, response: httpx.Response, info: FileInfo, target: Local) -> None:
+        if not isinstance(target, (str, os.PathLike)):
+            return await self._copy(response, target)
+        with replaced(Path(target)) as file:
+            await self._copy(response, file)
+            set_attributes(file, info)
+
+    async def _copy(self, response: httpx.Response, file: IO[bytes]) -> None:
+        try:
+            async for chunk in response.aiter_bytes():
+                await io.run(file.write, chunk)
+        except httpx.TransportError as error:
+            raise failure_of(error, self._sandbox._client.url) from error
+
+    async def _download_folder(self, path: str, target: Local, user: str | None) -> None:
+        if not isinstance(target, (str, os.PathLike)):
+            hint = "Give the path of a folder to copy it to."
+            raise IsADirectoryInSandboxError(f"{path} is a folder", hint=hint)
+        client = self._sandbox._client
+        params = {"path": path, "user": user}
+        response = await client._open(self._request("GET", "/archive", params, patience=None))
+        reader = io.Reader(response.aiter_bytes())
+        try:
+            await io.run(unpack, reader, Path(target))
+        except httpx.TransportError as error:
+            raise failure_of(error, client.url) from error
+        finally:
+            await reader.close()
+            await response.aclose()
+
+    async def _open(self, path: str, user: str | None, **more: Any) -> httpx.Response:
+        params = {"path": path, "user": user, **more}
+        return await self._sandbox._client._open(self._request("GET", "", params, patience=None))
+
+    async def _put(
+        self,
+        path: str,
+        content: Content,
+        *,
+        mode: int | None,
+        user: str | None,
+        modified_at: float | None = None,
+        **more: Any,
+    ) -> FileInfo:
+        params = {
+            "path": path,
+            "mode": None if mode is None else f"{mode & 0o7777:04o}",
+            "user": user,
+            "modified_at": None if modified_at is None else format_time(modified_at),
+        }
+        return decode(FileInfo, await self._call("PUT", "", params, content=content, **more))
+
+    async def _call(
+        self, method: str, part: str, params: dict[str, Any] | None = None, **more: Any
+    ) -> Any:
+        return await self._sandbox._client._call(self._request(method, part, params, **more))
+
+    def _request(
+        self, method: str, part: str, params: dict[str, Any] | None = None, **more: Any
+    ) -> Request:
+        return Request(method, f"{self._path}{part}", params=params, **more)
+
+    @property
+    def _path(self) -> str:
+        return f"{self._sandbox._path}/files"
+
+
+def file_info(response: httpx.Response) -> FileInfo | None:
+    """Return what the answer with a file's bytes says about the file; of a folder, nothing."""
+    header = response.headers.get("x-file-info")
+    return decode(FileInfo, parse_json(header.encode())) if header else None
+
+
+def set_attributes(file: IO[bytes], info: FileInfo) -> None:
+    """Give a file of this computer the mode and the time of one in a sandbox."""
+    file.flush()
+    if hasattr(os, "fchmod") and info.mode:
+        os.fchmod(file.fileno(), int(info.mode, 8) & 0o777)
+    if info.modified_at is not None and os.utime in os.supports_fd:
+        stamp = info.modified_at.timestamp()
+        os.utime(file.fileno(), (stamp, stamp))

@@ -1,0 +1,673 @@
+"""A sandbox, from its creation to its end."""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+from .._decode import decode, format_time
+from .._errors import BothyError
+from .._io import aio as io
+from .._types import (
+    CodeContext,
+    CodeResult,
+    Command,
+    Event,
+    ExecResult,
+    Language,
+    Limits,
+    Logs,
+    Metrics,
+    Network,
+    NetworkArg,
+    NetworkDecision,
+    OnTimeout,
+    ProcessInfo,
+    SandboxInfo,
+    Secret,
+    Size,
+    Snapshot,
+    State,
+)
+from ._client import AsyncClient, Patience, Request, borrowed, without_none
+from ._code import AsyncContexts, context_id, follow_code
+from ._files import AsyncFiles
+from ._forward import AsyncForward
+from ._process import AsyncProcess, collect
+from ._socket import AsyncWebSocket
+from ._stream import AsyncEventStream, AsyncExecStream, decoder, stream_request
+from ._terminal import AsyncTerminal
+
+START_SECONDS = 300.0
+"""How long the server may take to make, wake or copy a sandbox."""
+
+
+class AsyncSandbox:
+    """A disposable, isolated Linux machine.
+
+    Make one with :meth:`create`, or find one with :meth:`get`, :meth:`list` and
+    :meth:`resume`. Used with ``async with``, it is terminated at the end of the block,
+    also when the block raises.
+
+    Attributes:
+        files: The files of the sandbox.
+        contexts: Where code runs and variables stay.
+    """
+
+    def __init__(self, client: AsyncClient, info: SandboxInfo) -> None:
+        self._client = client._join()
+        self._left = False
+        self._info = info
+        self.files = AsyncFiles(self)
+        self.contexts = AsyncContexts(self)
+
+    @classmethod
+    @io.opens
+    async def create(
+        cls,
+        template: str | None = None,
+        *,
+        snapshot_id: str | None = None,
+        name: str | None = None,
+        size: Size | None = None,
+        cpu: float | None = None,
+        memory_mb: int | None = None,
+        disk_mb: int | None = None,
+        network: NetworkArg | None = None,
+        timeout_seconds: int | None = None,
+        on_timeout: OnTimeout | None = None,
+        idle_seconds: int | None = None,
+        auto_resume: bool | None = None,
+        env: Mapping[str, str] | None = None,
+        secrets: Sequence[Secret | Mapping[str, Any]] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        engine: str | None = None,
+        url: str | None = None,
+        api_key: str | None = None,
+        client: AsyncClient | None = None,
+    ) -> AsyncSandbox:
+        """Make a sandbox and return it when it is running.
+
+        What is not given is the server's default: template ``python-3.12``, 1 CPU,
+        512 MiB of memory, no network, terminated after 600 seconds.
+
+        Args:
+            template: What it starts from, such as ``python-3.12`` or ``node-22``.
+            snapshot_id: A snapshot to start from, instead of a template.
+            name: A name, to find it again.
+            size: ``small``, ``medium`` or ``large``, instead of the three numbers.
+            cpu: How many CPUs it may use, such as 0.5.
+            memory_mb: Its memory, in MiB.
+            disk_mb: How much it may write to its disk, in MiB.
+            network: ``"off"``, ``"restricted"``, ``"open"``, or a :class:`Network`.
+            timeout_seconds: After how many seconds its time is up; 0 for never.
+            on_timeout: What happens then: ``terminate`` or ``pause``.
+            idle_seconds: Pause it after so many seconds without work.
+            auto_resume: Wake it by the next call when it is paused.
+            env: Environment variables for every command.
+            secrets: Credentials that the gateway puts in place and that never enter it.
+            metadata: Labels of your own, to list by.
+            engine: What gives it its kernel, where the server offers a choice.
+            url: The server's address, where no ``client`` is given.
+            api_key: The key, where no ``client`` is given.
+            client: A client to use and leave open.
+
+        Raises:
+            InvalidArgumentError: A value cannot be.
+            TemplateNotFoundError: There is no such template.
+            QuotaExceededError: The project's plan does not allow another.
+            CapacityError: The host has no room, also after some tries.
+        """
+        body = {
+            "template": template,
+            "snapshot_id": snapshot_id,
+            "name": name,
+            "size": size,
+            "cpu": cpu,
+            "memory_mb": memory_mb,
+            "disk_mb": disk_mb,
+            "network": network_to_wire(network),
+            "timeout_seconds": timeout_seconds,
+            "on_timeout": on_timeout,
+            "idle_seconds": idle_seconds,
+            "auto_resume": auto_resume,
+            "env": env and dict(env),
+            "secrets": secrets and [secret_to_wire(s) for s in secrets],
+            "metadata": metadata and dict(metadata),
+            "engine": engine,
+        }
+        request = Request("POST", "/v1/sandboxes", json=without_none(body), patience=START_SECONDS)
+        async with borrowed(client, url, api_key) as used:
+            return cls(used, decode(SandboxInfo, await used._call(request)))
+
+    @classmethod
+    @io.opens
+    async def get(
+        cls,
+        sandbox_id: str,
+        *,
+        url: str | None = None,
+        api_key: str | None = None,
+        client: AsyncClient | None = None,
+    ) -> AsyncSandbox:
+        """Find a sandbox by its id, in any state, ended ones included.
+
+        Raises:
+            SandboxNotFoundError: There is none with this id.
+        """
+        async with borrowed(client, url, api_key) as used:
+            wire = await used._call(Request("GET", sandbox_path(sandbox_id)))
+            return cls(used, decode(SandboxInfo, wire))
+
+    @classmethod
+    async def list(
+        cls,
+        *,
+        state: State | Sequence[State] | None = None,
+        name: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        limit: int | None = None,
+        url: str | None = None,
+        api_key: str | None = None,
+        client: AsyncClient | None = None,
+    ) -> builtins.list[AsyncSandbox]:
+        """Return the project's sandboxes, newest first.
+
+        Args:
+            state: Only those in this state, or in one of these.
+            name: Only those with this name.
+            metadata: Only those with all these labels.
+            limit: At most so many; all where not given.
+            url: The server's address, where no ``client`` is given.
+            api_key: The key, where no ``client`` is given.
+            client: A client to use and leave open.
+        """
+        params: dict[str, Any] = {"state": joined(state), "name": name}
+        params |= {f"metadata.{key}": value for key, value in (metadata or {}).items()}
+        async with borrowed(client, url, api_key) as used:
+            items = await used._pages("/v1/sandboxes", params, limit)
+            return [cls(used, decode(SandboxInfo, item)) for item in items]
+
+    @classmethod
+    @io.opens
+    async def resume(
+        cls,
+        snapshot_or_sandbox_id: str,
+        *,
+        url: str | None = None,
+        api_key: str | None = None,
+        client: AsyncClient | None = None,
+    ) -> AsyncSandbox:
+        """Wake a paused sandbox, exactly where it was and under its old id.
+
+        Args:
+            snapshot_or_sandbox_id: What :meth:`pause` returned, or the sandbox's own id.
+            url: The server's address, where no ``client`` is given.
+            api_key: The key, where no ``client`` is given.
+            client: A client to use and leave open.
+
+        Raises:
+            NotFoundError: There is neither a sandbox nor a snapshot with this id.
+            CapacityError: The host has no room, also after some tries.
+        """
+        async with borrowed(client, url, api_key) as used:
+            path = f"{sandbox_path(snapshot_or_sandbox_id)}/resume"
+            wire = await used._call(Request("POST", path, patience=START_SECONDS))
+            return cls(used, decode(SandboxInfo, wire))
+
+    @classmethod
+    async def limits(
+        cls,
+        *,
+        url: str | None = None,
+        api_key: str | None = None,
+        client: AsyncClient | None = None,
+    ) -> Limits:
+        """Return what the project's plan allows, and what of it is in use."""
+        async with borrowed(client, url, api_key) as used:
+            return decode(Limits, await used._call(Request("GET", "/v1/limits")))
+
+    @property
+    def id(self) -> str:
+        """The sandbox's id."""
+        return self._info.id
+
+    @property
+    def info(self) -> SandboxInfo:
+        """The sandbox as the server described it last; see :meth:`refresh`."""
+        return self._info
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} {self._info.state}>"
+
+    async def __aenter__(self) -> AsyncSandbox:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self.terminate()
+        except BothyError:
+            # What went wrong in the block matters more; the server's time-out cleans up.
+            if error is None:
+                raise
+        finally:
+            await self.close()
+
+    async def refresh(self) -> SandboxInfo:
+        """Ask the server how the sandbox is now, and return and keep the answer."""
+        return self._learn(await self._client._call(Request("GET", self._path)))
+
+    async def terminate(self) -> None:
+        """End the sandbox and free all that it held. Ending an ended one does nothing."""
+        await self._client._call(Request("DELETE", self._path))
+        if self._info.state not in ("stopped", "failed"):
+            self._info = dataclasses.replace(self._info, state="stopped")
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of the connections and leave the sandbox running."""
+        if not self._left:
+            self._left = True
+            await self._client._leave()
+
+    async def exec(
+        self,
+        command: Command,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        timeout_seconds: float | None = None,
+        stdin: str | None = None,
+        on_stdout: io.Callback[str] | None = None,
+        on_stderr: io.Callback[str] | None = None,
+    ) -> ExecResult:
+        """Run a command to its end and return what came of it.
+
+        A non-zero exit code is not an error; ``result.check()`` makes it one. Giving up
+        waiting (an interrupt, a cancelled task, a callback that raises) kills the command.
+
+        Args:
+            command: A line for ``bash -lc``, or a list of arguments that is run as it is.
+            cwd: Where to run it; ``/workspace`` where not given.
+            env: More environment variables.
+            user: Who runs it, such as ``root``; ``user`` where not given.
+            timeout_seconds: Kill it, and all that it started, after so many seconds.
+            stdin: What it reads from standard input.
+            on_stdout: Called with each piece of standard output as it is written.
+            on_stderr: Called with each piece of standard error as it is written.
+
+        Raises:
+            SandboxPausedError: The sandbox is paused.
+            SandboxEndedError: The sandbox has ended.
+            CommandNotFoundError: The program of an argument list does not exist.
+        """
+        body = exec_body(command, cwd, env, user, timeout_seconds, stdin)
+        if on_stdout is not None or on_stderr is not None:
+            async with self._stream(body) as events:
+                return await collect(events, on_stdout, on_stderr)
+        request = self._post("/exec", body, patience=patience_for(timeout_seconds), keyed=False)
+        return decode(ExecResult, await self._client._call(request))
+
+    def exec_stream(
+        self,
+        command: Command,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        timeout_seconds: float | None = None,
+        stdin: str | None = None,
+    ) -> AsyncExecStream:
+        """Run a command and iterate over its output as it is written.
+
+        The arguments and errors are those of :meth:`exec`. The last event has ``is_final``
+        and the exit code. Leaving before that kills the command.
+        """
+        return self._stream(exec_body(command, cwd, env, user, timeout_seconds, stdin))
+
+    async def spawn(
+        self,
+        command: Command,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        timeout_seconds: float | None = None,
+        stdin: str | None = None,
+    ) -> AsyncProcess:
+        """Start a command in the background and return a handle to it.
+
+        The arguments and errors are those of :meth:`exec`. Without ``stdin`` its standard
+        input stays open for :meth:`AsyncProcess.write`.
+        """
+        body = exec_body(command, cwd, env, user, timeout_seconds, stdin)
+        request = self._post("/exec", {**body, "background": True}, keyed=False)
+        return AsyncProcess(self, (await self._client._call(request))["pid"])
+
+    def process(self, pid: int) -> AsyncProcess:
+        """Return a handle to a process that was started before, maybe by another program."""
+        return AsyncProcess(self, pid)
+
+    async def processes(self) -> builtins.list[ProcessInfo]:
+        """Return what was started through the API and runs, or ended with output still held."""
+        wire = await self._client._call(Request("GET", f"{self._path}/processes"))
+        return [decode(ProcessInfo, item) for item in wire["items"]]
+
+    @io.opens
+    async def terminal(
+        self,
+        command: Command | None = None,
+        *,
+        cols: int = 80,
+        rows: int = 24,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+    ) -> AsyncTerminal:
+        """Open a terminal (PTY).
+
+        Args:
+            command: What runs in it; a login shell where not given.
+            cols: The width of its window, in characters.
+            rows: The height of its window, in lines.
+            cwd: Where to run it; ``/workspace`` where not given.
+            env: More environment variables.
+            user: Who runs it; ``user`` where not given.
+        """
+        line = command if command is None or isinstance(command, str) else shlex.join(command)
+        params = {"command": line, "cols": cols, "rows": rows, "cwd": cwd, "user": user}
+        params |= {f"env.{name}": value for name, value in (env or {}).items()}
+        path = f"{self._path}/terminal"
+        return AsyncTerminal(await AsyncWebSocket.connect(self._client, path, params))
+
+    async def run_code(
+        self,
+        code: str,
+        language: Language | None = None,
+        *,
+        context: CodeContext | str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = None,
+        on_stdout: io.Callback[str] | None = None,
+        on_stderr: io.Callback[str] | None = None,
+        on_result: io.Callback[dict[str, str]] | None = None,
+    ) -> CodeResult:
+        """Run a piece of code where the variables of earlier pieces still are.
+
+        An exception in the code is not raised here: see ``result.error`` and
+        ``result.check()``.
+
+        Args:
+            code: The code.
+            language: ``python`` (where not given), ``javascript`` or ``bash``.
+            context: Where to run it; one for each language where not given.
+            env: Environment variables that are set while it runs.
+            timeout_seconds: Interrupt it after so many seconds.
+            on_stdout: Called with each piece of standard output as it is written.
+            on_stderr: Called with each piece of standard error as it is written.
+            on_result: Called with each thing that is displayed, by MIME type.
+
+        Raises:
+            ContextNotFoundError: There is no such context.
+            UnsupportedError: The template does not have the language.
+        """
+        body = {
+            "code": code,
+            "language": language,
+            "context_id": None if context is None else context_id(context),
+            "env": env and dict(env),
+            "timeout_seconds": timeout_seconds,
+        }
+        if on_stdout or on_stderr or on_result:
+            request = self._stream_request("/code", body)
+            return await follow_code(self._client, request, on_stdout, on_stderr, on_result)
+        request = self._post("/code", body, patience=patience_for(timeout_seconds), keyed=False)
+        return decode(CodeResult, await self._client._call(request))
+
+    async def update(
+        self,
+        *,
+        timeout_seconds: int | None = None,
+        on_timeout: OnTimeout | None = None,
+        idle_seconds: int | None = None,
+        metadata: Mapping[str, str] | None = None,
+        name: str | None = None,
+        network: NetworkArg | None = None,
+    ) -> SandboxInfo:
+        """Change what is given and leave the rest; return the sandbox as it is then.
+
+        The arguments are those of :meth:`create`; ``timeout_seconds`` counts from now.
+        """
+        body = {
+            "timeout_seconds": timeout_seconds,
+            "on_timeout": on_timeout,
+            "idle_seconds": idle_seconds,
+            "metadata": metadata and dict(metadata),
+            "name": name,
+            "network": network_to_wire(network),
+        }
+        request = Request("PATCH", self._path, json=without_none(body))
+        return self._learn(await self._client._call(request))
+
+    async def set_timeout(self, timeout_seconds: int) -> SandboxInfo:
+        """Let its time be up so many seconds from now; 0 for never."""
+        return await self.update(timeout_seconds=timeout_seconds)
+
+    async def set_network(self, network: NetworkArg) -> SandboxInfo:
+        """Change what it may reach, at once, for open connections too."""
+        return await self.update(network=network)
+
+    async def pause(self, *, memory: bool = True, name: str | None = None) -> str:
+        """Freeze it to disk and return the id of the snapshot; see :meth:`resume`.
+
+        While it is paused it costs no CPU and no memory.
+
+        Args:
+            memory: Keep memory and processes; without, only the files are kept.
+            name: A name for the snapshot.
+        """
+        body = {"memory": None if memory else False, "name": name}
+        wire = await self._client._call(self._post("/pause", body, patience=START_SECONDS))
+        self._info = dataclasses.replace(self._info, state="paused")
+        return str(wire["snapshot_id"])
+
+    async def snapshot(self, name: str | None = None) -> Snapshot:
+        """Take a snapshot of memory, processes and files while it runs on."""
+        request = self._post("/snapshots", {"name": name}, patience=START_SECONDS)
+        return decode(Snapshot, await self._client._call(request))
+
+    async def snapshots(self) -> builtins.list[Snapshot]:
+        """Return the sandbox's snapshots, newest first; ``parent_id`` makes them a tree."""
+        return await self._client.snapshots(sandbox_id=self.id)
+
+    async def fork(
+        self,
+        n: int = 1,
+        *,
+        name: str | None = None,
+        timeout_seconds: int | None = None,
+        env: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        network: NetworkArg | None = None,
+        secrets: bool = False,
+    ) -> builtins.list[AsyncSandbox]:
+        """Make ``n`` running copies, memory included, and return them; this one runs on.
+
+        What is not given is taken over from this one, but for its secrets: those the copies
+        have only with ``secrets``.
+        """
+        body = {
+            "count": n,
+            "name": name,
+            "timeout_seconds": timeout_seconds,
+            "env": env and dict(env),
+            "metadata": metadata and dict(metadata),
+            "network": network_to_wire(network),
+            "secrets": secrets or None,
+        }
+        wire = await self._client._call(self._post("/fork", body, patience=START_SECONDS))
+        return [type(self)(self._client, decode(SandboxInfo, item)) for item in wire["items"]]
+
+    async def rollback(self, snapshot: Snapshot | str) -> SandboxInfo:
+        """Make it what it was at a snapshot; what it was until now is kept as another.
+
+        Raises:
+            SnapshotNotFoundError: There is no such snapshot.
+        """
+        snapshot_id = snapshot if isinstance(snapshot, str) else snapshot.id
+        body = {"snapshot_id": snapshot_id}
+        request = self._post("/rollback", body, patience=START_SECONDS)
+        return self._learn(await self._client._call(request))
+
+    async def network_log(self, since: datetime | None = None) -> builtins.list[NetworkDecision]:
+        """Return what it tried to reach, and what became of it, oldest first.
+
+        Args:
+            since: Only from this time on, which must have a time zone.
+        """
+        request = Request("GET", f"{self._path}/network/log", params=since_param(since))
+        wire = await self._client._call(request)
+        return [decode(NetworkDecision, item) for item in wire["items"]]
+
+    def watch_network(self, since: datetime | None = None) -> AsyncEventStream[NetworkDecision]:
+        """Iterate over what it tried to reach, and tries from now on."""
+        request = stream_request("GET", f"{self._path}/network/log", params=since_param(since))
+        return AsyncEventStream(self._client, request, decoder(NetworkDecision))
+
+    async def metrics(self) -> Metrics:
+        """Return what it uses now."""
+        return decode(Metrics, await self._client._call(Request("GET", f"{self._path}/metrics")))
+
+    async def logs(self, pid: int | None = None) -> Logs:
+        """Return the output of its commands that is still held.
+
+        Args:
+            pid: Only that of this process.
+        """
+        request = Request("GET", f"{self._path}/logs", params={"pid": pid})
+        return decode(Logs, await self._client._call(request))
+
+    async def events(self, since: int = 0) -> builtins.list[Event]:
+        """Return what happened to it, oldest first.
+
+        Args:
+            since: Only events with an id above this one.
+        """
+        return [event for event in await self._client.events(since) if event.sandbox_id == self.id]
+
+    def watch_events(self, since: int = 0) -> AsyncEventStream[Event]:
+        """Iterate over what happened to it, and happens from now on."""
+
+        def mine(wire: dict[str, Any]) -> Event | None:
+            return decode(Event, wire) if wire.get("sandbox_id") == self.id else None
+
+        request = stream_request("GET", "/v1/events", params={"since": since})
+        return AsyncEventStream(self._client, request, mine)
+
+    async def url(self, port: int, *, expires_seconds: int | None = None) -> str:
+        """Return a link to the HTTP server on a port of the sandbox, for a browser or a webhook.
+
+        Whoever has the link can use it, without a key, until it expires. Programs on this
+        computer can use :meth:`forward` instead.
+
+        Args:
+            port: The port inside the sandbox.
+            expires_seconds: For how long it can be opened; one hour where not given.
+        """
+        body = {"port": port, "expires_seconds": expires_seconds}
+        return str((await self._client._call(self._post("/links", body)))["url"])
+
+    @io.opens
+    async def forward(
+        self, port: int, *, local_port: int = 0, local_host: str = "127.0.0.1"
+    ) -> AsyncForward:
+        """Listen on a port of this computer that leads to ``port`` of the sandbox.
+
+        Args:
+            port: The port inside the sandbox.
+            local_port: Where to listen; any free port where not given, see ``forward.port``.
+            local_host: The address to listen on.
+        """
+        path = f"{self._path}/ports/{port}"
+        return await AsyncForward.open(self._client, path, local_host, local_port)
+
+    def _stream(self, body: dict[str, Any]) -> AsyncExecStream:
+        return AsyncExecStream(self._client, self._stream_request("/exec", body))
+
+    def _stream_request(self, part: str, body: dict[str, Any]) -> Request:
+        path = self._path + part
+        return stream_request("POST", path, json=without_none(body), keyed=False)
+
+    @property
+    def _path(self) -> str:
+        return sandbox_path(self.id)
+
+    def _post(self, part: str, body: dict[str, Any], **more: Any) -> Request:
+        return Request("POST", self._path + part, json=without_none(body), **more)
+
+    def _learn(self, wire: dict[str, Any]) -> SandboxInfo:
+        self._info = decode(SandboxInfo, wire)
+        return self._info
+
+
+def sandbox_path(sandbox_id: str) -> str:
+    """Return the path of a sandbox in the REST API."""
+    return f"/v1/sandboxes/{quote(sandbox_id, safe='')}"
+
+
+def exec_body(
+    command: Command,
+    cwd: str | None,
+    env: Mapping[str, str] | None,
+    user: str | None,
+    timeout_seconds: float | None,
+    stdin: str | None,
+) -> dict[str, Any]:
+    """Return the JSON object that runs a command."""
+    return {
+        "command": command if isinstance(command, str) else [str(part) for part in command],
+        "cwd": cwd,
+        "env": env and dict(env),
+        "user": user,
+        "timeout_seconds": timeout_seconds,
+        "stdin": stdin,
+    }
+
+
+def patience_for(timeout_seconds: float | None) -> Patience:
+    """Return how long to wait for a command that the server ends after ``timeout_seconds``."""
+    return timeout_seconds + 30.0 if timeout_seconds else None
+
+
+def network_to_wire(network: NetworkArg | None) -> Any:
+    """Return the JSON of a network policy in any of the forms that callers may use."""
+    if isinstance(network, Network):
+        return network.to_wire()
+    return network if network is None or isinstance(network, str) else dict(network)
+
+
+def secret_to_wire(secret: Secret | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON object of a secret."""
+    return secret.to_wire() if isinstance(secret, Secret) else dict(secret)
+
+
+def since_param(since: datetime | None) -> dict[str, Any]:
+    """Return a point in time as a query parameter."""
+    return {"since": None if since is None else format_time(since.timestamp())}
+
+
+def joined(state: State | Sequence[State] | None) -> str | None:
+    """Return the states as one query parameter."""
+    return state if state is None or isinstance(state, str) else ",".join(state)

@@ -1,0 +1,546 @@
+"""The values that calls take and return. All of them are immutable."""
+
+# The decoder reads the fields' types at run time, so annotations here are not postponed.
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, Union
+
+from ._decode import decode, output_bytes
+from ._errors import CodeFailedError, CommandError
+
+State = Literal[
+    "starting", "running", "pausing", "paused", "resuming", "stopping", "stopped", "failed"
+]
+"""Where a sandbox is in its life."""
+
+EndReason = Literal[
+    "terminated", "timeout", "out_of_memory", "disk_full", "exited", "host_restart", "error"
+]
+"""Why a sandbox ended."""
+
+NetworkMode = Literal["off", "restricted", "open"]
+"""The reach of a sandbox, from nothing to everything that is not forbidden."""
+
+OnTimeout = Literal["terminate", "pause"]
+"""What happens to a sandbox when its time is up."""
+
+Size = Literal["small", "medium", "large"]
+"""A named choice of CPU, memory and disk."""
+
+SnapshotKind = Literal["memory", "files"]
+"""How much a snapshot holds."""
+
+FileType = Literal["file", "directory", "symlink", "other"]
+"""The kind of a file system entry."""
+
+Language = Literal["python", "javascript", "bash"]
+"""The languages that code can be run in, where the template has them."""
+
+Stream = Literal["stdout", "stderr"]
+"""Where a piece of output was written to."""
+
+Command = Union[str, Sequence[str]]
+"""What to run: a line for ``bash -lc``, or a list of arguments that is run as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Which destinations a sandbox may reach.
+
+    Attributes:
+        mode: ``"off"``, ``"restricted"`` (only what the other fields allow) or ``"open"``.
+        presets: Names of allow-lists that the server knows, such as ``"pypi"`` or ``"github"``.
+        allow_domains: Host names; a leading ``*.`` stands for any number of labels.
+        allow_cidrs: Address ranges, such as ``"192.0.2.0/24"``.
+        allow_ports: TCP ports; empty means the server's default.
+    """
+
+    mode: NetworkMode = "restricted"
+    presets: tuple[str, ...] = ()
+    allow_domains: tuple[str, ...] = ()
+    allow_cidrs: tuple[str, ...] = ()
+    allow_ports: tuple[int, ...] = ()
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the JSON object that the REST API takes."""
+        lists = {
+            "presets": self.presets,
+            "allow_domains": self.allow_domains,
+            "allow_cidrs": self.allow_cidrs,
+            "allow_ports": self.allow_ports,
+        }
+        return {"mode": self.mode, **{k: list(v) for k, v in lists.items() if v}}
+
+    @classmethod
+    def _from_wire(cls, value: Any) -> "Network":
+        return decode(cls, {"mode": value} if isinstance(value, str) else value)
+
+
+NetworkArg = Union[NetworkMode, Network, Mapping[str, Any]]
+"""A network policy as callers may give it: a mode, a :class:`Network`, or its JSON object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A credential that is put in place on the way out and never enters the sandbox.
+
+    Attributes:
+        name: What it is called; inside, the environment variable of this name holds a placeholder.
+        value: The credential. It is not shown by ``repr``.
+        hosts: The host names to which it may be sent.
+        header: The HTTP header that carries it; ``Authorization`` where empty.
+    """
+
+    name: str
+    value: str = field(repr=False)
+    hosts: tuple[str, ...] = ()
+    header: str = ""
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the JSON object that the REST API takes."""
+        wire = {"name": self.name, "value": self.value, "hosts": list(self.hosts)}
+        return {**wire, "header": self.header} if self.header else wire
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a sandbox ended: the reason, a sentence about it, and the time (UTC)."""
+
+    reason: EndReason
+    detail: str = ""
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What a resume brought back.
+
+    Attributes:
+        kind: ``"memory"`` when everything went on where it was, ``"files"`` when the
+            processes are gone; ``detail`` says why.
+    """
+
+    snapshot_id: str
+    kind: SnapshotKind = "memory"
+    detail: str = ""
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxInfo:
+    """A sandbox as the server described it last. Sizes are MiB, times are UTC.
+
+    Attributes:
+        expires_at: When its time is up; ``None`` where it has no limit.
+        timeout_seconds: The time that it was given, in seconds; 0 means none.
+        idle_seconds: After how many idle seconds it is paused; 0 means never.
+        parent_snapshot_id: The snapshot that it was started from, or ``""``.
+        resumed: What came back when it was last woken, or ``None`` where it never was.
+        ended: How it ended, or ``None`` while it has not.
+    """
+
+    id: str
+    state: State = "running"
+    name: str = ""
+    template: str = ""
+    engine: str = ""
+    cpu: float = 0.0
+    memory_mb: int = 0
+    disk_mb: int = 0
+    network: Network = Network(mode="off")
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    expires_at: datetime | None = None
+    timeout_seconds: int = 0
+    on_timeout: OnTimeout = "terminate"
+    idle_seconds: int = 0
+    auto_resume: bool = False
+    env: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
+    parent_snapshot_id: str = ""
+    resumed: Resumed | None = None
+    ended: Ended | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """A command that ran to its end. A non-zero exit code is not an error: see :meth:`check`.
+
+    Attributes:
+        exit_code: The command's own, or 128 plus the signal that killed it.
+        stdout: What it wrote to standard output, as text.
+        stderr: What it wrote to standard error, as text.
+        duration_ms: How long it ran, in milliseconds.
+        timed_out: It was killed because ``timeout_seconds`` had passed.
+        oom_killed: It was killed because the sandbox's memory was used up.
+        truncated: Output over the server's bound was dropped from the middle.
+        pid: Its process id inside the sandbox.
+        hint: What to do when a limit killed it; otherwise empty.
+    """
+
+    exit_code: int
+    stdout: str = ""
+    stderr: str = ""
+    duration_ms: int = 0
+    timed_out: bool = False
+    oom_killed: bool = False
+    truncated: bool = False
+    pid: int = 0
+    hint: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the exit code is 0."""
+        return self.exit_code == 0
+
+    def check(self) -> "ExecResult":
+        """Return this result, or raise :class:`CommandError` where the exit code is not 0."""
+        if not self.ok:
+            raise CommandError(self)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class ExecEvent:
+    """One piece of a running command's output or, with ``is_final``, its end.
+
+    Attributes:
+        stream: ``"stdout"`` or ``"stderr"``; ``None`` on the last event.
+        data: The output as text; a character cut in two by the transport arrives whole.
+        raw: The output's exact bytes.
+        offset: Where ``raw`` begins in the whole output, in bytes, both streams together.
+        exit_code: On the last event, the exit code as in :class:`ExecResult`; before, ``None``.
+        duration_ms: On the last event, how long the command ran, in milliseconds.
+    """
+
+    stream: Stream | None = None
+    data: str = ""
+    raw: bytes = b""
+    offset: int = 0
+    pid: int = 0
+    is_final: bool = False
+    exit_code: int | None = None
+    duration_ms: int = 0
+    timed_out: bool = False
+    oom_killed: bool = False
+    truncated: bool = False
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessInfo:
+    """A process that was started through the API.
+
+    Attributes:
+        exit_code: ``None`` while it runs.
+        output_start: The byte offset of the oldest output that the server still holds.
+        output_end: The byte offset behind the newest.
+    """
+
+    pid: int
+    command: tuple[str, ...] = ()
+    cwd: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+    user: str = ""
+    tag: str = ""
+    running: bool = False
+    exit_code: int | None = None
+    timed_out: bool = False
+    oom_killed: bool = False
+    output_start: int = 0
+    output_end: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One entry of a sandbox's file system.
+
+    Attributes:
+        size: In bytes.
+        mode: Permissions as the server writes them, such as ``"0644"``.
+        modified_at: When its content changed last (UTC).
+        link_target: Where a symbolic link points to; otherwise empty.
+    """
+
+    name: str
+    path: str
+    type: FileType = "file"
+    size: int = 0
+    mode: str = ""
+    uid: int = 0
+    gid: int = 0
+    owner: str = ""
+    group: str = ""
+    modified_at: datetime | None = None
+    link_target: str = ""
+
+    @property
+    def is_dir(self) -> bool:
+        """Whether it is a folder."""
+        return self.type == "directory"
+
+
+@dataclass(frozen=True, slots=True)
+class FileEvent:
+    """One change under a watched folder.
+
+    Attributes:
+        type: ``create``, ``write``, ``remove``, ``rename`` or ``chmod``.
+        path: The whole path of what changed.
+        name: The same, seen from the watched folder.
+    """
+
+    type: str
+    path: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A frozen sandbox.
+
+    Attributes:
+        kind: ``"memory"`` (memory, processes and files) or ``"files"``.
+        parent_id: The snapshot before it in the sandbox's history, or ``""``.
+        size_bytes: What it takes on the server's disk, in bytes.
+    """
+
+    id: str
+    sandbox_id: str = ""
+    parent_id: str = ""
+    name: str = ""
+    template: str = ""
+    kind: SnapshotKind = "memory"
+    size_bytes: int = 0
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What sandboxes start from. ``size_bytes`` is the size of its image."""
+
+    name: str
+    description: str = ""
+    digest: str = ""
+    size_bytes: int = 0
+    created_at: datetime | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    cwd: str = ""
+    source: str = ""
+    packages: dict[str, str] = field(default_factory=dict)
+    languages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkDecision:
+    """One line of a sandbox's network log: what it tried to reach, and what became of it.
+
+    Attributes:
+        protocol: ``tcp``, ``udp``, ``dns``, ``icmp``, ``tls``, ``http`` or ``quic``.
+        rule: The rule that allowed it, such as ``preset:pypi``.
+        reason: Why it was refused.
+        bytes_out: Payload that the sandbox sent, in bytes.
+        bytes_in: Payload that it received, in bytes.
+        closed: This line reports the end of a connection.
+        repeated: How many equal decisions were folded into this line.
+    """
+
+    time: datetime
+    protocol: str = ""
+    name: str = ""
+    address: str = ""
+    port: int = 0
+    allowed: bool = False
+    rule: str = ""
+    reason: str = ""
+    bytes_out: int = 0
+    bytes_in: int = 0
+    closed: bool = False
+    repeated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """What a sandbox uses. Sizes are in bytes.
+
+    Attributes:
+        cpu_count: How many processors it may use.
+        cpu_seconds: CPU time since it was started or last resumed, in seconds.
+        egress_bytes: What it sent over its network.
+        ingress_bytes: What it received.
+        held_awake_by: What keeps it from being paused as idle: ``command``, ``request``,
+            ``connection`` or ``cpu``. Empty when it is idle.
+        idle_for_seconds: For how long it has been idle.
+    """
+
+    time: datetime | None = None
+    cpu_count: float = 0.0
+    cpu_seconds: float = 0.0
+    memory_bytes: int = 0
+    memory_limit_bytes: int = 0
+    disk_bytes: int = 0
+    disk_limit_bytes: int = 0
+    processes: int = 0
+    egress_bytes: int = 0
+    ingress_bytes: int = 0
+    held_awake_by: tuple[str, ...] = ()
+    idle_for_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """A piece of output of a command that was started in a sandbox.
+
+    Attributes:
+        stream: ``stdout``, ``stderr``, or ``pty`` for a terminal.
+        data: The output as text.
+        raw: The output's exact bytes.
+        offset: Where ``raw`` begins in the whole output of the command, in bytes.
+    """
+
+    pid: int
+    stream: Literal["stdout", "stderr", "pty"] = "stdout"
+    data: str = ""
+    raw: bytes = b""
+    offset: int = 0
+
+    @classmethod
+    def _from_wire(cls, wire: Mapping[str, Any]) -> "LogEntry":
+        raw = output_bytes(wire)
+        text = raw.decode("utf-8", "replace")
+        return cls(wire["pid"], wire["stream"], text, raw, wire.get("offset") or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """The output that a sandbox still holds, by process in the order of their start.
+
+    Attributes:
+        truncated: Output was dropped, by the sandbox or to keep the answer short.
+    """
+
+    items: tuple[LogEntry, ...] = ()
+    truncated: bool = False
+
+    @property
+    def text(self) -> str:
+        """All of it as one text."""
+        return b"".join(entry.raw for entry in self.items).decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class CountLimit:
+    """How many there may be, ``None`` for any number, and how many there are."""
+
+    limit: int | None = None
+    used: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StorageLimit:
+    """How much there may be, ``None`` for any amount, and how much there is, in MiB."""
+
+    limit_mb: int | None = None
+    used_mb: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxLimits:
+    """What one sandbox may have at most. Sizes are in MiB; a time of 0 means no limit."""
+
+    cpu: float = 0.0
+    memory_mb: int = 0
+    disk_mb: int = 0
+    timeout_seconds: int = 0
+    networks: tuple[NetworkMode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the project's plan allows, and what of it is in use."""
+
+    plan: str = ""
+    sandboxes: CountLimit = CountLimit()
+    snapshots: StorageLimit = StorageLimit()
+    sandbox: SandboxLimits = SandboxLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, such as ``sandbox.created``. ``id`` grows with time."""
+
+    id: int
+    time: datetime
+    type: str
+    sandbox_id: str = ""
+    data: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeError:
+    """The exception that ended a piece of code."""
+
+    name: str
+    value: str = ""
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeResult:
+    """What a piece of code gave.
+
+    Attributes:
+        results: What it displayed, in order: each a mapping from MIME type to data
+            (text for ``text/*``, base64 for images).
+        stdout: What it wrote to standard output.
+        stderr: What it wrote to standard error.
+        error: The exception that ended it, or ``None``.
+        execution_count: The number of this execution in its context, from 1.
+        duration_ms: How long it ran, in milliseconds.
+        timed_out: It was interrupted because ``timeout_seconds`` had passed.
+        oom_killed: Its process was killed because the sandbox's memory was used up.
+        truncated: Output over the server's bound was dropped.
+        context_id: The context that it ran in.
+        hint: What to do when a limit ended it; otherwise empty.
+    """
+
+    results: tuple[dict[str, str], ...] = ()
+    stdout: str = ""
+    stderr: str = ""
+    error: CodeError | None = None
+    execution_count: int = 0
+    duration_ms: int = 0
+    timed_out: bool = False
+    oom_killed: bool = False
+    truncated: bool = False
+    context_id: str = ""
+    hint: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended without an exception."""
+        return self.error is None
+
+    def check(self) -> "CodeResult":
+        """Return this result, or raise :class:`CodeFailedError` where there was an exception."""
+        if self.error is not None:
+            raise CodeFailedError(self)
+        return self
+
+    @property
+    def text(self) -> str | None:
+        """The plain text of the last result that has one, as a notebook would show it."""
+        texts = [r["text/plain"] for r in self.results if "text/plain" in r]
+        return texts[-1] if texts else None
+
+
+@dataclass(frozen=True, slots=True)
+class CodeContext:
+    """A place where code runs and variables stay."""
+
+    id: str
+    language: str = "python"
+    cwd: str = ""
+    created_at: datetime | None = None

@@ -1,0 +1,1 @@
+"""The tests of the asynchronous API; scripts/generate_sync.py makes the blocking ones."""

@@ -1,0 +1,167 @@
+"""The files of a sandbox."""
+
+from __future__ import annotations
+
+import io as memory
+import os
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_server import Exchange, FakeServer
+
+from bothy import (
+    AsyncSandbox,
+    BothyError,
+    ConnectionFailedError,
+    FileEvent,
+    FileNotFoundInSandboxError,
+    IsADirectoryInSandboxError,
+    NotADirectoryInSandboxError,
+)
+
+
+async def test_write_and_read(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    info = await sbx.files.write("/w/ä b&c.txt", "grüß", mode=0o755, user="root")
+    assert (info.name, info.size, info.mode) == ("ä b&c.txt", 6, "0755")
+    assert fake.seen[-1].query == {"path": "/w/ä b&c.txt", "mode": "0755", "user": "root"}
+    assert await sbx.files.read("/w/ä b&c.txt") == "grüß"
+    assert await sbx.files.read("/w/ä b&c.txt", encoding="latin-1") == "grÃ¼Ã\x9f"
+    await sbx.files.write("/bytes", bytearray(b"\x00\xff"))
+    assert await sbx.files.read_bytes("/bytes") == b"\x00\xff"
+    with pytest.raises(UnicodeDecodeError):
+        await sbx.files.read("/bytes")
+
+
+async def test_missing_file(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    with pytest.raises(FileNotFoundInSandboxError, match="/nope"):
+        await sbx.files.read("/nope")
+    assert not await sbx.files.exists("/nope")
+
+
+async def test_folders(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    assert (await sbx.files.mkdir("/d")).is_dir
+    await sbx.files.write("/d/a", "1")
+    assert [entry.path for entry in await sbx.files.list("/d", depth=2)] == ["/d/a"]
+    assert fake.seen[-1].query == {"path": "/d", "depth": "2"}
+    with pytest.raises(IsADirectoryInSandboxError):
+        await sbx.files.read("/d")
+    with pytest.raises(NotADirectoryInSandboxError):
+        await sbx.files.list("/d/a")
+
+
+async def test_stat_move_remove(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    await sbx.files.write("/a", "1")
+    assert (await sbx.files.stat("/a")).size == 1
+    await sbx.files.move("/a", "/b")
+    assert await sbx.files.exists("/b") and not await sbx.files.exists("/a")
+    await sbx.files.remove("/b")
+    assert fake.files == {}
+
+
+async def test_watch(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    def script(exchange: Exchange) -> Iterator[dict[str, Any]]:
+        yield {"type": "create", "path": "/d/x", "name": "x"}
+        exchange.wait_until_client_leaves()
+
+    fake.scripts["watch"] = script
+    async with sbx.files.watch("/d", recursive=True) as changes:
+        async for change in changes:
+            assert change == FileEvent("create", "/d/x", "x")
+            break
+    assert fake.killed.wait(10)
+    assert fake.calls("GET", "/watch")[0].query == {"path": "/d", "recursive": "true"}
+
+
+async def test_upload_and_download_a_file(
+    fake: FakeServer, sbx: AsyncSandbox, tmp_path: Path
+) -> None:
+    content = os.urandom(3 << 20)
+    source = tmp_path / "source"
+    source.write_bytes(content)
+    source.chmod(0o751)
+    os.utime(source, (1_600_000_000.5, 1_600_000_000.5))
+    await sbx.files.upload(source, "/up")
+    seen = fake.seen[-1]
+    assert fake.files["/up"] == content and seen.headers["content-length"] == str(3 << 20)
+    assert seen.query["mode"] == "0751"
+    assert seen.query["modified_at"] == "2020-09-13T12:26:40.500000Z"
+
+    target = tmp_path / "target"
+    await sbx.files.download("/up", str(target))
+    assert target.read_bytes() == content
+    assert target.stat().st_mode & 0o777 == 0o640
+    assert target.stat().st_mtime == 1772600767.25
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name != "home") == ["source", "target"]
+
+
+async def test_upload_and_download_file_objects(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    await sbx.files.upload(memory.BytesIO(b"x" * 70_000), "/up", mode=0o600)
+    assert fake.files["/up"] == b"x" * 70_000
+    sink = memory.BytesIO()
+    await sbx.files.download("/up", sink)
+    assert sink.getvalue() == b"x" * 70_000
+    fake.folders.add("/d")
+    with pytest.raises(IsADirectoryInSandboxError):
+        await sbx.files.download("/d", sink)
+
+
+async def test_download_that_breaks_leaves_nothing(
+    fake: FakeServer, sbx: AsyncSandbox, tmp_path: Path
+) -> None:
+    def half(exchange: Exchange) -> None:
+        exchange.send_response_only(200)
+        exchange.send_header("X-File-Info", '{"name":"f","path":"/f","type":"file","size":99}')
+        exchange.send_header("Content-Length", "99")
+        exchange.end_headers()
+        exchange.wfile.write(b"half")
+        exchange.cut()
+
+    fake.routes["GET", f"/v1/sandboxes/{sbx.id}/files"] = half
+    target = tmp_path / "t"
+    target.write_text("old")
+    with pytest.raises(ConnectionFailedError):
+        await sbx.files.download("/f", target)
+    assert target.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir() if p.name != "home"] == ["t"]
+
+
+async def test_folder_there_and_back(fake: FakeServer, sbx: AsyncSandbox, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "sub" / "empty").mkdir(parents=True)
+    (source / "sub" / "run.sh").write_text("#!/bin/sh\n")
+    (source / "sub" / "run.sh").chmod(0o755)
+    (source / "big").write_bytes(os.urandom(2_500_000))
+    (source / "link").symlink_to("sub/run.sh")
+    os.utime(source / "big", (1_500_000_000, 1_500_000_000))
+    await sbx.files.upload(str(source), "/there")
+    with tarfile.open(fileobj=memory.BytesIO(fake.archives["/there"])) as archive:
+        assert archive.getnames() == ["big", "link", "sub", "sub/empty", "sub/run.sh"]
+
+    fake.folders.add("/there")
+    target = tmp_path / "target"
+    await sbx.files.download("/there", target)
+    assert (target / "big").read_bytes() == (source / "big").read_bytes()
+    assert (target / "big").stat().st_mtime == 1_500_000_000
+    assert (target / "sub" / "run.sh").stat().st_mode & 0o777 == 0o755
+    assert os.readlink(target / "link") == "sub/run.sh"
+    assert (target / "sub" / "empty").is_dir()
+
+
+async def test_archive_from_a_hostile_sandbox(
+    fake: FakeServer, sbx: AsyncSandbox, tmp_path: Path
+) -> None:
+    buffer = memory.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("../evil"))
+    fake.folders.add("/d")
+    fake.archives["/d"] = buffer.getvalue()
+    with pytest.raises(BothyError, match="leads out") as caught:
+        await sbx.files.download("/d", tmp_path / "in")
+    assert caught.value.code == "archive_unsafe"
+    assert not (tmp_path / "evil").exists()
+    fake.archives["/d"] = b"\x01" * 2000
+    with pytest.raises(BothyError, match="damaged"):
+        await sbx.files.download("/d", tmp_path / "in")

@@ -1,0 +1,201 @@
+"""Pausing, copying, going back, code and what is logged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from fake_server import Exchange, FakeServer, as_json, final, out, problem
+
+from bothy import (
+    AsyncClient,
+    AsyncSandbox,
+    CodeFailedError,
+    ContextNotFoundError,
+    Network,
+    NotFoundError,
+    SandboxPausedError,
+)
+
+
+async def test_pause_and_resume(fake: FakeServer, client: AsyncClient) -> None:
+    sbx = await AsyncSandbox.create("node-22", client=client)
+    snapshot_id = await sbx.pause(name="n")
+    assert sbx.info.state == "paused" and fake.seen[-1].json == {"name": "n"}
+    with pytest.raises(SandboxPausedError):
+        await sbx.exec("true")
+    again = await AsyncSandbox.resume(snapshot_id, client=client)
+    assert again.id == sbx.id and again.info.state == "running"
+    await sbx.pause(memory=False)
+    assert fake.seen[-1].json == {"memory": False}
+    assert (await AsyncSandbox.resume(sbx.id, client=client)).id == sbx.id
+    with pytest.raises(NotFoundError):
+        await AsyncSandbox.resume("snap-9", client=client)
+
+
+async def test_snapshots_fork_and_rollback(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    snapshot = await sbx.snapshot("before")
+    assert (snapshot.name, snapshot.kind, snapshot.size_bytes) == ("before", "memory", 1 << 40)
+    assert await sbx.snapshots() == [snapshot]
+    assert fake.calls("GET", "/snapshots")[0].query["sandbox_id"] == sbx.id
+    copies = await sbx.fork(3, metadata={"k": "v"}, network="off")
+    assert [c.id for c in copies] == ["sbx-2", "sbx-3", "sbx-4"]
+    forked = fake.calls("POST", "/fork")[0]
+    assert forked.headers["idempotency-key"]
+    assert forked.json == {"count": 3, "metadata": {"k": "v"}, "network": "off"}
+    await sbx.fork(secrets=True)
+    assert fake.calls("POST", "/fork")[1].json == {"count": 1, "secrets": True}
+    info = await sbx.rollback(snapshot)
+    assert info.parent_snapshot_id == snapshot.id == sbx.info.parent_snapshot_id
+
+
+async def test_changes(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    assert (await sbx.set_timeout(60)).timeout_seconds == 60
+    info = await sbx.set_network({"mode": "restricted", "allow_domains": ["*.example.org"]})
+    assert info.network == Network("restricted", allow_domains=("*.example.org",))
+    await sbx.update(name="n", metadata={"a": "b"}, on_timeout="pause", idle_seconds=5)
+    assert (sbx.info.name, sbx.info.metadata, sbx.info.idle_seconds) == ("n", {"a": "b"}, 5)
+    assert fake.seen[-1].method == "PATCH" and "network" not in fake.seen[-1].json
+
+
+async def test_code(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    answer = {
+        "results": [{"text/plain": "1"}, {"text/plain": "2", "image/png": "iVBO"}],
+        "stdout": "hi\n",
+        "stderr": "",
+        "error": None,
+        "execution_count": 4,
+        "duration_ms": 8,
+    }
+    fake.scripts["x"] = lambda _: iter([answer])
+    result = await sbx.run_code("x", context="ctx-1", env={"A": "b"}, timeout_seconds=5)
+    assert (result.text, result.stdout, result.execution_count) == ("2", "hi\n", 4)
+    assert result.check() is result
+    assert fake.seen[-1].json == {
+        "code": "x",
+        "context_id": "ctx-1",
+        "env": {"A": "b"},
+        "timeout_seconds": 5,
+    }
+
+
+async def test_code_that_raises(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    error = {"name": "ZeroDivisionError", "value": "division by zero", "traceback": "…"}
+    fake.scripts["1/0"] = lambda _: iter([{"error": error}])
+    result = await sbx.run_code("1/0", "python")
+    assert not result.ok and result.error is not None and result.text is None
+    with pytest.raises(CodeFailedError, match="ZeroDivisionError: division by zero"):
+        result.check()
+
+
+async def test_code_with_callbacks(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    def script(_: Exchange) -> Iterator[dict[str, Any]]:
+        yield out("a")
+        yield {"results": [{"text/plain": "42"}]}
+        yield out("b", 1)
+        yield final(execution_count=7, error={"name": "E"}, context_id="c", timed_out=True)
+
+    fake.scripts["x"] = script
+    shown: list[object] = []
+    result = await sbx.run_code("x", on_stdout=shown.append, on_result=shown.append)
+    assert shown == ["a", {"text/plain": "42"}, "b"]
+    assert (result.stdout, result.text, result.execution_count) == ("ab", "42", 7)
+    assert result.error is not None and result.error.name == "E"
+    assert (result.context_id, result.timed_out, result.truncated) == ("c", True, False)
+
+
+async def test_contexts(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    context = await sbx.contexts.create("javascript", cwd="/tmp")
+    assert (context.id, context.language, context.cwd) == ("ctx-1", "javascript", "/tmp")
+    assert await sbx.contexts.list() == [context]
+    await sbx.contexts.interrupt(context)
+    await sbx.contexts.restart("ctx-1")
+    assert [s.path.rpartition("contexts/")[2] for s in fake.calls("POST")[-2:]] == [
+        "ctx-1/interrupt",
+        "ctx-1/restart",
+    ]
+    await sbx.contexts.remove(context)
+    with pytest.raises(ContextNotFoundError):
+        await sbx.contexts.remove("ctx-1")
+
+
+async def test_network_log(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    line = {"time": "2026-03-04T05:06:07Z", "protocol": "tls", "name": "a.example.org"}
+    path = f"/v1/sandboxes/{sbx.id}/network/log"
+    fake.routes["GET", path] = lambda _: as_json({"items": [{**line, "allowed": True}]})
+    since = datetime(2026, 3, 4, tzinfo=timezone.utc)
+    (decision,) = await sbx.network_log(since)
+    assert decision.allowed and decision.name == "a.example.org"
+    assert fake.seen[-1].query == {"since": "2026-03-04T00:00:00.000000Z"}
+    fake.routes["GET", path] = lambda exchange: exchange.send_events(iter([line]))
+    async with sbx.watch_network() as decisions:
+        assert [d.allowed async for d in decisions] == [False]
+
+
+async def test_metrics_logs_and_url(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    base = f"/v1/sandboxes/{sbx.id}"
+    fake.routes["GET", base + "/metrics"] = lambda _: as_json({"cpu_seconds": 1, "processes": 3})
+    metrics = await sbx.metrics()
+    assert (metrics.cpu_seconds, metrics.processes, metrics.memory_bytes) == (1.0, 3, 0)
+    items = [
+        {"pid": 9, "stream": "stderr", "data": "x", "offset": 0},
+        {"pid": 9, "stream": "stdout", "data": "4oI=", "encoding": "base64", "offset": 1},
+        {"pid": 9, "stream": "stdout", "data": "rA==", "encoding": "base64", "offset": 3},
+    ]
+    fake.routes["GET", base + "/logs"] = lambda _: as_json({"items": items, "truncated": True})
+    logs = await sbx.logs(9)
+    assert fake.seen[-1].query == {"pid": "9"}
+    assert (logs.text, logs.truncated, logs.items[1].raw) == ("x€", True, b"\xe2\x82")
+    link = {"url": "http://8000-sbx-1.localhost/?bothy_link=x"}
+    fake.routes["POST", base + "/links"] = lambda _: as_json(link, 201)
+    assert await sbx.url(8000, expires_seconds=60) == link["url"]
+    assert fake.seen[-1].json == {"port": 8000, "expires_seconds": 60}
+
+
+async def test_events_of_this_sandbox_only(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    def event(number: int, sandbox: str) -> dict[str, Any]:
+        return {
+            "id": number,
+            "time": "2026-03-04T05:06:07Z",
+            "type": "sandbox.created",
+            "sandbox_id": sandbox,
+        }
+
+    def page(exchange: Exchange) -> Any:
+        first = exchange.request_seen.query["since"] == "0"
+        if first:
+            return as_json({"items": [event(1, "other"), event(2, sbx.id)], "next_cursor": "2"})
+        return as_json({"items": [event(3, sbx.id)]})
+
+    fake.routes["GET", "/v1/events"] = page
+    assert [e.id for e in await sbx.events()] == [2, 3]
+    assert fake.seen[-1].query["since"] == "2"
+    both = [event(4, "other"), event(5, sbx.id)]
+    fake.routes["GET", "/v1/events"] = lambda exchange: exchange.send_events(iter(both))
+    assert [e.id async for e in sbx.watch_events(3)] == [5]
+
+
+async def test_templates_limits_and_snapshots(fake: FakeServer, client: AsyncClient) -> None:
+    fake.routes["GET", "/v1/templates"] = lambda _: as_json(
+        {"items": [{"name": "node-22", "packages": {"node": "22.1"}, "languages": ["bash"]}]}
+    )
+    (template,) = await client.templates()
+    assert (template.packages, template.languages) == ({"node": "22.1"}, ("bash",))
+    plan = {
+        "plan": "small",
+        "sandboxes": {"limit": 5, "used": 2},
+        "snapshots": {"limit_mb": None, "used_mb": 7},
+        "sandbox": {"cpu": 4, "memory_mb": 8192, "timeout_seconds": 0, "networks": ["off"]},
+    }
+    fake.routes["GET", "/v1/limits"] = lambda _: as_json(plan)
+    limits = await AsyncSandbox.limits(client=client)
+    assert (limits.plan, limits.sandboxes.limit, limits.sandboxes.used) == ("small", 5, 2)
+    assert (limits.snapshots.limit_mb, limits.snapshots.used_mb) == (None, 7)
+    assert (limits.sandbox.cpu, limits.sandbox.networks) == (4.0, ("off",))
+    fake.routes["DELETE", "/v1/snapshots/snap-1"] = lambda _: problem(
+        409, "snapshot_in_use", "a sandbox sleeps in it"
+    )
+    with pytest.raises(Exception, match="sleeps in it"):
+        await client.delete_snapshot("snap-1")

@@ -1,0 +1,163 @@
+"""Processes in the background."""
+
+from __future__ import annotations
+
+import base64
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fake_server import Exchange, FakeServer, final, out
+
+from bothy import (
+    AsyncSandbox,
+    ConnectionFailedError,
+    ProcessNotFoundError,
+    RequestTimeoutError,
+)
+from bothy._io import aio as io
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def sleep(seconds: float) -> None:
+        pass
+
+    monkeypatch.setattr(io, "sleep", sleep)
+
+
+def froms(fake: FakeServer) -> list[str]:
+    return [seen.query["from"] for seen in fake.calls("GET", "/output")]
+
+
+async def test_spawn_and_wait(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    fake.outputs = [lambda _: iter([out("hel"), out("lo", 3), final(2, duration_ms=5)])]
+    process = await sbx.spawn(["sleep", "1"], cwd="/tmp")
+    body = fake.calls("POST", "/exec")[0].json
+    assert body == {"command": ["sleep", "1"], "cwd": "/tmp", "background": True}
+    result = await process.wait()
+    assert (process.pid, result.stdout, result.exit_code) == (42, "hello", 2)
+    assert not result.truncated
+    assert await process.wait() is result
+
+
+@pytest.mark.usefixtures("no_pause")
+async def test_dropped_stream_is_joined_with_nothing_lost_or_doubled(
+    fake: FakeServer, sbx: AsyncSandbox
+) -> None:
+    def first(exchange: Exchange) -> Iterator[dict[str, Any]]:
+        yield out("héllo", 0)
+        exchange.cut()
+
+    def second(_: Exchange) -> Iterator[dict[str, Any]]:
+        # The server may send again what it had sent before.
+        yield out("llo wor", 3)
+        yield out("ld", 10)
+
+    fake.outputs = [first, second, lambda _: iter([out("!", 12), final()])]
+    process = sbx.process(42)
+    events = [event async for event in process.stream()]
+    assert "".join(event.data for event in events) == "héllo world!"
+    assert b"".join(event.raw for event in events) == "héllo world!".encode()
+    assert froms(fake) == ["0", "6", "12"]
+
+
+@pytest.mark.usefixtures("no_pause")
+async def test_character_that_is_cut_by_a_drop(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    euro = "€".encode()
+
+    def piece(data: bytes, offset: int) -> dict[str, Any]:
+        return out(base64.b64encode(data).decode(), offset, encoding="base64")
+
+    def first(exchange: Exchange) -> Iterator[dict[str, Any]]:
+        yield piece(euro[:1], 0)
+        exchange.cut()
+
+    fake.outputs = [first, lambda _: iter([piece(euro[1:], 1), final()])]
+    result = await sbx.process(42).wait()
+    assert result.stdout == "€"
+
+
+@pytest.mark.usefixtures("no_pause")
+async def test_joining_again_is_bounded(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    def nothing(_: Exchange) -> Iterator[dict[str, Any]]:
+        return iter([])
+
+    fake.outputs = [nothing for _ in range(9)]
+    with pytest.raises(ConnectionFailedError):
+        await sbx.process(42).wait()
+    assert len(froms(fake)) == 7
+
+
+async def test_stream_from_an_offset_with_a_gap(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    fake.outputs = [lambda _: iter([out("late", 900), final()])]
+    async with sbx.process(42).stream(100) as stream:
+        events = [event async for event in stream]
+    assert froms(fake) == ["100"] and events[0].offset == 900
+
+
+async def test_output_that_is_no_longer_held(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    fake.outputs = [lambda _: iter([out("late", 900), final()])]
+    result = await sbx.process(42).wait()
+    assert (result.stdout, result.truncated) == ("late", True)
+
+
+async def test_output_so_far(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    def output(exchange: Exchange) -> Iterator[dict[str, Any]]:
+        yield out("abc", 0)
+        yield out("def", 3, "stderr")
+        exchange.wait_until_client_leaves()
+
+    fake.processes = [{"pid": 42, "running": True, "output_start": 0, "output_end": 6}]
+    fake.outputs = [output]
+    process = sbx.process(42)
+    events = await process.output()
+    assert [(e.stream, e.data) for e in events] == [("stdout", "abc"), ("stderr", "def")]
+    assert await process.output(6) == []
+    assert fake.killed.wait(10)
+
+
+async def test_waiting_ends_in_time(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    def quiet(exchange: Exchange) -> Iterator[dict[str, Any]]:
+        exchange.send_chunk(b":\n\n")
+        exchange.wait_until_client_leaves()
+        yield {}
+
+    fake.outputs = [quiet] * 9
+    with pytest.raises(RequestTimeoutError) as caught:
+        await sbx.process(42).wait(timeout_seconds=0.05)
+    assert isinstance(caught.value, TimeoutError)
+
+
+async def test_input_signals_and_end(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    process = sbx.process(42)
+    await process.write("häl")
+    await process.write(b"\xff", eof=True)
+    await process.close_stdin()
+    bodies = [seen.json for seen in fake.calls("POST", "/stdin")]
+    assert bodies == [
+        {"data": base64.b64encode("häl".encode()).decode(), "encoding": "base64"},
+        {"data": "/w==", "encoding": "base64", "eof": True},
+        {"eof": True},
+    ]
+    await process.write(b"x" * (1 << 20) + b"y", eof=True)
+    pieces = [seen.json for seen in fake.calls("POST", "/stdin")[3:]]
+    assert [base64.b64decode(piece["data"])[-1:] for piece in pieces] == [b"x", b"y"]
+    assert ["eof" in piece for piece in pieces] == [False, True]
+    for name in ("SIGINT", "int", 2, signal.SIGINT):
+        await process.signal(name)
+    assert [seen.json for seen in fake.calls("POST", "/signal")] == [{"signal": 2}] * 4
+    with pytest.raises(ValueError, match="SIGFOO"):
+        await process.signal("SIGFOO")
+    await process.kill()
+    assert fake.calls("DELETE")[0].path == "/v1/sandboxes/sbx-1/processes/42"
+
+
+async def test_list_and_info(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    fake.processes = [{"pid": 42, "command": ["sleep", "9"], "running": False, "exit_code": 0}]
+    (info,) = await sbx.processes()
+    assert info == await sbx.process(42).info()
+    assert info.command == ("sleep", "9") and info.exit_code == 0 and not info.running
+    with pytest.raises(ProcessNotFoundError):
+        await sbx.process(43).info()

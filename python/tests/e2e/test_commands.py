@@ -1,0 +1,220 @@
+"""Commands, processes, terminals and code in real sandboxes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from bothy import (
+    AsyncSandbox,
+    Client,
+    CommandError,
+    CommandNotFoundError,
+    ExecEvent,
+    Sandbox,
+    SandboxEndedError,
+)
+from e2e.conftest import Server
+
+
+def test_results(sbx: Sandbox) -> None:
+    result = sbx.exec("echo out; echo err >&2; exit 3")
+    assert (result.stdout, result.stderr, result.exit_code) == ("out\n", "err\n", 3)
+    assert result.duration_ms >= 0 and result.pid > 0
+    with pytest.raises(CommandError):
+        result.check()
+    result = sbx.exec(["printf", "%s|", "a b", "$HOME"])
+    assert result.check().stdout == "a b|$HOME|"
+
+
+def test_circumstances(sbx: Sandbox) -> None:
+    assert sbx.exec("pwd; id -un").stdout == "/workspace\nuser\n"
+    result = sbx.exec(
+        "pwd; id -un; echo $A; cat", cwd="/tmp", user="root", env={"A": "b"}, stdin="c"
+    )
+    assert result.stdout == "/tmp\nroot\nb\nc"
+    with pytest.raises(CommandNotFoundError):
+        sbx.exec(["no-such-program"])
+
+
+def test_time_limit(sbx: Sandbox) -> None:
+    result = sbx.exec("echo before; sleep 60", timeout_seconds=0.5)
+    assert result.timed_out and result.stdout == "before\n" and not result.ok
+    assert result.duration_ms < 10_000
+
+
+def test_streaming(sbx: Sandbox) -> None:
+    # The command waits for a file that only the first chunk's arrival makes.
+    command = "echo one; until [ -e go ]; do sleep 0.01; done; echo two >&2; exit 4"
+    events: list[ExecEvent] = []
+    with sbx.exec_stream(command) as stream:
+        for event in stream:
+            events.append(event)
+            if event.data == "one\n":
+                sbx.files.write("go", "")
+    assert [(e.stream, e.data) for e in events[:-1]] == [("stdout", "one\n"), ("stderr", "two\n")]
+    assert events[-1].exit_code == 4
+
+
+def test_callbacks(sbx: Sandbox) -> None:
+    out: list[str] = []
+    result = sbx.exec("printf 'ä'; printf '\\xff'; exit 1", on_stdout=out.append)
+    assert "".join(out) == result.stdout == "ä\ufffd" and result.exit_code == 1
+
+
+def test_leaving_a_stream_kills_the_command(sbx: Sandbox) -> None:
+    with sbx.exec_stream("echo $$; exec sleep 4242") as stream:
+        pid = next(stream).data.strip()
+    gone = f"for i in $(seq 500); do kill -0 {pid} 2>/dev/null || exit 0; sleep 0.01; done; exit 1"
+    assert sbx.exec(gone).ok
+
+
+async def test_cancelling_kills_the_command(template: str) -> None:
+    async with AsyncSandbox.create(template) as sbx:
+        started = asyncio.Event()
+        pids: list[str] = []
+
+        def note(text: str) -> None:
+            pids.append(text.strip())
+            started.set()
+
+        task = asyncio.create_task(sbx.exec("echo $$; exec sleep 4242", on_stdout=note))
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        gone = f"for i in $(seq 500); do kill -0 {pids[0]} || exit 0; sleep 0.01; done; exit 1"
+        assert (await sbx.exec(gone)).ok
+
+
+def test_background_process(sbx: Sandbox) -> None:
+    process = sbx.spawn("read line; echo got $line; sleep 600")
+    process.write("hello\n")
+    with process.stream() as stream:
+        assert next(stream).data == "got hello\n"
+    assert process.info().running
+    assert [event.data for event in process.output()] == ["got hello\n"]
+    process.signal("SIGTERM")
+    result = process.wait(30)
+    assert result.stdout == "got hello\n" and result.exit_code == 143
+    assert not process.info().running
+
+
+def test_end_of_input_and_kill(sbx: Sandbox) -> None:
+    process = sbx.spawn(["cat"])
+    process.write(b"\x00\xff", eof=True)
+    assert process.wait(30).ok
+    assert b"".join(event.raw for event in process.output()) == b"\x00\xff"
+    sleeper = sbx.spawn(["sleep", "600"])
+    sleeper.kill()
+    assert sleeper.wait(30).exit_code == 137
+
+
+class Cutter:
+    """A way to the server that breaks every connection after some bytes."""
+
+    def __init__(self, url: str, after: int) -> None:
+        self._to = ("127.0.0.1", int(url.rsplit(":", 1)[1]))
+        self._after = after
+        self.connections = 0
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listening.accept()
+                self.connections += 1
+                threading.Thread(target=self._serve, args=(near,), daemon=True).start()
+
+    def _serve(self, near: socket.socket) -> None:
+        far = socket.create_connection(self._to)
+        with near, far, contextlib.suppress(OSError):
+            up = threading.Thread(target=self._copy, args=(near, far, 1 << 62), daemon=True)
+            up.start()
+            self._copy(far, near, self._after)
+            near.shutdown(socket.SHUT_RDWR)
+            far.shutdown(socket.SHUT_RDWR)
+            up.join()
+
+    def _copy(self, source: socket.socket, target: socket.socket, left: int) -> None:
+        with contextlib.suppress(OSError):
+            while left > 0 and (data := source.recv(min(4096, left))):
+                target.sendall(data)
+                left -= len(data)
+
+
+@pytest.fixture
+def cutter(environment: dict[str, str]) -> Iterator[Cutter]:
+    cutter = Cutter(environment["BOTHY_URL"], 80_000)
+    yield cutter
+    cutter.close()
+
+
+def test_output_over_a_line_that_keeps_breaking(
+    sbx: Sandbox, cutter: Cutter, environment: dict[str, str]
+) -> None:
+    process = sbx.spawn("seq 20000; seq 20000 >&2")
+    with Client(cutter.url, environment["BOTHY_API_KEY"]) as client:
+        result = Sandbox.get(sbx.id, client=client).process(process.pid).wait(60)
+    expected = "".join(f"{n}\n" for n in range(1, 20_001))
+    assert result.stdout == expected and result.stderr == expected
+    assert cutter.connections > 3
+
+
+def test_output_over_a_server_that_is_killed(
+    restartable: tuple[Server, Client], template: str
+) -> None:
+    server, client = restartable
+    with Sandbox.create(template, client=client) as sbx:
+        process = sbx.spawn("i=0; while [ ! -e stop ]; do i=$((i+1)); echo $i; sleep 0.01; done")
+        seen = ""
+        with process.stream() as stream:
+            for event in stream:
+                seen += event.data
+                if event.offset == 0:
+                    server.end(kill=True)
+                    server.start()
+                    sbx.files.write("stop", "")
+        numbers = [int(line) for line in seen.split()]
+    assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) > 2
+
+
+def test_terminal(sbx: Sandbox) -> None:
+    with sbx.terminal("bash --norc", cols=100, rows=30, env={"PS1": "> "}) as terminal:
+        terminal.write("stty size; tty -s && echo y''es\n")
+        seen = b""
+        while b"yes\r\n" not in seen:
+            seen += terminal.read()
+        assert b"30 100" in seen and terminal.pid > 0
+        terminal.resize(120, 40)
+        terminal.write("stty size; exit 5\n")
+        rest = b"".join(terminal)
+    assert b"40 120" in rest and terminal.exit_code == 5
+
+
+def test_ended_sandbox(template: str) -> None:
+    with Sandbox.create(template) as sbx:
+        sbx.terminate()
+        with pytest.raises(SandboxEndedError):
+            sbx.exec("true")
+        info = sbx.refresh()
+        assert info.state == "stopped" and info.ended is not None
+        assert info.ended.reason == "terminated"
+
+
+def test_out_of_memory_says_so(template: str) -> None:
+    with Sandbox.create(template, memory_mb=256) as sbx:
+        result = sbx.exec("python3 -c 'x = bytearray(1 << 30)'")
+        assert result.oom_killed and not result.ok and "256" in result.hint
+        assert sbx.exec("echo alive").stdout == "alive\n"

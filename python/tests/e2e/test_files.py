@@ -1,0 +1,103 @@
+"""The files of real sandboxes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from bothy import (
+    FileNotFoundInSandboxError,
+    IsADirectoryInSandboxError,
+    NotADirectoryInSandboxError,
+    PermissionDeniedError,
+    Sandbox,
+)
+
+
+def test_round_trip(sbx: Sandbox) -> None:
+    info = sbx.files.write("deep/er/ä b.sh", "#!/bin/sh\necho grüß\n", mode=0o755)
+    assert info.path == "/workspace/deep/er/ä b.sh" and info.owner == "user"
+    assert sbx.exec(["/workspace/deep/er/ä b.sh"]).stdout == "grüß\n"
+    assert sbx.files.read("deep/er/ä b.sh").startswith("#!")
+    raw = bytes(range(256)) * 10
+    sbx.files.write("/tmp/raw", raw)
+    assert sbx.files.read_bytes("/tmp/raw") == raw
+    sbx.files.write("/tmp/empty", b"")
+    assert sbx.files.read_bytes("/tmp/empty") == b""
+
+
+def test_tree(sbx: Sandbox) -> None:
+    sbx.files.mkdir("a/b")
+    sbx.files.mkdir("a/b")
+    sbx.files.write("a/b/c", "1")
+    assert [e.name for e in sbx.files.list("a")] == ["b"]
+    assert sorted(e.name for e in sbx.files.list("a", depth=2)) == ["b", "c"]
+    sbx.files.move("a/b/c", "a/d")
+    assert sbx.files.exists("a/d") and not sbx.files.exists("a/b/c")
+    assert sbx.files.stat("a").is_dir and sbx.files.stat("a/d").size == 1
+    sbx.files.remove("a")
+    assert not sbx.files.exists("a")
+
+
+def test_refusals(sbx: Sandbox) -> None:
+    with pytest.raises(FileNotFoundInSandboxError):
+        sbx.files.read("missing")
+    with pytest.raises(IsADirectoryInSandboxError):
+        sbx.files.read("/workspace")
+    with pytest.raises(NotADirectoryInSandboxError):
+        sbx.files.list("/etc/passwd")
+    with pytest.raises(PermissionDeniedError):
+        sbx.files.write("/etc/passwd", "x")
+    sbx.files.write("/etc/mine", "x", user="root")
+
+
+def test_watch(sbx: Sandbox) -> None:
+    with sbx.files.watch("/workspace", recursive=True) as changes:
+        sbx.files.mkdir("sub")
+        sbx.exec("sleep 0.2; echo x > sub/new")
+        for change in changes:
+            if change.name == "sub/new":
+                assert change.path == "/workspace/sub/new"
+                break
+
+
+def test_large_file_there_and_back(sbx: Sandbox, tmp_path: Path) -> None:
+    source = tmp_path / "large"
+    digest = hashlib.sha256()
+    with source.open("wb") as file:
+        for _ in range(64):
+            block = os.urandom(1 << 20)
+            digest.update(block)
+            file.write(block)
+    os.utime(source, (1_500_000_000, 1_500_000_000))
+    source.chmod(0o600)
+    sbx.files.upload(source, "/workspace/large")
+    assert sbx.exec("sha256sum large").stdout.split()[0] == digest.hexdigest()
+    info = sbx.files.stat("/workspace/large")
+    assert info.modified_at is not None and info.modified_at.timestamp() == 1_500_000_000
+    target = tmp_path / "back"
+    sbx.files.download("/workspace/large", target)
+    assert hashlib.sha256(target.read_bytes()).digest() == digest.digest()
+    assert target.stat().st_mtime == 1_500_000_000
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+def test_folder_there_and_back(sbx: Sandbox, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "sub").mkdir(parents=True)
+    (source / "sub" / "run").write_text("#!/bin/sh\necho ran\n")
+    (source / "sub" / "run").chmod(0o755)
+    (source / "link").symlink_to("sub/run")
+    os.utime(source / "sub" / "run", (1_400_000_000, 1_400_000_000))
+    sbx.files.upload(source, "/workspace/there")
+    assert sbx.exec("there/link").stdout == "ran\n"
+    assert sbx.exec("ln -s /etc/passwd there/out && echo more > there/more").ok
+    with pytest.warns(UserWarning, match="leads out"):
+        sbx.files.download("/workspace/there", tmp_path / "target")
+    target = tmp_path / "target"
+    assert sorted(p.name for p in target.iterdir()) == ["link", "more", "sub"]
+    assert (target / "sub" / "run").stat().st_mtime == 1_400_000_000
+    assert os.access(target / "link", os.X_OK)

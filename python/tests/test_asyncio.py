@@ -1,0 +1,115 @@
+"""What only asyncio has: cancellation, and many calls at once."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_server import Exchange, FakeServer, final, out
+
+from bothy import AsyncClient, AsyncSandbox
+
+
+def forever(exchange: Exchange) -> Iterator[dict[str, Any]]:
+    yield out("tick")
+    exchange.wait_until_client_leaves()
+
+
+async def test_cancelling_exec_kills_the_command(fake: FakeServer) -> None:
+    fake.scripts["forever"] = forever
+    async with AsyncSandbox.create() as sbx:
+        ticked = asyncio.Event()
+        task = asyncio.create_task(sbx.exec("forever", on_stdout=lambda _: ticked.set()))
+        await ticked.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(fake.killed.wait, 10)
+        fake.scripts["true"] = lambda _: iter([final()])
+        assert (await sbx.exec("true")).ok
+
+
+async def test_cancelling_the_block_terminates(fake: FakeServer) -> None:
+    entered = asyncio.Event()
+
+    async def work() -> None:
+        async with AsyncSandbox.create():
+            entered.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert fake.sandboxes["sbx-1"]["state"] == "stopped"
+
+
+async def test_many_at_once_over_one_client(fake: FakeServer) -> None:
+    together = threading.Barrier(20)
+
+    def script(_: Exchange) -> Iterator[dict[str, Any]]:
+        together.wait(10)
+        yield out("done")
+        yield final()
+
+    fake.scripts["meet"] = script
+    async with AsyncClient() as client, AsyncSandbox.create(client=client) as sbx:
+        results = await asyncio.gather(*(sbx.exec("meet") for _ in range(20)))
+    assert [r.stdout for r in results] == ["done"] * 20
+
+
+async def test_cancelling_a_folder_download(fake: FakeServer, tmp_path: Path) -> None:
+    sent = threading.Event()
+
+    def endless(exchange: Exchange) -> None:
+        info = tarfile.TarInfo("f")
+        info.size = 1 << 40
+        exchange.start_stream()
+        exchange.send_chunk(info.tobuf() + b"x" * (2 << 20))
+        sent.set()
+        try:
+            exchange.wait_until_client_leaves()
+        except OSError:
+            exchange.fake.killed.set()
+
+    fake.folders.add("/d")
+    async with AsyncSandbox.create() as sbx:
+        fake.routes["GET", f"/v1/sandboxes/{sbx.id}/files/archive"] = endless
+        task = asyncio.create_task(sbx.files.download("/d", tmp_path / "d"))
+        assert await asyncio.to_thread(sent.wait, 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(fake.killed.wait, 10)
+
+
+async def test_create_can_be_awaited_or_entered(fake: FakeServer) -> None:
+    sbx = await AsyncSandbox.create()
+    async with sbx as same:
+        assert same is sbx
+    async with AsyncSandbox.get(sbx.id) as again:
+        assert again.id == sbx.id
+    assert AsyncSandbox.create.__doc__ and "TemplateNotFoundError" in AsyncSandbox.create.__doc__
+
+
+async def test_uploading_does_not_hold_up_other_tasks(fake: FakeServer) -> None:
+    class Slow(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            assert turned.wait(10)
+            return super().read(size)
+
+    turned = threading.Event()
+    async with AsyncSandbox.create() as sbx:
+        upload = asyncio.create_task(sbx.files.upload(Slow(b"content"), "/f"))
+        await asyncio.sleep(0)
+        await sbx.refresh()
+        turned.set()
+        await upload
+    assert fake.files["/f"] == b"content"
