@@ -1,0 +1,45 @@
+import { ConnectionError } from "./errors.js";
+import { type Page, PageList } from "./page.js";
+import type { CallOptions, Transport } from "./transport.js";
+import type { BothyEvent } from "./types.js";
+
+/** Options of {@link Bothy.events} and {@link Sandbox.events}. */
+export interface EventOptions extends CallOptions {
+  /** Begin after the event with this id. Default: with the first that is still known. */
+  since?: number;
+  /** False to end with the last event that has happened. Default true: new ones are waited for. */
+  follow?: boolean;
+}
+
+const maxRejoins = 10;
+
+/**
+ * Yields events. Those of other sandboxes are left out when one is given.
+ *
+ * @internal
+ */
+export async function* eventsOf(transport: Transport, options: EventOptions, sandboxId?: string): AsyncGenerator<BothyEvent, void, undefined> {
+  const events = options.follow === false ? pastEvents(transport, options) : followEvents(transport, options);
+  for await (const event of events) if (!sandboxId || event.sandboxId === sandboxId) yield event;
+}
+
+function pastEvents(transport: Transport, { since, signal }: EventOptions): PageList<BothyEvent> {
+  const fetch = (cursor?: string): Promise<Page<BothyEvent>> => transport.json({ path: "/v1/events", query: { since: cursor, limit: 1000 }, signal });
+  return new PageList(fetch, since?.toString());
+}
+
+/** When the connection breaks, it goes on after the last event that was seen. */
+async function* followEvents(transport: Transport, { since, signal }: EventOptions): AsyncGenerator<BothyEvent, void, undefined> {
+  for (let failures = 0; ; failures++) {
+    try {
+      for await (const event of transport.events<BothyEvent>({ path: "/v1/events", query: { since }, signal })) {
+        since = event.id;
+        failures = 0;
+        yield event;
+      }
+    } catch (error) {
+      if (!(error instanceof ConnectionError) || failures >= maxRejoins) throw error;
+    }
+    await transport.pause(Math.min(failures, maxRejoins), signal);
+  }
+}

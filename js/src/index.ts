@@ -1,0 +1,27 @@
+/**
+ * The JavaScript and TypeScript SDK of Bothy.
+ *
+ * @packageDocumentation
+ */
+export { Bothy, type Usage, type UsageOptions } from "./client.js";
+export { Sandbox, type Connection } from "./sandbox.js";
+export { Sandboxes } from "./sandboxes.js";
+export { Snapshots, type ExportOptions, type ImportOptions } from "./snapshots.js";
+export { Templates, type BuildOptions } from "./templates.js";
+export { Tokens, type TokenParams } from "./tokens.js";
+export * from "./errors.js";
+export { CommandError, ExecResult } from "./exec.js";
+export type { Command, CommandOptions, ExecEvent, ExecOptions, ExecResultFields, FinalEvent, OutputEvent } from "./exec.js";
+export { Process, type ProcessInfo, type SignalName } from "./process.js";
+export { Terminal, type TerminalOptions } from "./terminal.js";
+export { CodeFailedError, CodeResult, Contexts } from "./code.js";
+export type { CodeContext, CodeError, CodeOutput, CodeResultFields, Language, RunCodeOptions } from "./code.js";
+export { Files } from "./files.js";
+export type { FileContent, FileEvent, FileInfo, FileOptions, FileType, WriteOptions } from "./files.js";
+export { Forward, type ForwardOptions } from "./forward.js";
+export type { EventOptions } from "./events.js";
+export type { Network, NetworkDecision, NetworkMode, NetworkPolicy } from "./network.js";
+export { PageList, type Page } from "./page.js";
+export { EventStream, type BothyOptions, type CallOptions } from "./transport.js";
+export type * from "./types.js";
+export { VERSION } from "./version.js";

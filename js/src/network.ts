@@ -1,0 +1,43 @@
+/** The reach of a sandbox: nothing, what is allowed, or everything that is not forbidden. */
+export type NetworkMode = "off" | "restricted" | "open";
+
+/** Which destinations a sandbox may reach. */
+export interface NetworkPolicy {
+  /** Default `restricted`. */
+  mode?: NetworkMode;
+  /** Names of allow-lists that the server knows, such as `pypi`, `npm` or `github`. */
+  presets?: string[];
+  /** Host names; a leading `*.` stands for any number of labels. */
+  allowDomains?: string[];
+  /** Address ranges, such as `192.0.2.0/24`. */
+  allowCidrs?: string[];
+  /** Ports. */
+  allowPorts?: number[];
+}
+
+/** A network policy: a mode (`"restricted"` means all the presets), or an object. */
+export type Network = NetworkMode | NetworkPolicy;
+
+/** One line of a sandbox's network log: what it tried to reach, and what became of it. */
+export interface NetworkDecision {
+  time: Date;
+  /** `tcp`, `udp`, `dns`, `icmp`, `tls`, `http` or `quic`. */
+  protocol: string;
+  /** The host name that was asked for, where one is known. */
+  name?: string;
+  address?: string;
+  port?: number;
+  allowed: boolean;
+  /** The rule that allowed it, such as `preset:pypi`. */
+  rule?: string;
+  /** Why it was refused. */
+  reason?: string;
+  /** Payload that the sandbox sent. */
+  bytesOut: number;
+  /** Payload that the sandbox received. */
+  bytesIn: number;
+  /** True on the line that reports the end of a connection. */
+  closed?: boolean;
+  /** How many equal decisions were folded into this line. */
+  repeated?: number;
+}

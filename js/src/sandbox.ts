@@ -1,0 +1,244 @@
+import { Bothy } from "./client.js";
+import { type CodeResult, Contexts, runCode, type RunCodeOptions } from "./code.js";
+import { type EventOptions, eventsOf } from "./events.js";
+import { type Command, type CommandOptions, exec, type ExecEvent, type ExecOptions, type ExecResult, execStream, spawn } from "./exec.js";
+import { Files } from "./files.js";
+import { Forward, type ForwardOptions } from "./forward.js";
+import type { Network, NetworkDecision } from "./network.js";
+import { type Page, PageList } from "./page.js";
+import { Process, type ProcessInfo } from "./process.js";
+import { Terminal, type TerminalOptions } from "./terminal.js";
+import { type CallOptions, startSeconds, type Transport } from "./transport.js";
+import type { BothyEvent, CreateParams, ForkParams, Limits, Link, ListParams, Logs, Metrics, SandboxInfo, Snapshot, UpdateParams } from "./types.js";
+
+/** Which server the static methods of {@link Sandbox} talk to. By default the environment says. */
+export interface Connection extends CallOptions {
+  /** A client to use. It wins over `url` and `apiKey`. */
+  client?: Bothy;
+  /** The server's address. */
+  url?: string;
+  /** The API key. */
+  apiKey?: string;
+}
+
+function connect({ client, url, apiKey }: Connection): Bothy {
+  return client ?? new Bothy({ url, apiKey });
+}
+
+/**
+ * One disposable Linux machine.
+ *
+ * ```ts
+ * await using sbx = await Sandbox.create({ template: "node-22" });
+ * const result = await sbx.exec("node --version");
+ * console.log(result.stdout);
+ * ```
+ */
+export class Sandbox {
+  /** Its file system. */
+  readonly files: Files;
+  /** The places where code runs and variables stay. */
+  readonly contexts: Contexts;
+  /** What the server said about it last; see {@link refresh}. */
+  info: SandboxInfo;
+  readonly #transport: Transport;
+  readonly #path: string;
+
+  /** @internal Use {@link Sandbox.create}. */
+  constructor(transport: Transport, info: SandboxInfo) {
+    this.#transport = transport;
+    this.#path = `/v1/sandboxes/${encodeURIComponent(info.id)}`;
+    this.info = info;
+    this.files = new Files(transport, this.#path);
+    this.contexts = new Contexts(transport, this.#path);
+  }
+
+  /** Makes a sandbox. It runs when the promise is fulfilled. */
+  static async create(params: CreateParams & Connection = {}): Promise<Sandbox> {
+    const { client, url, apiKey, signal, ...create } = params;
+    return connect({ client, url, apiKey }).sandboxes.create(create, { signal });
+  }
+
+  /** Finds a sandbox in any state, ended ones included. */
+  static async get(id: string, connection: Connection = {}): Promise<Sandbox> {
+    return connect(connection).sandboxes.get(id, { signal: connection.signal });
+  }
+
+  /** Lists sandboxes, newest first: `await` gives a page, `for await` everything. */
+  static list(params: ListParams & Connection = {}): PageList<Sandbox> {
+    const { client, url, apiKey, signal, ...filter } = params;
+    return connect({ client, url, apiKey }).sandboxes.list(filter, { signal });
+  }
+
+  /** Wakes a paused sandbox, by its own id or by its snapshot's. */
+  static async resume(id: string, connection: Connection = {}): Promise<Sandbox> {
+    return connect(connection).sandboxes.resume(id, { signal: connection.signal });
+  }
+
+  /** Returns what the project may use, and what is in use. */
+  static async limits(connection: Connection = {}): Promise<Limits> {
+    return connect(connection).limits({ signal: connection.signal });
+  }
+
+  /** Its id. */
+  get id(): string {
+    return this.info.id;
+  }
+
+  /** Runs a command to its end. A non-zero exit code is a result, not an error. */
+  async exec(command: Command, options: ExecOptions = {}): Promise<ExecResult> {
+    return exec(this.#transport, this.#path, command, options);
+  }
+
+  /** Runs a command and yields its output as it arrives, and its end. Leaving the loop kills it. */
+  execStream(command: Command, options: CommandOptions = {}): AsyncGenerator<ExecEvent, void, undefined> {
+    return execStream(this.#transport, this.#path, command, options);
+  }
+
+  /** Starts a command in the background. It runs on when this program ends. */
+  async spawn(command: Command, options: CommandOptions = {}): Promise<Process> {
+    return this.process(await spawn(this.#transport, this.#path, command, options));
+  }
+
+  /** Returns a process that was started through the API, also by another program. */
+  process(pid: number): Process {
+    return new Process(this.#transport, this.#path, pid);
+  }
+
+  /** Lists the processes that were started through the API. */
+  async processes(options: CallOptions = {}): Promise<ProcessInfo[]> {
+    return (await this.#transport.json<{ items: ProcessInfo[] }>({ path: `${this.#path}/processes`, ...options })).items;
+  }
+
+  /** Opens a terminal (PTY). */
+  async terminal(options: TerminalOptions = {}): Promise<Terminal> {
+    return Terminal.open(this.#transport, this.#path, options);
+  }
+
+  /** Runs code in a context whose variables stay, as a notebook does. */
+  async runCode(code: string, options: RunCodeOptions = {}): Promise<CodeResult> {
+    return runCode(this.#transport, this.#path, code, options);
+  }
+
+  /**
+   * Freezes the sandbox and returns the id of the snapshot in which it sleeps. It
+   * keeps its id and costs no CPU and no memory until it is resumed. With
+   * `memory: false` only its files are kept.
+   */
+  async pause(options: CallOptions & { memory?: boolean; name?: string } = {}): Promise<string> {
+    const { signal, ...json } = options;
+    const answer = await this.#post<{ snapshotId: string }>("pause", json, signal);
+    this.info = { ...this.info, state: "paused" };
+    return answer.snapshotId;
+  }
+
+  /** Wakes the sandbox. It is back exactly where it was. */
+  async resume(options: CallOptions = {}): Promise<SandboxInfo> {
+    return (this.info = await this.#post<SandboxInfo>("resume", undefined, options.signal));
+  }
+
+  /** Takes a live snapshot; the sandbox runs on. */
+  async snapshot(options: CallOptions & { name?: string } = {}): Promise<Snapshot> {
+    const { signal, ...json } = options;
+    return this.#post("snapshots", json, signal);
+  }
+
+  /** Lists the snapshots of this sandbox: `await` gives a page, `for await` everything. */
+  snapshots(options: CallOptions = {}): PageList<Snapshot> {
+    const query = { sandboxId: this.id };
+    return new PageList((cursor) => this.#transport.json<Page<Snapshot>>({ path: "/v1/snapshots", query: { ...query, cursor }, ...options }));
+  }
+
+  /** Makes copies with memory and processes; the original runs on. */
+  async fork(count = 1, params: ForkParams & CallOptions = {}): Promise<Sandbox[]> {
+    const { signal, ...overrides } = params;
+    const { items } = await this.#post<{ items: SandboxInfo[] }>("fork", { count, ...overrides }, signal);
+    return items.map((info) => new Sandbox(this.#transport, info));
+  }
+
+  /** Turns the sandbox into what it was at a snapshot. What it was until now is kept as another snapshot. */
+  async rollback(snapshot: Snapshot | string, options: CallOptions = {}): Promise<SandboxInfo> {
+    const snapshotId = typeof snapshot === "string" ? snapshot : snapshot.id;
+    return (this.info = await this.#post<SandboxInfo>("rollback", { snapshotId }, options.signal));
+  }
+
+  /** Sets how long the sandbox may live from now on; 0 for ever, where the plan allows it. */
+  async setTimeout(timeoutSeconds: number, options: CallOptions = {}): Promise<SandboxInfo> {
+    return this.update({ timeoutSeconds }, options);
+  }
+
+  /** Sets what the sandbox may reach. It takes effect at once, also on open connections. */
+  async setNetwork(network: Network, options: CallOptions = {}): Promise<SandboxInfo> {
+    return this.update({ network }, options);
+  }
+
+  /** Changes a live sandbox. */
+  async update(params: UpdateParams, options: CallOptions = {}): Promise<SandboxInfo> {
+    this.info = await this.#transport.json<SandboxInfo>({ method: "PATCH", path: this.#path, json: params, ...options });
+    return this.info;
+  }
+
+  /** Returns what the sandbox tried to reach, and what became of it, oldest first. */
+  async networkLog(options: CallOptions & { since?: Date } = {}): Promise<NetworkDecision[]> {
+    const { since, signal } = options;
+    return (await this.#transport.json<{ items: NetworkDecision[] }>({ path: `${this.#path}/network/log`, query: { since }, signal })).items;
+  }
+
+  /** Yields what the sandbox tries to reach, as it happens. */
+  followNetworkLog(options: CallOptions & { since?: Date } = {}): AsyncGenerator<NetworkDecision, void, undefined> {
+    const { since, signal } = options;
+    return this.#transport.events({ path: `${this.#path}/network/log`, query: { since }, signal });
+  }
+
+  /** Returns what the sandbox uses now. */
+  async metrics(options: CallOptions = {}): Promise<Metrics> {
+    return this.#transport.json({ path: `${this.#path}/metrics`, ...options });
+  }
+
+  /** Returns what the commands, or one of them, have written and the sandbox still holds. */
+  async logs(options: CallOptions & { pid?: number } = {}): Promise<Logs> {
+    const { pid, signal } = options;
+    return this.#transport.json({ path: `${this.#path}/logs`, query: { pid }, signal });
+  }
+
+  /** Yields what has happened to the sandbox, and then what happens, until the caller leaves the loop. */
+  events(options: EventOptions = {}): AsyncGenerator<BothyEvent, void, undefined> {
+    return eventsOf(this.#transport, options, this.id);
+  }
+
+  /** Opens a port of this computer that leads to a port of the sandbox. Only in runtimes that have `node:net`. */
+  async forward(port: number, options: ForwardOptions = {}): Promise<Forward> {
+    return Forward.open(this.#transport, `${this.#path}/ports/${port}`, options);
+  }
+
+  /**
+   * Returns a link to the HTTP server on a port of the sandbox, for a browser or a
+   * webhook. Whoever has the link can use it, without a key, until it expires:
+   * after an hour, unless told otherwise. Programs on this computer can use
+   * {@link forward} instead.
+   */
+  async url(port: number, options: CallOptions & { expiresSeconds?: number } = {}): Promise<string> {
+    const { expiresSeconds, signal } = options;
+    return (await this.#post<Link>("links", { port, expiresSeconds }, signal)).url;
+  }
+
+  /** Asks the server how the sandbox is, and returns the new {@link info}. */
+  async refresh(options: CallOptions = {}): Promise<SandboxInfo> {
+    return (this.info = await this.#transport.json<SandboxInfo>({ path: this.#path, ...options }));
+  }
+
+  /** Ends the sandbox and all that is in it. Ending an ended one is fine. */
+  async terminate(options: CallOptions = {}): Promise<void> {
+    await this.#transport.empty({ method: "DELETE", path: this.#path, ...options });
+    this.info = { ...this.info, state: this.info.state === "failed" ? "failed" : "stopped" };
+  }
+
+  /** Terminates; `await using` calls it. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.terminate();
+  }
+
+  #post<T>(verb: string, json: unknown, signal: AbortSignal | undefined): Promise<T> {
+    return this.#transport.json<T>({ method: "POST", path: `${this.#path}/${verb}`, json, timeoutSeconds: startSeconds, signal });
+  }
+}

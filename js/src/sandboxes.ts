@@ -1,0 +1,61 @@
+import { NotFoundError, SnapshotNotFoundError } from "./errors.js";
+import { type Page, PageList } from "./page.js";
+import { Sandbox } from "./sandbox.js";
+import { type CallOptions, startSeconds, type Transport } from "./transport.js";
+import type { CreateParams, ListParams, SandboxInfo } from "./types.js";
+
+/** The sandboxes of a project. */
+export class Sandboxes {
+  readonly #transport: Transport;
+
+  /** @internal */
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  /** Makes a sandbox. It runs when the promise is fulfilled. */
+  async create(params: CreateParams = {}, options: CallOptions = {}): Promise<Sandbox> {
+    const call = { method: "POST", path: "/v1/sandboxes", json: params, timeoutSeconds: startSeconds, ...options } as const;
+    return new Sandbox(this.#transport, await this.#transport.json<SandboxInfo>(call));
+  }
+
+  /** Finds a sandbox in any state, ended ones included. */
+  async get(id: string, options: CallOptions = {}): Promise<Sandbox> {
+    const info = await this.#transport.json<SandboxInfo>({ path: `/v1/sandboxes/${encodeURIComponent(id)}`, ...options });
+    return new Sandbox(this.#transport, info);
+  }
+
+  /** Lists sandboxes, newest first: `await` gives a page, `for await` everything. */
+  list(params: ListParams = {}, options: CallOptions = {}): PageList<Sandbox> {
+    const fetch = async (cursor?: string): Promise<Page<Sandbox>> => {
+      const query = { ...params, state: params.state && [params.state].flat().join(","), cursor };
+      const page = await this.#transport.json<Page<SandboxInfo>>({ path: "/v1/sandboxes", query, ...options });
+      return { items: page.items.map((info) => new Sandbox(this.#transport, info)), nextCursor: page.nextCursor || undefined };
+    };
+    return new PageList(fetch, params.cursor);
+  }
+
+  /** Wakes a paused sandbox, by its own id or by its snapshot's. */
+  async resume(id: string, options: CallOptions = {}): Promise<Sandbox> {
+    return (await this.#wake("snapshots", id, options)) ?? (await this.#wake("sandboxes", id, options)) ?? nothingToWake(id);
+  }
+
+  async #wake(kind: "snapshots" | "sandboxes", id: string, options: CallOptions): Promise<Sandbox | undefined> {
+    const path = `/v1/${kind}/${encodeURIComponent(id)}/resume`;
+    try {
+      return new Sandbox(this.#transport, await this.#transport.json<SandboxInfo>({ method: "POST", path, timeoutSeconds: startSeconds, ...options }));
+    } catch (error) {
+      if (error instanceof NotFoundError) return undefined;
+      throw error;
+    }
+  }
+}
+
+function nothingToWake(id: string): never {
+  throw new SnapshotNotFoundError({
+    code: "snapshot_not_found",
+    status: 404,
+    detail: `there is neither a snapshot nor a sandbox with the id ${JSON.stringify(id)}.`,
+    hint: "`bothy ls` and `bothy snapshots` list what there is.",
+  });
+}

@@ -1,0 +1,300 @@
+import type { Network, NetworkMode } from "./network.js";
+
+/** Where a sandbox is in its life. */
+export type SandboxState = "starting" | "running" | "pausing" | "paused" | "resuming" | "stopping" | "stopped" | "failed";
+
+/** Why a sandbox ended. */
+export type EndReason = "terminated" | "timeout" | "out_of_memory" | "disk_full" | "exited" | "host_restart" | "error";
+
+/** What happens to a sandbox when its time is up. */
+export type OnTimeout = "terminate" | "pause";
+
+/** A named choice of CPU, memory and disk. */
+export type Size = "small" | "medium" | "large";
+
+/** How a sandbox ended. */
+export interface Ended {
+  reason: EndReason;
+  /** A sentence about it. */
+  detail: string;
+  at: Date;
+}
+
+/** A sandbox as the server described it last. */
+export interface SandboxInfo {
+  id: string;
+  name?: string;
+  state: SandboxState;
+  template: string;
+  engine: string;
+  cpu: number;
+  memoryMb: number;
+  diskMb: number;
+  network: Network;
+  createdAt: Date;
+  startedAt?: Date;
+  /** When its time is up; undefined where it has no limit. */
+  expiresAt?: Date;
+  /** The time that it was given; 0 means none. */
+  timeoutSeconds: number;
+  onTimeout: OnTimeout;
+  /** After how many idle seconds it is paused. */
+  idleSeconds?: number;
+  autoResume?: boolean;
+  env?: Record<string, string>;
+  metadata?: Record<string, string>;
+  /** The snapshot that it was started from. */
+  parentSnapshotId?: string;
+  /** How much of it came back when it was last woken. */
+  resumed?: Resumed;
+  /** Set once it has ended. */
+  ended?: Ended;
+}
+
+/** What a resume brought back. */
+export interface Resumed {
+  snapshotId: string;
+  /** `memory` when everything went on where it was, `files` when the processes are gone. */
+  kind: SnapshotKind;
+  /** Why the processes are gone. */
+  detail?: string;
+  at: Date;
+}
+
+/** A credential that the gateway puts in place on the way to `hosts`. It never enters the sandbox. */
+export interface Secret {
+  name: string;
+  value: string;
+  /** The host names to which it may be sent. */
+  hosts: string[];
+  /** The HTTP header that carries it. */
+  header?: string;
+}
+
+/** What a new sandbox is to be. Everything is optional. */
+export interface CreateParams {
+  /** Default `python-3.12`. */
+  template?: string;
+  /** Start from a snapshot instead of a template. */
+  snapshotId?: string;
+  name?: string;
+  /** A named choice instead of `cpu`, `memoryMb` and `diskMb`. */
+  size?: Size;
+  /** Default 1. */
+  cpu?: number;
+  /** Default 512. */
+  memoryMb?: number;
+  /** Default 2048. */
+  diskMb?: number;
+  /** Default `"off"`. */
+  network?: Network;
+  /** How long it may live. Default 600; 0 means for ever, where the plan allows it. */
+  timeoutSeconds?: number;
+  /** Default `terminate`. */
+  onTimeout?: OnTimeout;
+  /** Pause it after so long without work. */
+  idleSeconds?: number;
+  /** Wake it, when it is paused, by the next call. */
+  autoResume?: boolean;
+  /** Set for every command. */
+  env?: Record<string, string>;
+  secrets?: Secret[];
+  /** Labels, to find it by. */
+  metadata?: Record<string, string>;
+  /** Which technology isolates it. */
+  engine?: string;
+}
+
+/** What may change while a sandbox lives. What is left out stays as it is. */
+export interface UpdateParams {
+  /** From now on. */
+  timeoutSeconds?: number;
+  onTimeout?: OnTimeout;
+  idleSeconds?: number;
+  metadata?: Record<string, string>;
+  name?: string;
+  network?: Network;
+}
+
+/** Which sandboxes to list. */
+export interface ListParams {
+  state?: SandboxState | SandboxState[];
+  name?: string;
+  metadata?: Record<string, string>;
+  /** The size of a page. */
+  limit?: number;
+  /** The `nextCursor` of the page before. */
+  cursor?: string;
+}
+
+/** How copies of a sandbox differ from it. */
+export interface ForkParams {
+  name?: string;
+  timeoutSeconds?: number;
+  env?: Record<string, string>;
+  metadata?: Record<string, string>;
+  network?: Network;
+  /** Give the copies the original's secrets, too. */
+  secrets?: boolean;
+}
+
+/** How much a snapshot holds: memory, processes and files, or files alone. */
+export type SnapshotKind = "memory" | "files";
+
+/** A frozen sandbox. */
+export interface Snapshot {
+  id: string;
+  sandboxId: string;
+  /** The snapshot before it in the sandbox's history. */
+  parentId?: string;
+  name?: string;
+  template: string;
+  kind: SnapshotKind;
+  sizeBytes: number;
+  createdAt: Date;
+}
+
+/** Something that happened. */
+export interface BothyEvent {
+  /** Grows with time. */
+  id: number;
+  time: Date;
+  /** Such as `sandbox.created`. */
+  type: string;
+  sandboxId?: string;
+  data?: Record<string, string>;
+}
+
+/** What a template is. */
+export interface Template {
+  version: number;
+  name: string;
+  description?: string;
+  digest: string;
+  sizeBytes: number;
+  createdAt: Date;
+  /** Set for every command. */
+  env?: Record<string, string>;
+  /** Where commands start. */
+  cwd?: string;
+  /** The command of the image that it was made from. Nothing starts by itself in a sandbox. */
+  entrypoint?: string[];
+  /** What it was made from. */
+  source?: string;
+  /** The versions of what matters inside. */
+  packages?: Record<string, string>;
+  /** What runCode offers. */
+  languages?: string[];
+}
+
+/** What a template is made from: exactly one source, or none for a built-in template of that name. */
+export interface TemplateParams {
+  name: string;
+  /** An OCI image. */
+  image?: string;
+  /** The text of a Dockerfile. */
+  dockerfile?: string;
+  /** Build again although the template is there. */
+  force?: boolean;
+}
+
+/** One step of a build. */
+export interface BuildEvent {
+  step: string;
+  message?: string;
+  percent?: number;
+  /** Set on the last event of a build that succeeded. */
+  template?: Template;
+  error?: string;
+}
+
+/** Which snapshots to list. */
+export interface SnapshotListParams {
+  /** Only those of one sandbox. */
+  sandboxId?: string;
+  name?: string;
+  limit?: number;
+  cursor?: string;
+}
+
+/** One power of a key. */
+export type Scope = "sandboxes:read" | "sandboxes:write" | "templates:read" | "templates:write" | "admin";
+
+/** A key. Its secret is there only in the answer that creates it. */
+export interface Token {
+  id: string;
+  name?: string;
+  project: string;
+  scopes: Scope[];
+  createdAt: Date;
+  expiresAt?: Date;
+  lastUsedAt?: Date;
+  /** The key itself, only where it has just been made. */
+  key?: string;
+}
+
+/** What a sandbox uses now. */
+export interface Metrics {
+  time: Date;
+  /** How many processors it may use. */
+  cpuCount: number;
+  /** What it has used of them since it was started or last resumed. */
+  cpuSeconds: number;
+  memoryBytes: number;
+  memoryLimitBytes: number;
+  diskBytes: number;
+  diskLimitBytes: number;
+  processes: number;
+  egressBytes: number;
+  ingressBytes: number;
+  /** What keeps it from being paused after `idleSeconds`: `command`, `request`, `connection` or `cpu`. */
+  heldAwakeBy?: string[];
+  /** For how long it has been idle. */
+  idleForSeconds?: number;
+}
+
+/** What a project may use, and what is in use. A limit that is null is none. */
+export interface Limits {
+  plan: string;
+  sandboxes: { limit: number | null; used: number };
+  snapshots: { limitMb: number | null; usedMb: number };
+  /** What one sandbox may have at most. */
+  sandbox: { cpu: number; memoryMb: number; diskMb: number; timeoutSeconds: number; networks: NetworkMode[] };
+}
+
+/** A link to a port of a sandbox that works without a key. */
+export interface Link {
+  url: string;
+  expiresAt: Date;
+}
+
+/** A piece of output of one of the sandbox's commands. */
+export interface LogEntry {
+  pid: number;
+  stream: "stdout" | "stderr" | "pty";
+  /** The output. Bytes that are not UTF-8 arrive in base64, with the encoding `base64`. */
+  data: string;
+  encoding?: "base64";
+  /** The position of the first byte in the whole output of the command. */
+  offset: number;
+}
+
+/** The output that a sandbox still holds. */
+export interface Logs {
+  items: LogEntry[];
+  /** True where output was dropped. */
+  truncated: boolean;
+}
+
+/** What was moved. */
+export interface TransferResult {
+  /** How many files. */
+  files: number;
+  /** Their size in bytes. */
+  bytes: number;
+  /**
+   * What was left out, as paths below the folder: devices and the like, and, in
+   * a download, links that point out of the folder.
+   */
+  skipped: string[];
+}

@@ -1,0 +1,106 @@
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { existsSync } from "node:fs";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import { Bothy } from "bothy";
+
+/** Where a server is and which key opens it. */
+export interface Access {
+  url: string;
+  apiKey: string;
+}
+
+const repository = dirname(dirname(dirname(dirname(dirname(fileURLToPath(import.meta.url))))));
+
+/** Where the server's program and templates are. */
+function installation(): { binary: string; templates: string } {
+  const binary = process.env.BOTHY_BIN ?? join(repository, "bin/bothy");
+  if (!existsSync(binary)) throw new Error(`there is no server to test against: ${binary} does not exist. Run \`make build\`, or set BOTHY_URL and BOTHY_API_KEY.`);
+  const templates = process.env.BOTHY_TEMPLATES ?? "/var/lib/bothy/templates";
+  if (!existsSync(templates)) throw new Error(`there are no templates in ${templates}. Build some with \`bothy template build\`, or set BOTHY_TEMPLATES.`);
+  return { binary, templates };
+}
+
+/** A server of a test alone, with a home of its own. */
+export class Server implements AsyncDisposable {
+  /** Where it is. The address stays the same over a restart. */
+  readonly access: Access;
+  readonly #home: string;
+  #process: ChildProcess;
+
+  private constructor(access: Access, home: string, process: ChildProcess) {
+    this.access = access;
+    this.#home = home;
+    this.#process = process;
+  }
+
+  /** Starts bin/bothy (or BOTHY_BIN) on a free port, with the templates of BOTHY_TEMPLATES or of the default home. */
+  static async start(): Promise<Server> {
+    installation();
+    const home = await mkdtemp(join(tmpdir(), "bothy-js-e2e-"));
+    const { url, child } = await launch(home, "127.0.0.1:0");
+    const { api_key: apiKey } = JSON.parse(await readFile(credentials(home), "utf8")) as { api_key: string };
+    return new Server({ url, apiKey }, home, child);
+  }
+
+  /** Kills the server as a power cut would, and starts it again. */
+  async killAndRestart(): Promise<void> {
+    await this.#stop("SIGKILL");
+    this.#process = (await launch(this.#home, new URL(this.access.url).host)).child;
+  }
+
+  async #stop(signal: NodeJS.Signals): Promise<void> {
+    const ended = once(this.#process, "exit");
+    this.#process.kill(signal);
+    await ended;
+  }
+
+  /** Ends all sandboxes, the server, and its home. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    const states = ["starting", "running", "pausing", "paused", "resuming"] as const;
+    for (const sbx of await new Bothy(this.access).sandboxes.list({ state: [...states] }).all()) await sbx.terminate();
+    await this.#stop("SIGTERM");
+    await rm(this.#home, { recursive: true });
+  }
+}
+
+function credentials(home: string): string {
+  return join(home, "credentials.json");
+}
+
+async function launch(home: string, listen: string): Promise<{ url: string; child: ChildProcess }> {
+  const { binary, templates } = installation();
+  const child = spawn(binary, ["serve", "--listen", listen, "--log-format", "json", "--bootstrap-credentials", credentials(home)], {
+    env: { ...process.env, BOTHY_HOME: home, BOTHY_TEMPLATES: templates },
+    stdio: ["ignore", "inherit", "pipe"],
+  });
+  return { url: await ready(child), child };
+}
+
+/** Waits for the line of the log that says where the server listens. */
+async function ready(child: ChildProcess): Promise<string> {
+  const seen: string[] = [];
+  const lines = createInterface({ input: child.stderr as NodeJS.ReadableStream });
+  for await (const line of lines) {
+    const entry = parse(line);
+    if (entry.msg === "ready" && entry.url) {
+      lines.close();
+      child.stderr?.on("data", (chunk: Buffer) => process.env.BOTHY_E2E_LOG && process.stderr.write(chunk)).resume();
+      return entry.url;
+    }
+    seen.push(line);
+  }
+  throw new Error(`the server did not start:\n${seen.join("\n")}`);
+}
+
+function parse(line: string): { msg?: string; url?: string } {
+  try {
+    return JSON.parse(line) as { msg?: string; url?: string };
+  } catch {
+    return {};
+  }
+}

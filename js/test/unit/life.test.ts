@@ -1,0 +1,179 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Bothy, BothyError, ConnectionError, Sandbox, SnapshotNotFoundError, type SandboxInfo } from "bothy";
+import { Transport } from "#internal/transport.js";
+import { brokenEvents, bytes, events, FakeServer, json, noContent, problem, sandbox } from "./fake.js";
+
+const base = "/v1/sandboxes/sbx_1";
+const snapshot = { id: "snap_1", sandbox_id: "sbx_1", template: "node-22", kind: "memory", size_bytes: 9, created_at: "2026-01-02T03:04:05Z" };
+
+function open(fake: FakeServer): Sandbox {
+  const transport = new Transport({ url: fake.url, apiKey: "bothy_test" }, { sleep: async () => undefined });
+  return new Sandbox(transport, { id: "sbx_1", state: "running" } as SandboxInfo);
+}
+
+test("a sandbox is paused, and resumed by its own id or its snapshot's", async () => {
+  await using fake = await FakeServer.start();
+  fake
+    .on(`POST ${base}/pause`, json({ snapshot_id: "snap_1", snapshot }))
+    .on(`POST ${base}/resume`, json(sandbox({ resumed: { snapshot_id: "snap_1", kind: "memory", at: "2026-01-02T03:04:05Z" } })))
+    .on("POST /v1/snapshots/snap_1/resume", json(sandbox()))
+    .on("POST /v1/snapshots/sbx_1/resume", problem(404, "snapshot_not_found", "there is no snapshot sbx_1"))
+    .on("POST /v1/snapshots/lost/resume", problem(404, "snapshot_not_found", "there is no snapshot lost"))
+    .on("POST /v1/sandboxes/lost/resume", problem(404, "sandbox_not_found", "there is no sandbox lost"));
+  const sbx = open(fake);
+  assert.equal(await sbx.pause(), "snap_1");
+  assert.equal(sbx.info.state, "paused");
+  assert.equal(await sbx.pause({ memory: false, name: "night" }), "snap_1");
+  assert.deepEqual(fake.requests(`POST ${base}/pause`).map((seen) => seen.json), [{}, { memory: false, name: "night" }]);
+  assert.equal((await sbx.resume()).resumed?.kind, "memory");
+  const client = fake.client();
+  assert.equal((await Sandbox.resume("snap_1", { client })).id, "sbx_1");
+  assert.equal((await Sandbox.resume("sbx_1", { client })).id, "sbx_1");
+  assert.equal((await client.snapshots.resume("snap_1")).id, "sbx_1");
+  await assert.rejects(Sandbox.resume("lost", { client }), (error: BothyError) => {
+    assert.ok(error instanceof SnapshotNotFoundError);
+    assert.match(error.detail, /neither a snapshot nor a sandbox with the id "lost"/);
+    return true;
+  });
+});
+
+test("snapshots are taken, listed, found, carried elsewhere and deleted", async () => {
+  await using fake = await FakeServer.start();
+  fake
+    .on(`POST ${base}/snapshots`, json(snapshot, 201))
+    .on("GET /v1/snapshots", json({ items: [snapshot], next_cursor: "c" }), json({ items: [{ ...snapshot, id: "snap_2" }] }), json({ items: [] }))
+    .on("GET /v1/snapshots/snap_1", json(snapshot))
+    .on("DELETE /v1/snapshots/snap_1", noContent)
+    .on("GET /v1/snapshots/snap_1/export", bytes(Buffer.from("archive")))
+    .on("POST /v1/snapshots/import", json({ ...snapshot, id: "snap_3" }, 201));
+  const sbx = open(fake);
+  const taken = await sbx.snapshot({ name: "before" });
+  assert.deepEqual([taken.sandboxId, taken.sizeBytes, taken.createdAt], ["sbx_1", 9, new Date("2026-01-02T03:04:05Z")]);
+  assert.deepEqual((await sbx.snapshots().all()).map(({ id }) => id), ["snap_1", "snap_2"]);
+  assert.deepEqual(fake.requests("GET /v1/snapshots").map((seen) => Object.fromEntries(seen.query)), [{ sandbox_id: "sbx_1" }, { sandbox_id: "sbx_1", cursor: "c" }]);
+  const { snapshots } = fake.client();
+  assert.deepEqual((await snapshots.list({ name: "before" })).items, []);
+  assert.equal((await snapshots.get("snap_1")).kind, "memory");
+  const archive = await snapshots.export("snap_1", { passphrase: "open sesame" });
+  assert.equal((await snapshots.import(archive, { passphrase: "open sesame", name: "copy" })).id, "snap_3");
+  const [put] = fake.requests("POST /v1/snapshots/import");
+  assert.deepEqual([put?.body.toString(), put?.query.get("name"), put?.headers["x-bothy-passphrase"]], ["archive", "copy", "open sesame"]);
+  assert.equal(fake.requests("GET /v1/snapshots/snap_1/export")[0]?.headers["x-bothy-passphrase"], "open sesame");
+  await snapshots.delete("snap_1");
+});
+
+test("a sandbox is forked and rolled back", async () => {
+  await using fake = await FakeServer.start();
+  fake
+    .on(`POST ${base}/fork`, json({ items: [sandbox({ id: "sbx_2" }), sandbox({ id: "sbx_3" })] }, 201))
+    .on(`POST ${base}/rollback`, json(sandbox({ name: "back" })));
+  const sbx = open(fake);
+  const copies = await sbx.fork(2, { metadata: { runId: "7" }, timeoutSeconds: 60 });
+  assert.deepEqual(copies.map((copy) => copy.id), ["sbx_2", "sbx_3"]);
+  await sbx.fork();
+  assert.deepEqual(fake.requests(`POST ${base}/fork`).map((seen) => seen.json), [{ count: 2, metadata: { runId: "7" }, timeout_seconds: 60 }, { count: 1 }]);
+  await sbx.rollback("snap_1");
+  assert.equal(sbx.info.name, "back");
+  assert.deepEqual(fake.requests(`POST ${base}/rollback`)[0]?.json, { snapshot_id: "snap_1" });
+});
+
+test("a live sandbox is changed", async () => {
+  await using fake = await FakeServer.start();
+  fake.on(`PATCH ${base}`, json(sandbox({ timeout_seconds: 60 })));
+  const sbx = open(fake);
+  await sbx.setTimeout(60);
+  assert.equal(sbx.info.timeoutSeconds, 60);
+  await sbx.setNetwork({ allowDomains: ["*.example.org"], allowCidrs: ["192.0.2.0/24"] });
+  await sbx.update({ onTimeout: "pause", idleSeconds: 30, metadata: { aB: "c" } });
+  assert.deepEqual(fake.seen.map((seen) => seen.json), [
+    { timeout_seconds: 60 },
+    { network: { allow_domains: ["*.example.org"], allow_cidrs: ["192.0.2.0/24"] } },
+    { on_timeout: "pause", idle_seconds: 30, metadata: { aB: "c" } },
+  ]);
+});
+
+test("what a sandbox uses, tries, prints and shows", async () => {
+  await using fake = await FakeServer.start();
+  const decision = { time: "2026-01-02T03:04:05Z", protocol: "dns", name: "example.org", allowed: false, reason: "off", bytes_out: 1, bytes_in: 2 };
+  fake
+    .on(`GET ${base}/metrics`, json({ cpu_seconds: 1.5, memory_bytes: 7, held_awake_by: ["command"] }))
+    .on(`GET ${base}/network/log`, json({ items: [decision] }), events(decision))
+    .on(`GET ${base}/logs`, json({ items: [{ pid: 7, stream: "stdout", data: "hi", offset: 0 }], truncated: false }))
+    .on(`POST ${base}/links`, json({ url: "http://8080-sbx1.localhost:7700/?bothy_link=x", expires_at: "2026-01-02T03:04:05Z" }, 201))
+    .on("GET /v1/limits", json({ plan: "free", sandboxes: { limit: null, used: 1 }, sandbox: { memory_mb: 512 } }))
+    .on("GET /v1/usage", json({ items: [] }));
+  const sbx = open(fake);
+  assert.deepEqual(await sbx.metrics(), { cpuSeconds: 1.5, memoryBytes: 7, heldAwakeBy: ["command"] });
+  const since = new Date(0);
+  const [line] = await sbx.networkLog({ since });
+  assert.deepEqual([line?.bytesOut, line?.time], [1, new Date("2026-01-02T03:04:05Z")]);
+  for await (const seen of sbx.followNetworkLog({ since })) assert.equal(seen.name, "example.org");
+  assert.deepEqual(fake.requests(`GET ${base}/network/log`).map((seen) => [seen.query.get("since"), seen.headers.accept]), [
+    ["1970-01-01T00:00:00.000Z", "*/*"],
+    ["1970-01-01T00:00:00.000Z", "text/event-stream"],
+  ]);
+  assert.deepEqual(await sbx.logs({ pid: 7 }), { items: [{ pid: 7, stream: "stdout", data: "hi", offset: 0 }], truncated: false });
+  assert.equal(await sbx.url(8080, { expiresSeconds: 60 }), "http://8080-sbx1.localhost:7700/?bothy_link=x");
+  assert.deepEqual(fake.requests(`POST ${base}/links`)[0]?.json, { port: 8080, expires_seconds: 60 });
+  assert.deepEqual((await Sandbox.limits({ client: fake.client() })).sandboxes, { limit: null, used: 1 });
+  await fake.client().usage({ from: since, groupBy: "sandbox" });
+  assert.deepEqual(Object.fromEntries(fake.requests("GET /v1/usage")[0]?.query ?? []), { from: "1970-01-01T00:00:00.000Z", group_by: "sandbox" });
+});
+
+test("events are followed over broken connections, each once", async () => {
+  await using fake = await FakeServer.start();
+  const event = (id: number, sandbox_id = "sbx_1"): object => ({ id, time: "2026-01-02T03:04:05Z", type: "sandbox.updated", sandbox_id, data: { some_key: "x" } });
+  fake.on("GET /v1/events", brokenEvents(event(1), event(2, "sbx_2")), events(event(3)), events(event(4)));
+  const ids: number[] = [];
+  for await (const seen of open(fake).events()) {
+    assert.deepEqual(seen.data, { some_key: "x" });
+    ids.push(seen.id);
+    if (seen.id === 4) break;
+  }
+  assert.deepEqual(ids, [1, 3, 4]);
+  assert.deepEqual(fake.seen.map((seen) => seen.query.get("since")), [null, "2", "3"]);
+});
+
+test("events that have happened are listed, page by page", async () => {
+  await using fake = await FakeServer.start();
+  const event = (id: number, sandbox_id: string): object => ({ id, time: "2026-01-02T03:04:05Z", type: "sandbox.updated", sandbox_id });
+  fake.on("GET /v1/events", json({ items: [event(5, "sbx_1"), event(6, "sbx_2")], next_cursor: "6" }), json({ items: [event(7, "sbx_1")] }));
+  const ids: number[] = [];
+  for await (const seen of open(fake).events({ since: 4, follow: false })) ids.push(seen.id);
+  assert.deepEqual(ids, [5, 7]);
+  assert.deepEqual(fake.seen.map((seen) => seen.query.get("since")), ["4", "6"]);
+});
+
+test("a template is built with its progress, and a build that fails is an error", async () => {
+  await using fake = await FakeServer.start();
+  const built = { version: 1, name: "mine", digest: "sha256:x", size_bytes: 5, created_at: "2026-01-02T03:04:05Z", packages: { "left_pad": "1" } };
+  fake
+    .on("POST /v1/templates", events({ step: "pull" }, { step: "done", percent: 100, template: built }), events({ step: "pull", error: "no such image" }), events({ step: "pull" }))
+    .on("GET /v1/templates", json({ items: [built] }))
+    .on("GET /v1/templates/mine", json(built))
+    .on("DELETE /v1/templates/mine", noContent);
+  const { templates } = fake.client();
+  const steps: string[] = [];
+  const template = await templates.build({ name: "mine", image: "alpine" }, { onProgress: (event) => steps.push(event.step) });
+  assert.deepEqual([template.sizeBytes, template.packages, steps], [5, { left_pad: "1" }, ["pull", "done"]]);
+  await assert.rejects(templates.build({ name: "mine" }), /no such image/);
+  await assert.rejects(templates.build({ name: "mine" }), ConnectionError);
+  assert.equal((await templates.list())[0]?.name, "mine");
+  assert.equal((await templates.get("mine")).name, "mine");
+  await templates.delete("mine");
+});
+
+test("keys are made, listed and revoked", async () => {
+  await using fake = await FakeServer.start();
+  const token = { id: "tok_1", project: "default", scopes: ["sandboxes:read"], created_at: "2026-01-02T03:04:05Z" };
+  fake
+    .on("POST /v1/tokens", json({ ...token, key: "bothy_new" }, 201))
+    .on("GET /v1/tokens", json({ items: [token] }))
+    .on("DELETE /v1/tokens/tok_1", noContent);
+  const { tokens } = new Bothy({ url: fake.url, apiKey: "bothy_admin" });
+  assert.equal((await tokens.create({ scopes: ["sandboxes:read"], expiresAt: new Date(0) })).key, "bothy_new");
+  assert.deepEqual(fake.seen[0]?.json, { scopes: ["sandboxes:read"], expires_at: "1970-01-01T00:00:00.000Z" });
+  assert.equal((await tokens.list())[0]?.key, undefined);
+  await tokens.delete("tok_1");
+});
