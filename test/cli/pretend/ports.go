@@ -1,0 +1,36 @@
+package pretend
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// DialPort connects to the loopback of this host, which is a pretended
+// sandbox's as well.
+func (w Exec) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
+	if _, err := w.find(id); err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeConflict, "nothing listens on port %d", port).WithHint("Start the server first.")
+	}
+	return c, nil
+}
+
+// Metrics tells of a sandbox that does next to nothing.
+func (w Exec) Metrics(_ context.Context, id string) (*bothy.Metrics, error) {
+	s, err := w.find(id)
+	if err != nil {
+		return nil, err
+	}
+	return &bothy.Metrics{
+		Time: time.Now().UTC(), CPUCount: s.CPU, CPUSeconds: 0.25, Processes: 1 + len(s.processes),
+		MemoryBytes: 9 << 20, MemoryLimitBytes: int64(s.MemoryMB) << 20, DiskBytes: 1 << 20, DiskLimitBytes: int64(s.DiskMB) << 20,
+	}, nil
+}

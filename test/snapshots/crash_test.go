@@ -1,0 +1,235 @@
+package snapshots
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// TestPauseIsWholeOrNotAtAll lets every step of a pause fail, and then kills the
+// server in it.
+func TestPauseIsWholeOrNotAtAll(t *testing.T) {
+	steps := []string{
+		"lifecycle.move.pausing", "lifecycle.freeze", "lifecycle.frozen", "blob.commit",
+		"blob.synced", "blob.renamed", "lifecycle.sealed", "lifecycle.move.paused",
+	}
+	for _, step := range steps {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			s := ownServer(t, step+"=error")
+			b := s.newBox(t, bothy.SandboxCreate{})
+			b.startCounter()
+			before := b.counter()
+			ctx, cancel := within(t)
+			defer cancel()
+			if n, err := s.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{}); err == nil {
+				t.Fatalf("the pause did not fail: %+v", n)
+			}
+			b.is(bothy.StateRunning)
+			b.wentOn(before)
+			s.holds(t, 0)
+
+			s.restart(t, step+"=kill")
+			b.wentOn(before)
+			if _, err := s.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{}); err == nil {
+				t.Fatal("the pause did not fail")
+			}
+			s.dies(t)
+			s.restart(t, "")
+			s.wholeOrNot(t, b)
+			b.wentOn(before)
+			b.pause()
+			b.resume(b.id)
+			b.wentOn(before)
+		})
+	}
+}
+
+// wholeOrNot checks that a sandbox runs, or sleeps in a snapshot, and wakes it.
+func (s *server) wholeOrNot(t *testing.T, b *box) {
+	t.Helper()
+	switch state := b.get().State; state {
+	case bothy.StateRunning:
+		s.holds(t, 0)
+	case bothy.StatePaused:
+		s.holds(t, 1)
+		if err := s.leftovers(b.id); err != nil {
+			t.Errorf("left: %v", err)
+		}
+		b.resume(b.id)
+	default:
+		t.Fatalf("the sandbox is %s", state)
+	}
+}
+
+// holds checks how many snapshots there are, on disk as in the list.
+func (s *server) holds(t *testing.T, want int) {
+	t.Helper()
+	ctx, cancel := within(t)
+	defer cancel()
+	page, err := s.Snapshots.Snapshots(ctx, bothy.SnapshotFilter{Limit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for _, n := range page.Items {
+		listed[n.ID] = true
+	}
+	entries, err := os.ReadDir(filepath.Join(s.home, "snapshots"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	onDisk := map[string]bool{}
+	for _, e := range entries {
+		onDisk[e.Name()] = true
+	}
+	if len(listed) != want || !maps.Equal(listed, onDisk) {
+		t.Errorf("want %d snapshots; listed %v, on disk %v", want, slices.Sorted(maps.Keys(listed)), slices.Sorted(maps.Keys(onDisk)))
+	}
+}
+
+// TestLiveSnapshotIsWholeOrNotAtAll does the same to a live snapshot.
+func TestLiveSnapshotIsWholeOrNotAtAll(t *testing.T) {
+	for _, step := range []string{"lifecycle.freeze", "blob.commit", "blob.renamed", "lifecycle.sealed"} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			s := ownServer(t, step+"=kill")
+			b := s.newBox(t, bothy.SandboxCreate{})
+			b.startCounter()
+			before := b.counter()
+			ctx, cancel := within(t)
+			defer cancel()
+			if _, err := s.Snapshots.CreateSnapshot(ctx, b.id, ""); err == nil {
+				t.Fatal("the snapshot did not fail")
+			}
+			s.dies(t)
+			s.restart(t, "")
+			b.is(bothy.StateRunning)
+			b.wentOn(before)
+			page, err := s.Snapshots.Snapshots(ctx, bothy.SnapshotFilter{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.holds(t, len(page.Items))
+			for _, n := range page.Items {
+				s.newBox(t, bothy.SandboxCreate{SnapshotID: n.ID}).wentOn(before)
+			}
+		})
+	}
+}
+
+// TestResumeIsWholeOrNotAtAll kills the server while a sandbox wakes.
+func TestResumeIsWholeOrNotAtAll(t *testing.T) {
+	for _, step := range []string{"lifecycle.move.resuming", "lifecycle.started", "lifecycle.adopted"} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			s := ownServer(t, "")
+			b := s.newBox(t, bothy.SandboxCreate{})
+			b.startCounter()
+			before := b.counter()
+			b.pause()
+			s.restart(t, step+"=kill")
+			ctx, cancel := within(t)
+			defer cancel()
+			if _, err := s.Snapshots.Resume(ctx, b.id); err == nil {
+				t.Fatal("the resume did not fail")
+			}
+			s.dies(t)
+			s.restart(t, "")
+			b.is(bothy.StatePaused)
+			s.wholeOrNot(t, b)
+			b.wentOn(before)
+		})
+	}
+}
+
+// TestFullDisk gives snapshots a disk of their own, which is too small: for the
+// files, or for the memory.
+func TestFullDisk(t *testing.T) {
+	for _, size := range []int{1, 12} {
+		t.Run(fmt.Sprintf("%dMB", size), func(t *testing.T) {
+			t.Parallel()
+			s, err := newServer()
+			if err != nil {
+				t.Fatal(err)
+			}
+			disk := filepath.Join(s.home, "snapshots")
+			if err := os.MkdirAll(disk, 0o711); err != nil {
+				t.Fatal(err)
+			}
+			if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, fmt.Sprintf("size=%dm,mode=711", size)); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if t.Failed() {
+					s.showLog(t.Output())
+				}
+				err := s.end(syscall.SIGTERM)
+				if e := errors.Join(err, syscall.Unmount(disk, 0), s.shutDown()); e != nil {
+					t.Error(e)
+				}
+			})
+			if err := os.Chmod(s.home, 0o711); err != nil {
+				t.Fatal(err)
+			}
+			s.restart(t, "")
+			b := s.newBox(t, bothy.SandboxCreate{})
+			b.startCounter()
+			b.sh("head -c 2M /dev/urandom >/workspace/data")
+			before := b.counter()
+			ctx, cancel := within(t)
+			defer cancel()
+			_, err = s.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{})
+			refused(t, "pause on a full disk", err, bothy.CodeDiskFull)
+			_, err = s.Snapshots.CreateSnapshot(ctx, b.id, "")
+			refused(t, "snapshot on a full disk", err, bothy.CodeDiskFull)
+			if size == 1 {
+				_, err = s.Snapshots.Fork(ctx, b.id, bothy.ForkRequest{Count: 1})
+				refused(t, "fork on a full disk", err, bothy.CodeDiskFull)
+			}
+			b.is(bothy.StateRunning)
+			b.wentOn(before)
+			s.holds(t, 0)
+			if err := syscall.Mount("tmpfs", disk, "tmpfs", syscall.MS_REMOUNT, "size=512m,mode=711"); err != nil {
+				t.Fatal(err)
+			}
+			b.pause()
+			b.resume(b.id)
+			b.wentOn(before)
+			b.end()
+		})
+	}
+}
+
+// end terminates the sandbox.
+func (b *box) end() {
+	b.Helper()
+	ctx, cancel := within(b.T)
+	defer cancel()
+	if err := b.s.Sandboxes.Terminate(ctx, b.id); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func TestServerLogsHoldNoKeys(t *testing.T) {
+	t.Parallel()
+	s := ownServer(t, "")
+	b := s.newBox(t, bothy.SandboxCreate{})
+	b.pause()
+	b.resume(b.id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, line := range s.log {
+		if strings.Contains(line, s.key) {
+			t.Errorf("the log shows the key: %s", line)
+		}
+	}
+}

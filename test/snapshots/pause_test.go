@@ -1,0 +1,273 @@
+package snapshots
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/client"
+)
+
+func TestPausedSandboxGoesOnWhereItWas(t *testing.T) {
+	t.Parallel()
+	b := shared.newBox(t, bothy.SandboxCreate{Env: map[string]string{"COLOUR": "heather"}})
+	b.startCounter()
+	b.spawn("cd /tmp && exec python3 -m http.server 8000")
+	eventually(t, "serve", func() bool { _, err := b.fetch(8000, "/counter.py"); return err == nil })
+	ticks := b.spawn(`i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.05; done`)
+	eventually(t, "tick", func() bool { return b.output(ticks) > 0 })
+	shell := b.terminal()
+	shell.say("cd /var/tmp; glen=affric; touch /tmp/said")
+	eventually(t, "hear", func() bool { _, err := b.try("test -e /tmp/said"); return err == nil })
+	shellEnv := b.sh("readlink /proc/" + shell.pid() + "/cwd")
+	before, printed := b.counter(), b.output(ticks)
+
+	n := b.pause()
+	if n.Kind != bothy.SnapshotMemory || n.SizeBytes == 0 {
+		t.Errorf("snapshot %+v", n)
+	}
+	b.is(bothy.StatePaused)
+	if sb := b.resume(b.id); sb.ID != b.id || sb.State != bothy.StateRunning || sb.Resumed == nil || sb.Resumed.Kind != bothy.SnapshotMemory {
+		t.Fatalf("resumed %+v", sb)
+	}
+
+	b.wentOn(before)
+	if page, err := b.fetch(8000, "/counter.py"); err != nil || page != counterCode {
+		t.Errorf("the server inside says %q, %v", page, err)
+	}
+	if got := b.sh("echo $COLOUR"); got != "heather" {
+		t.Errorf("COLOUR=%q", got)
+	}
+	eventually(t, "print on", func() bool { return b.output(ticks) > printed })
+	if first := b.outputText(ticks); !strings.HasPrefix(first, "tick 1\ntick 2\n") {
+		t.Errorf("the output before the pause is gone: %.40q", first)
+	}
+	if got := b.sh("readlink /proc/" + shell.pid() + "/cwd"); shellEnv != "/var/tmp" || got != shellEnv {
+		t.Errorf("the shell of the terminal was in %s and is in %s", shellEnv, got)
+	}
+}
+
+// TestCodeContextKeepsItsVariables runs where there is a kernel, and with plain
+// Python otherwise.
+func TestCodeContextKeepsItsVariables(t *testing.T) {
+	for _, template := range []string{bare, "python-3.12"} {
+		t.Run(template, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := within(t)
+			defer cancel()
+			if _, err := shared.Templates.Template(ctx, template); template != bare && bothy.ErrorCode(err) == bothy.CodeTemplateNotFound {
+				t.Skip("no such template here; make test builds it")
+			}
+			b := shared.newBox(t, bothy.SandboxCreate{Template: template, MemoryMB: 512})
+			b.run("import threading\nkept = {'loch': 'lomond'}\nlock = threading.Lock()\nlock.acquire()", "")
+			b.pause()
+			b.resume(b.id)
+			b.run("print(kept['loch'], lock.locked())", "lomond True\n")
+		})
+	}
+}
+
+func (b *box) run(code, want string) {
+	b.Helper()
+	ctx, cancel := within(b.T)
+	defer cancel()
+	r, err := b.s.Code.RunCode(ctx, b.id, bothy.CodeRequest{Code: code})
+	if err != nil || r.Error != nil || r.Stdout != want {
+		b.Fatalf("%s: %+v, %v", code, r, err)
+	}
+}
+
+func TestPausedSandboxCostsNothing(t *testing.T) {
+	t.Parallel()
+	b := shared.newBox(t, bothy.SandboxCreate{})
+	if b.s.leftovers(b.id) == nil {
+		t.Fatal("the test does not see a running sandbox on the host")
+	}
+	b.pause()
+	if err := b.s.leftovers(b.id); err != nil {
+		t.Errorf("of a paused sandbox there is:\n%v", err)
+	}
+	_, err := b.try("true")
+	refused(t, "use while paused", err, bothy.CodeSandboxPaused)
+	b.resume(b.id)
+	b.sh("true")
+}
+
+func TestResumeFromElsewhereAndAfterARestart(t *testing.T) {
+	t.Parallel()
+	s := ownServer(t, "")
+	one, two := s.newBox(t, bothy.SandboxCreate{}), s.newBox(t, bothy.SandboxCreate{})
+	one.startCounter()
+	two.startCounter()
+	first, second := one.counter(), two.counter()
+	one.pause()
+	n := two.pause()
+	s.restart(t, "")
+	// Another client, which knows nothing but the ids.
+	s.Client = client.New("http://"+s.listen, s.key)
+	one.is(bothy.StatePaused)
+	one.resume(one.id)
+	two.resume(n.ID)
+	one.wentOn(first)
+	two.wentOn(second)
+}
+
+func TestFilesOnlyPause(t *testing.T) {
+	t.Parallel()
+	b := shared.newBox(t, bothy.SandboxCreate{})
+	b.startCounter()
+	b.sh("echo kept >/workspace/a; sudo rm /etc/hostname; mkdir -p /workspace/d; ln -s ../a /workspace/d/link; chmod 640 /workspace/a")
+	ctx, cancel := within(t)
+	defer cancel()
+	n, err := b.s.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{FilesOnly: true})
+	if err != nil || n.Kind != bothy.SnapshotFiles {
+		t.Fatalf("%+v, %v", n, err)
+	}
+	sb := b.resume(b.id)
+	b.filesOnly(sb)
+	if got := b.sh("cat /workspace/d/link; stat -c %a:%U /workspace/a"); got != "kept\n640:user" {
+		t.Errorf("the files are %q", got)
+	}
+}
+
+// filesOnly checks that files came back without processes, and that it was said.
+func (b *box) filesOnly(sb *bothy.Sandbox) {
+	b.Helper()
+	if sb.Resumed == nil || sb.Resumed.Kind != bothy.SnapshotFiles || sb.Resumed.Detail == "" {
+		b.Errorf("resumed: %+v", sb.Resumed)
+	}
+	if _, err := b.try(ask); err == nil {
+		b.Error("the counter lives")
+	}
+	if got := b.sh("test -e /tmp/counter.py && echo there"); got != "there" {
+		b.Errorf("the file is not there: %q", got)
+	}
+}
+
+func TestAnotherEngineBuildBringsFilesBack(t *testing.T) {
+	t.Parallel()
+	b := shared.newBox(t, bothy.SandboxCreate{})
+	b.startCounter()
+	n := b.pause()
+	path := filepath.Join(b.s.home, "snapshots", n.ID, "manifest.json")
+	var m map[string]any
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, &m)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m["engine_build"] = "of yesteryear"
+	text, _ = json.Marshal(m)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sb := b.resume(b.id)
+	b.filesOnly(sb)
+	if !strings.Contains(sb.Resumed.Detail, "of yesteryear") {
+		t.Errorf("detail %q", sb.Resumed.Detail)
+	}
+}
+
+func TestDamagedSnapshotIsNotWoken(t *testing.T) {
+	t.Parallel()
+	b := shared.newBox(t, bothy.SandboxCreate{})
+	b.startCounter()
+	before := b.counter()
+	n := b.pause()
+	images, _ := filepath.Glob(filepath.Join(b.s.home, "snapshots", n.ID, "memory", "*.img"))
+	if len(images) == 0 {
+		t.Fatal("the snapshot has no images")
+	}
+	for _, image := range images {
+		flipByte(t, image)
+		ctx, cancel := within(t)
+		_, err := b.s.Snapshots.Resume(ctx, b.id)
+		cancel()
+		refused(t, filepath.Base(image), err, bothy.CodeSnapshotDamaged)
+		b.is(bothy.StatePaused)
+		if err := b.s.leftovers(b.id); err != nil {
+			t.Errorf("%s: left: %v", filepath.Base(image), err)
+		}
+		flipByte(t, image)
+	}
+	b.resume(b.id)
+	b.wentOn(before)
+}
+
+func flipByte(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, at := make([]byte, 1), info.Size()/2
+	if _, err := f.ReadAt(b, at); err != nil {
+		t.Fatalf("%s of %d bytes: %v", path, info.Size(), err)
+	}
+	b[0] ^= 1
+	if _, err := f.WriteAt(b, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fetch gets a page from a server in the sandbox, through the tunnel.
+func (b *box) fetch(port uint16, path string) (string, error) {
+	ctx, cancel := within(b.T)
+	defer cancel()
+	h := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return b.s.Ports.DialPort(ctx, b.id, port) }}}
+	res, err := h.Get("http://sandbox" + path)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	page, err := io.ReadAll(res.Body)
+	return string(page), err
+}
+
+// output is how much a background command has printed.
+func (b *box) output(pid int) int64 {
+	b.Helper()
+	ctx, cancel := within(b.T)
+	defer cancel()
+	list, err := b.s.Exec.Processes(ctx, b.id)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, p := range list {
+		if p.PID == pid && p.Running {
+			return p.OutputEnd
+		}
+	}
+	b.Fatalf("process %d is not among %+v", pid, list)
+	return 0
+}
+
+// outputText is the beginning of what a background command printed.
+func (b *box) outputText(pid int) string {
+	ctx, cancel := within(b.T)
+	defer cancel()
+	var text strings.Builder
+	_ = b.s.Exec.Output(ctx, b.id, pid, 0, func(e bothy.ExecEvent) error {
+		if text.WriteString(e.Data); text.Len() > 20 {
+			return io.EOF
+		}
+		return nil
+	})
+	return text.String()
+}
