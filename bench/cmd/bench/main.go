@@ -1,0 +1,155 @@
+// Command bench measures Bothy against other programs and writes a table, and
+// the raw samples as JSON. Run it as root: it starts a server, a Docker daemon
+// and what else it needs by itself, in namespaces of its own, and ends it all.
+//
+//	go run ./bench/cmd/bench [flags] [case ...]
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/bothy-dev/bothy/bench"
+	"github.com/bothy-dev/bothy/bench/lab"
+)
+
+// A program is one case with the lab that it needs. n is how many turns to
+// take, or 0 for as many as usual.
+type program struct {
+	about string
+	run   func(ctx context.Context, l *lab.Lab, b *book, n int) error
+}
+
+var programs = map[string]program{}
+
+// book collects what the cases have measured.
+type book struct{ bench.Report }
+
+func (b *book) run(ctx context.Context, c bench.Case) error {
+	results, err := bench.Run(ctx, c)
+	b.Results = append(b.Results, results...)
+	return err
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	var o lab.Options
+	flag.StringVar(&o.Bothy, "bothy", "bin/bothy", "the `program` to measure")
+	flag.StringVar(&o.Templates, "templates", env("BOTHY_TEMPLATES", "/var/lib/bothy/templates"), "`folder` of the templates")
+	flag.StringVar(&o.Template, "template", "python-3.12-bare", "`name` of the template to measure with")
+	flag.StringVar(&o.Source, "source", ".", "`folder` of Bothy's Go module, to build runsc from")
+	out := flag.String("out", "bench/results", "`folder` for the raw samples")
+	n := flag.Int("n", 0, "how many turns each subject takes (default: the case's own)")
+	flag.Usage = usage
+	flag.Parse()
+	names := flag.Args()
+	if len(names) == 0 {
+		names = slices.Sorted(maps.Keys(programs))
+	}
+	for _, name := range names {
+		if _, known := programs[name]; !known {
+			return fmt.Errorf("there is no case %q; the cases are %s", name, strings.Join(slices.Sorted(maps.Keys(programs)), " "))
+		}
+	}
+	o.Bin = filepath.Join(*out, "bin")
+	for _, p := range []*string{&o.Bothy, &o.Templates, &o.Source, &o.Bin, out} {
+		abs, err := filepath.Abs(*p)
+		if err != nil {
+			return err
+		}
+		*p = abs
+	}
+	if err := os.MkdirAll(o.Bin, 0o755); err != nil {
+		return err
+	}
+	if err := lab.Enter(); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	failed := false
+	for _, name := range names {
+		if err := one(ctx, o, name, *n, *out); err != nil {
+			failed = true
+			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", name, err)
+		}
+	}
+	if failed {
+		return fmt.Errorf("not everything could be measured")
+	}
+	return nil
+}
+
+// one runs a case in a lab of its own, so that none disturbs another.
+func one(ctx context.Context, o lab.Options, name string, n int, out string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	l, err := lab.New(o)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	b := &book{bench.Report{Host: bench.ThisHost()}}
+	fmt.Printf("# %s: %s (%s)\n", name, programs[name].about, time.Now().Format(time.DateTime))
+	err = programs[name].run(ctx, l, b, n)
+	if len(b.Results) > 0 {
+		_ = b.Table(os.Stdout)
+		if e := write(b, filepath.Join(out, name+time.Now().Format("-20060102-150405")+".json")); err == nil {
+			err = e
+		}
+	}
+	if err != nil {
+		if keep := filepath.Join(out, name+"-server.log"); l.KeepLog("server", keep) == nil {
+			err = fmt.Errorf("%w (the server's log is in %s)", err, keep)
+		}
+	}
+	return err
+}
+
+func write(b *book, path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return b.Write(f)
+}
+
+func usage() {
+	fmt.Fprintln(flag.CommandLine.Output(), "usage: bench [flags] [case ...]\n\ncases:")
+	for _, name := range slices.Sorted(maps.Keys(programs)) {
+		fmt.Fprintf(flag.CommandLine.Output(), "  %-12s %s\n", name, programs[name].about)
+	}
+	fmt.Fprintln(flag.CommandLine.Output(), "\nflags:")
+	flag.PrintDefaults()
+}
+
+func env(name, otherwise string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return otherwise
+}
+
+func orElse(n, usual int) int {
+	if n == 0 {
+		return usual
+	}
+	return n
+}

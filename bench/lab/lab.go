@@ -1,0 +1,203 @@
+// Package lab starts what is measured: a Bothy server, a Docker daemon of its
+// own, gVisor's runsc, and a network between them. It needs root. Only
+// bench/cmd/bench uses it.
+//
+// Everything happens in network and mount namespaces of the program's own: the
+// host's network is left as it is, and mounts end with the program.
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy/internal/cleanup"
+)
+
+// insideEnv marks the process that is in the namespaces.
+const insideEnv = "BOTHY_BENCH_LAB"
+
+// Enter runs the program again in namespaces of its own and ends with its exit
+// code. Inside it returns, with the network's loopback up.
+func Enter() error {
+	if os.Getenv(insideEnv) == "" {
+		return again()
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(lo)
+}
+
+func again() error {
+	if os.Geteuid() != 0 {
+		return errors.New("the lab makes namespaces and cgroups: run it as root")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(self, os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), insideEnv+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("make namespaces: %w", err)
+	}
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		for s := range signals {
+			_ = cmd.Process.Signal(s)
+		}
+	}()
+	var exit *exec.ExitError
+	switch err := cmd.Wait(); {
+	case err == nil:
+		os.Exit(0)
+	case errors.As(err, &exit):
+		os.Exit(max(1, exit.ExitCode()))
+	default:
+		return err
+	}
+	return nil
+}
+
+// Options say what the lab is made of.
+type Options struct {
+	// Bothy is the program under measurement, Templates the folder of its
+	// templates, and Template the one to measure with.
+	Bothy, Templates, Template string
+	// Source is a folder of the Go module, from which runsc is built.
+	Source string
+	// Bin is where what is built for comparison is kept.
+	Bin string
+}
+
+// Lab holds what was started. Close ends it all.
+type Lab struct {
+	Options
+	// Dir is where everything is kept, with the logs of what was started.
+	Dir  string
+	undo cleanup.Stack
+	tree string // the template's files, once mounted
+}
+
+// New makes a lab's folder. It is not in a memory file system, and nobody, as
+// whom sandboxes run, may pass through.
+func New(o Options) (*Lab, error) {
+	dir, err := os.MkdirTemp("/var/tmp", "bothy-bench-")
+	if err != nil {
+		return nil, err
+	}
+	l := &Lab{Options: o, Dir: dir}
+	l.undo.Add(func() { unmountBelow(dir); os.RemoveAll(dir) })
+	return l, os.Chmod(dir, 0o711)
+}
+
+// Close ends everything, last first.
+func (l *Lab) Close() { l.undo.Run() }
+
+// stopPatience is how long a program may take to end when asked.
+const stopPatience = 20 * time.Second
+
+// start runs a program until the lab is closed. What it writes goes to NAME.log.
+func (l *Lab) start(name string, cmd *exec.Cmd) error {
+	log, err := os.OpenFile(l.log(name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", name, err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }()
+	l.undo.Add(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-ended:
+		case <-time.After(stopPatience):
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+			<-ended
+		}
+	})
+	return nil
+}
+
+func (l *Lab) log(name string) string { return filepath.Join(l.Dir, name+".log") }
+
+// logTail is the end of what a program has written, for errors.
+func (l *Lab) logTail(name string) string {
+	b, _ := os.ReadFile(l.log(name))
+	return string(b[max(0, len(b)-2000):])
+}
+
+// await tries until it works, or the context ends.
+func await(ctx context.Context, what string, try func() error) error {
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w (last: %w)", what, ctx.Err(), err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// Tree returns a folder with the files of the template.
+func (l *Lab) Tree() (string, error) {
+	if l.tree != "" {
+		return l.tree, nil
+	}
+	image, err := l.Image()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(l.Dir, "tree")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", err
+	}
+	if err := run("mount", "-t", "erofs", "-o", "ro", image, dir); err != nil {
+		return "", err
+	}
+	l.undo.Add(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	l.tree = dir
+	return dir, nil
+}
+
+// run runs a command to its end; an error has what it said.
+func run(name string, args ...string) error {
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %v: %w: %s", name, args, err, out)
+	}
+	return nil
+}
+
+// KeepLog copies what a program has written to a file that outlives the lab.
+func (l *Lab) KeepLog(name, path string) error {
+	b, err := os.ReadFile(l.log(name))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, b, 0o600)
+}

@@ -1,0 +1,184 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/bench"
+	"github.com/bothy-dev/bothy/client"
+	"github.com/bothy-dev/bothy/template"
+)
+
+// listen is the server's address, in a network namespace where nobody else is.
+const listen = "127.0.0.1:7700"
+
+// Image is the path of the template's image.
+func (l *Lab) Image() (string, error) {
+	t, err := template.NewLibrary(l.Templates, template.Options{}).Lookup(l.Template)
+	if err != nil {
+		return "", err
+	}
+	return t.RootFS, nil
+}
+
+// A Server is a Bothy server that was started for the measurement.
+type Server struct {
+	bench.Target
+	PID int
+
+	log  string
+	seen int64 // how much of the log has been read
+}
+
+// Server starts a server with the given settings, a YAML text that may be empty.
+// When the lab closes, its sandboxes end with it.
+func (l *Lab) Server(ctx context.Context, settings string, env ...string) (*Server, error) {
+	config, credentials := filepath.Join(l.Dir, "bothy.yaml"), filepath.Join(l.Dir, "credentials.json")
+	if err := os.WriteFile(config, []byte(settings), 0o600); err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(l.Bothy, "serve", "--config", config, "--bootstrap-credentials", credentials, "--log-format", "json")
+	cmd.Env = append(os.Environ(), append(env,
+		"HOME="+l.Dir, "BOTHY_HOME="+filepath.Join(l.Dir, "home"), "BOTHY_TEMPLATES="+l.Templates, "BOTHY_LISTEN="+listen)...)
+	if err := l.start("server", cmd); err != nil {
+		return nil, err
+	}
+	s := &Server{Target: bench.Target{Template: l.Template}, PID: cmd.Process.Pid, log: l.log("server")}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	err := await(ctx, "wait for the server", func() error {
+		var c client.Credentials
+		b, err := os.ReadFile(credentials)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(b, &c); err != nil {
+			return err
+		}
+		s.Client = client.New(c.URL, c.APIKey)
+		return s.Client.Health(ctx)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, l.logTail("server"))
+	}
+	l.undo.Add(s.terminateAll)
+	return s, nil
+}
+
+func (s *Server) terminateAll() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	f := bothy.SandboxFilter{States: []bothy.State{bothy.StateRunning, bothy.StatePaused}}
+	for {
+		page, err := s.Client.Sandboxes.List(ctx, f)
+		if err != nil || len(page.Items) == 0 {
+			return
+		}
+		for _, sb := range page.Items {
+			if err := s.Client.Sandboxes.Terminate(ctx, sb.ID); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// LogLine is a line of the server's log.
+type LogLine struct {
+	Msg     string
+	Sandbox string
+	// MS is a number, or an object of numbers.
+	MS json.RawMessage `json:"ms"`
+}
+
+// NewLog returns the lines that the server has written since the last call.
+func (s *Server) NewLog() ([]LogLine, error) {
+	f, err := os.Open(s.log)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if _, err := f.Seek(s.seen, 0); err != nil {
+		return nil, err
+	}
+	var lines []LogLine
+	for r := bufio.NewReader(f); ; {
+		text, err := r.ReadString('\n')
+		if err != nil {
+			return lines, nil // what is not a whole line is read next time
+		}
+		s.seen += int64(len(text))
+		var line LogLine
+		if json.Unmarshal([]byte(text), &line) == nil {
+			lines = append(lines, line)
+		}
+	}
+}
+
+// Group is the cgroup of a sandbox, as a folder with cgroup.procs.
+func (s *Server) Group(sandbox string) (string, error) {
+	for _, pattern := range []string{"/sys/fs/cgroup/memory/*/" + sandbox, "/sys/fs/cgroup/*/" + sandbox, "/sys/fs/cgroup/*/*/" + sandbox} {
+		if found, _ := filepath.Glob(pattern); len(found) > 0 {
+			return found[0], nil
+		}
+	}
+	return "", errors.New("there is no cgroup of sandbox " + sandbox)
+}
+
+// PSSMB is the memory of all processes of a sandbox: what they share with
+// others counts in parts.
+func (s *Server) PSSMB(sandbox string) (float64, error) {
+	group, err := s.Group(sandbox)
+	if err != nil {
+		return 0, err
+	}
+	b, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+	if err != nil {
+		return 0, err
+	}
+	var sum float64
+	for _, pid := range strings.Fields(string(b)) {
+		mb, err := PSSMB(pid)
+		if err != nil {
+			return 0, err
+		}
+		sum += mb
+	}
+	return sum, nil
+}
+
+// PSSMB is the proportional memory of one process.
+func PSSMB(pid string) (float64, error) { return memoryOf("/proc/"+pid+"/smaps_rollup", "Pss:") }
+
+// RSSMB is the resident memory of one process, and its peak.
+func RSSMB(pid int) (now, peak float64, err error) {
+	path := fmt.Sprintf("/proc/%d/status", pid)
+	if now, err = memoryOf(path, "VmRSS:"); err != nil {
+		return 0, 0, err
+	}
+	peak, err = memoryOf(path, "VmHWM:")
+	return now, peak, err
+}
+
+func memoryOf(path, name string) (float64, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, name); ok {
+			var kb float64
+			_, err := fmt.Sscan(v, &kb)
+			return kb / 1024, err
+		}
+	}
+	return 0, fmt.Errorf("%s has no %s", path, name)
+}

@@ -1,0 +1,79 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/client"
+)
+
+// Target is the server under measurement and what to ask of it.
+type Target struct {
+	Client *client.Client
+	// Template is what sandboxes start from.
+	Template string
+}
+
+// True is the shortest of all commands.
+var True = bothy.Command{Args: []string{"/bin/true"}}
+
+// Create makes a sandbox and returns it with how to end it.
+func (t Target) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbox, func(), error) {
+	if req.Template == "" && req.SnapshotID == "" {
+		req.Template = t.Template
+	}
+	sb, err := t.Client.Sandboxes.Create(ctx, req)
+	if err != nil {
+		return nil, nil, err
+	}
+	return sb, func() { _ = t.Client.Sandboxes.Terminate(context.WithoutCancel(ctx), sb.ID) }, nil
+}
+
+// Run runs a command and fails unless it ends with 0.
+func (t Target) Run(ctx context.Context, id string, c bothy.Command) (*bothy.ExecResult, error) {
+	r, err := t.Client.Exec.Exec(ctx, id, bothy.ExecRequest{Command: c})
+	if err != nil {
+		return nil, err
+	}
+	if r.ExitCode != 0 {
+		return nil, fmt.Errorf("%v ended with %d: %s", c.Argv(), r.ExitCode, r.Stderr)
+	}
+	return r, nil
+}
+
+// Names of the measures of a start.
+const (
+	CreateExecCold = "create_exec_cold"
+	WholeLifeCold  = "create_exec_delete_cold"
+	CreateCold     = "create_cold"
+)
+
+// StartCold is a subject: one sandbox from the request to the end of its first
+// command, and then to its own end.
+func StartCold(t Target) Subject {
+	return Subject{Name: "bothy", Once: func(ctx context.Context, record Record) error {
+		begun := time.Now()
+		sb, end, err := t.Create(ctx, bothy.SandboxCreate{})
+		if err != nil {
+			return err
+		}
+		record(CreateCold, Since(begun))
+		_, err = t.Run(ctx, sb.ID, True)
+		record(CreateExecCold, Since(begun))
+		end()
+		record(WholeLifeCold, Since(begun))
+		return err
+	}}
+}
+
+// ExecIn is a subject: one command in a sandbox that runs already.
+func ExecIn(t Target, id string) Subject {
+	return Subject{Name: "bothy", Once: func(ctx context.Context, record Record) error {
+		begun := time.Now()
+		_, err := t.Run(ctx, id, True)
+		record("exec", Since(begun))
+		return err
+	}}
+}
