@@ -1,0 +1,69 @@
+# Bothy: disposable, isolated Linux machines for AI agents.
+# `make` alone lists what there is.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+GO ?= go
+PREFIX ?= /usr/local
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+# A released program is static, the same wherever it was built, and small. What is
+# only run here is compiled with the same flags, so that nothing is compiled twice.
+RELEASE := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags
+RUN := CGO_ENABLED=0 $(GO) run -trimpath -buildvcs=false
+PYTHON_BUNDLE := bin/share/python-3.12.tar.zst
+
+.PHONY: help
+help: ## list the targets
+	@echo 'Bothy: disposable, isolated Linux machines for AI agents.'
+	@echo
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'
+
+.PHONY: build
+build: tools bin/bothy $(PYTHON_BUNDLE) ## build bin/bothy, which is all there is to install but for the templates
+
+# Go knows better than make what is out of date, so these always ask it.
+.PHONY: bin/bothy
+bin/bothy:
+	@echo '== build'
+	@mkdir -p bin
+	@# No version in these: memory snapshots are tied to the bytes of the sentry.
+	@$(RELEASE) '-s -w -buildid=' -o bin/guest ./cmd/guest
+	@$(RELEASE) '-s -w -buildid=' -o bin/sentry ./cmd/sentry
+	@$(RUN) ./internal/embedded/pack -guest bin/guest -sentry bin/sentry
+	@$(RELEASE) '-s -w -X main.version=$(VERSION)' -o bin/bothy ./cmd/bothy
+
+$(PYTHON_BUNDLE): cmd/pybundle/main.go
+	@echo '== bundle CPython 3.12'
+	@mkdir -p bin/share
+	@$(RUN) ./cmd/pybundle -o $@
+	@touch $@
+
+.PHONY: tools
+tools: # what building Bothy and its templates needs
+	@scripts/packages $(GO): mkfs.erofs:erofs-utils strip:binutils
+
+.PHONY: demo
+demo: host build ## build, start the server, and run the example of the README
+	@scripts/demo
+
+.PHONY: host
+host: # what a host of sandboxes needs
+	@scripts/packages mkfs.erofs:erofs-utils mmdebstrap:mmdebstrap ip:iproute2 @/etc/ssl/certs/ca-certificates.crt:ca-certificates
+
+.PHONY: test
+test: host build ## run every test there is
+	@scripts/test
+
+.PHONY: install
+install: host build ## install bothy to PREFIX (/usr/local)
+	install -D -m 755 bin/bothy $(DESTDIR)$(PREFIX)/bin/bothy
+	install -D -m 644 $(PYTHON_BUNDLE) $(DESTDIR)$(PREFIX)/share/bothy/$(notdir $(PYTHON_BUNDLE))
+
+.PHONY: clean
+clean: ## delete what was built here; templates and the server's state stay
+	rm -rf bin internal/embedded/bin/*.zst internal/embedded/bin/index.json js/dist js/node_modules
