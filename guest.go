@@ -35,9 +35,11 @@ type Identity struct {
 // Killed says which process the guest killed to free memory.
 type Killed struct {
 	// Done is false when there was nothing to kill.
-	Done     bool
-	PID      int
-	Name     string
+	Done bool
+	PID  int
+	Name string
+	// RSSBytes is the memory that it held, and with it those that were killed
+	// together with it.
 	RSSBytes int64
 }
 

@@ -11,13 +11,19 @@ const (
 	// killPause is how long a killed process has to give its memory back before
 	// the next one is chosen.
 	killPause = 100 * time.Millisecond
+	// givesBack is how long the memory of a killed process may take to arrive at
+	// the host. The sandbox's kernel returns it when it finds the time; meanwhile
+	// the next to be killed would be an innocent.
+	givesBack = 2 * time.Second
 	// overAtMost is how long a sandbox may stay over its memory limit. What
 	// keeps it there is then no process that could be killed: files in memory,
 	// say.
 	overAtMost = 10 * time.Second
 	// overBreak is how long nothing is heard of a sandbox that has got below its
 	// limit. Asking the guest may take as long as killTimeout.
-	overBreak   = time.Second
+	overBreak = time.Second
+	// slack is what may be added between the look at the memory and the kill.
+	slack       = 16 << 20
 	killTimeout = 5 * time.Second
 )
 
@@ -27,10 +33,10 @@ const (
 func (s *Service) watchMemory(ctx context.Context, l *live) {
 	var o overLimit
 	err := l.machine.WatchMemory(ctx, func(used, limit int64) {
-		switch o.next(s.clock.Now()) {
+		switch o.next(s.clock.Now(), used) {
 		case killNow:
-			s.freeMemory(ctx, l, used, limit)
-			o.asked = s.clock.Now()
+			freed := s.freeMemory(ctx, l, used, limit)
+			o.killed(s.clock.Now(), used, freed)
 		case endNow:
 			s.endOverLimit(ctx, l)
 		}
@@ -44,6 +50,8 @@ func (s *Service) watchMemory(ctx context.Context, l *live) {
 type overLimit struct {
 	asked time.Time // when the guest was last done with killing
 	since time.Time
+	// peak is what was in use then, and freed what the killed had of it.
+	peak, freed int64
 }
 
 type overAction int
@@ -54,14 +62,14 @@ const (
 	endNow
 )
 
-// next says what to do with a sandbox that is over its limit.
-func (o *overLimit) next(now time.Time) overAction {
+// next says what to do with a sandbox that is over its limit with used bytes.
+func (o *overLimit) next(now time.Time, used int64) overAction {
 	quiet := now.Sub(o.asked)
-	if quiet > overBreak {
+	if quiet > o.patience(used)+overBreak {
 		o.since = now
 	}
 	switch {
-	case quiet < killPause:
+	case quiet < o.patience(used):
 		return waitNow
 	case now.Sub(o.since) > overAtMost:
 		return endNow
@@ -69,16 +77,33 @@ func (o *overLimit) next(now time.Time) overAction {
 	return killNow
 }
 
-func (s *Service) freeMemory(ctx context.Context, l *live, used, limit int64) {
+// patience is how long to wait after a kill before the next. Memory that grows
+// on although a process was killed shows that another one takes it.
+func (o *overLimit) patience(used int64) time.Duration {
+	if o.freed > 0 && used <= o.peak && used > o.peak-o.freed/2 {
+		return givesBack
+	}
+	return killPause
+}
+
+// killed remembers a kill that frees some of the used bytes.
+func (o *overLimit) killed(now time.Time, used, freed int64) {
+	o.asked, o.peak, o.freed = now, used+slack, freed
+}
+
+// freeMemory has the guest kill what is largest, and returns how many bytes
+// that held.
+func (s *Service) freeMemory(ctx context.Context, l *live, used, limit int64) int64 {
 	kctx, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
 	killed, err := l.guest.KillLargest(kctx, limit)
 	if err != nil || !killed.Done {
 		s.log.Warn("memory limit reached and nothing could be killed", "sandbox", l.id, "used", used, "limit", limit, "error", err)
-		return
+		return 0
 	}
 	s.log.Info("killed a process at the memory limit", "sandbox", l.id, "process", killed.Name, "rss", killed.RSSBytes, "limit", limit)
 	s.emitFor(ctx, bothy.EventSandboxOOM, l.id, l.project, map[string]string{"process": killed.Name})
+	return killed.RSSBytes
 }
 
 func (s *Service) endOverLimit(ctx context.Context, l *live) {

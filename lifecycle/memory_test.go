@@ -10,12 +10,13 @@ func TestOverLimit(t *testing.T) {
 	now := time.Unix(1000, 0)
 	// over is what happens to a sandbox that is over its limit for a time, and
 	// whose guest takes its own time to kill.
+	var freed int64
 	over := func(d, killing time.Duration) overAction {
 		for end := now.Add(d); now.Before(end); now = now.Add(5 * time.Millisecond) {
-			switch o.next(now) {
+			switch o.next(now, 300<<20) {
 			case killNow:
 				now = now.Add(killing)
-				o.asked = now
+				o.killed(now, 300<<20, freed)
 			case endNow:
 				return endNow
 			}
@@ -39,5 +40,39 @@ func TestOverLimit(t *testing.T) {
 	below(2 * time.Second)
 	if over(15*time.Second, 3*time.Second) != endNow {
 		t.Error("with a slow guest, it was not ended when its time was over")
+	}
+	below(5 * time.Second)
+	freed = 200 << 20
+	if over(15*time.Second, 10*time.Millisecond) != endNow {
+		t.Error("it was not ended although nothing of what was killed came back")
+	}
+}
+
+// While the memory of a killed process is on its way back, nobody else dies for
+// it; one who takes more at that time does.
+func TestOverLimitWaitsForWhatWasKilled(t *testing.T) {
+	const mb = 1 << 20
+	now := time.Unix(1000, 0)
+	for _, c := range []struct {
+		name  string
+		used  int64
+		after time.Duration
+		want  overAction
+	}{
+		{"nothing came back yet", 300 * mb, time.Second, waitNow},
+		{"a little came back", 260 * mb, time.Second, waitNow},
+		{"most came back, and it is still too much", 150 * mb, time.Second, killNow},
+		{"most came back just now", 150 * mb, killPause / 2, waitNow},
+		{"somebody takes more", 340 * mb, killPause, killNow},
+		{"it never comes back", 300 * mb, givesBack, killNow},
+	} {
+		var o overLimit
+		if o.next(now, 300*mb) != killNow {
+			t.Fatal("it does not begin with a kill")
+		}
+		o.killed(now, 300*mb, 200*mb)
+		if got := o.next(now.Add(c.after), c.used); got != c.want {
+			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
+		}
 	}
 }

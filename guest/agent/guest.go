@@ -29,7 +29,7 @@ func (s *guestService) KillLargest(ctx context.Context, req *guestpb.KillLargest
 	if err != nil || !ok {
 		return &guestpb.KillLargestResponse{}, err
 	}
-	res := &guestpb.KillLargestResponse{Killed: true, Pid: uint32(v.PID), Name: v.Name, RssBytes: v.RSSBytes}
+	res := &guestpb.KillLargestResponse{Killed: true, Pid: uint32(v.PID), Name: v.Name, RssBytes: v.HeldBytes}
 	if v.Command != nil {
 		res.CommandPid = uint32(v.Command.PID())
 	}

@@ -142,8 +142,10 @@ type Victim struct {
 	procfs.Process
 	// Command is what it belonged to, or nil.
 	Command *Process
-	// Crowd is how many processes were killed with it, itself included.
-	Crowd int
+	// Crowd is how many processes were killed with it, itself included, and
+	// HeldBytes the memory that all of them held.
+	Crowd     int
+	HeldBytes int64
 }
 
 // crowd is how many processes of one group share its memory before they are
@@ -192,9 +194,9 @@ func (m *Manager) largest() (v Victim, ok bool, err error) {
 			v.Process, v.Command = x, owner[x.PID]
 		}
 	}
-	v.Crowd = 1
+	v.Crowd, v.HeldBytes = 1, v.RSSBytes
 	if n := members[v.PGID]; n >= crowd && v.RSSBytes < held[v.PGID]/(crowd/2) {
-		v.Crowd = n
+		v.Crowd, v.HeldBytes = n, held[v.PGID]
 	}
 	return v, v.PID != 0, nil
 }
