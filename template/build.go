@@ -75,7 +75,7 @@ func (l *Library) build(ctx context.Context, req bothy.TemplateBuild, log func(b
 	}
 	defer unlock()
 	if !req.Force {
-		if t, err := l.load(req.Name, currentName); err == nil {
+		if t, err := l.load(req.Name, currentName); err == nil && upToDate(t, req) {
 			return t, nil
 		}
 	}
@@ -94,6 +94,20 @@ func (l *Library) build(ctx context.Context, req bothy.TemplateBuild, log func(b
 	}
 	l.dropOld(ctx, b.t)
 	return b.t, nil
+}
+
+// upToDate reports whether a template is what building it again would make. An
+// image may have changed where it comes from, which only Force looks at.
+func upToDate(t *bothy.Template, req bothy.TemplateBuild) bool {
+	if req.Image != "" {
+		return true
+	}
+	d, err := readDefinition(templates.Files, req.Name)
+	if err != nil {
+		return false
+	}
+	recipe, err := d.recipe(templates.Files)
+	return err == nil && recipe == t.Recipe
 }
 
 // check refuses requests that cannot be built.
@@ -163,6 +177,9 @@ func (b *build) plan(req bothy.TemplateBuild) ([]step, error) {
 	} else {
 		d, err := readDefinition(templates.Files, req.Name)
 		if err != nil {
+			return nil, err
+		}
+		if b.t.Recipe, err = d.recipe(templates.Files); err != nil {
 			return nil, err
 		}
 		steps = b.fromDefinition(d)

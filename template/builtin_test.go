@@ -77,6 +77,9 @@ func TestPythonBare(t *testing.T) {
 	}
 	says(t, root, "id", "uid=1000(user) gid=1000(user)")
 	says(t, root, "sudo -n id", "uid=0(root)")
+	says(t, root, "PATH=/mine:$PATH bash -lc 'echo $PATH'", "/mine:/")
+	says(t, root, "env -i /bin/bash -lc 'env; id -u'", "PATH=/")
+	says(t, root, "grep -c id.-u /etc/profile", "1") // only for the prompt: a login shell starts no program
 	says(t, root, "touch made && stat -c %U made", "user")
 	says(t, root, "python --version", "Python 3.12.")
 	says(t, root, "python3 -c 'import sys; print(sys.prefix)'", "/usr/local")
@@ -131,6 +134,8 @@ func TestPythonWithLibraries(t *testing.T) {
 	says(t, root, "python -W error -c 'import numpy, numpy.testing, pandas, pandas.testing, matplotlib.pyplot, scipy.stats, scipy.optimize, requests, PIL.Image, openpyxl, bs4, lxml.etree, sklearn.linear_model, sklearn.utils.estimator_checks, ipykernel; print(1)'", "1")
 	says(t, root, "python -c 'import numpy, pandas; print(pandas.DataFrame({1: numpy.arange(5)}).sum().iloc[0])'", "10")
 	says(t, root, "python -c 'import matplotlib.pyplot as p; p.plot([1, 2]); p.savefig(\"a.png\")' && file=$(head -c 4 a.png | tail -c 3); echo $file", "PNG")
+	says(t, root, "node --version", "v"+built.Packages["node"])
+	says(t, root, "npm config get prefix", "/usr/local")
 	says(t, root, "head -1 /usr/local/bin/ipython", "#!/usr/local/bin/python3.12")
 }
 

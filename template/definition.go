@@ -2,6 +2,8 @@ package template
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -86,6 +88,39 @@ func readDefinition(files fs.FS, name string) (*definition, error) {
 	return d.over(base), nil
 }
 
+// finishing counts the ways in which finish has worked. Whoever changes what it
+// does to a root file system counts on.
+const finishing = 2
+
+// recipe identifies all that decides what a definition makes, but for the
+// versions of the distribution's packages.
+func (d *definition) recipe(files fs.FS) (string, error) {
+	sum := sha256.New()
+	text, err := yaml.Marshal(d)
+	if err != nil {
+		return "", err
+	}
+	fmt.Fprintf(sum, "%d %s", finishing, text)
+	var locks []string
+	if d.Python != nil {
+		locks = append(locks, d.Python.Pip, d.Python.Requirements)
+	}
+	if d.Node != nil {
+		locks = append(locks, d.Node.Requirements)
+	}
+	for _, lock := range locks {
+		if lock == "" {
+			continue
+		}
+		data, err := fs.ReadFile(files, lock)
+		if err != nil {
+			return "", err
+		}
+		sum.Write(data)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
+}
+
 // over returns base with what d adds or changes.
 func (d *definition) over(base *definition) *definition {
 	m := *base
@@ -100,6 +135,9 @@ func (d *definition) over(base *definition) *definition {
 		p := *base.Python
 		p.Requirements = d.Python.Requirements
 		m.Python = &p
+	}
+	if d.Node != nil {
+		m.Node = d.Node
 	}
 	if len(d.Languages) > 0 {
 		m.Languages = slices.Clone(d.Languages)

@@ -2,6 +2,7 @@ package template
 
 import (
 	"io/fs"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -36,6 +37,52 @@ func TestADefinitionExtendsAnother(t *testing.T) {
 	must(t, err)
 	if d.Description == base.Description || d.Python.Requirements == "" || d.Python.Pip != base.Python.Pip || d.Env["PYTHONUNBUFFERED"] != "1" || base.Python.Requirements != "" {
 		t.Errorf("python-3.12 is %+v over %+v", d.Python, base.Python)
+	}
+}
+
+func TestARecipeNamesAllThatDecides(t *testing.T) {
+	base := fstest.MapFS{
+		"a.yaml":   {Data: []byte("extends: b\npython: {requirements: r.lock}\nnode: {bundle: p, requirements: n.lock}\n")},
+		"b.yaml":   {Data: []byte("debian: {suite: x}\npython: {bundle: p, pip: pip.lock}\n")},
+		"pip.lock": {Data: []byte("pip==1")}, "r.lock": {Data: []byte("r==1")}, "n.lock": {Data: []byte("n==1")},
+	}
+	recipe := func(files fs.FS) string {
+		d, err := readDefinition(files, "a")
+		must(t, err)
+		r, err := d.recipe(files)
+		must(t, err)
+		return r
+	}
+	first := recipe(base)
+	if again := recipe(base); first == "" || again != first {
+		t.Fatalf("the recipe is %q, and then %q", first, again)
+	}
+	for name, text := range map[string]string{
+		"b.yaml": "debian: {suite: y}\npython: {bundle: p, pip: pip.lock}\n", "pip.lock": "pip==2", "r.lock": "r==2", "n.lock": "n==2",
+	} {
+		files := maps.Clone(base)
+		files[name] = &fstest.MapFile{Data: []byte(text)}
+		if recipe(files) == first {
+			t.Errorf("the recipe does not tell another %s", name)
+		}
+	}
+}
+
+func TestAnOldTemplateIsNotUpToDate(t *testing.T) {
+	d, err := readDefinition(templates.Files, "python-3.12")
+	must(t, err)
+	recipe, err := d.recipe(templates.Files)
+	must(t, err)
+	build := bothy.TemplateBuild{Name: "python-3.12"}
+	if !upToDate(&bothy.Template{Recipe: recipe}, build) {
+		t.Error("a template of this recipe would be built again")
+	}
+	if upToDate(&bothy.Template{}, build) {
+		t.Error("a template of another recipe would be taken for this one")
+	}
+	build.Image = "busybox"
+	if !upToDate(&bothy.Template{}, build) {
+		t.Error("an image would be imported again")
 	}
 }
 

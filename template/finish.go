@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"strings"
 )
 
 // defaultPath is where commands are looked for.
@@ -120,10 +121,26 @@ func home(r *rootfs) error {
 	return r.chownAll(userHome, userID)
 }
 
-// shells sets what login shells start with: /etc/profile resets PATH, and
-// commands are run by a login shell.
+// resetPath is how Debian's /etc/profile begins: it forgets the PATH that a
+// command was given, and starts a program to do so.
+const resetPath = `if [ "$(id -u)" -eq 0 ]; then
+  PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+else
+  PATH="/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games"
+fi
+export PATH
+`
+
+// shells sets what login shells start with, because commands are run by one:
+// PATH is that of the template unless the command was given another.
 func shells(r *rootfs, searchPath string) error {
-	if r.exists("/etc/profile.d") {
+	profile, _ := r.read("/etc/profile") // one that cannot be read is as none
+	if text := string(profile); strings.Contains(text, resetPath) && !strings.ContainsAny(searchPath, "\"$`\\}") {
+		text = strings.Replace(text, resetPath, fmt.Sprintf("export PATH=\"${PATH:-%s}\"\n", searchPath), 1)
+		if err := r.write("/etc/profile", text, 0o644); err != nil {
+			return err
+		}
+	} else if r.exists("/etc/profile.d") {
 		if err := r.write("/etc/profile.d/bothy.sh", fmt.Sprintf("export PATH=%q\n", searchPath), 0o644); err != nil {
 			return err
 		}
