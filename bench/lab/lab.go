@@ -29,7 +29,7 @@ const insideEnv = "BOTHY_BENCH_LAB"
 // Enter runs the program again in namespaces of its own and ends with its exit
 // code. Inside it returns, with the network's loopback up.
 func Enter() error {
-	if os.Getenv(insideEnv) == "" {
+	if !Inside() {
 		return again()
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -41,6 +41,9 @@ func Enter() error {
 	}
 	return netlink.LinkSetUp(lo)
 }
+
+// Inside reports whether this process is in the lab's namespaces.
+func Inside() bool { return os.Getenv(insideEnv) != "" }
 
 func again() error {
 	if os.Geteuid() != 0 {
@@ -122,7 +125,10 @@ func (l *Lab) start(name string, cmd *exec.Cmd) error {
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}

@@ -22,37 +22,50 @@ type Runsc struct {
 	runs   int
 }
 
-// Runsc builds the command and makes a bundle on the template's files.
-func (l *Lab) Runsc(ctx context.Context) (*Runsc, error) {
-	r := &Runsc{binary: filepath.Join(l.Bin, "runsc"), bundle: filepath.Join(l.Dir, "bundle"), root: filepath.Join(l.Dir, "runsc")}
+// BuildRunsc builds the command. It needs the host's network, where modules are
+// fetched from, so it comes before Enter.
+func BuildRunsc(o Options) error {
+	dir, err := os.MkdirTemp("", "bothy-bench-runsc-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
 	// A copy of go.mod, since the command needs modules that Bothy does not.
-	modfile := filepath.Join(l.Dir, "go.mod")
 	for _, name := range []string{"go.mod", "go.sum"} {
-		b, err := os.ReadFile(filepath.Join(l.Source, name))
+		b, err := os.ReadFile(filepath.Join(o.Source, name))
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if err := os.WriteFile(filepath.Join(l.Dir, name), b, 0o600); err != nil {
-			return nil, err
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			return err
 		}
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-mod=mod", "-modfile="+modfile, "-trimpath", "-buildvcs=false",
-		"-ldflags", "-s -w", "-o", r.binary, "gvisor.dev/gvisor/runsc")
-	build.Dir, build.Env = l.Source, append(os.Environ(), "CGO_ENABLED=0")
+	build := exec.Command("go", "build", "-mod=mod", "-modfile="+filepath.Join(dir, "go.mod"), "-trimpath", "-buildvcs=false",
+		"-ldflags", "-s -w", "-o", runscBinary(o), "gvisor.dev/gvisor/runsc")
+	build.Dir, build.Env = o.Source, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build runsc: %w: %s", err, out)
+		return fmt.Errorf("build runsc: %w: %s", err, out)
 	}
+	return nil
+}
+
+func runscBinary(o Options) string { return filepath.Join(o.Bin, "runsc") }
+
+// Runsc makes a bundle on the template's files for the command that was built.
+func (l *Lab) Runsc() (*Runsc, error) {
+	r := &Runsc{binary: runscBinary(l.Options), bundle: filepath.Join(l.Dir, "bundle"), root: filepath.Join(l.Dir, "runsc")}
 	tree, err := l.Tree()
 	if err != nil {
 		return nil, err
 	}
-	return r, r.writeBundle(tree)
+	return r, writeBundle(r.bundle, tree, []string{"/bin/true"})
 }
 
-func (r *Runsc) writeBundle(tree string) error {
+// writeBundle describes a container on the template's files.
+func writeBundle(bundle, tree string, args []string) error {
 	spec := &specs.Spec{
 		Version: "1.0.0",
-		Process: &specs.Process{Args: []string{"/bin/true"}, Env: []string{"PATH=/usr/bin:/bin"}, Cwd: "/"},
+		Process: &specs.Process{Args: args, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin"}, Cwd: "/"},
 		Root:    &specs.Root{Path: tree},
 		Mounts:  []specs.Mount{{Destination: "/proc", Type: "proc", Source: "proc"}},
 		Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{
@@ -64,21 +77,19 @@ func (r *Runsc) writeBundle(tree string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(r.bundle, 0o755); err != nil {
+	if err := os.MkdirAll(bundle, 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(r.bundle, "config.json"), b, 0o644)
+	return os.WriteFile(filepath.Join(bundle, "config.json"), b, 0o644)
 }
 
 // RunOnce is a subject: runsc run, from the command's start to its end, when
 // the container is gone.
 func (r *Runsc) RunOnce() bench.Subject {
 	return bench.Subject{Name: "runsc", Once: func(_ context.Context, record bench.Record) error {
-		r.runs++
-		id := fmt.Sprintf("bench-%d-%d", os.Getpid(), r.runs)
+		id := r.newID()
 		begun := time.Now()
-		out, err := exec.Command(r.binary, "--root="+r.root, "--network=none", "--platform=systrap", "--overlay2=root:memory",
-			"run", "--bundle="+r.bundle, id).CombinedOutput()
+		out, err := r.command("run", "--bundle="+r.bundle, id).CombinedOutput()
 		took := bench.Since(begun)
 		record(bench.CreateExecCold, took)
 		record(bench.WholeLifeCold, took)

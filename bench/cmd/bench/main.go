@@ -7,8 +7,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/signal"
@@ -26,13 +28,18 @@ import (
 // take, or 0 for as many as usual.
 type program struct {
 	about string
+	runsc bool // is one of the rivals
 	run   func(ctx context.Context, l *lab.Lab, b *book, n int) error
 }
 
 var programs = map[string]program{}
 
 // book collects what the cases have measured.
-type book struct{ bench.Report }
+type book struct {
+	bench.Report
+	// plots are written beside the samples, as one picture.
+	plots []bench.Plot
+}
 
 func (b *book) run(ctx context.Context, c bench.Case) error {
 	results, err := bench.Run(ctx, c)
@@ -77,6 +84,11 @@ func run() error {
 	if err := os.MkdirAll(o.Bin, 0o755); err != nil {
 		return err
 	}
+	if !lab.Inside() && slices.ContainsFunc(names, func(name string) bool { return programs[name].runsc }) {
+		if err := lab.BuildRunsc(o); err != nil {
+			return err
+		}
+	}
 	if err := lab.Enter(); err != nil {
 		return err
 	}
@@ -105,12 +117,12 @@ func one(ctx context.Context, o lab.Options, name string, n int, out string) err
 		return err
 	}
 	defer l.Close()
-	b := &book{bench.Report{Host: bench.ThisHost()}}
+	b := &book{Report: bench.Report{Host: bench.ThisHost()}}
 	fmt.Printf("# %s: %s (%s)\n", name, programs[name].about, time.Now().Format(time.DateTime))
 	err = programs[name].run(ctx, l, b, n)
 	if len(b.Results) > 0 {
 		_ = b.Table(os.Stdout)
-		if e := write(b, filepath.Join(out, name+time.Now().Format("-20060102-150405")+".json")); err == nil {
+		if e := write(b, filepath.Join(out, name+time.Now().Format("-20060102-150405"))); err == nil {
 			err = e
 		}
 	}
@@ -122,13 +134,21 @@ func one(ctx context.Context, o lab.Options, name string, n int, out string) err
 	return err
 }
 
+// write writes the samples, and the plots if there are any.
 func write(b *book, path string) error {
+	err := create(path+".json", b.Write)
+	if err == nil && len(b.plots) > 0 {
+		err = create(path+".svg", func(w io.Writer) error { return bench.WritePlots(w, b.plots) })
+	}
+	return err
+}
+
+func create(path string, fill func(io.Writer) error) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	return b.Write(f)
+	return errors.Join(fill(f), f.Close())
 }
 
 func usage() {

@@ -12,7 +12,7 @@ import (
 )
 
 func init() {
-	programs["memory"] = program{"memory of sandboxes that do nothing", memory}
+	programs["memory"] = program{about: "memory of sandboxes that do nothing", run: memory}
 }
 
 // settle is how long sandboxes are left alone before their memory is measured.

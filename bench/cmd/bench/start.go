@@ -11,8 +11,8 @@ import (
 )
 
 func init() {
-	programs["start"] = program{"from a request to the end of the first command, nothing warm", start}
-	programs["exec"] = program{"one command in a sandbox that runs", execute}
+	programs["start"] = program{about: "from a request to the end of the first command, nothing warm", runsc: true, run: start}
+	programs["exec"] = program{about: "one command in a sandbox that runs", run: execute}
 }
 
 func start(ctx context.Context, l *lab.Lab, b *book, n int) error {
@@ -24,7 +24,7 @@ func start(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	if err != nil {
 		return err
 	}
-	r, err := l.Runsc(ctx)
+	r, err := l.Runsc()
 	if err != nil {
 		return err
 	}
