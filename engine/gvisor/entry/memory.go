@@ -3,6 +3,7 @@ package entry
 import (
 	"runtime/debug"
 	"runtime/metrics"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,12 +14,15 @@ import (
 
 // Process 1 kills the largest process at the memory limit. Where hundreds
 // compete for the processor and for memory it would come too late, so over the
-// limit everybody else stands still until it has chosen.
+// limit everybody else stands still until enough of them have died.
 const (
-	// holdAtMost is how long that takes at most: there may be nobody to kill.
+	// holdAtMost is how long that takes after each kill at most: there may be
+	// nobody to kill.
 	holdAtMost = 2 * time.Second
-	// holdPause is the time to die for those that were killed.
+	// holdPause is the time that the others have to go on when that was in vain.
 	holdPause = 200 * time.Millisecond
+	// holdLook is how often those that stand still look for memory.
+	holdLook = 5 * time.Millisecond
 	// freePause is how often this process gives back what it does not need.
 	freePause = time.Second
 	// fastest is how quickly memory is expected to fill, in bytes per second.
@@ -41,7 +45,7 @@ type watch struct {
 	mu     sync.Mutex
 	on     bool
 	births uint64
-	chosen chan struct{} // not nil while everybody stands still
+	chosen chan kernel.ThreadID // of process 1's kills; not nil while everybody stands still
 }
 
 // birth is called before every birth. It starts the watch, unless it is on.
@@ -55,13 +59,17 @@ func (w *watch) birth(k *kernel.Kernel) {
 	}
 }
 
-// killed is called when process 1 has killed somebody.
-func (w *watch) killed() {
+// killed is called when process 1 has killed a process or, where id is
+// negative, a process group.
+func (w *watch) killed(id kernel.ThreadID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.chosen != nil {
-		close(w.chosen)
-		w.chosen = nil
+	if w.chosen == nil {
+		return
+	}
+	select {
+	case w.chosen <- id:
+	default: // it goes on when holdAtMost is over
 	}
 }
 
@@ -78,7 +86,9 @@ func (w *watch) run(k *kernel.Kernel) {
 		}
 		if left <= 0 {
 			w.hold(k)
-			time.Sleep(holdPause)
+			if memoryLeft(k) <= 0 {
+				time.Sleep(holdPause)
+			}
 			continue
 		}
 		time.Sleep(min(max(time.Duration(float64(left)/fastest*float64(time.Second)), nearest), longest))
@@ -94,24 +104,64 @@ func (w *watch) run(k *kernel.Kernel) {
 	}
 }
 
-// hold makes everybody but process 1 stand still until it has killed somebody.
-// Such stops are no part of snapshots, so what is restored is not held.
+// hold makes everybody but process 1 stand still until there is memory again.
+// Only those that process 1 kills go on, to die. Such stops are no part of
+// snapshots, so what is restored is not held.
 func (w *watch) hold(k *kernel.Kernel) {
-	chosen := make(chan struct{})
-	w.mu.Lock()
-	w.chosen = chosen
-	w.mu.Unlock()
+	chosen := make(chan kernel.ThreadID, 64)
+	w.choose(chosen)
+	defer w.choose(nil)
 	held := others(k)
 	for _, t := range held {
 		t.BeginExternalStop()
 	}
-	select {
-	case <-chosen:
-	case <-time.After(holdAtMost):
+	defer func() {
+		for _, t := range held {
+			t.EndExternalStop()
+		}
+	}()
+	look := time.NewTicker(holdLook)
+	defer look.Stop()
+	enough := time.NewTimer(holdAtMost)
+	defer enough.Stop()
+	for {
+		select {
+		case id := <-chosen:
+			held = slices.DeleteFunc(held, func(t *kernel.Task) bool {
+				dies := goesTo(k, id, t)
+				if dies {
+					t.EndExternalStop()
+				}
+				return dies
+			})
+			enough.Reset(holdAtMost)
+		case <-look.C:
+			if memoryLeft(k) > grace() {
+				return
+			}
+		case <-enough.C:
+			return
+		}
 	}
-	for _, t := range held {
-		t.EndExternalStop()
+}
+
+func (w *watch) choose(c chan kernel.ThreadID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.chosen = c
+}
+
+// goesTo reports whether a signal to id, as in kill(2), reaches the task.
+func goesTo(k *kernel.Kernel, id kernel.ThreadID, t *kernel.Task) bool {
+	root, group := k.RootPIDNamespace(), t.ThreadGroup()
+	switch {
+	case id > 0:
+		return root.IDOfThreadGroup(group) == id
+	case id < -1:
+		pg := group.ProcessGroup()
+		return pg != nil && kernel.ThreadID(root.IDOfProcessGroup(pg)) == -id
 	}
+	return true
 }
 
 // alone reports whether nobody but process 1 lives.
