@@ -77,7 +77,7 @@ func telling(kill kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
 		n, control, err := kill(t, number, args)
 		if err == nil && unix.Signal(args[1].Int()) == unix.SIGKILL && isProcessOne(t) {
-			memory.killed(kernel.ThreadID(args[0].Int()))
+			memory.killed()
 		}
 		return n, control, err
 	}

@@ -39,13 +39,13 @@ const (
 )
 
 // memory watches the memory of this sentry's only sandbox.
-var memory watch
+var memory = watch{chosen: make(chan struct{}, 1)}
 
 type watch struct {
 	mu     sync.Mutex
 	on     bool
 	births uint64
-	chosen chan kernel.ThreadID // of process 1's kills; not nil while everybody stands still
+	chosen chan struct{} // takes word of process 1's kills
 }
 
 // birth is called before every birth. It starts the watch, unless it is on.
@@ -59,17 +59,11 @@ func (w *watch) birth(k *kernel.Kernel) {
 	}
 }
 
-// killed is called when process 1 has killed a process or, where id is
-// negative, a process group.
-func (w *watch) killed(id kernel.ThreadID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.chosen == nil {
-		return
-	}
+// killed is called when process 1 has killed somebody.
+func (w *watch) killed() {
 	select {
-	case w.chosen <- id:
-	default: // it goes on when holdAtMost is over
+	case w.chosen <- struct{}{}:
+	default:
 	}
 }
 
@@ -105,13 +99,10 @@ func (w *watch) run(k *kernel.Kernel) {
 }
 
 // hold makes everybody but process 1 stand still until there is memory again.
-// Only those that process 1 kills go on, to die. Such stops are no part of
+// Only those who have been killed go on, to die. Such stops are no part of
 // snapshots, so what is restored is not held.
 func (w *watch) hold(k *kernel.Kernel) {
-	chosen := make(chan kernel.ThreadID, 64)
-	w.choose(chosen)
-	defer w.choose(nil)
-	held := others(k)
+	held := slices.DeleteFunc(others(k), dies)
 	for _, t := range held {
 		t.BeginExternalStop()
 	}
@@ -126,42 +117,28 @@ func (w *watch) hold(k *kernel.Kernel) {
 	defer enough.Stop()
 	for {
 		select {
-		case id := <-chosen:
-			held = slices.DeleteFunc(held, func(t *kernel.Task) bool {
-				dies := goesTo(k, id, t)
-				if dies {
-					t.EndExternalStop()
-				}
-				return dies
-			})
+		case <-w.chosen:
 			enough.Reset(holdAtMost)
 		case <-look.C:
-			if memoryLeft(k) > grace() {
-				return
-			}
 		case <-enough.C:
+			return
+		}
+		held = slices.DeleteFunc(held, func(t *kernel.Task) bool {
+			if !dies(t) {
+				return false
+			}
+			t.EndExternalStop()
+			return true
+		})
+		if memoryLeft(k) > grace() {
 			return
 		}
 	}
 }
 
-func (w *watch) choose(c chan kernel.ThreadID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.chosen = c
-}
-
-// goesTo reports whether a signal to id, as in kill(2), reaches the task.
-func goesTo(k *kernel.Kernel, id kernel.ThreadID, t *kernel.Task) bool {
-	root, group := k.RootPIDNamespace(), t.ThreadGroup()
-	switch {
-	case id > 0:
-		return root.IDOfThreadGroup(group) == id
-	case id < -1:
-		pg := group.ProcessGroup()
-		return pg != nil && kernel.ThreadID(root.IDOfProcessGroup(pg)) == -id
-	}
-	return true
+// dies reports whether the task has been killed or has begun to exit.
+func dies(t *kernel.Task) bool {
+	return t.Killed() || t.ExitState() != kernel.TaskExitNone
 }
 
 // alone reports whether nobody but process 1 lives.
