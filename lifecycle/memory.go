@@ -21,9 +21,7 @@ const (
 	overAtMost = 10 * time.Second
 	// overBreak is how long nothing is heard of a sandbox that has got below its
 	// limit. Asking the guest may take as long as killTimeout.
-	overBreak = time.Second
-	// slack is what may be added between the look at the memory and the kill.
-	slack       = 16 << 20
+	overBreak   = time.Second
 	killTimeout = 5 * time.Second
 )
 
@@ -50,7 +48,8 @@ func (s *Service) watchMemory(ctx context.Context, l *live) {
 type overLimit struct {
 	asked time.Time // when the guest was last done with killing
 	since time.Time
-	// peak is what was in use then, and freed what the killed had of it.
+	// peak is the most that was in use until what was killed could have died, and
+	// freed what that had of it.
 	peak, freed int64
 }
 
@@ -65,6 +64,9 @@ const (
 // next says what to do with a sandbox that is over its limit with used bytes.
 func (o *overLimit) next(now time.Time, used int64) overAction {
 	quiet := now.Sub(o.asked)
+	if quiet < killPause {
+		o.peak = max(o.peak, used)
+	}
 	if quiet > o.patience(used)+overBreak {
 		o.since = now
 	}
@@ -77,10 +79,11 @@ func (o *overLimit) next(now time.Time, used int64) overAction {
 	return killNow
 }
 
-// patience is how long to wait after a kill before the next. Memory that grows
-// on although a process was killed shows that another one takes it.
+// patience is how long to wait after a kill before the next: longer while most
+// of what was killed has not come back. The sandbox's kernel lets nobody take
+// much more in that time.
 func (o *overLimit) patience(used int64) time.Duration {
-	if o.freed > 0 && used <= o.peak && used > o.peak-o.freed/2 {
+	if o.freed > 0 && used > o.peak-o.freed/2 {
 		return givesBack
 	}
 	return killPause
@@ -88,7 +91,7 @@ func (o *overLimit) patience(used int64) time.Duration {
 
 // killed remembers a kill that frees some of the used bytes.
 func (o *overLimit) killed(now time.Time, used, freed int64) {
-	o.asked, o.peak, o.freed = now, used+slack, freed
+	o.asked, o.peak, o.freed = now, used, freed
 }
 
 // freeMemory has the guest kill what is largest, and returns how many bytes

@@ -60,10 +60,10 @@ func TestOverLimitWaitsForWhatWasKilled(t *testing.T) {
 		want  overAction
 	}{
 		{"nothing came back yet", 300 * mb, time.Second, waitNow},
-		{"a little came back", 260 * mb, time.Second, waitNow},
+		{"a little came back", 290 * mb, time.Second, waitNow},
 		{"most came back, and it is still too much", 150 * mb, time.Second, killNow},
 		{"most came back just now", 150 * mb, killPause / 2, waitNow},
-		{"somebody takes more", 340 * mb, killPause, killNow},
+		{"it grew until it died, and came back", 250 * mb, time.Second, killNow},
 		{"it never comes back", 300 * mb, givesBack, killNow},
 	} {
 		var o overLimit
@@ -71,6 +71,7 @@ func TestOverLimitWaitsForWhatWasKilled(t *testing.T) {
 			t.Fatal("it does not begin with a kill")
 		}
 		o.killed(now, 300*mb, 200*mb)
+		o.next(now.Add(time.Millisecond), 360*mb)
 		if got := o.next(now.Add(c.after), c.used); got != c.want {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}

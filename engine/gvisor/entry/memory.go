@@ -23,7 +23,8 @@ const (
 	holdPause = 200 * time.Millisecond
 	// holdLook is how often those that stand still look for memory.
 	holdLook = 5 * time.Millisecond
-	// freePause is how often this process gives back what it does not need.
+	// freePause is how often this process gives back what it does not need, while
+	// little is left.
 	freePause = time.Second
 	// fastest is how quickly memory is expected to fill, in bytes per second.
 	fastest = 4 << 30
@@ -72,18 +73,13 @@ func (w *watch) run(k *kernel.Kernel) {
 	var freed time.Time
 	for {
 		left := memoryLeft(k)
-		if left <= grace() && time.Since(freed) > freePause {
-			// What was freed inside, such as pipes, is still this process's.
-			debug.FreeOSMemory()
-			freed = time.Now()
-			left = memoryLeft(k)
-		}
-		if left <= 0 {
+		if left <= 0 || left <= grace() && time.Since(freed) > freePause {
 			w.hold(k)
-			if memoryLeft(k) <= 0 {
+			freed = time.Now()
+			if left = memoryLeft(k); left <= 0 {
 				time.Sleep(holdPause)
+				continue
 			}
-			continue
 		}
 		time.Sleep(min(max(time.Duration(float64(left)/fastest*float64(time.Second)), nearest), longest))
 		w.mu.Lock()
@@ -98,7 +94,8 @@ func (w *watch) run(k *kernel.Kernel) {
 	}
 }
 
-// hold makes everybody but process 1 stand still until there is memory again.
+// hold makes everybody but process 1 stand still until there is memory again,
+// which this process may have, or process 1 frees by killing.
 // Only those who have been killed go on, to die. Such stops are no part of
 // snapshots, so what is restored is not held.
 func (w *watch) hold(k *kernel.Kernel) {
@@ -111,6 +108,11 @@ func (w *watch) hold(k *kernel.Kernel) {
 			t.EndExternalStop()
 		}
 	}()
+	// What was freed inside, such as pipes, is still this process's.
+	debug.FreeOSMemory()
+	if memoryLeft(k) > 0 {
+		return
+	}
 	look := time.NewTicker(holdLook)
 	defer look.Stop()
 	enough := time.NewTimer(holdAtMost)
