@@ -15,6 +15,8 @@ const (
 	// the host. The sandbox's kernel returns it when it finds the time; meanwhile
 	// the next to be killed would be an innocent.
 	givesBack = 2 * time.Second
+	// settles is how long it may falter when most of it has arrived.
+	settles = 300 * time.Millisecond
 	// overAtMost is how long a sandbox may stay over its memory limit. What
 	// keeps it there is then no process that could be killed: files in memory,
 	// say.
@@ -51,6 +53,9 @@ type overLimit struct {
 	// peak is the most that was in use until what was killed could have died, and
 	// freed what that had of it.
 	peak, freed int64
+	// low is the least that was in use since, seen first at fell.
+	low  int64
+	fell time.Time
 }
 
 type overAction int
@@ -70,8 +75,11 @@ func (o *overLimit) next(now time.Time, used int64) overAction {
 	if quiet > o.patience(used)+overBreak {
 		o.since = now
 	}
+	if used < o.low {
+		o.low, o.fell = used, now
+	}
 	switch {
-	case quiet < o.patience(used):
+	case quiet < killPause || now.Sub(o.fell) < o.patience(used):
 		return waitNow
 	case now.Sub(o.since) > overAtMost:
 		return endNow
@@ -79,19 +87,23 @@ func (o *overLimit) next(now time.Time, used int64) overAction {
 	return killNow
 }
 
-// patience is how long to wait after a kill before the next: longer while most
-// of what was killed has not come back. The sandbox's kernel lets nobody take
-// much more in that time.
+// patience is how long memory must not have fallen after a kill before the next:
+// longer while most of what was killed has not come back. The sandbox's kernel
+// lets nobody take much more in that time.
 func (o *overLimit) patience(used int64) time.Duration {
-	if o.freed > 0 && used > o.peak-o.freed/2 {
+	switch {
+	case o.freed == 0:
+		return killPause
+	case used > o.peak-o.freed/2:
 		return givesBack
 	}
-	return killPause
+	return settles
 }
 
 // killed remembers a kill that frees some of the used bytes.
 func (o *overLimit) killed(now time.Time, used, freed int64) {
 	o.asked, o.peak, o.freed = now, used, freed
+	o.low, o.fell = used, now
 }
 
 // freeMemory has the guest kill what is largest, and returns how many bytes

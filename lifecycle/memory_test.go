@@ -61,10 +61,8 @@ func TestOverLimitWaitsForWhatWasKilled(t *testing.T) {
 	}{
 		{"nothing came back yet", 300 * mb, time.Second, waitNow},
 		{"a little came back", 290 * mb, time.Second, waitNow},
-		{"most came back, and it is still too much", 150 * mb, time.Second, killNow},
-		{"most came back just now", 150 * mb, killPause / 2, waitNow},
-		{"it grew until it died, and came back", 250 * mb, time.Second, killNow},
-		{"it never comes back", 300 * mb, givesBack, killNow},
+		{"most came back just now", 150 * mb, time.Second, waitNow},
+		{"it never comes back", 360 * mb, givesBack, killNow},
 	} {
 		var o overLimit
 		if o.next(now, 300*mb) != killNow {
@@ -72,8 +70,15 @@ func TestOverLimitWaitsForWhatWasKilled(t *testing.T) {
 		}
 		o.killed(now, 300*mb, 200*mb)
 		o.next(now.Add(time.Millisecond), 360*mb)
-		if got := o.next(now.Add(c.after), c.used); got != c.want {
+		at := now.Add(c.after)
+		if got := o.next(at, c.used); got != c.want {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
+		}
+		if got := o.next(at.Add(givesBack), c.used); got != killNow {
+			t.Errorf("%s, and no more comes back: got %v", c.name, got)
+		}
+		if got := o.next(at.Add(settles), 150*mb); c.used == 150*mb && got != killNow {
+			t.Errorf("%s, and no more comes: got %v", c.name, got)
 		}
 	}
 }
