@@ -2,6 +2,7 @@ package bothy
 
 import (
 	"context"
+	"math"
 	"time"
 )
 
@@ -108,6 +109,34 @@ type Engine interface {
 	// machines that this engine does not hold (it started or adopted them and
 	// they live) and for which keep is false, and returns their ids.
 	Sweep(ctx context.Context, keep func(id string) bool) ([]string, error)
+}
+
+// A Preparer is an engine that can do the first part of a start before anybody
+// asks for it. A spare is what that part makes: it runs nothing yet. The next
+// Start or Restore of its kind takes it, and nobody notices but by the time it
+// takes. Spares belong to nobody: Sweep of the next engine removes them if they
+// were not ended by KeepSpares.
+type Preparer interface {
+	// Prepare makes a spare of spec's kind.
+	Prepare(ctx context.Context, spec MachineSpec) error
+	// Spares tells how many there are of each kind.
+	Spares() []Spare
+	// KeepSpares ends all spares but so many of each kind.
+	KeepSpares(ctx context.Context, keep []Spare) error
+}
+
+// Spare counts the spares of one kind.
+type Spare struct {
+	Kind  MachineSpec
+	Count int
+}
+
+// Kind is what of a spec a spare is bound to; two specs are of one kind when
+// their kinds are equal. A spec with FilesTar is of no spare's kind.
+func (s MachineSpec) Kind() MachineSpec {
+	k := MachineSpec{RootFS: s.RootFS, Guest: s.Guest, Limits: s.Limits, FilesTar: s.FilesTar}
+	k.Limits.CPU = math.Ceil(s.Limits.CPU)
+	return k
 }
 
 // A Machine is one sandbox as the engine sees it.

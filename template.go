@@ -33,6 +33,10 @@ type Template struct {
 	// Languages are those that run_code offers, such as "python".
 	Languages []string `json:"languages,omitempty"`
 
+	// Warm are the languages whose interpreters run already when a sandbox
+	// starts.
+	Warm []string `json:"warm,omitempty"`
+
 	// Recipe identifies how this build of Bothy makes a built-in template. One
 	// that was made by another recipe is made anew when it is built again.
 	Recipe string `json:"recipe,omitempty"`

@@ -40,6 +40,7 @@ type Config struct {
 
 	Engine    Engine    `yaml:"engine"`
 	Sandboxes Sandboxes `yaml:"sandboxes"`
+	Pool      Pool      `yaml:"pool"`
 	Snapshots Snapshots `yaml:"snapshots"`
 	Network   Network   `yaml:"network"`
 }
@@ -58,6 +59,22 @@ type Sandboxes struct {
 	MinFreeMemoryMB int `yaml:"min_free_memory_mb"`
 	// KeepEndedHours is how long an ended sandbox can still be looked up.
 	KeepEndedHours int `yaml:"keep_ended_hours"`
+}
+
+// Pool says what is made before anybody asks for it. 0 makes nothing of a kind.
+type Pool struct {
+	// Templates are those of which Ready sandboxes of the default size wait.
+	Templates []string `yaml:"templates"`
+	Ready     int      `yaml:"ready"`
+	// ReadyMax bounds what waits in all. What is asked for often fills it.
+	ReadyMax int `yaml:"ready_max"`
+	// Spares is how many half-started sandboxes there are at most.
+	Spares int `yaml:"spares"`
+	// GoldenMax is how many golden snapshots are kept.
+	GoldenMax int `yaml:"golden_max"`
+	// MinFreeMemoryMB is below what free memory of the host all this is given
+	// up.
+	MinFreeMemoryMB int `yaml:"min_free_memory_mb"`
 }
 
 // Snapshots bounds what is kept. 0 means no bound.
@@ -89,7 +106,11 @@ func Default() Config {
 		Home: "/var/lib/bothy", Listen: "127.0.0.1:7700", LogFormat: "text", LinkDomain: "localhost",
 		Engine:    Engine{Default: "gvisor"},
 		Sandboxes: Sandboxes{Max: 2000, MinFreeMemoryMB: 512, KeepEndedHours: 168},
-		Network:   Network{CABundle: "/etc/ssl/certs/ca-certificates.crt"},
+		Pool: Pool{
+			Templates: []string{bothy.DefaultTemplate}, Ready: 1, ReadyMax: 4, Spares: 2, GoldenMax: 16,
+			MinFreeMemoryMB: 2048,
+		},
+		Network: Network{CABundle: "/etc/ssl/certs/ca-certificates.crt"},
 	}
 }
 
@@ -151,6 +172,19 @@ func (c *Config) Finish() error {
 	if c.Sandboxes.Max < 0 || c.Sandboxes.MinFreeMemoryMB < 0 || c.Sandboxes.KeepEndedHours < 0 ||
 		c.Snapshots.KeepPerSandbox < 0 || c.Snapshots.KeepHours < 0 || c.Snapshots.ProjectQuotaMB < 0 {
 		return bothy.Errorf(bothy.CodeInvalid, "a number under sandboxes or snapshots is negative").WithHint("Give 0 for no bound.")
+	}
+	return c.Pool.check()
+}
+
+func (p Pool) check() error {
+	if min(p.Ready, p.ReadyMax, p.Spares, p.GoldenMax, p.MinFreeMemoryMB) < 0 {
+		return bothy.Errorf(bothy.CodeInvalid, "a number under pool is negative").WithHint("Give 0 to have none.")
+	}
+	for _, name := range p.Templates {
+		if !bothy.ValidTemplateName(name) {
+			return bothy.Errorf(bothy.CodeInvalid, "pool.templates: %q cannot be the name of a template", name).
+				WithHint("Name templates as `bothy templates` lists them.")
+		}
 	}
 	return nil
 }

@@ -15,8 +15,14 @@ import (
 	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
-// startTimeout bounds the start of one machine, whatever the caller's patience.
-const startTimeout = 60 * time.Second
+const (
+	// startTimeout bounds the start of one machine, whatever the caller's
+	// patience.
+	startTimeout = 60 * time.Second
+	// handOutTimeout bounds the handing out of a machine that is ready. One
+	// that takes longer is given up.
+	handOutTimeout = 10 * time.Second
+)
 
 // Create makes a sandbox; see bothy.SandboxService.
 func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbox, error) {
@@ -32,9 +38,6 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 		return nil, err
 	}
 	sb.ProjectID = caller.ProjectID
-	if err := s.sealSecrets(sb, req.Secrets); err != nil {
-		return nil, err
-	}
 	t, err := s.o.Templates.Lookup(sb.Template)
 	if err != nil {
 		return nil, err
@@ -45,15 +48,24 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 		return nil, err
 	}
 	defer place.release()
+	var undo cleanup.Stack
+	defer undo.Run()
+	s.pool.asked(shapeOf(sb), t, s.clock.Now(), true)
+	claimed := s.claim(shapeOf(sb))
+	if claimed != nil {
+		undo.Add(func() { s.giveUp(claimed) })
+		sb.ID = claimed.id
+	}
+	if err := s.sealSecrets(sb, req.Secrets); err != nil {
+		return nil, err
+	}
 	unlock := s.locks.lock(sb.ID)
 	defer unlock()
 	if err := s.move(ctx, sb, bothy.StateStarting); err != nil {
 		return nil, err
 	}
-	engine := s.o.Engines[sb.Engine]
-	l, err := s.bringUp(ctx, sb, t, "", func(ctx context.Context) (bothy.Machine, error) {
-		return engine.Start(ctx, s.machineSpec(sb, t))
-	})
+	undo.Release()
+	l, err := s.bringUpNew(ctx, sb, t, claimed)
 	if err != nil {
 		s.startFailed(context.WithoutCancel(ctx), sb, err)
 		return nil, err
@@ -123,6 +135,49 @@ func (s *Service) machineSpec(sb *bothy.Sandbox, t *bothy.Template) bothy.Machin
 	}
 }
 
+// bringUpNew brings up a new sandbox in the quickest way that works: it takes a
+// machine that is ready, wakes one from a golden snapshot, or boots one.
+func (s *Service) bringUpNew(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, claimed *live) (*live, error) {
+	if claimed != nil {
+		l, err := s.handOut(ctx, sb, t, claimed)
+		if err == nil || ctx.Err() != nil {
+			return l, err
+		}
+		s.log.Warn("a ready sandbox could not be handed out, so another is started", "sandbox", sb.ID, "error", err)
+	}
+	if g := s.golden(shapeOf(sb)); g != nil {
+		l, err := s.bringUp(ctx, sb, t, g.key, func(ctx context.Context) (bothy.Machine, error) {
+			return s.startGolden(ctx, sb, t, g)
+		})
+		if err == nil || ctx.Err() != nil {
+			return l, err
+		}
+		s.dropGolden(ctx, shapeOf(sb), g, err)
+	}
+	return s.bringUp(ctx, sb, t, "", func(ctx context.Context) (bothy.Machine, error) {
+		return s.o.Engines[sb.Engine].Start(ctx, s.machineSpec(sb, t))
+	})
+}
+
+// handOut makes a machine that is ready this sandbox's own. When that fails
+// nothing of the machine is left.
+func (s *Service) handOut(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, l *live) (*live, error) {
+	ctx, cancel := context.WithTimeout(ctx, handOutTimeout)
+	defer cancel()
+	var undo cleanup.Stack
+	defer undo.Run()
+	undo.Add(func() { s.giveUp(l) })
+	l.project, l.limits = sb.ProjectID, limitsOf(sb)
+	if err := s.giveSecrets(l.gateway, sb); err != nil {
+		return nil, err
+	}
+	if err := s.settle(ctx, l, sb, t, newLaps()); err != nil {
+		return nil, err
+	}
+	undo.Release()
+	return l, nil
+}
+
 // bringUp makes a machine, connects and adopts it, and stores the sandbox as
 // running. key is the one that the guest knows already, if any. On failure
 // nothing of the machine is left, and the sandbox is stored as it was.
@@ -132,6 +187,7 @@ func (s *Service) bringUp(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 	var undo cleanup.Stack
 	defer undo.Run()
 
+	s.pool.asked(shapeOf(sb), t, s.clock.Now(), false)
 	took := newLaps()
 	m, err := start(ctx)
 	if err != nil {
@@ -148,26 +204,36 @@ func (s *Service) bringUp(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 	}
 	undo.Add(l.detach)
 	took.lap("cable")
+	if err := s.settle(ctx, l, sb, t, took); err != nil {
+		return nil, err
+	}
+	undo.Release()
+	return l, nil
+}
+
+// settle makes a connected machine the sandbox's own, and stores the sandbox as
+// running.
+func (s *Service) settle(ctx context.Context, l *live, sb *bothy.Sandbox, t *bothy.Template, took *laps) error {
 	if err := s.adopt(ctx, l, sb, t, took); err != nil {
-		return nil, startError(m, err)
+		return startError(l.machine, err)
 	}
 	if err := failpoint.Hit("lifecycle.adopted"); err != nil {
-		return nil, err
+		return err
 	}
-	if err := m.SetLimits(ctx, l.limits); err != nil {
-		return nil, err
+	if err := l.machine.SetLimits(ctx, l.limits); err != nil {
+		return err
 	}
+	took.lap("limits")
 	now := s.clock.Now().UTC()
 	sb.StartedAt = &now
 	sb.ExpiresAt = expiry(now, sb.TimeoutSeconds)
-	sb.EngineState = m.State()
+	sb.EngineState = l.machine.State()
 	if err := s.move(ctx, sb, bothy.StateRunning); err != nil {
-		return nil, err
+		return err
 	}
 	took.lap("store")
 	s.log.LogAttrs(ctx, slog.LevelInfo, "sandbox is running", slog.String("sandbox", sb.ID), took.attr())
-	undo.Release()
-	return l, nil
+	return nil
 }
 
 // laps measures the steps of a start, for the log.
@@ -231,12 +297,17 @@ func (p *place) leave() {
 	if !p.gone {
 		p.gone = true
 		p.s.starting--
+		p.s.pool.poke()
 	}
 }
 
 // reserve takes a place for one more sandbox before anything is started.
 func (s *Service) reserve() (*place, error) {
-	if free := freeMemoryMB(); s.o.MinFreeMemoryMB > 0 && free < s.o.MinFreeMemoryMB {
+	free := s.hostFree()
+	for free < s.o.MinFreeMemoryMB && s.shrinkPool(s.background) {
+		free = s.hostFree()
+	}
+	if free < s.o.MinFreeMemoryMB {
 		e := capacityError("the host has %d MB of memory left", free).WithHint("Try again when other sandboxes have ended.")
 		e.RetryAfter = 5 * time.Second
 		return nil, e

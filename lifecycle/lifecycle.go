@@ -47,6 +47,10 @@ type Options struct {
 	MinFreeMemoryMB int
 	// Retention bounds snapshots.
 	Retention Retention
+	// Pool says what is made before anybody asks for it.
+	Pool PoolOptions
+	// FreeMemoryMB tells what the host has left; nil asks the host.
+	FreeMemoryMB func() int
 	// Clock is the system's when nil.
 	Clock bothy.Clock
 	Log   *slog.Logger
@@ -87,6 +91,9 @@ type Service struct {
 	events *broadcaster
 	locks  keyedLocks
 
+	goldens *goldens
+	pool    *pool
+
 	// background ends what runs on its own: watchers and timers.
 	background context.Context
 	stop       context.CancelFunc
@@ -121,12 +128,12 @@ func New(o Options) *Service {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Service{
 		o: o, clock: o.Clock, log: o.Log, events: newBroadcaster(),
-		background: ctx, stop: stop, live: map[string]*live{},
+		background: ctx, stop: stop, live: map[string]*live{}, goldens: newGoldens(o), pool: newPool(),
 	}
 }
 
 // Close lets go of the live sandboxes without ending them: they run on, and
-// the next server's Recover finds them.
+// the next server's Recover finds them. What nobody owned yet is ended.
 func (s *Service) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -141,6 +148,7 @@ func (s *Service) Close() error {
 		l.detach()
 	}
 	s.watchers.Wait()
+	s.closePool()
 	return nil
 }
 

@@ -19,6 +19,9 @@ type live struct {
 	guest   bothy.Guest
 	limits  bothy.Limits
 
+	// answered is set once the guest has been adopted.
+	answered bool
+
 	use usage
 	// cancel ends the watchers.
 	cancel context.CancelFunc
@@ -100,10 +103,12 @@ func (s *Service) adopt(ctx context.Context, l *live, sb *bothy.Sandbox, t *both
 	if err := l.gateway.SetPolicy(sb.Network); err != nil {
 		return err
 	}
-	if err := l.guest.WaitReady(ctx); err != nil {
-		return err
+	if !l.answered {
+		if err := l.guest.WaitReady(ctx); err != nil {
+			return err
+		}
+		took.lap("guest")
 	}
-	took.lap("guest")
 	key := newKey()
 	env := map[string]string{}
 	cas := s.o.CABundle
@@ -132,6 +137,7 @@ func (s *Service) adopt(ctx context.Context, l *live, sb *bothy.Sandbox, t *both
 	}
 	took.lap("adopt")
 	sb.GuestKey = key
+	l.answered = true
 	return nil
 }
 
@@ -151,6 +157,7 @@ func (s *Service) keep(l *live, sb *bothy.Sandbox, p *place) {
 	s.watchers.Go(func() { s.watchExit(ctx, l) })
 	l.use.touch(s.clock.Now())
 	s.watchIdle(l, sb.IdleSeconds)
+	s.pool.touch()
 }
 
 // forget is the opposite of keep, without the machine's end.

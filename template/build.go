@@ -198,7 +198,7 @@ func (b *build) plan(req bothy.TemplateBuild) ([]step, error) {
 
 func (b *build) fromDefinition(d *definition) []step {
 	b.t.Description = d.Description
-	b.t.Languages = d.Languages
+	b.t.Languages, b.t.Warm = d.Languages, d.Warm
 	for k, v := range d.Env {
 		b.t.Env[k] = v
 	}

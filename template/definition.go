@@ -25,6 +25,7 @@ type definition struct {
 	Node      *nodePart         `yaml:"node"`
 	Env       map[string]string `yaml:"env"`
 	Languages []string          `yaml:"languages"`
+	Warm      []string          `yaml:"warm,omitempty"` // of Languages
 }
 
 // debianBase is a Debian or Ubuntu release with packages.
@@ -141,6 +142,9 @@ func (d *definition) over(base *definition) *definition {
 	}
 	if len(d.Languages) > 0 {
 		m.Languages = slices.Clone(d.Languages)
+	}
+	if len(d.Warm) > 0 {
+		m.Warm = slices.Clone(d.Warm)
 	}
 	return &m
 }

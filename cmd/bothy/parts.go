@@ -45,6 +45,7 @@ type parts struct {
 	tokens    *access.Tokens
 	templates *template.Library
 	blobs     blob.Store
+	golden    blob.Store
 	vault     *vault.Vault
 	engine    *gvisor.Engine
 	lifecycle *lifecycle.Service
@@ -72,6 +73,9 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 	}
 	p.undo.Add(func() { p.store.Close() })
 	if p.blobs, err = blobdir.Open(filepath.Join(c.Home, "snapshots")); err != nil {
+		return nil, err
+	}
+	if p.golden, err = blobdir.Open(filepath.Join(c.Home, "golden")); err != nil {
 		return nil, err
 	}
 	if p.vault, err = vault.Open(filepath.Join(c.Home, "secrets.key")); err != nil {
@@ -155,8 +159,13 @@ func (p *parts) openLifecycle(guestImage string) error {
 		NewGuest: func(dial func(context.Context) (net.Conn, error), key string) bothy.Guest {
 			return guest{guestclient.New(dial, key), p.log}
 		},
-		Vault:        p.vault,
-		CABundle:     cas,
+		Vault:    p.vault,
+		CABundle: cas,
+		Pool: lifecycle.PoolOptions{
+			Golden: p.golden, GoldenMax: p.config.Pool.GoldenMax, Spares: p.config.Pool.Spares,
+			Ready: p.config.Pool.Ready, ReadyMax: p.config.Pool.ReadyMax, Templates: p.config.Pool.Templates,
+			MinFreeMemoryMB: p.config.Pool.MinFreeMemoryMB,
+		},
 		MaxSandboxes: p.config.Sandboxes.Max,
 		Retention: lifecycle.Retention{
 			PerSandbox:   p.config.Snapshots.KeepPerSandbox,

@@ -124,6 +124,7 @@ func (a *app) serve(ctx context.Context, c config.Config, bootstrap string) erro
 	if err != nil {
 		log.Error("not everything of the last server could be recovered", "error", err)
 	}
+	p.lifecycle.StartPool()
 	log.Info("ready", "url", p.api.URL(), "home", c.Home, "engine", p.engine.Info().Build, "sandboxes", adopted)
 	served := make(chan error, 1)
 	go func() { served <- p.api.Serve() }()

@@ -1,0 +1,370 @@
+package lifecycle
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/blob"
+	"github.com/bothy-dev/bothy/internal/cleanup"
+	"github.com/bothy-dev/bothy/snapshot"
+)
+
+// A golden snapshot is a machine that was booted, warmed and frozen before it
+// belonged to anybody. Sandboxes of its shape are made from it instead of being
+// booted. It is only ever a shorter way: what cannot be restored is booted.
+type golden struct {
+	name string
+	dir  string // with the memory
+	key  string // of the guest that sleeps in it
+	size int64
+	used time.Time
+	// files are the parts as they were when their checksums were right.
+	files []os.FileInfo
+}
+
+// unchanged reports whether the files are those whose checksums were right.
+func (g *golden) unchanged() error {
+	for _, was := range g.files {
+		is, err := os.Stat(filepath.Join(g.dir, was.Name()))
+		if err != nil {
+			return err
+		}
+		if !os.SameFile(was, is) || is.Size() != was.Size() || !is.ModTime().Equal(was.ModTime()) {
+			return fmt.Errorf("%s was changed", was.Name())
+		}
+	}
+	return nil
+}
+
+// goldenPause is how long nothing is made again that could not be made.
+const goldenPause = 10 * time.Minute
+
+// goldens are the golden snapshots of a server.
+type goldens struct {
+	store blob.Store
+	max   int
+	// salt is what every one of them depends on beside its shape.
+	salt func() (string, error)
+
+	mu     sync.Mutex
+	ready  map[shape]*golden
+	failed map[shape]time.Time
+}
+
+func newGoldens(o Options) *goldens {
+	return &goldens{
+		store: o.Pool.Golden, max: o.Pool.GoldenMax,
+		salt: sync.OnceValues(func() (string, error) {
+			guest, err := digestOf(o.GuestImage)
+			ca := sha256.Sum256([]byte(o.CABundle))
+			return guest + " " + hex.EncodeToString(ca[:]), err
+		}),
+		ready: map[shape]*golden{}, failed: map[shape]time.Time{},
+	}
+}
+
+func digestOf(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// golden returns the golden snapshot of a shape, or nil.
+func (s *Service) golden(h shape) *golden {
+	gs := s.goldens
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	g := gs.ready[h]
+	if g != nil {
+		g.used = s.clock.Now()
+	}
+	return g
+}
+
+// goldenName is the same for what is restored the same way.
+func (s *Service) goldenName(h shape) (string, error) {
+	salt, err := s.goldens.salt()
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %+v %s", s.o.Engines[h.engine].Info().Build, h, salt))
+	return hex.EncodeToString(sum[:16]), nil
+}
+
+// wantsGolden reports whether the golden snapshot of a shape is to be made now.
+func (s *Service) wantsGolden(h shape, t *bothy.Template) bool {
+	gs := s.goldens
+	if gs.store == nil || gs.max == 0 || len(t.Warm) == 0 || !s.o.Engines[h.engine].Info().Snapshots {
+		return false
+	}
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	at, failed := gs.failed[h]
+	return gs.ready[h] == nil && (!failed || s.clock.Now().Sub(at) > goldenPause)
+}
+
+// makeGolden makes or finds the golden snapshot of a shape. Nobody waits for it.
+func (s *Service) makeGolden(ctx context.Context, h shape, t *bothy.Template) error {
+	begun := time.Now()
+	g, found, err := s.findOrMakeGolden(ctx, h, t)
+	gs := s.goldens
+	gs.mu.Lock()
+	if err == nil {
+		g.used = s.clock.Now()
+		gs.ready[h] = g
+		delete(gs.failed, h)
+	} else {
+		gs.failed[h] = s.clock.Now()
+	}
+	gs.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	s.log.Info("golden snapshot is ready", "template", t.Name, "shape", h.String(), "found", found,
+		"mb", g.size>>20, "ms", time.Since(begun).Milliseconds())
+	return s.dropOldGoldens(ctx)
+}
+
+func (s *Service) findOrMakeGolden(ctx context.Context, h shape, t *bothy.Template) (_ *golden, found bool, err error) {
+	name, err := s.goldenName(h)
+	if err != nil {
+		return nil, false, err
+	}
+	g, err := s.openGolden(ctx, name)
+	if err == nil {
+		return g, true, nil
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		s.log.Warn("a golden snapshot cannot be used and is made again", "template", t.Name, "error", err)
+		if err := s.goldens.store.Remove(ctx, name); err != nil {
+			return nil, false, err
+		}
+	}
+	if err := s.freezeGolden(ctx, name, h, t); err != nil {
+		return nil, false, err
+	}
+	g, err = s.openGolden(ctx, name)
+	return g, false, err
+}
+
+// openGolden checks every byte of what is on disk.
+func (s *Service) openGolden(ctx context.Context, name string) (*golden, error) {
+	dir, release, err := s.goldens.store.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	m, err := snapshot.Read(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := snapshot.Verify(ctx, dir, m, false); err != nil {
+		return nil, err
+	}
+	g := &golden{name: name, dir: filepath.Join(dir, snapshot.MemoryDir), key: m.GuestKey, size: m.Size()}
+	for _, p := range m.Parts {
+		info, err := os.Stat(filepath.Join(dir, p.Name))
+		if err != nil {
+			return nil, err
+		}
+		g.files = append(g.files, info)
+	}
+	return g, nil
+}
+
+// freezeGolden boots a machine that nobody owns and nothing can leave, warms it
+// and writes it down.
+func (s *Service) freezeGolden(ctx context.Context, name string, h shape, t *bothy.Template) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	var undo cleanup.Stack
+	defer undo.Run()
+	draft, err := s.goldens.store.Create(ctx, name)
+	if err != nil {
+		return err
+	}
+	undo.Add(draft.Discard)
+	sb := h.sandbox(newID("gld"), t)
+	engine := s.o.Engines[h.engine]
+	m, err := engine.Start(ctx, s.machineSpec(sb, t))
+	if err != nil {
+		return err
+	}
+	undo.Add(func() { s.destroy(m) })
+	l, err := s.attach(ctx, sb, m, "")
+	if err != nil {
+		return err
+	}
+	undo.Add(l.detach)
+	if err := s.adopt(ctx, l, sb, t, newLaps()); err != nil {
+		return startError(m, err)
+	}
+	if err := warm(ctx, l.guest, t); err != nil {
+		return startError(m, err)
+	}
+	if err := s.capture(ctx, l, draft.Dir(), bothy.SnapshotMemory, false, true); err != nil {
+		return err
+	}
+	manifest := &snapshot.Manifest{
+		ID: name, Kind: bothy.SnapshotMemory, CreatedAt: s.clock.Now().UTC(),
+		Engine: h.engine, EngineBuild: engine.Info().Build, GuestKey: sb.GuestKey,
+		Sandbox: snapshot.Origin{Template: t.Name, TemplateDigest: h.digest, CPU: sb.CPU, MemoryMB: h.memoryMB, DiskMB: h.diskMB},
+	}
+	if err := snapshot.Seal(ctx, draft.Dir(), manifest); err != nil {
+		return err
+	}
+	return draft.Commit(ctx)
+}
+
+// warm does what the first user of a sandbox would have to wait for.
+func warm(ctx context.Context, g bothy.Guest, t *bothy.Template) error {
+	if _, err := g.Exec(ctx, bothy.ExecRequest{Command: bothy.Command{Line: "true"}}); err != nil {
+		return fmt.Errorf("run a first command: %w", err)
+	}
+	runner, ok := g.(bothy.CodeRunner)
+	if !ok {
+		return nil
+	}
+	for _, language := range t.Warm {
+		if _, err := runner.RunCode(ctx, bothy.CodeRequest{Language: language}); err != nil {
+			return fmt.Errorf("start the interpreter of %s: %w", language, err)
+		}
+	}
+	return nil
+}
+
+// startGolden starts a machine from its shape's golden snapshot.
+func (s *Service) startGolden(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, g *golden) (bothy.Machine, error) {
+	if err := g.unchanged(); err != nil {
+		return nil, err
+	}
+	return s.o.Engines[sb.Engine].Restore(ctx, s.machineSpec(sb, t), g.dir)
+}
+
+// dropGolden forgets a golden snapshot that did not work. It is made again, but
+// not at once.
+func (s *Service) dropGolden(ctx context.Context, h shape, g *golden, cause error) {
+	s.log.Warn("a golden snapshot does not work, so the sandbox is booted", "shape", h.String(), "error", cause)
+	gs := s.goldens
+	gs.mu.Lock()
+	mine := gs.ready[h] == g
+	if mine {
+		delete(gs.ready, h)
+		gs.failed[h] = s.clock.Now()
+	}
+	gs.mu.Unlock()
+	if !mine {
+		return
+	}
+	if err := gs.store.Remove(ctx, g.name); err != nil {
+		s.log.Warn("cannot delete a golden snapshot", "error", err)
+	}
+}
+
+// dropOldGoldens deletes those that were not used for longest, as far as there
+// are too many, and those whose template is gone.
+func (s *Service) dropOldGoldens(ctx context.Context) error {
+	gs := s.goldens
+	gs.mu.Lock()
+	var going []*golden
+	for h, g := range gs.ready {
+		if _, err := s.o.Templates.Lookup(h.digest); bothy.ErrorCode(err) == bothy.CodeTemplateNotFound {
+			delete(gs.ready, h)
+			going = append(going, g)
+		}
+	}
+	for len(gs.ready) > gs.max {
+		var oldest shape
+		for h, g := range gs.ready {
+			if o := gs.ready[oldest]; o == nil || g.used.Before(o.used) {
+				oldest = h
+			}
+		}
+		going = append(going, gs.ready[oldest])
+		delete(gs.ready, oldest)
+	}
+	gs.mu.Unlock()
+	var errs []error
+	for _, g := range going {
+		s.log.Info("golden snapshot is not needed any more", "name", g.name)
+		errs = append(errs, gs.store.Remove(ctx, g.name))
+	}
+	return errors.Join(errs...)
+}
+
+// readGoldens finds those of an earlier server that are still of use, and
+// deletes the others. It returns the shapes of the former, the latest first;
+// they are not checked yet.
+func (s *Service) readGoldens(ctx context.Context) []shape {
+	gs := s.goldens
+	if gs.store == nil {
+		return nil
+	}
+	names, err := gs.store.List(ctx)
+	if err != nil {
+		s.log.Warn("golden snapshots cannot be listed", "error", err)
+		return nil
+	}
+	type dated struct {
+		shape
+		at time.Time
+	}
+	var found []dated
+	for _, name := range names {
+		h, at, err := s.readGolden(ctx, name)
+		if err == nil {
+			found = append(found, dated{h, at})
+			continue
+		}
+		s.log.Info("a golden snapshot is of no use any more", "name", name, "reason", err)
+		if err := gs.store.Remove(ctx, name); err != nil {
+			s.log.Warn("cannot delete a golden snapshot", "error", err)
+		}
+	}
+	slices.SortFunc(found, func(a, b dated) int { return b.at.Compare(a.at) })
+	shapes := make([]shape, len(found))
+	for i, f := range found {
+		shapes[i] = f.shape
+	}
+	return shapes
+}
+
+func (s *Service) readGolden(ctx context.Context, name string) (shape, time.Time, error) {
+	dir, release, err := s.goldens.store.Open(ctx, name)
+	if err != nil {
+		return shape{}, time.Time{}, err
+	}
+	defer release()
+	m, err := snapshot.Read(dir)
+	if err != nil {
+		return shape{}, time.Time{}, err
+	}
+	if s.o.Engines[m.Engine] == nil {
+		return shape{}, time.Time{}, fmt.Errorf("there is no engine %q", m.Engine)
+	}
+	if _, err := s.o.Templates.Lookup(m.Sandbox.TemplateDigest); err != nil {
+		return shape{}, time.Time{}, err
+	}
+	h := shape{engine: m.Engine, digest: m.Sandbox.TemplateDigest, cpus: int(m.Sandbox.CPU), memoryMB: m.Sandbox.MemoryMB, diskMB: m.Sandbox.DiskMB}
+	if want, err := s.goldenName(h); err != nil || want != name {
+		return shape{}, time.Time{}, errors.Join(err, errors.New("it was made by another build"))
+	}
+	return h, m.CreatedAt, nil
+}

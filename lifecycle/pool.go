@@ -1,0 +1,536 @@
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/blob"
+	"github.com/bothy-dev/bothy/internal/cleanup"
+)
+
+// PoolOptions say what is made before anybody asks for it. The zero value makes
+// nothing.
+type PoolOptions struct {
+	// Golden keeps golden snapshots, of which there are at most GoldenMax.
+	Golden    blob.Store
+	GoldenMax int
+	// Spares is how many half-started machines there are at most.
+	Spares int
+	// Ready is how many sandboxes of each of Templates wait at their default
+	// size. Of every other shape that is asked for, and when more are asked for
+	// at once, more wait: at most ReadyMax in all.
+	Ready     int
+	ReadyMax  int
+	Templates []string
+	// MinFreeMemoryMB is what the host has left when all is made. When it has
+	// less, what waits is given up.
+	MinFreeMemoryMB int
+}
+
+const (
+	// demandFor is how long a shape that was asked for is kept in store, and
+	// burstFor how long the largest burst of requests is remembered.
+	demandFor = 10 * time.Minute
+	burstFor  = time.Minute
+	// burstIn is what counts as at once.
+	burstIn = time.Second
+	// maxRemembered bounds the requests that are remembered of each shape.
+	maxRemembered = 128
+	// poolLook is how often the pool looks after itself when nothing happens.
+	poolLook = 5 * time.Second
+	// poolRest and poolRestMax bound the rest after each thing made, which is
+	// as long as the making was.
+	poolRest    = 10 * time.Millisecond
+	poolRestMax = 2 * time.Second
+	// poolQuiet is for how long no sandbox may have started or be starting when
+	// the pool makes something: its first command comes first.
+	poolQuiet = 25 * time.Millisecond
+)
+
+// pool holds what is ready. Its members belong to nobody: they are stored
+// nowhere, count against nobody's limits, and end with the server, or are swept
+// by the next.
+type pool struct {
+	wake chan struct{} // holds one token
+
+	mu     sync.Mutex
+	closed bool
+	ready  map[shape][]*live
+	demand map[shape]*demand
+	// busy is when a sandbox was last seen to start.
+	busy time.Time
+}
+
+// demand is what was asked for lately.
+type demand struct {
+	template *bothy.Template
+	creates  []time.Time
+	// starts is when a machine of the shape was last started, for whatever
+	// reason.
+	starts time.Time
+	failed time.Time
+}
+
+func newPool() *pool {
+	return &pool{wake: make(chan struct{}, 1), ready: map[shape][]*live{}, demand: map[shape]*demand{}}
+}
+
+func (p *pool) poke() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// asked notes that a machine was asked for. create tells new sandboxes from
+// those that are woken.
+func (p *pool) asked(h shape, t *bothy.Template, now time.Time, create bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := p.demand[h]
+	if d == nil {
+		d = &demand{}
+		p.demand[h] = d
+	}
+	d.template, d.starts = t, now
+	if create {
+		d.creates = append(d.creates, now)
+		if n := len(d.creates); n > maxRemembered {
+			d.creates = slices.Delete(d.creates, 0, n-maxRemembered)
+		}
+	}
+	p.busy = time.Now()
+	p.poke()
+}
+
+// fails notes that a machine could not be made; p.mu is held.
+func (p *pool) fails(h shape, t *bothy.Template, now time.Time) {
+	if p.demand[h] == nil {
+		p.demand[h] = &demand{template: t, starts: now}
+	}
+	p.demand[h].failed = now
+}
+
+// touch keeps the pool quiet for a moment.
+func (p *pool) touch() {
+	p.mu.Lock()
+	p.busy = time.Now()
+	p.mu.Unlock()
+	p.poke()
+}
+
+// burst is the largest number of requests that came at once lately.
+func (d *demand) burst(now time.Time) (most int) {
+	first := 0
+	for i, at := range d.creates {
+		for at.Sub(d.creates[first]) > burstIn {
+			first++
+		}
+		if now.Sub(at) < burstFor {
+			most = max(most, i-first+1)
+		}
+	}
+	return most
+}
+
+// StartPool begins to make what is ready before anybody asks. Call it after
+// Recover. It goes on until Close.
+func (s *Service) StartPool() {
+	if s.o.Pool.ReadyMax == 0 && s.o.Pool.Spares == 0 && s.o.Pool.Golden == nil {
+		return
+	}
+	s.watchers.Go(func() {
+		for _, h := range s.readGoldens(s.background) {
+			if t, err := s.o.Templates.Lookup(h.digest); err == nil && s.wantsGolden(h, t) {
+				s.logPool("find a golden snapshot", h, s.makeGolden(s.background, h, t))
+			}
+		}
+		s.keepPool(s.background)
+	})
+}
+
+func (s *Service) logPool(what string, h shape, err error) {
+	if err != nil && s.background.Err() == nil {
+		s.log.Warn("the pool could not "+what, "shape", h.String(), "error", err)
+	}
+}
+
+// keepPool makes and gives up, one thing at a time.
+func (s *Service) keepPool(ctx context.Context) {
+	for ctx.Err() == nil {
+		begun := time.Now()
+		if s.poolStep(ctx) {
+			sleep(ctx, min(max(time.Since(begun), poolRest), poolRestMax))
+			continue
+		}
+		select {
+		case <-s.pool.wake:
+			sleep(ctx, poolQuiet)
+		case <-time.After(poolLook):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// poolStep does the most useful thing that is to be done, and reports whether
+// there was one.
+func (s *Service) poolStep(ctx context.Context) bool {
+	s.dropUnwanted(ctx)
+	if s.o.Pool.MinFreeMemoryMB > 0 && s.hostFree() < s.o.Pool.MinFreeMemoryMB {
+		return s.shrinkPool(ctx)
+	}
+	if !s.quiet() {
+		return false
+	}
+	wanted := s.wanted()
+	for _, w := range wanted {
+		if s.readyOf(w.shape) < w.ready && s.maySucceed(w.shape) {
+			if s.wantsGolden(w.shape, w.template) {
+				s.logPool("make a golden snapshot", w.shape, s.makeGolden(ctx, w.shape, w.template))
+				return true
+			}
+			s.addReady(ctx, w.shape, w.template)
+			return true
+		}
+	}
+	for _, w := range wanted {
+		if s.wantsGolden(w.shape, w.template) {
+			s.logPool("make a golden snapshot", w.shape, s.makeGolden(ctx, w.shape, w.template))
+			return true
+		}
+	}
+	return s.addSpare(ctx, wanted)
+}
+
+// quiet reports whether nobody waits for a sandbox.
+func (s *Service) quiet() bool {
+	s.mu.Lock()
+	starting := s.starting
+	s.mu.Unlock()
+	s.pool.mu.Lock()
+	defer s.pool.mu.Unlock()
+	if starting > 0 {
+		return false
+	}
+	if time.Since(s.pool.busy) < poolQuiet {
+		s.pool.poke()
+		return false
+	}
+	return true
+}
+
+// want is what should be there of a shape.
+type want struct {
+	shape
+	template *bothy.Template
+	ready    int
+	spares   int
+	last     time.Time
+}
+
+// wanted lists the shapes that are in demand, the latest first.
+func (s *Service) wanted() []want {
+	now := s.clock.Now()
+	all := map[shape]want{}
+	for _, name := range s.o.Pool.Templates {
+		if t, err := s.o.Templates.Lookup(name); err == nil {
+			h := s.defaultShape(t)
+			all[h] = want{shape: h, template: t, ready: s.o.Pool.Ready}
+		}
+	}
+	s.pool.mu.Lock()
+	for h, d := range s.pool.demand {
+		_, err := s.o.Templates.Lookup(h.digest)
+		if now.Sub(d.starts) > demandFor || bothy.ErrorCode(err) == bothy.CodeTemplateNotFound {
+			delete(s.pool.demand, h)
+			continue
+		}
+		w, fixed := all[h]
+		if !fixed {
+			w = want{shape: h, template: d.template, ready: min(1, len(d.creates))}
+		}
+		w.ready, w.last = max(w.ready, d.burst(now)), d.starts
+		all[h] = w
+	}
+	s.pool.mu.Unlock()
+	list := slices.SortedFunc(maps.Values(all), func(a, b want) int {
+		return cmp.Or(b.last.Compare(a.last), cmp.Compare(a.String(), b.String()))
+	})
+	left := s.o.Pool.ReadyMax
+	for i := range list {
+		list[i].ready = min(list[i].ready, left)
+		left -= list[i].ready
+	}
+	shareSpares(list, s.o.Pool.Spares, now)
+	return list
+}
+
+// shareSpares gives them to the shapes that were asked for in the last minute,
+// or to the latest.
+func shareSpares(list []want, spares int, now time.Time) {
+	if len(list) == 0 {
+		return
+	}
+	n := 1
+	for n < min(len(list), spares) && now.Sub(list[n].last) < burstFor {
+		n++
+	}
+	for i := range spares {
+		list[i%n].spares++
+	}
+}
+
+func (s *Service) readyOf(h shape) int {
+	s.pool.mu.Lock()
+	defer s.pool.mu.Unlock()
+	return len(s.pool.ready[h])
+}
+
+// maySucceed is false for a while after a machine of the shape could not be
+// made.
+func (s *Service) maySucceed(h shape) bool {
+	s.pool.mu.Lock()
+	defer s.pool.mu.Unlock()
+	d := s.pool.demand[h]
+	return d == nil || s.clock.Now().Sub(d.failed) > burstFor
+}
+
+// addReady makes one machine that waits.
+func (s *Service) addReady(ctx context.Context, h shape, t *bothy.Template) {
+	begun := time.Now()
+	l, err := s.makeReady(ctx, h, t)
+	p := s.pool
+	p.mu.Lock()
+	if err == nil && p.closed {
+		err = context.Canceled
+	}
+	if err == nil {
+		p.ready[h] = append(p.ready[h], l)
+		l = nil
+	} else {
+		p.fails(h, t, s.clock.Now())
+	}
+	n := len(p.ready[h])
+	p.mu.Unlock()
+	if err != nil {
+		s.giveUp(l)
+		s.logPool("make a sandbox ready", h, err)
+		return
+	}
+	s.log.Info("a sandbox is ready before anybody asked", "template", t.Name, "shape", h.String(), "ready", n,
+		"ms", time.Since(begun).Milliseconds())
+}
+
+// makeReady makes a machine that wants nothing but an owner. Its gateway is
+// shut.
+func (s *Service) makeReady(ctx context.Context, h shape, t *bothy.Template) (*live, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	var undo cleanup.Stack
+	defer undo.Run()
+	sb := h.sandbox(newID("sbx"), t)
+	g := s.golden(h)
+	m, key, err := s.startAny(ctx, sb, t, g)
+	if err != nil {
+		return nil, err
+	}
+	undo.Add(func() { s.destroy(m) })
+	l, err := s.attach(ctx, sb, m, key)
+	if err != nil {
+		return nil, err
+	}
+	undo.Add(l.detach)
+	if err := s.adopt(ctx, l, sb, t, newLaps()); err != nil {
+		if g != nil {
+			s.dropGolden(ctx, h, g, err)
+		}
+		return nil, startError(m, err)
+	}
+	if err := warm(ctx, l.guest, t); err != nil {
+		return nil, startError(m, err)
+	}
+	undo.Release()
+	return l, nil
+}
+
+// startAny starts a machine from a golden snapshot, or boots it if there is none
+// or it does not work. It returns the key that the guest knows already.
+func (s *Service) startAny(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, g *golden) (bothy.Machine, string, error) {
+	if g != nil {
+		m, err := s.startGolden(ctx, sb, t, g)
+		if err == nil {
+			return m, g.key, nil
+		}
+		if ctx.Err() != nil {
+			return nil, "", err
+		}
+		s.dropGolden(ctx, shapeOf(sb), g, err)
+	}
+	m, err := s.o.Engines[sb.Engine].Start(ctx, s.machineSpec(sb, t))
+	return m, "", err
+}
+
+// claim hands out a machine of the shape that is ready, or nil. Nobody else has
+// it then.
+func (s *Service) claim(h shape) *live {
+	p := s.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for list := p.ready[h]; len(list) > 0; list = p.ready[h] {
+		l := list[0]
+		p.ready[h] = list[1:]
+		select {
+		case <-l.machine.Done():
+			go s.giveUp(l)
+			continue
+		default:
+			return l
+		}
+	}
+	return nil
+}
+
+// giveUp ends a machine that nobody owns.
+func (s *Service) giveUp(l *live) {
+	if l == nil {
+		return
+	}
+	l.detach()
+	s.destroy(l.machine)
+}
+
+// dropUnwanted gives up what is no longer of use: its template is gone, nobody
+// asks for it, or it has died.
+func (s *Service) dropUnwanted(ctx context.Context) {
+	wanted := s.wanted()
+	want := map[shape]int{}
+	for _, w := range wanted {
+		want[w.shape] = w.ready
+	}
+	var going []*live
+	p := s.pool
+	p.mu.Lock()
+	for h, list := range p.ready {
+		keep := list[:0:0]
+		for _, l := range list {
+			select {
+			case <-l.machine.Done():
+				going = append(going, l)
+				continue
+			default:
+			}
+			if len(keep) < want[h] {
+				keep = append(keep, l)
+			} else {
+				going = append(going, l)
+			}
+		}
+		if p.ready[h] = keep; len(keep) == 0 {
+			delete(p.ready, h)
+		}
+	}
+	p.mu.Unlock()
+	for _, l := range going {
+		s.log.Info("a ready sandbox is not needed any more", "sandbox", l.id)
+		s.giveUp(l)
+	}
+	s.dropSpares(ctx, wanted)
+}
+
+// shrinkPool gives up one thing to leave the host more memory, and reports
+// whether there was any.
+func (s *Service) shrinkPool(ctx context.Context) bool {
+	l := s.anyReady()
+	if l == nil {
+		return s.dropOneSpare(ctx)
+	}
+	s.log.Info("the host is short of memory, so a ready sandbox is given up", "sandbox", l.id)
+	s.giveUp(l)
+	return true
+}
+
+// anyReady takes one of the shape of which most wait.
+func (s *Service) anyReady() *live {
+	p := s.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var most shape
+	for h, list := range p.ready {
+		if len(list) > len(p.ready[most]) {
+			most = h
+		}
+	}
+	list := p.ready[most]
+	if len(list) == 0 {
+		return nil
+	}
+	p.ready[most] = list[:len(list)-1]
+	return list[len(list)-1]
+}
+
+// closePool ends all members. Nothing joins them afterwards.
+func (s *Service) closePool() {
+	s.pool.mu.Lock()
+	s.pool.closed = true
+	all := slices.Concat(slices.Collect(maps.Values(s.pool.ready))...)
+	s.pool.ready = map[shape][]*live{}
+	s.pool.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, l := range all {
+		wg.Go(func() { s.giveUp(l) })
+	}
+	wg.Wait()
+	s.dropSpares(context.Background(), nil)
+}
+
+// hostFree is what the host has left, in MB.
+func (s *Service) hostFree() int {
+	if s.o.FreeMemoryMB != nil {
+		return s.o.FreeMemoryMB()
+	}
+	return freeMemoryMB()
+}
+
+// PoolStats is what is held ready, for an operator.
+type PoolStats struct {
+	Ready  int `json:"ready"`
+	Spares int `json:"spares"`
+	Golden int `json:"golden"`
+	// MemoryBytes is what the ready sandboxes use, and GoldenBytes what the
+	// golden snapshots take up on disk.
+	MemoryBytes int64 `json:"memory_bytes"`
+	GoldenBytes int64 `json:"golden_bytes"`
+}
+
+// Pool tells what is held ready.
+func (s *Service) Pool(ctx context.Context) (st PoolStats) {
+	s.pool.mu.Lock()
+	all := slices.Concat(slices.Collect(maps.Values(s.pool.ready))...)
+	s.pool.mu.Unlock()
+	st.Ready = len(all)
+	for _, l := range all {
+		if m, err := l.machine.Stats(ctx); err == nil {
+			st.MemoryBytes += m.MemoryBytes
+		}
+	}
+	st.Spares = s.countSpares()
+	s.goldens.mu.Lock()
+	defer s.goldens.mu.Unlock()
+	for _, g := range s.goldens.ready {
+		st.Golden++
+		st.GoldenBytes += g.size
+	}
+	return st
+}

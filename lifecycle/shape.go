@@ -1,0 +1,48 @@
+package lifecycle
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// shape is what cannot be changed about a machine once it is there. Machines of
+// one shape can stand for each other.
+type shape struct {
+	engine string
+	digest string // of the template's image
+	// cpus is how many processors are seen inside. How much of them may be used
+	// can be changed.
+	cpus     int
+	memoryMB int
+	diskMB   int
+}
+
+func shapeOf(sb *bothy.Sandbox) shape {
+	return shape{
+		engine: sb.Engine, digest: sb.TemplateDigest,
+		cpus: int(math.Ceil(sb.CPU)), memoryMB: sb.MemoryMB, diskMB: sb.DiskMB,
+	}
+}
+
+func (h shape) String() string {
+	return fmt.Sprintf("%.12s %d CPU %d MB %d MB", h.digest[len("sha256:"):], h.cpus, h.memoryMB, h.diskMB)
+}
+
+// sandbox is one of this shape that nobody owns and that is stored nowhere.
+func (h shape) sandbox(id string, t *bothy.Template) *bothy.Sandbox {
+	return &bothy.Sandbox{
+		ID: id, Template: t.Name, TemplateDigest: h.digest, Engine: h.engine,
+		CPU: float64(h.cpus), MemoryMB: h.memoryMB, DiskMB: h.diskMB,
+		Network: bothy.Network{Mode: bothy.NetworkOff},
+	}
+}
+
+// defaultShape is that of a request which asks for nothing but a template.
+func (s *Service) defaultShape(t *bothy.Template) shape {
+	return shape{
+		engine: s.o.Engine, digest: t.Digest,
+		cpus: int(math.Ceil(bothy.DefaultCPU)), memoryMB: bothy.DefaultMemoryMB, diskMB: bothy.DefaultDiskMB,
+	}
+}
