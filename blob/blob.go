@@ -28,10 +28,14 @@ type Store interface {
 	Size(ctx context.Context, name string) (int64, error)
 }
 
-// Draft is a tree in the making. Its methods are called by one goroutine.
+// Draft is a tree in the making. Its methods are called by one goroutine at a
+// time.
 type Draft interface {
 	// Dir is the local folder to write into.
 	Dir() string
+	// Flush does the part of Commit that takes long, for the files that are
+	// there now and are not written to any more. They can be read meanwhile.
+	Flush(ctx context.Context) error
 	// Commit makes the tree durable and visible. A name that is taken is
 	// fs.ErrExist.
 	Commit(ctx context.Context) error

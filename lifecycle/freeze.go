@@ -98,7 +98,7 @@ func (s *Service) thaw(ctx context.Context, l *live) error {
 // seal makes a draft a snapshot, on disk and in the store.
 func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *bothy.Sandbox, o freezeOptions) (*bothy.Snapshot, error) {
 	m := &snapshot.Manifest{
-		ID: o.id, SandboxID: sb.ID, ParentID: sb.HeadSnapshotID, Name: o.name, Kind: o.kind,
+		ID: o.id, ProjectID: sb.ProjectID, SandboxID: sb.ID, ParentID: sb.HeadSnapshotID, Name: o.name, Kind: o.kind,
 		CreatedAt: s.clock.Now().UTC(), Engine: sb.Engine, EngineBuild: s.o.Engines[sb.Engine].Info().Build,
 		GuestKey: sb.GuestKey,
 		Sandbox: snapshot.Origin{
@@ -108,13 +108,10 @@ func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *bothy.Sandbox,
 			AutoResume: sb.AutoResume, Env: sb.Env, Metadata: sb.Metadata,
 		},
 	}
-	if err := snapshot.Seal(ctx, draft.Dir(), m); err != nil {
+	if err := sealDraft(ctx, draft, m); err != nil {
 		return nil, err
 	}
-	if err := draft.Commit(ctx); err != nil {
-		return nil, err
-	}
-	n := record(m, sb.ProjectID)
+	n := record(m)
 	if err := s.o.Store.PutSnapshot(ctx, n); err != nil {
 		return nil, errors.Join(err, s.o.Blobs.Remove(ctx, o.id))
 	}
@@ -125,10 +122,22 @@ func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *bothy.Sandbox,
 	return n, nil
 }
 
-func record(m *snapshot.Manifest, project string) *bothy.Snapshot {
+// sealDraft lists the parts while they are written to the disk, and makes the
+// draft a snapshot.
+func sealDraft(ctx context.Context, draft blob.Draft, m *snapshot.Manifest) error {
+	flushed := make(chan error, 1)
+	go func() { flushed <- draft.Flush(ctx) }()
+	err := snapshot.Seal(ctx, draft.Dir(), m)
+	if err = errors.Join(err, <-flushed); err != nil {
+		return err
+	}
+	return draft.Commit(ctx)
+}
+
+func record(m *snapshot.Manifest) *bothy.Snapshot {
 	return &bothy.Snapshot{
 		ID: m.ID, SandboxID: m.SandboxID, ParentID: m.ParentID, Name: m.Name, Template: m.Sandbox.Template,
-		Kind: m.Kind, SizeBytes: m.Size(), CreatedAt: m.CreatedAt, ProjectID: project,
+		Kind: m.Kind, SizeBytes: m.Size(), CreatedAt: m.CreatedAt, ProjectID: m.ProjectID,
 	}
 }
 

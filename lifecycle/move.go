@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"slices"
 
@@ -46,18 +47,19 @@ func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r
 	if err != nil {
 		return nil, importError(err)
 	}
-	m.ID, m.ParentID = id, ""
+	m.ID, m.ParentID, m.ProjectID = id, "", caller.ProjectID
 	m.Name = cmp.Or(name, m.Name, "imported")
-	if err := snapshot.Seal(ctx, draft.Dir(), m); err != nil {
+	if err := snapshot.Rewrite(draft.Dir(), m); err != nil {
 		return nil, importError(err)
 	}
+	// What has arrived is kept, also when the caller leaves now.
+	ctx = context.WithoutCancel(ctx)
 	if err := draft.Commit(ctx); err != nil {
 		return nil, importError(err)
 	}
-	n := record(m, caller.ProjectID)
+	n := record(m)
 	if err := s.o.Store.PutSnapshot(ctx, n); err != nil {
-		s.o.Blobs.Remove(context.WithoutCancel(ctx), id)
-		return nil, err
+		return nil, errors.Join(err, s.o.Blobs.Remove(ctx, id))
 	}
 	s.emitFor(ctx, bothy.EventSnapshotCreated, m.SandboxID, caller.ProjectID, map[string]string{"snapshot_id": id, "imported": "true"})
 	return n, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
 // Pause freezes a sandbox; see bothy.SnapshotService.
@@ -81,6 +82,18 @@ func (s *Service) dropSleep(ctx context.Context, id string) {
 	}
 }
 
+// dropSnapshot deletes a snapshot's files and then its entry in the list. A server
+// that is killed in between finds out that the files are gone when it is back.
 func (s *Service) dropSnapshot(ctx context.Context, id string) error {
-	return errors.Join(s.o.Store.DeleteSnapshot(ctx, id), s.o.Blobs.Remove(ctx, id))
+	removed := s.o.Blobs.Remove(ctx, id)
+	if removed != nil {
+		if _, release, err := s.o.Blobs.Open(ctx, id); err == nil {
+			release()
+			return removed // it is as it was
+		}
+	}
+	if err := failpoint.Hit("lifecycle.removed"); err != nil {
+		return err
+	}
+	return errors.Join(removed, s.o.Store.DeleteSnapshot(ctx, id))
 }

@@ -42,8 +42,8 @@ func (s *Service) Recover(ctx context.Context) (int, error) {
 	return s.Live(), errors.Join(errs...)
 }
 
-// listSnapshots finds whole snapshots that a server was about to list, or to
-// delete, when it was killed.
+// listSnapshots makes the list that of the snapshots on disk, where a server was
+// killed while it was about to list one or had just deleted one.
 func (s *Service) listSnapshots(ctx context.Context) error {
 	ids, err := s.o.Blobs.List(ctx)
 	if err != nil {
@@ -57,6 +57,19 @@ func (s *Service) listSnapshots(ctx context.Context) error {
 			s.log.Warn("a snapshot on disk belongs to nobody", "snapshot", id, "error", err)
 		}
 	}
+	listed, err := s.o.Store.AllSnapshots(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range listed {
+		if slices.Contains(ids, n.ID) {
+			continue
+		}
+		s.log.Warn("the files of a snapshot are gone", "snapshot", n.ID, "sandbox", n.SandboxID)
+		if err := s.o.Store.DeleteSnapshot(ctx, n.ID); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -66,11 +79,15 @@ func (s *Service) listSnapshot(ctx context.Context, id string) error {
 		return err
 	}
 	defer release()
-	sb, err := s.o.Store.Sandbox(ctx, m.SandboxID)
-	if err != nil {
-		return err
+	if m.ProjectID == "" {
+		// Earlier servers did not write it down.
+		sb, err := s.o.Store.Sandbox(ctx, m.SandboxID)
+		if err != nil {
+			return err
+		}
+		m.ProjectID = sb.ProjectID
 	}
-	return s.o.Store.PutSnapshot(ctx, record(m, sb.ProjectID))
+	return s.o.Store.PutSnapshot(ctx, record(m))
 }
 
 // sweep removes machines that are not live here.
@@ -113,7 +130,8 @@ func (s *Service) recoverPausing(ctx context.Context, sb *bothy.Sandbox) error {
 	_, m, release, err := s.openSnapshot(ctx, sb.SnapshotID)
 	if err == nil {
 		release()
-		n := record(m, sb.ProjectID)
+		m.ProjectID = sb.ProjectID
+		n := record(m)
 		if err := s.o.Store.PutSnapshot(ctx, n); err != nil {
 			return err
 		}

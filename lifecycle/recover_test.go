@@ -1,10 +1,16 @@
 package lifecycle_test
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
 func TestSandboxesOutliveTheServer(t *testing.T) {
@@ -91,4 +97,63 @@ func TestOverdueSandboxIsPausedAfterARestart(t *testing.T) {
 	}
 	w.clock.pass(time.Second)
 	eventually(t, "paused", func() bool { return w.get(sb.ID).State == bothy.StatePaused })
+}
+
+// TestTheListOfSnapshotsIsThatOnDisk has a server die between what it does on
+// disk and what it writes into the list.
+func TestTheListOfSnapshotsIsThatOnDisk(t *testing.T) {
+	died := errors.New("the server died")
+	listed := func(w *world, ctx context.Context) string {
+		p, err := w.Snapshots(ctx, bothy.SnapshotFilter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, n := range p.Items {
+			names = append(names, n.Name)
+		}
+		slices.Sort(names)
+		return strings.Join(names, " ")
+	}
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	var deleted *bothy.Snapshot
+	for _, name := range []string{"kept", "deleted"} {
+		n, err := w.CreateSnapshot(w.me(), sb.ID, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		deleted = n
+	}
+	var archive bytes.Buffer
+	if err := w.ExportSnapshot(w.me(), deleted.ID, "", &archive); err != nil {
+		t.Fatal(err)
+	}
+	stop := failpoint.Set("lifecycle.removed", func() error { return died })
+	err := w.DeleteSnapshot(w.me(), deleted.ID)
+	stop()
+	if !errors.Is(err, died) {
+		t.Fatal(err)
+	}
+	w.restart()
+	if got := listed(w, w.me()); got != "kept" {
+		t.Errorf("after half a deletion the list is %q", got)
+	}
+
+	// The sandbox of what is imported is not known here, and its owner another.
+	other, theirs := newWorld(t), as(t, "theirs")
+	if _, err := other.ImportSnapshot(theirs, "arrived", "", &archive); err != nil {
+		t.Fatal(err)
+	}
+	all, err := other.store.AllSnapshots(t.Context())
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	if err := other.store.DeleteSnapshot(t.Context(), all[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	other.restart()
+	if mine, got := listed(other, other.me()), listed(other, theirs); mine != "" || got != "arrived" {
+		t.Errorf("after half an import the lists are %q and %q", mine, got)
+	}
 }

@@ -19,6 +19,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -39,6 +41,7 @@ const (
 type Manifest struct {
 	Version     int                `json:"version"`
 	ID          string             `json:"id"`
+	ProjectID   string             `json:"project_id,omitempty"`
 	SandboxID   string             `json:"sandbox_id"`
 	ParentID    string             `json:"parent_id,omitempty"`
 	Name        string             `json:"name,omitempty"`
@@ -91,19 +94,32 @@ func Seal(ctx context.Context, dir string, m *Manifest) error {
 	if err != nil {
 		return err
 	}
-	m.Parts = nil
-	for _, name := range names {
-		p, err := sum(ctx, dir, name, true)
-		if err != nil {
-			return err
-		}
-		m.Parts = append(m.Parts, p)
+	if m.Parts, err = sums(ctx, dir, names, true); err != nil {
+		return err
 	}
+	return write(dir, m)
+}
+
+// Rewrite writes the manifest of parts that have been checked.
+func Rewrite(dir string, m *Manifest) error { return write(dir, m) }
+
+func write(dir string, m *Manifest) error {
 	b, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, ManifestName), append(b, '\n'), 0o600)
+}
+
+// sums reads several parts at once.
+func sums(ctx context.Context, dir string, names []string, strong bool) ([]Part, error) {
+	parts, errs := make([]Part, len(names)), make([]error, len(names))
+	var all sync.WaitGroup
+	for i, name := range names {
+		all.Go(func() { parts[i], errs[i] = sum(ctx, dir, name, strong) })
+	}
+	all.Wait()
+	return parts, errors.Join(errs...)
 }
 
 func partNames(dir string) ([]string, error) {
@@ -173,29 +189,60 @@ func Read(dir string) (*Manifest, error) {
 	return &m, nil
 }
 
-// Verify checks every part against the manifest. With strong, it compares the
-// SHA-256 too.
+// Verify checks every part against the manifest, and that there is no other.
+// With strong, it compares the SHA-256 too.
 func Verify(ctx context.Context, dir string, m *Manifest, strong bool) error {
+	if err := checkListed(dir, m); err != nil {
+		return err
+	}
+	var names []string
 	for _, want := range m.Parts {
-		if !filepath.IsLocal(want.Name) {
-			return damaged("its manifest names %q", want.Name)
-		}
-		info, err := os.Lstat(filepath.Join(dir, want.Name))
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return damaged("%s is missing", want.Name)
-		case err != nil:
+		if err := checkSize(dir, want); err != nil {
 			return err
-		case !info.Mode().IsRegular() || info.Size() != want.Size:
-			return damaged("%s has %d bytes instead of %d", want.Name, info.Size(), want.Size)
 		}
-		got, err := sum(ctx, dir, want.Name, strong)
-		if err != nil {
-			return fmt.Errorf("read %s: %w", want.Name, err)
-		}
-		if got.CRC32C != want.CRC32C || (strong && got.SHA256 != want.SHA256) {
+		names = append(names, want.Name)
+	}
+	got, err := sums(ctx, dir, names, strong)
+	if err != nil {
+		return fmt.Errorf("read a snapshot: %w", err)
+	}
+	for i, want := range m.Parts {
+		if got[i].CRC32C != want.CRC32C || (strong && got[i].SHA256 != want.SHA256) {
 			return damaged("the checksum of %s is wrong", want.Name)
 		}
+	}
+	return nil
+}
+
+// checkListed refuses files that nobody has a checksum of.
+func checkListed(dir string, m *Manifest) error {
+	if m.Fresh {
+		return nil
+	}
+	names, err := partNames(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(m.Parts, func(p Part) bool { return p.Name == name }) {
+			return damaged("it holds %s, which its manifest does not", name)
+		}
+	}
+	return nil
+}
+
+func checkSize(dir string, want Part) error {
+	if !filepath.IsLocal(want.Name) {
+		return damaged("its manifest names %q", want.Name)
+	}
+	info, err := os.Lstat(filepath.Join(dir, want.Name))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return damaged("%s is missing", want.Name)
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular() || info.Size() != want.Size:
+		return damaged("%s has %d bytes instead of %d", want.Name, info.Size(), want.Size)
 	}
 	return nil
 }

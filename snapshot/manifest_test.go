@@ -61,6 +61,9 @@ func TestDamageIsFound(t *testing.T) {
 			os.Remove(p)
 			return os.Symlink("/etc/passwd", p)
 		},
+		"another": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, MemoryDir, "more.img"), nil, 0o600)
+		},
 	} {
 		dir, _ := sealed(t)
 		if err := spoil(dir); err != nil {

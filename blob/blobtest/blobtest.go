@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -30,6 +31,23 @@ func Run(t *testing.T, open func(t *testing.T, dir string) blob.Store) {
 			t.Errorf("read %q", got)
 		}
 		if n, err := s.Size(t.Context(), "one"); err != nil || n != 5 {
+			t.Errorf("size %d, %v", n, err)
+		}
+	})
+	t.Run("A draft that was flushed is no tree yet, and takes more files", func(t *testing.T) {
+		s := open(t, t.TempDir())
+		d := fill(t, s, "one", strings.Repeat("large", 1<<20))
+		if err := d.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if names, err := s.List(t.Context()); err != nil || len(names) != 0 {
+			t.Errorf("before Commit: %v, %v", names, err)
+		}
+		if err := os.WriteFile(filepath.Join(d.Dir(), "more"), []byte("and more"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		commit(t, d)
+		if n, err := s.Size(t.Context(), "one"); err != nil || n != 5<<20+8 {
 			t.Errorf("size %d, %v", n, err)
 		}
 	})

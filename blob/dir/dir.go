@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/bothy-dev/bothy/blob"
 	"github.com/bothy-dev/bothy/internal/failpoint"
@@ -88,7 +89,7 @@ func (s *Store) Remove(_ context.Context, name string) error {
 		}
 		return err
 	}
-	return os.RemoveAll(going)
+	return errors.Join(syncPath(s.root), os.RemoveAll(going))
 }
 
 // List names the trees.
@@ -132,16 +133,66 @@ func treeSize(dir string) (sum int64, err error) {
 
 type draft struct {
 	root, dir, final string
+	flushed          map[string]bool // names of files that are durable
 	done             bool
 }
 
 func (d *draft) Dir() string { return d.dir }
 
+// worthFlushing is the size in bytes from which it saves time to write a file to
+// the disk earlier than all others.
+const worthFlushing = 4 << 20
+
+func (d *draft) Flush(context.Context) error {
+	large, err := d.unflushed(func(e fs.DirEntry) bool {
+		info, err := e.Info()
+		return e.Type().IsRegular() && err == nil && info.Size() >= worthFlushing
+	})
+	if err != nil {
+		return err
+	}
+	if err := syncAll(large); err != nil {
+		return fmt.Errorf("make %s durable: %w", filepath.Base(d.final), err)
+	}
+	d.flushed = map[string]bool{}
+	for _, path := range large {
+		d.flushed[path] = true
+	}
+	return nil
+}
+
+// unflushed finds what is below the folder and not yet durable.
+func (d *draft) unflushed(wanted func(fs.DirEntry) bool) (paths []string, err error) {
+	err = filepath.WalkDir(d.dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && wanted(e) && !d.flushed[path] {
+			paths = append(paths, path)
+		}
+		return err
+	})
+	return paths, err
+}
+
+// sync makes every file durable, and then every folder.
+func (d *draft) sync() error {
+	files, err := d.unflushed(func(e fs.DirEntry) bool { return e.Type().IsRegular() })
+	if err != nil {
+		return err
+	}
+	dirs, err := d.unflushed(fs.DirEntry.IsDir)
+	if err != nil {
+		return err
+	}
+	if err := syncAll(files); err != nil {
+		return err
+	}
+	return syncAll(dirs)
+}
+
 func (d *draft) Commit(context.Context) error {
 	if err := failpoint.Hit("blob.commit"); err != nil {
 		return err
 	}
-	if err := syncTree(d.dir); err != nil {
+	if err := d.sync(); err != nil {
 		return fmt.Errorf("make %s durable: %w", filepath.Base(d.final), err)
 	}
 	if err := failpoint.Hit("blob.synced"); err != nil {
@@ -171,14 +222,16 @@ func (d *draft) Discard() {
 	}
 }
 
-// syncTree makes every file and folder durable.
-func syncTree(dir string) error {
-	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || !(e.IsDir() || e.Type().IsRegular()) {
-			return err
-		}
-		return syncPath(path)
-	})
+// syncAll makes files or folders durable, all at once: the file system then does
+// with few of its own commits.
+func syncAll(paths []string) error {
+	errs := make([]error, len(paths))
+	var all sync.WaitGroup
+	for i, path := range paths {
+		all.Go(func() { errs[i] = syncPath(path) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 func syncPath(path string) error {

@@ -1,6 +1,7 @@
 package snapshots
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -230,6 +231,59 @@ func TestServerLogsHoldNoKeys(t *testing.T) {
 	for _, line := range s.log {
 		if strings.Contains(line, s.key) {
 			t.Errorf("the log shows the key: %s", line)
+		}
+	}
+}
+
+// TestDeletionIsWholeOrNotAtAll kills the server between the end of a snapshot's
+// files and that of its entry in the list.
+func TestDeletionIsWholeOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	s := ownServer(t, "lifecycle.removed=kill")
+	b := s.newBox(t, bothy.SandboxCreate{})
+	n := b.snapshot("")
+	ctx, cancel := within(t)
+	defer cancel()
+	if err := s.Snapshots.DeleteSnapshot(ctx, n.ID); err == nil {
+		t.Fatal("the deletion did not fail")
+	}
+	s.dies(t)
+	s.restart(t, "")
+	s.holds(t, 0)
+	b.sh("true")
+}
+
+// TestImportIsWholeOrNotAtAll kills the server before it has listed what it
+// imported. The sandbox that it is of is not known there.
+func TestImportIsWholeOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	b := shared.newBox(t, bothy.SandboxCreate{})
+	b.startCounter()
+	before := b.counter()
+	var archive bytes.Buffer
+	ctx, cancel := within(t)
+	defer cancel()
+	if err := shared.Mover.ExportSnapshot(ctx, b.snapshot("").ID, "", &archive); err != nil {
+		t.Fatal(err)
+	}
+	s := ownServer(t, "")
+	for step, want := range map[string]int{"blob.commit": 0, "blob.renamed": 1} {
+		s.restart(t, step+"=kill")
+		if _, err := s.Mover.ImportSnapshot(ctx, "", "", bytes.NewReader(archive.Bytes())); err == nil {
+			t.Fatal("the import did not fail")
+		}
+		s.dies(t)
+		s.restart(t, "")
+		page, err := s.Snapshots.Snapshots(ctx, bothy.SnapshotFilter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.holds(t, want)
+		for _, n := range page.Items {
+			s.newBox(t, bothy.SandboxCreate{SnapshotID: n.ID}).wentOn(before)
+			if err := s.Snapshots.DeleteSnapshot(ctx, n.ID); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }
