@@ -100,6 +100,9 @@ func (e *Engine) Adopt(_ context.Context, id string, b []byte) (bothy.Machine, e
 	}
 	if _, err := os.Stat(filepath.Join(m.dir, pausedMark)); err == nil {
 		m.tasks = unsure
+		if err := m.group.SetLimits(cgroupLimits(st.Limits)); err != nil {
+			e.log.Warn("cannot limit a machine that was found again", "sandbox", id, "error", err)
+		}
 	}
 	return m, nil
 }

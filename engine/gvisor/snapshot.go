@@ -18,7 +18,8 @@ import (
 )
 
 // Snapshot checkpoints the kernel with all that is in it. What is written is of
-// one moment, because the kernel is paused around it.
+// one moment, because the kernel is paused around it. It is written with all the
+// CPU there is: what the sandbox may use is no bound on how long it stands still.
 func (m *Machine) Snapshot(_ context.Context, o bothy.SnapshotOptions) error {
 	if err := m.pause(); err != nil {
 		return err
@@ -83,7 +84,7 @@ func (m *Machine) writeFiles(path string) error {
 }
 
 // pausedMark is the file in a machine's folder that is there while the kernel
-// may be paused, for a server that takes over.
+// may be paused and its CPU unlimited, for a server that takes over.
 const pausedMark = "paused"
 
 // pause and unpause stop the kernel's tasks, not the sentry. The kernel counts
@@ -97,8 +98,14 @@ func (m *Machine) pause() error {
 	if err := os.WriteFile(filepath.Join(m.dir, pausedMark), nil, 0o600); err != nil {
 		return err
 	}
-	if err := m.sb.Pause(m.ID()); err != nil {
+	// A sandbox that has just used up its share would not even be paused soon.
+	unhurried := m.limits
+	unhurried.CPU = 0
+	if err := m.group.SetLimits(cgroupLimits(unhurried)); err != nil {
 		return err
+	}
+	if err := m.sb.Pause(m.ID()); err != nil {
+		return errors.Join(err, m.group.SetLimits(cgroupLimits(m.limits)))
 	}
 	m.tasks = paused
 	return nil
@@ -110,17 +117,19 @@ func (m *Machine) unpause() error {
 	if m.tasks == running {
 		return nil
 	}
+	limited := m.group.SetLimits(cgroupLimits(m.limits))
 	if err := m.sb.Resume(m.ID()); err != nil {
-		return err
+		return errors.Join(limited, err)
 	}
 	m.tasks = running
-	return os.Remove(filepath.Join(m.dir, pausedMark))
+	return errors.Join(limited, os.Remove(filepath.Join(m.dir, pausedMark)))
 }
 
-// Restore wakes a machine from a checkpoint.
+// Restore wakes a machine from a checkpoint. Its memory is read while it runs
+// already; what is touched is read first.
 func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string) (bothy.Machine, error) {
 	m, err := e.launch(ctx, spec, func(s *sandbox.Sandbox, conf *config.Config, oci *specs.Spec) error {
-		return s.Restore(conf, oci, spec.ID, dir, false, false, nil)
+		return s.Restore(conf, oci, spec.ID, dir, false, true, nil)
 	})
 	if err != nil {
 		return nil, engineError("engine.restore", err)
