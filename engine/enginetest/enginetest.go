@@ -48,6 +48,10 @@ func Run(t *testing.T, h Harness) {
 		"A stopped machine can go on":                      stopAndGoOn,
 		"Files alone start a machine":                      filesAlone,
 		"A damaged snapshot is refused":                    damagedSnapshot,
+		"A spare is taken by a start of its kind":          spareStarts,
+		"A spare is taken by a restore":                    spareRestores,
+		"A machine made from a spare is adopted":           spareAdopted,
+		"Spares are given up":                              sparesGivenUp,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, newSuite(t, h)) })
 	}

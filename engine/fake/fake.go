@@ -33,6 +33,14 @@ type Host struct {
 
 	mu       sync.Mutex
 	machines map[string]*Machine
+	spares   map[string]spare
+	prepared int
+}
+
+// spare is a machine of which only the engine that made it knows more.
+type spare struct {
+	by   *Engine
+	kind bothy.MachineSpec
 }
 
 // Engine implements bothy.Engine.
@@ -42,14 +50,17 @@ type Engine struct {
 	held  map[string]bool // under host.mu
 }
 
-var _ bothy.Engine = (*Engine)(nil)
+var (
+	_ bothy.Engine   = (*Engine)(nil)
+	_ bothy.Preparer = (*Engine)(nil)
+)
 
 // New returns an engine on a host. Snapshots are bound to the build.
 func New(h *Host, build string) *Engine {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.machines == nil {
-		h.machines = map[string]*Machine{}
+		h.machines, h.spares = map[string]*Machine{}, map[string]spare{}
 	}
 	return &Engine{host: h, build: build, held: map[string]bool{}}
 }
@@ -64,14 +75,21 @@ func (e *Engine) Check(context.Context) error { return nil }
 
 // Start makes a machine.
 func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machine, error) {
-	return e.start(ctx, spec)
+	return e.start(ctx, spec, "")
 }
 
-func (e *Engine) start(ctx context.Context, spec bothy.MachineSpec) (*Machine, error) {
+func checkImages(spec bothy.MachineSpec) error {
 	for _, image := range []string{spec.RootFS, spec.Guest} {
 		if _, err := os.Stat(image); err != nil {
-			return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the image %s cannot be opened", filepath.Base(image)).Because(err)
+			return bothy.Errorf(bothy.CodeTemplateInvalid, "the image %s cannot be opened", filepath.Base(image)).Because(err)
 		}
+	}
+	return nil
+}
+
+func (e *Engine) start(ctx context.Context, spec bothy.MachineSpec, restored string) (*Machine, error) {
+	if err := checkImages(spec); err != nil {
+		return nil, err
 	}
 	if f := e.host.FailStart; f != nil {
 		if err := f(spec.ID); err != nil {
@@ -91,7 +109,14 @@ func (e *Engine) start(ctx context.Context, spec bothy.MachineSpec) (*Machine, e
 	if e.host.machines[spec.ID] != nil {
 		return nil, bothy.Errorf(bothy.CodeConflict, "machine %q exists already", spec.ID)
 	}
+	for name, x := range e.host.spares {
+		if x.by == e && x.kind == spec.Kind() {
+			delete(e.host.spares, name)
+			break
+		}
+	}
 	m := newMachine(e, spec)
+	m.restored = restored
 	e.host.machines[spec.ID] = m
 	e.held[spec.ID] = true
 	return m, nil
@@ -115,7 +140,55 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 	if s.Build != e.build {
 		return nil, bothy.Errorf(bothy.CodeUnsupported, "the snapshot was made by build %s", s.Build)
 	}
-	return e.start(ctx, spec)
+	return e.start(ctx, spec, dir)
+}
+
+// Prepare makes a spare.
+func (e *Engine) Prepare(_ context.Context, spec bothy.MachineSpec) error {
+	if err := checkImages(spec); err != nil {
+		return err
+	}
+	e.host.mu.Lock()
+	defer e.host.mu.Unlock()
+	e.host.prepared++
+	e.host.spares[fmt.Sprint("spare-", e.host.prepared)] = spare{e, spec.Kind()}
+	return nil
+}
+
+// Spares counts them by kind.
+func (e *Engine) Spares() []bothy.Spare {
+	e.host.mu.Lock()
+	defer e.host.mu.Unlock()
+	count := map[bothy.MachineSpec]int{}
+	for _, x := range e.host.spares {
+		if x.by == e {
+			count[x.kind]++
+		}
+	}
+	var list []bothy.Spare
+	for kind, n := range count {
+		list = append(list, bothy.Spare{Kind: kind, Count: n})
+	}
+	return list
+}
+
+// KeepSpares ends all but so many of each kind.
+func (e *Engine) KeepSpares(_ context.Context, keep []bothy.Spare) error {
+	e.host.mu.Lock()
+	defer e.host.mu.Unlock()
+	left := map[bothy.MachineSpec]int{}
+	for _, k := range keep {
+		left[k.Kind] += k.Count
+	}
+	for name, x := range e.host.spares {
+		if x.by != e {
+			continue
+		}
+		if left[x.kind]--; left[x.kind] < 0 {
+			delete(e.host.spares, name)
+		}
+	}
+	return nil
 }
 
 // Adopt finds a machine on the host.
@@ -138,6 +211,12 @@ func (e *Engine) Sweep(ctx context.Context, keep func(string) bool) ([]string, e
 		if !e.held[id] && !keep(id) {
 			swept = append(swept, id)
 			ended = append(ended, m)
+		}
+	}
+	for name, x := range e.host.spares {
+		if x.by != e && !keep(name) {
+			delete(e.host.spares, name)
+			swept = append(swept, name)
 		}
 	}
 	e.host.mu.Unlock()

@@ -25,6 +25,8 @@ type Machine struct {
 	used   chan struct{} // closed and replaced when memory changes
 	nic    *nic
 	frozen bool
+
+	restored string
 }
 
 var _ bothy.Machine = (*Machine)(nil)
@@ -36,6 +38,9 @@ func newMachine(e *Engine, spec bothy.MachineSpec) *Machine {
 func (m *Machine) ID() string            { return m.spec.ID }
 func (m *Machine) State() []byte         { return []byte(`{}`) }
 func (m *Machine) Done() <-chan struct{} { return m.done }
+
+// RestoredFrom is the snapshot's folder that it was restored from, or "".
+func (m *Machine) RestoredFrom() string { return m.restored }
 
 // Exit tells how it ended.
 func (m *Machine) Exit() bothy.Exit {

@@ -57,11 +57,18 @@ type Engine struct {
 	nets    *netns.Client
 	log     *slog.Logger
 
-	mu       sync.Mutex
-	machines map[string]*Machine
+	mu sync.Mutex
+	// held are the names of what lives or comes into being: see vessel.
+	held map[string]bool
+	// taken are the ids of machines, and of those that are being started.
+	taken  map[string]bool
+	spares []*vessel
 }
 
-var _ bothy.Engine = (*Engine)(nil)
+var (
+	_ bothy.Engine   = (*Engine)(nil)
+	_ bothy.Preparer = (*Engine)(nil)
+)
 
 var libraryOnce sync.Once
 
@@ -92,18 +99,20 @@ func New(o Options) (*Engine, error) {
 	specutils.ExePath = o.Sentry
 	version := libraryVersion()
 	return &Engine{
-		dir:      o.Dir,
-		build:    Name + "-" + version + "-" + sum[:12],
-		version:  version,
-		cgroups:  cg,
-		nets:     netns.NewClient(o.Sentry, entry.NetnsArg),
-		log:      o.Log,
-		machines: map[string]*Machine{},
+		dir:     o.Dir,
+		build:   Name + "-" + version + "-" + sum[:12],
+		version: version,
+		cgroups: cg,
+		nets:    netns.NewClient(o.Sentry, entry.NetnsArg),
+		log:     o.Log,
+		held:    map[string]bool{},
+		taken:   map[string]bool{},
 	}, nil
 }
 
-// Close ends the engine's helper. Machines live on.
+// Close ends the engine's helper and its spares. Machines live on.
 func (e *Engine) Close() error {
+	e.KeepSpares(context.Background(), nil)
 	e.cgroups.Remove() // as far as no machine is in it
 	return e.nets.Close()
 }

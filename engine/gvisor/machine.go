@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,7 +22,8 @@ import (
 // Machine implements bothy.Machine.
 type Machine struct {
 	e     *Engine
-	sb    *sandbox.Sandbox
+	id    string
+	sb    *sandbox.Sandbox // its ID is the vessel's name
 	group *cgroup.Group
 	dir   string
 	proc  process
@@ -50,6 +52,8 @@ const (
 
 // state is what Adopt needs.
 type state struct {
+	// Name is the vessel's.
+	Name      string       `json:"name"`
 	PID       int          `json:"pid"`
 	StartTime uint64       `json:"start_time"`
 	Socket    string       `json:"socket"`
@@ -57,27 +61,27 @@ type state struct {
 	Build     string       `json:"build"`
 }
 
-func (e *Engine) newMachine(spec bothy.MachineSpec, sb *sandbox.Sandbox, group *cgroup.Group, dir string) (*Machine, error) {
+func (e *Engine) newMachine(spec bothy.MachineSpec, name string, sb *sandbox.Sandbox, group *cgroup.Group, dir string) (*Machine, error) {
 	p, err := openProcess(sb.Getpid())
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{e: e, sb: sb, group: group, dir: dir, proc: p, limits: spec.Limits, done: make(chan struct{})}
+	m := &Machine{e: e, id: spec.ID, sb: sb, group: group, dir: dir, proc: p, limits: spec.Limits, done: make(chan struct{})}
 	e.mu.Lock()
-	e.machines[spec.ID] = m
+	e.held[name], e.taken[spec.ID] = true, true
 	e.mu.Unlock()
 	go m.watch()
 	return m, nil
 }
 
 // ID is the sandbox's id.
-func (m *Machine) ID() string { return m.sb.ID }
+func (m *Machine) ID() string { return m.id }
 
 // State is what Adopt needs.
 func (m *Machine) State() []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b, _ := json.Marshal(state{PID: m.proc.pid, StartTime: m.proc.started, Socket: m.sb.ControlSocketPath, Limits: m.limits, Build: m.e.build})
+	b, _ := json.Marshal(state{Name: m.sb.ID, PID: m.proc.pid, StartTime: m.proc.started, Socket: m.sb.ControlSocketPath, Limits: m.limits, Build: m.e.build})
 	return b
 }
 
@@ -92,9 +96,10 @@ func (e *Engine) Adopt(_ context.Context, id string, b []byte) (bothy.Machine, e
 		return nil, bothy.Errorf(bothy.CodeNotFound, "the machine of sandbox %s is gone", id).Because(err)
 	}
 	p.close()
-	sb := &sandbox.Sandbox{ID: id, ControlSocketPath: st.Socket}
+	name := cmp.Or(st.Name, id)
+	sb := &sandbox.Sandbox{ID: name, ControlSocketPath: st.Socket}
 	sb.Pid.Store(st.PID)
-	m, err := e.newMachine(bothy.MachineSpec{ID: id, Limits: st.Limits}, sb, e.cgroups.Open(id), filepath.Join(e.dir, id))
+	m, err := e.newMachine(bothy.MachineSpec{ID: id, Limits: st.Limits}, name, sb, e.cgroups.Open(name), filepath.Join(e.dir, name))
 	if err != nil {
 		return nil, err
 	}
@@ -203,11 +208,8 @@ func (m *Machine) release() error {
 	m.proc.close()
 	m.group.Kill()
 	err := errors.Join(m.group.Remove(), os.RemoveAll(m.dir))
-	m.e.mu.Lock()
-	if m.e.machines[m.ID()] == m {
-		delete(m.e.machines, m.ID())
-	}
-	m.e.mu.Unlock()
+	m.e.unhold(m.sb.ID)
+	m.e.untake(m.id)
 	return err
 }
 

@@ -76,6 +76,19 @@ func kill(pid int) {
 	p.wait()
 }
 
+// alive reports whether a process runs: one that has ended and was not reaped
+// does not.
+func alive(pid int) bool {
+	p, err := openProcess(pid)
+	if err != nil {
+		return false
+	}
+	defer p.close()
+	fds := []unix.PollFd{{Fd: int32(p.fd.Fd()), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n == 0
+}
+
 // startTime reads field 22 of /proc/PID/stat.
 func startTime(pid int) (uint64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -44,7 +44,7 @@ func (m *Machine) write(o bothy.SnapshotOptions) error {
 	if err != nil {
 		return err
 	}
-	err = m.sb.Checkpoint(conf, m.ID(), o.MemoryDir, sandbox.CheckpointOpts{
+	err = m.sb.Checkpoint(conf, m.sb.ID, o.MemoryDir, sandbox.CheckpointOpts{
 		Compression:               statefile.CompressionLevelNone,
 		Resume:                    true,
 		ExcludeCommittedZeroPages: true,
@@ -77,7 +77,7 @@ func (m *Machine) writeFiles(path string) error {
 		return err
 	}
 	defer f.Close()
-	if err := m.sb.TarRootfsUpperLayer(m.ID(), f); err != nil {
+	if err := m.sb.TarRootfsUpperLayer(m.sb.ID, f); err != nil {
 		return fmt.Errorf("read the files of %s: %w", m.ID(), diskFull(err, filepath.Dir(path)))
 	}
 	return nil
@@ -104,7 +104,7 @@ func (m *Machine) pause() error {
 	if err := m.group.SetLimits(cgroupLimits(unhurried)); err != nil {
 		return err
 	}
-	if err := m.sb.Pause(m.ID()); err != nil {
+	if err := m.sb.Pause(m.sb.ID); err != nil {
 		return errors.Join(err, m.group.SetLimits(cgroupLimits(m.limits)))
 	}
 	m.tasks = paused
@@ -118,7 +118,7 @@ func (m *Machine) unpause() error {
 		return nil
 	}
 	limited := m.group.SetLimits(cgroupLimits(m.limits))
-	if err := m.sb.Resume(m.ID()); err != nil {
+	if err := m.sb.Resume(m.sb.ID); err != nil {
 		return errors.Join(limited, err)
 	}
 	m.tasks = running
@@ -129,7 +129,7 @@ func (m *Machine) unpause() error {
 // already; what is touched is read first.
 func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string) (bothy.Machine, error) {
 	m, err := e.launch(ctx, spec, func(s *sandbox.Sandbox, conf *config.Config, oci *specs.Spec) error {
-		return s.Restore(conf, oci, spec.ID, dir, false, true, nil)
+		return s.Restore(conf, oci, s.ID, dir, false, true, nil)
 	})
 	if err != nil {
 		return nil, engineError("engine.restore", err)

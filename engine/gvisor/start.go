@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -47,69 +46,58 @@ func engineError(op string, err error) error {
 	return e
 }
 
-// launch makes everything a sentry needs, spawns it, and calls begin, which
-// boots or restores it. On failure nothing is left.
+// launch takes or makes everything a sentry needs and calls begin, which boots
+// or restores it. On failure nothing is left.
 func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(*sandbox.Sandbox, *config.Config, *specs.Spec) error) (_ *Machine, err error) {
-	dir := filepath.Join(e.dir, spec.ID)
-	if err := os.Mkdir(dir, 0o711); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return nil, bothy.Errorf(bothy.CodeConflict, "machine %q exists already", spec.ID)
-		}
+	if err := e.take(spec.ID); err != nil {
 		return nil, err
 	}
-	undo := cleanup.Make(func() { os.RemoveAll(dir) })
+	undo := cleanup.Make(func() { e.untake(spec.ID) })
 	defer undo.Clean()
-
-	ns, tap, err := e.nets.New()
-	if err != nil {
-		return nil, err
+	v := e.takeSpare(spec.Kind())
+	if v == nil {
+		if v, err = e.makeVessel(spec.ID, spec); err != nil {
+			return nil, err
+		}
 	}
-	defer ns.Close()
-	undo.Add(func() { tap.Close() })
-
-	// The kernel and process 1 start with all the CPU there is: nothing of a
-	// user's runs before SetLimits.
-	unhurried := spec.Limits
-	unhurried.CPU = 0
-	group, err := e.cgroups.Create(spec.ID, cgroupLimits(unhurried))
-	if err != nil {
-		return nil, err
-	}
-	undo.Add(func() { group.Kill(); group.Remove() })
-
-	oci := ociSpec(spec, filepath.Join(dir, "root"), fmt.Sprintf("/proc/self/fd/%d", ns.Fd()))
-	if err := writeBundle(dir, oci); err != nil {
-		return nil, err
-	}
-	conf, err := e.config(dir)
-	if err != nil {
-		return nil, err
-	}
-	sb, err := e.spawn(conf, spec, oci, dir, group)
-	if err != nil {
-		return nil, err
-	}
-	undo.Add(func() { kill(sb.Getpid()) })
+	undo.Add(v.destroy)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := confine(group, sb.Getpid(), func() error { return begin(sb, conf, oci) }); err != nil {
-		if tail := lastWords(dir); tail != "" {
+	if err := v.confine(func() error { return begin(v.sb, v.conf, v.oci) }); err != nil {
+		if tail := lastWords(v.dir); tail != "" {
 			err = fmt.Errorf("%w (sentry: %s)", err, tail)
 		}
 		return nil, err
 	}
-	m, err := e.newMachine(spec, sb, group, dir)
+	m, err := e.newMachine(spec, v.name, v.sb, v.group, v.dir)
 	if err != nil {
 		return nil, err
 	}
-	m.tap = tap
+	m.tap = v.tap
 	undo.Release()
 	return m, nil
 }
 
+// take reserves an id.
+func (e *Engine) take(id string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.taken[id] {
+		return bothy.Errorf(bothy.CodeConflict, "machine %q exists already", id)
+	}
+	e.taken[id] = true
+	return nil
+}
+
+func (e *Engine) untake(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.taken, id)
+}
+
 // spawn starts the sentry process inside the cgroup.
-func (e *Engine) spawn(conf *config.Config, spec bothy.MachineSpec, oci *specs.Spec, dir string, group *cgroup.Group) (*sandbox.Sandbox, error) {
+func (e *Engine) spawn(name string, conf *config.Config, spec bothy.MachineSpec, oci *specs.Spec, dir string, group *cgroup.Group) (*sandbox.Sandbox, error) {
 	files, err := openImages(spec, e.dir)
 	if err != nil {
 		return nil, err
@@ -119,7 +107,7 @@ func (e *Engine) spawn(conf *config.Config, spec bothy.MachineSpec, oci *specs.S
 		return nil, err
 	}
 	args := &sandbox.Args{
-		ID:                  spec.ID,
+		ID:                  name,
 		Spec:                oci,
 		BundleDir:           dir,
 		IOFiles:             files[:2],
@@ -146,23 +134,6 @@ func (e *Engine) spawn(conf *config.Config, spec bothy.MachineSpec, oci *specs.S
 	sb, err := sandbox.New(conf, args)
 	show()
 	return sb, err
-}
-
-// confine runs begin and sees to it that the sentry, and all it has started by
-// then, is in the cgroup afterwards. With v2 it was born there. With v1 moving
-// it takes the kernel some 10 ms of waiting, so that is done at the same time;
-// nothing of the sandbox's user runs yet.
-func confine(group *cgroup.Group, pid int, begin func() error) error {
-	moved := make(chan error, 1)
-	go func() { moved <- group.Add(pid) }()
-	err := begin()
-	if e := <-moved; err == nil {
-		err = e
-	}
-	if err != nil {
-		return err
-	}
-	return group.Add(pid)
 }
 
 // openImages opens the root image, the guest image and the file behind the

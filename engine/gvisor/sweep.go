@@ -35,9 +35,9 @@ func (e *Engine) Sweep(_ context.Context, keep func(id string) bool) ([]string, 
 	var errs []error
 	for id := range found {
 		e.mu.Lock()
-		live := e.machines[id] != nil
+		held := e.held[id]
 		e.mu.Unlock()
-		if live || keep(id) {
+		if held || keep(id) {
 			continue
 		}
 		errs = append(errs, e.sweepOne(id))

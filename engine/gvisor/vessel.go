@@ -1,0 +1,201 @@
+package gvisor
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"gvisor.dev/gvisor/pkg/cleanup"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/sandbox"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/cgroup"
+)
+
+// A vessel is a sentry that runs nothing yet, with all that belongs to it: a
+// folder, a network namespace with a tap, a cgroup. Its name is that of the
+// folder, the cgroup, and the sandbox that the library knows. A machine that was
+// started without a spare has its own id as name.
+type vessel struct {
+	e     *Engine
+	name  string
+	kind  bothy.MachineSpec
+	dir   string
+	tap   *os.File
+	group *cgroup.Group
+	conf  *config.Config
+	oci   *specs.Spec
+	sb    *sandbox.Sandbox
+	// confined is set once the sentry is in its cgroup.
+	confined bool
+	// destroy ends the sentry and frees all that it has.
+	destroy func()
+}
+
+// makeVessel spawns a sentry. On failure nothing is left.
+func (e *Engine) makeVessel(name string, spec bothy.MachineSpec) (_ *vessel, err error) {
+	v := &vessel{e: e, name: name, kind: spec.Kind(), dir: filepath.Join(e.dir, name)}
+	e.hold(name)
+	undo := cleanup.Make(func() { e.unhold(name) })
+	defer undo.Clean()
+	if err := os.Mkdir(v.dir, 0o711); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil, bothy.Errorf(bothy.CodeConflict, "machine %q exists already", name)
+		}
+		return nil, err
+	}
+	undo.Add(func() { os.RemoveAll(v.dir) })
+	ns, tap, err := e.nets.New()
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	v.tap = tap
+	undo.Add(func() { tap.Close() })
+
+	// The kernel and process 1 start with all the CPU there is: nothing of a
+	// user's runs before SetLimits.
+	unhurried := spec.Limits
+	unhurried.CPU = 0
+	if v.group, err = e.cgroups.Create(name, cgroupLimits(unhurried)); err != nil {
+		return nil, err
+	}
+	undo.Add(func() { v.group.Kill(); v.group.Remove() })
+	v.oci = ociSpec(spec, filepath.Join(v.dir, "root"), fmt.Sprintf("/proc/self/fd/%d", ns.Fd()))
+	if err := writeBundle(v.dir, v.oci); err != nil {
+		return nil, err
+	}
+	if v.conf, err = e.config(v.dir); err != nil {
+		return nil, err
+	}
+	if v.sb, err = e.spawn(name, v.conf, spec, v.oci, v.dir, v.group); err != nil {
+		return nil, err
+	}
+	undo.Add(func() { kill(v.sb.Getpid()) })
+	v.destroy = undo.Release()
+	return v, nil
+}
+
+func (e *Engine) hold(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.held[name] = true
+}
+
+func (e *Engine) unhold(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.held, name)
+}
+
+// confine runs begin and sees to it that the sentry, and all it has started by
+// then, is in the cgroup afterwards. With v2 it was born there. With v1 moving
+// it takes the kernel some 10 ms of waiting, so that is done at the same time;
+// nothing of the sandbox's user runs yet.
+func (v *vessel) confine(begin func() error) error {
+	if v.confined {
+		return begin()
+	}
+	moved := make(chan error, 1)
+	go func() { moved <- v.group.Add(v.sb.Getpid()) }()
+	err := begin()
+	if e := <-moved; err == nil {
+		err = e
+	}
+	if err != nil {
+		return err
+	}
+	return v.group.Add(v.sb.Getpid())
+}
+
+// sparePrefix begins the names of spares. Machines that were made from them
+// keep it.
+const sparePrefix = "spare-"
+
+// Prepare spawns a sentry for a machine that is not asked for yet.
+func (e *Engine) Prepare(ctx context.Context, spec bothy.MachineSpec) error {
+	spec.ID, spec.FilesTar = "", ""
+	v, err := e.makeVessel(sparePrefix+strings.ToLower(rand.Text()[:16]), spec)
+	if err != nil {
+		return engineError("engine.prepare", err)
+	}
+	if err := v.confine(ctx.Err); err != nil {
+		v.destroy()
+		return err
+	}
+	v.confined = true
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.spares = append(e.spares, v)
+	return nil
+}
+
+// takeSpare returns a living spare of a kind, or nil.
+func (e *Engine) takeSpare(kind bothy.MachineSpec) *vessel {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := 0; i < len(e.spares); {
+		v := e.spares[i]
+		if v.kind != kind {
+			i++
+			continue
+		}
+		e.spares = append(e.spares[:i:i], e.spares[i+1:]...)
+		if alive(v.sb.Getpid()) {
+			return v
+		}
+		e.log.Warn("a spare sentry has ended by itself", "last_words", lastWords(v.dir))
+		go v.destroy()
+	}
+	return nil
+}
+
+// Spares counts them by kind.
+func (e *Engine) Spares() []bothy.Spare {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var list []bothy.Spare
+next:
+	for _, v := range e.spares {
+		for i := range list {
+			if list[i].Kind == v.kind {
+				list[i].Count++
+				continue next
+			}
+		}
+		list = append(list, bothy.Spare{Kind: v.kind, Count: 1})
+	}
+	return list
+}
+
+// KeepSpares ends all but so many of each kind.
+func (e *Engine) KeepSpares(_ context.Context, keep []bothy.Spare) error {
+	left := map[bothy.MachineSpec]int{}
+	for _, k := range keep {
+		left[k.Kind] += k.Count
+	}
+	var going []*vessel
+	e.mu.Lock()
+	staying := e.spares[:0:0]
+	for _, v := range e.spares {
+		if left[v.kind] > 0 {
+			left[v.kind]--
+			staying = append(staying, v)
+		} else {
+			going = append(going, v)
+		}
+	}
+	e.spares = staying
+	e.mu.Unlock()
+	for _, v := range going {
+		v.destroy()
+	}
+	return nil
+}
