@@ -99,6 +99,11 @@ const GuestPort = 49983
 // from being looked into.
 const GuestSparedEnv = "BOTHY_INIT_SPARED"
 
+// GuestAdoptedPrctl is the operation of prctl(2) by which the guest, as process
+// 1, tells its kernel that the sandbox is who it is to be: an engine lets nobody
+// else go on before that. Kernels that do not know it refuse it.
+const GuestAdoptedPrctl = 0x626f7468
+
 // Cable is the host's end of a sandbox's only network cable. It carries whole
 // Ethernet frames.
 //

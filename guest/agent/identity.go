@@ -93,6 +93,9 @@ func (a *Agent) adopt(req *guestpb.AdoptRequest) (*guestpb.AdoptResponse, error)
 	if req.UnixNano != 0 {
 		res.ClockSkewNs = a.adoptClock(time.Unix(0, req.UnixNano))
 	}
+	if !res.NeedCaBundle { // or the caller comes again
+		_ = unix.Prctl(bothy.GuestAdoptedPrctl, 0, 0, 0, 0)
+	}
 	return res, nil
 }
 

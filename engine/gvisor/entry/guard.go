@@ -35,6 +35,7 @@ type guard func(t *kernel.Task, args arch.SyscallArguments) error
 // wraps change what system calls do.
 var wraps = map[string]func(kernel.SyscallFn) kernel.SyscallFn{
 	"kill":   telling,
+	"prctl":  opening,
 	"open":   func(call kernel.SyscallFn) kernel.SyscallFn { return followsNoLink(call, 1) },
 	"openat": func(call kernel.SyscallFn) kernel.SyscallFn { return followsNoLink(call, 2) },
 }
@@ -47,6 +48,7 @@ func installGuards() {
 		for name, w := range wraps {
 			replace(table, name, w)
 		}
+		installGate(table)
 		table.Init()
 	}
 }

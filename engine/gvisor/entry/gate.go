@@ -1,0 +1,73 @@
+package entry
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"gvisor.dev/gvisor/pkg/errors/linuxerr"
+	"gvisor.dev/gvisor/pkg/sentry/arch"
+	"gvisor.dev/gvisor/pkg/sentry/kernel"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// gate keeps the processes of a snapshot from going on as somebody they no
+// longer are. It is shut when the sentry starts. Until process 1 opens it, at the
+// end of the adoption, nobody else gets through a system call: nothing can be
+// read of the old identity, and nothing can be told to anybody.
+//
+// A task that waited in a system call when the snapshot was taken makes that
+// call anew after the restore, so it comes to the gate, too.
+var gate = barrier{opened: make(chan struct{})}
+
+type barrier struct {
+	isOpen atomic.Bool
+	once   sync.Once
+	opened chan struct{}
+}
+
+func (b *barrier) open() {
+	b.once.Do(func() {
+		b.isOpen.Store(true)
+		close(b.opened)
+	})
+}
+
+// pass returns when the task may go on. One that is interrupted comes back.
+func (b *barrier) pass(t *kernel.Task) error {
+	if b.isOpen.Load() || isProcessOne(t) {
+		return nil
+	}
+	if err := t.Block(b.opened); err != nil {
+		return linuxerr.ERESTARTNOINTR
+	}
+	return nil
+}
+
+// installGate puts the gate before every system call.
+func installGate(table *kernel.SyscallTable) {
+	for number, call := range table.Table {
+		if inner := call.Fn; inner != nil {
+			call.Fn = func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
+				if !gate.isOpen.Load() {
+					if err := gate.pass(t); err != nil {
+						return 0, nil, err
+					}
+				}
+				return inner(t, number, args)
+			}
+			table.Table[number] = call
+		}
+	}
+}
+
+// opening lets process 1 open the gate.
+func opening(prctl kernel.SyscallFn) kernel.SyscallFn {
+	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
+		if args[0].Int() == bothy.GuestAdoptedPrctl && isProcessOne(t) {
+			gate.open()
+			return 0, nil, nil
+		}
+		return prctl(t, number, args)
+	}
+}
