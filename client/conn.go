@@ -185,11 +185,15 @@ func stream[T any](ctx context.Context, c *conn, method, path string, query url.
 	return c.events(ctx, method, path, query, in, func(raw json.RawMessage) error {
 		var v T
 		if err := json.Unmarshal(raw, &v); err != nil {
-			return bothy.Errorf(bothy.CodeInternal, "an event of %s cannot be read", c.base).
-				WithHint("Use a client of about the server's version.").Because(err)
+			return c.unreadable(err)
 		}
 		return fn(v)
 	})
+}
+
+func (c *conn) unreadable(err error) error {
+	return bothy.Errorf(bothy.CodeInternal, "an event of %s cannot be read", c.base).
+		WithHint("Use a client of about the server's version.").Because(err)
 }
 
 // follow is stream for what does not end by itself: then the end is an error.

@@ -1,8 +1,10 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
@@ -33,7 +35,11 @@ func (e *Exec) ExecStream(ctx context.Context, id string, req bothy.ExecRequest,
 // told, the connection was lost.
 func (e *Exec) untilFinal(ctx context.Context, method, path string, q url.Values, in any, fn func(bothy.ExecEvent) error) error {
 	final := false
-	err := stream(ctx, e.conn, method, path, q, in, func(ev bothy.ExecEvent) error {
+	err := e.conn.events(ctx, method, path, q, in, func(raw json.RawMessage) error {
+		ev, err := execEvent(raw)
+		if err != nil {
+			return e.conn.unreadable(err)
+		}
 		final = final || ev.IsFinal
 		return fn(ev)
 	})
@@ -41,6 +47,25 @@ func (e *Exec) untilFinal(ctx context.Context, method, path string, q url.Values
 		return e.conn.brokenOff(ctx, io.ErrUnexpectedEOF)
 	}
 	return err
+}
+
+// execEvent reads an event of a command. Data without escapes, which base64
+// always is, is taken out before, because it is long and the decoder slow.
+func execEvent(raw []byte) (bothy.ExecEvent, error) {
+	var ev bothy.ExecEvent
+	const key = `"data":"`
+	head := bytes.Index(raw[:min(len(raw), 64)], []byte(key)) + len(key)
+	if head < len(key) {
+		return ev, json.Unmarshal(raw, &ev)
+	}
+	n := bytes.IndexByte(raw[head:], '"')
+	if n < 0 || bytes.IndexByte(raw[head:head+n], '\\') >= 0 {
+		return ev, json.Unmarshal(raw, &ev)
+	}
+	rest := append(append(make([]byte, 0, len(raw)-n), raw[:head]...), raw[head+n:]...)
+	err := json.Unmarshal(rest, &ev)
+	ev.Data = string(raw[head : head+n])
+	return ev, err
 }
 
 // Processes implements bothy.ExecService.

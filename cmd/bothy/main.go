@@ -99,10 +99,10 @@ func newHelp(root *cobra.Command) *cobra.Command {
 func commands() []func(*app) *cobra.Command {
 	return []func(*app) *cobra.Command{
 		newUp, newDown, newDoctor,
-		newRun, newCreate, newList, newGet, newRemove, newExec, newCopy,
+		newRun, newCreate, newList, newGet, newRemove, newExec, newCode, newContext, newCopy, newFiles,
 		newTemplate, newToken,
-		newShell, newProcesses, newLogs, newMetrics, newForward,
+		newShell, newProcesses, newProcess, newLogs, newMetrics, newForward,
 		newPause, newResume, newSnapshot, newSnapshots, newFork, newRollback,
-		newNetwork, newEvents,
+		newNetwork, newEvents, newLimits,
 	}
 }

@@ -13,6 +13,7 @@ import (
 type session struct {
 	sandboxes bothy.SandboxService
 	exec      bothy.ExecService
+	code      bothy.CodeService
 	files     bothy.FileService
 	templates bothy.TemplateService
 	tokens    bothy.TokenService
@@ -22,6 +23,7 @@ type session struct {
 	events    bothy.EventService
 	metrics   bothy.MetricsService
 	ports     bothy.PortService
+	limits    bothy.LimitsService
 }
 
 // action is the body of a command that talks to the server.
@@ -40,7 +42,7 @@ func (a *app) do(f action) func(*cobra.Command, []string) error {
 
 func newSession(c *client.Client) *session {
 	return &session{
-		sandboxes: c.Sandboxes, exec: c.Exec, files: c.Files, templates: c.Templates, tokens: c.Tokens,
-		snapshots: c.Snapshots, mover: c.Mover, network: c.Network, events: c.Events, metrics: c.Metrics, ports: c.Ports,
+		sandboxes: c.Sandboxes, exec: c.Exec, code: c.Code, files: c.Files, templates: c.Templates, tokens: c.Tokens,
+		snapshots: c.Snapshots, mover: c.Mover, network: c.Network, events: c.Events, metrics: c.Metrics, ports: c.Ports, limits: c.Limits,
 	}
 }

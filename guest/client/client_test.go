@@ -219,6 +219,26 @@ func TestExecStream(t *testing.T) {
 	}
 }
 
+// Zeros are valid text, but in JSON each of them takes six bytes.
+func TestExecStreamSendsControlCharactersInBase64(t *testing.T) {
+	g := adopted(t)
+	total := 0
+	err := g.ExecStream(t.Context(), line(`head -c 100000 /dev/zero`), func(e bothy.ExecEvent) error {
+		if len(e.Data) > 256 && e.Encoding != "base64" {
+			t.Errorf("%d bytes at %d are not in base64", len(e.Data), e.Offset)
+		}
+		data := []byte(e.Data)
+		if e.Encoding == "base64" {
+			data, _ = base64.StdEncoding.DecodeString(e.Data)
+		}
+		total += len(data)
+		return nil
+	})
+	if total != 100000 || err != nil {
+		t.Errorf("%d bytes of 100000, %v", total, err)
+	}
+}
+
 // Characters are not broken where the guest happens to cut.
 func TestExecStreamKeepsCharactersWhole(t *testing.T) {
 	g := adopted(t)

@@ -374,12 +374,24 @@ func (e *events) emit(p piece) error {
 		return nil
 	}
 	event := bothy.ExecEvent{Stream: p.stream, Offset: p.offset}
-	if utf8.Valid(p.bytes) {
+	if utf8.Valid(p.bytes) && !swells(p.bytes) {
 		event.Data = string(p.bytes)
 	} else {
 		event.Data, event.Encoding = base64.StdEncoding.EncodeToString(p.bytes), "base64"
 	}
 	return e.fn(event)
+}
+
+// swells reports whether so many of the characters are control characters, six
+// bytes each in JSON, that base64 is far shorter.
+func swells(b []byte) bool {
+	controls := 0
+	for _, c := range b {
+		if c < ' ' && c != '\n' && c != '\t' && c != '\r' {
+			controls++
+		}
+	}
+	return controls > 64+len(b)/8
 }
 
 // cut returns the length of a character that b ends in the middle of, or 0.

@@ -225,8 +225,10 @@ func (w Exec) Processes(_ context.Context, id string) ([]bothy.ProcessInfo, erro
 	list := []bothy.ProcessInfo{}
 	for _, p := range s.processes {
 		p.mu.Lock()
-		list = append(list, p.info)
+		info := p.info
+		info.OutputEnd = p.offset
 		p.mu.Unlock()
+		list = append(list, info)
 	}
 	slices.SortFunc(list, func(a, b bothy.ProcessInfo) int { return a.PID - b.PID })
 	return list, nil
