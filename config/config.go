@@ -141,6 +141,13 @@ func Load(path string, getenv func(string) string) (Config, error) {
 			*field = v
 		}
 	}
+	switch v := getenv("BOTHY_POOL"); v {
+	case "", "on":
+	case "off":
+		c.Pool = Pool{}
+	default:
+		return c, bothy.Errorf(bothy.CodeInvalid, "BOTHY_POOL is %q", v).WithHint("Give on or off.")
+	}
 	return c, nil
 }
 

@@ -69,3 +69,34 @@ func TestFileEnvironmentAndMistakes(t *testing.T) {
 		t.Errorf("a wrong log format: %v", err)
 	}
 }
+
+func TestPoolSettings(t *testing.T) {
+	pool := func(v string) func(string) string {
+		return func(k string) string {
+			if k == "BOTHY_POOL" {
+				return v
+			}
+			return ""
+		}
+	}
+	if c, err := Load("", pool("off")); err != nil || !reflect.DeepEqual(c.Pool, Pool{}) {
+		t.Errorf("the pool that is off is %+v, %v", c.Pool, err)
+	}
+	if c, err := Load("", pool("on")); err != nil || c.Pool.ReadyMax == 0 {
+		t.Errorf("the pool that is on is %+v, %v", c.Pool, err)
+	}
+	if _, err := Load("", pool("of")); bothy.ErrorCode(err) != bothy.CodeInvalid {
+		t.Errorf("a word that means nothing: %v", err)
+	}
+	for _, spoil := range []func(*Pool){
+		func(p *Pool) { p.Ready = -1 }, func(p *Pool) { p.ReadyMax = -1 }, func(p *Pool) { p.Spares = -1 },
+		func(p *Pool) { p.GoldenMax = -1 }, func(p *Pool) { p.MinFreeMemoryMB = -1 },
+		func(p *Pool) { p.Templates = []string{"../x"} },
+	} {
+		c := Default()
+		spoil(&c.Pool)
+		if err := c.Finish(); bothy.ErrorCode(err) != bothy.CodeInvalid || bothy.AsError(err).Hint == "" {
+			t.Errorf("%+v: %v", c.Pool, err)
+		}
+	}
+}

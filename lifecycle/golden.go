@@ -219,7 +219,14 @@ func (s *Service) freezeGolden(ctx context.Context, name string, h shape, t *bot
 	if err := warm(ctx, l.guest, t); err != nil {
 		return startError(m, err)
 	}
-	if err := s.capture(ctx, l, draft.Dir(), bothy.SnapshotMemory, false, true); err != nil {
+	if err := l.guest.Freeze(ctx); err != nil {
+		return err
+	}
+	memory := filepath.Join(draft.Dir(), snapshot.MemoryDir)
+	if err := os.Mkdir(memory, 0o711); err != nil {
+		return err
+	}
+	if err := m.Snapshot(ctx, bothy.SnapshotOptions{MemoryDir: memory, Stop: true}); err != nil {
 		return err
 	}
 	manifest := &snapshot.Manifest{
@@ -314,7 +321,7 @@ func (s *Service) dropOldGoldens(ctx context.Context) error {
 // they are not checked yet.
 func (s *Service) readGoldens(ctx context.Context) []shape {
 	gs := s.goldens
-	if gs.store == nil {
+	if gs.store == nil || gs.max == 0 {
 		return nil
 	}
 	names, err := gs.store.List(ctx)

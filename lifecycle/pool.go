@@ -141,7 +141,7 @@ func (d *demand) burst(now time.Time) (most int) {
 // StartPool begins to make what is ready before anybody asks. Call it after
 // Recover. It goes on until Close.
 func (s *Service) StartPool() {
-	if s.o.Pool.ReadyMax == 0 && s.o.Pool.Spares == 0 && s.o.Pool.Golden == nil {
+	if s.o.Pool.ReadyMax == 0 && s.o.Pool.Spares == 0 && s.o.Pool.GoldenMax == 0 {
 		return
 	}
 	s.watchers.Go(func() {

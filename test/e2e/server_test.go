@@ -34,6 +34,9 @@ type server struct {
 	cmd   *exec.Cmd
 	ended chan error
 
+	// env is more for the server's environment.
+	env []string
+
 	// seen are sandboxes that a test is done with.
 	seen map[string]bool
 
@@ -58,7 +61,8 @@ func newServer() (*server, error) {
 	return &server{dir: dir, home: filepath.Join(dir, "home"), templates: templates, seen: map[string]bool{}}, nil
 }
 
-// ownServer is a server for one test.
+// ownServer is a server for one test. It makes nothing by itself, so that all
+// there is on the host is what the test asked for.
 func ownServer(t *testing.T) *server {
 	t.Helper()
 	s, err := newServer()
@@ -73,6 +77,7 @@ func ownServer(t *testing.T) *server {
 			s.showLog(t.Output())
 		}
 	})
+	s.env = []string{"BOTHY_POOL=off"}
 	if err := s.start(); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +92,7 @@ func (s *server) start(env ...string) error {
 	credentials := filepath.Join(s.dir, "credentials.json")
 	cmd := exec.Command(program, "serve", "--listen", "127.0.0.1:0", "--bootstrap-credentials", credentials)
 	cmd.Env = append(os.Environ(), "HOME="+s.dir, "BOTHY_HOME="+s.home, "BOTHY_TEMPLATES="+s.templates)
-	cmd.Env = append(cmd.Env, env...)
+	cmd.Env = append(append(cmd.Env, s.env...), env...)
 	cmd.Dir = "/"
 	// A terminal's Ctrl-C is for the tests, which then end the server.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}

@@ -99,6 +99,9 @@ func (s *server) start(failpoints string) error {
 	credentials := filepath.Join(s.dir, "credentials.json")
 	cmd := exec.Command(program, "serve", "--listen", s.listen, "--bootstrap-credentials", credentials)
 	cmd.Env = append(os.Environ(), "HOME="+s.dir, "BOTHY_HOME="+s.home, "BOTHY_TEMPLATES="+templates, failpoint.Env+"="+failpoints)
+	if failpoints != "" { // they are for the tests, not for what the server does by itself
+		cmd.Env = append(cmd.Env, "BOTHY_POOL=off")
+	}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	r, w, err := os.Pipe()
