@@ -112,14 +112,14 @@ func (c *guestConn) sendSome(out io.Writer, limit int64) (int, tcpip.Error, erro
 }
 
 // receiveFrom copies what in sends to the guest until in has no more. Where in
-// is a socket it holds no buffer while it waits for it. see, when not nil, is
-// given the bytes first.
-func (c *guestConn) receiveFrom(in net.Conn, see func([]byte), count func(int)) error {
+// is a socket it holds no memory while it waits for it, or for the guest. see,
+// when not nil, is given the bytes first, until it returns false.
+func (c *guestConn) receiveFrom(in net.Conn, see func([]byte) bool, count func(int)) error {
 	entry, ready := waiter.NewChannelEntry(waiter.WritableEvents | waiter.EventHUp | waiter.EventErr)
 	c.wq.EventRegister(&entry)
 	defer c.wq.EventUnregister(&entry)
 	r := newPatientReader(in, c.buffers)
-	for {
+	for see != nil || r.raw == nil {
 		b, err := r.read()
 		if err != nil {
 			r.release()
@@ -128,8 +128,8 @@ func (c *guestConn) receiveFrom(in net.Conn, see func([]byte), count func(int)) 
 			}
 			return err
 		}
-		if see != nil {
-			see(b)
+		if see != nil && !see(b) {
+			see = nil
 		}
 		err = c.writeAll(b, ready)
 		r.release()
@@ -137,6 +137,25 @@ func (c *guestConn) receiveFrom(in net.Conn, see func([]byte), count func(int)) 
 			return err
 		}
 		count(len(b))
+	}
+	return c.pourFrom(r.raw, ready, count)
+}
+
+// pourFrom is receiveFrom without a buffer in between.
+func (c *guestConn) pourFrom(in syscall.RawConn, ready <-chan struct{}, count func(int)) error {
+	s := &spring{ep: c.ep, count: count}
+	for {
+		if err := in.Read(s.pour); err != nil {
+			return err
+		}
+		switch {
+		case s.full:
+			<-ready
+		case s.err == io.EOF:
+			return nil
+		default:
+			return s.err
+		}
 	}
 }
 

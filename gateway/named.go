@@ -212,14 +212,17 @@ type answerWatch struct {
 	first chan bool
 }
 
-func (a *answerWatch) see(b []byte) {
+// see returns whether it needs more bytes for that.
+func (a *answerWatch) see(b []byte) (more bool) {
 	const want = "HTTP/1.1 101"
-	if missing := len(want) - len(a.seen); missing > 0 {
+	missing := len(want) - len(a.seen)
+	if missing > 0 {
 		a.seen = append(a.seen, b[:min(len(b), missing)]...)
 		if len(a.seen) == len(want) {
 			a.first <- string(a.seen) == want
 		}
 	}
+	return len(a.seen) < len(want)
 }
 
 // upgraded reports whether the server agreed to leave HTTP. It waits for the

@@ -1,0 +1,100 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/tcpip"
+)
+
+// spring is a TCP socket out of which an endpoint takes what waits there, right
+// into its own memory. Nothing is held for a guest that does not read: what its
+// endpoint has no room for stays in the socket.
+type spring struct {
+	ep    tcpip.Endpoint
+	count func(int)
+
+	fd uintptr
+	// waiting is how many bytes the kernel holds, as far as is known.
+	waiting int
+	// err is why nothing more comes, io.EOF at the end.
+	err error
+	// full is set when the endpoint has no room.
+	full bool
+}
+
+// pour is called by the poller. It returns true when there is something else
+// to wait for than the socket, or nothing.
+func (s *spring) pour(fd uintptr) bool {
+	s.fd, s.full = fd, false
+	for {
+		if s.waiting, s.err = unix.IoctlGetInt(int(fd), unix.SIOCINQ); s.err != nil {
+			return true
+		}
+		if s.waiting == 0 {
+			if s.err = s.peek(); s.err == syscall.EAGAIN {
+				return false
+			} else if s.err != nil {
+				return true
+			}
+			continue
+		}
+		n, terr := s.ep.Write(s, tcpip.WriteOptions{})
+		s.count(int(n))
+		switch terr.(type) {
+		case nil:
+		case *tcpip.ErrWouldBlock:
+			s.full = true
+			return true
+		case *tcpip.ErrBadBuffer:
+			s.err = errLost
+			return true
+		default:
+			s.err = errGone
+			return true
+		}
+	}
+}
+
+// errLost is returned for a socket that does not give what it held.
+var errLost = errors.New("the connection was lost")
+
+// peek tells an empty socket from one at its end, or broken.
+func (s *spring) peek() error {
+	for {
+		n, _, err := syscall.Recvfrom(int(s.fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		switch {
+		case err == syscall.EINTR:
+		case err == nil && n == 0:
+			return io.EOF
+		default:
+			return err
+		}
+	}
+}
+
+// Len implements tcpip.Payloader.
+func (s *spring) Len() int { return s.waiting }
+
+// Read implements tcpip.Payloader.
+func (s *spring) Read(p []byte) (int, error) {
+	if s.waiting == 0 {
+		return 0, io.EOF
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for {
+		n, err := syscall.Read(int(s.fd), p[:min(len(p), s.waiting)])
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			return 0, errLost
+		}
+		s.waiting -= n
+		return n, nil
+	}
+}
