@@ -3,6 +3,7 @@ package lifecycle_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -35,6 +36,12 @@ type world struct {
 
 	gateways  *gateways
 	retention lifecycle.Retention
+
+	pool      lifecycle.PoolOptions
+	free      func() int // what the host has left; nil asks the host
+	minFree   int
+	templates lifecycle.Templates
+	log       *slog.Logger
 }
 
 func newWorld(t *testing.T) *world {
@@ -64,14 +71,19 @@ func (w *world) open() {
 	}
 	w.store = st
 	w.engine = fake.New(w.host, w.build)
+	known := w.templates
+	if known == nil {
+		known = templates{w.image}
+	}
 	w.Service = lifecycle.New(lifecycle.Options{
-		Store: st, Blobs: blobs, Templates: templates{w.image}, GuestImage: w.image,
+		Store: st, Blobs: blobs, Templates: known, GuestImage: w.image,
 		Engines: map[string]bothy.Engine{"fake": w.engine}, Engine: "fake",
 		NewGateway: func(id string, c bothy.Cable) (bothy.Gateway, error) { return w.gateways.add(c), nil },
 		NewGuest: func(_ func(context.Context) (net.Conn, error), key string) bothy.Guest {
 			return w.guests.add(key)
 		},
 		Vault: secrets, Clock: w.clock, Retention: w.retention, MaxSandboxes: 50,
+		Pool: w.pool, FreeMemoryMB: w.free, MinFreeMemoryMB: w.minFree, Log: w.log,
 	})
 }
 
@@ -208,7 +220,9 @@ type guests struct {
 	all []*guest
 	// failAdopt, if set, is what adoption answers.
 	failAdopt error
-	frozen    int
+	// onAdopt, if set, is called by every adoption, and may fail it.
+	onAdopt func(context.Context, bothy.Identity) error
+	frozen  int
 }
 
 func (g *guests) add(key string) *guest {
@@ -243,10 +257,13 @@ func (g *guest) Freeze(context.Context) error    { return nil }
 func (g *guest) Thaw(context.Context) error      { return nil }
 func (g *guest) CloseIdle()                      {}
 
-func (g *guest) Adopt(_ context.Context, id bothy.Identity) error {
+func (g *guest) Adopt(ctx context.Context, id bothy.Identity) error {
 	g.all.mu.Lock()
-	err := g.all.failAdopt
+	err, hook := g.all.failAdopt, g.all.onAdopt
 	g.all.mu.Unlock()
+	if hook != nil && err == nil {
+		err = hook(ctx, id)
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.id = id

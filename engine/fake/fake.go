@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -41,6 +42,13 @@ type Host struct {
 type spare struct {
 	by   *Engine
 	kind bothy.MachineSpec
+}
+
+// IDs lists the machines that live.
+func (h *Host) IDs() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Sorted(maps.Keys(h.machines))
 }
 
 // Engine implements bothy.Engine.

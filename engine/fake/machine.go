@@ -39,6 +39,13 @@ func (m *Machine) ID() string            { return m.spec.ID }
 func (m *Machine) State() []byte         { return []byte(`{}`) }
 func (m *Machine) Done() <-chan struct{} { return m.done }
 
+// Limits are those that hold now.
+func (m *Machine) Limits() bothy.Limits {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.limits
+}
+
 // RestoredFrom is the snapshot's folder that it was restored from, or "".
 func (m *Machine) RestoredFrom() string { return m.restored }
 

@@ -1,0 +1,462 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	blobdir "github.com/bothy-dev/bothy/blob/dir"
+	"github.com/bothy-dev/bothy/lifecycle"
+)
+
+// shelf is a library of templates from which some can be taken away.
+type shelf struct {
+	image string
+	mu    sync.Mutex
+	gone  map[string]bool
+	warm  []string
+}
+
+func (s *shelf) Lookup(name string) (*bothy.Template, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	digest := name
+	if len(name) < 7 || name[:7] != "sha256:" {
+		digest = "sha256:" + name
+	}
+	if s.gone[digest] {
+		return nil, bothy.Errorf(bothy.CodeTemplateNotFound, "there is no template %q", name)
+	}
+	return &bothy.Template{Name: digest[7:], Digest: digest, RootFS: s.image, Warm: s.warm}, nil
+}
+
+func (s *shelf) remove(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone["sha256:"+name] = true
+}
+
+// newPoolWorld is a world with a pool, which runs from the start.
+func newPoolWorld(t *testing.T, pool lifecycle.PoolOptions, more ...func(*world)) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.closeServer()
+	w.pool = pool
+	w.templates = &shelf{image: w.image, gone: map[string]bool{}}
+	for _, f := range more {
+		f(w)
+	}
+	w.open()
+	w.StartPool()
+	return w
+}
+
+func (w *world) hasReady(n int) {
+	w.t.Helper()
+	eventually(w.t, fmt.Sprintf("%d are ready", n), func() bool { return w.Pool(w.t.Context()).Ready == n })
+}
+
+func small(template string) bothy.SandboxCreate { return bothy.SandboxCreate{Template: template} }
+
+func TestPoolHandsOutWhatIsReady(t *testing.T) {
+	var first atomic.Bool
+	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 1, ReadyMax: 2, Templates: []string{"a"}})
+	w.hasReady(1)
+	before := w.host.IDs()
+	if len(before) != 1 {
+		t.Fatalf("machines are %v", before)
+	}
+	member, gw := w.guests.last(), w.gateways.last()
+	waiting := member.identity()
+	if gw.policy.Mode != bothy.NetworkOff {
+		t.Errorf("what waits may reach %q", gw.policy.Mode)
+	}
+	w.guests.onAdopt = func(_ context.Context, id bothy.Identity) error {
+		gw.mu.Lock()
+		defer gw.mu.Unlock()
+		if id.SandboxID == before[0] && first.CompareAndSwap(false, true) && gw.policy.Mode != bothy.NetworkOpen {
+			t.Errorf("adopted while the policy was %q", gw.policy.Mode)
+		}
+		return nil
+	}
+	sb := w.create(bothy.SandboxCreate{
+		Template: "a", Name: "Mine", Env: map[string]string{"K": "v"}, Network: &bothy.Network{Mode: bothy.NetworkOpen}, CPU: 0.5,
+		Secrets: []bothy.Secret{{Name: "TOKEN", Value: "very secret", Hosts: []string{"api.example.org"}}},
+	})
+	if sb.ID != before[0] || sb.State != bothy.StateRunning {
+		t.Fatalf("got %s (%s) and not the one that waited, %s", sb.ID, sb.State, before[0])
+	}
+	id := member.identity()
+	if id.Key == waiting.Key || id.Key == "" || id.Hostname != "mine" || id.Env["K"] != "v" || slices.Equal(id.Entropy, waiting.Entropy) {
+		t.Errorf("the machine became %+v after it was %+v", id, waiting)
+	}
+	if l := w.machine(sb.ID).Limits(); l.CPU != 0.5 {
+		t.Errorf("it may use %v CPUs", l.CPU)
+	}
+	if len(gw.secrets) != 1 {
+		t.Errorf("the gateway has %d secrets", len(gw.secrets))
+	}
+	if got := w.get(sb.ID); got.GuestKey != id.Key || got.ProjectID != "mine" {
+		t.Errorf("stored is %+v", got)
+	}
+	w.hasReady(1)
+	limits, err := w.Limits(w.me())
+	if err != nil || limits.Sandboxes.Used != 1 {
+		t.Errorf("the pool counts: %+v, %v", limits, err)
+	}
+	page, err := w.List(w.me(), bothy.SandboxFilter{})
+	if err != nil || len(page.Items) != 1 {
+		t.Errorf("the pool is listed: %d, %v", len(page.Items), err)
+	}
+	if n := w.Live(); n != 1 {
+		t.Errorf("%d are live", n)
+	}
+}
+
+func TestPoolKeepsWhatIsAskedFor(t *testing.T) {
+	w := newPoolWorld(t, lifecycle.PoolOptions{ReadyMax: 3})
+	if n := w.Pool(t.Context()).Ready; n != 0 {
+		t.Fatalf("%d are ready and nobody asked", n)
+	}
+	// Another size has machines of its own.
+	big := bothy.SandboxCreate{Template: "a", MemoryMB: 2048}
+	w.create(big)
+	w.hasReady(1)
+	ready := w.host.IDs()
+	if sb := w.create(big); !slices.Contains(ready, sb.ID) {
+		t.Errorf("a second of the size was not one that waited")
+	}
+	w.create(small("a"))
+	// Three at once were asked for, and three is the most.
+	for range 2 {
+		w.create(small("a"))
+	}
+	w.hasReady(3)
+	w.clock.pass(time.Hour)
+	w.hasReady(0)
+}
+
+func TestPoolIsSharedByProjectsAndNeverTwice(t *testing.T) {
+	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 3, ReadyMax: 3, Templates: []string{"a"}})
+	w.hasReady(3)
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	var wg sync.WaitGroup
+	for i := range 12 {
+		wg.Go(func() {
+			sb, err := w.Create(as(t, fmt.Sprint("project", i%3)), small("a"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if seen[sb.ID] {
+				t.Errorf("%s was handed out twice", sb.ID)
+			}
+			seen[sb.ID] = true
+		})
+	}
+	wg.Wait()
+}
+
+func TestPoolForgetsARemovedTemplate(t *testing.T) {
+	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 2, ReadyMax: 4, Templates: []string{"a", "b"}})
+	w.hasReady(4)
+	w.templates.(*shelf).remove("a")
+	_, err := w.Create(w.me(), small("a"))
+	wantCode(t, err, bothy.CodeTemplateNotFound)
+	w.create(small("b")) // the pool looks after itself
+	eventually(t, "the machines of a are gone", func() bool {
+		return w.Pool(t.Context()).Ready == 2 && len(w.host.IDs()) == 3
+	})
+}
+
+func TestPoolGivesWayWhenMemoryIsShort(t *testing.T) {
+	var free atomic.Int64
+	free.Store(10_000)
+	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 2, ReadyMax: 2, Spares: 2, Templates: []string{"a"}, MinFreeMemoryMB: 1000},
+		func(w *world) { w.free = func() int { return int(free.Load()) } })
+	eventually(t, "all is there", func() bool { p := w.Pool(t.Context()); return p.Ready == 2 && p.Spares == 2 })
+	free.Store(500)
+	w.create(small("a")) // what is there is handed out
+	eventually(t, "all is given up", func() bool { p := w.Pool(t.Context()); return p.Ready == 0 && p.Spares == 0 })
+	if ids := w.host.IDs(); len(ids) != 1 {
+		t.Errorf("left are %v", ids)
+	}
+	free.Store(10_000)
+	w.create(small("a"))
+	eventually(t, "all is there again", func() bool { p := w.Pool(t.Context()); return p.Ready == 2 && p.Spares == 2 })
+}
+
+func TestPoolMakesRoomForThoseWhoAsk(t *testing.T) {
+	var w *world
+	w = newPoolWorld(t, lifecycle.PoolOptions{Ready: 2, ReadyMax: 2, Templates: []string{"a"}}, func(x *world) {
+		// Each machine takes 100 MB of 350, of which 200 are the host's own.
+		x.free = func() int { return 350 - 100*len(x.host.IDs()) }
+		x.minFree = 200
+	})
+	w.hasReady(1)
+	if sb := w.create(bothy.SandboxCreate{Template: "b"}); sb.State != bothy.StateRunning {
+		t.Errorf("it is %s", sb.State)
+	}
+}
+
+func TestClaimThatIsCancelled(t *testing.T) {
+	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 1, ReadyMax: 1, Templates: []string{"a"}})
+	w.hasReady(1)
+	id := w.host.IDs()[0]
+	ctx, cancel := context.WithCancel(w.me())
+	w.guests.mu.Lock()
+	w.guests.onAdopt = func(actx context.Context, i bothy.Identity) error {
+		if i.SandboxID != id {
+			return nil
+		}
+		cancel() // the caller leaves in the middle
+		<-actx.Done()
+		return actx.Err()
+	}
+	w.guests.mu.Unlock()
+	if _, err := w.Create(ctx, small("a")); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if sb := w.get(id); sb.State != bothy.StateFailed {
+		t.Errorf("the sandbox is %s", sb.State)
+	}
+	if slices.Contains(w.host.IDs(), id) {
+		t.Error("its machine lives")
+	}
+	w.hasReady(1)
+}
+
+func TestMachineThatCannotBeHandedOutIsReplaced(t *testing.T) {
+	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 1, ReadyMax: 1, Templates: []string{"a"}})
+	w.hasReady(1)
+	id := w.host.IDs()[0]
+	var once atomic.Bool
+	w.guests.mu.Lock()
+	w.guests.onAdopt = func(_ context.Context, i bothy.Identity) error {
+		if i.SandboxID == id && once.CompareAndSwap(false, true) {
+			return errors.New("the guest has been spoilt")
+		}
+		return nil
+	}
+	w.guests.mu.Unlock()
+	first := w.machine(id)
+	if sb := w.create(small("a")); sb.State != bothy.StateRunning {
+		t.Errorf("it is %s", sb.State)
+	}
+	select {
+	case <-first.Done():
+	default:
+		t.Error("the machine that was not adopted lives on")
+	}
+}
+
+func TestMachineThatDiedWaitingIsNotHandedOut(t *testing.T) {
+	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 1, ReadyMax: 1, Templates: []string{"a"}})
+	w.hasReady(1)
+	id := w.host.IDs()[0]
+	w.machine(id).End(bothy.Exit{Reason: bothy.EndOutOfMemory})
+	if sb := w.create(small("a")); sb.ID == id || sb.State != bothy.StateRunning {
+		t.Errorf("got %s, %s", sb.ID, sb.State)
+	}
+}
+
+func TestPoolEndsWithTheServer(t *testing.T) {
+	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 2, ReadyMax: 2, Spares: 1, Templates: []string{"a"}})
+	w.hasReady(2)
+	sb := w.create(small("a"))
+	w.restart()
+	if ids := w.host.IDs(); len(ids) != 1 || ids[0] != sb.ID {
+		t.Errorf("left are %v, and %s was somebody's", ids, sb.ID)
+	}
+}
+
+func TestNextServerSweepsThePoolOfOneThatWasKilled(t *testing.T) {
+	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 2, ReadyMax: 2, Spares: 1, Templates: []string{"a"}})
+	eventually(t, "all is there", func() bool { p := w.Pool(t.Context()); return p.Ready == 2 && p.Spares == 1 })
+	old := w.host.IDs()
+	killed := w.Service
+	w.pool = lifecycle.PoolOptions{}
+	w.open() // the other one does nothing any more, but cannot know
+	if _, err := w.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range old {
+		if slices.Contains(w.host.IDs(), id) {
+			t.Errorf("%s is left", id)
+		}
+	}
+	killed.Close()
+}
+
+func TestGoldenSnapshotIsWhatSandboxesAreMadeFrom(t *testing.T) {
+	w := newGoldenWorld(t)
+	sb := w.create(small("a"))
+	if from := w.machine(sb.ID).RestoredFrom(); from != "" {
+		t.Errorf("the first was restored from %s", from)
+	}
+	w.hasGolden(1)
+	sb = w.create(small("a"))
+	if w.machine(sb.ID).RestoredFrom() == "" {
+		t.Error("the second was booted")
+	}
+	// Another size cannot come from it, and gets its own.
+	sb = w.create(bothy.SandboxCreate{Template: "a", MemoryMB: 1024})
+	if w.machine(sb.ID).RestoredFrom() != "" {
+		t.Error("another size was restored from it")
+	}
+	w.hasGolden(2)
+	// A share of the same processors can.
+	sb = w.create(bothy.SandboxCreate{Template: "a", CPU: 0.3})
+	if w.machine(sb.ID).RestoredFrom() == "" {
+		t.Error("another share of CPU was booted")
+	}
+	// The next server finds them.
+	w.restart()
+	w.StartPool()
+	w.hasGolden(2)
+	sb = w.create(small("a"))
+	if w.machine(sb.ID).RestoredFrom() == "" {
+		t.Error("after a restart it was booted")
+	}
+}
+
+func TestGoldenSnapshotThatDoesNotWork(t *testing.T) {
+	for name, spoil := range map[string]func(*world){
+		"changed":  func(w *world) { w.writeGolden("memory/state.json", "{}") },
+		"damaged":  func(w *world) { w.writeGolden("memory/state.json", "not JSON") },
+		"not read": func(w *world) { w.removeGolden("memory/state.json") },
+		"deleted":  func(w *world) { w.removeGolden("") },
+		"its guest is not adopted": func(w *world) {
+			w.guests.mu.Lock()
+			defer w.guests.mu.Unlock()
+			w.guests.onAdopt = func(_ context.Context, id bothy.Identity) error {
+				if w.machine(id.SandboxID).RestoredFrom() != "" {
+					return errors.New("the guest does not answer")
+				}
+				return nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newGoldenWorld(t)
+			w.create(small("a"))
+			w.hasGolden(1)
+			spoil(w)
+			sb := w.create(small("a"))
+			if w.machine(sb.ID).RestoredFrom() != "" {
+				t.Error("it was restored")
+			}
+			if n := w.Pool(t.Context()).Golden; n != 0 {
+				t.Errorf("%d are still in use", n)
+			}
+			w.clock.pass(time.Hour)
+			w.guests.mu.Lock()
+			w.guests.onAdopt = nil
+			w.guests.mu.Unlock()
+			w.create(small("a"))
+			w.hasGolden(1)
+		})
+	}
+}
+
+func TestGoldenSnapshotsThatNobodyNeeds(t *testing.T) {
+	t.Run("of another build", func(t *testing.T) {
+		w := newGoldenWorld(t)
+		w.create(small("a"))
+		w.hasGolden(1)
+		w.build = "build-2"
+		w.restart()
+		w.StartPool()
+		eventually(t, "it is deleted", func() bool { return len(w.goldenNames()) == 0 })
+	})
+	t.Run("of a removed template", func(t *testing.T) {
+		w := newGoldenWorld(t)
+		w.create(small("a"))
+		w.hasGolden(1)
+		w.templates.(*shelf).remove("a")
+		w.restart()
+		w.StartPool()
+		eventually(t, "it is deleted", func() bool { return len(w.goldenNames()) == 0 })
+	})
+	t.Run("too many", func(t *testing.T) {
+		w := newGoldenWorld(t)
+		for _, name := range []string{"a", "b", "c", "d"} {
+			w.create(small(name))
+			w.clock.pass(time.Second)
+			eventually(t, "it is made", func() bool {
+				sb := w.create(small(name))
+				defer w.Terminate(w.me(), sb.ID)
+				return w.machine(sb.ID).RestoredFrom() != ""
+			})
+		}
+		eventually(t, "three are left", func() bool { return len(w.goldenNames()) == 3 })
+		sb := w.create(small("d"))
+		if w.machine(sb.ID).RestoredFrom() == "" {
+			t.Error("the latest was deleted")
+		}
+	})
+}
+
+// newGoldenWorld has golden snapshots and nothing that waits.
+func newGoldenWorld(t *testing.T) *world {
+	t.Helper()
+	return newPoolWorld(t, lifecycle.PoolOptions{}, func(w *world) {
+		w.templates.(*shelf).warm = []string{"python"}
+		store, err := blobdir.Open(w.goldenDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.pool = lifecycle.PoolOptions{Golden: store, GoldenMax: 3}
+	})
+}
+
+func (w *world) hasGolden(n int) {
+	w.t.Helper()
+	eventually(w.t, fmt.Sprintf("%d golden snapshots", n), func() bool { return w.Pool(w.t.Context()).Golden == n })
+}
+
+func (w *world) goldenDir() string { return filepath.Join(w.dir, "golden") }
+
+func (w *world) goldenNames() []string {
+	w.t.Helper()
+	names, err := w.pool.Golden.List(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return names
+}
+
+// golden is the path of a part of the only golden snapshot.
+func (w *world) golden(part string) string {
+	w.t.Helper()
+	names := w.goldenNames()
+	if len(names) != 1 {
+		w.t.Fatalf("golden snapshots are %v", names)
+	}
+	return filepath.Join(w.goldenDir(), names[0], part)
+}
+
+func (w *world) writeGolden(part, text string) {
+	w.t.Helper()
+	if err := os.WriteFile(w.golden(part), []byte(text), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) removeGolden(part string) {
+	w.t.Helper()
+	if err := os.RemoveAll(w.golden(part)); err != nil {
+		w.t.Fatal(err)
+	}
+}
