@@ -190,7 +190,7 @@ type flood struct {
 
 const (
 	floodWindow = 10 * time.Millisecond
-	floodBytes  = 256 << 10 // in a window
+	floodBytes  = 64 << 10 // in a window
 	floodPipe   = 1 << 20
 	floodPause  = time.Millisecond
 )
