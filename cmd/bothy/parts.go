@@ -96,6 +96,7 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 		Answers: p.store, Log: log,
 	}, api.Config{Listen: c.Listen, AllowedHosts: c.AllowedHosts, Version: version,
 		LinkKey: p.vault.Derive("links"), LinkDomain: c.LinkDomain})
+	p.openMCP()
 	return p, nil
 }
 

@@ -1,0 +1,180 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Bounds of what is read of a file at once.
+const (
+	defaultRead = 256 << 10
+	maxRead     = 4 << 20
+)
+
+type writeIn struct {
+	SandboxID string `json:"sandbox_id" jsonschema:"The sandbox's id"`
+	Path      string `json:"path" jsonschema:"Where; relative paths start at /workspace. Folders are made as needed"`
+	Content   string `json:"content" jsonschema:"What the file shall hold"`
+	Encoding  string `json:"encoding,omitempty" jsonschema:"utf-8 (the default), or base64 for bytes"`
+	Mode      string `json:"mode,omitempty" jsonschema:"Permissions in octal, such as 0755; those of the file that is there, or 0644"`
+}
+
+type readIn struct {
+	SandboxID string `json:"sandbox_id" jsonschema:"The sandbox's id"`
+	Path      string `json:"path" jsonschema:"Which file; relative paths start at /workspace"`
+	Offset    int64  `json:"offset,omitempty" jsonschema:"The first byte to read; 0 by default"`
+	Limit     int    `json:"limit,omitempty" jsonschema:"Read at most so many bytes; 262144 by default, 4194304 at most"`
+}
+
+type readOut struct {
+	Path      string `json:"path"`
+	Size      int64  `json:"size" jsonschema:"The whole file's size in bytes"`
+	Offset    int64  `json:"offset"`
+	Encoding  string `json:"encoding" jsonschema:"utf-8, base64, or image where the content is one"`
+	Content   string `json:"content"`
+	Truncated bool   `json:"truncated" jsonschema:"The file goes on after what was read"`
+}
+
+type listFilesIn struct {
+	SandboxID string `json:"sandbox_id" jsonschema:"The sandbox's id"`
+	Path      string `json:"path,omitempty" jsonschema:"Which folder; /workspace by default"`
+	Depth     int    `json:"depth,omitempty" jsonschema:"How many levels deep, 1 to 32; 1 by default"`
+}
+
+// maxListed bounds the entries of one answer.
+const maxListed = 1000
+
+type listFilesOut struct {
+	Items     []bothy.FileInfo `json:"items"`
+	Truncated bool             `json:"truncated" jsonschema:"There are more entries than these"`
+}
+
+func (t tools) addFiles() {
+	add(t, destroys, "write_file", "Write a file",
+		"Writes a file in a sandbox, whole. A file of that name is replaced; readers never see half of it.",
+		func(ctx context.Context, _ *mcp.CallToolRequest, in writeIn) ([]mcp.Content, *bothy.FileInfo, error) {
+			content, mode, err := in.decode()
+			if err != nil {
+				return nil, nil, err
+			}
+			i, err := t.Files.Write(ctx, in.SandboxID, in.Path, bytes.NewReader(content), bothy.WriteOptions{Mode: mode})
+			return nil, i, err
+		})
+	add(t, reads, "read_file", "Read a file",
+		"Reads a file of a sandbox, or a part of it. Text is returned as it is, pictures as images, other bytes in base64. Changes nothing.",
+		t.readFile)
+	add(t, reads, "list_files", "List files",
+		"Lists a folder of a sandbox. Changes nothing.",
+		func(ctx context.Context, _ *mcp.CallToolRequest, in listFilesIn) ([]mcp.Content, listFilesOut, error) {
+			depth, err := bounded("depth", in.Depth, 1, 32)
+			if err != nil {
+				return nil, listFilesOut{}, err
+			}
+			items, err := t.Files.List(ctx, in.SandboxID, firstNonEmpty(in.Path, bothy.DefaultCwd), "", depth)
+			out := listFilesOut{Items: items[:min(len(items), maxListed)], Truncated: len(items) > maxListed}
+			if out.Items == nil {
+				out.Items = []bothy.FileInfo{}
+			}
+			return nil, out, err
+		})
+}
+
+func (in writeIn) decode() (content []byte, mode uint32, err error) {
+	switch strings.ToLower(in.Encoding) {
+	case "", "utf-8", "utf8":
+		content = []byte(in.Content)
+	case "base64":
+		if content, err = base64.StdEncoding.DecodeString(in.Content); err != nil {
+			return nil, 0, bothy.Errorf(bothy.CodeInvalid, "content is not base64: %v", err).WithHint("Use the standard alphabet with padding, or encoding utf-8.")
+		}
+	default:
+		return nil, 0, bothy.Errorf(bothy.CodeInvalid, "encoding %q is not known", in.Encoding).WithHint("Use utf-8 or base64.")
+	}
+	if in.Mode != "" {
+		n, err := strconv.ParseUint(in.Mode, 8, 32)
+		if err != nil || n > 0o7777 || n == 0 {
+			return nil, 0, bothy.Errorf(bothy.CodeInvalid, "mode %q is no set of permissions", in.Mode).WithHint("Give them in octal, such as 0644 or 0755.")
+		}
+		mode = uint32(n)
+	}
+	return content, mode, nil
+}
+
+func (t tools) readFile(ctx context.Context, _ *mcp.CallToolRequest, in readIn) ([]mcp.Content, readOut, error) {
+	limit, err := bounded("limit", in.Limit, defaultRead, maxRead)
+	if err != nil {
+		return nil, readOut{}, err
+	}
+	if in.Offset < 0 {
+		return nil, readOut{}, bothy.Errorf(bothy.CodeInvalid, "offset is %d", in.Offset).WithHint("Give the first byte to read, from 0.")
+	}
+	r, info, err := t.Files.Read(ctx, in.SandboxID, in.Path, "")
+	if err != nil {
+		return nil, readOut{}, err
+	}
+	defer r.Close()
+	out := readOut{Path: info.Path, Size: info.Size, Offset: in.Offset}
+	if _, err := io.CopyN(io.Discard, r, in.Offset); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = bothy.Errorf(bothy.CodeInvalid, "offset %d is after the end of the file, which has %d bytes", in.Offset, info.Size).
+				WithHint("Read from an earlier byte.")
+		}
+		return nil, readOut{}, err
+	}
+	// One byte more tells whether the file goes on: those of /proc have no size.
+	b, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
+	if err != nil {
+		return nil, readOut{}, err
+	}
+	if out.Truncated = len(b) > limit; out.Truncated {
+		b = b[:limit]
+	}
+	mime := http.DetectContentType(b)
+	switch {
+	case in.Offset == 0 && !out.Truncated && imageTypes[mime]:
+		out.Encoding = "image"
+		return []mcp.Content{&mcp.ImageContent{MIMEType: mime, Data: b}}, out, nil
+	case isText(&b, out.Truncated):
+		out.Encoding, out.Content = "utf-8", string(b)
+		return text(out.Content), out, nil
+	}
+	out.Encoding, out.Content = "base64", base64.StdEncoding.EncodeToString(b)
+	return jsonText(out), out, nil
+}
+
+var imageTypes = map[string]bool{"image/png": true, "image/jpeg": true, "image/gif": true, "image/webp": true}
+
+// isText reports whether b is UTF-8. A character that was cut off at the end is
+// left for the next read.
+func isText(b *[]byte, cut bool) bool {
+	s := *b
+	if bytes.IndexByte(s, 0) >= 0 {
+		return false
+	}
+	if cut {
+		for n := 1; n < utf8.UTFMax && n < len(s); n++ {
+			if last := s[len(s)-n:]; utf8.RuneStart(last[0]) {
+				if !utf8.FullRune(last) {
+					s = s[:len(s)-n]
+				}
+				break
+			}
+		}
+	}
+	if !utf8.Valid(s) {
+		return false
+	}
+	*b = s
+	return true
+}

@@ -1,0 +1,105 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/modelcontextprotocol/go-sdk/oauthex"
+
+	"github.com/bothy-dev/bothy"
+)
+
+const (
+	// Path is where the protocol is spoken over HTTP.
+	Path = "/api/sandboxes/mcp"
+	// MetadataPath is where RFC 9728 has clients look for what guards it.
+	MetadataPath = "/.well-known/oauth-protected-resource" + Path
+
+	// callerKey is where a verified key's owner travels in auth.TokenInfo.
+	callerKey = "bothy.caller"
+	// maxBody bounds a message: a file that is written travels in one.
+	maxBody = 32 << 20
+	// sessionIdle is how long a client of the older revisions may be silent.
+	sessionIdle = time.Hour
+)
+
+// Handler serves a server over HTTP to those who bring a key. A session belongs
+// to the key that began it.
+func Handler(s *mcp.Server, tokens bothy.TokenService, log *slog.Logger) http.Handler {
+	h := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{
+		Logger: log, SessionTimeout: sessionIdle, MaxRequestBodyBytes: maxBody, PropagateRequestCancellation: true,
+		// The door in front checks the Host header of every request.
+		DisableLocalhostProtection: true,
+	})
+	verify := verifier(tokens)
+	return originChecked(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		auth.RequireBearerToken(verify, &auth.RequireBearerTokenOptions{
+			ResourceMetadataURL: baseURL(r) + MetadataPath, AllowMissingExpiration: true,
+		})(h).ServeHTTP(w, r)
+	}))
+}
+
+// Metadata serves what RFC 9728 says of the resource: keys come in the header,
+// and are made with `bothy token create`, not by an authorization server.
+func Metadata() http.Handler {
+	scopes := make([]string, len(bothy.AllScopes))
+	for i, s := range bothy.AllScopes {
+		scopes[i] = string(s)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		auth.ProtectedResourceMetadataHandler(&oauthex.ProtectedResourceMetadata{
+			Resource: baseURL(r) + Path, ScopesSupported: scopes, BearerMethodsSupported: []string{"header"}, ResourceName: "Bothy sandboxes",
+		}).ServeHTTP(w, r)
+	})
+}
+
+// baseURL is how the client calls this server.
+func baseURL(r *http.Request) string {
+	if r.TLS != nil {
+		return "https://" + r.Host
+	}
+	return "http://" + r.Host
+}
+
+func verifier(tokens bothy.TokenService) auth.TokenVerifier {
+	return func(ctx context.Context, key string, _ *http.Request) (*auth.TokenInfo, error) {
+		c, err := tokens.Authenticate(ctx, key)
+		switch bothy.ErrorCode(err) {
+		case "":
+		case bothy.CodeUnauthenticated, bothy.CodeTokenExpired:
+			return nil, errors.Join(auth.ErrInvalidToken, failure(err))
+		default:
+			return nil, err
+		}
+		scopes := make([]string, len(c.Scopes))
+		for i, s := range c.Scopes {
+			scopes[i] = string(s)
+		}
+		return &auth.TokenInfo{UserID: c.ProjectID + "/" + c.TokenID, Scopes: scopes, Extra: map[string]any{callerKey: c}}, nil
+	}
+}
+
+// originChecked refuses what a web page of another site sends: browsers tell
+// the origin, and agents have none.
+func originChecked(next http.Handler) http.Handler {
+	same := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Reading is guarded as well: a GET opens a stream here.
+		if err := same.Check(asPost(r)); err != nil {
+			http.Error(w, "requests from other sites' pages are refused", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func asPost(r *http.Request) *http.Request {
+	c := *r
+	c.Method = http.MethodPost
+	return &c
+}

@@ -1,0 +1,160 @@
+// Package mcp is the door for agents: the Model Context Protocol, over HTTP
+// beside the REST API and over stdin and stdout. Its tools call the same
+// services as the other doors.
+package mcp
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"reflect"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Services is what the tools are made of. All of them must be there.
+type Services struct {
+	Sandboxes bothy.SandboxService
+	Exec      bothy.ExecService
+	Code      bothy.CodeService
+	Files     bothy.FileService
+	Snapshots bothy.SnapshotService
+	Limits    bothy.LimitsService
+}
+
+const instructions = `Bothy gives you disposable Linux computers, called sandboxes. Create one, run
+commands and code in it, read and write its files, and terminate it when you are done.
+Nothing in a sandbox can harm its host. The network is off unless you ask for it.
+A sandbox ends by itself when its time is up; pause it to keep its memory and files.
+Commands start in /workspace as an ordinary user with passwordless sudo.`
+
+// New makes a server with all tools and resources. version is the program's.
+func New(services Services, version string, log *slog.Logger) *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "bothy", Title: "Bothy sandboxes", Version: version}, &mcp.ServerOptions{
+		Instructions: instructions,
+		Logger:       log,
+		// The list of tools never changes, and nothing is logged to clients.
+		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}, Resources: &mcp.ResourceCapabilities{}},
+	})
+	s.AddReceivingMiddleware(withCaller)
+	t := tools{Services: services, server: s}
+	t.addSandboxes()
+	t.addRun()
+	t.addFiles()
+	t.addSnapshots()
+	t.addResources()
+	return s
+}
+
+// ServeStdio serves one client on stdin and stdout until it hangs up or ctx ends.
+func ServeStdio(ctx context.Context, s *mcp.Server) error {
+	return s.Run(ctx, &mcp.StdioTransport{})
+}
+
+// withCaller puts the owner of the request's key where the services look for it.
+func withCaller(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		if x := req.GetExtra(); x != nil && x.TokenInfo != nil {
+			if c, ok := x.TokenInfo.Extra[callerKey].(*bothy.Caller); ok {
+				ctx = bothy.WithCaller(ctx, c)
+			}
+		}
+		return next(ctx, method, req)
+	}
+}
+
+type tools struct {
+	Services
+	server *mcp.Server
+}
+
+// kind is what a tool does to the world.
+type kind int
+
+const (
+	reads    kind = iota
+	adds          // makes something new, each time it is called
+	sets          // changes something; again is as good as once
+	destroys      // may take something away
+	runs          // does what the caller's code does
+)
+
+func (k kind) annotations(title string) *mcp.ToolAnnotations {
+	yes, no := true, false
+	a := &mcp.ToolAnnotations{Title: title, DestructiveHint: &no, OpenWorldHint: &no}
+	switch k {
+	case reads:
+		a.ReadOnlyHint, a.IdempotentHint = true, true
+	case sets:
+		a.IdempotentHint = true
+	case destroys:
+		a.DestructiveHint, a.IdempotentHint = &yes, true
+	case runs:
+		a.DestructiveHint, a.OpenWorldHint = &yes, &yes
+	}
+	return a
+}
+
+// handler does the work of a tool. The first result is content for the reader
+// that is more than the JSON of the second; nil leaves it at that.
+type handler[In, Out any] func(ctx context.Context, req *mcp.CallToolRequest, in In) ([]mcp.Content, Out, error)
+
+func add[In, Out any](t tools, k kind, name, title, description string, h handler[In, Out]) {
+	tool := &mcp.Tool{
+		Name: name, Title: title, Description: description, Annotations: k.annotations(title),
+		InputSchema: schemaOf[In](), OutputSchema: schemaOf[Out](),
+	}
+	mcp.AddTool(t.server, tool, func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
+		content, out, err := h(ctx, req, in)
+		if err != nil {
+			return nil, out, failure(err)
+		}
+		if content == nil {
+			return nil, out, nil
+		}
+		return &mcp.CallToolResult{Content: content}, out, nil
+	})
+}
+
+// failure is what the caller is told of an error: what is wrong, what to do, and
+// the code that programs match on.
+func failure(err error) error {
+	e := bothy.AsError(err)
+	text := fmt.Sprintf("%s: %s", e.Code, e.Detail)
+	if e.Hint != "" {
+		text += "\n" + e.Hint
+	}
+	return fmt.Errorf("%s", text)
+}
+
+// networkSchema is that of bothy.Network: a mode, or an object.
+var networkSchema = &jsonschema.Schema{
+	Description: "What the sandbox may reach: off (nothing), restricted (package registries, GitHub, LLM APIs), open (the internet), or an object that names its own",
+	AnyOf: []*jsonschema.Schema{
+		{Type: "string", Enum: []any{"off", "restricted", "open"}},
+		{
+			Type: "object",
+			Properties: map[string]*jsonschema.Schema{
+				"mode":          {Type: "string", Enum: []any{"off", "restricted", "open"}, Description: "restricted unless said otherwise"},
+				"presets":       {Type: "array", Items: &jsonschema.Schema{Type: "string"}, Description: "pypi, npm, go, github, debian, crates, llm"},
+				"allow_domains": {Type: "array", Items: &jsonschema.Schema{Type: "string"}, Description: "Such as api.example.com or *.example.org"},
+				"allow_cidrs":   {Type: "array", Items: &jsonschema.Schema{Type: "string"}, Description: "Such as 192.0.2.0/24"},
+				"allow_ports":   {Type: "array", Items: &jsonschema.Schema{Type: "integer", Minimum: new(float64(1)), Maximum: new(float64(65535))}},
+			},
+			AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}},
+		},
+	},
+}
+
+func schemaOf[T any]() *jsonschema.Schema {
+	s, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[bothy.Network](): networkSchema,
+	}})
+	if err != nil {
+		panic(err) // a type of ours that has no schema
+	}
+	return s
+}

@@ -1,0 +1,372 @@
+package mcp_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/apitest"
+	"github.com/bothy-dev/bothy/mcp"
+)
+
+func services(w *apitest.World) mcp.Services {
+	return mcp.Services{Sandboxes: w, Exec: w, Code: w, Files: w.Files(), Snapshots: w, Limits: limits{}}
+}
+
+type limits struct{}
+
+func (limits) Limits(context.Context) (*bothy.PlanLimits, error) {
+	five := 5
+	return &bothy.PlanLimits{Plan: "pro", Sandboxes: bothy.InUse{Limit: &five, Used: 2}, Sandbox: bothy.PerLimit{CPU: 2, Networks: []bothy.NetworkMode{bothy.NetworkOff}}}, nil
+}
+
+// door is the protocol over HTTP, with a client's session.
+type door struct {
+	*testing.T
+	world  *apitest.World
+	tokens *apitest.Tokens
+	url    string
+	key    string
+}
+
+func open(t *testing.T, world *apitest.World) *door {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	tokens := apitest.NewTokens()
+	mux := http.NewServeMux()
+	mux.Handle(mcp.Path, mcp.Handler(mcp.New(services(world), "test", log), tokens, log))
+	mux.Handle(mcp.MetadataPath, mcp.Metadata())
+	srv := httptest.NewServer(mux)
+	t.Cleanup(srv.Close)
+	return &door{T: t, world: world, tokens: tokens, url: srv.URL, key: apitest.Admin}
+}
+
+type bearer struct{ key string }
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+b.key)
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+func (d *door) connect(o *sdk.ClientOptions) *sdk.ClientSession {
+	d.Helper()
+	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o)
+	s, err := c.Connect(d.Context(), &sdk.StreamableClientTransport{
+		Endpoint: d.url + mcp.Path, HTTPClient: &http.Client{Transport: bearer{d.key}},
+	}, nil)
+	if err != nil {
+		d.Fatal(err)
+	}
+	d.Cleanup(func() { s.Close() })
+	return s
+}
+
+func call(t *testing.T, s *sdk.ClientSession, name string, args any) *sdk.CallToolResult {
+	t.Helper()
+	r, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: name, Arguments: args})
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return r
+}
+
+// must calls a tool that is expected to do its work, and decodes its result.
+func must(t *testing.T, s *sdk.ClientSession, name string, args, out any) *sdk.CallToolResult {
+	t.Helper()
+	r := call(t, s, name, args)
+	if r.IsError {
+		t.Fatalf("%s: %s", name, textOf(r))
+	}
+	b, err := json.Marshal(r.StructuredContent)
+	if err == nil {
+		err = json.Unmarshal(b, out)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return r
+}
+
+func textOf(r *sdk.CallToolResult) string {
+	var b strings.Builder
+	for _, c := range r.Content {
+		if x, ok := c.(*sdk.TextContent); ok {
+			b.WriteString(x.Text)
+		}
+	}
+	return b.String()
+}
+
+type m = map[string]any
+
+func TestToolsAndTheirHints(t *testing.T) {
+	s := open(t, apitest.New()).connect(nil)
+	list, err := s.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, x := range list.Tools {
+		names = append(names, x.Name)
+		if x.Description == "" || x.Title == "" || x.InputSchema == nil || x.OutputSchema == nil || x.Annotations == nil {
+			t.Errorf("%s is not fully described", x.Name)
+		}
+		if reads := strings.HasPrefix(x.Name, "list_") || strings.HasPrefix(x.Name, "get_") || strings.HasPrefix(x.Name, "read_"); x.Annotations.ReadOnlyHint != reads {
+			t.Errorf("%s: read-only is %v", x.Name, !reads)
+		}
+	}
+	want := strings.Fields(`create_sandbox list_sandboxes get_sandbox_limits run_shell run_code write_file read_file list_files pause_sandbox
+		resume_sandbox snapshot_sandbox fork_sandbox rollback_sandbox set_network terminate_sandbox`)
+	slices.Sort(names)
+	slices.Sort(want)
+	if !slices.Equal(names, want) {
+		t.Errorf("the tools are %v, want %v", names, want)
+	}
+}
+
+func TestLifeOfASandbox(t *testing.T) {
+	s := open(t, apitest.New()).connect(nil)
+	var sb struct {
+		ID, State, Network string
+	}
+	must(t, s, "create_sandbox", m{"name": "box", "network": "restricted"}, &sb)
+	if sb.State != "running" || sb.Network != "restricted" {
+		t.Fatalf("created %+v", sb)
+	}
+	id := m{"sandbox_id": sb.ID}
+	var file bothy.FileInfo
+	must(t, s, "write_file", m{"sandbox_id": sb.ID, "path": "/workspace/a.txt", "content": "hello\n"}, &file)
+	if file.Size != 6 {
+		t.Errorf("wrote %+v", file)
+	}
+	var read struct {
+		Encoding, Content string
+		Size              int64
+		Truncated         bool
+	}
+	must(t, s, "read_file", m{"sandbox_id": sb.ID, "path": "/workspace/a.txt"}, &read)
+	if read.Content != "hello\n" || read.Encoding != "utf-8" || read.Size != 6 || read.Truncated {
+		t.Errorf("read %+v", read)
+	}
+	must(t, s, "read_file", m{"sandbox_id": sb.ID, "path": "/workspace/a.txt", "offset": 1, "limit": 3}, &read)
+	if read.Content != "ell" || !read.Truncated {
+		t.Errorf("read %+v", read)
+	}
+	var files struct{ Items []bothy.FileInfo }
+	must(t, s, "list_files", m{"sandbox_id": sb.ID, "path": "/workspace"}, &files)
+	if len(files.Items) != 1 || files.Items[0].Name != "a.txt" {
+		t.Errorf("listed %+v", files)
+	}
+	var list struct{ Items []struct{ ID string } }
+	must(t, s, "list_sandboxes", m{}, &list)
+	if len(list.Items) != 1 || list.Items[0].ID != sb.ID {
+		t.Errorf("listed %+v", list)
+	}
+	must(t, s, "set_network", m{"sandbox_id": sb.ID, "network": m{"allow_domains": []string{"api.example.com"}}}, &struct{}{})
+	var gone struct {
+		State string
+		Ended struct{ Reason string }
+	}
+	must(t, s, "terminate_sandbox", id, &gone)
+	if gone.State != "stopped" || gone.Ended.Reason != "terminated" {
+		t.Errorf("terminated %+v", gone)
+	}
+	var l bothy.PlanLimits
+	must(t, s, "get_sandbox_limits", m{}, &l)
+	if l.Plan != "pro" || *l.Sandboxes.Limit != 5 {
+		t.Errorf("limits %+v", l)
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	s := open(t, apitest.New()).connect(nil)
+	var sb struct{ ID string }
+	must(t, s, "create_sandbox", m{}, &sb)
+	for _, c := range []struct {
+		tool string
+		args m
+		want []string
+	}{
+		{"run_shell", m{"sandbox_id": "sbxnone", "command": "true"}, []string{"sandbox_not_found"}},
+		{"run_shell", m{"sandbox_id": sb.ID, "command": ""}, []string{"invalid_argument", "ls -l"}},
+		{"run_shell", m{"sandbox_id": sb.ID, "command": "true", "max_output_bytes": 1 << 30}, []string{"invalid_argument", "max_output_bytes", "4194304"}},
+		{"run_shell", m{"sandbox_id": sb.ID}, []string{"command"}},
+		{"run_shell", m{"sandbox_id": sb.ID, "command": 7}, []string{"command", "string"}},
+		{"run_shell", m{"sandbox_id": sb.ID, "command": "true", "commando": 1}, []string{"commando"}},
+		{"write_file", m{"sandbox_id": sb.ID, "path": "x", "content": "%", "encoding": "base64"}, []string{"invalid_argument", "base64"}},
+		{"write_file", m{"sandbox_id": sb.ID, "path": "x", "content": "", "encoding": "utf-7"}, []string{"utf-7"}},
+		{"write_file", m{"sandbox_id": sb.ID, "path": "x", "content": "", "mode": "rwx"}, []string{"octal"}},
+		{"read_file", m{"sandbox_id": sb.ID, "path": "x", "offset": -1}, []string{"offset"}},
+		{"list_files", m{"sandbox_id": sb.ID, "depth": 99}, []string{"depth", "32"}},
+		{"set_network", m{"sandbox_id": sb.ID, "network": "wide"}, []string{"network"}},
+		{"create_sandbox", m{"network": m{"allow_domain": []string{"x"}}}, []string{"network"}},
+	} {
+		r := call(t, s, c.tool, c.args)
+		got := textOf(r)
+		for _, want := range c.want {
+			if !r.IsError || !strings.Contains(got, want) {
+				t.Errorf("%s %v: got %q (error: %v), want %q in it", c.tool, c.args, got, r.IsError, want)
+			}
+		}
+	}
+	if r, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "format_disk"}); err == nil {
+		t.Errorf("an unknown tool answered %s", textOf(r))
+	}
+}
+
+func TestOutputIsBoundedAndToldOf(t *testing.T) {
+	world := apitest.New()
+	s := open(t, world).connect(nil)
+	var sb struct{ ID string }
+	must(t, s, "create_sandbox", m{}, &sb)
+	var out struct {
+		Stdout    string
+		Truncated bool
+	}
+	must(t, s, "run_shell", m{"sandbox_id": sb.ID, "command": "echo " + strings.Repeat("x", 1000), "max_output_bytes": 100}, &out)
+	if len(out.Stdout) > 200 || !out.Truncated || !strings.Contains(out.Stdout, "bytes left out") {
+		t.Errorf("got %+v", out)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	told := make(chan string, 16)
+	s := open(t, apitest.New()).connect(&sdk.ClientOptions{
+		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) { told <- r.Params.Message },
+	})
+	var sb struct{ ID string }
+	must(t, s, "create_sandbox", m{}, &sb)
+	p := &sdk.CallToolParams{Name: "run_shell", Arguments: m{"sandbox_id": sb.ID, "command": "echo working"}}
+	p.SetProgressToken("p1")
+	r, err := s.CallTool(t.Context(), p)
+	if err != nil || r.IsError || textOf(r) != "working\n" {
+		t.Fatalf("got %v, %v", r, err)
+	}
+	select {
+	case got := <-told:
+		if got != "working" {
+			t.Errorf("told %q", got)
+		}
+	case <-time.After(time.Minute):
+		t.Error("nothing was told")
+	}
+}
+
+func TestResources(t *testing.T) {
+	s := open(t, apitest.New()).connect(nil)
+	var sb struct{ ID string }
+	must(t, s, "create_sandbox", m{}, &sb)
+	must(t, s, "write_file", m{"sandbox_id": sb.ID, "path": "/workspace/a b.txt", "content": "hi"}, &struct{}{})
+	must(t, s, "write_file", m{"sandbox_id": sb.ID, "path": "/workspace/bin", "content": base64.StdEncoding.EncodeToString([]byte{0, 1, 2}), "encoding": "base64"}, &struct{}{})
+	read := func(uri string) (*sdk.ResourceContents, error) {
+		r, err := s.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: uri})
+		if err != nil {
+			return nil, err
+		}
+		return r.Contents[0], nil
+	}
+	for uri, want := range map[string]string{
+		"bothy://sandboxes":          sb.ID,
+		"bothy://sandboxes/" + sb.ID: `"state":"running"`,
+		"bothy://sandboxes/" + sb.ID + "/files/workspace/a%20b.txt": "hi",
+	} {
+		if c, err := read(uri); err != nil || !strings.Contains(c.Text, want) {
+			t.Errorf("%s: %+v, %v; want %q in it", uri, c, err, want)
+		}
+	}
+	if c, err := read("bothy://sandboxes/" + sb.ID + "/files/workspace/bin"); err != nil || string(c.Blob) != "\x00\x01\x02" {
+		t.Errorf("bytes: %+v, %v", c, err)
+	}
+	for _, uri := range []string{"bothy://sandboxes/sbxnone", "bothy://sandboxes/" + sb.ID + "/files/none", "bothy://else"} {
+		if c, err := read(uri); err == nil {
+			t.Errorf("%s is %+v", uri, c)
+		}
+	}
+}
+
+func (d *door) post(header http.Header) *http.Response {
+	d.Helper()
+	body := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
+	r, _ := http.NewRequestWithContext(d.Context(), http.MethodPost, d.url+mcp.Path, strings.NewReader(body))
+	r.Header = header
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		d.Fatal(err)
+	}
+	d.Cleanup(func() { res.Body.Close() })
+	return res
+}
+
+func TestDoorIsGuarded(t *testing.T) {
+	d := open(t, apitest.New())
+	none := d.post(http.Header{})
+	if none.StatusCode != 401 || !strings.Contains(none.Header.Get("WWW-Authenticate"), d.url+mcp.MetadataPath) {
+		t.Errorf("without a key: %d, %v", none.StatusCode, none.Header)
+	}
+	if r := d.post(http.Header{"Authorization": {"Bearer bothy_0000"}}); r.StatusCode != 401 {
+		t.Errorf("with a forged key: %d", r.StatusCode)
+	}
+	key := http.Header{"Authorization": {"Bearer " + d.key}}
+	if r := d.post(key.Clone()); r.StatusCode != 200 {
+		t.Errorf("with a key: %d", r.StatusCode)
+	}
+	evil := key.Clone()
+	evil.Set("Origin", "https://evil.example")
+	if r := d.post(evil); r.StatusCode != 403 {
+		t.Errorf("from another site's page: %d", r.StatusCode)
+	}
+	res, err := http.Get(d.url + mcp.MetadataPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var meta struct {
+		Resource string
+		Scopes   []string `json:"scopes_supported"`
+	}
+	if err := json.NewDecoder(res.Body).Decode(&meta); err != nil || meta.Resource != d.url+mcp.Path || len(meta.Scopes) != len(bothy.AllScopes) {
+		t.Errorf("metadata %+v, %v", meta, err)
+	}
+}
+
+// A key that may only read can do nothing else, and one that is revoked can do
+// nothing more, though its session is open.
+func TestKeysCount(t *testing.T) {
+	d := open(t, apitest.New())
+	admin, err := d.tokens.Authenticate(t.Context(), d.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := d.tokens.CreateToken(bothy.WithCaller(t.Context(), admin), bothy.TokenCreate{Scopes: []bothy.Scope{bothy.ScopeSandboxesRead}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.key = token.Key
+	s := d.connect(nil)
+	if r := call(t, s, "list_sandboxes", m{}); r.IsError {
+		t.Errorf("listing: %s", textOf(r))
+	}
+	if r := call(t, s, "create_sandbox", m{}); !r.IsError || !strings.Contains(textOf(r), "missing_scope") {
+		t.Errorf("creating: %s", textOf(r))
+	}
+	if err := d.tokens.DeleteToken(bothy.WithCaller(t.Context(), admin), token.ID); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "list_sandboxes", Arguments: m{}}); err == nil {
+		t.Errorf("with a revoked key: %s", textOf(r))
+	}
+}

@@ -1,0 +1,145 @@
+package mcp
+
+import (
+	"context"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/bothy-dev/bothy"
+)
+
+type createIn struct {
+	Template       string            `json:"template,omitempty" jsonschema:"What the sandbox starts from: python-3.12 (the default, with common libraries), python-3.12-bare, node-22, debian-12, ubuntu-24.04, or one of your own"`
+	SnapshotID     string            `json:"snapshot_id,omitempty" jsonschema:"Start from this snapshot instead of a template"`
+	Name           string            `json:"name,omitempty" jsonschema:"A name to find it by"`
+	Size           string            `json:"size,omitempty" jsonschema:"small (1 CPU, 512 MB), medium (2 CPUs, 2 GB) or large (4 CPUs, 8 GB)"`
+	CPU            float64           `json:"cpu,omitempty" jsonschema:"Number of CPUs, 0.1 to 4; 1 by default"`
+	MemoryMB       int               `json:"memory_mb,omitempty" jsonschema:"Memory in MiB; 512 by default"`
+	DiskMB         int               `json:"disk_mb,omitempty" jsonschema:"Disk in MiB; 2048 by default"`
+	Network        bothy.Network     `json:"network,omitzero"`
+	TimeoutSeconds *int              `json:"timeout_seconds,omitempty" jsonschema:"After how long the sandbox ends by itself; 600 by default, 0 for never"`
+	OnTimeout      string            `json:"on_timeout,omitempty" jsonschema:"terminate (the default) or pause"`
+	IdleSeconds    int               `json:"idle_seconds,omitempty" jsonschema:"Pause the sandbox when nothing happened in it for so long"`
+	AutoResume     bool              `json:"auto_resume,omitempty" jsonschema:"Wake the sandbox by itself when it is used while paused"`
+	Env            map[string]string `json:"env,omitempty" jsonschema:"Environment variables of every command. Not for secrets"`
+	Metadata       map[string]string `json:"metadata,omitempty" jsonschema:"Labels of your own"`
+}
+
+type listIn struct {
+	State  string `json:"state,omitempty" jsonschema:"Only those that are starting, running, pausing, paused, resuming, stopping, stopped or failed; by default all that have not ended"`
+	Name   string `json:"name,omitempty" jsonschema:"Only those of this name"`
+	Limit  int    `json:"limit,omitempty" jsonschema:"At most so many, 1 to 1000; 100 by default"`
+	Cursor string `json:"cursor,omitempty" jsonschema:"next_cursor of the answer before"`
+}
+
+type sandboxIn struct {
+	SandboxID string `json:"sandbox_id" jsonschema:"The sandbox's id"`
+}
+
+type nothing struct{}
+
+type networkIn struct {
+	SandboxID string        `json:"sandbox_id" jsonschema:"The sandbox's id"`
+	Network   bothy.Network `json:"network"`
+}
+
+type ended struct {
+	SandboxID string       `json:"sandbox_id"`
+	State     bothy.State  `json:"state"`
+	Ended     *bothy.Ended `json:"ended,omitempty"`
+}
+
+// alive are the states of sandboxes that can still be used.
+var alive = []bothy.State{
+	bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StatePaused, bothy.StateResuming, bothy.StateStopping,
+}
+
+func (t tools) addSandboxes() {
+	add(t, adds, "create_sandbox", "Create a sandbox",
+		"Creates a new Linux sandbox and returns when it is ready for commands. It uses up one of your concurrent sandboxes until it is terminated, paused or out of time.",
+		func(ctx context.Context, req *mcp.CallToolRequest, in createIn) (_ []mcp.Content, _ *bothy.Sandbox, err error) {
+			p := progressOf(req)
+			p.say(ctx, "starting the sandbox")
+			sb, err := t.Sandboxes.Create(ctx, bothy.SandboxCreate{
+				Template: in.Template, SnapshotID: in.SnapshotID, Name: in.Name, Size: in.Size, CPU: in.CPU,
+				MemoryMB: in.MemoryMB, DiskMB: in.DiskMB, Network: chosen(in.Network), TimeoutSeconds: in.TimeoutSeconds,
+				OnTimeout: bothy.OnTimeout(in.OnTimeout), IdleSeconds: in.IdleSeconds, AutoResume: in.AutoResume,
+				Env: in.Env, Metadata: in.Metadata,
+			})
+			return nil, sb, err
+		})
+	add(t, reads, "list_sandboxes", "List sandboxes",
+		"Lists your sandboxes, newest first. Changes nothing.",
+		func(ctx context.Context, _ *mcp.CallToolRequest, in listIn) ([]mcp.Content, bothy.Page[*bothy.Sandbox], error) {
+			f := bothy.SandboxFilter{States: alive, Name: in.Name, Limit: in.Limit, Cursor: in.Cursor}
+			if in.State != "" {
+				f.States = []bothy.State{bothy.State(in.State)}
+			}
+			page, err := t.Sandboxes.List(ctx, f)
+			if page.Items == nil {
+				page.Items = []*bothy.Sandbox{}
+			}
+			return nil, page, err
+		})
+	add(t, reads, "get_sandbox_limits", "Show limits",
+		"Shows how many sandboxes, of what size, you may have, and what of it is in use. Changes nothing.",
+		func(ctx context.Context, _ *mcp.CallToolRequest, _ nothing) ([]mcp.Content, *bothy.PlanLimits, error) {
+			l, err := t.Limits.Limits(ctx)
+			return nil, l, err
+		})
+	add(t, sets, "set_network", "Set the network policy",
+		"Changes what a running sandbox may reach. Takes effect at once: open connections that are no longer allowed are cut.",
+		func(ctx context.Context, _ *mcp.CallToolRequest, in networkIn) ([]mcp.Content, *bothy.Sandbox, error) {
+			sb, err := t.Sandboxes.Update(ctx, in.SandboxID, bothy.SandboxUpdate{Network: &in.Network})
+			return nil, sb, err
+		})
+	add(t, destroys, "terminate_sandbox", "Terminate a sandbox",
+		"Ends a sandbox for good: its processes, memory and files are gone. Its snapshots stay. Terminating an ended sandbox does nothing.",
+		func(ctx context.Context, _ *mcp.CallToolRequest, in sandboxIn) ([]mcp.Content, ended, error) {
+			out := ended{SandboxID: in.SandboxID}
+			if err := t.Sandboxes.Terminate(ctx, in.SandboxID); err != nil {
+				return nil, out, err
+			}
+			sb, err := t.Sandboxes.Get(ctx, in.SandboxID)
+			if err == nil {
+				out.State, out.Ended = sb.State, sb.Ended
+			}
+			return nil, out, err
+		})
+}
+
+// progress tells a client that asked for it how far a call is.
+type progress struct {
+	req  *mcp.CallToolRequest
+	to   any
+	n    float64
+	last time.Time
+}
+
+// progressEvery bounds how often that is.
+const progressEvery = 250 * time.Millisecond
+
+func progressOf(req *mcp.CallToolRequest) *progress {
+	return &progress{req: req, to: req.Params.GetProgressToken()}
+}
+
+func (p *progress) wanted() bool { return p.to != nil }
+
+func (p *progress) say(ctx context.Context, message string) {
+	if !p.wanted() || time.Since(p.last) < progressEvery {
+		return
+	}
+	p.n++
+	p.last = time.Now()
+	// It is only a courtesy: a client that has left is found out elsewhere.
+	_ = p.req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: p.to, Progress: p.n, Message: message})
+}
+
+// chosen returns the policy that the caller named, or nil.
+func chosen(n bothy.Network) *bothy.Network {
+	if n.Mode == "" {
+		return nil
+	}
+	return &n
+}

@@ -1,0 +1,97 @@
+package mcp
+
+import (
+	"context"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/bothy-dev/bothy"
+)
+
+type pauseIn struct {
+	SandboxID string `json:"sandbox_id" jsonschema:"The sandbox's id"`
+	Memory    *bool  `json:"memory,omitempty" jsonschema:"Keep memory and processes, and not the files alone; true by default"`
+	Name      string `json:"name,omitempty" jsonschema:"A name for the snapshot"`
+}
+
+type pauseOut struct {
+	SandboxID  string          `json:"sandbox_id"`
+	SnapshotID string          `json:"snapshot_id"`
+	Snapshot   *bothy.Snapshot `json:"snapshot"`
+}
+
+type resumeIn struct {
+	ID string `json:"id" jsonschema:"The id of the paused sandbox, or of the snapshot it sleeps in"`
+}
+
+type snapshotIn struct {
+	SandboxID string `json:"sandbox_id" jsonschema:"The sandbox's id"`
+	Name      string `json:"name,omitempty" jsonschema:"A name for the snapshot"`
+}
+
+type forkIn struct {
+	SandboxID      string            `json:"sandbox_id" jsonschema:"The sandbox's id"`
+	Count          int               `json:"count,omitempty" jsonschema:"How many copies; 1 by default"`
+	TimeoutSeconds *int              `json:"timeout_seconds,omitempty" jsonschema:"After how long the copies end by themselves"`
+	Env            map[string]string `json:"env,omitempty" jsonschema:"Further environment variables of the copies' commands"`
+	Metadata       map[string]string `json:"metadata,omitempty" jsonschema:"Labels of the copies"`
+	Network        bothy.Network     `json:"network,omitzero"`
+}
+
+type forkOut struct {
+	Items []*bothy.Sandbox `json:"items"`
+}
+
+type rollbackIn struct {
+	SandboxID  string `json:"sandbox_id" jsonschema:"The sandbox's id"`
+	SnapshotID string `json:"snapshot_id" jsonschema:"What it shall be again"`
+}
+
+func (t tools) addSnapshots() {
+	add(t, sets, "pause_sandbox", "Pause a sandbox",
+		"Freezes a sandbox with its memory, processes and files, and frees what it used. Paused, it costs storage only; resume_sandbox brings it back exactly where it was.",
+		func(ctx context.Context, req *mcp.CallToolRequest, in pauseIn) ([]mcp.Content, pauseOut, error) {
+			progressOf(req).say(ctx, "writing the snapshot")
+			n, err := t.Snapshots.Pause(ctx, in.SandboxID, bothy.PauseOptions{FilesOnly: in.Memory != nil && !*in.Memory, Name: in.Name})
+			if err != nil {
+				return nil, pauseOut{}, err
+			}
+			return nil, pauseOut{SandboxID: in.SandboxID, SnapshotID: n.ID, Snapshot: n}, nil
+		})
+	add(t, sets, "resume_sandbox", "Resume a sandbox",
+		"Wakes a paused sandbox. It goes on where it was, under the same id.",
+		func(ctx context.Context, req *mcp.CallToolRequest, in resumeIn) ([]mcp.Content, *bothy.Sandbox, error) {
+			progressOf(req).say(ctx, "waking the sandbox")
+			sb, err := t.Snapshots.Resume(ctx, in.ID)
+			return nil, sb, err
+		})
+	add(t, adds, "snapshot_sandbox", "Take a snapshot",
+		"Takes a live snapshot of a running sandbox, which runs on. The snapshot can be rolled back to, or started from, any number of times.",
+		func(ctx context.Context, req *mcp.CallToolRequest, in snapshotIn) ([]mcp.Content, *bothy.Snapshot, error) {
+			progressOf(req).say(ctx, "writing the snapshot")
+			n, err := t.Snapshots.CreateSnapshot(ctx, in.SandboxID, in.Name)
+			return nil, n, err
+		})
+	add(t, adds, "fork_sandbox", "Fork a sandbox",
+		"Makes running copies of a sandbox with its memory, processes and files. The original runs on. Each copy uses up one of your concurrent sandboxes.",
+		func(ctx context.Context, req *mcp.CallToolRequest, in forkIn) ([]mcp.Content, forkOut, error) {
+			progressOf(req).say(ctx, "copying the sandbox")
+			if in.Count == 0 {
+				in.Count = 1
+			}
+			items, err := t.Snapshots.Fork(ctx, in.SandboxID, bothy.ForkRequest{
+				Count: in.Count, TimeoutSeconds: in.TimeoutSeconds, Env: in.Env, Metadata: in.Metadata, Network: chosen(in.Network),
+			})
+			if items == nil {
+				items = []*bothy.Sandbox{}
+			}
+			return nil, forkOut{Items: items}, err
+		})
+	add(t, destroys, "rollback_sandbox", "Roll a sandbox back",
+		"Makes a sandbox what it was at a snapshot: processes and files that came later are gone from it. What it was until now is kept as another snapshot.",
+		func(ctx context.Context, req *mcp.CallToolRequest, in rollbackIn) ([]mcp.Content, *bothy.Sandbox, error) {
+			progressOf(req).say(ctx, "going back to the snapshot")
+			sb, err := t.Snapshots.Rollback(ctx, in.SandboxID, in.SnapshotID)
+			return nil, sb, err
+		})
+}
