@@ -50,6 +50,8 @@ const (
 	// poolQuiet is for how long no sandbox may have started or be starting when
 	// the pool makes something: its first command comes first.
 	poolQuiet = 25 * time.Millisecond
+	// poolPatience is how long the pool waits for that where it never is quiet.
+	poolPatience = 3 * time.Second
 )
 
 // pool holds what is ready. Its members belong to nobody: they are stored
@@ -62,8 +64,9 @@ type pool struct {
 	closed bool
 	ready  map[shape][]*live
 	demand map[shape]*demand
-	// busy is when a sandbox was last seen to start.
-	busy time.Time
+	// busy is when a sandbox was last seen to start, and made when the pool
+	// last made something.
+	busy, made time.Time
 }
 
 // demand is what was asked for lately.
@@ -124,6 +127,13 @@ func (p *pool) touch() {
 	p.poke()
 }
 
+// hasMade notes that something was made.
+func (p *pool) hasMade() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.made = time.Now()
+}
+
 // burst is the largest number of requests that came at once lately.
 func (d *demand) burst(now time.Time) (most int) {
 	first := 0
@@ -165,15 +175,17 @@ func (s *Service) keepPool(ctx context.Context) {
 	for ctx.Err() == nil {
 		begun := time.Now()
 		if s.poolStep(ctx) {
+			s.pool.hasMade()
 			sleep(ctx, min(max(time.Since(begun), poolRest), poolRestMax))
 			continue
 		}
+		stop := s.clock.AfterFunc(poolLook, s.pool.poke)
 		select {
 		case <-s.pool.wake:
 			sleep(ctx, poolQuiet)
-		case <-time.After(poolLook):
 		case <-ctx.Done():
 		}
+		stop()
 	}
 }
 
@@ -214,13 +226,17 @@ func (s *Service) poolStep(ctx context.Context) bool {
 	return s.addSpare(ctx, wanted)
 }
 
-// quiet reports whether nobody waits for a sandbox.
+// quiet reports whether nobody waits for a sandbox, or has for so long that what
+// is ready would help.
 func (s *Service) quiet() bool {
 	s.mu.Lock()
 	starting := s.starting
 	s.mu.Unlock()
 	s.pool.mu.Lock()
 	defer s.pool.mu.Unlock()
+	if time.Since(s.pool.made) > poolPatience {
+		return true
+	}
 	if starting > 0 {
 		return false
 	}
