@@ -63,6 +63,7 @@ from ._sync._sandbox import Sandbox
 from ._sync._stream import EventStream, ExecStream
 from ._sync._terminal import Terminal
 from ._types import (
+    BuildEvent,
     CodeContext,
     CodeError,
     CodeResult,
@@ -90,6 +91,7 @@ from ._types import (
     Resumed,
     SandboxInfo,
     SandboxLimits,
+    Scope,
     Secret,
     Size,
     Snapshot,
@@ -98,6 +100,7 @@ from ._types import (
     StorageLimit,
     Stream,
     Template,
+    Token,
 )
 from ._version import VERSION as __version__
 
@@ -114,6 +117,7 @@ __all__ = [
     "AsyncTerminal",
     "AuthenticationError",
     "BothyError",
+    "BuildEvent",
     "CapacityError",
     "Client",
     "CodeContext",
@@ -176,6 +180,7 @@ __all__ = [
     "SandboxNotFoundError",
     "SandboxNotReadyError",
     "SandboxPausedError",
+    "Scope",
     "Secret",
     "ServerError",
     "Size",
@@ -188,6 +193,7 @@ __all__ = [
     "Template",
     "TemplateNotFoundError",
     "Terminal",
+    "Token",
     "TooLargeError",
     "UnsupportedError",
     "__version__",

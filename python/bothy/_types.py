@@ -41,6 +41,9 @@ Language = Literal["python", "javascript", "bash"]
 Stream = Literal["stdout", "stderr"]
 """Where a piece of output was written to."""
 
+Scope = Literal["sandboxes:read", "sandboxes:write", "templates:read", "templates:write", "admin"]
+"""What a key may do."""
+
 Command = Union[str, Sequence[str]]
 """What to run: a line for ``bash -lc``, or a list of arguments that is run as it is."""
 
@@ -331,6 +334,42 @@ class Template:
     source: str = ""
     packages: dict[str, str] = field(default_factory=dict)
     languages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BuildEvent:
+    """One step of the build of a template.
+
+    Attributes:
+        percent: How far the build is, from 0 to 100.
+        template: What was built, on the last event.
+    """
+
+    step: str = ""
+    message: str = ""
+    percent: float = 0.0
+    template: Template | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A key of the server.
+
+    Attributes:
+        expires_at: When it becomes invalid, or ``None`` for never.
+        last_used_at: When it was used last, or ``None`` where it never was.
+        key: The secret itself, only where it has just been made; not shown by ``repr``.
+    """
+
+    id: str
+    name: str = ""
+    project: str = ""
+    scopes: tuple[Scope, ...] = ()
+    created_at: datetime | None = None
+    expires_at: datetime | None = None
+    last_used_at: datetime | None = None
+    key: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Union
+from typing import IO, TYPE_CHECKING, Any, Literal, Union
 from urllib.parse import SplitResult, quote, urlsplit
 
 import httpx
 
+from .._archive import read_chunks, replaced
 from .._connect import SOCKET_OPTIONS, tls_for, uses_proxy
 from .._credentials import find_credentials
-from .._decode import decode
-from .._errors import BothyError, ServerError, error_from_response
+from .._decode import decode, format_time
+from .._errors import BothyError, ConnectionFailedError, ServerError, error_from_response
 from .._io import aio as io
 from .._retry import failure_of, pause_after_answer, pause_after_break
-from .._types import Event, Snapshot, Template
+from .._sse import EventParser
+from .._types import BuildEvent, Event, Limits, Scope, Snapshot, Template, Token
 from .._version import VERSION
+
+if TYPE_CHECKING:
+    from ._stream import AsyncEventStream
+
+Local = Union[str, "os.PathLike[str]", IO[bytes]]
+"""A file or folder of this computer: its path, or an open file object."""
 
 Content = Union[bytes, Callable[[], AsyncIterator[bytes]], None]
 """A request's body: bytes, or a function that starts to read it from the beginning."""
@@ -141,10 +152,73 @@ class AsyncClient:
         """
         return await self._call(Request(method, path, params=params, json=json))
 
+    async def limits(self) -> Limits:
+        """Return what the project's plan allows, and what of it is in use."""
+        return decode(Limits, await self._call(Request("GET", "/v1/limits")))
+
     async def templates(self) -> list[Template]:
         """Return the templates that sandboxes can start from, by name."""
         wire = await self._call(Request("GET", "/v1/templates"))
         return [decode(Template, item) for item in wire["items"]]
+
+    async def template(self, name: str) -> Template:
+        """Return a template, by its name or by the digest of its image.
+
+        Raises:
+            TemplateNotFoundError: There is no such template.
+        """
+        return decode(Template, await self._call(Request("GET", named("templates", name))))
+
+    async def build_template(
+        self,
+        name: str,
+        *,
+        image: str | None = None,
+        dockerfile: str | None = None,
+        force: bool = False,
+        on_progress: io.Callback[BuildEvent] | None = None,
+    ) -> Template:
+        """Build a template, and return it when sandboxes can start from it.
+
+        Args:
+            name: Its name; without a source, that of a built-in template.
+            image: An OCI image to make it from.
+            dockerfile: The text of a Dockerfile to make it from.
+            force: Build it again although it is there.
+            on_progress: Called with each step.
+
+        Raises:
+            BothyError: The build failed (``template_invalid`` and others).
+        """
+        body = {"name": name, "image": image, "dockerfile": dockerfile, "force": force or None}
+        headers = {"Accept": "text/event-stream"}
+        request = Request(
+            "POST", "/v1/templates", json=without_none(body), headers=headers, keyed=False
+        )
+        response = await self._open(request)
+        parser = EventParser()
+        try:
+            async for chunk in response.aiter_bytes():
+                for wire in parser.feed(chunk):
+                    event = decode(BuildEvent, wire)
+                    if on_progress is not None:
+                        await io.call(on_progress, event)
+                    if event.template is not None:
+                        return event.template
+        except httpx.TransportError as error:
+            raise failure_of(error, self.url) from error
+        finally:
+            await response.aclose()
+            await self._close_unused()
+        raise ConnectionFailedError("the stream of the build's progress broke off")
+
+    async def delete_template(self, name: str) -> None:
+        """Delete a template.
+
+        Raises:
+            ConflictError: A sandbox or a snapshot needs it (``template_in_use``).
+        """
+        await self._call(Request("DELETE", named("templates", name)))
 
     async def snapshots(
         self, *, sandbox_id: str | None = None, name: str | None = None, limit: int | None = None
@@ -159,14 +233,120 @@ class AsyncClient:
         params = {"sandbox_id": sandbox_id, "name": name}
         return [decode(Snapshot, s) for s in await self._pages("/v1/snapshots", params, limit)]
 
+    async def snapshot(self, snapshot_id: str) -> Snapshot:
+        """Return a snapshot by its id.
+
+        Raises:
+            SnapshotNotFoundError: There is none with this id.
+        """
+        return decode(Snapshot, await self._call(Request("GET", named("snapshots", snapshot_id))))
+
+    async def export_snapshot(
+        self, snapshot: Snapshot | str, target: Local, *, passphrase: str | None = None
+    ) -> None:
+        """Write a snapshot to one file, of any size, to be imported on another server.
+
+        Args:
+            snapshot: The snapshot or its id.
+            target: The path of the file, which is there when it is whole and not before, or a
+                file object.
+            passphrase: Encrypts the file, which holds all memory and files of the sandbox.
+        """
+        path = named("snapshots", snapshot_id_of(snapshot)) + "/export"
+        request = Request("GET", path, headers=sealed(passphrase), patience=None)
+        response = await self._open(request)
+        try:
+            if isinstance(target, (str, os.PathLike)):
+                with replaced(Path(target)) as file:
+                    await self._copy(response, file)
+            else:
+                await self._copy(response, target)
+        finally:
+            await response.aclose()
+            await self._close_unused()
+
+    async def import_snapshot(
+        self, source: Local, *, name: str | None = None, passphrase: str | None = None
+    ) -> Snapshot:
+        """Read a file that :meth:`export_snapshot` wrote, and return it as a new snapshot.
+
+        Every byte is checked before the snapshot is there.
+
+        Args:
+            source: The path of the file, or a file object.
+            name: A name for the snapshot, instead of the one that it had.
+            passphrase: The one that it was exported with.
+
+        Raises:
+            BothyError: It is damaged, not such a file, or the passphrase is another's.
+        """
+
+        def read() -> Iterator[bytes]:
+            if not isinstance(source, (str, os.PathLike)):
+                yield from read_chunks(source)
+                return
+            with Path(source).open("rb") as file:
+                yield from read_chunks(file)
+
+        headers = {"Content-Type": "application/octet-stream", **sealed(passphrase)}
+        request = Request(
+            "POST",
+            "/v1/snapshots/import",
+            params={"name": name},
+            content=lambda: io.chunks(read),
+            headers=headers,
+            patience=None,
+            keyed=False,
+            once=True,
+        )
+        return decode(Snapshot, await self._call(request))
+
     async def delete_snapshot(self, snapshot: Snapshot | str) -> None:
         """Delete a snapshot, given itself or its id.
 
         Raises:
             ConflictError: A paused sandbox sleeps in it (``snapshot_in_use``).
         """
-        snapshot_id = snapshot if isinstance(snapshot, str) else snapshot.id
-        await self._call(Request("DELETE", f"/v1/snapshots/{quote(snapshot_id, safe='')}"))
+        await self._call(Request("DELETE", named("snapshots", snapshot_id_of(snapshot))))
+
+    async def tokens(self) -> list[Token]:
+        """Return the keys of the server, without their secrets. For administrators."""
+        wire = await self._call(Request("GET", "/v1/tokens"))
+        return [decode(Token, item) for item in wire["items"]]
+
+    async def create_token(
+        self,
+        name: str | None = None,
+        *,
+        project: str | None = None,
+        scopes: Sequence[Scope] | None = None,
+        expires_at: datetime | None = None,
+    ) -> Token:
+        """Make a key, and return it with its secret, which is shown only here.
+
+        Args:
+            name: A name, to know it again.
+            project: The project that it is for; the caller's where not given.
+            scopes: What it may do; all that has to do with sandboxes where not given.
+            expires_at: When it becomes invalid, which must have a time zone; never where
+                not given.
+
+        Raises:
+            ForbiddenError: The client's own key is not an administrator's.
+        """
+        body = {
+            "name": name,
+            "project": project,
+            "scopes": scopes and list(scopes),
+            "expires_at": expires_at and format_time(expires_at.timestamp()),
+        }
+        wire = await self._call(Request("POST", "/v1/tokens", json=without_none(body)))
+        return decode(Token, wire)
+
+    async def delete_token(self, token: Token | str) -> None:
+        """Revoke a key, given itself or its id (not its secret), at once."""
+        token_id = token if isinstance(token, str) else token.id
+        await self._call(Request("DELETE", named("tokens", token_id)))
 
     async def events(self, since: int = 0) -> list[Event]:
         """Return what happened in the project, oldest first.
@@ -176,6 +356,24 @@ class AsyncClient:
         """
         pages = self._pages("/v1/events", {"since": since}, None, cursor_name="since")
         return [decode(Event, item) for item in await pages]
+
+    def watch_events(self, since: int = 0) -> AsyncEventStream[Event]:
+        """Iterate over what happened in the project, and happens from now on.
+
+        Args:
+            since: Only events with an id above this one.
+        """
+        from ._stream import AsyncEventStream, decoder, stream_request  # needs this module itself
+
+        request = stream_request("GET", "/v1/events", params={"since": since})
+        return AsyncEventStream(self, request, decoder(Event))
+
+    async def _copy(self, response: httpx.Response, file: IO[bytes]) -> None:
+        try:
+            async for chunk in response.aiter_bytes():
+                await io.run(file.write, chunk)
+        except httpx.TransportError as error:
+            raise failure_of(error, self.url) from error
 
     async def _call(self, request: Request) -> Any:
         try:
@@ -337,6 +535,21 @@ def parse_json(body: bytes) -> Any:
         text = body[:100].decode("utf-8", "replace")
         hint = "Does BOTHY_URL name a Bothy server?"
         raise ServerError(f"the answer is not JSON: {text!r}", hint=hint) from error
+
+
+def named(kind: str, name: str) -> str:
+    """Return the path of one thing of a kind, such as ``snapshots``."""
+    return f"/v1/{kind}/{quote(name, safe='')}"
+
+
+def snapshot_id_of(snapshot: Snapshot | str) -> str:
+    """Return the id of a snapshot that is given by itself or by its id."""
+    return snapshot if isinstance(snapshot, str) else snapshot.id
+
+
+def sealed(passphrase: str | None) -> dict[str, str]:
+    """Return the header that encrypts a snapshot's file, or opens an encrypted one."""
+    return {} if passphrase is None else {"X-Bothy-Passphrase": passphrase}
 
 
 def without_none(body: dict[str, Any]) -> dict[str, Any]:

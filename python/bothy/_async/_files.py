@@ -19,7 +19,7 @@ from .._errors import (
 from .._io import aio as io
 from .._retry import failure_of
 from .._types import FileEvent, FileInfo
-from ._client import Content, Request, parse_json, without_none
+from ._client import Content, Local, Request, parse_json, without_none
 from ._stream import AsyncEventStream, decoder, stream_request
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 Text = Union[str, bytes, bytearray, memoryview]
 """What a file can be written from at once."""
-
-Local = Union[str, "os.PathLike[str]", IO[bytes]]
-"""A file or folder of this computer: its path, or an open file object."""
 
 
 class AsyncFiles:
@@ -235,17 +232,10 @@ class AsyncFiles:
 
     async def _download_file(self, response: httpx.Response, info: FileInfo, target: Local) -> None:
         if not isinstance(target, (str, os.PathLike)):
-            return await self._copy(response, target)
+            return await self._sandbox._client._copy(response, target)
         with replaced(Path(target)) as file:
-            await self._copy(response, file)
+            await self._sandbox._client._copy(response, file)
             set_attributes(file, info)
-
-    async def _copy(self, response: httpx.Response, file: IO[bytes]) -> None:
-        try:
-            async for chunk in response.aiter_bytes():
-                await io.run(file.write, chunk)
-        except httpx.TransportError as error:
-            raise failure_of(error, self._sandbox._client.url) from error
 
     async def _download_folder(self, path: str, target: Local, user: str | None) -> None:
         if not isinstance(target, (str, os.PathLike)):

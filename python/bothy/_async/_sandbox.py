@@ -231,7 +231,7 @@ class AsyncSandbox:
     ) -> Limits:
         """Return what the project's plan allows, and what of it is in use."""
         async with borrowed(client, url, api_key) as used:
-            return decode(Limits, await used._call(Request("GET", "/v1/limits")))
+            return await used.limits()
 
     @property
     def id(self) -> str:

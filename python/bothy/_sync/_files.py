@@ -20,7 +20,7 @@ from .._errors import (
 from .._io import blocking as io
 from .._retry import failure_of
 from .._types import FileEvent, FileInfo
-from ._client import Content, Request, parse_json, without_none
+from ._client import Content, Local, Request, parse_json, without_none
 from ._stream import EventStream, decoder, stream_request
 
 if TYPE_CHECKING:
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 Text = Union[str, bytes, bytearray, memoryview]
 """What a file can be written from at once."""
-
-Local = Union[str, "os.PathLike[str]", IO[bytes]]
-"""A file or folder of this computer: its path, or an open file object."""
 
 
 class Files:
@@ -236,17 +233,10 @@ class Files:
 
     def _download_file(self, response: httpx.Response, info: FileInfo, target: Local) -> None:
         if not isinstance(target, (str, os.PathLike)):
-            return self._copy(response, target)
+            return self._sandbox._client._copy(response, target)
         with replaced(Path(target)) as file:
-            self._copy(response, file)
+            self._sandbox._client._copy(response, file)
             set_attributes(file, info)
-
-    def _copy(self, response: httpx.Response, file: IO[bytes]) -> None:
-        try:
-            for chunk in response.iter_bytes():
-                io.run(file.write, chunk)
-        except httpx.TransportError as error:
-            raise failure_of(error, self._sandbox._client.url) from error
 
     def _download_folder(self, path: str, target: Local, user: str | None) -> None:
         if not isinstance(target, (str, os.PathLike)):

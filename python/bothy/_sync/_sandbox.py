@@ -232,7 +232,7 @@ class Sandbox:
     ) -> Limits:
         """Return what the project's plan allows, and what of it is in use."""
         with borrowed(client, url, api_key) as used:
-            return decode(Limits, used._call(Request("GET", "/v1/limits")))
+            return used.limits()
 
     @property
     def id(self) -> str:

@@ -1,0 +1,134 @@
+"""What a client does for a whole project: templates, snapshots, keys, events."""
+
+from __future__ import annotations
+
+import io as files
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_server import Answer, Exchange, FakeServer, as_json, problem
+
+from bothy import (
+    AsyncClient,
+    BothyError,
+    BuildEvent,
+    ConnectionFailedError,
+    TemplateNotFoundError,
+    Token,
+)
+
+TOKEN = {
+    "id": "tok_1",
+    "name": "ci",
+    "project": "p",
+    "scopes": ["sandboxes:read"],
+    "created_at": "2026-01-02T03:04:05Z",
+}
+
+
+async def test_templates_are_found_built_and_deleted(fake: FakeServer, client: AsyncClient) -> None:
+    fake.routes["GET", "/v1/templates/node-22"] = lambda _: as_json({"name": "node-22"})
+    assert (await client.template("node-22")).name == "node-22"
+    fake.routes["GET", "/v1/templates/a/b"] = lambda _: problem(404, "template_not_found", "no")
+    with pytest.raises(TemplateNotFoundError):
+        await client.template("a/b")
+
+    steps: list[dict[str, Any]] = [
+        {"step": "debian", "percent": 10.5},
+        {"step": "done", "percent": 100, "template": {"name": "mine", "size_bytes": 7}},
+    ]
+    fake.routes["POST", "/v1/templates"] = lambda exchange: exchange.send_events(iter(steps))
+    seen: list[BuildEvent] = []
+    built = await client.build_template("mine", image="./image.tar", on_progress=seen.append)
+    assert (built.name, built.size_bytes) == ("mine", 7)
+    assert [(e.step, e.percent) for e in seen] == [("debian", 10.5), ("done", 100.0)]
+    sent = fake.seen[-1]
+    assert sent.json == {"name": "mine", "image": "./image.tar"}
+    assert "idempotency-key" not in sent.headers
+
+    del steps[1]
+    with pytest.raises(ConnectionFailedError):
+        await client.build_template("mine", force=True)
+
+    fake.routes["DELETE", "/v1/templates/mine"] = lambda _: problem(409, "template_in_use", "used")
+    with pytest.raises(BothyError, match="used"):
+        await client.delete_template("mine")
+
+
+async def test_a_snapshot_moves_to_another_server(
+    fake: FakeServer, client: AsyncClient, tmp_path: Path
+) -> None:
+    archive = bytes(range(256)) * 1000
+    fake.routes["GET", "/v1/snapshots/snap_1"] = lambda _: as_json({"id": "snap_1", "name": "n"})
+    assert (await client.snapshot("snap_1")).name == "n"
+
+    def export(exchange: Exchange) -> Any:
+        assert exchange.request_seen.headers.get("x-bothy-passphrase") in ("secret", None)
+        answer = as_json({})
+        answer.body, answer.headers["Content-Type"] = archive, "application/octet-stream"
+        return answer
+
+    def take(exchange: Exchange) -> Any:
+        seen = exchange.request_seen
+        if seen.body != archive:
+            return problem(400, "snapshot_invalid", "it is damaged")
+        return as_json({"id": "snap_2", "name": seen.query.get("name", "")}, 201)
+
+    fake.routes["GET", "/v1/snapshots/snap_1/export"] = export
+    fake.routes["POST", "/v1/snapshots/import"] = take
+    path = tmp_path / "a.bothy"
+    await client.export_snapshot("snap_1", path, passphrase="secret")
+    assert path.read_bytes() == archive
+    moved = await client.import_snapshot(path, name="there", passphrase="secret")
+    assert (moved.id, moved.name) == ("snap_2", "there")
+    assert fake.seen[-1].headers["x-bothy-passphrase"] == "secret"
+
+    buffer = files.BytesIO()
+    await client.export_snapshot(moved.id.replace("2", "1"), buffer)
+    buffer.seek(0)
+    assert (await client.import_snapshot(buffer)).id == "snap_2"
+    with pytest.raises(BothyError, match="damaged"):
+        await client.import_snapshot(files.BytesIO(b"nonsense"))
+    fake.routes["GET", "/v1/snapshots/snap_1/export"] = lambda _: problem(404, "x", "gone")
+    with pytest.raises(BothyError):
+        await client.export_snapshot("snap_1", tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+async def test_keys(fake: FakeServer, client: AsyncClient) -> None:
+    fake.routes["GET", "/v1/tokens"] = lambda _: as_json({"items": [TOKEN]})
+    (token,) = await client.tokens()
+    assert (token.scopes, token.key) == (("sandboxes:read",), "")
+    assert token.created_at == datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+
+    secret = "bothy_" + "1" * 32
+    fake.routes["POST", "/v1/tokens"] = lambda _: as_json({**TOKEN, "key": secret}, 201)
+    until = datetime(2030, 1, 1, tzinfo=timezone.utc)
+    made = await client.create_token("ci", scopes=["sandboxes:read"], expires_at=until)
+    assert made.key == secret and secret not in repr(made)
+    sent = fake.seen[-1].json
+    assert (sent["name"], sent["scopes"]) == ("ci", ["sandboxes:read"])
+    assert sent["expires_at"].startswith("2030-01-01T00:00:00") and "project" not in sent
+
+    gone: list[str] = []
+
+    def delete(exchange: Exchange) -> Any:
+        gone.append(exchange.request_seen.path)
+        return Answer(204)
+
+    fake.routes["DELETE", "/v1/tokens/tok_1"] = delete
+    await client.delete_token(made)
+    await client.delete_token(Token("tok_1").id)
+    assert gone == ["/v1/tokens/tok_1"] * 2
+
+
+async def test_a_project_is_watched(fake: FakeServer, client: AsyncClient) -> None:
+    happened = [
+        {"id": n, "time": "2026-01-02T03:04:05Z", "type": "sandbox.created", "sandbox_id": f"s{n}"}
+        for n in (4, 5)
+    ]
+    fake.routes["GET", "/v1/events"] = lambda exchange: exchange.send_events(iter(happened))
+    assert [e.sandbox_id async for e in client.watch_events(3)] == ["s4", "s5"]
+    assert fake.seen[-1].query["since"] == "3"
