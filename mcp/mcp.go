@@ -156,5 +156,7 @@ func schemaOf[T any]() *jsonschema.Schema {
 	if err != nil {
 		panic(err) // a type of ours that has no schema
 	}
+	// A pointer may be nil to the library; here it is not.
+	s.Type, s.Types = "object", nil
 	return s
 }

@@ -123,6 +123,11 @@ func TestToolsAndTheirHints(t *testing.T) {
 		if x.Description == "" || x.Title == "" || x.InputSchema == nil || x.OutputSchema == nil || x.Annotations == nil {
 			t.Errorf("%s is not fully described", x.Name)
 		}
+		for _, schema := range []any{x.InputSchema, x.OutputSchema} {
+			if o, _ := schema.(map[string]any); o["type"] != "object" {
+				t.Errorf("%s has a schema that is no object's: %v", x.Name, schema)
+			}
+		}
 		if reads := strings.HasPrefix(x.Name, "list_") || strings.HasPrefix(x.Name, "get_") || strings.HasPrefix(x.Name, "read_"); x.Annotations.ReadOnlyHint != reads {
 			t.Errorf("%s: read-only is %v", x.Name, !reads)
 		}
