@@ -20,7 +20,11 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-const mtu = 1500
+const (
+	mtu = 1500
+	// backlog is how many frames wait on the cable. Two full windows of TCP fit.
+	backlog = 2048
+)
 
 // plug is one end of a cable in memory.
 type plug struct {
@@ -31,7 +35,7 @@ type plug struct {
 
 // newCable returns both ends; closing one closes both.
 func newCable() (host, guest *plug) {
-	a, b := make(chan []byte, 256), make(chan []byte, 256)
+	a, b := make(chan []byte, backlog), make(chan []byte, backlog)
 	closed, once := make(chan struct{}), &sync.Once{}
 	return &plug{in: a, out: b, closed: closed, once: once}, &plug{in: b, out: a, closed: closed, once: once}
 }
@@ -45,13 +49,18 @@ func (p *plug) ReadFrame(b []byte) (int, error) {
 	}
 }
 
+// WriteFrame loses the frame when the other end has not taken those before.
 func (p *plug) WriteFrame(pieces ...[]byte) error {
 	select {
-	case p.out <- slices.Concat(pieces...):
-		return nil
 	case <-p.closed:
 		return net.ErrClosed
+	default:
 	}
+	select {
+	case p.out <- slices.Concat(pieces...):
+	default:
+	}
+	return nil
 }
 
 func (p *plug) MTU() int { return mtu }
