@@ -48,8 +48,10 @@ type PortDialer interface {
 // SecretKeeper is what a Gateway can do that puts secrets in place on the way
 // out.
 type SecretKeeper interface {
-	// SetSecrets replaces the secrets. CodeInvalid names the one at fault.
-	SetSecrets(list []Secret) error
+	// SetSecrets replaces the secrets. CodeInvalid names the one at fault. What
+	// the sandbox sees of them follows from seed, and is the same for two that
+	// are given the same; an empty seed is the sandbox's own.
+	SetSecrets(list []Secret, seed []byte) error
 	// CAPEM is the certificate authority that the sandbox must trust, or nil.
 	CAPEM() []byte
 	// Placeholders is what the sandbox sees, by secret name.

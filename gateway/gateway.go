@@ -55,9 +55,11 @@ type Options struct {
 	// HostAddrs lists the host's own addresses, which are forbidden. The
 	// default asks the host's interfaces.
 	HostAddrs func() ([]netip.Addr, error)
-	// OnDecision is called for every line of the log, in order, from one
+	// OnDecision is called for every new line of the log, in order, from one
 	// goroutine. It may block: then lines fold into counts.
 	OnDecision func(bothy.NetworkDecision)
+	// Journal keeps the log and the counters beyond this gateway. Optional.
+	Journal *Journal
 	// GuestMAC is the only link address that frames may come from. The default
 	// is bothy.GuestMAC.
 	GuestMAC net.HardwareAddr
@@ -93,7 +95,7 @@ type Gateway struct {
 	lines   *decisionLog
 	queries chan struct{}
 
-	// seed is what placeholders and the certificate authority follow from.
+	// seed is what secrets without a seed of their own use.
 	seed    []byte
 	secrets atomic.Pointer[secrets]
 
@@ -121,6 +123,10 @@ func New(cable bothy.Cable, o Options) (*Gateway, error) {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "a cable with an MTU of %d cannot carry IPv4", cable.MTU())
 	}
 	g := newGateway(cable, o)
+	var from uint64
+	if o.Journal != nil {
+		from = g.remember(o.Journal)
+	}
 	s, err := newStack(g)
 	if err != nil {
 		return nil, err
@@ -133,7 +139,10 @@ func New(cable bothy.Cable, o Options) (*Gateway, error) {
 		return nil, err
 	}
 	if o.OnDecision != nil {
-		g.persisted.Go(func() { g.persist(o.OnDecision) })
+		g.persisted.Go(func() { g.lines.followFrom(0, o.OnDecision) })
+	}
+	if o.Journal != nil {
+		g.persisted.Go(func() { g.keep(o.Journal, from) })
 	}
 	return g, nil
 }
@@ -222,7 +231,7 @@ func (g *Gateway) currentPolicy() *policy {
 }
 
 // Counters returns the payload that passed between the sandbox and the
-// outside. What the host itself sends over Dial is not in it.
+// outside, with what the journal says of earlier gateways. What the host itself sends over Dial is not in it.
 func (g *Gateway) Counters() bothy.NetworkCounters {
 	return bothy.NetworkCounters{EgressBytes: g.egress.Load(), IngressBytes: g.ingress.Load()}
 }
@@ -246,10 +255,6 @@ func (g *Gateway) Follow(ctx context.Context, since time.Time, fn func(bothy.Net
 // closes.
 func (g *Gateway) Subscribe(ctx context.Context, fn func(bothy.NetworkDecision)) error {
 	return g.lines.follow(ctx, g.clock.Now(), func(d bothy.NetworkDecision) error { fn(d); return nil })
-}
-
-func (g *Gateway) persist(fn func(bothy.NetworkDecision)) {
-	_ = g.lines.follow(context.Background(), time.Time{}, func(d bothy.NetworkDecision) error { fn(d); return nil })
 }
 
 // Close resets all connections, closes the cable, and returns when nothing of

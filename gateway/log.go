@@ -62,6 +62,17 @@ func newDecisionLog(clock bothy.Clock) *decisionLog {
 	}
 }
 
+// preload puts lines of before in front of all others, and returns the number
+// of the line after them.
+func (l *decisionLog) preload(lines []bothy.NetworkDecision) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range lines {
+		l.append(d)
+	}
+	return l.next
+}
+
 func keyOf(d bothy.NetworkDecision) foldKey {
 	return foldKey{d.Protocol, d.Name, d.Address, d.Rule, d.Reason, d.Port, d.Allowed, d.Closed}
 }
@@ -225,6 +236,25 @@ func (l *decisionLog) from(i uint64) (lines []bothy.NetworkDecision, next uint64
 		return nil, i, l.grown
 	}
 	return lines, i, nil
+}
+
+// followFrom calls fn for line number i and all after it until the log is
+// closed.
+func (l *decisionLog) followFrom(i uint64, fn func(bothy.NetworkDecision)) {
+	for {
+		lines, next, grown := l.from(i)
+		for _, d := range lines {
+			fn(d)
+		}
+		i = next
+		if len(lines) > 0 {
+			continue
+		}
+		if grown == nil {
+			return
+		}
+		<-grown
+	}
 }
 
 // follow calls fn for the lines not older than t, and then for each new one,

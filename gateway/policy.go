@@ -40,6 +40,19 @@ func refuse(format string, args ...any) verdict {
 
 var shut = &policy{mode: bothy.NetworkOff}
 
+// maxRules bounds each list of a policy.
+const maxRules = 4096
+
+// CheckPolicy refuses a policy that SetPolicy would. Presets are those of the
+// gateways, or nil for the ones that come with Bothy.
+func CheckPolicy(n bothy.Network, presets Presets) error {
+	if presets == nil {
+		presets = DefaultPresets()
+	}
+	_, err := compile(n, presets)
+	return err
+}
+
 // compile checks n and makes it ready. Presets are given by their names.
 func compile(n bothy.Network, presets Presets) (*policy, error) {
 	p := &policy{mode: n.Mode}
@@ -50,6 +63,14 @@ func compile(n bothy.Network, presets Presets) (*policy, error) {
 	default:
 		return nil, bothy.Errorf(bothy.CodeInvalid, "network mode %q is not known", n.Mode).
 			WithHint("Use off, restricted or open.")
+	}
+	for list, count := range map[string]int{
+		"presets": len(n.Presets), "allow_domains": len(n.AllowDomains), "allow_cidrs": len(n.AllowCIDRs), "allow_ports": len(n.AllowPorts),
+	} {
+		if count > maxRules {
+			return nil, bothy.Errorf(bothy.CodeInvalid, "%s has %d entries", list, count).
+				WithHint("Give at most %d; a wildcard such as *.example.org covers many names.", maxRules)
+		}
 	}
 	names := n.Presets
 	if p.mode == bothy.NetworkRestricted && n.IsPlain() {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
@@ -18,6 +19,8 @@ import (
 // place. It never changes; a gateway replaces the whole.
 type secrets struct {
 	list []*secret
+	// seed is what placeholders and the certificate authority follow from.
+	seed []byte
 	ca   *certificateAuthority
 }
 
@@ -30,36 +33,56 @@ type secret struct {
 	hosts       domains
 }
 
+// CheckSecrets refuses the credentials that SetSecrets would.
+func CheckSecrets(list []bothy.Secret) error {
+	_, err := compileSecrets(list, []byte("none"))
+	return err
+}
+
 // SetSecrets replaces the credentials that are put in place on the way to
 // their hosts. Values go nowhere else: not into the sandbox, a log or an error.
-func (g *Gateway) SetSecrets(list []bothy.Secret) error {
-	s := &secrets{}
-	seen := map[string]bool{}
-	for _, one := range list {
-		if seen[one.Name] {
-			return bothy.Errorf(bothy.CodeInvalid, "there are two secrets with the name %q", one.Name)
-		}
-		seen[one.Name] = true
-		c, err := g.newSecret(one)
-		if err != nil {
-			return err
-		}
-		s.list = append(s.list, c)
+// Placeholders and the certificate authority follow from seed, or, when it is
+// empty, from Options.SecretSeed: a copy of a sandbox that is given the same
+// seed goes on with what it has in memory.
+func (g *Gateway) SetSecrets(list []bothy.Secret, seed []byte) error {
+	s := &secrets{seed: seed}
+	if len(seed) == 0 {
+		s.seed = g.seed
+	}
+	var err error
+	if s.list, err = compileSecrets(list, s.seed); err != nil {
+		return err
 	}
 	if len(s.list) > 0 {
-		ca, err := g.authority()
-		if err != nil {
+		if s.ca, err = g.authority(s.seed); err != nil {
 			return (&bothy.Error{Op: "gateway.secrets", Code: bothy.CodeInternal, Detail: "the sandbox's certificate authority could not be made"}).Because(err)
 		}
-		s.ca = ca
 	}
 	g.secrets.Store(s)
 	return nil
 }
 
-func (g *Gateway) newSecret(b bothy.Secret) (*secret, error) {
+func compileSecrets(list []bothy.Secret, seed []byte) ([]*secret, error) {
+	var all []*secret
+	seen := map[string]bool{}
+	for _, one := range list {
+		if seen[one.Name] {
+			return nil, bothy.Errorf(bothy.CodeInvalid, "there are two secrets with the name %q", one.Name).
+				WithHint("Give each a name of its own.")
+		}
+		seen[one.Name] = true
+		c, err := newSecret(one, seed)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+func newSecret(b bothy.Secret, seed []byte) (*secret, error) {
 	if !isSecretName(b.Name) {
-		return nil, bothy.Errorf(bothy.CodeInvalid, "%q is not a name for a secret", b.Name).
+		return nil, bothy.Errorf(bothy.CodeInvalid, "%q is not a name for a secret", clip(b.Name)).
 			WithHint("Use up to 64 letters, digits, underscores and dashes.")
 	}
 	if b.Value == "" || !httpguts.ValidHeaderFieldValue(b.Value) {
@@ -67,7 +90,8 @@ func (g *Gateway) newSecret(b bothy.Secret) (*secret, error) {
 			WithHint("Give the value without a line break at its end.")
 	}
 	if b.Header != "" && !isToken(b.Header) {
-		return nil, bothy.Errorf(bothy.CodeInvalid, "the secret %q has the header %q, which is not a header's name", b.Name, b.Header)
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the secret %q has the header %q, which is not a header's name", b.Name, clip(b.Header)).
+			WithHint("Write it as in X-Api-Key, without a colon.")
 	}
 	if len(b.Hosts) == 0 {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "the secret %q has no hosts", b.Name).
@@ -79,7 +103,7 @@ func (g *Gateway) newSecret(b bothy.Secret) (*secret, error) {
 			return nil, err
 		}
 	}
-	tag, err := hkdf.Key(sha256.New, g.seed, nil, "placeholder "+b.Name, 16)
+	tag, err := hkdf.Key(sha256.New, seed, nil, "placeholder "+b.Name, 16)
 	if err != nil {
 		return nil, err
 	}
@@ -97,12 +121,12 @@ func isSecretName(s string) bool {
 	return s != "" && len(s) <= 64
 }
 
-// authority returns the sandbox's certificate authority, made when first needed.
-func (g *Gateway) authority() (*certificateAuthority, error) {
-	if s := g.secrets.Load(); s.ca != nil {
+// authority returns the certificate authority of a seed, made when first needed.
+func (g *Gateway) authority(seed []byte) (*certificateAuthority, error) {
+	if s := g.secrets.Load(); s.ca != nil && bytes.Equal(s.seed, seed) {
 		return s.ca, nil
 	}
-	return newCertificateAuthority(g.seed, g.clock)
+	return newCertificateAuthority(seed, g.clock)
 }
 
 // CAPEM returns the certificate that the sandbox must trust for its secrets to

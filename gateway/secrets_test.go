@@ -66,7 +66,7 @@ func newVault(t *testing.T, list ...bothy.Secret) *vault {
 	if len(list) == 0 {
 		list = []bothy.Secret{{Name: "KEY", Value: secretValue, Hosts: []string{"api.example", "liar.example"}}}
 	}
-	if err := v.gateway.SetSecrets(list); err != nil {
+	if err := v.gateway.SetSecrets(list, nil); err != nil {
 		t.Fatal(err)
 	}
 	v.policy(only("api.example", "other.example", "liar.example"))
@@ -316,6 +316,30 @@ func TestInterceptionEndsWithThePolicy(t *testing.T) {
 	}
 }
 
+// A copy that is given its origin's seed goes on with what it has in memory.
+func TestCopyGoesOnWithPlaceholdersAndAuthority(t *testing.T) {
+	list := []bothy.Secret{{Name: "KEY", Value: secretValue, Hosts: []string{"api.example"}}}
+	var seen []string
+	for _, c := range []struct{ own, given string }{{"origin", "shared"}, {"copy", "shared"}, {"copy", ""}} {
+		host, _ := newCable(1500)
+		g, err := New(host, Options{SecretSeed: []byte(c.own)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close()
+		if err := g.SetSecrets(list, []byte(c.given)); err != nil {
+			t.Fatal(err)
+		}
+		seen = append(seen, g.Placeholders()["KEY"]+fmt.Sprint(g.secrets.Load().ca.key.X))
+	}
+	if seen[0] != seen[1] {
+		t.Error("a copy with its origin's seed has other placeholders or another authority")
+	}
+	if seen[1] == seen[2] {
+		t.Error("a copy without a seed has its origin's placeholders or authority")
+	}
+}
+
 func TestSleeperKeepsPlaceholdersAndAuthority(t *testing.T) {
 	list := []bothy.Secret{{Name: "KEY", Value: secretValue, Hosts: []string{"api.example"}}}
 	make := func(seed string) *Gateway {
@@ -325,7 +349,7 @@ func TestSleeperKeepsPlaceholdersAndAuthority(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { g.Close() })
-		if err := g.SetSecrets(list); err != nil {
+		if err := g.SetSecrets(list, nil); err != nil {
 			t.Fatal(err)
 		}
 		return g
@@ -366,7 +390,7 @@ func TestSecretsAreChecked(t *testing.T) {
 	} {
 		s := good
 		change(&s)
-		err := l.gateway.SetSecrets([]bothy.Secret{s})
+		err := l.gateway.SetSecrets([]bothy.Secret{s}, nil)
 		if bothy.ErrorCode(err) != bothy.CodeInvalid {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -374,7 +398,7 @@ func TestSecretsAreChecked(t *testing.T) {
 			t.Errorf("%s: the value is in the error", what)
 		}
 	}
-	if err := l.gateway.SetSecrets([]bothy.Secret{good, good}); bothy.ErrorCode(err) != bothy.CodeInvalid {
+	if err := l.gateway.SetSecrets([]bothy.Secret{good, good}, nil); bothy.ErrorCode(err) != bothy.CodeInvalid {
 		t.Errorf("one name twice: %v", err)
 	}
 }

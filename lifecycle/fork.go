@@ -62,12 +62,8 @@ func (s *Service) copyOf(from *bothy.Sandbox, req bothy.ForkRequest, i int) (*bo
 		HeadSnapshotID: from.HeadSnapshotID, ParentSnapshotID: from.HeadSnapshotID,
 		CreatedAt: s.clock.Now().UTC(),
 	}
-	if req.Secrets && from.SealedSecrets != nil {
-		list, err := s.openSecrets(from)
-		if err != nil {
-			return nil, err
-		}
-		if err := s.sealSecrets(c, list); err != nil {
+	if req.Secrets {
+		if err := s.copySecrets(c, from); err != nil {
 			return nil, err
 		}
 	}

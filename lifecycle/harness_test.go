@@ -34,8 +34,10 @@ type world struct {
 	store  *sqlite.Store
 	guests *guests
 
-	gateways  *gateways
-	retention lifecycle.Retention
+	gateways *gateways
+
+	networkLogs networkLogs
+	retention   lifecycle.Retention
 
 	pool      lifecycle.PoolOptions
 	free      func() int // what the host has left; nil asks the host
@@ -82,7 +84,10 @@ func (w *world) open() {
 		NewGuest: func(_ func(context.Context) (net.Conn, error), key string) bothy.Guest {
 			return w.guests.add(key)
 		},
-		Vault: secrets, Clock: w.clock, Retention: w.retention, MaxSandboxes: 50,
+		CheckNetwork: func(n bothy.Network) error { return refuseBad(n.AllowDomains) },
+		CheckSecrets: func(list []bothy.Secret) error { return refuseBad(list[0].Hosts) },
+		NetworkLogs:  &w.networkLogs,
+		Vault:        secrets, Clock: w.clock, Retention: w.retention, MaxSandboxes: 50,
 		Pool: w.pool, FreeMemoryMB: w.free, MinFreeMemoryMB: w.minFree, Log: w.log,
 	})
 }
@@ -173,6 +178,7 @@ type gateway struct {
 	policy  bothy.Network
 	set     int
 	secrets []bothy.Secret
+	seed    []byte
 }
 
 // gateways are those of all machines, in order.

@@ -111,6 +111,7 @@ func TestSecretsStayOutside(t *testing.T) {
 	if err != nil || bytes.Contains(b, []byte(value)) {
 		t.Errorf("the answer shows the value: %s", b)
 	}
+	seed := w.gateways.last().seed
 	n := w.pause(sb.ID)
 	w.closeServer()
 	filepath.WalkDir(w.dir, func(path string, d os.DirEntry, _ error) error {
@@ -138,6 +139,10 @@ func TestSecretsStayOutside(t *testing.T) {
 	}
 	if got := w.gateways.last().secretValues(); !slices.Equal(got, []string{value}) {
 		t.Errorf("a fork that asked got %q", got)
+	}
+	// Its processes hold what the origin's saw.
+	if got := w.gateways.last().seed; len(got) == 0 || !bytes.Equal(got, seed) {
+		t.Error("a fork that asked sees its secrets as something else than its origin did")
 	}
 }
 
@@ -170,10 +175,10 @@ func (g *guest) DialPort(_ context.Context, port uint16) (net.Conn, error) {
 	return c, nil
 }
 
-func (g *gateway) SetSecrets(list []bothy.Secret) error {
+func (g *gateway) SetSecrets(list []bothy.Secret, seed []byte) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.secrets = list
+	g.secrets, g.seed = list, seed
 	return nil
 }
 

@@ -38,6 +38,12 @@ type Options struct {
 	// Vault encrypts secrets for the store. Without one, requests with secrets
 	// are refused.
 	Vault Vault
+	// CheckNetwork and CheckSecrets refuse what a gateway would refuse, before
+	// anything is started for it. Optional.
+	CheckNetwork func(bothy.Network) error
+	CheckSecrets func([]bothy.Secret) error
+	// NetworkLogs has what gateways decided, also those that are gone. Optional.
+	NetworkLogs NetworkLogs
 	// CABundle is PEM that every sandbox trusts. Optional.
 	CABundle string
 	// MaxSandboxes bounds live sandboxes on this host. 0 means no bound.

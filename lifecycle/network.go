@@ -7,19 +7,72 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// NetworkLog shows what a sandbox tried to reach.
+// NetworkLogs has the decisions of gateways of every sandbox.
+type NetworkLogs interface {
+	// Read returns what is kept of a sandbox's decisions, oldest first.
+	Read(id string) ([]bothy.NetworkDecision, error)
+	// Sweep forgets the sandboxes that keep says no to.
+	Sweep(keep func(id string) bool) error
+}
+
+// checkNetwork refuses a policy that a gateway would refuse.
+func (s *Service) checkNetwork(n bothy.Network) error {
+	if s.o.CheckNetwork == nil {
+		return nil
+	}
+	return s.o.CheckNetwork(n)
+}
+
+// NetworkLog shows what a sandbox tried to reach. One that does not run is
+// followed to the end of what is kept.
 func (s *Service) NetworkLog(ctx context.Context, id string, since time.Time, follow bool, fn func(bothy.NetworkDecision) error) error {
-	l, err := s.running(ctx, id, bothy.ScopeSandboxesRead)
+	sb, err := s.find(ctx, id, bothy.ScopeSandboxesRead)
 	if err != nil {
 		return err
 	}
-	if follow {
+	l := s.liveByID(sb.ID)
+	if l != nil && follow {
 		return l.gateway.Follow(ctx, since, fn)
 	}
-	for _, d := range l.gateway.Log(since) {
+	lines, err := s.networkLines(sb.ID, l, since)
+	if err != nil {
+		return err
+	}
+	for _, d := range lines {
 		if err := fn(d); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (s *Service) networkLines(id string, l *live, since time.Time) ([]bothy.NetworkDecision, error) {
+	if l != nil {
+		return l.gateway.Log(since), nil
+	}
+	if s.o.NetworkLogs == nil {
+		return nil, nil
+	}
+	all, err := s.o.NetworkLogs.Read(id)
+	if err != nil {
+		return nil, err
+	}
+	for len(all) > 0 && all[0].Time.Before(since) {
+		all = all[1:]
+	}
+	return all, nil
+}
+
+// sweepNetworkLogs forgets the decisions of sandboxes that are forgotten.
+func (s *Service) sweepNetworkLogs(ctx context.Context) {
+	if s.o.NetworkLogs == nil {
+		return
+	}
+	err := s.o.NetworkLogs.Sweep(func(id string) bool {
+		_, err := s.o.Store.Sandbox(ctx, id)
+		return bothy.ErrorCode(err) != bothy.CodeSandboxNotFound
+	})
+	if err != nil {
+		s.log.Warn("cannot forget old network logs", "error", err)
+	}
 }

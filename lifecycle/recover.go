@@ -215,6 +215,7 @@ func (s *Service) Janitor(ctx context.Context, every, keepEnded time.Duration) {
 			} else if n > 0 {
 				s.log.Info("forgot ended sandboxes", "count", n)
 			}
+			s.sweepNetworkLogs(ctx)
 		}
 	}
 }

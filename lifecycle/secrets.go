@@ -9,7 +9,15 @@ import (
 // maxSecrets bounds the secrets of one sandbox.
 const maxSecrets = 32
 
-// sealSecrets encrypts a request's secrets into the sandbox.
+// sealed is what is encrypted in a sandbox's row.
+type sealed struct {
+	List []bothy.Secret `json:"list"`
+	// Seed is what the sandbox sees of the secrets follows from. A copy that is
+	// to have the secrets gets it too: its processes hold what the origin's saw.
+	Seed []byte `json:"seed"`
+}
+
+// sealSecrets checks a request's secrets and encrypts them into the sandbox.
 func (s *Service) sealSecrets(sb *bothy.Sandbox, list []bothy.Secret) error {
 	if len(list) == 0 {
 		return nil
@@ -20,7 +28,16 @@ func (s *Service) sealSecrets(sb *bothy.Sandbox, list []bothy.Secret) error {
 	if len(list) > maxSecrets {
 		return invalid("there are %d secrets", len(list)).WithHint("Give at most %d.", maxSecrets)
 	}
-	b, err := json.Marshal(list)
+	if s.o.CheckSecrets != nil {
+		if err := s.o.CheckSecrets(list); err != nil {
+			return err
+		}
+	}
+	return s.sealInto(sb, &sealed{List: list, Seed: newEntropy()})
+}
+
+func (s *Service) sealInto(sb *bothy.Sandbox, v *sealed) error {
+	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
@@ -28,7 +45,17 @@ func (s *Service) sealSecrets(sb *bothy.Sandbox, list []bothy.Secret) error {
 	return err
 }
 
-func (s *Service) openSecrets(sb *bothy.Sandbox) ([]bothy.Secret, error) {
+// copySecrets gives a copy the secrets of its origin.
+func (s *Service) copySecrets(to, from *bothy.Sandbox) error {
+	v, err := s.openSecrets(from)
+	if err != nil || v == nil {
+		return err
+	}
+	return s.sealInto(to, v)
+}
+
+// openSecrets returns nil for a sandbox without secrets.
+func (s *Service) openSecrets(sb *bothy.Sandbox) (*sealed, error) {
 	if sb.SealedSecrets == nil {
 		return nil, nil
 	}
@@ -36,19 +63,19 @@ func (s *Service) openSecrets(sb *bothy.Sandbox) ([]bothy.Secret, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list []bothy.Secret
-	return list, json.Unmarshal(b, &list)
+	v := &sealed{}
+	return v, json.Unmarshal(b, v)
 }
 
 // giveSecrets puts a sandbox's secrets into its gateway, and nowhere else.
 func (s *Service) giveSecrets(gw bothy.Gateway, sb *bothy.Sandbox) error {
-	list, err := s.openSecrets(sb)
-	if err != nil || list == nil {
+	v, err := s.openSecrets(sb)
+	if err != nil || v == nil {
 		return err
 	}
 	keeper, ok := gw.(bothy.SecretKeeper)
 	if !ok {
 		return bothy.Errorf(bothy.CodeUnsupported, "this server's gateway keeps no secrets").WithHint("Leave secrets out.")
 	}
-	return keeper.SetSecrets(list)
+	return keeper.SetSecrets(v.List, v.Seed)
 }

@@ -94,6 +94,9 @@ func (s *Service) check(sb *bothy.Sandbox) error {
 	if sb.OnTimeout != bothy.TimeoutTerminate && sb.OnTimeout != bothy.TimeoutPause {
 		return invalid("on_timeout is %q", sb.OnTimeout).WithHint("Give terminate or pause.")
 	}
+	if err := s.checkNetwork(sb.Network); err != nil {
+		return err
+	}
 	if err := checkName(sb.Name); err != nil {
 		return err
 	}

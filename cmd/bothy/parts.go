@@ -144,6 +144,10 @@ func (p *parts) openLifecycle(guestImage string) error {
 	if err != nil {
 		return err
 	}
+	journals, err := gateway.OpenJournals(filepath.Join(p.config.Home, "network"))
+	if err != nil {
+		return err
+	}
 	p.lifecycle = lifecycle.New(lifecycle.Options{
 		Store:      p.store,
 		Templates:  p.templates,
@@ -155,8 +159,12 @@ func (p *parts) openLifecycle(guestImage string) error {
 			o := gateways
 			o.Log = p.log.With("sandbox", id)
 			o.SecretSeed = p.vault.Derive("gateway of " + id)
+			o.Journal = journals.Open(id)
 			return gateway.New(c, o)
 		},
+		CheckNetwork: func(n bothy.Network) error { return gateway.CheckPolicy(n, nil) },
+		CheckSecrets: gateway.CheckSecrets,
+		NetworkLogs:  journals,
 		NewGuest: func(dial func(context.Context) (net.Conn, error), key string) bothy.Guest {
 			return guest{guestclient.New(dial, key), p.log}
 		},
