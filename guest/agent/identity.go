@@ -95,6 +95,7 @@ func (a *Agent) adopt(req *guestpb.AdoptRequest) (*guestpb.AdoptResponse, error)
 	}
 	if !res.NeedCaBundle { // or the caller comes again
 		_ = unix.Prctl(bothy.GuestAdoptedPrctl, 0, 0, 0, 0)
+		a.code.Adopted()
 	}
 	return res, nil
 }

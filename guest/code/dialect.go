@@ -35,7 +35,9 @@ var dialects = map[string]dialect{
 				" for k, v in " + pythonSys + ".__dict__.pop('_bothy_env', {}).items()]; None"
 		},
 		reseed: "__import__('random').seed()\n" +
-			"'numpy.random' in " + pythonSys + ".modules and __import__('numpy').random.seed()\nNone",
+			pythonLoaded("numpy.random") + " and __import__('numpy').random.seed()\n" +
+			pythonLoaded("tempfile") + " and setattr(__import__('tempfile'), '_name_sequence', None)\n" +
+			pythonLoaded("_ssl") + " and __import__('ssl').RAND_add(" + pythonOS + ".urandom(64), 64.0)\nNone",
 		nothing: "None",
 	},
 	"javascript": {
@@ -76,6 +78,9 @@ const (
 	pythonOS  = "__import__('os')"
 	pythonSys = "__import__('sys')"
 )
+
+// pythonLoaded asks for a module without loading it.
+func pythonLoaded(module string) string { return "'" + module + "' in " + pythonSys + ".modules" }
 
 func jsonText(v any) string {
 	b, err := json.Marshal(v)

@@ -3,6 +3,7 @@ package code
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -213,12 +214,43 @@ func (c *Context) adopt(k kernel, id Identity) {
 		return
 	}
 	d := dialects[c.Language]
-	discard := func(Output) error { return nil }
+	var text []string
 	if len(id.Own) > 0 {
-		_, _ = k.run(d.export(id.Own), true, discard)
+		text = append(text, d.export(id.Own))
 	}
 	if fresh && d.reseed != "" {
-		_, _ = k.run(d.reseed, true, discard)
+		text = append(text, d.reseed)
+	}
+	if len(text) > 0 {
+		_, _ = k.run(strings.Join(text, "\n"), true, func(Output) error { return nil })
+	}
+}
+
+// Adopted tells the kernels that nobody has used yet that the sandbox has become
+// somebody else, so that the first piece of code does not wait for it. The others
+// are told before their next piece of code.
+func (m *Manager) Adopted() {
+	id, err := m.host.Identity()
+	if err != nil {
+		return
+	}
+	for _, c := range m.List() {
+		c.mu.Lock()
+		k, fresh := c.kernel, c.fresh
+		c.mu.Unlock()
+		if k == nil || !fresh {
+			continue
+		}
+		go func() {
+			select {
+			case c.turn <- struct{}{}:
+				defer func() { <-c.turn }()
+				if _, dead := k.died(); !dead {
+					c.adopt(k, id)
+				}
+			default: // whoever has the turn sees to it
+			}
+		}()
 	}
 }
 
