@@ -33,6 +33,8 @@ var roles = map[string]func(args []string) error{
 	"serve":  serveStream,
 	"rounds": rounds,
 	"get":    getURL,
+	"dial":   dialHere,
+	"say":    say,
 }
 
 func TestMain(m *testing.M) {
