@@ -144,6 +144,9 @@ type Machine interface {
 	ID() string
 	// State is what Adopt needs, as opaque bytes.
 	State() []byte
+	// Build is that of the engine which started the machine, and so of the
+	// snapshots of its memory. It differs from the Engine's after an upgrade.
+	Build() string
 	// Cable opens the host's end of the machine's cable. There is one cable:
 	// the caller closes it before it asks again.
 	Cable(ctx context.Context) (Cable, error)

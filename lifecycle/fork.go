@@ -103,12 +103,14 @@ func (s *Service) momentOf(ctx context.Context, id string) (dir string, m *snaps
 	if err != nil {
 		return "", nil, nil, snapshotError(err)
 	}
-	if err := s.capture(context.WithoutCancel(ctx), l, draft.Dir(), bothy.SnapshotMemory, false, false); err != nil {
+	// A machine of an earlier engine build can be copied by its files alone.
+	another := l.machine.Build() != s.o.Engines[sb.Engine].Info().Build
+	if err := s.capture(context.WithoutCancel(ctx), l, draft.Dir(), bothy.SnapshotMemory, another, false); err != nil {
 		draft.Discard()
 		return "", nil, nil, snapshotError(err)
 	}
 	m = &snapshot.Manifest{
-		Engine: sb.Engine, EngineBuild: s.o.Engines[sb.Engine].Info().Build, GuestKey: sb.GuestKey,
+		Engine: sb.Engine, EngineBuild: l.machine.Build(), GuestKey: sb.GuestKey,
 		Sandbox: snapshot.Origin{TemplateDigest: sb.TemplateDigest}, Fresh: true,
 	}
 	return draft.Dir(), m, draft.Discard, nil

@@ -41,7 +41,7 @@ func (s *Service) freeze(ctx context.Context, l *live, sb *bothy.Sandbox, o free
 	if err := s.capture(ctx, l, draft.Dir(), o.kind, true, o.stop); err != nil {
 		return nil, snapshotError(err)
 	}
-	n, err := s.seal(ctx, draft, sb, o)
+	n, err := s.seal(ctx, draft, sb, l.machine.Build(), o)
 	if err != nil && o.stop {
 		err = errors.Join(err, s.thaw(ctx, l))
 	}
@@ -67,22 +67,28 @@ func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.S
 	if err := failpoint.Hit("lifecycle.freeze"); err != nil {
 		return err
 	}
-	// A guest that cannot prepare is frozen as it is.
 	gctx, cancel := context.WithTimeout(ctx, guestPatience)
 	defer cancel()
-	if err := l.guest.Freeze(gctx); err != nil {
-		s.log.Warn("the guest could not prepare for a snapshot", "sandbox", l.id, "error", err)
+	if stop {
+		// It makes the snapshot smaller, but takes processor time from what runs
+		// on. A guest that cannot prepare is frozen as it is.
+		if err := l.guest.Freeze(gctx); err != nil {
+			s.log.Warn("the guest could not prepare for a snapshot", "sandbox", l.id, "error", err)
+		}
 	}
 	begun := time.Now()
 	err := l.machine.Snapshot(ctx, o)
 	s.log.Info("sandbox stood still for a snapshot", "sandbox", l.id, "ms", time.Since(begun).Milliseconds(), "error", err)
-	if err == nil && stop {
-		if err = failpoint.Hit("lifecycle.frozen"); err != nil {
-			err = errors.Join(err, s.thaw(ctx, l))
-		}
+	switch {
+	case !stop:
 		return err
+	case err != nil:
+		return errors.Join(err, l.guest.Thaw(gctx))
 	}
-	return errors.Join(err, l.guest.Thaw(gctx))
+	if err = failpoint.Hit("lifecycle.frozen"); err != nil {
+		err = errors.Join(err, s.thaw(ctx, l))
+	}
+	return err
 }
 
 // thaw lets a machine that stands still go on.
@@ -96,10 +102,10 @@ func (s *Service) thaw(ctx context.Context, l *live) error {
 }
 
 // seal makes a draft a snapshot, on disk and in the store.
-func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *bothy.Sandbox, o freezeOptions) (*bothy.Snapshot, error) {
+func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *bothy.Sandbox, build string, o freezeOptions) (*bothy.Snapshot, error) {
 	m := &snapshot.Manifest{
 		ID: o.id, ProjectID: sb.ProjectID, SandboxID: sb.ID, ParentID: sb.HeadSnapshotID, Name: o.name, Kind: o.kind,
-		CreatedAt: s.clock.Now().UTC(), Engine: sb.Engine, EngineBuild: s.o.Engines[sb.Engine].Info().Build,
+		CreatedAt: s.clock.Now().UTC(), Engine: sb.Engine, EngineBuild: build,
 		GuestKey: sb.GuestKey,
 		Sandbox: snapshot.Origin{
 			Name: sb.Name, Template: sb.Template, TemplateDigest: sb.TemplateDigest,

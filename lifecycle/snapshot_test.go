@@ -364,3 +364,26 @@ func TestRetention(t *testing.T) {
 		t.Errorf("over the quota it is %s", got.State)
 	}
 }
+
+// TestWhatRanThroughAnUpgradeIsOfItsOwnBuild has the server replaced by one with
+// another engine while a sandbox runs: its memory is still of the earlier one.
+func TestWhatRanThroughAnUpgradeIsOfItsOwnBuild(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	w.build = "build-2"
+	w.restart()
+	copies, err := w.Fork(w.me(), sb.ID, bothy.ForkRequest{Count: 1})
+	if err != nil || copies[0].Resumed.Kind != bothy.SnapshotFiles {
+		t.Fatalf("a fork of it: %+v, %v", copies, err)
+	}
+	w.pause(sb.ID)
+	back, err := w.Resume(w.me(), sb.ID)
+	if err != nil || back.Resumed.Kind != bothy.SnapshotFiles || !strings.Contains(back.Resumed.Detail, "build-1") {
+		t.Fatalf("resumed as %+v, %v", back, err)
+	}
+	// What was started anew is of the new build.
+	w.pause(sb.ID)
+	if back, err = w.Resume(w.me(), sb.ID); err != nil || back.Resumed.Kind != bothy.SnapshotMemory {
+		t.Errorf("resumed again as %+v, %v", back, err)
+	}
+}

@@ -37,6 +37,7 @@ func newMachine(e *Engine, spec bothy.MachineSpec) *Machine {
 
 func (m *Machine) ID() string            { return m.spec.ID }
 func (m *Machine) State() []byte         { return []byte(`{}`) }
+func (m *Machine) Build() string         { return m.e.build }
 func (m *Machine) Done() <-chan struct{} { return m.done }
 
 // Limits are those that hold now.

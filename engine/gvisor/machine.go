@@ -23,6 +23,7 @@ import (
 type Machine struct {
 	e     *Engine
 	id    string
+	build string
 	sb    *sandbox.Sandbox // its ID is the vessel's name
 	group *cgroup.Group
 	dir   string
@@ -61,12 +62,13 @@ type state struct {
 	Build     string       `json:"build"`
 }
 
-func (e *Engine) newMachine(spec bothy.MachineSpec, name string, sb *sandbox.Sandbox, group *cgroup.Group, dir string) (*Machine, error) {
+// newMachine holds a sentry that another build of the engine may have started.
+func (e *Engine) newMachine(spec bothy.MachineSpec, name, build string, sb *sandbox.Sandbox, group *cgroup.Group, dir string) (*Machine, error) {
 	p, err := openProcess(sb.Getpid())
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{e: e, id: spec.ID, sb: sb, group: group, dir: dir, proc: p, limits: spec.Limits, done: make(chan struct{})}
+	m := &Machine{e: e, id: spec.ID, build: build, sb: sb, group: group, dir: dir, proc: p, limits: spec.Limits, done: make(chan struct{})}
 	e.mu.Lock()
 	e.held[name], e.taken[spec.ID] = true, true
 	e.mu.Unlock()
@@ -77,11 +79,14 @@ func (e *Engine) newMachine(spec bothy.MachineSpec, name string, sb *sandbox.San
 // ID is the sandbox's id.
 func (m *Machine) ID() string { return m.id }
 
+// Build is that of the engine which started the machine.
+func (m *Machine) Build() string { return m.build }
+
 // State is what Adopt needs.
 func (m *Machine) State() []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b, _ := json.Marshal(state{Name: m.sb.ID, PID: m.proc.pid, StartTime: m.proc.started, Socket: m.sb.ControlSocketPath, Limits: m.limits, Build: m.e.build})
+	b, _ := json.Marshal(state{Name: m.sb.ID, PID: m.proc.pid, StartTime: m.proc.started, Socket: m.sb.ControlSocketPath, Limits: m.limits, Build: m.build})
 	return b
 }
 
@@ -99,7 +104,7 @@ func (e *Engine) Adopt(_ context.Context, id string, b []byte) (bothy.Machine, e
 	name := cmp.Or(st.Name, id)
 	sb := &sandbox.Sandbox{ID: name, ControlSocketPath: st.Socket}
 	sb.Pid.Store(st.PID)
-	m, err := e.newMachine(bothy.MachineSpec{ID: id, Limits: st.Limits}, name, sb, e.cgroups.Open(name), filepath.Join(e.dir, name))
+	m, err := e.newMachine(bothy.MachineSpec{ID: id, Limits: st.Limits}, name, st.Build, sb, e.cgroups.Open(name), filepath.Join(e.dir, name))
 	if err != nil {
 		return nil, err
 	}
