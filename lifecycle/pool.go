@@ -50,6 +50,8 @@ const (
 	// poolQuiet is for how long no sandbox may have started or be starting when
 	// the pool makes something: its first command comes first.
 	poolQuiet = 25 * time.Millisecond
+	// poolFailed is how long nothing of a shape is made after that has failed.
+	poolFailed = 15 * time.Second
 	// poolPatience is how long the pool waits for that where it never is quiet.
 	poolPatience = 3 * time.Second
 )
@@ -320,7 +322,7 @@ func (s *Service) maySucceed(h shape) bool {
 	s.pool.mu.Lock()
 	defer s.pool.mu.Unlock()
 	d := s.pool.demand[h]
-	return d == nil || s.clock.Now().Sub(d.failed) > burstFor
+	return d == nil || s.clock.Now().Sub(d.failed) > poolFailed
 }
 
 // addReady makes one machine that waits.

@@ -34,8 +34,8 @@ type server struct {
 	cmd   *exec.Cmd
 	ended chan error
 
-	// env is more for the server's environment.
-	env []string
+	// args and env are more for the server.
+	args, env []string
 
 	// seen are sandboxes that a test is done with.
 	seen map[string]bool
@@ -91,6 +91,7 @@ var readyLine = regexp.MustCompile(`msg=ready url=http://(\S+)`)
 func (s *server) start(env ...string) error {
 	credentials := filepath.Join(s.dir, "credentials.json")
 	cmd := exec.Command(program, "serve", "--listen", "127.0.0.1:0", "--bootstrap-credentials", credentials)
+	cmd.Args = append(cmd.Args, s.args...)
 	cmd.Env = append(os.Environ(), "HOME="+s.dir, "BOTHY_HOME="+s.home, "BOTHY_TEMPLATES="+s.templates)
 	cmd.Env = append(append(cmd.Env, s.env...), env...)
 	cmd.Dir = "/"
