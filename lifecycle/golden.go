@@ -213,7 +213,7 @@ func (s *Service) freezeGolden(ctx context.Context, name string, h shape, t *bot
 		return err
 	}
 	undo.Add(l.detach)
-	if err := s.adopt(ctx, l, sb, t, newLaps()); err != nil {
+	if err := s.adoptAs(ctx, l, sb, t, "", newLaps()); err != nil {
 		return startError(m, err)
 	}
 	if err := warm(ctx, l.guest, t); err != nil {

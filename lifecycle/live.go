@@ -100,6 +100,11 @@ var bundleVariables = []string{
 // adopt gives the machine its identity. What came up before is shut off until
 // the policy, set here first, says otherwise.
 func (s *Service) adopt(ctx context.Context, l *live, sb *bothy.Sandbox, t *bothy.Template, took *laps) error {
+	return s.adoptAs(ctx, l, sb, t, sb.ID, took)
+}
+
+// adoptAs is adopt with an id, which is empty as long as nobody owns the machine.
+func (s *Service) adoptAs(ctx context.Context, l *live, sb *bothy.Sandbox, t *bothy.Template, id string, took *laps) error {
 	if err := l.gateway.SetPolicy(sb.Network); err != nil {
 		return err
 	}
@@ -126,7 +131,7 @@ func (s *Service) adopt(ctx context.Context, l *live, sb *bothy.Sandbox, t *both
 	maps.Copy(env, t.Env)
 	maps.Copy(env, sb.Env)
 	err := l.guest.Adopt(ctx, bothy.Identity{
-		Key: key, SandboxID: sb.ID, Hostname: hostname(sb), MachineID: machineID(sb.ID),
+		Key: key, SandboxID: id, Hostname: hostname(sb), MachineID: machineID(sb.ID),
 		Env: env, Now: s.clock.Now(), Entropy: newEntropy(),
 		DefaultUser: bothy.DefaultUser, DefaultCwd: t.Cwd,
 		MemoryLimitBytes: int64(sb.MemoryMB) << 20, CABundle: cas,

@@ -370,7 +370,7 @@ func (s *Service) makeReady(ctx context.Context, h shape, t *bothy.Template) (*l
 		return nil, err
 	}
 	undo.Add(l.detach)
-	if err := s.adopt(ctx, l, sb, t, newLaps()); err != nil {
+	if err := s.adoptAs(ctx, l, sb, t, "", newLaps()); err != nil {
 		if g != nil {
 			s.dropGolden(ctx, h, g, err)
 		}

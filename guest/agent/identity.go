@@ -26,6 +26,7 @@ import (
 // identityState is who the sandbox is. It is never changed, only replaced.
 type identityState struct {
 	adopted     bool
+	sandboxID   string
 	key         string
 	keySum      [sha256.Size]byte
 	env         map[string]string
@@ -77,10 +78,13 @@ func (a *Agent) adopt(req *guestpb.AdoptRequest) (*guestpb.AdoptResponse, error)
 	defer a.identity.adopting.Unlock()
 	old := a.identity.get()
 	a.identity.set(identityState{
-		adopted: true, key: req.Key, keySum: sha256.Sum256([]byte(req.Key)), env: req.Env,
+		adopted: true, sandboxID: req.SandboxId, key: req.Key, keySum: sha256.Sum256([]byte(req.Key)), env: req.Env,
 		user: cmp.Or(req.DefaultUser, old.user), cwd: cmp.Or(req.DefaultCwd, old.cwd),
 		memoryLimit: req.MemoryLimitBytes, generation: old.generation + 1,
 	})
+	if old.sandboxID == "" { // what ran before was nobody's
+		a.commands.ForgetEnded()
+	}
 	res := &guestpb.AdoptResponse{Version: a.opt.Version, Kernel: kernelName()}
 	for _, step := range []func(*guestpb.AdoptRequest) error{
 		a.adoptEntropy, a.adoptHostname, a.adoptMachineID, a.adoptResolver, a.adoptCertificates,

@@ -274,6 +274,13 @@ func (m *Manager) dropUpTo(i int) {
 	m.ended = kept
 }
 
+// ForgetEnded forgets the ended commands that nobody looks at.
+func (m *Manager) ForgetEnded() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dropUpTo(len(m.ended) - 1)
+}
+
 // forget drops an ended process whose pid a new one has now. The caller holds
 // m.mu.
 func (m *Manager) forget(pid int) {

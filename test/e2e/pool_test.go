@@ -98,6 +98,9 @@ func TestPool(t *testing.T) {
 	seen := map[string]string{}
 	for i := range 3 {
 		b := s.defaultBox(t, bothy.SandboxCreate{Template: templateName, Name: fmt.Sprint("box-", i), CPU: 0.5, Env: map[string]string{"WHO": fmt.Sprint(i)}})
+		if list, err := s.Exec.Processes(t.Context(), b.id); err != nil || len(list) > 0 {
+			t.Errorf("somebody has run %+v in it, %v", list, err)
+		}
 		for _, line := range []string{
 			"cat /etc/machine-id", "hostname", "cat /etc/hostname", "echo $WHO",
 			`python3 -c 'import os, random; print(os.urandom(8).hex(), random.random())'`, "cat /run/bothy/generation",
