@@ -30,7 +30,7 @@ const guestPatience = 5 * time.Second
 // freeze writes a running sandbox into a snapshot that is durable when it
 // returns. When it fails the sandbox runs on. The caller holds its lock.
 func (s *Service) freeze(ctx context.Context, l *live, sb *bothy.Sandbox, o freezeOptions) (*bothy.Snapshot, error) {
-	if err := s.checkSnapshotQuota(ctx, sb.ProjectID); err != nil {
+	if err := s.checkSnapshotQuota(ctx, sb.ProjectID, 0); err != nil {
 		return nil, err
 	}
 	draft, err := s.o.Blobs.Create(ctx, o.id)
@@ -114,7 +114,7 @@ func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *bothy.Sandbox,
 			AutoResume: sb.AutoResume, Env: sb.Env, Metadata: sb.Metadata,
 		},
 	}
-	if err := sealDraft(ctx, draft, m); err != nil {
+	if err := s.sealDraft(ctx, draft, m); err != nil {
 		return nil, err
 	}
 	n := record(m)
@@ -125,16 +125,20 @@ func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *bothy.Sandbox,
 		return nil, errors.Join(err, s.dropSnapshot(ctx, o.id))
 	}
 	s.emit(ctx, bothy.EventSnapshotCreated, sb, map[string]string{"snapshot_id": o.id, "kind": string(o.kind)})
+	s.pruneSoon()
 	return n, nil
 }
 
 // sealDraft lists the parts while they are written to the disk, and makes the
-// draft a snapshot.
-func sealDraft(ctx context.Context, draft blob.Draft, m *snapshot.Manifest) error {
+// draft a snapshot if there is room for it.
+func (s *Service) sealDraft(ctx context.Context, draft blob.Draft, m *snapshot.Manifest) error {
 	flushed := make(chan error, 1)
 	go func() { flushed <- draft.Flush(ctx) }()
 	err := snapshot.Seal(ctx, draft.Dir(), m)
 	if err = errors.Join(err, <-flushed); err != nil {
+		return err
+	}
+	if err := s.checkSnapshotQuota(ctx, m.ProjectID, m.Size()); err != nil {
 		return err
 	}
 	return draft.Commit(ctx)

@@ -34,7 +34,7 @@ func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	if err := s.checkSnapshotQuota(ctx, caller.ProjectID); err != nil {
+	if err := s.checkSnapshotQuota(ctx, caller.ProjectID, 0); err != nil {
 		return nil, err
 	}
 	id := newID("snp")
@@ -51,6 +51,9 @@ func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r
 	m.Name = cmp.Or(name, m.Name, "imported")
 	if err := snapshot.Rewrite(draft.Dir(), m); err != nil {
 		return nil, importError(err)
+	}
+	if err := s.checkSnapshotQuota(ctx, caller.ProjectID, m.Size()); err != nil {
+		return nil, err
 	}
 	// What has arrived is kept, also when the caller leaves now.
 	ctx = context.WithoutCancel(ctx)

@@ -39,6 +39,7 @@ func (s *Service) Recover(ctx context.Context) (int, error) {
 	}
 	wg.Wait()
 	errs = append(errs, s.sweep(ctx), s.listSnapshots(ctx))
+	s.Prune(ctx)
 	return s.Live(), errors.Join(errs...)
 }
 

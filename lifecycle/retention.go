@@ -2,13 +2,15 @@ package lifecycle
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/bothy-dev/bothy"
 )
 
-// checkSnapshotQuota refuses one more snapshot to a project whose snapshots
-// take up what they may.
-func (s *Service) checkSnapshotQuota(ctx context.Context, project string) error {
+// checkSnapshotQuota refuses one more snapshot, of so many bytes, to a project
+// whose snapshots would take up more than they may. With 0 bytes, which is before
+// the size is known, it refuses what is sure to be too much.
+func (s *Service) checkSnapshotQuota(ctx context.Context, project string, bytes int64) error {
 	quota := s.o.Retention.ProjectBytes
 	if quota == 0 {
 		return nil
@@ -23,11 +25,23 @@ func (s *Service) checkSnapshotQuota(ctx context.Context, project string) error 
 			used += n.SizeBytes
 		}
 	}
-	if used < quota {
+	if used+max(bytes, 1) <= quota {
 		return nil
 	}
-	return bothy.Errorf(bothy.CodeQuota, "the project's snapshots take up %d MB of the %d MB that they may", used>>20, quota>>20).
-		WithHint("Delete snapshots that are not needed: bothy snapshots.")
+	var more string
+	if bytes > 0 {
+		more = fmt.Sprintf(", and this one would take up %d MB more", bytes>>20)
+	}
+	return bothy.Errorf(bothy.CodeQuota, "the project's snapshots take up %d MB of the %d MB that they may%s", used>>20, quota>>20, more).
+		WithHint("Delete snapshots that are not needed: `bothy snapshots` lists them, `bothy snapshots rm` deletes.")
+}
+
+// pruneSoon deletes what is one too many, once nobody holds the sandbox that has
+// just been written down.
+func (s *Service) pruneSoon() {
+	if s.o.Retention.PerSandbox > 0 && s.background.Err() == nil {
+		s.watchers.Go(func() { s.Prune(s.background) })
+	}
 }
 
 // Prune deletes snapshots beyond their number or time.

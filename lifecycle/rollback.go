@@ -27,6 +27,7 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 	if err != nil {
 		return nil, err
 	}
+	awake := sb.State == bothy.StateRunning
 	switch sb.State {
 	case bothy.StateRunning:
 		// What is now is kept, as if paused; it gets a name so that it stays.
@@ -40,7 +41,11 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 	default:
 		return nil, wrongState(sb)
 	}
-	return sb, s.turnBack(ctx, sb, n)
+	err = s.turnBack(ctx, sb, n)
+	if err != nil && awake {
+		return nil, errors.Join(err, s.resumeLocked(ctx, sb))
+	}
+	return sb, err
 }
 
 func displayName(n *bothy.Snapshot) string {

@@ -387,3 +387,29 @@ func TestWhatRanThroughAnUpgradeIsOfItsOwnBuild(t *testing.T) {
 		t.Errorf("resumed again as %+v, %v", back, err)
 	}
 }
+
+func TestARollbackThatFailsLeavesTheSandboxAsItWas(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	n, err := w.CreateSnapshot(w.me(), sb.ID, "then")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(w.dir, "snapshots", n.ID, "memory", "state.json")
+	if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []bothy.State{bothy.StateRunning, bothy.StatePaused} {
+		_, err = w.Rollback(w.me(), sb.ID, n.ID)
+		wantCode(t, err, bothy.CodeSnapshotDamaged)
+		if got := w.get(sb.ID); got.State != want {
+			t.Fatalf("it is %s, want %s", got.State, want)
+		}
+		if want == bothy.StateRunning {
+			w.pause(sb.ID)
+		}
+	}
+	if back, err := w.Resume(w.me(), sb.ID); err != nil || back.Resumed.Kind != bothy.SnapshotMemory {
+		t.Errorf("%+v, %v", back, err)
+	}
+}

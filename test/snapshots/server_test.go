@@ -35,6 +35,8 @@ type server struct {
 	home   string
 	listen string
 	key    string
+	// settings is the text of its configuration, or "".
+	settings string
 
 	cmd   *exec.Cmd
 	ended chan error
@@ -97,7 +99,15 @@ func (s *server) start(failpoints string) error {
 		return err
 	}
 	credentials := filepath.Join(s.dir, "credentials.json")
-	cmd := exec.Command(program, "serve", "--listen", s.listen, "--bootstrap-credentials", credentials)
+	args := []string{"serve", "--listen", s.listen, "--bootstrap-credentials", credentials}
+	if s.settings != "" {
+		config := filepath.Join(s.dir, "bothy.yaml")
+		if err := os.WriteFile(config, []byte(s.settings), 0o600); err != nil {
+			return err
+		}
+		args = append(args, "--config", config)
+	}
+	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), "HOME="+s.dir, "BOTHY_HOME="+s.home, "BOTHY_TEMPLATES="+templates, failpoint.Env+"="+failpoints)
 	if failpoints != "" { // they are for the tests, not for what the server does by itself
 		cmd.Env = append(cmd.Env, "BOTHY_POOL=off")

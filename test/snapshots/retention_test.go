@@ -1,0 +1,112 @@
+package snapshots
+
+import (
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// diskBytes is what the snapshots of a server take up on the disk.
+func (s *server) diskBytes(t *testing.T) (sum int64) {
+	t.Helper()
+	err := filepath.WalkDir(filepath.Join(s.home, "snapshots"), func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		var st syscall.Stat_t
+		if err := syscall.Lstat(path, &st); err != nil {
+			return err
+		}
+		sum += st.Blocks * 512
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}
+
+// kept are the names of the snapshots of a sandbox, the latest first.
+func (b *box) kept() string {
+	b.Helper()
+	ctx, cancel := within(b.T)
+	defer cancel()
+	page, err := b.s.Snapshots.Snapshots(ctx, bothy.SnapshotFilter{SandboxID: b.id, Limit: 100})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var names []string
+	for _, n := range page.Items {
+		names = append(names, n.Name)
+	}
+	return fmt.Sprint(names)
+}
+
+func TestOnlySoManySnapshotsAreKept(t *testing.T) {
+	t.Parallel()
+	s := ownServer(t, "")
+	b := s.newBox(t, bothy.SandboxCreate{})
+	b.sh("head -c 8M /dev/urandom >/workspace/data")
+	for i := range 4 {
+		b.snapshot(fmt.Sprint(i))
+	}
+	before := s.diskBytes(t)
+	s.settings = "snapshots: {keep_per_sandbox: 2}\n"
+	s.restart(t, "")
+	if got := b.kept(); got != "[3 2]" {
+		t.Errorf("after a start with room for two, there are %s", got)
+	}
+	if after := s.diskBytes(t); after > before*3/5 {
+		t.Errorf("they took up %d bytes, and two of four still %d", before, after)
+	}
+	b.snapshot("4")
+	eventually(t, "delete one", func() bool { return b.kept() == "[4 3]" })
+	// What a sandbox sleeps in stays, and does not count against the named ones
+	// when it is gone.
+	b.pause()
+	eventually(t, "delete another", func() bool { return b.kept() == "[ 4]" })
+	b.resume(b.id)
+	b.sh("test -s /workspace/data")
+	s.holds(t, 2)
+}
+
+func TestProjectQuota(t *testing.T) {
+	t.Parallel()
+	s, err := newServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.settings = "snapshots: {project_quota_mb: 40}\n"
+	t.Cleanup(func() {
+		if err := s.shutDown(); err != nil {
+			t.Error(err)
+		}
+	})
+	s.restart(t, "")
+	b := s.newBox(t, bothy.SandboxCreate{})
+	small := b.snapshot("small")
+	b.sh("head -c 16M /dev/urandom >/workspace/data")
+	b.snapshot("large") // it holds the data twice: with the memory, and apart
+	ctx, cancel := within(t)
+	defer cancel()
+	_, err = s.Snapshots.CreateSnapshot(ctx, b.id, "too large")
+	refused(t, "more than the quota", err, bothy.CodeQuota)
+	_, err = s.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{})
+	refused(t, "a pause over the quota", err, bothy.CodeQuota)
+	b.is(bothy.StateRunning)
+	b.sh("rm /workspace/data")
+	s.holds(t, 2)
+	if err := s.Snapshots.DeleteSnapshot(ctx, small.ID); err != nil {
+		t.Fatal(err)
+	}
+	b.pause()
+	b.resume(b.id)
+	limits, err := s.Limits.Limits(ctx)
+	if err != nil || limits.Snapshots.LimitMB == nil || *limits.Snapshots.LimitMB != 40 || limits.Snapshots.UsedMB < 32 {
+		t.Errorf("the limits say %+v, %v", limits, err)
+	}
+}
