@@ -7,6 +7,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/waiter"
 )
 
 func TestSlowReaderHoldsLittle(t *testing.T) {
@@ -175,4 +179,40 @@ func TestUDPAssociationEndsWhenIdle(t *testing.T) {
 	if err := ping(c, "again"); err != nil {
 		t.Errorf("after the end a new one begins: %v", err)
 	}
+}
+
+// Many sandboxes together do not hold more than the server is ready to give.
+func TestSharesOfTheServersBuffers(t *testing.T) {
+	for _, c := range []struct {
+		n    int
+		all  int64
+		want int64
+	}{
+		{1, 1, bufferDefault}, {1000, 1000, bufferBudget / 1000}, {4000, 4000, bufferShare}, {1, 10_000, serverBudget / 10_000}, {1, 1 << 20, bufferMin},
+	} {
+		l := newLab(t)
+		var wq waiter.Queue
+		ep, terr := l.gateway.stack.NewEndpoint(tcp.ProtocolNumber, ipv4.ProtocolNumber, &wq)
+		if terr != nil {
+			t.Fatal(terr)
+		}
+		bound(ep, c.n, c.all)
+		if got := ep.SocketOptions().GetSendBufferSize(); got != c.want {
+			t.Errorf("connection %d of a sandbox and %d of all may hold %d bytes, not %d", c.n, c.all, got, c.want)
+		}
+		ep.Close()
+	}
+	before := openFlows.Load()
+	l := newLab(t)
+	l.net.serve("5.6.7.8:9000", echo)
+	l.policy(open)
+	c := l.mustDial("5.6.7.8:9000")
+	if err := ping(c, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	if got := openFlows.Load() - before; got != 1 {
+		t.Errorf("one connection counts as %d", got)
+	}
+	c.Close()
+	eventually(t, "it counts no more", func() bool { return openFlows.Load() == before })
 }

@@ -103,6 +103,7 @@ func (g *Gateway) open(protocol string, t target) (*flow, verdict) {
 	f.ctx, f.cancel = context.WithCancel(g.ctx)
 	f.out.total, f.in.total = &g.egress, &g.ingress
 	g.flows[f] = struct{}{}
+	openFlows.Add(1)
 	g.work.Add(1)
 	return f, v
 }
@@ -125,6 +126,7 @@ func (g *Gateway) end(f *flow) {
 	g.mu.Lock()
 	delete(g.flows, f)
 	g.mu.Unlock()
+	openFlows.Add(-1)
 	g.work.Done()
 }
 

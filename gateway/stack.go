@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,6 +31,9 @@ const (
 	// When there are many, new ones get smaller buffers.
 	bufferBudget = 16 << 20
 	bufferShare  = 16 << 10
+	// serverBudget is the same for the connections of all sandboxes of this
+	// process together.
+	serverBudget = 256 << 20
 	// maxHandshakes bounds the connections that are being set up.
 	maxHandshakes = 2048
 )
@@ -92,9 +96,15 @@ func setUpStack(s *stack.Stack, g *Gateway) error {
 	return nil
 }
 
-// bound gives ep its share of the buffer budget when n connections are open.
-func bound(ep tcpip.Endpoint, n int) {
-	if share := max(bufferShare, bufferBudget/max(n, 1)); share < bufferMax {
+// openFlows counts the connections of all gateways.
+var openFlows atomic.Int64
+
+// bound gives ep its share of the buffer budgets when n connections of its
+// sandbox are open, and all of all sandboxes.
+func bound(ep tcpip.Endpoint, n int, all int64) {
+	share := max(bufferShare, bufferBudget/max(n, 1))
+	share = min(share, max(bufferMin, serverBudget/int(max(all, 1))))
+	if share < bufferMax {
 		ep.SocketOptions().SetReceiveBufferSize(int64(share), true)
 		ep.SocketOptions().SetSendBufferSize(int64(share), true)
 	}

@@ -138,7 +138,7 @@ func (f *flow) accept(r *tcp.ForwarderRequest) *guestConn {
 	if err != nil {
 		return nil
 	}
-	bound(ep, f.rank)
+	bound(ep, f.rank, openFlows.Load())
 	b := wide
 	if f.rank >= wideConns {
 		b = narrow
