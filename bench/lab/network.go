@@ -138,8 +138,8 @@ func (o *Outside) Direct() Runner {
 	}
 }
 
-// payloadPath is where sandboxes and containers have the program.
-const payloadPath = "/usr/local/bin/payload"
+// PayloadPath is where sandboxes and containers have the program.
+const PayloadPath = "/usr/local/bin/payload"
 
 // InSandbox puts the program into a sandbox and runs it there.
 func (o *Outside) InSandbox(ctx context.Context, t bench.Target, id string) (Runner, error) {
@@ -148,11 +148,11 @@ func (o *Outside) InSandbox(ctx context.Context, t bench.Target, id string) (Run
 		return nil, err
 	}
 	defer f.Close()
-	if _, err := t.Client.Files.Write(ctx, id, payloadPath, f, bothy.WriteOptions{User: "root", Mode: 0o755}); err != nil {
+	if _, err := t.Client.Files.Write(ctx, id, PayloadPath, f, bothy.WriteOptions{User: "root", Mode: 0o755}); err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context, args ...string) (string, error) {
-		r, err := t.Run(ctx, id, bothy.Command{Args: append([]string{payloadPath}, args...)})
+		r, err := t.Run(ctx, id, bothy.Command{Args: append([]string{PayloadPath}, args...)})
 		if err != nil {
 			return "", err
 		}
@@ -164,12 +164,12 @@ func (o *Outside) InSandbox(ctx context.Context, t bench.Target, id string) (Run
 // it.
 func (o *Outside) InContainer(d *Docker) (Runner, error) {
 	id, err := d.Output("run", "-d", "--network", "bridge", "--add-host", OutsideName+":"+outsideAddr,
-		"-v", o.Payload+":"+payloadPath+":ro", dockerImage, "/bin/sleep", "infinity")
+		"-v", o.Payload+":"+PayloadPath+":ro", dockerImage, "/bin/sleep", "infinity")
 	if err != nil {
 		return nil, err
 	}
 	return func(_ context.Context, args ...string) (string, error) {
-		return d.Output(append([]string{"exec", id, payloadPath}, args...)...)
+		return d.Output(append([]string{"exec", id, PayloadPath}, args...)...)
 	}, nil
 }
 
