@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"syscall"
@@ -75,19 +76,19 @@ func (a *app) finish(err error) int {
 
 func (a *app) printError(err error) {
 	detail, hint := describe(err)
-	if body := a.last.problem(); a.json && body != nil && isAPIError(err) {
-		_ = writeLine(a.stderr, body)
+	var e *bothy.Error
+	if a.json && errors.As(err, &e) {
+		if body := a.last.problem(); body != nil {
+			_ = writeLine(a.stderr, body)
+		} else { // what this side has found out looks the same
+			_ = json.NewEncoder(a.stderr).Encode(map[string]string{"code": string(e.Code), "detail": detail, "hint": hint})
+		}
 		return
 	}
 	fmt.Fprintf(a.stderr, "bothy: %s\n", detail)
 	if hint != "" {
 		fmt.Fprintf(a.stderr, "  hint: %s\n", hint)
 	}
-}
-
-func isAPIError(err error) bool {
-	var e *bothy.Error
-	return errors.As(err, &e)
 }
 
 // describe finds the sentence and the hint for a person.

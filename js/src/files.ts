@@ -109,7 +109,7 @@ export class Files {
       await this.stat(path, options);
       return true;
     } catch (error) {
-      if (error instanceof FileNotFoundInSandboxError) return false;
+      if (error instanceof FileNotFoundInSandboxError || error instanceof NotADirectoryInSandboxError) return false;
       throw error;
     }
   }

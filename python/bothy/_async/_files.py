@@ -104,7 +104,7 @@ class AsyncFiles:
         """Tell whether there is anything at ``path``."""
         try:
             await self.stat(path, user=user)
-        except FileNotFoundInSandboxError:
+        except (FileNotFoundInSandboxError, NotADirectoryInSandboxError):
             return False
         return True
 

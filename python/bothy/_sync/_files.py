@@ -105,7 +105,7 @@ class Files:
         """Tell whether there is anything at ``path``."""
         try:
             self.stat(path, user=user)
-        except FileNotFoundInSandboxError:
+        except (FileNotFoundInSandboxError, NotADirectoryInSandboxError):
             return False
         return True
 
