@@ -22,6 +22,7 @@ const (
 	CodeTemplateNotFound Code = "template_not_found"
 	CodeTemplateInvalid  Code = "template_invalid"
 	CodeTemplateInUse    Code = "template_in_use"
+	CodeProjectNotFound  Code = "project_not_found"
 	CodeSandboxNotFound  Code = "sandbox_not_found"
 	CodeSnapshotNotFound Code = "snapshot_not_found"
 	CodeProcessNotFound  Code = "process_not_found"

@@ -38,6 +38,8 @@ type PlanLimits struct {
 	Sandboxes InUse    `json:"sandboxes"`
 	Snapshots InUseMB  `json:"snapshots"`
 	Sandbox   PerLimit `json:"sandbox"`
+	// CreatesPerMinute bounds how quickly sandboxes are made; 0 is no bound.
+	CreatesPerMinute int `json:"creates_per_minute,omitempty"`
 }
 
 // InUse is a number of things.
@@ -54,11 +56,13 @@ type InUseMB struct {
 
 // PerLimit is what one sandbox may have at most.
 type PerLimit struct {
-	CPU            float64       `json:"cpu"`
-	MemoryMB       int           `json:"memory_mb"`
-	DiskMB         int           `json:"disk_mb"`
-	TimeoutSeconds int           `json:"timeout_seconds"`
-	Networks       []NetworkMode `json:"networks"`
+	CPU            float64 `json:"cpu"`
+	MemoryMB       int     `json:"memory_mb"`
+	DiskMB         int     `json:"disk_mb"`
+	TimeoutSeconds int     `json:"timeout_seconds"`
+	// NoTimeout is true where a sandbox may ask for none, with 0.
+	NoTimeout bool          `json:"no_timeout"`
+	Networks  []NetworkMode `json:"networks"`
 }
 
 // LimitsService tells callers how far they may go.

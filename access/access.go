@@ -56,6 +56,8 @@ type Tokens struct {
 	now   func() time.Time
 	log   *slog.Logger
 	cache cache
+	// projects is optional.
+	projects *Projects
 }
 
 var _ bothy.TokenService = (*Tokens)(nil)
@@ -65,6 +67,9 @@ type Option func(*Tokens)
 
 // WithNow sets the clock.
 func WithNow(now func() time.Time) Option { return func(t *Tokens) { t.now = now } }
+
+// WithProjects has keys be made only for projects that there are.
+func WithProjects(p *Projects) Option { return func(t *Tokens) { t.projects = p } }
 
 // WithLog sets where failures go that no caller needs to hear of.
 func WithLog(l *slog.Logger) Option { return func(t *Tokens) { t.log = l } }
@@ -139,6 +144,11 @@ func (t *Tokens) CreateToken(ctx context.Context, req bothy.TokenCreate) (*bothy
 		return nil, bothy.Errorf(bothy.CodeNotFound, "there is no project %q", req.ProjectID).
 			WithHint("Leave the project out to make a key for your own.")
 	}
+	if t.projects != nil && req.ProjectID != caller.ProjectID {
+		if _, err := t.projects.store.Project(ctx, req.ProjectID); err != nil {
+			return nil, err
+		}
+	}
 	key := newKey(req.E2B)
 	token := &bothy.Token{
 		ID: "tok_" + randomHex(8), Name: req.Name, ProjectID: req.ProjectID, Scopes: scopes(req.Scopes),
@@ -165,8 +175,7 @@ func (t *Tokens) check(req bothy.TokenCreate) error {
 			WithHint("Give a name of at most %d characters.", maxNameLength)
 	}
 	if !projectName.MatchString(req.ProjectID) {
-		return bothy.Errorf(bothy.CodeInvalid, "project %q is not a project name", req.ProjectID).
-			WithHint("Use up to 63 lower-case letters, digits, dashes and underscores.")
+		return badProjectName(req.ProjectID)
 	}
 	for _, s := range req.Scopes {
 		if !slices.Contains(bothy.AllScopes, s) {

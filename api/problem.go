@@ -24,6 +24,7 @@ var statuses = map[bothy.Code]int{
 	bothy.CodeForbidden:        http.StatusForbidden,
 	bothy.CodeNotFound:         http.StatusNotFound,
 	bothy.CodeTemplateNotFound: http.StatusNotFound,
+	bothy.CodeProjectNotFound:  http.StatusNotFound,
 	bothy.CodeTemplateInvalid:  http.StatusUnprocessableEntity,
 	bothy.CodeTemplateInUse:    http.StatusConflict,
 	bothy.CodeSandboxNotFound:  http.StatusNotFound,

@@ -38,12 +38,15 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 		return nil, err
 	}
 	sb.ProjectID = caller.ProjectID
+	if err := s.admit(ctx, sb); err != nil {
+		return nil, err
+	}
 	t, err := s.o.Templates.Lookup(sb.Template)
 	if err != nil {
 		return nil, err
 	}
 	sb.TemplateDigest = t.Digest
-	place, err := s.reserve()
+	place, err := s.reserve(ctx, sb.ProjectID)
 	if err != nil {
 		return nil, err
 	}
@@ -281,8 +284,9 @@ func expiry(from time.Time, seconds int) *time.Time {
 
 // place is room for one sandbox that is about to start.
 type place struct {
-	s    *Service
-	gone bool // given back, or taken by a live sandbox; under s.mu
+	s       *Service
+	project string
+	gone    bool // given back, or taken by a live sandbox; under s.mu
 }
 
 // release gives the place back, unless a live sandbox has taken it.
@@ -297,12 +301,19 @@ func (p *place) leave() {
 	if !p.gone {
 		p.gone = true
 		p.s.starting--
+		if p.s.startingIn[p.project]--; p.s.startingIn[p.project] == 0 {
+			delete(p.s.startingIn, p.project)
+		}
 		p.s.pool.poke()
 	}
 }
 
 // reserve takes a place for one more sandbox before anything is started.
-func (s *Service) reserve() (*place, error) {
+func (s *Service) reserve(ctx context.Context, project string) (*place, error) {
+	plan, err := s.plan(ctx, project)
+	if err != nil {
+		return nil, err
+	}
 	free := s.hostFree()
 	for free < s.o.MinFreeMemoryMB && s.shrinkPool(s.background) {
 		free = s.hostFree()
@@ -325,8 +336,12 @@ func (s *Service) reserve() (*place, error) {
 		e.RetryAfter = 5 * time.Second
 		return nil, e
 	}
+	if err := s.checkPlace(project, plan); err != nil {
+		return nil, err
+	}
 	s.starting++
-	return &place{s: s}, nil
+	s.startingIn[project]++
+	return &place{s: s, project: project}, nil
 }
 
 // freeMemoryMB is the host's MemAvailable, or a large number where it cannot be

@@ -161,7 +161,10 @@ func (s *Service) undoCopy(ctx context.Context, c *bothy.Sandbox) {
 // startCopy starts one sandbox from a snapshot's files. A copy that does not
 // take its own identity is destroyed.
 func (s *Service) startCopy(ctx context.Context, c *bothy.Sandbox, dir string, m *snapshot.Manifest) error {
-	place, err := s.reserve()
+	if err := s.admit(ctx, c); err != nil {
+		return err
+	}
+	place, err := s.reserve(ctx, c.ProjectID)
 	if err != nil {
 		return err
 	}

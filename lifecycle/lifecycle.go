@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/blob"
 	"github.com/bothy-dev/bothy/store"
@@ -51,6 +53,8 @@ type Options struct {
 	// MinFreeMemoryMB is what the host keeps for itself: a create that finds
 	// less is refused. 0 means no bound.
 	MinFreeMemoryMB int
+	// Plans bound what projects use. Optional.
+	Plans Plans
 	// Retention bounds snapshots.
 	Retention Retention
 	// Pool says what is made before anybody asks for it.
@@ -108,7 +112,11 @@ type Service struct {
 	mu       sync.Mutex
 	live     map[string]*live
 	starting int
-	closed   bool
+	// startingIn is starting by project.
+	startingIn map[string]int
+	// creates are the rates at which projects make sandboxes.
+	creates map[string]*rate.Limiter
+	closed  bool
 }
 
 var (
@@ -134,7 +142,8 @@ func New(o Options) *Service {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Service{
 		o: o, clock: o.Clock, log: o.Log, events: newBroadcaster(),
-		background: ctx, stop: stop, live: map[string]*live{}, goldens: newGoldens(o), pool: newPool(),
+		background: ctx, stop: stop, live: map[string]*live{}, startingIn: map[string]int{}, creates: map[string]*rate.Limiter{},
+		goldens: newGoldens(o), pool: newPool(),
 	}
 }
 

@@ -6,32 +6,43 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Limits tells what the caller's project may use and what is in use. Projects
-// have no plans of their own yet, so the limits are the host's.
+// Limits tells what the caller's project may use and what is in use.
 func (s *Service) Limits(ctx context.Context) (*bothy.PlanLimits, error) {
 	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesRead)
 	if err != nil {
 		return nil, err
 	}
+	plan, err := s.plan(ctx, caller.ProjectID)
+	if err != nil {
+		return nil, err
+	}
 	p := &bothy.PlanLimits{
-		Plan: "unlimited",
+		Plan: plan.Name, CreatesPerMinute: plan.CreatesPerMinute,
 		Sandbox: bothy.PerLimit{
 			CPU: bothy.MaxCPU, MemoryMB: bothy.MaxMemoryMB, DiskMB: bothy.MaxDiskMB, TimeoutSeconds: bothy.MaxTimeoutSeconds,
-			Networks: []bothy.NetworkMode{bothy.NetworkOff, bothy.NetworkRestricted, bothy.NetworkOpen},
+			NoTimeout: plan.TimeoutSeconds == 0, Networks: plan.Networks,
 		},
 	}
-	if s.o.MaxSandboxes > 0 {
-		p.Sandboxes.Limit = &s.o.MaxSandboxes
+	narrow(&p.Sandbox.CPU, plan.CPU)
+	narrow(&p.Sandbox.MemoryMB, plan.MemoryMB)
+	narrow(&p.Sandbox.DiskMB, plan.DiskMB)
+	narrow(&p.Sandbox.TimeoutSeconds, plan.TimeoutSeconds)
+	if p.Sandbox.Networks == nil {
+		p.Sandbox.Networks = []bothy.NetworkMode{bothy.NetworkOff, bothy.NetworkRestricted, bothy.NetworkOpen}
+	}
+	p.Sandboxes.Limit = plan.Sandboxes
+	if host := s.o.MaxSandboxes; host > 0 && (plan.Sandboxes == nil || host < *plan.Sandboxes) {
+		p.Sandboxes.Limit = &host
 	}
 	s.mu.Lock()
-	for _, l := range s.live {
-		if l.project == caller.ProjectID {
-			p.Sandboxes.Used++
-		}
-	}
+	p.Sandboxes.Used = s.runningIn(caller.ProjectID)
 	s.mu.Unlock()
-	if q := s.o.Retention.ProjectBytes >> 20; q > 0 {
-		p.Snapshots.LimitMB = &q
+	quota, err := s.snapshotQuota(ctx, caller.ProjectID)
+	if err != nil {
+		return nil, err
+	}
+	if quota >>= 20; quota > 0 {
+		p.Snapshots.LimitMB = &quota
 	}
 	all, err := s.o.Store.AllSnapshots(ctx)
 	if err != nil {
@@ -44,4 +55,11 @@ func (s *Service) Limits(ctx context.Context) (*bothy.PlanLimits, error) {
 	}
 	p.Snapshots.UsedMB >>= 20
 	return p, nil
+}
+
+// narrow lowers a bound of the host to a plan's, where that has one.
+func narrow[T int | float64](host *T, plan T) {
+	if plan > 0 && plan < *host {
+		*host = plan
+	}
 }

@@ -11,9 +11,9 @@ import (
 // whose snapshots would take up more than they may. With 0 bytes, which is before
 // the size is known, it refuses what is sure to be too much.
 func (s *Service) checkSnapshotQuota(ctx context.Context, project string, bytes int64) error {
-	quota := s.o.Retention.ProjectBytes
-	if quota == 0 {
-		return nil
+	quota, err := s.snapshotQuota(ctx, project)
+	if err != nil || quota == 0 {
+		return err
 	}
 	all, err := s.o.Store.AllSnapshots(ctx)
 	if err != nil {

@@ -58,7 +58,7 @@ func displayName(n *bothy.Snapshot) string {
 // turnBack wakes a paused sandbox from an earlier snapshot. If that fails it
 // sleeps on in the latest.
 func (s *Service) turnBack(ctx context.Context, sb *bothy.Sandbox, n *bothy.Snapshot) error {
-	place, err := s.reserve()
+	place, err := s.reserve(ctx, sb.ProjectID)
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,9 @@ func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) 
 	if err := s.check(sb); err != nil {
 		return nil, err
 	}
+	if err := s.admitChange(ctx, sb, u); err != nil {
+		return nil, err
+	}
 	l := s.liveByID(id)
 	if u.Network != nil && l != nil {
 		if err := l.gateway.SetPolicy(sb.Network); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Store keeps sandboxes, snapshots, tokens and events.
+// Store keeps sandboxes, snapshots, projects, tokens and events.
 //
 // A method returns when its change is durable: a crash of the server right
 // after it loses nothing. What outlives the machines of this host (tokens,
@@ -42,6 +42,14 @@ type Store interface {
 	Tokens(ctx context.Context, projectID string) ([]*bothy.Token, error)
 	DeleteToken(ctx context.Context, projectID, id string) error
 	TouchToken(ctx context.Context, id string, usedAt time.Time) error
+
+	// AddProject stores a new project: CodeConflict when there is one of its id.
+	AddProject(ctx context.Context, p *bothy.Project) error
+	// SetPlan changes a project's plan.
+	SetPlan(ctx context.Context, id, plan string) error
+	Project(ctx context.Context, id string) (*bothy.Project, error)
+	// Projects lists all projects by name.
+	Projects(ctx context.Context) ([]*bothy.Project, error)
 
 	// AddEvent stores an event and sets its ID.
 	AddEvent(ctx context.Context, e *bothy.Event) error

@@ -114,6 +114,7 @@ var codes = map[bothy.Code]int{
 
 	bothy.CodeNotFound:         exitNotFound,
 	bothy.CodeTemplateNotFound: exitNotFound,
+	bothy.CodeProjectNotFound:  exitNotFound,
 	bothy.CodeSandboxNotFound:  exitNotFound,
 	bothy.CodeSnapshotNotFound: exitNotFound,
 	bothy.CodeProcessNotFound:  exitNotFound,

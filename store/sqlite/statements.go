@@ -17,6 +17,9 @@ type statements struct {
 	putToken, deleteToken, touchToken *sql.Stmt
 	tokenByHash, tokens               *sql.Stmt
 
+	addProject, setPlan *sql.Stmt
+	project, projects   *sql.Stmt
+
 	addEvent, forgetEvents *sql.Stmt
 	events                 *sql.Stmt
 
@@ -55,6 +58,11 @@ func (st *statements) prepare(ctx context.Context, s *Store) error {
 		{s.fast, &st.touchToken, `UPDATE tokens SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE id = ?`},
 		{s.read, &st.tokenByHash, `SELECT record, last_used_at FROM tokens WHERE hash = ?`},
 		{s.read, &st.tokens, `SELECT record, last_used_at FROM tokens WHERE project = ? ORDER BY created_at, id`},
+
+		{s.durable, &st.addProject, `INSERT INTO projects (id, plan, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`},
+		{s.durable, &st.setPlan, `UPDATE projects SET plan = ? WHERE id = ?`},
+		{s.read, &st.project, `SELECT id, plan, created_at FROM projects WHERE id = ?`},
+		{s.read, &st.projects, `SELECT id, plan, created_at FROM projects ORDER BY id`},
 
 		{s.fast, &st.addEvent, `INSERT INTO events (project, time, record) VALUES (?, ?, ?)`},
 		{s.fast, &st.forgetEvents, `DELETE FROM events WHERE time < ?`},

@@ -114,6 +114,24 @@ func testTouchToken(t *testing.T, f *fixture) {
 	}
 }
 
+func testProjects(t *testing.T, f *fixture) {
+	want := []*bothy.Project{{ID: "a", Plan: "pro", CreatedAt: epoch.Add(time.Hour)}, {ID: "b", Plan: "starter", CreatedAt: epoch}}
+	f.must(f.AddProject(f.ctx, want[1]))
+	f.must(f.AddProject(f.ctx, want[0]))
+	f.wantCode(f.AddProject(f.ctx, &bothy.Project{ID: "a", Plan: "team", CreatedAt: epoch}), bothy.CodeConflict)
+	all, err := f.Projects(f.ctx)
+	f.must(err)
+	equal(t, all, want)
+
+	f.must(f.SetPlan(f.ctx, "b", "team"))
+	f.wantCode(f.SetPlan(f.ctx, "c", "team"), bothy.CodeProjectNotFound)
+	got, err := f.Project(f.ctx, "b")
+	f.must(err)
+	equal(t, got, &bothy.Project{ID: "b", Plan: "team", CreatedAt: epoch})
+	_, err = f.Project(f.ctx, "c")
+	f.wantCode(err, bothy.CodeProjectNotFound)
+}
+
 func testEvents(t *testing.T, f *fixture) {
 	want := full[bothy.Event](t)
 	want.ID, want.ProjectID = 0, "p"

@@ -38,6 +38,7 @@ func Run(t *testing.T, make Maker) {
 		{"snapshot pages are stable", testSnapshotPages},
 		{"tokens", testTokens},
 		{"token use is noted", testTouchToken},
+		{"projects", testProjects},
 		{"events", testEvents},
 		{"old events are forgotten", testForgetEvents},
 		{"answer is kept", testAnswerKept},

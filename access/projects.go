@@ -1,0 +1,164 @@
+package access
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// ProjectStore is what Projects needs of store.Store.
+type ProjectStore interface {
+	AddProject(ctx context.Context, p *bothy.Project) error
+	SetPlan(ctx context.Context, id, plan string) error
+	Project(ctx context.Context, id string) (*bothy.Project, error)
+	Projects(ctx context.Context) ([]*bothy.Project, error)
+}
+
+// Projects is the bothy.ProjectService over a store. This process must be the
+// only one that changes the projects in it: their plans are cached.
+type Projects struct {
+	store ProjectStore
+	now   func() time.Time
+
+	mu    sync.RWMutex
+	plans map[string]bothy.Plan
+}
+
+var _ bothy.ProjectService = (*Projects)(nil)
+
+// NewProjects returns the projects in a store, and makes the default one unless
+// it is there.
+func NewProjects(ctx context.Context, s ProjectStore, now func() time.Time) (*Projects, error) {
+	p := &Projects{store: s, now: now, plans: map[string]bothy.Plan{}}
+	_, err := s.Project(ctx, bothy.DefaultProject)
+	if bothy.ErrorCode(err) == bothy.CodeProjectNotFound {
+		err = s.AddProject(ctx, &bothy.Project{ID: bothy.DefaultProject, Plan: bothy.PlanUnlimited, CreatedAt: now().UTC()})
+	}
+	return p, err
+}
+
+// Plan returns a project's plan. That of a project which nobody made is the
+// default plan.
+func (p *Projects) Plan(ctx context.Context, id string) (bothy.Plan, error) {
+	p.mu.RLock()
+	plan, ok := p.plans[id]
+	p.mu.RUnlock()
+	if ok {
+		return plan, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	name := bothy.DefaultPlan
+	x, err := p.store.Project(ctx, id)
+	switch {
+	case err == nil:
+		name = x.Plan
+	case bothy.ErrorCode(err) != bothy.CodeProjectNotFound:
+		return bothy.Plan{}, err
+	}
+	plan, ok = bothy.Plans[name]
+	if !ok { // of a newer server
+		plan = bothy.Plans[bothy.DefaultPlan]
+	}
+	p.plans[id] = plan
+	return plan, nil
+}
+
+// CreateProject implements bothy.ProjectService.
+func (p *Projects) CreateProject(ctx context.Context, req bothy.ProjectCreate) (*bothy.Project, error) {
+	if err := operator(ctx); err != nil {
+		return nil, err
+	}
+	if !projectName.MatchString(req.ID) {
+		return nil, badProjectName(req.ID)
+	}
+	if req.Plan == "" {
+		req.Plan = bothy.DefaultPlan
+	}
+	if err := checkPlan(req.Plan); err != nil {
+		return nil, err
+	}
+	x := &bothy.Project{ID: req.ID, Plan: req.Plan, CreatedAt: p.now().UTC()}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.store.AddProject(ctx, x); err != nil {
+		return nil, err
+	}
+	delete(p.plans, req.ID)
+	return x, nil
+}
+
+// Project implements bothy.ProjectService.
+func (p *Projects) Project(ctx context.Context, id string) (*bothy.Project, error) {
+	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
+	if err != nil {
+		return nil, err
+	}
+	if caller.ProjectID != bothy.DefaultProject && caller.ProjectID != id {
+		return nil, noProject(id)
+	}
+	return p.store.Project(ctx, id)
+}
+
+// Projects implements bothy.ProjectService.
+func (p *Projects) Projects(ctx context.Context) ([]*bothy.Project, error) {
+	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
+	if err != nil {
+		return nil, err
+	}
+	if caller.ProjectID == bothy.DefaultProject {
+		return p.store.Projects(ctx)
+	}
+	own, err := p.store.Project(ctx, caller.ProjectID)
+	if bothy.ErrorCode(err) == bothy.CodeProjectNotFound {
+		return nil, nil
+	}
+	return []*bothy.Project{own}, err
+}
+
+// UpdateProject implements bothy.ProjectService.
+func (p *Projects) UpdateProject(ctx context.Context, id string, u bothy.ProjectUpdate) (*bothy.Project, error) {
+	if err := operator(ctx); err != nil {
+		return nil, err
+	}
+	if u.Plan != nil {
+		if err := checkPlan(*u.Plan); err != nil {
+			return nil, err
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if err := p.store.SetPlan(ctx, id, *u.Plan); err != nil {
+			return nil, err
+		}
+		delete(p.plans, id)
+	}
+	return p.store.Project(ctx, id)
+}
+
+// operator checks that the caller is the default project's admin.
+func operator(ctx context.Context) error {
+	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
+	if err == nil && caller.ProjectID != bothy.DefaultProject {
+		err = bothy.Errorf(bothy.CodeForbidden, "only the project %q manages projects", bothy.DefaultProject).
+			WithHint("Ask the operator of this server.")
+	}
+	return err
+}
+
+func checkPlan(name string) error {
+	if _, ok := bothy.Plans[name]; !ok {
+		return bothy.Errorf(bothy.CodeInvalid, "there is no plan %q", name).WithHint("The plans are %s.", bothy.PlanNames())
+	}
+	return nil
+}
+
+func noProject(id string) error {
+	return bothy.Errorf(bothy.CodeProjectNotFound, "there is no project %q", id).WithHint("`bothy project ls` lists them.")
+}
+
+func badProjectName(id string) error {
+	return bothy.Errorf(bothy.CodeInvalid, "project %q is not a project name", id).
+		WithHint("Use up to 63 lower-case letters, digits, dashes and underscores.")
+}
