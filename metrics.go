@@ -20,7 +20,7 @@ type Metrics struct {
 	Processes        int     `json:"processes"`
 	NetworkCounters
 	// HeldAwakeBy says what keeps an idle_seconds sandbox from being paused:
-	// "command", "request", "connection" or "cpu". Empty means that it is idle,
+	// "command", "request", "connection", "terminal" or "cpu". Empty means that it is idle,
 	// for IdleForSeconds.
 	HeldAwakeBy    []string `json:"held_awake_by,omitempty"`
 	IdleForSeconds float64  `json:"idle_for_seconds,omitempty"`

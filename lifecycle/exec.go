@@ -43,7 +43,7 @@ func (s *Service) Terminal(ctx context.Context, id string, req bothy.TerminalReq
 	if err != nil {
 		return nil, err
 	}
-	end := l.use.begin(s.clock)
+	end := l.use.begin(s.clock, heldByTerminal)
 	t, err := get(ctx, s, id, bothy.ScopeSandboxesWrite, func(g bothy.Guest) (bothy.Terminal, error) { return g.Terminal(ctx, req) })
 	if err != nil {
 		end()

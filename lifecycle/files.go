@@ -17,7 +17,7 @@ func (s *Service) Files() Files { return Files{s} }
 
 func (f Files) Read(ctx context.Context, id, path, user string) (io.ReadCloser, *bothy.FileInfo, error) {
 	var info *bothy.FileInfo
-	r, err := get(ctx, f.s, id, bothy.ScopeSandboxesRead, func(g bothy.Guest) (r io.ReadCloser, err error) {
+	r, err := f.s.read(ctx, id, func(g bothy.Guest) (r io.ReadCloser, err error) {
 		r, info, err = g.Read(ctx, path, user)
 		return r, err
 	})
@@ -53,7 +53,7 @@ func (f Files) Watch(ctx context.Context, id, path, user string, recursive bool,
 }
 
 func (f Files) ReadArchive(ctx context.Context, id, path, user string) (io.ReadCloser, error) {
-	return get(ctx, f.s, id, bothy.ScopeSandboxesRead, func(g bothy.Guest) (io.ReadCloser, error) { return g.ReadArchive(ctx, path, user) })
+	return f.s.read(ctx, id, func(g bothy.Guest) (io.ReadCloser, error) { return g.ReadArchive(ctx, path, user) })
 }
 
 func (f Files) WriteArchive(ctx context.Context, id, path, user string, r io.Reader) error {

@@ -2,6 +2,8 @@ package lifecycle
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,7 +13,7 @@ import (
 // usage tells whether a sandbox is in use from outside.
 type usage struct {
 	mu     sync.Mutex
-	active int
+	active map[string]int // what holds it awake, and how often
 	last   time.Time
 	// cpu is what the machine had used at the last look, in seconds.
 	cpu     float64
@@ -25,17 +27,29 @@ func (u *usage) touch(now time.Time) {
 	u.last = now
 }
 
-// begin notes a request or an open connection until end is called. Calling end
+// What holds a sandbox awake from outside, in the words of the API.
+const (
+	heldByRequest    = "request"
+	heldByConnection = "connection"
+	heldByTerminal   = "terminal"
+)
+
+// begin notes that something holds it awake until end is called. Calling end
 // again does nothing.
-func (u *usage) begin(c bothy.Clock) (end func()) {
+func (u *usage) begin(c bothy.Clock, what string) (end func()) {
 	u.mu.Lock()
-	u.active++
+	if u.active == nil {
+		u.active = map[string]int{}
+	}
+	u.active[what]++
 	u.mu.Unlock()
 	return sync.OnceFunc(func() {
 		now := c.Now()
 		u.mu.Lock()
 		defer u.mu.Unlock()
-		u.active--
+		if u.active[what]--; u.active[what] == 0 {
+			delete(u.active, what)
+		}
 		u.last = now
 	})
 }
@@ -56,9 +70,7 @@ func (s *Service) look(ctx context.Context, l *live) (holders []string, idleSinc
 	u := &l.use
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.active > 0 {
-		holders = append(holders, "request")
-	}
+	holders = slices.Sorted(maps.Keys(u.active))
 	if commands > 0 {
 		holders = append(holders, "command")
 	}
@@ -119,7 +131,7 @@ func (s *Service) pauseIdle(ctx context.Context, l *live, idle time.Duration) er
 	unlock := s.locks.lock(l.id)
 	defer unlock()
 	l.use.mu.Lock()
-	busy := l.use.active > 0 || s.clock.Now().Sub(l.use.last) < idle
+	busy := len(l.use.active) > 0 || s.clock.Now().Sub(l.use.last) < idle
 	l.use.mu.Unlock()
 	if busy || s.liveByID(l.id) != l {
 		return nil
@@ -128,11 +140,15 @@ func (s *Service) pauseIdle(ctx context.Context, l *live, idle time.Duration) er
 	return err
 }
 
-// Metrics tells what a sandbox uses.
+// Metrics tells what a sandbox uses. To look does not wake it.
 func (s *Service) Metrics(ctx context.Context, id string) (*bothy.Metrics, error) {
-	l, err := s.running(ctx, id, bothy.ScopeSandboxesRead)
+	sb, err := s.find(ctx, id, bothy.ScopeSandboxesRead)
 	if err != nil {
 		return nil, err
+	}
+	l := s.liveByID(id)
+	if l == nil {
+		return nil, wrongState(sb)
 	}
 	st, err := l.machine.Stats(ctx)
 	if err != nil {

@@ -101,6 +101,17 @@ func TestAnotherProjectSeesNothing(t *testing.T) {
 	_, err = w.Snapshot(spy, snap.ID)
 	wantCode(t, err, bothy.CodeSnapshotNotFound)
 	wantCode(t, w.DeleteSnapshot(spy, snap.ID), bothy.CodeSnapshotNotFound)
+	_, err = w.Resume(spy, snap.ID)
+	wantCode(t, err, bothy.CodeSnapshotNotFound)
+	rival := as(t, "a rival's")
+	theirs, err := w.Create(rival, bothy.SandboxCreate{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.Rollback(rival, theirs.ID, snap.ID)
+	wantCode(t, err, bothy.CodeSnapshotNotFound)
+	_, err = w.Rollback(spy, sb.ID, snap.ID)
+	wantCode(t, err, bothy.CodeSandboxNotFound)
 	_, err = w.Create(spy, bothy.SandboxCreate{SnapshotID: snap.ID})
 	wantCode(t, err, bothy.CodeSnapshotNotFound)
 	if p, err := w.List(spy, bothy.SandboxFilter{}); err != nil || len(p.Items) != 0 {

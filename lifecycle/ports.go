@@ -17,7 +17,7 @@ func (s *Service) DialPort(ctx context.Context, id string, port uint16) (net.Con
 	if err != nil {
 		return nil, err
 	}
-	done := l.use.begin(s.clock)
+	done := l.use.begin(s.clock, heldByConnection)
 	c, err := s.dialPort(ctx, l, port)
 	if err != nil {
 		done()

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -56,7 +57,7 @@ func (s *Service) use(ctx context.Context, id string, scope bothy.Scope, f func(
 	if err != nil {
 		return err
 	}
-	defer l.use.begin(s.clock)()
+	defer l.use.begin(s.clock, heldByRequest)()
 	err = f(l.guest)
 	if bothy.ErrorCode(err) == bothy.CodeGuest {
 		if e := s.whyGone(ctx, l); e != nil {
@@ -64,6 +65,32 @@ func (s *Service) use(ctx context.Context, id string, scope bothy.Scope, f func(
 		}
 	}
 	return err
+}
+
+// read is use with something that is read after f has returned: until it is
+// closed, it holds the sandbox awake.
+func (s *Service) read(ctx context.Context, id string, f func(bothy.Guest) (io.ReadCloser, error)) (io.ReadCloser, error) {
+	l, err := s.running(ctx, id, bothy.ScopeSandboxesRead)
+	if err != nil {
+		return nil, err
+	}
+	end := l.use.begin(s.clock, heldByRequest)
+	r, err := get(ctx, s, id, bothy.ScopeSandboxesRead, f)
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return &usedReader{r, end}, nil
+}
+
+type usedReader struct {
+	io.ReadCloser
+	end func()
+}
+
+func (r *usedReader) Close() error {
+	defer r.end()
+	return r.ReadCloser.Close()
 }
 
 // whyGone waits briefly for the record of a machine's end. It returns nil when

@@ -96,11 +96,9 @@ func (e *Engine) Adopt(_ context.Context, id string, b []byte) (bothy.Machine, e
 	if err := json.Unmarshal(b, &st); err != nil {
 		return nil, fmt.Errorf("adopt %s: %w", id, err)
 	}
-	p, err := openProcess(st.PID)
-	if err != nil || p.started != st.StartTime {
+	if p, err := openProcess(st.PID); err != nil || !p.is(st.StartTime) {
 		return nil, bothy.Errorf(bothy.CodeNotFound, "the machine of sandbox %s is gone", id).Because(err)
 	}
-	p.close()
 	name := cmp.Or(st.Name, id)
 	sb := &sandbox.Sandbox{ID: name, ControlSocketPath: st.Socket}
 	sb.Pid.Store(st.PID)

@@ -80,10 +80,16 @@ func kill(pid int) {
 // does not.
 func alive(pid int) bool {
 	p, err := openProcess(pid)
-	if err != nil {
+	return err == nil && p.is(p.started)
+}
+
+// is reports whether the process runs and is the one that was started then. It
+// closes p.
+func (p process) is(started uint64) bool {
+	defer p.close()
+	if p.started != started {
 		return false
 	}
-	defer p.close()
 	fds := []unix.PollFd{{Fd: int32(p.fd.Fd()), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n == 0

@@ -1,7 +1,10 @@
 package snapshots
 
 import (
+	"errors"
+	"io"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -133,4 +136,112 @@ func TestKernelIsNoCommand(t *testing.T) {
 		}
 		return len(m.HeldAwakeBy) == 0
 	})
+}
+
+// TestEveryRequestWakes checks that whoever uses a sandbox that sleeps need not
+// know it, and that to look at its numbers is no use.
+func TestEveryRequestWakes(t *testing.T) {
+	t.Parallel()
+	b := shared.newBox(t, bothy.SandboxCreate{AutoResume: true})
+	ticks := b.spawn(`i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.2; done`)
+	b.spawn("cd /tmp && exec python3 -m http.server 8000")
+	eventually(t, "serve", func() bool { _, err := b.fetch(8000, "/"); return err == nil })
+	b.sh("echo hello >/tmp/file")
+	ctx, cancel := within(t)
+	defer cancel()
+	var read int64
+	for what, use := range map[string]func() error{
+		"a command": func() error { _, err := b.try("true"); return err },
+		"a command that streams": func() error {
+			return b.s.Exec.ExecStream(ctx, b.id, bothy.ExecRequest{Command: bothy.Command{Line: "true"}}, func(bothy.ExecEvent) error { return nil })
+		},
+		"code": func() error {
+			_, err := b.s.Code.RunCode(ctx, b.id, bothy.CodeRequest{Code: "1"})
+			return err
+		},
+		"a file": func() error {
+			r, _, err := b.s.Files.Read(ctx, b.id, "/tmp/file", "")
+			if err != nil {
+				return err
+			}
+			return r.Close()
+		},
+		"a folder": func() error { _, err := b.s.Files.List(ctx, b.id, "/tmp", "", 1); return err },
+		"a new file": func() error {
+			_, err := b.s.Files.Write(ctx, b.id, "/tmp/new", strings.NewReader("x"), bothy.WriteOptions{})
+			return err
+		},
+		"processes": func() error { _, err := b.s.Exec.Processes(ctx, b.id); return err },
+		"a terminal": func() error {
+			term, err := b.s.Exec.Terminal(ctx, b.id, bothy.TerminalRequest{Cols: 80, Rows: 24})
+			if err != nil {
+				return err
+			}
+			return term.Close()
+		},
+		"a connection": func() error { _, err := b.fetch(8000, "/"); return err },
+		// What a command said before and after is joined again at an offset.
+		"output": func() error {
+			var text strings.Builder
+			from := read
+			err := b.s.Exec.Output(ctx, b.id, ticks, from, func(e bothy.ExecEvent) error {
+				text.WriteString(e.Data)
+				if read = e.Offset + int64(len(e.Data)); strings.Count(text.String(), "\n") > 3 {
+					return io.EOF
+				}
+				return nil
+			})
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			if from == 0 && !strings.HasPrefix(text.String(), "tick 1\ntick 2\n") {
+				t.Errorf("the output begins %.20q", text.String())
+			}
+			return err
+		},
+	} {
+		b.pause()
+		_, err := b.s.Metrics.Metrics(ctx, b.id)
+		refused(t, "the metrics of a sandbox that sleeps", err, bothy.CodeSandboxPaused)
+		b.is(bothy.StatePaused)
+		if err := use(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		b.is(bothy.StateRunning)
+	}
+	seen := b.output(ticks)
+	eventually(t, "tick on", func() bool { return b.output(ticks) > seen })
+}
+
+func TestMetricsSayWhatHoldsAwake(t *testing.T) {
+	t.Parallel()
+	b := shared.newBox(t, bothy.SandboxCreate{})
+	b.spawn("cd /tmp && exec python3 -m http.server 8000")
+	eventually(t, "serve", func() bool { _, err := b.fetch(8000, "/"); return err == nil })
+	ctx, cancel := within(t)
+	defer cancel()
+	held := func(want string) bool {
+		m, err := b.s.Metrics.Metrics(ctx, b.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.Contains(m.HeldAwakeBy, want)
+	}
+	for what, begin := range map[string]func() (io.Closer, error){
+		"connection": func() (io.Closer, error) { return b.s.Ports.DialPort(ctx, b.id, 8000) },
+		"terminal": func() (io.Closer, error) {
+			return b.s.Exec.Terminal(ctx, b.id, bothy.TerminalRequest{Cols: 80, Rows: 24})
+		},
+	} {
+		if held(what) {
+			t.Errorf("held awake by a %s before there is one", what)
+		}
+		c, err := begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "be held by a "+what, func() bool { return held(what) })
+		c.Close()
+		eventually(t, "let go of a "+what, func() bool { return !held(what) })
+	}
 }

@@ -92,6 +92,38 @@ func TestManyPauseAtOnce(t *testing.T) {
 	}
 }
 
+// TestFiftyPausesAtOnce pauses each of ten sandboxes from five sides at once.
+func TestFiftyPausesAtOnce(t *testing.T) {
+	t.Parallel()
+	first := shared.newBox(t, bothy.SandboxCreate{MemoryMB: 128})
+	boxes := append(first.fork(9), first)
+	won := make([]int, len(boxes))
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for i, b := range boxes {
+		for range 5 {
+			wg.Go(func() {
+				_, err := b.s.Snapshots.Pause(t.Context(), b.id, bothy.PauseOptions{})
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					won[i]++
+				} else {
+					refused(t, "a pause that came late", err, bothy.CodeSandboxPaused)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for i, b := range boxes {
+		if won[i] != 1 {
+			t.Errorf("%d pauses of one sandbox won", won[i])
+		}
+		b.resume(b.id)
+		b.sh("true")
+	}
+}
+
 // TestOnePauseWins pauses the same sandbox from many sides.
 func TestOnePauseWins(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,108 @@
+package snapshots
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// TestFolderEditedByHand spoils a snapshot's folder in every way that an editor
+// can, and mends it again.
+func TestFolderEditedByHand(t *testing.T) {
+	t.Parallel()
+	b := shared.newBox(t, bothy.SandboxCreate{})
+	b.startCounter()
+	before := b.counter()
+	n := b.pause()
+	dir := filepath.Join(b.s.home, "snapshots", n.ID)
+	manifest, files := filepath.Join(dir, "manifest.json"), filepath.Join(dir, "files.tar")
+	pages := filepath.Join(dir, "memory", "pages.img")
+	replace := func(path, old, by string) func() error {
+		return func() error {
+			text, err := os.ReadFile(path)
+			if err == nil && !strings.Contains(string(text), old) {
+				err = errors.New("there is no " + old)
+			}
+			return errors.Join(err, os.WriteFile(path, []byte(strings.Replace(string(text), old, by, 1)), 0o600))
+		}
+	}
+	for what, try := range map[string]struct {
+		path  string
+		spoil func() error
+	}{
+		"no manifest":            {manifest, func() error { return os.Remove(manifest) }},
+		"an empty manifest":      {manifest, func() error { return os.Truncate(manifest, 0) }},
+		"half a manifest":        {manifest, func() error { return os.Truncate(manifest, 100) }},
+		"another checksum":       {manifest, replace(manifest, `"crc32c": "`, `"crc32c": "0`)},
+		"a part that climbs out": {manifest, replace(manifest, `"memory/pages.img"`, `"../../pages.img"`)},
+		"a part that is hidden":  {manifest, replace(manifest, `"memory/pages.img"`, `"files.tar"`)},
+		"no pages":               {pages, func() error { return os.Remove(pages) }},
+		"fewer pages":            {pages, func() error { return os.Truncate(pages, 4096) }},
+		"more pages":             {pages, func() error { return os.Truncate(pages, 1<<30) }},
+		"other files":            {files, replace(files, "tmp/counter", "etc/counter")},
+	} {
+		good, err := os.ReadFile(try.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := try.spoil(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		ctx, cancel := within(t)
+		_, err = b.s.Snapshots.Resume(ctx, b.id)
+		cancel()
+		refused(t, what, err, bothy.CodeSnapshotDamaged)
+		b.is(bothy.StatePaused)
+		if err := b.s.leftovers(b.id); err != nil {
+			t.Errorf("%s: left: %v", what, err)
+		}
+		if err := os.WriteFile(try.path, good, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.resume(b.id)
+	b.wentOn(before)
+}
+
+// TestHostReboots ends everything that a reboot of the host ends.
+func TestHostReboots(t *testing.T) {
+	t.Parallel()
+	s := ownServer(t, "")
+	paused, running := s.newBox(t, bothy.SandboxCreate{}), s.newBox(t, bothy.SandboxCreate{})
+	paused.startCounter()
+	before := paused.counter()
+	paused.pause()
+	snapshot := running.snapshot("")
+	if err := s.end(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range s.processes("") {
+		if err := syscall.Kill(p, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "end", func() bool { return len(s.processes("")) == 0 })
+	for _, group := range s.cgroups("") {
+		if err := removeGroup(group); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What is in there is of no use after a reboot, and may be on a file system
+	// in memory.
+	if err := os.RemoveAll(filepath.Join(s.home, "machines")); err != nil {
+		t.Fatal(err)
+	}
+	s.restart(t, "")
+	if sb := running.get(); sb.State != bothy.StateFailed || sb.Ended == nil || sb.Ended.Reason != bothy.EndHostRestart {
+		t.Errorf("the sandbox that ran is %s, %+v", sb.State, sb.Ended)
+	}
+	paused.is(bothy.StatePaused)
+	paused.resume(paused.id)
+	paused.wentOn(before)
+	s.newBox(t, bothy.SandboxCreate{SnapshotID: snapshot.ID}).sh("true")
+}
