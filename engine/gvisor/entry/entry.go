@@ -25,6 +25,7 @@ func Main() error {
 	if err := closeInherited(os.Args[1:]); err != nil {
 		return fmt.Errorf("close what was inherited: %w", err)
 	}
+	hurry()
 	narrow(os.Args)
 	installGuards()
 	presetFilter()

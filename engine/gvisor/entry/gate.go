@@ -30,6 +30,7 @@ func (b *barrier) open() {
 	b.once.Do(func() {
 		b.isOpen.Store(true)
 		close(b.opened)
+		calmDown()
 	})
 }
 
