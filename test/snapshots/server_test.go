@@ -30,6 +30,7 @@ import (
 // server is a bothy server with a home of its own, that can be killed and
 // started again.
 type server struct {
+	own bool // of one test
 	*client.Client
 	dir    string // holds everything; home is in it
 	home   string
@@ -59,7 +60,8 @@ func newServer() (*server, error) {
 }
 
 // ownServer is a server for one test. Failpoints are armed as in
-// failpoint.Env.
+// failpoint.Env. It makes nothing by itself, so that all there is on the host is
+// what the test asked for.
 func ownServer(t *testing.T, failpoints string) *server {
 	t.Helper()
 	s, err := newServer()
@@ -74,6 +76,7 @@ func ownServer(t *testing.T, failpoints string) *server {
 			s.showLog(t.Output())
 		}
 	})
+	s.own = true
 	s.restart(t, failpoints)
 	return s
 }
@@ -109,7 +112,7 @@ func (s *server) start(failpoints string) error {
 	}
 	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), "HOME="+s.dir, "BOTHY_HOME="+s.home, "BOTHY_TEMPLATES="+templates, failpoint.Env+"="+failpoints)
-	if failpoints != "" { // they are for the tests, not for what the server does by itself
+	if s.own {
 		cmd.Env = append(cmd.Env, "BOTHY_POOL=off")
 	}
 	cmd.Dir = "/"
