@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -48,7 +49,12 @@ func (n *Network) UnmarshalJSON(b []byte) error {
 	var p plain
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&p); err != nil {
+	err := d.Decode(&p)
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) && wrong.Field == "allow_ports" {
+		return fmt.Errorf("network.allow_ports holds a %s: ports are numbers from 1 to 65535", wrong.Value)
+	}
+	if err != nil {
 		return fmt.Errorf("network must be \"off\", \"restricted\", \"open\" or an object: %w", err)
 	}
 	*n = Network(p)

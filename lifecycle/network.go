@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -57,10 +58,8 @@ func (s *Service) networkLines(id string, l *live, since time.Time) ([]bothy.Net
 	if err != nil {
 		return nil, err
 	}
-	for len(all) > 0 && all[0].Time.Before(since) {
-		all = all[1:]
-	}
-	return all, nil
+	// Lines that sum up others come after younger ones.
+	return slices.DeleteFunc(all, func(d bothy.NetworkDecision) bool { return d.Time.Before(since) }), nil
 }
 
 // sweepNetworkLogs forgets the decisions of sandboxes that are forgotten.

@@ -28,7 +28,7 @@ type networkLogs struct {
 func (l *networkLogs) Read(id string) ([]bothy.NetworkDecision, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.lines[id], nil
+	return slices.Clone(l.lines[id]), nil
 }
 
 func (l *networkLogs) Sweep(keep func(id string) bool) error {
