@@ -40,6 +40,7 @@ type Services struct {
 	Mover     bothy.SnapshotMover
 	Logs      bothy.LogService
 	Limits    bothy.LimitsService
+	Projects  bothy.ProjectService
 
 	// Answers remembers answers for Idempotency-Key. Without it the header is
 	// ignored.
@@ -146,6 +147,7 @@ func (s *Server) register() {
 	s.registerMover()
 	s.registerPorts()
 	s.registerTokens()
+	s.registerProjects()
 	s.registerHealth()
 	s.finishDocument()
 	s.mux.HandleFunc("/", s.noRoute)

@@ -48,7 +48,7 @@ func (b *safeBuffer) String() string {
 func everything(world *apitest.World, tokens *apitest.Tokens, answers *apitest.Answers, log *slog.Logger) Services {
 	return Services{
 		Tokens: tokens, Sandboxes: world, Exec: world, Code: world, Files: world.Files(), Templates: world, Snapshots: world,
-		Events: world, Network: world, Metrics: world, Ports: world, Mover: world, Logs: world, Limits: world, Answers: answers, Log: log,
+		Events: world, Network: world, Metrics: world, Ports: world, Mover: world, Logs: world, Limits: world, Projects: &apitest.Projects{}, Answers: answers, Log: log,
 	}
 }
 

@@ -60,10 +60,11 @@ var words = map[string]fields{
 		"offset":   say("The position of the first byte in the whole output of the command."),
 	},
 	"PlanLimits": {
-		"plan":      say("The project's plan."),
-		"sandboxes": say("Sandboxes that run at once."),
-		"snapshots": say("What snapshots take up."),
-		"sandbox":   say("What one sandbox may have at most."),
+		"plan":               say("The project's plan."),
+		"sandboxes":          say("Sandboxes that run at once."),
+		"snapshots":          say("What snapshots take up."),
+		"sandbox":            say("What one sandbox may have at most."),
+		"creates_per_minute": say("How many sandboxes may be made in a minute; missing where there is no limit."),
 	},
 	"InUse": {
 		"limit": say("How many there may be; null is no limit."),
@@ -78,7 +79,20 @@ var words = map[string]fields{
 		"memory_mb":       say("Memory, in MiB."),
 		"disk_mb":         say("Disk, in MiB."),
 		"timeout_seconds": say("The longest time-out."),
+		"no_timeout":      say("Whether a sandbox may have none."),
 		"networks":        say("The network modes that may be asked for."),
+	},
+	"Project": {
+		"id":         say("The project's name."),
+		"plan":       say("The plan that bounds what it may use."),
+		"created_at": say("When it was made."),
+	},
+	"ProjectCreate": {
+		"id":   say("The project's name: lower-case letters, digits, dashes and underscores.", atMost(63), example("research")),
+		"plan": say("The plan that bounds what it may use.", byDefault(bothy.DefaultPlan), oneOf("starter", "pro", "team", "unlimited")),
+	},
+	"ProjectUpdate": {
+		"plan": say("The plan that bounds what it may use from now on.", oneOf("starter", "pro", "team", "unlimited")),
 	},
 	"Resumed": {
 		"snapshot_id": say("The snapshot that it slept in."),
@@ -300,6 +314,8 @@ var words = map[string]fields{
 		"source":      say("What it was made from."),
 		"packages":    say("The versions of what matters inside."),
 		"languages":   say("The languages in which code can be run."),
+		"warm":        say("The languages whose interpreters run already when a sandbox starts."),
+		"recipe":      say("How it was made, where it is built in: another recipe makes it anew."),
 	},
 	"TemplateBuild": {
 		"name":       say("The template's name. Without a source, the built-in template of that name is built.", example("python-3.12")),

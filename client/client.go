@@ -35,6 +35,7 @@ type Client struct {
 	Mover     *Mover
 	Logs      *Logs
 	Limits    *Limits
+	Projects  *Projects
 
 	conn *conn
 }
@@ -61,7 +62,7 @@ func New(baseURL, key string, opts ...Option) *Client {
 	return &Client{
 		Sandboxes: &Sandboxes{c}, Exec: &Exec{c}, Code: &Code{c}, Files: &Files{c}, Snapshots: &Snapshots{c},
 		Templates: &Templates{c}, Tokens: &Tokens{c}, Events: &Events{c}, Network: &Network{c}, Metrics: &Metrics{c}, Ports: &Ports{c},
-		Mover: &Mover{c}, Logs: &Logs{c}, Limits: &Limits{c}, conn: c,
+		Mover: &Mover{c}, Logs: &Logs{c}, Limits: &Limits{c}, Projects: &Projects{c}, conn: c,
 	}
 }
 

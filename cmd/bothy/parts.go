@@ -43,6 +43,7 @@ type parts struct {
 	log       *slog.Logger
 	store     *sqlite.Store
 	tokens    *access.Tokens
+	projects  *access.Projects
 	templates *template.Library
 	blobs     blob.Store
 	golden    blob.Store
@@ -81,7 +82,10 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 	if p.vault, err = vault.Open(filepath.Join(c.Home, "secrets.key")); err != nil {
 		return nil, err
 	}
-	p.tokens = access.New(p.store, access.WithLog(log))
+	if p.projects, err = access.NewProjects(ctx, p.store, time.Now); err != nil {
+		return nil, err
+	}
+	p.tokens = access.New(p.store, access.WithLog(log), access.WithProjects(p.projects))
 	p.templates = template.NewLibrary(c.Templates, template.Options{InUse: p.templateInUse})
 	if err := p.openEngine(binaries.Sentry); err != nil {
 		return nil, err
@@ -92,7 +96,7 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 	p.api = api.New(api.Services{
 		Tokens: p.tokens, Sandboxes: p.lifecycle, Exec: p.lifecycle, Files: p.lifecycle.Files(),
 		Templates: p.templates, Snapshots: p.lifecycle, Code: p.lifecycle, Events: p.lifecycle, Network: p.lifecycle,
-		Metrics: p.lifecycle, Ports: p.lifecycle, Mover: p.lifecycle, Logs: p.lifecycle, Limits: p.lifecycle,
+		Metrics: p.lifecycle, Ports: p.lifecycle, Mover: p.lifecycle, Logs: p.lifecycle, Limits: p.lifecycle, Projects: p.projects,
 		Answers: p.store, Log: log,
 	}, api.Config{Listen: c.Listen, AllowedHosts: c.AllowedHosts, Version: version,
 		LinkKey: p.vault.Derive("links"), LinkDomain: c.LinkDomain})
@@ -150,6 +154,7 @@ func (p *parts) openLifecycle(guestImage string) error {
 	}
 	p.lifecycle = lifecycle.New(lifecycle.Options{
 		Store:      p.store,
+		Plans:      p.projects,
 		Templates:  p.templates,
 		Blobs:      p.blobs,
 		Engines:    map[string]bothy.Engine{gvisor.Name: p.engine},

@@ -24,6 +24,7 @@ type session struct {
 	metrics   bothy.MetricsService
 	ports     bothy.PortService
 	limits    bothy.LimitsService
+	projects  bothy.ProjectService
 }
 
 // action is the body of a command that talks to the server.
@@ -44,5 +45,6 @@ func newSession(c *client.Client) *session {
 	return &session{
 		sandboxes: c.Sandboxes, exec: c.Exec, code: c.Code, files: c.Files, templates: c.Templates, tokens: c.Tokens,
 		snapshots: c.Snapshots, mover: c.Mover, network: c.Network, events: c.Events, metrics: c.Metrics, ports: c.Ports, limits: c.Limits,
+		projects: c.Projects,
 	}
 }
