@@ -57,6 +57,12 @@ type Sandboxes struct {
 	Max int `yaml:"max"`
 	// MinFreeMemoryMB is what the host keeps for itself.
 	MinFreeMemoryMB int `yaml:"min_free_memory_mb"`
+	// WaitSeconds is how long a request waits for a place when the host is
+	// full; 0 refuses it at once.
+	WaitSeconds int `yaml:"wait_seconds"`
+	// StartsAtOnce is how many may be starting, while the others wait for
+	// their turn; 0 means a number that suits the host's processors.
+	StartsAtOnce int `yaml:"starts_at_once"`
 	// KeepEndedHours is how long an ended sandbox can still be looked up.
 	KeepEndedHours int `yaml:"keep_ended_hours"`
 }
@@ -105,7 +111,7 @@ func Default() Config {
 	return Config{
 		Home: "/var/lib/bothy", Listen: "127.0.0.1:7700", LogFormat: "text", LinkDomain: "localhost",
 		Engine:    Engine{Default: "gvisor"},
-		Sandboxes: Sandboxes{Max: 2000, MinFreeMemoryMB: 512, KeepEndedHours: 168},
+		Sandboxes: Sandboxes{Max: 2000, MinFreeMemoryMB: 512, WaitSeconds: 10, KeepEndedHours: 168},
 		Pool: Pool{
 			Templates: []string{bothy.DefaultTemplate}, Ready: 1, ReadyMax: 4, Spares: 2, GoldenMax: 16,
 			MinFreeMemoryMB: 2048,
@@ -176,7 +182,7 @@ func (c *Config) Finish() error {
 	if c.LogFormat != "text" && c.LogFormat != "json" {
 		return bothy.Errorf(bothy.CodeInvalid, "log_format is %q", c.LogFormat).WithHint("Give text or json.")
 	}
-	if c.Sandboxes.Max < 0 || c.Sandboxes.MinFreeMemoryMB < 0 || c.Sandboxes.KeepEndedHours < 0 ||
+	if c.Sandboxes.Max < 0 || c.Sandboxes.MinFreeMemoryMB < 0 || c.Sandboxes.WaitSeconds < 0 || c.Sandboxes.StartsAtOnce < 0 || c.Sandboxes.KeepEndedHours < 0 ||
 		c.Snapshots.KeepPerSandbox < 0 || c.Snapshots.KeepHours < 0 || c.Snapshots.ProjectQuotaMB < 0 {
 		return bothy.Errorf(bothy.CodeInvalid, "a number under sandboxes or snapshots is negative").WithHint("Give 0 for no bound.")
 	}

@@ -282,68 +282,6 @@ func expiry(from time.Time, seconds int) *time.Time {
 	return &t
 }
 
-// place is room for one sandbox that is about to start.
-type place struct {
-	s       *Service
-	project string
-	gone    bool // given back, or taken by a live sandbox; under s.mu
-}
-
-// release gives the place back, unless a live sandbox has taken it.
-func (p *place) release() {
-	p.s.mu.Lock()
-	defer p.s.mu.Unlock()
-	p.leave()
-}
-
-// leave is called with s.mu held.
-func (p *place) leave() {
-	if !p.gone {
-		p.gone = true
-		p.s.starting--
-		if p.s.startingIn[p.project]--; p.s.startingIn[p.project] == 0 {
-			delete(p.s.startingIn, p.project)
-		}
-		p.s.pool.poke()
-	}
-}
-
-// reserve takes a place for one more sandbox before anything is started.
-func (s *Service) reserve(ctx context.Context, project string) (*place, error) {
-	plan, err := s.plan(ctx, project)
-	if err != nil {
-		return nil, err
-	}
-	free := s.hostFree()
-	for free < s.o.MinFreeMemoryMB && s.shrinkPool(s.background) {
-		free = s.hostFree()
-	}
-	if free < s.o.MinFreeMemoryMB {
-		e := capacityError("the host has %d MB of memory left", free).WithHint("Try again when other sandboxes have ended.")
-		e.RetryAfter = 5 * time.Second
-		return nil, e
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		e := capacityError("the server is shutting down").WithHint("Try again in a moment.")
-		e.RetryAfter = time.Second
-		return nil, e
-	}
-	if n := len(s.live) + s.starting; s.o.MaxSandboxes > 0 && n >= s.o.MaxSandboxes {
-		e := capacityError("the host runs %d sandboxes, as many as it may", n).
-			WithHint("End some, or raise the server's --max-sandboxes.")
-		e.RetryAfter = 5 * time.Second
-		return nil, e
-	}
-	if err := s.checkPlace(project, plan); err != nil {
-		return nil, err
-	}
-	s.starting++
-	s.startingIn[project]++
-	return &place{s: s, project: project}, nil
-}
-
 // freeMemoryMB is the host's MemAvailable, or a large number where it cannot be
 // read.
 func freeMemoryMB() int {

@@ -42,6 +42,7 @@ type world struct {
 	pool      lifecycle.PoolOptions
 	free      func() int // what the host has left; nil asks the host
 	minFree   int
+	narrow    func(*lifecycle.Options) // changes what a server is told
 	templates lifecycle.Templates
 	log       *slog.Logger
 }
@@ -77,7 +78,7 @@ func (w *world) open() {
 	if known == nil {
 		known = templates{w.image}
 	}
-	w.Service = lifecycle.New(lifecycle.Options{
+	o := lifecycle.Options{
 		Store: st, Blobs: blobs, Templates: known, GuestImage: w.image,
 		Engines: map[string]bothy.Engine{"fake": w.engine}, Engine: "fake",
 		NewGateway: func(id string, c bothy.Cable) (bothy.Gateway, error) { return w.gateways.add(c), nil },
@@ -89,7 +90,11 @@ func (w *world) open() {
 		NetworkLogs:  &w.networkLogs,
 		Vault:        secrets, Clock: w.clock, Retention: w.retention, MaxSandboxes: 50,
 		Pool: w.pool, FreeMemoryMB: w.free, MinFreeMemoryMB: w.minFree, Log: w.log,
-	})
+	}
+	if w.narrow != nil {
+		w.narrow(&o)
+	}
+	w.Service = lifecycle.New(o)
 }
 
 func (w *world) closeServer() {

@@ -53,6 +53,12 @@ type Options struct {
 	// MinFreeMemoryMB is what the host keeps for itself: a create that finds
 	// less is refused. 0 means no bound.
 	MinFreeMemoryMB int
+	// AdmissionWait is how long a request waits for a place where the host is
+	// full; 0 refuses it at once.
+	AdmissionWait time.Duration
+	// StartsAtOnce bounds the sandboxes that are starting; the others wait for
+	// their turn. 0 means a number that suits the host's processors.
+	StartsAtOnce int
 	// Plans bound what projects use. Optional.
 	Plans Plans
 	// Retention bounds snapshots.
@@ -111,6 +117,7 @@ type Service struct {
 
 	mu       sync.Mutex
 	live     map[string]*live
+	line     line
 	starting int
 	// startingIn is starting by project.
 	startingIn map[string]int
@@ -172,6 +179,13 @@ func (s *Service) Live() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.live)
+}
+
+// Waiting counts the requests that wait for a place.
+func (s *Service) Waiting() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.line.waiting
 }
 
 type systemClock struct{}

@@ -171,6 +171,7 @@ func (s *Service) forget(l *live) {
 	if s.live[l.id] == l {
 		delete(s.live, l.id)
 	}
+	s.letIn()
 	s.mu.Unlock()
 	l.detach()
 }

@@ -232,7 +232,7 @@ func (s *Service) poolStep(ctx context.Context) bool {
 // is ready would help.
 func (s *Service) quiet() bool {
 	s.mu.Lock()
-	starting := s.starting
+	starting := s.starting + s.line.waiting
 	s.mu.Unlock()
 	s.pool.mu.Lock()
 	defer s.pool.mu.Unlock()

@@ -187,6 +187,8 @@ func (p *parts) openLifecycle(guestImage string) error {
 			ProjectBytes: p.config.Snapshots.ProjectQuotaMB << 20,
 		},
 		MinFreeMemoryMB: p.config.Sandboxes.MinFreeMemoryMB,
+		AdmissionWait:   time.Duration(p.config.Sandboxes.WaitSeconds) * time.Second,
+		StartsAtOnce:    p.config.Sandboxes.StartsAtOnce,
 		Log:             p.log,
 	})
 	background, stop := context.WithCancel(context.Background())

@@ -1,0 +1,213 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle"
+)
+
+// newNarrowWorld is one in which starts wait for each other and for places.
+func newNarrowWorld(t *testing.T, atOnce, most int, wait time.Duration) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.closeServer()
+	w.narrow = func(o *lifecycle.Options) { o.StartsAtOnce, o.MaxSandboxes, o.AdmissionWait = atOnce, most, wait }
+	w.open()
+	return w
+}
+
+func TestBurstIsServedInOrderAndFairly(t *testing.T) {
+	const atOnce, many, few = 8, 1000, 10
+	w := newNarrowWorld(t, atOnce, 2000, time.Minute)
+	var starting, most, started, lastOfFew atomic.Int64
+	open := make(chan struct{})
+	w.host.FailStart = func(string) error {
+		<-open
+		defer starting.Add(-1)
+		if n := starting.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		return nil
+	}
+	var wg sync.WaitGroup
+	create := func(project string, n *atomic.Int64) {
+		wg.Go(func() {
+			if _, err := w.Create(as(t, project), bothy.SandboxCreate{}); err != nil {
+				t.Errorf("%s: %v", project, err)
+			}
+			at := started.Add(1)
+			if n != nil && at > n.Load() {
+				n.Store(at)
+			}
+		})
+	}
+	for range many {
+		create("greedy", nil)
+	}
+	eventually(t, "everybody waits", func() bool { return w.Waiting() == many-atOnce })
+	for range few {
+		create("modest", &lastOfFew)
+	}
+	eventually(t, "everybody waits", func() bool { return w.Waiting() == many+few-atOnce })
+	close(open)
+	wg.Wait()
+	if n := most.Load(); n > atOnce {
+		t.Errorf("%d started at once, and at most %d may", n, atOnce)
+	}
+	// Every second turn is theirs; some slack for the order of goroutines.
+	if n := lastOfFew.Load(); n > 2*few+5*atOnce {
+		t.Errorf("the last of %d had to wait for %d of the others", few, n)
+	}
+	if n := w.Live(); n != many+few {
+		t.Errorf("%d are live", n)
+	}
+	for _, id := range w.LiveIDs() {
+		wg.Go(func() {
+			if w.Terminate(as(t, "greedy"), id) != nil {
+				if err := w.Terminate(as(t, "modest"), id); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if ids := w.host.IDs(); len(ids) != 0 || w.Live() != 0 || w.Waiting() != 0 {
+		t.Errorf("left are %d machines, %d live, %d waiting", len(ids), w.Live(), w.Waiting())
+	}
+}
+
+func TestFirstComeFirstServed(t *testing.T) {
+	w := newNarrowWorld(t, 1, 0, time.Minute)
+	open := make(chan struct{})
+	w.host.FailStart = func(string) error { <-open; return nil }
+	var mu sync.Mutex
+	var order []int
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			if _, err := w.Create(w.me(), bothy.SandboxCreate{Name: fmt.Sprint(i)}); err != nil {
+				t.Error(err)
+			}
+		})
+		eventually(t, "it waits", func() bool { return w.Waiting() == i })
+	}
+	w.guests.mu.Lock()
+	w.guests.onAdopt = func(_ context.Context, id bothy.Identity) error {
+		mu.Lock()
+		defer mu.Unlock()
+		var n int
+		fmt.Sscan(id.Hostname, &n)
+		order = append(order, n)
+		return nil
+	}
+	w.guests.mu.Unlock()
+	close(open)
+	wg.Wait()
+	for i, n := range order {
+		if i != n {
+			t.Fatalf("served in the order %v", order)
+		}
+	}
+}
+
+func TestFullHost(t *testing.T) {
+	t.Run("refuses at once", func(t *testing.T) {
+		w := newNarrowWorld(t, 4, 2, 0)
+		w.create(bothy.SandboxCreate{})
+		w.create(bothy.SandboxCreate{})
+		_, err := w.Create(w.me(), bothy.SandboxCreate{})
+		wantCode(t, err, bothy.CodeCapacity)
+		if bothy.AsError(err).RetryAfter == 0 {
+			t.Error("it does not say when to try again")
+		}
+	})
+	t.Run("lets in who waited when another ends", func(t *testing.T) {
+		w := newNarrowWorld(t, 4, 2, time.Minute)
+		first := w.create(bothy.SandboxCreate{})
+		w.create(bothy.SandboxCreate{})
+		got := make(chan error, 1)
+		go func() {
+			_, err := w.Create(w.me(), bothy.SandboxCreate{})
+			got <- err
+		}()
+		eventually(t, "it waits", func() bool { return w.Waiting() == 1 })
+		if err := w.Terminate(w.me(), first.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("refuses who waited for too long", func(t *testing.T) {
+		w := newNarrowWorld(t, 4, 1, time.Minute)
+		w.create(bothy.SandboxCreate{TimeoutSeconds: new(int)})
+		got := make(chan error, 1)
+		go func() {
+			_, err := w.Create(w.me(), bothy.SandboxCreate{})
+			got <- err
+		}()
+		eventually(t, "it waits", func() bool { return w.Waiting() == 1 })
+		w.clock.pass(2 * time.Minute)
+		wantCode(t, <-got, bothy.CodeCapacity)
+		if n := w.Waiting(); n != 0 {
+			t.Errorf("%d still wait", n)
+		}
+	})
+	t.Run("forgets who leaves", func(t *testing.T) {
+		w := newNarrowWorld(t, 4, 1, time.Minute)
+		first := w.create(bothy.SandboxCreate{})
+		ctx, cancel := context.WithCancel(w.me())
+		got := make(chan error, 1)
+		go func() {
+			_, err := w.Create(ctx, bothy.SandboxCreate{})
+			got <- err
+		}()
+		eventually(t, "it waits", func() bool { return w.Waiting() == 1 })
+		cancel()
+		if err := <-got; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		if err := w.Terminate(w.me(), first.ID); err != nil {
+			t.Fatal(err)
+		}
+		w.create(bothy.SandboxCreate{}) // the place was not lost
+	})
+	t.Run("lets in who waited for memory", func(t *testing.T) {
+		var free atomic.Int64
+		w := newWorld(t)
+		w.closeServer()
+		w.free, w.minFree = func() int { return int(free.Load()) }, 1000
+		w.narrow = func(o *lifecycle.Options) { o.AdmissionWait = time.Minute }
+		w.open()
+		got := make(chan error, 1)
+		go func() {
+			_, err := w.Create(w.me(), bothy.SandboxCreate{})
+			got <- err
+		}()
+		eventually(t, "it waits", func() bool { return w.Waiting() == 1 })
+		free.Store(2000)
+		w.clock.pass(time.Second)
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("refuses who waits when the server stops", func(t *testing.T) {
+		w := newNarrowWorld(t, 4, 1, time.Minute)
+		w.create(bothy.SandboxCreate{})
+		got := make(chan error, 1)
+		go func() {
+			_, err := w.Create(w.me(), bothy.SandboxCreate{})
+			got <- err
+		}()
+		eventually(t, "it waits", func() bool { return w.Waiting() == 1 })
+		w.Service.Close()
+		wantCode(t, <-got, bothy.CodeCapacity)
+	})
+}
