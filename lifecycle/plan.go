@@ -151,7 +151,7 @@ func (s *Service) snapshotQuota(ctx context.Context, project string) (int64, err
 	}
 	quota := s.o.Retention.ProjectBytes
 	if p.SnapshotsMB != nil && (quota == 0 || *p.SnapshotsMB<<20 < quota) {
-		quota = *p.SnapshotsMB << 20
+		quota = max(*p.SnapshotsMB<<20, 1) // where none are allowed, the first is
 	}
 	return quota, nil
 }
