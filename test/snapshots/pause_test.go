@@ -87,7 +87,11 @@ func (b *box) run(code, want string) {
 
 func TestPausedSandboxCostsNothing(t *testing.T) {
 	t.Parallel()
-	b := shared.newBox(t, bothy.SandboxCreate{})
+	// What is made ahead would bear other names than the sandbox's.
+	s := ownServer(t, "")
+	s.settings = "pool: {templates: [], ready_max: 0, spares: 0, golden_max: 0}\n"
+	s.restart(t, "")
+	b := s.newBox(t, bothy.SandboxCreate{})
 	if b.s.leftovers(b.id) == nil {
 		t.Fatal("the test does not see a running sandbox on the host")
 	}
