@@ -14,7 +14,12 @@ func init() {
 	programs["growth"] = program{about: "the same for growing memory, as a plot", runsc: true, run: growth}
 }
 
-const forks = 10
+// forks is how many copies are made at once, and forkMost the memory in MB up to
+// which that is done, for the sake of the host.
+const (
+	forks    = 10
+	forkMost = 256
+)
 
 // wanted are the medians to reach, in milliseconds.
 type wanted struct{ resume, standStill, fork, rollback float64 }
@@ -87,6 +92,9 @@ func frozen(ctx context.Context, l *lab.Lab, s *lab.Server, r *lab.Runsc, b *boo
 		{[]string{bench.ForkOf(forks)}, most.fork, []bench.Subject{bench.ForkAll(h, forks), c.Fork(forks)}},
 		{[]string{bench.Rollback}, most.rollback, []bench.Subject{bench.TurnBack(h, to), back}},
 	} {
+		if one.measures[0] == bench.ForkOf(forks) && mb > forkMost {
+			continue
+		}
 		from := len(b.Results)
 		if err := b.run(ctx, bench.Case{N: n, Measures: bounded(one.measures, one.most), Subjects: one.subjects}); err != nil {
 			return fmt.Errorf("%d MB: %w", mb, err)
@@ -112,7 +120,7 @@ func bounded(names []string, most float64) []bench.Measure {
 }
 
 // sizes are the megabytes of memory at which growth looks.
-var sizes = []int{0, 64, 128, 256, 512, 1024}
+var sizes = []int{0, 64, 128, 256, 512}
 
 // growth repeats everything with more and more memory, and draws it.
 func growth(ctx context.Context, l *lab.Lab, b *book, n int) error {
