@@ -9,10 +9,12 @@ import (
 // The methods of bothy.CodeService: each finds the guest and asks it.
 
 func (s *Service) RunCode(ctx context.Context, id string, req bothy.CodeRequest) (*bothy.CodeResult, error) {
+	s.noteCode(id)
 	return runner(ctx, s, id, bothy.ScopeSandboxesWrite, func(c bothy.CodeRunner) (*bothy.CodeResult, error) { return c.RunCode(ctx, req) })
 }
 
 func (s *Service) RunCodeStream(ctx context.Context, id string, req bothy.CodeRequest, fn func(bothy.CodeEvent) error) error {
+	s.noteCode(id)
 	_, err := runner(ctx, s, id, bothy.ScopeSandboxesWrite, func(c bothy.CodeRunner) (struct{}, error) {
 		return struct{}{}, c.RunCodeStream(ctx, req, fn)
 	})
@@ -37,6 +39,13 @@ func (s *Service) InterruptContext(ctx context.Context, id, contextID string) er
 
 func (s *Service) RestartContext(ctx context.Context, id, contextID string) error {
 	return s.onContext(ctx, id, func(c bothy.CodeRunner) error { return c.RestartContext(ctx, contextID) })
+}
+
+// noteCode tells the pool that code is run in a sandbox's template.
+func (s *Service) noteCode(id string) {
+	if l := s.liveByID(id); l != nil {
+		s.pool.ranCode(l.digest, s.clock.Now())
+	}
 }
 
 func (s *Service) onContext(ctx context.Context, id string, f func(bothy.CodeRunner) error) error {

@@ -148,7 +148,7 @@ func (s *Service) bringUpNew(ctx context.Context, sb *bothy.Sandbox, t *bothy.Te
 		}
 		s.log.Warn("a ready sandbox could not be handed out, so another is started", "sandbox", sb.ID, "error", err)
 	}
-	if g := s.golden(shapeOf(sb)); g != nil {
+	if g := s.goldenFor(shapeOf(sb)); g != nil {
 		l, err := s.bringUp(ctx, sb, t, g.key, func(ctx context.Context) (bothy.Machine, error) {
 			return s.startGolden(ctx, sb, t, g)
 		})

@@ -86,6 +86,23 @@ func digestOf(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
+// goldenAtOnce is how many sandboxes may be starting for a golden snapshot to be
+// worth it in any case: it spares the interpreter's start, and is itself more
+// work than to boot. Where more start, that is done only for those who run code.
+const goldenAtOnce = 2
+
+// goldenFor returns the golden snapshot from which a new sandbox is to be made,
+// or nil.
+func (s *Service) goldenFor(h shape) *golden {
+	s.mu.Lock()
+	crowd := s.starting+s.line.waiting > goldenAtOnce
+	s.mu.Unlock()
+	if crowd && !s.pool.runsCode(h.digest, s.clock.Now()) {
+		return nil
+	}
+	return s.golden(h)
+}
+
 // golden returns the golden snapshot of a shape, or nil.
 func (s *Service) golden(h shape) *golden {
 	gs := s.goldens

@@ -18,6 +18,7 @@ type live struct {
 	gateway bothy.Gateway
 	guest   bothy.Guest
 	limits  bothy.Limits
+	digest  string // of the template's image
 
 	// answered is set once the guest has been adopted.
 	answered bool
@@ -72,7 +73,7 @@ func (s *Service) attach(ctx context.Context, sb *bothy.Sandbox, m bothy.Machine
 	undo.Release()
 	guest := s.o.NewGuest(func(ctx context.Context) (net.Conn, error) { return gw.Dial(ctx, bothy.GuestPort) }, key)
 	return &live{
-		id: sb.ID, project: sb.ProjectID, machine: m, gateway: gw, guest: guest, limits: limitsOf(sb),
+		id: sb.ID, project: sb.ProjectID, machine: m, gateway: gw, guest: guest, limits: limitsOf(sb), digest: sb.TemplateDigest,
 		cancel: func() {}, gone: make(chan struct{}),
 	}, nil
 }

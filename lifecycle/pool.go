@@ -66,6 +66,8 @@ type pool struct {
 	closed bool
 	ready  map[shape][]*live
 	demand map[shape]*demand
+	// code is when code was last run in a template, by its digest.
+	code map[string]time.Time
 	// busy is when a sandbox was last seen to start, and made when the pool
 	// last made something.
 	busy, made time.Time
@@ -82,7 +84,7 @@ type demand struct {
 }
 
 func newPool() *pool {
-	return &pool{wake: make(chan struct{}, 1), ready: map[shape][]*live{}, demand: map[shape]*demand{}}
+	return &pool{wake: make(chan struct{}, 1), ready: map[shape][]*live{}, demand: map[shape]*demand{}, code: map[string]time.Time{}}
 }
 
 func (p *pool) poke() {
@@ -127,6 +129,21 @@ func (p *pool) touch() {
 	p.busy = time.Now()
 	p.mu.Unlock()
 	p.poke()
+}
+
+// ranCode notes that somebody has run code in a sandbox.
+func (p *pool) ranCode(digest string, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.code[digest] = now
+}
+
+// runsCode reports whether code was run in a template lately.
+func (p *pool) runsCode(digest string, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, ok := p.code[digest]
+	return ok && now.Sub(at) < demandFor
 }
 
 // hasMade notes that something was made.

@@ -334,6 +334,50 @@ func TestGoldenSnapshotIsWhatSandboxesAreMadeFrom(t *testing.T) {
 	}
 }
 
+// A crowd is booted, which is less work, unless its template is one in which
+// people run code.
+func TestCrowdIsBootedUnlessItRunsCode(t *testing.T) {
+	w := newGoldenWorld(t)
+	first := w.create(small("a"))
+	w.hasGolden(1)
+	crowd := func() (booted int) {
+		open := make(chan struct{})
+		var waiting atomic.Int64
+		w.host.FailStart = func(string) error {
+			waiting.Add(1)
+			<-open
+			return nil
+		}
+		ids := make(chan string, 4)
+		for i := range cap(ids) {
+			go func() {
+				sb, err := w.Create(w.me(), small("a"))
+				if err != nil {
+					t.Error(err)
+					ids <- ""
+					return
+				}
+				ids <- sb.ID
+			}()
+			eventually(t, "it starts", func() bool { return waiting.Load() == int64(i+1) })
+		}
+		close(open)
+		for range cap(ids) {
+			if id := <-ids; id != "" && w.machine(id).RestoredFrom() == "" {
+				booted++
+			}
+		}
+		return booted
+	}
+	if n := crowd(); n != 2 {
+		t.Errorf("%d of 4 were booted, and 2 were to be", n)
+	}
+	w.RunCode(w.me(), first.ID, bothy.CodeRequest{Code: "1"}) // the guest here cannot, but it was asked for
+	if n := crowd(); n != 0 {
+		t.Errorf("%d were booted although code is run", n)
+	}
+}
+
 func TestGoldenSnapshotThatDoesNotWork(t *testing.T) {
 	for name, spoil := range map[string]func(*world){
 		"changed":  func(w *world) { w.writeGolden("memory/state.json", "{}") },
