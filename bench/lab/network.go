@@ -41,6 +41,8 @@ type Outside struct {
 	URL string
 	// Payload is the path of the payload program.
 	Payload string
+
+	pid int
 }
 
 // Outside builds the payload program and starts the host outside.
@@ -59,7 +61,8 @@ func (l *Lab) Outside(ctx context.Context) (*Outside, error) {
 	if err := l.start("outside", serve); err != nil {
 		return nil, err
 	}
-	if err := cableTo(serve.Process.Pid); err != nil {
+	o.pid = serve.Process.Pid
+	if err := cableTo(o.pid); err != nil {
 		return nil, fmt.Errorf("make the cable to the host outside: %w", err)
 	}
 	wait, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -123,6 +126,29 @@ func setUp(h *netlink.Handle, name, addr string) error {
 		return err
 	}
 	return h.LinkSetUp(link)
+}
+
+// Slow has the host outside send at most so many bits per second, as hosts in
+// the world do.
+func (o *Outside) Slow(bits uint64) error {
+	there, err := netns.GetFromPid(o.pid)
+	if err != nil {
+		return err
+	}
+	defer there.Close()
+	h, err := netlink.NewHandleAt(there)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	link, err := h.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	return h.QdiscReplace(&netlink.Tbf{
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
+		Rate:       bits / 8, Limit: 8 << 20, Buffer: 1 << 20,
+	})
 }
 
 // A Runner runs the payload program with some arguments, somewhere, and returns

@@ -13,16 +13,19 @@ func init() {
 }
 
 const (
-	// volume is how much is downloaded in one turn, and dials how many
-	// connections are made.
-	volume = 2 << 30
-	dials  = 200
+	// volume is how much is downloaded in one turn, slowVolume the same over a
+	// line of slowBits per second, and dials how many connections are made.
+	volume     = 2 << 30
+	slowVolume = 128 << 20
+	slowBits   = 1_000_000_000
+	dials      = 200
 )
 
 // Names of the measures of the network.
 const (
 	gbitOpen       = "gateway_gbit_open"
 	gbitRestricted = "gateway_gbit_restricted"
+	gbitOverGbit   = "gateway_gbit_over_1"
 	connectOpen    = "connect_open"
 	firstOpen      = "first_byte_open"
 	connectRestr   = "connect_restricted"
@@ -104,5 +107,15 @@ func network(ctx context.Context, l *lab.Lab, b *book, n int) error {
 			return err
 		}
 	}
-	return nil
+	if err := o.Slow(slowBits); err != nil {
+		return err
+	}
+	return b.run(ctx, bench.Case{
+		N:        orElse(n, 15),
+		Measures: []bench.Measure{{Name: gbitOverGbit, Unit: "Gbit/s", Bounds: []bench.Bound{{Against: "docker", AtLeast: 0.8}}}},
+		Subjects: []bench.Subject{
+			o.Downloads("bothy", in["restricted"], slowVolume, gbitOverGbit), o.Downloads("open", in["open"], slowVolume, gbitOverGbit),
+			o.Downloads("docker", docker, slowVolume, gbitOverGbit),
+		},
+	})
 }
