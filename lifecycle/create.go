@@ -121,7 +121,7 @@ func (s *Service) createFrom(ctx context.Context, req bothy.SandboxCreate) (*bot
 	if err := s.sealSecrets(sb, req.Secrets); err != nil {
 		return nil, err
 	}
-	return sb, s.startCopy(ctx, sb, dir, m)
+	return sb, s.startCopy(ctx, sb, checking(ctx, dir, m))
 }
 
 func (s *Service) startFailed(ctx context.Context, sb *bothy.Sandbox, cause error) {

@@ -40,7 +40,7 @@ func (s *Service) Fork(ctx context.Context, id string, req bothy.ForkRequest) ([
 		return nil, err
 	}
 	defer release()
-	if err := s.startCopies(ctx, copies, dir, m); err != nil {
+	if err := s.startCopies(ctx, copies, checking(ctx, dir, m)); err != nil {
 		return nil, err
 	}
 	s.emit(ctx, bothy.EventSandboxForked, origin, map[string]string{"count": fmt.Sprint(len(copies))})
@@ -105,7 +105,7 @@ func (s *Service) momentOf(ctx context.Context, id string) (dir string, m *snaps
 	}
 	// A machine of an earlier engine build can be copied by its files alone.
 	another := l.machine.Build() != s.o.Engines[sb.Engine].Info().Build
-	if err := s.capture(context.WithoutCancel(ctx), l, draft.Dir(), bothy.SnapshotMemory, another, false); err != nil {
+	if err := s.capture(context.WithoutCancel(ctx), l, draft.Dir(), bothy.SnapshotMemory, another, false, true); err != nil {
 		draft.Discard()
 		return "", nil, nil, snapshotError(err)
 	}
@@ -117,7 +117,7 @@ func (s *Service) momentOf(ctx context.Context, id string) (dir string, m *snaps
 }
 
 // startCopies starts all of them or none.
-func (s *Service) startCopies(ctx context.Context, copies []*bothy.Sandbox, dir string, m *snapshot.Manifest) error {
+func (s *Service) startCopies(ctx context.Context, copies []*bothy.Sandbox, from *frozen) error {
 	var undo cleanup.Stack
 	defer undo.Run()
 	var wg sync.WaitGroup
@@ -134,7 +134,7 @@ func (s *Service) startCopies(ctx context.Context, copies []*bothy.Sandbox, dir 
 			if failed {
 				return
 			}
-			err := s.startCopy(ctx, c, dir, m)
+			err := s.startCopy(ctx, c, from)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -160,7 +160,7 @@ func (s *Service) undoCopy(ctx context.Context, c *bothy.Sandbox) {
 
 // startCopy starts one sandbox from a snapshot's files. A copy that does not
 // take its own identity is destroyed.
-func (s *Service) startCopy(ctx context.Context, c *bothy.Sandbox, dir string, m *snapshot.Manifest) error {
+func (s *Service) startCopy(ctx context.Context, c *bothy.Sandbox, from *frozen) error {
 	if err := s.admit(ctx, c); err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (s *Service) startCopy(ctx context.Context, c *bothy.Sandbox, dir string, m
 	if err := s.move(ctx, c, bothy.StateStarting); err != nil {
 		return err
 	}
-	l, err := s.bringUpFrom(ctx, c, dir, m)
+	l, err := s.bringUpFrom(ctx, c, from)
 	if err != nil {
 		s.startFailed(context.WithoutCancel(ctx), c, err)
 		return err

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -22,6 +23,8 @@ type freezeOptions struct {
 	kind     bothy.SnapshotKind
 	// stop leaves the machine standing still when all went well.
 	stop bool
+	// hurry takes the guest as it is, and so perhaps more of its memory.
+	hurry bool
 }
 
 // guestPatience is how long the guest may take to prepare for a snapshot.
@@ -38,7 +41,7 @@ func (s *Service) freeze(ctx context.Context, l *live, sb *bothy.Sandbox, o free
 		return nil, snapshotError(err)
 	}
 	defer draft.Discard()
-	if err := s.capture(ctx, l, draft.Dir(), o.kind, true, o.stop); err != nil {
+	if err := s.capture(ctx, l, draft.Dir(), o.kind, true, o.stop, o.hurry); err != nil {
 		return nil, snapshotError(err)
 	}
 	n, err := s.seal(ctx, draft, sb, l.machine.Build(), o)
@@ -52,7 +55,7 @@ func (s *Service) freeze(ctx context.Context, l *live, sb *bothy.Sandbox, o free
 }
 
 // capture writes a machine's memory or files, or both, into dir.
-func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.SnapshotKind, files, stop bool) error {
+func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.SnapshotKind, files, stop, hurry bool) error {
 	var o bothy.SnapshotOptions
 	o.Stop = stop
 	if files {
@@ -69,7 +72,7 @@ func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.S
 	}
 	gctx, cancel := context.WithTimeout(ctx, guestPatience)
 	defer cancel()
-	if stop {
+	if stop && !hurry {
 		// It makes the snapshot smaller, but takes processor time from what runs
 		// on. A guest that cannot prepare is frozen as it is.
 		if err := l.guest.Freeze(gctx); err != nil {
@@ -182,9 +185,27 @@ func (s *Service) openSnapshot(ctx context.Context, id string) (dir string, m *s
 	return dir, m, release, nil
 }
 
+// frozen is a snapshot that is about to be woken, once or more often. Its files
+// are being checked, once, since it was made.
+type frozen struct {
+	dir string
+	m   *snapshot.Manifest
+	// verified waits for what the check has found.
+	verified func() error
+}
+
+// checking begins to check a snapshot, whose folder stays open until verified has
+// returned.
+func checking(ctx context.Context, dir string, m *snapshot.Manifest) *frozen {
+	found := make(chan error, 1)
+	go func() { found <- snapshot.Verify(ctx, dir, m, false) }()
+	return &frozen{dir, m, sync.OnceValue(func() error { return <-found })}
+}
+
 // wake starts a machine from a snapshot: with its memory if this engine build
 // wrote it, and otherwise with its files. It says which.
-func (s *Service) wake(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, dir string, m *snapshot.Manifest) (bothy.Machine, *bothy.Resumed, error) {
+func (s *Service) wake(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, from *frozen) (bothy.Machine, *bothy.Resumed, error) {
+	m := from.m
 	engine := s.o.Engines[sb.Engine]
 	how := &bothy.Resumed{SnapshotID: m.ID, Kind: bothy.SnapshotMemory, At: s.clock.Now().UTC()}
 	spec := s.machineSpec(sb, t)
@@ -196,17 +217,15 @@ func (s *Service) wake(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template
 		how.Kind = bothy.SnapshotFiles
 		how.Detail = fmt.Sprintf("the memory was written by engine build %s and this server has %s: the files are back, the processes are gone", m.EngineBuild, build)
 	}
-	verified := make(chan error, 1)
-	go func() { verified <- snapshot.Verify(ctx, dir, m, false) }()
 	var machine bothy.Machine
 	var err error
 	if how.Kind == bothy.SnapshotMemory {
-		machine, err = engine.Restore(ctx, spec, filepath.Join(dir, snapshot.MemoryDir))
+		machine, err = engine.Restore(ctx, spec, filepath.Join(from.dir, snapshot.MemoryDir))
 	} else {
-		spec.FilesTar = filepath.Join(dir, snapshot.FilesTar)
+		spec.FilesTar = filepath.Join(from.dir, snapshot.FilesTar)
 		machine, err = engine.Start(ctx, spec)
 	}
-	if bad := <-verified; bad != nil {
+	if bad := from.verified(); bad != nil {
 		if machine != nil {
 			s.destroy(machine)
 		}

@@ -19,10 +19,12 @@ func (s *Service) Pause(ctx context.Context, id string, o bothy.PauseOptions) (*
 	unlock := s.locks.lock(id)
 	defer unlock()
 	// What has begun is finished, also when the caller leaves.
-	return s.pauseLocked(context.WithoutCancel(ctx), id, o)
+	return s.pauseLocked(context.WithoutCancel(ctx), id, o, false)
 }
 
-func (s *Service) pauseLocked(ctx context.Context, id string, o bothy.PauseOptions) (*bothy.Snapshot, error) {
+// pauseLocked pauses a sandbox whose lock the caller holds. In a hurry, the
+// snapshot may be larger than it could be.
+func (s *Service) pauseLocked(ctx context.Context, id string, o bothy.PauseOptions, hurry bool) (*bothy.Snapshot, error) {
 	sb, err := s.o.Store.Sandbox(ctx, id)
 	if err != nil {
 		return nil, err
@@ -40,7 +42,7 @@ func (s *Service) pauseLocked(ctx context.Context, id string, o bothy.PauseOptio
 	if err := s.move(ctx, sb, bothy.StatePausing); err != nil {
 		return nil, err
 	}
-	n, err := s.freeze(ctx, l, sb, freezeOptions{id: sb.SnapshotID, name: o.Name, kind: kind, stop: true})
+	n, err := s.freeze(ctx, l, sb, freezeOptions{id: sb.SnapshotID, name: o.Name, kind: kind, stop: true, hurry: hurry})
 	if err != nil {
 		sb.SnapshotID = before
 		return nil, errors.Join(err, s.move(ctx, sb, bothy.StateRunning))

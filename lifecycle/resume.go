@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/snapshot"
 )
 
 // Resume wakes a paused sandbox; see bothy.SnapshotService.
@@ -54,22 +53,27 @@ func (s *Service) resumeLocked(ctx context.Context, sb *bothy.Sandbox) error {
 	if err := s.move(ctx, sb, bothy.StateResuming); err != nil {
 		return err
 	}
-	if err := s.bringBack(ctx, sb, sb.SnapshotID, place); err != nil {
+	if err := s.wakeUp(ctx, sb, place); err != nil {
 		return errors.Join(err, s.move(context.WithoutCancel(ctx), sb, bothy.StatePaused))
 	}
 	s.emit(ctx, bothy.EventSandboxResumed, sb, map[string]string{"snapshot_id": sb.SnapshotID, "kind": string(sb.Resumed.Kind)})
 	return nil
 }
 
-// bringBack makes sb run from a snapshot, with sb's own limits and policy. The
-// state allows it. On failure nothing of the machine is left.
-func (s *Service) bringBack(ctx context.Context, sb *bothy.Sandbox, snapshotID string, p *place) error {
-	dir, m, done, err := s.openSnapshot(ctx, snapshotID)
+// wakeUp makes sb run from the snapshot that it sleeps in.
+func (s *Service) wakeUp(ctx context.Context, sb *bothy.Sandbox, p *place) error {
+	dir, m, done, err := s.openSnapshot(ctx, sb.SnapshotID)
 	if err != nil {
 		return err
 	}
 	defer done()
-	l, err := s.bringUpFrom(ctx, sb, dir, m)
+	return s.bringBack(ctx, sb, checking(ctx, dir, m), p)
+}
+
+// bringBack makes sb run from a snapshot, with sb's own limits and policy. The
+// state allows it. On failure nothing of the machine is left.
+func (s *Service) bringBack(ctx context.Context, sb *bothy.Sandbox, from *frozen, p *place) error {
+	l, err := s.bringUpFrom(ctx, sb, from)
 	if err != nil {
 		return err
 	}
@@ -77,16 +81,16 @@ func (s *Service) bringBack(ctx context.Context, sb *bothy.Sandbox, snapshotID s
 	return nil
 }
 
-// bringUpFrom is bringUp from a snapshot's folder.
-func (s *Service) bringUpFrom(ctx context.Context, sb *bothy.Sandbox, dir string, m *snapshot.Manifest) (*live, error) {
-	t, err := s.o.Templates.Lookup(m.Sandbox.TemplateDigest)
+// bringUpFrom is bringUp from a snapshot.
+func (s *Service) bringUpFrom(ctx context.Context, sb *bothy.Sandbox, from *frozen) (*live, error) {
+	t, err := s.o.Templates.Lookup(from.m.Sandbox.TemplateDigest)
 	if err != nil {
 		return nil, err
 	}
 	before := sb.Resumed
-	key := m.GuestKey
+	key := from.m.GuestKey
 	l, err := s.bringUp(ctx, sb, t, key, func(ctx context.Context) (bothy.Machine, error) {
-		machine, how, err := s.wake(ctx, sb, t, dir, m)
+		machine, how, err := s.wake(ctx, sb, t, from)
 		sb.Resumed = how
 		return machine, err
 	})

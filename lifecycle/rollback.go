@@ -27,11 +27,18 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 	if err != nil {
 		return nil, err
 	}
+	dir, m, done, err := s.openSnapshot(ctx, n.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	from := checking(ctx, dir, m)
+	defer from.verified()
 	awake := sb.State == bothy.StateRunning
 	switch sb.State {
 	case bothy.StateRunning:
 		// What is now is kept, as if paused; it gets a name so that it stays.
-		if _, err := s.pauseLocked(ctx, id, bothy.PauseOptions{Name: "before rollback to " + displayName(n)}); err != nil {
+		if _, err := s.pauseLocked(ctx, id, bothy.PauseOptions{Name: "before rollback to " + displayName(n)}, true); err != nil {
 			return nil, err
 		}
 		if sb, err = s.o.Store.Sandbox(ctx, id); err != nil {
@@ -41,7 +48,7 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 	default:
 		return nil, wrongState(sb)
 	}
-	err = s.turnBack(ctx, sb, n)
+	err = s.turnBack(ctx, sb, n, from)
 	if err != nil && awake {
 		return nil, errors.Join(err, s.resumeLocked(ctx, sb))
 	}
@@ -57,7 +64,7 @@ func displayName(n *bothy.Snapshot) string {
 
 // turnBack wakes a paused sandbox from an earlier snapshot. If that fails it
 // sleeps on in the latest.
-func (s *Service) turnBack(ctx context.Context, sb *bothy.Sandbox, n *bothy.Snapshot) error {
+func (s *Service) turnBack(ctx context.Context, sb *bothy.Sandbox, n *bothy.Snapshot, from *frozen) error {
 	place, err := s.reserve(ctx, sb.ProjectID)
 	if err != nil {
 		return err
@@ -68,7 +75,7 @@ func (s *Service) turnBack(ctx context.Context, sb *bothy.Sandbox, n *bothy.Snap
 		return err
 	}
 	sb.HeadSnapshotID = n.ID
-	if err := s.bringBack(ctx, sb, n.ID, place); err != nil {
+	if err := s.bringBack(ctx, sb, from, place); err != nil {
 		sb.SnapshotID, sb.HeadSnapshotID = latest, head
 		return errors.Join(err, s.move(ctx, sb, bothy.StatePaused))
 	}
