@@ -53,7 +53,7 @@ const (
 	// poolFailed is how long nothing of a shape is made after that has failed.
 	poolFailed = 15 * time.Second
 	// poolPatience is how long the pool waits for that where it never is quiet.
-	poolPatience = 3 * time.Second
+	poolPatience = 10 * time.Second
 )
 
 // pool holds what is ready. Its members belong to nobody: they are stored
@@ -68,9 +68,9 @@ type pool struct {
 	demand map[shape]*demand
 	// code is when code was last run in a template, by its digest.
 	code map[string]time.Time
-	// busy is when a sandbox was last seen to start, and made when the pool
-	// last made something.
-	busy, made time.Time
+	// busy is when a sandbox was last seen to start, quiet when nobody waited
+	// for one, and made when the pool last made something.
+	busy, quiet, made time.Time
 }
 
 // demand is what was asked for lately.
@@ -84,7 +84,7 @@ type demand struct {
 }
 
 func newPool() *pool {
-	return &pool{wake: make(chan struct{}, 1), ready: map[shape][]*live{}, demand: map[shape]*demand{}, code: map[string]time.Time{}}
+	return &pool{wake: make(chan struct{}, 1), ready: map[shape][]*live{}, demand: map[shape]*demand{}, code: map[string]time.Time{}, quiet: time.Now()}
 }
 
 func (p *pool) poke() {
@@ -251,19 +251,19 @@ func (s *Service) quiet() bool {
 	s.mu.Lock()
 	starting := s.starting + s.line.waiting
 	s.mu.Unlock()
-	s.pool.mu.Lock()
-	defer s.pool.mu.Unlock()
-	if time.Since(s.pool.made) > poolPatience {
+	p := s.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	switch {
+	case starting > 0:
+	case now.Sub(p.busy) < poolQuiet:
+		p.poke()
+	default:
+		p.quiet = now
 		return true
 	}
-	if starting > 0 {
-		return false
-	}
-	if time.Since(s.pool.busy) < poolQuiet {
-		s.pool.poke()
-		return false
-	}
-	return true
+	return now.Sub(p.quiet) > poolPatience && now.Sub(p.made) > poolPatience
 }
 
 // want is what should be there of a shape.
