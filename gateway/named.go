@@ -88,6 +88,10 @@ type session struct {
 func (s *session) serve() {
 	s.answer.first = make(chan bool, 1)
 	forward, err := s.inspect()
+	if err == errNothingSaid {
+		s.leave()
+		return
+	}
 	if err != nil {
 		s.deny(err)
 		return
@@ -138,8 +142,22 @@ func (s *session) inspect() (forward func() error, err error) {
 
 func (s *session) forwardAll() error { return s.guest.passAll(s.up, s.f.out.add) }
 
+// errNothingSaid is no refusal: clients open connections ahead of need.
+var errNothingSaid = errors.New("nothing was sent")
+
+// leave ends a connection over which nothing was sent.
+func (s *session) leave() {
+	s.g.lines.record(s.f.closing(s.protocol, s.verdict.rule, errNothingSaid))
+	if s.up != nil {
+		_ = s.up.Close()
+	}
+}
+
 // silence names the error of a guest that did not say whom it speaks to.
 func (s *session) silence(err error) error {
+	if err == io.EOF && len(s.guest.buf) == 0 && s.ended == nil {
+		return errNothingSaid
+	}
 	var ne net.Error
 	if errors.As(err, &ne) && ne.Timeout() {
 		return fmt.Errorf("the connection did not say in %v whom it is for", s.g.patience)

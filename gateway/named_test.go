@@ -341,3 +341,35 @@ func clientHello(t testing.TB, sni string) []byte {
 	b.Close()
 	return buf[:n]
 }
+
+// Some clients open a connection ahead of need and close it again. That is no
+// refusal.
+func TestConnectionWithoutAByteIsNotRefused(t *testing.T) {
+	l := newWeb(t)
+	l.policy(only("good.example"))
+	c, err := l.dialName("good.example", 443)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	var last bothy.NetworkDecision
+	eventually(t, "the end is logged", func() bool {
+		lines := l.gateway.Log(time.Time{})
+		last = lines[len(lines)-1]
+		return last.Closed
+	})
+	if !last.Allowed || last.Name != "good.example" || last.Rule != "domain:good.example" || last.Reason != "nothing was sent" || last.BytesOut != 0 {
+		t.Errorf("the log says %+v", last)
+	}
+	c, err = l.dialName("good.example", 443)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = c.Write([]byte{recordHandshake})
+	c.Close()
+	eventually(t, "half a beginning is refused", func() bool {
+		lines := l.gateway.Log(time.Time{})
+		last = lines[len(lines)-1]
+		return !last.Allowed
+	})
+}
