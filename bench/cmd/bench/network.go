@@ -43,7 +43,7 @@ func network(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	if err != nil {
 		return err
 	}
-	s, err := l.Server(ctx, lab.OutsideSettings)
+	s, err := l.Server(ctx, lab.OutsideSettings, "BOTHY_POOL=off")
 	if err != nil {
 		return err
 	}
