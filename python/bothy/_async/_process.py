@@ -148,7 +148,7 @@ class AsyncProcessStream(AsyncEventStream[ExecEvent]):
         super().__init__(process._sandbox._client, self._join(), self._decoder.decode)
 
     async def __aenter__(self) -> AsyncProcessStream:
-        await self._start()
+        await super().__aenter__()
         return self
 
     async def _receive(self) -> AsyncGenerator[ExecEvent, None]:

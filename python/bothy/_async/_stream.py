@@ -36,16 +36,22 @@ class AsyncEventStream(Generic[T]):
         self._request = request
         self._convert = convert
         self._response: httpx.Response | None = None
-        self._events = self._receive()
+        self._events: AsyncGenerator[T, None] | None = None
 
     def __aiter__(self) -> AsyncIterator[T]:
-        return self
+        # A plain loop alone holds its events: when it is left they are closed. If this
+        # held them too, that would wait for the garbage collector, which comes at any
+        # moment, also while the connections are locked that closing wants to lock.
+        return self._receive() if self._events is None else self
 
     async def __anext__(self) -> T:
+        if self._events is None:
+            self._events = self._receive()
         return await self._events.__anext__()
 
     async def __aenter__(self) -> AsyncEventStream[T]:
         await self._start()
+        self._events = self._receive()
         return self
 
     async def __aexit__(
@@ -58,7 +64,8 @@ class AsyncEventStream(Generic[T]):
 
     async def close(self) -> None:
         """Leave the stream. Closing it twice does nothing."""
-        await self._events.aclose()
+        if self._events is not None:
+            await self._events.aclose()
         if self._response is not None:
             await self._response.aclose()
 
@@ -103,7 +110,7 @@ class AsyncExecStream(AsyncEventStream[ExecEvent]):
         super().__init__(client, request, EventDecoder().decode)
 
     async def __aenter__(self) -> AsyncExecStream:
-        await self._start()
+        await super().__aenter__()
         return self
 
     async def _receive(self) -> AsyncGenerator[ExecEvent, None]:

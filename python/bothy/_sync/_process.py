@@ -149,7 +149,7 @@ class ProcessStream(EventStream[ExecEvent]):
         super().__init__(process._sandbox._client, self._join(), self._decoder.decode)
 
     def __enter__(self) -> ProcessStream:
-        self._start()
+        super().__enter__()
         return self
 
     def _receive(self) -> Generator[ExecEvent, None, None]:

@@ -37,16 +37,22 @@ class EventStream(Generic[T]):
         self._request = request
         self._convert = convert
         self._response: httpx.Response | None = None
-        self._events = self._receive()
+        self._events: Generator[T, None, None] | None = None
 
     def __iter__(self) -> Iterator[T]:
-        return self
+        # A plain loop alone holds its events: when it is left they are closed. If this
+        # held them too, that would wait for the garbage collector, which comes at any
+        # moment, also while the connections are locked that closing wants to lock.
+        return self._receive() if self._events is None else self
 
     def __next__(self) -> T:
+        if self._events is None:
+            self._events = self._receive()
         return self._events.__next__()
 
     def __enter__(self) -> EventStream[T]:
         self._start()
+        self._events = self._receive()
         return self
 
     def __exit__(
@@ -59,7 +65,8 @@ class EventStream(Generic[T]):
 
     def close(self) -> None:
         """Leave the stream. Closing it twice does nothing."""
-        self._events.close()
+        if self._events is not None:
+            self._events.close()
         if self._response is not None:
             self._response.close()
 
@@ -104,7 +111,7 @@ class ExecStream(EventStream[ExecEvent]):
         super().__init__(client, request, EventDecoder().decode)
 
     def __enter__(self) -> ExecStream:
-        self._start()
+        super().__enter__()
         return self
 
     def _receive(self) -> Generator[ExecEvent, None, None]:
