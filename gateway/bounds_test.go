@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"io"
+	"math/rand/v2"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -215,4 +216,85 @@ func TestSharesOfTheServersBuffers(t *testing.T) {
 	}
 	c.Close()
 	eventually(t, "it counts no more", func() bool { return openFlows.Load() == before })
+}
+
+// A flood that is read as fast as it comes ends with the policy like any other
+// connection, also one to a name.
+func TestFloodEndsWithThePolicy(t *testing.T) {
+	l := newWeb(t)
+	l.net.serve("5.6.7.9:80", func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 1024))
+		stream(c)
+	})
+	l.net.name("flood.example", "5.6.7.9")
+	l.policy(only("flood.example"))
+	c, err := l.dialName("flood.example", 80)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(c, get("flood.example", "/"))
+	if _, err := io.CopyN(io.Discard, c, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, c)
+		read <- err
+	}()
+	l.policy(only("good.example"))
+	select {
+	case err := <-read:
+		if err == nil {
+			t.Error("the connection ended as if all were well")
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the flood goes on")
+	}
+}
+
+// What arrives is what was sent, whatever the sizes in which it is written and
+// read.
+func TestBytesPassUnchanged(t *testing.T) {
+	l := newLab(t)
+	const size = 8 << 20
+	l.net.serve("5.6.7.8:9000", func(c net.Conn) {
+		defer c.Close()
+		r := rand.New(rand.NewPCG(1, 2))
+		b := make([]byte, size)
+		fill(b)
+		for len(b) > 0 {
+			n := min(len(b), 1+r.IntN(300_000))
+			if _, err := c.Write(b[:n]); err != nil {
+				return
+			}
+			b = b[n:]
+		}
+	})
+	l.policy(open)
+	c := l.mustDial("5.6.7.8:9000")
+	var got []byte
+	r := rand.New(rand.NewPCG(3, 4))
+	buf := make([]byte, 200_000)
+	for {
+		n, err := c.Read(buf[:1+r.IntN(len(buf)-1)])
+		got = append(got, buf[:n]...)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := make([]byte, size)
+	fill(want)
+	if !bytes.Equal(got, want) {
+		t.Errorf("%d bytes arrived, and not those that were sent", len(got))
+	}
+}
+
+func fill(b []byte) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
 }

@@ -153,7 +153,7 @@ func (c *guestConn) pourFrom(in syscall.RawConn, ready <-chan struct{}, count fu
 			<-ready
 		case s.err == io.EOF:
 			return nil
-		default:
+		case s.err != nil:
 			return s.err
 		}
 	}

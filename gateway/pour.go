@@ -25,11 +25,14 @@ type spring struct {
 	full bool
 }
 
-// pour is called by the poller. It returns true when there is something else
-// to wait for than the socket, or nothing.
+// poursAtOnce bounds what is taken in one go: meanwhile the socket cannot be
+// closed.
+const poursAtOnce = 16
+
+// pour is called by the poller. It returns false to wait for the socket.
 func (s *spring) pour(fd uintptr) bool {
 	s.fd, s.full = fd, false
-	for {
+	for range poursAtOnce {
 		if s.waiting, s.err = unix.IoctlGetInt(int(fd), unix.SIOCINQ); s.err != nil {
 			return true
 		}
@@ -56,6 +59,7 @@ func (s *spring) pour(fd uintptr) bool {
 			return true
 		}
 	}
+	return true
 }
 
 // errLost is returned for a socket that does not give what it held.
