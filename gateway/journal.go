@@ -17,7 +17,7 @@ import (
 const (
 	// segmentSize is how large a file of a journal grows. There are two of
 	// each sandbox: the current one and the one before.
-	segmentSize = 128 << 10
+	segmentSize = 256 << 10
 	// countEvery is how often the byte counters are written while they change.
 	countEvery = 10 * time.Second
 	before     = ".before"
