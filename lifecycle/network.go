@@ -47,19 +47,20 @@ func (s *Service) NetworkLog(ctx context.Context, id string, since time.Time, fo
 	return nil
 }
 
-func (s *Service) networkLines(id string, l *live, since time.Time) ([]bothy.NetworkDecision, error) {
-	if l != nil {
-		return l.gateway.Log(since), nil
+// networkLines are the decisions that are kept, oldest first. A line that sums
+// up others was written after younger ones.
+func (s *Service) networkLines(id string, l *live, since time.Time) (lines []bothy.NetworkDecision, err error) {
+	switch {
+	case l != nil:
+		lines = l.gateway.Log(since)
+	case s.o.NetworkLogs != nil:
+		if lines, err = s.o.NetworkLogs.Read(id); err != nil {
+			return nil, err
+		}
+		lines = slices.DeleteFunc(lines, func(d bothy.NetworkDecision) bool { return d.Time.Before(since) })
 	}
-	if s.o.NetworkLogs == nil {
-		return nil, nil
-	}
-	all, err := s.o.NetworkLogs.Read(id)
-	if err != nil {
-		return nil, err
-	}
-	// Lines that sum up others come after younger ones.
-	return slices.DeleteFunc(all, func(d bothy.NetworkDecision) bool { return d.Time.Before(since) }), nil
+	slices.SortStableFunc(lines, func(a, b bothy.NetworkDecision) int { return a.Time.Compare(b.Time) })
+	return lines, nil
 }
 
 // sweepNetworkLogs forgets the decisions of sandboxes that are forgotten.

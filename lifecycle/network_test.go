@@ -82,7 +82,7 @@ func TestNetworkLogOfASleeper(t *testing.T) {
 	w.pause(sb.ID)
 	then := time.Unix(1_000_000, 0)
 	w.networkLogs.lines = map[string][]bothy.NetworkDecision{
-		sb.ID:     {{Time: then, Port: 1}, {Time: then.Add(time.Hour), Port: 2}},
+		sb.ID:     {{Time: then.Add(time.Hour), Port: 2}, {Time: then, Port: 1}},
 		"sbxgone": {{Time: then, Port: 3}},
 	}
 	read := func(ctx context.Context, since time.Time) (ports []uint16, err error) {
