@@ -6,7 +6,10 @@ import json
 import os
 import re
 import shutil
+import socket
+import ssl
 import subprocess
+import time
 import tomllib
 import urllib.error
 import urllib.request
@@ -29,6 +32,7 @@ class Data:
         self._environment = environment
 
     def check(self, block: Block) -> None:
+        self._listed = tool_table(Path(self._environment["DOCS_REPOSITORY"]) / block.page)
         checks: dict[str, Callable[[str], None]] = {
             "json": self._json,
             "toml": self._toml,
@@ -108,10 +112,11 @@ class Data:
                 program = shutil.which(command[0], path=environment["PATH"])
                 if not program:
                     raise Failed(f"there is no program {command[0]}")
-                mcp.over_stdio([program, *command[1:]], environment)
+                self._compare(mcp.over_stdio([program, *command[1:]], environment))
                 continue
             headers = server.get("headers", {})
-            mcp.over_http(server["url"], {k: fill(v, key) for k, v in headers.items()})
+            filled = {k: fill(v, key) for k, v in headers.items()}
+            self._compare(mcp.over_http(server["url"], filled))
             try:
                 mcp.over_http(server["url"], {k: fill(v, "wrong") for k, v in headers.items()})
             except mcp.Failed as refused:
@@ -119,6 +124,10 @@ class Data:
                     raise
             else:
                 raise Failed("a wrong key is let in, too")
+
+    def _compare(self, tools: list[str]) -> None:
+        if set(tools) != self._listed:
+            raise Failed(f"the server has other tools than the page lists: {set(tools) ^ self._listed}")
 
     def _yaml(self, source: str) -> None:
         """Start a server with these settings."""
@@ -143,4 +152,82 @@ class Data:
         raise Failed("the server did not start:\n" + "".join(said))
 
     def _nginx(self, source: str) -> None:
-        raise Failed("not here yet")
+        """Have nginx do what the configuration says, and come through it by each door."""
+        folder = self._cwd / "nginx"
+        folder.mkdir()
+        certificate, key = folder / "fullchain.pem", folder / "privkey.pem"
+        make = f"openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=test -days 2 -keyout {key} -out {certificate}"
+        run([*make.split(), "-addext", "subjectAltName=IP:127.0.0.1"])
+        port = free_port()
+        name = re.search(r"server_name (\S+);", source)
+        assert name is not None
+        site = source.replace("listen 443", f"listen 127.0.0.1:{port}")
+        site = site.replace("/etc/ssl/bothy/fullchain.pem", str(certificate))
+        site = site.replace("/etc/ssl/bothy/privkey.pem", str(key))
+        settings = folder / "nginx.conf"
+        temporary = "".join(
+            f"{kind}_temp_path {folder}/{kind};\n"
+            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        settings.write_text(
+            f"daemon off; user root; pid {folder}/pid; error_log stderr;\nevents {{}}\n"
+            f"http {{ access_log off;\n{temporary}\n{site}\n}}\n"
+        )
+        command = [nginx(folder), "-p", str(folder), "-c", str(settings)]
+        run([*command, "-t"])
+        address = f"https://127.0.0.1:{port}"
+        with subprocess.Popen(command) as proxy:
+            try:
+                tls = ssl.create_default_context(cafile=certificate)
+                deadline = time.monotonic() + 60
+                while time.monotonic() < deadline:
+                    try:
+                        socket.create_connection(("127.0.0.1", port)).close()
+                        break
+                    except OSError:
+                        time.sleep(0.05)
+                secret = self._credentials()["api_key"]
+                headers = {"Host": name[1], "Authorization": f"Bearer {secret}"}
+                mcp.over_http(f"{address}/api/sandboxes/mcp", headers, tls)
+                environment = {
+                    **self._environment,
+                    "BOTHY_API_KEY": secret,
+                    "SSL_CERT_FILE": str(certificate),
+                }
+                bothy = ["bothy", "--url", address, "run", "-t", "python-3.12-bare", "--", "true"]
+                run(bothy, environment)
+            finally:
+                proxy.terminate()
+
+
+def nginx(folder: Path) -> str:
+    """Return the path of nginx, which is fetched for this test if it is not there."""
+    if there := shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin"):
+        return there
+    fetch = ["apt-get", "download", "-q", "nginx"]
+    if subprocess.run(fetch, cwd=folder, capture_output=True).returncode:
+        run(["apt-get", "update", "-q"])
+        run(fetch, cwd=folder)
+    (package,) = folder.glob("nginx_*.deb")
+    run(["dpkg-deb", "-x", str(package), str(folder / "root")])
+    return str(folder / "root/usr/sbin/nginx")
+
+
+def run(
+    command: list[str], environment: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> None:
+    """Run a command to its end; raise Failed with what it printed if it fails."""
+    done = subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True)
+    if done.returncode:
+        raise Failed(f"{command[0]} ended with {done.returncode}: {done.stdout}{done.stderr}")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def tool_table(page: Path) -> set[str]:
+    """Return what a page lists as tools: the first column of the table that is headed so."""
+    table = re.search(r"^\| tool \|.*\n\|[-|]+\n((?:\|.*\n)+)", page.read_text(), re.M)
+    return set(re.findall(r"^\| `(\w+)`", table[1], re.M)) if table else set()

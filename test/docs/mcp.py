@@ -4,6 +4,7 @@ the server. Only what every client does first: initialize, and list the tools.""
 from __future__ import annotations
 
 import json
+import ssl
 import subprocess
 import urllib.error
 import urllib.request
@@ -28,7 +29,9 @@ class Failed(Exception):
     """The server did not answer as it must."""
 
 
-def over_http(url: str, headers: Mapping[str, str], timeout: float = 30) -> list[str]:
+def over_http(
+    url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None = None
+) -> list[str]:
     """Return the names of the tools of the server at url."""
     headers = {
         **headers,
@@ -40,7 +43,7 @@ def over_http(url: str, headers: Mapping[str, str], timeout: float = 30) -> list
         body = json.dumps(message).encode()
         request = urllib.request.Request(url, body, headers, method="POST")
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as answer:
+            with urllib.request.urlopen(request, timeout=30, context=tls) as answer:
                 return answer.headers, answer.read().decode()
         except urllib.error.HTTPError as error:
             raise Failed(f"{url} answers {error.code}: {error.read().decode()[:300]}") from None

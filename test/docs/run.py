@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,7 @@ import time
 from pathlib import Path
 
 import pages
-from data import Data
+from data import Data, free_port
 from pages import BadPage, Block
 from sessions import HERE, KINDS, Failed, Shell
 
@@ -148,11 +147,6 @@ def caches() -> dict[str, str]:
         "PIP_CACHE_DIR": str(home / ".cache/pip"),
         "npm_config_cache": str(home / ".npm"),
     }
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def run_page(path: Path, work: Path, root: Path = REPOSITORY) -> list[str]:

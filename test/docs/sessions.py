@@ -18,7 +18,8 @@ from pathlib import Path
 from pages import Block
 
 HERE = Path(__file__).resolve().parent
-DEADLINE = 300  # seconds for one block; far more than any needs
+# Seconds for one block; far more than any needs.
+DEADLINE = int(os.environ.get("DOCS_DEADLINE", "300"))
 
 
 class Failed(Exception):
@@ -69,6 +70,8 @@ class Session:
         deadline = time.monotonic() + DEADLINE
         while not select.select([self._answers], [], [], 0.5)[0]:
             if time.monotonic() > deadline:
+                self._process.send_signal(signal.SIGABRT)  # Python shows where it is
+                time.sleep(1)
                 raise Failed(self._why(f"did not end within {DEADLINE} s"))
             # What it leaves in the background may hold the pipe.
             if self._process.poll() is not None:
@@ -136,7 +139,7 @@ class Python:
 
     def __init__(self, blocks: list[Block], cwd: Path, environment: Mapping[str, str]) -> None:
         self._root = Path(environment["DOCS_REPOSITORY"])
-        self.session = Session(["python", "-u", str(HERE / "pyblocks.py")], cwd, environment)
+        self.session = Session(["python", "-uXfaulthandler", str(HERE / "pyblocks.py")], cwd, environment)
 
     def run(self, block: Block) -> None:
         told = {"file": str(self._root / block.page), "line": block.line, "source": block.source}

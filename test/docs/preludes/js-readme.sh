@@ -1,0 +1,1 @@
+mkdir project && echo "a file" >project/file.txt
