@@ -264,6 +264,9 @@ func (p *parts) bootstrap(ctx context.Context, path string) error {
 
 // writeSecret replaces a file that only root may read.
 func writeSecret(path string, b []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".secret-")
 	if err != nil {
 		return err
