@@ -365,7 +365,7 @@ func (s *Service) addReady(ctx context.Context, h shape, t *bothy.Template) {
 		return
 	}
 	s.log.Info("a sandbox is ready before anybody asked", "template", t.Name, "shape", h.String(), "ready", n,
-		"ms", time.Since(begun).Milliseconds())
+		"ms", time.Since(begun).Milliseconds(), "pool_mb", s.Pool(ctx).MemoryBytes>>20)
 }
 
 // makeReady makes a machine that wants nothing but an owner. Its gateway is

@@ -87,7 +87,7 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 	}
 	p.tokens = access.New(p.store, access.WithLog(log), access.WithProjects(p.projects))
 	p.templates = template.NewLibrary(c.Templates, template.Options{InUse: p.templateInUse})
-	if err := p.openEngine(binaries.Sentry); err != nil {
+	if err := p.openEngine(binaries); err != nil {
 		return nil, err
 	}
 	if err := p.openLifecycle(binaries.GuestImage); err != nil {
@@ -128,9 +128,9 @@ func (p *parts) openHome() error {
 	return nil
 }
 
-func (p *parts) openEngine(sentry string) (err error) {
+func (p *parts) openEngine(b embedded.Paths) (err error) {
 	p.engine, err = gvisor.New(gvisor.Options{
-		Dir: filepath.Join(p.config.Home, "machines"), Sentry: sentry,
+		Dir: filepath.Join(p.config.Home, "machines"), Sentry: b.Sentry, Guest: b.GuestImage,
 		CgroupParent: "bothy-" + shortHash(p.config.Home), Log: p.log,
 	})
 	if err == nil {

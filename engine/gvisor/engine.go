@@ -42,6 +42,9 @@ type Options struct {
 	Dir string
 	// Sentry is the path of the binary made from cmd/sentry.
 	Sentry string
+	// Guest is the image with the guest. A snapshot's process 1 goes on in it,
+	// so it is a part of the build. It may be empty where no snapshots are kept.
+	Guest string
 	// CgroupParent names the cgroup of this server's machines, unique on the
 	// host.
 	CgroupParent string
@@ -82,6 +85,15 @@ func New(o Options) (*Engine, error) {
 		return nil, bothy.Errorf(bothy.CodeEngineMissing, "the gVisor engine's sentry binary cannot be read").
 			WithHint("Build with `make build`, which puts it into the bothy binary.").Because(err)
 	}
+	build := sum[:12]
+	if o.Guest != "" {
+		guest, err := digest(o.Guest)
+		if err != nil {
+			return nil, bothy.Errorf(bothy.CodeEngineMissing, "the guest's image cannot be read").
+				WithHint("Build with `make build`, which puts it into the bothy binary.").Because(err)
+		}
+		build += "-" + guest[:8]
+	}
 	if err := os.MkdirAll(o.Dir, 0o711); err != nil {
 		return nil, err
 	}
@@ -100,7 +112,7 @@ func New(o Options) (*Engine, error) {
 	version := libraryVersion()
 	return &Engine{
 		dir:     o.Dir,
-		build:   Name + "-" + version + "-" + sum[:12],
+		build:   Name + "-" + version + "-" + build,
 		version: version,
 		cgroups: cg,
 		nets:    netns.NewClient(o.Sentry, entry.NetnsArg),
