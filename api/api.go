@@ -70,6 +70,9 @@ type Config struct {
 	// the domain below which ports have names, "localhost" when empty.
 	LinkKey    []byte
 	LinkDomain string
+	// Observe is told of every answered request: its route, which is empty for
+	// none, and its status. Optional.
+	Observe func(method, route string, status int, took time.Duration)
 	// Version is the server's version, for the OpenAPI document.
 	Version string
 }

@@ -136,6 +136,9 @@ func (s *Server) logRequest(r *http.Request, rec *recorder, info *request, took 
 		}
 	}
 	s.log.LogAttrs(r.Context(), level, "request", attrs...)
+	if s.config.Observe != nil {
+		s.config.Observe(r.Method, r.Pattern, status, took)
+	}
 }
 
 // authenticate finds the caller and puts it into the request's context. The

@@ -20,6 +20,9 @@ func (s *Service) emitFor(ctx context.Context, typ, id, project string, data map
 		return
 	}
 	s.events.wake()
+	if s.o.Observe != nil {
+		s.o.Observe(*e)
+	}
 }
 
 // broadcaster wakes everybody who follows events.

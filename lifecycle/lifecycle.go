@@ -59,6 +59,8 @@ type Options struct {
 	// StartsAtOnce bounds the sandboxes that are starting; the others wait for
 	// their turn. 0 means a number that suits the host's processors.
 	StartsAtOnce int
+	// Observe is told of every event. Optional.
+	Observe func(bothy.Event)
 	// Plans bound what projects use. Optional.
 	Plans Plans
 	// Retention bounds snapshots.

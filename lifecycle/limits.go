@@ -63,3 +63,6 @@ func narrow[T int | float64](host *T, plan T) {
 		*host = plan
 	}
 }
+
+// FreeMemoryBytes is the memory that the host has left.
+func (s *Service) FreeMemoryBytes() int64 { return int64(s.hostFree()) << 20 }

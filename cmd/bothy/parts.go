@@ -32,6 +32,7 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store/sqlite"
+	"github.com/bothy-dev/bothy/telemetry"
 	"github.com/bothy-dev/bothy/template"
 	"github.com/bothy-dev/bothy/vault"
 )
@@ -44,6 +45,7 @@ type parts struct {
 	store     *sqlite.Store
 	tokens    *access.Tokens
 	projects  *access.Projects
+	metrics   *telemetry.Metrics
 	templates *template.Library
 	blobs     blob.Store
 	golden    blob.Store
@@ -90,6 +92,7 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 	if err := p.openEngine(binaries); err != nil {
 		return nil, err
 	}
+	p.metrics = telemetry.New(version, p.census)
 	if err := p.openLifecycle(binaries.GuestImage); err != nil {
 		return nil, err
 	}
@@ -99,8 +102,9 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 		Metrics: p.lifecycle, Ports: p.lifecycle, Mover: p.lifecycle, Logs: p.lifecycle, Limits: p.lifecycle, Projects: p.projects,
 		Answers: p.store, Log: log,
 	}, api.Config{Listen: c.Listen, AllowedHosts: c.AllowedHosts, Version: version,
-		LinkKey: p.vault.Derive("links"), LinkDomain: c.LinkDomain})
+		Observe: p.metrics.Request, LinkKey: p.vault.Derive("links"), LinkDomain: c.LinkDomain})
 	p.openMCP()
+	p.openMetrics()
 	return p, nil
 }
 
@@ -155,6 +159,7 @@ func (p *parts) openLifecycle(guestImage string) error {
 	p.lifecycle = lifecycle.New(lifecycle.Options{
 		Store:      p.store,
 		Plans:      p.projects,
+		Observe:    p.metrics.Event,
 		Templates:  p.templates,
 		Blobs:      p.blobs,
 		Engines:    map[string]bothy.Engine{gvisor.Name: p.engine},

@@ -1,0 +1,163 @@
+// Package telemetry tells operators how the server does, in the form that
+// Prometheus reads.
+package telemetry
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Census is what the server has at one moment.
+type Census struct {
+	// Sandboxes counts those that have not ended, by state.
+	Sandboxes map[bothy.State]int
+	// Pooled are the ready sandboxes that nobody has asked for yet, and
+	// PooledBytes the memory that they use. Spares are half-started ones.
+	Pooled      int
+	PooledBytes int64
+	Spares      int
+	// Golden are the golden snapshots, and GoldenBytes what they take up.
+	Golden      int
+	GoldenBytes int64
+	// Snapshots and SnapshotBytes are all there are, of all projects.
+	Snapshots     int
+	SnapshotBytes int64
+	// FreeMemoryBytes is what the host has left.
+	FreeMemoryBytes int64
+}
+
+// Metrics are the server's counters and gauges.
+type Metrics struct {
+	registry *prometheus.Registry
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	events   *prometheus.CounterVec
+	ended    *prometheus.CounterVec
+}
+
+// states are those that the census is asked for, so that none is missing when
+// it is zero.
+var states = []bothy.State{
+	bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StatePaused, bothy.StateResuming, bothy.StateStopping,
+}
+
+// buckets reach from the claim of a ready sandbox to a command of minutes, in
+// seconds.
+var buckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+
+// New makes the metrics. census is asked at each scrape; what it fails at is
+// missing from that one.
+func New(version string, census func(context.Context) (Census, error)) *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "bothy_http_requests_total", Help: "Requests that were answered, by route and status.",
+		}, []string{"method", "route", "status"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "bothy_http_request_duration_seconds", Help: "How long requests took until the end of their answer, by route.", Buckets: buckets,
+		}, []string{"method", "route"}),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "bothy_events_total", Help: "What happened to sandboxes, snapshots and templates, by type of event.",
+		}, []string{"type"}),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "bothy_sandboxes_ended_total", Help: "Sandboxes that have ended, by reason.",
+		}, []string{"reason"}),
+	}
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "bothy_build_info", Help: "The version of the server; always 1.", ConstLabels: prometheus.Labels{"version": version},
+	})
+	build.Set(1)
+	m.registry.MustRegister(m.requests, m.seconds, m.events, m.ended, build, &censor{census},
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Handler answers scrapes.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, EnableOpenMetrics: true})
+}
+
+// Request counts an answered request. route is the pattern that it matched,
+// empty for none.
+func (m *Metrics) Request(method, route string, status int, took time.Duration) {
+	if route == "" {
+		route = "none"
+	}
+	switch method {
+	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
+	default: // callers must not make labels
+		method = "other"
+	}
+	m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Inc()
+	m.seconds.WithLabelValues(method, route).Observe(took.Seconds())
+}
+
+// Event counts something that happened.
+func (m *Metrics) Event(e bothy.Event) {
+	m.events.WithLabelValues(e.Type).Inc()
+	if e.Type == bothy.EventSandboxEnded {
+		m.ended.WithLabelValues(e.Data["reason"]).Inc()
+	}
+}
+
+// censor turns a census into gauges.
+type censor struct {
+	census func(context.Context) (Census, error)
+}
+
+var (
+	sandboxesDesc = prometheus.NewDesc("bothy_sandboxes", "Sandboxes that have not ended, by state.", []string{"state"}, nil)
+	pooledDesc    = prometheus.NewDesc("bothy_pool_ready", "Ready sandboxes that nobody has asked for yet.", nil, nil)
+	pooledMemDesc = prometheus.NewDesc("bothy_pool_memory_bytes", "Memory of the ready sandboxes, in bytes.", nil, nil)
+	sparesDesc    = prometheus.NewDesc("bothy_pool_spares", "Half-started sandboxes.", nil, nil)
+	goldenDesc    = prometheus.NewDesc("bothy_golden_snapshots", "Golden snapshots, from which sandboxes are made.", nil, nil)
+	goldenMemDesc = prometheus.NewDesc("bothy_golden_snapshot_bytes", "What golden snapshots take up on disk, in bytes.", nil, nil)
+	snapshotsDesc = prometheus.NewDesc("bothy_snapshots", "Snapshots that are kept.", nil, nil)
+	storageDesc   = prometheus.NewDesc("bothy_snapshot_bytes", "What snapshots take up on disk, in bytes.", nil, nil)
+	memoryDesc    = prometheus.NewDesc("bothy_host_memory_available_bytes", "Memory that the host has left, in bytes.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c *censor) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		sandboxesDesc, pooledDesc, pooledMemDesc, sparesDesc, goldenDesc, goldenMemDesc, snapshotsDesc, storageDesc, memoryDesc,
+	} {
+		ch <- d
+	}
+}
+
+// censusTimeout bounds a scrape.
+const censusTimeout = 5 * time.Second
+
+// Collect implements prometheus.Collector.
+func (c *censor) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), censusTimeout)
+	defer cancel()
+	now, err := c.census(ctx)
+	if err != nil {
+		ch <- prometheus.NewInvalidMetric(sandboxesDesc, err)
+		return
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	for _, s := range states {
+		gauge(sandboxesDesc, float64(now.Sandboxes[s]), string(s))
+	}
+	gauge(pooledDesc, float64(now.Pooled))
+	gauge(pooledMemDesc, float64(now.PooledBytes))
+	gauge(sparesDesc, float64(now.Spares))
+	gauge(goldenDesc, float64(now.Golden))
+	gauge(goldenMemDesc, float64(now.GoldenBytes))
+	gauge(snapshotsDesc, float64(now.Snapshots))
+	gauge(storageDesc, float64(now.SnapshotBytes))
+	gauge(memoryDesc, float64(now.FreeMemoryBytes))
+}
