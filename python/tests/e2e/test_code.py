@@ -36,5 +36,8 @@ def test_streaming(sbx: Sandbox) -> None:
     assert result.text == "42" and len(shown) == 1
 
 
-def test_other_languages(sbx: Sandbox) -> None:
+def test_other_languages(sbx: Sandbox, template: str) -> None:
+    if template == "python-3.12":
+        squares = sbx.run_code("[1, 2, 3].map((n) => n * n)", "javascript").check()
+        assert squares.results[0]["application/json"] == "[1,4,9]"
     assert sbx.run_code("echo $((6 * 7))", "bash").check().stdout == "42\n"

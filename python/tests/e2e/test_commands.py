@@ -7,6 +7,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -218,3 +219,11 @@ def test_out_of_memory_says_so(template: str) -> None:
         result = sbx.exec("python3 -c 'x = bytearray(1 << 30)'")
         assert result.oom_killed and not result.ok and "256" in result.hint
         assert sbx.exec("echo alive").stdout == "alive\n"
+
+
+def test_two_hundred_commands_at_once(sbx: Sandbox) -> None:
+    def one(n: int) -> str:
+        return sbx.exec(f"read line; echo {n} $line", stdin=f"line {n}\n").check().stdout
+
+    with ThreadPoolExecutor(200) as pool:
+        assert list(pool.map(one, range(200))) == [f"{n} line {n}\n" for n in range(200)]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
+import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -101,3 +104,23 @@ def test_folder_there_and_back(sbx: Sandbox, tmp_path: Path) -> None:
     assert sorted(p.name for p in target.iterdir()) == ["link", "more", "sub"]
     assert (target / "sub" / "run").stat().st_mtime == 1_400_000_000
     assert os.access(target / "link", os.X_OK)
+
+
+def test_an_upload_that_breaks_off_leaves_what_was_there(
+    sbx: Sandbox, environment: dict[str, str]
+) -> None:
+    sbx.files.write("data/whole", "before")
+    server = urlsplit(environment["BOTHY_URL"])
+    assert server.port is not None
+    request = (
+        f"PUT /v1/sandboxes/{sbx.id}/files?path=data/whole HTTP/1.1\r\nHost: {server.netloc}\r\n"
+        f"Authorization: Bearer {environment['BOTHY_API_KEY']}\r\n"
+        "Content-Type: application/octet-stream\r\nContent-Length: 100000000\r\n\r\n"
+    )
+    with socket.create_connection((server.hostname, server.port)) as connection:
+        connection.sendall(request.encode() + b"x" * 5_000_000)
+        while len(sbx.files.list("data")) == 1:  # until it is being written, beside
+            time.sleep(0.05)
+    while len(sbx.files.list("data")) > 1:  # until it has been given up
+        time.sleep(0.05)
+    assert sbx.files.read("data/whole") == "before"
