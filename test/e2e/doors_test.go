@@ -1,0 +1,87 @@
+package e2e
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// get asks the server for something outside of the API.
+func get(t *testing.T, path string, header http.Header) (int, string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hangs)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, shared.URL()+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = header
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(b)
+}
+
+func TestMetricsOfTheServer(t *testing.T) {
+	t.Parallel()
+	newBox(t, bothy.SandboxCreate{})
+	status, got := get(t, "/metrics", http.Header{})
+	for _, want := range []string{"bothy_build_info{", `bothy_sandboxes{state="running"}`, `route="POST /v1/sandboxes"`, `bothy_events_total{type="sandbox.created"}`} {
+		if status != http.StatusOK || !strings.Contains(got, want) {
+			t.Errorf("status %d, %q is missing", status, want)
+		}
+	}
+	// What a proxy passes on is somebody else's.
+	if status, _ := get(t, "/metrics", http.Header{"X-Forwarded-For": {"192.0.2.1"}}); status != http.StatusUnauthorized {
+		t.Errorf("through a proxy, without a key: %d", status)
+	}
+}
+
+type keyed struct{ key string }
+
+func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+k.key)
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// An agent's client has a sandbox made, runs a command in it, and ends it.
+func TestAgentsDoor(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), hangs)
+	defer cancel()
+	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+	s, err := c.Connect(ctx, &sdk.StreamableClientTransport{
+		Endpoint: shared.URL() + "/api/sandboxes/mcp", HTTPClient: &http.Client{Transport: keyed{shared.key}},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	call := func(name string, args map[string]any) map[string]any {
+		t.Helper()
+		r, err := s.CallTool(ctx, &sdk.CallToolParams{Name: name, Arguments: args})
+		if err != nil || r.IsError {
+			t.Fatalf("%s: %v, %+v", name, err, r)
+		}
+		return r.StructuredContent.(map[string]any)
+	}
+	id := call("create_sandbox", map[string]any{"template": templateName})["id"]
+	defer call("terminate_sandbox", map[string]any{"sandbox_id": id})
+	out := call("run_shell", map[string]any{"sandbox_id": id, "command": "echo hello; echo oh >&2; exit 3"})
+	if out["stdout"] != "hello\n" || out["stderr"] != "oh\n" || out["exit_code"] != 3.0 {
+		t.Errorf("got %v", out)
+	}
+}
