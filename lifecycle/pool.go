@@ -37,6 +37,8 @@ const (
 	// burstFor how long the largest burst of requests is remembered.
 	demandFor = 10 * time.Minute
 	burstFor  = time.Minute
+	// often is how many requests in that time make a shape worth having ready.
+	often = 2
 	// burstIn is what counts as at once.
 	burstIn = time.Second
 	// maxRemembered bounds the requests that are remembered of each shape.
@@ -153,6 +155,16 @@ func (p *pool) hasMade() {
 	p.made = time.Now()
 }
 
+// since counts the requests after a time.
+func (d *demand) since(t time.Time) (n int) {
+	for _, at := range d.creates {
+		if at.After(t) {
+			n++
+		}
+	}
+	return n
+}
+
 // burst is the largest number of requests that came at once lately.
 func (d *demand) burst(now time.Time) (most int) {
 	first := 0
@@ -237,7 +249,7 @@ func (s *Service) poolStep(ctx context.Context) bool {
 		}
 	}
 	for _, w := range wanted {
-		if s.wantsGolden(w.shape, w.template) {
+		if w.often && s.wantsGolden(w.shape, w.template) {
 			s.logPool("make a golden snapshot", w.shape, s.makeGolden(ctx, w.shape, w.template))
 			return true
 		}
@@ -270,6 +282,7 @@ func (s *Service) quiet() bool {
 type want struct {
 	shape
 	template *bothy.Template
+	often    bool // worth more than spares
 	ready    int
 	spares   int
 	last     time.Time
@@ -282,7 +295,7 @@ func (s *Service) wanted() []want {
 	for _, name := range s.o.Pool.Templates {
 		if t, err := s.o.Templates.Lookup(name); err == nil {
 			h := s.defaultShape(t)
-			all[h] = want{shape: h, template: t, ready: s.o.Pool.Ready}
+			all[h] = want{shape: h, template: t, often: true, ready: s.o.Pool.Ready}
 		}
 	}
 	s.pool.mu.Lock()
@@ -294,9 +307,12 @@ func (s *Service) wanted() []want {
 		}
 		w, fixed := all[h]
 		if !fixed {
-			w = want{shape: h, template: d.template, ready: min(1, len(d.creates))}
+			w = want{shape: h, template: d.template, often: d.since(now.Add(-demandFor)) >= often}
 		}
-		w.ready, w.last = max(w.ready, d.burst(now)), d.starts
+		if w.often {
+			w.ready = max(w.ready, 1, d.burst(now))
+		}
+		w.last = d.starts
 		all[h] = w
 	}
 	s.pool.mu.Unlock()

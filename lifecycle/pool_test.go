@@ -132,11 +132,14 @@ func TestPoolKeepsWhatIsAskedFor(t *testing.T) {
 	// Another size has machines of its own.
 	big := bothy.SandboxCreate{Template: "a", MemoryMB: 2048}
 	w.create(big)
+	w.clock.pass(2 * time.Second)
+	w.create(big)
 	w.hasReady(1)
 	ready := w.host.IDs()
 	if sb := w.create(big); !slices.Contains(ready, sb.ID) {
 		t.Errorf("a second of the size was not one that waited")
 	}
+	w.clock.pass(2 * time.Minute)
 	w.create(small("a"))
 	// Three at once were asked for, and three is the most.
 	for range 2 {
@@ -308,6 +311,7 @@ func TestGoldenSnapshotIsWhatSandboxesAreMadeFrom(t *testing.T) {
 	if from := w.machine(sb.ID).RestoredFrom(); from != "" {
 		t.Errorf("the first was restored from %s", from)
 	}
+	w.create(small("a"))
 	w.hasGolden(1)
 	sb = w.create(small("a"))
 	if w.machine(sb.ID).RestoredFrom() == "" {
@@ -318,6 +322,7 @@ func TestGoldenSnapshotIsWhatSandboxesAreMadeFrom(t *testing.T) {
 	if w.machine(sb.ID).RestoredFrom() != "" {
 		t.Error("another size was restored from it")
 	}
+	w.create(bothy.SandboxCreate{Template: "a", MemoryMB: 1024})
 	w.hasGolden(2)
 	// A share of the same processors can.
 	sb = w.create(bothy.SandboxCreate{Template: "a", CPU: 0.3})
@@ -338,6 +343,7 @@ func TestGoldenSnapshotIsWhatSandboxesAreMadeFrom(t *testing.T) {
 // people run code.
 func TestCrowdIsBootedUnlessItRunsCode(t *testing.T) {
 	w := newGoldenWorld(t)
+	w.create(small("a"))
 	first := w.create(small("a"))
 	w.hasGolden(1)
 	crowd := func() (booted int) {
@@ -398,6 +404,7 @@ func TestGoldenSnapshotThatDoesNotWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newGoldenWorld(t)
 			w.create(small("a"))
+			w.create(small("a"))
 			w.hasGolden(1)
 			spoil(w)
 			sb := w.create(small("a"))
@@ -412,6 +419,7 @@ func TestGoldenSnapshotThatDoesNotWork(t *testing.T) {
 			w.guests.onAdopt = nil
 			w.guests.mu.Unlock()
 			w.create(small("a"))
+			w.create(small("a"))
 			w.hasGolden(1)
 		})
 	}
@@ -421,6 +429,7 @@ func TestGoldenSnapshotsThatNobodyNeeds(t *testing.T) {
 	t.Run("of another build", func(t *testing.T) {
 		w := newGoldenWorld(t)
 		w.create(small("a"))
+		w.create(small("a"))
 		w.hasGolden(1)
 		w.build = "build-2"
 		w.restart()
@@ -429,6 +438,7 @@ func TestGoldenSnapshotsThatNobodyNeeds(t *testing.T) {
 	})
 	t.Run("of a removed template", func(t *testing.T) {
 		w := newGoldenWorld(t)
+		w.create(small("a"))
 		w.create(small("a"))
 		w.hasGolden(1)
 		w.templates.(*shelf).remove("a")
@@ -440,6 +450,7 @@ func TestGoldenSnapshotsThatNobodyNeeds(t *testing.T) {
 		w := newGoldenWorld(t)
 		for _, name := range []string{"a", "b", "c", "d"} {
 			before := w.goldenNames()
+			w.create(small(name))
 			w.create(small(name))
 			w.clock.pass(time.Second)
 			eventually(t, "it is made", func() bool { return !slices.Equal(w.goldenNames(), before) })
