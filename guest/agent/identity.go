@@ -45,10 +45,10 @@ type identity struct {
 	// follows.
 	adopting sync.Mutex
 	// certificates is the sum of the certificates that were added last, and
-	// resolver what was written last. They are not written again, also in a
-	// copy: its files are as old as this memory.
-	certificates [sha256.Size]byte
-	resolver     string
+	// the others are what was written last. They are not written again, also in
+	// a copy: its files are as old as this memory.
+	certificates                  [sha256.Size]byte
+	resolver, hostname, machineID string
 }
 
 func (i *identity) get() *identityState {
@@ -127,19 +127,30 @@ func (a *Agent) adoptHostname(req *guestpb.AdoptRequest) error {
 			return fmt.Errorf("set host name: %w", err)
 		}
 	}
+	if req.Hostname == a.identity.hostname {
+		return nil
+	}
 	if err := a.replaceFile("/etc/hostname", req.Hostname+"\n", 0o644); err != nil {
 		return err
 	}
 	hosts := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n" +
 		bothy.GuestAddr.String() + "\t" + req.Hostname + "\n"
-	return a.replaceFile("/etc/hosts", hosts, 0o644)
+	err := a.replaceFile("/etc/hosts", hosts, 0o644)
+	if err == nil {
+		a.identity.hostname = req.Hostname
+	}
+	return err
 }
 
 func (a *Agent) adoptMachineID(req *guestpb.AdoptRequest) error {
-	if req.MachineId == "" {
+	if req.MachineId == "" || req.MachineId == a.identity.machineID {
 		return nil
 	}
-	return a.replaceFile("/etc/machine-id", req.MachineId+"\n", 0o444)
+	err := a.replaceFile("/etc/machine-id", req.MachineId+"\n", 0o444)
+	if err == nil {
+		a.identity.machineID = req.MachineId
+	}
+	return err
 }
 
 func (a *Agent) adoptResolver(req *guestpb.AdoptRequest) error {
