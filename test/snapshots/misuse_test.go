@@ -177,12 +177,14 @@ func TestPauseUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	for range 3 {
-		b.pause()
-		b.resume(b.id)
-		b.wentOn(before)
-	}
-	close(stop)
-	wg.Wait()
+	func() {
+		defer wg.Wait()
+		defer close(stop)
+		for range 3 {
+			b.pause()
+			b.resume(b.id)
+			b.wentOn(before)
+		}
+	}()
 	b.sh("true")
 }

@@ -36,13 +36,29 @@ func (b *barrier) open() {
 
 // pass returns when the task may go on. One that is interrupted comes back.
 func (b *barrier) pass(t *kernel.Task) error {
-	if b.isOpen.Load() || isProcessOne(t) {
+	if b.isOpen.Load() || isProcessOne(t) || isBegunByProcessOne(t) {
 		return nil
 	}
 	if err := t.Block(b.opened); err != nil {
 		return linuxerr.ERESTARTNOINTR
 	}
 	return nil
+}
+
+// isBegunByProcessOne reports whether the task is a child of process 1 that still
+// shares its memory: process 1 waits until it executes something else, and could
+// not open the gate before.
+func isBegunByProcessOne(t *kernel.Task) bool {
+	one := t.Kernel().RootPIDNamespace().ThreadGroupWithID(1)
+	if one == nil {
+		return false
+	}
+	shared := false
+	one.Leader().WithMuLocked(func(leader *kernel.Task) {
+		m := leader.MemoryManager()
+		shared = m != nil && m == t.MemoryManager()
+	})
+	return shared
 }
 
 // installGate puts the gate before every system call.
