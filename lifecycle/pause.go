@@ -29,6 +29,10 @@ func (s *Service) pauseLocked(ctx context.Context, id string, o bothy.PauseOptio
 	if err != nil {
 		return nil, err
 	}
+	if sb.State == bothy.StatePaused {
+		return nil, bothy.Errorf(bothy.CodeSandboxPaused, "sandbox %s is paused already, in snapshot %s", id, sb.SnapshotID).
+			WithHint("It stays so until it is resumed: bothy resume %s.", id)
+	}
 	l := s.liveByID(id)
 	if sb.State != bothy.StateRunning || l == nil {
 		return nil, wrongState(sb)
