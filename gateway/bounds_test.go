@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
@@ -296,5 +297,44 @@ func fill(b []byte) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for i := range b {
 		b[i] = byte(r.Uint32())
+	}
+}
+
+// Urgent bytes pass in their place among the others, which they do not hold up.
+func TestUrgentBytesPassInPlace(t *testing.T) {
+	l := newLab(t)
+	l.net.serve("5.6.7.8:9000", func(c net.Conn) {
+		defer c.Close()
+		raw, err := c.(*net.TCPConn).SyscallConn()
+		if err != nil {
+			return
+		}
+		for _, part := range []struct {
+			text  string
+			flags int
+		}{{"before ", 0}, {"!", unix.MSG_OOB}, {" between ", 0}, {"?", unix.MSG_OOB}, {" after", 0}} {
+			_ = raw.Write(func(fd uintptr) bool {
+				_, err := unix.SendmsgN(int(fd), []byte(part.text), nil, nil, part.flags)
+				return err != unix.EAGAIN
+			})
+			if _, err := c.Read(make([]byte, 1)); err != nil {
+				return
+			}
+		}
+	})
+	l.policy(open)
+	c := l.mustDial("5.6.7.8:9000")
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	var got []byte
+	for _, part := range []string{"before ", "!", " between ", "?", " after"} {
+		b := make([]byte, len(part))
+		if _, err := io.ReadFull(c, b); err != nil {
+			t.Fatalf("after %q: %v", got, err)
+		}
+		got = append(got, b...)
+		_, _ = c.Write([]byte("."))
+	}
+	if string(got) != "before ! between ? after" {
+		t.Errorf("got %q", got)
 	}
 }

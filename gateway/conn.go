@@ -144,6 +144,9 @@ func (c *guestConn) receiveFrom(in net.Conn, see func([]byte) bool, count func(i
 // pourFrom is receiveFrom without a buffer in between.
 func (c *guestConn) pourFrom(in syscall.RawConn, ready <-chan struct{}, count func(int)) error {
 	s := &spring{ep: c.ep, count: count}
+	if err := in.Control(takeUrgentInline); err != nil {
+		return err
+	}
 	for {
 		if err := in.Read(s.pour); err != nil {
 			return err

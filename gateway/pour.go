@@ -42,7 +42,7 @@ func (s *spring) pour(fd uintptr) bool {
 			} else if s.err != nil {
 				return true
 			}
-			continue
+			s.waiting = 1
 		}
 		n, terr := s.ep.Write(s, tcpip.WriteOptions{})
 		s.count(int(n))
@@ -60,6 +60,12 @@ func (s *spring) pour(fd uintptr) bool {
 		}
 	}
 	return true
+}
+
+// takeUrgentInline has urgent bytes come in their place among the others. Left
+// aside they would be lost, and hide from SIOCINQ what is behind them.
+func takeUrgentInline(fd uintptr) {
+	_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_OOBINLINE, 1)
 }
 
 // errLost is returned for a socket that does not give what it held.
