@@ -80,7 +80,7 @@ func TestProjectQuota(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.settings = "snapshots: {project_quota_mb: 40}\n"
+	s.settings = "snapshots: {project_quota_mb: 60}\n"
 	t.Cleanup(func() {
 		if err := s.shutDown(); err != nil {
 			t.Error(err)
@@ -106,7 +106,7 @@ func TestProjectQuota(t *testing.T) {
 	b.pause()
 	b.resume(b.id)
 	limits, err := s.Limits.Limits(ctx)
-	if err != nil || limits.Snapshots.LimitMB == nil || *limits.Snapshots.LimitMB != 40 || limits.Snapshots.UsedMB < 32 {
+	if err != nil || limits.Snapshots.LimitMB == nil || *limits.Snapshots.LimitMB != 60 || limits.Snapshots.UsedMB < 30 {
 		t.Errorf("the limits say %+v, %v", limits, err)
 	}
 }
