@@ -32,7 +32,7 @@ class Data:
         self._environment = environment
 
     def check(self, block: Block) -> None:
-        self._listed = tool_table(Path(self._environment["DOCS_REPOSITORY"]) / block.page)
+        self._page = Path(self._environment["DOCS_REPOSITORY"]) / block.page
         checks: dict[str, Callable[[str], None]] = {
             "json": self._json,
             "toml": self._toml,
@@ -79,7 +79,10 @@ class Data:
         request = urllib.request.Request(
             credentials["url"] + path,
             json.dumps(body).encode() if body is not None else None,
-            {"Authorization": f"Bearer {credentials['api_key']}", "Content-Type": "application/json"},
+            {
+                "Authorization": f"Bearer {credentials['api_key']}",
+                "Content-Type": "application/json",
+            },
             method=method,
         )
         try:
@@ -126,8 +129,8 @@ class Data:
                 raise Failed("a wrong key is let in, too")
 
     def _compare(self, tools: list[str]) -> None:
-        if set(tools) != self._listed:
-            raise Failed(f"the server has other tools than the page lists: {set(tools) ^ self._listed}")
+        if differing := set(tools) ^ tool_table(self._page):
+            raise Failed(f"the server has other tools than the page lists: {differing}")
 
     def _yaml(self, source: str) -> None:
         """Start a server with these settings."""
@@ -139,7 +142,9 @@ class Data:
         """See that a server gets ready, with a home of its own, and end it."""
         home = self._cwd / f"home-{os.urandom(4).hex()}"
         environment = {**self._environment, "BOTHY_HOME": str(home), "BOTHY_LISTEN": "127.0.0.1:0"}
-        with subprocess.Popen(command, env=environment, text=True, stderr=subprocess.PIPE) as server:
+        with subprocess.Popen(
+            command, env=environment, text=True, stderr=subprocess.PIPE
+        ) as server:
             assert server.stderr is not None
             said: list[str] = []
             try:

@@ -29,9 +29,7 @@ class Failed(Exception):
     """The server did not answer as it must."""
 
 
-def over_http(
-    url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None = None
-) -> list[str]:
+def over_http(url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None = None) -> list[str]:
     """Return the names of the tools of the server at url."""
     headers = {
         **headers,

@@ -50,7 +50,9 @@ def read(page: Path, name: str | None = None) -> list[Block]:
         elif mark:
             fence, language, begun, lines = mark[1], mark[2], number, []
             if language not in LANGUAGES:
-                wrong.append(f"{called}:{number}: {language or 'no language'} is not one of {' '.join(LANGUAGES)}")
+                wrong.append(
+                    f"{called}:{number}: {language or 'no language'} is not one of {' '.join(LANGUAGES)}"
+                )
         elif line.startswith("    ") and not before.strip():
             wrong.append(f"{called}:{number}: an indented block; fence it, so that it is run")
         # An indented line goes on with the list item or the block before it.

@@ -29,9 +29,10 @@ for (const [module, names] of imports) {
   if (named.length) program += `import { ${named.join(", ")} } from "${module}";\n`;
 }
 program += `
-import { createReadStream as __read, writeSync as __write } from "node:fs";
+import { writeSync as __write } from "node:fs";
+import { Socket as __Pipe } from "node:net";
 import { createInterface as __lines } from "node:readline";
-const __told = __lines({ input: __read("", { fd: 3 }) })[Symbol.asyncIterator]();
+const __told = __lines({ input: new __Pipe({ fd: 3 }) })[Symbol.asyncIterator]();
 `;
 for (const body of bodies) program += `{\nawait __told.next();\n${body}\n__write(4, "ok\\n");\n`;
 program += "await __told.next();\n" + "}\n".repeat(bodies.length) + "process.exit(0);\n";

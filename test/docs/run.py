@@ -22,7 +22,7 @@ from pathlib import Path
 import pages
 from data import Data, free_port
 from pages import BadPage, Block
-from sessions import HERE, KINDS, Failed, Shell
+from sessions import HERE, KINDS, Failed
 
 REPOSITORY = HERE.parent.parent
 LITERAL = "127.0.0.1:7700"  # the server's usual address
@@ -102,13 +102,24 @@ class Page:
         finally:
             for session in self._sessions.values():
                 session.session.close()  # type: ignore[attr-defined]
-            if (self._folder / "home/server.json").exists():
-                subprocess.run(
-                    [REPOSITORY / "bin/bothy", "down", "--terminate"],
-                    env=self._environment,
-                    check=True,
-                    capture_output=True,
-                )
+            self._end_servers()
+
+    def _end_servers(self) -> None:
+        """End the server of the page, and all sandboxes that it knows."""
+        service = self._folder / "etc/bothy.pid"
+        if service.exists():
+            self._command("systemctl", "stop", "bothy")
+        if (self._folder / "home/bothy.db").exists():
+            self._command("bothy", "up")
+            self._command("bothy", "down", "--terminate")
+
+    def _command(self, *words: str) -> None:
+        program = shutil.which(words[0], path=self._environment["PATH"]) or words[0]
+        done = subprocess.run(
+            [program, *words[1:]], env=self._environment, capture_output=True, text=True
+        )
+        if done.returncode:
+            print(f"{self.name}: {' '.join(words)}: {done.stdout}{done.stderr}", file=sys.stderr)
 
     def _run(self, block: Block) -> None:
         if block.language == "text":

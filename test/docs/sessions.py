@@ -139,7 +139,9 @@ class Python:
 
     def __init__(self, blocks: list[Block], cwd: Path, environment: Mapping[str, str]) -> None:
         self._root = Path(environment["DOCS_REPOSITORY"])
-        self.session = Session(["python", "-uXfaulthandler", str(HERE / "pyblocks.py")], cwd, environment)
+        self.session = Session(
+            ["python", "-uXfaulthandler", str(HERE / "pyblocks.py")], cwd, environment
+        )
 
     def run(self, block: Block) -> None:
         told = {"file": str(self._root / block.page), "line": block.line, "source": block.source}
