@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf16"
 
@@ -318,11 +319,19 @@ func byteRange(header string, size int64) (first, last int64, partial bool) {
 	return first, min(last, size-1), true
 }
 
+// copySize is the length of the pieces in which files are sent.
+const copySize = 256 << 10
+
+var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
+
 // copyOrAbort sends bytes. Where they stop short, it cuts the connection, so
 // that nobody takes half a file for a whole one.
 func (s *Server) copyOrAbort(w http.ResponseWriter, r *http.Request, from io.Reader) {
 	h := w.Header()
-	n, err := io.Copy(w, from)
+	buf := copyBuffers.Get().(*[copySize]byte)
+	// Hiding ReadFrom and WriteTo keeps the copy in this buffer.
+	n, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{from}, buf[:])
+	copyBuffers.Put(buf)
 	if want := h.Get("Content-Length"); err == nil && want != "" && want != strconv.FormatInt(n, 10) {
 		err = bothy.Errorf(bothy.CodeGuest, "the file ended after %d of %s bytes", n, want).
 			WithHint("Read it again; something may be changing it.").Because(io.ErrUnexpectedEOF)

@@ -36,7 +36,13 @@ type Client struct {
 // New returns a client that connects through dial and shows key.
 func New(dial func(ctx context.Context) (net.Conn, error), key string) *Client {
 	c := &Client{dial: dial, transport: &http.Transport{
-		DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			conn, err := dial(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return bulkConn{conn}, nil
+		},
 		MaxIdleConns:           64,
 		MaxIdleConnsPerHost:    64,
 		IdleConnTimeout:        5 * time.Minute,

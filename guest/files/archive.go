@@ -111,7 +111,7 @@ func (f *FS) packFile(u *account.User, t *tar.Writer, path string, h *tar.Header
 	if err := t.WriteHeader(h); err != nil {
 		return err
 	}
-	buf := buffers.Get().(*[64 << 10]byte)
+	buf := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buf)
 	n, err := io.CopyBuffer(struct{ io.Writer }{t}, io.LimitReader(file, h.Size), buf[:])
 	if err != nil || n == h.Size {
@@ -231,7 +231,7 @@ func (x *unpacker) file(h *tar.Header, r io.Reader) error {
 		return err
 	}
 	defer file.Close()
-	buf := buffers.Get().(*[64 << 10]byte)
+	buf := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buf)
 	if _, err := io.CopyBuffer(struct{ io.Writer }{file}, r, buf[:]); err != nil {
 		return archiveError(err)

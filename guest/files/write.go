@@ -33,7 +33,10 @@ type WriteOptions struct {
 // tempPrefix begins the names of files that are not complete yet.
 const tempPrefix = ".bothy-tmp-"
 
-var buffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
+// bufferSize is the length of the pieces in which files are written.
+const bufferSize = 256 << 10
+
+var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
 // Write stores r beside path and renames it into place, making the folders
 // above. Until then, and if anything fails, what was there stays as it was.
@@ -124,7 +127,7 @@ func (t *pending) fill(r io.Reader, o WriteOptions) error {
 		sum = sha256.New()
 		w = io.MultiWriter(t.file, sum)
 	}
-	buf := buffers.Get().(*[64 << 10]byte)
+	buf := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buf)
 	// Hiding ReadFrom keeps the copy in this buffer.
 	if _, err := io.CopyBuffer(struct{ io.Writer }{w}, r, buf[:]); err != nil {
