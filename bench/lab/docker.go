@@ -210,6 +210,27 @@ func (d *Docker) ExecByAPI(container string) bench.Subject {
 	}}
 }
 
+// Copy is a subject: docker cp of a file into a container and out of it again, to
+// nowhere. What counts is the better of the two directions.
+func (d *Docker) Copy(container, path string, size int64) bench.Subject {
+	return bench.Subject{Name: "docker", Once: func(_ context.Context, record bench.Record) error {
+		begun := time.Now()
+		if _, err := d.Output("cp", path, container+":/large"); err != nil {
+			return err
+		}
+		up := time.Since(begun)
+		begun = time.Now()
+		cmd := exec.Command(d.cli, "-H", "unix://"+d.socket, "cp", container+":/large", "-")
+		if err := cmd.Run(); err != nil {
+			return err
+		}
+		better := min(up, time.Since(begun))
+		record(bench.FileUp, float64(size)/1e6/better.Seconds())
+		record(bench.FileDown, float64(size)/1e6/better.Seconds())
+		return nil
+	}}
+}
+
 // unmountBelow unmounts what is mounted in a folder, in this mount namespace.
 func unmountBelow(dir string) {
 	b, _ := os.ReadFile("/proc/self/mountinfo")
