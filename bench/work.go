@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -125,24 +126,29 @@ func KernelAlone(ctx context.Context, t Target, id string) (Subject, error) {
 	if err != nil {
 		return Subject{}, err
 	}
-	lines := make(chan string)
+	from, to := io.Pipe()
 	go func() {
-		defer close(lines)
-		_ = t.Client.Exec.Output(ctx, id, started.PID, 0, func(e bothy.ExecEvent) error {
+		to.CloseWithError(t.Client.Exec.Output(ctx, id, started.PID, 0, func(e bothy.ExecEvent) error {
+			var err error
 			if e.Stream == "stdout" {
-				lines <- e.Data
+				_, err = io.WriteString(to, e.Data)
 			}
-			return nil
-		})
+			return err
+		}))
 	}()
-	if first := <-lines; strings.TrimSpace(first) != "ready" {
-		return Subject{}, fmt.Errorf("the kernel did not start: %q", first)
+	lines := bufio.NewReader(from)
+	if first, err := lines.ReadString('\n'); first != "ready\n" {
+		return Subject{}, fmt.Errorf("the kernel did not start: %q, %v", first, err)
 	}
 	return Subject{Name: "kernel", Once: func(ctx context.Context, record Record) error {
 		if err := t.Client.Exec.Stdin(ctx, id, started.PID, []byte("\n"), false); err != nil {
 			return err
 		}
-		ms, err := strconv.ParseFloat(strings.TrimSpace(<-lines), 64)
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return err
+		}
+		ms, err := strconv.ParseFloat(strings.TrimSpace(line), 64)
 		record(RunCodeWarm, ms)
 		return err
 	}}, nil
