@@ -76,7 +76,7 @@ func (s *Service) reserve(ctx context.Context, project string) (*place, error) {
 	if err != nil {
 		return nil, err
 	}
-	for s.hostFree() < s.o.MinFreeMemoryMB && s.shrinkPool(s.background) {
+	for s.o.MinFreeMemoryMB > 0 && s.hostFree() < s.o.MinFreeMemoryMB && s.shrinkPool(s.background) {
 	}
 	s.mu.Lock()
 	if s.closed {

@@ -65,28 +65,20 @@ func TestBurstIsServedInOrderAndFairly(t *testing.T) {
 	if n := lastOfFew.Load(); n > 2*few+5*atOnce {
 		t.Errorf("the last of %d had to wait for %d of the others", few, n)
 	}
-	if n := w.Live(); n != many+few {
-		t.Errorf("%d are live", n)
-	}
-	for _, id := range w.LiveIDs() {
-		wg.Go(func() {
-			if w.Terminate(as(t, "greedy"), id) != nil {
-				if err := w.Terminate(as(t, "modest"), id); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if ids := w.host.IDs(); len(ids) != 0 || w.Live() != 0 || w.Waiting() != 0 {
-		t.Errorf("left are %d machines, %d live, %d waiting", len(ids), w.Live(), w.Waiting())
+	if machines := len(w.host.IDs()); w.Live() != many+few || machines != many+few || w.Waiting() != 0 {
+		t.Errorf("%d are live, on %d machines, and %d wait", w.Live(), machines, w.Waiting())
 	}
 }
 
 func TestFirstComeFirstServed(t *testing.T) {
 	w := newNarrowWorld(t, 1, 0, time.Minute)
 	open := make(chan struct{})
-	w.host.FailStart = func(string) error { <-open; return nil }
+	var started atomic.Int64
+	w.host.FailStart = func(string) error {
+		started.Add(1)
+		<-open
+		return nil
+	}
 	var mu sync.Mutex
 	var order []int
 	var wg sync.WaitGroup
@@ -96,7 +88,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		eventually(t, "it waits", func() bool { return w.Waiting() == i })
+		eventually(t, "it waits", func() bool { return started.Load() == 1 && w.Waiting() == i })
 	}
 	w.guests.mu.Lock()
 	w.guests.onAdopt = func(_ context.Context, id bothy.Identity) error {
