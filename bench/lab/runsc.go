@@ -58,6 +58,7 @@ func (l *Lab) Runsc() (*Runsc, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.undo.Add(r.deleteAll)
 	return r, writeBundle(r.bundle, tree, []string{"/bin/true"})
 }
 

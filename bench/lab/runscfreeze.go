@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -51,7 +53,6 @@ func (l *Lab) Hold(ctx context.Context, r *Runsc, mb int) (*Container, error) {
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("runsc run: %w: %s", err, l.readAll(out.Name()))
 	}
-	l.undo.Add(func() { _ = r.delete(c.id) })
 	in, err := os.Open(out.Name())
 	if err != nil {
 		return nil, err
@@ -82,6 +83,24 @@ func (r *Runsc) run(args ...string) error {
 		return fmt.Errorf("runsc %s: %w", args[0], err)
 	}
 	return nil
+}
+
+// deleteAll ends every container that is left. What the command cannot end is
+// killed: a sandbox outlives it.
+func (r *Runsc) deleteAll() {
+	list, _ := r.command("list", "--quiet").Output()
+	for _, id := range strings.Fields(string(list)) {
+		_ = r.delete(id)
+	}
+	own := []byte("--root=" + r.root + "\x00")
+	commands, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range commands {
+		b, _ := os.ReadFile(path)
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err == nil && bytes.Contains(b, own) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
 }
 
 func (r *Runsc) delete(id string) error { return r.run("delete", "--force", id) }
