@@ -134,6 +134,9 @@ func newKeys(t *testing.T, b *box) keys {
 		}
 		return k
 	}
+	if _, err := b.s.Projects.CreateProject(t.Context(), bothy.ProjectCreate{ID: "other"}); err != nil && bothy.ErrorCode(err) != bothy.CodeConflict {
+		t.Fatal(err)
+	}
 	soon := time.Now().Add(3 * time.Second)
 	k := keys{
 		expired: make(bothy.TokenCreate{ExpiresAt: &soon}).Key,
