@@ -61,8 +61,9 @@ func TestBurstIsServedInOrderAndFairly(t *testing.T) {
 	if n := most.Load(); n > atOnce {
 		t.Errorf("%d started at once, and at most %d may", n, atOnce)
 	}
-	// Every second turn is theirs; some slack for the order of goroutines.
-	if n := lastOfFew.Load(); n > 2*few+5*atOnce {
+	// Every second turn is theirs. Without that they come after all the others;
+	// between the two is what a busy machine does to the order of goroutines.
+	if n := lastOfFew.Load(); n > many/2 {
 		t.Errorf("the last of %d had to wait for %d of the others", few, n)
 	}
 	if machines := len(w.host.IDs()); w.Live() != many+few || machines != many+few || w.Waiting() != 0 {
