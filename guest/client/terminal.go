@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/guest/wire/processpb"
@@ -152,5 +153,23 @@ func (t *terminal) Close() error {
 	if bothy.ErrorCode(err) == bothy.CodeProcessNotFound {
 		return nil // it has just ended
 	}
+	if err == nil {
+		go t.hangUpAgain()
+	}
 	return err
+}
+
+// hangUpAgain repeats the signal for a while. A shell that gets it between two
+// looks for input can sleep over it: a real line that is cut off would end its
+// sleep, which a signal that came before it does not.
+func (t *terminal) hangUpAgain() {
+	for pause := 100 * time.Millisecond; pause < 5*time.Second; pause *= 2 {
+		time.Sleep(pause)
+		ctx, cancel := context.WithTimeout(context.Background(), cleanUp)
+		err := t.c.Signal(ctx, t.pid, 1)
+		cancel()
+		if err != nil {
+			return // it has ended, or cannot be reached any more
+		}
+	}
 }
