@@ -62,6 +62,8 @@ export class SandboxNotFoundError extends NotFoundError {}
 export class SnapshotNotFoundError extends NotFoundError {}
 /** There is no such template; the detail lists those that exist. */
 export class TemplateNotFoundError extends NotFoundError {}
+/** There is no project with this name, or it is not the caller's to see. */
+export class ProjectNotFoundError extends NotFoundError {}
 /** No such process was started through the API, or it is forgotten. */
 export class ProcessNotFoundError extends NotFoundError {}
 /** There is no such code context in the sandbox. */
@@ -124,6 +126,7 @@ const byCode: Record<string, ErrorClass> = {
   sandbox_not_found: SandboxNotFoundError,
   snapshot_not_found: SnapshotNotFoundError,
   template_not_found: TemplateNotFoundError,
+  project_not_found: ProjectNotFoundError,
   process_not_found: ProcessNotFoundError,
   context_not_found: ContextNotFoundError,
   command_not_found: CommandNotFoundError,

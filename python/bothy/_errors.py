@@ -112,6 +112,12 @@ class TemplateNotFoundError(NotFoundError):
     default_code = "template_not_found"
 
 
+class ProjectNotFoundError(NotFoundError):
+    """There is no project with this name, or it is not the caller's to see."""
+
+    default_code = "project_not_found"
+
+
 class ProcessNotFoundError(NotFoundError):
     """No process with this pid was started through the API, or it is forgotten."""
 
@@ -283,6 +289,7 @@ _CLASSES: tuple[type[BothyError], ...] = (
     SandboxNotFoundError,
     SnapshotNotFoundError,
     TemplateNotFoundError,
+    ProjectNotFoundError,
     ProcessNotFoundError,
     ContextNotFoundError,
     CommandNotFoundError,

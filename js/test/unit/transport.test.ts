@@ -201,6 +201,7 @@ const kinds: [number, string, new (...args: never[]) => bothy.BothyError][] = [
   [403, "missing_scope", bothy.ForbiddenError],
   [404, "sandbox_not_found", bothy.SandboxNotFoundError],
   [404, "template_not_found", bothy.TemplateNotFoundError],
+  [404, "project_not_found", bothy.ProjectNotFoundError],
   [404, "file_not_found", bothy.FileNotFoundInSandboxError],
   [404, "something_new", bothy.NotFoundError],
   [409, "sandbox_paused", bothy.SandboxPausedError],
