@@ -200,9 +200,11 @@ test("the examples of the README are programs", async (t) => {
   const files = await Promise.all(
     examples.map(async (example, i) => {
       const file = join(path, `example${i}.mts`);
-      // Most examples go on from the first, where sbx is made.
-      const imports = example.includes('from "bothy"') ? "" : 'import { Bothy, Sandbox, SandboxPausedError, QuotaExceededError } from "bothy";\ndeclare const sbx: Sandbox;\n';
-      await writeFile(file, `${imports}${example}\nexport {};\n`);
+      // Most examples go on from the ones before, where sbx is made and names are imported.
+      const own = [...example.matchAll(/import \{([^}]*)\} from "bothy"/g)].flatMap((match) => (match[1] as string).split(",").map((name) => name.trim()));
+      const names = ["Bothy", "Sandbox", "SandboxPausedError", "QuotaExceededError"].filter((name) => !own.includes(name));
+      const declared = /(?:const|using) sbx\b/.test(example) ? "" : 'declare const sbx: import("bothy").Sandbox;\n';
+      await writeFile(file, `import { ${names.join(", ")} } from "bothy";\n${declared}${example}\nexport {};\n`);
       return file;
     }),
   );
