@@ -145,6 +145,9 @@ func realProject(env *testscript.Env) error {
 	url := os.Getenv(realURL)
 	admin := client.New(url, os.Getenv(realKey))
 	project := "scripts-" + strings.ToLower(rand.Text())
+	if _, err := admin.Projects.CreateProject(context.Background(), bothy.ProjectCreate{ID: project, Plan: bothy.PlanUnlimited}); err != nil {
+		return err
+	}
 	for name, scopes := range map[string][]bothy.Scope{
 		"BOTHY_API_KEY": bothy.AllScopes, "READ_KEY": {bothy.ScopeSandboxesRead},
 	} {
