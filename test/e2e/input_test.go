@@ -80,7 +80,7 @@ func TestBadInput(t *testing.T) {
 		"folder that is a file":     {"POST", exec, `{"command":"true","cwd":"/workspace/file"}`, "", "", bothy.CodeInvalid, 400, "/workspace/file"},
 		"unknown user":              {"POST", exec, `{"command":"true","user":"nobody-knows"}`, "", "", bothy.CodeUserNotFound, 400, "nobody-knows"},
 		"negative command time":     {"POST", exec, `{"command":"true","timeout_seconds":-1}`, "", "", bothy.CodeInvalid, 400, "-1"},
-		"unknown process":           {"GET", box + "/processes/99999/output", "", "", "", bothy.CodeProcessNotFound, 404, "99999"},
+		"unknown process":           {"POST", box + "/processes/99999/signal", `{"signal":"TERM"}`, "", "", bothy.CodeProcessNotFound, 404, "99999"},
 		"signal to nobody":          {"POST", box + "/processes/99999/signal", `{"signal":9}`, "", "", bothy.CodeProcessNotFound, 404, "99999"},
 		"process in words":          {"GET", box + "/processes/first/output", "", "", "", bothy.CodeInvalid, 400, "first"},
 		"missing file":              {"GET", files + "?path=/no/such/file", "", "", "", bothy.CodeFileNotFound, 404, "/no/such/file"},

@@ -19,7 +19,8 @@ func TestHalfAProcessor(t *testing.T) {
 	const seconds = 3
 	req := half.program("", "count.py", fmt.Sprint(seconds))
 	whole.program("", "count.py")
-	for range 4 {
+	var unlike string // what was counted did not fit the time that was given
+	for range 5 {
 		var did, got [2]float64
 		var all sync.WaitGroup
 		for i, b := range []*box{half, whole} {
@@ -34,9 +35,13 @@ func TestHalfAProcessor(t *testing.T) {
 			continue
 		}
 		if ratio := did[1] / did[0]; ratio < 1.15 || ratio > 3.5 {
-			t.Errorf("one processor did %.2f of what half a processor did, want about 2 (%.2f s)", ratio, got)
+			unlike = fmt.Sprintf("one processor did %.2f of what half a processor did, want about 2 (%.2f s)", ratio, got)
+			continue
 		}
 		return
+	}
+	if unlike != "" {
+		t.Error(unlike)
 	}
 }
 
