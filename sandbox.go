@@ -20,6 +20,9 @@ const (
 	StateFailed   State = "failed"
 )
 
+// LiveStates are those of sandboxes that have not reached the end of their life.
+var LiveStates = []State{StateStarting, StateRunning, StatePausing, StatePaused, StateResuming, StateStopping}
+
 // Ended reports whether the sandbox has reached the end of its life.
 func (s State) Ended() bool { return s == StateStopped || s == StateFailed }
 

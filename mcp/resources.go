@@ -37,7 +37,7 @@ func (t tools) addResources() {
 }
 
 func (t tools) readList(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-	page, err := t.Sandboxes.List(ctx, bothy.SandboxFilter{States: alive, Limit: 1000})
+	page, err := t.Sandboxes.List(ctx, bothy.SandboxFilter{States: bothy.LiveStates, Limit: 1000})
 	if err != nil {
 		return nil, failure(err)
 	}

@@ -50,11 +50,6 @@ type ended struct {
 	Ended     *bothy.Ended `json:"ended,omitempty"`
 }
 
-// alive are the states of sandboxes that can still be used.
-var alive = []bothy.State{
-	bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StatePaused, bothy.StateResuming, bothy.StateStopping,
-}
-
 func (t tools) addSandboxes() {
 	add(t, adds, "create_sandbox", "Create a sandbox",
 		"Creates a new Linux sandbox and returns when it is ready for commands. It uses up one of your concurrent sandboxes until it is terminated, paused or out of time.",
@@ -72,7 +67,7 @@ func (t tools) addSandboxes() {
 	add(t, reads, "list_sandboxes", "List sandboxes",
 		"Lists your sandboxes, newest first. Changes nothing.",
 		func(ctx context.Context, _ *mcp.CallToolRequest, in listIn) ([]mcp.Content, bothy.Page[*bothy.Sandbox], error) {
-			f := bothy.SandboxFilter{States: alive, Name: in.Name, Limit: in.Limit, Cursor: in.Cursor}
+			f := bothy.SandboxFilter{States: bothy.LiveStates, Name: in.Name, Limit: in.Limit, Cursor: in.Cursor}
 			if in.State != "" {
 				f.States = []bothy.State{bothy.State(in.State)}
 			}

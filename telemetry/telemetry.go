@@ -43,12 +43,6 @@ type Metrics struct {
 	ended    *prometheus.CounterVec
 }
 
-// states are those that the census is asked for, so that none is missing when
-// it is zero.
-var states = []bothy.State{
-	bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StatePaused, bothy.StateResuming, bothy.StateStopping,
-}
-
 // buckets reach from the claim of a ready sandbox to a command of minutes, in
 // seconds.
 var buckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
@@ -149,7 +143,7 @@ func (c *censor) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	for _, s := range states {
+	for _, s := range bothy.LiveStates { // so that none is missing when it is zero
 		gauge(sandboxesDesc, float64(now.Sandboxes[s]), string(s))
 	}
 	gauge(pooledDesc, float64(now.Pooled))

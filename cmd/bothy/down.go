@@ -71,7 +71,7 @@ func (a *app) drain(ctx context.Context, server *serverFile, terminate bool, res
 	if err != nil {
 		return err
 	}
-	list, err := allSandboxes(ctx, s, bothy.SandboxFilter{States: liveStates})
+	list, err := allSandboxes(ctx, s, bothy.SandboxFilter{States: bothy.LiveStates})
 	if err != nil {
 		return err
 	}

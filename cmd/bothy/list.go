@@ -11,11 +11,6 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// liveStates are the states of sandboxes that still exist.
-var liveStates = []bothy.State{
-	bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StatePaused, bothy.StateResuming, bothy.StateStopping,
-}
-
 type listFlags struct {
 	quiet, all bool
 	states     []string
@@ -61,7 +56,7 @@ func (f *listFlags) filter() (bothy.SandboxFilter, error) {
 		filter.States = append(filter.States, bothy.State(state))
 	}
 	if len(f.states) == 0 && !f.all {
-		filter.States = liveStates
+		filter.States = bothy.LiveStates
 	}
 	var err error
 	filter.Metadata, err = keyValues("-l", f.labels)

@@ -16,8 +16,7 @@ func (p *parts) census(ctx context.Context) (telemetry.Census, error) {
 		Sandboxes: map[bothy.State]int{}, FreeMemoryBytes: p.lifecycle.FreeMemoryBytes(),
 		Pooled: pool.Ready, PooledBytes: pool.MemoryBytes, Spares: pool.Spares, Golden: pool.Golden, GoldenBytes: pool.GoldenBytes,
 	}
-	alive, err := p.store.SandboxesInState(ctx, bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StatePaused,
-		bothy.StateResuming, bothy.StateStopping)
+	alive, err := p.store.SandboxesInState(ctx, bothy.LiveStates...)
 	if err != nil {
 		return c, err
 	}

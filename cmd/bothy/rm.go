@@ -29,7 +29,7 @@ func newRemove(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&all, "all", false, "terminate every sandbox of the project")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, ids []string) error {
 		if all {
-			list, err := allSandboxes(ctx, s, bothy.SandboxFilter{States: liveStates})
+			list, err := allSandboxes(ctx, s, bothy.SandboxFilter{States: bothy.LiveStates})
 			if err != nil {
 				return err
 			}

@@ -163,7 +163,7 @@ func realProject(env *testscript.Env) error {
 
 // endAll terminates what a script left behind.
 func endAll(s *session) {
-	list, _ := allSandboxes(context.Background(), s, bothy.SandboxFilter{States: liveStates})
+	list, _ := allSandboxes(context.Background(), s, bothy.SandboxFilter{States: bothy.LiveStates})
 	for _, id := range sandboxIDs(list) {
 		_ = s.sandboxes.Terminate(context.Background(), id)
 	}
@@ -217,7 +217,7 @@ func live(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: live COUNT")
 	}
-	list, err := allSandboxes(context.Background(), ts.Value(sessionKey{}).(*session), bothy.SandboxFilter{States: liveStates})
+	list, err := allSandboxes(context.Background(), ts.Value(sessionKey{}).(*session), bothy.SandboxFilter{States: bothy.LiveStates})
 	ts.Check(err)
 	if got := strconv.Itoa(len(list)); got != args[0] {
 		ts.Fatalf("%s sandboxes live, want %s", got, args[0])
