@@ -80,6 +80,7 @@ func TestBadInput(t *testing.T) {
 		"folder that is a file":     {"POST", exec, `{"command":"true","cwd":"/workspace/file"}`, "", "", bothy.CodeInvalid, 400, "/workspace/file"},
 		"unknown user":              {"POST", exec, `{"command":"true","user":"nobody-knows"}`, "", "", bothy.CodeUserNotFound, 400, "nobody-knows"},
 		"negative command time":     {"POST", exec, `{"command":"true","timeout_seconds":-1}`, "", "", bothy.CodeInvalid, 400, "-1"},
+		"unknown process's output":  {"GET", box + "/processes/99999/output", "", "", "", bothy.CodeProcessNotFound, 404, "99999"},
 		"unknown process":           {"POST", box + "/processes/99999/signal", `{"signal":"TERM"}`, "", "", bothy.CodeProcessNotFound, 404, "99999"},
 		"signal to nobody":          {"POST", box + "/processes/99999/signal", `{"signal":9}`, "", "", bothy.CodeProcessNotFound, 404, "99999"},
 		"process in words":          {"GET", box + "/processes/first/output", "", "", "", bothy.CodeInvalid, 400, "first"},
@@ -191,10 +192,16 @@ func (b *box) refused(t *testing.T, c call) {
 		Detail string
 		Hint   string
 	}
-	if err := json.Unmarshal(text, &p); err != nil || res.Header.Get("Content-Type") != "application/problem+json" {
+	problem, status, wanted := text, res.StatusCode, "application/problem+json"
+	// A stream that is long in coming begins before it is known to be an error,
+	// which is then its only event.
+	if _, event, ok := bytes.Cut(text, []byte("event: error\ndata: ")); ok && status == http.StatusOK {
+		problem, status, wanted = event, c.status, "text/event-stream"
+	}
+	if err := json.Unmarshal(problem, &p); err != nil || !strings.HasPrefix(res.Header.Get("Content-Type"), wanted) {
 		t.Fatalf("the answer is no problem: %s %.300s", res.Status, text)
 	}
-	if res.StatusCode != c.status || p.Status != c.status || p.Code != c.code || !strings.Contains(p.Detail, c.value) || p.Detail == "" || p.Hint == "" {
+	if status != c.status || p.Status != c.status || p.Code != c.code || !strings.Contains(p.Detail, c.value) || p.Detail == "" || p.Hint == "" {
 		t.Errorf("got %s %.600s, want %d %s with %q in the detail, and a hint", res.Status, bytes.TrimSpace(text), c.status, c.code, c.value)
 	}
 	for _, secret := range []string{"goroutine ", ".go:", shared.home} {
