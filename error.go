@@ -33,6 +33,7 @@ const (
 	CodeConflict         Code = "conflict"
 	CodeIdempotency      Code = "idempotency_mismatch"
 	CodeQuota            Code = "quota_exceeded"
+	CodeBudget           Code = "budget_exceeded"
 	CodeCapacity         Code = "capacity"
 	CodeRateLimited      Code = "rate_limited"
 	CodeTooLarge         Code = "too_large"

@@ -31,6 +31,8 @@ const (
 	EventSnapshotDeleted   = "snapshot.deleted"
 	EventTemplateBuilt     = "template.built"
 	EventTemplateDeleted   = "template.deleted"
+	EventBudgetWarning     = "budget.warning"
+	EventBudgetExceeded    = "budget.exceeded"
 )
 
 // EventService tells what happened.

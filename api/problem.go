@@ -37,6 +37,7 @@ var statuses = map[bothy.Code]int{
 	bothy.CodeConflict:         http.StatusConflict,
 	bothy.CodeIdempotency:      http.StatusUnprocessableEntity,
 	bothy.CodeQuota:            http.StatusTooManyRequests,
+	bothy.CodeBudget:           http.StatusPaymentRequired,
 	bothy.CodeCapacity:         http.StatusServiceUnavailable,
 	bothy.CodeRateLimited:      http.StatusTooManyRequests,
 	bothy.CodeTooLarge:         http.StatusRequestEntityTooLarge,
