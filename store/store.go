@@ -73,7 +73,41 @@ type Store interface {
 	// ForgetAnswer frees a key, so that the request can be tried again.
 	ForgetAnswer(ctx context.Context, projectID, key string) error
 
+	// AuditEnds returns the ends of the audit's chain.
+	AuditEnds(ctx context.Context) (AuditEnds, error)
+	// AppendAudit adds lines to the end of the chain: all of them or none. They
+	// survive a power cut.
+	AppendAudit(ctx context.Context, lines []AuditLine) error
+	// AuditLines returns up to f.Limit lines as f has it, with ID, Record and
+	// Hash.
+	AuditLines(ctx context.Context, f bothy.AuditFilter) ([]AuditLine, error)
+	// DeleteAuditBefore forgets the beginning of the chain, up to the first line
+	// that is not older than t and at most so many, and returns how many.
+	DeleteAuditBefore(ctx context.Context, t time.Time, most int) (int, error)
+
 	Close() error
+}
+
+// AuditLine is a link of the audit's chain. Record is what was hashed.
+type AuditLine struct {
+	ID        int64
+	Time      time.Time
+	ProjectID string
+	TokenID   string
+	SandboxID string
+	Action    string
+	Status    int
+	Record    string
+	Hash      string
+}
+
+// AuditEnds are the ends of the audit's chain: what its first line follows, and
+// its last line. They are zero before anything was written.
+type AuditEnds struct {
+	AfterID   int64
+	AfterHash string
+	LastID    int64
+	LastHash  string
 }
 
 // Answer is a stored reply to a request with an idempotency key.

@@ -41,6 +41,7 @@ func Run(t *testing.T, make Maker) {
 		{"projects", testProjects},
 		{"events", testEvents},
 		{"old events are forgotten", testForgetEvents},
+		{"audit", testAudit},
 		{"answer is kept", testAnswerKept},
 		{"answer is reserved once", testAnswerReservedOnce},
 		{"answer is forgotten", testAnswerForgotten},

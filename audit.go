@@ -1,0 +1,94 @@
+package bothy
+
+import (
+	"context"
+	"time"
+)
+
+// AuditRecord is one thing that somebody did, or tried to do.
+//
+// Records form a chain: Hash is the SHA-256, in hex, of the hash of the record
+// before (nothing for the first), a newline, and the record itself as JSON
+// without its hash. So none can be changed, removed or put in between later
+// without changing all that follow.
+type AuditRecord struct {
+	// ID counts records without gaps.
+	ID   int64     `json:"id"`
+	Time time.Time `json:"time"`
+	// ProjectID, TokenID and TokenName say who. They are empty where nobody
+	// was recognised.
+	ProjectID string `json:"project,omitempty"`
+	TokenID   string `json:"token_id,omitempty"`
+	TokenName string `json:"token_name,omitempty"`
+	// Action is the id of an operation of the API, such as create-sandbox, or
+	// mcp: and the name of a tool, or request where nothing was recognised.
+	Action string `json:"action"`
+	// SandboxID and Object say to what: Object is a file, a process, a snapshot,
+	// a token, a project or a template.
+	SandboxID string `json:"sandbox_id,omitempty"`
+	Object    string `json:"object,omitempty"`
+	// Command is what was run, shortened, without what looks like a key.
+	Command string `json:"command,omitempty"`
+	// Remote is the address that the request came from, without its port.
+	Remote    string `json:"remote,omitempty"`
+	RequestID string `json:"request_id,omitempty"`
+	// Status is that of the HTTP answer. Code is empty where it was done.
+	Status     int   `json:"status"`
+	Code       Code  `json:"code,omitempty"`
+	DurationMS int64 `json:"duration_ms"`
+	// Count is how many refused attempts this record stands for, where they
+	// came too quickly for one each.
+	Count int    `json:"count,omitempty"`
+	Hash  string `json:"hash,omitempty"`
+}
+
+// AuditFilter chooses records. Zero fields choose all.
+type AuditFilter struct {
+	Since, Until time.Time
+	Action       string
+	TokenID      string
+	SandboxID    string
+	ProjectID    string
+	// Refused chooses what was answered with 401, 403 or 404.
+	Refused bool
+	// Oldest begins with the oldest record, and not with the newest.
+	Oldest bool
+	// Cursor is the id of the last record of the page before.
+	Cursor int64
+	Limit  int
+}
+
+// AuditCheck is what became of checking the chain.
+type AuditCheck struct {
+	OK bool `json:"ok"`
+	// Records is how many were checked; First and Last are their ids.
+	Records int64 `json:"records"`
+	First   int64 `json:"first"`
+	Last    int64 `json:"last"`
+	// Head is the hash of the last record. Whoever keeps it elsewhere can prove
+	// later that nothing up to it was changed.
+	Head string `json:"head"`
+	// Broken is the first record that is not as it was written, and Detail what
+	// is wrong with it.
+	Broken int64  `json:"broken,omitempty"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// AuditService shows who did what. All of it wants ScopeAdmin.
+type AuditService interface {
+	// Audit returns a page of records, of the caller's project, or of all for
+	// the default project. NextCursor is the Cursor of the next page.
+	Audit(ctx context.Context, f AuditFilter) (Page[AuditRecord], error)
+	// CheckAudit checks the whole chain, for the default project only. Where
+	// head is not empty it must be the hash of the record with the id at.
+	CheckAudit(ctx context.Context, at int64, head string) (*AuditCheck, error)
+}
+
+// AuditRecorder takes note of what was done.
+type AuditRecorder interface {
+	// Admit reports whether what is about to be done can be recorded; the error
+	// is for the caller. Whatever is done must be admitted first.
+	Admit() error
+	// Record keeps a record. Its ID and Hash are set later.
+	Record(r AuditRecord)
+}
