@@ -83,9 +83,13 @@ func Run(ctx context.Context, c Case) ([]*Result, error) {
 		}
 	}
 	after := Load()
+	var names []string
+	for _, s := range c.Subjects {
+		names = append(names, s.Name)
+	}
 	var all []*Result
 	for _, m := range c.Measures {
-		all = append(all, newResult(m, c.Subjects, taken[m.Name], before, after))
+		all = append(all, Compare(m, names, taken[m.Name], before, after))
 	}
 	var errs []error
 	for _, err := range failures {

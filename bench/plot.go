@@ -3,6 +3,7 @@ package bench
 import (
 	"bufio"
 	"fmt"
+	"html"
 	"io"
 	"math"
 )
@@ -33,20 +34,42 @@ var colours = []string{"#1b6ca8", "#c8553d", "#5b8c5a", "#7d5ba6"}
 // WritePlots writes plots as one SVG picture, two beside each other.
 func WritePlots(w io.Writer, plots []Plot) error {
 	out := bufio.NewWriter(w)
-	rows := (len(plots) + 1) / 2
-	fmt.Fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" font-size=\"12\">\n",
-		min(2, len(plots))*plotWidth, rows*plotHeight)
+	width, height := sheet(plots)
+	fmt.Fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" font-size=\"12\">\n", width, height)
 	fmt.Fprintln(out, `<rect width="100%" height="100%" fill="white"/>`)
 	for i, p := range plots {
 		fmt.Fprintf(out, "<g transform=\"translate(%d,%d)\">\n", i%2*plotWidth, i/2*plotHeight)
-		p.write(out)
+		p.draw(vectors{out})
 		fmt.Fprintln(out, "</g>")
 	}
 	fmt.Fprintln(out, "</svg>")
 	return out.Flush()
 }
 
-func (p Plot) write(w io.Writer) {
+// sheet is the size of a picture of plots.
+func sheet(plots []Plot) (width, height int) {
+	return min(2, len(plots)) * plotWidth, (len(plots) + 1) / 2 * plotHeight
+}
+
+// A canvas is what a plot is drawn on, with the origin above and to the left.
+type canvas interface {
+	path(colour string, points []Point)
+	dot(colour string, at Point)
+	text(colour string, at Point, side align, text string)
+}
+
+// align is on which side of its place a text is.
+type align string
+
+const (
+	toRight align = "start"
+	centred align = "middle"
+	toLeft  align = "end"
+)
+
+const black, grey = "#000000", "#dddddd"
+
+func (p Plot) draw(c canvas) {
 	var most Point
 	for _, l := range p.Lines {
 		for _, at := range l.Points {
@@ -54,29 +77,49 @@ func (p Plot) write(w io.Writer) {
 		}
 	}
 	most.X, most.Y = roundUp(most.X), roundUp(most.Y)
-	x := func(v float64) float64 { return left + v/most.X*(plotWidth-left-right) }
-	y := func(v float64) float64 { return plotHeight - low - v/most.Y*(plotHeight-above-low) }
-	fmt.Fprintf(w, "<text x=\"%d\" y=\"20\" font-weight=\"bold\">%s</text>\n", left, p.Title)
+	place := func(v Point) Point {
+		return Point{left + v.X/most.X*(plotWidth-left-right), plotHeight - low - v.Y/most.Y*(plotHeight-above-low)}
+	}
+	c.text(black, Point{left, 20}, toRight, p.Title)
 	for i := range 5 {
 		part := float64(i) / 4
-		vx, vy := part*most.X, part*most.Y
-		fmt.Fprintf(w, "<path d=\"M%.1f %.1fH%d\" stroke=\"#ddd\"/>\n", float64(left), y(vy), plotWidth-right)
-		fmt.Fprintf(w, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n", left-6, y(vy)+4, vy)
-		fmt.Fprintf(w, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>\n", x(vx), plotHeight-low+16, vx)
+		at := place(Point{part * most.X, part * most.Y})
+		c.path(grey, []Point{{left, at.Y}, {plotWidth - right, at.Y}})
+		c.text(black, Point{left - 6, at.Y + 4}, toLeft, fmt.Sprintf("%g", part*most.Y))
+		c.text(black, Point{at.X, plotHeight - low + 16}, centred, fmt.Sprintf("%g", part*most.X))
 	}
-	fmt.Fprintf(w, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>\n", plotWidth-right, plotHeight-8, p.X)
-	fmt.Fprintf(w, "<text x=\"%d\" y=\"%d\">%s</text>\n", 8, above-6, p.Y)
+	c.text(black, Point{plotWidth - right, plotHeight - 8}, toLeft, p.X)
+	c.text(black, Point{8, above - 6}, toRight, p.Y)
 	for i, l := range p.Lines {
 		colour := colours[i%len(colours)]
-		path, command := "", "M"
+		var points []Point
 		for _, at := range l.Points {
-			path += fmt.Sprintf("%s%.1f %.1f", command, x(at.X), y(at.Y))
-			command = "L"
-			fmt.Fprintf(w, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", x(at.X), y(at.Y), colour)
+			points = append(points, place(at))
+			c.dot(colour, place(at))
 		}
-		fmt.Fprintf(w, "<path d=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>\n", path, colour)
-		fmt.Fprintf(w, "<text x=\"%d\" y=\"%d\" fill=\"%s\">%s</text>\n", left+12, above+14+16*i, colour, l.Name)
+		c.path(colour, points)
+		c.text(colour, Point{left + 12, float64(above + 14 + 16*i)}, toRight, l.Name)
 	}
+}
+
+// vectors is a canvas of SVG.
+type vectors struct{ w io.Writer }
+
+func (v vectors) path(colour string, points []Point) {
+	path, command := "", "M"
+	for _, at := range points {
+		path += fmt.Sprintf("%s%.1f %.1f", command, at.X, at.Y)
+		command = "L"
+	}
+	fmt.Fprintf(v.w, "<path d=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"1.5\"/>\n", path, colour)
+}
+
+func (v vectors) dot(colour string, at Point) {
+	fmt.Fprintf(v.w, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"%s\"/>\n", at.X, at.Y, colour)
+}
+
+func (v vectors) text(colour string, at Point, side align, text string) {
+	fmt.Fprintf(v.w, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" fill=\"%s\">%s</text>\n", at.X, at.Y, side, colour, html.EscapeString(text))
 }
 
 // roundUp finds a number that divides well by four.

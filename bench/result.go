@@ -18,8 +18,10 @@ type Series struct {
 	P99 float64 `json:"p99"`
 	// Ratio is the median of the subject in question by that of this one, where
 	// this is what it is compared with.
-	Ratio   float64   `json:"ratio,omitempty"`
-	Samples []float64 `json:"samples"`
+	Ratio float64 `json:"ratio,omitempty"`
+	// Score is that of ComputeSDK's method, where it was measured by that.
+	Score   float64   `json:"score,omitempty"`
+	Samples []float64 `json:"samples,omitempty"`
 }
 
 func (s *Series) add(value float64, has bool, err error) {
@@ -61,9 +63,11 @@ type Result struct {
 	Value   float64            `json:"value"`
 	Against map[string]*Series `json:"against,omitempty"`
 	// LoadBefore and LoadAfter are the host's load averages over a minute.
-	LoadBefore float64   `json:"load_before"`
-	LoadAfter  float64   `json:"load_after"`
-	Verdicts   []Verdict `json:"bounds,omitempty"`
+	LoadBefore float64 `json:"load_before"`
+	LoadAfter  float64 `json:"load_after"`
+	// Missing says what it could not be compared with, and why.
+	Missing  []string  `json:"missing,omitempty"`
+	Verdicts []Verdict `json:"bounds,omitempty"`
 
 	order []string
 }
@@ -77,10 +81,12 @@ type Verdict struct {
 	Kept    bool    `json:"kept"`
 }
 
-func newResult(m Measure, subjects []Subject, series map[string]*Series, before, after float64) *Result {
+// Compare makes a result of series that are there. The first name is the subject
+// in question, and the loads are those before and after.
+func Compare(m Measure, names []string, series map[string]*Series, before, after float64) *Result {
 	r := &Result{Name: m.Name, Unit: m.Unit, LoadBefore: before, LoadAfter: after, Against: map[string]*Series{}}
-	for i, s := range subjects {
-		one := series[s.Name]
+	for i, name := range names {
+		one := series[name]
 		one.finish()
 		if i == 0 {
 			r.Series, r.Value = *one, one.P50
@@ -92,8 +98,8 @@ func newResult(m Measure, subjects []Subject, series map[string]*Series, before,
 		if one.P50 > 0 {
 			one.Ratio = r.P50 / one.P50
 		}
-		r.Against[s.Name] = one
-		r.order = append(r.order, s.Name)
+		r.Against[name] = one
+		r.order = append(r.order, name)
 	}
 	for _, b := range m.Bounds {
 		r.Verdicts = append(r.Verdicts, r.judge(b))
@@ -132,6 +138,24 @@ func (v Verdict) String() string {
 type Report struct {
 	Host    Host      `json:"host"`
 	Results []*Result `json:"results"`
+	// Missing says what could not be measured, and why.
+	Missing []string `json:"missing,omitempty"`
+}
+
+// Brief is the report without the single samples.
+func (r *Report) Brief() *Report {
+	b := &Report{Host: r.Host, Missing: r.Missing, Results: []*Result{}}
+	for _, x := range r.Results {
+		short := *x
+		short.Samples, short.Against = nil, map[string]*Series{}
+		for name, s := range x.Against {
+			one := *s
+			one.Samples = nil
+			short.Against[name] = &one
+		}
+		b.Results = append(b.Results, &short)
+	}
+	return b
 }
 
 // Write writes JSON for programs.
@@ -144,11 +168,17 @@ func (r *Report) Write(w io.Writer) error {
 // Table writes lines for people.
 func (r *Report) Table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "measure\tunit\tn\tp50\tp95\tagainst\tp50\tp95\tratio\tload\twanted")
+	fmt.Fprintln(t, "measure\tunit\tn\tp50\tp95\tp99\tagainst\tp50\tp95\tratio\tload\twanted")
 	for _, x := range r.Results {
 		x.rows(t)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, line := range r.Missing {
+		fmt.Fprintln(w, line)
+	}
+	return nil
 }
 
 func (x *Result) rows(w io.Writer) {
@@ -157,14 +187,14 @@ func (x *Result) rows(w io.Writer) {
 	if x.OK < x.N {
 		count = fmt.Sprintf("%d of %d", x.OK, x.N)
 	}
-	own := fmt.Sprintf("%s\t%s\t%s\t%s\t%s", x.Name, x.Unit, count, short(x.P50), short(x.P95))
+	own := fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", x.Name, x.Unit, count, short(x.P50), short(x.P95), short(x.P99))
 	if len(x.order) == 0 {
 		fmt.Fprintf(w, "%s\t\t\t\t\t%s\t%s\n", own, load, x.wanted(""))
 	}
 	for _, name := range x.order {
 		o := x.Against[name]
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.3f\t%s\t%s\n", own, name, short(o.P50), short(o.P95), o.Ratio, load, x.wanted(name))
-		own, load = "\t\t\t\t", ""
+		own, load = "\t\t\t\t\t", ""
 	}
 }
 
@@ -172,6 +202,9 @@ func (x *Result) rows(w io.Writer) {
 // one stand in the first row.
 func (x *Result) wanted(against string) string {
 	var out string
+	if x.Score > 0 && (len(x.order) == 0 || against == x.order[0]) {
+		out = fmt.Sprintf("score %.2f ", x.Score)
+	}
 	for _, v := range x.Verdicts {
 		if v.Against == against || v.Against == "" && len(x.order) > 0 && against == x.order[0] {
 			out += v.String() + " "
@@ -195,5 +228,5 @@ func short(f float64) string {
 func Single(name, unit string, samples []float64, bounds ...Bound) *Result {
 	now := Load()
 	s := &Series{N: len(samples), OK: len(samples), Samples: samples}
-	return newResult(Measure{Name: name, Unit: unit, Bounds: bounds}, []Subject{{Name: "bothy"}}, map[string]*Series{"bothy": s}, now, now)
+	return Compare(Measure{Name: name, Unit: unit, Bounds: bounds}, []string{"bothy"}, map[string]*Series{"bothy": s}, now, now)
 }

@@ -48,6 +48,8 @@ const (
 	CreateExecCold = "create_exec_cold"
 	WholeLifeCold  = "create_exec_delete_cold"
 	CreateCold     = "create_cold"
+	CreatePool     = "create_pool"
+	CreateExecPool = "create_exec_pool"
 )
 
 // StartCold is a subject: one sandbox from the request to the end of its first
@@ -66,6 +68,57 @@ func StartCold(t Target) Subject {
 		record(WholeLifeCold, Since(begun))
 		return err
 	}}
+}
+
+// RunOf is a subject whose program does it all in one go: it starts, runs a
+// command, and leaves nothing.
+func RunOf(name string, run func(context.Context) error) Subject {
+	return Subject{Name: name, Once: func(ctx context.Context, record Record) error {
+		begun := time.Now()
+		err := run(ctx)
+		took := Since(begun)
+		for _, measure := range []string{CreateExecCold, CreateExecPool, WholeLifeCold} {
+			record(measure, took)
+		}
+		return err
+	}}
+}
+
+// StartPool is a subject: the same from the pool, once ready has returned.
+func StartPool(t Target, ready func(context.Context) error) Subject {
+	return Subject{Name: "bothy", Once: func(ctx context.Context, record Record) error {
+		if err := ready(ctx); err != nil {
+			return err
+		}
+		begun := time.Now()
+		sb, end, err := t.Create(ctx, bothy.SandboxCreate{})
+		if err != nil {
+			return err
+		}
+		defer end()
+		record(CreatePool, Since(begun))
+		_, err = t.Run(ctx, sb.ID, True)
+		record(CreateExecPool, Since(begun))
+		return err
+	}}
+}
+
+// Interactive is one sandbox by the public method of ComputeSDK: the time from the
+// request until its first command has answered, in milliseconds. Its end is not
+// timed, and nothing is tried twice.
+func (t Target) Interactive(ctx context.Context) (float64, error) {
+	begun := time.Now()
+	sb, end, err := t.Create(ctx, bothy.SandboxCreate{})
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	r, err := t.Run(ctx, sb.ID, bothy.Command{Args: []string{"/bin/echo", "benchmark"}})
+	took := Since(begun)
+	if err == nil && r.Stdout != "benchmark\n" {
+		err = fmt.Errorf("the command printed %q", r.Stdout)
+	}
+	return took, err
 }
 
 // ExecIn is a subject: one command in a sandbox that runs already.

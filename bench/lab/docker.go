@@ -40,6 +40,11 @@ func (l *Lab) Docker(ctx context.Context) (*Docker, error) {
 	if _, err := os.Stat(d.cli); err != nil {
 		d.cli = "docker"
 	}
+	for _, name := range []string{"dockerd", d.cli} {
+		if _, err := exec.LookPath(name); err != nil {
+			return nil, &Missing{"docker", "there is no " + filepath.Base(name) + " in the PATH"}
+		}
+	}
 	if err := os.Mkdir(dir, 0o711); err != nil {
 		return nil, err
 	}
@@ -135,14 +140,10 @@ func (d *Docker) Container(network string) (string, error) {
 // RunOnce is a subject: docker run --rm, without a network. It returns when the
 // container has been removed.
 func (d *Docker) RunOnce() bench.Subject {
-	return bench.Subject{Name: "docker", Once: func(_ context.Context, record bench.Record) error {
-		begun := time.Now()
+	return bench.RunOf("docker", func(context.Context) error {
 		_, err := d.Output("run", "--rm", "--network", "none", dockerImage, "/bin/true")
-		took := bench.Since(begun)
-		record(bench.CreateExecCold, took)
-		record(bench.WholeLifeCold, took)
 		return err
-	}}
+	})
 }
 
 // RunByAPI is a subject: the same without the command line client, over a kept

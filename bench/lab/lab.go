@@ -1,6 +1,6 @@
 // Package lab starts what is measured: a Bothy server, a Docker daemon of its
 // own, gVisor's runsc, and a network between them. It needs root. Only
-// bench/cmd/bench uses it.
+// programs that measure use it.
 //
 // Everything happens in network and mount namespaces of the program's own: the
 // host's network is left as it is, and mounts end with the program.
@@ -84,10 +84,11 @@ type Options struct {
 	// Bothy is the program under measurement, Templates the folder of its
 	// templates, and Template the one to measure with.
 	Bothy, Templates, Template string
-	// Source is a folder of the Go module, from which runsc is built.
-	Source string
-	// Bin is where what is built for comparison is kept.
-	Bin string
+	// Runsc is the path of gVisor's own command, where it is one of the rivals.
+	Runsc string
+	// Payload is how this program is told to be the payload of the network's
+	// cases: the words after its name.
+	Payload []string
 }
 
 // Lab holds what was started. Close ends it all.
@@ -97,7 +98,14 @@ type Lab struct {
 	Dir  string
 	undo cleanup.Stack
 	tree string // the template's files, once mounted
+	// servers counts those that were started.
+	servers int
 }
+
+// Missing says that something is not there to be measured.
+type Missing struct{ What, Why string }
+
+func (m *Missing) Error() string { return m.What + " is missing: " + m.Why }
 
 // New makes a lab's folder. It is not in a memory file system, and nobody, as
 // whom sandboxes run, may pass through.

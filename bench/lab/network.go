@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -34,29 +35,28 @@ const (
 const OutsideSettings = "network:\n  allow: [" + outsideAddr + "/32]\n"
 
 // Outside is a host of its own, in a network namespace behind a cable, with the
-// payload program as its web server.
+// payload as its web server.
 type Outside struct {
 	// URL is the server's, without a path. Sandboxes and the host resolve its
 	// name, containers are told.
 	URL string
-	// Payload is the path of the payload program.
-	Payload string
 
-	pid int
+	program string   // this one, which has the payload in it
+	words   []string // after the program's name, before the payload's own
+	pid     int
 }
 
-// Outside builds the payload program and starts the host outside.
+// Outside starts the host outside.
 func (l *Lab) Outside(ctx context.Context) (*Outside, error) {
-	o := &Outside{URL: "http://" + OutsideName, Payload: filepath.Join(l.Bin, "payload")}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", o.Payload, "./bench/cmd/payload")
-	build.Dir, build.Env = l.Source, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the payload: %w: %s", err, out)
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
 	}
+	o := &Outside{URL: "http://" + OutsideName, program: self, words: l.Payload}
 	if err := l.nameOutside(); err != nil {
 		return nil, err
 	}
-	serve := exec.Command(o.Payload, "serve", outsideAddr+":80")
+	serve := exec.Command(o.program, o.args("serve", outsideAddr+":80")...)
 	serve.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
 	if err := l.start("outside", serve); err != nil {
 		return nil, err
@@ -75,6 +75,8 @@ func (l *Lab) Outside(ctx context.Context) (*Outside, error) {
 		return res.Body.Close()
 	})
 }
+
+func (o *Outside) args(args ...string) []string { return append(slices.Clone(o.words), args...) }
 
 // nameOutside gives the host outside its name, for the resolver of everybody in
 // this mount namespace.
@@ -158,7 +160,7 @@ type Runner func(ctx context.Context, args ...string) (string, error)
 // Direct runs it in this network namespace, one cable from the host outside.
 func (o *Outside) Direct() Runner {
 	return func(ctx context.Context, args ...string) (string, error) {
-		cmd := exec.CommandContext(ctx, o.Payload, args...)
+		cmd := exec.CommandContext(ctx, o.program, o.args(args...)...)
 		out, err := cmd.Output()
 		return string(out), err
 	}
@@ -169,7 +171,7 @@ const PayloadPath = "/usr/local/bin/payload"
 
 // InSandbox puts the program into a sandbox and runs it there.
 func (o *Outside) InSandbox(ctx context.Context, t bench.Target, id string) (Runner, error) {
-	f, err := os.Open(o.Payload)
+	f, err := os.Open(o.program)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +180,7 @@ func (o *Outside) InSandbox(ctx context.Context, t bench.Target, id string) (Run
 		return nil, err
 	}
 	return func(ctx context.Context, args ...string) (string, error) {
-		r, err := t.Run(ctx, id, bothy.Command{Args: append([]string{PayloadPath}, args...)})
+		r, err := t.Run(ctx, id, bothy.Command{Args: append([]string{PayloadPath}, o.args(args...)...)})
 		if err != nil {
 			return "", err
 		}
@@ -190,12 +192,12 @@ func (o *Outside) InSandbox(ctx context.Context, t bench.Target, id string) (Run
 // it.
 func (o *Outside) InContainer(d *Docker) (Runner, error) {
 	id, err := d.Output("run", "-d", "--network", "bridge", "--add-host", OutsideName+":"+outsideAddr,
-		"-v", o.Payload+":"+PayloadPath+":ro", dockerImage, "/bin/sleep", "infinity")
+		"-v", o.program+":"+PayloadPath+":ro", dockerImage, "/bin/sleep", "infinity")
 	if err != nil {
 		return nil, err
 	}
 	return func(_ context.Context, args ...string) (string, error) {
-		return d.Output(append([]string{"exec", id, PayloadPath}, args...)...)
+		return d.Output(append([]string{"exec", id, PayloadPath}, o.args(args...)...)...)
 	}, nil
 }
 

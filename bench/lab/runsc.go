@@ -7,7 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"time"
+	"sync/atomic"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -19,12 +19,12 @@ type Runsc struct {
 	binary string
 	bundle string
 	root   string
-	runs   int
+	runs   atomic.Int64
 }
 
-// BuildRunsc builds the command. It needs the host's network, where modules are
-// fetched from, so it comes before Enter.
-func BuildRunsc(o Options) error {
+// BuildRunsc builds the command from a folder of Bothy's Go module. It needs the
+// host's network, where modules are fetched from, so it comes before Enter.
+func BuildRunsc(source, into string) error {
 	dir, err := os.MkdirTemp("", "bothy-bench-runsc-")
 	if err != nil {
 		return err
@@ -32,7 +32,7 @@ func BuildRunsc(o Options) error {
 	defer os.RemoveAll(dir)
 	// A copy of go.mod, since the command needs modules that Bothy does not.
 	for _, name := range []string{"go.mod", "go.sum"} {
-		b, err := os.ReadFile(filepath.Join(o.Source, name))
+		b, err := os.ReadFile(filepath.Join(source, name))
 		if err != nil {
 			return err
 		}
@@ -41,19 +41,20 @@ func BuildRunsc(o Options) error {
 		}
 	}
 	build := exec.Command("go", "build", "-mod=mod", "-modfile="+filepath.Join(dir, "go.mod"), "-trimpath", "-buildvcs=false",
-		"-ldflags", "-s -w", "-o", runscBinary(o), "gvisor.dev/gvisor/runsc")
-	build.Dir, build.Env = o.Source, append(os.Environ(), "CGO_ENABLED=0")
+		"-ldflags", "-s -w", "-o", into, "gvisor.dev/gvisor/runsc")
+	build.Dir, build.Env = source, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build runsc: %w: %s", err, out)
 	}
 	return nil
 }
 
-func runscBinary(o Options) string { return filepath.Join(o.Bin, "runsc") }
-
-// Runsc makes a bundle on the template's files for the command that was built.
+// Runsc makes a bundle on the template's files.
 func (l *Lab) Runsc() (*Runsc, error) {
-	r := &Runsc{binary: runscBinary(l.Options), bundle: filepath.Join(l.Dir, "bundle"), root: filepath.Join(l.Dir, "runsc")}
+	if l.Options.Runsc == "" {
+		return nil, &Missing{"runsc", "there is no such program in the PATH"}
+	}
+	r := &Runsc{binary: l.Options.Runsc, bundle: filepath.Join(l.Dir, "bundle"), root: filepath.Join(l.Dir, "runsc")}
 	tree, err := l.Tree()
 	if err != nil {
 		return nil, err
@@ -87,16 +88,11 @@ func writeBundle(bundle, tree string, args []string) error {
 // RunOnce is a subject: runsc run, from the command's start to its end, when
 // the container is gone.
 func (r *Runsc) RunOnce() bench.Subject {
-	return bench.Subject{Name: "runsc", Once: func(_ context.Context, record bench.Record) error {
-		id := r.newID()
-		begun := time.Now()
-		out, err := r.command("run", "--bundle="+r.bundle, id).CombinedOutput()
-		took := bench.Since(begun)
-		record(bench.CreateExecCold, took)
-		record(bench.WholeLifeCold, took)
+	return bench.RunOf("runsc", func(context.Context) error {
+		out, err := r.command("run", "--bundle="+r.bundle, r.newID()).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("runsc run: %w: %s", err, out)
 		}
 		return nil
-	}}
+	})
 }

@@ -67,9 +67,18 @@ func (l *Lab) readAll(path string) []byte {
 	return b
 }
 
+// Exec is a subject: runsc exec in the container.
+func (c *Container) Exec() bench.Subject {
+	return bench.Subject{Name: "runsc", Once: func(_ context.Context, record bench.Record) error {
+		begun := time.Now()
+		err := c.r.run("exec", c.id, "/bin/true")
+		record("exec", bench.Since(begun))
+		return err
+	}}
+}
+
 func (r *Runsc) newID() string {
-	r.runs++
-	return fmt.Sprintf("bench-%d-%d", os.Getpid(), r.runs)
+	return fmt.Sprintf("bench-%d-%d", os.Getpid(), r.runs.Add(1))
 }
 
 func (r *Runsc) command(args ...string) *exec.Cmd {

@@ -18,8 +18,8 @@ import (
 	"github.com/bothy-dev/bothy/template"
 )
 
-// listen is the server's address, in a network namespace where nobody else is.
-const listen = "127.0.0.1:7700"
+// firstPort is the first server's, in a network namespace where nobody else is.
+const firstPort = 7700
 
 // Image is the path of the template's image.
 func (l *Lab) Image() (string, error) {
@@ -34,6 +34,8 @@ func (l *Lab) Image() (string, error) {
 type Server struct {
 	bench.Target
 	PID int
+	// Home is the folder of its state.
+	Home string
 
 	log  string
 	seen int64 // how much of the log has been read
@@ -42,17 +44,24 @@ type Server struct {
 // Server starts a server with the given settings, a YAML text that may be empty.
 // When the lab closes, its sandboxes end with it.
 func (l *Lab) Server(ctx context.Context, settings string, env ...string) (*Server, error) {
-	config, credentials := filepath.Join(l.Dir, "bothy.yaml"), filepath.Join(l.Dir, "credentials.json")
+	name := "server"
+	if l.servers > 0 {
+		name = fmt.Sprint("server-", l.servers+1)
+	}
+	listen := fmt.Sprint("127.0.0.1:", firstPort+l.servers)
+	l.servers++
+	home := filepath.Join(l.Dir, name)
+	config, credentials := home+".yaml", home+".json"
 	if err := os.WriteFile(config, []byte(settings), 0o600); err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(l.Bothy, "serve", "--config", config, "--bootstrap-credentials", credentials, "--log-format", "json")
 	cmd.Env = append(os.Environ(), append(env,
-		"HOME="+l.Dir, "BOTHY_HOME="+filepath.Join(l.Dir, "home"), "BOTHY_TEMPLATES="+l.Templates, "BOTHY_LISTEN="+listen)...)
-	if err := l.start("server", cmd); err != nil {
+		"HOME="+l.Dir, "BOTHY_HOME="+home, "BOTHY_TEMPLATES="+l.Templates, "BOTHY_LISTEN="+listen)...)
+	if err := l.start(name, cmd); err != nil {
 		return nil, err
 	}
-	s := &Server{Target: bench.Target{Template: l.Template}, PID: cmd.Process.Pid, log: l.log("server")}
+	s := &Server{Target: bench.Target{Template: l.Template}, PID: cmd.Process.Pid, Home: home, log: l.log(name)}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	err := await(ctx, "wait for the server", func() error {
@@ -68,7 +77,7 @@ func (l *Lab) Server(ctx context.Context, settings string, env ...string) (*Serv
 		return s.Client.Health(ctx)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, l.logTail("server"))
+		return nil, fmt.Errorf("%w\n%s", err, l.logTail(name))
 	}
 	l.undo.Add(s.terminateAll)
 	return s, nil

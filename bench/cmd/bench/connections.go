@@ -126,7 +126,7 @@ var errReady = errors.New("ready")
 // open. done tells it to end, and fails unless it had all of them to the end.
 func keepOpen(ctx context.Context, s *lab.Server, id string, args ...string) (done func() error, err error) {
 	r, err := s.Client.Exec.Exec(ctx, id, bothy.ExecRequest{
-		Command: bothy.Command{Args: append([]string{lab.PayloadPath}, args...)}, Background: true,
+		Command: bothy.Command{Args: append([]string{lab.PayloadPath, payloadWord}, args...)}, Background: true,
 	})
 	if err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ import (
 
 	"github.com/bothy-dev/bothy/bench"
 	"github.com/bothy-dev/bothy/bench/lab"
+	"github.com/bothy-dev/bothy/bench/payload"
 )
 
 // A program is one case with the lab that it needs. n is how many turns to
@@ -54,12 +55,18 @@ func main() {
 	}
 }
 
+// payloadWord makes this program the payload of the network's cases.
+const payloadWord = "payload"
+
 func run() error {
+	if len(os.Args) > 1 && os.Args[1] == payloadWord {
+		return payload.Main(os.Args[2:])
+	}
 	var o lab.Options
 	flag.StringVar(&o.Bothy, "bothy", "bin/bothy", "the `program` to measure")
 	flag.StringVar(&o.Templates, "templates", env("BOTHY_TEMPLATES", "/var/lib/bothy/templates"), "`folder` of the templates")
 	flag.StringVar(&o.Template, "template", "python-3.12-bare", "`name` of the template to measure with")
-	flag.StringVar(&o.Source, "source", ".", "`folder` of Bothy's Go module, to build runsc from")
+	source := flag.String("source", ".", "`folder` of Bothy's Go module, to build runsc from")
 	out := flag.String("out", "bench/results", "`folder` for the raw samples")
 	n := flag.Int("n", 0, "how many turns each subject takes (default: the case's own)")
 	flag.Usage = usage
@@ -73,19 +80,19 @@ func run() error {
 			return fmt.Errorf("there is no case %q; the cases are %s", name, strings.Join(slices.Sorted(maps.Keys(programs)), " "))
 		}
 	}
-	o.Bin = filepath.Join(*out, "bin")
-	for _, p := range []*string{&o.Bothy, &o.Templates, &o.Source, &o.Bin, out} {
+	o.Runsc, o.Payload = filepath.Join(*out, "bin", "runsc"), []string{payloadWord}
+	for _, p := range []*string{&o.Bothy, &o.Templates, &o.Runsc, out, source} {
 		abs, err := filepath.Abs(*p)
 		if err != nil {
 			return err
 		}
 		*p = abs
 	}
-	if err := os.MkdirAll(o.Bin, 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(o.Runsc), 0o755); err != nil {
 		return err
 	}
 	if !lab.Inside() && slices.ContainsFunc(names, func(name string) bool { return programs[name].runsc }) {
-		if err := lab.BuildRunsc(o); err != nil {
+		if err := lab.BuildRunsc(*source, o.Runsc); err != nil {
 			return err
 		}
 	}

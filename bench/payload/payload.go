@@ -1,6 +1,6 @@
-// Command payload is what the network benchmarks run on both sides: as the host
+// Package payload is what the network benchmarks run on both sides: as the host
 // outside, and as the client in a sandbox, a container or neither. One program
-// serves all, so that only the network between differs.
+// serves all, the one that measures, so that only the network between differs.
 //
 //	payload serve ADDRESS…   answer HTTP: /bytes/N is N zeros
 //	payload fetch URL        download, and tell how fast
@@ -9,7 +9,7 @@
 //	payload stall URL N      begin N downloads and read none of them
 //
 // Results are JSON on standard output.
-package main
+package payload
 
 import (
 	"bufio"
@@ -36,19 +36,16 @@ var roles = map[string]func(args []string) (any, error){
 	"serve": serve, "fetch": fetch, "connect": connect, "hold": hold, "stall": stall,
 }
 
-func main() {
-	if len(os.Args) < 3 || roles[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: payload serve|fetch|connect|hold|stall ADDRESS [N]")
-		os.Exit(2)
+// Main plays the role that the first argument names, and writes what came of it.
+func Main(args []string) error {
+	if len(args) < 2 || roles[args[0]] == nil {
+		return errors.New("usage: payload serve|fetch|connect|hold|stall ADDRESS [N]")
 	}
-	result, err := roles[os.Args[1]](os.Args[2:])
-	if err == nil {
-		err = json.NewEncoder(os.Stdout).Encode(result)
-	}
+	result, err := roles[args[0]](args[1:])
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "payload:", err)
-		os.Exit(1)
+		return fmt.Errorf("payload: %w", err)
 	}
+	return json.NewEncoder(os.Stdout).Encode(result)
 }
 
 // serve waits until it has its addresses, and answers until it is ended.
