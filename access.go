@@ -54,6 +54,7 @@ type TokenCreate struct {
 type Caller struct {
 	ProjectID string
 	TokenID   string
+	TokenName string
 	Scopes    []Scope
 }
 

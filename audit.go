@@ -92,3 +92,23 @@ type AuditRecorder interface {
 	// Record keeps a record. Its ID and Hash are set later.
 	Record(r AuditRecord)
 }
+
+// Origin is what a door knows of a request beside its caller.
+type Origin struct {
+	RequestID string
+	// Remote is the address that the request came from, without its port.
+	Remote string
+}
+
+type originKey struct{}
+
+// WithOrigin puts the origin of a request in the context. Only doors do this.
+func WithOrigin(ctx context.Context, o Origin) context.Context {
+	return context.WithValue(ctx, originKey{}, o)
+}
+
+// OriginFrom returns the origin of a request; it is empty where there is none.
+func OriginFrom(ctx context.Context) Origin {
+	o, _ := ctx.Value(originKey{}).(Origin)
+	return o
+}

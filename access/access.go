@@ -108,7 +108,7 @@ func (t *Tokens) Authenticate(ctx context.Context, key string) (*bothy.Caller, e
 			t.log.Warn("the use of a token was not noted", "token", e.token.ID, "error", err)
 		}
 	}
-	return &bothy.Caller{ProjectID: e.token.ProjectID, TokenID: e.token.ID, Scopes: e.token.Scopes}, nil
+	return &bothy.Caller{ProjectID: e.token.ProjectID, TokenID: e.token.ID, TokenName: e.token.Name, Scopes: e.token.Scopes}, nil
 }
 
 func (t *Tokens) find(ctx context.Context, hash string) (*entry, error) {

@@ -41,7 +41,10 @@ type Services struct {
 	Logs      bothy.LogService
 	Limits    bothy.LimitsService
 	Projects  bothy.ProjectService
+	Audit     bothy.AuditService
 
+	// Recorder keeps the record of who did what. Optional.
+	Recorder bothy.AuditRecorder
 	// Answers remembers answers for Idempotency-Key. Without it the header is
 	// ignored.
 	Answers AnswerStore
@@ -73,6 +76,8 @@ type Config struct {
 	// Observe is told of every answered request: its route, which is empty for
 	// none, and its status. Optional.
 	Observe func(method, route string, status int, took time.Duration)
+	// AuditReads records also the calls that change nothing.
+	AuditReads bool
 	// Version is the server's version, for the OpenAPI document.
 	Version string
 }
@@ -151,6 +156,7 @@ func (s *Server) register() {
 	s.registerPorts()
 	s.registerTokens()
 	s.registerProjects()
+	s.registerAudit()
 	s.registerHealth()
 	s.finishDocument()
 	s.mux.HandleFunc("/", s.noRoute)

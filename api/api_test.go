@@ -23,6 +23,7 @@ type fixture struct {
 	world   *apitest.World
 	tokens  *apitest.Tokens
 	answers *apitest.Answers
+	audits  *apitest.Audit
 	logged  *safeBuffer
 	client  *http.Client
 	key     string
@@ -46,7 +47,9 @@ func (b *safeBuffer) String() string {
 }
 
 func everything(world *apitest.World, tokens *apitest.Tokens, answers *apitest.Answers, log *slog.Logger) Services {
+	audits := &apitest.Audit{}
 	return Services{
+		Audit: audits, Recorder: audits,
 		Tokens: tokens, Sandboxes: world, Exec: world, Code: world, Files: world.Files(), Templates: world, Snapshots: world,
 		Events: world, Network: world, Metrics: world, Ports: world, Mover: world, Logs: world, Limits: world, Projects: &apitest.Projects{}, Answers: answers, Log: log,
 	}
@@ -60,6 +63,7 @@ func start(t *testing.T, change ...func(*Server)) *fixture {
 	}
 	log := slog.New(slog.NewJSONHandler(f.logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	f.Server = New(everything(f.world, f.tokens, f.answers, log), Config{Listen: "127.0.0.1:0", Grace: 5 * time.Second, Version: "test"})
+	f.audits = f.services.Recorder.(*apitest.Audit)
 	for _, c := range change {
 		c(f.Server)
 	}

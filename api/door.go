@@ -32,6 +32,11 @@ const (
 type request struct {
 	id     string
 	caller *bothy.Caller
+	// call is what was asked for, if that was recognised; command, sandbox and
+	// object are for the audit. recorded says that another door has seen to it.
+	call                     *call
+	command, sandbox, object string
+	recorded                 bool
 	// problem is what the caller was told, with its cause.
 	problem *Problem
 }
@@ -65,7 +70,8 @@ func requestID(r *http.Request) string {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	info := &request{id: requestID(r)}
-	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, info))
+	ctx := bothy.WithOrigin(context.WithValue(r.Context(), requestKey{}, info), bothy.Origin{RequestID: info.id, Remote: remoteOf(r)})
+	r = r.WithContext(ctx)
 	rec := &recorder{ResponseWriter: w}
 	h := rec.Header()
 	h.Set("X-Request-Id", info.id)
@@ -73,7 +79,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	defer func() {
 		abort := s.recovered(recover(), rec, r)
-		s.logRequest(r, rec, info, time.Since(began))
+		s.answered(r, rec, info, began)
 		if abort {
 			panic(http.ErrAbortHandler)
 		}
@@ -107,18 +113,27 @@ func (s *Server) recovered(p any, rec *recorder, r *http.Request) (abort bool) {
 	return false
 }
 
-// logRequest writes the request's line. Queries and bodies stay out of it:
-// they can hold secrets.
-func (s *Server) logRequest(r *http.Request, rec *recorder, info *request, took time.Duration) {
-	level := slog.LevelInfo
-	if r.URL.Path == "/healthz" {
-		level = slog.LevelDebug
-	}
-	status := rec.statusOrOK()
+// answered tells the log, the audit and who else wants to know.
+func (s *Server) answered(r *http.Request, rec *recorder, info *request, began time.Time) {
+	took, status := time.Since(began), rec.statusOrOK()
 	// A caller that went away is no failure of ours.
 	left := info.problem != nil && errors.Is(info.problem, context.Canceled)
 	if left {
 		status = statusCallerLeft
+	}
+	s.logRequest(r, rec, info, status, left, took)
+	s.audit(r, info, status, began, took)
+	if s.config.Observe != nil {
+		s.config.Observe(r.Method, r.Pattern, status, took)
+	}
+}
+
+// logRequest writes the request's line. Queries and bodies stay out of it:
+// they can hold secrets.
+func (s *Server) logRequest(r *http.Request, rec *recorder, info *request, status int, left bool, took time.Duration) {
+	level := slog.LevelInfo
+	if r.URL.Path == "/healthz" {
+		level = slog.LevelDebug
 	}
 	attrs := make([]slog.Attr, 0, 12)
 	attrs = append(attrs,
@@ -136,9 +151,6 @@ func (s *Server) logRequest(r *http.Request, rec *recorder, info *request, took 
 		}
 	}
 	s.log.LogAttrs(r.Context(), level, "request", attrs...)
-	if s.config.Observe != nil {
-		s.config.Observe(r.Method, r.Pattern, status, took)
-	}
 }
 
 // authenticate finds the caller and puts it into the request's context. The
@@ -164,9 +176,15 @@ func (s *Server) authenticate(r *http.Request) (*http.Request, error) {
 // bound on the body, and the memory of what was answered before.
 func (s *Server) door(c call, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		if info := requestFrom(r.Context()); info != nil {
+			info.call = &c
+		}
 		r, err := s.authenticate(r)
 		if err == nil {
 			_, err = bothy.Require(r.Context(), c.Scope)
+		}
+		if err == nil && s.audited(c) {
+			err = s.services.Recorder.Admit()
 		}
 		var body []byte
 		if err == nil && c.takesJSON(r) {

@@ -96,7 +96,7 @@ func (s *Server) registerFiles() {
 
 func (s *Server) registerFileBytes(svc bothy.FileService) {
 	add(s, call{
-		ID: "read-file", Method: http.MethodGet, Path: filesPath, Tag: "Files",
+		ID: "read-file", Audit: true, Method: http.MethodGet, Path: filesPath, Tag: "Files",
 		Summary: "Read a file or list a folder", Scope: bothy.ScopeSandboxesRead,
 		Text: "A file comes as its bytes, described by the header X-File-Info; a folder as JSON. A range of bytes may be asked for, to go on with a download.",
 		Returns: []form{
@@ -116,7 +116,7 @@ func (s *Server) registerFileBytes(svc bothy.FileService) {
 			return nil, err
 		}
 		return s.writeBody(func(r *http.Request) (*bothy.FileInfo, error) {
-			return svc.Write(r.Context(), in.ID, in.Path, r.Body, bothy.WriteOptions{Mode: mode, User: in.User, ModifiedAt: in.ModifiedAt})
+			return svc.Write(r.Context(), in.ID, in.Path, r.Body, bothy.WriteOptions{Mode: mode, User: in.User, ModifiedAt: in.ModifiedAt, Size: max(r.ContentLength, 0)})
 		}), nil
 	})
 	add(s, call{
@@ -181,7 +181,7 @@ func (s *Server) registerFileTree(svc bothy.FileService) {
 
 func (s *Server) registerArchive(svc bothy.FileService) {
 	add(s, call{
-		ID: "read-archive", Method: http.MethodGet, Path: filesPath + "/archive", Tag: "Files",
+		ID: "read-archive", Audit: true, Method: http.MethodGet, Path: filesPath + "/archive", Tag: "Files",
 		Summary: "Download a folder as a tar", Scope: bothy.ScopeSandboxesRead,
 		Returns: []form{{"application/x-tar", nil}},
 	}, func(_ context.Context, in *FileRef) (*byHand, error) {

@@ -29,7 +29,7 @@ func (s *Server) registerMover() {
 		return
 	}
 	add(s, call{
-		ID: "export-snapshot", Method: http.MethodGet, Path: "/v1/snapshots/{id}/export", Tag: "Snapshots",
+		ID: "export-snapshot", Audit: true, Method: http.MethodGet, Path: "/v1/snapshots/{id}/export", Tag: "Snapshots",
 		Summary: "Export a snapshot as one file", Scope: bothy.ScopeSandboxesWrite,
 		Text: "An archive (tar, zstd, and age with a passphrase) of all memory and files. It can be imported on another server: " +
 			"with its memory where the engine's build is the same, with its files anywhere.",

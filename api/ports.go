@@ -48,7 +48,7 @@ func (s *Server) registerPorts() {
 		return
 	}
 	add(s, call{
-		ID: "forward-port", Method: http.MethodGet, Path: portPath, Tag: "Network",
+		ID: "forward-port", Audit: true, Method: http.MethodGet, Path: portPath, Tag: "Network",
 		Summary: "Connect to a port", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusSwitchingProtocols,
 		Text: "A WebSocket that carries the bytes of one TCP connection in binary frames, both ways. " +
 			"Servers that listen only on the sandbox's own loopback are reached, too. " +

@@ -37,6 +37,8 @@ type call struct {
 	AnyQuery bool
 	// Parameters are those that the input does not show.
 	Parameters []*huma.Param
+	// Audit has a call that changes nothing be recorded as well.
+	Audit bool
 	// Multipart takes requests with a multipart body.
 	Multipart http.HandlerFunc
 
@@ -103,12 +105,14 @@ func add[I, O any](s *Server, c call, h func(context.Context, *I) (*O, error)) {
 	c.fields = jsonFields(reflect.TypeFor[I]())
 	op.Metadata = map[string]any{"call": c}
 	huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		noteInput(ctx, in)
 		out, err := h(ctx, in)
 		if err != nil {
 			p := problemOf(err)
 			note(ctx, p)
 			return nil, p
 		}
+		noteOutput(ctx, out)
 		return out, nil
 	})
 }

@@ -55,7 +55,7 @@ func (s *Server) registerTerminal() {
 		return
 	}
 	add(s, call{
-		ID: "terminal", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/terminal", Tag: "Commands",
+		ID: "terminal", Audit: true, Method: http.MethodGet, Path: "/v1/sandboxes/{id}/terminal", Tag: "Commands",
 		Summary: "Open a terminal", Scope: bothy.ScopeSandboxesWrite, AnyQuery: true, Status: http.StatusSwitchingProtocols,
 		Text: "A WebSocket. Binary frames are the terminal's bytes, both ways. A text frame `{\"resize\":{\"cols\":80,\"rows\":24}}` " +
 			"changes the window. When the process ends, the server closes with code 1000 and the reason `{\"exit_code\":0}`. " +

@@ -43,6 +43,17 @@ type Config struct {
 	Pool      Pool      `yaml:"pool"`
 	Snapshots Snapshots `yaml:"snapshots"`
 	Network   Network   `yaml:"network"`
+	Audit     Audit     `yaml:"audit"`
+}
+
+// Audit says what is kept of who did what.
+type Audit struct {
+	// KeepDays is how long; 0 means for ever.
+	KeepDays int `yaml:"keep_days"`
+	// Commands keeps the text of what is run as well.
+	Commands bool `yaml:"commands"`
+	// Reads keeps also the calls that change nothing.
+	Reads bool `yaml:"reads"`
 }
 
 // Engine chooses what gives sandboxes their kernel.
@@ -117,6 +128,7 @@ func Default() Config {
 			MinFreeMemoryMB: 2048,
 		},
 		Network: Network{CABundle: "/etc/ssl/certs/ca-certificates.crt"},
+		Audit:   Audit{KeepDays: 365, Commands: true},
 	}
 }
 
@@ -185,6 +197,9 @@ func (c *Config) Finish() error {
 	if c.Sandboxes.Max < 0 || c.Sandboxes.MinFreeMemoryMB < 0 || c.Sandboxes.WaitSeconds < 0 || c.Sandboxes.StartsAtOnce < 0 || c.Sandboxes.KeepEndedHours < 0 ||
 		c.Snapshots.KeepPerSandbox < 0 || c.Snapshots.KeepHours < 0 || c.Snapshots.ProjectQuotaMB < 0 {
 		return bothy.Errorf(bothy.CodeInvalid, "a number under sandboxes or snapshots is negative").WithHint("Give 0 for no bound.")
+	}
+	if c.Audit.KeepDays < 0 {
+		return bothy.Errorf(bothy.CodeInvalid, "audit.keep_days is %d", c.Audit.KeepDays).WithHint("Give 0 to keep all of it.")
 	}
 	return c.Pool.check()
 }

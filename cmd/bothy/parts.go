@@ -20,6 +20,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/access"
 	"github.com/bothy-dev/bothy/api"
+	"github.com/bothy-dev/bothy/audit"
 	"github.com/bothy-dev/bothy/blob"
 	blobdir "github.com/bothy-dev/bothy/blob/dir"
 	"github.com/bothy-dev/bothy/client"
@@ -45,6 +46,7 @@ type parts struct {
 	store     *sqlite.Store
 	tokens    *access.Tokens
 	projects  *access.Projects
+	audit     *audit.Log
 	metrics   *telemetry.Metrics
 	templates *template.Library
 	blobs     blob.Store
@@ -75,6 +77,9 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 		return nil, err
 	}
 	p.undo.Add(func() { p.store.Close() })
+	if err := p.openAudit(ctx); err != nil {
+		return nil, err
+	}
 	if p.blobs, err = blobdir.Open(filepath.Join(c.Home, "snapshots")); err != nil {
 		return nil, err
 	}
@@ -100,9 +105,9 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 		Tokens: p.tokens, Sandboxes: p.lifecycle, Exec: p.lifecycle, Files: p.lifecycle.Files(),
 		Templates: p.templates, Snapshots: p.lifecycle, Code: p.lifecycle, Events: p.lifecycle, Network: p.lifecycle,
 		Metrics: p.lifecycle, Ports: p.lifecycle, Mover: p.lifecycle, Logs: p.lifecycle, Limits: p.lifecycle, Projects: p.projects,
-		Answers: p.store, Log: log,
+		Audit: p.audit, Recorder: p.audit, Answers: p.store, Log: log,
 	}, api.Config{Listen: c.Listen, AllowedHosts: c.AllowedHosts, Version: version,
-		Observe: p.metrics.Request, LinkKey: p.vault.Derive("links"), LinkDomain: c.LinkDomain})
+		AuditReads: c.Audit.Reads, Observe: p.metrics.Request, LinkKey: p.vault.Derive("links"), LinkDomain: c.LinkDomain})
 	p.openMCP()
 	p.openMetrics()
 	return p, nil
@@ -130,6 +135,22 @@ func (p *parts) openHome() error {
 	}
 	p.undo.Add(func() { lock.Close() })
 	return nil
+}
+
+// openAudit continues the record of who did what. It is closed when nothing is
+// left that would be recorded, and before the store.
+func (p *parts) openAudit(ctx context.Context) (err error) {
+	p.audit, err = audit.Open(ctx, p.store, audit.Options{
+		Keep: time.Duration(p.config.Audit.KeepDays) * 24 * time.Hour, NoCommands: !p.config.Audit.Commands, Log: p.log,
+	})
+	if err == nil {
+		p.undo.Add(func() {
+			if err := p.audit.Close(); err != nil {
+				p.log.Error("the audit is not whole", "error", err)
+			}
+		})
+	}
+	return err
 }
 
 func (p *parts) openEngine(b embedded.Paths) (err error) {

@@ -25,6 +25,7 @@ type session struct {
 	ports     bothy.PortService
 	limits    bothy.LimitsService
 	projects  bothy.ProjectService
+	audit     bothy.AuditService
 }
 
 // action is the body of a command that talks to the server.
@@ -45,6 +46,6 @@ func newSession(c *client.Client) *session {
 	return &session{
 		sandboxes: c.Sandboxes, exec: c.Exec, code: c.Code, files: c.Files, templates: c.Templates, tokens: c.Tokens,
 		snapshots: c.Snapshots, mover: c.Mover, network: c.Network, events: c.Events, metrics: c.Metrics, ports: c.Ports, limits: c.Limits,
-		projects: c.Projects,
+		projects: c.Projects, audit: c.Audit,
 	}
 }

@@ -1,0 +1,56 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Audit is the server's bothy.AuditService.
+type Audit struct{ conn *conn }
+
+// Audit implements bothy.AuditService.
+func (a *Audit) Audit(ctx context.Context, f bothy.AuditFilter) (bothy.Page[bothy.AuditRecord], error) {
+	q := url.Values{}
+	for name, v := range map[string]string{"action": f.Action, "token": f.TokenID, "sandbox": f.SandboxID, "project": f.ProjectID} {
+		if v != "" {
+			q.Set(name, v)
+		}
+	}
+	for name, t := range map[string]time.Time{"since": f.Since, "until": f.Until} {
+		if !t.IsZero() {
+			q.Set(name, t.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	if f.Refused {
+		q.Set("refused", "true")
+	}
+	if f.Oldest {
+		q.Set("order", "oldest")
+	}
+	if f.Limit > 0 {
+		q.Set("limit", strconv.Itoa(f.Limit))
+	}
+	if f.Cursor > 0 {
+		q.Set("cursor", strconv.FormatInt(f.Cursor, 10))
+	}
+	p, err := get[bothy.Page[bothy.AuditRecord]](ctx, a.conn, http.MethodGet, "/v1/audit", q, nil)
+	if err != nil {
+		return bothy.Page[bothy.AuditRecord]{}, err
+	}
+	return *p, nil
+}
+
+// CheckAudit implements bothy.AuditService.
+func (a *Audit) CheckAudit(ctx context.Context, at int64, head string) (*bothy.AuditCheck, error) {
+	q := url.Values{}
+	if head != "" {
+		q.Set("at", strconv.FormatInt(at, 10))
+		q.Set("head", head)
+	}
+	return get[bothy.AuditCheck](ctx, a.conn, http.MethodGet, "/v1/audit/verify", q, nil)
+}
