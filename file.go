@@ -41,6 +41,9 @@ type WriteOptions struct {
 	User string
 	// ModifiedAt is kept when set.
 	ModifiedAt time.Time
+	// Size is how many bytes there will be, or 0 when that is not known. To know it
+	// makes large files faster.
+	Size int64
 }
 
 // FileEvent is one change under a watched folder.

@@ -110,6 +110,14 @@ const GuestSparedEnv = "BOTHY_INIT_SPARED"
 // else go on before that. Kernels that do not know it refuse it.
 const GuestAdoptedPrctl = 0x626f7468
 
+// GuestPourPrctl is the operation of prctl(2) by which the guest, as process 1,
+// has its kernel carry bytes from one descriptor to another: its arguments are the
+// source, the destination and how many bytes at most, and it returns how many it
+// was, 0 at the source's end. It waits for the source. To read and write them
+// takes two changes of process for each packet. Kernels that do not know it
+// refuse it.
+const GuestPourPrctl = 0x626f7469
+
 // Cable is the host's end of a sandbox's only network cable. It carries whole
 // Ethernet frames.
 //

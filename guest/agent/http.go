@@ -74,6 +74,9 @@ func (a *Agent) getFile(w http.ResponseWriter, r *http.Request) {
 // the kernel say that they are empty and are sent as they come.
 func serveFile(w http.ResponseWriter, r *http.Request, file *os.File, info files.Info) {
 	w.Header().Set("Content-Type", "application/octet-stream")
+	if pourOut(w, r, file, info) {
+		return
+	}
 	if info.Size > 0 {
 		http.ServeContent(w, r, "", info.ModifiedAt, file)
 		return
@@ -87,10 +90,16 @@ func (a *Agent) putFile(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		o, err = writeOptions(r)
 	}
-	var info files.Info
-	if err == nil {
-		info, err = a.files.Write(u, path, body(r.Body), o)
+	if err != nil {
+		writeError(w, r, err)
+		return
 	}
+	content := body(r.Body)
+	if s, answer := newSpring(w, r, o); s != nil {
+		defer answer.close(s)
+		w, content = answer, s
+	}
+	info, err := a.files.Write(u, path, content, o)
 	if err != nil {
 		writeError(w, r, err)
 		return
@@ -133,10 +142,14 @@ type senderReader struct{ r io.Reader }
 func (s senderReader) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
 	if err != nil && err != io.EOF {
-		err = bothy.Errorf(bothy.CodeInvalid, "the content ended before it was complete").
-			WithHint("Nothing was changed; send it again.").Because(err)
+		err = senderError(err)
 	}
 	return n, err
+}
+
+func senderError(err error) error {
+	return bothy.Errorf(bothy.CodeInvalid, "the content ended before it was complete").
+		WithHint("Nothing was changed; send it again.").Because(err)
 }
 
 func (a *Agent) getArchive(w http.ResponseWriter, r *http.Request) {

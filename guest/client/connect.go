@@ -39,6 +39,8 @@ type call struct {
 	user         string
 	header       http.Header
 	body         io.Reader
+	// size is the body's length, or 0 when it is not known.
+	size int64
 	// retry allows a second try on a new connection when an old one turns out
 	// to be dead. Only for calls that change nothing.
 	retry bool
@@ -58,6 +60,9 @@ func (c *Client) send(ctx context.Context, call call) (*http.Response, error) {
 	h := req.Header
 	h["X-Access-Token"] = []string{*c.key.Load()}
 	h["Bothy-Workdir"] = []string{"1"}
+	if call.size > 0 {
+		req.ContentLength = call.size
+	}
 	if call.contentType != "" {
 		h["Content-Type"] = []string{call.contentType}
 	}

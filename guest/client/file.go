@@ -66,7 +66,7 @@ func (c *Client) Write(ctx context.Context, path string, r io.Reader, o bothy.Wr
 	if !o.ModifiedAt.IsZero() {
 		q.Set("mtime", o.ModifiedAt.Format(time.RFC3339Nano))
 	}
-	res, err := c.send(ctx, call{method: http.MethodPut, path: filesPath, query: q, user: o.User, body: r})
+	res, err := c.send(ctx, call{method: http.MethodPut, path: filesPath, query: q, user: o.User, body: r, size: o.Size})
 	if err != nil {
 		return nil, err
 	}

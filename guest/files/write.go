@@ -119,8 +119,24 @@ func followLinks(path string) (string, error) {
 	return "", unix.ELOOP
 }
 
+// A Spring is content that can write itself into a file, which saves much of the
+// work with large ones. It is also an io.Reader, for where it cannot: what
+// PourInto has written when it returns errors.ErrUnsupported, Read does not give.
+type Spring interface {
+	PourInto(f *os.File) error
+}
+
 // fill copies the content and sets the attributes.
 func (t *pending) fill(r io.Reader, o WriteOptions) error {
+	if s, ok := r.(Spring); ok && o.SHA256 == nil {
+		err := s.PourInto(t.file)
+		if err == nil {
+			return t.dress(o)
+		}
+		if !errors.Is(err, errors.ErrUnsupported) {
+			return err
+		}
+	}
 	var w io.Writer = t.file
 	var sum hash.Hash
 	if o.SHA256 != nil {
@@ -137,6 +153,11 @@ func (t *pending) fill(r io.Reader, o WriteOptions) error {
 		return bothy.Errorf(bothy.CodeInvalid, "the content does not match its SHA-256").
 			WithHint("It was damaged on the way; send it again.")
 	}
+	return t.dress(o)
+}
+
+// dress sets the attributes.
+func (t *pending) dress(o WriteOptions) error {
 	if err := t.file.Chmod(t.mode); err != nil {
 		return err
 	}

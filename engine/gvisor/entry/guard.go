@@ -35,7 +35,7 @@ type guard func(t *kernel.Task, args arch.SyscallArguments) error
 // wraps change what system calls do.
 var wraps = map[string]func(kernel.SyscallFn) kernel.SyscallFn{
 	"kill":   telling,
-	"prctl":  opening,
+	"prctl":  func(call kernel.SyscallFn) kernel.SyscallFn { return opening(pouring(call)) },
 	"open":   func(call kernel.SyscallFn) kernel.SyscallFn { return followsNoLink(call, 1) },
 	"openat": func(call kernel.SyscallFn) kernel.SyscallFn { return followsNoLink(call, 2) },
 }
