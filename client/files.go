@@ -65,6 +65,9 @@ func (f *Files) Write(ctx context.Context, id, path string, r io.Reader, o bothy
 	if !o.ModifiedAt.IsZero() {
 		q.Set("modified_at", o.ModifiedAt.UTC().Format(time.RFC3339Nano))
 	}
+	if o.Size > 0 && sizeOf(r) < 0 {
+		r = &sized{io.LimitReader(r, o.Size), o.Size}
+	}
 	info := new(bothy.FileInfo)
 	if err := f.put(ctx, sandboxPath(id, "/files"), q, "application/octet-stream", r, info); err != nil {
 		return nil, err
@@ -107,6 +110,14 @@ func (c *conn) upload(ctx context.Context, method, path string, q url.Values, h 
 	}
 	return nil
 }
+
+// sized is a reader of which the caller knows how much it gives.
+type sized struct {
+	io.Reader
+	size int64
+}
+
+func (s *sized) Len() int { return int(s.size) }
 
 // sizeOf returns how much a reader will give, or -1.
 func sizeOf(r io.Reader) int64 {

@@ -40,7 +40,7 @@ func (a *app) copyOneAcross(ctx context.Context, s *session, up *uploader, from,
 			return err
 		}
 		defer r.Close()
-		options := bothy.WriteOptions{Mode: uint32(filePerm(info)), User: up.user, ModifiedAt: info.ModifiedAt}
+		options := bothy.WriteOptions{Mode: uint32(filePerm(info)), User: up.user, ModifiedAt: info.ModifiedAt, Size: info.Size}
 		_, err = s.files.Write(ctx, up.id, target, r, options)
 		return err
 	}

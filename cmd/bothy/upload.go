@@ -94,7 +94,7 @@ func (u *uploader) putFile(ctx context.Context, source, to string, info fs.FileI
 	defer f.Close()
 	bar := newProgress(u.app.stderr)
 	defer bar.done()
-	options := bothy.WriteOptions{Mode: uint32(info.Mode().Perm()), User: u.user, ModifiedAt: info.ModTime()}
+	options := bothy.WriteOptions{Mode: uint32(info.Mode().Perm()), User: u.user, ModifiedAt: info.ModTime(), Size: info.Size()}
 	_, err = u.session.files.Write(ctx, u.id, to, meter(f, bar, source, info.Size()), options)
 	return err
 }
