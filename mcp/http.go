@@ -22,19 +22,37 @@ const (
 
 	// callerKey is where a verified key's owner travels in auth.TokenInfo.
 	callerKey = "bothy.caller"
+	// originKey is where the rest that is known of the request does.
+	originKey = "bothy.origin"
+	// requestKey is where the life of the HTTP request does.
+	requestKey = "bothy.request"
 	// maxBody bounds a message: a file that is written travels in one.
 	maxBody = 32 << 20
 	// sessionIdle is how long a client of the older revisions may be silent.
 	sessionIdle = time.Hour
+	// firstStateless is the first revision in which each request stands for
+	// itself.
+	firstStateless = "2026-07-28"
 )
 
-// Handler serves a server over HTTP to those who bring a key. A session belongs
-// to the key that began it.
+// Handler serves a server over HTTP to those who bring a key. In the revisions
+// that have sessions, one belongs to the key that began it.
 func Handler(s *mcp.Server, tokens bothy.TokenService, log *slog.Logger) http.Handler {
-	h := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{
+	o := mcp.StreamableHTTPOptions{
 		Logger: log, SessionTimeout: sessionIdle, MaxRequestBodyBytes: maxBody, PropagateRequestCancellation: true,
 		// The door in front checks the Host header of every request.
 		DisableLocalhostProtection: true,
+	}
+	always := func(*http.Request) *mcp.Server { return s }
+	sessions := mcp.NewStreamableHTTPHandler(always, &o)
+	o.Stateless, o.SessionTimeout = true, 0
+	stateless := mcp.NewStreamableHTTPHandler(always, &o)
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Protocol-Version") >= firstStateless {
+			stateless.ServeHTTP(w, r)
+			return
+		}
+		sessions.ServeHTTP(w, r)
 	})
 	verify := verifier(tokens)
 	return originChecked(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -67,7 +85,7 @@ func baseURL(r *http.Request) string {
 }
 
 func verifier(tokens bothy.TokenService) auth.TokenVerifier {
-	return func(ctx context.Context, key string, _ *http.Request) (*auth.TokenInfo, error) {
+	return func(ctx context.Context, key string, r *http.Request) (*auth.TokenInfo, error) {
 		c, err := tokens.Authenticate(ctx, key)
 		switch bothy.ErrorCode(err) {
 		case "":
@@ -80,7 +98,9 @@ func verifier(tokens bothy.TokenService) auth.TokenVerifier {
 		for i, s := range c.Scopes {
 			scopes[i] = string(s)
 		}
-		return &auth.TokenInfo{UserID: c.ProjectID + "/" + c.TokenID, Scopes: scopes, Extra: map[string]any{callerKey: c}}, nil
+		return &auth.TokenInfo{UserID: c.ProjectID + "/" + c.TokenID, Scopes: scopes, Extra: map[string]any{
+			callerKey: c, originKey: bothy.OriginFrom(r.Context()), requestKey: r.Context(),
+		}}, nil
 	}
 }
 

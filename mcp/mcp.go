@@ -15,7 +15,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Services is what the tools are made of. All of them must be there.
+// Services is what the tools are made of. All of them but Recorder must be
+// there.
 type Services struct {
 	Sandboxes bothy.SandboxService
 	Exec      bothy.ExecService
@@ -23,6 +24,9 @@ type Services struct {
 	Files     bothy.FileService
 	Snapshots bothy.SnapshotService
 	Limits    bothy.LimitsService
+	// Recorder keeps the record of who did what. Optional: where the services
+	// are those of a server elsewhere, that one records.
+	Recorder bothy.AuditRecorder
 }
 
 const instructions = `Bothy gives you disposable Linux computers, called sandboxes. Create one, run
@@ -39,8 +43,8 @@ func New(services Services, version string, log *slog.Logger) *mcp.Server {
 		// The list of tools never changes, and nothing is logged to clients.
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}, Resources: &mcp.ResourceCapabilities{}},
 	})
-	s.AddReceivingMiddleware(withCaller)
-	t := tools{Services: services, server: s}
+	t := tools{Services: services, server: s, looks: map[string]bool{}}
+	s.AddReceivingMiddleware(withCaller, t.recorded)
 	t.addSandboxes()
 	t.addRun()
 	t.addFiles()
@@ -61,6 +65,17 @@ func withCaller(next mcp.MethodHandler) mcp.MethodHandler {
 			if c, ok := x.TokenInfo.Extra[callerKey].(*bothy.Caller); ok {
 				ctx = bothy.WithCaller(ctx, c)
 			}
+			if o, ok := x.TokenInfo.Extra[originKey].(bothy.Origin); ok {
+				ctx = bothy.WithOrigin(ctx, o)
+			}
+			// In the revisions with sessions a call outlives its HTTP request.
+			// There is nobody then whom its answer could reach.
+			if request, ok := x.TokenInfo.Extra[requestKey].(context.Context); ok && method == "tools/call" {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithCancel(ctx)
+				defer cancel()
+				defer context.AfterFunc(request, cancel)()
+			}
 		}
 		return next(ctx, method, req)
 	}
@@ -69,6 +84,8 @@ func withCaller(next mcp.MethodHandler) mcp.MethodHandler {
 type tools struct {
 	Services
 	server *mcp.Server
+	// looks are the tools that change nothing.
+	looks map[string]bool
 }
 
 // kind is what a tool does to the world.
@@ -103,12 +120,14 @@ func (k kind) annotations(title string) *mcp.ToolAnnotations {
 type handler[In, Out any] func(ctx context.Context, req *mcp.CallToolRequest, in In) ([]mcp.Content, Out, error)
 
 func add[In, Out any](t tools, k kind, name, title, description string, h handler[In, Out]) {
+	t.looks[name] = k == reads
 	tool := &mcp.Tool{
 		Name: name, Title: title, Description: description, Annotations: k.annotations(title),
 		InputSchema: schemaOf[In](), OutputSchema: schemaOf[Out](),
 	}
 	mcp.AddTool(t.server, tool, func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
 		content, out, err := h(ctx, req, in)
+		note(ctx, out, err)
 		if err != nil {
 			return nil, out, failure(err)
 		}

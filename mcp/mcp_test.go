@@ -36,6 +36,7 @@ type door struct {
 	*testing.T
 	world  *apitest.World
 	tokens *apitest.Tokens
+	audits *apitest.Audit
 	url    string
 	key    string
 }
@@ -44,12 +45,15 @@ func open(t *testing.T, world *apitest.World) *door {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	tokens := apitest.NewTokens()
+	audits := &apitest.Audit{}
+	given := services(world)
+	given.Recorder = audits
 	mux := http.NewServeMux()
-	mux.Handle(mcp.Path, mcp.Handler(mcp.New(services(world), "test", log), tokens, log))
+	mux.Handle(mcp.Path, mcp.Handler(mcp.New(given, "test", log), tokens, log))
 	mux.Handle(mcp.MetadataPath, mcp.Metadata())
 	srv := httptest.NewServer(mux)
 	t.Cleanup(srv.Close)
-	return &door{T: t, world: world, tokens: tokens, url: srv.URL, key: apitest.Admin}
+	return &door{T: t, world: world, tokens: tokens, audits: audits, url: srv.URL, key: apitest.Admin}
 }
 
 type bearer struct{ key string }
