@@ -36,6 +36,11 @@ func Launch(ctx context.Context, n int, gap time.Duration, once func(context.Con
 	return s, first
 }
 
+// Join adds what another series has.
+func (s *Series) Join(o *Series) {
+	s.N, s.OK, s.Samples = s.N+o.N, s.OK+o.OK, append(s.Samples, o.Samples...)
+}
+
 // What the score of ComputeSDK's public method is made of: each of three numbers
 // is worth 100 at 0 and nothing at the ceiling, in milliseconds.
 const (

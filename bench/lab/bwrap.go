@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"strings"
 
 	"github.com/bothy-dev/bothy/bench"
 )
@@ -20,6 +21,16 @@ func (l *Lab) Bwrap() (*Bwrap, error) {
 	}
 	tree, err := l.Tree()
 	return &Bwrap{binary, tree}, err
+}
+
+// Version is what the program calls itself.
+func (b *Bwrap) Version() string { return firstLine(b.binary, "--version") }
+
+// firstLine is the first line of what a command prints.
+func firstLine(name string, args ...string) string {
+	out, _ := exec.Command(name, args...).Output()
+	line, _, _ := strings.Cut(string(out), "\n")
+	return line
 }
 
 // RunOnce is a subject: one command in namespaces of its own, which end with it.

@@ -61,7 +61,7 @@ func again() error {
 		return fmt.Errorf("make namespaces: %w", err)
 	}
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
 		for s := range signals {
 			_ = cmd.Process.Signal(s)

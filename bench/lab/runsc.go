@@ -63,6 +63,9 @@ func (l *Lab) Runsc() (*Runsc, error) {
 	return r, writeBundle(r.bundle, tree, []string{"/bin/true"})
 }
 
+// Version is what the program calls itself.
+func (r *Runsc) Version() string { return firstLine(r.binary, "--version") }
+
 // writeBundle describes a container on the template's files.
 func writeBundle(bundle, tree string, args []string) error {
 	spec := &specs.Spec{

@@ -77,6 +77,9 @@ func (c *Container) Exec() bench.Subject {
 	}}
 }
 
+// Drop ends the container.
+func (c *Container) Drop() { _ = c.drop(c.id) }
+
 func (r *Runsc) newID() string {
 	return fmt.Sprintf("bench-%d-%d", os.Getpid(), r.runs.Add(1))
 }

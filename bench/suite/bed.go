@@ -1,0 +1,258 @@
+package suite
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy/bench"
+	"github.com/bothy-dev/bothy/bench/lab"
+)
+
+// bed is what the jobs measure with. It starts servers and rivals when the first
+// job wants them.
+type bed struct {
+	o       Options
+	lab     *lab.Lab
+	results []*bench.Result
+
+	bare, pooled *lab.Server
+	dock         *lab.Docker
+	run          *lab.Runsc
+	wrap         *lab.Bwrap
+	container    string // of docker, which idles
+	// absent says why a rival that was asked for is not there.
+	absent   map[string]string
+	versions map[string]string
+}
+
+func newBed(o Options) (*bed, error) {
+	b := &bed{o: o, absent: map[string]string{}, versions: map[string]string{}}
+	if o.Target != nil {
+		for _, name := range o.Against {
+			b.absent[name] = "needs a server that bench starts itself"
+		}
+		return b, nil
+	}
+	var err error
+	b.lab, err = lab.New(o.Lab)
+	return b, err
+}
+
+func (b *bed) close() {
+	if b.lab != nil {
+		b.lab.Close()
+	}
+}
+
+func (b *bed) say(text string) {
+	if b.o.Say != nil {
+		b.o.Say(text)
+	}
+}
+
+// settings are those of every server here: room for many, and the host outside
+// within reach.
+const settings = lab.OutsideSettings + "sandboxes:\n  max: 10000\n"
+
+// cold is a server that makes nothing ahead, or the one that runs already.
+func (b *bed) cold(ctx context.Context) (bench.Target, error) {
+	if b.o.Target != nil {
+		return *b.o.Target, nil
+	}
+	s, err := b.server(ctx)
+	if err != nil {
+		return bench.Target{}, err
+	}
+	return s.Target, nil
+}
+
+func (b *bed) server(ctx context.Context) (s *lab.Server, err error) {
+	if b.bare == nil {
+		b.bare, err = b.lab.Server(ctx, settings, "BOTHY_POOL=off")
+	}
+	return b.bare, err
+}
+
+// warm is a server with a pool of the usual size, for the template.
+func (b *bed) warm(ctx context.Context) (_ bench.Target, err error) {
+	if b.o.Target != nil {
+		return *b.o.Target, nil
+	}
+	if b.pooled == nil {
+		pool := fmt.Sprintf("pool:\n  templates: [%s]\n", b.o.Lab.Template)
+		if b.pooled, err = b.lab.Server(ctx, settings+pool); err != nil {
+			return bench.Target{}, err
+		}
+	}
+	return b.pooled.Target, nil
+}
+
+const (
+	// poolPatience is how long the pool may take to make one more.
+	poolPatience = 30 * time.Second
+	// poolRest is how long what it makes next is waited for after that.
+	poolRest = 300 * time.Millisecond
+)
+
+// ready returns when a sandbox waits in the server's pool.
+func ready(t bench.Target) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, poolPatience)
+		defer cancel()
+		for {
+			n, err := gauge(ctx, t.Client.URL(), "bothy_pool_ready")
+			if err != nil {
+				return fmt.Errorf("find out what the pool holds: %w", err)
+			}
+			if n > 0 {
+				pause(ctx, poolRest)
+				return nil
+			}
+			if pause(ctx, 20*time.Millisecond); ctx.Err() != nil {
+				return errors.New("the server's pool holds nothing of the template; name it under pool.templates")
+			}
+		}
+	}
+}
+
+// gauge reads one number of a server's metrics.
+func gauge(ctx context.Context, url, name string) (value float64, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return 0, errors.New(res.Status)
+	}
+	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+		if v, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			_, err := fmt.Sscan(v, &value)
+			return value, err
+		}
+	}
+	return 0, fmt.Errorf("the server has no metric %s", name)
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// asked reports whether a rival is wanted and not known to be missing.
+func (b *bed) asked(name string) bool {
+	return slices.Contains(b.o.Against, name) && b.absent[name] == ""
+}
+
+// without notes that a rival is missing.
+func (b *bed) without(name string, err error) {
+	b.absent[name] = err.Error()
+	var m *lab.Missing
+	if errors.As(err, &m) {
+		b.absent[name] = m.Why
+	}
+}
+
+// docker is nil when it is not asked for or not there. So are the others.
+func (b *bed) docker(ctx context.Context) *lab.Docker {
+	if b.dock == nil && b.asked("docker") {
+		b.say("starting docker")
+		d, err := b.lab.Docker(ctx)
+		if err != nil {
+			b.without("docker", err)
+			return nil
+		}
+		b.dock, b.versions["docker"] = d, d.Version+" "+d.Driver
+	}
+	return b.dock
+}
+
+func (b *bed) runsc() *lab.Runsc {
+	if b.run == nil && b.asked("runsc") {
+		r, err := b.lab.Runsc()
+		if err != nil {
+			b.without("runsc", err)
+			return nil
+		}
+		b.run, b.versions["runsc"] = r, r.Version()
+	}
+	return b.run
+}
+
+func (b *bed) bwrap() *lab.Bwrap {
+	if b.wrap == nil && b.asked("bwrap") {
+		w, err := b.lab.Bwrap()
+		if err != nil {
+			b.without("bwrap", err)
+			return nil
+		}
+		b.wrap, b.versions["bwrap"] = w, w.Version()
+	}
+	return b.wrap
+}
+
+// starters are the rivals that start, run a command and end in one go.
+func (b *bed) starters(ctx context.Context) (all []bench.Subject) {
+	if d := b.docker(ctx); d != nil {
+		all = append(all, d.RunOnce())
+	}
+	if r := b.runsc(); r != nil {
+		all = append(all, r.RunOnce())
+	}
+	if w := b.bwrap(); w != nil {
+		all = append(all, w.RunOnce())
+	}
+	return all
+}
+
+// compare takes turns. The measures are in milliseconds unless a unit is given
+// after a colon.
+func (b *bed) compare(ctx context.Context, n int, measures []string, subjects ...bench.Subject) error {
+	c := bench.Case{N: n, Subjects: subjects}
+	for _, m := range measures {
+		name, unit, given := strings.Cut(m, ":")
+		if !given {
+			unit = "ms"
+		}
+		c.Measures = append(c.Measures, bench.Measure{Name: name, Unit: unit})
+	}
+	results, err := bench.Run(ctx, c)
+	b.results = append(b.results, results...)
+	return err
+}
+
+// missingIn says with what a result is not compared though that was asked for.
+func (b *bed) missingIn(r *bench.Result) {
+	for _, name := range b.o.Against {
+		if r.Against[name] != nil {
+			continue
+		}
+		why := b.absent[name]
+		if why == "" {
+			why = "has nothing like it"
+		}
+		r.Missing = append(r.Missing, name+": "+why)
+	}
+}
+
+// missing says which rivals were not there at all.
+func (b *bed) missing() (all []string) {
+	for _, name := range b.o.Against {
+		if why := b.absent[name]; why != "" {
+			all = append(all, name+" is missing: "+why)
+		}
+	}
+	return all
+}
