@@ -40,6 +40,8 @@ type PlanLimits struct {
 	Sandbox   PerLimit `json:"sandbox"`
 	// CreatesPerMinute bounds how quickly sandboxes are made; 0 is no bound.
 	CreatesPerMinute int `json:"creates_per_minute,omitempty"`
+	// Budget is nil where there is none.
+	Budget *BudgetState `json:"budget,omitempty"`
 }
 
 // InUse is a number of things.

@@ -14,6 +14,9 @@ type Project struct {
 	ID        string    `json:"id"`
 	Plan      string    `json:"plan"`
 	CreatedAt time.Time `json:"created_at"`
+	// Budget is what the project may spend in a calendar month, in UTC; nil is
+	// no bound.
+	Budget *BudgetState `json:"budget,omitempty"`
 }
 
 // ProjectCreate is a request for a new project.
@@ -21,11 +24,15 @@ type ProjectCreate struct {
 	ID string `json:"id"`
 	// Plan is one of Plans; DefaultPlan when empty.
 	Plan string `json:"plan,omitempty"`
+	// Budget is what it may spend in a month; 0 is no bound.
+	Budget float64 `json:"budget,omitempty"`
 }
 
 // ProjectUpdate changes a project. Nil fields stay as they are.
 type ProjectUpdate struct {
 	Plan *string `json:"plan,omitempty"`
+	// Budget is what it may spend in a month; 0 lifts the bound.
+	Budget *float64 `json:"budget,omitempty"`
 }
 
 // Plan says what a project may use. Nil and zero mean no bound other than the

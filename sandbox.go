@@ -119,7 +119,12 @@ type Sandbox struct {
 	Env              map[string]string `json:"env,omitempty"`
 	Metadata         map[string]string `json:"metadata,omitempty"`
 	ParentSnapshotID string            `json:"parent_snapshot_id,omitempty"`
-	Ended            *Ended            `json:"ended,omitempty"`
+	// Budget is what the sandbox and all that is forked from it may spend, in
+	// the currency of the server's rates; 0 is no bound. BudgetRoot is the
+	// sandbox that got the budget: this one, or what it was forked from.
+	Budget     float64 `json:"budget,omitempty"`
+	BudgetRoot string  `json:"budget_root,omitempty"`
+	Ended      *Ended  `json:"ended,omitempty"`
 	// Resumed says how much of a sandbox came back when it was last woken.
 	Resumed *Resumed `json:"resumed,omitempty"`
 
@@ -162,6 +167,9 @@ type SandboxCreate struct {
 	Secrets        []Secret
 	Metadata       map[string]string
 	Engine         string
+	// Budget is what the sandbox and all that is forked from it may spend; 0 is
+	// no bound.
+	Budget float64
 }
 
 // Secret is a credential that the gateway puts in place on the way to Hosts.
@@ -181,6 +189,9 @@ type SandboxUpdate struct {
 	Metadata       map[string]string
 	Name           *string
 	Network        *Network
+	// Budget bounds the sandbox and all that was and is forked from it; 0 lifts
+	// the bound.
+	Budget *float64
 }
 
 // SandboxFilter selects sandboxes. Zero values select everything.

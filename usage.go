@@ -98,6 +98,13 @@ type UsageService interface {
 	Usage(ctx context.Context, q UsageQuery) (*UsageReport, error)
 }
 
+// MeterReading is what a sandbox's counters stand at. They only grow.
+type MeterReading struct {
+	// CPUSeconds counts since the sandbox's machine was started.
+	CPUSeconds float64
+	NetworkCounters
+}
+
 // Rates say what each unit costs. A GB is 1024 MiB.
 type Rates struct {
 	Currency string

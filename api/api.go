@@ -41,6 +41,7 @@ type Services struct {
 	Logs      bothy.LogService
 	Limits    bothy.LimitsService
 	Projects  bothy.ProjectService
+	Usage     bothy.UsageService
 	Audit     bothy.AuditService
 
 	// Recorder keeps the record of who did what. Optional.
@@ -78,6 +79,9 @@ type Config struct {
 	Observe func(method, route string, status int, took time.Duration)
 	// AuditReads records also the calls that change nothing.
 	AuditReads bool
+	// Problems says what is wrong with the server although it answers, for
+	// /healthz. Optional.
+	Problems func() []string
 	// Version is the server's version, for the OpenAPI document.
 	Version string
 }
@@ -156,6 +160,7 @@ func (s *Server) register() {
 	s.registerPorts()
 	s.registerTokens()
 	s.registerProjects()
+	s.registerUsage()
 	s.registerAudit()
 	s.registerHealth()
 	s.finishDocument()

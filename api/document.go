@@ -58,6 +58,7 @@ func (s *Server) humaConfig() huma.Config {
 				{Name: "Network", Description: "Reaching servers in sandboxes, and what sandboxes tried to reach."},
 				{Name: "Templates", Description: "What sandboxes start from."},
 				{Name: "Events", Description: "What happened."},
+				{Name: "Usage", Description: "What was used, and what it costs."},
 				{Name: "Tokens", Description: "Who may do what."},
 			},
 			Components: &huma.Components{

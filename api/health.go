@@ -4,8 +4,23 @@ import (
 	"net/http"
 )
 
+// health is the answer of /healthz. A server that answers but has problems is
+// degraded, and the answer is 200 all the same: a restart would not help.
+type health struct {
+	Status   string   `json:"status"`
+	Version  string   `json:"version"`
+	Problems []string `json:"problems,omitempty"`
+}
+
 func (s *Server) registerHealth() {
 	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, map[string]string{"status": "ok", "version": s.config.Version})
+		h := health{Status: "ok", Version: s.config.Version}
+		if s.config.Problems != nil {
+			h.Problems = s.config.Problems()
+		}
+		if len(h.Problems) > 0 {
+			h.Status = "degraded"
+		}
+		writeJSON(w, http.StatusOK, h)
 	})
 }

@@ -31,6 +31,7 @@ type SandboxCreate struct {
 	Secrets        []bothy.Secret    `json:"secrets,omitempty"`
 	Metadata       map[string]string `json:"metadata,omitempty"`
 	Engine         string            `json:"engine,omitempty"`
+	Budget         float64           `json:"budget,omitempty"`
 }
 
 func (c SandboxCreate) request() bothy.SandboxCreate {
@@ -38,6 +39,7 @@ func (c SandboxCreate) request() bothy.SandboxCreate {
 		Template: c.Template, SnapshotID: c.SnapshotID, Name: c.Name, CPU: c.CPU, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB,
 		Size: c.Size, Network: c.Network, TimeoutSeconds: c.TimeoutSeconds, OnTimeout: c.OnTimeout, IdleSeconds: c.IdleSeconds,
 		AutoResume: c.AutoResume, Env: c.Env, Secrets: c.Secrets, Metadata: c.Metadata, Engine: c.Engine,
+		Budget: c.Budget,
 	}
 }
 
@@ -49,12 +51,13 @@ type SandboxUpdate struct {
 	Metadata       map[string]string `json:"metadata,omitempty"`
 	Name           *string           `json:"name,omitempty"`
 	Network        *bothy.Network    `json:"network,omitempty"`
+	Budget         *float64          `json:"budget,omitempty"`
 }
 
 func (u SandboxUpdate) request() bothy.SandboxUpdate {
 	return bothy.SandboxUpdate{
 		TimeoutSeconds: u.TimeoutSeconds, OnTimeout: u.OnTimeout, IdleSeconds: u.IdleSeconds,
-		Metadata: u.Metadata, Name: u.Name, Network: u.Network,
+		Metadata: u.Metadata, Name: u.Name, Network: u.Network, Budget: u.Budget,
 	}
 }
 

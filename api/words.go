@@ -1,6 +1,8 @@
 package api
 
 import (
+	"maps"
+
 	"github.com/bothy-dev/bothy"
 )
 
@@ -9,6 +11,23 @@ type fields = map[string]property
 var pageFields = fields{
 	"items":       say("The items of this page."),
 	"next_cursor": say("Give this as the cursor for the next page; missing on the last."),
+}
+
+var usageFields = fields{
+	"vcpu_seconds":        say("Virtual CPUs that sandboxes had, times the seconds for which they ran."),
+	"cpu_seconds":         say("Seconds of a CPU that sandboxes have really used."),
+	"memory_mb_seconds":   say("MiB of memory that sandboxes had, times the seconds for which they ran."),
+	"egress_bytes":        say("Bytes that sandboxes sent."),
+	"ingress_bytes":       say("Bytes that sandboxes received."),
+	"snapshot_mb_seconds": say("MiB that snapshots took up, times seconds."),
+	"template_mb_seconds": say("MiB that templates took up, times seconds."),
+	"cost":                say("What all this costs."),
+}
+
+func with(a, b fields) fields {
+	c := maps.Clone(a)
+	maps.Copy(c, b)
+	return c
 }
 
 // words describes the fields of every schema. A test sees to it that none is
@@ -40,6 +59,8 @@ var words = map[string]fields{
 		"env":                say("Environment variables of its commands."),
 		"metadata":           say("The caller's own notes."),
 		"parent_snapshot_id": say("The snapshot that it came from."),
+		"budget":             say("What it and all that is forked from it may spend, in the currency of the server's rates; missing when there is no bound."),
+		"budget_root":        say("The sandbox that got the budget: this one, or the one that it was forked from."),
 		"resumed":            say("What came back when it was last woken."),
 		"ended":              say("Why and when it ended; missing while it lives."),
 	},
@@ -65,6 +86,7 @@ var words = map[string]fields{
 		"snapshots":          say("What snapshots take up."),
 		"sandbox":            say("What one sandbox may have at most."),
 		"creates_per_minute": say("How many sandboxes may be made in a minute; missing where there is no limit."),
+		"budget":             say("What may be spent in a month, and what has been; missing where there is no limit."),
 	},
 	"InUse": {
 		"limit": say("How many there may be; null is no limit."),
@@ -86,13 +108,41 @@ var words = map[string]fields{
 		"id":         say("The project's name."),
 		"plan":       say("The plan that bounds what it may use."),
 		"created_at": say("When it was made."),
+		"budget":     say("What it may spend in a calendar month, in UTC; missing when there is no bound."),
 	},
+	"BudgetState": {
+		"limit":     say("What may be spent."),
+		"used":      say("What has been spent."),
+		"currency":  say("In which currency."),
+		"resets_at": say("When the next period begins; missing for a sandbox's, which has only one."),
+	},
+	"UsageReport": {
+		"from":        say("From when, at a whole hour."),
+		"to":          say("Until when, at a whole hour that is not included."),
+		"group_by":    say("What the items are split by."),
+		"currency":    say("The currency of every cost."),
+		"items":       say("The groups of this page."),
+		"total":       say("The sum of all groups, those of other pages included."),
+		"next_cursor": say("Give this as the cursor for the next page; missing on the last."),
+		"as_of":       say("Up to when everything is counted, but for storage, which is counted by the minute."),
+	},
+	"UsageItem": with(usageFields, fields{
+		"day":      say("The day, in UTC, when grouped by it.", example("2026-01-31")),
+		"hour":     say("When the hour begins, when grouped by it."),
+		"project":  say("The project, when grouped by it."),
+		"template": say("The template, when grouped by it."),
+		"sandbox":  say("The sandbox, when grouped by it; missing for templates, which belong to none."),
+		"labels":   say("The metadata that was grouped by. A sandbox without such a key has an empty value."),
+	}),
+	"Usage": usageFields,
 	"ProjectCreate": {
-		"id":   say("The project's name: lower-case letters, digits, dashes and underscores.", atMost(63), example("research")),
-		"plan": say("The plan that bounds what it may use.", byDefault(bothy.DefaultPlan), oneOf("starter", "pro", "team", "unlimited")),
+		"id":     say("The project's name: lower-case letters, digits, dashes and underscores.", atMost(63), example("research")),
+		"plan":   say("The plan that bounds what it may use.", byDefault(bothy.DefaultPlan), oneOf("starter", "pro", "team", "unlimited")),
+		"budget": say("What it may spend in a calendar month, in the currency of the server's rates; 0 is no bound.", between(0, bothy.MaxBudget), byDefault(0)),
 	},
 	"ProjectUpdate": {
-		"plan": say("The plan that bounds what it may use from now on.", oneOf("starter", "pro", "team", "unlimited")),
+		"budget": say("What it may spend in a calendar month, in the currency of the server's rates; 0 lifts the bound.", between(0, bothy.MaxBudget)),
+		"plan":   say("The plan that bounds what it may use from now on.", oneOf("starter", "pro", "team", "unlimited")),
 	},
 	"Resumed": {
 		"snapshot_id": say("The snapshot that it slept in."),
@@ -117,6 +167,7 @@ var words = map[string]fields{
 		"secrets":         say("Credentials that the gateway puts in place on the way out. They never enter the sandbox."),
 		"metadata":        say("Your own notes, by which sandboxes can be listed.", example(map[string]any{"team": "red"})),
 		"engine":          say("The technology that gives it its own kernel; the server's default when empty."),
+		"budget":          say("What it and all that is forked from it may spend, in the currency of the server's rates; 0 is no bound. When it is used up they are paused.", between(0, bothy.MaxBudget), byDefault(0)),
 	},
 	"SandboxUpdate": {
 		"timeout_seconds": say("Its time is up so long from now; 0 is never.", between(0, bothy.MaxTimeoutSeconds), example(3600)),
@@ -125,6 +176,7 @@ var words = map[string]fields{
 		"metadata":        say("Your own notes, all of them: what is not here is dropped."),
 		"name":            say("Its name.", atMost(128)),
 		"network":         say(""),
+		"budget":          say("What it and all that was and is forked from it may spend; 0 lifts the bound.", between(0, bothy.MaxBudget)),
 	},
 	"SandboxPage":  pageFields,
 	"SnapshotPage": pageFields,

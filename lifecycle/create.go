@@ -38,6 +38,9 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 		return nil, err
 	}
 	sb.ProjectID = caller.ProjectID
+	if err := s.o.Meter.Allow(sb); err != nil {
+		return nil, err
+	}
 	if err := s.admit(ctx, sb); err != nil {
 		return nil, err
 	}
@@ -62,6 +65,10 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 	if err := s.sealSecrets(sb, req.Secrets); err != nil {
 		return nil, err
 	}
+	if err := s.giveBudget(ctx, sb, req.Budget, ""); err != nil {
+		return nil, err
+	}
+	undo.Add(func() { s.dropBudget(context.WithoutCancel(ctx), sb) })
 	unlock := s.locks.lock(sb.ID)
 	defer unlock()
 	if err := s.move(ctx, sb, bothy.StateStarting); err != nil {
@@ -121,11 +128,19 @@ func (s *Service) createFrom(ctx context.Context, req bothy.SandboxCreate) (*bot
 	if err := s.sealSecrets(sb, req.Secrets); err != nil {
 		return nil, err
 	}
-	return sb, s.startCopy(ctx, sb, checking(ctx, dir, m))
+	if err := s.giveBudget(ctx, sb, req.Budget, s.rootOf(ctx, n)); err != nil {
+		return nil, err
+	}
+	err = s.startCopy(ctx, sb, checking(ctx, dir, m))
+	if err != nil {
+		s.dropBudget(context.WithoutCancel(ctx), sb)
+	}
+	return sb, err
 }
 
 func (s *Service) startFailed(ctx context.Context, sb *bothy.Sandbox, cause error) {
 	s.log.Warn("sandbox did not start", "sandbox", sb.ID, "error", cause)
+	s.dropBudget(ctx, sb)
 	x := bothy.Exit{Reason: bothy.EndError, Detail: bothy.AsError(cause).Detail}
 	if err := s.end(ctx, sb, x); err != nil {
 		s.log.Error("cannot record a failed start", "sandbox", sb.ID, "error", err)

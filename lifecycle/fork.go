@@ -29,6 +29,9 @@ func (s *Service) Fork(ctx context.Context, id string, req bothy.ForkRequest) ([
 	if err != nil {
 		return nil, err
 	}
+	if err := s.o.Meter.Allow(origin); err != nil {
+		return nil, err
+	}
 	copies := make([]*bothy.Sandbox, req.Count)
 	for i := range copies {
 		if copies[i], err = s.copyOf(origin, req, i); err != nil {
@@ -59,7 +62,7 @@ func (s *Service) copyOf(from *bothy.Sandbox, req bothy.ForkRequest, i int) (*bo
 		CPU: from.CPU, MemoryMB: from.MemoryMB, DiskMB: from.DiskMB, Network: from.Network,
 		TimeoutSeconds: from.TimeoutSeconds, OnTimeout: from.OnTimeout, IdleSeconds: from.IdleSeconds,
 		AutoResume: from.AutoResume, Env: maps.Clone(from.Env), Metadata: maps.Clone(from.Metadata),
-		HeadSnapshotID: from.HeadSnapshotID, ParentSnapshotID: from.HeadSnapshotID,
+		HeadSnapshotID: from.HeadSnapshotID, ParentSnapshotID: from.HeadSnapshotID, BudgetRoot: from.BudgetRoot,
 		CreatedAt: s.clock.Now().UTC(),
 	}
 	if req.Secrets {
@@ -161,6 +164,9 @@ func (s *Service) undoCopy(ctx context.Context, c *bothy.Sandbox) {
 // startCopy starts one sandbox from a snapshot's files. A copy that does not
 // take its own identity is destroyed.
 func (s *Service) startCopy(ctx context.Context, c *bothy.Sandbox, from *frozen) error {
+	if err := s.o.Meter.Allow(c); err != nil {
+		return err
+	}
 	if err := s.admit(ctx, c); err != nil {
 		return err
 	}

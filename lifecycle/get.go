@@ -30,7 +30,8 @@ func notFound(id string) error {
 
 // Get returns one sandbox.
 func (s *Service) Get(ctx context.Context, id string) (*bothy.Sandbox, error) {
-	return s.find(ctx, id, bothy.ScopeSandboxesRead)
+	sb, err := s.find(ctx, id, bothy.ScopeSandboxesRead)
+	return s.showBudget(sb), err
 }
 
 // List returns a page of the caller's sandboxes.
@@ -39,5 +40,9 @@ func (s *Service) List(ctx context.Context, f bothy.SandboxFilter) (bothy.Page[*
 	if err != nil {
 		return bothy.Page[*bothy.Sandbox]{}, err
 	}
-	return s.o.Store.Sandboxes(ctx, caller.ProjectID, f)
+	p, err := s.o.Store.Sandboxes(ctx, caller.ProjectID, f)
+	for _, sb := range p.Items {
+		s.showBudget(sb)
+	}
+	return p, err
 }

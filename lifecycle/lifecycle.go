@@ -63,6 +63,8 @@ type Options struct {
 	Observe func(bothy.Event)
 	// Plans bound what projects use. Optional.
 	Plans Plans
+	// Meter counts what sandboxes use. Optional.
+	Meter Meter
 	// Retention bounds snapshots.
 	Retention Retention
 	// Pool says what is made before anybody asks for it.
@@ -147,6 +149,9 @@ func New(o Options) *Service {
 	}
 	if o.Clock == nil {
 		o.Clock = systemClock{}
+	}
+	if o.Meter == nil {
+		o.Meter = noMeter{}
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	return &Service{

@@ -54,6 +54,7 @@ func (s *Service) Limits(ctx context.Context) (*bothy.PlanLimits, error) {
 		}
 	}
 	p.Snapshots.UsedMB >>= 20
+	p.Budget = s.o.Meter.ProjectBudget(caller.ProjectID)
 	return p, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/cleanup"
@@ -22,6 +23,11 @@ type live struct {
 
 	// answered is set once the guest has been adopted.
 	answered bool
+
+	// root is the sandbox whose budget this one counts against, if any, and
+	// pauseAfter when to try again to pause it for that. Under Service.mu.
+	root       string
+	pauseAfter time.Time
 
 	use usage
 	// cancel ends the watchers.
@@ -148,11 +154,14 @@ func (s *Service) adoptAs(ctx context.Context, l *live, sb *bothy.Sandbox, t *bo
 }
 
 // keep makes a machine one of the live ones: from here on its time, its memory
-// and its end are watched. It takes the place that was reserved, if any.
+// and its end are watched. It takes the place that was reserved, which there is
+// unless the last server left the machine.
 func (s *Service) keep(l *live, sb *bothy.Sandbox, p *place) {
 	ctx, cancel := context.WithCancel(s.background)
 	l.cancel = cancel
+	s.startMeter(ctx, l, sb, p == nil)
 	s.mu.Lock()
+	l.root = sb.BudgetRoot
 	s.live[l.id] = l
 	if p != nil {
 		p.leave()
@@ -168,6 +177,7 @@ func (s *Service) keep(l *live, sb *bothy.Sandbox, p *place) {
 
 // forget is the opposite of keep, without the machine's end.
 func (s *Service) forget(l *live) {
+	s.o.Meter.Stopped(context.WithoutCancel(s.background), l.id)
 	s.mu.Lock()
 	if s.live[l.id] == l {
 		delete(s.live, l.id)

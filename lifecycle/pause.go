@@ -91,6 +91,7 @@ func (s *Service) dropSleep(ctx context.Context, id string) {
 // dropSnapshot deletes a snapshot's files and then its entry in the list. A server
 // that is killed in between finds out that the files are gone when it is back.
 func (s *Service) dropSnapshot(ctx context.Context, id string) error {
+	n, unlisted := s.o.Store.Snapshot(ctx, id)
 	removed := s.o.Blobs.Remove(ctx, id)
 	if removed != nil {
 		if _, release, err := s.o.Blobs.Open(ctx, id); err == nil {
@@ -101,5 +102,9 @@ func (s *Service) dropSnapshot(ctx context.Context, id string) error {
 	if err := failpoint.Hit("lifecycle.removed"); err != nil {
 		return err
 	}
-	return errors.Join(removed, s.o.Store.DeleteSnapshot(ctx, id))
+	err := s.o.Store.DeleteSnapshot(ctx, id)
+	if err == nil && unlisted == nil {
+		s.o.Meter.SnapshotDeleted(ctx, n)
+	}
+	return errors.Join(removed, err)
 }

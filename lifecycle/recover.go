@@ -38,6 +38,7 @@ func (s *Service) Recover(ctx context.Context) (int, error) {
 		})
 	}
 	wg.Wait()
+	s.o.Meter.Recovered()
 	errs = append(errs, s.sweep(ctx), s.listSnapshots(ctx))
 	s.Prune(ctx)
 	return s.Live(), errors.Join(errs...)
@@ -217,6 +218,7 @@ func (s *Service) Janitor(ctx context.Context, every, keepEnded time.Duration) {
 				s.log.Info("forgot ended sandboxes", "count", n)
 			}
 			s.sweepNetworkLogs(ctx)
+			s.forgetBudgets(ctx)
 		}
 	}
 }

@@ -45,6 +45,9 @@ func (s *Service) Resume(ctx context.Context, id string) (*bothy.Sandbox, error)
 
 // resumeLocked wakes sb from the snapshot that it sleeps in, and updates it.
 func (s *Service) resumeLocked(ctx context.Context, sb *bothy.Sandbox) error {
+	if err := s.o.Meter.Allow(sb); err != nil {
+		return err
+	}
 	place, err := s.reserve(ctx, sb.ProjectID)
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 // the size is known, it refuses what is sure to be too much.
 func (s *Service) checkSnapshotQuota(ctx context.Context, project string, bytes int64) error {
 	quota, err := s.snapshotQuota(ctx, project)
-	if err != nil || quota == 0 {
+	if err != nil || quota == 0 || ctx.Value(beyondQuotaKey{}) != nil {
 		return err
 	}
 	all, err := s.o.Store.AllSnapshots(ctx)

@@ -27,6 +27,9 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 	if err != nil {
 		return nil, err
 	}
+	if err := s.o.Meter.Allow(sb); err != nil {
+		return nil, err
+	}
 	dir, m, done, err := s.openSnapshot(ctx, n.ID)
 	if err != nil {
 		return nil, err

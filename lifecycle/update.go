@@ -29,6 +29,11 @@ func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) 
 	if err := s.admitChange(ctx, sb, u); err != nil {
 		return nil, err
 	}
+	if u.Budget != nil {
+		if err := s.changeBudget(ctx, sb, *u.Budget); err != nil {
+			return nil, err
+		}
+	}
 	l := s.liveByID(id)
 	if u.Network != nil && l != nil {
 		if err := l.gateway.SetPolicy(sb.Network); err != nil {
@@ -41,7 +46,11 @@ func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) 
 		}
 		return nil, err
 	}
+	s.o.Meter.Changed(ctx, sb)
 	if l != nil {
+		s.mu.Lock()
+		l.root = sb.BudgetRoot
+		s.mu.Unlock()
 		s.arm(l, sb.ExpiresAt)
 		s.watchIdle(l, sb.IdleSeconds)
 	}

@@ -41,6 +41,9 @@ func (s *Service) newSandbox(req bothy.SandboxCreate) (*bothy.Sandbox, error) {
 	if err := fillSize(sb, req.Size); err != nil {
 		return nil, err
 	}
+	if err := s.o.Meter.CheckBudget(req.Budget); err != nil {
+		return nil, err
+	}
 	return sb, s.check(sb)
 }
 

@@ -42,6 +42,7 @@ type Store struct {
 	read    *sql.DB
 	now     func() time.Time
 	stmt    statements
+	usage   usageStatements
 }
 
 var _ store.Store = (*Store)(nil)
@@ -80,6 +81,9 @@ func Open(ctx context.Context, path string, opts ...Option) (_ *Store, err error
 		return nil, err
 	}
 	if err := s.stmt.prepare(ctx, s); err != nil {
+		return nil, err
+	}
+	if err := s.usage.prepare(ctx, s.fast); err != nil {
 		return nil, err
 	}
 	if err := s.forgetReservations(ctx); err != nil {

@@ -1,0 +1,158 @@
+package lifecycle
+
+import (
+	"context"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// budgetRetry is how long after a sandbox could not be paused the next try is.
+const budgetRetry = time.Minute
+
+// PauseOverBudget pauses what runs of a project, or, with a root, of that
+// sandbox's tree. What cannot be paused runs on and is tried again later: work
+// is never thrown away for money.
+func (s *Service) PauseOverBudget(ctx context.Context, project, root string) {
+	now := s.clock.Now()
+	s.mu.Lock()
+	var ids []string
+	for id, l := range s.live {
+		if l.project == project && (root == "" || l.root == root) && !now.Before(l.pauseAfter) {
+			ids = append(ids, id)
+		}
+	}
+	s.mu.Unlock()
+	for _, id := range ids {
+		if ctx.Err() != nil {
+			return
+		}
+		s.pauseOver(context.WithoutCancel(ctx), id)
+	}
+}
+
+func (s *Service) pauseOver(ctx context.Context, id string) {
+	unlock := s.locks.lock(id)
+	defer unlock()
+	sb, err := s.o.Store.Sandbox(ctx, id)
+	if err != nil || sb.State != bothy.StateRunning || s.o.Meter.Allow(sb) == nil {
+		return
+	}
+	// Whoever has filled up the storage of snapshots must not run on for that.
+	_, err = s.pauseLocked(beyondQuota(ctx), id, bothy.PauseOptions{}, false)
+	if err == nil {
+		s.log.Info("paused a sandbox whose budget is used up", "sandbox", id)
+		return
+	}
+	s.log.Error("cannot pause a sandbox whose budget is used up", "sandbox", id, "error", err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.live[id]; l != nil {
+		l.pauseAfter = s.clock.Now().Add(budgetRetry)
+	}
+}
+
+// Tell records an event of a project.
+func (s *Service) Tell(ctx context.Context, typ, project, sandbox string, data map[string]string) {
+	s.emitFor(ctx, typ, sandbox, project, data)
+}
+
+type beyondQuotaKey struct{}
+
+// beyondQuota lets a snapshot be made although the project's are too many.
+func beyondQuota(ctx context.Context) context.Context {
+	return context.WithValue(ctx, beyondQuotaKey{}, true)
+}
+
+// giveBudget makes a new sandbox the root of a tree with a budget of its own, or
+// part of the tree that it comes from. It is called before anything is started.
+func (s *Service) giveBudget(ctx context.Context, sb *bothy.Sandbox, amount float64, from string) error {
+	if amount != 0 && from != "" {
+		return invalid("the sandbox counts against the budget of sandbox %s, which it comes from", from).
+			WithHint("Leave budget out, or change that one.")
+	}
+	sb.BudgetRoot = from
+	if amount == 0 {
+		return nil
+	}
+	if err := s.o.Meter.CheckBudget(amount); err != nil {
+		return err
+	}
+	sb.Budget, sb.BudgetRoot = amount, sb.ID
+	return s.o.Meter.SetTreeBudget(ctx, sb.ID, sb.ProjectID, amount)
+}
+
+// dropBudget undoes giveBudget.
+func (s *Service) dropBudget(ctx context.Context, sb *bothy.Sandbox) {
+	if sb.BudgetRoot != sb.ID || sb.ID == "" {
+		return
+	}
+	if err := s.o.Meter.SetTreeBudget(ctx, sb.ID, sb.ProjectID, 0); err != nil {
+		s.log.Warn("cannot forget the budget of a sandbox that did not start", "sandbox", sb.ID, "error", err)
+	}
+}
+
+// rootOf is the root of the tree that a snapshot's sandbox counts against.
+func (s *Service) rootOf(ctx context.Context, n *bothy.Snapshot) string {
+	sb, err := s.o.Store.Sandbox(ctx, n.SandboxID)
+	if err != nil || sb.ProjectID != n.ProjectID {
+		return ""
+	}
+	return sb.BudgetRoot
+}
+
+// changeBudget gives the tree of a sandbox another budget.
+func (s *Service) changeBudget(ctx context.Context, sb *bothy.Sandbox, amount float64) error {
+	if sb.BudgetRoot == "" {
+		if amount == 0 {
+			return nil
+		}
+		if err := s.o.Meter.CheckBudget(amount); err != nil {
+			return err
+		}
+		sb.BudgetRoot = sb.ID
+	}
+	sb.Budget = amount
+	return s.o.Meter.SetTreeBudget(ctx, sb.BudgetRoot, sb.ProjectID, amount)
+}
+
+// showBudget fills in what the tree of a sandbox may spend now.
+func (s *Service) showBudget(sb *bothy.Sandbox) *bothy.Sandbox {
+	if sb == nil || sb.BudgetRoot == "" {
+		return sb
+	}
+	sb.Budget = 0
+	if b := s.o.Meter.TreeBudget(sb.BudgetRoot); b != nil {
+		sb.Budget = b.Limit
+	}
+	return sb
+}
+
+// forgetBudgets drops the budgets of trees of which nothing lives or can be
+// looked up any more.
+func (s *Service) forgetBudgets(ctx context.Context) {
+	trees := s.o.Meter.Trees()
+	if len(trees) == 0 {
+		return
+	}
+	alive, err := s.o.Store.SandboxesInState(ctx, bothy.LiveStates...)
+	if err != nil {
+		s.log.Warn("cannot look for budgets that nobody needs", "error", err)
+		return
+	}
+	needed := map[string]bool{}
+	for _, sb := range alive {
+		needed[sb.BudgetRoot] = true
+	}
+	for _, root := range trees {
+		if needed[root] {
+			continue
+		}
+		if _, err := s.o.Store.Sandbox(ctx, root); bothy.ErrorCode(err) != bothy.CodeSandboxNotFound {
+			continue
+		}
+		if err := s.o.Meter.SetTreeBudget(ctx, root, "", 0); err != nil {
+			s.log.Warn("cannot forget a budget", "sandbox", root, "error", err)
+		}
+	}
+}

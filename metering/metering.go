@@ -1,0 +1,372 @@
+// Package metering counts what projects use, second by second, and keeps them
+// to their budgets. lifecycle tells it when sandboxes begin and stop to run;
+// cmd/bothy gives it a store.
+//
+// Each running sandbox has a mark: up to when it has been counted. What is
+// counted and the mark go to the store in one transaction, so that a server
+// which is killed leaves no time that is counted twice, and none that is
+// counted never but for what came after the last mark. Time is measured by a
+// clock that nobody can set; the clock on the wall only says to which hour it
+// belongs.
+package metering
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
+)
+
+// Options are the parts of a Meter. All are needed but those that say
+// otherwise.
+type Options struct {
+	Store store.Usage
+	// Sandbox finds a sandbox in any state, for what its snapshots belong to.
+	Sandbox func(ctx context.Context, id string) (*bothy.Sandbox, error)
+	// Snapshots and Templates list all there are.
+	Snapshots func(ctx context.Context) ([]*bothy.Snapshot, error)
+	Templates func(ctx context.Context) ([]*bothy.Template, error)
+	// Project returns CodeProjectNotFound where there is no project.
+	Project func(ctx context.Context, id string) error
+	Rates   bothy.Rates
+	// Every is how often running sandboxes are counted, and StorageEvery how
+	// often snapshots and templates are: 10 s and 60 s when zero.
+	Every        time.Duration
+	StorageEvery time.Duration
+	// WarnAt is the share of a budget at which a warning is due; 0.8 when zero.
+	WarnAt float64
+	// Clock is the host's when nil.
+	Clock Clock
+	Log   *slog.Logger
+}
+
+// Host is who does what budgets demand. Its methods may take long.
+type Host interface {
+	// PauseOverBudget pauses the running sandboxes of a project, or, with a
+	// root, those of that sandbox's tree.
+	PauseOverBudget(ctx context.Context, project, root string)
+	// Tell records an event.
+	Tell(ctx context.Context, typ, project, sandbox string, data map[string]string)
+}
+
+// Meter implements bothy.UsageService and what lifecycle and access need of it.
+type Meter struct {
+	o     Options
+	clock Clock
+	log   *slog.Logger
+	boot  string // makes the ids of batches this server's own
+
+	// flushing is held by whoever writes, and while a sum must match what has
+	// not been written. It is taken before any other.
+	flushing sync.Mutex
+	queue    []store.UsageBatch // being written, oldest first; under flushing
+	batches  int                // under flushing
+
+	// putting is held while a budget is stored, so that what is in memory is
+	// what is stored.
+	putting sync.Mutex
+
+	mu      sync.Mutex
+	spans   map[string]*span
+	left    map[string]store.UsageMark // of the last server, until Recovered
+	since   time.Time                  // when counting began on this host
+	due     map[string]*due
+	stored  *storedDue
+	budgets map[budgetID]*budget
+	storage storage
+	failing failing
+	written store.Moment // up to when all has been written
+	lastAll store.Moment
+	host    Host
+
+	enforcing sync.WaitGroup
+}
+
+// due is what is to be written of one sandbox.
+type due struct {
+	rows map[rowKey]store.Counts
+	mark bool
+	gone bool
+}
+
+// storedDue is what is to be written of snapshots and templates.
+type storedDue struct {
+	rows map[rowKey]store.Counts
+	at   store.Moment
+}
+
+type rowKey struct {
+	store.UsageKey
+	hour int64
+}
+
+// failing says since when nothing could be written.
+type failing struct {
+	since time.Time
+	said  time.Time
+	err   error
+}
+
+// New goes on where the last server stopped.
+func New(ctx context.Context, o Options) (*Meter, error) {
+	if o.Clock == nil {
+		o.Clock = HostClock()
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	setDefault(&o.Every, 10*time.Second)
+	setDefault(&o.StorageEvery, time.Minute)
+	setDefault(&o.WarnAt, 0.8)
+	var boot [8]byte
+	if _, err := rand.Read(boot[:]); err != nil {
+		return nil, err
+	}
+	m := &Meter{
+		o: o, clock: o.Clock, log: o.Log, boot: hex.EncodeToString(boot[:]),
+		spans: map[string]*span{}, left: map[string]store.UsageMark{}, due: map[string]*due{}, budgets: map[budgetID]*budget{},
+	}
+	now := m.now()
+	p, err := o.Store.UsageProgress(ctx, now.Wall)
+	if err != nil {
+		return nil, err
+	}
+	for _, mark := range p.Marks {
+		m.left[mark.Sandbox] = mark
+	}
+	m.since, m.lastAll, m.written = p.Since, now, now
+	m.storage = newStorage(p.Storage, now)
+	return m, m.loadBudgets(ctx)
+}
+
+func setDefault[T comparable](v *T, to T) {
+	var zero T
+	if *v == zero {
+		*v = to
+	}
+}
+
+// now is to the millisecond, the unit in which everything is counted.
+func (m *Meter) now() store.Moment {
+	now := m.clock.Now()
+	now.Wall = now.Wall.UTC().Truncate(time.Millisecond)
+	now.Uptime = now.Uptime.Truncate(time.Millisecond)
+	return now
+}
+
+// Serve lets host do what budgets demand, from the next Tick on.
+func (m *Meter) Serve(host Host) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.host = host
+}
+
+// look is how often there is something to write, or a budget to look at.
+const look = time.Second
+
+// Run counts and writes until ctx ends.
+func (m *Meter) Run(ctx context.Context) {
+	t := time.NewTicker(look)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			m.Tick(ctx)
+		}
+	}
+}
+
+// Close counts and writes a last time. The sandboxes run on.
+func (m *Meter) Close(ctx context.Context) error {
+	m.countAll(ctx)
+	err := m.flush(ctx)
+	m.enforcing.Wait()
+	return err
+}
+
+// Tick does what is due. Run calls it every second.
+func (m *Meter) Tick(ctx context.Context) {
+	now := m.now()
+	m.mu.Lock()
+	all := elapsed(m.lastAll, now) >= m.o.Every
+	m.mu.Unlock()
+	if all {
+		now = m.countAll(ctx)
+	} else {
+		m.count(ctx, func(s *span) bool { return s.key.Root != "" || m.bounded(s.key.Project) })
+	}
+	m.countStorage(ctx, false)
+	if err := m.flush(ctx); err == nil && all {
+		m.mu.Lock()
+		m.written = now
+		m.mu.Unlock()
+	}
+	m.watchBudgets(ctx)
+}
+
+// countAll counts every running sandbox, up to the moment that it returns or
+// later.
+func (m *Meter) countAll(ctx context.Context) store.Moment {
+	now := m.now()
+	m.count(ctx, func(*span) bool { return true })
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lastAll = now
+	return now
+}
+
+func (m *Meter) count(ctx context.Context, which func(*span) bool) {
+	m.mu.Lock()
+	list := make([]*span, 0, len(m.spans))
+	for _, s := range m.spans {
+		if which(s) {
+			list = append(list, s)
+		}
+	}
+	m.mu.Unlock()
+	for _, s := range list {
+		s.mu.Lock()
+		m.countSpan(ctx, s)
+		s.mu.Unlock()
+	}
+}
+
+// Health returns nil, or what an operator must know: usage that cannot be
+// written is kept in memory, and lost if the server ends before it can be.
+func (m *Meter) Health() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.failing.err == nil {
+		return nil
+	}
+	return fmt.Errorf("usage could not be written since %s and is kept in memory: %w", m.failing.since.Format(time.RFC3339), m.failing.err)
+}
+
+// Unwritten is how long ago everything was last written.
+func (m *Meter) Unwritten() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return elapsed(m.written, m.now())
+}
+
+// rowsPerBatch bounds the sandboxes of one transaction: others wait for it.
+const rowsPerBatch = 64
+
+// flush writes what is due. What cannot be written stays due.
+func (m *Meter) flush(ctx context.Context) error {
+	m.flushing.Lock()
+	defer m.flushing.Unlock()
+	err := m.drain(ctx)
+	if err == nil {
+		m.take()
+		err = m.drain(ctx)
+	}
+	m.note(err)
+	return err
+}
+
+// drain writes the queue. It is called with flushing held.
+func (m *Meter) drain(ctx context.Context) error {
+	for len(m.queue) > 0 {
+		if err := m.o.Store.WriteUsage(ctx, m.queue[0]); err != nil {
+			return err
+		}
+		m.queue = m.queue[1:]
+	}
+	return nil
+}
+
+// take moves what is due to the queue. It is called with flushing held.
+func (m *Meter) take() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var b store.UsageBatch
+	n := 0
+	push := func() {
+		if len(b.Rows)+len(b.Marks)+len(b.Gone) == 0 && b.Storage == nil {
+			return
+		}
+		m.batches++
+		b.ID = fmt.Sprintf("%s-%d", m.boot, m.batches)
+		m.queue = append(m.queue, b)
+		b, n = store.UsageBatch{}, 0
+	}
+	for id, d := range m.due {
+		for k, c := range d.rows {
+			b.Rows = append(b.Rows, store.UsageRow{UsageKey: k.UsageKey, Hour: k.hour, Counts: c})
+		}
+		if s := m.spans[id]; s != nil && d.mark {
+			b.Marks = append(b.Marks, s.mark(id))
+		} else if d.gone {
+			b.Gone = append(b.Gone, id)
+		}
+		if n++; n == rowsPerBatch {
+			push()
+		}
+	}
+	push()
+	clear(m.due)
+	if m.stored != nil {
+		for k, c := range m.stored.rows {
+			b.Rows = append(b.Rows, store.UsageRow{UsageKey: k.UsageKey, Hour: k.hour, Counts: c})
+		}
+		at := m.stored.at
+		b.Storage = &at
+		push()
+		m.stored = nil
+	}
+}
+
+// sayAgain is how often a failure that goes on is logged.
+const sayAgain = time.Minute
+
+func (m *Meter) note(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	switch {
+	case err == nil && m.failing.err != nil:
+		m.log.Info("usage can be written again", "after", now.Sub(m.failing.since).Round(time.Second).String())
+		m.failing = failing{}
+	case err != nil:
+		if m.failing.err == nil {
+			m.failing.since = now
+		}
+		m.failing.err = err
+		if now.Sub(m.failing.said) >= sayAgain {
+			m.failing.said = now
+			m.log.Error("usage cannot be written; it is kept in memory and tried again, and sandboxes run on", "error", err)
+		}
+	}
+}
+
+// dueOf is called with m.mu held.
+func (m *Meter) dueOf(id string) *due {
+	d := m.due[id]
+	if d == nil {
+		d = &due{rows: map[rowKey]store.Counts{}}
+		m.due[id] = d
+	}
+	return d
+}
+
+// labels writes metadata in the one form that usage is stored by.
+func labels(metadata map[string]string) string {
+	if len(metadata) == 0 {
+		return ""
+	}
+	b, err := json.Marshal(metadata) // with sorted keys
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}

@@ -1,0 +1,221 @@
+package metering
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
+)
+
+var _ bothy.UsageService = (*Meter)(nil)
+
+const (
+	defaultLimit = 1000
+	maxLimit     = 10000
+	// maxHours bounds the time of a query, and maxHourly that of one by the
+	// hour.
+	maxHours  = 20 * 366 * 24
+	maxHourly = 366 * 24
+	// fresh is how old an answer may be. An older one is counted anew.
+	fresh = time.Second
+)
+
+// Usage implements bothy.UsageService.
+func (m *Meter) Usage(ctx context.Context, q bothy.UsageQuery) (*bothy.UsageReport, error) {
+	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesRead)
+	if err != nil {
+		return nil, err
+	}
+	if q.Project, err = m.visible(ctx, caller, q.Project); err != nil {
+		return nil, err
+	}
+	sq, err := m.query(&q)
+	if err != nil {
+		return nil, err
+	}
+	offset, err := parseOffset(q.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	m.freshen(context.WithoutCancel(ctx))
+	found, err := m.o.Store.QueryUsage(ctx, sq)
+	if err != nil {
+		return nil, err
+	}
+	r := &bothy.UsageReport{
+		From: time.Unix(sq.From*3600, 0).UTC(), To: time.Unix(sq.To*3600, 0).UTC(), GroupBy: q.GroupBy,
+		Currency: m.o.Rates.Currency, Items: []bothy.UsageItem{},
+	}
+	m.mu.Lock()
+	r.AsOf = m.written.Wall
+	m.mu.Unlock()
+	slices.SortFunc(found, func(a, b store.UsageGroup) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Project, b.Project), cmp.Compare(a.Template, b.Template),
+			cmp.Compare(a.Sandbox, b.Sandbox), slices.Compare(a.Labels, b.Labels))
+	})
+	var total store.Counts
+	for _, g := range found {
+		total.Add(g.Counts)
+	}
+	r.Total = m.priced(total)
+	limit := q.Limit
+	if limit == 0 {
+		limit = defaultLimit
+	}
+	end := min(len(found), offset+limit)
+	for _, g := range found[min(offset, end):end] {
+		r.Items = append(r.Items, m.item(g, sq))
+	}
+	if end < len(found) {
+		r.NextCursor = strconv.Itoa(end)
+	}
+	return r, nil
+}
+
+// visible is the project that the caller may ask for; "" is all.
+func (m *Meter) visible(ctx context.Context, caller *bothy.Caller, asked string) (string, error) {
+	operator := caller.ProjectID == bothy.DefaultProject && caller.Can(bothy.ScopeAdmin)
+	switch {
+	case operator && asked != "":
+		return asked, m.o.Project(ctx, asked)
+	case operator:
+		return "", nil
+	case asked == "" || asked == caller.ProjectID:
+		return caller.ProjectID, nil
+	}
+	return "", bothy.Errorf(bothy.CodeProjectNotFound, "there is no project %q", asked).
+		WithHint("Leave project out for your own.")
+}
+
+// query checks a query, fills in what it leaves out, and turns it into the
+// store's.
+func (m *Meter) query(q *bothy.UsageQuery) (sq store.UsageQuery, err error) {
+	now := m.now().Wall
+	if q.To.IsZero() {
+		q.To = now
+	}
+	if q.From.IsZero() {
+		q.From = monthOf(q.To)
+	}
+	sq.From, sq.To = hourOf(q.From), hourOf(q.To.Add(time.Hour-1))
+	switch hours := sq.To - sq.From; {
+	case q.To.Before(q.From):
+		return sq, invalid("to, %s, is before from, %s", q.To.Format(time.RFC3339), q.From.Format(time.RFC3339)).WithHint("Swap them.")
+	case hours > maxHours:
+		return sq, invalid("from %s to %s is too long", q.From.Format(time.RFC3339), q.To.Format(time.RFC3339)).WithHint("Ask for 20 years at most.")
+	case hours > maxHourly && slices.Contains(q.GroupBy, bothy.UsageByHour):
+		return sq, invalid("from %s to %s is too long, by the hour", q.From.Format(time.RFC3339), q.To.Format(time.RFC3339)).
+			WithHint("Ask for a year at most, or group by day.")
+	}
+	if q.Limit < 0 || q.Limit > maxLimit {
+		return sq, invalid("limit is %d", q.Limit).WithHint("Give a value from 1 to %d.", maxLimit)
+	}
+	if len(q.GroupBy) == 0 {
+		q.GroupBy = []string{bothy.UsageByDay}
+	}
+	sq.In = store.UsageKey{Project: q.Project, Template: q.Template, Sandbox: q.Sandbox}
+	return sq, groupBy(&sq, q.GroupBy)
+}
+
+// maxLabels bounds the labels of one query.
+const maxLabels = 4
+
+func groupBy(sq *store.UsageQuery, words []string) error {
+	seen := map[string]bool{}
+	for _, word := range words {
+		if seen[word] {
+			return badGroup(word, "is there twice")
+		}
+		seen[word] = true
+		switch word {
+		case bothy.UsageByDay:
+			sq.Day = true
+		case bothy.UsageByHour:
+			sq.Hour = true
+		case bothy.UsageByProject:
+			sq.Project = true
+		case bothy.UsageByTemplate:
+			sq.Template = true
+		case bothy.UsageBySandbox:
+			sq.Sandbox = true
+		default:
+			label, ok := strings.CutPrefix(word, bothy.UsageByLabel)
+			if !ok || label == "" {
+				return badGroup(word, "is not one of them")
+			}
+			if sq.Labels = append(sq.Labels, label); len(sq.Labels) > maxLabels {
+				return badGroup(word, "is one label too many")
+			}
+		}
+	}
+	if sq.Day && sq.Hour {
+		return badGroup(bothy.UsageByDay, "and hour exclude each other")
+	}
+	return nil
+}
+
+func badGroup(word, why string) error {
+	return invalid("group_by: %q %s", word, why).
+		WithHint("Give a list of day or hour, project, template, sandbox, and label:KEY for a key of the metadata.")
+}
+
+func invalid(format string, args ...any) *bothy.Error {
+	return bothy.Errorf(bothy.CodeInvalid, format, args...)
+}
+
+func parseOffset(cursor string) (int, error) {
+	if cursor == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(cursor)
+	if err != nil || n < 0 {
+		return 0, invalid("the cursor %q is not one that an answer held", cursor).
+			WithHint("Pass the next_cursor of the page before, unchanged, or leave it out to start at the first page.")
+	}
+	return n, nil
+}
+
+// freshen counts and writes what has happened since it was last done.
+func (m *Meter) freshen(ctx context.Context) {
+	now := m.now()
+	m.mu.Lock()
+	old := elapsed(m.written, now) >= fresh || len(m.due) > 0
+	m.mu.Unlock()
+	if !old {
+		return
+	}
+	now = m.countAll(ctx)
+	if m.flush(ctx) == nil {
+		m.mu.Lock()
+		m.written = now
+		m.mu.Unlock()
+	}
+}
+
+func (m *Meter) priced(c store.Counts) bothy.Usage {
+	u := usage(c)
+	u.Cost = m.o.Rates.Cost(u)
+	return u
+}
+
+func (m *Meter) item(g store.UsageGroup, q store.UsageQuery) bothy.UsageItem {
+	i := bothy.UsageItem{Project: g.Project, Template: g.Template, Sandbox: g.Sandbox, Usage: m.priced(g.Counts)}
+	switch {
+	case q.Hour:
+		i.Hour = time.Unix(g.At*3600, 0).UTC().Format(time.RFC3339)
+	case q.Day:
+		i.Day = time.Unix(g.At*24*3600, 0).UTC().Format(time.DateOnly)
+	}
+	for n, label := range q.Labels {
+		if i.Labels == nil {
+			i.Labels = map[string]string{}
+		}
+		i.Labels[label] = g.Labels[n]
+	}
+	return i
+}

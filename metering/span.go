@@ -1,0 +1,221 @@
+package metering
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
+)
+
+// span is a sandbox that runs, from when it has been counted.
+//
+// Its lock is held while it is counted, and taken before Meter.mu. What it
+// holds is changed under both, and may be read under either.
+type span struct {
+	mu sync.Mutex
+
+	key      store.UsageKey
+	read     func(context.Context) (bothy.MeterReading, error)
+	started  int64
+	milliCPU int64
+	memoryMB int64
+
+	at                   store.Moment
+	cpu, egress, ingress int64 // what the counters stood at then
+	stopped              bool
+}
+
+func (s *span) mark(id string) store.UsageMark {
+	return store.UsageMark{Sandbox: id, Started: s.started, Moment: s.at, CPU: s.cpu, Egress: s.egress, Ingress: s.ingress}
+}
+
+// keyOf is what a sandbox's usage belongs to.
+func keyOf(sb *bothy.Sandbox) store.UsageKey {
+	return store.UsageKey{Project: sb.ProjectID, Template: sb.Template, Sandbox: sb.ID, Labels: labels(sb.Metadata), Root: sb.BudgetRoot}
+}
+
+// Started begins to count a sandbox that has begun to run, or, adopted, that has
+// run on while no server was there. read tells its counters.
+func (m *Meter) Started(ctx context.Context, sb *bothy.Sandbox, read func(context.Context) (bothy.MeterReading, error), adopted bool) {
+	s := &span{
+		key: keyOf(sb), read: read, milliCPU: int64(math.Round(sb.CPU * 1000)), memoryMB: int64(sb.MemoryMB), at: m.now(),
+	}
+	if sb.StartedAt != nil {
+		s.started = sb.StartedAt.UnixNano()
+	}
+	if r, err := read(ctx); err == nil {
+		s.cpu, s.egress, s.ingress = microseconds(r.CPUSeconds), r.EgressBytes, r.IngressBytes
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if adopted {
+		s.goOn(m.left[sb.ID], m.since)
+	}
+	delete(m.left, sb.ID)
+	m.spans[sb.ID] = s
+	m.dueOf(sb.ID).mark = true
+}
+
+// goOn begins where the last server stopped to count.
+func (s *span) goOn(mark store.UsageMark, since time.Time) {
+	now := s.at
+	var ago time.Duration
+	switch {
+	case mark.Sandbox != "" && mark.Started == s.started:
+		ago = elapsed(mark.Moment, now)
+		// A server that was killed may have lost the end of what the gateway
+		// counted: it begins again at less, and that is not to be lost twice.
+		s.cpu, s.egress, s.ingress = min(s.cpu, mark.CPU), min(s.egress, mark.Egress), min(s.ingress, mark.Ingress)
+	case s.started != 0:
+		from := time.Unix(0, s.started)
+		if from.Before(since) {
+			from = since
+		}
+		ago = max(0, now.Wall.Sub(from).Truncate(time.Millisecond))
+	}
+	s.at.Uptime -= ago
+	s.at.Wall = s.at.Wall.Add(-ago)
+}
+
+// Recovered forgets the marks of sandboxes that the last server left and that
+// are gone: nobody knows how long they lived on.
+func (m *Meter) Recovered() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id := range m.left {
+		m.dueOf(id).gone = true
+	}
+	clear(m.left)
+}
+
+// Changed takes over what is new of a sandbox: its metadata and its budget.
+func (m *Meter) Changed(ctx context.Context, sb *bothy.Sandbox) {
+	key := keyOf(sb)
+	m.mu.Lock()
+	s := m.spans[sb.ID]
+	same := s == nil || s.key == key
+	m.storage.owners[sb.ID] = key
+	m.mu.Unlock()
+	if same {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.countSpan(ctx, s)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.key = key
+}
+
+// Stopped counts a sandbox for the last time: it runs no more, or is about to.
+func (m *Meter) Stopped(ctx context.Context, id string) {
+	m.mu.Lock()
+	s := m.spans[id]
+	m.mu.Unlock()
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.countSpan(ctx, s)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.stopped = true
+	if m.spans[id] == s {
+		delete(m.spans, id)
+		m.dueOf(id).gone = true
+	}
+}
+
+// countSpan counts a sandbox up to now. Its lock is held.
+func (m *Meter) countSpan(ctx context.Context, s *span) {
+	if s.stopped {
+		return
+	}
+	r, err := s.read(ctx)
+	now := m.now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := elapsed(s.at, now)
+	ms := d.Milliseconds()
+	var c store.Counts
+	// milli-CPUs for milliseconds are microseconds of a CPU.
+	c[store.VCPU], c[store.Memory] = s.milliCPU*ms, s.memoryMB*ms
+	if err == nil { // a machine that has ended tells nothing more
+		c[store.CPU] = growth(&s.cpu, microseconds(r.CPUSeconds))
+		c[store.Egress] = growth(&s.egress, r.EgressBytes)
+		c[store.Ingress] = growth(&s.ingress, r.IngressBytes)
+	}
+	s.at = now
+	if c == (store.Counts{}) && d == 0 {
+		return
+	}
+	due := m.dueOf(s.key.Sandbox)
+	due.mark = true
+	m.book(due.rows, s.key, now, d, c)
+}
+
+// book adds counts of the time d before now to the hours that it lay in, and to
+// the budgets. It is called with m.mu held.
+func (m *Meter) book(rows map[rowKey]store.Counts, key store.UsageKey, now store.Moment, d time.Duration, c store.Counts) {
+	split(now.Wall, d, c, func(hour int64, c store.Counts) {
+		k := rowKey{key, hour}
+		sum := rows[k]
+		sum.Add(c)
+		rows[k] = sum
+		m.spend(key, hour, c)
+	})
+}
+
+// split shares counts of the time d before end between the hours that it lies
+// in, so that nothing is lost to rounding.
+func split(end time.Time, d time.Duration, c store.Counts, fn func(hour int64, c store.Counts)) {
+	const hour = int64(time.Hour / time.Millisecond)
+	to := end.UnixMilli()
+	from := to - d.Milliseconds()
+	var given store.Counts
+	for at := from; ; {
+		h := floorDiv(at, hour)
+		next := min((h+1)*hour, to)
+		share := c
+		if next < to {
+			for i := range c {
+				share[i] = muldiv(c[i], next-from, to-from)
+			}
+		}
+		part := share
+		for i := range part {
+			part[i] -= given[i]
+		}
+		fn(h, part)
+		given = share
+		if at = next; at >= to {
+			return
+		}
+	}
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+// muldiv is v·part/whole, of a part that is no more than the whole.
+func muldiv(v, part, whole int64) int64 {
+	return v/whole*part + int64(float64(v%whole)*(float64(part)/float64(whole)))
+}
+
+// growth is by how much a counter grew, and moves its mark.
+func growth(mark *int64, now int64) int64 {
+	d := max(0, now-*mark)
+	*mark += d
+	return d
+}
+
+func microseconds(seconds float64) int64 { return int64(seconds * 1e6) }

@@ -1,0 +1,421 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy/internal/failpoint"
+	"github.com/bothy-dev/bothy/store"
+)
+
+var _ store.Usage = (*Store)(nil)
+
+const (
+	// hoursPerDay is that of a time zone in which nobody lives: UTC without
+	// leap seconds.
+	hoursPerDay = 24
+	// maxKeys bounds the keys that are remembered. They are forgotten
+	// beyond that.
+	maxKeys = 10000
+
+	meters = "vcpu, cpu, memory, egress, ingress, snapshots, templates"
+)
+
+// usageStatements are prepared apart from the others, which they would bury.
+type usageStatements struct {
+	hour, day, hourTotal, dayTotal, dayLabel, tree *sql.Stmt
+
+	key, addKey, addKeyLabel, addProject *sql.Stmt
+	putMark, dropMark, state, putState   *sql.Stmt
+
+	mu   sync.Mutex
+	keys map[store.UsageKey]usageKey
+}
+
+// usageKey is a row of usage_keys.
+type usageKey struct {
+	id     int64
+	labels map[string]string
+}
+
+func (u *usageStatements) prepare(ctx context.Context, db *sql.DB) error {
+	u.keys = map[store.UsageKey]usageKey{}
+	for _, p := range []struct {
+		into **sql.Stmt
+		text string
+	}{
+		{&u.hour, addTo("usage_hours", "project", "hour", "key")},
+		{&u.day, addTo("usage_days", "project", "day", "key")},
+		{&u.hourTotal, addTo("usage_hour_totals", "project", "hour", "template")},
+		{&u.dayTotal, addTo("usage_day_totals", "project", "day", "template")},
+		{&u.dayLabel, addTo("usage_day_labels", "project", "label", "day", "value", "template")},
+		{&u.tree, addTo("usage_trees", "root")},
+
+		{&u.key, `SELECT id FROM usage_keys WHERE sandbox = ? AND project = ? AND template = ? AND labels = ?`},
+		{&u.addKey, `INSERT INTO usage_keys (sandbox, project, template, labels) VALUES (?, ?, ?, ?)`},
+		{&u.addKeyLabel, `INSERT INTO usage_key_labels (key, label, value) VALUES (?, ?, ?)`},
+		{&u.addProject, `INSERT INTO usage_projects (name) VALUES (?) ON CONFLICT DO NOTHING`},
+
+		{&u.putMark, `REPLACE INTO usage_marks (sandbox, started, wall, boot, uptime, cpu, egress, ingress) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`},
+		{&u.dropMark, `DELETE FROM usage_marks WHERE sandbox = ?`},
+		{&u.state, `SELECT value FROM usage_state WHERE name = ?`},
+		{&u.putState, `REPLACE INTO usage_state (name, value) VALUES (?, ?)`},
+	} {
+		var err error
+		if *p.into, err = db.PrepareContext(ctx, p.text); err != nil {
+			return fmt.Errorf("store: prepare %q: %w", p.text, err)
+		}
+	}
+	return nil
+}
+
+// addTo is the statement that adds counts to the row of a key.
+func addTo(table string, key ...string) string {
+	var sums []string
+	for m := range strings.SplitSeq(meters, ", ") {
+		sums = append(sums, m+" = "+m+" + excluded."+m)
+	}
+	columns := strings.Join(key, ", ")
+	return "INSERT INTO " + table + " (" + columns + ", " + meters + ") VALUES (?" + strings.Repeat(", ?", len(key)+len(store.Counts{})-1) +
+		") ON CONFLICT (" + columns + ") DO UPDATE SET " + strings.Join(sums, ", ")
+}
+
+// The names of what usage_state holds.
+const (
+	stateBatch   = "batch"
+	stateStorage = "storage"
+	stateSince   = "since"
+)
+
+// WriteUsage implements store.Usage.
+func (s *Store) WriteUsage(ctx context.Context, b store.UsageBatch) error {
+	s.write.Lock()
+	defer s.write.Unlock()
+	tx, err := s.fast.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("store: write usage: %w", err)
+	}
+	defer tx.Rollback()
+	w := usageWriter{ctx: ctx, tx: tx, u: &s.usage, learned: map[store.UsageKey]usageKey{}}
+	if last, err := w.state(stateBatch); err != nil || (last == b.ID && b.ID != "") {
+		return err
+	}
+	w.rows(b.Rows)
+	for _, m := range b.Marks {
+		w.exec(s.usage.putMark, m.Sandbox, m.Started, nanos(m.Wall), m.Boot, int64(m.Uptime), m.CPU, m.Egress, m.Ingress)
+	}
+	for _, id := range b.Gone {
+		w.exec(s.usage.dropMark, id)
+	}
+	if b.Storage != nil {
+		w.putJSON(stateStorage, b.Storage)
+	}
+	w.exec(s.usage.putState, stateBatch, b.ID)
+	if w.err == nil {
+		w.err = failpoint.Hit("sqlite.usage")
+	}
+	if w.err == nil {
+		w.err = tx.Commit()
+	}
+	if w.err == nil {
+		w.err = failpoint.Hit("sqlite.usage.written")
+		s.usage.learn(w.learned)
+	}
+	if w.err != nil {
+		return fmt.Errorf("store: write usage: %w", w.err)
+	}
+	return nil
+}
+
+// usageWriter remembers its first error and does nothing after it.
+type usageWriter struct {
+	ctx     context.Context
+	tx      *sql.Tx
+	u       *usageStatements
+	learned map[store.UsageKey]usageKey
+	err     error
+}
+
+func (w *usageWriter) exec(st *sql.Stmt, args ...any) (id int64) {
+	if w.err != nil {
+		return 0
+	}
+	r, err := w.tx.StmtContext(w.ctx, st).ExecContext(w.ctx, args...)
+	if err == nil {
+		id, err = r.LastInsertId()
+	}
+	w.err = err
+	return id
+}
+
+func (w *usageWriter) add(st *sql.Stmt, c store.Counts, key ...any) {
+	for _, n := range c {
+		key = append(key, n)
+	}
+	w.exec(st, key...)
+}
+
+func (w *usageWriter) state(name string) (value string, err error) {
+	err = w.tx.StmtContext(w.ctx, w.u.state).QueryRowContext(w.ctx, name).Scan(&value)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return value, err
+}
+
+func (w *usageWriter) putJSON(name string, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		w.err = errors.Join(w.err, err)
+		return
+	}
+	w.exec(w.u.putState, name, string(b))
+}
+
+type (
+	keyAt   struct{ id, at int64 }
+	totalAt struct {
+		project, template string
+		at                int64
+	}
+	labelAt struct {
+		project, label, value, template string
+		day                             int64
+	}
+)
+
+// rows adds up what goes to the same row before it writes: the sums are few.
+func (w *usageWriter) rows(rows []store.UsageRow) {
+	projects := map[int64]string{}
+	hours, days := map[keyAt]store.Counts{}, map[keyAt]store.Counts{}
+	hourTotals, dayTotals := map[totalAt]store.Counts{}, map[totalAt]store.Counts{}
+	labels, trees := map[labelAt]store.Counts{}, map[string]store.Counts{}
+	for _, r := range rows {
+		k := w.key(r.UsageKey)
+		if w.err != nil {
+			return
+		}
+		day := floorDiv(r.Hour, hoursPerDay)
+		projects[k.id] = r.Project
+		sum(hours, keyAt{k.id, r.Hour}, r.Counts)
+		sum(days, keyAt{k.id, day}, r.Counts)
+		sum(hourTotals, totalAt{r.Project, r.Template, r.Hour}, r.Counts)
+		sum(dayTotals, totalAt{r.Project, r.Template, day}, r.Counts)
+		for label, value := range k.labels {
+			sum(labels, labelAt{r.Project, label, value, r.Template, day}, r.Counts)
+		}
+		if r.Root != "" {
+			sum(trees, r.Root, r.Counts)
+		}
+	}
+	for k, c := range hours {
+		w.add(w.u.hour, c, projects[k.id], k.at, k.id)
+	}
+	for k, c := range days {
+		w.add(w.u.day, c, projects[k.id], k.at, k.id)
+	}
+	for k, c := range hourTotals {
+		w.add(w.u.hourTotal, c, k.project, k.at, k.template)
+	}
+	for k, c := range dayTotals {
+		w.add(w.u.dayTotal, c, k.project, k.at, k.template)
+	}
+	for k, c := range labels {
+		w.add(w.u.dayLabel, c, k.project, k.label, k.day, k.value, k.template)
+	}
+	for root, c := range trees {
+		w.add(w.u.tree, c, root)
+	}
+}
+
+func sum[K comparable](m map[K]store.Counts, k K, c store.Counts) {
+	was := m[k]
+	was.Add(c)
+	m[k] = was
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+// key finds or makes the row of a key.
+func (w *usageWriter) key(k store.UsageKey) usageKey {
+	k.Root = ""
+	if found, ok := w.learned[k]; ok {
+		return found
+	}
+	w.u.mu.Lock()
+	found, ok := w.u.keys[k]
+	w.u.mu.Unlock()
+	if ok || w.err != nil {
+		return found
+	}
+	if k.Labels != "" {
+		if w.err = json.Unmarshal([]byte(k.Labels), &found.labels); w.err != nil {
+			return found
+		}
+	}
+	err := w.tx.StmtContext(w.ctx, w.u.key).QueryRowContext(w.ctx, k.Sandbox, k.Project, k.Template, k.Labels).Scan(&found.id)
+	if errors.Is(err, sql.ErrNoRows) {
+		found.id, err = w.exec(w.u.addKey, k.Sandbox, k.Project, k.Template, k.Labels), nil
+		for label, value := range found.labels {
+			w.exec(w.u.addKeyLabel, found.id, label, value)
+		}
+		w.exec(w.u.addProject, k.Project)
+	}
+	if w.err == nil {
+		w.err = err
+	}
+	w.learned[k] = found
+	return found
+}
+
+// learn remembers the keys of a transaction that was committed.
+func (u *usageStatements) learn(keys map[store.UsageKey]usageKey) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.keys)+len(keys) > maxKeys {
+		clear(u.keys)
+	}
+	for k, v := range keys {
+		u.keys[k] = v
+	}
+}
+
+// UsageProgress implements store.Usage.
+func (s *Store) UsageProgress(ctx context.Context, now time.Time) (p store.UsageProgress, err error) {
+	s.write.Lock()
+	defer s.write.Unlock()
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("store: read the progress of usage: %w", err)
+		}
+	}()
+	tx, err := s.fast.BeginTx(ctx, nil)
+	if err != nil {
+		return p, err
+	}
+	defer tx.Rollback()
+	w := usageWriter{ctx: ctx, tx: tx, u: &s.usage}
+	if p.Marks, err = w.marks(); err != nil {
+		return p, err
+	}
+	since, err := w.state(stateSince)
+	if err != nil {
+		return p, err
+	}
+	if since == "" {
+		p.Since = now.UTC()
+		w.putJSON(stateSince, p.Since)
+	} else if err := json.Unmarshal([]byte(since), &p.Since); err != nil {
+		return p, err
+	}
+	storage, err := w.state(stateStorage)
+	if err != nil {
+		return p, err
+	}
+	if storage != "" {
+		if err := json.Unmarshal([]byte(storage), &p.Storage); err != nil {
+			return p, err
+		}
+	}
+	if w.err != nil {
+		return p, w.err
+	}
+	return p, tx.Commit()
+}
+
+func (w *usageWriter) marks() (list []store.UsageMark, err error) {
+	rows, err := w.tx.QueryContext(w.ctx, `SELECT sandbox, started, wall, boot, uptime, cpu, egress, ingress FROM usage_marks`)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var m store.UsageMark
+		var wall int64
+		if err := rows.Scan(&m.Sandbox, &m.Started, &wall, &m.Boot, &m.Uptime, &m.CPU, &m.Egress, &m.Ingress); err != nil {
+			return nil, err
+		}
+		m.Wall = time.Unix(0, wall).UTC()
+		list = append(list, m)
+	}
+	return list, rows.Err()
+}
+
+// TreeUsage implements store.Usage.
+func (s *Store) TreeUsage(ctx context.Context, root string) (c store.Counts, err error) {
+	err = s.read.QueryRowContext(ctx, "SELECT "+meters+" FROM usage_trees WHERE root = ?", root).Scan(scanCounts(&c)...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return c, nil
+	}
+	if err != nil {
+		err = fmt.Errorf("store: read the usage of %s: %w", root, err)
+	}
+	return c, err
+}
+
+func scanCounts(c *store.Counts) []any {
+	into := make([]any, len(c))
+	for i := range c {
+		into[i] = &c[i]
+	}
+	return into
+}
+
+// budgetRecord is the part of a budget that has no columns.
+type budgetRecord struct {
+	Warned   string `json:"warned,omitempty"`
+	Exceeded string `json:"exceeded,omitempty"`
+}
+
+// PutBudget implements store.Usage.
+func (s *Store) PutBudget(ctx context.Context, b store.Budget) error {
+	s.write.Lock()
+	defer s.write.Unlock()
+	record, err := json.Marshal(budgetRecord{b.Warned, b.Exceeded})
+	if err == nil && b.Amount == 0 {
+		_, err = s.durable.ExecContext(ctx, `DELETE FROM budgets WHERE kind = ? AND id = ?`, string(b.Kind), b.ID)
+	} else if err == nil {
+		_, err = s.durable.ExecContext(ctx, `REPLACE INTO budgets (kind, id, project, amount, record) VALUES (?, ?, ?, ?, ?)`,
+			string(b.Kind), b.ID, b.Project, b.Amount, string(record))
+	}
+	if err != nil {
+		return fmt.Errorf("store: put budget: %w", err)
+	}
+	return nil
+}
+
+// Budgets implements store.Usage.
+func (s *Store) Budgets(ctx context.Context) (list []store.Budget, err error) {
+	rows, err := s.read.QueryContext(ctx, `SELECT kind, id, project, amount, record FROM budgets`)
+	if err != nil {
+		return nil, fmt.Errorf("store: list budgets: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var b store.Budget
+		var record string
+		var r budgetRecord
+		err := rows.Scan(&b.Kind, &b.ID, &b.Project, &b.Amount, &record)
+		if err == nil {
+			err = json.Unmarshal([]byte(record), &r)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("store: list budgets: %w", err)
+		}
+		b.Warned, b.Exceeded = r.Warned, r.Exceeded
+		list = append(list, b)
+	}
+	return list, rows.Err()
+}

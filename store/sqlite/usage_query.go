@@ -1,0 +1,231 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bothy-dev/bothy/store"
+)
+
+// A query is answered from the smallest tables that know enough: whole days
+// from those of days, and what is left at both ends from those of hours.
+
+// QueryUsage implements store.Usage.
+func (s *Store) QueryUsage(ctx context.Context, q store.UsageQuery) ([]store.UsageGroup, error) {
+	projects := []string{q.In.Project}
+	if q.In.Project == "" {
+		var err error
+		if projects, err = s.usageProjects(ctx); err != nil {
+			return nil, err
+		}
+	}
+	found := groups{index: map[string]int{}}
+	for _, p := range usageParts(q) {
+		for _, project := range projects {
+			if err := s.queryPart(ctx, q, p, project, &found); err != nil {
+				return nil, fmt.Errorf("store: query usage: %w", err)
+			}
+		}
+	}
+	return slices.DeleteFunc(found.list, func(g store.UsageGroup) bool { return g.Counts == store.Counts{} }), nil
+}
+
+func (s *Store) usageProjects(ctx context.Context) (list []string, err error) {
+	rows, err := s.read.QueryContext(ctx, `SELECT name FROM usage_projects`)
+	if err != nil {
+		return nil, fmt.Errorf("store: query usage: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, fmt.Errorf("store: query usage: %w", err)
+		}
+		list = append(list, name)
+	}
+	return list, rows.Err()
+}
+
+// usagePart is a stretch of time that one table answers for.
+type usagePart struct {
+	days     bool
+	from, to int64 // in days or hours; to is not included
+}
+
+func usageParts(q store.UsageQuery) []usagePart {
+	first, last := floorDiv(q.From+hoursPerDay-1, hoursPerDay), floorDiv(q.To, hoursPerDay)
+	if q.Hour || first >= last {
+		return []usagePart{{false, q.From, q.To}}
+	}
+	return []usagePart{
+		{false, q.From, first * hoursPerDay}, {true, first, last}, {false, last * hoursPerDay, q.To},
+	}
+}
+
+// queryPart adds up a stretch of one project's time.
+func (s *Store) queryPart(ctx context.Context, q store.UsageQuery, p usagePart, project string, into *groups) error {
+	if p.from >= p.to {
+		return nil
+	}
+	if p.days && len(q.Labels) == 1 && !q.Sandbox && q.In.Sandbox == "" {
+		return s.queryLabelDays(ctx, q, p, project, into)
+	}
+	text, args := usageSQL(q, p, project)
+	return s.queryRows(ctx, q, project, text, args, into.add)
+}
+
+// queryLabelDays adds up whole days by one label. Those tables leave out what
+// has no such label: it is the rest of the total.
+func (s *Store) queryLabelDays(ctx context.Context, q store.UsageQuery, p usagePart, project string, into *groups) error {
+	all := q
+	all.Labels = nil
+	text, args := usageSQL(all, p, project)
+	err := s.queryRows(ctx, all, project, text, args, func(g store.UsageGroup, c store.Counts) {
+		g.Labels = []string{""}
+		into.add(g, c)
+	})
+	if err != nil {
+		return err
+	}
+	text, args = labelSQL(q, p, project)
+	return s.queryRows(ctx, q, project, text, args, func(g store.UsageGroup, c store.Counts) {
+		into.add(g, c)
+		for i := range c {
+			c[i] = -c[i]
+		}
+		g.Labels = []string{""}
+		into.add(g, c)
+	})
+}
+
+func (s *Store) queryRows(ctx context.Context, q store.UsageQuery, project, text string, args []any, found func(store.UsageGroup, store.Counts)) error {
+	rows, err := s.read.QueryContext(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		g := store.UsageGroup{Labels: make([]string, len(q.Labels))}
+		columns := []any{}
+		if q.Hour || q.Day {
+			columns = append(columns, &g.At)
+		}
+		if q.Template {
+			columns = append(columns, &g.Template)
+		}
+		if q.Sandbox {
+			columns = append(columns, &g.Sandbox)
+		}
+		for i := range g.Labels {
+			columns = append(columns, &g.Labels[i])
+		}
+		var c store.Counts
+		if err := rows.Scan(append(columns, scanCounts(&c)...)...); err != nil {
+			return err
+		}
+		if q.Project {
+			g.Project = project
+		}
+		found(g, c)
+	}
+	return rows.Err()
+}
+
+func usageSQL(q store.UsageQuery, p usagePart, project string) (text string, args []any) {
+	keyed := q.Sandbox || len(q.Labels) > 0 || q.In.Sandbox != ""
+	unit, at, table := "hour", "hour", "usage_hour_totals"
+	if p.days {
+		unit, table = "day", "usage_day_totals"
+	}
+	if keyed {
+		table = "usage_" + unit + "s"
+	}
+	switch {
+	case p.days:
+		at = "day"
+	case q.Day && !q.Hour:
+		at = "hour / 24"
+	}
+	template := "template"
+	var from strings.Builder
+	from.WriteString(table + " t")
+	if keyed && (q.Template || q.Sandbox || q.In.Template != "" || q.In.Sandbox != "") {
+		from.WriteString(" JOIN usage_keys k ON k.id = t.key")
+		template = "k.template"
+	}
+	var by []string
+	if q.Hour || q.Day {
+		by = append(by, at)
+	}
+	if q.Template {
+		by = append(by, template)
+	}
+	if q.Sandbox {
+		by = append(by, "k.sandbox")
+	}
+	for i, label := range q.Labels {
+		fmt.Fprintf(&from, " LEFT JOIN usage_key_labels l%d ON l%d.key = t.key AND l%d.label = ?", i, i, i)
+		by = append(by, fmt.Sprintf("coalesce(l%d.value, '')", i))
+		args = append(args, label)
+	}
+	where := "t.project = ? AND t." + unit + " >= ? AND t." + unit + " < ?"
+	args = append(args, project, p.from, p.to)
+	if q.In.Template != "" {
+		where += " AND " + template + " = ?"
+		args = append(args, q.In.Template)
+	}
+	if q.In.Sandbox != "" {
+		where += " AND k.sandbox = ?"
+		args = append(args, q.In.Sandbox)
+	}
+	return selectSums(by, from.String(), where), args
+}
+
+// labelSQL is the sum of whole days by a label.
+func labelSQL(q store.UsageQuery, p usagePart, project string) (text string, args []any) {
+	var by []string
+	if q.Day {
+		by = append(by, "day")
+	}
+	if q.Template {
+		by = append(by, "template")
+	}
+	where := "project = ? AND label = ? AND day >= ? AND day < ?"
+	args = []any{project, q.Labels[0], p.from, p.to}
+	if q.In.Template != "" {
+		where += " AND template = ?"
+		args = append(args, q.In.Template)
+	}
+	return selectSums(append(by, "value"), "usage_day_labels t", where), args
+}
+
+func selectSums(by []string, from, where string) string {
+	columns := slices.Clone(by)
+	for m := range strings.SplitSeq(meters, ", ") {
+		columns = append(columns, "sum(t."+m+")")
+	}
+	text := "SELECT " + strings.Join(columns, ", ") + " FROM " + from + " WHERE " + where
+	if len(by) == 0 {
+		return text + " HAVING count(*) > 0"
+	}
+	return text + " GROUP BY " + strings.Join(by, ", ")
+}
+
+// groups puts together what the parts of a query found.
+type groups struct {
+	index map[string]int
+	list  []store.UsageGroup
+}
+
+func (g *groups) add(of store.UsageGroup, c store.Counts) {
+	key := fmt.Sprint(of.At) + "\x00" + of.Project + "\x00" + of.Template + "\x00" + of.Sandbox + "\x00" + strings.Join(of.Labels, "\x00")
+	i, ok := g.index[key]
+	if !ok {
+		i = len(g.list)
+		g.index[key] = i
+		g.list = append(g.list, of)
+	}
+	g.list[i].Counts.Add(c)
+}
