@@ -22,8 +22,40 @@ type Projects struct {
 	store ProjectStore
 	now   func() time.Time
 
+	budgets Budgets // nil before UseBudgets
+
 	mu    sync.RWMutex
 	plans map[string]bothy.Plan
+}
+
+// Budgets keeps projects to what they may spend.
+type Budgets interface {
+	// CheckBudget refuses what cannot be a budget; 0 is none.
+	CheckBudget(amount float64) error
+	SetProjectBudget(ctx context.Context, project string, amount float64) error
+	// ProjectBudget returns nil where there is none.
+	ProjectBudget(project string) *bothy.BudgetState
+}
+
+// UseBudgets lets projects have budgets. It is called before anything else.
+func (p *Projects) UseBudgets(b Budgets) { p.budgets = b }
+
+func (p *Projects) checkBudget(amount float64) error {
+	if p.budgets != nil {
+		return p.budgets.CheckBudget(amount)
+	}
+	if amount == 0 {
+		return nil
+	}
+	return bothy.Errorf(bothy.CodeUnsupported, "this server keeps no budgets").WithHint("Leave budget out.")
+}
+
+// withBudget fills in the budget of a project as it is now.
+func (p *Projects) withBudget(x *bothy.Project, err error) (*bothy.Project, error) {
+	if err == nil && p.budgets != nil {
+		x.Budget = p.budgets.ProjectBudget(x.ID)
+	}
+	return x, err
 }
 
 var _ bothy.ProjectService = (*Projects)(nil)
@@ -80,6 +112,9 @@ func (p *Projects) CreateProject(ctx context.Context, req bothy.ProjectCreate) (
 	if err := checkPlan(req.Plan); err != nil {
 		return nil, err
 	}
+	if err := p.checkBudget(req.Budget); err != nil {
+		return nil, err
+	}
 	x := &bothy.Project{ID: req.ID, Plan: req.Plan, CreatedAt: p.now().UTC()}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,7 +122,12 @@ func (p *Projects) CreateProject(ctx context.Context, req bothy.ProjectCreate) (
 		return nil, err
 	}
 	delete(p.plans, req.ID)
-	return x, nil
+	if req.Budget != 0 {
+		if err := p.budgets.SetProjectBudget(ctx, req.ID, req.Budget); err != nil {
+			return nil, err
+		}
+	}
+	return p.withBudget(x, nil)
 }
 
 // Project implements bothy.ProjectService.
@@ -99,7 +139,7 @@ func (p *Projects) Project(ctx context.Context, id string) (*bothy.Project, erro
 	if caller.ProjectID != bothy.DefaultProject && caller.ProjectID != id {
 		return nil, noProject(id)
 	}
-	return p.store.Project(ctx, id)
+	return p.withBudget(p.store.Project(ctx, id))
 }
 
 // Projects implements bothy.ProjectService.
@@ -109,9 +149,13 @@ func (p *Projects) Projects(ctx context.Context) ([]*bothy.Project, error) {
 		return nil, err
 	}
 	if caller.ProjectID == bothy.DefaultProject {
-		return p.store.Projects(ctx)
+		all, err := p.store.Projects(ctx)
+		for _, x := range all {
+			_, _ = p.withBudget(x, nil)
+		}
+		return all, err
 	}
-	own, err := p.store.Project(ctx, caller.ProjectID)
+	own, err := p.withBudget(p.store.Project(ctx, caller.ProjectID))
 	if bothy.ErrorCode(err) == bothy.CodeProjectNotFound {
 		return nil, nil
 	}
@@ -123,18 +167,34 @@ func (p *Projects) UpdateProject(ctx context.Context, id string, u bothy.Project
 	if err := operator(ctx); err != nil {
 		return nil, err
 	}
-	if u.Plan != nil {
-		if err := checkPlan(*u.Plan); err != nil {
+	if u.Budget != nil {
+		if err := p.checkBudget(*u.Budget); err != nil {
 			return nil, err
 		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if err := p.store.SetPlan(ctx, id, *u.Plan); err != nil {
-			return nil, err
-		}
-		delete(p.plans, id)
 	}
-	return p.store.Project(ctx, id)
+	if u.Plan != nil {
+		if err := p.setPlan(ctx, id, *u.Plan); err != nil {
+			return nil, err
+		}
+	}
+	x, err := p.store.Project(ctx, id)
+	if err == nil && u.Budget != nil && p.budgets != nil {
+		err = p.budgets.SetProjectBudget(ctx, id, *u.Budget)
+	}
+	return p.withBudget(x, err)
+}
+
+func (p *Projects) setPlan(ctx context.Context, id, plan string) error {
+	if err := checkPlan(plan); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.store.SetPlan(ctx, id, plan); err != nil {
+		return err
+	}
+	delete(p.plans, id)
+	return nil
 }
 
 // operator checks that the caller is the default project's admin.

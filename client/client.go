@@ -36,6 +36,7 @@ type Client struct {
 	Logs      *Logs
 	Limits    *Limits
 	Projects  *Projects
+	Usage     *Usage
 	Audit     *Audit
 
 	conn *conn
@@ -63,7 +64,7 @@ func New(baseURL, key string, opts ...Option) *Client {
 	return &Client{
 		Sandboxes: &Sandboxes{c}, Exec: &Exec{c}, Code: &Code{c}, Files: &Files{c}, Snapshots: &Snapshots{c},
 		Templates: &Templates{c}, Tokens: &Tokens{c}, Events: &Events{c}, Network: &Network{c}, Metrics: &Metrics{c}, Ports: &Ports{c},
-		Mover: &Mover{c}, Logs: &Logs{c}, Limits: &Limits{c}, Projects: &Projects{c}, Audit: &Audit{c}, conn: c,
+		Mover: &Mover{c}, Logs: &Logs{c}, Limits: &Limits{c}, Projects: &Projects{c}, Usage: &Usage{c}, Audit: &Audit{c}, conn: c,
 	}
 }
 
@@ -124,4 +125,5 @@ var (
 	_ bothy.NetworkService  = (*Network)(nil)
 	_ bothy.MetricsService  = (*Metrics)(nil)
 	_ bothy.PortService     = (*Ports)(nil)
+	_ bothy.UsageService    = (*Usage)(nil)
 )

@@ -32,6 +32,7 @@ type (
 		Secrets        []bothy.Secret    `json:"secrets,omitempty"`
 		Metadata       map[string]string `json:"metadata,omitempty"`
 		Engine         string            `json:"engine,omitempty"`
+		Budget         float64           `json:"budget,omitempty"`
 	}
 	sandboxUpdate struct {
 		TimeoutSeconds *int              `json:"timeout_seconds,omitempty"`
@@ -40,6 +41,7 @@ type (
 		Metadata       map[string]string `json:"metadata,omitzero"` // an empty map drops them all
 		Name           *string           `json:"name,omitempty"`
 		Network        *bothy.Network    `json:"network,omitempty"`
+		Budget         *float64          `json:"budget,omitempty"`
 	}
 )
 
@@ -49,6 +51,7 @@ func CreateRequest(r bothy.SandboxCreate) any {
 		Template: r.Template, SnapshotID: r.SnapshotID, Name: r.Name, CPU: r.CPU, MemoryMB: r.MemoryMB, DiskMB: r.DiskMB,
 		Size: r.Size, Network: r.Network, TimeoutSeconds: r.TimeoutSeconds, OnTimeout: r.OnTimeout, IdleSeconds: r.IdleSeconds,
 		AutoResume: r.AutoResume, Env: r.Env, Secrets: r.Secrets, Metadata: r.Metadata, Engine: r.Engine,
+		Budget: r.Budget,
 	}
 }
 
@@ -56,7 +59,7 @@ func CreateRequest(r bothy.SandboxCreate) any {
 func UpdateRequest(u bothy.SandboxUpdate) any {
 	return sandboxUpdate{
 		TimeoutSeconds: u.TimeoutSeconds, OnTimeout: u.OnTimeout, IdleSeconds: u.IdleSeconds,
-		Metadata: u.Metadata, Name: u.Name, Network: u.Network,
+		Metadata: u.Metadata, Name: u.Name, Network: u.Network, Budget: u.Budget,
 	}
 }
 

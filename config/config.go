@@ -44,6 +44,8 @@ type Config struct {
 	Snapshots Snapshots `yaml:"snapshots"`
 	Network   Network   `yaml:"network"`
 	Audit     Audit     `yaml:"audit"`
+	Metering  Metering  `yaml:"metering"`
+	Rates     Rates     `yaml:"rates"`
 }
 
 // Audit says what is kept of who did what.
@@ -127,8 +129,9 @@ func Default() Config {
 			Templates: []string{bothy.DefaultTemplate}, Ready: 1, ReadyMax: 4, Spares: 2, GoldenMax: 16,
 			MinFreeMemoryMB: 2048,
 		},
-		Network: Network{CABundle: "/etc/ssl/certs/ca-certificates.crt"},
-		Audit:   Audit{KeepDays: 365, Commands: true},
+		Network:  Network{CABundle: "/etc/ssl/certs/ca-certificates.crt"},
+		Metering: Metering{FlushSeconds: 10, WarnAt: 0.8}, Rates: defaultRates(),
+		Audit: Audit{KeepDays: 365, Commands: true},
 	}
 }
 
@@ -200,6 +203,9 @@ func (c *Config) Finish() error {
 	}
 	if c.Audit.KeepDays < 0 {
 		return bothy.Errorf(bothy.CodeInvalid, "audit.keep_days is %d", c.Audit.KeepDays).WithHint("Give 0 to keep all of it.")
+	}
+	if err := errors.Join(c.Metering.check(), c.Rates.check()); err != nil {
+		return err
 	}
 	return c.Pool.check()
 }
