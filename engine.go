@@ -102,8 +102,8 @@ type Engine interface {
 	// wrote. It fails with CodeSnapshotDamaged or CodeUnsupported (another
 	// build) and leaves dir as it was.
 	Restore(ctx context.Context, spec MachineSpec, dir string) (Machine, error)
-	// Adopt finds a machine that is still alive, by its stored State. It
-	// returns CodeNotFound when the machine is gone.
+	// Adopt finds a machine that is still alive, by its stored State. One that
+	// was frozen goes on. It returns CodeNotFound when the machine is gone.
 	Adopt(ctx context.Context, id string, state []byte) (Machine, error)
 	// Sweep removes processes, namespaces, mounts, cgroups and folders of
 	// machines that this engine does not hold (it started or adopted them and

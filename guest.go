@@ -54,7 +54,9 @@ type GuestStats struct {
 	// Commands counts those that were started through the API and run now,
 	// without terminals and the interpreters of code contexts.
 	Commands int
-	Uptime   time.Duration
+	// Interpreters counts those of code contexts; they are among Processes.
+	Interpreters int
+	Uptime       time.Duration
 }
 
 // Guest is the host's side of one sandbox's agent. The agent may be under a

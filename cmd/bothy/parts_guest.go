@@ -45,7 +45,7 @@ func (g guest) Stats(ctx context.Context) (bothy.GuestStats, error) {
 		return bothy.GuestStats{}, err
 	}
 	return bothy.GuestStats{
-		Processes: s.Processes, CPUs: s.CPUs, Commands: s.Commands, Uptime: s.Uptime,
+		Processes: s.Processes, CPUs: s.CPUs, Commands: s.Commands, Interpreters: s.Interpreters, Uptime: s.Uptime,
 		MemoryTotalBytes: s.MemoryTotalBytes, MemoryUsedBytes: s.MemoryUsedBytes,
 		DiskTotalBytes: s.DiskTotalBytes, DiskUsedBytes: s.DiskUsedBytes,
 	}, nil

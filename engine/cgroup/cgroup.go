@@ -4,6 +4,7 @@ package cgroup
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -182,6 +184,9 @@ func (p *Parent) Remove() error {
 type Group struct {
 	p    *Parent
 	name string
+
+	mu     sync.Mutex
+	thawed chan struct{} // closed by the thaw of what is frozen, else nil
 }
 
 // Open returns the group of that name, whether or not it exists yet.
@@ -407,8 +412,35 @@ func (g *Group) OOMKills() int {
 }
 
 // SetFrozen stops or thaws all processes of the group, and returns when that
-// is done.
+// is done. While they are stopped by this Group, it watches no memory.
 func (g *Group) SetFrozen(frozen bool) error {
+	err := g.setFrozen(frozen)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case frozen && err == nil && g.thawed == nil:
+		g.thawed = make(chan struct{})
+	case !frozen && g.thawed != nil:
+		close(g.thawed)
+		g.thawed = nil
+	}
+	return err
+}
+
+// untilThawed waits while the group is frozen.
+func (g *Group) untilThawed(ctx context.Context) {
+	g.mu.Lock()
+	thawed := g.thawed
+	g.mu.Unlock()
+	if thawed != nil {
+		select {
+		case <-thawed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (g *Group) setFrozen(frozen bool) error {
 	if g.p.v2 != "" {
 		v, state := "0", "frozen 0"
 		if frozen {
@@ -420,6 +452,9 @@ func (g *Group) SetFrozen(frozen bool) error {
 		return g.await("", "cgroup.events", state)
 	}
 	if g.dir("freezer") == "" {
+		if !frozen {
+			return nil
+		}
 		return errors.New("the host has no freezer cgroup")
 	}
 	state := "THAWED"

@@ -40,7 +40,11 @@ func (g *Group) WatchMemory(ctx context.Context, limit int64, fn func(used, limi
 		crossed = f
 	}
 	var count [8]byte
-	for ctx.Err() == nil {
+	for {
+		g.untilThawed(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		used, err := g.MemoryUsed()
 		if err != nil {
 			return err
@@ -62,7 +66,6 @@ func (g *Group) WatchMemory(ctx context.Context, limit int64, fn func(used, limi
 			return err
 		}
 	}
-	return ctx.Err()
 }
 
 // usage is all the memory charged to the group.

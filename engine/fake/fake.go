@@ -205,7 +205,7 @@ func (e *Engine) Adopt(_ context.Context, id string, _ []byte) (bothy.Machine, e
 	defer e.host.mu.Unlock()
 	if m := e.host.machines[id]; m != nil {
 		e.held[id] = true
-		return m, nil
+		return m, m.setFrozen(false)
 	}
 	return nil, bothy.Errorf(bothy.CodeNotFound, "the machine of sandbox %s is gone", id)
 }

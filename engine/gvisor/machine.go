@@ -106,6 +106,9 @@ func (e *Engine) Adopt(_ context.Context, id string, b []byte) (bothy.Machine, e
 	if err != nil {
 		return nil, err
 	}
+	if err := m.group.SetFrozen(false); err != nil {
+		e.log.Warn("cannot thaw a machine that was found again", "sandbox", id, "error", err)
+	}
 	if _, err := os.Stat(filepath.Join(m.dir, pausedMark)); err == nil {
 		m.tasks = unsure
 		if err := m.group.SetLimits(cgroupLimits(st.Limits)); err != nil {

@@ -43,6 +43,7 @@ func (s *guestService) Stats(ctx context.Context, _ *guestpb.StatsRequest) (*gue
 func (a *Agent) stats() *guestpb.StatsResponse {
 	res := &guestpb.StatsResponse{
 		UptimeSeconds: procfs.Uptime(), Cpus: uint32(runtime.NumCPU()), Commands: uint32(a.commands.Working()),
+		Interpreters: uint32(a.commands.Internal()),
 	}
 	if all, err := procfs.All(); err == nil {
 		res.Processes = uint32(len(all))

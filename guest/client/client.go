@@ -196,6 +196,7 @@ func (c *Client) Thaw(ctx context.Context) error {
 type Stats struct {
 	Processes        int
 	Commands         int
+	Interpreters     int
 	CPUs             int
 	MemoryTotalBytes int64
 	MemoryUsedBytes  int64
@@ -214,7 +215,7 @@ func (c *Client) Stats(ctx context.Context) (*Stats, error) {
 		return nil, err
 	}
 	return &Stats{
-		Processes: int(res.Processes), Commands: int(res.Commands), CPUs: int(res.Cpus),
+		Processes: int(res.Processes), Commands: int(res.Commands), Interpreters: int(res.Interpreters), CPUs: int(res.Cpus),
 		MemoryTotalBytes: res.MemoryTotalBytes, MemoryUsedBytes: res.MemoryUsedBytes, MemoryCacheBytes: res.MemoryCacheBytes,
 		DiskTotalBytes: res.DiskTotalBytes, DiskUsedBytes: res.DiskUsedBytes, GuestRSSBytes: res.GuestRssBytes,
 		Uptime: time.Duration(res.UptimeSeconds * float64(time.Second)),

@@ -332,11 +332,17 @@ func (m *Manager) List(all bool) []*Process {
 // Working returns how many commands run that were asked for. A terminal works as
 // long as somebody is connected to it, which is not seen here.
 func (m *Manager) Working() int {
+	return m.count(func(s Spec) bool { return !s.Internal && s.Terminal == nil })
+}
+
+// Internal counts what the agent runs for itself.
+func (m *Manager) Internal() int { return m.count(func(s Spec) bool { return s.Internal }) }
+
+func (m *Manager) count(which func(Spec) bool) (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := 0
 	for _, p := range m.running {
-		if !p.spec.Internal && p.spec.Terminal == nil {
+		if which(p.spec) {
 			n++
 		}
 	}

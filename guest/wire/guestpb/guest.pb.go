@@ -423,7 +423,9 @@ type StatsResponse struct {
 	GuestRssBytes    int64                  `protobuf:"varint,8,opt,name=guest_rss_bytes,json=guestRssBytes,proto3" json:"guest_rss_bytes,omitempty"`
 	Cpus             uint32                 `protobuf:"varint,9,opt,name=cpus,proto3" json:"cpus,omitempty"`
 	// Commands started through the guest that run now.
-	Commands      uint32 `protobuf:"varint,10,opt,name=commands,proto3" json:"commands,omitempty"`
+	Commands uint32 `protobuf:"varint,10,opt,name=commands,proto3" json:"commands,omitempty"`
+	// Interpreters of code contexts that run now; they count as processes, too.
+	Interpreters  uint32 `protobuf:"varint,11,opt,name=interpreters,proto3" json:"interpreters,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -524,6 +526,13 @@ func (x *StatsResponse) GetCpus() uint32 {
 func (x *StatsResponse) GetCommands() uint32 {
 	if x != nil {
 		return x.Commands
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetInterpreters() uint32 {
+	if x != nil {
+		return x.Interpreters
 	}
 	return 0
 }
@@ -1737,7 +1746,7 @@ const file_guest_wire_guestpb_guest_proto_rawDesc = "" +
 	"\trss_bytes\x18\x04 \x01(\x03R\brssBytes\x12\x1f\n" +
 	"\vcommand_pid\x18\x05 \x01(\rR\n" +
 	"commandPid\"\x0e\n" +
-	"\fStatsRequest\"\x86\x03\n" +
+	"\fStatsRequest\"\xaa\x03\n" +
 	"\rStatsResponse\x12\x1c\n" +
 	"\tprocesses\x18\x01 \x01(\rR\tprocesses\x12,\n" +
 	"\x12memory_total_bytes\x18\x02 \x01(\x03R\x10memoryTotalBytes\x12*\n" +
@@ -1749,7 +1758,8 @@ const file_guest_wire_guestpb_guest_proto_rawDesc = "" +
 	"\x0fguest_rss_bytes\x18\b \x01(\x03R\rguestRssBytes\x12\x12\n" +
 	"\x04cpus\x18\t \x01(\rR\x04cpus\x12\x1a\n" +
 	"\bcommands\x18\n" +
-	" \x01(\rR\bcommands\"\x0f\n" +
+	" \x01(\rR\bcommands\x12\"\n" +
+	"\finterpreters\x18\v \x01(\rR\finterpreters\"\x0f\n" +
 	"\rFreezeRequest\"\x10\n" +
 	"\x0eFreezeResponse\"\r\n" +
 	"\vThawRequest\"\x0e\n" +
