@@ -22,6 +22,7 @@ func (s *Service) RunCodeStream(ctx context.Context, id string, req bothy.CodeRe
 }
 
 func (s *Service) CreateContext(ctx context.Context, id string, req bothy.CodeContextCreate) (*bothy.CodeContext, error) {
+	s.noteRan(id)
 	return runner(ctx, s, id, bothy.ScopeSandboxesWrite, func(c bothy.CodeRunner) (*bothy.CodeContext, error) { return c.CreateContext(ctx, req) })
 }
 
@@ -38,6 +39,7 @@ func (s *Service) InterruptContext(ctx context.Context, id, contextID string) er
 }
 
 func (s *Service) RestartContext(ctx context.Context, id, contextID string) error {
+	s.noteRan(id)
 	return s.onContext(ctx, id, func(c bothy.CodeRunner) error { return c.RestartContext(ctx, contextID) })
 }
 
@@ -45,6 +47,16 @@ func (s *Service) RestartContext(ctx context.Context, id, contextID string) erro
 func (s *Service) noteCode(id string) {
 	if l := s.liveByID(id); l != nil {
 		s.pool.ranCode(l.digest, s.clock.Now())
+	}
+	s.noteRan(id)
+}
+
+// noteRan remembers that a sandbox's interpreters are its user's from now on.
+func (s *Service) noteRan(id string) {
+	if l := s.liveByID(id); l != nil {
+		l.still.mu.Lock()
+		l.still.ran = true
+		l.still.mu.Unlock()
 	}
 }
 

@@ -80,6 +80,7 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 		s.startFailed(context.WithoutCancel(ctx), sb, err)
 		return nil, err
 	}
+	l.fresh = true
 	s.keep(l, sb, place)
 	s.emit(ctx, bothy.EventSandboxCreated, sb, map[string]string{"template": sb.Template})
 	return sb, nil
@@ -185,6 +186,11 @@ func (s *Service) handOut(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 	var undo cleanup.Stack
 	defer undo.Run()
 	undo.Add(func() { s.giveUp(l) })
+	release, err := s.need(l)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	l.project, l.limits = sb.ProjectID, limitsOf(sb)
 	if err := s.giveSecrets(l.gateway, sb); err != nil {
 		return nil, err

@@ -43,7 +43,10 @@ func (s *Service) Terminal(ctx context.Context, id string, req bothy.TerminalReq
 	if err != nil {
 		return nil, err
 	}
-	end := l.use.begin(s.clock, heldByTerminal)
+	end, err := s.hold(l, heldByTerminal)
+	if err != nil {
+		return nil, err
+	}
 	t, err := get(ctx, s, id, bothy.ScopeSandboxesWrite, func(g bothy.Guest) (bothy.Terminal, error) { return g.Terminal(ctx, req) })
 	if err != nil {
 		end()

@@ -67,6 +67,11 @@ func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.S
 			return err
 		}
 	}
+	release, err := s.need(l)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if err := failpoint.Hit("lifecycle.freeze"); err != nil {
 		return err
 	}
@@ -80,7 +85,7 @@ func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.S
 		}
 	}
 	begun := time.Now()
-	err := l.machine.Snapshot(ctx, o)
+	err = l.machine.Snapshot(ctx, o)
 	s.log.Info("sandbox stood still for a snapshot", "sandbox", l.id, "ms", time.Since(begun).Milliseconds(), "error", err)
 	switch {
 	case !stop:

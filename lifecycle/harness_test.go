@@ -239,7 +239,7 @@ type guests struct {
 func (g *guests) add(key string) *guest {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n := &guest{all: g, firstKey: key}
+	n := &guest{all: g, firstKey: key, stats: bothy.GuestStats{Processes: 1}}
 	g.all = append(g.all, n)
 	return n
 }
@@ -256,11 +256,11 @@ type guest struct {
 	all      *guests
 	firstKey string
 
-	mu       sync.Mutex
-	id       bothy.Identity
-	killed   int
-	commands int
-	ports    map[uint16]bool
+	mu     sync.Mutex
+	id     bothy.Identity
+	killed int
+	stats  bothy.GuestStats
+	ports  map[uint16]bool
 }
 
 func (g *guest) WaitReady(context.Context) error { return nil }

@@ -63,7 +63,7 @@ const idleCPU = 0.05
 func (s *Service) look(ctx context.Context, l *live) (holders []string, idleSince time.Time) {
 	now := s.clock.Now()
 	commands := 0
-	if st, err := l.guest.Stats(ctx); err == nil {
+	if st, err := s.guestStats(ctx, l); err == nil {
 		commands = st.Commands
 	}
 	stats, err := l.machine.Stats(ctx)
@@ -162,7 +162,7 @@ func (s *Service) Metrics(ctx context.Context, id string) (*bothy.Metrics, error
 		MemoryBytes: st.MemoryBytes, MemoryLimitBytes: st.MemoryLimitBytes,
 		DiskLimitBytes: st.DiskLimitBytes, NetworkCounters: l.gateway.Counters(),
 	}
-	if g, err := l.guest.Stats(ctx); err == nil {
+	if g, err := s.guestStats(ctx, l); err == nil {
 		m.Processes, m.DiskBytes = g.Processes, g.DiskUsedBytes
 	}
 	holders, since := s.look(ctx, l)

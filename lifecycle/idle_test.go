@@ -149,13 +149,19 @@ func TestSecretsStayOutside(t *testing.T) {
 func (g *guest) setCommands(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.commands = n
+	g.stats = bothy.GuestStats{Processes: 1 + n, Commands: n}
+}
+
+func (g *guest) setStats(s bothy.GuestStats) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stats = s
 }
 
 func (g *guest) Stats(context.Context) (bothy.GuestStats, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return bothy.GuestStats{Commands: g.commands, Processes: 1}, nil
+	return g.stats, nil
 }
 
 // DialPort is the way to servers on the loopback.

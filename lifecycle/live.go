@@ -29,7 +29,11 @@ type live struct {
 	root       string
 	pauseAfter time.Time
 
-	use usage
+	use   usage
+	still stillness
+	// fresh is set when the machine was made for this sandbox, and not woken with
+	// what another has run.
+	fresh bool
 	// cancel ends the watchers.
 	cancel context.CancelFunc
 
@@ -53,6 +57,7 @@ func (l *live) detach() {
 		l.stopIdle()
 	}
 	l.mu.Unlock()
+	l.unwatchStill()
 	l.cancel()
 	l.guest.CloseIdle()
 	l.gateway.Close()
@@ -172,6 +177,7 @@ func (s *Service) keep(l *live, sb *bothy.Sandbox, p *place) {
 	s.watchers.Go(func() { s.watchExit(ctx, l) })
 	l.use.touch(s.clock.Now())
 	s.watchIdle(l, sb.IdleSeconds)
+	s.watchStill(l, true, !l.fresh)
 	s.pool.touch()
 }
 

@@ -111,6 +111,12 @@ func (o *overLimit) killed(now time.Time, used, freed int64) {
 func (s *Service) freeMemory(ctx context.Context, l *live, used, limit int64) int64 {
 	kctx, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
+	release, err := s.need(l)
+	if err != nil {
+		s.log.Warn("memory limit reached in a frozen machine", "sandbox", l.id, "error", err)
+		return 0
+	}
+	defer release()
 	killed, err := l.guest.KillLargest(kctx, limit)
 	if err != nil || !killed.Done {
 		s.log.Warn("memory limit reached and nothing could be killed", "sandbox", l.id, "used", used, "limit", limit, "error", err)

@@ -368,6 +368,7 @@ func (s *Service) addReady(ctx context.Context, h shape, t *bothy.Template) {
 		err = context.Canceled
 	}
 	if err == nil {
+		s.watchStill(l, false, false)
 		p.ready[h] = append(p.ready[h], l)
 		l = nil
 	} else {

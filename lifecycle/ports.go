@@ -17,7 +17,10 @@ func (s *Service) DialPort(ctx context.Context, id string, port uint16) (net.Con
 	if err != nil {
 		return nil, err
 	}
-	done := l.use.begin(s.clock, heldByConnection)
+	done, err := s.hold(l, heldByConnection)
+	if err != nil {
+		return nil, err
+	}
 	c, err := s.dialPort(ctx, l, port)
 	if err != nil {
 		done()

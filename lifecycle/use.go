@@ -57,7 +57,11 @@ func (s *Service) use(ctx context.Context, id string, scope bothy.Scope, f func(
 	if err != nil {
 		return err
 	}
-	defer l.use.begin(s.clock, heldByRequest)()
+	end, err := s.hold(l, heldByRequest)
+	if err != nil {
+		return err
+	}
+	defer end()
 	err = f(l.guest)
 	if bothy.ErrorCode(err) == bothy.CodeGuest {
 		if e := s.whyGone(ctx, l); e != nil {
@@ -74,7 +78,10 @@ func (s *Service) read(ctx context.Context, id string, f func(bothy.Guest) (io.R
 	if err != nil {
 		return nil, err
 	}
-	end := l.use.begin(s.clock, heldByRequest)
+	end, err := s.hold(l, heldByRequest)
+	if err != nil {
+		return nil, err
+	}
 	r, err := get(ctx, s, id, bothy.ScopeSandboxesRead, f)
 	if err != nil {
 		end()

@@ -44,6 +44,14 @@ type spare struct {
 	kind bothy.MachineSpec
 }
 
+// Machine finds a machine by its id, and touches nothing. It is nil when there is
+// none.
+func (h *Host) Machine(id string) *Machine {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.machines[id]
+}
+
 // IDs lists the machines that live.
 func (h *Host) IDs() []string {
 	h.mu.Lock()

@@ -163,6 +163,13 @@ func (m *Machine) Freeze(context.Context) error { return m.setFrozen(true) }
 // Thaw is the opposite of Freeze.
 func (m *Machine) Thaw(context.Context) error { return m.setFrozen(false) }
 
+// Frozen reports whether it is.
+func (m *Machine) Frozen() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.frozen
+}
+
 func (m *Machine) setFrozen(f bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

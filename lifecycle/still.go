@@ -1,0 +1,234 @@
+package lifecycle
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// A machine in which nothing goes on is frozen, so that the clocks of its kernel
+// cost nothing, and thawed by the first that needs it, in less than a millisecond.
+// Its sandbox is as running as any other: nobody can tell. What could tell is never
+// frozen: a machine with a process of its user's, even one that sleeps.
+
+const (
+	// stillAfter is how long nobody has needed a machine before it is looked at.
+	// Kernel and guest give back memory in that time.
+	stillAfter = 6 * time.Second
+	// stillTwice is when it is looked at for the second time: in between it must
+	// have done nothing.
+	stillTwice = time.Second
+	// stillAgain and stillSeldom are how soon a machine that may not be frozen is
+	// looked at again, at first and at most.
+	stillAgain  = 10 * time.Second
+	stillSeldom = 5 * time.Minute
+	// stillTimeout bounds one freeze or thaw.
+	stillTimeout = 10 * time.Second
+)
+
+// stillness says whether a machine is frozen, and who needs it awake.
+type stillness struct {
+	mu     sync.Mutex
+	users  int
+	frozen bool
+	closed bool // nobody looks any more
+	stop   func() bool
+	// owned is set once the machine is a sandbox, and ran when code may have been
+	// run in its interpreters: from then on they are its user's processes.
+	owned, ran bool
+	// last is when somebody last needed it.
+	last time.Time
+	// before is what the last look has seen, and wait the time until the next.
+	before *sight
+	wait   time.Duration
+	guest  bothy.GuestStats
+}
+
+// sight is what a machine had done until some moment.
+type sight struct {
+	at  time.Time
+	cpu float64
+	net bothy.NetworkCounters
+}
+
+// need thaws the machine if it is frozen, and keeps it from being frozen until
+// release is called. Calling release again does nothing.
+func (s *Service) need(l *live) (release func(), err error) {
+	st := &l.still
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.frozen {
+		if err := s.thawStill(l); err != nil {
+			return nil, err
+		}
+	}
+	st.users++
+	st.before, st.wait = nil, 0
+	return sync.OnceFunc(func() {
+		now := s.clock.Now()
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		st.users--
+		st.last = now
+	}), nil
+}
+
+// thawStill lets a frozen machine go on. The caller holds st.mu.
+func (s *Service) thawStill(l *live) error {
+	ctx, cancel := context.WithTimeout(context.Background(), stillTimeout)
+	defer cancel()
+	if err := l.machine.Thaw(ctx); err != nil {
+		return bothy.Errorf(bothy.CodeEngine, "sandbox %s does not go on", l.id).
+			WithHint("Try again; if that does not help, end it.").Because(err)
+	}
+	l.still.frozen = false
+	l.still.last = s.clock.Now()
+	s.lookLater(l, stillAfter)
+	return nil
+}
+
+// hold is use.begin for what talks to the machine: it is awake until end is
+// called.
+func (s *Service) hold(l *live, what string) (end func(), err error) {
+	release, err := s.need(l)
+	if err != nil {
+		return nil, err
+	}
+	ended := l.use.begin(s.clock, what)
+	return func() { ended(); release() }, nil
+}
+
+// guestStats asks the guest, or tells what it has said before it was frozen. It
+// wakes nobody, and is no use.
+func (s *Service) guestStats(ctx context.Context, l *live) (bothy.GuestStats, error) {
+	st := &l.still
+	st.mu.Lock()
+	if st.frozen {
+		defer st.mu.Unlock()
+		return st.guest, nil
+	}
+	st.users++
+	st.mu.Unlock()
+	g, err := l.guest.Stats(ctx)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.users--
+	return g, err
+}
+
+// watchStill begins to look at a machine. owned is whether it is a sandbox, and
+// ran whether its interpreters may have run code.
+func (s *Service) watchStill(l *live, owned, ran bool) {
+	st := &l.still
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.owned, st.ran = owned, st.ran || ran
+	st.last = s.clock.Now()
+	s.lookLater(l, stillAfter)
+}
+
+// unwatchStill ends that, and leaves the machine as it is.
+func (l *live) unwatchStill() {
+	st := &l.still
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.closed = true
+	if st.stop != nil {
+		st.stop()
+	}
+}
+
+// lookLater arms the next look; st.mu is held.
+func (s *Service) lookLater(l *live, d time.Duration) {
+	st := &l.still
+	if st.stop != nil {
+		st.stop()
+	}
+	if !st.closed {
+		st.stop = s.clock.AfterFunc(d, func() { s.lookStill(l) })
+	}
+}
+
+// lookStill freezes a machine that did nothing between the last look and this
+// one, and otherwise looks again later.
+func (s *Service) lookStill(l *live) {
+	ctx, cancel := context.WithTimeout(s.background, stillTimeout)
+	defer cancel()
+	st := &l.still
+	st.mu.Lock()
+	idle := s.clock.Now().Sub(st.last)
+	if st.closed || st.frozen || st.users > 0 || idle < stillAfter {
+		if !st.frozen {
+			s.lookLater(l, max(stillAfter-idle, stillTwice))
+		}
+		st.mu.Unlock()
+		return
+	}
+	last, before := st.last, st.before
+	st.mu.Unlock()
+	now, g, err := s.seeStill(ctx, l)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	switch {
+	case st.closed || ctx.Err() != nil:
+	case err != nil || !st.mayFreeze(g):
+		// Somebody runs something, or nobody can tell.
+		st.before = nil
+		st.wait = min(max(2*st.wait, stillAgain), stillSeldom)
+		s.lookLater(l, st.wait)
+	case before == nil || !now.quietSince(*before):
+		st.before = &now
+		s.lookLater(l, stillTwice)
+	case st.users > 0 || st.last != last:
+		s.lookLater(l, stillAfter)
+	default:
+		st.guest = g
+		s.freezeStill(ctx, l)
+	}
+}
+
+// freezeStill freezes a machine; st.mu is held.
+func (s *Service) freezeStill(ctx context.Context, l *live) {
+	st := &l.still
+	st.before = nil
+	err := l.machine.Freeze(ctx)
+	if err == nil {
+		st.frozen = true
+		return
+	}
+	s.log.Debug("cannot freeze an idle machine", "sandbox", l.id, "error", err)
+	if err := l.machine.Thaw(ctx); err != nil {
+		s.log.Warn("cannot thaw a machine", "sandbox", l.id, "error", err)
+	}
+	s.lookLater(l, stillSeldom)
+}
+
+// mayFreeze reports whether no process inside is a user's. Of a machine that
+// nobody owns yet none is.
+func (st *stillness) mayFreeze(g bothy.GuestStats) bool {
+	if !st.owned {
+		return true
+	}
+	others := g.Processes - 1 // but for the guest itself
+	if !st.ran {
+		others -= g.Interpreters
+	}
+	return g.Processes > 0 && others <= 0 && g.Commands == 0
+}
+
+// seeStill looks at what a machine has done.
+func (s *Service) seeStill(ctx context.Context, l *live) (now sight, g bothy.GuestStats, err error) {
+	if g, err = s.guestStats(ctx, l); err != nil {
+		return now, g, err
+	}
+	m, err := l.machine.Stats(ctx)
+	return sight{s.clock.Now(), m.CPUSeconds, l.gateway.Counters()}, g, err
+}
+
+// quietSince reports whether a machine did nothing since an earlier look.
+func (now sight) quietSince(before sight) bool {
+	passed := now.at.Sub(before.at).Seconds()
+	return passed > 0 && (now.cpu-before.cpu)/passed <= idleCPU && now.net == before.net
+}

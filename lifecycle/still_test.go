@@ -1,0 +1,165 @@
+package lifecycle_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/fake"
+	"github.com/bothy-dev/bothy/lifecycle"
+)
+
+// rest lets enough time go by for a machine to be looked at, twice.
+func (w *world) rest() {
+	w.clock.pass(7 * time.Second)
+	w.clock.pass(2 * time.Second)
+}
+
+func (w *world) exec(id string) {
+	w.t.Helper()
+	if _, err := w.Exec(w.me(), id, bothy.ExecRequest{Command: bothy.Command{Line: "x"}}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// peek finds a machine without the help of an engine, which would thaw it.
+func (w *world) peek(id string) *fake.Machine {
+	w.t.Helper()
+	m := w.host.Machine(id)
+	if m == nil {
+		w.t.Fatalf("there is no machine %s", id)
+	}
+	return m
+}
+
+func TestAnIdleMachineIsFrozenAndThawedOnTouch(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+	m := w.peek(sb.ID)
+	if w.rest(); !m.Frozen() {
+		t.Fatal("nothing goes on in it, and it is not frozen")
+	}
+	// To look does not wake it.
+	if _, err := w.Metrics(w.me(), sb.ID); err != nil || !m.Frozen() {
+		t.Errorf("a look woke it, or failed: %v", err)
+	}
+	if got := w.get(sb.ID); got.State != bothy.StateRunning {
+		t.Errorf("it is %s", got.State)
+	}
+	if w.exec(sb.ID); m.Frozen() {
+		t.Error("a command ran in a frozen machine")
+	}
+	if w.clock.pass(3 * time.Second); m.Frozen() {
+		t.Error("frozen although somebody has just used it")
+	}
+	if w.rest(); !m.Frozen() {
+		t.Error("it did not come to rest again")
+	}
+	if err := w.Terminate(w.me(), sb.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatSomebodyRunsIsNotFrozen(t *testing.T) {
+	w := newWorld(t)
+	for name, stats := range map[string]bothy.GuestStats{
+		"a command":                  {Processes: 2, Commands: 1},
+		"a process left behind":      {Processes: 2},
+		"one beside an interpreter":  {Processes: 3, Interpreters: 1},
+		"a guest that cannot tell":   {},
+		"more commands than it says": {Processes: 1, Commands: 1},
+	} {
+		sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+		w.guests.last().setStats(stats)
+		w.rest()
+		w.clock.pass(time.Hour)
+		w.rest()
+		if w.peek(sb.ID).Frozen() {
+			t.Errorf("%s: frozen", name)
+		}
+	}
+}
+
+func TestAnInterpreterIsItsUsersOnceCodeRan(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+	w.guests.last().setStats(bothy.GuestStats{Processes: 2, Interpreters: 1})
+	m := w.peek(sb.ID)
+	if w.rest(); !m.Frozen() {
+		t.Fatal("a warm interpreter that nobody has used keeps it awake")
+	}
+	_, _ = w.RunCode(w.me(), sb.ID, bothy.CodeRequest{Code: "start a thread"})
+	w.rest()
+	if w.clock.pass(time.Hour); m.Frozen() {
+		t.Error("frozen, with code of its user's")
+	}
+}
+
+func TestAConnectionKeepsAMachineAwake(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+	w.guests.last().ports = map[uint16]bool{8000: true}
+	m := w.peek(sb.ID)
+	w.rest()
+	c, err := w.DialPort(w.me(), sb.ID, 8000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.rest()
+	if w.clock.pass(time.Hour); m.Frozen() {
+		t.Error("frozen under a connection")
+	}
+	c.Close()
+	if w.rest(); !m.Frozen() {
+		t.Error("awake after the connection's end")
+	}
+}
+
+func TestAFrozenMachineCanBePausedCopiedAndFoundAgain(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+	w.rest()
+	if _, err := w.CreateSnapshot(w.me(), sb.ID, ""); err != nil {
+		t.Error(err)
+	}
+	if w.rest(); !w.peek(sb.ID).Frozen() {
+		t.Fatal("not frozen again after a snapshot")
+	}
+	if _, err := w.Fork(w.me(), sb.ID, bothy.ForkRequest{Count: 2}); err != nil {
+		t.Error(err)
+	}
+	w.rest()
+	w.restart()
+	if w.peek(sb.ID).Frozen() {
+		t.Error("a new server found it and left it frozen")
+	}
+	w.exec(sb.ID)
+	w.guests.last().setStats(bothy.GuestStats{Processes: 1})
+	w.rest()
+	if _, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.Resume(w.me(), sb.ID); err != nil {
+		t.Error(err)
+	}
+	w.exec(sb.ID)
+}
+
+func TestReadyMachinesAreFrozenUntilTheyAreClaimed(t *testing.T) {
+	w := newWorld(t)
+	w.pool = lifecycle.PoolOptions{Ready: 1, ReadyMax: 1, Templates: []string{"t"}}
+	w.restart()
+	w.StartPool()
+	eventually(t, "one is ready", func() bool { return w.Pool(t.Context()).Ready == 1 })
+	// A warm interpreter of nobody's is no reason to stay awake.
+	w.guests.last().setStats(bothy.GuestStats{Processes: 5, Interpreters: 1})
+	w.rest()
+	id := w.host.IDs()[0]
+	if !w.peek(id).Frozen() {
+		t.Fatal("a ready machine costs clocks")
+	}
+	sb := w.create(bothy.SandboxCreate{Template: "t"})
+	if sb.ID != id || w.peek(id).Frozen() {
+		t.Errorf("sandbox %s of the ready machine %s is frozen: %v", sb.ID, id, w.peek(id).Frozen())
+	}
+}
