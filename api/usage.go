@@ -2,10 +2,7 @@ package api
 
 import (
 	"context"
-	"encoding/csv"
 	"net/http"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -87,49 +84,10 @@ func (s *Server) registerUsage() {
 	})
 }
 
-// writeUsageCSV writes a table: what was grouped by, in that order, and the
-// meters.
 func writeUsageCSV(w http.ResponseWriter, r *bothy.UsageReport) {
 	w.Header().Set("Content-Type", csvType+"; charset=utf-8")
 	if r.NextCursor != "" {
 		w.Header().Set("X-Next-Cursor", r.NextCursor)
 	}
-	c := csv.NewWriter(w)
-	_ = c.Write(append(slices.Clone(r.GroupBy), "vcpu_seconds", "cpu_seconds", "memory_mb_seconds", "egress_bytes", "ingress_bytes",
-		"snapshot_mb_seconds", "template_mb_seconds", "cost", "currency"))
-	number := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
-	for _, i := range r.Items {
-		row := make([]string, 0, len(r.GroupBy)+9)
-		for _, by := range r.GroupBy {
-			row = append(row, plainCell(group(i, by)))
-		}
-		_ = c.Write(append(row, number(i.VCPUSeconds), number(i.CPUSeconds), number(i.MemoryMBSeconds),
-			strconv.FormatInt(i.EgressBytes, 10), strconv.FormatInt(i.IngressBytes, 10),
-			number(i.SnapshotMBSeconds), number(i.TemplateMBSeconds), number(i.Cost), r.Currency))
-	}
-	c.Flush()
-}
-
-// plainCell keeps a spreadsheet from taking somebody's label for a formula.
-func plainCell(s string) string {
-	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
-		return "'" + s
-	}
-	return s
-}
-
-func group(i bothy.UsageItem, by string) string {
-	switch by {
-	case bothy.UsageByDay:
-		return i.Day
-	case bothy.UsageByHour:
-		return i.Hour
-	case bothy.UsageByProject:
-		return i.Project
-	case bothy.UsageByTemplate:
-		return i.Template
-	case bothy.UsageBySandbox:
-		return i.Sandbox
-	}
-	return i.Labels[strings.TrimPrefix(by, bothy.UsageByLabel)]
+	_ = r.WriteCSV(w)
 }

@@ -2,8 +2,6 @@ package metering
 
 import (
 	"context"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -227,19 +225,9 @@ func (m *Meter) Allow(sb *bothy.Sandbox) error {
 			when = ", until " + s.ResetsAt.Format(time.DateOnly)
 		}
 		return bothy.Errorf(bothy.CodeBudget, "%s of %s %s is used up: %s %s are spent%s",
-			b.whose, Money(s.Limit), s.Currency, Money(s.Used), s.Currency, when).WithHint("%s", b.hint)
+			b.whose, bothy.Money(s.Limit), s.Currency, bothy.Money(s.Used), s.Currency, when).WithHint("%s", b.hint)
 	}
 	return nil
-}
-
-// Money writes an amount with as many decimals as it needs, up to six.
-func Money(v float64) string {
-	s := strings.TrimRight(strconv.FormatFloat(v, 'f', 6, 64), "0")
-	whole, cents, _ := strings.Cut(s, ".")
-	for len(cents) < 2 {
-		cents += "0"
-	}
-	return whole + "." + cents
 }
 
 // watchBudgets says which budgets are nearly or wholly used up, and has pause
@@ -318,7 +306,7 @@ func (m *Meter) tellBudget(ctx context.Context, host Host, typ string, b store.B
 	}
 	m.log.Info("a budget is nearly or wholly used up", "event", typ, "kind", b.Kind, "id", b.ID, "used", used, "limit", b.Amount)
 	host.Tell(ctx, typ, b.Project, sandbox, map[string]string{
-		"budget": string(b.Kind), "limit": Money(b.Amount), "used": Money(used), "currency": m.o.Rates.Currency,
+		"budget": string(b.Kind), "limit": bothy.Money(b.Amount), "used": bothy.Money(used), "currency": m.o.Rates.Currency,
 	})
 	m.putting.Lock()
 	defer m.putting.Unlock()

@@ -27,6 +27,7 @@ type createFlags struct {
 	env       []string
 	secrets   []string
 	metadata  []string
+	budget    float64
 }
 
 func (f *createFlags) add(flags *pflag.FlagSet) {
@@ -45,6 +46,7 @@ func (f *createFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable, as `KEY=VALUE` (repeatable)")
 	flags.StringArrayVar(&f.secrets, "secret", nil, "secret to put in place on the way to its hosts, as `NAME@HOST,…`; its value is $NAME here (repeatable)")
 	flags.StringArrayVar(&f.metadata, "metadata", nil, "metadata, as `KEY=VALUE` (repeatable)")
+	flags.Float64Var(&f.budget, "budget", 0, "`amount` that the sandbox and its forks may spend before they are paused (default any)")
 	f.network.add(flags)
 }
 
@@ -53,7 +55,7 @@ func (f *createFlags) request(flags *pflag.FlagSet) (bothy.SandboxCreate, error)
 	req := bothy.SandboxCreate{
 		Template: f.template, SnapshotID: f.snapshot, Name: f.name, Size: f.size, Engine: f.engine,
 		CPU: f.cpu, MemoryMB: f.memory, DiskMB: f.disk,
-		OnTimeout: bothy.OnTimeout(f.onTimeout), IdleSeconds: f.idle, AutoResume: f.resume,
+		OnTimeout: bothy.OnTimeout(f.onTimeout), IdleSeconds: f.idle, AutoResume: f.resume, Budget: f.budget,
 	}
 	if flags.Changed("timeout") {
 		req.TimeoutSeconds = &f.timeout

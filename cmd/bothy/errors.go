@@ -125,6 +125,7 @@ var codes = map[bothy.Code]int{
 	bothy.CodeTokenExpired:    exitRefused,
 	bothy.CodeForbidden:       exitRefused,
 	bothy.CodeQuota:           exitRefused,
+	bothy.CodeBudget:          exitRefused,
 	bothy.CodeCapacity:        exitRefused,
 	bothy.CodeRateLimited:     exitRefused,
 }

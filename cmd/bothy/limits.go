@@ -46,5 +46,6 @@ func printLimits(w io.Writer, l *bothy.PlanLimits) {
 		"each sandbox", fmt.Sprintf("%s CPUs, %s of memory, %s of disk, %s", strconv.FormatFloat(l.Sandbox.CPU, 'g', -1, 64),
 			size(int64(l.Sandbox.MemoryMB)<<20), size(int64(l.Sandbox.DiskMB)<<20), longest),
 		"networks", fmt.Sprint(l.Sandbox.Networks),
+		"budget", budgetText(l.Budget),
 	)
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/cleanup"
 	"github.com/bothy-dev/bothy/internal/embedded"
 	"github.com/bothy-dev/bothy/lifecycle"
+	"github.com/bothy-dev/bothy/metering"
 	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store/sqlite"
 	"github.com/bothy-dev/bothy/telemetry"
@@ -48,6 +49,7 @@ type parts struct {
 	projects  *access.Projects
 	audit     *audit.Log
 	metrics   *telemetry.Metrics
+	meter     *metering.Meter
 	templates *template.Library
 	blobs     blob.Store
 	golden    blob.Store
@@ -98,16 +100,20 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 		return nil, err
 	}
 	p.metrics = telemetry.New(version, p.census)
+	if err := p.openMeter(ctx); err != nil {
+		return nil, err
+	}
 	if err := p.openLifecycle(binaries.GuestImage); err != nil {
 		return nil, err
 	}
 	p.api = api.New(api.Services{
 		Tokens: p.tokens, Sandboxes: p.lifecycle, Exec: p.lifecycle, Files: p.lifecycle.Files(),
 		Templates: p.templates, Snapshots: p.lifecycle, Code: p.lifecycle, Events: p.lifecycle, Network: p.lifecycle,
-		Metrics: p.lifecycle, Ports: p.lifecycle, Mover: p.lifecycle, Logs: p.lifecycle, Limits: p.lifecycle, Projects: p.projects,
+		Metrics: p.lifecycle, Ports: p.lifecycle, Mover: p.lifecycle, Logs: p.lifecycle, Limits: p.lifecycle, Usage: p.meter, Projects: p.projects,
 		Audit: p.audit, Recorder: p.audit, Answers: p.store, Log: log,
 	}, api.Config{Listen: c.Listen, AllowedHosts: c.AllowedHosts, Version: version,
-		AuditReads: c.Audit.Reads, Observe: p.metrics.Request, LinkKey: p.vault.Derive("links"), LinkDomain: c.LinkDomain})
+		AuditReads: c.Audit.Reads, Observe: p.metrics.Request, Problems: p.problems, LinkKey: p.vault.Derive("links"), LinkDomain: c.LinkDomain})
+	p.runMeter()
 	p.openMCP()
 	p.openMetrics()
 	return p, nil
@@ -180,6 +186,7 @@ func (p *parts) openLifecycle(guestImage string) error {
 	p.lifecycle = lifecycle.New(lifecycle.Options{
 		Store:      p.store,
 		Plans:      p.projects,
+		Meter:      p.meter,
 		Observe:    p.metrics.Event,
 		Templates:  p.templates,
 		Blobs:      p.blobs,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,6 +35,7 @@ sees. Give it a key with bothy token create --project.
 		Args: usage(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().StringVar(&req.Plan, "plan", "", "`plan` of the project (default "+bothy.DefaultPlan+")")
+	cmd.Flags().Float64Var(&req.Budget, "budget", 0, "`amount` that it may spend in a month (default any)")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		req.ID = args[0]
 		p, err := s.projects.CreateProject(ctx, req)
@@ -59,9 +61,9 @@ func newProjectList(a *app) *cobra.Command {
 		return a.show(all, func(w io.Writer) {
 			rows := make([][]string, len(all))
 			for i, p := range all {
-				rows[i] = []string{p.ID, p.Plan, age(p.CreatedAt)}
+				rows[i] = []string{p.ID, p.Plan, orDash(budgetText(p.Budget)), age(p.CreatedAt)}
 			}
-			table(w, []string{"PROJECT", "PLAN", "AGE"}, rows)
+			table(w, []string{"PROJECT", "PLAN", "BUDGET", "AGE"}, rows)
 		})
 	})
 	return cmd
@@ -69,24 +71,48 @@ func newProjectList(a *app) *cobra.Command {
 
 func newProjectSet(a *app) *cobra.Command {
 	var plan string
+	var budget float64
 	cmd := &cobra.Command{
 		Use:   "set PROJECT",
-		Short: "Give a project another plan",
-		Long: `Give a project another plan, from now on. A smaller plan takes nothing away
-that is in use: only more is refused.
+		Short: "Give a project another plan or budget",
+		Long: `Give a project another plan, from now on, or another budget. A smaller plan takes
+nothing away that is in use: only more is refused.
+
+A budget is what the project may spend in a calendar month (UTC), in the currency
+of the server's rates; 0 lifts it. At 80 % of it there is an event budget.warning.
+When it is used up there is an event budget.exceeded, the project's sandboxes are
+paused, with their memory, and nothing more may run until the budget is raised or
+the month is over.
 
 ` + planHelp,
-		Example: `  bothy project set research --plan team`,
-		Args:    usage(cobra.ExactArgs(1)),
+		Example: `  bothy project set research --plan team
+  bothy project set research --budget 250`,
+		Args: usage(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().StringVar(&plan, "plan", "", "the `plan`")
-	_ = cmd.MarkFlagRequired("plan")
+	cmd.Flags().Float64Var(&budget, "budget", 0, "`amount` that it may spend in a month, 0 for any")
+	cmd.MarkFlagsOneRequired("plan", "budget")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
-		p, err := s.projects.UpdateProject(ctx, args[0], bothy.ProjectUpdate{Plan: &plan})
+		var u bothy.ProjectUpdate
+		if cmd.Flags().Changed("plan") {
+			u.Plan = &plan
+		}
+		if cmd.Flags().Changed("budget") {
+			u.Budget = &budget
+		}
+		p, err := s.projects.UpdateProject(ctx, args[0], u)
 		if err != nil {
 			return err
 		}
-		return a.show(p, func(w io.Writer) { fmt.Fprintln(w, p.Plan) })
+		return a.show(p, func(w io.Writer) { fmt.Fprintln(w, strings.TrimSpace(p.Plan+" "+budgetText(p.Budget))) })
 	})
 	return cmd
+}
+
+// budgetText says what of a budget is spent.
+func budgetText(b *bothy.BudgetState) string {
+	if b == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s of %s %s", bothy.Money(b.Used), bothy.Money(b.Limit), b.Currency)
 }

@@ -24,6 +24,7 @@ type session struct {
 	metrics   bothy.MetricsService
 	ports     bothy.PortService
 	limits    bothy.LimitsService
+	usage     bothy.UsageService
 	projects  bothy.ProjectService
 	audit     bothy.AuditService
 }
@@ -45,7 +46,7 @@ func (a *app) do(f action) func(*cobra.Command, []string) error {
 func newSession(c *client.Client) *session {
 	return &session{
 		sandboxes: c.Sandboxes, exec: c.Exec, code: c.Code, files: c.Files, templates: c.Templates, tokens: c.Tokens,
-		snapshots: c.Snapshots, mover: c.Mover, network: c.Network, events: c.Events, metrics: c.Metrics, ports: c.Ports, limits: c.Limits,
+		snapshots: c.Snapshots, mover: c.Mover, network: c.Network, events: c.Events, metrics: c.Metrics, ports: c.Ports, limits: c.Limits, usage: c.Usage,
 		projects: c.Projects, audit: c.Audit,
 	}
 }
