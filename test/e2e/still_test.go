@@ -1,0 +1,94 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// isFrozen looks at the freezer of a sandbox's cgroup, of either version.
+func isFrozen(t *testing.T, s *server, id string) bool {
+	t.Helper()
+	parent := cgroupParent(s.home)
+	if b, err := os.ReadFile(filepath.Join("/sys/fs/cgroup/freezer", parent, id, "freezer.state")); err == nil {
+		return strings.TrimSpace(string(b)) == "FROZEN"
+	}
+	b, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", parent, id, "cgroup.events"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Contains(string(b), "frozen 1")
+}
+
+func awaitFrozen(t *testing.T, s *server, id string) {
+	t.Helper()
+	for deadline := time.Now().Add(hangs); !isFrozen(t, s, id); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("sandbox %s does nothing and is not frozen", id)
+		}
+	}
+}
+
+// TestIdleSandboxesStandStill sees that a sandbox in which nothing goes on costs
+// no processor time, that its user cannot tell, and that one with a process of its
+// user's goes on.
+func TestIdleSandboxesStandStill(t *testing.T) {
+	t.Parallel()
+	s := ownServer(t)
+	idle := s.defaultBox(t, bothy.SandboxCreate{Template: templateName})
+	busy := s.defaultBox(t, bothy.SandboxCreate{Template: templateName})
+	busy.sh("", "setsid -f bash -c 'while :; do sleep 0.5; echo tick >>/tmp/ticks; done' >/dev/null 2>&1 </dev/null")
+	idle.sh("", "echo before >/tmp/note")
+
+	awaitFrozen(t, s, idle.id)
+	before := busy.sh("", "wc -l </tmp/ticks")
+	if m, err := s.Metrics.Metrics(t.Context(), idle.id); err != nil || m.Processes == 0 || !isFrozen(t, s, idle.id) {
+		t.Errorf("the metrics of a frozen sandbox are %+v, %v", m, err)
+	}
+	if got := idle.get(); got.State != bothy.StateRunning {
+		t.Errorf("it is %s", got.State)
+	}
+	inside, err := strconv.ParseInt(idle.sh("", "date +%s"), 10, 64)
+	if off := time.Since(time.Unix(inside, 0)); err != nil || off < -5*time.Second || off > hangs {
+		t.Errorf("the clock of a thawed sandbox is %s behind, %v", off, err)
+	}
+
+	awaitFrozen(t, s, idle.id)
+	if isFrozen(t, s, busy.id) {
+		t.Error("a sandbox with a process was frozen")
+	}
+	if after := busy.sh("", "wc -l </tmp/ticks"); after == before {
+		t.Errorf("the process in the busy sandbox stood still at %s", after)
+	}
+
+	// A server that was killed knows nothing of who is frozen.
+	if err := s.kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.start(); err != nil {
+		t.Fatal(err)
+	}
+	if out := idle.sh("", "cat /tmp/note"); out != "before" {
+		t.Errorf("the note says %q", out)
+	}
+	awaitFrozen(t, s, idle.id)
+	snapshot, err := s.Snapshots.Pause(t.Context(), idle.id, bothy.PauseOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Snapshots.Resume(t.Context(), snapshot.ID); err != nil {
+		t.Fatal(err)
+	}
+	if out := idle.sh("", "cat /tmp/note"); out != "before" {
+		t.Errorf("after a pause the note says %q", out)
+	}
+	awaitFrozen(t, s, idle.id)
+	if err := s.Sandboxes.Terminate(t.Context(), idle.id); err != nil {
+		t.Error(err)
+	}
+}
