@@ -53,6 +53,7 @@ const (
 	CodeEngineMissing    Code = "engine_unavailable"
 	CodeGuest            Code = "guest_unreachable"
 	CodeTimeout          Code = "timeout"
+	CodeShuttingDown     Code = "shutting_down"
 	CodeUnsupported      Code = "unsupported"
 	CodeMethodNotAllowed Code = "method_not_allowed"
 	CodeMediaType        Code = "unsupported_media_type"

@@ -5,13 +5,16 @@ package api
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -68,8 +71,13 @@ type Config struct {
 	// addressed, such as that of a proxy in front of it. "*.example.com"
 	// allows the names below example.com.
 	AllowedHosts []string
-	// Grace is how long Close waits for requests under way, 10 s when zero.
+	// Grace is how long Drain and Close wait for requests under way, 10 s when
+	// zero and not at all when negative.
 	Grace time.Duration
+	// TLS is what the listener proves itself with; plain HTTP when nil. Name is
+	// the one that is in its certificate; the address when empty.
+	TLS  *tls.Config
+	Name string
 	// LinkKey signs links to ports; without it there are none. LinkDomain is
 	// the domain below which ports have names, "localhost" when empty.
 	LinkKey    []byte
@@ -111,6 +119,10 @@ type Server struct {
 	stopWorking context.CancelFunc
 	// sockets counts upgraded connections, which net/http forgets about.
 	sockets sync.WaitGroup
+	// busy counts the requests under way, for Drain.
+	busy atomic.Int64
+	// deadline is when Drain or Close wait no longer.
+	deadline time.Time
 }
 
 // New makes a server for the services.
@@ -170,7 +182,17 @@ func (s *Server) register() {
 // Handle mounts a handler of another door or tool, such as MCP. It gets the
 // request's id, the log, the check of the Host header and the recovery from
 // panics; it authenticates by itself or is wrapped by Authenticated.
-func (s *Server) Handle(pattern string, h http.Handler) { s.mux.Handle(pattern, h) }
+// What it answers a GET with for ever ends when the server is about to close.
+func (s *Server) Handle(pattern string, h http.Handler) {
+	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			ctx, cancel := s.following(r.Context())
+			defer cancel()
+			r = r.WithContext(ctx)
+		}
+		h.ServeHTTP(w, r)
+	})
+}
 
 // Authenticated wraps a handler so that it is reached only with a key, and
 // finds the caller in the context.
@@ -193,6 +215,9 @@ func (s *Server) Listen() error {
 			WithHint("Stop what listens there, or choose another address with --listen or BOTHY_LISTEN.").Because(err)
 	}
 	s.listener = l
+	if s.config.TLS != nil {
+		s.listener = tls.NewListener(l, s.config.TLS)
+	}
 	s.hosts = newHostCheck(s.config, l.Addr())
 	return nil
 }
@@ -202,11 +227,18 @@ func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
 // URL is how the server is reached from this host.
 func (s *Server) URL() string {
+	scheme, host := "http://", s.listener.Addr().String()
 	addr, ok := s.listener.Addr().(*net.TCPAddr)
 	if ok && addr.IP.IsUnspecified() {
-		return fmt.Sprintf("http://127.0.0.1:%d", addr.Port)
+		host = fmt.Sprintf("127.0.0.1:%d", addr.Port)
 	}
-	return "http://" + s.listener.Addr().String()
+	if s.config.TLS != nil {
+		scheme = "https://"
+		if ok && s.config.Name != "" {
+			host = net.JoinHostPort(s.config.Name, strconv.Itoa(addr.Port))
+		}
+	}
+	return scheme + host
 }
 
 // Serve answers requests until Close. It returns nil after Close.
@@ -217,11 +249,36 @@ func (s *Server) Serve() error {
 	return nil
 }
 
+// Drain ends what only follows, and waits until no other request is under way,
+// for as long as the grace. Meanwhile it goes on listening, so that who asks is
+// told what is going on: that is for the services to say. /healthz says it to
+// whoever spreads requests over servers.
+func (s *Server) Drain() {
+	s.beginClosing()
+	s.http.SetKeepAlivesEnabled(false)
+	s.deadline = time.Now().Add(s.config.Grace)
+	ctx, cancel := context.WithDeadline(context.Background(), s.deadline)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for s.busy.Load() > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
 // Close stops listening, ends what only follows, waits for the requests under
-// way for as long as the grace, and then cuts them off.
+// way for as long as the grace, of which Drain may have used a part, and then
+// cuts them off.
 func (s *Server) Close() error {
 	s.beginClosing()
-	ctx, cancel := context.WithTimeout(context.Background(), s.config.Grace)
+	if s.deadline.IsZero() {
+		s.deadline = time.Now().Add(s.config.Grace)
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), s.deadline)
 	defer cancel()
 	err := s.http.Shutdown(ctx)
 	if err == nil {

@@ -69,6 +69,8 @@ func requestID(r *http.Request) string {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
+	s.busy.Add(1)
+	defer s.busy.Add(-1)
 	info := &request{id: requestID(r)}
 	ctx := bothy.WithOrigin(context.WithValue(r.Context(), requestKey{}, info), bothy.Origin{RequestID: info.id, Remote: remoteOf(r)})
 	r = r.WithContext(ctx)

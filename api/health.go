@@ -5,7 +5,8 @@ import (
 )
 
 // health is the answer of /healthz. A server that answers but has problems is
-// degraded, and the answer is 200 all the same: a restart would not help.
+// degraded, and the answer is 200 all the same: a restart would not help. One
+// that stops answers 503, so that others get its requests.
 type health struct {
 	Status   string   `json:"status"`
 	Version  string   `json:"version"`
@@ -21,6 +22,10 @@ func (s *Server) registerHealth() {
 		if len(h.Problems) > 0 {
 			h.Status = "degraded"
 		}
-		writeJSON(w, http.StatusOK, h)
+		status := http.StatusOK
+		if s.closing.Err() != nil {
+			status, h.Status = http.StatusServiceUnavailable, "stopping"
+		}
+		writeJSON(w, status, h)
 	})
 }

@@ -57,6 +57,7 @@ var statuses = map[bothy.Code]int{
 	bothy.CodeEngineMissing:    http.StatusServiceUnavailable,
 	bothy.CodeGuest:            http.StatusBadGateway,
 	bothy.CodeTimeout:          http.StatusGatewayTimeout,
+	bothy.CodeShuttingDown:     http.StatusServiceUnavailable,
 	bothy.CodeUnsupported:      http.StatusNotImplemented,
 	bothy.CodeMethodNotAllowed: http.StatusMethodNotAllowed,
 	bothy.CodeMediaType:        http.StatusUnsupportedMediaType,

@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"gopkg.in/yaml.v3"
 
@@ -30,6 +32,13 @@ type Config struct {
 	Listen string `yaml:"listen"`
 	// AllowedHosts are further names under which the API may be addressed.
 	AllowedHosts []string `yaml:"allowed_hosts"`
+	// Insecure allows listening beyond this host without TLS.
+	Insecure bool `yaml:"insecure"`
+	// TLS is how the API proves who it is.
+	TLS TLS `yaml:"tls"`
+	// ShutdownSeconds is how long a server that is told to stop waits for the
+	// requests under way.
+	ShutdownSeconds int `yaml:"shutdown_seconds"`
 	// LinkDomain is the domain below which the ports of sandboxes have names,
 	// as in 3000-ID.DOMAIN.
 	LinkDomain string `yaml:"link_domain"`
@@ -57,6 +66,30 @@ type Audit struct {
 	// Reads keeps also the calls that change nothing.
 	Reads bool `yaml:"reads"`
 }
+
+// TLS is a certificate in files, or one that is got by ACME; without either the
+// API speaks plain HTTP.
+type TLS struct {
+	CertFile string `yaml:"cert_file"`
+	KeyFile  string `yaml:"key_file"`
+	ACME     ACME   `yaml:"acme"`
+}
+
+// ACME gets a certificate for Domains, if there are any.
+type ACME struct {
+	Domains []string `yaml:"domains"`
+	Email   string   `yaml:"email"`
+	// DirectoryURL is the authority's, and CAFile what its own certificate is
+	// checked with.
+	DirectoryURL string `yaml:"directory_url"`
+	CAFile       string `yaml:"ca_file"`
+	// HTTPPort and TLSPort are where its challenges arrive; 0 does without.
+	HTTPPort int `yaml:"http_port"`
+	TLSPort  int `yaml:"tls_port"`
+}
+
+// On reports whether the API speaks TLS.
+func (t TLS) On() bool { return t.CertFile != "" || len(t.ACME.Domains) > 0 }
 
 // Engine chooses what gives sandboxes their kernel.
 type Engine struct {
@@ -122,7 +155,10 @@ type Network struct {
 // Default returns the settings of a server that was told nothing.
 func Default() Config {
 	return Config{
-		Home: "/var/lib/bothy", Listen: "127.0.0.1:7700", LogFormat: "text", LinkDomain: "localhost",
+		Home: "/var/lib/bothy", Listen: "127.0.0.1:7700", LogFormat: "text", LinkDomain: "localhost", ShutdownSeconds: 10,
+		TLS: TLS{ACME: ACME{
+			DirectoryURL: "https://acme-v02.api.letsencrypt.org/directory", HTTPPort: 80, TLSPort: 443,
+		}},
 		Engine:    Engine{Default: "gvisor"},
 		Sandboxes: Sandboxes{Max: 2000, MinFreeMemoryMB: 512, WaitSeconds: 10, KeepEndedHours: 168},
 		Pool: Pool{
@@ -207,7 +243,50 @@ func (c *Config) Finish() error {
 	if err := errors.Join(c.Metering.check(), c.Rates.check()); err != nil {
 		return err
 	}
-	return c.Pool.check()
+	if c.ShutdownSeconds < 0 {
+		return bothy.Errorf(bothy.CodeInvalid, "shutdown_seconds is %d", c.ShutdownSeconds).WithHint("Give 0 to cut requests off at once.")
+	}
+	return errors.Join(c.TLS.check(), c.checkListen(), c.Pool.check())
+}
+
+func (t TLS) check() error {
+	a := t.ACME
+	switch {
+	case (t.CertFile == "") != (t.KeyFile == ""):
+		return bothy.Errorf(bothy.CodeInvalid, "of tls.cert_file and tls.key_file one is missing").WithHint("Give both.")
+	case t.CertFile != "" && len(a.Domains) > 0:
+		return bothy.Errorf(bothy.CodeInvalid, "tls has both a certificate and acme.domains").WithHint("Give one of them.")
+	case len(a.Domains) == 0:
+		return nil
+	case !strings.HasPrefix(a.DirectoryURL, "https://"):
+		return bothy.Errorf(bothy.CodeInvalid, "tls.acme.directory_url is %q", a.DirectoryURL).WithHint("Give the https URL of the authority's directory.")
+	case min(a.HTTPPort, a.TLSPort) < 0 || max(a.HTTPPort, a.TLSPort) > 65535 || a.HTTPPort+a.TLSPort == 0:
+		return bothy.Errorf(bothy.CodeInvalid, "tls.acme: http_port %d and tls_port %d cannot be", a.HTTPPort, a.TLSPort).
+			WithHint("Give ports on which the authority's challenges arrive; 0 does without one of them.")
+	}
+	for _, d := range a.Domains {
+		if !strings.Contains(d, ".") || strings.ContainsAny(d, "*/: ") {
+			return bothy.Errorf(bothy.CodeInvalid, "tls.acme.domains: %q is no name for which a certificate can be got", d).
+				WithHint("Give whole names without wildcards, such as bothy.example.org.")
+		}
+	}
+	return nil
+}
+
+// checkListen sees to it that keys do not travel in the clear by mistake.
+func (c *Config) checkListen() error {
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return bothy.Errorf(bothy.CodeInvalid, "listen is %q", c.Listen).WithHint("Give an address and a port, such as 127.0.0.1:7700.")
+	}
+	if c.TLS.On() || c.Insecure || host == "localhost" {
+		return nil
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Unmap().IsLoopback() {
+		return nil
+	}
+	return bothy.Errorf(bothy.CodeInvalid, "%s can be reached from other hosts, and there keys would travel in the clear", c.Listen).
+		WithHint("Set tls.cert_file and tls.key_file, or tls.acme.domains; listen on 127.0.0.1 behind a proxy that speaks TLS; or say that the network is trusted, with `insecure: true` or --insecure.")
 }
 
 func (p Pool) check() error {

@@ -19,6 +19,7 @@ func TestExampleShowsEveryKeyWithItsDefault(t *testing.T) {
 	}
 	want := Default()
 	// An empty list in the file is not a nil one.
+	want.TLS.ACME.Domains = c.TLS.ACME.Domains
 	want.AllowedHosts, want.Network.Allow, want.Network.Forbid = c.AllowedHosts, c.Network.Allow, c.Network.Forbid
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("the example says\n%+v\nand the defaults are\n%+v", c, want)
@@ -97,6 +98,47 @@ func TestPoolSettings(t *testing.T) {
 		spoil(&c.Pool)
 		if err := c.Finish(); bothy.ErrorCode(err) != bothy.CodeInvalid || bothy.AsError(err).Hint == "" {
 			t.Errorf("%+v: %v", c.Pool, err)
+		}
+	}
+}
+
+func TestListeningAndTLS(t *testing.T) {
+	for _, x := range []struct {
+		change func(*Config)
+		wrong  string
+	}{
+		{func(c *Config) {}, ""},
+		{func(c *Config) { c.Listen = "localhost:7700" }, ""},
+		{func(c *Config) { c.Listen = "[::1]:7700" }, ""},
+		{func(c *Config) { c.Listen = "127.9.9.9:0" }, ""},
+		{func(c *Config) { c.Listen = "0.0.0.0:7700" }, "in the clear"},
+		{func(c *Config) { c.Listen = ":7700" }, "in the clear"},
+		{func(c *Config) { c.Listen = "[::]:7700" }, "in the clear"},
+		{func(c *Config) { c.Listen = "192.0.2.1:7700" }, "in the clear"},
+		{func(c *Config) { c.Listen = "host.example.org:7700" }, "in the clear"},
+		{func(c *Config) { c.Listen = "7700" }, "listen"},
+		{func(c *Config) { c.Listen, c.Insecure = "0.0.0.0:7700", true }, ""},
+		{func(c *Config) { c.Listen, c.TLS.CertFile, c.TLS.KeyFile = ":443", "a", "b" }, ""},
+		{func(c *Config) { c.Listen, c.TLS.ACME.Domains = ":443", []string{"bothy.example.org"} }, ""},
+		{func(c *Config) { c.TLS.CertFile = "a" }, "one is missing"},
+		{func(c *Config) { c.TLS.KeyFile = "a" }, "one is missing"},
+		{func(c *Config) {
+			c.TLS.CertFile, c.TLS.KeyFile, c.TLS.ACME.Domains = "a", "b", []string{"bothy.example.org"}
+		}, "both"},
+		{func(c *Config) { c.TLS.ACME.Domains = []string{"*.example.org"} }, "no name"},
+		{func(c *Config) { c.TLS.ACME.Domains = []string{"bothy"} }, "no name"},
+		{func(c *Config) { c.TLS.ACME.Domains, c.TLS.ACME.DirectoryURL = []string{"a.example.org"}, "http://x" }, "directory_url"},
+		{func(c *Config) {
+			c.TLS.ACME.Domains, c.TLS.ACME.HTTPPort, c.TLS.ACME.TLSPort = []string{"a.example.org"}, 0, 0
+		}, "http_port"},
+		{func(c *Config) { c.ShutdownSeconds = -1 }, "shutdown_seconds"},
+		{func(c *Config) { c.Audit.KeepDays = -1 }, "keep_days"},
+	} {
+		c := Default()
+		x.change(&c)
+		err := c.Finish()
+		if x.wrong == "" && err != nil || x.wrong != "" && (err == nil || !strings.Contains(err.Error(), x.wrong) || bothy.AsError(err).Hint == "") {
+			t.Errorf("listen %q, tls %+v: %v, want %q", c.Listen, c.TLS, err, x.wrong)
 		}
 	}
 }

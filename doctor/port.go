@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -27,20 +28,30 @@ func (h *Host) checkPort(ctx context.Context) Result {
 	return fail(fmt.Sprintf("%s cannot be listened on: %v.", h.Listen, err), "Choose another address with --listen.")
 }
 
-// Healthy reports whether a Bothy server answers on an address.
+// Healthy reports whether a Bothy server answers on an address, with or without
+// TLS. Who it is does not matter here: it is told nothing.
 func Healthy(ctx context.Context, addr string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/healthz", nil)
-	if err != nil {
-		return false
+	if status := health(ctx, http.DefaultClient, "http://"+addr); status != http.StatusBadRequest {
+		return status == http.StatusOK
 	}
-	resp, err := http.DefaultClient.Do(req)
+	t := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
+	return health(ctx, &http.Client{Transport: t}, "https://"+addr) == http.StatusOK
+}
+
+// health returns the status of the answer, or 0.
+func health(ctx context.Context, c *http.Client, url string) int {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/healthz", nil)
 	if err != nil {
-		return false
+		return 0
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return 0
 	}
 	defer resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
+	return resp.StatusCode
 }
 
 // PortOwner names the process that listens on an address, as in "nginx (pid

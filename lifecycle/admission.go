@@ -221,8 +221,8 @@ func orBusy(full error) error {
 }
 
 func shuttingDown() error {
-	e := capacityError("the server is shutting down").WithHint("Try again in a moment.")
-	e.RetryAfter = time.Second
+	e := bothy.Errorf(bothy.CodeShuttingDown, "the server is shutting down").WithHint("Try again in a moment: sandboxes live on, and the next server finds them.")
+	e.RetryAfter = 2 * time.Second
 	return e
 }
 

@@ -201,6 +201,6 @@ func TestFullHost(t *testing.T) {
 		}()
 		eventually(t, "it waits", func() bool { return w.Waiting() == 1 })
 		w.Service.Close()
-		wantCode(t, <-got, bothy.CodeCapacity)
+		wantCode(t, <-got, bothy.CodeShuttingDown)
 	})
 }

@@ -161,9 +161,21 @@ func New(o Options) *Service {
 	}
 }
 
+// Drain starts no sandbox any more: who asks for one, or waits for a place, is
+// told that the server is shutting down. What has begun goes on.
+func (s *Service) Drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for s.line.waiting > 0 {
+		s.line.next().answer <- admitted{err: shuttingDown()}
+	}
+}
+
 // Close lets go of the live sandboxes without ending them: they run on, and
 // the next server's Recover finds them. What nobody owned yet is ended.
 func (s *Service) Close() error {
+	s.Drain()
 	s.mu.Lock()
 	s.closed = true
 	all := make([]*live, 0, len(s.live))

@@ -9,6 +9,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/client"
@@ -46,7 +47,9 @@ func adminCredentials(server *serverFile) (client.Credentials, error) {
 		return c, bothy.Errorf(bothy.CodeUnauthenticated, "the server's first key cannot be read: %v", err).
 			WithHint("Stop the server with `bothy down` and start it again with `bothy up`.").Because(err)
 	}
-	c.URL = server.url()
+	if !strings.HasPrefix(c.URL, "https://") { // there the name counts
+		c.URL = server.url()
+	}
 	return c, nil
 }
 

@@ -28,7 +28,11 @@ var version = "dev"
 
 // run executes one command line and returns its exit code.
 func run(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !slices.Contains(args, "serve") { // where it means something else
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
 	// A second Ctrl-C ends this process whatever it does.
 	context.AfterFunc(ctx, stop)

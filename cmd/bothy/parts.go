@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +24,7 @@ import (
 	"github.com/bothy-dev/bothy/audit"
 	"github.com/bothy-dev/bothy/blob"
 	blobdir "github.com/bothy-dev/bothy/blob/dir"
+	"github.com/bothy-dev/bothy/certs"
 	"github.com/bothy-dev/bothy/client"
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/engine/gvisor"
@@ -48,6 +50,7 @@ type parts struct {
 	tokens    *access.Tokens
 	projects  *access.Projects
 	audit     *audit.Log
+	certs     certs.Source // nil without TLS
 	metrics   *telemetry.Metrics
 	meter     *metering.Meter
 	templates *template.Library
@@ -106,13 +109,16 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 	if err := p.openLifecycle(binaries.GuestImage); err != nil {
 		return nil, err
 	}
+	door, err := p.doorConfig()
+	if err != nil {
+		return nil, err
+	}
 	p.api = api.New(api.Services{
 		Tokens: p.tokens, Sandboxes: p.lifecycle, Exec: p.lifecycle, Files: p.lifecycle.Files(),
 		Templates: p.templates, Snapshots: p.lifecycle, Code: p.lifecycle, Events: p.lifecycle, Network: p.lifecycle,
 		Metrics: p.lifecycle, Ports: p.lifecycle, Mover: p.lifecycle, Logs: p.lifecycle, Limits: p.lifecycle, Usage: p.meter, Projects: p.projects,
 		Audit: p.audit, Recorder: p.audit, Answers: p.store, Log: log,
-	}, api.Config{Listen: c.Listen, AllowedHosts: c.AllowedHosts, Version: version,
-		AuditReads: c.Audit.Reads, Observe: p.metrics.Request, Problems: p.problems, LinkKey: p.vault.Derive("links"), LinkDomain: c.LinkDomain})
+	}, door)
 	p.runMeter()
 	p.openMCP()
 	p.openMetrics()
@@ -157,6 +163,41 @@ func (p *parts) openAudit(ctx context.Context) (err error) {
 		})
 	}
 	return err
+}
+
+// doorConfig is how the REST door listens.
+func (p *parts) doorConfig() (c api.Config, err error) {
+	c = api.Config{
+		Listen: p.config.Listen, AllowedHosts: p.config.AllowedHosts, Version: version, AuditReads: p.config.Audit.Reads,
+		Observe: p.metrics.Request, Problems: p.problems, LinkKey: p.vault.Derive("links"), LinkDomain: p.config.LinkDomain,
+		Grace: time.Duration(p.config.ShutdownSeconds) * time.Second,
+	}
+	if c.Grace == 0 {
+		c.Grace = -1
+	}
+	t := p.config.TLS
+	switch {
+	case t.CertFile != "":
+		p.certs, err = certs.OpenFiles(t.CertFile, t.KeyFile, p.log)
+	case len(t.ACME.Domains) > 0:
+		a := t.ACME
+		p.certs, err = certs.OpenACME(certs.ACMEOptions{
+			Domains: a.Domains, Email: a.Email, DirectoryURL: a.DirectoryURL, CAFile: a.CAFile, Dir: filepath.Join(p.config.Home, "certs"),
+			HTTPPort: a.HTTPPort, TLSPort: a.TLSPort, Log: p.log,
+		})
+	default:
+		return c, nil
+	}
+	if err != nil {
+		return c, err
+	}
+	p.undo.Add(func() { p.certs.Close() })
+	c.TLS = p.certs.Config()
+	if names := p.certs.Names(); len(names) > 0 {
+		c.Name = names[0]
+		c.AllowedHosts = append(slices.Clone(c.AllowedHosts), names...)
+	}
+	return c, nil
 }
 
 func (p *parts) openEngine(b embedded.Paths) (err error) {
@@ -280,16 +321,23 @@ func (p *parts) bootstrap(ctx context.Context, path string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	known := false
 	if err == nil && json.Unmarshal(b, &c) == nil {
-		if _, err := p.tokens.Authenticate(ctx, c.APIKey); err == nil {
-			return nil
+		_, err := p.tokens.Authenticate(ctx, c.APIKey)
+		known = err == nil
+	}
+	if known && c.URL == p.api.URL() {
+		return nil
+	}
+	if !known {
+		t, err := p.tokens.CreateFirst(ctx, "first key")
+		if err != nil {
+			return fmt.Errorf("make the first key: %w", err)
 		}
+		c.APIKey = t.Key
 	}
-	t, err := p.tokens.CreateFirst(ctx, "first key")
-	if err != nil {
-		return fmt.Errorf("make the first key: %w", err)
-	}
-	if b, err = json.Marshal(client.Credentials{URL: p.api.URL(), APIKey: t.Key}); err != nil {
+	c.URL = p.api.URL()
+	if b, err = json.Marshal(c); err != nil {
 		return err
 	}
 	return writeSecret(path, append(b, '\n'))

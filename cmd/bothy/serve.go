@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +21,7 @@ type serveFlags struct {
 	printConfig bool
 	bootstrap   string
 	listen      string
+	insecure    bool
 	allowHosts  []string
 	trustHostCA bool
 	max         int
@@ -32,8 +35,10 @@ func newServe(a *app) *cobra.Command {
 		Use:   "serve",
 		Short: "Run the server in the foreground",
 		Long: `Run the server in the foreground until it is told to stop (Ctrl-C, SIGTERM).
-Sandboxes live on without it, and the next server of the same BOTHY_HOME finds
-them again. bothy up does this in the background.
+It then starts no sandbox any more and finishes the requests under way, for
+shutdown_seconds at most. Sandboxes live on without it, and the next server of
+the same BOTHY_HOME finds them again. bothy up does this in the background.
+SIGHUP has the TLS certificate be read again, where there is one.
 
 Settings come from flags, then from BOTHY_HOME, BOTHY_LISTEN and
 BOTHY_TEMPLATES, then from the file named by --config.`,
@@ -47,6 +52,7 @@ BOTHY_TEMPLATES, then from the file named by --config.`,
 	flags.BoolVar(&f.printConfig, "print-config", false, "print a file with every setting and its default, and exit")
 	flags.StringVar(&f.bootstrap, "bootstrap-credentials", "", "write a first admin key to this file, unless it holds a valid one")
 	flags.StringVar(&f.listen, "listen", "", "address to listen on (default 127.0.0.1:7700, also $BOTHY_LISTEN)")
+	flags.BoolVar(&f.insecure, "insecure", false, "listen beyond this host without TLS all the same")
 	flags.StringSliceVar(&f.allowHosts, "allow-host", nil, "further name under which the API may be addressed")
 	flags.BoolVar(&f.trustHostCA, "trust-host-ca", false, "let sandboxes trust the certificate authorities that this host trusts")
 	flags.IntVar(&f.max, "max-sandboxes", 0, "how many sandboxes may run at once")
@@ -75,6 +81,9 @@ func (f serveFlags) settings(cmd *cobra.Command) (config.Config, error) {
 	given := cmd.Flags().Changed
 	if given("listen") {
 		c.Listen = f.listen
+	}
+	if given("insecure") {
+		c.Insecure = f.insecure
 	}
 	if given("allow-host") {
 		c.AllowedHosts = append(c.AllowedHosts, f.allowHosts...)
@@ -127,12 +136,39 @@ func (a *app) serve(ctx context.Context, c config.Config, bootstrap string) erro
 	p.lifecycle.StartPool()
 	log.Info("ready", "url", p.api.URL(), "home", c.Home, "engine", p.engine.Info().Build, "sandboxes", adopted)
 	served := make(chan error, 1)
-	go func() { served <- p.api.Serve() }()
-	select {
-	case err := <-served:
+	go func() {
+		served <- p.api.Serve()
+		close(served)
+	}()
+	if err := p.untilStopped(ctx, served); err != nil {
 		return err
-	case <-ctx.Done():
 	}
 	log.Info("stopping; sandboxes live on", "sandboxes", p.lifecycle.Live())
+	p.lifecycle.Drain()
+	p.api.Drain()
 	return errors.Join(p.api.Close(), <-served)
+}
+
+// untilStopped waits for the end of ctx, or for SIGHUP, which has the
+// certificate be read again where there is one and otherwise ends the server as
+// well.
+func (p *parts) untilStopped(ctx context.Context, served <-chan error) error {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	for {
+		select {
+		case err := <-served:
+			return err
+		case <-ctx.Done():
+			return nil
+		case <-hup:
+			if p.certs == nil {
+				return nil
+			}
+			if err := p.certs.Reload(); err != nil {
+				p.log.Error("the certificate stays the old one", "error", err)
+			}
+		}
+	}
 }

@@ -80,7 +80,7 @@ func (a *app) up(ctx context.Context, f upFlags, serveArgs []string) error {
 		return err
 	}
 	return a.printUp(&upResult{
-		URL: server.url(), PID: server.PID, AlreadyRunning: already,
+		URL: a.url, PID: server.PID, AlreadyRunning: already,
 		Credentials: path, Log: logPath(), Templates: templateNames(templates),
 	})
 }
