@@ -145,6 +145,9 @@ type Sandbox struct {
 	// EngineState is what the engine needs to find the live machine again
 	// after the server restarts. Opaque to everything else.
 	EngineState []byte `json:"-"`
+	// MeterState is where counting began in the present run. Opaque to
+	// everything but the meter.
+	MeterState []byte `json:"-"`
 	// Pooled marks a machine that waits in a pool and has no owner yet.
 	Pooled bool `json:"-"`
 }

@@ -252,6 +252,7 @@ func (s *Service) settle(ctx context.Context, l *live, sb *bothy.Sandbox, t *bot
 	sb.StartedAt = &now
 	sb.ExpiresAt = expiry(now, sb.TimeoutSeconds)
 	sb.EngineState = l.machine.State()
+	sb.MeterState = s.o.Meter.Starting(ctx, sb, l.reading)
 	if err := s.move(ctx, sb, bothy.StateRunning); err != nil {
 		return err
 	}

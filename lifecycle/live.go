@@ -164,7 +164,7 @@ func (s *Service) adoptAs(ctx context.Context, l *live, sb *bothy.Sandbox, t *bo
 func (s *Service) keep(l *live, sb *bothy.Sandbox, p *place) {
 	ctx, cancel := context.WithCancel(s.background)
 	l.cancel = cancel
-	s.startMeter(ctx, l, sb, p == nil)
+	s.o.Meter.Started(ctx, sb, l.reading, p == nil)
 	s.mu.Lock()
 	l.root = sb.BudgetRoot
 	s.live[l.id] = l

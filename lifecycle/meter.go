@@ -8,9 +8,12 @@ import (
 
 // Meter counts what sandboxes use, and knows which of them may run.
 type Meter interface {
-	// Started begins to count a sandbox that runs from now on, or, adopted, has
-	// gone on while no server was there. read tells its counters, for as long
-	// as it runs.
+	// Starting returns the MeterState of a sandbox that is about to be stored
+	// as running, where counting begins.
+	Starting(ctx context.Context, sb *bothy.Sandbox, read func(context.Context) (bothy.MeterReading, error)) []byte
+	// Started counts a sandbox from its MeterState on, or one that is adopted
+	// from where the last server stopped to. read tells its counters, for as
+	// long as it runs.
 	Started(ctx context.Context, sb *bothy.Sandbox, read func(context.Context) (bothy.MeterReading, error), adopted bool)
 	// Changed tells of new metadata and of a new budget.
 	Changed(ctx context.Context, sb *bothy.Sandbox)
@@ -35,6 +38,10 @@ type Meter interface {
 // noMeter counts nothing and allows everything.
 type noMeter struct{}
 
+func (noMeter) Starting(context.Context, *bothy.Sandbox, func(context.Context) (bothy.MeterReading, error)) []byte {
+	return nil
+}
+
 func (noMeter) Started(context.Context, *bothy.Sandbox, func(context.Context) (bothy.MeterReading, error), bool) {
 }
 func (noMeter) Changed(context.Context, *bothy.Sandbox)          {}
@@ -57,12 +64,10 @@ func (m noMeter) SetTreeBudget(_ context.Context, _, _ string, amount float64) e
 	return m.CheckBudget(amount)
 }
 
-// startMeter begins to count a live sandbox.
-func (s *Service) startMeter(ctx context.Context, l *live, sb *bothy.Sandbox, adopted bool) {
-	s.o.Meter.Started(ctx, sb, func(ctx context.Context) (bothy.MeterReading, error) {
-		r := bothy.MeterReading{NetworkCounters: l.gateway.Counters()}
-		st, err := l.machine.Stats(ctx)
-		r.CPUSeconds = st.CPUSeconds
-		return r, err
-	}, adopted)
+// reading tells what the counters of a live sandbox stand at.
+func (l *live) reading(ctx context.Context) (bothy.MeterReading, error) {
+	r := bothy.MeterReading{NetworkCounters: l.gateway.Counters()}
+	st, err := l.machine.Stats(ctx)
+	r.CPUSeconds = st.CPUSeconds
+	return r, err
 }

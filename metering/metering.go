@@ -76,7 +76,6 @@ type Meter struct {
 	mu      sync.Mutex
 	spans   map[string]*span
 	left    map[string]store.UsageMark // of the last server, until Recovered
-	since   time.Time                  // when counting began on this host
 	due     map[string]*due
 	stored  *storedDue
 	budgets map[budgetID]*budget
@@ -134,14 +133,14 @@ func New(ctx context.Context, o Options) (*Meter, error) {
 		spans: map[string]*span{}, left: map[string]store.UsageMark{}, due: map[string]*due{}, budgets: map[budgetID]*budget{},
 	}
 	now := m.now()
-	p, err := o.Store.UsageProgress(ctx, now.Wall)
+	p, err := o.Store.UsageProgress(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, mark := range p.Marks {
 		m.left[mark.Sandbox] = mark
 	}
-	m.since, m.lastAll, m.written = p.Since, now, now
+	m.lastAll, m.written = now, now
 	m.storage = newStorage(p.Storage, now)
 	return m, m.loadBudgets(ctx)
 }

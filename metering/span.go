@@ -2,6 +2,7 @@ package metering
 
 import (
 	"context"
+	"encoding/json"
 	"math"
 	"sync"
 	"time"
@@ -37,8 +38,32 @@ func keyOf(sb *bothy.Sandbox) store.UsageKey {
 	return store.UsageKey{Project: sb.ProjectID, Template: sb.Template, Sandbox: sb.ID, Labels: labels(sb.Metadata), Root: sb.BudgetRoot}
 }
 
-// Started begins to count a sandbox that has begun to run, or, adopted, that has
-// run on while no server was there. read tells its counters.
+// state is a MeterState: a mark, in the form in which it lies in a sandbox.
+type state struct {
+	store.Moment
+	CPU     int64 `json:"cpu"`
+	Egress  int64 `json:"egress"`
+	Ingress int64 `json:"ingress"`
+}
+
+// Starting returns where counting begins, to be stored with the sandbox: a
+// server that is killed before it has written the first mark leaves at least
+// this.
+func (m *Meter) Starting(ctx context.Context, _ *bothy.Sandbox, read func(context.Context) (bothy.MeterReading, error)) []byte {
+	s := state{Moment: m.now()}
+	if r, err := read(ctx); err == nil {
+		s.CPU, s.Egress, s.Ingress = microseconds(r.CPUSeconds), r.EgressBytes, r.IngressBytes
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		m.log.Error("where a sandbox is counted from cannot be written", "error", err)
+	}
+	return b
+}
+
+// Started counts a sandbox from its MeterState on, or, adopted, one that has run
+// on while no server was there from where the last one stopped to. read tells
+// its counters.
 func (m *Meter) Started(ctx context.Context, sb *bothy.Sandbox, read func(context.Context) (bothy.MeterReading, error), adopted bool) {
 	s := &span{
 		key: keyOf(sb), read: read, milliCPU: int64(math.Round(sb.CPU * 1000)), memoryMB: int64(sb.MemoryMB), at: m.now(),
@@ -46,36 +71,39 @@ func (m *Meter) Started(ctx context.Context, sb *bothy.Sandbox, read func(contex
 	if sb.StartedAt != nil {
 		s.started = sb.StartedAt.UnixNano()
 	}
-	if r, err := read(ctx); err == nil {
-		s.cpu, s.egress, s.ingress = microseconds(r.CPUSeconds), r.EgressBytes, r.IngressBytes
-	}
+	r, err := read(ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if adopted {
-		s.goOn(m.left[sb.ID], m.since)
+	from, ok := startOf(sb)
+	if mark := m.left[sb.ID]; adopted && mark.Sandbox != "" && mark.Started == s.started {
+		from, ok = state{mark.Moment, mark.CPU, mark.Egress, mark.Ingress}, true
 	}
+	s.begin(from, ok, r, err == nil)
 	delete(m.left, sb.ID)
 	m.spans[sb.ID] = s
 	m.dueOf(sb.ID).mark = true
 }
 
-// goOn begins where the last server stopped to count.
-func (s *span) goOn(mark store.UsageMark, since time.Time) {
-	now := s.at
-	var ago time.Duration
-	switch {
-	case mark.Sandbox != "" && mark.Started == s.started:
-		ago = elapsed(mark.Moment, now)
-		// A server that was killed may have lost the end of what the gateway
-		// counted: it begins again at less, and that is not to be lost twice.
-		s.cpu, s.egress, s.ingress = min(s.cpu, mark.CPU), min(s.egress, mark.Egress), min(s.ingress, mark.Ingress)
-	case s.started != 0:
-		from := time.Unix(0, s.started)
-		if from.Before(since) {
-			from = since
-		}
-		ago = max(0, now.Wall.Sub(from).Truncate(time.Millisecond))
+func startOf(sb *bothy.Sandbox) (s state, ok bool) {
+	return s, json.Unmarshal(sb.MeterState, &s) == nil
+}
+
+// begin sets from when the sandbox is to be counted. One that an earlier release
+// started, which did not count, begins now.
+func (s *span) begin(from state, known bool, r bothy.MeterReading, read bool) {
+	if read {
+		s.cpu, s.egress, s.ingress = microseconds(r.CPUSeconds), r.EgressBytes, r.IngressBytes
 	}
+	if !known {
+		return
+	}
+	if !read {
+		s.cpu, s.egress, s.ingress = from.CPU, from.Egress, from.Ingress
+	}
+	// A server that was killed may have lost the end of what the gateway
+	// counted: it begins again at less, and that is not to be lost twice.
+	s.cpu, s.egress, s.ingress = min(s.cpu, from.CPU), min(s.egress, from.Egress), min(s.ingress, from.Ingress)
+	ago := elapsed(from.Moment, s.at)
 	s.at.Uptime -= ago
 	s.at.Wall = s.at.Wall.Add(-ago)
 }

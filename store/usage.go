@@ -90,10 +90,8 @@ type UsageBatch struct {
 // UsageProgress is how far the last server came.
 type UsageProgress struct {
 	Marks []UsageMark
-	// Storage is nil where nothing was ever counted, and Since when counting
-	// began on this host.
+	// Storage is nil where nothing was ever counted.
 	Storage *Moment
-	Since   time.Time
 }
 
 // UsageQuery selects and groups counts.
@@ -149,9 +147,8 @@ type Usage interface {
 	// WriteUsage writes a batch whole or not at all. After an error it is not
 	// known which; to repeat it with the same ID is then safe.
 	WriteUsage(ctx context.Context, b UsageBatch) error
-	// UsageProgress returns what the last server wrote, and notes that
-	// counting begins now if it never did.
-	UsageProgress(ctx context.Context, now time.Time) (UsageProgress, error)
+	// UsageProgress returns how far the last server came.
+	UsageProgress(ctx context.Context) (UsageProgress, error)
 	// QueryUsage returns groups in no order.
 	QueryUsage(ctx context.Context, q UsageQuery) ([]UsageGroup, error)
 	// TreeUsage is what has been written for a root.

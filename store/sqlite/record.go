@@ -22,6 +22,7 @@ type sandboxRecord struct {
 	HeadSnapshotID string        `json:"_head_snapshot_id,omitempty"`
 	SealedSecrets  []byte        `json:"_sealed_secrets,omitempty"`
 	EngineState    []byte        `json:"_engine_state,omitempty"`
+	MeterState     []byte        `json:"_meter_state,omitempty"`
 	Pooled         bool          `json:"_pooled,omitempty"`
 }
 
@@ -32,7 +33,7 @@ type networkRecord bothy.Network
 func encodeSandbox(s *bothy.Sandbox) (string, error) {
 	return encode(sandboxRecord{
 		Sandbox: *s, Network: networkRecord(s.Network), ProjectID: s.ProjectID, TemplateDigest: s.TemplateDigest,
-		GuestKey: s.GuestKey, SnapshotID: s.SnapshotID, HeadSnapshotID: s.HeadSnapshotID, SealedSecrets: s.SealedSecrets, EngineState: s.EngineState, Pooled: s.Pooled,
+		GuestKey: s.GuestKey, SnapshotID: s.SnapshotID, HeadSnapshotID: s.HeadSnapshotID, SealedSecrets: s.SealedSecrets, EngineState: s.EngineState, MeterState: s.MeterState, Pooled: s.Pooled,
 	})
 }
 
@@ -45,7 +46,7 @@ func decodeSandbox(text string) (*bothy.Sandbox, error) {
 	s.Network = bothy.Network(r.Network)
 	s.ProjectID, s.TemplateDigest, s.GuestKey = r.ProjectID, r.TemplateDigest, r.GuestKey
 	s.SnapshotID, s.HeadSnapshotID, s.EngineState, s.Pooled = r.SnapshotID, r.HeadSnapshotID, r.EngineState, r.Pooled
-	s.SealedSecrets = r.SealedSecrets
+	s.SealedSecrets, s.MeterState = r.SealedSecrets, r.MeterState
 	return &s, nil
 }
 

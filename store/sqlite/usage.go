@@ -90,7 +90,6 @@ func addTo(table string, key ...string) string {
 const (
 	stateBatch   = "batch"
 	stateStorage = "storage"
-	stateSince   = "since"
 )
 
 // WriteUsage implements store.Usage.
@@ -293,50 +292,23 @@ func (u *usageStatements) learn(keys map[store.UsageKey]usageKey) {
 }
 
 // UsageProgress implements store.Usage.
-func (s *Store) UsageProgress(ctx context.Context, now time.Time) (p store.UsageProgress, err error) {
-	s.write.Lock()
-	defer s.write.Unlock()
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("store: read the progress of usage: %w", err)
-		}
-	}()
-	tx, err := s.fast.BeginTx(ctx, nil)
-	if err != nil {
-		return p, err
+func (s *Store) UsageProgress(ctx context.Context) (p store.UsageProgress, err error) {
+	if p.Marks, err = s.usageMarks(ctx); err != nil {
+		return p, fmt.Errorf("store: read the progress of usage: %w", err)
 	}
-	defer tx.Rollback()
-	w := usageWriter{ctx: ctx, tx: tx, u: &s.usage}
-	if p.Marks, err = w.marks(); err != nil {
-		return p, err
+	var storage string
+	err = s.read.QueryRowContext(ctx, `SELECT value FROM usage_state WHERE name = ?`, stateStorage).Scan(&storage)
+	if err == nil {
+		err = json.Unmarshal([]byte(storage), &p.Storage)
 	}
-	since, err := w.state(stateSince)
-	if err != nil {
-		return p, err
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return p, fmt.Errorf("store: read the progress of usage: %w", err)
 	}
-	if since == "" {
-		p.Since = now.UTC()
-		w.putJSON(stateSince, p.Since)
-	} else if err := json.Unmarshal([]byte(since), &p.Since); err != nil {
-		return p, err
-	}
-	storage, err := w.state(stateStorage)
-	if err != nil {
-		return p, err
-	}
-	if storage != "" {
-		if err := json.Unmarshal([]byte(storage), &p.Storage); err != nil {
-			return p, err
-		}
-	}
-	if w.err != nil {
-		return p, w.err
-	}
-	return p, tx.Commit()
+	return p, nil
 }
 
-func (w *usageWriter) marks() (list []store.UsageMark, err error) {
-	rows, err := w.tx.QueryContext(w.ctx, `SELECT sandbox, started, wall, boot, uptime, cpu, egress, ingress FROM usage_marks`)
+func (s *Store) usageMarks(ctx context.Context) (list []store.UsageMark, err error) {
+	rows, err := s.read.QueryContext(ctx, `SELECT sandbox, started, wall, boot, uptime, cpu, egress, ingress FROM usage_marks`)
 	if err != nil {
 		return nil, err
 	}
