@@ -82,6 +82,7 @@ func installGate(table *kernel.SyscallTable) {
 func opening(prctl kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
 		if args[0].Int() == bothy.GuestAdoptedPrctl && isProcessOne(t) {
+			fitTrimmer(t)
 			gate.open()
 			return 0, nil, nil
 		}

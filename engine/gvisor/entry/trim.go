@@ -1,0 +1,253 @@
+package entry
+
+import (
+	"fmt"
+	"reflect"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/context"
+	"gvisor.dev/gvisor/pkg/errors/linuxerr"
+	"gvisor.dev/gvisor/pkg/hostarch"
+	"gvisor.dev/gvisor/pkg/log"
+	"gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/memmap"
+	"gvisor.dev/gvisor/pkg/sentry/mm"
+	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
+	"gvisor.dev/gvisor/pkg/state"
+)
+
+// The library gives programs memory in blocks of 2 MB, of which they often touch
+// little. To write a checkpoint it then reads every page that was given out, and the
+// host has to find and clear a page for each that was never touched; that is half of
+// the time for which a small sandbox stands still. So before that these pages are
+// taken back, as madvise(MADV_DONTNEED) would: who touches them later gets zeros,
+// which is what is in them.
+
+// trimmer is mapped into process 1, because the library asks what is mapped to get
+// ready for a checkpoint. Nothing else is asked at that moment: all tasks stand
+// still then, and no page has been looked at. It is the same for every sandbox, and
+// is saved with it.
+type trimmer struct {
+	// Objects without a size have no identity, by which the library saves them.
+	_ uint64
+}
+
+var (
+	_ memmap.Mappable        = (*trimmer)(nil)
+	_ memmap.MappingIdentity = (*trimmer)(nil)
+)
+
+func init() { state.Register((*trimmer)(nil)) }
+
+// InvalidateUnsavable takes back what nobody has touched.
+func (*trimmer) InvalidateUnsavable(ctx context.Context) error {
+	trim(kernel.KernelFromContext(ctx))
+	return nil
+}
+
+// The mapping itself gives no access to anything.
+
+func (*trimmer) AddMapping(context.Context, memmap.MappingSpace, hostarch.AddrRange, uint64, bool) error {
+	return nil
+}
+func (*trimmer) RemoveMapping(context.Context, memmap.MappingSpace, hostarch.AddrRange, uint64, bool) {
+}
+func (*trimmer) CopyMapping(context.Context, memmap.MappingSpace, hostarch.AddrRange, hostarch.AddrRange, uint64, bool) error {
+	return nil
+}
+func (*trimmer) Translate(context.Context, memmap.MappableRange, memmap.MappableRange, hostarch.AccessType) ([]memmap.Translation, error) {
+	return nil, linuxerr.EFAULT
+}
+func (*trimmer) IncRef()                                           {}
+func (*trimmer) DecRef(context.Context)                            {}
+func (*trimmer) MappedName(context.Context) string                 { return "[trimmer]" }
+func (*trimmer) DeviceID() uint64                                  { return 0 }
+func (*trimmer) InodeID() uint64                                   { return 0 }
+func (*trimmer) Msync(context.Context, memmap.MappableRange) error { return nil }
+func (*trimmer) StateTypeName() string                             { return "bothy/entry.trimmer" }
+func (*trimmer) StateFields() []string                             { return nil }
+func (*trimmer) StateSave(state.Sink)                              {}
+func (*trimmer) StateLoad(_ context.Context, _ state.Source)       {}
+
+// fitTrimmer maps the trimmer into the memory of a task, unless it is there.
+func fitTrimmer(t *kernel.Task) {
+	if layout.err != nil {
+		log.Warningf("Untouched memory will be saved: %v", layout.err)
+		return
+	}
+	m := t.MemoryManager()
+	fitted := false
+	layout.vmas.walk(unsafe.Add(unsafe.Pointer(m), layout.vmasAt), func(_ hostarch.AddrRange, vma unsafe.Pointer) {
+		mappable := *(*memmap.Mappable)(unsafe.Add(vma, layout.mappable))
+		_, is := mappable.(*trimmer)
+		fitted = fitted || is
+	})
+	if fitted {
+		return
+	}
+	one := new(trimmer)
+	_, err := m.MMap(t, memmap.MMapOpts{Length: hostarch.PageSize, Mappable: one, MappingIdentity: one, Private: true})
+	if err != nil {
+		log.Warningf("Untouched memory will be saved: %v", err)
+	}
+}
+
+// smallestHole is the number of bytes that must lie untouched side by side. To take
+// them back costs more than to read one page or two.
+const smallestHole = 16 * hostarch.PageSize
+
+// trim takes back from all processes what they never touched. The kernel is paused.
+func trim(k *kernel.Kernel) {
+	mf := k.MemoryFile()
+	// What is still to be read after a restore looks untouched.
+	if err := mf.AwaitLoadAll(); err != nil {
+		return
+	}
+	done := map[*mm.MemoryManager]bool{}
+	for _, t := range k.TaskSet().Root.Tasks() {
+		t.WithMuLocked(func(t *kernel.Task) {
+			if m := t.MemoryManager(); m != nil && !done[m] {
+				done[m] = true
+				trimProcess(m, mf)
+			}
+		})
+	}
+}
+
+func trimProcess(m *mm.MemoryManager, mf *pgalloc.MemoryFile) {
+	// Only memory without a file behind it is zero where it was never touched.
+	var anonymous []hostarch.AddrRange
+	layout.vmas.walk(unsafe.Add(unsafe.Pointer(m), layout.vmasAt), func(ar hostarch.AddrRange, vma unsafe.Pointer) {
+		if *(*memmap.Mappable)(unsafe.Add(vma, layout.mappable)) == nil {
+			anonymous = append(anonymous, ar)
+		}
+	})
+	fd := mf.FD()
+	var holes []hostarch.AddrRange
+	layout.pmas.walk(unsafe.Add(unsafe.Pointer(m), layout.pmasAt), func(ar hostarch.AddrRange, pma unsafe.Pointer) {
+		file := *(*memmap.File)(unsafe.Add(pma, layout.file))
+		private := *(*bool)(unsafe.Add(pma, layout.private))
+		for len(anonymous) > 0 && anonymous[0].End <= ar.Start {
+			anonymous = anonymous[1:]
+		}
+		if !private || file != memmap.File(mf) || len(anonymous) == 0 || !anonymous[0].IsSupersetOf(ar) {
+			return
+		}
+		off := *(*uint64)(unsafe.Add(pma, layout.off))
+		eachHole(fd, off, off+uint64(ar.Length()), func(from, to uint64) {
+			holes = append(holes, hostarch.AddrRange{Start: ar.Start + hostarch.Addr(from-off), End: ar.Start + hostarch.Addr(to-off)})
+		})
+	})
+	for _, h := range holes {
+		_ = m.Decommit(h.Start, uint64(h.Length())) // locked memory stays
+	}
+}
+
+// eachHole tells of the holes of a file in memory that are worth it.
+func eachHole(fd int, from, end uint64, tell func(from, to uint64)) {
+	for from < end {
+		hole, err := unix.Seek(fd, int64(from), unix.SEEK_HOLE)
+		if err != nil || uint64(hole) >= end {
+			return
+		}
+		data, err := unix.Seek(fd, hole, unix.SEEK_DATA)
+		switch {
+		case err == unix.ENXIO: // there is none behind
+			data = int64(end)
+		case err != nil:
+			return
+		}
+		from = min(uint64(data), end)
+		if from-uint64(hole) >= smallestHole {
+			tell(uint64(hole), from)
+		}
+	}
+}
+
+// layout is where in the library's types that is which it tells nobody of.
+var layout = findLayout()
+
+type memoryLayout struct {
+	err                          error
+	vmasAt, pmasAt               uintptr
+	vmas, pmas                   tree
+	mappable, file, off, private uintptr
+}
+
+func findLayout() memoryLayout {
+	f := finder{}
+	manager := reflect.TypeFor[mm.MemoryManager]()
+	l := memoryLayout{vmasAt: f.field(manager, "vmas", nil).Offset, pmasAt: f.field(manager, "pmas", nil).Offset}
+	var vma, pma reflect.Type
+	l.vmas, vma = f.tree(f.field(manager, "vmas", nil).Type)
+	l.pmas, pma = f.tree(f.field(manager, "pmas", nil).Type)
+	l.mappable = f.field(vma, "mappable", reflect.TypeFor[memmap.Mappable]()).Offset
+	l.file = f.field(pma, "file", reflect.TypeFor[memmap.File]()).Offset
+	l.off = f.field(pma, "off", reflect.TypeFor[uint64]()).Offset
+	l.private = f.field(pma, "private", reflect.TypeFor[bool]()).Offset
+	l.err = f.err
+	return l
+}
+
+// tree is a B-tree of address ranges in the library.
+type tree struct {
+	root, count, parents, keys, values, children uintptr
+	valueSize                                    uintptr
+}
+
+// walk visits the ranges of the set at p in order.
+func (b tree) walk(p unsafe.Pointer, visit func(hostarch.AddrRange, unsafe.Pointer)) {
+	b.node(unsafe.Add(p, b.root), visit)
+}
+
+func (b tree) node(n unsafe.Pointer, visit func(hostarch.AddrRange, unsafe.Pointer)) {
+	count, parent := *(*int)(unsafe.Add(n, b.count)), *(*bool)(unsafe.Add(n, b.parents))
+	for i := range uintptr(count) {
+		if parent {
+			b.child(n, i, visit)
+		}
+		key := *(*hostarch.AddrRange)(unsafe.Add(n, b.keys+i*unsafe.Sizeof(hostarch.AddrRange{})))
+		visit(key, unsafe.Add(n, b.values+i*b.valueSize))
+	}
+	if parent {
+		b.child(n, uintptr(count), visit)
+	}
+}
+
+func (b tree) child(n unsafe.Pointer, i uintptr, visit func(hostarch.AddrRange, unsafe.Pointer)) {
+	b.node(*(*unsafe.Pointer)(unsafe.Add(n, b.children+i*unsafe.Sizeof(n))), visit)
+}
+
+// finder finds fields and remembers the first that is not as expected.
+type finder struct{ err error }
+
+func (f *finder) field(t reflect.Type, name string, want reflect.Type) reflect.StructField {
+	if f.err != nil {
+		return reflect.StructField{Type: reflect.TypeFor[struct{}]()}
+	}
+	field, ok := t.FieldByName(name)
+	if !ok || want != nil && field.Type != want {
+		f.err = fmt.Errorf("%v has no %s of type %v", t, name, want)
+	}
+	return field
+}
+
+func (f *finder) tree(set reflect.Type) (b tree, value reflect.Type) {
+	root := f.field(set, "root", nil)
+	node := root.Type
+	keys, values, children := f.field(node, "keys", nil), f.field(node, "values", nil), f.field(node, "children", nil)
+	b = tree{
+		root: root.Offset, count: f.field(node, "nrSegments", reflect.TypeFor[int]()).Offset,
+		parents: f.field(node, "hasChildren", reflect.TypeFor[bool]()).Offset,
+		keys:    keys.Offset, values: values.Offset, children: children.Offset,
+	}
+	if f.err == nil && (keys.Type.Elem() != reflect.TypeFor[hostarch.AddrRange]() || children.Type.Elem() != reflect.PointerTo(node)) {
+		f.err = fmt.Errorf("%v is no tree of address ranges", set)
+	}
+	if f.err != nil {
+		return tree{}, reflect.TypeFor[struct{}]()
+	}
+	b.valueSize = values.Type.Elem().Size()
+	return b, values.Type.Elem()
+}
