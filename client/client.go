@@ -5,9 +5,12 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -59,7 +62,7 @@ func New(baseURL, key string, opts ...Option) *Client {
 		o(c)
 	}
 	if c.http == nil {
-		c.http = &http.Client{Transport: transport()}
+		c.http = &http.Client{Transport: Transport()}
 	}
 	return &Client{
 		Sandboxes: &Sandboxes{c}, Exec: &Exec{c}, Code: &Code{c}, Files: &Files{c}, Snapshots: &Snapshots{c},
@@ -68,14 +71,49 @@ func New(baseURL, key string, opts ...Option) *Client {
 	}
 }
 
-// transport has no time limits on answers: a command may run for days.
-func transport() *http.Transport {
+// CAFileEnv names a file with certificate authorities to trust beside those of
+// the host, in PEM, for servers whose certificate comes from one's own.
+const CAFileEnv = "BOTHY_CA_FILE"
+
+// Transport is what clients send with unless told otherwise. It has no time
+// limits on answers: a command may run for days.
+func Transport() http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost = 64
 	t.DisableCompression = true
 	t.ExpectContinueTimeout = 2 * time.Second
+	file := os.Getenv(CAFileEnv)
+	if file == "" {
+		return t
+	}
+	roots, err := rootsWith(file)
+	if err != nil {
+		return broken{err}
+	}
+	t.TLSClientConfig = &tls.Config{RootCAs: roots}
 	return t
 }
+
+func rootsWith(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the certificates in %s cannot be read", file).
+			WithHint("Check the path in %s, or unset it.", CAFileEnv).Because(err)
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "%s holds no certificate", file).WithHint("%s must name a file of certificates in PEM.", CAFileEnv)
+	}
+	return pool, nil
+}
+
+// broken sends nothing.
+type broken struct{ err error }
+
+func (b broken) RoundTrip(*http.Request) (*http.Response, error) { return nil, b.err }
 
 // URL is the server's base URL.
 func (c *Client) URL() string { return c.conn.base }

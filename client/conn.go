@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -232,6 +233,15 @@ func problem(text []byte) *bothy.Error {
 func (c *conn) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	var ours *bothy.Error
+	if errors.As(err, &ours) {
+		return ours
+	}
+	var distrust *tls.CertificateVerificationError
+	if errors.As(err, &distrust) {
+		return bothy.Errorf(CodeUnreachable, "the certificate of %s cannot be trusted: %v", c.base, distrust.Err).
+			WithHint("Call the server by the name in its certificate; if that is of an authority of your own, name its file in %s.", CAFileEnv).Because(err)
 	}
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "dial" {

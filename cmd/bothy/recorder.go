@@ -6,6 +6,8 @@ import (
 	"mime"
 	"net/http"
 	"sync"
+
+	"github.com/bothy-dev/bothy/client"
 )
 
 // maxRecorded bounds the answer that is kept for --json.
@@ -28,15 +30,11 @@ func (r *recorder) hold() {
 }
 
 // plainTransport asks for bytes as they are.
-var plainTransport = func() *http.Transport {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.DisableCompression = true
-	return t
-}()
+var plainTransport = sync.OnceValue(client.Transport)
 
 // RoundTrip implements http.RoundTripper.
 func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := plainTransport.RoundTrip(req)
+	resp, err := plainTransport().RoundTrip(req)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.held {

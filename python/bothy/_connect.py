@@ -11,6 +11,8 @@ from urllib.request import getproxies
 
 import httpx
 
+from ._errors import InvalidArgumentError
+
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 # A command may be silent for hours. Should the server vanish meanwhile, this tells in about a
@@ -38,13 +40,26 @@ def uses_proxy(url: SplitResult) -> bool:
 def tls_for(url: SplitResult) -> ssl.SSLContext | None:
     """Return whom to trust, for https; loading the authorities is slow and needless for http.
 
-    ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` name authorities of your own.
+    ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` name authorities of your own, and ``BOTHY_CA_FILE`` a file
+    with further ones.
     """
     if url.scheme != "https":
         return None
-    return _context(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+    names = ("SSL_CERT_FILE", "SSL_CERT_DIR", "BOTHY_CA_FILE")
+    return _context(*(os.environ.get(name) for name in names))
 
 
 @functools.lru_cache(maxsize=4)
-def _context(cert_file: str | None, cert_dir: str | None) -> ssl.SSLContext:
-    return httpx.create_ssl_context()
+def _context(
+    cert_file: str | None, cert_dir: str | None, ca_file: str | None
+) -> ssl.SSLContext:
+    context = httpx.create_ssl_context()
+    if ca_file:
+        try:
+            context.load_verify_locations(ca_file)
+        except OSError as e:
+            raise InvalidArgumentError(
+                f"the certificates in {ca_file} cannot be read: {e}",
+                hint="BOTHY_CA_FILE must name a file of certificates in PEM.",
+            ) from e
+    return context

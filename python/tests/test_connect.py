@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 import threading
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from fake_server import FakeServer
 
-from bothy import Client, Sandbox
+from bothy import Client, InvalidArgumentError, Sandbox
 from bothy._connect import SOCKET_OPTIONS, tls_for, uses_proxy
 
 
@@ -61,3 +62,18 @@ def test_a_server_that_vanishes_is_noticed() -> None:
             for option in SOCKET_OPTIONS:
                 connection.setsockopt(*option)
             assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
+
+
+def test_an_authority_of_ones_own_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tls_for(urlsplit("https://x"))
+    monkeypatch.setenv("BOTHY_CA_FILE", str(Path(__file__).parent / "localhost.pem"))
+    after = tls_for(urlsplit("https://x"))
+    assert before is not None and after is not None
+    assert len(after.get_ca_certs()) == len(before.get_ca_certs()) + 1
+
+
+def test_an_authority_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOTHY_CA_FILE", "/no/such/file.pem")
+    with pytest.raises(InvalidArgumentError, match="no/such/file") as caught:
+        tls_for(urlsplit("https://x"))
+    assert "BOTHY_CA_FILE" in caught.value.hint

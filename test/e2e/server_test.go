@@ -28,6 +28,7 @@ type server struct {
 	dir       string // holds everything; home is in it
 	home      string
 	templates string
+	url       string
 	listen    string
 	key       string
 
@@ -84,7 +85,7 @@ func ownServer(t *testing.T) *server {
 	return s
 }
 
-var readyLine = regexp.MustCompile(`msg=ready url=http://(\S+)`)
+var readyLine = regexp.MustCompile(`msg=ready url=(https?://\S+)`)
 
 // start runs the program until it is ready, with more in its environment. The key
 // is the same each time, the address is not.
@@ -113,7 +114,8 @@ func (s *server) start(env ...string) error {
 	go s.follow(r, ready)
 	go func() { s.ended <- cmd.Wait() }()
 	select {
-	case s.listen = <-ready:
+	case s.url = <-ready:
+		_, s.listen, _ = strings.Cut(s.url, "://")
 	case err := <-s.ended:
 		s.cmd = nil
 		return fmt.Errorf("the server ended at once: %v", err)
@@ -148,7 +150,7 @@ func (s *server) connect(credentials string) error {
 		return err
 	}
 	s.key = c.APIKey
-	s.Client = client.New("http://"+s.listen, s.key)
+	s.Client = client.New(s.url, s.key)
 	return nil
 }
 
