@@ -50,7 +50,11 @@ func (m *Meter) loadBudgets(ctx context.Context) error {
 		return err
 	}
 	for _, b := range all {
-		m.budgets[budgetID{b.Kind, b.ID}] = &budget{Budget: b}
+		id := budgetID{b.Kind, b.ID}
+		m.budgets[id] = &budget{Budget: b}
+		if err := m.refresh(ctx, id); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -214,7 +218,7 @@ func (m *Meter) Allow(sb *bothy.Sandbox) error {
 		state       *bothy.BudgetState
 	}{
 		{"the project's budget", "The operator can raise it: bothy project set " + sb.ProjectID + " --budget AMOUNT.", m.ProjectBudget(sb.ProjectID)},
-		{"the budget of sandbox " + sb.BudgetRoot + " and its forks", "Raise it: bothy budget " + sb.BudgetRoot + " AMOUNT, or PATCH budget.", m.TreeBudget(sb.BudgetRoot)},
+		{"the budget of sandbox " + sb.BudgetRoot + " and its forks", "Raise it: bothy budget " + sb.ID + " AMOUNT, or PATCH the sandbox's budget.", m.TreeBudget(sb.BudgetRoot)},
 	} {
 		s := b.state
 		if s == nil || s.Used < s.Limit {

@@ -53,6 +53,9 @@ func TestProjectBudget(t *testing.T) {
 		t.Errorf("it is said again: %v", got)
 	}
 	w.crash()
+	if bothy.ErrorCode(w.Allow(w.sandboxes["a"])) != bothy.CodeBudget {
+		t.Errorf("another server allows it before it looks")
+	}
 	w.tick()
 	if got := w.events(); len(got) != 2 {
 		t.Errorf("another server says it again: %v", got)

@@ -3,6 +3,7 @@ package metering
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,8 @@ const (
 	maxHourly = 366 * 24
 	// fresh is how old an answer may be. An older one is counted anew.
 	fresh = time.Second
+	// costDigits is to what a cost is rounded: a billionth.
+	costDigits = 1e9
 )
 
 // Usage implements bothy.UsageService.
@@ -199,7 +202,7 @@ func (m *Meter) freshen(ctx context.Context) {
 
 func (m *Meter) priced(c store.Counts) bothy.Usage {
 	u := usage(c)
-	u.Cost = m.o.Rates.Cost(u)
+	u.Cost = math.Round(m.o.Rates.Cost(u)*costDigits) / costDigits
 	return u
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -91,7 +92,6 @@ the month is over.
 	}
 	cmd.Flags().StringVar(&plan, "plan", "", "the `plan`")
 	cmd.Flags().Float64Var(&budget, "budget", 0, "`amount` that it may spend in a month, 0 for any")
-	cmd.MarkFlagsOneRequired("plan", "budget")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		var u bothy.ProjectUpdate
 		if cmd.Flags().Changed("plan") {
@@ -99,6 +99,9 @@ the month is over.
 		}
 		if cmd.Flags().Changed("budget") {
 			u.Budget = &budget
+		}
+		if u == (bothy.ProjectUpdate{}) {
+			return usageError(cmd, errors.New("neither --plan nor --budget was given"))
 		}
 		p, err := s.projects.UpdateProject(ctx, args[0], u)
 		if err != nil {
