@@ -40,8 +40,8 @@ def uses_proxy(url: SplitResult) -> bool:
 def tls_for(url: SplitResult) -> ssl.SSLContext | None:
     """Return whom to trust, for https; loading the authorities is slow and needless for http.
 
-    ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` name authorities of your own, and ``BOTHY_CA_FILE`` a file
-    with further ones.
+    ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` name authorities of your own, and ``BOTHY_CA_FILE`` a
+    file with further ones.
     """
     if url.scheme != "https":
         return None
@@ -50,9 +50,7 @@ def tls_for(url: SplitResult) -> ssl.SSLContext | None:
 
 
 @functools.lru_cache(maxsize=4)
-def _context(
-    cert_file: str | None, cert_dir: str | None, ca_file: str | None
-) -> ssl.SSLContext:
+def _context(cert_file: str | None, cert_dir: str | None, ca_file: str | None) -> ssl.SSLContext:
     context = httpx.create_ssl_context()
     if ca_file:
         try:
