@@ -85,8 +85,8 @@ func (p Plot) draw(c canvas) {
 		part := float64(i) / 4
 		at := place(Point{part * most.X, part * most.Y})
 		c.path(grey, []Point{{left, at.Y}, {plotWidth - right, at.Y}})
-		c.text(black, Point{left - 6, at.Y + 4}, toLeft, fmt.Sprintf("%g", part*most.Y))
-		c.text(black, Point{at.X, plotHeight - low + 16}, centred, fmt.Sprintf("%g", part*most.X))
+		c.text(black, Point{left - 6, at.Y + 4}, toLeft, fmt.Sprintf("%.4g", part*most.Y))
+		c.text(black, Point{at.X, plotHeight - low + 16}, centred, fmt.Sprintf("%.4g", part*most.X))
 	}
 	c.text(black, Point{plotWidth - right, plotHeight - 8}, toLeft, p.X)
 	c.text(black, Point{8, above - 6}, toRight, p.Y)

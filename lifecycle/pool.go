@@ -52,6 +52,9 @@ const (
 	// poolQuiet is for how long no sandbox may have started or be starting when
 	// the pool makes something: its first command comes first.
 	poolQuiet = 25 * time.Millisecond
+	// poolMargin is how many MB more than the least the host must have for
+	// anything to be made: as much as one thing may take.
+	poolMargin = 128
 	// poolFailed is how long nothing of a shape is made after that has failed.
 	poolFailed = 15 * time.Second
 	// poolPatience is how long the pool waits for that where it never is quiet.
@@ -231,8 +234,11 @@ func sleep(ctx context.Context, d time.Duration) {
 // there was one.
 func (s *Service) poolStep(ctx context.Context) bool {
 	s.dropUnwanted(ctx)
-	if s.o.Pool.MinFreeMemoryMB > 0 && s.hostFree() < s.o.Pool.MinFreeMemoryMB {
+	switch free, least := s.hostFree(), s.o.Pool.MinFreeMemoryMB; {
+	case least > 0 && free < least:
 		return s.shrinkPool(ctx)
+	case least > 0 && free < least+poolMargin:
+		return false // what would be made would be given up next
 	}
 	if !s.quiet() {
 		return false

@@ -203,6 +203,22 @@ func TestPoolGivesWayWhenMemoryIsShort(t *testing.T) {
 	eventually(t, "all is there again", func() bool { p := w.Pool(t.Context()); return p.Ready == 2 && p.Spares == 2 })
 }
 
+func TestPoolLargerThanMemoryStopsWhereMemoryEnds(t *testing.T) {
+	var looks, starts atomic.Int64
+	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 100, ReadyMax: 100, Spares: 100, Templates: []string{"a"}, MinFreeMemoryMB: 1000},
+		func(w *world) {
+			w.free = func() int { looks.Add(1); return 1500 - 100*len(w.host.IDs()) }
+			w.host.FailStart = func(string) error { starts.Add(1); return nil }
+		})
+	w.hasReady(4) // with the fifth, there would be no room for a sixth
+	for n := looks.Load(); looks.Load() < n+20; time.Sleep(time.Millisecond) {
+		w.clock.pass(10 * time.Second)
+	}
+	if n := len(w.host.IDs()); n != 4 || starts.Load() != 4 {
+		t.Errorf("%d machines are there after %d starts, want 4 of each", n, starts.Load())
+	}
+}
+
 func TestPoolMakesRoomForThoseWhoAsk(t *testing.T) {
 	var w *world
 	w = newPoolWorld(t, lifecycle.PoolOptions{Ready: 2, ReadyMax: 2, Templates: []string{"a"}}, func(x *world) {

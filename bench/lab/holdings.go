@@ -12,21 +12,30 @@ import (
 // clockTicks is how many the kernel counts in a second of a process's time.
 const clockTicks = 100
 
-// CPUSeconds is the processor time that the server and all processes of its
-// sandboxes have used.
-func (s *Server) CPUSeconds() (float64, error) {
-	sum, err := cpuSeconds(s.PID)
+// CPUSeconds is the processor time that the server and all its sandboxes, of which
+// one is named, have used.
+func (s *Server) CPUSeconds(sandbox string) (float64, error) {
+	own, err := cpuSeconds(s.PID)
 	if err != nil {
 		return 0, err
 	}
-	for _, pid := range s.processes() {
-		used, err := cpuSeconds(pid)
-		if err != nil {
-			return 0, err
-		}
-		sum += used
+	group, err := s.Group(sandbox)
+	if err != nil {
+		return 0, err
 	}
-	return sum, nil
+	// Not from the processes: each rounds its time down to a tick.
+	parent := filepath.Base(filepath.Dir(group))
+	if b, err := os.ReadFile(filepath.Join("/sys/fs/cgroup/cpuacct", parent, "cpuacct.usage")); err == nil {
+		ns, err := strconv.ParseFloat(strings.TrimSpace(string(b)), 64)
+		return own + ns/1e9, err
+	}
+	b, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", parent, "cpu.stat"))
+	if err != nil {
+		return 0, err
+	}
+	var us float64
+	_, err = fmt.Sscanf(string(b), "usage_usec %g", &us)
+	return own + us/1e6, err
 }
 
 // cpuSeconds reads the 14th and 15th field of a process's stat line. The second,

@@ -13,7 +13,7 @@ import (
 )
 
 var densityJobs = []job{
-	{names: []string{"idle_memory_mb", "idle_memory_free_mb", "idle_cpu_percent"}, own: true, usual: 200, quick: 30, run: idle},
+	{names: []string{"idle_memory_mb", "idle_memory_free_mb", "idle_cpu_percent", "exec_after_idle"}, own: true, usual: 200, quick: 30, run: idle},
 	{names: []string{"live_sandboxes"}, usual: 1000, quick: 50, run: live},
 	{names: []string{"create_rate"}, usual: 20, quick: 5, run: createRate},
 	{names: []string{"leaks"}, own: true, usual: 100, quick: 20, run: leaks},
@@ -22,7 +22,7 @@ var densityJobs = []job{
 const (
 	// settle is how long sandboxes are left alone before it is measured what
 	// they take.
-	settle = 8 * time.Second
+	settle = 12 * time.Second
 	// watched is for how long their processor time is added up.
 	watched = 10 * time.Second
 	// workers ask for sandboxes at the same time.
@@ -89,7 +89,7 @@ func clear(t bench.Target, ids []string) {
 }
 
 // idle measures what sandboxes that do nothing take, of memory in two ways, and of
-// the processors.
+// the processors; and how long the first command takes after that.
 func idle(ctx context.Context, b *bed, n int) error {
 	s, err := b.server(ctx)
 	if err != nil {
@@ -104,13 +104,13 @@ func idle(ctx context.Context, b *bed, n int) error {
 	}
 	pause(ctx, settle)
 	free := (before - bench.AvailableMB()) / float64(count)
-	used, err := s.CPUSeconds()
+	used, err := s.CPUSeconds(ids[0])
 	if err != nil {
 		return err
 	}
 	begun := time.Now()
 	pause(ctx, watched)
-	after, err := s.CPUSeconds()
+	after, err := s.CPUSeconds(ids[0])
 	if err != nil {
 		return err
 	}
@@ -123,8 +123,17 @@ func idle(ctx context.Context, b *bed, n int) error {
 		}
 		each = append(each, mb)
 	}
+	var woken []float64
+	for _, id := range ids {
+		begun := time.Now()
+		if err := s.Answer(ctx, id); err != nil {
+			return err
+		}
+		woken = append(woken, bench.Since(begun))
+	}
 	b.results = append(b.results, bench.Single("idle_memory_mb", "MB", each), bench.Single("idle_memory_free_mb", "MB", []float64{free}),
-		bench.Single("idle_cpu_percent", "%", []float64{percent}))
+		bench.Single("idle_cpu_percent", "%", []float64{percent}),
+		bench.Single("exec_after_idle", "ms", woken))
 	return nil
 }
 
