@@ -17,6 +17,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -358,12 +360,26 @@ func (m *Meter) dueOf(id string) *due {
 	return d
 }
 
-// labels writes metadata in the one form that usage is stored by.
+const (
+	// maxKeyLabels and maxLabelBytes bound what is kept of a sandbox's
+	// metadata, each of which costs rows of its own.
+	maxKeyLabels  = 16
+	maxLabelBytes = 256
+)
+
+// labels writes metadata in the one form that usage is stored by: the first keys
+// in alphabetical order, with values that are not too long.
 func labels(metadata map[string]string) string {
-	if len(metadata) == 0 {
+	kept := map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(metadata)) {
+		if len(kept) < maxKeyLabels && len(key) <= maxLabelBytes && len(metadata[key]) <= maxLabelBytes {
+			kept[key] = metadata[key]
+		}
+	}
+	if len(kept) == 0 {
 		return ""
 	}
-	b, err := json.Marshal(metadata) // with sorted keys
+	b, err := json.Marshal(kept) // with sorted keys
 	if err != nil {
 		return ""
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -492,6 +493,22 @@ func TestBadQueries(t *testing.T) {
 		_, err := w.Usage(w.operator(), q)
 		if bothy.ErrorCode(err) != bothy.CodeInvalid || bothy.AsError(err).Hint == "" {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestTooManyLabels(t *testing.T) {
+	w := newWorld(t)
+	w.start("a", func(sb *bothy.Sandbox) {
+		sb.Metadata = map[string]string{"a-first": strings.Repeat("x", 300)}
+		for i := range 100 {
+			sb.Metadata[fmt.Sprintf("k%02d", i)] = "v"
+		}
+	})
+	w.passing(time.Second)
+	for label, want := range map[string]string{"a-first": "", "k00": "v", "k15": "v", "k16": ""} {
+		if got := w.report("label:" + label).Items[0].Labels[label]; got != want {
+			t.Errorf("%s is %q, want %q", label, got, want)
 		}
 	}
 }

@@ -29,7 +29,7 @@ const (
 
 // usageStatements are prepared apart from the others, which they would bury.
 type usageStatements struct {
-	hour, day, hourTotal, dayTotal, dayLabel, tree *sql.Stmt
+	hour, day, hourTotal, dayTotal, monthTotal, dayLabel, monthLabel, tree *sql.Stmt
 
 	key, addKey, addKeyLabel, addProject *sql.Stmt
 	putMark, dropMark, state, putState   *sql.Stmt
@@ -55,6 +55,8 @@ func (u *usageStatements) prepare(ctx context.Context, db *sql.DB) error {
 		{&u.hourTotal, addTo("usage_hour_totals", "project", "hour", "template")},
 		{&u.dayTotal, addTo("usage_day_totals", "project", "day", "template")},
 		{&u.dayLabel, addTo("usage_day_labels", "project", "label", "day", "value", "template")},
+		{&u.monthTotal, addTo("usage_month_totals", "project", "month", "template")},
+		{&u.monthLabel, addTo("usage_month_labels", "project", "label", "month", "value", "template")},
 		{&u.tree, addTo("usage_trees", "root")},
 
 		{&u.key, `SELECT id FROM usage_keys WHERE sandbox = ? AND project = ? AND template = ? AND labels = ?`},
@@ -185,16 +187,20 @@ type (
 	}
 	labelAt struct {
 		project, label, value, template string
-		day                             int64
+		at                              int64
 	}
 )
+
+// everybody is the project of the sums over all projects.
+const everybody = ""
 
 // rows adds up what goes to the same row before it writes: the sums are few.
 func (w *usageWriter) rows(rows []store.UsageRow) {
 	projects := map[int64]string{}
 	hours, days := map[keyAt]store.Counts{}, map[keyAt]store.Counts{}
-	hourTotals, dayTotals := map[totalAt]store.Counts{}, map[totalAt]store.Counts{}
-	labels, trees := map[labelAt]store.Counts{}, map[string]store.Counts{}
+	hourTotals, dayTotals, monthTotals := map[totalAt]store.Counts{}, map[totalAt]store.Counts{}, map[totalAt]store.Counts{}
+	dayLabels, monthLabels := map[labelAt]store.Counts{}, map[labelAt]store.Counts{}
+	trees := map[string]store.Counts{}
 	for _, r := range rows {
 		k := w.key(r.UsageKey)
 		if w.err != nil {
@@ -204,10 +210,15 @@ func (w *usageWriter) rows(rows []store.UsageRow) {
 		projects[k.id] = r.Project
 		sum(hours, keyAt{k.id, r.Hour}, r.Counts)
 		sum(days, keyAt{k.id, day}, r.Counts)
-		sum(hourTotals, totalAt{r.Project, r.Template, r.Hour}, r.Counts)
-		sum(dayTotals, totalAt{r.Project, r.Template, day}, r.Counts)
-		for label, value := range k.labels {
-			sum(labels, labelAt{r.Project, label, value, r.Template, day}, r.Counts)
+		month := monthOf(day)
+		for _, project := range []string{r.Project, everybody} {
+			sum(hourTotals, totalAt{project, r.Template, r.Hour}, r.Counts)
+			sum(dayTotals, totalAt{project, r.Template, day}, r.Counts)
+			sum(monthTotals, totalAt{project, r.Template, month}, r.Counts)
+			for label, value := range k.labels {
+				sum(dayLabels, labelAt{project, label, value, r.Template, day}, r.Counts)
+				sum(monthLabels, labelAt{project, label, value, r.Template, month}, r.Counts)
+			}
 		}
 		if r.Root != "" {
 			sum(trees, r.Root, r.Counts)
@@ -219,14 +230,15 @@ func (w *usageWriter) rows(rows []store.UsageRow) {
 	for k, c := range days {
 		w.add(w.u.day, c, projects[k.id], k.at, k.id)
 	}
-	for k, c := range hourTotals {
-		w.add(w.u.hourTotal, c, k.project, k.at, k.template)
+	for st, totals := range map[*sql.Stmt]map[totalAt]store.Counts{w.u.hourTotal: hourTotals, w.u.dayTotal: dayTotals, w.u.monthTotal: monthTotals} {
+		for k, c := range totals {
+			w.add(st, c, k.project, k.at, k.template)
+		}
 	}
-	for k, c := range dayTotals {
-		w.add(w.u.dayTotal, c, k.project, k.at, k.template)
-	}
-	for k, c := range labels {
-		w.add(w.u.dayLabel, c, k.project, k.label, k.day, k.value, k.template)
+	for st, labels := range map[*sql.Stmt]map[labelAt]store.Counts{w.u.dayLabel: dayLabels, w.u.monthLabel: monthLabels} {
+		for k, c := range labels {
+			w.add(st, c, k.project, k.label, k.at, k.value, k.template)
+		}
 	}
 	for root, c := range trees {
 		w.add(w.u.tree, c, root)
@@ -245,6 +257,17 @@ func floorDiv(a, b int64) int64 {
 		q--
 	}
 	return q
+}
+
+// monthOf is the month of a day, counted from year 0.
+func monthOf(day int64) int64 {
+	t := time.Unix(day*hoursPerDay*3600, 0).UTC()
+	return int64(t.Year())*12 + int64(t.Month()) - 1
+}
+
+// dayOf is the first day of a month.
+func dayOf(month int64) int64 {
+	return floorDiv(time.Date(int(month/12), time.Month(month%12+1), 1, 0, 0, 0, 0, time.UTC).Unix(), hoursPerDay*3600)
 }
 
 // key finds or makes the row of a key.

@@ -9,20 +9,24 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// A query is answered from the smallest tables that know enough: whole days
-// from those of days, and what is left at both ends from those of hours.
+// A query is answered from the smallest tables that know enough: whole months and
+// days from those of months and days, and what is left at both ends from those
+// of hours.
+
+// keyed reports whether only the records themselves know the answer.
+func keyed(q store.UsageQuery) bool { return q.Sandbox || len(q.Labels) > 1 || q.In.Sandbox != "" }
 
 // QueryUsage implements store.Usage.
 func (s *Store) QueryUsage(ctx context.Context, q store.UsageQuery) ([]store.UsageGroup, error) {
-	projects := []string{q.In.Project}
-	if q.In.Project == "" {
-		var err error
-		if projects, err = s.usageProjects(ctx); err != nil {
-			return nil, err
-		}
-	}
 	found := groups{index: map[string]int{}}
 	for _, p := range usageParts(q) {
+		projects := []string{q.In.Project}
+		if q.In.Project == "" && (q.Project || keyed(q) || p.table == "hour" && len(q.Labels) > 0) {
+			var err error
+			if projects, err = s.usageProjects(ctx); err != nil {
+				return nil, err
+			}
+		}
 		for _, project := range projects {
 			if err := s.queryPart(ctx, q, p, project, &found); err != nil {
 				return nil, fmt.Errorf("store: query usage: %w", err)
@@ -48,20 +52,24 @@ func (s *Store) usageProjects(ctx context.Context) (list []string, err error) {
 	return list, rows.Err()
 }
 
-// usagePart is a stretch of time that one table answers for.
+// usagePart is a stretch of time that one kind of table answers for: "hour",
+// "day" or "month", which is also what from and to count. to is not included.
 type usagePart struct {
-	days     bool
-	from, to int64 // in days or hours; to is not included
+	table    string
+	from, to int64
 }
 
 func usageParts(q store.UsageQuery) []usagePart {
-	first, last := floorDiv(q.From+hoursPerDay-1, hoursPerDay), floorDiv(q.To, hoursPerDay)
-	if q.Hour || first >= last {
-		return []usagePart{{false, q.From, q.To}}
+	firstDay, lastDay := floorDiv(q.From+hoursPerDay-1, hoursPerDay), floorDiv(q.To, hoursPerDay)
+	if q.Hour || firstDay >= lastDay {
+		return []usagePart{{"hour", q.From, q.To}}
 	}
-	return []usagePart{
-		{false, q.From, first * hoursPerDay}, {true, first, last}, {false, last * hoursPerDay, q.To},
+	ends := []usagePart{{"hour", q.From, firstDay * hoursPerDay}, {"hour", lastDay * hoursPerDay, q.To}}
+	first, last := monthOf(firstDay-1)+1, monthOf(lastDay)
+	if q.Day || keyed(q) || first >= last {
+		return append(ends, usagePart{"day", firstDay, lastDay})
 	}
+	return append(ends, usagePart{"day", firstDay, dayOf(first)}, usagePart{"month", first, last}, usagePart{"day", dayOf(last), lastDay})
 }
 
 // queryPart adds up a stretch of one project's time.
@@ -69,16 +77,16 @@ func (s *Store) queryPart(ctx context.Context, q store.UsageQuery, p usagePart, 
 	if p.from >= p.to {
 		return nil
 	}
-	if p.days && len(q.Labels) == 1 && !q.Sandbox && q.In.Sandbox == "" {
-		return s.queryLabelDays(ctx, q, p, project, into)
+	if p.table != "hour" && len(q.Labels) == 1 && !keyed(q) {
+		return s.queryLabels(ctx, q, p, project, into)
 	}
 	text, args := usageSQL(q, p, project)
 	return s.queryRows(ctx, q, project, text, args, into.add)
 }
 
-// queryLabelDays adds up whole days by one label. Those tables leave out what
+// queryLabels adds up whole days or months by one label. Those tables leave out what
 // has no such label: it is the rest of the total.
-func (s *Store) queryLabelDays(ctx context.Context, q store.UsageQuery, p usagePart, project string, into *groups) error {
+func (s *Store) queryLabels(ctx context.Context, q store.UsageQuery, p usagePart, project string, into *groups) error {
 	all := q
 	all.Labels = nil
 	text, args := usageSQL(all, p, project)
@@ -134,18 +142,12 @@ func (s *Store) queryRows(ctx context.Context, q store.UsageQuery, project, text
 }
 
 func usageSQL(q store.UsageQuery, p usagePart, project string) (text string, args []any) {
-	keyed := q.Sandbox || len(q.Labels) > 0 || q.In.Sandbox != ""
-	unit, at, table := "hour", "hour", "usage_hour_totals"
-	if p.days {
-		unit, table = "day", "usage_day_totals"
-	}
+	keyed := keyed(q) || len(q.Labels) > 0
+	table, at := "usage_"+p.table+"_totals", p.table
 	if keyed {
-		table = "usage_" + unit + "s"
+		table = "usage_" + p.table + "s"
 	}
-	switch {
-	case p.days:
-		at = "day"
-	case q.Day && !q.Hour:
+	if q.Day && p.table == "hour" && !q.Hour {
 		at = "hour / 24"
 	}
 	template := "template"
@@ -170,7 +172,7 @@ func usageSQL(q store.UsageQuery, p usagePart, project string) (text string, arg
 		by = append(by, fmt.Sprintf("coalesce(l%d.value, '')", i))
 		args = append(args, label)
 	}
-	where := "t.project = ? AND t." + unit + " >= ? AND t." + unit + " < ?"
+	where := "t.project = ? AND t." + p.table + " >= ? AND t." + p.table + " < ?"
 	args = append(args, project, p.from, p.to)
 	if q.In.Template != "" {
 		where += " AND " + template + " = ?"
@@ -183,7 +185,7 @@ func usageSQL(q store.UsageQuery, p usagePart, project string) (text string, arg
 	return selectSums(by, from.String(), where), args
 }
 
-// labelSQL is the sum of whole days by a label.
+// labelSQL is the sum of whole days or months by a label.
 func labelSQL(q store.UsageQuery, p usagePart, project string) (text string, args []any) {
 	var by []string
 	if q.Day {
@@ -192,13 +194,13 @@ func labelSQL(q store.UsageQuery, p usagePart, project string) (text string, arg
 	if q.Template {
 		by = append(by, "template")
 	}
-	where := "project = ? AND label = ? AND day >= ? AND day < ?"
+	where := "project = ? AND label = ? AND " + p.table + " >= ? AND " + p.table + " < ?"
 	args = []any{project, q.Labels[0], p.from, p.to}
 	if q.In.Template != "" {
 		where += " AND template = ?"
 		args = append(args, q.In.Template)
 	}
-	return selectSums(append(by, "value"), "usage_day_labels t", where), args
+	return selectSums(append(by, "value"), "usage_"+p.table+"_labels t", where), args
 }
 
 func selectSums(by []string, from, where string) string {
