@@ -66,7 +66,9 @@ type Result struct {
 	LoadBefore float64 `json:"load_before"`
 	LoadAfter  float64 `json:"load_after"`
 	// Missing says what it could not be compared with, and why.
-	Missing  []string  `json:"missing,omitempty"`
+	Missing []string `json:"missing,omitempty"`
+	// Notes are for people.
+	Notes    []string  `json:"notes,omitempty"`
 	Verdicts []Verdict `json:"bounds,omitempty"`
 
 	order []string
@@ -174,6 +176,11 @@ func (r *Report) Table(w io.Writer) error {
 	}
 	if err := t.Flush(); err != nil {
 		return err
+	}
+	for _, x := range r.Results {
+		for _, line := range x.Notes {
+			fmt.Fprintf(w, "%s: %s\n", x.Name, line)
+		}
 	}
 	for _, line := range r.Missing {
 		fmt.Fprintln(w, line)

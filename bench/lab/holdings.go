@@ -2,6 +2,8 @@ package lab
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -100,9 +102,12 @@ func (s *Server) files() (n int) {
 	return n
 }
 
-// groups counts the cgroups of the server's sandboxes.
+// groups counts the cgroups of the server's sandboxes, which are named for its
+// home.
 func (s *Server) groups() (n int) {
-	for _, pattern := range []string{"/sys/fs/cgroup/bothy-*/*/cgroup.procs", "/sys/fs/cgroup/memory/bothy-*/*/cgroup.procs"} {
+	sum := sha256.Sum256([]byte(s.Home))
+	own := "bothy-" + hex.EncodeToString(sum[:4]) + "/*/cgroup.procs"
+	for _, pattern := range []string{"/sys/fs/cgroup/" + own, "/sys/fs/cgroup/*/" + own} {
 		found, _ := filepath.Glob(pattern)
 		n += len(found)
 	}

@@ -1,0 +1,62 @@
+package suite
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bothy-dev/bothy/bench"
+)
+
+// fixed are names that others rely on.
+const fixed = `create_pool create_exec_pool create_exec_cold burst100_create_exec_cold exec file_read_4k run_code_warm resume_small
+resume_512mb live_snapshot_small fork10 rollback idle_memory_mb live_sandboxes create_rate gateway_gbit_open gateway_gbit_restricted`
+
+func TestNames(t *testing.T) {
+	names := Names()
+	for _, name := range strings.Fields(fixed) {
+		if !slices.Contains(names, name) {
+			t.Errorf("there is no %s", name)
+		}
+	}
+	slices.Sort(names)
+	if len(slices.Compact(names)) != len(Names()) {
+		t.Errorf("a name is there twice: %v", names)
+	}
+}
+
+func TestOptionsThatMakeNoSense(t *testing.T) {
+	for want, o := range map[string]Options{
+		"create_exec_pool": {Only: []string{"creating"}},
+		"docker":           {Against: []string{"podman"}},
+		"negative":         {N: -1},
+	} {
+		if err := o.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v does not speak of %s", o, err, want)
+		}
+	}
+	if err := (Options{Only: []string{"exec"}, Against: Rivals}).Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatIsNotThereIsSaidToBeMissing(t *testing.T) {
+	b := &bed{o: Options{Against: Rivals}, absent: map[string]string{"docker": "it is not installed"}}
+	r := &bench.Result{Against: map[string]*bench.Series{"runsc": {}}}
+	b.missingIn(r)
+	if want := []string{"docker: it is not installed", "bwrap: has nothing like it"}; !slices.Equal(r.Missing, want) {
+		t.Errorf("missing are %q", r.Missing)
+	}
+	if all := b.missing(); len(all) != 1 || !strings.Contains(all[0], "docker") {
+		t.Errorf("missing at all are %q", all)
+	}
+}
+
+// TestARunningServerIsNotMeasuredForWhatItCannotTell needs no server: what is left
+// out is left out before anything is asked.
+func TestARunningServerIsNotMeasuredForWhatItCannotTell(t *testing.T) {
+	o, err := Run(t.Context(), Options{Target: &bench.Target{}, Only: []string{"idle_memory_mb", "gateway_gbit_open"}})
+	if err != nil || len(o.Results) != 0 || len(o.Missing) != 2 {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
