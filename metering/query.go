@@ -46,7 +46,7 @@ func (m *Meter) Usage(ctx context.Context, q bothy.UsageQuery) (*bothy.UsageRepo
 		return nil, err
 	}
 	m.freshen(context.WithoutCancel(ctx))
-	found, err := m.o.Store.QueryUsage(ctx, sq)
+	found, err := m.o.Store.QueryUsage(ctx, m.wholeMonths(sq))
 	if err != nil {
 		return nil, err
 	}
@@ -123,6 +123,16 @@ func (m *Meter) query(q *bothy.UsageQuery) (sq store.UsageQuery, err error) {
 	}
 	sq.In = store.UsageKey{Project: q.Project, Template: q.Template, Sandbox: q.Sandbox}
 	return sq, groupBy(&sq, q.GroupBy)
+}
+
+// wholeMonths has a query that reaches up to now reach on to the end of the
+// month, where nothing is yet: months are added up already, hours are not.
+func (m *Meter) wholeMonths(q store.UsageQuery) store.UsageQuery {
+	now := m.now().Wall
+	if q.To > hourOf(now) {
+		q.To = max(q.To, hourOf(monthOf(now).AddDate(0, 1, 0)))
+	}
+	return q
 }
 
 // maxLabels bounds the labels of one query.

@@ -3,6 +3,7 @@ package metering
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"sync"
 	"time"
@@ -71,10 +72,14 @@ func (m *Meter) Started(ctx context.Context, sb *bothy.Sandbox, read func(contex
 	if sb.StartedAt != nil {
 		s.started = sb.StartedAt.UnixNano()
 	}
-	r, err := read(ctx)
+	from, ok := startOf(sb)
+	var r bothy.MeterReading
+	err := errNotRead
+	if adopted || !ok {
+		r, err = read(ctx)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	from, ok := startOf(sb)
 	if mark := m.left[sb.ID]; adopted && mark.Sandbox != "" && mark.Started == s.started {
 		from, ok = state{mark.Moment, mark.CPU, mark.Egress, mark.Ingress}, true
 	}
@@ -83,6 +88,9 @@ func (m *Meter) Started(ctx context.Context, sb *bothy.Sandbox, read func(contex
 	m.spans[sb.ID] = s
 	m.dueOf(sb.ID).mark = true
 }
+
+// errNotRead stands for counters that need not be read: they were a moment ago.
+var errNotRead = errors.New("not read")
 
 func startOf(sb *bothy.Sandbox) (s state, ok bool) {
 	return s, json.Unmarshal(sb.MeterState, &s) == nil

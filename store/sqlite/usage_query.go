@@ -18,7 +18,7 @@ func keyed(q store.UsageQuery) bool { return q.Sandbox || len(q.Labels) > 1 || q
 
 // QueryUsage implements store.Usage.
 func (s *Store) QueryUsage(ctx context.Context, q store.UsageQuery) ([]store.UsageGroup, error) {
-	found := groups{index: map[string]int{}}
+	found := groups{index: map[groupKey]int{}}
 	for _, p := range usageParts(q) {
 		projects := []string{q.In.Project}
 		if q.In.Project == "" && (q.Project || keyed(q) || p.table == "hour" && len(q.Labels) > 0) {
@@ -114,28 +114,32 @@ func (s *Store) queryRows(ctx context.Context, q store.UsageQuery, project, text
 		return err
 	}
 	defer rows.Close()
+	var row store.UsageGroup
+	row.Labels = make([]string, len(q.Labels))
+	if q.Project {
+		row.Project = project
+	}
+	var columns []any
+	if q.Hour || q.Day {
+		columns = append(columns, &row.At)
+	}
+	if q.Template {
+		columns = append(columns, &row.Template)
+	}
+	if q.Sandbox {
+		columns = append(columns, &row.Sandbox)
+	}
+	for i := range row.Labels {
+		columns = append(columns, &row.Labels[i])
+	}
+	var c store.Counts
+	columns = append(columns, scanCounts(&c)...)
 	for rows.Next() {
-		g := store.UsageGroup{Labels: make([]string, len(q.Labels))}
-		columns := []any{}
-		if q.Hour || q.Day {
-			columns = append(columns, &g.At)
-		}
-		if q.Template {
-			columns = append(columns, &g.Template)
-		}
-		if q.Sandbox {
-			columns = append(columns, &g.Sandbox)
-		}
-		for i := range g.Labels {
-			columns = append(columns, &g.Labels[i])
-		}
-		var c store.Counts
-		if err := rows.Scan(append(columns, scanCounts(&c)...)...); err != nil {
+		if err := rows.Scan(columns...); err != nil {
 			return err
 		}
-		if q.Project {
-			g.Project = project
-		}
+		g := row
+		g.Labels = slices.Clone(row.Labels)
 		found(g, c)
 	}
 	return rows.Err()
@@ -217,12 +221,17 @@ func selectSums(by []string, from, where string) string {
 
 // groups puts together what the parts of a query found.
 type groups struct {
-	index map[string]int
+	index map[groupKey]int
 	list  []store.UsageGroup
 }
 
+type groupKey struct {
+	at                                 int64
+	project, template, sandbox, labels string
+}
+
 func (g *groups) add(of store.UsageGroup, c store.Counts) {
-	key := fmt.Sprint(of.At) + "\x00" + of.Project + "\x00" + of.Template + "\x00" + of.Sandbox + "\x00" + strings.Join(of.Labels, "\x00")
+	key := groupKey{of.At, of.Project, of.Template, of.Sandbox, strings.Join(of.Labels, "\x00")}
 	i, ok := g.index[key]
 	if !ok {
 		i = len(g.list)
