@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -44,6 +45,8 @@ var projectName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 type Store interface {
 	PutToken(ctx context.Context, t *bothy.Token) error
 	TokenByHash(ctx context.Context, hash string) (*bothy.Token, error)
+	// TokenHashes lists the hashes of all keys.
+	TokenHashes(ctx context.Context) ([]string, error)
 	Tokens(ctx context.Context, projectID string) ([]*bothy.Token, error)
 	DeleteToken(ctx context.Context, projectID, id string) error
 	TouchToken(ctx context.Context, id string, usedAt time.Time) error
@@ -56,6 +59,10 @@ type Tokens struct {
 	now   func() time.Time
 	log   *slog.Logger
 	cache cache
+	// hashes are those of all keys, once they have been read. Those of keys that
+	// were revoked may stay.
+	hashesMu sync.RWMutex
+	hashes   map[string]struct{}
 	// projects is optional.
 	projects *Projects
 }
@@ -116,6 +123,11 @@ func (t *Tokens) find(ctx context.Context, hash string) (*entry, error) {
 	if e != nil {
 		return e, nil
 	}
+	if known, err := t.known(ctx, hash); err != nil {
+		return nil, err
+	} else if !known {
+		return nil, unknownKey()
+	}
 	token, err := t.store.TokenByHash(ctx, hash)
 	if bothy.ErrorCode(err) == bothy.CodeNotFound {
 		return nil, unknownKey()
@@ -124,6 +136,45 @@ func (t *Tokens) find(ctx context.Context, hash string) (*entry, error) {
 		return nil, err
 	}
 	return t.cache.add(generation, token), nil
+}
+
+// known reports whether there can be a key with this hash, without asking the
+// store: whoever tries keys must not keep it from those who have one.
+func (t *Tokens) known(ctx context.Context, hash string) (bool, error) {
+	t.hashesMu.RLock()
+	_, known := t.hashes[hash]
+	loaded := t.hashes != nil
+	t.hashesMu.RUnlock()
+	if loaded {
+		return known, nil
+	}
+	t.hashesMu.Lock()
+	defer t.hashesMu.Unlock()
+	if t.hashes == nil {
+		all, err := t.store.TokenHashes(context.WithoutCancel(ctx))
+		if err != nil {
+			return false, err
+		}
+		t.hashes = make(map[string]struct{}, len(all))
+		for _, h := range all {
+			t.hashes[h] = struct{}{}
+		}
+	}
+	_, known = t.hashes[hash]
+	return known, nil
+}
+
+// put stores a new token, whose hash is known from then on.
+func (t *Tokens) put(ctx context.Context, token *bothy.Token) error {
+	t.hashesMu.Lock()
+	defer t.hashesMu.Unlock()
+	if err := t.store.PutToken(ctx, token); err != nil {
+		return err
+	}
+	if t.hashes != nil {
+		t.hashes[token.Hash] = struct{}{}
+	}
+	return nil
 }
 
 // CreateToken implements bothy.TokenService. Without a project in the request
@@ -154,7 +205,7 @@ func (t *Tokens) CreateToken(ctx context.Context, req bothy.TokenCreate) (*bothy
 		ID: "tok_" + randomHex(8), Name: req.Name, ProjectID: req.ProjectID, Scopes: scopes(req.Scopes),
 		CreatedAt: t.now().UTC(), ExpiresAt: req.ExpiresAt, Hash: Hash(key),
 	}
-	if err := t.store.PutToken(ctx, token); err != nil {
+	if err := t.put(ctx, token); err != nil {
 		return nil, err
 	}
 	token.Key = key

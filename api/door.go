@@ -159,6 +159,10 @@ func (s *Server) logRequest(r *http.Request, rec *recorder, info *request, statu
 // request comes back in any case.
 func (s *Server) authenticate(r *http.Request) (*http.Request, error) {
 	header := r.Header.Get("Authorization")
+	if len(r.Header.Values("Authorization")) > 1 {
+		return r, bothy.Errorf(bothy.CodeUnauthenticated, "more than one Authorization header was given").
+			WithHint("Give one: what is in front of this server may look at another than the server does.")
+	}
 	scheme, key, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") || key == "" {
 		_, err := bothy.Require(context.Background(), bothy.ScopeAdmin) // nobody asks: says what to do

@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
@@ -86,6 +87,9 @@ func baseURL(r *http.Request) string {
 
 func verifier(tokens bothy.TokenService) auth.TokenVerifier {
 	return func(ctx context.Context, key string, r *http.Request) (*auth.TokenInfo, error) {
+		if len(r.Header.Values("Authorization")) > 1 { // others may look at another one
+			return nil, fmt.Errorf("%w: more than one Authorization header was given", auth.ErrInvalidToken)
+		}
 		c, err := tokens.Authenticate(ctx, key)
 		switch bothy.ErrorCode(err) {
 		case "":

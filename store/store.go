@@ -39,6 +39,8 @@ type Store interface {
 	PutToken(ctx context.Context, t *bothy.Token) error
 	// TokenByHash finds a token by the hash of its key.
 	TokenByHash(ctx context.Context, hash string) (*bothy.Token, error)
+	// TokenHashes lists the hashes of all keys.
+	TokenHashes(ctx context.Context) ([]string, error)
 	Tokens(ctx context.Context, projectID string) ([]*bothy.Token, error)
 	DeleteToken(ctx context.Context, projectID, id string) error
 	TouchToken(ctx context.Context, id string, usedAt time.Time) error

@@ -43,11 +43,12 @@ type step struct {
 // req.Force is set. Builds of one name happen one after the other, also between
 // processes. A build that fails leaves what was there before as it was.
 func (l *Library) BuildTemplate(ctx context.Context, req bothy.TemplateBuild, log func(bothy.BuildEvent)) (*bothy.Template, error) {
-	if _, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite); err != nil {
+	// All projects use the same templates.
+	if _, err := bothy.RequireOperator(ctx, bothy.ScopeTemplatesWrite); err != nil {
 		return nil, err
 	}
 	if filepath.IsAbs(req.Image) { // a file of the server
-		if _, err := bothy.Require(ctx, bothy.ScopeAdmin); err != nil {
+		if _, err := bothy.RequireOperator(ctx, bothy.ScopeAdmin); err != nil {
 			return nil, err
 		}
 	}

@@ -27,7 +27,7 @@ import (
 )
 
 func as(t *testing.T, scopes ...bothy.Scope) context.Context {
-	return bothy.WithCaller(t.Context(), &bothy.Caller{ProjectID: "p", Scopes: scopes})
+	return bothy.WithCaller(t.Context(), &bothy.Caller{ProjectID: bothy.DefaultProject, Scopes: scopes})
 }
 
 // entry is one line of a layer: a name with a trailing slash is a folder, one

@@ -115,7 +115,7 @@ func (l *Library) byDigest(hex string) (*bothy.Template, error) {
 // RemoveTemplate deletes a template. It is CodeTemplateInUse while a sandbox or
 // a snapshot needs the image behind the name.
 func (l *Library) RemoveTemplate(ctx context.Context, name string) error {
-	if _, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite); err != nil {
+	if _, err := bothy.RequireOperator(ctx, bothy.ScopeTemplatesWrite); err != nil {
 		return err
 	}
 	if !bothy.ValidTemplateName(name) {

@@ -35,7 +35,7 @@ func (p *parts) census(ctx context.Context) (telemetry.Census, error) {
 func (p *parts) openMetrics() {
 	h := p.metrics.Handler()
 	guarded := p.api.Authenticated(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, err := bothy.Require(r.Context(), bothy.ScopeAdmin); err != nil {
+		if _, err := bothy.RequireOperator(r.Context(), bothy.ScopeAdmin); err != nil {
 			http.Error(w, bothy.AsError(err).Detail, http.StatusForbidden)
 			return
 		}

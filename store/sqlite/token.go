@@ -34,6 +34,24 @@ func (s *Store) TokenByHash(ctx context.Context, hash string) (*bothy.Token, err
 	return decodeToken(record, lastUsed)
 }
 
+// TokenHashes implements store.Store.
+func (s *Store) TokenHashes(ctx context.Context) ([]string, error) {
+	rows, err := s.read.QueryContext(ctx, `SELECT hash FROM tokens`)
+	if err != nil {
+		return nil, fmt.Errorf("store: list hashes: %w", err)
+	}
+	defer rows.Close()
+	var out []string
+	for rows.Next() {
+		var hash string
+		if err := rows.Scan(&hash); err != nil {
+			return nil, fmt.Errorf("store: list hashes: %w", err)
+		}
+		out = append(out, hash)
+	}
+	return out, rows.Err()
+}
+
 // Tokens implements store.Store.
 func (s *Store) Tokens(ctx context.Context, projectID string) ([]*bothy.Token, error) {
 	rows, err := s.stmt.tokens.QueryContext(ctx, projectID)

@@ -23,7 +23,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	ctx = bothy.WithCaller(ctx, &bothy.Caller{Scopes: []bothy.Scope{bothy.ScopeAdmin}})
+	ctx = bothy.WithCaller(ctx, &bothy.Caller{ProjectID: bothy.DefaultProject, Scopes: []bothy.Scope{bothy.ScopeAdmin}})
 	lib := template.NewLibrary(*dir, template.Options{Share: *share})
 	for _, name := range flag.Args() {
 		start := time.Now()
