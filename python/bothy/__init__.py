@@ -22,6 +22,7 @@ from ._async._terminal import AsyncTerminal
 from ._errors import (
     AuthenticationError,
     BothyError,
+    BudgetExceededError,
     CapacityError,
     CodeFailedError,
     CommandError,
@@ -64,6 +65,7 @@ from ._sync._sandbox import Sandbox
 from ._sync._stream import EventStream, ExecStream
 from ._sync._terminal import Terminal
 from ._types import (
+    Budget,
     BuildEvent,
     CodeContext,
     CodeError,
@@ -102,6 +104,9 @@ from ._types import (
     Stream,
     Template,
     Token,
+    Usage,
+    UsageItem,
+    UsageReport,
 )
 from ._version import VERSION as __version__
 
@@ -118,6 +123,8 @@ __all__ = [
     "AsyncTerminal",
     "AuthenticationError",
     "BothyError",
+    "Budget",
+    "BudgetExceededError",
     "BuildEvent",
     "CapacityError",
     "Client",
@@ -198,6 +205,9 @@ __all__ = [
     "Token",
     "TooLargeError",
     "UnsupportedError",
+    "Usage",
+    "UsageItem",
+    "UsageReport",
     "__version__",
 ]
 

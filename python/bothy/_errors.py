@@ -166,6 +166,15 @@ class QuotaExceededError(BothyError):
     default_code = "quota_exceeded"
 
 
+class BudgetExceededError(QuotaExceededError):
+    """What the project, or the sandbox and its forks, may spend is spent (402).
+
+    What ran is paused, with its memory. Raise the budget and resume it.
+    """
+
+    default_code = "budget_exceeded"
+
+
 class CapacityError(BothyError):
     """The host has no room for this now (503)."""
 
@@ -298,6 +307,7 @@ _CLASSES: tuple[type[BothyError], ...] = (
     SandboxEndedError,
     SandboxNotReadyError,
     QuotaExceededError,
+    BudgetExceededError,
     CapacityError,
     RateLimitedError,
     TooLargeError,
@@ -324,6 +334,7 @@ _BY_CODE: dict[str, type[BothyError]] = {cls.default_code: cls for cls in _CLASS
     "snapshot_damaged": ServerError,
     "engine_failed": ServerError,
     "engine_unavailable": ServerError,
+    "shutting_down": CapacityError,
     "guest_unreachable": ServerError,
 }
 

@@ -140,6 +140,8 @@ class SandboxInfo:
         timeout_seconds: The time that it was given, in seconds; 0 means none.
         idle_seconds: After how many idle seconds it is paused; 0 means never.
         parent_snapshot_id: The snapshot that it was started from, or ``""``.
+        budget: What it and its forks may spend; 0 means that there is no bound.
+        budget_root: The sandbox that got the budget, or ``""``.
         resumed: What came back when it was last woken, or ``None`` where it never was.
         ended: How it ended, or ``None`` while it has not.
     """
@@ -163,6 +165,8 @@ class SandboxInfo:
     env: dict[str, str] = field(default_factory=dict)
     metadata: dict[str, str] = field(default_factory=dict)
     parent_snapshot_id: str = ""
+    budget: float = 0.0
+    budget_root: str = ""
     resumed: Resumed | None = None
     ended: Ended | None = None
 
@@ -497,13 +501,92 @@ class SandboxLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class Budget:
+    """What may be spent, and what has been. ``resets_at`` is when that begins anew."""
+
+    limit: float = 0.0
+    used: float = 0.0
+    currency: str = ""
+    resets_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
-    """What the project's plan allows, and what of it is in use."""
+    """What the project's plan allows, and what of it is in use.
+
+    Attributes:
+        budget: What it may spend in a month, or ``None`` where there is no bound.
+    """
 
     plan: str = ""
     sandboxes: CountLimit = CountLimit()
     snapshots: StorageLimit = StorageLimit()
     sandbox: SandboxLimits = SandboxLimits()
+    budget: Budget | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was used, and what it costs.
+
+    Attributes:
+        vcpu_seconds: CPUs that sandboxes had, times the seconds for which they ran.
+        cpu_seconds: CPU time that they really used.
+        memory_mb_seconds: MiB of memory that they had, times the seconds for which they ran.
+        egress_bytes: What they sent.
+        ingress_bytes: What they received.
+        snapshot_mb_seconds: MiB that snapshots took up, times seconds.
+        template_mb_seconds: MiB that templates took up, times seconds.
+        cost: All this in money, by the server's rates.
+    """
+
+    vcpu_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    memory_mb_seconds: float = 0.0
+    egress_bytes: int = 0
+    ingress_bytes: int = 0
+    snapshot_mb_seconds: float = 0.0
+    template_mb_seconds: float = 0.0
+    cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class UsageItem(Usage):
+    """The usage of one group. What it was not grouped by is empty.
+
+    Attributes:
+        day: The day, in UTC, as ``2026-01-31``.
+        hour: When the hour begins, or ``None``.
+        labels: The metadata that was grouped by; an empty value stands for none.
+    """
+
+    day: str = ""
+    hour: datetime | None = None
+    project: str = ""
+    template: str = ""
+    sandbox: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """What was used from a time on, until another, in groups.
+
+    Attributes:
+        start: From when, at a whole hour.
+        end: Until when, at a whole hour that is not included.
+        as_of: Up to when everything is counted.
+        currency: The currency of every cost.
+        items: The groups.
+        total: Their sum.
+    """
+
+    start: datetime
+    end: datetime
+    as_of: datetime
+    currency: str = ""
+    items: tuple[UsageItem, ...] = ()
+    total: Usage = Usage()
 
 
 @dataclass(frozen=True, slots=True)

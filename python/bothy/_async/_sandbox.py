@@ -34,6 +34,7 @@ from .._types import (
     Size,
     Snapshot,
     State,
+    UsageReport,
 )
 from ._client import AsyncClient, Patience, Request, borrowed, without_none
 from ._code import AsyncContexts, context_id, follow_code
@@ -88,6 +89,7 @@ class AsyncSandbox:
         secrets: Sequence[Secret | Mapping[str, Any]] | None = None,
         metadata: Mapping[str, str] | None = None,
         engine: str | None = None,
+        budget: float | None = None,
         url: str | None = None,
         api_key: str | None = None,
         client: AsyncClient | None = None,
@@ -114,6 +116,8 @@ class AsyncSandbox:
             secrets: Credentials that the gateway puts in place and that never enter it.
             metadata: Labels of your own, to list by.
             engine: What gives it its kernel, where the server offers a choice.
+            budget: What it and its forks may spend, in the currency of the server's rates,
+                before they are paused.
             url: The server's address, where no ``client`` is given.
             api_key: The key, where no ``client`` is given.
             client: A client to use and leave open.
@@ -122,6 +126,7 @@ class AsyncSandbox:
             InvalidArgumentError: A value cannot be.
             TemplateNotFoundError: There is no such template.
             QuotaExceededError: The project's plan does not allow another.
+            BudgetExceededError: What the project may spend is spent.
             CapacityError: The host has no room, also after some tries.
         """
         body = {
@@ -141,6 +146,7 @@ class AsyncSandbox:
             "secrets": secrets and [secret_to_wire(s) for s in secrets],
             "metadata": metadata and dict(metadata),
             "engine": engine,
+            "budget": budget,
         }
         request = Request("POST", "/v1/sandboxes", json=without_none(body), patience=START_SECONDS)
         async with borrowed(client, url, api_key) as used:
@@ -232,6 +238,22 @@ class AsyncSandbox:
         """Return what the project's plan allows, and what of it is in use."""
         async with borrowed(client, url, api_key) as used:
             return await used.limits()
+
+    @classmethod
+    async def usage(
+        cls,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        *,
+        group_by: str | Sequence[str] = "day",
+        sandbox: str | None = None,
+        url: str | None = None,
+        api_key: str | None = None,
+        client: AsyncClient | None = None,
+    ) -> UsageReport:
+        """Return what the project has used, and what it costs: see :meth:`AsyncClient.usage`."""
+        async with borrowed(client, url, api_key) as used:
+            return await used.usage(start, end, group_by=group_by, sandbox=sandbox)
 
     @property
     def id(self) -> str:

@@ -25,7 +25,7 @@ from .._errors import BothyError, ConnectionFailedError, ServerError, error_from
 from .._io import blocking as io
 from .._retry import failure_of, pause_after_answer, pause_after_break
 from .._sse import EventParser
-from .._types import BuildEvent, Event, Limits, Scope, Snapshot, Template, Token
+from .._types import BuildEvent, Event, Limits, Scope, Snapshot, Template, Token, UsageReport
 from .._version import VERSION
 
 if TYPE_CHECKING:
@@ -156,6 +156,51 @@ class Client:
     def limits(self) -> Limits:
         """Return what the project's plan allows, and what of it is in use."""
         return decode(Limits, self._call(Request("GET", "/v1/limits")))
+
+    def usage(
+        self,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        *,
+        group_by: str | Sequence[str] = "day",
+        project: str | None = None,
+        sandbox: str | None = None,
+        template: str | None = None,
+    ) -> UsageReport:
+        """Return what was used, and what it costs.
+
+        Args:
+            start: From when, with a time zone; the first of this month when left out.
+            end: Until when, which is not included; now when left out.
+            group_by: ``day`` or ``hour``, ``project``, ``template``, ``sandbox``, and
+                ``label:KEY`` for a key of the metadata: one of them, or several.
+            project: Only this project. Only the operator sees others than their own.
+            sandbox: Only this sandbox and its snapshots.
+            template: Only sandboxes of this template.
+
+        Raises:
+            InvalidArgumentError: It cannot be grouped like that, or the times cannot be.
+            ProjectNotFoundError: There is no such project, or it is somebody else's.
+        """
+        params: dict[str, Any] = {
+            "from": start and format_time(start.timestamp()),
+            "to": end and format_time(end.timestamp()),
+            "group_by": group_by if isinstance(group_by, str) else ",".join(group_by),
+            "project": project,
+            "sandbox": sandbox,
+            "template": template,
+            "limit": 10_000,
+        }
+        items: list[Any] = []
+        while True:
+            wire = self._call(Request("GET", "/v1/usage", params=without_none(params)))
+            items += wire["items"]
+            if not wire.get("next_cursor"):
+                break
+            # The pages that follow are of the same time.
+            params |= {"from": wire["from"], "to": wire["to"], "cursor": wire["next_cursor"]}
+        whole = {**wire, "items": items, "start": wire["from"], "end": wire["to"]}
+        return decode(UsageReport, whole)
 
     def templates(self) -> list[Template]:
         """Return the templates that sandboxes can start from, by name."""

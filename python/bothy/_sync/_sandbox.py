@@ -35,6 +35,7 @@ from .._types import (
     Size,
     Snapshot,
     State,
+    UsageReport,
 )
 from ._client import Client, Patience, Request, borrowed, without_none
 from ._code import Contexts, context_id, follow_code
@@ -89,6 +90,7 @@ class Sandbox:
         secrets: Sequence[Secret | Mapping[str, Any]] | None = None,
         metadata: Mapping[str, str] | None = None,
         engine: str | None = None,
+        budget: float | None = None,
         url: str | None = None,
         api_key: str | None = None,
         client: Client | None = None,
@@ -115,6 +117,8 @@ class Sandbox:
             secrets: Credentials that the gateway puts in place and that never enter it.
             metadata: Labels of your own, to list by.
             engine: What gives it its kernel, where the server offers a choice.
+            budget: What it and its forks may spend, in the currency of the server's rates,
+                before they are paused.
             url: The server's address, where no ``client`` is given.
             api_key: The key, where no ``client`` is given.
             client: A client to use and leave open.
@@ -123,6 +127,7 @@ class Sandbox:
             InvalidArgumentError: A value cannot be.
             TemplateNotFoundError: There is no such template.
             QuotaExceededError: The project's plan does not allow another.
+            BudgetExceededError: What the project may spend is spent.
             CapacityError: The host has no room, also after some tries.
         """
         body = {
@@ -142,6 +147,7 @@ class Sandbox:
             "secrets": secrets and [secret_to_wire(s) for s in secrets],
             "metadata": metadata and dict(metadata),
             "engine": engine,
+            "budget": budget,
         }
         request = Request("POST", "/v1/sandboxes", json=without_none(body), patience=START_SECONDS)
         with borrowed(client, url, api_key) as used:
@@ -233,6 +239,22 @@ class Sandbox:
         """Return what the project's plan allows, and what of it is in use."""
         with borrowed(client, url, api_key) as used:
             return used.limits()
+
+    @classmethod
+    def usage(
+        cls,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        *,
+        group_by: str | Sequence[str] = "day",
+        sandbox: str | None = None,
+        url: str | None = None,
+        api_key: str | None = None,
+        client: Client | None = None,
+    ) -> UsageReport:
+        """Return what the project has used, and what it costs: see :meth:`Client.usage`."""
+        with borrowed(client, url, api_key) as used:
+            return used.usage(start, end, group_by=group_by, sandbox=sandbox)
 
     @property
     def id(self) -> str:

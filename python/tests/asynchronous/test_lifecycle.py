@@ -12,10 +12,12 @@ from fake_server import Exchange, FakeServer, as_json, final, out, problem
 from bothy import (
     AsyncClient,
     AsyncSandbox,
+    BudgetExceededError,
     CodeFailedError,
     ContextNotFoundError,
     Network,
     NotFoundError,
+    QuotaExceededError,
     SandboxPausedError,
 )
 
@@ -175,6 +177,36 @@ async def test_events_of_this_sandbox_only(fake: FakeServer, sbx: AsyncSandbox) 
     both = [event(4, "other"), event(5, sbx.id)]
     fake.routes["GET", "/v1/events"] = lambda exchange: exchange.send_events(iter(both))
     assert [e.id async for e in sbx.watch_events(3)] == [5]
+
+
+async def test_usage_and_budgets(fake: FakeServer, client: AsyncClient) -> None:
+    meters = {"vcpu_seconds": 1.5, "egress_bytes": 7, "cost": 0.25}
+    pages: list[dict[str, Any]] = [
+        {"items": [{"day": "2026-01-01", "labels": {"team": "red"}, **meters}], "next_cursor": "1"},
+        {"items": [{"day": "2026-01-02", "labels": {"team": ""}, **meters}]},
+    ]
+    span = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-03T00:00:00Z"}
+    rest = {"as_of": "2026-01-02T12:00:00.5Z", "currency": "EUR", "total": {"cost": 0.5}}
+    asked = []
+
+    def answer(exchange: Exchange) -> Any:
+        asked.append(exchange.request_seen.query)
+        return as_json({**span, **rest, **pages[len(asked) - 1]})
+
+    fake.routes["GET", "/v1/usage"] = answer
+    start = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+    used = await AsyncSandbox.usage(start, group_by=["day", "label:team"], client=client)
+    assert [item.labels["team"] for item in used.items] == ["red", ""]
+    assert (used.total.cost, used.currency, used.items[0].vcpu_seconds) == (0.5, "EUR", 1.5)
+    assert (used.start.day, used.end.day, used.as_of.hour) == (1, 3, 12)
+    assert asked[0]["from"] == "2026-01-01T12:00:00.000000Z"
+    assert asked[0]["group_by"] == "day,label:team"
+    assert (asked[1]["from"], asked[1]["cursor"]) == (span["from"], "1")
+
+    fake.routes["POST", "/v1/sandboxes"] = lambda _: problem(402, "budget_exceeded", "it is spent")
+    with pytest.raises(BudgetExceededError, match="it is spent") as refused:
+        await AsyncSandbox.create(budget=2.5, client=client)
+    assert isinstance(refused.value, QuotaExceededError)
 
 
 async def test_templates_limits_and_snapshots(fake: FakeServer, client: AsyncClient) -> None:
