@@ -4,16 +4,25 @@ import { Templates } from "./templates.js";
 import { Tokens } from "./tokens.js";
 import { eventsOf, type EventOptions } from "./events.js";
 import { type BothyOptions, type CallOptions, Transport } from "./transport.js";
-import type { BothyEvent, Limits } from "./types.js";
+import type { BothyEvent, Limits, UsageItem, UsageReport } from "./types.js";
 
-/** What a project has used, as the server describes it. */
-export type Usage = Record<string, unknown>;
+/** A page of a report, with times as text. */
+type UsagePage = Omit<UsageReport, "from" | "to" | "asOf"> & { from: string; to: string; asOf: string; nextCursor?: string };
 
 /** Options of {@link Bothy.usage}. */
 export interface UsageOptions extends CallOptions {
+  /** From when; the beginning of this month when left out. */
   from?: Date;
+  /** Until when, which is not included; now when left out. */
   to?: Date;
-  groupBy?: string;
+  /** `day` (the default) or `hour`, `project`, `template`, `sandbox`, and `label:KEY` for a key of the metadata. */
+  groupBy?: string | readonly string[];
+  /** Only this project. Only the operator sees others than their own. */
+  project?: string;
+  /** Only this sandbox and its snapshots. */
+  sandbox?: string;
+  /** Only sandboxes of this template. */
+  template?: string;
 }
 
 /**
@@ -48,9 +57,18 @@ export class Bothy {
     return this.#transport.json({ path: "/v1/limits", ...options });
   }
 
-  /** Returns the meters. */
-  async usage({ signal, ...query }: UsageOptions = {}): Promise<Usage> {
-    return this.#transport.json({ path: "/v1/usage", query: { ...query }, signal });
+  /** Returns what was used, and what it costs. */
+  async usage({ signal, groupBy, from, to, ...query }: UsageOptions = {}): Promise<UsageReport> {
+    const by = typeof groupBy === "object" ? groupBy.join(",") : groupBy;
+    const items: UsageItem[] = [];
+    for (let cursor: string | undefined; ; ) {
+      const page: UsagePage = await this.#transport.json({ path: "/v1/usage", query: { ...query, from, to, groupBy: by, limit: 10_000, cursor }, signal });
+      const { nextCursor, ...report } = page;
+      items.push(...report.items);
+      [from, to] = [new Date(report.from), new Date(report.to)];
+      if (!nextCursor) return { ...report, from, to, asOf: new Date(report.asOf), items };
+      cursor = nextCursor;
+    }
   }
 
   /** Yields what has happened in the project, and then what happens, until the caller leaves the loop. */

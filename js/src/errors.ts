@@ -97,6 +97,8 @@ export class DiskFullError extends FileError {}
 
 /** The plan does not allow more of this. */
 export class QuotaExceededError extends BothyError {}
+/** What the project, or the sandbox and its forks, may spend is spent (402). Raise the budget and resume what was paused. */
+export class BudgetExceededError extends QuotaExceededError {}
 /** The host is full at the moment. */
 export class CapacityError extends BothyError {}
 /** Too many requests in too short a time. */
@@ -145,6 +147,7 @@ const byCode: Record<string, ErrorClass> = {
   permission_denied: PermissionDeniedError,
   disk_full: DiskFullError,
   quota_exceeded: QuotaExceededError,
+  budget_exceeded: BudgetExceededError,
   capacity: CapacityError,
   rate_limited: RateLimitedError,
   too_large: TooLargeError,
@@ -154,6 +157,7 @@ const byCode: Record<string, ErrorClass> = {
   snapshot_damaged: ServerError,
   engine_failed: ServerError,
   engine_unavailable: ServerError,
+  shutting_down: CapacityError,
   guest_unreachable: ServerError,
 };
 

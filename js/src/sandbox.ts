@@ -1,4 +1,4 @@
-import { Bothy } from "./client.js";
+import { Bothy, type UsageOptions } from "./client.js";
 import { type CodeResult, Contexts, runCode, type RunCodeOptions } from "./code.js";
 import { type EventOptions, eventsOf } from "./events.js";
 import { type Command, type CommandOptions, exec, type ExecEvent, type ExecOptions, type ExecResult, execStream, spawn } from "./exec.js";
@@ -9,7 +9,7 @@ import { type Page, PageList } from "./page.js";
 import { Process, type ProcessInfo } from "./process.js";
 import { Terminal, type TerminalOptions } from "./terminal.js";
 import { type CallOptions, startSeconds, type Transport } from "./transport.js";
-import type { BothyEvent, CreateParams, ForkParams, Limits, Link, ListParams, Logs, Metrics, SandboxInfo, Snapshot, UpdateParams } from "./types.js";
+import type { BothyEvent, CreateParams, ForkParams, Limits, Link, ListParams, Logs, Metrics, SandboxInfo, Snapshot, UpdateParams, UsageReport } from "./types.js";
 
 /** Which server the static methods of {@link Sandbox} talk to. By default the environment says. */
 export interface Connection extends CallOptions {
@@ -78,6 +78,12 @@ export class Sandbox {
   /** Returns what the project may use, and what is in use. */
   static async limits(connection: Connection = {}): Promise<Limits> {
     return connect(connection).limits({ signal: connection.signal });
+  }
+
+  /** Returns what the project has used, and what it costs. */
+  static async usage(options: UsageOptions & Connection = {}): Promise<UsageReport> {
+    const { client, url, apiKey, ...query } = options;
+    return connect({ client, url, apiKey }).usage(query);
   }
 
   /** Its id. */

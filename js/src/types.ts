@@ -45,6 +45,10 @@ export interface SandboxInfo {
   metadata?: Record<string, string>;
   /** The snapshot that it was started from. */
   parentSnapshotId?: string;
+  /** What it and its forks may spend; missing where there is no bound. */
+  budget?: number;
+  /** The sandbox that got the budget. */
+  budgetRoot?: string;
   /** How much of it came back when it was last woken. */
   resumed?: Resumed;
   /** Set once it has ended. */
@@ -103,6 +107,8 @@ export interface CreateParams {
   metadata?: Record<string, string>;
   /** Which technology isolates it. */
   engine?: string;
+  /** What it and its forks may spend, in the currency of the server's rates, before they are paused. */
+  budget?: number;
 }
 
 /** What may change while a sandbox lives. What is left out stays as it is. */
@@ -114,6 +120,8 @@ export interface UpdateParams {
   metadata?: Record<string, string>;
   name?: string;
   network?: Network;
+  /** What it and its forks may spend; 0 lifts the bound. */
+  budget?: number;
 }
 
 /** Which sandboxes to list. */
@@ -260,6 +268,51 @@ export interface Limits {
   snapshots: { limitMb: number | null; usedMb: number };
   /** What one sandbox may have at most. */
   sandbox: { cpu: number; memoryMb: number; diskMb: number; timeoutSeconds: number; networks: NetworkMode[] };
+  /** What may be spent in a month, and what has been; missing where there is no bound. */
+  budget?: { limit: number; used: number; currency: string; resetsAt?: Date };
+}
+
+/** What was used, and what it costs by the server's rates. */
+export interface Usage {
+  /** Virtual CPUs that sandboxes had, times the seconds for which they ran. */
+  vcpuSeconds: number;
+  /** CPU time that they really used. */
+  cpuSeconds: number;
+  /** MiB of memory that they had, times the seconds for which they ran. */
+  memoryMbSeconds: number;
+  egressBytes: number;
+  ingressBytes: number;
+  /** MiB that snapshots took up, times seconds. */
+  snapshotMbSeconds: number;
+  /** MiB that templates took up, times seconds. */
+  templateMbSeconds: number;
+  cost: number;
+}
+
+/** The usage of one group. What it was not grouped by is missing. */
+export interface UsageItem extends Usage {
+  /** The day, in UTC, as `2026-01-31`. */
+  day?: string;
+  /** When the hour begins, as RFC 3339. */
+  hour?: string;
+  project?: string;
+  template?: string;
+  sandbox?: string;
+  /** The metadata that was grouped by; an empty value stands for none. */
+  labels?: Record<string, string>;
+}
+
+/** What was used between two whole hours, in groups. */
+export interface UsageReport {
+  from: Date;
+  to: Date;
+  groupBy: string[];
+  /** The currency of every cost. */
+  currency: string;
+  items: UsageItem[];
+  total: Usage;
+  /** Up to when everything is counted. */
+  asOf: Date;
 }
 
 /** A link to a port of a sandbox that works without a key. */

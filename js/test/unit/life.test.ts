@@ -102,7 +102,11 @@ test("what a sandbox uses, tries, prints and shows", async () => {
     .on(`GET ${base}/logs`, json({ items: [{ pid: 7, stream: "stdout", data: "hi", offset: 0 }], truncated: false }))
     .on(`POST ${base}/links`, json({ url: "http://8080-sbx1.localhost:7700/?bothy_link=x", expires_at: "2026-01-02T03:04:05Z" }, 201))
     .on("GET /v1/limits", json({ plan: "free", sandboxes: { limit: null, used: 1 }, sandbox: { memory_mb: 512 } }))
-    .on("GET /v1/usage", json({ items: [] }));
+    .on(
+      "GET /v1/usage",
+      json({ from: "1970-01-01T00:00:00Z", to: "1970-01-02T00:00:00Z", as_of: "1970-01-01T12:00:00Z", items: [{ sandbox: "a", vcpu_seconds: 1.5, labels: { a_b: "red" } }], next_cursor: "1" }),
+      json({ from: "1970-01-01T00:00:00Z", to: "1970-01-02T00:00:00Z", as_of: "1970-01-01T12:00:00Z", items: [{ sandbox: "b", cost: 2 }], total: { cost: 3 } }),
+    );
   const sbx = open(fake);
   assert.deepEqual(await sbx.metrics(), { cpuSeconds: 1.5, memoryBytes: 7, heldAwakeBy: ["command"] });
   const since = new Date(0);
@@ -117,8 +121,12 @@ test("what a sandbox uses, tries, prints and shows", async () => {
   assert.equal(await sbx.url(8080, { expiresSeconds: 60 }), "http://8080-sbx1.localhost:7700/?bothy_link=x");
   assert.deepEqual(fake.requests(`POST ${base}/links`)[0]?.json, { port: 8080, expires_seconds: 60 });
   assert.deepEqual((await Sandbox.limits({ client: fake.client() })).sandboxes, { limit: null, used: 1 });
-  await fake.client().usage({ from: since, groupBy: "sandbox" });
-  assert.deepEqual(Object.fromEntries(fake.requests("GET /v1/usage")[0]?.query ?? []), { from: "1970-01-01T00:00:00.000Z", group_by: "sandbox" });
+  const used = await Sandbox.usage({ from: since, groupBy: ["sandbox", "label:a_b"], client: fake.client() });
+  assert.deepEqual(used.items, [{ sandbox: "a", vcpuSeconds: 1.5, labels: { a_b: "red" } }, { sandbox: "b", cost: 2 }]);
+  assert.deepEqual([used.total.cost, used.to, used.asOf.getUTCHours()], [3, new Date("1970-01-02T00:00:00Z"), 12]);
+  const asked = fake.requests("GET /v1/usage").map((seen) => Object.fromEntries(seen.query));
+  assert.deepEqual(asked[0], { from: "1970-01-01T00:00:00.000Z", group_by: "sandbox,label:a_b", limit: "10000" });
+  assert.deepEqual([asked[1]?.["cursor"], asked[1]?.["to"]], ["1", "1970-01-02T00:00:00.000Z"]);
 });
 
 test("events are followed over broken connections, each once", async () => {
