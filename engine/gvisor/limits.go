@@ -4,8 +4,10 @@ import (
 	"errors"
 	"math"
 	"os"
+	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/cgroup"
@@ -27,6 +29,68 @@ const (
 func cgroupLimits(l bothy.Limits) cgroup.Limits {
 	ceiling := memoryLimit(l) + headroomBytes + int64(l.Processes)*processBytes
 	return cgroup.Limits{CPU: l.CPU, MemoryBytes: ceiling, PIDs: hostTasks}
+}
+
+// unhurriedFactor is how much more memory than otherwise a machine may use while
+// nothing runs in it and its kernel is written or read: that takes memory, the more
+// the more the kernel holds, and to be killed for it would lose everything.
+const unhurriedFactor = 3
+
+// unhurried are the limits of a machine in which nothing of its user's runs.
+func unhurried(l bothy.Limits) cgroup.Limits {
+	c := cgroupLimits(l)
+	c.CPU, c.MemoryBytes = 0, unhurriedFactor*c.MemoryBytes
+	return c
+}
+
+const (
+	// restrainAgain is when to look again whether what was used for a snapshot has
+	// come back, and restrainAfter for how long to wait for it.
+	restrainAgain = 500 * time.Millisecond
+	restrainAfter = 30 * time.Second
+)
+
+// restrain puts the machine's limits back in force. Its memory is bounded again when
+// the machine uses no more than that, because the host's kernel would end it at once.
+// m.mu is held.
+func (m *Machine) restrain() error {
+	want := cgroupLimits(m.limits)
+	used, err := m.group.MemoryUsed()
+	if err != nil {
+		return err
+	}
+	fits := used < want.MemoryBytes
+	if !fits {
+		want.MemoryBytes *= unhurriedFactor
+	}
+	if err := m.group.SetLimits(want); err != nil && !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	switch {
+	case fits && used < memoryLimit(m.limits):
+		m.lenient = time.Time{}
+		return nil
+	case m.lenient.IsZero():
+		m.lenient = time.Now().Add(restrainAfter)
+	}
+	time.AfterFunc(restrainAgain, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.tasks != running || m.ending || m.lenient.IsZero() || fits && time.Now().After(m.lenient) {
+			return
+		}
+		if err := m.restrain(); err != nil {
+			m.e.log.Warn("cannot limit a machine again", "sandbox", m.id, "error", err)
+		}
+	})
+	return nil
+}
+
+// isLenient reports whether memory over the limit may be what a snapshot took.
+func (m *Machine) isLenient() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.tasks != running || time.Now().Before(m.lenient)
 }
 
 func memoryLimit(l bothy.Limits) int64 { return int64(l.MemoryMB) << 20 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/runsc/sandbox"
@@ -36,6 +37,9 @@ type Machine struct {
 	ending bool     // Destroy was called
 	exit   bothy.Exit
 	tasks  tasks
+	// lenient is until when memory above the limit is no reason to kill, because a
+	// snapshot took it. See restrain.
+	lenient time.Time
 }
 
 var _ bothy.Machine = (*Machine)(nil)
@@ -111,7 +115,7 @@ func (e *Engine) Adopt(_ context.Context, id string, b []byte) (bothy.Machine, e
 	}
 	if _, err := os.Stat(filepath.Join(m.dir, pausedMark)); err == nil {
 		m.tasks = unsure
-		if err := m.group.SetLimits(cgroupLimits(st.Limits)); err != nil {
+		if err := m.restrain(); err != nil {
 			e.log.Warn("cannot limit a machine that was found again", "sandbox", id, "error", err)
 		}
 	}
@@ -261,13 +265,15 @@ func (m *Machine) Stats(context.Context) (bothy.MachineStats, error) {
 
 // SetLimits changes the cgroup.
 func (m *Machine) SetLimits(_ context.Context, l bothy.Limits) error {
-	if err := m.group.SetLimits(cgroupLimits(l)); err != nil {
-		return err
-	}
 	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.limits
 	m.limits = l
-	m.mu.Unlock()
-	return nil
+	err := m.restrain()
+	if err != nil {
+		m.limits = before
+	}
+	return err
 }
 
 // WatchMemory reports memory above the limit, below the hard ceiling.
@@ -284,7 +290,11 @@ func (m *Machine) WatchMemory(ctx context.Context, fn func(used, limit int64)) e
 	m.mu.Lock()
 	limit := memoryLimit(m.limits)
 	m.mu.Unlock()
-	return m.group.WatchMemory(ctx, limit, fn)
+	return m.group.WatchMemory(ctx, limit, func(used, limit int64) {
+		if !m.isLenient() {
+			fn(used, limit)
+		}
+	})
 }
 
 // Freeze stops the whole sentry, its clocks included.

@@ -99,13 +99,11 @@ func (m *Machine) pause() error {
 		return err
 	}
 	// A sandbox that has just used up its share would not even be paused soon.
-	unhurried := m.limits
-	unhurried.CPU = 0
-	if err := m.group.SetLimits(cgroupLimits(unhurried)); err != nil {
+	if err := m.group.SetLimits(unhurried(m.limits)); err != nil {
 		return err
 	}
 	if err := m.sb.Pause(m.sb.ID); err != nil {
-		return errors.Join(err, m.group.SetLimits(cgroupLimits(m.limits)))
+		return errors.Join(err, m.restrain())
 	}
 	m.tasks = paused
 	return nil
@@ -117,7 +115,7 @@ func (m *Machine) unpause() error {
 	if m.tasks == running {
 		return nil
 	}
-	limited := m.group.SetLimits(cgroupLimits(m.limits))
+	limited := m.restrain()
 	if err := m.sb.Resume(m.sb.ID); err != nil {
 		return errors.Join(limited, err)
 	}

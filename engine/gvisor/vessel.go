@@ -62,9 +62,7 @@ func (e *Engine) makeVessel(name string, spec bothy.MachineSpec) (_ *vessel, err
 
 	// The kernel and process 1 start with all the CPU there is: nothing of a
 	// user's runs before SetLimits.
-	unhurried := spec.Limits
-	unhurried.CPU = 0
-	if v.group, err = e.cgroups.Create(name, cgroupLimits(unhurried)); err != nil {
+	if v.group, err = e.cgroups.Create(name, unhurried(spec.Limits)); err != nil {
 		return nil, err
 	}
 	undo.Add(func() { v.group.Kill(); v.group.Remove() })
