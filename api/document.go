@@ -104,7 +104,7 @@ func schemaName(t typeOf, hint string) string {
 func (s *Server) finishDocument() {
 	o := s.huma.OpenAPI()
 	s.schema(typeFor[Problem]())
-	documentUploads(o.Paths)
+	documentUploads(o.Paths, s.schema(typeFor[items[bothy.FileInfo]]()))
 	finishSchemas(o.Components.Schemas.Map())
 	documentCodes(o.Components.Schemas.Map()["Problem"])
 	documentSocket(o.Paths)

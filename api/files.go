@@ -468,7 +468,7 @@ func fileName(part *multipart.Part) string {
 
 // documentUploads adds what huma cannot see to the calls whose bodies it does
 // not read.
-func documentUploads(paths map[string]*huma.PathItem) {
+func documentUploads(paths map[string]*huma.PathItem, list *huma.Schema) {
 	bytes := &huma.Schema{Type: "string", Format: "binary"}
 	if p := paths[filesPath]; p != nil {
 		p.Put.RequestBody = &huma.RequestBody{Required: true, Description: "The file's bytes.",
@@ -481,6 +481,9 @@ func documentUploads(paths map[string]*huma.PathItem) {
 				"file": bytes,
 			},
 		}}
+		// A form may hold several files.
+		answer := p.Post.Responses["200"].Content["application/json"]
+		answer.Schema = &huma.Schema{AnyOf: []*huma.Schema{answer.Schema, list}}
 	}
 	if p := paths[filesPath+"/archive"]; p != nil {
 		p.Put.RequestBody = &huma.RequestBody{Required: true, Description: "The tar.",

@@ -58,7 +58,7 @@ var statuses = map[bothy.Code]int{
 	bothy.CodeGuest:            http.StatusBadGateway,
 	bothy.CodeTimeout:          http.StatusGatewayTimeout,
 	bothy.CodeShuttingDown:     http.StatusServiceUnavailable,
-	bothy.CodeUnsupported:      http.StatusNotImplemented,
+	bothy.CodeUnsupported:      http.StatusUnprocessableEntity,
 	bothy.CodeMethodNotAllowed: http.StatusMethodNotAllowed,
 	bothy.CodeMediaType:        http.StatusUnsupportedMediaType,
 	bothy.CodeMisdirected:      http.StatusMisdirectedRequest,

@@ -25,6 +25,12 @@ func (s *Service) Pause(ctx context.Context, id string, o bothy.PauseOptions) (*
 // pauseLocked pauses a sandbox whose lock the caller holds. In a hurry, the
 // snapshot may be larger than it could be.
 func (s *Service) pauseLocked(ctx context.Context, id string, o bothy.PauseOptions, hurry bool) (*bothy.Snapshot, error) {
+	return s.pauseKeeping(ctx, id, o, hurry, "")
+}
+
+// pauseKeeping is pauseLocked for one who still needs the snapshot keep, also
+// where it is that of an earlier sleep.
+func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOptions, hurry bool, keep string) (*bothy.Snapshot, error) {
 	sb, err := s.o.Store.Sandbox(ctx, id)
 	if err != nil {
 		return nil, err
@@ -57,7 +63,9 @@ func (s *Service) pauseLocked(ctx context.Context, id string, o bothy.PauseOptio
 		sb.EngineState, sb.ExpiresAt = l.machine.State(), expiry(s.clock.Now().UTC(), sb.TimeoutSeconds)
 		return nil, errors.Join(err, s.thaw(ctx, l), s.dropSnapshot(ctx, n.ID), s.move(ctx, sb, bothy.StateRunning))
 	}
-	s.dropSleep(ctx, before)
+	if before != keep {
+		s.dropSleep(ctx, before)
+	}
 	return n, nil
 }
 

@@ -41,7 +41,7 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 	switch sb.State {
 	case bothy.StateRunning:
 		// What is now is kept, as if paused; it gets a name so that it stays.
-		if _, err := s.pauseLocked(ctx, id, bothy.PauseOptions{Name: "before rollback to " + displayName(n)}, true); err != nil {
+		if _, err := s.pauseKeeping(ctx, id, bothy.PauseOptions{Name: "before rollback to " + displayName(n)}, true, n.ID); err != nil {
 			return nil, err
 		}
 		if sb, err = s.o.Store.Sandbox(ctx, id); err != nil {

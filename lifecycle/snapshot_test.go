@@ -413,3 +413,21 @@ func TestARollbackThatFailsLeavesTheSandboxAsItWas(t *testing.T) {
 		t.Errorf("%+v, %v", back, err)
 	}
 }
+
+// The snapshot of an earlier sleep, which nobody gave a name, can be gone back
+// to as well.
+func TestRollbackToAnEarlierSleep(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	n := w.pause(sb.ID)
+	if _, err := w.Resume(w.me(), sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	back, err := w.Rollback(w.me(), sb.ID, n.ID)
+	if err != nil || back.State != bothy.StateRunning {
+		t.Fatalf("back as %+v, %v", back, err)
+	}
+	if _, err := w.Service.Snapshot(w.me(), n.ID); err != nil {
+		t.Errorf("the snapshot that it went back to: %v", err)
+	}
+}
