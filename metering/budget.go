@@ -159,7 +159,7 @@ func (m *Meter) setBudget(ctx context.Context, b store.Budget) error {
 	if err := m.putBudget(ctx, b); err != nil || b.Amount == 0 {
 		return err
 	}
-	m.count(ctx, func(s *span) bool { return s.key.Project == b.Project })
+	m.count(ctx, true, func(s *span) bool { return s.key.Project == b.Project })
 	return m.refresh(ctx, budgetID{b.Kind, b.ID})
 }
 

@@ -68,8 +68,11 @@ type Meter struct {
 	// flushing is held by whoever writes, and while a sum must match what has
 	// not been written. It is taken before any other.
 	flushing sync.Mutex
-	queue    []store.UsageBatch // being written, oldest first; under flushing
-	batches  int                // under flushing
+	// asking bounds the questions that are answered at once: they take the
+	// store's time from everybody.
+	asking  chan struct{}
+	queue   []store.UsageBatch // being written, oldest first; under flushing
+	batches int                // under flushing
 
 	// putting is held while a budget is stored, so that what is in memory is
 	// what is stored.
@@ -132,7 +135,7 @@ func New(ctx context.Context, o Options) (*Meter, error) {
 	}
 	m := &Meter{
 		o: o, clock: o.Clock, log: o.Log, boot: hex.EncodeToString(boot[:]),
-		spans: map[string]*span{}, left: map[string]store.UsageMark{}, due: map[string]*due{}, budgets: map[budgetID]*budget{},
+		asking: make(chan struct{}, maxAsking), spans: map[string]*span{}, left: map[string]store.UsageMark{}, due: map[string]*due{}, budgets: map[budgetID]*budget{},
 	}
 	now := m.now()
 	p, err := o.Store.UsageProgress(ctx)
@@ -200,32 +203,42 @@ func (m *Meter) Tick(ctx context.Context) {
 	m.mu.Lock()
 	all := elapsed(m.lastAll, now) >= m.o.Every
 	m.mu.Unlock()
-	if all {
+	stored := m.countStorage(ctx)
+	switch {
+	case all:
 		now = m.countAll(ctx)
-	} else {
-		m.count(ctx, func(s *span) bool { return s.key.Root != "" || m.bounded(s.key.Project) })
+		if m.flush(ctx) == nil {
+			m.hasWritten(now)
+		}
+	case stored || m.Health() != nil:
+		_ = m.flush(ctx) // which has said what is wrong
 	}
-	m.countStorage(ctx, false)
-	if err := m.flush(ctx); err == nil && all {
-		m.mu.Lock()
-		m.written = now
-		m.mu.Unlock()
+	if !all {
+		m.count(ctx, false, func(s *span) bool { return s.key.Root != "" || m.bounded(s.key.Project) })
 	}
 	m.watchBudgets(ctx)
+}
+
+func (m *Meter) hasWritten(upTo store.Moment) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.written = upTo
 }
 
 // countAll counts every running sandbox, up to the moment that it returns or
 // later.
 func (m *Meter) countAll(ctx context.Context) store.Moment {
 	now := m.now()
-	m.count(ctx, func(*span) bool { return true })
+	m.count(ctx, true, func(*span) bool { return true })
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.lastAll = now
 	return now
 }
 
-func (m *Meter) count(ctx context.Context, which func(*span) bool) {
+// count counts some sandboxes: with their counters, or, which is quicker, only
+// the time that has passed.
+func (m *Meter) count(ctx context.Context, counters bool, which func(*span) bool) {
 	m.mu.Lock()
 	list := make([]*span, 0, len(m.spans))
 	for _, s := range m.spans {
@@ -236,7 +249,7 @@ func (m *Meter) count(ctx context.Context, which func(*span) bool) {
 	m.mu.Unlock()
 	for _, s := range list {
 		s.mu.Lock()
-		m.countSpan(ctx, s)
+		m.countSpan(ctx, s, counters)
 		s.mu.Unlock()
 	}
 }

@@ -3,6 +3,7 @@ package metering
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"strconv"
@@ -24,6 +25,10 @@ const (
 	maxHourly = 366 * 24
 	// fresh is how old an answer may be. An older one is counted anew.
 	fresh = time.Second
+	// maxGroups bounds one answer, all pages together, and maxAsking those that
+	// are being looked for.
+	maxGroups = 100_000
+	maxAsking = 2
 	// costDigits is to what a cost is rounded: a billionth.
 	costDigits = 1e9
 )
@@ -46,7 +51,7 @@ func (m *Meter) Usage(ctx context.Context, q bothy.UsageQuery) (*bothy.UsageRepo
 		return nil, err
 	}
 	m.freshen(context.WithoutCancel(ctx))
-	found, err := m.o.Store.QueryUsage(ctx, m.wholeMonths(sq))
+	found, err := m.ask(ctx, m.wholeMonths(sq))
 	if err != nil {
 		return nil, err
 	}
@@ -78,6 +83,22 @@ func (m *Meter) Usage(ctx context.Context, q bothy.UsageQuery) (*bothy.UsageRepo
 		r.NextCursor = strconv.Itoa(end)
 	}
 	return r, nil
+}
+
+// ask waits for its turn, and asks the store.
+func (m *Meter) ask(ctx context.Context, q store.UsageQuery) ([]store.UsageGroup, error) {
+	select {
+	case m.asking <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-m.asking }()
+	q.MaxGroups = maxGroups
+	found, err := m.o.Store.QueryUsage(ctx, q)
+	if errors.Is(err, store.ErrTooManyGroups) {
+		return nil, invalid("that is more than %d groups", maxGroups).WithHint("Ask for less time, one project, or fewer things to group by.").Because(err)
+	}
+	return found, err
 }
 
 // visible is the project that the caller may ask for; "" is all.
@@ -197,16 +218,14 @@ func parseOffset(cursor string) (int, error) {
 func (m *Meter) freshen(ctx context.Context) {
 	now := m.now()
 	m.mu.Lock()
-	old := elapsed(m.written, now) >= fresh || len(m.due) > 0
+	old := elapsed(m.written, now) >= fresh
 	m.mu.Unlock()
 	if !old {
 		return
 	}
 	now = m.countAll(ctx)
 	if m.flush(ctx) == nil {
-		m.mu.Lock()
-		m.written = now
-		m.mu.Unlock()
+		m.hasWritten(now)
 	}
 }
 

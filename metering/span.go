@@ -140,7 +140,7 @@ func (m *Meter) Changed(ctx context.Context, sb *bothy.Sandbox) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.countSpan(ctx, s)
+	m.countSpan(ctx, s, true)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s.key = key
@@ -156,7 +156,7 @@ func (m *Meter) Stopped(ctx context.Context, id string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.countSpan(ctx, s)
+	m.countSpan(ctx, s, true)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s.stopped = true
@@ -166,12 +166,17 @@ func (m *Meter) Stopped(ctx context.Context, id string) {
 	}
 }
 
-// countSpan counts a sandbox up to now. Its lock is held.
-func (m *Meter) countSpan(ctx context.Context, s *span) {
+// countSpan counts a sandbox up to now, with its counters if they are asked for.
+// Its lock is held.
+func (m *Meter) countSpan(ctx context.Context, s *span, counters bool) {
 	if s.stopped {
 		return
 	}
-	r, err := s.read(ctx)
+	var r bothy.MeterReading
+	err := errNotRead
+	if counters {
+		r, err = s.read(ctx)
+	}
 	now := m.now()
 	m.mu.Lock()
 	defer m.mu.Unlock()

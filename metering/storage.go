@@ -42,27 +42,28 @@ func (s *storage) occupied(id string, created time.Time, now store.Moment) time.
 // mb rounds up: whatever there is takes up a MiB.
 func mb(bytes int64) int64 { return max(1, (bytes+1<<20-1)>>20) }
 
-// countStorage counts snapshots and templates, if that is due or asked for.
-func (m *Meter) countStorage(ctx context.Context, always bool) {
+// countStorage counts snapshots and templates, if that is due, and reports
+// whether it was.
+func (m *Meter) countStorage(ctx context.Context) bool {
 	now := m.now()
 	m.mu.Lock()
-	waits := !always && elapsed(m.storage.at, now) < m.o.StorageEvery
+	waits := elapsed(m.storage.at, now) < m.o.StorageEvery
 	if !waits {
 		clear(m.storage.gone)
 	}
 	m.mu.Unlock()
 	if waits {
-		return
+		return false
 	}
 	snapshots, err := m.o.Snapshots(ctx)
 	if err != nil {
 		m.log.Warn("snapshots cannot be listed, to be metered", "error", err)
-		return
+		return false
 	}
 	templates, err := m.o.Templates(ctx)
 	if err != nil {
 		m.log.Warn("templates cannot be listed, to be metered", "error", err)
-		return
+		return false
 	}
 	owners := make([]store.UsageKey, len(snapshots))
 	for i, n := range snapshots {
@@ -89,6 +90,7 @@ func (m *Meter) countStorage(ctx context.Context, always bool) {
 	}
 	m.storage.at, m.storage.known, m.storage.owners = now, known, needed
 	due.at = now
+	return true
 }
 
 func (m *Meter) storedDue() *storedDue {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -105,7 +106,12 @@ type UsageQuery struct {
 	// In narrows it down to what is set in it. Labels and Root are not looked
 	// at.
 	In UsageKey
+	// MaxGroups, if not 0, makes a query fail that has more.
+	MaxGroups int
 }
+
+// ErrTooManyGroups is that failure.
+var ErrTooManyGroups = errors.New("the answer has too many groups")
 
 // UsageGroup is one group of an answer.
 type UsageGroup struct {

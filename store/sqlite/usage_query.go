@@ -31,6 +31,9 @@ func (s *Store) QueryUsage(ctx context.Context, q store.UsageQuery) ([]store.Usa
 			if err := s.queryPart(ctx, q, p, project, &found); err != nil {
 				return nil, fmt.Errorf("store: query usage: %w", err)
 			}
+			if q.MaxGroups > 0 && len(found.list) > q.MaxGroups {
+				return nil, store.ErrTooManyGroups
+			}
 		}
 	}
 	return slices.DeleteFunc(found.list, func(g store.UsageGroup) bool { return g.Counts == store.Counts{} }), nil
@@ -134,12 +137,16 @@ func (s *Store) queryRows(ctx context.Context, q store.UsageQuery, project, text
 	}
 	var c store.Counts
 	columns = append(columns, scanCounts(&c)...)
+	n := 0
 	for rows.Next() {
 		if err := rows.Scan(columns...); err != nil {
 			return err
 		}
 		g := row
 		g.Labels = slices.Clone(row.Labels)
+		if n++; q.MaxGroups > 0 && n > q.MaxGroups {
+			return store.ErrTooManyGroups
+		}
 		found(g, c)
 	}
 	return rows.Err()

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -79,6 +80,10 @@ func testUsageQueries(t *testing.T, f *fixture) {
 	for batch := range slices.Chunk(rows, 700) {
 		n++
 		f.must(f.usage().WriteUsage(f.ctx, store.UsageBatch{ID: fmt.Sprint(n), Rows: batch}))
+	}
+	all := store.UsageQuery{From: first, To: first + hours, Hour: true, Sandbox: true, MaxGroups: 100}
+	if _, err := f.usage().QueryUsage(f.ctx, all); !errors.Is(err, store.ErrTooManyGroups) {
+		t.Errorf("too many groups: %v", err)
 	}
 	for range 300 {
 		q := store.UsageQuery{From: first + r.Int64N(hours) - 50}
