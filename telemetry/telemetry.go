@@ -30,6 +30,8 @@ type Census struct {
 	// Snapshots and SnapshotBytes are all there are, of all projects.
 	Snapshots     int
 	SnapshotBytes int64
+	// UsageUnwritten is how long ago everything that was used was last written.
+	UsageUnwritten time.Duration
 	// FreeMemoryBytes is what the host has left.
 	FreeMemoryBytes int64
 }
@@ -116,13 +118,14 @@ var (
 	goldenMemDesc = prometheus.NewDesc("bothy_golden_snapshot_bytes", "What golden snapshots take up on disk, in bytes.", nil, nil)
 	snapshotsDesc = prometheus.NewDesc("bothy_snapshots", "Snapshots that are kept.", nil, nil)
 	storageDesc   = prometheus.NewDesc("bothy_snapshot_bytes", "What snapshots take up on disk, in bytes.", nil, nil)
+	usageDesc     = prometheus.NewDesc("bothy_usage_unwritten_seconds", "How long ago all that was used had been written; it grows while the meters cannot be.", nil, nil)
 	memoryDesc    = prometheus.NewDesc("bothy_host_memory_available_bytes", "Memory that the host has left, in bytes.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c *censor) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		sandboxesDesc, pooledDesc, pooledMemDesc, sparesDesc, goldenDesc, goldenMemDesc, snapshotsDesc, storageDesc, memoryDesc,
+		sandboxesDesc, pooledDesc, pooledMemDesc, sparesDesc, goldenDesc, goldenMemDesc, snapshotsDesc, storageDesc, usageDesc, memoryDesc,
 	} {
 		ch <- d
 	}
@@ -153,5 +156,6 @@ func (c *censor) Collect(ch chan<- prometheus.Metric) {
 	gauge(goldenMemDesc, float64(now.GoldenBytes))
 	gauge(snapshotsDesc, float64(now.Snapshots))
 	gauge(storageDesc, float64(now.SnapshotBytes))
+	gauge(usageDesc, now.UsageUnwritten.Seconds())
 	gauge(memoryDesc, float64(now.FreeMemoryBytes))
 }

@@ -13,7 +13,7 @@ import (
 func (p *parts) census(ctx context.Context) (telemetry.Census, error) {
 	pool := p.lifecycle.Pool(ctx)
 	c := telemetry.Census{
-		Sandboxes: map[bothy.State]int{}, FreeMemoryBytes: p.lifecycle.FreeMemoryBytes(),
+		Sandboxes: map[bothy.State]int{}, FreeMemoryBytes: p.lifecycle.FreeMemoryBytes(), UsageUnwritten: p.meter.Unwritten(),
 		Pooled: pool.Ready, PooledBytes: pool.MemoryBytes, Spares: pool.Spares, Golden: pool.Golden, GoldenBytes: pool.GoldenBytes,
 	}
 	alive, err := p.store.SandboxesInState(ctx, bothy.LiveStates...)
