@@ -1,4 +1,4 @@
-import { ConnectionError, InvalidArgumentError } from "./errors.js";
+import { ConnectionError, InvalidArgumentError, SandboxNotReadyError, SandboxPausedError } from "./errors.js";
 import { type ExecEvent, type ExecResult, ResultCollector, toExecEvent, type WireExecEvent } from "./exec.js";
 import { Decoder, toBase64 } from "./output.js";
 import type { CallOptions, Transport } from "./transport.js";
@@ -50,6 +50,8 @@ function signalNumber(signal: SignalName | number): number {
 
 /** How often a broken stream is joined again without a byte of progress in between. */
 const maxRejoins = 10;
+/** How long to wait, as after so many failures, before looking whether a paused sandbox runs again. */
+const pausedLook = 2;
 
 /**
  * A process in the background of a sandbox. It outlives this object and this
@@ -83,10 +85,12 @@ export class Process implements AsyncIterable<ExecEvent> {
   async *output(from = 0, options: CallOptions = {}): AsyncGenerator<ExecEvent, void, undefined> {
     const decoder = new Decoder();
     let next = from;
+    let joined = false;
     for (let failures = 0; ; failures++) {
       const before = next;
       try {
         for await (const event of this.#join(next, options)) {
+          joined = true;
           const fresh = withoutSeen(event, next, decoder);
           if (!fresh) continue;
           next = fresh.isFinal ? next : fresh.offset + fresh.bytes.length;
@@ -94,9 +98,16 @@ export class Process implements AsyncIterable<ExecEvent> {
           if (fresh.isFinal) return;
         }
       } catch (error) {
+        if (joined && (error instanceof SandboxPausedError || error instanceof SandboxNotReadyError)) {
+          // It sleeps in the middle of it, and goes on when it is resumed.
+          await this.#transport.pause(pausedLook, options.signal);
+          failures = -1;
+          continue;
+        }
         if (!(error instanceof ConnectionError)) throw error;
         if (next === before && failures >= maxRejoins) throw error;
       }
+      joined = true;
       if (next > before) failures = 0;
       if (failures >= maxRejoins) throw endless(this.pid);
       await this.#transport.pause(failures, options.signal);

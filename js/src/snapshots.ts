@@ -19,8 +19,13 @@ export interface ImportOptions extends CallOptions {
   name?: string;
 }
 
+/** Writes text as UTF-8 in the way that headers can carry it. */
+function byteString(text: string): string {
+  return Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join("");
+}
+
 function sealed(passphrase: string | undefined): Record<string, string> {
-  return passphrase === undefined ? {} : { "X-Bothy-Passphrase": passphrase };
+  return passphrase === undefined ? {} : { "X-Bothy-Passphrase": byteString(passphrase) };
 }
 
 /** The snapshots of a project. */

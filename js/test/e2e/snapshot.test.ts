@@ -45,10 +45,17 @@ test("a paused sandbox is woken by its own id, and keeps only files when told so
 test("a followed process is joined again after a pause", async () => {
   await using sbx = await Sandbox.create({ template });
   const process = await sbx.spawn("for i in $(seq 60); do echo line $i; sleep 0.02; done");
-  await sbx.pause();
-  await sbx.resume();
-  const result = await process.wait();
-  assert.equal(result.stdout, Array.from({ length: 60 }, (_, i) => `line ${i + 1}\n`).join(""));
+  let text = "";
+  let resumed: Promise<void> | undefined;
+  for await (const event of process) {
+    if (!event.isFinal) text += event.data;
+    if (resumed) continue;
+    await sbx.pause();
+    // The loop finds it asleep, and waits.
+    resumed = new Promise((resolve, reject) => setTimeout(() => void sbx.resume().then(() => resolve(), reject), 1500));
+  }
+  await resumed;
+  assert.equal(text, Array.from({ length: 60 }, (_, i) => `line ${i + 1}\n`).join(""));
 });
 
 test("a live snapshot, a roll-back, and what was there until then", async () => {

@@ -55,11 +55,12 @@ test("snapshots are taken, listed, found, carried elsewhere and deleted", async 
   const { snapshots } = fake.client();
   assert.deepEqual((await snapshots.list({ name: "before" })).items, []);
   assert.equal((await snapshots.get("snap_1")).kind, "memory");
-  const archive = await snapshots.export("snap_1", { passphrase: "open sesame" });
-  assert.equal((await snapshots.import(archive, { passphrase: "open sesame", name: "copy" })).id, "snap_3");
+  const sealed = Buffer.from("öpen sesame €").toString("latin1");
+  const archive = await snapshots.export("snap_1", { passphrase: "öpen sesame €" });
+  assert.equal((await snapshots.import(archive, { passphrase: "öpen sesame €", name: "copy" })).id, "snap_3");
   const [put] = fake.requests("POST /v1/snapshots/import");
-  assert.deepEqual([put?.body.toString(), put?.query.get("name"), put?.headers["x-bothy-passphrase"]], ["archive", "copy", "open sesame"]);
-  assert.equal(fake.requests("GET /v1/snapshots/snap_1/export")[0]?.headers["x-bothy-passphrase"], "open sesame");
+  assert.deepEqual([put?.body.toString(), put?.query.get("name"), put?.headers["x-bothy-passphrase"]], ["archive", "copy", sealed]);
+  assert.equal(fake.requests("GET /v1/snapshots/snap_1/export")[0]?.headers["x-bothy-passphrase"], sealed);
   await snapshots.delete("snap_1");
 });
 

@@ -484,7 +484,7 @@ class AsyncClient:
             params=present(request.params),
             json=request.json,
             content=body,
-            headers=headers,
+            headers=httpx.Headers(headers, encoding="utf-8"),
             timeout=self._limits(request.patience),
         )
         return await connections.send(built, stream=True)

@@ -485,7 +485,7 @@ class Client:
             params=present(request.params),
             json=request.json,
             content=body,
-            headers=headers,
+            headers=httpx.Headers(headers, encoding="utf-8"),
             timeout=self._limits(request.patience),
         )
         return connections.send(built, stream=True)

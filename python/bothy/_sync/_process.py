@@ -10,7 +10,13 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from .._errors import ConnectionFailedError, ProcessNotFoundError, RequestTimeoutError
+from .._errors import (
+    ConnectionFailedError,
+    ProcessNotFoundError,
+    RequestTimeoutError,
+    SandboxNotReadyError,
+    SandboxPausedError,
+)
 from .._io import blocking as io
 from .._output import EventDecoder, OutputCollector
 from .._retry import backoff
@@ -23,6 +29,9 @@ if TYPE_CHECKING:
 
 MAX_REJOINS = 6
 """How often a broken stream is joined again with nothing new in between."""
+
+PAUSED_LOOK = 0.5
+"""Seconds between two looks whether a sandbox that was paused in between runs again."""
 
 MAX_WRITTEN = 1 << 20
 """Bytes of input in one call; the server takes a few times more."""
@@ -146,6 +155,7 @@ class ProcessStream(EventStream[ExecEvent]):
         self._deadline = deadline
         self._patience = STREAM_PATIENCE
         self._rejoin = False
+        self._joined = False
         super().__init__(process._sandbox._client, self._join(), self._decoder.decode)
 
     def __enter__(self) -> ProcessStream:
@@ -160,14 +170,23 @@ class ProcessStream(EventStream[ExecEvent]):
                 with closing(super()._receive()) as events:
                     for event in events:
                         failures = 0
+                        self._joined = True
                         yield event
                         if event.is_final:
                             return
             except ConnectionFailedError as error:
                 reason = error
+            except (SandboxPausedError, SandboxNotReadyError):
+                if not self._joined:
+                    raise
+                # It sleeps in the middle of it, and goes on when it is resumed.
+                io.sleep(PAUSED_LOOK)
+                self._request, self._response = self._join(), None
+                continue
             except RequestTimeoutError:
                 # Silence; joining again finds out whether that was the last second.
                 pass
+            self._joined = True
             if not self._rejoin:
                 if failures >= MAX_REJOINS:
                     raise reason or ConnectionFailedError("the output ends before the process")

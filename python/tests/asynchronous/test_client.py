@@ -19,6 +19,8 @@ from bothy import (
     Token,
 )
 
+SECRET = "geheimnisvoll \u00fc\u20ac"
+SECRET_SENT = SECRET.encode().decode("latin-1")
 TOKEN = {
     "id": "tok_1",
     "name": "ci",
@@ -65,7 +67,7 @@ async def test_a_snapshot_moves_to_another_server(
     assert (await client.snapshot("snap_1")).name == "n"
 
     def export(exchange: Exchange) -> Any:
-        assert exchange.request_seen.headers.get("x-bothy-passphrase") in ("secret", None)
+        assert exchange.request_seen.headers.get("x-bothy-passphrase") in (SECRET_SENT, None)
         answer = as_json({})
         answer.body, answer.headers["Content-Type"] = archive, "application/octet-stream"
         return answer
@@ -79,11 +81,11 @@ async def test_a_snapshot_moves_to_another_server(
     fake.routes["GET", "/v1/snapshots/snap_1/export"] = export
     fake.routes["POST", "/v1/snapshots/import"] = take
     path = tmp_path / "a.bothy"
-    await client.export_snapshot("snap_1", path, passphrase="secret")
+    await client.export_snapshot("snap_1", path, passphrase=SECRET)
     assert path.read_bytes() == archive
-    moved = await client.import_snapshot(path, name="there", passphrase="secret")
+    moved = await client.import_snapshot(path, name="there", passphrase=SECRET)
     assert (moved.id, moved.name) == ("snap_2", "there")
-    assert fake.seen[-1].headers["x-bothy-passphrase"] == "secret"
+    assert fake.seen[-1].headers["x-bothy-passphrase"] == SECRET_SENT
 
     buffer = files.BytesIO()
     await client.export_snapshot(moved.id.replace("2", "1"), buffer)

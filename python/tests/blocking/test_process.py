@@ -16,6 +16,7 @@ from bothy import (
     ConnectionFailedError,
     ProcessNotFoundError,
     RequestTimeoutError,
+    SandboxPausedError,
 )
 from bothy._io import blocking as io
 
@@ -78,6 +79,36 @@ def test_character_that_is_cut_by_a_drop(fake: FakeServer, sbx: Sandbox) -> None
     fake.outputs = [first, lambda _: iter([piece(euro[1:], 1), final()])]
     result = sbx.process(42).wait()
     assert result.stdout == "€"
+
+
+def test_stream_goes_on_after_a_pause(
+    fake: FakeServer, sbx: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = fake.sandboxes[sbx.id]
+
+    def first(exchange: Exchange) -> Iterator[dict[str, Any]]:
+        yield out("before ", 0)
+        sandbox["state"] = "paused"
+        exchange.cut()
+
+    looks = 0
+
+    def sleep(seconds: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 20:
+            sandbox["state"] = "running"
+
+    monkeypatch.setattr(io, "sleep", sleep)
+    fake.outputs = [first, lambda _: iter([out("after", 7), final()])]
+    assert (sbx.process(42).wait()).stdout == "before after"
+    assert froms(fake)[-1] == "7"
+
+
+def test_process_of_a_paused_sandbox(fake: FakeServer, sbx: Sandbox) -> None:
+    fake.sandboxes[sbx.id]["state"] = "paused"
+    with pytest.raises(SandboxPausedError):
+        sbx.process(42).wait()
 
 
 @pytest.mark.usefixtures("no_pause")

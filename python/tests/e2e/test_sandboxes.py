@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import urllib.request
 from urllib.parse import urlsplit
 
@@ -84,6 +85,23 @@ def test_pause_and_resume_with_memory(sbx: Sandbox) -> None:
     with again.process(counter.pid).stream(info.output_end) as stream:
         assert int(next(stream).data.split()[0]) > first
     assert Sandbox.get(sbx.id).info.state == "running"
+
+
+def test_stream_goes_on_after_a_pause(sbx: Sandbox) -> None:
+    counter = sbx.spawn("i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done")
+    text = ""
+    paused_at = 0
+    for event in counter.stream():
+        text += event.data
+        count = text.count("\n")
+        if not paused_at and count >= 5:
+            paused_at = count
+            sbx.pause()
+            threading.Timer(1.5, Sandbox.resume, [sbx.id]).start()
+        if paused_at and count > paused_at + 20:
+            break
+    lines = text.splitlines()[: paused_at + 20]
+    assert lines == [str(n + 1) for n in range(len(lines))]
 
 
 def test_snapshot_and_rollback(sbx: Sandbox) -> None:
