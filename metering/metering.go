@@ -145,9 +145,15 @@ func New(ctx context.Context, o Options) (*Meter, error) {
 	for _, mark := range p.Marks {
 		m.left[mark.Sandbox] = mark
 	}
-	m.lastAll, m.written = now, now
+	m.lastAll, m.written = now, stale(now)
 	m.storage = newStorage(p.Storage, now)
 	return m, m.loadBudgets(ctx)
+}
+
+// stale is a moment at which whatever was written is too old for an answer.
+func stale(now store.Moment) store.Moment {
+	now.Wall, now.Uptime = now.Wall.Add(-fresh), now.Uptime-fresh
+	return now
 }
 
 func setDefault[T comparable](v *T, to T) {

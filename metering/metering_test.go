@@ -198,6 +198,16 @@ func TestCrash(t *testing.T) {
 	w.wantVCPU("crashed twice more", 10+9+3600+1)
 }
 
+func TestAskedRightAfterACrash(t *testing.T) {
+	w := newWorld(t)
+	w.start("a")
+	w.clock.pass(time.Minute)
+	w.crash()
+	w.adopt("a")
+	w.Recovered()
+	w.wantVCPU("before anything was written", 60)
+}
+
 func TestCrashBeforeTheFirstMark(t *testing.T) {
 	w := newWorld(t)
 	w.start("a")

@@ -125,6 +125,8 @@ func (m *Meter) Recovered() {
 		m.dueOf(id).gone = true
 	}
 	clear(m.left)
+	// What was adopted has not been counted yet.
+	m.written = stale(m.now())
 }
 
 // Changed takes over what is new of a sandbox: its metadata and its budget.

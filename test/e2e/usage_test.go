@@ -1,0 +1,100 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// The clock of a sandbox that lives on through two crashes of its server, one of
+// them in the middle of writing what was used, shows what it has really run.
+func TestUsageThroughCrashes(t *testing.T) {
+	t.Parallel()
+	s, err := newServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.shutDown(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			s.showLog(t.Output())
+		}
+	})
+	// It dies while it writes the first batch that has a sandbox in it.
+	if err := s.start("BOTHY_FAILPOINTS=sqlite.usage=kill"); err != nil {
+		t.Fatal(err)
+	}
+	sb, err := s.create(t.Context(), bothy.SandboxCreate{TimeoutSeconds: ptr(0), CPU: 2, Metadata: map[string]string{"team": "red"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &box{t, s, t.Context(), sb.ID}
+	b.sh("", "python3 -c 'import time\nwhile time.process_time() < 1: pass'")
+	if err := s.dies(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.start(); err != nil {
+		t.Fatal(err)
+	}
+	b.check(2, 1)
+	if err := s.kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.start(); err != nil {
+		t.Fatal(err)
+	}
+	b.check(2, 1)
+	if _, err := s.Snapshots.Pause(t.Context(), sb.ID, bothy.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	paused := b.usageAfter(time.Now())
+	if later := b.usageAfter(paused.AsOf.Add(2 * time.Second)); later.Total.VCPUSeconds != paused.Total.VCPUSeconds {
+		t.Errorf("paused, it went from %v to %v vCPU-seconds", paused.Total.VCPUSeconds, later.Total.VCPUSeconds)
+	}
+}
+
+// usageAfter waits for an answer that is complete up to a time.
+func (b *box) usageAfter(at time.Time) *bothy.UsageReport {
+	b.Helper()
+	for deadline := time.Now().Add(hangs); time.Now().Before(deadline); time.Sleep(250 * time.Millisecond) {
+		if r := b.usage(); r.AsOf.After(at) {
+			return r
+		}
+	}
+	b.Fatal("the meters stand still")
+	return nil
+}
+
+func (b *box) usage() *bothy.UsageReport {
+	b.Helper()
+	r, err := b.s.Usage.Usage(b.ctx, bothy.UsageQuery{From: time.Now().Add(-24 * time.Hour), GroupBy: []string{"label:team"}, Sandbox: b.id})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return r
+}
+
+// check compares what is counted of a sandbox that never stopped with its age.
+func (b *box) check(cpus, atLeastUsed float64) *bothy.UsageReport {
+	b.Helper()
+	sb := b.get()
+	r := b.usage()
+	asked := time.Now()
+	// It is counted from a moment after it began to run, which takes as long as
+	// a busy machine takes.
+	const slack = 3 * time.Second
+	least, most := cpus*(r.AsOf.Sub(*sb.StartedAt)-slack).Seconds(), cpus*asked.Sub(*sb.StartedAt).Seconds()
+	if got := r.Total.VCPUSeconds; got < least || got > most {
+		b.Errorf("%v vCPU-seconds of a sandbox that has run for %v to %v", got, least, most)
+	}
+	if got := r.Total.CPUSeconds; got < atLeastUsed || got > most {
+		b.Errorf("it has used %v CPU-seconds, of %v at least", got, atLeastUsed)
+	}
+	if len(r.Items) != 1 || r.Items[0].Labels["team"] != "red" {
+		b.Errorf("it belongs to %+v", r.Items)
+	}
+	return r
+}
