@@ -29,6 +29,7 @@ func Main() error {
 	narrow(os.Args)
 	installGuards()
 	presetFilter()
+	skipPoints()
 	cli.Run(nil, map[util.SubCommand]string{
 		new(sentrycmd.Boot):   "",
 		new(sentrycmd.Umount): "",
