@@ -195,7 +195,7 @@ func (l *Log) write() {
 			l.prune()
 			pruned = time.Now()
 		}
-		if l.failure() != nil {
+		if l.Health() != nil {
 			select {
 			case <-time.After(retryEvery):
 			case <-l.quit:
@@ -204,7 +204,8 @@ func (l *Log) write() {
 	}
 }
 
-func (l *Log) failure() error {
+// Health is why records cannot be stored now, or nil.
+func (l *Log) Health() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failing

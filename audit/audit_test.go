@@ -449,6 +449,9 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 		}
 		return false
 	})
+	if log.Health() == nil {
+		t.Error("it calls itself healthy")
+	}
 	if err := log.Admit(); bothy.ErrorCode(err) != bothy.CodeCapacity || bothy.AsError(err).RetryAfter == 0 || bothy.AsError(err).Hint == "" {
 		t.Errorf("what comes next is refused with %v", err)
 	}

@@ -49,10 +49,13 @@ func (p *parts) runMeter() {
 }
 
 // problems says what is wrong although the server answers.
-func (p *parts) problems() []string {
+func (p *parts) problems() (found []string) {
+	// The causes are for the log: they name files of the host.
 	if p.meter.Health() != nil {
-		// The cause is for the log: it names files of the host.
-		return []string{"usage cannot be written and is kept in memory; the server's log says why"}
+		found = append(found, "usage cannot be written and is kept in memory; the server's log says why")
 	}
-	return nil
+	if p.audit.Health() != nil {
+		found = append(found, "the audit cannot be stored and is kept in memory; the server's log says why")
+	}
+	return found
 }
