@@ -546,6 +546,9 @@ func TestPages(t *testing.T) {
 			break
 		}
 	}
+	if r, err := w.Usage(w.operator(), bothy.UsageQuery{Cursor: "9223372036854775807"}); err != nil || len(r.Items) != 0 || r.NextCursor != "" {
+		t.Errorf("far beyond the end: %+v, %v", r, err)
+	}
 	if len(all) != 25 || !slices.IsSorted(all) {
 		t.Errorf("got %v", all)
 	}

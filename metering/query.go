@@ -75,12 +75,12 @@ func (m *Meter) Usage(ctx context.Context, q bothy.UsageQuery) (*bothy.UsageRepo
 	if limit == 0 {
 		limit = defaultLimit
 	}
-	end := min(len(found), offset+limit)
-	for _, g := range found[min(offset, end):end] {
+	rest := found[min(offset, len(found)):]
+	for _, g := range rest[:min(limit, len(rest))] {
 		r.Items = append(r.Items, m.item(g, sq))
 	}
-	if end < len(found) {
-		r.NextCursor = strconv.Itoa(end)
+	if limit < len(rest) {
+		r.NextCursor = strconv.Itoa(offset + limit)
 	}
 	return r, nil
 }
