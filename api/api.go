@@ -227,18 +227,22 @@ func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
 // URL is how the server is reached from this host.
 func (s *Server) URL() string {
-	scheme, host := "http://", s.listener.Addr().String()
+	host := s.listener.Addr().String()
 	addr, ok := s.listener.Addr().(*net.TCPAddr)
 	if ok && addr.IP.IsUnspecified() {
 		host = fmt.Sprintf("127.0.0.1:%d", addr.Port)
 	}
-	if s.config.TLS != nil {
-		scheme = "https://"
-		if ok && s.config.Name != "" {
-			host = net.JoinHostPort(s.config.Name, strconv.Itoa(addr.Port))
-		}
+	if ok && s.config.TLS != nil && s.config.Name != "" {
+		host = net.JoinHostPort(s.config.Name, strconv.Itoa(addr.Port))
 	}
-	return scheme + host
+	return s.scheme() + "://" + host
+}
+
+func (s *Server) scheme() string {
+	if s.config.TLS != nil {
+		return "https"
+	}
+	return "http"
 }
 
 // Serve answers requests until Close. It returns nil after Close.

@@ -54,7 +54,9 @@ func (s *Server) linkDomain() string {
 
 func (s *Server) linkHost(t portTarget) string {
 	host := fmt.Sprintf("%d-%s.%s", t.port, t.sandbox, s.linkDomain())
-	if tcp, ok := s.Addr().(*net.TCPAddr); ok && s.linkDomain() == "localhost" {
+	// Under another domain without TLS of its own it is a proxy that is called.
+	tcp, ok := s.Addr().(*net.TCPAddr)
+	if ok && (s.linkDomain() == "localhost" || s.config.TLS != nil && tcp.Port != 443) {
 		host = net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 	}
 	return host

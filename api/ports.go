@@ -262,6 +262,6 @@ func (s *Server) createLink(ctx context.Context, in *linkInput) (*answer[Link], 
 	expires := time.Now().Add(time.Duration(seconds) * time.Second).UTC().Truncate(time.Second)
 	t := portTarget{sandbox: in.ID, port: uint16(in.Body.Port)}
 	token := s.signLink(t, bothy.CallerFrom(ctx).ProjectID, expires)
-	u := url.URL{Scheme: "http", Host: s.linkHost(t), Path: "/", RawQuery: url.Values{linkQuery: {token}}.Encode()}
+	u := url.URL{Scheme: s.scheme(), Host: s.linkHost(t), Path: "/", RawQuery: url.Values{linkQuery: {token}}.Encode()}
 	return of(Link{URL: u.String(), ExpiresAt: expires}), nil
 }

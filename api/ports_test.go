@@ -1,10 +1,12 @@
 package api
 
 import (
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -204,4 +206,31 @@ func TestNoLinksWithoutAKeyToSign(t *testing.T) {
 	f := start(t)
 	f.failed(bothy.CodeUnsupported, f.do("POST", f.create()+"/links", `{"port":80}`))
 	f.failed(bothy.CodeMisdirected, f.browse("GET", "http://80-sbx1.localhost/", nil))
+}
+
+// A server with TLS of its own makes links that say so.
+func TestLinksOverTLS(t *testing.T) {
+	f := start(t, func(s *Server) { s.config.LinkKey = []byte("key") })
+	b := f.create()
+	base := f.Server.URL()
+	f.config.TLS = &tls.Config{} // after it began to listen without
+	for domain, want := range map[string]string{
+		"localhost": `"url":"https://8000-[a-z0-9-]+\.localhost:\d+/\?`, "ports.example.org": `"url":"https://8000-[a-z0-9-]+\.ports\.example\.org:\d+/\?`,
+	} {
+		f.config.LinkDomain = domain
+		r, err := http.NewRequestWithContext(t.Context(), "POST", base+b+"/links", strings.NewReader(`{"port":8000}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = http.Header{"Authorization": {"Bearer " + f.key}, "Content-Type": {"application/json"}}
+		res, err := f.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || !regexp.MustCompile(want).Match(text) {
+			t.Errorf("below %s: %s, %v", domain, text, err)
+		}
+	}
 }
