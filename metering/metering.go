@@ -290,7 +290,9 @@ func (m *Meter) flush(ctx context.Context) error {
 		m.take()
 		err = m.drain(ctx)
 	}
-	m.note(err)
+	if ctx.Err() == nil { // not just because the server ends
+		m.note(err)
+	}
 	return err
 }
 
