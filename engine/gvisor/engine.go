@@ -18,7 +18,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
+	"strconv"
 	"sync"
 
 	"gvisor.dev/gvisor/pkg/log"
@@ -171,6 +173,11 @@ func libraryVersion() string {
 	return "unknown"
 }
 
+// fewCPUs is how many processors are too few for threads to wait awake for each
+// other, for what they wait for needs one: with two, and others who want them, that
+// makes everything slower but a program that does nothing but system calls.
+const fewCPUs = 2
+
 // config returns the library's configuration for one machine.
 func (e *Engine) config(dir string) (*config.Config, error) {
 	fs := flag.NewFlagSet("sentry", flag.ContinueOnError)
@@ -187,6 +194,7 @@ func (e *Engine) config(dir string) (*config.Config, error) {
 		"--host-settings=ignore",
 		"--panic-log=" + filepath.Join(dir, panicLog),
 		"--watchdog-action=log",
+		"--systrap-disable-fast-path=" + strconv.FormatBool(runtime.NumCPU() <= fewCPUs),
 		// The cable loses nothing on its way, and one processor takes its packets
 		// without handing them to another thread.
 		"--rx-checksum-offload=true",
