@@ -333,6 +333,9 @@ func TestDoorIsGuarded(t *testing.T) {
 	if r := d.post(key.Clone()); r.StatusCode != 200 {
 		t.Errorf("with a key: %d", r.StatusCode)
 	}
+	if r := d.post(http.Header{"Authorization": {"Bearer " + d.key, "Bearer " + d.key}}); r.StatusCode != 401 {
+		t.Errorf("with two keys: %d", r.StatusCode)
+	}
 	evil := key.Clone()
 	evil.Set("Origin", "https://evil.example")
 	if r := d.post(evil); r.StatusCode != 403 {

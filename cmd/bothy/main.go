@@ -29,7 +29,7 @@ var version = "dev"
 // run executes one command line and returns its exit code.
 func run(args []string) int {
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !slices.Contains(args, "serve") { // where it means something else
+	if len(args) == 0 || args[0] != "serve" { // where it means something else
 		ends = append(ends, syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
