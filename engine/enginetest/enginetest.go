@@ -259,6 +259,10 @@ func adopted(t *testing.T, s *suite) {
 	g := plug(t, m)
 	s.answers(t, g)
 	g.Close()
+	// The server before may have frozen it.
+	if err := m.Freeze(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 
 	next := s.engine(t)
 	n, err := next.Adopt(t.Context(), "a", state)
