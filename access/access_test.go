@@ -3,6 +3,7 @@ package access_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"regexp"
@@ -343,6 +344,33 @@ func BenchmarkAuthenticate(b *testing.B) {
 	for b.Loop() {
 		if _, err := w.Authenticate(b.Context(), key); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// Who tries keys does not make the store work, and new keys are known at once,
+// also to a server that has started again.
+func TestUnknownKeysAreRefusedFromMemory(t *testing.T) {
+	w := newWorld(t)
+	first := w.create(t, bothy.TokenCreate{})
+	for i := range 100 {
+		_, err := w.Authenticate(t.Context(), fmt.Sprintf("bothy_%064x", i))
+		wantCode(t, err, bothy.CodeUnauthenticated)
+	}
+	if w.db.lookUps != 0 {
+		t.Errorf("the store was asked %d times", w.db.lookUps)
+	}
+	again := access.New(w.db, access.WithNow(w.now), access.WithLog(slog.New(slog.DiscardHandler)))
+	for _, tokens := range []*access.Tokens{w.Tokens, again} {
+		if _, err := tokens.Authenticate(t.Context(), first.Key); err != nil {
+			t.Error(err)
+		}
+		second, err := tokens.CreateToken(w.admin, bothy.TokenCreate{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tokens.Authenticate(t.Context(), second.Key); err != nil {
+			t.Errorf("a key just made: %v", err)
 		}
 	}
 }
