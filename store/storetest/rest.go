@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"sync"
+	"slices"
 	"testing"
 	"time"
 
@@ -91,6 +92,11 @@ func testTokens(t *testing.T, f *fixture) {
 	_, err = f.TokenByHash(f.ctx, "hash1")
 	f.wantCode(err, bothy.CodeNotFound)
 	f.wantCode(f.DeleteToken(f.ctx, "p", "t1"), bothy.CodeNotFound)
+
+	hashes, err := f.TokenHashes(f.ctx)
+	f.must(err)
+	slices.Sort(hashes)
+	equal(t, hashes, []string{"hash2", "hash3"})
 
 	list, err := f.Tokens(f.ctx, "p")
 	f.must(err)
