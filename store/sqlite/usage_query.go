@@ -153,47 +153,79 @@ func (s *Store) queryRows(ctx context.Context, q store.UsageQuery, project, text
 }
 
 func usageSQL(q store.UsageQuery, p usagePart, project string) (text string, args []any) {
-	keyed := keyed(q) || len(q.Labels) > 0
-	table, at := "usage_"+p.table+"_totals", p.table
-	if keyed {
-		table = "usage_" + p.table + "s"
-	}
+	at := p.table
 	if q.Day && p.table == "hour" && !q.Hour {
 		at = "hour / 24"
 	}
-	template := "template"
-	var from strings.Builder
-	from.WriteString(table + " t")
-	if keyed && (q.Template || q.Sandbox || q.In.Template != "" || q.In.Sandbox != "") {
-		from.WriteString(" JOIN usage_keys k ON k.id = t.key")
-		template = "k.template"
-	}
 	var by []string
 	if q.Hour || q.Day {
-		by = append(by, at)
+		by = append(by, at+" AS at")
+	}
+	within := "project = ? AND " + p.table + " >= ? AND " + p.table + " < ?"
+	args = []any{project, p.from, p.to}
+	if keyed(q) || len(q.Labels) > 0 {
+		return keyedSQL(q, p, by, within, args)
 	}
 	if q.Template {
-		by = append(by, template)
+		by = append(by, "template")
+	}
+	if q.In.Template != "" {
+		within += " AND template = ?"
+		args = append(args, q.In.Template)
+	}
+	return selectSums(by, "usage_"+p.table+"_totals t", within), args
+}
+
+// keyedSQL is the sum of the records themselves. Where there are many of one key,
+// they are added up before anything is looked up for it.
+func keyedSQL(q store.UsageQuery, p usagePart, by []string, within string, args []any) (string, []any) {
+	if q.In.Sandbox != "" {
+		within += " AND key IN (SELECT id FROM usage_keys WHERE sandbox = ?)"
+		args = append(args, q.In.Sandbox)
+	}
+	inner := append(slices.Clone(by), "key")
+	together := ""
+	columns := slices.Clone(inner)
+	for m := range strings.SplitSeq(meters, ", ") {
+		if p.table == "hour" && !q.Hour {
+			together = " GROUP BY " + groupOf(inner)
+			m = "sum(" + m + ") AS " + m
+		}
+		columns = append(columns, m)
+	}
+	from := "(SELECT " + strings.Join(columns, ", ") + " FROM usage_" + p.table + "s WHERE " + within + together + ") t"
+	if len(by) > 0 {
+		by = []string{"t.at"}
+	}
+	if q.Template || q.Sandbox || q.In.Template != "" {
+		from += " JOIN usage_keys k ON k.id = t.key"
+	}
+	if q.Template {
+		by = append(by, "k.template")
 	}
 	if q.Sandbox {
 		by = append(by, "k.sandbox")
 	}
 	for i, label := range q.Labels {
-		fmt.Fprintf(&from, " LEFT JOIN usage_key_labels l%d ON l%d.key = t.key AND l%d.label = ?", i, i, i)
+		from += fmt.Sprintf(" LEFT JOIN usage_key_labels l%d ON l%d.key = t.key AND l%d.label = ?", i, i, i)
 		by = append(by, fmt.Sprintf("coalesce(l%d.value, '')", i))
 		args = append(args, label)
 	}
-	where := "t.project = ? AND t." + p.table + " >= ? AND t." + p.table + " < ?"
-	args = append(args, project, p.from, p.to)
+	where := "1"
 	if q.In.Template != "" {
-		where += " AND " + template + " = ?"
+		where = "k.template = ?"
 		args = append(args, q.In.Template)
 	}
-	if q.In.Sandbox != "" {
-		where += " AND k.sandbox = ?"
-		args = append(args, q.In.Sandbox)
+	return selectSums(by, from, where), args
+}
+
+// groupOf is what to group by, without the names that it is given.
+func groupOf(by []string) string {
+	list := make([]string, len(by))
+	for i, b := range by {
+		list[i], _, _ = strings.Cut(b, " AS ")
 	}
-	return selectSums(by, from.String(), where), args
+	return strings.Join(list, ", ")
 }
 
 // labelSQL is the sum of whole days or months by a label.
@@ -223,7 +255,7 @@ func selectSums(by []string, from, where string) string {
 	if len(by) == 0 {
 		return text + " HAVING count(*) > 0"
 	}
-	return text + " GROUP BY " + strings.Join(by, ", ")
+	return text + " GROUP BY " + groupOf(by)
 }
 
 // groups puts together what the parts of a query found.
