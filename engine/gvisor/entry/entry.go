@@ -6,6 +6,7 @@ package entry
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"gvisor.dev/gvisor/runsc/cli"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
@@ -26,6 +27,9 @@ func Main() error {
 		return fmt.Errorf("close what was inherited: %w", err)
 	}
 	hurry()
+	if slices.Contains(os.Args, "boot") {
+		fixProcessors()
+	}
 	narrow(os.Args)
 	installGuards()
 	presetFilter()

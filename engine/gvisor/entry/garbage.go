@@ -3,8 +3,6 @@ package entry
 import (
 	"runtime/debug"
 	"time"
-
-	"gvisor.dev/gvisor/pkg/gomaxprocs"
 )
 
 const (
@@ -19,12 +17,8 @@ const (
 	calmPercent = 100
 )
 
-// hurry lets garbage lie: to collect it takes a fifth of the work of a start. And it
-// gives this process a processor beside those of the sandbox: who waits for a program
-// to make its next system call looks for it in a loop, and with one processor keeps
-// everybody else waiting, for up to 10 ms each time.
+// hurry lets garbage lie: to collect it takes a fifth of the work of a start.
 func hurry() {
-	gomaxprocs.Add(1)
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(hurryBytes)
 	time.AfterFunc(waitsAfter, func() {
