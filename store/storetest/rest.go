@@ -2,8 +2,8 @@ package storetest
 
 import (
 	"fmt"
-	"sync"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
