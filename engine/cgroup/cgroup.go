@@ -326,17 +326,29 @@ func (g *Group) addOne(pid int) error {
 func descendants(pid int) []int {
 	all := []int{pid}
 	for i := 0; i < len(all); i++ {
-		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i]))
-		for _, f := range files {
-			b, _ := os.ReadFile(f)
-			for _, c := range strings.Fields(string(b)) {
-				if n, err := strconv.Atoi(c); err == nil {
-					all = append(all, n)
-				}
+		all = append(all, children(all[i])...)
+	}
+	return all
+}
+
+// children lists what the threads of a process have started.
+func children(pid int) (found []int) {
+	tasks := "/proc/" + strconv.Itoa(pid) + "/task"
+	dir, err := os.Open(tasks)
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	threads, _ := dir.Readdirnames(-1)
+	for _, t := range threads {
+		b, _ := os.ReadFile(tasks + "/" + t + "/children")
+		for _, c := range strings.Fields(string(b)) {
+			if n, err := strconv.Atoi(c); err == nil {
+				found = append(found, n)
 			}
 		}
 	}
-	return all
+	return found
 }
 
 // FD opens the group's folder for CLONE_INTO_CGROUP. It is nil with v1.
