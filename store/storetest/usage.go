@@ -66,7 +66,7 @@ func testUsageQueries(t *testing.T, f *fixture) {
 	first := time.Date(2025, 11, 20, 0, 0, 0, 0, time.UTC).Unix() / 3600
 	const hours = 100 * 24 // over the ends of months and of a year
 	var rows []store.UsageRow
-	for range 3000 {
+	for range 1200 {
 		row := store.UsageRow{Hour: first + r.Int64N(hours), UsageKey: store.UsageKey{
 			Project: pick("p1", "p2", "p3"), Template: pick("", "t1", "t2"), Sandbox: pick("", "s1", "s2", "s3"),
 			Labels: pick("", `{"team":"red"}`, `{"team":"blue","tier":"a\"b"}`, `{"tier":""}`),
@@ -85,7 +85,7 @@ func testUsageQueries(t *testing.T, f *fixture) {
 	if _, err := f.usage().QueryUsage(f.ctx, all); !errors.Is(err, store.ErrTooManyGroups) {
 		t.Errorf("too many groups: %v", err)
 	}
-	for range 300 {
+	for range 150 {
 		q := store.UsageQuery{From: first + r.Int64N(hours) - 50}
 		q.To = q.From + r.Int64N(hours)
 		if r.IntN(2) == 0 { // whole days
