@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"slices"
 
 	"github.com/bothy-dev/bothy"
@@ -22,7 +23,11 @@ func (s *Service) ExportSnapshot(ctx context.Context, id, passphrase string, w i
 		return err
 	}
 	defer release()
-	return snapshot.Export(ctx, w, dir, m, passphrase)
+	err = snapshot.Export(ctx, w, dir, m, passphrase)
+	if errors.Is(err, fs.ErrNotExist) {
+		return bothy.Errorf(bothy.CodeSnapshotNotFound, "the snapshot %q was deleted meanwhile", id).WithHint("`bothy snapshots` lists them.").Because(err)
+	}
+	return err
 }
 
 // ImportSnapshot reads what ExportSnapshot wrote.
