@@ -54,6 +54,9 @@ func (n *Network) UnmarshalJSON(b []byte) error {
 	if errors.As(err, &wrong) && wrong.Field == "allow_ports" {
 		return fmt.Errorf("network.allow_ports holds a %s: ports are numbers from 1 to 65535", wrong.Value)
 	}
+	if bad := notARange(b); err != nil && bad != "" {
+		return fmt.Errorf("network.allow_cidrs holds %q, which is no range of addresses: write it like \"192.0.2.0/24\", or \"192.0.2.7/32\" for one address", bad)
+	}
 	if err != nil {
 		return fmt.Errorf("network must be \"off\", \"restricted\", \"open\" or an object: %w", err)
 	}
@@ -62,6 +65,20 @@ func (n *Network) UnmarshalJSON(b []byte) error {
 		n.Mode = NetworkRestricted
 	}
 	return n.checkMode()
+}
+
+// notARange returns the first CIDR of a network object that is none, or "".
+func notARange(b []byte) string {
+	var only struct {
+		CIDRs []string `json:"allow_cidrs"`
+	}
+	_ = json.Unmarshal(b, &only)
+	for _, c := range only.CIDRs {
+		if _, err := netip.ParsePrefix(c); err != nil {
+			return c
+		}
+	}
+	return ""
 }
 
 func (n Network) checkMode() error {
