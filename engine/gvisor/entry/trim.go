@@ -133,6 +133,8 @@ func trim(k *kernel.Kernel) {
 			}
 		})
 	}
+	// What was touched is known from here on, and need not be looked at page by page.
+	_ = mf.UpdateUsage(nil)
 }
 
 func trimProcess(m *mm.MemoryManager, mf *pgalloc.MemoryFile) {
