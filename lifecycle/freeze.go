@@ -225,7 +225,15 @@ func (s *Service) wake(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template
 	var machine bothy.Machine
 	var err error
 	if how.Kind == bothy.SnapshotMemory {
-		machine, err = engine.Restore(ctx, spec, filepath.Join(from.dir, snapshot.MemoryDir))
+		// What is damaged may keep an engine busy for ever.
+		rctx, giveUp := context.WithCancel(ctx)
+		go func() {
+			if from.verified() != nil {
+				giveUp()
+			}
+		}()
+		machine, err = engine.Restore(rctx, spec, filepath.Join(from.dir, snapshot.MemoryDir))
+		giveUp()
 	} else {
 		spec.FilesTar = filepath.Join(from.dir, snapshot.FilesTar)
 		machine, err = engine.Start(ctx, spec)

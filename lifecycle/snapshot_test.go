@@ -416,6 +416,21 @@ func TestARollbackThatFailsLeavesTheSandboxAsItWas(t *testing.T) {
 
 // The snapshot of an earlier sleep, which nobody gave a name, can be gone back
 // to as well.
+func TestDamagedMemoryKeepsNobodyWaiting(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	n := w.pause(sb.ID)
+	state := filepath.Join(w.dir, "snapshots", n.ID, "memory", "state.json")
+	if err := os.WriteFile(state, []byte(`{"stuck": true}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.Resume(w.me(), sb.ID)
+	wantCode(t, err, bothy.CodeSnapshotDamaged)
+	if sb, err := w.Get(w.me(), sb.ID); err != nil || sb.State != bothy.StatePaused {
+		t.Errorf("%+v, %v", sb, err)
+	}
+}
+
 func TestRollbackToAnEarlierSleep(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})

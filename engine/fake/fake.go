@@ -141,6 +141,8 @@ func (e *Engine) start(ctx context.Context, spec bothy.MachineSpec, restored str
 type snapshot struct {
 	Build string    `json:"build"`
 	Taken time.Time `json:"taken"`
+	// Stuck keeps Restore busy for ever, as damaged memory may.
+	Stuck bool `json:"stuck,omitempty"`
 }
 
 // Restore makes a machine from what Snapshot wrote.
@@ -152,6 +154,10 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 	var s snapshot
 	if err := json.Unmarshal(b, &s); err != nil {
 		return nil, bothy.Errorf(bothy.CodeSnapshotDamaged, "the snapshot's state cannot be read").Because(err)
+	}
+	if s.Stuck {
+		<-ctx.Done()
+		return nil, ctx.Err()
 	}
 	if s.Build != e.build {
 		return nil, bothy.Errorf(bothy.CodeUnsupported, "the snapshot was made by build %s", s.Build)

@@ -64,7 +64,18 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := v.confine(func() error { return begin(v.sb, v.conf, v.oci) }); err != nil {
+	// The library waits for the sentry's answer for as long as it takes, and a
+	// damaged checkpoint can make that for ever.
+	waiting := context.AfterFunc(ctx, func() { kill(v.sb.Getpid()) })
+	err = v.confine(func() error { return begin(v.sb, v.conf, v.oci) })
+	if !waiting() {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return nil, bothy.Errorf(bothy.CodeEngine, "the sandbox's kernel did not start in time").
+				WithHint("The host may have too much to do: try again, or with fewer at once.").Because(err)
+		}
+		return nil, errors.Join(ctx.Err(), err)
+	}
+	if err != nil {
 		if tail := lastWords(v.dir); tail != "" {
 			err = fmt.Errorf("%w (sentry: %s)", err, tail)
 		}
