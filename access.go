@@ -98,8 +98,9 @@ type TokenService interface {
 	// unknown one, CodeTokenExpired for an expired one.
 	Authenticate(ctx context.Context, key string) (*Caller, error)
 	CreateToken(ctx context.Context, req TokenCreate) (*Token, error)
+	// Tokens lists those of the caller's project, and for the operator those of all.
 	Tokens(ctx context.Context) ([]*Token, error)
-	// DeleteToken revokes a key at once.
+	// DeleteToken revokes one of them at once.
 	DeleteToken(ctx context.Context, id string) error
 }
 

@@ -258,13 +258,41 @@ func joinScopes(s []bothy.Scope) string {
 	return strings.Join(parts, ", ")
 }
 
-// Tokens implements bothy.TokenService: those of the caller's project.
+// reach is the projects whose tokens a caller may see and revoke: its own, and for
+// the operator all.
+func (t *Tokens) reach(ctx context.Context, caller *bothy.Caller) ([]string, error) {
+	list := []string{caller.ProjectID}
+	if caller.ProjectID != bothy.DefaultProject || t.projects == nil {
+		return list, nil
+	}
+	all, err := t.projects.Projects(ctx)
+	for _, p := range all {
+		if p.ID != caller.ProjectID {
+			list = append(list, p.ID)
+		}
+	}
+	return list, err
+}
+
+// Tokens implements bothy.TokenService.
 func (t *Tokens) Tokens(ctx context.Context) ([]*bothy.Token, error) {
 	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
 	if err != nil {
 		return nil, err
 	}
-	return t.store.Tokens(ctx, caller.ProjectID)
+	projects, err := t.reach(ctx, caller)
+	if err != nil {
+		return nil, err
+	}
+	var all []*bothy.Token
+	for _, p := range projects {
+		list, err := t.store.Tokens(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	return all, nil
 }
 
 // DeleteToken implements bothy.TokenService. When it returns, the key opens
@@ -274,7 +302,16 @@ func (t *Tokens) DeleteToken(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := t.store.DeleteToken(ctx, caller.ProjectID, id); err != nil {
+	projects, err := t.reach(ctx, caller)
+	if err != nil {
+		return err
+	}
+	for _, p := range projects {
+		if err = t.store.DeleteToken(ctx, p, id); bothy.ErrorCode(err) != bothy.CodeNotFound {
+			break
+		}
+	}
+	if err != nil {
 		return err
 	}
 	t.cache.drop(id)

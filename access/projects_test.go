@@ -136,3 +136,32 @@ func TestKeysAreForProjectsThatThereAre(t *testing.T) {
 		t.Errorf("got %+v, %v", k, err)
 	}
 }
+
+// The operator takes keys of any project back; a project only its own.
+func TestTheOperatorRevokesAnyKey(t *testing.T) {
+	p, db, w := newProjects(t)
+	tokens := access.New(db, access.WithProjects(p))
+	for _, id := range []string{"red", "blue"} {
+		if _, err := p.CreateProject(w.admin, bothy.ProjectCreate{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	red, err := tokens.CreateToken(w.admin, bothy.TokenCreate{ProjectID: "red"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	blue := as("blue", bothy.ScopeAdmin)
+	if list, err := tokens.Tokens(blue); err != nil || len(list) != 0 {
+		t.Errorf("blue sees %v, %v", list, err)
+	}
+	wantErr(t, "blue revokes red's key", tokens.DeleteToken(blue, red.ID), bothy.CodeNotFound)
+	if list, err := tokens.Tokens(w.admin); err != nil || len(list) != 1 || list[0].ProjectID != "red" {
+		t.Errorf("the operator sees %v, %v", list, err)
+	}
+	if err := tokens.DeleteToken(w.admin, red.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err = tokens.Authenticate(t.Context(), red.Key)
+	wantErr(t, "the revoked key", err, bothy.CodeUnauthenticated)
+	wantErr(t, "revoked twice", tokens.DeleteToken(w.admin, red.ID), bothy.CodeNotFound)
+}

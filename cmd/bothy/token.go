@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,7 +62,7 @@ var defaultScopes = []string{
 func newTokenList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
-		Short: "List the project's keys, without their secrets",
+		Short: "List the project's keys, the operator's with all, without their secrets",
 		Args:  usage(cobra.NoArgs),
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, _ []string) error {
@@ -83,7 +84,14 @@ func printTokens(w io.Writer, tokens []*bothy.Token) {
 		}
 		rows[i] = []string{t.ID, orDash(t.Name), strings.Join(scopes, ","), age(t.CreatedAt), ageOf(t.LastUsedAt), until(t.ExpiresAt)}
 	}
-	table(w, []string{"ID", "NAME", "SCOPES", "AGE", "LAST USED", "EXPIRES IN"}, rows)
+	head := []string{"ID", "NAME", "SCOPES", "AGE", "LAST USED", "EXPIRES IN"}
+	if slices.ContainsFunc(tokens, func(t *bothy.Token) bool { return t.ProjectID != tokens[0].ProjectID }) {
+		head = append(head, "PROJECT")
+		for i, t := range tokens {
+			rows[i] = append(rows[i], t.ProjectID)
+		}
+	}
+	table(w, head, rows)
 }
 
 func newTokenRemove(a *app) *cobra.Command {
