@@ -47,6 +47,9 @@ func (a *app) startServer(ctx context.Context, listen string, args []string) (*s
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }()
 	server, err := describeServer(cmd.Process.Pid, listen)
+	if err != nil && hasEnded(ended) {
+		err = errServerEnded
+	}
 	if err == nil {
 		err = server.save()
 	}
@@ -68,6 +71,16 @@ func serveCommand(listen string, args []string) *exec.Cmd {
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd
+}
+
+// hasEnded reports whether a process has ended of which that is to be thought.
+func hasEnded(ended <-chan struct{}) bool {
+	select {
+	case <-ended:
+		return true
+	case <-time.After(time.Second):
+		return false
+	}
 }
 
 var errServerEnded = errors.New("the server ended at once; its last lines are above")
