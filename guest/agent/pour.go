@@ -23,7 +23,7 @@ const pourFrom = 1 << 20
 // spring is the body of a request that takes over its connection, so that the
 // kernel can carry it into the file.
 type spring struct {
-	conn     *net.TCPConn
+	conn     net.Conn
 	buffered *bufio.Reader
 	left     int64
 }
@@ -41,8 +41,7 @@ func newSpring(w http.ResponseWriter, r *http.Request, o files.WriteOptions) (*s
 		return nil, nil
 	}
 	_ = c.SetDeadline(time.Time{})
-	s := &spring{buffered: buffered.Reader, left: r.ContentLength}
-	s.conn, _ = c.(*net.TCPConn)
+	s := &spring{conn: c, buffered: buffered.Reader, left: r.ContentLength}
 	return s, &lastWord{conn: c, header: http.Header{}}
 }
 
@@ -68,24 +67,11 @@ func (s *spring) PourInto(f *os.File) error {
 	if _, err := io.CopyN(f, s, first); err != nil {
 		return err
 	}
-	if s.conn == nil {
-		return errors.ErrUnsupported
+	err := pourAll(s.conn, &s.left, func(conn uintptr) (int64, error) { return pour(conn, f.Fd(), s.left) })
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = senderError(err)
 	}
-	raw, err := s.conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var failed error
-	err = raw.Control(func(from uintptr) {
-		for s.left > 0 && failed == nil {
-			var n int64
-			if n, failed = pour(from, f.Fd(), s.left); failed == nil && n == 0 {
-				failed = senderError(io.ErrUnexpectedEOF)
-			}
-			s.left -= n
-		}
-	})
-	return errors.Join(err, failed)
+	return err
 }
 
 // pourOut answers with a whole large file, which the kernel carries into the
@@ -116,33 +102,35 @@ func pourOut(w http.ResponseWriter, r *http.Request, file *os.File, info files.I
 }
 
 func pourFile(to net.Conn, file *os.File, size int64) error {
-	tcp, ok := to.(*net.TCPConn)
+	err := pourAll(to, &size, func(conn uintptr) (int64, error) { return pour(file.Fd(), conn, size) })
+	if errors.Is(err, errors.ErrUnsupported) {
+		_, err = io.CopyN(to, file, size)
+	}
+	return err
+}
+
+// pourAll repeats some, which pours out of or into a connection, until nothing is
+// left. It returns errors.ErrUnsupported where that cannot be done.
+func pourAll(c net.Conn, left *int64, some func(conn uintptr) (int64, error)) error {
+	tcp, ok := c.(*net.TCPConn)
 	if !ok {
-		return copyFile(to, file, size)
+		return errors.ErrUnsupported
 	}
 	raw, err := tcp.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var failed error
-	err = raw.Control(func(fd uintptr) {
-		for size > 0 && failed == nil {
+	err = raw.Control(func(conn uintptr) {
+		for *left > 0 && failed == nil {
 			var n int64
-			if n, failed = pour(file.Fd(), fd, size); failed == nil && n == 0 {
+			if n, failed = some(conn); failed == nil && n == 0 {
 				failed = io.ErrUnexpectedEOF
 			}
-			size -= n
+			*left -= n
 		}
 	})
-	if errors.Is(failed, errors.ErrUnsupported) {
-		return copyFile(to, file, size)
-	}
 	return errors.Join(err, failed)
-}
-
-func copyFile(to io.Writer, file *os.File, size int64) error {
-	_, err := io.CopyN(to, file, size)
-	return err
 }
 
 // pour has the kernel carry bytes. It returns errors.ErrUnsupported where the
