@@ -63,7 +63,11 @@ func (m *Machine) restrain() error {
 	if !fits {
 		want.MemoryBytes *= unhurriedFactor
 	}
-	if err := m.group.SetLimits(want); err != nil && !errors.Is(err, unix.EBUSY) {
+	err = m.group.SetLimits(want)
+	if errors.Is(err, unix.EBUSY) { // it uses more by the kernel's own count
+		fits, err = false, nil
+	}
+	if err != nil {
 		return err
 	}
 	switch {
