@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -16,16 +15,12 @@ type Audit struct{ conn *conn }
 // Audit implements bothy.AuditService.
 func (a *Audit) Audit(ctx context.Context, f bothy.AuditFilter) (bothy.Page[bothy.AuditRecord], error) {
 	q := url.Values{}
-	for name, v := range map[string]string{"action": f.Action, "token": f.TokenID, "sandbox": f.SandboxID, "project": f.ProjectID} {
-		if v != "" {
-			q.Set(name, v)
-		}
-	}
-	for name, t := range map[string]time.Time{"since": f.Since, "until": f.Until} {
-		if !t.IsZero() {
-			q.Set(name, t.UTC().Format(time.RFC3339Nano))
-		}
-	}
+	setIf(q, "action", f.Action)
+	setIf(q, "token", f.TokenID)
+	setIf(q, "sandbox", f.SandboxID)
+	setIf(q, "project", f.ProjectID)
+	setTime(q, "since", f.Since)
+	setTime(q, "until", f.Until)
 	if f.Refused {
 		q.Set("refused", "true")
 	}

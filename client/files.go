@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"strconv"
-	"time"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -62,9 +61,7 @@ func (f *Files) Write(ctx context.Context, id, path string, r io.Reader, o bothy
 	if o.Mode != 0 {
 		q.Set("mode", fmt.Sprintf("%04o", o.Mode))
 	}
-	if !o.ModifiedAt.IsZero() {
-		q.Set("modified_at", o.ModifiedAt.UTC().Format(time.RFC3339Nano))
-	}
+	setTime(q, "modified_at", o.ModifiedAt)
 	if o.Size > 0 && sizeOf(r) < 0 {
 		r = &sized{io.LimitReader(r, o.Size), o.Size}
 	}

@@ -111,9 +111,7 @@ type Network struct{ conn *conn }
 // NetworkLog implements bothy.NetworkService.
 func (n *Network) NetworkLog(ctx context.Context, id string, since time.Time, wait bool, fn func(bothy.NetworkDecision) error) error {
 	q := url.Values{}
-	if !since.IsZero() {
-		q.Set("since", since.UTC().Format(time.RFC3339Nano))
-	}
+	setTime(q, "since", since)
 	path := sandboxPath(id, "/network/log")
 	if wait {
 		return follow(ctx, n.conn, path, q, fn)

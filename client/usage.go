@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -22,11 +21,8 @@ func (u *Usage) Usage(ctx context.Context, q bothy.UsageQuery) (*bothy.UsageRepo
 // UsageQuery is the query of a usage request, for callers of Do.
 func UsageQuery(q bothy.UsageQuery) url.Values {
 	v := url.Values{}
-	for name, t := range map[string]time.Time{"from": q.From, "to": q.To} {
-		if !t.IsZero() {
-			v.Set(name, t.UTC().Format(time.RFC3339Nano))
-		}
-	}
+	setTime(v, "from", q.From)
+	setTime(v, "to", q.To)
 	setIf(v, "group_by", strings.Join(q.GroupBy, ","))
 	setIf(v, "project", q.Project)
 	setIf(v, "sandbox", q.Sandbox)
