@@ -104,12 +104,16 @@ type TokenService interface {
 	DeleteToken(ctx context.Context, id string) error
 }
 
+// IsOperator reports whether the caller belongs to the default project, whose
+// members run the server for the others.
+func (c *Caller) IsOperator() bool { return c.ProjectID == DefaultProject }
+
 // RequireOperator returns the caller if it holds the scope and belongs to the
 // default project, whose members run the server for the others. Otherwise it is
 // CodeUnauthenticated or CodeForbidden.
 func RequireOperator(ctx context.Context, s Scope) (*Caller, error) {
 	c, err := Require(ctx, s)
-	if err == nil && c.ProjectID != DefaultProject {
+	if err == nil && !c.IsOperator() {
 		return nil, Errorf(CodeForbidden, "only keys of the project %q may do this: it is for the whole server", DefaultProject).
 			WithHint("Ask the operator of this server.")
 	}

@@ -191,7 +191,7 @@ func (t *Tokens) CreateToken(ctx context.Context, req bothy.TokenCreate) (*bothy
 	if err := t.check(req); err != nil {
 		return nil, err
 	}
-	if req.ProjectID != caller.ProjectID && caller.ProjectID != bothy.DefaultProject {
+	if req.ProjectID != caller.ProjectID && !caller.IsOperator() {
 		return nil, bothy.Errorf(bothy.CodeNotFound, "there is no project %q", req.ProjectID).
 			WithHint("Leave the project out to make a key for your own.")
 	}
@@ -262,7 +262,7 @@ func joinScopes(s []bothy.Scope) string {
 // the operator all.
 func (t *Tokens) reach(ctx context.Context, caller *bothy.Caller) ([]string, error) {
 	list := []string{caller.ProjectID}
-	if caller.ProjectID != bothy.DefaultProject || t.projects == nil {
+	if !caller.IsOperator() || t.projects == nil {
 		return list, nil
 	}
 	all, err := t.projects.Projects(ctx)

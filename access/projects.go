@@ -136,7 +136,7 @@ func (p *Projects) Project(ctx context.Context, id string) (*bothy.Project, erro
 	if err != nil {
 		return nil, err
 	}
-	if caller.ProjectID != bothy.DefaultProject && caller.ProjectID != id {
+	if !caller.IsOperator() && caller.ProjectID != id {
 		return nil, noProject(id)
 	}
 	return p.withBudget(p.store.Project(ctx, id))
@@ -148,7 +148,7 @@ func (p *Projects) Projects(ctx context.Context) ([]*bothy.Project, error) {
 	if err != nil {
 		return nil, err
 	}
-	if caller.ProjectID == bothy.DefaultProject {
+	if caller.IsOperator() {
 		all, err := p.store.Projects(ctx)
 		for _, x := range all {
 			_, _ = p.withBudget(x, nil)
@@ -200,7 +200,7 @@ func (p *Projects) setPlan(ctx context.Context, id, plan string) error {
 // operator checks that the caller is the default project's admin.
 func operator(ctx context.Context) error {
 	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
-	if err == nil && caller.ProjectID != bothy.DefaultProject {
+	if err == nil && !caller.IsOperator() {
 		err = bothy.Errorf(bothy.CodeForbidden, "only the project %q manages projects", bothy.DefaultProject).
 			WithHint("Ask the operator of this server.")
 	}

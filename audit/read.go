@@ -25,7 +25,7 @@ func (l *Log) Audit(ctx context.Context, f bothy.AuditFilter) (bothy.Page[bothy.
 	if err != nil {
 		return p, err
 	}
-	if caller.ProjectID != bothy.DefaultProject {
+	if !caller.IsOperator() {
 		if f.ProjectID != "" && f.ProjectID != caller.ProjectID {
 			return p, bothy.Errorf(bothy.CodeProjectNotFound, "there is no project %q", f.ProjectID).WithHint("`bothy project ls` lists them.")
 		}

@@ -103,7 +103,7 @@ func (m *Meter) ask(ctx context.Context, q store.UsageQuery) ([]store.UsageGroup
 
 // visible is the project that the caller may ask for; "" is all.
 func (m *Meter) visible(ctx context.Context, caller *bothy.Caller, asked string) (string, error) {
-	operator := caller.ProjectID == bothy.DefaultProject && caller.Can(bothy.ScopeAdmin)
+	operator := caller.IsOperator() && caller.Can(bothy.ScopeAdmin)
 	switch {
 	case operator && asked != "":
 		return asked, m.o.Project(ctx, asked)
