@@ -51,18 +51,7 @@ func selfSigned(t *testing.T, dir string, serial int64) {
 // know the authority alone, takes a new certificate when told, and does not
 // listen beyond the host without one.
 func TestTLS(t *testing.T) {
-	s, err := newServer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.shutDown(); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			s.showLog(t.Output())
-		}
-	})
+	s := stoppedServer(t)
 	dir := t.TempDir()
 	selfSigned(t, dir, 1)
 	settings := filepath.Join(dir, "bothy.yaml")

@@ -19,18 +19,7 @@ const kernelTemplate = "python-3.12"
 // poolServer is a server of one test with a pool of its own.
 func poolServer(t *testing.T, pool string) *server {
 	t.Helper()
-	s, err := newServer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.shutDown(); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			s.showLog(t.Output())
-		}
-	})
+	s := stoppedServer(t)
 	file := filepath.Join(s.dir, "bothy.yaml")
 	if err := os.WriteFile(file, []byte("pool: {"+pool+", min_free_memory_mb: 0}\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -62,9 +62,9 @@ func newServer() (*server, error) {
 	return &server{dir: dir, home: filepath.Join(dir, "home"), templates: templates, seen: map[string]bool{}}, nil
 }
 
-// ownServer is a server for one test. It makes nothing by itself, so that all
-// there is on the host is what the test asked for.
-func ownServer(t *testing.T) *server {
+// stoppedServer is a server for one test, to be started. It is shut down when the
+// test ends.
+func stoppedServer(t *testing.T) *server {
 	t.Helper()
 	s, err := newServer()
 	if err != nil {
@@ -78,6 +78,14 @@ func ownServer(t *testing.T) *server {
 			s.showLog(t.Output())
 		}
 	})
+	return s
+}
+
+// ownServer is a server for one test. It makes nothing by itself, so that all
+// there is on the host is what the test asked for.
+func ownServer(t *testing.T) *server {
+	t.Helper()
+	s := stoppedServer(t)
 	s.env = []string{"BOTHY_POOL=off"}
 	if err := s.start(); err != nil {
 		t.Fatal(err)

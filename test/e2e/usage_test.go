@@ -11,18 +11,7 @@ import (
 // them in the middle of writing what was used, shows what it has really run.
 func TestUsageThroughCrashes(t *testing.T) {
 	t.Parallel()
-	s, err := newServer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.shutDown(); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			s.showLog(t.Output())
-		}
-	})
+	s := stoppedServer(t)
 	// It dies while it writes the first batch that has a sandbox in it.
 	if err := s.start("BOTHY_FAILPOINTS=sqlite.usage=kill"); err != nil {
 		t.Fatal(err)
