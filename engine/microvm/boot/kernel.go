@@ -77,7 +77,7 @@ func bzImage(data []byte) (payload []byte, version string, err error) {
 }
 
 // decompress unpacks a kernel by the first bytes of its payload. After it may come
-// four bytes with its size, which end no format but LZ4.
+// four bytes with its size, which are no part of any format.
 func decompress(payload []byte) ([]byte, error) {
 	magic := func(s string) bool { return bytes.HasPrefix(payload, []byte(s)) }
 	switch {
@@ -93,7 +93,10 @@ func decompress(payload []byte) ([]byte, error) {
 	case magic("\x28\xb5\x2f\xfd"):
 		return unzstd(payload)
 	case magic("\xfd7zXZ\x00"):
-		z, err := xz.ReaderConfig{SingleStream: true}.NewReader(bytes.NewReader(payload))
+		if !bytes.HasSuffix(payload, []byte("YZ")) {
+			payload = payload[:len(payload)-4]
+		}
+		z, err := xz.NewReader(bytes.NewReader(payload))
 		if err != nil {
 			return nil, err
 		}
