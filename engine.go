@@ -8,7 +8,7 @@ import (
 
 // EngineInfo says what an engine is and can do.
 type EngineInfo struct {
-	// Name is what requests call it: "gvisor", "fake", later "microvm".
+	// Name is what requests call it: "gvisor", "microvm", "fake".
 	Name string `json:"name"`
 	// Build identifies the exact build. A memory snapshot can be restored only
 	// by the build that made it.
@@ -17,6 +17,34 @@ type EngineInfo struct {
 	Kernel string `json:"kernel"`
 	// Snapshots is true when the engine can freeze memory and processes.
 	Snapshots bool `json:"snapshots"`
+	// Acceleration says what runs the processor of a virtual machine. It is empty
+	// for an engine whose sandboxes run on the host's processor as it is.
+	Acceleration Acceleration `json:"acceleration,omitempty"`
+}
+
+// EngineAuto stands in requests and settings for the engine that the operator's
+// policy chooses.
+const EngineAuto = "auto"
+
+// Acceleration is what runs the processor of a virtual machine.
+type Acceleration string
+
+// A virtual machine is accelerated by the host's processor, or emulated by a
+// program, which is the same and slow.
+const (
+	AccelerationKVM      Acceleration = "kvm"
+	AccelerationEmulated Acceleration = "emulated"
+)
+
+// emulatedPatience is how many times longer an emulated machine may take.
+const emulatedPatience = 5
+
+// Patience is how long to wait for what takes an engine at full speed up to d.
+func (i EngineInfo) Patience(d time.Duration) time.Duration {
+	if i.Acceleration == AccelerationEmulated {
+		return emulatedPatience * d
+	}
+	return d
 }
 
 // Limits are the resources of one machine. All of them are hard.

@@ -51,6 +51,7 @@ const (
 	CodeSnapshotInUse    Code = "snapshot_in_use"
 	CodeEngine           Code = "engine_failed"
 	CodeEngineMissing    Code = "engine_unavailable"
+	CodeNoAcceleration   Code = "acceleration_unavailable"
 	CodeGuest            Code = "guest_unreachable"
 	CodeTimeout          Code = "timeout"
 	CodeShuttingDown     Code = "shutting_down"

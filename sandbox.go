@@ -100,11 +100,15 @@ var Sizes = map[string]Size{
 
 // Sandbox is one disposable Linux machine.
 type Sandbox struct {
-	ID               string            `json:"id"`
-	Name             string            `json:"name,omitempty"`
-	State            State             `json:"state"`
-	Template         string            `json:"template"`
-	Engine           string            `json:"engine"`
+	ID       string `json:"id"`
+	Name     string `json:"name,omitempty"`
+	State    State  `json:"state"`
+	Template string `json:"template"`
+	Engine   string `json:"engine"`
+	// Acceleration is what runs its virtual machine, if it is one, and Kernel
+	// what its kernel calls itself; of the last run. Empty before the first.
+	Acceleration     Acceleration      `json:"acceleration,omitempty"`
+	Kernel           string            `json:"kernel,omitempty"`
 	CPU              float64           `json:"cpu"`
 	MemoryMB         int               `json:"memory_mb"`
 	DiskMB           int               `json:"disk_mb"`
@@ -128,6 +132,8 @@ type Sandbox struct {
 	// Resumed says how much of a sandbox came back when it was last woken.
 	Resumed *Resumed `json:"resumed,omitempty"`
 
+	// RequireAcceleration keeps the sandbox from being woken without it.
+	RequireAcceleration bool `json:"-"`
 	// ProjectID is the owner. Callers see only their own project's objects.
 	ProjectID string `json:"-"`
 	// TemplateDigest pins the template that the sandbox was started from.
@@ -170,6 +176,9 @@ type SandboxCreate struct {
 	Secrets        []Secret
 	Metadata       map[string]string
 	Engine         string
+	// RequireAcceleration refuses an engine whose machines are emulated, or that
+	// has none.
+	RequireAcceleration bool
 	// Budget is what the sandbox and all that is forked from it may spend; 0 is
 	// no bound.
 	Budget float64

@@ -55,6 +55,7 @@ var statuses = map[bothy.Code]int{
 	bothy.CodeSnapshotInUse:    http.StatusConflict,
 	bothy.CodeEngine:           http.StatusInternalServerError,
 	bothy.CodeEngineMissing:    http.StatusServiceUnavailable,
+	bothy.CodeNoAcceleration:   http.StatusUnprocessableEntity,
 	bothy.CodeGuest:            http.StatusBadGateway,
 	bothy.CodeTimeout:          http.StatusGatewayTimeout,
 	bothy.CodeShuttingDown:     http.StatusServiceUnavailable,

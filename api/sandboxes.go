@@ -31,6 +31,7 @@ type SandboxCreate struct {
 	Secrets        []bothy.Secret    `json:"secrets,omitempty"`
 	Metadata       map[string]string `json:"metadata,omitempty"`
 	Engine         string            `json:"engine,omitempty"`
+	Accelerated    bool              `json:"require_acceleration,omitempty"`
 	Budget         float64           `json:"budget,omitempty"`
 }
 
@@ -38,7 +39,7 @@ func (c SandboxCreate) request() bothy.SandboxCreate {
 	return bothy.SandboxCreate{
 		Template: c.Template, SnapshotID: c.SnapshotID, Name: c.Name, CPU: c.CPU, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB,
 		Size: c.Size, Network: c.Network, TimeoutSeconds: c.TimeoutSeconds, OnTimeout: c.OnTimeout, IdleSeconds: c.IdleSeconds,
-		AutoResume: c.AutoResume, Env: c.Env, Secrets: c.Secrets, Metadata: c.Metadata, Engine: c.Engine,
+		AutoResume: c.AutoResume, Env: c.Env, Secrets: c.Secrets, Metadata: c.Metadata, Engine: c.Engine, RequireAcceleration: c.Accelerated,
 		Budget: c.Budget,
 	}
 }

@@ -33,6 +33,7 @@ type (
 		Secrets        []bothy.Secret    `json:"secrets,omitempty"`
 		Metadata       map[string]string `json:"metadata,omitempty"`
 		Engine         string            `json:"engine,omitempty"`
+		Accelerated    bool              `json:"require_acceleration,omitempty"`
 		Budget         float64           `json:"budget,omitempty"`
 	}
 	sandboxUpdate struct {
@@ -51,7 +52,7 @@ func CreateRequest(r bothy.SandboxCreate) any {
 	return sandboxCreate{
 		Template: r.Template, SnapshotID: r.SnapshotID, Name: r.Name, CPU: r.CPU, MemoryMB: r.MemoryMB, DiskMB: r.DiskMB,
 		Size: r.Size, Network: r.Network, TimeoutSeconds: r.TimeoutSeconds, OnTimeout: r.OnTimeout, IdleSeconds: r.IdleSeconds,
-		AutoResume: r.AutoResume, Env: r.Env, Secrets: r.Secrets, Metadata: r.Metadata, Engine: r.Engine,
+		AutoResume: r.AutoResume, Env: r.Env, Secrets: r.Secrets, Metadata: r.Metadata, Engine: r.Engine, Accelerated: r.RequireAcceleration,
 		Budget: r.Budget,
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 const (
 	// startTimeout bounds the start of one machine, whatever the caller's
-	// patience.
+	// patience. It and all that bounds a machine is longer for emulated ones.
 	startTimeout = 60 * time.Second
 	// handOutTimeout bounds the handing out of a machine that is ready. One
 	// that takes longer is given up.
@@ -33,6 +33,11 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 	if req.SnapshotID != "" {
 		return s.createFrom(ctx, req)
 	}
+	engine, err := s.chooseEngine(ctx, req.Engine, req.RequireAcceleration)
+	if err != nil {
+		return nil, err
+	}
+	req.Engine = engine.Info().Name
 	sb, err := s.newSandbox(req)
 	if err != nil {
 		return nil, err
@@ -102,7 +107,16 @@ func (s *Service) createFrom(ctx context.Context, req bothy.SandboxCreate) (*bot
 		return nil, invalid("snapshot %s is of template %q, not %q", n.ID, o.Template, req.Template).
 			WithHint("Leave template out when snapshot_id is given.")
 	}
-	req.Template, req.Engine, req.Size = o.Template, m.Engine, ""
+	// Another engine gets the files, without the memory.
+	if req.Engine == "" {
+		req.Engine = m.Engine
+	}
+	req.RequireAcceleration = req.RequireAcceleration || o.Accelerated && req.Engine == m.Engine
+	engine, err := s.chooseEngine(ctx, req.Engine, req.RequireAcceleration)
+	if err != nil {
+		return nil, err
+	}
+	req.Template, req.Engine, req.Size = o.Template, engine.Info().Name, ""
 	if (req.MemoryMB != 0 && req.MemoryMB != o.MemoryMB) || (req.DiskMB != 0 && req.DiskMB != o.DiskMB) {
 		return nil, invalid("a sandbox from snapshot %s has %d MB of memory and %d MB of disk", n.ID, o.MemoryMB, o.DiskMB).
 			WithHint("Leave memory_mb and disk_mb out when snapshot_id is given.")
@@ -174,14 +188,14 @@ func (s *Service) bringUpNew(ctx context.Context, sb *bothy.Sandbox, t *bothy.Te
 		s.dropGolden(ctx, shapeOf(sb), g, err)
 	}
 	return s.bringUp(ctx, sb, t, "", func(ctx context.Context) (bothy.Machine, error) {
-		return s.o.Engines[sb.Engine].Start(ctx, s.machineSpec(sb, t))
+		return s.engine(sb.Engine).Start(ctx, s.machineSpec(sb, t))
 	})
 }
 
 // handOut makes a machine that is ready this sandbox's own. When that fails
 // nothing of the machine is left.
 func (s *Service) handOut(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, l *live) (*live, error) {
-	ctx, cancel := context.WithTimeout(ctx, handOutTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.patience(sb.Engine, handOutTimeout))
 	defer cancel()
 	var undo cleanup.Stack
 	defer undo.Run()
@@ -206,7 +220,7 @@ func (s *Service) handOut(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 // running. key is the one that the guest knows already, if any. On failure
 // nothing of the machine is left, and the sandbox is stored as it was.
 func (s *Service) bringUp(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, key string, start func(context.Context) (bothy.Machine, error)) (*live, error) {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.patience(sb.Engine, startTimeout))
 	defer cancel()
 	var undo cleanup.Stack
 	defer undo.Run()
@@ -252,6 +266,8 @@ func (s *Service) settle(ctx context.Context, l *live, sb *bothy.Sandbox, t *bot
 	sb.StartedAt = &now
 	sb.ExpiresAt = expiry(now, sb.TimeoutSeconds)
 	sb.EngineState = l.machine.State()
+	info := s.engine(sb.Engine).Info()
+	sb.Acceleration, sb.Kernel = info.Acceleration, info.Kernel
 	sb.MeterState = s.o.Meter.Starting(ctx, sb, l.reading)
 	if err := s.move(ctx, sb, bothy.StateRunning); err != nil {
 		return err

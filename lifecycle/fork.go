@@ -58,7 +58,7 @@ func (s *Service) copyOf(from *bothy.Sandbox, req bothy.ForkRequest, i int) (*bo
 	}
 	c := &bothy.Sandbox{
 		ID: newID("sbx"), Name: name, ProjectID: from.ProjectID,
-		Template: from.Template, TemplateDigest: from.TemplateDigest, Engine: from.Engine,
+		Template: from.Template, TemplateDigest: from.TemplateDigest, Engine: from.Engine, RequireAcceleration: from.RequireAcceleration,
 		CPU: from.CPU, MemoryMB: from.MemoryMB, DiskMB: from.DiskMB, Network: from.Network,
 		TimeoutSeconds: from.TimeoutSeconds, OnTimeout: from.OnTimeout, IdleSeconds: from.IdleSeconds,
 		AutoResume: from.AutoResume, Env: maps.Clone(from.Env), Metadata: maps.Clone(from.Metadata),
@@ -107,7 +107,7 @@ func (s *Service) momentOf(ctx context.Context, id string) (dir string, m *snaps
 		return "", nil, nil, snapshotError(err)
 	}
 	// A machine of an earlier engine build can be copied by its files alone.
-	another := l.machine.Build() != s.o.Engines[sb.Engine].Info().Build
+	another := l.machine.Build() != s.engine(sb.Engine).Info().Build
 	if err := s.capture(context.WithoutCancel(ctx), l, draft.Dir(), bothy.SnapshotMemory, another, false, true); err != nil {
 		draft.Discard()
 		return "", nil, nil, snapshotError(err)

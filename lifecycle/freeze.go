@@ -75,7 +75,7 @@ func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.S
 	if err := failpoint.Hit("lifecycle.freeze"); err != nil {
 		return err
 	}
-	gctx, cancel := context.WithTimeout(ctx, guestPatience)
+	gctx, cancel := context.WithTimeout(ctx, s.patience(l.engine, guestPatience))
 	defer cancel()
 	if stop && !hurry {
 		// It makes the snapshot smaller, but takes processor time from what runs
@@ -101,7 +101,7 @@ func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.S
 
 // thaw lets a machine that stands still go on.
 func (s *Service) thaw(ctx context.Context, l *live) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), guestPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.patience(l.engine, guestPatience))
 	defer cancel()
 	if err := l.machine.Thaw(ctx); err != nil {
 		return err
@@ -113,13 +113,13 @@ func (s *Service) thaw(ctx context.Context, l *live) error {
 func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *bothy.Sandbox, build string, o freezeOptions) (*bothy.Snapshot, error) {
 	m := &snapshot.Manifest{
 		ID: o.id, ProjectID: sb.ProjectID, SandboxID: sb.ID, ParentID: sb.HeadSnapshotID, Name: o.name, Kind: o.kind,
-		CreatedAt: s.clock.Now().UTC(), Engine: sb.Engine, EngineBuild: build,
+		CreatedAt: s.clock.Now().UTC(), Engine: sb.Engine, EngineBuild: build, Kernel: sb.Kernel,
 		GuestKey: sb.GuestKey,
 		Sandbox: snapshot.Origin{
 			Name: sb.Name, Template: sb.Template, TemplateDigest: sb.TemplateDigest,
 			CPU: sb.CPU, MemoryMB: sb.MemoryMB, DiskMB: sb.DiskMB, Network: sb.Network,
 			TimeoutSeconds: sb.TimeoutSeconds, OnTimeout: sb.OnTimeout, IdleSeconds: sb.IdleSeconds,
-			AutoResume: sb.AutoResume, Env: sb.Env, Metadata: sb.Metadata,
+			AutoResume: sb.AutoResume, Accelerated: sb.RequireAcceleration, Env: sb.Env, Metadata: sb.Metadata,
 		},
 	}
 	if err := s.sealDraft(ctx, draft, m); err != nil {
@@ -211,19 +211,27 @@ func checking(ctx context.Context, dir string, m *snapshot.Manifest) *frozen {
 // wrote it, and otherwise with its files. It says which.
 func (s *Service) wake(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, from *frozen) (bothy.Machine, *bothy.Resumed, error) {
 	m := from.m
-	engine := s.o.Engines[sb.Engine]
+	engine, err := s.needEngine(ctx, sb.Engine)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := checkAcceleration(engine.Info(), sb.RequireAcceleration); err != nil {
+		return nil, nil, err
+	}
 	how := &bothy.Resumed{SnapshotID: m.ID, Kind: bothy.SnapshotMemory, At: s.clock.Now().UTC()}
 	spec := s.machineSpec(sb, t)
 	build := engine.Info().Build
 	switch {
 	case !m.Has(snapshot.MemoryDir):
 		how.Kind, how.Detail = bothy.SnapshotFiles, "the snapshot holds files only: processes were not kept"
-	case m.Engine != sb.Engine || m.EngineBuild != build:
+	case m.Engine != sb.Engine:
+		how.Kind = bothy.SnapshotFiles
+		how.Detail = fmt.Sprintf("the memory was written by the engine %s and this sandbox runs on %s: the files are back, the processes are gone", m.Engine, sb.Engine)
+	case m.EngineBuild != build:
 		how.Kind = bothy.SnapshotFiles
 		how.Detail = fmt.Sprintf("the memory was written by engine build %s and this server has %s: the files are back, the processes are gone", m.EngineBuild, build)
 	}
 	var machine bothy.Machine
-	var err error
 	if how.Kind == bothy.SnapshotMemory {
 		// What is damaged may keep an engine busy for ever.
 		rctx, giveUp := context.WithCancel(ctx)

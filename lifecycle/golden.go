@@ -55,6 +55,8 @@ type goldens struct {
 	max   int
 	// salt is what every one of them depends on beside its shape.
 	salt func() (string, error)
+	// making is held by who makes one, before mu.
+	making sync.Mutex
 
 	mu     sync.Mutex
 	ready  map[shape]*golden
@@ -121,14 +123,14 @@ func (s *Service) goldenName(h shape) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %+v %s", s.o.Engines[h.engine].Info().Build, h, salt))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %+v %s", s.engine(h.engine).Info().Build, h, salt))
 	return hex.EncodeToString(sum[:16]), nil
 }
 
 // wantsGolden reports whether the golden snapshot of a shape is to be made now.
 func (s *Service) wantsGolden(h shape, t *bothy.Template) bool {
 	gs := s.goldens
-	if gs.store == nil || gs.max == 0 || len(t.Warm) == 0 || !s.o.Engines[h.engine].Info().Snapshots {
+	if gs.store == nil || gs.max == 0 || len(t.Warm) == 0 || !s.engine(h.engine).Info().Snapshots {
 		return false
 	}
 	gs.mu.Lock()
@@ -140,8 +142,13 @@ func (s *Service) wantsGolden(h shape, t *bothy.Template) bool {
 // makeGolden makes or finds the golden snapshot of a shape. Nobody waits for it.
 func (s *Service) makeGolden(ctx context.Context, h shape, t *bothy.Template) error {
 	begun := time.Now()
-	g, found, err := s.findOrMakeGolden(ctx, h, t)
 	gs := s.goldens
+	gs.making.Lock()
+	defer gs.making.Unlock()
+	if !s.wantsGolden(h, t) {
+		return nil // another has made it meanwhile
+	}
+	g, found, err := s.findOrMakeGolden(ctx, h, t)
 	gs.mu.Lock()
 	if err == nil {
 		g.used = s.clock.Now()
@@ -209,7 +216,7 @@ func (s *Service) openGolden(ctx context.Context, name string) (*golden, error) 
 // freezeGolden boots a machine that nobody owns and nothing can leave, warms it
 // and writes it down.
 func (s *Service) freezeGolden(ctx context.Context, name string, h shape, t *bothy.Template) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.patience(h.engine, startTimeout))
 	defer cancel()
 	var undo cleanup.Stack
 	defer undo.Run()
@@ -219,7 +226,7 @@ func (s *Service) freezeGolden(ctx context.Context, name string, h shape, t *bot
 	}
 	undo.Add(draft.Discard)
 	sb := h.sandbox(newID("gld"), t)
-	engine := s.o.Engines[h.engine]
+	engine := s.engine(h.engine)
 	m, err := engine.Start(ctx, s.machineSpec(sb, t))
 	if err != nil {
 		return err
@@ -248,7 +255,7 @@ func (s *Service) freezeGolden(ctx context.Context, name string, h shape, t *bot
 	}
 	manifest := &snapshot.Manifest{
 		ID: name, Kind: bothy.SnapshotMemory, CreatedAt: s.clock.Now().UTC(),
-		Engine: h.engine, EngineBuild: engine.Info().Build, GuestKey: sb.GuestKey,
+		Engine: h.engine, EngineBuild: engine.Info().Build, Kernel: engine.Info().Kernel, GuestKey: sb.GuestKey,
 		Sandbox: snapshot.Origin{Template: t.Name, TemplateDigest: h.digest, CPU: sb.CPU, MemoryMB: h.memoryMB, DiskMB: h.diskMB},
 	}
 	if err := snapshot.Seal(ctx, draft.Dir(), manifest); err != nil {
@@ -279,7 +286,7 @@ func (s *Service) startGolden(ctx context.Context, sb *bothy.Sandbox, t *bothy.T
 	if err := g.unchanged(); err != nil {
 		return nil, err
 	}
-	return s.o.Engines[sb.Engine].Restore(ctx, s.machineSpec(sb, t), g.dir)
+	return s.engine(sb.Engine).Restore(ctx, s.machineSpec(sb, t), g.dir)
 }
 
 // dropGolden forgets a golden snapshot that did not work. It is made again, but
@@ -357,6 +364,9 @@ func (s *Service) readGoldens(ctx context.Context) []shape {
 			found = append(found, dated{h, at})
 			continue
 		}
+		if errors.Is(err, errNotOpen) {
+			continue
+		}
 		s.log.Info("a golden snapshot is of no use any more", "name", name, "reason", err)
 		if err := gs.store.Remove(ctx, name); err != nil {
 			s.log.Warn("cannot delete a golden snapshot", "error", err)
@@ -370,6 +380,9 @@ func (s *Service) readGoldens(ctx context.Context) []shape {
 	return shapes
 }
 
+// errNotOpen says that it is not known yet whether a golden snapshot is of use.
+var errNotOpen = errors.New("its engine is not open")
+
 func (s *Service) readGolden(ctx context.Context, name string) (shape, time.Time, error) {
 	dir, release, err := s.goldens.store.Open(ctx, name)
 	if err != nil {
@@ -380,7 +393,10 @@ func (s *Service) readGolden(ctx context.Context, name string) (shape, time.Time
 	if err != nil {
 		return shape{}, time.Time{}, err
 	}
-	if s.o.Engines[m.Engine] == nil {
+	if s.engine(m.Engine) == nil {
+		if s.engines.known(m.Engine) {
+			return shape{}, time.Time{}, errNotOpen
+		}
 		return shape{}, time.Time{}, fmt.Errorf("there is no engine %q", m.Engine)
 	}
 	if _, err := s.o.Templates.Lookup(m.Sandbox.TemplateDigest); err != nil {

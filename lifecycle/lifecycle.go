@@ -28,9 +28,13 @@ type Options struct {
 	Templates Templates
 	// Blobs keeps the files of snapshots.
 	Blobs blob.Store
-	// Engines by name; Engine is the one that requests get by default.
+	// Engines by name, and those that are opened when they are first needed;
+	// Engine is the one that requests get by default.
 	Engines map[string]bothy.Engine
+	Openers map[string]Opener
 	Engine  string
+	// Auto is the policy for bothy.EngineAuto: the first that can be used.
+	Auto []Choice
 	// GuestImage is the path of the image that holds the guest.
 	GuestImage string
 	// NewGateway attaches a gateway, shut, to a cable.
@@ -111,6 +115,7 @@ type Service struct {
 	events *broadcaster
 	locks  keyedLocks
 
+	engines *engines
 	goldens *goldens
 	pool    *pool
 
@@ -157,7 +162,7 @@ func New(o Options) *Service {
 	return &Service{
 		o: o, clock: o.Clock, log: o.Log, events: newBroadcaster(),
 		background: ctx, stop: stop, live: map[string]*live{}, startingIn: map[string]int{}, creates: map[string]*rate.Limiter{},
-		goldens: newGoldens(o), pool: newPool(),
+		engines: newEngines(o), goldens: newGoldens(o), pool: newPool(),
 	}
 }
 

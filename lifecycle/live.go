@@ -20,6 +20,7 @@ type live struct {
 	guest   bothy.Guest
 	limits  bothy.Limits
 	digest  string // of the template's image
+	engine  string
 
 	// answered is set once the guest has been adopted.
 	answered bool
@@ -84,7 +85,7 @@ func (s *Service) attach(ctx context.Context, sb *bothy.Sandbox, m bothy.Machine
 	undo.Release()
 	guest := s.o.NewGuest(func(ctx context.Context) (net.Conn, error) { return gw.Dial(ctx, bothy.GuestPort) }, key)
 	return &live{
-		id: sb.ID, project: sb.ProjectID, machine: m, gateway: gw, guest: guest, limits: limitsOf(sb), digest: sb.TemplateDigest,
+		id: sb.ID, project: sb.ProjectID, machine: m, gateway: gw, guest: guest, limits: limitsOf(sb), digest: sb.TemplateDigest, engine: sb.Engine,
 		cancel: func() {}, gone: make(chan struct{}),
 	}, nil
 }

@@ -109,7 +109,7 @@ func (o *overLimit) killed(now time.Time, used, freed int64) {
 // freeMemory has the guest kill what is largest, and returns how many bytes
 // that held.
 func (s *Service) freeMemory(ctx context.Context, l *live, used, limit int64) int64 {
-	kctx, cancel := context.WithTimeout(ctx, killTimeout)
+	kctx, cancel := context.WithTimeout(ctx, s.patience(l.engine, killTimeout))
 	defer cancel()
 	release, err := s.need(l)
 	if err != nil {

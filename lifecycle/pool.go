@@ -188,14 +188,22 @@ func (s *Service) StartPool() {
 	if s.o.Pool.ReadyMax == 0 && s.o.Pool.Spares == 0 && s.o.Pool.GoldenMax == 0 {
 		return
 	}
+	s.engines.mu.Lock()
+	s.engines.pooled = true
+	s.engines.mu.Unlock()
 	s.watchers.Go(func() {
-		for _, h := range s.readGoldens(s.background) {
-			if t, err := s.o.Templates.Lookup(h.digest); err == nil && s.wantsGolden(h, t) {
-				s.logPool("find a golden snapshot", h, s.makeGolden(s.background, h, t))
-			}
-		}
+		s.findGoldens()
 		s.keepPool(s.background)
 	})
+}
+
+// findGoldens takes over the golden snapshots of an earlier server.
+func (s *Service) findGoldens() {
+	for _, h := range s.readGoldens(s.background) {
+		if t, err := s.o.Templates.Lookup(h.digest); err == nil && s.wantsGolden(h, t) {
+			s.logPool("find a golden snapshot", h, s.makeGolden(s.background, h, t))
+		}
+	}
 }
 
 func (s *Service) logPool(what string, h shape, err error) {
@@ -299,6 +307,9 @@ func (s *Service) wanted() []want {
 	now := s.clock.Now()
 	all := map[shape]want{}
 	for _, name := range s.o.Pool.Templates {
+		if s.defaultEngine() == "" {
+			break // it is still being opened
+		}
 		if t, err := s.o.Templates.Lookup(name); err == nil {
 			h := s.defaultShape(t)
 			all[h] = want{shape: h, template: t, often: true, ready: s.o.Pool.Ready}
@@ -394,7 +405,7 @@ func (s *Service) addReady(ctx context.Context, h shape, t *bothy.Template) {
 // makeReady makes a machine that wants nothing but an owner. Its gateway is
 // shut.
 func (s *Service) makeReady(ctx context.Context, h shape, t *bothy.Template) (*live, error) {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.patience(h.engine, startTimeout))
 	defer cancel()
 	var undo cleanup.Stack
 	defer undo.Run()
@@ -436,7 +447,7 @@ func (s *Service) startAny(ctx context.Context, sb *bothy.Sandbox, t *bothy.Temp
 		}
 		s.dropGolden(ctx, shapeOf(sb), g, err)
 	}
-	m, err := s.o.Engines[sb.Engine].Start(ctx, s.machineSpec(sb, t))
+	m, err := s.engine(sb.Engine).Start(ctx, s.machineSpec(sb, t))
 	return m, "", err
 }
 

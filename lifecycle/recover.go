@@ -39,6 +39,9 @@ func (s *Service) Recover(ctx context.Context) (int, error) {
 	}
 	wg.Wait()
 	s.o.Meter.Recovered()
+	s.engines.mu.Lock()
+	s.engines.recovered = true
+	s.engines.mu.Unlock()
 	errs = append(errs, s.sweep(ctx), s.listSnapshots(ctx))
 	s.Prune(ctx)
 	return s.Live(), errors.Join(errs...)
@@ -95,18 +98,26 @@ func (s *Service) listSnapshot(ctx context.Context, id string) error {
 // sweep removes machines that are not live here.
 func (s *Service) sweep(ctx context.Context) error {
 	var errs []error
-	for name, e := range s.o.Engines {
-		ids, err := e.Sweep(ctx, func(id string) bool { return s.liveByID(id) != nil })
-		if len(ids) > 0 {
-			s.log.Info("removed what was left of machines", "engine", name, "count", len(ids), "ids", ids[:min(len(ids), 20)])
-		}
-		errs = append(errs, err)
+	for name, e := range s.engines.opened() {
+		errs = append(errs, s.sweepEngine(ctx, name, e))
 	}
 	return errors.Join(errs...)
 }
 
+func (s *Service) sweepEngine(ctx context.Context, name string, e bothy.Engine) error {
+	ids, err := e.Sweep(ctx, func(id string) bool { return s.liveByID(id) != nil })
+	if len(ids) > 0 {
+		s.log.Info("removed what was left of machines", "engine", name, "count", len(ids), "ids", ids[:min(len(ids), 20)])
+	}
+	return err
+}
+
 func (s *Service) recoverOne(ctx context.Context, sb *bothy.Sandbox) error {
-	ctx, cancel := context.WithTimeout(ctx, recoverTimeout)
+	if sb.State == bothy.StateRunning || sb.State == bothy.StatePausing {
+		// What cannot be opened is said below, where it matters.
+		_, _ = s.needEngine(ctx, sb.Engine)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.patience(sb.Engine, recoverTimeout))
 	defer cancel()
 	unlock := s.locks.lock(sb.ID)
 	defer unlock()
@@ -154,9 +165,9 @@ func (s *Service) readopt(ctx context.Context, sb *bothy.Sandbox) error {
 	if sb.ExpiresAt != nil && !sb.ExpiresAt.After(s.clock.Now()) && sb.OnTimeout != bothy.TimeoutPause {
 		return s.end(ctx, sb, timedOut(sb))
 	}
-	engine := s.o.Engines[sb.Engine]
+	engine := s.engine(sb.Engine)
 	if engine == nil {
-		return s.end(ctx, sb, bothy.Exit{Reason: bothy.EndError, Detail: fmt.Sprintf("this server has no engine %q any more", sb.Engine)})
+		return s.end(ctx, sb, bothy.Exit{Reason: bothy.EndError, Detail: fmt.Sprintf("this server cannot use the engine %q any more", sb.Engine)})
 	}
 	m, err := engine.Adopt(ctx, sb.ID, sb.EngineState)
 	if err != nil {
@@ -185,7 +196,7 @@ func (s *Service) readopt(ctx context.Context, sb *bothy.Sandbox) error {
 const stillPatience = time.Second
 
 func (s *Service) answers(ctx context.Context, l *live) error {
-	first, cancel := context.WithTimeout(ctx, stillPatience)
+	first, cancel := context.WithTimeout(ctx, s.patience(l.engine, stillPatience))
 	defer cancel()
 	if l.guest.WaitReady(first) == nil {
 		return nil

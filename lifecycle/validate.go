@@ -13,7 +13,7 @@ import (
 // newSandbox turns a request into a sandbox with every default filled in.
 func (s *Service) newSandbox(req bothy.SandboxCreate) (*bothy.Sandbox, error) {
 	sb := &bothy.Sandbox{
-		ID: newID("sbx"), Name: req.Name, Template: req.Template, Engine: req.Engine,
+		ID: newID("sbx"), Name: req.Name, Template: req.Template, Engine: req.Engine, RequireAcceleration: req.RequireAcceleration,
 		CPU: req.CPU, MemoryMB: req.MemoryMB, DiskMB: req.DiskMB,
 		OnTimeout: req.OnTimeout, IdleSeconds: req.IdleSeconds, AutoResume: req.AutoResume,
 		Env: maps.Clone(req.Env), Metadata: maps.Clone(req.Metadata),
@@ -31,9 +31,6 @@ func (s *Service) newSandbox(req bothy.SandboxCreate) (*bothy.Sandbox, error) {
 	}
 	if sb.Template == "" {
 		sb.Template = bothy.DefaultTemplate
-	}
-	if sb.Engine == "" {
-		sb.Engine = s.o.Engine
 	}
 	if sb.OnTimeout == "" {
 		sb.OnTimeout = bothy.TimeoutTerminate
@@ -89,10 +86,6 @@ func (s *Service) check(sb *bothy.Sandbox) error {
 		if !(c.v >= c.min && c.v <= c.max) {
 			return invalid("%s is %v", c.name, c.v).WithHint("Give a value from %v to %v.", c.min, c.max)
 		}
-	}
-	if s.o.Engines[sb.Engine] == nil {
-		return invalid("this server has no engine %q", sb.Engine).
-			WithHint("Leave engine out, or use one of: %s.", strings.Join(slices.Sorted(maps.Keys(s.o.Engines)), ", "))
 	}
 	if sb.OnTimeout != bothy.TimeoutTerminate && sb.OnTimeout != bothy.TimeoutPause {
 		return invalid("on_timeout is %q", sb.OnTimeout).WithHint("Give terminate or pause.")

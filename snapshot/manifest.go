@@ -49,6 +49,7 @@ type Manifest struct {
 	CreatedAt   time.Time          `json:"created_at"`
 	Engine      string             `json:"engine"`
 	EngineBuild string             `json:"engine_build"`
+	Kernel      string             `json:"kernel,omitempty"`
 	GuestKey    string             `json:"guest_key,omitempty"`
 	Sandbox     Origin             `json:"sandbox"`
 	Parts       []Part             `json:"parts"`
@@ -71,6 +72,7 @@ type Origin struct {
 	OnTimeout      bothy.OnTimeout   `json:"on_timeout"`
 	IdleSeconds    int               `json:"idle_seconds,omitempty"`
 	AutoResume     bool              `json:"auto_resume,omitempty"`
+	Accelerated    bool              `json:"require_acceleration,omitempty"`
 	Env            map[string]string `json:"env,omitempty"`
 	Metadata       map[string]string `json:"metadata,omitempty"`
 }

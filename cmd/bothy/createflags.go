@@ -28,6 +28,8 @@ type createFlags struct {
 	secrets   []string
 	metadata  []string
 	budget    float64
+
+	accelerated bool
 }
 
 func (f *createFlags) add(flags *pflag.FlagSet) {
@@ -42,7 +44,8 @@ func (f *createFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.onTimeout, "on-timeout", "", "`what` happens then: terminate or pause (default terminate)")
 	flags.IntVar(&f.idle, "idle", 0, "pause after so many idle `seconds`")
 	flags.BoolVar(&f.resume, "auto-resume", false, "resume on the next request when paused")
-	flags.StringVar(&f.engine, "engine", "", "`engine` to run on (default the server's)")
+	flags.StringVar(&f.engine, "engine", "", "`engine` to run on: gvisor, microvm or auto (default the server's)")
+	flags.BoolVar(&f.accelerated, "require-acceleration", false, "refuse a virtual machine that would be emulated")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable, as `KEY=VALUE` (repeatable)")
 	flags.StringArrayVar(&f.secrets, "secret", nil, "secret to put in place on the way to its hosts, as `NAME@HOST,…`; its value is $NAME here (repeatable)")
 	flags.StringArrayVar(&f.metadata, "metadata", nil, "metadata, as `KEY=VALUE` (repeatable)")
@@ -56,6 +59,7 @@ func (f *createFlags) request(flags *pflag.FlagSet) (bothy.SandboxCreate, error)
 		Template: f.template, SnapshotID: f.snapshot, Name: f.name, Size: f.size, Engine: f.engine,
 		CPU: f.cpu, MemoryMB: f.memory, DiskMB: f.disk,
 		OnTimeout: bothy.OnTimeout(f.onTimeout), IdleSeconds: f.idle, AutoResume: f.resume, Budget: f.budget,
+		RequireAcceleration: f.accelerated,
 	}
 	if flags.Changed("timeout") {
 		req.TimeoutSeconds = &f.timeout

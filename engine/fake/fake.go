@@ -61,9 +61,9 @@ func (h *Host) IDs() []string {
 
 // Engine implements bothy.Engine.
 type Engine struct {
-	host  *Host
-	build string
-	held  map[string]bool // under host.mu
+	host *Host
+	info bothy.EngineInfo
+	held map[string]bool // under host.mu
 }
 
 var (
@@ -73,18 +73,22 @@ var (
 
 // New returns an engine on a host. Snapshots are bound to the build.
 func New(h *Host, build string) *Engine {
+	return As(h, bothy.EngineInfo{Name: Name, Build: build, Kernel: "fake", Snapshots: true})
+}
+
+// As returns an engine that says of itself what it is told. Two engines with
+// different names do not share a host.
+func As(h *Host, info bothy.EngineInfo) *Engine {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.machines == nil {
 		h.machines, h.spares = map[string]*Machine{}, map[string]spare{}
 	}
-	return &Engine{host: h, build: build, held: map[string]bool{}}
+	return &Engine{host: h, info: info, held: map[string]bool{}}
 }
 
-// Info says that snapshots are there.
-func (e *Engine) Info() bothy.EngineInfo {
-	return bothy.EngineInfo{Name: Name, Build: e.build, Kernel: "fake", Snapshots: true}
-}
+// Info is what the engine was told to be.
+func (e *Engine) Info() bothy.EngineInfo { return e.info }
 
 // Check finds nothing missing.
 func (e *Engine) Check(context.Context) error { return nil }
@@ -159,7 +163,7 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	if s.Build != e.build {
+	if s.Build != e.info.Build {
 		return nil, bothy.Errorf(bothy.CodeUnsupported, "the snapshot was made by build %s", s.Build)
 	}
 	return e.start(ctx, spec, dir)

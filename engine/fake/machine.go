@@ -37,7 +37,7 @@ func newMachine(e *Engine, spec bothy.MachineSpec) *Machine {
 
 func (m *Machine) ID() string            { return m.spec.ID }
 func (m *Machine) State() []byte         { return []byte(`{}`) }
-func (m *Machine) Build() string         { return m.e.build }
+func (m *Machine) Build() string         { return m.e.info.Build }
 func (m *Machine) Done() <-chan struct{} { return m.done }
 
 // Limits are those that hold now.
@@ -187,7 +187,7 @@ func (m *Machine) Snapshot(_ context.Context, o bothy.SnapshotOptions) error {
 	if o.MemoryDir == "" {
 		return nil
 	}
-	b, err := json.Marshal(snapshot{Build: m.e.build})
+	b, err := json.Marshal(snapshot{Build: m.e.info.Build})
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ type sandboxRecord struct {
 	EngineState    []byte        `json:"_engine_state,omitempty"`
 	MeterState     []byte        `json:"_meter_state,omitempty"`
 	Pooled         bool          `json:"_pooled,omitempty"`
+	Accelerated    bool          `json:"_require_acceleration,omitempty"`
 }
 
 // networkRecord is a Network without its methods: the wire form writes an unset
@@ -34,6 +35,7 @@ func encodeSandbox(s *bothy.Sandbox) (string, error) {
 	return encode(sandboxRecord{
 		Sandbox: *s, Network: networkRecord(s.Network), ProjectID: s.ProjectID, TemplateDigest: s.TemplateDigest,
 		GuestKey: s.GuestKey, SnapshotID: s.SnapshotID, HeadSnapshotID: s.HeadSnapshotID, SealedSecrets: s.SealedSecrets, EngineState: s.EngineState, MeterState: s.MeterState, Pooled: s.Pooled,
+		Accelerated: s.RequireAcceleration,
 	})
 }
 
@@ -46,7 +48,7 @@ func decodeSandbox(text string) (*bothy.Sandbox, error) {
 	s.Network = bothy.Network(r.Network)
 	s.ProjectID, s.TemplateDigest, s.GuestKey = r.ProjectID, r.TemplateDigest, r.GuestKey
 	s.SnapshotID, s.HeadSnapshotID, s.EngineState, s.Pooled = r.SnapshotID, r.HeadSnapshotID, r.EngineState, r.Pooled
-	s.SealedSecrets, s.MeterState = r.SealedSecrets, r.MeterState
+	s.SealedSecrets, s.MeterState, s.RequireAcceleration = r.SealedSecrets, r.MeterState, r.Accelerated
 	return &s, nil
 }
 
