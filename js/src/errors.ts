@@ -157,6 +157,7 @@ const byCode: Record<string, ErrorClass> = {
   snapshot_damaged: ServerError,
   engine_failed: ServerError,
   engine_unavailable: ServerError,
+  acceleration_unavailable: UnsupportedError,
   shutting_down: CapacityError,
   guest_unreachable: ServerError,
 };

@@ -27,6 +27,10 @@ export interface SandboxInfo {
   state: SandboxState;
   template: string;
   engine: string;
+  /** What runs its virtual machine; missing where it is none. */
+  acceleration?: "kvm" | "emulated";
+  /** What its kernel calls itself. */
+  kernel?: string;
   cpu: number;
   memoryMb: number;
   diskMb: number;
@@ -105,8 +109,10 @@ export interface CreateParams {
   secrets?: Secret[];
   /** Labels, to find it by. */
   metadata?: Record<string, string>;
-  /** Which technology isolates it. */
+  /** Which technology isolates it: `gvisor`, `microvm`, or `auto`, which leaves it to the server's policy. */
   engine?: string;
+  /** Refuse a virtual machine that would be emulated. */
+  requireAcceleration?: boolean;
   /** What it and its forks may spend, in the currency of the server's rates, before they are paused. */
   budget?: number;
 }

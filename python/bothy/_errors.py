@@ -334,6 +334,7 @@ _BY_CODE: dict[str, type[BothyError]] = {cls.default_code: cls for cls in _CLASS
     "snapshot_damaged": ServerError,
     "engine_failed": ServerError,
     "engine_unavailable": ServerError,
+    "acceleration_unavailable": UnsupportedError,
     "shutting_down": CapacityError,
     "guest_unreachable": ServerError,
 }

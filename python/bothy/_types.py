@@ -142,6 +142,9 @@ class SandboxInfo:
         parent_snapshot_id: The snapshot that it was started from, or ``""``.
         budget: What it and its forks may spend; 0 means that there is no bound.
         budget_root: The sandbox that got the budget, or ``""``.
+        acceleration: What runs its virtual machine, ``kvm`` or ``emulated``; ``""`` where it
+            is none.
+        kernel: What its kernel calls itself, or ``""`` until it has run.
         resumed: What came back when it was last woken, or ``None`` where it never was.
         ended: How it ended, or ``None`` while it has not.
     """
@@ -151,6 +154,8 @@ class SandboxInfo:
     name: str = ""
     template: str = ""
     engine: str = ""
+    acceleration: str = ""
+    kernel: str = ""
     cpu: float = 0.0
     memory_mb: int = 0
     disk_mb: int = 0

@@ -51,6 +51,7 @@ def answer(status: int, code: str, **headers: str) -> BothyError:
         (502, "guest_unreachable", bothy.ServerError),
         (503, "capacity", bothy.CapacityError),
         (503, "engine_unavailable", bothy.ServerError),
+        (422, "acceleration_unavailable", bothy.UnsupportedError),
         (504, "timeout", bothy.RequestTimeoutError),
         (500, "internal", bothy.ServerError),
         # Codes that a newer server may have.

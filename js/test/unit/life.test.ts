@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Bothy, BothyError, ConnectionError, Sandbox, SnapshotNotFoundError, type SandboxInfo } from "bothy";
+import { Bothy, BothyError, ConnectionError, Sandbox, SnapshotNotFoundError, UnsupportedError, type SandboxInfo } from "bothy";
 import { Transport } from "#internal/transport.js";
 import { brokenEvents, bytes, events, FakeServer, json, noContent, problem, sandbox } from "./fake.js";
 
@@ -36,6 +36,20 @@ test("a sandbox is paused, and resumed by its own id or its snapshot's", async (
     assert.match(error.detail, /neither a snapshot nor a sandbox with the id "lost"/);
     return true;
   });
+});
+
+test("the engine is chosen and tells of itself", async () => {
+  await using fake = await FakeServer.start();
+  fake.on(
+    "POST /v1/sandboxes",
+    json({ ...sandbox(), engine: "microvm", acceleration: "emulated", kernel: "6.1.0-vm" }, 201),
+    problem(422, "acceleration_unavailable", "virtual machines would be emulated"),
+  );
+  const client = fake.client();
+  const { info } = await Sandbox.create({ engine: "auto", client });
+  assert.deepEqual([info.engine, info.acceleration, info.kernel], ["microvm", "emulated", "6.1.0-vm"]);
+  await assert.rejects(Sandbox.create({ engine: "microvm", requireAcceleration: true, client }), UnsupportedError);
+  assert.deepEqual(fake.requests("POST /v1/sandboxes").map((seen) => seen.json), [{ engine: "auto" }, { engine: "microvm", require_acceleration: true }]);
 });
 
 test("snapshots are taken, listed, found, carried elsewhere and deleted", async () => {

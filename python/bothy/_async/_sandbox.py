@@ -89,6 +89,7 @@ class AsyncSandbox:
         secrets: Sequence[Secret | Mapping[str, Any]] | None = None,
         metadata: Mapping[str, str] | None = None,
         engine: str | None = None,
+        require_acceleration: bool | None = None,
         budget: float | None = None,
         url: str | None = None,
         api_key: str | None = None,
@@ -115,7 +116,9 @@ class AsyncSandbox:
             env: Environment variables for every command.
             secrets: Credentials that the gateway puts in place and that never enter it.
             metadata: Labels of your own, to list by.
-            engine: What gives it its kernel, where the server offers a choice.
+            engine: What gives it its kernel: ``gvisor``, ``microvm``, or ``auto``, which
+                leaves it to the server's policy.
+            require_acceleration: Refuse a virtual machine that would be emulated.
             budget: What it and its forks may spend, in the currency of the server's rates,
                 before they are paused.
             url: The server's address, where no ``client`` is given.
@@ -128,6 +131,7 @@ class AsyncSandbox:
             QuotaExceededError: The project's plan does not allow another.
             BudgetExceededError: What the project may spend is spent.
             CapacityError: The host has no room, also after some tries.
+            UnsupportedError: Acceleration is required, and the server has none.
         """
         body = {
             "template": template,
@@ -146,6 +150,7 @@ class AsyncSandbox:
             "secrets": secrets and [secret_to_wire(s) for s in secrets],
             "metadata": metadata and dict(metadata),
             "engine": engine,
+            "require_acceleration": require_acceleration,
             "budget": budget,
         }
         request = Request("POST", "/v1/sandboxes", json=without_none(body), patience=START_SECONDS)

@@ -90,6 +90,7 @@ class Sandbox:
         secrets: Sequence[Secret | Mapping[str, Any]] | None = None,
         metadata: Mapping[str, str] | None = None,
         engine: str | None = None,
+        require_acceleration: bool | None = None,
         budget: float | None = None,
         url: str | None = None,
         api_key: str | None = None,
@@ -116,7 +117,9 @@ class Sandbox:
             env: Environment variables for every command.
             secrets: Credentials that the gateway puts in place and that never enter it.
             metadata: Labels of your own, to list by.
-            engine: What gives it its kernel, where the server offers a choice.
+            engine: What gives it its kernel: ``gvisor``, ``microvm``, or ``auto``, which
+                leaves it to the server's policy.
+            require_acceleration: Refuse a virtual machine that would be emulated.
             budget: What it and its forks may spend, in the currency of the server's rates,
                 before they are paused.
             url: The server's address, where no ``client`` is given.
@@ -129,6 +132,7 @@ class Sandbox:
             QuotaExceededError: The project's plan does not allow another.
             BudgetExceededError: What the project may spend is spent.
             CapacityError: The host has no room, also after some tries.
+            UnsupportedError: Acceleration is required, and the server has none.
         """
         body = {
             "template": template,
@@ -147,6 +151,7 @@ class Sandbox:
             "secrets": secrets and [secret_to_wire(s) for s in secrets],
             "metadata": metadata and dict(metadata),
             "engine": engine,
+            "require_acceleration": require_acceleration,
             "budget": budget,
         }
         request = Request("POST", "/v1/sandboxes", json=without_none(body), patience=START_SECONDS)

@@ -19,6 +19,7 @@ from bothy import (
     NotFoundError,
     QuotaExceededError,
     SandboxPausedError,
+    UnsupportedError,
 )
 
 
@@ -35,6 +36,24 @@ async def test_pause_and_resume(fake: FakeServer, client: AsyncClient) -> None:
     assert (await AsyncSandbox.resume(sbx.id, client=client)).id == sbx.id
     with pytest.raises(NotFoundError):
         await AsyncSandbox.resume("snap-9", client=client)
+
+
+async def test_the_engine_is_chosen_and_tells_of_itself(
+    fake: FakeServer, client: AsyncClient
+) -> None:
+    vm = {"engine": "microvm", "acceleration": "emulated", "kernel": "6.1.0-vm"}
+    fake.routes["POST", "/v1/sandboxes"] = lambda _: as_json(fake.add_sandbox(**vm), 201)
+    sbx = await AsyncSandbox.create(engine="auto", require_acceleration=False, client=client)
+    assert fake.seen[-1].json == {"engine": "auto", "require_acceleration": False}
+    told = sbx.info
+    assert (told.engine, told.acceleration, told.kernel) == ("microvm", "emulated", "6.1.0-vm")
+
+    refusal = "the engine microvm has KVM on no host"
+    fake.routes["POST", "/v1/sandboxes"] = lambda _: problem(
+        422, "acceleration_unavailable", refusal
+    )
+    with pytest.raises(UnsupportedError, match="KVM"):
+        await AsyncSandbox.create(engine="microvm", require_acceleration=True, client=client)
 
 
 async def test_snapshots_fork_and_rollback(fake: FakeServer, sbx: AsyncSandbox) -> None:
