@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -93,8 +94,50 @@ func (t TLS) On() bool { return t.CertFile != "" || len(t.ACME.Domains) > 0 }
 
 // Engine chooses what gives sandboxes their kernel.
 type Engine struct {
-	// Default is the engine of requests that name none.
+	// Default is the engine of requests that name none: gvisor, microvm or auto.
 	Default string `yaml:"default"`
+	// Auto is what auto means: AutoAccelerated or AutoStrongest.
+	Auto    string  `yaml:"auto"`
+	Microvm Microvm `yaml:"microvm"`
+}
+
+// What the engine auto is.
+const (
+	// AutoAccelerated is a virtual machine where KVM runs it, and gVisor elsewhere.
+	AutoAccelerated = "accelerated"
+	// AutoStrongest is a virtual machine wherever there can be one, be it emulated.
+	AutoStrongest = "strongest"
+)
+
+// Microvm says how virtual machines are made.
+type Microvm struct {
+	// Kernel is the operator's own: a Debian package, a bzImage or an ELF kernel.
+	// Empty means Debian's for clouds. Modules is the folder of its modules, where
+	// it is no package; empty means /lib/modules/VERSION.
+	Kernel  string `yaml:"kernel"`
+	Modules string `yaml:"modules"`
+	// Acceleration is auto, kvm, which refuses to emulate, or emulated, which does
+	// not try KVM.
+	Acceleration string `yaml:"acceleration"`
+}
+
+func (e Engine) check() error {
+	for _, c := range []struct {
+		key, value string
+		of         []string
+	}{
+		{"engine.default", e.Default, []string{"gvisor", "microvm", bothy.EngineAuto}},
+		{"engine.auto", e.Auto, []string{AutoAccelerated, AutoStrongest}},
+		{"engine.microvm.acceleration", e.Microvm.Acceleration, []string{"auto", "kvm", "emulated"}},
+	} {
+		if !slices.Contains(c.of, c.value) {
+			return bothy.Errorf(bothy.CodeInvalid, "%s is %q", c.key, c.value).WithHint("Give one of: %s.", strings.Join(c.of, ", "))
+		}
+	}
+	if e.Microvm.Modules != "" && e.Microvm.Kernel == "" {
+		return bothy.Errorf(bothy.CodeInvalid, "engine.microvm.modules has no kernel").WithHint("Name it in engine.microvm.kernel.")
+	}
+	return nil
 }
 
 // Sandboxes bounds what the host gives.
@@ -159,7 +202,7 @@ func Default() Config {
 		TLS: TLS{ACME: ACME{
 			DirectoryURL: "https://acme-v02.api.letsencrypt.org/directory", HTTPPort: 80, TLSPort: 443,
 		}},
-		Engine:    Engine{Default: "gvisor"},
+		Engine:    Engine{Default: "gvisor", Auto: AutoAccelerated, Microvm: Microvm{Acceleration: "auto"}},
 		Sandboxes: Sandboxes{Max: 2000, MinFreeMemoryMB: 512, WaitSeconds: 10, KeepEndedHours: 168},
 		Pool: Pool{
 			Templates: []string{bothy.DefaultTemplate}, Ready: 1, ReadyMax: 4, Spares: 2, GoldenMax: 16,
@@ -223,7 +266,10 @@ func (c *Config) Finish() error {
 	if c.Templates == "" {
 		c.Templates = filepath.Join(c.Home, "templates")
 	}
-	for _, p := range []*string{&c.Home, &c.Templates} {
+	for _, p := range []*string{&c.Home, &c.Templates, &c.Engine.Microvm.Kernel, &c.Engine.Microvm.Modules} {
+		if *p == "" {
+			continue
+		}
 		abs, err := filepath.Abs(*p)
 		if err != nil {
 			return err
@@ -246,7 +292,7 @@ func (c *Config) Finish() error {
 	if c.ShutdownSeconds < 0 {
 		return bothy.Errorf(bothy.CodeInvalid, "shutdown_seconds is %d", c.ShutdownSeconds).WithHint("Give 0 to cut requests off at once.")
 	}
-	return errors.Join(c.TLS.check(), c.checkListen(), c.Pool.check())
+	return errors.Join(c.Engine.check(), c.TLS.check(), c.checkListen(), c.Pool.check())
 }
 
 func (t TLS) check() error {

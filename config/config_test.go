@@ -142,3 +142,35 @@ func TestListeningAndTLS(t *testing.T) {
 		}
 	}
 }
+
+func TestEngineSettings(t *testing.T) {
+	load := func(text string) (Config, error) {
+		p := filepath.Join(t.TempDir(), "c.yaml")
+		if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Load(p, none)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, c.Finish()
+	}
+	c, err := load("engine: {default: auto, auto: strongest, microvm: {kernel: linux.deb, acceleration: kvm}}\n")
+	if err != nil || c.Engine.Default != "auto" || c.Engine.Auto != AutoStrongest || c.Engine.Microvm.Acceleration != "kvm" {
+		t.Errorf("got %+v, %v", c.Engine, err)
+	}
+	if !filepath.IsAbs(c.Engine.Microvm.Kernel) {
+		t.Errorf("the kernel %s is another one in another folder", c.Engine.Microvm.Kernel)
+	}
+	for text, want := range map[string]string{
+		"engine: {default: docker}\n":                 "engine.default",
+		"engine: {auto: fastest}\n":                   "engine.auto",
+		"engine: {microvm: {acceleration: \"on\"}}\n": "engine.microvm.acceleration",
+		"engine: {microvm: {modules: /lib/x}}\n":      "engine.microvm.modules",
+	} {
+		_, err := load(text)
+		if e := bothy.AsError(err); err == nil || e.Code != bothy.CodeInvalid || !strings.Contains(e.Detail, want) || e.Hint == "" {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
