@@ -42,11 +42,24 @@ type Report struct {
 	Results []Result `json:"results"`
 }
 
-// StartProbe really starts a sandbox on one engine and ends it again. It
-// returns how long the start took.
+// StartProbe really starts a sandbox on one engine and ends it again.
 type StartProbe struct {
 	Engine string
-	Start  func(ctx context.Context) (time.Duration, error)
+	Start  func(ctx context.Context) (Started, error)
+	// Optional marks an engine that a host can do without: when it is not
+	// installed, that is worth a warning.
+	Optional bool
+}
+
+// Started is what became of a probe.
+type Started struct {
+	// Took is how long the start took.
+	Took time.Duration
+	// Detail, if not empty, is a sentence about what the sandbox ran on.
+	Detail string
+	// Slow, if not empty, says what to do for it to be faster. It makes the
+	// outcome a warning.
+	Slow string
 }
 
 // Host is what is examined. Use NewHost; tests point it elsewhere.

@@ -226,16 +226,49 @@ func addTemplate(t *testing.T, h *Host) {
 }
 
 func TestEngineThatDoesNotStart(t *testing.T) {
-	p := StartProbe{Engine: "gvisor", Start: func(context.Context) (time.Duration, error) {
-		return 0, bothy.Errorf(bothy.CodeEngine, "the sentry ended with exit code 1").WithHint("Look at the log.")
+	p := StartProbe{Engine: "gvisor", Start: func(context.Context) (Started, error) {
+		return Started{}, bothy.Errorf(bothy.CodeEngine, "the sentry ended with exit code 1").WithHint("Look at the log.")
 	}}
 	r := p.check(t.Context())
 	expect(t, r, Fail, "the sentry ended with exit code 1")
 	if r.Fix != "Look at the log." {
 		t.Errorf("the error's own hint is better than %q", r.Fix)
 	}
-	p.Start = func(context.Context) (time.Duration, error) { return 42 * time.Millisecond, nil }
+	p.Start = func(context.Context) (Started, error) { return Started{Took: 42 * time.Millisecond}, nil }
 	expect(t, p.check(t.Context()), OK, "42 ms")
+}
+
+func TestAnOptionalEngineThatIsNotInstalledIsAWarning(t *testing.T) {
+	fails := bothy.Errorf(bothy.CodeEngineMissing, "QEMU is not installed").WithHint("Run: sudo bothy doctor --fix")
+	p := StartProbe{Engine: "microvm", Optional: true, Start: func(context.Context) (Started, error) { return Started{}, fails }}
+	expect(t, p.check(t.Context()), Warn, "doctor --fix")
+	p.Optional = false
+	expect(t, p.check(t.Context()), Fail, "QEMU is not installed")
+	p.Optional = true
+	p.Start = func(context.Context) (Started, error) {
+		return Started{}, bothy.Errorf(bothy.CodeEngine, "the kernel panicked")
+	}
+	expect(t, p.check(t.Context()), Fail, "the kernel panicked")
+}
+
+func TestAnEmulatedMachineIsAWarning(t *testing.T) {
+	p := StartProbe{Engine: "microvm", Start: func(context.Context) (Started, error) {
+		return Started{Took: 2 * time.Second, Detail: "It was emulated.", Slow: "Use a host with KVM."}, nil
+	}}
+	expect(t, p.check(t.Context()), Warn, "2000 ms, ran and ended. It was emulated. Use a host with KVM.")
+}
+
+func TestQEMUIsNoToolThatEveryHostNeeds(t *testing.T) {
+	h := testHost(t)
+	h.lookPath = func(name string) (string, error) {
+		if name == "qemu-system-x86_64" {
+			return "", errors.New("not found")
+		}
+		return "/bin/true", nil
+	}
+	if all, vms := h.MissingPackages(), h.MissingEnginePackages(); len(all) != 0 || strings.Join(vms, " ") != "qemu-system-x86" {
+		t.Errorf("missing %v, and for virtual machines %v", all, vms)
+	}
 }
 
 func TestProbesAreChecks(t *testing.T) {

@@ -19,17 +19,31 @@ var tools = []tool{
 	{"mmdebstrap", "mmdebstrap", "builds the built-in templates"},
 }
 
+// engineTools are the programs that only the engine of virtual machines runs.
+var engineTools = []tool{
+	{"qemu-system-x86_64", "qemu-system-x86", "runs virtual machines"},
+	{"mkfs.ext4", "e2fsprogs", "makes their disks"},
+}
+
 // MissingPackages lists the Debian packages of the tools that are missing.
-func (h *Host) MissingPackages() []string {
+func (h *Host) MissingPackages() []string { return packagesOf(h.missingOf(tools)) }
+
+// MissingEnginePackages lists the Debian packages that are missing for virtual
+// machines. Nothing else needs them.
+func (h *Host) MissingEnginePackages() []string { return packagesOf(h.missingOf(engineTools)) }
+
+func packagesOf(missing []tool) []string {
 	var list []string
-	for _, t := range h.missingTools() {
+	for _, t := range missing {
 		list = append(list, t.pkg)
 	}
 	return list
 }
 
-func (h *Host) missingTools() []tool {
-	return slices.DeleteFunc(slices.Clone(tools), func(t tool) bool {
+func (h *Host) missingTools() []tool { return h.missingOf(tools) }
+
+func (h *Host) missingOf(list []tool) []tool {
+	return slices.DeleteFunc(slices.Clone(list), func(t tool) bool {
 		_, err := h.lookPath(t.name)
 		return err == nil
 	})

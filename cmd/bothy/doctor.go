@@ -4,43 +4,78 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/doctor"
 )
 
-// startProbes start a sandbox on each engine. The parts list fills them in.
-var startProbes []doctor.StartProbe
+// What doctor needs of the engines; the parts list fills it in. startProbes start a
+// sandbox on each engine, and fetchKernel fetches what virtual machines boot.
+var (
+	startProbes func(c config.Config) []doctor.StartProbe
+	fetchKernel func(ctx context.Context, c config.Config, say func(string)) error
+)
+
+type doctorFlags struct {
+	listen string
+	config string
+	fix    bool
+}
 
 func newDoctor(a *app) *cobra.Command {
-	var listen string
+	var f doctorFlags
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this host by really starting a sandbox on each engine",
 		Long: `Check this host: its kernel, rights, tools, disk, memory and port, and then
 start a sandbox on each engine. Every finding that is not good says what to do.
 
+With --fix it first installs the programs that are missing, also those that only
+virtual machines need, with apt-get, and fetches the newest kernel for virtual
+machines from Debian. A server that runs takes a new kernel when it is started
+again; memory snapshots of the kernel before then bring back their files alone.
+
 The exit code is 1 when a check failed.`,
+		Example: `  bothy doctor
+  sudo bothy doctor --fix`,
 		Args: usage(cobra.NoArgs),
 	}
-	cmd.Flags().StringVar(&listen, "listen", listenAddress(), "`address` that the server listens on")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), listen) }
+	cmd.Flags().StringVar(&f.listen, "listen", listenAddress(), "`address` that the server listens on")
+	cmd.Flags().StringVar(&f.config, "config", "", "`file` with the server's settings")
+	cmd.Flags().BoolVar(&f.fix, "fix", false, "install what is missing, and fetch a kernel for virtual machines")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), f) }
 	return cmd
 }
 
-func (a *app) doctor(ctx context.Context, listen string) error {
+func (a *app) doctor(ctx context.Context, f doctorFlags) error {
+	settings, err := config.Load(f.config, os.Getenv)
+	if err == nil {
+		err = settings.Finish()
+	}
+	if err != nil {
+		return err
+	}
 	server, err := runningServer()
 	if err != nil {
 		return err
 	}
 	if server != nil {
-		listen = server.Listen
+		f.listen = server.Listen
 	}
-	host := doctor.NewHost(home(), templatesHome(), listen)
-	host.Probes = startProbes
+	host := doctor.NewHost(settings.Home, settings.Templates, f.listen)
+	host.Probes = startProbes(settings)
+	if f.fix {
+		if err := a.fix(ctx, host, settings); err != nil {
+			return err
+		}
+	}
 	if server != nil {
 		host.Probes = append(host.Probes, doctor.StartProbe{Engine: "of the running server", Start: a.startThrough(server)})
 	}
@@ -58,14 +93,34 @@ func (a *app) doctor(ctx context.Context, listen string) error {
 	return err
 }
 
+// fix installs what is missing on this host and fetches a kernel.
+func (a *app) fix(ctx context.Context, host *doctor.Host, settings config.Config) error {
+	if os.Geteuid() != 0 {
+		return bothy.Errorf(bothy.CodePermission, "only root can install programs and fetch a kernel").WithHint("Run: sudo bothy doctor --fix")
+	}
+	if missing := append(host.MissingPackages(), host.MissingEnginePackages()...); len(missing) > 0 {
+		if _, err := exec.LookPath("apt-get"); err != nil {
+			return bothy.Errorf(bothy.CodeUnsupported, "this host has no apt-get to install %s with", strings.Join(missing, ", ")).
+				WithHint("Install them in the way of this host, then run it again.")
+		}
+		// Lists that cannot be brought up to date may still do.
+		_ = a.shell(ctx, "apt-get update -q")
+		if err := a.install(ctx, missing); err != nil {
+			return err
+		}
+	}
+	return fetchKernel(ctx, settings, func(step string) { fmt.Fprintln(a.stderr, step) })
+}
+
 // startThrough starts a sandbox by asking the running server for one.
-func (a *app) startThrough(server *serverFile) func(context.Context) (time.Duration, error) {
-	return func(ctx context.Context) (time.Duration, error) {
+func (a *app) startThrough(server *serverFile) func(context.Context) (doctor.Started, error) {
+	return func(ctx context.Context) (doctor.Started, error) {
 		s, err := a.connectTo(server)
 		if err != nil {
-			return 0, err
+			return doctor.Started{}, err
 		}
-		return startOne(ctx, s)
+		took, err := startOne(ctx, s)
+		return doctor.Started{Took: took}, err
 	}
 }
 

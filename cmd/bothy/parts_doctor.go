@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/doctor"
 	"github.com/bothy-dev/bothy/engine/gvisor"
 	"github.com/bothy-dev/bothy/gateway"
@@ -20,44 +21,48 @@ import (
 )
 
 func init() {
-	startProbes = []doctor.StartProbe{{Engine: gvisor.Name, Start: probeGvisor}}
+	startProbes = func(config.Config) []doctor.StartProbe {
+		return []doctor.StartProbe{{Engine: gvisor.Name, Start: probeGvisor}}
+	}
+	fetchKernel = func(context.Context, config.Config, func(string)) error { return nil }
 }
 
 // probeGvisor starts a sandbox without a server and without a template: the
 // guest is all that there is in it.
-func probeGvisor(ctx context.Context) (took time.Duration, err error) {
+func probeGvisor(ctx context.Context) (s doctor.Started, err error) {
 	dir, err := os.MkdirTemp("", "bothy-doctor-")
 	if err != nil {
-		return 0, err
+		return s, err
 	}
 	defer os.RemoveAll(dir)
 	// The sentry is nobody, and must pass.
 	if err := os.Chmod(dir, 0o711); err != nil {
-		return 0, err
+		return s, err
 	}
 	binaries, err := embedded.Extract(filepath.Join(dir, "engines"))
 	if err != nil {
-		return 0, err
+		return s, err
 	}
 	rootfs, err := emptyRootFS(ctx, dir)
 	if err != nil {
-		return 0, err
+		return s, err
 	}
 	e, err := gvisor.New(gvisor.Options{
 		Dir: filepath.Join(dir, "machines"), Sentry: binaries.Sentry,
 		CgroupParent: "bothy-doctor-" + shortHash(dir), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
-		return 0, err
+		return s, err
 	}
 	defer e.Close()
 	if err := e.Check(ctx); err != nil {
-		return 0, err
+		return s, err
 	}
-	return startOnce(ctx, e, bothy.MachineSpec{
+	s.Took, err = startOnce(ctx, e, bothy.MachineSpec{
 		ID: "probe", RootFS: rootfs, Guest: binaries.GuestImage, Hostname: "probe",
 		Limits: bothy.Limits{CPU: 1, MemoryMB: bothy.MinMemoryMB, DiskMB: bothy.MinDiskMB, Processes: 64},
 	})
+	return s, err
 }
 
 // startOnce starts a machine, waits until its guest has taken an identity, and

@@ -65,6 +65,8 @@ func (o Options) progress(format string, args ...any) {
 // fixHint is what to do when there is no kernel.
 const fixHint = "Run: sudo bothy doctor --fix"
 
+var errNone = errors.New("none has been fetched yet")
+
 // current is the file that says which folder has Debian's kernel.
 const current = "current"
 
@@ -91,6 +93,9 @@ func Prepare(ctx context.Context, dir string, o Options) (Image, error) {
 // Find returns the image without fetching anything. What can be made of files
 // that are there is made. It returns CodeEngineMissing when there is no kernel.
 func Find(dir string, o Options) (Image, error) {
+	if !exists(dir) && o.Kernel == "" {
+		return Image{}, unavailable(errNone)
+	}
 	unlock, err := lock(dir)
 	if err != nil {
 		return Image{}, unavailable(err)
@@ -164,7 +169,7 @@ func (k kernel) path() string { return filepath.Join(k.dir, "vmlinux") }
 func currentKernel(dir string) (kernel, error) {
 	name, err := os.ReadFile(filepath.Join(dir, current))
 	if err != nil {
-		return kernel{}, errors.New("none has been fetched yet")
+		return kernel{}, errNone
 	}
 	return readKernel(filepath.Join(dir, filepath.Base(strings.TrimSpace(string(name)))))
 }
