@@ -12,8 +12,10 @@ import (
 // Target is the server under measurement and what to ask of it.
 type Target struct {
 	Client *client.Client
-	// Template is what sandboxes start from.
+	// Template is what sandboxes start from, and Engine what they run on; empty is
+	// the server's default.
 	Template string
+	Engine   string
 }
 
 // True is the shortest of all commands.
@@ -23,6 +25,9 @@ var True = bothy.Command{Args: []string{"/bin/true"}}
 func (t Target) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbox, func(), error) {
 	if req.Template == "" && req.SnapshotID == "" {
 		req.Template = t.Template
+	}
+	if req.Engine == "" && req.SnapshotID == "" {
+		req.Engine = t.Engine
 	}
 	sb, err := t.Client.Sandboxes.Create(ctx, req)
 	if err != nil {

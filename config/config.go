@@ -116,6 +116,9 @@ type Microvm struct {
 	// it is no package; empty means /lib/modules/VERSION.
 	Kernel  string `yaml:"kernel"`
 	Modules string `yaml:"modules"`
+	// Kernels is the folder of kernels that were fetched or unpacked; empty means
+	// Home/kernels. Servers may share it.
+	Kernels string `yaml:"kernels"`
 	// Acceleration is auto, kvm, which refuses to emulate, or emulated, which does
 	// not try KVM.
 	Acceleration string `yaml:"acceleration"`
@@ -235,7 +238,7 @@ func Load(path string, getenv func(string) string) (Config, error) {
 		}
 	}
 	for env, field := range map[string]*string{
-		"BOTHY_HOME": &c.Home, "BOTHY_LISTEN": &c.Listen, "BOTHY_TEMPLATES": &c.Templates,
+		"BOTHY_HOME": &c.Home, "BOTHY_LISTEN": &c.Listen, "BOTHY_TEMPLATES": &c.Templates, "BOTHY_KERNELS": &c.Engine.Microvm.Kernels,
 	} {
 		if v := getenv(env); v != "" {
 			*field = v
@@ -266,7 +269,11 @@ func (c *Config) Finish() error {
 	if c.Templates == "" {
 		c.Templates = filepath.Join(c.Home, "templates")
 	}
-	for _, p := range []*string{&c.Home, &c.Templates, &c.Engine.Microvm.Kernel, &c.Engine.Microvm.Modules} {
+	m := &c.Engine.Microvm
+	if m.Kernels == "" {
+		m.Kernels = filepath.Join(c.Home, "kernels")
+	}
+	for _, p := range []*string{&c.Home, &c.Templates, &m.Kernel, &m.Modules, &m.Kernels} {
 		if *p == "" {
 			continue
 		}

@@ -84,6 +84,9 @@ type Options struct {
 	// Bothy is the program under measurement, Templates the folder of its
 	// templates, and Template the one to measure with.
 	Bothy, Templates, Template string
+	// Engine is the default engine of its servers; empty is theirs. Kernels is the
+	// folder of the kernels of virtual machines.
+	Engine, Kernels string
 	// Runsc is the path of gVisor's own command, where it is one of the rivals.
 	Runsc string
 	// Payload is how this program is told to be the payload of the network's

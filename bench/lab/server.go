@@ -52,12 +52,15 @@ func (l *Lab) Server(ctx context.Context, settings string, env ...string) (*Serv
 	l.servers++
 	home := filepath.Join(l.Dir, name)
 	config, credentials := home+".yaml", home+".json"
+	if l.Engine != "" {
+		settings += "engine:\n  default: " + l.Engine + "\n"
+	}
 	if err := os.WriteFile(config, []byte(settings), 0o600); err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(l.Bothy, "serve", "--config", config, "--bootstrap-credentials", credentials, "--log-format", "json")
 	cmd.Env = append(os.Environ(), append(env,
-		"HOME="+l.Dir, "BOTHY_HOME="+home, "BOTHY_TEMPLATES="+l.Templates, "BOTHY_LISTEN="+listen)...)
+		"HOME="+l.Dir, "BOTHY_HOME="+home, "BOTHY_TEMPLATES="+l.Templates, "BOTHY_KERNELS="+l.Kernels, "BOTHY_LISTEN="+listen)...)
 	if err := l.start(name, cmd); err != nil {
 		return nil, err
 	}

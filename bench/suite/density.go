@@ -29,9 +29,10 @@ const (
 	watched = 10 * time.Second
 	// workers ask for sandboxes at the same time.
 	workers = 4
-	// eachMB is what one sandbox is taken to need, and spareMB what stays free,
-	// where memory decides how many there are.
-	eachMB, spareMB = 16, 3072
+	// eachMB is what one sandbox is taken to need, vmMB what one does that is a
+	// virtual machine, and spareMB what stays free, where memory decides how many
+	// there are.
+	eachMB, vmMB, spareMB = 16, 192, 3072
 )
 
 // many is how many live at once: as asked for, or as usual and memory allows.
@@ -39,7 +40,11 @@ func (b *bed) many(usual int) int {
 	if b.o.Sandboxes > 0 {
 		return b.o.Sandboxes
 	}
-	return max(1, min(usual, int(bench.AvailableMB()-spareMB)/eachMB))
+	each := eachMB
+	if b.o.Lab.Engine == "microvm" || b.o.Lab.Engine == bothy.EngineAuto {
+		each = vmMB
+	}
+	return max(1, min(usual, int(bench.AvailableMB()-spareMB)/each))
 }
 
 // fill makes so many sandboxes, each of which has answered a command. The error

@@ -42,6 +42,7 @@ talk to, as far as that makes sense. A rival that is not installed is said to be
 missing. docs/benchmark.md says what each name means and how it is measured.`,
 		Example: `  sudo bothy bench --quick
   sudo bothy bench --only create_pool,exec -n 50 --out results
+  sudo bothy bench --engine microvm --only create_exec_cold,resume_small
   sudo bothy bench --against docker,runsc,bwrap --json`,
 		Args: usage(cobra.NoArgs),
 	}
@@ -53,6 +54,7 @@ missing. docs/benchmark.md says what each name means and how it is measured.`,
 	flags.IntVar(&f.Sandboxes, "sandboxes", 0, "how `many` live at once where that is measured (default: what memory allows, up to 1000)")
 	flags.StringVar(&f.out, "out", "", "write the raw samples and plots (SVG and PNG) into this `folder`")
 	flags.BoolVar(&f.server, "server", false, "measure the server that the other commands talk to")
+	flags.StringVar(&f.Lab.Engine, "engine", "", "`engine` to measure: gvisor, microvm or auto (default the server's)")
 	flags.StringVarP(&f.Lab.Template, "template", "t", "python-3.12-bare", "`name` of the template to measure with")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := f.Check(); err != nil {
@@ -111,7 +113,7 @@ func (a *app) prepareBench(f *benchFlags) error {
 	if f.server {
 		c, err := a.credentials()
 		if err == nil {
-			f.Target = &bench.Target{Client: client.New(c.URL, c.APIKey), Template: f.Lab.Template}
+			f.Target = &bench.Target{Client: client.New(c.URL, c.APIKey), Template: f.Lab.Template, Engine: f.Lab.Engine}
 		}
 		return err
 	}
@@ -123,6 +125,7 @@ func (a *app) prepareBench(f *benchFlags) error {
 	if err != nil {
 		return err
 	}
+	f.Lab.Kernels = kernelsHome()
 	f.Lab.Bothy, f.Lab.Templates, f.Lab.Payload = self, templatesHome(), []string{"bench", payloadWord}
 	if f.Lab.Runsc, err = exec.LookPath("runsc"); err != nil && !errors.Is(err, exec.ErrNotFound) {
 		return err

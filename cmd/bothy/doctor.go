@@ -104,7 +104,7 @@ func (a *app) fix(ctx context.Context, host *doctor.Host, settings config.Config
 				WithHint("Install them in the way of this host, then run it again.")
 		}
 		// Lists that cannot be brought up to date may still do.
-		_ = a.shell(ctx, "apt-get update -q")
+		_ = a.hostCommand(ctx, "apt-get update -q")
 		if err := a.install(ctx, missing); err != nil {
 			return err
 		}

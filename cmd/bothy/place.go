@@ -22,6 +22,12 @@ func templatesHome() string {
 	return cmp.Or(os.Getenv("BOTHY_TEMPLATES"), filepath.Join(home(), "templates"))
 }
 
+// kernelsHome is where the server of this host keeps the kernels of virtual
+// machines.
+func kernelsHome() string {
+	return cmp.Or(os.Getenv("BOTHY_KERNELS"), filepath.Join(home(), "kernels"))
+}
+
 // listenAddress is where the server of this host listens.
 func listenAddress() string { return cmp.Or(os.Getenv("BOTHY_LISTEN"), defaultListen) }
 

@@ -40,8 +40,8 @@ shutdown_seconds at most. Sandboxes live on without it, and the next server of
 the same BOTHY_HOME finds them again. bothy up does this in the background.
 SIGHUP has the TLS certificate be read again, where there is one.
 
-Settings come from flags, then from BOTHY_HOME, BOTHY_LISTEN and
-BOTHY_TEMPLATES, then from the file named by --config.`,
+Settings come from flags, then from BOTHY_HOME, BOTHY_LISTEN, BOTHY_TEMPLATES
+and BOTHY_KERNELS, then from the file named by --config.`,
 		Example: `  sudo bothy serve
   sudo bothy serve --print-config >/etc/bothy.yaml
   sudo bothy serve --config /etc/bothy.yaml --trust-host-ca`,

@@ -119,11 +119,11 @@ func (a *app) printLog(from int64) {
 
 // install installs packages, showing what the package manager says.
 func (a *app) install(ctx context.Context, packages []string) error {
-	return a.shell(ctx, doctor.InstallCommand(packages))
+	return a.hostCommand(ctx, doctor.InstallCommand(packages))
 }
 
-// shell runs a command line, and shows it and what it says.
-func (a *app) shell(ctx context.Context, line string) error {
+// hostCommand runs a command line, and shows it and what it says.
+func (a *app) hostCommand(ctx context.Context, line string) error {
 	fmt.Fprintln(a.stderr, line)
 	cmd := exec.CommandContext(ctx, "sh", "-c", line)
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
