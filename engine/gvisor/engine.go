@@ -24,6 +24,7 @@ import (
 	"sync"
 
 	"gvisor.dev/gvisor/pkg/log"
+	"gvisor.dev/gvisor/pkg/sentry/kernel/version"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/flag"
 	"gvisor.dev/gvisor/runsc/specutils"
@@ -57,7 +58,6 @@ type Options struct {
 type Engine struct {
 	dir     string
 	build   string
-	version string
 	cgroups *cgroup.Parent
 	nets    *netns.Client
 	log     *slog.Logger
@@ -111,11 +111,9 @@ func New(o Options) (*Engine, error) {
 		log.SetTarget(&log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}})
 	})
 	specutils.ExePath = o.Sentry
-	version := libraryVersion()
 	return &Engine{
 		dir:     o.Dir,
-		build:   Name + "-" + version + "-" + build,
-		version: version,
+		build:   Name + "-" + libraryVersion() + "-" + build,
 		cgroups: cg,
 		nets:    netns.NewClient(o.Sentry, entry.NetnsArg),
 		log:     o.Log,
@@ -133,7 +131,7 @@ func (e *Engine) Close() error {
 
 // Info says which engine this is.
 func (e *Engine) Info() bothy.EngineInfo {
-	return bothy.EngineInfo{Name: Name, Build: e.build, Kernel: "gVisor " + e.version, Snapshots: true}
+	return bothy.EngineInfo{Name: Name, Build: e.build, Kernel: version.LinuxRelease(), Snapshots: true}
 }
 
 // Check says what this host lacks.
