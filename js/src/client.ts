@@ -1,10 +1,13 @@
+import { auditOf, type AuditOptions } from "./audit.js";
+import { Projects } from "./projects.js";
 import { Sandboxes } from "./sandboxes.js";
 import { Snapshots } from "./snapshots.js";
 import { Templates } from "./templates.js";
 import { Tokens } from "./tokens.js";
 import { eventsOf, type EventOptions } from "./events.js";
 import { type BothyOptions, type CallOptions, Transport } from "./transport.js";
-import type { BothyEvent, Limits, UsageItem, UsageReport } from "./types.js";
+import type { PageList } from "./page.js";
+import type { AuditCheck, AuditRecord, BothyEvent, Limits, UsageItem, UsageReport } from "./types.js";
 
 /** A page of a report, with times as text. */
 type UsagePage = Omit<UsageReport, "from" | "to" | "asOf"> & { from: string; to: string; asOf: string; nextCursor?: string };
@@ -42,6 +45,8 @@ export class Bothy {
   readonly templates: Templates;
   /** Keys, for administrators. */
   readonly tokens: Tokens;
+  /** Projects: find; and make and change, for the operator. */
+  readonly projects: Projects;
   readonly #transport: Transport;
 
   constructor(options: BothyOptions = {}) {
@@ -50,6 +55,7 @@ export class Bothy {
     this.snapshots = new Snapshots(this.#transport);
     this.templates = new Templates(this.#transport);
     this.tokens = new Tokens(this.#transport);
+    this.projects = new Projects(this.#transport);
   }
 
   /** Returns what the project may use, and what is in use. */
@@ -74,5 +80,22 @@ export class Bothy {
   /** Yields what has happened in the project, and then what happens, until the caller leaves the loop. */
   events(options: EventOptions = {}): AsyncGenerator<BothyEvent, void, undefined> {
     return eventsOf(this.#transport, options);
+  }
+
+  /**
+   * Returns who did what, the newest first: `await` it for one page, or loop over it with `for await`.
+   * For administrators. The operator sees all projects, and others their own.
+   */
+  audit(options: AuditOptions = {}): PageList<AuditRecord> {
+    return auditOf(this.#transport, options);
+  }
+
+  /**
+   * Checks that the audit is as it was written. For the operator.
+   *
+   * @param kept A record's id and hash that were kept elsewhere: nothing up to there may have been made anew.
+   */
+  async checkAudit(kept?: { at: number; head: string }, options: CallOptions = {}): Promise<AuditCheck> {
+    return this.#transport.json({ path: "/v1/audit/verify", query: kept && { at: kept.at, head: kept.head }, ...options });
   }
 }

@@ -8,6 +8,7 @@ export { Sandbox, type Connection } from "./sandbox.js";
 export { Sandboxes } from "./sandboxes.js";
 export { Snapshots, type ExportOptions, type ImportOptions } from "./snapshots.js";
 export { Templates, type BuildOptions } from "./templates.js";
+export { Projects, type ProjectParams } from "./projects.js";
 export { Tokens, type TokenParams } from "./tokens.js";
 export * from "./errors.js";
 export { CommandError, ExecResult } from "./exec.js";
@@ -19,6 +20,7 @@ export type { CodeContext, CodeError, CodeOutput, CodeResultFields, Language, Ru
 export { Files } from "./files.js";
 export type { FileContent, FileEvent, FileInfo, FileOptions, FileType, WriteOptions } from "./files.js";
 export { Forward, type ForwardOptions } from "./forward.js";
+export type { AuditOptions } from "./audit.js";
 export type { EventOptions } from "./events.js";
 export type { Network, NetworkDecision, NetworkMode, NetworkPolicy } from "./network.js";
 export { PageList, type Page } from "./page.js";

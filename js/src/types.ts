@@ -275,7 +275,77 @@ export interface Limits {
   /** What one sandbox may have at most. */
   sandbox: { cpu: number; memoryMb: number; diskMb: number; timeoutSeconds: number; networks: NetworkMode[] };
   /** What may be spent in a month, and what has been; missing where there is no bound. */
-  budget?: { limit: number; used: number; currency: string; resetsAt?: Date };
+  budget?: Budget;
+  /** How many sandboxes may be made in a minute; missing where there is no limit. */
+  createsPerMinute?: number;
+}
+
+/** What may be spent, and what has been. */
+export interface Budget {
+  limit: number;
+  used: number;
+  currency: string;
+  /** When that begins anew. */
+  resetsAt?: Date;
+}
+
+/** What owns sandboxes, snapshots and keys. */
+export interface Project {
+  /** Its name. */
+  id: string;
+  plan: string;
+  createdAt: Date;
+  /** What it may spend in a month; missing where there is no bound. */
+  budget?: Budget;
+}
+
+/** Something that somebody did, or tried to do. What is not known is missing. */
+export interface AuditRecord {
+  /** Grows by one from record to record. */
+  id: number;
+  /** When it was asked for. */
+  time: Date;
+  /** The project of whoever asked. */
+  project?: string;
+  /** The key that was used, and its name then. */
+  tokenId?: string;
+  tokenName?: string;
+  /** What was done: an operation of the API, such as `create-sandbox`, or `mcp:` and the name of a tool. */
+  action: string;
+  /** The sandbox that it was done to, or that it made. */
+  sandboxId?: string;
+  /** What else it was about: a file, process, snapshot, token, project or template. */
+  object?: string;
+  /** What was run, shortened, without what looks like a key. */
+  command?: string;
+  /** The address that the request came from. */
+  remote?: string;
+  /** The request's id, as in the server's log. */
+  requestId?: string;
+  /** The HTTP status of the answer. */
+  status: number;
+  /** Why it failed or was refused; missing where it was done. */
+  code?: string;
+  durationMs: number;
+  /** How many refused attempts it stands for, where they came too quickly for one each. */
+  count?: number;
+  /** The hash of this record and the one before. */
+  hash?: string;
+}
+
+/** What became of checking the audit. */
+export interface AuditCheck {
+  /** Whether it is as it was written. */
+  ok: boolean;
+  /** How many records were checked, and the ids of the first and the last of them. */
+  records: number;
+  first: number;
+  last: number;
+  /** The hash of the last record, to keep elsewhere and check against later. */
+  head: string;
+  /** The first record that is not as it was written, and what is wrong with it. */
+  broken?: number;
+  detail?: string;
 }
 
 /** What was used, and what it costs by the server's rates. */

@@ -65,6 +65,8 @@ from ._sync._sandbox import Sandbox
 from ._sync._stream import EventStream, ExecStream
 from ._sync._terminal import Terminal
 from ._types import (
+    AuditCheck,
+    AuditRecord,
     Budget,
     BuildEvent,
     CodeContext,
@@ -91,6 +93,7 @@ from ._types import (
     NetworkMode,
     OnTimeout,
     ProcessInfo,
+    Project,
     Resumed,
     SandboxInfo,
     SandboxLimits,
@@ -121,6 +124,8 @@ __all__ = [
     "AsyncProcessStream",
     "AsyncSandbox",
     "AsyncTerminal",
+    "AuditCheck",
+    "AuditRecord",
     "AuthenticationError",
     "BothyError",
     "Budget",
@@ -176,6 +181,7 @@ __all__ = [
     "Process",
     "ProcessInfo",
     "ProcessNotFoundError",
+    "Project",
     "ProjectNotFoundError",
     "ProcessStream",
     "QuotaExceededError",

@@ -516,10 +516,28 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
+class Project:
+    """A project, which owns sandboxes, snapshots and keys.
+
+    Attributes:
+        id: Its name.
+        plan: The plan that bounds what it may use.
+        budget: What it may spend in a month, or ``None`` where there is no bound.
+    """
+
+    id: str
+    plan: str = ""
+    created_at: datetime | None = None
+    budget: Budget | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """What the project's plan allows, and what of it is in use.
 
     Attributes:
+        creates_per_minute: How many sandboxes may be made in a minute; 0 where there is no
+            limit.
         budget: What it may spend in a month, or ``None`` where there is no bound.
     """
 
@@ -527,6 +545,7 @@ class Limits:
     sandboxes: CountLimit = CountLimit()
     snapshots: StorageLimit = StorageLimit()
     sandbox: SandboxLimits = SandboxLimits()
+    creates_per_minute: int = 0
     budget: Budget | None = None
 
 
@@ -603,6 +622,71 @@ class Event:
     type: str
     sandbox_id: str = ""
     data: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """Something that somebody did, or tried to do. What is not known is empty.
+
+    Attributes:
+        id: Grows by one from record to record.
+        project: The project of whoever asked.
+        token_id: The key that was used.
+        token_name: That key's name then.
+        action: What was done: an operation of the API, such as ``create-sandbox``, or
+            ``mcp:`` and the name of a tool.
+        sandbox_id: The sandbox that it was done to, or that it made.
+        object: What else it was about: a file, process, snapshot, token, project or template.
+        command: What was run, shortened, without what looks like a key.
+        remote: The address that the request came from.
+        request_id: The request's id, as in the server's log.
+        status: The HTTP status of the answer.
+        code: Why it failed or was refused; empty where it was done.
+        duration_ms: How long it took, in milliseconds.
+        count: How many refused attempts this record stands for, where they came too
+            quickly for one each.
+        hash: The hash of this record and the one before.
+    """
+
+    id: int
+    time: datetime
+    action: str
+    status: int = 0
+    duration_ms: int = 0
+    project: str = ""
+    token_id: str = ""
+    token_name: str = ""
+    sandbox_id: str = ""
+    object: str = ""
+    command: str = ""
+    remote: str = ""
+    request_id: str = ""
+    code: str = ""
+    count: int = 0
+    hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditCheck:
+    """What became of checking that the audit is as it was written.
+
+    Attributes:
+        ok: Whether it is.
+        records: How many records were checked.
+        first: The id of the first of them.
+        last: The id of the last.
+        head: The hash of the last record, to keep elsewhere and check against later.
+        broken: The first record that is not as it was written; 0 where all are.
+        detail: What is wrong with it.
+    """
+
+    ok: bool = False
+    records: int = 0
+    first: int = 0
+    last: int = 0
+    head: str = ""
+    broken: int = 0
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,3 +200,41 @@ test("keys are made, listed and revoked", async () => {
   assert.equal((await tokens.list())[0]?.key, undefined);
   await tokens.delete("tok_1");
 });
+
+test("projects are made, found and changed", async () => {
+  await using fake = await FakeServer.start();
+  const project = { id: "research", plan: "pro", created_at: "2026-01-02T03:04:05Z", budget: { limit: 250, used: 1, currency: "EUR", resets_at: "2026-02-01T00:00:00Z" } };
+  fake
+    .on("POST /v1/projects", json(project, 201))
+    .on("GET /v1/projects", json({ items: [project] }))
+    .on("GET /v1/projects/research", json(project))
+    .on("PATCH /v1/projects/research", json({ ...project, budget: undefined }));
+  const { projects } = fake.client();
+  assert.equal((await projects.create("research", { plan: "pro", budget: 250 })).id, "research");
+  assert.deepEqual(fake.seen[0]?.json, { id: "research", plan: "pro", budget: 250 });
+  assert.deepEqual((await projects.list()).map((p) => p.budget?.resetsAt), [new Date("2026-02-01T00:00:00Z")]);
+  assert.equal((await projects.get("research")).plan, "pro");
+  assert.equal((await projects.update("research", { budget: 0 })).budget, undefined);
+  assert.deepEqual(fake.seen[3]?.json, { budget: 0 });
+});
+
+test("the audit is read by page, or whole, and checked", async () => {
+  await using fake = await FakeServer.start();
+  const record = (id: number): object => ({ id, time: "2026-01-02T03:04:05Z", action: "exec", token_id: "tok_1", status: 200, duration_ms: 7 });
+  fake
+    .on("GET /v1/audit", json({ items: [record(3), record(2)], next_cursor: "2" }), json({ items: [record(1)] }))
+    .on("GET /v1/audit/verify", json({ ok: true, records: 3, first: 1, last: 3, head: "ab" }));
+  const bothy = fake.client();
+  const since = new Date(0);
+  const all = await bothy.audit({ since, until: new Date(1000), action: "exec", token: "tok_1", sandbox: "sbx_1", project: "p", refused: true, limit: 2 }).all();
+  assert.deepEqual(all.map((r) => r.id), [3, 2, 1]);
+  assert.deepEqual(all[0], { id: 3, time: new Date("2026-01-02T03:04:05Z"), action: "exec", tokenId: "tok_1", status: 200, durationMs: 7 });
+  const filter = { since: "1970-01-01T00:00:00.000Z", until: "1970-01-01T00:00:01.000Z", action: "exec", token: "tok_1", sandbox: "sbx_1", project: "p", refused: "true", limit: "2" };
+  assert.deepEqual(fake.requests("GET /v1/audit").map((seen) => Object.fromEntries(seen.query)), [filter, { ...filter, cursor: "2" }]);
+  const page = await bothy.audit({ order: "oldest", cursor: 7 });
+  assert.deepEqual([page.items.length, page.nextCursor], [1, undefined]);
+  assert.deepEqual(Object.fromEntries(fake.requests("GET /v1/audit")[2]?.query ?? []), { order: "oldest", cursor: "7" });
+  assert.equal((await bothy.checkAudit()).ok, true);
+  assert.equal((await bothy.checkAudit({ at: 2, head: "cd" })).head, "ab");
+  assert.deepEqual(fake.requests("GET /v1/audit/verify").map((seen) => Object.fromEntries(seen.query)), [{}, { at: "2", head: "cd" }]);
+});

@@ -24,7 +24,19 @@ from .._errors import BothyError, ConnectionFailedError, ServerError, error_from
 from .._io import aio as io
 from .._retry import failure_of, pause_after_answer, pause_after_break
 from .._sse import EventParser
-from .._types import BuildEvent, Event, Limits, Scope, Snapshot, Template, Token, UsageReport
+from .._types import (
+    AuditCheck,
+    AuditRecord,
+    BuildEvent,
+    Event,
+    Limits,
+    Project,
+    Scope,
+    Snapshot,
+    Template,
+    Token,
+    UsageReport,
+)
 from .._version import VERSION
 
 if TYPE_CHECKING:
@@ -392,6 +404,121 @@ class AsyncClient:
         """Revoke a key, given itself or its id (not its secret), at once."""
         token_id = token if isinstance(token, str) else token.id
         await self._call(Request("DELETE", named("tokens", token_id)))
+
+    async def projects(self) -> list[Project]:
+        """Return the server's projects: all for the operator, and their own for others."""
+        wire = await self._call(Request("GET", "/v1/projects"))
+        return [decode(Project, item) for item in wire["items"]]
+
+    async def project(self, project_id: str) -> Project:
+        """Return a project by its id.
+
+        Raises:
+            ProjectNotFoundError: There is no such project, or it is somebody else's.
+        """
+        return decode(Project, await self._call(Request("GET", named("projects", project_id))))
+
+    async def create_project(
+        self, project_id: str, *, plan: str | None = None, budget: float | None = None
+    ) -> Project:
+        """Make a project. For the operator.
+
+        Args:
+            project_id: Its name.
+            plan: The plan that bounds it: ``starter`` where not given, ``pro``, ``team`` or
+                ``unlimited``.
+            budget: What it may spend in a month, in the currency of the server's rates; no
+                bound where not given.
+
+        Raises:
+            ConflictError: There is one of this name.
+            ForbiddenError: The client's own key is not the operator's.
+        """
+        body = without_none({"id": project_id, "plan": plan, "budget": budget})
+        return decode(Project, await self._call(Request("POST", "/v1/projects", json=body)))
+
+    async def update_project(
+        self, project_id: str, *, plan: str | None = None, budget: float | None = None
+    ) -> Project:
+        """Change a project, and return it. For the operator.
+
+        What runs already is left alone by a smaller plan; only more is refused.
+
+        Args:
+            project_id: Its name.
+            plan: Another plan.
+            budget: What it may spend in a month; 0 lifts the bound.
+
+        Raises:
+            ProjectNotFoundError: There is no such project.
+            ForbiddenError: The client's own key is not the operator's.
+        """
+        body = without_none({"plan": plan, "budget": budget})
+        request = Request("PATCH", named("projects", project_id), json=body)
+        return decode(Project, await self._call(request))
+
+    async def audit(
+        self,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        *,
+        action: str | None = None,
+        token: Token | str | None = None,
+        sandbox: str | None = None,
+        project: str | None = None,
+        refused: bool = False,
+        oldest: bool = False,
+        after: int | None = None,
+        limit: int | None = None,
+    ) -> list[AuditRecord]:
+        """Return who did what, the newest first. For administrators.
+
+        The operator sees all projects, and what no key was recognised for; others see their
+        own project.
+
+        Args:
+            start: Only from this time on, which must have a time zone.
+            end: Only before this time.
+            action: Only this action, such as ``exec`` or ``mcp:run_shell``.
+            token: Only what this key did, given itself or its id.
+            sandbox: Only what was done to the sandbox with this id.
+            project: Only this project.
+            refused: Only what was answered with 401, 403 or 404.
+            oldest: The oldest first.
+            after: Go on after the record with this id, in the order that is asked for.
+            limit: At most so many; all where not given.
+
+        Raises:
+            ForbiddenError: The client's own key is not an administrator's.
+        """
+        params = {
+            "since": start and format_time(start.timestamp()),
+            "until": end and format_time(end.timestamp()),
+            "action": action,
+            "token": token.id if isinstance(token, Token) else token,
+            "sandbox": sandbox,
+            "project": project,
+            "refused": "true" if refused else None,
+            "order": "oldest" if oldest else None,
+            "cursor": after,
+        }
+        pages = self._pages("/v1/audit", params, limit)
+        return [decode(AuditRecord, item) for item in await pages]
+
+    async def check_audit(self, *, at: int = 0, head: str | None = None) -> AuditCheck:
+        """Check that the audit is as it was written. For the operator.
+
+        Args:
+            at: The id of a record whose hash was kept elsewhere.
+            head: That hash: nothing up to there may have been made anew.
+
+        Raises:
+            ForbiddenError: The client's own key is not the operator's.
+        """
+        params = {"at": at, "head": head} if head else None
+        return decode(
+            AuditCheck, await self._call(Request("GET", "/v1/audit/verify", params=params))
+        )
 
     async def events(self, since: int = 0) -> list[Event]:
         """Return what happened in the project, oldest first.

@@ -15,6 +15,7 @@ from bothy import (
     BothyError,
     BuildEvent,
     ConnectionFailedError,
+    ForbiddenError,
     TemplateNotFoundError,
     Token,
 )
@@ -124,6 +125,85 @@ async def test_keys(fake: FakeServer, client: AsyncClient) -> None:
     await client.delete_token(made)
     await client.delete_token(Token("tok_1").id)
     assert gone == ["/v1/tokens/tok_1"] * 2
+
+
+async def test_projects(fake: FakeServer, client: AsyncClient) -> None:
+    project = {"id": "research", "plan": "pro", "created_at": "2026-01-02T03:04:05Z"}
+    bounded = {**project, "budget": {"limit": 250, "used": 1.5, "currency": "EUR"}}
+    fake.routes["GET", "/v1/projects"] = lambda _: as_json({"items": [project]})
+    (found,) = await client.projects()
+    assert (found.id, found.plan, found.budget) == ("research", "pro", None)
+
+    fake.routes["GET", "/v1/projects/research"] = lambda _: as_json(bounded)
+    budget = (await client.project("research")).budget
+    assert budget and (budget.limit, budget.used, budget.currency) == (250, 1.5, "EUR")
+
+    fake.routes["POST", "/v1/projects"] = lambda _: as_json(bounded, 201)
+    await client.create_project("research", plan="pro", budget=250)
+    assert fake.seen[-1].json == {"id": "research", "plan": "pro", "budget": 250}
+    fake.routes["PATCH", "/v1/projects/research"] = lambda _: as_json(project)
+    assert (await client.update_project("research", budget=0)).budget is None
+    assert fake.seen[-1].json == {"budget": 0}
+
+
+def audit_page(exchange: Exchange) -> Any:
+    """Three records in pages of two."""
+    first = int(exchange.request_seen.query.get("cursor", "0")) + 1
+    size = int(exchange.request_seen.query["limit"])
+    line = {"time": "2026-01-02T03:04:05Z", "action": "exec", "status": 200, "duration_ms": 7}
+    items: list[dict[str, Any]] = [
+        {**line, "id": n} for n in range(first, min(first + min(size, 2), 4))
+    ]
+    more = {"next_cursor": str(items[-1]["id"])} if items and items[-1]["id"] < 3 else {}
+    return as_json({"items": items, **more})
+
+
+async def test_audit(fake: FakeServer, client: AsyncClient) -> None:
+    fake.routes["GET", "/v1/audit"] = audit_page
+    records = await client.audit()
+    assert [r.id for r in records] == [1, 2, 3]
+    assert (records[0].action, records[0].status, records[0].duration_ms) == ("exec", 200, 7)
+    assert records[0].time == datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+    assert set(fake.seen[0].query) == {"limit"}
+
+    assert [r.id for r in await client.audit(limit=1)] == [1]
+    assert [r.id for r in await client.audit(after=2)] == [3]
+    start = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    await client.audit(
+        start,
+        start.replace(year=2027),
+        action="exec",
+        token=Token("tok_1"),
+        sandbox="sbx1",
+        project="research",
+        refused=True,
+        oldest=True,
+        limit=2,
+    )
+    assert fake.seen[-1].query == {
+        "since": "2026-01-01T00:00:00.000000Z",
+        "until": "2027-01-01T00:00:00.000000Z",
+        "action": "exec",
+        "token": "tok_1",
+        "sandbox": "sbx1",
+        "project": "research",
+        "refused": "true",
+        "order": "oldest",
+        "limit": "2",
+    }
+    fake.routes["GET", "/v1/audit"] = lambda _: problem(403, "forbidden", "not an administrator")
+    with pytest.raises(ForbiddenError):
+        await client.audit()
+
+
+async def test_audit_is_checked(fake: FakeServer, client: AsyncClient) -> None:
+    checked = {"ok": False, "records": 2, "first": 1, "last": 3, "head": "ab", "broken": 2}
+    fake.routes["GET", "/v1/audit/verify"] = lambda _: as_json(checked)
+    check = await client.check_audit()
+    assert (check.ok, check.records, check.broken, check.head) == (False, 2, 2, "ab")
+    assert fake.seen[-1].query == {}
+    await client.check_audit(at=7, head="cd")
+    assert fake.seen[-1].query == {"at": "7", "head": "cd"}
 
 
 async def test_a_project_is_watched(fake: FakeServer, client: AsyncClient) -> None:

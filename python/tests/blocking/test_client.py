@@ -16,6 +16,7 @@ from bothy import (
     BothyError,
     BuildEvent,
     ConnectionFailedError,
+    ForbiddenError,
     TemplateNotFoundError,
     Token,
 )
@@ -125,6 +126,85 @@ def test_keys(fake: FakeServer, client: Client) -> None:
     client.delete_token(made)
     client.delete_token(Token("tok_1").id)
     assert gone == ["/v1/tokens/tok_1"] * 2
+
+
+def test_projects(fake: FakeServer, client: Client) -> None:
+    project = {"id": "research", "plan": "pro", "created_at": "2026-01-02T03:04:05Z"}
+    bounded = {**project, "budget": {"limit": 250, "used": 1.5, "currency": "EUR"}}
+    fake.routes["GET", "/v1/projects"] = lambda _: as_json({"items": [project]})
+    (found,) = client.projects()
+    assert (found.id, found.plan, found.budget) == ("research", "pro", None)
+
+    fake.routes["GET", "/v1/projects/research"] = lambda _: as_json(bounded)
+    budget = (client.project("research")).budget
+    assert budget and (budget.limit, budget.used, budget.currency) == (250, 1.5, "EUR")
+
+    fake.routes["POST", "/v1/projects"] = lambda _: as_json(bounded, 201)
+    client.create_project("research", plan="pro", budget=250)
+    assert fake.seen[-1].json == {"id": "research", "plan": "pro", "budget": 250}
+    fake.routes["PATCH", "/v1/projects/research"] = lambda _: as_json(project)
+    assert (client.update_project("research", budget=0)).budget is None
+    assert fake.seen[-1].json == {"budget": 0}
+
+
+def audit_page(exchange: Exchange) -> Any:
+    """Three records in pages of two."""
+    first = int(exchange.request_seen.query.get("cursor", "0")) + 1
+    size = int(exchange.request_seen.query["limit"])
+    line = {"time": "2026-01-02T03:04:05Z", "action": "exec", "status": 200, "duration_ms": 7}
+    items: list[dict[str, Any]] = [
+        {**line, "id": n} for n in range(first, min(first + min(size, 2), 4))
+    ]
+    more = {"next_cursor": str(items[-1]["id"])} if items and items[-1]["id"] < 3 else {}
+    return as_json({"items": items, **more})
+
+
+def test_audit(fake: FakeServer, client: Client) -> None:
+    fake.routes["GET", "/v1/audit"] = audit_page
+    records = client.audit()
+    assert [r.id for r in records] == [1, 2, 3]
+    assert (records[0].action, records[0].status, records[0].duration_ms) == ("exec", 200, 7)
+    assert records[0].time == datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+    assert set(fake.seen[0].query) == {"limit"}
+
+    assert [r.id for r in client.audit(limit=1)] == [1]
+    assert [r.id for r in client.audit(after=2)] == [3]
+    start = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    client.audit(
+        start,
+        start.replace(year=2027),
+        action="exec",
+        token=Token("tok_1"),
+        sandbox="sbx1",
+        project="research",
+        refused=True,
+        oldest=True,
+        limit=2,
+    )
+    assert fake.seen[-1].query == {
+        "since": "2026-01-01T00:00:00.000000Z",
+        "until": "2027-01-01T00:00:00.000000Z",
+        "action": "exec",
+        "token": "tok_1",
+        "sandbox": "sbx1",
+        "project": "research",
+        "refused": "true",
+        "order": "oldest",
+        "limit": "2",
+    }
+    fake.routes["GET", "/v1/audit"] = lambda _: problem(403, "forbidden", "not an administrator")
+    with pytest.raises(ForbiddenError):
+        client.audit()
+
+
+def test_audit_is_checked(fake: FakeServer, client: Client) -> None:
+    checked = {"ok": False, "records": 2, "first": 1, "last": 3, "head": "ab", "broken": 2}
+    fake.routes["GET", "/v1/audit/verify"] = lambda _: as_json(checked)
+    check = client.check_audit()
+    assert (check.ok, check.records, check.broken, check.head) == (False, 2, 2, "ab")
+    assert fake.seen[-1].query == {}
+    client.check_audit(at=7, head="cd")
+    assert fake.seen[-1].query == {"at": "7", "head": "cd"}
 
 
 def test_a_project_is_watched(fake: FakeServer, client: Client) -> None:

@@ -1,0 +1,40 @@
+import type { CallOptions, Transport } from "./transport.js";
+import type { Project } from "./types.js";
+
+/** What a project may use. */
+export interface ProjectParams {
+  /** `starter` (the default of a new one), `pro`, `team` or `unlimited`. */
+  plan?: string;
+  /** What it may spend in a month, in the currency of the server's rates; 0 is no bound. */
+  budget?: number;
+}
+
+/** The projects of a server. Only the operator makes and changes them, and sees all. */
+export class Projects {
+  readonly #transport: Transport;
+
+  /** @internal */
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  /** Makes a project. Fails with a `ConflictError` when there is one of this name. */
+  async create(id: string, params: ProjectParams = {}, options: CallOptions = {}): Promise<Project> {
+    return this.#transport.json({ method: "POST", path: "/v1/projects", json: { id, ...params }, ...options });
+  }
+
+  /** Lists the projects that the key may see. */
+  async list(options: CallOptions = {}): Promise<Project[]> {
+    return (await this.#transport.json<{ items: Project[] }>({ path: "/v1/projects", ...options })).items;
+  }
+
+  /** Finds a project. */
+  async get(id: string, options: CallOptions = {}): Promise<Project> {
+    return this.#transport.json({ path: `/v1/projects/${encodeURIComponent(id)}`, ...options });
+  }
+
+  /** Changes a project. What runs already is left alone by a smaller plan; only more is refused. */
+  async update(id: string, params: ProjectParams, options: CallOptions = {}): Promise<Project> {
+    return this.#transport.json({ method: "PATCH", path: `/v1/projects/${encodeURIComponent(id)}`, json: params, ...options });
+  }
+}
