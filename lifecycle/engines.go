@@ -137,6 +137,19 @@ func (s *Service) needEngine(ctx context.Context, name string) (bothy.Engine, er
 	return e, nil
 }
 
+// OpenEngines opens what the policy for requests that name no engine may choose, so
+// that the first of them need not wait for it. Call it after Recover.
+func (s *Service) OpenEngines(ctx context.Context) {
+	if s.o.Engine != bothy.EngineAuto {
+		return
+	}
+	for _, c := range s.o.Auto {
+		if _, err := s.needEngine(ctx, c.Engine); err != nil {
+			continue // the log has said it
+		}
+	}
+}
+
 // chooseEngine finds the engine of a new sandbox.
 func (s *Service) chooseEngine(ctx context.Context, name string, accelerated bool) (bothy.Engine, error) {
 	if name == "" {

@@ -151,6 +151,23 @@ func TestAutoFollowsThePolicy(t *testing.T) {
 	}
 }
 
+func TestAutoAsTheDefaultIsOpenedAhead(t *testing.T) {
+	w := withMicrovm(t, bothy.AccelerationKVM)
+	narrow := w.narrow
+	w.narrow = func(o *lifecycle.Options) {
+		narrow(o)
+		o.Engine = bothy.EngineAuto
+	}
+	w.restart()
+	w.OpenEngines(t.Context())
+	if w.opened.Load() != 1 {
+		t.Errorf("opened %d times", w.opened.Load())
+	}
+	if sb := w.create(bothy.SandboxCreate{}); sb.Engine != "vm" {
+		t.Errorf("the default is %s", sb.Engine)
+	}
+}
+
 func TestEachEngineTakesBackItsOwn(t *testing.T) {
 	w := withMicrovm(t, bothy.AccelerationEmulated)
 	plain, vm := w.create(bothy.SandboxCreate{}), w.create(bothy.SandboxCreate{Engine: "vm"})
