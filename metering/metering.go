@@ -223,6 +223,21 @@ func (m *Meter) Tick(ctx context.Context) {
 		m.count(ctx, false, func(s *span) bool { return s.key.Root != "" || m.bounded(s.key.Project) })
 	}
 	m.watchBudgets(ctx)
+	m.pack(ctx, now)
+}
+
+// late is how many hours after its end an hour is packed. What is counted later
+// than that costs some work, and nothing else.
+const late = 1
+
+// pack has the store prepare for questions about hours that are over.
+func (m *Meter) pack(ctx context.Context, now store.Moment) {
+	if m.Health() != nil {
+		return
+	}
+	if _, err := m.o.Store.PackUsage(ctx, hourOf(now.Wall)-late); err != nil && ctx.Err() == nil {
+		m.log.Warn("usage could not be prepared for questions, which take longer until it is", "error", err)
+	}
 }
 
 func (m *Meter) hasWritten(upTo store.Moment) {

@@ -3,7 +3,8 @@ package metering
 import (
 	"cmp"
 	"context"
-	"errors"
+	"encoding/base64"
+	"encoding/json"
 	"math"
 	"slices"
 	"strconv"
@@ -25,9 +26,9 @@ const (
 	maxHourly = 366 * 24
 	// fresh is how old an answer may be. An older one is counted anew.
 	fresh = time.Second
-	// maxGroups bounds one answer, all pages together, and maxAsking those that
-	// are being looked for.
-	maxGroups = 100_000
+	// maxAt is more than the hours of any group's time.
+	maxAt = 1 << 32
+	// maxAsking bounds the answers that are being looked for.
 	maxAsking = 2
 	// costDigits is to what a cost is rounded: a billionth.
 	costDigits = 1e9
@@ -46,59 +47,54 @@ func (m *Meter) Usage(ctx context.Context, q bothy.UsageQuery) (*bothy.UsageRepo
 	if err != nil {
 		return nil, err
 	}
-	offset, err := parseOffset(q.Cursor)
-	if err != nil {
+	if sq.After, err = parseCursor(q.Cursor, sq); err != nil {
 		return nil, err
 	}
 	m.freshen(context.WithoutCancel(ctx))
-	found, err := m.ask(ctx, m.wholeMonths(sq))
+	limit := cmp.Or(q.Limit, defaultLimit)
+	sq.Limit = limit + 1 // to see whether it is the last page
+	found, total, err := m.ask(ctx, m.wholeMonths(sq))
 	if err != nil {
 		return nil, err
 	}
 	r := &bothy.UsageReport{
 		From: time.Unix(sq.From*3600, 0).UTC(), To: time.Unix(sq.To*3600, 0).UTC(), GroupBy: q.GroupBy,
-		Currency: m.o.Rates.Currency, Items: []bothy.UsageItem{},
+		Currency: m.o.Rates.Currency, Items: []bothy.UsageItem{}, Total: m.priced(total),
 	}
 	m.mu.Lock()
 	r.AsOf = m.written.Wall
 	m.mu.Unlock()
-	slices.SortFunc(found, func(a, b store.UsageGroup) int {
-		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Project, b.Project), cmp.Compare(a.Template, b.Template),
-			cmp.Compare(a.Sandbox, b.Sandbox), slices.Compare(a.Labels, b.Labels))
-	})
-	var total store.Counts
+	if len(found) > limit {
+		found = found[:limit]
+		r.NextCursor = cursorOf(found[limit-1])
+	}
 	for _, g := range found {
-		total.Add(g.Counts)
-	}
-	r.Total = m.priced(total)
-	limit := q.Limit
-	if limit == 0 {
-		limit = defaultLimit
-	}
-	rest := found[min(offset, len(found)):]
-	for _, g := range rest[:min(limit, len(rest))] {
 		r.Items = append(r.Items, m.item(g, sq))
-	}
-	if limit < len(rest) {
-		r.NextCursor = strconv.Itoa(offset + limit)
 	}
 	return r, nil
 }
 
-// ask waits for its turn, and asks the store.
-func (m *Meter) ask(ctx context.Context, q store.UsageQuery) ([]store.UsageGroup, error) {
+// ask waits for its turn, and asks the store for a page and the total of all.
+func (m *Meter) ask(ctx context.Context, q store.UsageQuery) (found []store.UsageGroup, total store.Counts, err error) {
 	select {
 	case m.asking <- struct{}{}:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, total, ctx.Err()
 	}
 	defer func() { <-m.asking }()
-	q.MaxGroups = maxGroups
-	found, err := m.o.Store.QueryUsage(ctx, q)
-	if errors.Is(err, store.ErrTooManyGroups) {
-		return nil, invalid("that is more than %d groups", maxGroups).WithHint("Ask for less time, one project, or fewer things to group by.").Because(err)
+	if found, err = m.o.Store.QueryUsage(ctx, q); err != nil {
+		return nil, total, err
 	}
-	return found, err
+	all := found
+	if q.After != nil || len(found) == q.Limit {
+		if all, err = m.o.Store.QueryUsage(ctx, store.UsageQuery{From: q.From, To: q.To, In: q.In}); err != nil {
+			return nil, total, err
+		}
+	}
+	for _, g := range all {
+		total.Add(g.Counts)
+	}
+	return found, total, nil
 }
 
 // visible is the project that the caller may ask for; "" is all.
@@ -202,16 +198,31 @@ func invalid(format string, args ...any) *bothy.Error {
 	return bothy.Errorf(bothy.CodeInvalid, format, args...)
 }
 
-func parseOffset(cursor string) (int, error) {
+// cursorOf names the last group of a page: its time, project, template, sandbox
+// and labels.
+func cursorOf(g store.UsageGroup) string {
+	b, _ := json.Marshal(append([]string{strconv.FormatInt(g.At, 10), g.Project, g.Template, g.Sandbox}, g.Labels...)) // strings always can
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// parseCursor is that group, or nil for the first page.
+func parseCursor(cursor string, q store.UsageQuery) (*store.UsageGroup, error) {
 	if cursor == "" {
-		return 0, nil
+		return nil, nil
 	}
-	n, err := strconv.Atoi(cursor)
-	if err != nil || n < 0 {
-		return 0, invalid("the cursor %q is not one that an answer held", cursor).
-			WithHint("Pass the next_cursor of the page before, unchanged, or leave it out to start at the first page.")
+	var words []string
+	var at int64
+	b, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err == nil {
+		err = json.Unmarshal(b, &words)
 	}
-	return n, nil
+	if err == nil && len(words) == 4+len(q.Labels) {
+		if at, err = strconv.ParseInt(words[0], 10, 64); err == nil && (at >= 0 && at <= maxAt) {
+			return &store.UsageGroup{At: at, Project: words[1], Template: words[2], Sandbox: words[3], Labels: words[4:]}, nil
+		}
+	}
+	return nil, invalid("the cursor %q is not one that an answer to this question held", cursor).
+		WithHint("Pass the next_cursor of the page before, unchanged and with the same question, or leave it out to start at the first page.")
 }
 
 // freshen counts and writes what has happened since it was last done.

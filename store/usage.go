@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -106,12 +108,11 @@ type UsageQuery struct {
 	// In narrows it down to what is set in it. Labels and Root are not looked
 	// at.
 	In UsageKey
-	// MaxGroups, if not 0, makes a query fail that has more.
-	MaxGroups int
+	// After is the last group of the page before, and Limit how many groups to
+	// return at most; 0 is all of them.
+	After *UsageGroup
+	Limit int
 }
-
-// ErrTooManyGroups is that failure.
-var ErrTooManyGroups = errors.New("the answer has too many groups")
 
 // UsageGroup is one group of an answer.
 type UsageGroup struct {
@@ -121,6 +122,12 @@ type UsageGroup struct {
 	// Labels are in the order of the query.
 	Labels []string
 	Counts
+}
+
+// CompareUsage is the order of an answer.
+func CompareUsage(a, b UsageGroup) int {
+	return cmp.Or(cmp.Compare(a.At, b.At), strings.Compare(a.Project, b.Project), strings.Compare(a.Template, b.Template),
+		strings.Compare(a.Sandbox, b.Sandbox), slices.Compare(a.Labels, b.Labels))
 }
 
 // BudgetKind says what a budget bounds.
@@ -155,7 +162,11 @@ type Usage interface {
 	WriteUsage(ctx context.Context, b UsageBatch) error
 	// UsageProgress returns how far the last server came.
 	UsageProgress(ctx context.Context) (UsageProgress, error)
-	// QueryUsage returns groups in no order.
+	// PackUsage does one step of bringing what was used before an hour into the
+	// form from which questions are answered soonest, and reports whether there
+	// is more to do. No answer depends on it.
+	PackUsage(ctx context.Context, before int64) (more bool, err error)
+	// QueryUsage returns groups in the order of CompareUsage.
 	QueryUsage(ctx context.Context, q UsageQuery) ([]UsageGroup, error)
 	// TreeUsage is what has been written for a root.
 	TreeUsage(ctx context.Context, root string) (Counts, error)

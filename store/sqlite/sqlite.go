@@ -37,6 +37,7 @@ const readers = 4
 // than its busy loop.
 type Store struct {
 	write   sync.Mutex
+	packing sync.Mutex // taken before write
 	fast    *sql.DB
 	durable *sql.DB
 	read    *sql.DB

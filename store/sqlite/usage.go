@@ -29,23 +29,18 @@ const (
 
 // usageStatements are prepared apart from the others, which they would bury.
 type usageStatements struct {
-	hour, day, hourTotal, dayTotal, monthTotal, dayLabel, monthLabel, tree *sql.Stmt
+	hour, day, hourTotal, dayTotal, monthTotal, tree *sql.Stmt
 
-	key, addKey, addKeyLabel, addProject *sql.Stmt
-	putMark, dropMark, state, putState   *sql.Stmt
+	key, addKey, addProject            *sql.Stmt
+	unpack, dropPack                   *sql.Stmt
+	putMark, dropMark, state, putState *sql.Stmt
 
 	mu   sync.Mutex
-	keys map[store.UsageKey]usageKey
-}
-
-// usageKey is a row of usage_keys.
-type usageKey struct {
-	id     int64
-	labels map[string]string
+	keys map[store.UsageKey]int64
 }
 
 func (u *usageStatements) prepare(ctx context.Context, db *sql.DB) error {
-	u.keys = map[store.UsageKey]usageKey{}
+	u.keys = map[store.UsageKey]int64{}
 	for _, p := range []struct {
 		into **sql.Stmt
 		text string
@@ -54,15 +49,15 @@ func (u *usageStatements) prepare(ctx context.Context, db *sql.DB) error {
 		{&u.day, addTo("usage_days", "project", "day", "key")},
 		{&u.hourTotal, addTo("usage_hour_totals", "project", "hour", "template")},
 		{&u.dayTotal, addTo("usage_day_totals", "project", "day", "template")},
-		{&u.dayLabel, addTo("usage_day_labels", "project", "label", "day", "value", "template")},
 		{&u.monthTotal, addTo("usage_month_totals", "project", "month", "template")},
-		{&u.monthLabel, addTo("usage_month_labels", "project", "label", "month", "value", "template")},
 		{&u.tree, addTo("usage_trees", "root")},
 
 		{&u.key, `SELECT id FROM usage_keys WHERE sandbox = ? AND project = ? AND template = ? AND labels = ?`},
 		{&u.addKey, `INSERT INTO usage_keys (sandbox, project, template, labels) VALUES (?, ?, ?, ?)`},
-		{&u.addKeyLabel, `INSERT INTO usage_key_labels (key, label, value) VALUES (?, ?, ?)`},
 		{&u.addProject, `INSERT INTO usage_projects (name) VALUES (?) ON CONFLICT DO NOTHING`},
+
+		{&u.unpack, `INSERT INTO usage_unpacked (grain, at, project, version) VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE SET version = version + 1`},
+		{&u.dropPack, `DELETE FROM usage_packs WHERE grain = ? AND at = ? AND project = ?`},
 
 		{&u.putMark, `REPLACE INTO usage_marks (sandbox, started, wall, boot, uptime, cpu, egress, ingress) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`},
 		{&u.dropMark, `DELETE FROM usage_marks WHERE sandbox = ?`},
@@ -92,6 +87,7 @@ func addTo(table string, key ...string) string {
 const (
 	stateBatch   = "batch"
 	stateStorage = "storage"
+	statePacked  = "packed" // up to which hour there are packs
 )
 
 // WriteUsage implements store.Usage.
@@ -103,7 +99,7 @@ func (s *Store) WriteUsage(ctx context.Context, b store.UsageBatch) error {
 		return fmt.Errorf("store: write usage: %w", err)
 	}
 	defer tx.Rollback()
-	w := usageWriter{ctx: ctx, tx: tx, u: &s.usage, learned: map[store.UsageKey]usageKey{}}
+	w := usageWriter{ctx: ctx, tx: tx, u: &s.usage, learned: map[store.UsageKey]int64{}}
 	if last, err := w.state(stateBatch); err != nil || (last == b.ID && b.ID != "") {
 		return err
 	}
@@ -139,7 +135,7 @@ type usageWriter struct {
 	ctx     context.Context
 	tx      *sql.Tx
 	u       *usageStatements
-	learned map[store.UsageKey]usageKey
+	learned map[store.UsageKey]int64
 	err     error
 }
 
@@ -185,9 +181,10 @@ type (
 		project, template string
 		at                int64
 	}
-	labelAt struct {
-		project, label, value, template string
-		at                              int64
+	packAt struct {
+		grain   string
+		at      int64
+		project string
 	}
 )
 
@@ -196,32 +193,38 @@ const everybody = ""
 
 // rows adds up what goes to the same row before it writes: the sums are few.
 func (w *usageWriter) rows(rows []store.UsageRow) {
+	packed, err := w.packed()
+	if err != nil {
+		w.err = err
+		return
+	}
 	projects := map[int64]string{}
 	hours, days := map[keyAt]store.Counts{}, map[keyAt]store.Counts{}
 	hourTotals, dayTotals, monthTotals := map[totalAt]store.Counts{}, map[totalAt]store.Counts{}, map[totalAt]store.Counts{}
-	dayLabels, monthLabels := map[labelAt]store.Counts{}, map[labelAt]store.Counts{}
 	trees := map[string]store.Counts{}
+	late := map[packAt]bool{}
 	for _, r := range rows {
-		k := w.key(r.UsageKey)
+		key := w.key(r.UsageKey)
 		if w.err != nil {
 			return
 		}
 		day := floorDiv(r.Hour, hoursPerDay)
-		projects[k.id] = r.Project
-		sum(hours, keyAt{k.id, r.Hour}, r.Counts)
-		sum(days, keyAt{k.id, day}, r.Counts)
 		month := monthOf(day)
+		projects[key] = r.Project
+		sum(hours, keyAt{key, r.Hour}, r.Counts)
+		sum(days, keyAt{key, day}, r.Counts)
 		for _, project := range []string{r.Project, everybody} {
 			sum(hourTotals, totalAt{project, r.Template, r.Hour}, r.Counts)
 			sum(dayTotals, totalAt{project, r.Template, day}, r.Counts)
 			sum(monthTotals, totalAt{project, r.Template, month}, r.Counts)
-			for label, value := range k.labels {
-				sum(dayLabels, labelAt{project, label, value, r.Template, day}, r.Counts)
-				sum(monthLabels, labelAt{project, label, value, r.Template, month}, r.Counts)
-			}
 		}
 		if r.Root != "" {
 			sum(trees, r.Root, r.Counts)
+		}
+		if r.Hour < packed {
+			late[packAt{grainHour, day, r.Project}] = true
+			late[packAt{grainDay, day, r.Project}] = day < floorDiv(packed, hoursPerDay)
+			late[packAt{grainMonth, month, r.Project}] = month < monthOf(floorDiv(packed, hoursPerDay))
 		}
 	}
 	for k, c := range hours {
@@ -235,13 +238,14 @@ func (w *usageWriter) rows(rows []store.UsageRow) {
 			w.add(st, c, k.project, k.at, k.template)
 		}
 	}
-	for st, labels := range map[*sql.Stmt]map[labelAt]store.Counts{w.u.dayLabel: dayLabels, w.u.monthLabel: monthLabels} {
-		for k, c := range labels {
-			w.add(st, c, k.project, k.label, k.at, k.value, k.template)
-		}
-	}
 	for root, c := range trees {
 		w.add(w.u.tree, c, root)
+	}
+	for p, made := range late {
+		if made {
+			w.exec(w.u.dropPack, p.grain, p.at, p.project)
+			w.exec(w.u.unpack, p.grain, p.at, p.project)
+		}
 	}
 }
 
@@ -271,39 +275,31 @@ func dayOf(month int64) int64 {
 }
 
 // key finds or makes the row of a key.
-func (w *usageWriter) key(k store.UsageKey) usageKey {
+func (w *usageWriter) key(k store.UsageKey) int64 {
 	k.Root = ""
-	if found, ok := w.learned[k]; ok {
-		return found
+	if id, ok := w.learned[k]; ok {
+		return id
 	}
 	w.u.mu.Lock()
-	found, ok := w.u.keys[k]
+	id, ok := w.u.keys[k]
 	w.u.mu.Unlock()
 	if ok || w.err != nil {
-		return found
+		return id
 	}
-	if k.Labels != "" {
-		if w.err = json.Unmarshal([]byte(k.Labels), &found.labels); w.err != nil {
-			return found
-		}
-	}
-	err := w.tx.StmtContext(w.ctx, w.u.key).QueryRowContext(w.ctx, k.Sandbox, k.Project, k.Template, k.Labels).Scan(&found.id)
+	err := w.tx.StmtContext(w.ctx, w.u.key).QueryRowContext(w.ctx, k.Sandbox, k.Project, k.Template, k.Labels).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
-		found.id, err = w.exec(w.u.addKey, k.Sandbox, k.Project, k.Template, k.Labels), nil
-		for label, value := range found.labels {
-			w.exec(w.u.addKeyLabel, found.id, label, value)
-		}
+		id, err = w.exec(w.u.addKey, k.Sandbox, k.Project, k.Template, k.Labels), nil
 		w.exec(w.u.addProject, k.Project)
 	}
 	if w.err == nil {
 		w.err = err
 	}
-	w.learned[k] = found
-	return found
+	w.learned[k] = id
+	return id
 }
 
 // learn remembers the keys of a transaction that was committed.
-func (u *usageStatements) learn(keys map[store.UsageKey]usageKey) {
+func (u *usageStatements) learn(keys map[store.UsageKey]int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.keys)+len(keys) > maxKeys {

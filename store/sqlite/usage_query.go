@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,273 +10,382 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// A query is answered from the smallest tables that know enough: whole months and
-// days from those of months and days, and what is left at both ends from those
-// of hours.
-
-// keyed reports whether only the records themselves know the answer.
-func keyed(q store.UsageQuery) bool { return q.Sandbox || len(q.Labels) > 1 || q.In.Sandbox != "" }
+// A question is answered from the largest stretches of time that fit: whole months
+// and days from what is kept of months and days, and what is left at both ends
+// from hours. Questions about templates and projects go to the tables of totals,
+// those about sandboxes and labels to the packs.
 
 // QueryUsage implements store.Usage.
-func (s *Store) QueryUsage(ctx context.Context, q store.UsageQuery) ([]store.UsageGroup, error) {
-	found := groups{index: map[groupKey]int{}}
-	for _, p := range usageParts(q) {
-		projects := []string{q.In.Project}
-		if q.In.Project == "" && (q.Project || keyed(q) || p.table == "hour" && len(q.Labels) > 0) {
-			var err error
-			if projects, err = s.usageProjects(ctx); err != nil {
-				return nil, err
-			}
+func (s *Store) QueryUsage(ctx context.Context, q store.UsageQuery) (list []store.UsageGroup, err error) {
+	found := newGroups(q)
+	if after := q.After; after != nil && (q.Hour || q.Day) {
+		from := after.At
+		if !q.Hour {
+			from *= hoursPerDay
 		}
-		for _, project := range projects {
-			if err := s.queryPart(ctx, q, p, project, &found); err != nil {
-				return nil, fmt.Errorf("store: query usage: %w", err)
-			}
-			if q.MaxGroups > 0 && len(found.list) > q.MaxGroups {
-				return nil, store.ErrTooManyGroups
-			}
-		}
+		q.From = max(q.From, from)
 	}
-	return slices.DeleteFunc(found.list, func(g store.UsageGroup) bool { return g.Counts == store.Counts{} }), nil
-}
-
-func (s *Store) usageProjects(ctx context.Context) (list []string, err error) {
-	rows, err := s.read.QueryContext(ctx, `SELECT name FROM usage_projects`)
+	if q.Sandbox || len(q.Labels) > 0 || q.In.Sandbox != "" {
+		err = s.queryPacks(ctx, q, found)
+	} else {
+		err = s.queryTotals(ctx, q, found)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("store: query usage: %w", err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return nil, fmt.Errorf("store: query usage: %w", err)
-		}
-		list = append(list, name)
-	}
-	return list, rows.Err()
+	return found.page(), nil
 }
 
-// usagePart is a stretch of time that one kind of table answers for: "hour",
-// "day" or "month", which is also what from and to count. to is not included.
+// usagePart is a stretch of time in the unit of a grain. to is not included.
 type usagePart struct {
-	table    string
+	grain    string
 	from, to int64
 }
 
-func usageParts(q store.UsageQuery) []usagePart {
+// usageParts divides the time of a question, in order. Months are only made of days
+// before the day allDays.
+func usageParts(q store.UsageQuery, allDays int64) []usagePart {
 	firstDay, lastDay := floorDiv(q.From+hoursPerDay-1, hoursPerDay), floorDiv(q.To, hoursPerDay)
 	if q.Hour || firstDay >= lastDay {
-		return []usagePart{{"hour", q.From, q.To}}
+		return []usagePart{{grainHour, q.From, q.To}}
 	}
-	ends := []usagePart{{"hour", q.From, firstDay * hoursPerDay}, {"hour", lastDay * hoursPerDay, q.To}}
-	first, last := monthOf(firstDay-1)+1, monthOf(lastDay)
-	if q.Day || keyed(q) || first >= last {
-		return append(ends, usagePart{"day", firstDay, lastDay})
+	before, after := usagePart{grainHour, q.From, firstDay * hoursPerDay}, usagePart{grainHour, lastDay * hoursPerDay, q.To}
+	first, last := monthOf(firstDay-1)+1, monthOf(min(lastDay, allDays))
+	if q.Day || first >= last {
+		return []usagePart{before, {grainDay, firstDay, lastDay}, after}
 	}
-	return append(ends, usagePart{"day", firstDay, dayOf(first)}, usagePart{"month", first, last}, usagePart{"day", dayOf(last), lastDay})
+	return []usagePart{before, {grainDay, firstDay, dayOf(first)}, {grainMonth, first, last}, {grainDay, dayOf(last), lastDay}, after}
 }
 
-// queryPart adds up a stretch of one project's time.
-func (s *Store) queryPart(ctx context.Context, q store.UsageQuery, p usagePart, project string, into *groups) error {
-	if p.from >= p.to {
-		return nil
-	}
-	if p.table != "hour" && len(q.Labels) == 1 && !keyed(q) {
-		return s.queryLabels(ctx, q, p, project, into)
-	}
-	text, args := usageSQL(q, p, project)
-	return s.queryRows(ctx, q, project, text, args, into.add)
-}
+const (
+	// never is a day after all.
+	never = 1 << 24
+	// firstSlice is in how much time a page is looked for first.
+	firstSlice = 32
+)
 
-// queryLabels adds up whole days or months by one label. Those tables leave out what
-// has no such label: it is the rest of the total.
-func (s *Store) queryLabels(ctx context.Context, q store.UsageQuery, p usagePart, project string, into *groups) error {
-	all := q
-	all.Labels = nil
-	text, args := usageSQL(all, p, project)
-	err := s.queryRows(ctx, all, project, text, args, func(g store.UsageGroup, c store.Counts) {
-		g.Labels = []string{""}
-		into.add(g, c)
-	})
-	if err != nil {
-		return err
-	}
-	text, args = labelSQL(q, p, project)
-	return s.queryRows(ctx, q, project, text, args, func(g store.UsageGroup, c store.Counts) {
-		into.add(g, c)
-		for i := range c {
-			c[i] = -c[i]
+// queryTotals answers from the tables of totals.
+func (s *Store) queryTotals(ctx context.Context, q store.UsageQuery, found *groups) error {
+	projects := []string{q.In.Project} // or everybody
+	if q.Project && q.In.Project == "" {
+		var err error
+		if projects, err = s.usageProjects(ctx); err != nil {
+			return err
 		}
-		g.Labels = []string{""}
-		into.add(g, c)
-	})
+	}
+	for _, p := range usageParts(q, never) {
+		step := p.to - p.from
+		if q.Limit > 0 && (q.Hour || q.Day && p.grain == grainDay) {
+			step = int64(max(1, min(firstSlice, q.Limit/max(1, len(projects)))))
+		}
+		for from := p.from; from < p.to; {
+			if (q.Hour || q.Day) && found.fullBefore(p.group(from, q)) {
+				return nil
+			}
+			had := len(found.list)
+			slice := usagePart{p.grain, from, min(from+step, p.to)}
+			for _, project := range projects {
+				if err := s.totals(ctx, q, slice, project, found); err != nil {
+					return err
+				}
+			}
+			from = slice.to
+			if q.Limit > 0 {
+				step = nextSlice(step, len(found.list)-had, q.Limit-len(found.list))
+			}
+		}
+	}
+	return nil
 }
 
-func (s *Store) queryRows(ctx context.Context, q store.UsageQuery, project, text string, args []any, found func(store.UsageGroup, store.Counts)) error {
+// nextSlice is how much time may hold the groups that are missing, when some were
+// found in the slice before.
+func nextSlice(step int64, found, missing int) int64 {
+	if found <= 0 || missing <= 0 {
+		return 2 * step
+	}
+	return max(1, min(8*step, step*int64(missing)/int64(found)+1))
+}
+
+// group is the time of the group that a unit of a part belongs to.
+func (p usagePart) group(unit int64, q store.UsageQuery) int64 {
+	switch {
+	case !q.Hour && !q.Day:
+		return 0
+	case p.grain == grainHour && !q.Hour:
+		return floorDiv(unit, hoursPerDay)
+	}
+	return unit
+}
+
+// totals adds up a stretch of one project's time, or everybody's.
+func (s *Store) totals(ctx context.Context, q store.UsageQuery, p usagePart, project string, found *groups) error {
+	var of store.UsageGroup
+	var c store.Counts
+	var columns, by []string
+	var into []any
+	if q.Hour || q.Day {
+		at := p.grain
+		if p.grain == grainHour && !q.Hour {
+			at = "hour / 24"
+		}
+		by, into = append(by, at), append(into, &of.At)
+	}
+	if q.Template {
+		by, into = append(by, "template"), append(into, &of.Template)
+	}
+	if q.Project {
+		of.Project = project
+	}
+	columns = append(slices.Clone(by), sums(""))
+	where := "project = ? AND " + p.grain + " >= ? AND " + p.grain + " < ?"
+	args := []any{project, p.from, p.to}
+	if q.In.Template != "" {
+		where, args = where+" AND template = ?", append(args, q.In.Template)
+	}
+	text := "SELECT " + strings.Join(columns, ", ") + " FROM usage_" + p.grain + "_totals WHERE " + where
+	if len(by) > 0 {
+		text += " GROUP BY " + strings.Join(by, ", ")
+	} else {
+		text += " HAVING count(*) > 0"
+	}
 	rows, err := s.read.QueryContext(ctx, text, args...)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
-	var row store.UsageGroup
-	row.Labels = make([]string, len(q.Labels))
-	if q.Project {
-		row.Project = project
-	}
-	var columns []any
-	if q.Hour || q.Day {
-		columns = append(columns, &row.At)
-	}
-	if q.Template {
-		columns = append(columns, &row.Template)
-	}
-	if q.Sandbox {
-		columns = append(columns, &row.Sandbox)
-	}
-	for i := range row.Labels {
-		columns = append(columns, &row.Labels[i])
-	}
-	var c store.Counts
-	columns = append(columns, scanCounts(&c)...)
-	n := 0
+	into = append(into, scanCounts(&c)...)
 	for rows.Next() {
-		if err := rows.Scan(columns...); err != nil {
+		if err := rows.Scan(into...); err != nil {
 			return err
 		}
-		g := row
-		g.Labels = slices.Clone(row.Labels)
-		if n++; q.MaxGroups > 0 && n > q.MaxGroups {
-			return store.ErrTooManyGroups
+		if c != (store.Counts{}) {
+			found.add(of, c)
 		}
-		found(g, c)
 	}
 	return rows.Err()
 }
 
-func usageSQL(q store.UsageQuery, p usagePart, project string) (text string, args []any) {
-	at := p.table
-	if q.Day && p.table == "hour" && !q.Hour {
-		at = "hour / 24"
-	}
-	var by []string
-	if q.Hour || q.Day {
-		by = append(by, at+" AS at")
-	}
-	within := "project = ? AND " + p.table + " >= ? AND " + p.table + " < ?"
-	args = []any{project, p.from, p.to}
-	if keyed(q) || len(q.Labels) > 0 {
-		return keyedSQL(q, p, by, within, args)
-	}
-	if q.Template {
-		by = append(by, "template")
-	}
-	if q.In.Template != "" {
-		within += " AND template = ?"
-		args = append(args, q.In.Template)
-	}
-	return selectSums(by, "usage_"+p.table+"_totals t", within), args
-}
-
-// keyedSQL is the sum of the records themselves. Where there are many of one key,
-// they are added up before anything is looked up for it.
-func keyedSQL(q store.UsageQuery, p usagePart, by []string, within string, args []any) (string, []any) {
-	if q.In.Sandbox != "" {
-		within += " AND key IN (SELECT id FROM usage_keys WHERE sandbox = ?)"
-		args = append(args, q.In.Sandbox)
-	}
-	inner := append(slices.Clone(by), "key")
-	together := ""
-	columns := slices.Clone(inner)
-	for m := range strings.SplitSeq(meters, ", ") {
-		if p.table == "hour" && !q.Hour {
-			together = " GROUP BY " + groupOf(inner)
-			m = "sum(" + m + ") AS " + m
-		}
-		columns = append(columns, m)
-	}
-	from := "(SELECT " + strings.Join(columns, ", ") + " FROM usage_" + p.table + "s WHERE " + within + together + ") t"
-	if len(by) > 0 {
-		by = []string{"t.at"}
-	}
-	if q.Template || q.Sandbox || q.In.Template != "" {
-		from += " JOIN usage_keys k ON k.id = t.key"
-	}
-	if q.Template {
-		by = append(by, "k.template")
-	}
-	if q.Sandbox {
-		by = append(by, "k.sandbox")
-	}
-	for i, label := range q.Labels {
-		from += fmt.Sprintf(" LEFT JOIN usage_key_labels l%d ON l%d.key = t.key AND l%d.label = ?", i, i, i)
-		by = append(by, fmt.Sprintf("coalesce(l%d.value, '')", i))
-		args = append(args, label)
-	}
-	where := "1"
-	if q.In.Template != "" {
-		where = "k.template = ?"
-		args = append(args, q.In.Template)
-	}
-	return selectSums(by, from, where), args
-}
-
-// groupOf is what to group by, without the names that it is given.
-func groupOf(by []string) string {
-	list := make([]string, len(by))
-	for i, b := range by {
-		list[i], _, _ = strings.Cut(b, " AS ")
+// sums are the sums of all meters.
+func sums(table string) string {
+	list := strings.Split(meters, ", ")
+	for i, m := range list {
+		list[i] = "sum(" + table + m + ")"
 	}
 	return strings.Join(list, ", ")
 }
 
-// labelSQL is the sum of whole days or months by a label.
-func labelSQL(q store.UsageQuery, p usagePart, project string) (text string, args []any) {
-	var by []string
-	if q.Day {
-		by = append(by, "day")
-	}
-	if q.Template {
-		by = append(by, "template")
-	}
-	where := "project = ? AND label = ? AND " + p.table + " >= ? AND " + p.table + " < ?"
-	args = []any{project, q.Labels[0], p.from, p.to}
-	if q.In.Template != "" {
-		where += " AND template = ?"
-		args = append(args, q.In.Template)
-	}
-	return selectSums(append(by, "value"), "usage_"+p.table+"_labels t", where), args
+func (s *Store) usageProjects(ctx context.Context) ([]string, error) {
+	return s.words(ctx, `SELECT name FROM usage_projects ORDER BY name`)
 }
 
-func selectSums(by []string, from, where string) string {
-	columns := slices.Clone(by)
-	for m := range strings.SplitSeq(meters, ", ") {
-		columns = append(columns, "sum(t."+m+")")
+func (s *Store) words(ctx context.Context, text string, args ...any) (list []string, err error) {
+	rows, err := s.read.QueryContext(ctx, text, args...)
+	if err != nil {
+		return nil, err
 	}
-	text := "SELECT " + strings.Join(columns, ", ") + " FROM " + from + " WHERE " + where
-	if len(by) == 0 {
-		return text + " HAVING count(*) > 0"
+	defer rows.Close()
+	for rows.Next() {
+		var word string
+		if err := rows.Scan(&word); err != nil {
+			return nil, err
+		}
+		list = append(list, word)
 	}
-	return text + " GROUP BY " + groupOf(by)
+	return list, rows.Err()
 }
 
-// groups puts together what the parts of a query found.
-type groups struct {
-	index map[groupKey]int
-	list  []store.UsageGroup
+// cell is what is asked of the packs of one stretch of time: from and to are
+// hours for the grain of hours, and days for the others.
+type cell struct {
+	grain    string
+	at       int64
+	from, to int64
+	// group is the time of its groups, or of the first of them.
+	group int64
+	// rows says that there is no pack, but only records.
+	rows bool
 }
 
-type groupKey struct {
-	at                                 int64
-	project, template, sandbox, labels string
-}
-
-func (g *groups) add(of store.UsageGroup, c store.Counts) {
-	key := groupKey{of.At, of.Project, of.Template, of.Sandbox, strings.Join(of.Labels, "\x00")}
-	i, ok := g.index[key]
-	if !ok {
-		i = len(g.list)
-		g.index[key] = i
-		g.list = append(g.list, of)
+// queryPacks answers from the packs, and where there is none from the records.
+func (s *Store) queryPacks(ctx context.Context, q store.UsageQuery, found *groups) error {
+	packed, err := s.packed(ctx)
+	if err != nil {
+		return err
 	}
-	g.list[i].Counts.Add(c)
+	projects := []string{q.In.Project}
+	switch {
+	case q.In.Sandbox != "":
+		projects, err = s.words(ctx, `SELECT DISTINCT project FROM usage_keys WHERE sandbox = ? AND (project = ? OR ? = '')`, q.In.Sandbox, q.In.Project, q.In.Project)
+	case q.In.Project == "":
+		projects, err = s.usageProjects(ctx)
+	}
+	if err != nil || len(projects) == 0 {
+		return err
+	}
+	for _, c := range cells(q, packed) {
+		if (q.Hour || q.Day) && found.fullBefore(c.group) {
+			return nil
+		}
+		if err := s.queryCell(ctx, q, c, projects, found); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxRows is how many hours or days are read from the records at a time.
+const maxRows = 128
+
+// cells divides the time of a question by packs, in order.
+func cells(q store.UsageQuery, packed int64) (list []cell) {
+	today := floorDiv(packed, hoursPerDay) // of which not all is packed
+	for _, p := range usageParts(q, today) {
+		for at := p.from; at < p.to; {
+			c := cell{grain: p.grain, at: at, from: at, to: at + 1, group: p.group(at, q)}
+			switch {
+			case p.grain == grainMonth:
+				c.from, c.to = dayOf(at), dayOf(at+1)
+			case p.grain == grainDay && at == today:
+				hours := usagePart{grainHour, at * hoursPerDay, (at + 1) * hoursPerDay}
+				list = append(list, hourCells(q, hours, packed)...)
+				at++
+				continue
+			case p.grain == grainDay && at > today:
+				c.rows, c.to = true, min(p.to, at+maxRows)
+			case p.grain == grainHour:
+				list = append(list, hourCells(q, p, packed)...)
+				at = p.to
+				continue
+			}
+			list = append(list, c)
+			if at = c.to; p.grain == grainMonth {
+				at = c.at + 1
+			}
+		}
+	}
+	return list
+}
+
+func hourCells(q store.UsageQuery, p usagePart, packed int64) (list []cell) {
+	for at := p.from; at < p.to; {
+		day := floorDiv(at, hoursPerDay)
+		c := cell{grain: grainHour, at: day, from: at, to: min(p.to, (day+1)*hoursPerDay), group: p.group(at, q)}
+		switch {
+		case at >= packed && !q.Day && !q.Hour:
+			c.rows, c.to = true, min(p.to, at+maxRows)
+		case at >= packed:
+			c.rows = true
+		default:
+			c.to = min(c.to, packed)
+		}
+		list = append(list, c)
+		at = c.to
+	}
+	return list
+}
+
+// queryCell adds up what several projects have in a cell.
+func (s *Store) queryCell(ctx context.Context, q store.UsageQuery, c cell, projects []string, found *groups) error {
+	if c.rows {
+		for _, project := range projects {
+			if err := s.queryRecords(ctx, q, c, project, found); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	t := stretch{at: c.group}
+	if c.grain == grainHour {
+		t.from, t.to = c.from-c.at*hoursPerDay, c.to-c.at*hoursPerDay
+		if q.Hour {
+			t.at, t.split = c.at*hoursPerDay, true
+		}
+	}
+	unpacked, err := s.eachPack(ctx, q, c, projects, func(p *pack) { p.scan(q, t, found) })
+	for _, project := range unpacked {
+		if err == nil {
+			err = s.queryRecords(ctx, q, c, project, found)
+		}
+	}
+	return err
+}
+
+// queryRecords is for what is not packed.
+func (s *Store) queryRecords(ctx context.Context, q store.UsageQuery, c cell, project string, found *groups) error {
+	p, err := s.packRows(ctx, c, project)
+	if p != nil {
+		split := q.Hour || q.Day && c.grain == grainDay
+		p.scan(q, stretch{to: c.to - c.from, at: c.group, split: split}, found)
+	}
+	return err
+}
+
+// eachPack reads what the question needs of the packs of a cell, and tells whose
+// must be read from the records. A pack is good until do returns.
+func (s *Store) eachPack(ctx context.Context, q store.UsageQuery, c cell, projects []string, do func(*pack)) (unpacked []string, err error) {
+	parts := []string{partCounts}
+	if c.grain == grainHour {
+		parts = append(parts, partHour)
+	}
+	if q.Template || q.In.Template != "" {
+		parts = append(parts, partTemplate)
+	}
+	if q.Sandbox || q.In.Sandbox != "" {
+		parts = append(parts, partSandbox)
+	}
+	for _, label := range q.Labels {
+		parts = append(parts, partLabel+label)
+	}
+	where, args := "grain = ?1 AND at = ?2", []any{c.grain, c.at}
+	if len(projects) == 1 {
+		where, args = where+" AND project = ?3", append(args, projects[0])
+	}
+	// In one statement, because a pack may be made between two.
+	columns, nulls := "project", "project"
+	for _, part := range parts[1:] {
+		args = append(args, part)
+		columns += fmt.Sprintf(", (SELECT data FROM usage_packs WHERE grain = ?1 AND at = ?2 AND project = c.project AND part = ?%d)", len(args))
+		nulls += ", NULL"
+	}
+	rows, err := s.read.QueryContext(ctx, "SELECT "+nulls+", NULL FROM usage_unpacked WHERE "+where+
+		" UNION ALL SELECT "+columns+", data FROM usage_packs c WHERE "+where+" AND part = '"+partCounts+"'", args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	parts = append(parts[1:], partCounts)
+	var project string
+	data, into := make([]sql.RawBytes, len(parts)), []any{&project}
+	for i := range data {
+		into = append(into, &data[i])
+	}
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return nil, err
+		}
+		p, err := openPack(project, parts, data)
+		if err != nil || p == nil {
+			unpacked = append(unpacked, project)
+			continue
+		}
+		do(p)
+	}
+	return unpacked, rows.Err()
+}
+
+// openPack is the pack of parts that were read, or nil where there is none.
+func openPack(project string, parts []string, data []sql.RawBytes) (*pack, error) {
+	p := &pack{project: project}
+	for i, part := range parts {
+		if data[i] != nil {
+			if err := p.set(part, data[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if p.counts == nil {
+		return nil, nil
+	}
+	return p, nil
 }

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -77,15 +76,16 @@ func testUsageQueries(t *testing.T, f *fixture) {
 		rows = append(rows, row)
 	}
 	n := 0
-	for batch := range slices.Chunk(rows, 700) {
+	for batch := range slices.Chunk(rows, 300) {
 		n++
 		f.must(f.usage().WriteUsage(f.ctx, store.UsageBatch{ID: fmt.Sprint(n), Rows: batch}))
+		// Now and then something is packed before the next is written to it.
+		for range r.IntN(300) {
+			_, err := f.usage().PackUsage(f.ctx, first+r.Int64N(hours))
+			f.must(err)
+		}
 	}
-	all := store.UsageQuery{From: first, To: first + hours, Hour: true, Sandbox: true, MaxGroups: 100}
-	if _, err := f.usage().QueryUsage(f.ctx, all); !errors.Is(err, store.ErrTooManyGroups) {
-		t.Errorf("too many groups: %v", err)
-	}
-	for range 150 {
+	for range 400 {
 		q := store.UsageQuery{From: first + r.Int64N(hours) - 50}
 		q.To = q.From + r.Int64N(hours)
 		if r.IntN(2) == 0 { // whole days
@@ -114,7 +114,34 @@ func testUsageQueries(t *testing.T, f *fixture) {
 		if want := sumUp(rows, q); describe(got) != describe(want) {
 			t.Fatalf("%+v:\ngot  %s\nwant %s", q, describe(got), describe(want))
 		}
+		if !slices.IsSortedFunc(got, store.CompareUsage) {
+			t.Fatalf("%+v: not in order: %s", q, describe(got))
+		}
+		q.Limit = 1 + r.IntN(len(got)+2)
+		if paged := f.pages(q); !slices.EqualFunc(paged, got, sameGroup) {
+			t.Fatalf("%+v: the pages are\n%s\nand all is\n%s", q, describe(paged), describe(got))
+		}
 	}
+}
+
+// pages is an answer, page by page.
+func (f *fixture) pages(q store.UsageQuery) (all []store.UsageGroup) {
+	f.Helper()
+	for {
+		page, err := f.usage().QueryUsage(f.ctx, q)
+		f.must(err)
+		if len(page) > q.Limit {
+			f.Fatalf("a page of %d has %d groups", q.Limit, len(page))
+		}
+		if all = append(all, page...); len(page) < q.Limit {
+			return all
+		}
+		q.After = &page[len(page)-1]
+	}
+}
+
+func sameGroup(a, b store.UsageGroup) bool {
+	return store.CompareUsage(a, b) == 0 && a.Counts == b.Counts
 }
 
 // sumUp is what a query must answer.

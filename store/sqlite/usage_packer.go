@@ -1,0 +1,222 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/bothy-dev/bothy/store"
+)
+
+// Hours are packed when they are over: each time into the pack of their day, and
+// when that is over into one of its sums, and so for months. A pack that must be
+// made, or made anew because something was counted late, is in usage_unpacked,
+// and until it is made its records are read instead. So no answer ever depends on
+// how far the packing is.
+
+// The grains of packs.
+const (
+	grainHour  = "hour" // the hours of a day
+	grainDay   = "day"
+	grainMonth = "month"
+)
+
+// packsPerStep bounds how long a step takes.
+const packsPerStep = 16
+
+// nothingPacked is a time before all.
+const nothingPacked = math.MinInt64 / 2
+
+// packed is up to which hour there are packs.
+func (w *usageWriter) packed() (int64, error) {
+	v, err := w.state(statePacked)
+	if err != nil || v == "" {
+		return nothingPacked, err
+	}
+	return strconv.ParseInt(v, 10, 64)
+}
+
+// packed is the same for a reader.
+func (s *Store) packed(ctx context.Context) (hour int64, err error) {
+	err = s.read.QueryRowContext(ctx, `SELECT value FROM usage_state WHERE name = ?`, statePacked).Scan(&hour)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nothingPacked, nil
+	}
+	return hour, err
+}
+
+// PackUsage implements store.Usage.
+func (s *Store) PackUsage(ctx context.Context, before int64) (more bool, err error) {
+	s.packing.Lock()
+	defer s.packing.Unlock()
+	due, err := s.unpacked(ctx)
+	if err == nil && len(due) == 0 {
+		if more, err = s.packUpTo(ctx, before); more && err == nil {
+			due, err = s.unpacked(ctx)
+		}
+	}
+	for _, d := range due {
+		if err == nil {
+			err = s.makePack(ctx, d)
+		}
+	}
+	if err != nil {
+		return false, fmt.Errorf("store: pack usage: %w", err)
+	}
+	return more || len(due) > 0, nil
+}
+
+// unpacked is a pack that is to be made.
+type unpacked struct {
+	packAt
+	version int64
+}
+
+func (s *Store) unpacked(ctx context.Context) (list []unpacked, err error) {
+	rows, err := s.read.QueryContext(ctx, `SELECT grain, at, project, version FROM usage_unpacked ORDER BY at LIMIT ?`, packsPerStep)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var u unpacked
+		if err := rows.Scan(&u.grain, &u.at, &u.project, &u.version); err != nil {
+			return nil, err
+		}
+		list = append(list, u)
+	}
+	return list, rows.Err()
+}
+
+// packUpTo lets the hours up to before be packed, or those up to the end of a
+// day if that is less.
+func (s *Store) packUpTo(ctx context.Context, before int64) (more bool, err error) {
+	s.write.Lock()
+	defer s.write.Unlock()
+	tx, err := s.fast.BeginTx(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	defer tx.Rollback()
+	w := usageWriter{ctx: ctx, tx: tx, u: &s.usage}
+	from, err := w.packed()
+	if err != nil || from >= before {
+		return false, err
+	}
+	var first, last sql.NullInt64
+	err = tx.QueryRowContext(ctx, `SELECT (SELECT min(hour) FROM usage_hour_totals WHERE project = ?1), (SELECT max(hour) FROM usage_hour_totals WHERE project = ?1)`, everybody).
+		Scan(&first, &last)
+	from, before = max(from, first.Int64), min(before, last.Int64+1)
+	if err != nil || !first.Valid || from >= before {
+		return false, err
+	}
+	day := floorDiv(from, hoursPerDay)
+	to := min(before, (day+1)*hoursPerDay)
+	due := []packAt{{grain: grainHour, at: day}}
+	if to == (day+1)*hoursPerDay {
+		due = append(due, packAt{grain: grainDay, at: day})
+		if monthOf(day+1) != monthOf(day) {
+			due = append(due, packAt{grain: grainMonth, at: monthOf(day)})
+		}
+	}
+	for _, d := range due {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO usage_unpacked SELECT ?, ?, name, 1 FROM usage_projects WHERE true ON CONFLICT DO UPDATE SET version = version + 1`, d.grain, d.at); err != nil {
+			return false, err
+		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM usage_packs WHERE grain = ? AND at = ?`, d.grain, d.at); err != nil {
+			return false, err
+		}
+	}
+	w.exec(s.usage.putState, statePacked, strconv.FormatInt(to, 10))
+	if w.err == nil {
+		w.err = tx.Commit()
+	}
+	return true, w.err
+}
+
+// makePack makes a pack, unless its records change meanwhile: then it stays due.
+func (s *Store) makePack(ctx context.Context, u unpacked) error {
+	packed, err := s.packed(ctx)
+	if err != nil {
+		return err
+	}
+	c := cell{grain: u.grain, at: u.at}
+	switch c.from, c.to = u.at, u.at+1; u.grain {
+	case grainHour:
+		c.from, c.to = u.at*hoursPerDay, min((u.at+1)*hoursPerDay, packed)
+	case grainMonth:
+		c.from, c.to = dayOf(u.at), dayOf(u.at+1)
+	}
+	p, err := s.packRows(ctx, c, u.project)
+	if err != nil {
+		return err
+	}
+	s.write.Lock()
+	defer s.write.Unlock()
+	tx, err := s.fast.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	r, err := tx.ExecContext(ctx, `DELETE FROM usage_unpacked WHERE grain = ? AND at = ? AND project = ? AND version = ?`, u.grain, u.at, u.project, u.version)
+	if err != nil {
+		return err
+	}
+	if n, err := r.RowsAffected(); err != nil || n == 0 {
+		return err
+	}
+	if _, err := tx.StmtContext(ctx, s.usage.dropPack).ExecContext(ctx, u.grain, u.at, u.project); err != nil {
+		return err
+	}
+	if p != nil {
+		for part, data := range p.parts() {
+			if _, err := tx.ExecContext(ctx, `INSERT INTO usage_packs (grain, at, project, part, data) VALUES (?, ?, ?, ?, ?)`, u.grain, u.at, u.project, part, data); err != nil {
+				return err
+			}
+		}
+	}
+	return tx.Commit()
+}
+
+// packRows makes a pack of records: of hours, or of the sums of days. It is nil if
+// there are none.
+func (s *Store) packRows(ctx context.Context, c cell, project string) (*pack, error) {
+	text := `SELECT t.day - ?, k.template, k.sandbox, k.labels, ` + meters + `
+		FROM usage_days t JOIN usage_keys k ON k.id = t.key WHERE t.project = ? AND t.day >= ? AND t.day < ?`
+	switch c.grain {
+	case grainHour:
+		text = strings.NewReplacer("t.day", "t.hour", "usage_days", "usage_hours").Replace(text)
+	case grainMonth:
+		text = strings.Replace(text, meters, sums(""), 1) + " GROUP BY t.key"
+	}
+	rows, err := s.read.QueryContext(ctx, text, c.from, project, c.from, c.to)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var made packer
+	var after int64
+	var template, sandbox, labels string
+	var n store.Counts
+	into := append([]any{&after, &template, &sandbox, &labels}, scanCounts(&n)...)
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return nil, err
+		}
+		if err := made.add(after, template, sandbox, labels, n); err != nil {
+			return nil, err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	p := made.pack(c.grain == grainHour || c.rows)
+	if p != nil {
+		p.project = project
+	}
+	return p, nil
+}

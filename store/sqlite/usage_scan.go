@@ -1,0 +1,417 @@
+package sqlite
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"strings"
+
+	"github.com/bothy-dev/bothy/store"
+)
+
+// A page of an answer is made in one pass that keeps only what can be on it: what
+// comes after the page before, and before the last of the groups that fill it
+// already.
+
+// groups are the groups of a page.
+type groups struct {
+	after *store.UsageGroup
+	limit int // 0 is none
+	index map[string]*group
+	list  []*group
+	// last is the last group that can still be on the page; nil while there
+	// are too few.
+	last *store.UsageGroup
+	name []byte
+}
+
+// group is a group with its name, by which groups are in order.
+type group struct {
+	name string
+	store.UsageGroup
+}
+
+func newGroups(q store.UsageQuery) *groups {
+	return &groups{after: q.After, limit: q.Limit, index: map[string]*group{}}
+}
+
+// slack is how many more groups than fit are kept until they are sorted out.
+const slack = 1024
+
+// add adds to a group, unless the page is without it. It keeps of.Labels.
+func (g *groups) add(of store.UsageGroup, c store.Counts) {
+	if g.after != nil && store.CompareUsage(of, *g.after) <= 0 || g.last != nil && store.CompareUsage(of, *g.last) > 0 {
+		return
+	}
+	g.name = nameOf(g.name[:0], of)
+	if was, ok := g.index[string(g.name)]; ok {
+		was.Counts.Add(c)
+		return
+	}
+	if g.limit > 0 && len(g.list) >= 2*g.limit+slack {
+		g.tighten()
+		if store.CompareUsage(of, *g.last) > 0 {
+			return
+		}
+	}
+	of.Counts = c
+	made := &group{string(g.name), of}
+	g.index[made.name] = made
+	g.list = append(g.list, made)
+}
+
+// nameOf appends what tells a group from all others, and is in order as they are.
+func nameOf(b []byte, of store.UsageGroup) []byte {
+	b = binary.BigEndian.AppendUint64(b, uint64(of.At))
+	b = appendWord(appendWord(appendWord(b, of.Project), of.Template), of.Sandbox)
+	for _, s := range of.Labels {
+		b = appendWord(b, s)
+	}
+	return b
+}
+
+// appendWord appends a word and its end, which comes before every other byte.
+func appendWord(b []byte, s string) []byte {
+	for strings.IndexByte(s, 0) >= 0 {
+		i := strings.IndexByte(s, 0)
+		b, s = append(append(b, s[:i]...), 0, 1), s[i+1:]
+	}
+	return append(append(b, s...), 0, 0)
+}
+
+func (g *groups) sort() {
+	slices.SortFunc(g.list, func(a, b *group) int { return strings.Compare(a.name, b.name) })
+}
+
+// tighten drops what is beyond the page, and reports whether the page is full.
+func (g *groups) tighten() bool {
+	if g.limit == 0 || len(g.list) < g.limit {
+		return false
+	}
+	if len(g.list) == g.limit && g.last != nil {
+		return true
+	}
+	g.sort()
+	for _, of := range g.list[g.limit:] {
+		delete(g.index, of.name)
+	}
+	clear(g.list[g.limit:])
+	g.list = g.list[:g.limit]
+	g.last = &g.list[g.limit-1].UsageGroup
+	return true
+}
+
+// fullBefore reports whether nothing from a time on can be on the page.
+func (g *groups) fullBefore(at int64) bool {
+	return g.tighten() && g.last.At < at
+}
+
+func (g *groups) page() []store.UsageGroup {
+	g.sort()
+	n := len(g.list)
+	if g.limit > 0 {
+		n = min(n, g.limit)
+	}
+	list := make([]store.UsageGroup, n)
+	for i := range list {
+		list[i] = g.list[i].UsageGroup
+	}
+	return list
+}
+
+// stretch is what is asked of a pack, since its first hour or day where it has
+// them.
+type stretch struct {
+	from, to int64
+	// at is the group's time of all of it, or of its first hour or day where it
+	// is split by them.
+	at    int64
+	split bool
+}
+
+// scan adds up a pack.
+func (p *pack) scan(q store.UsageQuery, t stretch, into *groups) {
+	s := scanner{p: p, n: p.counts.records(), q: q, t: t}
+	if !s.choose() {
+		return
+	}
+	of := store.UsageGroup{At: t.at}
+	if q.Project {
+		of.Project = p.project
+	}
+	s.rank(of, into)
+	s.sum()
+	for i, record := range s.first {
+		into.add(s.group(of, int(record)), s.sums[i])
+	}
+}
+
+type scanner struct {
+	p *pack
+	n int
+	q store.UsageQuery
+	t stretch
+
+	// records are those that are asked for, and ranks their groups', in the
+	// order of the groups; size is more than the largest rank.
+	records []int32
+	ranks   []uint64
+	size    uint64
+	low     bound
+	high    bound
+
+	sums  []store.Counts
+	first []int32 // a record of each
+}
+
+// choose finds the records that the question is about.
+func (s *scanner) choose() bool {
+	template, sandbox := -1, -1
+	var ok bool
+	if in := s.q.In.Template; in != "" {
+		if template, ok = s.p.templates.search(in); !ok {
+			return false
+		}
+	}
+	if in := s.q.In.Sandbox; in != "" {
+		if sandbox, ok = s.p.sandboxes.search(in); !ok {
+			return false
+		}
+	}
+	s.records = make([]int32, 0, s.n)
+	for i := range s.n {
+		if s.p.hours != nil && (int64(s.p.hours[i]) < s.t.from || int64(s.p.hours[i]) >= s.t.to) ||
+			template >= 0 && s.p.templates.id(i) != template || sandbox >= 0 && s.p.sandboxes.id(i) != sandbox {
+			continue
+		}
+		s.records = append(s.records, int32(i))
+	}
+	return len(s.records) > 0
+}
+
+// rank gives the records numbers that are in the order of their groups, and drops
+// those that the page is without.
+func (s *scanner) rank(of store.UsageGroup, into *groups) {
+	s.ranks, s.size = make([]uint64, len(s.records)), 1
+	s.low, s.high = bound{exact: true}, bound{exact: true}
+	if into.after == nil {
+		s.low = bound{}
+	}
+	if into.last == nil {
+		s.high = bound{at: 1}
+	}
+	after, last := into.after, into.last
+	if after == nil {
+		after = &of
+	}
+	if last == nil {
+		last = &of
+	}
+	if s.t.split {
+		s.column(spans, func(i int32) uint64 { return uint64(s.p.hours[i]) }, s.searchHour(after.At), s.searchHour(last.At))
+	} else {
+		s.low.fix(cmp.Compare(after.At, of.At))
+		s.high.fix(cmp.Compare(last.At, of.At))
+	}
+	s.low.fix(cmp.Compare(after.Project, of.Project))
+	s.high.fix(cmp.Compare(last.Project, of.Project))
+	if s.q.Template {
+		s.words(s.p.templates, after.Template, last.Template)
+	}
+	if s.q.Sandbox {
+		s.words(s.p.sandboxes, after.Sandbox, last.Sandbox)
+	}
+	for n, label := range s.q.Labels {
+		var a, l string
+		if n < len(after.Labels) {
+			a = after.Labels[n]
+		}
+		if n < len(last.Labels) {
+			l = last.Labels[n]
+		}
+		s.words(s.p.labels[label], a, l)
+	}
+	s.within()
+}
+
+// spans is more than the hours or days of a pack.
+const spans = 1 << 8
+
+func (s *scanner) searchHour(at int64) place {
+	switch h := at - s.t.at; {
+	case h < 0:
+		return place{}
+	case h >= spans:
+		return place{at: spans}
+	default:
+		return place{uint64(h), true}
+	}
+}
+
+// place is where a value is in a column, or would be.
+type place struct {
+	at    uint64
+	found bool
+}
+
+// bound is a rank. If it is not exact, it is the first behind the group that is
+// meant, which is none of the pack's.
+type bound struct {
+	at    uint64
+	exact bool
+}
+
+// next goes on to a further column.
+func (b *bound) next(size uint64, p place) {
+	b.at *= size
+	if b.exact {
+		b.at, b.exact = b.at+p.at, p.found
+	}
+}
+
+// fix is next for a column with one value, given how what is meant compares to it.
+func (b *bound) fix(compared int) {
+	switch {
+	case compared < 0:
+		b.next(1, place{})
+	case compared > 0:
+		b.next(1, place{at: 1})
+	}
+}
+
+func (s *scanner) words(w words, after, last string) {
+	if w == nil {
+		s.low.fix(cmp.Compare(after, ""))
+		s.high.fix(cmp.Compare(last, ""))
+		return
+	}
+	where := func(word string) place {
+		i, found := w.search(word)
+		return place{uint64(i), found}
+	}
+	ids, width := w.ids()
+	id := func(i int32) uint64 { return uint64(binary.LittleEndian.Uint32(ids[4*i:])) }
+	switch width {
+	case 1:
+		id = func(i int32) uint64 { return uint64(ids[i]) }
+	case 2:
+		id = func(i int32) uint64 { return uint64(binary.LittleEndian.Uint16(ids[2*i:])) }
+	}
+	s.column(uint64(w.len()), id, where(after), where(last))
+}
+
+// most is what a rank may come to.
+const most = 1 << 62
+
+func (s *scanner) column(size uint64, id func(int32) uint64, after, last place) {
+	if s.size > most/size {
+		s.squeeze()
+	}
+	for i, r := range s.records {
+		s.ranks[i] = s.ranks[i]*size + id(r)
+	}
+	s.size *= size
+	s.low.next(size, after)
+	s.high.next(size, last)
+}
+
+// squeeze takes the gaps out of the ranks.
+func (s *scanner) squeeze() {
+	used := slices.Clone(s.ranks)
+	slices.Sort(used)
+	used = slices.Compact(used)
+	for i, r := range s.ranks {
+		at, _ := slices.BinarySearch(used, r)
+		s.ranks[i] = uint64(at)
+	}
+	for _, b := range []*bound{&s.low, &s.high} {
+		at, found := slices.BinarySearch(used, b.at)
+		b.at, b.exact = uint64(at), b.exact && found
+	}
+	s.size = uint64(len(used))
+}
+
+// within drops the records outside the bounds.
+func (s *scanner) within() {
+	low, high := s.low.at, s.high.at // not included
+	if s.low.exact {
+		low++
+	}
+	if s.high.exact {
+		high++
+	}
+	if low == 0 && high >= s.size {
+		return
+	}
+	n := 0
+	for i, r := range s.ranks {
+		if r >= low && r < high {
+			s.ranks[n], s.records[n] = r, s.records[i]
+			n++
+		}
+	}
+	s.ranks, s.records = s.ranks[:n], s.records[:n]
+}
+
+// sum adds up the records of each rank.
+func (s *scanner) sum() {
+	group := s.numbers()
+	s.sums = make([]store.Counts, len(s.first))
+	for m, at := range s.p.counts.meters() {
+		if at.width == 0 {
+			continue
+		}
+		for i, r := range s.records {
+			s.sums[group[i]][m] += int64(binary.LittleEndian.Uint64(s.p.counts[at.at+at.width*int(r):]) & at.mask)
+		}
+	}
+}
+
+// numbers tells which group each record belongs to.
+func (s *scanner) numbers() []int32 {
+	group := make([]int32, len(s.records))
+	number := func(i int, of *int32) {
+		if *of == 0 {
+			s.first = append(s.first, s.records[i])
+			*of = int32(len(s.first)) // and 1
+		}
+		group[i] = *of - 1
+	}
+	if s.size <= uint64(4*len(s.records)) {
+		table := make([]int32, s.size)
+		for i, r := range s.ranks {
+			number(i, &table[r])
+		}
+		return group
+	}
+	table := make(map[uint64]int32, len(s.records))
+	for i, r := range s.ranks {
+		n := table[r]
+		if n == 0 {
+			number(i, &n)
+			table[r] = n
+		}
+		group[i] = n - 1
+	}
+	return group
+}
+
+// group is the group of a record.
+func (s *scanner) group(of store.UsageGroup, record int) store.UsageGroup {
+	if s.t.split {
+		of.At += int64(s.p.hours[record])
+	}
+	if s.q.Template {
+		of.Template = s.p.templates.of(record)
+	}
+	if s.q.Sandbox {
+		of.Sandbox = s.p.sandboxes.of(record)
+	}
+	if len(s.q.Labels) > 0 {
+		of.Labels = make([]string, len(s.q.Labels))
+		for n, label := range s.q.Labels {
+			of.Labels[n] = s.p.labels[label].of(record)
+		}
+	}
+	return of
+}
