@@ -1,0 +1,142 @@
+package microvm
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+
+	"bufio"
+
+	"golang.org/x/sys/unix"
+)
+
+// cableMTU in bytes. Large, because every packet costs two trips through a user-space
+// stack and the cable loses none.
+const cableMTU = 65000
+
+// cableBuffer is how much may be on its way to the machine, in bytes.
+const cableBuffer = 4 << 20
+
+// cable is the socket of QEMU's stream network: each frame goes behind its length,
+// four bytes, the highest first.
+type cable struct {
+	conn *net.UnixConn
+	raw  rawConn
+	in   *bufio.Reader
+
+	mu sync.Mutex
+	// rest is the part of a frame that there was no room for. It goes before any
+	// other, or nothing that follows could be told apart.
+	rest     []byte
+	flushing bool
+}
+
+type rawConn interface {
+	Write(func(fd uintptr) bool) error
+}
+
+func openCable(path string) (*cable, error) {
+	conn, err := dialUnix(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the cable: %w", err)
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, cableBuffer)
+	})
+	return &cable{conn: conn, raw: raw, in: bufio.NewReaderSize(conn, 64<<10)}, nil
+}
+
+func (c *cable) ReadFrame(p []byte) (int, error) {
+	var head [4]byte
+	for {
+		if _, err := io.ReadFull(c.in, head[:]); err != nil {
+			return 0, closedError(err)
+		}
+		n := int(binary.BigEndian.Uint32(head[:]))
+		if n > len(p) { // QEMU's own bound is above every frame's
+			if _, err := io.CopyN(io.Discard, c.in, int64(n)); err != nil {
+				return 0, closedError(err)
+			}
+			continue
+		}
+		_, err := io.ReadFull(c.in, p[:n])
+		return n, closedError(err)
+	}
+}
+
+func closedError(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrClosed) || errors.Is(err, unix.ECONNRESET) {
+		return net.ErrClosed
+	}
+	return err
+}
+
+func (c *cable) WriteFrame(pieces ...[]byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.flushing {
+		return nil // there is no room: the frame is lost
+	}
+	size := 0
+	for _, p := range pieces {
+		size += len(p)
+	}
+	out := make([][]byte, 1, len(pieces)+1)
+	out[0] = binary.BigEndian.AppendUint32(nil, uint32(size))
+	out = append(out, pieces...)
+	sent, err := c.tryWrite(out)
+	if err != nil || sent == 0 || sent == size+4 {
+		return err
+	}
+	c.rest = nil
+	for _, p := range out {
+		skip := min(sent, len(p))
+		sent -= skip
+		c.rest = append(c.rest, p[skip:]...)
+	}
+	c.flushing = true
+	go c.flush()
+	return nil
+}
+
+// tryWrite writes what there is room for now.
+func (c *cable) tryWrite(pieces [][]byte) (n int, err error) {
+	werr := c.raw.Write(func(fd uintptr) bool {
+		for {
+			n, err = unix.Writev(int(fd), pieces)
+			if err != unix.EINTR {
+				return true
+			}
+		}
+	})
+	switch {
+	case werr != nil:
+		return 0, closedError(werr)
+	case err == unix.EAGAIN:
+		return 0, nil
+	case err == unix.EPIPE:
+		return 0, net.ErrClosed
+	}
+	return max(n, 0), err
+}
+
+// flush waits until the rest of a frame has gone.
+func (c *cable) flush() {
+	_, err := c.conn.Write(c.rest)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rest = nil
+	c.flushing = err != nil
+}
+
+func (c *cable) MTU() int     { return cableMTU }
+func (c *cable) Close() error { return c.conn.Close() }

@@ -1,0 +1,208 @@
+// Package microvm is the engine that gives every sandbox a virtual machine of its own,
+// with a Linux kernel in it: the processor's own boundary. Only cmd/bothy and tests use
+// it; everything else sees bothy.Engine.
+//
+// A machine is one process of QEMU, as nobody, in an empty root and namespaces of its
+// own, behind a system call filter, under a cgroup. Its disks are the template's image
+// and the guest's, read-only and shared, and a sparse file for what is written. Its
+// cable and its monitors are sockets in the machine's folder, so that it outlives the
+// server. Where the host has no KVM that works the processor is emulated.
+//
+// A snapshot's memory is a file that each copy maps privately: a copy loads what it
+// touches, and copies share what they do not change.
+package microvm
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/cgroup"
+	"github.com/bothy-dev/bothy/engine/microvm/boot"
+)
+
+// Name is what requests call this engine.
+const Name = "microvm"
+
+// DefaultQEMU is the program that runs machines unless Options says otherwise.
+const DefaultQEMU = "qemu-system-x86_64"
+
+// Options say where the engine keeps its things, and what machines are made of.
+type Options struct {
+	// Dir holds one folder per machine.
+	Dir string
+	// Init is the path of the binary made from cmd/vminit, which also is the first
+	// program of Boot.
+	Init string
+	// Boot is the kernel and initramfs.
+	Boot boot.Image
+	// Guest is the image with the guest. A snapshot's process 1 goes on in it, so it
+	// is a part of the build. It may be empty where no snapshots are kept.
+	Guest string
+	// QEMU is the program's name or path; empty stands for DefaultQEMU.
+	QEMU string
+	// Acceleration is what Probe has found; empty stands for emulated.
+	Acceleration bothy.Acceleration
+	// DiskPatience is how long a machine waits for room on the host's disk before it
+	// is ended. Zero stands for 30 seconds.
+	DiskPatience time.Duration
+	// CgroupParent names the cgroup of this server's machines, unique on the host.
+	CgroupParent string
+	Log          *slog.Logger
+}
+
+const defaultDiskPatience = 30 * time.Second
+
+// cacheName is the folder in Options.Dir of what is made once.
+const cacheName = ".cache"
+
+// Engine implements bothy.Engine.
+type Engine struct {
+	o       Options
+	vmm     vmm
+	build   string
+	tree    string
+	env     []string
+	cgroups *cgroup.Parent
+	log     *slog.Logger
+
+	mu sync.Mutex
+	// held are the ids of what lives or comes into being.
+	held map[string]bool
+}
+
+var _ bothy.Engine = (*Engine)(nil)
+
+// New prepares the engine; it starts no sandbox. It fails with CodeEngineMissing and a
+// hint when the host lacks something.
+func New(o Options) (*Engine, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	o.DiskPatience = cmp.Or(o.DiskPatience, defaultDiskPatience)
+	o.Acceleration = cmp.Or(o.Acceleration, bothy.AccelerationEmulated)
+	if os.Geteuid() != 0 {
+		return nil, bothy.Errorf(bothy.CodeEngineMissing, "the microvm engine needs root to shut QEMU in").WithHint("Run the server as root.")
+	}
+	if runtime.GOARCH != "amd64" {
+		return nil, bothy.Errorf(bothy.CodeEngineMissing, "the microvm engine is there for x86-64 only").WithHint("Use the engine gvisor.")
+	}
+	p, err := findQEMU(cmp.Or(o.QEMU, DefaultQEMU))
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{o: o, vmm: qemu{p}, log: o.Log, held: map[string]bool{}}
+	cache := filepath.Join(o.Dir, cacheName)
+	for _, dir := range []string{o.Dir, cache} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return nil, err
+		}
+	}
+	if e.tree, e.env, err = makeTree(cache, p, o.Boot); err != nil {
+		return nil, missing(err)
+	}
+	if e.build, err = e.makeBuild(); err != nil {
+		return nil, missing(err)
+	}
+	if e.cgroups, err = cgroup.NewParent(o.CgroupParent); err != nil {
+		return nil, bothy.Errorf(bothy.CodeEngineMissing, "cgroups cannot be used on this host: %v", err).
+			WithHint("Run as root, outside a container or in one with a writable cgroup; `bothy doctor` says more.").Because(err)
+	}
+	return e, nil
+}
+
+// missing keeps errors that already say what to do.
+func missing(err error) error {
+	var be *bothy.Error
+	if errors.As(err, &be) {
+		return err
+	}
+	return bothy.Errorf(bothy.CodeEngineMissing, "the microvm engine cannot be used: %v", err).
+		WithHint("Run: sudo bothy doctor --fix").Because(err)
+}
+
+// makeBuild names all that a snapshot depends on.
+func (e *Engine) makeBuild() (string, error) {
+	h := sha256.New()
+	fmt.Fprintln(h, e.o.Boot.Digest)
+	if e.o.Guest != "" {
+		f, err := os.Open(e.o.Guest)
+		if err != nil {
+			return "", bothy.Errorf(bothy.CodeEngineMissing, "the guest's image cannot be read").
+				WithHint("Build with `make build`, which puts it into the bothy binary.").Because(err)
+		}
+		defer f.Close()
+		if _, err := io.Copy(h, f); err != nil {
+			return "", err
+		}
+	}
+	if e.o.Acceleration == bothy.AccelerationKVM {
+		model, err := processorModel()
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintln(h, model)
+	}
+	return fmt.Sprintf("%s-%s-%s-%s-%s", Name, e.vmm.version(), e.o.Boot.Version, e.o.Acceleration, hex.EncodeToString(h.Sum(nil)[:6])), nil
+}
+
+// Close gives up what the engine holds. Machines live on.
+func (e *Engine) Close() error {
+	e.cgroups.Remove() // as far as no machine is in it
+	return nil
+}
+
+// Info says which engine this is.
+func (e *Engine) Info() bothy.EngineInfo {
+	return bothy.EngineInfo{Name: Name, Build: e.build, Kernel: "Linux " + e.o.Boot.Version, Snapshots: true, Acceleration: e.o.Acceleration}
+}
+
+// Check says what this host lacks: New has seen to it.
+func (e *Engine) Check(context.Context) error {
+	for _, f := range []string{e.o.Init, filepath.Join(e.tree, treeQEMU)} {
+		if !isFile(f) {
+			return bothy.Errorf(bothy.CodeEngineMissing, "%s is gone", f).WithHint("Start the server again.")
+		}
+	}
+	return nil
+}
+
+// hold reserves an id.
+func (e *Engine) hold(id string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.held[id] {
+		return conflict(id)
+	}
+	e.held[id] = true
+	return nil
+}
+
+func (e *Engine) unhold(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.held, id)
+}
+
+func (e *Engine) holds(id string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.held[id]
+}
+
+func conflict(id string) error {
+	return bothy.Errorf(bothy.CodeConflict, "machine %q exists already", id)
+}
+
+func (e *Engine) dir(id string) string { return filepath.Join(e.o.Dir, id) }

@@ -1,0 +1,303 @@
+package microvm
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/cgroup"
+	"github.com/bothy-dev/bothy/engine/microvm/vm"
+	"github.com/bothy-dev/bothy/engine/process"
+)
+
+// Machine implements bothy.Machine.
+type Machine struct {
+	e     *Engine
+	id    string
+	build string
+	shape shape
+	proc  process.Process
+	group *cgroup.Group
+	dir   string
+	words *words
+	done  chan struct{}
+
+	// ramAt is where its memory is in QEMU, and ramFD the descriptor there of the file
+	// that it was woken from, or 0.
+	ramAt uint64
+	ramFD int
+
+	// steering is held by who stops it or lets it go on, before mu.
+	steering sync.Mutex
+
+	mu     sync.Mutex
+	limits bothy.Limits
+	// paused is set while the processors stand still, and late when the limits could
+	// not be set inside for that.
+	paused, late bool
+	last         vm.Stats
+	ending       bool // Destroy was called
+	diskFull     bool
+	exit         bothy.Exit
+}
+
+var _ bothy.Machine = (*Machine)(nil)
+
+// errEnded is the cause of the end of what waits for a machine.
+var errEnded = errors.New("the machine ended")
+
+// state is what Adopt needs.
+type state struct {
+	PID       int          `json:"pid"`
+	StartTime uint64       `json:"start_time"`
+	Limits    bothy.Limits `json:"limits"`
+	Build     string       `json:"build"`
+	Shape     shape        `json:"shape"`
+	RAMAt     uint64       `json:"ram_at"`
+	RAMFD     int          `json:"ram_fd,omitempty"`
+}
+
+// newMachine holds a process. The machine frees all when that ends.
+func (e *Engine) newMachine(p plan, proc process.Process, group *cgroup.Group, dir string) *Machine {
+	m := &Machine{
+		e: e, id: p.spec.ID, build: e.build, shape: p.shape, proc: proc, group: group, dir: dir,
+		limits: p.spec.Limits, words: listen(dir), done: make(chan struct{}),
+	}
+	go m.watch()
+	go m.watchEvents()
+	return m
+}
+
+// ID is the sandbox's id.
+func (m *Machine) ID() string { return m.id }
+
+// Build is that of the engine which started the machine.
+func (m *Machine) Build() string { return m.build }
+
+// State is what Adopt needs.
+func (m *Machine) State() []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b, _ := json.Marshal(state{
+		PID: m.proc.PID, StartTime: m.proc.Started, Limits: m.limits, Build: m.build, Shape: m.shape, RAMAt: m.ramAt, RAMFD: m.ramFD,
+	})
+	return b
+}
+
+// Adopt finds a machine that outlived the server that started it.
+func (e *Engine) Adopt(ctx context.Context, id string, b []byte) (bothy.Machine, error) {
+	var st state
+	if err := json.Unmarshal(b, &st); err != nil {
+		return nil, fmt.Errorf("adopt %s: %w", id, err)
+	}
+	proc, err := process.Open(st.PID)
+	if err == nil && (proc.Started != st.StartTime || !proc.Runs()) {
+		proc.Close()
+		err = errEnded
+	}
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeNotFound, "the machine of sandbox %s is gone", id).Because(err)
+	}
+	if err := e.hold(id); err != nil {
+		proc.Close()
+		return nil, err
+	}
+	p := plan{spec: bothy.MachineSpec{ID: id, Limits: st.Limits}, shape: st.Shape}
+	m := e.newMachine(p, proc, e.cgroups.Open(id), e.dir(id))
+	m.build, m.ramAt, m.ramFD = st.Build, st.RAMAt, st.RAMFD
+	// One that was stopped for a snapshot waits for Thaw; see stoppedMark.
+	if _, err := os.Stat(filepath.Join(m.dir, stoppedMark)); err != nil {
+		err = m.Thaw(ctx)
+	} else {
+		m.mu.Lock()
+		m.paused = true
+		m.mu.Unlock()
+	}
+	if err != nil {
+		e.log.Warn("cannot thaw a machine that was found again", "sandbox", id, "error", err)
+	}
+	return m, nil
+}
+
+func (m *Machine) ramSize() uint64 { return uint64(m.shape.RAMMB) << 20 }
+
+// bound ends what is done for ctx when the machine ends, and after d.
+func (m *Machine) bound(ctx context.Context, d time.Duration) (context.Context, func()) {
+	ctx, stop := context.WithTimeout(ctx, d)
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-m.done:
+			cancel(errEnded)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil); stop() }
+}
+
+// Cable opens the socket of the machine's network.
+func (m *Machine) Cable(context.Context) (bothy.Cable, error) {
+	c, err := openCable(filepath.Join(m.dir, cableSocket))
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Done is closed when the machine has ended.
+func (m *Machine) Done() <-chan struct{} { return m.done }
+
+// Exit tells how the machine ended, once Done is closed.
+func (m *Machine) Exit() bothy.Exit {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.exit
+}
+
+// watch waits for QEMU's end, finds out why, and frees what it held.
+func (m *Machine) watch() {
+	m.proc.Wait()
+	said := m.words.end()
+	m.mu.Lock()
+	m.exit = m.cause(said)
+	m.mu.Unlock()
+	if err := m.release(); err != nil {
+		m.e.log.Warn("machine left something behind", "sandbox", m.ID(), "error", err)
+	}
+	close(m.done)
+}
+
+// release removes the cgroup and the folder.
+func (m *Machine) release() error {
+	m.proc.Close()
+	m.group.Kill()
+	err := errors.Join(m.group.Remove(), os.RemoveAll(m.dir))
+	m.e.unhold(m.id)
+	return err
+}
+
+// end is Destroy for a machine that nobody got.
+func (m *Machine) end() {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := m.Destroy(ctx); err != nil {
+		m.e.log.Warn("machine cannot be ended", "sandbox", m.ID(), "error", err)
+	}
+}
+
+// Destroy ends the machine and returns when nothing of it is left.
+func (m *Machine) Destroy(ctx context.Context) error {
+	m.mu.Lock()
+	m.ending = true
+	m.mu.Unlock()
+	if err := m.proc.Kill(); err != nil {
+		return err
+	}
+	select {
+	case <-m.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// askTime bounds what is asked of a machine, emulated ones included.
+const askTime = 60 * time.Second
+
+func (m *Machine) ask(ctx context.Context, q vm.Request) (vm.Reply, error) {
+	ctx, cancel := m.bound(ctx, askTime)
+	defer cancel()
+	return ask(ctx, m.dir, q, nil)
+}
+
+// Stats tells what the host knows, and what the machine says as long as it runs.
+func (m *Machine) Stats(ctx context.Context) (bothy.MachineStats, error) {
+	cpu, err := m.group.CPUSeconds()
+	if err != nil {
+		return bothy.MachineStats{}, err
+	}
+	m.mu.Lock()
+	paused := m.paused
+	m.mu.Unlock()
+	if !paused {
+		ctx, cancel := context.WithTimeout(ctx, statsTime)
+		r, err := m.ask(ctx, vm.Request{Op: vm.OpStats})
+		cancel()
+		if err == nil && r.Stats != nil {
+			m.mu.Lock()
+			m.last = *r.Stats
+			m.mu.Unlock()
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return bothy.MachineStats{
+		CPUSeconds: cpu, MemoryBytes: m.last.MemoryBytes, MemoryLimitBytes: memoryBytes(m.limits),
+		DiskBytes: m.last.DiskBytes, DiskLimitBytes: int64(m.limits.DiskMB) << 20, Processes: m.last.Processes,
+	}, nil
+}
+
+// statsTime is how long to wait for a machine that may just have been stopped. What it
+// said before is told then.
+const statsTime = 5 * time.Second
+
+// SetLimits changes the cgroups of the host and inside.
+func (m *Machine) SetLimits(ctx context.Context, l bothy.Limits) error {
+	if most := m.shape.RAMMB - kernelMB; l.MemoryMB > most {
+		return bothy.Errorf(bothy.CodeUnsupported, "this machine's memory can grow to %d MB while it runs, not to %d MB", most, l.MemoryMB).
+			WithHint("Make a new sandbox with more memory_mb, for example from a snapshot of this one's files.")
+	}
+	m.steering.Lock()
+	defer m.steering.Unlock()
+	m.mu.Lock()
+	paused, before := m.paused, m.limits
+	m.mu.Unlock()
+	if !paused {
+		if err := m.setInner(ctx, l); err != nil {
+			return err
+		}
+	}
+	if err := m.group.SetLimits(hostLimits(l, m.shape.RAMMB, l.CPU)); err != nil {
+		if !paused {
+			err = errors.Join(err, m.setInner(ctx, before))
+		}
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.limits, m.late = l, paused
+	return nil
+}
+
+func (m *Machine) setInner(ctx context.Context, l bothy.Limits) error {
+	inner := innerLimits(l)
+	_, err := m.ask(ctx, vm.Request{Op: vm.OpLimits, Limits: &inner})
+	return err
+}
+
+// WatchMemory passes on what the machine tells by itself.
+func (m *Machine) WatchMemory(ctx context.Context, fn func(used, limit int64)) error {
+	ctx, cancel := m.bound(ctx, time.Duration(1<<62))
+	defer cancel()
+	return watchNews(ctx, m.dir, func(n vm.News) {
+		m.mu.Lock()
+		limit := memoryBytes(m.limits)
+		m.mu.Unlock()
+		if n.MemoryBytes > limit {
+			fn(n.MemoryBytes, limit)
+		}
+	})
+}
+
+func entropy() []byte {
+	b := make([]byte, 32)
+	rand.Read(b)
+	return b
+}

@@ -1,0 +1,266 @@
+package microvm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/microvm/jail"
+	"github.com/bothy-dev/bothy/engine/microvm/vm"
+)
+
+// vmm is the program that runs a machine: what differs between QEMU and others. What
+// it runs is one process for each machine, which outlives this one.
+type vmm interface {
+	// version is a part of the engine's build.
+	version() string
+	// command is how to run a machine, in a tree.
+	command(hardware) (argv []string, err error)
+	// open reaches a machine's monitor by its sockets, and waits until it answers.
+	open(ctx context.Context, dir string) (monitor, error)
+}
+
+// monitor steers one machine.
+type monitor interface {
+	// pause stops the processors, and what is on its way to disks, and resume lets
+	// them go on. Both are no error when it is so already.
+	pause(ctx context.Context) error
+	resume(ctx context.Context) error
+	paused(ctx context.Context) (bool, error)
+	// save writes the state of all devices, without memory, of a paused machine; load
+	// reads it in one that was started to be loaded, which is paused after that.
+	save(ctx context.Context, to *os.File) error
+	load(ctx context.Context, from *os.File) error
+	// balloon sets how much memory the machine's kernel may use.
+	balloon(ctx context.Context, bytes int64) error
+	Close() error
+}
+
+// hardware is a machine to be run. Files are descriptors that it inherits.
+type hardware struct {
+	ramMB, cpus int
+	// bootCPUs are those that the kernel starts with.
+	bootCPUs int
+	accel    bothy.Acceleration
+	// wake is set for one that is to be loaded.
+	wake bool
+
+	root, guest, upper int
+	files              int // 0: no such disk; below: one that nobody reads again
+	monitor, events    int
+	cable              int
+}
+
+// qemu is QEMU, from the version that speaks Ethernet over streams.
+type qemu struct{ program }
+
+// emulatedCPU is a processor that every program for x86-64 of the last ten years runs
+// on, of what emulation does well.
+const emulatedCPU = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand"
+
+// translated is the memory for translated code, in MB.
+const translated = 128
+
+// argsRevision changes with what is below: a snapshot needs the machine it is of.
+const argsRevision = 1
+
+func (q qemu) version() string { return fmt.Sprintf("qemu%s.%d", q.program.version, argsRevision) }
+
+func (q qemu) command(h hardware) ([]string, error) {
+	a := []string{treeQEMU,
+		"-no-user-config", "-nodefaults", "-display", "none", "-no-reboot", "-S", "-L", treeFirmware,
+		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+		"-M", "microvm,acpi=on,pit=on,pic=on,rtc=on,isa-serial=on,auto-kernel-cmdline=off,memory-backend=ram",
+		"-object", fmt.Sprintf("memory-backend-memfd,id=ram,size=%dM,share=off", h.ramMB),
+		"-m", fmt.Sprintf("%dM", h.ramMB), "-smp", fmt.Sprint(h.cpus),
+		"-kernel", treeKernel, "-initrd", treeInitramfs, "-append", kernelArgs(h),
+		"-global", "virtio-mmio.force-legacy=off",
+		// The state of devices is written and read without what goes before it in a
+		// migration, and alone.
+		"-global", "migration.send-configuration=off", "-global", "migration.store-global-state=off",
+	}
+	switch h.accel {
+	case bothy.AccelerationKVM:
+		a = append(a, "-accel", "kvm", "-cpu", "host,migratable=on")
+	default:
+		a = append(a, "-accel", fmt.Sprintf("tcg,thread=multi,tb-size=%d", translated), "-cpu", emulatedCPU)
+	}
+	if h.wake {
+		a = append(a, "-incoming", "defer")
+	}
+	for i, fd := range []int{h.monitor, h.events} {
+		a = append(a, "-chardev", fmt.Sprintf("socket,id=monitor%d,fd=%d,server=on,wait=off", i, fd),
+			"-mon", fmt.Sprintf("chardev=monitor%d,mode=control", i))
+	}
+	a = append(a, "-chardev", "pipe,id=words,path="+treePipes+"/"+wordPipe, "-serial", "chardev:words",
+		"-device", "virtio-serial-device,max_ports=3")
+	for i, name := range []string{vm.PortCtl, vm.PortNews} {
+		a = append(a, "-chardev", fmt.Sprintf("pipe,id=%s,path=%s/%s", name, treePipes, name),
+			"-device", fmt.Sprintf("virtserialport,chardev=%s,name=%s,nr=%d", name, name, i+1))
+	}
+	a = append(a, disk(vm.DiskRoot, h.root, true)...)
+	a = append(a, disk(vm.DiskGuest, h.guest, true)...)
+	a = append(a, disk(vm.DiskUpper, h.upper, false)...)
+	if h.files != 0 {
+		a = append(a, disk(vm.DiskFiles, h.files, true)...)
+	}
+	return append(a,
+		"-netdev", fmt.Sprintf("stream,id=cable,server=on,addr.type=fd,addr.str=%d", h.cable),
+		"-device", fmt.Sprintf("virtio-net-device,netdev=cable,mac=%s,host_mtu=%d", mac(bothy.GuestMAC), cableMTU),
+		"-object", "rng-builtin,id=rng", "-device", "virtio-rng-device,rng=rng",
+		"-device", "virtio-balloon-device,id=balloon,free-page-reporting=on",
+	), nil
+}
+
+func mac(m [6]byte) string {
+	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
+}
+
+// disk plugs a descriptor in. The machine's kernel finds it by its name. Nothing in
+// there outlives the machine without a snapshot, so nothing waits for the host's disk.
+func disk(name string, fd int, readOnly bool) []string {
+	if fd < 0 {
+		return []string{"-blockdev", "null-co,node-name=" + name + ",size=1M,read-only=on",
+			"-device", "virtio-blk-device,drive=" + name + ",serial=" + name}
+	}
+	node := fmt.Sprintf("driver=raw,node-name=%s,read-only=%s,file.driver=file,file.filename=/dev/fdset/%d,file.locking=off,cache.no-flush=on", name, onOff(readOnly), fd)
+	if !readOnly {
+		node += ",discard=unmap,file.discard=unmap,detect-zeroes=unmap"
+	}
+	device := "virtio-blk-device,drive=" + name + ",serial=" + name
+	if !readOnly {
+		// The host's disk is full: the machine waits for room rather than lose data.
+		device += ",werror=enospc,discard=on"
+	}
+	return []string{"-add-fd", fmt.Sprintf("fd=%d,set=%d", fd, fd), "-blockdev", node, "-device", device}
+}
+
+func onOff(b bool) string {
+	if b {
+		return "on"
+	}
+	return "off"
+}
+
+// kernelArgs are the machine's kernel's own.
+func kernelArgs(h hardware) string {
+	a := []string{
+		"console=ttyS0", "quiet", "loglevel=1", "panic=-1", "reboot=t", "8250.nr_uarts=1",
+		fmt.Sprintf("maxcpus=%d", h.bootCPUs), "rcupdate.rcu_expedited=1", "random.trust_cpu=on",
+		"cgroup_no_v1=all",
+	}
+	if h.accel != bothy.AccelerationKVM {
+		// There is no processor to be guarded against.
+		a = append(a, "mitigations=off", "init_on_alloc=0")
+	}
+	return strings.Join(a, " ")
+}
+
+const (
+	monitorSocket = "monitor"
+	eventsSocket  = "events"
+	cableSocket   = "cable"
+)
+
+func (q qemu) open(ctx context.Context, dir string) (monitor, error) {
+	c, err := dialQMP(ctx, dir+"/"+monitorSocket)
+	if err != nil {
+		return nil, err
+	}
+	return qemuMonitor{c}, nil
+}
+
+type qemuMonitor struct{ *qmp }
+
+func (q qemuMonitor) pause(ctx context.Context) error {
+	_, err := q.do(ctx, "stop", nil)
+	return err
+}
+
+func (q qemuMonitor) resume(ctx context.Context) error {
+	_, err := q.do(ctx, "cont", nil)
+	return err
+}
+
+func (q qemuMonitor) paused(ctx context.Context) (bool, error) {
+	b, err := q.do(ctx, "query-status", nil)
+	if err != nil {
+		return false, err
+	}
+	var st struct {
+		Running bool `json:"running"`
+	}
+	err = json.Unmarshal(b, &st)
+	return !st.Running, err
+}
+
+func (q qemuMonitor) balloon(ctx context.Context, bytes int64) error {
+	_, err := q.do(ctx, "balloon", map[string]any{"value": bytes})
+	return err
+}
+
+// save uses what Xen's tools use, for whom somebody else keeps the memory, too.
+func (q qemuMonitor) save(ctx context.Context, to *os.File) error {
+	b, err := q.do(ctx, "add-fd", nil, to)
+	if err != nil {
+		return err
+	}
+	var set struct {
+		ID int `json:"fdset-id"`
+	}
+	if err := json.Unmarshal(b, &set); err != nil {
+		return err
+	}
+	_, err = q.do(ctx, "xen-save-devices-state", map[string]any{"filename": fmt.Sprintf("/dev/fdset/%d", set.ID), "live": false})
+	_, removed := q.do(ctx, "remove-fd", map[string]any{"fdset-id": set.ID})
+	return errors.Join(err, removed)
+}
+
+func (q qemuMonitor) load(ctx context.Context, from *os.File) error {
+	if _, err := q.do(ctx, "getfd", map[string]any{"fdname": "devices"}, from); err != nil {
+		return err
+	}
+	if _, err := q.do(ctx, "migrate-incoming", map[string]any{"uri": "fd:devices"}); err != nil {
+		return err
+	}
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		b, err := q.do(ctx, "query-migrate", nil)
+		if err != nil {
+			return fmt.Errorf("the devices could not be loaded: %w", err)
+		}
+		var m struct {
+			Status string `json:"status"`
+		}
+		if err := json.Unmarshal(b, &m); err != nil {
+			return err
+		}
+		switch m.Status {
+		case "completed":
+			return nil
+		case "failed":
+			return errors.New("the devices could not be loaded")
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// spawnConfig is how a jail runs a machine.
+func spawnConfig(tree, dir string, argv, env []string, accel bothy.Acceleration) jail.Config {
+	c := jail.Config{
+		Root: tree, At: dir + "/root", Argv: argv, Env: env, UID: nobody, GID: nobody,
+		Binds: map[string]string{treePipes: dir + "/" + pipesDir},
+	}
+	if accel == bothy.AccelerationKVM {
+		c.Devices = map[string]string{treeKVM: "/dev/kvm"}
+	}
+	return c
+}

@@ -1,0 +1,128 @@
+package microvm
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// qmp is one conversation with QEMU's monitor. It is for one goroutine.
+type qmp struct {
+	conn *net.UnixConn
+	in   *json.Decoder
+}
+
+// qmpMessage is anything that QEMU says.
+type qmpMessage struct {
+	Greeting json.RawMessage `json:"QMP"`
+	Event    string          `json:"event"`
+	Data     json.RawMessage `json:"data"`
+	Return   json.RawMessage `json:"return"`
+	Error    *struct {
+		Class string `json:"class"`
+		Desc  string `json:"desc"`
+	} `json:"error"`
+}
+
+// qmpError is QEMU's refusal of a command.
+type qmpError struct{ command, text string }
+
+func (e *qmpError) Error() string { return fmt.Sprintf("qemu: %s: %s", e.command, e.text) }
+
+// dialQMP waits until QEMU speaks. It serves one conversation after the other.
+func dialQMP(ctx context.Context, path string) (*qmp, error) {
+	conn, err := dialUnix(path)
+	if err != nil {
+		return nil, err
+	}
+	q := &qmp{conn: conn, in: json.NewDecoder(bufio.NewReader(conn))}
+	defer q.bound(ctx)()
+	for {
+		var m qmpMessage
+		if err := q.in.Decode(&m); err != nil {
+			conn.Close()
+			return nil, because(ctx, fmt.Errorf("wait for QEMU: %w", err))
+		}
+		if m.Greeting != nil {
+			break
+		}
+	}
+	if _, err := q.do(ctx, "qmp_capabilities", nil); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return q, nil
+}
+
+// because prefers the reason for which a conversation was cut off.
+func because(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return errors.Join(ctx.Err(), err)
+	}
+	return err
+}
+
+// bound makes reads and writes fail when ctx ends, until the function it returns is
+// called.
+func (q *qmp) bound(ctx context.Context) (unbound func()) {
+	stop := context.AfterFunc(ctx, func() { q.conn.SetDeadline(time.Unix(1, 0)) })
+	return func() { stop() }
+}
+
+func (q *qmp) Close() error { return q.conn.Close() }
+
+// do has a command done and returns its answer. files pass to QEMU with it.
+func (q *qmp) do(ctx context.Context, command string, args any, files ...*os.File) (json.RawMessage, error) {
+	defer q.bound(ctx)()
+	b, err := json.Marshal(struct {
+		Execute   string `json:"execute"`
+		Arguments any    `json:"arguments,omitempty"`
+	}{command, args})
+	if err != nil {
+		return nil, err
+	}
+	var rights []byte
+	if len(files) > 0 {
+		var fds []int
+		for _, f := range files {
+			fds = append(fds, int(f.Fd()))
+		}
+		rights = unix.UnixRights(fds...)
+	}
+	if _, _, err := q.conn.WriteMsgUnix(b, rights, nil); err != nil {
+		return nil, because(ctx, fmt.Errorf("qemu: %s: %w", command, err))
+	}
+	for {
+		var m qmpMessage
+		if err := q.in.Decode(&m); err != nil {
+			return nil, because(ctx, fmt.Errorf("qemu: %s: %w", command, err))
+		}
+		switch {
+		case m.Error != nil:
+			return nil, &qmpError{command, m.Error.Desc}
+		case m.Return != nil:
+			return m.Return, nil
+		}
+	}
+}
+
+// event waits for the next event.
+func (q *qmp) event(ctx context.Context) (string, json.RawMessage, error) {
+	defer q.bound(ctx)()
+	for {
+		var m qmpMessage
+		if err := q.in.Decode(&m); err != nil {
+			return "", nil, because(ctx, err)
+		}
+		if m.Event != "" {
+			return m.Event, m.Data, nil
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package microvm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ramName is how the kernel lists the memory that QEMU makes for a machine.
+const ramName = "/memfd:memory-backend-memfd"
+
+// findRAM returns where a machine's memory of so many bytes is in QEMU.
+func findRAM(pid int, size uint64) (uint64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if !strings.Contains(line, ramName) {
+			continue
+		}
+		from, rest, _ := strings.Cut(line, "-")
+		to, _, _ := strings.Cut(rest, " ")
+		start, err1 := strconv.ParseUint(from, 16, 64)
+		end, err2 := strconv.ParseUint(to, 16, 64)
+		if err := errors.Join(err1, err2); err != nil {
+			return 0, err
+		}
+		if end-start == size {
+			return start, nil
+		}
+	}
+	return 0, errors.New("QEMU has no memory for the machine")
+}
+
+// mapOver has a process that waits map its descriptor fd over what it has at an
+// address, privately: what it reads is the file's, what it writes its own. QEMU itself
+// would want to write to the file, which others share.
+//
+// Versions of QEMU from 8.2 on can do the same, but give no memory back then.
+func mapOver(pid int, addr, size uint64, fd int) error {
+	got, err := inject(pid, unix.SYS_MMAP, addr, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_NORESERVE, uint64(fd), 0)
+	if err != nil {
+		return fmt.Errorf("map the snapshot's memory: %w", err)
+	}
+	if got != addr {
+		return fmt.Errorf("map the snapshot's memory: %w", syscall.Errno(-int64(got)))
+	}
+	return nil
+}
+
+// errBusy is the error of a process that does not wait in a system call.
+var errBusy = errors.New("QEMU does not wait in a system call")
+
+// inject has the main thread of a process do a system call between two others.
+func inject(pid int, nr uint64, args ...uint64) (result uint64, err error) {
+	for range 1000 {
+		if result, err = injectNow(pid, nr, args...); !errors.Is(err, errBusy) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return result, err
+}
+
+func injectNow(pid int, nr uint64, args ...uint64) (result uint64, err error) {
+	// All of a tracee's stops are for the thread that traces it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.PtraceSeize(pid); err != nil {
+		return 0, fmt.Errorf("trace QEMU: %w", err)
+	}
+	defer func() { err = errors.Join(err, unix.PtraceDetach(pid)) }()
+	if err := unix.PtraceInterrupt(pid); err != nil {
+		return 0, err
+	}
+	if err := awaitStop(pid); err != nil {
+		return 0, err
+	}
+	var before unix.PtraceRegs
+	if err := unix.PtraceGetRegs(pid, &before); err != nil {
+		return 0, err
+	}
+	// It has just been in a system call, so the instruction that calls lies behind.
+	call := before.Rip - 2
+	var code [2]byte
+	if _, err := unix.PtracePeekText(pid, uintptr(call), code[:]); err != nil {
+		return 0, err
+	}
+	if code != [2]byte{0x0f, 0x05} || int64(before.Orig_rax) < 0 {
+		return 0, errBusy
+	}
+	regs := before
+	regs.Rip, regs.Rax, regs.Orig_rax = call, nr, ^uint64(0)
+	for i, to := range []*uint64{&regs.Rdi, &regs.Rsi, &regs.Rdx, &regs.R10, &regs.R8, &regs.R9} {
+		*to = 0
+		if i < len(args) {
+			*to = args[i]
+		}
+	}
+	if err := unix.PtraceSetRegs(pid, &regs); err != nil {
+		return 0, err
+	}
+	if err := unix.PtraceSingleStep(pid); err != nil {
+		return 0, err
+	}
+	if err := awaitStop(pid); err != nil {
+		return 0, err
+	}
+	if err := unix.PtraceGetRegs(pid, &regs); err != nil {
+		return 0, err
+	}
+	return regs.Rax, unix.PtraceSetRegs(pid, &before)
+}
+
+// awaitStop waits until the tracee stands still.
+func awaitStop(pid int) error {
+	for {
+		var ws unix.WaitStatus
+		_, err := unix.Wait4(pid, &ws, unix.WALL, nil)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return err
+		case ws.Stopped():
+			return nil
+		default:
+			return errors.New("QEMU ended")
+		}
+	}
+}

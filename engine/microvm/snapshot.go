@@ -1,0 +1,283 @@
+package microvm
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/microvm/vm"
+)
+
+// The files of a snapshot's memory.
+const (
+	ramFile     = "ram"
+	devicesFile = "devices"
+	layerFile   = "disk"
+	shapeFile   = "machine.json"
+)
+
+// written is what shapeFile holds.
+type written struct {
+	Build  string       `json:"build"`
+	Shape  shape        `json:"shape"`
+	Limits bothy.Limits `json:"limits"`
+}
+
+// stoppedMark is the file in a machine's folder that is there while the sandbox in it
+// may stand still for a snapshot, for a server that takes over.
+const stoppedMark = "stopped"
+
+// snapshotTime bounds what is done for a snapshot inside.
+const snapshotTime = 10 * time.Minute
+
+// Snapshot stops the sandbox inside its kernel, then the machine, and writes both down
+// as they are. What a copy of it does first is up to the supervisor, because nothing
+// else in there runs.
+func (m *Machine) Snapshot(ctx context.Context, o bothy.SnapshotOptions) error {
+	m.steering.Lock()
+	defer m.steering.Unlock()
+	ctx, cancel := m.bound(ctx, snapshotTime)
+	defer cancel()
+	c, err := m.e.vmm.open(ctx, m.dir)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := os.WriteFile(filepath.Join(m.dir, stoppedMark), nil, 0o600); err != nil {
+		return err
+	}
+	err = m.write(ctx, c, o)
+	if err == nil && o.Stop {
+		return nil
+	}
+	return errors.Join(err, m.goOn(context.WithoutCancel(ctx), c))
+}
+
+func (m *Machine) write(ctx context.Context, c monitor, o bothy.SnapshotOptions) error {
+	if err := m.resumeCPUs(ctx, c); err != nil {
+		return err
+	}
+	if _, err := m.ask(ctx, vm.Request{Op: vm.OpFreeze}); err != nil {
+		return err
+	}
+	if o.FilesTar != "" {
+		if err := m.writeFiles(ctx, o.FilesTar); err != nil {
+			return fmt.Errorf("read the files of %s: %w", m.id, err)
+		}
+	}
+	if err := m.pauseCPUs(ctx, c); err != nil {
+		return err
+	}
+	if o.MemoryDir == "" {
+		return nil
+	}
+	if err := m.writeMemory(ctx, c, o.MemoryDir); err != nil {
+		return fmt.Errorf("write the memory of %s: %w", m.id, err)
+	}
+	return nil
+}
+
+// writeFiles has the machine send its changed files. The host never looks at its disk.
+func (m *Machine) writeFiles(ctx context.Context, path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriterSize(f, 1<<20)
+	_, err = ask(ctx, m.dir, vm.Request{Op: vm.OpFiles}, out)
+	return errors.Join(err, out.Flush(), f.Close())
+}
+
+// writeMemory writes a paused machine.
+func (m *Machine) writeMemory(ctx context.Context, c monitor, dir string) error {
+	create := func(name string, write func(*os.File) error) error {
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		return errors.Join(write(f), f.Close())
+	}
+	if err := create(devicesFile, func(f *os.File) error { return c.save(ctx, f) }); err != nil {
+		return err
+	}
+	if err := copyFile(filepath.Join(m.dir, layerName), filepath.Join(dir, layerFile)); err != nil {
+		return err
+	}
+	err := create(ramFile, func(f *os.File) error {
+		base, err := m.openBase()
+		if err != nil {
+			return err
+		}
+		if base != nil {
+			defer base.Close()
+		}
+		return writeRAM(f, m.proc.PID, m.ramAt, m.ramSize(), base)
+	})
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	w := written{Build: m.build, Shape: m.shape, Limits: m.limits}
+	m.mu.Unlock()
+	return create(shapeFile, func(f *os.File) error { return json.NewEncoder(f).Encode(w) })
+}
+
+// openBase opens the file that the machine's memory was woken from, which may have no
+// name any more. It is nil for one that was booted.
+func (m *Machine) openBase() (*os.File, error) {
+	if m.ramFD == 0 {
+		return nil, nil
+	}
+	return os.Open(fmt.Sprintf("/proc/%d/fd/%d", m.proc.PID, m.ramFD))
+}
+
+// pauseCPUs and resumeCPUs stop the machine's processors, and let them go on.
+func (m *Machine) pauseCPUs(ctx context.Context, c monitor) error {
+	if err := c.pause(ctx); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.paused = true
+	return nil
+}
+
+func (m *Machine) resumeCPUs(ctx context.Context, c monitor) error {
+	if err := c.resume(ctx); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.paused = false
+	return nil
+}
+
+// goOn lets everything run, with the right time. m.steering is held.
+func (m *Machine) goOn(ctx context.Context, c monitor) error {
+	if err := m.resumeCPUs(ctx, c); err != nil {
+		return err
+	}
+	q := vm.Request{Op: vm.OpThaw, UnixNano: time.Now().UnixNano()}
+	m.mu.Lock()
+	if m.late {
+		inner := innerLimits(m.limits)
+		q.Limits = &inner
+	}
+	m.mu.Unlock()
+	if _, err := m.ask(ctx, q); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.late = false
+	m.mu.Unlock()
+	if err := os.Remove(filepath.Join(m.dir, stoppedMark)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Freeze stops the machine's processors, and with them its clocks.
+func (m *Machine) Freeze(ctx context.Context) error {
+	m.steering.Lock()
+	defer m.steering.Unlock()
+	return m.steer(ctx, m.pauseCPUs)
+}
+
+// Thaw lets it go on.
+func (m *Machine) Thaw(ctx context.Context) error {
+	m.steering.Lock()
+	defer m.steering.Unlock()
+	return m.steer(ctx, m.goOn)
+}
+
+func (m *Machine) steer(ctx context.Context, f func(context.Context, monitor) error) error {
+	ctx, cancel := m.bound(ctx, askTime)
+	defer cancel()
+	c, err := m.e.vmm.open(ctx, m.dir)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return f(ctx, c)
+}
+
+// Restore wakes a machine from a snapshot. Its memory is read where it is touched.
+func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string) (bothy.Machine, error) {
+	w, err := readWritten(dir)
+	if err != nil {
+		return nil, err
+	}
+	if w.Build != e.build {
+		return nil, bothy.Errorf(bothy.CodeUnsupported, "the memory was written by engine build %s, and this is %s", w.Build, e.build).
+			WithHint("Use the files of the snapshot.")
+	}
+	ram, err := os.Open(filepath.Join(dir, ramFile))
+	if err != nil {
+		return nil, damaged(err)
+	}
+	defer ram.Close()
+	if st, err := ram.Stat(); err != nil || st.Size() != int64(w.Shape.RAMMB)<<20 {
+		return nil, damaged(errors.Join(err, errors.New("the memory is not whole")))
+	}
+	devices, err := os.Open(filepath.Join(dir, devicesFile))
+	if err != nil {
+		return nil, damaged(err)
+	}
+	defer devices.Close()
+	p := plan{spec: spec, shape: w.Shape, ram: ram, layer: filepath.Join(dir, layerFile)}
+	if !isFile(p.layer) {
+		return nil, damaged(errors.New("there is no disk"))
+	}
+	m, err := e.launch(ctx, p, func(ctx context.Context, m *Machine, c monitor) error {
+		return m.wake(ctx, c, devices, w.Limits)
+	})
+	if err != nil {
+		return nil, engineError("engine.restore", err)
+	}
+	return m, nil
+}
+
+// wake loads what was written into a new machine and lets the guest in it go on.
+func (m *Machine) wake(ctx context.Context, c monitor, devices *os.File, before bothy.Limits) error {
+	if err := mapOver(m.proc.PID, m.ramAt, m.ramSize(), m.ramFD); err != nil {
+		return err
+	}
+	if err := c.load(ctx, devices); err != nil {
+		return damaged(err)
+	}
+	if err := c.resume(ctx); err != nil {
+		return err
+	}
+	q := vm.Request{Op: vm.OpWake, UnixNano: time.Now().UnixNano(), Entropy: entropy()}
+	if innerLimits(before) != innerLimits(m.limits) {
+		inner := innerLimits(m.limits)
+		q.Limits = &inner
+	}
+	_, err := ask(ctx, m.dir, q, nil)
+	return err
+}
+
+func readWritten(dir string) (w written, err error) {
+	b, err := os.ReadFile(filepath.Join(dir, shapeFile))
+	if err == nil {
+		err = json.Unmarshal(b, &w)
+	}
+	if err == nil && (w.Shape.RAMMB <= 0 || w.Shape.CPUs <= 0) {
+		err = errors.New("it describes no machine")
+	}
+	if err != nil {
+		return w, damaged(err)
+	}
+	return w, nil
+}
+
+func damaged(err error) error {
+	return bothy.Errorf(bothy.CodeSnapshotDamaged, "the snapshot's memory cannot be woken").
+		WithHint("Use the files of the snapshot, or another one.").Because(err)
+}

@@ -1,0 +1,325 @@
+package microvm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/cgroup"
+	"github.com/bothy-dev/bothy/engine/microvm/jail"
+	"github.com/bothy-dev/bothy/engine/microvm/vm"
+	"github.com/bothy-dev/bothy/engine/process"
+	"github.com/bothy-dev/bothy/internal/cleanup"
+)
+
+// nobody is the host's user and group without any rights.
+const nobody = 65534
+
+// bootTime bounds a start or a restore whose caller has all the time.
+const bootTime = 3 * time.Minute
+
+// guestEnv is the environment of process 1 alone. Its kernel spares process 1 from
+// signals by itself.
+var guestEnv = []string{
+	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	"GOMAXPROCS=1", "GOGC=off", "GODEBUG=containermaxprocs=0,updatemaxprocs=0,multipathtcp=0",
+	bothy.GuestSparedEnv + "=1",
+}
+
+// Start boots a machine from a template.
+func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machine, error) {
+	if err := checkSize(spec.Limits); err != nil {
+		return nil, err
+	}
+	p := plan{spec: spec, shape: shape{RAMMB: ramMB(spec.Limits), CPUs: maxCPUs, Files: spec.FilesTar != ""}}
+	m, err := e.launch(ctx, p, func(ctx context.Context, m *Machine, c monitor) error {
+		if err := c.resume(ctx); err != nil {
+			return err
+		}
+		_, err := ask(ctx, m.dir, vm.Request{Op: vm.OpStart, UnixNano: time.Now().UnixNano(), Entropy: entropy(), Start: &vm.Start{
+			Hostname: spec.Hostname, Files: p.shape.Files, Limits: innerLimits(spec.Limits), Env: guestEnv, CPUs: p.shape.CPUs,
+		}}, nil)
+		return err
+	})
+	if err != nil {
+		return nil, engineError("engine.start", err)
+	}
+	return m, nil
+}
+
+// engineError keeps errors that already say what to do and wraps the others.
+func engineError(op string, err error) error {
+	var be *bothy.Error
+	if errors.As(err, &be) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	e := bothy.Errorf(bothy.CodeEngine, "the microvm engine could not start the sandbox").
+		WithHint("Run `bothy doctor`; the server's log has the cause.").Because(err)
+	e.Op = op
+	return e
+}
+
+// shape is what of a machine cannot change while it lives, and not in its copies.
+type shape struct {
+	RAMMB int `json:"ram_mb"`
+	CPUs  int `json:"cpus"`
+	// Files is set when it has a disk with files to begin with.
+	Files bool `json:"files"`
+}
+
+// plan is a machine to be launched. One that is to be woken has memory, and a layer.
+type plan struct {
+	spec  bothy.MachineSpec
+	shape shape
+	ram   *os.File
+	layer string
+}
+
+// launch makes everything that a machine needs, runs QEMU and calls begin, which
+// boots or wakes it. On failure nothing is left.
+func (e *Engine) launch(ctx context.Context, p plan, begin func(context.Context, *Machine, monitor) error) (_ *Machine, err error) {
+	if err := e.hold(p.spec.ID); err != nil {
+		return nil, err
+	}
+	var undo cleanup.Stack
+	defer undo.Run()
+	undo.Add(func() { e.unhold(p.spec.ID) })
+	dir := e.dir(p.spec.ID)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil, conflict(p.spec.ID)
+		}
+		return nil, err
+	}
+	undo.Add(func() { os.RemoveAll(dir) })
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	words, err := makePlaces(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer words.Close()
+	if p.layer != "" {
+		err = copyFile(p.layer, filepath.Join(dir, layerName))
+	} else {
+		err = makeLayer(filepath.Join(e.o.Dir, cacheName), filepath.Join(dir, layerName), p.spec.Limits.DiskMB)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make the writable layer: %w", err)
+	}
+	// The kernel and process 1 start with all the CPU there is: nothing of a user's
+	// runs before SetLimits.
+	group, err := e.cgroups.Create(p.spec.ID, hostLimits(p.spec.Limits, p.shape.RAMMB, 0))
+	if err != nil {
+		return nil, err
+	}
+	undo.Add(func() { group.Kill(); group.Remove() })
+	pid, ramFD, err := e.spawn(p, dir, group, words)
+	if err != nil {
+		return nil, err
+	}
+	proc, err := process.Open(pid)
+	if err != nil {
+		process.End(pid)
+		return nil, err
+	}
+	m := e.newMachine(p, proc, group, dir)
+	m.ramFD = ramFD
+	undo.Release()
+	if err := m.begin(ctx, begin); err != nil {
+		err = m.explain(err)
+		m.end()
+		return nil, err
+	}
+	return m, nil
+}
+
+// begin has a new machine boot or wake.
+func (m *Machine) begin(ctx context.Context, begin func(context.Context, *Machine, monitor) error) error {
+	ctx, cancel := m.bound(ctx, bootTime)
+	defer cancel()
+	c, err := m.e.vmm.open(ctx, m.dir)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if m.ramAt, err = findRAM(m.proc.PID, m.ramSize()); err != nil {
+		return err
+	}
+	return begin(ctx, m, c)
+}
+
+// explain adds to the error of a start what the machine has said, and what it means.
+func (m *Machine) explain(err error) error {
+	if errors.Is(err, errEnded) {
+		select {
+		case <-m.done:
+		case <-time.After(5 * time.Second):
+		}
+	}
+	var be *bothy.Error
+	said := m.words.text()
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return bothy.Errorf(bothy.CodeEngine, "the sandbox's kernel did not start in time").
+			WithHint("The host may have too much to do: try again, or with fewer at once.").Because(withWords(err, said))
+	case errors.As(err, &be) || errors.Is(err, context.Canceled):
+		return err
+	case panicOf(said) != "":
+		return bothy.Errorf(bothy.CodeEngine, "the sandbox's kernel panicked: %s", panicOf(said)).
+			WithHint("Run `bothy doctor`; with a kernel of your own, check that it has what the engine needs.").Because(withWords(err, said))
+	}
+	return withWords(err, said)
+}
+
+func withWords(err error, said []byte) error {
+	if len(said) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w (machine: %s)", err, tail(said, 600))
+}
+
+func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
+
+// layerName is the file in a machine's folder behind its writable layer.
+const layerName = "upper"
+
+// makePlaces makes the folder's own folders and pipes, and returns where the machine
+// and QEMU say what goes wrong.
+func makePlaces(dir string) (words *os.File, err error) {
+	for _, name := range []string{"root", pipesDir} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range []string{ctlPipe, newsPipe, wordPipe} {
+		for _, end := range []string{pipeIn, pipeOut} {
+			path := filepath.Join(dir, pipesDir, name+end)
+			if err := errors.Join(unix.Mkfifo(path, 0o600), os.Chown(path, nobody, nobody)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return openPipe(dir, wordPipe+pipeOut)
+}
+
+// spawn runs QEMU in its jail and cgroup, and returns its process id and the descriptor
+// that it has of the plan's memory, or 0.
+func (e *Engine) spawn(p plan, dir string, group *cgroup.Group, words *os.File) (pid, ramFD int, err error) {
+	var passed []*os.File // from jail.FirstFD on
+	defer func() {
+		for _, f := range passed {
+			f.Close()
+		}
+	}()
+	pass := func(f *os.File, err error) (int, error) {
+		if err != nil {
+			return 0, err
+		}
+		passed = append(passed, f)
+		return jail.FirstFD + len(passed) - 1, nil
+	}
+	h := hardware{ramMB: p.shape.RAMMB, cpus: p.shape.CPUs, bootCPUs: processors(p.spec.Limits), accel: e.o.Acceleration, wake: p.ram != nil}
+	if h.root, err = pass(openImage(p.spec.RootFS)); err != nil {
+		return 0, 0, err
+	}
+	if h.guest, err = pass(openImage(p.spec.Guest)); err != nil {
+		return 0, 0, err
+	}
+	if h.upper, err = pass(os.OpenFile(filepath.Join(dir, layerName), os.O_RDWR, 0)); err != nil {
+		return 0, 0, err
+	}
+	switch {
+	case p.spec.FilesTar != "" && p.ram == nil:
+		if h.files, err = pass(os.Open(p.spec.FilesTar)); err != nil {
+			return 0, 0, err
+		}
+	case p.shape.Files:
+		h.files = -1
+	}
+	for name, fd := range map[string]*int{monitorSocket: &h.monitor, eventsSocket: &h.events, cableSocket: &h.cable} {
+		if *fd, err = pass(listenUnix(filepath.Join(dir, name))); err != nil {
+			return 0, 0, err
+		}
+	}
+	if p.ram != nil {
+		if ramFD, err = pass(reopen(p.ram)); err != nil {
+			return 0, 0, err
+		}
+	}
+	argv, err := e.vmm.command(h)
+	if err != nil {
+		return 0, 0, err
+	}
+	pid, err = e.run(spawnConfig(e.tree, dir, argv, e.env, e.o.Acceleration), group, words, passed)
+	return pid, ramFD, err
+}
+
+// reopen makes a descriptor of its own for a file, for reading.
+func reopen(f *os.File) (*os.File, error) {
+	return os.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+}
+
+// run starts the jail, and lets it go on when it is in the cgroup.
+func (e *Engine) run(c jail.Config, group *cgroup.Group, words *os.File, passed []*os.File) (pid int, err error) {
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	defer ours.Close()
+	cmd := exec.Command(e.o.Init, jail.Arg)
+	cmd.Env = []string{}
+	cmd.Stdout, cmd.Stderr = words, words
+	cmd.ExtraFiles = append([]*os.File{theirs}, passed...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
+		Setsid:     true,
+	}
+	into, err := group.FD()
+	if err != nil {
+		theirs.Close()
+		return 0, err
+	}
+	if into != nil {
+		defer into.Close()
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(into.Fd())
+	}
+	err = cmd.Start()
+	theirs.Close()
+	if err != nil {
+		return 0, fmt.Errorf("start QEMU: %w", err)
+	}
+	pid = cmd.Process.Pid
+	cmd.Process.Release()
+	if into == nil {
+		err = group.Add(pid)
+	}
+	if err == nil {
+		err = json.NewEncoder(ours).Encode(c)
+	}
+	if err != nil {
+		process.End(pid)
+		return 0, err
+	}
+	return pid, nil
+}
+
+func openImage(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the image %s cannot be opened", filepath.Base(path)).
+			WithHint("Build the template again: bothy template build NAME --force.").Because(err)
+	}
+	return f, nil
+}

@@ -1,0 +1,365 @@
+package vm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// box is the sandbox: the guest and what it starts. The cgroup "sandbox" holds two:
+// "guest", where processes are born, and "user", where all but the guest are put when
+// the sandbox is stopped, so that the guest can go on alone.
+type box struct {
+	news  *os.File
+	guest *exec.Cmd
+	cpus  int
+
+	mu sync.Mutex
+	// closed is set in a copy that nobody has adopted: its user's processes stand
+	// still until then.
+	closed bool
+}
+
+const (
+	sandboxGroup = cgroupDir + "/sandbox"
+	guestGroup   = sandboxGroup + "/guest"
+	userGroup    = sandboxGroup + "/user"
+)
+
+// freezeTime is how long processes may take to stand still.
+const freezeTime = 10 * time.Second
+
+// headroom is the memory above the limit at which the kernel kills. At the limit it
+// slows down whoever wants more, and the host has the guest choose.
+const (
+	slowAbove = 8 << 20
+	headroom  = 48 << 20
+)
+
+// guestTasks are the threads of the guest beside the sandbox's processes.
+const guestTasks = 32
+
+func startBox(o Start, news *os.File) (*box, error) {
+	if err := assemble(o); err != nil {
+		return nil, err
+	}
+	b := &box{news: news, cpus: o.CPUs}
+	if err := b.makeGroups(); err != nil {
+		return nil, fmt.Errorf("make the cgroup: %w", err)
+	}
+	if err := restrictDevices(sandboxGroup); err != nil {
+		return nil, fmt.Errorf("restrict devices: %w", err)
+	}
+	if err := b.setLimits(o.Limits); err != nil {
+		return nil, err
+	}
+	if err := network(); err != nil {
+		return nil, fmt.Errorf("set up the network: %w", err)
+	}
+	if err := b.startGuest(o); err != nil {
+		return nil, err
+	}
+	go b.watchMemory()
+	return b, nil
+}
+
+// assemble puts the root file system together at sandboxDir.
+func assemble(o Start) error {
+	for name, to := range map[string]string{DiskRoot: lowerDir, DiskGuest: guestDir} {
+		d, err := disk(name)
+		if err != nil {
+			return err
+		}
+		if err := mount(d, "erofs", to, unix.MS_RDONLY, ""); err != nil {
+			return badImage{fmt.Errorf("mount the image %s: %w", name, err)}
+		}
+	}
+	if _, err := os.Stat(guestDir + "/guest"); err != nil {
+		return badImage{errors.New("the guest's image holds no guest")}
+	}
+	d, err := disk(DiskUpper)
+	if err != nil {
+		return err
+	}
+	// What is freed in there is given back to the host.
+	if err := mount(d, "ext4", diskDir, unix.MS_NOATIME, "discard"); err != nil {
+		return fmt.Errorf("mount the disk: %w", err)
+	}
+	_ = os.Remove(diskDir + "/lost+found")
+	for _, dir := range []string{upperDir, workDir} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := copyOwner(lowerDir, upperDir); err != nil {
+		return err
+	}
+	if o.Files {
+		d, err := disk(DiskFiles)
+		if err != nil {
+			return err
+		}
+		if err := readTar(d, upperDir); err != nil {
+			return fmt.Errorf("bring the files back: %w", err)
+		}
+	}
+	options := "lowerdir=" + lowerDir + ",upperdir=" + upperDir + ",workdir=" + workDir + ",redirect_dir=off,metacopy=off,index=off,xino=off"
+	if err := mount("overlay", "overlay", sandboxDir, unix.MS_NODEV&0, options); err != nil {
+		return fmt.Errorf("mount the root file system: %w", err)
+	}
+	return nil
+}
+
+// copyOwner gives the folder to what the other's owner and rights are.
+func copyOwner(from, to string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(from, &st); err != nil {
+		return err
+	}
+	return errors.Join(os.Chown(to, int(st.Uid), int(st.Gid)), unix.Chmod(to, st.Mode&0o7777))
+}
+
+func (b *box) makeGroups() error {
+	if err := write(cgroupDir+"/cgroup.subtree_control", "+memory +pids"); err != nil {
+		return err
+	}
+	for _, dir := range []string{sandboxGroup, guestGroup, userGroup} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func write(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+func (b *box) setLimits(l Limits) error {
+	for file, value := range map[string]int64{
+		"memory.high": l.MemoryBytes + slowAbove, "memory.max": l.MemoryBytes + headroom, "pids.max": int64(l.Processes) + guestTasks,
+	} {
+		if err := write(sandboxGroup+"/"+file, strconv.FormatInt(value, 10)); err != nil {
+			return fmt.Errorf("set %s: %w", file, err)
+		}
+	}
+	for n := 1; n < b.cpus; n++ {
+		want := "0"
+		if n < l.CPUs {
+			want = "1"
+		}
+		file := fmt.Sprintf("/sys/devices/system/cpu/cpu%d/online", n)
+		if have, err := os.ReadFile(file); err != nil || strings.TrimSpace(string(have)) == want {
+			continue // a kernel that cannot change it keeps what it has
+		}
+		if err := write(file, want); err != nil {
+			return fmt.Errorf("set the number of processors: %w", err)
+		}
+	}
+	b.mu.Lock()
+	memoryLimit.Store(l.MemoryBytes)
+	b.mu.Unlock()
+	return nil
+}
+
+// startGuest runs this program once more, in namespaces of its own, which becomes the
+// guest.
+func (b *box) startGuest(o Start) error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "stage"), os.NewFile(uintptr(pair[1]), "stage")
+	defer ours.Close()
+	group, err := os.Open(guestGroup)
+	if err != nil {
+		return err
+	}
+	defer group.Close()
+	b.guest = exec.Command("/proc/self/exe", stageArg, o.Hostname,
+		strconv.Itoa(o.Limits.Processes), strconv.FormatInt(o.Limits.MemoryBytes, 10))
+	b.guest.Env = o.Env
+	b.guest.Stderr = os.Stderr
+	b.guest.ExtraFiles = []*os.File{theirs}
+	b.guest.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
+		UseCgroupFD: true, CgroupFD: int(group.Fd()), Setsid: true,
+	}
+	err = b.guest.Start()
+	theirs.Close()
+	if err != nil {
+		return fmt.Errorf("start the guest: %w", err)
+	}
+	// Its words: an error, or a descriptor and then the end when it has become the guest.
+	gate, err := stageResult(ours)
+	if err != nil {
+		_ = b.guest.Process.Kill()
+		_ = b.guest.Wait()
+		return err
+	}
+	go b.keepGate(gate)
+	return nil
+}
+
+// wait returns how the guest has ended.
+func (b *box) wait() error {
+	err := b.guest.Wait()
+	if kills := oomKills(); kills > 0 && b.guest.ProcessState.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
+		return errors.New(WordOOM)
+	}
+	if err == nil {
+		return errors.New(WordGuest + "exit status 0")
+	}
+	return errors.New(WordGuest + err.Error())
+}
+
+// The reasons that LastWords may return: that the memory was used up, or that the
+// guest has ended, with how.
+const (
+	WordOOM   = "out of memory"
+	WordGuest = "the guest ended: "
+)
+
+func oomKills() int { return keyed(sandboxGroup+"/memory.events", "oom_kill") }
+
+// keyed reads one number of a file of names and numbers.
+func keyed(path string, names ...string) (sum int) {
+	b, _ := os.ReadFile(path)
+	for line := range strings.Lines(string(b)) {
+		k, v, _ := strings.Cut(strings.TrimSpace(line), " ")
+		for _, name := range names {
+			if k == name {
+				n, _ := strconv.Atoi(v)
+				sum += n
+			}
+		}
+	}
+	return sum
+}
+
+// used is the memory that cannot be taken back without killing.
+func used() int64 {
+	return int64(keyed(sandboxGroup+"/memory.stat", "anon", "shmem", "kernel_stack", "pagetables", "slab_unreclaimable", "sock"))
+}
+
+func (b *box) stats() (*Stats, error) {
+	s := &Stats{MemoryBytes: used()}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(diskDir, &fs); err != nil {
+		return nil, err
+	}
+	s.DiskBytes = int64(fs.Blocks-fs.Bfree) * fs.Bsize
+	for _, g := range []string{guestGroup, userGroup} {
+		p, err := processes(g)
+		if err != nil {
+			return nil, err
+		}
+		s.Processes += len(p)
+	}
+	return s, nil
+}
+
+func processes(group string) (pids []int, err error) {
+	b, err := os.ReadFile(group + "/cgroup.procs")
+	for f := range strings.FieldsSeq(string(b)) {
+		if n, err := strconv.Atoi(f); err == nil {
+			pids = append(pids, n)
+		}
+	}
+	return pids, err
+}
+
+// freeze stops everything, and parts the guest from the others.
+func (b *box) freeze() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := setFrozen(sandboxGroup, true); err != nil {
+		return err
+	}
+	born, err := processes(guestGroup)
+	if err != nil {
+		return err
+	}
+	for _, pid := range born {
+		if pid == b.guest.Process.Pid {
+			continue
+		}
+		if err := write(userGroup+"/cgroup.procs", strconv.Itoa(pid)); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("move process %d: %w", pid, err)
+		}
+	}
+	return write(userGroup+"/cgroup.freeze", "1")
+}
+
+// thaw lets everything go on, or the guest alone where nobody has adopted it.
+func (b *box) thaw() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.thawLocked()
+}
+
+func (b *box) thawLocked() error {
+	if !b.closed {
+		if err := setFrozen(userGroup, false); err != nil {
+			return err
+		}
+	}
+	return setFrozen(sandboxGroup, false)
+}
+
+// wake is thaw in a copy.
+func (b *box) wake() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	return b.thawLocked()
+}
+
+// adopted opens the gate that wake has closed.
+func (b *box) adopted() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		return nil
+	}
+	b.closed = false
+	return setFrozen(userGroup, false)
+}
+
+func setFrozen(group string, frozen bool) error {
+	value, want := "0", "frozen 0"
+	if frozen {
+		value, want = "1", "frozen 1"
+	}
+	if err := write(group+"/cgroup.freeze", value); err != nil {
+		return err
+	}
+	if !frozen {
+		return nil
+	}
+	deadline := time.Now().Add(freezeTime)
+	for {
+		b, err := os.ReadFile(filepath.Join(group, "cgroup.events"))
+		if err != nil || strings.Contains(string(b), want) {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the processes did not stand still within %v", freezeTime)
+		}
+		time.Sleep(shortly)
+	}
+}

@@ -1,0 +1,131 @@
+package microvm
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/microvm/vm"
+)
+
+// maxWords is how much of what a machine says is kept, in bytes: the end of it.
+const maxWords = 16 << 10
+
+// words is what a machine's kernel, its supervisor and QEMU say when something goes
+// wrong.
+type words struct {
+	f       *os.File
+	drained chan struct{}
+
+	mu   sync.Mutex
+	said []byte
+}
+
+// listen keeps the end of what is said in a machine's pipe.
+func listen(dir string) *words {
+	w := &words{drained: make(chan struct{})}
+	f, err := openPipe(dir, wordPipe+pipeOut)
+	if err != nil {
+		close(w.drained)
+		return w
+	}
+	w.f = f
+	go func() {
+		defer close(w.drained)
+		buf := make([]byte, 4096)
+		for {
+			n, err := f.Read(buf)
+			w.mu.Lock()
+			w.said = tail(append(w.said, buf[:n]...), maxWords)
+			w.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return w
+}
+
+func (w *words) text() []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return bytes.Clone(w.said)
+}
+
+// lastRead is how long the last words may take from the pipe to the reader.
+const lastRead = 50 * time.Millisecond
+
+// end returns all when nobody is left who could say more.
+func (w *words) end() []byte {
+	if w.f != nil {
+		w.f.SetReadDeadline(time.Now().Add(lastRead))
+		<-w.drained
+		w.f.Close()
+	}
+	return w.text()
+}
+
+const panicMark = "Kernel panic - not syncing: "
+
+// panicOf returns why a kernel has panicked, or "".
+func panicOf(said []byte) string {
+	_, rest, ok := bytes.Cut(said, []byte(panicMark))
+	if !ok {
+		return ""
+	}
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	return strings.TrimSpace(string(line))
+}
+
+// cause says how the machine ended. m.mu is held.
+func (m *Machine) cause(said []byte) bothy.Exit {
+	last := vm.LastWords(said)
+	switch {
+	case m.ending:
+		return bothy.Exit{Reason: bothy.EndTerminated, Detail: "the sandbox was terminated"}
+	case m.diskFull:
+		return bothy.Exit{Reason: bothy.EndDiskFull, Detail: "the host's disk had no room for what the sandbox wrote; free some, or give sandboxes less disk_mb"}
+	case last == vm.WordOOM || m.group.OOMKills() > 0:
+		return bothy.Exit{Reason: bothy.EndOutOfMemory, Detail: fmt.Sprintf("the sandbox used more than its %d MB of memory so quickly that no single process could be stopped in time; give it more with memory_mb", m.limits.MemoryMB)}
+	case strings.HasPrefix(last, vm.WordGuest):
+		return bothy.Exit{Reason: bothy.EndExited, Detail: "the sandbox's first process ended: " + strings.TrimPrefix(last, vm.WordGuest)}
+	}
+	m.e.log.Error("machine failed", "sandbox", m.ID(), "last_words", string(tail(said, 2000)))
+	if why := panicOf(said); why != "" {
+		return bothy.Exit{Reason: bothy.EndError, Detail: "the sandbox's kernel panicked: " + why}
+	}
+	if last != "" {
+		return bothy.Exit{Reason: bothy.EndError, Detail: "the sandbox's machine failed: " + last}
+	}
+	return bothy.Exit{Reason: bothy.EndError, Detail: "the sandbox's machine ended unexpectedly; the server's log has its last words"}
+}
+
+// watchNews calls fn with what a machine tells, until ctx ends.
+func watchNews(ctx context.Context, dir string, fn func(vm.News)) error {
+	f, err := openPipe(dir, newsPipe+pipeOut)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	defer context.AfterFunc(ctx, func() { f.SetReadDeadline(time.Unix(1, 0)) })()
+	s := bufio.NewScanner(f)
+	for s.Scan() {
+		var n vm.News
+		// A line of which somebody else has read the half says nothing.
+		if json.Unmarshal(s.Bytes(), &n) == nil {
+			fn(n)
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return errors.Join(errors.New("a machine's news ended"), s.Err())
+}
