@@ -109,7 +109,7 @@ func TestWrongArguments(t *testing.T) {
 			var sb bothy.Sandbox
 			must(t, s, "create_sandbox", m{}, &sb)
 			for name, arguments := range map[string][]string{
-				"create_sandbox": {`{"cpu":"two"}`, `{"memory_mb":1.5}`, `{"network":7}`, `{"network":{"mode":"restricted","allow_ports":["x"]}}`, `{"env":{"A":1}}`,
+				"create_sandbox": {`{"cpu":"two"}`, `{"budget":"2.50"}`, `{"memory_mb":1.5}`, `{"network":7}`, `{"network":{"mode":"restricted","allow_ports":["x"]}}`, `{"env":{"A":1}}`,
 					`{"timeout_seconds":"never"}`, `{"surprise":true}`, `{"metadata":[]}`, `{"name":null,"size":{}}`},
 				"run_shell": {`{}`, `{"sandbox_id":"ID"}`, `{"sandbox_id":7,"command":"echo"}`, `{"sandbox_id":"ID","command":["echo"]}`, `{"sandbox_id":"ID","command":""}`,
 					`{"sandbox_id":"ID","command":"echo","timeout_seconds":"soon"}`, `{"sandbox_id":"ID","command":"echo","max_output_bytes":-1}`,

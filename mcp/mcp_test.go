@@ -146,13 +146,14 @@ func TestToolsAndTheirHints(t *testing.T) {
 }
 
 func TestLifeOfASandbox(t *testing.T) {
-	s := open(t, apitest.New()).connect(nil)
+	world := apitest.New()
+	s := open(t, world).connect(nil)
 	var sb struct {
 		ID, State, Network string
 	}
-	must(t, s, "create_sandbox", m{"name": "box", "network": "restricted"}, &sb)
-	if sb.State != "running" || sb.Network != "restricted" {
-		t.Fatalf("created %+v", sb)
+	must(t, s, "create_sandbox", m{"name": "box", "network": "restricted", "budget": 2.5}, &sb)
+	if sb.State != "running" || sb.Network != "restricted" || world.Created.Budget != 2.5 {
+		t.Fatalf("created %+v of %+v", sb, world.Created)
 	}
 	id := m{"sandbox_id": sb.ID}
 	var file bothy.FileInfo

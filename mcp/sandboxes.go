@@ -24,6 +24,7 @@ type createIn struct {
 	AutoResume     bool              `json:"auto_resume,omitempty" jsonschema:"Wake the sandbox by itself when it is used while paused"`
 	Env            map[string]string `json:"env,omitempty" jsonschema:"Environment variables of every command. Not for secrets"`
 	Metadata       map[string]string `json:"metadata,omitempty" jsonschema:"Labels of your own"`
+	Budget         float64           `json:"budget,omitempty" jsonschema:"What it and all that is forked from it may spend, in the currency of the server's prices; when that is used up they are paused. 0, the default, is no bound"`
 	Engine         string            `json:"engine,omitempty" jsonschema:"What gives the sandbox its kernel: gvisor (a kernel in software), microvm (a virtual machine, the stronger wall) or auto; the server's choice by default"`
 	Accelerated    bool              `json:"require_acceleration,omitempty" jsonschema:"Refuse a virtual machine that would be emulated, and so slow"`
 }
@@ -62,7 +63,7 @@ func (t tools) addSandboxes() {
 				Template: in.Template, SnapshotID: in.SnapshotID, Name: in.Name, Size: in.Size, CPU: in.CPU,
 				MemoryMB: in.MemoryMB, DiskMB: in.DiskMB, Network: chosen(in.Network), TimeoutSeconds: in.TimeoutSeconds,
 				OnTimeout: bothy.OnTimeout(in.OnTimeout), IdleSeconds: in.IdleSeconds, AutoResume: in.AutoResume,
-				Env: in.Env, Metadata: in.Metadata, Engine: in.Engine, RequireAcceleration: in.Accelerated,
+				Env: in.Env, Metadata: in.Metadata, Budget: in.Budget, Engine: in.Engine, RequireAcceleration: in.Accelerated,
 			})
 			return nil, sb, err
 		})
