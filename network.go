@@ -135,6 +135,27 @@ const GuestAdoptedPrctl = 0x626f7468
 // refuse it.
 const GuestPourPrctl = 0x626f7469
 
+// GuestCallsPrctl is the operation of prctl(2) by which the guest, as process 1 or
+// as its child that has its memory, makes a row of system calls at once, for each
+// by itself takes two changes of process. Its arguments are the address of the
+// first GuestCall, how many there are, and whether to go on after one that fails.
+// Each is read when its turn comes, so that one can write what a later one is told.
+// It returns what the last that was made returned, or its error. Kernels that do
+// not know it refuse it.
+const GuestCallsPrctl = 0x626f746a
+
+// GuestCall is a system call in such a row. It must not be one that waits, but the
+// last.
+type GuestCall struct {
+	Number uint32
+	// Spare is there for a call that writes two words, the second of them into
+	// Args[0].
+	Spare uint32
+	Args  [6]uint64
+	// Result is what the call returned, or its negative error number.
+	Result int64
+}
+
 // Cable is the host's end of a sandbox's only network cable. It carries whole
 // Ethernet frames.
 //

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -67,6 +68,15 @@ func ignoreSignals() {
 		}
 	}
 	signal.Notify(caught, all...)
+	leaveChildren()
+}
+
+// leaveChildren gives up the handler that the runtime has for the end of a child,
+// and with it the interruption of a thread each time: whoever waits for children
+// does so by a call.
+func leaveChildren() {
+	var byDefault [4]uint64 // struct kernel_sigaction
+	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)
 }
 
 // uncoverTmp takes away the memory file system that gVisor puts over an empty

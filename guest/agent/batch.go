@@ -13,6 +13,10 @@ import (
 // Most commands are over in that time, and their whole story is one packet.
 const batchDelay = time.Millisecond
 
+// startDelay is the same for the message that a command was started, when nothing
+// else is known yet.
+const startDelay = 5 * time.Millisecond
+
 // batchSize is how much is held back at most.
 const batchSize = 64 << 10
 

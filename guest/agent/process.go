@@ -218,7 +218,7 @@ func (w *waiter) next(ctx context.Context, r *command.Reader) (command.Chunk, er
 	}
 	if w.b.waiting {
 		if w.soon == nil {
-			w.soon = time.NewTimer(batchDelay)
+			w.soon = time.NewTimer(startDelay)
 		} else {
 			w.soon.Reset(batchDelay)
 		}

@@ -13,10 +13,10 @@ package command
 
 import (
 	"cmp"
-	"crypto/rand"
-	"encoding/hex"
+	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -94,11 +94,17 @@ type Manager struct {
 	buffers sync.Pool
 	// privileged is true where commands can be given another user.
 	privileged bool
+	// rows is true where the kernel makes a row of calls at once.
+	rows bool
 
 	mu      sync.Mutex
 	running map[int]*Process
 	ended   []*Process // oldest first
 	reaping bool       // the reaper is at work
+	// soon starts the reaper, if it is set. awaited is set while somebody waits for
+	// one command that is about to end.
+	soon    *time.Timer
+	awaited bool
 	closed  bool
 }
 
@@ -113,7 +119,7 @@ func New(cfg Config) (*Manager, error) {
 	cfg.Ended = cmp.Or(cfg.Ended, 256)
 	cfg.EndedOutput = cmp.Or(cfg.EndedOutput, 2<<20)
 	cfg.Linger = cmp.Or(cfg.Linger, 100*time.Millisecond)
-	m := &Manager{cfg: cfg, null: null, privileged: os.Geteuid() == 0, running: make(map[int]*Process)}
+	m := &Manager{cfg: cfg, null: null, privileged: os.Geteuid() == 0, rows: hasRows() && null.Fd() > 2, running: make(map[int]*Process)}
 	m.buffers.New = func() any { return new([segmentSize]byte) }
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, err
@@ -132,19 +138,31 @@ func (m *Manager) Start(s Spec) (*Process, error) {
 		return nil, err
 	}
 	p := m.newProcess(s)
+	path, err := m.findProgram(s.Argv[0], s.Env, s.Dir)
+	if err != nil {
+		return nil, startError(s, err)
+	}
+	attr := &syscall.ProcAttr{
+		Dir: s.Dir, Env: append(slices.Clip(s.Env), marker+"="+p.id),
+		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: s.Terminal != nil, Credential: cred},
+	}
+	if m.rows && s.isPlain() {
+		io, err := m.fork(p, func() (int, *stdio, error) { return m.forkPlain(path, s.Argv, attr) })
+		if err != nil {
+			return nil, startError(s, err)
+		}
+		p.begin(io)
+		return p, nil
+	}
 	io, err := m.openIO(s)
 	if err != nil {
 		return nil, ioError(err)
 	}
-	sys := &syscall.SysProcAttr{Setsid: true, Credential: cred}
-	if s.Terminal != nil {
-		sys.Setctty = true
-	}
-	attr := &syscall.ProcAttr{Dir: s.Dir, Env: append(slices.Clip(s.Env), marker+"="+p.id), Files: append(io.child(), fds(s.Extra)...), Sys: sys}
-	path, err := findProgram(s.Argv[0], s.Env, s.Dir)
-	if err == nil {
-		err = m.fork(p, io, path, attr)
-	}
+	attr.Files = append(io.child(), fds(s.Extra)...)
+	_, err = m.fork(p, func() (int, *stdio, error) {
+		pid, err := syscall.ForkExec(path, s.Argv, attr)
+		return pid, io, err
+	})
 	io.closeChild()
 	if err != nil {
 		io.closeParent()
@@ -155,35 +173,34 @@ func (m *Manager) Start(s Spec) (*Process, error) {
 }
 
 // fork starts the program and enters it in the table in one step.
-func (m *Manager) fork(p *Process, io *stdio, path string, attr *syscall.ProcAttr) error {
+func (m *Manager) fork(p *Process, start func() (int, *stdio, error)) (*stdio, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
-		return os.ErrClosed
+		return nil, os.ErrClosed
 	}
 	p.started = time.Now()
-	pid, err := syscall.ForkExec(path, p.spec.Argv, attr)
+	pid, io, err := start()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p.pid = pid
 	p.stdin, p.terminal, p.outputs = io.stdin, io.terminal, io.outputs
 	p.pending.Store(int32(1 + len(io.outputs)))
 	m.forget(pid)
 	m.running[pid] = p
-	if !m.reaping {
-		m.reaping = true
-		go m.reap()
+	if m.rows && !m.reaping && m.soon == nil {
+		m.soon = time.AfterFunc(reapDelay, m.startReaping)
+	} else if !m.rows {
+		m.startReapingLocked()
 	}
-	return nil
+	return io, nil
 }
 
 func (m *Manager) newProcess(s Spec) *Process {
 	limit := cmp.Or(s.OutputLimit, m.cfg.OutputLimit)
-	var id [8]byte
-	rand.Read(id[:])
 	return &Process{
-		m: m, spec: s, id: hex.EncodeToString(id[:]), done: make(chan struct{}),
+		m: m, spec: s, id: strconv.FormatUint(rand.Uint64(), 16), done: make(chan struct{}),
 		out: &output{limit: max(limit, minHeld), total: &m.total, maxTotal: m.cfg.TotalOutput},
 	}
 }
@@ -202,10 +219,68 @@ func (m *Manager) credential(u *account.User) (*syscall.Credential, error) {
 	return nil, nil
 }
 
+// reapDelay is how long the reaper lets new commands run before it waits for them.
+// It does so in a thread of its own, and most commands are over before: then the
+// end of their output has told.
+const reapDelay = 10 * time.Millisecond
+
+func (m *Manager) startReaping() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.soon = nil
+	m.startReapingLocked()
+}
+
+func (m *Manager) startReapingLocked() {
+	if !m.reaping {
+		m.reaping = true
+		go m.reap()
+	}
+}
+
+// await reaps a command whose outputs have ended, unless the reaper does.
+func (m *Manager) await(p *Process) {
+	m.mu.Lock()
+	skip := m.soon == nil || m.awaited
+	m.awaited = m.awaited || !skip
+	m.mu.Unlock()
+	if skip {
+		return
+	}
+	// It is as good as over. If it is not, it may take long.
+	if !m.collectNow(p.pid) {
+		if _, err := peek(unix.P_PID, p.pid, 0); err == nil {
+			m.collectNow(p.pid)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.awaited = false
+}
+
+// collectNow reaps a child if it has ended, and stops the reaper that is not needed
+// any more.
+func (m *Manager) collectNow(pid int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.running[pid] == nil {
+		return true // somebody else did
+	}
+	m.collect(pid)
+	if m.running[pid] != nil {
+		return false
+	}
+	if _, err := peek(unix.P_ALL, 0, unix.WNOHANG); err != nil && len(m.running) == 0 && m.soon != nil {
+		m.soon.Stop()
+		m.soon = nil
+	}
+	return true
+}
+
 // reap waits for children until there are none.
 func (m *Manager) reap() {
 	for {
-		pid, err := peek()
+		pid, err := peek(unix.P_ALL, 0, 0)
 		m.mu.Lock()
 		if err == nil {
 			m.collect(pid)
@@ -218,11 +293,12 @@ func (m *Manager) reap() {
 	}
 }
 
-// peek waits for a child to end, and leaves it to be reaped.
-func peek() (int, error) {
+// peek waits for a child to end, and leaves it to be reaped. With unix.WNOHANG it
+// does not wait, and returns 0 if there is none that has ended.
+func peek(kind, id, options int) (int, error) {
 	var info unix.Siginfo
 	for {
-		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil)
+		err := unix.Waitid(kind, id, &info, unix.WEXITED|unix.WNOWAIT|options, nil)
 		if err != unix.EINTR {
 			return siginfoPID(&info), err
 		}

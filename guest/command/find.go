@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -16,26 +18,71 @@ import (
 
 // findProgram returns the path of a program. A name without a slash is looked
 // for in the PATH that the program itself will see.
-func findProgram(name string, env []string, dir string) (string, error) {
+func (m *Manager) findProgram(name string, env []string, dir string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
 	}
-	var found error = syscall.ENOENT
+	var paths []string
 	for _, d := range filepath.SplitList(lookupEnv(env, "PATH")) {
 		path := filepath.Join(d, name)
 		if d == "" || !filepath.IsAbs(d) {
 			path = filepath.Join(dir, d, name)
 		}
-		var st unix.Stat_t
-		if unix.Stat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-			continue
+		paths = append(paths, path)
+	}
+	var found error = syscall.ENOENT
+	for i, mode := range m.modes(paths) {
+		switch {
+		case mode&unix.S_IFMT != unix.S_IFREG:
+		case mode&0o111 != 0:
+			return paths[i], nil
+		default:
+			found = syscall.EACCES
 		}
-		if st.Mode&0o111 != 0 {
-			return path, nil
-		}
-		found = syscall.EACCES
 	}
 	return "", found
+}
+
+// modes tells the modes of files, 0 for those that are not there.
+func (m *Manager) modes(paths []string) iter.Seq2[int, uint32] {
+	if m.rows {
+		return slices.All(modesInRow(paths))
+	}
+	return func(yield func(int, uint32) bool) {
+		for i, path := range paths {
+			var st unix.Stat_t
+			if unix.Stat(path, &st) != nil {
+				st.Mode = 0
+			}
+			if !yield(i, st.Mode) {
+				return
+			}
+		}
+	}
+}
+
+// maxRow is how many calls a row of stats has.
+const maxRow = 32
+
+func modesInRow(paths []string) []uint32 {
+	modes := make([]uint32, 0, len(paths))
+	here := unix.AT_FDCWD
+	for some := range slices.Chunk(paths, maxRow) {
+		r := row{calls: make([]bothy.GuestCall, 0, len(some))}
+		stats := make([]unix.Stat_t, len(some))
+		for i, path := range some {
+			p, err := text(&r, path)
+			if err != nil {
+				p, _ = text(&r, "") // no file has that name
+			}
+			r.add(unix.SYS_NEWFSTATAT, uint64(here), p, pointer(&r, &stats[i]))
+		}
+		r.runAll()
+		for _, st := range stats {
+			modes = append(modes, st.Mode)
+		}
+	}
+	return modes
 }
 
 // lookupEnv returns the value that counts: the last one.

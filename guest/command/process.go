@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -112,10 +113,16 @@ func (p *Process) begin(io *stdio) {
 
 // pump moves one output of the command into what is held of it.
 func (p *Process) pump(s source) {
-	defer p.complete()
-	if s.stream != Terminal { // the terminal is closed with the command
-		defer s.file.Close()
-	}
+	defer func() {
+		if !p.complete() && p.pending.Load() == 1 && p.Running() {
+			p.m.await(p)
+		}
+		if s.stream != Terminal { // the terminal is closed with the command
+			// Who waits for the end comes first.
+			runtime.Gosched()
+			s.file.Close()
+		}
+	}()
 	rc, err := s.file.SyscallConn()
 	if err != nil {
 		return

@@ -1,0 +1,32 @@
+package entry
+
+import (
+	"time"
+
+	"gvisor.dev/gvisor/pkg/abi/linux"
+	"gvisor.dev/gvisor/pkg/errors/linuxerr"
+	"gvisor.dev/gvisor/pkg/sentry/arch"
+	"gvisor.dev/gvisor/pkg/sentry/kernel"
+)
+
+// shortestNap is how long process 1 sleeps at least. Its runtime has a thread that
+// looks every 20 µs whether others wait in system calls, as long as anything runs,
+// and each look takes two changes of process.
+const shortestNap = 4 * time.Millisecond
+
+// napping makes the naps of process 1 no shorter than shortestNap.
+func napping(nanosleep kernel.SyscallFn) kernel.SyscallFn {
+	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
+		if !isProcessOne(t) {
+			return nanosleep(t, number, args)
+		}
+		var asked linux.Timespec
+		if _, err := asked.CopyIn(t, args[0].Pointer()); err != nil || !asked.Valid() || asked.ToDuration() >= shortestNap {
+			return nanosleep(t, number, args)
+		}
+		if _, err := t.BlockWithTimeout(nil, true, shortestNap); !linuxerr.Equals(linuxerr.ETIMEDOUT, err) {
+			return 0, nil, linuxerr.ConvertIntr(err, linuxerr.EINTR)
+		}
+		return 0, nil, nil
+	}
+}

@@ -1,0 +1,129 @@
+package command
+
+import (
+	"cmp"
+	"os"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// isPlain reports whether a command has no input but what is empty, no terminal,
+// and nothing else of its own: most have not.
+func (s *Spec) isPlain() bool {
+	return s.Terminal == nil && !s.Stdin && len(s.Input) == 0 && len(s.Extra) == 0
+}
+
+// cloneArgs is the argument of clone3(2) in its first version.
+type cloneArgs struct {
+	Flags, PIDFD, ChildTID, ParentTID, ExitSignal, Stack, StackSize, TLS uint64
+}
+
+const cloneClearSighand = 0x100000000
+
+// forkPlain starts the program of a plain command by two rows of calls, where
+// syscall.ForkExec would make some hundred. It returns the pid, and what the command
+// writes to.
+func (m *Manager) forkPlain(path string, argv []string, attr *syscall.ProcAttr) (int, *stdio, error) {
+	child, pipes, err := m.childRow(path, argv, attr)
+	if err != nil {
+		return 0, nil, err
+	}
+	parent := row{calls: make([]bothy.GuestCall, 0, len(pipes)+1)}
+	for _, i := range pipes {
+		// The end to read goes into Spare, that to write becomes the first argument.
+		parent.add(unix.SYS_PIPE2, child.addressOf(i)+4, unix.O_CLOEXEC|unix.O_NONBLOCK)
+	}
+	clone := &cloneArgs{
+		// No handler of ours may run in the child, which has our memory.
+		Flags:      unix.CLONE_VM | unix.CLONE_VFORK | cloneClearSighand,
+		ExitSignal: uint64(unix.SIGCHLD),
+	}
+	parent.add(unix.SYS_CLONE3, pointer(&parent, clone), 64)
+	failed := &child.calls[len(child.calls)-1]
+	pid := int(forkRow(unix.SYS_PRCTL, bothy.GuestCallsPrctl, parent.address(), uintptr(len(parent.calls)),
+		child.address(), uintptr(len(child.calls)-1)))
+	runtime.KeepAlive(child)
+	runtime.KeepAlive(parent)
+	var ours, theirs []int
+	for _, i := range pipes {
+		if c := child.calls[i]; c.Spare != 0 {
+			ours, theirs = append(ours, int(c.Spare)), append(theirs, int(c.Args[0]))
+		}
+	}
+	closeAll(theirs)
+	if pid > 0 && failed.Result != 0 {
+		var status unix.WaitStatus
+		for {
+			if _, err := unix.Wait4(pid, &status, 0, nil); err != unix.EINTR {
+				break
+			}
+		}
+		pid = int(failed.Result)
+	}
+	if pid < 0 {
+		closeAll(ours)
+		return 0, nil, syscall.Errno(-pid)
+	}
+	io := &stdio{outputs: make([]source, 0, len(ours))}
+	for i, stream := range [...]Stream{Stdout, Stderr} {
+		io.outputs = append(io.outputs, source{os.NewFile(uintptr(ours[i]), "|0"), stream})
+	}
+	return pid, io, nil
+}
+
+// childRow is what the child does, and behind it an empty record. It also returns
+// which of the calls are told a pipe.
+func (m *Manager) childRow(path string, argv []string, attr *syscall.ProcAttr) (*row, []int, error) {
+	r := &row{calls: make([]bothy.GuestCall, 0, 12)}
+	if path == "" || len(argv) == 0 {
+		return nil, nil, syscall.ENOENT
+	}
+	program, err := text(r, path)
+	args, aerr := vector(r, argv)
+	env, eerr := vector(r, attr.Env)
+	if err := cmp.Or(err, aerr, eerr); err != nil {
+		return nil, nil, err
+	}
+	r.add(unix.SYS_SETSID)
+	if c := attr.Sys.Credential; c != nil {
+		if len(c.Groups) > 0 {
+			r.add(unix.SYS_SETGROUPS, uint64(len(c.Groups)), pointer(r, &c.Groups[0]))
+		} else {
+			r.add(unix.SYS_SETGROUPS)
+		}
+		r.add(unix.SYS_SETGID, uint64(c.Gid))
+		r.add(unix.SYS_SETUID, uint64(c.Uid))
+	}
+	if attr.Dir != "" {
+		dir, err := text(r, attr.Dir)
+		if err != nil {
+			return nil, nil, err
+		}
+		r.add(unix.SYS_CHDIR, dir)
+	}
+	r.add(unix.SYS_DUP3, uint64(m.null.Fd()), 0)
+	pipes := []int{len(r.calls), len(r.calls) + 1}
+	r.add(unix.SYS_DUP3, 0, 1)
+	r.add(unix.SYS_DUP3, 0, 2)
+	// Only the end that we read is not to wait.
+	r.add(unix.SYS_FCNTL, 1, unix.F_SETFL, 0)
+	r.add(unix.SYS_FCNTL, 2, unix.F_SETFL, 0)
+	r.add(unix.SYS_EXECVE, program, args, env)
+	r.calls = append(r.calls, bothy.GuestCall{})
+	return r, pipes, nil
+}
+
+// closeAll closes descriptors at once.
+func closeAll(fds []int) {
+	r := row{calls: make([]bothy.GuestCall, 0, len(fds))}
+	for _, fd := range fds {
+		r.add(unix.SYS_CLOSE, uint64(fd))
+	}
+	if len(fds) > 0 {
+		r.runAll()
+	}
+}

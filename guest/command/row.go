@@ -1,0 +1,83 @@
+package command
+
+import (
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// row is a row of system calls that the kernel makes at once, where it can: see
+// bothy.GuestCallsPrctl.
+type row struct {
+	calls []bothy.GuestCall
+	// held is what the calls point to.
+	held []any
+}
+
+func (r *row) add(number uint32, args ...uint64) {
+	c := bothy.GuestCall{Number: number}
+	copy(c.Args[:], args)
+	r.calls = append(r.calls, c)
+}
+
+// pointer returns an address for an argument, and keeps what is there.
+func pointer[T any](r *row, p *T) uint64 {
+	r.held = append(r.held, p)
+	return uint64(uintptr(unsafe.Pointer(p)))
+}
+
+// text is pointer for a string.
+func text(r *row, s string) (uint64, error) {
+	p, err := syscall.BytePtrFromString(s)
+	if err != nil {
+		return 0, err
+	}
+	return pointer(r, p), nil
+}
+
+// vector is pointer for strings, ended by nil.
+func vector(r *row, list []string) (uint64, error) {
+	p, err := syscall.SlicePtrFromStrings(list)
+	if err != nil {
+		return 0, err
+	}
+	return pointer(r, &p[0]), nil
+}
+
+// run makes the calls. It returns the error of the first that fails.
+func (r *row) run() error { return r.make(false) }
+
+// runAll makes all calls, also after one that fails.
+func (r *row) runAll() { _ = r.make(true) }
+
+func (r *row) make(goOn bool) error {
+	var on uintptr
+	if goOn {
+		on = 1
+	}
+	_, _, errno := unix.RawSyscall6(unix.SYS_PRCTL, bothy.GuestCallsPrctl, r.address(), uintptr(len(r.calls)), on, 0, 0)
+	runtime.KeepAlive(r)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// address is where the calls are. They stay there as long as r is used.
+func (r *row) address() uintptr { return uintptr(unsafe.Pointer(&r.calls[0])) }
+
+// addressOf is where one of them is.
+func (r *row) addressOf(i int) uint64 {
+	return uint64(r.address()) + uint64(i)*uint64(unsafe.Sizeof(bothy.GuestCall{}))
+}
+
+// hasRows reports whether the kernel makes rows for this process.
+func hasRows() bool {
+	r := row{calls: make([]bothy.GuestCall, 0, 1)}
+	r.add(unix.SYS_GETPID)
+	return r.run() == nil && r.calls[0].Result > 0
+}
