@@ -39,6 +39,9 @@ path-exclude=/usr/share/man/*
 const (
 	debsIn  = `mkdir -p "$1/var/cache/apt/archives" && find "$BOTHY_DEBS" -name '*.deb' -exec ln -t "$1/var/cache/apt/archives" {} +`
 	debsOut = `chroot "$1" apt-get -qq autoclean; cd "$BOTHY_DEBS"; for f in *.deb; do [ -e "$1/var/cache/apt/archives/$f" ] || rm -f "$f"; done; find "$1/var/cache/apt/archives" -maxdepth 1 -name '*.deb' -exec ln -f -t . {} +`
+	// A program that sets its locale opens one file instead of twelve.
+	localeArchive = `test ! -d "$1/usr/lib/locale/C.utf8" || chroot "$1" localedef --add-to-archive /usr/lib/locale/C.utf8`
+
 	debconf = `echo 'debconf debconf/frontend select Noninteractive' | chroot "$1" debconf-set-selections`
 )
 
@@ -96,6 +99,7 @@ func (b *build) mmdebstrap(ctx context.Context, d *debianBase) ([]string, error)
 		"--setup-hook=" + debsIn,
 		"--customize-hook=" + debsOut,
 		"--customize-hook=" + debconf,
+		"--customize-hook=" + localeArchive,
 	}
 	for _, opt := range append(lines(aptConf), hostApt(ctx)...) {
 		argv = append(argv, "--aptopt="+opt)
