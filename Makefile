@@ -34,7 +34,8 @@ bin/bothy:
 	@# No version in these: memory snapshots are tied to the bytes of the sentry.
 	@$(RELEASE) '-s -w -buildid=' -o bin/guest ./cmd/guest
 	@$(RELEASE) '-s -w -buildid=' -o bin/sentry ./cmd/sentry
-	@$(RUN) ./internal/embedded/pack -guest bin/guest -sentry bin/sentry
+	@$(RELEASE) '-s -w -buildid=' -o bin/vminit ./cmd/vminit
+	@$(RUN) ./internal/embedded/pack -guest bin/guest -sentry bin/sentry -vminit bin/vminit
 	@$(RELEASE) '-s -w -X main.version=$(VERSION)' -o bin/bothy ./cmd/bothy
 
 $(PYTHON_BUNDLE): cmd/pybundle/main.go

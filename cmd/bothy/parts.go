@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +29,7 @@ import (
 	"github.com/bothy-dev/bothy/client"
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/engine/gvisor"
+	"github.com/bothy-dev/bothy/engine/microvm"
 	"github.com/bothy-dev/bothy/gateway"
 	guestclient "github.com/bothy-dev/bothy/guest/client"
 	"github.com/bothy-dev/bothy/internal/cleanup"
@@ -58,6 +60,7 @@ type parts struct {
 	golden    blob.Store
 	vault     *vault.Vault
 	engine    *gvisor.Engine
+	microvm   atomic.Pointer[microvm.Engine] // once it is needed
 	lifecycle *lifecycle.Service
 	api       *api.Server
 
@@ -106,7 +109,7 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 	if err := p.openMeter(ctx); err != nil {
 		return nil, err
 	}
-	if err := p.openLifecycle(binaries.GuestImage); err != nil {
+	if err := p.openLifecycle(ctx, binaries); err != nil {
 		return nil, err
 	}
 	door, err := p.doorConfig()
@@ -211,7 +214,16 @@ func (p *parts) openEngine(b embedded.Paths) (err error) {
 	return err
 }
 
-func (p *parts) openLifecycle(guestImage string) error {
+func (p *parts) openLifecycle(ctx context.Context, b embedded.Paths) error {
+	engines := map[string]bothy.Engine{gvisor.Name: p.engine}
+	p.undo.Add(p.closeMicrovm)
+	if p.config.Engine.Default == microvm.Name {
+		e, err := p.openMicrovm(ctx, b)
+		if err != nil {
+			return err
+		}
+		engines[microvm.Name] = e
+	}
 	cas, err := p.config.TrustedCAs()
 	if err != nil {
 		return err
@@ -225,15 +237,19 @@ func (p *parts) openLifecycle(guestImage string) error {
 		return err
 	}
 	p.lifecycle = lifecycle.New(lifecycle.Options{
-		Store:      p.store,
-		Plans:      p.projects,
-		Meter:      p.meter,
-		Observe:    p.metrics.Event,
-		Templates:  p.templates,
-		Blobs:      p.blobs,
-		Engines:    map[string]bothy.Engine{gvisor.Name: p.engine},
+		Store:     p.store,
+		Plans:     p.projects,
+		Meter:     p.meter,
+		Observe:   p.metrics.Event,
+		Templates: p.templates,
+		Blobs:     p.blobs,
+		Engines:   engines,
+		Openers: map[string]lifecycle.Opener{
+			microvm.Name: func(ctx context.Context) (bothy.Engine, error) { return p.openMicrovm(ctx, b) },
+		},
 		Engine:     p.config.Engine.Default,
-		GuestImage: guestImage,
+		Auto:       autoPolicies[p.config.Engine.Auto],
+		GuestImage: b.GuestImage,
 		NewGateway: func(id string, c bothy.Cable) (bothy.Gateway, error) {
 			o := gateways
 			o.Log = p.log.With("sandbox", id)

@@ -15,30 +15,43 @@ import (
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/doctor"
 	"github.com/bothy-dev/bothy/engine/gvisor"
+	"github.com/bothy-dev/bothy/engine/microvm"
 	"github.com/bothy-dev/bothy/gateway"
 	guestclient "github.com/bothy-dev/bothy/guest/client"
 	"github.com/bothy-dev/bothy/internal/embedded"
 )
 
 func init() {
-	startProbes = func(config.Config) []doctor.StartProbe {
-		return []doctor.StartProbe{{Engine: gvisor.Name, Start: probeGvisor}}
+	startProbes = func(c config.Config) []doctor.StartProbe {
+		return []doctor.StartProbe{
+			{Engine: gvisor.Name, Start: probeGvisor},
+			{Engine: microvm.Name, Start: probeMicrovm(c), Optional: c.Engine.Default != microvm.Name},
+		}
 	}
-	fetchKernel = func(context.Context, config.Config, func(string)) error { return nil }
+	fetchKernel = fetchMicrovmKernel
+}
+
+// probeFolder makes a folder for a probe. Who runs sandboxes is nobody, and must pass.
+func probeFolder() (dir string, done func(), err error) {
+	if dir, err = os.MkdirTemp("/var/tmp", "bothy-doctor-"); err != nil {
+		return "", nil, err
+	}
+	done = func() { os.RemoveAll(dir) }
+	if err := os.Chmod(dir, 0o711); err != nil {
+		done()
+		return "", nil, err
+	}
+	return dir, done, nil
 }
 
 // probeGvisor starts a sandbox without a server and without a template: the
 // guest is all that there is in it.
 func probeGvisor(ctx context.Context) (s doctor.Started, err error) {
-	dir, err := os.MkdirTemp("", "bothy-doctor-")
+	dir, done, err := probeFolder()
 	if err != nil {
 		return s, err
 	}
-	defer os.RemoveAll(dir)
-	// The sentry is nobody, and must pass.
-	if err := os.Chmod(dir, 0o711); err != nil {
-		return s, err
-	}
+	defer done()
 	binaries, err := embedded.Extract(filepath.Join(dir, "engines"))
 	if err != nil {
 		return s, err

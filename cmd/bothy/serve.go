@@ -134,6 +134,7 @@ func (a *app) serve(ctx context.Context, c config.Config, bootstrap string) erro
 		log.Error("not everything of the last server could be recovered", "error", err)
 	}
 	p.lifecycle.StartPool()
+	go p.lifecycle.OpenEngines(ctx)
 	log.Info("ready", "url", p.api.URL(), "home", c.Home, "engine", p.engine.Info().Build, "sandboxes", adopted)
 	served := make(chan error, 1)
 	go func() {

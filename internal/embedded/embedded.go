@@ -1,5 +1,6 @@
-// Package embedded carries the two programs that bothy needs beside itself: the
-// guest agent, as the image that is mounted into every sandbox, and the sentry.
+// Package embedded carries the programs that bothy needs beside itself: the guest
+// agent, as the image that is mounted into every sandbox, the sentry, and the first
+// program of virtual machines.
 // `make build` puts them into the folder bin before it compiles bothy, so that
 // bothy is one file. Only cmd/bothy uses this package.
 package embedded
@@ -25,6 +26,7 @@ var files embed.FS
 type Index struct {
 	Guest  Part `json:"guest"`
 	Sentry Part `json:"sentry"`
+	Vminit Part `json:"vminit"`
 }
 
 // Part is one packed file, as it is when unpacked.
@@ -38,6 +40,8 @@ type Paths struct {
 	// GuestImage is an EROFS image with the one file guest.
 	GuestImage string
 	Sentry     string
+	// Vminit is what virtual machines start first.
+	Vminit string
 }
 
 // Extract writes the parts into dir, each under a name with its digest, unless
@@ -57,12 +61,20 @@ func extract(from fs.FS, dir string) (Paths, error) {
 	p := Paths{
 		GuestImage: filepath.Join(dir, fmt.Sprintf("guest-%.12s.erofs", index.Guest.Digest)),
 		Sentry:     filepath.Join(dir, fmt.Sprintf("sentry-%.12s", index.Sentry.Digest)),
+		Vminit:     filepath.Join(dir, fmt.Sprintf("vminit-%.12s", index.Vminit.Digest)),
 	}
-	if err := put(from, "bin/guest.erofs.zst", p.GuestImage, index.Guest, 0o644); err != nil {
-		return Paths{}, err
-	}
-	if err := put(from, "bin/sentry.zst", p.Sentry, index.Sentry, 0o755); err != nil {
-		return Paths{}, err
+	for _, x := range []struct {
+		name, to string
+		part     Part
+		mode     fs.FileMode
+	}{
+		{"bin/guest.erofs.zst", p.GuestImage, index.Guest, 0o644},
+		{"bin/sentry.zst", p.Sentry, index.Sentry, 0o755},
+		{"bin/vminit.zst", p.Vminit, index.Vminit, 0o755},
+	} {
+		if err := put(from, x.name, x.to, x.part, x.mode); err != nil {
+			return Paths{}, err
+		}
 	}
 	return p, nil
 }

@@ -27,7 +27,7 @@ func packed(t *testing.T, guest, sentry []byte) fstest.MapFS {
 		sum := sha256.Sum256(data)
 		return Part{Digest: hex.EncodeToString(sum[:]), Size: int64(len(data))}
 	}
-	index, err := json.Marshal(Index{Guest: part(guest), Sentry: part(sentry)})
+	index, err := json.Marshal(Index{Guest: part(guest), Sentry: part(sentry), Vminit: part([]byte("vminit"))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,17 +35,18 @@ func packed(t *testing.T, guest, sentry []byte) fstest.MapFS {
 		"bin/index.json":      {Data: index},
 		"bin/guest.erofs.zst": {Data: z.EncodeAll(guest, nil)},
 		"bin/sentry.zst":      {Data: z.EncodeAll(sentry, nil)},
+		"bin/vminit.zst":      {Data: z.EncodeAll([]byte("vminit"), nil)},
 	}
 }
 
-func TestExtractWritesBothPartsUnderTheirDigests(t *testing.T) {
+func TestExtractWritesAllPartsUnderTheirDigests(t *testing.T) {
 	guest, sentry := []byte("the guest"), bytes.Repeat([]byte("sentry"), 1<<16)
 	dir := filepath.Join(t.TempDir(), "not", "there")
 	p, err := extract(packed(t, guest, sentry), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string][]byte{p.GuestImage: guest, p.Sentry: sentry} {
+	for path, want := range map[string][]byte{p.GuestImage: guest, p.Sentry: sentry, p.Vminit: []byte("vminit")} {
 		got, err := os.ReadFile(path)
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s has %d bytes, %v; want %d", path, len(got), err, len(want))
@@ -78,8 +79,8 @@ func TestExtractByManyAtOnceLeavesOnlyWholeFiles(t *testing.T) {
 	}
 	wg.Wait()
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 2 {
-		t.Errorf("the folder holds %v, %v; want the two parts alone", entries, err)
+	if err != nil || len(entries) != 3 {
+		t.Errorf("the folder holds %v, %v; want the three parts alone", entries, err)
 	}
 }
 

@@ -1,5 +1,5 @@
-// Command pack puts the guest and the sentry into the folder that package
-// embedded compiles into bothy. Only the Makefile runs it.
+// Command pack puts the guest, the sentry and the first program of virtual machines
+// into the folder that package embedded compiles into bothy. Only the Makefile runs it.
 package main
 
 import (
@@ -21,15 +21,16 @@ import (
 func main() {
 	guest := flag.String("guest", "", "the guest `program`")
 	sentry := flag.String("sentry", "", "the sentry `program`")
+	vminit := flag.String("vminit", "", "the first `program` of virtual machines")
 	out := flag.String("o", "internal/embedded/bin", "the `folder` to write to")
 	flag.Parse()
-	if err := pack(*guest, *sentry, *out); err != nil {
+	if err := pack(*guest, *sentry, *vminit, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "pack:", err)
 		os.Exit(1)
 	}
 }
 
-func pack(guest, sentry, out string) error {
+func pack(guest, sentry, vminit, out string) error {
 	dir, err := os.MkdirTemp("", "bothy-pack-")
 	if err != nil {
 		return err
@@ -44,6 +45,9 @@ func pack(guest, sentry, out string) error {
 		return err
 	}
 	if index.Sentry, err = compress(sentry, filepath.Join(out, "sentry.zst")); err != nil {
+		return err
+	}
+	if index.Vminit, err = compress(vminit, filepath.Join(out, "vminit.zst")); err != nil {
 		return err
 	}
 	data, err := json.MarshalIndent(index, "", "  ")
