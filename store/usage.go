@@ -126,8 +126,8 @@ type UsageGroup struct {
 
 // CompareUsage is the order of an answer.
 func CompareUsage(a, b UsageGroup) int {
-	return cmp.Or(cmp.Compare(a.At, b.At), strings.Compare(a.Project, b.Project), strings.Compare(a.Template, b.Template),
-		strings.Compare(a.Sandbox, b.Sandbox), slices.Compare(a.Labels, b.Labels))
+	return cmp.Or(cmp.Compare(a.At, b.At), strings.Compare(a.Project, b.Project), strings.Compare(a.Sandbox, b.Sandbox),
+		strings.Compare(a.Template, b.Template), slices.Compare(a.Labels, b.Labels))
 }
 
 // BudgetKind says what a budget bounds.

@@ -243,8 +243,7 @@ func (w *usageWriter) rows(rows []store.UsageRow) {
 	}
 	for p, made := range late {
 		if made {
-			w.exec(w.u.dropPack, p.grain, p.at, p.project)
-			w.exec(w.u.unpack, p.grain, p.at, p.project)
+			w.unpack(p)
 		}
 	}
 }

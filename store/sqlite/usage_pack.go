@@ -3,9 +3,9 @@ package sqlite
 import (
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -19,15 +19,17 @@ import (
 //
 // A column of words is
 //
-//	uint32 records, uint32 words, byte width, uint32 ends[words], text, ids[records]
+//	uint32 records, uint32 words, byte id width, byte end width, ends[words], text, ids[records]
 //
-// where the words are sorted and each id is width bytes. So ids compare as their
-// words do. The column of counts is
+// where the words are sorted, so that ids compare as their words do. An id width of
+// 0 says that each record's id is its number, and an end width of 0 that there is
+// one end, of 4 bytes, and all words are as long as that. A column of counts is
 //
-//	uint32 records, byte widths[7], and for each meter counts[records]
+//	uint32 records, {byte width, uint64 least}[7], and for each meter counts[records]
 //
-// and 8 bytes of nothing, so that every count can be read as 8 bytes. All numbers
-// are little-endian. What is stored ends with a CRC-32C of the rest.
+// where each count is what is above the least, and 8 bytes of nothing, so that every
+// count can be read as 8 bytes. All numbers are little-endian. What is stored ends
+// with a CRC-32C of the rest. The counts and all small columns are stored together.
 
 // The parts of a pack, beside labelPart followed by the label's name.
 const (
@@ -38,12 +40,10 @@ const (
 	partLabel    = "label:"
 )
 
-var errBadPack = errors.New("a pack is damaged")
-
 // words is a column of words; nil is one in which every word is "".
 type words []byte
 
-const wordsHead = 9
+const wordsHead = 10
 
 func (w words) records() int { return int(binary.LittleEndian.Uint32(w)) }
 func (w words) len() int {
@@ -53,11 +53,40 @@ func (w words) len() int {
 	return int(binary.LittleEndian.Uint32(w[4:]))
 }
 
-func (w words) end(i int) int {
-	if i < 0 {
-		return 0
+// number reads a number of a width that is 1, 2 or 4.
+func number(b []byte, width, i int) int {
+	switch width {
+	case 1:
+		return int(b[i])
+	case 2:
+		return int(binary.LittleEndian.Uint16(b[2*i:]))
 	}
-	return int(binary.LittleEndian.Uint32(w[wordsHead+4*i:]))
+	return int(binary.LittleEndian.Uint32(b[4*i:]))
+}
+
+func appendNumber(b []byte, width, n int) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(n))
+	return b[:len(b)-4+width]
+}
+
+// widthOf is the width of numbers up to n.
+func widthOf(n int) int {
+	switch {
+	case n < 1<<8:
+		return 1
+	case n < 1<<16:
+		return 2
+	}
+	return 4
+}
+
+// text is where the text begins, and how long it is.
+func (w words) text() (at, length int) {
+	n, width := w.len(), int(w[9])
+	if width == 0 {
+		return wordsHead + 4, n * number(w[wordsHead:], 4, 0)
+	}
+	return wordsHead + width*n, number(w[wordsHead:], width, n-1)
 }
 
 // bytes is the i-th word.
@@ -65,14 +94,23 @@ func (w words) bytes(i int) []byte {
 	if w == nil {
 		return nil
 	}
-	text := w[wordsHead+4*w.len():]
-	return text[w.end(i-1):w.end(i)]
+	at, _ := w.text()
+	width := int(w[9])
+	if width == 0 {
+		length := number(w[wordsHead:], 4, 0)
+		return w[at+i*length : at+(i+1)*length]
+	}
+	from := 0
+	if i > 0 {
+		from = number(w[wordsHead:], width, i-1)
+	}
+	return w[at+from : at+number(w[wordsHead:], width, i)]
 }
 
 // ids are the column's words by record, width bytes each.
 func (w words) ids() (ids []byte, width int) {
-	n := w.len()
-	return w[wordsHead+4*n+w.end(n-1):], int(w[8])
+	at, length := w.text()
+	return w[at+length:], int(w[8])
 }
 
 // id is which word a record has.
@@ -81,13 +119,10 @@ func (w words) id(record int) int {
 		return 0
 	}
 	ids, width := w.ids()
-	switch width {
-	case 1:
-		return int(ids[record])
-	case 2:
-		return int(binary.LittleEndian.Uint16(ids[2*record:]))
+	if width == 0 {
+		return record
 	}
-	return int(binary.LittleEndian.Uint32(ids[4*record:]))
+	return number(ids, width, record)
 }
 
 func (w words) of(record int) string { return string(w.bytes(w.id(record))) }
@@ -102,30 +137,35 @@ func packWords(values []string) words {
 	sorted := slices.Clone(values)
 	slices.Sort(sorted)
 	sorted = slices.Compact(sorted)
-	index := make(map[string]int, len(sorted))
-	w := make(words, wordsHead, wordsHead+8*len(sorted)+4*len(values))
+	w := make(words, wordsHead)
 	binary.LittleEndian.PutUint32(w, uint32(len(values)))
 	binary.LittleEndian.PutUint32(w[4:], uint32(len(sorted)))
-	end := 0
-	for i, word := range sorted {
-		index[word] = i
-		end += len(word)
-		w = binary.LittleEndian.AppendUint32(w, uint32(end))
+	length, alike := 0, true
+	for _, word := range sorted {
+		length += len(word)
+		alike = alike && len(word) == len(sorted[0])
+	}
+	if alike {
+		w = appendNumber(w, 4, len(sorted[0]))
+	} else {
+		width, end := widthOf(length), 0
+		w[9] = byte(width)
+		for _, word := range sorted {
+			end += len(word)
+			w = appendNumber(w, width, end)
+		}
 	}
 	for _, word := range sorted {
 		w = append(w, word...)
 	}
-	switch {
-	case len(sorted) <= 1<<8:
-		w[8] = 1
-	case len(sorted) <= 1<<16:
-		w[8] = 2
-	default:
-		w[8] = 4
+	if slices.Equal(sorted, values) {
+		return w
 	}
+	width := widthOf(len(sorted) - 1)
+	w[8] = byte(width)
 	for _, v := range values {
-		w = binary.LittleEndian.AppendUint32(w, uint32(index[v]))
-		w = w[:len(w)-4+int(w[8])]
+		i, _ := slices.BinarySearch(sorted, v)
+		w = appendNumber(w, width, i)
 	}
 	return w
 }
@@ -134,25 +174,25 @@ func packWords(values []string) words {
 type counts []byte
 
 const (
-	countsHead = 4 + len(store.Counts{})
+	countsHead = 4 + 9*len(store.Counts{})
 	countsTail = 8
 )
 
 func (c counts) records() int { return int(binary.LittleEndian.Uint32(c)) }
 
-// meter is where one meter's counts begin, how wide they are, and what to keep of
-// 8 bytes that are read there.
+// meter is where one meter's counts begin, how wide they are, what to keep of 8
+// bytes that are read there, and what to add to it.
 type meter struct {
-	at    int
-	width int
-	mask  uint64
+	at, width int
+	mask      uint64
+	least     int64
 }
 
 func (c counts) meters() (list [len(store.Counts{})]meter) {
 	at := countsHead
 	for i := range list {
-		width := int(c[4+i])
-		list[i] = meter{at: at, width: width, mask: uint64(1)<<(8*width) - 1} // of 8 bytes all
+		width := int(c[4+9*i])
+		list[i] = meter{at, width, uint64(1)<<(8*width) - 1, int64(binary.LittleEndian.Uint64(c[5+9*i:]))} // of 8 bytes all
 		at += width * c.records()
 	}
 	return list
@@ -162,15 +202,19 @@ func packCounts(values []store.Counts) counts {
 	c := make(counts, countsHead)
 	binary.LittleEndian.PutUint32(c, uint32(len(values)))
 	for i := range (store.Counts{}) {
-		width := 0
+		least, width := values[0][i], 0
 		for _, v := range values {
-			for width < 8 && uint64(v[i])>>(8*width) != 0 {
+			least = min(least, v[i])
+		}
+		for _, v := range values {
+			for width < 8 && uint64(v[i]-least)>>(8*width) != 0 {
 				width++
 			}
 		}
-		c[4+i] = byte(width)
+		c[4+9*i] = byte(width)
+		binary.LittleEndian.PutUint64(c[5+9*i:], uint64(least))
 		for _, v := range values {
-			c = binary.LittleEndian.AppendUint64(c, uint64(v[i]))
+			c = binary.LittleEndian.AppendUint64(c, uint64(v[i]-least))
 			c = c[:len(c)-8+width]
 		}
 	}
@@ -198,17 +242,35 @@ func sealed(part []byte) []byte {
 	return binary.LittleEndian.AppendUint32(slices.Clip(part), crc32.Checksum(part, castagnoli))
 }
 
-// set adds a part as it was stored.
-func (p *pack) set(part string, data []byte) error {
+// set adds a part as it was stored, and reports whether it is as it was.
+func (p *pack) set(part string, data []byte) bool {
 	n := len(data) - 4
 	if n < 0 || crc32.Checksum(data[:n], castagnoli) != binary.LittleEndian.Uint32(data[n:]) {
-		return fmt.Errorf("%w: %s", errBadPack, part)
+		return false
 	}
-	switch data = data[:n]; part {
+	if data = data[:n]; part != partCounts {
+		return p.column(part, data)
+	}
+	// The counts, and with them the columns that are so small that it costs less
+	// to read them in any case: {uint32 bytes, byte name's bytes, name, column}.
+	for len(data) > 5 {
+		size, name := int(binary.LittleEndian.Uint32(data)), int(data[4])
+		if data = data[5:]; name+size > len(data) || !p.column(string(data[:name]), data[name:name+size:name+size]) {
+			return false
+		}
+		data = data[name+size:]
+	}
+	return len(data) == 0
+}
+
+func (p *pack) column(part string, data []byte) bool {
+	switch part {
 	case partCounts:
 		p.counts = data
+		return len(data) >= countsHead+countsTail
 	case partHour:
 		p.hours = data
+		return true
 	case partTemplate:
 		p.templates = data
 	case partSandbox:
@@ -219,28 +281,55 @@ func (p *pack) set(part string, data []byte) error {
 		}
 		p.labels[strings.TrimPrefix(part, partLabel)] = data
 	}
-	return nil
+	return len(data) > wordsHead
 }
+
+// lacks reports whether there is less in the pack than the question needs.
+func (p *pack) lacks(q store.UsageQuery, hours bool) bool {
+	return p.counts == nil || hours && p.hours == nil || p.templates == nil && (q.Template || q.In.Template != "") ||
+		p.sandboxes == nil && (q.Sandbox || q.In.Sandbox != "")
+}
+
+// smallColumn is how many bytes of a record make a column that is stored with the
+// counts.
+const smallColumn = 2
 
 // parts are all parts as they are stored.
 func (p *pack) parts() map[string][]byte {
-	m := map[string][]byte{partCounts: sealed(p.counts), partTemplate: sealed(p.templates), partSandbox: sealed(p.sandboxes)}
+	columns := map[string][]byte{partCounts: p.counts, partTemplate: p.templates, partSandbox: p.sandboxes}
 	if p.hours != nil {
-		m[partHour] = sealed(p.hours)
+		columns[partHour] = p.hours
 	}
 	for label, w := range p.labels {
-		m[partLabel+label] = sealed(w)
+		columns[partLabel+label] = w
 	}
-	return m
+	stored := map[string][]byte{}
+	var first []byte
+	for _, part := range slices.Sorted(maps.Keys(columns)) {
+		data := columns[part]
+		if part != partCounts && (len(data) > smallColumn*p.counts.records()+chunkRecords || len(part) > 255) {
+			stored[part] = sealed(data)
+			continue
+		}
+		first = append(binary.LittleEndian.AppendUint32(first, uint32(len(data))), byte(len(part)))
+		first = append(append(first, part...), data...)
+	}
+	stored[partCounts] = sealed(first)
+	return stored
+}
+
+// record is what packs are made of.
+type record struct {
+	hour              byte // since the pack's first
+	template, sandbox string
+	labels            map[string]string
+	store.Counts
 }
 
 // packer collects records.
 type packer struct {
-	hours                []byte
-	templates, sandboxes []string
-	counts               []store.Counts
-	labels               map[string][]string // shorter where the last records have none
-	parsed               map[string]map[string]string
+	records []record
+	parsed  map[string]map[string]string
 }
 
 // add adds a record; hour is since the pack's first. labels is JSON or empty.
@@ -259,36 +348,90 @@ func (p *packer) add(hour int64, template, sandbox, labels string, c store.Count
 		}
 		p.parsed[labels] = values
 	}
-	for label, value := range values {
-		if p.labels == nil {
-			p.labels = map[string][]string{}
-		}
-		p.labels[label] = append(p.filled(label), value)
-	}
-	p.hours = append(p.hours, byte(hour))
-	p.templates = append(p.templates, template)
-	p.sandboxes = append(p.sandboxes, sandbox)
-	p.counts = append(p.counts, c)
+	p.records = append(p.records, record{byte(hour), template, sandbox, values, c})
 	return nil
 }
 
-// filled is a label's column up to the records that there are.
-func (p *packer) filled(label string) []string {
-	column := p.labels[label]
-	return append(column, make([]string, len(p.counts)-len(column))...)
-}
-
-// pack packs what was added, or returns nil if that is nothing.
-func (p *packer) pack(hours bool) *pack {
-	if len(p.counts) == 0 {
+// packRecords packs records, or returns nil if there are none.
+func packRecords(project string, records []record, hours bool) *pack {
+	if len(records) == 0 {
 		return nil
 	}
-	made := &pack{counts: packCounts(p.counts), templates: packWords(p.templates), sandboxes: packWords(p.sandboxes), labels: map[string]words{}}
-	if hours {
-		made.hours = p.hours
+	p := &pack{project: project, labels: map[string]words{}}
+	column := func(of func(*record) string) words {
+		values := make([]string, len(records))
+		for i := range records {
+			values[i] = of(&records[i])
+		}
+		return packWords(values)
 	}
-	for label := range p.labels {
-		made.labels[label] = packWords(p.filled(label))
+	values := make([]store.Counts, len(records))
+	for i, r := range records {
+		values[i] = r.Counts
+		if hours {
+			p.hours = append(p.hours, r.hour)
+		}
 	}
-	return made
+	p.counts = packCounts(values)
+	p.templates = column(func(r *record) string { return r.template })
+	p.sandboxes = column(func(r *record) string { return r.sandbox })
+	for label := range labelsOf(records) {
+		p.labels[label] = column(func(r *record) string { return r.labels[label] })
+	}
+	return p
+}
+
+// labelsOf are the values of each label.
+func labelsOf(records []record) map[string]map[string]bool {
+	found := map[string]map[string]bool{}
+	for _, r := range records {
+		for label, value := range r.labels {
+			if found[label] == nil {
+				found[label] = map[string]bool{}
+			}
+			found[label][value] = true
+		}
+	}
+	return found
+}
+
+// chunkRecords is how many records there are in one chunk of a pack. More would
+// make parts for which the database's driver asks the system for memory each time.
+const chunkRecords = 512
+
+// chunks divides the records of days and months so that one with a sandbox is found
+// without the others.
+func chunks(records []record) [][]record {
+	slices.SortFunc(records, func(a, b record) int { return strings.Compare(a.sandbox, b.sandbox) })
+	return slices.Collect(slices.Chunk(records, chunkRecords))
+}
+
+// digest adds up records that differ only in what many records have each their own
+// of: their sandbox, and labels that are in left.
+func digest(records []record) (sums []record, left []string) {
+	kept := map[string]bool{}
+	for label, values := range labelsOf(records) {
+		if kept[label] = 8*len(values) <= len(records); !kept[label] {
+			left = append(left, label)
+		}
+	}
+	names := slices.Sorted(maps.Keys(kept))
+	index := map[string]int{}
+	for _, r := range records {
+		name := appendWord(nil, r.template)
+		sum := record{template: r.template, labels: map[string]string{}}
+		for _, label := range names {
+			if value, has := r.labels[label]; has && kept[label] {
+				name = appendWord(appendWord(name, label), value)
+				sum.labels[label] = value
+			}
+		}
+		i, ok := index[string(name)]
+		if !ok {
+			i = len(sums)
+			index[string(name)], sums = i, append(sums, sum)
+		}
+		sums[i].Add(r.Counts)
+	}
+	return sums, left
 }

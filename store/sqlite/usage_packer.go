@@ -151,10 +151,11 @@ func (s *Store) makePack(ctx context.Context, u unpacked) error {
 	case grainMonth:
 		c.from, c.to = dayOf(u.at), dayOf(u.at+1)
 	}
-	p, err := s.packRows(ctx, c, u.project)
+	records, err := s.records(ctx, c, u.project)
 	if err != nil {
 		return err
 	}
+	made := packsOf(c, u.project, records)
 	s.write.Lock()
 	defer s.write.Unlock()
 	tx, err := s.fast.BeginTx(ctx, nil)
@@ -172,9 +173,10 @@ func (s *Store) makePack(ctx context.Context, u unpacked) error {
 	if _, err := tx.StmtContext(ctx, s.usage.dropPack).ExecContext(ctx, u.grain, u.at, u.project); err != nil {
 		return err
 	}
-	if p != nil {
-		for part, data := range p.parts() {
-			if _, err := tx.ExecContext(ctx, `INSERT INTO usage_packs (grain, at, project, part, data) VALUES (?, ?, ?, ?, ?)`, u.grain, u.at, u.project, part, data); err != nil {
+	for _, p := range made {
+		for part, data := range p.parts {
+			if _, err := tx.ExecContext(ctx, `INSERT INTO usage_packs (grain, at, project, chunk, part, first, last, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+				u.grain, u.at, u.project, p.chunk, part, p.first, p.last, data); err != nil {
 				return err
 			}
 		}
@@ -182,9 +184,69 @@ func (s *Store) makePack(ctx context.Context, u unpacked) error {
 	return tx.Commit()
 }
 
-// packRows makes a pack of records: of hours, or of the sums of days. It is nil if
-// there are none.
-func (s *Store) packRows(ctx context.Context, c cell, project string) (*pack, error) {
+// dropPack has a pack be made anew.
+func (s *Store) dropPack(ctx context.Context, p packAt) error {
+	s.write.Lock()
+	defer s.write.Unlock()
+	tx, err := s.fast.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	w := usageWriter{ctx: ctx, tx: tx, u: &s.usage}
+	w.unpack(p)
+	if w.err == nil {
+		w.err = tx.Commit()
+	}
+	return w.err
+}
+
+// unpack has a pack be made anew.
+func (w *usageWriter) unpack(p packAt) {
+	w.exec(w.u.dropPack, p.grain, p.at, p.project)
+	w.exec(w.u.unpack, p.grain, p.at, p.project)
+}
+
+// digestChunk is the number of the chunk in which a month is added up for questions
+// that are about no sandbox. A part of it with the content elsewhere stands for one
+// that only the other chunks have.
+const digestChunk = -1
+
+var elsewhere = []byte{0}
+
+// storedChunk is a chunk as it is stored, with its first and last sandbox.
+type storedChunk struct {
+	chunk       int
+	first, last string
+	parts       map[string][]byte
+}
+
+// packsOf makes the chunks of a pack.
+func packsOf(c cell, project string, records []record) (list []storedChunk) {
+	if len(records) == 0 {
+		return nil
+	}
+	if c.grain == grainHour {
+		return []storedChunk{{parts: packRecords(project, records, true).parts()}}
+	}
+	if c.grain == grainMonth {
+		d := storedChunk{chunk: digestChunk, parts: map[string][]byte{partCounts: elsewhere}}
+		if sums, left := digest(records); 4*len(sums) <= len(records) {
+			d.parts = packRecords(project, sums, false).parts()
+			for _, label := range left {
+				d.parts[partLabel+label] = elsewhere
+			}
+		}
+		list = append(list, d)
+	}
+	for i, chunk := range chunks(records) {
+		list = append(list, storedChunk{i, chunk[0].sandbox, chunk[len(chunk)-1].sandbox, packRecords(project, chunk, false).parts()})
+	}
+	return list
+}
+
+// records reads the records of hours or of days, those of a month added up.
+func (s *Store) records(ctx context.Context, c cell, project string) ([]record, error) {
 	text := `SELECT t.day - ?, k.template, k.sandbox, k.labels, ` + meters + `
 		FROM usage_days t JOIN usage_keys k ON k.id = t.key WHERE t.project = ? AND t.day >= ? AND t.day < ?`
 	switch c.grain {
@@ -211,12 +273,5 @@ func (s *Store) packRows(ctx context.Context, c cell, project string) (*pack, er
 			return nil, err
 		}
 	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	p := made.pack(c.grain == grainHour || c.rows)
-	if p != nil {
-		p.project = project
-	}
-	return p, nil
+	return made.records, rows.Err()
 }

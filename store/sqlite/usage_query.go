@@ -1,8 +1,10 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,6 +31,11 @@ func (s *Store) QueryUsage(ctx context.Context, q store.UsageQuery) (list []stor
 		err = s.queryPacks(ctx, q, found)
 	} else {
 		err = s.queryTotals(ctx, q, found)
+	}
+	if d, damaged := errors.AsType[damagedPack](err); damaged {
+		if err = s.dropPack(ctx, packAt(d)); err == nil {
+			return s.QueryUsage(ctx, q)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("store: query usage: %w", err)
@@ -224,14 +231,24 @@ func (s *Store) queryPacks(ctx context.Context, q store.UsageQuery, found *group
 		return err
 	}
 	for _, c := range cells(q, packed) {
-		if (q.Hour || q.Day) && found.fullBefore(c.group) {
+		if found.tighten() && (q.Hour || q.Day) && found.fullBefore(c.group) {
 			return nil
 		}
-		if err := s.queryCell(ctx, q, c, projects, found); err != nil {
+		if err := s.queryCell(ctx, q, c, found.within(q, projects), found); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// within leaves out projects that the page is without.
+func (g *groups) within(q store.UsageQuery, projects []string) []string {
+	if !q.Project || q.Day || q.Hour {
+		return projects
+	}
+	return slices.DeleteFunc(slices.Clone(projects), func(p string) bool {
+		return g.after != nil && p < g.after.Project || g.last != nil && p > g.last.Project
+	})
 }
 
 // maxRows is how many hours or days are read from the records at a time.
@@ -302,7 +319,16 @@ func (s *Store) queryCell(ctx context.Context, q store.UsageQuery, c cell, proje
 			t.at, t.split = c.at*hoursPerDay, true
 		}
 	}
-	unpacked, err := s.eachPack(ctx, q, c, projects, func(p *pack) { p.scan(q, t, found) })
+	whole, unpacked := projects, []string(nil)
+	var err error
+	if c.grain == grainMonth && !q.Sandbox && q.In.Sandbox == "" {
+		whole, unpacked, err = s.eachPack(ctx, q, c, projects, true, found, t)
+	}
+	if err == nil && len(whole) > 0 {
+		var more []string
+		_, more, err = s.eachPack(ctx, q, c, whole, false, found, t)
+		unpacked = append(unpacked, more...)
+	}
 	for _, project := range unpacked {
 		if err == nil {
 			err = s.queryRecords(ctx, q, c, project, found)
@@ -313,18 +339,19 @@ func (s *Store) queryCell(ctx context.Context, q store.UsageQuery, c cell, proje
 
 // queryRecords is for what is not packed.
 func (s *Store) queryRecords(ctx context.Context, q store.UsageQuery, c cell, project string, found *groups) error {
-	p, err := s.packRows(ctx, c, project)
-	if p != nil {
+	records, err := s.records(ctx, c, project)
+	if p := packRecords(project, records, c.grain == grainHour || c.rows); p != nil && err == nil {
 		split := q.Hour || q.Day && c.grain == grainDay
 		p.scan(q, stretch{to: c.to - c.from, at: c.group, split: split}, found)
 	}
 	return err
 }
 
-// eachPack reads what the question needs of the packs of a cell, and tells whose
-// must be read from the records. A pack is good until do returns.
-func (s *Store) eachPack(ctx context.Context, q store.UsageQuery, c cell, projects []string, do func(*pack)) (unpacked []string, err error) {
-	parts := []string{partCounts}
+// eachPack adds up what the question asks of the packs of a cell, or of their
+// digests. It tells of which projects the digest does not know the answer, and of
+// which there is no pack, so that the records must be read.
+func (s *Store) eachPack(ctx context.Context, q store.UsageQuery, c cell, projects []string, digests bool, found *groups, t stretch) (whole, unpacked []string, err error) {
+	var parts []string
 	if c.grain == grainHour {
 		parts = append(parts, partHour)
 	}
@@ -337,24 +364,13 @@ func (s *Store) eachPack(ctx context.Context, q store.UsageQuery, c cell, projec
 	for _, label := range q.Labels {
 		parts = append(parts, partLabel+label)
 	}
-	where, args := "grain = ?1 AND at = ?2", []any{c.grain, c.at}
-	if len(projects) == 1 {
-		where, args = where+" AND project = ?3", append(args, projects[0])
-	}
-	// In one statement, because a pack may be made between two.
-	columns, nulls := "project", "project"
-	for _, part := range parts[1:] {
-		args = append(args, part)
-		columns += fmt.Sprintf(", (SELECT data FROM usage_packs WHERE grain = ?1 AND at = ?2 AND project = c.project AND part = ?%d)", len(args))
-		nulls += ", NULL"
-	}
-	rows, err := s.read.QueryContext(ctx, "SELECT "+nulls+", NULL FROM usage_unpacked WHERE "+where+
-		" UNION ALL SELECT "+columns+", data FROM usage_packs c WHERE "+where+" AND part = '"+partCounts+"'", args...)
+	parts = append(parts, partCounts)
+	text, args := packSQL(q, c, projects, parts, digests, found)
+	rows, err := s.read.QueryContext(ctx, text, args...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer rows.Close()
-	parts = append(parts[1:], partCounts)
 	var project string
 	data, into := make([]sql.RawBytes, len(parts)), []any{&project}
 	for i := range data {
@@ -362,30 +378,74 @@ func (s *Store) eachPack(ctx context.Context, q store.UsageQuery, c cell, projec
 	}
 	for rows.Next() {
 		if err := rows.Scan(into...); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		p, err := openPack(project, parts, data)
-		if err != nil || p == nil {
+		switch {
+		case data[len(data)-1] == nil:
 			unpacked = append(unpacked, project)
-			continue
+		case slices.ContainsFunc(data, isElsewhere):
+			whole = append(whole, project)
+		default:
+			p := &pack{project: project}
+			for i, part := range parts {
+				if data[i] != nil && !p.set(part, data[i]) {
+					return nil, nil, damagedPack{c.grain, c.at, project}
+				}
+			}
+			if p.lacks(q, c.grain == grainHour) {
+				return nil, nil, damagedPack{c.grain, c.at, project}
+			}
+			p.scan(q, t, found)
 		}
-		do(p)
 	}
-	return unpacked, rows.Err()
+	return whole, unpacked, rows.Err()
 }
 
-// openPack is the pack of parts that were read, or nil where there is none.
-func openPack(project string, parts []string, data []sql.RawBytes) (*pack, error) {
-	p := &pack{project: project}
-	for i, part := range parts {
-		if data[i] != nil {
-			if err := p.set(part, data[i]); err != nil {
-				return nil, err
+func isElsewhere(part sql.RawBytes) bool { return bytes.Equal(part, elsewhere) }
+
+// packSQL reads the parts of the packs of a cell, the counts last, and rows without
+// those for what is not packed: in one statement, because a pack may be made between
+// two.
+func packSQL(q store.UsageQuery, c cell, projects, parts []string, digests bool, found *groups) (text string, args []any) {
+	arg := func(v any) string {
+		args = append(args, v)
+		return fmt.Sprintf("?%d", len(args))
+	}
+	at := "grain = " + arg(c.grain) + " AND at = " + arg(c.at)
+	columns, nulls := "project", "project"
+	for _, part := range parts[:len(parts)-1] {
+		columns += ", (SELECT data FROM usage_packs WHERE " + at + " AND project = c.project AND chunk = c.chunk AND part = " + arg(part) + ")"
+		nulls += ", NULL"
+	}
+	of := make([]string, len(projects))
+	for i, p := range projects {
+		of[i] = arg(p)
+	}
+	at += " AND project IN (" + strings.Join(of, ", ") + ")"
+	which := at + " AND part = '" + partCounts + "' AND chunk >= 0"
+	if digests {
+		which = strings.Replace(which, ">= 0", "= "+fmt.Sprint(digestChunk), 1)
+	} else {
+		if q.In.Sandbox != "" {
+			word := arg(q.In.Sandbox)
+			which += " AND (last = '' OR first <= " + word + " AND last >= " + word + ")"
+		}
+		if q.Sandbox && !q.Day && !q.Hour && !q.Project && c.grain != grainHour {
+			if found.after != nil {
+				which += " AND last >= " + arg(found.after.Sandbox)
+			}
+			if found.last != nil {
+				which += " AND first <= " + arg(found.last.Sandbox)
 			}
 		}
 	}
-	if p.counts == nil {
-		return nil, nil
-	}
-	return p, nil
+	return "SELECT " + nulls + ", NULL FROM usage_unpacked WHERE " + at +
+		" UNION ALL SELECT " + columns + ", data FROM usage_packs c WHERE " + which, args
+}
+
+// damagedPack is the error of a pack that cannot be read.
+type damagedPack packAt
+
+func (d damagedPack) Error() string {
+	return fmt.Sprintf("the pack of usage of %s, %s %d, is damaged", d.project, d.grain, d.at)
 }

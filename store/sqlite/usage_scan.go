@@ -63,7 +63,7 @@ func (g *groups) add(of store.UsageGroup, c store.Counts) {
 // nameOf appends what tells a group from all others, and is in order as they are.
 func nameOf(b []byte, of store.UsageGroup) []byte {
 	b = binary.BigEndian.AppendUint64(b, uint64(of.At))
-	b = appendWord(appendWord(appendWord(b, of.Project), of.Template), of.Sandbox)
+	b = appendWord(appendWord(appendWord(b, of.Project), of.Sandbox), of.Template)
 	for _, s := range of.Labels {
 		b = appendWord(b, s)
 	}
@@ -208,18 +208,21 @@ func (s *scanner) rank(of store.UsageGroup, into *groups) {
 		last = &of
 	}
 	if s.t.split {
-		s.column(spans, func(i int32) uint64 { return uint64(s.p.hours[i]) }, s.searchHour(after.At), s.searchHour(last.At))
+		s.grow(spans, s.searchHour(after.At), s.searchHour(last.At))
+		for i, r := range s.records {
+			s.ranks[i] = uint64(s.p.hours[r])
+		}
 	} else {
 		s.low.fix(cmp.Compare(after.At, of.At))
 		s.high.fix(cmp.Compare(last.At, of.At))
 	}
 	s.low.fix(cmp.Compare(after.Project, of.Project))
 	s.high.fix(cmp.Compare(last.Project, of.Project))
-	if s.q.Template {
-		s.words(s.p.templates, after.Template, last.Template)
-	}
 	if s.q.Sandbox {
 		s.words(s.p.sandboxes, after.Sandbox, last.Sandbox)
+	}
+	if s.q.Template {
+		s.words(s.p.templates, after.Template, last.Template)
 	}
 	for n, label := range s.q.Labels {
 		var a, l string
@@ -290,29 +293,39 @@ func (s *scanner) words(w words, after, last string) {
 		return place{uint64(i), found}
 	}
 	ids, width := w.ids()
-	id := func(i int32) uint64 { return uint64(binary.LittleEndian.Uint32(ids[4*i:])) }
+	size := s.grow(uint64(w.len()), where(after), where(last))
 	switch width {
+	case 0:
+		for i, r := range s.records {
+			s.ranks[i] = s.ranks[i]*size + uint64(r)
+		}
 	case 1:
-		id = func(i int32) uint64 { return uint64(ids[i]) }
+		for i, r := range s.records {
+			s.ranks[i] = s.ranks[i]*size + uint64(ids[r])
+		}
 	case 2:
-		id = func(i int32) uint64 { return uint64(binary.LittleEndian.Uint16(ids[2*i:])) }
+		for i, r := range s.records {
+			s.ranks[i] = s.ranks[i]*size + uint64(binary.LittleEndian.Uint16(ids[2*r:]))
+		}
+	default:
+		for i, r := range s.records {
+			s.ranks[i] = s.ranks[i]*size + uint64(binary.LittleEndian.Uint32(ids[4*r:]))
+		}
 	}
-	s.column(uint64(w.len()), id, where(after), where(last))
 }
 
 // most is what a rank may come to.
 const most = 1 << 62
 
-func (s *scanner) column(size uint64, id func(int32) uint64, after, last place) {
+// grow makes room in the ranks for a further column of so many values.
+func (s *scanner) grow(size uint64, after, last place) uint64 {
 	if s.size > most/size {
 		s.squeeze()
-	}
-	for i, r := range s.records {
-		s.ranks[i] = s.ranks[i]*size + id(r)
 	}
 	s.size *= size
 	s.low.next(size, after)
 	s.high.next(size, last)
+	return size
 }
 
 // squeeze takes the gaps out of the ranks.
@@ -358,11 +371,11 @@ func (s *scanner) sum() {
 	group := s.numbers()
 	s.sums = make([]store.Counts, len(s.first))
 	for m, at := range s.p.counts.meters() {
-		if at.width == 0 {
+		if at.width == 0 && at.least == 0 {
 			continue
 		}
 		for i, r := range s.records {
-			s.sums[group[i]][m] += int64(binary.LittleEndian.Uint64(s.p.counts[at.at+at.width*int(r):]) & at.mask)
+			s.sums[group[i]][m] += at.least + int64(binary.LittleEndian.Uint64(s.p.counts[at.at+at.width*int(r):])&at.mask)
 		}
 	}
 }

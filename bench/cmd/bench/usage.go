@@ -79,14 +79,14 @@ func (u usageShape) run(ctx context.Context, _ *lab.Lab, b *book, n int) error {
 			return err
 		}
 		fmt.Printf("made %s in %v\n", path, time.Since(begun).Round(time.Second))
-		begun, used := time.Now(), cpuTime()
-		for more := true; more; {
-			if more, err = db.PackUsage(ctx, to*24); err != nil {
-				return err
-			}
-		}
-		fmt.Printf("packed it in %v, with %v of the processor\n", time.Since(begun).Round(time.Second), (cpuTime() - used).Round(time.Second))
 	}
+	begun, used := time.Now(), cpuTime()
+	for more := true; more; {
+		if more, err = db.PackUsage(ctx, to*24); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("packed it in %v, with %v of the processor\n", time.Since(begun).Round(time.Second), (cpuTime() - used).Round(time.Second))
 	meter, err := metering.New(ctx, metering.Options{
 		Store: db, Rates: bothy.Rates{Currency: "EUR", VCPUHour: 0.05, MemoryGBHour: 0.01}, Clock: stoppedClock{end},
 		Project: func(context.Context, string) error { return nil },

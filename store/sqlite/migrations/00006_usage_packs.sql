@@ -1,15 +1,19 @@
 -- +goose Up
 -- What questions about sandboxes and labels are answered from: the records of a
 -- project, as columns (usage_pack.go). They are made of the records, and can be
--- made again. `at` is the day for the grains 'hour' and 'day', and the month.
+-- made again. `at` is the day for the grains 'hour' and 'day', and the month. `first`
+-- and `last` are the sandboxes of a chunk, where it is in their order.
 CREATE TABLE usage_packs (
     grain   TEXT NOT NULL,
     at      INTEGER NOT NULL,
     project TEXT NOT NULL,
+    chunk   INTEGER NOT NULL,
     part    TEXT NOT NULL,
+    first   TEXT NOT NULL,
+    last    TEXT NOT NULL,
     data    BLOB NOT NULL
 );
-CREATE UNIQUE INDEX usage_packs_at ON usage_packs (grain, at, project, part);
+CREATE UNIQUE INDEX usage_packs_at ON usage_packs (grain, at, project, chunk, part);
 -- Those that are to be made, first or anew.
 CREATE TABLE usage_unpacked (
     grain   TEXT NOT NULL,
