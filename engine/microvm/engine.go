@@ -76,6 +76,8 @@ type Engine struct {
 	env     []string
 	cgroups *cgroup.Parent
 	log     *slog.Logger
+	// made is when the engine was.
+	made instant
 
 	mu sync.Mutex
 	// held are the ids of what lives or comes into being.
@@ -102,7 +104,7 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{o: o, vmm: qemu{p}, log: o.Log, held: map[string]bool{}}
+	e := &Engine{o: o, vmm: qemu{p}, log: o.Log, made: now(), held: map[string]bool{}}
 	cache := filepath.Join(o.Dir, cacheName)
 	for _, dir := range []string{o.Dir, cache} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {

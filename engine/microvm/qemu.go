@@ -47,6 +47,8 @@ type hardware struct {
 	// bootCPUs are those that the kernel starts with.
 	bootCPUs int
 	accel    bothy.Acceleration
+	// ticks is how many thousand times a second the host's counter ticks.
+	ticks uint64
 	// wake is set for one that is to be loaded.
 	wake bool
 
@@ -156,7 +158,7 @@ func kernelArgs(h hardware) string {
 	}
 	if h.accel != bothy.AccelerationKVM {
 		// There is no processor to be guarded against.
-		a = append(a, "mitigations=off", "init_on_alloc=0")
+		a = append(a, "mitigations=off", "init_on_alloc=0", "tsc=reliable", fmt.Sprintf("tsc_early_khz=%d", h.ticks))
 	}
 	return strings.Join(a, " ")
 }

@@ -41,7 +41,7 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 	if err := checkSize(spec.Limits); err != nil {
 		return nil, err
 	}
-	p := plan{spec: spec, shape: shape{RAMMB: ramMB(spec.Limits), CPUs: maxCPUs, Files: spec.FilesTar != ""}}
+	p := plan{spec: spec, shape: shape{RAMMB: ramMB(spec.Limits), CPUs: maxCPUs, Files: spec.FilesTar != "", Ticks: rateSince(e.made)}}
 	m, err := e.launch(ctx, p, func(ctx context.Context, m *Machine, c monitor) error {
 		if err := c.resume(ctx); err != nil {
 			return err
@@ -75,6 +75,8 @@ type shape struct {
 	CPUs  int `json:"cpus"`
 	// Files is set when it has a disk with files to begin with.
 	Files bool `json:"files"`
+	// Ticks is the rate of an emulated machine's clock, in kHz.
+	Ticks uint64 `json:"ticks"`
 }
 
 // plan is a machine to be launched. One that is to be woken has memory, and a layer.
@@ -230,7 +232,7 @@ func (e *Engine) spawn(p plan, dir string, group *cgroup.Group, words *os.File) 
 		passed = append(passed, f)
 		return jail.FirstFD + len(passed) - 1, nil
 	}
-	h := hardware{ramMB: p.shape.RAMMB, cpus: p.shape.CPUs, bootCPUs: processors(p.spec.Limits), accel: e.o.Acceleration, wake: p.ram != nil}
+	h := hardware{ramMB: p.shape.RAMMB, cpus: p.shape.CPUs, bootCPUs: processors(p.spec.Limits), accel: e.o.Acceleration, ticks: p.shape.Ticks, wake: p.ram != nil}
 	if h.root, err = pass(openImage(p.spec.RootFS)); err != nil {
 		return 0, 0, err
 	}
