@@ -116,12 +116,12 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 	if err != nil {
 		return nil, err
 	}
-	p.api = api.New(api.Services{
+	p.api = api.New(withKeys(api.Services{
 		Tokens: p.tokens, Sandboxes: p.lifecycle, Exec: p.lifecycle, Files: p.lifecycle.Files(),
 		Templates: p.templates, Snapshots: p.lifecycle, Code: p.lifecycle, Events: p.lifecycle, Network: p.lifecycle,
 		Metrics: p.lifecycle, Ports: p.lifecycle, Mover: p.lifecycle, Logs: p.lifecycle, Limits: p.lifecycle, Usage: p.meter, Projects: p.projects,
 		Audit: p.audit, Recorder: p.audit, Answers: p.store, Log: log,
-	}, door)
+	}), door)
 	p.runMeter()
 	p.openMCP()
 	p.openMetrics()
@@ -236,7 +236,7 @@ func (p *parts) openLifecycle(ctx context.Context, b embedded.Paths) error {
 	if err != nil {
 		return err
 	}
-	p.lifecycle = lifecycle.New(lifecycle.Options{
+	p.lifecycle = lifecycle.New(withTolls(lifecycle.Options{
 		Store:     p.store,
 		Plans:     p.projects,
 		Meter:     p.meter,
@@ -280,7 +280,7 @@ func (p *parts) openLifecycle(ctx context.Context, b embedded.Paths) error {
 		AdmissionWait:   time.Duration(p.config.Sandboxes.WaitSeconds) * time.Second,
 		StartsAtOnce:    p.config.Sandboxes.StartsAtOnce,
 		Log:             p.log,
-	})
+	}))
 	background, stop := context.WithCancel(context.Background())
 	p.undo.Add(func() { p.lifecycle.Close() })
 	p.undo.Add(stop)
