@@ -258,8 +258,7 @@ func (m *Manager) await(p *Process) {
 	m.awaited = false
 }
 
-// collectNow reaps a child if it has ended, and stops the reaper that is not needed
-// any more.
+// collectNow reaps a child if it has ended.
 func (m *Manager) collectNow(pid int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -267,14 +266,20 @@ func (m *Manager) collectNow(pid int) bool {
 		return true // somebody else did
 	}
 	m.collect(pid)
-	if m.running[pid] != nil {
-		return false
+	return m.running[pid] == nil
+}
+
+// rest stops the reaper that is to start, if there is nobody to wait for.
+func (m *Manager) rest() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.soon == nil || len(m.running) > 0 {
+		return
 	}
-	if _, err := peek(unix.P_ALL, 0, unix.WNOHANG); err != nil && len(m.running) == 0 && m.soon != nil {
+	if _, err := peek(unix.P_ALL, 0, unix.WNOHANG); err != nil {
 		m.soon.Stop()
 		m.soon = nil
 	}
-	return true
 }
 
 // reap waits for children until there are none.

@@ -122,6 +122,7 @@ func (p *Process) pump(s source) {
 			runtime.Gosched()
 			s.file.Close()
 		}
+		p.m.rest()
 	}()
 	rc, err := s.file.SyscallConn()
 	if err != nil {

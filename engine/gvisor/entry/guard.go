@@ -34,11 +34,12 @@ type guard func(t *kernel.Task, args arch.SyscallArguments) error
 
 // wraps change what system calls do.
 var wraps = map[string]func(kernel.SyscallFn) kernel.SyscallFn{
-	"kill":      telling,
-	"prctl":     func(call kernel.SyscallFn) kernel.SyscallFn { return opening(pouring(calling(call))) },
-	"nanosleep": napping,
-	"open":      func(call kernel.SyscallFn) kernel.SyscallFn { return followsNoLink(call, 1) },
-	"openat":    func(call kernel.SyscallFn) kernel.SyscallFn { return followsNoLink(call, 2) },
+	"kill":       telling,
+	"exit_group": leaving,
+	"prctl":      func(call kernel.SyscallFn) kernel.SyscallFn { return opening(pouring(calling(call))) },
+	"nanosleep":  napping,
+	"open":       func(call kernel.SyscallFn) kernel.SyscallFn { return followsNoLink(call, 1) },
+	"openat":     func(call kernel.SyscallFn) kernel.SyscallFn { return followsNoLink(call, 2) },
 }
 
 func installGuards() {
