@@ -37,10 +37,13 @@ type usageStatements struct {
 
 	mu   sync.Mutex
 	keys map[store.UsageKey]int64
+	// queries are of the connections that read, by their text.
+	queries map[string]*sql.Stmt
 }
 
 func (u *usageStatements) prepare(ctx context.Context, db *sql.DB) error {
 	u.keys = map[store.UsageKey]int64{}
+	u.queries = map[string]*sql.Stmt{}
 	for _, p := range []struct {
 		into **sql.Stmt
 		text string

@@ -366,7 +366,7 @@ func (s *Store) eachPack(ctx context.Context, q store.UsageQuery, c cell, projec
 	}
 	parts = append(parts, partCounts)
 	text, args := packSQL(q, c, projects, parts, digests, found)
-	rows, err := s.read.QueryContext(ctx, text, args...)
+	rows, err := s.queryAgain(ctx, text, args...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -399,6 +399,35 @@ func (s *Store) eachPack(ctx context.Context, q store.UsageQuery, c cell, projec
 		}
 	}
 	return whole, unpacked, rows.Err()
+}
+
+// maxQueries bounds the questions about packs that are kept prepared.
+const maxQueries = 128
+
+// queryAgain is for what one answer asks many times: it prepares it.
+func (s *Store) queryAgain(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+	s.usage.mu.Lock()
+	st, known := s.usage.queries[text]
+	room := len(s.usage.queries) < maxQueries
+	s.usage.mu.Unlock()
+	if !known && !room {
+		return s.read.QueryContext(ctx, text, args...)
+	}
+	if !known {
+		made, err := s.read.PrepareContext(ctx, text)
+		if err != nil {
+			return nil, err
+		}
+		s.usage.mu.Lock()
+		if st, known = s.usage.queries[text]; known {
+			defer made.Close()
+		} else {
+			st = made
+			s.usage.queries[text] = st
+		}
+		s.usage.mu.Unlock()
+	}
+	return st.QueryContext(ctx, args...)
 }
 
 func isElsewhere(part sql.RawBytes) bool { return bytes.Equal(part, elsewhere) }

@@ -22,7 +22,9 @@ type groups struct {
 	// last is the last group that can still be on the page; nil while there
 	// are too few.
 	last *store.UsageGroup
-	name []byte
+
+	name    []byte
+	scanner scanner // whose space is used for pack after pack
 }
 
 // group is a group with its name, by which groups are in order.
@@ -131,7 +133,8 @@ type stretch struct {
 
 // scan adds up a pack.
 func (p *pack) scan(q store.UsageQuery, t stretch, into *groups) {
-	s := scanner{p: p, n: p.counts.records(), q: q, t: t}
+	s := &into.scanner
+	s.p, s.n, s.q, s.t, s.first = p, p.counts.records(), q, t, s.first[:0]
 	if !s.choose() {
 		return
 	}
@@ -160,8 +163,17 @@ type scanner struct {
 	low     bound
 	high    bound
 
-	sums  []store.Counts
-	first []int32 // a record of each
+	sums     []store.Counts
+	first    []int32 // a record of each
+	numbered []int32 // the group of each record
+	table    []int32
+}
+
+// cleared is a slice of so many zeros, in the same space if it is large enough.
+func cleared[T any](s []T, n int) []T {
+	s = slices.Grow(s[:0], n)[:n]
+	clear(s)
+	return s
 }
 
 // choose finds the records that the question is about.
@@ -178,7 +190,7 @@ func (s *scanner) choose() bool {
 			return false
 		}
 	}
-	s.records = make([]int32, 0, s.n)
+	s.records = slices.Grow(s.records[:0], s.n)
 	for i := range s.n {
 		if s.p.hours != nil && (int64(s.p.hours[i]) < s.t.from || int64(s.p.hours[i]) >= s.t.to) ||
 			template >= 0 && s.p.templates.id(i) != template || sandbox >= 0 && s.p.sandboxes.id(i) != sandbox {
@@ -192,7 +204,7 @@ func (s *scanner) choose() bool {
 // rank gives the records numbers that are in the order of their groups, and drops
 // those that the page is without.
 func (s *scanner) rank(of store.UsageGroup, into *groups) {
-	s.ranks, s.size = make([]uint64, len(s.records)), 1
+	s.ranks, s.size = cleared(s.ranks, len(s.records)), 1
 	s.low, s.high = bound{exact: true}, bound{exact: true}
 	if into.after == nil {
 		s.low = bound{}
@@ -369,7 +381,7 @@ func (s *scanner) within() {
 // sum adds up the records of each rank.
 func (s *scanner) sum() {
 	group := s.numbers()
-	s.sums = make([]store.Counts, len(s.first))
+	s.sums = cleared(s.sums, len(s.first))
 	for m, at := range s.p.counts.meters() {
 		if at.width == 0 && at.least == 0 {
 			continue
@@ -382,7 +394,8 @@ func (s *scanner) sum() {
 
 // numbers tells which group each record belongs to.
 func (s *scanner) numbers() []int32 {
-	group := make([]int32, len(s.records))
+	s.numbered = cleared(s.numbered, len(s.records))
+	group := s.numbered
 	number := func(i int, of *int32) {
 		if *of == 0 {
 			s.first = append(s.first, s.records[i])
@@ -391,7 +404,8 @@ func (s *scanner) numbers() []int32 {
 		group[i] = *of - 1
 	}
 	if s.size <= uint64(4*len(s.records)) {
-		table := make([]int32, s.size)
+		s.table = cleared(s.table, int(s.size))
+		table := s.table
 		for i, r := range s.ranks {
 			number(i, &table[r])
 		}
