@@ -110,10 +110,7 @@ func (a *Agent) adoptEntropy(req *guestpb.AdoptRequest) error {
 	if len(req.Entropy) == 0 {
 		return nil
 	}
-	if f, err := os.OpenFile("/dev/urandom", os.O_WRONLY, 0); err == nil {
-		_, _ = f.Write(req.Entropy)
-		f.Close()
-	}
+	_ = writeRaw("/dev/urandom", unix.O_WRONLY, 0, string(req.Entropy))
 	sum := sha256.Sum256(append([]byte("generation"), req.Entropy...))
 	return a.replaceFile("/run/bothy/generation", hex.EncodeToString(sum[:16])+"\n", 0o444)
 }
@@ -250,7 +247,7 @@ func (a *Agent) replaceFile(path, text string, mode os.FileMode) error {
 		err = writeNew(temp, text, mode)
 	}
 	if err == nil {
-		err = os.Rename(temp, path)
+		err = unix.Rename(temp, path)
 	}
 	if err != nil {
 		_ = os.Remove(temp)
@@ -260,13 +257,25 @@ func (a *Agent) replaceFile(path, text string, mode os.FileMode) error {
 }
 
 func writeNew(path, text string, mode os.FileMode) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
+	return writeRaw(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, uint32(mode.Perm()), text)
+}
+
+// writeRaw writes to a file in the fewest system calls: package os would ask whether
+// it can be waited for, which takes half the time of an adoption.
+func writeRaw(path string, flags int, mode uint32, text string) error {
+	fd, err := unix.Open(path, flags|unix.O_CLOEXEC, mode)
 	if err != nil {
-		return err
+		return &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	defer f.Close()
-	_, err = f.WriteString(text)
-	return err
+	defer unix.Close(fd)
+	for rest := []byte(text); len(rest) > 0; {
+		n, err := unix.Write(fd, rest)
+		if err != nil && err != unix.EINTR {
+			return &os.PathError{Op: "write", Path: path, Err: err}
+		}
+		rest = rest[max(n, 0):]
+	}
+	return nil
 }
 
 func overwrite(path, text string) error {

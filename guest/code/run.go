@@ -230,11 +230,15 @@ func (c *Context) adopt(k kernel, id Identity) {
 // somebody else, so that the first piece of code does not wait for it. The others
 // are told before their next piece of code.
 func (m *Manager) Adopted() {
+	contexts := m.List()
+	if len(contexts) == 0 {
+		return
+	}
 	id, err := m.host.Identity()
 	if err != nil {
 		return
 	}
-	for _, c := range m.List() {
+	for _, c := range contexts {
 		c.mu.Lock()
 		k, fresh := c.kernel, c.fresh
 		c.mu.Unlock()
