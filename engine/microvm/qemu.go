@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/microvm/jail"
 	"github.com/bothy-dev/bothy/engine/microvm/vm"
@@ -262,7 +264,17 @@ func spawnConfig(tree, dir string, argv, env []string, accel bothy.Acceleration)
 		Binds: map[string]string{treePipes: dir + "/" + pipesDir},
 	}
 	if accel == bothy.AccelerationKVM {
-		c.Devices = map[string]string{treeKVM: "/dev/kvm"}
+		c.Devices = map[string]string{treeKVM: treeKVM}
+		c.Groups = deviceGroups(treeKVM)
 	}
 	return c
+}
+
+// deviceGroups is the group that may open a device, unless it is root's.
+func deviceGroups(path string) []int {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil || st.Gid == 0 || st.Mode&0o060 != 0o060 {
+		return nil
+	}
+	return []int{int(st.Gid)}
 }
