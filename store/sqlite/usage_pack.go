@@ -397,7 +397,7 @@ func labelsOf(records []record) map[string]map[string]bool {
 
 // chunkRecords is how many records there are in one chunk of a pack. More would
 // make parts for which the database's driver asks the system for memory each time.
-const chunkRecords = 512
+const chunkRecords = 768
 
 // chunks divides the records of days and months so that one with a sandbox is found
 // without the others.
