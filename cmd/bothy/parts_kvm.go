@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -85,9 +86,21 @@ func tryKVM(ctx context.Context, c config.Config, b embedded.Paths, image boot.I
 	case short.Err() != nil:
 		t.Reason = fmt.Sprintf("%s is there, and a machine did not boot under it within %v", kvmDevice, kvmTimeout)
 	default:
-		t.Reason = fmt.Sprintf("%s is there, and a machine does not boot under it: %s", kvmDevice, bothy.AsError(failed).Detail)
+		t.Reason = fmt.Sprintf("%s is there, and a machine does not boot under it: %s", kvmDevice, oneLine(failed))
 	}
 	return t, writeTrial(file, t)
+}
+
+// maxReason bounds what is said of a failure, in bytes.
+const maxReason = 240
+
+// oneLine is the story of an error, for the operator. Its end says most.
+func oneLine(err error) string {
+	text := strings.TrimSuffix(strings.Join(strings.Fields(err.Error()), " "), ".")
+	if len(text) > maxReason {
+		text = "…" + strings.ToValidUTF8(text[len(text)-maxReason:], "")
+	}
+	return text
 }
 
 // noKVM says why there is no KVM to try, or nothing.
