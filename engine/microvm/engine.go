@@ -167,7 +167,7 @@ func (e *Engine) Close() error {
 
 // Info says which engine this is.
 func (e *Engine) Info() bothy.EngineInfo {
-	return bothy.EngineInfo{Name: Name, Build: e.build, Kernel: "Linux " + e.o.Boot.Version, Snapshots: true, Acceleration: e.o.Acceleration}
+	return bothy.EngineInfo{Name: Name, Build: e.build, Kernel: e.o.Boot.Version, Snapshots: true, Acceleration: e.o.Acceleration}
 }
 
 // Check says what this host lacks: New has seen to it.
