@@ -81,6 +81,7 @@ class Page:
             "BOTHY_HOME": str(self._folder / "home"),
             "BOTHY_LISTEN": self._listen,
             "BOTHY_TEMPLATES": os.environ.get("BOTHY_TEMPLATES", "/var/lib/bothy/templates"),
+            "BOTHY_KERNELS": os.environ.get("BOTHY_KERNELS", "/var/lib/bothy/kernels"),
             "BOTHY_SHARE": str(REPOSITORY / "bin/share"),
             # A page is over before a pool is filled.
             "BOTHY_POOL": "off",

@@ -22,12 +22,16 @@ func (s *server) leftovers() error {
 	for _, dir := range s.cgroups() {
 		errs = append(errs, fmt.Errorf("cgroup %s is left", dir))
 	}
-	machines, err := os.ReadDir(filepath.Join(s.home, "machines"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		errs = append(errs, err)
-	}
-	for _, m := range machines {
-		errs = append(errs, fmt.Errorf("folder %s is left in the machines' folder", m.Name()))
+	for _, folder := range []string{"machines", "vms"} {
+		machines, err := os.ReadDir(filepath.Join(s.home, folder))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		for _, m := range machines {
+			if !strings.HasPrefix(m.Name(), ".") { // what the engine itself keeps
+				errs = append(errs, fmt.Errorf("folder %s is left in the folder %s", m.Name(), folder))
+			}
+		}
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	errs = append(errs, err)
@@ -84,8 +88,8 @@ func (s *server) cgroups() []string {
 
 func (s *server) cgroupParents() []string {
 	name := cgroupParent(s.home)
-	parents, _ := filepath.Glob("/sys/fs/cgroup/" + name)
-	v1, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
+	parents, _ := filepath.Glob("/sys/fs/cgroup/" + name + "*")
+	v1, _ := filepath.Glob("/sys/fs/cgroup/*/" + name + "*")
 	return append(parents, v1...)
 }
 

@@ -1,0 +1,259 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// emulatedHangs is hangs for a machine that is emulated.
+const emulatedHangs = 5 * time.Minute
+
+// kernelsFolder is BOTHY_KERNELS, or one that is kept from run to run.
+func kernelsFolder() (string, error) {
+	if dir := os.Getenv("BOTHY_KERNELS"); dir != "" {
+		return dir, nil
+	}
+	cache, err := os.UserCacheDir()
+	return filepath.Join(cache, "bothy-e2e/kernels"), err
+}
+
+// life is what a sandbox goes through, the same on every engine.
+type life struct {
+	*box
+	engine string
+}
+
+// needEngine skips where there are no programs to run an engine with. The script
+// that runs all tests installs them.
+func needEngine(t *testing.T, engine string) {
+	t.Helper()
+	if _, err := exec.LookPath("qemu-system-x86_64"); engine == "microvm" && errors.Is(err, exec.ErrNotFound) {
+		t.Skip("QEMU is not installed: bothy doctor --fix")
+	}
+}
+
+func engineServer(t *testing.T) *server {
+	t.Helper()
+	kernels, err := kernelsFolder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := stoppedServer(t)
+	s.env = []string{"BOTHY_POOL=off", "BOTHY_KERNELS=" + kernels}
+	if err := s.start(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func begin(t *testing.T, s *server, engine string, req bothy.SandboxCreate) *life {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), emulatedHangs)
+	t.Cleanup(cancel)
+	req.Engine, req.Template, req.MemoryMB, req.DiskMB = engine, templateName, 256, 256
+	sb, err := s.Sandboxes.Create(ctx, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &life{&box{t, s, ctx, sb.ID}, engine}
+}
+
+func (l *life) of(id string) *life { return &life{&box{l.T, l.s, l.ctx, id}, l.engine} }
+
+// run runs a line of shell to its end.
+func (l *life) run(command string) string {
+	l.Helper()
+	r, err := l.s.Exec.Exec(l.ctx, l.id, line("", command))
+	if err != nil || r.ExitCode != 0 {
+		l.Fatalf("%s on %s: %+v, %v", command, l.engine, r, err)
+	}
+	return strings.TrimSpace(r.Stdout)
+}
+
+// counts starts a process that counts, by which it is seen whether it went on.
+func (l *life) counts() {
+	l.Helper()
+	_, err := l.s.Exec.Exec(l.ctx, l.id, bothy.ExecRequest{Background: true, Command: bothy.Command{
+		Line: `i=0; while sleep 0.1; do i=$((i+1)); echo $i >/tmp/count.new; mv /tmp/count.new /tmp/count; done`,
+	}})
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.goesOn()
+}
+
+// goesOn waits until the count has changed, and so knows that its process lives.
+func (l *life) goesOn() {
+	l.Helper()
+	before := l.run("cat /tmp/count 2>/dev/null || echo none")
+	l.run(`until [ -e /tmp/count ] && [ "$(cat /tmp/count)" != ` + before + ` ]; do sleep 0.1; done`)
+}
+
+func (l *life) is(content string) {
+	l.Helper()
+	if got := l.read("/workspace/note"); got != content {
+		l.Errorf("on %s the note says %q, want %q", l.engine, got, content)
+	}
+}
+
+func (l *life) note(content string) {
+	l.Helper()
+	l.write("/workspace/note", content)
+}
+
+func (l *life) must(err error) {
+	l.Helper()
+	if err != nil {
+		l.Fatalf("on %s: %v", l.engine, err)
+	}
+}
+
+// Whatever gives a sandbox its kernel, it lives the same life.
+func TestOneLifeOnEveryEngine(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{"gvisor", "microvm"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			needEngine(t, engine)
+			s := engineServer(t)
+			l := begin(t, s, engine, bothy.SandboxCreate{
+				Network: &bothy.Network{Mode: bothy.NetworkRestricted, AllowDomains: []string{"good.example.org"}},
+			})
+			l.saysWhatItIs()
+			l.isKeptToItsPolicy()
+			l.counts()
+			l.note("first")
+			l.sleepsAndWakes()
+			l.isCopiedAndTurnedBack()
+			l.outlivesTheServer()
+		})
+	}
+}
+
+func (l *life) saysWhatItIs() {
+	l.Helper()
+	sb := l.get()
+	vm := l.engine == "microvm"
+	if sb.Engine != l.engine || vm != slices.Contains([]bothy.Acceleration{bothy.AccelerationKVM, bothy.AccelerationEmulated}, sb.Acceleration) {
+		l.Errorf("engine %q, acceleration %q", sb.Engine, sb.Acceleration)
+	}
+	if got := l.run("uname -r"); got != sb.Kernel {
+		l.Errorf("the kernel is said to be %q, and calls itself %q", sb.Kernel, got)
+	}
+}
+
+func (l *life) isKeptToItsPolicy() {
+	l.Helper()
+	const knock = "! (exec 3<>/dev/tcp/198.51.100.7/%s) 2>/dev/null"
+	l.run(strings.Replace(knock, "%s", "1001", 1))
+	l.run("! getent hosts bad.example.org")
+	for end := time.Now().Add(hangs); !slices.Contains(l.ports(), 1001); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			l.Fatalf("the log has %+v", l.decisions())
+		}
+	}
+	sb, err := l.s.Sandboxes.Update(l.ctx, l.id, bothy.SandboxUpdate{Network: &bothy.Network{Mode: bothy.NetworkOff}})
+	l.must(err)
+	if sb.Network.Mode != bothy.NetworkOff {
+		l.Errorf("the network is %+v", sb.Network)
+	}
+	l.run(strings.Replace(knock, "%s", "1002", 1))
+	l.run("! getent hosts good.example.org")
+}
+
+func (l *life) sleepsAndWakes() {
+	l.Helper()
+	_, err := l.s.Snapshots.Pause(l.ctx, l.id, bothy.PauseOptions{})
+	l.must(err)
+	if sb := l.get(); sb.State != bothy.StatePaused {
+		l.Fatalf("it is %s", sb.State)
+	}
+	sb, err := l.s.Snapshots.Resume(l.ctx, l.id)
+	l.must(err)
+	if sb.Resumed == nil || sb.Resumed.Kind != bothy.SnapshotMemory {
+		l.Errorf("on %s it was woken with %+v", l.engine, sb.Resumed)
+	}
+	l.is("first")
+	l.goesOn()
+}
+
+func (l *life) isCopiedAndTurnedBack() {
+	l.Helper()
+	then, err := l.s.Snapshots.CreateSnapshot(l.ctx, l.id, "then")
+	l.must(err)
+	l.goesOn()
+	l.note("second")
+	copies, err := l.s.Snapshots.Fork(l.ctx, l.id, bothy.ForkRequest{Count: 2})
+	l.must(err)
+	seen := []string{l.run("hostname; cat /etc/machine-id; head -c 16 /dev/urandom | base64")}
+	for _, sb := range copies {
+		c := l.of(sb.ID)
+		c.is("second")
+		c.goesOn()
+		c.note("of the copy")
+		seen = append(seen, c.run("hostname; cat /etc/machine-id; head -c 16 /dev/urandom | base64"))
+		l.must(l.s.Sandboxes.Terminate(l.ctx, sb.ID))
+	}
+	for i, a := range seen {
+		for _, b := range seen[i+1:] {
+			for n, word := range strings.Fields(a) {
+				if word == strings.Fields(b)[n] {
+					l.Errorf("on %s two copies share %q", l.engine, word)
+				}
+			}
+		}
+	}
+	l.is("second")
+	_, err = l.s.Snapshots.Rollback(l.ctx, l.id, then.ID)
+	l.must(err)
+	l.is("first")
+	l.goesOn()
+}
+
+func (l *life) outlivesTheServer() {
+	l.Helper()
+	l.must(l.s.kill())
+	l.must(l.s.start())
+	if sb := l.get(); sb.State != bothy.StateRunning {
+		l.Fatalf("after the server was killed it is %s: %+v", sb.State, sb.Ended)
+	}
+	l.is("first")
+	l.goesOn()
+	l.must(l.s.Sandboxes.Terminate(l.ctx, l.id))
+}
+
+// Who asks for what this host does not have is told so.
+func TestEnginesThatAreNotThere(t *testing.T) {
+	t.Parallel()
+	s := stoppedServer(t)
+	s.env = []string{"BOTHY_POOL=off", "PATH=/nonexistent"}
+	if err := s.start(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.create(t.Context(), bothy.SandboxCreate{Engine: "microvm"})
+	if e := bothy.AsError(err); e == nil || e.Code != bothy.CodeEngineMissing || !strings.Contains(e.Hint, "doctor --fix") {
+		t.Errorf("without QEMU: %v", err)
+	}
+	_, err = s.create(t.Context(), bothy.SandboxCreate{Engine: "auto", RequireAcceleration: true})
+	if got := bothy.ErrorCode(err); got != bothy.CodeNoAcceleration {
+		t.Errorf("without QEMU: %v", err)
+	}
+	_, err = s.create(t.Context(), bothy.SandboxCreate{Engine: "gvisor", RequireAcceleration: true})
+	if got := bothy.ErrorCode(err); got != bothy.CodeInvalid {
+		t.Errorf("gvisor with acceleration: %v", err)
+	}
+	b := s.newBox(t, bothy.SandboxCreate{Engine: "auto"})
+	if sb := b.get(); sb.Engine != "gvisor" {
+		t.Errorf("auto chose %s", sb.Engine)
+	}
+	b.usable()
+}
