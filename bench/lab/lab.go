@@ -89,6 +89,9 @@ type Options struct {
 	Engine, Kernels string
 	// Runsc is the path of gVisor's own command, where it is one of the rivals.
 	Runsc string
+	// Bare is a build of the program without keys, plans, meters and the audit,
+	// where that is measured.
+	Bare string
 	// Payload is how this program is told to be the payload of the network's
 	// cases: the words after its name.
 	Payload []string

@@ -33,6 +33,8 @@ func (l *Lab) Image() (string, error) {
 // A Server is a Bothy server that was started for the measurement.
 type Server struct {
 	bench.Target
+	// Key is what its client uses.
+	Key string
 	PID int
 	// Home is the folder of its state.
 	Home string
@@ -76,7 +78,7 @@ func (l *Lab) Server(ctx context.Context, settings string, env ...string) (*Serv
 		if err := json.Unmarshal(b, &c); err != nil {
 			return err
 		}
-		s.Client = client.New(c.URL, c.APIKey)
+		s.Client, s.Key = client.New(c.URL, c.APIKey), c.APIKey
 		return s.Client.Health(ctx)
 	})
 	if err != nil {

@@ -30,6 +30,7 @@ import (
 type program struct {
 	about string
 	runsc bool // is one of the rivals
+	bare  bool // needs the server without what it is compared for
 	run   func(ctx context.Context, l *lab.Lab, b *book, n int) error
 }
 
@@ -93,6 +94,12 @@ func run() error {
 	}
 	if !lab.Inside() && slices.ContainsFunc(names, func(name string) bool { return programs[name].runsc }) {
 		if err := lab.BuildRunsc(*source, o.Runsc); err != nil {
+			return err
+		}
+	}
+	o.Bare = filepath.Join(*out, "bin", "bothy-bare")
+	if !lab.Inside() && slices.ContainsFunc(names, func(name string) bool { return programs[name].bare }) {
+		if err := buildBare(*source, o.Bare); err != nil {
 			return err
 		}
 	}
