@@ -106,7 +106,27 @@ func Import(ctx context.Context, r io.Reader, dir, passphrase string) (*Manifest
 	if err := importParts(ctx, t, dir, m); err != nil {
 		return nil, err
 	}
+	if err := measure(dir, m); err != nil {
+		return nil, err
+	}
 	return m, Verify(ctx, dir, m, true)
+}
+
+// measure finds out what the parts take up here.
+func measure(dir string, m *Manifest) error {
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		if !p.Sparse {
+			p.Stored = 0
+			continue
+		}
+		info, err := os.Stat(filepath.Join(dir, p.Name))
+		if err != nil {
+			return damaged("%s is missing", p.Name)
+		}
+		p.Stored = storedBytes(info)
+	}
+	return nil
 }
 
 func decrypt(r *bufio.Reader, passphrase string) (io.Reader, error) {
@@ -175,7 +195,7 @@ func importParts(ctx context.Context, t *tar.Reader, dir string, m *Manifest) er
 			return damaged("it holds %q, which its manifest does not", h.Name)
 		}
 		delete(want, h.Name)
-		if err := writeFile(filepath.Join(dir, h.Name), t); err != nil {
+		if err := writeSparse(filepath.Join(dir, h.Name), t); err != nil {
 			var pe *fs.PathError
 			if errors.As(err, &pe) {
 				return fmt.Errorf("write %s: %w", h.Name, err)

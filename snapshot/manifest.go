@@ -84,6 +84,10 @@ type Part struct {
 	Size   int64  `json:"size_bytes"`
 	CRC32C string `json:"crc32c"`
 	SHA256 string `json:"sha256"`
+	// Sparse marks a file with holes, whose SHA-256 is that of its blocks with data,
+	// and Stored is what it takes up on disk.
+	Sparse bool  `json:"sparse,omitempty"`
+	Stored int64 `json:"stored_bytes,omitempty"`
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -96,7 +100,15 @@ func Seal(ctx context.Context, dir string, m *Manifest) error {
 	if err != nil {
 		return err
 	}
-	if m.Parts, err = sums(ctx, dir, names, true); err != nil {
+	parts := make([]Part, len(names))
+	for i, name := range names {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		parts[i] = Part{Name: name, Sparse: storedBytes(info)+sparseBlock < info.Size()}
+	}
+	if m.Parts, err = sums(ctx, dir, parts, true); err != nil {
 		return err
 	}
 	return write(dir, m)
@@ -114,11 +126,17 @@ func write(dir string, m *Manifest) error {
 }
 
 // sums reads several parts at once.
-func sums(ctx context.Context, dir string, names []string, strong bool) ([]Part, error) {
-	parts, errs := make([]Part, len(names)), make([]error, len(names))
+func sums(ctx context.Context, dir string, of []Part, strong bool) ([]Part, error) {
+	parts, errs := make([]Part, len(of)), make([]error, len(of))
 	var all sync.WaitGroup
-	for i, name := range names {
-		all.Go(func() { parts[i], errs[i] = sum(ctx, dir, name, strong) })
+	for i, p := range of {
+		all.Go(func() {
+			if p.Sparse {
+				parts[i], errs[i] = sumSparse(ctx, dir, p, strong)
+			} else {
+				parts[i], errs[i] = sum(ctx, dir, p.Name, strong)
+			}
+		})
 	}
 	all.Wait()
 	return parts, errors.Join(errs...)
@@ -197,14 +215,12 @@ func Verify(ctx context.Context, dir string, m *Manifest, strong bool) error {
 	if err := checkListed(dir, m); err != nil {
 		return err
 	}
-	var names []string
 	for _, want := range m.Parts {
 		if err := checkSize(dir, want); err != nil {
 			return err
 		}
-		names = append(names, want.Name)
 	}
-	got, err := sums(ctx, dir, names, strong)
+	got, err := sums(ctx, dir, m.Parts, strong)
 	if err != nil {
 		return fmt.Errorf("read a snapshot: %w", err)
 	}
@@ -262,10 +278,14 @@ func (m *Manifest) Has(name string) bool {
 	return false
 }
 
-// Size adds up the parts, in bytes.
+// Size adds up what the parts take up, in bytes.
 func (m *Manifest) Size() (n int64) {
 	for _, p := range m.Parts {
-		n += p.Size
+		if p.Sparse {
+			n += p.Stored
+		} else {
+			n += p.Size
+		}
 	}
 	return n
 }
