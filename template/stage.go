@@ -19,7 +19,7 @@ const stageLife = 24 * time.Hour
 // stagePath is where the base with these settings is kept for the templates that
 // share it: a tar of the root file system as it is after the step debian.
 func (b *build) stagePath(d *debianBase) (string, error) {
-	settings, err := json.Marshal([]any{d, aptConf, dpkgConf, stamp})
+	settings, err := json.Marshal([]any{d, aptConf, dpkgConf, localeArchive, stamp})
 	if err != nil {
 		return "", err
 	}
