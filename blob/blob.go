@@ -17,10 +17,11 @@ type Store interface {
 	// Create starts a tree. The name must be free at Commit.
 	Create(ctx context.Context, name string) (Draft, error)
 	// Open makes a tree's files readable in a local folder until release is
-	// called. Nothing may be written there. A tree that is not there is
-	// fs.ErrNotExist.
+	// called, also when the tree is removed meanwhile. Nothing may be written
+	// there. A tree that is not there is fs.ErrNotExist.
 	Open(ctx context.Context, name string) (dir string, release func(), err error)
-	// Remove deletes a tree. One that is not there is no error.
+	// Remove deletes a tree: nobody finds it any more, and those that have it
+	// open keep it until they release it. One that is not there is no error.
 	Remove(ctx context.Context, name string) error
 	// List names the trees, sorted.
 	List(ctx context.Context) ([]string, error)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 	"slices"
 
 	"github.com/bothy-dev/bothy"
@@ -20,14 +19,14 @@ func (s *Service) ExportSnapshot(ctx context.Context, id, passphrase string, w i
 	}
 	dir, m, release, err := s.openSnapshot(ctx, id)
 	if err != nil {
+		if _, gone := s.findSnapshot(ctx, id, bothy.ScopeSandboxesWrite); gone != nil {
+			return gone // deleted meanwhile
+		}
 		return err
 	}
+	// From here on it can be deleted, and is still exported whole.
 	defer release()
-	err = snapshot.Export(ctx, w, dir, m, passphrase)
-	if errors.Is(err, fs.ErrNotExist) {
-		return bothy.Errorf(bothy.CodeSnapshotNotFound, "the snapshot %q was deleted meanwhile", id).WithHint("`bothy snapshots` lists them.").Because(err)
-	}
-	return err
+	return snapshot.Export(ctx, w, dir, m, passphrase)
 }
 
 // ImportSnapshot reads what ExportSnapshot wrote.

@@ -320,6 +320,43 @@ func TestASnapshotTravels(t *testing.T) {
 	}
 }
 
+// firstWrite does something when the first bytes come.
+type firstWrite struct {
+	io.Writer
+	do func()
+}
+
+func (f *firstWrite) Write(b []byte) (int, error) {
+	if f.do != nil {
+		f.do()
+		f.do = nil
+	}
+	return f.Writer.Write(b)
+}
+
+func TestDeletedWhileItIsExported(t *testing.T) {
+	w, other := newWorld(t), newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	n, err := w.CreateSnapshot(w.me(), sb.ID, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	into := &firstWrite{&b, func() {
+		if err := w.DeleteSnapshot(w.me(), n.ID); err != nil {
+			t.Error(err)
+		}
+		wantCode(t, w.ExportSnapshot(w.me(), n.ID, "", io.Discard), bothy.CodeSnapshotNotFound)
+	}}
+	if err := w.ExportSnapshot(w.me(), n.ID, "", into); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.ImportSnapshot(other.me(), "", "", &b); err != nil {
+		t.Error(err)
+	}
+	w.noBlobs()
+}
+
 func TestRetention(t *testing.T) {
 	w := newWorld(t)
 	w.retention = lifecycle.Retention{PerSandbox: 2, For: time.Hour, ProjectBytes: 1 << 40}

@@ -92,6 +92,56 @@ func Run(t *testing.T, open func(t *testing.T, dir string) blob.Store) {
 			t.Errorf("still there: %v", err)
 		}
 	})
+	t.Run("A tree that is removed while it is open can be read to its end", func(t *testing.T) {
+		dir := t.TempDir()
+		s := open(t, dir)
+		for _, name := range []string{"one", "two"} {
+			commit(t, fill(t, s, name, "hello"))
+		}
+		one, release, err := s.Open(t.Context(), "one")
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, releaseAgain, err := s.Open(t.Context(), "one")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := s.Open(t.Context(), "two"); err != nil { // and the process ends
+			t.Fatal(err)
+		}
+		for _, name := range []string{"one", "two", "one"} {
+			if err := s.Remove(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, _, err := s.Open(t.Context(), "one"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("it can still be found: %v", err)
+		}
+		if _, err := s.Size(t.Context(), "one"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("it still has a size: %v", err)
+		}
+		if names, err := s.List(t.Context()); err != nil || len(names) != 0 {
+			t.Errorf("it is still listed: %v, %v", names, err)
+		}
+		release()
+		release()
+		for _, dir := range []string{one, again} {
+			if b, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || string(b) != "hello" {
+				t.Errorf("read %q, %v", b, err)
+			}
+		}
+		releaseAgain()
+		if _, err := os.Stat(one); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("it is still there: %v", err)
+		}
+		s = open(t, dir)
+		if names, err := s.List(t.Context()); err != nil || len(names) != 0 {
+			t.Errorf("left: %v, %v", names, err)
+		}
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+			t.Errorf("files are left: %v, %v", entries, err)
+		}
+	})
 	t.Run("Names that climb out are refused", func(t *testing.T) {
 		s := open(t, t.TempDir())
 		for _, name := range []string{"", ".", "..", "../x", "a/b", ".draft-x", "a\x00"} {

@@ -19,8 +19,17 @@ import (
 // draftPrefix marks what is not there yet, and what is going.
 const draftPrefix = ".draft-"
 
+// goingPrefix marks what was removed while somebody read it.
+const goingPrefix = draftPrefix + "remove-"
+
 // Store implements blob.Store.
-type Store struct{ root string }
+type Store struct {
+	root string
+
+	mu    sync.Mutex
+	open  map[string]int  // how often a tree is open
+	going map[string]bool // trees to remove when they are not open any more
+}
 
 var _ blob.Store = (*Store)(nil)
 
@@ -35,13 +44,18 @@ func Open(root string) (*Store, error) {
 		return nil, err
 	}
 	for _, e := range entries {
+		if name, going := strings.CutPrefix(e.Name(), goingPrefix); going {
+			if err := os.RemoveAll(filepath.Join(root, name)); err != nil {
+				return nil, err
+			}
+		}
 		if strings.HasPrefix(e.Name(), draftPrefix) {
 			if err := os.RemoveAll(filepath.Join(root, e.Name())); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return &Store{root: root}, nil
+	return &Store{root: root, open: map[string]int{}, going: map[string]bool{}}, nil
 }
 
 func (s *Store) path(name string) (string, error) {
@@ -66,28 +80,94 @@ func (s *Store) Create(_ context.Context, name string) (blob.Draft, error) {
 
 // Open returns the tree's own folder.
 func (s *Store) Open(_ context.Context, name string) (string, func(), error) {
-	dir, err := s.path(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	dir, err := s.find(name)
 	if err != nil {
 		return "", nil, err
 	}
-	if _, err := os.Stat(dir); err != nil {
-		return "", nil, err
-	}
-	return dir, func() {}, nil
+	s.open[name]++
+	return dir, sync.OnceFunc(func() { s.release(name) }), nil
 }
 
-// Remove hides the tree first, so that no half of it can be found.
-func (s *Store) Remove(_ context.Context, name string) error {
+// find is the folder of a tree that is there. It is called with mu held.
+func (s *Store) find(name string) (string, error) {
 	dir, err := s.path(name)
+	if err == nil && s.going[name] {
+		err = &fs.PathError{Op: "open", Path: dir, Err: fs.ErrNotExist}
+	}
+	if err == nil {
+		_, err = os.Stat(dir)
+	}
+	return dir, err
+}
+
+// release removes a tree that was to be removed, after the last who read it.
+func (s *Store) release(name string) {
+	s.mu.Lock()
+	if s.open[name]--; s.open[name] > 0 {
+		s.mu.Unlock()
+		return
+	}
+	delete(s.open, name)
+	if !s.going[name] {
+		s.mu.Unlock()
+		return
+	}
+	delete(s.going, name)
+	going, err := s.hide(name)
+	s.mu.Unlock()
+	if err == nil && s.discard(going) == nil {
+		_ = os.Remove(filepath.Join(s.root, goingPrefix+name)) // or it is removed once more by Open
+	}
+}
+
+// Remove removes a tree, or, while somebody reads it, only lets nobody else find
+// it: then it goes with the last release, or the next Open of the store.
+func (s *Store) Remove(_ context.Context, name string) error {
+	if _, err := s.path(name); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if s.open[name] == 0 {
+		going, err := s.hide(name)
+		s.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		return s.discard(going)
+	}
+	defer s.mu.Unlock()
+	f, err := os.Create(filepath.Join(s.root, goingPrefix+name))
 	if err != nil {
 		return err
 	}
-	going := filepath.Join(s.root, draftPrefix+"removed-"+name)
-	if err := os.Rename(dir, going); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
+	if err := errors.Join(f.Close(), syncPath(s.root)); err != nil {
 		return err
+	}
+	s.going[name] = true
+	return nil
+}
+
+// hide renames a tree, so that no half of it can be found, and returns its new
+// path; "" where there is none. It is called with mu held.
+func (s *Store) hide(name string) (going string, err error) {
+	dir, err := s.path(name)
+	if err != nil {
+		return "", err
+	}
+	going = filepath.Join(s.root, draftPrefix+"removed-"+name)
+	if err := os.Rename(dir, going); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	} else if err != nil {
+		return "", err
+	}
+	return going, nil
+}
+
+func (s *Store) discard(going string) error {
+	if going == "" {
+		return nil
 	}
 	return errors.Join(syncPath(s.root), os.RemoveAll(going))
 }
@@ -98,9 +178,11 @@ func (s *Store) List(context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !s.going[e.Name()] {
 			names = append(names, e.Name())
 		}
 	}
@@ -110,7 +192,9 @@ func (s *Store) List(context.Context) ([]string, error) {
 
 // Size adds up the files.
 func (s *Store) Size(_ context.Context, name string) (int64, error) {
-	dir, err := s.path(name)
+	s.mu.Lock()
+	dir, err := s.find(name)
+	s.mu.Unlock()
 	if err != nil {
 		return 0, err
 	}
