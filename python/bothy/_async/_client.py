@@ -378,6 +378,7 @@ class AsyncClient:
         project: str | None = None,
         scopes: Sequence[Scope] | None = None,
         expires_at: datetime | None = None,
+        e2b: bool = False,
     ) -> Token:
         """Make a key, and return it with its secret, which is shown only here.
 
@@ -387,6 +388,7 @@ class AsyncClient:
             scopes: What it may do; all that has to do with sandboxes where not given.
             expires_at: When it becomes invalid, which must have a time zone; never where
                 not given.
+            e2b: Make a key of the form that E2B's SDKs take.
 
         Raises:
             ForbiddenError: The client's own key is not an administrator's.
@@ -396,6 +398,7 @@ class AsyncClient:
             "project": project,
             "scopes": scopes and list(scopes),
             "expires_at": expires_at and format_time(expires_at.timestamp()),
+            "e2b": e2b or None,
         }
         wire = await self._call(Request("POST", "/v1/tokens", json=without_none(body)))
         return decode(Token, wire)
