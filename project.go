@@ -98,3 +98,8 @@ type ProjectService interface {
 	// a smaller plan; only more is refused.
 	UpdateProject(ctx context.Context, id string, u ProjectUpdate) (*Project, error)
 }
+
+// NoProject is the error of a project that is not there, or not the caller's.
+func NoProject(id string) *Error {
+	return Errorf(CodeProjectNotFound, "there is no project %q", id).WithHint("`bothy project ls` lists them.")
+}

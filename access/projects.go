@@ -137,7 +137,7 @@ func (p *Projects) Project(ctx context.Context, id string) (*bothy.Project, erro
 		return nil, err
 	}
 	if !caller.IsOperator() && caller.ProjectID != id {
-		return nil, noProject(id)
+		return nil, bothy.NoProject(id)
 	}
 	return p.withBudget(p.store.Project(ctx, id))
 }
@@ -212,10 +212,6 @@ func checkPlan(name string) error {
 		return bothy.Errorf(bothy.CodeInvalid, "there is no plan %q", name).WithHint("The plans are %s.", bothy.PlanNames())
 	}
 	return nil
-}
-
-func noProject(id string) error {
-	return bothy.Errorf(bothy.CodeProjectNotFound, "there is no project %q", id).WithHint("`bothy project ls` lists them.")
 }
 
 func badProjectName(id string) error {

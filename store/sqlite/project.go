@@ -23,7 +23,7 @@ func (s *Store) AddProject(ctx context.Context, p *bothy.Project) error {
 func (s *Store) SetPlan(ctx context.Context, id, plan string) error {
 	n, err := s.execCount(ctx, "set the plan of a project", s.stmt.setPlan, plan, id)
 	if err == nil && n == 0 {
-		return noProject(id)
+		return bothy.NoProject(id)
 	}
 	return err
 }
@@ -32,7 +32,7 @@ func (s *Store) SetPlan(ctx context.Context, id, plan string) error {
 func (s *Store) Project(ctx context.Context, id string) (*bothy.Project, error) {
 	p, err := scanProject(s.stmt.project.QueryRowContext(ctx, id))
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, noProject(id)
+		return nil, bothy.NoProject(id)
 	}
 	return p, err
 }
@@ -63,8 +63,4 @@ func scanProject(row interface{ Scan(...any) error }) (*bothy.Project, error) {
 	}
 	p.CreatedAt = time.Unix(0, created).UTC()
 	return &p, nil
-}
-
-func noProject(id string) error {
-	return bothy.Errorf(bothy.CodeProjectNotFound, "there is no project %q", id).WithHint("`bothy project ls` lists them.")
 }
