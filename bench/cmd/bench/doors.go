@@ -57,7 +57,7 @@ func tolls(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	servers := map[string]*lab.Server{"bothy": whole, "without": bare}
 	subject := func(name string) (bench.Subject, func(), error) {
 		s := servers[name]
-		sb, end, err := s.Create(ctx, bothy.SandboxCreate{Metadata: map[string]string{"team": "bench"}})
+		sb, end, err := s.Create(ctx, bothy.SandboxCreate{Metadata: map[string]string{"team": "bench"}, TimeoutSeconds: new(3600)})
 		if err != nil {
 			return bench.Subject{}, nil, err
 		}
@@ -160,7 +160,7 @@ func throughMCP(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	if err != nil {
 		return err
 	}
-	sb, end, err := s.Create(ctx, bothy.SandboxCreate{})
+	sb, end, err := s.Create(ctx, bothy.SandboxCreate{TimeoutSeconds: new(3600)})
 	if err != nil {
 		return err
 	}
