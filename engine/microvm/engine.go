@@ -78,6 +78,8 @@ type Engine struct {
 	log     *slog.Logger
 	// made is when the engine was.
 	made instant
+	// boots holds one element for each emulated machine that boots.
+	boots chan struct{}
 
 	mu sync.Mutex
 	// held are the ids of what lives or comes into being.
@@ -104,7 +106,7 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{o: o, vmm: qemu{p}, log: o.Log, made: now(), held: map[string]bool{}}
+	e := &Engine{o: o, vmm: qemu{p}, log: o.Log, made: now(), boots: make(chan struct{}, runtime.NumCPU()), held: map[string]bool{}}
 	cache := filepath.Join(o.Dir, cacheName)
 	for _, dir := range []string{o.Dir, cache} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {

@@ -154,7 +154,7 @@ func onOff(b bool) string {
 // kernelArgs are the machine's kernel's own.
 func kernelArgs(h hardware) string {
 	a := []string{
-		"console=ttyS0", "quiet", "loglevel=1", "panic=-1", "reboot=t", "8250.nr_uarts=1",
+		"console=ttyS0", "quiet", "loglevel=5", "apic=verbose", "panic=-1", "reboot=t", "8250.nr_uarts=1",
 		fmt.Sprintf("maxcpus=%d", h.bootCPUs), "rcupdate.rcu_expedited=1", "random.trust_cpu=on",
 		"cgroup_no_v1=all",
 	}

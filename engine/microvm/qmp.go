@@ -64,7 +64,7 @@ func dialQMP(ctx context.Context, path string) (*qmp, error) {
 // because prefers the reason for which a conversation was cut off.
 func because(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return errors.Join(ctx.Err(), err)
+		return errors.Join(context.Cause(ctx), err)
 	}
 	return err
 }

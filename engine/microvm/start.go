@@ -41,16 +41,33 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 	if err := checkSize(spec.Limits); err != nil {
 		return nil, err
 	}
+	release, ok := e.bootable(ctx.Done())
+	if !ok {
+		return nil, ctx.Err()
+	}
+	defer release()
 	p := plan{spec: spec, shape: shape{RAMMB: ramMB(spec.Limits), CPUs: maxCPUs, Files: spec.FilesTar != "", Ticks: rateSince(e.made)}}
-	m, err := e.launch(ctx, p, func(ctx context.Context, m *Machine, c monitor) error {
+	boot := func(ctx context.Context, m *Machine, c monitor) error {
+		ctx, giveUp := context.WithCancelCause(ctx)
+		defer giveUp(nil)
+		go func() {
+			if e.o.Acceleration == bothy.AccelerationEmulated && m.words.until(ctx.Done(), badTimer) {
+				giveUp(errTimer)
+			}
+		}()
 		if err := c.resume(ctx); err != nil {
 			return err
 		}
+		c.Close() // it is free for others while the machine boots
 		_, err := ask(ctx, m.dir, vm.Request{Op: vm.OpStart, UnixNano: time.Now().UnixNano(), Entropy: entropy(), Start: &vm.Start{
 			Hostname: spec.Hostname, Files: p.shape.Files, Limits: innerLimits(spec.Limits), Env: guestEnv, CPUs: p.shape.CPUs,
 		}}, nil)
 		return err
-	})
+	}
+	m, err := e.launch(ctx, p, boot)
+	for try := 1; errors.Is(err, errTimer) && try < timerTries; try++ {
+		m, err = e.launch(ctx, p, boot)
+	}
 	if err != nil {
 		return nil, engineError("engine.start", err)
 	}
@@ -173,6 +190,8 @@ func (m *Machine) explain(err error) error {
 	var be *bothy.Error
 	said := m.words.text()
 	switch {
+	case errors.Is(err, errTimer):
+		return err
 	case errors.Is(err, context.DeadlineExceeded):
 		return bothy.Errorf(bothy.CodeEngine, "the sandbox's kernel did not start in time").
 			WithHint("The host may have too much to do: try again, or with fewer at once.").Because(withWords(err, said))

@@ -27,11 +27,13 @@ type words struct {
 
 	mu   sync.Mutex
 	said []byte
+	// heard is closed and replaced when there is more.
+	heard chan struct{}
 }
 
 // listen keeps the end of what is said in a machine's pipe.
 func listen(dir string) *words {
-	w := &words{drained: make(chan struct{})}
+	w := &words{drained: make(chan struct{}), heard: make(chan struct{})}
 	f, err := openPipe(dir, wordPipe+pipeOut)
 	if err != nil {
 		close(w.drained)
@@ -45,6 +47,8 @@ func listen(dir string) *words {
 			n, err := f.Read(buf)
 			w.mu.Lock()
 			w.said = tail(append(w.said, buf[:n]...), maxWords)
+			close(w.heard)
+			w.heard = make(chan struct{})
 			w.mu.Unlock()
 			if err != nil {
 				return
@@ -58,6 +62,24 @@ func (w *words) text() []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return bytes.Clone(w.said)
+}
+
+// until returns when what has been said satisfies is, and reports whether it does;
+// or when done is closed.
+func (w *words) until(done <-chan struct{}, is func(said []byte) bool) bool {
+	for {
+		w.mu.Lock()
+		found, heard := is(w.said), w.heard
+		w.mu.Unlock()
+		if found {
+			return true
+		}
+		select {
+		case <-heard:
+		case <-done:
+			return false
+		}
+	}
 }
 
 // lastRead is how long the last words may take from the pipe to the reader.
