@@ -105,6 +105,9 @@ func (w Tokens) CreateToken(_ context.Context, req bothy.TokenCreate) (*bothy.To
 		}
 	}
 	key := newID("bothy_0123456789abcdef")
+	if req.E2B {
+		key = newID("e2b_0123456789abcdef")
+	}
 	t := *w.addToken(key, req.Name, req.Scopes)
 	t.Key, t.ExpiresAt = key, req.ExpiresAt
 	return &t, nil
