@@ -37,7 +37,8 @@ func printSandbox(w io.Writer, s *bothy.Sandbox) {
 		"state", string(s.State),
 		"ended", endedText(s.Ended),
 		"template", s.Template,
-		"engine", s.Engine,
+		"engine", engineText(s),
+		"kernel", s.Kernel,
 		"cpu", strconv.FormatFloat(s.CPU, 'g', -1, 64),
 		"memory", size(int64(s.MemoryMB)<<20),
 		"disk", size(int64(s.DiskMB)<<20),
@@ -50,6 +51,16 @@ func printSandbox(w io.Writer, s *bothy.Sandbox) {
 		"metadata", pairs(s.Metadata),
 		"from snapshot", s.ParentSnapshotID,
 	)
+}
+
+func engineText(s *bothy.Sandbox) string {
+	switch s.Acceleration {
+	case "":
+		return s.Engine
+	case bothy.AccelerationKVM:
+		return s.Engine + " under KVM"
+	}
+	return fmt.Sprintf("%s, %s", s.Engine, s.Acceleration)
 }
 
 func endedText(e *bothy.Ended) string {

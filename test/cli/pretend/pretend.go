@@ -110,6 +110,9 @@ func (w Sandboxes) Create(_ context.Context, req bothy.SandboxCreate) (*bothy.Sa
 
 // fill applies the defaults.
 func (w Sandboxes) fill(req bothy.SandboxCreate) (*sandbox, error) {
+	if req.RequireAcceleration {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "require_acceleration is for virtual machines").WithHint("Ask for the engine microvm.")
+	}
 	s := &sandbox{processes: map[int]*process{}}
 	now := time.Now().UTC()
 	s.Sandbox = bothy.Sandbox{
