@@ -3,8 +3,11 @@ package sqlite_test
 import (
 	"database/sql"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -87,7 +90,7 @@ func TestPacksAnswerAsRecordsDo(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "b.db"))
 	defer s.Close()
 	first := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Unix() / 3600
-	const sandboxes, hours = 2500, 35 * 24
+	const sandboxes, hours = 2000, 35 * 24
 	b := store.UsageBatch{ID: "1"}
 	for i := range int64(2 * sandboxes) {
 		labels := fmt.Sprintf(`{"env":"env-%d","task":"task-%d","team":"team-%d"}`, i%3, i%sandboxes, i%sandboxes/7%10)
@@ -108,7 +111,7 @@ func TestPacksAnswerAsRecordsDo(t *testing.T) {
 		{Sandbox: true, Template: true, Project: true}, {Day: true, Sandbox: true}, {Hour: true, Labels: []string{"team"}}, {Labels: []string{"none"}},
 		{Day: true, In: store.UsageKey{Sandbox: "sbx77"}}, {Sandbox: true, Labels: []string{"team"}, In: store.UsageKey{Template: "t3"}},
 	} {
-		q.Limit = 700
+		q.Limit = 1500
 		q.From, q.To = first, first+hours
 		questions = append(questions, q)
 		q.From, q.To = first+7, first+33*24+9
@@ -140,6 +143,78 @@ func TestPacksAnswerAsRecordsDo(t *testing.T) {
 		got := ask(q)
 		if len(got) == 0 || !slices.EqualFunc(got, want[i], func(a, b store.UsageGroup) bool { return store.CompareUsage(a, b) == 0 && a.Counts == b.Counts }) {
 			t.Errorf("%+v: %d groups from the packs are not the %d of the records", q, len(got), len(want[i]))
+		}
+	}
+}
+
+// TestNothingIsLostWhilePacksAreMade asks while records come, late ones too, and
+// packs are made: an answer holds all that was written before it was asked for, and
+// nothing that was not written when it came.
+func TestNothingIsLostWhilePacksAreMade(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "b.db"))
+	defer s.Close()
+	first := time.Date(2026, 1, 30, 0, 0, 0, 0, time.UTC).Unix() / 3600
+	const batches, hours = 150, 4 * 24 // over the end of a month
+	var began, written atomic.Int64
+	var all sync.WaitGroup
+	defer all.Wait()
+	done := make(chan struct{})
+	all.Go(func() {
+		defer close(done)
+		r := rand.New(rand.NewPCG(3, 4))
+		for n := range batches {
+			b := store.UsageBatch{ID: fmt.Sprint(n)}
+			for range 1 + r.IntN(5) {
+				now := min(int64(n)+1, hours)
+				b.Rows = append(b.Rows, store.UsageRow{
+					UsageKey: store.UsageKey{Project: fmt.Sprint("p", r.IntN(2)), Sandbox: fmt.Sprint("s", r.IntN(9)), Labels: `{"team":"red"}`},
+					Hour:     first + r.Int64N(now), Counts: store.Counts{1},
+				})
+			}
+			began.Add(int64(len(b.Rows)))
+			if err := s.WriteUsage(t.Context(), b); err != nil {
+				t.Error(err)
+			}
+			written.Add(int64(len(b.Rows)))
+		}
+	})
+	running := func() bool {
+		select {
+		case <-done:
+			return false
+		default:
+			return true
+		}
+	}
+	for i := range 2 {
+		all.Go(func() {
+			for n := int64(0); running(); n++ {
+				if _, err := s.PackUsage(t.Context(), first+(n/7+int64(i))%hours); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	ask := func(q store.UsageQuery) (sum int64) {
+		groups, err := s.QueryUsage(t.Context(), q)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, g := range groups {
+			sum += g.Counts[0]
+		}
+		return sum
+	}
+	for more := true; more; {
+		more = running()
+		for _, q := range []store.UsageQuery{{Sandbox: true}, {Labels: []string{"team"}}, {Day: true, Sandbox: true}, {Hour: true, Labels: []string{"team"}}} {
+			q.From, q.To = first-30*24, first+60*24
+			before := written.Load()
+			got := ask(q)
+			if after := began.Load(); got < before || got > after {
+				t.Fatalf("%+v: the answer is %d; %d were written before it, and %d when it came", q, got, before, after)
+			}
 		}
 	}
 }

@@ -54,7 +54,11 @@ func (s *Store) PackUsage(ctx context.Context, before int64) (more bool, err err
 	s.packing.Lock()
 	defer s.packing.Unlock()
 	due, err := s.unpacked(ctx)
+	var packed int64
 	if err == nil && len(due) == 0 {
+		packed, err = s.packed(ctx)
+	}
+	if err == nil && len(due) == 0 && packed < before {
 		if more, err = s.packUpTo(ctx, before); more && err == nil {
 			due, err = s.unpacked(ctx)
 		}

@@ -341,7 +341,7 @@ func (s *Store) queryCell(ctx context.Context, q store.UsageQuery, c cell, proje
 func (s *Store) queryRecords(ctx context.Context, q store.UsageQuery, c cell, project string, found *groups) error {
 	records, err := s.records(ctx, c, project)
 	if p := packRecords(project, records, c.grain == grainHour || c.rows); p != nil && err == nil {
-		split := q.Hour || q.Day && c.grain == grainDay
+		split := q.Hour || q.Day && c.grain == grainDay && c.rows
 		p.scan(q, stretch{to: c.to - c.from, at: c.group, split: split}, found)
 	}
 	return err

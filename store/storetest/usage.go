@@ -85,7 +85,7 @@ func testUsageQueries(t *testing.T, f *fixture) {
 			f.must(err)
 		}
 	}
-	for range 400 {
+	for range 200 {
 		q := store.UsageQuery{From: first + r.Int64N(hours) - 50}
 		q.To = q.From + r.Int64N(hours)
 		if r.IntN(2) == 0 { // whole days
