@@ -2,6 +2,7 @@ package microvm_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -60,9 +61,19 @@ func build(dir string) error {
 			return err
 		}
 	}
+	for name, content := range map[string]string{
+		"etc/passwd": "root:x:0:0:root:/:/probe\nuser:x:1000:1000::/workspace:/probe\n", "etc/group": "root:x:0:\nuser:x:1000:\n",
+		"etc/gone": "gone", "etc/opaque/old": "old",
+	} {
+		path := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
+			return err
+		}
+	}
 	for _, argv := range [][]string{
 		{"go", "build", "-trimpath", "-ldflags=-s -w", "-o", built.vminit, "github.com/bothy-dev/bothy/cmd/vminit"},
 		{"go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(guest, "guest"), "github.com/bothy-dev/bothy/cmd/guest"},
+		{"go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(root, "probe"), "./testdata/probe"},
 		{"mkfs.erofs", "-E", "noinline_data", "-T0", built.guest, guest},
 		{"mkfs.erofs", "-E", "noinline_data", "-T0", built.rootfs, root},
 	} {

@@ -1,0 +1,323 @@
+package microvm_test
+
+import (
+	"archive/tar"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/gateway"
+	"github.com/bothy-dev/bothy/guest/client"
+)
+
+// sandbox is a machine with somebody who uses it.
+type sandbox struct {
+	t *testing.T
+	m bothy.Machine
+	c *client.Client
+}
+
+// patience bounds what a test does with machines.
+const patience = 4 * time.Minute
+
+func spec(id string) bothy.MachineSpec {
+	return bothy.MachineSpec{
+		ID: id, RootFS: built.rootfs, Guest: built.guest, Hostname: id,
+		Limits: bothy.Limits{CPU: 1, MemoryMB: 128, DiskMB: 64, Processes: 256},
+	}
+}
+
+// use plugs a machine in, and ends it with the test. It is not adopted yet.
+func use(t *testing.T, m bothy.Machine, err error) *sandbox {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Destroy(context.Background()) })
+	cable, err := m.Cable(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := gateway.New(cable, gateway.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { g.Close() })
+	s := &sandbox{t: t, m: m}
+	s.c = client.New(func(ctx context.Context) (net.Conn, error) { return g.Dial(ctx, bothy.GuestPort) }, "key")
+	t.Cleanup(s.c.CloseIdle)
+	return s
+}
+
+// adopt makes the sandbox somebody's.
+func (s *sandbox) adopt() {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	if err := s.c.WaitReady(ctx); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.c.Adopt(ctx, client.Identity{Key: "key", SandboxID: s.m.ID(), Hostname: s.m.ID(), User: "root", Cwd: "/workspace"}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// run runs the probe to its end and returns what it printed.
+func (s *sandbox) run(args ...string) string {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	r, err := s.c.Exec(ctx, bothy.ExecRequest{Command: bothy.Command{Args: append([]string{"/probe"}, args...)}, User: "root"})
+	if err != nil {
+		s.t.Fatalf("probe %v: %v", args, err)
+	}
+	if r.ExitCode != 0 {
+		s.t.Fatalf("probe %v: exit code %d: %s", args, r.ExitCode, r.Stderr)
+	}
+	return strings.TrimSpace(r.Stdout)
+}
+
+// background runs the probe and leaves it there.
+func (s *sandbox) background(args ...string) {
+	s.t.Helper()
+	_, err := s.c.Exec(s.t.Context(), bothy.ExecRequest{Command: bothy.Command{Args: append([]string{"/probe"}, args...)}, User: "root", Background: true})
+	if err != nil {
+		s.t.Fatalf("probe %v: %v", args, err)
+	}
+}
+
+// until waits for something to become so.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v for %s", patience, what)
+		}
+	}
+}
+
+func (s *sandbox) snapshot(o bothy.SnapshotOptions) {
+	s.t.Helper()
+	if o.MemoryDir != "" {
+		if err := os.Mkdir(o.MemoryDir, 0o700); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	if err := s.m.Snapshot(s.t.Context(), o); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestLifeInside boots one machine, has root in it try to get out, changes files, and
+// wakes copies of it.
+func TestLifeInside(t *testing.T) {
+	dir := t.TempDir()
+	e := newEngine(t, options(dir, newParent(t)))
+	start := func(spec bothy.MachineSpec) *sandbox {
+		m, err := e.Start(t.Context(), spec)
+		return use(t, m, err)
+	}
+	wake := func(id, from string) *sandbox {
+		m, err := e.Restore(t.Context(), spec(id), from)
+		return use(t, m, err)
+	}
+	one := start(spec("one"))
+	one.adopt()
+	if out := one.run("attack"); out != "" {
+		t.Errorf("root inside could:\n%s", out)
+	}
+	one.run("now") // process 1 lives
+	one.run("change")
+	one.background("tick", "/workspace/count")
+	until(t, "the first tick", func() bool { return one.run("cat", "/workspace/count") != "0" })
+
+	first, tar := filepath.Join(dir, "first"), filepath.Join(dir, "first.tar")
+	one.snapshot(bothy.SnapshotOptions{MemoryDir: first, FilesTar: tar})
+	before := one.run("cat", "/workspace/count")
+	until(t, "the original to go on", func() bool { return one.run("cat", "/workspace/count") != before })
+
+	t.Run("a copy stands still until it is adopted", func(t *testing.T) {
+		a, b := wake("a", first), wake("b", first)
+		was := counted(t, a)
+		time.Sleep(200 * time.Millisecond) // forty ticks
+		if is := counted(t, a); is != was {
+			t.Errorf("a copy that nobody has adopted counts on, from %s to %s", was, is)
+		}
+		a.adopt()
+		b.adopt()
+		until(t, "the copy to go on", func() bool { return a.run("cat", "/workspace/count") != was })
+		fresh(t, one, a, b)
+
+		// A copy that has changed can be copied, too, after what it is of has gone.
+		a.run("write", "/workspace/new", "3")
+		if err := os.RemoveAll(first); err != nil {
+			t.Fatal(err)
+		}
+		second := filepath.Join(dir, "second")
+		a.snapshot(bothy.SnapshotOptions{MemoryDir: second, Stop: true})
+		if err := a.m.Destroy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c := wake("c", second)
+		c.adopt()
+		was = c.run("cat", "/workspace/count")
+		until(t, "the copy of a copy to go on", func() bool { return c.run("cat", "/workspace/count") != was })
+		if n := len(c.run("cat", "/workspace/new")); n < 2<<20 {
+			t.Errorf("the copy of a copy has %d bytes of a file of 3 MB", n)
+		}
+	})
+	t.Run("files come back without memory", func(t *testing.T) {
+		s := spec("files")
+		s.FilesTar = tar
+		f := start(s)
+		f.adopt()
+		if got, want := f.run("changed"), "true true /etc/linked new 12 34 2 blue"; got != want {
+			t.Errorf("files are %q instead of %q", got, want)
+		}
+	})
+	t.Run("limits hold", func(t *testing.T) { limitsHold(t, one) })
+}
+
+// counted reads the ticker's file while nobody may run anything: by the machine's own
+// files.
+func counted(t *testing.T, s *sandbox) string {
+	t.Helper()
+	tar := filepath.Join(t.TempDir(), "files.tar")
+	if err := s.m.Snapshot(t.Context(), bothy.SnapshotOptions{FilesTar: tar}); err != nil {
+		t.Fatal(err)
+	}
+	return fileIn(t, tar, "./workspace/count")
+}
+
+// fresh checks that copies know the time, and have no randomness in common.
+func fresh(t *testing.T, all ...*sandbox) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, s := range all {
+		early := time.Now().Add(-time.Second)
+		var nanos int64
+		var random string
+		if _, err := fmt.Sscan(s.run("now"), &nanos, &random); err != nil {
+			t.Fatal(err)
+		}
+		if at := time.Unix(0, nanos); at.Before(early) || at.After(time.Now().Add(time.Second)) {
+			t.Errorf("%s thinks that it is %v", s.m.ID(), at)
+		}
+		if seen[random] {
+			t.Errorf("two machines drew the same random number %s", random)
+		}
+		seen[random] = true
+	}
+}
+
+// limitsHold has a process take more memory than there is, and fill the disk.
+func limitsHold(t *testing.T, s *sandbox) {
+	watching, stop := context.WithCancel(t.Context())
+	defer stop()
+	told := make(chan int64, 1)
+	go s.m.WatchMemory(watching, func(used, limit int64) {
+		select {
+		case told <- used:
+		default:
+		}
+	})
+	s.background("eat", "90")
+	until(t, "the memory to be seen", func() bool {
+		st, err := s.m.Stats(t.Context())
+		return err == nil && st.MemoryBytes > 90<<20
+	})
+	s.background("eat", "60")
+	select {
+	case used := <-told:
+		if used <= 128<<20 {
+			t.Errorf("told of %d bytes, which is below the limit", used)
+		}
+	case <-time.After(patience):
+		t.Fatal("nobody was told that the memory was used up")
+	}
+	// More at once: it grows while it runs.
+	l := spec("").Limits
+	l.MemoryMB, l.CPU = 224, 2
+	if err := s.m.SetLimits(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the second process to get its memory", func() bool {
+		st, err := s.m.Stats(t.Context())
+		return err == nil && st.MemoryBytes > 150<<20
+	})
+	l.MemoryMB = 4096
+	if err := s.m.SetLimits(t.Context(), l); bothy.ErrorCode(err) != bothy.CodeUnsupported {
+		t.Errorf("more memory than the machine can have: %v", err)
+	}
+	r, err := s.c.Exec(t.Context(), bothy.ExecRequest{Command: bothy.Command{Args: []string{"/probe", "write", "/workspace/full", "100"}}, User: "root"})
+	if err != nil || r.ExitCode == 0 || !strings.Contains(r.Stderr, "no space left") {
+		t.Errorf("writing more than the quota of the disk: %+v, %v", r, err)
+	}
+	st, err := s.m.Stats(t.Context())
+	if err != nil || st.DiskBytes < 50<<20 || st.DiskBytes > 80<<20 || st.Processes < 3 {
+		t.Errorf("use is told as %+v, %v", st, err)
+	}
+}
+
+// TestHostDiskFull fills the host's disk under a machine.
+func TestHostDiskFull(t *testing.T) {
+	dir := t.TempDir()
+	if err := command("mount", "-t", "tmpfs", "-o", "size=420m,mode=755", "none", dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { command("umount", dir) })
+	o := options(dir, newParent(t))
+	o.DiskPatience = time.Second
+	m, err := newEngine(t, o).Start(t.Context(), spec("full"))
+	s := use(t, m, err)
+	s.adopt()
+	f, err := os.Create(filepath.Join(dir, "hog"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for buf := make([]byte, 1<<20); ; {
+		if _, err := f.Write(buf); err != nil {
+			break
+		}
+	}
+	s.background("write", "/workspace/much", "40")
+	select {
+	case <-m.Done():
+	case <-time.After(patience):
+		t.Fatal("a machine that cannot write lives on")
+	}
+	if x := m.Exit(); x.Reason != bothy.EndDiskFull || x.Detail == "" {
+		t.Errorf("exit is %+v", x)
+	}
+}
+
+// fileIn reads one file of a tar.
+func fileIn(t *testing.T, path, name string) string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for r := tar.NewReader(f); ; {
+		h, err := r.Next()
+		if err != nil {
+			t.Fatalf("%s in %s: %v", name, path, err)
+		}
+		if h.Name == name {
+			b, err := io.ReadAll(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(b)
+		}
+	}
+}
