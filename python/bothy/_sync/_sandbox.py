@@ -473,10 +473,12 @@ class Sandbox:
         metadata: Mapping[str, str] | None = None,
         name: str | None = None,
         network: NetworkArg | None = None,
+        budget: float | None = None,
     ) -> SandboxInfo:
         """Change what is given and leave the rest; return the sandbox as it is then.
 
-        The arguments are those of :meth:`create`; ``timeout_seconds`` counts from now.
+        The arguments are those of :meth:`create`; ``timeout_seconds`` counts from now, and a
+        ``budget`` of 0 lifts the bound.
         """
         body = {
             "timeout_seconds": timeout_seconds,
@@ -485,6 +487,7 @@ class Sandbox:
             "metadata": metadata and dict(metadata),
             "name": name,
             "network": network_to_wire(network),
+            "budget": budget,
         }
         request = Request("PATCH", self._path, json=without_none(body))
         return self._learn(self._client._call(request))

@@ -79,6 +79,9 @@ async def test_changes(fake: FakeServer, sbx: AsyncSandbox) -> None:
     await sbx.update(name="n", metadata={"a": "b"}, on_timeout="pause", idle_seconds=5)
     assert (sbx.info.name, sbx.info.metadata, sbx.info.idle_seconds) == ("n", {"a": "b"}, 5)
     assert fake.seen[-1].method == "PATCH" and "network" not in fake.seen[-1].json
+    assert (await sbx.update(budget=2.5)).budget == 2.5
+    await sbx.update(budget=0)
+    assert fake.seen[-1].json == {"budget": 0}
 
 
 async def test_code(fake: FakeServer, sbx: AsyncSandbox) -> None:

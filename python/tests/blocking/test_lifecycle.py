@@ -80,6 +80,9 @@ def test_changes(fake: FakeServer, sbx: Sandbox) -> None:
     sbx.update(name="n", metadata={"a": "b"}, on_timeout="pause", idle_seconds=5)
     assert (sbx.info.name, sbx.info.metadata, sbx.info.idle_seconds) == ("n", {"a": "b"}, 5)
     assert fake.seen[-1].method == "PATCH" and "network" not in fake.seen[-1].json
+    assert (sbx.update(budget=2.5)).budget == 2.5
+    sbx.update(budget=0)
+    assert fake.seen[-1].json == {"budget": 0}
 
 
 def test_code(fake: FakeServer, sbx: Sandbox) -> None:
