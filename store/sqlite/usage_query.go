@@ -227,6 +227,9 @@ func (s *Store) queryPacks(ctx context.Context, q store.UsageQuery, found *group
 	case q.In.Project == "":
 		projects, err = s.usageProjects(ctx)
 	}
+	if err == nil {
+		err = s.clip(ctx, &q)
+	}
 	if err != nil || len(projects) == 0 {
 		return err
 	}
@@ -239,6 +242,24 @@ func (s *Store) queryPacks(ctx context.Context, q store.UsageQuery, found *group
 		}
 	}
 	return nil
+}
+
+// clip leaves out the months before and after all records.
+func (s *Store) clip(ctx context.Context, q *store.UsageQuery) error {
+	var first, last sql.NullInt64
+	rows, err := s.queryAgain(ctx, `SELECT (SELECT min(hour) FROM usage_hour_totals WHERE project = ?1), (SELECT max(hour) FROM usage_hour_totals WHERE project = ?1)`, everybody)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := rows.Scan(&first, &last); err != nil {
+			return err
+		}
+	}
+	q.From = max(q.From, dayOf(monthOf(floorDiv(first.Int64, hoursPerDay)))*hoursPerDay)
+	q.To = min(q.To, dayOf(monthOf(floorDiv(last.Int64, hoursPerDay))+1)*hoursPerDay)
+	return rows.Err()
 }
 
 // within leaves out projects that the page is without.
