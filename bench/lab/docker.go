@@ -49,7 +49,11 @@ func (l *Lab) Docker(ctx context.Context) (*Docker, error) {
 		return nil, err
 	}
 	config := filepath.Join(dir, "daemon.json") // and not the host's
-	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
+	settings := []byte("{}")
+	if l.Options.Runsc != "" {
+		settings = fmt.Appendf(nil, `{"runtimes": {%q: {"path": %q}}}`, GVisorRuntime, l.Options.Runsc)
+	}
+	if err := os.WriteFile(config, settings, 0o600); err != nil {
 		return nil, err
 	}
 	parent := fmt.Sprintf("bothy-bench-%d", os.Getpid())
@@ -83,6 +87,10 @@ func (l *Lab) Docker(ctx context.Context) (*Docker, error) {
 	l.undo.Add(d.removeAll)
 	return d, nil
 }
+
+// GVisorRuntime is the name by which Docker runs a container in runsc, if there is
+// one.
+const GVisorRuntime = "runsc"
 
 func (d *Docker) removeAll() {
 	out, _ := d.Output("ps", "-aq")

@@ -189,10 +189,10 @@ func (o *Outside) InSandbox(ctx context.Context, t bench.Target, id string) (Run
 }
 
 // InContainer starts a container on Docker's own bridge and runs the program in
-// it.
-func (o *Outside) InContainer(d *Docker) (Runner, error) {
-	id, err := d.Output("run", "-d", "--network", "bridge", "--add-host", OutsideName+":"+outsideAddr,
-		"-v", o.program+":"+PayloadPath+":ro", dockerImage, "/bin/sleep", "infinity")
+// it. Options are docker's, for that container.
+func (o *Outside) InContainer(d *Docker, options ...string) (Runner, error) {
+	id, err := d.Output(slices.Concat([]string{"run", "-d", "--network", "bridge", "--add-host", OutsideName + ":" + outsideAddr,
+		"-v", o.program + ":" + PayloadPath + ":ro"}, options, []string{dockerImage, "/bin/sleep", "infinity"})...)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 func init() {
-	programs["network"] = program{about: "downloads and connections through the gateway", run: network}
+	programs["network"] = program{about: "downloads and connections through the gateway", runsc: true, run: network}
 }
 
 const (
@@ -56,6 +56,11 @@ func network(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	if err != nil {
 		return err
 	}
+	// What is between it and docker is gVisor, what is between it and bothy the gateway.
+	gvisor, err := o.InContainer(d, "--runtime="+lab.GVisorRuntime)
+	if err != nil {
+		return err
+	}
 	in := map[string]lab.Runner{}
 	for mode, policy := range reach {
 		sb, end, err := s.Create(ctx, bothy.SandboxCreate{Network: policy, CPU: 2, MemoryMB: 1024})
@@ -74,7 +79,8 @@ func network(ctx context.Context, l *lab.Lab, b *book, n int) error {
 		N:        orElse(n, 15),
 		Measures: []bench.Measure{{Name: gbitOpen, Unit: "Gbit/s", Bounds: []bench.Bound{{Against: "docker", AtLeast: 0.8}}}},
 		Subjects: []bench.Subject{
-			download("bothy", in["open"], gbitOpen), download("docker", docker, gbitOpen), download("direct", o.Direct(), gbitOpen),
+			download("bothy", in["open"], gbitOpen), download("docker", docker, gbitOpen), download("gvisor", gvisor, gbitOpen),
+			download("direct", o.Direct(), gbitOpen),
 		},
 	})
 	if err != nil {
