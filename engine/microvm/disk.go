@@ -75,21 +75,29 @@ func copySparse(to, from *os.File) error {
 	if err := to.Truncate(st.Size()); err != nil {
 		return err
 	}
-	for at := int64(0); at < st.Size(); {
-		start, err := unix.Seek(int(from.Fd()), at, unix.SEEK_DATA)
+	return eachExtent(from, st.Size(), func(start, end int64) error {
+		if _, err := to.Seek(start, io.SeekStart); err != nil {
+			return err
+		}
+		_, err := io.Copy(to, io.NewSectionReader(from, start, end-start))
+		return err
+	})
+}
+
+// eachExtent calls fn with each part of a file that is no hole.
+func eachExtent(f *os.File, size int64, fn func(start, end int64) error) error {
+	for at := int64(0); at < size; {
+		start, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
 		if err == unix.ENXIO {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if at, err = unix.Seek(int(from.Fd()), start, unix.SEEK_HOLE); err != nil {
+		if at, err = unix.Seek(int(f.Fd()), start, unix.SEEK_HOLE); err != nil {
 			return err
 		}
-		if _, err := to.Seek(start, io.SeekStart); err != nil {
-			return err
-		}
-		if _, err := io.Copy(to, io.NewSectionReader(from, start, at-start)); err != nil {
+		if err := fn(start, at); err != nil {
 			return err
 		}
 	}

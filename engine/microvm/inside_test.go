@@ -136,7 +136,7 @@ func TestLifeInside(t *testing.T) {
 	one.run("now") // process 1 lives
 	one.run("change")
 	one.background("tick", "/workspace/count")
-	until(t, "the first tick", func() bool { return one.run("cat", "/workspace/count") != "0" })
+	until(t, "the first tick", func() bool { return one.run("cat", "/workspace/count") > "0" })
 
 	first, tar := filepath.Join(dir, "first"), filepath.Join(dir, "first.tar")
 	one.snapshot(bothy.SnapshotOptions{MemoryDir: first, FilesTar: tar})
@@ -246,7 +246,7 @@ func limitsHold(t *testing.T, s *sandbox) {
 	l := spec("").Limits
 	l.MemoryMB, l.CPU = 224, 2
 	if err := s.m.SetLimits(t.Context(), l); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v; exit: %+v", err, s.m.Exit())
 	}
 	until(t, "the second process to get its memory", func() bool {
 		st, err := s.m.Stats(t.Context())

@@ -80,7 +80,7 @@ func (q qemu) command(h hardware) ([]string, error) {
 		"-no-user-config", "-nodefaults", "-display", "none", "-no-reboot", "-S", "-L", treeFirmware,
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 		"-M", "microvm,acpi=on,pit=on,pic=on,rtc=on,isa-serial=on,auto-kernel-cmdline=off,memory-backend=ram",
-		"-object", fmt.Sprintf("memory-backend-memfd,id=ram,size=%dM,share=off", h.ramMB),
+		"-object", fmt.Sprintf("memory-backend-memfd,id=ram,size=%dM,share=on", h.ramMB),
 		"-m", fmt.Sprintf("%dM", h.ramMB), "-smp", fmt.Sprint(h.cpus),
 		"-kernel", treeKernel, "-initrd", treeInitramfs, "-append", kernelArgs(h),
 		"-global", "virtio-mmio.force-legacy=off",

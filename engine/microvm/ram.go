@@ -20,13 +20,13 @@ const (
 )
 
 // writeRAM writes the memory of a paused machine to a file: what it has written by
-// itself, and the rest from the file that it was woken from, if any.
-func writeRAM(to *os.File, pid int, addr, size uint64, base *os.File) error {
-	if base != nil {
-		if err := copySparse(to, base); err != nil {
-			return err
-		}
-	} else if err := to.Truncate(int64(size)); err != nil {
+// itself, and the rest from the file below it. For a machine that was booted that is
+// all, and nobody else's.
+func writeRAM(to *os.File, pid int, addr, size uint64, below *os.File, booted bool) error {
+	if booted {
+		return copyPages(to, below, int64(size))
+	}
+	if err := copySparse(to, below); err != nil {
 		return err
 	}
 	pagemap, err := os.Open(fmt.Sprintf("/proc/%d/pagemap", pid))
@@ -58,12 +58,32 @@ func writeRAM(to *os.File, pid int, addr, size uint64, base *os.File) error {
 			if _, err := mem.ReadAt(run, int64(addr+at+first*pageSize)); err != nil {
 				return fmt.Errorf("read a machine's memory: %w", err)
 			}
-			if err := writePages(to, run, int64(at+first*pageSize), base == nil); err != nil {
+			if err := writePages(to, run, int64(at+first*pageSize), false); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// copyPages copies what there is in a file, and leaves out pages that are empty.
+func copyPages(to, from *os.File, size int64) error {
+	if err := to.Truncate(size); err != nil {
+		return err
+	}
+	buf := make([]byte, pageSize*chunkPages)
+	return eachExtent(from, size, func(start, end int64) error {
+		for at := start; at < end; at += int64(len(buf)) {
+			part := buf[:min(int64(len(buf)), end-at)]
+			if _, err := from.ReadAt(part, at); err != nil {
+				return err
+			}
+			if err := writePages(to, part, at, true); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // isOwn reports whether a page is the machine's own, and not its file's.

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -110,14 +112,12 @@ func (m *Machine) writeMemory(ctx context.Context, c monitor, dir string) error 
 		return err
 	}
 	err := create(ramFile, func(f *os.File) error {
-		base, err := m.openBase()
+		below, err := m.openBelow()
 		if err != nil {
 			return err
 		}
-		if base != nil {
-			defer base.Close()
-		}
-		return writeRAM(f, m.proc.PID, m.ramAt, m.ramSize(), base)
+		defer below.Close()
+		return writeRAM(f, m.proc.PID, m.ramAt, m.ramSize(), below, m.ramFD == 0)
 	})
 	if err != nil {
 		return err
@@ -128,13 +128,23 @@ func (m *Machine) writeMemory(ctx context.Context, c monitor, dir string) error 
 	return create(shapeFile, func(f *os.File) error { return json.NewEncoder(f).Encode(w) })
 }
 
-// openBase opens the file that the machine's memory was woken from, which may have no
-// name any more. It is nil for one that was booted.
-func (m *Machine) openBase() (*os.File, error) {
-	if m.ramFD == 0 {
-		return nil, nil
+// openBelow opens the file behind the machine's memory: what QEMU has made for one that
+// was booted, or what it was woken from, which may have no name any more.
+func (m *Machine) openBelow() (*os.File, error) {
+	dir := fmt.Sprintf("/proc/%d/fd/", m.proc.PID)
+	if m.ramFD != 0 {
+		return os.Open(dir + strconv.Itoa(m.ramFD))
 	}
-	return os.Open(fmt.Sprintf("/proc/%d/fd/%d", m.proc.PID, m.ramFD))
+	fds, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, fd := range fds {
+		if to, err := os.Readlink(dir + fd.Name()); err == nil && strings.HasPrefix(to, ramName) {
+			return os.Open(dir + fd.Name())
+		}
+	}
+	return nil, errors.New("QEMU has no memory for the machine")
 }
 
 // pauseCPUs and resumeCPUs stop the machine's processors, and let them go on.

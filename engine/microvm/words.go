@@ -109,10 +109,12 @@ func panicOf(said []byte) string {
 
 // cause says how the machine ended. m.mu is held.
 func (m *Machine) cause(said []byte) bothy.Exit {
+	if m.ending {
+		return bothy.Exit{Reason: bothy.EndTerminated, Detail: "the sandbox was terminated"}
+	}
+	m.e.log.Warn("machine ended by itself", "sandbox", m.ID(), "oom_kills", m.group.OOMKills(), "last_words", string(tail(said, 2000)))
 	last := vm.LastWords(said)
 	switch {
-	case m.ending:
-		return bothy.Exit{Reason: bothy.EndTerminated, Detail: "the sandbox was terminated"}
 	case m.diskFull:
 		return bothy.Exit{Reason: bothy.EndDiskFull, Detail: "the host's disk had no room for what the sandbox wrote; free some, or give sandboxes less disk_mb"}
 	case last == vm.WordOOM || m.group.OOMKills() > 0:
@@ -120,7 +122,6 @@ func (m *Machine) cause(said []byte) bothy.Exit {
 	case strings.HasPrefix(last, vm.WordGuest):
 		return bothy.Exit{Reason: bothy.EndExited, Detail: "the sandbox's first process ended: " + strings.TrimPrefix(last, vm.WordGuest)}
 	}
-	m.e.log.Error("machine failed", "sandbox", m.ID(), "last_words", string(tail(said, 2000)))
 	if why := panicOf(said); why != "" {
 		return bothy.Exit{Reason: bothy.EndError, Detail: "the sandbox's kernel panicked: " + why}
 	}

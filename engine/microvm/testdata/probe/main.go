@@ -33,7 +33,8 @@ func main() {
 		}
 	case "tick": // count in a file, for ever
 		for n := 0; ; n++ {
-			_ = os.WriteFile(arg, []byte(strconv.Itoa(n)), 0o644)
+			check(os.WriteFile(arg+".new", []byte(strconv.Itoa(n)), 0o644))
+			check(os.Rename(arg+".new", arg))
 			time.Sleep(5 * time.Millisecond)
 		}
 	case "write": // so many MB into a file that is not there yet
@@ -53,7 +54,9 @@ func main() {
 		fmt.Println(time.Now().UnixNano(), hex.EncodeToString(b))
 	case "cat":
 		b, err := os.ReadFile(arg)
-		check(err)
+		if !os.IsNotExist(err) {
+			check(err)
+		}
 		os.Stdout.Write(b)
 	case "change": // files for the tar
 		check(os.Remove("/etc/gone"))
