@@ -54,6 +54,14 @@ func (p *parts) openMicrovm(ctx context.Context, b embedded.Paths) (bothy.Engine
 	return e, nil
 }
 
+// defaultBuild is the engine build of requests that name no engine.
+func (p *parts) defaultBuild() string {
+	if e := p.microvm.Load(); e != nil && p.config.Engine.Default == microvm.Name {
+		return e.Info().Build
+	}
+	return p.engine.Info().Build
+}
+
 // closeMicrovm gives up the engine of virtual machines if it was opened.
 func (p *parts) closeMicrovm() {
 	if e := p.microvm.Load(); e != nil {

@@ -135,7 +135,7 @@ func (a *app) serve(ctx context.Context, c config.Config, bootstrap string) erro
 	}
 	p.lifecycle.StartPool()
 	go p.lifecycle.OpenEngines(ctx)
-	log.Info("ready", "url", p.api.URL(), "home", c.Home, "engine", p.engine.Info().Build, "sandboxes", adopted)
+	log.Info("ready", "url", p.api.URL(), "home", c.Home, "engine", p.defaultBuild(), "sandboxes", adopted)
 	served := make(chan error, 1)
 	go func() {
 		served <- p.api.Serve()
