@@ -56,7 +56,7 @@ func tryKVM(ctx context.Context, c config.Config, b embedded.Paths, image boot.I
 				WithHint("Use a host with KVM, or set `engine.microvm.acceleration: auto`.")
 		}
 	}()
-	if t.Reason = noKVM(); t.Reason != "" {
+	if t.Reason = noKVM(kvmDevice); t.Reason != "" {
 		return t, nil
 	}
 	if t.Of, err = kvmHost(image); err != nil {
@@ -104,18 +104,18 @@ func oneLine(err error) string {
 }
 
 // noKVM says why there is no KVM to try, or nothing.
-func noKVM() string {
-	f, err := os.OpenFile(kvmDevice, os.O_RDWR, 0)
+func noKVM(device string) string {
+	f, err := os.OpenFile(device, os.O_RDWR, 0)
 	switch {
 	case err == nil:
 		f.Close()
 		return ""
 	case errors.Is(err, fs.ErrNotExist):
-		return "there is no " + kvmDevice
+		return "there is no " + device
 	case errors.Is(err, fs.ErrPermission):
-		return kvmDevice + " may not be opened"
+		return device + " may not be opened"
 	}
-	return fmt.Sprintf("%s cannot be opened: %v", kvmDevice, errors.Unwrap(err))
+	return fmt.Sprintf("%s cannot be opened: %v", device, errors.Unwrap(err))
 }
 
 // kvmHost names all that may change whether KVM works.
