@@ -168,7 +168,7 @@ var words = map[string]fields{
 		"env":                  say("Environment variables of all its commands.", example(map[string]any{"LANG": "C.UTF-8"})),
 		"secrets":              say("Credentials that the gateway puts in place on the way out. They never enter the sandbox."),
 		"metadata":             say("Your own notes, by which sandboxes can be listed.", example(map[string]any{"team": "red"})),
-		"engine":               say("The technology that gives it its own kernel: gvisor, microvm, or auto, which leaves it to the server's policy; the server's default when empty.", example("microvm")),
+		"engine":               say("The technology that gives it its own kernel: gvisor, microvm, or auto, which leaves it to the server's policy; the server's default when empty.", example("gvisor")),
 		"require_acceleration": say("Refuse it where its machine would be emulated, or be none. It is then woken only where there is acceleration, too.", byDefault(false)),
 		"budget":               say("What it and all that is forked from it may spend, in the currency of the server's rates; 0 is no bound. When it is used up they are paused.", between(0, bothy.MaxBudget), byDefault(0)),
 	},
