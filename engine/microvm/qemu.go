@@ -65,7 +65,7 @@ type qemu struct{ program }
 
 // emulatedCPU is a processor that every program for x86-64 of the last ten years runs
 // on, of what emulation does well.
-const emulatedCPU = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand"
+const emulatedCPU = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand,+arat"
 
 // translated is the memory for translated code, in MB.
 const translated = 128
@@ -79,10 +79,9 @@ func (q qemu) command(h hardware) ([]string, error) {
 	a := []string{treeQEMU,
 		"-no-user-config", "-nodefaults", "-display", "none", "-no-reboot", "-S", "-L", treeFirmware,
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
-		"-M", "microvm,acpi=on,pit=on,pic=on,rtc=on,isa-serial=on,auto-kernel-cmdline=off,memory-backend=ram",
+		"-M", "microvm,acpi=on,pit=off,pic=off,rtc=on,isa-serial=on,auto-kernel-cmdline=off,memory-backend=ram",
 		"-object", fmt.Sprintf("memory-backend-memfd,id=ram,size=%dM,share=on", h.ramMB),
 		"-m", fmt.Sprintf("%dM", h.ramMB), "-smp", fmt.Sprint(h.cpus),
-		"-kernel", treeKernel, "-initrd", treeInitramfs, "-append", kernelArgs(h),
 		"-global", "virtio-mmio.force-legacy=off",
 		// The state of devices is written and read without what goes before it in a
 		// migration, and alone.
@@ -96,6 +95,8 @@ func (q qemu) command(h hardware) ([]string, error) {
 	}
 	if h.wake {
 		a = append(a, "-incoming", "defer")
+	} else {
+		a = append(a, "-kernel", treeKernel, "-initrd", treeInitramfs, "-append", kernelArgs(h))
 	}
 	for i, fd := range []int{h.monitor, h.events} {
 		a = append(a, "-chardev", fmt.Sprintf("socket,id=monitor%d,fd=%d,server=on,wait=off", i, fd),
@@ -260,7 +261,7 @@ func (q qemuMonitor) load(ctx context.Context, from *os.File) error {
 // spawnConfig is how a jail runs a machine.
 func spawnConfig(tree, dir string, argv, env []string, accel bothy.Acceleration) jail.Config {
 	c := jail.Config{
-		Root: tree, At: dir + "/root", Argv: argv, Env: env, UID: nobody, GID: nobody,
+		Root: tree, At: dir + "/root", Argv: argv, Env: env, UID: nobody, GID: nobody, SmallPages: accel == bothy.AccelerationEmulated,
 		Binds: map[string]string{treePipes: dir + "/" + pipesDir},
 	}
 	if accel == bothy.AccelerationKVM {

@@ -195,7 +195,7 @@ func treeFiles(p program, image boot.Image) (files []source, env []string, err e
 			}
 		}
 	}
-	return files, []string{"LD_LIBRARY_PATH=" + strings.Join(dirs, ":"), "QEMU_MODULE_DIR=" + treeModules}, nil
+	return files, []string{"LD_LIBRARY_PATH=" + strings.Join(dirs, ":"), "QEMU_MODULE_DIR=" + treeModules, "MALLOC_ARENA_MAX=1", "MALLOC_TRIM_THRESHOLD_=131072", "MALLOC_MMAP_THRESHOLD_=65536"}, nil
 }
 
 func isFile(path string) bool {

@@ -39,8 +39,10 @@ type Config struct {
 	UID     int               `json:"uid"`
 	GID     int               `json:"gid"`
 	Groups  []int             `json:"groups"`
-	Argv    []string          `json:"argv"`
-	Env     []string          `json:"env"`
+	// SmallPages keeps the kernel from giving it more memory than it touches.
+	SmallPages bool     `json:"small_pages"`
+	Argv       []string `json:"argv"`
+	Env        []string `json:"env"`
 }
 
 // Main is the jail. It does not return.
@@ -127,6 +129,11 @@ func dropRights(c Config) error {
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
+	}
+	if c.SmallPages {
+		if err := unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0); err != nil && err != unix.EINVAL {
+			return err
+		}
 	}
 	return nil
 }
