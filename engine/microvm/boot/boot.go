@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -81,13 +82,23 @@ func Prepare(ctx context.Context, dir string, o Options) (Image, error) {
 		return Image{}, unavailable(err)
 	}
 	defer unlock()
-	k, err := currentKernel(dir)
-	if err != nil || o.Update {
-		if k, err = debianKernel(ctx, dir, k, o); err != nil {
+	k, missing := currentKernel(dir)
+	if missing != nil || o.Update {
+		newest, err := debianKernel(ctx, dir, k, o)
+		switch {
+		case err == nil:
+			k = newest
+		case missing != nil:
 			return Image{}, unavailable(err)
+		default:
+			o.progress("the kernel stays the one that is there: %v", err)
 		}
 	}
-	return finish(dir, k, o)
+	image, err := finish(dir, k, o)
+	if err == nil && o.Update {
+		prune(dir)
+	}
+	return image, err
 }
 
 // Find returns the image without fetching anything. What can be made of files
@@ -111,6 +122,30 @@ func Find(dir string, o Options) (Image, error) {
 		return Image{}, unavailable(err)
 	}
 	return finish(dir, k, o)
+}
+
+// keptFor is how long a kernel or an image is kept that nobody asks for.
+const keptFor = 30 * 24 * time.Hour
+
+// used marks what somebody asked for.
+func used(dirs ...string) {
+	now := time.Now()
+	for _, dir := range dirs {
+		_ = os.Chtimes(dir, now, now)
+	}
+}
+
+// prune removes what nobody has asked for in a long time. Engines have copies of
+// what they boot.
+func prune(dir string) {
+	for _, pattern := range []string{"kernel-*", "image-*", ".new-*", ".fetch-*"} {
+		found, _ := filepath.Glob(filepath.Join(dir, pattern))
+		for _, path := range found {
+			if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > keptFor {
+				_ = os.RemoveAll(path)
+			}
+		}
+	}
 }
 
 func finish(dir string, k kernel, o Options) (Image, error) {
@@ -305,6 +340,7 @@ func imageOf(dir string, k kernel, o Options) (Image, error) {
 	image.Initramfs = filepath.Join(to, "initramfs")
 	if data, err := os.ReadFile(filepath.Join(to, "image.json")); err == nil {
 		if json.Unmarshal(data, &image) == nil && exists(image.Initramfs) {
+			used(k.dir, to)
 			return image, nil
 		}
 	}

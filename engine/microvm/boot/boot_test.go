@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cavaliergopher/cpio"
 	"github.com/klauspost/compress/zstd"
@@ -327,6 +328,109 @@ func TestWithoutAKernelFindNamesTheCure(t *testing.T) {
 	_, err := Find(t.TempDir(), Options{Init: put(t, "init", []byte("x"))})
 	if e := bothy.AsError(err); e.Code != bothy.CodeEngineMissing || !strings.Contains(e.Hint, "doctor --fix") {
 		t.Errorf("got %+v", e)
+	}
+}
+
+// fakeApt puts programs in the place of apt's, which offer one package, and returns
+// the folder that they are told what to do in.
+func fakeApt(t *testing.T) string {
+	t.Helper()
+	bin, world := t.TempDir(), t.TempDir()
+	for name, script := range map[string]string{
+		"apt-get": `#!/bin/sh
+			echo "$@" >>` + world + `/said
+			case "$2" in
+			update) [ ! -e ` + world + `/offline ] || { echo "E: no network" >&2; exit 100; }; touch ` + world + `/lists;;
+			download) cp ` + world + `/linux.deb ./linux_1_amd64.deb;;
+			esac`,
+		"apt-cache": `#!/bin/sh
+			[ -e ` + world + `/lists ] || { echo "E: No packages found" >&2; exit 100; }
+			echo "Package: linux-image-cloud-amd64"; echo "Version: $(cat ` + world + `/version)"
+			echo "Depends: linux-image-6.1.0-1-cloud-amd64 (= $(cat ` + world + `/version)), other"`,
+	} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	offer(t, world, "6.1.1-1", deb(t, debFiles(t)))
+	return world
+}
+
+func offer(t *testing.T, world, version string, data []byte) {
+	t.Helper()
+	for name, content := range map[string][]byte{"version": []byte(version), "linux.deb": data} {
+		if err := os.WriteFile(filepath.Join(world, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestDebiansKernelIsFetchedOnceAndUpdatedWhenAsked(t *testing.T) {
+	world, dir := fakeApt(t), t.TempDir()
+	o := Options{Init: put(t, "init", []byte("first program"))}
+	first, err := Prepare(t.Context(), dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Version != fakeVersion || first.Source != "linux-image-6.1.0-1-cloud-amd64 6.1.1-1" {
+		t.Errorf("got %+v", first)
+	}
+	said, _ := os.ReadFile(filepath.Join(world, "said"))
+	if want := "-q update\n-q download linux-image-6.1.0-1-cloud-amd64=6.1.1-1\n"; string(said) != want {
+		t.Errorf("apt-get was asked %q, want %q", said, want)
+	}
+	for _, get := range []func() (Image, error){
+		func() (Image, error) { return Prepare(t.Context(), dir, o) }, func() (Image, error) { return Find(dir, o) },
+	} {
+		if again, err := get(); err != nil || again != first {
+			t.Errorf("again: %+v, %v", again, err)
+		}
+	}
+	if more, _ := os.ReadFile(filepath.Join(world, "said")); len(more) != len(said) {
+		t.Errorf("apt-get was asked again: %q", more)
+	}
+
+	// A newer one comes when it is asked for, and not otherwise.
+	files := append(debFiles(t), debFile{"./usr/share/doc/news", []byte("newer")})
+	offer(t, world, "6.1.2-1", deb(t, files))
+	o.Update = true
+	newer, err := Prepare(t.Context(), dir, o)
+	if err != nil || newer.Source != "linux-image-6.1.0-1-cloud-amd64 6.1.2-1" || newer.Kernel == first.Kernel {
+		t.Errorf("got %+v, %v", newer, err)
+	}
+	if !exists(first.Kernel) {
+		t.Error("the older one must stay for a while")
+	}
+	// What nobody has used for long goes.
+	long := time.Now().Add(-2 * keptFor)
+	if err := os.Chtimes(filepath.Dir(first.Kernel), long, long); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(world, "offline"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// A host that is cut off keeps what it has.
+	if kept, err := Prepare(t.Context(), dir, o); err != nil || kept != newer {
+		t.Errorf("got %+v, %v", kept, err)
+	}
+	if exists(first.Kernel) || !exists(newer.Kernel) {
+		t.Error("the older one must go, and the newer one stay")
+	}
+}
+
+func TestAHostThatIsCutOffSaysSo(t *testing.T) {
+	world := fakeApt(t)
+	if err := os.WriteFile(filepath.Join(world, "offline"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	_, err := Prepare(t.Context(), dir, Options{Init: put(t, "init", []byte("x"))})
+	if e := bothy.AsError(err); e.Code != bothy.CodeEngineMissing || !strings.Contains(e.Detail, "no network") {
+		t.Errorf("got %+v", e)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*-*")); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
 	}
 }
 
