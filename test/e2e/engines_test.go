@@ -231,6 +231,29 @@ func (l *life) outlivesTheServer() {
 	l.must(l.s.Sandboxes.Terminate(l.ctx, l.id))
 }
 
+// A snapshot's files come to life on another engine: what was added, changed hands
+// and was deleted, without the processes.
+func TestFilesMoveBetweenEngines(t *testing.T) {
+	t.Parallel()
+	needEngine(t, "microvm")
+	s := engineServer(t)
+	l := begin(t, s, "gvisor", bothy.SandboxCreate{})
+	l.run("sudo mkdir /opt/mine && sudo chown user /opt/mine && echo kept >/opt/mine/note && ln -s note /opt/mine/link && sudo rm /etc/issue")
+	for _, engine := range []string{"microvm", "gvisor"} {
+		snapshot, err := s.Snapshots.CreateSnapshot(l.ctx, l.id, "to move")
+		l.must(err)
+		sb, err := s.Sandboxes.Create(l.ctx, bothy.SandboxCreate{SnapshotID: snapshot.ID, Engine: engine})
+		l.must(err)
+		if sb.Engine != engine || sb.Resumed == nil || sb.Resumed.Kind != bothy.SnapshotFiles || !strings.Contains(sb.Resumed.Detail, l.engine) {
+			t.Errorf("on %s: %s, %+v", engine, sb.Engine, sb.Resumed)
+		}
+		l = &life{&box{t, s, l.ctx, sb.ID}, engine}
+		if got := l.run("cat /opt/mine/link; stat -c %U /opt/mine; ls /etc/issue 2>/dev/null || echo gone"); got != "kept\nuser\ngone" {
+			t.Errorf("on %s there is %q", engine, got)
+		}
+	}
+}
+
 // Who asks for what this host does not have is told so.
 func TestEnginesThatAreNotThere(t *testing.T) {
 	t.Parallel()
