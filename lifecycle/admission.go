@@ -78,6 +78,11 @@ func (s *Service) reserve(ctx context.Context, project string) (*place, error) {
 	}
 	for s.o.MinFreeMemoryMB > 0 && s.hostFree() < s.o.MinFreeMemoryMB && s.shrinkPool(s.background) {
 	}
+	// Those that start now may be on any engine.
+	slowest := startPatience
+	for name := range s.engines.opened() {
+		slowest = max(slowest, s.patience(name, startPatience))
+	}
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -95,7 +100,7 @@ func (s *Service) reserve(ctx context.Context, project string) (*place, error) {
 	}
 	patience := s.o.AdmissionWait
 	if full == nil {
-		patience = max(patience, startPatience)
+		patience = max(patience, slowest)
 	}
 	if patience <= 0 || s.line.waiting >= maxWaiting {
 		s.mu.Unlock()
