@@ -105,9 +105,6 @@ func (m *Machine) writeMemory(ctx context.Context, c monitor, dir string) error 
 		}
 		return errors.Join(write(f), f.Close())
 	}
-	if err := create(devicesFile, func(f *os.File) error { return c.save(ctx, f) }); err != nil {
-		return err
-	}
 	if err := copyFile(filepath.Join(m.dir, layerName), filepath.Join(dir, layerFile)); err != nil {
 		return err
 	}
@@ -120,6 +117,10 @@ func (m *Machine) writeMemory(ctx context.Context, c monitor, dir string) error 
 		return writeRAM(f, m.proc.PID, m.ramAt, m.ramSize(), below, m.ramFD == 0)
 	})
 	if err != nil {
+		return err
+	}
+	// Last, because QEMU tells less of a full disk.
+	if err := create(devicesFile, func(f *os.File) error { return c.save(ctx, f) }); err != nil {
 		return err
 	}
 	m.mu.Lock()
