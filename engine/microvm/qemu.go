@@ -157,7 +157,7 @@ func kernelArgs(h hardware) string {
 	a := []string{
 		"console=ttyS0", "quiet", "loglevel=5", "apic=verbose", "panic=-1", "reboot=t", "8250.nr_uarts=1",
 		fmt.Sprintf("maxcpus=%d", h.bootCPUs), "rcupdate.rcu_expedited=1", "random.trust_cpu=on",
-		"cgroup_no_v1=all",
+		"cgroup_no_v1=all", "page_reporting.page_reporting_order=5",
 	}
 	if h.accel != bothy.AccelerationKVM {
 		// There is no processor to be guarded against.
