@@ -76,6 +76,7 @@ func run(opt agent.Options, address string) error {
 	if !isInit {
 		go closeOnSignal(a)
 		fmt.Println(l.Addr())
+		defer a.Close() // Serve returns before all that runs was ended
 	}
 	return a.Serve(l)
 }
