@@ -177,7 +177,7 @@ func (s *Service) chooseEngine(ctx context.Context, name string, accelerated boo
 		errs = append(errs, err)
 	}
 	if accelerated {
-		return nil, noAcceleration("no engine of this server").Because(errors.Join(errs...))
+		return nil, noAcceleration("no engine of this server has KVM").Because(errors.Join(errs...))
 	}
 	return nil, bothy.Errorf(bothy.CodeEngineMissing, "none of the engines that the server's policy allows can be used").
 		WithHint("Name one of: %s. `bothy doctor` says what is missing.", strings.Join(s.engines.names(), ", ")).Because(errors.Join(errs...))
@@ -214,10 +214,10 @@ func checkAcceleration(i bothy.EngineInfo, wanted bool) error {
 		return invalid("require_acceleration is for virtual machines, and the engine %s makes none", i.Name).
 			WithHint("Ask for the engine microvm or auto, or leave require_acceleration out.")
 	}
-	return noAcceleration("the engine " + i.Name)
+	return noAcceleration("the engine " + i.Name + " has no KVM")
 }
 
-func noAcceleration(who string) *bothy.Error {
-	return bothy.Errorf(bothy.CodeNoAcceleration, "%s has KVM on this host: virtual machines would be emulated", who).
+func noAcceleration(what string) *bothy.Error {
+	return bothy.Errorf(bothy.CodeNoAcceleration, "%s on this host: virtual machines would be emulated", what).
 		WithHint("Leave require_acceleration out, use the engine gvisor, or ask the operator, to whom `bothy doctor` says why.")
 }
