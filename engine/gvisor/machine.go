@@ -18,6 +18,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/cgroup"
 	"github.com/bothy-dev/bothy/engine/gvisor/netns"
+	"github.com/bothy-dev/bothy/engine/process"
 )
 
 // Machine implements bothy.Machine.
@@ -28,7 +29,7 @@ type Machine struct {
 	sb    *sandbox.Sandbox // its ID is the vessel's name
 	group *cgroup.Group
 	dir   string
-	proc  process
+	proc  process.Process
 	done  chan struct{}
 
 	mu     sync.Mutex
@@ -68,7 +69,7 @@ type state struct {
 
 // newMachine holds a sentry that another build of the engine may have started.
 func (e *Engine) newMachine(spec bothy.MachineSpec, name, build string, sb *sandbox.Sandbox, group *cgroup.Group, dir string) (*Machine, error) {
-	p, err := openProcess(sb.Getpid())
+	p, err := process.Open(sb.Getpid())
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +91,7 @@ func (m *Machine) Build() string { return m.build }
 func (m *Machine) State() []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b, _ := json.Marshal(state{Name: m.sb.ID, PID: m.proc.pid, StartTime: m.proc.started, Socket: m.sb.ControlSocketPath, Limits: m.limits, Build: m.build})
+	b, _ := json.Marshal(state{Name: m.sb.ID, PID: m.proc.PID, StartTime: m.proc.Started, Socket: m.sb.ControlSocketPath, Limits: m.limits, Build: m.build})
 	return b
 }
 
@@ -100,7 +101,7 @@ func (e *Engine) Adopt(_ context.Context, id string, b []byte) (bothy.Machine, e
 	if err := json.Unmarshal(b, &st); err != nil {
 		return nil, fmt.Errorf("adopt %s: %w", id, err)
 	}
-	if p, err := openProcess(st.PID); err != nil || !p.is(st.StartTime) {
+	if p, err := process.Open(st.PID); err != nil || !p.Is(st.StartTime) {
 		return nil, bothy.Errorf(bothy.CodeNotFound, "the machine of sandbox %s is gone", id).Because(err)
 	}
 	name := cmp.Or(st.Name, id)
@@ -130,7 +131,7 @@ func (m *Machine) Cable(context.Context) (bothy.Cable, error) {
 	m.mu.Unlock()
 	if tap == nil {
 		var err error
-		if tap, err = m.e.nets.Open(m.proc.pid); err != nil {
+		if tap, err = m.e.nets.Open(m.proc.PID); err != nil {
 			return nil, fmt.Errorf("open the cable of %s: %w", m.ID(), err)
 		}
 	}
@@ -185,7 +186,7 @@ func (m *Machine) Exit() bothy.Exit {
 
 // watch waits for the sentry's end, finds out why, and frees what it held.
 func (m *Machine) watch() {
-	m.proc.wait()
+	m.proc.Wait()
 	m.mu.Lock()
 	m.exit = m.cause()
 	m.mu.Unlock()
@@ -219,7 +220,7 @@ func (m *Machine) release() error {
 	if tap != nil {
 		tap.Close()
 	}
-	m.proc.close()
+	m.proc.Close()
 	m.group.Kill()
 	err := errors.Join(m.group.Remove(), os.RemoveAll(m.dir))
 	m.e.unhold(m.sb.ID)
@@ -239,7 +240,7 @@ func (m *Machine) Destroy(ctx context.Context) error {
 	default:
 		m.group.SetFrozen(false)
 	}
-	if err := m.proc.kill(); err != nil {
+	if err := m.proc.Kill(); err != nil {
 		return err
 	}
 	select {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/cgroup"
+	"github.com/bothy-dev/bothy/engine/process"
 )
 
 // panicLog is the file in a machine's folder that takes the sentry's last
@@ -66,7 +67,7 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 	}
 	// The library waits for the sentry's answer for as long as it takes, and a
 	// damaged checkpoint can make that for ever.
-	waiting := context.AfterFunc(ctx, func() { kill(v.sb.Getpid()) })
+	waiting := context.AfterFunc(ctx, func() { process.End(v.sb.Getpid()) })
 	err = v.confine(func() error { return begin(v.sb, v.conf, v.oci) })
 	if !waiting() {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {

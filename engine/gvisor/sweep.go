@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/bothy-dev/bothy/engine/cgroup"
+	"github.com/bothy-dev/bothy/engine/process"
 )
 
 // Sweep removes what is left of machines that nobody owns. Namespaces and taps
@@ -55,7 +56,7 @@ func (e *Engine) sweepOne(id string) error {
 	g.Kill()
 	killSentriesOf(dir)
 	for _, pid := range pids {
-		kill(pid)
+		process.End(pid)
 	}
 	return errors.Join(removeGroup(g), os.RemoveAll(dir))
 }
@@ -75,6 +76,6 @@ func killSentriesOf(dir string) {
 		for _, c := range strings.Split(f, "/")[2] {
 			pid = pid*10 + int(c-'0')
 		}
-		kill(pid)
+		process.End(pid)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/cgroup"
+	"github.com/bothy-dev/bothy/engine/process"
 )
 
 // A vessel is a sentry that runs nothing yet, with all that belongs to it: a
@@ -76,7 +77,7 @@ func (e *Engine) makeVessel(name string, spec bothy.MachineSpec) (_ *vessel, err
 	if v.sb, err = e.spawn(name, v.conf, spec, v.oci, v.dir, v.group); err != nil {
 		return nil, err
 	}
-	undo.Add(func() { kill(v.sb.Getpid()) })
+	undo.Add(func() { process.End(v.sb.Getpid()) })
 	v.destroy = undo.Release()
 	return v, nil
 }
@@ -146,7 +147,7 @@ func (e *Engine) takeSpare(kind bothy.MachineSpec) *vessel {
 			continue
 		}
 		e.spares = append(e.spares[:i:i], e.spares[i+1:]...)
-		if alive(v.sb.Getpid()) {
+		if process.Alive(v.sb.Getpid()) {
 			return v
 		}
 		e.log.Warn("a spare sentry has ended by itself", "last_words", lastWords(v.dir))
