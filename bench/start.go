@@ -89,10 +89,10 @@ func RunOf(name string, run func(context.Context) error) Subject {
 	}}
 }
 
-// StartPool is a subject: the same from the pool, once ready has returned.
-func StartPool(t Target, ready func(context.Context) error) Subject {
+// StartPool is a subject: the same from the pool, once a sandbox waits there.
+func StartPool(t Target) Subject {
 	return Subject{Name: "bothy", Once: func(ctx context.Context, record Record) error {
-		if err := ready(ctx); err != nil {
+		if err := t.AwaitPool(ctx); err != nil {
 			return err
 		}
 		begun := time.Now()

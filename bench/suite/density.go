@@ -109,14 +109,14 @@ func idle(ctx context.Context, b *bed, n int) error {
 	if err != nil {
 		return err
 	}
-	pause(ctx, settle)
+	bench.Sleep(ctx, settle)
 	free := (before - bench.AvailableMB()) / float64(count)
 	used, err := s.CPUSeconds(ids[0])
 	if err != nil {
 		return err
 	}
 	begun := time.Now()
-	pause(ctx, watched)
+	bench.Sleep(ctx, watched)
 	after, err := s.CPUSeconds(ids[0])
 	if err != nil {
 		return err
@@ -217,7 +217,7 @@ func leaks(ctx context.Context, b *bed, n int) error {
 	// What is on its way out gets some time.
 	var sum float64
 	var notes []string
-	for deadline := time.Now().Add(leakPatience); ; pause(ctx, leakLook) {
+	for deadline := time.Now().Add(leakPatience); ; bench.Sleep(ctx, leakLook) {
 		after, err := s.Holdings()
 		if err != nil {
 			return err

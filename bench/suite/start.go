@@ -29,7 +29,7 @@ func startPool(ctx context.Context, b *bed, n int) error {
 	if err != nil {
 		return err
 	}
-	subjects := append([]bench.Subject{bench.StartPool(t, ready(t))}, b.starters(ctx)...)
+	subjects := append([]bench.Subject{bench.StartPool(t)}, b.starters(ctx)...)
 	return b.compare(ctx, n, []string{bench.CreatePool, bench.CreateExecPool}, subjects...)
 }
 

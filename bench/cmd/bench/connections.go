@@ -63,7 +63,7 @@ func inOneSandbox(ctx context.Context, s *lab.Server, o *lab.Outside, b *book, n
 	if _, err := o.InSandbox(ctx, s.Target, sb.ID); err != nil {
 		return err
 	}
-	sleep(ctx, settle)
+	bench.Sleep(ctx, settle)
 	server := strconv.Itoa(s.PID)
 	before := pss(server)
 	inside, err := s.PSSMB(sb.ID)
@@ -74,7 +74,7 @@ func inOneSandbox(ctx context.Context, s *lab.Server, o *lab.Outside, b *book, n
 	if err != nil {
 		return err
 	}
-	sleep(ctx, settle)
+	bench.Sleep(ctx, settle)
 	after := pss(server)
 	insideAfter, err := s.PSSMB(sb.ID)
 	if err != nil {
@@ -89,7 +89,7 @@ func inOneSandbox(ctx context.Context, s *lab.Server, o *lab.Outside, b *book, n
 
 // inManySandboxes gives each of many sandboxes a connection that stays open.
 func inManySandboxes(ctx context.Context, s *lab.Server, o *lab.Outside, b *book, count int, url string) error {
-	sleep(ctx, settle)
+	bench.Sleep(ctx, settle)
 	server := strconv.Itoa(s.PID)
 	before := pss(server)
 	var all []func() error
@@ -107,7 +107,7 @@ func inManySandboxes(ctx context.Context, s *lab.Server, o *lab.Outside, b *book
 		}
 		all = append(all, done)
 	}
-	sleep(ctx, settle)
+	bench.Sleep(ctx, settle)
 	used := pss(server) - before
 	b.Results = append(b.Results,
 		bench.Single(fmt.Sprintf("gateways.server_mb_with_%d", count), "MB", []float64{before + used}, bench.Bound{AtMost: 256 + float64(count)}),

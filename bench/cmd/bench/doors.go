@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
-	"strings"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -16,7 +13,6 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/bench"
 	"github.com/bothy-dev/bothy/bench/lab"
-	"github.com/bothy-dev/bothy/client"
 	"github.com/bothy-dev/bothy/mcp"
 )
 
@@ -63,7 +59,7 @@ func tolls(ctx context.Context, l *lab.Lab, b *book, n int) error {
 		}
 		return bench.Subject{Name: name, Once: func(ctx context.Context, record bench.Record) error {
 			for _, other := range servers {
-				if err := awaitPool(ctx, other.Client); err != nil {
+				if err := other.AwaitPool(ctx); err != nil {
 					return err
 				}
 			}
@@ -75,7 +71,7 @@ func tolls(ctx context.Context, l *lab.Lab, b *book, n int) error {
 			record("tolls.create_pool", bench.Since(begun))
 			gone()
 			for _, other := range servers {
-				if err := awaitPool(ctx, other.Client); err != nil {
+				if err := other.AwaitPool(ctx); err != nil {
 					return err
 				}
 			}
@@ -105,43 +101,6 @@ func tolls(ctx context.Context, l *lab.Lab, b *book, n int) error {
 		Measures: []bench.Measure{{Name: "tolls.create_pool", Unit: "ms", Bounds: bound}, {Name: "tolls.exec", Unit: "ms", Bounds: bound}},
 		Subjects: []bench.Subject{first, second},
 	})
-}
-
-// awaitPool returns when a sandbox waits in the server's pool and nothing more is
-// being made.
-func awaitPool(ctx context.Context, c *client.Client) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	for {
-		n, err := poolReady(ctx, c.URL())
-		if err != nil {
-			return err
-		}
-		if n > 0 {
-			sleep(ctx, 300*time.Millisecond)
-			return ctx.Err()
-		}
-		sleep(ctx, 20*time.Millisecond)
-	}
-}
-
-func poolReady(ctx context.Context, url string) (n float64, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
-	if err != nil {
-		return 0, err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer res.Body.Close()
-	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
-		if v, ok := strings.CutPrefix(lines.Text(), "bothy_pool_ready "); ok {
-			_, err := fmt.Sscan(v, &n)
-			return n, err
-		}
-	}
-	return 0, errors.New("the server does not say what its pool holds")
 }
 
 type bearer struct{ key string }

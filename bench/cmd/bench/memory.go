@@ -42,7 +42,7 @@ func memory(ctx context.Context, l *lab.Lab, b *book, n int) error {
 			}
 			ids = append(ids, sb.ID)
 		}
-		sleep(ctx, settle)
+		bench.Sleep(ctx, settle)
 		after, serverAfter, added := bench.AvailableMB(), pss(server), float64(count-had)
 		var each []float64
 		for _, id := range ids {
@@ -63,11 +63,4 @@ func memory(ctx context.Context, l *lab.Lab, b *book, n int) error {
 func pss(pid string) float64 {
 	mb, _ := lab.PSSMB(pid)
 	return mb
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }

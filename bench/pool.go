@@ -1,0 +1,68 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+const (
+	// poolPatience is how long the pool may take to make one more.
+	poolPatience = 30 * time.Second
+	// poolRest is how long what it makes next is waited for after that.
+	poolRest = 300 * time.Millisecond
+)
+
+// AwaitPool returns when a sandbox waits in the server's pool.
+func (t Target) AwaitPool(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, poolPatience)
+	defer cancel()
+	for {
+		n, err := gauge(ctx, t.Client.URL(), "bothy_pool_ready")
+		if err != nil {
+			return fmt.Errorf("find out what the pool holds: %w", err)
+		}
+		if n > 0 {
+			Sleep(ctx, poolRest)
+			return nil
+		}
+		if Sleep(ctx, 20*time.Millisecond); ctx.Err() != nil {
+			return errors.New("the server's pool holds nothing of the template; name it under pool.templates")
+		}
+	}
+}
+
+// gauge reads one number of a server's metrics.
+func gauge(ctx context.Context, url, name string) (value float64, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return 0, errors.New(res.Status)
+	}
+	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+		if v, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			_, err := fmt.Sscan(v, &value)
+			return value, err
+		}
+	}
+	return 0, fmt.Errorf("the server has no metric %s", name)
+}
+
+// Sleep lets time pass, unless ctx ends before.
+func Sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
