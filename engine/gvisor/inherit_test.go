@@ -2,7 +2,6 @@ package gvisor_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -70,11 +69,7 @@ func startTogether(t *testing.T, e bothy.Engine, batch, n int) map[string][]stri
 
 func sockets(t *testing.T, m bothy.Machine) []string {
 	t.Helper()
-	var state struct{ PID int }
-	if err := json.Unmarshal(m.State(), &state); err != nil || state.PID == 0 {
-		t.Fatalf("the state %s of %s names no process: %v", m.State(), m.ID(), err)
-	}
-	dir := fmt.Sprintf("/proc/%d/fd", state.PID)
+	dir := fmt.Sprintf("/proc/%d/fd", sentryOf(t, m))
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)

@@ -206,7 +206,7 @@ func (m *Machine) cause() bothy.Exit {
 	}
 	if tail := lastWords(m.dir); tail != "" {
 		m.e.log.Error("sentry failed", "sandbox", m.ID(), "last_words", tail)
-		return bothy.Exit{Reason: bothy.EndError, Detail: "the sandbox's kernel failed; the server's log has its last words"}
+		return bothy.Exit{Reason: bothy.EndError, Detail: fmt.Sprintf("the sandbox's kernel failed (%s); the server's log has its last words", firstLine(tail))}
 	}
 	return bothy.Exit{Reason: bothy.EndExited, Detail: "the sandbox's first process ended"}
 }

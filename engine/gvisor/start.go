@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -182,4 +183,10 @@ func lastWords(dir string) string {
 		return ""
 	}
 	return string(b[:min(len(b), 600)])
+}
+
+// firstLine returns the first line of what failed, cut where it is long.
+func firstLine(words string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(words), "\n")
+	return line[:min(len(line), 200)]
 }

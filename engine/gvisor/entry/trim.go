@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -88,7 +89,11 @@ func (*trimmer) Msync(context.Context, memmap.MappableRange) error { return nil 
 func (*trimmer) StateTypeName() string                             { return "bothy/entry.trimmer" }
 func (*trimmer) StateFields() []string                             { return nil }
 func (*trimmer) StateSave(state.Sink)                              {}
-func (*trimmer) StateLoad(_ context.Context, _ state.Source)       {}
+func (*trimmer) StateLoad(context.Context, state.Source)           { fitted.Store(true) }
+
+// fitted is true once process 1 has the trimmer: it was given it, or came with it out
+// of a checkpoint.
+var fitted atomic.Bool
 
 // fitTrimmer maps the trimmer into the memory of a task, unless it is there.
 func fitTrimmer(t *kernel.Task) {
@@ -96,21 +101,15 @@ func fitTrimmer(t *kernel.Task) {
 		log.Warningf("Untouched memory will be saved: %v", layout.err)
 		return
 	}
-	m := t.MemoryManager()
-	fitted := false
-	layout.vmas.walk(unsafe.Add(unsafe.Pointer(m), layout.vmasAt), func(_ hostarch.AddrRange, vma unsafe.Pointer) {
-		mappable := *(*memmap.Mappable)(unsafe.Add(vma, layout.mappable))
-		_, is := mappable.(*trimmer)
-		fitted = fitted || is
-	})
-	if fitted {
+	if fitted.Load() {
 		return
 	}
 	one := new(trimmer)
-	_, err := m.MMap(t, memmap.MMapOpts{Length: hostarch.PageSize, Mappable: one, MappingIdentity: one, Private: true})
+	_, err := t.MemoryManager().MMap(t, memmap.MMapOpts{Length: hostarch.PageSize, Mappable: one, MappingIdentity: one, Private: true})
 	if err != nil {
 		log.Warningf("Untouched memory will be saved: %v", err)
 	}
+	fitted.Store(err == nil)
 }
 
 // smallestHole is the number of bytes that must lie untouched side by side. To take

@@ -1,0 +1,53 @@
+package gvisor_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/gvisor"
+)
+
+// TestFailedKernelSaysWhy ends a sandbox's kernel in the middle, and has it leave the
+// words that one leaves which has met with a fault.
+func TestFailedKernelSaysWhy(t *testing.T) {
+	parent := fmt.Sprintf("bothy-test-%d-%d", os.Getpid(), parents.Add(1))
+	t.Cleanup(func() { gvisor.RemoveParent(parent) })
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	m, err := newEngine(t, dir, parent).Start(t.Context(), bothy.MachineSpec{
+		ID: "fails", RootFS: built.rootfs, Guest: built.guest,
+		Limits: bothy.Limits{CPU: 1, MemoryMB: 256, DiskMB: 64, Processes: 64},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := "panic: a fault\n\ngoroutine 1 [running]:\n"
+	if err := os.WriteFile(filepath.Join(dir, "engine", m.ID(), "panic.log"), []byte(words), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(sentryOf(t, m), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-m.Done()
+	if x := m.Exit(); x.Reason != bothy.EndError || !strings.Contains(x.Detail, "(panic: a fault)") {
+		t.Errorf("the machine ended with %+v; it should tell of the panic", x)
+	}
+}
+
+func sentryOf(t *testing.T, m bothy.Machine) int {
+	t.Helper()
+	var state struct{ PID int }
+	if err := json.Unmarshal(m.State(), &state); err != nil || state.PID == 0 {
+		t.Fatalf("the state %s of %s names no process: %v", m.State(), m.ID(), err)
+	}
+	return state.PID
+}
