@@ -81,15 +81,22 @@ async function launch(home: string, listen: string): Promise<{ url: string; chil
   return { url: await ready(child), child };
 }
 
+/** Shows the errors in a server's log, or with BOTHY_E2E_LOG all of it, until it ends. */
+async function showErrors(lines: AsyncIterator<string>): Promise<void> {
+  for (let next = await lines.next(); !next.done; next = await lines.next()) {
+    if (process.env.BOTHY_E2E_LOG || parse(next.value).level === "ERROR") process.stderr.write(`${next.value}\n`);
+  }
+}
+
 /** Waits for the line of the log that says where the server listens. */
 async function ready(child: ChildProcess): Promise<string> {
   const seen: string[] = [];
-  const lines = createInterface({ input: child.stderr as NodeJS.ReadableStream });
-  for await (const line of lines) {
+  const lines = createInterface({ input: child.stderr as NodeJS.ReadableStream })[Symbol.asyncIterator]();
+  for (let next = await lines.next(); !next.done; next = await lines.next()) {
+    const line = next.value;
     const entry = parse(line);
     if (entry.msg === "ready" && entry.url) {
-      lines.close();
-      child.stderr?.on("data", (chunk: Buffer) => process.env.BOTHY_E2E_LOG && process.stderr.write(chunk)).resume();
+      void showErrors(lines);
       return entry.url;
     }
     seen.push(line);
@@ -97,9 +104,15 @@ async function ready(child: ChildProcess): Promise<string> {
   throw new Error(`the server did not start:\n${seen.join("\n")}`);
 }
 
-function parse(line: string): { msg?: string; url?: string } {
+interface Entry {
+  level?: string;
+  msg?: string;
+  url?: string;
+}
+
+function parse(line: string): Entry {
   try {
-    return JSON.parse(line) as { msg?: string; url?: string };
+    return JSON.parse(line) as Entry;
   } catch {
     return {};
   }

@@ -13,6 +13,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,6 +86,9 @@ class Server:
             self._process.kill()
             self._process.wait()
         self._process = None
+        for line in (self.home / "log").read_text().splitlines():
+            if " level=ERROR " in line:
+                print(line, file=sys.__stderr__)
 
     def remove(self, environment: dict[str, str]) -> None:
         """End what is left in it, stop it, and remove its home."""
