@@ -3,6 +3,7 @@ package microvm_test
 import (
 	"archive/tar"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -264,6 +265,54 @@ func limitsHold(t *testing.T, s *sandbox) {
 	if err != nil || st.DiskBytes < 50<<20 || st.DiskBytes > 80<<20 || st.Processes < 3 {
 		t.Errorf("use is told as %+v, %v", st, err)
 	}
+}
+
+// TestFreedMemoryComesBack has a program end in a machine that was booted, and in one
+// that was woken, and looks from the host. Pages of files stay between those that the
+// program frees, so that no large piece is free.
+func TestFreedMemoryComesBack(t *testing.T) {
+	dir := t.TempDir()
+	e := newEngine(t, options(dir, newParent(t)))
+	comesBack := func(s *sandbox, file string) {
+		const taken, kept = 80, 24 // MB
+		s.adopt()
+		before := resident(t, s.m)
+		s.run("scatter", fmt.Sprint(taken), file)
+		until(t, "the host to get back what was freed", func() bool { return resident(t, s.m) < before+kept<<20 })
+	}
+	m, err := e.Start(t.Context(), spec("booted"))
+	booted := use(t, m, err)
+	comesBack(booted, "/workspace/one")
+	from := filepath.Join(dir, "from")
+	booted.snapshot(bothy.SnapshotOptions{MemoryDir: from, Stop: true})
+	if err := booted.m.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m, err = e.Restore(t.Context(), spec("woken"), from)
+	comesBack(use(t, m, err), "/workspace/two")
+}
+
+// resident is how much of a machine's memory the host has, in bytes.
+func resident(t *testing.T, m bothy.Machine) int64 {
+	t.Helper()
+	var state struct {
+		PID   int
+		RAMAt uint64 `json:"ram_at"`
+	}
+	if err := json.Unmarshal(m.State(), &state); err != nil {
+		t.Fatal(err)
+	}
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", state.PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, memory, found := strings.Cut(string(maps), fmt.Sprintf("%x-", state.RAMAt))
+	_, rss, _ := strings.Cut(memory, "\nRss:")
+	var kb int64
+	if _, err := fmt.Sscanf(rss, "%d kB", &kb); !found || err != nil {
+		t.Fatalf("QEMU has no memory at %x: %v", state.RAMAt, err)
+	}
+	return kb << 10
 }
 
 // TestHostDiskFull fills the host's disk under a machine.

@@ -79,7 +79,7 @@ func (q qemu) command(h hardware) ([]string, error) {
 	a := []string{treeQEMU,
 		"-no-user-config", "-nodefaults", "-display", "none", "-no-reboot", "-S", "-L", treeFirmware,
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
-		"-M", "microvm,acpi=on,pit=off,pic=off,rtc=on,isa-serial=on,auto-kernel-cmdline=off,memory-backend=ram",
+		"-M", "microvm,acpi=on,pit=off,pic=off,rtc=on,isa-serial=on,auto-kernel-cmdline=off,memory-backend=ram,suppress-vmdesc=on",
 		"-object", fmt.Sprintf("memory-backend-memfd,id=ram,size=%dM,share=on", h.ramMB),
 		"-m", fmt.Sprintf("%dM", h.ramMB), "-smp", fmt.Sprint(h.cpus),
 		"-global", "virtio-mmio.force-legacy=off",
@@ -157,7 +157,7 @@ func kernelArgs(h hardware) string {
 	a := []string{
 		"console=ttyS0", "quiet", "loglevel=5", "apic=verbose", "panic=-1", "reboot=t", "8250.nr_uarts=1",
 		fmt.Sprintf("maxcpus=%d", h.bootCPUs), "rcupdate.rcu_expedited=1", "random.trust_cpu=on",
-		"cgroup_no_v1=all", "page_reporting.page_reporting_order=5",
+		"cgroup_no_v1=all",
 	}
 	if h.accel != bothy.AccelerationKVM {
 		// There is no processor to be guarded against.

@@ -70,6 +70,9 @@ func run() error {
 	if err := loadModules("/modules"); err != nil {
 		return err
 	}
+	if err := reportSmallPieces(); err != nil {
+		return err
+	}
 	ctl, err := openPort(PortCtl)
 	if err != nil {
 		return err

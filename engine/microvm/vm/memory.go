@@ -1,11 +1,29 @@
 package vm
 
 import (
+	"errors"
+	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// reportingOrder is where the kernel keeps how small a piece of free memory it gives
+// back to the host: 4096 bytes shifted by so much.
+const reportingOrder = "/sys/module/page_reporting/parameters/page_reporting_order"
+
+// reportSmallPieces has the kernel give back single pages. By itself it looks for pieces
+// of 2 MB, and one page of a file in each of them would hold all. What the kernel's
+// command line says about that is lost in some versions when the balloon's driver comes,
+// so this is for afterwards.
+func reportSmallPieces() error {
+	if err := os.WriteFile(reportingOrder, []byte("0"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("have the kernel give memory back: %w", err)
+	}
+	return nil
+}
 
 // memoryLimit is the sandbox's, in bytes.
 var memoryLimit atomic.Int64

@@ -31,6 +31,18 @@ func main() {
 			time.Sleep(time.Hour)
 			_ = b[0]
 		}
+	case "scatter": // take so many MB, with a page of a file after each half MB, and end
+		n, _ := strconv.Atoi(arg)
+		f, err := os.Create(os.Args[3])
+		check(err)
+		b := make([]byte, n<<20)
+		for i := 0; i < len(b); i += 4096 {
+			b[i] = byte(i>>12) | 1
+			if i%(512<<10) == 0 {
+				_, err := f.Write(b[i : i+4096])
+				check(err)
+			}
+		}
 	case "tick": // count in a file, for ever
 		for n := 0; ; n++ {
 			check(os.WriteFile(arg+".new", []byte(strconv.Itoa(n)), 0o644))
