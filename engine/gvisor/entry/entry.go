@@ -29,6 +29,7 @@ func Main() error {
 	hurry()
 	if slices.Contains(os.Args, "boot") {
 		fixProcessors()
+		presetUmounter()
 	}
 	narrow(os.Args)
 	installGuards()
