@@ -8,12 +8,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/bothy-dev/bothy/test/testserver"
 )
 
 // TestBench measures a few things once, and checks what others read.
 func TestBench(t *testing.T) {
 	t.Parallel()
-	templates, err := templatesFolder()
+	program, err := testserver.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	templates, err := testserver.Templates()
 	if err != nil {
 		t.Fatal(err)
 	}

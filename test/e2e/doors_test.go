@@ -64,7 +64,7 @@ func TestAgentsDoor(t *testing.T) {
 	defer cancel()
 	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
 	s, err := c.Connect(ctx, &sdk.StreamableClientTransport{
-		Endpoint: shared.URL() + "/api/sandboxes/mcp", HTTPClient: &http.Client{Transport: keyed{shared.key}},
+		Endpoint: shared.URL() + "/api/sandboxes/mcp", HTTPClient: &http.Client{Transport: keyed{shared.Key}},
 	}, nil)
 	if err != nil {
 		t.Fatal(err)

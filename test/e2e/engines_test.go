@@ -48,8 +48,8 @@ func engineServer(t *testing.T) *server {
 		t.Fatal(err)
 	}
 	s := stoppedServer(t)
-	s.env = []string{"BOTHY_POOL=off", "BOTHY_KERNELS=" + kernels}
-	if err := s.start(); err != nil {
+	s.NoPool, s.Env = true, []string{"BOTHY_KERNELS=" + kernels}
+	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -221,8 +221,8 @@ func (l *life) isCopiedAndTurnedBack() {
 
 func (l *life) outlivesTheServer() {
 	l.Helper()
-	l.must(l.s.kill())
-	l.must(l.s.start())
+	l.must(l.s.Kill())
+	l.must(l.s.Start())
 	if sb := l.get(); sb.State != bothy.StateRunning {
 		l.Fatalf("after the server was killed it is %s: %+v", sb.State, sb.Ended)
 	}
@@ -258,8 +258,8 @@ func TestFilesMoveBetweenEngines(t *testing.T) {
 func TestEnginesThatAreNotThere(t *testing.T) {
 	t.Parallel()
 	s := stoppedServer(t)
-	s.env = []string{"BOTHY_POOL=off", "PATH=/nonexistent"}
-	if err := s.start(); err != nil {
+	s.NoPool, s.Env = true, []string{"PATH=/nonexistent"}
+	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
 	_, err := s.create(t.Context(), bothy.SandboxCreate{Engine: "microvm"})

@@ -328,7 +328,7 @@ func TestRootsLeadNowhere(t *testing.T) {
 	if content, err := os.ReadFile(host); err != nil || string(content) != "the host's" {
 		t.Errorf("the host's file holds %q, %v", content, err)
 	}
-	if err := filepath.WalkDir(filepath.Join(shared.home, "machines"), func(path string, d fs.DirEntry, err error) error {
+	if err := filepath.WalkDir(filepath.Join(shared.Home, "machines"), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && !slices.Contains([]string{"config.json", "panic.log"}, d.Name()) && d.Type().IsRegular() {
 			t.Errorf("a file in a machine's folder: %s", path)
 		}

@@ -43,10 +43,10 @@ func TestNetworkLogOutlivesServerAndSleep(t *testing.T) {
 	}
 	b.knock("1001")
 	want("at first", 1001)
-	if err := s.kill(); err != nil {
+	if err := s.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.start(); err != nil {
+	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
 	b.s = s

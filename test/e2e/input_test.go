@@ -167,7 +167,7 @@ func (b *box) refused(t *testing.T, c call) {
 	}
 	if key := c.key; key != "none" {
 		if key == "" {
-			key = b.s.key
+			key = b.s.Key
 		}
 		r.Header.Set("Authorization", "Bearer "+key)
 	}
@@ -204,7 +204,7 @@ func (b *box) refused(t *testing.T, c call) {
 	if status != c.status || p.Status != c.status || p.Code != c.code || !strings.Contains(p.Detail, c.value) || p.Detail == "" || p.Hint == "" {
 		t.Errorf("got %s %.600s, want %d %s with %q in the detail, and a hint", res.Status, bytes.TrimSpace(text), c.status, c.code, c.value)
 	}
-	for _, secret := range []string{"goroutine ", ".go:", shared.home} {
+	for _, secret := range []string{"goroutine ", ".go:", shared.Home} {
 		if bytes.Contains(text, []byte(secret)) {
 			t.Errorf("the answer tells of the server's inside: %.300s", text)
 		}

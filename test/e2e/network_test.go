@@ -116,7 +116,7 @@ func TestNothingLeavesAnOfflineSandbox(t *testing.T) {
 	t.Parallel()
 	besides(t)
 	b, l := newBox(t, bothy.SandboxCreate{}), newLure(t)
-	_, api, _ := net.SplitHostPort(shared.listen)
+	_, api, _ := net.SplitHostPort(shared.Address)
 
 	x := &targets{Ping: []string{"10.0.0.3:0", "198.51.100.7:0", "203.0.113.9:0"}}
 	x.add(hostAddresses(t), append([]string{api}, l.tcp...), l.udp)
@@ -176,7 +176,7 @@ func TestTheHostIsClosedToAnOpenSandbox(t *testing.T) {
 	besides(t)
 	b := newBox(t, bothy.SandboxCreate{Network: &bothy.Network{Mode: bothy.NetworkOpen}})
 	l := newLure(t)
-	_, api, _ := net.SplitHostPort(shared.listen)
+	_, api, _ := net.SplitHostPort(shared.Address)
 	var tcp []string
 	for _, a := range hostAddresses(t) {
 		for _, p := range append([]string{api}, l.tcp...) {

@@ -54,18 +54,14 @@ func TestTLS(t *testing.T) {
 	s := stoppedServer(t)
 	dir := t.TempDir()
 	selfSigned(t, dir, 1)
-	settings := filepath.Join(dir, "bothy.yaml")
-	text := "tls:\n  cert_file: " + dir + "/cert.pem\n  key_file: " + dir + "/key.pem\n"
-	if err := os.WriteFile(settings, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.env, s.args = []string{"BOTHY_POOL=off"}, []string{"--config", settings}
+	s.NoPool = true
+	s.Settings = "tls:\n  cert_file: " + dir + "/cert.pem\n  key_file: " + dir + "/key.pem\n"
 	t.Setenv(client.CAFileEnv, filepath.Join(dir, "cert.pem"))
-	if err := s.start(); err != nil {
+	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(s.url, "https://localhost:") {
-		t.Errorf("it calls itself %s", s.url)
+	if !strings.HasPrefix(s.URL(), "https://localhost:") {
+		t.Errorf("it calls itself %s", s.URL())
 	}
 	sb, err := s.Sandboxes.Create(t.Context(), bothy.SandboxCreate{Template: templateName})
 	if err != nil {
@@ -81,20 +77,20 @@ func TestTLS(t *testing.T) {
 	} else {
 		term.Close()
 	}
-	if _, err := client.New(strings.Replace(s.url, "https", "http", 1), s.key).Templates.Templates(t.Context()); err == nil {
+	if _, err := client.New(strings.Replace(s.URL(), "https", "http", 1), s.Key).Templates.Templates(t.Context()); err == nil {
 		t.Error("it speaks plain HTTP as well")
 	}
 	t.Setenv(client.CAFileEnv, "")
-	if _, err := client.New(s.url, s.key).Templates.Templates(t.Context()); bothy.ErrorCode(err) != client.CodeUnreachable ||
+	if _, err := client.New(s.URL(), s.Key).Templates.Templates(t.Context()); bothy.ErrorCode(err) != client.CodeUnreachable ||
 		!strings.Contains(bothy.AsError(err).Hint, client.CAFileEnv) {
 		t.Errorf("somebody who does not know the authority: %v", err)
 	}
 	selfSigned(t, dir, 2)
-	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+	if err := s.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the new certificate is shown", func() bool {
-		c, err := tls.Dial("tcp", s.listen, &tls.Config{InsecureSkipVerify: true})
+		c, err := tls.Dial("tcp", s.Address, &tls.Config{InsecureSkipVerify: true})
 		if err != nil {
 			return false
 		}
@@ -102,12 +98,13 @@ func TestTLS(t *testing.T) {
 		return c.ConnectionState().PeerCertificates[0].SerialNumber.Int64() == 2
 	})
 	t.Setenv(client.CAFileEnv, filepath.Join(dir, "cert.pem"))
-	s.Client = client.New(s.url, s.key)
+	s.Client = client.New(s.URL(), s.Key)
 
-	open := &server{dir: t.TempDir(), home: filepath.Join(t.TempDir(), "home"), templates: s.templates, args: []string{"--listen", "0.0.0.0:0"}}
-	if err := open.start(); err == nil {
+	open := stoppedServer(t)
+	open.Args = []string{"--listen", "0.0.0.0:0"}
+	if err := open.Start(); err == nil {
 		t.Error("it listens beyond the host without TLS")
-		_ = open.kill()
+		_ = open.Kill()
 	}
 }
 
@@ -140,7 +137,7 @@ func TestStoppingFinishesWhatIsUnderWay(t *testing.T) {
 		done <- out
 	}()
 	<-started
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := s.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "a create is refused", func() bool {
@@ -156,15 +153,10 @@ func TestStoppingFinishesWhatIsUnderWay(t *testing.T) {
 	if out := <-done; out.err != nil || !strings.Contains(out.r.Stdout, "finished") {
 		t.Errorf("the command that ran: %+v, %v", out.r, out.err)
 	}
-	select {
-	case err := <-s.ended:
-		if s.cmd = nil; err != nil {
-			t.Errorf("the server ended badly: %v", err)
-		}
-	case <-time.After(hangs):
-		t.Fatal("the server does not end")
+	if err := s.Ends(); err != nil {
+		t.Fatal(err)
 	}
-	if err := s.start(); err != nil {
+	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
 	p, err := s.Audit.Audit(t.Context(), bothy.AuditFilter{SandboxID: sb.ID, Oldest: true})

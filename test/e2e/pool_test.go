@@ -20,12 +20,8 @@ const kernelTemplate = "python-3.12"
 func poolServer(t *testing.T, pool string) *server {
 	t.Helper()
 	s := stoppedServer(t)
-	file := filepath.Join(s.dir, "bothy.yaml")
-	if err := os.WriteFile(file, []byte("pool: {"+pool+", min_free_memory_mb: 0}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.args = []string{"--config", file}
-	if err := s.start(); err != nil {
+	s.Settings = "pool: {" + pool + ", min_free_memory_mb: 0}\n"
+	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -36,14 +32,12 @@ func (s *server) logged(t *testing.T, pattern string, n int) {
 	t.Helper()
 	re := regexp.MustCompile(pattern)
 	for deadline := time.Now().Add(hangs); ; time.Sleep(20 * time.Millisecond) {
-		s.mu.Lock()
 		found := 0
-		for _, l := range s.log {
+		for _, l := range s.Log() {
 			if re.MatchString(l) {
 				found++
 			}
 		}
-		s.mu.Unlock()
 		if found >= n {
 			return
 		}
@@ -58,7 +52,7 @@ const isReady = `a sandbox is ready before anybody asked`
 // onHost lists the machines that there are, as the host sees them.
 func (s *server) onHost(t *testing.T) []string {
 	t.Helper()
-	entries, err := os.ReadDir(filepath.Join(s.home, "machines"))
+	entries, err := os.ReadDir(filepath.Join(s.Home, "machines"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +105,7 @@ func TestPool(t *testing.T) {
 	// What waited when the server was killed is nobody's, and goes; what was
 	// somebody's lives.
 	s.logged(t, isReady, 4)
-	mine, err := s.sandboxes(t.Context(), bothy.StateRunning)
+	mine, err := s.AllSandboxes(t.Context(), bothy.StateRunning)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,13 +113,11 @@ func TestPool(t *testing.T) {
 	if len(before) <= len(mine) {
 		t.Errorf("of %v nobody waited", before)
 	}
-	if err := s.kill(); err != nil {
+	if err := s.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	s.mu.Lock()
-	s.log = nil
-	s.mu.Unlock()
-	if err := s.start(); err != nil {
+	s.ForgetLog()
+	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
 	s.logged(t, isReady, 2)

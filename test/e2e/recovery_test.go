@@ -162,7 +162,7 @@ func TestCrashes(t *testing.T) {
 		s.crash(t, workers, time.Duration(100+rnd.IntN(900))*time.Millisecond)
 		// Every short time-out is over by now.
 		time.Sleep(1100 * time.Millisecond)
-		if err := s.start(); err != nil {
+		if err := s.Start(); err != nil {
 			t.Fatalf("start after crash %d: %v", round, err)
 		}
 		for _, w := range workers {
@@ -201,7 +201,7 @@ func (s *server) crash(t *testing.T, workers []*worker, after time.Duration) {
 		})
 	}
 	time.Sleep(after)
-	if err := s.kill(); err != nil {
+	if err := s.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	all.Wait()
@@ -214,7 +214,7 @@ func (s *server) crash(t *testing.T, workers []*worker, after time.Duration) {
 // what there is on the host.
 func (s *server) checkJobs(t *testing.T, workers []*worker) {
 	t.Helper()
-	all, err := s.sandboxes(t.Context())
+	all, err := s.AllSandboxes(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func (s *server) checkJob(t *testing.T, j *job, sb *bothy.Sandbox) (ended bool) 
 // checkHost compares what runs on the host with the sandboxes that do.
 func (s *server) checkHost(t *testing.T, all []*bothy.Sandbox) {
 	t.Helper()
-	current, err := s.sandboxes(t.Context(), bothy.StateRunning)
+	current, err := s.AllSandboxes(t.Context(), bothy.StateRunning)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +302,7 @@ func (s *server) checkHost(t *testing.T, all []*bothy.Sandbox) {
 	for _, sb := range current {
 		running[sb.ID] = true
 	}
-	machines, err := os.ReadDir(filepath.Join(s.home, "machines"))
+	machines, err := os.ReadDir(filepath.Join(s.Home, "machines"))
 	if err != nil {
 		t.Error(err)
 	}
@@ -311,13 +311,13 @@ func (s *server) checkHost(t *testing.T, all []*bothy.Sandbox) {
 		folders[m.Name()] = true
 	}
 	groups := map[string]bool{}
-	for _, dir := range s.cgroups() {
+	for _, dir := range s.Cgroups("") {
 		groups[filepath.Base(dir)] = true
 	}
 	sentries := map[string]int{}
-	for _, p := range s.processes() {
+	for _, p := range s.Processes("") {
 		for _, sb := range all {
-			if strings.Contains(p.command, "--bundle="+filepath.Join(s.home, "machines", sb.ID)+" ") {
+			if strings.Contains(p.Command, "--bundle="+filepath.Join(s.Home, "machines", sb.ID)+" ") {
 				sentries[sb.ID]++
 			}
 		}
@@ -343,7 +343,7 @@ func (s *server) checkHost(t *testing.T, all []*bothy.Sandbox) {
 		t.Errorf("%d network namespaces for %d sandboxes", n, len(running))
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil || bytes.Contains(mounts, []byte(s.dir)) {
+	if err != nil || bytes.Contains(mounts, []byte(s.Dir)) {
 		t.Errorf("a mount is left, or %v", err)
 	}
 }
@@ -357,12 +357,12 @@ func (s *server) namespaces(t *testing.T) int {
 		t.Fatal(err)
 	}
 	found := map[string]bool{}
-	for _, p := range s.processes() {
-		if ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", p.pid)); err == nil && ns != host {
+	for _, p := range s.Processes("") {
+		if ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", p.PID)); err == nil && ns != host {
 			found[ns] = true
 		}
 	}
-	open, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.cmd.Process.Pid))
+	open, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.PID()))
 	for _, fd := range open {
 		if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, "net:[") && to != host {
 			found[to] = true
@@ -414,7 +414,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 		{"lifecycle.move.paused", []func(*box) error{create, pause}, []bothy.State{bothy.StatePaused}},
 		{"lifecycle.move.resuming", []func(*box) error{create, pause, resume}, []bothy.State{bothy.StatePaused}},
 	} {
-		if err := errors.Join(s.stop(), s.start("BOTHY_FAILPOINTS="+c.step+"=kill")); err != nil {
+		if err := errors.Join(s.Stop(), s.Start(c.step+"=kill")); err != nil {
 			t.Fatal(err)
 		}
 		b := &box{t, s, t.Context(), ""}
@@ -427,7 +427,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 		if bothy.ErrorCode(err) != "server_unreachable" {
 			t.Fatalf("%s: the server lives: %v", c.step, err)
 		}
-		if err := errors.Join(s.dies(), s.start()); err != nil {
+		if err := errors.Join(s.Dies(), s.Start()); err != nil {
 			t.Fatal(err)
 		}
 		k.check()
@@ -440,7 +440,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 // terminates it.
 func (s *server) checkVictim(t *testing.T, step string, may []bothy.State) {
 	t.Helper()
-	all, err := s.sandboxes(t.Context())
+	all, err := s.AllSandboxes(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

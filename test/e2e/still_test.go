@@ -14,7 +14,7 @@ import (
 // isFrozen looks at the freezer of a sandbox's cgroup, of either version.
 func isFrozen(t *testing.T, s *server, id string) bool {
 	t.Helper()
-	parent := cgroupParent(s.home)
+	parent := s.CgroupParent()
 	if b, err := os.ReadFile(filepath.Join("/sys/fs/cgroup/freezer", parent, id, "freezer.state")); err == nil {
 		return strings.TrimSpace(string(b)) == "FROZEN"
 	}
@@ -67,10 +67,10 @@ func TestIdleSandboxesStandStill(t *testing.T) {
 	}
 
 	// A server that was killed knows nothing of who is frozen.
-	if err := s.kill(); err != nil {
+	if err := s.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.start(); err != nil {
+	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
 	if out := idle.sh("", "cat /tmp/note"); out != "before" {

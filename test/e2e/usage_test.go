@@ -13,7 +13,7 @@ func TestUsageThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := stoppedServer(t)
 	// It dies while it writes the first batch that has a sandbox in it.
-	if err := s.start("BOTHY_FAILPOINTS=sqlite.usage=kill"); err != nil {
+	if err := s.Start("sqlite.usage=kill"); err != nil {
 		t.Fatal(err)
 	}
 	sb, err := s.create(t.Context(), bothy.SandboxCreate{TimeoutSeconds: ptr(0), CPU: 2, Metadata: map[string]string{"team": "red"}})
@@ -24,17 +24,17 @@ func TestUsageThroughCrashes(t *testing.T) {
 	// Its own clock counts a second; of a busy host's processors it may have had less.
 	const spun = 0.2
 	b.sh("", "python3 -c 'import time\nwhile time.process_time() < 1: pass'")
-	if err := s.dies(); err != nil {
+	if err := s.Dies(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.start(); err != nil {
+	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
 	b.check(2, spun)
-	if err := s.kill(); err != nil {
+	if err := s.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.start(); err != nil {
+	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
 	b.check(2, spun)

@@ -178,7 +178,7 @@ func (v *victim) operations() []operation {
 // ask sends a request as it is, byte by byte, and returns what comes back.
 func (s *server) ask(t *testing.T, method, target, body string, headers ...string) (status int, header http.Header, text string) {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", s.listen, hangs)
+	c, err := net.DialTimeout("tcp", s.Address, hangs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func (s *server) ask(t *testing.T, method, target, body string, headers ...strin
 	if slices.Contains(headers, "Upgrade: websocket") {
 		connection = "Upgrade"
 	}
-	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: %s\r\n", method, target, s.listen, connection)
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: %s\r\n", method, target, s.Address, connection)
 	for _, h := range headers {
 		b.WriteString(h + "\r\n")
 	}
@@ -240,7 +240,7 @@ func TestTheWholeAPIAsSomebodyElse(t *testing.T) {
 	if err := s.Tokens.DeleteToken(t.Context(), revoked.ID); err != nil {
 		t.Fatal(err)
 	}
-	forged := []byte(s.key)
+	forged := []byte(s.Key)
 	forged[len(forged)-1] ^= 1
 	without := map[string]string{}
 	for _, scope := range bothy.AllScopes {
@@ -269,7 +269,7 @@ func TestTheWholeAPIAsSomebodyElse(t *testing.T) {
 				t.Errorf("%s sees what others did: %.300s", who, text)
 			}
 		}
-		if strings.Contains(text, secretWord) && !strings.Contains(o.path, "?path=") || strings.Contains(text, s.key) {
+		if strings.Contains(text, secretWord) && !strings.Contains(o.path, "?path=") || strings.Contains(text, s.Key) {
 			t.Errorf("%s: %s %s tells %.300s", who, o.method, o.path, text)
 		}
 	}
@@ -313,7 +313,7 @@ func (v *victim) tricks(stranger, before string) {
 		"/v1/sandboxes/" + id + "%2ffiles?path=/workspace", "/v1/sandboxes/" + id + "/", "/v1/sandboxes/" + id + "/.", "/v1/sandboxes/" + id + ".", "/v1/sandboxes/" + id + "%00",
 		"/v1/sandboxes/" + id + "%20", "/v1/sandboxes/" + id + ";a=b", "/V1/sandboxes/" + id, "/v1/SANDBOXES/" + id, "/v1/sandboxes/" + strings.ToUpper(id), "/v1/sandboxes/" + id + "?project=default",
 		"/v1/sandboxes/" + id + "?project_id=default&token=" + stranger, "/v1/sandboxes/..%2f..%2fv1%2fsandboxes%2f" + id, "/healthz/../v1/sandboxes/" + id, "/docs/../v1/sandboxes/" + id,
-		"/openapi.json/../v1/sandboxes/" + id, "/api/sandboxes/mcp/../../../v1/sandboxes/" + id, "http://" + s.listen + "/v1/sandboxes/" + id, "http://other.example.org/v1/sandboxes/" + id,
+		"/openapi.json/../v1/sandboxes/" + id, "/api/sandboxes/mcp/../../../v1/sandboxes/" + id, "http://" + s.Address + "/v1/sandboxes/" + id, "http://other.example.org/v1/sandboxes/" + id,
 		"/v1/sandboxes/" + id + "/files?path=/workspace&path=/", "/v1/sandboxes/" + id + "\\..\\", "/v1/sandboxes/\xff" + id,
 	} {
 		for _, method := range []string{"GET", "DELETE", "HEAD", "OPTIONS", "PROPFIND", "get"} {
@@ -331,11 +331,11 @@ func (v *victim) tricks(stranger, before string) {
 		{"X-Original-URL: " + object}, {"X-Rewrite-URL: " + object}, {"X-Forwarded-Path: " + object}, {"X-HTTP-Method-Override: DELETE"}, {"X-Method-Override: DELETE"},
 		{"X-HTTP-Method: DELETE"}, {"X-Forwarded-For: 127.0.0.1"}, {"Forwarded: for=127.0.0.1"}, {"X-Real-IP: 127.0.0.1"}, {"X-Project: default"}, {"X-Project-Id: default"},
 		{"X-Forwarded-Host: localhost"}, {"X-Api-Key: " + stranger}, {"Cookie: authorization=Bearer " + stranger + "; bothy_link=x"}, {"X-Authenticated-User: admin"},
-		{"Authorization: Basic YWRtaW46YWRtaW4="}, {"Authorization: Bearer"}, {"Authorization: " + s.key}, {"Authorization: Token " + s.key}, {"Proxy-Authorization: Bearer " + s.key},
-		{"Authorization: Bearer null"}, {"Authorization: Bearer " + s.key + " " + stranger}, {"Authorization: Bearer " + s.key + "\t"}, {"Authorization: Bearer\x00" + s.key},
-		{bearer(stranger), bearer(s.key)}, {bearer(s.key), bearer(stranger)}, {bearer(stranger), "authorization: Bearer " + s.key},
+		{"Authorization: Basic YWRtaW46YWRtaW4="}, {"Authorization: Bearer"}, {"Authorization: " + s.Key}, {"Authorization: Token " + s.Key}, {"Proxy-Authorization: Bearer " + s.Key},
+		{"Authorization: Bearer null"}, {"Authorization: Bearer " + s.Key + " " + stranger}, {"Authorization: Bearer " + s.Key + "\t"}, {"Authorization: Bearer\x00" + s.Key},
+		{bearer(stranger), bearer(s.Key)}, {bearer(s.Key), bearer(stranger)}, {bearer(stranger), "authorization: Bearer " + s.Key},
 	} {
-		if headers[0] == "Authorization: Bearer "+s.key+"\t" { // white space after a key is none of it
+		if headers[0] == "Authorization: Bearer "+s.Key+"\t" { // white space after a key is none of it
 			continue
 		}
 		for _, method := range []string{"GET", "POST", "DELETE"} {
@@ -350,7 +350,7 @@ func (v *victim) tricks(stranger, before string) {
 		}
 	}
 	// The owner's own key works beside all that, and nothing has changed.
-	if status, _, text := s.ask(t, "GET", object, "", bearer(s.key)); status != 200 || !strings.Contains(text, secretWord) {
+	if status, _, text := s.ask(t, "GET", object, "", bearer(s.Key)); status != 200 || !strings.Contains(text, secretWord) {
 		t.Errorf("the owner gets %d", status)
 	}
 	if after := v.all(); after != before {
@@ -379,7 +379,7 @@ func TestTenThousandWrongKeys(t *testing.T) {
 						return
 					}
 					key := fmt.Sprintf("bothy_%064x", i*7919)
-					c := client.New(s.url, key, shared)
+					c := client.New(s.URL(), key, shared)
 					if _, err := c.Limits.Limits(t.Context()); bothy.ErrorCode(err) != bothy.CodeUnauthenticated {
 						t.Errorf("a wrong key: %v", err)
 						return
@@ -390,7 +390,7 @@ func TestTenThousandWrongKeys(t *testing.T) {
 		wg.Wait()
 	}
 	wrong(1000)
-	before := residentKB(t, s.cmd.Process.Pid)
+	before := residentKB(t, s.PID())
 	done := make(chan struct{})
 	good := 0
 	go func() {
@@ -410,7 +410,7 @@ func TestTenThousandWrongKeys(t *testing.T) {
 		good++
 	}
 	took := time.Since(began)
-	grown := residentKB(t, s.cmd.Process.Pid) - before
+	grown := residentKB(t, s.PID()) - before
 	t.Logf("%d wrong keys in %s, %.0f a second; %d requests with a right one meanwhile; memory grew by %d KB", attempts, took, attempts/took.Seconds(), good, grown)
 	if grown > 64<<10 {
 		t.Errorf("the server's memory grew by %d KB", grown)

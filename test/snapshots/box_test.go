@@ -42,7 +42,7 @@ func (s *server) newBox(t *testing.T, req bothy.SandboxCreate) *box {
 // box is a sandbox that is there.
 func (s *server) box(t *testing.T, id string) *box {
 	t.Cleanup(func() {
-		if s.cmd == nil {
+		if !s.Running() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), hangs)

@@ -44,7 +44,7 @@ func TestPauseIsWholeOrNotAtAll(t *testing.T) {
 				t.Fatal("the pause did not fail")
 			}
 			s.dies(t)
-			s.restart(t, "")
+			s.restart(t)
 			s.wholeOrNot(t, b)
 			b.wentOn(before)
 			b.pause()
@@ -62,7 +62,7 @@ func (s *server) wholeOrNot(t *testing.T, b *box) {
 		s.holds(t, 0)
 	case bothy.StatePaused:
 		s.holds(t, 1)
-		if err := s.leftovers(b.id); err != nil {
+		if err := s.Leftovers(b.id); err != nil {
 			t.Errorf("left: %v", err)
 		}
 		b.resume(b.id)
@@ -84,7 +84,7 @@ func (s *server) holds(t *testing.T, want int) {
 	for _, n := range page.Items {
 		listed[n.ID] = true
 	}
-	entries, err := os.ReadDir(filepath.Join(s.home, "snapshots"))
+	entries, err := os.ReadDir(filepath.Join(s.Home, "snapshots"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestLiveSnapshotIsWholeOrNotAtAll(t *testing.T) {
 				t.Fatal("the snapshot did not fail")
 			}
 			s.dies(t)
-			s.restart(t, "")
+			s.restart(t)
 			b.is(bothy.StateRunning)
 			b.wentOn(before)
 			page, err := s.Snapshots.Snapshots(ctx, bothy.SnapshotFilter{})
@@ -132,7 +132,7 @@ func TestResumeIsWholeOrNotAtAll(t *testing.T) {
 	for _, step := range []string{"lifecycle.move.resuming", "lifecycle.started", "lifecycle.adopted"} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
-			s := ownServer(t, "")
+			s := ownServer(t)
 			b := s.newBox(t, bothy.SandboxCreate{})
 			b.startCounter()
 			before := b.counter()
@@ -144,7 +144,7 @@ func TestResumeIsWholeOrNotAtAll(t *testing.T) {
 				t.Fatal("the resume did not fail")
 			}
 			s.dies(t)
-			s.restart(t, "")
+			s.restart(t)
 			b.is(bothy.StatePaused)
 			s.wholeOrNot(t, b)
 			b.wentOn(before)
@@ -158,11 +158,8 @@ func TestFullDisk(t *testing.T) {
 	for _, size := range []int{1, 12} {
 		t.Run(fmt.Sprintf("%dMB", size), func(t *testing.T) {
 			t.Parallel()
-			s, err := newServer()
-			if err != nil {
-				t.Fatal(err)
-			}
-			disk := filepath.Join(s.home, "snapshots")
+			s := stoppedServer(t)
+			disk := filepath.Join(s.Home, "snapshots")
 			if err := os.MkdirAll(disk, 0o711); err != nil {
 				t.Fatal(err)
 			}
@@ -170,25 +167,21 @@ func TestFullDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() {
-				if t.Failed() {
-					s.showLog(t.Output())
-				}
-				err := s.end(syscall.SIGTERM)
-				if e := errors.Join(err, syscall.Unmount(disk, 0), s.shutDown()); e != nil {
-					t.Error(e)
+				if err := errors.Join(s.Stop(), syscall.Unmount(disk, 0)); err != nil {
+					t.Error(err)
 				}
 			})
-			if err := os.Chmod(s.home, 0o711); err != nil {
+			if err := os.Chmod(s.Home, 0o711); err != nil {
 				t.Fatal(err)
 			}
-			s.restart(t, "")
+			s.restart(t)
 			b := s.newBox(t, bothy.SandboxCreate{})
 			b.startCounter()
 			b.sh("head -c 2M /dev/urandom >/workspace/data")
 			before := b.counter()
 			ctx, cancel := within(t)
 			defer cancel()
-			_, err = s.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{})
+			_, err := s.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{})
 			refused(t, "pause on a full disk", err, bothy.CodeDiskFull)
 			_, err = s.Snapshots.CreateSnapshot(ctx, b.id, "")
 			refused(t, "snapshot on a full disk", err, bothy.CodeDiskFull)
@@ -222,14 +215,12 @@ func (b *box) end() {
 
 func TestServerLogsHoldNoKeys(t *testing.T) {
 	t.Parallel()
-	s := ownServer(t, "")
+	s := ownServer(t)
 	b := s.newBox(t, bothy.SandboxCreate{})
 	b.pause()
 	b.resume(b.id)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, line := range s.log {
-		if strings.Contains(line, s.key) {
+	for _, line := range s.Log() {
+		if strings.Contains(line, s.Key) {
 			t.Errorf("the log shows the key: %s", line)
 		}
 	}
@@ -248,7 +239,7 @@ func TestDeletionIsWholeOrNotAtAll(t *testing.T) {
 		t.Fatal("the deletion did not fail")
 	}
 	s.dies(t)
-	s.restart(t, "")
+	s.restart(t)
 	s.holds(t, 0)
 	b.sh("true")
 }
@@ -266,14 +257,14 @@ func TestImportIsWholeOrNotAtAll(t *testing.T) {
 	if err := shared.Mover.ExportSnapshot(ctx, b.snapshot("").ID, "", &archive); err != nil {
 		t.Fatal(err)
 	}
-	s := ownServer(t, "")
+	s := ownServer(t)
 	for step, want := range map[string]int{"blob.commit": 0, "blob.renamed": 1} {
 		s.restart(t, step+"=kill")
 		if _, err := s.Mover.ImportSnapshot(ctx, "", "", bytes.NewReader(archive.Bytes())); err == nil {
 			t.Fatal("the import did not fail")
 		}
 		s.dies(t)
-		s.restart(t, "")
+		s.restart(t)
 		page, err := s.Snapshots.Snapshots(ctx, bothy.SnapshotFilter{})
 		if err != nil {
 			t.Fatal(err)

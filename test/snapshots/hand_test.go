@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/bothy-dev/bothy"
@@ -19,7 +18,7 @@ func TestFolderEditedByHand(t *testing.T) {
 	b.startCounter()
 	before := b.counter()
 	n := b.pause()
-	dir := filepath.Join(b.s.home, "snapshots", n.ID)
+	dir := filepath.Join(b.s.Home, "snapshots", n.ID)
 	manifest, files := filepath.Join(dir, "manifest.json"), filepath.Join(dir, "files.tar")
 	pages := filepath.Join(dir, "memory", "pages.img")
 	replace := func(path, old, by string) func() error {
@@ -58,7 +57,7 @@ func TestFolderEditedByHand(t *testing.T) {
 		cancel()
 		refused(t, what, err, bothy.CodeSnapshotDamaged)
 		b.is(bothy.StatePaused)
-		if err := b.s.leftovers(b.id); err != nil {
+		if err := b.s.Leftovers(b.id); err != nil {
 			t.Errorf("%s: left: %v", what, err)
 		}
 		if err := os.WriteFile(try.path, good, 0o600); err != nil {
@@ -72,32 +71,25 @@ func TestFolderEditedByHand(t *testing.T) {
 // TestHostReboots ends everything that a reboot of the host ends.
 func TestHostReboots(t *testing.T) {
 	t.Parallel()
-	s := ownServer(t, "")
+	s := ownServer(t)
 	paused, running := s.newBox(t, bothy.SandboxCreate{}), s.newBox(t, bothy.SandboxCreate{})
 	paused.startCounter()
 	before := paused.counter()
 	paused.pause()
 	snapshot := running.snapshot("")
-	if err := s.end(syscall.SIGKILL); err != nil {
+	if err := s.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range s.processes("") {
-		if err := syscall.Kill(p, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			t.Fatal(err)
-		}
+	if err := s.Sweep(); err != nil {
+		t.Fatal(err)
 	}
-	eventually(t, "end", func() bool { return len(s.processes("")) == 0 })
-	for _, group := range s.cgroups("") {
-		if err := removeGroup(group); err != nil {
-			t.Fatal(err)
-		}
-	}
+	eventually(t, "end", func() bool { return len(s.Processes("")) == 0 })
 	// What is in there is of no use after a reboot, and may be on a file system
 	// in memory.
-	if err := os.RemoveAll(filepath.Join(s.home, "machines")); err != nil {
+	if err := os.RemoveAll(filepath.Join(s.Home, "machines")); err != nil {
 		t.Fatal(err)
 	}
-	s.restart(t, "")
+	s.restart(t)
 	if sb := running.get(); sb.State != bothy.StateFailed || sb.Ended == nil || sb.Ended.Reason != bothy.EndHostRestart {
 		t.Errorf("the sandbox that ran is %s, %+v", sb.State, sb.Ended)
 	}

@@ -1,124 +1,62 @@
 package snapshots
 
 import (
-	"context"
-	"errors"
-	"flag"
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
-	"time"
 
-	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/test/testserver"
 )
 
 const (
-	bare = "python-3.12-bare"
-	// hangs is how long anything may take before it counts as hanging.
-	hangs = 60 * time.Second
+	bare  = testserver.Template
+	hangs = testserver.Hangs
 )
 
-// program is the path of the bothy binary, and shared the server of all tests
-// that do nothing to it.
-var (
-	program string
-	shared  *server
-)
+// shared is the server of all tests that do nothing to it.
+var shared *server
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) (code int) {
-	flag.Parse()
-	if !given("test.parallel") {
-		_ = flag.Set("test.parallel", "4")
-	}
-	if err := prepare(); err != nil {
-		fmt.Fprintln(os.Stderr, "prepare the tests of snapshots:", err)
-		return 1
-	}
-	code = m.Run()
-	if err := shared.shutDown(); err != nil {
-		fmt.Fprintln(os.Stderr, "after the tests of snapshots:", err)
-		code = max(code, 1)
-	}
-	if code != 0 {
-		shared.showLog(os.Stderr)
-	}
-	return code
+func TestMain(m *testing.M) {
+	os.Exit(testserver.Main(m, 4, func(s *testserver.Server) { shared = &server{s} }))
 }
 
-func given(name string) (found bool) {
-	flag.Visit(func(f *flag.Flag) { found = found || f.Name == name })
-	return found
+// server is a bothy server with a home of its own, that can be killed and
+// started again, at the same address.
+type server struct{ *testserver.Server }
+
+// stoppedServer is a server for one test, to be started. It is shut down when the
+// test ends.
+func stoppedServer(t *testing.T) *server {
+	t.Helper()
+	s := &server{testserver.Stopped(t)}
+	s.SameAddress = true
+	return s
 }
 
-func prepare() (err error) {
-	if os.Geteuid() != 0 {
-		return errors.New("sandboxes need root: run the tests as root")
-	}
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		return err
-	}
-	if program, err = findProgram(root); err != nil {
-		return err
-	}
-	if os.Getenv("BOTHY_SHARE") == "" {
-		os.Setenv("BOTHY_SHARE", filepath.Join(root, "bin/share"))
-	}
-	if shared, err = newServer(); err != nil {
-		return err
-	}
-	if err = shared.start(""); err == nil {
-		err = shared.ensureTemplate()
-	}
-	if err != nil {
-		shared.showLog(os.Stderr)
-		err = errors.Join(err, shared.shutDown())
-	}
-	return err
+// ownServer is a server for one test, with failpoints that are armed. It makes
+// nothing by itself, so that all there is on the host is what the test asked for.
+func ownServer(t *testing.T, failpoints ...string) *server {
+	t.Helper()
+	s := stoppedServer(t)
+	s.NoPool = true
+	s.restart(t, failpoints...)
+	return s
 }
 
-// findProgram returns BOTHY_BIN, or bin/bothy, which it builds if it is not
-// there.
-func findProgram(root string) (string, error) {
-	if path := os.Getenv("BOTHY_BIN"); path != "" {
-		return path, nil
+// restart starts the server, again if it runs or has died.
+func (s *server) restart(t *testing.T, failpoints ...string) {
+	t.Helper()
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
 	}
-	path := filepath.Join(root, "bin/bothy")
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
+	if err := s.Start(failpoints...); err != nil {
+		t.Fatal(err)
 	}
-	cmd := exec.Command("make", "build")
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("make build: %w\n%s", err, out)
-	}
-	return path, nil
 }
 
-// templatesFolder is BOTHY_TEMPLATES, or one that is kept from run to run.
-func templatesFolder() (string, error) {
-	if dir := os.Getenv("BOTHY_TEMPLATES"); dir != "" {
-		return dir, nil
+// dies waits until a failpoint has killed the server.
+func (s *server) dies(t *testing.T) {
+	t.Helper()
+	if err := s.Dies(); err != nil {
+		t.Fatal(err)
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(cache, "bothy-e2e/templates")
-	return dir, os.MkdirAll(dir, 0o755)
-}
-
-func (s *server) ensureTemplate() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
-	defer cancel()
-	_, err := s.Templates.Template(ctx, bare)
-	if bothy.ErrorCode(err) != bothy.CodeTemplateNotFound {
-		return err
-	}
-	_, err = s.Templates.BuildTemplate(ctx, bothy.TemplateBuild{Name: bare}, func(bothy.BuildEvent) {})
-	return err
 }

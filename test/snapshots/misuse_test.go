@@ -59,7 +59,7 @@ func TestMisuse(t *testing.T) {
 
 func TestManyPauseAtOnce(t *testing.T) {
 	t.Parallel()
-	s := ownServer(t, "")
+	s := ownServer(t)
 	const many = 20
 	first := s.newBox(t, bothy.SandboxCreate{MemoryMB: 128})
 	first.sh("echo mine >/tmp/file")
@@ -73,7 +73,7 @@ func TestManyPauseAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if err := s.leftovers(""); err != nil && len(s.processes("")) > 1 {
+	if err := s.Leftovers(""); err != nil && len(s.Processes("")) > 1 {
 		t.Errorf("left: %v", err)
 	}
 	s.holds(t, len(boxes))

@@ -14,7 +14,7 @@ func TestSnapshotMovesToAnotherServer(t *testing.T) {
 	b.sh("echo kept >/workspace/file")
 	before := b.counter()
 	n := b.snapshot("travels")
-	other := ownServer(t, "")
+	other := ownServer(t)
 	var sealed, plain []byte
 	for _, passphrase := range []string{"", "whisky galore"} {
 		ctx, cancel := within(t)

@@ -88,15 +88,15 @@ func (b *box) run(code, want string) {
 func TestPausedSandboxCostsNothing(t *testing.T) {
 	t.Parallel()
 	// What is made ahead would bear other names than the sandbox's.
-	s := ownServer(t, "")
-	s.settings = "pool: {templates: [], ready_max: 0, spares: 0, golden_max: 0}\n"
-	s.restart(t, "")
+	s := ownServer(t)
+	s.Settings = "pool: {templates: [], ready_max: 0, spares: 0, golden_max: 0}\n"
+	s.restart(t)
 	b := s.newBox(t, bothy.SandboxCreate{})
-	if b.s.leftovers(b.id) == nil {
+	if b.s.Leftovers(b.id) == nil {
 		t.Fatal("the test does not see a running sandbox on the host")
 	}
 	b.pause()
-	if err := b.s.leftovers(b.id); err != nil {
+	if err := b.s.Leftovers(b.id); err != nil {
 		t.Errorf("of a paused sandbox there is:\n%v", err)
 	}
 	_, err := b.try("true")
@@ -107,16 +107,16 @@ func TestPausedSandboxCostsNothing(t *testing.T) {
 
 func TestResumeFromElsewhereAndAfterARestart(t *testing.T) {
 	t.Parallel()
-	s := ownServer(t, "")
+	s := ownServer(t)
 	one, two := s.newBox(t, bothy.SandboxCreate{}), s.newBox(t, bothy.SandboxCreate{})
 	one.startCounter()
 	two.startCounter()
 	first, second := one.counter(), two.counter()
 	one.pause()
 	n := two.pause()
-	s.restart(t, "")
+	s.restart(t)
 	// Another client, which knows nothing but the ids.
-	s.Client = client.New("http://"+s.listen, s.key)
+	s.Client = client.New(s.URL(), s.Key)
 	one.is(bothy.StatePaused)
 	one.resume(one.id)
 	two.resume(n.ID)
@@ -161,7 +161,7 @@ func TestAnotherEngineBuildBringsFilesBack(t *testing.T) {
 	b := shared.newBox(t, bothy.SandboxCreate{})
 	b.startCounter()
 	n := b.pause()
-	path := filepath.Join(b.s.home, "snapshots", n.ID, "manifest.json")
+	path := filepath.Join(b.s.Home, "snapshots", n.ID, "manifest.json")
 	var m map[string]any
 	text, err := os.ReadFile(path)
 	if err == nil {
@@ -188,7 +188,7 @@ func TestDamagedSnapshotIsNotWoken(t *testing.T) {
 	b.startCounter()
 	before := b.counter()
 	n := b.pause()
-	images, _ := filepath.Glob(filepath.Join(b.s.home, "snapshots", n.ID, "memory", "*.img"))
+	images, _ := filepath.Glob(filepath.Join(b.s.Home, "snapshots", n.ID, "memory", "*.img"))
 	if len(images) == 0 {
 		t.Fatal("the snapshot has no images")
 	}
@@ -199,7 +199,7 @@ func TestDamagedSnapshotIsNotWoken(t *testing.T) {
 		cancel()
 		refused(t, filepath.Base(image), err, bothy.CodeSnapshotDamaged)
 		b.is(bothy.StatePaused)
-		if err := b.s.leftovers(b.id); err != nil {
+		if err := b.s.Leftovers(b.id); err != nil {
 			t.Errorf("%s: left: %v", filepath.Base(image), err)
 		}
 		flipByte(t, image)

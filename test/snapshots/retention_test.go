@@ -13,7 +13,7 @@ import (
 // diskBytes is what the snapshots of a server take up on the disk.
 func (s *server) diskBytes(t *testing.T) (sum int64) {
 	t.Helper()
-	err := filepath.WalkDir(filepath.Join(s.home, "snapshots"), func(path string, _ fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(s.Home, "snapshots"), func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -48,15 +48,15 @@ func (b *box) kept() string {
 
 func TestOnlySoManySnapshotsAreKept(t *testing.T) {
 	t.Parallel()
-	s := ownServer(t, "")
+	s := ownServer(t)
 	b := s.newBox(t, bothy.SandboxCreate{})
 	b.sh("head -c 8M /dev/urandom >/workspace/data")
 	for i := range 4 {
 		b.snapshot(fmt.Sprint(i))
 	}
 	before := s.diskBytes(t)
-	s.settings = "snapshots: {keep_per_sandbox: 2}\n"
-	s.restart(t, "")
+	s.Settings = "snapshots: {keep_per_sandbox: 2}\n"
+	s.restart(t)
 	if got := b.kept(); got != "[3 2]" {
 		t.Errorf("after a start with room for two, there are %s", got)
 	}
@@ -76,24 +76,16 @@ func TestOnlySoManySnapshotsAreKept(t *testing.T) {
 
 func TestProjectQuota(t *testing.T) {
 	t.Parallel()
-	s, err := newServer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.settings = "snapshots: {project_quota_mb: 60}\n"
-	t.Cleanup(func() {
-		if err := s.shutDown(); err != nil {
-			t.Error(err)
-		}
-	})
-	s.restart(t, "")
+	s := stoppedServer(t)
+	s.Settings = "snapshots: {project_quota_mb: 60}\n"
+	s.restart(t)
 	b := s.newBox(t, bothy.SandboxCreate{})
 	small := b.snapshot("small")
 	b.sh("head -c 16M /dev/urandom >/workspace/data")
 	b.snapshot("large") // it holds the data twice: with the memory, and apart
 	ctx, cancel := within(t)
 	defer cancel()
-	_, err = s.Snapshots.CreateSnapshot(ctx, b.id, "too large")
+	_, err := s.Snapshots.CreateSnapshot(ctx, b.id, "too large")
 	refused(t, "more than the quota", err, bothy.CodeQuota)
 	_, err = s.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{})
 	refused(t, "a pause over the quota", err, bothy.CodeQuota)
