@@ -30,6 +30,7 @@ type Parent struct {
 	name string
 	v2   string            // folder of the parent in the unified hierarchy
 	v1   map[string]string // controller -> folder of the parent
+	all  []string          // the parent's folders, one per hierarchy
 }
 
 // cpuPeriod is the length of one accounting period.
@@ -59,11 +60,21 @@ func NewParent(name string) (*Parent, error) {
 			return nil, fmt.Errorf("make cgroup: %w", err)
 		}
 	}
+	seen := map[string]bool{}
+	for _, dir := range p.v1 {
+		// cpu and cpuacct are often one hierarchy under two names.
+		real, err := filepath.EvalSymlinks(dir)
+		if err == nil && !seen[real] {
+			seen[real] = true
+			p.all = append(p.all, dir)
+		}
+	}
 	return p, nil
 }
 
 func (p *Parent) makeV2(root string) error {
 	p.v2 = filepath.Join(root, p.name)
+	p.all = []string{p.v2}
 	if err := os.MkdirAll(p.v2, 0o755); err != nil {
 		return fmt.Errorf("make cgroup: %w", err)
 	}
@@ -130,28 +141,10 @@ func (p *Parent) Version() int {
 	return 1
 }
 
-// dirs lists the parent's folders, one per hierarchy.
-func (p *Parent) dirs() []string {
-	if p.v2 != "" {
-		return []string{p.v2}
-	}
-	var d []string
-	seen := map[string]bool{}
-	for _, dir := range p.v1 {
-		// cpu and cpuacct are often one hierarchy under two names.
-		real, err := filepath.EvalSymlinks(dir)
-		if err == nil && !seen[real] {
-			seen[real] = true
-			d = append(d, dir)
-		}
-	}
-	return d
-}
-
 // List names the groups that exist.
 func (p *Parent) List() ([]string, error) {
 	names := map[string]bool{}
-	for _, d := range p.dirs() {
+	for _, d := range p.all {
 		entries, err := os.ReadDir(d)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
@@ -172,7 +165,7 @@ func (p *Parent) List() ([]string, error) {
 // Remove removes the parent itself, if it has no groups left.
 func (p *Parent) Remove() error {
 	var errs []error
-	for _, d := range p.dirs() {
+	for _, d := range p.all {
 		if err := os.Remove(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
@@ -195,7 +188,7 @@ func (p *Parent) Open(name string) *Group { return &Group{p: p, name: name} }
 // Create makes a group with limits.
 func (p *Parent) Create(name string, l Limits) (*Group, error) {
 	g := p.Open(name)
-	for _, d := range p.dirs() {
+	for _, d := range p.all {
 		if err := os.Mkdir(filepath.Join(d, name), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			g.Remove()
 			return nil, fmt.Errorf("make cgroup: %w", err)
@@ -313,7 +306,7 @@ func (g *Group) Add(pid int) error {
 }
 
 func (g *Group) addOne(pid int) error {
-	for _, d := range g.p.dirs() {
+	for _, d := range g.p.all {
 		err := os.WriteFile(filepath.Join(d, g.name, "cgroup.procs"), strconv.AppendInt(nil, int64(pid), 10), 0o644)
 		if err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("move process %d into cgroup: %w", pid, err)
@@ -357,6 +350,21 @@ func (g *Group) FD() (*os.File, error) {
 		return nil, nil
 	}
 	return os.Open(g.dir(""))
+}
+
+// Enter moves the calling thread, and so what it starts, into the group. Unlike a
+// move by others that makes nobody wait. The thread must be locked to its goroutine,
+// and should end soon. With v2 it does nothing; see FD.
+func (g *Group) Enter() error {
+	if g.p.v2 != "" {
+		return nil
+	}
+	for _, d := range g.p.all {
+		if err := os.WriteFile(filepath.Join(d, g.name, "tasks"), []byte("0"), 0); err != nil {
+			return fmt.Errorf("enter cgroup: %w", err)
+		}
+	}
+	return nil
 }
 
 // MemoryUsed is the memory that cannot be taken back without killing: anonymous
@@ -500,7 +508,7 @@ func (g *Group) await(controller, file, want string) error {
 func (g *Group) Processes() ([]int, error) {
 	seen := map[int]bool{}
 	var pids []int
-	for _, d := range g.p.dirs() {
+	for _, d := range g.p.all {
 		b, err := os.ReadFile(filepath.Join(d, g.name, "cgroup.procs"))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -536,7 +544,7 @@ func (g *Group) Kill() error {
 // leaving are waited for.
 func (g *Group) Remove() error {
 	var errs []error
-	for _, d := range g.p.dirs() {
+	for _, d := range g.p.all {
 		errs = append(errs, removeDir(filepath.Join(d, g.name)))
 	}
 	return errors.Join(errs...)

@@ -27,7 +27,6 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/kernel/version"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/flag"
-	"gvisor.dev/gvisor/runsc/specutils"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/cgroup"
@@ -57,6 +56,7 @@ type Options struct {
 // Engine implements bothy.Engine.
 type Engine struct {
 	dir     string
+	sentry  string
 	build   string
 	cgroups *cgroup.Parent
 	nets    *netns.Client
@@ -110,9 +110,9 @@ func New(o Options) (*Engine, error) {
 	libraryOnce.Do(func() {
 		log.SetTarget(&log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}})
 	})
-	specutils.ExePath = o.Sentry
 	return &Engine{
 		dir:     o.Dir,
+		sentry:  o.Sentry,
 		build:   Name + "-" + libraryVersion() + "-" + build,
 		cgroups: cg,
 		nets:    netns.NewClient(o.Sentry, entry.NetnsArg),

@@ -2,11 +2,8 @@ package gvisor
 
 import (
 	"errors"
-	"math"
-	"os"
 	"time"
 
-	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/bothy-dev/bothy"
@@ -98,21 +95,3 @@ func (m *Machine) isLenient() bool {
 }
 
 func memoryLimit(l bothy.Limits) int64 { return int64(l.MemoryMB) << 20 }
-
-// view tells the library which CPUs and memory to show inside. The limits
-// themselves are set by package cgroup, not by the library.
-type view struct{ limits bothy.Limits }
-
-var errNotOurs = errors.New("cgroups are set by the engine, not by the library")
-
-func (view) Install(*specs.LinuxResources) error { return errNotOurs }
-func (view) Update(*specs.LinuxResources) error  { return errNotOurs }
-func (view) Uninstall() error                    { return nil }
-func (view) Join() (func(), error)               { return nil, errNotOurs }
-func (view) CloneIntoCgroup() (*os.File, error)  { return nil, errNotOurs }
-func (view) CPUUsage() (uint64, error)           { return 0, errNotOurs }
-func (view) MakePath(string) string              { return "" }
-func (v view) CPUPeriod() (int64, error)         { return 100_000, nil }
-func (v view) CPUQuota() (int64, error)          { return int64(v.limits.CPU * 100_000), nil }
-func (v view) NumCPU() (int, error)              { return max(1, int(math.Ceil(v.limits.CPU))), nil }
-func (v view) MemoryLimit() (uint64, error)      { return uint64(memoryLimit(v.limits)), nil }

@@ -43,9 +43,8 @@ var guestEnv = []string{
 	bothy.GuestSparedEnv + "=1",
 }
 
-// ociSpec describes the machine to the library. netns is a path at which the
-// machine's network namespace can be opened now.
-func ociSpec(s bothy.MachineSpec, emptyRoot, netns string) *specs.Spec {
+// ociSpec describes the machine to the library.
+func ociSpec(s bothy.MachineSpec, emptyRoot string) *specs.Spec {
 	processes := uint64(s.Limits.Processes)
 	if processes == 0 {
 		processes = bothy.MaxProcesses
@@ -77,13 +76,9 @@ func ociSpec(s bothy.MachineSpec, emptyRoot, netns string) *specs.Spec {
 			{Destination: guestMount, Type: "erofs", Source: s.Guest, Options: []string{"ro"}},
 		},
 		Linux: &specs.Linux{
-			// The sentry is nobody on the host, in a user namespace that knows
-			// nobody else.
-			UIDMappings: []specs.LinuxIDMapping{{ContainerID: 0, HostID: nobody, Size: 1}},
-			GIDMappings: []specs.LinuxIDMapping{{ContainerID: 0, HostID: nobody, Size: 1}},
 			Namespaces: []specs.LinuxNamespace{
-				{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace, Path: netns},
-				{Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace}, {Type: specs.UserNamespace},
+				{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace},
+				{Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace},
 			},
 		},
 		Annotations: map[string]string{
@@ -104,6 +99,9 @@ func share(l bothy.Limits, part int64) string {
 	return fmt.Sprintf("size=%dk", memoryLimit(l)/part>>10)
 }
 
+// specFile is the name under which the library's command looks for the spec.
+const specFile = "config.json"
+
 // writeBundle lays the spec where the sentry looks for it.
 func writeBundle(dir string, spec *specs.Spec) error {
 	b, err := json.Marshal(spec)
@@ -113,7 +111,7 @@ func writeBundle(dir string, spec *specs.Spec) error {
 	if err := os.MkdirAll(filepath.Join(dir, "root"), 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), b, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, specFile), b, 0o644); err != nil {
 		return fmt.Errorf("write the machine's spec: %w", err)
 	}
 	return nil

@@ -11,13 +11,10 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/cleanup"
-	"gvisor.dev/gvisor/runsc/boot"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/sandbox"
-	"gvisor.dev/gvisor/runsc/specutils"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/engine/cgroup"
 	"github.com/bothy-dev/bothy/engine/process"
 )
 
@@ -69,7 +66,7 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 	// The library waits for the sentry's answer for as long as it takes, and a
 	// damaged checkpoint can make that for ever.
 	waiting := context.AfterFunc(ctx, func() { process.End(v.sb.Getpid()) })
-	err = v.confine(func() error { return begin(v.sb, v.conf, v.oci) })
+	err = begin(v.sb, v.conf, v.oci)
 	if !waiting() {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return nil, bothy.Errorf(bothy.CodeEngine, "the sandbox's kernel did not start in time").
@@ -107,46 +104,6 @@ func (e *Engine) untake(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.taken, id)
-}
-
-// spawn starts the sentry process inside the cgroup.
-func (e *Engine) spawn(name string, conf *config.Config, spec bothy.MachineSpec, oci *specs.Spec, dir string, group *cgroup.Group) (*sandbox.Sandbox, error) {
-	files, err := openImages(spec, e.dir)
-	if err != nil {
-		return nil, err
-	}
-	hints, err := boot.NewPodMountHints(oci)
-	if err != nil {
-		return nil, err
-	}
-	args := &sandbox.Args{
-		ID:                  name,
-		Spec:                oci,
-		BundleDir:           dir,
-		IOFiles:             files[:2],
-		GoferFilestoreFiles: files[2:],
-		GoferMountConfs: specutils.GoferMountConfFlags{
-			{Lower: specutils.Erofs, Upper: specutils.AnonOverlay, Size: fmt.Sprintf("%dm", spec.Limits.DiskMB)},
-			{Lower: specutils.Erofs, Upper: specutils.NoOverlay},
-		},
-		MountHints: hints,
-		Cgroup:     view{spec.Limits},
-	}
-	into, err := group.FD()
-	if err != nil {
-		return nil, err
-	}
-	if into != nil {
-		defer into.Close()
-		args.CloneIntoCgroupFD = into
-	}
-	show, err := hideStdio()
-	if err != nil {
-		return nil, err
-	}
-	sb, err := sandbox.New(conf, args)
-	show()
-	return sb, err
 }
 
 // openImages opens the root image, the guest image and the file behind the

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -34,8 +33,6 @@ type vessel struct {
 	conf  *config.Config
 	oci   *specs.Spec
 	sb    *sandbox.Sandbox
-	// confined is set once the sentry is in its cgroup.
-	confined bool
 	// destroy ends the sentry and frees all that it has.
 	destroy func()
 }
@@ -67,14 +64,14 @@ func (e *Engine) makeVessel(name string, spec bothy.MachineSpec) (_ *vessel, err
 		return nil, err
 	}
 	undo.Add(func() { v.group.Kill(); v.group.Remove() })
-	v.oci = ociSpec(spec, filepath.Join(v.dir, "root"), fmt.Sprintf("/proc/self/fd/%d", ns.Fd()))
+	v.oci = ociSpec(spec, filepath.Join(v.dir, "root"))
 	if err := writeBundle(v.dir, v.oci); err != nil {
 		return nil, err
 	}
 	if v.conf, err = e.config(v.dir); err != nil {
 		return nil, err
 	}
-	if v.sb, err = e.spawn(name, v.conf, spec, v.oci, v.dir, v.group); err != nil {
+	if v.sb, err = e.spawn(name, v.conf, spec, v.dir, v.group, ns); err != nil {
 		return nil, err
 	}
 	undo.Add(func() { process.End(v.sb.Getpid()) })
@@ -94,26 +91,6 @@ func (e *Engine) unhold(name string) {
 	delete(e.held, name)
 }
 
-// confine runs begin and sees to it that the sentry, and all it has started by
-// then, is in the cgroup afterwards. With v2 it was born there. With v1 moving
-// it takes the kernel some 10 ms of waiting, so that is done at the same time;
-// nothing of the sandbox's user runs yet.
-func (v *vessel) confine(begin func() error) error {
-	if v.confined {
-		return begin()
-	}
-	moved := make(chan error, 1)
-	go func() { moved <- v.group.Add(v.sb.Getpid()) }()
-	err := begin()
-	if e := <-moved; err == nil {
-		err = e
-	}
-	if err != nil {
-		return err
-	}
-	return v.group.Add(v.sb.Getpid())
-}
-
 // sparePrefix begins the names of spares. Machines that were made from them
 // keep it.
 const sparePrefix = "spare-"
@@ -125,11 +102,10 @@ func (e *Engine) Prepare(ctx context.Context, spec bothy.MachineSpec) error {
 	if err != nil {
 		return engineError("engine.prepare", err)
 	}
-	if err := v.confine(ctx.Err); err != nil {
+	if err := ctx.Err(); err != nil {
 		v.destroy()
 		return err
 	}
-	v.confined = true
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.spares = append(e.spares, v)

@@ -1,0 +1,229 @@
+package gvisor
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/cleanup"
+	"gvisor.dev/gvisor/pkg/control/server"
+	"gvisor.dev/gvisor/pkg/hostos"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/sandbox"
+	"gvisor.dev/gvisor/runsc/specutils"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/cgroup"
+	"github.com/bothy-dev/bothy/engine/process"
+)
+
+// spawn starts the sentry process and returns when it waits for what to do. The
+// library could do so itself (sandbox.New), but in no cgroup of v1: to move a process
+// afterwards, with what it has started by then, costs as much as all the rest here.
+func (e *Engine) spawn(name string, conf *config.Config, spec bothy.MachineSpec, dir string, group *cgroup.Group, ns *os.File) (_ *sandbox.Sandbox, err error) {
+	if err := prepareOnce(); err != nil {
+		return nil, err
+	}
+	s := spawning{}
+	defer s.close()
+	booted, err := s.arguments(name, conf, spec, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer booted.Close()
+	p, err := s.start(e.sentry, group, ns)
+	if err != nil {
+		return nil, fmt.Errorf("start the sentry: %w", err)
+	}
+	pid := p.Pid
+	p.Release()
+	undo := cleanup.Make(func() { process.End(pid) })
+	defer undo.Clean()
+	s.close() // so that the sentry's end ends the pipe
+	if _, err := io.ReadFull(booted, make([]byte, 1)); err != nil {
+		return nil, fmt.Errorf("the sentry ended before it was ready (%s)", lastWords(dir))
+	}
+	undo.Release()
+	sb := &sandbox.Sandbox{ID: name, ControlSocketPath: socketPath(dir, name)}
+	sb.Pid.Store(pid)
+	return sb, nil
+}
+
+func socketPath(dir, name string) string { return filepath.Join(dir, "runsc-"+name+".sock") }
+
+// prepareOnce makes this process one that sentries may be started from: they inherit
+// none of its files, and that they may lock memory, as the library asks for. They
+// also inherit the room for descriptors: were there too little for the highest
+// number that the library uses, making more in a process of many threads would keep
+// the sentry waiting for some milliseconds.
+var prepareOnce = sync.OnceValue(func() error {
+	if err := sandbox.SetCloExeOnAllFDs(); err != nil {
+		return err
+	}
+	unlimited := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
+	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unlimited) // it is faster, no more
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	_, err = unix.FcntlInt(null.Fd(), unix.F_DUPFD_CLOEXEC, highestFD)
+	return err
+})
+
+// highestFD is the highest descriptor that the library uses in a sentry.
+const highestFD = 255
+
+// spawning is a sentry that is about to start.
+type spawning struct {
+	args  []string
+	files []*os.File // from descriptor 3 on
+}
+
+func (s *spawning) close() {
+	for _, f := range s.files {
+		f.Close()
+	}
+	s.files = nil
+}
+
+// give hands a file to the sentry, and tells it by a flag.
+func (s *spawning) give(flag string, f *os.File) {
+	s.args = append(s.args, fmt.Sprintf("--%s=%d", flag, firstFile+len(s.files)))
+	s.files = append(s.files, f)
+}
+
+// firstFile comes after the standard files, which are the null device.
+const firstFile = 3
+
+// open gives a file that it opens.
+func (s *spawning) open(flag, path string, mode int) error {
+	f, err := os.OpenFile(path, mode, 0o644)
+	if err == nil {
+		s.give(flag, f)
+	}
+	return err
+}
+
+// arguments fills in what the library's command for a sentry asks for. It returns
+// the end of the pipe at which the sentry says that it is ready.
+func (s *spawning) arguments(name string, conf *config.Config, spec bothy.MachineSpec, dir string) (booted *os.File, err error) {
+	total, err := hostos.TotalSystemMemory()
+	if err != nil {
+		return nil, err
+	}
+	s.args = append([]string{"runsc-sandbox"}, conf.ToFlags()...)
+	if err := s.open("panic-log-fd", filepath.Join(dir, panicLog), os.O_CREATE|os.O_WRONLY|os.O_APPEND); err != nil {
+		return nil, err
+	}
+	l := spec.Limits
+	layers := specutils.GoferMountConfFlags{
+		{Lower: specutils.Erofs, Upper: specutils.AnonOverlay, Size: fmt.Sprintf("%dm", l.DiskMB)},
+		{Lower: specutils.Erofs, Upper: specutils.NoOverlay},
+	}
+	s.args = append(s.args, "boot", "--bundle="+dir, "--gofer-mount-confs="+layers.String(),
+		"--apply-caps=true", "--setup-root",
+		"--total-host-memory="+strconv.FormatUint(total, 10),
+		"--total-memory="+strconv.FormatUint(min(total, uint64(memoryLimit(l))), 10),
+		// What is seen inside. The limits themselves are the cgroup's.
+		"--cpu-num="+strconv.Itoa(max(1, int(math.Ceil(l.CPU)))),
+		"--cpu-period="+strconv.Itoa(cpuPeriod), "--cpu-quota="+strconv.Itoa(int(l.CPU*cpuPeriod)))
+	images, err := openImages(spec, filepath.Dir(dir))
+	if err != nil {
+		return nil, err
+	}
+	s.give("io-fds", images[0])
+	s.give("io-fds", images[1])
+	s.give("gofer-filestore-fds", images[2])
+	if spec.FilesTar != "" {
+		if err := s.open("rootfs-upper-tar-fd", spec.FilesTar, os.O_RDONLY); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.open("spec-fd", filepath.Join(dir, specFile), os.O_RDONLY); err != nil {
+		return nil, err
+	}
+	control, err := server.CreateSocket(socketPath(dir, name))
+	if err != nil {
+		return nil, fmt.Errorf("make the control socket: %w", err)
+	}
+	s.give("controller-fd", os.NewFile(uintptr(control), "control"))
+	for range 3 {
+		if err := s.open("stdio-fds", os.DevNull, os.O_RDWR); err != nil {
+			return nil, err
+		}
+	}
+	booted, ready, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	s.give("start-sync-fd", ready)
+	s.args = append(s.args, name)
+	return booted, nil
+}
+
+// cpuPeriod is the period, in microseconds, that cgroups show inside.
+const cpuPeriod = 100_000
+
+// start starts the sentry in its namespaces and its cgroup.
+func (s *spawning) start(program string, group *cgroup.Group, ns *os.File) (p *os.Process, err error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	attr := &os.ProcAttr{
+		Env:   []string{},
+		Files: append([]*os.File{null, null, null}, s.files...),
+		Sys: &syscall.SysProcAttr{
+			Setsid:     true,
+			Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
+			// The sentry is nobody on the host, in a user namespace that knows nobody
+			// else and in which it is root, until it has shut itself in.
+			Credential:  &syscall.Credential{},
+			UidMappings: []syscall.SysProcIDMap{{HostID: nobody, Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{HostID: nobody, Size: 1}},
+		},
+	}
+	into, err := group.FD()
+	if err != nil {
+		return nil, err
+	}
+	if into != nil {
+		defer into.Close()
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(into.Fd())
+	}
+	onOwnThread(func() {
+		if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			return
+		}
+		if err = group.Enter(); err == nil {
+			p, err = os.StartProcess(program, s.args, attr)
+		}
+	})
+	return p, err
+}
+
+// onOwnThread runs f on a thread that ends afterwards, whatever f has done to it.
+func onOwnThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // and never unlocked
+		if unix.Gettid() == unix.Getpid() {
+			// The first thread never ends. It is held while another one is found.
+			onOwnThread(f)
+			runtime.UnlockOSThread()
+		} else {
+			f()
+		}
+		close(done)
+	}()
+	<-done
+}

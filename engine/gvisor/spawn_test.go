@@ -1,0 +1,105 @@
+package gvisor_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/gvisor"
+)
+
+// TestSentryIsBornInItsCgroup looks at all of a machine's processes, and at the
+// threads of this one, which must not stay where they started it.
+func TestSentryIsBornInItsCgroup(t *testing.T) {
+	parent := fmt.Sprintf("bothy-test-%d-%d", os.Getpid(), parents.Add(1))
+	t.Cleanup(func() { gvisor.RemoveParent(parent) })
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	m, err := newEngine(t, dir, parent).Start(t.Context(), bothy.MachineSpec{
+		ID: "born", RootFS: built.rootfs, Guest: built.guest,
+		Limits: bothy.Limits{CPU: 1, MemoryMB: 256, DiskMB: 64, Processes: 64},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Destroy(context.Background()) })
+	group := "/" + parent + "/born"
+	for _, pid := range family(sentryOf(t, m)) {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/cgroup", pid))
+		if err != nil || len(threads) == 0 {
+			t.Errorf("process %d has no threads: %v", pid, err)
+		}
+		for _, path := range threads {
+			for controller, in := range groups(path) {
+				if in != group {
+					t.Errorf("%s: %s is %s, want %s", path, controller, in, group)
+				}
+			}
+		}
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		var left []string
+		own, _ := filepath.Glob("/proc/self/task/*/cgroup")
+		for _, path := range own {
+			for _, in := range groups(path) {
+				if in == group {
+					left = append(left, path)
+				}
+			}
+		}
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("threads of the server are in the machine's cgroup: %v", left)
+		}
+	}
+}
+
+// groups maps the controllers that bound a machine to the group of a thread.
+func groups(path string) map[string]string {
+	found := map[string]string{}
+	b, _ := os.ReadFile(path) // it may have ended
+	for line := range strings.Lines(string(b)) {
+		w := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(w) < 3 {
+			continue
+		}
+		for _, c := range strings.Split(w[1], ",") {
+			switch c {
+			case "cpu", "cpuacct", "memory", "pids", "freezer":
+				found[c] = w[2]
+			case "":
+				if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+					found["all"] = w[2]
+				}
+			}
+		}
+	}
+	return found
+}
+
+// family lists a process and all below it.
+func family(pid int) []int {
+	all := []int{pid}
+	for i := 0; i < len(all); i++ {
+		lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i]))
+		for _, path := range lists {
+			b, _ := os.ReadFile(path)
+			for _, child := range strings.Fields(string(b)) {
+				if n, err := strconv.Atoi(child); err == nil {
+					all = append(all, n)
+				}
+			}
+		}
+	}
+	return all
+}
