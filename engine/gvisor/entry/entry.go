@@ -32,6 +32,7 @@ func Main() error {
 		presetUmounter()
 	}
 	narrow(os.Args)
+	patchLater()
 	installGuards()
 	presetFilter()
 	skipPoints()
