@@ -36,6 +36,7 @@ func Main() error {
 	installGuards()
 	presetFilter()
 	skipPoints()
+	askProcessor()
 	cli.Run(nil, map[util.SubCommand]string{
 		new(sentrycmd.Boot):   "",
 		new(sentrycmd.Umount): "",
