@@ -267,29 +267,58 @@ func limitsHold(t *testing.T, s *sandbox) {
 	}
 }
 
-// TestFreedMemoryComesBack has a program end in a machine that was booted, and in one
-// that was woken, and looks from the host. Pages of files stay between those that the
-// program frees, so that no large piece is free.
-func TestFreedMemoryComesBack(t *testing.T) {
+// TestMemory looks at the memory of a machine that was booted, and of one that was woken,
+// from both sides. Inside, there is what the limits grant, whenever they change. Outside,
+// what a program has freed comes back: pages of files stay between its own, so that no
+// large piece is free.
+func TestMemory(t *testing.T) {
 	dir := t.TempDir()
 	e := newEngine(t, options(dir, newParent(t)))
 	comesBack := func(s *sandbox, file string) {
+		t.Helper()
 		const taken, kept = 80, 24 // MB
-		s.adopt()
 		before := resident(t, s.m)
 		s.run("scatter", fmt.Sprint(taken), file)
 		until(t, "the host to get back what was freed", func() bool { return resident(t, s.m) < before+kept<<20 })
 	}
 	m, err := e.Start(t.Context(), spec("booted"))
 	booted := use(t, m, err)
+	booted.adopt()
+	booted.has(128)
 	comesBack(booted, "/workspace/one")
+	limits := spec("").Limits
+	for _, mb := range []int{224, 96} {
+		limits.MemoryMB = mb
+		if err := booted.m.SetLimits(t.Context(), limits); err != nil {
+			t.Fatal(err)
+		}
+		booted.has(mb)
+	}
 	from := filepath.Join(dir, "from")
 	booted.snapshot(bothy.SnapshotOptions{MemoryDir: from, Stop: true})
 	if err := booted.m.Destroy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	m, err = e.Restore(t.Context(), spec("woken"), from)
-	comesBack(use(t, m, err), "/workspace/two")
+	larger := spec("woken")
+	larger.Limits.MemoryMB = 192
+	m, err = e.Restore(t.Context(), larger, from)
+	woken := use(t, m, err)
+	woken.adopt()
+	woken.has(192)
+	comesBack(woken, "/workspace/two")
+}
+
+// has waits until the sandbox says that it has so much memory, and not much more.
+func (s *sandbox) has(mb int) {
+	s.t.Helper()
+	const kernels = 100
+	until(s.t, fmt.Sprintf("%d MB of memory", mb), func() bool {
+		var kb int
+		if _, err := fmt.Sscanf(s.run("cat", "/proc/meminfo"), "MemTotal: %d kB", &kb); err != nil {
+			s.t.Fatal(err)
+		}
+		return kb >= mb<<10 && kb < (mb+kernels)<<10
+	})
 }
 
 // resident is how much of a machine's memory the host has, in bytes.

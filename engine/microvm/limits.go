@@ -21,19 +21,58 @@ const (
 	// grant stand still.
 	maxCPUs = 4
 	// kernelMB is the memory of a machine's kernel and of what is there beside the
-	// sandbox.
-	kernelMB = 96
-	// growMB is how much a machine's memory may grow while it runs, at most: a kernel
-	// spends some memory on each page that it may get.
-	growMB = 1024
+	// sandbox. On top of it the kernel takes one part in tablesOf of what it may ever
+	// have: a note of 64 bytes on each page of 4096, and tables.
+	kernelMB = 112
+	tablesOf = 56
+	// lastMB is the end of a machine's memory, where the initramfs and tables are. It is
+	// no whole block, so that none is lost.
+	lastMB = 16
 	// headroomBytes is what QEMU may use on the host beside the machine's memory, and
 	// hostTasks how many threads.
 	headroomBytes = 384 << 20
 	hostTasks     = 256
 )
 
-// ramMB is the memory that a machine is built with.
-func ramMB(l bothy.Limits) int { return l.MemoryMB + min(l.MemoryMB, growMB) + kernelMB }
+// A machine is built with the memory that it can grow to, and its kernel sets blocks of
+// that aside before anything runs. What is left is what its first limits grant and its
+// own needs: a hole before the next whole block sees to it. So the sandbox finds as much
+// memory as it was given, and nothing needs to fill a balloon while a machine boots.
+
+// memoryShape is how the memory of a machine is laid out that starts with limits.
+func memoryShape(l bothy.Limits) (ramMB, openMB, ownMB int) {
+	blocks := max(1, l.MemoryMB/vm.BlockMB) // about twice as much, at most
+	most := l.MemoryMB + kernelMB + (blocks+1)*vm.BlockMB
+	ownMB = kernelMB + most/(tablesOf-1)
+	openMB = l.MemoryMB + ownMB
+	return upToBlock(openMB-lastMB) + blocks*vm.BlockMB + lastMB, openMB, ownMB
+}
+
+func upToBlock(mb int) int { return (mb + vm.BlockMB - 1) / vm.BlockMB * vm.BlockMB }
+
+// hole is where there is no memory.
+func (s shape) hole() (fromMB, toMB int) { return s.OpenMB - lastMB, upToBlock(s.OpenMB - lastMB) }
+
+// spareBlocks are those that a machine can grow by.
+func (s shape) spareBlocks() int {
+	_, first := s.hole()
+	return (s.RAMMB - lastMB - first) / vm.BlockMB
+}
+
+// mostMB is the highest limit that a machine can have.
+func (s shape) mostMB() int { return s.OpenMB + s.spareBlocks()*vm.BlockMB - s.OwnMB }
+
+// neededBlocks is how many of the spare blocks limits need.
+func (s shape) neededBlocks(l bothy.Limits) int {
+	return min(max(0, upToBlock(l.MemoryMB+s.OwnMB-s.OpenMB)/vm.BlockMB), s.spareBlocks())
+}
+
+// balloonBytes is how much of a machine's memory must not be in the balloon, so that
+// a kernel which uses so many spare blocks has what limits grant.
+func (s shape) balloonBytes(l bothy.Limits, blocks int) int64 {
+	excess := s.OpenMB + blocks*vm.BlockMB - (l.MemoryMB + s.OwnMB)
+	return int64(s.RAMMB-max(0, excess)) << 20
+}
 
 func memoryBytes(l bothy.Limits) int64 { return int64(l.MemoryMB) << 20 }
 
@@ -46,14 +85,14 @@ func processes(l bothy.Limits) int {
 	return l.Processes
 }
 
-func innerLimits(l bothy.Limits) vm.Limits {
-	return vm.Limits{MemoryBytes: memoryBytes(l), Processes: processes(l), CPUs: processors(l)}
+func (s shape) innerLimits(l bothy.Limits) vm.Limits {
+	return vm.Limits{MemoryBytes: memoryBytes(l), Processes: processes(l), CPUs: processors(l), Blocks: s.neededBlocks(l)}
 }
 
 // hostLimits are those of the cgroup. A machine has all the CPU there is until its
 // first SetLimits.
-func hostLimits(l bothy.Limits, ramMB int, cpu float64) cgroup.Limits {
-	return cgroup.Limits{CPU: cpu, MemoryBytes: min(memoryBytes(l)+kernelMB<<20, int64(ramMB)<<20) + headroomBytes, PIDs: hostTasks}
+func (s shape) hostLimits(l bothy.Limits, cpu float64) cgroup.Limits {
+	return cgroup.Limits{CPU: cpu, MemoryBytes: int64(min(l.MemoryMB+s.OwnMB, s.RAMMB))<<20 + headroomBytes, PIDs: hostTasks}
 }
 
 // checkSize refuses a machine that this host could never hold.

@@ -250,7 +250,7 @@ const statsTime = 5 * time.Second
 
 // SetLimits changes the cgroups of the host and inside.
 func (m *Machine) SetLimits(ctx context.Context, l bothy.Limits) error {
-	if most := m.shape.RAMMB - kernelMB; l.MemoryMB > most {
+	if most := m.shape.mostMB(); l.MemoryMB > most {
 		return bothy.Errorf(bothy.CodeUnsupported, "this machine's memory can grow to %d MB while it runs, not to %d MB", most, l.MemoryMB).
 			WithHint("Make a new sandbox with more memory_mb, for example from a snapshot of this one's files.")
 	}
@@ -259,14 +259,17 @@ func (m *Machine) SetLimits(ctx context.Context, l bothy.Limits) error {
 	m.mu.Lock()
 	paused, before := m.paused, m.limits
 	m.mu.Unlock()
+	set := func(l bothy.Limits) error {
+		return m.steer(ctx, func(ctx context.Context, c monitor) error { return m.setInner(ctx, c, l) })
+	}
 	if !paused {
-		if err := m.setInner(ctx, l); err != nil {
+		if err := set(l); err != nil {
 			return err
 		}
 	}
-	if err := m.group.SetLimits(hostLimits(l, m.shape.RAMMB, l.CPU)); err != nil {
+	if err := m.group.SetLimits(m.shape.hostLimits(l, l.CPU)); err != nil {
 		if !paused {
-			err = errors.Join(err, m.setInner(ctx, before))
+			err = errors.Join(err, set(before))
 		}
 		return err
 	}
@@ -276,10 +279,44 @@ func (m *Machine) SetLimits(ctx context.Context, l bothy.Limits) error {
 	return nil
 }
 
-func (m *Machine) setInner(ctx context.Context, l bothy.Limits) error {
-	inner := innerLimits(l)
-	_, err := m.ask(ctx, vm.Request{Op: vm.OpLimits, Limits: &inner})
-	return err
+// setInner changes what holds inside. m.steering is held.
+func (m *Machine) setInner(ctx context.Context, c monitor, l bothy.Limits) error {
+	inner := m.shape.innerLimits(l)
+	return m.withBalloon(ctx, c, l, func() (vm.Reply, error) { return m.ask(ctx, vm.Request{Op: vm.OpLimits, Limits: &inner}) })
+}
+
+// withBalloon calls set, which sets the limits inside, when all the memory for them is
+// there, and then takes what is above them.
+func (m *Machine) withBalloon(ctx context.Context, c monitor, l bothy.Limits, set func() (vm.Reply, error)) error {
+	open, err := c.ballooned(ctx)
+	if err == nil && open < m.shape.balloonBytes(l, m.shape.neededBlocks(l)) {
+		err = deflate(ctx, c, int64(m.ramSize()))
+	}
+	if err != nil {
+		return err
+	}
+	r, err := set()
+	if err != nil {
+		return err
+	}
+	return c.balloon(ctx, m.shape.balloonBytes(l, r.Blocks))
+}
+
+// deflate empties the balloon of a machine that runs, and waits until it is empty.
+func deflate(ctx context.Context, c monitor, all int64) error {
+	if err := c.balloon(ctx, all); err != nil {
+		return err
+	}
+	for {
+		if open, err := c.ballooned(ctx); err != nil || open >= all {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the machine's memory: %w", context.Cause(ctx))
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 }
 
 // WatchMemory passes on what the machine tells by itself.

@@ -38,14 +38,18 @@ type monitor interface {
 	// reads it in one that was started to be loaded, which is paused after that.
 	save(ctx context.Context, to *os.File) error
 	load(ctx context.Context, from *os.File) error
-	// balloon sets how much memory the machine's kernel may use.
+	// balloon sets how much memory the machine's kernel may use, which it then takes or
+	// gives as soon as it can, and ballooned tells how far it has come.
 	balloon(ctx context.Context, bytes int64) error
+	ballooned(ctx context.Context) (bytes int64, err error)
 	Close() error
 }
 
 // hardware is a machine to be run. Files are descriptors that it inherits.
 type hardware struct {
 	ramMB, cpus int
+	// Between holeFromMB and holeToMB there is no memory for the kernel.
+	holeFromMB, holeToMB int
 	// bootCPUs are those that the kernel starts with.
 	bootCPUs int
 	accel    bothy.Acceleration
@@ -152,12 +156,30 @@ func onOff(b bool) string {
 	return "off"
 }
 
+// guestAddressMB is where in a machine's addresses a place of its memory is: they have
+// a gap for devices.
+func guestAddressMB(mb int) int {
+	const gapFromMB, gapToMB = 3072, 4096
+	if mb < gapFromMB {
+		return mb
+	}
+	return mb - gapFromMB + gapToMB
+}
+
 // kernelArgs are the machine's kernel's own.
 func kernelArgs(h hardware) string {
 	a := []string{
 		"console=ttyS0", "quiet", "loglevel=5", "apic=verbose", "panic=-1", "reboot=t", "8250.nr_uarts=1",
 		fmt.Sprintf("maxcpus=%d", h.bootCPUs), "rcupdate.rcu_expedited=1", "random.trust_cpu=on",
 		"cgroup_no_v1=all",
+		// What the kernel allocates first is at the beginning, and not in a block that
+		// is to be set aside.
+		"movable_node", "transparent_hugepage=madvise",
+		// No device needs memory below 4 GB.
+		"swiotlb=noforce",
+	}
+	if h.holeFromMB < h.holeToMB {
+		a = append(a, fmt.Sprintf("memmap=%dM%%%dM-1", h.holeToMB-h.holeFromMB, guestAddressMB(h.holeFromMB)))
 	}
 	if h.accel != bothy.AccelerationKVM {
 		// There is no processor to be guarded against.
@@ -207,6 +229,18 @@ func (q qemuMonitor) paused(ctx context.Context) (bool, error) {
 func (q qemuMonitor) balloon(ctx context.Context, bytes int64) error {
 	_, err := q.do(ctx, "balloon", map[string]any{"value": bytes})
 	return err
+}
+
+func (q qemuMonitor) ballooned(ctx context.Context) (int64, error) {
+	b, err := q.do(ctx, "query-balloon", nil)
+	if err != nil {
+		return 0, err
+	}
+	var is struct {
+		Actual int64 `json:"actual"`
+	}
+	err = json.Unmarshal(b, &is)
+	return is.Actual, err
 }
 
 // save uses what Xen's tools use, for whom somebody else keeps the memory, too.

@@ -176,12 +176,18 @@ func (m *Machine) goOn(ctx context.Context, c monitor) error {
 	}
 	q := vm.Request{Op: vm.OpThaw, UnixNano: time.Now().UnixNano()}
 	m.mu.Lock()
-	if m.late {
-		inner := innerLimits(m.limits)
-		q.Limits = &inner
-	}
+	late, limits := m.late, m.limits
 	m.mu.Unlock()
-	if _, err := m.ask(ctx, q); err != nil {
+	thaw := func() (vm.Reply, error) { return m.ask(ctx, q) }
+	var err error
+	if late {
+		inner := m.shape.innerLimits(limits)
+		q.Limits = &inner
+		err = m.withBalloon(ctx, c, limits, thaw)
+	} else {
+		_, err = thaw()
+	}
+	if err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -270,11 +276,12 @@ func (m *Machine) wake(ctx context.Context, c monitor, devices *os.File, before 
 		return err
 	}
 	q := vm.Request{Op: vm.OpWake, UnixNano: time.Now().UnixNano(), Entropy: entropy()}
-	if innerLimits(before) != innerLimits(m.limits) {
-		inner := innerLimits(m.limits)
+	wake := func() (vm.Reply, error) { return ask(ctx, m.dir, q, nil) }
+	if inner := m.shape.innerLimits(m.limits); inner != m.shape.innerLimits(before) {
 		q.Limits = &inner
+		return m.withBalloon(ctx, c, m.limits, wake)
 	}
-	_, err := ask(ctx, m.dir, q, nil)
+	_, err := wake()
 	return err
 }
 

@@ -46,7 +46,8 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 		return nil, ctx.Err()
 	}
 	defer release()
-	p := plan{spec: spec, shape: shape{RAMMB: ramMB(spec.Limits), CPUs: maxCPUs, Files: spec.FilesTar != "", Ticks: rateSince(e.made)}}
+	p := plan{spec: spec, shape: shape{CPUs: maxCPUs, Files: spec.FilesTar != "", Ticks: rateSince(e.made)}}
+	p.shape.RAMMB, p.shape.OpenMB, p.shape.OwnMB = memoryShape(spec.Limits)
 	boot := func(ctx context.Context, m *Machine, c monitor) error {
 		ctx, giveUp := context.WithCancelCause(ctx)
 		defer giveUp(nil)
@@ -59,10 +60,19 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 			return err
 		}
 		c.Close() // it is free for others while the machine boots
-		_, err := ask(ctx, m.dir, vm.Request{Op: vm.OpStart, UnixNano: time.Now().UnixNano(), Entropy: entropy(), Start: &vm.Start{
-			Hostname: spec.Hostname, Files: p.shape.Files, Limits: innerLimits(spec.Limits), Env: guestEnv, CPUs: p.shape.CPUs,
+		r, err := ask(ctx, m.dir, vm.Request{Op: vm.OpStart, UnixNano: time.Now().UnixNano(), Entropy: entropy(), Start: &vm.Start{
+			Hostname: spec.Hostname, Files: p.shape.Files, Limits: p.shape.innerLimits(spec.Limits), Env: guestEnv, CPUs: p.shape.CPUs,
+			Blocks: p.shape.spareBlocks(),
 		}}, nil)
-		return err
+		if err != nil || r.Blocks == 0 {
+			return err
+		}
+		// It could not set all aside.
+		if c, err = m.e.vmm.open(ctx, m.dir); err != nil {
+			return err
+		}
+		defer c.Close()
+		return c.balloon(ctx, p.shape.balloonBytes(spec.Limits, r.Blocks))
 	}
 	m, err := e.launch(ctx, p, boot)
 	for try := 1; errors.Is(err, errTimer) && try < timerTries; try++ {
@@ -89,7 +99,11 @@ func engineError(op string, err error) error {
 // shape is what of a machine cannot change while it lives, and not in its copies.
 type shape struct {
 	RAMMB int `json:"ram_mb"`
-	CPUs  int `json:"cpus"`
+	// OpenMB is how much of its memory its kernel started with, and OwnMB how much is
+	// not the sandbox's.
+	OpenMB int `json:"open_mb"`
+	OwnMB  int `json:"own_mb"`
+	CPUs   int `json:"cpus"`
 	// Files is set when it has a disk with files to begin with.
 	Files bool `json:"files"`
 	// Ticks is the rate of an emulated machine's clock, in kHz.
@@ -139,7 +153,7 @@ func (e *Engine) launch(ctx context.Context, p plan, begin func(context.Context,
 	}
 	// The kernel and process 1 start with all the CPU there is: nothing of a user's
 	// runs before SetLimits.
-	group, err := e.cgroups.Create(p.spec.ID, hostLimits(p.spec.Limits, p.shape.RAMMB, 0))
+	group, err := e.cgroups.Create(p.spec.ID, p.shape.hostLimits(p.spec.Limits, 0))
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +265,8 @@ func (e *Engine) spawn(p plan, dir string, group *cgroup.Group, words *os.File) 
 		passed = append(passed, f)
 		return jail.FirstFD + len(passed) - 1, nil
 	}
-	h := hardware{ramMB: p.shape.RAMMB, cpus: p.shape.CPUs, bootCPUs: processors(p.spec.Limits), accel: e.o.Acceleration, ticks: p.shape.Ticks, wake: p.ram != nil}
+	holeFrom, holeTo := p.shape.hole()
+	h := hardware{ramMB: p.shape.RAMMB, cpus: p.shape.CPUs, bootCPUs: processors(p.spec.Limits), accel: e.o.Acceleration, ticks: p.shape.Ticks, holeFromMB: holeFrom, holeToMB: holeTo, wake: p.ram != nil}
 	if h.root, err = pass(openImage(p.spec.RootFS)); err != nil {
 		return 0, 0, err
 	}

@@ -22,6 +22,7 @@ type box struct {
 	news  *os.File
 	guest *exec.Cmd
 	cpus  int
+	spare blocks
 
 	mu sync.Mutex
 	// closed is set in a copy that nobody has adopted: its user's processes stand
@@ -52,7 +53,7 @@ func startBox(o Start, news *os.File) (*box, error) {
 	if err := assemble(o); err != nil {
 		return nil, err
 	}
-	b := &box{news: news, cpus: o.CPUs}
+	b := &box{news: news, cpus: o.CPUs, spare: setAside(o.Blocks)}
 	if err := b.makeGroups(); err != nil {
 		return nil, fmt.Errorf("make the cgroup: %w", err)
 	}
@@ -150,6 +151,12 @@ func write(path, value string) error {
 }
 
 func (b *box) setLimits(l Limits) error {
+	if err := b.spare.bring(l.Blocks); err != nil {
+		return fmt.Errorf("bring memory: %w", err)
+	}
+	if err := keepFree(); err != nil {
+		return fmt.Errorf("set how much memory is kept free: %w", err)
+	}
 	for file, value := range map[string]int64{
 		"memory.high": l.MemoryBytes + slowAbove, "memory.max": l.MemoryBytes + headroom, "pids.max": int64(l.Processes) + guestTasks,
 	} {

@@ -3,7 +3,9 @@ package vm
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +25,17 @@ func reportSmallPieces() error {
 		return fmt.Errorf("have the kernel give memory back: %w", err)
 	}
 	return nil
+}
+
+// keepFree has the kernel keep as much memory free as one without huge pages, which would
+// keep 64 MB, for everybody. It must be said again when memory has come or gone.
+func keepFree() error {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return err
+	}
+	kb := uint64(info.Totalram) * uint64(info.Unit) >> 10
+	return write("/proc/sys/vm/min_free_kbytes", strconv.Itoa(int(math.Sqrt(float64(kb*16)))))
 }
 
 // memoryLimit is the sandbox's, in bytes.

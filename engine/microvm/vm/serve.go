@@ -96,6 +96,9 @@ func (s *supervisor) answer(q Request, data io.Writer) (r Reply) {
 	if err == nil {
 		r.Stats, err = s.do(q, data)
 	}
+	if s.box != nil {
+		r.Blocks = s.box.spare.used
+	}
 	if err != nil {
 		r.Error = err.Error()
 		var bad badImage

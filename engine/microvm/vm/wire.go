@@ -55,6 +55,8 @@ type Start struct {
 	Env      []string `json:"env"`
 	// CPUs is how many processors the machine has; those above Limits.CPUs rest.
 	CPUs int `json:"cpus"`
+	// Blocks is how many blocks of memory are not for use yet.
+	Blocks int `json:"blocks"`
 }
 
 // Limits are those that hold inside.
@@ -62,6 +64,8 @@ type Limits struct {
 	MemoryBytes int64 `json:"memory_bytes"`
 	Processes   int   `json:"processes"`
 	CPUs        int   `json:"cpus"`
+	// Blocks is how many of Start's blocks are to be used, at least.
+	Blocks int `json:"blocks"`
 }
 
 // Stats is what the sandbox uses.
@@ -77,6 +81,8 @@ type Reply struct {
 	// BadImage says that the error is the fault of an image.
 	BadImage bool   `json:"bad_image,omitempty"`
 	Stats    *Stats `json:"stats,omitempty"`
+	// Blocks is how many of Start's blocks are used.
+	Blocks int `json:"blocks"`
 }
 
 // News is what a machine tells by itself: a sandbox over its limit.
