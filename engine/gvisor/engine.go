@@ -176,12 +176,11 @@ func libraryVersion() string {
 // makes everything slower but a program that does nothing but system calls.
 const fewCPUs = 2
 
-// config returns the library's configuration for one machine.
-func (e *Engine) config(dir string) (*config.Config, error) {
-	fs := flag.NewFlagSet("sentry", flag.ContinueOnError)
-	config.RegisterFlags(fs)
-	err := fs.Parse([]string{
+// flags are the library's options for one machine.
+func flags(dir string) []string {
+	return []string{
 		"--root=" + dir,
+		"--panic-log=" + filepath.Join(dir, panicLog),
 		"--network=sandbox",
 		"--ignore-cgroups",
 		"--platform=systrap",
@@ -190,7 +189,6 @@ func (e *Engine) config(dir string) (*config.Config, error) {
 		"--allow-suid",
 		"--allow-rootfs-tar-annotation",
 		"--host-settings=ignore",
-		"--panic-log=" + filepath.Join(dir, panicLog),
 		"--watchdog-action=log",
 		"--systrap-disable-fast-path=" + strconv.FormatBool(runtime.NumCPU() <= fewCPUs),
 		// The cable loses nothing on its way, and one processor takes its packets
@@ -198,13 +196,27 @@ func (e *Engine) config(dir string) (*config.Config, error) {
 		"--rx-checksum-offload=true",
 		"--tx-checksum-offload=true",
 		"--network-processors-per-channel=1",
-	})
-	if err != nil {
+	}
+}
+
+// anyConfig is the configuration of a machine of no folder. To make one takes a
+// millisecond.
+var anyConfig = sync.OnceValues(func() (*config.Config, error) {
+	fs := flag.NewFlagSet("sentry", flag.ContinueOnError)
+	config.RegisterFlags(fs)
+	if err := fs.Parse(flags("/")); err != nil {
 		return nil, err
 	}
-	conf, err := config.NewFromFlags(fs)
+	return config.NewFromFlags(fs)
+})
+
+// newConfig returns the library's configuration for one machine.
+func newConfig(dir string) (*config.Config, error) {
+	base, err := anyConfig()
 	if err != nil {
 		return nil, fmt.Errorf("configure the sentry: %w", err)
 	}
-	return conf, nil
+	c := *base
+	c.RootDir, c.PanicLog = dir, filepath.Join(dir, panicLog)
+	return &c, nil
 }

@@ -40,7 +40,7 @@ func (m *Machine) write(o bothy.SnapshotOptions) error {
 	if o.MemoryDir == "" {
 		return nil
 	}
-	conf, err := m.e.config(m.dir)
+	conf, err := newConfig(m.dir)
 	if err != nil {
 		return err
 	}

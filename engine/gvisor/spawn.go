@@ -15,7 +15,6 @@ import (
 	"gvisor.dev/gvisor/pkg/cleanup"
 	"gvisor.dev/gvisor/pkg/control/server"
 	"gvisor.dev/gvisor/pkg/hostos"
-	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/sandbox"
 	"gvisor.dev/gvisor/runsc/specutils"
 
@@ -27,13 +26,13 @@ import (
 // spawn starts the sentry process and returns when it waits for what to do. The
 // library could do so itself (sandbox.New), but in no cgroup of v1: to move a process
 // afterwards, with what it has started by then, costs as much as all the rest here.
-func (e *Engine) spawn(name string, conf *config.Config, spec bothy.MachineSpec, dir string, group *cgroup.Group, ns *os.File) (_ *sandbox.Sandbox, err error) {
+func (e *Engine) spawn(name string, spec bothy.MachineSpec, dir string, group *cgroup.Group, ns *os.File) (_ *sandbox.Sandbox, err error) {
 	if err := prepareOnce(); err != nil {
 		return nil, err
 	}
 	s := spawning{}
 	defer s.close()
-	booted, err := s.arguments(name, conf, spec, dir)
+	booted, err := s.arguments(name, spec, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -114,12 +113,12 @@ func (s *spawning) open(flag, path string, mode int) error {
 
 // arguments fills in what the library's command for a sentry asks for. It returns
 // the end of the pipe at which the sentry says that it is ready.
-func (s *spawning) arguments(name string, conf *config.Config, spec bothy.MachineSpec, dir string) (booted *os.File, err error) {
+func (s *spawning) arguments(name string, spec bothy.MachineSpec, dir string) (booted *os.File, err error) {
 	total, err := hostos.TotalSystemMemory()
 	if err != nil {
 		return nil, err
 	}
-	s.args = append([]string{"runsc-sandbox"}, conf.ToFlags()...)
+	s.args = append([]string{"runsc-sandbox"}, flags(dir)...)
 	if err := s.open("panic-log-fd", filepath.Join(dir, panicLog), os.O_CREATE|os.O_WRONLY|os.O_APPEND); err != nil {
 		return nil, err
 	}

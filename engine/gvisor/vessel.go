@@ -68,10 +68,10 @@ func (e *Engine) makeVessel(name string, spec bothy.MachineSpec) (_ *vessel, err
 	if err := writeBundle(v.dir, v.oci); err != nil {
 		return nil, err
 	}
-	if v.conf, err = e.config(v.dir); err != nil {
+	if v.conf, err = newConfig(v.dir); err != nil {
 		return nil, err
 	}
-	if v.sb, err = e.spawn(name, v.conf, spec, v.dir, v.group, ns); err != nil {
+	if v.sb, err = e.spawn(name, spec, v.dir, v.group, ns); err != nil {
 		return nil, err
 	}
 	undo.Add(func() { process.End(v.sb.Getpid()) })

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 
+	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/cli"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
@@ -27,6 +28,7 @@ func Main() error {
 		return fmt.Errorf("close what was inherited: %w", err)
 	}
 	hurry()
+	log.SetLevel(log.Warning) // nobody reads what the library would say otherwise
 	if slices.Contains(os.Args, "boot") {
 		fixProcessors()
 		presetUmounter()

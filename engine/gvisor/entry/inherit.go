@@ -2,14 +2,19 @@ package entry
 
 import (
 	"os"
-	"regexp"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// donation is a flag by which the server gives a descriptor to the sentry.
-var donation = regexp.MustCompile(`^--?[a-z-]+-fds?=(\d+)$`)
+// donated returns the number of the descriptor that the server gives to the sentry by
+// a flag, if it is such a one.
+func donated(flag string) (fd string, ok bool) {
+	name, fd, _ := strings.Cut(flag, "=")
+	ok = strings.HasPrefix(name, "-") && (strings.HasSuffix(name, "-fd") || strings.HasSuffix(name, "-fds"))
+	return fd, ok && fd != "-1"
+}
 
 // closeInherited closes the descriptors that the server gave by mistake. The
 // library opens sockets that other programs inherit: the packet socket on one
@@ -18,8 +23,8 @@ var donation = regexp.MustCompile(`^--?[a-z-]+-fds?=(\d+)$`)
 func closeInherited(args []string) error {
 	given := map[int]bool{0: true, 1: true, 2: true}
 	for _, a := range args {
-		if m := donation.FindStringSubmatch(a); m != nil {
-			fd, err := strconv.Atoi(m[1])
+		if number, ok := donated(a); ok {
+			fd, err := strconv.Atoi(number)
 			if err != nil {
 				return err
 			}
