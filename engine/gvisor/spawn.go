@@ -20,6 +20,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/cgroup"
+	"github.com/bothy-dev/bothy/engine/gvisor/tiny"
 	"github.com/bothy-dev/bothy/engine/process"
 )
 
@@ -199,16 +200,35 @@ func (s *spawning) start(program string, group *cgroup.Group, ns *os.File) (p *o
 		defer into.Close()
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(into.Fd())
 	}
+	args := s.args
+	if path := confiner(); path != "" {
+		program, args = path, append([]string{program}, args...)
+	}
 	onOwnThread(func() {
 		if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
 			return
 		}
 		if err = group.Enter(); err == nil {
-			p, err = os.StartProcess(program, s.args, attr)
+			p, err = os.StartProcess(program, args, attr)
 		}
 	})
 	return p, err
 }
+
+// confiner returns the path of a program that takes from the sentry, before it starts,
+// what it would otherwise give up by itself: with its many threads that takes some
+// milliseconds. It is empty where there is none.
+var confiner = sync.OnceValue(func() string {
+	program := tiny.Confine()
+	if program == nil {
+		return ""
+	}
+	fd, err := tiny.File("confine", program)
+	if err != nil { // such as where programs in memory are forbidden
+		return ""
+	}
+	return fmt.Sprintf("/proc/self/fd/%d", fd)
+})
 
 // onOwnThread runs f on a thread that ends afterwards, whatever f has done to it.
 func onOwnThread(f func()) {

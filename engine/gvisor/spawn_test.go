@@ -14,9 +14,9 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor"
 )
 
-// TestSentryIsBornInItsCgroup looks at all of a machine's processes, and at the
-// threads of this one, which must not stay where they started it.
-func TestSentryIsBornInItsCgroup(t *testing.T) {
+// TestSentryIsBornConfined looks at all of a machine's processes, at what the sentry
+// may do, and at the threads of this one, which must not stay where they started it.
+func TestSentryIsBornConfined(t *testing.T) {
 	parent := fmt.Sprintf("bothy-test-%d-%d", os.Getpid(), parents.Add(1))
 	t.Cleanup(func() { gvisor.RemoveParent(parent) })
 	dir := t.TempDir()
@@ -31,6 +31,19 @@ func TestSentryIsBornInItsCgroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Destroy(context.Background()) })
+	held, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", sentryOf(t, m)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, caps := range []string{
+		// CAP_SYS_PTRACE alone, in a user namespace of its own.
+		"CapInh:\t0000000000000000", "CapPrm:\t0000000000080000", "CapEff:\t0000000000080000", "CapBnd:\t0000000000080000", "CapAmb:\t0000000000000000",
+		"Seccomp:\t2", "NoNewPrivs:\t1",
+	} {
+		if !strings.Contains(string(held), caps+"\n") {
+			t.Errorf("the sentry does not have %q:\n%s", caps, held)
+		}
+	}
 	group := "/" + parent + "/born"
 	for _, pid := range family(sentryOf(t, m)) {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/cgroup", pid))

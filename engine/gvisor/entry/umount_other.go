@@ -1,5 +1,0 @@
-//go:build !amd64
-
-package entry
-
-func umountProgram() []byte { return nil }
