@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -306,6 +307,16 @@ func TestMemory(t *testing.T) {
 	woken.adopt()
 	woken.has(192)
 	comesBack(woken, "/workspace/two")
+
+	// What QEMU says about a snapshot that lacks its end is in the error.
+	devices := filepath.Join(from, "devices")
+	if st, err := os.Stat(devices); err != nil || os.Truncate(devices, st.Size()/2) != nil {
+		t.Fatal("the snapshot cannot be cut off")
+	}
+	_, err = e.Restore(t.Context(), spec("half"), from)
+	if bothy.ErrorCode(err) != bothy.CodeSnapshotDamaged || !strings.Contains(fmt.Sprint(errors.Unwrap(err)), "load of migration failed") {
+		t.Errorf("waking the half of a snapshot: %v (%v)", err, errors.Unwrap(err))
+	}
 }
 
 // has waits until the sandbox says that it has so much memory, and not much more.

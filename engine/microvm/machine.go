@@ -217,24 +217,18 @@ func (m *Machine) ask(ctx context.Context, q vm.Request) (vm.Reply, error) {
 	return ask(ctx, m.dir, q, nil)
 }
 
-// Stats tells what the host knows, and what the machine says as long as it runs.
+// Stats tells what the host knows, and what the machine says as long as it runs and
+// nobody steers it.
 func (m *Machine) Stats(ctx context.Context) (bothy.MachineStats, error) {
 	cpu, err := m.group.CPUSeconds()
 	if err != nil {
 		return bothy.MachineStats{}, err
 	}
-	m.mu.Lock()
-	paused := m.paused
-	m.mu.Unlock()
-	if !paused {
-		ctx, cancel := context.WithTimeout(ctx, statsTime)
-		r, err := m.ask(ctx, vm.Request{Op: vm.OpStats})
-		cancel()
-		if err == nil && r.Stats != nil {
-			m.mu.Lock()
-			m.last = *r.Stats
-			m.mu.Unlock()
-		}
+	// Nothing may be on its way into a machine that is being stopped: it would come
+	// between its memory and the state of its devices.
+	if m.steering.TryLock() {
+		m.askStats(ctx)
+		m.steering.Unlock()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -242,6 +236,25 @@ func (m *Machine) Stats(ctx context.Context) (bothy.MachineStats, error) {
 		CPUSeconds: cpu, MemoryBytes: m.last.MemoryBytes, MemoryLimitBytes: memoryBytes(m.limits),
 		DiskBytes: m.last.DiskBytes, DiskLimitBytes: int64(m.limits.DiskMB) << 20, Processes: m.last.Processes,
 	}, nil
+}
+
+// askStats asks a machine that runs. m.steering is held.
+func (m *Machine) askStats(ctx context.Context) {
+	m.mu.Lock()
+	paused := m.paused
+	m.mu.Unlock()
+	if paused {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, statsTime)
+	defer cancel()
+	r, err := m.ask(ctx, vm.Request{Op: vm.OpStats})
+	if err != nil || r.Stats == nil {
+		return
+	}
+	m.mu.Lock()
+	m.last = *r.Stats
+	m.mu.Unlock()
 }
 
 // statsTime is how long to wait for a machine that may just have been stopped. What it

@@ -243,7 +243,8 @@ func (q qemuMonitor) ballooned(ctx context.Context) (int64, error) {
 	return is.Actual, err
 }
 
-// save uses what Xen's tools use, for whom somebody else keeps the memory, too.
+// save uses what Xen's tools use, for whom somebody else keeps the memory, too. It
+// writes no description of the devices at the end, so load does not look for one.
 func (q qemuMonitor) save(ctx context.Context, to *os.File) error {
 	b, err := q.do(ctx, "add-fd", nil, to)
 	if err != nil {
@@ -274,6 +275,7 @@ func (q qemuMonitor) load(ctx context.Context, from *os.File) error {
 		}
 		var m struct {
 			Status string `json:"status"`
+			Why    string `json:"error-desc"`
 		}
 		if err := json.Unmarshal(b, &m); err != nil {
 			return err
@@ -282,7 +284,7 @@ func (q qemuMonitor) load(ctx context.Context, from *os.File) error {
 		case "completed":
 			return nil
 		case "failed":
-			return errors.New("the devices could not be loaded")
+			return fmt.Errorf("the devices could not be loaded: %s", m.Why)
 		}
 		select {
 		case <-ctx.Done():

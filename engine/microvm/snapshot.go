@@ -270,7 +270,8 @@ func (m *Machine) wake(ctx context.Context, c monitor, devices *os.File, before 
 		return err
 	}
 	if err := c.load(ctx, devices); err != nil {
-		return damaged(err)
+		m.awaitEnd(err) // QEMU ends if it cannot, and says why
+		return damaged(withWords(err, m.words.text()))
 	}
 	if err := c.resume(ctx); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -195,12 +196,7 @@ func (m *Machine) begin(ctx context.Context, begin func(context.Context, *Machin
 
 // explain adds to the error of a start what the machine has said, and what it means.
 func (m *Machine) explain(err error) error {
-	if errors.Is(err, errEnded) {
-		select {
-		case <-m.done:
-		case <-time.After(5 * time.Second):
-		}
-	}
+	m.awaitEnd(err)
 	var be *bothy.Error
 	said := m.words.text()
 	switch {
@@ -215,7 +211,25 @@ func (m *Machine) explain(err error) error {
 		return bothy.Errorf(bothy.CodeEngine, "the sandbox's kernel panicked: %s", panicOf(said)).
 			WithHint("Run `bothy doctor`; with a kernel of your own, check that it has what the engine needs.").Because(withWords(err, said))
 	}
+	if errors.Is(err, errEnded) {
+		return bothy.Errorf(bothy.CodeEngine, "the sandbox did not start: %s", m.Exit().Detail).
+			WithHint("Run `bothy doctor`; the server's log has the cause.").Because(withWords(err, said))
+	}
 	return withWords(err, said)
+}
+
+// endTime is how long it takes at most to learn all of a machine's end.
+const endTime = 5 * time.Second
+
+// awaitEnd waits for a machine's last words if its end is why something failed.
+func (m *Machine) awaitEnd(why error) {
+	if !errors.Is(why, errEnded) && !errors.Is(why, io.EOF) && !errors.Is(why, unix.ECONNRESET) {
+		return
+	}
+	select {
+	case <-m.done:
+	case <-time.After(endTime):
+	}
 }
 
 func withWords(err error, said []byte) error {
