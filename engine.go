@@ -87,6 +87,9 @@ type SnapshotOptions struct {
 	// thaws it if it changes its mind. Otherwise the machine runs on as if
 	// nothing had been, also when the snapshot fails.
 	Stop bool
+	// Small looks for what need not be written, which may take longer than to write
+	// it.
+	Small bool
 }
 
 // Exit says how a machine ended.
@@ -197,7 +200,8 @@ type Machine interface {
 	// Snapshot writes the machine as it is at one moment; see SnapshotOptions.
 	Snapshot(ctx context.Context, o SnapshotOptions) error
 	// Destroy ends the machine and frees all that it held. Destroying twice is
-	// not an error.
+	// not an error. Until it returns, another machine of this ID can be started or
+	// not: then that is a conflict.
 	Destroy(ctx context.Context) error
 }
 

@@ -57,7 +57,7 @@ func (s *Service) freeze(ctx context.Context, l *live, sb *bothy.Sandbox, o free
 // capture writes a machine's memory or files, or both, into dir.
 func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.SnapshotKind, files, stop, hurry bool) error {
 	var o bothy.SnapshotOptions
-	o.Stop = stop
+	o.Stop, o.Small = stop, stop && !hurry
 	if files {
 		o.FilesTar = filepath.Join(dir, snapshot.FilesTar)
 	}

@@ -250,7 +250,7 @@ func (s *Service) freezeGolden(ctx context.Context, name string, h shape, t *bot
 	if err := os.Mkdir(memory, 0o711); err != nil {
 		return err
 	}
-	if err := m.Snapshot(ctx, bothy.SnapshotOptions{MemoryDir: memory, Stop: true}); err != nil {
+	if err := m.Snapshot(ctx, bothy.SnapshotOptions{MemoryDir: memory, Stop: true, Small: true}); err != nil {
 		return err
 	}
 	manifest := &snapshot.Manifest{

@@ -22,15 +22,24 @@ func (s *Service) Pause(ctx context.Context, id string, o bothy.PauseOptions) (*
 	return s.pauseLocked(context.WithoutCancel(ctx), id, o, false)
 }
 
-// pauseLocked pauses a sandbox whose lock the caller holds. In a hurry, the
-// snapshot may be larger than it could be.
+// pauseLocked pauses a sandbox whose lock the caller holds.
 func (s *Service) pauseLocked(ctx context.Context, id string, o bothy.PauseOptions, hurry bool) (*bothy.Snapshot, error) {
-	return s.pauseKeeping(ctx, id, o, hurry, "")
+	return s.pauseKeeping(ctx, id, o, pausing{hurry: hurry, destroy: s.destroy})
 }
 
-// pauseKeeping is pauseLocked for one who still needs the snapshot keep, also
-// where it is that of an earlier sleep.
-func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOptions, hurry bool, keep string) (*bothy.Snapshot, error) {
+// pausing is how a sandbox is paused.
+type pausing struct {
+	// hurry takes the snapshot that is written soonest, and not the smallest.
+	hurry bool
+	// keep is a snapshot that is still needed, also where it is that of an earlier
+	// sleep.
+	keep string
+	// destroy ends the machine.
+	destroy func(bothy.Machine)
+}
+
+// pauseKeeping is pauseLocked for one who goes on with the sandbox.
+func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOptions, how pausing) (*bothy.Snapshot, error) {
 	sb, err := s.o.Store.Sandbox(ctx, id)
 	if err != nil {
 		return nil, err
@@ -52,30 +61,31 @@ func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOpti
 	if err := s.move(ctx, sb, bothy.StatePausing); err != nil {
 		return nil, err
 	}
-	n, err := s.freeze(ctx, l, sb, freezeOptions{id: sb.SnapshotID, name: o.Name, kind: kind, stop: true, hurry: hurry})
+	n, err := s.freeze(ctx, l, sb, freezeOptions{id: sb.SnapshotID, name: o.Name, kind: kind, stop: true, hurry: how.hurry})
 	if err != nil {
 		sb.SnapshotID = before
 		return nil, errors.Join(err, s.move(ctx, sb, bothy.StateRunning))
 	}
 	head := sb.HeadSnapshotID
-	if err := s.fallAsleep(ctx, l, sb, n); err != nil {
+	if err := s.fallAsleep(ctx, l, sb, n, how.destroy); err != nil {
 		sb.SnapshotID, sb.HeadSnapshotID = before, head
 		sb.EngineState, sb.ExpiresAt = l.machine.State(), expiry(s.clock.Now().UTC(), sb.TimeoutSeconds)
 		return nil, errors.Join(err, s.thaw(ctx, l), s.dropSnapshot(ctx, n.ID), s.move(ctx, sb, bothy.StateRunning))
 	}
-	if before != keep {
+	if before != how.keep {
 		s.dropSleep(ctx, before)
 	}
 	return n, nil
 }
 
-// fallAsleep stores that the sandbox is paused, and frees its machine.
-func (s *Service) fallAsleep(ctx context.Context, l *live, sb *bothy.Sandbox, n *bothy.Snapshot) error {
+// fallAsleep stores that the sandbox is paused, and has its machine destroyed.
+func (s *Service) fallAsleep(ctx context.Context, l *live, sb *bothy.Sandbox, n *bothy.Snapshot, destroy func(bothy.Machine)) error {
 	sb.EngineState, sb.ExpiresAt, sb.HeadSnapshotID = nil, nil, n.ID
 	if err := s.move(ctx, sb, bothy.StatePaused); err != nil {
 		return err
 	}
-	s.endMachine(l)
+	s.leave(l)
+	destroy(l.machine)
 	close(l.gone)
 	s.emit(ctx, bothy.EventSandboxPaused, sb, map[string]string{"snapshot_id": n.ID, "kind": string(n.Kind)})
 	return nil

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -38,10 +39,14 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 	from := checking(ctx, dir, m)
 	defer from.verified()
 	awake := sb.State == bothy.StateRunning
+	var ending sync.WaitGroup
+	defer ending.Wait()
 	switch sb.State {
 	case bothy.StateRunning:
-		// What is now is kept, as if paused; it gets a name so that it stays.
-		if _, err := s.pauseKeeping(ctx, id, bothy.PauseOptions{Name: "before rollback to " + displayName(n)}, true, n.ID); err != nil {
+		// What is now is kept, as if paused; it gets a name so that it stays. Its
+		// machine ends while the other one starts.
+		how := pausing{hurry: true, keep: n.ID, destroy: func(m bothy.Machine) { ending.Go(func() { s.destroy(m) }) }}
+		if _, err := s.pauseKeeping(ctx, id, bothy.PauseOptions{Name: "before rollback to " + displayName(n)}, how); err != nil {
 			return nil, err
 		}
 		if sb, err = s.o.Store.Sandbox(ctx, id); err != nil {
@@ -52,7 +57,13 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 		return nil, wrongState(sb)
 	}
 	err = s.turnBack(ctx, sb, n, from)
+	if bothy.ErrorCode(err) == bothy.CodeConflict {
+		// Not every machine can start before the other one is gone.
+		ending.Wait()
+		err = s.turnBack(ctx, sb, n, from)
+	}
 	if err != nil && awake {
+		ending.Wait()
 		return nil, errors.Join(err, s.resumeLocked(ctx, sb))
 	}
 	return sb, err

@@ -451,8 +451,6 @@ func TestARollbackThatFailsLeavesTheSandboxAsItWas(t *testing.T) {
 	}
 }
 
-// The snapshot of an earlier sleep, which nobody gave a name, can be gone back
-// to as well.
 func TestDamagedMemoryKeepsNobodyWaiting(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
@@ -468,6 +466,39 @@ func TestDamagedMemoryKeepsNobodyWaiting(t *testing.T) {
 	}
 }
 
+// The machine that is left ends while the other one starts, or before.
+func TestRollbackWhileTheMachineEnds(t *testing.T) {
+	for name, start := range map[string]error{
+		"side by side":        nil,
+		"one after the other": bothy.Errorf(bothy.CodeConflict, "the machine exists already"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			sb := w.create(bothy.SandboxCreate{})
+			n, err := w.CreateSnapshot(w.me(), sb.ID, "then")
+			if err != nil {
+				t.Fatal(err)
+			}
+			started := make(chan struct{})
+			var once sync.Once
+			w.host.Destroying = func(string) { <-started }
+			w.host.FailStart = func(string) (err error) {
+				once.Do(func() {
+					err = start
+					close(started)
+				})
+				return err
+			}
+			back, err := w.Rollback(w.me(), sb.ID, n.ID)
+			if err != nil || back.State != bothy.StateRunning || back.HeadSnapshotID != n.ID {
+				t.Errorf("back as %+v, %v", back, err)
+			}
+		})
+	}
+}
+
+// The snapshot of an earlier sleep, which nobody gave a name, can be gone back
+// to as well.
 func TestRollbackToAnEarlierSleep(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})

@@ -38,16 +38,16 @@ func (s *Service) terminateLocked(ctx context.Context, id string, x bothy.Exit) 
 			return err
 		}
 	}
-	s.endMachine(l)
+	s.leave(l)
+	s.destroy(l.machine)
 	defer close(l.gone)
 	return s.end(ctx, sb, x)
 }
 
-// endMachine destroys a live machine whose end is expected.
-func (s *Service) endMachine(l *live) {
+// leave forgets a live machine whose end is expected.
+func (s *Service) leave(l *live) {
 	l.mu.Lock()
 	l.ending = true
 	l.mu.Unlock()
 	s.forget(l)
-	s.destroy(l.machine)
 }

@@ -31,6 +31,8 @@ type Host struct {
 	StartDelay time.Duration
 	// FailStart, if set, decides whether a start fails.
 	FailStart func(id string) error
+	// Destroying, if set, is awaited before a machine is destroyed.
+	Destroying func(id string)
 
 	mu       sync.Mutex
 	machines map[string]*Machine

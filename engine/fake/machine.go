@@ -107,6 +107,9 @@ func (m *Machine) End(x bothy.Exit) {
 
 // Destroy ends it on purpose.
 func (m *Machine) Destroy(context.Context) error {
+	if m.e.host.Destroying != nil {
+		m.e.host.Destroying(m.spec.ID)
+	}
 	m.End(bothy.Exit{Reason: bothy.EndTerminated, Detail: "the sandbox was terminated"})
 	return nil
 }

@@ -31,6 +31,8 @@ type Machine struct {
 	dir   string
 	proc  process.Process
 	done  chan struct{}
+	// untake lets another machine have the ID, once.
+	untake func()
 
 	mu     sync.Mutex
 	limits bothy.Limits
@@ -74,6 +76,7 @@ func (e *Engine) newMachine(spec bothy.MachineSpec, name, build string, sb *sand
 		return nil, err
 	}
 	m := &Machine{e: e, id: spec.ID, build: build, sb: sb, group: group, dir: dir, proc: p, limits: spec.Limits, done: make(chan struct{})}
+	m.untake = sync.OnceFunc(func() { e.untake(m.id) })
 	e.mu.Lock()
 	e.held[name], e.taken[spec.ID] = true, true
 	e.mu.Unlock()
@@ -224,7 +227,7 @@ func (m *Machine) release() error {
 	m.group.Kill()
 	err := errors.Join(m.group.Remove(), os.RemoveAll(m.dir))
 	m.e.unhold(m.sb.ID)
-	m.e.untake(m.id)
+	m.untake()
 	return err
 }
 
@@ -243,6 +246,8 @@ func (m *Machine) Destroy(ctx context.Context) error {
 	if err := m.proc.Kill(); err != nil {
 		return err
 	}
+	// What is made of a spare has a name of its own, and need not wait.
+	m.untake()
 	select {
 	case <-m.done:
 		return nil

@@ -45,11 +45,9 @@ func (m *Machine) write(o bothy.SnapshotOptions) error {
 		return err
 	}
 	err = m.sb.Checkpoint(conf, m.sb.ID, o.MemoryDir, sandbox.CheckpointOpts{
-		Compression: statefile.CompressionLevelNone,
-		Resume:      true,
-		// To look for zeros in all memory takes longer than to write it: where nobody
-		// waits, that is worth the smaller snapshot.
-		ExcludeCommittedZeroPages: o.Stop,
+		Compression:               statefile.CompressionLevelNone,
+		Resume:                    true,
+		ExcludeCommittedZeroPages: o.Small,
 	})
 	if err != nil {
 		return fmt.Errorf("checkpoint %s: %w", m.ID(), diskFull(err, o.MemoryDir))
