@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -200,17 +201,21 @@ func (s *spawning) start(program string, group *cgroup.Group, ns *os.File) (p *o
 		defer into.Close()
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(into.Fd())
 	}
-	args := s.args
-	if path := confiner(); path != "" {
-		program, args = path, append([]string{program}, args...)
-	}
 	onOwnThread(func() {
 		if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
 			return
 		}
-		if err = group.Enter(); err == nil {
-			p, err = os.StartProcess(program, args, attr)
+		if err = group.Enter(); err != nil {
+			return
 		}
+		if path := confiner(); path != "" {
+			p, err = os.StartProcess(path, append([]string{program}, s.args...), attr)
+			if !errors.Is(err, unix.EACCES) {
+				return
+			}
+			// Programs in memory are forbidden here.
+		}
+		p, err = os.StartProcess(program, s.args, attr)
 	})
 	return p, err
 }

@@ -14,9 +14,22 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor"
 )
 
-// TestSentryIsBornConfined looks at all of a machine's processes, at what the sentry
+// TestSentryIsBornConfined, as the other test, looks at all of a machine's processes, at what the sentry
 // may do, and at the threads of this one, which must not stay where they started it.
-func TestSentryIsBornConfined(t *testing.T) {
+func TestSentryIsBornConfined(t *testing.T) { startConfined(t) }
+
+// TestSentryConfinesItself starts one where no program in memory may be executed.
+func TestSentryConfinesItself(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	if err := os.WriteFile(data, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	defer gvisor.SetConfiner(data)()
+	startConfined(t)
+}
+
+func startConfined(t *testing.T) {
+	t.Helper()
 	parent := fmt.Sprintf("bothy-test-%d-%d", os.Getpid(), parents.Add(1))
 	t.Cleanup(func() { gvisor.RemoveParent(parent) })
 	dir := t.TempDir()

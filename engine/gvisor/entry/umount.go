@@ -3,6 +3,7 @@ package entry
 import (
 	"fmt"
 
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/specutils"
 
@@ -15,7 +16,7 @@ import (
 // library does as always.
 func presetUmounter() {
 	program := tiny.Umount()
-	if program == nil {
+	if program == nil || !confined() {
 		return
 	}
 	fd, err := tiny.File("umount", program)
@@ -25,4 +26,11 @@ func presetUmounter() {
 	}
 	// The library has no other use for it in this process.
 	specutils.ExePath = fmt.Sprintf("/proc/self/fd/%d", fd)
+}
+
+// confined reports whether another such program has started this one: they may be
+// forbidden on this host.
+func confined() bool {
+	has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_SETPCAP, 0, 0, 0)
+	return err == nil && has == 0
 }
