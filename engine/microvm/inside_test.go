@@ -301,6 +301,10 @@ func TestMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	larger := spec("woken")
+	larger.Limits.MemoryMB = 1024
+	if _, err := e.Restore(t.Context(), larger, from); bothy.ErrorCode(err) != bothy.CodeUnsupported {
+		t.Errorf("waking a machine with more memory than it can have: %v", err)
+	}
 	larger.Limits.MemoryMB = 192
 	m, err = e.Restore(t.Context(), larger, from)
 	woken := use(t, m, err)

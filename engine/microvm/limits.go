@@ -62,6 +62,15 @@ func (s shape) spareBlocks() int {
 // mostMB is the highest limit that a machine can have.
 func (s shape) mostMB() int { return s.OpenMB + s.spareBlocks()*vm.BlockMB - s.OwnMB }
 
+// holds refuses limits that a machine cannot grow to.
+func (s shape) holds(l bothy.Limits) error {
+	if most := s.mostMB(); l.MemoryMB > most {
+		return bothy.Errorf(bothy.CodeUnsupported, "this machine's memory can grow to %d MB, not to %d MB", most, l.MemoryMB).
+			WithHint("Ask for at most %d MB, or make a new sandbox with more memory_mb, for example from a snapshot of this one's files.", most)
+	}
+	return nil
+}
+
 // neededBlocks is how many of the spare blocks limits need.
 func (s shape) neededBlocks(l bothy.Limits) int {
 	return min(max(0, upToBlock(l.MemoryMB+s.OwnMB-s.OpenMB)/vm.BlockMB), s.spareBlocks())

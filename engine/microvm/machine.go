@@ -263,9 +263,11 @@ const statsTime = 5 * time.Second
 
 // SetLimits changes the cgroups of the host and inside.
 func (m *Machine) SetLimits(ctx context.Context, l bothy.Limits) error {
-	if most := m.shape.mostMB(); l.MemoryMB > most {
-		return bothy.Errorf(bothy.CodeUnsupported, "this machine's memory can grow to %d MB while it runs, not to %d MB", most, l.MemoryMB).
-			WithHint("Make a new sandbox with more memory_mb, for example from a snapshot of this one's files.")
+	if err := m.shape.holds(l); err != nil {
+		return err
+	}
+	if err := checkSize(l); err != nil {
+		return err
 	}
 	m.steering.Lock()
 	defer m.steering.Unlock()

@@ -234,6 +234,9 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 		return nil, bothy.Errorf(bothy.CodeUnsupported, "the memory was written by engine build %s, and this is %s", w.Build, e.build).
 			WithHint("Use the files of the snapshot.")
 	}
+	if err := w.Shape.holds(spec.Limits); err != nil {
+		return nil, err
+	}
 	if e.o.Acceleration == bothy.AccelerationEmulated && !sameRate(w.Shape.Ticks, rateSince(e.made)) {
 		return nil, bothy.Errorf(bothy.CodeUnsupported, "the memory was written on a host whose clock runs at another rate").
 			WithHint("Use the files of the snapshot.")

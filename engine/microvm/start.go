@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -223,7 +224,8 @@ const endTime = 5 * time.Second
 
 // awaitEnd waits for a machine's last words if its end is why something failed.
 func (m *Machine) awaitEnd(why error) {
-	if !errors.Is(why, errEnded) && !errors.Is(why, io.EOF) && !errors.Is(why, unix.ECONNRESET) {
+	gone := func(e error) bool { return errors.Is(why, e) }
+	if !slices.ContainsFunc([]error{errEnded, io.EOF, io.ErrUnexpectedEOF, unix.ECONNRESET, unix.EPIPE}, gone) {
 		return
 	}
 	select {
