@@ -1,6 +1,10 @@
 package gvisor
 
-import "github.com/bothy-dev/bothy/engine/cgroup"
+import (
+	"os"
+
+	"github.com/bothy-dev/bothy/engine/cgroup"
+)
 
 // RemoveParent removes the cgroup that a test made.
 func RemoveParent(name string) error {
@@ -13,8 +17,8 @@ func RemoveParent(name string) error {
 
 // SetConfiner has sentries started by another program, until the function that it
 // returns is called.
-func SetConfiner(path string) (undo func()) {
+func SetConfiner(program *os.File) (undo func()) {
 	before := confiner
-	confiner = func() string { return path }
+	confiner = func() *os.File { return program }
 	return func() { confiner = before }
 }

@@ -208,8 +208,13 @@ func (s *spawning) start(program string, group *cgroup.Group, ns *os.File) (p *o
 		if err = group.Enter(); err != nil {
 			return
 		}
-		if path := confiner(); path != "" {
-			p, err = os.StartProcess(path, append([]string{program}, s.args...), attr)
+		if f := confiner(); f != nil {
+			// It is one of the child's files: any other number may become that of
+			// another file on the way there. The sentry closes it.
+			confined := *attr
+			confined.Files = append(attr.Files, f)
+			path := fmt.Sprintf("/proc/self/fd/%d", len(attr.Files))
+			p, err = os.StartProcess(path, append([]string{program}, s.args...), &confined)
 			if !errors.Is(err, unix.EACCES) {
 				return
 			}
@@ -220,19 +225,19 @@ func (s *spawning) start(program string, group *cgroup.Group, ns *os.File) (p *o
 	return p, err
 }
 
-// confiner returns the path of a program that takes from the sentry, before it starts,
-// what it would otherwise give up by itself: with its many threads that takes some
-// milliseconds. It is empty where there is none.
-var confiner = sync.OnceValue(func() string {
+// confiner returns a program that takes from the sentry, before it starts, what it
+// would otherwise give up by itself: with its many threads that takes some
+// milliseconds. It is nil where there is none.
+var confiner = sync.OnceValue(func() *os.File {
 	program := tiny.Confine()
 	if program == nil {
-		return ""
+		return nil
 	}
 	fd, err := tiny.File("confine", program)
 	if err != nil { // such as where programs in memory are forbidden
-		return ""
+		return nil
 	}
-	return fmt.Sprintf("/proc/self/fd/%d", fd)
+	return os.NewFile(uintptr(fd), "confine")
 })
 
 // onOwnThread runs f on a thread that ends afterwards, whatever f has done to it.

@@ -24,9 +24,19 @@ func presetUmounter() {
 		log.Warningf("Unmounting /proc with all of this program: %v", err)
 		return
 	}
+	// In a child, the numbers behind its files become those of others.
+	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, umounterFD)
+	unix.Close(fd)
+	if err != nil {
+		log.Warningf("Unmounting /proc with all of this program: %v", err)
+		return
+	}
 	// The library has no other use for it in this process.
-	specutils.ExePath = fmt.Sprintf("/proc/self/fd/%d", fd)
+	specutils.ExePath = fmt.Sprintf("/proc/self/fd/%d", high)
 }
+
+// umounterFD is above all descriptors of a sentry that starts.
+const umounterFD = 240
 
 // confined reports whether another such program has started this one: they may be
 // forbidden on this host.
