@@ -2,6 +2,7 @@ package entry
 
 import (
 	"runtime/debug"
+	"runtime/metrics"
 	"time"
 )
 
@@ -35,4 +36,26 @@ func calmDown() {
 		debug.SetGCPercent(calmPercent)
 		debug.FreeOSMemory()
 	})
+}
+
+// hurryFor lets garbage lie for a moment in which everybody waits, as long as it does
+// not take much more memory than there is in use already.
+func hurryFor(d time.Duration) {
+	if !gate.isOpen.Load() {
+		return // it lies already
+	}
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(memoryOfRuntime() + hurryBytes/2)
+	time.AfterFunc(d, func() {
+		debug.SetMemoryLimit(1 << 62)
+		debug.SetGCPercent(calmPercent)
+		debug.FreeOSMemory()
+	})
+}
+
+// memoryOfRuntime is what this process's own runtime holds of the host's memory.
+func memoryOfRuntime() int64 {
+	held := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	metrics.Read(held)
+	return int64(held[0].Value.Uint64() - held[1].Value.Uint64())
 }

@@ -2,7 +2,6 @@ package entry
 
 import (
 	"runtime/debug"
-	"runtime/metrics"
 	"slices"
 	"sync"
 	"time"
@@ -202,7 +201,5 @@ func memoryUsed(k *kernel.Kernel) int64 {
 	if err != nil {
 		return 0
 	}
-	own := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
-	metrics.Read(own)
-	return int64(used + own[0].Value.Uint64() - own[1].Value.Uint64())
+	return int64(used) + memoryOfRuntime()
 }

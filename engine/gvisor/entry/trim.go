@@ -46,12 +46,17 @@ func init() { state.Register((*trimmer)(nil)) }
 
 // InvalidateUnsavable takes back what nobody has touched.
 func (*trimmer) InvalidateUnsavable(ctx context.Context) error {
+	hurryFor(standStill)
 	trim(kernel.KernelFromContext(ctx))
 	for _, later := range []time.Duration{time.Second, 4 * time.Second, 16 * time.Second} {
 		time.AfterFunc(later, giveBack)
 	}
 	return nil
 }
+
+// standStill is how long it takes to write a checkpoint, if not much has to be
+// written. A fifth of that was the collection of garbage.
+const standStill = time.Second
 
 // worthGivingBack is how much memory that is not in use may be kept after a
 // checkpoint, in bytes.
