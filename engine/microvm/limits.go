@@ -25,6 +25,9 @@ const (
 	// have: a note of 64 bytes on each page of 4096, and tables.
 	kernelMB = 112
 	tablesOf = 56
+	// growMB is how much a machine's memory may grow while it runs, at most, and it
+	// grows to about twice at most: its kernel takes its part of all from the beginning.
+	growMB = 1024
 	// lastMB is the end of a machine's memory, where the initramfs and tables are. It is
 	// no whole block, so that none is lost.
 	lastMB = 16
@@ -41,7 +44,7 @@ const (
 
 // memoryShape is how the memory of a machine is laid out that starts with limits.
 func memoryShape(l bothy.Limits) (ramMB, openMB, ownMB int) {
-	blocks := max(1, l.MemoryMB/vm.BlockMB) // about twice as much, at most
+	blocks := max(1, min(l.MemoryMB, growMB)/vm.BlockMB)
 	most := l.MemoryMB + kernelMB + (blocks+1)*vm.BlockMB
 	ownMB = kernelMB + most/(tablesOf-1)
 	openMB = l.MemoryMB + ownMB

@@ -275,6 +275,11 @@ func (m *Machine) SetLimits(ctx context.Context, l bothy.Limits) error {
 	paused, before := m.paused, m.limits
 	m.mu.Unlock()
 	set := func(l bothy.Limits) error {
+		if l.MemoryMB == before.MemoryMB {
+			inner := m.shape.innerLimits(l)
+			_, err := m.ask(ctx, vm.Request{Op: vm.OpLimits, Limits: &inner})
+			return err
+		}
 		return m.steer(ctx, func(ctx context.Context, c monitor) error { return m.setInner(ctx, c, l) })
 	}
 	if !paused {
