@@ -38,7 +38,6 @@ func Main() error {
 	installGuards()
 	presetFilter()
 	skipPoints()
-	leaveGroupsOut()
 	askProcessor()
 	cli.Run(nil, map[util.SubCommand]string{
 		new(sentrycmd.Boot):   "",
