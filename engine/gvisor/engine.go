@@ -29,6 +29,7 @@ import (
 	"gvisor.dev/gvisor/runsc/flag"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine"
 	"github.com/bothy-dev/bothy/engine/cgroup"
 	"github.com/bothy-dev/bothy/engine/gvisor/entry"
 	"github.com/bothy-dev/bothy/engine/gvisor/netns"
@@ -102,10 +103,9 @@ func New(o Options) (*Engine, error) {
 	if err := os.Chmod(o.Dir, 0o711); err != nil {
 		return nil, err
 	}
-	cg, err := cgroup.NewParent(o.CgroupParent)
+	cg, err := engine.Groups(o.CgroupParent)
 	if err != nil {
-		return nil, bothy.Errorf(bothy.CodeEngineMissing, "cgroups cannot be used on this host: %v", err).
-			WithHint("Run as root, outside a container or in one with a writable cgroup; `bothy doctor` says more.").Because(err)
+		return nil, err
 	}
 	libraryOnce.Do(func() {
 		log.SetTarget(&log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}})

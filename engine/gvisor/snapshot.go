@@ -15,6 +15,7 @@ import (
 	"gvisor.dev/gvisor/runsc/sandbox"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine"
 )
 
 // Snapshot checkpoints the kernel with all that is in it. What is written is of
@@ -130,7 +131,7 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 		return s.Restore(conf, oci, s.ID, dir, false, true, nil)
 	})
 	if err != nil {
-		return nil, engineError("engine.restore", err)
+		return nil, engine.StartError("gVisor", "engine.restore", err)
 	}
 	return m, nil
 }

@@ -15,6 +15,7 @@ import (
 	"gvisor.dev/gvisor/runsc/sandbox"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine"
 	"github.com/bothy-dev/bothy/engine/process"
 )
 
@@ -28,21 +29,9 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 		return s.StartRoot(conf, oci)
 	})
 	if err != nil {
-		return nil, engineError("engine.start", err)
+		return nil, engine.StartError("gVisor", "engine.start", err)
 	}
 	return m, nil
-}
-
-// engineError keeps errors that already say what to do and wraps the others.
-func engineError(op string, err error) error {
-	var be *bothy.Error
-	if errors.As(err, &be) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	e := bothy.Errorf(bothy.CodeEngine, "the gVisor engine could not start the sandbox").
-		WithHint("Run `bothy doctor`; the server's log has the cause.").Because(err)
-	e.Op = op
-	return e
 }
 
 // launch takes or makes everything a sentry needs and calls begin, which boots
@@ -94,7 +83,7 @@ func (e *Engine) take(id string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.taken[id] {
-		return bothy.Errorf(bothy.CodeConflict, "machine %q exists already", id)
+		return engine.Conflict(id)
 	}
 	e.taken[id] = true
 	return nil
@@ -118,10 +107,9 @@ func openImages(spec bothy.MachineSpec, dir string) (_ []*os.File, err error) {
 		}
 	}()
 	for _, path := range []string{spec.RootFS, spec.Guest} {
-		f, err := os.Open(path)
+		f, err := engine.OpenImage(path)
 		if err != nil {
-			return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the image %s cannot be opened", filepath.Base(path)).
-				WithHint("Build the template again: bothy template build NAME --force.").Because(err)
+			return nil, err
 		}
 		files = append(files, f)
 	}

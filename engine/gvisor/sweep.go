@@ -5,47 +5,22 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
-	"github.com/bothy-dev/bothy/engine/cgroup"
+	"github.com/bothy-dev/bothy/engine"
 	"github.com/bothy-dev/bothy/engine/process"
 )
 
 // Sweep removes what is left of machines that nobody owns. Namespaces and taps
 // need no sweeping: they end with the last process in them.
 func (e *Engine) Sweep(_ context.Context, keep func(id string) bool) ([]string, error) {
-	found := map[string]bool{}
-	groups, err := e.cgroups.List()
-	if err != nil {
-		return nil, err
-	}
-	entries, err := os.ReadDir(e.dir)
-	if err != nil {
-		return nil, err
-	}
-	for _, g := range groups {
-		found[g] = true
-	}
-	for _, d := range entries {
-		if d.IsDir() {
-			found[d.Name()] = true
-		}
-	}
-	var swept []string
-	var errs []error
-	for id := range found {
+	owned := func(id string) bool {
 		e.mu.Lock()
 		held := e.held[id]
 		e.mu.Unlock()
-		if held || keep(id) {
-			continue
-		}
-		errs = append(errs, e.sweepOne(id))
-		swept = append(swept, id)
+		return held || keep(id)
 	}
-	slices.Sort(swept)
-	return swept, errors.Join(errs...)
+	return engine.Sweep(e.cgroups, e.dir, owned, e.sweepOne)
 }
 
 func (e *Engine) sweepOne(id string) error {
@@ -58,10 +33,8 @@ func (e *Engine) sweepOne(id string) error {
 	for _, pid := range pids {
 		process.End(pid)
 	}
-	return errors.Join(removeGroup(g), os.RemoveAll(dir))
+	return errors.Join(g.Remove(), os.RemoveAll(dir))
 }
-
-func removeGroup(g *cgroup.Group) error { return g.Remove() }
 
 // killSentriesOf ends sentries that were spawned for a folder but had not yet
 // been put into its cgroup.

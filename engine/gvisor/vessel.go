@@ -15,6 +15,7 @@ import (
 	"gvisor.dev/gvisor/runsc/sandbox"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine"
 	"github.com/bothy-dev/bothy/engine/cgroup"
 	"github.com/bothy-dev/bothy/engine/process"
 )
@@ -45,7 +46,7 @@ func (e *Engine) makeVessel(name string, spec bothy.MachineSpec) (_ *vessel, err
 	defer undo.Clean()
 	if err := os.Mkdir(v.dir, 0o711); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return nil, bothy.Errorf(bothy.CodeConflict, "machine %q exists already", name)
+			return nil, engine.Conflict(name)
 		}
 		return nil, err
 	}
@@ -100,7 +101,7 @@ func (e *Engine) Prepare(ctx context.Context, spec bothy.MachineSpec) error {
 	spec.ID, spec.FilesTar = "", ""
 	v, err := e.makeVessel(sparePrefix+strings.ToLower(rand.Text()[:16]), spec)
 	if err != nil {
-		return engineError("engine.prepare", err)
+		return engine.StartError("gVisor", "engine.prepare", err)
 	}
 	if err := ctx.Err(); err != nil {
 		v.destroy()

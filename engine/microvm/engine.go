@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine"
 	"github.com/bothy-dev/bothy/engine/cgroup"
 	"github.com/bothy-dev/bothy/engine/microvm/boot"
 )
@@ -119,9 +120,8 @@ func New(o Options) (*Engine, error) {
 	if e.build, err = e.makeBuild(); err != nil {
 		return nil, missing(err)
 	}
-	if e.cgroups, err = cgroup.NewParent(o.CgroupParent); err != nil {
-		return nil, bothy.Errorf(bothy.CodeEngineMissing, "cgroups cannot be used on this host: %v", err).
-			WithHint("Run as root, outside a container or in one with a writable cgroup; `bothy doctor` says more.").Because(err)
+	if e.cgroups, err = engine.Groups(o.CgroupParent); err != nil {
+		return nil, err
 	}
 	return e, nil
 }
@@ -187,7 +187,7 @@ func (e *Engine) hold(id string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.held[id] {
-		return conflict(id)
+		return engine.Conflict(id)
 	}
 	e.held[id] = true
 	return nil
@@ -203,10 +203,6 @@ func (e *Engine) holds(id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.held[id]
-}
-
-func conflict(id string) error {
-	return bothy.Errorf(bothy.CodeConflict, "machine %q exists already", id)
 }
 
 func (e *Engine) dir(id string) string { return filepath.Join(e.o.Dir, id) }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine"
 	"github.com/bothy-dev/bothy/engine/microvm/vm"
 )
 
@@ -262,7 +263,7 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 		return m.wake(ctx, c, devices, w.Limits)
 	})
 	if err != nil {
-		return nil, engineError("engine.restore", err)
+		return nil, engine.StartError("microvm", "engine.restore", err)
 	}
 	return m, nil
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine"
 	"github.com/bothy-dev/bothy/engine/cgroup"
 	"github.com/bothy-dev/bothy/engine/microvm/jail"
 	"github.com/bothy-dev/bothy/engine/microvm/vm"
@@ -81,21 +82,9 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 		m, err = e.launch(ctx, p, boot)
 	}
 	if err != nil {
-		return nil, engineError("engine.start", err)
+		return nil, engine.StartError("microvm", "engine.start", err)
 	}
 	return m, nil
-}
-
-// engineError keeps errors that already say what to do and wraps the others.
-func engineError(op string, err error) error {
-	var be *bothy.Error
-	if errors.As(err, &be) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	e := bothy.Errorf(bothy.CodeEngine, "the microvm engine could not start the sandbox").
-		WithHint("Run `bothy doctor`; the server's log has the cause.").Because(err)
-	e.Op = op
-	return e
 }
 
 // shape is what of a machine cannot change while it lives, and not in its copies.
@@ -132,7 +121,7 @@ func (e *Engine) launch(ctx context.Context, p plan, begin func(context.Context,
 	dir := e.dir(p.spec.ID)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return nil, conflict(p.spec.ID)
+			return nil, engine.Conflict(p.spec.ID)
 		}
 		return nil, err
 	}
@@ -283,10 +272,10 @@ func (e *Engine) spawn(p plan, dir string, group *cgroup.Group, words *os.File) 
 	}
 	holeFrom, holeTo := p.shape.hole()
 	h := hardware{ramMB: p.shape.RAMMB, cpus: p.shape.CPUs, bootCPUs: processors(p.spec.Limits), accel: e.o.Acceleration, ticks: p.shape.Ticks, holeFromMB: holeFrom, holeToMB: holeTo, wake: p.ram != nil}
-	if h.root, err = pass(openImage(p.spec.RootFS)); err != nil {
+	if h.root, err = pass(engine.OpenImage(p.spec.RootFS)); err != nil {
 		return 0, 0, err
 	}
-	if h.guest, err = pass(openImage(p.spec.Guest)); err != nil {
+	if h.guest, err = pass(engine.OpenImage(p.spec.Guest)); err != nil {
 		return 0, 0, err
 	}
 	if h.upper, err = pass(os.OpenFile(filepath.Join(dir, layerName), os.O_RDWR, 0)); err != nil {
@@ -365,13 +354,4 @@ func (e *Engine) run(c jail.Config, group *cgroup.Group, words *os.File, passed 
 		return 0, err
 	}
 	return pid, nil
-}
-
-func openImage(path string) (*os.File, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the image %s cannot be opened", filepath.Base(path)).
-			WithHint("Build the template again: bothy template build NAME --force.").Because(err)
-	}
-	return f, nil
 }
