@@ -1,7 +1,7 @@
 import { NotFoundError, SnapshotNotFoundError } from "./errors.js";
 import { type Page, PageList } from "./page.js";
 import { Sandbox } from "./sandbox.js";
-import { type CallOptions, startSeconds, type Transport } from "./transport.js";
+import { type Call, type CallOptions, startSeconds, type Transport } from "./transport.js";
 import type { CreateParams, ListParams, SandboxInfo } from "./types.js";
 
 /** The sandboxes of a project. */
@@ -13,10 +13,33 @@ export class Sandboxes {
     this.#transport = transport;
   }
 
-  /** Makes a sandbox. It runs when the promise is fulfilled. */
+  /** Makes a sandbox. It runs when the promise is fulfilled. One that an aborted call has made is ended. */
   async create(params: CreateParams = {}, options: CallOptions = {}): Promise<Sandbox> {
-    const call = { method: "POST", path: "/v1/sandboxes", json: params, timeoutSeconds: startSeconds, ...options } as const;
-    return new Sandbox(this.#transport, await this.#transport.json<SandboxInfo>(call));
+    options.signal?.throwIfAborted();
+    const call = {
+      method: "POST",
+      path: "/v1/sandboxes",
+      json: params,
+      timeoutSeconds: startSeconds,
+      headers: { "Idempotency-Key": globalThis.crypto.randomUUID() },
+      ...options,
+    } as const;
+    try {
+      return new Sandbox(this.#transport, await this.#transport.json<SandboxInfo>(call));
+    } catch (error) {
+      if (options.signal?.aborted) void this.#undo(call);
+      throw error;
+    }
+  }
+
+  /** Ends what an aborted call has made: its answer was on the way already, and is asked for again by its key. */
+  async #undo(call: Call): Promise<void> {
+    try {
+      const info = await this.#transport.json<SandboxInfo>({ ...call, signal: undefined });
+      await new Sandbox(this.#transport, info).terminate();
+    } catch {
+      // Nothing was made, or nobody answers: then it ends with its time.
+    }
   }
 
   /** Finds a sandbox in any state, ended ones included. */

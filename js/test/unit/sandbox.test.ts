@@ -98,3 +98,24 @@ test("list gives a page when awaited, and everything when looped over", async ()
   assert.deepEqual([...(first?.query ?? [])], [["state", "running,paused"], ["metadata.team_name", "red"], ["limit", "2"]]);
   assert.equal(third?.query.get("cursor"), "c2");
 });
+
+test("an aborted creation is asked for again by its key, and ended", async () => {
+  await using fake = await FakeServer.start();
+  const stop = new AbortController();
+  const ended = new Promise<void>((resolve) => {
+    fake
+      .on("POST /v1/sandboxes", (_, response) => {
+        if (!stop.signal.aborted) return stop.abort();
+        response.writeHead(201, { "Content-Type": "application/json" }).end('{"id":"sbx_9"}');
+      })
+      .on("DELETE /v1/sandboxes/sbx_9", (_, response) => {
+        response.writeHead(204).end();
+        resolve();
+      });
+  });
+  await assert.rejects(fake.client().sandboxes.create({}, { signal: stop.signal }), { name: "AbortError" });
+  await ended;
+  const [first, again] = fake.seen;
+  assert.ok(first?.headers["idempotency-key"]);
+  assert.equal(again?.headers["idempotency-key"], first.headers["idempotency-key"]);
+});
