@@ -194,6 +194,17 @@ func (s *Service) forget(l *live) {
 	l.detach()
 }
 
+// list has a machine found by its id, or not.
+func (s *Service) list(l *live, found bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if found {
+		s.live[l.id] = l
+	} else if s.live[l.id] == l {
+		delete(s.live, l.id)
+	}
+}
+
 func (s *Service) liveByID(id string) *live {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -81,7 +81,10 @@ func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOpti
 // fallAsleep stores that the sandbox is paused, and has its machine destroyed.
 func (s *Service) fallAsleep(ctx context.Context, l *live, sb *bothy.Sandbox, n *bothy.Snapshot, destroy func(bothy.Machine)) error {
 	sb.EngineState, sb.ExpiresAt, sb.HeadSnapshotID = nil, nil, n.ID
+	// Who sees that it is paused must not find its machine any more: it wakes it.
+	s.list(l, false)
 	if err := s.move(ctx, sb, bothy.StatePaused); err != nil {
+		s.list(l, true)
 		return err
 	}
 	s.leave(l)
