@@ -39,7 +39,7 @@ func (s *Service) pauseOver(ctx context.Context, id string) {
 		return
 	}
 	// Whoever has filled up the storage of snapshots must not run on for that.
-	_, err = s.pauseLocked(beyondQuota(ctx), id, bothy.PauseOptions{}, false)
+	_, err = s.pauseLocked(beyondQuota(ctx), id, bothy.PauseOptions{})
 	if err == nil {
 		s.log.Info("paused a sandbox whose budget is used up", "sandbox", id)
 		return

@@ -41,7 +41,7 @@ func (s *Service) expire(id string) {
 		return
 	}
 	if sb.OnTimeout == bothy.TimeoutPause {
-		_, err := s.pauseLocked(ctx, id, bothy.PauseOptions{}, false)
+		_, err := s.pauseLocked(ctx, id, bothy.PauseOptions{})
 		if err == nil {
 			return
 		}

@@ -136,7 +136,7 @@ func (s *Service) pauseIdle(ctx context.Context, l *live, idle time.Duration) er
 	if busy || s.liveByID(l.id) != l {
 		return nil
 	}
-	_, err := s.pauseLocked(ctx, l.id, bothy.PauseOptions{}, false)
+	_, err := s.pauseLocked(ctx, l.id, bothy.PauseOptions{})
 	return err
 }
 

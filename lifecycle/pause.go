@@ -19,12 +19,12 @@ func (s *Service) Pause(ctx context.Context, id string, o bothy.PauseOptions) (*
 	unlock := s.locks.lock(id)
 	defer unlock()
 	// What has begun is finished, also when the caller leaves.
-	return s.pauseLocked(context.WithoutCancel(ctx), id, o, false)
+	return s.pauseLocked(context.WithoutCancel(ctx), id, o)
 }
 
 // pauseLocked pauses a sandbox whose lock the caller holds.
-func (s *Service) pauseLocked(ctx context.Context, id string, o bothy.PauseOptions, hurry bool) (*bothy.Snapshot, error) {
-	return s.pauseKeeping(ctx, id, o, pausing{hurry: hurry, destroy: s.destroy})
+func (s *Service) pauseLocked(ctx context.Context, id string, o bothy.PauseOptions) (*bothy.Snapshot, error) {
+	return s.pauseKeeping(ctx, id, o, pausing{destroy: s.destroy})
 }
 
 // pausing is how a sandbox is paused.
