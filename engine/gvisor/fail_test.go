@@ -2,7 +2,6 @@ package gvisor_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,22 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/engine/gvisor"
 )
 
 // TestFailedKernelSaysWhy ends a sandbox's kernel in the middle, and has it leave the
 // words that one leaves which has met with a fault.
 func TestFailedKernelSaysWhy(t *testing.T) {
-	parent := fmt.Sprintf("bothy-test-%d-%d", os.Getpid(), parents.Add(1))
-	t.Cleanup(func() { gvisor.RemoveParent(parent) })
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	m, err := newEngine(t, dir, parent).Start(t.Context(), bothy.MachineSpec{
-		ID: "fails", RootFS: built.rootfs, Guest: built.guest,
-		Limits: bothy.Limits{CPU: 1, MemoryMB: 256, DiskMB: 64, Processes: 64},
-	})
+	dir, parent := newPlace(t)
+	m, err := newEngine(t, dir, parent).Start(t.Context(), spec("fails"))
 	if err != nil {
 		t.Fatal(err)
 	}

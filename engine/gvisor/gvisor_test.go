@@ -65,6 +65,32 @@ func build(dir string) error {
 
 var parents atomic.Int64
 
+// newParent names a cgroup that is removed when the test ends.
+func newParent(t *testing.T) string {
+	t.Helper()
+	parent := fmt.Sprintf("bothy-test-%d-%d", os.Getpid(), parents.Add(1))
+	t.Cleanup(func() { gvisor.RemoveParent(parent) })
+	return parent
+}
+
+// newPlace makes a folder for an engine, and names its cgroup.
+func newPlace(t *testing.T) (dir, parent string) {
+	t.Helper()
+	parent, dir = newParent(t), t.TempDir()
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	return dir, parent
+}
+
+// spec is a small machine.
+func spec(id string) bothy.MachineSpec {
+	return bothy.MachineSpec{
+		ID: id, RootFS: built.rootfs, Guest: built.guest,
+		Limits: bothy.Limits{CPU: 1, MemoryMB: 256, DiskMB: 64, Processes: 64},
+	}
+}
+
 // newEngine returns an engine; those with the same dir share their cgroup.
 func newEngine(t *testing.T, dir, parent string) bothy.Engine {
 	t.Helper()
@@ -81,8 +107,7 @@ func TestEngine(t *testing.T) {
 		RootFS: built.rootfs, Guest: built.guest,
 		New: func(t *testing.T, dir string) bothy.Engine {
 			if names[dir] == "" {
-				names[dir] = fmt.Sprintf("bothy-test-%d-%d", os.Getpid(), parents.Add(1))
-				t.Cleanup(func() { gvisor.RemoveParent(names[dir]) })
+				names[dir] = newParent(t)
 			}
 			return newEngine(t, dir, names[dir])
 		},

@@ -8,18 +8,12 @@ import (
 	"testing"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/engine/gvisor"
 )
 
 // TestSentriesShareNoSocket starts machines after and beside each other: none
 // may hold a socket of another, which could be its cable or its control.
 func TestSentriesShareNoSocket(t *testing.T) {
-	parent := fmt.Sprintf("bothy-test-%d-%d", os.Getpid(), parents.Add(1))
-	t.Cleanup(func() { gvisor.RemoveParent(parent) })
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
+	dir, parent := newPlace(t)
 	e := newEngine(t, dir, parent)
 	owner := map[string]string{}
 	for batch := range 2 {
@@ -47,10 +41,7 @@ func startTogether(t *testing.T, e bothy.Engine, batch, n int) map[string][]stri
 	all := make(chan started, n)
 	for i := range n {
 		go func() {
-			m, err := e.Start(t.Context(), bothy.MachineSpec{
-				ID: fmt.Sprintf("sockets-%d-%d", batch, i), RootFS: built.rootfs, Guest: built.guest,
-				Limits: bothy.Limits{CPU: 1, MemoryMB: 256, DiskMB: 64, Processes: 64},
-			})
+			m, err := e.Start(t.Context(), spec(fmt.Sprintf("sockets-%d-%d", batch, i)))
 			all <- started{m, err}
 		}()
 	}

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/gvisor"
 )
 
@@ -32,16 +31,8 @@ func TestSentryConfinesItself(t *testing.T) {
 
 func startConfined(t *testing.T) {
 	t.Helper()
-	parent := fmt.Sprintf("bothy-test-%d-%d", os.Getpid(), parents.Add(1))
-	t.Cleanup(func() { gvisor.RemoveParent(parent) })
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	m, err := newEngine(t, dir, parent).Start(t.Context(), bothy.MachineSpec{
-		ID: "born", RootFS: built.rootfs, Guest: built.guest,
-		Limits: bothy.Limits{CPU: 1, MemoryMB: 256, DiskMB: 64, Processes: 64},
-	})
+	dir, parent := newPlace(t)
+	m, err := newEngine(t, dir, parent).Start(t.Context(), spec("born"))
 	if err != nil {
 		t.Fatal(err)
 	}
