@@ -39,15 +39,15 @@ func (s *Service) Signal(ctx context.Context, id string, pid int, signal int) er
 }
 
 func (s *Service) Terminal(ctx context.Context, id string, req bothy.TerminalRequest) (bothy.Terminal, error) {
-	l, err := s.running(ctx, id, bothy.ScopeSandboxesWrite)
+	l, end, err := s.enter(ctx, id, bothy.ScopeSandboxesWrite, heldByTerminal)
 	if err != nil {
 		return nil, err
 	}
-	end, err := s.hold(l, heldByTerminal)
-	if err != nil {
-		return nil, err
-	}
-	t, err := get(ctx, s, id, bothy.ScopeSandboxesWrite, func(g bothy.Guest) (bothy.Terminal, error) { return g.Terminal(ctx, req) })
+	var t bothy.Terminal
+	err = s.ask(ctx, l, func(g bothy.Guest) (err error) {
+		t, err = g.Terminal(ctx, req)
+		return err
+	})
 	if err != nil {
 		end()
 		return nil, err

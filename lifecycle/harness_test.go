@@ -261,6 +261,7 @@ type guest struct {
 	killed int
 	stats  bothy.GuestStats
 	ports  map[uint16]bool
+	lines  []string // that it was told to run
 }
 
 func (g *guest) WaitReady(context.Context) error { return nil }
@@ -295,6 +296,9 @@ func (g *guest) KillLargest(context.Context, int64) (bothy.Killed, error) {
 }
 
 func (g *guest) Exec(_ context.Context, req bothy.ExecRequest) (*bothy.ExecResult, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.lines = append(g.lines, req.Command.Line)
 	return &bothy.ExecResult{Stdout: req.Command.Line}, nil
 }
 

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -15,6 +16,9 @@ type usage struct {
 	mu     sync.Mutex
 	active map[string]int // what holds it awake, and how often
 	last   time.Time
+	// falling is set while the sandbox is being paused, under its lock: nobody is
+	// let in any more.
+	falling bool
 	// cpu is what the machine had used at the last look, in seconds.
 	cpu     float64
 	cpuAt   time.Time
@@ -34,15 +38,22 @@ const (
 	heldByTerminal   = "terminal"
 )
 
+// errFallingAsleep says that a sandbox is being paused: whoever has its lock finds
+// out what has become of it.
+var errFallingAsleep = errors.New("the sandbox is being paused")
+
 // begin notes that something holds it awake until end is called. Calling end
-// again does nothing.
-func (u *usage) begin(c bothy.Clock, what string) (end func()) {
+// again does nothing. The error is errFallingAsleep.
+func (u *usage) begin(c bothy.Clock, what string) (end func(), err error) {
 	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.falling {
+		return nil, errFallingAsleep
+	}
 	if u.active == nil {
 		u.active = map[string]int{}
 	}
 	u.active[what]++
-	u.mu.Unlock()
 	return sync.OnceFunc(func() {
 		now := c.Now()
 		u.mu.Lock()
@@ -51,7 +62,32 @@ func (u *usage) begin(c bothy.Clock, what string) (end func()) {
 			delete(u.active, what)
 		}
 		u.last = now
-	})
+	}), nil
+}
+
+// fall lets nobody in any more. What has begun goes on.
+func (u *usage) fall() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.falling = true
+}
+
+// fallIdle is fall if it has not been in use for as long as idle, and reports that.
+func (u *usage) fallIdle(now time.Time, idle time.Duration) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.active) > 0 || now.Sub(u.last) < idle {
+		return false
+	}
+	u.falling = true
+	return true
+}
+
+// stayUp undoes fall.
+func (u *usage) stayUp() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.falling = false
 }
 
 // idleCPU is the part of one processor below which a sandbox does nothing. A
@@ -130,13 +166,13 @@ func (s *Service) checkIdle(l *live, idle time.Duration) {
 func (s *Service) pauseIdle(ctx context.Context, l *live, idle time.Duration) error {
 	unlock := s.locks.lock(l.id)
 	defer unlock()
-	l.use.mu.Lock()
-	busy := len(l.use.active) > 0 || s.clock.Now().Sub(l.use.last) < idle
-	l.use.mu.Unlock()
-	if busy || s.liveByID(l.id) != l {
+	if s.liveByID(l.id) != l || !l.use.fallIdle(s.clock.Now(), idle) {
 		return nil
 	}
 	_, err := s.pauseLocked(ctx, l.id, bothy.PauseOptions{})
+	if err != nil {
+		l.use.stayUp()
+	}
 	return err
 }
 

@@ -227,30 +227,47 @@ type keyedLocks struct {
 }
 
 type keyedLock struct {
-	sync.Mutex
-	users int
+	held  chan struct{} // takes one
+	users int           // who hold it or wait for it
 }
 
 // lock returns how to unlock.
-func (k *keyedLocks) lock(id string) func() {
+func (k *keyedLocks) lock(id string) (unlock func()) {
+	unlock, _ = k.lockIn(context.Background(), id)
+	return unlock
+}
+
+// lockIn is lock that waits no longer than ctx.
+func (k *keyedLocks) lockIn(ctx context.Context, id string) (unlock func(), err error) {
+	l := k.use(id)
+	select {
+	case l.held <- struct{}{}:
+		return func() { <-l.held; k.unuse(id, l) }, nil
+	case <-ctx.Done():
+		k.unuse(id, l)
+		return nil, ctx.Err()
+	}
+}
+
+func (k *keyedLocks) use(id string) *keyedLock {
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	if k.m == nil {
 		k.m = map[string]*keyedLock{}
 	}
 	l := k.m[id]
 	if l == nil {
-		l = &keyedLock{}
+		l = &keyedLock{held: make(chan struct{}, 1)}
 		k.m[id] = l
 	}
 	l.users++
-	k.mu.Unlock()
-	l.Lock()
-	return func() {
-		l.Unlock()
-		k.mu.Lock()
-		if l.users--; l.users == 0 {
-			delete(k.m, id)
-		}
-		k.mu.Unlock()
+	return l
+}
+
+func (k *keyedLocks) unuse(id string, l *keyedLock) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l.users--; l.users == 0 {
+		delete(k.m, id)
 	}
 }

@@ -39,7 +39,7 @@ type pausing struct {
 }
 
 // pauseKeeping is pauseLocked for one who goes on with the sandbox.
-func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOptions, how pausing) (*bothy.Snapshot, error) {
+func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOptions, how pausing) (_ *bothy.Snapshot, err error) {
 	sb, err := s.o.Store.Sandbox(ctx, id)
 	if err != nil {
 		return nil, err
@@ -52,6 +52,12 @@ func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOpti
 	if sb.State != bothy.StateRunning || l == nil {
 		return nil, wrongState(sb)
 	}
+	l.use.fall()
+	defer func() {
+		if err != nil {
+			l.use.stayUp()
+		}
+	}()
 	kind := bothy.SnapshotMemory
 	if o.FilesOnly {
 		kind = bothy.SnapshotFiles

@@ -13,11 +13,7 @@ func (s *Service) DialPort(ctx context.Context, id string, port uint16) (net.Con
 	if port == 0 || port == bothy.GuestPort {
 		return nil, invalid("port %d cannot be reached from outside", port).WithHint("Give a port from 1 to 65535 other than %d.", bothy.GuestPort)
 	}
-	l, err := s.running(ctx, id, bothy.ScopeSandboxesWrite)
-	if err != nil {
-		return nil, err
-	}
-	done, err := s.hold(l, heldByConnection)
+	l, done, err := s.enter(ctx, id, bothy.ScopeSandboxesWrite, heldByConnection)
 	if err != nil {
 		return nil, err
 	}

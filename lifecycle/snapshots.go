@@ -16,17 +16,19 @@ func (s *Service) CreateSnapshot(ctx context.Context, id, name string) (*bothy.S
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	l, err := s.running(ctx, id, bothy.ScopeSandboxesWrite)
+	if _, err := s.find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
+		return nil, err
+	}
+	unlock, err := s.locks.lockIn(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	unlock := s.locks.lock(id)
 	defer unlock()
-	sb, err := s.find(ctx, id, bothy.ScopeSandboxesWrite)
+	l, sb, err := s.awaken(ctx, id, bothy.ScopeSandboxesWrite)
 	if err != nil {
 		return nil, err
 	}
-	if sb.State != bothy.StateRunning || s.liveByID(id) != l {
+	if sb.State != bothy.StateRunning {
 		return nil, wrongState(sb)
 	}
 	ctx = context.WithoutCancel(ctx)

@@ -92,11 +92,15 @@ func (s *Service) thawStill(l *live) error {
 // hold is use.begin for what talks to the machine: it is awake until end is
 // called.
 func (s *Service) hold(l *live, what string) (end func(), err error) {
-	release, err := s.need(l)
+	ended, err := l.use.begin(s.clock, what)
 	if err != nil {
 		return nil, err
 	}
-	ended := l.use.begin(s.clock, what)
+	release, err := s.need(l)
+	if err != nil {
+		ended()
+		return nil, err
+	}
 	return func() { ended(); release() }, nil
 }
 

@@ -2,67 +2,95 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
 	"github.com/bothy-dev/bothy"
 )
 
-// running returns the caller's live machine. The store is asked only when there
-// is none, for the reason.
-func (s *Service) running(ctx context.Context, id string, scope bothy.Scope) (*live, error) {
+// enter finds the caller's sandbox awake, and keeps it so until end is called.
+// Who comes while it falls asleep waits for that, and wakes it again where it
+// wakes on touch: nobody is let into a machine that is being written. The store
+// is asked only when there is no machine to go to.
+func (s *Service) enter(ctx context.Context, id string, scope bothy.Scope, what string) (l *live, end func(), err error) {
 	caller, err := bothy.Require(ctx, scope)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if l := s.liveByID(id); l != nil {
 		if l.project != caller.ProjectID {
-			return nil, notFound(id)
+			return nil, nil, notFound(id)
 		}
-		return l, nil
+		if end, err := s.hold(l, what); !errors.Is(err, errFallingAsleep) {
+			return l, end, err
+		}
+	} else {
+		sb, err := s.find(ctx, id, scope)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !comesBack(sb) {
+			return nil, nil, wrongState(sb)
+		}
 	}
-	sb, err := s.find(ctx, id, scope)
+	unlock, err := s.locks.lockIn(ctx, id)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if !sb.AutoResume || (sb.State != bothy.StatePaused && sb.State != bothy.StatePausing && sb.State != bothy.StateResuming) {
-		return nil, wrongState(sb)
+	defer unlock()
+	if l, _, err = s.awaken(ctx, id, scope); err != nil {
+		return nil, nil, err
 	}
-	return s.awaken(ctx, id)
+	// With the lock nobody can pause it.
+	end, err = s.hold(l, what)
+	return l, end, err
 }
 
-// awaken resumes a sandbox that wakes on touch, unless somebody else just did.
-func (s *Service) awaken(ctx context.Context, id string) (*live, error) {
-	unlock := s.locks.lock(id)
-	defer unlock()
-	sb, err := s.o.Store.Sandbox(ctx, id)
-	if err != nil {
-		return nil, err
+// comesBack reports whether a sandbox without a machine may have one for whoever
+// waits for its lock.
+func comesBack(sb *bothy.Sandbox) bool {
+	switch sb.State {
+	case bothy.StatePaused, bothy.StateResuming:
+		return sb.AutoResume
+	case bothy.StatePausing, bothy.StateRunning:
+		return true // it fails to fall asleep, or has just been woken
 	}
-	if sb.State == bothy.StatePaused {
+	return false
+}
+
+// awaken returns the machine of the caller's sandbox, and wakes one that does so
+// on touch. The caller holds its lock.
+func (s *Service) awaken(ctx context.Context, id string, scope bothy.Scope) (*live, *bothy.Sandbox, error) {
+	sb, err := s.find(ctx, id, scope)
+	if err != nil {
+		return nil, nil, err
+	}
+	if sb.State == bothy.StatePaused && sb.AutoResume {
 		if err := s.resumeLocked(ctx, sb); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if l := s.liveByID(id); l != nil {
-		return l, nil
+		return l, sb, nil
 	}
-	return nil, wrongState(sb)
+	return nil, nil, wrongState(sb)
 }
 
-// use calls f with the guest of a running sandbox. When the guest cannot be
-// reached because the machine has ended, the error says so.
+// use calls f, once, with the guest of a running sandbox.
 func (s *Service) use(ctx context.Context, id string, scope bothy.Scope, f func(bothy.Guest) error) error {
-	l, err := s.running(ctx, id, scope)
-	if err != nil {
-		return err
-	}
-	end, err := s.hold(l, heldByRequest)
+	l, end, err := s.enter(ctx, id, scope, heldByRequest)
 	if err != nil {
 		return err
 	}
 	defer end()
-	err = f(l.guest)
+	return s.ask(ctx, l, f)
+}
+
+// ask calls f with the guest of a machine that is held. When the guest cannot be
+// reached because the machine has ended, the error says so.
+func (s *Service) ask(ctx context.Context, l *live, f func(bothy.Guest) error) error {
+	err := f(l.guest)
 	if bothy.ErrorCode(err) == bothy.CodeGuest {
 		if e := s.whyGone(ctx, l); e != nil {
 			return e
@@ -74,15 +102,15 @@ func (s *Service) use(ctx context.Context, id string, scope bothy.Scope, f func(
 // read is use with something that is read after f has returned: until it is
 // closed, it holds the sandbox awake.
 func (s *Service) read(ctx context.Context, id string, f func(bothy.Guest) (io.ReadCloser, error)) (io.ReadCloser, error) {
-	l, err := s.running(ctx, id, bothy.ScopeSandboxesRead)
+	l, end, err := s.enter(ctx, id, bothy.ScopeSandboxesRead, heldByRequest)
 	if err != nil {
 		return nil, err
 	}
-	end, err := s.hold(l, heldByRequest)
-	if err != nil {
-		return nil, err
-	}
-	r, err := get(ctx, s, id, bothy.ScopeSandboxesRead, f)
+	var r io.ReadCloser
+	err = s.ask(ctx, l, func(g bothy.Guest) (err error) {
+		r, err = f(g)
+		return err
+	})
 	if err != nil {
 		end()
 		return nil, err

@@ -1,0 +1,242 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/failpoint"
+)
+
+// visitor is a request that comes while its sandbox is being paused.
+type visitor struct {
+	ask    func(context.Context) error
+	answer chan error
+}
+
+// visits has requests come at a step of the pause that follows, and the step end,
+// as err says, once all of them wait for it.
+func (w *world) visits(id, step string, err error, asks ...func(context.Context) error) []*visitor {
+	w.t.Helper()
+	var all []*visitor
+	for _, ask := range asks {
+		all = append(all, &visitor{ask, make(chan error, 1)})
+	}
+	w.t.Cleanup(failpoint.Set(step, func() error {
+		if w.get(id).State != bothy.StatePausing {
+			return nil
+		}
+		for _, v := range all {
+			go func() { v.answer <- v.ask(w.me()) }()
+		}
+		eventually(w.t, "they wait", func() bool { return w.WaitingFor(id) == 1+len(all) })
+		return err
+	}))
+	return all
+}
+
+func (w *world) run(id, line string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		res, err := w.Exec(ctx, id, bothy.ExecRequest{Command: bothy.Command{Line: line}})
+		if err == nil && res.Stdout != line {
+			err = errors.New("it answered " + res.Stdout)
+		}
+		return err
+	}
+}
+
+func answers(t *testing.T, all []*visitor) (errs []error) {
+	t.Helper()
+	for _, v := range all {
+		select {
+		case err := <-v.answer:
+			errs = append(errs, err)
+		case <-time.After(20 * time.Second):
+			t.Fatal("one was never answered")
+		}
+	}
+	return errs
+}
+
+// ran lists what all guests were told to run.
+func (g *guests) ran() (lines []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, one := range g.all {
+		one.mu.Lock()
+		lines = append(lines, one.lines...)
+		one.mu.Unlock()
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func (g *guests) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.all)
+}
+
+func TestWhoComesWhileASandboxFallsAsleepWaitsAndWakesIt(t *testing.T) {
+	fallAsleep := map[string]func(*world, *bothy.Sandbox){
+		"idle": func(w *world, _ *bothy.Sandbox) { w.clock.pass(2 * time.Minute) },
+		"told": func(w *world, sb *bothy.Sandbox) { w.pause(sb.ID) },
+	}
+	for name, fall := range fallAsleep {
+		for _, step := range []string{"lifecycle.freeze", "lifecycle.frozen", "lifecycle.sealed", "lifecycle.move.paused"} {
+			t.Run(name+" at "+step, func(t *testing.T) {
+				w := newWorld(t)
+				sb := w.create(bothy.SandboxCreate{IdleSeconds: 60, AutoResume: true, TimeoutSeconds: seconds(0)})
+				first := w.guests.last()
+				all := w.visits(sb.ID, step, nil, w.run(sb.ID, "one"), w.run(sb.ID, "two"), func(ctx context.Context) error {
+					_, err := w.CreateSnapshot(ctx, sb.ID, "three")
+					return err
+				})
+				fall(w, sb)
+				for _, err := range answers(t, all) {
+					if err != nil {
+						t.Error(err)
+					}
+				}
+				if got := w.guests.ran(); !slices.Equal(got, []string{"one", "two"}) || len(first.lines) != 0 {
+					t.Errorf("ran %v, of which %v while it was being written", got, first.lines)
+				}
+				if got := w.get(sb.ID); got.State != bothy.StateRunning || w.guests.count() != 2 {
+					t.Errorf("it is %s after %d starts", got.State, w.guests.count())
+				}
+			})
+		}
+	}
+}
+
+func TestWhoComesWhileASandboxIsPausedForGood(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	all := w.visits(sb.ID, "lifecycle.frozen", nil, w.run(sb.ID, "one"), func(ctx context.Context) error {
+		_, err := w.CreateSnapshot(ctx, sb.ID, "two")
+		return err
+	})
+	w.pause(sb.ID)
+	for _, err := range answers(t, all) {
+		wantCode(t, err, bothy.CodeSandboxPaused)
+	}
+	if got := w.guests.ran(); len(got) != 0 {
+		t.Errorf("ran %v", got)
+	}
+}
+
+func TestWhoComesWhileAPauseFailsIsServed(t *testing.T) {
+	for _, step := range []string{"lifecycle.freeze", "lifecycle.frozen", "lifecycle.sealed", "lifecycle.move.paused"} {
+		t.Run(step, func(t *testing.T) {
+			w := newWorld(t)
+			sb := w.create(bothy.SandboxCreate{})
+			boom := errors.New("boom")
+			all := w.visits(sb.ID, step, boom, w.run(sb.ID, "one"))
+			if _, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{}); !errors.Is(err, boom) {
+				t.Fatalf("paused with %v", err)
+			}
+			if err := answers(t, all)[0]; err != nil {
+				t.Error(err)
+			}
+			if err := w.run(sb.ID, "two")(w.me()); err != nil {
+				t.Errorf("later: %v", err)
+			}
+			if got := w.guests.last().lines; !slices.Equal(got, []string{"one", "two"}) || w.guests.count() != 1 {
+				t.Errorf("ran %v in the last of %d machines", got, w.guests.count())
+			}
+		})
+	}
+}
+
+// An idle sandbox whose pause fails is awake as before, also when it fails before
+// it begins.
+func TestIdlePauseThatFails(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{IdleSeconds: 60, AutoResume: true, TimeoutSeconds: seconds(0)})
+	remove := failpoint.Set("lifecycle.move.pausing", func() error { return errors.New("boom") })
+	w.clock.pass(2 * time.Minute)
+	remove()
+	if err := w.run(sb.ID, "one")(w.me()); err != nil {
+		t.Error(err)
+	}
+	if got := w.get(sb.ID); got.State != bothy.StateRunning || w.guests.count() != 1 {
+		t.Errorf("it is %s after %d starts", got.State, w.guests.count())
+	}
+}
+
+func TestWhoWaitsForAPauseMayLeave(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{AutoResume: true})
+	ctx, cancel := context.WithCancel(w.me())
+	answer := make(chan error, 1)
+	t.Cleanup(failpoint.Set("lifecycle.frozen", func() error {
+		go func() { answer <- w.run(sb.ID, "one")(ctx) }()
+		eventually(t, "it waits", func() bool { return w.WaitingFor(sb.ID) == 2 })
+		cancel()
+		eventually(t, "it has left", func() bool { return w.WaitingFor(sb.ID) == 1 })
+		return nil
+	}))
+	w.pause(sb.ID)
+	if err := <-answer; !errors.Is(err, context.Canceled) {
+		t.Errorf("answered %v", err)
+	}
+	if got := w.get(sb.ID); got.State != bothy.StatePaused {
+		t.Errorf("it is %s", got.State)
+	}
+}
+
+// What wakes a sandbox holds the machine that it woke, and not the one before.
+func TestWhatWakesASandboxHoldsIt(t *testing.T) {
+	for name, open := range map[string]func(context.Context, *world, string) (io.Closer, error){
+		"file": func(ctx context.Context, w *world, id string) (io.Closer, error) {
+			r, _, err := w.Files().Read(ctx, id, "/f", "")
+			return r, err
+		},
+		"terminal": func(ctx context.Context, w *world, id string) (io.Closer, error) {
+			return w.Terminal(ctx, id, bothy.TerminalRequest{})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			sb := w.create(bothy.SandboxCreate{IdleSeconds: 60, AutoResume: true, TimeoutSeconds: seconds(0)})
+			var opened io.Closer
+			all := w.visits(sb.ID, "lifecycle.frozen", nil, func(ctx context.Context) (err error) {
+				opened, err = open(ctx, w, sb.ID)
+				return err
+			})
+			w.clock.pass(2 * time.Minute)
+			if err := answers(t, all)[0]; err != nil {
+				t.Fatal(err)
+			}
+			w.clock.pass(2 * time.Minute)
+			m, err := w.Metrics(w.me(), sb.ID)
+			if err != nil || len(m.HeldAwakeBy) != 1 {
+				t.Fatalf("held awake by %+v, %v", m, err)
+			}
+			opened.Close()
+			w.visits(sb.ID, "lifecycle.frozen", nil)
+			w.clock.pass(2 * time.Minute)
+			w.clock.pass(2 * time.Minute)
+			if got := w.get(sb.ID); got.State != bothy.StatePaused {
+				t.Errorf("it is %s", got.State)
+			}
+		})
+	}
+}
+
+func (g *guest) Read(context.Context, string, string) (io.ReadCloser, *bothy.FileInfo, error) {
+	return io.NopCloser(strings.NewReader("text")), &bothy.FileInfo{}, nil
+}
+
+type terminal struct{ bothy.Terminal }
+
+func (terminal) Close() error { return nil }
+
+func (g *guest) Terminal(context.Context, bothy.TerminalRequest) (bothy.Terminal, error) {
+	return terminal{}, nil
+}
