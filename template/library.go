@@ -35,8 +35,9 @@ type Options struct {
 
 // A Library is a folder of templates.
 type Library struct {
-	dir  string
-	opts Options
+	dir   string
+	opts  Options
+	shelf shelf
 }
 
 var _ bothy.TemplateService = (*Library)(nil)
@@ -190,11 +191,20 @@ func (l *Library) digests(name string) ([]string, error) {
 	return list, nil
 }
 
-// load reads one version of a template and checks it against its image.
+// load finds one version of a template and checks it against its image.
 func (l *Library) load(name, version string) (*bothy.Template, error) {
-	dir, err := filepath.EvalSymlinks(filepath.Join(l.dir, name, version))
+	path := l.path(name, version)
+	if t := l.shelf.get(path); t != nil {
+		return t, nil
+	}
+	dir, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return nil, damaged(name, "its image is missing").Because(err)
+	}
+	// What is changed after this look is read again the next time.
+	manifest, err := os.Stat(filepath.Join(dir, manifestName))
+	if err != nil {
+		return nil, damaged(name, "its manifest cannot be read").Because(err)
 	}
 	data, err := os.ReadFile(filepath.Join(dir, manifestName))
 	if err != nil {
@@ -208,14 +218,25 @@ func (l *Library) load(name, version string) (*bothy.Template, error) {
 		return nil, damaged(name, fmt.Sprintf("its manifest has version %d and this bothy knows version %d", t.Version, bothy.ManifestVersion))
 	}
 	t.RootFS = filepath.Join(dir, imageName)
-	info, err := os.Stat(t.RootFS)
+	image, err := os.Stat(t.RootFS)
 	if err != nil {
 		return nil, damaged(name, "its image is missing").Because(err)
 	}
-	if info.Size() != t.SizeBytes || t.Digest != digestPrefix+filepath.Base(dir) {
-		return nil, damaged(name, fmt.Sprintf("its image has %d bytes where the manifest says %d, or another digest", info.Size(), t.SizeBytes))
+	if image.Size() != t.SizeBytes || t.Digest != digestPrefix+filepath.Base(dir) {
+		return nil, damaged(name, fmt.Sprintf("its image has %d bytes where the manifest says %d, or another digest", image.Size(), t.SizeBytes))
 	}
+	l.shelf.put(path, kept{t, manifest, image})
 	return t, nil
+}
+
+// path is where a version lies. The link that current is may move on at any time,
+// so what it points to is another path each time.
+func (l *Library) path(name, version string) string {
+	home := filepath.Join(l.dir, name)
+	if target, err := os.Readlink(filepath.Join(home, version)); err == nil && filepath.IsLocal(target) && filepath.Base(target) == target {
+		version = target
+	}
+	return filepath.Join(home, version)
 }
 
 func damaged(name, how string) *bothy.Error {

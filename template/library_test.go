@@ -1,13 +1,18 @@
 package template
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"log"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -117,15 +122,80 @@ func TestDamageIsNamed(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			l := library(t, Options{}, "tools")
-			b, err := l.Lookup("tools")
-			must(t, err)
+			b := age(t, l, "tools")
 			harm(t, b)
-			_, err = l.Lookup("tools")
+			_, err := l.Lookup("tools")
 			fails(t, err, bothy.CodeTemplateInvalid, what, "tools", "--force")
 			if list, err := l.Templates(as(t, bothy.ScopeTemplatesRead)); err != nil || len(list) != 0 {
 				t.Errorf("listed %v, %v", list, err)
 			}
 		})
+	}
+}
+
+// libraryOf has one template, of an image.
+func libraryOf(t *testing.T, img v1.Image) *Library {
+	t.Helper()
+	l := NewLibrary(t.TempDir(), Options{})
+	_, err := l.BuildTemplate(as(t, bothy.ScopeTemplatesWrite), bothy.TemplateBuild{Name: "tools", Image: push(t, img)}, nil)
+	must(t, err)
+	return l
+}
+
+// age has a template be as old as most are, and looked up before.
+func age(t *testing.T, l *Library, name string) *bothy.Template {
+	t.Helper()
+	b, err := l.Lookup(name)
+	must(t, err)
+	then := time.Now().Add(-time.Hour)
+	must(t, os.Chtimes(filepath.Join(filepath.Dir(b.RootFS), manifestName), then, then))
+	must(t, os.Chtimes(b.RootFS, then, then))
+	b, err = l.Lookup(name)
+	must(t, err)
+	return b
+}
+
+func TestATemplateIsReadAgainWhenItWasChanged(t *testing.T) {
+	l := libraryOf(t, image(t, config("A=1"), layer(t, entry{name: "x", content: "x"})))
+	b := age(t, l, "tools")
+	manifest := filepath.Join(filepath.Dir(b.RootFS), manifestName)
+	info, err := os.Stat(manifest)
+	must(t, err)
+	data, err := os.ReadFile(manifest)
+	must(t, err)
+	// In its place, and of the same length.
+	must(t, os.WriteFile(manifest, bytes.Replace(data, []byte(`"A": "1"`), []byte(`"A": "2"`), 1), 0o644))
+	must(t, os.Chtimes(manifest, info.ModTime(), info.ModTime()))
+	if again, err := l.Lookup("tools"); err != nil || again.Env["A"] != "1" {
+		t.Errorf("what has not been touched was read again: %v, %v", again, err)
+	}
+	must(t, os.Chtimes(manifest, info.ModTime(), info.ModTime().Add(time.Second)))
+	again, err := l.Lookup("tools")
+	if must(t, err); again.Env["A"] != "2" {
+		t.Errorf("after the change it says %v", again.Env)
+	}
+	// A change of a moment ago may have the time of the one before.
+	must(t, os.WriteFile(manifest, data, 0o644))
+	_, err = l.Lookup("tools")
+	must(t, err)
+	if n := len(l.shelf.all); n != 0 {
+		t.Errorf("%d are kept that may be changed without a trace", n)
+	}
+}
+
+func TestWhatIsFoundIsTheCallersOwn(t *testing.T) {
+	l := libraryOf(t, image(t, config("A=1"), layer(t, entry{name: "x", content: "x"})))
+	want := age(t, l, "tools")
+	for range 3 {
+		b, err := l.Lookup("tools")
+		must(t, err)
+		if !reflect.DeepEqual(b, want) {
+			t.Fatalf("found %+v, want %+v", b, want)
+		}
+		b.Name, b.Env["A"], b.Env["B"] = "mine", "3", "4"
+		for i := range b.Entrypoint {
+			b.Entrypoint[i] = "mine"
+		}
 	}
 }
 

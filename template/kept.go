@@ -1,0 +1,70 @@
+package template
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+const (
+	// settled is how old a file must be for its time to tell whether it was changed
+	// since: clocks of file systems are coarse.
+	settled = 2 * time.Second
+	// maxKept bounds what is kept, of a library whose templates are often rebuilt.
+	maxKept = 256
+)
+
+// shelf keeps what was read of templates, by the paths of their versions: every new
+// sandbox asks for one.
+type shelf struct {
+	mu  sync.Mutex
+	all map[string]kept
+}
+
+// kept is a version that was found sound, and its files as they were then.
+type kept struct {
+	template        *bothy.Template
+	manifest, image os.FileInfo
+}
+
+// get returns a copy of what is kept, unless the files have changed.
+func (s *shelf) get(path string) *bothy.Template {
+	s.mu.Lock()
+	k, ok := s.all[path]
+	s.mu.Unlock()
+	if !ok || !unchanged(filepath.Join(path, manifestName), k.manifest) || !unchanged(filepath.Join(path, imageName), k.image) {
+		return nil
+	}
+	return clone(k.template)
+}
+
+func (s *shelf) put(path string, k kept) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(k.manifest.ModTime()) < settled || time.Since(k.image.ModTime()) < settled {
+		delete(s.all, path)
+		return
+	}
+	if s.all == nil || len(s.all) >= maxKept {
+		s.all = map[string]kept{}
+	}
+	k.template = clone(k.template)
+	s.all[path] = k
+}
+
+func unchanged(path string, was os.FileInfo) bool {
+	is, err := os.Stat(path)
+	return err == nil && os.SameFile(was, is) && is.Size() == was.Size() && is.ModTime().Equal(was.ModTime())
+}
+
+func clone(t *bothy.Template) *bothy.Template {
+	c := *t
+	c.Env, c.Packages = maps.Clone(t.Env), maps.Clone(t.Packages)
+	c.Entrypoint, c.Languages, c.Warm = slices.Clone(t.Entrypoint), slices.Clone(t.Languages), slices.Clone(t.Warm)
+	return &c
+}
