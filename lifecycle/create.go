@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -76,8 +77,10 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 	undo.Add(func() { s.dropBudget(context.WithoutCancel(ctx), sb) })
 	unlock := s.locks.lock(sb.ID)
 	defer unlock()
-	if err := s.move(ctx, sb, bothy.StateStarting); err != nil {
-		return nil, err
+	if claimed == nil {
+		if err := s.move(ctx, sb, bothy.StateStarting); err != nil {
+			return nil, err
+		}
 	}
 	undo.Release()
 	l, err := s.bringUpNew(ctx, sb, t, claimed)
@@ -169,7 +172,9 @@ func (s *Service) machineSpec(sb *bothy.Sandbox, t *bothy.Template) bothy.Machin
 }
 
 // bringUpNew brings up a new sandbox in the quickest way that works: it takes a
-// machine that is ready, wakes one from a golden snapshot, or boots one.
+// machine that is ready, wakes one from a golden snapshot, or boots one. A sandbox
+// that gets one that is ready need not be stored before: should the server die, the
+// next one finds a machine that is nobody's, as it was.
 func (s *Service) bringUpNew(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, claimed *live) (*live, error) {
 	if claimed != nil {
 		l, err := s.handOut(ctx, sb, t, claimed)
@@ -177,6 +182,9 @@ func (s *Service) bringUpNew(ctx context.Context, sb *bothy.Sandbox, t *bothy.Te
 			return l, err
 		}
 		s.log.Warn("a ready sandbox could not be handed out, so another is started", "sandbox", sb.ID, "error", err)
+		if err := s.move(ctx, sb, bothy.StateStarting); err != nil {
+			return nil, err
+		}
 	}
 	if g := s.goldenFor(shapeOf(sb)); g != nil {
 		l, err := s.bringUp(ctx, sb, t, g.key, func(ctx context.Context) (bothy.Machine, error) {
@@ -209,7 +217,11 @@ func (s *Service) handOut(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 	if err := s.giveSecrets(l.gateway, sb); err != nil {
 		return nil, err
 	}
-	if err := s.settle(ctx, l, sb, t, newLaps()); err != nil {
+	done := make(chan error, 1)
+	go func() { done <- l.limit(ctx) }()
+	limited := sync.OnceValue(func() error { return <-done })
+	defer limited()
+	if err := s.settle(ctx, l, sb, t, limited, newLaps()); err != nil {
 		return nil, err
 	}
 	undo.Release()
@@ -242,7 +254,8 @@ func (s *Service) bringUp(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 	}
 	undo.Add(l.detach)
 	took.lap("cable")
-	if err := s.settle(ctx, l, sb, t, took); err != nil {
+	// With its limits it would start more slowly.
+	if err := s.settle(ctx, l, sb, t, func() error { return l.limit(ctx) }, took); err != nil {
 		return nil, err
 	}
 	undo.Release()
@@ -250,15 +263,15 @@ func (s *Service) bringUp(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 }
 
 // settle makes a connected machine the sandbox's own, and stores the sandbox as
-// running.
-func (s *Service) settle(ctx context.Context, l *live, sb *bothy.Sandbox, t *bothy.Template, took *laps) error {
+// running, once limited says that its limits hold.
+func (s *Service) settle(ctx context.Context, l *live, sb *bothy.Sandbox, t *bothy.Template, limited func() error, took *laps) error {
 	if err := s.adopt(ctx, l, sb, t, took); err != nil {
 		return startError(l.machine, err)
 	}
 	if err := failpoint.Hit("lifecycle.adopted"); err != nil {
 		return err
 	}
-	if err := l.machine.SetLimits(ctx, l.limits); err != nil {
+	if err := limited(); err != nil {
 		return err
 	}
 	took.lap("limits")

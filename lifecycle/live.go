@@ -21,6 +21,8 @@ type live struct {
 	limits  bothy.Limits
 	digest  string // of the template's image
 	engine  string
+	// limited are the limits that the machine was told, if any.
+	limited bothy.Limits
 
 	// answered is set once the guest has been adopted.
 	answered bool
@@ -156,6 +158,18 @@ func (s *Service) adoptAs(ctx context.Context, l *live, sb *bothy.Sandbox, t *bo
 	took.lap("adopt")
 	sb.GuestKey = key
 	l.answered = true
+	return nil
+}
+
+// limit tells the machine its limits, unless it knows them.
+func (l *live) limit(ctx context.Context) error {
+	if l.limited == l.limits {
+		return nil
+	}
+	if err := l.machine.SetLimits(ctx, l.limits); err != nil {
+		return err
+	}
+	l.limited = l.limits
 	return nil
 }
 

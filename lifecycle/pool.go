@@ -430,6 +430,10 @@ func (s *Service) makeReady(ctx context.Context, h shape, t *bothy.Template) (*l
 	if err := warm(ctx, l.guest, t); err != nil {
 		return nil, startError(m, err)
 	}
+	// Most are handed out with the limits of their shape.
+	if err := l.limit(ctx); err != nil {
+		return nil, err
+	}
 	undo.Release()
 	return l, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	blobdir "github.com/bothy-dev/bothy/blob/dir"
+	"github.com/bothy-dev/bothy/internal/failpoint"
 	"github.com/bothy-dev/bothy/lifecycle"
 )
 
@@ -259,14 +260,133 @@ func TestClaimThatIsCancelled(t *testing.T) {
 	w.hasReady(1)
 }
 
-func TestMachineThatCannotBeHandedOutIsReplaced(t *testing.T) {
+// stored is the state in which a sandbox is stored, or "" if it is not.
+func (w *world) stored(id string) bothy.State {
+	sb, err := w.store.Sandbox(context.Background(), id)
+	if err != nil {
+		return ""
+	}
+	return sb.State
+}
+
+func TestClaimIsStoredWhenItRuns(t *testing.T) {
 	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 1, ReadyMax: 1, Templates: []string{"a"}})
+	w.hasReady(1)
+	id := w.host.IDs()[0]
+	stop := failpoint.Set("lifecycle.adopted", func() error {
+		if state := w.stored(id); state != "" {
+			t.Errorf("while it is handed out it is stored as %s", state)
+		}
+		return nil
+	})
+	sb := w.create(small("a"))
+	stop()
+	if sb.ID != id || w.stored(id) != bothy.StateRunning {
+		t.Errorf("%s was handed out and not %s; it is stored as %q", sb.ID, id, w.stored(id))
+	}
+}
+
+func TestServerThatDiesBeforeAClaimIsStoredLeavesNothing(t *testing.T) {
+	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 1, ReadyMax: 1, Templates: []string{"a"}})
+	w.hasReady(1)
+	id, killed := w.host.IDs()[0], w.Service
+	ctx, die := context.WithCancel(w.me())
+	reached, over := make(chan struct{}), make(chan struct{})
+	t.Cleanup(failpoint.Set("lifecycle.adopted", func() error {
+		close(reached)
+		<-over
+		return errors.New("it is dead")
+	}))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		killed.Create(ctx, small("a"))
+	}()
+	<-reached
+	old := w.store
+	defer func() { die(); close(over); <-done; killed.Close(); old.Close() }()
+	w.pool = lifecycle.PoolOptions{}
+	w.open()
+	if _, err := w.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if slices.Contains(w.host.IDs(), id) {
+		t.Error("its machine lives")
+	}
+	if p, err := w.List(w.me(), bothy.SandboxFilter{}); err != nil || len(p.Items) != 0 {
+		t.Errorf("listed are %+v, %v", p.Items, err)
+	}
+}
+
+func TestClaimChangesTheLimitsThatDiffer(t *testing.T) {
+	var mu sync.Mutex
+	told := map[string][]float64{}
+	var fail bool
+	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 1, ReadyMax: 1, Templates: []string{"a"}}, func(w *world) {
+		w.host.Limiting = func(id string, l bothy.Limits) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if fail && l.CPU == 0.5 {
+				fail = false
+				return errors.New("there is no such cgroup")
+			}
+			told[id] = append(told[id], l.CPU)
+			return nil
+		}
+	})
+	for _, c := range []struct {
+		cpu  float64
+		want []float64
+	}{{0, []float64{1}}, {0.5, []float64{1, 0.5}}} {
+		w.hasReady(1)
+		sb := w.create(bothy.SandboxCreate{Template: "a", CPU: c.cpu})
+		mu.Lock()
+		if got := told[sb.ID]; !slices.Equal(got, c.want) {
+			t.Errorf("with %v CPUs the machine was told %v, want %v", c.cpu, got, c.want)
+		}
+		mu.Unlock()
+		if got := w.machine(sb.ID).Limits().CPU; got != c.want[len(c.want)-1] {
+			t.Errorf("it may use %v CPUs", got)
+		}
+	}
+	w.hasReady(1)
+	mu.Lock()
+	fail = true
+	mu.Unlock()
+	waited := w.machine(w.pooled()[0])
+	sb := w.create(bothy.SandboxCreate{Template: "a", CPU: 0.5})
+	select {
+	case <-waited.Done():
+	default:
+		t.Error("a machine that could not be limited lives on")
+	}
+	if got := w.machine(sb.ID).Limits().CPU; got != 0.5 {
+		t.Errorf("it may use %v CPUs", got)
+	}
+}
+
+// pooled lists the machines that are nobody's.
+func (w *world) pooled() []string {
+	return slices.DeleteFunc(w.host.IDs(), func(id string) bool { return w.stored(id) != "" })
+}
+
+func TestMachineThatCannotBeHandedOutIsReplaced(t *testing.T) {
+	var spoilt atomic.Value // the id of the sandbox
+	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 1, ReadyMax: 1, Templates: []string{"a"}}, func(w *world) {
+		w.host.FailStart = func(id string) error {
+			if state := w.stored(id); id == spoilt.Load() && state != bothy.StateStarting {
+				t.Errorf("while another is started it is stored as %q", state)
+			}
+			return nil
+		}
+	})
 	w.hasReady(1)
 	id := w.host.IDs()[0]
 	var once atomic.Bool
 	w.guests.mu.Lock()
 	w.guests.onAdopt = func(_ context.Context, i bothy.Identity) error {
 		if i.SandboxID == id && once.CompareAndSwap(false, true) {
+			spoilt.Store(id)
 			return errors.New("the guest has been spoilt")
 		}
 		return nil

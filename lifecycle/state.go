@@ -11,7 +11,8 @@ import (
 // transitions lists what may follow what. Everything else is a bug, or a
 // request that comes at the wrong time.
 var transitions = map[bothy.State][]bothy.State{
-	"":                  {bothy.StateStarting},
+	// One whose machine waited is stored first when it runs, or when it cannot.
+	"":                  {bothy.StateStarting, bothy.StateRunning, bothy.StateFailed},
 	bothy.StateStarting: {bothy.StateRunning, bothy.StateFailed, bothy.StateStopped},
 	bothy.StateRunning:  {bothy.StatePausing, bothy.StateStopping, bothy.StateStopped, bothy.StateFailed},
 	bothy.StatePausing:  {bothy.StatePaused, bothy.StateRunning, bothy.StateStopping, bothy.StateStopped, bothy.StateFailed},

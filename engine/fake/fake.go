@@ -33,6 +33,8 @@ type Host struct {
 	FailStart func(id string) error
 	// Destroying, if set, is awaited before a machine is destroyed.
 	Destroying func(id string)
+	// Limiting, if set, decides whether a machine takes new limits.
+	Limiting func(id string, l bothy.Limits) error
 
 	mu       sync.Mutex
 	machines map[string]*Machine

@@ -126,6 +126,11 @@ func (m *Machine) Stats(context.Context) (bothy.MachineStats, error) {
 
 // SetLimits changes the limits.
 func (m *Machine) SetLimits(_ context.Context, l bothy.Limits) error {
+	if m.e.host.Limiting != nil {
+		if err := m.e.host.Limiting(m.spec.ID, l); err != nil {
+			return err
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.limits = l
