@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy/engine/process"
 )
 
 // Limits are what a group may use. Zero means no limit.
@@ -531,13 +533,64 @@ func (g *Group) Kill() error {
 	if g.p.v2 != "" && g.write("", "cgroup.kill", "1") == nil {
 		return nil
 	}
-	pids, err := g.Processes()
-	for _, pid := range pids {
-		if pid != os.Getpid() {
-			unix.Kill(pid, unix.SIGKILL)
-		}
+	held, err := hold(g.Processes)
+	for _, p := range held {
+		err = errors.Join(err, p.Kill(), p.Close())
 	}
 	return err
+}
+
+// End kills every process in the group and returns when they have ended. The group
+// must not be frozen.
+func (g *Group) End() error {
+	for {
+		held, err := hold(g.Processes)
+		if err != nil || len(held) == 0 {
+			return err
+		}
+		for _, p := range held {
+			err = errors.Join(err, p.Kill())
+		}
+		for _, p := range held {
+			if err == nil {
+				p.Wait()
+			}
+			p.Close()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// hold opens the processes of a list, but for this one. A number that was listed may
+// be that of another process by the time it is used, where many begin and end. So
+// only what is listed still when it has been opened is what was meant.
+func hold(list func() ([]int, error)) ([]process.Process, error) {
+	pids, err := list()
+	if err != nil {
+		return nil, err
+	}
+	open := map[int]process.Process{}
+	for _, pid := range pids {
+		if p, err := process.Open(pid); err == nil && pid != os.Getpid() {
+			open[pid] = p
+		} else if err == nil {
+			p.Close()
+		}
+	}
+	pids, err = list()
+	var held []process.Process
+	for _, pid := range pids {
+		if p, ok := open[pid]; ok {
+			held = append(held, p)
+			delete(open, pid)
+		}
+	}
+	for _, p := range open {
+		p.Close()
+	}
+	return held, err
 }
 
 // Remove deletes the group. Its processes must have ended; those that are just

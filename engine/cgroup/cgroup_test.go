@@ -105,3 +105,51 @@ func TestFreezeAndCPUTime(t *testing.T) {
 	g.Kill()
 	<-done
 }
+
+func TestEndWaitsForAll(t *testing.T) {
+	g := newGroup(t, Limits{PIDs: 64})
+	done := make(chan error, 1)
+	go func() { done <- runIn(t, g, "sleep 1000 & sleep 1000 & wait") }()
+	for {
+		if pids, err := g.Processes(); err != nil {
+			t.Fatal(err)
+		} else if len(pids) == 3 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := g.End(); err != nil {
+		t.Fatal(err)
+	}
+	if pids, err := g.Processes(); err != nil || len(pids) > 0 {
+		t.Fatalf("%v, %v are left", pids, err)
+	}
+	<-done
+}
+
+// A process that has ended may be listed by a number that another has by then.
+func TestKillSparesWhoGotANumberAfterwards(t *testing.T) {
+	other := exec.Command("sleep", "1000")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer other.Wait()
+	defer other.Process.Kill()
+	looks := 0
+	list := func() ([]int, error) {
+		if looks++; looks == 1 {
+			return []int{other.Process.Pid}, nil
+		}
+		return nil, nil
+	}
+	held, err := hold(list)
+	if err != nil || len(held) > 0 {
+		t.Fatalf("%v, %v would be killed", held, err)
+	}
+	always := func() ([]int, error) { return []int{other.Process.Pid, os.Getpid()}, nil }
+	held, err = hold(always)
+	if err != nil || len(held) != 1 || held[0].PID != other.Process.Pid {
+		t.Fatalf("%v, %v would be killed", held, err)
+	}
+	held[0].Close()
+}

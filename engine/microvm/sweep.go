@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/bothy-dev/bothy/engine"
-	"github.com/bothy-dev/bothy/engine/process"
 )
 
 // Sweep removes what is left of machines that nobody owns. Namespaces and mounts need
@@ -20,10 +19,5 @@ func (e *Engine) Sweep(_ context.Context, keep func(id string) bool) ([]string, 
 
 func (e *Engine) sweepOne(id string) error {
 	g := e.cgroups.Open(id)
-	pids, _ := g.Processes()
-	g.Kill()
-	for _, pid := range pids {
-		process.End(pid)
-	}
-	return errors.Join(g.Remove(), os.RemoveAll(e.dir(id)))
+	return errors.Join(g.End(), g.Remove(), os.RemoveAll(e.dir(id)))
 }
