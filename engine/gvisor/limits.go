@@ -14,7 +14,7 @@ const (
 	// headroomBytes is the memory that the sentry may use beside the sandbox's
 	// own: at the limit the guest kills the largest process, and only above
 	// the headroom does the host's kernel kill the machine.
-	headroomBytes = 128 << 20
+	headroomBytes = 256 << 20
 	// processBytes is what one of the sandbox's processes costs the host's
 	// kernel: page tables and stacks, which nobody inside can see.
 	processBytes = 160 << 10
