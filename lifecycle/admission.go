@@ -76,7 +76,9 @@ func (s *Service) reserve(ctx context.Context, project string) (*place, error) {
 	if err != nil {
 		return nil, err
 	}
-	for s.o.MinFreeMemoryMB > 0 && s.hostFree() < s.o.MinFreeMemoryMB && s.shrinkPool(s.background) {
+	free := s.freeForSandboxes()
+	for free < s.o.MinFreeMemoryMB && s.shrinkPool(s.background) {
+		free = s.freeForSandboxes()
 	}
 	// Those that start now may be on any engine.
 	slowest := startPatience
@@ -92,7 +94,7 @@ func (s *Service) reserve(ctx context.Context, project string) (*place, error) {
 		s.mu.Unlock()
 		return nil, err
 	}
-	full := s.full()
+	full := s.fullWith(free)
 	if full == nil && s.line.waiting == 0 && s.starting < s.startsAtOnce() {
 		p := s.newPlace(project)
 		s.mu.Unlock()
@@ -195,19 +197,27 @@ func (s *Service) startsAtOnce() int {
 	return max(4, 2*runtime.NumCPU())
 }
 
+// freeForSandboxes is what the host has left, in MB, where that matters.
+func (s *Service) freeForSandboxes() int {
+	if s.o.MinFreeMemoryMB == 0 {
+		return 1 << 30
+	}
+	return s.hostFree()
+}
+
 // full says why the host can take no more sandboxes, or nil. The caller holds
 // s.mu.
-func (s *Service) full() error {
+func (s *Service) full() error { return s.fullWith(s.freeForSandboxes()) }
+
+// fullWith is full where so many MB are left.
+func (s *Service) fullWith(free int) error {
 	if n := len(s.live) + s.starting; s.o.MaxSandboxes > 0 && n >= s.o.MaxSandboxes {
 		e := capacityError("the host runs %d sandboxes, as many as it may", n).
 			WithHint("End some, or raise the server's --max-sandboxes.")
 		e.RetryAfter = retryAfter
 		return e
 	}
-	if s.o.MinFreeMemoryMB == 0 {
-		return nil
-	}
-	if free := s.hostFree(); free < s.o.MinFreeMemoryMB {
+	if free < s.o.MinFreeMemoryMB {
 		e := capacityError("the host has %d MB of memory left", free).WithHint("Try again when other sandboxes have ended.")
 		e.RetryAfter = retryAfter
 		return e

@@ -1,12 +1,11 @@
 package lifecycle
 
 import (
-	"bufio"
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -217,11 +216,21 @@ func (s *Service) handOut(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 	if err := s.giveSecrets(l.gateway, sb); err != nil {
 		return nil, err
 	}
-	done := make(chan error, 1)
-	go func() { done <- l.limit(ctx) }()
-	limited := sync.OnceValue(func() error { return <-done })
-	defer limited()
-	if err := s.settle(ctx, l, sb, t, limited, newLaps()); err != nil {
+	// The host has something to do meanwhile. What has been used so far was for
+	// nobody.
+	var limited error
+	var used counters
+	var meanwhile sync.WaitGroup
+	defer meanwhile.Wait()
+	meanwhile.Go(func() {
+		limited = l.limit(ctx)
+		used.reading, used.err = l.reading(ctx)
+	})
+	err = s.settle(ctx, l, sb, t, newLaps(), func() (meterRead, error) {
+		meanwhile.Wait()
+		return used.read, limited
+	})
+	if err != nil {
 		return nil, err
 	}
 	undo.Release()
@@ -255,7 +264,7 @@ func (s *Service) bringUp(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 	undo.Add(l.detach)
 	took.lap("cable")
 	// With its limits it would start more slowly.
-	if err := s.settle(ctx, l, sb, t, func() error { return l.limit(ctx) }, took); err != nil {
+	if err := s.settle(ctx, l, sb, t, took, func() (meterRead, error) { return l.reading, l.limit(ctx) }); err != nil {
 		return nil, err
 	}
 	undo.Release()
@@ -263,15 +272,17 @@ func (s *Service) bringUp(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 }
 
 // settle makes a connected machine the sandbox's own, and stores the sandbox as
-// running, once limited says that its limits hold.
-func (s *Service) settle(ctx context.Context, l *live, sb *bothy.Sandbox, t *bothy.Template, limited func() error, took *laps) error {
+// running. limited returns once its limits hold, and tells from what its use is
+// counted.
+func (s *Service) settle(ctx context.Context, l *live, sb *bothy.Sandbox, t *bothy.Template, took *laps, limited func() (meterRead, error)) error {
 	if err := s.adopt(ctx, l, sb, t, took); err != nil {
 		return startError(l.machine, err)
 	}
 	if err := failpoint.Hit("lifecycle.adopted"); err != nil {
 		return err
 	}
-	if err := limited(); err != nil {
+	read, err := limited()
+	if err != nil {
 		return err
 	}
 	took.lap("limits")
@@ -281,7 +292,7 @@ func (s *Service) settle(ctx context.Context, l *live, sb *bothy.Sandbox, t *bot
 	sb.EngineState = l.machine.State()
 	info := s.engine(sb.Engine).Info()
 	sb.Acceleration, sb.Kernel = info.Acceleration, info.Kernel
-	sb.MeterState = s.o.Meter.Starting(ctx, sb, l.reading)
+	sb.MeterState = s.o.Meter.Starting(ctx, sb, read)
 	if err := s.move(ctx, sb, bothy.StateRunning); err != nil {
 		return err
 	}
@@ -336,17 +347,19 @@ func expiry(from time.Time, seconds int) *time.Time {
 // freeMemoryMB is the host's MemAvailable, or a large number where it cannot be
 // read.
 func freeMemoryMB() int {
-	f, err := os.Open("/proc/meminfo")
+	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 1 << 30
 	}
-	defer f.Close()
-	for sc := bufio.NewScanner(f); sc.Scan(); {
-		if v, ok := strings.CutPrefix(sc.Text(), "MemAvailable:"); ok {
-			var kb int
-			fmt.Sscan(v, &kb)
-			return kb >> 10
-		}
+	return availableMB(string(text))
+}
+
+func availableMB(meminfo string) int {
+	_, rest, _ := strings.Cut(meminfo, "MemAvailable:")
+	line, _, _ := strings.Cut(rest, "\n")
+	kb, err := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(line, "kB")))
+	if err != nil {
+		return 1 << 30
 	}
-	return 1 << 30
+	return kb >> 10
 }

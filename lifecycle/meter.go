@@ -64,6 +64,17 @@ func (m noMeter) SetTreeBudget(_ context.Context, _, _ string, amount float64) e
 	return m.CheckBudget(amount)
 }
 
+// meterRead tells what the counters of a sandbox stand at.
+type meterRead = func(context.Context) (bothy.MeterReading, error)
+
+// counters are what was read before.
+type counters struct {
+	reading bothy.MeterReading
+	err     error
+}
+
+func (c *counters) read(context.Context) (bothy.MeterReading, error) { return c.reading, c.err }
+
 // reading tells what the counters of a live sandbox stand at.
 func (l *live) reading(ctx context.Context) (bothy.MeterReading, error) {
 	r := bothy.MeterReading{NetworkCounters: l.gateway.Counters()}
