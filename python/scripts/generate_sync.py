@@ -42,6 +42,7 @@ WORDS = {
     r"in one event loop": "in one process",
     r"\bmany tasks\b": "many threads",
     r"a cancelled task, ": "",
+    r" *What a cancelled call has made is ended\.\n\n": "",
     r"\bcoroutine function\b": "function",
 }
 

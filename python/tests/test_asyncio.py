@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_server import Exchange, FakeServer, final, out
+from fake_server import Answer, Exchange, FakeServer, as_json, final, out, problem
 
 from bothy import AsyncClient, AsyncSandbox
 
@@ -49,6 +49,73 @@ async def test_cancelling_the_block_terminates(fake: FakeServer) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert fake.sandboxes["sbx-1"]["state"] == "stopped"
+
+
+def slow_creation(fake: FakeServer) -> tuple[threading.Event, threading.Event]:
+    """Have the answer to a first creation get lost, and say when that was, and when it ended."""
+    made: dict[str, dict[str, Any]] = {}
+    asked, ended = threading.Event(), threading.Event()
+
+    def create(exchange: Exchange) -> Answer:
+        key = exchange.request_seen.headers["idempotency-key"]
+        if key not in made:
+            made[key] = fake.add_sandbox()
+            asked.set()
+            exchange.wait_until_client_leaves()
+        return as_json(made[key], 201)
+
+    def end(exchange: Exchange) -> Answer:
+        fake.sandboxes["sbx-1"]["state"] = "stopped"
+        ended.set()
+        return Answer(204)
+
+    fake.routes["POST", "/v1/sandboxes"] = create
+    fake.routes["DELETE", "/v1/sandboxes/sbx-1"] = end
+    return asked, ended
+
+
+async def test_what_a_cancelled_creation_has_made_is_ended(fake: FakeServer) -> None:
+    asked, ended = slow_creation(fake)
+    task = asyncio.ensure_future(AsyncSandbox.create())
+    assert await asyncio.to_thread(asked.wait, 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await asyncio.to_thread(ended.wait, 10)
+    assert list(fake.sandboxes) == ["sbx-1"]
+
+
+async def test_a_client_is_closed_when_nothing_is_left_of_a_cancelled_creation(
+    fake: FakeServer,
+) -> None:
+    asked, ended = slow_creation(fake)
+    async with AsyncClient() as client:
+        task = asyncio.ensure_future(AsyncSandbox.create(client=client))
+        assert await asyncio.to_thread(asked.wait, 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not ended.is_set()
+    assert ended.is_set()
+
+
+async def test_a_cancelled_creation_that_made_nothing(fake: FakeServer) -> None:
+    asked = threading.Event()
+
+    def refuse(exchange: Exchange) -> Answer:
+        if not asked.is_set():
+            asked.set()
+            exchange.wait_until_client_leaves()
+        return problem(403, "quota_exceeded", "there are too many")
+
+    fake.routes["POST", "/v1/sandboxes"] = refuse
+    async with AsyncClient() as client:
+        task = asyncio.ensure_future(AsyncSandbox.create(client=client))
+        assert await asyncio.to_thread(asked.wait, 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert [s.method for s in fake.seen] == ["POST", "POST"]
 
 
 async def test_many_at_once_over_one_client(fake: FakeServer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
@@ -36,7 +37,7 @@ from .._types import (
     State,
     UsageReport,
 )
-from ._client import AsyncClient, Patience, Request, borrowed, without_none
+from ._client import AsyncClient, Patience, Request, borrowed, new_key, without_none
 from ._code import AsyncContexts, context_id, follow_code
 from ._files import AsyncFiles
 from ._forward import AsyncForward
@@ -47,6 +48,9 @@ from ._terminal import AsyncTerminal
 
 START_SECONDS = 300.0
 """How long the server may take to make, wake or copy a sandbox."""
+
+UNDO_SECONDS = 30.0
+"""How long it may take to say what it has made for a caller who did not wait for it."""
 
 
 class AsyncSandbox:
@@ -96,6 +100,8 @@ class AsyncSandbox:
         client: AsyncClient | None = None,
     ) -> AsyncSandbox:
         """Make a sandbox and return it when it is running.
+
+        What a cancelled call has made is ended.
 
         What is not given is the server's default: template ``python-3.12``, 1 CPU,
         512 MiB of memory, no network, terminated after 600 seconds.
@@ -153,9 +159,17 @@ class AsyncSandbox:
             "require_acceleration": require_acceleration,
             "budget": budget,
         }
-        request = Request("POST", "/v1/sandboxes", json=without_none(body), patience=START_SECONDS)
+        request = Request(
+            "POST",
+            "/v1/sandboxes",
+            json=without_none(body),
+            patience=START_SECONDS,
+            key=new_key(),
+        )
         async with borrowed(client, url, api_key) as used:
-            return cls(used, decode(SandboxInfo, await used._call(request)))
+            async with used._leftovers.of_cancelled(lambda: _undo(used._join(), request)):
+                wire = await used._call(request)
+            return cls(used, decode(SandboxInfo, wire))
 
     @classmethod
     @io.opens
@@ -650,6 +664,21 @@ class AsyncSandbox:
     def _learn(self, wire: dict[str, Any]) -> SandboxInfo:
         self._info = decode(SandboxInfo, wire)
         return self._info
+
+
+async def _undo(client: AsyncClient, request: Request) -> None:
+    """End what a cancelled creation has made: its answer was on the way already.
+
+    It is asked for again by its key. Where nothing was made, or nobody answers, there
+    is nothing to be done: the sandbox ends with its time.
+    """
+    try:
+        with contextlib.suppress(Exception):
+            again = dataclasses.replace(request, patience=UNDO_SECONDS)
+            wire = await client._call(again)
+            await client._call(Request("DELETE", sandbox_path(wire["id"])))
+    finally:
+        await client._leave()
 
 
 def sandbox_path(sandbox_id: str) -> str:

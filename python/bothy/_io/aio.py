@@ -173,6 +173,30 @@ class Listener:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+class Leftovers:
+    """What is still to be done for calls whose tasks were cancelled."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @contextlib.asynccontextmanager
+    async def of_cancelled(
+        self, undo: Callable[[], Coroutine[Any, Any, None]]
+    ) -> AsyncIterator[None]:
+        """Begin to ``undo`` the block where it is cancelled, and do not wait for that."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            task = asyncio.create_task(undo())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            raise
+
+    async def wait(self) -> None:
+        """Wait until nothing is left to be done."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
 def close_with(owner: object, connections: httpx.AsyncClient) -> None:
     """Do nothing: connections can be closed only in their event loop, by ``aclose``."""
 

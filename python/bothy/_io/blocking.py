@@ -235,6 +235,18 @@ def wait_until_ready(sockets: Sequence[socket.socket], event: int) -> list[Any]:
         return [key.fileobj for key, _ in selector.select()]
 
 
+class Leftovers:
+    """Nothing: nobody cancels a thread."""
+
+    @contextlib.contextmanager
+    def of_cancelled(self, undo: Callable[[], None]) -> Iterator[None]:
+        """Run the block."""
+        yield
+
+    def wait(self) -> None:
+        """Return at once."""
+
+
 def close_with(owner: object, connections: httpx.Client) -> None:
     """Close the sockets of ``connections`` when ``owner`` is no more; nothing is sent."""
     weakref.finalize(owner, connections.close)

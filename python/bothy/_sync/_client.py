@@ -68,6 +68,7 @@ class Request:
     Attributes:
         patience: How long the server may be silent.
         keyed: Whether an idempotency key makes the call safe to repeat.
+        key: That key, where the call may be made again later; any where it is empty.
         once: The body cannot be read twice.
     """
 
@@ -79,6 +80,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     patience: Patience = "default"
     keyed: bool = True
+    key: str = ""
     once: bool = False
 
 
@@ -117,6 +119,7 @@ class Client:
         self._closed = False
         # The sandboxes that share a client which no user made; the last one closes it.
         self._users: int | None = None
+        self._leftovers = io.Leftovers()
 
     @property
     def url(self) -> str:
@@ -139,6 +142,8 @@ class Client:
 
     def close(self) -> None:
         """Close all connections. Sandboxes are left as they are."""
+        if self._users is None:
+            self._leftovers.wait()
         self._closed = self._users is None
         connections, self._connections = self._connections, None
         if connections is not None:
@@ -582,7 +587,8 @@ class Client:
 
     def _open(self, request: Request) -> httpx.Response:
         """Send ``request`` and return the answer with its body unread; the caller closes it."""
-        key = uuid.uuid4().hex if request.keyed and request.method in _KEYED else None
+        keyed = request.keyed and request.method in _KEYED
+        key = (request.key or new_key()) if keyed else None
         repeatable = (request.method in _REPEATABLE or key is not None) and not request.once
         attempt = 0
         while True:
@@ -697,6 +703,11 @@ def direct_transport(url: SplitResult) -> httpx.HTTPTransport | None:
         return None
     verify = tls_for(url) or False
     return httpx.HTTPTransport(verify=verify, limits=LIMITS, socket_options=SOCKET_OPTIONS)
+
+
+def new_key() -> str:
+    """Return an idempotency key that no other call has."""
+    return uuid.uuid4().hex
 
 
 def parse_json(body: bytes) -> Any:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
@@ -37,7 +38,7 @@ from .._types import (
     State,
     UsageReport,
 )
-from ._client import Client, Patience, Request, borrowed, without_none
+from ._client import Client, Patience, Request, borrowed, new_key, without_none
 from ._code import Contexts, context_id, follow_code
 from ._files import Files
 from ._forward import Forward
@@ -48,6 +49,9 @@ from ._terminal import Terminal
 
 START_SECONDS = 300.0
 """How long the server may take to make, wake or copy a sandbox."""
+
+UNDO_SECONDS = 30.0
+"""How long it may take to say what it has made for a caller who did not wait for it."""
 
 
 class Sandbox:
@@ -154,9 +158,17 @@ class Sandbox:
             "require_acceleration": require_acceleration,
             "budget": budget,
         }
-        request = Request("POST", "/v1/sandboxes", json=without_none(body), patience=START_SECONDS)
+        request = Request(
+            "POST",
+            "/v1/sandboxes",
+            json=without_none(body),
+            patience=START_SECONDS,
+            key=new_key(),
+        )
         with borrowed(client, url, api_key) as used:
-            return cls(used, decode(SandboxInfo, used._call(request)))
+            with used._leftovers.of_cancelled(lambda: _undo(used._join(), request)):
+                wire = used._call(request)
+            return cls(used, decode(SandboxInfo, wire))
 
     @classmethod
     @io.opens
@@ -651,6 +663,21 @@ class Sandbox:
     def _learn(self, wire: dict[str, Any]) -> SandboxInfo:
         self._info = decode(SandboxInfo, wire)
         return self._info
+
+
+def _undo(client: Client, request: Request) -> None:
+    """End what a cancelled creation has made: its answer was on the way already.
+
+    It is asked for again by its key. Where nothing was made, or nobody answers, there
+    is nothing to be done: the sandbox ends with its time.
+    """
+    try:
+        with contextlib.suppress(Exception):
+            again = dataclasses.replace(request, patience=UNDO_SECONDS)
+            wire = client._call(again)
+            client._call(Request("DELETE", sandbox_path(wire["id"])))
+    finally:
+        client._leave()
 
 
 def sandbox_path(sandbox_id: str) -> str:
