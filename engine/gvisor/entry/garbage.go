@@ -10,9 +10,8 @@ const (
 	// hurryBytes is how much memory this process may take while garbage lies.
 	hurryBytes = 64 << 20
 	// calmAfter is how long the first commands are spared the work of taking it
-	// away, and waitsAfter after how long a sentry counts as one that waits.
-	calmAfter  = 2 * time.Second
-	waitsAfter = time.Second
+	// away.
+	calmAfter = 2 * time.Second
 	// calmPercent is the garbage that is let lie for good, in percent of what is
 	// in use.
 	calmPercent = 100
@@ -22,11 +21,6 @@ const (
 func hurry() {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(hurryBytes)
-	time.AfterFunc(waitsAfter, func() {
-		if !gate.isOpen.Load() {
-			debug.FreeOSMemory()
-		}
-	})
 }
 
 // calmDown ends that once the sandbox is in use.

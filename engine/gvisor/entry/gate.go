@@ -67,6 +67,7 @@ func installGate(table *kernel.SyscallTable) {
 		if inner := call.Fn; inner != nil {
 			call.Fn = func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
 				if !gate.isOpen.Load() {
+					begun.Store(true)
 					hastenClocks(t.Kernel())
 					if err := gate.pass(t); err != nil {
 						return 0, nil, err

@@ -1,6 +1,8 @@
 package entry
 
 import (
+	"sync/atomic"
+
 	"gvisor.dev/gvisor/pkg/abi/linux"
 	"gvisor.dev/gvisor/pkg/context"
 	"gvisor.dev/gvisor/pkg/hostarch"
@@ -21,16 +23,25 @@ const platformName = "systrap"
 // patchLater has the platform wait with rewriting.
 func patchLater() {
 	if eager, err := platform.Lookup(platformName); err == nil {
-		platform.Register(platformName, patientConstructor{eager})
+		platform.Register(platformName, patientConstructor{eager, new(atomic.Bool)})
 	}
 }
 
-type patientConstructor struct{ platform.Constructor }
+type patientConstructor struct {
+	platform.Constructor
+	made *atomic.Bool
+}
 
+// New is called when the sentry starts, and once more for a kernel that is restored.
 func (c patientConstructor) New(opts platform.Options) (platform.Platform, error) {
 	p, err := c.Constructor.New(opts)
 	if err != nil {
 		return nil, err
+	}
+	if c.made.CompareAndSwap(false, true) {
+		warmLater(p)
+	} else {
+		begun.Store(true)
 	}
 	return patientPlatform{p}, nil
 }

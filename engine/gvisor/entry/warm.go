@@ -1,0 +1,98 @@
+package entry
+
+import (
+	"reflect"
+	"runtime"
+	"sync/atomic"
+	"time"
+	_ "unsafe" // for go:linkname
+
+	"gvisor.dev/gvisor/pkg/log"
+	"gvisor.dev/gvisor/pkg/sentry/platform"
+	"gvisor.dev/gvisor/pkg/state"
+)
+
+// A sentry that was started ahead does, while it waits, what its sandbox would wait
+// for: it makes processes in which programs can run, has memory at hand that the host
+// need not find and clear, and finds out how the library's types load a checkpoint.
+
+const (
+	// waitsAfter is after how long a sentry counts as one that waits.
+	waitsAfter = 500 * time.Millisecond
+	// warmProcesses are for process 1, an interpreter that it keeps, and the first
+	// command.
+	warmProcesses = 3
+	// warmBytes is what it takes to load the kernel of a small sandbox.
+	warmBytes = 12 << 20
+	warmPiece = 32 << 10
+)
+
+// begun is set once the sentry has been told what to do.
+var begun atomic.Bool
+
+// warmLater warms the sentry up if it has to wait.
+func warmLater(p platform.Platform) {
+	time.AfterFunc(waitsAfter, func() {
+		if begun.Load() {
+			return
+		}
+		warmTypes()
+		warmMemory()
+		if err := makeProcesses(p, warmProcesses); err != nil {
+			log.Warningf("cannot make processes ahead: %v", err)
+		}
+	})
+}
+
+// makeProcesses makes some and gives them back: the platform keeps them for who comes
+// next.
+func makeProcesses(p platform.Platform, n int) error {
+	var made []platform.AddressSpace
+	defer func() {
+		for _, a := range made {
+			a.Release()
+		}
+	}()
+	for range n {
+		if begun.Load() {
+			return nil
+		}
+		a, err := p.NewAddressSpace()
+		if err != nil {
+			return err
+		}
+		made = append(made, a)
+	}
+	return nil
+}
+
+// warmMemory takes memory from the host and lets it go again for this process's own
+// use, as what lies there as garbage already.
+func warmMemory() {
+	pieces := make([][]byte, 0, warmBytes/warmPiece)
+	for range cap(pieces) {
+		piece := make([]byte, warmPiece)
+		for at := 0; at < len(piece); at += 4 << 10 {
+			piece[at] = 1
+		}
+		pieces = append(pieces, piece)
+	}
+	runtime.KeepAlive(pieces)
+	runtime.GC()
+}
+
+// savedTypes are the types that the library saves and loads, by name.
+//
+//go:linkname savedTypes gvisor.dev/gvisor/pkg/state.globalTypeDatabase
+var savedTypes map[string]reflect.Type
+
+// warmTypes has the runtime find the methods by which each type is loaded: it
+// remembers them.
+func warmTypes() (found int) {
+	for _, t := range savedTypes {
+		if _, ok := reflect.Zero(reflect.PointerTo(t)).Interface().(state.SaverLoader); ok {
+			found++
+		}
+	}
+	return found
+}
