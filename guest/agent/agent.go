@@ -65,6 +65,10 @@ type Agent struct {
 	identity identity
 	watchers watchers
 	server   *http.Server
+	// sentry is whether the kernel is that of Bothy's gVisor. There one write is seen
+	// whole or not at all, and randomness comes from the host: what it is given is
+	// thrown away.
+	sentry bool
 }
 
 // New returns an agent. There can be only one in a process: it reaps all the
@@ -85,6 +89,7 @@ func New(opt Options) (*Agent, error) {
 	}
 	accounts := account.New("/etc/passwd", "/etc/group")
 	a := &Agent{opt: opt, accounts: accounts, commands: commands, files: files.New(accounts)}
+	a.sentry = commands.HasRows()
 	a.identity.set(identityState{user: opt.User, cwd: opt.Cwd})
 	a.code = code.New(codeHost{a}, filepath.Join("/", opt.Root, "run/bothy/kernels"))
 	var protocols http.Protocols

@@ -49,6 +49,7 @@ type identity struct {
 	// a copy: its files are as old as this memory.
 	certificates                  [sha256.Size]byte
 	resolver, hostname, machineID string
+	mark                          *mark
 }
 
 func (i *identity) get() *identityState {
@@ -110,9 +111,11 @@ func (a *Agent) adoptEntropy(req *guestpb.AdoptRequest) error {
 	if len(req.Entropy) == 0 {
 		return nil
 	}
-	_ = writeRaw("/dev/urandom", unix.O_WRONLY, 0, string(req.Entropy))
+	if !a.sentry {
+		_ = writeRaw("/dev/urandom", unix.O_WRONLY, 0, string(req.Entropy))
+	}
 	sum := sha256.Sum256(append([]byte("generation"), req.Entropy...))
-	return a.replaceFile("/run/bothy/generation", hex.EncodeToString(sum[:16])+"\n", 0o444)
+	return a.leaveMark(hex.EncodeToString(sum[:16]) + "\n")
 }
 
 func (a *Agent) adoptHostname(req *guestpb.AdoptRequest) error {
@@ -304,10 +307,10 @@ func readBounded(path string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-func kernelName() string {
+var kernelName = sync.OnceValue(func() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
 		return ""
 	}
 	return unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:])
-}
+})

@@ -127,6 +127,10 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
+// HasRows reports whether the kernel makes rows of calls, which only that of Bothy's
+// gVisor does; see bothy.GuestCallsPrctl.
+func (m *Manager) HasRows() bool { return m.rows }
+
 // Start starts a command.
 func (m *Manager) Start(s Spec) (*Process, error) {
 	if len(s.Argv) == 0 || s.Argv[0] == "" {
