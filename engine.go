@@ -72,6 +72,9 @@ type MachineSpec struct {
 	// FilesTar, if not empty, holds changes to the root file system that Start
 	// applies before anything runs.
 	FilesTar string
+	// Beside has the machine start although another with its ID lives, which is
+	// destroyed next. An engine that cannot do that says CodeConflict.
+	Beside bool
 }
 
 // SnapshotOptions say what of a machine is written where.

@@ -197,6 +197,48 @@ type frozen struct {
 	m   *snapshot.Manifest
 	// verified waits for what the check has found.
 	verified func() error
+	// ahead is a machine that was woken from it before it was needed, if any.
+	ahead *ahead
+}
+
+// ahead is a machine that is being woken beside the one that its sandbox still has.
+type ahead struct {
+	cancel  context.CancelFunc
+	done    chan struct{}
+	machine bothy.Machine
+	how     *bothy.Resumed
+	err     error
+}
+
+// wakeAhead begins to wake a machine for sb where the host has memory for two. The
+// next wake takes it.
+func (s *Service) wakeAhead(ctx context.Context, sb *bothy.Sandbox, from *frozen) {
+	t, err := s.o.Templates.Lookup(from.m.Sandbox.TemplateDigest)
+	if err != nil || s.hostFree() < sb.MemoryMB+s.o.Pool.MinFreeMemoryMB {
+		return
+	}
+	later := *sb
+	a := &ahead{done: make(chan struct{})}
+	ctx, a.cancel = context.WithTimeout(ctx, s.patience(sb.Engine, startTimeout))
+	from.ahead = a
+	go func() {
+		defer close(a.done)
+		a.machine, a.how, a.err = s.wakeAs(ctx, &later, t, from, true)
+	}()
+}
+
+// forgo ends a machine that was woken ahead and is not needed.
+func (s *Service) forgo(from *frozen) {
+	a := from.ahead
+	if a == nil {
+		return
+	}
+	from.ahead = nil
+	a.cancel()
+	<-a.done
+	if a.machine != nil {
+		s.destroy(a.machine)
+	}
 }
 
 // checking begins to check a snapshot, whose folder stays open until verified has
@@ -204,12 +246,24 @@ type frozen struct {
 func checking(ctx context.Context, dir string, m *snapshot.Manifest) *frozen {
 	found := make(chan error, 1)
 	go func() { found <- snapshot.Verify(ctx, dir, m, false) }()
-	return &frozen{dir, m, sync.OnceValue(func() error { return <-found })}
+	return &frozen{dir: dir, m: m, verified: sync.OnceValue(func() error { return <-found })}
 }
 
 // wake starts a machine from a snapshot: with its memory if this engine build
 // wrote it, and otherwise with its files. It says which.
 func (s *Service) wake(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, from *frozen) (bothy.Machine, *bothy.Resumed, error) {
+	if a := from.ahead; a != nil {
+		from.ahead = nil
+		defer a.cancel()
+		if <-a.done; a.err == nil {
+			return a.machine, a.how, nil
+		}
+		s.log.Debug("a machine could not be woken ahead", "sandbox", sb.ID, "error", a.err)
+	}
+	return s.wakeAs(ctx, sb, t, from, false)
+}
+
+func (s *Service) wakeAs(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, from *frozen, beside bool) (bothy.Machine, *bothy.Resumed, error) {
 	m := from.m
 	engine, err := s.needEngine(ctx, sb.Engine)
 	if err != nil {
@@ -220,6 +274,7 @@ func (s *Service) wake(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template
 	}
 	how := &bothy.Resumed{SnapshotID: m.ID, Kind: bothy.SnapshotMemory, At: s.clock.Now().UTC()}
 	spec := s.machineSpec(sb, t)
+	spec.Beside = beside
 	build := engine.Info().Build
 	switch {
 	case !m.Has(snapshot.MemoryDir):

@@ -40,12 +40,19 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 	defer from.verified()
 	awake := sb.State == bothy.StateRunning
 	var ending sync.WaitGroup
-	defer ending.Wait()
 	switch sb.State {
 	case bothy.StateRunning:
-		// What is now is kept, as if paused; it gets a name so that it stays. Its
-		// machine ends while the other one starts.
-		how := pausing{hurry: true, keep: n.ID, destroy: func(m bothy.Machine) { ending.Go(func() { s.destroy(m) }) }}
+		// What is now is kept, as if paused; it gets a name so that it stays. The
+		// other machine starts meanwhile.
+		s.wakeAhead(ctx, sb, from)
+		defer s.forgo(from)
+		how := pausing{hurry: true, keep: n.ID, destroy: func(m bothy.Machine) {
+			ending.Add(1)
+			s.watchers.Go(func() {
+				defer ending.Done()
+				s.destroy(m)
+			})
+		}}
 		if _, err := s.pauseKeeping(ctx, id, bothy.PauseOptions{Name: "before rollback to " + displayName(n)}, how); err != nil {
 			return nil, err
 		}

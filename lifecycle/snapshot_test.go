@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -494,6 +495,35 @@ func TestRollbackWhileTheMachineEnds(t *testing.T) {
 				t.Errorf("back as %+v, %v", back, err)
 			}
 		})
+	}
+}
+
+// The machine that has been woken ahead ends where it is not needed.
+func TestARollbackThatCannotPause(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	n, err := w.CreateSnapshot(w.me(), sb.ID, "then")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := w.host.Machine(sb.ID)
+	w.t.Cleanup(failpoint.Set("lifecycle.frozen", func() error {
+		for w.host.Machine(sb.ID) == before {
+			runtime.Gosched() // until the other one is there
+		}
+		return errors.New("boom")
+	}))
+	if _, err := w.Rollback(w.me(), sb.ID, n.ID); err == nil {
+		t.Fatal("it went back")
+	}
+	if now := w.host.Machine(sb.ID); now != before {
+		t.Errorf("the machine is %p, and was %p", now, before)
+	}
+	if got := w.get(sb.ID); got.State != bothy.StateRunning {
+		t.Errorf("it is %s", got.State)
+	}
+	if ids := w.host.IDs(); len(ids) != 1 {
+		t.Errorf("there are the machines %v", ids)
 	}
 }
 

@@ -35,6 +35,7 @@ func Run(t *testing.T, h Harness) {
 		"A cable can be opened again":                      cableAgain,
 		"Destroy ends a machine and can be repeated":       destroyTwice,
 		"An id is used once":                               sameID,
+		"A machine starts beside the one that it replaces": beside,
 		"A start that fails leaves nothing":                failedStart,
 		"A start that is given up leaves nothing":          cancelledStart,
 		"A machine outlives its engine and is adopted":     adopted,
@@ -228,6 +229,28 @@ func sameID(t *testing.T, s *suite) {
 		t.Errorf("a second machine with the same id: %v", err)
 	}
 	s.answers(t, plug(t, m))
+}
+
+// beside starts a machine while another one with its id still lives.
+func beside(t *testing.T, s *suite) {
+	old := s.start(t, "a")
+	spec := s.spec("a")
+	spec.Beside = true
+	m, err := s.begin(func() (bothy.Machine, error) { return s.e.Start(t.Context(), spec) })
+	if bothy.ErrorCode(err) == bothy.CodeConflict {
+		t.Skip("not with this engine")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	destroy(t, old)
+	s.answers(t, plug(t, m))
+	if _, err := s.e.Start(t.Context(), s.spec("a")); bothy.ErrorCode(err) != bothy.CodeConflict {
+		t.Errorf("a second machine with the same id: %v", err)
+	}
+	destroy(t, m)
+	destroy(t, s.start(t, "a")) // the id is free again
+	s.nothingLeft(t)
 }
 
 func failedStart(t *testing.T, s *suite) {

@@ -130,7 +130,7 @@ func (e *Engine) start(ctx context.Context, spec bothy.MachineSpec, restored str
 	}
 	e.host.mu.Lock()
 	defer e.host.mu.Unlock()
-	if e.host.machines[spec.ID] != nil {
+	if e.host.machines[spec.ID] != nil && !spec.Beside {
 		return nil, bothy.Errorf(bothy.CodeConflict, "machine %q exists already", spec.ID)
 	}
 	for name, x := range e.host.spares {
@@ -140,7 +140,7 @@ func (e *Engine) start(ctx context.Context, spec bothy.MachineSpec, restored str
 		}
 	}
 	m := newMachine(e, spec)
-	m.restored = restored
+	m.restored, m.beside = restored, e.host.machines[spec.ID]
 	e.host.machines[spec.ID] = m
 	e.held[spec.ID] = true
 	return m, nil

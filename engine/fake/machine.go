@@ -27,6 +27,7 @@ type Machine struct {
 	frozen bool
 
 	restored string
+	beside   *Machine // that lived already
 }
 
 var _ bothy.Machine = (*Machine)(nil)
@@ -39,6 +40,15 @@ func (m *Machine) ID() string            { return m.spec.ID }
 func (m *Machine) State() []byte         { return []byte(`{}`) }
 func (m *Machine) Build() string         { return m.e.info.Build }
 func (m *Machine) Done() <-chan struct{} { return m.done }
+
+func (m *Machine) ended() bool {
+	select {
+	case <-m.done:
+		return true
+	default:
+		return false
+	}
+}
 
 // Limits are those that hold now.
 func (m *Machine) Limits() bothy.Limits {
@@ -98,8 +108,14 @@ func (m *Machine) End(x bothy.Exit) {
 		}
 		m.mu.Unlock()
 		m.e.host.mu.Lock()
-		delete(m.e.host.machines, m.spec.ID)
-		delete(m.e.held, m.spec.ID)
+		if m.e.host.machines[m.spec.ID] == m { // and not one that was made beside it
+			delete(m.e.host.machines, m.spec.ID)
+			delete(m.e.held, m.spec.ID)
+			if o := m.beside; o != nil && !o.ended() {
+				m.e.host.machines[m.spec.ID] = o
+				m.e.held[m.spec.ID] = true
+			}
+		}
 		m.e.host.mu.Unlock()
 		close(m.done)
 	})

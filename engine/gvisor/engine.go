@@ -66,8 +66,8 @@ type Engine struct {
 	mu sync.Mutex
 	// held are the names of what lives or comes into being: see vessel.
 	held map[string]bool
-	// taken are the ids of machines, and of those that are being started.
-	taken  map[string]bool
+	// taken counts the machines by id, and those that are being started.
+	taken  map[string]int
 	spares []*vessel
 }
 
@@ -118,7 +118,7 @@ func New(o Options) (*Engine, error) {
 		nets:    netns.NewClient(o.Sentry, entry.NetnsArg),
 		log:     o.Log,
 		held:    map[string]bool{},
-		taken:   map[string]bool{},
+		taken:   map[string]int{},
 	}, nil
 }
 

@@ -69,7 +69,7 @@ type state struct {
 	Build     string       `json:"build"`
 }
 
-// newMachine holds a sentry that another build of the engine may have started.
+// newMachine holds a sentry, whose id is taken, and that another build of the engine may have started.
 func (e *Engine) newMachine(spec bothy.MachineSpec, name, build string, sb *sandbox.Sandbox, group *cgroup.Group, dir string) (*Machine, error) {
 	p, err := process.Open(sb.Getpid())
 	if err != nil {
@@ -77,9 +77,7 @@ func (e *Engine) newMachine(spec bothy.MachineSpec, name, build string, sb *sand
 	}
 	m := &Machine{e: e, id: spec.ID, build: build, sb: sb, group: group, dir: dir, proc: p, limits: spec.Limits, done: make(chan struct{})}
 	m.untake = sync.OnceFunc(func() { e.untake(m.id) })
-	e.mu.Lock()
-	e.held[name], e.taken[spec.ID] = true, true
-	e.mu.Unlock()
+	e.hold(name)
 	go m.watch()
 	return m, nil
 }
@@ -114,6 +112,9 @@ func (e *Engine) Adopt(_ context.Context, id string, b []byte) (bothy.Machine, e
 	if err != nil {
 		return nil, err
 	}
+	e.mu.Lock()
+	e.taken[id]++
+	e.mu.Unlock()
 	if err := m.group.SetFrozen(false); err != nil {
 		e.log.Warn("cannot thaw a machine that was found again", "sandbox", id, "error", err)
 	}

@@ -37,14 +37,18 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 // launch takes or makes everything a sentry needs and calls begin, which boots
 // or restores it. On failure nothing is left.
 func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(*sandbox.Sandbox, *config.Config, *specs.Spec) error) (_ *Machine, err error) {
-	if err := e.take(spec.ID); err != nil {
+	if err := e.take(spec.ID, spec.Beside); err != nil {
 		return nil, err
 	}
 	undo := cleanup.Make(func() { e.untake(spec.ID) })
 	defer undo.Clean()
 	v := e.takeSpare(spec.Kind())
 	if v == nil {
-		if v, err = e.makeVessel(spec.ID, spec); err != nil {
+		name := spec.ID
+		if spec.Beside {
+			name = spareName()
+		}
+		if v, err = e.makeVessel(name, spec); err != nil {
 			return nil, err
 		}
 	}
@@ -78,21 +82,23 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 	return m, nil
 }
 
-// take reserves an id.
-func (e *Engine) take(id string) error {
+// take reserves an id, beside another machine that has it only if that is allowed.
+func (e *Engine) take(id string, beside bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.taken[id] {
+	if e.taken[id] > 0 && !beside {
 		return engine.Conflict(id)
 	}
-	e.taken[id] = true
+	e.taken[id]++
 	return nil
 }
 
 func (e *Engine) untake(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.taken, id)
+	if e.taken[id]--; e.taken[id] == 0 {
+		delete(e.taken, id)
+	}
 }
 
 // openImages opens the root image, the guest image and the file behind the

@@ -96,10 +96,12 @@ func (e *Engine) unhold(name string) {
 // keep it.
 const sparePrefix = "spare-"
 
+func spareName() string { return sparePrefix + strings.ToLower(rand.Text()[:16]) }
+
 // Prepare spawns a sentry for a machine that is not asked for yet.
 func (e *Engine) Prepare(ctx context.Context, spec bothy.MachineSpec) error {
 	spec.ID, spec.FilesTar = "", ""
-	v, err := e.makeVessel(sparePrefix+strings.ToLower(rand.Text()[:16]), spec)
+	v, err := e.makeVessel(spareName(), spec)
 	if err != nil {
 		return engine.StartError("gVisor", "engine.prepare", err)
 	}
