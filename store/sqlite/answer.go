@@ -11,14 +11,20 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// answerLife is how long a stored answer is good for.
-const answerLife = 24 * time.Hour
+const (
+	// answerLife is how long a stored answer is good for.
+	answerLife = 24 * time.Hour
+	// forgetEvery is how often old answers are deleted.
+	forgetEvery = time.Minute
+)
 
 // ReserveAnswer implements store.Store.
 func (s *Store) ReserveAnswer(ctx context.Context, projectID, key, fingerprint string) (*store.Answer, error) {
 	now := s.now()
-	if _, err := s.exec(ctx, "forget old answers", s.stmt.forgetOldAnswers, nanos(now.Add(-answerLife))); err != nil {
-		return nil, err
+	if since := now.Sub(time.Unix(0, s.forgot.Load())); since < 0 || since >= forgetEvery {
+		if err := s.forgetOldAnswers(ctx, now); err != nil {
+			return nil, err
+		}
 	}
 	for {
 		n, err := s.execCount(ctx, "reserve answer", s.stmt.reserve, projectID, key, fingerprint, nanos(now))
@@ -26,11 +32,24 @@ func (s *Store) ReserveAnswer(ctx context.Context, projectID, key, fingerprint s
 			return nil, err
 		}
 		a, err := s.answer(ctx, projectID, key)
-		if !errors.Is(err, sql.ErrNoRows) {
+		switch {
+		case err == nil && a.CreatedAt.Before(now.Add(-answerLife)):
+			if err := s.forgetOldAnswers(ctx, now); err != nil {
+				return nil, err
+			}
+		case !errors.Is(err, sql.ErrNoRows):
 			return a, err
 		}
-		// It was freed between the two statements.
+		// It was freed between the two statements, or is too old.
 	}
+}
+
+func (s *Store) forgetOldAnswers(ctx context.Context, now time.Time) error {
+	_, err := s.exec(ctx, "forget old answers", s.stmt.forgetOldAnswers, nanos(now.Add(-answerLife)))
+	if err == nil {
+		s.forgot.Store(nanos(now))
+	}
+	return err
 }
 
 func (s *Store) answer(ctx context.Context, projectID, key string) (*store.Answer, error) {

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pressly/goose/v3"
@@ -42,6 +43,7 @@ type Store struct {
 	durable *sql.DB
 	read    *sql.DB
 	now     func() time.Time
+	forgot  atomic.Int64 // when old answers were last deleted, in nanoseconds
 	stmt    statements
 	usage   usageStatements
 }
