@@ -7,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -216,21 +215,7 @@ func (s *Service) handOut(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 	if err := s.giveSecrets(l.gateway, sb); err != nil {
 		return nil, err
 	}
-	// The host has something to do meanwhile. What has been used so far was for
-	// nobody.
-	var limited error
-	var used counters
-	var meanwhile sync.WaitGroup
-	defer meanwhile.Wait()
-	meanwhile.Go(func() {
-		limited = l.limit(ctx)
-		used.reading, used.err = l.reading(ctx)
-	})
-	err = s.settle(ctx, l, sb, t, newLaps(), func() (meterRead, error) {
-		meanwhile.Wait()
-		return used.read, limited
-	})
-	if err != nil {
+	if err := s.settle(ctx, l, sb, t, newLaps()); err != nil {
 		return nil, err
 	}
 	undo.Release()
@@ -263,8 +248,7 @@ func (s *Service) bringUp(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 	}
 	undo.Add(l.detach)
 	took.lap("cable")
-	// With its limits it would start more slowly.
-	if err := s.settle(ctx, l, sb, t, took, func() (meterRead, error) { return l.reading, l.limit(ctx) }); err != nil {
+	if err := s.settle(ctx, l, sb, t, took); err != nil {
 		return nil, err
 	}
 	undo.Release()
@@ -272,17 +256,15 @@ func (s *Service) bringUp(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 }
 
 // settle makes a connected machine the sandbox's own, and stores the sandbox as
-// running. limited returns once its limits hold, and tells from what its use is
-// counted.
-func (s *Service) settle(ctx context.Context, l *live, sb *bothy.Sandbox, t *bothy.Template, took *laps, limited func() (meterRead, error)) error {
+// running.
+func (s *Service) settle(ctx context.Context, l *live, sb *bothy.Sandbox, t *bothy.Template, took *laps) error {
 	if err := s.adopt(ctx, l, sb, t, took); err != nil {
 		return startError(l.machine, err)
 	}
 	if err := failpoint.Hit("lifecycle.adopted"); err != nil {
 		return err
 	}
-	read, err := limited()
-	if err != nil {
+	if err := l.limit(ctx); err != nil {
 		return err
 	}
 	took.lap("limits")
@@ -292,7 +274,7 @@ func (s *Service) settle(ctx context.Context, l *live, sb *bothy.Sandbox, t *bot
 	sb.EngineState = l.machine.State()
 	info := s.engine(sb.Engine).Info()
 	sb.Acceleration, sb.Kernel = info.Acceleration, info.Kernel
-	sb.MeterState = s.o.Meter.Starting(ctx, sb, read)
+	sb.MeterState = s.o.Meter.Starting(ctx, sb, l.reading)
 	if err := s.move(ctx, sb, bothy.StateRunning); err != nil {
 		return err
 	}
