@@ -159,6 +159,13 @@ type Preparer interface {
 	KeepSpares(ctx context.Context, keep []Spare) error
 }
 
+// An Announcer is a Machine that tells when its guest can be asked.
+type Announcer interface {
+	// Announced returns when the guest listens, or when it is not known. Who asks
+	// earlier asks in vain.
+	Announced(ctx context.Context)
+}
+
 // Spare counts the spares of one kind.
 type Spare struct {
 	Kind  MachineSpec

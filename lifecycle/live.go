@@ -124,6 +124,9 @@ func (s *Service) adoptAs(ctx context.Context, l *live, sb *bothy.Sandbox, t *bo
 		return err
 	}
 	if !l.answered {
+		if a, ok := l.machine.(bothy.Announcer); ok {
+			a.Announced(ctx)
+		}
 		if err := l.guest.WaitReady(ctx); err != nil {
 			return err
 		}

@@ -31,6 +31,7 @@ type Harness struct {
 func Run(t *testing.T, h Harness) {
 	for name, test := range map[string]func(*testing.T, *suite){
 		"Guest answers over the cable":                     guestAnswers,
+		"A guest that is announced answers":                announced,
 		"Two machines with the same address do not mix":    twoMachines,
 		"A cable can be opened again":                      cableAgain,
 		"Destroy ends a machine and can be repeated":       destroyTwice,
@@ -163,6 +164,43 @@ func guestAnswers(t *testing.T, s *suite) {
 	if i := s.e.Info(); i.Name == "" || i.Build == "" || i.Kernel == "" {
 		t.Errorf("engine says too little of itself: %+v", i)
 	}
+}
+
+// announced asks guests that have been announced, once.
+func announced(t *testing.T, s *suite) {
+	ask := func(m bothy.Machine) {
+		t.Helper()
+		a, ok := m.(bothy.Announcer)
+		if !ok {
+			t.Skip("not with this engine")
+		}
+		g := plug(t, m)
+		begun := time.Now()
+		a.Announced(t.Context())
+		c, err := g.Dial(t.Context(), bothy.GuestPort)
+		if err != nil {
+			t.Fatalf("the guest was announced after %v, and then: %v", time.Since(begun), err)
+		}
+		c.Close()
+		a.Announced(t.Context()) // it is no news any more
+	}
+	m := s.start(t, "a")
+	ask(m)
+	dir := s.snapshots(t)
+	if err := m.Snapshot(t.Context(), bothy.SnapshotOptions{MemoryDir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	copied, err := s.begin(func() (bothy.Machine, error) { return s.e.Restore(t.Context(), s.spec("copy"), dir) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask(copied)
+
+	gone := s.start(t, "gone")
+	if err := gone.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	gone.(bothy.Announcer).Announced(t.Context()) // nobody will come any more
 }
 
 func twoMachines(t *testing.T, s *suite) {

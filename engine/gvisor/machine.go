@@ -37,6 +37,7 @@ type Machine struct {
 	mu     sync.Mutex
 	limits bothy.Limits
 	tap    *os.File // opened but not yet handed out
+	told   *os.File // see spawn; nil when it was read
 	ending bool     // Destroy was called
 	exit   bothy.Exit
 	tasks  tasks
@@ -45,7 +46,10 @@ type Machine struct {
 	lenient time.Time
 }
 
-var _ bothy.Machine = (*Machine)(nil)
+var (
+	_ bothy.Machine   = (*Machine)(nil)
+	_ bothy.Announcer = (*Machine)(nil)
+)
 
 // tasks says whether the kernel's tasks run.
 type tasks int
@@ -142,6 +146,25 @@ func (m *Machine) Cable(context.Context) (bothy.Cable, error) {
 	return &cable{f: tap}, nil
 }
 
+// announceTimeout is how long process 1 may take to listen before the server asks.
+const announceTimeout = 10 * time.Second
+
+// Announced returns when process 1 listens, when the machine has ended, and at once
+// when that was asked before.
+func (m *Machine) Announced(ctx context.Context) {
+	m.mu.Lock()
+	told := m.told
+	m.told = nil
+	m.mu.Unlock()
+	if told == nil {
+		return
+	}
+	defer told.Close()
+	told.SetReadDeadline(time.Now().Add(announceTimeout))
+	defer context.AfterFunc(ctx, func() { told.SetReadDeadline(time.Now()) })()
+	told.Read(make([]byte, 1)) // whatever comes of it, process 1 is asked next
+}
+
 // cable is a tap. Its file is non-blocking, so a waiting reader holds no
 // thread.
 type cable struct{ f *os.File }
@@ -218,11 +241,14 @@ func (m *Machine) cause() bothy.Exit {
 // release removes the cgroup and the folder.
 func (m *Machine) release() error {
 	m.mu.Lock()
-	tap := m.tap
-	m.tap = nil
+	tap, told := m.tap, m.told
+	m.tap, m.told = nil, nil
 	m.mu.Unlock()
 	if tap != nil {
 		tap.Close()
+	}
+	if told != nil {
+		told.Close()
 	}
 	m.proc.Close()
 	m.group.Kill()

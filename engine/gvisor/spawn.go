@@ -25,36 +25,36 @@ import (
 	"github.com/bothy-dev/bothy/engine/process"
 )
 
-// spawn starts the sentry process and returns when it waits for what to do. The
+// spawn starts the sentry process and returns when it waits for what to do, with the
+// pipe at which it says later that its process 1 listens. The
 // library could do so itself (sandbox.New), but in no cgroup of v1: to move a process
 // afterwards, with what it has started by then, costs as much as all the rest here.
-func (e *Engine) spawn(name string, spec bothy.MachineSpec, dir string, group *cgroup.Group, ns *os.File) (_ *sandbox.Sandbox, err error) {
+func (e *Engine) spawn(name string, spec bothy.MachineSpec, dir string, group *cgroup.Group, ns *os.File) (_ *sandbox.Sandbox, told *os.File, err error) {
 	if err := prepareOnce(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s := spawning{}
 	defer s.close()
-	booted, err := s.arguments(name, spec, dir)
-	if err != nil {
-		return nil, err
+	if told, err = s.arguments(name, spec, dir); err != nil {
+		return nil, nil, err
 	}
-	defer booted.Close()
+	undo := cleanup.Make(func() { told.Close() })
+	defer undo.Clean()
 	p, err := s.start(e.sentry, group, ns)
 	if err != nil {
-		return nil, fmt.Errorf("start the sentry: %w", err)
+		return nil, nil, fmt.Errorf("start the sentry: %w", err)
 	}
 	pid := p.Pid
 	p.Release()
-	undo := cleanup.Make(func() { process.End(pid) })
-	defer undo.Clean()
+	undo.Add(func() { process.End(pid) })
 	s.close() // so that the sentry's end ends the pipe
-	if _, err := io.ReadFull(booted, make([]byte, 1)); err != nil {
-		return nil, fmt.Errorf("the sentry ended before it was ready (%s)", lastWords(dir))
+	if _, err := io.ReadFull(told, make([]byte, 1)); err != nil {
+		return nil, nil, fmt.Errorf("the sentry ended before it was ready (%s)", lastWords(dir))
 	}
 	undo.Release()
 	sb := &sandbox.Sandbox{ID: name, ControlSocketPath: socketPath(dir, name)}
 	sb.Pid.Store(pid)
-	return sb, nil
+	return sb, told, nil
 }
 
 func socketPath(dir, name string) string { return filepath.Join(dir, "runsc-"+name+".sock") }
@@ -115,7 +115,7 @@ func (s *spawning) open(flag, path string, mode int) error {
 
 // arguments fills in what the library's command for a sentry asks for. It returns
 // the end of the pipe at which the sentry says that it is ready.
-func (s *spawning) arguments(name string, spec bothy.MachineSpec, dir string) (booted *os.File, err error) {
+func (s *spawning) arguments(name string, spec bothy.MachineSpec, dir string) (told *os.File, err error) {
 	total, err := hostos.TotalSystemMemory()
 	if err != nil {
 		return nil, err
@@ -161,13 +161,13 @@ func (s *spawning) arguments(name string, spec bothy.MachineSpec, dir string) (b
 			return nil, err
 		}
 	}
-	booted, ready, err := os.Pipe()
+	told, ready, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	s.give("start-sync-fd", ready)
 	s.args = append(s.args, name)
-	return booted, nil
+	return told, nil
 }
 
 // cpuPeriod is the period, in microseconds, that cgroups show inside.

@@ -77,7 +77,7 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 	if err != nil {
 		return nil, err
 	}
-	m.tap = v.tap
+	m.tap, m.told = v.tap, v.told
 	undo.Release()
 	return m, nil
 }

@@ -30,6 +30,7 @@ type vessel struct {
 	kind  bothy.MachineSpec
 	dir   string
 	tap   *os.File
+	told  *os.File // see spawn
 	group *cgroup.Group
 	conf  *config.Config
 	oci   *specs.Spec
@@ -72,9 +73,10 @@ func (e *Engine) makeVessel(name string, spec bothy.MachineSpec) (_ *vessel, err
 	if v.conf, err = newConfig(v.dir); err != nil {
 		return nil, err
 	}
-	if v.sb, err = e.spawn(name, spec, v.dir, v.group, ns); err != nil {
+	if v.sb, v.told, err = e.spawn(name, spec, v.dir, v.group, ns); err != nil {
 		return nil, err
 	}
+	undo.Add(func() { v.told.Close() })
 	undo.Add(func() { process.End(v.sb.Getpid()) })
 	v.destroy = undo.Release()
 	return v, nil

@@ -30,6 +30,7 @@ func Main() error {
 	hurry()
 	log.SetLevel(log.Warning) // nobody reads what the library would say otherwise
 	if slices.Contains(os.Args, "boot") {
+		keepCaller(os.Args)
 		fixProcessors()
 		presetUmounter()
 	}

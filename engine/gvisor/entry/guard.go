@@ -36,6 +36,7 @@ type guard func(t *kernel.Task, args arch.SyscallArguments) error
 var wraps = map[string]func(kernel.SyscallFn) kernel.SyscallFn{
 	"kill":       telling,
 	"exit_group": leaving,
+	"listen":     listening,
 	"prctl":      func(call kernel.SyscallFn) kernel.SyscallFn { return opening(pouring(calling(call))) },
 	"nanosleep":  napping,
 	"open":       func(call kernel.SyscallFn) kernel.SyscallFn { return followsNoLink(call, 1) },

@@ -42,6 +42,7 @@ func (c patientConstructor) New(opts platform.Options) (platform.Platform, error
 		warmLater(p)
 	} else {
 		begun.Store(true)
+		caller.restored.Store(true)
 	}
 	return patientPlatform{p}, nil
 }

@@ -1,0 +1,59 @@
+package entry
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/sentry/arch"
+	"gvisor.dev/gvisor/pkg/sentry/kernel"
+)
+
+// The server would have to ask again and again whether process 1 listens. It is told
+// instead: the library writes a byte to a pipe when the sentry has started, and the
+// next byte says that process 1 can be asked.
+
+// caller is the end of that pipe, or -1.
+var caller = calls{fd: -1}
+
+type calls struct {
+	fd   int
+	once sync.Once
+	// restored is set when process 1 listens from the start.
+	restored atomic.Bool
+}
+
+// keepCaller keeps the pipe that the library closes.
+func keepCaller(args []string) {
+	for _, a := range args {
+		number, ok := strings.CutPrefix(a, "--start-sync-fd=")
+		if fd, err := strconv.Atoi(number); ok && err == nil {
+			if caller.fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+				caller.fd = -1
+			}
+		}
+	}
+}
+
+// tell says that process 1 can be asked, once. Who is not told asks all the same.
+func (c *calls) tell() {
+	c.once.Do(func() {
+		if c.fd >= 0 {
+			_, _ = unix.Write(c.fd, []byte{0})
+			_ = unix.Close(c.fd)
+		}
+	})
+}
+
+// listening tells of process 1's listening.
+func listening(listen kernel.SyscallFn) kernel.SyscallFn {
+	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
+		n, control, err := listen(t, number, args)
+		if err == nil && isProcessOne(t) {
+			caller.tell()
+		}
+		return n, control, err
+	}
+}
