@@ -9,8 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/bench"
@@ -159,7 +163,7 @@ func (s *Server) PSSMB(sandbox string) (float64, error) {
 		return 0, err
 	}
 	var sum float64
-	for _, pid := range strings.Fields(string(b)) {
+	for _, pid := range memories(strings.Fields(string(b))) {
 		mb, err := PSSMB(pid)
 		if err != nil {
 			return 0, err
@@ -167,6 +171,31 @@ func (s *Server) PSSMB(sandbox string) (float64, error) {
 		sum += mb
 	}
 	return sum, nil
+}
+
+// memories returns one process for each memory: some are threads of others but in
+// name, and what they have would be counted twice.
+func memories(pids []string) []string {
+	var some []string
+	for _, pid := range pids {
+		if !slices.ContainsFunc(some, func(other string) bool { return sameMemory(pid, other) }) {
+			some = append(some, pid)
+		}
+	}
+	return some
+}
+
+// kcmpVM has kcmp(2) compare the memory of two processes.
+const kcmpVM = 1
+
+func sameMemory(a, b string) bool {
+	p, err := strconv.Atoi(a)
+	q, err2 := strconv.Atoi(b)
+	if err != nil || err2 != nil {
+		return false
+	}
+	r, _, e := unix.Syscall6(unix.SYS_KCMP, uintptr(p), uintptr(q), kcmpVM, 0, 0, 0)
+	return e == 0 && r == 0
 }
 
 // PSSMB is the proportional memory of one process.

@@ -1,0 +1,52 @@
+package lab
+
+import (
+	"os/exec"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestMemoriesCountsWhatIsSharedOnce looks at a process, one that shares its memory
+// as a child of vfork does until it executes something, and one that does not.
+func TestMemoriesCountsWhatIsSharedOnce(t *testing.T) {
+	if _, _, e := unix.Syscall6(unix.SYS_KCMP, uintptr(syscall.Getpid()), uintptr(syscall.Getpid()), kcmpVM, 0, 0, 0); e == unix.ENOSYS {
+		t.Skip("this kernel cannot compare processes")
+	}
+	python := exec.Command("python3", "-c", `
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+stack = ctypes.create_string_buffer(1 << 16)
+run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+CLONE_VM = 0x100
+child = libc.clone(ctypes.cast(libc.pause, ctypes.c_void_p), ctypes.c_void_p(ctypes.addressof(stack) + len(stack) - 64), CLONE_VM, None)
+print(child, flush=True)
+libc.pause()
+`)
+	out, err := python.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := python.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer python.Wait()
+	defer python.Process.Kill()
+	line := make([]byte, 32)
+	n, err := out.Read(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := strconv.Atoi(string(line[:n-1]))
+	if err != nil || child <= 0 {
+		t.Fatalf("%q, %v", line[:n], err)
+	}
+	defer syscall.Kill(child, syscall.SIGKILL)
+	own, parent, shares := strconv.Itoa(syscall.Getpid()), strconv.Itoa(python.Process.Pid), strconv.Itoa(child)
+	if got := memories([]string{own, parent, shares}); !slices.Equal(got, []string{own, parent}) {
+		t.Errorf("of %s, %s and its %s these have memories: %v", own, parent, shares, got)
+	}
+}
