@@ -245,7 +245,7 @@ func (m *Manager) startReapingLocked() {
 // await reaps a command whose outputs have ended, unless the reaper does.
 func (m *Manager) await(p *Process) {
 	m.mu.Lock()
-	skip := m.soon == nil || m.awaited
+	skip := m.soon == nil && !(m.rows && m.reaping) || m.awaited
 	m.awaited = m.awaited || !skip
 	m.mu.Unlock()
 	if skip {
@@ -286,8 +286,41 @@ func (m *Manager) rest() {
 	}
 }
 
+// lookOften and lookSeldom are how soon the reaper looks again for children that have
+// ended, after one has and after a while in which none has.
+const (
+	lookOften  = 10 * time.Millisecond
+	lookSeldom = 100 * time.Millisecond
+)
+
+// look is reap for where a thread that waits keeps all others from going on, until the
+// runtime notices that it waits: with long naps that takes as long as a command.
+// Whose outputs have ended is not waited for here; see await.
+func (m *Manager) look() {
+	for pause := lookOften; ; pause = min(2*pause, lookSeldom) {
+		pid, err := peek(unix.P_ALL, 0, unix.WNOHANG)
+		m.mu.Lock()
+		switch {
+		case err == nil && pid != 0:
+			m.collect(pid)
+			pause = 0
+		case err != nil && len(m.running) == 0: // else one was forked just after the peek
+			m.reaping = false
+			m.mu.Unlock()
+			return
+		}
+		m.mu.Unlock()
+		time.Sleep(pause)
+		pause = max(pause, lookOften/2)
+	}
+}
+
 // reap waits for children until there are none.
 func (m *Manager) reap() {
+	if m.rows {
+		m.look()
+		return
+	}
 	for {
 		pid, err := peek(unix.P_ALL, 0, 0)
 		m.mu.Lock()
