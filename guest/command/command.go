@@ -290,7 +290,7 @@ func (m *Manager) rest() {
 // ended, after one has and after a while in which none has.
 const (
 	lookOften  = 10 * time.Millisecond
-	lookSeldom = 100 * time.Millisecond
+	lookSeldom = 50 * time.Millisecond
 )
 
 // look is reap for where a thread that waits keeps all others from going on, until the
