@@ -1,9 +1,11 @@
 package lab
 
 import (
+	"bufio"
 	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -17,10 +19,9 @@ func TestMemoriesCountsWhatIsSharedOnce(t *testing.T) {
 		t.Skip("this kernel cannot compare processes")
 	}
 	python := exec.Command("python3", "-c", `
-import ctypes, os
-libc = ctypes.CDLL(None, use_errno=True)
+import ctypes
+libc = ctypes.CDLL(None)
 stack = ctypes.create_string_buffer(1 << 16)
-run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 CLONE_VM = 0x100
 child = libc.clone(ctypes.cast(libc.pause, ctypes.c_void_p), ctypes.c_void_p(ctypes.addressof(stack) + len(stack) - 64), CLONE_VM, None)
 print(child, flush=True)
@@ -35,14 +36,13 @@ libc.pause()
 	}
 	defer python.Wait()
 	defer python.Process.Kill()
-	line := make([]byte, 32)
-	n, err := out.Read(line)
+	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}
-	child, err := strconv.Atoi(string(line[:n-1]))
+	child, err := strconv.Atoi(strings.TrimSpace(line))
 	if err != nil || child <= 0 {
-		t.Fatalf("%q, %v", line[:n], err)
+		t.Fatalf("%q, %v", line, err)
 	}
 	defer syscall.Kill(child, syscall.SIGKILL)
 	own, parent, shares := strconv.Itoa(syscall.Getpid()), strconv.Itoa(python.Process.Pid), strconv.Itoa(child)
