@@ -242,10 +242,11 @@ func (m *Manager) startReapingLocked() {
 	}
 }
 
-// await reaps a command whose outputs have ended, unless the reaper does.
+// await reaps a command whose outputs have ended, unless the reaper waits for it or
+// another is awaited.
 func (m *Manager) await(p *Process) {
 	m.mu.Lock()
-	skip := m.soon == nil && !(m.rows && m.reaping) || m.awaited
+	skip := !m.rows || m.awaited
 	m.awaited = m.awaited || !skip
 	m.mu.Unlock()
 	if skip {
@@ -286,52 +287,38 @@ func (m *Manager) rest() {
 	}
 }
 
-// lookOften and lookSeldom are how soon the reaper looks again for children that have
-// ended, after one has and after a while in which none has.
+// lookOften and lookSeldom are how soon a reaper that does not wait looks again, after
+// a child has ended and after a while in which none has.
 const (
 	lookOften  = 10 * time.Millisecond
 	lookSeldom = 50 * time.Millisecond
 )
 
-// look is reap for where a thread that waits keeps all others from going on, until the
-// runtime notices that it waits: with long naps that takes as long as a command.
-// Whose outputs have ended is not waited for here; see await.
-func (m *Manager) look() {
-	for pause := lookOften; ; pause = min(2*pause, lookSeldom) {
-		pid, err := peek(unix.P_ALL, 0, unix.WNOHANG)
-		m.mu.Lock()
-		switch {
-		case err == nil && pid != 0:
-			m.collect(pid)
-			pause = 0
-		case err != nil && len(m.running) == 0: // else one was forked just after the peek
-			m.reaping = false
-			m.mu.Unlock()
-			return
-		}
-		m.mu.Unlock()
-		time.Sleep(pause)
-		pause = max(pause, lookOften/2)
-	}
-}
-
-// reap waits for children until there are none.
+// reap collects children until there are none. In a sandbox's own kernel it looks for
+// them from time to time: a thread that waits there keeps all others from going on until
+// the runtime notices, which takes as long as a command. Most are collected where their
+// outputs end, by await.
 func (m *Manager) reap() {
+	options := 0
 	if m.rows {
-		m.look()
-		return
+		options = unix.WNOHANG
 	}
-	for {
-		pid, err := peek(unix.P_ALL, 0, 0)
+	for pause := lookOften; ; {
+		pid, err := peek(unix.P_ALL, 0, options)
 		m.mu.Lock()
-		if err == nil {
+		if err == nil && pid != 0 {
 			m.collect(pid)
-		} else if len(m.running) == 0 { // else one was forked just after the peek
+			pause = lookOften
+		} else if err != nil && len(m.running) == 0 { // else one was forked just after the peek
 			m.reaping = false
 			m.mu.Unlock()
 			return
 		}
 		m.mu.Unlock()
+		if err == nil && pid == 0 {
+			time.Sleep(pause)
+			pause = min(2*pause, lookSeldom)
+		}
 	}
 }
 
