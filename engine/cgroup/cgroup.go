@@ -579,6 +579,9 @@ func hold(list func() ([]int, error)) ([]process.Process, error) {
 			p.Close()
 		}
 	}
+	if len(open) == 0 {
+		return nil, nil
+	}
 	pids, err = list()
 	var held []process.Process
 	for _, pid := range pids {
