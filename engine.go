@@ -166,6 +166,14 @@ type Announcer interface {
 	Announced(ctx context.Context)
 }
 
+// A CPUMeter is a Machine that tells the CPU time of its Stats by itself, where all of
+// them take longer. It is asked often: for what a sandbox has used, and whenever one is
+// handed out.
+type CPUMeter interface {
+	// CPUSeconds is the CPU time used so far, in seconds.
+	CPUSeconds() (float64, error)
+}
+
 // Spare counts the spares of one kind.
 type Spare struct {
 	Kind  MachineSpec

@@ -64,16 +64,10 @@ func (m noMeter) SetTreeBudget(_ context.Context, _, _ string, amount float64) e
 	return m.CheckBudget(amount)
 }
 
-// cpuMeter is a machine that tells the CPU time it has used, in seconds, by itself:
-// to read all of its Stats takes ten times as long.
-type cpuMeter interface {
-	CPUSeconds() (float64, error)
-}
-
 // reading tells what the counters of a live sandbox stand at.
 func (l *live) reading(ctx context.Context) (bothy.MeterReading, error) {
 	r := bothy.MeterReading{NetworkCounters: l.gateway.Counters()}
-	if m, ok := l.machine.(cpuMeter); ok {
+	if m, ok := l.machine.(bothy.CPUMeter); ok {
 		var err error
 		r.CPUSeconds, err = m.CPUSeconds()
 		return r, err

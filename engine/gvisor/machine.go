@@ -49,6 +49,7 @@ type Machine struct {
 var (
 	_ bothy.Machine   = (*Machine)(nil)
 	_ bothy.Announcer = (*Machine)(nil)
+	_ bothy.CPUMeter  = (*Machine)(nil)
 )
 
 // tasks says whether the kernel's tasks run.
@@ -73,7 +74,8 @@ type state struct {
 	Build     string       `json:"build"`
 }
 
-// newMachine holds a sentry, whose id is taken, and that another build of the engine may have started.
+// newMachine holds a sentry that another build of the engine may have started. The
+// caller has taken the id, and gives it back if that fails.
 func (e *Engine) newMachine(spec bothy.MachineSpec, name, build string, sb *sandbox.Sandbox, group *cgroup.Group, dir string) (*Machine, error) {
 	p, err := process.Open(sb.Getpid())
 	if err != nil {
@@ -112,13 +114,14 @@ func (e *Engine) Adopt(_ context.Context, id string, b []byte) (bothy.Machine, e
 	name := cmp.Or(st.Name, id)
 	sb := &sandbox.Sandbox{ID: name, ControlSocketPath: st.Socket}
 	sb.Pid.Store(st.PID)
-	m, err := e.newMachine(bothy.MachineSpec{ID: id, Limits: st.Limits}, name, st.Build, sb, e.cgroups.Open(name), filepath.Join(e.dir, name))
-	if err != nil {
+	if err := e.take(id, true); err != nil {
 		return nil, err
 	}
-	e.mu.Lock()
-	e.taken[id]++
-	e.mu.Unlock()
+	m, err := e.newMachine(bothy.MachineSpec{ID: id, Limits: st.Limits}, name, st.Build, sb, e.cgroups.Open(name), filepath.Join(e.dir, name))
+	if err != nil {
+		e.untake(id)
+		return nil, err
+	}
 	if err := m.group.SetFrozen(false); err != nil {
 		e.log.Warn("cannot thaw a machine that was found again", "sandbox", id, "error", err)
 	}
@@ -283,12 +286,15 @@ func (m *Machine) Destroy(ctx context.Context) error {
 	}
 }
 
+// CPUSeconds reads what the cgroup has used.
+func (m *Machine) CPUSeconds() (float64, error) { return m.group.CPUSeconds() }
+
 // Stats reads the cgroup.
 func (m *Machine) Stats(context.Context) (bothy.MachineStats, error) {
 	m.mu.Lock()
 	l := m.limits
 	m.mu.Unlock()
-	cpu, err := m.group.CPUSeconds()
+	cpu, err := m.CPUSeconds()
 	if err != nil {
 		return bothy.MachineStats{}, err
 	}
