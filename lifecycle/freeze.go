@@ -210,20 +210,19 @@ type ahead struct {
 	err     error
 }
 
-// wakeAhead begins to wake a machine for sb where the host has memory for two. The
-// next wake takes it.
+// wakeAhead begins to wake a machine for sb, which stays as it is, where the host has
+// memory for two. The next wake takes it.
 func (s *Service) wakeAhead(ctx context.Context, sb *bothy.Sandbox, from *frozen) {
 	t, err := s.o.Templates.Lookup(from.m.Sandbox.TemplateDigest)
 	if err != nil || s.hostFree() < sb.MemoryMB+s.o.Pool.MinFreeMemoryMB {
 		return
 	}
-	later := *sb
 	a := &ahead{done: make(chan struct{})}
 	ctx, a.cancel = context.WithTimeout(ctx, s.patience(sb.Engine, startTimeout))
 	from.ahead = a
 	go func() {
 		defer close(a.done)
-		a.machine, a.how, a.err = s.wakeAs(ctx, &later, t, from, true)
+		a.machine, a.how, a.err = s.wakeAs(ctx, sb, t, from, true)
 	}()
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine"
 )
 
 // Name is what requests call this engine.
@@ -131,7 +132,7 @@ func (e *Engine) start(ctx context.Context, spec bothy.MachineSpec, restored str
 	e.host.mu.Lock()
 	defer e.host.mu.Unlock()
 	if e.host.machines[spec.ID] != nil && !spec.Beside {
-		return nil, bothy.Errorf(bothy.CodeConflict, "machine %q exists already", spec.ID)
+		return nil, engine.Conflict(spec.ID)
 	}
 	for name, x := range e.host.spares {
 		if x.by == e && x.kind == spec.Kind() {

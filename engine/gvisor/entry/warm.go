@@ -44,15 +44,9 @@ func warmLater(p platform.Platform) {
 	})
 }
 
-// makeProcesses makes some and gives them back: the platform keeps them for who comes
-// next.
+// makeProcesses makes some, unless it is too late, and gives them back all at once: the
+// platform keeps them for who comes next.
 func makeProcesses(p platform.Platform, n int) error {
-	var made []platform.AddressSpace
-	defer func() {
-		for _, a := range made {
-			a.Release()
-		}
-	}()
 	for range n {
 		if begun.Load() {
 			return nil
@@ -61,7 +55,7 @@ func makeProcesses(p platform.Platform, n int) error {
 		if err != nil {
 			return err
 		}
-		made = append(made, a)
+		defer a.Release()
 	}
 	return nil
 }
