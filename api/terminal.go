@@ -105,13 +105,16 @@ func needsSocket(hint string) error {
 	return bothy.Errorf(bothy.CodeInvalid, "this call needs a WebSocket").WithHint("%s", hint)
 }
 
-// serveTerm moves bytes until the process ends (true) or the caller leaves.
+// serveTerm moves bytes until the process ends (true), the caller leaves, or ctx
+// ends. What reads and writes does so without a context: the end of one cuts the
+// connection in the middle of a frame, and whoever calls has yet to close it with
+// a reason.
 func serveTerm(ctx context.Context, conn *websocket.Conn, term bothy.Terminal) (ended bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	conn.SetReadLimit(maxFrame)
 	output := make(chan error, 1)
-	go func() { output <- copyOutput(ctx, conn, term) }()
+	go func() { output <- copyOutput(conn, term) }()
 	input := make(chan error, 1)
 	go func() { input <- copyInput(conn, term) }()
 	go pingUntilGone(ctx, conn, cancel)
@@ -134,7 +137,7 @@ func pingUntilGone(ctx context.Context, conn *websocket.Conn, gone func()) {
 			return
 		case <-ticker.C:
 		}
-		wait, cancel := context.WithTimeout(ctx, pingEvery)
+		wait, cancel := context.WithTimeout(context.Background(), pingEvery)
 		err := conn.Ping(wait)
 		cancel()
 		if err != nil {
@@ -145,12 +148,12 @@ func pingUntilGone(ctx context.Context, conn *websocket.Conn, gone func()) {
 }
 
 // copyOutput returns io.EOF when the terminal has no more.
-func copyOutput(ctx context.Context, conn *websocket.Conn, term bothy.Terminal) error {
+func copyOutput(conn *websocket.Conn, term bothy.Terminal) error {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := term.Read(buf)
 		if n > 0 {
-			if err := conn.Write(ctx, websocket.MessageBinary, buf[:n]); err != nil {
+			if err := conn.Write(context.Background(), websocket.MessageBinary, buf[:n]); err != nil {
 				return err
 			}
 		}
@@ -161,9 +164,7 @@ func copyOutput(ctx context.Context, conn *websocket.Conn, term bothy.Terminal) 
 }
 
 // copyInput returns when the caller has left. What a process that has ended no
-// longer takes is dropped: the output tells of the end. The connection must
-// outlive its reader, to be closed with the exit code, and so has no context
-// here: the end of it would cut the connection.
+// longer takes is dropped: the output tells of the end.
 func copyInput(conn *websocket.Conn, term bothy.Terminal) error {
 	for {
 		kind, data, err := conn.Read(context.Background())
