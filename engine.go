@@ -206,9 +206,9 @@ type Machine interface {
 	Stats(ctx context.Context) (MachineStats, error)
 	// SetLimits changes CPU, memory and processes of a live machine.
 	SetLimits(ctx context.Context, l Limits) error
-	// WatchMemory calls fn when the memory in use comes close to the limit,
-	// and again while it stays there, at most every few milliseconds. It
-	// returns when the machine ends or ctx does.
+	// WatchMemory calls fn with the bytes in use when they come close to the
+	// limit, again while they stay there, at most every few milliseconds, and
+	// once when they no longer do. It returns when the machine ends or ctx does.
 	WatchMemory(ctx context.Context, fn func(used, limit int64)) error
 	// Freeze stops every process inside at once. Thaw lets them go on, also
 	// after a Snapshot with Stop, and after Adopt of a machine whose guest does

@@ -21,9 +21,12 @@ const (
 	// keeps it there is then no process that could be killed: files in memory,
 	// say.
 	overAtMost = 10 * time.Second
-	// overBreak is how long nothing is heard of a sandbox that has got below its
-	// limit. Asking the guest may take as long as killTimeout.
-	overBreak   = time.Second
+	// unheard is how long nothing is heard of a sandbox that has got far below its
+	// limit, or stands still.
+	unheard = time.Second
+	// takesMore is the part of the limit by which memory must have risen again after
+	// a kill to be sure that somebody else has taken it.
+	takesMore   = 1. / 32
 	killTimeout = 5 * time.Second
 )
 
@@ -33,7 +36,7 @@ const (
 func (s *Service) watchMemory(ctx context.Context, l *live) {
 	var o overLimit
 	err := l.machine.WatchMemory(ctx, func(used, limit int64) {
-		switch o.next(s.clock.Now(), used) {
+		switch o.next(s.clock.Now(), used, limit) {
 		case killNow:
 			freed := s.freeMemory(ctx, l, used, limit)
 			o.killed(s.clock.Now(), used, freed)
@@ -48,8 +51,10 @@ func (s *Service) watchMemory(ctx context.Context, l *live) {
 
 // overLimit remembers for how long a sandbox has been over its memory limit.
 type overLimit struct {
+	heard time.Time // when it was last looked at
+	over  bool
+	since time.Time // it is over its limit
 	asked time.Time // when the guest was last done with killing
-	since time.Time
 	// peak is the most that was in use until what was killed could have died, and
 	// freed what that had of it.
 	peak, freed int64
@@ -66,20 +71,25 @@ const (
 	endNow
 )
 
-// next says what to do with a sandbox that is over its limit with used bytes.
-func (o *overLimit) next(now time.Time, used int64) overAction {
-	quiet := now.Sub(o.asked)
-	if quiet < killPause {
-		o.peak = max(o.peak, used)
+// next says what to do with a sandbox that is about its limit with used bytes.
+func (o *overLimit) next(now time.Time, used, limit int64) overAction {
+	if now.Sub(o.heard) > unheard || used <= limit {
+		o.over = false
 	}
-	if quiet > o.patience(used)+overBreak {
-		o.since = now
+	o.heard = now
+	if used > limit && !o.over {
+		o.over, o.since = true, now
+	}
+	dying := now.Sub(o.asked) < killPause
+	if dying {
+		o.peak, o.low = max(o.peak, used), max(o.low, used)
 	}
 	if used < o.low {
 		o.low, o.fell = used, now
 	}
+	more := used > o.low+int64(float64(limit)*takesMore)
 	switch {
-	case quiet < killPause || now.Sub(o.fell) < o.patience(used):
+	case used <= limit || dying || !more && now.Sub(o.fell) < o.patience(used):
 		return waitNow
 	case now.Sub(o.since) > overAtMost:
 		return endNow
@@ -102,7 +112,7 @@ func (o *overLimit) patience(used int64) time.Duration {
 
 // killed remembers a kill that frees some of the used bytes.
 func (o *overLimit) killed(now time.Time, used, freed int64) {
-	o.asked, o.peak, o.freed = now, used, freed
+	o.heard, o.asked, o.peak, o.freed = now, now, used, freed
 	o.low, o.fell = used, now
 }
 

@@ -13,7 +13,7 @@ func TestOverLimit(t *testing.T) {
 	var freed int64
 	over := func(d, killing time.Duration) overAction {
 		for end := now.Add(d); now.Before(end); now = now.Add(5 * time.Millisecond) {
-			switch o.next(now, 300<<20) {
+			switch o.next(now, 300<<20, 256<<20) {
 			case killNow:
 				now = now.Add(killing)
 				o.killed(now, 300<<20, freed)
@@ -65,20 +65,47 @@ func TestOverLimitWaitsForWhatWasKilled(t *testing.T) {
 		{"it never comes back", 360 * mb, givesBack, killNow},
 	} {
 		var o overLimit
-		if o.next(now, 300*mb) != killNow {
+		if o.next(now, 300*mb, 128*mb) != killNow {
 			t.Fatal("it does not begin with a kill")
 		}
 		o.killed(now, 300*mb, 200*mb)
-		o.next(now.Add(time.Millisecond), 360*mb)
+		o.next(now.Add(time.Millisecond), 360*mb, 128*mb)
 		at := now.Add(c.after)
-		if got := o.next(at, c.used); got != c.want {
+		if got := o.next(at, c.used, 128*mb); got != c.want {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
-		if got := o.next(at.Add(givesBack), c.used); got != killNow {
+		if got := o.next(at.Add(givesBack), c.used, 128*mb); got != killNow {
 			t.Errorf("%s, and no more comes back: got %v", c.name, got)
 		}
-		if got := o.next(at.Add(settles), 150*mb); c.used == 150*mb && got != killNow {
+		if got := o.next(at.Add(settles), 150*mb, 128*mb); c.used == 150*mb && got != killNow {
 			t.Errorf("%s, and no more comes: got %v", c.name, got)
 		}
+	}
+}
+
+// One who takes what a killed process gave back dies at once: whoever holds the
+// sandbox still meanwhile does so for a time only.
+func TestOverLimitKnowsTheNext(t *testing.T) {
+	const mb = 1 << 20
+	var o overLimit
+	now := time.Unix(1000, 0)
+	next := func(d time.Duration, used int64) overAction {
+		now = now.Add(d)
+		return o.next(now, used*mb, 256*mb)
+	}
+	if next(0, 200) != waitNow || next(5*time.Millisecond, 260) != killNow {
+		t.Fatal("it does not begin with a kill")
+	}
+	o.killed(now, 260*mb, 240*mb)
+	for _, used := range []int64{272, 250, 251, 255} { // it gives back slowly, and others move
+		if next(50*time.Millisecond, used) != waitNow {
+			t.Errorf("somebody was killed at %d MB", used)
+		}
+	}
+	if next(50*time.Millisecond, 257) != waitNow {
+		t.Error("somebody was killed for what is on its way back")
+	}
+	if next(50*time.Millisecond, 262) != killNow {
+		t.Error("nobody was killed although somebody took more")
 	}
 }

@@ -61,22 +61,25 @@ func TestWatchMemoryReportsBeforeTheCeiling(t *testing.T) {
 	g := newGroup(t, Limits{MemoryBytes: 256 << 20})
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	seen := make(chan int64, 1)
+	over, below := make(chan struct{}), make(chan struct{})
+	before := int64(0)
 	go g.WatchMemory(ctx, 64<<20, func(used, limit int64) {
-		select {
-		case seen <- used:
+		switch {
+		case before <= limit && used > limit:
+			close(over)
 			g.Kill()
-		default:
+		case before > limit && used <= limit:
+			close(below)
 		}
+		before = used
 	})
 	runIn(t, g, "exec tail /dev/zero")
-	select {
-	case used := <-seen:
-		if used <= 64<<20 {
-			t.Fatalf("reported at %d bytes, under the limit", used)
+	for what, told := range map[string]chan struct{}{"the limit was passed": over, "all was given back": below} {
+		select {
+		case <-told:
+		case <-ctx.Done():
+			t.Fatalf("%s and nobody was told", what)
 		}
-	case <-ctx.Done():
-		t.Fatal("the limit was passed and nobody was told")
 	}
 }
 

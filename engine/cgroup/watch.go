@@ -24,9 +24,9 @@ const (
 )
 
 // WatchMemory calls fn again and again while the group uses more memory than
-// limit. Below watchFrom it costs nothing with v1, where the kernel tells when
-// that line is crossed, and four looks a second with v2, where it does not. It
-// returns when ctx ends or the group is gone.
+// watchFrom of the limit, and once when it no longer does. Below that line it costs
+// nothing with v1, where the kernel tells when it is crossed, and four looks a second
+// with v2, where it does not. It returns when ctx ends or the group is gone.
 func (g *Group) WatchMemory(ctx context.Context, limit int64, fn func(used, limit int64)) error {
 	line := int64(float64(limit) * watchFrom)
 	var crossed *os.File
@@ -40,7 +40,7 @@ func (g *Group) WatchMemory(ctx context.Context, limit int64, fn func(used, limi
 		crossed = f
 	}
 	var count [8]byte
-	for {
+	for near := false; ; {
 		g.untilThawed(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -49,7 +49,8 @@ func (g *Group) WatchMemory(ctx context.Context, limit int64, fn func(used, limi
 		if err != nil {
 			return err
 		}
-		if used > limit {
+		if near || used > line {
+			near = used > line
 			fn(used, limit)
 		}
 		// The kernel tells when the line is crossed by all pages, those of the

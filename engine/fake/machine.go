@@ -168,9 +168,7 @@ func (m *Machine) WatchMemory(ctx context.Context, fn func(used, limit int64)) e
 		m.mu.Lock()
 		used, limit, changed := m.memory, int64(m.limits.MemoryMB)<<20, m.used
 		m.mu.Unlock()
-		if used > limit {
-			fn(used, limit)
-		}
+		fn(used, limit)
 		select {
 		case <-changed:
 		case <-m.done:

@@ -315,7 +315,7 @@ func (m *Machine) SetLimits(_ context.Context, l bothy.Limits) error {
 	return err
 }
 
-// WatchMemory reports memory above the limit, below the hard ceiling.
+// WatchMemory reports memory about the limit, below the hard ceiling.
 func (m *Machine) WatchMemory(ctx context.Context, fn func(used, limit int64)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -347,9 +347,7 @@ func (m *Machine) WatchMemory(ctx context.Context, fn func(used, limit int64)) e
 		m.mu.Lock()
 		limit := memoryBytes(m.limits)
 		m.mu.Unlock()
-		if n.MemoryBytes > limit {
-			fn(n.MemoryBytes, limit)
-		}
+		fn(n.MemoryBytes, limit)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"gvisor.dev/gvisor/pkg/errors/linuxerr"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/mm"
 	"gvisor.dev/gvisor/pkg/sentry/usage"
 )
 
@@ -18,7 +19,8 @@ const (
 	// holdAtMost is how long that takes after each kill at most: there may be
 	// nobody to kill.
 	holdAtMost = 2 * time.Second
-	// holdPause is the time that the others have to go on when that was in vain.
+	// holdPause is the time that the others have to go on when that was in vain,
+	// unless they take more memory.
 	holdPause = 200 * time.Millisecond
 	// holdLook is how often those that stand still look for memory.
 	holdLook = 5 * time.Millisecond
@@ -76,7 +78,7 @@ func (w *watch) run(k *kernel.Kernel) {
 			w.hold(k)
 			freed = time.Now()
 			if left = memoryLeft(k); left <= 0 {
-				time.Sleep(holdPause)
+				breathe(k)
 				continue
 			}
 		}
@@ -137,6 +139,15 @@ func (w *watch) hold(k *kernel.Kernel) {
 	}
 }
 
+// breathe lets the others go on for a moment after all of them were held in vain:
+// process 1 may wait for one of them.
+func breathe(k *kernel.Kernel) {
+	used := memoryUsed(k)
+	for end := time.Now().Add(holdPause); time.Now().Before(end) && memoryUsed(k)-used < grace(); {
+		time.Sleep(nearest)
+	}
+}
+
 // dies reports whether the task has been killed or has begun to exit.
 func dies(t *kernel.Task) bool {
 	return t.Killed() || t.ExitState() != kernel.TaskExitNone
@@ -149,16 +160,22 @@ func alone(k *kernel.Kernel) bool {
 	return one == nil || root.NumTasks() <= one.Count()
 }
 
-// others are all tasks but those of process 1.
+// others are all tasks but those of process 1, and of the child that has its memory
+// until it runs a program: process 1 waits for that.
 func others(k *kernel.Kernel) []*kernel.Task {
-	all := k.RootPIDNamespace().Tasks()
-	some := all[:0]
-	for _, t := range all {
-		if !isProcessOne(t) {
-			some = append(some, t)
-		}
+	root := k.RootPIDNamespace()
+	var first *mm.MemoryManager
+	if one := root.ThreadGroupWithID(1); one != nil {
+		first = memoryOf(one.Leader())
 	}
-	return some
+	return slices.DeleteFunc(root.Tasks(), func(t *kernel.Task) bool {
+		return isProcessOne(t) || first != nil && memoryOf(t) == first
+	})
+}
+
+func memoryOf(t *kernel.Task) (m *mm.MemoryManager) {
+	t.WithMuLocked(func(t *kernel.Task) { m = t.MemoryManager() })
+	return m
 }
 
 // hasMemory holds a birth up while there is no memory, which process 1 is about

@@ -44,8 +44,8 @@ var memoryLimit atomic.Int64
 // overPause is between two reports of a sandbox that stays over its limit.
 const overPause = 10 * time.Millisecond
 
-// watchMemory tells the host when the sandbox has no memory left, and again while
-// that is so. The kernel wakes it when the line is crossed; it looks at nothing else.
+// watchMemory tells the host when the sandbox has no memory left, again while that is
+// so, and once when it no longer is. The kernel wakes it when the line is crossed; it looks at nothing else.
 func (b *box) watchMemory() {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 	if err != nil {
@@ -60,12 +60,16 @@ func (b *box) watchMemory() {
 		if n, err := unix.Read(fd, buf); err != nil && err != unix.EINTR || n == 0 {
 			return
 		}
-		for {
+		for over := false; ; {
 			n := used()
-			if n <= memoryLimit.Load() {
+			was := over
+			over = n > memoryLimit.Load()
+			if over || was {
+				tell(b.news, News{MemoryBytes: n})
+			}
+			if !over {
 				break
 			}
-			tell(b.news, News{MemoryBytes: n})
 			time.Sleep(overPause)
 		}
 	}

@@ -85,7 +85,8 @@ type Reply struct {
 	Blocks int `json:"blocks"`
 }
 
-// News is what a machine tells by itself: a sandbox over its limit.
+// News is what a machine tells by itself: of a sandbox that gets over its limit, or
+// below it again.
 type News struct {
 	MemoryBytes int64 `json:"memory_bytes"`
 }
