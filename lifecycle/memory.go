@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -24,8 +25,8 @@ const (
 	// unheard is how long nothing is heard of a sandbox that has got far below its
 	// limit, or stands still.
 	unheard = time.Second
-	// takesMore is the part of the limit by which memory must have risen again after
-	// a kill to be sure that somebody else has taken it.
+	// takesMore is the part of the limit by which memory must have risen again when
+	// most has come back, to be sure that somebody else has taken it.
 	takesMore   = 1. / 32
 	killTimeout = 5 * time.Second
 )
@@ -34,12 +35,27 @@ const (
 // so that the sandbox itself lives on. One that stays over its limit all the
 // same can run nothing more, and is ended.
 func (s *Service) watchMemory(ctx context.Context, l *live) {
+	var mu sync.Mutex
 	var o overLimit
+	var asking sync.WaitGroup
+	defer asking.Wait()
 	err := l.machine.WatchMemory(ctx, func(used, limit int64) {
-		switch o.next(s.clock.Now(), used, limit) {
+		mu.Lock()
+		action := o.next(s.clock.Now(), used, limit)
+		if action == killNow {
+			o.ask(used)
+		}
+		mu.Unlock()
+		switch action {
 		case killNow:
-			freed := s.freeMemory(ctx, l, used, limit)
-			o.killed(s.clock.Now(), used, freed)
+			// What is killed may have given back, and somebody else taken again, before
+			// the guest's answer is here.
+			asking.Go(func() {
+				freed := s.freeMemory(ctx, l, used, limit)
+				mu.Lock()
+				defer mu.Unlock()
+				o.killed(s.clock.Now(), freed)
+			})
 		case endNow:
 			s.endOverLimit(ctx, l)
 		}
@@ -51,14 +67,15 @@ func (s *Service) watchMemory(ctx context.Context, l *live) {
 
 // overLimit remembers for how long a sandbox has been over its memory limit.
 type overLimit struct {
-	heard time.Time // when it was last looked at
-	over  bool
-	since time.Time // it is over its limit
-	asked time.Time // when the guest was last done with killing
+	heard  time.Time // when it was last looked at
+	over   bool
+	since  time.Time // it is over its limit
+	asking bool      // the guest, to kill
+	asked  time.Time // when it was last done with that
 	// peak is the most that was in use until what was killed could have died, and
 	// freed what that had of it.
 	peak, freed int64
-	// low is the least that was in use since, seen first at fell.
+	// low is the least that was in use since the guest was asked, seen first at fell.
 	low  int64
 	fell time.Time
 }
@@ -80,16 +97,15 @@ func (o *overLimit) next(now time.Time, used, limit int64) overAction {
 	if used > limit && !o.over {
 		o.over, o.since = true, now
 	}
-	dying := now.Sub(o.asked) < killPause
+	dying := o.asking || now.Sub(o.asked) < killPause
 	if dying {
-		o.peak, o.low = max(o.peak, used), max(o.low, used)
+		o.peak = max(o.peak, used)
 	}
 	if used < o.low {
 		o.low, o.fell = used, now
 	}
-	more := used > o.low+int64(float64(limit)*takesMore)
 	switch {
-	case used <= limit || dying || !more && now.Sub(o.fell) < o.patience(used):
+	case used <= limit || dying || now.Sub(o.fell) < o.patience(used, limit):
 		return waitNow
 	case now.Sub(o.since) > overAtMost:
 		return endNow
@@ -100,20 +116,26 @@ func (o *overLimit) next(now time.Time, used, limit int64) overAction {
 // patience is how long memory must not have fallen after a kill before the next:
 // longer while most of what was killed has not come back. The sandbox's kernel
 // lets nobody take much more in that time.
-func (o *overLimit) patience(used int64) time.Duration {
+func (o *overLimit) patience(used, limit int64) time.Duration {
 	switch {
 	case o.freed == 0:
 		return killPause
-	case used > o.peak-o.freed/2:
+	case o.low > o.peak-o.freed/2:
 		return givesBack
+	case used > o.low+int64(float64(limit)*takesMore):
+		return 0
 	}
 	return settles
 }
 
-// killed remembers a kill that frees some of the used bytes.
-func (o *overLimit) killed(now time.Time, used, freed int64) {
-	o.heard, o.asked, o.peak, o.freed = now, now, used, freed
-	o.low, o.fell = used, now
+// ask remembers that the guest is asked to kill when so much is used.
+func (o *overLimit) ask(used int64) {
+	o.asking, o.peak, o.low, o.freed = true, used, used, 0
+}
+
+// killed remembers what a kill frees.
+func (o *overLimit) killed(now time.Time, freed int64) {
+	o.asking, o.heard, o.asked, o.fell, o.freed = false, now, now, now, freed
 }
 
 // freeMemory has the guest kill what is largest, and returns how many bytes

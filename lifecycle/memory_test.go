@@ -15,8 +15,13 @@ func TestOverLimit(t *testing.T) {
 		for end := now.Add(d); now.Before(end); now = now.Add(5 * time.Millisecond) {
 			switch o.next(now, 300<<20, 256<<20) {
 			case killNow:
-				now = now.Add(killing)
-				o.killed(now, 300<<20, freed)
+				o.ask(300 << 20)
+				for until := now.Add(killing); now.Before(until); now = now.Add(5 * time.Millisecond) {
+					if o.next(now, 300<<20, 256<<20) != waitNow {
+						t.Fatal("the guest was asked again before it had answered")
+					}
+				}
+				o.killed(now, freed)
 			case endNow:
 				return endNow
 			}
@@ -68,7 +73,8 @@ func TestOverLimitWaitsForWhatWasKilled(t *testing.T) {
 		if o.next(now, 300*mb, 128*mb) != killNow {
 			t.Fatal("it does not begin with a kill")
 		}
-		o.killed(now, 300*mb, 200*mb)
+		o.ask(300 * mb)
+		o.killed(now, 200*mb)
 		o.next(now.Add(time.Millisecond), 360*mb, 128*mb)
 		at := now.Add(c.after)
 		if got := o.next(at, c.used, 128*mb); got != c.want {
@@ -96,16 +102,22 @@ func TestOverLimitKnowsTheNext(t *testing.T) {
 	if next(0, 200) != waitNow || next(5*time.Millisecond, 260) != killNow {
 		t.Fatal("it does not begin with a kill")
 	}
-	o.killed(now, 260*mb, 240*mb)
-	for _, used := range []int64{272, 250, 251, 255} { // it gives back slowly, and others move
+	o.ask(260 * mb)
+	// The answer is slow: meanwhile all comes back, and somebody takes it again.
+	for _, used := range []int64{265, 272, 120, 20, 150, 272} {
 		if next(50*time.Millisecond, used) != waitNow {
 			t.Errorf("somebody was killed at %d MB", used)
 		}
 	}
-	if next(50*time.Millisecond, 257) != waitNow {
-		t.Error("somebody was killed for what is on its way back")
-	}
-	if next(50*time.Millisecond, 262) != killNow {
+	o.killed(now, 240*mb)
+	if next(killPause, 272) != killNow {
 		t.Error("nobody was killed although somebody took more")
+	}
+	o.ask(272 * mb)
+	o.killed(now, 250*mb)
+	for _, used := range []int64{272, 260, 250, 260} { // it comes back slowly, and others move
+		if next(killPause, used) != waitNow {
+			t.Errorf("somebody was killed at %d MB for what is on its way back", used)
+		}
 	}
 }
