@@ -13,8 +13,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 # A released program is static, the same wherever it was built, and small. What is
 # only run here is compiled with the same flags, so that nothing is compiled twice.
-RELEASE := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags
-RUN := CGO_ENABLED=0 $(GO) run -trimpath -buildvcs=false
+RELEASE := CGO_ENABLED=0 $(GO) build -modfile=bin/go.mod -trimpath -buildvcs=false -ldflags
+RUN := CGO_ENABLED=0 $(GO) run -modfile=bin/go.mod -trimpath -buildvcs=false
 PYTHON_BUNDLE := bin/share/python-3.12.tar.zst
 
 .PHONY: help
@@ -28,7 +28,7 @@ build: tools bin/bothy $(PYTHON_BUNDLE) ## build bin/bothy, which is all there i
 
 # Go knows better than make what is out of date, so these always ask it.
 .PHONY: bin/bothy
-bin/bothy:
+bin/bothy: bin/go.mod
 	@echo '== build'
 	@mkdir -p bin
 	@# No version in these: memory snapshots are tied to the bytes of the sentry.
@@ -38,7 +38,10 @@ bin/bothy:
 	@$(RUN) ./internal/embedded/pack -guest bin/guest -sentry bin/sentry -vminit bin/vminit
 	@$(RELEASE) '-s -w -X main.version=$(VERSION)' -o bin/bothy ./cmd/bothy
 
-$(PYTHON_BUNDLE): cmd/pybundle/main.go
+bin/go.mod: go.mod go.sum scripts/gvisor
+	@scripts/gvisor
+
+$(PYTHON_BUNDLE): cmd/pybundle/main.go | bin/go.mod
 	@echo '== bundle CPython 3.12'
 	@mkdir -p bin/share
 	@$(RUN) ./cmd/pybundle -o $@

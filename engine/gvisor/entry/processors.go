@@ -19,8 +19,8 @@ const moreProcessors = 2
 // fixProcessors gives this process some more processors, for good. Who waits for a
 // program to make its next system call looks for it in a loop, and with a single
 // processor would keep everybody else waiting, for up to 10 ms each time. The library
-// itself adds 128 for the time in which memory is read from a checkpoint, by as many
-// threads, which leave the kernel too little to go on meanwhile.
+// itself adds one for each thread that reads memory from a checkpoint, which leave the
+// kernel too little to go on meanwhile.
 func fixProcessors() {
 	go func() {
 		for libraryProcessors == 0 {
