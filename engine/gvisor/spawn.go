@@ -1,6 +1,8 @@
 package gvisor
 
 import (
+	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -40,12 +43,10 @@ func (e *Engine) spawn(name string, spec bothy.MachineSpec, dir string, group *c
 	}
 	undo := cleanup.Make(func() { told.Close() })
 	defer undo.Clean()
-	p, err := s.start(e.sentry, group, ns)
+	pid, err := s.start(e.sentry, group, ns)
 	if err != nil {
 		return nil, nil, fmt.Errorf("start the sentry: %w", err)
 	}
-	pid := p.Pid
-	p.Release()
 	undo.Add(func() { process.End(pid) })
 	s.close() // so that the sentry's end ends the pipe
 	if _, err := io.ReadFull(told, make([]byte, 1)); err != nil {
@@ -79,13 +80,22 @@ var prepareOnce = sync.OnceValue(func() error {
 	return err
 })
 
+// keepFiles has sentries inherit none of this process's files. The library opens sockets
+// that others would inherit, on another sandbox's cable, and closes them when garbage is
+// collected; the last to close one waits for some milliseconds. Where the host's kernel
+// is too old for it, the sentry closes them.
+func keepFiles() { _ = unix.CloseRange(firstFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) }
+
+// firstFD comes after the standard files.
+const firstFD = 3
+
 // highestFD is the highest descriptor that the library uses in a sentry.
-const highestFD = 255
+const highestFD = tiny.ConfineHighest
 
 // spawning is a sentry that is about to start.
 type spawning struct {
 	args  []string
-	files []*os.File // from descriptor 3 on
+	files []*os.File // from firstFile on
 }
 
 func (s *spawning) close() {
@@ -101,8 +111,9 @@ func (s *spawning) give(flag string, f *os.File) {
 	s.files = append(s.files, f)
 }
 
-// firstFile comes after the standard files, which are the null device.
-const firstFile = 3
+// firstFile comes after the standard files, which are the null device, and those that
+// tiny.Confine's program has.
+const firstFile = tiny.ConfineGo + 1
 
 // open gives a file that it opens.
 func (s *spawning) open(flag, path string, mode int) error {
@@ -173,61 +184,103 @@ func (s *spawning) arguments(name string, spec bothy.MachineSpec, dir string) (t
 // cpuPeriod is the period, in microseconds, that cgroups show inside.
 const cpuPeriod = 100_000
 
-// start starts the sentry in its namespaces and its cgroup.
-func (s *spawning) start(program string, group *cgroup.Group, ns *os.File) (p *os.Process, err error) {
+// start starts the sentry in its namespaces and its cgroup, and returns its number.
+func (s *spawning) start(program string, group *cgroup.Group, ns *os.File) (pid int, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	defer null.Close()
-	attr := &os.ProcAttr{
-		Env:   []string{},
-		Files: append([]*os.File{null, null, null}, s.files...),
-		Sys: &syscall.SysProcAttr{
-			Setsid:     true,
-			Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
-			// The sentry is nobody on the host, in a user namespace that knows nobody
-			// else and in which it is root, until it has shut itself in.
-			Credential:  &syscall.Credential{},
-			UidMappings: []syscall.SysProcIDMap{{HostID: nobody, Size: 1}},
-			GidMappings: []syscall.SysProcIDMap{{HostID: nobody, Size: 1}},
-		},
-	}
+	sys := syscall.SysProcAttr{Credential: &syscall.Credential{}}
 	into, err := group.FD()
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	if into != nil {
 		defer into.Close()
-		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(into.Fd())
+		sys.UseCgroupFD, sys.CgroupFD = true, int(into.Fd())
 	}
+	enter := func() error {
+		return cmp.Or(unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET), group.Enter())
+	}
+	keepFiles()
+	if f := confiner(); f != nil {
+		pid, err = s.startConfined(f, program, sys, null, enter)
+		if !errors.Is(err, unix.EACCES) {
+			return pid, err
+		}
+		// Programs in memory are forbidden here.
+	}
+	sys.Setsid = true
+	sys.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+	// The sentry is nobody on the host, in a user namespace that knows nobody else and
+	// in which it is root, until it has shut itself in.
+	sys.UidMappings = []syscall.SysProcIDMap{{HostID: nobody, Size: 1}}
+	sys.GidMappings = sys.UidMappings
 	onOwnThread(func() {
-		if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+		if err = enter(); err != nil {
 			return
 		}
-		if err = group.Enter(); err != nil {
-			return
+		var p *os.Process
+		attr := &os.ProcAttr{Env: []string{}, Files: append([]*os.File{null, null, null, null, null}, s.files...), Sys: &sys}
+		if p, err = os.StartProcess(program, s.args, attr); err == nil {
+			pid = p.Pid
+			p.Release()
 		}
-		if f := confiner(); f != nil {
-			// It is one of the child's files: any other number may become that of
-			// another file on the way there. The sentry closes it.
-			confined := *attr
-			confined.Files = append(attr.Files, f)
-			path := fmt.Sprintf("/proc/self/fd/%d", len(attr.Files))
-			p, err = os.StartProcess(path, append([]string{program}, s.args...), &confined)
-			if !errors.Is(err, unix.EACCES) {
-				return
-			}
-			// Programs in memory are forbidden here.
-		}
-		p, err = os.StartProcess(program, s.args, attr)
 	})
-	return p, err
+	return pid, err
 }
 
-// confiner returns a program that takes from the sentry, before it starts, what it
-// would otherwise give up by itself: with its many threads that takes some
-// milliseconds. It is nil where there is none.
+// startConfined has tiny.Confine's program start the sentry.
+func (s *spawning) startConfined(confiner *os.File, program string, sys syscall.SysProcAttr, null *os.File, enter func() error) (pid int, err error) {
+	told, tells, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	defer told.Close()
+	defer tells.Close()
+	waits, lets, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	defer waits.Close()
+	defer lets.Close()
+	// The program is one of its own files: any other number may become that of another
+	// file on the way there. The sentry closes it.
+	files := slices.Concat([]*os.File{null, null, null, tells, waits}, s.files, []*os.File{confiner})
+	path := fmt.Sprintf("/proc/self/fd/%d", len(files)-1)
+	var p *os.Process
+	onOwnThread(func() {
+		if err = enter(); err == nil {
+			p, err = os.StartProcess(path, append([]string{program}, s.args...), &os.ProcAttr{Env: []string{}, Files: files, Sys: &sys})
+		}
+	})
+	if err != nil {
+		return 0, err
+	}
+	tells.Close()
+	var number [4]byte
+	_, err = io.ReadFull(told, number[:])
+	if state, werr := p.Wait(); err != nil || werr != nil {
+		return 0, fmt.Errorf("make its namespaces: %w", cmp.Or(werr, error(syscall.Errno(state.ExitCode()))))
+	}
+	pid = int(binary.NativeEndian.Uint32(number[:]))
+	// The sentry is nobody on the host, in a user namespace that knows nobody else and
+	// in which it is root, until it has shut itself in.
+	root := fmt.Sprintf("0 %d 1", nobody)
+	for _, m := range [...][2]string{{"setgroups", "deny"}, {"gid_map", root}, {"uid_map", root}} {
+		err = cmp.Or(err, os.WriteFile(fmt.Sprintf("/proc/%d/%s", pid, m[0]), []byte(m[1]), 0))
+	}
+	if _, werr := lets.Write([]byte{1}); err != nil || werr != nil {
+		process.End(pid)
+		return 0, cmp.Or(err, werr)
+	}
+	return pid, nil
+}
+
+// confiner returns a program that makes the sentry's namespaces, and takes from it,
+// before it starts, what it would otherwise give up by itself: with its many threads
+// that takes some milliseconds. It is nil where there is none.
 var confiner = sync.OnceValue(func() *os.File {
 	program := tiny.Confine()
 	if program == nil {

@@ -36,10 +36,29 @@ const (
 	capSysAdmin  = 21
 )
 
+// The descriptors by which Confine's program and who starts it understand each other.
+const (
+	// ConfinePID takes, as 4 bytes, the number of the process that it makes.
+	ConfinePID = 3
+	// ConfineGo is where that waits for one byte.
+	ConfineGo = 4
+	// ConfineHighest is up to which there is room for that process's descriptors. Once it
+	// has several threads, it would have to wait for more room for some milliseconds.
+	ConfineHighest = 255
+)
+
 // Confine returns a program that executes its first argument, with the other ones as
-// that one's, as root of a user namespace with no capability but CAP_SYS_PTRACE and
+// that one's, in a process that is a child of the caller's, and ends. That process is
+// in new namespaces (user, PID, mount, IPC and UTS) and a new session. It is told of at
+// ConfinePID, and waits at ConfineGo until somebody has said who root of its user
+// namespace is. It then is that root, with no capability but CAP_SYS_PTRACE and
 // CAP_SYS_ADMIN. The second is not in its bounding set: once given up it is gone for
-// good. It exits with 127 if any of that fails.
+// good. The first process exits with the number of the error if it can make no other,
+// and both exit with 127 if anything else fails.
+//
+// The namespaces are not made for a child of the caller itself, because that could not
+// have the caller's memory until it executes the program: to copy the page tables of a
+// large program takes longer than all of this.
 func Confine() []byte {
 	var caps bytes.Buffer
 	const kept = 1<<capSysPtrace | 1<<capSysAdmin
@@ -52,7 +71,64 @@ func Confine() []byte {
 	} {
 		binary.Write(&caps, binary.LittleEndian, v)
 	}
-	return program(confineCode, caps.Bytes())
+	return program(slices.Concat(beginCode, confineCode), caps.Bytes())
+}
+
+// beginCode ends where the code behind it begins, in the new process.
+var beginCode = []byte{
+	0xbf, 0x11, 0x80, 0x02, 0x3c, // mov edi, SIGCHLD|CLONE_PARENT|NEWNS|NEWUTS|NEWIPC|NEWUSER|NEWPID
+	0x31, 0xf6, // xor esi, esi
+	0x31, 0xd2, // xor edx, edx
+	0x45, 0x31, 0xd2, // xor r10d, r10d
+	0x45, 0x31, 0xc0, // xor r8d, r8d
+	0x6a, 0x38, 0x58, // push 56 (clone); pop rax
+	0x0f, 0x05, // syscall
+	0x50,       // push rax
+	0x85, 0xc0, // test eax, eax
+	0x74, 0x1d, // jz child
+	0x79, 0x05, // jns made
+	0xf7, 0xd8, // neg eax
+	0x97,       // xchg edi, eax
+	0xeb, 0x59, // jmp exit
+	0x6a, ConfinePID, 0x5f, // made: push ConfinePID; pop rdi
+	0x48, 0x89, 0xe6, // mov rsi, rsp
+	0x6a, 0x04, 0x5a, // push 4; pop rdx
+	0x6a, 0x01, 0x58, // push 1 (write); pop rax
+	0x0f, 0x05, // syscall
+	0x39, 0xd0, // cmp eax, edx
+	0x75, 0x44, // jne fail
+	0x31, 0xff, // xor edi, edi
+	0xeb, 0x43, // jmp exit
+	0x6a, ConfineGo, 0x5f, // child: push ConfineGo; pop rdi
+	0x48, 0x89, 0xe6, // mov rsi, rsp
+	0x6a, 0x01, 0x5a, // push 1; pop rdx
+	0x31, 0xc0, // xor eax, eax (read)
+	0x0f, 0x05, // syscall
+	0xff, 0xc8, // dec eax
+	0x75, 0x2f, // jnz fail
+	0x5f,       // pop rdi
+	0x31, 0xff, // xor edi, edi
+	0xbe, 0x06, 0x04, 0x00, 0x00, // mov esi, F_DUPFD_CLOEXEC
+	0xba, ConfineHighest, 0x00, 0x00, 0x00, // mov edx, ConfineHighest
+	0x6a, 0x48, 0x58, // push 72 (fcntl); pop rax
+	0x0f, 0x05, // syscall
+	0x6a, 0x70, 0x58, // push 112 (setsid); pop rax
+	0x0f, 0x05, // syscall
+	0x31, 0xff, // xor edi, edi
+	0x31, 0xf6, // xor esi, esi
+	0x31, 0xd2, // xor edx, edx
+	0x6a, 0x77, 0x58, // push 119 (setresgid); pop rax
+	0x0f, 0x05, // syscall
+	0x85, 0xc0, // test eax, eax
+	0x75, 0x09, // jnz fail
+	0x6a, 0x75, 0x58, // push 117 (setresuid); pop rax
+	0x0f, 0x05, // syscall
+	0x85, 0xc0, // test eax, eax
+	0x74, 0x08, // jz end
+	0x6a, 0x7f, 0x5f, // fail: push 127; pop rdi
+	0x6a, 0x3c, 0x58, // exit: push 60 (exit); pop rax
+	0x0f, 0x05, // syscall
+	// end:
 }
 
 var confineCode = []byte{
