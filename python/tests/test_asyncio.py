@@ -21,15 +21,19 @@ def forever(exchange: Exchange) -> Iterator[dict[str, Any]]:
     exchange.wait_until_client_leaves()
 
 
+async def cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_cancelling_exec_kills_the_command(fake: FakeServer) -> None:
     fake.scripts["forever"] = forever
     async with AsyncSandbox.create() as sbx:
         ticked = asyncio.Event()
         task = asyncio.create_task(sbx.exec("forever", on_stdout=lambda _: ticked.set()))
         await ticked.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        await cancel(task)
         assert await asyncio.to_thread(fake.killed.wait, 10)
         fake.scripts["true"] = lambda _: iter([final()])
         assert (await sbx.exec("true")).ok
@@ -45,9 +49,7 @@ async def test_cancelling_the_block_terminates(fake: FakeServer) -> None:
 
     task = asyncio.create_task(work())
     await entered.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancel(task)
     assert fake.sandboxes["sbx-1"]["state"] == "stopped"
 
 
@@ -74,13 +76,15 @@ def slow_creation(fake: FakeServer) -> tuple[threading.Event, threading.Event]:
     return asked, ended
 
 
+async def cancel_creation(asked: threading.Event, client: AsyncClient | None = None) -> None:
+    task = asyncio.ensure_future(AsyncSandbox.create(client=client))
+    assert await asyncio.to_thread(asked.wait, 10)
+    await cancel(task)
+
+
 async def test_what_a_cancelled_creation_has_made_is_ended(fake: FakeServer) -> None:
     asked, ended = slow_creation(fake)
-    task = asyncio.ensure_future(AsyncSandbox.create())
-    assert await asyncio.to_thread(asked.wait, 10)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancel_creation(asked)
     assert await asyncio.to_thread(ended.wait, 10)
     assert list(fake.sandboxes) == ["sbx-1"]
 
@@ -90,11 +94,7 @@ async def test_a_client_is_closed_when_nothing_is_left_of_a_cancelled_creation(
 ) -> None:
     asked, ended = slow_creation(fake)
     async with AsyncClient() as client:
-        task = asyncio.ensure_future(AsyncSandbox.create(client=client))
-        assert await asyncio.to_thread(asked.wait, 10)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        await cancel_creation(asked, client)
         assert not ended.is_set()
     assert ended.is_set()
 
@@ -110,11 +110,7 @@ async def test_a_cancelled_creation_that_made_nothing(fake: FakeServer) -> None:
 
     fake.routes["POST", "/v1/sandboxes"] = refuse
     async with AsyncClient() as client:
-        task = asyncio.ensure_future(AsyncSandbox.create(client=client))
-        assert await asyncio.to_thread(asked.wait, 10)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        await cancel_creation(asked, client)
     assert [s.method for s in fake.seen] == ["POST", "POST"]
 
 
@@ -151,9 +147,7 @@ async def test_cancelling_a_folder_download(fake: FakeServer, tmp_path: Path) ->
         fake.routes["GET", f"/v1/sandboxes/{sbx.id}/files/archive"] = endless
         task = asyncio.create_task(sbx.files.download("/d", tmp_path / "d"))
         assert await asyncio.to_thread(sent.wait, 10)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        await cancel(task)
         assert await asyncio.to_thread(fake.killed.wait, 10)
 
 
