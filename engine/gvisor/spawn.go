@@ -201,7 +201,10 @@ func (s *spawning) start(program string, group *cgroup.Group, ns *os.File) (pid 
 		sys.UseCgroupFD, sys.CgroupFD = true, int(into.Fd())
 	}
 	enter := func() error {
-		return cmp.Or(unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET), group.Enter())
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		return group.Enter()
 	}
 	keepFiles()
 	if f := confiner(); f != nil {
@@ -271,9 +274,12 @@ func (s *spawning) startConfined(confiner *os.File, program string, sys syscall.
 	for _, m := range [...][2]string{{"setgroups", "deny"}, {"gid_map", root}, {"uid_map", root}} {
 		err = cmp.Or(err, os.WriteFile(fmt.Sprintf("/proc/%d/%s", pid, m[0]), []byte(m[1]), 0))
 	}
-	if _, werr := lets.Write([]byte{1}); err != nil || werr != nil {
+	if err == nil {
+		_, err = lets.Write([]byte{1})
+	}
+	if err != nil {
 		process.End(pid)
-		return 0, cmp.Or(err, werr)
+		return 0, err
 	}
 	return pid, nil
 }
