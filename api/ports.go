@@ -103,7 +103,7 @@ func carry(ctx context.Context, ws *websocket.Conn, conn net.Conn) (ended bool) 
 	go pingUntilGone(ctx, ws, cancel)
 	go func() {
 		defer cancel()
-		// As in copyInput: the end of a context would cut the connection.
+		// As in serveTerm: the end of a context would cut the connection.
 		for {
 			_, data, err := ws.Read(context.Background())
 			if err != nil {

@@ -5,6 +5,17 @@ package tiny
 
 import "golang.org/x/sys/unix"
 
+// The descriptors by which Confine's program and who starts it understand each other.
+const (
+	// ConfinePID takes, as 4 bytes, the number of the process that it makes.
+	ConfinePID = 3
+	// ConfineGo is where that waits for one byte.
+	ConfineGo = 4
+	// ConfineHighest is up to which there is room for that process's descriptors. Once it
+	// has several threads, it would have to wait for more room for some milliseconds.
+	ConfineHighest = 255
+)
+
 // File makes a file in memory that can be executed, and changed by nobody. It is
 // closed on exec. A program is nil where this host's processor has none.
 func File(name string, program []byte) (_ int, err error) {

@@ -36,17 +36,6 @@ const (
 	capSysAdmin  = 21
 )
 
-// The descriptors by which Confine's program and who starts it understand each other.
-const (
-	// ConfinePID takes, as 4 bytes, the number of the process that it makes.
-	ConfinePID = 3
-	// ConfineGo is where that waits for one byte.
-	ConfineGo = 4
-	// ConfineHighest is up to which there is room for that process's descriptors. Once it
-	// has several threads, it would have to wait for more room for some milliseconds.
-	ConfineHighest = 255
-)
-
 // Confine returns a program that executes its first argument, with the other ones as
 // that one's, in a process that is a child of the caller's, and ends. That process is
 // in new namespaces (user, PID, mount, IPC and UTS) and a new session. It is told of at

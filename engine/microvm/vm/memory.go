@@ -45,7 +45,8 @@ var memoryLimit atomic.Int64
 const overPause = 10 * time.Millisecond
 
 // watchMemory tells the host when the sandbox has no memory left, again while that is
-// so, and once when it no longer is. The kernel wakes it when the line is crossed; it looks at nothing else.
+// so, and once when it no longer is. The kernel wakes it when the line is crossed; it
+// looks at nothing else.
 func (b *box) watchMemory() {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 	if err != nil {
@@ -60,11 +61,10 @@ func (b *box) watchMemory() {
 		if n, err := unix.Read(fd, buf); err != nil && err != unix.EINTR || n == 0 {
 			return
 		}
-		for over := false; ; {
+		for told := false; ; told = true {
 			n := used()
-			was := over
-			over = n > memoryLimit.Load()
-			if over || was {
+			over := n > memoryLimit.Load()
+			if over || told {
 				tell(b.news, News{MemoryBytes: n})
 			}
 			if !over {
