@@ -216,8 +216,6 @@ func (s *spawning) start(program string, group *cgroup.Group, ns *os.File) (pid 
 	}
 	sys.Setsid = true
 	sys.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
-	// The sentry is nobody on the host, in a user namespace that knows nobody else and
-	// in which it is root, until it has shut itself in.
 	sys.UidMappings = []syscall.SysProcIDMap{{HostID: nobody, Size: 1}}
 	sys.GidMappings = sys.UidMappings
 	onOwnThread(func() {
@@ -268,8 +266,6 @@ func (s *spawning) startConfined(confiner *os.File, program string, sys syscall.
 		return 0, fmt.Errorf("make its namespaces: %w", cmp.Or(werr, error(syscall.Errno(state.ExitCode()))))
 	}
 	pid = int(binary.NativeEndian.Uint32(number[:]))
-	// The sentry is nobody on the host, in a user namespace that knows nobody else and
-	// in which it is root, until it has shut itself in.
 	root := fmt.Sprintf("0 %d 1", nobody)
 	for _, m := range [...][2]string{{"setgroups", "deny"}, {"gid_map", root}, {"uid_map", root}} {
 		err = cmp.Or(err, os.WriteFile(fmt.Sprintf("/proc/%d/%s", pid, m[0]), []byte(m[1]), 0))
