@@ -328,8 +328,11 @@ func TestRootsLeadNowhere(t *testing.T) {
 	if content, err := os.ReadFile(host); err != nil || string(content) != "the host's" {
 		t.Errorf("the host's file holds %q, %v", content, err)
 	}
+	// The engine's own. The last is there while any machine is being stored,
+	// so also while the pool makes a new shape.
+	own := []string{"config.json", "panic.log", "paused"}
 	if err := filepath.WalkDir(filepath.Join(shared.Home, "machines"), func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() && !slices.Contains([]string{"config.json", "panic.log"}, d.Name()) && d.Type().IsRegular() {
+		if err == nil && d.Type().IsRegular() && !slices.Contains(own, d.Name()) {
 			t.Errorf("a file in a machine's folder: %s", path)
 		}
 		return nil
