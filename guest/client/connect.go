@@ -25,11 +25,13 @@ import (
 
 // The bounds on what a guest may make us hold.
 const (
-	maxUnary   = 64 << 20 // a listing of as many entries as there may be
 	maxMessage = 4 << 20  // one message of a stream
 	maxDisplay = 32 << 20 // one that holds what code displayed
 	maxError   = 64 << 10
 )
+
+// maxUnary is such a bound, too: for a listing of as many entries as there may be.
+var maxUnary int64 = 64 << 20
 
 // call is one HTTP exchange.
 type call struct {
