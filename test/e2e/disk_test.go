@@ -45,10 +45,10 @@ func TestDiskFull(t *testing.T) {
 func TestUploadThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	besides(t)
-	b := newBox(t, bothy.SandboxCreate{DiskMB: 512})
+	b := newBox(t, bothy.SandboxCreate{DiskMB: 128})
 	const path, old = "/workspace/data", "what was there before"
 	b.write(path, old)
-	_, err := b.upload(path, io.LimitReader(zeros{}, 1<<30))
+	_, err := b.upload(path, io.LimitReader(zeros{}, 256<<20))
 	wantError(t, err, bothy.CodeDiskFull, path)
 	if got := b.read(path); got != old {
 		t.Errorf("the old file holds %.50q", got)
