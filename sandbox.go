@@ -154,6 +154,8 @@ type Sandbox struct {
 	// MeterState is where counting began in the present run. Opaque to
 	// everything but the meter.
 	MeterState []byte `json:"-"`
+	// Ending is why a sandbox is stopping, for a server that finds it so.
+	Ending *Exit `json:"-"`
 	// Pooled marks a machine that waits in a pool and has no owner yet.
 	Pooled bool `json:"-"`
 }

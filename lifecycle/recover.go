@@ -125,7 +125,11 @@ func (s *Service) recoverOne(ctx context.Context, sb *bothy.Sandbox) error {
 	case bothy.StateStarting:
 		return s.end(ctx, sb, bothy.Exit{Reason: bothy.EndError, Detail: "the server stopped while the sandbox was starting"})
 	case bothy.StateStopping:
-		return s.end(ctx, sb, bothy.Exit{Reason: bothy.EndTerminated, Detail: "it was being terminated when the server stopped"})
+		x := bothy.Exit{Reason: bothy.EndTerminated, Detail: "it was being terminated when the server stopped"}
+		if sb.Ending != nil {
+			x = *sb.Ending
+		}
+		return s.end(ctx, sb, x)
 	case bothy.StateRunning:
 		return s.readopt(ctx, sb)
 	case bothy.StatePausing:

@@ -84,6 +84,21 @@ func TestHalfDoneIsFinishedOrUndone(t *testing.T) {
 	}
 }
 
+// A server that dies while it ends a sandbox leaves the next one the reason.
+func TestWhyASandboxWasStoppingIsKept(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(60)})
+	stop := failpoint.Set("lifecycle.move.stopped", func() error { return errors.New("the server died") })
+	t.Cleanup(stop)
+	w.clock.pass(time.Minute)
+	eventually(t, "stopping", func() bool { return w.get(sb.ID).State == bothy.StateStopping })
+	stop()
+	w.restart()
+	if got := w.get(sb.ID); got.State != bothy.StateStopped || got.Ended.Reason != bothy.EndTimeout || !strings.Contains(got.Ended.Detail, "60 seconds") {
+		t.Errorf("it is %s: %+v", got.State, got.Ended)
+	}
+}
+
 // Work that is to be paused when its time is up is not lost because the server
 // was down then.
 func TestOverdueSandboxIsPausedAfterARestart(t *testing.T) {

@@ -56,6 +56,7 @@ func (s *Service) end(ctx context.Context, sb *bothy.Sandbox, x bothy.Exit) erro
 	}
 	sb.Ended = &bothy.Ended{Reason: x.Reason, Detail: x.Detail, At: s.clock.Now().UTC()}
 	sb.ExpiresAt = nil
+	sb.Ending = nil
 	sb.EngineState = nil
 	sb.GuestKey = ""
 	if err := s.move(ctx, sb, to); err != nil {

@@ -34,6 +34,7 @@ func (s *Service) terminateLocked(ctx context.Context, id string, x bothy.Exit) 
 		return s.end(ctx, sb, x)
 	}
 	if sb.State == bothy.StateRunning {
+		sb.Ending = &x
 		if err := s.move(ctx, sb, bothy.StateStopping); err != nil {
 			return err
 		}

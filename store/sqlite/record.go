@@ -23,6 +23,7 @@ type sandboxRecord struct {
 	SealedSecrets  []byte        `json:"_sealed_secrets,omitempty"`
 	EngineState    []byte        `json:"_engine_state,omitempty"`
 	MeterState     []byte        `json:"_meter_state,omitempty"`
+	Ending         *bothy.Exit   `json:"_ending,omitempty"`
 	Pooled         bool          `json:"_pooled,omitempty"`
 	Accelerated    bool          `json:"_require_acceleration,omitempty"`
 }
@@ -34,7 +35,7 @@ type networkRecord bothy.Network
 func encodeSandbox(s *bothy.Sandbox) (string, error) {
 	return encode(sandboxRecord{
 		Sandbox: *s, Network: networkRecord(s.Network), ProjectID: s.ProjectID, TemplateDigest: s.TemplateDigest,
-		GuestKey: s.GuestKey, SnapshotID: s.SnapshotID, HeadSnapshotID: s.HeadSnapshotID, SealedSecrets: s.SealedSecrets, EngineState: s.EngineState, MeterState: s.MeterState, Pooled: s.Pooled,
+		GuestKey: s.GuestKey, SnapshotID: s.SnapshotID, HeadSnapshotID: s.HeadSnapshotID, SealedSecrets: s.SealedSecrets, EngineState: s.EngineState, MeterState: s.MeterState, Ending: s.Ending, Pooled: s.Pooled,
 		Accelerated: s.RequireAcceleration,
 	})
 }
@@ -48,7 +49,7 @@ func decodeSandbox(text string) (*bothy.Sandbox, error) {
 	s.Network = bothy.Network(r.Network)
 	s.ProjectID, s.TemplateDigest, s.GuestKey = r.ProjectID, r.TemplateDigest, r.GuestKey
 	s.SnapshotID, s.HeadSnapshotID, s.EngineState, s.Pooled = r.SnapshotID, r.HeadSnapshotID, r.EngineState, r.Pooled
-	s.SealedSecrets, s.MeterState, s.RequireAcceleration = r.SealedSecrets, r.MeterState, r.Accelerated
+	s.SealedSecrets, s.MeterState, s.Ending, s.RequireAcceleration = r.SealedSecrets, r.MeterState, r.Ending, r.Accelerated
 	return &s, nil
 }
 
