@@ -85,6 +85,7 @@ func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.S
 		}
 	}
 	begun := time.Now()
+	o.Standing = func() { begun = time.Now() }
 	err = l.machine.Snapshot(ctx, o)
 	s.log.Info("sandbox stood still for a snapshot", "sandbox", l.id, "ms", time.Since(begun).Milliseconds(), "error", err)
 	switch {

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -372,18 +373,26 @@ func (g *Group) Enter() error {
 // MemoryUsed is the memory that cannot be taken back without killing: anonymous
 // and shared pages, in bytes.
 func (g *Group) MemoryUsed() (int64, error) {
+	if g.p.v2 == "" {
+		return g.memory("rss", "shmem")
+	}
+	return g.memory("anon", "shmem")
+}
+
+// SharedMemory is the part of it that is in shared pages, as files in memory are, in
+// bytes.
+func (g *Group) SharedMemory() (int64, error) { return g.memory("shmem") }
+
+// memory adds up what the kernel counts by these names.
+func (g *Group) memory(names ...string) (int64, error) {
 	b, err := g.read("memory", "memory.stat")
 	if err != nil {
 		return 0, err
 	}
-	want := map[string]bool{"anon": true, "shmem": true}
-	if g.p.v2 == "" {
-		want = map[string]bool{"rss": true, "shmem": true}
-	}
 	var sum int64
 	for _, line := range strings.Split(b, "\n") {
 		k, v, _ := strings.Cut(line, " ")
-		if want[k] {
+		if slices.Contains(names, k) {
 			n, _ := strconv.ParseInt(v, 10, 64)
 			sum += n
 		}

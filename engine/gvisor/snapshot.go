@@ -10,7 +10,11 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/control/client"
+	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/state/statefile"
+	"gvisor.dev/gvisor/pkg/urpc"
+	"gvisor.dev/gvisor/runsc/boot"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/sandbox"
 
@@ -22,38 +26,69 @@ import (
 // one moment, because the kernel is paused around it. It is written with all the
 // CPU there is: what the sandbox may use is no bound on how long it stands still.
 func (m *Machine) Snapshot(_ context.Context, o bothy.SnapshotOptions) error {
+	var image *image
+	if o.MemoryDir != "" {
+		var err error
+		if image, err = newImage(o.MemoryDir); err != nil {
+			return diskFull(err, o.MemoryDir)
+		}
+		defer image.close()
+		if !o.Stop {
+			if used, err := m.group.SharedMemory(); err == nil {
+				image.writeAhead(used)
+			}
+		}
+	}
 	if err := m.pause(); err != nil {
 		return err
 	}
-	err := m.write(o)
+	if o.Standing != nil {
+		o.Standing()
+	}
+	err := m.write(o, image)
 	if err == nil && o.Stop {
 		return nil
 	}
 	return errors.Join(err, m.unpause())
 }
 
-func (m *Machine) write(o bothy.SnapshotOptions) error {
+func (m *Machine) write(o bothy.SnapshotOptions, image *image) error {
 	if o.FilesTar != "" {
 		if err := m.writeFiles(o.FilesTar); err != nil {
 			return err
 		}
 	}
-	if o.MemoryDir == "" {
+	if image == nil {
 		return nil
 	}
-	conf, err := newConfig(m.dir)
-	if err != nil {
-		return err
-	}
-	err = m.sb.Checkpoint(conf, m.sb.ID, o.MemoryDir, sandbox.CheckpointOpts{
-		Compression:               statefile.CompressionLevelNone,
-		Resume:                    true,
-		ExcludeCommittedZeroPages: o.Small,
-	})
-	if err != nil {
+	if err := m.checkpoint(image, o.Small); err != nil {
 		return fmt.Errorf("checkpoint %s: %w", m.ID(), diskFull(err, o.MemoryDir))
 	}
 	return nil
+}
+
+// checkpoint has the sentry write an image, as Sandbox.Checkpoint would, which makes
+// the files itself.
+func (m *Machine) checkpoint(i *image, small bool) error {
+	socket, err := os.OpenFile(m.sb.ControlSocketPath, unix.O_PATH, 0)
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	// The path by way of the descriptor is short enough for a socket's address.
+	conn, err := client.ConnectTo(fmt.Sprintf("/proc/self/fd/%d", socket.Fd()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	err = conn.Call(boot.ContMgrCheckpoint, &control.SaveOpts{
+		Metadata:                       statefile.CompressionLevelNone.ToMetadata(),
+		AppMFExcludeCommittedZeroPages: small,
+		Resume:                         true,
+		HavePagesFile:                  true,
+		FilePayload:                    urpc.FilePayload{Files: []*os.File{i.state, i.ranges, i.pages}},
+	}, nil)
+	return errors.Join(err, i.cut())
 }
 
 // diskFull gives an error that the sentry sent as text its number back. A state

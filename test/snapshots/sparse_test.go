@@ -12,13 +12,25 @@ import (
 //go:embed testdata/sparse.py
 var sparseProgram string
 
-// Memory of which little was touched is the same after a snapshot, in the original
-// and in every copy, for a process and for its child that shares it.
+// Memory is the same after a snapshot, in the original and in every copy, for a
+// process and for its child that shares it: where little of it was touched, and where
+// there is much of it and all was.
 func TestSparseMemoryIsWhole(t *testing.T) {
 	t.Parallel()
+	testMemoryIsWhole(t, 37, 8192)
+}
+
+func TestDenseMemoryIsWhole(t *testing.T) {
+	t.Parallel()
+	testMemoryIsWhole(t, 1, 32<<10)
+}
+
+// testMemoryIsWhole touches one in so many pages of so many.
+func testMemoryIsWhole(t *testing.T, every, pages int) {
+	t.Helper()
 	b := shared.newBox(t, bothy.SandboxCreate{MemoryMB: 512})
 	b.sh("cat >/workspace/sparse.py <<'END'\n" + sparseProgram + "\nEND")
-	b.spawn("python3 /workspace/sparse.py x")
+	b.spawn(fmt.Sprintf("python3 /workspace/sparse.py x %d %d", every, pages))
 	eventually(t, "be ready", func() bool {
 		out, _ := b.try("cat /workspace/x.*.log | grep -c ready")
 		return out == "2"

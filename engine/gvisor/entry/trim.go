@@ -18,6 +18,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
 	"gvisor.dev/gvisor/pkg/sentry/mm"
 	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
+	"gvisor.dev/gvisor/pkg/sentry/usage"
 	"gvisor.dev/gvisor/pkg/state"
 )
 
@@ -128,29 +129,53 @@ func trim(k *kernel.Kernel) {
 	if err := mf.AwaitLoadAll(); err != nil {
 		return
 	}
-	done := map[*mm.MemoryManager]bool{}
+	given := map[*mm.MemoryManager][]extent{}
+	sum := uint64(0)
 	for _, t := range k.TaskSet().Root.Tasks() {
 		t.WithMuLocked(func(t *kernel.Task) {
-			if m := t.MemoryManager(); m != nil && !done[m] {
-				done[m] = true
-				trimProcess(m, mf)
+			m := t.MemoryManager()
+			if _, known := given[m]; m == nil || known {
+				return
+			}
+			given[m] = anonymousMemory(m, mf)
+			for _, e := range given[m] {
+				sum += uint64(e.Length())
 			}
 		})
+	}
+	// To look for holes takes as long as to read a tenth as many pages.
+	if sum >= worthCounting {
+		_ = mf.UpdateUsage(nil)
+		if stats, _ := usage.MemoryAccounting.Copy(); stats.Anonymous >= sum-sum/16 {
+			return
+		}
+	}
+	for m, extents := range given {
+		trimProcess(m, mf.FD(), extents)
 	}
 	// What was touched is known from here on, and need not be looked at page by page.
 	_ = mf.UpdateUsage(nil)
 }
 
-func trimProcess(m *mm.MemoryManager, mf *pgalloc.MemoryFile) {
-	// Only memory without a file behind it is zero where it was never touched.
+// worthCounting is the memory in bytes from which on it pays to ask first how much
+// of it was touched.
+const worthCounting = 128 << 20
+
+// extent is memory of a process, and where in the file with all memory it lies.
+type extent struct {
+	hostarch.AddrRange
+	off uint64
+}
+
+// anonymousMemory lists what a process was given that has no file behind it: only
+// that is zero where it was never touched.
+func anonymousMemory(m *mm.MemoryManager, mf *pgalloc.MemoryFile) (extents []extent) {
 	var anonymous []hostarch.AddrRange
 	layout.vmas.walk(unsafe.Add(unsafe.Pointer(m), layout.vmasAt), func(ar hostarch.AddrRange, vma unsafe.Pointer) {
 		if *(*memmap.Mappable)(unsafe.Add(vma, layout.mappable)) == nil {
 			anonymous = append(anonymous, ar)
 		}
 	})
-	fd := mf.FD()
-	var holes []hostarch.AddrRange
 	layout.pmas.walk(unsafe.Add(unsafe.Pointer(m), layout.pmasAt), func(ar hostarch.AddrRange, pma unsafe.Pointer) {
 		file := *(*memmap.File)(unsafe.Add(pma, layout.file))
 		private := *(*bool)(unsafe.Add(pma, layout.private))
@@ -160,11 +185,18 @@ func trimProcess(m *mm.MemoryManager, mf *pgalloc.MemoryFile) {
 		if !private || file != memmap.File(mf) || len(anonymous) == 0 || !anonymous[0].IsSupersetOf(ar) {
 			return
 		}
-		off := *(*uint64)(unsafe.Add(pma, layout.off))
-		eachHole(fd, off, off+uint64(ar.Length()), func(from, to uint64) {
-			holes = append(holes, hostarch.AddrRange{Start: ar.Start + hostarch.Addr(from-off), End: ar.Start + hostarch.Addr(to-off)})
-		})
+		extents = append(extents, extent{ar, *(*uint64)(unsafe.Add(pma, layout.off))})
 	})
+	return extents
+}
+
+func trimProcess(m *mm.MemoryManager, fd int, extents []extent) {
+	var holes []hostarch.AddrRange
+	for _, e := range extents {
+		eachHole(fd, e.off, e.off+uint64(e.Length()), func(from, to uint64) {
+			holes = append(holes, hostarch.AddrRange{Start: e.Start + hostarch.Addr(from-e.off), End: e.Start + hostarch.Addr(to-e.off)})
+		})
+	}
 	for _, h := range holes {
 		_ = m.Decommit(h.Start, uint64(h.Length())) // locked memory stays
 	}

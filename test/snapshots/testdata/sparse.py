@@ -1,11 +1,11 @@
-"""Touches a little of much memory. For every line in the pipe it looks whether all
-of it is as it was left, touches more, and says so in its log."""
+"""Touches one in so many pages of so many. For every line in the pipe it looks whether
+all of them are as they were left, touches more, and says so in its log."""
 import mmap
 import os
 import sys
 
-PAGE, EVERY = 4096, 37
-name = sys.argv[1]
+PAGE = 4096
+name, EVERY, PAGES = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 
 
 def pattern(i, kind):
@@ -38,7 +38,7 @@ file = os.open("/workspace/sparse", os.O_RDWR)
 zero = lambda i: bytes(64)
 content = lambda i: (b"f%d" % i + b"-" * 61)[:61 + len(b"f%d" % i)].ljust(64, b"\0")[:64]
 regions = [
-    (Region("private", 8192, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), zero),
+    (Region("private", PAGES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), zero),
     (Region("shared", 2048, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS), zero),
     (Region("copied", 512, fd=file, flags=mmap.MAP_PRIVATE), content),
 ]

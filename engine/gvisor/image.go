@@ -1,0 +1,94 @@
+package gvisor
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"sort"
+
+	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
+)
+
+// image is the files of a checkpoint while they are written.
+type image struct {
+	state, ranges, pages *os.File
+	// ahead is how much of pages was written ahead, in bytes, and mark is what each
+	// page of that begins with.
+	ahead int64
+	mark  []byte
+}
+
+func newImage(dir string) (*image, error) {
+	i := &image{}
+	for name, f := range map[string]**os.File{
+		checkpointfiles.StateFileName: &i.state, checkpointfiles.PagesMetadataFileName: &i.ranges, checkpointfiles.PagesFileName: &i.pages,
+	} {
+		var err error
+		if *f, err = os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600); err != nil {
+			i.close()
+			return nil, err
+		}
+	}
+	return i, nil
+}
+
+func (i *image) close() {
+	for _, f := range []*os.File{i.state, i.ranges, i.pages} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+const (
+	pageSize = 4096
+	// worthAhead is the memory in bytes from which on it pays to write ahead.
+	worthAhead = 64 << 20
+	aheadStep  = 1 << 20
+)
+
+// writeAhead writes the file of pages once while the machine runs, as long as its
+// memory is, in bytes. To write a page of a file for the first time takes almost twice
+// as long as to write it again: room has to be found for it in memory and on the disk.
+// Its own content need not be known for that. A disk without room is left to be found
+// by who writes that.
+func (i *image) writeAhead(memory int64) {
+	if memory < worthAhead {
+		return
+	}
+	i.mark = make([]byte, 32)
+	rand.Read(i.mark)
+	step := bytes.Repeat(append(bytes.Clone(i.mark), make([]byte, pageSize-len(i.mark))...), aheadStep/pageSize)
+	for i.ahead+aheadStep <= memory {
+		if _, err := i.pages.WriteAt(step, i.ahead); err != nil {
+			i.mark, i.ahead = nil, 0
+			_ = i.pages.Truncate(0)
+			return
+		}
+		i.ahead += aheadStep
+	}
+}
+
+// cut takes off what was written ahead and not written again: the pages that still
+// have the mark, which nobody else has seen. The others come first, because the sentry
+// writes one after the other.
+func (i *image) cut() error {
+	if i.ahead == 0 {
+		return nil
+	}
+	var failed error
+	pages := sort.Search(int(i.ahead/pageSize), func(n int) bool {
+		b := make([]byte, len(i.mark))
+		if _, err := i.pages.ReadAt(b, int64(n)*pageSize); err != nil && err != io.EOF {
+			failed = errors.Join(failed, err)
+		}
+		return bytes.Equal(b, i.mark)
+	})
+	if int64(pages)*pageSize == i.ahead {
+		return failed
+	}
+	return errors.Join(failed, i.pages.Truncate(int64(pages)*pageSize))
+}

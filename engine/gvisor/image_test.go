@@ -1,0 +1,75 @@
+package gvisor
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
+)
+
+// However much of what was written ahead is written again, that is what is left.
+func TestWhatWasWrittenAheadIsCutOff(t *testing.T) {
+	const ahead = worthAhead + aheadStep
+	content := make([]byte, ahead+3*pageSize)
+	r := rand.NewChaCha8([32]byte{1})
+	r.Read(content)
+	for _, size := range []int{0, pageSize, 7 * pageSize, ahead/2 + pageSize, ahead - pageSize, ahead, ahead + 3*pageSize} {
+		dir := t.TempDir()
+		i, err := newImage(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i.writeAhead(ahead + aheadStep/2)
+		if i.ahead != ahead {
+			t.Fatalf("%d bytes were written ahead, want %d", i.ahead, ahead)
+		}
+		if _, err := i.pages.WriteAt(content[:size], 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := i.cut(); err != nil {
+			t.Fatal(err)
+		}
+		i.close()
+		got, err := os.ReadFile(filepath.Join(dir, checkpointfiles.PagesFileName))
+		if err != nil || !bytes.Equal(got, content[:size]) {
+			t.Errorf("of %d bytes %d are left, the same: %v, %v", size, len(got), bytes.Equal(got, content[:min(size, len(got))]), err)
+		}
+		os.RemoveAll(dir)
+	}
+}
+
+func TestLittleMemoryIsNotWrittenAhead(t *testing.T) {
+	i, err := newImage(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer i.close()
+	i.writeAhead(worthAhead - 1)
+	if n, err := i.pages.Seek(0, io.SeekEnd); n != 0 || err != nil {
+		t.Errorf("%d bytes are there, %v", n, err)
+	}
+	if err := i.cut(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A disk without room is found by who writes what matters.
+func TestDiskWithoutRoomForWhatIsWrittenAhead(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &image{pages: full}
+	defer i.close()
+	i.writeAhead(2 * worthAhead)
+	if i.ahead != 0 {
+		t.Errorf("%d bytes count as written", i.ahead)
+	}
+	if err := i.cut(); err != nil {
+		t.Error(err)
+	}
+}
