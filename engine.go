@@ -90,7 +90,8 @@ type SnapshotOptions struct {
 	// thaws it if it changes its mind. Otherwise the machine runs on as if
 	// nothing had been, also when the snapshot fails.
 	Stop bool
-	// Standing, if not nil, is called once the machine stands still.
+	// Standing, if not nil, is called once the machine stands still, by an engine
+	// that does something else first.
 	Standing func()
 	// Small looks for what need not be written, which may take longer than to write
 	// it.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/rand"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"sort"
@@ -14,32 +13,29 @@ import (
 
 // image is the files of a checkpoint while they are written.
 type image struct {
-	state, ranges, pages *os.File
+	files []*os.File // in the sentry's order
+	pages *os.File   // the last of them
 	// ahead is how much of pages was written ahead, in bytes, and mark is what each
 	// page of that begins with.
 	ahead int64
 	mark  []byte
 }
 
-func newImage(dir string) (*image, error) {
-	i := &image{}
-	for name, f := range map[string]**os.File{
-		checkpointfiles.StateFileName: &i.state, checkpointfiles.PagesMetadataFileName: &i.ranges, checkpointfiles.PagesFileName: &i.pages,
-	} {
-		var err error
-		if *f, err = os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600); err != nil {
+func (i *image) create(dir string) error {
+	for _, name := range []string{checkpointfiles.StateFileName, checkpointfiles.PagesMetadataFileName, checkpointfiles.PagesFileName} {
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+		if err != nil {
 			i.close()
-			return nil, err
+			return err
 		}
+		i.files, i.pages = append(i.files, f), f
 	}
-	return i, nil
+	return nil
 }
 
 func (i *image) close() {
-	for _, f := range []*os.File{i.state, i.ranges, i.pages} {
-		if f != nil {
-			f.Close()
-		}
+	for _, f := range i.files {
+		f.Close()
 	}
 }
 
@@ -64,7 +60,7 @@ func (i *image) writeAhead(memory int64) {
 	step := bytes.Repeat(append(bytes.Clone(i.mark), make([]byte, pageSize-len(i.mark))...), aheadStep/pageSize)
 	for i.ahead+aheadStep <= memory {
 		if _, err := i.pages.WriteAt(step, i.ahead); err != nil {
-			i.mark, i.ahead = nil, 0
+			i.ahead = 0
 			_ = i.pages.Truncate(0)
 			return
 		}
@@ -82,7 +78,7 @@ func (i *image) cut() error {
 	var failed error
 	pages := sort.Search(int(i.ahead/pageSize), func(n int) bool {
 		b := make([]byte, len(i.mark))
-		if _, err := i.pages.ReadAt(b, int64(n)*pageSize); err != nil && err != io.EOF {
+		if _, err := i.pages.ReadAt(b, int64(n)*pageSize); err != nil {
 			failed = errors.Join(failed, err)
 		}
 		return bytes.Equal(b, i.mark)

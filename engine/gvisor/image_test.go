@@ -19,8 +19,8 @@ func TestWhatWasWrittenAheadIsCutOff(t *testing.T) {
 	r.Read(content)
 	for _, size := range []int{0, pageSize, 7 * pageSize, ahead/2 + pageSize, ahead - pageSize, ahead, ahead + 3*pageSize} {
 		dir := t.TempDir()
-		i, err := newImage(dir)
-		if err != nil {
+		i := &image{}
+		if err := i.create(dir); err != nil {
 			t.Fatal(err)
 		}
 		i.writeAhead(ahead + aheadStep/2)
@@ -43,8 +43,8 @@ func TestWhatWasWrittenAheadIsCutOff(t *testing.T) {
 }
 
 func TestLittleMemoryIsNotWrittenAhead(t *testing.T) {
-	i, err := newImage(t.TempDir())
-	if err != nil {
+	i := &image{}
+	if err := i.create(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	defer i.close()
@@ -63,7 +63,7 @@ func TestDiskWithoutRoomForWhatIsWrittenAhead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &image{pages: full}
+	i := &image{files: []*os.File{full}, pages: full}
 	defer i.close()
 	i.writeAhead(2 * worthAhead)
 	if i.ahead != 0 {

@@ -26,42 +26,53 @@ import (
 // one moment, because the kernel is paused around it. It is written with all the
 // CPU there is: what the sandbox may use is no bound on how long it stands still.
 func (m *Machine) Snapshot(_ context.Context, o bothy.SnapshotOptions) error {
-	var image *image
-	if o.MemoryDir != "" {
-		var err error
-		if image, err = newImage(o.MemoryDir); err != nil {
-			return diskFull(err, o.MemoryDir)
-		}
-		defer image.close()
-		if !o.Stop {
-			if used, err := m.group.SharedMemory(); err == nil {
-				image.writeAhead(used)
-			}
-		}
+	i, err := m.prepare(o)
+	if err != nil {
+		return err
 	}
+	defer i.close()
 	if err := m.pause(); err != nil {
 		return err
 	}
 	if o.Standing != nil {
 		o.Standing()
 	}
-	err := m.write(o, image)
+	err = m.write(o, i)
 	if err == nil && o.Stop {
 		return nil
 	}
-	return errors.Join(err, m.unpause())
+	return errors.Join(err, m.unpause(), i.cut())
 }
 
-func (m *Machine) write(o bothy.SnapshotOptions, image *image) error {
+// prepare does what can be done while the machine runs. The image has no files where
+// no memory is to be written.
+func (m *Machine) prepare(o bothy.SnapshotOptions) (*image, error) {
+	i := &image{}
+	if o.MemoryDir == "" {
+		return i, nil
+	}
+	if err := i.create(o.MemoryDir); err != nil {
+		return nil, diskFull(err, o.MemoryDir)
+	}
+	if o.Stop {
+		return i, nil
+	}
+	if used, err := m.group.SharedMemory(); err == nil {
+		i.writeAhead(used)
+	}
+	return i, nil
+}
+
+func (m *Machine) write(o bothy.SnapshotOptions, i *image) error {
 	if o.FilesTar != "" {
 		if err := m.writeFiles(o.FilesTar); err != nil {
 			return err
 		}
 	}
-	if image == nil {
+	if o.MemoryDir == "" {
 		return nil
 	}
-	if err := m.checkpoint(image, o.Small); err != nil {
+	if err := m.checkpoint(i, o.Small); err != nil {
 		return fmt.Errorf("checkpoint %s: %w", m.ID(), diskFull(err, o.MemoryDir))
 	}
 	return nil
@@ -81,14 +92,13 @@ func (m *Machine) checkpoint(i *image, small bool) error {
 		return err
 	}
 	defer conn.Close()
-	err = conn.Call(boot.ContMgrCheckpoint, &control.SaveOpts{
+	return conn.Call(boot.ContMgrCheckpoint, &control.SaveOpts{
 		Metadata:                       statefile.CompressionLevelNone.ToMetadata(),
 		AppMFExcludeCommittedZeroPages: small,
 		Resume:                         true,
 		HavePagesFile:                  true,
-		FilePayload:                    urpc.FilePayload{Files: []*os.File{i.state, i.ranges, i.pages}},
+		FilePayload:                    urpc.FilePayload{Files: i.files},
 	}, nil)
-	return errors.Join(err, i.cut())
 }
 
 // diskFull gives an error that the sentry sent as text its number back. A state

@@ -143,7 +143,8 @@ func trim(k *kernel.Kernel) {
 			}
 		})
 	}
-	// To look for holes takes as long as to read a tenth as many pages.
+	// To look for holes takes as long as to read a sixteenth of what is looked at,
+	// or more.
 	if sum >= worthCounting {
 		_ = mf.UpdateUsage(nil)
 		if stats, _ := usage.MemoryAccounting.Copy(); stats.Anonymous >= sum-sum/16 {
