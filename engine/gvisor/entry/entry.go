@@ -37,6 +37,7 @@ func Main() error {
 	narrow(os.Args)
 	patchLater()
 	installGuards()
+	watchGiving()
 	presetFilter()
 	skipPoints()
 	askProcessor()

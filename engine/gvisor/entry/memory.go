@@ -4,11 +4,14 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+	_ "unsafe" // for go:linkname
 
 	"gvisor.dev/gvisor/pkg/errors/linuxerr"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/mm"
+	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
 	"gvisor.dev/gvisor/pkg/sentry/usage"
 )
 
@@ -38,16 +41,64 @@ const (
 	// again and again would leave process 1 no time to end them.
 	refusalPause = 50 * time.Millisecond
 	memoryWait   = 5 * time.Second
+	// lateAtMost is how long somebody who is given memory beyond all bounds waits
+	// until the watch has seen it, and lateLook how often he looks.
+	lateAtMost = 200 * time.Millisecond
+	lateLook   = time.Millisecond
 )
 
 // memory watches the memory of this sentry's only sandbox.
-var memory = watch{chosen: make(chan struct{}, 1)}
+var memory = watch{chosen: make(chan struct{}, 1), hurry: make(chan struct{}, 1)}
 
 type watch struct {
 	mu     sync.Mutex
 	on     bool
 	births uint64
+	kernel atomic.Pointer[kernel.Kernel]
 	chosen chan struct{} // takes word of process 1's kills
+	hurry  chan struct{} // ends a pause between two looks
+
+	// unseen is what may be given out until somebody looks how much is in use.
+	unseen atomic.Int64
+	// most is how much may be in use before who is given more waits for the watch.
+	most atomic.Int64
+	// holding says that everybody stands still, or is about to.
+	holding atomic.Bool
+}
+
+// onGiving is called before the library gives memory out, where it is the changed
+// one. A program can take much between two looks of the watch, above all where
+// that gets little of the processor.
+//
+//go:linkname onGiving gvisor.dev/gvisor/pkg/sentry/pgalloc.onGiving
+var onGiving func(f *pgalloc.MemoryFile, bytes uint64)
+
+func watchGiving() {
+	onGiving = func(f *pgalloc.MemoryFile, bytes uint64) {
+		if k := memory.kernel.Load(); k != nil && f == k.MemoryFile() {
+			memory.giving(int64(bytes), func() int64 { return memoryUsed(k) })
+		}
+	}
+}
+
+// giving waits, for a while, where more memory is in use than may be and the watch
+// has not seen it yet.
+func (w *watch) giving(bytes int64, used func() int64) {
+	if w.unseen.Add(-bytes) > 0 {
+		return
+	}
+	for waited := time.Duration(0); waited < lateAtMost; waited += lateLook {
+		left := w.most.Load() - used()
+		w.unseen.Store(left)
+		if left > 0 || w.holding.Load() {
+			return
+		}
+		select {
+		case w.hurry <- struct{}{}:
+		default:
+		}
+		time.Sleep(lateLook)
+	}
 }
 
 // birth is called before every birth. It starts the watch, unless it is on.
@@ -57,6 +108,8 @@ func (w *watch) birth(k *kernel.Kernel) {
 	w.births++
 	if !w.on {
 		w.on = true
+		w.most.Store(memoryMost())
+		w.kernel.Store(k)
 		go w.run(k)
 	}
 }
@@ -78,16 +131,22 @@ func (w *watch) run(k *kernel.Kernel) {
 			w.hold(k)
 			freed = time.Now()
 			if left = memoryLeft(k); left <= 0 {
-				breathe(k)
+				w.breathe(k)
 				continue
 			}
 		}
-		time.Sleep(min(max(time.Duration(float64(left)/fastest*float64(time.Second)), nearest), longest))
+		pause := time.NewTimer(min(max(time.Duration(float64(left)/fastest*float64(time.Second)), nearest), longest))
+		select {
+		case <-w.hurry:
+		case <-pause.C:
+		}
+		pause.Stop()
 		w.mu.Lock()
 		if births != w.births || !alone(k) {
 			idle, births = 0, w.births
 		} else if idle++; idle > idleLooks {
 			w.on = false
+			w.kernel.Store(nil)
 			w.mu.Unlock()
 			return
 		}
@@ -104,6 +163,8 @@ func (w *watch) hold(k *kernel.Kernel) {
 	for _, t := range held {
 		t.BeginExternalStop()
 	}
+	w.holding.Store(true)
+	defer w.holding.Store(false)
 	defer func() {
 		for _, t := range held {
 			t.EndExternalStop()
@@ -141,8 +202,10 @@ func (w *watch) hold(k *kernel.Kernel) {
 
 // breathe lets the others go on for a moment after all of them were held in vain:
 // process 1 may wait for one of them.
-func breathe(k *kernel.Kernel) {
+func (w *watch) breathe(k *kernel.Kernel) {
 	used := memoryUsed(k)
+	w.most.Store(used + grace())
+	defer w.most.Store(memoryMost())
 	for end := time.Now().Add(holdPause); time.Now().Before(end) && memoryUsed(k)-used < grace(); {
 		time.Sleep(nearest)
 	}
@@ -200,11 +263,16 @@ func rest(t *kernel.Task) bool {
 
 // memoryLeft is what may still be used, of the limit and the grace beyond it.
 func memoryLeft(k *kernel.Kernel) int64 {
+	return memoryMost() - memoryUsed(k)
+}
+
+// memoryMost is the limit and the grace beyond it.
+func memoryMost() int64 {
 	limit := int64(usage.MaximumTotalMemoryBytes)
 	if limit == 0 {
 		return 1 << 62
 	}
-	return limit + grace() - memoryUsed(k)
+	return limit + grace()
 }
 
 // grace is how far beyond the limit everybody is held: at the limit itself the

@@ -1,0 +1,53 @@
+package entry
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestGivingLooksOnlyWhenAllMayBeGone(t *testing.T) {
+	w := watch{hurry: make(chan struct{}, 1)}
+	w.most.Store(100)
+	looks := 0
+	used := func() int64 { looks++; return 40 }
+	for range 59 {
+		w.giving(1, used)
+	}
+	if looks != 1 {
+		t.Errorf("it looked %d times at what is in use for 59 of 60 that are left", looks)
+	}
+	w.giving(2, used)
+	if looks != 2 || len(w.hurry) > 0 {
+		t.Errorf("%d looks, and the watch was called %d times, when nothing may be left", looks, len(w.hurry))
+	}
+}
+
+func TestGivingWaitsForTheWatch(t *testing.T) {
+	for name, see := range map[string]func(w *watch, used *atomic.Int64){
+		"that stops everybody": func(w *watch, _ *atomic.Int64) { w.holding.Store(true) },
+		"that frees memory":    func(_ *watch, used *atomic.Int64) { used.Store(99) },
+		"that allows more":     func(w *watch, _ *atomic.Int64) { w.most.Store(200) },
+		"that does not come":   func(*watch, *atomic.Int64) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := watch{hurry: make(chan struct{}, 1)}
+				w.most.Store(100)
+				var inUse atomic.Int64
+				inUse.Store(101)
+				go func() {
+					<-w.hurry
+					time.Sleep(10 * time.Millisecond)
+					see(&w, &inUse)
+				}()
+				begun := time.Now()
+				w.giving(1, inUse.Load)
+				if took := time.Since(begun); took < 10*time.Millisecond || took > lateAtMost {
+					t.Errorf("waited %s", took)
+				}
+			})
+		})
+	}
+}
