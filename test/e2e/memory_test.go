@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,14 +16,43 @@ func (b *box) hog(user, way string) *bothy.ExecResult {
 	b.Helper()
 	req := b.program(user, "hog.py", way)
 	req.TimeoutSeconds = 50
+	ended := make(chan struct{})
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	defer close(ended)
+	looking.Go(func() {
+		select {
+		case <-ended:
+		case <-time.After(tooLong):
+			b.Log(b.picture())
+		}
+	})
 	return b.try(req)
 }
 
+// tooLong is when a program that wants too much memory should have ended.
+const tooLong = 25 * time.Second
+
+// picture is what can be said of a sandbox that does not do what it should.
+func (b *box) picture() string {
+	var lines []string
+	for _, text := range b.s.Log() {
+		if strings.Contains(text, b.id) && !strings.Contains(text, "msg=request") {
+			lines = append(lines, text)
+		}
+	}
+	r, err := b.exec(line("root", "head -5 /proc/meminfo; for p in /proc/[0-9]*; do cat $p/task/*/stat; grep -E '^(Name|Threads|VmRSS)' $p/status; done"))
+	if err != nil {
+		return fmt.Sprintf("%+v\n%s\n%v", b.get(), strings.Join(lines, "\n"), err)
+	}
+	return fmt.Sprintf("%+v\n%s\n%s%s", b.get(), strings.Join(lines, "\n"), r.Stdout, r.Stderr)
+}
+
 // outOfMemory checks that a command was ended by the limit and says so.
-func outOfMemory(t *testing.T, r *bothy.ExecResult) {
+func (b *box) outOfMemory(t *testing.T, r *bothy.ExecResult) {
 	t.Helper()
 	if !r.OOMKilled || r.ExitCode != 137 || !strings.Contains(r.Hint, "256 MB") || !strings.Contains(r.Hint, "memory_mb") {
-		t.Errorf("got %+v, want it killed at the limit of 256 MB", r)
+		t.Errorf("got %+v, want it killed at the limit of 256 MB\n%s", r, b.picture())
 	}
 }
 
@@ -34,7 +65,7 @@ func TestMemoryBombs(t *testing.T) {
 			b := newBox(t, bothy.SandboxCreate{})
 			bystander := b.try(bothy.ExecRequest{Command: bothy.Command{Args: []string{"sleep", "1000"}}, Background: true})
 			asEachUser(t, func(t *testing.T, user string) {
-				outOfMemory(t, b.hog(user, way))
+				b.outOfMemory(t, b.hog(user, way))
 				b.usable()
 			})
 			b.running(bystander.PID)
