@@ -39,6 +39,7 @@ func Main() error {
 	installGuards()
 	watchGiving()
 	presetFilter()
+	presetStubFilters()
 	skipPoints()
 	askProcessor()
 	cli.Run(nil, map[util.SubCommand]string{

@@ -4,4 +4,7 @@ package entry
 
 import "gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
 
-var compiledFilter precompiledseccomp.Program
+var (
+	compiledFilter      precompiledseccomp.Program
+	compiledStubFilters []precompiledseccomp.Program
+)
