@@ -2,32 +2,31 @@ package entry
 
 import (
 	"runtime"
-	"time"
 	_ "unsafe" // for go:linkname
 )
 
-// libraryProcessors is how many processors the library gives this process, as many
-// as the sandbox sees. It is 0 until it has done so. While it is 0 the library keeps
-// count of those that it wants for a time, but gives none.
+// onSet is called, where the library is the changed one, instead of
+// runtime.GOMAXPROCS. It returns what it was called with the last time.
 //
-//go:linkname libraryProcessors gvisor.dev/gvisor/pkg/gomaxprocs.base
-var libraryProcessors int
+//go:linkname onSet gvisor.dev/gvisor/pkg/gomaxprocs.onSet
+var onSet func(n int) int
 
 // moreProcessors is how many this process has beside those of the sandbox.
 const moreProcessors = 2
 
-// fixProcessors gives this process some more processors, for good. Who waits for a
-// program to make its next system call looks for it in a loop, and with a single
-// processor would keep everybody else waiting, for up to 10 ms each time. The library
-// itself adds one for each thread that reads memory from a checkpoint, which leave the
-// kernel too little to go on meanwhile.
+// fixProcessors gives this process some more processors than the sandbox sees, for
+// good. Who waits for a program to make its next system call looks for it in a loop,
+// and with a single processor would keep everybody else waiting, for up to 10 ms each
+// time. The library itself adds one for each thread that reads memory from a
+// checkpoint, which leave the kernel too little to go on meanwhile.
 func fixProcessors() {
-	go func() {
-		for libraryProcessors == 0 {
-			time.Sleep(time.Millisecond)
+	told := 0
+	onSet = func(n int) int {
+		if told == 0 {
+			runtime.GOMAXPROCS(n + moreProcessors)
 		}
-		n := libraryProcessors
-		libraryProcessors = 0
-		runtime.GOMAXPROCS(n + moreProcessors)
-	}()
+		before := told
+		told = n
+		return before
+	}
 }
