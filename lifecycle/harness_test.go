@@ -22,12 +22,13 @@ import (
 // world is a host with a server on it. The server can be killed and another
 // started in its place; the host stays.
 type world struct {
-	t     *testing.T
-	dir   string
-	host  *fake.Host
-	build string
-	clock *clock
-	image string
+	t            *testing.T
+	dir          string
+	host         *fake.Host
+	build        string
+	acceleration bothy.Acceleration // of the engine
+	clock        *clock
+	image        string
 
 	*lifecycle.Service
 	engine *fake.Engine
@@ -73,7 +74,7 @@ func (w *world) open() {
 		w.t.Fatal(err)
 	}
 	w.store = st
-	w.engine = fake.New(w.host, w.build)
+	w.engine = fake.As(w.host, bothy.EngineInfo{Name: fake.Name, Build: w.build, Kernel: "fake", Snapshots: true, Acceleration: w.acceleration})
 	known := w.templates
 	if known == nil {
 		known = templates{w.image}

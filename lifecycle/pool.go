@@ -430,9 +430,12 @@ func (s *Service) makeReady(ctx context.Context, h shape, t *bothy.Template) (*l
 	if err := warm(ctx, l.guest, t); err != nil {
 		return nil, startError(m, err)
 	}
-	// Most are handed out with the limits of their shape.
+	// Most are handed out with the limits of their shape, and as they are.
 	if err := l.limit(ctx); err != nil {
 		return nil, err
+	}
+	if err := s.bind(ctx, l, sb, t); err != nil {
+		return nil, startError(m, err)
 	}
 	undo.Release()
 	return l, nil

@@ -67,6 +67,11 @@ func (w *world) hasReady(n int) {
 
 func small(template string) bothy.SandboxCreate { return bothy.SandboxCreate{Template: template} }
 
+// ofItsOwn asks for something that no machine is made ahead with.
+func ofItsOwn(template string) bothy.SandboxCreate {
+	return bothy.SandboxCreate{Template: template, Env: map[string]string{"K": "v"}}
+}
+
 func TestPoolHandsOutWhatIsReady(t *testing.T) {
 	var first atomic.Bool
 	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 1, ReadyMax: 2, Templates: []string{"a"}})
@@ -96,8 +101,8 @@ func TestPoolHandsOutWhatIsReady(t *testing.T) {
 		t.Fatalf("got %s (%s) and not the one that waited, %s", sb.ID, sb.State, before[0])
 	}
 	id := member.identity()
-	if waiting.SandboxID != "" || id.SandboxID != sb.ID {
-		t.Errorf("what waited was %q's, and is %q's", waiting.SandboxID, id.SandboxID)
+	if id.SandboxID != sb.ID {
+		t.Errorf("what waited is %q's", id.SandboxID)
 	}
 	if id.Key == waiting.Key || id.Key == "" || id.Hostname != "mine" || id.Env["K"] != "v" || slices.Equal(id.Entropy, waiting.Entropy) {
 		t.Errorf("the machine became %+v after it was %+v", id, waiting)
@@ -122,6 +127,53 @@ func TestPoolHandsOutWhatIsReady(t *testing.T) {
 	}
 	if n := w.Live(); n != 1 {
 		t.Errorf("%d are live", n)
+	}
+}
+
+func TestClaimTellsTheGuestWhatItDoesNotKnow(t *testing.T) {
+	for name, c := range map[string]struct {
+		change       func(*bothy.SandboxCreate)
+		acceleration bothy.Acceleration
+		told         int
+	}{
+		"nothing": {},
+		"only the server's": {change: func(r *bothy.SandboxCreate) {
+			r.CPU, r.TimeoutSeconds, r.Metadata = 0.5, new(60), map[string]string{"a": "b"}
+		}},
+		"its environment": {change: func(r *bothy.SandboxCreate) { r.Env = map[string]string{"K": "v"} }, told: 1},
+		"its name":        {change: func(r *bothy.SandboxCreate) { r.Name = "mine" }, told: 1},
+		"a secret": {change: func(r *bothy.SandboxCreate) {
+			r.Secrets = []bothy.Secret{{Name: "T", Value: "secret", Hosts: []string{"api.example.org"}}}
+			r.Network = &bothy.Network{Mode: bothy.NetworkOpen}
+		}, told: 1},
+		"the time, a machine": {acceleration: bothy.AccelerationKVM, told: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 1, ReadyMax: 1, Templates: []string{"a"}}, func(w *world) { w.acceleration = c.acceleration })
+			w.hasReady(1)
+			id, member := w.host.IDs()[0], w.guests.last()
+			var told atomic.Int32
+			w.guests.mu.Lock()
+			w.guests.onAdopt = func(_ context.Context, i bothy.Identity) error {
+				if i.SandboxID == id {
+					told.Add(1)
+				}
+				return nil
+			}
+			w.guests.mu.Unlock()
+			req := small("a")
+			if c.change != nil {
+				c.change(&req)
+			}
+			sb := w.create(req)
+			if sb.ID != id || int(told.Load()) != c.told {
+				t.Errorf("the guest of %s was told %d times when %s was handed out, want %d", id, told.Load(), sb.ID, c.told)
+			}
+			who := member.identity()
+			if who.SandboxID != id || who.Key == "" || w.get(id).GuestKey != who.Key {
+				t.Errorf("the guest is %+v, and stored is the key %q", who, w.get(id).GuestKey)
+			}
+		})
 	}
 }
 
@@ -240,7 +292,7 @@ func TestClaimThatIsCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(w.me())
 	w.guests.mu.Lock()
 	w.guests.onAdopt = func(actx context.Context, i bothy.Identity) error {
-		if i.SandboxID == "" {
+		if i.SandboxID != id {
 			return nil
 		}
 		cancel() // the caller leaves in the middle
@@ -248,7 +300,7 @@ func TestClaimThatIsCancelled(t *testing.T) {
 		return actx.Err()
 	}
 	w.guests.mu.Unlock()
-	if _, err := w.Create(ctx, small("a")); !errors.Is(err, context.Canceled) {
+	if _, err := w.Create(ctx, ofItsOwn("a")); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	if sb := w.get(id); sb.State != bothy.StateFailed {
@@ -393,7 +445,7 @@ func TestMachineThatCannotBeHandedOutIsReplaced(t *testing.T) {
 	}
 	w.guests.mu.Unlock()
 	first := w.machine(id)
-	if sb := w.create(small("a")); sb.State != bothy.StateRunning {
+	if sb := w.create(ofItsOwn("a")); sb.State != bothy.StateRunning {
 		t.Errorf("it is %s", sb.State)
 	}
 	select {
