@@ -31,6 +31,10 @@ attempt("open_by_handle_at", syscall, 304, -100, buffer, 0)
 attempt("pivot_root", syscall, 155, b"/workspace\0", b"/workspace\0")
 attempt("setns: process 1", lambda: os.setns(os.open("/proc/1/ns/mnt", os.O_RDONLY)))
 
+# Calls that there are not.
+for number in (500, 999, 2000, 2001, 100_000, -1):
+    attempt(f"call {number}", syscall, number, -1, -1, -1, -1, -1, -1)
+
 for path in ("/dev/kvm", "/dev/mem", "/dev/kmem", "/dev/port", "/dev/vda", "/dev/sda", "/dev/loop-control", "/dev/mapper/control",
              "/dev/vhost-net", "/dev/userfaultfd", "/proc/kcore", "/proc/kmem"):
     attempt("open " + path, os.open, path, os.O_RDWR)
