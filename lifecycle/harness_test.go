@@ -74,7 +74,9 @@ func (w *world) open() {
 		w.t.Fatal(err)
 	}
 	w.store = st
-	w.engine = fake.As(w.host, bothy.EngineInfo{Name: fake.Name, Build: w.build, Kernel: "fake", Snapshots: true, Acceleration: w.acceleration})
+	info := fake.New(w.host, w.build).Info()
+	info.Acceleration = w.acceleration
+	w.engine = fake.As(w.host, info)
 	known := w.templates
 	if known == nil {
 		known = templates{w.image}

@@ -25,10 +25,8 @@ type live struct {
 	// limited are the limits that the machine was told, if any.
 	limited bothy.Limits
 
-	// answered is set once the guest has been adopted.
-	answered bool
-	// bound is what the guest was told to be ahead of its owner, if anything.
-	bound *bothy.Identity
+	// told is what the guest was last told to be, once it has been adopted.
+	told *bothy.Identity
 
 	// root is the sandbox whose budget this one counts against, if any, and
 	// pauseAfter when to try again to pause it for that. Under Service.mu.
@@ -121,12 +119,13 @@ func (s *Service) adopt(ctx context.Context, l *live, sb *bothy.Sandbox, t *both
 	return s.adoptAs(ctx, l, sb, t, sb.ID, took)
 }
 
-// adoptAs is adopt with an id, which is empty as long as nobody owns the machine.
+// adoptAs is adopt with an id, which is empty as long as nobody owns the machine. A
+// guest that is what it is to be is not asked.
 func (s *Service) adoptAs(ctx context.Context, l *live, sb *bothy.Sandbox, t *bothy.Template, id string, took *laps) error {
 	if err := l.gateway.SetPolicy(sb.Network); err != nil {
 		return err
 	}
-	if !l.answered {
+	if l.told == nil {
 		if a, ok := l.machine.(bothy.Announcer); ok {
 			a.Announced(ctx)
 		}
@@ -136,34 +135,14 @@ func (s *Service) adoptAs(ctx context.Context, l *live, sb *bothy.Sandbox, t *bo
 		took.lap("guest")
 	}
 	who := s.identity(l, sb, t, id)
-	if b := l.bound; b != nil && sameIdentity(*b, who) {
-		l.bound = nil
-		sb.GuestKey = b.Key
-		took.lap("adopt")
-		return nil
-	}
-	l.bound = nil
-	if err := l.guest.Adopt(ctx, who); err != nil {
-		return err
+	if l.told == nil || !sameIdentity(*l.told, who) {
+		if err := l.guest.Adopt(ctx, who); err != nil {
+			return err
+		}
+		l.told = &who
 	}
 	took.lap("adopt")
-	sb.GuestKey = who.Key
-	l.answered = true
-	return nil
-}
-
-// bind makes a machine ahead what it will be for an owner who asks for nothing of
-// his own, so that to hand it out takes no word with its guest. The clock of a
-// virtual machine stands still while it waits, so it is told the time then.
-func (s *Service) bind(ctx context.Context, l *live, sb *bothy.Sandbox, t *bothy.Template) error {
-	if s.engine(l.engine).Info().Acceleration != "" {
-		return nil
-	}
-	who := s.identity(l, sb, t, sb.ID)
-	if err := l.guest.Adopt(ctx, who); err != nil {
-		return err
-	}
-	l.bound = &who
+	sb.GuestKey = l.told.Key
 	return nil
 }
 

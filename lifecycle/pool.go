@@ -430,12 +430,16 @@ func (s *Service) makeReady(ctx context.Context, h shape, t *bothy.Template) (*l
 	if err := warm(ctx, l.guest, t); err != nil {
 		return nil, startError(m, err)
 	}
-	// Most are handed out with the limits of their shape, and as they are.
+	// Most are handed out with the limits of their shape, and with nothing of their
+	// owner's that the guest must know. But the clock of a virtual machine stands still
+	// while it waits, so it is told the time then.
 	if err := l.limit(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.bind(ctx, l, sb, t); err != nil {
-		return nil, startError(m, err)
+	if s.engine(h.engine).Info().Acceleration == "" {
+		if err := s.adopt(ctx, l, sb, t, newLaps()); err != nil {
+			return nil, startError(m, err)
+		}
 	}
 	undo.Release()
 	return l, nil
