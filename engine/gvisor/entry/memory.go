@@ -52,11 +52,10 @@ var memory = watch{chosen: make(chan struct{}, 1), hurry: make(chan struct{}, 1)
 
 type watch struct {
 	mu     sync.Mutex
-	on     bool
 	births uint64
-	kernel atomic.Pointer[kernel.Kernel]
-	chosen chan struct{} // takes word of process 1's kills
-	hurry  chan struct{} // ends a pause between two looks
+	kernel atomic.Pointer[kernel.Kernel] // nil while the watch is off
+	chosen chan struct{}                 // takes word of process 1's kills
+	hurry  chan struct{}                 // ends a pause between two looks
 
 	// unseen is what may be given out until somebody looks how much is in use.
 	unseen atomic.Int64
@@ -93,10 +92,7 @@ func (w *watch) giving(bytes int64, used func() int64) {
 		if left > 0 || w.holding.Load() {
 			return
 		}
-		select {
-		case w.hurry <- struct{}{}:
-		default:
-		}
+		tell(w.hurry)
 		time.Sleep(lateLook)
 	}
 }
@@ -106,8 +102,7 @@ func (w *watch) birth(k *kernel.Kernel) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.births++
-	if !w.on {
-		w.on = true
+	if w.kernel.Load() == nil {
 		w.most.Store(memoryMost())
 		w.kernel.Store(k)
 		go w.run(k)
@@ -115,9 +110,12 @@ func (w *watch) birth(k *kernel.Kernel) {
 }
 
 // killed is called when process 1 has killed somebody.
-func (w *watch) killed() {
+func (w *watch) killed() { tell(w.chosen) }
+
+// tell leaves word that somebody takes when he finds the time.
+func tell(word chan<- struct{}) {
 	select {
-	case w.chosen <- struct{}{}:
+	case word <- struct{}{}:
 	default:
 	}
 }
@@ -135,17 +133,14 @@ func (w *watch) run(k *kernel.Kernel) {
 				continue
 			}
 		}
-		pause := time.NewTimer(min(max(time.Duration(float64(left)/fastest*float64(time.Second)), nearest), longest))
 		select {
 		case <-w.hurry:
-		case <-pause.C:
+		case <-time.After(min(max(time.Duration(float64(left)/fastest*float64(time.Second)), nearest), longest)):
 		}
-		pause.Stop()
 		w.mu.Lock()
 		if births != w.births || !alone(k) {
 			idle, births = 0, w.births
 		} else if idle++; idle > idleLooks {
-			w.on = false
 			w.kernel.Store(nil)
 			w.mu.Unlock()
 			return
