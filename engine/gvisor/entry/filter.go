@@ -25,8 +25,8 @@ var precompiledPrograms map[string]precompiledseccomp.Program
 // architecture or configuration, the library does as always.
 func presetFilter() {
 	filter.ListPrecompiled() // empties the table when it is called first
-	if compiledFilter.Name != "" {
-		precompiledPrograms[compiledFilter.Name] = compiledFilter
+	for _, f := range compiledFilters {
+		precompiledPrograms[f.Name] = f
 	}
 }
 

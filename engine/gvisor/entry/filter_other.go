@@ -4,7 +4,4 @@ package entry
 
 import "gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
 
-var (
-	compiledFilter      precompiledseccomp.Program
-	compiledStubFilters []precompiledseccomp.Program
-)
+var compiledFilters, compiledStubFilters []precompiledseccomp.Program
