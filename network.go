@@ -122,6 +122,11 @@ const GuestPort = 49983
 // from being looked into.
 const GuestSparedEnv = "BOTHY_INIT_SPARED"
 
+// GuestBoundEnv is the variable by which an engine tells the guest, as process 1, that
+// it has bounded already what commands can gain by becoming root, to what the guest would
+// have.
+const GuestBoundEnv = "BOTHY_INIT_BOUND"
+
 // GuestAdoptedPrctl is the operation of prctl(2) by which the guest, as process
 // 1, tells its kernel that the sandbox is who it is to be: an engine lets nobody
 // else go on before that. Kernels that do not know it refuse it.

@@ -3,6 +3,7 @@ package bothy
 import (
 	"context"
 	"regexp"
+	"sync"
 	"time"
 )
 
@@ -45,10 +46,11 @@ type Template struct {
 	RootFS string `json:"-"`
 }
 
-var templateName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+// templateName is compiled when it is needed: every sandbox's processes link this.
+var templateName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`) })
 
 // ValidTemplateName reports whether s can name a template.
-func ValidTemplateName(s string) bool { return templateName.MatchString(s) }
+func ValidTemplateName(s string) bool { return templateName().MatchString(s) }
 
 // TemplateService finds and builds templates.
 type TemplateService interface {

@@ -32,10 +32,12 @@ const openFiles = 1 << 20
 
 // becomeInit takes up the duties of process 1.
 func becomeInit(opt *agent.Options) {
-	ignoreSignals()
+	logged("survive signals", surviveSignals())
 	syscall.Umask(0o022)
 	logged("uncover /tmp", uncoverTmp("/tmp"))
-	logged("drop capabilities", dropCapabilities())
+	if os.Getenv(bothy.GuestBoundEnv) == "" {
+		logged("drop capabilities", dropCapabilities())
+	}
 	if err := dropInheritable(); err != nil {
 		log.Fatalf("drop inheritable capabilities: %v", err) // commands would have them
 	}
@@ -55,20 +57,15 @@ func logged(what string, err error) {
 	}
 }
 
-// ignoreSignals keeps signals from ending process 1. They are caught, not
-// ignored: commands would inherit that.
-func ignoreSignals() {
-	caught := make(chan os.Signal, 1) // nobody reads it
-	var all []os.Signal
-	for n := syscall.Signal(1); n < 32; n++ {
-		switch n {
-		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG:
-		default:
-			all = append(all, n)
-		}
-	}
-	signal.Notify(caught, all...)
+// surviveSignals keeps signals from ending or stopping process 1. Those that the runtime
+// would end or stop for are caught, not ignored: commands would inherit that. Those by
+// which the kernel tells of a fault are ignored where somebody sent them, by the runtime
+// alone. All others do nothing already.
+func surviveSignals() error {
+	signal.Ignore(syscall.SIGILL, syscall.SIGTRAP, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGSTKFLT, syscall.SIGSYS)
 	leaveChildren()
+	return catch(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGABRT, syscall.SIGTERM,
+		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
 }
 
 // leaveChildren gives up the handler that the runtime has for the end of a child,
@@ -96,7 +93,7 @@ func uncoverTmp(path string) error {
 // could otherwise gain by becoming root.
 func dropCapabilities() error {
 	for c := range unix.CAP_LAST_CAP + 1 {
-		if slices.Contains(keptCapabilities, c) || !mayGain(c) {
+		if slices.Contains(keptCapabilities, c) {
 			continue
 		}
 		_, _, e := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, uintptr(c), 0)
@@ -105,14 +102,6 @@ func dropCapabilities() error {
 		}
 	}
 	return nil
-}
-
-// mayGain reports whether a capability is in this thread's bounding set. That
-// is asked first, because an engine may have seen to it, and to change all
-// threads takes long.
-func mayGain(c int) bool {
-	has, _, e := syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_READ, uintptr(c), 0)
-	return e == 0 && has == 1
 }
 
 // raiseOpenFiles sets the limit that commands inherit, as high as it goes.

@@ -42,7 +42,7 @@ var (
 var guestEnv = []string{
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	"GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1,containermaxprocs=0,updatemaxprocs=0,multipathtcp=0",
-	bothy.GuestSparedEnv + "=1",
+	bothy.GuestSparedEnv + "=1", bothy.GuestBoundEnv + "=1",
 }
 
 // ociSpec describes the machine to the library.

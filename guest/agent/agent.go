@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -112,10 +113,13 @@ func (a *Agent) handler() http.Handler {
 		connect.WithInterceptors(errorInterceptor{}),
 	}
 	mux := http.NewServeMux()
-	mux.Handle(processpb.NewProcessHandler(&processService{a}, opts...))
-	mux.Handle(filesystempb.NewFilesystemHandler(&filesystemService{a}, opts...))
-	mux.Handle(guestpb.NewGuestHandler(&guestService{a}, opts...))
-	mux.Handle(guestpb.NewCodeHandler(&codeService{a}, opts...))
+	service := func(name string, make func() (string, http.Handler)) { mux.Handle("/"+name+"/", later(make)) }
+	service(processpb.ProcessName, func() (string, http.Handler) { return processpb.NewProcessHandler(&processService{a}, opts...) })
+	service(filesystempb.FilesystemName, func() (string, http.Handler) {
+		return filesystempb.NewFilesystemHandler(&filesystemService{a}, opts...)
+	})
+	service(guestpb.GuestName, func() (string, http.Handler) { return guestpb.NewGuestHandler(&guestService{a}, opts...) })
+	service(guestpb.CodeName, func() (string, http.Handler) { return guestpb.NewCodeHandler(&codeService{a}, opts...) })
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	mux.HandleFunc("GET /files", a.getEnvdFile)
 	mux.HandleFunc("POST /files", a.postEnvdFiles)
@@ -127,6 +131,16 @@ func (a *Agent) handler() http.Handler {
 	mux.HandleFunc("PUT /bothy/archive", a.putArchive)
 	mux.HandleFunc("GET /bothy/tunnel", a.tunnel)
 	return a.authenticate(a.idle.watch(batched(mux)))
+}
+
+// later is a service that is made when it is first called, which takes a while for each:
+// nobody needs all of them to begin with.
+func later(make func() (string, http.Handler)) http.Handler {
+	made := sync.OnceValue(func() http.Handler {
+		_, h := make()
+		return h
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { made().ServeHTTP(w, r) })
 }
 
 // Serve answers calls on l until Close. It then returns nil.

@@ -12,7 +12,6 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -64,7 +63,17 @@ func (i *identity) set(s identityState) {
 	i.state = &s
 }
 
-var hostname = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,62})$`)
+// isHostname reports whether s is letters, digits and, but for the first, hyphens, at
+// most 63 of them.
+func isHostname(s string) bool {
+	for i, c := range []byte(s) {
+		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
+		if !letter && (c < '0' || c > '9') && (c != '-' || i == 0) {
+			return false
+		}
+	}
+	return 0 < len(s) && len(s) <= 63
+}
 
 // adopt makes the sandbox the one that req describes. Only the key is
 // essential: a user who has broken /etc must still be able to wake up.
@@ -72,7 +81,7 @@ func (a *Agent) adopt(req *guestpb.AdoptRequest) (*guestpb.AdoptResponse, error)
 	if req.Key == "" {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "a sandbox cannot be adopted without a key")
 	}
-	if req.Hostname != "" && !hostname.MatchString(req.Hostname) {
+	if req.Hostname != "" && !isHostname(req.Hostname) {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "%q is not a host name", req.Hostname)
 	}
 	a.identity.adopting.Lock()

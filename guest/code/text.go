@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"regexp"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/bothy-dev/bothy"
@@ -71,7 +72,7 @@ func died(p *command.Process) (Result, bool) {
 	}, true
 }
 
-var escapes = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
+var escapes = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]") })
 
 // plain takes the colours out of a text.
-func plain(s string) string { return escapes.ReplaceAllString(s, "") }
+func plain(s string) string { return escapes().ReplaceAllString(s, "") }
