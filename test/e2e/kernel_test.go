@@ -30,6 +30,11 @@ func TestSudoGivesNoMoreThanRoot(t *testing.T) {
 	if root != sudo {
 		t.Errorf("root has\n%s\nand sudo gives\n%s", root, sudo)
 	}
+	for _, want := range []string{"CapInh:\t0000000000000000\n", "CapBnd:\t00000000a80405fb\n"} {
+		if !strings.Contains(root, want) {
+			t.Errorf("root does not have %q:\n%s", want, root)
+		}
+	}
 	for line := range strings.Lines(root) {
 		_, mask, _ := strings.Cut(strings.TrimSpace(line), "\t")
 		caps, err := strconv.ParseUint(mask, 16, 64)
