@@ -1,0 +1,54 @@
+package gvisor
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/specutils"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// TestSpecIsRead has the sentry's reader read what the server writes, and a spec that
+// says more.
+func TestSpecIsRead(t *testing.T) {
+	usual := ociSpec(bothy.MachineSpec{
+		ID: "read", RootFS: "/templates/rootfs.erofs", Guest: "/guest.erofs", Hostname: "box", FilesTar: "/files.tar",
+		Limits: bothy.Limits{CPU: 1, MemoryMB: 512, DiskMB: 1024, Processes: 100},
+	}, "/empty")
+	more := ociSpec(bothy.MachineSpec{ID: "more", Limits: bothy.Limits{CPU: 1, MemoryMB: 512}}, "/empty")
+	more.Process.NoNewPrivileges = true
+	more.Linux.MaskedPaths = []string{"/proc/kcore"}
+	for name, want := range map[string]*specs.Spec{"usual": usual, "more": more} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := writeBundle(dir, want); err != nil {
+				t.Fatal(err)
+			}
+			f, err := os.Open(filepath.Join(dir, specFile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			got, err := specutils.ReadSpecFromFile(dir, f, &config.Config{AllowRootfsTarAnnotation: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, m := range want.Mounts {
+				if m.Source != "" && !filepath.IsAbs(m.Source) {
+					want.Mounts[i].Source = filepath.Join(dir, m.Source) // as the reader does
+				}
+			}
+			if !reflect.DeepEqual(got, want) {
+				g, _ := json.Marshal(got)
+				w, _ := json.Marshal(want)
+				t.Errorf("read\n%s\nwant\n%s", g, w)
+			}
+		})
+	}
+}
