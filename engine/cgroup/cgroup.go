@@ -537,6 +537,25 @@ func (g *Group) Processes() ([]int, error) {
 	return pids, nil
 }
 
+// Threads returns the numbers of the threads in the group.
+func (g *Group) Threads() ([]int, error) {
+	dir, file := g.dir("cpu"), "tasks"
+	if g.p.v2 != "" {
+		file = "cgroup.threads"
+	}
+	b, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return nil, err
+	}
+	var ids []int
+	for _, f := range strings.Fields(string(b)) {
+		if n, err := strconv.Atoi(f); err == nil {
+			ids = append(ids, n)
+		}
+	}
+	return ids, nil
+}
+
 // Kill kills every process in the group.
 func (g *Group) Kill() error {
 	if g.p.v2 != "" && g.write("", "cgroup.kill", "1") == nil {

@@ -38,6 +38,7 @@ type Machine struct {
 	limits bothy.Limits
 	tap    *os.File // opened but not yet handed out
 	told   *os.File // see spawn; nil when it was read
+	birth  *birth   // nil where it was another server's
 	ending bool     // Destroy was called
 	exit   bothy.Exit
 	tasks  tasks
@@ -166,6 +167,7 @@ func (m *Machine) Announced(ctx context.Context) {
 	told.SetReadDeadline(time.Now().Add(announceTimeout))
 	defer context.AfterFunc(ctx, func() { told.SetReadDeadline(time.Now()) })()
 	told.Read(make([]byte, 1)) // whatever comes of it, process 1 is asked next
+	m.birth.endSoon()
 }
 
 // cable is a tap. Its file is non-blocking, so a waiting reader holds no
@@ -256,6 +258,7 @@ func (m *Machine) release() error {
 	m.proc.Close()
 	m.group.Kill()
 	err := errors.Join(m.group.Remove(), os.RemoveAll(m.dir))
+	m.birth.end()
 	m.e.unhold(m.sb.ID)
 	m.untake()
 	return err
@@ -306,6 +309,7 @@ func (m *Machine) Stats(context.Context) (bothy.MachineStats, error) {
 func (m *Machine) SetLimits(_ context.Context, l bothy.Limits) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.birth.endSoon()
 	before := m.limits
 	m.limits = l
 	err := m.restrain()

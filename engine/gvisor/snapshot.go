@@ -8,15 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 
-	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/control/client"
 	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/state/statefile"
 	"gvisor.dev/gvisor/pkg/urpc"
 	"gvisor.dev/gvisor/runsc/boot"
-	"gvisor.dev/gvisor/runsc/config"
-	"gvisor.dev/gvisor/runsc/sandbox"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine"
@@ -172,8 +169,9 @@ func (m *Machine) unpause() error {
 // Restore wakes a machine from a checkpoint. Its memory is read while it runs
 // already; what is touched is read first.
 func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string) (bothy.Machine, error) {
-	m, err := e.launch(ctx, spec, func(s *sandbox.Sandbox, conf *config.Config, oci *specs.Spec) error {
-		return s.Restore(conf, oci, s.ID, dir, false, true, nil)
+	m, err := e.launch(ctx, spec, func(v *vessel) error {
+		v.birth.end() // a kernel is loaded by several threads
+		return v.sb.Restore(v.conf, v.oci, v.sb.ID, dir, false, true, nil)
 	})
 	if err != nil {
 		return nil, engine.StartError("gVisor", "engine.restore", err)

@@ -41,7 +41,7 @@ var (
 // calls, which cost much in there; its guards are in this engine's kernel.
 var guestEnv = []string{
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-	"GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1,containermaxprocs=0,updatemaxprocs=0,multipathtcp=0",
+	"GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1,containermaxprocs=0,updatemaxprocs=0,multipathtcp=0,decoratemappings=0",
 	bothy.GuestSparedEnv + "=1", bothy.GuestBoundEnv + "=1",
 }
 

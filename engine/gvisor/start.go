@@ -8,11 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/cleanup"
-	"gvisor.dev/gvisor/runsc/config"
-	"gvisor.dev/gvisor/runsc/sandbox"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine"
@@ -25,9 +22,7 @@ const panicLog = "panic.log"
 
 // Start boots a machine from a template.
 func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machine, error) {
-	m, err := e.launch(ctx, spec, func(s *sandbox.Sandbox, conf *config.Config, oci *specs.Spec) error {
-		return s.StartRoot(conf, oci)
-	})
+	m, err := e.launch(ctx, spec, func(v *vessel) error { return v.sb.StartRoot(v.conf, v.oci) })
 	if err != nil {
 		return nil, engine.StartError("gVisor", "engine.start", err)
 	}
@@ -36,7 +31,7 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 
 // launch takes or makes everything a sentry needs and calls begin, which boots
 // or restores it. On failure nothing is left.
-func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(*sandbox.Sandbox, *config.Config, *specs.Spec) error) (_ *Machine, err error) {
+func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(*vessel) error) (_ *Machine, err error) {
 	if err := e.take(spec.ID, spec.Beside); err != nil {
 		return nil, err
 	}
@@ -59,7 +54,7 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 	// The library waits for the sentry's answer for as long as it takes, and a
 	// damaged checkpoint can make that for ever.
 	waiting := context.AfterFunc(ctx, func() { process.End(v.sb.Getpid()) })
-	err = begin(v.sb, v.conf, v.oci)
+	err = begin(v)
 	if !waiting() {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return nil, bothy.Errorf(bothy.CodeEngine, "the sandbox's kernel did not start in time").
@@ -77,7 +72,7 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 	if err != nil {
 		return nil, err
 	}
-	m.tap, m.told = v.tap, v.told
+	m.tap, m.told, m.birth = v.tap, v.told, v.birth
 	undo.Release()
 	return m, nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/cleanup"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/sandbox"
@@ -32,6 +33,7 @@ type vessel struct {
 	tap   *os.File
 	told  *os.File // see spawn
 	group *cgroup.Group
+	birth *birth
 	conf  *config.Config
 	oci   *specs.Spec
 	sb    *sandbox.Sandbox
@@ -60,6 +62,7 @@ func (e *Engine) makeVessel(name string, spec bothy.MachineSpec) (_ *vessel, err
 	v.tap = tap
 	undo.Add(func() { tap.Close() })
 
+	undo.Add(func() { v.birth.end() })
 	// The kernel and process 1 start with all the CPU there is: nothing of a
 	// user's runs before SetLimits.
 	if v.group, err = e.cgroups.Create(name, unhurried(spec.Limits)); err != nil {
@@ -73,7 +76,9 @@ func (e *Engine) makeVessel(name string, spec bothy.MachineSpec) (_ *vessel, err
 	if v.conf, err = newConfig(v.dir); err != nil {
 		return nil, err
 	}
-	if v.sb, v.told, err = e.spawn(name, spec, v.dir, v.group, ns); err != nil {
+	var cpus *unix.CPUSet
+	v.birth, cpus = newborn.begin(v.group)
+	if v.sb, v.told, err = e.spawn(name, spec, v.dir, v.group, ns, cpus); err != nil {
 		return nil, err
 	}
 	undo.Add(func() { v.told.Close() })
@@ -107,6 +112,7 @@ func (e *Engine) Prepare(ctx context.Context, spec bothy.MachineSpec) error {
 	if err != nil {
 		return engine.StartError("gVisor", "engine.prepare", err)
 	}
+	v.birth.end()
 	if err := ctx.Err(); err != nil {
 		v.destroy()
 		return err

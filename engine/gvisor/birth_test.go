@@ -1,0 +1,64 @@
+package gvisor_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// TestBirth looks at the processors that a machine's threads may use before process 1
+// listens, and afterwards, when those that were made meanwhile count as well.
+func TestBirth(t *testing.T) {
+	var all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	dir, parent := newPlace(t)
+	m, err := newEngine(t, dir, parent).Start(t.Context(), spec("birth"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Destroy(context.Background()) })
+	// threads are those whose processors are not so many.
+	threads := func(want int) (others []string, count int) {
+		for _, pid := range family(sentryOf(t, m)) {
+			tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+			for _, task := range tasks {
+				var has unix.CPUSet
+				id, _ := strconv.Atoi(filepath.Base(task))
+				if unix.SchedGetaffinity(id, &has) != nil {
+					continue // it has ended
+				}
+				count++
+				if has.Count() != want {
+					others = append(others, fmt.Sprintf("thread %d of %d has %d", id, pid, has.Count()))
+				}
+			}
+		}
+		return others, count
+	}
+	atFirst := all.Count()
+	if atFirst == 2 {
+		atFirst = 1
+	}
+	if others, n := threads(atFirst); len(others) > 0 || n < 3 {
+		t.Errorf("not all of %d threads are born on %d processors: %v", n, atFirst, others)
+	}
+	m.(bothy.Announcer).Announced(t.Context())
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		others, n := threads(all.Count())
+		if len(others) == 0 && n >= 3 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not all of %d threads have all processors in the end: %v", n, others)
+		}
+	}
+}
