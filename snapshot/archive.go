@@ -3,6 +3,7 @@ package snapshot
 import (
 	"archive/tar"
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,6 +106,10 @@ func Import(ctx context.Context, r io.Reader, dir, passphrase string) (*Manifest
 	}
 	if err := importParts(ctx, t, dir, m); err != nil {
 		return nil, err
+	}
+	// What checks the whole, and who sealed it, comes at its very end.
+	if behind, err := io.Copy(io.Discard, z); err != nil || behind > 0 {
+		return nil, notAnArchive(cmp.Or(err, fmt.Errorf("%d bytes lie behind its end", behind)))
 	}
 	if err := measure(dir, m); err != nil {
 		return nil, err

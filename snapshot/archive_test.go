@@ -58,6 +58,7 @@ func TestArchiveThatCannotBeUsed(t *testing.T) {
 		"something else":    {[]byte("GIF89a, or so it says"), "", bothy.CodeSnapshotDamaged},
 		"half of it":        {plain[:len(plain)/2], "", bothy.CodeSnapshotDamaged},
 		"a flipped bit":     {flipped, "", bothy.CodeSnapshotDamaged},
+		"something behind":  {append(bytes.Clone(plain), plain...), "", bothy.CodeSnapshotDamaged},
 		"no passphrase":     {locked, "", bothy.CodeInvalid},
 		"wrong passphrase":  {locked, "wrong", bothy.CodeInvalid},
 		"a file outside":    {evil(t, "../../etc/cron.d/x"), "", bothy.CodeSnapshotDamaged},
