@@ -92,3 +92,40 @@ func TestIdleSandboxesStandStill(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// freeze stops a sandbox's cgroup, or has it go on, as the server does. It does not wait.
+func freeze(t *testing.T, s *server, id string, frozen bool) {
+	t.Helper()
+	file, value := filepath.Join("/sys/fs/cgroup/freezer", s.CgroupParent(), id, "freezer.state"), "THAWED"
+	if frozen {
+		value = "FROZEN"
+	}
+	if _, err := os.Stat(file); err != nil {
+		file, value = filepath.Join("/sys/fs/cgroup", s.CgroupParent(), id, "cgroup.freeze"), "0"
+		if frozen {
+			value = "1"
+		}
+	}
+	if err := os.WriteFile(file, []byte(value), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFrozenInTheMidstOfIt stops a sandbox again and again while it starts processes: the
+// kernel inside loses nothing of what it was about.
+func TestFrozenInTheMidstOfIt(t *testing.T) {
+	t.Parallel()
+	b := ownServer(t).newBox(t, bothy.SandboxCreate{}) // without spares, whose cgroups have names of their own
+	b.sh("", "setsid -f sh -c 'while :; do /bin/true; echo . >>/tmp/turns; done' >/dev/null 2>&1 </dev/null")
+	for i := range 300 {
+		freeze(t, b.s, b.id, true)
+		freeze(t, b.s, b.id, false)
+		time.Sleep(time.Duration(i%5) * 3 * time.Millisecond) // it stops at all kinds of places
+	}
+	before := b.sh("", "wc -c </tmp/turns")
+	for deadline := time.Now().Add(hangs); b.sh("", "wc -c </tmp/turns") == before; {
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not go on after %s turns", before)
+		}
+	}
+}
