@@ -29,9 +29,8 @@ func TestMain(m *testing.M) {
 		switch line {
 		case "fault":
 			answer = fault()
-		case "child": // which must not have inherited that signals are ignored
-			out, err := exec.Command("grep", "SigIgn", "/proc/self/status").Output()
-			answer = strings.ReplaceAll(strings.TrimSpace(string(out)), "\t", "") + fmt.Sprint(err)
+		case "child":
+			answer = ignoredByChild()
 		}
 		fmt.Println(answer)
 	}
@@ -42,6 +41,17 @@ func fault() (answer string) {
 	defer func() { answer = strings.ReplaceAll(fmt.Sprint(recover()), " ", "_") }()
 	var nothing *[2]int
 	return fmt.Sprint(nothing[1])
+}
+
+// ignoredByChild returns which signals a program ignores that this process starts. What
+// whoever started the test ignores of those above 31 does not count.
+func ignoredByChild() string {
+	out, err := exec.Command("grep", "SigIgn", "/proc/self/status").Output()
+	var mask uint64
+	if _, serr := fmt.Sscanf(string(out), "SigIgn:%x", &mask); serr != nil {
+		return fmt.Sprint(err, serr)
+	}
+	return fmt.Sprintf("%x", mask&(1<<31-1))
 }
 
 func TestSignals(t *testing.T) {
@@ -78,7 +88,7 @@ func TestSignals(t *testing.T) {
 		ask(unix.SignalName(s), unix.SignalName(s))
 	}
 	ask("fault", "runtime_error:_invalid_memory_address_or_nil_pointer_dereference")
-	ask("child", "SigIgn:0000000000000000<nil>")
+	ask("child", "0")
 	in.Close()
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
