@@ -17,7 +17,7 @@ import (
 var densityJobs = []job{
 	{names: []string{"idle_memory_mb", "idle_memory_free_mb", "idle_cpu_percent", "exec_after_idle"}, own: true, usual: 200, quick: 30, run: idle},
 	{names: []string{"live_sandboxes"}, usual: 1000, quick: 50, run: live},
-	{names: []string{"create_rate"}, usual: 20, quick: 5, run: createRate},
+	{names: []string{"create_rate", "create_only_rate"}, usual: 20, quick: 5, run: createRate},
 	{names: []string{"leaks"}, own: true, usual: 100, quick: 20, run: leaks},
 }
 
@@ -164,19 +164,37 @@ func live(ctx context.Context, b *bed, n int) error {
 	return errors.Join(err, failed)
 }
 
-// createRate makes, uses and ends sandboxes for n seconds, as fast as that goes.
+// createRate makes, uses and ends sandboxes for n seconds, as fast as that goes, and then
+// makes and ends as many as it can without using them.
 func createRate(ctx context.Context, b *bed, n int) error {
 	t, err := b.cold(ctx)
 	if err != nil {
 		return err
 	}
+	return errors.Join(
+		b.rate("create_rate", n, func() error {
+			_, err := t.Interactive(ctx)
+			return err
+		}),
+		b.rate("create_only_rate", n, func() error {
+			_, end, err := t.Create(ctx, bothy.SandboxCreate{})
+			if err == nil {
+				end()
+			}
+			return err
+		}),
+	)
+}
+
+// rate counts how often once goes well each second, for n seconds.
+func (b *bed) rate(name string, n int, once func() error) error {
 	before, begun := bench.Load(), time.Now()
 	perSecond := make([]atomic.Int64, n)
 	var made, tried atomic.Int64
-	_, err = spread(workers, func(int) error {
+	_, err := spread(workers, func(int) error {
 		for time.Since(begun) < time.Duration(n)*time.Second {
 			tried.Add(1)
-			if _, err := t.Interactive(ctx); err != nil {
+			if err := once(); err != nil {
 				return err
 			}
 			made.Add(1)
@@ -191,7 +209,7 @@ func createRate(ctx context.Context, b *bed, n int) error {
 	for i := range perSecond {
 		s.Samples = append(s.Samples, float64(perSecond[i].Load()))
 	}
-	r := bench.Compare(bench.Measure{Name: "create_rate", Unit: "per second"}, []string{"bothy"}, map[string]*bench.Series{"bothy": s}, before, bench.Load())
+	r := bench.Compare(bench.Measure{Name: name, Unit: "per second"}, []string{"bothy"}, map[string]*bench.Series{"bothy": s}, before, bench.Load())
 	r.Value = float64(made.Load()) / took
 	b.results = append(b.results, r)
 	return err
