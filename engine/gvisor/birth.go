@@ -17,7 +17,16 @@ import (
 // and a command answers sooner if it can, so a birth ends soon after process 1 listens.
 // A nil one is over.
 type birth struct {
+	cpus unix.CPUSet
 	over func()
+}
+
+// enter has the calling thread, and so what it starts, use the birth's processor. Where
+// that was taken away it keeps those that it has: it is slower, no more.
+func (b *birth) enter() {
+	if b != nil {
+		_ = unix.SchedSetaffinity(0, &b.cpus)
+	}
 }
 
 // firstCommand is how long a birth goes on for the first command's sake.
@@ -39,21 +48,19 @@ func (b *birth) end() {
 
 // births are how many there are on each processor that this process may use.
 type births struct {
-	mu   sync.Mutex
-	read bool
-	all  unix.CPUSet
-	on   map[int]int
+	mu  sync.Mutex
+	all unix.CPUSet
+	on  map[int]int // nil until all is known, and empty where births gain nothing
 }
 
 var newborn births
 
-// begin begins one for the threads that a group will have, and says on which processor:
-// the one with the fewest. Both are nil where all processors are used from the start.
-func (b *births) begin(group *cgroup.Group) (_ *birth, cpus *unix.CPUSet) {
+// begin begins one for the threads that a group will have, on the processor with the
+// fewest. It is nil where all processors are used from the start.
+func (b *births) begin(group *cgroup.Group) *birth {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.read {
-		b.read = true
+	if b.on == nil {
 		b.on = map[int]int{}
 		if unix.SchedGetaffinity(0, &b.all) == nil && 1 < b.all.Count() && b.all.Count() <= fewCPUs {
 			for cpu := range len(b.all) * 64 {
@@ -64,7 +71,7 @@ func (b *births) begin(group *cgroup.Group) (_ *birth, cpus *unix.CPUSet) {
 		}
 	}
 	if len(b.on) == 0 {
-		return nil, nil
+		return nil
 	}
 	least := -1
 	for cpu, n := range b.on {
@@ -73,14 +80,14 @@ func (b *births) begin(group *cgroup.Group) (_ *birth, cpus *unix.CPUSet) {
 		}
 	}
 	b.on[least]++
-	cpus = &unix.CPUSet{}
-	cpus.Set(least)
-	return &birth{over: sync.OnceFunc(func() {
+	one := &birth{over: sync.OnceFunc(func() {
 		b.mu.Lock()
 		b.on[least]--
 		b.mu.Unlock()
 		spread(group, &b.all)
-	})}, cpus
+	})}
+	one.cpus.Set(least)
+	return one
 }
 
 // spread lets all threads of a group use some processors. A thread that one makes

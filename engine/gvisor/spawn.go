@@ -32,7 +32,7 @@ import (
 // pipe at which it says later that its process 1 listens. The
 // library could do so itself (sandbox.New), but in no cgroup of v1: to move a process
 // afterwards, with what it has started by then, costs as much as all the rest here.
-func (e *Engine) spawn(name string, spec bothy.MachineSpec, dir string, group *cgroup.Group, ns *os.File, cpus *unix.CPUSet) (_ *sandbox.Sandbox, told *os.File, err error) {
+func (e *Engine) spawn(name string, spec bothy.MachineSpec, dir string, group *cgroup.Group, ns *os.File, b *birth) (_ *sandbox.Sandbox, told *os.File, err error) {
 	if err := prepareOnce(); err != nil {
 		return nil, nil, err
 	}
@@ -43,7 +43,7 @@ func (e *Engine) spawn(name string, spec bothy.MachineSpec, dir string, group *c
 	}
 	undo := cleanup.Make(func() { told.Close() })
 	defer undo.Clean()
-	pid, err := s.start(e.sentry, group, ns, cpus)
+	pid, err := s.start(e.sentry, group, ns, b)
 	if err != nil {
 		return nil, nil, fmt.Errorf("start the sentry: %w", err)
 	}
@@ -184,9 +184,9 @@ func (s *spawning) arguments(name string, spec bothy.MachineSpec, dir string) (t
 // cpuPeriod is the period, in microseconds, that cgroups show inside.
 const cpuPeriod = 100_000
 
-// start starts the sentry in its namespaces and its cgroup, on some processors unless
-// cpus is nil, and returns its number.
-func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, cpus *unix.CPUSet) (pid int, err error) {
+// start starts the sentry in its namespaces, its cgroup and its birth, and returns its
+// number.
+func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, b *birth) (pid int, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return 0, err
@@ -205,9 +205,7 @@ func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, cpus 
 		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
 			return err
 		}
-		if cpus != nil {
-			_ = unix.SchedSetaffinity(0, cpus) // it is faster, no more
-		}
+		b.enter()
 		return group.Enter()
 	}
 	keepFiles()

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/cleanup"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/sandbox"
@@ -76,9 +75,8 @@ func (e *Engine) makeVessel(name string, spec bothy.MachineSpec) (_ *vessel, err
 	if v.conf, err = newConfig(v.dir); err != nil {
 		return nil, err
 	}
-	var cpus *unix.CPUSet
-	v.birth, cpus = newborn.begin(v.group)
-	if v.sb, v.told, err = e.spawn(name, spec, v.dir, v.group, ns, cpus); err != nil {
+	v.birth = newborn.begin(v.group)
+	if v.sb, v.told, err = e.spawn(name, spec, v.dir, v.group, ns, v.birth); err != nil {
 		return nil, err
 	}
 	undo.Add(func() { v.told.Close() })
