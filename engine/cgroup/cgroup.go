@@ -338,11 +338,7 @@ func children(pid int) (found []int) {
 	threads, _ := dir.Readdirnames(-1)
 	for _, t := range threads {
 		b, _ := os.ReadFile(tasks + "/" + t + "/children")
-		for _, c := range strings.Fields(string(b)) {
-			if n, err := strconv.Atoi(c); err == nil {
-				found = append(found, n)
-			}
-		}
+		found = append(found, numbers(string(b))...)
 	}
 	return found
 }
@@ -527,8 +523,8 @@ func (g *Group) Processes() ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, f := range strings.Fields(string(b)) {
-			if n, err := strconv.Atoi(f); err == nil && !seen[n] {
+		for _, n := range numbers(string(b)) {
+			if !seen[n] {
 				seen[n] = true
 				pids = append(pids, n)
 			}
@@ -539,21 +535,22 @@ func (g *Group) Processes() ([]int, error) {
 
 // Threads returns the numbers of the threads in the group.
 func (g *Group) Threads() ([]int, error) {
-	dir, file := g.dir("cpu"), "tasks"
+	file := "tasks"
 	if g.p.v2 != "" {
 		file = "cgroup.threads"
 	}
-	b, err := os.ReadFile(filepath.Join(dir, file))
-	if err != nil {
-		return nil, err
-	}
-	var ids []int
-	for _, f := range strings.Fields(string(b)) {
+	text, err := g.read("cpu", file)
+	return numbers(text), err
+}
+
+// numbers are those that a file of the host's kernel lists.
+func numbers(text string) (found []int) {
+	for _, f := range strings.Fields(text) {
 		if n, err := strconv.Atoi(f); err == nil {
-			ids = append(ids, n)
+			found = append(found, n)
 		}
 	}
-	return ids, nil
+	return found
 }
 
 // Kill kills every process in the group.
