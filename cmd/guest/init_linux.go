@@ -63,17 +63,27 @@ func logged(what string, err error) {
 // alone. All others do nothing already.
 func surviveSignals() error {
 	signal.Ignore(syscall.SIGILL, syscall.SIGTRAP, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGSTKFLT, syscall.SIGSYS)
-	leaveChildren()
-	return catch(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGABRT, syscall.SIGTERM,
-		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
+	return errors.Join(leaveChildren(), catch(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGABRT, syscall.SIGTERM,
+		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU))
 }
 
 // leaveChildren gives up the handler that the runtime has for the end of a child,
 // and with it the interruption of a thread each time: whoever waits for children
 // does so by a call.
-func leaveChildren() {
-	var byDefault [4]uint64 // struct kernel_sigaction
-	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)
+func leaveChildren() error { return sigaction{}.set(syscall.SIGCHLD) }
+
+// sigaction is struct kernel_sigaction. The zero one is a signal's default.
+type sigaction struct {
+	handler, flags, restorer, mask uintptr
+}
+
+// set makes it a signal's, behind the back of the runtime.
+func (a sigaction) set(s syscall.Signal) error {
+	_, _, e := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&a)), 0, unsafe.Sizeof(a.mask), 0, 0)
+	if e != 0 {
+		return os.NewSyscallError("rt_sigaction", e)
+	}
+	return nil
 }
 
 // uncoverTmp takes away the memory file system that gVisor puts over an empty
