@@ -1,13 +1,13 @@
 package fdbased
 
-// many is how many packets are asked for at once, less one: there is a buffer of 64 KB for
-// each. It grows while there come as many, and begins anew when it was not saved.
+// many is how many packets are asked for at once, or 0 for one: there is a buffer of 64 KB
+// for each. It grows while there come as many, and begins anew when it was not saved.
 type many int
 
-func (m many) now() int { return int(m) + 1 }
+func (m many) now() int { return max(1, int(m)) }
 
 func (m *many) got(packets int) {
 	if packets == m.now() {
-		*m = many(min(2*packets, MaxMsgsPerRecv) - 1)
+		*m = many(min(2*packets, MaxMsgsPerRecv))
 	}
 }
