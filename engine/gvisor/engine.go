@@ -12,7 +12,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -139,12 +138,12 @@ func (e *Engine) Check(context.Context) error {
 	if os.Geteuid() != 0 {
 		return bothy.Errorf(bothy.CodeEngineMissing, "the gVisor engine needs root to make namespaces").WithHint("Run the server as root.")
 	}
-	ns, tap, err := e.nets.New()
+	cable, err := e.nets.New()
 	if err != nil {
 		return bothy.Errorf(bothy.CodeEngineMissing, "a network namespace with a tap cannot be made: %v", err).
 			WithHint("Load the tun module (modprobe tun) and run the server as root.").Because(err)
 	}
-	return errors.Join(ns.Close(), tap.Close())
+	return cable.Close()
 }
 
 func digest(path string) (string, error) {

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/control/client"
 	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/state/statefile"
 	"gvisor.dev/gvisor/pkg/urpc"
@@ -78,13 +77,7 @@ func (m *Machine) write(o bothy.SnapshotOptions, i *image) error {
 // checkpoint has the sentry write an image, as Sandbox.Checkpoint would, which makes
 // the files itself.
 func (m *Machine) checkpoint(i *image, small bool) error {
-	socket, err := os.OpenFile(m.sb.ControlSocketPath, unix.O_PATH, 0)
-	if err != nil {
-		return err
-	}
-	defer socket.Close()
-	// The path by way of the descriptor is short enough for a socket's address.
-	conn, err := client.ConnectTo(fmt.Sprintf("/proc/self/fd/%d", socket.Fd()))
+	conn, err := connect(m.sb)
 	if err != nil {
 		return err
 	}
@@ -171,7 +164,9 @@ func (m *Machine) unpause() error {
 func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string) (bothy.Machine, error) {
 	m, err := e.launch(ctx, spec, func(v *vessel) error {
 		v.birth.end() // a kernel is loaded by several threads
-		return v.sb.Restore(v.conf, v.oci, v.sb.ID, dir, false, true, nil)
+		args := v.network()
+		args.IsRestore = true
+		return v.sb.Restore(v.conf, v.oci, v.sb.ID, dir, false, true, args)
 	})
 	if err != nil {
 		return nil, engine.StartError("gVisor", "engine.restore", err)

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -95,6 +96,7 @@ const highestFD = tiny.ConfineHighest
 // spawning is a sentry that is about to start.
 type spawning struct {
 	args  []string
+	boot  int        // where in args the flags of the boot command begin
 	files []*os.File // from firstFile on
 }
 
@@ -113,7 +115,7 @@ func (s *spawning) give(flag string, f *os.File) {
 
 // firstFile comes after the standard files, which are the null device, and those that
 // tiny.Confine's program has.
-const firstFile = tiny.ConfineGo + 1
+const firstFile = tiny.ConfineFirst
 
 // open gives a file that it opens.
 func (s *spawning) open(flag, path string, mode int) error {
@@ -140,8 +142,10 @@ func (s *spawning) arguments(name string, spec bothy.MachineSpec, dir string) (t
 		{Lower: specutils.Erofs, Upper: specutils.AnonOverlay, Size: fmt.Sprintf("%dm", l.DiskMB)},
 		{Lower: specutils.Erofs, Upper: specutils.NoOverlay},
 	}
-	s.args = append(s.args, "boot", "--bundle="+dir, "--gofer-mount-confs="+layers.String(),
-		"--apply-caps=true", "--setup-root",
+	s.args = append(s.args, "boot")
+	s.boot = len(s.args)
+	s.args = append(s.args, hostFlags()...)
+	s.args = append(s.args, "--bundle="+dir, "--gofer-mount-confs="+layers.String(),
 		"--total-host-memory="+strconv.FormatUint(total, 10),
 		"--total-memory="+strconv.FormatUint(min(total, uint64(memoryLimit(l))), 10),
 		// What is seen inside. The limits themselves are the cgroup's.
@@ -180,6 +184,34 @@ func (s *spawning) arguments(name string, spec bothy.MachineSpec, dir string) (t
 	s.args = append(s.args, name)
 	return told, nil
 }
+
+// bootArgs are the arguments with some more flags.
+func (s *spawning) bootArgs(more ...string) []string {
+	return slices.Insert(slices.Clone(s.args), s.boot, more...)
+}
+
+// hostFlags tell the sentry what it would read of the host where it cannot.
+var hostFlags = sync.OnceValue(func() (flags []string) {
+	read := func(path string) string {
+		b, _ := os.ReadFile(path) // not every host has it
+		return strings.TrimSpace(string(b))
+	}
+	if name := read("/sys/devices/virtual/dmi/id/product_name"); name != "" {
+		flags = append(flags, "--product-name="+name)
+	}
+	for _, setting := range []string{"shmem_enabled", "defrag"} {
+		choice := read("/sys/kernel/mm/transparent_hugepage/" + setting)
+		_, choice, _ = strings.Cut(choice, "[") // of several
+		if choice, _, ok := strings.Cut(choice, "]"); ok {
+			flags = append(flags, "--host-thp-"+strings.ReplaceAll(setting, "_", "-")+"="+choice)
+		}
+	}
+	return flags
+})
+
+// sentryEnv is the environment of a sentry. It is told how many processors it has, and
+// the host does not know names for pieces of memory.
+var sentryEnv = []string{"GODEBUG=containermaxprocs=0,updatemaxprocs=0,decoratemappings=0"}
 
 // cpuPeriod is the period, in microseconds, that cgroups show inside.
 const cpuPeriod = 100_000
@@ -225,8 +257,8 @@ func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, b *bi
 			return
 		}
 		var p *os.Process
-		attr := &os.ProcAttr{Env: []string{}, Files: append([]*os.File{null, null, null, null, null}, s.files...), Sys: &sys}
-		if p, err = os.StartProcess(program, s.args, attr); err == nil {
+		attr := &os.ProcAttr{Env: sentryEnv, Files: append(slices.Repeat([]*os.File{null}, firstFile), s.files...), Sys: &sys}
+		if p, err = os.StartProcess(program, s.bootArgs("--apply-caps=true", "--setup-root"), attr); err == nil {
 			pid = p.Pid
 			p.Release()
 		}
@@ -236,26 +268,29 @@ func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, b *bi
 
 // startConfined has tiny.Confine's program start the sentry.
 func (s *spawning) startConfined(confiner *os.File, program string, sys syscall.SysProcAttr, null *os.File, enter func() error) (pid int, err error) {
-	told, tells, err := os.Pipe()
+	sentry, err := os.Open(program)
 	if err != nil {
 		return 0, err
 	}
-	defer told.Close()
-	defer tells.Close()
-	waits, lets, err := os.Pipe()
-	if err != nil {
-		return 0, err
+	defer sentry.Close()
+	var ends [6]*os.File
+	for i := 0; i < len(ends); i += 2 {
+		if ends[i], ends[i+1], err = os.Pipe(); err != nil {
+			return 0, err
+		}
+		defer ends[i].Close()
+		defer ends[i+1].Close()
 	}
-	defer waits.Close()
-	defer lets.Close()
+	told, tells, waits, lets, umounts, umount := ends[0], ends[1], ends[2], ends[3], ends[4], ends[5]
 	// The program is one of its own files: any other number may become that of another
 	// file on the way there. The sentry closes it.
-	files := slices.Concat([]*os.File{null, null, null, tells, waits}, s.files, []*os.File{confiner})
+	files := slices.Concat([]*os.File{null, null, null, tells, waits, umounts, sentry}, s.files, []*os.File{umount, confiner})
+	args := s.bootArgs(fmt.Sprintf("--proc-mount-sync-fd=%d", len(files)-2))
 	path := fmt.Sprintf("/proc/self/fd/%d", len(files)-1)
 	var p *os.Process
 	onOwnThread(func() {
 		if err = enter(); err == nil {
-			p, err = os.StartProcess(path, append([]string{program}, s.args...), &os.ProcAttr{Env: []string{}, Files: files, Sys: &sys})
+			p, err = os.StartProcess(path, args, &os.ProcAttr{Env: sentryEnv, Files: files, Sys: &sys})
 		}
 	})
 	if err != nil {
@@ -282,11 +317,19 @@ func (s *spawning) startConfined(confiner *os.File, program string, sys syscall.
 	return pid, nil
 }
 
-// confiner returns a program that makes the sentry's namespaces, and takes from it,
-// before it starts, what it would otherwise give up by itself: with its many threads
-// that takes some milliseconds. It is nil where there is none.
+// confiner returns a program that makes the sentry's namespaces, gives it an empty root,
+// and takes from it, before it starts, what it would otherwise give up by itself: with
+// its many threads that takes some milliseconds. It is nil where there is none.
 var confiner = sync.OnceValue(func() *os.File {
-	program := tiny.Confine()
+	b, err := os.ReadFile("/proc/sys/kernel/cap_last_cap")
+	if err != nil {
+		return nil
+	}
+	last, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return nil
+	}
+	program := tiny.Confine(last)
 	if program == nil {
 		return nil
 	}

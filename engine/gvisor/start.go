@@ -22,7 +22,7 @@ const panicLog = "panic.log"
 
 // Start boots a machine from a template.
 func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machine, error) {
-	m, err := e.launch(ctx, spec, func(v *vessel) error { return v.sb.StartRoot(v.conf, v.oci) })
+	m, err := e.launch(ctx, spec, (*vessel).boot)
 	if err != nil {
 		return nil, engine.StartError("gVisor", "engine.start", err)
 	}
@@ -72,6 +72,7 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 	if err != nil {
 		return nil, err
 	}
+	v.packets.Close()
 	m.tap, m.told, m.birth = v.tap, v.told, v.birth
 	undo.Release()
 	return m, nil

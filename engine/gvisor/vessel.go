@@ -25,17 +25,18 @@ import (
 // folder, the cgroup, and the sandbox that the library knows. A machine that was
 // started without a spare has its own id as name.
 type vessel struct {
-	e     *Engine
-	name  string
-	kind  bothy.MachineSpec
-	dir   string
-	tap   *os.File
-	told  *os.File // see spawn
-	group *cgroup.Group
-	birth *birth
-	conf  *config.Config
-	oci   *specs.Spec
-	sb    *sandbox.Sandbox
+	e       *Engine
+	name    string
+	kind    bothy.MachineSpec
+	dir     string
+	tap     *os.File
+	packets *os.File // the sentry's end of the cable, until it has it
+	told    *os.File // see spawn
+	group   *cgroup.Group
+	birth   *birth
+	conf    *config.Config
+	oci     *specs.Spec
+	sb      *sandbox.Sandbox
 	// destroy ends the sentry and frees all that it has.
 	destroy func()
 }
@@ -53,13 +54,13 @@ func (e *Engine) makeVessel(name string, spec bothy.MachineSpec) (_ *vessel, err
 		return nil, err
 	}
 	undo.Add(func() { os.RemoveAll(v.dir) })
-	ns, tap, err := e.nets.New()
+	cable, err := e.nets.New()
 	if err != nil {
 		return nil, err
 	}
-	defer ns.Close()
-	v.tap = tap
-	undo.Add(func() { tap.Close() })
+	defer cable.Namespace.Close()
+	v.tap, v.packets = cable.Tap, cable.Socket
+	undo.Add(func() { v.tap.Close(); v.packets.Close() })
 
 	undo.Add(func() { v.birth.end() })
 	// The kernel and process 1 start with all the CPU there is: nothing of a
@@ -76,7 +77,7 @@ func (e *Engine) makeVessel(name string, spec bothy.MachineSpec) (_ *vessel, err
 		return nil, err
 	}
 	v.birth = newborn.begin(v.group)
-	if v.sb, v.told, err = e.spawn(name, spec, v.dir, v.group, ns, v.birth); err != nil {
+	if v.sb, v.told, err = e.spawn(name, spec, v.dir, v.group, cable.Namespace, v.birth); err != nil {
 		return nil, err
 	}
 	undo.Add(func() { v.told.Close() })

@@ -32,7 +32,6 @@ func Main() error {
 	if slices.Contains(os.Args, "boot") {
 		keepCaller(os.Args)
 		fixProcessors()
-		presetUmounter()
 	}
 	narrow(os.Args)
 	patchLater()

@@ -26,14 +26,36 @@ type Client struct {
 // finds its socket at descriptor 3.
 func NewClient(command ...string) *Client { return &Client{command: command, sock: -1} }
 
-// New makes a namespace with a tap. The caller closes both files; the tap and
-// the namespace live as long as a process lives in it or the files are open.
-func (c *Client) New() (ns, tap *os.File, err error) {
-	fds, err := c.ask(request{}, 2)
-	if err != nil {
-		return nil, nil, err
+// A Cable is a new namespace's. Its tap lives as long as a process lives in the namespace
+// or one of the files is open.
+type Cable struct {
+	Namespace *os.File
+	Tap       *os.File // the host's end
+	Socket    *os.File // the sentry's end, a packet socket with virtio-net headers
+}
+
+// Close closes the files that are left.
+func (c *Cable) Close() error {
+	return errors.Join(closed(c.Namespace), closed(c.Tap), closed(c.Socket))
+}
+
+func closed(f *os.File) error {
+	if f == nil {
+		return nil
 	}
-	return os.NewFile(uintptr(fds[0]), "netns"), os.NewFile(uintptr(fds[1]), "tap"), nil
+	return f.Close()
+}
+
+// New makes a namespace with a tap.
+func (c *Client) New() (*Cable, error) {
+	fds, err := c.ask(request{}, 3)
+	if err != nil {
+		return nil, err
+	}
+	return &Cable{
+		Namespace: os.NewFile(uintptr(fds[0]), "netns"), Tap: os.NewFile(uintptr(fds[1]), "tap"),
+		Socket: os.NewFile(uintptr(fds[2]), "packets"),
+	}, nil
 }
 
 // Open opens the tap in the namespace of a live process.
@@ -113,7 +135,7 @@ func (c *Client) roundTrip(req request, want int) ([]int, error) {
 	if err := unix.Sendmsg(c.sock, b, nil, nil, unix.MSG_NOSIGNAL); err != nil {
 		return nil, err
 	}
-	buf, oob := make([]byte, 1024), make([]byte, unix.CmsgSpace(4*2))
+	buf, oob := make([]byte, 1024), make([]byte, unix.CmsgSpace(4*3))
 	n, oobn, _, _, err := unix.Recvmsg(c.sock, buf, oob, unix.MSG_CMSG_CLOEXEC)
 	if err != nil {
 		return nil, err

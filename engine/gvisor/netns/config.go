@@ -1,22 +1,20 @@
 package netns
 
-import (
-	"net"
-
-	"github.com/bothy-dev/bothy"
-)
+import "github.com/bothy-dev/bothy"
 
 // MTU of the cable in bytes. Large, because every packet costs two trips
 // through a user-space stack and the cable loses none.
 const MTU = 65000
 
-// DefaultConfig is every sandbox's side of the cable.
-func DefaultConfig() Config {
-	return Config{
-		Guest:      net.IPNet{IP: bothy.GuestAddr.AsSlice(), Mask: net.CIDRMask(bothy.CablePrefix.Bits(), 32)},
-		GuestMAC:   bothy.GuestMAC[:],
-		Gateway:    bothy.GatewayAddr.AsSlice(),
-		GatewayMAC: bothy.GatewayMAC[:],
-		MTU:        MTU,
-	}
+// GSOMaxSize is how long a packet may be, in bytes, that a sentry leaves to the host's
+// kernel to cut.
+const GSOMaxSize = 65536
+
+// Config is what a new tap looks like.
+type Config struct {
+	GuestMAC [6]byte
+	MTU      int
 }
+
+// DefaultConfig is every sandbox's side of the cable.
+func DefaultConfig() Config { return Config{GuestMAC: bothy.GuestMAC, MTU: MTU} }

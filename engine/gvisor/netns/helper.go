@@ -8,15 +8,14 @@
 package netns
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"runtime"
 	"unsafe"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,15 +29,6 @@ type request struct {
 
 type reply struct {
 	Error string `json:"error,omitempty"`
-}
-
-// Config is what a new tap looks like.
-type Config struct {
-	Guest      net.IPNet        `json:"guest"`
-	GuestMAC   net.HardwareAddr `json:"guest_mac"`
-	Gateway    net.IP           `json:"gateway"`
-	GatewayMAC net.HardwareAddr `json:"gateway_mac"`
-	MTU        int              `json:"mtu"`
 }
 
 // Serve answers requests on the sequenced-packet socket fd until the other end
@@ -98,8 +88,17 @@ func onOwnThread(f func() ([]int, error)) (fds []int, err error) {
 	return fds, err
 }
 
-// create returns a new namespace and the tap in it, configured.
+// create returns a new namespace, the tap in it, and a packet socket of its cable's
+// inner end.
 func create(c Config) (_ []int, err error) {
+	var fds []int
+	defer func() {
+		if err != nil {
+			for _, fd := range fds {
+				unix.Close(fd)
+			}
+		}
+	}()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return nil, fmt.Errorf("make a network namespace: %w", err)
 	}
@@ -108,20 +107,18 @@ func create(c Config) (_ []int, err error) {
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	tap, err := openTap(true)
-	if err != nil {
-		return nil, err
+	for _, open := range []func() (int, error){
+		func() (int, error) { return unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0) },
+		func() (int, error) { return openTap(true) },
+		func() (int, error) { return openSocket(c) },
+	} {
+		fd, err := open()
+		if err != nil {
+			return nil, err
+		}
+		fds = append(fds, fd)
 	}
-	ns, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err == nil {
-		err = configure(c)
-	}
-	if err != nil {
-		unix.Close(tap)
-		unix.Close(ns)
-		return nil, err
-	}
-	return []int{ns, tap}, nil
+	return fds, nil
 }
 
 // open returns the tap in a live process's namespace.
@@ -146,54 +143,84 @@ func openTap(persist bool) (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("open /dev/net/tun: %w", err)
 	}
-	var ifr struct {
-		name  [unix.IFNAMSIZ]byte
-		flags uint16
-		_     [22]byte
+	r := tapRequest()
+	binary.NativeEndian.PutUint16(r.data[:], unix.IFF_TAP|unix.IFF_NO_PI)
+	if err = r.do(fd, unix.TUNSETIFF); err == nil && persist {
+		err = unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1)
 	}
-	copy(ifr.name[:], TapName)
-	ifr.flags = unix.IFF_TAP | unix.IFF_NO_PI
-	_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNSETIFF, uintptr(unsafe.Pointer(&ifr)))
-	if e == 0 && persist {
-		_, _, e = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNSETPERSIST, 1)
-	}
-	if e != 0 {
+	if err != nil {
 		unix.Close(fd)
-		return -1, fmt.Errorf("open tap %s: %w", TapName, e)
+		return -1, fmt.Errorf("open tap %s: %w", TapName, err)
 	}
 	return fd, nil
 }
 
-func configure(c Config) error {
-	h, err := netlink.NewHandle()
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	lo, err := h.LinkByName("lo")
-	if err != nil {
-		return err
-	}
-	tap, err := h.LinkByName(TapName)
-	if err != nil {
-		return err
-	}
-	for _, step := range []func() error{
-		func() error { return h.LinkSetUp(lo) },
-		func() error { return h.LinkSetHardwareAddr(tap, c.GuestMAC) },
-		func() error { return h.LinkSetMTU(tap, c.MTU) },
-		func() error { return h.AddrAdd(tap, &netlink.Addr{IPNet: &c.Guest}) },
-		func() error { return h.LinkSetUp(tap) },
-		func() error {
-			return h.RouteAdd(&netlink.Route{LinkIndex: tap.Attrs().Index, Gw: c.Gateway})
-		},
-		func() error {
-			return h.NeighAdd(&netlink.Neigh{LinkIndex: tap.Attrs().Index, State: netlink.NUD_PERMANENT, IP: c.Gateway, HardwareAddr: c.GatewayMAC})
-		},
-	} {
-		if err := step(); err != nil {
-			return fmt.Errorf("configure tap: %w", err)
-		}
+// interfaceRequest is struct ifreq.
+type interfaceRequest struct {
+	name [unix.IFNAMSIZ]byte
+	data [24]byte
+}
+
+func tapRequest() (r interfaceRequest) {
+	copy(r.name[:], TapName)
+	return r
+}
+
+func (r *interfaceRequest) do(fd int, what uint) error {
+	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(what), uintptr(unsafe.Pointer(r))); e != 0 {
+		return e
 	}
 	return nil
+}
+
+// socketBuffer is the room in bytes for packets on their way through the socket.
+const socketBuffer = 4 << 20
+
+// openSocket sets the tap up and returns a socket by which a sentry sends and gets
+// frames there. The tap needs no address: the sentry has it.
+func openSocket(c Config) (fd int, err error) {
+	// Without a protocol it gets nothing before it is bound.
+	if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+		return -1, fmt.Errorf("make a packet socket: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			unix.Close(fd)
+			fd, err = -1, fmt.Errorf("configure tap: %w", err)
+		}
+	}()
+	r := tapRequest()
+	binary.NativeEndian.PutUint16(r.data[:], unix.ARPHRD_ETHER)
+	copy(r.data[2:], c.GuestMAC[:])
+	if err := r.do(fd, unix.SIOCSIFHWADDR); err != nil {
+		return fd, err
+	}
+	r = tapRequest()
+	binary.NativeEndian.PutUint32(r.data[:], uint32(c.MTU))
+	if err := r.do(fd, unix.SIOCSIFMTU); err != nil {
+		return fd, err
+	}
+	r = tapRequest()
+	binary.NativeEndian.PutUint16(r.data[:], unix.IFF_UP|unix.IFF_BROADCAST|unix.IFF_MULTICAST)
+	if err := r.do(fd, unix.SIOCSIFFLAGS); err != nil {
+		return fd, err
+	}
+	r = tapRequest()
+	if err := r.do(fd, unix.SIOCGIFINDEX); err != nil {
+		return fd, err
+	}
+	index := int(binary.NativeEndian.Uint32(r.data[:]))
+	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in the network's order
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index}); err != nil {
+		return fd, err
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
+		return fd, err
+	}
+	for _, o := range []int{unix.SO_RCVBUFFORCE, unix.SO_SNDBUFFORCE} {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, o, socketBuffer); err != nil {
+			return fd, err
+		}
+	}
+	return fd, nil
 }

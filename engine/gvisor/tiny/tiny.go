@@ -1,23 +1,31 @@
-// Package tiny holds programs of one page, for what has to be done by a process of
-// one thread, or by one more process, where the start of a Go program would be most of
-// the work. Only engine/gvisor uses it.
+// Package tiny holds a program of one page, for what has to be done by a process of
+// one thread, where the start of a Go program would be most of the work. Only
+// engine/gvisor uses it.
 package tiny
 
 import "golang.org/x/sys/unix"
 
 // The descriptors by which Confine's program and who starts it understand each other.
+// The process that it makes has none of them when it executes the other program.
 const (
 	// ConfinePID takes, as 4 bytes, the number of the process that it makes.
-	ConfinePID = 3
+	ConfinePID = iota + 3
 	// ConfineGo is where that waits for one byte.
-	ConfineGo = 4
-	// ConfineHighest is up to which there is room for that process's descriptors. Once it
-	// has several threads, it would have to wait for more room for some milliseconds.
-	ConfineHighest = 255
+	ConfineGo
+	// ConfineUmount is where its child waits for one byte.
+	ConfineUmount
+	// ConfineProgram is the program that it executes.
+	ConfineProgram
+	// ConfineFirst is the first that it leaves alone.
+	ConfineFirst
 )
 
+// ConfineHighest is up to which there is room for that process's descriptors. Once it
+// has several threads, it would have to wait for more room for some milliseconds.
+const ConfineHighest = 255
+
 // File makes a file in memory that can be executed, and changed by nobody. It is
-// closed on exec. A program is nil where this host's processor has none.
+// closed on exec.
 func File(name string, program []byte) (_ int, err error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate(name, flags|unix.MFD_EXEC)

@@ -4,161 +4,209 @@ import (
 	"bytes"
 	"encoding/binary"
 	"slices"
+
+	"golang.org/x/sys/unix"
 )
 
-// Umount returns a program that waits for one byte on descriptor 3, unmounts /proc,
-// and exits with 0 if all of that worked.
-func Umount() []byte { return program(umountCode, []byte("/proc\x00")) }
-
-var umountCode = []byte{
-	0x31, 0xc0, // xor eax, eax (read)
-	0x6a, 0x03, 0x5f, // push 3; pop rdi
-	0x50,             // push rax
-	0x48, 0x89, 0xe6, // mov rsi, rsp
-	0x6a, 0x01, 0x5a, // push 1; pop rdx
-	0x0f, 0x05, // syscall
-	0xff, 0xc8, // dec eax
-	0x75, 0x11, // jnz end
-	0xb8, 0xa6, 0x00, 0x00, 0x00, // mov eax, 166 (umount2)
-	0x48, 0x8d, 0x3d, 0x12, 0x00, 0x00, 0x00, // lea rdi, [data]
-	0x6a, 0x02, 0x5e, // push MNT_DETACH; pop rsi
-	0x0f, 0x05, // syscall
-	0x31, 0xff, // end: xor edi, edi
-	0x85, 0xc0, // test eax, eax
-	0x40, 0x0f, 0x95, 0xc7, // setne dil
-	0x6a, 0x3c, 0x58, // push 60 (exit); pop rax
-	0x0f, 0x05, // syscall
-}
-
-const (
-	capSetPCap   = 8
-	capSysPtrace = 19
-	capSysAdmin  = 21
-)
-
-// Confine returns a program that executes its first argument, with the other ones as
-// that one's, in a process that is a child of the caller's, and ends. That process is
-// in new namespaces (user, PID, mount, IPC and UTS) and a new session. It is told of at
-// ConfinePID, and waits at ConfineGo until somebody has said who root of its user
-// namespace is. It then is that root, with no capability but CAP_SYS_PTRACE and
-// CAP_SYS_ADMIN. The second is not in its bounding set: once given up it is gone for
-// good. The first process exits with the number of the error if it can make no other,
-// and both exit with 127 if anything else fails.
+// Confine returns a program that executes the one at ConfineProgram, with its own
+// arguments and environment, in a process that is a child of the caller's, and ends.
+// That process is in new namespaces (user, PID, mount, IPC and UTS) and a new session.
+// It is told of at ConfinePID, and waits at ConfineGo until somebody has said who root
+// of its user namespace is. It then is that root, with no capability but CAP_SYS_PTRACE,
+// in an empty root that nobody can write to but for /proc. Nobody there is left with
+// more, but a child of it that waits at ConfineUmount, then unmounts /proc, and exits
+// with 0 if all of that worked.
+//
+// The first process exits with the number of the error if it can make no other, and all
+// of them with 127 if anything else fails. lastCap is the highest capability that the
+// host knows.
 //
 // The namespaces are not made for a child of the caller itself, because that could not
 // have the caller's memory until it executes the program: to copy the page tables of a
 // large program takes longer than all of this.
-func Confine() []byte {
-	var caps bytes.Buffer
-	const kept = 1<<capSysPtrace | 1<<capSysAdmin
-	// It drops the bounding set with CAP_SETPCAP, which the next program does not get.
-	const needed = kept | 1<<capSetPCap
-	for _, v := range []uint32{
-		0x20080522, 0, // _LINUX_CAPABILITY_VERSION_3, this thread
-		needed, needed, kept, // effective, permitted, inheritable
-		0, 0, 0, // the same of those above 31
-	} {
-		binary.Write(&caps, binary.LittleEndian, v)
+func Confine(lastCap int) []byte {
+	const (
+		spaces  = unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID
+		flags   = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+		mounted = flags | unix.MS_RDONLY
+	)
+	// It is made where a directory is on every host. The namespace is its own, and
+	// belongs to another user namespace than the host's: what is mounted stays there.
+	root, proc, dot := text("/tmp"), text("/tmp/proc"), text(".")
+	calls := []call{
+		{number: unix.SYS_CLONE, args: args{number(unix.SIGCHLD | unix.CLONE_PARENT | spaces)}, zero: "child", less: "unmade"},
+		{number: unix.SYS_WRITE, args: args{number(ConfinePID), result, number(4)}, zero: "fail", more: "done"},
+
+		{label: "child", number: unix.SYS_READ, args: args{number(ConfineGo), result, number(1)}, zero: "fail"},
+		{number: unix.SYS_FCNTL, args: args{number(0), number(unix.F_DUPFD_CLOEXEC), number(ConfineHighest)}, less: "next"},
+		{number: unix.SYS_SETSID},
+		{number: unix.SYS_SETRESGID, args: args{number(0), number(0), number(0)}},
+		{number: unix.SYS_SETRESUID, args: args{number(0), number(0), number(0)}},
+
+		{number: unix.SYS_MOUNT, args: args{text("root"), root, text("tmpfs"), number(flags)}},
+		{number: unix.SYS_MKDIR, args: args{proc, number(0o555)}},
+		{number: unix.SYS_MOUNT, args: args{text("proc"), proc, text("proc"), number(mounted)}, zero: "sealed", less: "next"},
+		// In a container, something may be mounted in the host's /proc that a new one
+		// would show.
+		{number: unix.SYS_MOUNT, args: args{text("/proc"), proc, number(0), number(unix.MS_BIND | unix.MS_REC)}},
+		{label: "sealed", number: unix.SYS_MOUNT, args: args{number(0), root, number(0), number(unix.MS_REMOUNT | unix.MS_BIND | mounted)}},
+		{number: unix.SYS_CHDIR, args: args{root}},
+		{number: unix.SYS_PIVOT_ROOT, args: args{dot, dot}},
+		{number: unix.SYS_UMOUNT2, args: args{dot, number(unix.MNT_DETACH)}},
+		{number: unix.SYS_CHDIR, args: args{text("/")}},
+		{number: unix.SYS_CLONE, args: args{number(unix.SIGCHLD)}, zero: "umounter"},
 	}
-	return program(slices.Concat(beginCode, confineCode), caps.Bytes())
+	for c := range lastCap + 1 {
+		if c != unix.CAP_SYS_PTRACE {
+			calls = append(calls, call{number: unix.SYS_PRCTL, args: args{number(unix.PR_CAPBSET_DROP), number(c)}})
+		}
+	}
+	const kept = 1 << unix.CAP_SYS_PTRACE
+	calls = append(calls,
+		call{number: unix.SYS_CAPSET, args: args{
+			words(unix.LINUX_CAPABILITY_VERSION_3, 0), // this thread
+			words(kept, kept, 0, 0, 0, 0),             // effective, permitted, inheritable; those above 31
+		}},
+		call{number: unix.SYS_CLOSE, args: args{number(ConfinePID)}},
+		call{number: unix.SYS_CLOSE, args: args{number(ConfineGo)}},
+		call{number: unix.SYS_CLOSE, args: args{number(ConfineUmount)}},
+		call{number: unix.SYS_FCNTL, args: args{number(ConfineProgram), number(unix.F_SETFD), number(unix.FD_CLOEXEC)}},
+		call{number: unix.SYS_EXECVEAT, args: args{number(ConfineProgram), text(""), arguments, environment, number(unix.AT_EMPTY_PATH)}},
+
+		call{label: "fail", number: unix.SYS_EXIT, args: args{number(127)}},
+		call{label: "unmade", number: unix.SYS_EXIT, args: args{failure}},
+		call{label: "umounter", number: unix.SYS_READ, args: args{number(ConfineUmount), result, number(1)}, zero: "fail"},
+		call{number: unix.SYS_UMOUNT2, args: args{text("/proc"), number(unix.MNT_DETACH)}},
+		call{label: "done", number: unix.SYS_EXIT, args: args{number(0)}},
+	)
+	return program(calls)
 }
 
-// beginCode ends where the code behind it begins, in the new process.
-var beginCode = []byte{
-	0xbf, 0x11, 0x80, 0x02, 0x3c, // mov edi, SIGCHLD|CLONE_PARENT|NEWNS|NEWUTS|NEWIPC|NEWUSER|NEWPID
-	0x31, 0xf6, // xor esi, esi
-	0x31, 0xd2, // xor edx, edx
-	0x45, 0x31, 0xd2, // xor r10d, r10d
-	0x45, 0x31, 0xc0, // xor r8d, r8d
-	0x6a, 0x38, 0x58, // push 56 (clone); pop rax
-	0x0f, 0x05, // syscall
-	0x50,       // push rax
-	0x85, 0xc0, // test eax, eax
-	0x74, 0x1d, // jz child
-	0x79, 0x05, // jns made
-	0xf7, 0xd8, // neg eax
-	0x97,       // xchg edi, eax
-	0xeb, 0x59, // jmp exit
-	0x6a, ConfinePID, 0x5f, // made: push ConfinePID; pop rdi
-	0x48, 0x89, 0xe6, // mov rsi, rsp
-	0x6a, 0x04, 0x5a, // push 4; pop rdx
-	0x6a, 0x01, 0x58, // push 1 (write); pop rax
-	0x0f, 0x05, // syscall
-	0x39, 0xd0, // cmp eax, edx
-	0x75, 0x44, // jne fail
-	0x31, 0xff, // xor edi, edi
-	0xeb, 0x43, // jmp exit
-	0x6a, ConfineGo, 0x5f, // child: push ConfineGo; pop rdi
-	0x48, 0x89, 0xe6, // mov rsi, rsp
-	0x6a, 0x01, 0x5a, // push 1; pop rdx
-	0x31, 0xc0, // xor eax, eax (read)
-	0x0f, 0x05, // syscall
-	0xff, 0xc8, // dec eax
-	0x75, 0x2f, // jnz fail
-	0x5f,       // pop rdi
-	0x31, 0xff, // xor edi, edi
-	0xbe, 0x06, 0x04, 0x00, 0x00, // mov esi, F_DUPFD_CLOEXEC
-	0xba, ConfineHighest, 0x00, 0x00, 0x00, // mov edx, ConfineHighest
-	0x6a, 0x48, 0x58, // push 72 (fcntl); pop rax
-	0x0f, 0x05, // syscall
-	0x6a, 0x70, 0x58, // push 112 (setsid); pop rax
-	0x0f, 0x05, // syscall
-	0x31, 0xff, // xor edi, edi
-	0x31, 0xf6, // xor esi, esi
-	0x31, 0xd2, // xor edx, edx
-	0x6a, 0x77, 0x58, // push 119 (setresgid); pop rax
-	0x0f, 0x05, // syscall
-	0x85, 0xc0, // test eax, eax
-	0x75, 0x09, // jnz fail
-	0x6a, 0x75, 0x58, // push 117 (setresuid); pop rax
-	0x0f, 0x05, // syscall
-	0x85, 0xc0, // test eax, eax
-	0x74, 0x08, // jz end
-	0x6a, 0x7f, 0x5f, // fail: push 127; pop rdi
-	0x6a, 0x3c, 0x58, // exit: push 60 (exit); pop rax
-	0x0f, 0x05, // syscall
-	// end:
+// A call is a system call of a program. By what it returns (0, more or less) the program
+// goes on at a label; without one that is the next call, or "fail" where it is less.
+type call struct {
+	label            string
+	number           uint32
+	args             args
+	zero, more, less string
 }
 
-var confineCode = []byte{
-	0x48, 0x8d, 0x3d, 0x4c, 0x00, 0x00, 0x00, // lea rdi, [data]
-	0x48, 0x8d, 0x35, 0x4d, 0x00, 0x00, 0x00, // lea rsi, [data+8]
-	0x6a, 0x7e, 0x58, // push 126 (capset); pop rax
-	0x0f, 0x05, // syscall
-	0x85, 0xc0, // test eax, eax
-	0x75, 0x34, // jnz fail
-	0x31, 0xdb, // xor ebx, ebx
-	0x83, 0xfb, capSysPtrace, // again: cmp ebx, CAP_SYS_PTRACE
-	0x74, 0x10, // je next
-	0x6a, 0x18, 0x5f, // push PR_CAPBSET_DROP; pop rdi
-	0x89, 0xde, // mov esi, ebx
-	0xb8, 0x9d, 0x00, 0x00, 0x00, // mov eax, 157 (prctl)
-	0x0f, 0x05, // syscall
-	0x85, 0xc0, // test eax, eax
-	0x75, 0x04, // jnz last
-	0xff, 0xc3, // next: inc ebx
-	0xeb, 0xe7, // jmp again
-	0x83, 0xf8, 0xea, // last: cmp eax, -EINVAL (there are no more)
-	0x75, 0x14, // jne fail
-	0x59,                   // pop rcx (argc)
-	0x48, 0x8b, 0x3c, 0x24, // mov rdi, [rsp] (argv[0])
-	0x48, 0x8d, 0x74, 0x24, 0x08, // lea rsi, [rsp+8] (argv+1)
-	0x48, 0x8d, 0x54, 0xcc, 0x08, // lea rdx, [rsp+rcx*8+8] (envp)
-	0x6a, 0x3b, 0x58, // push 59 (execve); pop rax
-	0x0f, 0x05, // syscall
-	0x6a, 0x7f, 0x5f, // fail: push 127; pop rdi
-	0x6a, 0x3c, 0x58, // push 60 (exit); pop rax
-	0x0f, 0x05, // syscall
+// args are a call's first arguments. The others are 0.
+type args []arg
+
+// An arg is a number, or the address of data.
+type arg struct {
+	number int32
+	data   []byte
 }
+
+func number[T ~int](n T) arg { return arg{number: int32(n)} }
+
+func text(s string) arg { return arg{data: append([]byte(s), 0)} }
+
+func words(w ...uint32) arg {
+	var b []byte
+	for _, n := range w {
+		b = binary.LittleEndian.AppendUint32(b, n)
+	}
+	return arg{data: b}
+}
+
+// The arguments that are known only when the program runs are where it finds them,
+// counted from the beginning of its stack.
+var (
+	result      = arg{number: -2} // address of what the last call returned
+	arguments   = arg{number: -3}
+	environment = arg{number: -4}
+	failure     = arg{number: -5} // what the last call returned, with its sign changed
+)
+
+// interpreter makes the calls that begin behind it.
+var interpreter = []byte{
+	0x48, 0x89, 0xe5, // mov rbp, rsp
+	0x59,             // pop rcx (argc)
+	0x48, 0x89, 0xe7, // mov rdi, rsp (argv)
+	0x48, 0x8d, 0x74, 0xcc, 0x08, // lea rsi, [rsp+rcx*8+8] (envp)
+	0x31, 0xc0, // xor eax, eax
+	0x48, 0x89, 0xec, // mov rsp, rbp
+	0x50,                                     // push rax
+	0x54,                                     // push rsp
+	0x57,                                     // push rdi
+	0x56,                                     // push rsi
+	0x50,                                     // push rax
+	0x48, 0x8d, 0x1d, 0x4d, 0x00, 0x00, 0x00, // lea rbx, [calls]
+	0x6a, 0x01, 0x41, 0x5f, // next: push 1; pop r15
+	0x4a, 0x63, 0x04, 0xbb, // arg: movsxd rax, dword ptr [rbx+r15*4]
+	0x85, 0xc0, // test eax, eax
+	0x79, 0x05, // jns push
+	0x48, 0x8b, 0x44, 0xc5, 0x00, // mov rax, [rbp+rax*8]
+	0x50,             // push: push rax
+	0x41, 0xff, 0xc7, // inc r15d
+	0x41, 0x83, 0xff, 0x06, // cmp r15d, 6
+	0x75, 0xe9, // jne arg
+	0x41, 0x58, 0x41, 0x5a, 0x5a, 0x5e, 0x5f, // pop r8; pop r10; pop rdx; pop rsi; pop rdi
+	0x8b, 0x03, // mov eax, [rbx]
+	0x0f, 0x05, // syscall
+	0x48, 0x89, 0x45, 0xf8, // mov [rbp-8], rax
+	0x89, 0xc1, // mov ecx, eax
+	0xf7, 0xd9, // neg ecx
+	0x48, 0x89, 0x4d, 0xd8, // mov [rbp-40], rcx
+	0x85, 0xc0, // test eax, eax
+	0x8b, 0x43, 0x18, // mov eax, [rbx+24]
+	0x74, 0x08, // je go
+	0x8b, 0x43, 0x1c, // mov eax, [rbx+28]
+	0x7f, 0x03, // jg go
+	0x8b, 0x43, 0x20, // mov eax, [rbx+32]
+	0x48, 0x8d, 0x1d, 0x05, 0x00, 0x00, 0x00, // go: lea rbx, [calls]
+	0x48, 0x01, 0xc3, // add rbx, rax
+	0xeb, 0xb3, // jmp next
+	// calls: each is its number, five arguments, and where to go on
+}
+
+const callSize = 9 * 4
+
+// Where a program is, and how much comes before its code.
+const (
+	base       = 0x400000
+	headerSize = 64 + 56
+)
 
 // program is a static program for x86-64, all of which is one segment that may be read
-// and executed: the code, and the data behind it.
-func program(code, data []byte) []byte {
-	const (
-		base       = 0x400000
-		headerSize = 64 + 56
-	)
-	size := uint64(headerSize + len(code) + len(data))
+// and executed: the interpreter, the calls, and their data.
+func program(calls []call) []byte {
+	labels := map[string]int{}
+	for i, c := range calls {
+		labels[c.label] = i * callSize
+	}
+	var code, data []byte
+	dataAt := base + headerSize + len(interpreter) + len(calls)*callSize
+	for i, c := range calls {
+		record := [callSize / 4]uint32{c.number}
+		for j, a := range c.args {
+			record[1+j] = uint32(a.number)
+			if a.data != nil {
+				record[1+j] = uint32(dataAt + len(data))
+				data = append(data, a.data...)
+			}
+		}
+		for j, to := range [...]string{c.zero, c.more, c.less} {
+			at := (i + 1) * callSize
+			if to == "" && j == 2 {
+				to = "fail"
+			}
+			if to != "" && to != "next" {
+				var ok bool
+				if at, ok = labels[to]; !ok {
+					panic("no call is labelled " + to)
+				}
+			}
+			record[6+j] = uint32(at)
+		}
+		for _, w := range record {
+			code = binary.LittleEndian.AppendUint32(code, w)
+		}
+	}
+	size := uint64(headerSize + len(interpreter) + len(code) + len(data))
 	var b bytes.Buffer
 	b.WriteString("\x7fELF\x02\x01\x01")
 	b.Write(make([]byte, 9))
@@ -170,5 +218,5 @@ func program(code, data []byte) []byte {
 	} {
 		binary.Write(&b, binary.LittleEndian, v)
 	}
-	return slices.Concat(b.Bytes(), code, data)
+	return slices.Concat(b.Bytes(), interpreter, code, data)
 }

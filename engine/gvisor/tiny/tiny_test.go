@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// path returns a path at which a program can be executed by this process's children.
-func path(t *testing.T, program []byte) string {
+// file opens a program as a file that is executed at the path by this process's
+// children.
+func file(t *testing.T, program []byte) (f *os.File, path string) {
 	t.Helper()
 	if program == nil {
 		t.Skip("there is none for this processor")
@@ -24,12 +26,14 @@ func path(t *testing.T, program []byte) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { unix.Close(fd) })
-	return fmt.Sprintf("/proc/self/fd/%d", fd)
+	f = os.NewFile(uintptr(fd), "test")
+	t.Cleanup(func() { f.Close() })
+	return f, fmt.Sprintf("/proc/self/fd/%d", fd)
 }
 
 func TestNobodyCanChangeAFile(t *testing.T) {
-	f, err := os.OpenFile(path(t, Umount()), os.O_RDWR, 0)
+	_, path := file(t, []byte("program"))
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return
 	}
@@ -39,32 +43,16 @@ func TestNobodyCanChangeAFile(t *testing.T) {
 	}
 }
 
-func TestUmountWaitsForAWord(t *testing.T) {
-	program := path(t, Umount())
-	for word, works := range map[string]bool{"": false, "x": true} {
-		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Close()
-		cmd := exec.Command(program)
-		cmd.ExtraFiles = []*os.File{r}
-		// Mounts are private there.
-		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-		w.WriteString(word)
-		w.Close()
-		if err := cmd.Run(); (err == nil) != works {
-			t.Errorf("with the word %q: %v", word, err)
-		}
-	}
-	if _, err := os.Stat("/proc/self"); err != nil {
-		t.Errorf("it unmounted more than its own: %v", err)
-	}
+// confined is a process that Confine's program made, with the ends of its pipes.
+type confined struct {
+	pid     int
+	umount  *os.File
+	in, out *os.File
 }
 
-// confine runs a program by Confine's, as root of the user namespace that it has then,
-// and returns the number of its process, and what it says.
-func confine(t *testing.T, mapping string, args ...string) (int, string) {
+// confine has a program executed by Confine's, as root of the user namespace that it
+// has then if there is a mapping.
+func confine(t *testing.T, mapping string, program *os.File) *confined {
 	t.Helper()
 	pipe := func() (r, w *os.File) {
 		r, w, err := os.Pipe()
@@ -74,17 +62,25 @@ func confine(t *testing.T, mapping string, args ...string) (int, string) {
 		t.Cleanup(func() { r.Close(); w.Close() })
 		return r, w
 	}
+	c := &confined{}
+	in, lets := pipe()
+	c.in = lets
 	out, says := pipe()
+	c.out = out
 	told, tells := pipe()
-	waits, lets := pipe()
-	p, err := os.StartProcess(path(t, Confine()), args, &os.ProcAttr{
-		Env: []string{"WORD=word"}, Files: []*os.File{nil, says, says, tells, waits},
+	waits, goes := pipe()
+	umounts, umount := pipe()
+	c.umount = umount
+	_, path := file(t, Confine(unix.CAP_LAST_CAP))
+	p, err := os.StartProcess(path, []string{"name", "one"}, &os.ProcAttr{
+		Env: []string{"WORD=word"}, Files: []*os.File{in, says, says, tells, waits, umounts, program},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tells.Close()
-	says.Close()
+	for _, f := range []*os.File{in, says, tells, waits, umounts} {
+		f.Close()
+	}
 	var number [4]byte
 	if _, err := io.ReadFull(told, number[:]); err != nil {
 		t.Fatal(err)
@@ -92,59 +88,209 @@ func confine(t *testing.T, mapping string, args ...string) (int, string) {
 	if state, err := p.Wait(); err != nil || !state.Success() {
 		t.Errorf("the first process ended with %v, %v", state, err)
 	}
-	pid := int(binary.NativeEndian.Uint32(number[:]))
+	c.pid = int(binary.NativeEndian.Uint32(number[:]))
 	if mapping != "" {
 		for _, file := range []string{"gid_map", "uid_map"} {
-			if err := os.WriteFile(fmt.Sprintf("/proc/%d/%s", pid, file), []byte(mapping), 0); err != nil {
+			if err := os.WriteFile(fmt.Sprintf("/proc/%d/%s", c.pid, file), []byte(mapping), 0); err != nil {
 				t.Error(err)
 			}
 		}
-		lets.Write([]byte{1})
+		goes.Write([]byte{1})
 	}
-	lets.Close()
-	said, err := io.ReadAll(out)
-	if err != nil {
-		t.Error(err)
-	}
-	return pid, strings.TrimSpace(string(said))
+	goes.Close()
+	return c
 }
 
-// TestConfineLeavesTwoCapabilities has a shell say where it is and what it is left with.
-func TestConfineLeavesTwoCapabilities(t *testing.T) {
-	pid, got := confine(t, "0 65534 1", "/bin/sh", "name", "-c",
-		`grep Cap /proc/self/status; echo "$0 $1 $WORD $$ $(id -u) $(id -g)"
-		for ns in user pid mnt ipc uts net; do readlink /proc/self/ns/$ns; done`, "zero", "one")
+// wait returns how the process ended.
+func (c *confined) wait(t *testing.T) int {
+	t.Helper()
 	var status unix.WaitStatus
-	if _, err := unix.Wait4(pid, &status, 0, nil); err != nil || status != 0 {
-		t.Errorf("it is no child that ended well: %v, %v", status, err)
+	if _, err := unix.Wait4(c.pid, &status, 0, nil); err != nil {
+		t.Fatalf("it is no child: %v", err)
 	}
-	said, spaces, _ := strings.Cut(got, "user:")
-	if want := strings.TrimSpace(`
-CapInh:	0000000000280000
-CapPrm:	0000000000280000
-CapEff:	0000000000280000
-CapBnd:	0000000000080000
-CapAmb:	0000000000000000
-zero one word 1 0 0`); strings.TrimSpace(said) != want {
-		t.Errorf("the shell says\n%s\nwant\n%s", said, want)
+	return status.ExitStatus()
+}
+
+// proc reads a file of the process in /proc.
+func (c *confined) proc(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", c.pid, name))
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, ns := range strings.Fields("user:" + spaces) {
-		name, _, _ := strings.Cut(ns, ":")
-		own, err := os.Readlink("/proc/self/ns/" + name)
-		if err != nil || (own == ns) != (name == "net") {
-			t.Errorf("its namespace is %s, and that of who started it %s, %v", ns, own, err)
+	return string(b)
+}
+
+// caps are the lines about capabilities in a process's status.
+func caps(status string) (lines string) {
+	for line := range strings.Lines(status) {
+		if strings.HasPrefix(line, "Cap") {
+			lines += line
 		}
+	}
+	return lines
+}
+
+// waiting is a program that says a word, waits for one, and then for its child. It exits
+// with how that one ended.
+func waiting() []byte {
+	return program([]call{
+		{number: unix.SYS_WRITE, args: args{number(1), text("x"), number(1)}},
+		{number: unix.SYS_READ, args: args{number(0), result, number(1)}},
+		{number: unix.SYS_WAIT4, args: args{number(0), result}},
+		{number: unix.SYS_EXIT, args: args{number(0)}},
+		{label: "fail", number: unix.SYS_EXIT, args: args{number(1)}},
+	})
+}
+
+// TestConfineShutsIn looks from outside at a process that it made.
+func TestConfineShutsIn(t *testing.T) {
+	program, _ := file(t, waiting())
+	c := confine(t, "0 65534 1", program)
+	if _, err := io.ReadFull(c.out, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.proc(t, "cmdline"); got != "name\x00one\x00" {
+		t.Errorf("its arguments are %q", got)
+	}
+	if got := c.proc(t, "environ"); got != "WORD=word\x00" {
+		t.Errorf("its environment is %q", got)
+	}
+	const ptrace = "0000000000080000"
+	if got, want := caps(c.proc(t, "status")), "CapInh:\t0000000000000000\nCapPrm:\t"+ptrace+"\nCapEff:\t"+ptrace+
+		"\nCapBnd:\t"+ptrace+"\nCapAmb:\t0000000000000000\n"; got != want {
+		t.Errorf("its capabilities are\n%s\nwant\n%s", got, want)
+	}
+	for _, name := range strings.Fields("user pid mnt ipc uts net") {
+		own, err := os.Readlink("/proc/self/ns/" + name)
+		theirs, terr := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", c.pid, name))
+		if err != nil || terr != nil || (own == theirs) != (name == "net") {
+			t.Errorf("its %s namespace is %s, and that of who started it %s, %v, %v", name, theirs, own, err, terr)
+		}
+	}
+	if stat := strings.Fields(c.proc(t, "stat")); stat[5] != stat[0] {
+		t.Errorf("it is in session %s", stat[5])
+	}
+	root := fmt.Sprintf("/proc/%d/root", c.pid)
+	if entries, err := os.ReadDir(root); err != nil || len(entries) != 1 || entries[0].Name() != "proc" {
+		t.Errorf("in its root are %v, %v", entries, err)
+	}
+	if err := os.Mkdir(filepath.Join(root, "new"), 0o755); !errors.Is(err, unix.EROFS) {
+		t.Errorf("something is made in its root: %v", err)
+	}
+	if link, err := os.Readlink(filepath.Join(root, "proc/self/exe")); err == nil {
+		t.Errorf("its /proc is of another PID namespace, in which this process is: %s", link)
+	}
+	if _, err := os.Stat(filepath.Join(root, "proc/1/status")); err != nil {
+		t.Errorf("it is not in its own /proc: %v", err)
+	}
+	if mounts := c.proc(t, "mounts"); strings.Count(mounts, "\n") != 2 {
+		t.Errorf("mounted there is\n%s", mounts)
+	}
+	for fd := ConfinePID; fd < ConfineFirst; fd++ {
+		if link, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", c.pid, fd)); err == nil {
+			t.Errorf("its descriptor %d is %s", fd, link)
+		}
+	}
+
+	c.umount.Write([]byte{1})
+	c.in.Write([]byte{1})
+	if code := c.wait(t); code != 0 {
+		t.Errorf("it ended with %d", code)
+	}
+}
+
+// TestConfineUnmountsWhenToldTo has the process live on when its child has ended.
+func TestConfineUnmountsWhenToldTo(t *testing.T) {
+	forked := program([]call{
+		{number: unix.SYS_WAIT4, args: args{number(0), result}},
+		{number: unix.SYS_WRITE, args: args{number(1), text("x"), number(1)}},
+		{number: unix.SYS_READ, args: args{number(0), result, number(1)}},
+		{number: unix.SYS_EXIT, args: args{number(0)}},
+		{label: "fail", number: unix.SYS_EXIT, args: args{number(1)}},
+	})
+	for word, left := range map[string]int{"": 2, "x": 1} {
+		f, _ := file(t, forked)
+		c := confine(t, "0 65534 1", f)
+		c.umount.WriteString(word)
+		c.umount.Close()
+		if _, err := io.ReadFull(c.out, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if mounts := c.proc(t, "mounts"); strings.Count(mounts, "\n") != left {
+			t.Errorf("with the word %q there is mounted\n%s", word, mounts)
+		}
+		c.in.Write([]byte{1})
+		if code := c.wait(t); code != 0 {
+			t.Errorf("it ended with %d", code)
+		}
+	}
+}
+
+// TestConfineWhereAProcIsHidden starts it where something is mounted in /proc, so that
+// no new one may be.
+func TestConfineWhereAProcIsHidden(t *testing.T) {
+	program, _ := file(t, waiting())
+	confiner, _ := file(t, Confine(unix.CAP_LAST_CAP))
+	cmd := exec.Command("/bin/sh", "-c", `mount -t tmpfs none /proc/sys && exec /proc/self/fd/8 "$@"`, "name", "one")
+	in, lets, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	told, tells, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer told.Close()
+	waits, goes, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waits.Close()
+	out, says, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	cmd.Stdin, cmd.Stdout = in, says
+	cmd.ExtraFiles = []*os.File{tells, waits, waits, program, in, confiner}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	says.Close()
+	tells.Close()
+	var number [4]byte
+	if _, err := io.ReadFull(told, number[:]); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	c := &confined{pid: int(binary.NativeEndian.Uint32(number[:]))}
+	for _, file := range []string{"gid_map", "uid_map"} {
+		if err := os.WriteFile(fmt.Sprintf("/proc/%d/%s", c.pid, file), []byte("0 65534 1"), 0); err != nil {
+			t.Error(err)
+		}
+	}
+	goes.Write([]byte{1, 1}) // one for its child
+	goes.Close()
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	lets.Write([]byte{1})
+	lets.Close()
+	// It waits for its child, which unmounts what is there instead.
+	if code := c.wait(t); code != 0 {
+		t.Errorf("it ended with %d", code)
 	}
 }
 
 // TestConfineSaysWhatIsRefused starts it where nobody may make a user namespace.
 func TestConfineSaysWhatIsRefused(t *testing.T) {
-	program, err := os.Open(path(t, Confine()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer program.Close()
-	cmd := exec.Command("/bin/sh", "-c", "echo 0 >/proc/sys/user/max_user_namespaces && exec /proc/self/fd/3 /nowhere")
+	program, _ := file(t, Confine(unix.CAP_LAST_CAP))
+	cmd := exec.Command("/bin/sh", "-c", "echo 0 >/proc/sys/user/max_user_namespaces && exec /proc/self/fd/3")
 	cmd.ExtraFiles = []*os.File{program}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER,
@@ -161,11 +307,14 @@ func TestConfineSaysWhatIsRefused(t *testing.T) {
 
 // TestConfineFailsAloud has no program to execute, and then nobody who says who root is.
 func TestConfineFailsAloud(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
 	for _, mapping := range []string{"0 65534 1", ""} {
-		pid, _ := confine(t, mapping, "/nowhere")
-		var status unix.WaitStatus
-		if _, err := unix.Wait4(pid, &status, 0, nil); err != nil || status.ExitStatus() != 127 {
-			t.Errorf("with root as %q it ended with %d, %v", mapping, status.ExitStatus(), err)
+		if code := confine(t, mapping, null).wait(t); code != 127 {
+			t.Errorf("with root as %q it ended with %d", mapping, code)
 		}
 	}
 }

@@ -1,0 +1,69 @@
+package gvisor
+
+import (
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/control/client"
+	"gvisor.dev/gvisor/pkg/urpc"
+	"gvisor.dev/gvisor/runsc/boot"
+	"gvisor.dev/gvisor/runsc/sandbox"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/gvisor/netns"
+)
+
+// connect opens a connection to a sentry's control socket.
+func connect(sb *sandbox.Sandbox) (*urpc.Client, error) {
+	socket, err := os.OpenFile(sb.ControlSocketPath, unix.O_PATH, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer socket.Close()
+	// The path by way of the descriptor is short enough for a socket's address.
+	return client.ConnectTo(fmt.Sprintf("/proc/self/fd/%d", socket.Fd()))
+}
+
+// boot starts process 1, as Sandbox.StartRoot would, which asks the host for all that is
+// known of the cable.
+func (v *vessel) boot() error {
+	conn, err := connect(v.sb)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.Call(boot.ContMgrSetNetworkArgs, v.network(), nil); err != nil {
+		return fmt.Errorf("set up the network: %w", err)
+	}
+	return conn.Call(boot.ContMgrRootContainerStart, &v.sb.ID, nil)
+}
+
+// network describes the sandbox's interfaces to its kernel.
+func (v *vessel) network() *boot.CreateLinksAndRoutesArgs {
+	prefix := bothy.CablePrefix
+	local := net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
+	anywhere := net.IPNet{IP: net.IPv4zero.To4(), Mask: net.IPMask(net.IPv4zero.To4())}
+	gateway := net.IP(bothy.GatewayAddr.AsSlice())
+	return &boot.CreateLinksAndRoutesArgs{
+		FilePayload:   urpc.FilePayload{Files: []*os.File{v.packets}},
+		LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink},
+		FDBasedLinks: []boot.FDBasedLink{{
+			Name:                 netns.TapName,
+			MTU:                  netns.MTU,
+			GSOMaxSize:           netns.GSOMaxSize,
+			Addresses:            []boot.IPWithPrefix{{Address: bothy.GuestAddr.AsSlice(), PrefixLen: prefix.Bits()}},
+			Routes:               []boot.Route{{Destination: anywhere, Gateway: gateway}, {Destination: local}},
+			LinkAddress:          bothy.GuestMAC[:],
+			Neighbors:            []boot.Neighbor{{IP: gateway, HardwareAddr: bothy.GatewayMAC[:]}},
+			TXChecksumOffload:    v.conf.TXChecksumOffload,
+			RXChecksumOffload:    v.conf.RXChecksumOffload,
+			QDisc:                v.conf.QDisc,
+			NumChannels:          1,
+			ProcessorsPerChannel: v.conf.NetworkProcessorsPerChannel,
+			GVisorGRO:            v.conf.GVisorGRO,
+		}},
+		AllowConnectedOnSave: v.conf.AllowConnectedOnSave,
+	}
+}
