@@ -25,6 +25,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/cgroup"
+	"github.com/bothy-dev/bothy/engine/gvisor/processor"
 	"github.com/bothy-dev/bothy/engine/gvisor/tiny"
 	"github.com/bothy-dev/bothy/engine/process"
 )
@@ -209,9 +210,11 @@ var hostFlags = sync.OnceValue(func() (flags []string) {
 	return flags
 })
 
-// sentryEnv is the environment of a sentry. It is told how many processors it has, and
-// the host does not know names for pieces of memory.
-var sentryEnv = []string{"GODEBUG=containermaxprocs=0,updatemaxprocs=0,decoratemappings=0"}
+// sentryEnv is the environment of a sentry. It is told how many processors it has and
+// what they can do, and nobody asks for the names of its pieces of memory.
+var sentryEnv = sync.OnceValue(func() []string {
+	return []string{"GODEBUG=containermaxprocs=0,updatemaxprocs=0,decoratemappings=0", processor.Env()}
+})
 
 // cpuPeriod is the period, in microseconds, that cgroups show inside.
 const cpuPeriod = 100_000
@@ -257,7 +260,7 @@ func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, b *bi
 			return
 		}
 		var p *os.Process
-		attr := &os.ProcAttr{Env: sentryEnv, Files: append(slices.Repeat([]*os.File{null}, firstFile), s.files...), Sys: &sys}
+		attr := &os.ProcAttr{Env: sentryEnv(), Files: append(slices.Repeat([]*os.File{null}, firstFile), s.files...), Sys: &sys}
 		if p, err = os.StartProcess(program, s.bootArgs("--apply-caps=true", "--setup-root"), attr); err == nil {
 			pid = p.Pid
 			p.Release()
@@ -290,7 +293,7 @@ func (s *spawning) startConfined(confiner *os.File, program string, sys syscall.
 	var p *os.Process
 	onOwnThread(func() {
 		if err = enter(); err == nil {
-			p, err = os.StartProcess(path, args, &os.ProcAttr{Env: sentryEnv, Files: files, Sys: &sys})
+			p, err = os.StartProcess(path, args, &os.ProcAttr{Env: sentryEnv(), Files: files, Sys: &sys})
 		}
 	})
 	if err != nil {

@@ -40,7 +40,7 @@ func Main() error {
 	presetFilter()
 	presetStubFilters()
 	skipPoints()
-	askProcessor()
+	knowProcessor()
 	cli.Run(nil, map[util.SubCommand]string{
 		new(sentrycmd.Boot):   "",
 		new(sentrycmd.Umount): "",

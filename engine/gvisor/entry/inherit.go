@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy/engine/gvisor/tiny"
 )
 
 // donated returns the number of the descriptor that the server gives to the sentry by
@@ -31,21 +33,47 @@ func closeInherited(args []string) error {
 			given[fd] = true
 		}
 	}
-	entries, err := os.ReadDir("/proc/self/fd")
+	open, err := openFiles()
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		fd, err := strconv.Atoi(e.Name())
-		if err != nil || given[fd] {
-			continue
-		}
+	for _, fd := range open {
 		// What this process itself has opened is closed on exec; what it
 		// inherited cannot be.
 		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
-		if err == nil && flags&unix.FD_CLOEXEC == 0 {
+		if !given[fd] && err == nil && flags&unix.FD_CLOEXEC == 0 {
 			unix.Close(fd)
 		}
 	}
 	return nil
+}
+
+// openFiles lists this process's descriptors. Where the host's kernel says how many there
+// are (Linux 6.2), they are found without a list, which it would keep, and clear away
+// when the process ends.
+func openFiles() (list []int, err error) {
+	const path = "/proc/self/fd"
+	var stat unix.Stat_t
+	if err := unix.Stat(path, &stat); err != nil {
+		return nil, err
+	}
+	for fd := 0; int64(len(list)) < stat.Size && fd < 4*tiny.ConfineHighest; fd++ {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
+			list = append(list, fd)
+		}
+	}
+	if len(list) > 0 && int64(len(list)) == stat.Size {
+		return list, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, err
+	}
+	list = nil
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil {
+			list = append(list, fd)
+		}
+	}
+	return list, nil
 }
