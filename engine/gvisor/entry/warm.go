@@ -80,9 +80,17 @@ func warmMemory() {
 //go:linkname savedTypes gvisor.dev/gvisor/pkg/state.globalTypeDatabase
 var savedTypes map[string]reflect.Type
 
+// fillTypes puts them there, if the library leaves that for later.
+//
+//go:linkname fillTypes gvisor.dev/gvisor/pkg/state.fill
+var fillTypes func()
+
 // warmTypes has the runtime find the methods by which each type is loaded: it
 // remembers them.
 func warmTypes() (found int) {
+	if fillTypes != nil {
+		fillTypes()
+	}
 	for _, t := range savedTypes {
 		if _, ok := reflect.Zero(reflect.PointerTo(t)).Interface().(state.SaverLoader); ok {
 			found++
