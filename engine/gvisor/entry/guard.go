@@ -6,7 +6,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/arch"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/limits"
-	"gvisor.dev/gvisor/pkg/sentry/syscalls/linux"
+	_ "gvisor.dev/gvisor/pkg/sentry/syscalls/linux" // has tables of calls
 )
 
 // guards are put before system calls. They add what Linux does and the
@@ -43,29 +43,21 @@ var wraps = map[string]func(kernel.SyscallFn) kernel.SyscallFn{
 	"openat":     func(call kernel.SyscallFn) kernel.SyscallFn { return followsNoLink(call, 2) },
 }
 
+// installGuards puts them before the calls of the processors that are known here.
 func installGuards() {
-	for _, table := range []*kernel.SyscallTable{linux.AMD64, linux.ARM64} {
-		for name, g := range guards {
-			replace(table, name, g.before)
-		}
-		for name, w := range wraps {
-			replace(table, name, w)
+	for _, table := range kernel.SyscallTables() {
+		for number, call := range table.Table {
+			if g, ok := guards[call.Name]; ok {
+				call.Fn = g.before(call.Fn)
+			}
+			if w, ok := wraps[call.Name]; ok {
+				call.Fn = w(call.Fn)
+			}
+			table.Table[number] = call
 		}
 		installGate(table)
 		table.Init()
 	}
-}
-
-// replace puts another function in the place of a system call's. Not every
-// architecture has them all.
-func replace(table *kernel.SyscallTable, name string, by func(kernel.SyscallFn) kernel.SyscallFn) {
-	number, err := table.LookupNo(name)
-	if err != nil {
-		return
-	}
-	call := table.Table[number]
-	call.Fn = by(call.Fn)
-	table.Table[number] = call
 }
 
 func (g guard) before(call kernel.SyscallFn) kernel.SyscallFn {
