@@ -1,0 +1,20 @@
+package linux
+
+import (
+	"runtime"
+	"sync"
+
+	"gvisor.dev/gvisor/pkg/sentry/kernel"
+)
+
+// foreign makes a table once, when it is first asked for.
+func foreign(table func() *kernel.SyscallTable) func() *kernel.SyscallTable {
+	return sync.OnceValue(table)
+}
+
+// registerForeign registers the table that is foreign to most, where it is not.
+func registerForeign() {
+	if runtime.GOARCH == "arm64" {
+		kernel.RegisterSyscallTable(ARM64())
+	}
+}
