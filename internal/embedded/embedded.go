@@ -6,6 +6,7 @@
 package embedded
 
 import (
+	"bufio"
 	"bytes"
 	"embed"
 	"encoding/json"
@@ -111,6 +112,11 @@ func put(from fs.FS, name, to string, part Part, mode fs.FileMode) error {
 	return nil
 }
 
+// piece is how much of a program is written at once, in bytes. The host keeps in large
+// pages what it was given in large pieces, and maps more of that at once into a process
+// that starts.
+const piece = 4 << 20
+
 func unpack(packed []byte, to string, size int64, mode fs.FileMode) (err error) {
 	z, err := zstd.NewReader(bytes.NewReader(packed))
 	if err != nil {
@@ -126,8 +132,9 @@ func unpack(packed []byte, to string, size int64, mode fs.FileMode) (err error) 
 			os.Remove(f.Name())
 		}
 	}()
-	n, err := z.WriteTo(f)
-	if err == nil && n != size {
+	w := bufio.NewWriterSize(f, piece)
+	n, err := z.WriteTo(w)
+	if err = errors.Join(err, w.Flush()); err == nil && n != size {
 		err = fmt.Errorf("it has %d bytes and not %d", n, size)
 	}
 	// Closed before the rename: a program that is open for writing cannot run.
