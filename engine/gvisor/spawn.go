@@ -49,15 +49,26 @@ func (e *Engine) spawn(name string, spec bothy.MachineSpec, dir string, group *c
 	if err != nil {
 		return nil, nil, fmt.Errorf("start the sentry: %w", err)
 	}
-	undo.Add(func() { process.End(pid) })
 	s.close() // so that the sentry's end ends the pipe
 	if _, err := io.ReadFull(told, make([]byte, 1)); err != nil {
-		return nil, nil, fmt.Errorf("the sentry ended before it was ready (%s)", lastWords(dir))
+		return nil, nil, unready(process.End(pid), dir)
 	}
 	undo.Release()
 	sb := &sandbox.Sandbox{ID: name, ControlSocketPath: socketPath(dir, name)}
 	sb.Pid.Store(pid)
 	return sb, told, nil
+}
+
+// unready says why a sentry ended before it was ready.
+func unready(status unix.WaitStatus, dir string) error {
+	if words := lastWords(dir); words != "" {
+		return fmt.Errorf("the sentry ended before it was ready (%s)", words)
+	}
+	// See tiny.Confine. A sentry that gives up by itself says 128.
+	if n := syscall.Errno(status.ExitStatus()); status.Exited() && 0 < n && n < 127 {
+		return fmt.Errorf("shut the sentry in: %w", n)
+	}
+	return fmt.Errorf("the sentry ended before it was ready (status %#x)", uint32(status))
 }
 
 func socketPath(dir, name string) string { return filepath.Join(dir, "runsc-"+name+".sock") }

@@ -2,6 +2,7 @@ package gvisor_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bothy-dev/bothy/engine/gvisor"
 )
@@ -27,6 +30,25 @@ func TestSentryConfinesItself(t *testing.T) {
 	defer f.Close()
 	defer gvisor.SetConfiner(f)()
 	startConfined(t)
+}
+
+// TestFailedStartSaysWhy has a sentry that nobody can execute.
+func TestFailedStartSaysWhy(t *testing.T) {
+	dir, parent := newPlace(t)
+	sentry := filepath.Join(dir, "sentry")
+	if err := os.WriteFile(sentry, []byte("no program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	e, err := gvisor.New(gvisor.Options{Dir: filepath.Join(dir, "engine"), Sentry: sentry, CgroupParent: parent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = e.Start(t.Context(), spec("unborn")); !errors.Is(err, unix.ENOEXEC) {
+		t.Errorf("the start failed with %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "engine")); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
 }
 
 func startConfined(t *testing.T) {

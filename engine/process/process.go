@@ -36,9 +36,9 @@ func Open(pid int) (Process, error) {
 // Close gives the descriptor back; the process goes on.
 func (p Process) Close() error { return p.fd.Close() }
 
-// Wait returns when the process has ended, and reaps it if it is a child. It
-// waits in Go's poller and holds no thread.
-func (p Process) Wait() {
+// Wait returns when the process has ended, and reaps it and says how it ended if it is
+// a child. It waits in Go's poller and holds no thread.
+func (p Process) Wait() (status unix.WaitStatus) {
 	rc, err := p.fd.SyscallConn()
 	if err == nil {
 		rc.Read(func(fd uintptr) bool {
@@ -47,10 +47,9 @@ func (p Process) Wait() {
 			return n > 0 || (err != nil && err != unix.EINTR)
 		})
 	}
-	var ws unix.WaitStatus
 	for {
-		if _, err := unix.Wait4(p.PID, &ws, 0, nil); err != unix.EINTR {
-			return
+		if _, err := unix.Wait4(p.PID, &status, 0, nil); err != unix.EINTR {
+			return status
 		}
 	}
 }
@@ -68,15 +67,15 @@ func (p Process) Kill() error {
 	return sent
 }
 
-// End kills whatever has that number now, and waits for its end.
-func End(pid int) {
+// End kills whatever has that number now, and waits for its end, as Wait does.
+func End(pid int) (status unix.WaitStatus) {
 	p, err := Open(pid)
 	if err != nil {
-		return
+		return 0
 	}
 	defer p.Close()
 	p.Kill()
-	p.Wait()
+	return p.Wait()
 }
 
 // Alive reports whether a process runs: one that has ended and was not reaped

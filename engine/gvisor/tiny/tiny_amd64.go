@@ -17,9 +17,8 @@ import (
 // more, but a child of it that waits at ConfineUmount, then unmounts /proc, and exits
 // with 0 if all of that worked.
 //
-// The first process exits with the number of the error if it can make no other, and all
-// of them with 127 if anything else fails. lastCap is the highest capability that the
-// host knows.
+// Each of them exits with the number of the error if anything fails, or with 127 if nobody
+// says the word that it waits for. lastCap is the highest capability that the host knows.
 //
 // The namespaces are not made for a child of the caller itself, because that could not
 // have the caller's memory until it executes the program: to copy the page tables of a
@@ -34,10 +33,10 @@ func Confine(lastCap int) []byte {
 	// belongs to another user namespace than the host's: what is mounted stays there.
 	root, proc, dot := text("/tmp"), text("/tmp/proc"), text(".")
 	calls := []call{
-		{number: unix.SYS_CLONE, args: args{number(unix.SIGCHLD | unix.CLONE_PARENT | spaces)}, zero: "child", less: "unmade"},
-		{number: unix.SYS_WRITE, args: args{number(ConfinePID), result, number(4)}, zero: "fail", more: "done"},
+		{number: unix.SYS_CLONE, args: args{number(unix.SIGCHLD | unix.CLONE_PARENT | spaces)}, zero: "child"},
+		{number: unix.SYS_WRITE, args: args{number(ConfinePID), result, number(4)}, more: "done"},
 
-		{label: "child", number: unix.SYS_READ, args: args{number(ConfineGo), result, number(1)}, zero: "fail"},
+		{label: "child", number: unix.SYS_READ, args: args{number(ConfineGo), result, number(1)}, zero: "silence"},
 		{number: unix.SYS_FCNTL, args: args{number(0), number(unix.F_DUPFD_CLOEXEC), number(ConfineHighest)}, less: "next"},
 		{number: unix.SYS_SETSID},
 		{number: unix.SYS_SETRESGID, args: args{number(0), number(0), number(0)}},
@@ -73,9 +72,9 @@ func Confine(lastCap int) []byte {
 		call{number: unix.SYS_FCNTL, args: args{number(ConfineProgram), number(unix.F_SETFD), number(unix.FD_CLOEXEC)}},
 		call{number: unix.SYS_EXECVEAT, args: args{number(ConfineProgram), text(""), arguments, environment, number(unix.AT_EMPTY_PATH)}},
 
-		call{label: "fail", number: unix.SYS_EXIT, args: args{number(127)}},
-		call{label: "unmade", number: unix.SYS_EXIT, args: args{failure}},
-		call{label: "umounter", number: unix.SYS_READ, args: args{number(ConfineUmount), result, number(1)}, zero: "fail"},
+		call{label: "fail", number: unix.SYS_EXIT, args: args{failure}},
+		call{label: "silence", number: unix.SYS_EXIT, args: args{number(127)}},
+		call{label: "umounter", number: unix.SYS_READ, args: args{number(ConfineUmount), result, number(1)}, zero: "silence"},
 		call{number: unix.SYS_UMOUNT2, args: args{text("/proc"), number(unix.MNT_DETACH)}},
 		call{label: "done", number: unix.SYS_EXIT, args: args{number(0)}},
 	)
