@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bothy-dev/bothy/engine/kernelfile"
 	"github.com/bothy-dev/bothy/engine/process"
 )
 
@@ -83,7 +84,7 @@ func (p *Parent) makeV2(root string) error {
 	}
 	for _, dir := range []string{root, p.v2} {
 		f := filepath.Join(dir, "cgroup.subtree_control")
-		if err := os.WriteFile(f, []byte("+cpu +memory +pids"), 0o644); err != nil {
+		if err := kernelfile.Write(f, "+cpu +memory +pids"); err != nil {
 			return fmt.Errorf("enable cgroup controllers in %s: %w", dir, err)
 		}
 	}
@@ -123,11 +124,11 @@ func mounts() (map[string]string, error) {
 }
 
 func hasControllers(root string, want ...string) bool {
-	b, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
+	b, err := kernelfile.Read(filepath.Join(root, "cgroup.controllers"))
 	if err != nil {
 		return false
 	}
-	have := " " + strings.TrimSpace(string(b)) + " "
+	have := " " + strings.TrimSpace(b) + " "
 	for _, w := range want {
 		if !strings.Contains(have, " "+w+" ") {
 			return false
@@ -219,15 +220,15 @@ func (g *Group) write(controller, file, value string) error {
 	if d == "" {
 		return nil
 	}
-	if err := os.WriteFile(filepath.Join(d, file), []byte(value), 0o644); err != nil {
+	if err := kernelfile.Write(filepath.Join(d, file), value); err != nil {
 		return fmt.Errorf("set cgroup %s: %w", file, err)
 	}
 	return nil
 }
 
 func (g *Group) read(controller, file string) (string, error) {
-	b, err := os.ReadFile(filepath.Join(g.dir(controller), file))
-	return strings.TrimSpace(string(b)), err
+	text, err := kernelfile.Read(filepath.Join(g.dir(controller), file))
+	return strings.TrimSpace(text), err
 }
 
 // SetLimits changes the limits; processes inside feel them at once.
@@ -310,7 +311,7 @@ func (g *Group) Add(pid int) error {
 
 func (g *Group) addOne(pid int) error {
 	for _, d := range g.p.all {
-		err := os.WriteFile(filepath.Join(d, g.name, "cgroup.procs"), strconv.AppendInt(nil, int64(pid), 10), 0o644)
+		err := kernelfile.Write(filepath.Join(d, g.name, "cgroup.procs"), strconv.Itoa(pid))
 		if err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("move process %d into cgroup: %w", pid, err)
 		}
@@ -337,8 +338,8 @@ func children(pid int) (found []int) {
 	defer dir.Close()
 	threads, _ := dir.Readdirnames(-1)
 	for _, t := range threads {
-		b, _ := os.ReadFile(tasks + "/" + t + "/children")
-		found = append(found, numbers(string(b))...)
+		text, _ := kernelfile.Read(tasks + "/" + t + "/children")
+		found = append(found, numbers(text)...)
 	}
 	return found
 }
@@ -359,7 +360,7 @@ func (g *Group) Enter() error {
 		return nil
 	}
 	for _, d := range g.p.all {
-		if err := os.WriteFile(filepath.Join(d, g.name, "tasks"), []byte("0"), 0); err != nil {
+		if err := kernelfile.Write(filepath.Join(d, g.name, "tasks"), "0"); err != nil {
 			return fmt.Errorf("enter cgroup: %w", err)
 		}
 	}
@@ -516,14 +517,14 @@ func (g *Group) Processes() ([]int, error) {
 	seen := map[int]bool{}
 	var pids []int
 	for _, d := range g.p.all {
-		b, err := os.ReadFile(filepath.Join(d, g.name, "cgroup.procs"))
+		text, err := kernelfile.Read(filepath.Join(d, g.name, "cgroup.procs"))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		for _, n := range numbers(string(b)) {
+		for _, n := range numbers(text) {
 			if !seen[n] {
 				seen[n] = true
 				pids = append(pids, n)

@@ -27,6 +27,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/cgroup"
 	"github.com/bothy-dev/bothy/engine/gvisor/processor"
 	"github.com/bothy-dev/bothy/engine/gvisor/tiny"
+	"github.com/bothy-dev/bothy/engine/kernelfile"
 	"github.com/bothy-dev/bothy/engine/process"
 )
 
@@ -319,7 +320,7 @@ func (s *spawning) startConfined(confiner *os.File, program string, sys syscall.
 	pid = int(binary.NativeEndian.Uint32(number[:]))
 	root := fmt.Sprintf("0 %d 1", nobody)
 	for _, m := range [...][2]string{{"setgroups", "deny"}, {"gid_map", root}, {"uid_map", root}} {
-		err = cmp.Or(err, os.WriteFile(fmt.Sprintf("/proc/%d/%s", pid, m[0]), []byte(m[1]), 0))
+		err = cmp.Or(err, kernelfile.Write(fmt.Sprintf("/proc/%d/%s", pid, m[0]), m[1]))
 	}
 	if err == nil {
 		_, err = lets.Write([]byte{1})

@@ -3,12 +3,14 @@
 package process
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy/engine/kernelfile"
 )
 
 // Process is one that is ours to end, child or not.
@@ -101,14 +103,14 @@ func (p Process) Runs() bool {
 
 // startTime reads field 22 of /proc/PID/stat.
 func startTime(pid int) (uint64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	stat, err := kernelfile.Read(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
 	// The name in field 2 may hold anything, but ends with the last bracket.
-	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 {
 		return 0, fmt.Errorf("short stat of process %d", pid)
 	}
-	return strconv.ParseUint(string(fields[19]), 10, 64)
+	return strconv.ParseUint(fields[19], 10, 64)
 }

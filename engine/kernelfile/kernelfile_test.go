@@ -1,0 +1,53 @@
+package kernelfile_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bothy-dev/bothy/engine/kernelfile"
+)
+
+func TestReadReturnsAll(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	for _, size := range []int{0, 1, 1023, 1024, 1025, 100_000} {
+		text := strings.Repeat("x", size)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := kernelfile.Read(path); err != nil || got != text {
+			t.Errorf("of %d bytes it reads %d, %v", size, len(got), err)
+		}
+	}
+}
+
+func TestWriteReplaces(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := kernelfile.Write(path, "text"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it makes files: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("a longer text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := kernelfile.Write(path, "text"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "text" {
+		t.Errorf("it wrote %q, %v", got, err)
+	}
+}
+
+func TestErrorsNameTheFile(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	_, err := kernelfile.Read(missing)
+	var named *fs.PathError
+	if !errors.As(err, &named) || named.Path != missing || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing file is %v", err)
+	}
+	if _, err := kernelfile.Read(t.TempDir()); !errors.As(err, &named) || named.Op != "read" {
+		t.Errorf("a folder is %v", err)
+	}
+}
