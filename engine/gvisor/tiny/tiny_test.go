@@ -51,8 +51,8 @@ type confined struct {
 }
 
 // confine has a program executed by Confine's, as root of the user namespace that it
-// has then if there is a mapping.
-func confine(t *testing.T, mapping string, program *os.File) *confined {
+// has then if there is a mapping. Commands come before, in a mount namespace of theirs.
+func confine(t *testing.T, mapping string, program *os.File, commands ...string) *confined {
 	t.Helper()
 	pipe := func() (r, w *os.File) {
 		r, w, err := os.Pipe()
@@ -71,10 +71,16 @@ func confine(t *testing.T, mapping string, program *os.File) *confined {
 	waits, goes := pipe()
 	umounts, umount := pipe()
 	c.umount = umount
-	_, path := file(t, Confine(unix.CAP_LAST_CAP))
-	p, err := os.StartProcess(path, []string{"name", "one"}, &os.ProcAttr{
-		Env: []string{"WORD=word"}, Files: []*os.File{in, says, says, tells, waits, umounts, program},
-	})
+	confiner, path := file(t, Confine(unix.CAP_LAST_CAP))
+	args := []string{"name", "one"}
+	attr := &os.ProcAttr{Env: []string{"WORD=word"}, Files: []*os.File{in, says, says, tells, waits, umounts, program}}
+	if len(commands) > 0 {
+		steps := append(commands, fmt.Sprintf("exec /proc/self/fd/%d", len(attr.Files)))
+		attr.Files = append(attr.Files, confiner)
+		attr.Sys = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+		path, args = "/bin/sh", []string{"sh", "-c", strings.Join(steps, " && ")}
+	}
+	p, err := os.StartProcess(path, args, attr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,61 +233,20 @@ func TestConfineUnmountsWhenToldTo(t *testing.T) {
 	}
 }
 
-// TestConfineWhereAProcIsHidden starts it where something is mounted in /proc, so that
-// no new one may be.
-func TestConfineWhereAProcIsHidden(t *testing.T) {
+// TestConfineWhereProcIsHidden starts it where something is mounted in /proc, so that no
+// new one may be.
+func TestConfineWhereProcIsHidden(t *testing.T) {
 	program, _ := file(t, waiting())
-	confiner, _ := file(t, Confine(unix.CAP_LAST_CAP))
-	cmd := exec.Command("/bin/sh", "-c", `mount -t tmpfs none /proc/sys && exec /proc/self/fd/8 "$@"`, "name", "one")
-	in, lets, err := os.Pipe()
-	if err != nil {
+	c := confine(t, "0 65534 1", program, "mount -t tmpfs none /proc/sys")
+	if _, err := io.ReadFull(c.out, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	defer in.Close()
-	told, tells, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
+	if mounts := c.proc(t, "mounts"); !strings.Contains(mounts, " /proc/sys tmpfs ") {
+		t.Errorf("mounted there is\n%s", mounts)
 	}
-	defer told.Close()
-	waits, goes, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer waits.Close()
-	out, says, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	cmd.Stdin, cmd.Stdout = in, says
-	cmd.ExtraFiles = []*os.File{tells, waits, waits, program, in, confiner}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	says.Close()
-	tells.Close()
-	var number [4]byte
-	if _, err := io.ReadFull(told, number[:]); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	c := &confined{pid: int(binary.NativeEndian.Uint32(number[:]))}
-	for _, file := range []string{"gid_map", "uid_map"} {
-		if err := os.WriteFile(fmt.Sprintf("/proc/%d/%s", c.pid, file), []byte("0 65534 1"), 0); err != nil {
-			t.Error(err)
-		}
-	}
-	goes.Write([]byte{1, 1}) // one for its child
-	goes.Close()
-	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
-	lets.Write([]byte{1})
-	lets.Close()
 	// It waits for its child, which unmounts what is there instead.
+	c.umount.Write([]byte{1})
+	c.in.Write([]byte{1})
 	if code := c.wait(t); code != 0 {
 		t.Errorf("it ended with %d", code)
 	}
