@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -163,6 +164,28 @@ func TestJupyter(t *testing.T) {
 	res = run(t, g, bothy.CodeRequest{Code: "from IPython.display import display, HTML, JSON\ndisplay(HTML('<b>x</b>'))\nJSON({'a': [1]})"})
 	if len(res.Results) != 2 || res.Results[0]["text/html"] != "<b>x</b>" || res.Results[1]["application/json"] != `{"a":[1]}` && res.Results[1]["application/json"] != `{"a": [1]}` {
 		t.Errorf("results %+v", res)
+	}
+	// The thread that reads what comes to descriptor 1 is late.
+	run(t, g, bothy.CodeRequest{Code: strings.Join([]string{
+		"import os, sys, threading, time",
+		"stream = type(sys.stdout)",
+		"asked = stream._is_master_process  # before anything is written",
+		"def late(self):",
+		"    threading.current_thread() is self.watch_fd_thread and time.sleep(0.3)",
+		"    return asked(self)",
+		"stream._is_master_process = late",
+	}, "\n")})
+	for i := range 5 {
+		text := fmt.Sprintf("%d ü\n", i)
+		res = run(t, g, bothy.CodeRequest{Code: fmt.Sprintf("os.write(1, %q.encode()) and None", text)})
+		if res.Error != nil || res.Stdout != text {
+			t.Errorf("what was written at the end: %+v", res)
+		}
+	}
+	run(t, g, bothy.CodeRequest{Code: "stream._is_master_process = asked"})
+	res = run(t, g, bothy.CodeRequest{Code: "os.fork() or (sys.stdout.flush(), os._exit(0))\nos.wait() and None"})
+	if res.Error != nil {
+		t.Errorf("a child that was forked: %+v", res)
 	}
 	res = run(t, g, bothy.CodeRequest{Code: "for i in range(300000): print(i)"})
 	if res.Error != nil || !strings.HasSuffix(res.Stdout, "\n299999\n") || res.Truncated {

@@ -19,7 +19,7 @@ import (
 	"github.com/bothy-dev/bothy/guest/command"
 )
 
-//go:embed driver/driver.sh driver/driver.py driver/driver.js
+//go:embed driver/driver.sh driver/driver.py driver/driver.js driver/jupyter.py
 var driverFiles embed.FS
 
 // drivers say how each language's own driver is started: by the first of the

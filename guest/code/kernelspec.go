@@ -124,7 +124,9 @@ func (m *Manager) startJupyter(ctx context.Context, ks *kernelspec, spec command
 		err = os.Chown(dir, uid, gid)
 	}
 	if err == nil {
-		spec.Argv = kernelArgv(ks.Argv, conn.File)
+		spec.Argv, err = m.heardToTheEnd(kernelArgv(ks.Argv, conn.File))
+	}
+	if err == nil {
 		for name, value := range ks.Env {
 			spec.Env = append(spec.Env, name+"="+value)
 		}
@@ -151,6 +153,16 @@ func kernelArgv(argv []string, file string) []string {
 		argv[i] = strings.ReplaceAll(a, "{connection_file}", file)
 	}
 	return argv
+}
+
+// heardToTheEnd has Python's kernel started by way of jupyter.py.
+func (m *Manager) heardToTheEnd(argv []string) ([]string, error) {
+	i := slices.Index(argv, "-m")
+	if i < 0 || i+1 == len(argv) || argv[i+1] != "ipykernel_launcher" {
+		return argv, nil
+	}
+	path, err := m.install("jupyter.py")
+	return slices.Replace(argv, i, i+2, path), err
 }
 
 // connect waits until the kernel answers, or has died of the attempt.
