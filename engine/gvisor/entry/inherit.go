@@ -33,47 +33,38 @@ func closeInherited(args []string) error {
 			given[fd] = true
 		}
 	}
-	open, err := openFiles()
-	if err != nil {
-		return err
-	}
-	for _, fd := range open {
-		// What this process itself has opened is closed on exec; what it
-		// inherited cannot be.
+	// What this process itself has opened is closed on exec; what it inherited cannot be.
+	look := func(fd int) (open bool) {
 		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
-		if !given[fd] && err == nil && flags&unix.FD_CLOEXEC == 0 {
+		if err == nil && !given[fd] && flags&unix.FD_CLOEXEC == 0 {
 			unix.Close(fd)
 		}
+		return err == nil
 	}
-	return nil
-}
-
-// openFiles lists this process's descriptors. Where the host's kernel says how many there
-// are (Linux 6.2), they are found without a list, which it would keep, and clear away
-// when the process ends.
-func openFiles() (list []int, err error) {
 	const path = "/proc/self/fd"
 	var stat unix.Stat_t
 	if err := unix.Stat(path, &stat); err != nil {
-		return nil, err
+		return err
 	}
-	for fd := 0; int64(len(list)) < stat.Size && fd < 4*tiny.ConfineHighest; fd++ {
-		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
-			list = append(list, fd)
+	// Where the host's kernel says how many there are (Linux 6.2), they are found without
+	// a list, which it would keep, and clear away when the process ends.
+	left := stat.Size
+	for fd := 0; left > 0 && fd < 4*tiny.ConfineHighest; fd++ {
+		if look(fd) {
+			left--
 		}
 	}
-	if len(list) > 0 && int64(len(list)) == stat.Size {
-		return list, nil
+	if stat.Size > 0 && left == 0 {
+		return nil
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	list = nil
 	for _, e := range entries {
 		if fd, err := strconv.Atoi(e.Name()); err == nil {
-			list = append(list, fd)
+			look(fd)
 		}
 	}
-	return list, nil
+	return nil
 }
