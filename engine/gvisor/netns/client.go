@@ -1,30 +1,38 @@
 package netns
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"net"
 	"os"
 	"os/exec"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // Client asks a helper process, which it starts when first needed and again
-// should it die. Its methods may be called from many goroutines at once.
+// should it die or not answer. Its methods may be called from many goroutines at once.
 type Client struct {
+	// Timeout bounds one answer of the helper; zero stands for 10 seconds. An answer
+	// takes some milliseconds, and more on a busy host.
+	Timeout time.Duration
+
 	command []string
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
-	sock int
+	sock *net.UnixConn
 }
+
+const defaultTimeout = 10 * time.Second
 
 // NewClient returns a client whose helper is run by the command. The helper
 // finds its socket at descriptor 3.
-func NewClient(command ...string) *Client { return &Client{command: command, sock: -1} }
+func NewClient(command ...string) *Client { return &Client{command: command} }
 
 // A Cable is a new namespace's. Its tap lives as long as a process lives in the namespace
 // or one of the files is open.
@@ -67,14 +75,15 @@ func (c *Client) Close() error {
 	return c.stop()
 }
 
+// stop kills the helper: one that hangs does not notice that its socket was closed.
 func (c *Client) stop() error {
 	if c.cmd == nil {
 		return nil
 	}
-	unix.Close(c.sock)
-	c.sock = -1
-	err := c.cmd.Wait()
-	c.cmd = nil
+	err := c.sock.Close()
+	_ = c.cmd.Process.Kill() // it may have ended already
+	_ = c.cmd.Wait()         // it was killed
+	c.cmd, c.sock = nil, nil
 	return err
 }
 
@@ -83,20 +92,26 @@ func (c *Client) start() error {
 	if err != nil {
 		return err
 	}
-	theirs := os.NewFile(uintptr(pair[1]), "netns-helper")
+	ours, theirs := os.NewFile(uintptr(pair[0]), "netns"), os.NewFile(uintptr(pair[1]), "netns-helper")
+	defer ours.Close()
 	defer theirs.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		return err
+	}
 	cmd := exec.Command(c.command[0], c.command[1:]...)
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
-		unix.Close(pair[0])
+		conn.Close()
 		return fmt.Errorf("start the network helper: %w", err)
 	}
-	c.cmd, c.sock = cmd, pair[0]
+	c.cmd, c.sock = cmd, conn.(*net.UnixConn)
 	return nil
 }
 
-// ask sends one request; a dead helper is replaced once.
+// ask sends one request. A helper that is dead, or does not answer in time, is replaced
+// once.
 func (c *Client) ask(req request, want int) ([]int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +128,7 @@ func (c *Client) ask(req request, want int) ([]int, error) {
 		}
 		c.stop()
 		if attempt > 0 {
-			return nil, fmt.Errorf("the network helper died: %w", err)
+			return nil, fmt.Errorf("the network helper does not answer: %w", err)
 		}
 	}
 }
@@ -123,18 +138,33 @@ type refusedError struct{ msg string }
 
 func (e *refusedError) Error() string { return e.msg }
 
-func (c *Client) roundTrip(req request, want int) ([]int, error) {
-	b, _ := json.Marshal(req)
-	if err := unix.Sendmsg(c.sock, b, nil, nil, unix.MSG_NOSIGNAL); err != nil {
+// mostFiles is how many descriptors an answer may hold. The kernel drops those for which
+// there is no room.
+const mostFiles = 16
+
+func (c *Client) roundTrip(req request, want int) (_ []int, err error) {
+	if err := c.sock.SetDeadline(time.Now().Add(cmp.Or(c.Timeout, defaultTimeout))); err != nil {
 		return nil, err
 	}
-	buf, oob := make([]byte, 1024), make([]byte, unix.CmsgSpace(4*3))
-	n, oobn, _, _, err := unix.Recvmsg(c.sock, buf, oob, unix.MSG_CMSG_CLOEXEC)
+	b, _ := json.Marshal(req)
+	if _, err := c.sock.Write(b); err != nil {
+		return nil, err
+	}
+	buf, oob := make([]byte, 1024), make([]byte, unix.CmsgSpace(4*mostFiles))
+	n, oobn, _, _, err := c.sock.ReadMsgUnix(buf, oob)
 	if err != nil {
 		return nil, err
 	}
-	if n == 0 {
-		return nil, io.ErrUnexpectedEOF
+	fds, err := rights(oob[:oobn])
+	defer func() {
+		if err != nil {
+			for _, fd := range fds {
+				unix.Close(fd)
+			}
+		}
+	}()
+	if err != nil {
+		return nil, err
 	}
 	var r reply
 	if err := json.Unmarshal(buf[:n], &r); err != nil {
@@ -143,17 +173,18 @@ func (c *Client) roundTrip(req request, want int) ([]int, error) {
 	if r.Error != "" {
 		return nil, &refusedError{r.Error}
 	}
-	fds, err := rights(oob[:oobn])
-	if err == nil && len(fds) != want {
-		err = fmt.Errorf("got %d descriptors instead of %d", len(fds), want)
+	if len(fds) != want {
+		return nil, fmt.Errorf("got %d descriptors instead of %d", len(fds), want)
 	}
-	return fds, err
+	return fds, nil
 }
 
-func rights(oob []byte) ([]int, error) {
+// rights returns the descriptors in control messages, also where it fails.
+func rights(oob []byte) (fds []int, err error) {
 	msgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil || len(msgs) != 1 {
-		return nil, fmt.Errorf("no descriptors in the helper's answer: %v", err)
+	for _, m := range msgs {
+		these, merr := unix.ParseUnixRights(&m)
+		fds, err = append(fds, these...), errors.Join(err, merr)
 	}
-	return unix.ParseUnixRights(&msgs[0])
+	return fds, err
 }
