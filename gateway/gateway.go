@@ -183,6 +183,7 @@ func newGateway(cable bothy.Cable, o Options) *Gateway {
 		guest = mac(o.GuestMAC)
 	}
 	g.link = newLink(cable, guest, g.refusedPacket)
+	g.link.beforeSYN = g.awaitClosed
 	return g
 }
 

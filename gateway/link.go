@@ -42,6 +42,10 @@ type link struct {
 	mtu     uint32
 	refused func(protocol string, dst tcpip.Address, port uint16, reason string)
 
+	// beforeSYN is called with a segment that begins a connection, before the
+	// stack sees it.
+	beforeSYN func(stack.TransportEndpointID)
+
 	// guest is the only link address that frames may come from.
 	guest      mac
 	dispatcher atomic.Pointer[stack.NetworkDispatcher]
@@ -75,6 +79,9 @@ func (l *link) run() error {
 		frame := v.AsSlice()[:n]
 		if !l.admit(frame) {
 			continue
+		}
+		if id, ok := synOf(frame[ethernetSize:]); ok && l.beforeSYN != nil {
+			l.beforeSYN(id)
 		}
 		if n < largeFrame {
 			l.deliver(buffer.NewViewWithData(frame[ethernetSize:]))
@@ -146,6 +153,22 @@ func (l *link) admitICMP(h header.IPv4) bool {
 	}
 	l.refused("icmp", h.DestinationAddress(), 0, "only an echo to the gateway is answered")
 	return false
+}
+
+// synOf returns which connection an admitted packet wants to begin, if any.
+func synOf(p []byte) (id stack.TransportEndpointID, ok bool) {
+	h := header.IPv4(p)
+	if h.Protocol() != uint8(header.TCPProtocolNumber) || h.FragmentOffset() != 0 || len(p) < header.IPv4MinimumSize+header.TCPMinimumSize {
+		return id, false
+	}
+	t := header.TCP(p[header.IPv4MinimumSize:])
+	if t.Flags()&(header.TCPFlagSyn|header.TCPFlagAck|header.TCPFlagRst) != header.TCPFlagSyn {
+		return id, false
+	}
+	return stack.TransportEndpointID{
+		LocalAddress: h.DestinationAddress(), LocalPort: t.DestinationPort(),
+		RemoteAddress: h.SourceAddress(), RemotePort: t.SourcePort(),
+	}, true
 }
 
 func protocolName(p uint8) string {

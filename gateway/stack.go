@@ -63,8 +63,9 @@ func setUpStack(s *stack.Stack, g *Gateway) error {
 		&tcpip.TCPReceiveBufferSizeRangeOption{Min: bufferMin, Default: bufferDefault, Max: bufferMax},
 		ptr(tcpip.TCPSACKEnabled(true)),
 		ptr(tcpip.TCPModerateReceiveBufferOption(true)),
-		// Both ends of the cable are here: nothing is late by a minute.
-		ptr(tcpip.TCPTimeWaitTimeoutOption(2 * time.Second)),
+		// A cable delivers in order, so that no segment of an old connection
+		// can reach a new one: there is nothing to wait for. See awaitClosed.
+		ptr(tcpip.TCPTimeWaitTimeoutOption(0)),
 		ptr(tcpip.TCPLingerTimeoutOption(15 * time.Second)),
 	}
 	for _, o := range tuning {

@@ -22,6 +22,10 @@ const (
 	dialTime = 10 * time.Second
 	// handshakeTime bounds the guest's part in setting up a connection.
 	handshakeTime = 10 * time.Second
+	// closingStep and closingTries bound how long a new connection waits for
+	// an old one between the same ports.
+	closingStep  = 50 * time.Microsecond
+	closingTries = 2000
 )
 
 func addrPort(a tcpip.Address, port uint16) netip.AddrPort {
@@ -49,6 +53,25 @@ func (g *Gateway) admitTCP(id stack.TransportEndpointID, pkt *stack.PacketBuffer
 		g.lines.record(t.refused("tcp", v))
 	}
 	return v.allowed
+}
+
+// awaitClosed waits until the gateway's end of an earlier connection between
+// the same ports is gone. The sandbox's kernel has closed its own end, or it
+// would not use the port again, and what it sent to that effect came before the
+// SYN, but may not have been processed yet. A SYN that met the old end would be
+// dropped, and only be sent again after a second, or be answered with a reset.
+func (g *Gateway) awaitClosed(id stack.TransportEndpointID) {
+	for range closingTries {
+		ep, ok := g.stack.FindTransportEndpoint(header.IPv4ProtocolNumber, header.TCPProtocolNumber, id, nicID).(*tcp.Endpoint)
+		if !ok {
+			return
+		}
+		switch ep.EndpointState() {
+		case tcp.StateInitial, tcp.StateBound, tcp.StateListen, tcp.StateConnecting, tcp.StateSynSent, tcp.StateSynRecv:
+			return
+		}
+		time.Sleep(closingStep)
+	}
 }
 
 // serveTCP carries one connection of the guest, from its SYN to its end.
