@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,6 +31,34 @@ func TestFailedKernelSaysWhy(t *testing.T) {
 	<-m.Done()
 	if x := m.Exit(); x.Reason != bothy.EndError || !strings.Contains(x.Detail, "(panic: a fault)") {
 		t.Errorf("the machine ended with %+v; it should tell of the panic", x)
+	}
+}
+
+// TestKilledKernelSaysSo has somebody on the host end a sandbox's kernel by a signal. It
+// must neither hang nor be said to have ended by itself.
+func TestKilledKernelSaysSo(t *testing.T) {
+	dir, parent := newPlace(t)
+	e := newEngine(t, dir, parent)
+	for signal, want := range map[unix.Signal]string{
+		unix.SIGKILL: "SIGKILL", unix.SIGSEGV: "SIGSEGV", unix.SIGQUIT: "SIGQUIT", unix.SIGABRT: "SIGABRT",
+	} {
+		m, err := e.Start(t.Context(), spec("killed"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Kill(sentryOf(t, m), signal); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-m.Done():
+		case <-time.After(20 * time.Second):
+			m.Destroy(t.Context())
+			t.Errorf("the machine lives on after %v", signal)
+			continue
+		}
+		if x := m.Exit(); x.Reason != bothy.EndError || !strings.Contains(x.Detail, want) {
+			t.Errorf("after %v the machine ended with %+v", signal, x)
+		}
 	}
 }
 

@@ -218,9 +218,9 @@ func (m *Machine) Exit() bothy.Exit {
 
 // watch waits for the sentry's end, finds out why, and frees what it held.
 func (m *Machine) watch() {
-	m.proc.Wait()
+	status, known := m.proc.WaitStatus()
 	m.mu.Lock()
-	m.exit = m.cause()
+	m.exit = m.cause(status, known)
 	m.mu.Unlock()
 	if err := m.release(); err != nil {
 		m.e.log.Warn("machine left something behind", "sandbox", m.ID(), "error", err)
@@ -228,8 +228,8 @@ func (m *Machine) watch() {
 	close(m.done)
 }
 
-// cause is called with m.mu held.
-func (m *Machine) cause() bothy.Exit {
+// cause is called with m.mu held. The sentry ends by itself only when process 1 has ended.
+func (m *Machine) cause(status unix.WaitStatus, known bool) bothy.Exit {
 	switch {
 	case m.ending:
 		return bothy.Exit{Reason: bothy.EndTerminated, Detail: "the sandbox was terminated"}
@@ -239,6 +239,10 @@ func (m *Machine) cause() bothy.Exit {
 	if tail := lastWords(m.dir); tail != "" {
 		m.e.log.Error("sentry failed", "sandbox", m.ID(), "last_words", tail)
 		return bothy.Exit{Reason: bothy.EndError, Detail: fmt.Sprintf("the sandbox's kernel failed (%s); the server's log has its last words", firstLine(tail))}
+	}
+	if how := process.Ended(status, known); !known || status != 0 {
+		m.e.log.Error("sentry ended by itself", "sandbox", m.ID(), "how", how)
+		return bothy.Exit{Reason: bothy.EndError, Detail: "the sandbox's kernel " + how}
 	}
 	return bothy.Exit{Reason: bothy.EndExited, Detail: "the sandbox's first process ended"}
 }

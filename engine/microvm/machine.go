@@ -163,10 +163,10 @@ func (m *Machine) Exit() bothy.Exit {
 
 // watch waits for QEMU's end, finds out why, and frees what it held.
 func (m *Machine) watch() {
-	m.proc.Wait()
+	status, known := m.proc.WaitStatus()
 	said := m.words.end()
 	m.mu.Lock()
-	m.exit = m.cause(said)
+	m.exit = m.cause(said, process.Ended(status, known))
 	m.mu.Unlock()
 	if err := m.release(); err != nil {
 		m.e.log.Warn("machine left something behind", "sandbox", m.ID(), "error", err)

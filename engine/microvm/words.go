@@ -107,12 +107,12 @@ func panicOf(said []byte) string {
 	return strings.TrimSpace(string(line))
 }
 
-// cause says how the machine ended. m.mu is held.
-func (m *Machine) cause(said []byte) bothy.Exit {
+// cause says why the machine ended. m.mu is held.
+func (m *Machine) cause(said []byte, how string) bothy.Exit {
 	if m.ending {
 		return bothy.Exit{Reason: bothy.EndTerminated, Detail: "the sandbox was terminated"}
 	}
-	m.e.log.Warn("machine ended by itself", "sandbox", m.ID(), "oom_kills", m.group.OOMKills(), "last_words", string(tail(said, 2000)))
+	m.e.log.Warn("machine ended by itself", "sandbox", m.ID(), "how", how, "oom_kills", m.group.OOMKills(), "last_words", string(tail(said, 2000)))
 	last := vm.LastWords(said)
 	switch {
 	case m.diskFull:
@@ -128,7 +128,7 @@ func (m *Machine) cause(said []byte) bothy.Exit {
 	if last != "" {
 		return bothy.Exit{Reason: bothy.EndError, Detail: "the sandbox's machine failed: " + last}
 	}
-	return bothy.Exit{Reason: bothy.EndError, Detail: "the sandbox's machine ended unexpectedly; the server's log has its last words"}
+	return bothy.Exit{Reason: bothy.EndError, Detail: "the sandbox's machine " + how + "; the server's log has its last words"}
 }
 
 // watchNews calls fn with what a machine tells, until ctx ends.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -38,9 +39,21 @@ func Open(pid int) (Process, error) {
 // Close gives the descriptor back; the process goes on.
 func (p Process) Close() error { return p.fd.Close() }
 
-// Wait returns when the process has ended, and reaps it and says how it ended if it is
-// a child. It waits in Go's poller and holds no thread.
-func (p Process) Wait() (status unix.WaitStatus) {
+// Wait returns when the process has ended, and reaps it if it is a child. It waits in
+// Go's poller and holds no thread.
+func (p Process) Wait() { p.wait() }
+
+// WaitStatus is Wait, and says how the process ended as far as that is known: of one that
+// is no child only newer kernels tell.
+func (p Process) WaitStatus() (status unix.WaitStatus, known bool) {
+	if status, known = p.wait(); !known {
+		status, known = p.exitStatus()
+	}
+	return status, known
+}
+
+// wait knows how children end.
+func (p Process) wait() (status unix.WaitStatus, known bool) {
 	rc, err := p.fd.SyscallConn()
 	if err == nil {
 		rc.Read(func(fd uintptr) bool {
@@ -51,9 +64,65 @@ func (p Process) Wait() (status unix.WaitStatus) {
 	}
 	for {
 		if _, err := unix.Wait4(p.PID, &status, 0, nil); err != unix.EINTR {
-			return status
+			return status, err == nil
 		}
 	}
+}
+
+const (
+	// reapAgain is when to look again whether somebody else has reaped a process, and
+	// reapTries how often.
+	reapAgain = 5 * time.Millisecond
+	reapTries = 20
+)
+
+// exitStatus is how a process ended that somebody else reaps: /proc tells it until then,
+// and the descriptor afterwards, with newer kernels.
+func (p Process) exitStatus() (unix.WaitStatus, bool) {
+	for range reapTries {
+		if status, known := p.zombieStatus(); known {
+			return status, true
+		}
+		info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
+		rc, err := p.fd.SyscallConn()
+		if err != nil {
+			return 0, false
+		}
+		var asked error
+		if err := rc.Control(func(fd uintptr) { asked = unix.IoctlPidfdInfo(int(fd), &info) }); err != nil {
+			return 0, false
+		}
+		if asked == nil && info.Mask&unix.PIDFD_INFO_EXIT != 0 {
+			return unix.WaitStatus(info.Exit_code), true
+		}
+		if asked != nil && asked != unix.ESRCH {
+			return 0, false // the kernel does not know the question
+		}
+		time.Sleep(reapAgain)
+	}
+	return 0, false
+}
+
+// zombieStatus reads how a process ended that nobody has reaped.
+func (p Process) zombieStatus() (unix.WaitStatus, bool) {
+	fields, err := stat(p.PID)
+	const state, started, exitCode = 0, 19, 49
+	if err != nil || len(fields) <= exitCode || fields[state] != "Z" || fields[started] != strconv.FormatUint(p.Started, 10) {
+		return 0, false
+	}
+	code, err := strconv.Atoi(fields[exitCode])
+	return unix.WaitStatus(code), err == nil
+}
+
+// Ended says how a process ended that was not meant to, as the end of a sentence.
+func Ended(status unix.WaitStatus, known bool) string {
+	switch {
+	case !known:
+		return "ended, and the host does not say how"
+	case status.Signaled():
+		return fmt.Sprintf("was killed from outside by signal %d (%s)", int(status.Signal()), unix.SignalName(status.Signal()))
+	}
+	return fmt.Sprintf("ended with exit status %d", status.ExitStatus())
 }
 
 // Kill ends the process. One that has ended already is no error.
@@ -69,7 +138,7 @@ func (p Process) Kill() error {
 	return sent
 }
 
-// End kills whatever has that number now, and waits for its end, as Wait does.
+// End kills whatever has that number now, waits for its end, and says how a child ended.
 func End(pid int) (status unix.WaitStatus) {
 	p, err := Open(pid)
 	if err != nil {
@@ -77,7 +146,8 @@ func End(pid int) (status unix.WaitStatus) {
 	}
 	defer p.Close()
 	p.Kill()
-	return p.Wait()
+	status, _ = p.wait()
+	return status
 }
 
 // Alive reports whether a process runs: one that has ended and was not reaped
@@ -101,16 +171,24 @@ func (p Process) Runs() bool {
 	return err == nil && n == 0
 }
 
-// startTime reads field 22 of /proc/PID/stat.
+// startTime is when a process was started.
 func startTime(pid int) (uint64, error) {
-	stat, err := kernelfile.Read(fmt.Sprintf("/proc/%d/stat", pid))
+	fields, err := stat(pid)
 	if err != nil {
 		return 0, err
 	}
-	// The name in field 2 may hold anything, but ends with the last bracket.
-	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 {
 		return 0, fmt.Errorf("short stat of process %d", pid)
 	}
 	return strconv.ParseUint(fields[19], 10, 64)
+}
+
+// stat reads the fields of /proc/PID/stat from the third, the state, on.
+func stat(pid int) ([]string, error) {
+	text, err := kernelfile.Read(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil, err
+	}
+	// The name in field 2 may hold anything, but ends with the last bracket.
+	return strings.Fields(text[strings.LastIndexByte(text, ')')+1:]), nil
 }

@@ -6,8 +6,10 @@ package entry
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/cli"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
@@ -27,6 +29,9 @@ func Main() error {
 	if err := closeInherited(os.Args[1:]); err != nil {
 		return fmt.Errorf("close what was inherited: %w", err)
 	}
+	// The server ends a sentry with SIGKILL. These come from elsewhere, such as a host
+	// that shuts down, and are not meant for it alone.
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGTERM)
 	hurry()
 	log.SetLevel(log.Warning) // nobody reads what the library would say otherwise
 	if slices.Contains(os.Args, "boot") {
