@@ -5,26 +5,12 @@ import (
 	"net"
 	"os"
 
-	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/control/client"
 	"gvisor.dev/gvisor/pkg/urpc"
 	"gvisor.dev/gvisor/runsc/boot"
-	"gvisor.dev/gvisor/runsc/sandbox"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/gvisor/netns"
 )
-
-// connect opens a connection to a sentry's control socket.
-func connect(sb *sandbox.Sandbox) (*urpc.Client, error) {
-	socket, err := os.OpenFile(sb.ControlSocketPath, unix.O_PATH, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer socket.Close()
-	// The path by way of the descriptor is short enough for a socket's address.
-	return client.ConnectTo(fmt.Sprintf("/proc/self/fd/%d", socket.Fd()))
-}
 
 // boot starts process 1, as Sandbox.StartRoot would, which asks the host for all that is
 // known of the cable.

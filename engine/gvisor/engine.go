@@ -21,6 +21,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"time"
 
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/sentry/kernel/version"
@@ -61,6 +62,8 @@ type Engine struct {
 	cgroups *cgroup.Parent
 	nets    *netns.Client
 	log     *slog.Logger
+	// controlTime, if not zero, is how long a sentry may take for anything: for tests.
+	controlTime time.Duration
 
 	mu sync.Mutex
 	// held are the names of what lives or comes into being: see vessel.

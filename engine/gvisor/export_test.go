@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"os"
+	"time"
 
 	"github.com/bothy-dev/bothy/engine/cgroup"
 )
@@ -22,3 +23,6 @@ func SetConfiner(program *os.File) (undo func()) {
 	confiner = func() *os.File { return program }
 	return func() { confiner = before }
 }
+
+// SetControlTime has an engine wait so long for whatever it asks of a sentry.
+func (e *Engine) SetControlTime(d time.Duration) { e.controlTime = d }

@@ -34,6 +34,10 @@ type Machine struct {
 	// untake lets another machine have the ID, once.
 	untake func()
 
+	// steering is held by who pauses the kernel, lets it go on or changes its limits,
+	// before mu. A kernel that hangs keeps it for long, so nothing else waits for it.
+	steering sync.Mutex
+
 	mu     sync.Mutex
 	limits bothy.Limits
 	tap    *os.File // opened but not yet handed out
@@ -60,7 +64,8 @@ const (
 	running tasks = iota
 	paused
 	// unsure is what a server that takes over knows when the one before was
-	// killed around a snapshot. Thaw takes it for paused.
+	// killed around a snapshot, and what is known when a kernel has not answered. Thaw
+	// takes it for paused.
 	unsure
 )
 
@@ -311,6 +316,8 @@ func (m *Machine) Stats(context.Context) (bothy.MachineStats, error) {
 
 // SetLimits changes the cgroup.
 func (m *Machine) SetLimits(_ context.Context, l bothy.Limits) error {
+	m.steering.Lock()
+	defer m.steering.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.birth.endSoon()

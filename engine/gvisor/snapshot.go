@@ -77,12 +77,13 @@ func (m *Machine) write(o bothy.SnapshotOptions, i *image) error {
 // checkpoint has the sentry write an image, as Sandbox.Checkpoint would, which makes
 // the files itself.
 func (m *Machine) checkpoint(i *image, small bool) error {
-	conn, err := connect(m.sb)
-	if err != nil {
-		return err
+	m.mu.Lock()
+	bytes := memoryLimit(m.limits)
+	m.mu.Unlock()
+	if used, err := m.group.MemoryUsed(); err == nil {
+		bytes = used
 	}
-	defer conn.Close()
-	return conn.Call(boot.ContMgrCheckpoint, &control.SaveOpts{
+	return m.call(timeFor(bytes), boot.ContMgrCheckpoint, &control.SaveOpts{
 		Metadata:                       statefile.CompressionLevelNone.ToMetadata(),
 		AppMFExcludeCommittedZeroPages: small,
 		Resume:                         true,
@@ -113,7 +114,11 @@ func (m *Machine) writeFiles(path string) error {
 		return err
 	}
 	defer f.Close()
-	if err := m.sb.TarRootfsUpperLayer(m.sb.ID, f); err != nil {
+	m.mu.Lock()
+	within := timeFor(int64(m.limits.DiskMB) << 20)
+	m.mu.Unlock()
+	args := control.TarRootfsUpperLayerOpts{ContainerID: m.sb.ID, FilePayload: urpc.FilePayload{Files: []*os.File{f}}}
+	if err := m.call(within, boot.FsTarRootfsUpperLayer, &args, nil); err != nil {
 		return fmt.Errorf("read the files of %s: %w", m.ID(), diskFull(err, filepath.Dir(path)))
 	}
 	return nil
@@ -126,35 +131,63 @@ const pausedMark = "paused"
 // pause and unpause stop the kernel's tasks, not the sentry. The kernel counts
 // pauses, and panics at one unpause too many.
 func (m *Machine) pause() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.tasks == paused {
-		return nil
-	}
-	if err := os.WriteFile(filepath.Join(m.dir, pausedMark), nil, 0o600); err != nil {
+	m.steering.Lock()
+	defer m.steering.Unlock()
+	begun, err := m.beginPause()
+	if err != nil || !begun {
 		return err
 	}
-	// A sandbox that has just used up its share would not even be paused soon.
-	if err := m.group.SetLimits(unhurried(m.limits)); err != nil {
-		return err
+	if err := m.call(controlTime, boot.ContMgrPause, nil, nil); err != nil {
+		return errors.Join(fmt.Errorf("pause %s: %w", m.id, err), m.endPause(err))
 	}
-	if err := m.sb.Pause(m.sb.ID); err != nil {
-		return errors.Join(err, m.restrain())
-	}
-	m.tasks = paused
 	return nil
 }
 
-func (m *Machine) unpause() error {
+// beginPause lifts the limits. It reports false where the kernel is paused already.
+func (m *Machine) beginPause() (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.tasks == paused {
+		return false, nil
+	}
+	if err := os.WriteFile(filepath.Join(m.dir, pausedMark), nil, 0o600); err != nil {
+		return false, err
+	}
+	// A sandbox that has just used up its share would not even be paused soon.
+	if err := m.group.SetLimits(unhurried(m.limits)); err != nil {
+		return false, err
+	}
+	m.tasks = paused
+	return true, nil
+}
+
+// endPause undoes beginPause when the kernel could not be paused for some reason.
+func (m *Machine) endPause(why error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if errors.As(why, &hung{}) {
+		m.tasks = unsure
+		return nil
+	}
+	m.tasks = running
+	return errors.Join(m.restrain(), os.Remove(filepath.Join(m.dir, pausedMark)))
+}
+
+func (m *Machine) unpause() error {
+	m.steering.Lock()
+	defer m.steering.Unlock()
+	m.mu.Lock()
 	if m.tasks == running {
+		m.mu.Unlock()
 		return nil
 	}
 	limited := m.restrain()
-	if err := m.sb.Resume(m.sb.ID); err != nil {
-		return errors.Join(limited, err)
+	m.mu.Unlock()
+	if err := m.call(controlTime, boot.ContMgrResume, nil, nil); err != nil {
+		return errors.Join(limited, fmt.Errorf("let %s go on: %w", m.id, err))
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.tasks = running
 	return errors.Join(limited, os.Remove(filepath.Join(m.dir, pausedMark)))
 }
