@@ -208,8 +208,8 @@ func (m *Machine) Destroy(ctx context.Context) error {
 	}
 }
 
-// askTime bounds what is asked of a machine, emulated ones included.
-const askTime = 60 * time.Second
+// askTime bounds what is asked of a machine, emulated ones included. Tests shorten it.
+var askTime = 60 * time.Second
 
 func (m *Machine) ask(ctx context.Context, q vm.Request) (vm.Reply, error) {
 	ctx, cancel := m.bound(ctx, askTime)

@@ -78,8 +78,13 @@ func (q *qmp) bound(ctx context.Context) (unbound func()) {
 
 func (q *qmp) Close() error { return q.conn.Close() }
 
+// errSilent is the cause of the end of a command that QEMU does not answer.
+var errSilent = errors.New("QEMU does not answer")
+
 // do has a command done and returns its answer. files pass to QEMU with it.
 func (q *qmp) do(ctx context.Context, command string, args any, files ...*os.File) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, askTime, errSilent)
+	defer cancel()
 	defer q.bound(ctx)()
 	b, err := json.Marshal(struct {
 		Execute   string `json:"execute"`

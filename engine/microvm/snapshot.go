@@ -47,9 +47,9 @@ func (m *Machine) Snapshot(ctx context.Context, o bothy.SnapshotOptions) error {
 	defer m.steering.Unlock()
 	ctx, cancel := m.bound(ctx, snapshotTime)
 	defer cancel()
-	c, err := m.e.vmm.open(ctx, m.dir)
+	c, err := m.open(ctx)
 	if err != nil {
-		return err
+		return m.hung(err)
 	}
 	defer c.Close()
 	if err := os.WriteFile(filepath.Join(m.dir, stoppedMark), nil, 0o600); err != nil {
@@ -59,7 +59,23 @@ func (m *Machine) Snapshot(ctx context.Context, o bothy.SnapshotOptions) error {
 	if err == nil && o.Stop {
 		return nil
 	}
-	return errors.Join(err, m.goOn(context.WithoutCancel(ctx), c))
+	return m.hung(errors.Join(err, m.goOn(context.WithoutCancel(ctx), c)))
+}
+
+// open reaches the monitor of a machine that runs.
+func (m *Machine) open(ctx context.Context) (monitor, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, askTime, errSilent)
+	defer cancel()
+	return m.e.vmm.open(ctx, m.dir)
+}
+
+// hung says what to do about a machine that does not answer.
+func (m *Machine) hung(err error) error {
+	if !errors.Is(err, errSilent) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return bothy.Errorf(bothy.CodeEngine, "the virtual machine of sandbox %s does not answer", m.id).
+		WithHint("Try again if the host is overloaded; a sandbox whose machine hangs can be deleted.").Because(err)
 }
 
 func (m *Machine) write(ctx context.Context, c monitor, o bothy.SnapshotOptions) error {
@@ -217,12 +233,12 @@ func (m *Machine) Thaw(ctx context.Context) error {
 func (m *Machine) steer(ctx context.Context, f func(context.Context, monitor) error) error {
 	ctx, cancel := m.bound(ctx, askTime)
 	defer cancel()
-	c, err := m.e.vmm.open(ctx, m.dir)
+	c, err := m.open(ctx)
 	if err != nil {
-		return err
+		return m.hung(err)
 	}
 	defer c.Close()
-	return f(ctx, c)
+	return m.hung(f(ctx, c))
 }
 
 // Restore wakes a machine from a snapshot. Its memory is read where it is touched.

@@ -1,0 +1,11 @@
+package microvm
+
+import "time"
+
+// SetAskTime has machines be waited for so long, until the function that it returns is
+// called.
+func SetAskTime(d time.Duration) (undo func()) {
+	before := askTime
+	askTime = d
+	return func() { askTime = before }
+}
