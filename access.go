@@ -104,6 +104,15 @@ type TokenService interface {
 	DeleteToken(ctx context.Context, id string) error
 }
 
+// KeyHolder is a TokenService whose keys can be held for as long as something is
+// done in their name.
+type KeyHolder interface {
+	// Hold is Authenticate, and calls end with the reason, for the caller to be told,
+	// when the key is revoked or expires before release is called. It does so at once,
+	// from any goroutine, and perhaps still while release is.
+	Hold(ctx context.Context, key string, end func(cause error)) (c *Caller, release func(), err error)
+}
+
 // IsOperator reports whether the caller belongs to the default project, whose
 // members run the server for the others.
 func (c *Caller) IsOperator() bool { return c.ProjectID == DefaultProject }

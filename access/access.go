@@ -65,9 +65,13 @@ type Tokens struct {
 	hashes   map[string]struct{}
 	// projects is optional.
 	projects *Projects
+	holders  holders
 }
 
-var _ bothy.TokenService = (*Tokens)(nil)
+var (
+	_ bothy.TokenService = (*Tokens)(nil)
+	_ bothy.KeyHolder    = (*Tokens)(nil)
+)
 
 // Option changes a Tokens.
 type Option func(*Tokens)
@@ -92,6 +96,18 @@ func New(s Store, opts ...Option) *Tokens {
 
 // Authenticate implements bothy.TokenService.
 func (t *Tokens) Authenticate(ctx context.Context, key string) (*bothy.Caller, error) {
+	token, err := t.authenticate(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return callerOf(token), nil
+}
+
+func callerOf(t *bothy.Token) *bothy.Caller {
+	return &bothy.Caller{ProjectID: t.ProjectID, TokenID: t.ID, TokenName: t.Name, Scopes: t.Scopes}
+}
+
+func (t *Tokens) authenticate(ctx context.Context, key string) (*bothy.Token, error) {
 	if !plausible(key) {
 		return nil, unknownKey()
 	}
@@ -107,15 +123,14 @@ func (t *Tokens) Authenticate(ctx context.Context, key string) (*bothy.Caller, e
 	}
 	now := t.now()
 	if at := e.token.ExpiresAt; at != nil && !now.Before(*at) {
-		return nil, bothy.Errorf(bothy.CodeTokenExpired, "this API key expired at %s", at.UTC().Format(time.RFC3339)).
-			WithHint("Make a new key with `bothy token create`.")
+		return nil, expiredKey(*at)
 	}
 	if e.due(now) {
 		if err := t.store.TouchToken(context.WithoutCancel(ctx), e.token.ID, now); err != nil {
 			t.log.Warn("the use of a token was not noted", "token", e.token.ID, "error", err)
 		}
 	}
-	return &bothy.Caller{ProjectID: e.token.ProjectID, TokenID: e.token.ID, TokenName: e.token.Name, Scopes: e.token.Scopes}, nil
+	return e.token, nil
 }
 
 func (t *Tokens) find(ctx context.Context, hash string) (*entry, error) {
@@ -296,7 +311,7 @@ func (t *Tokens) Tokens(ctx context.Context) ([]*bothy.Token, error) {
 }
 
 // DeleteToken implements bothy.TokenService. When it returns, the key opens
-// nothing any more.
+// nothing any more, and who holds it has been told.
 func (t *Tokens) DeleteToken(ctx context.Context, id string) error {
 	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
 	if err != nil {
@@ -315,6 +330,7 @@ func (t *Tokens) DeleteToken(ctx context.Context, id string) error {
 		return err
 	}
 	t.cache.drop(id)
+	t.holders.end(revokedKey(), id)
 	return nil
 }
 

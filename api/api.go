@@ -182,9 +182,14 @@ func (s *Server) register() {
 // Handle mounts a handler of another door or tool, such as MCP. It gets the
 // request's id, the log, the check of the Host header and the recovery from
 // panics; it authenticates by itself or is wrapped by Authenticated.
-// What it answers a GET with for ever ends when the server is about to close.
+// What it answers a GET with for ever ends when the server is about to close, and
+// every request ends with the key that it brings.
 func (s *Server) Handle(pattern string, h http.Handler) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			// Whether the key is good is for the handler to say.
+			_, _ = s.authenticate(r)
+		}
 		if r.Method == http.MethodGet {
 			ctx, cancel := s.following(r.Context())
 			defer cancel()

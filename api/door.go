@@ -39,6 +39,8 @@ type request struct {
 	recorded                 bool
 	// problem is what the caller was told, with its cause.
 	problem *Problem
+
+	hold
 }
 
 type requestKey struct{}
@@ -71,10 +73,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	s.busy.Add(1)
 	defer s.busy.Add(-1)
+	rec := &recorder{ResponseWriter: w}
 	info := &request{id: requestID(r)}
 	ctx := bothy.WithOrigin(context.WithValue(r.Context(), requestKey{}, info), bothy.Origin{RequestID: info.id, Remote: remoteOf(r)})
+	ctx = info.holdable(ctx, rec)
+	defer info.release()
 	r = r.WithContext(ctx)
-	rec := &recorder{ResponseWriter: w}
 	h := rec.Header()
 	h.Set("X-Request-Id", info.id)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -155,8 +159,8 @@ func (s *Server) logRequest(r *http.Request, rec *recorder, info *request, statu
 	s.log.LogAttrs(r.Context(), level, "request", attrs...)
 }
 
-// authenticate finds the caller and puts it into the request's context. The
-// request comes back in any case.
+// authenticate finds the caller and puts it into the request's context, which
+// ends with the caller's key. The request comes back in any case.
 func (s *Server) authenticate(r *http.Request) (*http.Request, error) {
 	header := r.Header.Get("Authorization")
 	if len(r.Header.Values("Authorization")) > 1 {
@@ -168,7 +172,7 @@ func (s *Server) authenticate(r *http.Request) (*http.Request, error) {
 		_, err := bothy.Require(context.Background(), bothy.ScopeAdmin) // nobody asks: says what to do
 		return r, err
 	}
-	caller, err := s.services.Tokens.Authenticate(r.Context(), strings.TrimSpace(key))
+	caller, err := s.holdKey(r, strings.TrimSpace(key))
 	if err != nil {
 		return r, err
 	}

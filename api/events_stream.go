@@ -42,17 +42,26 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, ctx contex
 	})
 	stop()
 	switch {
+	case endedBy(ctx) != nil:
+		s.endEvents(w, r, es, endedBy(ctx))
 	case ctx.Err() != nil: // the caller or the server is going: nobody to tell
 		es.begin()
 	case err == nil:
 		es.begin()
-	case !es.started:
-		s.fail(w, r, err)
 	default:
-		p := problemOf(err)
-		note(r.Context(), p)
-		_ = es.send("error", "", p)
+		s.endEvents(w, r, es, err)
 	}
+}
+
+// endEvents tells of a failure: by the answer's status, or by a last event.
+func (s *Server) endEvents(w http.ResponseWriter, r *http.Request, es *eventStream, err error) {
+	if !es.started {
+		s.fail(w, r, err)
+		return
+	}
+	p := problemOf(err)
+	note(r.Context(), p)
+	_ = es.send("error", "", p)
 }
 
 // following is a context for streams that would never end by themselves: it

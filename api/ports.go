@@ -86,13 +86,13 @@ func (s *Server) serveTunnel(w http.ResponseWriter, r *http.Request, in *portInp
 	}
 	s.sockets.Add(1)
 	defer s.sockets.Done()
-	ctx, cancel := s.following(s.working)
+	ctx, cancel := s.following(r.Context())
 	defer cancel()
 	ws.SetReadLimit(maxFrame)
 	if carry(ctx, ws, conn) {
 		_ = ws.Close(websocket.StatusNormalClosure, "")
 	}
-	_ = ws.CloseNow()
+	s.leave(ctx, ws)
 }
 
 // carry moves bytes until the sandbox's end is done (true), or the caller's. A

@@ -124,6 +124,9 @@ func (p *Problem) ContentType(string) string { return problemType }
 
 // fail answers with a problem, for handlers that are not huma's.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if cause := endedBy(r.Context()); cause != nil {
+		err = cause
+	}
 	p := problemOf(err)
 	note(r.Context(), p)
 	for k, v := range p.GetHeaders() {

@@ -108,6 +108,9 @@ func add[I, O any](s *Server, c call, h func(context.Context, *I) (*O, error)) {
 		noteInput(ctx, in)
 		out, err := h(ctx, in)
 		if err != nil {
+			if cause := endedBy(ctx); cause != nil {
+				err = cause
+			}
 			p := problemOf(err)
 			note(ctx, p)
 			return nil, p

@@ -59,7 +59,8 @@ func (s *Server) registerTerminal() {
 		Summary: "Open a terminal", Scope: bothy.ScopeSandboxesWrite, AnyQuery: true, Status: http.StatusSwitchingProtocols,
 		Text: "A WebSocket. Binary frames are the terminal's bytes, both ways. A text frame `{\"resize\":{\"cols\":80,\"rows\":24}}` " +
 			"changes the window. When the process ends, the server closes with code 1000 and the reason `{\"exit_code\":0}`. " +
-			"The upgrading answer names the process in X-Process-Id. Closing the socket hangs up.",
+			"The upgrading answer names the process in X-Process-Id. Closing the socket hangs up. " +
+			"When the key is revoked or expires, the server hangs up and closes with code 1008 and the reason.",
 		Parameters: []*huma.Param{{
 			Name: "env.NAME", In: "query", Schema: &huma.Schema{Type: "string"},
 			Description: "An environment variable. May be given for several names.",
@@ -89,13 +90,22 @@ func (s *Server) serveTerminal(w http.ResponseWriter, r *http.Request, in *termi
 	}
 	s.sockets.Add(1)
 	defer s.sockets.Done()
-	ctx, cancel := s.following(s.working)
+	ctx, cancel := s.following(r.Context())
 	defer cancel()
 	if serveTerm(ctx, conn, term) {
 		closeWithExitCode(conn, term)
 		return
 	}
-	if s.closing.Err() != nil {
+	_ = term.Close() // nothing typed from here on arrives
+	s.leave(ctx, conn)
+}
+
+// leave closes a WebSocket whose caller has left, or may not stay.
+func (s *Server) leave(ctx context.Context, conn *websocket.Conn) {
+	if cause := endedBy(ctx); cause != nil {
+		note(ctx, problemOf(cause))
+		_ = conn.Close(websocket.StatusPolicyViolation, cause.Detail)
+	} else if s.closing.Err() != nil {
 		_ = conn.Close(websocket.StatusGoingAway, "the server is closing")
 	}
 	_ = conn.CloseNow()

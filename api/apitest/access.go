@@ -3,6 +3,7 @@ package apitest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ type Tokens struct {
 	mu     sync.Mutex
 	keys   map[string]*bothy.Caller
 	tokens []*bothy.Token
+	held   map[string][]func(error)
 	// Created is the last request for a token.
 	Created bothy.TokenCreate
 }
@@ -55,6 +57,37 @@ func (t *Tokens) Authenticate(_ context.Context, key string) (*bothy.Caller, err
 		return c, nil
 	}
 	return nil, bothy.Errorf(bothy.CodeUnauthenticated, "this API key is not known here").WithHint("Make one.")
+}
+
+// Hold implements bothy.KeyHolder. Nothing is ever released.
+func (t *Tokens) Hold(ctx context.Context, key string, end func(error)) (*bothy.Caller, func(), error) {
+	c, err := t.Authenticate(ctx, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.held == nil {
+		t.held = map[string][]func(error){}
+	}
+	t.held[c.TokenID] = append(t.held[c.TokenID], end)
+	return c, func() {}, nil
+}
+
+// End ends all that holds a token, for the reason, and its key.
+func (t *Tokens) End(id string, cause error) {
+	t.mu.Lock()
+	ends := t.held[id]
+	delete(t.held, id)
+	for key, c := range t.keys {
+		if c.TokenID == id {
+			delete(t.keys, key)
+		}
+	}
+	t.mu.Unlock()
+	for _, end := range ends {
+		end(cause)
+	}
 }
 
 // CreateToken implements bothy.TokenService.
@@ -91,15 +124,15 @@ func (t *Tokens) DeleteToken(ctx context.Context, id string) error {
 		return err
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	for i, k := range t.tokens {
-		if k.ID == id {
-			t.tokens = append(t.tokens[:i:i], t.tokens[i+1:]...)
-			delete(t.keys, "key-"+id)
-			return nil
-		}
+	i := slices.IndexFunc(t.tokens, func(k *bothy.Token) bool { return k.ID == id })
+	if i < 0 {
+		t.mu.Unlock()
+		return bothy.Errorf(bothy.CodeNotFound, "there is no token %q", id).WithHint("List them.")
 	}
-	return bothy.Errorf(bothy.CodeNotFound, "there is no token %q", id).WithHint("List them.")
+	t.tokens = slices.Delete(t.tokens, i, i+1)
+	t.mu.Unlock()
+	t.End(id, bothy.Errorf(bothy.CodeUnauthenticated, "this API key was revoked").WithHint("Make a new key."))
+	return nil
 }
 
 // Answers remembers answers in memory.
