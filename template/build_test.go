@@ -201,6 +201,24 @@ func TestRequestsThatCannotBeBuilt(t *testing.T) {
 	}
 }
 
+// A hook is as good as its worst command: what cannot be done in the new root,
+// such as running a program that is not there, ends the build.
+func TestAHookFailsIfAnyOfItsCommandsDoes(t *testing.T) {
+	for name, hook := range map[string]string{"debsIn": debsIn, "debsOut": debsOut, "localeArchive": localeArchive, "debconf": debconf} {
+		root := t.TempDir() // with nothing in it to run
+		must(t, os.MkdirAll(filepath.Join(root, "usr/lib/locale/C.utf8"), 0o755))
+		must(t, os.MkdirAll(filepath.Join(root, "var/cache/apt/archives"), 0o755))
+		debs := t.TempDir()
+		must(t, os.WriteFile(filepath.Join(debs, "a.deb"), nil, 0o644))
+		// What a hook links to is there already.
+		must(t, os.WriteFile(filepath.Join(root, "var/cache/apt/archives/a.deb"), nil, 0o644))
+		b := &build{log: func(bothy.BuildEvent) {}}
+		if err := b.command(t.Context(), []string{"BOTHY_DEBS=" + debs}, "/bin/sh", "-c", hook, "hook", root); err == nil {
+			t.Errorf("%s succeeded", name)
+		}
+	}
+}
+
 func TestMissingToolsAreNamedWithTheirPackage(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	fails(t, needTools("mmdebstrap"), bothy.CodeUnsupported, "mmdebstrap", "apt-get install mmdebstrap")

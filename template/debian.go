@@ -33,16 +33,16 @@ path-include=/usr/share/locale/locale.alias
 path-exclude=/usr/share/man/*
 `
 
-// The hooks of mmdebstrap, run by sh with the root as $1. Packages that were
-// downloaded once are linked in, and new ones are linked out; those that the
-// mirror has no more are dropped.
+// The hooks of mmdebstrap, run by sh with the root as $1. A hook in which any
+// command fails ends the build. Packages that were downloaded once are linked in,
+// and new ones are linked out; those that the mirror has no more are dropped.
 const (
-	debsIn  = `mkdir -p "$1/var/cache/apt/archives" && find "$BOTHY_DEBS" -name '*.deb' -exec ln -t "$1/var/cache/apt/archives" {} +`
-	debsOut = `chroot "$1" apt-get -qq autoclean; cd "$BOTHY_DEBS"; for f in *.deb; do [ -e "$1/var/cache/apt/archives/$f" ] || rm -f "$f"; done; find "$1/var/cache/apt/archives" -maxdepth 1 -name '*.deb' -exec ln -f -t . {} +`
+	debsIn  = `set -e; mkdir -p "$1/var/cache/apt/archives"; find "$BOTHY_DEBS" -name '*.deb' -exec ln -t "$1/var/cache/apt/archives" {} +`
+	debsOut = `set -e; chroot "$1" apt-get -qq autoclean; cd "$BOTHY_DEBS"; for f in *.deb; do [ -e "$1/var/cache/apt/archives/$f" ] || rm -f "$f"; done; find "$1/var/cache/apt/archives" -maxdepth 1 -name '*.deb' -exec ln -f -t . {} +`
 	// A program that sets its locale opens one file instead of twelve.
-	localeArchive = `test ! -d "$1/usr/lib/locale/C.utf8" || chroot "$1" localedef --add-to-archive /usr/lib/locale/C.utf8`
+	localeArchive = `set -e; test ! -d "$1/usr/lib/locale/C.utf8" || chroot "$1" localedef --add-to-archive /usr/lib/locale/C.utf8`
 
-	debconf = `echo 'debconf debconf/frontend select Noninteractive' | chroot "$1" debconf-set-selections`
+	debconf = `set -e; echo 'debconf debconf/frontend select Noninteractive' | chroot "$1" debconf-set-selections`
 )
 
 // debian fills the root file system with a Debian or Ubuntu release.
@@ -94,7 +94,8 @@ func (b *build) bootstrap(ctx context.Context, d *debianBase) error {
 func (b *build) mmdebstrap(ctx context.Context, d *debianBase) ([]string, error) {
 	argv := []string{"mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory",
 		"--components=" + cmp.Or(d.Components, "main"),
-		"--include=" + strings.Join(d.Packages, ","),
+		// Ubuntu does not count apt among the packages that a system requires.
+		"--include=" + strings.Join(append([]string{"apt"}, d.Packages...), ","),
 		"--skip=check/empty,check/signed-by,essential/unlink,setup/empty",
 		"--setup-hook=" + debsIn,
 		"--customize-hook=" + debsOut,
