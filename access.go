@@ -46,8 +46,9 @@ type TokenCreate struct {
 	ProjectID string     `json:"project,omitempty"`
 	Scopes    []Scope    `json:"scopes,omitempty"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
-	// E2B makes a key of the form that E2B's SDKs accept.
-	E2B bool `json:"e2b,omitempty"`
+	// E2B makes a key of the form that E2B's SDKs accept. It is not offered to
+	// callers while no server speaks to those.
+	E2B bool `json:"-"`
 }
 
 // Caller is who asks.

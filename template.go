@@ -65,12 +65,11 @@ type TemplateService interface {
 	RemoveTemplate(ctx context.Context, name string) error
 }
 
-// TemplateBuild says how to make a template. Exactly one source is set, or
-// none to build the built-in template of that name.
+// TemplateBuild says how to make a template: from an image, or, without one, the
+// built-in template of that name.
 type TemplateBuild struct {
-	Name       string `json:"name"`
-	Image      string `json:"image,omitempty"`      // OCI reference, layout folder or docker-save tar
-	Dockerfile string `json:"dockerfile,omitempty"` // the text of a Dockerfile
+	Name  string `json:"name"`
+	Image string `json:"image,omitempty"` // OCI reference, layout folder or docker-save tar
 	// Force builds again although the template is there.
 	Force bool `json:"force,omitempty"`
 }

@@ -40,7 +40,7 @@ func (s *Server) registerTemplates() {
 	add(s, call{
 		ID: "build-template", Method: http.MethodPost, Path: "/v1/templates", Tag: "Templates",
 		Summary: "Build a template", Scope: bothy.ScopeTemplatesWrite, Status: http.StatusCreated,
-		Text: "From an image, a Dockerfile, or the built-in definition of that name. Answers with the template when it is built; " +
+		Text: "From an image, or the built-in template of that name. Answers with the template when it is built; " +
 			"with `Accept: text/event-stream`, progress comes as events and the last one has the template.",
 		Returns: []form{{"application/json", typeFor[bothy.Template]()}, {eventsType, typeFor[bothy.BuildEvent]()}},
 	}, func(ctx context.Context, in *buildInput) (*byHand, error) {

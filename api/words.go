@@ -402,10 +402,9 @@ var words = map[string]fields{
 		"recipe":      say("How it was made, where it is built in: another recipe makes it anew."),
 	},
 	"TemplateBuild": {
-		"name":       say("The template's name. Without a source, the built-in template of that name is built.", example("python-3.12")),
-		"image":      say("An OCI image to build from."),
-		"dockerfile": say("The text of a Dockerfile to build from."),
-		"force":      say("Build again although it is there.", byDefault(false)),
+		"name":  say("The template's name. Without an image, the built-in template of that name is built.", example("python-3.12")),
+		"image": say("The OCI image to make the template from."),
+		"force": say("Build again although it is there.", byDefault(false)),
 	},
 	"BuildEvent": {
 		"step":     say("The step that is under way."),
@@ -472,6 +471,5 @@ var words = map[string]fields{
 		"project":    say("The project that it opens; your own when empty."),
 		"scopes":     say("What its holder may do: sandboxes:read, sandboxes:write and templates:read when empty."),
 		"expires_at": say("From when on it is refused; never when empty."),
-		"e2b":        say("Make a key of the form that E2B's SDKs take.", byDefault(false)),
 	},
 }

@@ -527,7 +527,7 @@ func TestTokens(t *testing.T) {
 	wantCode(t, err, bothy.CodeForbidden)
 	admin := client.New(f.url, apitest.Admin)
 	at := apitest.Epoch.Add(time.Hour)
-	req := bothy.TokenCreate{Name: "ci", Scopes: []bothy.Scope{bothy.ScopeSandboxesRead}, ExpiresAt: &at, E2B: true}
+	req := bothy.TokenCreate{Name: "ci", Scopes: []bothy.Scope{bothy.ScopeSandboxesRead}, ExpiresAt: &at}
 	k, err := admin.Tokens.CreateToken(f.ctx, req)
 	f.must(err)
 	if d := cmp.Diff(req, f.tokens.Created); d != "" {

@@ -116,14 +116,8 @@ func check(req bothy.TemplateBuild) error {
 	switch {
 	case !bothy.ValidTemplateName(req.Name):
 		return invalidName(req.Name)
-	case req.Image != "" && req.Dockerfile != "":
-		return bothy.Errorf(bothy.CodeInvalid, "the template %s has both an image and a Dockerfile as its source", req.Name).
-			WithHint("Give one of them.")
-	case req.Dockerfile != "":
-		return bothy.Errorf(bothy.CodeUnsupported, "building from a Dockerfile is not supported yet").
-			WithHint("Build it with another tool, save the image (docker save, or an OCI layout folder), and give that: bothy template import FILE %s.", req.Name)
 	case req.Image == "" && !slices.Contains(BuiltIn(), req.Name):
-		return bothy.Errorf(bothy.CodeInvalid, "%s is not a built-in template and no source was given; built in are: %s", req.Name, strings.Join(BuiltIn(), ", ")).
+		return bothy.Errorf(bothy.CodeInvalid, "%s is not a built-in template and no image was given; built in are: %s", req.Name, strings.Join(BuiltIn(), ", ")).
 			WithHint("To make it from an image: bothy template import IMAGE %s.", req.Name)
 	}
 	return nil

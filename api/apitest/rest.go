@@ -186,7 +186,7 @@ func (w *World) BuildTemplate(ctx context.Context, req bothy.TemplateBuild, log 
 	}
 	log(bothy.BuildEvent{Step: "fetch", Percent: 10})
 	if req.Name == "bad" {
-		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the Dockerfile has no FROM").WithHint("Begin with FROM.")
+		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the image holds no layers").WithHint("Give one that does.")
 	}
 	t := &bothy.Template{Version: bothy.ManifestVersion, Name: req.Name, Digest: "sha256:01", CreatedAt: Epoch, Source: req.Image}
 	w.mu.Lock()

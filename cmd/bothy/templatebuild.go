@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -14,30 +12,22 @@ import (
 )
 
 func newTemplateBuild(a *app) *cobra.Command {
-	var file string
 	req := bothy.TemplateBuild{}
 	cmd := &cobra.Command{
-		Use:   "build NAME [-f DOCKERFILE]",
-		Short: "Build a built-in template, or one from a Dockerfile",
-		Long: `Build a template. Without -f it is the built-in template of that name:
-python-3.12, python-3.12-bare, node-22, ubuntu-24.04 or debian-12.
+		Use:   "build NAME",
+		Short: "Build a built-in template",
+		Long: `Build a built-in template: python-3.12, python-3.12-bare, node-22,
+ubuntu-24.04 or debian-12.
 
-Every step of a Dockerfile runs inside a sandbox, never on the host.`,
+To add packages of your own, build an image with another tool (docker build,
+docker save) and use bothy template import.`,
 		Example: `  bothy template build python-3.12-bare
-  bothy template build my-agent -f Dockerfile`,
+  bothy template build node-22 --force`,
 		Args: usage(cobra.ExactArgs(1)),
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "`Dockerfile` to build from, - for standard input")
 	cmd.Flags().BoolVar(&req.Force, "force", false, "build again although the template is there")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		req.Name = args[0]
-		if file != "" {
-			text, err := a.readInput(file)
-			if err != nil {
-				return err
-			}
-			req.Dockerfile = string(text)
-		}
 		return a.build(ctx, s, req)
 	})
 	return cmd
@@ -113,16 +103,4 @@ func printTemplate(w io.Writer, t *bothy.Template) {
 		"env", pairs(t.Env),
 		"packages", pairs(t.Packages),
 	)
-}
-
-// readInput reads a whole file, or standard input for "-".
-func (a *app) readInput(name string) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(a.stdin)
-	}
-	b, err := os.ReadFile(name)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read %s: %w", name, reason(err))
-	}
-	return b, nil
 }

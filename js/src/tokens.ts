@@ -8,8 +8,6 @@ export interface TokenParams {
   /** Default: everything that has to do with sandboxes. */
   scopes?: Scope[];
   expiresAt?: Date;
-  /** Make a key of the form that E2B's SDKs take. */
-  e2b?: boolean;
 }
 
 /** The keys of a server, for administrators. */

@@ -201,13 +201,11 @@ export interface Template {
   languages?: string[];
 }
 
-/** What a template is made from: exactly one source, or none for a built-in template of that name. */
+/** What a template is made from: an image, or, without one, the built-in template of that name. */
 export interface TemplateParams {
   name: string;
   /** An OCI image. */
   image?: string;
-  /** The text of a Dockerfile. */
-  dockerfile?: string;
   /** Build again although the template is there. */
   force?: boolean;
 }

@@ -236,23 +236,21 @@ class AsyncClient:
         name: str,
         *,
         image: str | None = None,
-        dockerfile: str | None = None,
         force: bool = False,
         on_progress: io.Callback[BuildEvent] | None = None,
     ) -> Template:
         """Build a template, and return it when sandboxes can start from it.
 
         Args:
-            name: Its name; without a source, that of a built-in template.
+            name: Its name; without an image, that of a built-in template.
             image: An OCI image to make it from.
-            dockerfile: The text of a Dockerfile to make it from.
             force: Build it again although it is there.
             on_progress: Called with each step.
 
         Raises:
             BothyError: The build failed (``template_invalid`` and others).
         """
-        body = {"name": name, "image": image, "dockerfile": dockerfile, "force": force or None}
+        body = {"name": name, "image": image, "force": force or None}
         headers = {"Accept": "text/event-stream"}
         request = Request(
             "POST", "/v1/templates", json=without_none(body), headers=headers, keyed=False
@@ -383,7 +381,6 @@ class AsyncClient:
         project: str | None = None,
         scopes: Sequence[Scope] | None = None,
         expires_at: datetime | None = None,
-        e2b: bool = False,
     ) -> Token:
         """Make a key, and return it with its secret, which is shown only here.
 
@@ -393,7 +390,6 @@ class AsyncClient:
             scopes: What it may do; all that has to do with sandboxes where not given.
             expires_at: When it becomes invalid, which must have a time zone; never where
                 not given.
-            e2b: Make a key of the form that E2B's SDKs take.
 
         Raises:
             ForbiddenError: The client's own key is not an administrator's.
@@ -403,7 +399,6 @@ class AsyncClient:
             "project": project,
             "scopes": scopes and list(scopes),
             "expires_at": expires_at and format_time(expires_at.timestamp()),
-            "e2b": e2b or None,
         }
         wire = await self._call(Request("POST", "/v1/tokens", json=without_none(body)))
         return decode(Token, wire)

@@ -50,14 +50,14 @@ func (w Templates) Template(_ context.Context, name string) (*bothy.Template, er
 	return w.find(name)
 }
 
-// BuildTemplate pretends two steps. A Dockerfile with the word "false" fails.
+// BuildTemplate pretends two steps. An image with the word "false" fails.
 func (w Templates) BuildTemplate(_ context.Context, req bothy.TemplateBuild, log func(bothy.BuildEvent)) (*bothy.Template, error) {
 	if !bothy.ValidTemplateName(req.Name) {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "template name %q is not valid", req.Name).WithHint("Use lower-case letters, digits, dots and dashes.")
 	}
 	log(bothy.BuildEvent{Step: "fetch", Message: "the base", Percent: 20})
-	if strings.Contains(req.Dockerfile, "false") {
-		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the step RUN false ended with exit code 1").WithHint("Mend the Dockerfile.")
+	if strings.Contains(req.Image, "false") {
+		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the image cannot be unpacked").WithHint("Mend the image.")
 	}
 	log(bothy.BuildEvent{Step: "pack", Message: "the image", Percent: 80})
 	return w.addTemplate(req.Name), nil
@@ -105,9 +105,6 @@ func (w Tokens) CreateToken(_ context.Context, req bothy.TokenCreate) (*bothy.To
 		}
 	}
 	key := newID("bothy_0123456789abcdef")
-	if req.E2B {
-		key = newID("e2b_0123456789abcdef")
-	}
 	t := *w.addToken(key, req.Name, req.Scopes)
 	t.Key, t.ExpiresAt = key, req.ExpiresAt
 	return &t, nil
