@@ -46,6 +46,7 @@ const (
 	CodeDiskFull         Code = "disk_full"
 	CodeCommandNotFound  Code = "command_not_found"
 	CodeCommandInvalid   Code = "command_invalid"
+	CodeCommandCancelled Code = "command_cancelled"
 	CodeUserNotFound     Code = "user_not_found"
 	CodeSnapshotDamaged  Code = "snapshot_damaged"
 	CodeSnapshotInUse    Code = "snapshot_in_use"

@@ -63,8 +63,12 @@ type ExecRequest struct {
 	// other than the sandbox's own.
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
 	// Stdin is given to the command, and then end of file.
-	Stdin      string `json:"stdin,omitempty"`
-	Background bool   `json:"background,omitempty"`
+	Stdin string `json:"stdin,omitempty"`
+	// Background answers as soon as the command has started.
+	Background bool `json:"background,omitempty"`
+	// KeepRunning lets the command go on when its caller leaves before its end;
+	// otherwise it is killed then, with all it started.
+	KeepRunning bool `json:"keep_running,omitempty"`
 }
 
 // ExecResult is a finished command. For a background command only PID is set.
@@ -147,10 +151,12 @@ type Terminal interface {
 // error when the command could not be run or followed, and an exit code when
 // it ran.
 type ExecService interface {
-	// Exec runs a command to its end, or starts it when Background is set.
+	// Exec runs a command to its end, or starts it when Background is set. When
+	// ctx ends before that, the command is killed, unless KeepRunning is set.
 	Exec(ctx context.Context, id string, req ExecRequest) (*ExecResult, error)
 	// ExecStream calls fn for every piece of output as it arrives and for the
-	// end. When ctx ends or fn fails, the command is killed.
+	// end. When ctx ends or fn fails, the command is killed, unless KeepRunning
+	// is set.
 	ExecStream(ctx context.Context, id string, req ExecRequest, fn func(ExecEvent) error) error
 	// Processes lists what was started through the API and is running, or has
 	// ended with output still held.

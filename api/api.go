@@ -266,7 +266,15 @@ func (s *Server) Drain() {
 	s.beginClosing()
 	s.http.SetKeepAlivesEnabled(false)
 	s.deadline = time.Now().Add(s.config.Grace)
-	ctx, cancel := context.WithDeadline(context.Background(), s.deadline)
+	s.waitUntilIdle(s.deadline)
+}
+
+// cutOffTime bounds how long requests that were cut off may take to clean up.
+const cutOffTime = 5 * time.Second
+
+// waitUntilIdle returns when no request is under way, or time is up.
+func (s *Server) waitUntilIdle(deadline time.Time) {
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -295,6 +303,9 @@ func (s *Server) Close() error {
 	}
 	s.stopWorking()
 	if errors.Is(err, context.DeadlineExceeded) {
+		// What is cut off is also ended inside its sandbox, while there still is
+		// a way there.
+		s.waitUntilIdle(time.Now().Add(cutOffTime))
 		err = s.http.Close()
 	}
 	if s.listener != nil {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/bothy-dev/bothy"
 )
 
 const eventsType = "text/event-stream"
@@ -45,6 +47,9 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, ctx contex
 	case endedBy(ctx) != nil:
 		s.endEvents(w, r, es, endedBy(ctx))
 	case ctx.Err() != nil: // the caller or the server is going: nobody to tell
+		if bothy.ErrorCode(err) == bothy.CodeCommandCancelled {
+			note(r.Context(), problemOf(err))
+		}
 		es.begin()
 	case err == nil:
 		es.begin()

@@ -37,6 +37,7 @@ func execEvent(e bothy.ExecEvent) ExecEvent {
 type execInput struct {
 	ID     string `path:"id" doc:"The sandbox's id."`
 	Accept string `header:"Accept" hidden:"true"`
+	Key    string `header:"Idempotency-Key" hidden:"true"`
 	Body   bothy.ExecRequest
 }
 
@@ -49,12 +50,19 @@ func (s *Server) registerExec() {
 		ID: "exec", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/exec", Tag: "Commands",
 		Summary: "Run a command", Scope: bothy.ScopeSandboxesWrite,
 		Text: "Answers when the command has ended, with its exit code and output; with `background`, as soon as it has started. " +
-			"With `Accept: text/event-stream` the output comes as events while the command runs, and the last event has `is_final`; " +
-			"a caller who goes away before that ends the command.",
+			"With `Accept: text/event-stream` the output comes as events while the command runs, and the last event has `is_final`. " +
+			"When the connection ends before the command does, the command is killed with all that it started, unless it is in the background or has `keep_running`. " +
+			"Such a killed command is not run again under its Idempotency-Key: the repetition is answered with `command_cancelled`. " +
+			"With both a key and `keep_running`, the repetition gets the command's result.",
 		Returns: []form{{"application/json", typeFor[bothy.ExecResult]()}, {eventsType, typeFor[ExecEvent]()}},
 	}, func(ctx context.Context, in *execInput) (*byHand, error) {
 		if wantsEvents(in.Accept) {
 			return s.execStream(in)
+		}
+		if in.Body.KeepRunning && in.Key != "" {
+			var cancel context.CancelFunc
+			ctx, cancel = s.outliving(ctx)
+			defer cancel()
 		}
 		result, err := svc.Exec(ctx, in.ID, in.Body)
 		if err != nil {
@@ -62,6 +70,14 @@ func (s *Server) registerExec() {
 		}
 		return write(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, result) }), nil
 	})
+}
+
+// outliving is the context of a call whose caller may come back for the answer:
+// it ends with the server and not with the connection.
+func (s *Server) outliving(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(s.working, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 func (s *Server) execStream(in *execInput) (*byHand, error) {

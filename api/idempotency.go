@@ -23,8 +23,9 @@ const (
 )
 
 // onlyOnce works on a request unless its key has been seen: then it gives the
-// answer of the first time. Only success is remembered. A failure has changed
-// nothing, so the request may be tried again under the same key.
+// answer of the first time. Only success is remembered, and that a command was
+// killed half-way. Any other failure has changed nothing, so the request may be
+// tried again under the same key.
 func (s *Server) onlyOnce(c call, key string, body []byte, w http.ResponseWriter, r *http.Request, h http.HandlerFunc) {
 	if err := checkKey(key); err != nil {
 		s.fail(w, r, err)
@@ -63,10 +64,16 @@ func (s *Server) first(c call, project, key string, w http.ResponseWriter, r *ht
 		}
 	}()
 	h(t, r)
-	if !t.whole(r) {
+	var answer store.Answer
+	switch p := cancelledCommand(r); {
+	case p != nil:
+		answer = problemAnswer(p)
+	case t.whole(r):
+		answer = t.answer(c)
+	default:
 		return
 	}
-	if err := s.services.Answers.StoreAnswer(ctx, project, key, t.answer(c)); err != nil {
+	if err := s.services.Answers.StoreAnswer(ctx, project, key, answer); err != nil {
 		s.log.Error("an answer was not stored", "request", requestFrom(ctx).id, "error", err)
 		return
 	}
@@ -80,6 +87,16 @@ func (t *tee) whole(r *http.Request) bool {
 		return false
 	}
 	return t.Header().Get("Content-Type") != eventsType || r.Context().Err() == nil
+}
+
+// cancelledCommand is the problem of a request whose command was killed because
+// the caller left. The repetition must be told so: to run the command once more
+// would do again what it has done so far.
+func cancelledCommand(r *http.Request) *Problem {
+	if info := requestFrom(r.Context()); info != nil && info.problem != nil && info.problem.Code == bothy.CodeCommandCancelled {
+		return info.problem
+	}
+	return nil
 }
 
 func checkKey(key string) error {
@@ -162,7 +179,10 @@ func (t *tee) answer(c call) store.Answer {
 	default:
 		return store.Answer{Status: t.status, Header: headersToKeep(t.Header()), Body: t.body.Bytes()}
 	}
-	p := problemOf(told)
+	return problemAnswer(problemOf(told))
+}
+
+func problemAnswer(p *Problem) store.Answer {
 	var b bytes.Buffer
 	_ = encode(&b, p)
 	return store.Answer{Status: p.Status, Header: map[string]string{"Content-Type": problemType}, Body: b.Bytes()}

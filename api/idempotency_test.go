@@ -3,10 +3,12 @@ package api
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/api/apitest"
@@ -171,5 +173,67 @@ func TestLargeAnswersAreNotRemembered(t *testing.T) {
 	p := f.failed(bothy.CodeConflict, f.do("POST", path, `{"command":"big"}`, key("k")))
 	if !strings.Contains(p.Detail, "too large") {
 		t.Errorf("%q", p.Detail)
+	}
+}
+
+// leave runs "wait" for a caller who leaves while it runs.
+func (f *fixture) leave(path, body string, headers ...header) {
+	f.Helper()
+	ctx, leave := context.WithCancel(f.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		res, err := f.client.Do(f.request("POST", path, body, headers...).WithContext(ctx))
+		if err == nil {
+			_, _ = io.Copy(io.Discard, res.Body)
+			res.Body.Close()
+		}
+	}()
+	for !f.world.Started("wait") {
+		time.Sleep(time.Millisecond)
+	}
+	leave()
+	<-done
+}
+
+// A command that was killed when its caller left is not run again under its key.
+func TestKilledCommandsAreRemembered(t *testing.T) {
+	for name, accept := range map[string]string{"json": "application/json", "events": eventsType} {
+		t.Run(name, func(t *testing.T) {
+			f := start(t)
+			path := f.create() + "/exec"
+			f.leave(path, `{"command":"wait"}`, key("k"), header{"Accept": accept})
+			<-f.world.Canceled
+			again := func() response {
+				return f.do("POST", path, `{"command":"wait"}`, key("k"), header{"Accept": accept})
+			}
+			res := again()
+			for res.Header.Get("Retry-After") != "" { // the first is still being cleaned up
+				res = again()
+			}
+			f.failed(bothy.CodeCommandCancelled, res)
+			if res.Header.Get("Idempotency-Replayed") != "true" {
+				t.Error("it was run again")
+			}
+		})
+	}
+}
+
+// One that keeps running leaves its result for whoever comes back with the key.
+func TestResultOfACommandThatKeepsRunning(t *testing.T) {
+	f := start(t)
+	path := f.create() + "/exec"
+	const body = `{"command":"wait","keep_running":true}`
+	f.leave(path, body, key("k"))
+	if res := f.do("POST", path, body, key("k")); res.StatusCode != 409 || res.Header.Get("Retry-After") == "" {
+		t.Fatalf("%d %s", res.StatusCode, res.body)
+	}
+	close(f.world.Finish)
+	res := f.do("POST", path, body, key("k"))
+	for res.StatusCode == 409 {
+		res = f.do("POST", path, body, key("k"))
+	}
+	if f.ok(200, res).Header.Get("Idempotency-Replayed") != "true" || len(f.world.Canceled) > 0 {
+		t.Errorf("%v %s", res.Header, res.body)
 	}
 }

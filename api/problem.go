@@ -50,6 +50,7 @@ var statuses = map[bothy.Code]int{
 	bothy.CodeDiskFull:         http.StatusInsufficientStorage,
 	bothy.CodeCommandNotFound:  http.StatusBadRequest,
 	bothy.CodeCommandInvalid:   http.StatusBadRequest,
+	bothy.CodeCommandCancelled: http.StatusConflict,
 	bothy.CodeUserNotFound:     http.StatusBadRequest,
 	bothy.CodeSnapshotDamaged:  http.StatusUnprocessableEntity,
 	bothy.CodeSnapshotInUse:    http.StatusConflict,

@@ -227,6 +227,7 @@ var words = map[string]fields{
 		"timeout_seconds": say("Kills it and all that it started after so long; 0 is no limit but the sandbox's own.", between(0, bothy.MaxTimeoutSeconds), byDefault(0)),
 		"stdin":           say("Its input, after which comes end of file."),
 		"background":      say("Answer as soon as it has started.", byDefault(false)),
+		"keep_running":    say("Let it run on when the caller leaves before its end, which otherwise kills it.", byDefault(false)),
 	},
 	"ExecResult": {
 		"exit_code":   say("Its exit code, or 128 plus the signal that killed it."),

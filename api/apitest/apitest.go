@@ -42,6 +42,8 @@ type World struct {
 	RefuseImports bool
 	// Canceled gets the id of every sandbox in which a command was given up.
 	Canceled chan string
+	// Finish, when it is closed, ends the command "wait".
+	Finish chan struct{}
 	// Busy, when not nil, holds Create until it is closed; each call says so
 	// on Waiting first.
 	Busy    chan struct{}
@@ -78,7 +80,7 @@ func New() *World {
 		templates: map[string]*bothy.Template{bothy.DefaultTemplate: {
 			Version: bothy.ManifestVersion, Name: bothy.DefaultTemplate, Digest: "sha256:00", SizeBytes: 1, CreatedAt: Epoch,
 		}},
-		Canceled: make(chan string, 10), Waiting: make(chan struct{}, 100),
+		Canceled: make(chan string, 10), Finish: make(chan struct{}), Waiting: make(chan struct{}, 100),
 	}
 }
 

@@ -68,7 +68,12 @@ func (w *World) Started(command string) bool {
 	return line(w.Executed.Command) == command
 }
 
-// Exec implements bothy.ExecService.
+func cancelled(ctx context.Context) error {
+	return bothy.Errorf(bothy.CodeCommandCancelled, "the caller left").WithHint("Stay.").Because(ctx.Err())
+}
+
+// Exec implements bothy.ExecService. The command "wait" waits to be given up, or
+// for Finish to be closed.
 func (w *World) Exec(ctx context.Context, id string, req bothy.ExecRequest) (*bothy.ExecResult, error) {
 	if err := w.begin(ctx, id, req); err != nil {
 		return nil, err
@@ -77,9 +82,12 @@ func (w *World) Exec(ctx context.Context, id string, req bothy.ExecRequest) (*bo
 		return w.spawn(id, req), nil
 	}
 	if line(req.Command) == "wait" {
-		<-ctx.Done()
-		w.Canceled <- id
-		return nil, ctx.Err()
+		select {
+		case <-ctx.Done():
+			w.Canceled <- id
+			return nil, cancelled(ctx)
+		case <-w.Finish:
+		}
 	}
 	var r bothy.ExecResult
 	r.Stdout, r.Stderr, r.ExitCode = run(line(req.Command))
@@ -112,7 +120,7 @@ func (w *World) ExecStream(ctx context.Context, id string, req bothy.ExecRequest
 		}
 		<-ctx.Done()
 		w.Canceled <- id
-		return ctx.Err()
+		return cancelled(ctx)
 	}
 	if line(req.Command) == "lost" {
 		_ = fn(bothy.ExecEvent{Stream: "stdout", Data: "ready\n"})

@@ -273,18 +273,20 @@ func TestExecStreamKillsWhatNobodyFollows(t *testing.T) {
 		cancel()
 		return nil
 	})
-	wantCode(t, err, bothy.CodeTimeout)
+	wantCode(t, err, bothy.CodeCommandCancelled)
 	waitEnded(t, g, pid, 137)
 }
 
-// A caller who gives up on Exec leaves the command alone.
-func TestExecSurvivesItsCaller(t *testing.T) {
+// A command that is to keep running does so when its caller has gone.
+func TestExecKeepsRunningWhereAsked(t *testing.T) {
 	g := adopted(t)
 	file := filepath.Join(g.dir, "go")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		_, err := g.Exec(ctx, line("echo ready; while [ ! -e "+file+" ]; do sleep 0.01; done; echo done; exit 7"))
+		req := line("echo ready; while [ ! -e " + file + " ]; do sleep 0.01; done; echo done; exit 7")
+		req.KeepRunning = true
+		_, err := g.Exec(ctx, req)
 		done <- err
 	}()
 	var p bothy.ProcessInfo

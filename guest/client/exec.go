@@ -22,16 +22,16 @@ const (
 	cleanUp = 5 * time.Second
 )
 
-// Exec runs a command to its end, or starts it when Background is set. A
-// caller who gives up does not end the command. Bytes of the output that are
-// not UTF-8 become U+FFFD.
+// Exec runs a command to its end, or starts it when Background is set. When
+// ctx ends before that, the command is killed unless it is to keep running.
+// Bytes of the output that are not UTF-8 become U+FFFD.
 func (c *Client) Exec(ctx context.Context, req bothy.ExecRequest) (*bothy.ExecResult, error) {
 	if req.Background {
 		return c.spawn(ctx, req)
 	}
 	res := &bothy.ExecResult{}
 	outs := map[string]*headTail{}
-	err := c.start(ctx, req, handlers{
+	err := c.run(ctx, req, handlers{
 		start: func(pid int) { res.PID = pid },
 		data: func(d piece) error {
 			o := outs[d.stream]
@@ -75,18 +75,16 @@ func (c *Client) spawn(ctx context.Context, req bothy.ExecRequest) (*bothy.ExecR
 }
 
 // ExecStream calls fn for every piece of output and for the end. When ctx ends
-// or fn fails, the command is killed.
+// or fn fails, the command is killed unless it is to keep running.
 func (c *Client) ExecStream(ctx context.Context, req bothy.ExecRequest, fn func(bothy.ExecEvent) error) error {
 	pid := 0
 	events := newEvents(func(e bothy.ExecEvent) error {
 		e.PID = pid
 		return fn(e)
 	})
-	err := c.start(ctx, req, handlers{start: func(p int) { pid = p }, data: events.data, end: events.end})
-	if err != nil && pid != 0 {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
-		defer cancel()
-		_ = c.Signal(ctx, pid, 9) // it may have ended by itself
+	err := c.run(ctx, req, handlers{start: func(p int) { pid = p }, data: events.data, end: events.end})
+	if err != nil && pid != 0 && ctx.Err() == nil && !req.KeepRunning {
+		c.kill(pid) // fn has failed
 	}
 	return err
 }
@@ -215,9 +213,19 @@ func startRequest(req bothy.ExecRequest) *processpb.StartRequest {
 	return start
 }
 
-// start runs a command to its end.
-func (c *Client) start(ctx context.Context, req bothy.ExecRequest, h handlers) error {
-	return c.begin(ctx, req, startRequest(req), h)
+// run runs a command to its end, or to that of ctx.
+func (c *Client) run(ctx context.Context, req bothy.ExecRequest, h handlers) error {
+	if req.KeepRunning {
+		return c.begin(ctx, req, startRequest(req), h)
+	}
+	return c.attend(ctx, func(ctx context.Context, started func(pid int)) error {
+		onStart := h.start
+		h.start = func(pid int) {
+			onStart(pid)
+			started(pid)
+		}
+		return c.begin(ctx, req, startRequest(req), h)
+	})
 }
 
 // begin starts a command and follows the stream that tells about it.
