@@ -44,6 +44,9 @@ type CodeResult struct {
 	Stdout  string       `json:"stdout"`
 	Stderr  string       `json:"stderr"`
 	Error   *CodeError   `json:"error,omitempty"`
+	// ExitCode is what the shell's last command ended with, or the shell itself;
+	// only code in bash has one.
+	ExitCode *int `json:"exit_code,omitempty"`
 	// ExecutionCount is the number of this piece in its context, from 1.
 	ExecutionCount int    `json:"execution_count"`
 	DurationMS     int64  `json:"duration_ms"`
@@ -63,6 +66,7 @@ type CodeEvent struct {
 	Results        []CodeOutput `json:"results,omitempty"`
 	IsFinal        bool         `json:"is_final,omitempty"`
 	Error          *CodeError   `json:"error,omitempty"`
+	ExitCode       *int         `json:"exit_code,omitempty"`
 	ExecutionCount int          `json:"execution_count,omitempty"`
 	DurationMS     int64        `json:"duration_ms,omitempty"`
 	TimedOut       bool         `json:"timed_out,omitempty"`
@@ -100,7 +104,9 @@ type CodeService interface {
 	Contexts(ctx context.Context, id string) ([]CodeContext, error)
 	// DeleteContext ends a context; its variables are gone.
 	DeleteContext(ctx context.Context, id, contextID string) error
-	// InterruptContext stops the code that runs in a context, as Ctrl-C does.
+	// InterruptContext stops the code that runs in a context, or that is next
+	// while the interpreter starts, as Ctrl-C does. Where there is none, the
+	// error is CodeConflict.
 	InterruptContext(ctx context.Context, id, contextID string) error
 	// RestartContext makes a context as new.
 	RestartContext(ctx context.Context, id, contextID string) error

@@ -86,7 +86,7 @@ func (s *Server) registerContexts(svc bothy.CodeService) {
 		do                              func(ctx context.Context, id, contextID string) error
 	}{
 		{"delete-context", http.MethodDelete, "", "Delete a context", "Its variables are gone.", svc.DeleteContext},
-		{"interrupt-context", http.MethodPost, "/interrupt", "Interrupt the code in a context", "As Ctrl-C does.", svc.InterruptContext},
+		{"interrupt-context", http.MethodPost, "/interrupt", "Interrupt the code in a context", "As Ctrl-C does. Code that waits for its interpreter to start is interrupted, too. Where no code runs, the answer is `conflict`.", svc.InterruptContext},
 		{"restart-context", http.MethodPost, "/restart", "Make a context as new", "Its variables are gone.", svc.RestartContext},
 	} {
 		add(s, call{

@@ -57,6 +57,10 @@ func runEnd(res code.Result) *guestpb.RunResponse {
 		ExecutionCount: int32(res.ExecutionCount), DurationMs: res.Duration.Milliseconds(),
 		TimedOut: res.TimedOut, OomKilled: res.OOMKilled, Truncated: res.Truncated, Hint: res.Hint,
 	}
+	if res.ExitCode != nil {
+		code := int32(*res.ExitCode)
+		e.ExitCode = &code
+	}
 	if res.Error != nil {
 		e.Error = &guestpb.CodeError{Name: res.Error.Name, Value: res.Error.Value, Traceback: res.Error.Traceback}
 	}
@@ -90,7 +94,7 @@ func (s *codeService) DeleteContext(ctx context.Context, req *guestpb.DeleteCont
 func (s *codeService) InterruptContext(ctx context.Context, req *guestpb.InterruptContextRequest) (*guestpb.InterruptContextResponse, error) {
 	c, err := s.a.code.Find(req.ContextId, "")
 	if err == nil {
-		c.Interrupt()
+		err = c.Interrupt()
 	}
 	return &guestpb.InterruptContextResponse{}, err
 }

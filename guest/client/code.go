@@ -35,7 +35,7 @@ func (c *Client) RunCode(ctx context.Context, req bothy.CodeRequest) (*bothy.Cod
 		if e.IsFinal {
 			res.Error, res.ExecutionCount, res.DurationMS = e.Error, e.ExecutionCount, e.DurationMS
 			res.TimedOut, res.OOMKilled, res.Truncated = e.TimedOut, e.OOMKilled, e.Truncated
-			res.ContextID, res.Hint = e.ContextID, e.Hint
+			res.ContextID, res.Hint, res.ExitCode = e.ContextID, e.Hint, e.ExitCode
 		}
 		return nil
 	})
@@ -105,6 +105,10 @@ func finalEvent(event *bothy.CodeEvent, e *guestpb.RunResponse_Ended) {
 	event.ExecutionCount, event.DurationMS = int(e.GetExecutionCount()), e.GetDurationMs()
 	event.TimedOut, event.OOMKilled, event.Truncated = e.GetTimedOut(), e.GetOomKilled(), e.GetTruncated()
 	event.Hint = clip(e.GetHint())
+	if e.ExitCode != nil {
+		code := int(*e.ExitCode)
+		event.ExitCode = &code
+	}
 	if err := e.GetError(); err != nil {
 		event.Error = &bothy.CodeError{Name: err.Name, Value: err.Value, Traceback: err.Traceback}
 	}
@@ -148,7 +152,8 @@ func (c *Client) DeleteContext(ctx context.Context, id string) error {
 		&guestpb.DeleteContextRequest{ContextId: id}, &guestpb.DeleteContextResponse{})
 }
 
-// InterruptContext stops the code that runs in a context, as Ctrl-C does.
+// InterruptContext stops the code that runs in a context, or is about to, as
+// Ctrl-C does.
 func (c *Client) InterruptContext(ctx context.Context, id string) error {
 	return c.unary(ctx, rpc{procedure: guestpb.CodeInterruptContextProcedure},
 		&guestpb.InterruptContextRequest{ContextId: id}, &guestpb.InterruptContextResponse{})

@@ -329,3 +329,105 @@ func checkContexts(t *testing.T, g *guest, d dialect) {
 	_, err = g.RunCode(ctx, bothy.CodeRequest{Code: "x", Language: "cobol"})
 	wantCode(t, err, bothy.CodeUnsupported)
 }
+
+// slowPython makes the interpreter begin only when a file appears.
+func slowPython(t *testing.T, g *guest) (begin func()) {
+	t.Helper()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip(err)
+	}
+	out, err := exec.Command(python, "-c", "import sys; print(sys.executable)").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	gate := filepath.Join(bin, "gate")
+	script := fmt.Sprintf("#!/bin/sh\nwhile [ ! -e %s ]; do sleep 0.01; done\nexec %s \"$@\"\n", gate, strings.TrimSpace(string(out)))
+	if err := os.WriteFile(filepath.Join(bin, "python3"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	adoptWith(t, g, map[string]string{"PATH": bin + ":/usr/bin:/bin", "HOME": t.TempDir()})
+	return func() {
+		if err := os.WriteFile(gate, nil, 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Code whose interpreter is only starting is interrupted, and what comes after
+// it runs.
+func TestInterruptWhileTheInterpreterStarts(t *testing.T) {
+	g := adopted(t)
+	begin := slowPython(t, g)
+	ctx, err := g.CreateContext(t.Context(), bothy.CodeContextCreate{Language: "python"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, g.InterruptContext(t.Context(), ctx.ID), bothy.CodeConflict)
+	mark := filepath.Join(g.dir, "ran")
+	results := make(chan *bothy.CodeResult, 1)
+	go func() {
+		results <- run(t, g, bothy.CodeRequest{ContextID: ctx.ID, Code: "open('" + mark + "', 'w').close(); import time; time.sleep(600)"})
+	}()
+	eventually(t, "the code can be interrupted", func() bool { return g.InterruptContext(t.Context(), ctx.ID) == nil })
+	begin()
+	res := <-results
+	if res == nil || res.Error == nil || res.Error.Name != "KeyboardInterrupt" {
+		t.Fatalf("%+v, %+v", res, res.Error)
+	}
+	if _, err := os.Stat(mark); err == nil {
+		t.Error("the code ran")
+	}
+	if res := run(t, g, bothy.CodeRequest{ContextID: ctx.ID, Code: "print(1)"}); res.Stdout != "1\n" {
+		t.Errorf("%+v", res)
+	}
+	wantCode(t, g.InterruptContext(t.Context(), ctx.ID), bothy.CodeConflict)
+}
+
+// An interrupt reaches the code whenever it comes, and only the code that runs.
+func TestInterruptAtAnyMoment(t *testing.T) {
+	program(t, "python3")
+	g := adopted(t)
+	plainPath(t, g)
+	for i := range 20 {
+		ctx, err := g.CreateContext(t.Context(), bothy.CodeContextCreate{Language: "python"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, second := make(chan *bothy.CodeResult, 1), make(chan *bothy.CodeResult, 1)
+		go func() {
+			first <- run(t, g, bothy.CodeRequest{ContextID: ctx.ID, Code: "import time; time.sleep(600)"})
+		}()
+		for g.InterruptContext(t.Context(), ctx.ID) != nil { // it has not arrived
+			time.Sleep(time.Duration(i) * time.Millisecond)
+		}
+		go func() { second <- run(t, g, bothy.CodeRequest{ContextID: ctx.ID, Code: "print('next')"}) }()
+		if res := <-first; res == nil || res.Error == nil || res.Error.Name != "KeyboardInterrupt" {
+			t.Fatalf("%d: %+v, %+v", i, res, res.Error)
+		}
+		if res := <-second; res == nil || res.Error != nil || res.Stdout != "next\n" {
+			t.Fatalf("%d: the next: %+v, %+v", i, res, res.Error)
+		}
+		if err := g.DeleteContext(t.Context(), ctx.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestExitCodesOfShellCode(t *testing.T) {
+	g := adopted(t)
+	plainPath(t, g)
+	for code, want := range map[string]int{"true": 0, "false": 1, "(exit 5)": 5, "echo x; exit 7": 7, "kill -9 $$": 137} {
+		res := run(t, g, bothy.CodeRequest{Code: code, Language: "bash"})
+		if res.ExitCode == nil || *res.ExitCode != want || (res.Error == nil) != (want == 0) {
+			t.Errorf("%s: %+v, %+v", code, res, res.Error)
+		}
+		if code == "echo x; exit 7" && (res.Stdout != "x\n" || !strings.Contains(res.Error.Value, "7")) {
+			t.Errorf("%+v, %+v", res, res.Error)
+		}
+	}
+	if res := run(t, g, bothy.CodeRequest{Code: "1"}); res.ExitCode != nil {
+		t.Errorf("Python: %+v", res)
+	}
+}

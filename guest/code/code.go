@@ -58,6 +58,8 @@ type Result struct {
 	OOMKilled      bool
 	Truncated      bool
 	Hint           string
+	// ExitCode is what a shell's code ended with.
+	ExitCode *int
 }
 
 // Manager holds the contexts of a sandbox. Its methods may be called from many
@@ -85,11 +87,11 @@ type Context struct {
 	turn  chan struct{} // holds one token: whoever has it runs code
 	ended chan struct{} // closed when the context is removed
 
-	mu       sync.Mutex
-	kernel   kernel    // nil until it is needed, and after it died
-	fresh    bool      // nothing but warming has run in the kernel
-	adopted  int       // the generation that the kernel knows
-	watchdog *watchdog // of the code that runs, or nil
+	mu      sync.Mutex
+	kernel  kernel   // nil until it is needed, and after it died
+	fresh   bool     // nothing but warming has run in the kernel
+	adopted int      // the generation that the kernel knows
+	pieces  []*piece // of code, in the order in which they came
 }
 
 // languages maps the names that callers use to those of contexts.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -77,6 +78,7 @@ type driver struct {
 	mu      sync.Mutex // held while a request is written
 	running int        // counts up when code begins and when it ends: odd while it runs
 	begun   bool       // the driver has said that it runs the code
+	pending bool       // interrupt it as soon as it has
 }
 
 func (m *Manager) startDriver(lang string, spec command.Spec) (*driver, error) {
@@ -135,6 +137,8 @@ type reply struct {
 	End   bool                       `json:"end"`
 	Error *bothy.CodeError           `json:"error"`
 	Count int                        `json:"count"`
+	// ExitCode is of a shell.
+	ExitCode *int `json:"-"`
 }
 
 func (d *driver) run(code string, quiet bool, fn func(Output) error) (Result, error) {
@@ -193,7 +197,7 @@ func (d *driver) run(code string, quiet bool, fn func(Output) error) (Result, er
 			return res, err
 		}
 	}
-	res.Error, res.ExecutionCount = end.Error, end.Count
+	res.Error, res.ExecutionCount, res.ExitCode = end.Error, end.Count, end.ExitCode
 	return res, nil
 }
 
@@ -255,10 +259,16 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// bashReply reads "STATUS INTERRUPTED".
+// bashReply reads "begin" or "STATUS INTERRUPTED".
 func bashReply(line []byte) reply {
 	status, interrupted, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
+	if status == "begin" {
+		return reply{Begin: true}
+	}
 	r := reply{End: true}
+	if code, err := strconv.Atoi(status); err == nil {
+		r.ExitCode = &code
+	}
 	switch {
 	case interrupted != "":
 		r.Error = &bothy.CodeError{Name: "KeyboardInterrupt", Value: "the code was interrupted"}
@@ -271,38 +281,53 @@ func bashReply(line []byte) reply {
 // politeTime is how long code may take to heed a request, before the signal.
 const politeTime = 200 * time.Millisecond
 
+// interrupt waits for the code to have begun: a program that is only starting
+// would be ended by the signal, or lose it.
 func (d *driver) interrupt() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.running%2 == 0:
+	case d.begun:
+		d.interruptNow()
+	default:
+		d.pending = true
+	}
+}
+
+// interruptNow interrupts code that has begun. The caller holds d.mu.
+func (d *driver) interruptNow() {
 	if d.lang != "javascript" {
 		_ = d.process.Signal(syscall.SIGINT)
 		return
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	run := d.running
-	if run%2 == 0 {
-		return
-	}
 	_, _ = d.request.Write([]byte(`{"interrupt":true}` + "\n"))
 	time.AfterFunc(politeTime, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if d.running == run && d.begun {
+		if d.running == run {
 			_ = d.process.Signal(syscall.SIGINT)
 		}
 	})
 }
 
+// count is called before a piece of code is sent and when it has ended.
 func (d *driver) count() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.running++
-	d.begun = false
+	d.begun, d.pending = false, false
 }
 
 func (d *driver) begin() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.begun = true
+	if d.pending {
+		d.pending = false
+		d.interruptNow()
+	}
 }
 
 func (d *driver) kill() {
@@ -310,7 +335,13 @@ func (d *driver) kill() {
 	d.closePipes()
 }
 
-func (d *driver) died() (Result, bool) { return died(d.process) }
+func (d *driver) died() (Result, bool) {
+	res, dead := died(d.process)
+	if exit, _ := d.process.Exit(); dead && d.lang == "bash" {
+		res.ExitCode = &exit.Code
+	}
+	return res, dead
+}
 
 // outputs follows what the code writes while one piece of it runs.
 type outputs struct {

@@ -41,6 +41,8 @@ type kernel interface {
 // Run runs code and calls fn for what it gives. When ctx ends, or fn fails, the
 // code is interrupted.
 func (c *Context) Run(ctx context.Context, req Request, fn func(Output) error) (Result, error) {
+	p := c.arrive(req)
+	defer c.leave(p)
 	select {
 	case c.turn <- struct{}{}:
 		defer func() { <-c.turn }()
@@ -49,6 +51,7 @@ func (c *Context) Run(ctx context.Context, req Request, fn func(Output) error) (
 	case <-ctx.Done():
 		return Result{}, ctx.Err()
 	}
+	c.takeTurn(p)
 	k, err := c.ready(ctx)
 	if err != nil {
 		return Result{}, err
@@ -65,7 +68,11 @@ func (c *Context) Run(ctx context.Context, req Request, fn func(Output) error) (
 	c.mu.Unlock()
 	restore := c.setEnv(k, req.Env)
 	defer restore()
-	return c.watch(ctx, k, req, fn)
+	w := newWatchdog(k)
+	if !c.begin(p, w) {
+		return Result{Error: &bothy.CodeError{Name: "KeyboardInterrupt", Value: "the code was interrupted before it began"}}, nil
+	}
+	return c.watch(ctx, w, req, fn)
 }
 
 func (c *Context) gone() error {
@@ -73,10 +80,8 @@ func (c *Context) gone() error {
 }
 
 // watch runs code and sees to its time and its caller.
-func (c *Context) watch(ctx context.Context, k kernel, req Request, fn func(Output) error) (Result, error) {
-	w := newWatchdog(k)
-	c.setWatchdog(w)
-	defer c.setWatchdog(nil)
+func (c *Context) watch(ctx context.Context, w *watchdog, req Request, fn func(Output) error) (Result, error) {
+	k := w.k
 	stop := context.AfterFunc(ctx, w.bite)
 	defer stop()
 	if req.Timeout > 0 {
@@ -112,7 +117,7 @@ func (c *Context) watch(ctx context.Context, k kernel, req Request, fn func(Outp
 // gets a new one.
 func (c *Context) buried(k kernel, res Result) Result {
 	end, _ := k.died()
-	res.OOMKilled, res.Hint = end.OOMKilled, end.Hint
+	res.OOMKilled, res.Hint, res.ExitCode = end.OOMKilled, end.Hint, end.ExitCode
 	if res.Error = end.Error; res.Error == nil {
 		res.Error = &bothy.CodeError{Name: "KernelDied", Value: "the process that runs the code has ended; its variables are gone"}
 	}
@@ -147,23 +152,6 @@ func (c *Context) stop() {
 
 // Restart makes the context as new.
 func (c *Context) Restart() { c.stop() }
-
-func (c *Context) setWatchdog(w *watchdog) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.watchdog = w
-}
-
-// Interrupt stops the code that runs in the context, if any. Code that takes no
-// notice goes on.
-func (c *Context) Interrupt() {
-	c.mu.Lock()
-	w := c.watchdog
-	c.mu.Unlock()
-	if w != nil {
-		go w.bark(interruptTime)
-	}
-}
 
 // ready returns a living kernel that knows who the sandbox is. The caller has
 // the turn.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"regexp"
+	"strconv"
 	"sync"
 	"unicode/utf8"
 
@@ -65,6 +66,8 @@ func died(p *command.Process) (Result, bool) {
 	value := "the process that runs the code ended"
 	if exit.Signal != 0 {
 		value += " by the signal " + exit.Signal.String()
+	} else {
+		value += " with the exit status " + strconv.Itoa(exit.Code)
 	}
 	return Result{
 		OOMKilled: exit.OOMKilled, Hint: exit.Hint,

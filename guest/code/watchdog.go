@@ -52,6 +52,11 @@ func (w *watchdog) bark(patience time.Duration) bool {
 	again := time.NewTicker(repeatTime)
 	defer again.Stop()
 	for {
+		select {
+		case <-w.over: // another piece of code may run by now
+			return true
+		default:
+		}
 		w.k.interrupt()
 		select {
 		case <-w.over:

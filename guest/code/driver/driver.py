@@ -134,6 +134,7 @@ def _main(mark):
         try:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             try:
+                send(begin=True)
                 run(code["code"], "<cell %d>" % count, count)
             finally:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,6 +1,6 @@
 # Runs pieces of shell code that come on descriptor 3, each ended by a NUL, one
-# after the other in this one shell. After each it writes a mark to both outputs
-# and "STATUS INTERRUPTED" to descriptor 4.
+# after the other in this one shell. Before each it writes "begin" to descriptor
+# 4, and after each a mark to both outputs and "STATUS INTERRUPTED" to descriptor 4.
 exec 6>&1 7>&2
 __bothy_mark=$1
 set --
@@ -16,6 +16,7 @@ __bothy_end() {
 }
 trap '__bothy_stopped=1; shopt -s extdebug; trap __bothy_stop DEBUG' INT
 while IFS= read -r -d '' -u 3 __bothy_code; do
+	printf 'begin\n' >&4
 	. /dev/fd/9 9<<<"$__bothy_code" </dev/null 3<&- 4>&- 6>&- 7>&-
 	__bothy_end $?
 done

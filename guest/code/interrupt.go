@@ -1,0 +1,72 @@
+package code
+
+import (
+	"slices"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// piece is a piece of code from its arrival to its end.
+type piece struct {
+	hasTurn     bool
+	watchdog    *watchdog // set while the code runs
+	interrupted bool      // before it ran
+}
+
+// arrive enters a piece of code. What only warms the kernel is not entered:
+// nobody means to interrupt it.
+func (c *Context) arrive(req Request) *piece {
+	p := &piece{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if req.Code != "" {
+		c.pieces = append(c.pieces, p)
+	}
+	return p
+}
+
+func (c *Context) leave(p *piece) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pieces = slices.DeleteFunc(c.pieces, func(q *piece) bool { return q == p })
+}
+
+func (c *Context) takeTurn(p *piece) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.hasTurn = true
+}
+
+// begin is called when the kernel is about to get the code. It returns false
+// where that has been interrupted.
+func (c *Context) begin(p *piece, w *watchdog) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p.interrupted {
+		return false
+	}
+	p.watchdog = w
+	return true
+}
+
+// Interrupt stops the code that runs in the context, or that is next while the
+// kernel starts. Code that takes no notice goes on. Where there is none, the
+// error is CodeConflict.
+func (c *Context) Interrupt() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.pieces) == 0 {
+		return bothy.Errorf(bothy.CodeConflict, "no code runs in the context %q", c.ID).
+			WithHint("It may have ended. What was sent only just now may not have arrived: then try again.")
+	}
+	p := c.pieces[0]
+	if i := slices.IndexFunc(c.pieces, func(q *piece) bool { return q.hasTurn }); i >= 0 {
+		p = c.pieces[i]
+	}
+	if p.watchdog == nil {
+		p.interrupted = true
+	} else {
+		go p.watchdog.bark(interruptTime)
+	}
+	return nil
+}
