@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +15,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// emulatedHangs is hangs for a machine that is emulated.
+// emulatedHangs is hangs for one step of a machine that is emulated. How long all steps
+// take depends on what else the host has to do.
 const emulatedHangs = 5 * time.Minute
 
 // kernelsFolder is BOTHY_KERNELS, or one that is kept from run to run.
@@ -30,6 +32,8 @@ func kernelsFolder() (string, error) {
 type life struct {
 	*box
 	engine string
+	// progress is called after each step.
+	progress func()
 }
 
 // needEngine skips where there are no programs to run an engine with. The script
@@ -57,25 +61,32 @@ func engineServer(t *testing.T) *server {
 
 func begin(t *testing.T, s *server, engine string, req bothy.SandboxCreate) *life {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), emulatedHangs)
-	t.Cleanup(cancel)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	t.Cleanup(func() { cancel(nil) })
+	stuck := time.AfterFunc(emulatedHangs, func() { cancel(fmt.Errorf("no step was done within %v", emulatedHangs)) })
+	t.Cleanup(func() { stuck.Stop() })
 	req.Engine, req.Template, req.MemoryMB, req.DiskMB = engine, templateName, 256, 256
 	sb, err := s.Sandboxes.Create(ctx, req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &life{&box{t, s, ctx, sb.ID}, engine}
+	l := &life{&box{t, s, ctx, sb.ID}, engine, func() { stuck.Reset(emulatedHangs) }}
+	l.progress()
+	return l
 }
 
-func (l *life) of(id string) *life { return &life{&box{l.T, l.s, l.ctx, id}, l.engine} }
+func (l *life) of(id string) *life {
+	return &life{&box{l.T, l.s, l.ctx, id}, l.engine, l.progress}
+}
 
 // run runs a line of shell to its end.
 func (l *life) run(command string) string {
 	l.Helper()
 	r, err := l.s.Exec.Exec(l.ctx, l.id, line("", command))
 	if err != nil || r.ExitCode != 0 {
-		l.Fatalf("%s on %s: %+v, %v", command, l.engine, r, err)
+		l.Fatalf("%s on %s: %+v, %v, %v", command, l.engine, r, err, context.Cause(l.ctx))
 	}
+	l.progress()
 	return strings.TrimSpace(r.Stdout)
 }
 
@@ -113,8 +124,9 @@ func (l *life) note(content string) {
 func (l *life) must(err error) {
 	l.Helper()
 	if err != nil {
-		l.Fatalf("on %s: %v", l.engine, err)
+		l.Fatalf("on %s: %v, %v", l.engine, err, context.Cause(l.ctx))
 	}
+	l.progress()
 }
 
 // Whatever gives a sandbox its kernel, it lives the same life.
@@ -156,8 +168,8 @@ func (l *life) isKeptToItsPolicy() {
 	const knock = "! (exec 3<>/dev/tcp/198.51.100.7/%s) 2>/dev/null"
 	l.run(strings.Replace(knock, "%s", "1001", 1))
 	l.run("! getent hosts bad.example.org")
-	for end := time.Now().Add(hangs); !slices.Contains(l.ports(), 1001); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
+	for ; !slices.Contains(l.ports(), 1001); time.Sleep(20 * time.Millisecond) {
+		if l.ctx.Err() != nil {
 			l.Fatalf("the log has %+v", l.decisions())
 		}
 	}
@@ -247,7 +259,7 @@ func TestFilesMoveBetweenEngines(t *testing.T) {
 		if sb.Engine != engine || sb.Resumed == nil || sb.Resumed.Kind != bothy.SnapshotFiles || !strings.Contains(sb.Resumed.Detail, l.engine) {
 			t.Errorf("on %s: %s, %+v", engine, sb.Engine, sb.Resumed)
 		}
-		l = &life{&box{t, s, l.ctx, sb.ID}, engine}
+		l = &life{&box{t, s, l.ctx, sb.ID}, engine, l.progress}
 		if got := l.run("cat /opt/mine/link; stat -c %U /opt/mine; ls /etc/issue 2>/dev/null || echo gone"); got != "kept\nuser\ngone" {
 			t.Errorf("on %s there is %q", engine, got)
 		}
