@@ -97,7 +97,10 @@ type Engine struct {
 	// Default is the engine of requests that name none: gvisor, microvm or auto.
 	Default string `yaml:"default"`
 	// Auto is what auto means: AutoAccelerated or AutoStrongest.
-	Auto    string  `yaml:"auto"`
+	Auto string `yaml:"auto"`
+	// UIDs is the range of the host's user ids of which every machine gets one, such as
+	// 200000-265535; empty means one that no account and no container has.
+	UIDs    string  `yaml:"uids"`
 	Microvm Microvm `yaml:"microvm"`
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/cgroup"
+	"github.com/bothy-dev/bothy/engine/uid"
 )
 
 // Sweep calls remove for every machine that has left a cgroup or a folder in dir, and
@@ -72,6 +73,14 @@ func OpenImage(path string) (*os.File, error) {
 			WithHint("Build the template again: bothy template build NAME --force.").Because(err)
 	}
 	return f, nil
+}
+
+// UIDs is a pool of user ids, or the default one. Its error says what to set.
+func UIDs(p *uid.Pool) (*uid.Pool, error) {
+	if p != nil {
+		return p, nil
+	}
+	return uid.Default()
 }
 
 // Groups is where the cgroups of an engine's machines live. Its error says what the

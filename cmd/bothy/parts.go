@@ -30,6 +30,7 @@ import (
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/engine/gvisor"
 	"github.com/bothy-dev/bothy/engine/microvm"
+	"github.com/bothy-dev/bothy/engine/uid"
 	"github.com/bothy-dev/bothy/gateway"
 	guestclient "github.com/bothy-dev/bothy/guest/client"
 	"github.com/bothy-dev/bothy/internal/cleanup"
@@ -59,6 +60,7 @@ type parts struct {
 	blobs     blob.Store
 	golden    blob.Store
 	vault     *vault.Vault
+	uids      *uid.Pool
 	engine    *gvisor.Engine
 	microvm   atomic.Pointer[microvm.Engine] // once it is needed
 	lifecycle *lifecycle.Service
@@ -204,9 +206,16 @@ func (p *parts) doorConfig() (c api.Config, err error) {
 }
 
 func (p *parts) openEngine(b embedded.Paths) (err error) {
+	ids, err := uid.Parse(p.config.Engine.UIDs)
+	if err != nil {
+		return err
+	}
+	if p.uids, err = uid.Open(ids); err != nil {
+		return err
+	}
 	p.engine, err = gvisor.New(gvisor.Options{
 		Dir: filepath.Join(p.config.Home, "machines"), Sentry: b.Sentry, Guest: b.GuestImage,
-		CgroupParent: "bothy-" + shortHash(p.config.Home), Log: p.log,
+		CgroupParent: "bothy-" + shortHash(p.config.Home), UIDs: p.uids, Log: p.log,
 	})
 	if err == nil {
 		p.undo.Add(func() { p.engine.Close() })

@@ -32,6 +32,7 @@ func Run(t *testing.T, h Harness) {
 	for name, test := range map[string]func(*testing.T, *suite){
 		"Guest answers over the cable":                     guestAnswers,
 		"A guest that is announced answers":                announced,
+		"Every machine has a user of its own":              users,
 		"Two machines with the same address do not mix":    twoMachines,
 		"A cable can be opened again":                      cableAgain,
 		"Destroy ends a machine and can be repeated":       destroyTwice,
@@ -73,7 +74,7 @@ func newSuite(t *testing.T, h Harness) *suite {
 		h.Patience = 10 * time.Second
 	}
 	s := &suite{Harness: h, dir: t.TempDir()}
-	// Sentries are nobody, and must pass.
+	// Sentries have no rights there, and must pass.
 	for d := s.dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
 		os.Chmod(d, 0o711)
 	}

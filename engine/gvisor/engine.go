@@ -3,7 +3,7 @@
 // cmd/bothy and tests use it; everything else sees bothy.Engine.
 //
 // A machine is one process, the sentry, in namespaces of its own as an
-// unprivileged user, under a cgroup. Its root file system is a read-only EROFS
+// unprivileged user of its own, under a cgroup. Its root file system is a read-only EROFS
 // image under an overlay whose upper layer is an unlinked file on disk. There
 // is no gofer: nothing of the host's file system is reachable from inside.
 package gvisor
@@ -33,6 +33,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/cgroup"
 	"github.com/bothy-dev/bothy/engine/gvisor/entry"
 	"github.com/bothy-dev/bothy/engine/gvisor/netns"
+	"github.com/bothy-dev/bothy/engine/uid"
 )
 
 // Name is what requests call this engine.
@@ -40,8 +41,8 @@ const Name = "gvisor"
 
 // Options say where the engine keeps its things.
 type Options struct {
-	// Dir holds one folder per machine. The sentries, which are nobody, must be
-	// able to pass through it.
+	// Dir holds one folder per machine. The sentries, which have no rights there, must
+	// be able to pass through it.
 	Dir string
 	// Sentry is the path of the binary made from cmd/sentry.
 	Sentry string
@@ -51,7 +52,9 @@ type Options struct {
 	// CgroupParent names the cgroup of this server's machines, unique on the
 	// host.
 	CgroupParent string
-	Log          *slog.Logger
+	// UIDs gives each machine a user of its own; nil stands for uid.Default.
+	UIDs *uid.Pool
+	Log  *slog.Logger
 }
 
 // Engine implements bothy.Engine.
@@ -61,6 +64,7 @@ type Engine struct {
 	build   string
 	cgroups *cgroup.Parent
 	nets    *netns.Client
+	uids    *uid.Pool
 	log     *slog.Logger
 	// controlTime, if not zero, is how long a sentry may take for anything: for tests.
 	controlTime time.Duration
@@ -105,6 +109,10 @@ func New(o Options) (*Engine, error) {
 	if err := os.Chmod(o.Dir, 0o711); err != nil {
 		return nil, err
 	}
+	uids, err := engine.UIDs(o.UIDs)
+	if err != nil {
+		return nil, err
+	}
 	cg, err := engine.Groups(o.CgroupParent)
 	if err != nil {
 		return nil, err
@@ -118,6 +126,7 @@ func New(o Options) (*Engine, error) {
 		build:   Name + "-" + libraryVersion() + "-" + build,
 		cgroups: cg,
 		nets:    netns.NewClient(o.Sentry, entry.NetnsArg),
+		uids:    uids,
 		log:     o.Log,
 		held:    map[string]bool{},
 		taken:   map[string]int{},

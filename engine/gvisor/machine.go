@@ -29,6 +29,7 @@ type Machine struct {
 	sb    *sandbox.Sandbox // its ID is the vessel's name
 	group *cgroup.Group
 	dir   string
+	uid   int // of the sentry on the host, or 0 where an older server chose it
 	proc  process.Process
 	done  chan struct{}
 	// untake lets another machine have the ID, once.
@@ -73,6 +74,7 @@ const (
 type state struct {
 	// Name is the vessel's.
 	Name      string       `json:"name"`
+	UID       int          `json:"uid,omitempty"`
 	PID       int          `json:"pid"`
 	StartTime uint64       `json:"start_time"`
 	Socket    string       `json:"socket"`
@@ -82,14 +84,14 @@ type state struct {
 
 // newMachine holds a sentry that another build of the engine may have started. The
 // caller has taken the id, and gives it back if that fails.
-func (e *Engine) newMachine(spec bothy.MachineSpec, name, build string, sb *sandbox.Sandbox, group *cgroup.Group, dir string) (*Machine, error) {
+func (e *Engine) newMachine(spec bothy.MachineSpec, user int, build string, sb *sandbox.Sandbox, group *cgroup.Group, dir string) (*Machine, error) {
 	p, err := process.Open(sb.Getpid())
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{e: e, id: spec.ID, build: build, sb: sb, group: group, dir: dir, proc: p, limits: spec.Limits, done: make(chan struct{})}
+	m := &Machine{e: e, id: spec.ID, build: build, sb: sb, group: group, dir: dir, uid: user, proc: p, limits: spec.Limits, done: make(chan struct{})}
 	m.untake = sync.OnceFunc(func() { e.untake(m.id) })
-	e.hold(name)
+	e.hold(sb.ID)
 	go m.watch()
 	return m, nil
 }
@@ -104,7 +106,7 @@ func (m *Machine) Build() string { return m.build }
 func (m *Machine) State() []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b, _ := json.Marshal(state{Name: m.sb.ID, PID: m.proc.PID, StartTime: m.proc.Started, Socket: m.sb.ControlSocketPath, Limits: m.limits, Build: m.build})
+	b, _ := json.Marshal(state{Name: m.sb.ID, UID: m.uid, PID: m.proc.PID, StartTime: m.proc.Started, Socket: m.sb.ControlSocketPath, Limits: m.limits, Build: m.build})
 	return b
 }
 
@@ -123,7 +125,7 @@ func (e *Engine) Adopt(_ context.Context, id string, b []byte) (bothy.Machine, e
 	if err := e.take(id, true); err != nil {
 		return nil, err
 	}
-	m, err := e.newMachine(bothy.MachineSpec{ID: id, Limits: st.Limits}, name, st.Build, sb, e.cgroups.Open(name), filepath.Join(e.dir, name))
+	m, err := e.newMachine(bothy.MachineSpec{ID: id, Limits: st.Limits}, st.UID, st.Build, sb, e.cgroups.Open(name), filepath.Join(e.dir, name))
 	if err != nil {
 		e.untake(id)
 		return nil, err
@@ -266,7 +268,7 @@ func (m *Machine) release() error {
 	}
 	m.proc.Close()
 	m.group.Kill()
-	err := errors.Join(m.group.Remove(), os.RemoveAll(m.dir))
+	err := errors.Join(m.group.Remove(), m.e.uids.Release(m.uid, m.dir), os.RemoveAll(m.dir))
 	m.birth.end()
 	m.e.unhold(m.sb.ID)
 	m.untake()

@@ -35,27 +35,27 @@ import (
 // pipe at which it says later that its process 1 listens. The
 // library could do so itself (sandbox.New), but in no cgroup of v1: to move a process
 // afterwards, with what it has started by then, costs as much as all the rest here.
-func (e *Engine) spawn(name string, spec bothy.MachineSpec, dir string, group *cgroup.Group, ns *os.File, b *birth) (_ *sandbox.Sandbox, told *os.File, err error) {
+func (e *Engine) spawn(v *vessel, spec bothy.MachineSpec, ns *os.File) (_ *sandbox.Sandbox, told *os.File, err error) {
 	if err := prepareOnce(); err != nil {
 		return nil, nil, err
 	}
 	s := spawning{}
 	defer s.close()
-	if told, err = s.arguments(name, spec, dir); err != nil {
+	if told, err = s.arguments(v.name, spec, v.dir); err != nil {
 		return nil, nil, err
 	}
 	undo := cleanup.Make(func() { told.Close() })
 	defer undo.Clean()
-	pid, err := s.start(e.sentry, group, ns, b)
+	pid, err := s.start(e.sentry, v.group, ns, v.birth, v.uid)
 	if err != nil {
 		return nil, nil, fmt.Errorf("start the sentry: %w", err)
 	}
 	s.close() // so that the sentry's end ends the pipe
 	if _, err := io.ReadFull(told, make([]byte, 1)); err != nil {
-		return nil, nil, unready(process.End(pid), dir)
+		return nil, nil, unready(process.End(pid), v.dir)
 	}
 	undo.Release()
-	sb := &sandbox.Sandbox{ID: name, ControlSocketPath: socketPath(dir, name)}
+	sb := &sandbox.Sandbox{ID: v.name, ControlSocketPath: socketPath(v.dir, v.name)}
 	sb.Pid.Store(pid)
 	return sb, told, nil
 }
@@ -232,8 +232,9 @@ var sentryEnv = sync.OnceValue(func() []string {
 const cpuPeriod = 100_000
 
 // start starts the sentry in its namespaces, its cgroup and its birth, and returns its
-// number.
-func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, b *birth) (pid int, err error) {
+// number. On the host it is a user of its own, in a user namespace that knows no other
+// and in which it is root, until it has shut itself in.
+func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, b *birth, user int) (pid int, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return 0, err
@@ -257,7 +258,7 @@ func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, b *bi
 	}
 	keepFiles()
 	if f := confiner(); f != nil {
-		pid, err = s.startConfined(f, program, sys, null, enter)
+		pid, err = s.startConfined(f, program, sys, null, enter, user)
 		if !errors.Is(err, unix.EACCES) {
 			return pid, err
 		}
@@ -265,7 +266,7 @@ func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, b *bi
 	}
 	sys.Setsid = true
 	sys.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
-	sys.UidMappings = []syscall.SysProcIDMap{{HostID: nobody, Size: 1}}
+	sys.UidMappings = []syscall.SysProcIDMap{{HostID: user, Size: 1}}
 	sys.GidMappings = sys.UidMappings
 	onOwnThread(func() {
 		if err = enter(); err != nil {
@@ -282,7 +283,7 @@ func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, b *bi
 }
 
 // startConfined has tiny.Confine's program start the sentry.
-func (s *spawning) startConfined(confiner *os.File, program string, sys syscall.SysProcAttr, null *os.File, enter func() error) (pid int, err error) {
+func (s *spawning) startConfined(confiner *os.File, program string, sys syscall.SysProcAttr, null *os.File, enter func() error, user int) (pid int, err error) {
 	sentry, err := os.Open(program)
 	if err != nil {
 		return 0, err
@@ -318,7 +319,7 @@ func (s *spawning) startConfined(confiner *os.File, program string, sys syscall.
 		return 0, fmt.Errorf("make its namespaces: %w", cmp.Or(werr, error(syscall.Errno(state.ExitCode()))))
 	}
 	pid = int(binary.NativeEndian.Uint32(number[:]))
-	root := fmt.Sprintf("0 %d 1", nobody)
+	root := fmt.Sprintf("0 %d 1", user)
 	for _, m := range [...][2]string{{"setgroups", "deny"}, {"gid_map", root}, {"uid_map", root}} {
 		err = cmp.Or(err, kernelfile.Write(fmt.Sprintf("/proc/%d/%s", pid, m[0]), m[1]))
 	}

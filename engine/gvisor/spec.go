@@ -18,11 +18,6 @@ const (
 	guestPath  = "/.bothy/guest"
 )
 
-// nobody is the host's user and group without any rights. A sentry is that one, in a
-// user namespace that knows nobody else and in which it is root, until it has shut
-// itself in.
-const nobody = 65534
-
 // commandCaps are what the commands of root may do inside their own kernel, and
 // guestCaps what process 1 may do. The guest would drop the difference by
 // itself, which takes it much longer.

@@ -68,7 +68,7 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 		}
 		return nil, err
 	}
-	m, err := e.newMachine(spec, v.name, e.build, v.sb, v.group, v.dir)
+	m, err := e.newMachine(spec, v.uid, e.build, v.sb, v.group, v.dir)
 	if err != nil {
 		return nil, err
 	}

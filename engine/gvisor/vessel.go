@@ -29,6 +29,7 @@ type vessel struct {
 	name    string
 	kind    bothy.MachineSpec
 	dir     string
+	uid     int // the sentry's user and group on the host
 	tap     *os.File
 	packets *os.File // the sentry's end of the cable, until it has it
 	told    *os.File // see spawn
@@ -54,6 +55,10 @@ func (e *Engine) makeVessel(name string, spec bothy.MachineSpec) (_ *vessel, err
 		return nil, err
 	}
 	undo.Add(func() { os.RemoveAll(v.dir) })
+	if v.uid, err = e.uids.Take(v.dir); err != nil {
+		return nil, err
+	}
+	undo.Add(func() { e.uids.Release(v.uid, v.dir) })
 	cable, err := e.nets.New()
 	if err != nil {
 		return nil, err
@@ -77,7 +82,7 @@ func (e *Engine) makeVessel(name string, spec bothy.MachineSpec) (_ *vessel, err
 		return nil, err
 	}
 	v.birth = newborn.begin(v.group)
-	if v.sb, v.told, err = e.spawn(name, spec, v.dir, v.group, cable.Namespace, v.birth); err != nil {
+	if v.sb, v.told, err = e.spawn(v, spec, cable.Namespace); err != nil {
 		return nil, err
 	}
 	undo.Add(func() { v.told.Close() })

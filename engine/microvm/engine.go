@@ -2,7 +2,7 @@
 // with a Linux kernel in it: the processor's own boundary. Only cmd/bothy and tests use
 // it; everything else sees bothy.Engine.
 //
-// A machine is one process of QEMU, as nobody, in an empty root and namespaces of its
+// A machine is one process of QEMU, as a user of its own, in an empty root and namespaces of its
 // own, behind a system call filter, under a cgroup. Its disks are the template's image
 // and the guest's, read-only and shared, and a sparse file for what is written. Its
 // cable and its monitors are sockets in the machine's folder, so that it outlives the
@@ -31,6 +31,7 @@ import (
 	"github.com/bothy-dev/bothy/engine"
 	"github.com/bothy-dev/bothy/engine/cgroup"
 	"github.com/bothy-dev/bothy/engine/microvm/boot"
+	"github.com/bothy-dev/bothy/engine/uid"
 )
 
 // Name is what requests call this engine.
@@ -60,7 +61,9 @@ type Options struct {
 	DiskPatience time.Duration
 	// CgroupParent names the cgroup of this server's machines, unique on the host.
 	CgroupParent string
-	Log          *slog.Logger
+	// UIDs gives each machine a user of its own; nil stands for uid.Default.
+	UIDs *uid.Pool
+	Log  *slog.Logger
 }
 
 const defaultDiskPatience = 30 * time.Second
@@ -76,6 +79,7 @@ type Engine struct {
 	tree    string
 	env     []string
 	cgroups *cgroup.Parent
+	uids    *uid.Pool
 	log     *slog.Logger
 	// made is when the engine was.
 	made instant
@@ -119,6 +123,9 @@ func New(o Options) (*Engine, error) {
 	}
 	if e.build, err = e.makeBuild(); err != nil {
 		return nil, missing(err)
+	}
+	if e.uids, err = engine.UIDs(o.UIDs); err != nil {
+		return nil, err
 	}
 	if e.cgroups, err = engine.Groups(o.CgroupParent); err != nil {
 		return nil, err

@@ -21,8 +21,8 @@ func TestQEMUIsShutIn(t *testing.T) {
 	dir := t.TempDir()
 	m, err := newEngine(t, options(dir, newParent(t))).Start(t.Context(), spec("jailed"))
 	use(t, m, err)
-	var state struct{ PID int }
-	if err := json.Unmarshal(m.State(), &state); err != nil || state.PID == 0 {
+	var state struct{ PID, UID int }
+	if err := json.Unmarshal(m.State(), &state); err != nil || state.PID == 0 || state.UID == 0 {
 		t.Fatalf("the state %s names no process: %v", m.State(), err)
 	}
 	proc := fmt.Sprintf("/proc/%d", state.PID)
@@ -31,7 +31,7 @@ func TestQEMUIsShutIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"Uid:\t65534\t65534\t65534\t65534", "Gid:\t65534\t65534\t65534\t65534", "CapInh:\t0000000000000000", "CapPrm:\t0000000000000000",
+		fmt.Sprintf("Uid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d", state.UID), fmt.Sprintf("Gid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d", state.UID), "CapInh:\t0000000000000000", "CapPrm:\t0000000000000000",
 		"CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "CapAmb:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2",
 	} {
 		if !strings.Contains(string(status), want+"\n") {

@@ -26,6 +26,7 @@ type Machine struct {
 	proc  process.Process
 	group *cgroup.Group
 	dir   string
+	uid   int // of QEMU on the host, or 0 where an older server chose it
 	words *words
 	done  chan struct{}
 
@@ -56,6 +57,7 @@ var errEnded = errors.New("the machine ended")
 // state is what Adopt needs.
 type state struct {
 	PID       int          `json:"pid"`
+	UID       int          `json:"uid,omitempty"`
 	StartTime uint64       `json:"start_time"`
 	Limits    bothy.Limits `json:"limits"`
 	Build     string       `json:"build"`
@@ -67,7 +69,7 @@ type state struct {
 // newMachine holds a process. The machine frees all when that ends.
 func (e *Engine) newMachine(p plan, proc process.Process, group *cgroup.Group, dir string) *Machine {
 	m := &Machine{
-		e: e, id: p.spec.ID, build: e.build, shape: p.shape, proc: proc, group: group, dir: dir,
+		e: e, id: p.spec.ID, build: e.build, shape: p.shape, proc: proc, group: group, dir: dir, uid: p.uid,
 		limits: p.spec.Limits, words: listen(dir), done: make(chan struct{}),
 	}
 	go m.watch()
@@ -86,7 +88,7 @@ func (m *Machine) State() []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	b, _ := json.Marshal(state{
-		PID: m.proc.PID, StartTime: m.proc.Started, Limits: m.limits, Build: m.build, Shape: m.shape, RAMAt: m.ramAt, RAMFD: m.ramFD,
+		PID: m.proc.PID, UID: m.uid, StartTime: m.proc.Started, Limits: m.limits, Build: m.build, Shape: m.shape, RAMAt: m.ramAt, RAMFD: m.ramFD,
 	})
 	return b
 }
@@ -109,7 +111,7 @@ func (e *Engine) Adopt(ctx context.Context, id string, b []byte) (bothy.Machine,
 		proc.Close()
 		return nil, err
 	}
-	p := plan{spec: bothy.MachineSpec{ID: id, Limits: st.Limits}, shape: st.Shape}
+	p := plan{spec: bothy.MachineSpec{ID: id, Limits: st.Limits}, shape: st.Shape, uid: st.UID}
 	m := e.newMachine(p, proc, e.cgroups.Open(id), e.dir(id))
 	m.build, m.ramAt, m.ramFD = st.Build, st.RAMAt, st.RAMFD
 	// One that was stopped for a snapshot waits for Thaw; see stoppedMark.
@@ -178,7 +180,7 @@ func (m *Machine) watch() {
 func (m *Machine) release() error {
 	m.proc.Close()
 	m.group.Kill()
-	err := errors.Join(m.group.Remove(), os.RemoveAll(m.dir))
+	err := errors.Join(m.group.Remove(), m.e.uids.Release(m.uid, m.dir), os.RemoveAll(m.dir))
 	m.e.unhold(m.id)
 	return err
 }

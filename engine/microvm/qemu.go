@@ -295,9 +295,9 @@ func (q qemuMonitor) load(ctx context.Context, from *os.File) error {
 }
 
 // spawnConfig is how a jail runs a machine.
-func spawnConfig(tree, dir string, argv, env []string, accel bothy.Acceleration) jail.Config {
+func spawnConfig(tree, dir string, user int, argv, env []string, accel bothy.Acceleration) jail.Config {
 	c := jail.Config{
-		Root: tree, At: dir + "/root", Argv: argv, Env: env, UID: nobody, GID: nobody, SmallPages: accel == bothy.AccelerationEmulated,
+		Root: tree, At: dir + "/root", Argv: argv, Env: env, UID: user, GID: user, SmallPages: accel == bothy.AccelerationEmulated,
 		Binds: map[string]string{treePipes: dir + "/" + pipesDir},
 	}
 	if accel == bothy.AccelerationKVM {

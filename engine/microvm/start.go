@@ -25,9 +25,6 @@ import (
 	"github.com/bothy-dev/bothy/internal/cleanup"
 )
 
-// nobody is the host's user and group without any rights.
-const nobody = 65534
-
 // bootTime bounds a start or a restore whose caller has all the time.
 const bootTime = 3 * time.Minute
 
@@ -107,6 +104,8 @@ type plan struct {
 	shape shape
 	ram   *os.File
 	layer string
+	// uid is its user and group on the host.
+	uid int
 }
 
 // launch makes everything that a machine needs, runs QEMU and calls begin, which
@@ -129,7 +128,11 @@ func (e *Engine) launch(ctx context.Context, p plan, begin func(context.Context,
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	words, err := makePlaces(dir)
+	if p.uid, err = e.uids.Take(dir); err != nil {
+		return nil, err
+	}
+	undo.Add(func() { e.uids.Release(p.uid, dir) })
+	words, err := makePlaces(dir, p.uid)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +240,7 @@ const layerName = "upper"
 
 // makePlaces makes the folder's own folders and pipes, and returns where the machine
 // and QEMU say what goes wrong.
-func makePlaces(dir string) (words *os.File, err error) {
+func makePlaces(dir string, user int) (words *os.File, err error) {
 	for _, name := range []string{"root", pipesDir} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
 			return nil, err
@@ -246,7 +249,7 @@ func makePlaces(dir string) (words *os.File, err error) {
 	for _, name := range []string{ctlPipe, newsPipe, wordPipe} {
 		for _, end := range []string{pipeIn, pipeOut} {
 			path := filepath.Join(dir, pipesDir, name+end)
-			if err := errors.Join(unix.Mkfifo(path, 0o600), os.Chown(path, nobody, nobody)); err != nil {
+			if err := errors.Join(unix.Mkfifo(path, 0o600), os.Chown(path, user, user)); err != nil {
 				return nil, err
 			}
 		}
@@ -303,7 +306,7 @@ func (e *Engine) spawn(p plan, dir string, group *cgroup.Group, words *os.File) 
 	if err != nil {
 		return 0, 0, err
 	}
-	pid, err = e.run(spawnConfig(e.tree, dir, argv, e.env, e.o.Acceleration), group, words, passed)
+	pid, err = e.run(spawnConfig(e.tree, dir, p.uid, argv, e.env, e.o.Acceleration), group, words, passed)
 	return pid, ramFD, err
 }
 

@@ -125,7 +125,7 @@ func dropRights(c Config) error {
 		return err
 	}
 	if err := errors.Join(unix.Setgroups(c.Groups), unix.Setresgid(c.GID, c.GID, c.GID), unix.Setresuid(c.UID, c.UID, c.UID)); err != nil {
-		return fmt.Errorf("become nobody: %w", err)
+		return fmt.Errorf("become user %d: %w", c.UID, err)
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
