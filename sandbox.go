@@ -187,7 +187,8 @@ type SandboxCreate struct {
 }
 
 // Secret is a credential that the gateway puts in place on the way to Hosts.
-// Its value never enters the sandbox.
+// Its value never enters the sandbox. It is put into Header alone, or, where that
+// is empty, into Authorization and a few other headers that carry credentials.
 type Secret struct {
 	Name   string   `json:"name"`
 	Value  string   `json:"value"`

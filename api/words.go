@@ -217,7 +217,7 @@ var words = map[string]fields{
 		"name":   say("A name, for logs.", example("api-key")),
 		"value":  say("The credential. It is never shown again.", writeOnly),
 		"hosts":  say("The hosts to which it is sent.", example([]any{"api.example.com"})),
-		"header": say("The header that carries it; Authorization when empty."),
+		"header": say("The only header that carries it; Authorization and other usual headers for credentials when empty."),
 	},
 	"ExecRequest": {
 		"command":         say(""),

@@ -34,12 +34,13 @@ func (s *session) intercept(name string) error {
 	defer transport.CloseIdleConnections()
 	quiet := log.New(io.Discard, "", 0)
 	proxy := &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { s.rewrite(name, r) },
-		Transport:     transport,
-		FlushInterval: -1,
-		BufferPool:    proxyBuffers{},
-		ErrorLog:      quiet,
-		ErrorHandler:  s.proxyError,
+		Rewrite:        func(r *httputil.ProxyRequest) { s.rewrite(name, r) },
+		Transport:      wholeAnswers{transport},
+		ModifyResponse: scrubAnswer,
+		FlushInterval:  -1,
+		BufferPool:     proxyBuffers{},
+		ErrorLog:       quiet,
+		ErrorHandler:   s.proxyError,
 	}
 	server := &http.Server{
 		Handler: s.checkHost(name, proxy), TLSConfig: conf, ErrorLog: quiet, IdleTimeout: idleHTTP, ReadHeaderTimeout: idleHTTP,
@@ -94,7 +95,7 @@ func (s *session) checkHost(name string, next http.Handler) http.Handler {
 			// TRACE would send the secret back.
 			s.refuseRequest(w, http.StatusMethodNotAllowed, r.Method+" is not possible to a host that receives a secret")
 		default:
-			next.ServeHTTP(w, r)
+			next.ServeHTTP(finalOnly{w}, r)
 		}
 	})
 }
@@ -115,10 +116,13 @@ func (s *session) rewrite(name string, r *httputil.ProxyRequest) {
 			r.Out.Header[key] = v
 		}
 	}
-	for _, put := range s.g.secrets.Load().putInPlace(name, r.Out.Header) {
-		d := s.f.decision("http", allow("secret:"+put))
-		s.g.lines.record(d)
+	placed := s.g.secrets.Load().putInPlace(name, r.Out)
+	for _, d := range placed.decisions() {
+		line := s.f.decision("http", allow("secret:"+d.secret))
+		line.Reason = d.left
+		s.g.lines.record(line)
 	}
+	r.Out = placed.readable(r.Out)
 }
 
 // proxyError answers for a host that could not be reached or verified. What is

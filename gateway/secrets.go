@@ -5,11 +5,8 @@ import (
 	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
-	"net/http"
 	"net/textproto"
-	"strings"
 
 	"github.com/bothy-dev/bothy"
 	"golang.org/x/net/http/httpguts"
@@ -31,6 +28,8 @@ type secret struct {
 	header      string
 	placeholder string
 	hosts       domains
+	// forms are how the value may come back, and what is put in their place.
+	forms []swap
 }
 
 // CheckSecrets refuses the credentials that SetSecrets would.
@@ -108,6 +107,7 @@ func newSecret(b bothy.Secret, seed []byte) (*secret, error) {
 		return nil, err
 	}
 	s.placeholder = "bothy-secret-" + b.Name + "-" + hex.EncodeToString(tag)
+	s.forms = formsOf(s.value, s.placeholder)
 	return s, nil
 }
 
@@ -156,48 +156,6 @@ func (g *Gateway) secretHost(name string) bool {
 		}
 	}
 	return false
-}
-
-// putInPlace puts the secrets for name into the header of a request, and
-// returns the names of those it put.
-func (s *secrets) putInPlace(name string, h http.Header) (put []string) {
-	for _, c := range s.list {
-		if _, ok := c.hosts.match(name); ok && c.putInPlace(h) {
-			put = append(put, c.name)
-		}
-	}
-	return put
-}
-
-func (c *secret) putInPlace(h http.Header) bool {
-	found := false
-	for key, values := range h {
-		for i, v := range values {
-			if w := c.replaceIn(key, v); w != v {
-				values[i] = w
-				found = true
-			}
-		}
-	}
-	if c.header != "" && !found {
-		h.Set(c.header, c.value)
-		found = true
-	}
-	return found
-}
-
-// replaceIn returns a header value with the placeholder replaced. It looks into
-// basic authentication, where clients wrap it.
-func (c *secret) replaceIn(key, v string) string {
-	scheme, wrapped, _ := strings.Cut(v, " ")
-	if (key == "Authorization" || key == "Proxy-Authorization") && strings.EqualFold(scheme, "Basic") {
-		plain, err := base64.StdEncoding.DecodeString(strings.TrimSpace(wrapped))
-		if err == nil && strings.Contains(string(plain), c.placeholder) {
-			plain = []byte(strings.ReplaceAll(string(plain), c.placeholder, c.value))
-			return scheme + " " + base64.StdEncoding.EncodeToString(plain)
-		}
-	}
-	return strings.ReplaceAll(v, c.placeholder, c.value)
 }
 
 // newSeed returns o's seed or a random one.

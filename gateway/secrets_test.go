@@ -94,6 +94,20 @@ func (v *vault) handle(w http.ResponseWriter, r *http.Request) {
 	v.got = append(v.got, r)
 	v.mu.Unlock()
 	switch r.URL.Path {
+	case "/reflect":
+		reflectRequest(w, r)
+	case "/socket":
+		w.Header().Set("Upgrade", "websocket")
+		w.Header().Set("Connection", "Upgrade")
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		if c, rw, err := http.NewResponseController(w).Hijack(); err == nil {
+			fmt.Fprint(c, "[")
+			_, _ = io.CopyN(c, rw, 5)
+			for _, b := range []byte(r.Header.Get("Authorization") + "]") {
+				_, _ = c.Write([]byte{b})
+			}
+			c.Close()
+		}
 	case "/echo":
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		w.WriteHeader(200)
@@ -172,7 +186,7 @@ func TestSecretIsPutInPlaceOnTheWay(t *testing.T) {
 			if !strings.HasPrefix(placeholder, "bothy-secret-KEY-") || strings.Contains(placeholder, secretValue) {
 				t.Fatalf("placeholder %q", placeholder)
 			}
-			code, body := v.do(v.client(http2), "https://api.example/v1?a=1;b=2", "Authorization", "Bearer "+placeholder, "X-Other", "a "+placeholder+" b")
+			code, body := v.do(v.client(http2), "https://api.example/v1?a=1;b=2", "Authorization", "Bearer "+placeholder, "X-Api-Key", "a "+placeholder+" b")
 			if code != 200 || (body == "HTTP/2.0") != http2 && body != "HTTP/2.0" {
 				t.Fatalf("%s, h2 %v: %d %q", mode, http2, code, body)
 			}
@@ -180,7 +194,7 @@ func TestSecretIsPutInPlaceOnTheWay(t *testing.T) {
 			if got := r.Header.Get("Authorization"); got != "Bearer "+secretValue {
 				t.Errorf("the host got %q", got)
 			}
-			if got := r.Header.Get("X-Other"); got != "a "+secretValue+" b" {
+			if got := r.Header.Get("X-Api-Key"); got != "a "+secretValue+" b" {
 				t.Errorf("the host got %q", got)
 			}
 			if r.Host != "api.example" || r.URL.RawQuery != "a=1;b=2" || r.Header.Get("X-Forwarded-For") != "" {

@@ -75,7 +75,7 @@ export interface Secret {
   value: string;
   /** The host names to which it may be sent. */
   hosts: string[];
-  /** The HTTP header that carries it. */
+  /** The only HTTP header that carries it. Default: `Authorization` and other usual headers for credentials. */
   header?: string;
 }
 

@@ -1,0 +1,187 @@
+package gateway
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+const (
+	// heldAnswer is the largest body that is read as a whole, to correct its
+	// length.
+	heldAnswer = 64 << 10
+	// smallDocument is the size up to which a document is not given in pieces
+	// to a request that carried a secret.
+	smallDocument = 1 << 20
+)
+
+// scrubAnswer takes out of an answer the values of the secrets that its host
+// may know. The sandbox sees their placeholders, or stars where the length must
+// stay.
+func scrubAnswer(res *http.Response) error {
+	forms := placementOf(res.Request).forms
+	s := newScrubber(forms, false)
+	if s == nil {
+		return nil
+	}
+	s.header(res.Header)
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		if c, ok := res.Body.(io.ReadWriteCloser); ok {
+			res.Body = &scrubbedConn{ReadWriteCloser: c, in: &scrubbedReader{src: c, scrubber: newScrubber(forms, true)}}
+		}
+		return nil
+	}
+	if res.Body == nil || res.Body == http.NoBody || res.Request.Method == http.MethodHead {
+		return nil
+	}
+	scrubBody(res, forms)
+	return nil
+}
+
+func scrubBody(res *http.Response, forms []swap) {
+	partial := res.StatusCode == http.StatusPartialContent
+	src := io.Reader(res.Body)
+	if strings.EqualFold(res.Header.Get("Content-Encoding"), "gzip") && !partial {
+		src = &unzipped{src: res.Body}
+		res.Header.Del("Content-Encoding")
+		setLength(res, -1)
+	}
+	text := isText(res.Header.Get("Content-Type")) && !partial
+	held := text && res.ContentLength >= 0 && res.ContentLength <= heldAnswer
+	keepLength := !held && (!text || res.ContentLength >= 0)
+	r := &scrubbedReader{src: src, scrubber: newScrubber(forms, keepLength)}
+	body := &scrubbedBody{Reader: r, src: res.Body, ended: func() { r.scrubber.header(res.Trailer) }}
+	if held {
+		b, err := io.ReadAll(r)
+		if err == nil {
+			setLength(res, int64(len(b)))
+		}
+		body.Reader = io.MultiReader(bytes.NewReader(b), failing{err})
+	}
+	res.Body = body
+}
+
+// scrubbedBody is a body, and a trailer, which is there when the body is closed.
+type scrubbedBody struct {
+	io.Reader
+	src   io.Closer
+	ended func()
+}
+
+func (b *scrubbedBody) Close() error {
+	err := b.src.Close()
+	b.ended()
+	return err
+}
+
+// failing is a reader that ends, with an error if there is one.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) {
+	if f.err != nil {
+		return 0, f.err
+	}
+	return 0, io.EOF
+}
+
+// setLength tells how long the body is; -1 when that is not known.
+func setLength(res *http.Response, n int64) {
+	res.ContentLength = n
+	if n < 0 {
+		res.Header.Del("Content-Length")
+		return
+	}
+	res.Header.Set("Content-Length", strconv.FormatInt(n, 10))
+}
+
+// unzipped undoes gzip. It reads nothing before it is read from.
+type unzipped struct {
+	src io.Reader
+	zr  *gzip.Reader
+}
+
+func (u *unzipped) Read(p []byte) (int, error) {
+	if u.zr == nil {
+		zr, err := gzip.NewReader(u.src)
+		if err != nil {
+			return 0, err
+		}
+		u.zr = zr
+	}
+	return u.zr.Read(p)
+}
+
+// isText reports whether a placeholder can stand in a body for a value: whether
+// nothing in it counts its bytes.
+func isText(contentType string) bool {
+	kind, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return false
+	}
+	if strings.HasPrefix(kind, "text/") || strings.HasSuffix(kind, "+json") || strings.HasSuffix(kind, "+xml") {
+		return true
+	}
+	switch kind {
+	case "application/json", "application/x-ndjson", "application/xml", "application/javascript", "application/x-www-form-urlencoded":
+		return true
+	}
+	return false
+}
+
+// scrubbedConn is a connection that has left HTTP.
+type scrubbedConn struct {
+	io.ReadWriteCloser
+	in *scrubbedReader
+}
+
+func (c *scrubbedConn) Read(p []byte) (int, error) { return c.in.Read(p) }
+
+// CloseWrite implements the half-close that the proxy looks for.
+func (c *scrubbedConn) CloseWrite() error {
+	if h, ok := c.ReadWriteCloser.(interface{ CloseWrite() error }); ok {
+		return h.CloseWrite()
+	}
+	return nil
+}
+
+// wholeAnswers asks again for the whole where a host gives a part of something
+// small to a request that carried a secret: in parts, a value that the host
+// sends back could not be recognised.
+type wholeAnswers struct{ next http.RoundTripper }
+
+func (w wholeAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := w.next.RoundTrip(r)
+	if err != nil || res.StatusCode != http.StatusPartialContent || len(placementOf(r).put) == 0 || !smallOrText(res) {
+		return res, err
+	}
+	_ = res.Body.Close()
+	again := r.Clone(r.Context())
+	again.Header.Del("Range")
+	again.Header.Del("If-Range")
+	return w.next.RoundTrip(again)
+}
+
+// smallOrText reports whether a partial answer may be of something that repeats
+// its request. Such things are small, or text.
+func smallOrText(res *http.Response) bool {
+	_, whole, _ := strings.Cut(res.Header.Get("Content-Range"), "/")
+	n, err := strconv.ParseInt(whole, 10, 64)
+	return err != nil || n <= smallDocument || isText(res.Header.Get("Content-Type"))
+}
+
+// finalOnly drops the answers before the answer, such as 103 Early Hints. The
+// proxy copies their headers without a chance to look at them.
+type finalOnly struct{ http.ResponseWriter }
+
+func (w finalOnly) WriteHeader(status int) {
+	if status >= http.StatusOK {
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// Unwrap gives http.ResponseController what is underneath.
+func (w finalOnly) Unwrap() http.ResponseWriter { return w.ResponseWriter }

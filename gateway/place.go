@@ -1,0 +1,163 @@
+package gateway
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// credentialHeaders are where a secret without a header of its own is put in
+// place. A host sends other headers back more easily: Origin, Idempotency-Key,
+// X-Request-Id.
+var credentialHeaders = []string{
+	"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "X-Auth-Token", "X-Access-Token", "Private-Token",
+}
+
+// placement is what was done to one request.
+type placement struct {
+	// put names the secrets whose value is in the request.
+	put []string
+	// left tells of placeholders that were found where none is replaced.
+	left []leftover
+	// forms are the values for the request's host, in the forms in which they
+	// could come back.
+	forms []swap
+}
+
+// leftover is a placeholder that stays, and where.
+type leftover struct{ secret, where string }
+
+// headers returns where the secret may be put.
+func (c *secret) headers() []string {
+	if c.header != "" {
+		return []string{c.header}
+	}
+	return credentialHeaders
+}
+
+// putInPlace puts the secrets for name into the headers of a request.
+func (s *secrets) putInPlace(name string, r *http.Request) *placement {
+	p := &placement{}
+	for _, c := range s.list {
+		if _, ok := c.hosts.match(name); !ok {
+			continue
+		}
+		p.forms = append(p.forms, c.forms...)
+		if c.putInPlace(r.Header, p) {
+			p.put = append(p.put, c.name)
+		}
+		if where := c.elsewhere(r); where != "" {
+			p.left = append(p.left, leftover{c.name, where})
+		}
+	}
+	return p
+}
+
+func (c *secret) putInPlace(h http.Header, p *placement) bool {
+	found := false
+	for _, key := range c.headers() {
+		for i, v := range h[key] {
+			if w := c.replaceIn(v, p); w != v {
+				h[key][i] = w
+				found = true
+			}
+		}
+	}
+	if c.header != "" && !found {
+		h.Set(c.header, c.value)
+		found = true
+	}
+	return found
+}
+
+// replaceIn returns a header value with the placeholder replaced. It looks into
+// basic authentication, where clients wrap it.
+func (c *secret) replaceIn(v string, p *placement) string {
+	scheme, wrapped, _ := strings.Cut(v, " ")
+	if strings.EqualFold(scheme, "Basic") {
+		wrapped = strings.TrimSpace(wrapped)
+		plain, err := base64.StdEncoding.DecodeString(wrapped)
+		if err == nil && strings.Contains(string(plain), c.placeholder) {
+			plain = []byte(strings.ReplaceAll(string(plain), c.placeholder, c.value))
+			sent := base64.StdEncoding.EncodeToString(plain)
+			p.forms = append(p.forms, swap{sent, wrapped})
+			return scheme + " " + sent
+		}
+	}
+	return strings.ReplaceAll(v, c.placeholder, c.value)
+}
+
+// elsewhere returns where in the request the placeholder still stands, or "".
+func (c *secret) elsewhere(r *http.Request) string {
+	if strings.Contains(r.URL.RawQuery, c.placeholder) || strings.Contains(r.URL.Path, c.placeholder) {
+		return "the URL"
+	}
+	for key, values := range r.Header {
+		if slices.ContainsFunc(values, func(v string) bool { return strings.Contains(v, c.placeholder) }) {
+			return "the header " + clip(key)
+		}
+	}
+	return ""
+}
+
+// note is one line of the log about a secret: put in place, or left and why.
+type note struct{ secret, left string }
+
+func (p *placement) decisions() (notes []note) {
+	for _, name := range p.put {
+		notes = append(notes, note{secret: name})
+	}
+	for _, l := range p.left {
+		notes = append(notes, note{l.secret, fmt.Sprintf("the placeholder in %s was left as it is: it is replaced in the secret's header only", l.where)})
+	}
+	return notes
+}
+
+type placementKey struct{}
+
+// readable returns the request such that its answer can be searched for values:
+// whole, and in an encoding that can be undone.
+func (p *placement) readable(r *http.Request) *http.Request {
+	h := r.Header
+	ranged := h.Get("Range") != ""
+	if ranged && len(p.put) > 0 && (r.Method != http.MethodGet || r.Body != nil) {
+		// An answer in pieces could give a value away in pieces. Only a plain
+		// GET can be asked again, see wholeAnswers.
+		h.Del("Range")
+		h.Del("If-Range")
+		ranged = false
+	}
+	if accepted := strings.Join(h.Values("Accept-Encoding"), ","); accepted != "" {
+		if h.Set("Accept-Encoding", "identity"); !ranged && acceptsGzip(accepted) {
+			h.Set("Accept-Encoding", "gzip")
+		}
+	}
+	h.Del("Sec-Websocket-Extensions")
+	return r.WithContext(context.WithValue(r.Context(), placementKey{}, p))
+}
+
+// acceptsGzip reports whether a list of encodings has gzip, and not to refuse it.
+func acceptsGzip(list string) bool {
+	for one := range strings.SplitSeq(list, ",") {
+		coding, weight, _ := strings.Cut(one, ";")
+		if strings.EqualFold(strings.TrimSpace(coding), "gzip") {
+			q, err := strconv.ParseFloat(strings.TrimPrefix(strings.TrimSpace(weight), "q="), 64)
+			return err != nil || q > 0
+		}
+	}
+	return false
+}
+
+// placementOf returns what was done to a request on its way out.
+func placementOf(r *http.Request) *placement {
+	if r != nil {
+		if p, ok := r.Context().Value(placementKey{}).(*placement); ok {
+			return p
+		}
+	}
+	return &placement{}
+}

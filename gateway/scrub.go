@@ -1,0 +1,178 @@
+package gateway
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"html"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+const (
+	// minScrubbed is the length from which a value is looked for in answers. A
+	// shorter one would be found where it is not meant.
+	minScrubbed = 6
+	// minCore is the same for a piece of base64.
+	minCore = 8
+)
+
+// swap is one form of a value, and what the sandbox sees in its place.
+type swap struct{ value, shown string }
+
+// formsOf lists the forms in which a value could come back: as it is, as it
+// stands in a URL, in JSON and in HTML, and inside base64.
+func formsOf(value, placeholder string) []swap {
+	if len(value) < minScrubbed {
+		return nil
+	}
+	inJSON, _ := json.Marshal(value)
+	var forms []swap
+	for _, v := range []string{value, url.QueryEscape(value), url.PathEscape(value), string(inJSON[1 : len(inJSON)-1]), html.EscapeString(value)} {
+		forms = append(forms, swap{v, placeholder})
+	}
+	for shift := range 3 {
+		for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+			if core := base64Core(encoding, value, shift); len(core) >= minCore {
+				forms = append(forms, swap{core, strings.Repeat("*", len(core))})
+			}
+		}
+	}
+	return slices.Compact(forms)
+}
+
+// base64Core returns the characters that value has in the encoding of any text
+// that holds it, when it begins there at shift, modulo 3.
+func base64Core(encoding *base64.Encoding, value string, shift int) string {
+	all := encoding.EncodeToString(append(make([]byte, shift), value...))
+	first := (8*shift + 5) / 6
+	last := 8 * (shift + len(value)) / 6
+	if first >= last {
+		return ""
+	}
+	return all[first:last]
+}
+
+// scrubber takes values out of what a host answers.
+type scrubber struct{ needles []needle }
+
+// needle is a swap as bytes.
+type needle struct{ value, shown []byte }
+
+// newScrubber returns nil when there is nothing to take out. With sameLength the
+// sandbox sees stars, as many as the value had characters.
+func newScrubber(forms []swap, sameLength bool) *scrubber {
+	if len(forms) == 0 {
+		return nil
+	}
+	s := &scrubber{}
+	for _, f := range forms {
+		n := needle{[]byte(f.value), []byte(f.shown)}
+		if sameLength {
+			n.shown = bytes.Repeat([]byte("*"), len(n.value))
+		}
+		s.needles = append(s.needles, n)
+	}
+	// The longest first: one may be part of another.
+	slices.SortStableFunc(s.needles, func(a, b needle) int { return cmp.Compare(len(b.value), len(a.value)) })
+	return s
+}
+
+// header cleans the values of a header or a trailer.
+func (s *scrubber) header(h http.Header) {
+	for _, values := range h {
+		for i, v := range values {
+			clean, _ := s.clean(nil, []byte(v), true)
+			values[i] = string(clean)
+		}
+	}
+}
+
+// next finds the first value in b. It returns an index of -1 when there is none.
+func (s *scrubber) next(b []byte) (at int, found needle) {
+	at = -1
+	for _, n := range s.needles {
+		if i := bytes.Index(b, n.value); i >= 0 && (at < 0 || i < at) {
+			at, found = i, n
+			b = b[:i+len(n.value)]
+		}
+	}
+	return at, found
+}
+
+// unfinished returns how many bytes at the end of b could be the beginning of a
+// value.
+func (s *scrubber) unfinished(b []byte) int {
+	most := 0
+	for _, one := range s.needles {
+		for n := min(len(one.value)-1, len(b)); n > most; n-- {
+			if bytes.HasSuffix(b, one.value[:n]) {
+				most = n
+			}
+		}
+	}
+	return most
+}
+
+// clean appends b without values to out, and returns what has to wait for more
+// bytes, which at the end is nothing.
+func (s *scrubber) clean(out, b []byte, end bool) (cleaned, rest []byte) {
+	for {
+		at, found := s.next(b)
+		if at < 0 {
+			break
+		}
+		out = append(append(out, b[:at]...), found.shown...)
+		b = b[at+len(found.value):]
+	}
+	cut := len(b)
+	if !end {
+		cut -= s.unfinished(b)
+	}
+	return append(out, b[:cut]...), b[cut:]
+}
+
+// scrubbedReader is a body without values. It holds bytes back only while they
+// could be the beginning of one.
+type scrubbedReader struct {
+	src      io.Reader
+	scrubber *scrubber
+
+	// in has room for what is read, after held bytes that wait for more.
+	in   []byte
+	held int
+	// out is what was cleaned and not yet taken, in the memory of cleaned.
+	cleaned, out []byte
+	err          error
+}
+
+const scrubBuffer = 16 << 10
+
+// Read implements io.Reader.
+func (r *scrubbedReader) Read(p []byte) (int, error) {
+	for len(r.out) == 0 {
+		if r.err != nil {
+			return 0, r.err
+		}
+		r.fill()
+	}
+	n := copy(p, r.out)
+	r.out = r.out[n:]
+	return n, nil
+}
+
+func (r *scrubbedReader) fill() {
+	if room := r.held + scrubBuffer; len(r.in) < room {
+		r.in = append(make([]byte, 0, room), r.in[:r.held]...)[:room]
+	}
+	n, err := r.src.Read(r.in[r.held : r.held+scrubBuffer])
+	r.err = err
+	var rest []byte
+	r.cleaned, rest = r.scrubber.clean(r.cleaned[:0], r.in[:r.held+n], err != nil)
+	r.out = r.cleaned
+	r.held = copy(r.in, rest)
+}
