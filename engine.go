@@ -140,12 +140,21 @@ type Engine interface {
 	// build) and leaves dir as it was.
 	Restore(ctx context.Context, spec MachineSpec, dir string) (Machine, error)
 	// Adopt finds a machine that is still alive, by its stored State. One that
-	// was frozen goes on. It returns CodeNotFound when the machine is gone.
+	// was frozen goes on. It returns CodeNotFound when the machine is gone, and only
+	// then: whatever else fails may be tried again.
 	Adopt(ctx context.Context, id string, state []byte) (Machine, error)
 	// Sweep removes processes, namespaces, mounts, cgroups and folders of
 	// machines that this engine does not hold (it started or adopted them and
-	// they live) and for which keep is false, and returns their ids.
-	Sweep(ctx context.Context, keep func(id string) bool) ([]string, error)
+	// they live) and for which keep is false, and returns their names: see
+	// MachineNamer.
+	Sweep(ctx context.Context, keep func(name string) bool) ([]string, error)
+}
+
+// A MachineNamer is an engine whose machines need not be called like their
+// sandboxes, so that two of one sandbox can be told apart.
+type MachineNamer interface {
+	// MachineName is the name of the machine that has a State.
+	MachineName(id string, state []byte) string
 }
 
 // A Preparer is an engine that can do the first part of a start before anybody

@@ -25,6 +25,9 @@ const (
 	EventSandboxResumed    = "sandbox.resumed"
 	EventSandboxForked     = "sandbox.forked"
 	EventSandboxRolledBack = "sandbox.rolled_back"
+	// EventSandboxUnattached tells that a sandbox which outlived its server cannot be
+	// used yet, because its machine could not be taken over; it is tried again.
+	EventSandboxUnattached = "sandbox.unattached"
 	EventSandboxEnded      = "sandbox.ended"
 	EventSandboxOOM        = "sandbox.oom_killed"
 	EventSnapshotCreated   = "snapshot.created"

@@ -143,6 +143,9 @@ type Sandbox struct {
 	// SnapshotID is the snapshot that a paused sandbox sleeps in, or last slept
 	// in.
 	SnapshotID string `json:"-"`
+	// EarlierSnapshotID is that of the sleep before, which is deleted once the
+	// sandbox is paused again.
+	EarlierSnapshotID string `json:"-"`
 	// HeadSnapshotID is the snapshot at which what the sandbox does now began:
 	// the parent of the next one.
 	HeadSnapshotID string `json:"-"`

@@ -211,7 +211,7 @@ func (s *Service) full() error { return s.fullWith(s.freeForSandboxes()) }
 
 // fullWith is full where so many MB are left.
 func (s *Service) fullWith(free int) error {
-	if n := len(s.live) + s.starting; s.o.MaxSandboxes > 0 && n >= s.o.MaxSandboxes {
+	if n := len(s.live) + len(s.unattached) + s.starting; s.o.MaxSandboxes > 0 && n >= s.o.MaxSandboxes {
 		e := capacityError("the host runs %d sandboxes, as many as it may", n).
 			WithHint("End some, or raise the server's --max-sandboxes.")
 		e.RetryAfter = retryAfter

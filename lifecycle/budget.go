@@ -32,9 +32,12 @@ func (s *Service) PauseOverBudget(ctx context.Context, project, root string) {
 }
 
 func (s *Service) pauseOver(ctx context.Context, id string) {
-	unlock := s.locks.lock(id)
+	unlock, err := s.lockToWork(ctx, id)
+	if err != nil {
+		return // it is looked at again
+	}
 	defer unlock()
-	sb, err := s.o.Store.Sandbox(ctx, id)
+	sb, err := s.sandbox(ctx, id)
 	if err != nil || sb.State != bothy.StateRunning || s.o.Meter.Allow(sb) == nil {
 		return
 	}
@@ -94,7 +97,7 @@ func (s *Service) dropBudget(ctx context.Context, sb *bothy.Sandbox) {
 
 // rootOf is the root of the tree that a snapshot's sandbox counts against.
 func (s *Service) rootOf(ctx context.Context, n *bothy.Snapshot) string {
-	sb, err := s.o.Store.Sandbox(ctx, n.SandboxID)
+	sb, err := s.sandbox(ctx, n.SandboxID)
 	if err != nil || sb.ProjectID != n.ProjectID {
 		return ""
 	}
@@ -148,7 +151,7 @@ func (s *Service) forgetBudgets(ctx context.Context) {
 		if needed[root] {
 			continue
 		}
-		if _, err := s.o.Store.Sandbox(ctx, root); bothy.ErrorCode(err) != bothy.CodeSandboxNotFound {
+		if _, err := s.sandbox(ctx, root); bothy.ErrorCode(err) != bothy.CodeSandboxNotFound {
 			continue
 		}
 		if err := s.o.Meter.SetTreeBudget(ctx, root, "", 0); err != nil {

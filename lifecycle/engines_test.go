@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -194,21 +195,30 @@ func TestEachEngineTakesBackItsOwn(t *testing.T) {
 	}
 }
 
-func TestMachinesOfAnEngineThatIsGoneEndAndAreSweptWhenItIsBack(t *testing.T) {
+func TestMachinesOfAnEngineThatDoesNotOpenWaitForIt(t *testing.T) {
 	w := withMicrovm(t, bothy.AccelerationEmulated)
-	vm := w.create(bothy.SandboxCreate{Engine: "vm"})
+	kept, deleted := w.create(bothy.SandboxCreate{Engine: "vm"}), w.create(bothy.SandboxCreate{Engine: "vm"})
 	w.broken = bothy.Errorf(bothy.CodeEngineMissing, "QEMU is not installed")
 	w.restart()
-	if got := w.get(vm.ID); got.State != bothy.StateFailed || !strings.Contains(got.Ended.Detail, `"vm"`) {
-		t.Errorf("it is %s: %+v", got.State, got.Ended)
+	if got := w.get(kept.ID); got.State != bothy.StateRunning || len(w.vms.IDs()) != 2 {
+		t.Errorf("it is %s: %+v; machines: %v", got.State, got.Ended, w.vms.IDs())
 	}
-	if len(w.vms.IDs()) != 1 {
-		t.Fatal("the test needs a machine that is left")
+	_, err := w.Exec(w.me(), kept.ID, bothy.ExecRequest{Command: bothy.Command{Line: "x"}})
+	wantCode(t, err, bothy.CodeSandboxNotReady)
+	if !strings.Contains(err.Error(), "engine vm") {
+		t.Errorf("who uses it is told %v", err)
+	}
+	if err := w.Terminate(w.me(), deleted.ID); err != nil {
+		t.Error(err)
 	}
 	w.broken = nil
 	next := w.create(bothy.SandboxCreate{Engine: "vm"})
-	if ids := w.vms.IDs(); len(ids) != 1 || ids[0] != next.ID {
-		t.Errorf("left: %v", ids)
+	if ids := w.vms.IDs(); len(ids) != 2 || !slices.Contains(ids, kept.ID) || !slices.Contains(ids, next.ID) {
+		t.Errorf("once the engine is open, these live: %v", ids)
+	}
+	w.clock.pass(time.Minute)
+	if _, err := w.Exec(w.me(), kept.ID, bothy.ExecRequest{Command: bothy.Command{Line: "x"}}); err != nil {
+		t.Error(err)
 	}
 }
 

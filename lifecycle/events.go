@@ -14,15 +14,49 @@ func (s *Service) emit(ctx context.Context, typ string, sb *bothy.Sandbox, data 
 }
 
 func (s *Service) emitFor(ctx context.Context, typ, id, project string, data map[string]string) {
-	e := &bothy.Event{Time: s.clock.Now().UTC(), Type: typ, SandboxID: id, ProjectID: project, Data: data}
+	e := bothy.Event{Time: s.clock.Now().UTC(), Type: typ, SandboxID: id, ProjectID: project, Data: data}
+	s.unrecorded.mu.Lock()
+	waiting := len(s.unrecorded.events) > 0
+	s.unrecorded.mu.Unlock()
+	if !waiting {
+		err := s.sendEvent(ctx, &e)
+		if err == nil {
+			return
+		}
+		s.log.Error("cannot store an event, and try again", "type", typ, "sandbox", id, "error", err)
+	}
+	s.unrecorded.mu.Lock()
+	defer s.unrecorded.mu.Unlock()
+	if n := len(s.unrecorded.events); n >= maxUnsent {
+		s.unrecorded.events = s.unrecorded.events[n-maxUnsent+1:]
+	}
+	s.unrecorded.events = append(s.unrecorded.events, e)
+	s.later("events", s.sendEvents)
+}
+
+func (s *Service) sendEvent(ctx context.Context, e *bothy.Event) error {
 	if err := s.o.Store.AddEvent(context.WithoutCancel(ctx), e); err != nil {
-		s.log.Error("cannot store an event", "type", typ, "sandbox", id, "error", err)
-		return
+		return err
 	}
 	s.events.wake()
 	if s.o.Observe != nil {
 		s.o.Observe(*e)
 	}
+	return nil
+}
+
+// sendEvents stores the events that wait for it, in their order.
+func (s *Service) sendEvents(ctx context.Context) error {
+	u := &s.unrecorded
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for len(u.events) > 0 {
+		if err := s.sendEvent(ctx, &u.events[0]); err != nil {
+			return err
+		}
+		u.events = u.events[1:]
+	}
+	return nil
 }
 
 // broadcaster wakes everybody who follows events.

@@ -24,38 +24,72 @@ func (s *Service) arm(l *live, at *time.Time) {
 // pauseRetry is how long after a failed pause at the time-out the next is tried.
 const pauseRetry = time.Minute
 
-// expire ends a sandbox whose time is up. The timer may be older than the last
-// change of the time-out, so the store decides.
+// expire ends a sandbox whose time is up. What fails is tried again.
 func (s *Service) expire(id string) {
-	ctx := context.WithoutCancel(s.background)
-	unlock := s.locks.lock(id)
-	defer unlock()
-	sb, err := s.o.Store.Sandbox(ctx, id)
-	if err != nil || sb.State != bothy.StateRunning || sb.ExpiresAt == nil || s.background.Err() != nil {
-		return
+	if err := s.expireNow(s.background, id); err != nil {
+		s.log.Error("cannot end or pause a sandbox whose time is up, and try again", "sandbox", id, "error", err)
+		s.later("expire "+id, func(ctx context.Context) error { return s.expireNow(ctx, id) })
 	}
+}
+
+// expireNow ends a sandbox whose time is up. The timer may be older than the last
+// change of the time-out, so the store decides.
+func (s *Service) expireNow(ctx context.Context, id string) error {
+	sb, err := s.sandbox(ctx, id)
+	if err != nil || sb.ExpiresAt == nil || sb.State.Ended() {
+		return unlessGone(err)
+	}
+	// What is to be ended need not wait for a call that hangs.
+	lock := s.lockToWork
+	if sb.OnTimeout != bothy.TimeoutPause && !sb.ExpiresAt.After(s.clock.Now()) {
+		lock = func(ctx context.Context, id string) (func(), error) { return s.lockToEnd(ctx, id, timedOut(sb)) }
+	}
+	unlock, err := lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	ctx = context.WithoutCancel(ctx)
+	sb, err = s.sandbox(ctx, id)
+	if err != nil || sb.State != bothy.StateRunning || sb.ExpiresAt == nil || s.background.Err() != nil {
+		return unlessGone(err)
+	}
+	l := s.liveByID(id)
 	if left := sb.ExpiresAt.Sub(s.clock.Now()); left > 0 {
-		if l := s.liveByID(id); l != nil {
+		if l != nil {
 			s.arm(l, sb.ExpiresAt)
 		}
-		return
+		return nil
 	}
-	if sb.OnTimeout == bothy.TimeoutPause {
-		_, err := s.pauseLocked(ctx, id, bothy.PauseOptions{})
-		if err == nil {
-			return
-		}
+	if sb.OnTimeout != bothy.TimeoutPause {
+		return s.terminateLocked(ctx, id, timedOut(sb))
+	}
+	if l == nil {
+		return s.wrongState(sb)
+	}
+	_, err = s.pauseLocked(ctx, id, bothy.PauseOptions{})
+	if bothy.ErrorCode(err) == bothy.CodeQuota {
+		// Storage that is used up must not be a way to run on. Where it is, no new
+		// sandbox that is to be paused starts: see checkRoomToPause.
+		_, err = s.pauseLocked(beyondQuota(ctx), id, bothy.PauseOptions{})
+	}
+	if err != nil {
 		// Work that cannot be saved is not thrown away: try again later.
 		s.log.Error("cannot pause a sandbox whose time is up", "sandbox", id, "error", err)
 		if l := s.liveByID(id); l != nil {
 			again := s.clock.Now().Add(pauseRetry)
 			s.arm(l, &again)
 		}
-		return
 	}
-	if err := s.terminateLocked(ctx, id, timedOut(sb)); err != nil {
-		s.log.Error("cannot end a sandbox whose time is up", "sandbox", id, "error", err)
+	return nil
+}
+
+// unlessGone is err, but for a sandbox that is not stored any more.
+func unlessGone(err error) error {
+	if bothy.ErrorCode(err) == bothy.CodeSandboxNotFound {
+		return nil
 	}
+	return err
 }
 
 func timedOut(sb *bothy.Sandbox) bothy.Exit {

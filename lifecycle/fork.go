@@ -89,9 +89,12 @@ func (s *Service) copyOf(from *bothy.Sandbox, req bothy.ForkRequest, i int) (*bo
 // momentOf gives the files of a sandbox as it is now: of a live snapshot that
 // goes when release is called, or of the one that a paused sandbox sleeps in.
 func (s *Service) momentOf(ctx context.Context, id string) (dir string, m *snapshot.Manifest, release func(), err error) {
-	unlock := s.locks.lock(id)
+	unlock, err := s.lockFor(ctx, id)
+	if err != nil {
+		return "", nil, nil, err
+	}
 	defer unlock()
-	sb, err := s.o.Store.Sandbox(ctx, id)
+	sb, err := s.sandbox(ctx, id)
 	if err != nil {
 		return "", nil, nil, err
 	}
@@ -100,7 +103,7 @@ func (s *Service) momentOf(ctx context.Context, id string) (dir string, m *snaps
 	}
 	l := s.liveByID(id)
 	if sb.State != bothy.StateRunning || l == nil {
-		return "", nil, nil, wrongState(sb)
+		return "", nil, nil, s.wrongState(sb)
 	}
 	draft, err := s.o.Blobs.Create(ctx, newID("snp"))
 	if err != nil {

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"slices"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -13,7 +14,7 @@ func (s *Service) find(ctx context.Context, id string, scope bothy.Scope) (*both
 	if err != nil {
 		return nil, err
 	}
-	sb, err := s.o.Store.Sandbox(ctx, id)
+	sb, err := s.sandbox(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -41,8 +42,15 @@ func (s *Service) List(ctx context.Context, f bothy.SandboxFilter) (bothy.Page[*
 		return bothy.Page[*bothy.Sandbox]{}, err
 	}
 	p, err := s.o.Store.Sandboxes(ctx, caller.ProjectID, f)
+	items := p.Items[:0]
 	for _, sb := range p.Items {
-		s.showBudget(sb)
+		if now := s.unrecorded.row(sb.ID); now != nil {
+			sb = now
+		}
+		if len(f.States) == 0 || slices.Contains(f.States, sb.State) {
+			items = append(items, s.showBudget(sb))
+		}
 	}
+	p.Items = items
 	return p, err
 }

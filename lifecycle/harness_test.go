@@ -356,3 +356,13 @@ func (c *clock) pass(d time.Duration) {
 		t.f()
 	}
 }
+
+// row is what the store has of a sandbox, whatever the server says.
+func (w *world) row(id string) *bothy.Sandbox {
+	w.t.Helper()
+	sb, err := w.store.Sandbox(w.t.Context(), id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return sb
+}

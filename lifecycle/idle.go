@@ -164,12 +164,15 @@ func (s *Service) checkIdle(l *live, idle time.Duration) {
 }
 
 func (s *Service) pauseIdle(ctx context.Context, l *live, idle time.Duration) error {
-	unlock := s.locks.lock(l.id)
+	unlock, err := s.lockToWork(ctx, l.id)
+	if err != nil {
+		return err
+	}
 	defer unlock()
 	if s.liveByID(l.id) != l || !l.use.fallIdle(s.clock.Now(), idle) {
 		return nil
 	}
-	_, err := s.pauseLocked(ctx, l.id, bothy.PauseOptions{})
+	_, err = s.pauseLocked(ctx, l.id, bothy.PauseOptions{})
 	if err != nil {
 		l.use.stayUp()
 	}
@@ -184,7 +187,7 @@ func (s *Service) Metrics(ctx context.Context, id string) (*bothy.Metrics, error
 	}
 	l := s.liveByID(id)
 	if l == nil {
-		return nil, wrongState(sb)
+		return nil, s.wrongState(sb)
 	}
 	st, err := l.machine.Stats(ctx)
 	if err != nil {

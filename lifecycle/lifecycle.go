@@ -124,10 +124,16 @@ type Service struct {
 	stop       context.CancelFunc
 	watchers   sync.WaitGroup
 
-	mu       sync.Mutex
-	live     map[string]*live
-	line     line
-	starting int
+	retries    retries
+	unrecorded unrecorded
+
+	mu   sync.Mutex
+	live map[string]*live
+	// unattached are the sandboxes that may run and that this server has no hold of
+	// yet.
+	unattached map[string]*unattached
+	line       line
+	starting   int
 	// startingIn is starting by project.
 	startingIn map[string]int
 	// creates are the rates at which projects make sandboxes.
@@ -161,7 +167,7 @@ func New(o Options) *Service {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Service{
 		o: o, clock: o.Clock, log: o.Log, events: newBroadcaster(),
-		background: ctx, stop: stop, live: map[string]*live{}, startingIn: map[string]int{}, creates: map[string]*rate.Limiter{},
+		background: ctx, stop: stop, live: map[string]*live{}, unattached: map[string]*unattached{}, startingIn: map[string]int{}, creates: map[string]*rate.Limiter{},
 		engines: newEngines(o), goldens: newGoldens(o), pool: newPool(),
 	}
 }
@@ -195,6 +201,8 @@ func (s *Service) Close() error {
 	}
 	s.watchers.Wait()
 	s.closePool()
+	s.stopRetries()
+	s.flush(context.Background())
 	return nil
 }
 
@@ -235,6 +243,18 @@ type keyedLock struct {
 func (k *keyedLocks) lock(id string) (unlock func()) {
 	unlock, _ = k.lockIn(context.Background(), id)
 	return unlock
+}
+
+// tryLock is lock that does not wait: it returns nil where another holds it.
+func (k *keyedLocks) tryLock(id string) (unlock func()) {
+	l := k.use(id)
+	select {
+	case l.held <- struct{}{}:
+		return func() { <-l.held; k.unuse(id, l) }
+	default:
+		k.unuse(id, l)
+		return nil
+	}
 }
 
 // lockIn is lock that waits no longer than ctx.

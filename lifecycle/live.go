@@ -47,6 +47,8 @@ type live struct {
 	// ending is set by the verb that ends the machine, so that its exit is no
 	// surprise to the watcher.
 	ending bool
+	// why is the reason of an end that could not wait for the sandbox's lock.
+	why *bothy.Exit
 	// gone is closed when the end of the machine has been stored.
 	gone chan struct{}
 }
@@ -267,14 +269,35 @@ func (s *Service) watchExit(ctx context.Context, l *live) {
 
 func (s *Service) recordExit(ctx context.Context, l *live) {
 	defer close(l.gone)
-	sb, err := s.o.Store.Sandbox(ctx, l.id)
-	if err != nil {
-		s.log.Error("cannot record the end of a sandbox", "sandbox", l.id, "error", err)
-		return
-	}
 	x := l.machine.Exit()
-	s.log.Info("sandbox ended by itself", "sandbox", l.id, "reason", x.Reason, "detail", x.Detail)
-	if err := s.end(ctx, sb, x); err != nil {
-		s.log.Error("cannot record the end of a sandbox", "sandbox", l.id, "error", err)
+	l.mu.Lock()
+	if l.why != nil {
+		x = *l.why
 	}
+	l.mu.Unlock()
+	s.log.Info("sandbox ended by itself", "sandbox", l.id, "reason", x.Reason, "detail", x.Detail)
+	if err := s.endByID(ctx, l.id, x); err != nil {
+		s.log.Error("cannot record the end of a sandbox, and try again until it is", "sandbox", l.id, "error", err)
+		s.later("end "+l.id, func(ctx context.Context) error {
+			unlock, err := s.lockToWork(ctx, l.id)
+			if err != nil {
+				return err
+			}
+			defer unlock()
+			return s.endByID(ctx, l.id, x)
+		})
+	}
+}
+
+// endByID stores the end of a sandbox that has no machine any more. The caller
+// holds its lock.
+func (s *Service) endByID(ctx context.Context, id string, x bothy.Exit) error {
+	sb, err := s.sandbox(ctx, id)
+	if bothy.ErrorCode(err) == bothy.CodeSandboxNotFound {
+		return nil
+	}
+	if err != nil || sb.State.Ended() || s.liveByID(id) != nil {
+		return err
+	}
+	return s.end(ctx, sb, x)
 }

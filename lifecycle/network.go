@@ -69,7 +69,7 @@ func (s *Service) sweepNetworkLogs(ctx context.Context) {
 		return
 	}
 	err := s.o.NetworkLogs.Sweep(func(id string) bool {
-		_, err := s.o.Store.Sandbox(ctx, id)
+		_, err := s.sandbox(ctx, id)
 		return bothy.ErrorCode(err) != bothy.CodeSandboxNotFound
 	})
 	if err != nil {

@@ -16,7 +16,10 @@ func (s *Service) Pause(ctx context.Context, id string, o bothy.PauseOptions) (*
 	if err := checkName(o.Name); err != nil {
 		return nil, err
 	}
-	unlock := s.locks.lock(id)
+	unlock, err := s.lockFor(ctx, id)
+	if err != nil {
+		return nil, err
+	}
 	defer unlock()
 	// What has begun is finished, also when the caller leaves.
 	return s.pauseLocked(context.WithoutCancel(ctx), id, o)
@@ -40,7 +43,7 @@ type pausing struct {
 
 // pauseKeeping is pauseLocked for one who goes on with the sandbox.
 func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOptions, how pausing) (_ *bothy.Snapshot, err error) {
-	sb, err := s.o.Store.Sandbox(ctx, id)
+	sb, err := s.sandbox(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +53,7 @@ func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOpti
 	}
 	l := s.liveByID(id)
 	if sb.State != bothy.StateRunning || l == nil {
-		return nil, wrongState(sb)
+		return nil, s.wrongState(sb)
 	}
 	l.use.fall()
 	defer func() {
@@ -64,19 +67,25 @@ func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOpti
 	}
 	before := sb.SnapshotID
 	sb.SnapshotID = newID("snp")
+	if before != how.keep {
+		sb.EarlierSnapshotID = before
+	}
 	if err := s.move(ctx, sb, bothy.StatePausing); err != nil {
 		return nil, err
 	}
 	n, err := s.freeze(ctx, l, sb, freezeOptions{id: sb.SnapshotID, name: o.Name, kind: kind, stop: true, hurry: how.hurry})
 	if err != nil {
-		sb.SnapshotID = before
-		return nil, errors.Join(err, s.move(ctx, sb, bothy.StateRunning))
+		sb.SnapshotID, sb.EarlierSnapshotID = before, ""
+		s.moveBack(ctx, sb, bothy.StateRunning, nil)
+		return nil, err
 	}
 	head := sb.HeadSnapshotID
 	if err := s.fallAsleep(ctx, l, sb, n, how.destroy); err != nil {
-		sb.SnapshotID, sb.HeadSnapshotID = before, head
+		sb.SnapshotID, sb.EarlierSnapshotID, sb.HeadSnapshotID = before, "", head
 		sb.EngineState, sb.ExpiresAt = l.machine.State(), expiry(s.clock.Now().UTC(), sb.TimeoutSeconds)
-		return nil, errors.Join(err, s.thaw(ctx, l), s.dropSnapshot(ctx, n.ID), s.move(ctx, sb, bothy.StateRunning))
+		err = errors.Join(err, s.thaw(ctx, l), s.dropSnapshot(ctx, n.ID))
+		s.moveBack(ctx, sb, bothy.StateRunning, nil)
+		return nil, err
 	}
 	if before != how.keep {
 		s.dropSleep(ctx, before)
@@ -93,6 +102,7 @@ func (s *Service) fallAsleep(ctx context.Context, l *live, sb *bothy.Sandbox, n 
 		s.list(l, true)
 		return err
 	}
+	_ = failpoint.Hit("lifecycle.asleep")
 	s.leave(l)
 	destroy(l.machine)
 	close(l.gone)

@@ -126,6 +126,11 @@ func (s *Service) runningIn(project string) int {
 			n++
 		}
 	}
+	for _, u := range s.unattached {
+		if u.project == project {
+			n++
+		}
+	}
 	return n
 }
 

@@ -42,7 +42,7 @@ func (s *Service) Recover(ctx context.Context) (int, error) {
 	s.engines.mu.Lock()
 	s.engines.recovered = true
 	s.engines.mu.Unlock()
-	errs = append(errs, s.sweep(ctx), s.listSnapshots(ctx))
+	errs = append(errs, s.sweep(ctx), s.listSnapshots(ctx), s.dropSleeps(ctx))
 	s.Prune(ctx)
 	return s.Live(), errors.Join(errs...)
 }
@@ -105,11 +105,24 @@ func (s *Service) sweep(ctx context.Context) error {
 }
 
 func (s *Service) sweepEngine(ctx context.Context, name string, e bothy.Engine) error {
-	ids, err := e.Sweep(ctx, func(id string) bool { return s.liveByID(id) != nil })
+	ids, err := e.Sweep(ctx, s.keptMachine)
 	if len(ids) > 0 {
 		s.log.Info("removed what was left of machines", "engine", name, "count", len(ids), "ids", ids[:min(len(ids), 20)])
 	}
 	return err
+}
+
+// keptMachine reports whether a machine that no engine holds stays, by what its
+// engine calls it. What lives here is held.
+func (s *Service) keptMachine(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.unattached {
+		if u.name == name {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Service) recoverOne(ctx context.Context, sb *bothy.Sandbox) error {
@@ -136,7 +149,8 @@ func (s *Service) recoverOne(ctx context.Context, sb *bothy.Sandbox) error {
 		return s.recoverPausing(ctx, sb)
 	case bothy.StateResuming:
 		// The machine that was coming up is swept away; the snapshot is whole.
-		return s.move(ctx, sb, bothy.StatePaused)
+		s.moveBack(ctx, sb, bothy.StatePaused, nil)
+		return nil
 	}
 	return fmt.Errorf("sandbox is %s", sb.State)
 }
@@ -145,53 +159,48 @@ func (s *Service) recoverOne(ctx context.Context, sb *bothy.Sandbox) error {
 // is not.
 func (s *Service) recoverPausing(ctx context.Context, sb *bothy.Sandbox) error {
 	_, m, release, err := s.openSnapshot(ctx, sb.SnapshotID)
-	if err == nil {
-		release()
-		m.ProjectID = sb.ProjectID
-		n := record(m)
-		if err := s.o.Store.PutSnapshot(ctx, n); err != nil {
-			return err
-		}
-		sb.EngineState, sb.ExpiresAt, sb.HeadSnapshotID = nil, nil, n.ID
-		return s.move(ctx, sb, bothy.StatePaused)
+	if err != nil {
+		sb.SnapshotID, sb.EarlierSnapshotID = sb.EarlierSnapshotID, ""
+		s.moveBack(ctx, sb, bothy.StateRunning, nil)
+		return s.readopt(ctx, sb)
 	}
-	sb.SnapshotID = ""
-	if err := s.move(ctx, sb, bothy.StateRunning); err != nil {
-		return err
+	release()
+	m.ProjectID = sb.ProjectID
+	n := record(m)
+	if err := s.o.Store.PutSnapshot(ctx, n); err != nil {
+		s.log.Warn("cannot list a snapshot, which the next start does", "snapshot", n.ID, "error", err)
 	}
-	return s.readopt(ctx, sb)
+	sb.EngineState, sb.ExpiresAt, sb.HeadSnapshotID = nil, nil, n.ID
+	earlier := sb.EarlierSnapshotID
+	s.moveBack(ctx, sb, bothy.StatePaused, func() { s.dropSleep(ctx, earlier) })
+	return nil
 }
 
-// readopt connects to a machine that outlived the server.
-func (s *Service) readopt(ctx context.Context, sb *bothy.Sandbox) error {
-	// One that is to be paused when its time is up is adopted first: keep sees
-	// that it is overdue.
-	if sb.ExpiresAt != nil && !sb.ExpiresAt.After(s.clock.Now()) && sb.OnTimeout != bothy.TimeoutPause {
-		return s.end(ctx, sb, timedOut(sb))
-	}
-	engine := s.engine(sb.Engine)
-	if engine == nil {
-		return s.end(ctx, sb, bothy.Exit{Reason: bothy.EndError, Detail: fmt.Sprintf("this server cannot use the engine %q any more", sb.Engine)})
-	}
-	m, err := engine.Adopt(ctx, sb.ID, sb.EngineState)
+// dropSleeps deletes the snapshots of sleeps that are over, which a server that was
+// killed did not come to.
+func (s *Service) dropSleeps(ctx context.Context) error {
+	paused, err := s.o.Store.SandboxesInState(ctx, bothy.StatePaused)
 	if err != nil {
-		s.log.Info("machine is gone", "sandbox", sb.ID, "error", err)
-		return s.end(ctx, sb, bothy.Exit{Reason: bothy.EndHostRestart, Detail: "the sandbox was gone when the server came back: the host was restarted, or the sandbox's process was killed"})
+		return err
 	}
-	l, err := s.attach(ctx, sb, m, sb.GuestKey)
-	if err == nil {
-		if err = l.gateway.SetPolicy(sb.Network); err == nil {
-			err = s.answers(ctx, l)
-		}
-		if err != nil {
-			l.detach()
+	for _, sb := range paused {
+		if sb.EarlierSnapshotID != sb.SnapshotID {
+			s.dropSleep(ctx, sb.EarlierSnapshotID)
 		}
 	}
+	all, err := s.o.Store.AllSnapshots(ctx)
 	if err != nil {
-		s.destroy(m)
-		return errors.Join(err, s.end(context.WithoutCancel(ctx), sb, bothy.Exit{Reason: bothy.EndError, Detail: "the sandbox did not answer after the server came back"}))
+		return err
 	}
-	s.keep(l, sb, nil)
+	for _, n := range all {
+		if n.Name != "" {
+			continue
+		}
+		sb, err := s.sandbox(ctx, n.SandboxID)
+		if err == nil && sb.ProjectID == n.ProjectID && sb.State.Ended() && sb.SnapshotID == n.ID {
+			s.dropSleep(ctx, n.ID)
+		}
+	}
 	return nil
 }
 

@@ -91,7 +91,7 @@ func TestWhyASandboxWasStoppingIsKept(t *testing.T) {
 	stop := failpoint.Set("lifecycle.move.stopped", func() error { return errors.New("the server died") })
 	t.Cleanup(stop)
 	w.clock.pass(time.Minute)
-	eventually(t, "stopping", func() bool { return w.get(sb.ID).State == bothy.StateStopping })
+	eventually(t, "stopping", func() bool { return w.row(sb.ID).State == bothy.StateStopping })
 	stop()
 	w.restart()
 	if got := w.get(sb.ID); got.State != bothy.StateStopped || got.Ended.Reason != bothy.EndTimeout || !strings.Contains(got.Ended.Detail, "60 seconds") {

@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/bothy-dev/bothy"
@@ -28,9 +27,12 @@ func (s *Service) Resume(ctx context.Context, id string) (*bothy.Sandbox, error)
 	if _, err := s.find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
 		return nil, err
 	}
-	unlock := s.locks.lock(id)
+	unlock, err := s.lockFor(ctx, id)
+	if err != nil {
+		return nil, err
+	}
 	defer unlock()
-	sb, err := s.o.Store.Sandbox(ctx, id)
+	sb, err := s.sandbox(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +40,7 @@ func (s *Service) Resume(ctx context.Context, id string) (*bothy.Sandbox, error)
 	case sb.State == bothy.StateRunning:
 		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is running already", id).WithHint("Use it as it is.")
 	case sb.State != bothy.StatePaused:
-		return nil, wrongState(sb)
+		return nil, s.wrongState(sb)
 	}
 	return sb, s.resumeLocked(ctx, sb)
 }
@@ -57,7 +59,8 @@ func (s *Service) resumeLocked(ctx context.Context, sb *bothy.Sandbox) error {
 		return err
 	}
 	if err := s.wakeUp(ctx, sb, place); err != nil {
-		return errors.Join(err, s.move(context.WithoutCancel(ctx), sb, bothy.StatePaused))
+		s.moveBack(ctx, sb, bothy.StatePaused, nil)
+		return err
 	}
 	s.emit(ctx, bothy.EventSandboxResumed, sb, map[string]string{"snapshot_id": sb.SnapshotID, "kind": string(sb.Resumed.Kind)})
 	return nil

@@ -21,10 +21,13 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 		return nil, bothy.Errorf(bothy.CodeInvalid, "snapshot %s is of sandbox %s, not of %s", n.ID, n.SandboxID, id).
 			WithHint("Create a new sandbox from it with snapshot_id.")
 	}
-	unlock := s.locks.lock(id)
+	unlock, err := s.lockFor(ctx, id)
+	if err != nil {
+		return nil, err
+	}
 	defer unlock()
 	ctx = context.WithoutCancel(ctx)
-	sb, err := s.o.Store.Sandbox(ctx, id)
+	sb, err := s.sandbox(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -56,12 +59,12 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 		if _, err := s.pauseKeeping(ctx, id, bothy.PauseOptions{Name: "before rollback to " + displayName(n)}, how); err != nil {
 			return nil, err
 		}
-		if sb, err = s.o.Store.Sandbox(ctx, id); err != nil {
+		if sb, err = s.sandbox(ctx, id); err != nil {
 			return nil, err
 		}
 	case bothy.StatePaused:
 	default:
-		return nil, wrongState(sb)
+		return nil, s.wrongState(sb)
 	}
 	err = s.turnBack(ctx, sb, n, from)
 	if bothy.ErrorCode(err) == bothy.CodeConflict {
@@ -98,7 +101,8 @@ func (s *Service) turnBack(ctx context.Context, sb *bothy.Sandbox, n *bothy.Snap
 	sb.HeadSnapshotID = n.ID
 	if err := s.bringBack(ctx, sb, from, place); err != nil {
 		sb.SnapshotID, sb.HeadSnapshotID = latest, head
-		return errors.Join(err, s.move(ctx, sb, bothy.StatePaused))
+		s.moveBack(ctx, sb, bothy.StatePaused, nil)
+		return err
 	}
 	s.emit(ctx, bothy.EventSandboxRolledBack, sb, map[string]string{"snapshot_id": n.ID, "kept_as": latest})
 	return nil

@@ -19,7 +19,7 @@ func (s *Service) CreateSnapshot(ctx context.Context, id, name string) (*bothy.S
 	if _, err := s.find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
 		return nil, err
 	}
-	unlock, err := s.locks.lockIn(ctx, id)
+	unlock, err := s.lockFor(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func (s *Service) CreateSnapshot(ctx context.Context, id, name string) (*bothy.S
 		return nil, err
 	}
 	if sb.State != bothy.StateRunning {
-		return nil, wrongState(sb)
+		return nil, s.wrongState(sb)
 	}
 	ctx = context.WithoutCancel(ctx)
 	n, err := s.freeze(ctx, l, sb, freezeOptions{id: newID("snp"), name: name, kind: bothy.SnapshotMemory})
@@ -37,7 +37,7 @@ func (s *Service) CreateSnapshot(ctx context.Context, id, name string) (*bothy.S
 		return nil, err
 	}
 	sb.HeadSnapshotID = n.ID
-	return n, s.o.Store.PutSandbox(ctx, sb)
+	return n, s.put(ctx, sb)
 }
 
 // Snapshot finds one of the caller's snapshots.
@@ -77,9 +77,12 @@ func (s *Service) DeleteSnapshot(ctx context.Context, id string) error {
 		return err
 	}
 	// The sandbox's lock keeps it from falling asleep or waking meanwhile.
-	unlock := s.locks.lock(n.SandboxID)
+	unlock, err := s.lockFor(ctx, n.SandboxID)
+	if err != nil {
+		return err
+	}
 	defer unlock()
-	sb, err := s.o.Store.Sandbox(ctx, n.SandboxID)
+	sb, err := s.sandbox(ctx, n.SandboxID)
 	if err == nil && sb.SnapshotID == id && !sb.State.Ended() && sb.State != bothy.StateRunning {
 		return bothy.Errorf(bothy.CodeSnapshotInUse, "sandbox %s sleeps in snapshot %s", sb.ID, id).
 			WithHint("Resume or terminate the sandbox first.")

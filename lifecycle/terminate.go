@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
 // Terminate ends a sandbox for its owner.
@@ -17,32 +18,50 @@ func (s *Service) Terminate(ctx context.Context, id string) error {
 
 // terminate ends a sandbox for a reason. An ended one stays as it is.
 func (s *Service) terminate(ctx context.Context, id string, x bothy.Exit) error {
-	unlock := s.locks.lock(id)
+	unlock, err := s.lockToEnd(ctx, id, x)
+	if err != nil {
+		return err
+	}
 	defer unlock()
 	return s.terminateLocked(ctx, id, x)
 }
 
 func (s *Service) terminateLocked(ctx context.Context, id string, x bothy.Exit) error {
-	sb, err := s.o.Store.Sandbox(ctx, id)
+	sb, err := s.sandbox(ctx, id)
 	if err != nil || sb.State.Ended() {
 		return err
 	}
+	sleeps := []string{sb.SnapshotID, sb.EarlierSnapshotID}
+	// A row must not outlive the snapshot that it sleeps in.
+	dropSleeps := func() {
+		_ = failpoint.Hit("lifecycle.ended")
+		for _, id := range sleeps {
+			s.dropSleep(ctx, id)
+		}
+	}
 	l := s.liveByID(id)
-	sleep := sb.SnapshotID
-	defer s.dropSleep(ctx, sleep)
 	if l == nil {
-		return s.end(ctx, sb, x)
+		u := s.dropUnattached(id)
+		if err := s.endThen(ctx, sb, x, dropSleeps); err != nil {
+			return err
+		}
+		if u != nil {
+			s.endUnattached(u)
+		}
+		return nil
 	}
 	if sb.State == bothy.StateRunning {
 		sb.Ending = &x
+		// An end needs no permission of the store: on a full disk it is what makes room.
+		// A server that dies now leaves the next one a machine that is gone.
 		if err := s.move(ctx, sb, bothy.StateStopping); err != nil {
-			return err
+			s.log.Warn("cannot store that a sandbox is being ended", "sandbox", id, "error", err)
 		}
 	}
 	s.leave(l)
 	s.destroy(l.machine)
 	defer close(l.gone)
-	return s.end(ctx, sb, x)
+	return s.endThen(ctx, sb, x, dropSleeps)
 }
 
 // leave forgets a live machine whose end is expected.

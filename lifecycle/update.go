@@ -12,14 +12,17 @@ func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) 
 	if _, err := s.find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
 		return nil, err
 	}
-	unlock := s.locks.lock(id)
+	unlock, err := s.lockFor(ctx, id)
+	if err != nil {
+		return nil, err
+	}
 	defer unlock()
 	sb, err := s.find(ctx, id, bothy.ScopeSandboxesWrite)
 	if err != nil {
 		return nil, err
 	}
 	if sb.State != bothy.StateRunning && sb.State != bothy.StatePaused {
-		return nil, wrongState(sb)
+		return nil, s.wrongState(sb)
 	}
 	before := sb.Network
 	s.apply(sb, u)
@@ -40,7 +43,7 @@ func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) 
 			return nil, err
 		}
 	}
-	if err := s.o.Store.PutSandbox(ctx, sb); err != nil {
+	if err := s.put(ctx, sb); err != nil {
 		if u.Network != nil && l != nil {
 			l.gateway.SetPolicy(before)
 		}

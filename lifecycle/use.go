@@ -31,10 +31,10 @@ func (s *Service) enter(ctx context.Context, id string, scope bothy.Scope, what 
 			return nil, nil, err
 		}
 		if !comesBack(sb) {
-			return nil, nil, wrongState(sb)
+			return nil, nil, s.wrongState(sb)
 		}
 	}
-	unlock, err := s.locks.lockIn(ctx, id)
+	unlock, err := s.lockFor(ctx, id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -74,7 +74,7 @@ func (s *Service) awaken(ctx context.Context, id string, scope bothy.Scope) (*li
 	if l := s.liveByID(id); l != nil {
 		return l, sb, nil
 	}
-	return nil, nil, wrongState(sb)
+	return nil, nil, s.wrongState(sb)
 }
 
 // use calls f, once, with the guest of a running sandbox.
@@ -150,11 +150,11 @@ func (s *Service) whyGone(ctx context.Context, l *live) error {
 	case <-l.gone:
 	case <-ctx.Done():
 	}
-	sb, err := s.o.Store.Sandbox(ctx, l.id)
+	sb, err := s.sandbox(ctx, l.id)
 	if err != nil {
 		return err
 	}
-	return wrongState(sb)
+	return s.wrongState(sb)
 }
 
 func get[T any](ctx context.Context, s *Service, id string, scope bothy.Scope, f func(bothy.Guest) (T, error)) (T, error) {

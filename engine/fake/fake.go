@@ -36,6 +36,11 @@ type Host struct {
 	Destroying func(id string)
 	// Limiting, if set, decides whether a machine takes new limits.
 	Limiting func(id string, l bothy.Limits) error
+	// Adopting, Snapshotting and Thawing, if set, are awaited before a machine is
+	// adopted, written or thawed, and may fail that.
+	Adopting     func(ctx context.Context, id string) error
+	Snapshotting func(ctx context.Context, id string) error
+	Thawing      func(ctx context.Context, id string) error
 
 	mu       sync.Mutex
 	machines map[string]*Machine
@@ -223,7 +228,12 @@ func (e *Engine) KeepSpares(_ context.Context, keep []bothy.Spare) error {
 }
 
 // Adopt finds a machine on the host.
-func (e *Engine) Adopt(_ context.Context, id string, _ []byte) (bothy.Machine, error) {
+func (e *Engine) Adopt(ctx context.Context, id string, _ []byte) (bothy.Machine, error) {
+	if e.host.Adopting != nil {
+		if err := e.host.Adopting(ctx, id); err != nil {
+			return nil, err
+		}
+	}
 	e.host.mu.Lock()
 	defer e.host.mu.Unlock()
 	if m := e.host.machines[id]; m != nil {

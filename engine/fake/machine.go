@@ -183,7 +183,14 @@ func (m *Machine) WatchMemory(ctx context.Context, fn func(used, limit int64)) e
 func (m *Machine) Freeze(context.Context) error { return m.setFrozen(true) }
 
 // Thaw is the opposite of Freeze.
-func (m *Machine) Thaw(context.Context) error { return m.setFrozen(false) }
+func (m *Machine) Thaw(ctx context.Context) error {
+	if m.e.host.Thawing != nil {
+		if err := m.e.host.Thawing(ctx, m.spec.ID); err != nil {
+			return err
+		}
+	}
+	return m.setFrozen(false)
+}
 
 // Frozen reports whether it is.
 func (m *Machine) Frozen() bool {
@@ -200,7 +207,12 @@ func (m *Machine) setFrozen(f bool) error {
 }
 
 // Snapshot writes what Restore needs, and an empty tar.
-func (m *Machine) Snapshot(_ context.Context, o bothy.SnapshotOptions) error {
+func (m *Machine) Snapshot(ctx context.Context, o bothy.SnapshotOptions) error {
+	if m.e.host.Snapshotting != nil {
+		if err := m.e.host.Snapshotting(ctx, m.spec.ID); err != nil {
+			return err
+		}
+	}
 	if o.FilesTar != "" {
 		if err := os.WriteFile(o.FilesTar, make([]byte, 1024), 0o600); err != nil {
 			return err

@@ -19,6 +19,7 @@ type sandboxRecord struct {
 	TemplateDigest string        `json:"_template_digest,omitempty"`
 	GuestKey       string        `json:"_guest_key,omitempty"`
 	SnapshotID     string        `json:"_snapshot_id,omitempty"`
+	EarlierID      string        `json:"_earlier_snapshot_id,omitempty"`
 	HeadSnapshotID string        `json:"_head_snapshot_id,omitempty"`
 	SealedSecrets  []byte        `json:"_sealed_secrets,omitempty"`
 	EngineState    []byte        `json:"_engine_state,omitempty"`
@@ -36,7 +37,7 @@ func encodeSandbox(s *bothy.Sandbox) (string, error) {
 	return encode(sandboxRecord{
 		Sandbox: *s, Network: networkRecord(s.Network), ProjectID: s.ProjectID, TemplateDigest: s.TemplateDigest,
 		GuestKey: s.GuestKey, SnapshotID: s.SnapshotID, HeadSnapshotID: s.HeadSnapshotID, SealedSecrets: s.SealedSecrets, EngineState: s.EngineState, MeterState: s.MeterState, Ending: s.Ending, Pooled: s.Pooled,
-		Accelerated: s.RequireAcceleration,
+		Accelerated: s.RequireAcceleration, EarlierID: s.EarlierSnapshotID,
 	})
 }
 
@@ -49,6 +50,7 @@ func decodeSandbox(text string) (*bothy.Sandbox, error) {
 	s.Network = bothy.Network(r.Network)
 	s.ProjectID, s.TemplateDigest, s.GuestKey = r.ProjectID, r.TemplateDigest, r.GuestKey
 	s.SnapshotID, s.HeadSnapshotID, s.EngineState, s.Pooled = r.SnapshotID, r.HeadSnapshotID, r.EngineState, r.Pooled
+	s.EarlierSnapshotID = r.EarlierID
 	s.SealedSecrets, s.MeterState, s.Ending, s.RequireAcceleration = r.SealedSecrets, r.MeterState, r.Ending, r.Accelerated
 	return &s, nil
 }
