@@ -1,28 +1,43 @@
 package gvisor
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 
+	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine"
 )
 
+var _ bothy.MachineNamer = (*Engine)(nil)
+
+// MachineName is the vessel's. A sandbox that was rolled back, or was made of a spare,
+// runs in one that is not called like it, and another one that is may be left over.
+func (e *Engine) MachineName(id string, b []byte) string {
+	var st state
+	if json.Unmarshal(b, &st) != nil {
+		return id
+	}
+	return cmp.Or(st.Name, id)
+}
+
 // Sweep removes what is left of machines that nobody owns. Namespaces and taps
 // need no sweeping: they end with the last process in them.
-func (e *Engine) Sweep(_ context.Context, keep func(id string) bool) ([]string, error) {
-	owned := func(id string) bool {
+func (e *Engine) Sweep(_ context.Context, keep func(name string) bool) ([]string, error) {
+	owned := func(name string) bool {
 		e.mu.Lock()
-		held := e.held[id]
+		held := e.held[name]
 		e.mu.Unlock()
-		return held || keep(id)
+		return held || keep(name)
 	}
 	return engine.Sweep(e.cgroups, e.dir, owned, e.sweepOne)
 }
 
-func (e *Engine) sweepOne(id string) error {
-	g := e.cgroups.Open(id)
+func (e *Engine) sweepOne(name string) error {
+	g := e.cgroups.Open(name)
 	g.SetFrozen(false)
-	return errors.Join(g.End(), g.Remove(), os.RemoveAll(filepath.Join(e.dir, id)))
+	return errors.Join(g.End(), g.Remove(), os.RemoveAll(filepath.Join(e.dir, name)))
 }
