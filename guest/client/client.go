@@ -13,12 +13,12 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
 
-	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/guest/wire/guestpb"
 )
 
@@ -47,7 +47,7 @@ func New(dial func(ctx context.Context) (net.Conn, error), key string) *Client {
 		MaxIdleConnsPerHost:    64,
 		IdleConnTimeout:        5 * time.Minute,
 		DisableCompression:     true,
-		MaxResponseHeaderBytes: 64 << 10,
+		MaxResponseHeaderBytes: maxHeader,
 		// The stream of a quiet command opens at once, too.
 		ResponseHeaderTimeout: 2 * time.Minute,
 		WriteBufferSize:       32 << 10,
@@ -141,7 +141,7 @@ func (c *Client) Adopt(ctx context.Context, id Identity) (*Adopted, error) {
 	}
 	var res guestpb.AdoptResponse
 	err := c.unary(ctx, rpc{procedure: guestpb.GuestAdoptProcedure}, req, &res)
-	if bothy.ErrorCode(err) == bothy.CodeUnauthenticated && id.Key != *c.key.Load() {
+	if errors.Is(err, errKeyRefused) && id.Key != *c.key.Load() {
 		// An adoption before this one may have worked without our knowing.
 		c.SetKey(id.Key)
 		err = c.unary(ctx, rpc{procedure: guestpb.GuestAdoptProcedure}, req, &res)

@@ -585,7 +585,7 @@ func TestAdoption(t *testing.T) {
 	g := boot(t)
 	ctx := t.Context()
 	_, err := g.Exec(ctx, args("true"))
-	wantCode(t, err, bothy.CodeUnauthenticated)
+	wantCode(t, err, bothy.CodeGuest)
 	_, err = g.Adopt(ctx, client.Identity{Key: ""})
 	wantCode(t, err, bothy.CodeInvalid)
 	id := client.Identity{
@@ -622,14 +622,14 @@ func TestAdoption(t *testing.T) {
 	// A copy is adopted with the key of its parent, and has another after that.
 	stranger := client.New(g.dial, "wrong")
 	_, err = stranger.Adopt(ctx, client.Identity{Key: "stolen"})
-	wantCode(t, err, bothy.CodeUnauthenticated)
+	wantCode(t, err, bothy.CodeGuest)
 	host := client.New(g.dial, "first")
 	defer host.CloseIdle()
 	if _, err := host.Adopt(ctx, client.Identity{Key: "second", Hostname: "box-2"}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = g.Exec(ctx, args("true"))
-	wantCode(t, err, bothy.CodeUnauthenticated)
+	wantCode(t, err, bothy.CodeGuest)
 	if err := host.Remove(ctx, "none", ""); bothy.ErrorCode(err) != bothy.CodeFileNotFound {
 		t.Error(err)
 	}

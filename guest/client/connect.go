@@ -28,6 +28,7 @@ const (
 	maxMessage = 4 << 20  // one message of a stream
 	maxDisplay = 32 << 20 // one that holds what code displayed
 	maxError   = 64 << 10
+	maxHeader  = 64 << 10 // of an HTTP answer
 )
 
 // maxUnary is such a bound, too: for a listing of as many entries as there may be.
@@ -125,9 +126,32 @@ func responseError(res *http.Response, body []byte) error {
 	return e.connectError.err()
 }
 
+// reported are the codes that a guest may answer with. Any other would make a
+// sandbox speak for the server, such as of keys, quotas or failures of its own.
+var reported = map[bothy.Code]bool{
+	bothy.CodeInvalid: true, bothy.CodePathInvalid: true, bothy.CodeCommandInvalid: true, bothy.CodeUserNotFound: true,
+	bothy.CodeIsADirectory: true, bothy.CodeNotADirectory: true, bothy.CodePermission: true, bothy.CodeFileNotFound: true,
+	bothy.CodeProcessNotFound: true, bothy.CodeContextNotFound: true, bothy.CodeCommandNotFound: true, bothy.CodeNotFound: true,
+	bothy.CodeFileExists: true, bothy.CodeConflict: true, bothy.CodeTooLarge: true, bothy.CodeCapacity: true,
+	bothy.CodeDiskFull: true, bothy.CodeUnsupported: true, bothy.CodeTimeout: true,
+}
+
+// errKeyRefused is the cause where a guest does not accept the client's key.
+var errKeyRefused = errors.New("the guest does not accept the key")
+
 // guestError is an error that the guest reports. Its texts are cut: they are
 // for people.
 func guestError(code bothy.Code, detail, hint string) error {
+	switch {
+	case code == bothy.CodeUnauthenticated:
+		// The caller's own key is another matter, and fine.
+		return unreachable(errKeyRefused)
+	case !reported[code]:
+		return &bothy.Error{
+			Op: "guest", Code: bothy.CodeGuest, Detail: "the sandbox's agent failed: " + clip(detail), Hint: clip(hint),
+			Err: fmt.Errorf("the guest reported %q", clip(string(code))),
+		}
+	}
 	return &bothy.Error{Op: "guest", Code: code, Detail: clip(detail), Hint: clip(hint)}
 }
 

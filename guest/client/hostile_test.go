@@ -3,8 +3,10 @@ package client_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/guest/client"
+	"github.com/bothy-dev/bothy/guest/wire/guestpb"
 	"github.com/bothy-dev/bothy/guest/wire/processpb"
 )
 
@@ -147,5 +150,34 @@ func TestErrorsOfAGuestAreCut(t *testing.T) {
 	_, err := c.Stat(t.Context(), "x", "")
 	if e := bothy.AsError(err); e.Code != bothy.CodeInvalid || len(e.Detail) > 2100 || len(e.Hint) > 2100 {
 		t.Errorf("%d bytes of detail, %d of hint, %s", len(e.Detail), len(e.Hint), e.Code)
+	}
+}
+
+// What a guest reports must not look like an answer of the server's own: a
+// sandbox could otherwise end its owner's session, or fill the server's log.
+func TestAGuestCannotSpeakForTheServer(t *testing.T) {
+	for code, want := range map[bothy.Code]bothy.Code{
+		bothy.CodeUnauthenticated: bothy.CodeGuest, bothy.CodeTokenExpired: bothy.CodeGuest, bothy.CodeForbidden: bothy.CodeGuest,
+		bothy.CodeInternal: bothy.CodeGuest, bothy.CodeRateLimited: bothy.CodeGuest, bothy.CodeQuota: bothy.CodeGuest,
+		"made_up": bothy.CodeGuest, bothy.CodeFileNotFound: bothy.CodeFileNotFound, bothy.CodePermission: bothy.CodePermission,
+	} {
+		info, err := proto.Marshal(&guestpb.ErrorInfo{Code: string(code), Hint: "hint"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		detail := base64.RawStdEncoding.EncodeToString(info)
+		for name, body := range map[string]string{
+			"Connect": fmt.Sprintf(`{"code":"internal","message":"said so","details":[{"type":"bothy.guest.v1.ErrorInfo","value":%q}]}`, detail),
+			"plain":   fmt.Sprintf(`{"code":500,"message":"said so","bothy_code":%q,"hint":"hint"}`, code),
+		} {
+			c := takenOver(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusUnauthorized)
+				io.WriteString(w, body)
+			})
+			_, err := c.Stat(t.Context(), "/x", "")
+			if bothy.ErrorCode(err) != want {
+				t.Errorf("%s, %s: %v, want the code %s", name, code, err, want)
+			}
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"time"
@@ -48,15 +49,23 @@ func (c *Client) upgrade(conn net.Conn, port uint16) (net.Conn, error) {
 	if err := req.Write(conn); err != nil {
 		return nil, unreachable(err)
 	}
-	r := bufio.NewReader(conn)
+	// What comes with the answer may be the server's first bytes, which are
+	// beyond the bound: it is lifted when the header has been read.
+	limited := &io.LimitedReader{R: conn, N: maxHeader}
+	r := bufio.NewReader(limited)
 	res, err := http.ReadResponse(r, req)
 	if err != nil {
+		if limited.N <= 0 {
+			err = errTooLong
+		}
 		return nil, unreachable(err)
 	}
 	if res.StatusCode != http.StatusSwitchingProtocols {
+		limited.N = maxRefusal
 		body, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
 		return nil, responseError(res, body)
 	}
+	limited.N = math.MaxInt64
 	return &tunnel{Conn: conn, r: r}, nil
 }
 
