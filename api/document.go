@@ -21,10 +21,12 @@ import (
 
 //go:generate go test -run ^TestDocumentFiles$ . -update
 
-// document is the OpenAPI document, made when it is first asked for.
+// document is the OpenAPI document, made when it is first asked for. A failure is
+// kept as well: the document would not come out otherwise the next time.
 type document struct {
 	once       sync.Once
 	json, yaml []byte
+	err        error
 }
 
 //go:embed docs.html
@@ -170,21 +172,24 @@ func (s *Server) serveDocument(w http.ResponseWriter, r *http.Request, contentTy
 	_, _ = w.Write(text())
 }
 
-func (s *Server) makeDocument() (err error) {
-	s.document.once.Do(func() {
-		var text []byte
-		if text, err = json.Marshal(s.huma.OpenAPI()); err != nil {
-			return
-		}
-		var b bytes.Buffer
-		if err = json.Indent(&b, text, "", "  "); err != nil {
-			return
-		}
-		b.WriteByte('\n')
-		s.document.json = b.Bytes()
-		s.document.yaml, err = s.huma.OpenAPI().YAML()
-	})
-	return err
+func (s *Server) makeDocument() error {
+	d := &s.document
+	d.once.Do(func() { d.json, d.yaml, d.err = render(s.huma.OpenAPI()) })
+	return d.err
+}
+
+func render(o *huma.OpenAPI) (asJSON, asYAML []byte, err error) {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, text, "", "  "); err != nil {
+		return nil, nil, err
+	}
+	b.WriteByte('\n')
+	asYAML, err = o.YAML()
+	return b.Bytes(), asYAML, err
 }
 
 // docsPolicy lets the page run its own script and ask this server, and no more.

@@ -204,3 +204,38 @@ func TestMissingServicesHaveNoRoutes(t *testing.T) {
 		t.Errorf("tags %v", tags)
 	}
 }
+
+// A stream may fail after it has begun: then its last event is a problem, and every
+// stream says so.
+func TestStreamsDocumentTheirFailures(t *testing.T) {
+	n := 0
+	for path, item := range complete(t).huma.OpenAPI().Paths {
+		for _, op := range []*huma.Operation{item.Get, item.Post} {
+			if op == nil {
+				continue
+			}
+			for _, res := range op.Responses {
+				m := res.Content[eventsType]
+				if m == nil {
+					continue
+				}
+				n++
+				if len(m.Schema.AnyOf) != 2 || m.Schema.AnyOf[1].Ref != "#/components/schemas/Problem" {
+					t.Errorf("%s does not say how it fails: %+v", path, m.Schema)
+				}
+			}
+		}
+	}
+	if n < 5 {
+		t.Errorf("only %d streams were seen", n)
+	}
+}
+
+// A document that cannot be made is told of each time, and is never an empty one.
+func TestDocumentThatCannotBeMade(t *testing.T) {
+	f := start(t, func(s *Server) { s.huma.OpenAPI().Extensions = map[string]any{"x-broken": func() {}} })
+	for range 2 {
+		f.failed(bothy.CodeInternal, f.do("GET", "/openapi.json", nil))
+		f.failed(bothy.CodeInternal, f.do("GET", "/openapi.yaml", nil))
+	}
+}

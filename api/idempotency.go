@@ -19,7 +19,7 @@ const (
 	maxKeyLength        = 255
 	// maxRemembered bounds an answer that is kept. Larger ones are known to
 	// have been given, and no more.
-	maxRemembered = 16 << 20
+	maxRemembered = 256 << 10
 )
 
 // onlyOnce works on a request unless its key has been seen: then it gives the
@@ -47,6 +47,10 @@ func (s *Server) onlyOnce(c call, key string, body []byte, w http.ResponseWriter
 			WithHint("Ask again in a second, with the same key: the answer will be that of the first request.")
 		e.RetryAfter = time.Second
 		s.fail(w, r, e)
+	case known.Dropped:
+		w.Header().Set(idempotencyReplayed, "true")
+		s.fail(w, r, bothy.Errorf(bothy.CodeConflict, "this request was done already, and its answer was too large or too old to keep").
+			WithHint("Look at what it has done. Use a new Idempotency-Key if it is to be done once more."))
 	default:
 		replay(w, known)
 	}
@@ -168,17 +172,14 @@ func (t *tee) Write(b []byte) (int, error) {
 // answer is what a repetition will get. A secret is given once, so it is not
 // kept; the repetition hears that the request was done.
 func (t *tee) answer(c call) store.Answer {
-	var told *bothy.Error
-	switch {
-	case c.Secret:
-		told = bothy.Errorf(bothy.CodeConflict, "this request was done already, and its answer held a secret that is not kept").
-			WithHint("Delete what the first request made, and make another with a new Idempotency-Key.")
-	case t.overflow:
-		told = bothy.Errorf(bothy.CodeConflict, "this request was done already, and its answer was too large to keep").
-			WithHint("Use a new Idempotency-Key if it is to be done once more.")
-	default:
+	if t.overflow {
+		return store.Answer{Status: t.status, Dropped: true}
+	}
+	if !c.Secret {
 		return store.Answer{Status: t.status, Header: headersToKeep(t.Header()), Body: t.body.Bytes()}
 	}
+	told := bothy.Errorf(bothy.CodeConflict, "this request was done already, and its answer held a secret that is not kept").
+		WithHint("Delete what the first request made, and make another with a new Idempotency-Key.")
 	return problemAnswer(problemOf(told))
 }
 

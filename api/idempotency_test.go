@@ -237,3 +237,19 @@ func TestResultOfACommandThatKeepsRunning(t *testing.T) {
 		t.Errorf("%v %s", res.Header, res.body)
 	}
 }
+
+// An answer that is too large to keep is known to have been given: the work is not
+// done again.
+func TestLargeAnswersAreRememberedWithoutTheirBody(t *testing.T) {
+	f := start(t)
+	path := f.create() + "/exec"
+	body := map[string]any{"command": "echo " + strings.Repeat("x", maxRemembered)}
+	f.ok(200, f.do("POST", path, body, key("k")))
+	res := f.do("POST", path, body, key("k"))
+	if p := f.failed(bothy.CodeConflict, res); !strings.Contains(p.Detail, "done already") || res.Header.Get("Idempotency-Replayed") != "true" {
+		t.Errorf("%s", res.body)
+	}
+	if kept := f.answers.Everything(); len(kept) > 64<<10 {
+		t.Errorf("%d bytes are kept", len(kept))
+	}
+}

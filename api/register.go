@@ -136,6 +136,12 @@ func (s *Server) documentForms(op *huma.Operation, c call) {
 		if f.of != nil {
 			content[f.contentType].Schema = s.schema(f.of)
 		}
+		if f.of != nil && f.contentType == eventsType { // an "event: error" ends a stream that fails
+			content[eventsType].Schema = &huma.Schema{
+				AnyOf:       []*huma.Schema{s.schema(f.of), s.schema(typeFor[Problem]())},
+				Description: "The data of an event. One with `event: error` says that the stream failed, and ends it.",
+			}
+		}
 	}
 	op.DefaultStatus = status
 	op.Responses[strconv.Itoa(status)] = &huma.Response{Description: http.StatusText(status), Content: content}

@@ -67,10 +67,13 @@ type Store interface {
 	// Otherwise it returns what is there, with Status 0 while another request
 	// with this key is still being worked on. Answers are forgotten a day
 	// after the reservation, and reservations when the store is opened: their
-	// requests died with the server that held them.
+	// requests died with the server that held them. What a project, and all of
+	// them, may keep is bounded: of the oldest answers first the bodies go, and
+	// then the keys.
 	ReserveAnswer(ctx context.Context, projectID, key, fingerprint string) (*Answer, error)
 	// StoreAnswer keeps the reply to a reserved request. Fingerprint and
-	// CreatedAt stay those of the reservation.
+	// CreatedAt stay those of the reservation. One that is Dropped, or too large,
+	// is kept without its body.
 	StoreAnswer(ctx context.Context, projectID, key string, a Answer) error
 	// ForgetAnswer frees a key, so that the request can be tried again.
 	ForgetAnswer(ctx context.Context, projectID, key string) error
@@ -121,4 +124,6 @@ type Answer struct {
 	Header    map[string]string
 	Body      []byte
 	CreatedAt time.Time
+	// Dropped says that the request was done, and Header and Body were not kept.
+	Dropped bool
 }

@@ -47,5 +47,5 @@ func (s *Store) Events(ctx context.Context, projectID string, since int64, limit
 
 // DeleteEventsBefore implements store.Store.
 func (s *Store) DeleteEventsBefore(ctx context.Context, t time.Time) (int, error) {
-	return s.execCount(ctx, "forget events", s.stmt.forgetEvents, nanos(t))
+	return s.deleteOld(ctx, "forget events", s.stmt.forgetEvents, t)
 }

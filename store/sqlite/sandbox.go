@@ -119,5 +119,5 @@ func collect[T any](op string, rows *sql.Rows, err error, decode func(string) (T
 
 // DeleteSandboxesEndedBefore implements store.Store.
 func (s *Store) DeleteSandboxesEndedBefore(ctx context.Context, t time.Time) (int, error) {
-	return s.execCount(ctx, "forget sandboxes", s.stmt.forgetSandboxes, nanos(t))
+	return s.deleteOld(ctx, "forget sandboxes", s.stmt.forgetSandboxes, t)
 }

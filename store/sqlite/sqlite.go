@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pressly/goose/v3"
@@ -43,7 +42,7 @@ type Store struct {
 	durable *sql.DB
 	read    *sql.DB
 	now     func() time.Time
-	forgot  atomic.Int64 // when old answers were last deleted, in nanoseconds
+	answers answers
 	stmt    statements
 	usage   usageStatements
 }
@@ -63,6 +62,7 @@ func Open(ctx context.Context, path string, opts ...Option) (_ *Store, err error
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
 	s := &Store{now: time.Now}
+	s.answers.bounds = DefaultAnswerBounds
 	for _, o := range opts {
 		o(s)
 	}
@@ -74,7 +74,10 @@ func Open(ctx context.Context, path string, opts ...Option) (_ *Store, err error
 	if s.durable, err = connect(path, "FULL", 1); err != nil {
 		return nil, err
 	}
-	if err := migrate(ctx, s.durable); err != nil {
+	if err := s.answers.open(ctx, answersPath(path)); err != nil {
+		return nil, err
+	}
+	if err := migrate(ctx, s.durable, &s.answers); err != nil {
 		return nil, fmt.Errorf("bring the database %s up to date: %w", path, err)
 	}
 	if s.fast, err = connect(path, "NORMAL", 1); err != nil {
@@ -87,9 +90,6 @@ func Open(ctx context.Context, path string, opts ...Option) (_ *Store, err error
 		return nil, err
 	}
 	if err := s.usage.prepare(ctx, s.fast); err != nil {
-		return nil, err
-	}
-	if err := s.forgetReservations(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -125,12 +125,12 @@ func connect(path, synchronous string, conns int) (*sql.DB, error) {
 	return db, nil
 }
 
-func migrate(ctx context.Context, db *sql.DB) error {
+func migrate(ctx context.Context, db *sql.DB, a *answers) error {
 	dir, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return err
 	}
-	p, err := goose.NewProvider(goose.DialectSQLite3, db, dir)
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, dir, goose.WithGoMigrations(moveAnswers(a)))
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (s *Store) closeAll() error {
 	var errs []error
 	// The last connection to close folds the log into the database; it must be
 	// one that syncs.
-	for _, db := range []*sql.DB{s.read, s.fast, s.durable} {
+	for _, db := range []*sql.DB{s.answers.db, s.read, s.fast, s.durable} {
 		if db != nil {
 			errs = append(errs, db.Close())
 		}
@@ -176,6 +176,20 @@ func (s *Store) execCount(ctx context.Context, op string, st *sql.Stmt, args ...
 	}
 	n, err := r.RowsAffected()
 	return int(n), err
+}
+
+// deleteAtOnce is how many rows are deleted in one change, so that others who write
+// do not wait for all of them.
+const deleteAtOnce = 500
+
+// deleteOld deletes the rows older than t in parts, and returns how many.
+func (s *Store) deleteOld(ctx context.Context, op string, st *sql.Stmt, t time.Time) (int, error) {
+	for all := 0; ; {
+		n, err := s.execCount(ctx, op, st, nanos(t), deleteAtOnce)
+		if all += n; err != nil || n < deleteAtOnce {
+			return all, err
+		}
+	}
 }
 
 // nanos is how times are stored in columns: they compare and sort as numbers.

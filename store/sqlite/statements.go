@@ -22,9 +22,6 @@ type statements struct {
 
 	addEvent, forgetEvents *sql.Stmt
 	events                 *sql.Stmt
-
-	reserve, forgetOldAnswers, storeAnswer, forgetAnswer *sql.Stmt
-	answer                                               *sql.Stmt
 }
 
 const putSandboxSQL = `INSERT INTO sandboxes (id, project, name, state, created_at, ended_at, pooled, metadata, record)
@@ -41,7 +38,8 @@ func (st *statements) prepare(ctx context.Context, s *Store) error {
 	}{
 		{s.fast, &st.putSandbox, putSandboxSQL},
 		{s.durable, &st.putPausedSandbox, putSandboxSQL},
-		{s.fast, &st.forgetSandboxes, `DELETE FROM sandboxes WHERE state IN ('stopped', 'failed') AND coalesce(ended_at, created_at) < ?`},
+		{s.fast, &st.forgetSandboxes, `DELETE FROM sandboxes WHERE id IN
+			(SELECT id FROM sandboxes WHERE state IN ('stopped', 'failed') AND coalesce(ended_at, created_at) < ? LIMIT ?)`},
 		{s.read, &st.sandbox, `SELECT record FROM sandboxes WHERE id = ?`},
 
 		{s.durable, &st.putSnapshot, `INSERT INTO snapshots (id, project, sandbox_id, name, created_at, record) VALUES (?, ?, ?, ?, ?, ?)
@@ -65,15 +63,8 @@ func (st *statements) prepare(ctx context.Context, s *Store) error {
 		{s.read, &st.projects, `SELECT id, plan, created_at FROM projects ORDER BY id`},
 
 		{s.fast, &st.addEvent, `INSERT INTO events (project, time, record) VALUES (?, ?, ?)`},
-		{s.fast, &st.forgetEvents, `DELETE FROM events WHERE time < ?`},
+		{s.fast, &st.forgetEvents, `DELETE FROM events WHERE id IN (SELECT id FROM events WHERE time < ? ORDER BY time LIMIT ?)`},
 		{s.read, &st.events, `SELECT id, record FROM events WHERE project = ? AND id > ? ORDER BY id LIMIT ?`},
-
-		{s.fast, &st.reserve, `INSERT INTO answers (project, key, fingerprint, created_at, status, header) VALUES (?, ?, ?, ?, 0, '{}')
-			ON CONFLICT DO NOTHING`},
-		{s.fast, &st.forgetOldAnswers, `DELETE FROM answers WHERE created_at < ?`},
-		{s.fast, &st.storeAnswer, `UPDATE answers SET status = ?, header = ?, body = ? WHERE project = ? AND key = ?`},
-		{s.fast, &st.forgetAnswer, `DELETE FROM answers WHERE project = ? AND key = ?`},
-		{s.read, &st.answer, `SELECT fingerprint, created_at, status, header, body FROM answers WHERE project = ? AND key = ?`},
 	} {
 		var err error
 		if *p.into, err = p.db.PrepareContext(ctx, p.text); err != nil {

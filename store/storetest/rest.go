@@ -1,9 +1,12 @@
 package storetest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -188,6 +191,62 @@ func testForgetEvents(t *testing.T, f *fixture) {
 	if next.ID <= last.ID {
 		t.Fatalf("id %d is used again after %d was forgotten", next.ID, last.ID)
 	}
+}
+
+// fewer is a context that ends after it was looked at so many times.
+type fewer struct {
+	context.Context
+	left *atomic.Int64
+}
+
+func (c fewer) Err() error {
+	if c.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Those who write must not wait for the deletion of everything: it is made in parts,
+// between which it may also be given up.
+func testForgetInParts(t *testing.T, f *fixture) {
+	const n = 1200
+	for i := range n {
+		f.must(f.AddEvent(f.ctx, &bothy.Event{Time: epoch, ProjectID: "p"}))
+		b := sandbox(fmt.Sprint("s", i), epoch)
+		b.State = bothy.StateStopped
+		f.must(f.PutSandbox(f.ctx, b))
+	}
+	f.must(f.PutSandbox(f.ctx, sandbox("young", epoch.Add(time.Hour))))
+	for what, forget := range map[string]func(context.Context, time.Time) (int, error){
+		"events": f.DeleteEventsBefore, "sandboxes": f.DeleteSandboxesEndedBefore,
+	} {
+		left := &atomic.Int64{}
+		left.Store(1)
+		first, err := forget(fewer{f.ctx, left}, epoch.Add(time.Minute))
+		if !errors.Is(err, context.Canceled) || first == 0 || first == n {
+			t.Errorf("%s: given up after a part, %d of %d were forgotten: %v", what, first, n, err)
+		}
+		rest, err := forget(f.ctx, epoch.Add(time.Minute))
+		f.must(err)
+		if first+rest != n {
+			t.Errorf("%s: forgot %d and %d, want %d in all", what, first, rest, n)
+		}
+	}
+	_, err := f.Sandbox(f.ctx, "young")
+	f.must(err)
+}
+
+func testAnswerDropped(t *testing.T, f *fixture) {
+	a, err := f.ReserveAnswer(f.ctx, "p", "key", "print")
+	f.must(err)
+	if a != nil {
+		t.Fatalf("a new key has the answer %+v", a)
+	}
+	f.must(f.StoreAnswer(f.ctx, "p", "key", store.Answer{Status: 200, Dropped: true}))
+	f.reopen()
+	got, err := f.ReserveAnswer(f.ctx, "p", "key", "print")
+	f.must(err)
+	equal(t, got, &store.Answer{Status: 200, Dropped: true, Fingerprint: "print", CreatedAt: epoch, Header: map[string]string{}})
 }
 
 func testAnswerKept(t *testing.T, f *fixture) {

@@ -41,6 +41,7 @@ func Run(t *testing.T, make Maker) {
 		{"projects", testProjects},
 		{"events", testEvents},
 		{"old events are forgotten", testForgetEvents},
+		{"much that is old is forgotten in parts", testForgetInParts},
 		{"audit", testAudit},
 		{"usage is written once", testUsageBatches},
 		{"usage is summed up", testUsageQueries},
@@ -48,6 +49,7 @@ func Run(t *testing.T, make Maker) {
 		{"answer is kept", testAnswerKept},
 		{"answer is reserved once", testAnswerReservedOnce},
 		{"answer is forgotten", testAnswerForgotten},
+		{"answer without its body", testAnswerDropped},
 		{"all survives reopening", testReopen},
 		{"many writers and readers", testConcurrent},
 	} {
