@@ -6,6 +6,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"syscall"
@@ -27,9 +28,6 @@ var keptCapabilities = []int{
 	unix.CAP_AUDIT_WRITE, unix.CAP_SETFCAP,
 }
 
-// openFiles is the bound on open files of every command.
-const openFiles = 1 << 20
-
 // becomeInit takes up the duties of process 1.
 func becomeInit(opt *agent.Options) {
 	logged("survive signals", surviveSignals())
@@ -45,7 +43,7 @@ func becomeInit(opt *agent.Options) {
 		logged("shield process 1", shield())
 	}
 	logged("hide from ptrace", unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
-	logged("raise open files", raiseOpenFiles())
+	logged("furnish the root", furnish("/"))
 	logged("make "+opt.Cwd, makeWorkspace(opt.Cwd, opt.User))
 	opt.SetHostname = func(name string) error { return syscall.Sethostname([]byte(name)) }
 	opt.SetClock = setClock
@@ -114,18 +112,18 @@ func dropCapabilities() error {
 	return nil
 }
 
-// raiseOpenFiles sets the limit that commands inherit, as high as it goes.
-func raiseOpenFiles() error {
-	want := syscall.Rlimit{Cur: openFiles, Max: openFiles}
-	if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &want) == nil {
-		return nil
-	}
-	var have syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &have); err != nil {
+// furnish makes what every Debian has and an image or an empty /run may lack. What
+// is there is left alone.
+func furnish(root string) error {
+	_ = os.Symlink("../proc/self/mounts", filepath.Join(root, "etc/mtab"))
+	lock := filepath.Join(root, "run/lock") // /var/lock leads there
+	if err := os.Mkdir(lock, 0o777); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil
+		}
 		return err
 	}
-	have.Cur = have.Max
-	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &have)
+	return os.Chmod(lock, 0o777|fs.ModeSticky)
 }
 
 // makeWorkspace makes the folder where commands start, unless it is there.

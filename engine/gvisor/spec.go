@@ -60,8 +60,12 @@ func ociSpec(s bothy.MachineSpec, emptyRoot string) *specs.Spec {
 			},
 			Rlimits: []specs.POSIXRlimit{
 				{Type: "RLIMIT_NPROC", Hard: processes, Soft: processes},
-				{Type: "RLIMIT_NOFILE", Hard: 1 << 20, Soft: 1 << 16},
+				// The soft bound is what commands begin with, as on any Linux: some
+				// programs close every file that they might have open, one by one.
+				{Type: "RLIMIT_NOFILE", Hard: 1 << 20, Soft: 1024},
 				{Type: "RLIMIT_CORE", Hard: 0, Soft: 0},
+				{Type: "RLIMIT_MEMLOCK", Hard: 8 << 20, Soft: 8 << 20},
+				{Type: "RLIMIT_SIGPENDING", Hard: processes, Soft: processes},
 			},
 		},
 		Root: &specs.Root{Path: emptyRoot},

@@ -85,6 +85,10 @@ type Config struct {
 	Linger time.Duration
 }
 
+// softOpenFiles is how many files a command may have open before it asks for
+// more, as on any Linux. Some programs close every file that they might have.
+const softOpenFiles = 1024
+
 // Manager starts and remembers commands. Its methods may be called from many
 // goroutines at once.
 type Manager struct {
@@ -96,6 +100,8 @@ type Manager struct {
 	privileged bool
 	// rows is true where the kernel makes a row of calls at once.
 	rows bool
+	// openFiles is the bound on open files with which plain commands begin.
+	openFiles unix.Rlimit
 
 	mu      sync.Mutex
 	running map[int]*Process
@@ -120,6 +126,9 @@ func New(cfg Config) (*Manager, error) {
 	cfg.EndedOutput = cmp.Or(cfg.EndedOutput, 2<<20)
 	cfg.Linger = cmp.Or(cfg.Linger, 100*time.Millisecond)
 	m := &Manager{cfg: cfg, null: null, privileged: os.Geteuid() == 0, rows: hasRows() && null.Fd() > 2, running: make(map[int]*Process)}
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &m.openFiles); err == nil {
+		m.openFiles.Cur = min(m.openFiles.Max, softOpenFiles)
+	}
 	m.buffers.New = func() any { return new([segmentSize]byte) }
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, err

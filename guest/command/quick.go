@@ -78,7 +78,7 @@ func (m *Manager) forkPlain(path string, argv []string, attr *syscall.ProcAttr) 
 // childRow is what the child does, and behind it an empty record. It also returns
 // which of the calls are told a pipe.
 func (m *Manager) childRow(path string, argv []string, attr *syscall.ProcAttr) (*row, []int, error) {
-	r := &row{calls: make([]bothy.GuestCall, 0, 12)}
+	r := &row{calls: make([]bothy.GuestCall, 0, 13)}
 	if path == "" || len(argv) == 0 {
 		return nil, nil, syscall.ENOENT
 	}
@@ -89,6 +89,10 @@ func (m *Manager) childRow(path string, argv []string, attr *syscall.ProcAttr) (
 		return nil, nil, err
 	}
 	r.add(unix.SYS_SETSID)
+	// The Go runtime has raised that of this process; syscall.ForkExec knows.
+	if m.openFiles.Cur > 0 {
+		r.add(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, pointer(r, &m.openFiles), 0)
+	}
 	if c := attr.Sys.Credential; c != nil {
 		if len(c.Groups) > 0 {
 			r.add(unix.SYS_SETGROUPS, uint64(len(c.Groups)), pointer(r, &c.Groups[0]))

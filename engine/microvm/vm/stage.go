@@ -66,7 +66,7 @@ func becomeGuest() error {
 		return fmt.Errorf("enter the sandbox: %w", err)
 	}
 	for what, l := range map[int]unix.Rlimit{
-		unix.RLIMIT_NPROC: {Cur: processes, Max: processes}, unix.RLIMIT_NOFILE: {Cur: 1 << 16, Max: 1 << 20}, unix.RLIMIT_CORE: {},
+		unix.RLIMIT_NPROC: {Cur: processes, Max: processes}, unix.RLIMIT_NOFILE: {Cur: 1024, Max: 1 << 20}, unix.RLIMIT_CORE: {},
 	} {
 		if err := unix.Setrlimit(what, &l); err != nil {
 			return fmt.Errorf("set a limit: %w", err)
