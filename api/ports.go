@@ -114,12 +114,16 @@ func carry(ctx context.Context, ws *websocket.Conn, conn net.Conn) (ended bool) 
 			}
 		}
 	}()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	stop := context.AfterFunc(ctx, func() {
+		conn.Close()
+		// A caller who does not read would hold up the last frame for ever.
+		time.AfterFunc(cutAfter, func() { _ = ws.CloseNow() })
+	})
 	defer stop()
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := conn.Read(buf)
-		if n > 0 && ws.Write(ctx, websocket.MessageBinary, buf[:n]) != nil {
+		if n > 0 && ws.Write(context.Background(), websocket.MessageBinary, buf[:n]) != nil {
 			return false
 		}
 		if err != nil {

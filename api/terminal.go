@@ -92,7 +92,8 @@ func (s *Server) serveTerminal(w http.ResponseWriter, r *http.Request, in *termi
 	defer s.sockets.Done()
 	ctx, cancel := s.following(r.Context())
 	defer cancel()
-	if serveTerm(ctx, conn, term) {
+	// The end of a key ends the process as well, which may be heard of first.
+	if serveTerm(ctx, conn, term) && endedBy(ctx) == nil {
 		closeWithExitCode(conn, term)
 		return
 	}
