@@ -15,11 +15,14 @@ const (
 	ScopeSandboxesWrite Scope = "sandboxes:write"
 	ScopeTemplatesRead  Scope = "templates:read"
 	ScopeTemplatesWrite Scope = "templates:write"
-	ScopeAdmin          Scope = "admin"
+	// ScopeMetricsRead is for whoever collects the server's metrics, in the default
+	// project.
+	ScopeMetricsRead Scope = "metrics:read"
+	ScopeAdmin       Scope = "admin"
 )
 
 // AllScopes lists every scope.
-var AllScopes = []Scope{ScopeSandboxesRead, ScopeSandboxesWrite, ScopeTemplatesRead, ScopeTemplatesWrite, ScopeAdmin}
+var AllScopes = []Scope{ScopeSandboxesRead, ScopeSandboxesWrite, ScopeTemplatesRead, ScopeTemplatesWrite, ScopeMetricsRead, ScopeAdmin}
 
 // DefaultProject is the project that `bothy up` makes.
 const DefaultProject = "default"

@@ -98,6 +98,8 @@ type Origin struct {
 	RequestID string
 	// Remote is the address that the request came from, without its port.
 	Remote string
+	// Scheme is http or https, as the client called.
+	Scheme string
 }
 
 type originKey struct{}

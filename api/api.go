@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -71,6 +72,9 @@ type Config struct {
 	// addressed, such as that of a proxy in front of it. "*.example.com"
 	// allows the names below example.com.
 	AllowedHosts []string
+	// TrustedProxies are those whose X-Forwarded-For and X-Forwarded-Proto are
+	// believed; from elsewhere these headers are ignored.
+	TrustedProxies []netip.Prefix
 	// Grace is how long Drain and Close wait for requests under way, 10 s when
 	// zero and not at all when negative.
 	Grace time.Duration

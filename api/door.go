@@ -75,10 +75,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.busy.Add(-1)
 	rec := &recorder{ResponseWriter: w}
 	info := &request{id: requestID(r)}
-	ctx := bothy.WithOrigin(context.WithValue(r.Context(), requestKey{}, info), bothy.Origin{RequestID: info.id, Remote: remoteOf(r)})
-	ctx = info.holdable(ctx, rec)
+	ctx := info.holdable(context.WithValue(r.Context(), requestKey{}, info), rec)
 	defer info.release()
-	r = r.WithContext(ctx)
+	r = s.withOrigin(ctx, r, info)
 	h := rec.Header()
 	h.Set("X-Request-Id", info.id)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -99,6 +98,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mux.ServeHTTP(rec, r)
+}
+
+// withOrigin returns the request with its context, which knows where it came from.
+func (s *Server) withOrigin(ctx context.Context, r *http.Request, info *request) *http.Request {
+	remote, scheme := s.sender(r)
+	r = r.WithContext(ctx)
+	r.RemoteAddr = remote
+	return r.WithContext(bothy.WithOrigin(ctx, bothy.Origin{RequestID: info.id, Remote: remoteOf(r), Scheme: scheme}))
 }
 
 // recovered answers for a handler that panicked. It reports whether the

@@ -185,7 +185,10 @@ func rewritePort(p *httputil.ProxyRequest) {
 	out.Host = p.In.Host
 	out.Header.Del("Authorization")
 	stripLinkCookie(out.Header)
+	out.Header.Del("X-Real-Ip")
 	p.SetXForwarded()
+	out.Header.Set("X-Forwarded-For", remoteOf(p.In))
+	out.Header.Set("X-Forwarded-Proto", schemeOf(p.In))
 	if t.prefix == "" {
 		return
 	}

@@ -2,12 +2,14 @@ package bench
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
+
+	"github.com/bothy-dev/bothy/client"
 )
 
 const (
@@ -22,7 +24,7 @@ func (t Target) AwaitPool(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, poolPatience)
 	defer cancel()
 	for {
-		n, err := gauge(ctx, t.Client.URL(), "bothy_pool_ready")
+		n, err := gauge(ctx, t.Client, "bothy_pool_ready")
 		if err != nil {
 			return fmt.Errorf("find out what the pool holds: %w", err)
 		}
@@ -37,20 +39,12 @@ func (t Target) AwaitPool(ctx context.Context) error {
 }
 
 // gauge reads one number of a server's metrics.
-func gauge(ctx context.Context, url, name string) (value float64, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
+func gauge(ctx context.Context, c *client.Client, name string) (value float64, err error) {
+	text, err := c.Metrics.ServerMetrics(ctx)
 	if err != nil {
 		return 0, err
 	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return 0, errors.New(res.Status)
-	}
-	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
 		if v, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
 			_, err := fmt.Sscan(v, &value)
 			return value, err

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -17,6 +18,21 @@ type Metrics struct{ conn *conn }
 // Metrics implements bothy.MetricsService.
 func (m *Metrics) Metrics(ctx context.Context, id string) (*bothy.Metrics, error) {
 	return get[bothy.Metrics](ctx, m.conn, http.MethodGet, sandboxPath(id, "/metrics"), nil, nil)
+}
+
+// ServerMetrics returns the metrics of the whole server, as Prometheus reads them.
+// The key needs the scope metrics:read in the default project.
+func (m *Metrics) ServerMetrics(ctx context.Context) ([]byte, error) {
+	r, err := m.conn.request(ctx, http.MethodGet, "/metrics", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := m.conn.send(r)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	return io.ReadAll(res.Body)
 }
 
 // Ports is the server's bothy.PortService.

@@ -33,6 +33,11 @@ type Config struct {
 	Listen string `yaml:"listen"`
 	// AllowedHosts are further names under which the API may be addressed.
 	AllowedHosts []string `yaml:"allowed_hosts"`
+	// TrustedProxies are the addresses of proxies whose word on the client's address
+	// and scheme is believed.
+	TrustedProxies []netip.Prefix `yaml:"trusted_proxies"`
+	// MetricsListen is an address where /metrics needs no key; empty means none.
+	MetricsListen string `yaml:"metrics_listen"`
 	// Insecure allows listening beyond this host without TLS.
 	Insecure bool `yaml:"insecure"`
 	// TLS is how the API proves who it is.
@@ -302,7 +307,7 @@ func (c *Config) Finish() error {
 	if c.ShutdownSeconds < 0 {
 		return bothy.Errorf(bothy.CodeInvalid, "shutdown_seconds is %d", c.ShutdownSeconds).WithHint("Give 0 to cut requests off at once.")
 	}
-	return errors.Join(c.Engine.check(), c.TLS.check(), c.checkListen(), c.Pool.check())
+	return errors.Join(c.Engine.check(), c.TLS.check(), c.checkListen(), c.checkProxies(), c.Pool.check())
 }
 
 func (t TLS) check() error {
@@ -343,6 +348,23 @@ func (c *Config) checkListen() error {
 	}
 	return bothy.Errorf(bothy.CodeInvalid, "%s can be reached from other hosts, and there keys would travel in the clear", c.Listen).
 		WithHint("Set tls.cert_file and tls.key_file, or tls.acme.domains; listen on 127.0.0.1 behind a proxy that speaks TLS; or say that the network is trusted, with `insecure: true` or --insecure.")
+}
+
+func (c *Config) checkProxies() error {
+	for _, p := range c.TrustedProxies {
+		if p.Bits() == 0 {
+			return bothy.Errorf(bothy.CodeInvalid, "trusted_proxies: %s is everybody, who could then claim any address", p).
+				WithHint("Name the addresses of your proxies, such as 127.0.0.1/32.")
+		}
+	}
+	if c.MetricsListen == "" {
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(c.MetricsListen); err != nil || c.MetricsListen == c.Listen {
+		return bothy.Errorf(bothy.CodeInvalid, "metrics_listen is %q", c.MetricsListen).
+			WithHint("Give an address and a port of its own, such as 127.0.0.1:7701.")
+	}
+	return nil
 }
 
 func (p Pool) check() error {

@@ -79,7 +79,7 @@ func Metadata() http.Handler {
 
 // baseURL is how the client calls this server.
 func baseURL(r *http.Request) string {
-	if r.TLS != nil {
+	if r.TLS != nil || bothy.OriginFrom(r.Context()).Scheme == "https" {
 		return "https://" + r.Host
 	}
 	return "http://" + r.Host

@@ -126,8 +126,7 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 	}), door)
 	p.runMeter()
 	p.openMCP()
-	p.openMetrics()
-	return p, nil
+	return p, p.openMetrics()
 }
 
 func (p *parts) close() { p.undo.Run() }
@@ -175,7 +174,8 @@ func (p *parts) doorConfig() (c api.Config, err error) {
 	c = api.Config{
 		Listen: p.config.Listen, AllowedHosts: p.config.AllowedHosts, Version: version, AuditReads: p.config.Audit.Reads,
 		Observe: p.metrics.Request, Problems: p.problems, LinkKey: p.vault.Derive("links"), LinkDomain: p.config.LinkDomain,
-		Grace: time.Duration(p.config.ShutdownSeconds) * time.Second,
+		TrustedProxies: p.config.TrustedProxies,
+		Grace:          time.Duration(p.config.ShutdownSeconds) * time.Second,
 	}
 	if c.Grace == 0 {
 		c.Grace = -1

@@ -2,8 +2,9 @@ package main
 
 import (
 	"context"
+	"net"
 	"net/http"
-	"net/netip"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/telemetry"
@@ -31,33 +32,35 @@ func (p *parts) census(ctx context.Context) (telemetry.Census, error) {
 	return c, err
 }
 
-// openMetrics answers scrapes: those of this host, and of those who bring a key.
-func (p *parts) openMetrics() {
+// openMetrics answers scrapes of those who bring a key for it. Where a request
+// comes from proves nothing: it may have come through a proxy.
+func (p *parts) openMetrics() error {
 	h := p.metrics.Handler()
-	guarded := p.api.Authenticated(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, err := bothy.RequireOperator(r.Context(), bothy.ScopeAdmin); err != nil {
+	p.api.Handle("GET /metrics", p.api.Authenticated(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := bothy.RequireOperator(r.Context(), bothy.ScopeMetricsRead); err != nil {
 			http.Error(w, bothy.AsError(err).Detail, http.StatusForbidden)
 			return
 		}
 		h.ServeHTTP(w, r)
-	}))
-	p.api.Handle("GET /metrics", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if fromHere(r) {
-			h.ServeHTTP(w, r)
-			return
-		}
-		guarded.ServeHTTP(w, r)
-	}))
+	})))
+	return p.listenForMetrics(h)
 }
 
-// fromHere reports whether a program of this host asks for itself, and not a
-// proxy for somebody else.
-func fromHere(r *http.Request) bool {
-	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
-		if r.Header.Get(name) != "" {
-			return false
-		}
+// listenForMetrics opens the listener on which metrics need no key.
+func (p *parts) listenForMetrics(h http.Handler) error {
+	if p.config.MetricsListen == "" {
+		return nil
 	}
-	from, err := netip.ParseAddrPort(r.RemoteAddr)
-	return err == nil && from.Addr().Unmap().IsLoopback()
+	l, err := net.Listen("tcp", p.config.MetricsListen)
+	if err != nil {
+		return bothy.Errorf(bothy.CodeConflict, "the address %s (metrics_listen) cannot be listened on", p.config.MetricsListen).
+			WithHint("Stop what listens there, or choose another address.").Because(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", h)
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 64 << 10}
+	p.undo.Add(func() { s.Close() })
+	p.log.Info("metrics", "listen", l.Addr().String())
+	go func() { _ = s.Serve(l) }()
+	return nil
 }

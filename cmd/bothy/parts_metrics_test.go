@@ -1,30 +1,98 @@
 package main
 
 import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
 	"net/http/httptest"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/access"
+	"github.com/bothy-dev/bothy/api"
+	"github.com/bothy-dev/bothy/config"
+	"github.com/bothy-dev/bothy/store/sqlite"
+	"github.com/bothy-dev/bothy/telemetry"
 )
 
-func TestFromHere(t *testing.T) {
-	for _, c := range []struct {
-		remote, header string
-		want           bool
+// metricsOnly is a server with metrics and keys, and nothing else.
+func metricsOnly(t *testing.T, c config.Config) *parts {
+	t.Helper()
+	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "b.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	p := &parts{config: c, log: slog.New(slog.DiscardHandler), tokens: access.New(db)}
+	t.Cleanup(p.close)
+	p.metrics = telemetry.New("test", func(context.Context) (telemetry.Census, error) { return telemetry.Census{}, nil })
+	p.api = api.New(api.Services{Tokens: p.tokens, Log: p.log}, api.Config{})
+	if err := p.openMetrics(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// Nothing about where a request comes from opens the metrics, since a proxy on this
+// host passes on what anybody sends.
+func TestMetricsNeedAKey(t *testing.T) {
+	p := metricsOnly(t, config.Default())
+	key := func(project string, scopes ...bothy.Scope) string {
+		ctx := bothy.WithCaller(t.Context(), &bothy.Caller{ProjectID: bothy.DefaultProject, Scopes: bothy.AllScopes})
+		k, err := p.tokens.CreateToken(ctx, bothy.TokenCreate{ProjectID: project, Scopes: scopes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k.Key
+	}
+	for name, c := range map[string]struct {
+		key  string
+		want int
 	}{
-		{"127.0.0.1:4000", "", true},
-		{"[::1]:4000", "", true},
-		{"[::ffff:127.0.0.1]:4000", "", true},
-		{"192.0.2.7:4000", "", false},
-		{"127.0.0.1:4000", "X-Forwarded-For", false},
-		{"127.0.0.1:4000", "Forwarded", false},
-		{"", "", false},
+		"no key":                    {"", 401},
+		"a key of another kind":     {key(bothy.DefaultProject, bothy.ScopeSandboxesRead), 403},
+		"another project's metrics": {key("other", bothy.ScopeMetricsRead), 403},
+		"another project's admin":   {key("other", bothy.ScopeAdmin), 403},
+		"a key for metrics":         {key(bothy.DefaultProject, bothy.ScopeMetricsRead), 200},
+		"the operator's":            {key(bothy.DefaultProject, bothy.ScopeAdmin), 200},
 	} {
 		r := httptest.NewRequest("GET", "/metrics", nil)
-		r.RemoteAddr = c.remote
-		if c.header != "" {
-			r.Header.Set(c.header, "192.0.2.7")
+		r.RemoteAddr = "127.0.0.1:4000"
+		if c.key != "" {
+			r.Header.Set("Authorization", "Bearer "+c.key)
 		}
-		if got := fromHere(r); got != c.want {
-			t.Errorf("%s with %q: %v", c.remote, c.header, got)
+		w := httptest.NewRecorder()
+		p.api.ServeHTTP(w, r)
+		if w.Code != c.want || (w.Code == 200) != strings.Contains(w.Body.String(), "bothy_build_info") {
+			t.Errorf("%s: %d, want %d: %.80s", name, w.Code, c.want, w.Body)
+		}
+	}
+}
+
+func TestMetricsOnAListenerOfTheirOwn(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := config.Default()
+	c.MetricsListen = l.Addr().String()
+	l.Close()
+	metricsOnly(t, c)
+	client := &http.Client{Timeout: 10 * time.Second}
+	for path, want := range map[string]int{"/metrics": 200, "/v1/sandboxes": 404, "/healthz": 404} {
+		res, err := client.Get("http://" + c.MetricsListen + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(res.Body)
+		res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("%s: %d, want %d: %.80s", path, res.StatusCode, want, text)
 		}
 	}
 }

@@ -28,7 +28,8 @@ func newTokenCreate(a *app) *cobra.Command {
 its hash.
 
 The scopes are sandboxes:read, sandboxes:write, templates:read,
-templates:write and admin. Without --scope the key may use sandboxes and read
+templates:write, metrics:read (of the whole server, in the project default) and
+admin. Without --scope the key may use sandboxes and read
 templates.`,
 		Example: `  bothy token create ci --scope sandboxes:read,sandboxes:write --expires 720h`,
 		Args:    usage(cobra.MaximumNArgs(1)),

@@ -230,7 +230,7 @@ export interface SnapshotListParams {
 }
 
 /** One power of a key. */
-export type Scope = "sandboxes:read" | "sandboxes:write" | "templates:read" | "templates:write" | "admin";
+export type Scope = "sandboxes:read" | "sandboxes:write" | "templates:read" | "templates:write" | "metrics:read" | "admin";
 
 /** A key. Its secret is there only in the answer that creates it. */
 export interface Token {

@@ -41,7 +41,7 @@ Language = Literal["python", "javascript", "bash"]
 Stream = Literal["stdout", "stderr"]
 """Where a piece of output was written to."""
 
-Scope = Literal["sandboxes:read", "sandboxes:write", "templates:read", "templates:write", "admin"]
+Scope = Literal["sandboxes:read", "sandboxes:write", "templates:read", "templates:write", "metrics:read", "admin"]
 """What a key may do."""
 
 Command = Union[str, Sequence[str]]
