@@ -127,6 +127,10 @@ const GuestSparedEnv = "BOTHY_INIT_SPARED"
 // have.
 const GuestBoundEnv = "BOTHY_INIT_BOUND"
 
+// GuestCommandsEnv is the variable by which an engine tells the guest, as process 1, in
+// which cgroup commands begin: a folder. Without it they begin in the guest's own.
+const GuestCommandsEnv = "BOTHY_COMMANDS_CGROUP"
+
 // GuestAdoptedPrctl is the operation of prctl(2) by which the guest, as process
 // 1, tells its kernel that the sandbox is who it is to be: an engine lets nobody
 // else go on before that. Kernels that do not know it refuse it.

@@ -23,6 +23,7 @@ var tools = []tool{
 var engineTools = []tool{
 	{"qemu-system-x86_64", "qemu-system-x86", "runs virtual machines"},
 	{"mkfs.ext4", "e2fsprogs", "makes their disks"},
+	{"depmod", "kmod", "lists the modules of their kernel"},
 }
 
 // MissingPackages lists the Debian packages of the tools that are missing.

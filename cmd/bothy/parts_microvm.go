@@ -115,7 +115,7 @@ func probeMicrovm(c config.Config) func(context.Context) (doctor.Started, error)
 		if err != nil {
 			return s, err
 		}
-		image, err := boot.Find(c.Engine.Microvm.Kernels, bootOptions(c, b))
+		image, err := boot.Find(ctx, c.Engine.Microvm.Kernels, bootOptions(c, b))
 		if err != nil {
 			return s, err
 		}

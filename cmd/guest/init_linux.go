@@ -45,6 +45,7 @@ func becomeInit(opt *agent.Options) {
 	logged("hide from ptrace", unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
 	logged("furnish the root", furnish("/"))
 	logged("make "+opt.Cwd, makeWorkspace(opt.Cwd, opt.User))
+	opt.Commands.Cgroup = os.Getenv(bothy.GuestCommandsEnv)
 	opt.SetHostname = func(name string) error { return syscall.Sethostname([]byte(name)) }
 	opt.SetClock = setClock
 }

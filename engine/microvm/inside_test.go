@@ -117,8 +117,8 @@ func (s *sandbox) snapshot(o bothy.SnapshotOptions) {
 	}
 }
 
-// TestLifeInside boots one machine, has root in it try to get out, changes files, and
-// wakes copies of it.
+// TestLifeInside boots one machine, has root in it try to get out and use its rights,
+// changes files, and wakes copies of it, in all of which a container runs.
 func TestLifeInside(t *testing.T) {
 	dir := t.TempDir()
 	e := newEngine(t, options(dir, newParent(t)))
@@ -137,7 +137,10 @@ func TestLifeInside(t *testing.T) {
 	}
 	one.run("now") // process 1 lives
 	one.run("change")
-	one.background("tick", "/workspace/count")
+	if out := one.run("rights"); out != "" {
+		t.Errorf("root inside could not:\n%s", out)
+	}
+	one.background("contain", "/workspace/count")
 	until(t, "the first tick", func() bool { return one.run("cat", "/workspace/count") > "0" })
 
 	first, tar := filepath.Join(dir, "first"), filepath.Join(dir, "first.tar")

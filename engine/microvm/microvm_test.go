@@ -63,7 +63,7 @@ func build(dir string) error {
 	}
 	for name, content := range map[string]string{
 		"etc/passwd": "root:x:0:0:root:/:/probe\nuser:x:1000:1000::/workspace:/probe\n", "etc/group": "root:x:0:\nuser:x:1000:\n",
-		"etc/gone": "gone", "etc/opaque/old": "old",
+		"etc/gone": "gone", "etc/opaque/old": "old", "lib/os-release": "",
 	} {
 		path := filepath.Join(root, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {

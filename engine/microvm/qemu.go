@@ -60,6 +60,7 @@ type hardware struct {
 
 	root, guest, upper int
 	files              int // 0: no such disk; below: one that nobody reads again
+	modules            int // 0: no such disk
 	monitor, events    int
 	cable              int
 }
@@ -75,7 +76,7 @@ const emulatedCPU = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand,+arat"
 const translated = 128
 
 // argsRevision changes with what is below: a snapshot needs the machine it is of.
-const argsRevision = 1
+const argsRevision = 2
 
 func (q qemu) version() string { return fmt.Sprintf("qemu%s.%d", q.program.version, argsRevision) }
 
@@ -117,6 +118,9 @@ func (q qemu) command(h hardware) ([]string, error) {
 	a = append(a, disk(vm.DiskUpper, h.upper, false)...)
 	if h.files != 0 {
 		a = append(a, disk(vm.DiskFiles, h.files, true)...)
+	}
+	if h.modules != 0 {
+		a = append(a, disk(vm.DiskModules, h.modules, true)...)
 	}
 	return append(a,
 		"-netdev", fmt.Sprintf("stream,id=cable,server=on,addr.type=fd,addr.str=%d", h.cable),

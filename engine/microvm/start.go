@@ -29,11 +29,11 @@ import (
 const bootTime = 3 * time.Minute
 
 // guestEnv is the environment of process 1 alone. Its kernel spares process 1 from
-// signals by itself.
+// signals by itself, and root inside has all capabilities: the wall is the machine.
 var guestEnv = []string{
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	"GOMAXPROCS=1", "GOGC=off", "GODEBUG=containermaxprocs=0,updatemaxprocs=0,multipathtcp=0",
-	bothy.GuestSparedEnv + "=1",
+	bothy.GuestSparedEnv + "=1", bothy.GuestBoundEnv + "=1", bothy.GuestCommandsEnv + "=" + vm.CommandsCgroup,
 }
 
 // Start boots a machine from a template.
@@ -61,7 +61,7 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 		}
 		c.Close() // it is free for others while the machine boots
 		r, err := ask(ctx, m.dir, vm.Request{Op: vm.OpStart, UnixNano: time.Now().UnixNano(), Entropy: entropy(), Start: &vm.Start{
-			Hostname: spec.Hostname, Files: p.shape.Files, Limits: p.shape.innerLimits(spec.Limits), Env: guestEnv, CPUs: p.shape.CPUs,
+			Hostname: spec.Hostname, Files: p.shape.Files, Modules: m.e.o.Boot.Modules != "", Limits: p.shape.innerLimits(spec.Limits), Env: guestEnv, CPUs: p.shape.CPUs,
 			Blocks: p.shape.spareBlocks(),
 		}}, nil)
 		if err != nil || r.Blocks == 0 {
@@ -291,6 +291,11 @@ func (e *Engine) spawn(p plan, dir string, group *cgroup.Group, words *os.File) 
 		}
 	case p.shape.Files:
 		h.files = -1
+	}
+	if e.o.Boot.Modules != "" {
+		if h.modules, err = pass(engine.OpenImage(filepath.Join(e.tree, treeAllModules))); err != nil {
+			return 0, 0, err
+		}
 	}
 	for name, fd := range map[string]*int{monitorSocket: &h.monitor, eventsSocket: &h.events, cableSocket: &h.cable} {
 		if *fd, err = pass(listenUnix(filepath.Join(dir, name))); err != nil {

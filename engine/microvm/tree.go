@@ -29,8 +29,10 @@ const (
 	treeModules   = "/modules"
 	treeKernel    = "/kernel"
 	treeInitramfs = "/initramfs"
-	treePipes     = "/m"
-	treeKVM       = "/dev/kvm"
+	// treeAllModules is the image of the kernel's modules.
+	treeAllModules = "/modules.erofs"
+	treePipes      = "/m"
+	treeKVM        = "/dev/kvm"
 )
 
 // Where Debian and others keep what belongs to QEMU.
@@ -170,6 +172,9 @@ func treeFiles(p program, image boot.Image) (files []source, env []string, err e
 		return nil, nil, fmt.Errorf("list the libraries of QEMU: %w", err)
 	}
 	files = []source{{p.path, treeQEMU}, {image.Kernel, treeKernel}, {image.Initramfs, treeInitramfs}, {loader, loader}}
+	if image.Modules != "" {
+		files = append(files, source{image.Modules, treeAllModules})
+	}
 	var dirs []string
 	for _, m := range libraryLine.FindAllStringSubmatch(string(out), -1) {
 		if m[1] == loader {

@@ -83,6 +83,9 @@ type Config struct {
 	// Linger is how long output is awaited from processes that outlive the
 	// command that started them (100 ms).
 	Linger time.Duration
+	// Cgroup is the folder of the cgroup in which commands begin; empty means the
+	// caller's own.
+	Cgroup string
 }
 
 // softOpenFiles is how many files a command may have open before it asks for
@@ -94,6 +97,7 @@ const softOpenFiles = 1024
 type Manager struct {
 	cfg     Config
 	null    *os.File
+	cgroup  *os.File // nil for the caller's own
 	total   atomic.Int64
 	buffers sync.Pool
 	// privileged is true where commands can be given another user.
@@ -129,6 +133,12 @@ func New(cfg Config) (*Manager, error) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &m.openFiles); err == nil {
 		m.openFiles.Cur = min(m.openFiles.Max, softOpenFiles)
 	}
+	if cfg.Cgroup != "" {
+		if m.cgroup, err = os.Open(cfg.Cgroup); err != nil {
+			null.Close()
+			return nil, err
+		}
+	}
 	m.buffers.New = func() any { return new([segmentSize]byte) }
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, err
@@ -158,6 +168,9 @@ func (m *Manager) Start(s Spec) (*Process, error) {
 	attr := &syscall.ProcAttr{
 		Dir: s.Dir, Env: append(slices.Clip(s.Env), marker+"="+p.id),
 		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: s.Terminal != nil, Credential: cred},
+	}
+	if m.cgroup != nil {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(m.cgroup.Fd())
 	}
 	if m.rows && s.isPlain() {
 		io, err := m.fork(p, func() (int, *stdio, error) { return m.forkPlain(path, s.Argv, attr) })

@@ -41,7 +41,7 @@ func debianKernel(ctx context.Context, dir string, have kernel, o Options) (kern
 	if err != nil {
 		return kernel{}, err
 	}
-	if have.Source == name.source() {
+	if have.Source == name.source() && have.modules() != "" {
 		return have, nil
 	}
 	tmp, err := downloadFolder(dir)
@@ -67,7 +67,7 @@ func debianKernel(ctx context.Context, dir string, have kernel, o Options) (kern
 		return kernel{}, err
 	}
 	u.source = name.source()
-	k, err := publishKernel(dir, "kernel-"+digest[:12], u)
+	k, err := publishKernel(ctx, dir, "kernel-"+digest[:12], u, o)
 	if err != nil {
 		return kernel{}, err
 	}

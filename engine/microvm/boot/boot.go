@@ -32,12 +32,15 @@ type Image struct {
 	// Initramfs that of an uncompressed archive.
 	Kernel    string `json:"-"`
 	Initramfs string `json:"-"`
+	// Modules is the path of an EROFS image of all the kernel's modules; empty when
+	// there are none beside it.
+	Modules string `json:"-"`
 	// Version is what the kernel calls itself, such as 6.1.0-40-cloud-amd64.
 	Version string `json:"version"`
 	// Source says where the kernel is from: the name of a Debian package, or the
 	// path that the operator gave.
 	Source string `json:"source"`
-	// Digest is the SHA-256 over the kernel followed by the initramfs, in hex.
+	// Digest is the SHA-256 over the kernel, the initramfs and the modules, in hex.
 	Digest string `json:"digest"`
 }
 
@@ -75,7 +78,7 @@ const current = "current"
 // be called by several processes at once. Errors have CodeEngineMissing.
 func Prepare(ctx context.Context, dir string, o Options) (Image, error) {
 	if o.Kernel != "" {
-		return Find(dir, o)
+		return Find(ctx, dir, o)
 	}
 	unlock, err := lock(dir)
 	if err != nil {
@@ -103,7 +106,7 @@ func Prepare(ctx context.Context, dir string, o Options) (Image, error) {
 
 // Find returns the image without fetching anything. What can be made of files
 // that are there is made. It returns CodeEngineMissing when there is no kernel.
-func Find(dir string, o Options) (Image, error) {
+func Find(ctx context.Context, dir string, o Options) (Image, error) {
 	if !exists(dir) && o.Kernel == "" {
 		return Image{}, unavailable(errNone)
 	}
@@ -114,7 +117,7 @@ func Find(dir string, o Options) (Image, error) {
 	defer unlock()
 	var k kernel
 	if o.Kernel != "" {
-		k, err = ownKernel(dir, o)
+		k, err = ownKernel(ctx, dir, o)
 	} else {
 		k, err = currentKernel(dir)
 	}
@@ -200,6 +203,14 @@ type kernel struct {
 
 func (k kernel) path() string { return filepath.Join(k.dir, "vmlinux") }
 
+// modules is the image of all modules, or empty.
+func (k kernel) modules() string {
+	if path := filepath.Join(k.dir, modulesName); exists(path) {
+		return path
+	}
+	return ""
+}
+
 // currentKernel is Debian's kernel that was fetched last.
 func currentKernel(dir string) (kernel, error) {
 	name, err := os.ReadFile(filepath.Join(dir, current))
@@ -231,10 +242,11 @@ type unpacked struct {
 	version string
 	source  string
 	modules []module
+	all     *moduleSet
 }
 
 // publishKernel writes a folder that is there whole or not at all.
-func publishKernel(dir, name string, u unpacked) (kernel, error) {
+func publishKernel(ctx context.Context, dir, name string, u unpacked, o Options) (kernel, error) {
 	k := kernel{dir: filepath.Join(dir, name), Version: u.version, Source: u.source, Size: int64(len(u.image))}
 	tmp, err := os.MkdirTemp(dir, ".new-")
 	if err != nil {
@@ -253,6 +265,12 @@ func publishKernel(dir, name string, u unpacked) (kernel, error) {
 		}
 		k.Modules = append(k.Modules, m.file())
 	}
+	if err := writeModules(ctx, u.all, u.version, filepath.Join(tmp, modulesName)); err != nil {
+		if ctx.Err() != nil {
+			return k, err
+		}
+		o.progress("virtual machines have only the modules that they boot with: %v; `bothy doctor --fix` installs what is missing", err)
+	}
 	data, err := json.MarshalIndent(k, "", "  ")
 	if err != nil {
 		return k, err
@@ -268,7 +286,7 @@ func publishKernel(dir, name string, u unpacked) (kernel, error) {
 }
 
 // ownKernel takes the kernel that the operator names.
-func ownKernel(dir string, o Options) (kernel, error) {
+func ownKernel(ctx context.Context, dir string, o Options) (kernel, error) {
 	digest, err := fileDigest(o.Kernel)
 	if err != nil {
 		return kernel{}, bothy.Errorf(bothy.CodeEngineMissing, "the kernel %s cannot be read", o.Kernel).
@@ -277,7 +295,7 @@ func ownKernel(dir string, o Options) (kernel, error) {
 	// Modules are read again only with another kernel: they belong to it.
 	key := sha256.Sum256([]byte(digest + "\n" + o.Modules))
 	name := "kernel-" + hex.EncodeToString(key[:6])
-	if k, err := readKernel(filepath.Join(dir, name)); err == nil {
+	if k, err := readKernel(filepath.Join(dir, name)); err == nil && !(o.Update && k.modules() == "") {
 		return k, nil
 	}
 	o.progress("unpack %s", o.Kernel)
@@ -287,7 +305,7 @@ func ownKernel(dir string, o Options) (kernel, error) {
 			WithHint("Name a Debian kernel package, a bzImage or an ELF kernel for x86-64 that was built with CONFIG_PVH.").Because(err)
 	}
 	u.source = o.Kernel
-	return publishKernel(dir, name, u)
+	return publishKernel(ctx, dir, name, u, o)
 }
 
 // openKernel unpacks a package or a bare kernel.
@@ -318,24 +336,23 @@ func openKernel(path, modules string) (unpacked, error) {
 	if modules == "" {
 		modules = filepath.Join("/lib/modules", u.version)
 	}
-	set, err := readModules(modules)
-	if err != nil {
+	if u.all, err = readModules(modules); err != nil {
 		return u, err
 	}
-	u.modules, err = set.inOrder()
+	u.modules, err = u.all.inOrder()
 	return u, err
 }
 
 // imageOf makes the initramfs for a kernel and a first program, unless it is there.
 func imageOf(dir string, k kernel, o Options) (Image, error) {
-	image := Image{Kernel: k.path(), Version: k.Version, Source: k.Source}
+	image := Image{Kernel: k.path(), Modules: k.modules(), Version: k.Version, Source: k.Source}
 	init, err := os.ReadFile(o.Init)
 	if err != nil {
 		return image, bothy.Errorf(bothy.CodeEngineMissing, "the first program of virtual machines cannot be read").
 			WithHint("Run `make build`, and use bin/bothy.").Because(err)
 	}
 	sum := sha256.Sum256(init)
-	key := sha256.Sum256([]byte(filepath.Base(k.dir) + "\n" + hex.EncodeToString(sum[:])))
+	key := sha256.Sum256([]byte(filepath.Base(k.dir) + "\n" + hex.EncodeToString(sum[:]) + "\n" + filepath.Base(image.Modules)))
 	to := filepath.Join(dir, "image-"+hex.EncodeToString(key[:6]))
 	image.Initramfs = filepath.Join(to, "initramfs")
 	if data, err := os.ReadFile(filepath.Join(to, "image.json")); err == nil {
@@ -359,7 +376,11 @@ func imageOf(dir string, k kernel, o Options) (Image, error) {
 	if err := write(filepath.Join(tmp, "initramfs"), archive); err != nil {
 		return image, err
 	}
-	if image.Digest, err = fileDigest(k.path(), filepath.Join(tmp, "initramfs")); err != nil {
+	parts := []string{k.path(), filepath.Join(tmp, "initramfs")}
+	if image.Modules != "" {
+		parts = append(parts, image.Modules)
+	}
+	if image.Digest, err = fileDigest(parts...); err != nil {
 		return image, err
 	}
 	data, err := json.MarshalIndent(image, "", "  ")

@@ -221,7 +221,7 @@ func archive(t *testing.T, path string) (files map[string]string, order []string
 func TestAPackageBecomesAKernelAndAnInitramfs(t *testing.T) {
 	dir := t.TempDir()
 	o := Options{Kernel: put(t, "linux.deb", deb(t, debFiles(t))), Init: put(t, "init", []byte("first program"))}
-	image, err := Find(dir, o)
+	image, err := Find(t.Context(), dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestAPackageBecomesAKernelAndAnInitramfs(t *testing.T) {
 	if got, _ := os.ReadFile(image.Kernel); !bytes.Equal(got, goodKernel()) {
 		t.Errorf("the kernel has %d bytes, want %d", len(got), len(goodKernel()))
 	}
-	if want, _ := fileDigest(image.Kernel, image.Initramfs); image.Digest != want {
+	if want, err := fileDigest(image.Kernel, image.Initramfs, image.Modules); err != nil || image.Digest != want {
 		t.Errorf("digest %s, want %s", image.Digest, want)
 	}
 	files, order := archive(t, image.Initramfs)
@@ -263,7 +263,7 @@ func TestAnImageIsMadeOnceAndTheSameEverywhere(t *testing.T) {
 	var said []string
 	o.Progress = func(s string) { said = append(said, s) }
 	dir := t.TempDir()
-	first, err := Find(dir, o)
+	first, err := Find(t.Context(), dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,12 +271,12 @@ func TestAnImageIsMadeOnceAndTheSameEverywhere(t *testing.T) {
 	if err != nil || again != first || len(said) != 1 {
 		t.Errorf("the second time: %+v, %v; want %+v; said %q", again, err, first, said)
 	}
-	elsewhere, err := Find(t.TempDir(), o)
+	elsewhere, err := Find(t.Context(), t.TempDir(), o)
 	if err != nil || elsewhere.Digest != first.Digest {
 		t.Errorf("elsewhere the digest is %s, %v; want %s", elsewhere.Digest, err, first.Digest)
 	}
 	o.Init = put(t, "init", []byte("another program"))
-	other, err := Find(dir, o)
+	other, err := Find(t.Context(), dir, o)
 	if err != nil || other.Digest == first.Digest || other.Kernel != first.Kernel {
 		t.Errorf("with another program: %+v, %v", other, err)
 	}
@@ -291,7 +291,7 @@ func TestManyAtOnceMakeOneImage(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if _, err := Find(dir, o); err != nil {
+			if _, err := Find(t.Context(), dir, o); err != nil {
 				t.Error(err)
 			}
 		})
@@ -309,14 +309,14 @@ func TestManyAtOnceMakeOneImage(t *testing.T) {
 func TestATornKernelIsMadeAgain(t *testing.T) {
 	dir := t.TempDir()
 	o := Options{Kernel: put(t, "linux.deb", deb(t, debFiles(t))), Init: put(t, "init", []byte("first program"))}
-	image, err := Find(dir, o)
+	image, err := Find(t.Context(), dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Truncate(image.Kernel, 7); err != nil {
 		t.Fatal(err)
 	}
-	if image, err = Find(dir, o); err != nil {
+	if image, err = Find(t.Context(), dir, o); err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := os.ReadFile(image.Kernel); !bytes.Equal(got, goodKernel()) {
@@ -325,7 +325,7 @@ func TestATornKernelIsMadeAgain(t *testing.T) {
 }
 
 func TestWithoutAKernelFindNamesTheCure(t *testing.T) {
-	_, err := Find(t.TempDir(), Options{Init: put(t, "init", []byte("x"))})
+	_, err := Find(t.Context(), t.TempDir(), Options{Init: put(t, "init", []byte("x"))})
 	if e := bothy.AsError(err); e.Code != bothy.CodeEngineMissing || !strings.Contains(e.Hint, "doctor --fix") {
 		t.Errorf("got %+v", e)
 	}
@@ -381,7 +381,7 @@ func TestDebiansKernelIsFetchedOnceAndUpdatedWhenAsked(t *testing.T) {
 		t.Errorf("apt-get was asked %q, want %q", said, want)
 	}
 	for _, get := range []func() (Image, error){
-		func() (Image, error) { return Prepare(t.Context(), dir, o) }, func() (Image, error) { return Find(dir, o) },
+		func() (Image, error) { return Prepare(t.Context(), dir, o) }, func() (Image, error) { return Find(t.Context(), dir, o) },
 	} {
 		if again, err := get(); err != nil || again != first {
 			t.Errorf("again: %+v, %v", again, err)
@@ -490,13 +490,13 @@ func TestWhatCannotBootIsRefused(t *testing.T) {
 		"does not say its version": whole,
 	} {
 		path := put(t, "vmlinuz", data)
-		_, err := Find(t.TempDir(), Options{Kernel: path, Modules: t.TempDir(), Init: path})
+		_, err := Find(t.Context(), t.TempDir(), Options{Kernel: path, Modules: t.TempDir(), Init: path})
 		e := bothy.AsError(err)
 		if e == nil || e.Code != bothy.CodeEngineMissing || !strings.Contains(e.Detail, want) || e.Hint == "" {
 			t.Errorf("want %q, got %+v", want, e)
 		}
 	}
-	_, err := Find(t.TempDir(), Options{Kernel: "/does/not/exist"})
+	_, err := Find(t.Context(), t.TempDir(), Options{Kernel: "/does/not/exist"})
 	if e := bothy.AsError(err); e.Code != bothy.CodeEngineMissing || !strings.Contains(e.Hint, "engine.microvm.kernel") {
 		t.Errorf("got %+v", e)
 	}
@@ -509,7 +509,7 @@ func TestDamagedPackagesAreRefused(t *testing.T) {
 		"cut short": good[:len(good)/2], "without files": good[:72], "without a kernel": deb(t, debFiles(t)[1:]), "only magic": []byte(arMagic),
 	} {
 		dir := t.TempDir()
-		_, err := Find(dir, Options{Kernel: put(t, "linux.deb", data), Init: init})
+		_, err := Find(t.Context(), dir, Options{Kernel: put(t, "linux.deb", data), Init: init})
 		if got := bothy.ErrorCode(err); got != bothy.CodeEngineMissing {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -526,7 +526,7 @@ func TestAKernelWithoutAModuleIsRefused(t *testing.T) {
 			files = append(files, f)
 		}
 	}
-	_, err := Find(t.TempDir(), Options{Kernel: put(t, "linux.deb", deb(t, files)), Init: put(t, "init", []byte("x"))})
+	_, err := Find(t.Context(), t.TempDir(), Options{Kernel: put(t, "linux.deb", deb(t, files)), Init: put(t, "init", []byte("x"))})
 	if err == nil || !strings.Contains(err.Error(), "without the module erofs") {
 		t.Errorf("got %v", err)
 	}
@@ -556,7 +556,7 @@ func TestModulesBesideABareKernel(t *testing.T) {
 	o := Options{
 		Kernel: put(t, "vmlinuz", bzImageOf(lz4Legacy(t, goodKernel()), "6.6.6")), Modules: modules, Init: put(t, "init", []byte("x")),
 	}
-	image, err := Find(t.TempDir(), o)
+	image, err := Find(t.Context(), t.TempDir(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -565,7 +565,7 @@ func TestModulesBesideABareKernel(t *testing.T) {
 	}
 	// A kernel with all built in needs none.
 	o.Modules = filepath.Join(modules, "none")
-	if image, err = Find(t.TempDir(), o); err != nil {
+	if image, err = Find(t.Context(), t.TempDir(), o); err != nil {
 		t.Fatal(err)
 	}
 	if _, order := archive(t, image.Initramfs); len(order) != 0 {

@@ -59,6 +59,7 @@ func unpackDeb(r io.Reader) (unpacked, error) {
 	if u.image, u.version, err = openImage(image); err != nil {
 		return u, err
 	}
+	u.all = set
 	u.modules, err = set.inOrder()
 	return u, err
 }

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/cavaliergopher/cpio"
+
+	"github.com/bothy-dev/bothy/engine/microvm/vm"
 )
 
 // initramfs makes the archive that the kernel unpacks as its first file system:
-// /init, the modules in /lib/modules, and /modules, which names them in the order in
+// /init, the modules that it needs in /lib/modules, and /modules, which names them in the order in
 // which to load them, a path in each line. Its bytes depend on its contents alone.
 func initramfs(k kernel, init []byte) ([]byte, error) {
 	var out bytes.Buffer
@@ -24,12 +26,16 @@ func initramfs(k kernel, init []byte) ([]byte, error) {
 		_, err = w.Write(data)
 		return err
 	}
-	for _, dir := range []string{"dev", "proc", "sys", "lib", "lib/modules"} {
+	for _, dir := range []string{"dev", "proc", "sys", "sbin", "lib", "lib/modules"} {
 		if err := put(dir, cpio.TypeDir|0o755, nil); err != nil {
 			return nil, err
 		}
 	}
 	if err := put("init", cpio.TypeReg|0o755, init); err != nil {
+		return nil, err
+	}
+	// The kernel runs this when somebody asks for what a module has.
+	if err := put(strings.TrimPrefix(vm.Modprobe, "/"), cpio.TypeSymlink|0o777, []byte("/init")); err != nil {
 		return nil, err
 	}
 	var order strings.Builder

@@ -36,12 +36,13 @@ type moduleSet struct {
 	files   map[string]func() ([]byte, error) // by name, still packed
 	paths   map[string]string
 	builtin map[string]bool
+	lists   map[string][]byte // modules.builtin and the like, which depmod reads
 	// known is false when nothing is said about what is built in.
 	known bool
 }
 
 func newModuleSet() *moduleSet {
-	return &moduleSet{files: map[string]func() ([]byte, error){}, paths: map[string]string{}, builtin: map[string]bool{}}
+	return &moduleSet{files: map[string]func() ([]byte, error){}, paths: map[string]string{}, builtin: map[string]bool{}, lists: map[string][]byte{}}
 }
 
 // moduleName is the name that the kernel uses, of a file's path; "" if it is none.
@@ -55,12 +56,17 @@ func moduleName(file string) string {
 
 // add takes note of one file below lib/modules/VERSION.
 func (s *moduleSet) add(file string, read func() ([]byte, error)) error {
-	if path.Base(file) == "modules.builtin" {
+	switch base := path.Base(file); base {
+	case "modules.order", "modules.builtin.modinfo":
+		data, err := read()
+		s.lists[base] = data
+		return err
+	case "modules.builtin":
 		data, err := read()
 		if err != nil {
 			return err
 		}
-		s.known = true
+		s.known, s.lists[base] = true, data
 		for line := range strings.Lines(string(data)) {
 			if name := moduleName(strings.TrimSpace(line)); name != "" {
 				s.builtin[name] = true

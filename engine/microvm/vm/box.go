@@ -3,6 +3,7 @@ package vm
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,8 +17,10 @@ import (
 )
 
 // box is the sandbox: the guest and what it starts. The cgroup "sandbox" holds two:
-// "guest", where processes are born, and "user", where all but the guest are put when
-// the sandbox is stopped, so that the guest can go on alone.
+// "guest" with the guest alone, so that it can run while the others are stopped, and
+// "user", which is the root of what the sandbox sees. Commands begin in "main" below
+// it: a cgroup that holds processes cannot give controllers to those below, and what
+// runs containers needs that.
 type box struct {
 	news  *os.File
 	guest *exec.Cmd
@@ -34,6 +37,7 @@ const (
 	sandboxGroup = cgroupDir + "/sandbox"
 	guestGroup   = sandboxGroup + "/guest"
 	userGroup    = sandboxGroup + "/user"
+	mainGroup    = userGroup + "/main"
 )
 
 // freezeTime is how long processes may take to stand still.
@@ -75,6 +79,11 @@ func startBox(o Start, news *os.File) (*box, error) {
 
 // assemble puts the root file system together at sandboxDir.
 func assemble(o Start) error {
+	if o.Modules {
+		if err := mountModules(); err != nil {
+			return badImage{err}
+		}
+	}
 	for name, to := range map[string]string{DiskRoot: lowerDir, DiskGuest: guestDir} {
 		d, err := disk(name)
 		if err != nil {
@@ -133,8 +142,21 @@ func (b *box) makeGroups() error {
 	if err := write(cgroupDir+"/cgroup.subtree_control", "+memory +pids"); err != nil {
 		return err
 	}
-	for _, dir := range []string{sandboxGroup, guestGroup, userGroup} {
+	// What runs containers inside finds these as well, where the kernel has them.
+	for _, c := range []string{"+cpu", "+cpuset", "+io"} {
+		_ = write(cgroupDir+"/cgroup.subtree_control", c)
+	}
+	for _, dir := range []string{sandboxGroup, guestGroup, userGroup, mainGroup} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	have, err := os.ReadFile(sandboxGroup + "/cgroup.controllers")
+	if err != nil {
+		return err
+	}
+	for c := range strings.FieldsSeq(string(have)) {
+		if err := write(sandboxGroup+"/cgroup.subtree_control", "+"+c); err != nil {
 			return err
 		}
 	}
@@ -192,7 +214,7 @@ func (b *box) startGuest(o Start) error {
 	}
 	ours, theirs := os.NewFile(uintptr(pair[0]), "stage"), os.NewFile(uintptr(pair[1]), "stage")
 	defer ours.Close()
-	group, err := os.Open(guestGroup)
+	group, err := os.Open(userGroup)
 	if err != nil {
 		return err
 	}
@@ -271,43 +293,40 @@ func (b *box) stats() (*Stats, error) {
 	}
 	s.DiskBytes = int64(fs.Blocks-fs.Bfree) * fs.Bsize
 	for _, g := range []string{guestGroup, userGroup} {
-		p, err := processes(g)
+		n, err := processes(g)
 		if err != nil {
 			return nil, err
 		}
-		s.Processes += len(p)
+		s.Processes += n
 	}
 	return s, nil
 }
 
-func processes(group string) (pids []int, err error) {
-	b, err := os.ReadFile(group + "/cgroup.procs")
-	for f := range strings.FieldsSeq(string(b)) {
-		if n, err := strconv.Atoi(f); err == nil {
-			pids = append(pids, n)
+// processes counts those in a cgroup and all below it.
+func processes(group string) (n int, err error) {
+	err = filepath.WalkDir(group, func(dir string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
+			return nil
+		case err != nil || !d.IsDir():
+			return err
 		}
-	}
-	return pids, err
+		b, err := os.ReadFile(dir + "/cgroup.procs")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EOPNOTSUPP) {
+			return err // the last: its threads are counted above it
+		}
+		n += len(strings.Fields(string(b)))
+		return nil
+	})
+	return n, err
 }
 
-// freeze stops everything, and parts the guest from the others.
+// freeze stops everything, in such a way that thaw can let the guest go on alone.
 func (b *box) freeze() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := setFrozen(sandboxGroup, true); err != nil {
 		return err
-	}
-	born, err := processes(guestGroup)
-	if err != nil {
-		return err
-	}
-	for _, pid := range born {
-		if pid == b.guest.Process.Pid {
-			continue
-		}
-		if err := write(userGroup+"/cgroup.procs", strconv.Itoa(pid)); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("move process %d: %w", pid, err)
-		}
 	}
 	return write(userGroup+"/cgroup.freeze", "1")
 }

@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"unsafe"
@@ -8,13 +9,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// devices are those that there are in a sandbox.
-var devices = []struct {
+// device is a node in /dev.
+type device struct {
 	name         string
+	kind, mode   uint32
 	major, minor uint32
-}{
-	{"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0},
 }
+
+// loops is how many loop devices there are; root may make nodes for more.
+const (
+	loops     = 8
+	loopMajor = 7
+)
+
+// devices are those that there are in a sandbox: what every program expects, and what
+// root needs for file systems in files and in programs, and for interfaces.
+var devices = func() []device {
+	list := []device{
+		{"fuse", unix.S_IFCHR, 0o666, 10, 229}, {"net/tun", unix.S_IFCHR, 0o666, 10, 200}, {"loop-control", unix.S_IFCHR, 0o660, 10, 237},
+	}
+	for name, minor := range map[string]uint32{"null": 3, "zero": 5, "full": 7, "random": 8, "urandom": 9} {
+		list = append(list, device{name, unix.S_IFCHR, 0o666, 1, minor})
+	}
+	list = append(list, device{"tty", unix.S_IFCHR, 0o666, 5, 0})
+	for n := range uint32(loops) {
+		list = append(list, device{fmt.Sprintf("loop%d", n), unix.S_IFBLK, 0o660, loopMajor, n})
+	}
+	return list
+}()
 
 // terminals are the pseudo terminals: their multiplexer, and the majors of their ends.
 const (
@@ -31,6 +53,7 @@ type bpfInsn struct {
 
 // restrictDevices has the kernel refuse every device but these to what is in the
 // cgroup. Root inside may make nodes, and so could reach the disks and the console.
+// Programs of its own for the cgroups below may refuse more.
 func restrictDevices(group string) error {
 	dir, err := os.Open(group)
 	if err != nil {
@@ -55,7 +78,7 @@ func restrictDevices(group string) error {
 	}
 	defer unix.Close(int(fd))
 	attach := struct{ target, prog, kind, flags, replace uint32 }{
-		target: uint32(dir.Fd()), prog: uint32(fd), kind: unix.BPF_CGROUP_DEVICE,
+		target: uint32(dir.Fd()), prog: uint32(fd), kind: unix.BPF_CGROUP_DEVICE, flags: unix.BPF_F_ALLOW_MULTI,
 	}
 	if _, _, e := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_ATTACH, uintptr(unsafe.Pointer(&attach)), unsafe.Sizeof(attach)); e != 0 {
 		return os.NewSyscallError("bpf attach", e)
@@ -64,12 +87,15 @@ func restrictDevices(group string) error {
 }
 
 // deviceProgram reads struct bpf_cgroup_dev_ctx: the kind in the low half of the first
-// word, then major and minor. It returns 1 for what is allowed.
+// word and what is to be done in the high one, then major and minor. It returns 1 for
+// what is allowed.
 func deviceProgram() []bpfInsn {
 	const (
 		load    = unix.BPF_LDX | unix.BPF_MEM | unix.BPF_W
 		move    = unix.BPF_ALU64 | unix.BPF_MOV | unix.BPF_K
 		and     = unix.BPF_ALU | unix.BPF_AND | unix.BPF_K
+		copied  = unix.BPF_ALU | unix.BPF_MOV | unix.BPF_X
+		right   = unix.BPF_ALU | unix.BPF_RSH | unix.BPF_K
 		unequal = unix.BPF_JMP | unix.BPF_JNE | unix.BPF_K
 		below   = unix.BPF_JMP | unix.BPF_JLT | unix.BPF_K
 		above   = unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K
@@ -79,16 +105,23 @@ func deviceProgram() []bpfInsn {
 	yes := []bpfInsn{{code: move, imm: 1}, {code: exit}}
 	no := []bpfInsn{{code: move}, {code: exit}}
 	p := []bpfInsn{
-		{code: load, regs: 2 | context, off: 0}, {code: and, regs: 2, imm: 0xffff},
+		{code: load, regs: 2 | context, off: 0}, {code: copied, regs: 5 | 2<<4}, {code: right, regs: 5, imm: 16}, {code: and, regs: 2, imm: 0xffff},
 		{code: load, regs: 3 | context, off: 4}, {code: load, regs: 4 | context, off: 8},
-		{code: unequal, regs: 2, off: 4, imm: unix.BPF_DEVCG_DEV_CHAR},
-		{code: below, regs: 3, off: 3, imm: ptsFirst}, {code: above, regs: 3, off: 2, imm: ptsLast},
+		// A node by itself does no harm, and what unpacks images makes some.
+		{code: unequal, regs: 5, off: 2, imm: unix.BPF_DEVCG_ACC_MKNOD},
 	}
+	p = append(append(p, yes...),
+		bpfInsn{code: unequal, regs: 2, off: 3, imm: unix.BPF_DEVCG_DEV_BLOCK}, bpfInsn{code: unequal, regs: 3, off: 2, imm: loopMajor})
+	p = append(append(p, yes...),
+		bpfInsn{code: unequal, regs: 2, off: 4, imm: unix.BPF_DEVCG_DEV_CHAR},
+		bpfInsn{code: below, regs: 3, off: 3, imm: ptsFirst}, bpfInsn{code: above, regs: 3, off: 2, imm: ptsLast})
 	p = append(p, yes...)
 	type node struct{ major, minor uint32 }
 	nodes := []node{{ptmxMajor, ptmxMinor}}
 	for _, d := range devices {
-		nodes = append(nodes, node{d.major, d.minor})
+		if d.kind == unix.S_IFCHR {
+			nodes = append(nodes, node{d.major, d.minor})
+		}
 	}
 	for _, n := range nodes {
 		p = append(p, bpfInsn{code: unequal, regs: 2, off: 4, imm: unix.BPF_DEVCG_DEV_CHAR},

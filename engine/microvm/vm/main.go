@@ -39,6 +39,13 @@ func Main(args []string) {
 		fmt.Fprintln(os.Stderr, "stage:", err)
 		os.Exit(1)
 	}
+	if args[0] == Modprobe {
+		if err := modprobe(args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, "modprobe:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if os.Getpid() != 1 {
 		fmt.Fprintln(os.Stderr, "vminit is the first program of a virtual machine; it does nothing elsewhere")
 		os.Exit(2)

@@ -3,30 +3,17 @@ package vm
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 // guestPath is where the sandbox sees the guest.
 const guestPath = "/.bothy/guest"
-
-// commandCaps are what the commands of root may do inside, and guestCaps what the
-// guest may do beside.
-var (
-	commandCaps = []int{
-		unix.CAP_AUDIT_WRITE, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_MKNOD,
-		unix.CAP_NET_BIND_SERVICE, unix.CAP_SETFCAP, unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_SETUID, unix.CAP_SYS_CHROOT,
-	}
-	guestCaps = append([]int{
-		unix.CAP_DAC_READ_SEARCH, unix.CAP_SYS_ADMIN, unix.CAP_SYS_NICE, unix.CAP_SYS_PTRACE, unix.CAP_SYS_RESOURCE, unix.CAP_SYS_TIME,
-	}, commandCaps...)
-)
 
 // stageSocket is the descriptor at which the one who started the stage listens.
 const stageSocket = 3
@@ -56,6 +43,10 @@ func becomeGuest() error {
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("unshare the cgroup: %w", err)
 	}
+	// This process becomes the guest, which is not among those that are stopped.
+	if err := write(guestGroup+"/cgroup.procs", "0"); err != nil {
+		return fmt.Errorf("enter the guest's cgroup: %w", err)
+	}
 	if err := unix.Sethostname([]byte(os.Args[2])); err != nil {
 		return fmt.Errorf("set the host name: %w", err)
 	}
@@ -82,9 +73,6 @@ func becomeGuest() error {
 	}
 	if err := unix.Sendmsg(stageSocket, []byte{0}, unix.UnixRights(gate), nil, 0); err != nil {
 		return err
-	}
-	if err := setCapabilities(); err != nil {
-		return fmt.Errorf("set capabilities: %w", err)
 	}
 	// What the guest says goes where the kernel's words go.
 	for fd := range 2 {
@@ -139,7 +127,8 @@ func furnish(memory int64) error {
 		data     string
 	}{
 		{"proc", "proc", noexec, ""},
-		{"sysfs", "sys", noexec | unix.MS_RDONLY, ""},
+		{"sysfs", "sys", noexec, ""},
+		{"cgroup2", "sys/fs/cgroup", noexec, ""},
 		{"tmpfs", "dev", unix.MS_NOSUID | unix.MS_NOEXEC, "mode=755,size=64k"},
 		{"devpts", "dev/pts", unix.MS_NOSUID | unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,gid=5"},
 		{"tmpfs", "dev/shm", plain, "mode=1777" + share(2)},
@@ -156,7 +145,7 @@ func furnish(memory int64) error {
 	if err := makeDevices(sandboxDir + "/dev"); err != nil {
 		return err
 	}
-	return coverProc(sandboxDir + "/proc")
+	return showModules()
 }
 
 func bind(from, to string, flags uintptr) error {
@@ -174,10 +163,13 @@ func bind(from, to string, flags uintptr) error {
 func makeDevices(dir string) error {
 	for _, d := range devices {
 		path := filepath.Join(dir, d.name)
-		if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(d.major, d.minor))); err != nil {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mknod(path, d.kind|d.mode, int(unix.Mkdev(d.major, d.minor))); err != nil {
 			return fmt.Errorf("make /dev/%s: %w", d.name, err)
 		}
-		if err := os.Chmod(path, 0o666); err != nil {
+		if err := os.Chmod(path, fs.FileMode(d.mode)); err != nil {
 			return err
 		}
 	}
@@ -191,36 +183,10 @@ func makeDevices(dir string) error {
 	return nil
 }
 
-// coverProc takes away what root inside could change the kernel with, or read it by.
-func coverProc(proc string) error {
-	for _, name := range []string{"sys", "irq", "bus", "fs", "sysrq-trigger"} {
-		path := filepath.Join(proc, name)
-		if _, err := os.Stat(path); err != nil {
-			continue
-		}
-		if err := unix.Mount(path, path, "", unix.MS_BIND, ""); err != nil {
-			return fmt.Errorf("cover /proc/%s: %w", name, err)
-		}
-		if err := unix.Mount("", path, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|noexec, ""); err != nil {
-			return fmt.Errorf("cover /proc/%s: %w", name, err)
-		}
-	}
-	for _, name := range []string{"kcore", "kmsg", "keys", "key-users", "timer_list", "kallsyms", "modules"} {
-		path := filepath.Join(proc, name)
-		if _, err := os.Stat(path); err != nil {
-			continue
-		}
-		if err := unix.Mount(sandboxDir+"/dev/null", path, "", unix.MS_BIND, ""); err != nil {
-			return fmt.Errorf("cover /proc/%s: %w", name, err)
-		}
-	}
-	return nil
-}
-
 // enter makes the sandbox's root the root, over the machine's own.
 func enter() error {
-	for _, dir := range []string{cgroupDir, "/dev", "/sys", "/proc", guestDir, lowerDir, diskDir} {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+	for _, dir := range []string{cgroupDir, "/dev", "/sys", "/proc", guestDir, lowerDir, diskDir, moduleDir} {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil && (dir != moduleDir || err != unix.EINVAL && err != unix.ENOENT) {
 			return fmt.Errorf("unmount %s: %w", dir, err)
 		}
 	}
@@ -234,33 +200,4 @@ func enter() error {
 		return err
 	}
 	return os.Chdir("/")
-}
-
-// setCapabilities leaves to this thread what the guest may do. What is inheritable
-// passes the bounding set; the guest gives that up before it starts any command.
-func setCapabilities() error {
-	var bounding, own [2]uint32
-	for _, c := range commandCaps {
-		bounding[c/32] |= 1 << (c % 32)
-	}
-	for _, c := range guestCaps {
-		own[c/32] |= 1 << (c % 32)
-	}
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	for i := range data {
-		data[i] = unix.CapUserData{Effective: own[i], Permitted: own[i], Inheritable: own[i]}
-	}
-	if _, _, e := syscall.RawSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&data[0])), 0); e != 0 {
-		return e
-	}
-	for c := 0; c < 64; c++ {
-		if bounding[c/32]&(1<<(c%32)) != 0 {
-			continue
-		}
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil && err != unix.EINVAL {
-			return err
-		}
-	}
-	return nil
 }

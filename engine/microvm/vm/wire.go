@@ -20,8 +20,10 @@ const (
 	DiskGuest = "guest" // the image with the guest
 	DiskUpper = "upper" // what is written
 	DiskFiles = "files" // a tar to begin with
-	PortCtl   = "ctl"   // requests and replies
-	PortNews  = "news"  // lines of News
+	// DiskModules holds all modules of the kernel.
+	DiskModules = "modules"
+	PortCtl     = "ctl"  // requests and replies
+	PortNews    = "news" // lines of News
 )
 
 // The operations of a Request.
@@ -50,7 +52,8 @@ type Request struct {
 // Start says what to start.
 type Start struct {
 	Hostname string   `json:"hostname"`
-	Files    bool     `json:"files"` // there is a DiskFiles
+	Files    bool     `json:"files"`   // there is a DiskFiles
+	Modules  bool     `json:"modules"` // there is a DiskModules
 	Limits   Limits   `json:"limits"`
 	Env      []string `json:"env"`
 	// CPUs is how many processors the machine has; those above Limits.CPUs rest.
@@ -221,3 +224,6 @@ func nextRequest(r io.Reader) (uint64, Request, error) {
 	}
 	return binary.BigEndian.Uint64(head[len(mark):]), q, json.Unmarshal(b, &q)
 }
+
+// CommandsCgroup is where the guest sees the cgroup in which commands begin.
+const CommandsCgroup = "/sys/fs/cgroup/main"

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unsafe"
 )
 
 func main() {
@@ -91,6 +90,10 @@ func main() {
 		fmt.Println(os.IsNotExist(gone), os.IsNotExist(old), to, string(linked), st.Uid, st.Gid, st.Nlink, string(value[:max(n, 0)]))
 	case "attack":
 		attack()
+	case "rights":
+		rights()
+	case "contain": // count in a file, as "tick", in a cgroup and namespaces of its own
+		contain(arg)
 	}
 }
 
@@ -138,33 +141,13 @@ func attack() {
 			try("open a port", device(syscall.S_IFCHR, major, port))
 		}
 	}
-	for _, file := range []string{"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sysrq-trigger", "/sys/kernel/uevent_helper", "/sys/power/state"} {
-		try("write "+file, os.WriteFile(file, []byte("x"), 0))
-	}
-	try("mount", syscall.Mount("none", "/workspace", "tmpfs", 0, ""))
-	try("unmount", syscall.Unmount("/proc/sys", 0))
-	try("reboot", syscall.Reboot(syscall.LINUX_REBOOT_CMD_RESTART))
-	try("set the clock", syscall.Settimeofday(&syscall.Timeval{Sec: 1}))
 	try("kill process 1", func() error {
 		_ = syscall.Kill(1, syscall.SIGKILL)
 		time.Sleep(50 * time.Millisecond)
 		return syscall.ESRCH // the one who asked for this sees whether it lives
 	}())
-	_, _, e := syscall.RawSyscall(syscall.SYS_PRCTL, 0x626f7468, 0, 0)
-	if e == 0 {
+	if _, _, e := syscall.RawSyscall(syscall.SYS_PRCTL, 0x626f7468, 0, 0); e == 0 {
 		fmt.Println("say that the sandbox was adopted")
-	}
-	_, _, e = syscall.RawSyscall(syscall.SYS_PTRACE, syscall.PTRACE_ATTACH, 1, 0)
-	if e == 0 {
-		fmt.Println("trace process 1")
-	}
-	name := []byte("lo\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM, 0)
-	if err == nil {
-		_, _, e := syscall.RawSyscall(syscall.SYS_IOCTL, uintptr(fd), syscall.SIOCSIFFLAGS, uintptr(unsafe.Pointer(&name[0])))
-		if e == 0 {
-			fmt.Println("take an interface down")
-		}
 	}
 	entries, _ := os.ReadDir("/proc")
 	for _, d := range entries {
