@@ -63,6 +63,7 @@ type Engine struct {
 	sentry  string
 	build   string
 	cgroups *cgroup.Parent
+	sharing *cgroup.Sharing
 	nets    *netns.Client
 	uids    *uid.Pool
 	log     *slog.Logger
@@ -125,6 +126,7 @@ func New(o Options) (*Engine, error) {
 		sentry:  o.Sentry,
 		build:   Name + "-" + libraryVersion() + "-" + build,
 		cgroups: cg,
+		sharing: cg.Share(),
 		nets:    netns.NewClient(o.Sentry, entry.NetnsArg),
 		uids:    uids,
 		log:     o.Log,
@@ -136,6 +138,7 @@ func New(o Options) (*Engine, error) {
 // Close ends the engine's helper and its spares. Machines live on.
 func (e *Engine) Close() error {
 	e.KeepSpares(context.Background(), nil)
+	e.sharing.Close()
 	e.cgroups.Remove() // as far as no machine is in it
 	return e.nets.Close()
 }

@@ -80,6 +80,7 @@ type Engine struct {
 	env     []string
 	cgroups *cgroup.Parent
 	uids    *uid.Pool
+	sharing *cgroup.Sharing
 	log     *slog.Logger
 	// made is when the engine was.
 	made instant
@@ -130,6 +131,7 @@ func New(o Options) (*Engine, error) {
 	if e.cgroups, err = engine.Groups(o.CgroupParent); err != nil {
 		return nil, err
 	}
+	e.sharing = e.cgroups.Share()
 	return e, nil
 }
 
@@ -170,6 +172,7 @@ func (e *Engine) makeBuild() (string, error) {
 
 // Close gives up what the engine holds. Machines live on.
 func (e *Engine) Close() error {
+	e.sharing.Close()
 	e.cgroups.Remove() // as far as no machine is in it
 	return nil
 }

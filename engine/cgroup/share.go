@@ -1,0 +1,197 @@
+package cgroup
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy/engine/kernelfile"
+)
+
+// Sharing has the groups that compute all the time give way to those that want a
+// processor only now and then, while the processors are all in use. A group that uses
+// about its fair share or more is scheduled as idle work: it gets what the others
+// leave, in equal parts, and whoever wakes up beside it runs at once. Without that, an
+// interactive command waits for a time slice of its neighbours each time that it goes
+// from one thread to another.
+//
+// It needs cpu.idle, which Linux has from 5.15 on; without it, it does nothing.
+type Sharing struct {
+	p      *Parent
+	idle   func() (float64, error) // the seconds that the host's processors have rested, for each
+	groups map[string]*sharer
+	last   time.Time
+	rested float64
+
+	stop chan struct{}
+	done sync.WaitGroup
+}
+
+// sharer is one group.
+type sharer struct {
+	at   time.Time
+	used float64 // in seconds, at that time
+	rate float64 // in processors, of the last second or so
+	// giving is true for one that gives way.
+	giving bool
+}
+
+const (
+	// lookEvery is how often it looks whether the processors are all in use.
+	lookEvery = 250 * time.Millisecond
+	// someRest is the part of the processors' time that is unused where nobody has to
+	// wait for one.
+	someRest = 0.2
+	// memory is how long a rate takes to forget.
+	memory = time.Second
+	// A group gives way from so much of the fair share on, until it uses so little.
+	beginGiving, endGiving = 0.9, 0.5
+	// wanting is the rate from which a group counts among those that share.
+	wanting = 0.01
+)
+
+// Share begins to share out the processors among the groups of p, until Close.
+func (p *Parent) Share() *Sharing {
+	s := &Sharing{p: p, idle: hostRest, groups: map[string]*sharer{}, stop: make(chan struct{})}
+	s.done.Go(func() {
+		tick := time.NewTicker(lookEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-s.stop:
+				return
+			case now := <-tick.C:
+				s.look(now)
+			}
+		}
+	})
+	return s
+}
+
+// Close ends it. Groups keep the order that they have.
+func (s *Sharing) Close() {
+	close(s.stop)
+	s.done.Wait()
+}
+
+// look sees who uses how much, if anybody may have to wait for it, and says who is to
+// give way.
+func (s *Sharing) look(now time.Time) {
+	rested, err := s.idle()
+	if err != nil {
+		return
+	}
+	took, part := now.Sub(s.last).Seconds(), rested-s.rested
+	s.last, s.rested = now, rested
+	if part > someRest*took {
+		return
+	}
+	s.read(now)
+	for name, giving := range s.decide() {
+		if s.p.Open(name).giveWay(giving) == nil {
+			s.groups[name].giving = giving
+		}
+	}
+}
+
+// read brings the rates up to date.
+func (s *Sharing) read(now time.Time) {
+	names, err := s.p.List()
+	if err != nil {
+		return
+	}
+	there := map[string]*sharer{}
+	for _, name := range names {
+		g := s.p.Open(name)
+		used, err := g.CPUSeconds()
+		if err != nil {
+			continue // it has ended
+		}
+		is := s.groups[name]
+		if is == nil {
+			is = &sharer{at: now, used: used}
+			if g.givesWay() { // an earlier server had its reasons
+				is.giving, is.rate = true, 1
+			}
+		}
+		there[name] = is
+		if took := now.Sub(is.at); took > 0 {
+			weight := 1 - math.Exp(-took.Seconds()/memory.Seconds())
+			is.rate += weight * ((used-is.used)/took.Seconds() - is.rate)
+			is.at, is.used = now, used
+		}
+	}
+	s.groups = there
+}
+
+// decide returns the groups that are to change, and how.
+func (s *Sharing) decide() map[string]bool {
+	sum, sharers := 0.0, 0
+	for _, is := range s.groups {
+		if is.rate > wanting {
+			sum += is.rate
+			sharers++
+		}
+	}
+	fair := sum / float64(max(sharers, 1))
+	changes := map[string]bool{}
+	for name, is := range s.groups {
+		switch {
+		case !is.giving && is.rate > max(wanting, beginGiving*fair):
+			changes[name] = true
+		case is.giving && is.rate < max(wanting, endGiving*fair):
+			changes[name] = false
+		}
+	}
+	return changes
+}
+
+// idleFile has a group be scheduled as idle work beside its siblings.
+const idleFile = "cpu.idle"
+
+func (g *Group) giveWay(yes bool) error {
+	value := "0"
+	if yes {
+		value = "1"
+	}
+	return kernelfile.Write(filepath.Join(g.dir("cpu"), idleFile), value)
+}
+
+func (g *Group) givesWay() bool {
+	value, err := g.read("cpu", idleFile)
+	return err == nil && value == "1"
+}
+
+// hostRest is how long each of the host's processors has rested, on average.
+func hostRest() (float64, error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	var rest, processors float64
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if len(words) < 6 || !strings.HasPrefix(words[0], "cpu") {
+			break
+		}
+		if words[0] == "cpu" {
+			for _, w := range words[4:6] { // idle, and waiting for disks
+				n, err := strconv.ParseFloat(w, 64)
+				if err != nil {
+					return 0, err
+				}
+				rest += n / ticksPerSecond
+			}
+			continue
+		}
+		processors++
+	}
+	return rest / max(processors, 1), nil
+}
+
+// ticksPerSecond is the unit of /proc/stat, on every architecture.
+const ticksPerSecond = 100
