@@ -32,18 +32,6 @@ const (
 	maxQuery = 4096
 )
 
-// passedOn are the types that a sandbox in mode open may ask for besides
-// addresses. Not HTTPS and SVCB: they carry the keys that hide server names.
-var passedOn = []uint16{
-	dns.TypeTXT, dns.TypeMX, dns.TypeSRV, dns.TypeCNAME, dns.TypeNS, dns.TypeSOA, dns.TypeCAA, dns.TypePTR, dns.TypeNAPTR,
-}
-
-// An Exchanger is a Resolver that can answer questions other than for
-// addresses. Sandboxes in mode open get them answered by one.
-type Exchanger interface {
-	Exchange(ctx context.Context, q dns.Question) ([]dns.RR, error)
-}
-
 // serveDNS answers questions over UDP at the gateway's address.
 func (g *Gateway) serveDNS() error {
 	at := tcpip.FullAddress{NIC: nicID, Addr: gatewayAddress, Port: 53}
@@ -199,11 +187,13 @@ func (g *Gateway) replyAddress(ctx context.Context, p *policy, q dns.Question, n
 		// The policy changed meanwhile: the guest asks again under the new one.
 		return dns.RcodeServerFailure
 	}
-	var bad forbiddenError
+	var bad *forbiddenError
 	switch {
 	case errors.As(err, &bad):
-		g.recordName(name, refuse("%s", bad))
-		return dns.RcodeRefused
+		// As for a name that does not exist, so that the names of the
+		// operator's network cannot be told from others.
+		g.recordName(name, refuse("%s", bad.reason()))
+		return dns.RcodeNameError
 	case errors.Is(err, errNoName):
 		g.recordName(name, v)
 		return dns.RcodeNameError
@@ -260,29 +250,6 @@ func reverseAddr(name string) (netip.Addr, bool) {
 	slices.Reverse(labels)
 	addr, err := netip.ParseAddr(strings.Join(labels, "."))
 	return addr, err == nil && addr.Is4()
-}
-
-// passOn has the host's resolver answer a question that is not for an address.
-func (g *Gateway) passOn(ctx context.Context, q dns.Question, name string, v verdict, m *dns.Msg) int {
-	x, ok := g.resolver.(Exchanger)
-	if !ok {
-		return dns.RcodeNotImplemented
-	}
-	rrs, err := x.Exchange(ctx, dns.Question{Name: dns.Fqdn(name), Qtype: q.Qtype, Qclass: dns.ClassINET})
-	g.recordName(name, v)
-	switch {
-	case errors.Is(err, errNoName):
-		return dns.RcodeNameError
-	case err != nil:
-		return dns.RcodeServerFailure
-	}
-	for _, rr := range rrs {
-		if rr.Header().Rrtype == q.Qtype || rr.Header().Rrtype == dns.TypeCNAME {
-			rr.Header().Ttl = min(rr.Header().Ttl, dnsTTL)
-			m.Answer = append(m.Answer, rr)
-		}
-	}
-	return dns.RcodeSuccess
 }
 
 func (g *Gateway) recordName(name string, v verdict) {

@@ -48,7 +48,7 @@ func (g *Gateway) judge(p *policy, t target) verdict {
 	}
 	if !t.standIn {
 		if reason := g.guard.check(t.dst.Addr()); reason != "" {
-			return refuse("%s", reason)
+			return refuse("%s is %s", t.dst.Addr(), reason)
 		}
 		return p.addrAt(t.dst.Addr(), t.dst.Port())
 	}

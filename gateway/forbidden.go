@@ -58,25 +58,28 @@ type guard struct {
 	host   *hostAddrs
 }
 
-// check returns why addr is forbidden, or "".
+// check returns why addr is forbidden, or "". The reason goes into the sandbox's
+// log: it does not name the address, which may have come from a name, and does
+// not tell which of the private addresses are the host's.
 func (g *guard) check(addr netip.Addr) string {
 	addr = addr.Unmap().WithZone("")
 	if contains(g.forbid, addr) {
-		return fmt.Sprintf("%s is forbidden by the operator", addr)
+		return "forbidden by the operator"
 	}
-	if g.host.has(addr) && !addr.IsLoopback() && !g.named(addr) {
-		return fmt.Sprintf("%s is an address of the host itself", addr)
-	}
-	if contains(g.allow, addr) {
+	own := g.host.has(addr) && !addr.IsLoopback() && !g.named(addr)
+	if contains(g.allow, addr) && !own {
 		return ""
 	}
 	for _, r := range forbiddenRanges {
 		if r.prefix.Contains(addr) {
-			return fmt.Sprintf("%s is in a forbidden range (%s)", addr, r.what)
+			return fmt.Sprintf("in a forbidden range (%s)", r.what)
 		}
 	}
 	if addr.Is6() && !globalIPv6.Contains(addr) {
-		return fmt.Sprintf("%s is in a forbidden range (not global)", addr)
+		return "in a forbidden range (not global)"
+	}
+	if own {
+		return "an address of the host itself"
 	}
 	return ""
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"golang.org/x/time/rate"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
@@ -94,6 +95,8 @@ type Gateway struct {
 	names   *names
 	lines   *decisionLog
 	queries chan struct{}
+	// forbiddenLines bounds what the sandbox can have the host log.
+	forbiddenLines *rate.Limiter
 
 	// seed is what secrets without a seed of their own use.
 	seed    []byte
@@ -152,6 +155,7 @@ func newGateway(cable bothy.Cable, o Options) *Gateway {
 		log: o.Log, dialer: o.Dialer, resolver: o.Resolver, presets: o.Presets, clock: o.Clock,
 		guard: guard{allow: o.Allow, forbid: o.Forbid, host: theHost}, maxConns: o.MaxConns, rootCAs: o.RootCAs, seed: newSeed(o.SecretSeed),
 		patience: firstBytesTime, cable: cable, policy: shut, flows: map[*flow]struct{}{}, queries: make(chan struct{}, maxQueries),
+		forbiddenLines: rate.NewLimiter(rate.Every(time.Minute), 10),
 	}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)

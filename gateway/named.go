@@ -61,9 +61,9 @@ func (g *Gateway) dialName(ctx context.Context, name string, port uint16) (net.C
 
 // unreachable is the log line of a name that could not be reached, or must not.
 func (f *flow) unreachable(protocol string, v verdict, err error) bothy.NetworkDecision {
-	var bad forbiddenError
+	var bad *forbiddenError
 	if errors.As(err, &bad) {
-		return f.decision(protocol, refuse("%s", bad))
+		return f.decision(protocol, refuse("%s", bad.reason()))
 	}
 	return f.failed(protocol, v, err)
 }

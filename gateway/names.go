@@ -214,15 +214,18 @@ func (g *Gateway) reachable(ctx context.Context, name string) ([]netip.Addr, err
 			if a.Is4() != want4 {
 				continue
 			}
-			if reason := g.guard.check(a); reason != "" {
-				reasons = append(reasons, reason)
-			} else {
+			if reason := g.guard.check(a); reason == "" {
 				good = append(good, a)
+			} else if !slices.Contains(reasons, reason) {
+				reasons = append(reasons, reason)
 			}
 		}
 	}
 	if len(good) == 0 && len(reasons) > 0 {
-		return nil, forbiddenError(name + " has no address that may be reached: " + strings.Join(reasons, "; "))
+		if g.forbiddenLines.Allow() {
+			g.log.Info("gateway: a name has forbidden addresses only", "name", name, "addresses", addrs)
+		}
+		return nil, &forbiddenError{name, reasons}
 	}
 	if len(good) == 0 {
 		return nil, errNoName
@@ -230,7 +233,18 @@ func (g *Gateway) reachable(ctx context.Context, name string) ([]netip.Addr, err
 	return good, nil
 }
 
-// forbiddenError says that a name has forbidden addresses only.
-type forbiddenError string
+// forbiddenError says that a name has forbidden addresses only. Which ones, the
+// operator's log tells: in the sandbox and its log they would be a map of the
+// operator's network.
+type forbiddenError struct {
+	name  string
+	kinds []string
+}
 
-func (e forbiddenError) Error() string { return string(e) }
+// Error is what the sandbox may see.
+func (e *forbiddenError) Error() string { return e.name + " has no address that may be reached" }
+
+// reason is what stands in the sandbox's log.
+func (e *forbiddenError) reason() string {
+	return e.Error() + ": what it has is " + strings.Join(e.kinds, "; ")
+}

@@ -126,8 +126,13 @@ func (f *flow) failed(protocol string, v verdict, err error) bothy.NetworkDecisi
 	return d
 }
 
-// plainError is err without the addresses around it.
+// plainError is err without the addresses around it: of the other end, and of
+// the host's resolver. The sandbox may see it.
 func plainError(err error) string {
+	var name *net.DNSError
+	if errors.As(err, &name) {
+		return "the name could not be looked up"
+	}
 	var op *net.OpError
 	if errors.As(err, &op) {
 		err = op.Err
@@ -141,7 +146,7 @@ func plainError(err error) string {
 // dial connects to an address that the guard has seen.
 func (g *Gateway) dial(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
 	if reason := g.guard.check(to.Addr()); reason != "" {
-		return nil, errors.New(reason)
+		return nil, errors.New("the address is " + reason)
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
