@@ -9,7 +9,7 @@ import (
 
 // Command is what to run: a line for the shell, or an argument vector.
 type Command struct {
-	// Line is run by `bash -lc`.
+	// Line is run by `bash -lc`, or by `sh -lc` where the image has no bash.
 	Line string
 	// Args is run as it is. It wins over Line.
 	Args []string

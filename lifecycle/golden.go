@@ -266,7 +266,9 @@ func (s *Service) freezeGolden(ctx context.Context, name string, h shape, t *bot
 
 // warm does what the first user of a sandbox would have to wait for.
 func warm(ctx context.Context, g bothy.Guest, t *bothy.Template) error {
-	if _, err := g.Exec(ctx, bothy.ExecRequest{Command: bothy.Command{Line: "true"}}); err != nil {
+	// An image without a shell is as warm as it can be.
+	_, err := g.Exec(ctx, bothy.ExecRequest{Command: bothy.Command{Line: "true"}})
+	if err != nil && bothy.ErrorCode(err) != bothy.CodeCommandNotFound {
 		return fmt.Errorf("run a first command: %w", err)
 	}
 	runner, ok := g.(bothy.CodeRunner)

@@ -55,8 +55,6 @@ const (
 	// poolMargin is how many MB more than the least the host must have for
 	// anything to be made: as much as one thing may take.
 	poolMargin = 128
-	// poolFailed is how long nothing of a shape is made after that has failed.
-	poolFailed = 15 * time.Second
 	// poolPatience is how long the pool waits for that where it never is quiet.
 	poolPatience = 10 * time.Second
 )
@@ -84,8 +82,8 @@ type demand struct {
 	creates  []time.Time
 	// starts is when a machine of the shape was last started, for whatever
 	// reason.
-	starts time.Time
-	failed time.Time
+	starts   time.Time
+	failures failures
 }
 
 func newPool() *pool {
@@ -110,6 +108,8 @@ func (p *pool) asked(h shape, t *bothy.Template, now time.Time, create bool) {
 		p.demand[h] = d
 	}
 	d.template, d.starts = t, now
+	// One more attempt is worth it, but not for everybody who asks.
+	d.failures.count = min(d.failures.count, poolTries-1)
 	if create {
 		d.creates = append(d.creates, now)
 		if n := len(d.creates); n > maxRemembered {
@@ -118,14 +118,6 @@ func (p *pool) asked(h shape, t *bothy.Template, now time.Time, create bool) {
 	}
 	p.busy = time.Now()
 	p.poke()
-}
-
-// fails notes that a machine could not be made; p.mu is held.
-func (p *pool) fails(h shape, t *bothy.Template, now time.Time) {
-	if p.demand[h] == nil {
-		p.demand[h] = &demand{template: t, starts: now}
-	}
-	p.demand[h].failed = now
 }
 
 // touch keeps the pool quiet for a moment.
@@ -318,11 +310,12 @@ func (s *Service) wanted() []want {
 	s.pool.mu.Lock()
 	for h, d := range s.pool.demand {
 		_, err := s.o.Templates.Lookup(h.digest)
-		if now.Sub(d.starts) > demandFor || bothy.ErrorCode(err) == bothy.CodeTemplateNotFound {
+		_, fixed := all[h]
+		if now.Sub(d.starts) > demandFor && !(fixed && d.failures.count > 0) || bothy.ErrorCode(err) == bothy.CodeTemplateNotFound {
 			delete(s.pool.demand, h)
 			continue
 		}
-		w, fixed := all[h]
+		w := all[h]
 		if !fixed {
 			w = want{shape: h, template: d.template, often: d.since(now.Add(-demandFor)) >= often}
 		}
@@ -366,15 +359,6 @@ func (s *Service) readyOf(h shape) int {
 	return len(s.pool.ready[h])
 }
 
-// maySucceed is false for a while after a machine of the shape could not be
-// made.
-func (s *Service) maySucceed(h shape) bool {
-	s.pool.mu.Lock()
-	defer s.pool.mu.Unlock()
-	d := s.pool.demand[h]
-	return d == nil || s.clock.Now().Sub(d.failed) > poolFailed
-}
-
 // addReady makes one machine that waits.
 func (s *Service) addReady(ctx context.Context, h shape, t *bothy.Template) {
 	begun := time.Now()
@@ -388,14 +372,19 @@ func (s *Service) addReady(ctx context.Context, h shape, t *bothy.Template) {
 		s.watchStill(l, false, false)
 		p.ready[h] = append(p.ready[h], l)
 		l = nil
-	} else {
-		p.fails(h, t, s.clock.Now())
+		if d := p.demand[h]; d != nil {
+			d.failures = failures{}
+		}
+	}
+	var failed failures
+	if err != nil {
+		failed = p.fails(h, t, s.clock.Now())
 	}
 	n := len(p.ready[h])
 	p.mu.Unlock()
 	if err != nil {
 		s.giveUp(l)
-		s.logPool("make a sandbox ready", h, err)
+		s.logFailure(h, err, failed)
 		return
 	}
 	s.log.Info("a sandbox is ready before anybody asked", "template", t.Name, "shape", h.String(), "ready", n,

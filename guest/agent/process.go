@@ -63,7 +63,7 @@ func (s *processService) Start(ctx context.Context, req *processpb.StartRequest,
 	if err != nil {
 		return err
 	}
-	p, err := s.a.commands.Start(spec)
+	p, err := s.start(spec)
 	if err != nil {
 		return err
 	}
@@ -78,6 +78,29 @@ func (s *processService) Start(ctx context.Context, req *processpb.StartRequest,
 	return follow(ctx, p, r, info.RequestHeader(), func(e *processpb.ProcessEvent) error {
 		return stream.Send(&processpb.StartResponse{Event: e})
 	})
+}
+
+// start starts a command. Where an image has no bash, what is for it runs in its
+// sh.
+func (s *processService) start(spec command.Spec) (*command.Process, error) {
+	p, err := s.a.commands.Start(spec)
+	if bothy.ErrorCode(err) != bothy.CodeCommandNotFound || !isForBash(spec.Argv) {
+		return p, err
+	}
+	for _, shell := range []string{"bash", "/bin/sh", "sh"} {
+		spec.Argv = append([]string{shell}, spec.Argv[1:]...)
+		p, err := s.a.commands.Start(spec)
+		if bothy.ErrorCode(err) != bothy.CodeCommandNotFound {
+			return p, err
+		}
+	}
+	return nil, bothy.Errorf(bothy.CodeCommandNotFound, "the sandbox has no shell: neither bash nor sh was found").
+		WithHint("Give the command as an array of arguments, whose first is the path of a program, or choose a template that has a shell.")
+}
+
+// isForBash reports whether a command is a line for the shell, or the shell.
+func isForBash(argv []string) bool {
+	return argv[0] == "/bin/bash" && (len(argv) == 4 && argv[1] == "-l" && argv[2] == "-c" || len(argv) == 2 && argv[1] == "-l")
 }
 
 // spec turns a request into what the command manager starts.

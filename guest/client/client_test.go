@@ -785,3 +785,77 @@ func BenchmarkOutput(b *testing.B) {
 		return g.ExecStream(b.Context(), args("head", "-c", fmt.Sprint(size), "/dev/zero"), func(bothy.ExecEvent) error { return nil })
 	})
 }
+
+// withoutBash makes agents believe that there is no bash here: they get a root
+// of their own in which there is little but busybox or dash.
+func withoutBash(t *testing.T) *guest {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can change its root")
+	}
+	binary, err := agentBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	run := func(name string, args ...string) {
+		if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+			t.Skipf("%s: %v: %s", name, err, out)
+		}
+	}
+	for _, dir := range []string{"bin", "dev", "etc", "tmp", "work", "root", "run"} {
+		run("mkdir", "-p", filepath.Join(root, dir))
+	}
+	run("cp", binary, filepath.Join(root, "guest"))
+	run("sh", "-c", "cp --parents -L $(command -v dash) $(command -v ls) $(ldd $(command -v dash) $(command -v ls) | grep -o '/[^ :]*' | sort -u) "+root)
+	run("sh", "-c", "ln -s $(command -v dash) "+root+"/bin/sh; echo root:x:0:0::/root:/bin/sh > "+root+"/etc/passwd; echo root:x:0: > "+root+"/etc/group; mknod "+root+"/dev/null c 1 3")
+	cmd := exec.Command("chroot", root, "/guest", "-listen", "127.0.0.1:0", "-user", "root", "-cwd", "/work", "-root", "/tmp")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Signal(os.Interrupt)
+		cmd.Wait()
+	})
+	address, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &guest{dir: "/work", process: cmd.Process}
+	g.Client = client.New(func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", strings.TrimSpace(address))
+	}, "")
+	t.Cleanup(g.CloseIdle)
+	if err := g.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Adopt(t.Context(), client.Identity{Key: testKey}); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func TestImagesWithoutBash(t *testing.T) {
+	g := withoutBash(t)
+	if res, err := g.Exec(t.Context(), line("echo a | { read x; echo $x $0; }; exit 4")); err != nil || res.ExitCode != 4 || !strings.HasPrefix(res.Stdout, "a ") {
+		t.Errorf("%+v, %v", res, err)
+	}
+	_, err := g.Exec(t.Context(), args("/bin/bash", "script"))
+	wantCode(t, err, bothy.CodeCommandNotFound)
+	_, err = g.RunCode(t.Context(), bothy.CodeRequest{Code: "true", Language: "bash"})
+	wantCode(t, err, bothy.CodeUnsupported)
+	if err := g.Remove(t.Context(), "/bin/sh", ""); err != nil {
+		t.Fatal(err)
+	}
+	_, err = g.Exec(t.Context(), line("true"))
+	wantCode(t, err, bothy.CodeCommandNotFound)
+	if e := bothy.AsError(err); !strings.Contains(e.Detail, "no shell") || e.Hint == "" {
+		t.Errorf("%+v", e)
+	}
+}

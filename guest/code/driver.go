@@ -111,8 +111,8 @@ func (m *Manager) startDriver(lang string, spec command.Spec) (*driver, error) {
 	if err != nil {
 		d.closePipes()
 		if bothy.ErrorCode(err) == bothy.CodeCommandNotFound {
-			return nil, bothy.Errorf(bothy.CodeUnsupported, "this sandbox has no %s", lang).
-				WithHint("Choose a template that has it, or install it.").Because(err)
+			return nil, bothy.Errorf(bothy.CodeUnsupported, "this sandbox has no %s, so it runs no code in it", lang).
+				WithHint("Choose a template that has it, or install it. Commands need none: where bash is missing, sh runs them.").Because(err)
 		}
 		return nil, err
 	}

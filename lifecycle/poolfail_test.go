@@ -1,0 +1,77 @@
+package lifecycle_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy/lifecycle"
+)
+
+// text is a log.
+type text struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *text) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *text) count(s string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.b.String(), s)
+}
+
+// A template that cannot work is tried more and more seldom, and at last no more
+// until somebody asks for it. The log says so twice.
+func TestPoolGivesUpATemplateThatCannotWork(t *testing.T) {
+	var tries atomic.Int64
+	var works atomic.Bool
+	log := &text{}
+	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 1, ReadyMax: 1, Templates: []string{"a"}}, func(w *world) {
+		w.log = slog.New(slog.NewTextHandler(log, nil))
+		w.host.FailStart = func(string) error {
+			tries.Add(1)
+			if works.Load() {
+				return nil
+			}
+			return errors.New("it has no heart")
+		}
+	})
+	eventually(t, "it is tried", func() bool { return tries.Load() == 1 })
+	// at lets time pass until there are so many tries, and returns how long that was.
+	passes := func(want int64, most time.Duration) (took time.Duration) {
+		for ; tries.Load() < want && took < most; took += 5 * time.Second {
+			w.clock.pass(5 * time.Second)
+			time.Sleep(2 * time.Millisecond) // the pool looks
+		}
+		return took
+	}
+	before := passes(2, time.Hour)
+	for n := int64(3); n <= 6; n++ {
+		took := passes(n, time.Hour)
+		if took <= before {
+			t.Errorf("try %d comes after %v, and the one before after %v", n, took, before)
+		}
+		before = took
+	}
+	passes(7, 3*time.Hour)
+	if n := tries.Load(); n != 6 {
+		t.Errorf("it was tried %d times", n)
+	}
+	if n := log.count("could not make"); n != 2 {
+		t.Errorf("the log tells it %d times:\n%s", n, log.b.String())
+	}
+	works.Store(true)
+	w.create(ofItsOwn("a"))
+	w.hasReady(1)
+}
