@@ -172,6 +172,9 @@ func (w *world) dial(network, address string) (net.Conn, error) {
 
 func (w *world) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
 	w.note("lookup " + host)
+	if host == tunnelName+"." {
+		return []netip.Addr{netip.MustParseAddr(worldAddr)}, nil
+	}
 	return nil, &net.DNSError{Name: host, Err: "no such host", IsNotFound: true}
 }
 
@@ -179,6 +182,9 @@ func (w *world) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, er
 // host's resolver would.
 func (w *world) Exchange(_ context.Context, q dns.Question) ([]dns.RR, error) {
 	w.note("exchange " + q.Name)
+	if q.Qtype == dns.TypeNS {
+		return nil, nil
+	}
 	c, err := w.dial("udp", worldAddr+":53")
 	if err != nil {
 		return nil, err
