@@ -43,8 +43,8 @@ func New(services Services, version string, log *slog.Logger) *mcp.Server {
 		// The list of tools never changes, and nothing is logged to clients.
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}, Resources: &mcp.ResourceCapabilities{}},
 	})
-	t := tools{Services: services, server: s, looks: map[string]bool{}}
-	s.AddReceivingMiddleware(withCaller, t.recorded)
+	t := tools{Services: services, server: s, looks: map[string]bool{}, schemas: map[string]*jsonschema.Schema{}}
+	s.AddReceivingMiddleware(withCaller, renamed, t.recorded, t.checked)
 	t.addSandboxes()
 	t.addRun()
 	t.addFiles()
@@ -86,6 +86,8 @@ type tools struct {
 	server *mcp.Server
 	// looks are the tools that change nothing.
 	looks map[string]bool
+	// schemas are those of the tools' arguments.
+	schemas map[string]*jsonschema.Schema
 }
 
 // kind is what a tool does to the world.
@@ -120,10 +122,10 @@ func (k kind) annotations(title string) *mcp.ToolAnnotations {
 type handler[In, Out any] func(ctx context.Context, req *mcp.CallToolRequest, in In) ([]mcp.Content, Out, error)
 
 func add[In, Out any](t tools, k kind, name, title, description string, h handler[In, Out]) {
-	t.looks[name] = k == reads
+	t.looks[name], t.schemas[name] = k == reads, schemaOf[In]()
 	tool := &mcp.Tool{
 		Name: name, Title: title, Description: description, Annotations: k.annotations(title),
-		InputSchema: schemaOf[In](), OutputSchema: schemaOf[Out](),
+		InputSchema: t.schemas[name], OutputSchema: schemaOf[Out](),
 	}
 	mcp.AddTool(t.server, tool, func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
 		content, out, err := h(ctx, req, in)
@@ -144,7 +146,7 @@ func failure(err error) error {
 	e := bothy.AsError(err)
 	text := fmt.Sprintf("%s: %s", e.Code, e.Detail)
 	if e.Hint != "" {
-		text += "\n" + e.Hint
+		text += "\n" + inTools(e.Hint)
 	}
 	return fmt.Errorf("%s", text)
 }
@@ -177,5 +179,8 @@ func schemaOf[T any]() *jsonschema.Schema {
 	}
 	// A pointer may be nil to the library; here it is not.
 	s.Type, s.Types = "object", nil
+	if s.Properties == nil { // of an object without fields; some clients want it
+		s.Properties = map[string]*jsonschema.Schema{}
+	}
 	return s
 }

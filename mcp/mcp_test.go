@@ -212,16 +212,23 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"run_shell", m{"sandbox_id": "sbxnone", "command": "true"}, []string{"sandbox_not_found"}},
 		{"run_shell", m{"sandbox_id": sb.ID, "command": ""}, []string{"invalid_argument", "ls -l"}},
 		{"run_shell", m{"sandbox_id": sb.ID, "command": "true", "max_output_bytes": 1 << 30}, []string{"invalid_argument", "max_output_bytes", "4194304"}},
-		{"run_shell", m{"sandbox_id": sb.ID}, []string{"command"}},
-		{"run_shell", m{"sandbox_id": sb.ID, "command": 7}, []string{"command", "string"}},
-		{"run_shell", m{"sandbox_id": sb.ID, "command": "true", "commando": 1}, []string{"commando"}},
+		{"run_shell", m{"sandbox_id": sb.ID}, []string{"invalid_argument: command is missing", "The arguments are: command, sandbox_id, cwd,"}},
+		{"run_shell", m{"sandbox_id": sb.ID, "command": 7}, []string{"command: give a string, not 7"}},
+		{"run_shell", m{"sandbox_id": sb.ID, "command": "true", "commando": 1}, []string{"there is no argument commando", "command, sandbox_id, cwd,"}},
+		{"create_sandbox", m{"env": m{"A": 1}}, []string{"env.A: give a string, not 1"}},
+		{"create_sandbox", m{"memory_mb": 1.5}, []string{"memory_mb: give a whole number, not 1.5"}},
+		{"create_sandbox", m{"auto_resume": "yes"}, []string{`auto_resume: give true or false, not "yes"`}},
+		{"resume_sandbox", m{"sandbox": sb.ID}, []string{"sandbox_id is missing", "The arguments are: sandbox_id."}},
+		{"get_sandbox_limits", m{"of": "me"}, []string{"there is no argument of", "The arguments are: none."}},
 		{"write_file", m{"sandbox_id": sb.ID, "path": "x", "content": "%", "encoding": "base64"}, []string{"invalid_argument", "base64"}},
 		{"write_file", m{"sandbox_id": sb.ID, "path": "x", "content": "", "encoding": "utf-7"}, []string{"utf-7"}},
 		{"write_file", m{"sandbox_id": sb.ID, "path": "x", "content": "", "mode": "rwx"}, []string{"octal"}},
 		{"read_file", m{"sandbox_id": sb.ID, "path": "x", "offset": -1}, []string{"offset"}},
 		{"list_files", m{"sandbox_id": sb.ID, "depth": 99}, []string{"depth", "32"}},
-		{"set_network", m{"sandbox_id": sb.ID, "network": "wide"}, []string{"network"}},
-		{"create_sandbox", m{"network": m{"allow_domain": []string{"x"}}}, []string{"network"}},
+		{"set_network", m{"sandbox_id": sb.ID, "network": "wide"}, []string{`network: give off, restricted or open, or an object with allow_cidrs, allow_domains, allow_ports, mode, presets, not "wide"`}},
+		{"create_sandbox", m{"network": m{"allow_domain": []string{"x"}}}, []string{"there is no argument network.allow_domain"}},
+		{"create_sandbox", m{"network": m{"mode": "wide"}}, []string{`network.mode: give off, restricted or open, not "wide"`}},
+		{"create_sandbox", m{"network": m{"allow_ports": []int{0}}}, []string{"network.allow_ports[0]: give a whole number from 1 to 65535, not 0"}},
 	} {
 		r := call(t, s, c.tool, c.args)
 		got := textOf(r)
@@ -231,8 +238,73 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			}
 		}
 	}
+	for _, c := range bothArguments(sb.ID) {
+		if got := textOf(call(t, s, c.tool, c.args)); strings.Contains(got, "schema") || strings.Contains(got, "validat") {
+			t.Errorf("%s %v names what nobody has seen: %s", c.tool, c.args, got)
+		}
+	}
 	if r, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "format_disk"}); err == nil {
 		t.Errorf("an unknown tool answered %s", textOf(r))
+	}
+}
+
+type toolCall struct {
+	tool string
+	args any
+}
+
+// bothArguments are calls whose arguments are wrong in more than one way.
+func bothArguments(id string) []toolCall {
+	return []toolCall{
+		{"set_network", m{"sandbox_id": id, "network": 7}}, {"set_network", m{"sandbox_id": id, "network": m{"mode": 1, "x": 2}}},
+		{"create_sandbox", m{"cpu": "two", "network": []int{1}}}, {"fork_sandbox", m{"sandbox_id": id, "count": "x", "network": nil}},
+	}
+}
+
+func TestResumeTakesTheNameThatTheOtherToolsTake(t *testing.T) {
+	s := open(t, apitest.New()).connect(nil)
+	var sb struct{ ID, State string }
+	must(t, s, "create_sandbox", m{}, &sb)
+	for _, name := range []string{"sandbox_id", "id"} { // the latter is what it was called before
+		must(t, s, "pause_sandbox", m{"sandbox_id": sb.ID}, &struct{}{})
+		got := textOf(call(t, s, "run_shell", m{"sandbox_id": sb.ID, "command": "true"}))
+		if want := `resume_sandbox with sandbox_id "` + sb.ID + `"`; !strings.Contains(got, "sandbox_paused") || !strings.Contains(got, want) || strings.Contains(got, "/v1/") {
+			t.Errorf("a paused sandbox says %q", got)
+		}
+		if must(t, s, "resume_sandbox", m{name: sb.ID}, &sb); sb.State != "running" {
+			t.Errorf("resumed by %s it is %s", name, sb.State)
+		}
+	}
+}
+
+func TestEverySchemaHasProperties(t *testing.T) {
+	list, err := open(t, apitest.New()).connect(nil).ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range list.Tools {
+		if in, _ := x.InputSchema.(map[string]any); in["properties"] == nil {
+			t.Errorf("%s: the schema of its arguments is %v", x.Name, x.InputSchema)
+		}
+	}
+}
+
+func TestALongOutputComesOnce(t *testing.T) {
+	s := open(t, apitest.New()).connect(nil)
+	var sb struct{ ID string }
+	must(t, s, "create_sandbox", m{}, &sb)
+	long := strings.Repeat("x", 40000)
+	var out struct {
+		Stdout    string
+		Truncated bool
+	}
+	args := m{"sandbox_id": sb.ID, "command": "echo " + long}
+	if r := must(t, s, "run_shell", args, &out); !strings.Contains(textOf(r), long) || len(out.Stdout) > 17000 || !out.Truncated {
+		t.Errorf("%d bytes of text, and structured %d, truncated: %v", len(textOf(r)), len(out.Stdout), out.Truncated)
+	}
+	args["max_output_bytes"] = 60000
+	if r := must(t, s, "run_shell", args, &out); !strings.Contains(textOf(r), long) || out.Stdout != long+"\n" || out.Truncated {
+		t.Errorf("asked for: %d bytes of text, and structured %d, truncated: %v", len(textOf(r)), len(out.Stdout), out.Truncated)
 	}
 }
 

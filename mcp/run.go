@@ -19,6 +19,10 @@ import (
 const (
 	defaultOutput = 64 << 10
 	maxOutput     = 4 << 20
+	// structuredOutput bounds what structured content repeats of the text, unless
+	// the caller says how much it wants. Clients give a model the one or the other,
+	// and some both.
+	structuredOutput = 16 << 10
 )
 
 type shellIn struct {
@@ -102,7 +106,20 @@ func (t tools) runShell(ctx context.Context, req *mcp.CallToolRequest, in shellI
 	out.Stdout, cut1 = shorten(r.Stdout, keep)
 	out.Stderr, cut2 = shorten(r.Stderr, keep)
 	out.Truncated = out.Truncated || cut1 || cut2
-	return text(shellText(out)), out, nil
+	content := text(shellText(out))
+	if in.MaxOutputBytes == 0 {
+		repeated(&out.Stdout, &out.Stderr, &out.Truncated)
+	}
+	return content, out, nil
+}
+
+// repeated shortens what structured content has of an output that is in the text.
+func repeated(stdout, stderr *string, truncated *bool) {
+	for _, s := range []*string{stdout, stderr} {
+		var cut bool
+		*s, cut = shorten(*s, structuredOutput)
+		*truncated = *truncated || cut
+	}
 }
 
 // execTelling runs a command like Exec, and reports its output as it comes.
@@ -230,6 +247,7 @@ func (t tools) runCode(ctx context.Context, req *mcp.CallToolRequest, in codeIn)
 	if r.Hint != "" {
 		section(&b, r.Hint)
 	}
+	repeated(&out.Stdout, &out.Stderr, &out.Truncated)
 	return append(text(b.String()), images...), out, nil
 }
 

@@ -21,7 +21,7 @@ type pauseOut struct {
 }
 
 type resumeIn struct {
-	ID string `json:"id" jsonschema:"The id of the paused sandbox, or of the snapshot it sleeps in"`
+	SandboxID string `json:"sandbox_id" jsonschema:"The id of the paused sandbox, or of the snapshot it sleeps in"`
 }
 
 type snapshotIn struct {
@@ -62,7 +62,7 @@ func (t tools) addSnapshots() {
 		"Wakes a paused sandbox. It goes on where it was, under the same id.",
 		func(ctx context.Context, req *mcp.CallToolRequest, in resumeIn) ([]mcp.Content, *bothy.Sandbox, error) {
 			progressOf(req).say(ctx, "waking the sandbox")
-			sb, err := t.Snapshots.Resume(ctx, in.ID)
+			sb, err := t.Snapshots.Resume(ctx, in.SandboxID)
 			return nil, sb, err
 		})
 	add(t, adds, "snapshot_sandbox", "Take a snapshot",

@@ -53,7 +53,7 @@ func (w *World) begin(ctx context.Context, id string, req bothy.ExecRequest) err
 	w.Executed = req
 	b, err := w.get(ctx, id, bothy.ScopeSandboxesWrite)
 	if err == nil && b.State == bothy.StatePaused {
-		err = bothy.Errorf(bothy.CodeSandboxPaused, "the sandbox %s is paused", id).WithHint("Resume it.")
+		err = bothy.Errorf(bothy.CodeSandboxPaused, "the sandbox %s is paused", id).WithHint("Resume it first: POST /v1/sandboxes/%s/resume.", id)
 	}
 	if line(req.Command) == "panic" {
 		panic("the fake was told to panic")

@@ -1,0 +1,23 @@
+package mcp
+
+import "testing"
+
+func TestHintsNameTools(t *testing.T) {
+	for hint, want := range map[string]string{
+		"Resume it first: POST /v1/sandboxes/sbx1/resume, or create it with auto_resume.": `Resume it first: resume_sandbox with sandbox_id "sbx1", or create it with auto_resume.`,
+		"List your sandboxes with `bothy ls` or GET /v1/sandboxes.":                       "List your sandboxes with list_sandboxes.",
+		"`bothy ls --all` lists them.":                                                    "list_sandboxes lists them.",
+		"Terminate or pause one: bothy ls. Paused sandboxes do not count.":                "Terminate or pause one: list_sandboxes. Paused sandboxes do not count.",
+		"It stays so until it is resumed: bothy resume sbx1.":                             `It stays so until it is resumed: resume_sandbox with sandbox_id "sbx1".`,
+		"End it with DELETE /v1/sandboxes/sbx1.":                                          `End it with terminate_sandbox with sandbox_id "sbx1".`,
+		// What no tool does is for the person.
+		"Make it: bothy template build python-3.12.": "Make it: bothy template build python-3.12.",
+		"Make a key with `bothy token create`.":      "Make a key with `bothy token create`.",
+		"`bothy snapshots` lists them.":              "`bothy snapshots` lists them.",
+		"Give a number from 1 to 5.":                 "Give a number from 1 to 5.",
+	} {
+		if got := inTools(hint); got != want {
+			t.Errorf("%q\n became %q\n    want %q", hint, got, want)
+		}
+	}
+}
