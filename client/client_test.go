@@ -748,3 +748,31 @@ func TestSnapshotsTravel(t *testing.T) {
 		t.Errorf("limits %+v, %v", l, err)
 	}
 }
+
+func TestCredentialsAreWhereTheEnvironmentSays(t *testing.T) {
+	home, xdg := t.TempDir(), t.TempDir()
+	t.Setenv("HOME", home)
+	inHome, inXDG := filepath.Join(home, ".config/bothy/credentials.json"), filepath.Join(xdg, "bothy/credentials.json")
+	at := func(want string) {
+		t.Helper()
+		if got, err := client.CredentialsPath(); err != nil || got != want {
+			t.Errorf("credentials are in %s, %v; want %s", got, err, want)
+		}
+	}
+	t.Setenv("XDG_CONFIG_HOME", "")
+	at(inHome)
+	t.Setenv("XDG_CONFIG_HOME", "relative")
+	at(inHome)
+	t.Setenv("XDG_CONFIG_HOME", xdg)
+	at(inXDG)
+	// What another program of the same user has written without the variable is found.
+	for _, path := range []string{inHome, inXDG} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		at(path)
+	}
+}

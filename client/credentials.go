@@ -20,14 +20,33 @@ type Credentials struct {
 	APIKey string `json:"api_key"`
 }
 
-// CredentialsPath is the file that `bothy up` writes.
+// CredentialsPath is the file that `bothy up` and `bothy serve` write:
+// bothy/credentials.json in $XDG_CONFIG_HOME, or in ~/.config where that is not
+// set, or has no such file while ~/.config does.
 func CredentialsPath() (string, error) {
+	const name = "bothy/credentials.json"
+	xdg := os.Getenv("XDG_CONFIG_HOME")
+	if !filepath.IsAbs(xdg) { // as its specification has it
+		xdg = ""
+	}
 	home, err := os.UserHomeDir()
-	if err != nil {
+	switch {
+	case err != nil && xdg != "":
+		return filepath.Join(xdg, name), nil
+	case err != nil:
 		return "", bothy.Errorf(bothy.CodeInvalid, "there is no home folder to look for credentials in").
 			WithHint("Set HOME, or BOTHY_URL and BOTHY_API_KEY.").Because(err)
 	}
-	return filepath.Join(home, ".config", "bothy", "credentials.json"), nil
+	path := filepath.Join(home, ".config", name)
+	if xdg == "" || !exists(filepath.Join(xdg, name)) && exists(path) {
+		return path, nil
+	}
+	return filepath.Join(xdg, name), nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // LoadCredentials takes BOTHY_URL and BOTHY_API_KEY, and what is missing from

@@ -32,7 +32,11 @@ func (a *app) credentials() (client.Credentials, error) {
 	if c.URL != "" && c.APIKey != "" {
 		return c, nil
 	}
-	stored, err := readCredentials(userCredentialsPath())
+	path, err := client.CredentialsPath()
+	if err != nil {
+		return c, err
+	}
+	stored, err := readCredentials(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return c, err
 	}
@@ -40,14 +44,14 @@ func (a *app) credentials() (client.Credentials, error) {
 		c.APIKey = stored.APIKey
 	}
 	c.URL = firstOf(c.URL, stored.URL)
-	return c, checkCredentials(c)
+	return c, checkCredentials(c, path)
 }
 
-func checkCredentials(c client.Credentials) error {
+func checkCredentials(c client.Credentials, path string) error {
 	const hint = "Start a server with `bothy up`, or set BOTHY_URL and BOTHY_API_KEY."
 	switch {
 	case c.URL == "":
-		return bothy.Errorf(bothy.CodeUnauthenticated, "no server was named and none was found").WithHint(hint)
+		return bothy.Errorf(bothy.CodeUnauthenticated, "no server was named, and %s does not name one", path).WithHint(hint)
 	case c.APIKey == "":
 		return bothy.Errorf(bothy.CodeUnauthenticated, "no API key was given for %s", c.URL).WithHint(hint)
 	}

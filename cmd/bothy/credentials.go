@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
 	"os/user"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -15,17 +15,9 @@ import (
 	"github.com/bothy-dev/bothy/client"
 )
 
-// credentialsName is where the credentials are below a home.
+// credentialsName is where the credentials are below the home of another user,
+// whose environment is not known.
 const credentialsName = ".config/bothy/credentials.json"
-
-// userCredentialsPath is where `bothy up` writes what commands and SDKs read.
-func userCredentialsPath() string {
-	home, err := os.UserHomeDir()
-	if err != nil {
-		home = "/"
-	}
-	return filepath.Join(home, credentialsName)
-}
 
 func readCredentials(path string) (c client.Credentials, err error) {
 	b, err := os.ReadFile(path)
@@ -42,10 +34,12 @@ func readCredentials(path string) (c client.Credentials, err error) {
 // adminCredentials are the server's URL and the key that it made at its first
 // start.
 func adminCredentials(server *serverFile) (client.Credentials, error) {
-	c, err := readCredentials(adminPath())
+	path := cmp.Or(server.Credentials, adminPath())
+	c, err := readCredentials(path)
 	if err != nil {
-		return c, bothy.Errorf(bothy.CodeUnauthenticated, "the server's first key cannot be read: %v", err).
-			WithHint("Stop the server with `bothy down` and start it again with `bothy up`.").Because(err)
+		return c, bothy.Errorf(bothy.CodeUnauthenticated, "the server runs (pid %d, %s), but no key for it can be read from %s: %v",
+			server.PID, server.url(), path, reason(err)).
+			WithHint("Stop it with `bothy down` and start it again with `bothy up`, which makes a new key.").Because(err)
 	}
 	if !strings.HasPrefix(c.URL, "https://") { // there the name counts
 		c.URL = server.url()
@@ -53,7 +47,7 @@ func adminCredentials(server *serverFile) (client.Credentials, error) {
 	return c, nil
 }
 
-// connectTo makes a session with the server that `up` started.
+// connectTo makes a session with the server of this home.
 func (a *app) connectTo(server *serverFile) (*session, error) {
 	c, err := adminCredentials(server)
 	if err != nil {
@@ -63,29 +57,20 @@ func (a *app) connectTo(server *serverFile) (*session, error) {
 	return a.connect()
 }
 
-// publishCredentials writes the server's URL and key where the user's commands
-// find them, and says where they are. A file that opens another live server is
-// left as it is.
+// publishCredentials writes the server's URL and key where the commands of the
+// user, and of the user behind sudo, find them, and says where they are.
 func (a *app) publishCredentials(ctx context.Context, server *serverFile) (path string, err error) {
 	mine, err := adminCredentials(server)
 	if err != nil {
 		return "", err
 	}
-	path = userCredentialsPath()
-	stored, err := readCredentials(path)
-	switch {
-	case err == nil && stored == mine:
-	case err == nil && opensAnother(ctx, stored, mine):
-		path = adminPath()
-	default:
-		if err := client.SaveCredentials(mine); err != nil {
-			return "", err
-		}
+	if path, err = a.publish(ctx, mine, func(c client.Credentials) bool { return opens(ctx, c) }); err != nil {
+		return "", err
 	}
 	if err := publishToCaller(ctx, mine); err != nil {
 		a.warn("the key could not be written for the user behind sudo: %v", err)
 	}
-	return path, nil
+	return cmp.Or(path, server.Credentials, adminPath()), nil
 }
 
 // opensAnother reports whether stored is good for a server that is not mine.
@@ -93,10 +78,12 @@ func opensAnother(ctx context.Context, stored, mine client.Credentials) bool {
 	return !sameURL(stored.URL, mine.URL) && opens(ctx, stored)
 }
 
-// opens reports whether a server accepts the credentials.
+// opens reports whether a server accepts the credentials, whatever they are for.
 func opens(ctx context.Context, c client.Credentials) bool {
+	ctx, cancel := context.WithTimeout(ctx, foreignTimeout)
+	defer cancel()
 	_, err := newSession(client.New(c.URL, c.APIKey)).templates.Templates(ctx)
-	return err == nil
+	return err == nil || bothy.ErrorCode(err) == bothy.CodeForbidden
 }
 
 // publishToCaller does the same for the user behind sudo.

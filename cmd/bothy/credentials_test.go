@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -18,11 +19,21 @@ import (
 func stored(t *testing.T, c client.Credentials) {
 	t.Helper()
 	t.Setenv("HOME", t.TempDir())
+	t.Setenv("XDG_CONFIG_HOME", "")
 	t.Setenv("BOTHY_URL", "")
 	t.Setenv("BOTHY_API_KEY", "")
 	if err := client.SaveCredentials(c); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func credentialsPath(t *testing.T) string {
+	t.Helper()
+	path, err := client.CredentialsPath()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 func TestKeyOfTheFileGoesToItsServerOnly(t *testing.T) {
@@ -52,7 +63,7 @@ func TestEnvironmentWinsOverTheFile(t *testing.T) {
 
 func TestDamagedFileIsNamed(t *testing.T) {
 	stored(t, client.Credentials{})
-	if err := os.WriteFile(userCredentialsPath(), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(credentialsPath(t), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, err := newApp(os.Stdin, io.Discard, io.Discard).credentials()
@@ -75,17 +86,41 @@ func TestFileOfAnotherLiveServerIsLeftAlone(t *testing.T) {
 	if err != nil || path != adminPath() {
 		t.Errorf("the key is said to be in %s, %v", path, err)
 	}
-	if c, _ := readCredentials(userCredentialsPath()); c != theirs {
+	if c, _ := readCredentials(credentialsPath(t)); c != theirs {
 		t.Errorf("the file became %v", c)
 	}
 
 	other.Close()
 	path, err = a.publishCredentials(t.Context(), server)
-	if err != nil || path != userCredentialsPath() {
+	if err != nil || path != credentialsPath(t) {
 		t.Errorf("the other server is gone, but the key is said to be in %s, %v", path, err)
 	}
-	if c, _ := readCredentials(userCredentialsPath()); c.APIKey != "bothy_mine" {
+	if c, _ := readCredentials(credentialsPath(t)); c.APIKey != "bothy_mine" {
 		t.Errorf("the file holds %v", c)
+	}
+	if c, _ := readCredentials(credentialsPath(t) + oldSuffix); c != theirs {
+		t.Errorf("what it held was not kept: %v", c)
+	}
+	if info, err := os.Stat(credentialsPath(t) + oldSuffix); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("what it held is kept as %v, %v", info, err)
+	}
+}
+
+// A user may have put a key of less power there.
+func TestKeyOfTheSameServerIsLeftAlone(t *testing.T) {
+	world := httptest.NewServer(pretend.New(t.TempDir()).Handler())
+	defer world.Close()
+	theirs := client.Credentials{URL: world.URL, APIKey: pretend.ReadKey}
+	stored(t, theirs)
+	t.Setenv("BOTHY_HOME", t.TempDir())
+	writeAdmin(t, client.Credentials{URL: world.URL, APIKey: pretend.Key})
+	a := newApp(os.Stdin, io.Discard, io.Discard)
+	path, err := a.publishCredentials(t.Context(), &serverFile{Listen: strings.TrimPrefix(world.URL, "http://")})
+	if err != nil || path != credentialsPath(t) {
+		t.Errorf("the key is said to be in %s, %v", path, err)
+	}
+	if c, _ := readCredentials(path); c != theirs {
+		t.Errorf("the file became %v", c)
 	}
 }
 

@@ -27,7 +27,8 @@ or may not do it, or a limit of the plan. ` + "`run`, `exec` and `sh`" + ` exit 
 code of what they ran.
 
 The server's URL and the key come from ` + "`--url`, `BOTHY_URL` and `BOTHY_API_KEY`" + `,
-or else from ` + "`~/.config/bothy/credentials.json`, which `bothy up`" + ` writes.
+or else from ` + "`~/.config/bothy/credentials.json`, which `bothy up` and `bothy serve`" + ` write
+(below ` + "`$XDG_CONFIG_HOME`" + ` where that is set).
 Failures go to standard error as ` + "`bothy: what is wrong`" + ` and, mostly, a line
 ` + "`  hint: what to do`" + `. With ` + "`--json`" + ` a command prints exactly what the API
 returned, also for a failure.

@@ -30,8 +30,9 @@ func newDown(a *app) *cobra.Command {
 	var terminate bool
 	cmd := &cobra.Command{
 		Use:   "down",
-		Short: "Stop the server that up started",
-		Long: `Stop the server that bothy up started. The project's running sandboxes are paused
+		Short: "Stop the server of this host",
+		Long: `Stop the server whose state is in $BOTHY_HOME (default /var/lib/bothy), whether
+bothy up or bothy serve started it. The project's running sandboxes are paused
 first, with their memory, and wait for bothy resume; --terminate ends them
 instead.`,
 		Args: usage(cobra.NoArgs),
@@ -53,8 +54,11 @@ func (a *app) down(ctx context.Context, terminate bool) error {
 	result.Stopped, result.PID = true, server.PID
 	// A server that does not answer is stopped all the same, unless sandboxes
 	// were to be ended.
-	if err := a.drain(ctx, server, terminate, result); err != nil && terminate {
-		return err
+	if err := a.drain(ctx, server, terminate, result); err != nil {
+		if terminate {
+			return err
+		}
+		a.warn("sandboxes could not be paused, and live on until their time is up: %s", bothy.AsError(err).Detail)
 	}
 	if err := server.stop(stopTimeout); err != nil {
 		return fmt.Errorf("the server (pid %d) did not stop within %s: %w", server.PID, stopTimeout, err)
@@ -99,7 +103,7 @@ func (a *app) printDown(r *downResult) error {
 		return a.printJSON(r)
 	}
 	if !r.Stopped {
-		fmt.Fprintln(a.stdout, "no server that bothy up started is running")
+		fmt.Fprintf(a.stdout, "no server of %s is running\n", home())
 		return nil
 	}
 	fmt.Fprintf(a.stdout, "stopped the server (pid %d)\n", r.PID)

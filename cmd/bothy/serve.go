@@ -37,7 +37,14 @@ func newServe(a *app) *cobra.Command {
 		Long: `Run the server in the foreground until it is told to stop (Ctrl-C, SIGTERM).
 It then starts no sandbox any more and finishes the requests under way, for
 shutdown_seconds at most. Sandboxes live on without it, and the next server of
-the same BOTHY_HOME finds them again. bothy up does this in the background.
+the same BOTHY_HOME finds them again. bothy up does this in the background, and bothy down
+stops either.
+
+It prints where it listens and which file holds a key. At its first start it makes
+that key, which may do everything, and writes it to where commands and SDKs look for
+it: ~/.config/bothy/credentials.json, or the same below $XDG_CONFIG_HOME. A file
+there that opens another server stays as it is; then the key is in
+$BOTHY_HOME/admin.json.
 SIGHUP has the TLS certificate be read again, where there is one.
 
 Settings come from flags, then from BOTHY_HOME, BOTHY_LISTEN, BOTHY_TEMPLATES
@@ -50,7 +57,7 @@ and BOTHY_KERNELS, then from the file named by --config.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.config, "config", "", "file with settings")
 	flags.BoolVar(&f.printConfig, "print-config", false, "print a file with every setting and its default, and exit")
-	flags.StringVar(&f.bootstrap, "bootstrap-credentials", "", "write a first admin key to this file, unless it holds a valid one")
+	flags.StringVar(&f.bootstrap, "bootstrap-credentials", "", "write a first admin key to this `file`, unless it holds a valid one, and to no other")
 	flags.StringVar(&f.listen, "listen", "", "address to listen on (default 127.0.0.1:7700, also $BOTHY_LISTEN)")
 	flags.BoolVar(&f.insecure, "insecure", false, "listen beyond this host without TLS all the same")
 	flags.StringSliceVar(&f.allowHosts, "allow-host", nil, "further name under which the API may be addressed")
@@ -124,10 +131,8 @@ func (a *app) serve(ctx context.Context, c config.Config, bootstrap string) erro
 	if err := p.api.Listen(); err != nil {
 		return err
 	}
-	if bootstrap != "" {
-		if err := p.bootstrap(ctx, bootstrap); err != nil {
-			return err
-		}
+	if err := a.announce(ctx, p, bootstrap); err != nil {
+		return err
 	}
 	adopted, err := p.lifecycle.Recover(ctx)
 	if err != nil {

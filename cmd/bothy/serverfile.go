@@ -14,16 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// serverFile says which process is the server that `up` started. A pid alone
-// would not do: after the server's death another process may get it.
+// serverFile says which process is the server of a home. A pid alone would not
+// do: after the server's death another process may get it.
 type serverFile struct {
 	PID    int    `json:"pid"`
 	Start  string `json:"start"`
 	Exe    string `json:"exe"`
 	Listen string `json:"listen"`
+	// Credentials is the file with a key of this server, if there is one.
+	Credentials string `json:"credentials,omitempty"`
 }
 
-func serverFilePath() string { return filepath.Join(home(), "server.json") }
+// serverFileName is the file's name in a home.
+const serverFileName = "server.json"
+
+func serverFilePath() string { return filepath.Join(home(), serverFileName) }
 
 func (f *serverFile) url() string { return "http://" + dialAddress(f.Listen) }
 
@@ -40,16 +45,18 @@ func describeServer(pid int, listen string) (*serverFile, error) {
 	return &serverFile{PID: pid, Start: start, Exe: exe, Listen: listen}, nil
 }
 
-func (f *serverFile) save() error {
+// saveTo writes the file beside and renames it, under a name of its own: `up` and
+// the server that it started both write it.
+func (f *serverFile) saveTo(path string) error {
 	b, err := json.Marshal(f)
 	if err != nil {
 		return err
 	}
-	beside := serverFilePath() + ".new"
+	beside := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if err := os.WriteFile(beside, append(b, '\n'), 0o644); err != nil {
 		return err
 	}
-	return os.Rename(beside, serverFilePath())
+	return os.Rename(beside, path)
 }
 
 // runningServer returns the live server of this home, or nil.

@@ -37,8 +37,10 @@ func newUp(a *app) *cobra.Command {
 and print the server's URL and where the key is. Doing it again is fine.
 
 The server keeps its state and its log in $BOTHY_HOME (default /var/lib/bothy).
-The key goes to ~/.config/bothy/credentials.json. What follows -- is passed on
-to bothy serve.`,
+The key goes to ~/.config/bothy/credentials.json, or the same below
+$XDG_CONFIG_HOME, unless that file opens another server. A server that bothy serve
+started from the same $BOTHY_HOME is found, too. What follows -- is passed on to
+bothy serve.`,
 		Example: `  sudo bothy up
   sudo bothy up --install --template python-3.12-bare
   sudo BOTHY_HOME=/srv/second bothy up --listen 127.0.0.1:7800`,

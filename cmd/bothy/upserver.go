@@ -22,7 +22,9 @@ func logPath() string { return filepath.Join(home(), "server.log") }
 
 // adminPath is where the server writes the key that it makes at its first
 // start.
-func adminPath() string { return filepath.Join(home(), "admin.json") }
+func adminPath() string { return filepath.Join(home(), adminName) }
+
+const adminName = "admin.json"
 
 // startServer starts `bothy serve` in a session of its own, and waits until it
 // answers.
@@ -51,7 +53,8 @@ func (a *app) startServer(ctx context.Context, listen string, args []string) (*s
 		err = errServerEnded
 	}
 	if err == nil {
-		err = server.save()
+		server.Credentials = adminPath()
+		err = server.saveTo(serverFilePath())
 	}
 	if err == nil {
 		err = a.waitHealthy(ctx, server, ended)

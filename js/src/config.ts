@@ -24,12 +24,19 @@ async function credentialsFile(): Promise<{ path: string; text: string } | undef
   const fs = await nodeModule<typeof import("node:fs/promises")>("node:fs/promises");
   const os = await nodeModule<typeof import("node:os")>("node:os");
   if (!fs || !os) return undefined;
-  const path = `${os.homedir()}/.config/bothy/credentials.json`;
-  try {
-    return { path, text: await fs.readFile(path, "utf8") };
-  } catch {
-    return undefined;
+  const xdg = environment("XDG_CONFIG_HOME");
+  const folders = [`${os.homedir()}/.config`];
+  // A relative path counts as none, as the specification of the variable has it.
+  if (xdg?.startsWith("/")) folders.unshift(xdg);
+  for (const folder of folders) {
+    const path = `${folder}/bothy/credentials.json`;
+    try {
+      return { path, text: await fs.readFile(path, "utf8") };
+    } catch {
+      // Then it is in the next, or nowhere.
+    }
   }
+  return undefined;
 }
 
 function parseCredentials(path: string, text: string): Partial<Credentials> {

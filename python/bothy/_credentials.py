@@ -45,8 +45,17 @@ def find_credentials(url: str | None = None, api_key: str | None = None) -> Cred
 
 
 def credentials_path() -> Path:
-    """Return where ``bothy up`` writes the credentials of the server it started."""
-    return Path.home() / ".config" / "bothy" / "credentials.json"
+    """Return the file to which ``bothy up`` and ``bothy serve`` write a server's credentials.
+
+    It is ``bothy/credentials.json`` in ``$XDG_CONFIG_HOME``, or in ``~/.config`` where that is
+    not set, or has no such file while ``~/.config`` does.
+    """
+    name = Path("bothy") / "credentials.json"
+    usual = Path.home() / ".config" / name
+    chosen = Path(os.environ.get("XDG_CONFIG_HOME") or "")
+    if not chosen.is_absolute() or (usual.exists() and not (chosen / name).exists()):
+        return usual
+    return chosen / name
 
 
 def _stored() -> dict[str, str]:

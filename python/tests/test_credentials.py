@@ -15,6 +15,7 @@ from bothy._credentials import find_credentials
 def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.delenv("BOTHY_URL", raising=False)
     monkeypatch.delenv("BOTHY_API_KEY", raising=False)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     return tmp_path
 
@@ -41,6 +42,18 @@ def test_file_then_environment_then_arguments(home: Path, monkeypatch: pytest.Mo
     assert find_credentials().url == "https://bothy.example.org"
     found = find_credentials("localhost:7700", "argument")
     assert (found.url, found.api_key) == ("http://localhost:7700", "argument")
+
+
+def test_file_is_where_the_environment_says(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store(home, json.dumps({"url": "http://127.0.0.1:1", "api_key": "home"}))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "xdg"))
+    assert find_credentials().api_key == "home"
+    path = home / "xdg" / "bothy" / "credentials.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"url": "http://127.0.0.1:1", "api_key": "xdg"}))
+    assert find_credentials().api_key == "xdg"
+    monkeypatch.setenv("XDG_CONFIG_HOME", "xdg")
+    assert find_credentials().api_key == "home"
 
 
 def test_stored_key_goes_to_its_own_server_only(

@@ -6,13 +6,14 @@ import { afterEach, beforeEach, test } from "node:test";
 import { Bothy, CredentialsError, type BothyError } from "bothy";
 import { findCredentials } from "#internal/config.js";
 
-const names = ["HOME", "BOTHY_URL", "BOTHY_API_KEY"] as const;
+const names = ["HOME", "XDG_CONFIG_HOME", "BOTHY_URL", "BOTHY_API_KEY"] as const;
 const before = Object.fromEntries(names.map((name) => [name, process.env[name]]));
 let home = "";
 
 beforeEach(async () => {
   home = await mkdtemp(join(tmpdir(), "bothy-home-"));
   process.env.HOME = home;
+  delete process.env.XDG_CONFIG_HOME;
   delete process.env.BOTHY_URL;
   delete process.env.BOTHY_API_KEY;
 });
@@ -38,6 +39,17 @@ test("options win over the environment, and the environment over the file", asyn
   assert.deepEqual(await findCredentials({}), { url: "http://env:2", apiKey: "bothy_env" });
   assert.deepEqual(await findCredentials({ url: "http://option:3", apiKey: "bothy_option" }), { url: "http://option:3", apiKey: "bothy_option" });
   assert.deepEqual(await findCredentials({ url: "http://option:3" }), { url: "http://option:3", apiKey: "bothy_env" });
+});
+
+test("XDG_CONFIG_HOME is where the file is, unless it is only in ~/.config", async () => {
+  await store('{"url":"http://home:1","api_key":"bothy_home"}');
+  process.env.XDG_CONFIG_HOME = join(home, "xdg");
+  assert.equal((await findCredentials({})).apiKey, "bothy_home");
+  await mkdir(join(home, "xdg/bothy"), { recursive: true });
+  await writeFile(join(home, "xdg/bothy/credentials.json"), '{"url":"http://xdg:1","api_key":"bothy_xdg"}');
+  assert.equal((await findCredentials({})).apiKey, "bothy_xdg");
+  process.env.XDG_CONFIG_HOME = "xdg";
+  assert.equal((await findCredentials({})).apiKey, "bothy_home");
 });
 
 test("the file's key goes only to the file's server", async () => {
