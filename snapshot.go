@@ -25,6 +25,8 @@ type Snapshot struct {
 	Kind      SnapshotKind `json:"kind"`
 	SizeBytes int64        `json:"size_bytes"`
 	CreatedAt time.Time    `json:"created_at"`
+	// Detail says why a snapshot holds files only where memory could be expected.
+	Detail string `json:"detail,omitempty"`
 
 	ProjectID string `json:"-"`
 }
@@ -63,8 +65,18 @@ type SnapshotMover interface {
 	// and with its memory where the engine's build is the same.
 	ExportSnapshot(ctx context.Context, id, passphrase string, w io.Writer) error
 	// ImportSnapshot reads an archive whole, checks it, and keeps it under a
-	// new id. A name replaces the one that it had.
+	// new id, as a snapshot of a sandbox that was never here. A name replaces the
+	// one that it had. Memory is kept only of archives that this server, or one whose
+	// key its operator trusts, has signed; Detail says so if it was left out.
 	ImportSnapshot(ctx context.Context, name, passphrase string, r io.Reader) (*Snapshot, error)
+	// ArchiveKey returns the public key that signs what this server exports.
+	ArchiveKey(ctx context.Context) (*ArchiveKey, error)
+}
+
+// ArchiveKey is by what another server knows what this one exported.
+type ArchiveKey struct {
+	// Key is an Ed25519 public key, as bothy-key- and 43 characters.
+	Key string `json:"key"`
 }
 
 // SnapshotService stops, copies and turns back time.

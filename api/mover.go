@@ -31,8 +31,10 @@ func (s *Server) registerMover() {
 	add(s, call{
 		ID: "export-snapshot", Audit: true, Method: http.MethodGet, Path: "/v1/snapshots/{id}/export", Tag: "Snapshots",
 		Summary: "Export a snapshot as one file", Scope: bothy.ScopeSandboxesWrite,
-		Text: "An archive (tar, zstd, and age with a passphrase) of all memory and files. It can be imported on another server: " +
-			"with its memory where the engine's build is the same, with its files anywhere.",
+		Text: "An archive (tar, zstd, and age with a passphrase) of all memory and files, signed with this server's key. It can be " +
+			"imported on another server: with its memory where that server trusts the key and has the same build of the engine, " +
+			"with its files anywhere. Few exports and imports are under way at once: one more waits a little, and is then refused " +
+			"with `rate_limited` or `capacity` and `Retry-After`.",
 		Returns: []form{{"application/octet-stream", nil}},
 	}, func(_ context.Context, in *exportInput) (*byHand, error) {
 		return write(func(w http.ResponseWriter, r *http.Request) { s.exportSnapshot(w, r, in) }), nil
@@ -40,17 +42,30 @@ func (s *Server) registerMover() {
 	add(s, call{
 		ID: "import-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/import", Tag: "Snapshots", Raw: true,
 		Summary: "Import a snapshot", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated,
-		Text: "The body is an archive, of any size. Every byte is checked before the snapshot is there, under a new id.",
+		Text: "The body is an archive, of any size that the project's quota and the host's disk have room for. Every byte is " +
+			"checked before the snapshot is there: under a new id, as of a sandbox that was never here, made now. Memory and " +
+			"processes are kept only of an archive that this server signed, or one whose key is among the settings' " +
+			"`snapshots.trusted_keys`. Of any other the files are kept: `kind` is `files` and `detail` says why, as does " +
+			"`resumed.detail` of sandboxes that begin there.",
 	}, func(_ context.Context, in *importInput) (*byHand, error) {
 		return write(func(w http.ResponseWriter, r *http.Request) {
 			r.Body = io.NopCloser(r.Body) // it is not done with when its taker is
-			n, err := svc.ImportSnapshot(r.Context(), in.Name, in.Passphrase, r.Body)
+			body := &pacedReader{c: http.NewResponseController(w), body: r.Body}
+			n, err := svc.ImportSnapshot(r.Context(), in.Name, in.Passphrase, body)
 			if err != nil {
 				s.refuseBody(w, r, err)
 				return
 			}
 			writeJSON(w, http.StatusCreated, n)
 		}), nil
+	})
+	add(s, call{
+		ID: "get-archive-key", Method: http.MethodGet, Path: "/v1/snapshots/key", Tag: "Snapshots",
+		Summary: "Get the key that signs archives", Scope: bothy.ScopeSandboxesRead,
+		Text: "The public key of this server, by which another one knows what was exported here: its operator adds it to " +
+			"`snapshots.trusted_keys` of the settings.",
+	}, func(ctx context.Context, _ *struct{}) (*answer[*bothy.ArchiveKey], error) {
+		return one(svc.ArchiveKey(ctx))
 	})
 }
 
@@ -61,5 +76,5 @@ func (s *Server) exportSnapshot(w http.ResponseWriter, r *http.Request, in *expo
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", in.ID+".bothy"))
-	s.copyOrAbort(w, r, from)
+	s.copyOrAbort(&pacedWriter{ResponseWriter: w, c: http.NewResponseController(w)}, r, from)
 }

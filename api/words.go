@@ -361,14 +361,16 @@ var words = map[string]fields{
 	},
 	"Snapshot": {
 		"id":         say("The snapshot's id."),
-		"sandbox_id": say("The sandbox that was frozen."),
+		"sandbox_id": say("The sandbox that was frozen; of an imported snapshot an id of its own."),
 		"parent_id":  say("The snapshot that the sandbox had come from."),
 		"name":       say("The name that it was given."),
 		"template":   say("The template of the sandbox."),
 		"kind":       say("What it holds: memory, processes and files, or files alone."),
 		"size_bytes": say("What it takes on disk."),
-		"created_at": say("When it was taken."),
+		"created_at": say("When it was taken, or imported."),
+		"detail":     say("Why it holds files only, where memory was asked for or imported; missing otherwise."),
 	},
+	"ArchiveKey":   {"key": say("An Ed25519 public key: bothy-key- and 43 characters.", example("bothy-key-11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"))},
 	"PauseRequest": {
 		"memory": say("Keep memory and processes; files alone when false.", byDefault(true)),
 		"name":   say("A name for the snapshot.", atMost(128)),

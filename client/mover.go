@@ -50,6 +50,11 @@ func (m *Mover) ImportSnapshot(ctx context.Context, name, passphrase string, bod
 	return n, m.conn.upload(ctx, http.MethodPost, "/v1/snapshots/import", q, h, body, n)
 }
 
+// ArchiveKey implements bothy.SnapshotMover.
+func (m *Mover) ArchiveKey(ctx context.Context) (*bothy.ArchiveKey, error) {
+	return get[bothy.ArchiveKey](ctx, m.conn, http.MethodGet, "/v1/snapshots/key", nil, nil)
+}
+
 // Logs is the server's bothy.LogService.
 type Logs struct{ conn *conn }
 

@@ -191,6 +191,10 @@ type Snapshots struct {
 	KeepHours int `yaml:"keep_hours"`
 	// ProjectQuotaMB bounds what a project's snapshots take up.
 	ProjectQuotaMB int64 `yaml:"project_quota_mb"`
+	// MinFreeDiskMB is how much of the host's disk imports leave.
+	MinFreeDiskMB int64 `yaml:"min_free_disk_mb"`
+	// TrustedKeys are the keys of other servers, of whose archives memory is imported.
+	TrustedKeys []string `yaml:"trusted_keys"`
 }
 
 // Network is the operator's part of every sandbox's policy.
@@ -219,7 +223,7 @@ func Default() Config {
 			Templates: []string{bothy.DefaultTemplate}, Ready: 1, ReadyMax: 4, Spares: 2, GoldenMax: 16,
 			MinFreeMemoryMB: 2048,
 		},
-		Network:  Network{CABundle: "/etc/ssl/certs/ca-certificates.crt"},
+		Snapshots: Snapshots{MinFreeDiskMB: 2048}, Network: Network{CABundle: "/etc/ssl/certs/ca-certificates.crt"},
 		Metering: Metering{FlushSeconds: 10, WarnAt: 0.8}, Rates: defaultRates(),
 		Audit: Audit{KeepDays: 365, Commands: true},
 	}
@@ -295,7 +299,7 @@ func (c *Config) Finish() error {
 		return bothy.Errorf(bothy.CodeInvalid, "log_format is %q", c.LogFormat).WithHint("Give text or json.")
 	}
 	if c.Sandboxes.Max < 0 || c.Sandboxes.MinFreeMemoryMB < 0 || c.Sandboxes.WaitSeconds < 0 || c.Sandboxes.StartsAtOnce < 0 || c.Sandboxes.KeepEndedHours < 0 ||
-		c.Snapshots.KeepPerSandbox < 0 || c.Snapshots.KeepHours < 0 || c.Snapshots.ProjectQuotaMB < 0 {
+		c.Snapshots.KeepPerSandbox < 0 || c.Snapshots.KeepHours < 0 || c.Snapshots.ProjectQuotaMB < 0 || c.Snapshots.MinFreeDiskMB < 0 {
 		return bothy.Errorf(bothy.CodeInvalid, "a number under sandboxes or snapshots is negative").WithHint("Give 0 for no bound.")
 	}
 	if c.Audit.KeepDays < 0 {

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,8 @@ type freezeOptions struct {
 	kind     bothy.SnapshotKind
 	// stop leaves the machine standing still when all went well.
 	stop bool
+	// detail is why there are files only, where memory was asked for.
+	detail string
 	// hurry takes the guest as it is, and so perhaps more of its memory.
 	hurry bool
 }
@@ -33,8 +36,14 @@ const guestPatience = 5 * time.Second
 // freeze writes a running sandbox into a snapshot that is durable when it
 // returns. When it fails the sandbox runs on. The caller holds its lock.
 func (s *Service) freeze(ctx context.Context, l *live, sb *bothy.Sandbox, o freezeOptions) (*bothy.Snapshot, error) {
-	if err := s.checkSnapshotQuota(ctx, sb.ProjectID, 0); err != nil {
+	if err := s.checkSnapshotQuota(ctx, sb.ProjectID); err != nil {
 		return nil, err
+	}
+	if o.kind == bothy.SnapshotMemory {
+		// What this server could not wake is not written down either.
+		if o.detail = s.foreignBuild(sb.Engine, l.machine.Build()); o.detail != "" {
+			o.kind = bothy.SnapshotFiles
+		}
 	}
 	draft, err := s.o.Blobs.Create(ctx, o.id)
 	if err != nil {
@@ -52,6 +61,16 @@ func (s *Service) freeze(ctx context.Context, l *live, sb *bothy.Sandbox, o free
 		return nil, snapshotError(err)
 	}
 	return n, nil
+}
+
+// foreignBuild says why this server could not wake the memory of a machine, or "". A
+// sandbox outlives the server that started it, and so the engine build.
+func (s *Service) foreignBuild(engine, build string) string {
+	now := s.engine(engine).Info().Build
+	if build == now {
+		return ""
+	}
+	return fmt.Sprintf("the sandbox was started by engine build %s, whose memory this server's build %s cannot read: the snapshot holds its files, without its processes", build, now)
 }
 
 // capture writes a machine's memory or files, or both, into dir.
@@ -115,7 +134,7 @@ func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *bothy.Sandbox,
 	m := &snapshot.Manifest{
 		ID: o.id, ProjectID: sb.ProjectID, SandboxID: sb.ID, ParentID: sb.HeadSnapshotID, Name: o.name, Kind: o.kind,
 		CreatedAt: s.clock.Now().UTC(), Engine: sb.Engine, EngineBuild: build, Kernel: sb.Kernel,
-		GuestKey: sb.GuestKey,
+		Detail: o.detail, GuestKey: sb.GuestKey,
 		Sandbox: snapshot.Origin{
 			Name: sb.Name, Template: sb.Template, TemplateDigest: sb.TemplateDigest,
 			CPU: sb.CPU, MemoryMB: sb.MemoryMB, DiskMB: sb.DiskMB, Network: sb.Network,
@@ -123,7 +142,9 @@ func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *bothy.Sandbox,
 			AutoResume: sb.AutoResume, Accelerated: sb.RequireAcceleration, Env: sb.Env, Metadata: sb.Metadata,
 		},
 	}
-	if err := s.sealDraft(ctx, draft, m); err != nil {
+	room := s.newClaim(sb.ProjectID)
+	defer room.release()
+	if err := sealDraft(ctx, draft, m, room); err != nil {
 		return nil, err
 	}
 	n := record(m)
@@ -134,20 +155,20 @@ func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *bothy.Sandbox,
 		return nil, errors.Join(err, s.dropSnapshot(ctx, o.id))
 	}
 	s.emit(ctx, bothy.EventSnapshotCreated, sb, map[string]string{"snapshot_id": o.id, "kind": string(o.kind)})
-	s.pruneSoon()
+	s.pruneSoon(sb.ProjectID, sb.ID)
 	return n, nil
 }
 
 // sealDraft lists the parts while they are written to the disk, and makes the
 // draft a snapshot if there is room for it.
-func (s *Service) sealDraft(ctx context.Context, draft blob.Draft, m *snapshot.Manifest) error {
+func sealDraft(ctx context.Context, draft blob.Draft, m *snapshot.Manifest, room *claim) error {
 	flushed := make(chan error, 1)
 	go func() { flushed <- draft.Flush(ctx) }()
 	err := snapshot.Seal(ctx, draft.Dir(), m)
 	if err = errors.Join(err, <-flushed); err != nil {
 		return err
 	}
-	if err := s.checkSnapshotQuota(ctx, m.ProjectID, m.Size()); err != nil {
+	if err := room.grow(ctx, m.Size()); err != nil {
 		return err
 	}
 	return draft.Commit(ctx)
@@ -156,7 +177,7 @@ func (s *Service) sealDraft(ctx context.Context, draft blob.Draft, m *snapshot.M
 func record(m *snapshot.Manifest) *bothy.Snapshot {
 	return &bothy.Snapshot{
 		ID: m.ID, SandboxID: m.SandboxID, ParentID: m.ParentID, Name: m.Name, Template: m.Sandbox.Template,
-		Kind: m.Kind, SizeBytes: m.Size(), CreatedAt: m.CreatedAt, ProjectID: m.ProjectID,
+		Kind: m.Kind, SizeBytes: m.Size(), CreatedAt: m.CreatedAt, Detail: m.Detail, ProjectID: m.ProjectID,
 	}
 }
 
@@ -278,7 +299,7 @@ func (s *Service) wakeAs(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templa
 	build := engine.Info().Build
 	switch {
 	case !m.Has(snapshot.MemoryDir):
-		how.Kind, how.Detail = bothy.SnapshotFiles, "the snapshot holds files only: processes were not kept"
+		how.Kind, how.Detail = bothy.SnapshotFiles, cmp.Or(m.Detail, "the snapshot holds files only: processes were not kept")
 	case m.Engine != sb.Engine:
 		how.Kind = bothy.SnapshotFiles
 		how.Detail = fmt.Sprintf("the memory was written by the engine %s and this sandbox runs on %s: the files are back, the processes are gone", m.Engine, sb.Engine)

@@ -123,7 +123,8 @@ func (s *Service) goldenName(h shape) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %+v %s", s.engine(h.engine).Info().Build, h, salt))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %d %d %d %s",
+		s.engine(h.engine).Info().Build, h.engine, h.digest, h.cpus, h.memoryMB, h.diskMB, salt))
 	return hex.EncodeToString(sum[:16]), nil
 }
 
@@ -171,7 +172,7 @@ func (s *Service) findOrMakeGolden(ctx context.Context, h shape, t *bothy.Templa
 	if err != nil {
 		return nil, false, err
 	}
-	g, err := s.openGolden(ctx, name)
+	g, err := s.openGolden(ctx, name, h)
 	if err == nil {
 		return g, true, nil
 	}
@@ -184,12 +185,12 @@ func (s *Service) findOrMakeGolden(ctx context.Context, h shape, t *bothy.Templa
 	if err := s.freezeGolden(ctx, name, h, t); err != nil {
 		return nil, false, err
 	}
-	g, err = s.openGolden(ctx, name)
+	g, err = s.openGolden(ctx, name, h)
 	return g, false, err
 }
 
-// openGolden checks every byte of what is on disk.
-func (s *Service) openGolden(ctx context.Context, name string) (*golden, error) {
+// openGolden checks every byte of what is on disk, and that it is of a shape.
+func (s *Service) openGolden(ctx context.Context, name string, h shape) (*golden, error) {
 	dir, release, err := s.goldens.store.Open(ctx, name)
 	if err != nil {
 		return nil, err
@@ -198,6 +199,9 @@ func (s *Service) openGolden(ctx context.Context, name string) (*golden, error) 
 	m, err := snapshot.Read(dir)
 	if err != nil {
 		return nil, err
+	}
+	if is := goldenShape(m); is != h {
+		return nil, fmt.Errorf("it is of %v and not of %v", is, h)
 	}
 	if err := snapshot.Verify(ctx, dir, m, false); err != nil {
 		return nil, err
@@ -404,9 +408,15 @@ func (s *Service) readGolden(ctx context.Context, name string) (shape, time.Time
 	if _, err := s.o.Templates.Lookup(m.Sandbox.TemplateDigest); err != nil {
 		return shape{}, time.Time{}, err
 	}
-	h := shape{engine: m.Engine, digest: m.Sandbox.TemplateDigest, cpus: int(m.Sandbox.CPU), memoryMB: m.Sandbox.MemoryMB, diskMB: m.Sandbox.DiskMB}
+	h := goldenShape(m)
 	if want, err := s.goldenName(h); err != nil || want != name {
 		return shape{}, time.Time{}, errors.Join(err, errors.New("it was made by another build"))
 	}
 	return h, m.CreatedAt, nil
+}
+
+// goldenShape is the shape of the machine that sleeps in a golden snapshot.
+func goldenShape(m *snapshot.Manifest) shape {
+	o := m.Sandbox
+	return shape{engine: m.Engine, digest: o.TemplateDigest, cpus: int(o.CPU), memoryMB: o.MemoryMB, diskMB: o.DiskMB}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	blobdir "github.com/bothy-dev/bothy/blob/dir"
 	"github.com/bothy-dev/bothy/engine/fake"
 	"github.com/bothy-dev/bothy/lifecycle"
+	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store/sqlite"
 	"github.com/bothy-dev/bothy/vault"
 )
@@ -91,6 +93,7 @@ func (w *world) open() {
 		CheckNetwork: func(n bothy.Network) error { return refuseBad(n.AllowDomains) },
 		CheckSecrets: func(list []bothy.Secret) error { return refuseBad(list[0].Hosts) },
 		NetworkLogs:  &w.networkLogs,
+		ArchiveKey:   snapshot.NewKey(secrets.Derive("snapshot archives")),
 		Vault:        secrets, Clock: w.clock, Retention: w.retention, MaxSandboxes: 50,
 		Pool: w.pool, FreeMemoryMB: w.free, MinFreeMemoryMB: w.minFree, Log: w.log,
 	}
@@ -172,11 +175,13 @@ func wantCode(t *testing.T, err error, code bothy.Code) {
 
 type templates struct{ image string }
 
+var digest = "sha256:" + strings.Repeat("1", 64)
+
 func (t templates) Lookup(name string) (*bothy.Template, error) {
 	if name == "none" {
 		return nil, bothy.Errorf(bothy.CodeTemplateNotFound, "there is no template %q", name)
 	}
-	return &bothy.Template{Name: name, Digest: "sha256:1", RootFS: t.image, Env: map[string]string{"T": "template"}}, nil
+	return &bothy.Template{Name: name, Digest: digest, RootFS: t.image, Env: map[string]string{"T": "template"}}, nil
 }
 
 // gateway remembers its policy.

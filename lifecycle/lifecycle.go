@@ -18,6 +18,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/blob"
+	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store"
 )
 
@@ -71,6 +72,12 @@ type Options struct {
 	Meter Meter
 	// Retention bounds snapshots.
 	Retention Retention
+	// ArchiveKey signs what is exported. What is imported keeps its memory if this key
+	// or one of TrustedKeys signed it.
+	ArchiveKey  snapshot.Key
+	TrustedKeys []snapshot.PublicKey
+	// FreeDisk tells how many bytes there are left where a folder is; nil asks the host.
+	FreeDisk func(dir string) (int64, error)
 	// Pool says what is made before anybody asks for it.
 	Pool PoolOptions
 	// FreeMemoryMB tells what the host has left; nil asks the host.
@@ -90,6 +97,8 @@ type Retention struct {
 	// ProjectBytes bounds what a project's snapshots take up: what would go
 	// over it is refused.
 	ProjectBytes int64
+	// MinFreeDisk is how many bytes of the host's disk imports leave.
+	MinFreeDisk int64
 }
 
 // Templates finds templates, by name or by digest. It is asked by the service
@@ -115,9 +124,12 @@ type Service struct {
 	events *broadcaster
 	locks  keyedLocks
 
-	engines *engines
-	goldens *goldens
-	pool    *pool
+	engines   *engines
+	goldens   *goldens
+	pool      *pool
+	claims    claims
+	transfers *transfers
+	trusted   []snapshot.PublicKey // whose archives keep their memory
 
 	// background ends what runs on its own: watchers and timers.
 	background context.Context
@@ -169,6 +181,7 @@ func New(o Options) *Service {
 		o: o, clock: o.Clock, log: o.Log, events: newBroadcaster(),
 		background: ctx, stop: stop, live: map[string]*live{}, unattached: map[string]*unattached{}, startingIn: map[string]int{}, creates: map[string]*rate.Limiter{},
 		engines: newEngines(o), goldens: newGoldens(o), pool: newPool(),
+		claims: claims{by: map[string]int64{}}, transfers: newTransfers(), trusted: trustedKeys(o),
 	}
 }
 

@@ -44,16 +44,11 @@ func (s *Service) Limits(ctx context.Context) (*bothy.PlanLimits, error) {
 	if quota >>= 20; quota > 0 {
 		p.Snapshots.LimitMB = &quota
 	}
-	all, err := s.o.Store.AllSnapshots(ctx)
+	_, used, err := s.o.Store.SnapshotSum(ctx, caller.ProjectID)
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range all {
-		if n.ProjectID == caller.ProjectID {
-			p.Snapshots.UsedMB += n.SizeBytes
-		}
-	}
-	p.Snapshots.UsedMB >>= 20
+	p.Snapshots.UsedMB = used >> 20
 	p.Budget = s.o.Meter.ProjectBudget(caller.ProjectID)
 	return p, nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/snapshot"
@@ -14,9 +13,15 @@ import (
 // ExportSnapshot writes a snapshot as one file; see bothy.SnapshotMover.
 func (s *Service) ExportSnapshot(ctx context.Context, id, passphrase string, w io.Writer) error {
 	// The archive holds all of the sandbox's memory and files.
-	if _, err := s.findSnapshot(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
+	n, err := s.findSnapshot(ctx, id, bothy.ScopeSandboxesWrite)
+	if err != nil {
 		return err
 	}
+	ctx, done, err := s.transfers.begin(ctx, s.clock, n.ProjectID)
+	if err != nil {
+		return err
+	}
+	defer done()
 	dir, m, release, err := s.openSnapshot(ctx, id)
 	if err != nil {
 		if _, gone := s.findSnapshot(ctx, id, bothy.ScopeSandboxesWrite); gone != nil {
@@ -26,10 +31,22 @@ func (s *Service) ExportSnapshot(ctx context.Context, id, passphrase string, w i
 	}
 	// From here on it can be deleted, and is still exported whole.
 	defer release()
-	return snapshot.Export(ctx, w, dir, m, passphrase)
+	return snapshot.Export(ctx, w, dir, m, passphrase, s.o.ArchiveKey)
 }
 
-// ImportSnapshot reads what ExportSnapshot wrote.
+// ArchiveKey returns the public key that signs what this server exports.
+func (s *Service) ArchiveKey(ctx context.Context) (*bothy.ArchiveKey, error) {
+	if _, err := bothy.Require(ctx, bothy.ScopeSandboxesRead); err != nil {
+		return nil, err
+	}
+	key := s.o.ArchiveKey.Public()
+	if key == "" {
+		return nil, bothy.Errorf(bothy.CodeUnsupported, "this server does not sign archives").WithHint("Start it with a state folder.")
+	}
+	return &bothy.ArchiveKey{Key: string(key)}, nil
+}
+
+// ImportSnapshot reads what ExportSnapshot wrote, or what somebody made up.
 func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r io.Reader) (*bothy.Snapshot, error) {
 	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite)
 	if err != nil {
@@ -38,25 +55,37 @@ func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	if err := s.checkSnapshotQuota(ctx, caller.ProjectID, 0); err != nil {
+	if err := s.checkSnapshotQuota(ctx, caller.ProjectID); err != nil {
 		return nil, err
 	}
+	ctx, done, err := s.transfers.begin(ctx, s.clock, caller.ProjectID)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	id := newID("snp")
 	draft, err := s.o.Blobs.Create(ctx, id)
 	if err != nil {
-		return nil, snapshotError(err)
+		return nil, importError(err)
 	}
 	defer draft.Discard()
-	m, err := snapshot.Import(ctx, r, draft.Dir(), passphrase)
+	room := &importRoom{claim: s.newClaim(caller.ProjectID), ctx: ctx, dir: draft.Dir()}
+	defer room.release()
+	m, err := snapshot.Import(ctx, r, draft.Dir(), snapshot.ImportOptions{
+		Passphrase: passphrase, Trusted: s.trusted,
+		Accept: func(m *snapshot.Manifest, unpacked int64) (snapshot.Room, error) {
+			m.ID, m.SandboxID, m.ParentID, m.ProjectID = id, newID("sbx"), "", caller.ProjectID
+			m.Name, m.CreatedAt = cmp.Or(name, m.Name, "imported"), s.clock.Now().UTC()
+			if err := s.checkImported(ctx, m, unpacked); err != nil {
+				return nil, err
+			}
+			return room, room.open(m)
+		},
+	})
 	if err != nil {
 		return nil, importError(err)
 	}
-	m.ID, m.ParentID, m.ProjectID = id, "", caller.ProjectID
-	m.Name = cmp.Or(name, m.Name, "imported")
-	if err := snapshot.Rewrite(draft.Dir(), m); err != nil {
-		return nil, importError(err)
-	}
-	if err := s.checkSnapshotQuota(ctx, caller.ProjectID, m.Size()); err != nil {
+	if err := room.settle(m.Size()); err != nil {
 		return nil, err
 	}
 	// What has arrived is kept, also when the caller leaves now.
@@ -68,22 +97,26 @@ func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r
 	if err := s.o.Store.PutSnapshot(ctx, n); err != nil {
 		return nil, errors.Join(err, s.o.Blobs.Remove(ctx, id))
 	}
-	s.emitFor(ctx, bothy.EventSnapshotCreated, m.SandboxID, caller.ProjectID, map[string]string{"snapshot_id": id, "imported": "true"})
+	s.emitFor(ctx, bothy.EventSnapshotCreated, m.SandboxID, caller.ProjectID,
+		map[string]string{"snapshot_id": id, "imported": "true", "kind": string(m.Kind)})
 	return n, nil
+}
+
+// trustedKeys are the server's own key and those that its operator added.
+func trustedKeys(o Options) []snapshot.PublicKey {
+	if own := o.ArchiveKey.Public(); own != "" {
+		return append([]snapshot.PublicKey{own}, o.TrustedKeys...)
+	}
+	return o.TrustedKeys
 }
 
 func importError(err error) error {
 	e := bothy.AsError(snapshotError(err))
 	switch e.Code {
 	case bothy.CodeDiskFull:
-		return bothy.Errorf(bothy.CodeDiskFull, "the host's disk is full, so the archive could not be unpacked").
-			WithHint("Delete snapshots that are not needed, or ask the operator for space.").Because(err)
+		return diskFullForImport().Because(err)
 	case bothy.CodeEngine:
 		return err
 	}
 	return e
-}
-
-func newestFirst(list []*bothy.Snapshot) []*bothy.Snapshot {
-	return slices.SortedFunc(slices.Values(list), func(a, b *bothy.Snapshot) int { return b.CreatedAt.Compare(a.CreatedAt) })
 }

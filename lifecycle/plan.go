@@ -40,8 +40,8 @@ func (s *Service) admit(ctx context.Context, sb *bothy.Sandbox) error {
 		{"memory_mb", float64(sb.MemoryMB), float64(p.MemoryMB)},
 		{"disk_mb", float64(sb.DiskMB), float64(p.DiskMB)},
 	} {
-		if c.max > 0 && c.asked > c.max {
-			return overPlan(p, "%s may be up to %s, and %s was asked for", c.what, number(c.max), number(c.asked))
+		if err := checkSize(p, c.what, c.asked, c.max); err != nil {
+			return err
 		}
 	}
 	if err := checkTimeout(p, sb.TimeoutSeconds); err != nil {
@@ -51,6 +51,14 @@ func (s *Service) admit(ctx context.Context, sb *bothy.Sandbox) error {
 		return err
 	}
 	return s.checkRate(sb.ProjectID, p)
+}
+
+// checkSize compares with a bound of a plan, which has none where it is 0.
+func checkSize(p bothy.Plan, what string, asked, most float64) error {
+	if most > 0 && asked > most {
+		return overPlan(p, "%s may be up to %s, and %s was asked for", what, number(most), number(asked))
+	}
+	return nil
 }
 
 // admitChange checks the part of a change that a plan bounds.

@@ -16,6 +16,7 @@ import (
 	blobdir "github.com/bothy-dev/bothy/blob/dir"
 	"github.com/bothy-dev/bothy/internal/failpoint"
 	"github.com/bothy-dev/bothy/lifecycle"
+	"github.com/bothy-dev/bothy/snapshot"
 )
 
 // shelf is a library of templates from which some can be taken away.
@@ -611,6 +612,35 @@ func TestGoldenSnapshotThatDoesNotWork(t *testing.T) {
 			w.hasGolden(1)
 		})
 	}
+}
+
+// Two templates whose digests begin alike are two templates.
+func TestGoldenSnapshotsOfSimilarDigests(t *testing.T) {
+	w := newGoldenWorld(t)
+	seen := map[string]bool{}
+	for i, name := range []string{"0123456789ab-one", "0123456789ab-two"} {
+		w.create(small(name))
+		w.create(small(name))
+		w.hasGolden(i + 1)
+		sb := w.create(small(name))
+		from := w.machine(sb.ID).RestoredFrom()
+		m, err := snapshot.Read(filepath.Dir(from))
+		if err != nil || m.Sandbox.TemplateDigest != "sha256:"+name || seen[from] {
+			t.Errorf("%s is restored from %s, of %+v, %v", name, from, m, err)
+		}
+		seen[from] = true
+	}
+	// What lies under the name of another is not used.
+	names := w.goldenNames()
+	w.closeServer()
+	for _, move := range [][2]string{{names[0], "aside"}, {names[1], names[0]}, {"aside", names[1]}} {
+		if err := os.Rename(filepath.Join(w.goldenDir(), move[0]), filepath.Join(w.goldenDir(), move[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.open()
+	w.StartPool()
+	eventually(t, "they are deleted", func() bool { return len(w.goldenNames()) == 0 })
 }
 
 func TestGoldenSnapshotsThatNobodyNeeds(t *testing.T) {

@@ -2,45 +2,37 @@ package lifecycle
 
 import (
 	"context"
-	"fmt"
+	"slices"
 
 	"github.com/bothy-dev/bothy"
 )
 
-// checkSnapshotQuota refuses one more snapshot, of so many bytes, to a project
-// whose snapshots would take up more than they may. With 0 bytes, which is before
-// the size is known, it refuses what is sure to be too much.
-func (s *Service) checkSnapshotQuota(ctx context.Context, project string, bytes int64) error {
-	quota, err := s.snapshotQuota(ctx, project)
-	if err != nil || quota == 0 || ctx.Value(beyondQuotaKey{}) != nil {
-		return err
+// pruneSoon deletes what a sandbox has too many of, once nobody holds the sandbox that
+// has just been written down.
+func (s *Service) pruneSoon(project, sandbox string) {
+	if s.o.Retention.PerSandbox > 0 && s.background.Err() == nil {
+		s.watchers.Go(func() { s.pruneSandbox(s.background, project, sandbox) })
 	}
-	all, err := s.o.Store.AllSnapshots(ctx)
-	if err != nil {
-		return err
-	}
-	var used int64
-	for _, n := range all {
-		if n.ProjectID == project {
-			used += n.SizeBytes
-		}
-	}
-	if used+max(bytes, 1) <= quota {
-		return nil
-	}
-	var more string
-	if bytes > 0 {
-		more = fmt.Sprintf(", and this one would take up %d MB more", bytes>>20)
-	}
-	return bothy.Errorf(bothy.CodeQuota, "the project's snapshots take up %d MB of the %d MB that they may%s", used>>20, quota>>20, more).
-		WithHint("Delete snapshots that are not needed: `bothy snapshots` lists them, `bothy snapshots rm` deletes.")
 }
 
-// pruneSoon deletes what is one too many, once nobody holds the sandbox that has
-// just been written down.
-func (s *Service) pruneSoon() {
-	if s.o.Retention.PerSandbox > 0 && s.background.Err() == nil {
-		s.watchers.Go(func() { s.Prune(s.background) })
+// pruneSandbox deletes the snapshots of one sandbox beyond their number.
+func (s *Service) pruneSandbox(ctx context.Context, project, sandbox string) {
+	kept := 0
+	f := bothy.SnapshotFilter{SandboxID: sandbox, Limit: 1000}
+	for {
+		page, err := s.o.Store.Snapshots(ctx, project, f)
+		if err != nil {
+			s.log.Warn("cannot list snapshots", "error", err)
+			return
+		}
+		for _, n := range page.Items {
+			if kept++; kept > s.o.Retention.PerSandbox {
+				s.prune(ctx, n)
+			}
+		}
+		if f.Cursor = page.NextCursor; f.Cursor == "" {
+			return
+		}
 	}
 }
 
@@ -55,21 +47,31 @@ func (s *Service) Prune(ctx context.Context) {
 		s.log.Warn("cannot list snapshots", "error", err)
 		return
 	}
-	kept := map[string]int{}
+	// What one project says about a sandbox must not cost another anything.
+	type owned struct{ project, sandbox string }
+	kept := map[owned]int{}
 	for _, n := range newestFirst(all) {
-		kept[n.SandboxID]++
-		tooMany := r.PerSandbox > 0 && kept[n.SandboxID] > r.PerSandbox
+		of := owned{n.ProjectID, n.SandboxID}
+		kept[of]++
+		tooMany := r.PerSandbox > 0 && kept[of] > r.PerSandbox
 		tooOld := r.For > 0 && s.clock.Now().Sub(n.CreatedAt) > r.For
-		if !tooMany && !tooOld {
-			continue
-		}
-		owner := bothy.WithCaller(ctx, &bothy.Caller{ProjectID: n.ProjectID, TokenID: "server", Scopes: bothy.AllScopes})
-		switch err := s.DeleteSnapshot(owner, n.ID); bothy.ErrorCode(err) {
-		case "":
-			s.log.Info("deleted a snapshot beyond what is kept", "snapshot", n.ID, "sandbox", n.SandboxID)
-		case bothy.CodeSnapshotInUse, bothy.CodeSnapshotNotFound:
-		default:
-			s.log.Warn("cannot delete a snapshot", "snapshot", n.ID, "error", err)
+		if tooMany || tooOld {
+			s.prune(ctx, n)
 		}
 	}
+}
+
+func (s *Service) prune(ctx context.Context, n *bothy.Snapshot) {
+	owner := bothy.WithCaller(ctx, &bothy.Caller{ProjectID: n.ProjectID, TokenID: "server", Scopes: bothy.AllScopes})
+	switch err := s.DeleteSnapshot(owner, n.ID); bothy.ErrorCode(err) {
+	case "":
+		s.log.Info("deleted a snapshot beyond what is kept", "snapshot", n.ID, "sandbox", n.SandboxID)
+	case bothy.CodeSnapshotInUse, bothy.CodeSnapshotNotFound:
+	default:
+		s.log.Warn("cannot delete a snapshot", "snapshot", n.ID, "error", err)
+	}
+}
+
+func newestFirst(list []*bothy.Snapshot) []*bothy.Snapshot {
+	return slices.SortedFunc(slices.Values(list), func(a, b *bothy.Snapshot) int { return b.CreatedAt.Compare(a.CreatedAt) })
 }

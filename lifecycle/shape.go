@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -27,7 +28,7 @@ func shapeOf(sb *bothy.Sandbox) shape {
 }
 
 func (h shape) String() string {
-	return fmt.Sprintf("%.12s %d CPU %d MB %d MB", h.digest[len("sha256:"):], h.cpus, h.memoryMB, h.diskMB)
+	return fmt.Sprintf("%.12s %d CPU %d MB %d MB", strings.TrimPrefix(h.digest, "sha256:"), h.cpus, h.memoryMB, h.diskMB)
 }
 
 // sandbox is one of this shape that nobody owns and that is stored nowhere.

@@ -296,6 +296,7 @@ func TestManyPausesAtOnce(t *testing.T) {
 
 func TestASnapshotTravels(t *testing.T) {
 	w, other := newWorld(t), newWorld(t)
+	other.trusts(w)
 	sb := w.create(bothy.SandboxCreate{Env: map[string]string{"A": "b"}, MemoryMB: 256})
 	n, err := w.CreateSnapshot(w.me(), sb.ID, "luggage")
 	if err != nil {
@@ -414,7 +415,18 @@ func TestWhatRanThroughAnUpgradeIsOfItsOwnBuild(t *testing.T) {
 	if err != nil || copies[0].Resumed.Kind != bothy.SnapshotFiles {
 		t.Fatalf("a fork of it: %+v, %v", copies, err)
 	}
-	w.pause(sb.ID)
+	live, err := w.CreateSnapshot(w.me(), sb.ID, "live")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, n := range map[string]*bothy.Snapshot{"a snapshot": live, "a pause": w.pause(sb.ID)} {
+		if n.Kind != bothy.SnapshotFiles || !strings.Contains(n.Detail, "build-1") || !strings.Contains(n.Detail, "without its processes") {
+			t.Errorf("%s of it: %+v", what, n)
+		}
+		if listed, err := w.Snapshot(w.me(), n.ID); err != nil || listed.Kind != n.Kind || listed.Detail != n.Detail {
+			t.Errorf("%s of it is listed as %+v, %v", what, listed, err)
+		}
+	}
 	back, err := w.Resume(w.me(), sb.ID)
 	if err != nil || back.Resumed.Kind != bothy.SnapshotFiles || !strings.Contains(back.Resumed.Detail, "build-1") {
 		t.Fatalf("resumed as %+v, %v", back, err)

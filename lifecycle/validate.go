@@ -132,8 +132,10 @@ func checkPairs(what string, m map[string]string) error {
 
 func checkEnv(env map[string]string) error {
 	for k, v := range env {
-		if strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
-			return invalid("environment variable %q holds '=' in its name or a zero byte", k).WithHint("Rename it, or encode its value.")
+		control := strings.ContainsFunc(k, func(r rune) bool { return r < ' ' })
+		if control || strings.Contains(k, "=") || strings.ContainsRune(v, 0) {
+			return invalid("environment variable %q holds '=' or a control character in its name, or a zero byte", k).
+				WithHint("Rename it, or encode its value.")
 		}
 	}
 	return checkPairs("env", env)

@@ -50,9 +50,11 @@ type Manifest struct {
 	Engine      string             `json:"engine"`
 	EngineBuild string             `json:"engine_build"`
 	Kernel      string             `json:"kernel,omitempty"`
-	GuestKey    string             `json:"guest_key,omitempty"`
-	Sandbox     Origin             `json:"sandbox"`
-	Parts       []Part             `json:"parts"`
+	// Detail is why a snapshot holds files only, where memory could be expected.
+	Detail   string `json:"detail,omitempty"`
+	GuestKey string `json:"guest_key,omitempty"`
+	Sandbox  Origin `json:"sandbox"`
+	Parts    []Part `json:"parts"`
 
 	// Fresh marks files that were written a moment ago, to be read once, and
 	// have no manifest on disk: nothing is listed and nothing verified.
@@ -186,8 +188,8 @@ type reader struct {
 }
 
 func (r *reader) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
 	}
 	return r.f.Read(p)
 }
@@ -198,6 +200,10 @@ func Read(dir string) (*Manifest, error) {
 	if err != nil {
 		return nil, damaged("it has no manifest").Because(err)
 	}
+	return parse(b)
+}
+
+func parse(b []byte) (*Manifest, error) {
 	var m Manifest
 	if err := json.Unmarshal(b, &m); err != nil {
 		return nil, damaged("its manifest cannot be read").Because(err)

@@ -20,7 +20,7 @@ func sealed(t *testing.T) (string, *Manifest) {
 			t.Fatal(err)
 		}
 	}
-	m := &Manifest{ID: "snp1", SandboxID: "sbx1", Kind: bothy.SnapshotMemory, Engine: "fake", EngineBuild: "b"}
+	m := &Manifest{ID: "snp1", SandboxID: "sbx1", Kind: bothy.SnapshotMemory, Engine: "fake", EngineBuild: "b", GuestKey: "door"}
 	if err := Seal(t.Context(), dir, m); err != nil {
 		t.Fatal(err)
 	}

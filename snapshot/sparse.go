@@ -109,8 +109,9 @@ var zeroBlock [sparseBlock]byte
 
 func zeros(b []byte) bool { return bytes.Equal(b, zeroBlock[:len(b)]) }
 
-// writeSparse makes a file of what r gives, with holes for blocks of zeros.
-func writeSparse(path string, r io.Reader) error {
+// writeSparse makes a file of what r gives, with holes for blocks of zeros, as far as
+// there is room.
+func writeSparse(path string, r io.Reader, room Room) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -121,7 +122,11 @@ func writeSparse(path string, r io.Reader) error {
 		var n int
 		n, err = io.ReadFull(r, buf)
 		if n > 0 && !zeros(buf[:n]) {
-			if _, failed := f.WriteAt(buf[:n], at); failed != nil {
+			failed := room.Take(int64(n))
+			if failed == nil {
+				_, failed = f.WriteAt(buf[:n], at)
+			}
+			if failed != nil {
 				return errors.Join(failed, f.Close())
 			}
 		}

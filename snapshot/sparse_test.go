@@ -102,8 +102,10 @@ func sparseSnapshot(t *testing.T) (string, *Manifest) {
 		t.Fatal(err)
 	}
 	holed(t, filepath.Join(dir, MemoryDir, "ram"), 128<<20, map[int64]string{5: "first", 70 << 20: "second", 128<<20 - 2: "la"})
-	if err := os.WriteFile(filepath.Join(dir, MemoryDir, "devices"), []byte("small"), 0o600); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{MemoryDir + "/devices", FilesTar} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("small"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	m := &Manifest{ID: "snp1", SandboxID: "sbx1", Kind: bothy.SnapshotMemory}
 	if err := Seal(t.Context(), dir, m); err != nil {
@@ -143,14 +145,14 @@ func TestADamagedSparseFileIsFound(t *testing.T) {
 func TestASparseSnapshotTravelsAsOne(t *testing.T) {
 	dir, m := sparseSnapshot(t)
 	var archive bytes.Buffer
-	if err := Export(t.Context(), &archive, dir, m, ""); err != nil {
+	if err := Export(t.Context(), &archive, dir, m, "", ours); err != nil {
 		t.Fatal(err)
 	}
 	if archive.Len() > 1<<20 {
 		t.Errorf("the archive has %d bytes", archive.Len())
 	}
 	to := t.TempDir()
-	got, err := Import(t.Context(), &archive, to, "")
+	got, err := Import(t.Context(), &archive, to, unlimited(""))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,6 +34,9 @@ type Store interface {
 	Snapshots(ctx context.Context, projectID string, f bothy.SnapshotFilter) (bothy.Page[*bothy.Snapshot], error)
 	// AllSnapshots lists the snapshots of all projects, for the server itself.
 	AllSnapshots(ctx context.Context) ([]*bothy.Snapshot, error)
+	// SnapshotSum counts a project's snapshots and adds up their sizes; with "" those
+	// of all projects.
+	SnapshotSum(ctx context.Context, projectID string) (count int, bytes int64, err error)
 	DeleteSnapshot(ctx context.Context, id string) error
 
 	PutToken(ctx context.Context, t *bothy.Token) error

@@ -38,6 +38,14 @@ func (w *World) ImportSnapshot(ctx context.Context, name, passphrase string, r i
 	return &bothy.Snapshot{ID: "snp-imported", Name: name + string(b) + passphrase, Kind: bothy.SnapshotMemory, CreatedAt: Epoch}, nil
 }
 
+// ArchiveKey implements bothy.SnapshotMover.
+func (w *World) ArchiveKey(ctx context.Context) (*bothy.ArchiveKey, error) {
+	if _, err := bothy.Require(ctx, bothy.ScopeSandboxesRead); err != nil {
+		return nil, err
+	}
+	return &bothy.ArchiveKey{Key: "bothy-key-test"}, nil
+}
+
 // Logs implements bothy.LogService.
 func (w *World) Logs(ctx context.Context, id string, pid int) (*bothy.Logs, error) {
 	w.mu.Lock()

@@ -237,6 +237,10 @@ func (p *parts) openLifecycle(ctx context.Context, b embedded.Paths) error {
 	if err != nil {
 		return err
 	}
+	trusted, err := trustedKeys(p.config.Snapshots.TrustedKeys)
+	if err != nil {
+		return err
+	}
 	gateways, err := p.gatewayOptions(cas)
 	if err != nil {
 		return err
@@ -284,7 +288,10 @@ func (p *parts) openLifecycle(ctx context.Context, b embedded.Paths) error {
 			PerSandbox:   p.config.Snapshots.KeepPerSandbox,
 			For:          time.Duration(p.config.Snapshots.KeepHours) * time.Hour,
 			ProjectBytes: p.config.Snapshots.ProjectQuotaMB << 20,
+			MinFreeDisk:  p.config.Snapshots.MinFreeDiskMB << 20,
 		},
+		ArchiveKey:      snapshot.NewKey(p.vault.Derive("snapshot archives")),
+		TrustedKeys:     trusted,
 		MinFreeMemoryMB: p.config.Sandboxes.MinFreeMemoryMB,
 		AdmissionWait:   time.Duration(p.config.Sandboxes.WaitSeconds) * time.Second,
 		StartsAtOnce:    p.config.Sandboxes.StartsAtOnce,
@@ -296,6 +303,18 @@ func (p *parts) openLifecycle(ctx context.Context, b embedded.Paths) error {
 	keep := time.Duration(p.config.Sandboxes.KeepEndedHours) * time.Hour
 	go p.lifecycle.Janitor(background, time.Hour, keep)
 	return nil
+}
+
+// trustedKeys reads the keys of other servers in the settings.
+func trustedKeys(texts []string) (keys []snapshot.PublicKey, err error) {
+	for _, text := range texts {
+		k, err := snapshot.ParsePublicKey(text)
+		if err != nil {
+			return nil, fmt.Errorf("snapshots.trusted_keys: %w", err)
+		}
+		keys = append(keys, k)
+	}
+	return keys, nil
 }
 
 func (p *parts) gatewayOptions(cas string) (gateway.Options, error) {

@@ -24,11 +24,7 @@ func (p *parts) census(ctx context.Context) (telemetry.Census, error) {
 	for _, sb := range alive {
 		c.Sandboxes[sb.State]++
 	}
-	snapshots, err := p.store.AllSnapshots(ctx)
-	for _, n := range snapshots {
-		c.Snapshots++
-		c.SnapshotBytes += n.SizeBytes
-	}
+	c.Snapshots, c.SnapshotBytes, err = p.store.SnapshotSum(ctx, "")
 	return c, err
 }
 

@@ -26,7 +26,7 @@ list, and costs neither CPU nor memory until it is resumed.`,
 		if err != nil {
 			return err
 		}
-		return a.show(snapshot, func(w io.Writer) { fmt.Fprintln(w, snapshot.ID) })
+		return a.showSnapshot(snapshot)
 	})
 	return cmd
 }

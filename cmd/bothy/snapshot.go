@@ -23,10 +23,19 @@ func newSnapshot(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.show(snapshot, func(w io.Writer) { fmt.Fprintln(w, snapshot.ID) })
+		return a.showSnapshot(snapshot)
 	})
-	cmd.AddCommand(newSnapshotExport(a), newSnapshotImport(a))
+	cmd.AddCommand(newSnapshotExport(a), newSnapshotImport(a), newSnapshotKey(a))
 	return cmd
+}
+
+// showSnapshot prints the id of a new snapshot, and says if it holds less than was
+// asked for.
+func (a *app) showSnapshot(n *bothy.Snapshot) error {
+	if n.Detail != "" {
+		a.warn("%s", n.Detail)
+	}
+	return a.show(n, func(w io.Writer) { fmt.Fprintln(w, n.ID) })
 }
 
 func newSnapshots(a *app) *cobra.Command {

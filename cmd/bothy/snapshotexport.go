@@ -19,7 +19,8 @@ func newSnapshotExport(a *app) *cobra.Command {
 		Short: "Write a snapshot into a file, - for standard output",
 		Long: `Write a snapshot into one compressed file, which another server can import.
 It holds the sandbox's memory and files, with all secrets in them: encrypt it
-with a passphrase if it leaves this host.`,
+with a passphrase if it leaves this host. The server signs it with the key that
+"bothy snapshot key" shows.`,
 		Args: usage(cobra.ExactArgs(2)),
 	}
 	passphraseFlag(cmd, &passphraseFile)
@@ -50,7 +51,11 @@ func newSnapshotImport(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Read a snapshot from a file, - for standard input, and print its id",
-		Args:  usage(cobra.ExactArgs(1)),
+		Long: `Read a snapshot from a file that "bothy snapshot export" wrote, - for standard
+input, and print its id. Memory and processes are kept if this server signed the
+file, or one whose key its settings trust (snapshots.trusted_keys). Of any other
+file the sandbox's files are kept, and the command says so.`,
+		Args: usage(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the snapshot (default the one that it had)")
 	passphraseFlag(cmd, &passphraseFile)
@@ -63,7 +68,26 @@ func newSnapshotImport(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.show(snapshot, func(w io.Writer) { fmt.Fprintln(w, snapshot.ID) })
+		return a.showSnapshot(snapshot)
+	})
+	return cmd
+}
+
+func newSnapshotKey(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "key",
+		Short: "Print the key by which another server knows what this one exported",
+		Long: `Print the public key of the server, which signs what it exports. A server that
+has the key under snapshots.trusted_keys in its settings imports memory and
+processes from here, and of other archives the files alone.`,
+		Args: usage(cobra.NoArgs),
+	}
+	cmd.RunE = a.do(func(ctx context.Context, s *session, _ []string) error {
+		key, err := s.mover.ArchiveKey(ctx)
+		if err != nil {
+			return err
+		}
+		return a.show(key, func(w io.Writer) { fmt.Fprintln(w, key.Key) })
 	})
 	return cmd
 }

@@ -15,7 +15,7 @@ func (s *Store) PutSnapshot(ctx context.Context, n *bothy.Snapshot) error {
 	if err != nil {
 		return fmt.Errorf("store: put snapshot %s: %w", n.ID, err)
 	}
-	_, err = s.exec(ctx, "put snapshot", s.stmt.putSnapshot, n.ID, n.ProjectID, n.SandboxID, n.Name, nanos(n.CreatedAt), record)
+	_, err = s.exec(ctx, "put snapshot", s.stmt.putSnapshot, n.ID, n.ProjectID, n.SandboxID, n.Name, nanos(n.CreatedAt), n.SizeBytes, record)
 	return err
 }
 
@@ -64,6 +64,18 @@ func (s *Store) Snapshots(ctx context.Context, projectID string, f bothy.Snapsho
 func (s *Store) AllSnapshots(ctx context.Context) ([]*bothy.Snapshot, error) {
 	rows, err := s.stmt.allSnapshots.QueryContext(ctx)
 	return collect("list all snapshots", rows, err, decodeSnapshot)
+}
+
+// SnapshotSum implements store.Store.
+func (s *Store) SnapshotSum(ctx context.Context, projectID string) (count int, bytes int64, err error) {
+	of, args := s.stmt.snapshotSum, []any{projectID}
+	if projectID == "" {
+		of, args = s.stmt.snapshotSumAll, nil
+	}
+	if err := of.QueryRowContext(ctx, args...).Scan(&count, &bytes); err != nil {
+		return 0, 0, fmt.Errorf("store: add up snapshots: %w", err)
+	}
+	return count, bytes, nil
 }
 
 // DeleteSnapshot implements store.Store.

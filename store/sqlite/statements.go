@@ -13,6 +13,7 @@ type statements struct {
 
 	putSnapshot, deleteSnapshot *sql.Stmt
 	snapshot, allSnapshots      *sql.Stmt
+	snapshotSum, snapshotSumAll *sql.Stmt
 
 	putToken, deleteToken, touchToken *sql.Stmt
 	tokenByHash, tokens               *sql.Stmt
@@ -42,11 +43,13 @@ func (st *statements) prepare(ctx context.Context, s *Store) error {
 			(SELECT id FROM sandboxes WHERE state IN ('stopped', 'failed') AND coalesce(ended_at, created_at) < ? LIMIT ?)`},
 		{s.read, &st.sandbox, `SELECT record FROM sandboxes WHERE id = ?`},
 
-		{s.durable, &st.putSnapshot, `INSERT INTO snapshots (id, project, sandbox_id, name, created_at, record) VALUES (?, ?, ?, ?, ?, ?)
+		{s.durable, &st.putSnapshot, `INSERT INTO snapshots (id, project, sandbox_id, name, created_at, bytes, record) VALUES (?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (id) DO UPDATE SET project = excluded.project, sandbox_id = excluded.sandbox_id,
-			name = excluded.name, created_at = excluded.created_at, record = excluded.record`},
+			name = excluded.name, created_at = excluded.created_at, bytes = excluded.bytes, record = excluded.record`},
 		{s.durable, &st.deleteSnapshot, `DELETE FROM snapshots WHERE id = ?`},
 		{s.read, &st.snapshot, `SELECT record FROM snapshots WHERE id = ?`},
+		{s.read, &st.snapshotSum, `SELECT count(*), coalesce(sum(bytes), 0) FROM snapshots WHERE project = ?`},
+		{s.read, &st.snapshotSumAll, `SELECT count(*), coalesce(sum(bytes), 0) FROM snapshots`},
 		{s.read, &st.allSnapshots, `SELECT record FROM snapshots ORDER BY created_at DESC, id DESC`},
 
 		{s.durable, &st.putToken, `INSERT INTO tokens (id, project, hash, created_at, last_used_at, record) VALUES (?, ?, ?, ?, ?, ?)

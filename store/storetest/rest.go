@@ -43,10 +43,35 @@ func testSnapshots(t *testing.T, f *fixture) {
 	f.must(err)
 	equal(t, snapshotIDs(all), []string{"theirs", "other", "whole"})
 
+	testSnapshotSums(f, map[string]int64{"p": want.SizeBytes, "q": 0, "r": 0, "": want.SizeBytes})
+	other.SizeBytes, theirs.SizeBytes = 7, 1<<40
+	f.must(f.PutSnapshot(f.ctx, other))
+	f.must(f.PutSnapshot(f.ctx, theirs))
+	testSnapshotSums(f, map[string]int64{"p": want.SizeBytes + 7, "q": 1 << 40, "": want.SizeBytes + 7 + 1<<40})
+
 	f.must(f.DeleteSnapshot(f.ctx, "whole"))
+	testSnapshotSums(f, map[string]int64{"p": 7})
 	_, err = f.Snapshot(f.ctx, "whole")
 	f.wantCode(err, bothy.CodeSnapshotNotFound)
 	f.wantCode(f.DeleteSnapshot(f.ctx, "whole"), bothy.CodeSnapshotNotFound)
+}
+
+// testSnapshotSums compares the sums of projects, and counts with the lists.
+func testSnapshotSums(f *fixture, want map[string]int64) {
+	f.Helper()
+	all, err := f.AllSnapshots(f.ctx)
+	f.must(err)
+	for project, bytes := range want {
+		n := 0
+		for _, s := range all {
+			if project == "" || s.ProjectID == project {
+				n++
+			}
+		}
+		count, sum, err := f.SnapshotSum(f.ctx, project)
+		f.must(err)
+		equal(f.T, []int64{int64(count), sum}, []int64{int64(n), bytes})
+	}
 }
 
 func snapshotIDs(items []*bothy.Snapshot) []string {

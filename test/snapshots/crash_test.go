@@ -257,7 +257,9 @@ func TestImportIsWholeOrNotAtAll(t *testing.T) {
 	if err := shared.Mover.ExportSnapshot(ctx, b.snapshot("").ID, "", &archive); err != nil {
 		t.Fatal(err)
 	}
-	s := ownServer(t)
+	s := stoppedServer(t)
+	s.NoPool = true
+	s.Settings = fmt.Sprintf("snapshots: {trusted_keys: [%s]}\n", shared.archiveKey(t))
 	for step, want := range map[string]int{"blob.commit": 0, "blob.renamed": 1} {
 		s.restart(t, step+"=kill")
 		if _, err := s.Mover.ImportSnapshot(ctx, "", "", bytes.NewReader(archive.Bytes())); err == nil {

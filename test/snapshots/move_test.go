@@ -2,6 +2,8 @@ package snapshots
 
 import (
 	"bytes"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -16,7 +18,9 @@ func TestSnapshotMovesToAnotherServer(t *testing.T) {
 	b.sh("echo kept >/workspace/file")
 	before := b.counter()
 	n := b.snapshot("travels")
-	other := ownServer(t)
+	other := stoppedServer(t)
+	other.NoPool = true
+	other.restart(t)
 	var sealed, plain []byte
 	for _, passphrase := range []string{"", "whisky galore"} {
 		ctx, cancel := within(t)
@@ -27,6 +31,11 @@ func TestSnapshotMovesToAnotherServer(t *testing.T) {
 		}
 		if legible := bytes.HasPrefix(archive.Bytes(), []byte("\x28\xb5\x2f\xfd")); legible != (passphrase == "") {
 			t.Errorf("with passphrase %q the archive begins %q", passphrase, archive.Bytes()[:8])
+		}
+		if passphrase == "" {
+			other.takesFilesOnly(t, archive.Bytes())
+			other.Settings = fmt.Sprintf("snapshots: {trusted_keys: [%s]}\n", shared.archiveKey(t))
+			other.restart(t)
 		}
 		in, err := other.Mover.ImportSnapshot(ctx, "arrived", passphrase, bytes.NewReader(archive.Bytes()))
 		if err != nil || in.ID == n.ID || in.Name != "arrived" || in.Kind != bothy.SnapshotMemory {
@@ -60,7 +69,38 @@ func TestSnapshotMovesToAnotherServer(t *testing.T) {
 		cancel()
 		refused(t, what, err, try.want)
 	}
-	other.holds(t, 2)
+	other.holds(t, 3)
+}
+
+// takesFilesOnly imports what a server has signed that is not trusted.
+func (s *server) takesFilesOnly(t *testing.T, archive []byte) {
+	t.Helper()
+	ctx, cancel := within(t)
+	defer cancel()
+	in, err := s.Mover.ImportSnapshot(ctx, "", "", bytes.NewReader(archive))
+	if err != nil || in.Kind != bothy.SnapshotFiles || !strings.Contains(in.Detail, shared.archiveKey(t)) {
+		t.Fatalf("before its key is trusted: %+v, %v", in, err)
+	}
+	c := s.newBox(t, bothy.SandboxCreate{SnapshotID: in.ID})
+	if got := c.sh("cat /workspace/file"); got != "kept" {
+		t.Errorf("before its key is trusted it has %q", got)
+	}
+	sb := c.get()
+	if c.filesOnly(sb); sb.Resumed.Detail != in.Detail {
+		t.Errorf("before its key is trusted it was woken as %+v", sb.Resumed)
+	}
+}
+
+// archiveKey is what signs the server's exports.
+func (s *server) archiveKey(t *testing.T) string {
+	t.Helper()
+	ctx, cancel := within(t)
+	defer cancel()
+	key, err := s.Mover.ArchiveKey(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key.Key
 }
 
 // flipped changes one bit in the middle of what was compressed. Of some there the same

@@ -14,6 +14,14 @@ type Mover struct{ *World }
 
 const archiveMark = "pretended archive of "
 
+// strangersMark begins archives that no server signed.
+const strangersMark = "stranger's archive of "
+
+// ArchiveKey returns a key.
+func (w Mover) ArchiveKey(context.Context) (*bothy.ArchiveKey, error) {
+	return &bothy.ArchiveKey{Key: "bothy-key-pretended"}, nil
+}
+
 // ExportSnapshot writes a line.
 func (w Mover) ExportSnapshot(ctx context.Context, id, passphrase string, to io.Writer) error {
 	s, err := Snapshots(w).Snapshot(ctx, id)
@@ -32,6 +40,12 @@ func (w Mover) ImportSnapshot(_ context.Context, name, passphrase string, from i
 	}
 	line, used, _ := strings.Cut(string(b), "\n")
 	old, ok := strings.CutPrefix(line, archiveMark)
+	stranger, unknown := strings.CutPrefix(line, strangersMark)
+	if unknown {
+		n := Snapshots(w).add("sbxelsewhere", stranger, bothy.SnapshotFiles)
+		n.Detail = "the archive is not signed: its memory was left out"
+		return n, nil
+	}
 	if !ok {
 		return nil, bothy.Errorf(bothy.CodeSnapshotDamaged, "this is not a whole archive of a snapshot").WithHint("Export it again.")
 	}

@@ -1,0 +1,85 @@
+package lifecycle
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"unicode"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/snapshot"
+)
+
+// checkImported checks what a manifest from elsewhere says as a request to create such
+// a sandbox would be, and that its parts are no larger than that sandbox could make them.
+// What a request with snapshot_id can still change is compared with the plan by that
+// request.
+func (s *Service) checkImported(ctx context.Context, m *snapshot.Manifest, unpacked int64) error {
+	if err := s.checkOrigin(m); err != nil {
+		return refusedManifest(err)
+	}
+	plan, err := s.plan(ctx, m.ProjectID)
+	if err != nil {
+		return err
+	}
+	o := m.Sandbox
+	if err := checkSize(plan, "memory_mb", float64(o.MemoryMB), float64(plan.MemoryMB)); err != nil {
+		return err
+	}
+	if err := checkSize(plan, "disk_mb", float64(o.DiskMB), float64(plan.DiskMB)); err != nil {
+		return err
+	}
+	if most := mostUnpacked(o); unpacked > most {
+		return invalid("the archive unpacks to %d MB, and a sandbox of %d MB of memory and %d MB of disk has no more than %d",
+			unpacked>>20, o.MemoryMB, o.DiskMB, most>>20).WithHint("Export the snapshot again.")
+	}
+	return nil
+}
+
+// mostUnpacked bounds the parts of a snapshot: the disk once as a tar and once as the
+// engine keeps it, the memory, and what describes them.
+func mostUnpacked(o snapshot.Origin) int64 {
+	return (2*int64(o.MemoryMB+o.DiskMB) + 512) << 20
+}
+
+func (s *Service) checkOrigin(m *snapshot.Manifest) error {
+	o := m.Sandbox
+	for what, text := range map[string]string{
+		"engine_build": m.EngineBuild, "kernel": m.Kernel, "guest_key": m.GuestKey, "template": o.Template,
+	} {
+		if len(text) > maxName*2 || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			return invalid("%s is longer than %d bytes or holds control characters", what, maxName*2)
+		}
+	}
+	switch {
+	case !s.engines.known(m.Engine):
+		return invalid("this server has no engine %q", m.Engine)
+	case o.Template == "" || strings.ContainsAny(o.Template, `/\`) || strings.HasPrefix(o.Template, "."):
+		return invalid("template is %q, which cannot be the name of one", o.Template)
+	case !isDigest(o.TemplateDigest):
+		return invalid("template_digest is %q, and not sha256: with 64 digits", o.TemplateDigest)
+	}
+	if err := checkName(m.Name); err != nil {
+		return err
+	}
+	return s.check(&bothy.Sandbox{
+		Name: o.Name, CPU: o.CPU, MemoryMB: o.MemoryMB, DiskMB: o.DiskMB, Network: o.Network, TimeoutSeconds: o.TimeoutSeconds,
+		OnTimeout: o.OnTimeout, IdleSeconds: o.IdleSeconds, Env: o.Env, Metadata: o.Metadata,
+	})
+}
+
+func isDigest(text string) bool {
+	digits, ok := strings.CutPrefix(text, "sha256:")
+	b, err := hex.DecodeString(digits)
+	return ok && err == nil && len(b) == 32 && strings.ToLower(digits) == digits
+}
+
+func refusedManifest(err error) error {
+	var e *bothy.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	return bothy.Errorf(bothy.CodeInvalid, "the archive's manifest cannot be accepted: %s", e.Detail).
+		WithHint("Import what `bothy snapshot export` wrote, unchanged.").Because(err)
+}

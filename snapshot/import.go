@@ -1,0 +1,269 @@
+package snapshot
+
+import (
+	"archive/tar"
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"filippo.io/age"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// ImportOptions say how an archive is read. Whoever sent it may have made it up.
+type ImportOptions struct {
+	Passphrase string
+	// Trusted are the keys whose signature makes memory welcome. Of other archives
+	// the files alone are kept.
+	Trusted []PublicKey
+	// Accept is asked before anything is written. It checks the manifest, gives it its
+	// identity here, and returns the room for its parts. Unpacked is what all parts of
+	// the archive have in bytes, those that are left out included.
+	Accept func(m *Manifest, unpacked int64) (Room, error)
+}
+
+// Room is where an archive is unpacked.
+type Room interface {
+	// Take is asked before each block is written, and refuses what is too much.
+	Take(bytes int64) error
+}
+
+const (
+	// maxManifestBytes bounds a manifest that comes from elsewhere.
+	maxManifestBytes = 1 << 20
+	// maxPreface bounds how much is read of an archive before its manifest is known.
+	maxPreface = 4 << 20
+	// maxWindow bounds the memory that unpacking takes: twice what Export makes needed.
+	maxWindow = 16 << 20
+	// maxHeaderBytes is room for a part's tar header, with padding.
+	maxHeaderBytes = 16 << 10
+)
+
+// Import unpacks an archive into dir, which is empty, and checks every byte that it
+// keeps. What it leaves in dir after an error is worth nothing.
+func Import(ctx context.Context, r io.Reader, dir string, o ImportOptions) (*Manifest, error) {
+	i := &importer{ctx: ctx, dir: dir, o: o, packed: &bounded{ctx: ctx, r: r, left: maxPreface}}
+	m, err := i.run()
+	// How the source ended says more than what its readers make of that.
+	if err != nil && i.packed.err != nil {
+		err = asArchiveError(i.packed.err)
+	}
+	return m, err
+}
+
+type importer struct {
+	ctx context.Context
+	dir string
+	o   ImportOptions
+	// packed are the bytes of the archive, and plain the tar in it.
+	packed, plain *bounded
+	room          Room
+}
+
+func (i *importer) run() (*Manifest, error) {
+	in, err := i.decrypt(bufio.NewReader(i.packed))
+	if err != nil {
+		return nil, err
+	}
+	z, err := zstd.NewReader(in, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return nil, asArchiveError(err)
+	}
+	defer z.Close()
+	i.plain = &bounded{ctx: i.ctx, r: z, left: maxPreface}
+	t := tar.NewReader(i.plain)
+	m, by, err := readManifest(t)
+	if err != nil {
+		return nil, err
+	}
+	all := m.Parts
+	total, err := m.check()
+	if err != nil {
+		return nil, err
+	}
+	m.Detail = ""
+	if why := untrusted(by, i.o.Trusted); why != "" {
+		m.dropMemory(why)
+	}
+	if i.room, err = i.o.Accept(m, total); err != nil {
+		return nil, err
+	}
+	// From here on the manifest says how much may come. What cannot be compressed
+	// gets longer by less than a sixteenth.
+	total += int64(len(all)+2) * maxHeaderBytes
+	i.plain.left += total
+	i.packed.left += total + total/16
+	if err := i.parts(t, all, m); err != nil {
+		return nil, err
+	}
+	// What checks the whole comes at its very end.
+	i.plain.left = min(i.plain.left, maxHeaderBytes)
+	if behind, err := io.Copy(io.Discard, i.plain); err != nil || behind > 0 {
+		return nil, asArchiveError(cmp.Or(err, fmt.Errorf("%d bytes lie behind its end", behind)))
+	}
+	if err := measure(i.dir, m); err != nil {
+		return nil, err
+	}
+	if err := Rewrite(i.dir, m); err != nil {
+		return nil, err
+	}
+	return m, Verify(i.ctx, i.dir, m, true)
+}
+
+func (i *importer) decrypt(r *bufio.Reader) (io.Reader, error) {
+	head, err := r.Peek(len(ageMagic))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if string(head) != ageMagic {
+		return r, nil
+	}
+	id, err := newIdentity(i.ctx, i.o.Passphrase)
+	if err != nil {
+		return nil, err
+	}
+	in, err := age.Decrypt(r, id)
+	switch {
+	case err == nil:
+		return in, nil
+	case i.ctx.Err() != nil:
+		return nil, context.Cause(i.ctx)
+	}
+	return nil, bothy.Errorf(bothy.CodeInvalid, "the archive does not open with this passphrase").
+		WithHint("Give the passphrase that it was exported with.").Because(err)
+}
+
+// asArchiveError tells the caller that an archive is at fault, unless err knows better.
+func asArchiveError(err error) error {
+	var known *bothy.Error
+	if errors.As(err, &known) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return bothy.Errorf(bothy.CodeSnapshotDamaged, "this is not a whole archive of a snapshot").
+		WithHint("Export it again, and copy it whole.").Because(err)
+}
+
+// readManifest reads the beginning of an archive, and who signed it.
+func readManifest(t *tar.Reader) (*Manifest, PublicKey, error) {
+	h, err := t.Next()
+	if err != nil || h.Name != ManifestName || h.Typeflag != tar.TypeReg || h.Size > maxManifestBytes {
+		return nil, "", asArchiveError(err)
+	}
+	b, err := io.ReadAll(t)
+	if err != nil {
+		return nil, "", asArchiveError(err)
+	}
+	by, err := signer(b, h.PAXRecords)
+	if err != nil {
+		return nil, "", err
+	}
+	m, err := parse(b)
+	return m, by, err
+}
+
+// parts writes the parts that the manifest keeps, skips the others of the archive, and
+// refuses what is neither.
+func (i *importer) parts(t *tar.Reader, all []Part, m *Manifest) error {
+	want := map[string]int64{}
+	for _, p := range all {
+		want[p.Name] = p.Size
+	}
+	if m.Has(MemoryDir) {
+		if err := os.Mkdir(filepath.Join(i.dir, MemoryDir), 0o711); err != nil {
+			return err
+		}
+	}
+	for {
+		h, err := t.Next()
+		switch {
+		case errors.Is(err, io.EOF) && len(want) > 0:
+			return damaged("%d of its parts are missing", len(want))
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return asArchiveError(err)
+		}
+		size, ok := want[h.Name]
+		if !ok || h.Typeflag != tar.TypeReg || h.Size != size {
+			return damaged("it holds %q, which its manifest does not", h.Name)
+		}
+		delete(want, h.Name)
+		if err := i.part(h.Name, t, m.Has(h.Name)); err != nil {
+			return err
+		}
+	}
+}
+
+func (i *importer) part(name string, r io.Reader, keep bool) error {
+	if !keep {
+		_, err := io.Copy(io.Discard, r)
+		return asArchiveErrorOrNil(err)
+	}
+	err := writeSparse(filepath.Join(i.dir, name), r, i.room)
+	var pe *fs.PathError
+	if errors.As(err, &pe) || errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return asArchiveErrorOrNil(err)
+}
+
+func asArchiveErrorOrNil(err error) error {
+	if err == nil {
+		return nil
+	}
+	return asArchiveError(err)
+}
+
+// measure finds out what the parts take up here.
+func measure(dir string, m *Manifest) error {
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		if !p.Sparse {
+			p.Stored = 0
+			continue
+		}
+		info, err := os.Stat(filepath.Join(dir, p.Name))
+		if err != nil {
+			return damaged("%s is missing", p.Name)
+		}
+		p.Stored = storedBytes(info)
+	}
+	return nil
+}
+
+// bounded reads no more bytes than it may, and no longer than its context lives.
+type bounded struct {
+	ctx  context.Context
+	r    io.Reader
+	left int64
+	err  error // other than io.EOF
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.err == nil {
+		b.err = context.Cause(b.ctx)
+	}
+	if b.err != nil {
+		return 0, b.err
+	}
+	// One more byte tells an end from a stream that goes on.
+	n, err := b.r.Read(p[:min(int64(len(p)), b.left+1)])
+	if int64(n) > b.left {
+		n, err = int(b.left), damaged("it is longer than its manifest says").
+			WithHint("Export it again, and copy it whole.")
+	}
+	b.left -= int64(n)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.err = err
+	}
+	return n, err
+}

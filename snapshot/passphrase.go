@@ -1,0 +1,83 @@
+package snapshot
+
+import (
+	"context"
+
+	"filippo.io/age"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// workFactor is the logarithm of the work that each guess at a passphrase costs.
+// scrypt takes 2^workFactor KiB of memory for one, so archives may not ask for more.
+var workFactor = 18
+
+// scryptTurn is held by the one that derives a key from a passphrase.
+var scryptTurn = make(chan struct{}, 1)
+
+// takeScryptTurn waits until nobody else derives a key.
+func takeScryptTurn(ctx context.Context) (release func(), err error) {
+	select {
+	case scryptTurn <- struct{}{}:
+		return func() { <-scryptTurn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// recipient encrypts with a passphrase, when it is its turn.
+type recipient struct {
+	ctx context.Context
+	*age.ScryptRecipient
+}
+
+func newRecipient(ctx context.Context, passphrase string) (age.Recipient, error) {
+	r, err := age.NewScryptRecipient(passphrase)
+	if err != nil {
+		return nil, err
+	}
+	r.SetWorkFactor(workFactor)
+	return recipient{ctx, r}, nil
+}
+
+func (r recipient) Wrap(fileKey []byte) ([]*age.Stanza, error) {
+	stanzas, _, err := r.WrapWithLabels(fileKey)
+	return stanzas, err
+}
+
+func (r recipient) WrapWithLabels(fileKey []byte) ([]*age.Stanza, []string, error) {
+	release, err := takeScryptTurn(r.ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer release()
+	return r.ScryptRecipient.WrapWithLabels(fileKey)
+}
+
+// identity decrypts with a passphrase, when it is its turn. age reads the archive's
+// head before that, so a slow sender does not keep others waiting.
+type identity struct {
+	ctx context.Context
+	*age.ScryptIdentity
+}
+
+func newIdentity(ctx context.Context, passphrase string) (age.Identity, error) {
+	if passphrase == "" {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the archive is encrypted").WithHint("Give its passphrase.")
+	}
+	id, err := age.NewScryptIdentity(passphrase)
+	if err != nil {
+		return nil, err
+	}
+	id.SetMaxWorkFactor(workFactor)
+	return identity{ctx, id}, nil
+}
+
+func (i identity) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
+	release, err := takeScryptTurn(i.ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return i.ScryptIdentity.Unwrap(stanzas)
+}
