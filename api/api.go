@@ -123,6 +123,8 @@ type Server struct {
 	stopWorking context.CancelFunc
 	// sockets counts upgraded connections, which net/http forgets about.
 	sockets sync.WaitGroup
+	// archiveSilence is how long the peer of an archive may do nothing; 0 is paceSilence.
+	archiveSilence time.Duration
 	// busy counts the requests under way, for Drain.
 	busy atomic.Int64
 	// deadline is when Drain or Close wait no longer.

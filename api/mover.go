@@ -50,7 +50,7 @@ func (s *Server) registerMover() {
 	}, func(_ context.Context, in *importInput) (*byHand, error) {
 		return write(func(w http.ResponseWriter, r *http.Request) {
 			r.Body = io.NopCloser(r.Body) // it is not done with when its taker is
-			body := &pacedReader{c: http.NewResponseController(w), body: r.Body}
+			body := &pacedReader{pace: pace{silence: s.archiveSilence}, c: http.NewResponseController(w), body: r.Body}
 			n, err := svc.ImportSnapshot(r.Context(), in.Name, in.Passphrase, body)
 			if err != nil {
 				s.refuseBody(w, r, err)
@@ -76,5 +76,5 @@ func (s *Server) exportSnapshot(w http.ResponseWriter, r *http.Request, in *expo
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", in.ID+".bothy"))
-	s.copyOrAbort(&pacedWriter{ResponseWriter: w, c: http.NewResponseController(w)}, r, from)
+	s.copyOrAbort(&pacedWriter{pace: pace{silence: s.archiveSilence}, ResponseWriter: w, c: http.NewResponseController(w)}, r, from)
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -22,14 +23,15 @@ const (
 
 // pace counts the time that is spent on waiting for a peer, and what came of it.
 type pace struct {
-	waited time.Duration
-	bytes  int64
+	silence time.Duration // paceSilence if 0
+	waited  time.Duration
+	bytes   int64
 }
 
 // wait does one read or write with a deadline, and tells whether the peer is too slow.
 func (p *pace) wait(deadline func(time.Time) error, do func() (int, error)) (int, error) {
 	begun := time.Now()
-	_ = deadline(begun.Add(paceSilence))
+	_ = deadline(begun.Add(cmp.Or(p.silence, paceSilence)))
 	n, err := do()
 	// A deadline that stays would end the request later, which is not the peer's fault.
 	_ = deadline(time.Time{})

@@ -63,7 +63,10 @@ export class Snapshots {
     return streamOf((await this.#transport.open(call)).chunks());
   }
 
-  /** Reads an archive and keeps it as a snapshot with a new id. Every byte is checked. */
+  /**
+   * Reads an archive and keeps it as a snapshot with a new id. Every byte is checked. Memory and processes are kept only of
+   * an archive that this server signed, or one that its operator trusts; of any other `kind` is `files` and `detail` says why.
+   */
   async import(archive: FileContent, options: ImportOptions = {}): Promise<Snapshot> {
     const { passphrase, name, signal } = options;
     const headers = { "Content-Type": "application/octet-stream", ...sealed(passphrase) };

@@ -166,6 +166,8 @@ export interface Snapshot {
   kind: SnapshotKind;
   sizeBytes: number;
   createdAt: Date;
+  /** Why it holds files only, where memory was asked for or imported. */
+  detail?: string;
 }
 
 /** Something that happened. */

@@ -317,6 +317,7 @@ class Snapshot:
         kind: ``"memory"`` (memory, processes and files) or ``"files"``.
         parent_id: The snapshot before it in the sandbox's history, or ``""``.
         size_bytes: What it takes on the server's disk, in bytes.
+        detail: Why it holds files only, where memory was asked for or imported, or ``""``.
     """
 
     id: str
@@ -327,6 +328,7 @@ class Snapshot:
     kind: SnapshotKind = "memory"
     size_bytes: int = 0
     created_at: datetime | None = None
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

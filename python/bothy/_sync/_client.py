@@ -331,7 +331,9 @@ class Client:
     ) -> Snapshot:
         """Read a file that :meth:`export_snapshot` wrote, and return it as a new snapshot.
 
-        Every byte is checked before the snapshot is there.
+        Every byte is checked before the snapshot is there. Memory and processes are kept
+        only of a file that this server signed, or one that its operator trusts; of any
+        other, ``kind`` is ``"files"`` and ``detail`` says why.
 
         Args:
             source: The path of the file, or a file object.
@@ -339,7 +341,9 @@ class Client:
             passphrase: The one that it was exported with.
 
         Raises:
-            BothyError: It is damaged, not such a file, or the passphrase is another's.
+            BothyError: It is damaged, not such a file, or the passphrase is another's; there
+                is no room for it (``quota_exceeded``, ``disk_full``); or too many are under way
+                (``rate_limited``, ``capacity``).
         """
 
         def read() -> Iterator[bytes]:
