@@ -60,7 +60,7 @@ test("snapshots are taken, listed, found, carried elsewhere and deleted", async 
     .on("GET /v1/snapshots/snap_1", json(snapshot))
     .on("DELETE /v1/snapshots/snap_1", noContent)
     .on("GET /v1/snapshots/snap_1/export", bytes(Buffer.from("archive")))
-    .on("POST /v1/snapshots/import", json({ ...snapshot, id: "snap_3" }, 201));
+    .on("POST /v1/snapshots/import", json({ ...snapshot, id: "snap_3", kind: "files", detail: "the archive is not signed" }, 201));
   const sbx = open(fake);
   const taken = await sbx.snapshot({ name: "before" });
   assert.deepEqual([taken.sandboxId, taken.sizeBytes, taken.createdAt], ["sbx_1", 9, new Date("2026-01-02T03:04:05Z")]);
@@ -71,7 +71,8 @@ test("snapshots are taken, listed, found, carried elsewhere and deleted", async 
   assert.equal((await snapshots.get("snap_1")).kind, "memory");
   const sealed = Buffer.from("öpen sesame €").toString("latin1");
   const archive = await snapshots.export("snap_1", { passphrase: "öpen sesame €" });
-  assert.equal((await snapshots.import(archive, { passphrase: "öpen sesame €", name: "copy" })).id, "snap_3");
+  const copy = await snapshots.import(archive, { passphrase: "öpen sesame €", name: "copy" });
+  assert.deepEqual([copy.id, copy.kind, copy.detail], ["snap_3", "files", "the archive is not signed"]);
   const [put] = fake.requests("POST /v1/snapshots/import");
   assert.deepEqual([put?.body.toString(), put?.query.get("name"), put?.headers["x-bothy-passphrase"]], ["archive", "copy", sealed]);
   assert.equal(fake.requests("GET /v1/snapshots/snap_1/export")[0]?.headers["x-bothy-passphrase"], sealed);

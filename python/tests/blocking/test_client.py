@@ -78,7 +78,8 @@ def test_a_snapshot_moves_to_another_server(
         seen = exchange.request_seen
         if seen.body != archive:
             return problem(400, "snapshot_invalid", "it is damaged")
-        return as_json({"id": "snap_2", "name": seen.query.get("name", "")}, 201)
+        snapshot = {"id": "snap_2", "name": seen.query.get("name", "")}
+        return as_json({**snapshot, "kind": "files", "detail": "the archive is not signed"}, 201)
 
     fake.routes["GET", "/v1/snapshots/snap_1/export"] = export
     fake.routes["POST", "/v1/snapshots/import"] = take
@@ -87,6 +88,7 @@ def test_a_snapshot_moves_to_another_server(
     assert path.read_bytes() == archive
     moved = client.import_snapshot(path, name="there", passphrase=SECRET)
     assert (moved.id, moved.name) == ("snap_2", "there")
+    assert (moved.kind, moved.detail) == ("files", "the archive is not signed")
     assert fake.seen[-1].headers["x-bothy-passphrase"] == SECRET_SENT
 
     buffer = files.BytesIO()
