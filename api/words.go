@@ -370,7 +370,7 @@ var words = map[string]fields{
 		"created_at": say("When it was taken, or imported."),
 		"detail":     say("Why it holds files only, where memory was asked for or imported; missing otherwise."),
 	},
-	"ArchiveKey":   {"key": say("An Ed25519 public key: bothy-key- and 43 characters.", example("bothy-key-11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"))},
+	"ArchiveKey": {"key": say("An Ed25519 public key: bothy-key- and 43 characters.", example("bothy-key-11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"))},
 	"PauseRequest": {
 		"memory": say("Keep memory and processes; files alone when false.", byDefault(true)),
 		"name":   say("A name for the snapshot.", atMost(128)),
