@@ -38,6 +38,9 @@ type Server struct {
 
 	// Args and Env are more for the program, and win over what it gets otherwise.
 	Args, Env []string
+	// Wrap is a command that becomes the program, which it gets as its last
+	// arguments.
+	Wrap []string
 	// Settings is the text of its configuration, or "".
 	Settings string
 	// NoPool keeps it from making anything by itself, so that all there is on the
@@ -147,7 +150,8 @@ func (s *Server) command(credentials string, failpoints []string) (*exec.Cmd, er
 		}
 		args = append(args, "--config", config)
 	}
-	cmd := exec.Command(s.program, append(args, s.Args...)...)
+	words := slices.Concat(s.Wrap, []string{s.program}, args, s.Args)
+	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env = append(os.Environ(), "HOME="+s.Dir, "BOTHY_HOME="+s.Home, "BOTHY_TEMPLATES="+s.templates,
 		failpoint.Env+"="+strings.Join(failpoints, ","))
 	if s.NoPool {
