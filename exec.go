@@ -64,6 +64,11 @@ type ExecRequest struct {
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
 	// Stdin is given to the command, and then end of file.
 	Stdin string `json:"stdin,omitempty"`
+	// StdinEncoding is "base64" where a caller of the API has written Stdin so,
+	// to hold bytes that are not UTF-8. The API decodes it.
+	StdinEncoding string `json:"stdin_encoding,omitempty"`
+	// MergeStderr writes standard error into Stdout, in the order of writing.
+	MergeStderr bool `json:"merge_stderr,omitempty"`
 	// Background answers as soon as the command has started.
 	Background bool `json:"background,omitempty"`
 	// KeepRunning lets the command go on when its caller leaves before its end;
@@ -74,12 +79,16 @@ type ExecRequest struct {
 // ExecResult is a finished command. For a background command only PID is set.
 type ExecResult struct {
 	// ExitCode is the command's own, or 128 plus the signal that killed it.
-	ExitCode   int    `json:"exit_code"`
-	Stdout     string `json:"stdout"`
-	Stderr     string `json:"stderr"`
-	DurationMS int64  `json:"duration_ms"`
-	TimedOut   bool   `json:"timed_out"`
-	OOMKilled  bool   `json:"oom_killed"`
+	ExitCode int    `json:"exit_code"`
+	Stdout   string `json:"stdout"`
+	Stderr   string `json:"stderr"`
+	// StdoutBase64 and StderrBase64 hold the bytes as they are, where they are
+	// not UTF-8: the text has U+FFFD in their place.
+	StdoutBase64 string `json:"stdout_base64,omitempty"`
+	StderrBase64 string `json:"stderr_base64,omitempty"`
+	DurationMS   int64  `json:"duration_ms"`
+	TimedOut     bool   `json:"timed_out"`
+	OOMKilled    bool   `json:"oom_killed"`
 	// Truncated is true where a bound on output was reached.
 	Truncated bool `json:"truncated"`
 	PID       int  `json:"pid"`
@@ -110,16 +119,18 @@ type ExecEvent struct {
 
 // ProcessInfo describes a process that was started through the API.
 type ProcessInfo struct {
-	PID       int               `json:"pid"`
-	Command   []string          `json:"command"`
-	Cwd       string            `json:"cwd,omitempty"`
-	Env       map[string]string `json:"env,omitempty"`
-	User      string            `json:"user,omitempty"`
-	Tag       string            `json:"tag,omitempty"`
-	Running   bool              `json:"running"`
-	ExitCode  *int              `json:"exit_code,omitempty"`
-	TimedOut  bool              `json:"timed_out,omitempty"`
-	OOMKilled bool              `json:"oom_killed,omitempty"`
+	PID     int               `json:"pid"`
+	Command []string          `json:"command"`
+	Cwd     string            `json:"cwd,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	User    string            `json:"user,omitempty"`
+	Tag     string            `json:"tag,omitempty"`
+	// Terminal is set where it has a terminal, which can be joined.
+	Terminal  bool `json:"terminal,omitempty"`
+	Running   bool `json:"running"`
+	ExitCode  *int `json:"exit_code,omitempty"`
+	TimedOut  bool `json:"timed_out,omitempty"`
+	OOMKilled bool `json:"oom_killed,omitempty"`
 	// OutputStart and OutputEnd bound the output that is still held, as byte
 	// offsets.
 	OutputStart int64 `json:"output_start"`

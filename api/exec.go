@@ -56,6 +56,11 @@ func (s *Server) registerExec() {
 			"With both a key and `keep_running`, the repetition gets the command's result.",
 		Returns: []form{{"application/json", typeFor[bothy.ExecResult]()}, {eventsType, typeFor[ExecEvent]()}},
 	}, func(ctx context.Context, in *execInput) (*byHand, error) {
+		stdin, err := decodeContent(in.Body.Stdin, in.Body.StdinEncoding)
+		if err != nil {
+			return nil, err
+		}
+		in.Body.Stdin, in.Body.StdinEncoding = string(stdin), ""
 		if wantsEvents(in.Accept) {
 			return s.execStream(in)
 		}

@@ -89,7 +89,7 @@ func looseOneOf(text string, alternatives ...object) *huma.Schema {
 
 // Schema implements huma.SchemaProvider.
 func (commandSchema) Schema(huma.Registry) *huma.Schema {
-	s := looseOneOf("A line for the shell (`bash -lc`), or an argument vector that is run as it is.",
+	s := looseOneOf("A line for the shell (`bash -lc`, or `sh -lc` where the image has no bash), or an argument vector that is run as it is.",
 		object{"type": "string"},
 		object{"type": "array", "items": object{"type": "string"}, "minItems": 1})
 	s.Examples = []any{"echo hello", []any{"python3", "main.py"}}

@@ -23,12 +23,21 @@ func processPath(id string, pid int, rest string) string {
 
 // Exec implements bothy.ExecService.
 func (e *Exec) Exec(ctx context.Context, id string, req bothy.ExecRequest) (*bothy.ExecResult, error) {
+	encodeStdin(&req)
 	return get[bothy.ExecResult](ctx, e.conn, http.MethodPost, sandboxPath(id, "/exec"), nil, req)
 }
 
 // ExecStream implements bothy.ExecService.
 func (e *Exec) ExecStream(ctx context.Context, id string, req bothy.ExecRequest, fn func(bothy.ExecEvent) error) error {
+	encodeStdin(&req)
 	return e.untilFinal(ctx, http.MethodPost, sandboxPath(id, "/exec"), nil, req, fn)
+}
+
+// encodeStdin writes input that is not text so that JSON can hold it.
+func encodeStdin(req *bothy.ExecRequest) {
+	if !utf8.ValidString(req.Stdin) {
+		req.Stdin, req.StdinEncoding = base64.StdEncoding.EncodeToString([]byte(req.Stdin)), "base64"
+	}
 }
 
 // untilFinal reads the events of a command. Where they stop before its end is

@@ -18,9 +18,11 @@ func newExec(a *app) *cobra.Command {
 		Use:   "exec SANDBOX [flags] -- COMMAND…",
 		Short: "Run a command in a sandbox; exits with its code",
 		Long: `Run a command in a sandbox. Its output appears as it is written, standard
-input is passed on unless it is a terminal, and Ctrl-C kills the command.
+input is passed on unless it is a terminal, and Ctrl-C kills the command with
+all that it started.
 
-One word is a line for the shell (bash -lc); several words are run as they are.`,
+One word is a line for the shell (bash -lc, or sh -lc where there is no bash);
+several words are run as they are.`,
 		Example: `  bothy exec sbx4f2a -- python3 main.py --fast
   bothy exec sbx4f2a 'ls *.csv | wc -l'
   tar c src | bothy exec sbx4f2a -- tar x
@@ -31,6 +33,8 @@ One word is a line for the shell (bash -lc); several words are run as they are.`
 	f.add(flags)
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable, as `KEY=VALUE` (repeatable)")
 	flags.Float64Var(&f.timeout, "timeout", 0, "`seconds` after which the command is killed (default none)")
+	flags.BoolVar(&f.keep, "keep-running", false, "let the command go on when Ctrl-C, or a lost connection, ends this one")
+	flags.BoolVar(&f.merge, "merge-stderr", false, "write standard error to standard output, in order")
 	flags.BoolVarP(&f.background, "background", "d", false, "start the command, print its pid and leave")
 	takesCommand(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -61,6 +65,8 @@ type execFlags struct {
 	timeout    float64
 	input      bool
 	background bool
+	keep       bool
+	merge      bool
 }
 
 // add defines the flags that every such command has.
@@ -77,7 +83,7 @@ func (f *execFlags) request(words []string) (bothy.ExecRequest, error) {
 	env, err := keyValues("--env", f.env)
 	return bothy.ExecRequest{
 		Command: command(words), User: f.user, Cwd: f.cwd, Env: env,
-		TimeoutSeconds: f.timeout, Background: f.background,
+		TimeoutSeconds: f.timeout, Background: f.background, KeepRunning: f.keep, MergeStderr: f.merge,
 	}, err
 }
 

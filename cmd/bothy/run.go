@@ -22,7 +22,8 @@ func newRun(a *app) *cobra.Command {
 written, and terminate the sandbox, whatever happens. Standard input is passed
 on unless it is a terminal; Ctrl-C ends it all.
 
-One word is a line for the shell (bash -lc); several words are run as they are.`,
+One word is a line for the shell (bash -lc, or sh -lc where there is no bash);
+several words are run as they are.`,
 		Example: `  bothy run -- python3 -c 'print(sum(range(10)))'
   bothy run -t node-22 --network restricted -- npm view left-pad version
   bothy run -v ./data.csv:/workspace/data.csv -v ./src:/workspace/src -- python3 src/main.py

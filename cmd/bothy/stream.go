@@ -9,7 +9,6 @@ import (
 	"os"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -81,7 +80,7 @@ func (a *app) streamPiped(ctx context.Context, s *session, id string, req bothy.
 	}()
 	var final bothy.ExecEvent
 	err = s.exec.Output(follow, id, started.PID, 0, a.printEvent(&final))
-	if !final.IsFinal {
+	if !final.IsFinal && !req.KeepRunning {
 		kill(s.exec, id, started.PID)
 	}
 	if cause := context.Cause(follow); err != nil && ctx.Err() == nil && cause != nil {
@@ -151,10 +150,10 @@ func (a *app) inputKind() inputKind {
 // maxWholeInput bounds input that is sent with the request.
 const maxWholeInput = 1 << 20
 
-var errInputNotText = errors.New("standard input is not text, or too long, for --json")
+var errInputTooLong = errors.New("standard input is too long for --json: it takes 1 MiB")
 
 // wholeInput puts standard input into the request. It fails, with the input
-// untouched if that is a file, when a JSON string cannot hold it.
+// untouched if that is a file, when it is too long.
 func (a *app) wholeInput(req *bothy.ExecRequest) error {
 	if a.inputKind() == inputNone {
 		return nil
@@ -164,12 +163,12 @@ func (a *app) wholeInput(req *bothy.ExecRequest) error {
 	if err != nil {
 		return err
 	}
-	if len(b) <= maxWholeInput && utf8.Valid(b) {
+	if len(b) <= maxWholeInput {
 		req.Stdin = string(b)
 		return nil
 	}
 	if seekErr == nil {
 		_, err = a.stdin.Seek(start, io.SeekStart)
 	}
-	return errors.Join(errInputNotText, err)
+	return errors.Join(errInputTooLong, err)
 }

@@ -47,6 +47,7 @@ func processInfo(p *command.Process) *processpb.ProcessInfo {
 	if spec.User != nil {
 		info.User = spec.User.Name
 	}
+	info.Terminal = spec.Terminal != nil
 	info.OutputStart, info.OutputEnd = p.Output()
 	exit, ended := p.Exit()
 	info.Running = !ended
@@ -118,6 +119,7 @@ func (s *processService) spec(ctx context.Context, h http.Header, req *processpb
 		Argv: append([]string{c.GetCmd()}, c.GetArgs()...), Env: env, Dir: workdir(r, c.GetCwd()), User: r.user,
 		Tag: req.GetTag(), Asked: command.Asked{Env: c.GetEnvs(), Cwd: c.GetCwd()},
 		Stdin: req.Stdin == nil || *req.Stdin, Timeout: timeout(ctx, req), OutputLimit: int(req.OutputLimit),
+		MergeStderr: req.MergeStderr,
 	}
 	if req.Input != nil {
 		spec.Input, spec.Stdin = req.Input, true

@@ -859,3 +859,38 @@ func TestImagesWithoutBash(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// Bytes go in and come out as they are.
+func TestExecOfBytes(t *testing.T) {
+	g := adopted(t)
+	raw := []byte{0, 0xff, 'a', 0xfe, '\n'}
+	req := line("cat; printf 'err\\200' >&2")
+	req.Stdin = string(raw)
+	res, err := g.Exec(t.Context(), req)
+	if err != nil || res.Stdout != "\x00\uFFFDa\uFFFD\n" || res.StdoutBase64 != base64.StdEncoding.EncodeToString(raw) {
+		t.Errorf("%+v, %v", res, err)
+	}
+	if b, err := base64.StdEncoding.DecodeString(res.StderrBase64); err != nil || string(b) != "err\x80" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if res, err := g.Exec(t.Context(), line("echo ü")); err != nil || res.Stdout != "ü\n" || res.StdoutBase64 != "" {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+// Both outputs come as one, in the order in which they were written.
+func TestExecMergesStderr(t *testing.T) {
+	g := adopted(t)
+	var want strings.Builder
+	for i := range 200 {
+		fmt.Fprintf(&want, "out %d\nerr %d\n", i, i)
+	}
+	const script = "for i in $(seq 0 199); do echo out $i; echo err $i >&2; done"
+	for name, req := range map[string]bothy.ExecRequest{"plain": line(script), "with input": {Command: bothy.Command{Line: script}, Stdin: "x"}} {
+		req.MergeStderr = true
+		res, err := g.Exec(t.Context(), req)
+		if err != nil || res.Stdout != want.String() || res.Stderr != "" {
+			t.Errorf("%s: %v: %d bytes, %q", name, err, len(res.Stdout), res.Stderr)
+		}
+	}
+}

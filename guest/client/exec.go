@@ -51,9 +51,11 @@ func (c *Client) Exec(ctx context.Context, req bothy.ExecRequest) (*bothy.ExecRe
 	if err != nil {
 		return nil, err
 	}
-	for name, text := range map[string]*string{streamStdout: &res.Stdout, streamStderr: &res.Stderr} {
+	for name, to := range map[string]struct{ text, base64 *string }{
+		streamStdout: {&res.Stdout, &res.StdoutBase64}, streamStderr: {&res.Stderr, &res.StderrBase64},
+	} {
 		if o := outs[name]; o != nil {
-			*text = o.text()
+			*to.text, *to.base64 = o.both()
 			res.Truncated = res.Truncated || o.dropped > 0
 		}
 	}
@@ -122,7 +124,7 @@ func (c *Client) Processes(ctx context.Context) ([]bothy.ProcessInfo, error) {
 		list[i] = bothy.ProcessInfo{
 			PID: int(p.Pid), Command: append([]string{p.GetConfig().GetCmd()}, p.GetConfig().GetArgs()...),
 			Cwd: p.GetConfig().GetCwd(), Env: p.GetConfig().GetEnvs(), User: p.User, Tag: p.GetTag(),
-			Running: p.Running, TimedOut: p.TimedOut, OOMKilled: p.OomKilled,
+			Terminal: p.Terminal, Running: p.Running, TimedOut: p.TimedOut, OOMKilled: p.OomKilled,
 			OutputStart: p.OutputStart, OutputEnd: p.OutputEnd,
 		}
 		if p.ExitCode != nil {
@@ -197,7 +199,7 @@ func startRequest(req bothy.ExecRequest) *processpb.StartRequest {
 	open := false
 	start := &processpb.StartRequest{
 		Process:   &processpb.ProcessConfig{Envs: req.Env},
-		TimeoutMs: &ms, Stdin: &open,
+		TimeoutMs: &ms, Stdin: &open, MergeStderr: req.MergeStderr,
 	}
 	if len(argv) > 0 {
 		start.Process.Cmd, start.Process.Args = argv[0], argv[1:]
@@ -335,13 +337,24 @@ func (h *headTail) write(b []byte) {
 	}
 }
 
-func (h *headTail) text() string {
+func (h *headTail) text() string { return strings.ToValidUTF8(h.raw(), "\uFFFD") }
+
+// both returns what was kept as text, and in base64 if it is none.
+func (h *headTail) both() (text, encoded string) {
+	raw := h.raw()
+	if utf8.ValidString(raw) {
+		return raw, ""
+	}
+	return strings.ToValidUTF8(raw, "\uFFFD"), base64.StdEncoding.EncodeToString([]byte(raw))
+}
+
+func (h *headTail) raw() string {
 	var b strings.Builder
 	b.Grow(len(h.head) + len(h.tail))
 	b.Write(h.head)
 	b.Write(h.tail[h.at:])
 	b.Write(h.tail[:h.at])
-	return strings.ToValidUTF8(b.String(), "\uFFFD")
+	return b.String()
 }
 
 // events turns pieces of output into events. A character that is cut between

@@ -54,6 +54,8 @@ type Spec struct {
 	// Stdin keeps an input pipe open. Input, if not nil, is the whole input.
 	Stdin bool
 	Input []byte
+	// MergeStderr writes standard error to where standard output goes.
+	MergeStderr bool
 	// Extra are further files that the command gets, from descriptor 3 on. They
 	// stay the caller's, to be closed.
 	Extra []*os.File

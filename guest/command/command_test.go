@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -172,7 +173,11 @@ func TestErrorsOfTheStart(t *testing.T) {
 		{"missing folder", Spec{Argv: []string{"true"}, Env: env, Dir: "/no/such/dir"}, bothy.CodeInvalid, "/no/such/dir"},
 		{"file as folder", Spec{Argv: []string{"true"}, Env: env, Dir: plain}, bothy.CodeInvalid, "not a directory"},
 		{"NUL byte", Spec{Argv: []string{"true", "a\x00b"}, Env: env}, bothy.CodeCommandInvalid, "NUL"},
-		{"too long", Spec{Argv: []string{"true", strings.Repeat("x", 8<<20)}, Env: env}, bothy.CodeTooLarge, "too long"},
+		{"too long", Spec{Argv: []string{"true", strings.Repeat("x", 8<<20)}, Env: env}, bothy.CodeCommandInvalid, "8388608 bytes"},
+		{"many too long", Spec{Argv: append([]string{"true"}, slices.Repeat([]string{strings.Repeat("x", 100_000)}, 30)...), Env: env}, bothy.CodeCommandInvalid, "3000"},
+		{"a long line", Spec{Argv: []string{"/bin/sh", "-l", "-c", strings.Repeat("x", 128<<10)}, Env: env}, bothy.CodeCommandInvalid, "the command's line has 131072 bytes"},
+		{"a long variable", Spec{Argv: []string{"true"}, Env: append(env, "LONG="+strings.Repeat("x", 128<<10))}, bothy.CodeCommandInvalid, "LONG"},
+		{"a folder", Spec{Argv: []string{"/tmp"}, Env: env}, bothy.CodeCommandInvalid, "is a folder"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, err := manager().Start(c.spec)

@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"iter"
 	"os"
@@ -102,9 +103,15 @@ func startError(s Spec, err error) error {
 	if e := dirError(s.Dir); e != nil {
 		return e.Because(err)
 	}
+	if e := lengthError(s); e != nil {
+		return e.Because(err)
+	}
 	switch {
 	case errors.Is(err, syscall.ENOENT):
 		return notFound(name, s).Because(err)
+	case isFolder(s):
+		return bothy.Errorf(bothy.CodeCommandInvalid, "%q is a folder and cannot be executed", name).
+			WithHint("Give the path of a program in it, or a command that looks into it, such as ls.").Because(err)
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 		return bothy.Errorf(bothy.CodeCommandInvalid, "%q cannot be executed by this user", name).
 			WithHint("Make the file executable (chmod +x), check the folders above it, or run it through its interpreter.").Because(err)
@@ -117,12 +124,68 @@ func startError(s Spec, err error) error {
 	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return bothy.Errorf(bothy.CodeCapacity, "the sandbox has no room for another process").
 			WithHint("End some processes; `ulimit -u` shows how many there may be, and more memory_mb allows more.").Because(err)
+	case errors.Is(err, syscall.EINVAL) && hasNUL(s):
+		return bothy.Errorf(bothy.CodeCommandInvalid, "the command, its environment or its folder holds a NUL byte, which no program can be given").
+			WithHint("Leave NUL bytes out; data that has them goes through a file or the standard input.").Because(err)
 	case errors.Is(err, syscall.EINVAL):
-		return bothy.Errorf(bothy.CodeCommandInvalid, "the command, its environment or its folder holds a NUL byte, or its format is damaged").
-			WithHint("Leave NUL bytes out; check the program with `file`.").Because(err)
+		return bothy.Errorf(bothy.CodeCommandInvalid, "the format of %q is damaged", name).
+			WithHint("Look at it with `file`, and install the program again.").Because(err)
 	}
 	return bothy.Errorf(bothy.CodeCommandInvalid, "%q could not be started", name).
 		WithHint("Try it in a shell, which says more.").Because(err)
+}
+
+// What Linux takes: one argument, or variable of the environment, with the byte
+// that ends it, and all of them together.
+const (
+	maxArgument  = 128 << 10
+	maxArguments = 2 << 20
+)
+
+// lengthError explains what is too long for any program to be given, or returns
+// nil. The kernels report it by different numbers.
+func lengthError(s Spec) *bothy.Error {
+	const hint = "Write it to a file and run that (files.write, then `bash FILE`), or pass it through the standard input: `bash -s` reads a script there."
+	total := 0
+	for i, arg := range s.Argv {
+		total += len(arg) + 1
+		if len(arg) >= maxArgument {
+			what := fmt.Sprintf("argument %d of the command", i)
+			if i == len(s.Argv)-1 && i > 0 && strings.HasPrefix(s.Argv[i-1], "-") && strings.HasSuffix(s.Argv[i-1], "c") {
+				what = "the command's line"
+			}
+			return bothy.Errorf(bothy.CodeCommandInvalid, "%s has %d bytes, and Linux takes at most %d in one", what, len(arg), maxArgument-1).WithHint(hint)
+		}
+	}
+	for _, kv := range s.Env {
+		total += len(kv) + 1
+		if len(kv) >= maxArgument {
+			name, _, _ := strings.Cut(kv, "=")
+			return bothy.Errorf(bothy.CodeCommandInvalid, "the environment variable %s has %d bytes, and Linux takes at most %d in one", name, len(kv), maxArgument-1).
+				WithHint("Pass large data through a file or the standard input.")
+		}
+	}
+	if total >= maxArguments {
+		return bothy.Errorf(bothy.CodeCommandInvalid, "the command's arguments and environment have %d bytes, and Linux takes less than %d", total, maxArguments).WithHint(hint)
+	}
+	return nil
+}
+
+func hasNUL(s Spec) bool {
+	return strings.ContainsRune(s.Dir, 0) || slices.ContainsFunc(append(slices.Clip(s.Argv), s.Env...), func(v string) bool { return strings.ContainsRune(v, 0) })
+}
+
+// isFolder reports whether what is to be run is a directory.
+func isFolder(s Spec) bool {
+	path := s.Argv[0]
+	if !strings.Contains(path, "/") {
+		return false
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(s.Dir, path)
+	}
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // ioError explains why no pipes or terminal could be made for a command.

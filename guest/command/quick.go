@@ -12,9 +12,9 @@ import (
 )
 
 // isPlain reports whether a command has no input but what is empty, no terminal,
-// and nothing else of its own: most have not.
+// two outputs, and nothing else of its own: most have not.
 func (s *Spec) isPlain() bool {
-	return s.Terminal == nil && !s.Stdin && len(s.Input) == 0 && len(s.Extra) == 0
+	return s.Terminal == nil && !s.Stdin && len(s.Input) == 0 && len(s.Extra) == 0 && !s.MergeStderr
 }
 
 // cloneArgs is the argument of clone3(2) in its first version.

@@ -52,7 +52,11 @@ func (m *Manager) openIO(s Spec) (*stdio, error) {
 		io.feed(s.Input, s.Input != nil)
 	}
 	io.childFiles = append(io.childFiles, stdin)
-	for _, stream := range [...]Stream{Stdout, Stderr} {
+	streams := []Stream{Stdout, Stderr}
+	if s.MergeStderr {
+		streams = streams[:1]
+	}
+	for _, stream := range streams {
 		r, w, err := Pipe(true)
 		if err != nil {
 			io.closeChild()
@@ -61,6 +65,9 @@ func (m *Manager) openIO(s Spec) (*stdio, error) {
 		}
 		io.childFiles = append(io.childFiles, w)
 		io.outputs = append(io.outputs, source{r, stream})
+	}
+	if s.MergeStderr {
+		io.childFiles = append(io.childFiles, io.childFiles[1])
 	}
 	return io, nil
 }
@@ -164,7 +171,7 @@ func fds(files []*os.File) []uintptr {
 func (io *stdio) closeChild() {
 	for _, f := range io.childFiles {
 		if f != io.shared {
-			f.Close() // a terminal's end is here three times: closing again is harmless
+			f.Close() // a terminal's end, or a pipe's, is here several times: closing again is harmless
 		}
 	}
 }
