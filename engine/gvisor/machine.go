@@ -116,7 +116,11 @@ func (e *Engine) Adopt(_ context.Context, id string, b []byte) (bothy.Machine, e
 	if err := json.Unmarshal(b, &st); err != nil {
 		return nil, fmt.Errorf("adopt %s: %w", id, err)
 	}
-	if p, err := process.Open(st.PID); err != nil || !p.Is(st.StartTime) {
+	p, err := process.Open(st.PID)
+	if err != nil && !process.Gone(err) {
+		return nil, fmt.Errorf("adopt %s: %w", id, err)
+	}
+	if err != nil || !p.Is(st.StartTime) {
 		return nil, bothy.Errorf(bothy.CodeNotFound, "the machine of sandbox %s is gone", id).Because(err)
 	}
 	name := cmp.Or(st.Name, id)

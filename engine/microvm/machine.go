@@ -100,6 +100,9 @@ func (e *Engine) Adopt(ctx context.Context, id string, b []byte) (bothy.Machine,
 		return nil, fmt.Errorf("adopt %s: %w", id, err)
 	}
 	proc, err := process.Open(st.PID)
+	if err != nil && !process.Gone(err) {
+		return nil, fmt.Errorf("adopt %s: %w", id, err)
+	}
 	if err == nil && (proc.Started != st.StartTime || !proc.Runs()) {
 		proc.Close()
 		err = errEnded

@@ -3,7 +3,9 @@
 package process
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -34,6 +36,11 @@ func Open(pid int) (Process, error) {
 		return Process{}, err
 	}
 	return Process{PID: pid, Started: started, fd: f}, nil
+}
+
+// Gone reports whether an error of Open says that there is no such process.
+func Gone(err error) bool {
+	return errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist)
 }
 
 // Close gives the descriptor back; the process goes on.

@@ -134,15 +134,12 @@ func (s *Store) inDurable(ctx context.Context, op string, do func(*sql.Tx) error
 	defer s.write.Unlock()
 	tx, err := s.durable.BeginTx(ctx, nil)
 	if err != nil {
-		return fmt.Errorf("store: %s: %w", op, err)
+		return s.fault(op, err)
 	}
 	if err = do(tx); err == nil {
 		err = tx.Commit()
 	} else {
 		_ = tx.Rollback()
 	}
-	if err != nil {
-		return fmt.Errorf("store: %s: %w", op, err)
-	}
-	return nil
+	return s.fault(op, err)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/pressly/goose/v3"
 	_ "modernc.org/sqlite" // the database driver
 
+	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/store"
 )
 
@@ -41,6 +42,7 @@ type Store struct {
 	fast    *sql.DB
 	durable *sql.DB
 	read    *sql.DB
+	path    string
 	now     func() time.Time
 	answers answers
 	stmt    statements
@@ -61,7 +63,7 @@ func Open(ctx context.Context, path string, opts ...Option) (_ *Store, err error
 	if err := makePrivate(path); err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	s := &Store{now: time.Now}
+	s := &Store{path: path, now: time.Now}
 	s.answers.bounds = DefaultAnswerBounds
 	for _, o := range opts {
 		o(s)
@@ -134,8 +136,29 @@ func migrate(ctx context.Context, db *sql.DB, a *answers) error {
 	if err != nil {
 		return err
 	}
+	if err := refuseNewer(ctx, p); err != nil {
+		return err
+	}
 	_, err = p.Up(ctx)
 	return err
+}
+
+// refuseNewer refuses a database that a later server has changed: this one would
+// neither find nor keep what it does not know of.
+func refuseNewer(ctx context.Context, p *goose.Provider) error {
+	has, err := p.GetDBVersion(ctx)
+	if err != nil {
+		return err
+	}
+	known := int64(0)
+	for _, m := range p.ListSources() {
+		known = max(known, m.Version)
+	}
+	if has <= known {
+		return nil
+	}
+	return bothy.Errorf(bothy.CodeUnsupported, "the database was written by a newer server (its form is %d, and this program knows those up to %d)", has, known).
+		WithHint("Start the newer program again, or restore the backup from before the upgrade.")
 }
 
 // Close closes the file. Calls that are under way fail.
@@ -164,7 +187,7 @@ func (s *Store) exec(ctx context.Context, op string, st *sql.Stmt, args ...any) 
 		r, err = st.ExecContext(context.WithoutCancel(ctx), args...)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("store: %s: %w", op, err)
+		return nil, s.fault(op, err)
 	}
 	return r, nil
 }

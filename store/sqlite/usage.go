@@ -383,10 +383,7 @@ func (s *Store) PutBudget(ctx context.Context, b store.Budget) error {
 		_, err = s.durable.ExecContext(ctx, `REPLACE INTO budgets (kind, id, project, amount, record) VALUES (?, ?, ?, ?, ?)`,
 			string(b.Kind), b.ID, b.Project, b.Amount, string(record))
 	}
-	if err != nil {
-		return fmt.Errorf("store: put budget: %w", err)
-	}
-	return nil
+	return s.fault("put budget", err)
 }
 
 // Budgets implements store.Usage.

@@ -1,0 +1,12 @@
+package sqlite
+
+import "fmt"
+
+// Bound bounds the pages that the connections which write may use.
+func Bound(s *Store, pages int) error {
+	if _, err := s.fast.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", pages)); err != nil {
+		return err
+	}
+	_, err := s.durable.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", pages))
+	return err
+}

@@ -1,0 +1,47 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// fullBelow is the room in bytes below which a disk counts as full.
+const fullBelow = 1 << 20
+
+// fault is what a caller is told of a change that failed: that the disk is full, where
+// it is.
+func (s *Store) fault(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	wrapped := fmt.Errorf("store: %s: %w", op, err)
+	if !isFull(err, filepath.Dir(s.path)) {
+		return wrapped
+	}
+	return bothy.Errorf(bothy.CodeDiskFull, "the server's disk is full, so nothing can be stored").
+		WithHint("Delete sandboxes and snapshots that are not needed, or have the operator make room under the server's state.").Because(wrapped)
+}
+
+// isFull reports whether an error of SQLite means that there is no room in a folder.
+// Not every file that SQLite cannot make longer is told of as a full disk.
+func isFull(err error, dir string) bool {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+	}
+	switch e.Code() & 0xff {
+	case sqlite3.SQLITE_FULL:
+		return true
+	case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN:
+		var disk unix.Statfs_t
+		return unix.Statfs(dir, &disk) == nil && disk.Bavail*uint64(disk.Bsize) < fullBelow
+	}
+	return false
+}

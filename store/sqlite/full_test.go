@@ -1,0 +1,63 @@
+package sqlite_test
+
+import (
+	"database/sql"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
+	"github.com/bothy-dev/bothy/store/sqlite"
+)
+
+// TestAFullDiskIsSaid has the database be as large as it may be, which SQLite tells
+// of as it does of a full disk.
+func TestAFullDiskIsSaid(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "b.db"))
+	defer s.Close()
+	if err := sqlite.Bound(s, 1); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("x", 1<<20)
+	for what, do := range map[string]func() error{
+		"sandbox": func() error { return s.PutSandbox(t.Context(), &bothy.Sandbox{ID: "sbx", Name: long}) },
+		"paused": func() error {
+			return s.PutSandbox(t.Context(), &bothy.Sandbox{ID: "sbx", Name: long, State: bothy.StatePaused})
+		},
+		"token":    func() error { return s.PutToken(t.Context(), &bothy.Token{ID: "t", Name: long}) },
+		"snapshot": func() error { return s.PutSnapshot(t.Context(), &bothy.Snapshot{ID: "snp", Name: long}) },
+		"event": func() error {
+			return s.AddEvent(t.Context(), &bothy.Event{Time: time.Now(), Data: map[string]string{"x": long}})
+		},
+		"audit":  func() error { return s.AppendAudit(t.Context(), []store.AuditLine{{ID: 1, Record: long}}) },
+		"budget": func() error { return s.PutBudget(t.Context(), store.Budget{ID: long, Kind: "tree", Amount: 1}) },
+	} {
+		err := do()
+		if bothy.ErrorCode(err) != bothy.CodeDiskFull || bothy.AsError(err).Hint == "" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestADatabaseOfANewerServerIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "b.db")
+	open(t, path).Close()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec(`INSERT INTO goose_db_version (version_id, is_applied) SELECT max(version_id) + 1, 1 FROM goose_db_version`); err != nil {
+		t.Fatal(err)
+	}
+	db.Close()
+	s, err := sqlite.Open(t.Context(), path)
+	if err == nil {
+		s.Close()
+		t.Fatal("it was opened")
+	}
+	if e := bothy.AsError(err); e.Code != bothy.CodeUnsupported || !strings.Contains(e.Detail, "newer server") || !strings.Contains(e.Hint, "backup") {
+		t.Errorf("it says %v", err)
+	}
+}
