@@ -29,6 +29,9 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 	if err != nil {
 		return nil, err
 	}
+	if err := s.room(); err != nil {
+		return nil, err
+	}
 	if req.SnapshotID != "" {
 		return s.createFrom(ctx, req)
 	}
@@ -83,6 +86,7 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 	undo.Release()
 	l, err := s.bringUpNew(ctx, sb, t, claimed)
 	if err != nil {
+		err = s.startFault(err)
 		s.startFailed(context.WithoutCancel(ctx), sb, err)
 		return nil, err
 	}
@@ -176,7 +180,7 @@ func (s *Service) machineSpec(sb *bothy.Sandbox, t *bothy.Template) bothy.Machin
 func (s *Service) bringUpNew(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, claimed *live) (*live, error) {
 	if claimed != nil {
 		l, err := s.handOut(ctx, sb, t, claimed)
-		if err == nil || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil || bothy.ErrorCode(s.startFault(err)) == bothy.CodeDiskFull {
 			return l, err
 		}
 		s.log.Warn("a ready sandbox could not be handed out, so another is started", "sandbox", sb.ID, "error", err)

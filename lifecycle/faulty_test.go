@@ -3,9 +3,11 @@ package lifecycle_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -372,4 +374,30 @@ func dieAt(t *testing.T, w *world, step string, do func()) {
 	if _, err := w.Recover(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func TestAFullDiskRefusesStartsAtOnce(t *testing.T) {
+	var full atomic.Bool
+	w := newWorld(t)
+	w.narrow = func(o *lifecycle.Options) { o.DiskFull = full.Load }
+	w.restart()
+	sb := w.create(bothy.SandboxCreate{})
+	sleepOnce(t, w, sb.ID)
+	began := 0
+	w.host.FailStart = func(string) error { began++; return nil }
+	full.Store(true)
+	_, err := w.Create(w.me(), bothy.SandboxCreate{})
+	wantCode(t, err, bothy.CodeDiskFull)
+	_, err = w.Resume(w.me(), sb.ID)
+	wantCode(t, err, bothy.CodeDiskFull)
+	_, err = w.Fork(w.me(), sb.ID, bothy.ForkRequest{})
+	wantCode(t, err, bothy.CodeDiskFull)
+	if began > 0 || len(w.Problems()) != 1 {
+		t.Errorf("%d machines were begun; problems: %q", began, w.Problems())
+	}
+	// The disk that fills up while a sandbox starts is said as well.
+	full.Store(false)
+	w.host.FailStart = func(string) error { return fmt.Errorf("write: %w", syscall.ENOSPC) }
+	_, err = w.Create(w.me(), bothy.SandboxCreate{})
+	wantCode(t, err, bothy.CodeDiskFull)
 }

@@ -170,6 +170,9 @@ func (s *Service) startCopy(ctx context.Context, c *bothy.Sandbox, from *frozen)
 	if err := s.o.Meter.Allow(c); err != nil {
 		return err
 	}
+	if err := s.room(); err != nil {
+		return err
+	}
 	if err := s.admit(ctx, c); err != nil {
 		return err
 	}
@@ -185,6 +188,7 @@ func (s *Service) startCopy(ctx context.Context, c *bothy.Sandbox, from *frozen)
 	}
 	l, err := s.bringUpFrom(ctx, c, from)
 	if err != nil {
+		err = s.startFault(err)
 		s.startFailed(context.WithoutCancel(ctx), c, err)
 		return err
 	}

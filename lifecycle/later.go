@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -169,11 +170,24 @@ func (s *Service) storeRow(ctx context.Context, id string) error {
 	return s.put(ctx, sb)
 }
 
-// Unrecorded counts the sandboxes whose state the store could not take yet.
-func (s *Service) Unrecorded() int {
+// Problems says what is wrong although the service works, for the operator.
+func (s *Service) Problems() (found []string) {
+	if s.o.DiskFull != nil && s.o.DiskFull() {
+		found = append(found, "the disk under the state is full: no sandbox can be started or paused")
+	}
 	s.unrecorded.mu.Lock()
-	defer s.unrecorded.mu.Unlock()
-	return len(s.unrecorded.rows)
+	rows, events := len(s.unrecorded.rows), len(s.unrecorded.events)
+	s.unrecorded.mu.Unlock()
+	if rows+events > 0 {
+		found = append(found, fmt.Sprintf("the state of %d sandboxes and %d events cannot be stored and are kept in memory; the server's log says why", rows, events))
+	}
+	s.mu.Lock()
+	unattached := len(s.unattached)
+	s.mu.Unlock()
+	if unattached > 0 {
+		found = append(found, fmt.Sprintf("%d sandboxes of the last server run and could not be taken over yet; the server's log says why", unattached))
+	}
+	return found
 }
 
 // flush makes a last attempt to store what waits for it.

@@ -82,6 +82,9 @@ type Options struct {
 	Pool PoolOptions
 	// FreeMemoryMB tells what the host has left; nil asks the host.
 	FreeMemoryMB func() int
+	// DiskFull reports that the disk under the sandboxes has no room for another one.
+	// Optional.
+	DiskFull func() bool
 	// Clock is the system's when nil.
 	Clock bothy.Clock
 	Log   *slog.Logger

@@ -50,6 +50,9 @@ func (s *Service) resumeLocked(ctx context.Context, sb *bothy.Sandbox) error {
 	if err := s.o.Meter.Allow(sb); err != nil {
 		return err
 	}
+	if err := s.room(); err != nil {
+		return err
+	}
 	place, err := s.reserve(ctx, sb.ProjectID)
 	if err != nil {
 		return err
@@ -60,7 +63,7 @@ func (s *Service) resumeLocked(ctx context.Context, sb *bothy.Sandbox) error {
 	}
 	if err := s.wakeUp(ctx, sb, place); err != nil {
 		s.moveBack(ctx, sb, bothy.StatePaused, nil)
-		return err
+		return s.startFault(err)
 	}
 	s.emit(ctx, bothy.EventSandboxResumed, sb, map[string]string{"snapshot_id": sb.SnapshotID, "kind": string(sb.Resumed.Kind)})
 	return nil

@@ -284,6 +284,7 @@ func (p *parts) openLifecycle(ctx context.Context, b embedded.Paths) error {
 			MinFreeMemoryMB: p.config.Pool.MinFreeMemoryMB,
 		},
 		MaxSandboxes: p.config.Sandboxes.Max,
+		DiskFull:     func() bool { return freeBytes(p.config.Home) < fullBelow },
 		Retention: lifecycle.Retention{
 			PerSandbox:   p.config.Snapshots.KeepPerSandbox,
 			For:          time.Duration(p.config.Snapshots.KeepHours) * time.Hour,

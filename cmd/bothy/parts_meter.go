@@ -57,5 +57,5 @@ func (p *parts) problems() (found []string) {
 	if p.audit.Health() != nil {
 		found = append(found, "the audit cannot be stored and is kept in memory; the server's log says why")
 	}
-	return found
+	return append(found, p.lifecycle.Problems()...)
 }
