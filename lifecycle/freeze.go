@@ -105,7 +105,9 @@ func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.S
 	}
 	begun := time.Now()
 	o.Standing = func() { begun = time.Now() }
+	l.standing.Add(1)
 	err = l.machine.Snapshot(ctx, o)
+	l.standing.Add(-1)
 	s.log.Info("sandbox stood still for a snapshot", "sandbox", l.id, "ms", time.Since(begun).Milliseconds(), "error", err)
 	switch {
 	case !stop:

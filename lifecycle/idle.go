@@ -65,6 +65,19 @@ func (u *usage) begin(c bothy.Clock, what string) (end func(), err error) {
 	}), nil
 }
 
+// inUse reports whether something holds it awake.
+func (u *usage) inUse() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.active) > 0
+}
+
+func (u *usage) isFalling() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.falling
+}
+
 // fall lets nobody in any more. What has begun goes on.
 func (u *usage) fall() {
 	u.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"net"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -35,6 +36,9 @@ type live struct {
 
 	use   usage
 	still stillness
+	conns guestConns
+	// standing counts the snapshots that are being taken, for which it stands still.
+	standing atomic.Int32
 	// fresh is set when the machine was made for this sandbox, and not woken with
 	// what another has run.
 	fresh bool
@@ -88,11 +92,12 @@ func (s *Service) attach(ctx context.Context, sb *bothy.Sandbox, m bothy.Machine
 		return nil, err
 	}
 	undo.Release()
-	guest := s.o.NewGuest(func(ctx context.Context) (net.Conn, error) { return gw.Dial(ctx, bothy.GuestPort) }, key)
-	return &live{
-		id: sb.ID, project: sb.ProjectID, machine: m, gateway: gw, guest: guest, limits: limitsOf(sb), digest: sb.TemplateDigest, engine: sb.Engine,
+	l := &live{
+		id: sb.ID, project: sb.ProjectID, machine: m, gateway: gw, limits: limitsOf(sb), digest: sb.TemplateDigest, engine: sb.Engine,
 		cancel: func() {}, gone: make(chan struct{}),
-	}, nil
+	}
+	l.guest = s.o.NewGuest(func(ctx context.Context) (net.Conn, error) { return l.conns.dial(ctx, gw) }, key)
+	return l, nil
 }
 
 // processesPerMB keeps processes that do nothing, of a quarter of a megabyte or

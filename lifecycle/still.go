@@ -101,6 +101,7 @@ func (s *Service) hold(l *live, what string) (end func(), err error) {
 		ended()
 		return nil, err
 	}
+	s.watchAnswers(l)
 	return func() { ended(); release() }, nil
 }
 
@@ -115,7 +116,9 @@ func (s *Service) guestStats(ctx context.Context, l *live) (bothy.GuestStats, er
 	}
 	st.users++
 	st.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, s.patience(l.engine, statsPatience))
 	g, err := l.guest.Stats(ctx)
+	cancel()
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.users--

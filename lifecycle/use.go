@@ -95,6 +95,9 @@ func (s *Service) ask(ctx context.Context, l *live, f func(bothy.Guest) error) e
 		if e := s.whyGone(ctx, l); e != nil {
 			return e
 		}
+		if l.conns.isHung() {
+			return doesNotAnswer(l.id, err)
+		}
 	}
 	return err
 }

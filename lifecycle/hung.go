@@ -1,0 +1,154 @@
+package lifecycle
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+const (
+	// answerLook is how often a sandbox that has been in use for so long is asked
+	// whether it still answers, and answerPatience how long it may take to.
+	answerLook     = 10 * time.Second
+	answerPatience = 10 * time.Second
+	// answerTries is how many times in a row it may fail to. Then what waits for it is
+	// given up: a command may run for hours, but only in a sandbox that answers.
+	answerTries = 3
+	// statsPatience bounds a question that a caller can do without.
+	statsPatience = 5 * time.Second
+)
+
+// guestConns are the connections to a guest, so that they can be cut: whoever waits
+// for a kernel that hangs would wait for ever.
+type guestConns struct {
+	mu   sync.Mutex
+	open map[*guestConn]struct{}
+	// dialing are those that are being made.
+	dialing map[*context.CancelFunc]struct{}
+	// watched is set while it is looked whether the guest answers, and failed counts
+	// the looks at which it did not.
+	watched bool
+	failed  int
+	hung    bool
+}
+
+type guestConn struct {
+	net.Conn
+	of *guestConns
+}
+
+func (c *guestConn) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.open, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// CloseWrite is the half-close of a connection that has it.
+func (c *guestConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+func (c *guestConns) dial(ctx context.Context, g bothy.Gateway) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.mu.Lock()
+	if c.open == nil {
+		c.open, c.dialing = map[*guestConn]struct{}{}, map[*context.CancelFunc]struct{}{}
+	}
+	c.dialing[&cancel] = struct{}{}
+	c.mu.Unlock()
+	conn, err := g.Dial(ctx, bothy.GuestPort)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.dialing, &cancel)
+	if err != nil {
+		return nil, err
+	}
+	n := &guestConn{conn, c}
+	c.open[n] = struct{}{}
+	return n, nil
+}
+
+// cut ends all connections. Who dials next may try.
+func (c *guestConns) cut() {
+	c.mu.Lock()
+	conns := make([]net.Conn, 0, len(c.open))
+	for n := range c.open {
+		conns = append(conns, n.Conn)
+	}
+	clear(c.open)
+	for cancel := range c.dialing {
+		(*cancel)()
+	}
+	c.mu.Unlock()
+	for _, n := range conns {
+		n.Close()
+	}
+}
+
+// watchAnswers looks from now on, for as long as a sandbox is in use, whether it
+// answers.
+func (s *Service) watchAnswers(l *live) {
+	c := &l.conns
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.watched {
+		c.watched = true
+		s.clock.AfterFunc(answerLook, func() { s.lookForAnswer(l) })
+	}
+}
+
+func (s *Service) lookForAnswer(l *live) {
+	c := &l.conns
+	used := s.background.Err() == nil && l.use.inUse() && s.liveByID(l.id) == l
+	standing := l.use.isFalling() || l.standing.Load() > 0
+	failed := false
+	if used && !standing {
+		ctx, cancel := context.WithTimeout(s.background, s.patience(l.engine, answerPatience))
+		failed = l.guest.WaitReady(ctx) != nil
+		cancel()
+	}
+	c.mu.Lock()
+	switch {
+	case !used:
+		c.watched, c.failed = false, 0
+	case standing:
+	case !failed:
+		c.failed, c.hung = 0, false
+	default:
+		c.failed++
+	}
+	give := c.failed >= answerTries
+	if give {
+		c.failed, c.hung = 0, true
+	}
+	if c.watched {
+		s.clock.AfterFunc(answerLook, func() { s.lookForAnswer(l) })
+	}
+	c.mu.Unlock()
+	if give {
+		s.log.Error("a sandbox does not answer, so the calls that wait for it are given up", "sandbox", l.id)
+		c.cut()
+	}
+}
+
+// isHung reports whether the sandbox was last seen not to answer.
+func (c *guestConns) isHung() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.hung
+}
+
+func doesNotAnswer(id string, cause error) error {
+	e := bothy.Errorf(bothy.CodeGuest, "sandbox %s does not answer", id).
+		WithHint("Try again in a moment; or delete the sandbox, which does not wait for it.").Because(cause)
+	e.RetryAfter = retryAfter
+	return e
+}

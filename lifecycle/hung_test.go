@@ -1,0 +1,188 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle"
+)
+
+// passing lets time go by until f is done.
+func (w *world) passing(what string, done <-chan error) error {
+	w.t.Helper()
+	for range 1000 {
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(5 * time.Millisecond):
+			w.clock.pass(time.Second)
+		}
+	}
+	w.t.Fatalf("it never ended: %s", what)
+	return nil
+}
+
+func async(f func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return done
+}
+
+// hangs has the snapshots of a machine hang until it is gone, and returns when one
+// does.
+func (w *world) hangs(id string) <-chan struct{} {
+	began := make(chan struct{}, 10)
+	m := w.host.Machine(id)
+	w.host.Snapshotting = func(_ context.Context, got string) error {
+		if got == id {
+			began <- struct{}{}
+			<-m.Done()
+			return errors.New("the machine is gone")
+		}
+		return nil
+	}
+	return began
+}
+
+func TestDeletingDoesNotWaitForAPauseThatHangs(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+	began := w.hangs(sb.ID)
+	paused := async(func() error { _, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{}); return err })
+	<-began
+	if err := w.passing("delete", async(func() error { return w.Terminate(w.me(), sb.ID) })); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+	if err := w.passing("pause", paused); err == nil {
+		t.Error("the pause succeeded")
+	}
+	if got := w.get(sb.ID); got.State != bothy.StateStopped || got.Ended.Reason != bothy.EndTerminated || w.host.Machine(sb.ID) != nil {
+		t.Errorf("it is %s: %+v", got.State, got.Ended)
+	}
+}
+
+func TestATimeOutDoesNotWaitForAPauseThatHangs(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(60)})
+	began := w.hangs(sb.ID)
+	paused := async(func() error { _, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{}); return err })
+	<-began
+	ended := async(func() error { w.clock.pass(time.Minute); return nil })
+	if err := w.passing("pause", paused); err == nil {
+		t.Error("the pause succeeded")
+	}
+	<-ended
+	eventually(t, "ended", func() bool { return w.get(sb.ID).State.Ended() })
+	if got := w.get(sb.ID); got.Ended.Reason != bothy.EndTimeout {
+		t.Errorf("it ended by %s", got.Ended.Reason)
+	}
+}
+
+func TestWhoWaitsForAPauseThatHangsIsAnswered(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+	began := w.hangs(sb.ID)
+	paused := async(func() error { _, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{}); return err })
+	<-began
+	for what, call := range map[string]func() error{
+		"exec": func() error {
+			_, err := w.Exec(w.me(), sb.ID, bothy.ExecRequest{Command: bothy.Command{Line: "x"}})
+			return err
+		},
+		"pause": func() error { _, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{}); return err },
+		"update": func() error {
+			_, err := w.Update(w.me(), sb.ID, bothy.SandboxUpdate{TimeoutSeconds: seconds(60)})
+			return err
+		},
+		"fork": func() error { _, err := w.Fork(w.me(), sb.ID, bothy.ForkRequest{}); return err },
+	} {
+		err := w.passing(what, async(call))
+		wantCode(t, err, bothy.CodeSandboxNotReady)
+		if bothy.AsError(err).RetryAfter == 0 {
+			t.Errorf("%s: %v does not say when to try again", what, err)
+		}
+	}
+	// A caller who leaves is not waited for, either.
+	ctx, cancel := context.WithCancel(w.me())
+	cancel()
+	if _, err := w.Update(ctx, sb.ID, bothy.SandboxUpdate{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller who left: %v", err)
+	}
+	w.host.Machine(sb.ID).End(bothy.Exit{Reason: bothy.EndError, Detail: "killed"})
+	<-paused
+}
+
+// wired is a gateway whose guest takes connections and says nothing.
+type wired struct {
+	*gateway
+	ends chan net.Conn
+}
+
+func (g *wired) Dial(context.Context, uint16) (net.Conn, error) {
+	a, b := net.Pipe()
+	g.ends <- b
+	return a, nil
+}
+
+// silent is a guest that answers nothing any more, and Exec waits for it.
+type silent struct {
+	*guest
+	dial  func(context.Context) (net.Conn, error)
+	quiet *atomic.Bool
+}
+
+func (g *silent) WaitReady(context.Context) error {
+	if g.quiet.Load() {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+func (g *silent) Exec(ctx context.Context, _ bothy.ExecRequest) (*bothy.ExecResult, error) {
+	c, err := g.dial(ctx)
+	if err == nil {
+		defer c.Close()
+		_, err = c.Read(make([]byte, 1))
+	}
+	return nil, bothy.Errorf(bothy.CodeGuest, "no answer").Because(err)
+}
+
+func TestACommandInASandboxThatHangsIsGivenUp(t *testing.T) {
+	w := newWorld(t)
+	var quiet atomic.Bool
+	w.narrow = func(o *lifecycle.Options) {
+		o.NewGateway = func(_ string, c bothy.Cable) (bothy.Gateway, error) {
+			return &wired{w.gateways.add(c), make(chan net.Conn, 10)}, nil
+		}
+		o.NewGuest = func(dial func(context.Context) (net.Conn, error), key string) bothy.Guest {
+			return &silent{w.guests.add(key), dial, &quiet}
+		}
+	}
+	w.restart()
+	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+	done := async(func() error {
+		_, err := w.Exec(w.me(), sb.ID, bothy.ExecRequest{Command: bothy.Command{Line: "sleep"}})
+		return err
+	})
+	// One that answers may take as long as it likes.
+	for range 50 {
+		time.Sleep(time.Millisecond)
+		w.clock.pass(10 * time.Second)
+	}
+	select {
+	case err := <-done:
+		t.Fatalf("a command in a sandbox that answers was given up: %v", err)
+	default:
+	}
+	quiet.Store(true)
+	err := w.passing("exec", done)
+	wantCode(t, err, bothy.CodeGuest)
+	if e := bothy.AsError(err); e.RetryAfter == 0 || e.Hint == "" {
+		t.Errorf("it says %v", err)
+	}
+}
