@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -172,14 +173,22 @@ func (p *Projects) UpdateProject(ctx context.Context, id string, u bothy.Project
 			return nil, err
 		}
 	}
+	x, err := p.store.Project(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	before := x.Plan
 	if u.Plan != nil {
 		if err := p.setPlan(ctx, id, *u.Plan); err != nil {
 			return nil, err
 		}
+		x.Plan = *u.Plan
 	}
-	x, err := p.store.Project(ctx, id)
-	if err == nil && u.Budget != nil && p.budgets != nil {
-		err = p.budgets.SetProjectBudget(ctx, id, *u.Budget)
+	if u.Budget != nil && p.budgets != nil {
+		if err = p.budgets.SetProjectBudget(ctx, id, *u.Budget); err != nil && u.Plan != nil {
+			// All of it, or nothing.
+			err = errors.Join(err, p.setPlan(context.WithoutCancel(ctx), id, before))
+		}
 	}
 	return p.withBudget(x, err)
 }

@@ -119,6 +119,44 @@ func (s *Service) changeBudget(ctx context.Context, sb *bothy.Sandbox, amount fl
 	return s.o.Meter.SetTreeBudget(ctx, sb.BudgetRoot, sb.ProjectID, amount)
 }
 
+// budgetOf is what the tree of a sandbox may spend; 0 means any amount.
+func (s *Service) budgetOf(sb *bothy.Sandbox) float64 {
+	if sb.BudgetRoot == "" {
+		return 0
+	}
+	if b := s.o.Meter.TreeBudget(sb.BudgetRoot); b != nil {
+		return b.Limit
+	}
+	return 0
+}
+
+// restoreBudget undoes changeBudget.
+func (s *Service) restoreBudget(ctx context.Context, sb *bothy.Sandbox, limit float64) {
+	root := sb.BudgetRoot
+	if root == "" {
+		root = sb.ID
+	}
+	if err := s.o.Meter.SetTreeBudget(ctx, root, sb.ProjectID, limit); err != nil {
+		s.log.Warn("cannot undo the change of a budget", "sandbox", sb.ID, "error", err)
+	}
+}
+
+// checkRoomToPause refuses one more sandbox that is to be paused when its time is up
+// to a project whose snapshots take up all that they may: it is paused all the same
+// then, since a full storage must not be a way to run on.
+func (s *Service) checkRoomToPause(ctx context.Context, sb *bothy.Sandbox) error {
+	if sb.OnTimeout != bothy.TimeoutPause || sb.TimeoutSeconds == 0 {
+		return nil
+	}
+	err := s.checkSnapshotQuota(ctx, sb.ProjectID, 0)
+	if bothy.ErrorCode(err) != bothy.CodeQuota {
+		return err
+	}
+	e := bothy.AsError(err)
+	return bothy.Errorf(bothy.CodeQuota, "%s, and this sandbox is to be paused when its time is up", e.Detail).
+		WithHint("Delete snapshots that are not needed, or use on_timeout terminate.").Because(err)
+}
+
 // showBudget fills in what the tree of a sandbox may spend now.
 func (s *Service) showBudget(sb *bothy.Sandbox) *bothy.Sandbox {
 	if sb == nil || sb.BudgetRoot == "" {

@@ -9,38 +9,36 @@ import (
 // The methods of bothy.CodeService: each finds the guest and asks it.
 
 func (s *Service) RunCode(ctx context.Context, id string, req bothy.CodeRequest) (*bothy.CodeResult, error) {
-	s.noteCode(id)
-	return runner(ctx, s, id, bothy.ScopeSandboxesWrite, func(c bothy.CodeRunner) (*bothy.CodeResult, error) { return c.RunCode(ctx, req) })
+	return runner(ctx, s, id, bothy.ScopeSandboxesWrite, s.noteCode, func(c bothy.CodeRunner) (*bothy.CodeResult, error) { return c.RunCode(ctx, req) })
 }
 
 func (s *Service) RunCodeStream(ctx context.Context, id string, req bothy.CodeRequest, fn func(bothy.CodeEvent) error) error {
-	s.noteCode(id)
-	_, err := runner(ctx, s, id, bothy.ScopeSandboxesWrite, func(c bothy.CodeRunner) (struct{}, error) {
+	_, err := runner(ctx, s, id, bothy.ScopeSandboxesWrite, s.noteCode, func(c bothy.CodeRunner) (struct{}, error) {
 		return struct{}{}, c.RunCodeStream(ctx, req, fn)
 	})
 	return err
 }
 
 func (s *Service) CreateContext(ctx context.Context, id string, req bothy.CodeContextCreate) (*bothy.CodeContext, error) {
-	s.noteRan(id)
-	return runner(ctx, s, id, bothy.ScopeSandboxesWrite, func(c bothy.CodeRunner) (*bothy.CodeContext, error) { return c.CreateContext(ctx, req) })
+	return runner(ctx, s, id, bothy.ScopeSandboxesWrite, s.noteRan, func(c bothy.CodeRunner) (*bothy.CodeContext, error) {
+		return c.CreateContext(ctx, req)
+	})
 }
 
 func (s *Service) Contexts(ctx context.Context, id string) ([]bothy.CodeContext, error) {
-	return runner(ctx, s, id, bothy.ScopeSandboxesRead, func(c bothy.CodeRunner) ([]bothy.CodeContext, error) { return c.Contexts(ctx) })
+	return runner(ctx, s, id, bothy.ScopeSandboxesRead, nil, func(c bothy.CodeRunner) ([]bothy.CodeContext, error) { return c.Contexts(ctx) })
 }
 
 func (s *Service) DeleteContext(ctx context.Context, id, contextID string) error {
-	return s.onContext(ctx, id, func(c bothy.CodeRunner) error { return c.DeleteContext(ctx, contextID) })
+	return s.onContext(ctx, id, nil, func(c bothy.CodeRunner) error { return c.DeleteContext(ctx, contextID) })
 }
 
 func (s *Service) InterruptContext(ctx context.Context, id, contextID string) error {
-	return s.onContext(ctx, id, func(c bothy.CodeRunner) error { return c.InterruptContext(ctx, contextID) })
+	return s.onContext(ctx, id, nil, func(c bothy.CodeRunner) error { return c.InterruptContext(ctx, contextID) })
 }
 
 func (s *Service) RestartContext(ctx context.Context, id, contextID string) error {
-	s.noteRan(id)
-	return s.onContext(ctx, id, func(c bothy.CodeRunner) error { return c.RestartContext(ctx, contextID) })
+	return s.onContext(ctx, id, s.noteRan, func(c bothy.CodeRunner) error { return c.RestartContext(ctx, contextID) })
 }
 
 // noteCode tells the pool that code is run in a sandbox's template.
@@ -60,13 +58,18 @@ func (s *Service) noteRan(id string) {
 	}
 }
 
-func (s *Service) onContext(ctx context.Context, id string, f func(bothy.CodeRunner) error) error {
-	_, err := runner(ctx, s, id, bothy.ScopeSandboxesWrite, func(c bothy.CodeRunner) (struct{}, error) { return struct{}{}, f(c) })
+func (s *Service) onContext(ctx context.Context, id string, note func(string), f func(bothy.CodeRunner) error) error {
+	_, err := runner(ctx, s, id, bothy.ScopeSandboxesWrite, note, func(c bothy.CodeRunner) (struct{}, error) { return struct{}{}, f(c) })
 	return err
 }
 
-func runner[T any](ctx context.Context, s *Service, id string, scope bothy.Scope, f func(bothy.CodeRunner) (T, error)) (T, error) {
+// runner calls f, and before it note, if that is not nil, once it is sure that the
+// caller may use the sandbox.
+func runner[T any](ctx context.Context, s *Service, id string, scope bothy.Scope, note func(string), f func(bothy.CodeRunner) (T, error)) (T, error) {
 	return get(ctx, s, id, scope, func(g bothy.Guest) (v T, err error) {
+		if note != nil {
+			note(id)
+		}
 		c, ok := g.(bothy.CodeRunner)
 		if !ok {
 			return v, bothy.Errorf(bothy.CodeUnsupported, "the guest of sandbox %s runs no code", id).WithHint("Use exec.")

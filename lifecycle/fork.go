@@ -32,21 +32,36 @@ func (s *Service) Fork(ctx context.Context, id string, req bothy.ForkRequest) ([
 	if err := s.o.Meter.Allow(origin); err != nil {
 		return nil, err
 	}
-	copies := make([]*bothy.Sandbox, req.Count)
-	for i := range copies {
-		if copies[i], err = s.copyOf(origin, req, i); err != nil {
-			return nil, err
-		}
+	if _, err := s.copiesOf(origin, req); err != nil {
+		return nil, err
 	}
-	dir, m, release, err := s.momentOf(ctx, id)
+	origin, dir, m, release, err := s.momentOf(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
+	// As it was at that moment: its network may have been narrowed meanwhile.
+	copies, err := s.copiesOf(origin, req)
+	if err != nil {
+		return nil, err
+	}
 	if err := s.startCopies(ctx, copies, checking(ctx, dir, m)); err != nil {
 		return nil, err
 	}
 	s.emit(ctx, bothy.EventSandboxForked, origin, map[string]string{"count": fmt.Sprint(len(copies))})
+	return copies, nil
+}
+
+// copiesOf are the new sandboxes that a request asks for.
+func (s *Service) copiesOf(from *bothy.Sandbox, req bothy.ForkRequest) ([]*bothy.Sandbox, error) {
+	copies := make([]*bothy.Sandbox, req.Count)
+	for i := range copies {
+		c, err := s.copyOf(from, req, i)
+		if err != nil {
+			return nil, err
+		}
+		copies[i] = c
+	}
 	return copies, nil
 }
 
@@ -86,40 +101,41 @@ func (s *Service) copyOf(from *bothy.Sandbox, req bothy.ForkRequest, i int) (*bo
 	return c, s.check(c)
 }
 
-// momentOf gives the files of a sandbox as it is now: of a live snapshot that
+// momentOf gives a sandbox and its files as they are now: of a live snapshot that
 // goes when release is called, or of the one that a paused sandbox sleeps in.
-func (s *Service) momentOf(ctx context.Context, id string) (dir string, m *snapshot.Manifest, release func(), err error) {
+func (s *Service) momentOf(ctx context.Context, id string) (sb *bothy.Sandbox, dir string, m *snapshot.Manifest, release func(), err error) {
 	unlock, err := s.lockFor(ctx, id)
 	if err != nil {
-		return "", nil, nil, err
+		return nil, "", nil, nil, err
 	}
 	defer unlock()
-	sb, err := s.sandbox(ctx, id)
+	sb, err = s.sandbox(ctx, id)
 	if err != nil {
-		return "", nil, nil, err
+		return nil, "", nil, nil, err
 	}
 	if sb.State == bothy.StatePaused {
-		return s.openSnapshot(ctx, sb.SnapshotID)
+		dir, m, release, err = s.openSnapshot(ctx, sb.SnapshotID)
+		return sb, dir, m, release, err
 	}
 	l := s.liveByID(id)
 	if sb.State != bothy.StateRunning || l == nil {
-		return "", nil, nil, s.wrongState(sb)
+		return nil, "", nil, nil, s.wrongState(sb)
 	}
 	draft, err := s.o.Blobs.Create(ctx, newID("snp"))
 	if err != nil {
-		return "", nil, nil, snapshotError(err)
+		return nil, "", nil, nil, snapshotError(err)
 	}
 	// A machine of an earlier engine build can be copied by its files alone.
 	another := l.machine.Build() != s.engine(sb.Engine).Info().Build
 	if err := s.capture(context.WithoutCancel(ctx), l, draft.Dir(), bothy.SnapshotMemory, another, false, true); err != nil {
 		draft.Discard()
-		return "", nil, nil, snapshotError(err)
+		return nil, "", nil, nil, snapshotError(err)
 	}
 	m = &snapshot.Manifest{
 		Engine: sb.Engine, EngineBuild: l.machine.Build(), GuestKey: sb.GuestKey,
 		Sandbox: snapshot.Origin{TemplateDigest: sb.TemplateDigest}, Fresh: true,
 	}
-	return draft.Dir(), m, draft.Discard, nil
+	return sb, draft.Dir(), m, draft.Discard, nil
 }
 
 // startCopies starts all of them or none.

@@ -50,6 +50,9 @@ func (s *Service) admit(ctx context.Context, sb *bothy.Sandbox) error {
 	if err := checkMode(p, sb.Network.Mode); err != nil {
 		return err
 	}
+	if err := s.checkRoomToPause(ctx, sb); err != nil {
+		return err
+	}
 	return s.checkRate(sb.ProjectID, p)
 }
 

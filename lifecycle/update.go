@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/cleanup"
 )
 
 // Update changes a live or paused sandbox.
@@ -32,23 +33,33 @@ func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) 
 	if err := s.admitChange(ctx, sb, u); err != nil {
 		return nil, err
 	}
+	if u.OnTimeout != nil && *u.OnTimeout == bothy.TimeoutPause {
+		if err := s.checkRoomToPause(ctx, sb); err != nil {
+			return nil, err
+		}
+	}
+	// All of it, or nothing.
+	var undo cleanup.Stack
+	defer undo.Run()
 	if u.Budget != nil {
+		budgeted := *sb
+		limit := s.budgetOf(sb)
 		if err := s.changeBudget(ctx, sb, *u.Budget); err != nil {
 			return nil, err
 		}
+		undo.Add(func() { s.restoreBudget(context.WithoutCancel(ctx), &budgeted, limit) })
 	}
 	l := s.liveByID(id)
 	if u.Network != nil && l != nil {
 		if err := l.gateway.SetPolicy(sb.Network); err != nil {
 			return nil, err
 		}
+		undo.Add(func() { l.gateway.SetPolicy(before) })
 	}
 	if err := s.put(ctx, sb); err != nil {
-		if u.Network != nil && l != nil {
-			l.gateway.SetPolicy(before)
-		}
 		return nil, err
 	}
+	undo.Release()
 	s.o.Meter.Changed(ctx, sb)
 	if l != nil {
 		s.mu.Lock()
