@@ -148,7 +148,7 @@ func (s *Service) checkRoomToPause(ctx context.Context, sb *bothy.Sandbox) error
 	if sb.OnTimeout != bothy.TimeoutPause || sb.TimeoutSeconds == 0 {
 		return nil
 	}
-	err := s.checkSnapshotQuota(ctx, sb.ProjectID, 0)
+	err := s.checkSnapshotQuota(ctx, sb.ProjectID)
 	if bothy.ErrorCode(err) != bothy.CodeQuota {
 		return err
 	}
