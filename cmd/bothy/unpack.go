@@ -140,15 +140,39 @@ func (u *unpacker) writeLinks() error {
 	// then followed by os.Root, which knows. Taking one away can only make
 	// others dangle.
 	for _, h := range u.links {
+		why := "outside of the destination"
 		if _, err := u.root.Stat(h.Name); err == nil || errors.Is(err, fs.ErrNotExist) {
-			continue
+			if !climbs(h.Linkname) {
+				continue
+			}
+			why = "which may lead out of the destination once other files are there"
 		}
-		u.refuse(h, fmt.Sprintf("it is a link to %s, outside of the destination", strings.Map(printable, h.Linkname)))
+		u.refuse(h, fmt.Sprintf("it is a link to %s, %s", strings.Map(printable, h.Linkname), why))
 		if err := u.root.Remove(h.Name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// climbs reports whether a link goes up after it has gone down. Where that leads
+// depends on what the folder on the way is, and a later copy may put another there:
+// nothing may be there yet, or an empty folder, which a link can replace. Links that
+// only begin by going up start at a folder that stays, for it holds them.
+func climbs(target string) bool {
+	down := false
+	for part := range strings.SplitSeq(target, "/") {
+		switch part {
+		case "", ".":
+		case "..":
+			if down {
+				return true
+			}
+		default:
+			down = true
+		}
+	}
+	return false
 }
 
 // finishFolders gives folders their permissions and times, the deepest first.

@@ -65,6 +65,37 @@ func unpackInto(t *testing.T, entries ...entry) (dest string, refused []string, 
 	return dest, refused, err
 }
 
+// What one copy leaves must not come to lead outside by what the next one brings.
+func TestUnpackLeavesNoLinkThatAnotherCopyTurnsOutwards(t *testing.T) {
+	for name, copies := range map[string][][]entry{
+		"over a folder that is not there yet": {
+			{{name: "tricky", kind: tar.TypeSymlink, link: "nodir/../../victim"}},
+			{{name: "nodir/", kind: tar.TypeDir, mode: 0o755}},
+		},
+		"over a folder that becomes a link": {
+			{{name: "d/", kind: tar.TypeDir, mode: 0o755}, {name: "tricky", kind: tar.TypeSymlink, link: "d/../victim"}, {name: "victim", content: "mine"}},
+			{{name: "d", kind: tar.TypeSymlink, link: "."}},
+		},
+		"over a link that is not there yet": {
+			{{name: "tricky", kind: tar.TypeSymlink, link: "d/../victim"}},
+			{{name: "d", kind: tar.TypeSymlink, link: "."}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dest, refused, err := unpackInto(t, copies[0]...)
+			if err != nil || len(refused) != 1 || !strings.HasPrefix(refused[0], "tricky: it is a link to ") {
+				t.Errorf("refused %q, %v", refused, err)
+			}
+			if _, err := unpack(hostileTar(t, copies[1]...), dest); err != nil {
+				t.Fatal(err)
+			}
+			if b, err := os.ReadFile(filepath.Join(dest, "tricky")); err == nil {
+				t.Errorf("tricky leads to %q", b)
+			}
+		})
+	}
+}
+
 func TestUnpackKeepsModesTimesAndLinks(t *testing.T) {
 	dest, refused, err := unpackInto(t,
 		entry{name: "./", kind: tar.TypeDir, mode: 0o755},
@@ -72,6 +103,7 @@ func TestUnpackKeepsModesTimesAndLinks(t *testing.T) {
 		entry{name: "./bin/tool", content: "#!/bin/sh\n", mode: 0o4755},
 		entry{name: "./latest", kind: tar.TypeSymlink, link: "bin/tool"},
 		entry{name: "./later", kind: tar.TypeSymlink, link: "not/yet/there"},
+		entry{name: "./bin/up", kind: tar.TypeSymlink, link: "../bin/./tool"},
 		entry{name: "./hard", kind: tar.TypeLink, link: "./bin/tool"},
 	)
 	if err != nil || len(refused) != 0 {
