@@ -158,6 +158,14 @@ func init() {
 	// A misspelt field must be refused, also where only its case is wrong.
 	huma.ValidateStrictCasing = true
 	huma.DefaultArrayNullable = false
+	huma.ErrorFormatter = func(format string, values ...any) string {
+		for i, v := range values {
+			if n, ok := v.(float64); ok {
+				values[i] = plainNumber(n)
+			}
+		}
+		return fmt.Sprintf(format, values...)
+	}
 }
 
 // newProblem says in our words what huma found wrong with a request.
@@ -219,11 +227,16 @@ func valueAtFault(d *huma.ErrorDetail) string {
 		if v != "" && len(v) <= 80 {
 			return fmt.Sprintf(", not %q", v)
 		}
-	case float64, int64, bool:
+	case float64:
+		return ", not " + plainNumber(v)
+	case int64, bool:
 		return fmt.Sprintf(", not %v", v)
 	}
 	return ""
 }
+
+// plainNumber writes a number as people do: %v makes 1e+08 of a large one.
+func plainNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 func advise(op *huma.Operation, errs []error) string {
 	const look = "GET /openapi.json, or open /docs, to see what this call takes."

@@ -98,6 +98,7 @@ func TestMalformedRequests(t *testing.T) {
 		{"bad range", "POST", "/v1/sandboxes", `{"network":{"allow_cidrs":["1.2.3"]}}`, bothy.CodeInvalid, "1.2.3", ""},
 		{"secret of the wrong type", "POST", "/v1/sandboxes", `{"secrets":[{"name":"n","value":7,"hosts":[]}]}`, bothy.CodeInvalid, "secrets[0].value", ""},
 		{"metadata of the wrong type", "POST", "/v1/sandboxes", `{"metadata":{"a":1}}`, bothy.CodeInvalid, "metadata.a", ""},
+		{"a large number", "POST", "/v1/sandboxes", `{"memory_mb":99999999}`, bothy.CodeInvalid, "memory_mb: expected number <= 8192, not 99999999", ""},
 		{"many faults", "POST", "/v1/sandboxes", `{"a":1,"b":1,"c":1,"d":1,"e":1}`, bothy.CodeInvalid, "and 2 more", ""},
 		{"too large", "POST", "/v1/sandboxes", huge, bothy.CodeTooLarge, "16 MiB", "PUT"},
 		{"no body", "POST", path + "/exec", "", bothy.CodeInvalid, "body is required", ""},

@@ -20,6 +20,8 @@ const (
 	exitUsage    = 2
 	exitNotFound = 3
 	exitRefused  = 4
+	// exitNoCommand is what a shell says of a command that is not there.
+	exitNoCommand = 127
 	// exitInterrupted is what a shell expects after Ctrl-C.
 	exitInterrupted = 130
 	// exitPipe is what a shell expects when nobody read the output.
@@ -40,7 +42,7 @@ func (e *wrongUsage) Error() string { return e.detail }
 
 // usageError turns what the flag parser says into wrong usage of cmd.
 func usageError(cmd *cobra.Command, err error) error {
-	return &wrongUsage{detail: err.Error(), hint: fmt.Sprintf("`%s --help` shows how to use it.", cmd.CommandPath())}
+	return &wrongUsage{detail: flagDetail(err), hint: fmt.Sprintf("`%s --help` shows how to use it.", cmd.CommandPath())}
 }
 
 // usagef is wrong usage in our own words.
@@ -111,6 +113,8 @@ var codes = map[bothy.Code]int{
 	bothy.CodeInvalid:        exitUsage,
 	bothy.CodePathInvalid:    exitUsage,
 	bothy.CodeCommandInvalid: exitUsage,
+
+	bothy.CodeCommandNotFound: exitNoCommand,
 
 	bothy.CodeNotFound:         exitNotFound,
 	bothy.CodeTemplateNotFound: exitNotFound,

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -30,7 +29,6 @@ func newGet(a *app) *cobra.Command {
 }
 
 func printSandbox(w io.Writer, s *bothy.Sandbox) {
-	network, _ := json.Marshal(s.Network)
 	fields(w,
 		"id", s.ID,
 		"name", s.Name,
@@ -42,7 +40,7 @@ func printSandbox(w io.Writer, s *bothy.Sandbox) {
 		"cpu", strconv.FormatFloat(s.CPU, 'g', -1, 64),
 		"memory", size(int64(s.MemoryMB)<<20),
 		"disk", size(int64(s.DiskMB)<<20),
-		"network", string(network),
+		"network", networkText(s.Network),
 		"created", stamp(&s.CreatedAt),
 		"started", stamp(s.StartedAt),
 		"expires", stamp(s.ExpiresAt),

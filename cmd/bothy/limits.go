@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,6 +29,14 @@ func newLimits(a *app) *cobra.Command {
 	return cmd
 }
 
+func networkModes(modes []bothy.NetworkMode) string {
+	list := make([]string, len(modes))
+	for i, mode := range modes {
+		list[i] = string(mode)
+	}
+	return strings.Join(list, ", ")
+}
+
 func printLimits(w io.Writer, l *bothy.PlanLimits) {
 	sandboxes, snapshots, longest := "any number", "any size", "as long as wanted"
 	if l.Sandboxes.Limit != nil {
@@ -45,7 +54,7 @@ func printLimits(w io.Writer, l *bothy.PlanLimits) {
 		"snapshots", fmt.Sprintf("%s of %s", size(l.Snapshots.UsedMB<<20), snapshots),
 		"each sandbox", fmt.Sprintf("%s CPUs, %s of memory, %s of disk, %s", strconv.FormatFloat(l.Sandbox.CPU, 'g', -1, 64),
 			size(int64(l.Sandbox.MemoryMB)<<20), size(int64(l.Sandbox.DiskMB)<<20), longest),
-		"networks", fmt.Sprint(l.Sandbox.Networks),
+		"networks", networkModes(l.Sandbox.Networks),
 		"budget", budgetText(l.Budget),
 	)
 }

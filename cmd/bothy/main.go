@@ -61,12 +61,11 @@ func newRoot(a *app) *cobra.Command {
 Start with:
   bothy up                            start the server on this host
   bothy run -- python3 -c 'print(1)'  run one command in a sandbox of its own`,
-		Version:           version,
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		Args:              usage(cobra.NoArgs),
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          onlyCommands,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.url, "url", "", "`URL` of the server (default $BOTHY_URL, then the credentials file)")
@@ -79,6 +78,7 @@ Start with:
 	for _, f := range slices.Insert(commands(), 2, registered...) {
 		root.AddCommand(f(a))
 	}
+	a.addCompletion(root)
 	return root
 }
 
@@ -90,6 +90,9 @@ func newHelp(root *cobra.Command) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			found, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
+				if err := onlyCommands(found, rest); len(rest) == 1 && err != nil {
+					return err
+				}
 				return usagef("`bothy --help` lists the commands.", "there is no command %q", strings.Join(args, " "))
 			}
 			found.InitDefaultHelpFlag()
@@ -107,6 +110,6 @@ func commands() []func(*app) *cobra.Command {
 		newTemplate, newToken,
 		newShell, newProcesses, newProcess, newLogs, newMetrics, newForward,
 		newPause, newResume, newSnapshot, newSnapshots, newFork, newRollback,
-		newNetwork, newEvents, newLimits,
+		newNetwork, newEvents, newLimits, newVersion,
 	}
 }

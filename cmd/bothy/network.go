@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,11 +35,41 @@ func newNetworkGet(a *app) *cobra.Command {
 }
 
 func printNetwork(w io.Writer, n bothy.Network) {
+	ports := make([]string, len(n.AllowPorts))
+	for i, port := range n.AllowPorts {
+		ports[i] = strconv.Itoa(int(port))
+	}
 	if n.IsPlain() {
 		fmt.Fprintln(w, networkMode(n))
 		return
 	}
-	_ = json.NewEncoder(w).Encode(n)
+	fields(w,
+		"mode", string(n.Mode),
+		"presets", strings.Join(n.Presets, ", "),
+		"domains", strings.Join(n.AllowDomains, ", "),
+		"addresses", strings.Join(rangesOf(n), ", "),
+		"ports", strings.Join(ports, ", "),
+	)
+}
+
+// networkText says a policy in one line.
+func networkText(n bothy.Network) string {
+	if n.IsPlain() {
+		return networkMode(n)
+	}
+	parts := slices.Concat(n.Presets, n.AllowDomains, rangesOf(n))
+	for _, port := range n.AllowPorts {
+		parts = append(parts, "port "+strconv.Itoa(int(port)))
+	}
+	return fmt.Sprintf("%s: %s", n.Mode, strings.Join(parts, ", "))
+}
+
+func rangesOf(n bothy.Network) []string {
+	list := make([]string, len(n.AllowCIDRs))
+	for i, r := range n.AllowCIDRs {
+		list[i] = r.String()
+	}
+	return list
 }
 
 func newNetworkSet(a *app) *cobra.Command {
