@@ -21,6 +21,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/inflight"
 	"github.com/bothy-dev/bothy/store"
 )
 
@@ -53,6 +54,8 @@ type Services struct {
 	// Answers remembers answers for Idempotency-Key. Without it the header is
 	// ignored.
 	Answers AnswerStore
+	// Inflight bounds what requests hold of the server. Optional.
+	Inflight *inflight.Limits
 	// Log gets one line per request; slog.Default() when nil.
 	Log *slog.Logger
 }
@@ -86,6 +89,9 @@ type Config struct {
 	// the domain below which ports have names, "localhost" when empty.
 	LinkKey    []byte
 	LinkDomain string
+	// Connections bounds how many there are at once, and ConnectionsPerAddress those
+	// from one address that is not of this host. 0 is no bound.
+	Connections, ConnectionsPerAddress int
 	// Observe is told of every answered request: its route, which is empty for
 	// none, and its status. Optional.
 	Observe func(method, route string, status int, took time.Duration)
@@ -125,6 +131,8 @@ type Server struct {
 	sockets sync.WaitGroup
 	// archiveSilence is how long the peer of an archive may do nothing; 0 is paceSilence.
 	archiveSilence time.Duration
+	// settling bounds the refused bodies that are read to their end at once.
+	settling chan struct{}
 	// busy counts the requests under way, for Drain.
 	busy atomic.Int64
 	// deadline is when Drain or Close wait no longer.
@@ -141,7 +149,8 @@ func New(services Services, config Config) *Server {
 	}
 	s := &Server{
 		services: services, config: config, log: services.Log, mux: http.NewServeMux(),
-		beats: heartbeat{first: 200 * time.Millisecond, every: 15 * time.Second},
+		settling: make(chan struct{}, maxRefused),
+		beats:    heartbeat{first: 200 * time.Millisecond, every: 15 * time.Second},
 	}
 	if s.log == nil {
 		s.log = slog.Default()
@@ -155,6 +164,8 @@ func New(services Services, config Config) *Server {
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return s.working },
+		ConnState:         connState,
+		ConnContext:       withConn,
 	}
 	s.huma = huma.NewAPI(s.humaConfig(), adapter{s})
 	s.register()
@@ -194,7 +205,13 @@ func (s *Server) Handle(pattern string, h http.Handler) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "" {
 			// Whether the key is good is for the handler to say.
-			_, _ = s.authenticate(r)
+			known, err := s.authenticate(r)
+			if err == nil {
+				if r, err = s.admitOther(known); err != nil {
+					s.fail(w, r, err)
+					return
+				}
+			}
 		}
 		if r.Method == http.MethodGet {
 			ctx, cancel := s.following(r.Context())
@@ -226,8 +243,11 @@ func (s *Server) Listen() error {
 			WithHint("Stop what listens there, or choose another address with --listen or BOTHY_LISTEN.").Because(err)
 	}
 	s.listener = l
+	if s.config.Connections > 0 {
+		s.listener = newBounded(l, s.config.Connections, s.config.ConnectionsPerAddress)
+	}
 	if s.config.TLS != nil {
-		s.listener = tls.NewListener(l, s.config.TLS)
+		s.listener = tls.NewListener(s.listener, s.config.TLS)
 	}
 	s.hosts = newHostCheck(s.config, l.Addr())
 	return nil

@@ -41,6 +41,7 @@ type request struct {
 	problem *Problem
 
 	hold
+	load
 }
 
 type requestKey struct{}
@@ -78,6 +79,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx := info.holdable(context.WithValue(r.Context(), requestKey{}, info), rec)
 	defer info.release()
 	r = s.withOrigin(ctx, r, info)
+	rec.body = newIncoming(r)
 	h := rec.Header()
 	h.Set("X-Request-Id", info.id)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -89,15 +91,21 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 	}()
+	s.route(rec, r)
+	s.settle(rec)
+}
+
+// route finds out by the request's host and path what is asked for.
+func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	if t, ok := s.linkTarget(r.Host); ok {
-		s.serveLink(rec, r, t)
+		s.serveLink(w, r, t)
 		return
 	}
 	if err := s.hosts.check(r.Host); err != nil {
-		s.fail(rec, r, err)
+		s.fail(w, r, err)
 		return
 	}
-	s.mux.ServeHTTP(rec, r)
+	s.mux.ServeHTTP(w, r)
 }
 
 // withOrigin returns the request with its context, which knows where it came from.
@@ -203,6 +211,9 @@ func (s *Server) door(c call, h http.HandlerFunc) http.HandlerFunc {
 		if err == nil && s.audited(c) {
 			err = s.services.Recorder.Admit()
 		}
+		if err == nil {
+			r, err = s.admit(r)
+		}
 		var body []byte
 		if err == nil && c.takesJSON(r) {
 			body, err = readJSON(w, r)
@@ -231,15 +242,20 @@ func readJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	}
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJSONBytes))
+	body, err := readAll(r.Context(), http.MaxBytesReader(w, r.Body, maxJSONBytes), r.ContentLength)
 	_ = rc.SetReadDeadline(time.Time{})
-	if err != nil {
-		var large *http.MaxBytesError
-		if errors.As(err, &large) {
-			return nil, tooLarge()
-		}
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, tooLarge()
+	case bothy.ErrorCode(err) == bothy.CodeRateLimited:
+		return nil, err
+	case err != nil:
 		return nil, bothy.Errorf(bothy.CodeInvalid, "the body did not arrive whole").
 			WithHint("Send as many bytes as Content-Length says, within %d s.", bodyTimeout/time.Second).Because(err)
+	}
+	if info := requestFrom(r.Context()); info != nil {
+		info.load.body = int64(len(body))
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	return body, nil
@@ -270,6 +286,9 @@ type recorder struct {
 	http.ResponseWriter
 	status int
 	bytes  int64
+	// body is the request's, or nil; refused says that its rest is not wanted.
+	body    *incoming
+	refused bool
 }
 
 func (w *recorder) statusOrOK() int {
@@ -282,6 +301,7 @@ func (w *recorder) statusOrOK() int {
 func (w *recorder) WriteHeader(status int) {
 	if w.status == 0 || w.status == http.StatusContinue {
 		w.status = status
+		w.refusing(status)
 	}
 	w.ResponseWriter.WriteHeader(status)
 }

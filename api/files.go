@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -133,7 +134,7 @@ func (s *Server) registerFileBytes(svc bothy.FileService) {
 		if err != nil {
 			return nil, err
 		}
-		return one(svc.Write(ctx, in.ID, in.Body.Path, strings.NewReader(string(data)), bothy.WriteOptions{Mode: mode, User: in.Body.User}))
+		return one(svc.Write(ctx, in.ID, in.Body.Path, bytes.NewReader(data), bothy.WriteOptions{Mode: mode, User: in.Body.User}))
 	})
 	add(s, call{
 		ID: "delete-file", Method: http.MethodDelete, Path: filesPath, Tag: "Files",
@@ -221,21 +222,6 @@ func (s *Server) writeBody(take func(r *http.Request) (*bothy.FileInfo, error)) 
 			writeJSON(w, http.StatusOK, info)
 		}
 	})
-}
-
-// refusedFor is how long a caller may go on sending a body that was refused.
-const refusedFor = 10 * time.Second
-
-// refuseBody answers with a problem while the caller may still be sending.
-// Closing the connection on it would take away the answer, so the rest of the
-// body is read and dropped.
-func (s *Server) refuseBody(w http.ResponseWriter, r *http.Request, err error) {
-	c := http.NewResponseController(w)
-	_ = c.EnableFullDuplex() // only HTTP/1 needs it
-	s.fail(w, r, err)
-	_ = c.Flush()
-	_ = c.SetReadDeadline(time.Now().Add(refusedFor))
-	_, _ = io.Copy(io.Discard, r.Body)
 }
 
 func (s *Server) readFile(w http.ResponseWriter, r *http.Request, in *readInput) {
@@ -328,6 +314,10 @@ var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 // that nobody takes half a file for a whole one.
 func (s *Server) copyOrAbort(w http.ResponseWriter, r *http.Request, from io.Reader) {
 	h := w.Header()
+	if err := bothy.TakeMemory(r.Context(), copySize); err != nil {
+		s.failUnsent(w, r, err)
+		return
+	}
 	buf := copyBuffers.Get().(*[copySize]byte)
 	// Hiding ReadFrom and WriteTo keeps the copy in this buffer.
 	n, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{from}, buf[:])
@@ -339,15 +329,20 @@ func (s *Server) copyOrAbort(w http.ResponseWriter, r *http.Request, from io.Rea
 	switch {
 	case err == nil:
 	case n == 0 && h.Get("Content-Range") == "":
-		for _, k := range []string{"Content-Length", "Content-Disposition", "Last-Modified", "Accept-Ranges", fileInfoHeader} {
-			h.Del(k)
-		}
-		s.fail(w, r, err)
+		s.failUnsent(w, r, err)
 	default:
 		note(r.Context(), problemOf(err))
 		_ = http.NewResponseController(w).Flush() // show that the answer had begun
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// failUnsent answers with a problem instead of the bytes that were described.
+func (s *Server) failUnsent(w http.ResponseWriter, r *http.Request, err error) {
+	for _, k := range []string{"Content-Length", "Content-Disposition", "Last-Modified", "Accept-Ranges", "Content-Range", fileInfoHeader} {
+		w.Header().Del(k)
+	}
+	s.fail(w, r, err)
 }
 
 func parseMode(s string) (uint32, error) {

@@ -58,7 +58,7 @@ func (s *Server) onlyOnce(c call, key string, body []byte, w http.ResponseWriter
 
 func (s *Server) first(c call, project, key string, w http.ResponseWriter, r *http.Request, h http.HandlerFunc) {
 	ctx := context.WithoutCancel(r.Context())
-	t := &tee{ResponseWriter: w}
+	t := &tee{ResponseWriter: w, ctx: r.Context()}
 	kept := false
 	defer func() { // also when the handler panics
 		if !kept {
@@ -141,6 +141,7 @@ func replay(w http.ResponseWriter, a *store.Answer) {
 // tee keeps a copy of the answer.
 type tee struct {
 	http.ResponseWriter
+	ctx      context.Context
 	status   int
 	body     bytes.Buffer
 	overflow bool
@@ -159,7 +160,9 @@ func (t *tee) Write(b []byte) (int, error) {
 	if t.status == 0 {
 		t.status = http.StatusOK
 	}
-	if t.body.Len()+len(b) > maxRemembered {
+	after := t.body.Len() + len(b)
+	grows := t.body.Len() <= smallBytes && after > smallBytes && !t.overflow
+	if after > maxRemembered || grows && bothy.TakeMemory(t.ctx, maxRemembered) != nil {
 		t.overflow = true
 		t.body = bytes.Buffer{}
 	}

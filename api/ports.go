@@ -239,6 +239,11 @@ func (s *Server) serveProxyPath(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) showPort(w http.ResponseWriter, r *http.Request, t portTarget) {
+	r, err := s.admit(r)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
 	// What a sandbox shows is not this server's: no rule of ours for it.
 	w.Header().Del("Cache-Control")
 	w.Header().Del("X-Content-Type-Options")

@@ -105,6 +105,7 @@ func add[I, O any](s *Server, c call, h func(context.Context, *I) (*O, error)) {
 	c.fields = jsonFields(reflect.TypeFor[I]())
 	op.Metadata = map[string]any{"call": c}
 	huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		decoded(ctx)
 		noteInput(ctx, in)
 		out, err := h(ctx, in)
 		if err != nil {

@@ -59,6 +59,7 @@ type Config struct {
 	Snapshots Snapshots `yaml:"snapshots"`
 	Network   Network   `yaml:"network"`
 	Audit     Audit     `yaml:"audit"`
+	Inflight  Inflight  `yaml:"inflight"`
 	Metering  Metering  `yaml:"metering"`
 	Rates     Rates     `yaml:"rates"`
 }
@@ -224,6 +225,7 @@ func Default() Config {
 			MinFreeMemoryMB: 2048,
 		},
 		Snapshots: Snapshots{MinFreeDiskMB: 2048}, Network: Network{CABundle: "/etc/ssl/certs/ca-certificates.crt"},
+		Inflight: defaultInflight(),
 		Metering: Metering{FlushSeconds: 10, WarnAt: 0.8}, Rates: defaultRates(),
 		Audit: Audit{KeepDays: 365, Commands: true},
 	}

@@ -75,6 +75,7 @@ func withCaller(next mcp.MethodHandler) mcp.MethodHandler {
 				ctx, cancel = context.WithCancel(ctx)
 				defer cancel()
 				defer context.AfterFunc(request, cancel)()
+				ctx = bothy.WithMemoryOf(ctx, request)
 			}
 		}
 		return next(ctx, method, req)

@@ -33,6 +33,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/uid"
 	"github.com/bothy-dev/bothy/gateway"
 	guestclient "github.com/bothy-dev/bothy/guest/client"
+	"github.com/bothy-dev/bothy/inflight"
 	"github.com/bothy-dev/bothy/internal/cleanup"
 	"github.com/bothy-dev/bothy/internal/embedded"
 	"github.com/bothy-dev/bothy/lifecycle"
@@ -64,6 +65,7 @@ type parts struct {
 	engine    *gvisor.Engine
 	microvm   atomic.Pointer[microvm.Engine] // once it is needed
 	lifecycle *lifecycle.Service
+	inflight  *inflight.Limits
 	api       *api.Server
 
 	undo cleanup.Stack
@@ -83,7 +85,7 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 	if err != nil {
 		return nil, err
 	}
-	if p.store, err = sqlite.Open(ctx, filepath.Join(c.Home, "bothy.db")); err != nil {
+	if p.store, err = sqlite.Open(ctx, filepath.Join(c.Home, "bothy.db"), sqlite.WithAnswerBounds(p.answerBounds())); err != nil {
 		return nil, err
 	}
 	p.undo.Add(func() { p.store.Close() })
@@ -114,6 +116,7 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 	if err := p.openLifecycle(ctx, binaries); err != nil {
 		return nil, err
 	}
+	p.inflight = p.openInflight()
 	door, err := p.doorConfig()
 	if err != nil {
 		return nil, err
@@ -122,7 +125,7 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 		Tokens: p.tokens, Sandboxes: p.lifecycle, Exec: p.lifecycle, Files: p.lifecycle.Files(),
 		Templates: p.templates, Snapshots: p.lifecycle, Code: p.lifecycle, Events: p.lifecycle, Network: p.lifecycle,
 		Metrics: p.lifecycle, Ports: p.lifecycle, Mover: p.lifecycle, Logs: p.lifecycle, Limits: p.lifecycle, Usage: p.meter, Projects: p.projects,
-		Audit: p.audit, Recorder: p.audit, Answers: p.store, Log: log,
+		Audit: p.audit, Recorder: p.audit, Answers: p.store, Inflight: p.inflight, Log: log,
 	}), door)
 	p.runMeter()
 	p.openMCP()
@@ -180,6 +183,7 @@ func (p *parts) doorConfig() (c api.Config, err error) {
 	if c.Grace == 0 {
 		c.Grace = -1
 	}
+	c.Connections, c.ConnectionsPerAddress = p.connections()
 	t := p.config.TLS
 	switch {
 	case t.CertFile != "":

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"io"
 	"math"
 	"time"
@@ -19,14 +20,15 @@ var _ bothy.CodeRunner = (*Client)(nil)
 // interrupted. Without code the context is only made ready.
 func (c *Client) RunCode(ctx context.Context, req bothy.CodeRequest) (*bothy.CodeResult, error) {
 	res := &bothy.CodeResult{Results: []bothy.CodeOutput{}}
-	outs := map[string]*headTail{streamStdout: {max: bothy.DefaultExecOutputBytes}, streamStderr: {max: bothy.DefaultExecOutputBytes}}
+	outs := map[string]*headTail{streamStdout: newHeadTail(ctx), streamStderr: newHeadTail(ctx)}
 	size, dropped := 0, false
 	err := c.RunCodeStream(ctx, req, func(e bothy.CodeEvent) error {
 		if o := outs[e.Stream]; o != nil {
 			o.write([]byte(e.Data))
 		}
 		for _, r := range e.Results {
-			if size += bundleSize(r); size > maxResults {
+			n := bundleSize(r)
+			if size += n; dropped || size > maxResults || bothy.TakeMemory(ctx, int64(n)*outputFactor) != nil {
 				dropped = true
 			} else {
 				res.Results = append(res.Results, r)
@@ -66,10 +68,14 @@ func (c *Client) RunCodeStream(ctx context.Context, req bothy.CodeRequest, fn fu
 		return err
 	}
 	defer s.close() // tells the guest, which then interrupts the code
-	context, ended := "", false
+	context, ended, skipped := "", false, false
 	for {
 		var res guestpb.RunResponse // maps would be merged into an old one
 		err := s.next(&res)
+		if errors.Is(err, errNoRoom) { // a display, say: the code goes on
+			skipped = true
+			continue
+		}
 		if err == io.EOF && ended {
 			return nil
 		}
@@ -88,6 +94,7 @@ func (c *Client) RunCodeStream(ctx context.Context, req bothy.CodeRequest, fn fu
 		case *guestpb.RunResponse_Ended_:
 			ended = true
 			finalEvent(&event, e.Ended)
+			event.Truncated = event.Truncated || skipped
 		case *guestpb.RunResponse_Started_:
 			context = e.Started.GetContextId()
 			continue

@@ -223,7 +223,11 @@ func (c *Client) unary(ctx context.Context, r rpc, req, res proto.Message) error
 		return err
 	}
 	defer http.Body.Close()
-	b, err = readAll(http.Body, http.ContentLength, maxUnary)
+	b, err = readAll(ctx, http.Body, http.ContentLength, maxUnary)
+	if bothy.ErrorCode(err) == bothy.CodeRateLimited && !r.retry {
+		// It was done: to try again would do it twice.
+		err = errNoRoom
+	}
 	if err == nil {
 		err = proto.Unmarshal(b, res)
 	}
@@ -239,19 +243,56 @@ var errTooLong = errors.New("the guest's answer is too long")
 // bytes come.
 const trusted = 1 << 20
 
-// readAll reads a body of at most limit bytes.
-func readAll(r io.Reader, size, limit int64) ([]byte, error) {
+// What a guest sends is in memory several times until it has been passed on.
+// smallAnswer is what every call may take without being counted.
+const (
+	answerFactor = 8
+	outputFactor = 4
+	smallAnswer  = 256 << 10
+)
+
+// errNoRoom refuses an answer for which the server has no memory. It must not look
+// like a call that was not begun.
+var errNoRoom = bothy.Errorf(bothy.CodeTooLarge, "the answer is larger than the memory that is left for this project's requests").
+	WithHint("What was asked for has been done. Do less at once, or have less shown.")
+
+// readAll reads a body of at most limit bytes, as memory can be had for it.
+func readAll(ctx context.Context, r io.Reader, size, limit int64) ([]byte, error) {
 	if size > limit {
 		return nil, errTooLong
+	}
+	if size > smallAnswer {
+		if err := bothy.TakeMemory(ctx, size*answerFactor); err != nil {
+			return nil, err
+		}
 	}
 	if size >= 0 {
 		return readSized(r, nil, size)
 	}
-	b, err := io.ReadAll(io.LimitReader(r, limit+1))
+	b, err := io.ReadAll(&counted{ctx: ctx, r: io.LimitReader(r, limit+1)})
 	if err == nil && int64(len(b)) > limit {
 		err = errTooLong
 	}
 	return b, err
+}
+
+// counted takes memory as an answer of unknown length comes.
+type counted struct {
+	ctx         context.Context
+	r           io.Reader
+	read, taken int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	if c.read += int64(n); c.read > max(c.taken, smallAnswer) {
+		more := max(c.read, smallAnswer)
+		if err := bothy.TakeMemory(c.ctx, more*answerFactor); err != nil {
+			return 0, err
+		}
+		c.taken += more
+	}
+	return n, err
 }
 
 // readSized reads size bytes, into buf if they fit there.
@@ -287,6 +328,10 @@ type stream struct {
 	ctx  context.Context
 	body io.ReadCloser
 	max  int
+	// room is the longest message for which there is memory, and full says that
+	// there was none for a longer one.
+	room int
+	full bool
 	head [5]byte
 	buf  []byte
 }
@@ -307,7 +352,7 @@ func (c *Client) open(ctx context.Context, r rpc, req proto.Message) (*stream, e
 	if err != nil {
 		return nil, err
 	}
-	return &stream{ctx: ctx, body: res.Body, max: cmp.Or(r.max, maxMessage)}, nil
+	return &stream{ctx: ctx, body: res.Body, max: cmp.Or(r.max, maxMessage), room: smallAnswer}, nil
 }
 
 // next reads a message into m. It returns io.EOF after the last.
@@ -318,6 +363,12 @@ func (s *stream) next(m proto.Message) error {
 	size := int(binary.BigEndian.Uint32(s.head[1:]))
 	if size > s.max {
 		return callError(s.ctx, errTooLong)
+	}
+	if size > s.room {
+		if s.full = s.full || bothy.TakeMemory(s.ctx, int64(size-s.room)*outputFactor) != nil; s.full {
+			return s.skip(int64(size))
+		}
+		s.room = size
 	}
 	b, err := readSized(s.body, s.buf, int64(size))
 	if err != nil {
@@ -331,6 +382,17 @@ func (s *stream) next(m proto.Message) error {
 		return callError(s.ctx, err)
 	}
 	return nil
+}
+
+// skip passes over a message for which there is no memory.
+func (s *stream) skip(size int64) error {
+	if s.head[0]&flagEnd != 0 {
+		return callError(s.ctx, errTooLong)
+	}
+	if _, err := io.CopyN(io.Discard, s.body, size); err != nil {
+		return callError(s.ctx, noEOF(err))
+	}
+	return errNoRoom
 }
 
 // noEOF keeps an end that came too early from being taken for the right one.

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -36,7 +37,7 @@ func (c *Client) Exec(ctx context.Context, req bothy.ExecRequest) (*bothy.ExecRe
 		data: func(d piece) error {
 			o := outs[d.stream]
 			if o == nil {
-				o = &headTail{max: bothy.DefaultExecOutputBytes}
+				o = newHeadTail(ctx)
 				outs[d.stream] = o
 			}
 			o.write(d.bytes)
@@ -306,25 +307,58 @@ func pieceOf(d *processpb.ProcessEvent_DataEvent) piece {
 
 // headTail keeps the first and the last half of what is written to it.
 type headTail struct {
-	max     int
 	head    []byte
 	tail    []byte // a ring once it is full
 	at      int    // where the ring's oldest byte is
 	dropped int64
+	// maxHead and maxTail are how much is kept, for as much of which as was taken
+	// there is memory.
+	maxHead, maxTail, taken int
+	ctx                     context.Context
+}
+
+// newHeadTail keeps up to DefaultExecOutputBytes, or as much as there is memory for.
+func newHeadTail(ctx context.Context) *headTail {
+	const half = bothy.DefaultExecOutputBytes / 2
+	return &headTail{maxHead: half, maxTail: half, taken: smallAnswer, ctx: ctx}
+}
+
+// takeMemory has there be memory for more bytes, or keeps no more than there is
+// memory for.
+func (h *headTail) takeMemory(more int) {
+	most := h.maxHead + h.maxTail
+	need := min(len(h.head)+len(h.tail)+more, most)
+	if need <= h.taken {
+		return
+	}
+	want := min(max(2*h.taken, need), most)
+	if bothy.TakeMemory(h.ctx, int64(want-h.taken)*outputFactor) == nil {
+		h.taken = want
+		return
+	}
+	h.maxHead, h.maxTail = h.taken/2, h.taken-h.taken/2
+	if excess := len(h.head) - h.maxHead; excess > 0 {
+		h.tail = append(slices.Clone(h.head[h.maxHead:]), h.tail...)
+		h.head = slices.Clone(h.head[:h.maxHead])
+	}
+	if excess := len(h.tail) - h.maxTail; excess > 0 {
+		h.dropped += int64(excess)
+		h.tail = slices.Clone(h.tail[excess:])
+	}
 }
 
 func (h *headTail) write(b []byte) {
-	if room := h.max/2 - len(h.head); room > 0 {
+	h.takeMemory(len(b))
+	if room := h.maxHead - len(h.head); room > 0 {
 		n := min(room, len(b))
 		h.head = append(h.head, b[:n]...)
 		b = b[n:]
 	}
-	size := h.max - h.max/2
-	if skip := len(b) - size; skip > 0 {
+	if skip := len(b) - h.maxTail; skip > 0 {
 		h.dropped += int64(skip)
 		b = b[skip:]
 	}
-	if room := size - len(h.tail); room > 0 {
+	if room := h.maxTail - len(h.tail); room > 0 {
 		n := min(room, len(b))
 		h.tail = append(h.tail, b[:n]...)
 		b = b[n:]
@@ -333,7 +367,7 @@ func (h *headTail) write(b []byte) {
 	for len(b) > 0 {
 		n := copy(h.tail[h.at:], b)
 		b = b[n:]
-		h.at = (h.at + n) % size
+		h.at = (h.at + n) % h.maxTail
 	}
 }
 

@@ -71,7 +71,7 @@ func (c *Client) Write(ctx context.Context, path string, r io.Reader, o bothy.Wr
 		return nil, err
 	}
 	defer res.Body.Close()
-	b, err := readAll(res.Body, res.ContentLength, maxError)
+	b, err := readAll(ctx, res.Body, res.ContentLength, maxError)
 	info := &bothy.FileInfo{}
 	if err == nil {
 		err = json.Unmarshal(b, info)

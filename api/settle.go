@@ -1,0 +1,72 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+const (
+	// refusedFor is how long a caller may go on sending a body that was refused, and
+	// maxRefused how many may do so at once.
+	refusedFor = 10 * time.Second
+	maxRefused = 256
+)
+
+// incoming is a request's body, of which it is known whether its end was seen.
+type incoming struct {
+	io.ReadCloser
+	began, ended bool
+	expects      bool // the caller waits to be told to send it
+}
+
+func newIncoming(r *http.Request) *incoming {
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+		return nil
+	}
+	b := &incoming{ReadCloser: r.Body, expects: strings.EqualFold(r.Header.Get("Expect"), "100-continue")}
+	r.Body = b
+	return b
+}
+
+func (b *incoming) Read(p []byte) (int, error) {
+	b.began = true
+	n, err := b.ReadCloser.Read(p)
+	b.ended = b.ended || errors.Is(err, io.EOF)
+	return n, err
+}
+
+// pending reports whether the caller may still be sending.
+func (b *incoming) pending() bool { return b != nil && !b.ended && (b.began || !b.expects) }
+
+// refusing lets an answer that refuses a body be followed by the rest of the body:
+// net/http would read a part of that first, and then close the connection, which
+// takes the answer away from callers who are still sending.
+func (w *recorder) refusing(status int) {
+	if status >= 400 && w.body.pending() {
+		_ = http.NewResponseController(w.ResponseWriter).EnableFullDuplex() // only HTTP/1 needs it
+		w.refused = true
+	}
+}
+
+// settle reads and drops what is left of a body that was refused.
+func (s *Server) settle(w *recorder) {
+	if !w.refused || !w.body.pending() {
+		return
+	}
+	select {
+	case s.settling <- struct{}{}:
+		defer func() { <-s.settling }()
+	default: // too many do that: the connection is closed
+		return
+	}
+	c := http.NewResponseController(w.ResponseWriter)
+	_ = c.Flush()
+	_ = c.SetReadDeadline(time.Now().Add(refusedFor))
+	_, _ = io.Copy(io.Discard, w.body)
+}
+
+// refuseBody answers with a problem while the caller may still be sending.
+func (s *Server) refuseBody(w http.ResponseWriter, r *http.Request, err error) { s.fail(w, r, err) }
