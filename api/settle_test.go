@@ -1,0 +1,132 @@
+package api
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// raw sends a request as it is, in whole, and only then reads the answer, as many
+// clients do.
+func (f *fixture) raw(head string, body io.Reader) *http.Response {
+	f.Helper()
+	conn, err := net.Dial("tcp", f.Addr().String())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := io.WriteString(conn, head); err != nil {
+		f.Fatalf("the header was not taken: %v", err)
+	}
+	if n, err := io.Copy(conn, body); err != nil {
+		f.Fatalf("the body was not taken beyond %d bytes: %v", n, err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		f.Fatalf("the answer did not come: %v", err)
+	}
+	return res
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// chunks writes a body in chunks.
+func chunks(n int) io.Reader {
+	const size = 64 << 10
+	one := fmt.Sprintf("%x\r\n%s\r\n", size, strings.Repeat("x", size))
+	return strings.NewReader(strings.Repeat(one, n/size) + "0\r\n\r\n")
+}
+
+// Whoever sends a body that is refused hears why, however large it is, and whatever
+// it was refused for: the connection is not cut while they send.
+func TestRefusedBodiesLearnWhy(t *testing.T) {
+	const size = 40 << 20
+	f := start(t)
+	path := f.create()
+	long := fmt.Sprintf("Content-Length: %d\r\n", size)
+	for name, c := range map[string]struct {
+		line, header, key string
+		status            int
+	}{
+		"JSON that is too large":        {"POST " + path + "/files", long, f.key, 413},
+		"chunked JSON that is":          {"POST " + path + "/files", "Transfer-Encoding: chunked\r\n", f.key, 413},
+		"JSON for a command":            {"POST " + path + "/exec", long, f.key, 413},
+		"without a key":                 {"POST " + path + "/files", long, "bothy_nobody", 401},
+		"without a scope":               {"POST " + path + "/files", long, "key-reader", 403},
+		"a file with a mode that is no": {"PUT " + path + "/files?path=x&mode=99999", long, f.key, 400},
+		"a route that is not there":     {"POST /v1/nothing", long, f.key, 404},
+		"a form that is none":           {"POST " + path + "/files", long + "X-Form: 1\r\n", f.key, 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kind := "application/json"
+			if strings.Contains(c.header, "X-Form") {
+				kind = "multipart/form-data"
+			}
+			var body io.Reader = io.LimitReader(zeros{}, size)
+			if strings.Contains(c.header, "chunked") {
+				body = chunks(size)
+			}
+			res := f.raw(c.line+" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+c.key+"\r\nContent-Type: "+kind+"\r\n"+c.header+"\r\n", body)
+			text, err := io.ReadAll(res.Body)
+			if err != nil || res.StatusCode != c.status || !strings.Contains(string(text), `"hint"`) {
+				t.Errorf("%d %s: %v", res.StatusCode, text, err)
+			}
+		})
+	}
+}
+
+// Whoever asks before they send is told at once, and sends nothing.
+func TestRefusedBodyIsNotAskedFor(t *testing.T) {
+	f := start(t)
+	path := f.create()
+	began := time.Now()
+	res := f.raw("POST "+path+"/files HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+f.key+
+		"\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: 50000000\r\n\r\n", strings.NewReader(""))
+	if res.StatusCode != 413 || !res.Close {
+		t.Errorf("%d, closed %v", res.StatusCode, res.Close)
+	}
+	if took := time.Since(began); took > refusedFor/2 {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// A connection whose body was refused, and read, serves the next request.
+func TestConnectionLivesAfterARefusal(t *testing.T) {
+	f := start(t)
+	path := f.create()
+	conn, err := net.Dial("tcp", f.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	r := bufio.NewReader(conn)
+	for range 2 {
+		fmt.Fprintf(conn, "POST %s/files HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", path, f.key, 20<<20)
+		if _, err := io.Copy(conn, io.LimitReader(zeros{}, 20<<20)); err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		if res.StatusCode != 413 {
+			t.Errorf("%d", res.StatusCode)
+		}
+	}
+	f.ok(200, f.do("GET", path, nil))
+	if code := bothy.CodeTooLarge; !strings.Contains(f.logged.String(), string(code)) {
+		t.Errorf("the log does not show %s", code)
+	}
+}
