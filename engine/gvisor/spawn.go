@@ -142,25 +142,26 @@ func (s *spawning) open(flag, path string, mode int) error {
 // arguments fills in what the library's command for a sentry asks for. It returns
 // the end of the pipe at which the sentry says that it is ready.
 func (s *spawning) arguments(name string, spec bothy.MachineSpec, dir string) (told *os.File, err error) {
-	total, err := hostos.TotalSystemMemory()
-	if err != nil {
-		return nil, err
-	}
 	s.args = append([]string{"runsc-sandbox"}, flags(dir)...)
 	if err := s.open("panic-log-fd", filepath.Join(dir, panicLog), os.O_CREATE|os.O_WRONLY|os.O_APPEND); err != nil {
 		return nil, err
 	}
 	l := spec.Limits
+	total, err := hostos.TotalSystemMemory()
+	if err != nil {
+		return nil, err
+	}
+	memory := min(total, uint64(memoryLimit(l)))
 	layers := specutils.GoferMountConfFlags{
-		{Lower: specutils.Erofs, Upper: specutils.AnonOverlay, Size: fmt.Sprintf("%dm", l.DiskMB)},
+		{Lower: specutils.Erofs, Upper: specutils.AnonOverlay, Size: fmt.Sprintf("%dm;nr_inodes=%d", l.DiskMB, inodes(l))},
 		{Lower: specutils.Erofs, Upper: specutils.NoOverlay},
 	}
 	s.args = append(s.args, "boot")
 	s.boot = len(s.args)
 	s.args = append(s.args, hostFlags()...)
 	s.args = append(s.args, "--bundle="+dir, "--gofer-mount-confs="+layers.String(),
-		"--total-host-memory="+strconv.FormatUint(total, 10),
-		"--total-memory="+strconv.FormatUint(min(total, uint64(memoryLimit(l))), 10),
+		// Of the first a program that mounts a file system in memory gets a half.
+		"--total-host-memory="+strconv.FormatUint(memory, 10), "--total-memory="+strconv.FormatUint(memory, 10),
 		// What is seen inside. The limits themselves are the cgroup's.
 		"--cpu-num="+strconv.Itoa(max(1, int(math.Ceil(l.CPU)))),
 		"--cpu-period="+strconv.Itoa(cpuPeriod), "--cpu-quota="+strconv.Itoa(int(l.CPU*cpuPeriod)))

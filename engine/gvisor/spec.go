@@ -72,8 +72,8 @@ func ociSpec(s bothy.MachineSpec, emptyRoot string) *specs.Spec {
 		Mounts: []specs.Mount{
 			{Destination: "/proc", Type: "proc", Source: "proc"},
 			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro", "nosuid", "noexec", "nodev"}},
-			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"mode=1777", "nosuid", "nodev", share(s.Limits, 2)}},
-			{Destination: "/run", Type: "tmpfs", Source: "run", Options: []string{"mode=755", "nosuid", "nodev", share(s.Limits, 8)}},
+			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: share(s.Limits, 2, "mode=1777", "nosuid", "nodev")},
+			{Destination: "/run", Type: "tmpfs", Source: "run", Options: share(s.Limits, 8, "mode=755", "nosuid", "nodev")},
 			{Destination: guestMount, Type: "erofs", Source: s.Guest, Options: []string{"ro"}},
 		},
 		Linux: &specs.Linux{
@@ -96,9 +96,16 @@ func ociSpec(s bothy.MachineSpec, emptyRoot string) *specs.Spec {
 
 // share bounds a file system in memory to a part of the sandbox's memory, so
 // that its files alone cannot be what ends the sandbox.
-func share(l bothy.Limits, part int64) string {
-	return fmt.Sprintf("size=%dk", memoryLimit(l)/part>>10)
+func share(l bothy.Limits, part int64, options ...string) []string {
+	return append(options, fmt.Sprintf("size=%dk", memoryLimit(l)/part>>10), fmt.Sprintf("nr_inodes=%d", inodes(l)/part))
 }
+
+// inodeBytes is the memory for each file that a sandbox may have: a file, a folder or a
+// link takes up to 2 KB of the kernel's, and as much again until garbage is collected.
+const inodeBytes = 8 << 10
+
+// inodes is how many files there may be, besides those of the template.
+func inodes(l bothy.Limits) int64 { return memoryLimit(l) / inodeBytes }
 
 // specFile is the name under which the library's command looks for the spec.
 const specFile = "config.json"
