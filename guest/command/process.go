@@ -26,7 +26,7 @@ type Exit struct {
 	Duration  time.Duration
 	TimedOut  bool
 	OOMKilled bool
-	// Hint says what to do about the limit that killed the command.
+	// Hint says what to do about the limit that killed the command, or that it met.
 	Hint string
 }
 
@@ -231,6 +231,8 @@ func (p *Process) exited(status unix.WaitStatus) {
 	if status.Signaled() {
 		p.exit.Signal = status.Signal()
 		p.exit.Code = 128 + int(p.exit.Signal)
+	} else if p.exit.Code != 0 && p.exit.Hint == "" {
+		p.exit.Hint = fullHint()
 	}
 	if p.timer != nil {
 		p.timer.Stop()

@@ -396,6 +396,10 @@ func pathError(path string, err error) error {
 	case errors.Is(err, unix.EISDIR):
 		return e(bothy.CodeIsADirectory, "%s is a folder", "Name a file in it, or list it.")
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		var st unix.Statfs_t
+		if unix.Statfs("/", &st) == nil && st.Files > 0 && st.Ffree == 0 {
+			return e(bothy.CodeDiskFull, "the sandbox has all the files, folders and links that its memory allows: %s was not made", "Remove some, or create the sandbox with more memory_mb.")
+		}
 		return e(bothy.CodeDiskFull, "the sandbox's disk is full: %s was not written", "Remove files, or create the sandbox with a larger disk_mb.")
 	case errors.Is(err, unix.ENAMETOOLONG):
 		return e(bothy.CodePathInvalid, "%s is too long, or has a part that is", "A name has at most 255 bytes.")

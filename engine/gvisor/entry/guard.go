@@ -60,6 +60,19 @@ func installGuards() {
 	}
 }
 
+// and is a guard that refuses what one of two refuses.
+func (g guard) and(other guard) guard {
+	if g == nil {
+		return other
+	}
+	return func(t *kernel.Task, args arch.SyscallArguments) error {
+		if err := g(t, args); err != nil {
+			return err
+		}
+		return other(t, args)
+	}
+}
+
 func (g guard) before(call kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
 		if err := g(t, args); err != nil {
