@@ -41,6 +41,23 @@ func unhurried(l bothy.Limits) cgroup.Limits {
 }
 
 const (
+	// restoreCPUs is how many processors a machine may use while its kernel is read.
+	restoreCPUs = 4
+	// restoreFactor is how much memory it takes to read a kernel, as a multiple of the
+	// file that it is read from.
+	restoreFactor = 16
+)
+
+// restoring are the limits of a machine while its kernel is read from a file of so many
+// bytes, which may have been written to take all that there is.
+func restoring(l bothy.Limits, state int64) cgroup.Limits {
+	c := cgroupLimits(l)
+	c.CPU = max(restoreCPUs, l.CPU)
+	c.MemoryBytes = min(c.MemoryBytes+restoreFactor*state, unhurriedFactor*c.MemoryBytes)
+	return c
+}
+
+const (
 	// restrainAgain is when to look again whether what was used for a snapshot has
 	// come back, and restrainAfter for how long to wait for it.
 	restrainAgain = 500 * time.Millisecond

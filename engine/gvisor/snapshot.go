@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/control"
+	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
 	"gvisor.dev/gvisor/pkg/state/statefile"
 	"gvisor.dev/gvisor/pkg/urpc"
 	"gvisor.dev/gvisor/runsc/boot"
@@ -195,14 +196,57 @@ func (m *Machine) unpause() error {
 // Restore wakes a machine from a checkpoint. Its memory is read while it runs
 // already; what is touched is read first.
 func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string) (bothy.Machine, error) {
-	m, err := e.launch(ctx, spec, func(v *vessel) error {
+	state, all, err := imageSize(dir)
+	if err != nil {
+		return nil, damaged(err)
+	}
+	within := timeFor(all)
+	if e.controlTime > 0 {
+		within = e.controlTime
+	}
+	rctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	m, err := e.launch(rctx, spec, func(v *vessel) error {
 		v.birth.end() // a kernel is loaded by several threads
+		if err := v.group.SetLimits(restoring(spec.Limits, state)); err != nil {
+			return err
+		}
 		args := v.network()
 		args.IsRestore = true
-		return v.sb.Restore(v.conf, v.oci, v.sb.ID, dir, false, true, args)
+		err := v.sb.Restore(v.conf, v.oci, v.sb.ID, dir, false, true, args)
+		switch {
+		case err == nil || rctx.Err() != nil:
+			return err
+		case v.group.OOMKills() > 0:
+			return damaged(fmt.Errorf("it takes more memory than a kernel of this size: %w", err))
+		}
+		return damaged(err)
 	})
+	if err != nil && rctx.Err() != nil && ctx.Err() == nil {
+		err = damaged(fmt.Errorf("it is not read within %v: %w", within, err))
+	}
 	if err != nil {
 		return nil, engine.StartError("gVisor", "engine.restore", err)
 	}
 	return m, nil
+}
+
+// imageSize is how long the file of a checkpoint's kernel is, and all of its files.
+func imageSize(dir string) (state, all int64, err error) {
+	for _, name := range []string{checkpointfiles.StateFileName, checkpointfiles.PagesMetadataFileName, checkpointfiles.PagesFileName} {
+		st, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			return 0, 0, err
+		}
+		if name == checkpointfiles.StateFileName {
+			state = st.Size()
+		}
+		all += st.Size()
+	}
+	return state, all, nil
+}
+
+func damaged(err error) error {
+	return bothy.Errorf(bothy.CodeSnapshotDamaged, "the snapshot's memory cannot be woken").
+		WithHint("Use the files of the snapshot, or another one.").Because(err)
 }

@@ -26,31 +26,38 @@ const (
 	// kmemSendPart is which part of it there is beyond that for what is sent: a command
 	// must be able to say what has failed.
 	kmemSendPart = 8
-	// kmemEvery is how many calls there are between two looks.
+	// kmemEvery is how many calls there are between two looks, while there is room.
 	kmemEvery = 64
-	// kmemStale is how long, and kmemGrowth how many bytes, what a collection of garbage
-	// has found counts.
-	kmemStale  = time.Second
+	// kmemGrowth is how many bytes more than was live are in use before garbage is
+	// collected to see whether they are live.
 	kmemGrowth = 16 << 20
+	// Collecting takes a part of the time at most: a program that is refused again and
+	// again waits for kmemRest times as long as the last collection took, and not longer
+	// than kmemPause.
+	kmemRest  = 10
+	kmemPause = 200 * time.Millisecond
 )
 
 // kmem is that of this sentry's only sandbox.
-var kmem = kernelMemory{used: heapUsed, collect: runtime.GC, now: time.Now, most: func() int64 {
-	return int64(usage.MaximumTotalMemoryBytes) / kmemPart
-}}
+var kmem = kernelMemory{
+	used: heapUsed, collect: runtime.GC, now: time.Now, sleep: time.Sleep,
+	most: func() int64 { return int64(usage.MaximumTotalMemoryBytes) / kmemPart },
+}
 
 type kernelMemory struct {
 	calls atomic.Uint64
-	over  atomic.Int64 // how many bytes too many were in use at the last look
+	// live is what a collection has found last, and over how much of that is too much.
+	live, over atomic.Int64
 
 	used    func() int64
 	collect func()
 	now     func() time.Time
+	sleep   func(time.Duration)
 	most    func() int64 // 0: there is no bound
 
 	mu        sync.Mutex
 	collected time.Time
-	live      int64
+	took      time.Duration
 }
 
 // heapUsed is what the kernel uses, garbage included, and the stacks of what waits, such
@@ -61,41 +68,47 @@ func heapUsed() int64 {
 	return int64(s[0].Value.Uint64() + s[1].Value.Uint64())
 }
 
-// excess is how much more than it may the kernel uses. It looks now and then, and often
-// while that is too much.
-func (m *kernelMemory) excess() int64 {
-	if m.calls.Add(1)%kmemEvery == 0 || m.over.Load() > 0 {
-		m.look()
+// isFull reports whether the kernel uses more than it may, and so many bytes beyond that.
+// It looks now and then. To say yes it has garbage collected first, so that what was given
+// back just now counts.
+func (m *kernelMemory) isFull(beyond int64) bool {
+	known := m.over.Load() > beyond
+	if m.calls.Add(1)%kmemEvery != 0 && !known {
+		return false
 	}
-	return m.over.Load()
-}
-
-func (m *kernelMemory) look() {
-	most := m.most()
-	if most == 0 {
-		return
-	}
-	used := m.used()
-	if used > most && m.mu.TryLock() {
-		// Much of it may be garbage. What was live does not become less in no time.
-		if used > m.live+kmemGrowth || m.now().Sub(m.collected) > kmemStale {
-			m.collect()
-			m.live, m.collected = m.used(), m.now()
-		}
-		used = m.live
-		m.mu.Unlock()
-		m.over.Store(used - most)
-		return
-	}
+	most, used := m.most(), m.used()
 	if used <= most {
 		m.over.Store(0)
 	}
+	if most == 0 || used <= most+beyond || !known && used <= m.live.Load()+kmemGrowth {
+		return false
+	}
+	m.look(m.now(), most)
+	return m.over.Load() > beyond
+}
+
+// look collects garbage unless somebody has done so since a time.
+func (m *kernelMemory) look(since time.Time, most int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.collected.After(since) {
+		return
+	}
+	if rest := min(kmemRest*m.took, kmemPause) - m.now().Sub(m.collected); rest > 0 {
+		m.sleep(rest)
+	}
+	begun := m.now()
+	m.collect()
+	m.live.Store(m.used())
+	m.over.Store(m.live.Load() - most)
+	m.collected = m.now()
+	m.took = m.collected.Sub(begun)
 }
 
 // takes refuses a call that takes the kernel's memory with an error.
 func takes(why error) guard {
 	return func(t *kernel.Task, _ arch.SyscallArguments) error {
-		if kmem.excess() > 0 && !isProcessOne(t) {
+		if !isProcessOne(t) && kmem.isFull(0) {
 			return why
 		}
 		return nil
@@ -115,7 +128,7 @@ func takesIf(is func(arch.SyscallArguments) bool, why error) guard {
 
 // sends refuses to put more into a pipe or a socket.
 func sends(t *kernel.Task, args arch.SyscallArguments) error {
-	if kmem.excess() <= kmem.most()/kmemSendPart || isProcessOne(t) {
+	if isProcessOne(t) || !kmem.isFull(kmem.most()/kmemSendPart) {
 		return nil
 	}
 	f := t.GetFile(args[0].Int())

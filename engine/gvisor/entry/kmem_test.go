@@ -11,17 +11,25 @@ import (
 // garbage is collected for that.
 func TestKernelMemory(t *testing.T) {
 	const most = 100 << 20
-	live, garbage, collections, now := int64(10<<20), int64(0), 0, time.Unix(1000, 0)
+	live, garbage, collections, slept, now := int64(10<<20), int64(0), 0, time.Duration(0), time.Unix(1000, 0)
 	m := &kernelMemory{
 		used: func() int64 { return live + garbage }, now: func() time.Time { return now },
-		most: func() int64 { return most }, collect: func() { garbage, collections = 0, collections+1 },
+		sleep: func(d time.Duration) { slept += d; now = now.Add(d) },
+		most:  func() int64 { return most },
+		collect: func() {
+			garbage, collections = 0, collections+1
+			now = now.Add(5 * time.Millisecond)
+		},
 	}
 	look := func(what string, full bool, collected int) {
 		t.Helper()
-		for range kmemEvery { // the last of them looks
-			m.excess()
+		for range kmemEvery - 1 {
+			if m.isFull(0) && !full {
+				t.Errorf("%s: it is full", what)
+			}
 		}
-		if got := m.excess() > 0; got != full {
+		collections = 0
+		if got := m.isFull(0); got != full {
 			t.Errorf("%s: full is %v", what, got)
 		}
 		if collections != collected {
@@ -30,17 +38,25 @@ func TestKernelMemory(t *testing.T) {
 	}
 	look("little", false, 0)
 	garbage = 200 << 20
-	look("much garbage", false, 1)
+	for range kmemEvery {
+		m.isFull(0)
+	}
+	if garbage != 0 || m.over.Load() > 0 {
+		t.Errorf("much garbage: %d bytes are left, over by %d", garbage, m.over.Load())
+	}
+	look("nothing new", false, 0)
 	live = most + 1
-	look("a little more than there may be, soon after", true, 2)
-	look("it stays", true, 2)
-	now = now.Add(2 * kmemStale)
-	look("it stays, later", true, 3)
-	garbage, live = 0, 20<<20
-	look("all was given back", false, 3)
-	m.most = func() int64 { return 0 }
-	live = 1 << 40
-	look("no bound", false, 3)
+	look("more than there may be", true, 1)
+	if m.isFull(1 << 20) {
+		t.Error("there is no room for words")
+	}
+	if slept == 0 || slept > kmemEvery*kmemPause {
+		t.Errorf("who was refused %d times waited for %v", kmemEvery, slept)
+	}
+	garbage, live = most, 20<<20 // all was given back, just now
+	look("given back", false, 0)
+	live, m.most = 1<<40, func() int64 { return 0 }
+	look("no bound", false, 0)
 }
 
 // TestGuardsAreOfCalls looks for names of calls that no table has: their guards would
