@@ -45,6 +45,12 @@ type PortDialer interface {
 	DialPort(ctx context.Context, port uint16) (net.Conn, error)
 }
 
+// OwnedGateway is what a Gateway can do that shares something among projects.
+type OwnedGateway interface {
+	// SetOwner tells which project owns the sandbox. Until then nobody does.
+	SetOwner(projectID string)
+}
+
 // SecretKeeper is what a Gateway can do that puts secrets in place on the way
 // out.
 type SecretKeeper interface {

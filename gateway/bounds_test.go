@@ -190,7 +190,7 @@ func TestSharesOfTheServersBuffers(t *testing.T) {
 		all  int64
 		want int64
 	}{
-		{1, 1, bufferDefault}, {1000, 1000, bufferBudget / 1000}, {4000, 4000, bufferShare}, {1, 10_000, serverBudget / 10_000}, {1, 1 << 20, bufferMin},
+		{1, 1, bufferDefault}, {1000, 1000, bufferBudget / 1000}, {4000, 4000, bufferShare}, {1, 10_000, serverBuffers / 10_000}, {1, 1 << 20, bufferMin},
 	} {
 		l := newLab(t)
 		var wq waiter.Queue

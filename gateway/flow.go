@@ -80,6 +80,8 @@ type flow struct {
 	out, in  tally
 	// rank is the number of connections that were open when this one came.
 	rank int
+	// giveBack gives its part of the server's budget back.
+	giveBack func()
 
 	mu      sync.Mutex
 	to      target
@@ -98,8 +100,14 @@ func (g *Gateway) open(protocol string, t target) (*flow, verdict) {
 	if len(g.flows) >= g.maxConns || g.closed {
 		return nil, refuse("the sandbox has too many open connections (%d)", len(g.flows))
 	}
+	giveBack := func() {}
+	if !t.resolver {
+		if giveBack = g.spend(); giveBack == nil {
+			return nil, refuse("the server has too many open connections for another one of this sandbox (%d)", g.spent)
+		}
+	}
 	t.unchecked = g.policy.mode == bothy.NetworkOpen && t.name != "" && !g.secretHost(t.name)
-	f := &flow{protocol: protocol, to: t, rank: len(g.flows)}
+	f := &flow{protocol: protocol, to: t, rank: len(g.flows), giveBack: giveBack}
 	f.ctx, f.cancel = context.WithCancel(g.ctx)
 	f.out.total, f.in.total = &g.egress, &g.ingress
 	g.flows[f] = struct{}{}
@@ -126,6 +134,7 @@ func (g *Gateway) end(f *flow) {
 	g.mu.Lock()
 	delete(g.flows, f)
 	g.mu.Unlock()
+	f.giveBack()
 	openFlows.Add(-1)
 	g.work.Done()
 }

@@ -66,6 +66,9 @@ type Options struct {
 	GuestMAC net.HardwareAddr
 	// MaxConns bounds the open connections. 0 means DefaultMaxConns.
 	MaxConns int
+	// Budget bounds the connections of all gateways that share it. The default is
+	// one for the process.
+	Budget *Budget
 	// RootCAs verifies the hosts that secrets are sent to. nil means the
 	// host's own trust store.
 	RootCAs *x509.CertPool
@@ -85,6 +88,7 @@ type Gateway struct {
 	clock    bothy.Clock
 	guard    guard
 	maxConns int
+	budget   *Budget
 	rootCAs  *x509.CertPool
 	// patience is how long a connection may take to say whom it is for.
 	patience time.Duration
@@ -116,7 +120,11 @@ type Gateway struct {
 	policy *policy
 	flows  map[*flow]struct{}
 	udp    int
-	closed bool
+	// spent is how much of the budget this sandbox holds, and project who owns
+	// it, "" as long as nobody does.
+	spent   int
+	project string
+	closed  bool
 }
 
 // New attaches a gateway to a cable, which it then owns. Nothing but Dial
@@ -171,6 +179,9 @@ func newGateway(cable bothy.Cable, o Options) *Gateway {
 	}
 	if g.clock == nil {
 		g.clock = systemClock{}
+	}
+	if g.budget = o.Budget; g.budget == nil {
+		g.budget = serverBudget()
 	}
 	if g.maxConns == 0 {
 		g.maxConns = DefaultMaxConns

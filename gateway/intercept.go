@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -70,17 +71,44 @@ func (s *session) transport(name string) *http.Transport {
 				return c, nil
 			default:
 			}
-			c, err := s.g.dialName(ctx, name, s.f.to.dst.Port())
-			if err == nil {
-				s.f.onRevoke(func() { resetConn(c) })
-			}
-			return c, err
+			return s.dialMore(ctx, name)
 		},
 		TLSClientConfig:    &tls.Config{ServerName: name, RootCAs: s.g.rootCAs, MinVersion: tls.VersionTLS12},
 		ForceAttemptHTTP2:  true,
 		DisableCompression: true,
 		IdleConnTimeout:    idleHTTP,
 	}
+}
+
+// errNoBudget is returned for one connection too many.
+var errNoBudget = errors.New("the server has too many open connections")
+
+// dialMore reaches the host once more, for requests at the same time.
+func (s *session) dialMore(ctx context.Context, name string) (net.Conn, error) {
+	s.g.mu.Lock()
+	giveBack := s.g.spend()
+	s.g.mu.Unlock()
+	if giveBack == nil {
+		return nil, errNoBudget
+	}
+	c, err := s.g.dialName(ctx, name, s.f.to.dst.Port())
+	if err != nil {
+		giveBack()
+		return nil, err
+	}
+	s.f.onRevoke(func() { resetConn(c) })
+	return &budgetedConn{c, giveBack}, nil
+}
+
+// budgetedConn gives its part of the budget back when it is closed.
+type budgetedConn struct {
+	net.Conn
+	giveBack func()
+}
+
+func (c *budgetedConn) Close() error {
+	defer c.giveBack()
+	return c.Conn.Close()
 }
 
 // checkHost lets through the requests that are for name. On a connection that

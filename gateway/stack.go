@@ -31,9 +31,9 @@ const (
 	// When there are many, new ones get smaller buffers.
 	bufferBudget = 16 << 20
 	bufferShare  = 16 << 10
-	// serverBudget is the same for the connections of all sandboxes of this
+	// serverBuffers is the same for the connections of all sandboxes of this
 	// process together.
-	serverBudget = 256 << 20
+	serverBuffers = 256 << 20
 	// maxHandshakes bounds the connections that are being set up.
 	maxHandshakes = 2048
 )
@@ -104,7 +104,7 @@ var openFlows atomic.Int64
 // sandbox are open, and all of all sandboxes.
 func bound(ep tcpip.Endpoint, n int, all int64) {
 	share := max(bufferShare, bufferBudget/max(n, 1))
-	share = min(share, max(bufferMin, serverBudget/int(max(all, 1))))
+	share = min(share, max(bufferMin, serverBuffers/int(max(all, 1))))
 	if share < bufferMax {
 		ep.SocketOptions().SetReceiveBufferSize(int64(share), true)
 		ep.SocketOptions().SetSendBufferSize(int64(share), true)

@@ -120,6 +120,14 @@ var bundleVariables = []string{
 	"SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE",
 }
 
+// openNetwork tells a gateway whose sandbox it serves and under which policy.
+func openNetwork(gw bothy.Gateway, sb *bothy.Sandbox) error {
+	if o, ok := gw.(bothy.OwnedGateway); ok {
+		o.SetOwner(sb.ProjectID)
+	}
+	return gw.SetPolicy(sb.Network)
+}
+
 // adopt gives the machine its identity. What came up before is shut off until
 // the policy, set here first, says otherwise.
 func (s *Service) adopt(ctx context.Context, l *live, sb *bothy.Sandbox, t *bothy.Template, took *laps) error {
@@ -129,7 +137,7 @@ func (s *Service) adopt(ctx context.Context, l *live, sb *bothy.Sandbox, t *both
 // adoptAs is adopt with an id, which is empty as long as nobody owns the machine. A
 // guest that is what it is to be is not asked.
 func (s *Service) adoptAs(ctx context.Context, l *live, sb *bothy.Sandbox, t *bothy.Template, id string, took *laps) error {
-	if err := l.gateway.SetPolicy(sb.Network); err != nil {
+	if err := openNetwork(l.gateway, sb); err != nil {
 		return err
 	}
 	if l.told == nil {

@@ -175,7 +175,7 @@ func (s *Service) reach(ctx context.Context, sb *bothy.Sandbox, m bothy.Machine)
 	if err != nil {
 		return nil, err
 	}
-	if err = l.gateway.SetPolicy(sb.Network); err == nil {
+	if err = openNetwork(l.gateway, sb); err == nil {
 		err = s.answers(ctx, l)
 	}
 	if err != nil {
