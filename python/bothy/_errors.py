@@ -142,6 +142,12 @@ class ConflictError(BothyError):
     default_code = "conflict"
 
 
+class CommandCancelledError(ConflictError):
+    """The command was killed because the request for it was given up."""
+
+    default_code = "command_cancelled"
+
+
 class SandboxPausedError(ConflictError):
     """The sandbox is paused; resume it first."""
 
@@ -229,6 +235,32 @@ class IsADirectoryInSandboxError(FileError):
     default_code = "is_a_directory"
 
 
+class NotTextError(FileError, UnicodeDecodeError):
+    """A file's bytes are not text in the encoding that was asked for."""
+
+    default_code = "not_text"
+
+    def __init__(self, detail: str, cause: UnicodeDecodeError | None = None, **more: Any) -> None:
+        if cause is not None:
+            fields = (cause.encoding, cause.object, cause.start, cause.end, cause.reason)
+            UnicodeDecodeError.__init__(self, *fields)
+        self.detail = detail
+        self.code = more.get("code") or self.default_code
+        self.hint = more.get("hint", "")
+        self.status = self.request_id = self.retry_after = None
+
+    def __str__(self) -> str:
+        return BothyError.__str__(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = (self.encoding, self.object, self.start, self.end, self.reason)
+        return (_not_text, (self.detail, self.hint, fields))
+
+
+def _not_text(detail: str, hint: str, fields: tuple[Any, ...]) -> NotTextError:
+    return NotTextError(detail, UnicodeDecodeError(*fields), hint=hint)
+
+
 class PermissionDeniedError(FileError):
     """The user inside the sandbox may not do this with this file."""
 
@@ -301,6 +333,7 @@ _CLASSES: tuple[type[BothyError], ...] = (
     ProjectNotFoundError,
     ProcessNotFoundError,
     ContextNotFoundError,
+    CommandCancelledError,
     CommandNotFoundError,
     ConflictError,
     SandboxPausedError,

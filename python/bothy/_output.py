@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import codecs
 from collections import deque
 from collections.abc import Mapping
@@ -30,6 +31,8 @@ class EventDecoder:
         if wire.get("is_final"):
             return _final(wire, self.offset)
         stream = wire.get("stream")
+        if stream == "pty":  # a terminal has one output
+            stream = "stdout"
         if stream not in ("stdout", "stderr"):
             return None
         return self._output(stream, wire)
@@ -71,6 +74,8 @@ class OutputCollector:
             exit_code=final.exit_code if final.exit_code is not None else -1,
             stdout=out.text(),
             stderr=err.text(),
+            stdout_base64=out.encoded(),
+            stderr_base64=err.encoded(),
             duration_ms=final.duration_ms,
             timed_out=final.timed_out,
             oom_killed=final.oom_killed,
@@ -116,6 +121,15 @@ class _Bounded:
             return (bytes(self._head) + tail).decode("utf-8", "replace")
         notice = f"\n… {self.dropped} bytes dropped …\n"
         return self._head.decode("utf-8", "replace") + notice + tail.decode("utf-8", "replace")
+
+    def encoded(self) -> str:
+        """Return the bytes in base64 where they are not UTF-8."""
+        raw = bytes(self._head) + b"".join(self._tail)
+        try:
+            raw.decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(raw).decode()
+        return ""
 
 
 def _final(wire: Mapping[str, Any], offset: int) -> ExecEvent:

@@ -2,6 +2,7 @@
 
 # The decoder reads the fields' types at run time, so annotations here are not postponed.
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -184,6 +185,8 @@ class ExecResult:
         exit_code: The command's own, or 128 plus the signal that killed it.
         stdout: What it wrote to standard output, as text.
         stderr: What it wrote to standard error, as text.
+        stdout_bytes: What it wrote to standard output, byte for byte.
+        stderr_bytes: What it wrote to standard error, byte for byte.
         duration_ms: How long it ran, in milliseconds.
         timed_out: It was killed because ``timeout_seconds`` had passed.
         oom_killed: It was killed because the sandbox's memory was used up.
@@ -201,6 +204,18 @@ class ExecResult:
     truncated: bool = False
     pid: int = 0
     hint: str = ""
+    stdout_base64: str = field(default="", repr=False)
+    stderr_base64: str = field(default="", repr=False)
+
+    @property
+    def stdout_bytes(self) -> bytes:
+        """Standard output as it was written, also where it is not UTF-8."""
+        return base64.b64decode(self.stdout_base64) or self.stdout.encode()
+
+    @property
+    def stderr_bytes(self) -> bytes:
+        """Standard error as it was written, also where it is not UTF-8."""
+        return base64.b64decode(self.stderr_base64) or self.stderr.encode()
 
     @property
     def ok(self) -> bool:
@@ -247,6 +262,7 @@ class ProcessInfo:
 
     Attributes:
         exit_code: ``None`` while it runs.
+        terminal: It has a terminal, which :meth:`Sandbox.join_terminal` joins.
         output_start: The byte offset of the oldest output that the server still holds.
         output_end: The byte offset behind the newest.
     """
@@ -257,6 +273,7 @@ class ProcessInfo:
     env: dict[str, str] = field(default_factory=dict)
     user: str = ""
     tag: str = ""
+    terminal: bool = False
     running: bool = False
     exit_code: int | None = None
     timed_out: bool = False
@@ -717,6 +734,8 @@ class CodeResult:
         truncated: Output over the server's bound was dropped.
         context_id: The context that it ran in.
         hint: What to do when a limit ended it; otherwise empty.
+        exit_code: For code in bash, what its last command ended with, or, after ``exit``,
+            the shell; otherwise ``None``.
     """
 
     results: tuple[dict[str, str], ...] = ()
@@ -730,6 +749,7 @@ class CodeResult:
     truncated: bool = False
     context_id: str = ""
     hint: str = ""
+    exit_code: int | None = None
 
     @property
     def ok(self) -> bool:

@@ -49,7 +49,13 @@ class AsyncContexts:
         await self._call("DELETE", context, "")
 
     async def interrupt(self, context: CodeContext | str) -> None:
-        """Stop the code that runs in a context, as Ctrl-C does; its variables stay."""
+        """Stop the code that runs in a context, as Ctrl-C does; its variables stay.
+
+        Code that still waits for its interpreter to start is stopped, too.
+
+        Raises:
+            ConflictError: No code runs there, or it has not arrived yet.
+        """
         await self._call("POST", context, "/interrupt")
 
     async def restart(self, context: CodeContext | str) -> None:

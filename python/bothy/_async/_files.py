@@ -15,6 +15,7 @@ from .._errors import (
     FileNotFoundInSandboxError,
     IsADirectoryInSandboxError,
     NotADirectoryInSandboxError,
+    NotTextError,
 )
 from .._io import aio as io
 from .._retry import failure_of
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 
 Text = Union[str, bytes, bytearray, memoryview]
 """What a file can be written from at once."""
+
+
+WRITTEN_WHOLE = 1 << 20
+PIECE = 256 << 10
+"""Bytes of content that are sent at once, and in how large pieces more of it is."""
 
 
 class AsyncFiles:
@@ -44,9 +50,16 @@ class AsyncFiles:
         """Return a file's content as text.
 
         Raises:
-            UnicodeDecodeError: The content is not text in ``encoding``; see :meth:`read_bytes`.
+            NotTextError: The content is not text in ``encoding``; see :meth:`read_bytes`. It is
+                a ``UnicodeDecodeError``, too.
         """
-        return (await self.read_bytes(path, user=user)).decode(encoding)
+        raw = await self.read_bytes(path, user=user)
+        try:
+            return raw.decode(encoding)
+        except UnicodeDecodeError as error:
+            hint = "Use files.read_bytes, or give the encoding that it has."
+            detail = f"{path} is not {encoding} text: byte {error.start} does not fit"
+            raise NotTextError(detail, error, hint=hint) from None
 
     async def read_bytes(self, path: str, *, user: str | None = None) -> bytes:
         """Return a file's content. Use :meth:`download` for what does not fit in memory.
@@ -78,8 +91,18 @@ class AsyncFiles:
             mode: Permission bits such as ``0o755``; ``0o644`` where not given.
             user: Who owns it.
         """
-        body = content.encode() if isinstance(content, str) else bytes(content)
-        return await self._put(path, body, mode=mode, user=user)
+        raw = content.encode() if isinstance(content, str) else content
+        whole = memoryview(raw).cast("B")
+        if len(whole) <= WRITTEN_WHOLE:
+            return await self._put(path, bytes(whole), mode=mode, user=user)
+
+        # In pieces: the connection would copy all that is left for each that it sends.
+        def read() -> Iterator[bytes]:
+            for start in range(0, len(whole), PIECE):
+                yield bytes(whole[start : start + PIECE])
+
+        headers = {"Content-Length": str(len(whole))}
+        return await self._put(path, lambda: io.chunks(read), mode=mode, user=user, headers=headers)
 
     async def list(
         self, path: str = ".", *, depth: int = 1, user: str | None = None

@@ -6,6 +6,7 @@ import builtins
 import contextlib
 import dataclasses
 import shlex
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -330,22 +331,28 @@ class AsyncSandbox:
         env: Mapping[str, str] | None = None,
         user: str | None = None,
         timeout_seconds: float | None = None,
-        stdin: str | None = None,
+        stdin: str | bytes | None = None,
+        merge_stderr: bool = False,
+        keep_running: bool = False,
         on_stdout: io.Callback[str] | None = None,
         on_stderr: io.Callback[str] | None = None,
     ) -> ExecResult:
         """Run a command to its end and return what came of it.
 
         A non-zero exit code is not an error; ``result.check()`` makes it one. Giving up
-        waiting (an interrupt, a cancelled task, a callback that raises) kills the command.
+        waiting (an interrupt, a cancelled task, a callback that raises, a lost connection)
+        kills the command with all that it started, unless ``keep_running`` is set.
 
         Args:
-            command: A line for ``bash -lc``, or a list of arguments that is run as it is.
+            command: A line for ``bash -lc`` (``sh -lc`` where the image has no bash), or a
+                list of arguments that is run as it is.
             cwd: Where to run it; ``/workspace`` where not given.
             env: More environment variables.
             user: Who runs it, such as ``root``; ``user`` where not given.
             timeout_seconds: Kill it, and all that it started, after so many seconds.
             stdin: What it reads from standard input.
+            merge_stderr: Write standard error into ``stdout``, in the order of writing.
+            keep_running: Let it run on when nobody waits for it any more.
             on_stdout: Called with each piece of standard output as it is written.
             on_stderr: Called with each piece of standard error as it is written.
 
@@ -354,7 +361,8 @@ class AsyncSandbox:
             SandboxEndedError: The sandbox has ended.
             CommandNotFoundError: The program of an argument list does not exist.
         """
-        body = exec_body(command, cwd, env, user, timeout_seconds, stdin)
+        body = exec_body(command, cwd, env, user, timeout_seconds, stdin, merge_stderr)
+        body["keep_running"] = keep_running or None
         if on_stdout is not None or on_stderr is not None:
             async with self._stream(body) as events:
                 return await collect(events, on_stdout, on_stderr)
@@ -369,14 +377,18 @@ class AsyncSandbox:
         env: Mapping[str, str] | None = None,
         user: str | None = None,
         timeout_seconds: float | None = None,
-        stdin: str | None = None,
+        stdin: str | bytes | None = None,
+        merge_stderr: bool = False,
+        keep_running: bool = False,
     ) -> AsyncExecStream:
         """Run a command and iterate over its output as it is written.
 
         The arguments and errors are those of :meth:`exec`. The last event has ``is_final``
-        and the exit code. Leaving before that kills the command.
+        and the exit code. Leaving before that kills the command, unless ``keep_running`` is
+        set.
         """
-        return self._stream(exec_body(command, cwd, env, user, timeout_seconds, stdin))
+        body = exec_body(command, cwd, env, user, timeout_seconds, stdin, merge_stderr)
+        return self._stream({**body, "keep_running": keep_running or None})
 
     async def spawn(
         self,
@@ -386,14 +398,15 @@ class AsyncSandbox:
         env: Mapping[str, str] | None = None,
         user: str | None = None,
         timeout_seconds: float | None = None,
-        stdin: str | None = None,
+        stdin: str | bytes | None = None,
+        merge_stderr: bool = False,
     ) -> AsyncProcess:
         """Start a command in the background and return a handle to it.
 
         The arguments and errors are those of :meth:`exec`. Without ``stdin`` its standard
         input stays open for :meth:`AsyncProcess.write`.
         """
-        body = exec_body(command, cwd, env, user, timeout_seconds, stdin)
+        body = exec_body(command, cwd, env, user, timeout_seconds, stdin, merge_stderr)
         request = self._post("/exec", {**body, "background": True}, keyed=False)
         return AsyncProcess(self, (await self._client._call(request))["pid"])
 
@@ -692,7 +705,8 @@ def exec_body(
     env: Mapping[str, str] | None,
     user: str | None,
     timeout_seconds: float | None,
-    stdin: str | None,
+    stdin: str | bytes | None,
+    merge_stderr: bool = False,
 ) -> dict[str, Any]:
     """Return the JSON object that runs a command."""
     return {
@@ -701,7 +715,9 @@ def exec_body(
         "env": env and dict(env),
         "user": user,
         "timeout_seconds": timeout_seconds,
-        "stdin": stdin,
+        "stdin": stdin if stdin is None or isinstance(stdin, str) else b64encode(stdin).decode(),
+        "stdin_encoding": None if stdin is None or isinstance(stdin, str) else "base64",
+        "merge_stderr": merge_stderr or None,
     }
 
 

@@ -66,11 +66,12 @@ class AsyncWebSocket:
         raw = data.encode() if isinstance(data, str) else data
         await self._write(protocol.encode("text" if text else "binary", raw))
 
-    async def receive(self) -> bytes | str | None:
+    async def receive(self, timeout: float | None = None) -> bytes | str | None:
         """Return the next message, or ``None`` when the other side has closed.
 
         Raises:
             ConnectionFailedError: The connection broke.
+            TimeoutError: Nothing came for ``timeout`` seconds.
         """
         while True:
             while self._ready:
@@ -84,7 +85,7 @@ class AsyncWebSocket:
                     return None
                 if message.kind == "ping":
                     await self._write(protocol.encode("pong", message.data))
-            if not await self._fill():
+            if not await self._fill(timeout):
                 return None
 
     async def close(self) -> None:
@@ -96,9 +97,11 @@ class AsyncWebSocket:
             await self._stream.write(protocol.encode_close())
         await self._stream.close()
 
-    async def _fill(self) -> bool:
+    async def _fill(self, timeout: float | None) -> bool:
         try:
-            received = await self._stream.read()
+            received = await self._stream.read(timeout)
+        except TimeoutError:
+            raise
         except OSError as error:
             if self._closed:
                 return False

@@ -113,9 +113,16 @@ class ByteStream:
             writer.get_extra_info("socket").setsockopt(*option)
         return cls(reader, writer)
 
-    async def read(self) -> bytes:
-        """Return some bytes as soon as there are any, and none at the end."""
-        return await self._reader.read(CHUNK)
+    async def read(self, timeout: float | None = None) -> bytes:
+        """Return some bytes as soon as there are any, and none at the end.
+
+        Raises:
+            TimeoutError: There are none for ``timeout`` seconds.
+        """
+        try:
+            return await asyncio.wait_for(self._reader.read(CHUNK), timeout)
+        except asyncio.TimeoutError as error:  # another class before Python 3.11
+            raise TimeoutError("nothing came in time") from error
 
     async def write(self, data: bytes) -> None:
         """Send all of ``data``; two writers do not mix theirs."""

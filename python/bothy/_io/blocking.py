@@ -110,10 +110,14 @@ class ByteStream:
             connection.close()
             raise
 
-    def read(self) -> bytes:
-        """Return some bytes as soon as there are any, and none at the end."""
+    def read(self, timeout: float | None = None) -> bytes:
+        """Return some bytes as soon as there are any, and none at the end.
+
+        Raises:
+            TimeoutError: There are none for ``timeout`` seconds.
+        """
         try:
-            return self._do(lambda: self._socket.recv(CHUNK), selectors.EVENT_READ)
+            return self._do(lambda: self._socket.recv(CHUNK), selectors.EVENT_READ, timeout)
         except OSError:
             if self._closed:
                 return b""
@@ -137,7 +141,7 @@ class ByteStream:
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._free()
 
-    def _do(self, step: Callable[[], T], event: int) -> T:
+    def _do(self, step: Callable[[], T], event: int, timeout: float | None = None) -> T:
         while True:
             with self._step:
                 if self._closed:
@@ -152,7 +156,8 @@ class ByteStream:
                     pass
                 self._waiting += 1
             try:
-                wait_until_ready((self._socket,), event)
+                if not wait_until_ready((self._socket,), event, timeout):
+                    raise TimeoutError("nothing came in time")
             finally:
                 with self._step:
                     self._waiting -= 1
@@ -227,12 +232,14 @@ class Listener:
                 self._served.pop(threading.current_thread(), None)
 
 
-def wait_until_ready(sockets: Sequence[socket.socket], event: int) -> list[Any]:
-    """Wait until one of ``sockets`` is ready, and return those that are."""
+def wait_until_ready(
+    sockets: Sequence[socket.socket], event: int, timeout: float | None = None
+) -> list[Any]:
+    """Wait until one of ``sockets`` is ready, and return those that are by then."""
     with _Selector() as selector:
         for each in sockets:
             selector.register(each, event)
-        return [key.fileobj for key, _ in selector.select()]
+        return [key.fileobj for key, _ in selector.select(timeout)]
 
 
 class Leftovers:

@@ -50,7 +50,13 @@ class Contexts:
         self._call("DELETE", context, "")
 
     def interrupt(self, context: CodeContext | str) -> None:
-        """Stop the code that runs in a context, as Ctrl-C does; its variables stay."""
+        """Stop the code that runs in a context, as Ctrl-C does; its variables stay.
+
+        Code that still waits for its interpreter to start is stopped, too.
+
+        Raises:
+            ConflictError: No code runs there, or it has not arrived yet.
+        """
         self._call("POST", context, "/interrupt")
 
     def restart(self, context: CodeContext | str) -> None:

@@ -67,11 +67,12 @@ class WebSocket:
         raw = data.encode() if isinstance(data, str) else data
         self._write(protocol.encode("text" if text else "binary", raw))
 
-    def receive(self) -> bytes | str | None:
+    def receive(self, timeout: float | None = None) -> bytes | str | None:
         """Return the next message, or ``None`` when the other side has closed.
 
         Raises:
             ConnectionFailedError: The connection broke.
+            TimeoutError: Nothing came for ``timeout`` seconds.
         """
         while True:
             while self._ready:
@@ -85,7 +86,7 @@ class WebSocket:
                     return None
                 if message.kind == "ping":
                     self._write(protocol.encode("pong", message.data))
-            if not self._fill():
+            if not self._fill(timeout):
                 return None
 
     def close(self) -> None:
@@ -97,9 +98,11 @@ class WebSocket:
             self._stream.write(protocol.encode_close())
         self._stream.close()
 
-    def _fill(self) -> bool:
+    def _fill(self, timeout: float | None) -> bool:
         try:
-            received = self._stream.read()
+            received = self._stream.read(timeout)
+        except TimeoutError:
+            raise
         except OSError as error:
             if self._closed:
                 return False

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from types import TracebackType
 
-from .._errors import ConnectionFailedError
+from .._errors import ConnectionFailedError, RequestTimeoutError
 from ._socket import WebSocket
 
 MAX_TYPED = 256 << 10
@@ -23,6 +24,7 @@ class Terminal:
 
     def __init__(self, socket: WebSocket) -> None:
         self._socket = socket
+        self._unread = b""
 
     @property
     def pid(self) -> int:
@@ -56,16 +58,57 @@ class Terminal:
             raise StopIteration
         return data
 
-    def read(self) -> bytes:
+    def read(self, timeout_seconds: float | None = None) -> bytes:
         """Return what is printed next, as soon as there is something; nothing at the end.
+
+        That may be a piece of a line: :meth:`read_until` waits for more.
 
         Raises:
             ConnectionFailedError: The connection broke.
+            RequestTimeoutError: Nothing was printed for ``timeout_seconds``.
         """
-        while (message := self._socket.receive()) is not None:
-            if isinstance(message, bytes) and message:
-                return message
+        if self._unread:
+            data, self._unread = self._unread, b""
+            return data
+        try:
+            while (message := self._socket.receive(timeout_seconds)) is not None:
+                if isinstance(message, bytes) and message:
+                    return message
+        except TimeoutError as error:
+            raise RequestTimeoutError("the terminal printed nothing in time") from error
         return b""
+
+    def read_until(self, marker: str | bytes, timeout_seconds: float | None = 60.0) -> bytes:
+        """Return what is printed up to ``marker``, such as the prompt of a shell, and with it.
+
+        What comes behind it is left for the next call. At the end of the output all of the
+        rest is returned, without the marker.
+
+        Args:
+            marker: What to wait for.
+            timeout_seconds: Give up after so long; what has been printed is kept. ``None``
+                waits for ever.
+
+        Raises:
+            ConnectionFailedError: The connection broke.
+            RequestTimeoutError: It was not printed in time.
+        """
+        wanted = marker.encode() if isinstance(marker, str) else bytes(marker)
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        seen = b""
+        try:
+            while wanted not in seen:
+                left = None if deadline is None else max(deadline - time.monotonic(), 0.001)
+                data = self.read(left)
+                if not data:
+                    return seen
+                seen += data
+        except BaseException:
+            self._unread = seen
+            raise
+        end = seen.index(wanted) + len(wanted)
+        self._unread = seen[end:]
+        return seen[:end]
 
     def write(self, data: str | bytes) -> None:
         """Type something."""

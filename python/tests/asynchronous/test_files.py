@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io as memory
 import os
+import pickle
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from bothy import (
     FileNotFoundInSandboxError,
     IsADirectoryInSandboxError,
     NotADirectoryInSandboxError,
+    NotTextError,
 )
 
 
@@ -31,8 +33,19 @@ async def test_write_and_read(fake: FakeServer, sbx: AsyncSandbox) -> None:
     assert await sbx.files.read("/w/ä b&c.txt", encoding="latin-1") == "grÃ¼Ã\x9f"
     await sbx.files.write("/bytes", bytearray(b"\x00\xff"))
     assert await sbx.files.read_bytes("/bytes") == b"\x00\xff"
-    with pytest.raises(UnicodeDecodeError):
+    with pytest.raises(NotTextError, match="read_bytes") as raised:
         await sbx.files.read("/bytes")
+    assert isinstance(raised.value, UnicodeDecodeError) and isinstance(raised.value, BothyError)
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (str(again), again.object, again.hint) == (
+        str(raised.value),
+        b"\x00\xff",
+        raised.value.hint,
+    )
+    large = bytes(range(256)) * 8192
+    await sbx.files.write("/large", memoryview(large))
+    assert await sbx.files.read_bytes("/large") == large
+    assert fake.calls("PUT", "/files")[-1].headers["content-length"] == str(len(large))
 
 
 async def test_missing_file(fake: FakeServer, sbx: AsyncSandbox) -> None:

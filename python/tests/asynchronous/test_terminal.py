@@ -8,7 +8,7 @@ import threading
 import pytest
 from fake_server import Exchange, FakeServer, problem
 
-from bothy import AsyncSandbox, ConnectionFailedError, SandboxPausedError
+from bothy import AsyncSandbox, ConnectionFailedError, RequestTimeoutError, SandboxPausedError
 from bothy._io import aio as io
 
 
@@ -113,3 +113,27 @@ async def test_forward_to_a_port_that_refuses(fake: FakeServer, sbx: AsyncSandbo
         stream = await io.ByteStream.connect("127.0.0.1", forward.port, None, 5)
         assert await stream.read() == b""
         await stream.close()
+
+
+async def test_read_until_a_prompt(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    asked = threading.Event()
+
+    def shell(exchange: Exchange) -> None:
+        for piece in (b"\x1b[?2004h", b"bothy:~", b"$ ls\r\na.txt\r\nbothy:~$ "):
+            exchange.send_frame(2, piece)
+        asked.wait(10)
+        exchange.send_frame(2, b"bye")
+        exchange.send_frame(8, (1000).to_bytes(2, "big") + b'{"exit_code":0}')
+
+    fake.sockets["terminal"] = shell
+    async with sbx.terminal() as terminal:
+        assert await terminal.read_until("$ ") == b"\x1b[?2004hbothy:~$ "
+        with pytest.raises(RequestTimeoutError):
+            await terminal.read_until("never", timeout_seconds=0.2)
+        assert await terminal.read_until(b"\r\n") == b"ls\r\n"
+        assert await terminal.read() == b"a.txt\r\nbothy:~$ "
+        with pytest.raises(RequestTimeoutError):
+            await terminal.read(timeout_seconds=0.05)
+        asked.set()
+        assert await terminal.read_until("$ ") == b"bye"
+        assert await terminal.wait() == 0

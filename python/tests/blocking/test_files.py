@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io as memory
 import os
+import pickle
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from bothy import (
     FileNotFoundInSandboxError,
     IsADirectoryInSandboxError,
     NotADirectoryInSandboxError,
+    NotTextError,
 )
 
 
@@ -32,8 +34,19 @@ def test_write_and_read(fake: FakeServer, sbx: Sandbox) -> None:
     assert sbx.files.read("/w/ä b&c.txt", encoding="latin-1") == "grÃ¼Ã\x9f"
     sbx.files.write("/bytes", bytearray(b"\x00\xff"))
     assert sbx.files.read_bytes("/bytes") == b"\x00\xff"
-    with pytest.raises(UnicodeDecodeError):
+    with pytest.raises(NotTextError, match="read_bytes") as raised:
         sbx.files.read("/bytes")
+    assert isinstance(raised.value, UnicodeDecodeError) and isinstance(raised.value, BothyError)
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (str(again), again.object, again.hint) == (
+        str(raised.value),
+        b"\x00\xff",
+        raised.value.hint,
+    )
+    large = bytes(range(256)) * 8192
+    sbx.files.write("/large", memoryview(large))
+    assert sbx.files.read_bytes("/large") == large
+    assert fake.calls("PUT", "/files")[-1].headers["content-length"] == str(len(large))
 
 
 def test_missing_file(fake: FakeServer, sbx: Sandbox) -> None:

@@ -193,3 +193,25 @@ def test_list_and_info(fake: FakeServer, sbx: Sandbox) -> None:
     assert info.command == ("sleep", "9") and info.exit_code == 0 and not info.running
     with pytest.raises(ProcessNotFoundError):
         sbx.process(43).info()
+
+
+def test_bytes_in_and_out(fake: FakeServer, sbx: Sandbox) -> None:
+    raw = b"a\x00\xff"
+    fake.outputs = [
+        lambda _: iter([out(base64.b64encode(raw).decode(), encoding="base64"), final()])
+    ]
+    process = sbx.spawn("cat", stdin=raw, merge_stderr=True)
+    body = fake.calls("POST", "/exec")[0].json
+    assert body["stdin"] == base64.b64encode(raw).decode()
+    assert (body["stdin_encoding"], body["merge_stderr"]) == ("base64", True)
+    result = process.wait()
+    assert (result.stdout, result.stdout_bytes) == ("a\x00\ufffd", raw)
+    assert result.stderr_bytes == b""
+
+
+def test_output_of_a_terminal(fake: FakeServer, sbx: Sandbox) -> None:
+    fake.processes = [{"pid": 42, "terminal": True, "running": True, "output_end": 5}]
+    piece = {"stream": "pty", "data": "hello", "offset": 0}
+    fake.outputs = [lambda _: iter([piece])]
+    events = sbx.process(42).output()
+    assert [(event.stream, event.data) for event in events] == [("stdout", "hello")]

@@ -9,7 +9,7 @@ import threading
 import pytest
 from fake_server import Exchange, FakeServer, problem
 
-from bothy import Sandbox, ConnectionFailedError, SandboxPausedError
+from bothy import Sandbox, ConnectionFailedError, RequestTimeoutError, SandboxPausedError
 from bothy._io import blocking as io
 
 
@@ -114,3 +114,27 @@ def test_forward_to_a_port_that_refuses(fake: FakeServer, sbx: Sandbox) -> None:
         stream = io.ByteStream.connect("127.0.0.1", forward.port, None, 5)
         assert stream.read() == b""
         stream.close()
+
+
+def test_read_until_a_prompt(fake: FakeServer, sbx: Sandbox) -> None:
+    asked = threading.Event()
+
+    def shell(exchange: Exchange) -> None:
+        for piece in (b"\x1b[?2004h", b"bothy:~", b"$ ls\r\na.txt\r\nbothy:~$ "):
+            exchange.send_frame(2, piece)
+        asked.wait(10)
+        exchange.send_frame(2, b"bye")
+        exchange.send_frame(8, (1000).to_bytes(2, "big") + b'{"exit_code":0}')
+
+    fake.sockets["terminal"] = shell
+    with sbx.terminal() as terminal:
+        assert terminal.read_until("$ ") == b"\x1b[?2004hbothy:~$ "
+        with pytest.raises(RequestTimeoutError):
+            terminal.read_until("never", timeout_seconds=0.2)
+        assert terminal.read_until(b"\r\n") == b"ls\r\n"
+        assert terminal.read() == b"a.txt\r\nbothy:~$ "
+        with pytest.raises(RequestTimeoutError):
+            terminal.read(timeout_seconds=0.05)
+        asked.set()
+        assert terminal.read_until("$ ") == b"bye"
+        assert terminal.wait() == 0

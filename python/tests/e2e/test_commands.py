@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -227,3 +230,53 @@ def test_two_hundred_commands_at_once(sbx: Sandbox) -> None:
 
     with ThreadPoolExecutor(200) as pool:
         assert list(pool.map(one, range(200))) == [f"{n} line {n}\n" for n in range(200)]
+
+
+def ends(marker: str) -> str:
+    """Return a command that succeeds when no process has this command line, or soon has none."""
+    return f"for i in $(seq 100); do pgrep -fx '{marker}' || exit 0; sleep 0.1; done; exit 1"
+
+
+async def test_cancelling_kills_the_command(template: str) -> None:
+    async with AsyncSandbox.create(template) as sbx:
+        for number, give_up in enumerate((0.0, 0.005, 1.0)):
+            marker = f"sleep 77{number}"
+            task = asyncio.create_task(sbx.exec(f"{marker} & {marker}"))
+            await asyncio.sleep(give_up)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            assert (await sbx.exec(ends(marker))).ok, give_up
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(sbx.exec("sleep 780"), 0.6)
+        assert (await sbx.exec(ends("sleep 780"))).ok
+        task = asyncio.create_task(sbx.exec("sleep 781", keep_running=True))
+        await asyncio.sleep(1)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await sbx.exec("sleep 1")
+        assert (await sbx.exec("pgrep -fx 'sleep 781'")).ok
+
+
+def test_an_interrupt_kills_the_command(sbx: Sandbox) -> None:
+    program = f"from bothy import Sandbox; Sandbox.get({sbx.id!r}).exec('sleep 790')"
+    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
+    assert sbx.exec("until pgrep -fx 'sleep 790'; do sleep 0.1; done", timeout_seconds=60).ok
+    process.send_signal(signal.SIGINT)
+    process.wait(30)
+    assert sbx.exec(ends("sleep 790")).ok
+
+
+def test_bytes_and_one_output(sbx: Sandbox) -> None:
+    raw = bytes(range(256))
+    assert sbx.exec("cat", stdin=raw).stdout_bytes == raw
+    script = "for i in 1 2 3; do echo o$i; echo e$i >&2; done"
+    result = sbx.exec(script, merge_stderr=True)
+    assert (result.stdout, result.stderr) == ("o1\ne1\no2\ne2\no3\ne3\n", "")
+
+
+def test_shell_code_has_an_exit_code(sbx: Sandbox) -> None:
+    assert sbx.run_code("true", "bash").exit_code == 0
+    result = sbx.run_code("echo x; exit 7", "bash")
+    assert (result.exit_code, result.stdout) == (7, "x\n") and result.error is not None
