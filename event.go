@@ -34,8 +34,11 @@ const (
 	EventSnapshotDeleted   = "snapshot.deleted"
 	EventTemplateBuilt     = "template.built"
 	EventTemplateDeleted   = "template.deleted"
-	EventBudgetWarning     = "budget.warning"
-	EventBudgetExceeded    = "budget.exceeded"
+	// EventEnginePreparing tells what the first sandbox of an engine waits for: data
+	// names the engine and the step, such as the download of a kernel.
+	EventEnginePreparing = "engine.preparing"
+	EventBudgetWarning   = "budget.warning"
+	EventBudgetExceeded  = "budget.exceeded"
 )
 
 // EventService tells what happened.

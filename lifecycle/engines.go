@@ -111,7 +111,7 @@ func (s *Service) needEngine(ctx context.Context, name string) (bothy.Engine, er
 	stop := context.AfterFunc(s.background, cancel)
 	defer stop()
 	begun := time.Now()
-	e, err := open(ctx)
+	e, err := open(s.withSteps(ctx, name))
 	if err != nil {
 		s.engines.mu.Lock()
 		s.engines.failed[name] = s.clock.Now()
@@ -135,6 +135,27 @@ func (s *Service) needEngine(ctx context.Context, name string) (bothy.Engine, er
 		s.watchers.Go(s.findGoldens)
 	}
 	return e, nil
+}
+
+type stepsKey struct{}
+
+// withSteps has Step tell the project that waits for an engine.
+func (s *Service) withSteps(ctx context.Context, engine string) context.Context {
+	caller := bothy.CallerFrom(ctx)
+	if caller == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, stepsKey{}, func(step string) {
+		s.emitFor(ctx, bothy.EventEnginePreparing, "", caller.ProjectID, map[string]string{"engine": engine, "step": step})
+	})
+}
+
+// Step tells those who wait for an engine what is being done for it, and takes
+// long. An Opener calls it, with the context that it was given.
+func Step(ctx context.Context, step string) {
+	if tell, ok := ctx.Value(stepsKey{}).(func(string)); ok {
+		tell(step)
+	}
 }
 
 // OpenEngines opens what the policy for requests that name no engine may choose, so

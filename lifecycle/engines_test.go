@@ -29,8 +29,9 @@ func withMicrovm(t *testing.T, a bothy.Acceleration) *twoEngines {
 	two := &twoEngines{world: w, vms: &fake.Host{}}
 	two.info = bothy.EngineInfo{Name: "vm", Build: "vm-1", Kernel: "6.1-vm", Snapshots: true, Acceleration: a}
 	w.narrow = func(o *lifecycle.Options) {
-		o.Openers = map[string]lifecycle.Opener{"vm": func(context.Context) (bothy.Engine, error) {
+		o.Openers = map[string]lifecycle.Opener{"vm": func(ctx context.Context) (bothy.Engine, error) {
 			two.opened.Add(1)
+			lifecycle.Step(ctx, "fetch a kernel")
 			if two.broken != nil {
 				return nil, two.broken
 			}
@@ -40,6 +41,32 @@ func withMicrovm(t *testing.T, a bothy.Acceleration) *twoEngines {
 	}
 	w.open()
 	return two
+}
+
+// Who waits for an engine can see what is being done, and nobody else.
+func TestThePreparationOfAnEngineIsToldOf(t *testing.T) {
+	w := withMicrovm(t, bothy.AccelerationEmulated)
+	stranger := bothy.WithCaller(t.Context(), &bothy.Caller{ProjectID: "other", Scopes: bothy.AllScopes})
+	w.create(bothy.SandboxCreate{Engine: "vm"})
+	told := func(ctx context.Context) (list []map[string]string) {
+		err := w.Events(ctx, 0, false, func(e bothy.Event) error {
+			if e.Type == bothy.EventEnginePreparing {
+				list = append(list, e.Data)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	if got := told(w.me()); len(got) != 1 || got[0]["engine"] != "vm" || got[0]["step"] != "fetch a kernel" {
+		t.Errorf("told %v", got)
+	}
+	if got := told(stranger); len(got) != 0 {
+		t.Errorf("a stranger is told %v", got)
+	}
+	lifecycle.Step(t.Context(), "for nobody") // an engine that no request waits for
 }
 
 func TestAnEngineIsOpenedWhenItIsFirstNeeded(t *testing.T) {

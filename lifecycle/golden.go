@@ -409,8 +409,15 @@ func (s *Service) readGolden(ctx context.Context, name string) (shape, time.Time
 		return shape{}, time.Time{}, err
 	}
 	h := goldenShape(m)
-	if want, err := s.goldenName(h); err != nil || want != name {
-		return shape{}, time.Time{}, errors.Join(err, errors.New("it was made by another build"))
+	if build := s.engine(m.Engine).Info().Build; m.EngineBuild != build {
+		return shape{}, time.Time{}, fmt.Errorf("it was made by another build of the engine, %s", m.EngineBuild)
+	}
+	want, err := s.goldenName(h)
+	if err != nil {
+		return shape{}, time.Time{}, err
+	}
+	if want != name {
+		return shape{}, time.Time{}, errors.New("what sandboxes are given has changed since: the guest's program, or the certificates that they trust")
 	}
 	return h, m.CreatedAt, nil
 }

@@ -1,12 +1,15 @@
 package lifecycle_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -653,6 +656,30 @@ func TestGoldenSnapshotsThatNobodyNeeds(t *testing.T) {
 		w.restart()
 		w.StartPool()
 		eventually(t, "it is deleted", func() bool { return len(w.goldenNames()) == 0 })
+	})
+	t.Run("for certificates that changed", func(t *testing.T) {
+		w := newGoldenWorld(t)
+		w.create(small("a"))
+		w.create(small("a"))
+		w.hasGolden(1)
+		w.closeServer()
+		var log bytes.Buffer // read only when the server is closed
+		w.log = slog.New(slog.NewTextHandler(&log, nil))
+		narrow := w.narrow
+		w.narrow = func(o *lifecycle.Options) {
+			if narrow != nil {
+				narrow(o)
+			}
+			o.CABundle = "another"
+		}
+		w.open()
+		w.StartPool()
+		eventually(t, "it is deleted", func() bool { return len(w.goldenNames()) == 0 })
+		w.closeServer()
+		if got := log.String(); !strings.Contains(got, "the certificates that they trust") || strings.Contains(got, "another build") {
+			t.Errorf("the log says %s", got)
+		}
+		w.open()
 	})
 	t.Run("of a removed template", func(t *testing.T) {
 		w := newGoldenWorld(t)

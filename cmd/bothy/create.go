@@ -34,7 +34,7 @@ The network is off unless --network says otherwise.`,
 		if err != nil {
 			return err
 		}
-		sandbox, err := s.sandboxes.Create(ctx, req)
+		sandbox, err := a.create(ctx, s, req)
 		if err != nil {
 			return err
 		}

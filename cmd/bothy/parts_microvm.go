@@ -31,11 +31,15 @@ func (p *parts) openMicrovm(ctx context.Context, b embedded.Paths) (bothy.Engine
 		return nil, err
 	}
 	o := bootOptions(p.config, b)
-	o.Progress = func(step string) { p.log.Info("prepare virtual machines", "step", step) }
+	o.Progress = func(step string) {
+		p.log.Info("prepare virtual machines", "step", step)
+		lifecycle.Step(ctx, step)
+	}
 	image, err := boot.Prepare(ctx, p.config.Engine.Microvm.Kernels, o)
 	if err != nil {
 		return nil, err
 	}
+	lifecycle.Step(ctx, "try what runs its processor")
 	t, err := tryKVM(ctx, p.config, b, image, true)
 	if err != nil {
 		return nil, err

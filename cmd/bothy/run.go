@@ -71,7 +71,7 @@ func parseVolumes(words []string) ([]volume, error) {
 func (a *app) run(ctx context.Context, s *session, create bothy.SandboxCreate, copies []volume, exec bothy.ExecRequest, input bool) (err error) {
 	// The creation is not interrupted: its answer holds the id that must be
 	// terminated.
-	sandbox, err := s.sandboxes.Create(context.WithoutCancel(ctx), create)
+	sandbox, err := a.create(context.WithoutCancel(ctx), s, create)
 	if err != nil {
 		return err
 	}
