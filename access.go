@@ -60,6 +60,10 @@ type Caller struct {
 	TokenID   string
 	TokenName string
 	Scopes    []Scope
+	// ExpiresAt is when the token does, or nil.
+	ExpiresAt *time.Time
+	// LinkID is set where the caller holds a link that the token made.
+	LinkID string
 }
 
 // Can reports whether the caller holds a scope.

@@ -20,6 +20,8 @@ type AuditRecord struct {
 	ProjectID string `json:"project,omitempty"`
 	TokenID   string `json:"token_id,omitempty"`
 	TokenName string `json:"token_name,omitempty"`
+	// LinkID is that of the link by which somebody came, which the token made.
+	LinkID string `json:"link_id,omitempty"`
 	// Action is the id of an operation of the API, such as create-sandbox, or
 	// mcp: and the name of a tool, or request where nothing was recognised.
 	Action string `json:"action"`
@@ -36,8 +38,8 @@ type AuditRecord struct {
 	Status     int   `json:"status"`
 	Code       Code  `json:"code,omitempty"`
 	DurationMS int64 `json:"duration_ms"`
-	// Count is how many refused attempts this record stands for, where they
-	// came too quickly for one each.
+	// Count is how many refused attempts, or requests to ports, this record stands
+	// for, where they came too quickly for one each.
 	Count int    `json:"count,omitempty"`
 	Hash  string `json:"hash,omitempty"`
 }
@@ -91,6 +93,9 @@ type AuditRecorder interface {
 	Admit() error
 	// Record keeps a record. Its ID and Hash are set later.
 	Record(r AuditRecord)
+	// RecordUse is Record for requests that come in crowds. Those that change
+	// nothing may be counted together.
+	RecordUse(r AuditRecord, changes bool)
 }
 
 // Origin is what a door knows of a request beside its caller.

@@ -104,7 +104,7 @@ func (t *Tokens) Authenticate(ctx context.Context, key string) (*bothy.Caller, e
 }
 
 func callerOf(t *bothy.Token) *bothy.Caller {
-	return &bothy.Caller{ProjectID: t.ProjectID, TokenID: t.ID, TokenName: t.Name, Scopes: t.Scopes}
+	return &bothy.Caller{ProjectID: t.ProjectID, TokenID: t.ID, TokenName: t.Name, Scopes: t.Scopes, ExpiresAt: t.ExpiresAt}
 }
 
 func (t *Tokens) authenticate(ctx context.Context, key string) (*bothy.Token, error) {

@@ -11,7 +11,7 @@ import (
 
 // example fills a route's path.
 func (f *fixture) example(c call, id string) string {
-	return strings.NewReplacer("{id}", id, "{pid}", "7", "{name}", "python-3.12", "{context}", "ctx-1", "{port}", "7", "{rest...}", "x/y").Replace(c.Path)
+	return strings.NewReplacer("{id}", id, "{pid}", "7", "{name}", "python-3.12", "{context}", "ctx-1", "{link}", "lnk_1", "{port}", "7", "{rest...}", "x/y").Replace(c.Path)
 }
 
 // No call under /v1 may be reachable without a key, with a bad key, or with a

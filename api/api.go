@@ -42,6 +42,7 @@ type Services struct {
 	Network   bothy.NetworkService
 	Metrics   bothy.MetricsService
 	Ports     bothy.PortService
+	Links     bothy.LinkService
 	Mover     bothy.SnapshotMover
 	Logs      bothy.LogService
 	Limits    bothy.LimitsService

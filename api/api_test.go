@@ -51,7 +51,7 @@ func everything(world *apitest.World, tokens *apitest.Tokens, answers *apitest.A
 	return Services{
 		Audit: audits, Recorder: audits,
 		Tokens: tokens, Sandboxes: world, Exec: world, Code: world, Files: world.Files(), Templates: world, Snapshots: world,
-		Events: world, Network: world, Metrics: world, Ports: world, Mover: world, Logs: world, Limits: world, Projects: &apitest.Projects{}, Usage: &apitest.Usage{}, Answers: answers, Log: log,
+		Events: world, Network: world, Metrics: world, Ports: world, Links: &apitest.Links{World: world}, Mover: world, Logs: world, Limits: world, Projects: &apitest.Projects{}, Usage: &apitest.Usage{}, Answers: answers, Log: log,
 	}
 }
 

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -148,18 +149,36 @@ func (s *Server) audit(r *http.Request, info *request, status int, began time.Ti
 		Remote: remoteOf(r), RequestID: info.id, Status: status, DurationMS: took.Milliseconds(),
 	}
 	if x := info.caller; x != nil {
-		a.ProjectID, a.TokenID, a.TokenName = x.ProjectID, x.TokenID, x.TokenName
+		a.ProjectID, a.TokenID, a.TokenName, a.LinkID = x.ProjectID, x.TokenID, x.TokenName, x.LinkID
 	}
 	if p := info.problem; p != nil {
 		a.Code = p.Code
 	}
-	if c == nil {
+	switch {
+	case info.use != nil:
+		a.Action, a.SandboxID, a.Object = c.ID, info.use.sandbox, info.use.object
+		s.services.Recorder.RecordUse(a, info.use.changes)
+		return
+	case c == nil:
 		a.Object = r.Method + " " + r.URL.Path
-	} else {
+	default:
 		a.Action = c.ID
 		describeTarget(&a, *c, r)
 	}
 	s.services.Recorder.Record(a)
+}
+
+// portUse is a request to a port of a sandbox, for the audit.
+type portUse struct {
+	sandbox, object string
+	changes         bool
+}
+
+// useOf says what was asked of a port, without the query, in which there may be
+// secrets.
+func (s *Server) useOf(r *http.Request, t portTarget) *portUse {
+	path := strings.TrimPrefix(r.URL.Path, t.prefix)
+	return &portUse{sandbox: t.sandbox, object: fmt.Sprintf("%d %s %s", t.port, r.Method, path), changes: changes(r)}
 }
 
 // maxID is longer than any id.

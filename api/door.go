@@ -37,6 +37,8 @@ type request struct {
 	call                     *call
 	command, sandbox, object string
 	recorded                 bool
+	// use is what was asked of a port in a sandbox, if that was it.
+	use *portUse
 	// problem is what the caller was told, with its cause.
 	problem *Problem
 
@@ -98,7 +100,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // route finds out by the request's host and path what is asked for.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	if t, ok := s.linkTarget(r.Host); ok {
-		s.serveLink(w, r, t)
+		webhook := takeLink(r)
+		requestFrom(r.Context()).use = s.useOf(r, t)
+		s.serveLink(w, r, t, webhook)
 		return
 	}
 	if err := s.hosts.check(r.Host); err != nil {
@@ -163,6 +167,9 @@ func (s *Server) logRequest(r *http.Request, rec *recorder, info *request, statu
 		slog.Float64("ms", float64(took.Microseconds())/1000), slog.String("remote", r.RemoteAddr))
 	if info.caller != nil {
 		attrs = append(attrs, slog.String("project", info.caller.ProjectID), slog.String("token", info.caller.TokenID))
+		if info.caller.LinkID != "" {
+			attrs = append(attrs, slog.String("link", info.caller.LinkID))
+		}
 	}
 	if p := info.problem; p != nil && !left {
 		attrs = append(attrs, slog.String("code", string(p.Code)))

@@ -1,12 +1,14 @@
 package api
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -15,34 +17,135 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-const (
-	// linkQuery carries the signature of a link, and linkCookie keeps it for
-	// the requests that a page makes afterwards.
-	linkQuery  = "bothy_link"
-	linkCookie = "bothy_link"
+// LinkRequest asks for a link to a port.
+type LinkRequest struct {
+	Port           int            `json:"port" minimum:"1" maximum:"65535" doc:"The TCP port inside the sandbox."`
+	ExpiresSeconds int            `json:"expires_seconds,omitempty" minimum:"1" maximum:"604800" default:"3600" doc:"How long the link can be used. It ends before that with the key that makes it, and with its sandbox."`
+	Kind           bothy.LinkKind `json:"kind,omitempty" enum:"browser,webhook" default:"browser" doc:"browser: opened in a browser, which keeps the link in a cookie. webhook: for programs; each request carries the link in its path, or in the header X-Bothy-Link."`
+}
+
+type (
+	linkInput struct {
+		ID   string `path:"id" doc:"The sandbox's id."`
+		Body LinkRequest
+	}
+	linkRef struct {
+		ID   string `path:"id" doc:"The sandbox's id."`
+		Link string `path:"link" doc:"The link's id."`
+	}
 )
 
-var linkLabel = regexp.MustCompile(`^([0-9]{1,5})-([a-z0-9]+)$`)
+func (in *linkRef) object() string { return in.Link }
 
-// linkTarget reads a host name of the form PORT-ID.DOMAIN.
-func (s *Server) linkTarget(hostport string) (portTarget, bool) {
-	if s.proxy == nil || len(s.config.LinkKey) == 0 {
-		return portTarget{}, false
+func (s *Server) registerLinks() {
+	const base = "/v1/sandboxes/{id}/links"
+	add(s, call{
+		ID: "create-link", Method: http.MethodPost, Path: base, Tag: "Network",
+		Summary: "Make a link to a port", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated, Secret: true,
+		Text: "The link works without a key and shows what the HTTP server on that port shows, WebSockets included. It ends when it expires " +
+			"or is deleted, with its sandbox, and with the key that made it. One of the kind `browser` is opened in a browser, and after that " +
+			"only pages of the same sandbox may send requests that change something, or open WebSockets. One of the kind `webhook` takes requests " +
+			"by any method: append a path to its `url`, or send what is between `/_bothy/` and the slash after it in the header X-Bothy-Link.",
+	}, func(ctx context.Context, in *linkInput) (*answer[*bothy.Link], error) { return s.createLink(ctx, in) })
+	add(s, call{
+		ID: "list-links", Method: http.MethodGet, Path: base, Tag: "Network",
+		Summary: "List links to ports", Scope: bothy.ScopeSandboxesRead,
+		Text: "Those that have not ended, newest first, without their `url`, which is shown once.",
+	}, func(ctx context.Context, in *idInput) (*answer[items[*bothy.Link]], error) {
+		if err := s.makesLinks(ctx, in.ID); err != nil {
+			return nil, err
+		}
+		all, err := s.services.Links.Links(ctx, in.ID)
+		if err != nil {
+			return nil, err
+		}
+		return list(all), nil
+	})
+	add(s, call{
+		ID: "delete-link", Method: http.MethodDelete, Path: base + "/{link}", Tag: "Network",
+		Summary: "Revoke a link", Scope: bothy.ScopeSandboxesWrite,
+		Text: "It opens nothing any more, and the connections that were made by it end within a second.",
+	}, func(ctx context.Context, in *linkRef) (*empty, error) {
+		if err := s.makesLinks(ctx, in.ID); err != nil {
+			return nil, err
+		}
+		return nil, s.services.Links.DeleteLink(ctx, in.ID, in.Link)
+	})
+}
+
+// makesLinks reports why there are no links, to whoever may know of the sandbox.
+func (s *Server) makesLinks(ctx context.Context, id string) error {
+	if svc := s.services.Sandboxes; svc != nil {
+		if _, err := svc.Get(ctx, id); err != nil {
+			return err
+		}
+	}
+	if len(s.config.LinkKey) == 0 || s.services.Links == nil {
+		return bothy.Errorf(bothy.CodeUnsupported, "this server makes no links").WithHint("Use `bothy forward`.")
+	}
+	return nil
+}
+
+func (s *Server) createLink(ctx context.Context, in *linkInput) (*answer[*bothy.Link], error) {
+	if err := s.makesLinks(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	link, err := s.services.Links.CreateLink(ctx, in.ID, bothy.LinkCreate{
+		Port: in.Body.Port, Kind: in.Body.Kind, For: time.Duration(in.Body.ExpiresSeconds) * time.Second,
+	})
+	if err != nil {
+		return nil, err
+	}
+	t := portTarget{sandbox: in.ID, port: uint16(in.Body.Port)}
+	token := s.signLink(t, link.Kind, link.ID)
+	u := url.URL{Scheme: s.linkScheme(ctx), Host: s.linkHost(t), Path: "/"}
+	if link.Kind == bothy.LinkWebhook {
+		u.Path = linkPath + token + "/"
+	} else {
+		u.RawQuery = url.Values{linkQuery: {token}}.Encode()
+	}
+	link.URL = u.String()
+	return of(link), nil
+}
+
+// linkScheme is https also where a trusted proxy takes the TLS off, which does not
+// know of *.localhost.
+func (s *Server) linkScheme(ctx context.Context) string {
+	if s.config.TLS == nil && s.linkDomain() != "localhost" && bothy.OriginFrom(ctx).Scheme == "https" {
+		return "https"
+	}
+	return s.scheme()
+}
+
+var (
+	linkLabel = regexp.MustCompile(`^[0-9]+-[a-z0-9]+$`)
+	canonical = regexp.MustCompile(`^([1-9][0-9]{0,4})-([a-z0-9]+)$`)
+)
+
+// linkTarget reads a host name of the form PORT-ID.DOMAIN. A port has one name:
+// others, such as 03000-ID or one with a dot at its end, would be another origin to
+// a browser. They are below with a port of 0, which nothing can be reached at.
+func (s *Server) linkTarget(hostport string) (t portTarget, below bool) {
+	if s.proxy == nil || len(s.config.LinkKey) == 0 || s.services.Links == nil {
+		return t, false
 	}
 	host := strings.ToLower(hostport)
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	}
-	label, domain, _ := strings.Cut(strings.TrimSuffix(host, "."), ".")
-	if domain != s.linkDomain() {
-		return portTarget{}, false
+	label, domain, _ := strings.Cut(host, ".")
+	if strings.TrimRight(domain, ".") != s.linkDomain() || !linkLabel.MatchString(label) {
+		return t, false
 	}
-	m := linkLabel.FindStringSubmatch(label)
-	if m == nil {
-		return portTarget{}, false
+	m := canonical.FindStringSubmatch(label)
+	if m == nil || domain != s.linkDomain() {
+		return t, true
 	}
 	port, err := strconv.ParseUint(m[1], 10, 16)
-	return portTarget{sandbox: m[2], port: uint16(port)}, err == nil && port > 0
+	if err != nil {
+		return t, true
+	}
+	return portTarget{sandbox: m[2], port: uint16(port)}, true
 }
 
 func (s *Server) linkDomain() string {
@@ -62,95 +165,34 @@ func (s *Server) linkHost(t portTarget) string {
 	return host
 }
 
-// signLink makes the text that proves a right: project, expiry, signature.
-func (s *Server) signLink(t portTarget, project string, expires time.Time) string {
-	claim := base64.RawURLEncoding.EncodeToString([]byte(project)) + "." + strconv.FormatInt(expires.Unix(), 10)
-	return claim + "." + s.linkSignature(t, claim)
-}
-
-func (s *Server) linkSignature(t portTarget, claim string) string {
+// signLink makes the text that proves a link: its id and a signature. Only with the
+// right one is the link looked up.
+func (s *Server) signLink(t portTarget, kind bothy.LinkKind, id string) string {
 	mac := hmac.New(sha256.New, s.config.LinkKey)
-	fmt.Fprintf(mac, "%s\x00%d\x00%s", t.sandbox, t.port, claim)
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+	fmt.Fprintf(mac, "link 2\x00%s\x00%s\x00%s\x00%d", id, kind, t.sandbox, t.port)
+	return id + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// verifyLink returns the project that a link was made in.
-func (s *Server) verifyLink(t portTarget, token string) (project string, ok bool) {
-	i := strings.LastIndexByte(token, '.')
-	if i < 0 || !hmac.Equal([]byte(token[i+1:]), []byte(s.linkSignature(t, token[:i]))) {
-		return "", false
+// openLink has the request hold the link that a text proves, if it does.
+func (s *Server) openLink(r *http.Request, t portTarget, kind bothy.LinkKind, token string) (*http.Request, error) {
+	id, _, _ := strings.Cut(token, ".")
+	if !hmac.Equal([]byte(token), []byte(s.signLink(t, kind, id))) {
+		return r, badLink(t)
 	}
-	encoded, stamp, _ := strings.Cut(token[:i], ".")
-	unix, err := strconv.ParseInt(stamp, 10, 64)
-	if err != nil || !time.Now().Before(time.Unix(unix, 0)) {
-		return "", false
-	}
-	b, err := base64.RawURLEncoding.DecodeString(encoded)
-	return string(b), err == nil
-}
-
-// serveLink shows a port under a host name of its own, to whoever has a link or
-// a key.
-func (s *Server) serveLink(w http.ResponseWriter, r *http.Request, t portTarget) {
-	if token := r.URL.Query().Get(linkQuery); token != "" {
-		s.enterByLink(w, r, t, token)
-		return
-	}
-	if c, err := r.Cookie(linkCookie); err == nil {
-		if project, ok := s.verifyLink(t, c.Value); ok {
-			s.showPort(w, s.asLinkHolder(r, project), t)
-			return
-		}
-	}
-	r, err := s.authenticate(r)
+	info := requestFrom(r.Context())
+	link, release, err := s.services.Links.HoldLink(r.Context(), id, info.end)
 	if err != nil {
-		s.fail(w, r, bothy.Errorf(bothy.CodeUnauthenticated, "this page needs a link that has not expired, or an API key").
-			WithHint("Make a link: POST /v1/sandboxes/%s/links.", t.sandbox).Because(err))
-		return
+		return r, err
 	}
-	s.showPort(w, r, t)
+	info.onRelease(release)
+	info.caller = &bothy.Caller{
+		ProjectID: link.ProjectID, TokenID: link.TokenID, TokenName: link.TokenName, LinkID: link.ID,
+		Scopes: []bothy.Scope{bothy.ScopeSandboxesWrite},
+	}
+	return r.WithContext(bothy.WithCaller(r.Context(), info.caller)), nil
 }
 
-// enterByLink moves the signature from the address into a cookie, so that it
-// stays out of logs and of what the page links to.
-func (s *Server) enterByLink(w http.ResponseWriter, r *http.Request, t portTarget, token string) {
-	if _, ok := s.verifyLink(t, token); !ok {
-		s.fail(w, r, bothy.Errorf(bothy.CodeUnauthenticated, "this link has expired or was changed").
-			WithHint("Make a new one: POST /v1/sandboxes/%s/links.", t.sandbox))
-		return
-	}
-	http.SetCookie(w, &http.Cookie{
-		Name: linkCookie, Value: token, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: r.TLS != nil,
-	})
-	q := r.URL.Query()
-	q.Del(linkQuery)
-	u := *r.URL
-	u.RawQuery = q.Encode()
-	http.Redirect(w, r, u.RequestURI(), http.StatusSeeOther)
-}
-
-// asLinkHolder gives a request the one right that its link stands for.
-func (s *Server) asLinkHolder(r *http.Request, project string) *http.Request {
-	c := &bothy.Caller{ProjectID: project, TokenID: "link", Scopes: []bothy.Scope{bothy.ScopeSandboxesWrite}}
-	if info := requestFrom(r.Context()); info != nil {
-		info.caller = c
-	}
-	return r.WithContext(bothy.WithCaller(r.Context(), c))
-}
-
-// stripLinkCookie keeps a link's signature from the server in the sandbox.
-func stripLinkCookie(h http.Header) {
-	lines := h.Values("Cookie")
-	h.Del("Cookie")
-	for _, line := range lines {
-		var kept []string
-		for _, part := range strings.Split(line, ";") {
-			if name, _, _ := strings.Cut(strings.TrimSpace(part), "="); name != linkCookie {
-				kept = append(kept, strings.TrimSpace(part))
-			}
-		}
-		if len(kept) > 0 {
-			h.Add("Cookie", strings.Join(kept, "; "))
-		}
-	}
+func badLink(t portTarget) error {
+	return bothy.Errorf(bothy.CodeUnauthenticated, "this link has ended, was changed, or is for something else").
+		WithHint("Make a new one: POST /v1/sandboxes/%s/links.", t.sandbox)
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -26,23 +27,6 @@ type portInput struct {
 
 const portPath = "/v1/sandboxes/{id}/ports/{port}"
 
-// LinkRequest asks for a link to a port.
-type LinkRequest struct {
-	Port           int `json:"port" minimum:"1" maximum:"65535" doc:"The TCP port inside the sandbox."`
-	ExpiresSeconds int `json:"expires_seconds,omitempty" minimum:"1" maximum:"604800" default:"3600" doc:"How long the link can be opened."`
-}
-
-// Link is a link to a port of a sandbox that works without a key.
-type Link struct {
-	URL       string    `json:"url"`
-	ExpiresAt time.Time `json:"expires_at"`
-}
-
-type linkInput struct {
-	ID   string `path:"id" doc:"The sandbox's id."`
-	Body LinkRequest
-}
-
 func (s *Server) registerPorts() {
 	if s.services.Ports == nil {
 		return
@@ -57,15 +41,15 @@ func (s *Server) registerPorts() {
 	}, func(_ context.Context, in *portInput) (*byHand, error) {
 		return write(func(w http.ResponseWriter, r *http.Request) { s.serveTunnel(w, r, in) }), nil
 	})
-	add(s, call{
-		ID: "create-link", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/links", Tag: "Network",
-		Summary: "Make a link to a port", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated, Secret: true,
-		Text: "The link is signed, works without a key until it expires, and shows what the HTTP server on that port shows, WebSockets included.",
-	}, func(ctx context.Context, in *linkInput) (*answer[Link], error) { return s.createLink(ctx, in) })
+	s.registerLinks()
 	s.proxy = s.newPortProxy()
-	c := call{ID: "proxy-port", Method: http.MethodGet, Path: portPath + "/{rest...}", Scope: bothy.ScopeSandboxesWrite, Raw: true}
-	s.proxied = append(s.proxied, c)
-	s.mux.HandleFunc(c.Path, s.door(c, s.serveProxyPath))
+	s.proxied = append(s.proxied, proxyCall)
+	s.mux.HandleFunc(proxyCall.Path, s.door(proxyCall, s.serveProxyPath))
+}
+
+// proxyCall is what reaches a port through the server, by any method.
+var proxyCall = call{
+	ID: "proxy-port", Audit: true, Method: http.MethodGet, Path: portPath + "/{rest...}", Scope: bothy.ScopeSandboxesWrite, Raw: true,
 }
 
 // serveTunnel carries one TCP connection over a WebSocket.
@@ -133,11 +117,13 @@ func carry(ctx context.Context, ws *websocket.Conn, conn net.Conn) (ended bool) 
 }
 
 // portTarget is a port of a sandbox, and the path under which it is shown,
-// which is empty where it has a host name of its own.
+// which is empty where it has a host name of its own. linked says that a link
+// opened it, and not a key.
 type portTarget struct {
 	sandbox string
 	port    uint16
 	prefix  string
+	linked  bool
 }
 
 type portTargetKey struct{}
@@ -176,6 +162,9 @@ func (s *Server) newPortProxy() *httputil.ReverseProxy {
 	}
 }
 
+// ourKey recognises this server's keys, which nothing in a sandbox may see.
+var ourKey = regexp.MustCompile(`(?i)^bearer\s+(bothy|e2b)_`)
+
 // rewritePort makes the request what the server in the sandbox expects. The
 // keys are for this server, not for what runs in the sandbox.
 func rewritePort(p *httputil.ProxyRequest) {
@@ -183,7 +172,9 @@ func rewritePort(p *httputil.ProxyRequest) {
 	out := p.Out
 	out.URL.Scheme, out.URL.Host = "http", fmt.Sprintf("localhost:%d", t.port)
 	out.Host = p.In.Host
-	out.Header.Del("Authorization")
+	if !t.linked || ourKey.MatchString(out.Header.Get("Authorization")) {
+		out.Header.Del("Authorization")
+	}
 	stripLinkCookie(out.Header)
 	out.Header.Del("X-Real-Ip")
 	p.SetXForwarded()
@@ -205,8 +196,10 @@ func rewritePort(p *httputil.ProxyRequest) {
 func confine(res *http.Response) error {
 	h := res.Header
 	h.Del("X-Request-Id")
+	h.Del("Clear-Site-Data") // would clear the cookies of sibling hosts, too
 	t := targetOf(res.Request.Context())
 	if t.prefix == "" {
+		confineCookies(h)
 		return nil
 	}
 	h.Set("Content-Security-Policy", "sandbox allow-scripts allow-forms allow-popups allow-modals")
@@ -235,7 +228,9 @@ func (s *Server) serveProxyPath(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id := r.PathValue("id")
-	s.showPort(w, r, portTarget{id, uint16(port), "/v1/sandboxes/" + url.PathEscape(id) + "/ports/" + r.PathValue("port")})
+	s.showPort(w, r, portTarget{
+		sandbox: id, port: uint16(port), prefix: "/v1/sandboxes/" + url.PathEscape(id) + "/ports/" + r.PathValue("port"),
+	})
 }
 
 func (s *Server) showPort(w http.ResponseWriter, r *http.Request, t portTarget) {
@@ -248,6 +243,9 @@ func (s *Server) showPort(w http.ResponseWriter, r *http.Request, t portTarget) 
 	w.Header().Del("Cache-Control")
 	w.Header().Del("X-Content-Type-Options")
 	ctx := context.WithValue(r.Context(), portTargetKey{}, t)
+	if info := requestFrom(ctx); info != nil {
+		info.use = s.useOf(r, t)
+	}
 	if r.Header.Get("Upgrade") != "" { // net/http forgets about these
 		s.sockets.Add(1)
 		defer s.sockets.Done()
@@ -256,24 +254,4 @@ func (s *Server) showPort(w http.ResponseWriter, r *http.Request, t portTarget) 
 		defer cancel()
 	}
 	s.proxy.ServeHTTP(w, r.WithContext(ctx))
-}
-
-func (s *Server) createLink(ctx context.Context, in *linkInput) (*answer[Link], error) {
-	if svc := s.services.Sandboxes; svc != nil {
-		if _, err := svc.Get(ctx, in.ID); err != nil {
-			return nil, err
-		}
-	}
-	if len(s.config.LinkKey) == 0 || s.services.Sandboxes == nil {
-		return nil, bothy.Errorf(bothy.CodeUnsupported, "this server makes no links").WithHint("Use `bothy forward`.")
-	}
-	seconds := in.Body.ExpiresSeconds
-	if seconds == 0 {
-		seconds = 3600
-	}
-	expires := time.Now().Add(time.Duration(seconds) * time.Second).UTC().Truncate(time.Second)
-	t := portTarget{sandbox: in.ID, port: uint16(in.Body.Port)}
-	token := s.signLink(t, bothy.CallerFrom(ctx).ProjectID, expires)
-	u := url.URL{Scheme: s.scheme(), Host: s.linkHost(t), Path: "/", RawQuery: url.Values{linkQuery: {token}}.Encode()}
-	return of(Link{URL: u.String(), ExpiresAt: expires}), nil
 }

@@ -192,6 +192,7 @@ var words = map[string]fields{
 		"project":     say("The project of whoever asked; missing where no key was recognised."),
 		"token_id":    say("The key that was used."),
 		"token_name":  say("That key's name then."),
+		"link_id":     say("The link to a port by which somebody came, which that key made."),
 		"action":      say("What was done: the id of an operation, or mcp: and a tool, or request where nothing was recognised.", example("exec")),
 		"sandbox_id":  say("The sandbox that it was done to, or that it made."),
 		"object":      say("What else it was about: a file, process, snapshot, token, project or template."),
@@ -201,7 +202,7 @@ var words = map[string]fields{
 		"status":      say("The HTTP status of the answer."),
 		"code":        say("Why it failed or was refused; missing where it was done."),
 		"duration_ms": say("How long it took."),
-		"count":       say("How many refused attempts this record stands for, where they came too quickly for one each."),
+		"count":       say("How many refused attempts, or requests to ports, this record stands for, where they came too quickly for one each."),
 		"hash":        say("The SHA-256, in hex, of the hash before, a newline, and this record as JSON without its hash."),
 	},
 	"AuditCheck": {
@@ -446,10 +447,19 @@ var words = map[string]fields{
 	},
 	"LinkRequest": {
 		"port":            say("The TCP port inside the sandbox."),
-		"expires_seconds": say("How long the link can be opened."),
+		"expires_seconds": say("How long the link can be used. It ends before that with its sandbox, and with the key that makes it."),
+		"kind": say("browser: to be opened in a browser, which keeps the link in a cookie. webhook: for programs, whose requests carry the link " +
+			"in their path or in the header X-Bothy-Link, and are passed on by any method."),
 	},
 	"Link": {
-		"url":        say("The link. Whoever has it sees the port."),
+		"id":         say("The link's id, by which it is revoked.", example("lnk_1f0c5ad2b3e4f607")),
+		"sandbox_id": say("The sandbox that it leads to."),
+		"port":       say("The TCP port inside the sandbox."),
+		"kind":       say("Whether it is for a browser or a webhook."),
+		"url":        say("The link, shown once. Whoever has it uses the port. To a webhook's, the path that is called is appended."),
+		"token_id":   say("The key that made it, and with which it ends."),
+		"token_name": say("That key's name then."),
+		"created_at": say("When it was made."),
 		"expires_at": say("From when on it is refused."),
 	},
 	"Metrics": {

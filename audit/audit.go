@@ -65,6 +65,7 @@ type Log struct {
 	failing error     // why the last attempt to store failed
 	closed  bool
 	refused refusals
+	used    uses
 
 	wake chan struct{} // takes one
 	quit chan struct{}
@@ -211,11 +212,11 @@ func (l *Log) Health() error {
 	return l.failing
 }
 
-// summarise puts what was refused too often for a record each into the queue.
+// summarise puts what came too often for a record each into the queue.
 func (l *Log) summarise(all bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, r := range l.refused.due(l.o.Now(), all) {
+	for _, r := range append(l.refused.due(l.o.Now(), all), l.used.due(l.o.Now(), all)...) {
 		l.add(r)
 	}
 }

@@ -35,6 +35,7 @@ type Client struct {
 	Network   *Network
 	Metrics   *Metrics
 	Ports     *Ports
+	Links     *Links
 	Mover     *Mover
 	Logs      *Logs
 	Limits    *Limits
@@ -66,7 +67,7 @@ func New(baseURL, key string, opts ...Option) *Client {
 	}
 	return &Client{
 		Sandboxes: &Sandboxes{c}, Exec: &Exec{c}, Code: &Code{c}, Files: &Files{c}, Snapshots: &Snapshots{c},
-		Templates: &Templates{c}, Tokens: &Tokens{c}, Events: &Events{c}, Network: &Network{c}, Metrics: &Metrics{c}, Ports: &Ports{c},
+		Templates: &Templates{c}, Tokens: &Tokens{c}, Events: &Events{c}, Network: &Network{c}, Metrics: &Metrics{c}, Ports: &Ports{c}, Links: &Links{c},
 		Mover: &Mover{c}, Logs: &Logs{c}, Limits: &Limits{c}, Projects: &Projects{c}, Usage: &Usage{c}, Audit: &Audit{c}, conn: c,
 	}
 }

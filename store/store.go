@@ -45,8 +45,22 @@ type Store interface {
 	// TokenHashes lists the hashes of all keys.
 	TokenHashes(ctx context.Context) ([]string, error)
 	Tokens(ctx context.Context, projectID string) ([]*bothy.Token, error)
+	// DeleteToken deletes the token's links as well.
 	DeleteToken(ctx context.Context, projectID, id string) error
 	TouchToken(ctx context.Context, id string, usedAt time.Time) error
+
+	// AddLink stores a new link: CodeConflict when its token or its sandbox is gone,
+	// or the sandbox has ended. The links of a sandbox that ends are deleted with the
+	// same change. The link's URL is not kept.
+	AddLink(ctx context.Context, l *bothy.Link) error
+	Link(ctx context.Context, id string) (*bothy.Link, error)
+	// Links lists a sandbox's links, newest first, with those that have expired.
+	Links(ctx context.Context, sandboxID string) ([]*bothy.Link, error)
+	// CountLinks counts all links of a project, and those of one of its sandboxes.
+	CountLinks(ctx context.Context, projectID, sandboxID string) (project, sandbox int, err error)
+	DeleteLink(ctx context.Context, sandboxID, id string) error
+	// DeleteLinksExpiredBefore forgets links and returns how many.
+	DeleteLinksExpiredBefore(ctx context.Context, t time.Time) (int, error)
 
 	// AddProject stores a new project: CodeConflict when there is one of its id.
 	AddProject(ctx context.Context, p *bothy.Project) error

@@ -39,6 +39,9 @@ func (a *Audit) Record(r bothy.AuditRecord) {
 	a.records = append(a.records, r)
 }
 
+// RecordUse implements bothy.AuditRecorder. Nothing is counted together here.
+func (a *Audit) RecordUse(r bothy.AuditRecord, _ bool) { a.Record(r) }
+
 // Records are those that were kept.
 func (a *Audit) Records() []bothy.AuditRecord {
 	a.mu.Lock()

@@ -124,7 +124,8 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 	p.api = api.New(withKeys(api.Services{
 		Tokens: p.tokens, Sandboxes: p.lifecycle, Exec: p.lifecycle, Files: p.lifecycle.Files(),
 		Templates: p.templates, Snapshots: p.lifecycle, Code: p.lifecycle, Events: p.lifecycle, Network: p.lifecycle,
-		Metrics: p.lifecycle, Ports: p.lifecycle, Mover: p.lifecycle, Logs: p.lifecycle, Limits: p.lifecycle, Usage: p.meter, Projects: p.projects,
+		Metrics: p.lifecycle, Ports: p.lifecycle, Links: access.NewLinks(p.store, p.tokens, p.lifecycle),
+		Mover: p.lifecycle, Logs: p.lifecycle, Limits: p.lifecycle, Usage: p.meter, Projects: p.projects,
 		Audit: p.audit, Recorder: p.audit, Answers: p.store, Inflight: p.inflight, Log: log,
 	}), door)
 	p.runMeter()

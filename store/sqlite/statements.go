@@ -18,6 +18,9 @@ type statements struct {
 	putToken, deleteToken, touchToken *sql.Stmt
 	tokenByHash, tokens               *sql.Stmt
 
+	addLink, deleteLink, forgetLinks *sql.Stmt
+	link, links, countLinks          *sql.Stmt
+
 	addProject, setPlan *sql.Stmt
 	project, projects   *sql.Stmt
 
@@ -59,6 +62,15 @@ func (st *statements) prepare(ctx context.Context, s *Store) error {
 		{s.fast, &st.touchToken, `UPDATE tokens SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE id = ?`},
 		{s.read, &st.tokenByHash, `SELECT record, last_used_at FROM tokens WHERE hash = ?`},
 		{s.read, &st.tokens, `SELECT record, last_used_at FROM tokens WHERE project = ? ORDER BY created_at, id`},
+
+		{s.durable, &st.addLink, `INSERT INTO links (id, project, sandbox_id, token_id, created_at, expires_at, record) SELECT ?, ?, ?, ?, ?, ?, ?
+			WHERE EXISTS (SELECT 1 FROM tokens WHERE id = ?)
+			AND EXISTS (SELECT 1 FROM sandboxes WHERE id = ? AND state NOT IN ('stopped', 'failed'))`},
+		{s.durable, &st.deleteLink, `DELETE FROM links WHERE sandbox_id = ? AND id = ?`},
+		{s.fast, &st.forgetLinks, `DELETE FROM links WHERE expires_at < ?`},
+		{s.read, &st.link, `SELECT record FROM links WHERE id = ?`},
+		{s.read, &st.links, `SELECT record FROM links WHERE sandbox_id = ? ORDER BY created_at DESC, id DESC`},
+		{s.read, &st.countLinks, `SELECT count(*), coalesce(sum(sandbox_id = ?), 0) FROM links WHERE project = ?`},
 
 		{s.durable, &st.addProject, `INSERT INTO projects (id, plan, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`},
 		{s.durable, &st.setPlan, `UPDATE projects SET plan = ? WHERE id = ?`},

@@ -38,6 +38,8 @@ func Run(t *testing.T, make Maker) {
 		{"snapshot pages are stable", testSnapshotPages},
 		{"tokens", testTokens},
 		{"token use is noted", testTouchToken},
+		{"links", testLinks},
+		{"links end with their key, sandbox and time", testLinksEnd},
 		{"projects", testProjects},
 		{"events", testEvents},
 		{"old events are forgotten", testForgetEvents},

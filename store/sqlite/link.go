@@ -1,0 +1,107 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// linkRecord is what the `record` column of links holds.
+type linkRecord struct {
+	bothy.Link
+	ProjectID string `json:"_project,omitempty"`
+}
+
+func decodeLink(text string) (*bothy.Link, error) {
+	var r linkRecord
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return nil, err
+	}
+	l := r.Link
+	l.ProjectID = r.ProjectID
+	return &l, nil
+}
+
+// AddLink implements store.Store.
+func (s *Store) AddLink(ctx context.Context, l *bothy.Link) error {
+	kept := linkRecord{Link: *l, ProjectID: l.ProjectID}
+	kept.URL = "" // a secret
+	record, err := encode(kept)
+	if err != nil {
+		return fmt.Errorf("store: add link %s: %w", l.ID, err)
+	}
+	n, err := s.execCount(ctx, "add link", s.stmt.addLink, l.ID, l.ProjectID, l.SandboxID, l.TokenID,
+		nanos(l.CreatedAt), nanos(l.ExpiresAt), record, l.TokenID, l.SandboxID)
+	if err == nil && n == 0 {
+		return bothy.Errorf(bothy.CodeConflict, "the sandbox %s has ended, or the key that asked for the link was revoked", l.SandboxID).
+			WithHint("Make a sandbox, or a key, and try again.")
+	}
+	return err
+}
+
+// Link implements store.Store.
+func (s *Store) Link(ctx context.Context, id string) (*bothy.Link, error) {
+	var record string
+	err := s.stmt.link.QueryRowContext(ctx, id).Scan(&record)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, noLink(id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("store: get link: %w", err)
+	}
+	return decodeLink(record)
+}
+
+func noLink(id string) error {
+	return bothy.Errorf(bothy.CodeNotFound, "there is no link %q", id).
+		WithHint("List the links of a sandbox with `bothy link ls` or GET /v1/sandboxes/{id}/links.")
+}
+
+// Links implements store.Store.
+func (s *Store) Links(ctx context.Context, sandboxID string) ([]*bothy.Link, error) {
+	rows, err := s.stmt.links.QueryContext(ctx, sandboxID)
+	if err != nil {
+		return nil, fmt.Errorf("store: list links: %w", err)
+	}
+	defer rows.Close()
+	var out []*bothy.Link
+	for rows.Next() {
+		var record string
+		if err := rows.Scan(&record); err != nil {
+			return nil, fmt.Errorf("store: list links: %w", err)
+		}
+		l, err := decodeLink(record)
+		if err != nil {
+			return nil, fmt.Errorf("store: list links: %w", err)
+		}
+		out = append(out, l)
+	}
+	return out, rows.Err()
+}
+
+// CountLinks implements store.Store.
+func (s *Store) CountLinks(ctx context.Context, projectID, sandboxID string) (project, sandbox int, err error) {
+	if err := s.stmt.countLinks.QueryRowContext(ctx, sandboxID, projectID).Scan(&project, &sandbox); err != nil {
+		return 0, 0, fmt.Errorf("store: count links: %w", err)
+	}
+	return project, sandbox, nil
+}
+
+// DeleteLink implements store.Store.
+func (s *Store) DeleteLink(ctx context.Context, sandboxID, id string) error {
+	n, err := s.execCount(ctx, "delete link", s.stmt.deleteLink, sandboxID, id)
+	if err == nil && n == 0 {
+		return noLink(id)
+	}
+	return err
+}
+
+// DeleteLinksExpiredBefore implements store.Store.
+func (s *Store) DeleteLinksExpiredBefore(ctx context.Context, t time.Time) (int, error) {
+	return s.execCount(ctx, "forget links", s.stmt.forgetLinks, nanos(t))
+}
