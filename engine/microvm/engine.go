@@ -77,6 +77,7 @@ type Engine struct {
 	vmm     vmm
 	build   string
 	tree    string
+	modules string // the image of the kernel's modules, if there is one
 	env     []string
 	cgroups *cgroup.Parent
 	uids    *uid.Pool
@@ -120,6 +121,9 @@ func New(o Options) (*Engine, error) {
 		}
 	}
 	if e.tree, e.env, err = makeTree(cache, p, o.Boot); err != nil {
+		return nil, missing(err)
+	}
+	if e.modules, err = keepModules(cache, o.Boot); err != nil {
 		return nil, missing(err)
 	}
 	if e.build, err = e.makeBuild(); err != nil {

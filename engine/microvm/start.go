@@ -61,7 +61,7 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 		}
 		c.Close() // it is free for others while the machine boots
 		r, err := ask(ctx, m.dir, vm.Request{Op: vm.OpStart, UnixNano: time.Now().UnixNano(), Entropy: entropy(), Start: &vm.Start{
-			Hostname: spec.Hostname, Files: p.shape.Files, Modules: m.e.o.Boot.Modules != "", Limits: p.shape.innerLimits(spec.Limits), Env: guestEnv, CPUs: p.shape.CPUs,
+			Hostname: spec.Hostname, Files: p.shape.Files, Modules: m.e.modules != "", Limits: p.shape.innerLimits(spec.Limits), Env: guestEnv, CPUs: p.shape.CPUs,
 			Blocks: p.shape.spareBlocks(),
 		}}, nil)
 		if err != nil || r.Blocks == 0 {
@@ -292,8 +292,8 @@ func (e *Engine) spawn(p plan, dir string, group *cgroup.Group, words *os.File) 
 	case p.shape.Files:
 		h.files = -1
 	}
-	if e.o.Boot.Modules != "" {
-		if h.modules, err = pass(engine.OpenImage(filepath.Join(e.tree, treeAllModules))); err != nil {
+	if e.modules != "" {
+		if h.modules, err = pass(engine.OpenImage(e.modules)); err != nil {
 			return 0, 0, err
 		}
 	}

@@ -29,10 +29,8 @@ const (
 	treeModules   = "/modules"
 	treeKernel    = "/kernel"
 	treeInitramfs = "/initramfs"
-	// treeAllModules is the image of the kernel's modules.
-	treeAllModules = "/modules.erofs"
-	treePipes      = "/m"
-	treeKVM        = "/dev/kvm"
+	treePipes     = "/m"
+	treeKVM       = "/dev/kvm"
 )
 
 // Where Debian and others keep what belongs to QEMU.
@@ -122,6 +120,28 @@ func makeTree(dir string, p program, image boot.Image) (tree string, env []strin
 	return tree, env, nil
 }
 
+// keepModules returns a copy of the image of the kernel's modules, which is kept as long
+// as the engine's folder, or an empty path where there are none. It is no part of a
+// tree: machines get it as an open file.
+func keepModules(dir string, image boot.Image) (string, error) {
+	if image.Modules == "" {
+		return "", nil
+	}
+	kept := filepath.Join(dir, "modules-"+image.Digest[:16])
+	if isFile(kept) {
+		return kept, nil
+	}
+	temp, err := os.MkdirTemp(dir, ".new-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(temp)
+	if err := placeFile(image.Modules, filepath.Join(temp, "modules")); err != nil {
+		return "", err
+	}
+	return kept, os.Rename(filepath.Join(temp, "modules"), kept)
+}
+
 func fillTree(dir string, files []source) error {
 	for _, place := range []string{treePipes, "/dev", "/tmp"} {
 		if err := os.MkdirAll(dir+place, 0o755); err != nil {
@@ -172,9 +192,6 @@ func treeFiles(p program, image boot.Image) (files []source, env []string, err e
 		return nil, nil, fmt.Errorf("list the libraries of QEMU: %w", err)
 	}
 	files = []source{{p.path, treeQEMU}, {image.Kernel, treeKernel}, {image.Initramfs, treeInitramfs}, {loader, loader}}
-	if image.Modules != "" {
-		files = append(files, source{image.Modules, treeAllModules})
-	}
 	var dirs []string
 	for _, m := range libraryLine.FindAllStringSubmatch(string(out), -1) {
 		if m[1] == loader {
