@@ -54,17 +54,23 @@ func (c *conn) header(ctx context.Context) http.Header {
 	return h
 }
 
-// send returns an answer that reports success. The caller closes its body.
+// send returns an answer that reports success. The caller closes its body. What the
+// server was too busy to begin is sent again.
 func (c *conn) send(r *http.Request) (*http.Response, error) {
-	res, err := c.http.Do(r)
-	if err != nil {
-		return nil, c.unreachable(r.Context(), err)
+	for try := 0; ; try++ {
+		res, err := c.http.Do(r)
+		if err != nil {
+			return nil, c.unreachable(r.Context(), err)
+		}
+		if res.StatusCode < 300 {
+			return res, nil
+		}
+		refused := failure(res)
+		_ = res.Body.Close()
+		if try == maxRetries || !again(r, refused) {
+			return nil, refused
+		}
 	}
-	if res.StatusCode >= 300 {
-		defer res.Body.Close()
-		return nil, failure(res)
-	}
-	return res, nil
 }
 
 // call sends JSON and reads JSON. in and out may be nil; query too.
@@ -206,7 +212,7 @@ func follow[T any](ctx context.Context, c *conn, path string, query url.Values, 
 }
 
 // failure reads why the server refused.
-func failure(res *http.Response) error {
+func failure(res *http.Response) *bothy.Error {
 	text, _ := io.ReadAll(io.LimitReader(res.Body, 1<<20))
 	err := problem(text)
 	if s, convErr := strconv.Atoi(res.Header.Get("Retry-After")); convErr == nil {

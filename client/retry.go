@@ -1,0 +1,43 @@
+package client
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+const (
+	// maxRetries is how often a call is sent again that the server was too busy for.
+	maxRetries = 3
+	// longestPause bounds what the server may have us wait before that.
+	longestPause = 30 * time.Second
+)
+
+// again waits for as long as the server asks, and makes a refused request ready to be
+// sent once more. It reports false where that is of no use or not possible: the call
+// was refused for another reason, its body can be read only once, or nobody waits any
+// more.
+func again(r *http.Request, refused *bothy.Error) bool {
+	if refused.Code != bothy.CodeRateLimited || refused.RetryAfter <= 0 || refused.RetryAfter > longestPause {
+		return false
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		if r.GetBody == nil {
+			return false
+		}
+		body, err := r.GetBody()
+		if err != nil {
+			return false
+		}
+		r.Body = body
+	}
+	timer := time.NewTimer(refused.RetryAfter)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-r.Context().Done():
+		return false
+	}
+}

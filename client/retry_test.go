@@ -1,0 +1,98 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// door answers as a server does that is busy at first.
+type door struct {
+	calls, busy int
+	code        bothy.Code
+	after       string
+	bodies      []string
+}
+
+func (d *door) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	if r.Body != nil {
+		b, _ := io.ReadAll(r.Body)
+		d.bodies = append(d.bodies, string(b))
+	}
+	w := httptest.NewRecorder()
+	if d.calls++; d.calls <= d.busy {
+		w.Header().Set("Retry-After", d.after)
+		w.WriteHeader(429)
+		io.WriteString(w, `{"code":"`+string(d.code)+`","detail":"busy"}`)
+	} else {
+		io.WriteString(w, `{"exit_code":0}`)
+	}
+	res := w.Result()
+	res.Request = r
+	return res, nil
+}
+
+func TestRefusedCallsAreSentAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		door  door
+		calls int
+		want  bothy.Code
+		took  time.Duration
+	}{
+		"busy twice":        {door{busy: 2, code: bothy.CodeRateLimited, after: "2"}, 3, "", 4 * time.Second},
+		"busy for too long": {door{busy: 9, code: bothy.CodeRateLimited, after: "2"}, 4, bothy.CodeRateLimited, 6 * time.Second},
+		"asks for an hour":  {door{busy: 9, code: bothy.CodeRateLimited, after: "3600"}, 1, bothy.CodeRateLimited, 0},
+		"a quota":           {door{busy: 9, code: bothy.CodeQuota, after: "2"}, 1, bothy.CodeQuota, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				x := New("http://x", "key", WithHTTPClient(&http.Client{Transport: &c.door}))
+				_, err := x.Exec.Exec(t.Context(), "sbx", bothy.ExecRequest{Command: bothy.Command{Line: "echo"}})
+				if bothy.ErrorCode(err) != c.want || c.door.calls != c.calls || time.Since(began) != c.took {
+					t.Errorf("%d calls in %v: %v", c.door.calls, time.Since(began), err)
+				}
+				for _, b := range c.door.bodies {
+					if !strings.Contains(b, "echo") {
+						t.Errorf("the body was %q", b)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestBodyThatCanBeReadOnceIsSentOnce(t *testing.T) {
+	d := &door{busy: 9, code: bothy.CodeRateLimited, after: "2"}
+	x := New("http://x", "key", WithHTTPClient(&http.Client{Transport: d}))
+	_, err := x.Files.Write(t.Context(), "sbx", "/x", io.MultiReader(strings.NewReader("once")), bothy.WriteOptions{})
+	if bothy.ErrorCode(err) != bothy.CodeRateLimited || d.calls != 1 {
+		t.Errorf("%d calls: %v", d.calls, err)
+	}
+}
+
+func TestWaitingEndsWithTheCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &door{busy: 9, code: bothy.CodeRateLimited, after: "20"}
+		x := New("http://x", "key", WithHTTPClient(&http.Client{Transport: d}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		if _, err := x.Exec.Exec(ctx, "sbx", bothy.ExecRequest{}); err == nil {
+			t.Error("it worked")
+		}
+		if time.Since(began) != time.Second {
+			t.Errorf("it took %v", time.Since(began))
+		}
+	})
+}
