@@ -222,11 +222,9 @@ func (p *Pool) grant(s *share) bool {
 	}
 	p.take(s, w.n)
 	s.waiters.Remove(first)
-	if close(w.granted); s.waiters.Len() == 0 {
-		p.leave(s)
-	} else {
-		p.turn.MoveToBack(s.turn)
-	}
+	close(w.granted)
+	p.turn.MoveToBack(s.turn)
+	p.leave(s)
 	return true
 }
 

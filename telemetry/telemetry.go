@@ -34,6 +34,15 @@ type Census struct {
 	UsageUnwritten time.Duration
 	// FreeMemoryBytes is what the host has left.
 	FreeMemoryBytes int64
+	// Inflight is what requests hold of the server.
+	Inflight []Inflight
+}
+
+// Inflight is how much requests hold of something that is bounded, and how often one
+// was refused for it.
+type Inflight struct {
+	Resource      string
+	Held, Refused int64
 }
 
 // Metrics are the server's counters and gauges.
@@ -119,13 +128,15 @@ var (
 	snapshotsDesc = prometheus.NewDesc("bothy_snapshots", "Snapshots that are kept.", nil, nil)
 	storageDesc   = prometheus.NewDesc("bothy_snapshot_bytes", "What snapshots take up on disk, in bytes.", nil, nil)
 	usageDesc     = prometheus.NewDesc("bothy_usage_unwritten_seconds", "How long ago all that was used had been written; it grows while the meters cannot be.", nil, nil)
+	heldDesc      = prometheus.NewDesc("bothy_inflight", "What requests hold: how many requests and streams there are, and bytes of memory.", []string{"resource"}, nil)
+	refusedDesc   = prometheus.NewDesc("bothy_inflight_refused_total", "Requests that were refused for exceeding a bound, by what they wanted.", []string{"resource"}, nil)
 	memoryDesc    = prometheus.NewDesc("bothy_host_memory_available_bytes", "Memory that the host has left, in bytes.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c *censor) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		sandboxesDesc, pooledDesc, pooledMemDesc, sparesDesc, goldenDesc, goldenMemDesc, snapshotsDesc, storageDesc, usageDesc, memoryDesc,
+		sandboxesDesc, pooledDesc, pooledMemDesc, sparesDesc, goldenDesc, goldenMemDesc, snapshotsDesc, storageDesc, usageDesc, memoryDesc, heldDesc, refusedDesc,
 	} {
 		ch <- d
 	}
@@ -158,4 +169,8 @@ func (c *censor) Collect(ch chan<- prometheus.Metric) {
 	gauge(storageDesc, float64(now.SnapshotBytes))
 	gauge(usageDesc, now.UsageUnwritten.Seconds())
 	gauge(memoryDesc, float64(now.FreeMemoryBytes))
+	for _, i := range now.Inflight {
+		gauge(heldDesc, float64(i.Held), i.Resource)
+		ch <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(i.Refused), i.Resource)
+	}
 }

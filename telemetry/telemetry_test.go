@@ -20,6 +20,7 @@ import (
 func census(context.Context) (telemetry.Census, error) {
 	return telemetry.Census{
 		Sandboxes: map[bothy.State]int{bothy.StateRunning: 3, bothy.StatePaused: 2}, Pooled: 1, Snapshots: 4, SnapshotBytes: 1 << 20, FreeMemoryBytes: 1 << 30,
+		Inflight: []telemetry.Inflight{{Resource: "streams", Held: 7, Refused: 2}},
 	}, nil
 }
 

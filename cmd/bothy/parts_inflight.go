@@ -7,6 +7,7 @@ import (
 
 	"github.com/bothy-dev/bothy/inflight"
 	"github.com/bothy-dev/bothy/store/sqlite"
+	"github.com/bothy-dev/bothy/telemetry"
 )
 
 // The parts of the host that requests may have where the settings do not say: of its
@@ -70,4 +71,17 @@ func (p *parts) connections() (all, perAddress int) {
 func (p *parts) answerBounds() sqlite.AnswerBounds {
 	c := p.config.Inflight
 	return sqlite.AnswerBounds{ProjectBytes: c.AnswersPerProjectMB << 20, Bytes: c.AnswersMB << 20, ProjectKeys: c.AnswersPerProject}
+}
+
+// held is what requests hold of the server, for its metrics.
+func (p *parts) held() (all []telemetry.Inflight) {
+	for _, x := range []struct {
+		resource string
+		pool     *inflight.Pool
+	}{{"requests", p.inflight.Requests}, {"streams", p.inflight.Streams}, {"memory_bytes", p.inflight.Memory}} {
+		i := telemetry.Inflight{Resource: x.resource}
+		i.Held, i.Refused = x.pool.Stats()
+		all = append(all, i)
+	}
+	return all
 }

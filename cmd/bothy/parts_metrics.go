@@ -17,6 +17,9 @@ func (p *parts) census(ctx context.Context) (telemetry.Census, error) {
 		Sandboxes: map[bothy.State]int{}, FreeMemoryBytes: p.lifecycle.FreeMemoryBytes(), UsageUnwritten: p.meter.Unwritten(),
 		Pooled: pool.Ready, PooledBytes: pool.MemoryBytes, Spares: pool.Spares, Golden: pool.Golden, GoldenBytes: pool.GoldenBytes,
 	}
+	if p.inflight != nil {
+		c.Inflight = p.held()
+	}
 	alive, err := p.store.SandboxesInState(ctx, bothy.LiveStates...)
 	if err != nil {
 		return c, err
