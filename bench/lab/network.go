@@ -235,6 +235,23 @@ func (o *Outside) Connects(name string, run Runner, n int, connect, first string
 	}}
 }
 
+// Bursts is a subject that makes n connections, so many at once, and records how
+// many a second and how long the slowest took to be there.
+func (o *Outside) Bursts(name string, run Runner, n, parallel int, rate, slowest string) bench.Subject {
+	return bench.Subject{Name: name, Once: func(ctx context.Context, record bench.Record) error {
+		var b struct {
+			Rate    float64
+			Slowest float64 `json:"slowest_ms"`
+		}
+		if err := decode(ctx, run, &b, "burst", o.URL+"/bytes/1", fmt.Sprint(n), fmt.Sprint(parallel)); err != nil {
+			return err
+		}
+		record(rate, b.Rate)
+		record(slowest, b.Slowest)
+		return nil
+	}}
+}
+
 func decode(ctx context.Context, run Runner, into any, args ...string) error {
 	out, err := run(ctx, args...)
 	if err != nil {

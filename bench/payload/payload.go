@@ -5,6 +5,7 @@
 //	payload serve ADDRESS…   answer HTTP: /bytes/N is N zeros
 //	payload fetch URL        download, and tell how fast
 //	payload connect URL N    N times: connect and ask for one byte
+//	payload burst URL N P    make N connections, P at once, each closed by the host
 //	payload hold URL N       keep N connections open until told to end
 //	payload stall URL N      begin N downloads and read none of them
 //
@@ -33,13 +34,13 @@ import (
 const chunk = 256 << 10
 
 var roles = map[string]func(args []string) (any, error){
-	"serve": serve, "fetch": fetch, "connect": connect, "hold": hold, "stall": stall,
+	"serve": serve, "fetch": fetch, "connect": connect, "burst": burst, "hold": hold, "stall": stall,
 }
 
 // Main plays the role that the first argument names, and writes what came of it.
 func Main(args []string) error {
 	if len(args) < 2 || roles[args[0]] == nil {
-		return errors.New("usage: payload serve|fetch|connect|hold|stall ADDRESS [N]")
+		return errors.New("usage: payload serve|fetch|connect|burst|hold|stall ADDRESS [N]")
 	}
 	result, err := roles[args[0]](args[1:])
 	if err != nil {

@@ -23,6 +23,7 @@ type bed struct {
 	run          *lab.Runsc
 	wrap         *lab.Bwrap
 	container    string // of docker, which idles
+	host         *lab.Outside
 	// absent says why a rival that was asked for is not there.
 	absent   map[string]string
 	versions map[string]string

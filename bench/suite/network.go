@@ -10,15 +10,40 @@ import (
 
 var networkJobs = []job{
 	{names: []string{"gateway_gbit_open", "gateway_gbit_restricted"}, own: true, usual: 7, quick: 2, run: throughput},
+	{
+		names: []string{"gateway_connects_open", "gateway_connect_slowest_open", "gateway_connects_restricted", "gateway_connect_slowest_restricted"},
+		own:   true, usual: 3, quick: 1, run: connections,
+	},
 }
 
-// volume is how many bytes one turn downloads.
-const volume = 1 << 30
+const (
+	// volume is how many bytes one turn downloads.
+	volume = 1 << 30
+	// A turn makes so many connections, so many at once.
+	manyConnections, connectionsAtOnce = 5000, 64
+)
 
 // throughput downloads from a host in a network namespace of its own, in sandboxes
 // with the two policies and in a container on Docker's bridge.
 func throughput(ctx context.Context, b *bed, n int) error {
-	o, err := b.lab.Outside(ctx)
+	return b.outside(ctx, n, func(o *lab.Outside, name string, run lab.Runner, mode string) (bench.Subject, []string) {
+		measure := "gateway_gbit_" + mode
+		return o.Downloads(name, run, volume, measure), []string{measure + ":Gbit/s"}
+	})
+}
+
+// connections makes many short connections to the same host, from the same places.
+func connections(ctx context.Context, b *bed, n int) error {
+	return b.outside(ctx, n, func(o *lab.Outside, name string, run lab.Runner, mode string) (bench.Subject, []string) {
+		rate, slowest := "gateway_connects_"+mode, "gateway_connect_slowest_"+mode
+		return o.Bursts(name, run, manyConnections, connectionsAtOnce, rate, slowest), []string{rate + ":per second", slowest}
+	})
+}
+
+// outside measures the way to a host in a network namespace of its own, under both
+// policies and from a container on Docker's bridge. subject says what is measured.
+func (b *bed) outside(ctx context.Context, n int, subject func(o *lab.Outside, name string, run lab.Runner, mode string) (bench.Subject, []string)) error {
+	o, err := b.outsideHost(ctx)
 	if err != nil {
 		return err
 	}
@@ -32,14 +57,10 @@ func throughput(ctx context.Context, b *bed, n int) error {
 			return err
 		}
 	}
-	for _, p := range []struct {
-		name   string
-		policy *bothy.Network
-	}{
-		{"gateway_gbit_open", &bothy.Network{Mode: bothy.NetworkOpen}},
-		{"gateway_gbit_restricted", &bothy.Network{Mode: bothy.NetworkRestricted, AllowDomains: []string{lab.OutsideName}}},
+	for _, policy := range []*bothy.Network{
+		{Mode: bothy.NetworkOpen}, {Mode: bothy.NetworkRestricted, AllowDomains: []string{lab.OutsideName}},
 	} {
-		sb, end, err := s.Create(ctx, bothy.SandboxCreate{Network: p.policy, CPU: 2, MemoryMB: 1024})
+		sb, end, err := s.Create(ctx, bothy.SandboxCreate{Network: policy, CPU: 2, MemoryMB: 1024})
 		if err != nil {
 			return err
 		}
@@ -48,13 +69,27 @@ func throughput(ctx context.Context, b *bed, n int) error {
 		if err != nil {
 			return err
 		}
-		subjects := []bench.Subject{o.Downloads("bothy", inside, volume, p.name)}
+		one, measures := subject(o, "bothy", inside, string(policy.Mode))
+		subjects := []bench.Subject{one}
 		if docker != nil {
-			subjects = append(subjects, o.Downloads("docker", docker, volume, p.name))
+			one, _ = subject(o, "docker", docker, string(policy.Mode))
+			subjects = append(subjects, one)
 		}
-		if err := b.compare(ctx, n, []string{p.name + ":Gbit/s"}, subjects...); err != nil {
+		if err := b.compare(ctx, n, measures, subjects...); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// outsideHost starts the host outside when it is first needed.
+func (b *bed) outsideHost(ctx context.Context) (*lab.Outside, error) {
+	if b.host == nil {
+		o, err := b.lab.Outside(ctx)
+		if err != nil {
+			return nil, err
+		}
+		b.host = o
+	}
+	return b.host, nil
 }

@@ -10,7 +10,8 @@ import (
 
 // fixed are names that others rely on.
 const fixed = `create_pool create_exec_pool create_exec_cold burst100_create_exec_cold exec file_read_4k run_code_warm resume_small
-resume_512mb live_snapshot_small fork10 rollback idle_memory_mb live_sandboxes create_rate gateway_gbit_open gateway_gbit_restricted`
+resume_512mb live_snapshot_small fork10 rollback idle_memory_mb live_sandboxes create_rate gateway_gbit_open gateway_gbit_restricted
+gateway_connects_open gateway_connects_restricted gateway_connect_slowest_open gateway_connect_slowest_restricted`
 
 func TestNames(t *testing.T) {
 	names := Names()
