@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -101,12 +102,23 @@ func describe(err error) (detail, hint string) {
 	case errors.As(err, &wrong):
 		return wrong.detail, wrong.hint
 	case errors.As(err, &e) && e.Detail != "":
-		return e.Detail, e.Hint
+		return e.Detail, inCommands(e.Hint)
 	case errors.Is(err, context.Canceled):
 		return "interrupted", ""
 	}
 	return err.Error(), ""
 }
+
+// inCommands says a hint of the API in the words of the command line.
+func inCommands(hint string) string {
+	hint = resumeCall.ReplaceAllString(hint, "bothy resume $1")
+	return lookCall.ReplaceAllString(hint, "The command's --help says what it takes.")
+}
+
+var (
+	resumeCall = regexp.MustCompile(`POST /v1/sandboxes/([^\s/]+)/resume`)
+	lookCall   = regexp.MustCompile(`^GET /openapi\.json, or open /docs, .*$`)
+)
 
 // codes gives the exit code of the failures that have one of their own.
 var codes = map[bothy.Code]int{

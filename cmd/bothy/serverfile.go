@@ -89,6 +89,19 @@ func (f *serverFile) alive() bool {
 	return err == nil && strings.TrimSuffix(exe, " (deleted)") == strings.TrimSuffix(f.Exe, " (deleted)")
 }
 
+// log is the file that the process writes its log to, or "" where that is none, such
+// as the terminal or the journal of a service.
+func (f *serverFile) log() string {
+	path, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/2", f.PID))
+	if err != nil {
+		return ""
+	}
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	return path
+}
+
 // startTime is the time since boot at which a live process started, in ticks:
 // the 22nd field of its stat line. The second, its name, may hold anything.
 func startTime(pid int) (string, error) {

@@ -18,7 +18,7 @@ type upResult struct {
 	PID            int      `json:"pid"`
 	AlreadyRunning bool     `json:"already_running"`
 	Credentials    string   `json:"credentials"`
-	Log            string   `json:"log"`
+	Log            string   `json:"log"` // "" where it goes to no file
 	Templates      []string `json:"templates"`
 }
 
@@ -83,7 +83,7 @@ func (a *app) up(ctx context.Context, f upFlags, serveArgs []string) error {
 	}
 	return a.printUp(&upResult{
 		URL: a.url, PID: server.PID, AlreadyRunning: already,
-		Credentials: path, Log: logPath(), Templates: templateNames(templates),
+		Credentials: path, Log: server.log(), Templates: templateNames(templates),
 	})
 }
 

@@ -168,7 +168,7 @@ class _Unpacker:
     def _link(self, path: Path, target: str) -> bool:
         if not self._links.keys().isdisjoint(path.parents):
             raise _unsafe(str(path.relative_to(self._root)))
-        if os.path.isabs(target):
+        if os.path.isabs(target) or _climbs(target):
             _warn_of(path.relative_to(self._root), target)
             return False
         path.unlink(missing_ok=True)
@@ -178,6 +178,16 @@ class _Unpacker:
     def _inside(self, path: Path) -> bool:
         # realpath takes what does not exist as it is written, and stops in a circle.
         return Path(os.path.realpath(path)).is_relative_to(self._root)
+
+
+def _climbs(target: str) -> bool:
+    """Tell whether a link goes up after it has gone down.
+
+    Where that leads depends on what the folder on the way is, and a later copy may put a link
+    there. A link that only begins by going up starts at the folder that holds it.
+    """
+    parts = [part for part in target.split("/") if part not in ("", ".")]
+    return ".." in parts[next((i for i, part in enumerate(parts) if part != ".."), len(parts)) :]
 
 
 def _walk(folder: Path) -> Iterator[Path]:

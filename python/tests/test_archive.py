@@ -79,6 +79,19 @@ def test_link_that_another_link_leads_out(inside: Path) -> None:
     assert not (inside / "v").is_symlink() and (inside / "x/y/u").is_symlink()
 
 
+@pytest.mark.parametrize("folder", [False, True])
+def test_link_that_a_later_copy_would_lead_out(inside: Path, folder: bool) -> None:
+    first = Archive().link("tricky", "d/../secret").link("a/fine", "../a/./../b")
+    if folder:  # which a link can replace
+        first.add("d", tarfile.DIRTYPE)
+    with pytest.warns(UserWarning, match="leads out") as warned:
+        first.unpack(inside)
+    assert len(warned) == 2
+    Archive().link("d", ".").unpack(inside)
+    assert (inside / "d").is_symlink() and not (inside / "tricky").is_symlink()
+    nothing_outside(inside)
+
+
 def test_writing_through_a_link(inside: Path) -> None:
     archive = Archive().link("d", "..").file("d/secret", b"evil")
     archive.unpack(inside)

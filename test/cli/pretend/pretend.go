@@ -81,7 +81,7 @@ func (w *World) find(id string) (*sandbox, error) {
 	case s.State.Ended():
 		return nil, bothy.Errorf(bothy.CodeSandboxEnded, "sandbox %s has ended", id).WithHint("Create another one.")
 	case s.State == bothy.StatePaused:
-		return nil, bothy.Errorf(bothy.CodeSandboxPaused, "sandbox %s is paused", id).WithHint("Resume it first.")
+		return nil, bothy.Errorf(bothy.CodeSandboxPaused, "sandbox %s is paused", id).WithHint("Resume it first: POST /v1/sandboxes/%s/resume, or create it with auto_resume.", id)
 	}
 	return s, nil
 }
