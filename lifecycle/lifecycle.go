@@ -85,6 +85,9 @@ type Options struct {
 	// DiskFull reports that the disk under the sandboxes has no room for another one.
 	// Optional.
 	DiskFull func() bool
+	// Register is a folder that says beside the store which machines are sandboxes'.
+	// Optional.
+	Register string
 	// Clock is the system's when nil.
 	Clock bothy.Clock
 	Log   *slog.Logger
@@ -139,6 +142,7 @@ type Service struct {
 	stop       context.CancelFunc
 	watchers   sync.WaitGroup
 
+	register   register
 	retries    retries
 	unrecorded unrecorded
 
@@ -147,8 +151,10 @@ type Service struct {
 	// unattached are the sandboxes that may run and that this server has no hold of
 	// yet.
 	unattached map[string]*unattached
-	line       line
-	starting   int
+	// unclaimed are the machines that the store has lost the sandboxes of.
+	unclaimed map[string]*unclaimed
+	line      line
+	starting  int
 	// startingIn is starting by project.
 	startingIn map[string]int
 	// creates are the rates at which projects make sandboxes.
@@ -182,7 +188,7 @@ func New(o Options) *Service {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Service{
 		o: o, clock: o.Clock, log: o.Log, events: newBroadcaster(),
-		background: ctx, stop: stop, live: map[string]*live{}, unattached: map[string]*unattached{}, startingIn: map[string]int{}, creates: map[string]*rate.Limiter{},
+		background: ctx, stop: stop, live: map[string]*live{}, unattached: map[string]*unattached{}, unclaimed: map[string]*unclaimed{}, register: register{o.Register}, startingIn: map[string]int{}, creates: map[string]*rate.Limiter{},
 		engines: newEngines(o), goldens: newGoldens(o), pool: newPool(),
 		claims: claims{by: map[string]int64{}}, transfers: newTransfers(), trusted: trustedKeys(o),
 	}

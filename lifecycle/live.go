@@ -37,6 +37,8 @@ type live struct {
 	use   usage
 	still stillness
 	conns guestConns
+	// enlisting is held while the register is told of it.
+	enlisting sync.Mutex
 	// standing counts the snapshots that are being taken, for which it stands still.
 	standing atomic.Int32
 	// fresh is set when the machine was made for this sandbox, and not woken with
@@ -220,6 +222,10 @@ func (s *Service) keep(l *live, sb *bothy.Sandbox, p *place) {
 	}
 	s.mu.Unlock()
 	s.arm(l, sb.ExpiresAt)
+	if s.register.dir != "" {
+		row := *sb
+		s.watchers.Go(func() { s.enlist(l, row) })
+	}
 	s.watchers.Go(func() { s.watchMemory(ctx, l) })
 	s.watchers.Go(func() { s.watchExit(ctx, l) })
 	l.use.touch(s.clock.Now())
@@ -237,6 +243,7 @@ func (s *Service) forget(l *live) {
 	}
 	s.letIn()
 	s.mu.Unlock()
+	s.strike(l)
 	l.detach()
 }
 

@@ -39,6 +39,7 @@ func (s *Service) Recover(ctx context.Context) (int, error) {
 	}
 	wg.Wait()
 	s.o.Meter.Recovered()
+	errs = append(errs, s.findUnclaimed(ctx))
 	s.engines.mu.Lock()
 	s.engines.recovered = true
 	s.engines.mu.Unlock()
@@ -105,6 +106,10 @@ func (s *Service) sweep(ctx context.Context) error {
 }
 
 func (s *Service) sweepEngine(ctx context.Context, name string, e bothy.Engine) error {
+	if s.hasUnclaimed() {
+		s.log.Warn("the database has lost sandboxes, so what seems to be left of machines is not removed", "engine", name)
+		return nil
+	}
 	ids, err := e.Sweep(ctx, s.keptMachine)
 	if len(ids) > 0 {
 		s.log.Info("removed what was left of machines", "engine", name, "count", len(ids), "ids", ids[:min(len(ids), 20)])

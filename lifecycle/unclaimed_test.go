@@ -1,0 +1,82 @@
+package lifecycle_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle"
+)
+
+// A database that was damaged comes back empty, or as it was earlier.
+func TestWhatTheDatabaseHasLostIsKeptAside(t *testing.T) {
+	w := newWorld(t)
+	register := filepath.Join(w.dir, "register")
+	w.narrow = func(o *lifecycle.Options) { o.Register = register }
+	w.restart()
+	restored, ended := w.create(bothy.SandboxCreate{Name: "restored"}), w.create(bothy.SandboxCreate{})
+	gone := w.create(bothy.SandboxCreate{})
+	running := func() int {
+		files, _ := filepath.Glob(filepath.Join(register, "running", "*.json"))
+		return len(files)
+	}
+	eventually(t, "registered", func() bool { return running() == 3 })
+	w.closeServer()
+	w.host.Machine(gone.ID).End(bothy.Exit{})
+	move := func(from, to string) {
+		for _, suffix := range []string{".db", "-answers.db"} {
+			if err := os.Rename(filepath.Join(w.dir, from+suffix), filepath.Join(w.dir, to+suffix)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	move("bothy", "lost")
+	w.open()
+	if _, err := w.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{restored.ID, ended.ID} {
+		if m := w.host.Machine(id); m == nil || !m.Frozen() {
+			t.Fatalf("the machine of %s is not kept, or runs on: %v", id, m)
+		}
+	}
+	list, err := lifecycle.Unclaimed(register)
+	if err != nil || len(list) != 2 || list[0].ProjectID != "mine" {
+		t.Fatalf("kept aside: %+v, %v", list, err)
+	}
+	if p := w.Problems(); len(p) != 1 || !strings.Contains(p[0], "lost 2 sandboxes") {
+		t.Errorf("problems: %q", p)
+	}
+	// One is asked for to end.
+	if err := lifecycle.EndUnclaimed(register, ended.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.pass(5 * time.Second)
+	if w.host.Machine(ended.ID) != nil || w.host.Machine(restored.ID) == nil {
+		t.Errorf("machines: %v", w.host.IDs())
+	}
+	// The other one is as it was once the database is back.
+	w.closeServer()
+	move("bothy", "empty")
+	move("lost", "bothy")
+	w.open()
+	if _, err := w.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Exec(w.me(), restored.ID, bothy.ExecRequest{Command: bothy.Command{Line: "x"}}); err != nil || w.host.Machine(restored.ID).Frozen() {
+		t.Errorf("with the database back: %v", err)
+	}
+	if got := w.get(ended.ID); !got.State.Ended() {
+		t.Errorf("what was ended is %s", got.State)
+	}
+	eventually(t, "nothing kept aside", func() bool { list, err := lifecycle.Unclaimed(register); return err == nil && len(list) == 0 })
+	if p := w.Problems(); len(p) != 0 {
+		t.Errorf("problems: %q", p)
+	}
+	if err := w.Terminate(w.me(), restored.ID); err != nil || running() != 0 {
+		t.Errorf("registered after the end: %d, %v", running(), err)
+	}
+}
