@@ -27,6 +27,7 @@ type doctorFlags struct {
 	listen string
 	config string
 	fix    bool
+	end    bool
 }
 
 func newDoctor(a *app) *cobra.Command {
@@ -34,13 +35,20 @@ func newDoctor(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this host by really starting a sandbox on each engine",
-		Long: `Check this host: its kernel, rights, tools, disk, memory and port, and then
-start a sandbox on each engine. Every finding that is not good says what to do.
+		Long: `Check this host: its kernel, rights, tools, disk, memory and port, start a
+sandbox on each engine, and look at what the server has stored: whether the
+images of templates have the bytes that were built, and whether machines run
+whose sandboxes the database has lost. Every finding that is not good says what
+to do.
 
 With --fix it first installs the programs that are missing, also those that only
 virtual machines need, with apt-get, and fetches the newest kernel for virtual
 machines from Debian. A server that runs takes a new kernel when it is started
 again; memory snapshots of the kernel before then bring back their files alone.
+
+Machines whose sandboxes the database has lost are frozen and kept, so that
+nothing is gone once the database is restored. With --end-unclaimed the server
+ends them, within seconds.
 
 The exit code is 1 when a check failed.`,
 		Example: `  bothy doctor
@@ -50,6 +58,7 @@ The exit code is 1 when a check failed.`,
 	cmd.Flags().StringVar(&f.listen, "listen", listenAddress(), "`address` that the server listens on")
 	cmd.Flags().StringVar(&f.config, "config", "", "`file` with the server's settings")
 	cmd.Flags().BoolVar(&f.fix, "fix", false, "install what is missing, and fetch a kernel for virtual machines")
+	cmd.Flags().BoolVar(&f.end, "end-unclaimed", false, "end the machines whose sandboxes the database has lost")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), f) }
 	return cmd
 }
@@ -79,7 +88,12 @@ func (a *app) doctor(ctx context.Context, f doctorFlags) error {
 	if server != nil {
 		host.Probes = append(host.Probes, doctor.StartProbe{Engine: "of the running server", Start: a.startThrough(server)})
 	}
-	report := doctor.Run(ctx, host.Checks(), func(r doctor.Result) {
+	if f.end {
+		if err := a.endUnclaimed(settings); err != nil {
+			return err
+		}
+	}
+	report := doctor.Run(ctx, append(host.Checks(), stateChecks(settings)...), func(r doctor.Result) {
 		if !a.json {
 			a.printResult(a.stdout, r)
 		}

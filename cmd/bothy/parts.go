@@ -289,7 +289,7 @@ func (p *parts) openLifecycle(ctx context.Context, b embedded.Paths) error {
 			MinFreeMemoryMB: p.config.Pool.MinFreeMemoryMB,
 		},
 		MaxSandboxes: p.config.Sandboxes.Max,
-		Register:     filepath.Join(p.config.Home, "register"),
+		Register:     registerFolder(p.config),
 		DiskFull:     func() bool { return freeBytes(p.config.Home) < fullBelow },
 		Retention: lifecycle.Retention{
 			PerSandbox:   p.config.Snapshots.KeepPerSandbox,

@@ -1,0 +1,45 @@
+package template
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"os"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Verify reads the image of a template and compares it with its digest. That takes
+// about a second for each gigabyte, so no start does it: whoever suspects a disk does.
+func Verify(ctx context.Context, t *bothy.Template) error {
+	f, err := os.Open(t.RootFS)
+	if err != nil {
+		return damaged(t.Name, "its image cannot be read").Because(err)
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, &untilDone{ctx, f}); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return damaged(t.Name, "its image cannot be read").Because(err)
+	}
+	if got := digestPrefix + hex.EncodeToString(h.Sum(nil)); got != t.Digest {
+		return damaged(t.Name, "its image has other bytes than were built")
+	}
+	return nil
+}
+
+// untilDone is a reader that ends with its context.
+type untilDone struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (u *untilDone) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.r.Read(p)
+}
