@@ -52,7 +52,14 @@ func (a *app) announce(ctx context.Context, p *parts, bootstrap string) error {
 	if err != nil {
 		return err
 	}
-	if err := p.saveServerFile(path); err != nil {
+	save, err := p.serverFile(path)
+	if err != nil {
+		return err
+	}
+	if err := save(); isDiskFull(err) {
+		p.log.Warn("bothy up and down do not find this server until there is room on the disk", "error", err)
+		go untilItWorks(ctx, save)
+	} else if err != nil {
 		return err
 	}
 	key := "in " + path
@@ -74,16 +81,17 @@ func (a *app) announce(ctx context.Context, p *parts, bootstrap string) error {
 	return nil
 }
 
-// saveServerFile tells up and down that this process is the server of its home.
-func (p *parts) saveServerFile(credentials string) error {
+// serverFile returns what tells up and down that this process is the server of its
+// home.
+func (p *parts) serverFile(credentials string) (save func() error, err error) {
 	f, err := describeServer(os.Getpid(), p.api.Addr().String())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	f.Credentials = credentials
 	at := filepath.Join(p.config.Home, serverFileName)
 	p.undo.Add(func() { _ = os.Remove(at) })
-	return f.saveTo(at)
+	return func() error { return f.saveTo(at) }, nil
 }
 
 // publish writes credentials to where the user's commands find them, and returns

@@ -54,6 +54,7 @@ func (f *serverFile) saveTo(path string) error {
 	}
 	beside := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if err := os.WriteFile(beside, append(b, '\n'), 0o644); err != nil {
+		_ = os.Remove(beside)
 		return err
 	}
 	return os.Rename(beside, path)
