@@ -37,10 +37,11 @@ func (s *Service) checkImported(ctx context.Context, m *snapshot.Manifest, unpac
 	return nil
 }
 
-// mostUnpacked bounds the parts of a snapshot: the disk once as a tar and once as the
+// mostUnpacked bounds the parts of a snapshot: the files as a tar, the disk as the
 // engine keeps it, the memory, and what describes them.
 func mostUnpacked(o snapshot.Origin) int64 {
-	return (2*int64(o.MemoryMB+o.DiskMB) + 512) << 20
+	tar := 2*o.DiskMB + o.MemoryMB + 256 // which is what engines let it have
+	return int64(tar+2*o.MemoryMB+o.DiskMB+512) << 20
 }
 
 func (s *Service) checkOrigin(m *snapshot.Manifest) error {

@@ -267,7 +267,7 @@ func TestBombsFindNoRoom(t *testing.T) {
 		"more than the quota": {30 << 20, 1 << 40, bomb, bothy.CodeQuota},
 		"more than the disk":  {0, 1<<30 + 30<<20, bomb, bothy.CodeDiskFull},
 		"more than the sandbox that it says it is of": {0, 1 << 40, forgery{
-			size:   1 << 30,
+			size:   2 << 30,
 			change: func(m *snapshot.Manifest) { m.Sandbox.MemoryMB = 64 },
 		}.archive(t), bothy.CodeInvalid},
 	} {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/control"
@@ -110,19 +112,27 @@ const fullBelow = 1 << 20
 
 // writeFiles writes the overlay's upper layer as a tar.
 func (m *Machine) writeFiles(path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	m.mu.Lock()
+	limits := m.limits
+	m.mu.Unlock()
+	tar, err := engine.CreateFilesTar(path, limits)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	m.mu.Lock()
-	within := timeFor(int64(m.limits.DiskMB) << 20)
-	m.mu.Unlock()
-	args := control.TarRootfsUpperLayerOpts{ContainerID: m.sb.ID, FilePayload: urpc.FilePayload{Files: []*os.File{f}}}
-	if err := m.call(within, boot.FsTarRootfsUpperLayer, &args, nil); err != nil {
+	if err := errors.Join(m.sendFiles(tar, timeFor(int64(limits.DiskMB)<<20)), tar.Close()); err != nil {
 		return fmt.Errorf("read the files of %s: %w", m.ID(), diskFull(err, filepath.Dir(path)))
 	}
 	return nil
+}
+
+// sendFiles has the sentry send the tar.
+func (m *Machine) sendFiles(to io.Writer, within time.Duration) error {
+	pipe, err := newTarPipe(to)
+	if err != nil {
+		return err
+	}
+	args := control.TarRootfsUpperLayerOpts{ContainerID: m.sb.ID, FilePayload: urpc.FilePayload{Files: []*os.File{pipe.in}}}
+	return pipe.end(m.call(within, boot.FsTarRootfsUpperLayer, &args, nil))
 }
 
 // pausedMark is the file in a machine's folder that is there while the kernel

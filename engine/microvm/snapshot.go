@@ -1,7 +1,6 @@
 package microvm
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -104,13 +103,15 @@ func (m *Machine) write(ctx context.Context, c monitor, o bothy.SnapshotOptions)
 
 // writeFiles has the machine send its changed files. The host never looks at its disk.
 func (m *Machine) writeFiles(ctx context.Context, path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	m.mu.Lock()
+	limits := m.limits
+	m.mu.Unlock()
+	tar, err := engine.CreateFilesTar(path, limits)
 	if err != nil {
 		return err
 	}
-	out := bufio.NewWriterSize(f, 1<<20)
-	_, err = ask(ctx, m.dir, vm.Request{Op: vm.OpFiles}, out)
-	return errors.Join(err, out.Flush(), f.Close())
+	_, err = ask(ctx, m.dir, vm.Request{Op: vm.OpFiles}, tar)
+	return errors.Join(err, tar.Close())
 }
 
 // writeMemory writes a paused machine.

@@ -1,6 +1,7 @@
 package snapshots
 
 import (
+	"context"
 	_ "embed"
 	"fmt"
 	"strings"
@@ -65,4 +66,53 @@ func testMemoryIsWhole(t *testing.T, every, pages int) {
 	check(all...)
 	asked = 1
 	check(b.s.newBox(t, bothy.SandboxCreate{SnapshotID: first.ID}))
+}
+
+// A file with holes costs a sandbox nothing, and its snapshots neither: the host's disk
+// is filled with what is in files, and a snapshot of more holes than it holds is refused
+// while the sandbox goes on.
+func TestHolesFillNoDisk(t *testing.T) {
+	t.Parallel()
+	s := ownServer(t)
+	b := s.newBox(t, bothy.SandboxCreate{MemoryMB: 256, DiskMB: 64})
+	b.sh("truncate -s 100M /workspace/holes; echo end >>/workspace/holes")
+	ctx, cancel := within(t)
+	defer cancel()
+	n := b.snapshot("")
+	if used := s.diskBytes(t); used > 80<<20 || n.SizeBytes > 80<<20 {
+		t.Errorf("with 100 MB of holes it takes up %d bytes, and says %d", used, n.SizeBytes)
+	}
+	b.filesAgain(ctx)
+	for _, size := range []string{"3G", "50T"} {
+		b.sh("truncate -s " + size + " /workspace/more")
+		before := s.diskBytes(t)
+		_, err := s.Snapshots.CreateSnapshot(ctx, b.id, "")
+		refused(t, "with "+size+" of holes", err, bothy.CodeUnsupported)
+		_, err = s.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{FilesOnly: true})
+		refused(t, "a pause with "+size+" of holes", err, bothy.CodeUnsupported)
+		if after := s.diskBytes(t); after > before+1<<20 {
+			t.Errorf("%s of holes took up %d bytes", size, after-before)
+		}
+		b.is(bothy.StateRunning)
+	}
+	b.sh("rm /workspace/more")
+	b.pause()
+	b.resume(b.id)
+	if got := b.sh("stat -c %s /workspace/holes; tail -c 4 /workspace/holes"); got != "104857604\nend" {
+		t.Errorf("the file is %q", got)
+	}
+}
+
+// filesAgain begins another sandbox with the files alone, which have the same holes.
+func (b *box) filesAgain(ctx context.Context) {
+	b.Helper()
+	n, err := b.s.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{FilesOnly: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := b.s.newBox(b.T, bothy.SandboxCreate{SnapshotID: n.ID})
+	if got := c.sh("stat -c %s /workspace/holes; tail -c 4 /workspace/holes"); got != "104857604\nend" {
+		b.Errorf("in another sandbox the file is %q", got)
+	}
+	b.resume(b.id)
 }

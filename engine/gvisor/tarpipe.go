@@ -1,0 +1,48 @@
+package gvisor
+
+import (
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// tarPipe is the way of a tar from the sentry to whom it is written for.
+type tarPipe struct {
+	// in is the sentry's end.
+	in   *os.File
+	out  *os.File
+	done chan error
+}
+
+// newTarPipe begins to copy to w, which gets everything before end returns.
+func newTarPipe(w io.Writer) (*tarPipe, error) {
+	r, in, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	// A larger pipe is quicker, and not every host gives one.
+	_, _ = unix.FcntlInt(in.Fd(), unix.F_SETPIPE_SZ, 1<<20)
+	p := &tarPipe{in: in, out: r, done: make(chan error, 1)}
+	go func() {
+		_, err := io.Copy(w, r)
+		// A sentry that writes what nobody takes must learn of it.
+		p.done <- errors.Join(err, r.Close())
+	}()
+	return p, nil
+}
+
+// end waits for what the sentry wrote, or, when it failed, for nothing more.
+func (p *tarPipe) end(failed error) error {
+	_ = p.in.Close()
+	if failed != nil {
+		_ = p.out.SetReadDeadline(time.Now())
+	}
+	copied := <-p.done
+	if copied == nil || errors.Is(copied, os.ErrDeadlineExceeded) {
+		return failed
+	}
+	return copied // which is why the sentry failed, if it did
+}
