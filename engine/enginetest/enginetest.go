@@ -496,7 +496,11 @@ func stopAndGoOn(t *testing.T, s *suite) {
 }
 
 func filesAlone(t *testing.T, s *suite) {
-	tar := s.snapshots(t) + "/files.tar"
+	dir := s.snapshots(t)
+	tar, memory := filepath.Join(dir, "files.tar"), filepath.Join(dir, "memory")
+	if err := os.Mkdir(memory, 0o711); err != nil {
+		t.Fatal(err)
+	}
 	m := s.start(t, "a")
 	s.answers(t, plug(t, m))
 	if err := m.Snapshot(t.Context(), bothy.SnapshotOptions{FilesTar: tar}); err != nil {
@@ -505,6 +509,16 @@ func filesAlone(t *testing.T, s *suite) {
 	spec := s.spec("b")
 	spec.FilesTar = tar
 	n, err := s.begin(func() (bothy.Machine, error) { return s.e.Start(t.Context(), spec) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.answers(t, plug(t, n))
+	// From then on it is a machine like any other.
+	if err := n.Snapshot(t.Context(), bothy.SnapshotOptions{MemoryDir: memory, Stop: true}); err != nil {
+		t.Fatal(err)
+	}
+	destroy(t, n)
+	n, err = s.begin(func() (bothy.Machine, error) { return s.e.Restore(t.Context(), s.spec("b"), memory) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
-	"gvisor.dev/gvisor/runsc/specutils"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -88,9 +87,8 @@ func ociSpec(s bothy.MachineSpec, emptyRoot string) *specs.Spec {
 			"dev.gvisor.spec.rootfs.overlay": "memory",
 		},
 	}
-	if s.FilesTar != "" {
-		spec.Annotations[specutils.AnnotationRootfsUpperTar] = s.FilesTar
-	}
+	// Where the first files came from is not said here (the sentry gets them as a
+	// descriptor): a checkpoint is restored only with the annotations that it began with.
 	return spec
 }
 
