@@ -133,7 +133,8 @@ const GuestCommandsEnv = "BOTHY_COMMANDS_CGROUP"
 
 // GuestAdoptedPrctl is the operation of prctl(2) by which the guest, as process
 // 1, tells its kernel that the sandbox is who it is to be: an engine lets nobody
-// else go on before that. Kernels that do not know it refuse it.
+// else go on before that. Its arguments are the machine's id, as an address and a
+// length. Kernels that do not know it refuse it.
 const GuestAdoptedPrctl = 0x626f7468
 
 // GuestPourPrctl is the operation of prctl(2) by which the guest, as process 1,

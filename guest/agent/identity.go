@@ -108,7 +108,7 @@ func (a *Agent) adopt(req *guestpb.AdoptRequest) (*guestpb.AdoptResponse, error)
 		res.ClockSkewNs = a.adoptClock(time.Unix(0, req.UnixNano))
 	}
 	if !res.NeedCaBundle { // or the caller comes again
-		_ = unix.Prctl(bothy.GuestAdoptedPrctl, 0, 0, 0, 0)
+		a.tellAdopted()
 		a.code.Adopted()
 	}
 	return res, nil
@@ -158,6 +158,7 @@ func (a *Agent) adoptMachineID(req *guestpb.AdoptRequest) error {
 	err := a.replaceFile("/etc/machine-id", req.MachineId+"\n", 0o444)
 	if err == nil {
 		a.identity.machineID = req.MachineId
+		err = a.adoptBoot(req.MachineId)
 	}
 	return err
 }

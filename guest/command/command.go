@@ -13,10 +13,10 @@ package command
 
 import (
 	"cmp"
-	"math/rand/v2"
+	"crypto/rand"
+	"encoding/hex"
 	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -225,10 +225,18 @@ func (m *Manager) fork(p *Process, start func() (int, *stdio, error)) (*stdio, e
 	return io, nil
 }
 
+// freshID is the host's randomness: this process's own is the same in all copies of a
+// sandbox.
+func freshID() string {
+	var b [8]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
 func (m *Manager) newProcess(s Spec) *Process {
 	limit := cmp.Or(s.OutputLimit, m.cfg.OutputLimit)
 	return &Process{
-		m: m, spec: s, id: strconv.FormatUint(rand.Uint64(), 16), done: make(chan struct{}),
+		m: m, spec: s, id: freshID(), done: make(chan struct{}),
 		out: &output{limit: max(limit, minHeld), total: &m.total, maxTotal: m.cfg.TotalOutput},
 	}
 }

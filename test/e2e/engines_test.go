@@ -184,6 +184,8 @@ func (l *life) isKeptToItsPolicy() {
 
 func (l *life) sleepsAndWakes() {
 	l.Helper()
+	const boot = "cat /proc/sys/kernel/random/boot_id"
+	before := l.run(boot)
 	_, err := l.s.Snapshots.Pause(l.ctx, l.id, bothy.PauseOptions{})
 	l.must(err)
 	if sb := l.get(); sb.State != bothy.StatePaused {
@@ -194,9 +196,15 @@ func (l *life) sleepsAndWakes() {
 	if sb.Resumed == nil || sb.Resumed.Kind != bothy.SnapshotMemory {
 		l.Errorf("on %s it was woken with %+v", l.engine, sb.Resumed)
 	}
+	if after := l.run(boot); after != before {
+		l.Errorf("on %s its boot was %s, and is %s", l.engine, before, after)
+	}
 	l.is("first")
 	l.goesOn()
 }
+
+// identity prints what no two sandboxes may share.
+const identity = "hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id; head -c 16 /dev/urandom | base64; echo $BOTHY_COMMAND_ID"
 
 func (l *life) isCopiedAndTurnedBack() {
 	l.Helper()
@@ -206,13 +214,13 @@ func (l *life) isCopiedAndTurnedBack() {
 	l.note("second")
 	copies, err := l.s.Snapshots.Fork(l.ctx, l.id, bothy.ForkRequest{Count: 2})
 	l.must(err)
-	seen := []string{l.run("hostname; cat /etc/machine-id; head -c 16 /dev/urandom | base64")}
+	seen := []string{l.run(identity)}
 	for _, sb := range copies {
 		c := l.of(sb.ID)
 		c.is("second")
 		c.goesOn()
 		c.note("of the copy")
-		seen = append(seen, c.run("hostname; cat /etc/machine-id; head -c 16 /dev/urandom | base64"))
+		seen = append(seen, c.run(identity))
 		l.must(l.s.Sandboxes.Terminate(l.ctx, sb.ID))
 	}
 	for i, a := range seen {

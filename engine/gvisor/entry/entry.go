@@ -42,6 +42,7 @@ func Main() error {
 	patchLater()
 	installGuards()
 	watchGiving()
+	mixBootID()
 	presetFilter()
 	presetStubFilters()
 	skipPoints()

@@ -88,6 +88,7 @@ func opening(prctl kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
 		if args[0].Int() == bothy.GuestAdoptedPrctl && isProcessOne(t) {
 			fitTrimmer(t)
+			noteMachine(t, args)
 			gate.open()
 			return 0, nil, nil
 		}

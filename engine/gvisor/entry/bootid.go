@@ -1,0 +1,69 @@
+package entry
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	_ "unsafe" // for go:linkname
+
+	"gvisor.dev/gvisor/pkg/sentry/arch"
+	"gvisor.dev/gvisor/pkg/sentry/kernel"
+
+	_ "gvisor.dev/gvisor/pkg/sentry/vfs"
+)
+
+// onStatic is asked, where the library is the changed one, what is read of a file whose
+// content never changes.
+//
+//go:linkname onStatic gvisor.dev/gvisor/pkg/sentry/vfs.onStatic
+var onStatic func(data string) string
+
+// machine is the id of the machine that this sandbox was adopted as, or nil.
+var machine atomic.Pointer[string]
+
+// mixBootID makes /proc/sys/kernel/random/boot_id, the one static file that is a UUID, a
+// copy's own: the kernel's memory has the same in each. It stays what it is for a sandbox
+// that sleeps and wakes.
+func mixBootID() {
+	onStatic = func(data string) string {
+		if id := machine.Load(); id != nil && isUUID(data) {
+			return bootID(data, *id)
+		}
+		return data
+	}
+}
+
+func bootID(kernels, machine string) string {
+	u := sha256.Sum256([]byte(strings.TrimSpace(kernels) + machine))
+	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80 // a random one, says RFC 9562
+	return fmt.Sprintf("%x-%x-%x-%x-%x\n", u[:4], u[4:6], u[6:8], u[8:10], u[10:16])
+}
+
+func isUUID(s string) bool {
+	if len(s) != 37 || s[36] != '\n' {
+		return false
+	}
+	for i, c := range []byte(s[:36]) {
+		if dash := i == 8 || i == 13 || i == 18 || i == 23; dash != (c == '-') {
+			return false
+		}
+	}
+	return true
+}
+
+// longestMachine is how long the id of a machine may be.
+const longestMachine = 64
+
+// noteMachine reads the id that process 1 gives with its word that it is adopted.
+func noteMachine(t *kernel.Task, args arch.SyscallArguments) {
+	n := args[2].SizeT()
+	if n == 0 || n > longestMachine {
+		return
+	}
+	b := make([]byte, n)
+	if _, err := t.CopyInBytes(args[1].Pointer(), b); err == nil {
+		id := string(b)
+		machine.Store(&id)
+	}
+}
