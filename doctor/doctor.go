@@ -71,6 +71,9 @@ type Host struct {
 	Listen string
 	// Probes start sandboxes.
 	Probes []StartProbe
+	// Orphans names machines that run without a server and whose folder is gone; nil
+	// looks for none.
+	Orphans func() ([]string, error)
 
 	proc, cgroups string
 	euid          int
@@ -100,6 +103,7 @@ func (h *Host) Checks() []Check {
 		Check{"port", h.checkPort},
 		Check{"clock", h.checkClock},
 		Check{"templates", h.checkTemplates},
+		Check{"orphans", h.checkOrphans},
 	)
 	for _, p := range h.Probes {
 		checks = append(checks, Check{"engine " + p.Engine, p.check})

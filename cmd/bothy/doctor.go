@@ -14,13 +14,16 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/doctor"
+	"github.com/bothy-dev/bothy/engine"
 )
 
 // What doctor needs of the engines; the parts list fills it in. startProbes start a
-// sandbox on each engine, and fetchKernel fetches what virtual machines boot.
+// sandbox on each engine, fetchKernel fetches what virtual machines boot, and findOrphans
+// finds machines without a server.
 var (
 	startProbes func(c config.Config) []doctor.StartProbe
 	fetchKernel func(ctx context.Context, c config.Config, say func(string)) error
+	findOrphans func() ([]engine.Orphan, error)
 )
 
 type doctorFlags struct {
@@ -41,9 +44,12 @@ images of templates have the bytes that were built, and whether machines run
 whose sandboxes the database has lost. Every finding that is not good says what
 to do.
 
-With --fix it first installs the programs that are missing, also those that only
-virtual machines need, with apt-get, and fetches the newest kernel for virtual
-machines from Debian. A server that runs takes a new kernel when it is started
+It also looks for sandboxes that still run although their server's folder was
+deleted. Those of any other server are left alone.
+
+With --fix it ends such sandboxes, installs the programs that are missing, also
+those that only virtual machines need, with apt-get, and fetches the newest
+kernel for virtual machines from Debian. A server that runs takes a new kernel when it is started
 again; memory snapshots of the kernel before then bring back their files alone.
 
 Machines whose sandboxes the database has lost are frozen and kept, so that
@@ -57,7 +63,7 @@ The exit code is 1 when a check failed.`,
 	}
 	cmd.Flags().StringVar(&f.listen, "listen", listenAddress(), "`address` that the server listens on")
 	cmd.Flags().StringVar(&f.config, "config", "", "`file` with the server's settings")
-	cmd.Flags().BoolVar(&f.fix, "fix", false, "install what is missing, and fetch a kernel for virtual machines")
+	cmd.Flags().BoolVar(&f.fix, "fix", false, "install what is missing, fetch a kernel for virtual machines, and end sandboxes of deleted servers")
 	cmd.Flags().BoolVar(&f.end, "end-unclaimed", false, "end the machines whose sandboxes the database has lost")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), f) }
 	return cmd
@@ -80,6 +86,7 @@ func (a *app) doctor(ctx context.Context, f doctorFlags) error {
 	}
 	host := doctor.NewHost(settings.Home, settings.Templates, f.listen)
 	host.Probes = startProbes(settings)
+	host.Orphans = orphanNames
 	if f.fix {
 		if err := a.fix(ctx, host, settings); err != nil {
 			return err
@@ -112,6 +119,9 @@ func (a *app) fix(ctx context.Context, host *doctor.Host, settings config.Config
 	if os.Geteuid() != 0 {
 		return bothy.Errorf(bothy.CodePermission, "only root can install programs and fetch a kernel").WithHint("Run: sudo bothy doctor --fix")
 	}
+	if err := a.endOrphans(); err != nil {
+		return err
+	}
 	if missing := append(host.MissingPackages(), host.MissingEnginePackages()...); len(missing) > 0 {
 		if _, err := exec.LookPath("apt-get"); err != nil {
 			return bothy.Errorf(bothy.CodeUnsupported, "this host has no apt-get to install %s with", strings.Join(missing, ", ")).
@@ -124,6 +134,30 @@ func (a *app) fix(ctx context.Context, host *doctor.Host, settings config.Config
 		}
 	}
 	return fetchKernel(ctx, settings, func(step string) { fmt.Fprintln(a.stderr, step) })
+}
+
+// orphanNames names each machine without a server by its folder.
+func orphanNames() (names []string, err error) {
+	orphans, err := findOrphans()
+	for _, o := range orphans {
+		names = append(names, o.Folder)
+	}
+	return names, err
+}
+
+// endOrphans ends the machines whose server's folder was deleted.
+func (a *app) endOrphans() error {
+	orphans, err := findOrphans()
+	if err != nil {
+		return err
+	}
+	for _, o := range orphans {
+		fmt.Fprintln(a.stderr, "ending the sandbox of the deleted folder", o.Folder)
+		if err := o.End(); err != nil {
+			return fmt.Errorf("end the sandbox of %s: %w", o.Folder, err)
+		}
+	}
+	return nil
 }
 
 // startThrough starts a sandbox by asking the running server for one.

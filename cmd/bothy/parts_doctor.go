@@ -14,6 +14,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/doctor"
+	"github.com/bothy-dev/bothy/engine"
 	"github.com/bothy-dev/bothy/engine/gvisor"
 	"github.com/bothy-dev/bothy/engine/microvm"
 	"github.com/bothy-dev/bothy/gateway"
@@ -29,6 +30,7 @@ func init() {
 		}
 	}
 	fetchKernel = fetchMicrovmKernel
+	findOrphans = engine.Orphans
 }
 
 // probeFolder makes a folder for a probe. Who runs sandboxes is nobody, and must pass.

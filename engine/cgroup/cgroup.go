@@ -76,6 +76,37 @@ func NewParent(name string) (*Parent, error) {
 	return p, nil
 }
 
+// Parents finds those whose names begin with a prefix, of all servers.
+func Parents(prefix string) ([]*Parent, error) {
+	mounts, err := mounts()
+	if err != nil {
+		return nil, err
+	}
+	root := mounts["memory"]
+	if u := mounts[unified]; u != "" && hasControllers(u, "cpu", "memory", "pids") {
+		root = u
+	}
+	if root == "" {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, err
+	}
+	var found []*Parent
+	for _, e := range entries {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), prefix) {
+			continue
+		}
+		p, err := NewParent(e.Name())
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, p)
+	}
+	return found, nil
+}
+
 func (p *Parent) makeV2(root string) error {
 	p.v2 = filepath.Join(root, p.name)
 	p.all = []string{p.v2}

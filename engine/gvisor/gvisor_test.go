@@ -17,6 +17,10 @@ import (
 var built struct{ sentry, guest, rootfs string }
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(leaveEnv); dir != "" {
+		leave(dir)
+		return
+	}
 	dir, err := os.MkdirTemp("", "gvisor-test")
 	if err == nil {
 		err = build(dir)
