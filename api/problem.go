@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -133,9 +134,12 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	for k, v := range p.GetHeaders() {
 		w.Header()[k] = v
 	}
+	var b bytes.Buffer
+	_ = encode(&b, p)
 	w.Header().Set("Content-Type", problemType)
+	w.Header().Set("Content-Length", strconv.Itoa(b.Len())) // whole before a refused body is
 	w.WriteHeader(p.Status)
-	_ = encode(w, p)
+	_, _ = w.Write(b.Bytes())
 }
 
 func encode(w interface{ Write([]byte) (int, error) }, v any) error {

@@ -82,6 +82,11 @@ func (a adapter) Handle(op *huma.Operation, h func(huma.Context)) {
 			c.Multipart(w, r)
 			return
 		}
+		if c.Raw {
+			whole := &wholeProblem{ResponseWriter: w}
+			defer whole.send()
+			w = whole
+		}
 		h(humago.NewContext(op, r, w))
 	}))
 }

@@ -1,9 +1,11 @@
 package api
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -49,6 +51,42 @@ func (w *recorder) refusing(status int) {
 		_ = http.NewResponseController(w.ResponseWriter).EnableFullDuplex() // only HTTP/1 needs it
 		w.refused = true
 	}
+}
+
+// wholeProblem sends a refusal with its length, so that it is whole before the rest
+// of the body is. Only for handlers that do not flush.
+type wholeProblem struct {
+	http.ResponseWriter
+	status int
+	body   bytes.Buffer
+}
+
+func (w *wholeProblem) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *wholeProblem) WriteHeader(status int) {
+	if w.status == 0 && status >= 400 {
+		w.status = status
+	}
+	if w.status == 0 {
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (w *wholeProblem) Write(b []byte) (int, error) {
+	if w.status != 0 {
+		return w.body.Write(b)
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// send sends what was held back.
+func (w *wholeProblem) send() {
+	if w.status == 0 {
+		return
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(w.body.Len()))
+	w.ResponseWriter.WriteHeader(w.status)
+	_, _ = w.ResponseWriter.Write(w.body.Bytes())
 }
 
 // settle reads and drops what is left of a body that was refused.

@@ -130,3 +130,22 @@ func TestConnectionLivesAfterARefusal(t *testing.T) {
 		t.Errorf("the log does not show %s", code)
 	}
 }
+
+// Callers who stop sending when they hear that they are refused have the whole answer
+// at once, and need not wait for the server to lose patience.
+func TestRefusalIsWholeBeforeTheBody(t *testing.T) {
+	f := start(t)
+	path := f.create()
+	for _, line := range []string{"POST " + path + "/files", "PUT " + path + "/files?path=x&mode=99999", "PUT " + path + "/files?path=x&nothing=1", "POST /v1/nothing"} {
+		began := time.Now()
+		res := f.raw(line+" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+f.key+
+			"\r\nContent-Type: application/json\r\nContent-Length: 50000000\r\n\r\n", io.LimitReader(zeros{}, 1000))
+		text, err := io.ReadAll(res.Body)
+		if err != nil || res.StatusCode < 400 || res.ContentLength != int64(len(text)) || len(text) == 0 {
+			t.Errorf("%s: %d %q, length %d: %v", line, res.StatusCode, text, res.ContentLength, err)
+		}
+		if took := time.Since(began); took > refusedFor/2 {
+			t.Errorf("%s: it took %v", line, took)
+		}
+	}
+}
