@@ -46,6 +46,7 @@ export interface CodeResultFields {
   truncated?: boolean;
   contextId?: string;
   hint?: string;
+  exitCode?: number;
 }
 
 /** What a piece of code gave. An exception in the code is a result, not an error; see {@link check}. */
@@ -72,6 +73,8 @@ export class CodeResult {
   readonly contextId: string;
   /** What to do when a limit ended it. */
   readonly hint?: string;
+  /** For code in bash, what its last command ended with, or, after `exit`, the shell. */
+  readonly exitCode?: number;
 
   constructor(fields: CodeResultFields) {
     this.results = fields.results ?? [];
@@ -85,6 +88,7 @@ export class CodeResult {
     this.truncated = fields.truncated ?? false;
     this.contextId = fields.contextId ?? "";
     this.hint = fields.hint || undefined;
+    this.exitCode = fields.exitCode;
   }
 
   /** True when it ended without an exception. */
@@ -149,7 +153,10 @@ export class Contexts {
     await this.#transport.empty({ method: "DELETE", path: this.#of(context), ...options });
   }
 
-  /** Stops the code that runs in a context, as Ctrl-C does. */
+  /**
+   * Stops the code that runs in a context, as Ctrl-C does; also code that waits for its
+   * interpreter to start. Throws a {@link ConflictError} where none runs, or has not arrived yet.
+   */
   async interrupt(context: CodeContext | string, options: CallOptions = {}): Promise<void> {
     await this.#transport.empty({ method: "POST", path: `${this.#of(context)}/interrupt`, ...options });
   }

@@ -81,6 +81,8 @@ export class SandboxPausedError extends ConflictError {}
 export class SandboxEndedError extends ConflictError {}
 /** The sandbox is between two states; try again in a moment. */
 export class SandboxNotReadyError extends ConflictError {}
+/** The command was killed because the request for it was given up. */
+export class CommandCancelledError extends ConflictError {}
 /** There is already something at this path inside the sandbox. */
 export class FileExistsInSandboxError extends ConflictError {}
 
@@ -122,6 +124,7 @@ const byCode: Record<string, ErrorClass> = {
   missing_scope: ForbiddenError,
   invalid_argument: InvalidArgumentError,
   command_invalid: InvalidArgumentError,
+  command_cancelled: CommandCancelledError,
   user_not_found: InvalidArgumentError,
   template_invalid: InvalidArgumentError,
   not_found: NotFoundError,

@@ -1,8 +1,8 @@
 import { BothyError, ConnectionError, InvalidArgumentError } from "./errors.js";
-import { BoundedText, Decoder } from "./output.js";
+import { BoundedBytes, Decoder, textOf, toBase64 } from "./output.js";
 import type { Call, CallOptions, Transport } from "./transport.js";
 
-/** A line for `bash -lc`, or an argument vector that is run as it is. */
+/** A line for `bash -lc` (`sh -lc` where the image has no bash), or an argument vector that is run as it is. */
 export type Command = string | readonly string[];
 
 /** How a command is run. */
@@ -16,7 +16,11 @@ export interface CommandOptions extends CallOptions {
   /** Kills the command, and all it started, after so long. Default: the sandbox's own limit. */
   timeoutSeconds?: number;
   /** Given to the command, followed by end of file. */
-  stdin?: string;
+  stdin?: string | Uint8Array;
+  /** Writes standard error into standard output, in the order of writing. */
+  mergeStderr?: boolean;
+  /** Lets the command run on when its caller leaves before its end, which otherwise kills it. */
+  keepRunning?: boolean;
 }
 
 /** Options of {@link Sandbox.exec}. */
@@ -81,6 +85,8 @@ export interface ExecResultFields {
   truncated?: boolean;
   pid: number;
   hint?: string;
+  stdoutBase64?: string;
+  stderrBase64?: string;
 }
 
 /** A command that has ended. A non-zero exit code is a result, not an error; see {@link check}. */
@@ -103,6 +109,7 @@ export class ExecResult {
   readonly pid: number;
   /** What to do when a limit killed it. */
   readonly hint?: string;
+  readonly #raw: { stdout?: string; stderr?: string };
 
   constructor(fields: ExecResultFields) {
     this.exitCode = fields.exitCode;
@@ -114,6 +121,17 @@ export class ExecResult {
     this.truncated = fields.truncated ?? false;
     this.pid = fields.pid ?? 0;
     this.hint = fields.hint;
+    this.#raw = { stdout: fields.stdoutBase64, stderr: fields.stderrBase64 };
+  }
+
+  /** Standard output as it was written, also where it is not UTF-8. */
+  get stdoutBytes(): Uint8Array {
+    return Decoder.bytes(this.#raw.stdout || this.stdout, this.#raw.stdout ? "base64" : undefined);
+  }
+
+  /** Standard error as it was written, also where it is not UTF-8. */
+  get stderrBytes(): Uint8Array {
+    return Decoder.bytes(this.#raw.stderr || this.stderr, this.#raw.stderr ? "base64" : undefined);
   }
 
   /** True when the exit code is zero. */
@@ -152,8 +170,8 @@ function describe(result: ExecResult): string {
 
 /** @internal Collects the events of a command, from its first byte on, into its result. */
 export class ResultCollector {
-  readonly #stdout = new BoundedText();
-  readonly #stderr = new BoundedText();
+  readonly #stdout = new BoundedBytes();
+  readonly #stderr = new BoundedBytes();
   #next = 0;
   #gap = false;
   #final: FinalEvent | undefined;
@@ -166,17 +184,20 @@ export class ResultCollector {
     }
     this.#gap ||= event.offset > this.#next;
     this.#next = event.offset + event.bytes.length;
-    (event.stream === "stderr" ? this.#stderr : this.#stdout).add(event.data);
+    (event.stream === "stderr" ? this.#stderr : this.#stdout).add(event.bytes);
   }
 
   /** Returns the result once the end has been added. */
   result(pid = 0): ExecResult {
     const final = this.#final as FinalEvent;
+    const [stdout, stderr] = [textOf(this.#stdout.bytes()), textOf(this.#stderr.bytes())];
     return new ExecResult({
       ...final,
       pid: final.pid || pid,
-      stdout: this.#stdout.text(),
-      stderr: this.#stderr.text(),
+      stdout: stdout.text,
+      stderr: stderr.text,
+      stdoutBase64: stdout.base64,
+      stderrBase64: stderr.base64,
       truncated: final.truncated || this.#gap || this.#stdout.truncated || this.#stderr.truncated,
     });
   }
@@ -208,8 +229,9 @@ export function commandBody(command: Command, options: CommandOptions): Record<s
   if (command.length === 0) {
     throw new InvalidArgumentError({ code: "invalid_argument", detail: "the command is empty.", hint: 'Give a line for the shell or an array such as ["ls", "-l"].' });
   }
-  const { cwd, env, user, timeoutSeconds, stdin } = options;
-  return { command, cwd, env, user, timeoutSeconds, stdin };
+  const { cwd, env, user, timeoutSeconds, stdin, mergeStderr, keepRunning } = options;
+  const input = stdin instanceof Uint8Array ? { stdin: toBase64(stdin), stdinEncoding: "base64" } : { stdin };
+  return { command, cwd, env, user, timeoutSeconds, ...input, mergeStderr: mergeStderr || undefined, keepRunning: keepRunning || undefined };
 }
 
 /** Waits a little longer than the server does, so that its answer wins. */
@@ -242,14 +264,9 @@ export async function* execStream(transport: Transport, path: string, command: C
   });
 }
 
-/**
- * Runs a command to its end. Where it can be aborted it is streamed, because the
- * server ends a streamed command whose caller goes away, and lets others run on.
- *
- * @internal
- */
+/** @internal Runs a command to its end. */
 export async function exec(transport: Transport, path: string, command: Command, options: ExecOptions): Promise<ExecResult> {
-  if (!options.onStdout && !options.onStderr && !options.signal) {
+  if (!options.onStdout && !options.onStderr) {
     return new ExecResult(await transport.json<ExecResultFields>(execCall(path, command, options)));
   }
   const collector = new ResultCollector();

@@ -69,3 +69,60 @@ export class BoundedText {
     this.truncated = true;
   }
 }
+
+/** Bytes that keep their beginning and their end when they grow over their limit. */
+export class BoundedBytes {
+  readonly #half: number;
+  readonly #head: Uint8Array[] = [];
+  readonly #tail: Uint8Array[] = [];
+  #headSize = 0;
+  #tailSize = 0;
+  /** True when the middle has been dropped. */
+  truncated = false;
+
+  constructor(limit = 10 << 20) {
+    this.#half = limit >> 1;
+  }
+
+  /** Appends a piece. */
+  add(piece: Uint8Array): void {
+    const room = Math.min(this.#half - this.#headSize, piece.length);
+    if (room > 0) {
+      this.#head.push(piece.subarray(0, room));
+      this.#headSize += room;
+      piece = piece.subarray(room);
+    }
+    if (piece.length === 0) return;
+    this.#tail.push(piece);
+    this.#tailSize += piece.length;
+    while (this.#tailSize > this.#half) this.#drop(this.#tailSize - this.#half);
+  }
+
+  #drop(count: number): void {
+    const first = this.#tail.shift() as Uint8Array;
+    const gone = Math.min(count, first.length);
+    if (gone < first.length) this.#tail.unshift(first.subarray(gone));
+    this.#tailSize -= gone;
+    this.truncated = true;
+  }
+
+  /** Returns what was kept. */
+  bytes(): Uint8Array {
+    const all = new Uint8Array(this.#headSize + this.#tailSize);
+    let at = 0;
+    for (const piece of [...this.#head, ...this.#tail]) {
+      all.set(piece, at);
+      at += piece.length;
+    }
+    return all;
+  }
+}
+
+/** Returns bytes as text, and in base64 where they are no text. */
+export function textOf(bytes: Uint8Array): { text: string; base64?: string } {
+  try {
+    return { text: new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes) };
+  } catch {
+    return { text: new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes), base64: toBase64(bytes) };
+  }
+}

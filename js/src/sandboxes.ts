@@ -2,7 +2,9 @@ import { NotFoundError, SnapshotNotFoundError } from "./errors.js";
 import { type Page, PageList } from "./page.js";
 import { Sandbox } from "./sandbox.js";
 import { type Call, type CallOptions, startSeconds, type Transport } from "./transport.js";
-import type { CreateParams, ListParams, SandboxInfo } from "./types.js";
+import type { CreateParams, ListParams, SandboxInfo, SandboxState } from "./types.js";
+
+const liveStates: SandboxState[] = ["starting", "running", "pausing", "paused", "resuming", "stopping"];
 
 /** The sandboxes of a project. */
 export class Sandboxes {
@@ -48,10 +50,11 @@ export class Sandboxes {
     return new Sandbox(this.#transport, info);
   }
 
-  /** Lists sandboxes, newest first: `await` gives a page, `for await` everything. */
+  /** Lists sandboxes, newest first and ended ones included: `await` gives a page, `for await` everything. */
   list(params: ListParams = {}, options: CallOptions = {}): PageList<Sandbox> {
     const fetch = async (cursor?: string): Promise<Page<Sandbox>> => {
-      const query = { ...params, state: params.state && [params.state].flat().join(","), cursor };
+      const { live, state = live ? liveStates : undefined, ...rest } = params;
+      const query = { ...rest, state: state && [state].flat().join(","), cursor };
       const page = await this.#transport.json<Page<SandboxInfo>>({ path: "/v1/sandboxes", query, ...options });
       return { items: page.items.map((info) => new Sandbox(this.#transport, info)), nextCursor: page.nextCursor || undefined };
     };

@@ -133,6 +133,8 @@ export interface UpdateParams {
 /** Which sandboxes to list. */
 export interface ListParams {
   state?: SandboxState | SandboxState[];
+  /** Only those that have not ended, as `bothy ls` shows them; unless `state` says otherwise. */
+  live?: boolean;
   name?: string;
   metadata?: Record<string, string>;
   /** The size of a page. */

@@ -234,3 +234,24 @@ test("an aborted follower stops waiting", async () => {
     for await (const _ of open(fake).process(7).output(0, { signal: stop.signal })) stop.abort();
   }, { name: "AbortError" });
 });
+
+test("bytes go in and come out as they are", async () => {
+  await using fake = await FakeServer.start();
+  const raw = Uint8Array.of(0, 97, 255, 254);
+  const base64 = Buffer.from(raw).toString("base64");
+  fake.on(route, (seen, response) => {
+    if (seen.headers.accept === "text/event-stream") {
+      sendEvents(response, { stream: "stdout", data: base64, encoding: "base64", offset: 0 }, end);
+      response.end();
+    } else {
+      void json({ exit_code: 0, stdout: "\0a\ufffd\ufffd", stdout_base64: base64, stderr: "ü", duration_ms: 1, pid: 7 })(seen, response);
+    }
+  });
+  for (const options of [{}, { onStdout: () => undefined }]) {
+    const result = await open(fake).exec("cat", { stdin: raw, mergeStderr: true, keepRunning: true, ...options });
+    assert.equal(result.stdout, "\0a\ufffd\ufffd");
+    assert.deepEqual(result.stdoutBytes, raw);
+    assert.equal(new TextDecoder().decode(result.stderrBytes), result.stderr);
+    assert.deepEqual(fake.seen.at(-1)?.json, { command: "cat", stdin: base64, stdin_encoding: "base64", merge_stderr: true, keep_running: true });
+  }
+});

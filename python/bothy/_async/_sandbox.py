@@ -47,6 +47,16 @@ from ._socket import AsyncWebSocket
 from ._stream import AsyncEventStream, AsyncExecStream, decoder, stream_request
 from ._terminal import AsyncTerminal
 
+LIVE_STATES: Sequence[State] = (
+    "starting",
+    "running",
+    "pausing",
+    "paused",
+    "resuming",
+    "stopping",
+)
+"""The states of sandboxes that have not ended."""
+
 START_SECONDS = 300.0
 """How long the server may take to make, wake or copy a sandbox."""
 
@@ -199,22 +209,26 @@ class AsyncSandbox:
         name: str | None = None,
         metadata: Mapping[str, str] | None = None,
         limit: int | None = None,
+        live: bool = False,
         url: str | None = None,
         api_key: str | None = None,
         client: AsyncClient | None = None,
     ) -> builtins.list[AsyncSandbox]:
-        """Return the project's sandboxes, newest first.
+        """Return the project's sandboxes, newest first, and ended ones, too.
 
         Args:
             state: Only those in this state, or in one of these.
             name: Only those with this name.
             metadata: Only those with all these labels.
             limit: At most so many; all where not given.
+            live: Only those that have not ended, as ``bothy ls`` shows them; unless ``state``
+                says otherwise.
             url: The server's address, where no ``client`` is given.
             api_key: The key, where no ``client`` is given.
             client: A client to use and leave open.
         """
-        params: dict[str, Any] = {"state": joined(state), "name": name}
+        wanted = LIVE_STATES if live and state is None else state
+        params: dict[str, Any] = {"state": joined(wanted), "name": name}
         params |= {f"metadata.{key}": value for key, value in (metadata or {}).items()}
         async with borrowed(client, url, api_key) as used:
             items = await used._pages("/v1/sandboxes", params, limit)

@@ -237,7 +237,7 @@ def ends(marker: str) -> str:
     return f"for i in $(seq 100); do pgrep -fx '{marker}' || exit 0; sleep 0.1; done; exit 1"
 
 
-async def test_cancelling_kills_the_command(template: str) -> None:
+async def test_giving_up_a_plain_command_kills_it(template: str) -> None:
     async with AsyncSandbox.create(template) as sbx:
         for number, give_up in enumerate((0.0, 0.005, 1.0)):
             marker = f"sleep 77{number}"
