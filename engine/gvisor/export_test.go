@@ -4,6 +4,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bothy-dev/bothy/engine/cgroup"
 )
 
@@ -14,6 +16,25 @@ func RemoveParent(name string) error {
 		return err
 	}
 	return p.Remove()
+}
+
+// SetBirths has machines be born on one of these processors each, until the function that it
+// returns is called, when those machines have ended or are grown up.
+func SetBirths(all unix.CPUSet) (undo func()) {
+	newborn.mu.Lock()
+	defer newborn.mu.Unlock()
+	before := newborn.on
+	newborn.all, newborn.on = all, map[int]int{}
+	for cpu := range len(all) * 64 {
+		if all.IsSet(cpu) {
+			newborn.on[cpu] = 0
+		}
+	}
+	return func() {
+		newborn.mu.Lock()
+		defer newborn.mu.Unlock()
+		newborn.on = before
+	}
 }
 
 // SetConfiner has sentries started by another program, until the function that it

@@ -146,8 +146,13 @@ func (e *Engine) launch(ctx context.Context, p plan, begin func(context.Context,
 		return nil, fmt.Errorf("make the writable layer: %w", err)
 	}
 	// The kernel and process 1 start with all the CPU there is: nothing of a user's
-	// runs before SetLimits.
-	group, err := e.cgroups.Create(p.spec.ID, p.shape.hostLimits(p.spec.Limits, 0))
+	// runs before SetLimits. What QEMU reads to wake one may have been written to take
+	// all there is.
+	cpu := 0.0
+	if p.ram != nil {
+		cpu = max(maxCPUs, p.spec.Limits.CPU)
+	}
+	group, err := e.cgroups.Create(p.spec.ID, p.shape.hostLimits(p.spec.Limits, cpu))
 	if err != nil {
 		return nil, err
 	}

@@ -32,14 +32,25 @@ func file(t *testing.T, program []byte) (f *os.File, path string) {
 }
 
 func TestNobodyCanChangeAFile(t *testing.T) {
-	_, path := file(t, []byte("program"))
+	own, path := file(t, []byte("program"))
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
-		return
+		t.Fatalf("the file cannot even be opened, so nothing is known of it: %v", err)
 	}
 	defer f.Close()
-	if _, err := f.WriteAt([]byte("x"), 0); err == nil {
-		t.Error("the program can be changed")
+	for name, change := range map[string]func() error{
+		"write":  func() error { _, err := f.WriteAt([]byte("x"), 0); return err },
+		"grow":   func() error { return f.Truncate(100) },
+		"shrink": func() error { return f.Truncate(1) },
+		"unseal": func() error { _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE); return err },
+	} {
+		if err := change(); !errors.Is(err, unix.EPERM) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	b := make([]byte, 100)
+	if n, err := own.ReadAt(b, 0); string(b[:n]) != "program" || err != io.EOF {
+		t.Errorf("the program is %q, %v", b[:n], err)
 	}
 }
 
