@@ -158,6 +158,9 @@ func (s *Server) linkDomain() string {
 func (s *Server) linkHost(t portTarget) string {
 	host := fmt.Sprintf("%d-%s.%s", t.port, t.sandbox, s.linkDomain())
 	// Under another domain without TLS of its own it is a proxy that is called.
+	if s.listener == nil {
+		return host
+	}
 	tcp, ok := s.Addr().(*net.TCPAddr)
 	if ok && (s.linkDomain() == "localhost" || s.config.TLS != nil && tcp.Port != 443) {
 		host = net.JoinHostPort(host, strconv.Itoa(tcp.Port))

@@ -12,7 +12,9 @@ import (
 
 // Links is a bothy.LinkService over a world.
 type Links struct {
-	World *World
+	World interface {
+		Get(ctx context.Context, id string) (*bothy.Sandbox, error)
+	}
 
 	mu    sync.Mutex
 	links []*bothy.Link

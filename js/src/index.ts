@@ -4,7 +4,7 @@
  * @packageDocumentation
  */
 export { Bothy, type UsageOptions } from "./client.js";
-export { Sandbox, type Connection } from "./sandbox.js";
+export { Sandbox, type Connection, type LinkOptions } from "./sandbox.js";
 export { Sandboxes } from "./sandboxes.js";
 export { Snapshots, type ExportOptions, type ImportOptions } from "./snapshots.js";
 export { Templates, type BuildOptions } from "./templates.js";

@@ -9,7 +9,7 @@ import { type Page, PageList } from "./page.js";
 import { Process, type ProcessInfo } from "./process.js";
 import { Terminal, type TerminalOptions } from "./terminal.js";
 import { type CallOptions, startSeconds, type Transport } from "./transport.js";
-import type { BothyEvent, CreateParams, ForkParams, Limits, Link, ListParams, Logs, Metrics, SandboxInfo, Snapshot, UpdateParams, UsageReport } from "./types.js";
+import type { BothyEvent, CreateParams, ForkParams, Limits, Link, LinkInfo, LinkKind, ListParams, Logs, Metrics, SandboxInfo, Snapshot, UpdateParams, UsageReport } from "./types.js";
 
 /** Which server the static methods of {@link Sandbox} talk to. By default the environment says. */
 export interface Connection extends CallOptions {
@@ -23,6 +23,18 @@ export interface Connection extends CallOptions {
 
 function connect({ client, url, apiKey }: Connection): Bothy {
   return client ?? new Bothy({ url, apiKey });
+}
+
+/** How a link is made. */
+export interface LinkOptions extends CallOptions {
+  /**
+   * `browser`, which is the default: opened in a browser, after which only the sandbox's
+   * own pages may send what changes something. `webhook`: for programs, whose requests
+   * pass through by any method.
+   */
+  kind?: LinkKind;
+  /** For how long it can be used; one hour unless given. */
+  expiresSeconds?: number;
 }
 
 /**
@@ -218,14 +230,33 @@ export class Sandbox {
   }
 
   /**
-   * Returns a link to the HTTP server on a port of the sandbox, for a browser or a
-   * webhook. Whoever has the link can use it, without a key, until it expires:
-   * after an hour, unless told otherwise. Programs on this computer can use
+   * Returns a link to the HTTP server on a port of the sandbox, for a browser. Whoever
+   * has the link can use it, without a key, until it ends: after an hour, unless told
+   * otherwise. For a webhook see {@link createLink}. Programs on this computer can use
    * {@link forward} instead.
    */
   async url(port: number, options: CallOptions & { expiresSeconds?: number } = {}): Promise<string> {
-    const { expiresSeconds, signal } = options;
-    return (await this.#post<Link>("links", { port, expiresSeconds }, signal)).url;
+    return (await this.createLink(port, options)).url;
+  }
+
+  /**
+   * Makes a link to the HTTP server on a port of the sandbox, for a browser or a webhook.
+   * It ends when it expires or is deleted, with the sandbox, and with the key that this
+   * client uses.
+   */
+  async createLink(port: number, options: LinkOptions = {}): Promise<Link> {
+    const { kind, expiresSeconds, signal } = options;
+    return this.#post<Link>("links", { port, kind, expiresSeconds }, signal);
+  }
+
+  /** Returns the links to the sandbox's ports that can be used, newest first. */
+  async links(options: CallOptions = {}): Promise<LinkInfo[]> {
+    return (await this.#transport.json<{ items: LinkInfo[] }>({ path: `${this.#path}/links`, ...options })).items;
+  }
+
+  /** Revokes a link. What goes on by it ends within a second. */
+  async deleteLink(id: string, options: CallOptions = {}): Promise<void> {
+    await this.#transport.empty({ method: "DELETE", path: `${this.#path}/links/${encodeURIComponent(id)}`, ...options });
   }
 
   /** Asks the server how the sandbox is, and returns the new {@link info}. */

@@ -329,7 +329,9 @@ export interface AuditRecord {
   /** Why it failed or was refused; missing where it was done. */
   code?: string;
   durationMs: number;
-  /** How many refused attempts it stands for, where they came too quickly for one each. */
+  /** The link to a port by which somebody came, which the key made. */
+  linkId?: string;
+  /** How many refused attempts, or requests to ports, it stands for, where they came too quickly for one each. */
   count?: number;
   /** The hash of this record and the one before. */
   hash?: string;
@@ -394,8 +396,26 @@ export interface UsageReport {
 }
 
 /** A link to a port of a sandbox that works without a key. */
-export interface Link {
+export interface Link extends LinkInfo {
+  /** The link, which is shown once. To a webhook's, append the path that is called. */
   url: string;
+}
+
+/** How a link is used: opened in a browser, or called by programs. */
+export type LinkKind = "browser" | "webhook";
+
+/** What is known of a link to a port of a sandbox. It ends with its sandbox, and with the key that made it. */
+export interface LinkInfo {
+  /** By which it is revoked. */
+  id: string;
+  sandboxId: string;
+  port: number;
+  kind: LinkKind;
+  /** The key that made it, and its name then. */
+  tokenId: string;
+  tokenName?: string;
+  createdAt: Date;
+  /** From when on it is refused. */
   expiresAt: Date;
 }
 

@@ -42,7 +42,14 @@ Language = Literal["python", "javascript", "bash"]
 Stream = Literal["stdout", "stderr"]
 """Where a piece of output was written to."""
 
-Scope = Literal["sandboxes:read", "sandboxes:write", "templates:read", "templates:write", "metrics:read", "admin"]
+Scope = Literal[
+    "sandboxes:read",
+    "sandboxes:write",
+    "templates:read",
+    "templates:write",
+    "metrics:read",
+    "admin",
+]
 """What a key may do."""
 
 Command = Union[str, Sequence[str]]
@@ -428,6 +435,34 @@ class NetworkDecision:
     repeated: int = 0
 
 
+LinkKind = Literal["browser", "webhook"]
+"""How a link is used: opened in a browser, or called by programs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The right to use one port of a sandbox without a key.
+
+    Attributes:
+        id: By which it is revoked.
+        url: The link, only where it was just made. To a webhook's, the path that is called
+            is appended.
+        token_id: The key that made it, and with which it ends.
+        token_name: That key's name then.
+        expires_at: From when on it is refused.
+    """
+
+    id: str = ""
+    sandbox_id: str = ""
+    port: int = 0
+    kind: LinkKind = "browser"
+    url: str = ""
+    token_id: str = ""
+    token_name: str = ""
+    created_at: datetime | None = None
+    expires_at: datetime | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Metrics:
     """What a sandbox uses. Sizes are in bytes.
@@ -662,8 +697,9 @@ class AuditRecord:
         status: The HTTP status of the answer.
         code: Why it failed or was refused; empty where it was done.
         duration_ms: How long it took, in milliseconds.
-        count: How many refused attempts this record stands for, where they came too
-            quickly for one each.
+        count: How many refused attempts, or requests to ports, this record stands for,
+            where they came too quickly for one each.
+        link_id: The link to a port by which somebody came, which the key made.
         hash: The hash of this record and the one before.
     """
 
@@ -683,6 +719,7 @@ class AuditRecord:
     code: str = ""
     count: int = 0
     hash: str = ""
+    link_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

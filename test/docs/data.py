@@ -164,7 +164,7 @@ class Data:
         make = f"openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=test -days 2 -keyout {key} -out {certificate}"
         run([*make.split(), "-addext", "subjectAltName=IP:127.0.0.1"])
         port = free_port()
-        name = re.search(r"server_name (\S+);", source)
+        name = re.search(r"server_name (\S+)[ ;]", source)
         assert name is not None
         site = source.replace("listen 443", f"listen 127.0.0.1:{port}")
         site = site.replace("/etc/ssl/bothy/fullchain.pem", str(certificate))

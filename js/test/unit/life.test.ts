@@ -117,6 +117,8 @@ test("what a sandbox uses, tries, prints and shows", async () => {
     .on(`GET ${base}/network/log`, json({ items: [decision] }), events(decision))
     .on(`GET ${base}/logs`, json({ items: [{ pid: 7, stream: "stdout", data: "hi", offset: 0 }], truncated: false }))
     .on(`POST ${base}/links`, json({ url: "http://8080-sbx1.localhost:7700/?bothy_link=x", expires_at: "2026-01-02T03:04:05Z" }, 201))
+    .on(`GET ${base}/links`, json({ items: [{ id: "lnk_1", port: 8080, kind: "webhook", token_id: "tok_1", expires_at: "2026-01-02T03:04:05Z" }] }))
+    .on(`DELETE ${base}/links/lnk_1`, json(undefined, 204))
     .on("GET /v1/limits", json({ plan: "free", sandboxes: { limit: null, used: 1 }, sandbox: { memory_mb: 512 } }))
     .on(
       "GET /v1/usage",
@@ -136,6 +138,12 @@ test("what a sandbox uses, tries, prints and shows", async () => {
   assert.deepEqual(await sbx.logs({ pid: 7 }), { items: [{ pid: 7, stream: "stdout", data: "hi", offset: 0 }], truncated: false });
   assert.equal(await sbx.url(8080, { expiresSeconds: 60 }), "http://8080-sbx1.localhost:7700/?bothy_link=x");
   assert.deepEqual(fake.requests(`POST ${base}/links`)[0]?.json, { port: 8080, expires_seconds: 60 });
+  await sbx.createLink(8080, { kind: "webhook" });
+  assert.deepEqual(fake.requests(`POST ${base}/links`)[1]?.json, { port: 8080, kind: "webhook" });
+  const [link] = await sbx.links();
+  assert.deepEqual([link?.id, link?.kind, link?.tokenId, link?.expiresAt], ["lnk_1", "webhook", "tok_1", new Date("2026-01-02T03:04:05Z")]);
+  await sbx.deleteLink("lnk_1");
+  assert.equal(fake.requests(`DELETE ${base}/links/lnk_1`).length, 1);
   assert.deepEqual((await Sandbox.limits({ client: fake.client() })).sandboxes, { limit: null, used: 1 });
   const used = await Sandbox.usage({ from: since, groupBy: ["sandbox", "label:a_b"], client: fake.client() });
   assert.deepEqual(used.items, [{ sandbox: "a", vcpuSeconds: 1.5, labels: { a_b: "red" } }, { sandbox: "b", cost: 2 }]);

@@ -24,6 +24,8 @@ from .._types import (
     ExecResult,
     Language,
     Limits,
+    Link,
+    LinkKind,
     Logs,
     Metrics,
     Network,
@@ -648,17 +650,44 @@ class AsyncSandbox:
         return AsyncEventStream(self._client, request, mine)
 
     async def url(self, port: int, *, expires_seconds: int | None = None) -> str:
-        """Return a link to the HTTP server on a port of the sandbox, for a browser or a webhook.
+        """Return a link to the HTTP server on a port of the sandbox, for a browser.
 
-        Whoever has the link can use it, without a key, until it expires. Programs on this
-        computer can use :meth:`forward` instead.
+        Whoever has the link can use it, without a key, until it ends. For a webhook see
+        :meth:`create_link`. Programs on this computer can use :meth:`forward` instead.
 
         Args:
             port: The port inside the sandbox.
-            expires_seconds: For how long it can be opened; one hour where not given.
+            expires_seconds: For how long it can be used; one hour where not given.
         """
-        body = {"port": port, "expires_seconds": expires_seconds}
-        return str((await self._client._call(self._post("/links", body)))["url"])
+        return (await self.create_link(port, expires_seconds=expires_seconds)).url
+
+    async def create_link(
+        self, port: int, *, kind: LinkKind = "browser", expires_seconds: int | None = None
+    ) -> Link:
+        """Make a link to the HTTP server on a port of the sandbox, which works without a key.
+
+        It ends when it expires or is deleted, with the sandbox, and with the key that
+        this client uses.
+
+        Args:
+            port: The port inside the sandbox.
+            kind: ``browser`` is opened in a browser; after that only the sandbox's own pages
+                may send what changes something. ``webhook`` is for programs: append the
+                path that they call to its ``url``. Requests by any method pass through.
+            expires_seconds: For how long it can be used; one hour where not given.
+        """
+        given = None if kind == "browser" else kind
+        body = {"port": port, "kind": given, "expires_seconds": expires_seconds}
+        return decode(Link, await self._client._call(self._post("/links", body)))
+
+    async def links(self) -> builtins.list[Link]:
+        """Return the links to the sandbox's ports that can be used, newest first."""
+        wire = await self._client._call(Request("GET", self._path + "/links"))
+        return [decode(Link, item) for item in wire["items"]]
+
+    async def delete_link(self, link_id: str) -> None:
+        """Revoke a link. What goes on by it ends within a second."""
+        await self._client._call(Request("DELETE", f"{self._path}/links/{link_id}"))
 
     @io.opens
     async def forward(

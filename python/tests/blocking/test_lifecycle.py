@@ -179,6 +179,30 @@ def test_metrics_logs_and_url(fake: FakeServer, sbx: Sandbox) -> None:
     assert fake.seen[-1].json == {"port": 8000, "expires_seconds": 60}
 
 
+def test_links(fake: FakeServer, sbx: Sandbox) -> None:
+    base = f"/v1/sandboxes/{sbx.id}/links"
+    wire = {
+        "id": "lnk_1",
+        "sandbox_id": sbx.id,
+        "port": 8000,
+        "kind": "webhook",
+        "token_id": "tok_1",
+        "created_at": "2026-03-04T05:06:07Z",
+        "expires_at": "2026-03-04T06:06:07Z",
+    }
+    fake.routes["POST", base] = lambda _: as_json({**wire, "url": "http://x/_bothy/t/"}, 201)
+    link = sbx.create_link(8000, kind="webhook")
+    assert fake.seen[-1].json == {"port": 8000, "kind": "webhook"}
+    assert (link.id, link.kind, link.url) == ("lnk_1", "webhook", "http://x/_bothy/t/")
+    assert link.expires_at is not None and link.expires_at.hour == 6
+    fake.routes["GET", base] = lambda _: as_json({"items": [wire]})
+    (listed,) = sbx.links()
+    assert (listed.port, listed.url, listed.token_id) == (8000, "", "tok_1")
+    fake.routes["DELETE", base + "/lnk_1"] = lambda _: as_json(None, 204)
+    sbx.delete_link("lnk_1")
+    assert fake.seen[-1].method == "DELETE"
+
+
 def test_events_of_this_sandbox_only(fake: FakeServer, sbx: Sandbox) -> None:
     def event(number: int, sandbox: str) -> dict[str, Any]:
         return {

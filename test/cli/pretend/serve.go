@@ -14,18 +14,21 @@ import (
 	"syscall"
 
 	"github.com/bothy-dev/bothy/api"
+	"github.com/bothy-dev/bothy/api/apitest"
 )
 
 func (w *World) services() api.Services {
 	return api.Services{
 		Tokens: Tokens{w}, Sandboxes: Sandboxes{w}, Exec: Exec{w}, Files: Files{w}, Templates: Templates{w},
-		Snapshots: Snapshots{w}, Mover: Mover{w}, Events: History{w}, Network: History{w}, Metrics: Exec{w}, Ports: Exec{w},
+		Snapshots: Snapshots{w}, Mover: Mover{w}, Events: History{w}, Network: History{w}, Metrics: Exec{w}, Ports: Exec{w}, Links: &apitest.Links{World: Sandboxes{w}},
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
 }
 
 // Handler is the REST API of a world.
-func (w *World) Handler() http.Handler { return api.New(w.services(), api.Config{}) }
+func (w *World) Handler() http.Handler {
+	return api.New(w.services(), api.Config{LinkKey: []byte("pretend")})
+}
 
 // Serve is `bothy serve` as far as `bothy up` and `bothy down` see it. It
 // returns the exit code.
