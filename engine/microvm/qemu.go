@@ -138,7 +138,7 @@ func mac(m [6]byte) string {
 // there outlives the machine without a snapshot, so nothing waits for the host's disk.
 func disk(name string, fd int, readOnly bool) []string {
 	if fd < 0 {
-		return []string{"-blockdev", "null-co,node-name=" + name + ",size=1M,read-only=on",
+		return []string{"-blockdev", "null-co,node-name=" + name + ",size=1048576,read-only=on",
 			"-device", "virtio-blk-device,drive=" + name + ",serial=" + name}
 	}
 	node := fmt.Sprintf("driver=raw,node-name=%s,read-only=%s,file.driver=file,file.filename=/dev/fdset/%d,file.locking=off,cache.no-flush=on", name, onOff(readOnly), fd)
