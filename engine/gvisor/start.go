@@ -23,6 +23,11 @@ const panicLog = "panic.log"
 // Start boots a machine from a template.
 func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machine, error) {
 	m, err := e.launch(ctx, spec, (*vessel).boot)
+	if err != nil && spec.FilesTar != "" && strings.Contains(err.Error(), unix.ENOSPC.Error()) {
+		return nil, bothy.Errorf(bothy.CodeDiskFull, "the files of the snapshot do not fit a sandbox with %d MB of disk and %d MB of memory, which can have %d files, folders and links",
+			spec.Limits.DiskMB, spec.Limits.MemoryMB, inodes(spec.Limits)).
+			WithHint("Create it with more disk_mb, or with more memory_mb where there are many small files.").Because(err)
+	}
 	if err != nil {
 		return nil, engine.StartError("gVisor", "engine.start", err)
 	}
