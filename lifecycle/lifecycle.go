@@ -88,6 +88,9 @@ type Options struct {
 	// Register is a folder that says beside the store which machines are sandboxes'.
 	// Optional.
 	Register string
+	// Doubtful says that the store has lost something: what it does not know of is not
+	// removed.
+	Doubtful bool
 	// Clock is the system's when nil.
 	Clock bothy.Clock
 	Log   *slog.Logger

@@ -106,8 +106,8 @@ func (s *Service) sweep(ctx context.Context) error {
 }
 
 func (s *Service) sweepEngine(ctx context.Context, name string, e bothy.Engine) error {
-	if s.hasUnclaimed() {
-		s.log.Warn("the database has lost sandboxes, so what seems to be left of machines is not removed", "engine", name)
+	if s.o.Doubtful || s.hasUnclaimed() {
+		s.log.Warn("the database has lost something, so what seems to be left of machines is not removed", "engine", name)
 		return nil
 	}
 	ids, err := e.Sweep(ctx, s.keptMachine)

@@ -80,3 +80,24 @@ func TestWhatTheDatabaseHasLostIsKeptAside(t *testing.T) {
 		t.Errorf("registered after the end: %d, %v", running(), err)
 	}
 }
+
+func TestNothingIsRemovedThatADoubtfulDatabaseDoesNotKnow(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	for _, doubtful := range []bool{true, false} {
+		w.closeServer()
+		if doubtful {
+			if err := os.Remove(filepath.Join(w.dir, "bothy.db")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.narrow = func(o *lifecycle.Options) { o.Doubtful = doubtful }
+		w.open()
+		if _, err := w.Recover(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if lives := w.host.Machine(sb.ID) != nil; lives != doubtful {
+			t.Errorf("with a database in doubt: %v; the machine lives: %v", doubtful, lives)
+		}
+	}
+}

@@ -68,6 +68,9 @@ type parts struct {
 	inflight  *inflight.Limits
 	api       *api.Server
 
+	// missing counts the records that the database had and lacks.
+	missing int64
+
 	undo cleanup.Stack
 }
 
@@ -89,6 +92,10 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 		return nil, err
 	}
 	p.undo.Add(func() { p.store.Close() })
+	// Ended after the audit, so that the mark is beyond its last record.
+	if err := p.watchMark(ctx); err != nil {
+		return nil, err
+	}
 	if err := p.openAudit(ctx); err != nil {
 		return nil, err
 	}
@@ -290,6 +297,7 @@ func (p *parts) openLifecycle(ctx context.Context, b embedded.Paths) error {
 		},
 		MaxSandboxes: p.config.Sandboxes.Max,
 		Register:     registerFolder(p.config),
+		Doubtful:     p.missing > 0,
 		DiskFull:     func() bool { return freeBytes(p.config.Home) < fullBelow },
 		Retention: lifecycle.Retention{
 			PerSandbox:   p.config.Snapshots.KeepPerSandbox,

@@ -57,5 +57,8 @@ func (p *parts) problems() (found []string) {
 	if p.audit.Health() != nil {
 		found = append(found, "the audit cannot be stored and is kept in memory; the server's log says why")
 	}
+	if p.missing > 0 {
+		found = append(found, "the database lacks records that it had: it was damaged, or is an older one; the server's log says more")
+	}
 	return append(found, p.lifecycle.Problems()...)
 }
