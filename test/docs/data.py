@@ -201,8 +201,37 @@ class Data:
                 }
                 bothy = ["bothy", "--url", address, "run", "-t", "python-3.12-bare", "--", "true"]
                 run(bothy, environment)
+                self._behind(address, name[1], tls)
             finally:
                 proxy.terminate()
+
+    def _behind(self, address: str, name: str, tls: ssl.SSLContext) -> None:
+        """Look for what a proxy must not change: who may see the metrics, and what links are."""
+        metrics = urllib.request.Request(f"{address}/metrics", headers={"Host": name})
+        try:
+            urllib.request.urlopen(metrics, timeout=60, context=tls)
+            raise Failed("the metrics are open to everybody who comes through the proxy")
+        except urllib.error.HTTPError as error:
+            if error.code != 401:
+                raise
+        sandbox = self._call("POST", "/v1/sandboxes", {"template": "python-3.12-bare"})
+        path = f"/v1/sandboxes/{sandbox['id']}"
+        try:
+            made = urllib.request.Request(
+                f"{address}{path}/links",
+                b'{"port": 80}',
+                {
+                    "Host": name,
+                    "Authorization": f"Bearer {self._credentials()['api_key']}",
+                    "Content-Type": "application/json",
+                },
+            )
+            with urllib.request.urlopen(made, timeout=60, context=tls) as answer:
+                link = json.loads(answer.read())["url"]
+            if not re.match(r"https://80-[a-z0-9]+\.boxes\.example\.org/\?", link):
+                raise Failed(f"a link made through the proxy is {link}")
+        finally:
+            self._call("DELETE", path)
 
 
 def nginx(folder: Path) -> str:

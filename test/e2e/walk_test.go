@@ -35,6 +35,7 @@ type victim struct {
 	context  string
 	snapshot string
 	token    string
+	link     string
 	project  string
 }
 
@@ -64,6 +65,9 @@ func newVictim(t *testing.T, s *server) *victim {
 	k, err := s.Tokens.CreateToken(t.Context(), bothy.TokenCreate{Name: secretWord})
 	must(err)
 	v.token = k.ID
+	l, err := s.Links.CreateLink(t.Context(), v.sandbox, bothy.LinkCreate{Port: 8000})
+	must(err)
+	v.link = l.ID
 	_, err = s.Projects.CreateProject(t.Context(), bothy.ProjectCreate{ID: v.project, Plan: bothy.PlanPro})
 	must(err)
 	return v
@@ -75,7 +79,7 @@ func (v *victim) all() string {
 	v.Helper()
 	var b strings.Builder
 	for _, path := range []string{
-		"/v1/sandboxes/" + v.sandbox, "/v1/sandboxes/" + v.sandbox + "/files?path=/workspace", "/v1/sandboxes/" + v.sandbox + "/contexts",
+		"/v1/sandboxes/" + v.sandbox, "/v1/sandboxes/" + v.sandbox + "/files?path=/workspace", "/v1/sandboxes/" + v.sandbox + "/contexts", "/v1/sandboxes/" + v.sandbox + "/links",
 		"/v1/snapshots?sandbox_id=" + v.sandbox, "/v1/projects", "/v1/templates",
 	} {
 		text, err := v.s.Do(v.Context(), http.MethodGet, path, nil)
@@ -151,7 +155,7 @@ func (v *victim) operations() []operation {
 		case strings.HasPrefix(path, "/v1/projects/"):
 			id = v.project
 		}
-		at := strings.NewReplacer("{id}", id, "{pid}", v.pid, "{context}", v.context, "{port}", "8000", "{name}", templateName).Replace(path)
+		at := strings.NewReplacer("{id}", id, "{pid}", v.pid, "{context}", v.context, "{port}", "8000", "{link}", v.link, "{name}", templateName).Replace(path)
 		if strings.Contains(at, "{") {
 			v.Fatalf("%s: give its parameter a value here", path)
 		}
@@ -277,6 +281,7 @@ func TestTheWholeAPIAsSomebodyElse(t *testing.T) {
 	own := map[string][]int{
 		"list-audit": {200}, "list-events": {200}, "get-limits": {200}, "list-projects": {200}, "list-sandboxes": {200}, "list-snapshots": {200},
 		"list-templates": {200}, "get-template": {200}, "list-tokens": {200}, "get-usage": {200}, "import-snapshot": {400, 422},
+		"get-archive-key": {200}, // the public half, which is no secret
 	}
 	for _, o := range operations {
 		check("nobody", o, []int{401})
