@@ -138,6 +138,9 @@ func (i *importer) decrypt(r *bufio.Reader) (io.Reader, error) {
 	case i.ctx.Err() != nil:
 		return nil, context.Cause(i.ctx)
 	}
+	if known := (*bothy.Error)(nil); errors.As(err, &known) {
+		return nil, known
+	}
 	return nil, bothy.Errorf(bothy.CodeInvalid, "the archive does not open with this passphrase").
 		WithHint("Give the passphrase that it was exported with.").Because(err)
 }

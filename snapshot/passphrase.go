@@ -2,6 +2,8 @@ package snapshot
 
 import (
 	"context"
+	"runtime/debug"
+	"strconv"
 
 	"filippo.io/age"
 
@@ -19,7 +21,11 @@ var scryptTurn = make(chan struct{}, 1)
 func takeScryptTurn(ctx context.Context) (release func(), err error) {
 	select {
 	case scryptTurn <- struct{}{}:
-		return func() { <-scryptTurn }, nil
+		return func() {
+			// What scrypt took is garbage now, which the next would only double.
+			debug.FreeOSMemory()
+			<-scryptTurn
+		}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -74,6 +80,15 @@ func newIdentity(ctx context.Context, passphrase string) (age.Identity, error) {
 }
 
 func (i identity) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
+	for _, s := range stanzas {
+		if s.Type != "scrypt" || len(s.Args) != 2 {
+			continue
+		}
+		if asked, err := strconv.Atoi(s.Args[1]); err == nil && asked > workFactor {
+			return nil, bothy.Errorf(bothy.CodeInvalid, "the archive asks for a work factor of %d, and this server tries passphrases with up to %d", asked, workFactor).
+				WithHint("Import it as `bothy snapshot export` wrote it.")
+		}
+	}
 	release, err := takeScryptTurn(i.ctx)
 	if err != nil {
 		return nil, err
