@@ -41,6 +41,10 @@ type WriteOptions struct {
 	User string
 	// ModifiedAt is kept when set.
 	ModifiedAt time.Time
+	// Atomic replaces the file that is there by a new one of the user's in one
+	// step. Otherwise that file keeps its owner, its mode and its other names
+	// (hard links), and must be one that the user may write.
+	Atomic bool
 	// Size is how many bytes there will be, or 0 when that is not known. To know it
 	// makes large files faster.
 	Size int64
@@ -58,8 +62,10 @@ type FileEvent struct {
 type FileService interface {
 	// Read opens a file. The caller closes it. The size comes with the info.
 	Read(ctx context.Context, id, path, user string) (io.ReadCloser, *FileInfo, error)
-	// Write stores r's bytes beside path and renames them into place, making
-	// the folders above. A reader never sees half a file.
+	// Write stores r's bytes beside path and puts them into place, making the
+	// folders above. A writer that breaks off changes nothing. A reader never
+	// sees half a file, unless the file that is there is somebody else's or has
+	// several names and is therefore written over.
 	Write(ctx context.Context, id, path string, r io.Reader, o WriteOptions) (*FileInfo, error)
 	// List returns the entries of a folder, depth levels deep (1 for its own
 	// entries only).

@@ -40,6 +40,7 @@ type (
 	}
 	putInput struct {
 		FileRef
+		Atomic     bool      `query:"atomic" doc:"Replace a file that is there by a new one of the user's, in one step. Otherwise it keeps its owner, mode and links, and must be one that the user may write."`
 		Mode       string    `query:"mode" pattern:"^[0-7]{3,4}$" doc:"The permission bits in octal; 0644 when empty."`
 		ModifiedAt time.Time `query:"modified_at" doc:"The time of modification to give the file."`
 	}
@@ -66,6 +67,7 @@ type FileWrite struct {
 	Path     string `json:"path" minLength:"1"`
 	Content  string `json:"content"`
 	Encoding string `json:"encoding,omitempty"`
+	Atomic   bool   `json:"atomic,omitempty"`
 	Mode     string `json:"mode,omitempty" pattern:"^[0-7]{3,4}$"`
 	User     string `json:"user,omitempty"`
 }
@@ -117,7 +119,7 @@ func (s *Server) registerFileBytes(svc bothy.FileService) {
 			return nil, err
 		}
 		return s.writeBody(func(r *http.Request) (*bothy.FileInfo, error) {
-			return svc.Write(r.Context(), in.ID, in.Path, r.Body, bothy.WriteOptions{Mode: mode, User: in.User, ModifiedAt: in.ModifiedAt, Size: max(r.ContentLength, 0)})
+			return svc.Write(r.Context(), in.ID, in.Path, r.Body, bothy.WriteOptions{Mode: mode, User: in.User, ModifiedAt: in.ModifiedAt, Atomic: in.Atomic, Size: max(r.ContentLength, 0)})
 		}), nil
 	})
 	add(s, call{
@@ -134,7 +136,7 @@ func (s *Server) registerFileBytes(svc bothy.FileService) {
 		if err != nil {
 			return nil, err
 		}
-		return one(svc.Write(ctx, in.ID, in.Body.Path, bytes.NewReader(data), bothy.WriteOptions{Mode: mode, User: in.Body.User}))
+		return one(svc.Write(ctx, in.ID, in.Body.Path, bytes.NewReader(data), bothy.WriteOptions{Mode: mode, User: in.Body.User, Atomic: in.Body.Atomic}))
 	})
 	add(s, call{
 		ID: "delete-file", Method: http.MethodDelete, Path: filesPath, Tag: "Files",

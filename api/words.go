@@ -353,6 +353,7 @@ var words = map[string]fields{
 		"path":     say("Where to write; relative paths begin at /workspace.", example("/workspace/main.py")),
 		"content":  say("The file's content.", example("print('hello')\n")),
 		"encoding": say("How content is written.", oneOf("utf-8", "base64"), byDefault("utf-8")),
+		"atomic":   say("Replace a file that is there by a new one of the user's, in one step. Otherwise it keeps its owner, mode and links, and must be one that the user may write.", byDefault(false)),
 		"mode":     say("The permission bits, in octal.", byDefault("0644")),
 		"user":     say("Who owns it.", byDefault(bothy.DefaultUser)),
 	},

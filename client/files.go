@@ -58,6 +58,9 @@ func (f *Files) Read(ctx context.Context, id, path, user string) (io.ReadCloser,
 // Write implements bothy.FileService.
 func (f *Files) Write(ctx context.Context, id, path string, r io.Reader, o bothy.WriteOptions) (*bothy.FileInfo, error) {
 	q := fileQuery(path, o.User)
+	if o.Atomic {
+		q.Set("atomic", "true")
+	}
 	if o.Mode != 0 {
 		q.Set("mode", fmt.Sprintf("%04o", o.Mode))
 	}

@@ -117,6 +117,7 @@ func writeOptions(r *http.Request) (files.WriteOptions, error) {
 		}
 		o.Mode = uint32(mode)
 	}
+	o.Atomic = q.Get("atomic") != ""
 	if s := q.Get("mtime"); s != "" {
 		at, err := time.Parse(time.RFC3339Nano, s)
 		if err != nil {

@@ -56,12 +56,16 @@ func (b *content) Read(p []byte) (int, error) {
 
 func (b *content) Close() error { return b.res.Body.Close() }
 
-// Write stores r's bytes beside path and renames them into place, making the
-// folders above. Without a mode, a file that is there keeps its own.
+// Write stores r's bytes beside path and puts them into place, making the folders
+// above. A file that is there keeps its owner, mode and links, unless the options
+// say otherwise.
 func (c *Client) Write(ctx context.Context, path string, r io.Reader, o bothy.WriteOptions) (*bothy.FileInfo, error) {
 	q := pathQuery(path)
 	if o.Mode != 0 {
 		q.Set("mode", strconv.FormatUint(uint64(o.Mode), 8))
+	}
+	if o.Atomic {
+		q.Set("atomic", "1")
 	}
 	if !o.ModifiedAt.IsZero() {
 		q.Set("mtime", o.ModifiedAt.Format(time.RFC3339Nano))

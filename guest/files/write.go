@@ -26,6 +26,10 @@ type WriteOptions struct {
 	Mode uint32
 	// ModifiedAt is the time of the last change; now when zero.
 	ModifiedAt time.Time
+	// Atomic replaces the file that is there by a new one, which the user owns,
+	// in one step. Without it that file keeps its owner, its mode and its other
+	// names, and must be one that the user may write.
+	Atomic bool
 	// SHA256, if not nil, is what the content must hash to.
 	SHA256 []byte
 }
@@ -38,22 +42,34 @@ const bufferSize = 256 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// Write stores r beside path and renames it into place, making the folders
-// above. Until then, and if anything fails, what was there stays as it was.
+// Write stores r beside path and then puts it into place, making the folders
+// above: by renaming it where that leaves owner and links as they are, and
+// otherwise by copying. Until then, and if anything fails, what was there stays
+// as it was.
 func (f *FS) Write(u *account.User, path string, r io.Reader, o WriteOptions) (Info, error) {
 	t, err := f.create(u, path, o)
 	if err != nil {
 		return Info{}, pathError(path, err)
 	}
-	defer t.file.Close()
+	defer t.close()
+	result := t.file
 	if err = t.fill(r, o); err == nil {
-		err = f.as(u, func() error { return os.Rename(t.temp, t.final) })
+		if t.target != nil {
+			result = t.target
+			if err = f.as(u, func() error { return t.setMode(o) }); err == nil {
+				err = t.copyOver(o)
+			}
+		} else {
+			err = f.as(u, func() error { return os.Rename(t.temp, t.final) })
+		}
+	}
+	if err != nil || t.target != nil {
+		_ = f.as(u, func() error { return os.Remove(t.temp) })
 	}
 	if err != nil {
-		_ = f.as(u, func() error { return os.Remove(t.temp) })
 		return Info{}, pathError(path, err)
 	}
-	st, err := t.file.Stat()
+	st, err := result.Stat()
 	if err != nil {
 		return Info{}, pathError(path, err)
 	}
@@ -65,6 +81,15 @@ type pending struct {
 	file        *os.File
 	temp, final string
 	mode        fs.FileMode
+	// target is the file that is there, open, where it is to be kept.
+	target *os.File
+}
+
+func (t *pending) close() {
+	t.file.Close()
+	if t.target != nil {
+		t.target.Close()
+	}
 }
 
 // create opens a new file beside the place where it will be.
@@ -83,6 +108,11 @@ func (f *FS) create(u *account.User, path string, o WriteOptions) (*pending, err
 				WithHint("Write to devices, pipes and sockets with a command.")
 		case err == nil:
 			t.mode = st.Mode()
+			if !o.Atomic {
+				if err := t.openTarget(o); err != nil {
+					return err
+				}
+			}
 		}
 		dir := filepath.Dir(t.final)
 		t.temp = filepath.Join(dir, tempPrefix+rand.Text()[:12])
@@ -95,12 +125,85 @@ func (f *FS) create(u *account.User, path string, o WriteOptions) (*pending, err
 				err = open()
 			}
 		}
+		if t.target != nil && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)) {
+			return nil // the folder is not the user's, though the file is
+		}
 		return err
 	})
+	if err == nil && t.target != nil {
+		err = t.decide()
+	}
+	if err != nil && t.target != nil {
+		t.target.Close()
+	}
 	if o.Mode != 0 {
 		t.mode = fileMode(o.Mode)
 	}
 	return t, err
+}
+
+// openTarget opens the file that is there, which fails unless the user may write
+// it.
+func (t *pending) openTarget(o WriteOptions) error {
+	file, err := os.OpenFile(t.final, os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.ETXTBSY) {
+		return nil // a program that runs is replaced
+	}
+	if err == nil {
+		t.target = file
+	}
+	return err
+}
+
+// decide gives up the target where a new file in its place would be the same:
+// that is put there in one step.
+func (t *pending) decide() error {
+	if t.file == nil {
+		file, err := os.CreateTemp("", tempPrefix)
+		if err != nil {
+			return err
+		}
+		t.file, t.temp = file, file.Name()
+		return os.Remove(t.temp)
+	}
+	var have, is unix.Stat_t
+	if err := errors.Join(unix.Fstat(int(t.target.Fd()), &have), unix.Fstat(int(t.file.Fd()), &is)); err != nil {
+		return err
+	}
+	if have.Nlink == 1 && have.Uid == is.Uid && have.Gid == is.Gid {
+		t.target.Close()
+		t.target = nil
+	}
+	return nil
+}
+
+// setMode gives the target the mode that was asked for, which only its owner may.
+func (t *pending) setMode(o WriteOptions) error {
+	if o.Mode == 0 {
+		return nil
+	}
+	st, err := t.target.Stat()
+	if err != nil || Bits(st.Mode()) == o.Mode {
+		return err
+	}
+	return t.target.Chmod(fileMode(o.Mode))
+}
+
+// copyOver writes what was stored over the file that is there.
+func (t *pending) copyOver(o WriteOptions) error {
+	if _, err := t.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	buf := buffers.Get().(*[bufferSize]byte)
+	defer buffers.Put(buf)
+	n, err := io.CopyBuffer(struct{ io.Writer }{t.target}, struct{ io.Reader }{t.file}, buf[:])
+	if err == nil {
+		err = t.target.Truncate(n)
+	}
+	if err == nil && !o.ModifiedAt.IsZero() {
+		_ = setTime(t.target, o.ModifiedAt) // only the owner may
+	}
+	return err
 }
 
 // followLinks returns where a path leads when it names a symbolic link, also

@@ -46,6 +46,8 @@ export interface WriteOptions extends FileOptions {
   mode?: number;
   /** Kept as the modification time. */
   modifiedAt?: Date;
+  /** Puts a new file of the user's in the place of any that is there, in one step, also of one that the user may not write. */
+  atomic?: boolean;
 }
 
 /** What {@link Files.write} takes. A string is written as UTF-8. */
@@ -83,7 +85,10 @@ export class Files {
     throw notAFile(path);
   }
 
-  /** Writes a file, making the folders above it. A reader never sees half a file. */
+  /**
+   * Writes a file, making the folders above it. One that is there keeps its owner, its mode and its other names.
+   * A reader sees the old content or the new, never half of it, except of a file that has several names or another owner.
+   */
   async write(path: string, content: FileContent, options: WriteOptions = {}): Promise<FileInfo> {
     return this.#put(path, toBody(content), options);
   }
@@ -196,8 +201,8 @@ export class Files {
   }
 
   #put(path: string, body: RawBody, options: WriteOptions): Promise<FileInfo> {
-    const { user, mode, modifiedAt, signal } = options;
-    const query = { path, user, mode: mode?.toString(8).padStart(4, "0"), modifiedAt };
+    const { user, mode, modifiedAt, atomic, signal } = options;
+    const query = { path, user, mode: mode?.toString(8).padStart(4, "0"), modifiedAt, atomic: atomic || undefined };
     const headers = { "Content-Type": "application/octet-stream" };
     return this.#transport.json({ method: "PUT", path: this.#base, query, headers, body, timeoutSeconds: 0, signal });
   }

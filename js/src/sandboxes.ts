@@ -53,8 +53,8 @@ export class Sandboxes {
   /** Lists sandboxes, newest first and ended ones included: `await` gives a page, `for await` everything. */
   list(params: ListParams = {}, options: CallOptions = {}): PageList<Sandbox> {
     const fetch = async (cursor?: string): Promise<Page<Sandbox>> => {
-      const { live, state = live ? liveStates : undefined, ...rest } = params;
-      const query = { ...rest, state: state && [state].flat().join(","), cursor };
+      const state = params.state ?? (params.live ? liveStates : undefined);
+      const query = { ...params, live: undefined, state: state && [state].flat().join(","), cursor };
       const page = await this.#transport.json<Page<SandboxInfo>>({ path: "/v1/sandboxes", query, ...options });
       return { items: page.items.map((info) => new Sandbox(this.#transport, info)), nextCursor: page.nextCursor || undefined };
     };

@@ -81,21 +81,30 @@ class Files:
         *,
         mode: int | None = None,
         user: str | None = None,
+        atomic: bool = False,
     ) -> FileInfo:
-        """Write a file at once, replacing what is there and making the folders above it.
+        """Write a file, and make the folders above it.
 
-        A reader in the sandbox sees the old content or the new, never half of it.
+        A file that is there gets the new content, and keeps its owner, its mode and its
+        other names. A reader in the sandbox sees the old content or the new, never half of
+        it, except of a file that has several names or another owner.
 
         Args:
             path: Where to write it.
             content: Text (stored as UTF-8) or bytes.
-            mode: Permission bits such as ``0o755``; ``0o644`` where not given.
-            user: Who owns it.
+            mode: Permission bits such as ``0o755``; where not given those that it has, or
+                ``0o644``.
+            user: Who writes it, and owns a new one.
+            atomic: Put a new file of the user's in the place of any that is there, in one
+                step, also of one that the user may not write.
+
+        Raises:
+            PermissionDeniedError: The user may not write the file, or not in its folder.
         """
         raw = content.encode() if isinstance(content, str) else content
         whole = memoryview(raw).cast("B")
         if len(whole) <= WRITTEN_WHOLE:
-            return self._put(path, bytes(whole), mode=mode, user=user)
+            return self._put(path, bytes(whole), mode=mode, user=user, atomic=atomic)
 
         # In pieces: the connection would copy all that is left for each that it sends.
         def read() -> Iterator[bytes]:
@@ -103,7 +112,9 @@ class Files:
                 yield bytes(whole[start : start + PIECE])
 
         headers = {"Content-Length": str(len(whole))}
-        return self._put(path, lambda: io.chunks(read), mode=mode, user=user, headers=headers)
+        return self._put(
+            path, lambda: io.chunks(read), mode=mode, user=user, atomic=atomic, headers=headers
+        )
 
     def list(
         self, path: str = ".", *, depth: int = 1, user: str | None = None
@@ -289,12 +300,14 @@ class Files:
         mode: int | None,
         user: str | None,
         modified_at: float | None = None,
+        atomic: bool = False,
         **more: Any,
     ) -> FileInfo:
         params = {
             "path": path,
             "mode": None if mode is None else f"{mode & 0o7777:04o}",
             "user": user,
+            "atomic": "true" if atomic else None,
             "modified_at": None if modified_at is None else format_time(modified_at),
         }
         return decode(FileInfo, self._call("PUT", "", params, content=content, **more))

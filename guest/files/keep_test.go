@@ -1,0 +1,120 @@
+package files
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/iotest"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// shared is a folder that everybody may write, with files of root's in it and a
+// folder that only root may write.
+func shared(t *testing.T) (dir string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can become another user")
+	}
+	dir, err := os.MkdirTemp("", "keep") // t.TempDir is closed to others
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func put(t *testing.T, path string, mode os.FileMode, uid int) {
+	t.Helper()
+	if err := errors.Join(os.WriteFile(path, []byte("a longer content"), 0o600), os.Chown(path, uid, uid), os.Chmod(path, mode)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func status(t *testing.T, path string) *syscall.Stat_t {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Sys().(*syscall.Stat_t)
+}
+
+func TestWriteKeepsOwnerModeAndLinks(t *testing.T) {
+	f, dir := testFS(), shared(t)
+	path, other := filepath.Join(dir, "file"), filepath.Join(dir, "other")
+	put(t, path, 0o4666, 0)
+	if err := os.Link(path, other); err != nil {
+		t.Fatal(err)
+	}
+	info, err := f.Write(stranger, path, strings.NewReader("new"), WriteOptions{})
+	if err != nil || info.UID != 0 || info.Size != 3 || content(t, other) != "new" {
+		t.Errorf("%+v, %v, %q", info, err, content(t, other))
+	}
+	// The kernel takes away what would let the writer become the owner.
+	if st := status(t, path); st.Mode&0o7777 != 0o666 || st.Nlink != 2 || st.Uid != 0 {
+		t.Errorf("%+v", st)
+	}
+	if _, err := f.Write(stranger, path, strings.NewReader("x"), WriteOptions{Mode: 0o600}); bothy.ErrorCode(err) != bothy.CodePermission || content(t, path) != "new" {
+		t.Errorf("another's mode was set: %v, %q", err, content(t, path))
+	}
+	// root's own writing leaves the owner alone, too.
+	mine := filepath.Join(dir, "mine")
+	put(t, mine, 0o640, 4321)
+	if info, err := f.Write(nil, mine, strings.NewReader("by root"), WriteOptions{}); err != nil || info.UID != 4321 || Bits(info.Mode) != 0o640 {
+		t.Errorf("%+v, %v", info, err)
+	}
+	// A file of one's own with one name is replaced in one step.
+	before := status(t, mine).Ino
+	if _, err := f.Write(stranger, mine, strings.NewReader("x"), WriteOptions{}); err != nil || status(t, mine).Ino == before {
+		t.Errorf("it was written over: %v", err)
+	}
+}
+
+func TestWriteRefusesWhatTheUserMayNotWrite(t *testing.T) {
+	f, dir := testFS(), shared(t)
+	for name, file := range map[string]struct {
+		mode os.FileMode
+		uid  int
+	}{"read-only": {0o444, 4321}, "of root's": {0o644, 0}} {
+		path := filepath.Join(dir, name)
+		put(t, path, file.mode, file.uid)
+		_, err := f.Write(stranger, path, strings.NewReader("x"), WriteOptions{})
+		wantCode(t, err, bothy.CodePermission)
+		if content(t, path) != "a longer content" {
+			t.Errorf("%s was changed", name)
+		}
+		info, err := f.Write(stranger, path, strings.NewReader("x"), WriteOptions{Atomic: true})
+		if err != nil || info.UID != 4321 || content(t, path) != "x" {
+			t.Errorf("%s: atomic: %+v, %v", name, info, err)
+		}
+	}
+	// In a folder that is not the user's, a file that is can be written.
+	closed := filepath.Join(dir, "closed")
+	if err := os.Mkdir(closed, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(closed, "own")
+	put(t, path, 0o644, 4321)
+	if _, err := f.Write(stranger, path, strings.NewReader("x"), WriteOptions{}); err != nil || content(t, path) != "x" {
+		t.Errorf("%v, %q", err, content(t, path))
+	}
+	// Nor does a writer who breaks off change a file that is written over.
+	_, err := f.Write(stranger, path, io.MultiReader(strings.NewReader("half"), iotest.ErrReader(syscall.ECONNRESET)), WriteOptions{})
+	if err == nil || content(t, path) != "x" {
+		t.Errorf("%v, %q", err, content(t, path))
+	}
+	for _, d := range []string{dir, closed} {
+		left, err := filepath.Glob(filepath.Join(d, tempPrefix+"*"))
+		if err != nil || len(left) > 0 {
+			t.Errorf("%v, %v", left, err)
+		}
+	}
+}
