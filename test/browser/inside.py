@@ -21,7 +21,8 @@ class App(BaseHTTPRequestHandler):
         elif url.path == "/toss":
             self.answer("text/html", "tossed", parse_qs(url.query)["cookie"])
         else:
-            SEEN.append(f"GET {self.path}")
+            if url.path != "/favicon.ico":  # which the browser asks for when it likes
+                SEEN.append(f"GET {self.path}")
             self.answer("text/html", "<title>app</title><form method=post action=/act><input name=what></form>")
 
     def do_POST(self) -> None:
