@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,10 +18,11 @@ const (
 	maxRefused = 256
 )
 
-// incoming is a request's body, of which it is known whether its end was seen.
+// incoming is a request's body, of which it is known whether its end was seen. A
+// proxy's transport may still read it while the answer is written.
 type incoming struct {
 	io.ReadCloser
-	began, ended bool
+	began, ended atomic.Bool
 	expects      bool // the caller waits to be told to send it
 }
 
@@ -34,14 +36,18 @@ func newIncoming(r *http.Request) *incoming {
 }
 
 func (b *incoming) Read(p []byte) (int, error) {
-	b.began = true
+	b.began.Store(true)
 	n, err := b.ReadCloser.Read(p)
-	b.ended = b.ended || errors.Is(err, io.EOF)
+	if errors.Is(err, io.EOF) {
+		b.ended.Store(true)
+	}
 	return n, err
 }
 
 // pending reports whether the caller may still be sending.
-func (b *incoming) pending() bool { return b != nil && !b.ended && (b.began || !b.expects) }
+func (b *incoming) pending() bool {
+	return b != nil && !b.ended.Load() && (b.began.Load() || !b.expects)
+}
 
 // refusing lets an answer that refuses a body be followed by the rest of the body:
 // net/http would read a part of that first, and then close the connection, which
