@@ -69,9 +69,10 @@ func heapUsed() int64 {
 }
 
 // isFull reports whether the kernel uses more than it may, and so many bytes beyond that.
-// It looks now and then. To say yes it has garbage collected first, so that what was given
-// back just now counts.
-func (m *kernelMemory) isFull(beyond int64) bool {
+func (m *kernelMemory) isFull(beyond int64) bool { return m.seemsFull(beyond) && m.provesFull(beyond) }
+
+// seemsFull looks now and then, garbage included, and costs next to nothing.
+func (m *kernelMemory) seemsFull(beyond int64) bool {
 	known := m.over.Load() > beyond
 	if m.calls.Add(1)%kmemEvery != 0 && !known {
 		return false
@@ -80,10 +81,12 @@ func (m *kernelMemory) isFull(beyond int64) bool {
 	if used <= most {
 		m.over.Store(0)
 	}
-	if most == 0 || used <= most+beyond || !known && used <= m.live.Load()+kmemGrowth {
-		return false
-	}
-	m.look(m.now(), most)
+	return most > 0 && used > most+beyond && (known || used > m.live.Load()+kmemGrowth)
+}
+
+// provesFull has garbage collected first, so that what was given back just now counts.
+func (m *kernelMemory) provesFull(beyond int64) bool {
+	m.look(m.now(), m.most())
 	return m.over.Load() > beyond
 }
 
@@ -108,7 +111,7 @@ func (m *kernelMemory) look(since time.Time, most int64) {
 // takes refuses a call that takes the kernel's memory with an error.
 func takes(why error) guard {
 	return func(t *kernel.Task, _ arch.SyscallArguments) error {
-		if !isProcessOne(t) && kmem.isFull(0) {
+		if kmem.seemsFull(0) && !isProcessOne(t) && kmem.provesFull(0) {
 			return why
 		}
 		return nil
@@ -128,7 +131,7 @@ func takesIf(is func(arch.SyscallArguments) bool, why error) guard {
 
 // sends refuses to put more into a pipe or a socket.
 func sends(t *kernel.Task, args arch.SyscallArguments) error {
-	if isProcessOne(t) || !kmem.isFull(kmem.most()/kmemSendPart) {
+	if beyond := kmem.most() / kmemSendPart; !kmem.seemsFull(beyond) || isProcessOne(t) || !kmem.provesFull(beyond) {
 		return nil
 	}
 	f := t.GetFile(args[0].Int())
