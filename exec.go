@@ -145,6 +145,16 @@ type TerminalRequest struct {
 	User    string            `json:"user,omitempty"`
 	Cols    int               `json:"cols,omitempty"`
 	Rows    int               `json:"rows,omitempty"`
+	// Process joins the terminal of a process instead of opening one, and From
+	// is the byte offset in its output to begin at.
+	Process int   `json:"process,omitempty"`
+	From    int64 `json:"from,omitempty"`
+}
+
+// A Detacher is a terminal that can be left without hanging up, to be joined
+// again.
+type Detacher interface {
+	Detach() error
 }
 
 // Terminal is an open PTY. Read and Write move its bytes; Close hangs up.

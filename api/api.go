@@ -134,6 +134,9 @@ type Server struct {
 	archiveSilence time.Duration
 	// settling bounds the refused bodies that are read to their end at once.
 	settling chan struct{}
+	// detached are terminals that may be joined again, for rejoinTime.
+	detached   detached
+	rejoinTime time.Duration
 	// busy counts the requests under way, for Drain.
 	busy atomic.Int64
 	// deadline is when Drain or Close wait no longer.
@@ -150,8 +153,9 @@ func New(services Services, config Config) *Server {
 	}
 	s := &Server{
 		services: services, config: config, log: services.Log, mux: http.NewServeMux(),
-		settling: make(chan struct{}, maxRefused),
-		beats:    heartbeat{first: 200 * time.Millisecond, every: 15 * time.Second},
+		settling:   make(chan struct{}, maxRefused),
+		rejoinTime: rejoinTime,
+		beats:      heartbeat{first: 200 * time.Millisecond, every: 15 * time.Second},
 	}
 	if s.log == nil {
 		s.log = slog.Default()

@@ -31,6 +31,8 @@ type terminalInput struct {
 	User    string `query:"user" doc:"Who runs it."`
 	Cols    int    `query:"cols" minimum:"1" maximum:"1000" default:"80" doc:"The width of the window."`
 	Rows    int    `query:"rows" minimum:"1" maximum:"1000" default:"24" doc:"The height of the window."`
+	Process int    `query:"process" minimum:"1" doc:"Join the terminal of this process instead of opening one."`
+	From    int64  `query:"from" minimum:"0" doc:"When joining: the byte offset in its output to begin at; what is held may begin later."`
 
 	env map[string]string
 }
@@ -39,7 +41,7 @@ type terminalInput struct {
 func (in *terminalInput) Resolve(ctx huma.Context) []error {
 	u := ctx.URL()
 	in.env = map[string]string{}
-	return dotted(u.Query(), "env", in.env, "command", "cwd", "user", "cols", "rows")
+	return dotted(u.Query(), "env", in.env, "command", "cwd", "user", "cols", "rows", "process", "from")
 }
 
 // resizeFrame is the text frame that a caller sends when the window changes.
@@ -60,6 +62,8 @@ func (s *Server) registerTerminal() {
 		Text: "A WebSocket. Binary frames are the terminal's bytes, both ways. A text frame `{\"resize\":{\"cols\":80,\"rows\":24}}` " +
 			"changes the window. When the process ends, the server closes with code 1000 and the reason `{\"exit_code\":0}`. " +
 			"The upgrading answer names the process in X-Process-Id. Closing the socket hangs up. " +
+			"When the connection breaks without a close frame, the terminal stays for a minute: open it again with `process` and, " +
+			"to get what was missed, `from`, the number of bytes that had arrived. " +
 			"When the key is revoked or expires, the server hangs up and closes with code 1008 and the reason.",
 		Parameters: []*huma.Param{{
 			Name: "env.NAME", In: "query", Schema: &huma.Schema{Type: "string"},
@@ -75,8 +79,9 @@ func (s *Server) serveTerminal(w http.ResponseWriter, r *http.Request, in *termi
 		s.fail(w, r, needsSocket("Use a WebSocket client, `bothy sh`, or an SDK's terminal."))
 		return
 	}
-	req := bothy.TerminalRequest{Cwd: in.Cwd, Env: in.env, User: in.User, Cols: in.Cols, Rows: in.Rows}
+	req := bothy.TerminalRequest{Cwd: in.Cwd, Env: in.env, User: in.User, Cols: in.Cols, Rows: in.Rows, Process: in.Process, From: in.From}
 	req.Command.Line = in.Command
+	s.detached.join(in.ID, in.Process)
 	term, err := s.services.Exec.Terminal(r.Context(), in.ID, req)
 	if err != nil {
 		s.fail(w, r, err)
@@ -93,8 +98,14 @@ func (s *Server) serveTerminal(w http.ResponseWriter, r *http.Request, in *termi
 	ctx, cancel := s.following(r.Context())
 	defer cancel()
 	// The end of a key ends the process as well, which may be heard of first.
-	if serveTerm(ctx, conn, term) && endedBy(ctx) == nil {
+	ended, broke := serveTerm(ctx, conn, term)
+	if ended && endedBy(ctx) == nil {
 		closeWithExitCode(conn, term)
+		return
+	}
+	if _, ok := term.(bothy.Detacher); ok && broke && ctx.Err() == nil {
+		s.detach(r.Context(), in.ID, term)
+		_ = conn.CloseNow()
 		return
 	}
 	_ = term.Close() // nothing typed from here on arrives
@@ -116,11 +127,12 @@ func needsSocket(hint string) error {
 	return bothy.Errorf(bothy.CodeInvalid, "this call needs a WebSocket").WithHint("%s", hint)
 }
 
-// serveTerm moves bytes until the process ends (true), the caller leaves, or ctx
-// ends. What reads and writes does so without a context: the end of one cuts the
+// serveTerm moves bytes until the process ends, the caller leaves, or ctx ends. It
+// reports whether the process ended, and whether the connection broke without a
+// word. What reads and writes does so without a context: the end of one cuts the
 // connection in the middle of a frame, and whoever calls has yet to close it with
 // a reason.
-func serveTerm(ctx context.Context, conn *websocket.Conn, term bothy.Terminal) (ended bool) {
+func serveTerm(ctx context.Context, conn *websocket.Conn, term bothy.Terminal) (ended, broke bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	conn.SetReadLimit(maxFrame)
@@ -131,11 +143,12 @@ func serveTerm(ctx context.Context, conn *websocket.Conn, term bothy.Terminal) (
 	go pingUntilGone(ctx, conn, cancel)
 	select {
 	case err := <-output:
-		return errors.Is(err, io.EOF)
-	case <-input:
-	case <-ctx.Done():
+		return errors.Is(err, io.EOF), true
+	case err := <-input:
+		return false, websocket.CloseStatus(err) == -1 && !errors.Is(err, errUnknownFrame)
+	case <-ctx.Done(): // by pingUntilGone, unless it is the caller's own
+		return false, true
 	}
-	return false
 }
 
 // pingUntilGone finds out about callers whose connection died in silence.
@@ -174,6 +187,8 @@ func copyOutput(conn *websocket.Conn, term bothy.Terminal) error {
 	}
 }
 
+var errUnknownFrame = errors.New("unknown text frame")
+
 // copyInput returns when the caller has left. What a process that has ended no
 // longer takes is dropped: the output tells of the end.
 func copyInput(conn *websocket.Conn, term bothy.Terminal) error {
@@ -189,7 +204,7 @@ func copyInput(conn *websocket.Conn, term bothy.Terminal) error {
 		var f resizeFrame
 		if err := json.Unmarshal(data, &f); err != nil || f.Resize == nil {
 			_ = conn.Close(websocket.StatusUnsupportedData, "a text frame must be {\"resize\":{\"cols\":80,\"rows\":24}}")
-			return errors.New("unknown text frame")
+			return errUnknownFrame
 		}
 		_ = term.Resize(f.Resize.Cols, f.Resize.Rows)
 	}

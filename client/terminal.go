@@ -29,6 +29,10 @@ func (e *Exec) Terminal(ctx context.Context, id string, req bothy.TerminalReques
 		q.Set("cols", strconv.Itoa(req.Cols))
 		q.Set("rows", strconv.Itoa(req.Rows))
 	}
+	if req.Process != 0 {
+		q.Set("process", strconv.Itoa(req.Process))
+		q.Set("from", strconv.FormatInt(req.From, 10))
+	}
 	for k, v := range req.Env {
 		q.Set("env."+k, v)
 	}

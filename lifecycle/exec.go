@@ -66,6 +66,15 @@ func (t *usedTerminal) Close() error {
 	return t.Terminal.Close()
 }
 
+// Detach implements bothy.Detacher where the guest's terminal does.
+func (t *usedTerminal) Detach() error {
+	defer t.end()
+	if d, ok := t.Terminal.(bothy.Detacher); ok {
+		return d.Detach()
+	}
+	return t.Terminal.Close()
+}
+
 func checkExec(req bothy.ExecRequest) error {
 	if req.Command.Line == "" && len(req.Command.Args) == 0 {
 		return bothy.Errorf(bothy.CodeCommandInvalid, "the command is empty").

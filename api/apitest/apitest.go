@@ -42,6 +42,8 @@ type World struct {
 	RefuseImports bool
 	// Canceled gets the id of every sandbox in which a command was given up.
 	Canceled chan string
+	// left is the terminal that was detached last.
+	left *terminal
 	// Finish, when it is closed, ends the command "wait".
 	Finish chan struct{}
 	// Busy, when not nil, holds Create until it is closed; each call says so

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -223,6 +224,10 @@ func (w *World) Stdin(ctx context.Context, id string, pid int, data []byte, eof 
 func (w *World) Signal(ctx context.Context, id string, pid int, signal int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.left != nil && pid == w.left.PID() {
+		go w.left.Close()
+		return nil
+	}
 	p, err := w.process(ctx, id, pid, bothy.ScopeSandboxesWrite)
 	if err != nil {
 		return err
@@ -240,13 +245,30 @@ func (w *World) Terminal(ctx context.Context, id string, req bothy.TerminalReque
 	if _, err := w.get(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
 		return nil, err
 	}
-	t := &terminal{done: make(chan struct{}), closed: make(chan struct{})}
+	if req.Process != 0 {
+		if w.left == nil || req.Process != w.left.PID() {
+			return nil, bothy.Errorf(bothy.CodeProcessNotFound, "there is no process %d", req.Process).WithHint("List them.")
+		}
+		return w.left, nil
+	}
+	t := &terminal{done: make(chan struct{}), closed: make(chan struct{}), world: w}
 	t.cond.L = &t.mu
 	fmt.Fprintf(&t.out, "%dx%d %s %s\r\n", req.Cols, req.Rows, req.Command.Line, req.Env["NAME"])
 	return t, nil
 }
 
+// Detach implements bothy.Detacher. The terminal can then be joined.
+func (t *terminal) Detach() error {
+	next := &terminal{done: make(chan struct{}), closed: make(chan struct{}), world: t.world}
+	next.cond.L = &next.mu
+	t.world.mu.Lock()
+	t.world.left = next
+	t.world.mu.Unlock()
+	return t.Close() // this handle hears no more
+}
+
 type terminal struct {
+	world  *World
 	mu     sync.Mutex
 	cond   sync.Cond
 	out    bytes.Buffer
@@ -302,4 +324,24 @@ func (t *terminal) Close() error {
 	t.ended = true
 	t.cond.Broadcast()
 	return nil
+}
+
+// HungUp waits until the terminal that was detached is hung up.
+func (w *World) HungUp(t interface{ Fatal(...any) }) {
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		w.mu.Lock()
+		left := w.left
+		w.mu.Unlock()
+		if left != nil {
+			select {
+			case <-left.closed:
+				return
+			case <-time.After(20 * time.Second):
+				t.Fatal("it was not hung up")
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it was not detached")
+		}
+	}
 }

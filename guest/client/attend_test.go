@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -123,4 +124,47 @@ func TestNothingIsStartedForACallerWhoHasLeft(t *testing.T) {
 	if list, err := g.Processes(t.Context()); err != nil || len(list) > 0 {
 		t.Errorf("%v, %v", list, err)
 	}
+}
+
+// A terminal that was left goes on, and whoever joins it gets what was missed.
+func TestTerminalIsJoined(t *testing.T) {
+	g := adopted(t)
+	first, err := g.Terminal(t.Context(), bothy.TerminalRequest{Command: bothy.Command{Line: "echo one; read line; echo got $line; sleep 300"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 100)
+	n, err := first.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.(bothy.Detacher).Detach(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := g.Terminal(t.Context(), bothy.TerminalRequest{Process: first.PID(), From: int64(n)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := again.Write([]byte("two\n")); err != nil {
+		t.Fatal(err)
+	}
+	var seen []byte
+	for !bytes.Contains(seen, []byte("got two")) {
+		n, err := again.Read(buf)
+		if err != nil {
+			t.Fatalf("%q: %v", seen, err)
+		}
+		seen = append(seen, buf[:n]...)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+	plain := args("sleep", "300")
+	plain.Background = true
+	res, err := g.Exec(t.Context(), plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = g.Terminal(t.Context(), bothy.TerminalRequest{Process: res.PID})
+	wantCode(t, err, bothy.CodeConflict)
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/guest/wire/processpb"
 )
@@ -15,17 +17,46 @@ import (
 // Terminal opens a PTY. Without a command it runs the shell. ctx bounds the
 // opening alone.
 func (c *Client) Terminal(ctx context.Context, req bothy.TerminalRequest) (bothy.Terminal, error) {
+	if req.Process != 0 {
+		return c.joinTerminal(ctx, req)
+	}
 	exec := bothy.ExecRequest{Command: req.Command, Cwd: req.Cwd, Env: req.Env, User: req.User}
 	if req.Command.Line == "" && req.Command.Args == nil {
 		exec.Command.Args = []string{"/bin/bash", "-l"}
 	}
 	start := startRequest(exec)
 	start.Pty = &processpb.PTY{Size: windowSize(req.Cols, req.Rows)}
+	return c.attachTerminal(ctx, rpc{procedure: processpb.ProcessStartProcedure, user: req.User}, start)
+}
+
+// joinTerminal attaches to a terminal that is there.
+func (c *Client) joinTerminal(ctx context.Context, req bothy.TerminalRequest) (bothy.Terminal, error) {
+	list, err := c.Processes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range list {
+		if p.PID == req.Process && !p.Terminal {
+			return nil, bothy.Errorf(bothy.CodeConflict, "process %d has no terminal", req.Process).
+				WithHint("Follow its output instead.")
+		}
+	}
+	t, err := c.attachTerminal(ctx, rpc{procedure: processpb.ProcessConnectProcedure},
+		&processpb.ConnectRequest{Process: byPID(req.Process), FromOffset: &req.From})
+	if err == nil && req.Cols > 0 && req.Rows > 0 {
+		_ = t.Resize(req.Cols, req.Rows) // it may have ended
+	}
+	return t, err
+}
+
+// attachTerminal makes a call whose answer tells of a process with a terminal:
+// the answers to a start and to a join are written alike.
+func (c *Client) attachTerminal(ctx context.Context, r rpc, req proto.Message) (bothy.Terminal, error) {
 	life, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, hangUp)
 	t := &terminal{c: c, hangUp: hangUp, done: make(chan struct{})}
 	var err error
-	if t.s, err = c.open(life, rpc{procedure: processpb.ProcessStartProcedure, user: req.User}, start); err == nil {
+	if t.s, err = c.open(life, r, req); err == nil {
 		err = t.begin()
 	}
 	if !stop() && err == nil {
@@ -137,6 +168,12 @@ func (t *terminal) Resize(cols, rows int) error {
 func (t *terminal) Wait() (int, error) {
 	<-t.done
 	return t.code, t.err
+}
+
+// Detach leaves the terminal as it is.
+func (t *terminal) Detach() error {
+	t.end(0, os.ErrClosed)
+	return nil
 }
 
 // Close hangs up: the processes on the terminal are told so.

@@ -14,6 +14,10 @@ export interface TerminalOptions extends CallOptions {
   cols?: number;
   /** Default 24. */
   rows?: number;
+  /** Joins the terminal of this process, whose connection broke less than a minute ago, instead of opening one. */
+  process?: number;
+  /** When joining: how many bytes of its output have arrived; what is held behind them is sent. */
+  from?: number;
 }
 
 /** The server takes frames of up to a mebibyte. */

@@ -462,6 +462,23 @@ class AsyncSandbox:
         path = f"{self._path}/terminal"
         return AsyncTerminal(await AsyncWebSocket.connect(self._client, path, params))
 
+    @io.opens
+    async def join_terminal(self, pid: int, *, from_offset: int = 0) -> AsyncTerminal:
+        """Open a terminal again whose connection broke, within a minute of that.
+
+        Args:
+            pid: Its process: :attr:`AsyncTerminal.pid`.
+            from_offset: How many bytes of its output have arrived; the server sends those
+                behind it that it still holds.
+
+        Raises:
+            ProcessNotFoundError: It has been hung up, and is forgotten.
+            ConflictError: The process has no terminal.
+        """
+        params = {"process": pid, "from": from_offset}
+        path = f"{self._path}/terminal"
+        return AsyncTerminal(await AsyncWebSocket.connect(self._client, path, params))
+
     async def run_code(
         self,
         code: str,

@@ -1,0 +1,48 @@
+package api
+
+import (
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// A terminal whose connection breaks can be joined again; one that is closed
+// with a word is hung up.
+func TestTerminalIsJoinedAgain(t *testing.T) {
+	f := start(t)
+	path := f.create() + "/terminal"
+	conn, _ := f.dial(path)
+	readUntil(t, conn, "80x24")
+	conn.CloseNow() // without a close frame
+	var again *websocket.Conn
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		c, res, err := websocket.Dial(t.Context(), f.URL()+path+"?process=42&from=3", &websocket.DialOptions{
+			HTTPClient: f.client, HTTPHeader: map[string][]string{"Authorization": {"Bearer " + f.key}},
+		})
+		if err == nil {
+			again = c
+			break
+		}
+		if res == nil || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { again.CloseNow() })
+	if err := again.Write(t.Context(), websocket.MessageBinary, []byte("still here")); err != nil {
+		t.Fatal(err)
+	}
+	readUntil(t, again, "still here")
+	f.failed(bothy.CodeProcessNotFound, f.do("GET", path+"?process=41", nil, header{"Upgrade": "websocket", "Connection": "Upgrade"}))
+}
+
+// One that nobody joins is hung up when its time is over.
+func TestTerminalThatNobodyJoinsIsHungUp(t *testing.T) {
+	f := start(t, func(s *Server) { s.rejoinTime = time.Millisecond })
+	conn, _ := f.dial(f.create() + "/terminal")
+	readUntil(t, conn, "80x24")
+	conn.CloseNow()
+	f.world.HungUp(t)
+}
