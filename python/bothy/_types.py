@@ -101,7 +101,8 @@ class Secret:
         name: What it is called; inside, the environment variable of this name holds a placeholder.
         value: The credential. It is not shown by ``repr``.
         hosts: The host names to which it may be sent.
-        header: The only HTTP header that carries it; ``Authorization`` and other usual headers for credentials where empty.
+        header: The only HTTP header that carries it; where empty, ``Authorization`` and other
+            usual headers for credentials.
     """
 
     name: str
