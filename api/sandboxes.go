@@ -97,12 +97,18 @@ func (in *listInput) Resolve(ctx huma.Context) []error {
 	for _, value := range q["state"] {
 		for one := range strings.SplitSeq(value, ",") {
 			if !slices.Contains(choices, any(one)) {
-				errs = append(errs, &huma.ErrorDetail{Location: "query.state", Message: fmt.Sprintf("expected one of %v", choices), Value: one})
+				errs = append(errs, &huma.ErrorDetail{Location: "query.state", Message: expectedOne(choices), Value: one})
 			}
 			in.states = append(in.states, bothy.State(one))
 		}
 	}
 	return errs
+}
+
+// expectedOne is what huma says of a value that is none of those of an enumeration.
+func expectedOne(of []any) string {
+	names := strings.TrimSuffix(fmt.Sprintln(of...), "\n")
+	return fmt.Sprintf(`expected value to be one of "%s"`, strings.ReplaceAll(names, " ", ", "))
 }
 
 // dotted collects parameters of the form prefix.KEY=VALUE, and refuses those

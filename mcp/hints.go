@@ -12,6 +12,11 @@ var (
 	command  = regexp.MustCompile("`?\\bbothy (ls|snapshots|resume|pause|rm|create|fork|rollback)\\b(?: --[a-z]+)*( (?:sbx|snp)\\w+)?`?")
 	// either is what both of them are when they follow one another.
 	either = regexp.MustCompile(`(\w+_\w+(?: with [^.,]*?)?) or (\w+_\w+)`)
+	// elsewhere are the hints that hold for the other doors alone, whole.
+	elsewhere = strings.NewReplacer(
+		"GET /openapi.json, or open /docs, to see what this call takes.", "The tool's schema says what it takes.",
+		"Ask as another user, such as root.", `Do it as root: run_shell with user "root".`,
+	)
 )
 
 // restTools are the tools of REST calls, by method and what the path ends in; the
@@ -39,6 +44,7 @@ var commandTools = map[string]string{
 // inTools says a hint in the words of the tools. Calls and commands for which there
 // is no tool stay: they are for the person whom the model works for.
 func inTools(hint string) string {
+	hint = elsewhere.Replace(hint)
 	hint = restCall.ReplaceAllStringFunc(hint, func(call string) string {
 		method, path, _ := strings.Cut(call, " ")
 		for _, x := range restTools {

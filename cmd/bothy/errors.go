@@ -111,13 +111,16 @@ func describe(err error) (detail, hint string) {
 
 // inCommands says a hint of the API in the words of the command line.
 func inCommands(hint string) string {
+	hint = orCall.ReplaceAllString(hint, "$1$2")
 	hint = resumeCall.ReplaceAllString(hint, "bothy resume $1")
 	return lookCall.ReplaceAllString(hint, "The command's --help says what it takes.")
 }
 
 var (
 	resumeCall = regexp.MustCompile(`POST /v1/sandboxes/([^\s/]+)/resume`)
-	lookCall   = regexp.MustCompile(`^GET /openapi\.json, or open /docs, .*$`)
+	// orCall is a command that a call stands beside, in either order.
+	orCall   = regexp.MustCompile("(`bothy [^`]+`) or (?:GET|POST) /v1/[^\\s,.]+|(?:GET|POST) /v1/[^\\s,]+, or (`bothy [^`]+`)")
+	lookCall = regexp.MustCompile(`^GET /openapi\.json, or open /docs, .*$`)
 )
 
 // codes gives the exit code of the failures that have one of their own.
