@@ -77,8 +77,9 @@ type FileService interface {
 	Remove(ctx context.Context, id, path, user string) error
 	// Watch calls fn for every change under path until ctx ends.
 	Watch(ctx context.Context, id, path, user string, recursive bool, fn func(FileEvent) error) error
-	// ReadArchive streams path as a tar. The caller closes it.
-	ReadArchive(ctx context.Context, id, path, user string) (io.ReadCloser, error)
-	// WriteArchive unpacks a tar below path.
+	// ReadArchive streams path as a tar, in which files with several names are
+	// hard links. The caller closes it.
+	ReadArchive(ctx context.Context, id, path, user string, o ArchiveOptions) (io.ReadCloser, error)
+	// WriteArchive unpacks a tar, which may be compressed with gzip, below path.
 	WriteArchive(ctx context.Context, id, path, user string, r io.Reader) error
 }

@@ -94,7 +94,7 @@ type Guest interface {
 	Move(ctx context.Context, from, to, user string) (*FileInfo, error)
 	Remove(ctx context.Context, path, user string) error
 	Watch(ctx context.Context, path, user string, recursive bool, fn func(FileEvent) error) error
-	ReadArchive(ctx context.Context, path, user string) (io.ReadCloser, error)
+	ReadArchive(ctx context.Context, path, user string, o ArchiveOptions) (io.ReadCloser, error)
 	WriteArchive(ctx context.Context, path, user string, r io.Reader) error
 }
 

@@ -44,6 +44,11 @@ type (
 		Mode       string    `query:"mode" pattern:"^[0-7]{3,4}$" doc:"The permission bits in octal; 0644 when empty."`
 		ModifiedAt time.Time `query:"modified_at" doc:"The time of modification to give the file."`
 	}
+	readArchiveInput struct {
+		FileRef
+		Gzip    bool     `query:"gzip" doc:"Compress the tar with gzip."`
+		Exclude []string `query:"exclude,explode" maxItems:"100" doc:"What to leave out, as a .gitignore names it, and again for each more: \"node_modules\" and \"*.log\" at any depth, \"/build\" and \"src/gen\" below the folder itself, \"cache/\" only folders, \"src/**/test\" with any folders between. What is in a folder that is left out is left out with it. There is no negation with an exclamation mark."`
+	}
 	watchInput struct {
 		FileRef
 		Recursive bool `query:"recursive" doc:"Watch the folders below as well."`
@@ -186,23 +191,27 @@ func (s *Server) registerArchive(svc bothy.FileService) {
 	add(s, call{
 		ID: "read-archive", Audit: true, Method: http.MethodGet, Path: filesPath + "/archive", Tag: "Files",
 		Summary: "Download a folder as a tar", Scope: bothy.ScopeSandboxesRead,
-		Returns: []form{{"application/x-tar", nil}},
-	}, func(_ context.Context, in *FileRef) (*byHand, error) {
+		Text: "The entries' names are relative to the folder; of a single file it is the file's name. Modes, times, symbolic links and hard links " +
+			"among the entries are kept; devices, pipes and sockets are left out. An answer that is cut off has no end of a chunked body.",
+		Returns: []form{{"application/x-tar", nil}, {"application/gzip", nil}},
+	}, func(_ context.Context, in *readArchiveInput) (*byHand, error) {
+		o := bothy.ArchiveOptions{Gzip: in.Gzip, Exclude: in.Exclude}
 		return write(func(w http.ResponseWriter, r *http.Request) {
-			tar, err := svc.ReadArchive(r.Context(), in.ID, in.Path, in.User)
+			tar, err := svc.ReadArchive(r.Context(), in.ID, in.Path, in.User, o)
 			if err != nil {
 				s.fail(w, r, err)
 				return
 			}
 			defer tar.Close()
-			w.Header().Set("Content-Type", "application/x-tar")
+			w.Header().Set("Content-Type", o.ContentType())
 			s.copyOrAbort(w, r, tar)
 		}), nil
 	})
 	add(s, call{
 		ID: "write-archive", Method: http.MethodPut, Path: filesPath + "/archive", Tag: "Files", Raw: true,
 		Summary: "Unpack a tar into a folder", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusNoContent,
-		Text: "The body is a tar, of any size, without compression.",
+		Text: "The body is a tar of any size, as it is or compressed with gzip, which is told by its first bytes. What is there is replaced entry by entry. "+
+			"Hard links are kept; an entry whose name or link leads out of the folder is refused.",
 	}, func(_ context.Context, in *FileRef) (*byHand, error) {
 		return s.writeBody(func(r *http.Request) (*bothy.FileInfo, error) {
 			return nil, svc.WriteArchive(r.Context(), in.ID, in.Path, in.User, r.Body)
@@ -484,6 +493,6 @@ func documentUploads(paths map[string]*huma.PathItem, list *huma.Schema) {
 	}
 	if p := paths[filesPath+"/archive"]; p != nil {
 		p.Put.RequestBody = &huma.RequestBody{Required: true, Description: "The tar.",
-			Content: map[string]*huma.MediaType{"application/x-tar": {Schema: bytes}}}
+			Content: map[string]*huma.MediaType{"application/x-tar": {Schema: bytes}, "application/gzip": {Schema: bytes}}}
 	}
 }

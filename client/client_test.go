@@ -396,7 +396,7 @@ func TestFiles(t *testing.T) {
 	_, err = f.Files.Stat(f.ctx, id, "/a/empty", "")
 	wantCode(t, err, bothy.CodeFileNotFound)
 	f.must(f.Files.WriteArchive(f.ctx, id, "/b", "", strings.NewReader("a tar")))
-	tar, err := f.Files.ReadArchive(f.ctx, id, "/b", "")
+	tar, err := f.Files.ReadArchive(f.ctx, id, "/b", "", bothy.ArchiveOptions{Gzip: true, Exclude: []string{"*.log", "x"}})
 	f.must(err)
 	text, err := io.ReadAll(tar)
 	f.must(errors.Join(err, tar.Close()))

@@ -198,8 +198,10 @@ func (f *Files) Watch(ctx context.Context, id, path, user string, recursive bool
 }
 
 // ReadArchive implements bothy.FileService.
-func (f *Files) ReadArchive(ctx context.Context, id, path, user string) (io.ReadCloser, error) {
-	res, err := f.open(ctx, id, "/files/archive", fileQuery(path, user))
+func (f *Files) ReadArchive(ctx context.Context, id, path, user string, o bothy.ArchiveOptions) (io.ReadCloser, error) {
+	q := fileQuery(path, user)
+	o.SetQuery(q)
+	res, err := f.open(ctx, id, "/files/archive", q)
 	if err != nil {
 		return nil, err
 	}

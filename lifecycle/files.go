@@ -52,8 +52,8 @@ func (f Files) Watch(ctx context.Context, id, path, user string, recursive bool,
 	return f.s.use(ctx, id, bothy.ScopeSandboxesRead, func(g bothy.Guest) error { return g.Watch(ctx, path, user, recursive, fn) })
 }
 
-func (f Files) ReadArchive(ctx context.Context, id, path, user string) (io.ReadCloser, error) {
-	return f.s.read(ctx, id, func(g bothy.Guest) (io.ReadCloser, error) { return g.ReadArchive(ctx, path, user) })
+func (f Files) ReadArchive(ctx context.Context, id, path, user string, o bothy.ArchiveOptions) (io.ReadCloser, error) {
+	return f.s.read(ctx, id, func(g bothy.Guest) (io.ReadCloser, error) { return g.ReadArchive(ctx, path, user, o) })
 }
 
 func (f Files) WriteArchive(ctx context.Context, id, path, user string, r io.Reader) error {

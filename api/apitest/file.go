@@ -199,7 +199,7 @@ func (w Files) Watch(ctx context.Context, id, p, _ string, recursive bool, fn fu
 
 // ReadArchive implements bothy.FileService. The bytes are no tar, which is
 // nobody's business on the way.
-func (w Files) ReadArchive(ctx context.Context, id, p, _ string) (io.ReadCloser, error) {
+func (w Files) ReadArchive(ctx context.Context, id, p, _ string, _ bothy.ArchiveOptions) (io.ReadCloser, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, _, err := w.file(ctx, id, p); err != nil {

@@ -44,7 +44,7 @@ func (a *app) copyOneAcross(ctx context.Context, s *session, up *uploader, from,
 		_, err = s.files.Write(ctx, up.id, target, r, options)
 		return err
 	}
-	r, err := s.files.ReadArchive(ctx, from, source, up.user)
+	r, err := s.files.ReadArchive(ctx, from, source, up.user, bothy.ArchiveOptions{})
 	if err != nil {
 		return err
 	}

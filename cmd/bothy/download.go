@@ -136,7 +136,7 @@ func filePerm(info *bothy.FileInfo) fs.FileMode {
 }
 
 func (d *downloader) getFolder(ctx context.Context, source, to string) error {
-	r, err := d.session.files.ReadArchive(ctx, d.id, source, d.user)
+	r, err := d.session.files.ReadArchive(ctx, d.id, source, d.user, bothy.ArchiveOptions{})
 	if err != nil {
 		return err
 	}

@@ -158,12 +158,16 @@ func (a *Agent) getArchive(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		_, err = a.files.Stat(u, path)
 	}
+	o := bothy.ArchiveOptions{Gzip: r.URL.Query().Get("gzip") == "true", Exclude: r.URL.Query()["exclude"]}
+	if err == nil {
+		err = files.CheckExcludes(o.Exclude)
+	}
 	if err != nil {
 		writeError(w, r, err)
 		return
 	}
-	w.Header().Set("Content-Type", "application/x-tar")
-	if err := a.files.ReadArchive(u, path, w); err != nil {
+	w.Header().Set("Content-Type", o.ContentType())
+	if err := a.files.ReadArchive(u, path, w, o); err != nil {
 		if b, merr := json.Marshal(newHTTPError(err)); merr == nil {
 			w.Header().Set(http.TrailerPrefix+trailerError, string(b))
 		}

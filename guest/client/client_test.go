@@ -514,7 +514,7 @@ func TestArchive(t *testing.T) {
 	if _, err := g.Write(ctx, "src/run", strings.NewReader("#!"), bothy.WriteOptions{Mode: 0o755}); err != nil {
 		t.Fatal(err)
 	}
-	r, err := g.ReadArchive(ctx, "src", "")
+	r, err := g.ReadArchive(ctx, "src", "", bothy.ArchiveOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -525,7 +525,7 @@ func TestArchive(t *testing.T) {
 	if info, err := g.Stat(ctx, "dst/run", ""); err != nil || info.Mode != "0755" || info.Size != 2 {
 		t.Errorf("unpacked %+v, %v", info, err)
 	}
-	_, err = g.ReadArchive(ctx, "none", "")
+	_, err = g.ReadArchive(ctx, "none", "", bothy.ArchiveOptions{})
 	wantCode(t, err, bothy.CodeFileNotFound)
 	wantCode(t, g.WriteArchive(ctx, "dst", "", strings.NewReader(strings.Repeat("no tar", 1000))), bothy.CodeInvalid)
 }

@@ -189,8 +189,10 @@ func (c *Client) Watch(ctx context.Context, path, user string, recursive bool, f
 
 // ReadArchive streams a folder's entries, or one file, as a tar. The caller
 // closes it.
-func (c *Client) ReadArchive(ctx context.Context, path, user string) (io.ReadCloser, error) {
-	res, err := c.send(ctx, call{method: http.MethodGet, path: archivePath, query: pathQuery(path), user: user, retry: true})
+func (c *Client) ReadArchive(ctx context.Context, path, user string, o bothy.ArchiveOptions) (io.ReadCloser, error) {
+	q := pathQuery(path)
+	o.SetQuery(q)
+	res, err := c.send(ctx, call{method: http.MethodGet, path: archivePath, query: q, user: user, retry: true})
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,9 @@ package files
 
 import (
 	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
 	"crypto/rand"
 	"errors"
 	"io"
@@ -18,30 +21,52 @@ import (
 )
 
 // ReadArchive writes a tar of a folder's entries, or of one file, to w. Files,
-// folders and symbolic links are kept with modes and times; devices, pipes and
-// sockets are left out.
-func (f *FS) ReadArchive(u *account.User, path string, w io.Writer) error {
+// folders and links, hard ones among the entries as well, are kept with modes
+// and times; devices, pipes and sockets are left out.
+func (f *FS) ReadArchive(u *account.User, path string, w io.Writer, o bothy.ArchiveOptions) error {
 	var st fs.FileInfo
-	err := f.as(u, func() (err error) {
+	out, err := parseExcludes(o.Exclude)
+	if err != nil {
+		return err
+	}
+	err = f.as(u, func() (err error) {
 		st, err = os.Stat(path)
 		return err
 	})
 	if err != nil {
 		return pathError(path, err)
 	}
-	t := tar.NewWriter(w)
+	end := func() error { return nil }
+	if o.Gzip {
+		zip, _ := gzip.NewWriterLevel(w, gzip.BestSpeed)
+		w, end = zip, zip.Close
+	}
+	p := &packer{f: f, u: u, t: tar.NewWriter(w), out: out}
 	if st.IsDir() {
-		err = f.packFolder(u, t, path, "")
+		err = p.folder(path, "")
 	} else {
-		err = f.pack(u, t, path, filepath.Base(path), st)
+		err = p.entry(path, filepath.Base(path), st)
 	}
 	if err == nil {
-		err = t.Close()
+		err = errors.Join(p.t.Close(), end())
 	}
 	return pathError(path, err)
 }
 
-func (f *FS) packFolder(u *account.User, t *tar.Writer, dir, prefix string) error {
+// packer writes the entries of one archive.
+type packer struct {
+	f   *FS
+	u   *account.User
+	t   *tar.Writer
+	out excludes
+	// linked has the name under which a file with several was packed.
+	linked map[inode]string
+}
+
+type inode struct{ dev, ino uint64 }
+
+func (p *packer) folder(dir, prefix string) error {
+	f, u := p.f, p.u
 	var names []string
 	err := f.as(u, func() (err error) {
 		names, err = readNames(dir, MaxEntries)
@@ -60,11 +85,14 @@ func (f *FS) packFolder(u *account.User, t *tar.Writer, dir, prefix string) erro
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // gone by now
 		}
+		if err == nil && p.out.match(prefix+name, st.IsDir()) {
+			continue
+		}
 		if err == nil {
-			err = f.pack(u, t, path, prefix+name, st)
+			err = p.entry(path, prefix+name, st)
 		}
 		if err == nil && st.IsDir() {
-			err = f.packFolder(u, t, path, prefix+name+"/")
+			err = p.folder(path, prefix+name+"/")
 		}
 		if err != nil {
 			return pathError(path, err)
@@ -73,8 +101,8 @@ func (f *FS) packFolder(u *account.User, t *tar.Writer, dir, prefix string) erro
 	return nil
 }
 
-// pack adds one entry.
-func (f *FS) pack(u *account.User, t *tar.Writer, path, name string, st fs.FileInfo) error {
+// entry adds one entry.
+func (p *packer) entry(path, name string, st fs.FileInfo) error {
 	h := &tar.Header{Name: name, Mode: int64(Bits(st.Mode())), ModTime: st.ModTime(), Format: tar.FormatPAX}
 	if sys, ok := st.Sys().(*sysStat); ok {
 		h.Uid, h.Gid = int(sys.Uid), int(sys.Gid)
@@ -82,27 +110,51 @@ func (f *FS) pack(u *account.User, t *tar.Writer, path, name string, st fs.FileI
 	switch kind(st.Mode()) {
 	case bothy.FileDirectory:
 		h.Typeflag, h.Name = tar.TypeDir, name+"/"
-		return t.WriteHeader(h)
+		return p.t.WriteHeader(h)
 	case bothy.FileSymlink:
 		h.Typeflag = tar.TypeSymlink
-		err := f.as(u, func() (err error) {
+		err := p.f.as(p.u, func() (err error) {
 			h.Linkname, err = os.Readlink(path)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		return t.WriteHeader(h)
+		return p.t.WriteHeader(h)
 	case bothy.FileRegular:
-		return f.packFile(u, t, path, h)
+		if p.isLink(h, st) {
+			return p.t.WriteHeader(h)
+		}
+		return p.file(path, h)
 	}
 	return nil
 }
 
-// packFile adds a file as long as it is when it is opened: what it grows by
-// later is left out, what it lacks later is filled with zeros.
-func (f *FS) packFile(u *account.User, t *tar.Writer, path string, h *tar.Header) error {
-	file, info, err := f.Open(u, path)
+// isLink makes the header of a file that was packed already one of a link to
+// it.
+func (p *packer) isLink(h *tar.Header, st fs.FileInfo) bool {
+	sys, ok := st.Sys().(*sysStat)
+	if !ok || sys.Nlink < 2 {
+		return false
+	}
+	id := inode{uint64(sys.Dev), sys.Ino}
+	first, ok := p.linked[id]
+	if ok {
+		h.Typeflag, h.Linkname = tar.TypeLink, first
+		return true
+	}
+	if p.linked == nil {
+		p.linked = make(map[inode]string)
+	}
+	p.linked[id] = h.Name
+	return false
+}
+
+// file adds a file as long as it is when it is opened: what it grows by later
+// is left out, what it lacks later is filled with zeros.
+func (p *packer) file(path string, h *tar.Header) error {
+	t := p.t
+	file, info, err := p.f.Open(p.u, path)
 	if err != nil {
 		return err
 	}
@@ -131,7 +183,7 @@ func (zeros) Read(p []byte) (int, error) {
 
 // WriteArchive unpacks a tar below a folder, which is made if need be. Entries
 // that lead out of the folder, by their names or through symbolic links, are
-// refused.
+// refused. The tar may be compressed with gzip.
 func (f *FS) WriteArchive(u *account.User, path string, r io.Reader) error {
 	var root *os.Root
 	err := f.as(u, func() error {
@@ -146,8 +198,41 @@ func (f *FS) WriteArchive(u *account.User, path string, r io.Reader) error {
 	}
 	defer root.Close()
 	x := &unpacker{f: f, u: u, root: root}
-	if err := x.all(tar.NewReader(r)); err != nil {
-		return pathError(path, err)
+	plain, err := uncompressed(r)
+	if err == nil {
+		err = x.all(tar.NewReader(plain))
+	}
+	if err == nil {
+		err = readRest(plain)
+	}
+	return pathError(path, err)
+}
+
+// uncompressed tells by its first bytes whether a tar is compressed.
+func uncompressed(r io.Reader) (io.Reader, error) {
+	b := bufio.NewReaderSize(r, 64<<10)
+	switch first, _ := b.Peek(8); {
+	case bytes.HasPrefix(first, []byte{0x1f, 0x8b}):
+		zip, err := gzip.NewReader(b)
+		if err != nil {
+			return nil, archiveError(err)
+		}
+		return zip, nil
+	case bytes.HasPrefix(first, []byte("\x28\xb5\x2f\xfd")), bytes.HasPrefix(first, []byte("BZh")), bytes.HasPrefix(first, []byte("\xfd7zXZ")):
+		return nil, bothy.Errorf(bothy.CodeUnsupported, "the archive is compressed, and not with gzip").
+			WithHint("Send the tar as it is, or compressed with gzip.")
+	}
+	return b, nil
+}
+
+// readRest reads on to the end of a compressed archive, where its checksum is.
+func readRest(r io.Reader) error {
+	zip, ok := r.(*gzip.Reader)
+	if !ok {
+		return nil
+	}
+	if _, err := io.Copy(io.Discard, zip); err != nil {
+		return archiveError(err)
 	}
 	return nil
 }
@@ -198,11 +283,27 @@ func (x *unpacker) entry(h *tar.Header, r io.Reader) error {
 		if !filepath.IsLocal(target) {
 			return errOutside
 		}
-		return x.replace(name, func() error { return x.root.Link(target, name) })
+		return x.link(target, name)
 	case tar.TypeXGlobalHeader:
 		return nil
 	}
 	return bothy.Errorf(bothy.CodeUnsupported, "the archive's entry %s is neither a file, a folder nor a link", quote(name))
+}
+
+// link gives an entry that is there, or was unpacked before, another name.
+func (x *unpacker) link(target, name string) error {
+	err := x.f.as(x.u, func() error {
+		_, err := x.root.Lstat(target)
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return bothy.Errorf(bothy.CodeInvalid, "the archive's entry %s is a hard link to %s, which is not in the folder", quote(name), quote(target)).
+			WithHint("Pack the file before the links to it.").Because(err)
+	}
+	if err != nil || target == name {
+		return err
+	}
+	return x.replace(name, func() error { return x.root.Link(target, name) })
 }
 
 // replace makes an entry in the place of what is there.
@@ -283,7 +384,7 @@ func archiveError(err error) error {
 		return err
 	}
 	return bothy.Errorf(bothy.CodeInvalid, "the archive is damaged or not a tar").
-		WithHint("Send an uncompressed tar.").Because(err)
+		WithHint("Send a tar, as it is or compressed with gzip.").Because(err)
 }
 
 // moveAcross moves an entry to another file system: copied whole beside its
@@ -308,7 +409,7 @@ func (f *FS) moveAcross(u *account.User, from, to string) error {
 func (f *FS) copyTo(u *account.User, from, folder string) error {
 	r, w := io.Pipe()
 	go func() {
-		t := tar.NewWriter(w)
+		p := &packer{f: f, u: u, t: tar.NewWriter(w)}
 		var st fs.FileInfo
 		err := f.as(u, func() (err error) {
 			st, err = os.Lstat(from)
@@ -316,13 +417,13 @@ func (f *FS) copyTo(u *account.User, from, folder string) error {
 		})
 		name := filepath.Base(from)
 		if err == nil {
-			err = f.pack(u, t, from, name, st)
+			err = p.entry(from, name, st)
 		}
 		if err == nil && st.IsDir() {
-			err = f.packFolder(u, t, from, name+"/")
+			err = p.folder(from, name+"/")
 		}
 		if err == nil {
-			err = t.Close()
+			err = p.t.Close()
 		}
 		w.CloseWithError(pathError(from, err))
 	}()

@@ -370,7 +370,7 @@ func TestArchiveRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	if err := f.ReadArchive(nil, src, &b); err != nil {
+	if err := f.ReadArchive(nil, src, &b, bothy.ArchiveOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // the second time over what is there
@@ -390,13 +390,13 @@ func TestArchiveRoundTrip(t *testing.T) {
 		t.Errorf("link leads to %q", target)
 	}
 	var one bytes.Buffer
-	if err := f.ReadArchive(nil, src+"/sub/run", &one); err != nil {
+	if err := f.ReadArchive(nil, src+"/sub/run", &one, bothy.ArchiveOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if h, err := tar.NewReader(&one).Next(); err != nil || h.Name != "run" || h.Size != 2 {
 		t.Errorf("archive of a file: %+v, %v", h, err)
 	}
-	wantCode(t, f.ReadArchive(nil, dir+"/none", &one), bothy.CodeFileNotFound)
+	wantCode(t, f.ReadArchive(nil, dir+"/none", &one, bothy.ArchiveOptions{}), bothy.CodeFileNotFound)
 }
 
 func TestArchivesCannotClimbOut(t *testing.T) {

@@ -59,8 +59,13 @@ type Watcher struct {
 	// wrote: for a watcher it is written where it appears.
 	written uint32
 	pending []Event
-	buf     [4096]byte
-	failed  error
+	// told has what was found in new folders. The kernel tells of some of it as
+	// well: of what came between the watch and the look, so in its events up to
+	// toldUntil. Like parsed and taken, that counts their bytes from the start.
+	told                     map[string]bool
+	toldUntil, parsed, taken int64
+	buf                      [4096]byte
+	failed                   error
 }
 
 // Watch begins to follow a folder, and with recursive all below it.
@@ -107,9 +112,12 @@ func (w *Watcher) add(name string, news bool) error {
 		return err
 	}
 	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), tempPrefix) {
+			continue
+		}
 		child := filepath.Join(name, e.Name())
 		if news {
-			w.push(EventCreate, child)
+			w.tell(child)
 		}
 		if e.IsDir() {
 			// Those that are closed to the user, or gone, are left out.
@@ -119,6 +127,20 @@ func (w *Watcher) add(name string, news bool) error {
 		}
 	}
 	return nil
+}
+
+// tell says of an entry that was found that it is new.
+func (w *Watcher) tell(name string) {
+	w.push(EventCreate, name)
+	if w.told == nil {
+		w.told = make(map[string]bool)
+	}
+	w.told[name] = true
+	queued, err := unix.IoctlGetInt(w.fd, unix.TIOCINQ)
+	if err != nil {
+		queued = 0
+	}
+	w.toldUntil = w.taken + int64(queued)
 }
 
 // push adds an event unless it repeats the last.
@@ -175,6 +197,7 @@ func (w *Watcher) read(ctx context.Context, idle time.Duration) error {
 		return err
 	}
 	w.pending = nil
+	w.taken += int64(n)
 	return w.f.as(w.user, func() error {
 		w.parse(w.buf[:n])
 		return nil
@@ -184,6 +207,9 @@ func (w *Watcher) read(ctx context.Context, idle time.Duration) error {
 // parse reads the kernel's events: a header of 16 bytes and a padded name.
 func (w *Watcher) parse(b []byte) {
 	for len(b) >= unix.SizeofInotifyEvent {
+		if w.told != nil && w.parsed >= w.toldUntil {
+			w.told = nil
+		}
 		wd := int(int32(binary.NativeEndian.Uint32(b)))
 		mask := binary.NativeEndian.Uint32(b[4:])
 		cookie := binary.NativeEndian.Uint32(b[8:])
@@ -194,6 +220,7 @@ func (w *Watcher) parse(b []byte) {
 		}
 		name := strings.TrimRight(string(b[:size]), "\x00")
 		b = b[size:]
+		w.parsed += int64(unix.SizeofInotifyEvent + size)
 		if strings.HasPrefix(name, tempPrefix) {
 			if mask&unix.IN_MOVED_FROM != 0 {
 				w.written = cookie
@@ -229,7 +256,12 @@ func (w *Watcher) handle(wd int, mask uint32, name string) {
 		return
 	}
 	path := filepath.Join(folder, name)
+	told := w.told[path]
+	if mask&(unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_DELETE|unix.IN_MOVED_FROM) != 0 {
+		delete(w.told, path)
+	}
 	switch {
+	case told && mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
 	case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
 		w.push(EventCreate, path)
 		if mask&unix.IN_ISDIR != 0 && w.recursive {

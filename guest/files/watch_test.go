@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bothy-dev/bothy"
 )
 
@@ -54,6 +56,73 @@ func TestWatchOfAFolderAlone(t *testing.T) {
 			break
 		} else if err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// What comes into a new folder between the watch and the look at it is found
+// by both, and told once. A watch set ahead has the kernel tell of all of it.
+func TestWatchTellsOfANewFileInANewFolderOnce(t *testing.T) {
+	f, dir := testFS(), t.TempDir()
+	w, err := f.Watch(nil, dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	ahead := func(name string) {
+		t.Helper()
+		if err := os.Mkdir(dir+"/"+name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.InotifyAddWatch(w.fd, dir+"/"+name, watchMask); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ahead("new")
+	ahead("new/sub")
+	write(t, dir+"/new/file", "x")
+	if _, err := f.Write(nil, dir+"/new/sub/moved", strings.NewReader("x"), WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir+"/new/again", "")
+	if err := os.Remove(dir + "/new/again"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir+"/new/again", "")
+	write(t, dir+"/new/"+tempPrefix+"half", "x")
+	seen := drain(t, w)
+	for name, want := range map[string]int{"new": 1, "new/sub": 1, "new/file": 1, "new/sub/moved": 1, "new/again": 2} {
+		if seen[name] != want {
+			t.Errorf("%s was created %d times, want %d", name, seen[name], want)
+		}
+	}
+	if len(seen) != 5 {
+		t.Errorf("saw %v", seen)
+	}
+	// What is replaced later is news again.
+	write(t, dir+"/other", "y")
+	if err := os.Rename(dir+"/other", dir+"/new/file"); err != nil {
+		t.Fatal(err)
+	}
+	if seen := drain(t, w); seen["new/file"] != 1 {
+		t.Errorf("after the replacing: %v", seen)
+	}
+}
+
+// drain counts which names were created, until nothing more happens.
+func drain(t *testing.T, w *Watcher) map[string]int {
+	t.Helper()
+	seen := make(map[string]int)
+	for {
+		e, err := w.Next(t.Context(), 200*time.Millisecond)
+		if err == ErrIdle {
+			return seen
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Type == EventCreate {
+			seen[e.Name]++
 		}
 	}
 }

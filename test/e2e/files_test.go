@@ -121,7 +121,7 @@ func TestReadingWhatIsNoFile(t *testing.T) {
 		}
 	}
 	var archive bytes.Buffer
-	r, err := b.s.Files.ReadArchive(b.ctx, b.id, "/workspace", "")
+	r, err := b.s.Files.ReadArchive(b.ctx, b.id, "/workspace", "", bothy.ArchiveOptions{})
 	if err == nil {
 		_, err = io.Copy(&archive, r)
 		err = errors.Join(err, r.Close())
@@ -129,7 +129,7 @@ func TestReadingWhatIsNoFile(t *testing.T) {
 	if err != nil {
 		t.Errorf("packing a folder with a pipe and a socket: %v", err)
 	}
-	if _, err := b.s.Files.ReadArchive(b.ctx, b.id, "fifo", ""); err != nil {
+	if _, err := b.s.Files.ReadArchive(b.ctx, b.id, "fifo", "", bothy.ArchiveOptions{}); err != nil {
 		t.Logf("packing a pipe: %v", err)
 	}
 	b.usable()
@@ -230,7 +230,7 @@ open("bottom", "w").close()
 
 // pack reads a folder as an archive and returns its entries' names.
 func (b *box) pack(path string) ([]string, error) {
-	r, err := b.s.Files.ReadArchive(b.ctx, b.id, path, "")
+	r, err := b.s.Files.ReadArchive(b.ctx, b.id, path, "", bothy.ArchiveOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -167,7 +167,7 @@ func (w Files) Watch(context.Context, string, string, string, bool, func(bothy.F
 }
 
 // ReadArchive packs a folder, with names relative to it.
-func (w Files) ReadArchive(_ context.Context, id, name, _ string) (io.ReadCloser, error) {
+func (w Files) ReadArchive(_ context.Context, id, name, _ string, _ bothy.ArchiveOptions) (io.ReadCloser, error) {
 	real, err := w.real(id, name)
 	if err != nil {
 		return nil, err
