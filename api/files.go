@@ -192,7 +192,7 @@ func (s *Server) registerArchive(svc bothy.FileService) {
 		ID: "read-archive", Audit: true, Method: http.MethodGet, Path: filesPath + "/archive", Tag: "Files",
 		Summary: "Download a folder as a tar", Scope: bothy.ScopeSandboxesRead,
 		Text: "The entries' names are relative to the folder; of a single file it is the file's name. Modes, times, symbolic links and hard links " +
-			"among the entries are kept; devices, pipes and sockets are left out. An answer that is cut off has no end of a chunked body.",
+			"among the entries are kept; devices, pipes and sockets are left out.",
 		Returns: []form{{"application/x-tar", nil}, {"application/gzip", nil}},
 	}, func(_ context.Context, in *readArchiveInput) (*byHand, error) {
 		o := bothy.ArchiveOptions{Gzip: in.Gzip, Exclude: in.Exclude}
@@ -210,7 +210,7 @@ func (s *Server) registerArchive(svc bothy.FileService) {
 	add(s, call{
 		ID: "write-archive", Method: http.MethodPut, Path: filesPath + "/archive", Tag: "Files", Raw: true,
 		Summary: "Unpack a tar into a folder", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusNoContent,
-		Text: "The body is a tar of any size, as it is or compressed with gzip, which is told by its first bytes. What is there is replaced entry by entry. "+
+		Text: "The body is a tar of any size, as it is or compressed with gzip, which is told by its first bytes. What is there is replaced entry by entry. " +
 			"Hard links are kept; an entry whose name or link leads out of the folder is refused.",
 	}, func(_ context.Context, in *FileRef) (*byHand, error) {
 		return s.writeBody(func(r *http.Request) (*bothy.FileInfo, error) {

@@ -400,7 +400,7 @@ func TestFiles(t *testing.T) {
 	f.must(err)
 	text, err := io.ReadAll(tar)
 	f.must(errors.Join(err, tar.Close()))
-	if string(text) != "tar of /b" {
+	if string(text) != "tar of /b exclude=%2A.log&exclude=x&gzip=true" {
 		t.Fatalf("%q", text)
 	}
 }

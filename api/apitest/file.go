@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -199,13 +200,15 @@ func (w Files) Watch(ctx context.Context, id, p, _ string, recursive bool, fn fu
 
 // ReadArchive implements bothy.FileService. The bytes are no tar, which is
 // nobody's business on the way.
-func (w Files) ReadArchive(ctx context.Context, id, p, _ string, _ bothy.ArchiveOptions) (io.ReadCloser, error) {
+func (w Files) ReadArchive(ctx context.Context, id, p, _ string, o bothy.ArchiveOptions) (io.ReadCloser, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, _, err := w.file(ctx, id, p); err != nil {
 		return nil, err
 	}
-	return io.NopCloser(strings.NewReader("tar of " + absolute(p))), nil
+	q := url.Values{}
+	o.SetQuery(q)
+	return io.NopCloser(strings.NewReader(strings.TrimSpace("tar of " + absolute(p) + " " + q.Encode()))), nil
 }
 
 // WriteArchive implements bothy.FileService: the bytes go to a file "archive".
