@@ -183,16 +183,30 @@ func startOne(ctx context.Context, s *session) (time.Duration, error) {
 			WithHint("Run: bothy template build %s", bothy.DefaultTemplate)
 	}
 	start := time.Now()
-	sandbox, err := s.sandboxes.Create(ctx, bothy.SandboxCreate{Template: templates[0].Name})
+	sandbox, err := s.sandboxes.Create(ctx, bothy.SandboxCreate{Template: templateToTry(templates)})
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = s.sandboxes.Terminate(context.WithoutCancel(ctx), sandbox.ID) }()
 	result, err := s.exec.Exec(ctx, sandbox.ID, bothy.ExecRequest{Command: bothy.Command{Args: []string{"/bin/true"}}})
-	if err == nil && result.ExitCode != 0 {
+	switch {
+	case bothy.ErrorCode(err) == bothy.CodeCommandNotFound:
+		err = nil // the sandbox runs and says so; an image need not have that program
+	case err == nil && result.ExitCode != 0:
 		err = fmt.Errorf("/bin/true ended with exit code %d: %s", result.ExitCode, result.Stderr)
 	}
 	return time.Since(start), err
+}
+
+// templateToTry is the default template where the server has it. An image of somebody's
+// own may lack anything.
+func templateToTry(templates []*bothy.Template) string {
+	for _, t := range templates {
+		if t.Name == bothy.DefaultTemplate {
+			return t.Name
+		}
+	}
+	return templates[0].Name
 }
 
 var statusColors = map[doctor.Status]string{doctor.OK: "\x1b[32m", doctor.Warn: "\x1b[33m", doctor.Fail: "\x1b[31m"}

@@ -121,6 +121,9 @@ func TestNothingIsStartedForACallerWhoHasLeft(t *testing.T) {
 	leave()
 	_, err := g.Exec(ctx, line("sleep 300"))
 	wantCode(t, err, bothy.CodeTimeout)
+	if bothy.AsError(err).Hint == "" {
+		t.Errorf("%v: what to do is not said", err)
+	}
 	if list, err := g.Processes(t.Context()); err != nil || len(list) > 0 {
 		t.Errorf("%v, %v", list, err)
 	}

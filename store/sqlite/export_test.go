@@ -10,3 +10,6 @@ func Bound(s *Store, pages int) error {
 	_, err := s.durable.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", pages))
 	return err
 }
+
+// RoomToMap is the check of the disk before a database is opened.
+var RoomToMap = roomToMap

@@ -45,3 +45,18 @@ func isFull(err error, dir string) bool {
 	}
 	return false
 }
+
+// mappedPage is the unit in which SQLite takes the room for the file that it maps into
+// memory, by writing the last byte of each.
+const mappedPage = 4096
+
+// roomToMap refuses a full disk whose blocks are smaller than such a page: the rest of
+// the page then has no block, and touching it would end the process by SIGBUS.
+func roomToMap(dir string, statfs func(string, *unix.Statfs_t) error) error {
+	var disk unix.Statfs_t
+	if statfs(dir, &disk) != nil || disk.Bsize >= mappedPage || disk.Bavail*uint64(disk.Bsize) >= fullBelow {
+		return nil // what is wrong with the folder is found when the file is made
+	}
+	return bothy.Errorf(bothy.CodeDiskFull, "the disk under %s is full, and its file system has blocks of %d bytes, on which the database cannot be opened without room", dir, disk.Bsize).
+		WithHint("Make 1 MB of room; or keep the state on a file system with blocks of %d bytes or more.", mappedPage)
+}

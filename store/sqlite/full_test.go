@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/sqlite"
@@ -59,5 +61,29 @@ func TestADatabaseOfANewerServerIsRefused(t *testing.T) {
 	}
 	if e := bothy.AsError(err); e.Code != bothy.CodeUnsupported || !strings.Contains(e.Detail, "newer server") || !strings.Contains(e.Hint, "backup") {
 		t.Errorf("it says %v", err)
+	}
+}
+
+// TestSmallBlocksNeedRoom refuses the disks on which opening the database would end the
+// process.
+func TestSmallBlocksNeedRoom(t *testing.T) {
+	for name, c := range map[string]struct {
+		block int64
+		free  uint64
+		fails error
+		full  bool
+	}{
+		"full, small blocks":     {block: 1024, free: 3, full: true},
+		"room, small blocks":     {block: 1024, free: 1024},
+		"full, blocks of a page": {block: 4096, free: 0},
+		"cannot be asked":        {block: 1024, fails: unix.EACCES},
+	} {
+		err := sqlite.RoomToMap("/state", func(_ string, disk *unix.Statfs_t) error {
+			disk.Bsize, disk.Bavail = c.block, c.free
+			return c.fails
+		})
+		if full := bothy.ErrorCode(err) == bothy.CodeDiskFull; full != c.full || full != (err != nil) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -11,10 +11,12 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/pressly/goose/v3"
+	"golang.org/x/sys/unix"
 	_ "modernc.org/sqlite" // the database driver
 
 	"github.com/bothy-dev/bothy"
@@ -60,6 +62,9 @@ func WithNow(now func() time.Time) Option { return func(s *Store) { s.now = now 
 // Open opens the database at path, which it makes (for its owner alone) or
 // brings up to date as needed.
 func Open(ctx context.Context, path string, opts ...Option) (_ *Store, err error) {
+	if err := roomToMap(filepath.Dir(path), unix.Statfs); err != nil {
+		return nil, err
+	}
 	if err := makePrivate(path); err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
