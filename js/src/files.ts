@@ -50,6 +50,25 @@ export interface WriteOptions extends FileOptions {
   atomic?: boolean;
 }
 
+/** Options of {@link Files.readBytes}. */
+export interface ReadOptions extends FileOptions {
+  /** Where to begin, in bytes. Beyond the end of the file there is nothing to read, which is no error. */
+  offset?: number;
+  /** How many bytes to read at most. */
+  length?: number;
+}
+
+/** Options of {@link Files.readArchive}. */
+export interface ArchiveOptions extends FileOptions {
+  /** Compresses the tar. */
+  gzip?: boolean;
+  /**
+   * What to leave out, as a .gitignore names it, without negation: `node_modules` and `*.log` at any depth,
+   * `/build` and `src/gen` below the folder itself, `cache/` only folders.
+   */
+  exclude?: string[];
+}
+
 /** What {@link Files.write} takes. A string is written as UTF-8. */
 export type FileContent = string | Uint8Array | ArrayBuffer | Blob | ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>;
 
@@ -69,11 +88,22 @@ export class Files {
     return new TextDecoder("utf-8", { ignoreBOM: true }).decode(await this.readBytes(path, options));
   }
 
-  /** Returns the bytes of a file. */
-  async readBytes(path: string, options: FileOptions = {}): Promise<Uint8Array> {
-    return this.#transport.read(this.#get(path, options), async (response) => {
+  /** Returns the bytes of a file, or those of them from `offset` on, `length` at most. */
+  async readBytes(path: string, options: ReadOptions = {}): Promise<Uint8Array> {
+    const { offset = 0, length } = options;
+    const headers = rangeHeader(offset, length);
+    return this.#transport.read({ ...this.#get(path, options), ...(headers && { headers }) }, async (response) => {
       if (isListing(response)) throw notAFile(path);
-      return new Uint8Array(await response.arrayBuffer());
+      const { size = 0 } = JSON.parse(response.headers.get("x-file-info") ?? "{}") as { size?: number };
+      const partial = response.status === 206;
+      if (length === 0 || (!partial && size > 0 && size <= offset)) {
+        await response.body?.cancel();
+        return new Uint8Array();
+      }
+      const bytes = new Uint8Array(await response.arrayBuffer());
+      if (headers === undefined) return bytes;
+      const start = partial ? 0 : offset; // the kernel's files, which have no size, always come whole
+      return bytes.slice(start, length === undefined ? undefined : start + length);
     });
   }
 
@@ -200,6 +230,27 @@ export class Files {
     return new Unpacker(at, to).unpack(answer.chunks());
   }
 
+  /**
+   * Returns a folder, or one file, as a tar, with modes, times and links as they are. Names are relative to the folder.
+   * The archive was made by a sandbox that you may not trust: unpack it with care, or let `download` do it.
+   */
+  async readArchive(path: string, options: ArchiveOptions = {}): Promise<ReadableStream<Uint8Array>> {
+    const { user, gzip, exclude, signal } = options;
+    const query = { path, user, gzip: gzip || undefined, exclude };
+    const answer = await this.#transport.open({ path: `${this.#base}/archive`, query, timeoutSeconds: 0, signal });
+    return streamOf(answer.chunks());
+  }
+
+  /**
+   * Unpacks a tar, as it is or compressed with gzip, into a folder, which is made where it is missing. What is there
+   * is replaced entry by entry; an entry that leads out of the folder is refused.
+   */
+  async writeArchive(path: string, data: Exclude<FileContent, string>, options: FileOptions = {}): Promise<void> {
+    const { user, signal } = options;
+    const headers = { "Content-Type": "application/x-tar" };
+    await this.#transport.empty({ method: "PUT", path: `${this.#base}/archive`, query: { path, user }, headers, body: toBody(data), timeoutSeconds: 0, signal });
+  }
+
   #put(path: string, body: RawBody, options: WriteOptions): Promise<FileInfo> {
     const { user, mode, modifiedAt, atomic, signal } = options;
     const query = { path, user, mode: mode?.toString(8).padStart(4, "0"), modifiedAt, atomic: atomic || undefined };
@@ -215,6 +266,14 @@ export class Files {
     const input = method === "GET" ? { query: fields } : { json: fields };
     return this.#transport.json<T>({ method, path: `${this.#base}/${verb}`, ...input, signal: options.signal });
   }
+}
+
+function rangeHeader(offset: number, length: number | undefined): Record<string, string> | undefined {
+  for (const n of [offset, length ?? 0]) {
+    if (!Number.isSafeInteger(n) || n < 0) throw new RangeError(`offset and length are whole numbers from 0 on, not ${n}`);
+  }
+  if (offset === 0 && length === undefined) return undefined;
+  return { Range: `bytes=${offset}-${length === undefined ? "" : offset + Math.max(length, 1) - 1}` };
 }
 
 /** A file comes as bytes, whatever is in it; only a folder comes as JSON. */

@@ -18,7 +18,7 @@ export { Terminal, type TerminalOptions } from "./terminal.js";
 export { CodeFailedError, CodeResult, Contexts } from "./code.js";
 export type { CodeContext, CodeError, CodeOutput, CodeResultFields, Language, RunCodeOptions } from "./code.js";
 export { Files } from "./files.js";
-export type { FileContent, FileEvent, FileInfo, FileOptions, FileType, WriteOptions } from "./files.js";
+export type { ArchiveOptions, FileContent, FileEvent, FileInfo, FileOptions, FileType, ReadOptions, WriteOptions } from "./files.js";
 export { Forward, type ForwardOptions } from "./forward.js";
 export type { AuditOptions } from "./audit.js";
 export type { EventOptions } from "./events.js";

@@ -34,6 +34,26 @@ test("files are written, read, described, moved and removed", async () => {
   assert.equal(await files.exists("deep"), false);
 });
 
+test("parts of files are read, and archives go out and in", async () => {
+  await using sbx = await Sandbox.create({ template });
+  const { files } = sbx;
+  const text = (bytes: Uint8Array): string => new TextDecoder().decode(bytes);
+  await files.write("t/a", "0123456789");
+  for (const [options, want] of [[{ offset: 3 }, "3456789"], [{ offset: 3, length: 4 }, "3456"], [{ length: 2 }, "01"], [{ offset: 8, length: 9 }, "89"],
+    [{ offset: 10 }, ""], [{ offset: 99, length: 1 }, ""], [{ offset: 2, length: 0 }, ""]] as const) {
+    assert.equal(text(await files.readBytes("t/a", options)), want, JSON.stringify(options));
+  }
+  assert.equal(text(await files.readBytes("/proc/version", { offset: 1, length: 4 })), "inux");
+  await assert.rejects(files.readBytes("t/a", { offset: -1 }), RangeError);
+  await sbx.exec("cd t && ln a b && mkdir node_modules && touch node_modules/x y.log");
+  for (const gzip of [false, true]) {
+    const archive = new Uint8Array(await new Response(await files.readArchive("t", { gzip, exclude: ["node_modules", "*.log"] })).arrayBuffer());
+    assert.equal(archive[0] === 0x1f, gzip);
+    await files.writeArchive(`copy-${gzip}`, gzip ? new Response(archive).body! : archive);
+    assert.equal((await sbx.exec(`cd copy-${gzip} && ls && cat b && [ a -ef b ] && echo " same"`)).stdout, "a\nb\n0123456789 same\n");
+  }
+});
+
 test("mistakes with files are errors of their own kind", async () => {
   await using sbx = await Sandbox.create({ template });
   const { files } = sbx;

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Union
+from typing import IO, TYPE_CHECKING, Any, Union, cast
 
 import httpx
 
@@ -61,17 +61,33 @@ class AsyncFiles:
             detail = f"{path} is not {encoding} text: byte {error.start} does not fit"
             raise NotTextError(detail, error, hint=hint) from None
 
-    async def read_bytes(self, path: str, *, user: str | None = None) -> bytes:
+    async def read_bytes(
+        self, path: str, *, offset: int = 0, length: int | None = None, user: str | None = None
+    ) -> bytes:
         """Return a file's content. Use :meth:`download` for what does not fit in memory.
+
+        Args:
+            path: The file.
+            offset: Where to begin, in bytes. Beyond the end there is nothing: ``b""``.
+            length: How many bytes to return; fewer where the file ends before.
+            user: Who reads it.
 
         Raises:
             IsADirectoryInSandboxError: It is a folder.
+            ValueError: ``offset`` or ``length`` is negative.
         """
-        response = await self._open(path, user)
-        if file_info(response) is None:
+        response = await self._open(path, user, headers=range_header(offset, length))
+        info = file_info(response)
+        if info is None:
             await response.aclose()
             raise IsADirectoryInSandboxError(f"{path} is a folder", hint="Use files.list.")
-        return await self._sandbox._client._read(response)
+        if length == 0 or (response.status_code != 206 and 0 < info.size <= offset):
+            await response.aclose()
+            return b""
+        content = await self._sandbox._client._read(response)
+        # The kernel's files, which have no size, always come whole.
+        start = 0 if response.status_code == 206 else offset
+        return content[start : None if length is None else start + length]
 
     async def write(
         self,
@@ -225,6 +241,84 @@ class AsyncFiles:
         if info is None:
             await self._download_folder(path, target, user)
 
+    async def read_archive(
+        self,
+        path: str,
+        target: IO[bytes] | None = None,
+        *,
+        gzip: bool = False,
+        exclude: Sequence[str] = (),
+        user: str | None = None,
+    ) -> bytes:
+        """Return a folder, or one file, as a tar, with modes, times and links as they are.
+
+        The archive was made by a sandbox that you may not trust: unpack it with
+        ``tarfile``'s filter ``data``, or let :meth:`download` do it.
+
+        Args:
+            path: What to pack. The names in the tar are relative to it.
+            target: A file object to write the tar to, in pieces, of any size. Then nothing
+                is returned but ``b""``.
+            gzip: Compress it.
+            exclude: What to leave out, as a ``.gitignore`` names it, without negation:
+                ``node_modules`` and ``*.log`` at any depth, ``/build`` and ``src/gen`` below
+                the folder itself, ``cache/`` only folders, ``src/**/test``.
+            user: Who reads it.
+        """
+        if isinstance(exclude, str):
+            raise TypeError("exclude is a list of patterns, not one")
+        params: dict[str, Any] = {"path": path, "user": user, "exclude": list(exclude) or None}
+        params["gzip"] = "true" if gzip else None
+        client = self._sandbox._client
+        response = await client._open(self._request("GET", "/archive", params, patience=None))
+        if target is None:
+            return await client._read(response)
+        try:
+            await client._copy(response, target)
+        finally:
+            await response.aclose()
+        return b""
+
+    async def write_archive(
+        self,
+        path: str,
+        data: bytes | IO[bytes] | Iterable[bytes],
+        *,
+        user: str | None = None,
+    ) -> None:
+        """Unpack a tar, as it is or compressed with gzip, into a folder.
+
+        The folder is made where it is missing. What is there is replaced entry by entry, and
+        hard links stay links.
+
+        Args:
+            path: The folder.
+            data: The tar: bytes, a file object that is open for reading bytes, or pieces.
+            user: Who owns what is unpacked.
+
+        Raises:
+            FileError: An entry, or a link on its way, leads out of the folder.
+            InvalidArgumentError: It is no tar, or damaged.
+        """
+
+        def read() -> Iterator[bytes]:
+            if isinstance(data, (bytes, bytearray, memoryview)):
+                whole = memoryview(data).cast("B")
+                return (bytes(whole[at : at + PIECE]) for at in range(0, len(whole), PIECE))
+            if hasattr(data, "read"):
+                return read_chunks(cast("IO[bytes]", data))
+            return iter(data)
+
+        await self._call(
+            "PUT",
+            "/archive",
+            {"path": path, "user": user},
+            content=lambda: io.chunks(read),
+            headers={"Content-Type": "application/x-tar"},
+            patience=None,
+            once=not isinstance(data, (bytes, bytearray, memoryview)),
+        )
+
     async def _upload_file(
         self, source: Path, path: str, mode: int | None, user: str | None
     ) -> None:
@@ -287,9 +381,12 @@ class AsyncFiles:
             await reader.close()
             await response.aclose()
 
-    async def _open(self, path: str, user: str | None, **more: Any) -> httpx.Response:
+    async def _open(
+        self, path: str, user: str | None, *, headers: dict[str, str] | None = None, **more: Any
+    ) -> httpx.Response:
         params = {"path": path, "user": user, **more}
-        return await self._sandbox._client._open(self._request("GET", "", params, patience=None))
+        request = self._request("GET", "", params, patience=None, headers=headers or {})
+        return await self._sandbox._client._open(request)
 
     async def _put(
         self,
@@ -330,6 +427,16 @@ def file_info(response: httpx.Response) -> FileInfo | None:
     """Return what the answer with a file's bytes says about the file; of a folder, nothing."""
     header = response.headers.get("x-file-info")
     return decode(FileInfo, parse_json(header.encode())) if header else None
+
+
+def range_header(offset: int, length: int | None) -> dict[str, str] | None:
+    """Return the header that asks for a part of a file; for all of it, none."""
+    if offset < 0 or (length is not None and length < 0):
+        raise ValueError("offset and length cannot be negative")
+    if not offset and length is None:
+        return None
+    last = "" if length is None else str(offset + max(length, 1) - 1)
+    return {"Range": f"bytes={offset}-{last}"}
 
 
 def set_attributes(file: IO[bytes], info: FileInfo) -> None:

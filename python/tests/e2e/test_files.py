@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import socket
+import tarfile
 import time
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,6 +15,7 @@ import pytest
 
 from bothy import (
     FileNotFoundInSandboxError,
+    InvalidArgumentError,
     IsADirectoryInSandboxError,
     NotADirectoryInSandboxError,
     PermissionDeniedError,
@@ -43,6 +46,42 @@ def test_tree(sbx: Sandbox) -> None:
     assert sbx.files.stat("a").is_dir and sbx.files.stat("a/d").size == 1
     sbx.files.remove("a")
     assert not sbx.files.exists("a")
+
+
+def test_parts(sbx: Sandbox) -> None:
+    sbx.files.write("digits", "0123456789")
+    for offset, length, want in [
+        (3, None, b"3456789"),
+        (3, 4, b"3456"),
+        (0, 2, b"01"),
+        (8, 9, b"89"),
+        (10, None, b""),
+        (99, 1, b""),
+        (2, 0, b""),
+    ]:
+        assert sbx.files.read_bytes("digits", offset=offset, length=length) == want
+    assert sbx.files.read_bytes("/proc/version", offset=1, length=4) == b"inux"
+    with pytest.raises(ValueError, match="negative"):
+        sbx.files.read_bytes("digits", offset=-1)
+
+
+def test_archives(sbx: Sandbox) -> None:
+    sbx.exec(
+        "mkdir -p t/node_modules && cd t && echo one >a && ln a b && touch node_modules/x y.log"
+    )
+    out = io.BytesIO()
+    assert sbx.files.read_archive("t", out, exclude=["node_modules", "*.log"]) == b""
+    packed = sbx.files.read_archive("t", gzip=True, exclude=["node_modules", "*.log"])
+    with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
+        assert [(m.name, m.islnk()) for m in archive] == [("a", False), ("b", True)]
+    pieces = (packed[at : at + 100] for at in range(0, len(packed), 100))
+    for target, data in (("1", packed), ("2", io.BytesIO(out.getvalue())), ("3", pieces)):
+        sbx.files.write_archive(target, data)
+        assert sbx.exec(f"cd {target} && ls && [ a -ef b ]").stdout == "a\nb\n"
+    with pytest.raises(InvalidArgumentError):
+        sbx.files.write_archive("4", b"no tar" * 500)
+    with pytest.raises(InvalidArgumentError):
+        sbx.files.read_archive("t", exclude=["["])
 
 
 def test_refusals(sbx: Sandbox) -> None:
