@@ -8,6 +8,7 @@ const { PassThrough } = require("node:stream");
 const repl = require("node:repl");
 const util = require("node:util");
 const readline = require("node:readline");
+const vm = require("node:vm");
 
 const mark = process.argv[process.argv.length - 1];
 process.argv = [process.argv[0], ""];
@@ -61,11 +62,42 @@ for (const [name, handler] of [["uncaughtException", thrown], ["unhandledRejecti
   process.on(name, handler);
 }
 
+// Only modules have import statements. Each is said as import() to a variable, at
+// the line that the parser objects to, so that what looks like one in a text stays.
+function withoutImports(code) {
+  for (;;) {
+    let line;
+    try {
+      new vm.Script("(async () => {" + code + "\n})", { filename: "cell" });
+      return code;
+    } catch (e) {
+      if (!String(e.message).startsWith("Cannot use import statement")) return code;
+      line = Number(/^cell:(\d+)/.exec(e.stack)?.[1]);
+    }
+    const start = code.split("\n", line - 1).join("\n").length + (line > 1);
+    const said = code.slice(start).replace(
+      /(^|;)([ \t]*)import\b\s*(?:([\w$*{}\s,]+?)\s*\bfrom\s*)?("[^"\n]*"|'[^'\n]*')(?:\s*with\s*(\{[^}]*\}))?[ \t]*(?:;|$)/m, imported);
+    if (said === code.slice(start)) return code;
+    code = code.slice(0, start) + said;
+  }
+}
+
+function imported(_, before, space, names = "", from, attributes) {
+  const module = `await import(${from}${attributes ? `, { with: ${attributes} }` : ""})`;
+  const parts = [];
+  const [, first, rest] = /^\s*([\w$]*)\s*,?\s*([^]*)$/.exec(names);
+  if (first) parts.push(`{ default: ${first} } = ${module}`);
+  const all = /^\*\s*as\s+([\w$]+)/.exec(rest);
+  if (all) parts.push(`${all[1]} = ${module}`);
+  else if (rest.trim()) parts.push(`${rest.trim().replace(/\s+as\s+/g, ": ")} = ${module}`);
+  return before + space + (parts.length ? "var " + parts.join(", ") : "void " + module) + ";";
+}
+
 function evaluate(code) {
   return new Promise((resolve, reject) => {
     stop = reject;
     send({ begin: true });
-    server.eval(code + "\n", server.context, "cell", (error, value) => (error ? reject(error) : resolve({ value })));
+    server.eval(withoutImports(code) + "\n", server.context, "cell", (error, value) => (error ? reject(error) : resolve({ value })));
   });
 }
 
