@@ -89,9 +89,9 @@ func readDefinition(files fs.FS, name string) (*definition, error) {
 	return d.over(base), nil
 }
 
-// finishing counts the ways in which finish has worked. Whoever changes what it
-// does to a root file system counts on.
-const finishing = 2
+// finishing counts the ways in which a root file system was made of a definition.
+// Whoever changes what bootstrap or finish do to it counts on.
+const finishing = 3
 
 // recipe identifies all that decides what a definition makes, but for the
 // versions of the distribution's packages.

@@ -162,7 +162,7 @@ func TestReadingWhatGrows(t *testing.T) {
 func TestLargeFolders(t *testing.T) {
 	t.Parallel()
 	besides(t)
-	b := newBox(t, bothy.SandboxCreate{MemoryMB: 512})
+	b := newBox(t, bothy.SandboxCreate{MemoryMB: 1024})
 	b.sh("", `mkdir /workspace/large /workspace/larger && python3 -c '
 import os
 for i in range(20000):

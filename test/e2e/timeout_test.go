@@ -88,8 +88,8 @@ func TestTimeOutOfACommand(t *testing.T) {
 	b.usable()
 }
 
-// A caller who follows a command's output takes it along when it leaves, but
-// not one that was only waited for, nor one in the background.
+// A caller takes its command along when it leaves, but not one that is to keep running,
+// nor one in the background.
 func TestCallerWhoLeaves(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{})
@@ -99,7 +99,7 @@ func TestCallerWhoLeaves(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			defer cancel()
-			b.sh("", "until pgrep -f 'sleep 130[23]'; do sleep 0.05; done")
+			b.sh("", "until pgrep -f 'sleep 130[234]'; do sleep 0.05; done")
 		}()
 		if err := follow(ctx); err == nil {
 			t.Error("the command ended by itself")
@@ -113,6 +113,13 @@ func TestCallerWhoLeaves(t *testing.T) {
 		_, err := b.s.Exec.Exec(ctx, b.id, line("", "sleep 1303"))
 		return err
 	})
-	b.sh("", "sleep 1; pgrep -f 'sleep 130[3]'")
+	b.sh("", "while pgrep -f 'sleep 130[3]'; do sleep 0.05; done")
+	leave(func(ctx context.Context) error {
+		kept := line("", "sleep 1304")
+		kept.KeepRunning = true
+		_, err := b.s.Exec.Exec(ctx, b.id, kept)
+		return err
+	})
+	b.sh("", "sleep 1; pgrep -f 'sleep 130[4]'")
 	b.running(background.PID)
 }

@@ -11,7 +11,7 @@ import (
 // afterwards.
 func TestManyFilesArePausedAndResumed(t *testing.T) {
 	t.Parallel()
-	b := shared.newBox(t, bothy.SandboxCreate{MemoryMB: 128})
+	b := shared.newBox(t, bothy.SandboxCreate{MemoryMB: 256})
 	b.sh(`cd /workspace && python3 -c '
 import os
 for i in range(30_000):

@@ -90,7 +90,7 @@ func TestForgedMemoryIsNotWoken(t *testing.T) {
 	b.is(bothy.StateRunning)
 }
 
-// An archive of 100 KB that unpacks to 3 GB is refused before anything is written: by
+// An archive of 100 KB that unpacks to more than a gigabyte is refused before anything is written: by
 // the quota, and without one by what the sandbox that it names could hold.
 func TestBombIsRefusedBeforeItIsUnpacked(t *testing.T) {
 	t.Parallel()
@@ -106,17 +106,19 @@ func TestBombIsRefusedBeforeItIsUnpacked(t *testing.T) {
 	if err := s.Mover.ExportSnapshot(ctx, n.ID, "", &archive); err != nil {
 		t.Fatal(err)
 	}
-	bomb := func(diskMB int) []byte {
+	bomb := func(size int64, diskMB int) []byte {
 		return reworked(t, archive.Bytes(), snapshot.Key{}, s.archiveKey(t), func(dir string, m *snapshot.Manifest) {
-			fill(t, filepath.Join(dir, snapshot.FilesTar), 3<<30)
+			fill(t, filepath.Join(dir, snapshot.FilesTar), size)
 			m.Sandbox.DiskMB = diskMB
 		})
 	}
-	large, small := bomb(4096), bomb(64)
+	large, small := bomb(1200<<20, 4096), bomb(200<<20, 64)
 	if len(large) > archive.Len()+1<<20 {
 		t.Fatalf("it has %d bytes", len(large))
 	}
 	before := s.diskBytes(t)
+	ctx, cancel = within(t) // to make them takes a while
+	defer cancel()
 	_, err := s.Mover.ImportSnapshot(ctx, "", "", bytes.NewReader(large))
 	refused(t, "over the quota", err, bothy.CodeQuota)
 	_, err = s.Mover.ImportSnapshot(ctx, "", "", bytes.NewReader(small))
