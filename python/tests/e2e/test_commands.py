@@ -20,6 +20,7 @@ from bothy import (
     CommandError,
     CommandNotFoundError,
     ExecEvent,
+    ProcessNotFoundError,
     Sandbox,
     SandboxEndedError,
 )
@@ -192,6 +193,31 @@ def test_output_over_a_server_that_is_killed(
                     sbx.files.write("stop", "")
         numbers = [int(line) for line in seen.split()]
     assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) > 2
+
+
+def test_a_terminal_is_joined_again(sbx: Sandbox) -> None:
+    first = sbx.terminal("bash --norc")
+    arrived = first.read_until("$ ")
+    first.write("kept=7; echo o''ne\n")
+    arrived += first.read_until("one\r\n")
+    first._socket._stream.close()  # as a network does that breaks
+    with sbx.join_terminal(first.pid, from_offset=len(arrived)) as again:
+        assert again.pid == first.pid
+        again.write("echo $((kept * 6)) t''wo\n")
+        seen = again.read_until("42 two\r\n")
+        assert b"one\r\n" not in seen
+        again.write("exit 3\n")
+        b"".join(again)
+        assert again.exit_code == 3
+    with sbx.terminal("bash --norc") as third:
+        arrived = third.read_until("$ ")
+        third.write("echo r''epeated\n")
+        arrived += third.read_until("repeated\r\n")
+        third._socket._stream.close()
+        with sbx.join_terminal(third.pid) as anew:  # from the beginning
+            assert anew.read_until("repeated\r\n") == arrived
+    with pytest.raises(ProcessNotFoundError):
+        sbx.join_terminal(999999)
 
 
 def test_terminal(sbx: Sandbox) -> None:
