@@ -229,6 +229,51 @@ func TestLeavingEndsTheCommand(t *testing.T) {
 	}
 }
 
+// A program that is told to end, as `bothy mcp` by SIGTERM, ends its calls.
+func TestTheEndOfServeEndsItsCalls(t *testing.T) {
+	server := sdk.NewServer(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+	begun, over := make(chan struct{}), make(chan struct{})
+	sdk.AddTool(server, &sdk.Tool{Name: "wait"}, func(ctx context.Context, _ *sdk.CallToolRequest, _ m) (*sdk.CallToolResult, any, error) {
+		close(begun)
+		<-ctx.Done()
+		close(over)
+		return nil, nil, ctx.Err()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ours, theirs := sdk.NewInMemoryTransports()
+	served := make(chan error, 1)
+	go func() { served <- mcp.Serve(ctx, server, ours) }()
+	s, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), theirs, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = s.CallTool(t.Context(), &sdk.CallToolParams{Name: "wait", Arguments: m{}}) }()
+	<-begun
+	cancel()
+	for _, end := range []func() bool{
+		func() bool {
+			select {
+			case <-over:
+				return true
+			case <-time.After(10 * time.Second):
+				return false
+			}
+		},
+		func() bool {
+			select {
+			case <-served:
+				return true
+			case <-time.After(10 * time.Second):
+				return false
+			}
+		},
+	} {
+		if !end() {
+			t.Fatal("the call, or the server, goes on")
+		}
+	}
+}
+
 // hangUp calls wait, and cuts the connection when ctx ends, without a word.
 func (d *door) hangUp(ctx context.Context, revision, session, sandbox string) {
 	params := m{"name": "run_shell", "arguments": m{"sandbox_id": sandbox, "command": "wait"}}

@@ -55,7 +55,26 @@ func New(services Services, version string, log *slog.Logger) *mcp.Server {
 
 // ServeStdio serves one client on stdin and stdout until it hangs up or ctx ends.
 func ServeStdio(ctx context.Context, s *mcp.Server) error {
-	return s.Run(ctx, &mcp.StdioTransport{})
+	return Serve(ctx, s, &mcp.StdioTransport{})
+}
+
+// Serve serves one client until it leaves or ctx ends, and all its calls with it.
+func Serve(ctx context.Context, s *mcp.Server, t mcp.Transport) error {
+	s.AddReceivingMiddleware(endingWith(ctx))
+	return s.Run(ctx, t)
+}
+
+// endingWith ends all calls with ctx. Run waits for them, and their own contexts know
+// only of the client.
+func endingWith(ctx context.Context) mcp.Middleware {
+	return func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(call context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			call, cancel := context.WithCancel(call)
+			defer cancel()
+			defer context.AfterFunc(ctx, cancel)()
+			return next(call, method, req)
+		}
+	}
 }
 
 // withCaller puts the owner of the request's key where the services look for it.
