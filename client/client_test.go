@@ -308,6 +308,17 @@ func TestTerminal(t *testing.T) {
 	wantCode(t, err, bothy.CodeSandboxNotFound)
 	_, err = f.Exec.Terminal(f.ctx, id, bothy.TerminalRequest{Command: bothy.Command{Args: []string{"a"}}})
 	wantCode(t, err, bothy.CodeUnsupported)
+
+	ended, err := f.Exec.Terminal(f.ctx, id, bothy.TerminalRequest{})
+	f.must(err)
+	f.tokens.End("tok_writer", bothy.Errorf(bothy.CodeUnauthenticated, "this API key was revoked"))
+	_, err = io.ReadAll(ended)
+	wantCode(t, err, bothy.CodeUnauthenticated)
+	_, err = ended.Wait()
+	wantCode(t, err, bothy.CodeUnauthenticated)
+	if !strings.Contains(err.Error(), "this API key was revoked") {
+		t.Error(err)
+	}
 }
 
 func TestMetricsAndPorts(t *testing.T) {

@@ -86,13 +86,19 @@ func (t *terminal) receive(to *io.PipeWriter) {
 // ending reads the exit code from the way in which the server hung up.
 func (t *terminal) ending(err error) (int, error) {
 	var closed websocket.CloseError
-	if errors.As(err, &closed) && closed.Code == websocket.StatusNormalClosure {
+	if !errors.As(err, &closed) {
+		return -1, t.conn.brokenOff(context.Background(), err)
+	}
+	switch closed.Code {
+	case websocket.StatusNormalClosure:
 		var reason struct {
 			ExitCode *int `json:"exit_code"`
 		}
 		if json.Unmarshal([]byte(closed.Reason), &reason) == nil && reason.ExitCode != nil {
 			return *reason.ExitCode, nil
 		}
+	case websocket.StatusPolicyViolation: // the key was revoked, or has expired
+		return -1, bothy.Errorf(bothy.CodeUnauthenticated, "%s", closed.Reason).WithHint("Make a new key with `bothy token create`.").Because(err)
 	}
 	return -1, t.conn.brokenOff(context.Background(), err)
 }
