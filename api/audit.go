@@ -125,6 +125,8 @@ func noteOutput(ctx context.Context, out any) {
 		info.object = x.Body.ID
 	case *answer[*bothy.CodeContext]:
 		info.object = x.Body.ID
+	case *answer[*bothy.Link]:
+		info.object = x.Body.ID
 	case *answer[items[*bothy.Sandbox]]:
 		ids := make([]string, len(x.Body.Items))
 		for i, b := range x.Body.Items {
