@@ -286,11 +286,17 @@ async def test_giving_up_a_plain_command_kills_it(template: str) -> None:
 
 
 def test_an_interrupt_kills_the_command(sbx: Sandbox) -> None:
-    program = f"from bothy import Sandbox; Sandbox.get({sbx.id!r}).exec('sleep 790')"
-    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
-    assert sbx.exec("until pgrep -fx 'sleep 790'; do sleep 0.1; done", timeout_seconds=60).ok
-    process.send_signal(signal.SIGINT)
-    process.wait(30)
+    # What a shell has put into the background is born deaf to SIGINT.
+    hears = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{hears}; from bothy import Sandbox; Sandbox.get({sbx.id!r}).exec('sleep 790')"
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL) as process:
+        try:
+            seen = "until pgrep -fx 'sleep 790'; do sleep 0.1; done"
+            assert sbx.exec(seen, timeout_seconds=60).ok
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+        finally:
+            process.kill()
     assert sbx.exec(ends("sleep 790")).ok
 
 
