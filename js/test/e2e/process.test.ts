@@ -118,3 +118,8 @@ test("a terminal runs a command of its own, and hanging up ends it", async () =>
   await terminal.close();
   await until("the command is gone", async () => !(await alive()));
 });
+
+test("a terminal that is not there cannot be joined", async () => {
+  await using sbx = await Sandbox.create({ template });
+  await assert.rejects(sbx.terminal({ process: 999999, from: 10 }), { code: "process_not_found" });
+});
