@@ -36,6 +36,9 @@ const (
 	// than kmemPause.
 	kmemRest  = 10
 	kmemPause = 200 * time.Millisecond
+	// kmemSpared is how long after a checkpoint was begun, or read, nothing is refused: that
+	// takes memory of which the program knows nothing, and the host allows for it.
+	kmemSpared = 30 * time.Second
 )
 
 // kmem is that of this sentry's only sandbox.
@@ -48,6 +51,8 @@ type kernelMemory struct {
 	calls atomic.Uint64
 	// live is what a collection has found last, and over how much of that is too much.
 	live, over atomic.Int64
+	// spared is until when nothing is refused, in nanoseconds.
+	spared atomic.Int64
 
 	used    func() int64
 	collect func()
@@ -81,8 +86,11 @@ func (m *kernelMemory) seemsFull(beyond int64) bool {
 	if used <= most {
 		m.over.Store(0)
 	}
-	return most > 0 && used > most+beyond && (known || used > m.live.Load()+kmemGrowth)
+	return most > 0 && used > most+beyond && (known || used > m.live.Load()+kmemGrowth) && m.now().UnixNano() > m.spared.Load()
 }
+
+// spare has nothing be refused for a while.
+func (m *kernelMemory) spare() { m.spared.Store(m.now().Add(kmemSpared).UnixNano()) }
 
 // provesFull has garbage collected first, so that what was given back just now counts.
 func (m *kernelMemory) provesFull(beyond int64) bool {

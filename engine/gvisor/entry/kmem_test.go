@@ -53,6 +53,10 @@ func TestKernelMemory(t *testing.T) {
 	if slept == 0 || slept > kmemEvery*kmemPause {
 		t.Errorf("who was refused %d times waited for %v", kmemEvery, slept)
 	}
+	m.spare()
+	look("while a checkpoint is written", false, 0)
+	now = now.Add(kmemSpared + 1)
+	look("more than there may be, still", true, 1)
 	garbage, live = most, 20<<20 // all was given back, just now
 	look("given back", false, 0)
 	live, m.most = 1<<40, func() int64 { return 0 }

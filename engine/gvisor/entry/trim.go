@@ -48,6 +48,7 @@ func init() { state.Register((*trimmer)(nil)) }
 // InvalidateUnsavable takes back what nobody has touched.
 func (*trimmer) InvalidateUnsavable(ctx context.Context) error {
 	hurryFor(standStill)
+	kmem.spare()
 	trim(kernel.KernelFromContext(ctx))
 	for _, later := range []time.Duration{time.Second, 4 * time.Second, 16 * time.Second} {
 		time.AfterFunc(later, giveBack)
@@ -95,7 +96,7 @@ func (*trimmer) Msync(context.Context, memmap.MappableRange) error { return nil 
 func (*trimmer) StateTypeName() string                             { return "bothy/entry.trimmer" }
 func (*trimmer) StateFields() []string                             { return nil }
 func (*trimmer) StateSave(state.Sink)                              {}
-func (*trimmer) StateLoad(context.Context, state.Source)           { fitted.Store(true) }
+func (*trimmer) StateLoad(context.Context, state.Source)           { fitted.Store(true); kmem.spare() }
 
 // fitted is true once process 1 has the trimmer: it was given it, or came with it out
 // of a checkpoint.
