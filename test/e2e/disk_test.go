@@ -47,7 +47,9 @@ func TestUploadThatDoesNotFit(t *testing.T) {
 	besides(t)
 	b := newBox(t, bothy.SandboxCreate{DiskMB: 128})
 	const path, old = "/workspace/data", "what was there before"
-	b.write(path, old)
+	if err := b.uploadSized(path, strings.NewReader(old), int64(len(old))); err != nil {
+		t.Fatal(err)
+	}
 	_, err := b.upload(path, io.LimitReader(zeros{}, 256<<20))
 	wantError(t, err, bothy.CodeDiskFull, path)
 	if got := b.read(path); got != old {

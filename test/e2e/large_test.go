@@ -81,7 +81,9 @@ func TestLargeUploadThatFails(t *testing.T) {
 	besides(t)
 	b := newBox(t, bothy.SandboxCreate{DiskMB: 128})
 	const path, old = "/workspace/data", "what was there before"
-	b.write(path, old)
+	if err := b.uploadSized(path, strings.NewReader(old), int64(len(old))); err != nil {
+		t.Fatal(err)
+	}
 	lost := errors.New("the sender is gone")
 	half := endingReader{io.LimitReader(zeros{}, large/2), lost}
 	if err := b.uploadSized(path, half, large); !errors.Is(err, lost) && bothy.ErrorCode(err) != bothy.CodeInvalid {
