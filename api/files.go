@@ -226,7 +226,7 @@ func (s *Server) writeBody(take func(r *http.Request) (*bothy.FileInfo, error)) 
 		info, err := take(r)
 		switch {
 		case err != nil:
-			s.refuseBody(w, r, err)
+			s.fail(w, r, err)
 		case info == nil:
 			w.WriteHeader(http.StatusNoContent)
 		default:

@@ -53,7 +53,7 @@ func (s *Server) registerMover() {
 			body := &pacedReader{pace: pace{silence: s.archiveSilence}, c: http.NewResponseController(w), body: r.Body}
 			n, err := svc.ImportSnapshot(r.Context(), in.Name, in.Passphrase, body)
 			if err != nil {
-				s.refuseBody(w, r, err)
+				s.fail(w, r, err)
 				return
 			}
 			writeJSON(w, http.StatusCreated, n)

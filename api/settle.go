@@ -111,6 +111,3 @@ func (s *Server) settle(w *recorder) {
 	_ = c.SetReadDeadline(time.Now().Add(refusedFor))
 	_, _ = io.Copy(io.Discard, w.body)
 }
-
-// refuseBody answers with a problem while the caller may still be sending.
-func (s *Server) refuseBody(w http.ResponseWriter, r *http.Request, err error) { s.fail(w, r, err) }

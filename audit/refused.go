@@ -24,7 +24,7 @@ func refusal(status int) bool {
 // refusals counts refused attempts by who made them, so that somebody who tries
 // keys cannot fill the disk with records of it. The zero value is ready.
 type refusals struct {
-	by map[refusedBy]*refusedCount
+	by map[refusedBy]*counted
 }
 
 type refusedBy struct {
@@ -32,18 +32,42 @@ type refusedBy struct {
 	code          bothy.Code
 }
 
-type refusedCount struct {
+// counted are records of one kind, of which the first few are kept and the others
+// only counted.
+type counted struct {
 	began time.Time
-	seen  int
+	kept  int
 	// last is the newest of those that have no record; its Count says how many
 	// there are.
 	last bothy.AuditRecord
 }
 
+// add counts one that gets no record of its own.
+func (c *counted) add(r bothy.AuditRecord) {
+	r.Count = c.last.Count + 1
+	// These differ from one to the next.
+	r.RequestID, r.Object = "", ""
+	c.last = r
+}
+
+// takeDue takes out what was counted for as long as the window, or all of it.
+func takeDue[K comparable](by map[K]*counted, window time.Duration, now time.Time, all bool) (out []bothy.AuditRecord) {
+	for who, c := range by {
+		if age := now.Sub(c.began); !all && age >= 0 && age < window {
+			continue
+		}
+		if c.last.Count > 0 {
+			out = append(out, c.last)
+		}
+		delete(by, who)
+	}
+	return out
+}
+
 // admit reports whether r gets a record of its own, and otherwise counts it.
 func (x *refusals) admit(r *bothy.AuditRecord, now time.Time) bool {
 	if x.by == nil {
-		x.by = map[refusedBy]*refusedCount{}
+		x.by = map[refusedBy]*counted{}
 	}
 	who := refusedBy{remote: r.Remote, token: r.TokenID, code: r.Code}
 	c := x.by[who]
@@ -54,32 +78,19 @@ func (x *refusals) admit(r *bothy.AuditRecord, now time.Time) bool {
 		}
 	}
 	if c == nil {
-		c = &refusedCount{began: now}
+		c = &counted{began: now}
 		x.by[who] = c
 	}
-	c.seen++
-	if c.seen <= refusedEach {
+	if c.kept < refusedEach {
+		c.kept++
 		return true
 	}
-	n := c.last.Count
-	c.last = *r
-	c.last.Count = n + 1
-	// These differ from one to the next.
-	c.last.Command, c.last.RequestID, c.last.Object, c.last.SandboxID = "", "", "", ""
+	c.add(*r)
+	c.last.Command, c.last.SandboxID = "", "" // nor are these the same
 	return false
 }
 
 // due takes out what was counted long enough, or all of it.
 func (x *refusals) due(now time.Time, all bool) []bothy.AuditRecord {
-	var out []bothy.AuditRecord
-	for who, c := range x.by {
-		if age := now.Sub(c.began); !all && age >= 0 && age < refusedWindow {
-			continue
-		}
-		if c.last.Count > 0 {
-			out = append(out, c.last)
-		}
-		delete(x.by, who)
-	}
-	return out
+	return takeDue(x.by, refusedWindow, now, all)
 }

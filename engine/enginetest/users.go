@@ -41,7 +41,7 @@ func owns(t *testing.T, owner map[int]string, m bothy.Machine) {
 		t.Skip("machines of this engine are no processes")
 	}
 	mine := -1
-	for _, pid := range family(state.PID) {
+	for _, pid := range Family(state.PID) {
 		for _, id := range identities(t, pid) {
 			if mine < 0 {
 				mine = id
@@ -75,8 +75,8 @@ func identities(t *testing.T, pid int) (ids []int) {
 	return ids
 }
 
-// family lists a process and all below it.
-func family(pid int) []int {
+// Family lists a process and all below it.
+func Family(pid int) []int {
 	all := []int{pid}
 	for i := 0; i < len(all); i++ {
 		lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i]))

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/enginetest"
 	"github.com/bothy-dev/bothy/engine/gvisor"
 )
 
@@ -33,7 +34,7 @@ func TestBirth(t *testing.T) {
 	t.Cleanup(func() { m.Destroy(context.Background()) })
 	// threads are those whose processors are not so many.
 	threads := func(want int) (others []string, count int) {
-		for _, pid := range family(sentryOf(t, m)) {
+		for _, pid := range enginetest.Family(sentryOf(t, m)) {
 			tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 			for _, task := range tasks {
 				var has unix.CPUSet

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bothy-dev/bothy/engine/enginetest"
 	"github.com/bothy-dev/bothy/engine/gvisor"
 )
 
@@ -73,7 +73,7 @@ func startConfined(t *testing.T) {
 		}
 	}
 	group := "/" + parent + "/born"
-	for _, pid := range family(sentryOf(t, m)) {
+	for _, pid := range enginetest.Family(sentryOf(t, m)) {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/cgroup", pid))
 		if err != nil || len(threads) == 0 {
 			t.Errorf("process %d has no threads: %v", pid, err)
@@ -126,21 +126,4 @@ func groups(path string) map[string]string {
 		}
 	}
 	return found
-}
-
-// family lists a process and all below it.
-func family(pid int) []int {
-	all := []int{pid}
-	for i := 0; i < len(all); i++ {
-		lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i]))
-		for _, path := range lists {
-			b, _ := os.ReadFile(path)
-			for _, child := range strings.Fields(string(b)) {
-				if n, err := strconv.Atoi(child); err == nil {
-					all = append(all, n)
-				}
-			}
-		}
-	}
-	return all
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"github.com/ulikunitz/xz"
+
+	"github.com/bothy-dev/bothy/engine/microvm/vm"
 )
 
 // needed are the modules that a machine cannot do without, in the kernel or beside
@@ -189,7 +191,7 @@ func dependencies(data []byte) (depends, before []string, err error) {
 		case "depends":
 			depends = append(depends, strings.FieldsFunc(value, func(r rune) bool { return r == ',' })...)
 		case "softdep":
-			before = append(before, softBefore(value)...)
+			before = append(before, vm.SoftBefore(strings.Fields(value))...)
 		}
 	}
 	for _, list := range [][]string{depends, before} {
@@ -198,22 +200,4 @@ func dependencies(data []byte) (depends, before []string, err error) {
 		}
 	}
 	return depends, before, nil
-}
-
-// softBefore reads "pre: a b post: c".
-func softBefore(value string) (list []string) {
-	pre := false
-	for word := range strings.FieldsSeq(value) {
-		switch word {
-		case "pre:":
-			pre = true
-		case "post:":
-			pre = false
-		default:
-			if pre {
-				list = append(list, word)
-			}
-		}
-	}
-	return list
 }

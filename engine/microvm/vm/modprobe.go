@@ -134,22 +134,30 @@ func (m *modules) before(name string) (list []string, err error) {
 		if len(words) < 3 || words[0] != "softdep" || moduleName(words[1]) != name {
 			return
 		}
-		pre := false
-		for _, w := range words[2:] {
-			switch w {
-			case "pre:", "post:":
-				pre = w == "pre:"
-			default:
-				if pre {
-					list = append(list, moduleName(w))
-				}
-			}
+		for _, name := range SoftBefore(words[2:]) {
+			list = append(list, moduleName(name))
 		}
 	})
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
 	return list, err
+}
+
+// SoftBefore lists what is to be loaded before a module by "pre: a b post: c".
+func SoftBefore(words []string) (list []string) {
+	pre := false
+	for _, w := range words {
+		switch w {
+		case "pre:", "post:":
+			pre = w == "pre:"
+		default:
+			if pre {
+				list = append(list, w)
+			}
+		}
+	}
+	return list
 }
 
 // lines calls fn with the words of each line of a list that says something.
