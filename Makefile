@@ -38,7 +38,7 @@ bin/bothy: bin/go.mod
 	@$(RUN) ./internal/embedded/pack -guest bin/guest -sentry bin/sentry -vminit bin/vminit
 	@$(RELEASE) '-s -w -X main.version=$(VERSION)' -o bin/bothy ./cmd/bothy
 
-bin/go.mod: go.mod go.sum scripts/gvisor $(shell find scripts/_gvisor -name '*.go')
+bin/go.mod: go.mod go.sum scripts/gvisor $(shell find third_party/gvisor/apply third_party/gvisor/patches third_party/gvisor/add)
 	@scripts/gvisor
 
 $(PYTHON_BUNDLE): cmd/pybundle/main.go | bin/go.mod

@@ -17,15 +17,7 @@ func TestClockTimerIsFound(t *testing.T) {
 	if clockTimer(keeper) != nil {
 		t.Error("a timekeeper without clocks has a timer")
 	}
-	fd, err := memutil.CreateMemFD("clock", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	memory, err := pgalloc.NewMemoryFile(os.NewFile(uintptr(fd), "clock"), pgalloc.MemoryFileOpts{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer memory.Destroy()
+	memory := newMemoryFile(t)
 	page, err := memory.Allocate(hostarch.PageSize, pgalloc.AllocOpts{Kind: usage.Anonymous})
 	if err != nil {
 		t.Fatal(err)
@@ -35,4 +27,19 @@ func TestClockTimerIsFound(t *testing.T) {
 	if clockTimer(keeper) == nil {
 		t.Error("a timekeeper with clocks has no timer")
 	}
+}
+
+// newMemoryFile makes one as a sentry has, which ends with the test.
+func newMemoryFile(t *testing.T) *pgalloc.MemoryFile {
+	t.Helper()
+	fd, err := memutil.CreateMemFD("memory", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := pgalloc.NewMemoryFile(os.NewFile(uintptr(fd), "memory"), pgalloc.MemoryFileOpts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Destroy)
+	return f
 }

@@ -1,0 +1,20 @@
+package entry
+
+import (
+	"runtime"
+	"testing"
+
+	"gvisor.dev/gvisor/pkg/gomaxprocs"
+)
+
+func TestProcessorsAreFixed(t *testing.T) {
+	before := runtime.GOMAXPROCS(0)
+	t.Cleanup(func() { onSet = nil; runtime.GOMAXPROCS(before) })
+	fixProcessors()
+	gomaxprocs.SetBase(3)
+	gomaxprocs.Add(100)
+	defer gomaxprocs.Add(-100)
+	if got := runtime.GOMAXPROCS(0); got != 3+moreProcessors {
+		t.Errorf("there are %d, for a sandbox of 3", got)
+	}
+}

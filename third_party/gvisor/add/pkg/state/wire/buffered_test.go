@@ -1,0 +1,32 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"testing"
+)
+
+func TestNumbersGoStraightThroughBuffers(t *testing.T) {
+	var b bytes.Buffer
+	out := bufio.NewWriter(&b)
+	w := Writer{Writer: out}
+	for _, u := range []Uint{0, 1, 0x7f} {
+		if !w.buffered(u) {
+			t.Errorf("%d is not written to the buffer", u)
+		}
+	}
+	if w.buffered(0x80) {
+		t.Error("a number of two bytes was written as one")
+	}
+	Uint(0x80).save(&w)
+	out.Flush()
+	r := Reader{Reader: bufio.NewReader(&b)}
+	for _, want := range []Uint{0, 1, 0x7f} {
+		if got := loadUint(&r); got != want {
+			t.Errorf("%d is read as %d", want, got)
+		}
+	}
+	if got := loadUint(&r); got != 0x80 {
+		t.Errorf("%d is read as %d", 0x80, got)
+	}
+}
