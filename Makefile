@@ -63,6 +63,14 @@ host: # what a host of sandboxes needs
 test: host build ## run every test there is
 	@scripts/test
 
+.PHONY: plain
+plain: tools # bin/plain/bothy, from gVisor as it is published
+	@scripts/plain
+
+.PHONY: test-plain
+test-plain: host build plain ## run the engine's tests and those of the whole with gVisor as it is published
+	@$(RUN) ./test/plain
+
 .PHONY: install
 install: host build ## install bothy to PREFIX (/usr/local)
 	install -D -m 755 bin/bothy $(DESTDIR)$(PREFIX)/bin/bothy

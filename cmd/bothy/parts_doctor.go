@@ -16,6 +16,7 @@ import (
 	"github.com/bothy-dev/bothy/doctor"
 	"github.com/bothy-dev/bothy/engine"
 	"github.com/bothy-dev/bothy/engine/gvisor"
+	"github.com/bothy-dev/bothy/engine/gvisor/library"
 	"github.com/bothy-dev/bothy/engine/microvm"
 	"github.com/bothy-dev/bothy/gateway"
 	guestclient "github.com/bothy-dev/bothy/guest/client"
@@ -73,11 +74,20 @@ func probeGvisor(ctx context.Context) (s doctor.Started, err error) {
 	if err := e.Check(ctx); err != nil {
 		return s, err
 	}
+	tellLibrary(&s, e.Library())
 	s.Took, err = startOnce(ctx, e, bothy.MachineSpec{
 		ID: "probe", RootFS: rootfs, Guest: binaries.GuestImage, Hostname: "probe",
 		Limits: bothy.Limits{CPU: 1, MemoryMB: bothy.MinMemoryMB, DiskMB: bothy.MinDiskMB, Processes: 64},
 	})
 	return s, err
+}
+
+// tellLibrary says from which gVisor the sentry was built.
+func tellLibrary(s *doctor.Started, gvisor library.Library) {
+	s.Detail = fmt.Sprintf("Its kernel is %v.", gvisor)
+	if !gvisor.Patched {
+		s.Slow = "Build bothy with `make build`: with plain gVisor sandboxes start more slowly, and the number of their files has no bound."
+	}
 }
 
 // startOnce starts a machine, waits until its guest has taken an identity, and

@@ -18,7 +18,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"sync"
 	"time"
@@ -32,6 +31,7 @@ import (
 	"github.com/bothy-dev/bothy/engine"
 	"github.com/bothy-dev/bothy/engine/cgroup"
 	"github.com/bothy-dev/bothy/engine/gvisor/entry"
+	"github.com/bothy-dev/bothy/engine/gvisor/library"
 	"github.com/bothy-dev/bothy/engine/gvisor/netns"
 	"github.com/bothy-dev/bothy/engine/uid"
 )
@@ -62,6 +62,7 @@ type Engine struct {
 	dir     string
 	sentry  string
 	build   string
+	library library.Library // the sentry's
 	cgroups *cgroup.Parent
 	sharing *cgroup.Sharing
 	nets    *netns.Client
@@ -95,6 +96,11 @@ func New(o Options) (*Engine, error) {
 		return nil, bothy.Errorf(bothy.CodeEngineMissing, "the gVisor engine's sentry binary cannot be read").
 			WithHint("Build with `make build`, which puts it into the bothy binary.").Because(err)
 	}
+	gvisor, err := library.Of(o.Sentry)
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeEngineMissing, "%s is no sentry of the gVisor engine", o.Sentry).
+			WithHint("Build with `make build`, which puts it into the bothy binary.").Because(err)
+	}
 	build := sum[:12]
 	if o.Guest != "" {
 		guest, err := digest(o.Guest)
@@ -124,7 +130,8 @@ func New(o Options) (*Engine, error) {
 	return &Engine{
 		dir:     o.Dir,
 		sentry:  o.Sentry,
-		build:   Name + "-" + libraryVersion() + "-" + build,
+		build:   Name + "-" + gvisor.Version + "-" + build,
+		library: gvisor,
 		cgroups: cg,
 		sharing: cg.Share(),
 		nets:    netns.NewClient(o.Sentry, entry.NetnsArg),
@@ -147,6 +154,9 @@ func (e *Engine) Close() error {
 func (e *Engine) Info() bothy.EngineInfo {
 	return bothy.EngineInfo{Name: Name, Build: e.build, Kernel: version.LinuxRelease(), Snapshots: true}
 }
+
+// Library is the gVisor that its sentries are built from.
+func (e *Engine) Library() library.Library { return e.library }
 
 // Check says what this host lacks.
 func (e *Engine) Check(context.Context) error {
@@ -172,17 +182,6 @@ func digest(path string) (string, error) {
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-func libraryVersion() string {
-	if bi, ok := debug.ReadBuildInfo(); ok {
-		for _, d := range bi.Deps {
-			if d.Path == "gvisor.dev/gvisor" {
-				return d.Version
-			}
-		}
-	}
-	return "unknown"
 }
 
 // fewCPUs is how many processors are too few for threads to wait awake for each

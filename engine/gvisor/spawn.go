@@ -25,6 +25,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/cgroup"
+	"github.com/bothy-dev/bothy/engine/gvisor/library"
 	"github.com/bothy-dev/bothy/engine/gvisor/processor"
 	"github.com/bothy-dev/bothy/engine/gvisor/tiny"
 	"github.com/bothy-dev/bothy/engine/kernelfile"
@@ -41,7 +42,7 @@ func (e *Engine) spawn(v *vessel, spec bothy.MachineSpec, ns *os.File) (_ *sandb
 	}
 	s := spawning{}
 	defer s.close()
-	if told, err = s.arguments(v.name, spec, v.dir); err != nil {
+	if told, err = s.arguments(e.library, v.name, spec, v.dir); err != nil {
 		return nil, nil, err
 	}
 	undo := cleanup.Make(func() { told.Close() })
@@ -141,7 +142,7 @@ func (s *spawning) open(flag, path string, mode int) error {
 
 // arguments fills in what the library's command for a sentry asks for. It returns
 // the end of the pipe at which the sentry says that it is ready.
-func (s *spawning) arguments(name string, spec bothy.MachineSpec, dir string) (told *os.File, err error) {
+func (s *spawning) arguments(gvisor library.Library, name string, spec bothy.MachineSpec, dir string) (told *os.File, err error) {
 	s.args = append([]string{"runsc-sandbox"}, flags(dir)...)
 	if err := s.open("panic-log-fd", filepath.Join(dir, panicLog), os.O_CREATE|os.O_WRONLY|os.O_APPEND); err != nil {
 		return nil, err
@@ -153,7 +154,7 @@ func (s *spawning) arguments(name string, spec bothy.MachineSpec, dir string) (t
 	}
 	memory := min(total, uint64(memoryLimit(l)))
 	layers := specutils.GoferMountConfFlags{
-		{Lower: specutils.Erofs, Upper: specutils.AnonOverlay, Size: fmt.Sprintf("%dm;nr_inodes=%d", l.DiskMB, inodes(l))},
+		{Lower: specutils.Erofs, Upper: specutils.AnonOverlay, Size: overlaySize(gvisor, l)},
 		{Lower: specutils.Erofs, Upper: specutils.NoOverlay},
 	}
 	s.args = append(s.args, "boot")
@@ -197,6 +198,16 @@ func (s *spawning) arguments(name string, spec bothy.MachineSpec, dir string) (t
 	s.give("start-sync-fd", ready)
 	s.args = append(s.args, name)
 	return told, nil
+}
+
+// overlaySize bounds what is above the root image: its bytes and, where the library knows
+// of that, its files.
+func overlaySize(gvisor library.Library, l bothy.Limits) string {
+	size := fmt.Sprintf("%dm", l.DiskMB)
+	if gvisor.Patched {
+		size += fmt.Sprintf(";nr_inodes=%d", inodes(l))
+	}
+	return size
 }
 
 // bootArgs are the arguments with some more flags.

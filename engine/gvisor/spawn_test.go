@@ -2,6 +2,7 @@ package gvisor_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/enginetest"
 	"github.com/bothy-dev/bothy/engine/gvisor"
 )
@@ -36,7 +38,12 @@ func TestSentryConfinesItself(t *testing.T) {
 func TestFailedStartSaysWhy(t *testing.T) {
 	dir, parent := newPlace(t)
 	sentry := filepath.Join(dir, "sentry")
-	if err := os.WriteFile(sentry, []byte("no program"), 0o755); err != nil {
+	program, err := os.ReadFile(built.sentry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary.NativeEndian.PutUint16(program[machineAt:], 0) // for no processor
+	if err := os.WriteFile(sentry, program, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	e, err := gvisor.New(gvisor.Options{Dir: filepath.Join(dir, "engine"), Sentry: sentry, CgroupParent: parent})
@@ -48,6 +55,18 @@ func TestFailedStartSaysWhy(t *testing.T) {
 	}
 	if left, err := os.ReadDir(filepath.Join(dir, "engine")); err != nil || len(left) > 0 {
 		t.Errorf("left are %v, %v", left, err)
+	}
+}
+
+// machineAt is where an ELF file says for which processor it is.
+const machineAt = 18
+
+// TestNoSentryIsRefused makes an engine of another program than a sentry.
+func TestNoSentryIsRefused(t *testing.T) {
+	dir, parent := newPlace(t)
+	_, err := gvisor.New(gvisor.Options{Dir: filepath.Join(dir, "engine"), Sentry: "/bin/sh", CgroupParent: parent})
+	if bothy.ErrorCode(err) != bothy.CodeEngineMissing || bothy.AsError(err).Hint == "" {
+		t.Errorf("it is %v", err)
 	}
 }
 

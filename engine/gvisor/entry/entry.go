@@ -15,6 +15,7 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
 
+	"github.com/bothy-dev/bothy/engine/gvisor/library"
 	"github.com/bothy-dev/bothy/engine/gvisor/netns"
 )
 
@@ -43,7 +44,9 @@ func Main() error {
 	installGuards()
 	watchGiving()
 	mixBootID()
-	presetFilter()
+	if library.Own().Patched {
+		presetFilter() // it is the filter of the patched library
+	}
 	presetStubFilters()
 	skipPoints()
 	knowProcessor()
