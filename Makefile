@@ -13,8 +13,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 # A released program is static, the same wherever it was built, and small. What is
 # only run here is compiled with the same flags, so that nothing is compiled twice.
-RELEASE := CGO_ENABLED=0 $(GO) build -modfile=bin/go.mod -trimpath -buildvcs=false -ldflags
-RUN := CGO_ENABLED=0 $(GO) run -modfile=bin/go.mod -trimpath -buildvcs=false
+RELEASE := CGO_ENABLED=0 $(GO) build -modfile=bin/go.mod -tags=gvisorpatched -trimpath -buildvcs=false -ldflags
+RUN := CGO_ENABLED=0 $(GO) run -modfile=bin/go.mod -tags=gvisorpatched -trimpath -buildvcs=false
 PYTHON_BUNDLE := bin/share/python-3.12.tar.zst
 
 .PHONY: help

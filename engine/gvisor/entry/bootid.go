@@ -5,19 +5,10 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
-	_ "unsafe" // for go:linkname
 
 	"gvisor.dev/gvisor/pkg/sentry/arch"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
-
-	_ "gvisor.dev/gvisor/pkg/sentry/vfs"
 )
-
-// onStatic is asked, where the library is the changed one, what is read of a file whose
-// content never changes.
-//
-//go:linkname onStatic gvisor.dev/gvisor/pkg/sentry/vfs.onStatic
-var onStatic func(data string) string
 
 // machine is the id of the machine that this sandbox was adopted as, or nil.
 var machine atomic.Pointer[string]
@@ -26,12 +17,12 @@ var machine atomic.Pointer[string]
 // copy's own: the kernel's memory has the same in each. It stays what it is for a sandbox
 // that sleeps and wakes.
 func mixBootID() {
-	onStatic = func(data string) string {
+	onStaticFile(func(data string) string {
 		if id := machine.Load(); id != nil && isUUID(data) {
 			return bootID(data, *id)
 		}
 		return data
-	}
+	})
 }
 
 func bootID(kernels, machine string) string {

@@ -1,10 +1,8 @@
 package entry
 
 import (
-	"reflect"
 	"sync"
 	"time"
-	"unsafe"
 
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
@@ -22,19 +20,8 @@ var clockOnce sync.Once
 // hastenClocks makes the kernel's clocks ready. The first task runs already.
 func hastenClocks(k *kernel.Kernel) {
 	clockOnce.Do(func() {
-		if timer := clockTimer(k.Timekeeper()); timer != nil {
-			timer.Reset(clockAfter)
+		if !calibrateIn(k.Timekeeper(), clockAfter) {
+			log.Warningf("The kernel has no clocks: the time will be slow to read for a second")
 		}
 	})
-}
-
-// clockTimer is what wakes the library to look at the clocks.
-func clockTimer(t *kernel.Timekeeper) *time.Timer {
-	f := finder{}
-	field := f.field(reflect.TypeFor[kernel.Timekeeper](), "timer", reflect.TypeFor[*time.Timer]())
-	if f.err != nil {
-		log.Warningf("The time will be slow to read for a second: %v", f.err)
-		return nil
-	}
-	return *(**time.Timer)(unsafe.Add(unsafe.Pointer(t), field.Offset))
 }

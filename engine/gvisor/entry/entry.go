@@ -48,7 +48,7 @@ func Main() error {
 		presetFilter() // it is the filter of the patched library
 	}
 	presetStubFilters()
-	skipPoints()
+	skipTracePoints()
 	knowProcessor()
 	cli.Run(nil, map[util.SubCommand]string{
 		new(sentrycmd.Boot):   "",

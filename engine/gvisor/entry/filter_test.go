@@ -1,8 +1,9 @@
+//go:build gvisorpatched
+
 package entry
 
 import (
 	"bytes"
-	"errors"
 	"flag"
 	"fmt"
 	"go/format"
@@ -12,7 +13,6 @@ import (
 	"runtime"
 	"slices"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/abi/linux"
@@ -20,6 +20,7 @@ import (
 	"gvisor.dev/gvisor/pkg/seccomp"
 	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
 	"gvisor.dev/gvisor/pkg/sentry/platform"
+	"gvisor.dev/gvisor/pkg/sentry/platform/systrap"
 	"gvisor.dev/gvisor/runsc/boot/filter"
 	"gvisor.dev/gvisor/runsc/boot/filter/config"
 )
@@ -144,53 +145,16 @@ func write(t *testing.T, file, name string, programs ...precompiledseccomp.Progr
 	}
 }
 
-// The library's functions that compile the filters, and an address that they take
-// from there.
+// stubFilters are the filters that hold two addresses each.
+var stubFilters = []string{systrap.StubFilter, systrap.ThreadFilter}
 
-//go:linkname attachedThread gvisor.dev/gvisor/pkg/sentry/platform/systrap.attachedThread
-func attachedThread(flags uintptr, action seccomp.Action) (unsafe.Pointer, error)
-
-//go:linkname sysmsgThreadRules gvisor.dev/gvisor/pkg/sentry/platform/systrap.sysmsgThreadRules
-func sysmsgThreadRules(code uintptr) []bpf.Instruction
-
-//go:linkname stubStart gvisor.dev/gvisor/pkg/sentry/platform/systrap.stubStart
-var stubStart uintptr
-
-//go:linkname stubROMapEnd gvisor.dev/gvisor/pkg/sentry/platform/systrap.stubROMapEnd
-var stubROMapEnd uintptr
-
-// stubFilters are the filters that hold two addresses each, and how to get them from
-// the library.
-var stubFilters = map[string]func(a, b uintptr){
-	"stub": func(start, length uintptr) {
-		stubStart, stubROMapEnd = start, start+length
-		attachedThread(0, seccomp.Trap)
-	},
-	"thread": func(code, start uintptr) {
-		stubStart = start
-		sysmsgThreadRules(code)
-	},
-}
-
-// libraryProgram returns what the library would compile. It goes no further.
-func libraryProgram(t *testing.T, name string, a, b uintptr) (found *seccomp.Program) {
+// libraryProgram returns what the library would compile.
+func libraryProgram(t *testing.T, name string, a, b uintptr) *seccomp.Program {
 	t.Helper()
-	start, end, hook := stubStart, stubROMapEnd, onCompile
-	defer func() { stubStart, stubROMapEnd, onCompile = start, end, hook }()
-	onCompile = func(asked string, p *seccomp.Program, addresses []uintptr) ([]bpf.Instruction, error) {
-		if asked != name || !slices.Equal(addresses, []uintptr{a, b}) {
-			t.Errorf("the library compiles %q for %#x, want %q for %#x", asked, addresses, name, []uintptr{a, b})
-		}
-		found = p
-		return nil, errors.New("seen")
+	found := systrap.FilterProgram(name, a, b)
+	if found == nil {
+		t.Fatalf("the library does not ask for the filter %q of %#x and %#x", name, a, b)
 	}
-	defer func() {
-		recover() // from what it makes of the error
-		if found == nil {
-			t.Fatal("the library does not ask for a filter that was compiled ahead")
-		}
-	}()
-	stubFilters[name](a, b)
 	return found
 }
 
@@ -211,14 +175,14 @@ func precompileStub(t *testing.T, name string) precompiledseccomp.Program {
 
 func TestStubFilterIsWhatTheLibraryCompiles(t *testing.T) {
 	if *update {
-		write(t, "filter_stub", "compiledStubFilters", precompileStub(t, "stub"), precompileStub(t, "thread"))
+		write(t, "filter_stub", "compiledStubFilters", precompileStub(t, systrap.StubFilter), precompileStub(t, systrap.ThreadFilter))
 		return
 	}
 	if len(compiledStubFilters) == 0 {
 		t.Skipf("%s has no compiled filters", runtime.GOARCH)
 	}
 	presetStubFilters()
-	for name := range stubFilters {
+	for _, name := range stubFilters {
 		t.Run(name, func(t *testing.T) {
 			at := slices.IndexFunc(compiledStubFilters, func(p precompiledseccomp.Program) bool { return p.Name == name })
 			if at < 0 {
@@ -245,7 +209,7 @@ func TestStubFilterIsWhatTheLibraryCompiles(t *testing.T) {
 // allows.
 func agree(t *testing.T, name string, a, b uint64) {
 	t.Helper()
-	ours, err := onCompile(name, nil, []uintptr{uintptr(a), uintptr(b)})
+	ours, err := systrap.OnCompile(name, nil, []uintptr{uintptr(a), uintptr(b)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,5 @@
+//go:build gvisorpatched
+
 package entry
 
 import (

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	_ "unsafe" // for go:linkname
 
 	"gvisor.dev/gvisor/pkg/errors/linuxerr"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
@@ -65,19 +64,14 @@ type watch struct {
 	holding atomic.Bool
 }
 
-// onGiving is called before the library gives memory out, where it is the changed
-// one. A program can take much between two looks of the watch, above all where
-// that gets little of the processor.
-//
-//go:linkname onGiving gvisor.dev/gvisor/pkg/sentry/pgalloc.onGiving
-var onGiving func(f *pgalloc.MemoryFile, bytes uint64)
-
+// watchGiving has the watch told before memory is given out. A program can take much
+// between two looks, above all where the watch gets little of the processor.
 func watchGiving() {
-	onGiving = func(f *pgalloc.MemoryFile, bytes uint64) {
+	onAllocate(func(f *pgalloc.MemoryFile, bytes uint64) {
 		if k := memory.kernel.Load(); k != nil && f == k.MemoryFile() {
 			memory.giving(int64(bytes), func() int64 { return memoryUsed(k) })
 		}
-	}
+	})
 }
 
 // giving waits, for a while, where more memory is in use than may be and the watch

@@ -5,31 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"gvisor.dev/gvisor/pkg/hostarch"
-	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
-	"gvisor.dev/gvisor/pkg/sentry/usage"
 )
-
-// TestAllocationsAreTold allocates memory as the library does for programs.
-func TestAllocationsAreTold(t *testing.T) {
-	memory := newMemoryFile(t)
-	var told uint64
-	onGiving = func(f *pgalloc.MemoryFile, bytes uint64) {
-		if f == memory {
-			told += bytes
-		}
-	}
-	defer func() { onGiving = nil }()
-	r, err := memory.Allocate(3*hostarch.PageSize, pgalloc.AllocOpts{Kind: usage.Anonymous})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer memory.DecRef(r)
-	if told != 3*hostarch.PageSize {
-		t.Errorf("%d bytes were told of", told)
-	}
-}
 
 func TestGivingLooksOnlyWhenAllMayBeGone(t *testing.T) {
 	w := watch{hurry: make(chan struct{}, 1)}

@@ -1,15 +1,6 @@
 package entry
 
-import (
-	"runtime"
-	_ "unsafe" // for go:linkname
-)
-
-// onSet is called, where the library is the changed one, instead of
-// runtime.GOMAXPROCS. It returns what it was called with the last time.
-//
-//go:linkname onSet gvisor.dev/gvisor/pkg/gomaxprocs.onSet
-var onSet func(n int) int
+import "runtime"
 
 // moreProcessors is how many this process has beside those of the sandbox.
 const moreProcessors = 2
@@ -21,12 +12,12 @@ const moreProcessors = 2
 // checkpoint, which leave the kernel too little to go on meanwhile.
 func fixProcessors() {
 	told := 0
-	onSet = func(n int) int {
+	onSetProcessors(func(n int) int {
 		if told == 0 {
 			runtime.GOMAXPROCS(n + moreProcessors)
 		}
 		before := told
 		told = n
 		return before
-	}
+	})
 }

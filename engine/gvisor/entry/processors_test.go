@@ -1,3 +1,5 @@
+//go:build gvisorpatched
+
 package entry
 
 import (
@@ -9,7 +11,7 @@ import (
 
 func TestProcessorsAreFixed(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
-	t.Cleanup(func() { onSet = nil; runtime.GOMAXPROCS(before) })
+	t.Cleanup(func() { gomaxprocs.OnSet = nil; runtime.GOMAXPROCS(before) })
 	fixProcessors()
 	gomaxprocs.SetBase(3)
 	gomaxprocs.Add(100)

@@ -1,13 +1,10 @@
 package entry
 
 import (
-	"fmt"
-	"reflect"
 	"runtime/debug"
 	"runtime/metrics"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/context"
@@ -104,11 +101,7 @@ var fitted atomic.Bool
 
 // fitTrimmer maps the trimmer into the memory of a task, unless it is there.
 func fitTrimmer(t *kernel.Task) {
-	if layout.err != nil {
-		log.Warningf("Untouched memory will be saved: %v", layout.err)
-		return
-	}
-	if fitted.Load() {
+	if !knowsAnonymousMemory || fitted.Load() {
 		return
 	}
 	one := new(trimmer)
@@ -172,23 +165,7 @@ type extent struct {
 // anonymousMemory lists what a process was given that has no file behind it: only
 // that is zero where it was never touched.
 func anonymousMemory(m *mm.MemoryManager, mf *pgalloc.MemoryFile) (extents []extent) {
-	var anonymous []hostarch.AddrRange
-	layout.vmas.walk(unsafe.Add(unsafe.Pointer(m), layout.vmasAt), func(ar hostarch.AddrRange, vma unsafe.Pointer) {
-		if *(*memmap.Mappable)(unsafe.Add(vma, layout.mappable)) == nil {
-			anonymous = append(anonymous, ar)
-		}
-	})
-	layout.pmas.walk(unsafe.Add(unsafe.Pointer(m), layout.pmasAt), func(ar hostarch.AddrRange, pma unsafe.Pointer) {
-		file := *(*memmap.File)(unsafe.Add(pma, layout.file))
-		private := *(*bool)(unsafe.Add(pma, layout.private))
-		for len(anonymous) > 0 && anonymous[0].End <= ar.Start {
-			anonymous = anonymous[1:]
-		}
-		if !private || file != memmap.File(mf) || len(anonymous) == 0 || !anonymous[0].IsSupersetOf(ar) {
-			return
-		}
-		extents = append(extents, extent{ar, *(*uint64)(unsafe.Add(pma, layout.off))})
-	})
+	eachAnonymous(m, mf, func(ar hostarch.AddrRange, off uint64) { extents = append(extents, extent{ar, off}) })
 	return extents
 }
 
@@ -223,91 +200,4 @@ func eachHole(fd int, from, end uint64, tell func(from, to uint64)) {
 			tell(uint64(hole), from)
 		}
 	}
-}
-
-// layout is where in the library's types that is which it tells nobody of.
-var layout = findLayout()
-
-type memoryLayout struct {
-	err                          error
-	vmasAt, pmasAt               uintptr
-	vmas, pmas                   tree
-	mappable, file, off, private uintptr
-}
-
-func findLayout() memoryLayout {
-	f := finder{}
-	manager := reflect.TypeFor[mm.MemoryManager]()
-	l := memoryLayout{vmasAt: f.field(manager, "vmas", nil).Offset, pmasAt: f.field(manager, "pmas", nil).Offset}
-	var vma, pma reflect.Type
-	l.vmas, vma = f.tree(f.field(manager, "vmas", nil).Type)
-	l.pmas, pma = f.tree(f.field(manager, "pmas", nil).Type)
-	l.mappable = f.field(vma, "mappable", reflect.TypeFor[memmap.Mappable]()).Offset
-	l.file = f.field(pma, "file", reflect.TypeFor[memmap.File]()).Offset
-	l.off = f.field(pma, "off", reflect.TypeFor[uint64]()).Offset
-	l.private = f.field(pma, "private", reflect.TypeFor[bool]()).Offset
-	l.err = f.err
-	return l
-}
-
-// tree is a B-tree of address ranges in the library.
-type tree struct {
-	root, count, parents, keys, values, children uintptr
-	valueSize                                    uintptr
-}
-
-// walk visits the ranges of the set at p in order.
-func (b tree) walk(p unsafe.Pointer, visit func(hostarch.AddrRange, unsafe.Pointer)) {
-	b.node(unsafe.Add(p, b.root), visit)
-}
-
-func (b tree) node(n unsafe.Pointer, visit func(hostarch.AddrRange, unsafe.Pointer)) {
-	count, parent := *(*int)(unsafe.Add(n, b.count)), *(*bool)(unsafe.Add(n, b.parents))
-	for i := range uintptr(count) {
-		if parent {
-			b.child(n, i, visit)
-		}
-		key := *(*hostarch.AddrRange)(unsafe.Add(n, b.keys+i*unsafe.Sizeof(hostarch.AddrRange{})))
-		visit(key, unsafe.Add(n, b.values+i*b.valueSize))
-	}
-	if parent {
-		b.child(n, uintptr(count), visit)
-	}
-}
-
-func (b tree) child(n unsafe.Pointer, i uintptr, visit func(hostarch.AddrRange, unsafe.Pointer)) {
-	b.node(*(*unsafe.Pointer)(unsafe.Add(n, b.children+i*unsafe.Sizeof(n))), visit)
-}
-
-// finder finds fields and remembers the first that is not as expected.
-type finder struct{ err error }
-
-func (f *finder) field(t reflect.Type, name string, want reflect.Type) reflect.StructField {
-	if f.err != nil {
-		return reflect.StructField{Type: reflect.TypeFor[struct{}]()}
-	}
-	field, ok := t.FieldByName(name)
-	if !ok || want != nil && field.Type != want {
-		f.err = fmt.Errorf("%v has no %s of type %v", t, name, want)
-	}
-	return field
-}
-
-func (f *finder) tree(set reflect.Type) (b tree, value reflect.Type) {
-	root := f.field(set, "root", nil)
-	node := root.Type
-	keys, values, children := f.field(node, "keys", nil), f.field(node, "values", nil), f.field(node, "children", nil)
-	b = tree{
-		root: root.Offset, count: f.field(node, "nrSegments", reflect.TypeFor[int]()).Offset,
-		parents: f.field(node, "hasChildren", reflect.TypeFor[bool]()).Offset,
-		keys:    keys.Offset, values: values.Offset, children: children.Offset,
-	}
-	if f.err == nil && (keys.Type.Elem() != reflect.TypeFor[hostarch.AddrRange]() || children.Type.Elem() != reflect.PointerTo(node)) {
-		f.err = fmt.Errorf("%v is no tree of address ranges", set)
-	}
-	if f.err != nil {
-		return tree{}, reflect.TypeFor[struct{}]()
-	}
-	b.valueSize = values.Type.Elem().Size()
-	return b, values.Type.Elem()
 }

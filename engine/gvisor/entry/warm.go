@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
-	_ "unsafe" // for go:linkname
 
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/sentry/platform"
@@ -75,23 +74,10 @@ func warmMemory() {
 	runtime.GC()
 }
 
-// savedTypes are the types that the library saves and loads, by name.
-//
-//go:linkname savedTypes gvisor.dev/gvisor/pkg/state.globalTypeDatabase
-var savedTypes map[string]reflect.Type
-
-// fillTypes puts them there, if the library leaves that for later.
-//
-//go:linkname fillTypes gvisor.dev/gvisor/pkg/state.fill
-var fillTypes func()
-
 // warmTypes has the runtime find the methods by which each type is loaded: it
 // remembers them.
 func warmTypes() (found int) {
-	if fillTypes != nil {
-		fillTypes()
-	}
-	for _, t := range savedTypes {
+	for _, t := range savedTypes() {
 		if _, ok := reflect.Zero(reflect.PointerTo(t)).Interface().(state.SaverLoader); ok {
 			found++
 		}

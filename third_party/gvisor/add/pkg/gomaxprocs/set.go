@@ -1,12 +1,12 @@
 package gomaxprocs
 
-// onSet is called to set how many processors there are, if it is set, and returns how
+// OnSet is called to set how many processors there are, if it is set, and returns how
 // many it was told the last time.
-var onSet func(n int) int
+var OnSet func(n int) int
 
 func set(n int, otherwise func(int) int) int {
-	if onSet != nil {
-		return onSet(n)
+	if OnSet != nil {
+		return OnSet(n)
 	}
 	return otherwise(n)
 }

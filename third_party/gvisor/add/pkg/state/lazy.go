@@ -1,7 +1,9 @@
 package state
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"sync"
 )
 
@@ -33,4 +35,10 @@ func later(t Type) bool {
 	}
 	registered = append(registered, t)
 	return true
+}
+
+// Types returns the types that are registered.
+func Types() []reflect.Type {
+	fill()
+	return slices.Collect(maps.Values(globalTypeDatabase))
 }

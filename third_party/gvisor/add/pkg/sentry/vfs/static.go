@@ -1,11 +1,12 @@
 package vfs
 
-// onStatic, if it is set, returns what is read of a file that always has the same content.
-var onStatic func(data string) string
+// OnStaticFile, if it is set, returns what is read of a file that always has the same
+// content.
+var OnStaticFile func(data string) string
 
 func static(data string) string {
-	if onStatic != nil {
-		return onStatic(data)
+	if OnStaticFile != nil {
+		return OnStaticFile(data)
 	}
 	return data
 }

@@ -1,17 +1,25 @@
 package systrap
 
 import (
+	"errors"
+
 	"gvisor.dev/gvisor/pkg/bpf"
 	"gvisor.dev/gvisor/pkg/seccomp"
 )
 
-// onCompile returns a filter that was compiled before, but for its addresses. If it is
+// OnCompile returns a filter that was compiled before, but for its addresses. If it is
 // not set, or returns none, the filter is compiled.
-var onCompile func(name string, p *seccomp.Program, addresses []uintptr) ([]bpf.Instruction, error)
+var OnCompile func(name string, p *seccomp.Program, addresses []uintptr) ([]bpf.Instruction, error)
+
+// The names that OnCompile is called with.
+const (
+	StubFilter   = "stub"
+	ThreadFilter = "thread"
+)
 
 func compile(name string, p *seccomp.Program, addresses ...uintptr) ([]bpf.Instruction, seccomp.BuildStats, error) {
-	if onCompile != nil {
-		if f, err := onCompile(name, p, addresses); f != nil || err != nil {
+	if OnCompile != nil {
+		if f, err := OnCompile(name, p, addresses); f != nil || err != nil {
 			return f, seccomp.BuildStats{}, err
 		}
 	}
@@ -20,3 +28,28 @@ func compile(name string, p *seccomp.Program, addresses ...uintptr) ([]bpf.Instr
 
 // start is stubStart, where that name stands for something else.
 func start() uintptr { return stubStart }
+
+// FilterProgram returns the program from which the filter called name is compiled, for two
+// addresses. No stub may be in use.
+func FilterProgram(name string, a, b uintptr) (found *seccomp.Program) {
+	begin, end, hook := stubStart, stubROMapEnd, OnCompile
+	defer func() {
+		recover() // from what is made of the error
+		stubStart, stubROMapEnd, OnCompile = begin, end, hook
+	}()
+	OnCompile = func(asked string, p *seccomp.Program, addresses []uintptr) ([]bpf.Instruction, error) {
+		if asked == name && len(addresses) == 2 && addresses[0] == a && addresses[1] == b {
+			found = p
+		}
+		return nil, errors.New("go no further")
+	}
+	switch name {
+	case StubFilter:
+		stubStart, stubROMapEnd = a, a+b
+		attachedThread(0, seccomp.Trap)
+	case ThreadFilter:
+		stubStart = b
+		sysmsgThreadRules(a)
+	}
+	return found
+}

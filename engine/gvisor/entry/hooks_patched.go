@@ -1,0 +1,62 @@
+//go:build gvisorpatched
+
+package entry
+
+import (
+	"reflect"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/bpf"
+	"gvisor.dev/gvisor/pkg/gomaxprocs"
+	"gvisor.dev/gvisor/pkg/hostarch"
+	"gvisor.dev/gvisor/pkg/seccomp"
+	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
+	"gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/mm"
+	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
+	"gvisor.dev/gvisor/pkg/sentry/platform/systrap"
+	"gvisor.dev/gvisor/pkg/sentry/seccheck"
+	"gvisor.dev/gvisor/pkg/sentry/vfs"
+	"gvisor.dev/gvisor/pkg/state"
+	"gvisor.dev/gvisor/runsc/boot/filter"
+)
+
+// What the patches of third_party/gvisor export. hooks_plain.go says what takes its place
+// where the library is the published one.
+
+// onAllocate has f called before the library gives memory out. Locks are held then.
+func onAllocate(f func(*pgalloc.MemoryFile, uint64)) { pgalloc.OnAllocate = f }
+
+// onSetProcessors has f called instead of runtime.GOMAXPROCS. It returns what it was called
+// with the last time.
+func onSetProcessors(f func(n int) int) { gomaxprocs.OnSet = f }
+
+// onStaticFile has f say what is read of a file whose content never changes.
+func onStaticFile(f func(data string) string) { vfs.OnStaticFile = f }
+
+// onStubFilter has f asked before the library compiles a filter of the processes in which a
+// sandbox's programs run.
+func onStubFilter(f func(name string, p *seccomp.Program, addresses []uintptr) ([]bpf.Instruction, error)) {
+	systrap.OnCompile = f
+}
+
+// presetFilters gives the library filters of the sentry's own system calls.
+func presetFilters(programs ...precompiledseccomp.Program) { filter.Preset(programs...) }
+
+// savedTypes are the types that the library saves and loads.
+func savedTypes() []reflect.Type { return state.Types() }
+
+// skipTracePoints keeps the library from describing its trace points.
+func skipTracePoints() { seccheck.SkipInitialize() }
+
+// calibrateIn has the kernel's clocks look at the host's in d, if it has clocks.
+func calibrateIn(t *kernel.Timekeeper, d time.Duration) bool { return t.CalibrateIn(d) }
+
+// knowsAnonymousMemory says whether eachAnonymous visits anything.
+const knowsAnonymousMemory = true
+
+// eachAnonymous visits the memory that a process was given which has no file behind it, and
+// where in f it lies. The kernel is paused.
+func eachAnonymous(m *mm.MemoryManager, f *pgalloc.MemoryFile, visit func(hostarch.AddrRange, uint64)) {
+	m.AnonymousMemory(f, visit)
+}

@@ -1,0 +1,21 @@
+package mm
+
+import (
+	"gvisor.dev/gvisor/pkg/hostarch"
+	"gvisor.dev/gvisor/pkg/sentry/memmap"
+)
+
+// AnonymousMemory visits, in order, the private memory out of file that has no file of a
+// program behind it, with where in file it lies. The kernel is paused.
+func (mm *MemoryManager) AnonymousMemory(file memmap.File, visit func(ar hostarch.AddrRange, off uint64)) {
+	vseg := mm.vmas.FirstSegment()
+	for pseg := mm.pmas.FirstSegment(); pseg.Ok(); pseg = pseg.NextSegment() {
+		ar, pma := pseg.Range(), pseg.ValuePtr()
+		for vseg.Ok() && (vseg.End() <= ar.Start || vseg.ValuePtr().mappable != nil) {
+			vseg = vseg.NextSegment()
+		}
+		if vseg.Ok() && pma.private && pma.file == file && vseg.Range().IsSupersetOf(ar) {
+			visit(ar, pma.off)
+		}
+	}
+}
