@@ -4,8 +4,6 @@ package main
 var list = []exception{
 	{name: name{"engine/gvisor", "TestKilledKernelSaysSo"}, Why: "a signal that somebody on the host sends to a sentry goes on to process 1, which ends by it"},
 	{name: name{"engine/gvisor", "TestFilesThatDoNotFit"}, Why: "the files of an overlay are not counted"},
-	{name: name{"engine/gvisor/entry", "TestFilterIsWhatTheLibraryCompiles"}, Why: "the filter that is compiled ahead is the patched library's, and a plain sentry does not use it"},
-	{name: name{"engine/gvisor/entry", "TestStubFilterIsWhatTheLibraryCompiles"}, Why: "filters that are compiled ahead are not asked for"},
 	{name: name{"test/e2e", "TestAPlainLinux"}, Why: "/proc/sys lacks some files of a Linux"},
 	{name: name{"test/e2e", "TestTooManyFiles"}, Why: "the files of an overlay are not counted"},
 	{name: name{"test/e2e", "TestHoards/link"}, Why: "hard links are not counted"},

@@ -15,7 +15,6 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
 
-	"github.com/bothy-dev/bothy/engine/gvisor/library"
 	"github.com/bothy-dev/bothy/engine/gvisor/netns"
 )
 
@@ -44,9 +43,7 @@ func Main() error {
 	installGuards()
 	watchGiving()
 	mixBootID()
-	if library.Own().Patched {
-		presetFilter() // it is the filter of the patched library
-	}
+	presetFilter()
 	presetStubFilters()
 	skipTracePoints()
 	knowProcessor()
