@@ -11,7 +11,7 @@ type EngineInfo struct {
 	// Name is what requests call it: "gvisor", "microvm", "fake".
 	Name string `json:"name"`
 	// Build identifies the exact build. A memory snapshot can be restored only
-	// by the build that made it.
+	// by the build that made it, which a BuildKeeper keeps.
 	Build string `json:"build"`
 	// Kernel is what the sandbox's own kernel calls itself.
 	Kernel string `json:"kernel"`
@@ -72,6 +72,9 @@ type MachineSpec struct {
 	// FilesTar, if not empty, holds changes to the root file system that Start
 	// applies before anything runs.
 	FilesTar string
+	// Build is the build of the engine that wrote the memory which Restore wakes. Empty
+	// stands for the engine's own, with which Start starts everything.
+	Build string
 	// Beside has the machine start although another with its ID lives, which is
 	// destroyed next. An engine that cannot do that says CodeConflict.
 	Beside bool
@@ -135,9 +138,9 @@ type Engine interface {
 	// Start boots a machine. It returns when the kernel runs and process 1 has
 	// been started; the guest may need a few milliseconds more.
 	Start(ctx context.Context, spec MachineSpec) (Machine, error)
-	// Restore wakes a machine from the snapshot in dir, which Machine.Snapshot
-	// wrote. It fails with CodeSnapshotDamaged or CodeUnsupported (another
-	// build) and leaves dir as it was.
+	// Restore wakes a machine from the snapshot in dir, which Machine.Snapshot of
+	// spec.Build wrote. The machine is of that build. It fails with CodeSnapshotDamaged
+	// or CodeUnsupported (another build, see BuildKeeper) and leaves dir as it was.
 	Restore(ctx context.Context, spec MachineSpec, dir string) (Machine, error)
 	// Adopt finds a machine that is still alive, by its stored State. One that
 	// was frozen goes on. It returns CodeNotFound when the machine is gone, and only
@@ -148,6 +151,15 @@ type Engine interface {
 	// they live) and for which keep is false, and returns their names: see
 	// MachineNamer.
 	Sweep(ctx context.Context, keep func(name string) bool) ([]string, error)
+}
+
+// A BuildKeeper is an engine that also wakes memory which other builds of it wrote, with
+// those builds, which it has kept.
+type BuildKeeper interface {
+	// HoldBuild checks that memory of a build can be woken, and keeps the build until
+	// release is called. The error has CodeUnsupported, and as its detail the reason, as
+	// a clause about the build: "which this server has not kept".
+	HoldBuild(build string) (release func(), err error)
 }
 
 // A MachineNamer is an engine whose machines need not be called like their

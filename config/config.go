@@ -54,6 +54,7 @@ type Config struct {
 	LogFormat string `yaml:"log_format"`
 
 	Engine    Engine    `yaml:"engine"`
+	Engines   Engines   `yaml:"engines"`
 	Sandboxes Sandboxes `yaml:"sandboxes"`
 	Pool      Pool      `yaml:"pool"`
 	Snapshots Snapshots `yaml:"snapshots"`
@@ -152,6 +153,15 @@ func (e Engine) check() error {
 	return nil
 }
 
+// Engines says which builds of engines are kept for the snapshots that they wrote.
+type Engines struct {
+	// Refuse names builds whose memory is not woken: builds, SHA-256 sums or versions,
+	// or how the former two begin.
+	Refuse []string `yaml:"refuse"`
+	// KeepMB bounds the builds of earlier servers; 0 means no bound.
+	KeepMB int64 `yaml:"keep_mb"`
+}
+
 // Sandboxes bounds what the host gives.
 type Sandboxes struct {
 	// Max is how many may run at once; 0 means no bound.
@@ -224,7 +234,7 @@ func Default() Config {
 			Templates: []string{bothy.DefaultTemplate}, Ready: 1, ReadyMax: 4, Spares: 2, GoldenMax: 16,
 			MinFreeMemoryMB: 2048,
 		},
-		Snapshots: Snapshots{MinFreeDiskMB: 2048}, Network: Network{CABundle: "/etc/ssl/certs/ca-certificates.crt"},
+		Engines: Engines{KeepMB: 4096}, Snapshots: Snapshots{MinFreeDiskMB: 2048}, Network: Network{CABundle: "/etc/ssl/certs/ca-certificates.crt"},
 		Inflight: defaultInflight(),
 		Metering: Metering{FlushSeconds: 10, WarnAt: 0.8}, Rates: defaultRates(),
 		Audit: Audit{KeepDays: 365, Commands: true},
@@ -301,8 +311,8 @@ func (c *Config) Finish() error {
 		return bothy.Errorf(bothy.CodeInvalid, "log_format is %q", c.LogFormat).WithHint("Give text or json.")
 	}
 	if c.Sandboxes.Max < 0 || c.Sandboxes.MinFreeMemoryMB < 0 || c.Sandboxes.WaitSeconds < 0 || c.Sandboxes.StartsAtOnce < 0 || c.Sandboxes.KeepEndedHours < 0 ||
-		c.Snapshots.KeepPerSandbox < 0 || c.Snapshots.KeepHours < 0 || c.Snapshots.ProjectQuotaMB < 0 || c.Snapshots.MinFreeDiskMB < 0 {
-		return bothy.Errorf(bothy.CodeInvalid, "a number under sandboxes or snapshots is negative").WithHint("Give 0 for no bound.")
+		c.Snapshots.KeepPerSandbox < 0 || c.Snapshots.KeepHours < 0 || c.Snapshots.ProjectQuotaMB < 0 || c.Snapshots.MinFreeDiskMB < 0 || c.Engines.KeepMB < 0 {
+		return bothy.Errorf(bothy.CodeInvalid, "a number under engines, sandboxes or snapshots is negative").WithHint("Give 0 for no bound.")
 	}
 	if c.Audit.KeepDays < 0 {
 		return bothy.Errorf(bothy.CodeInvalid, "audit.keep_days is %d", c.Audit.KeepDays).WithHint("Give 0 to keep all of it.")

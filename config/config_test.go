@@ -21,7 +21,7 @@ func TestExampleShowsEveryKeyWithItsDefault(t *testing.T) {
 	// An empty list in the file is not a nil one.
 	want.TLS.ACME.Domains = c.TLS.ACME.Domains
 	want.TrustedProxies = c.TrustedProxies
-	want.Snapshots.TrustedKeys = c.Snapshots.TrustedKeys
+	want.Snapshots.TrustedKeys, want.Engines.Refuse = c.Snapshots.TrustedKeys, c.Engines.Refuse
 	want.AllowedHosts, want.Network.Allow, want.Network.Forbid = c.AllowedHosts, c.Network.Allow, c.Network.Forbid
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("the example says\n%+v\nand the defaults are\n%+v", c, want)

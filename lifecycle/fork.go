@@ -125,9 +125,11 @@ func (s *Service) momentOf(ctx context.Context, id string) (sb *bothy.Sandbox, d
 	if err != nil {
 		return nil, "", nil, nil, snapshotError(err)
 	}
-	// A machine of an earlier engine build can be copied by its files alone.
-	another := l.machine.Build() != s.engine(sb.Engine).Info().Build
-	if err := s.capture(context.WithoutCancel(ctx), l, draft.Dir(), bothy.SnapshotMemory, another, false, true); err != nil {
+	// A machine of an engine build that this server has not got can be copied by its
+	// files alone. One that it has stays until all copies are made.
+	letGo, why := s.holdBuild(s.engine(sb.Engine), l.machine.Build())
+	if err := s.capture(context.WithoutCancel(ctx), l, draft.Dir(), bothy.SnapshotMemory, why != "", false, true); err != nil {
+		letGo()
 		draft.Discard()
 		return nil, "", nil, nil, snapshotError(err)
 	}
@@ -135,7 +137,7 @@ func (s *Service) momentOf(ctx context.Context, id string) (sb *bothy.Sandbox, d
 		Engine: sb.Engine, EngineBuild: l.machine.Build(), GuestKey: sb.GuestKey,
 		Sandbox: snapshot.Origin{TemplateDigest: sb.TemplateDigest}, Fresh: true,
 	}
-	return sb, draft.Dir(), m, draft.Discard, nil
+	return sb, draft.Dir(), m, func() { draft.Discard(); letGo() }, nil
 }
 
 // startCopies starts all of them or none.

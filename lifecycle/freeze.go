@@ -63,16 +63,6 @@ func (s *Service) freeze(ctx context.Context, l *live, sb *bothy.Sandbox, o free
 	return n, nil
 }
 
-// foreignBuild says why this server could not wake the memory of a machine, or "". A
-// sandbox outlives the server that started it, and so the engine build.
-func (s *Service) foreignBuild(engine, build string) string {
-	now := s.engine(engine).Info().Build
-	if build == now {
-		return ""
-	}
-	return fmt.Sprintf("the sandbox was started by engine build %s, whose memory this server's build %s cannot read: the snapshot holds its files, without its processes", build, now)
-}
-
 // capture writes a machine's memory or files, or both, into dir.
 func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.SnapshotKind, files, stop, hurry bool) error {
 	var o bothy.SnapshotOptions
@@ -272,8 +262,8 @@ func checking(ctx context.Context, dir string, m *snapshot.Manifest) *frozen {
 	return &frozen{dir: dir, m: m, verified: sync.OnceValue(func() error { return <-found })}
 }
 
-// wake starts a machine from a snapshot: with its memory if this engine build
-// wrote it, and otherwise with its files. It says which.
+// wake starts a machine from a snapshot: with its memory if there is the engine build
+// that wrote it, and otherwise with its files. It says which.
 func (s *Service) wake(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, from *frozen) (bothy.Machine, *bothy.Resumed, error) {
 	if a := from.ahead; a != nil {
 		from.ahead = nil
@@ -298,16 +288,19 @@ func (s *Service) wakeAs(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templa
 	how := &bothy.Resumed{SnapshotID: m.ID, Kind: bothy.SnapshotMemory, At: s.clock.Now().UTC()}
 	spec := s.machineSpec(sb, t)
 	spec.Beside = beside
-	build := engine.Info().Build
 	switch {
 	case !m.Has(snapshot.MemoryDir):
 		how.Kind, how.Detail = bothy.SnapshotFiles, cmp.Or(m.Detail, "the snapshot holds files only: processes were not kept")
 	case m.Engine != sb.Engine:
 		how.Kind = bothy.SnapshotFiles
 		how.Detail = fmt.Sprintf("the memory was written by the engine %s and this sandbox runs on %s: the files are back, the processes are gone", m.Engine, sb.Engine)
-	case m.EngineBuild != build:
-		how.Kind = bothy.SnapshotFiles
-		how.Detail = fmt.Sprintf("the memory was written by engine build %s and this server has %s: the files are back, the processes are gone", m.EngineBuild, build)
+	default:
+		release, why := s.holdBuild(engine, m.EngineBuild)
+		defer release()
+		if why != "" {
+			how.Kind = bothy.SnapshotFiles
+			how.Detail = fmt.Sprintf("the memory was written by engine build %s, %s: the files are back, the processes are gone", m.EngineBuild, why)
+		}
 	}
 	var machine bothy.Machine
 	if how.Kind == bothy.SnapshotMemory {
@@ -318,6 +311,7 @@ func (s *Service) wakeAs(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templa
 				giveUp()
 			}
 		}()
+		spec.Build = m.EngineBuild
 		machine, err = engine.Restore(rctx, spec, filepath.Join(from.dir, snapshot.MemoryDir))
 		giveUp()
 	} else {

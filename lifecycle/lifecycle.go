@@ -36,6 +36,8 @@ type Options struct {
 	Engine  string
 	// Auto is the policy for bothy.EngineAuto: the first that can be used.
 	Auto []Choice
+	// Builds keeps the builds of engines that snapshots need. Optional.
+	Builds Builds
 	// GuestImage is the path of the image that holds the guest.
 	GuestImage string
 	// NewGateway attaches a gateway, shut, to a cable.

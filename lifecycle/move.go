@@ -88,8 +88,12 @@ func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r
 	if err := room.settle(m.Size()); err != nil {
 		return nil, err
 	}
-	// What has arrived is kept, also when the caller leaves now.
+	// What has arrived is kept, also when the caller leaves now, and so is what wakes it.
 	ctx = context.WithoutCancel(ctx)
+	if e := s.engine(m.Engine); e != nil && m.Kind == bothy.SnapshotMemory {
+		letGo, _ := s.holdBuild(e, m.EngineBuild)
+		defer letGo()
+	}
 	if err := draft.Commit(ctx); err != nil {
 		return nil, importError(err)
 	}

@@ -45,6 +45,7 @@ func (s *Service) Recover(ctx context.Context) (int, error) {
 	s.engines.mu.Unlock()
 	errs = append(errs, s.sweep(ctx), s.listSnapshots(ctx), s.dropSleeps(ctx))
 	s.Prune(ctx)
+	errs = append(errs, s.sweepBuilds(ctx))
 	return s.Live(), errors.Join(errs...)
 }
 
@@ -245,6 +246,9 @@ func (s *Service) Janitor(ctx context.Context, every, keepEnded time.Duration) {
 				s.log.Warn("cannot forget ended sandboxes", "error", err)
 			} else if n > 0 {
 				s.log.Info("forgot ended sandboxes", "count", n)
+			}
+			if err := s.sweepBuilds(ctx); err != nil {
+				s.log.Warn("cannot remove engine builds that nothing needs", "error", err)
 			}
 			s.sweepNetworkLogs(ctx)
 			s.forgetBudgets(ctx)

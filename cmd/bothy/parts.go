@@ -28,6 +28,7 @@ import (
 	"github.com/bothy-dev/bothy/certs"
 	"github.com/bothy-dev/bothy/client"
 	"github.com/bothy-dev/bothy/config"
+	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/engine/gvisor"
 	"github.com/bothy-dev/bothy/engine/microvm"
 	"github.com/bothy-dev/bothy/engine/uid"
@@ -61,6 +62,7 @@ type parts struct {
 	blobs     blob.Store
 	golden    blob.Store
 	vault     *vault.Vault
+	builds    *builds.Store
 	uids      *uid.Pool
 	engine    *gvisor.Engine
 	microvm   atomic.Pointer[microvm.Engine] // once it is needed
@@ -84,7 +86,7 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 	if err := p.openHome(); err != nil {
 		return nil, err
 	}
-	binaries, err := embedded.Extract(filepath.Join(c.Home, "engines"))
+	binaries, err := p.openBuilds()
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +229,7 @@ func (p *parts) openEngine(b embedded.Paths) (err error) {
 	}
 	p.engine, err = gvisor.New(gvisor.Options{
 		Dir: filepath.Join(p.config.Home, "machines"), Sentry: b.Sentry, Guest: b.GuestImage,
-		CgroupParent: "bothy-" + shortHash(p.config.Home), UIDs: p.uids, Log: p.log,
+		CgroupParent: "bothy-" + shortHash(p.config.Home), UIDs: p.uids, Builds: p.builds, Log: p.log,
 	})
 	if err == nil {
 		p.undo.Add(func() { p.engine.Close() })
@@ -272,6 +274,7 @@ func (p *parts) openLifecycle(ctx context.Context, b embedded.Paths) error {
 		Openers: map[string]lifecycle.Opener{
 			microvm.Name: func(ctx context.Context) (bothy.Engine, error) { return p.openMicrovm(ctx, b) },
 		},
+		Builds:     p.builds,
 		Engine:     p.config.Engine.Default,
 		Auto:       autoPolicies[p.config.Engine.Auto],
 		GuestImage: b.GuestImage,

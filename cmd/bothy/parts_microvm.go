@@ -90,7 +90,13 @@ func checkQEMU() error {
 
 // fetchMicrovmKernel fetches the newest kernel, or unpacks the operator's.
 func fetchMicrovmKernel(ctx context.Context, c config.Config, say func(string)) error {
-	b, err := embedded.Extract(filepath.Join(c.Home, "engines"))
+	// Not where a server that runs keeps its own.
+	dir, done, err := probeFolder()
+	if err != nil {
+		return err
+	}
+	defer done()
+	b, err := embedded.Extract(dir)
 	if err != nil {
 		return err
 	}

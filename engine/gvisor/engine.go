@@ -29,6 +29,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine"
+	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/engine/cgroup"
 	"github.com/bothy-dev/bothy/engine/gvisor/entry"
 	"github.com/bothy-dev/bothy/engine/gvisor/library"
@@ -54,7 +55,10 @@ type Options struct {
 	CgroupParent string
 	// UIDs gives each machine a user of its own; nil stands for uid.Default.
 	UIDs *uid.Pool
-	Log  *slog.Logger
+	// Builds keeps this build for later ones, and has those of earlier ones. With nil,
+	// only memory of this build is woken.
+	Builds *builds.Store
+	Log    *slog.Logger
 }
 
 // Engine implements bothy.Engine.
@@ -63,6 +67,7 @@ type Engine struct {
 	sentry  string
 	build   string
 	library library.Library // the sentry's
+	builds  *builds.Store
 	cgroups *cgroup.Parent
 	sharing *cgroup.Sharing
 	nets    *netns.Client
@@ -80,8 +85,9 @@ type Engine struct {
 }
 
 var (
-	_ bothy.Engine   = (*Engine)(nil)
-	_ bothy.Preparer = (*Engine)(nil)
+	_ bothy.Engine      = (*Engine)(nil)
+	_ bothy.Preparer    = (*Engine)(nil)
+	_ bothy.BuildKeeper = (*Engine)(nil)
 )
 
 var libraryOnce sync.Once
@@ -110,6 +116,10 @@ func New(o Options) (*Engine, error) {
 		}
 		build += "-" + guest[:8]
 	}
+	build = Name + "-" + gvisor.Version + "-" + build
+	if err := keepOwn(o, build, gvisor); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(o.Dir, 0o711); err != nil {
 		return nil, err
 	}
@@ -130,8 +140,9 @@ func New(o Options) (*Engine, error) {
 	return &Engine{
 		dir:     o.Dir,
 		sentry:  o.Sentry,
-		build:   Name + "-" + gvisor.Version + "-" + build,
+		build:   build,
 		library: gvisor,
+		builds:  o.Builds,
 		cgroups: cg,
 		sharing: cg.Share(),
 		nets:    netns.NewClient(o.Sentry, entry.NetnsArg),

@@ -16,6 +16,7 @@ import (
 	"gvisor.dev/gvisor/runsc/sandbox"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/engine/cgroup"
 	"github.com/bothy-dev/bothy/engine/gvisor/netns"
 	"github.com/bothy-dev/bothy/engine/process"
@@ -26,6 +27,7 @@ type Machine struct {
 	e     *Engine
 	id    string
 	build string
+	kept  *builds.Held     // where that is an earlier one
 	sb    *sandbox.Sandbox // its ID is the vessel's name
 	group *cgroup.Group
 	dir   string
@@ -82,14 +84,14 @@ type state struct {
 	Build     string       `json:"build"`
 }
 
-// newMachine holds a sentry that another build of the engine may have started. The
-// caller has taken the id, and gives it back if that fails.
-func (e *Engine) newMachine(spec bothy.MachineSpec, user int, build string, sb *sandbox.Sandbox, group *cgroup.Group, dir string) (*Machine, error) {
+// newMachine holds a sentry that another build of the engine may have started, which stays
+// as long as the machine. The caller has taken the id, and gives it back if that fails.
+func (e *Engine) newMachine(spec bothy.MachineSpec, user int, kept *builds.Held, sb *sandbox.Sandbox, group *cgroup.Group, dir string) (*Machine, error) {
 	p, err := process.Open(sb.Getpid())
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{e: e, id: spec.ID, build: build, sb: sb, group: group, dir: dir, uid: user, proc: p, limits: spec.Limits, done: make(chan struct{})}
+	m := &Machine{e: e, id: spec.ID, build: spec.Build, kept: kept, sb: sb, group: group, dir: dir, uid: user, proc: p, limits: spec.Limits, done: make(chan struct{})}
 	m.untake = sync.OnceFunc(func() { e.untake(m.id) })
 	e.hold(sb.ID)
 	go m.watch()
@@ -129,8 +131,11 @@ func (e *Engine) Adopt(_ context.Context, id string, b []byte) (bothy.Machine, e
 	if err := e.take(id, true); err != nil {
 		return nil, err
 	}
-	m, err := e.newMachine(bothy.MachineSpec{ID: id, Limits: st.Limits}, st.UID, st.Build, sb, e.cgroups.Open(name), filepath.Join(e.dir, name))
+	// Its snapshots hold files alone where the build was not kept, or may not be used.
+	kept, _ := e.holdBuild(st.Build)
+	m, err := e.newMachine(bothy.MachineSpec{ID: id, Limits: st.Limits, Build: st.Build}, st.UID, kept, sb, e.cgroups.Open(name), filepath.Join(e.dir, name))
 	if err != nil {
+		kept.Release()
 		e.untake(id)
 		return nil, err
 	}
@@ -274,6 +279,7 @@ func (m *Machine) release() error {
 	m.group.Kill()
 	err := errors.Join(m.group.Remove(), m.e.uids.Release(m.uid, m.dir), os.RemoveAll(m.dir))
 	m.birth.end()
+	m.kept.Release()
 	m.e.unhold(m.sb.ID)
 	m.untake()
 	return err

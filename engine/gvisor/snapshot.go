@@ -236,7 +236,7 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 		err = damaged(fmt.Errorf("it is not read within %v: %w", within, err))
 	}
 	if err != nil {
-		return nil, engine.StartError("gVisor", "engine.restore", err)
+		return nil, e.ofEarlierBuild(spec.Build, engine.StartError("gVisor", "engine.restore", err))
 	}
 	return m, nil
 }

@@ -42,12 +42,12 @@ func (e *Engine) spawn(v *vessel, spec bothy.MachineSpec, ns *os.File) (_ *sandb
 	}
 	s := spawning{}
 	defer s.close()
-	if told, err = s.arguments(e.library, v.name, spec, v.dir); err != nil {
+	if told, err = s.arguments(v.sentry.library, v.name, spec, v.dir); err != nil {
 		return nil, nil, err
 	}
 	undo := cleanup.Make(func() { told.Close() })
 	defer undo.Clean()
-	pid, err := s.start(e.sentry, v.group, ns, v.birth, v.uid)
+	pid, err := s.start(v.sentry.path, v.group, ns, v.birth, v.uid)
 	if err != nil {
 		return nil, nil, fmt.Errorf("start the sentry: %w", err)
 	}

@@ -42,13 +42,25 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 	}
 	undo := cleanup.Make(func() { e.untake(spec.ID) })
 	defer undo.Clean()
-	v := e.takeSpare(spec.Kind())
+	kept, err := e.holdBuild(spec.Build)
+	if err != nil {
+		return nil, err
+	}
+	undo.Add(kept.Release)
+	spec, sentry, err := e.ofBuild(spec, kept)
+	if err != nil {
+		return nil, err
+	}
+	var v *vessel
+	if kept == nil {
+		v = e.takeSpare(spec.Kind())
+	}
 	if v == nil {
 		name := spec.ID
 		if spec.Beside {
 			name = spareName()
 		}
-		if v, err = e.makeVessel(name, spec); err != nil {
+		if v, err = e.makeVessel(name, spec, sentry); err != nil {
 			return nil, err
 		}
 	}
@@ -73,7 +85,7 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 		}
 		return nil, err
 	}
-	m, err := e.newMachine(spec, v.uid, e.build, v.sb, v.group, v.dir)
+	m, err := e.newMachine(spec, v.uid, kept, v.sb, v.group, v.dir)
 	if err != nil {
 		return nil, err
 	}

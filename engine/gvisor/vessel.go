@@ -29,6 +29,7 @@ type vessel struct {
 	name    string
 	kind    bothy.MachineSpec
 	dir     string
+	sentry  program
 	uid     int // the sentry's user and group on the host
 	tap     *os.File
 	packets *os.File // the sentry's end of the cable, until it has it
@@ -43,8 +44,8 @@ type vessel struct {
 }
 
 // makeVessel spawns a sentry. On failure nothing is left.
-func (e *Engine) makeVessel(name string, spec bothy.MachineSpec) (_ *vessel, err error) {
-	v := &vessel{e: e, name: name, kind: spec.Kind(), dir: filepath.Join(e.dir, name)}
+func (e *Engine) makeVessel(name string, spec bothy.MachineSpec, sentry program) (_ *vessel, err error) {
+	v := &vessel{e: e, name: name, kind: spec.Kind(), dir: filepath.Join(e.dir, name), sentry: sentry}
 	e.hold(name)
 	undo := cleanup.Make(func() { e.unhold(name) })
 	defer undo.Clean()
@@ -112,7 +113,7 @@ func spareName() string { return sparePrefix + strings.ToLower(rand.Text()[:16])
 // Prepare spawns a sentry for a machine that is not asked for yet.
 func (e *Engine) Prepare(ctx context.Context, spec bothy.MachineSpec) error {
 	spec.ID, spec.FilesTar = "", ""
-	v, err := e.makeVessel(spareName(), spec)
+	v, err := e.makeVessel(spareName(), spec, program{e.sentry, e.library})
 	if err != nil {
 		return engine.StartError("gVisor", "engine.prepare", err)
 	}

@@ -8,10 +8,13 @@ package embedded
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -45,10 +48,9 @@ type Paths struct {
 	Vminit string
 }
 
-// Extract writes the parts into dir, each under a name with its digest, unless
-// they are there already; a part is there whole or not at all. Older parts stay:
-// what was started from them may need them. Several processes may do this at
-// once.
+// Extract writes the parts into dir, each under a name with its SHA-256, unless
+// they are there already; a part is there whole or not at all. Older parts stay: package
+// builds knows who needs them. Several processes may do this at once.
 func Extract(dir string) (Paths, error) { return extract(files, dir) }
 
 func extract(from fs.FS, dir string) (Paths, error) {
@@ -60,9 +62,9 @@ func extract(from fs.FS, dir string) (Paths, error) {
 		return Paths{}, fmt.Errorf("extract the engine: %w", err)
 	}
 	p := Paths{
-		GuestImage: filepath.Join(dir, fmt.Sprintf("guest-%.12s.erofs", index.Guest.Digest)),
-		Sentry:     filepath.Join(dir, fmt.Sprintf("sentry-%.12s", index.Sentry.Digest)),
-		Vminit:     filepath.Join(dir, fmt.Sprintf("vminit-%.12s", index.Vminit.Digest)),
+		GuestImage: filepath.Join(dir, fmt.Sprintf("guest-%s.erofs", index.Guest.Digest)),
+		Sentry:     filepath.Join(dir, fmt.Sprintf("sentry-%s", index.Sentry.Digest)),
+		Vminit:     filepath.Join(dir, fmt.Sprintf("vminit-%s", index.Vminit.Digest)),
 	}
 	for _, x := range []struct {
 		name, to string
@@ -96,10 +98,9 @@ func readIndex(from fs.FS) (*Index, error) {
 	return index, nil
 }
 
-// put unpacks one part, unless a file of its name and size is there. That is
-// enough, because names are digests and files appear whole.
+// put unpacks one part, unless it is there.
 func put(from fs.FS, name, to string, part Part, mode fs.FileMode) error {
-	if info, err := os.Stat(to); err == nil && info.Size() == part.Size && info.Mode().Perm() == mode {
+	if info, err := os.Stat(to); err == nil && info.Mode().Perm() == mode && digestOf(to) == part.Digest {
 		return nil
 	}
 	packed, err := fs.ReadFile(from, name)
@@ -110,6 +111,20 @@ func put(from fs.FS, name, to string, part Part, mode fs.FileMode) error {
 		return fmt.Errorf("extract the engine to %s: %w", to, err)
 	}
 	return nil
+}
+
+// digestOf is the SHA-256 of a file, or empty.
+func digestOf(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return ""
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // piece is how much of a program is written at once, in bytes. The host keeps in large

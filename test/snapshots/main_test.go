@@ -16,7 +16,9 @@ const (
 var shared *server
 
 func TestMain(m *testing.M) {
-	os.Exit(testserver.Main(m, 4, func(s *testserver.Server) { shared = &server{s} }))
+	code := testserver.Main(m, 4, func(s *testserver.Server) { shared = &server{s} })
+	removeVariants()
+	os.Exit(code)
 }
 
 // server is a bothy server with a home of its own, that can be killed and

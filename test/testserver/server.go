@@ -2,6 +2,7 @@ package testserver
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,6 +37,8 @@ type Server struct {
 
 	// What follows counts from the next start on.
 
+	// Binary is the path of another build of the program, or "".
+	Binary string
 	// Args and Env are more for the program, and win over what it gets otherwise.
 	Args, Env []string
 	// Wrap is a command that becomes the program, which it gets as its last
@@ -150,7 +153,7 @@ func (s *Server) command(credentials string, failpoints []string) (*exec.Cmd, er
 		}
 		args = append(args, "--config", config)
 	}
-	words := slices.Concat(s.Wrap, []string{s.program}, args, s.Args)
+	words := slices.Concat(s.Wrap, []string{cmp.Or(s.Binary, s.program)}, args, s.Args)
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env = append(os.Environ(), "HOME="+s.Dir, "BOTHY_HOME="+s.Home, "BOTHY_TEMPLATES="+s.templates,
 		failpoint.Env+"="+strings.Join(failpoints, ","))

@@ -65,7 +65,7 @@ func prepare() (*Server, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("sandboxes need root: run the tests as root")
 	}
-	root, err := repository()
+	root, err := Repository()
 	if err != nil {
 		return nil, err
 	}
@@ -86,8 +86,8 @@ func prepare() (*Server, error) {
 	return s, nil
 }
 
-// repository is the folder above the package's that holds go.mod.
-func repository() (string, error) {
+// Repository is the folder above the package's that holds go.mod.
+func Repository() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
@@ -108,7 +108,7 @@ var program = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("BOTHY_BIN"); path != "" {
 		return path, nil
 	}
-	root, err := repository()
+	root, err := Repository()
 	if err != nil {
 		return "", err
 	}

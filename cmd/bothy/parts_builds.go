@@ -1,0 +1,36 @@
+package main
+
+import (
+	"path/filepath"
+
+	"github.com/bothy-dev/bothy/config"
+	"github.com/bothy-dev/bothy/engine/builds"
+	"github.com/bothy-dev/bothy/engine/gvisor"
+	"github.com/bothy-dev/bothy/engine/microvm"
+	"github.com/bothy-dev/bothy/internal/embedded"
+)
+
+// buildsFolder is where a server keeps what its engines are made of.
+func buildsFolder(c config.Config) string { return filepath.Join(c.Home, "engines") }
+
+// spoken are the versions of what is said between a server and its engines' processes.
+var spoken = map[string]builds.Range{
+	gvisor.Name:  {Oldest: gvisor.OldestProtocol, Newest: gvisor.Protocol},
+	microvm.Name: {Oldest: microvm.OldestProtocol, Newest: microvm.Protocol},
+}
+
+// openBuilds opens the builds of earlier servers, and puts this one's programs beside them.
+func (p *parts) openBuilds() (embedded.Paths, error) {
+	c := p.config.Engines
+	if err := builds.CheckRefuse(c.Refuse); err != nil {
+		return embedded.Paths{}, err
+	}
+	var err error
+	p.builds, err = builds.Open(buildsFolder(p.config), builds.Options{Speaks: spoken, Refuse: c.Refuse, MaxBytes: c.KeepMB << 20, Log: p.log})
+	if err != nil {
+		return embedded.Paths{}, err
+	}
+	b, err := embedded.Extract(p.builds.Dir())
+	p.builds.Pin(b.GuestImage, b.Sentry, b.Vminit)
+	return b, err
+}

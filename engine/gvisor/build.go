@@ -1,0 +1,92 @@
+package gvisor
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/builds"
+	"github.com/bothy-dev/bothy/engine/gvisor/library"
+)
+
+// Protocol is the version of what this server says to a sentry and a guest, and hears from
+// them: the sentry's arguments, environment and descriptors, the spec of its sandbox, the
+// calls at its control socket, and the guest's API. A sentry of an earlier build is started,
+// steered and adopted in the same way, as long as its version is not before OldestProtocol.
+//
+// Raise it with any change that a sentry or a guest of before does not understand; then
+// either keep the old way beside the new one, by the build's version, or raise
+// OldestProtocol, too, which leaves the files alone of what older builds have written.
+// TestProtocol notices most such changes.
+const (
+	Protocol       = 1
+	OldestProtocol = 1
+)
+
+// The files of a build.
+const (
+	roleSentry = "sentry"
+	roleGuest  = "guest"
+)
+
+// keepOwn keeps the build of this server for later ones.
+func keepOwn(o Options, build string, gvisor library.Library) error {
+	if o.Builds == nil || o.Guest == "" {
+		return nil
+	}
+	_, err := o.Builds.Put(builds.Build{
+		Name: build, Engine: Name, Versions: []string{gvisor.Version}, Protocol: Protocol, Stamp: o.Sentry + " " + o.Guest,
+	}, []builds.Source{{From: o.Sentry, Role: roleSentry}, {From: o.Guest, Role: roleGuest}})
+	return err
+}
+
+// HoldBuild checks that there is a build, and keeps it.
+func (e *Engine) HoldBuild(build string) (release func(), err error) {
+	kept, err := e.holdBuild(build)
+	return kept.Release, err
+}
+
+// holdBuild returns nil for this engine's own build, which stays anyway.
+func (e *Engine) holdBuild(build string) (*builds.Held, error) {
+	if build == "" || build == e.build {
+		return nil, nil
+	}
+	if e.builds == nil {
+		return nil, bothy.Errorf(bothy.CodeUnsupported, "which this server has not kept").WithHint("Use the files of the snapshot.")
+	}
+	kept, err := e.builds.Hold(Name, build)
+	if err == nil && (kept.Path(roleSentry) == "" || kept.Path(roleGuest) == "") {
+		kept.Release()
+		kept, err = nil, bothy.Errorf(bothy.CodeUnsupported, "of which this server has not kept all").WithHint("Use the files of the snapshot.")
+	}
+	return kept, err
+}
+
+// A program is a sentry's.
+type program struct {
+	path    string
+	library library.Library
+}
+
+// ofBuild puts the parts of an earlier build in place of this one's.
+func (e *Engine) ofBuild(spec bothy.MachineSpec, kept *builds.Held) (bothy.MachineSpec, program, error) {
+	if kept == nil {
+		spec.Build = e.build
+		return spec, program{e.sentry, e.library}, nil
+	}
+	spec.Guest = kept.Path(roleGuest)
+	sentry := kept.Path(roleSentry)
+	gvisor, err := library.Of(sentry)
+	return spec, program{sentry, gvisor}, err
+}
+
+// ofEarlierBuild says what the operator can do about memory that an earlier build cannot
+// wake.
+func (e *Engine) ofEarlierBuild(build string, err error) error {
+	var be *bothy.Error
+	if build == "" || build == e.build || !errors.As(err, &be) || be.Code != bothy.CodeSnapshotDamaged {
+		return err
+	}
+	hint := fmt.Sprintf("It was written by the earlier engine build %s. If that cannot wake it again and again, the operator can add its name to engines.refuse; then the files come back.", build)
+	return bothy.Errorf(be.Code, "%s", be.Detail).WithHint("%s", hint).Because(err)
+}

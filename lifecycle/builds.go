@@ -1,0 +1,90 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/snapshot"
+)
+
+// Builds keeps builds of engines for as long as they are needed.
+type Builds interface {
+	// Sweep removes the builds that no machine holds and that no snapshot needs, and
+	// returns their names. It asks needed, which counts snapshots by build, once it
+	// knows what is held.
+	Sweep(ctx context.Context, needed func(context.Context) (map[string]int, error)) ([]string, error)
+}
+
+// holdBuild keeps the build that wrote some memory until it is released, or says why its
+// memory cannot be woken, as the end of a sentence.
+func (s *Service) holdBuild(e bothy.Engine, build string) (release func(), why string) {
+	none := func() {}
+	own := e.Info().Build
+	if build == own {
+		return none, ""
+	}
+	keeper, ok := e.(bothy.BuildKeeper)
+	if !ok {
+		return none, fmt.Sprintf("which this server has not kept; it has %s", own)
+	}
+	release, err := keeper.HoldBuild(build)
+	if err != nil {
+		s.log.Warn("memory of another engine build cannot be woken", "build", build, "own", own, "error", err)
+		return none, bothy.AsError(err).Detail
+	}
+	return release, ""
+}
+
+// foreignBuild says why this server could not wake the memory of a machine, or "". A
+// sandbox outlives the server that started it, and so the engine build.
+func (s *Service) foreignBuild(engine, build string) string {
+	release, why := s.holdBuild(s.engine(engine), build)
+	release()
+	if why == "" {
+		return ""
+	}
+	return fmt.Sprintf("the sandbox was started by engine build %s, %s: the snapshot holds its files, without its processes", build, why)
+}
+
+// sweepBuilds removes the engine builds that nothing needs any more. Machines that this
+// server has not taken over yet may need any.
+func (s *Service) sweepBuilds(ctx context.Context) error {
+	s.mu.Lock()
+	unknown := len(s.unattached) > 0
+	s.mu.Unlock()
+	if s.o.Builds == nil || unknown || s.o.Doubtful || s.hasUnclaimed() {
+		return nil
+	}
+	_, err := s.o.Builds.Sweep(ctx, s.neededBuilds)
+	return err
+}
+
+// neededBuilds counts the snapshots with memory by the build that wrote it.
+func (s *Service) neededBuilds(ctx context.Context) (map[string]int, error) {
+	ids, err := s.o.Blobs.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	needed := map[string]int{}
+	for _, id := range ids {
+		dir, release, err := s.o.Blobs.Open(ctx, id)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // just deleted
+		}
+		if err != nil {
+			return nil, err
+		}
+		build, err := snapshot.BuildOf(dir)
+		release()
+		if err != nil {
+			return nil, fmt.Errorf("which build snapshot %s needs is not known: %w", id, err)
+		}
+		if build != "" {
+			needed[build]++
+		}
+	}
+	return needed, nil
+}
