@@ -137,15 +137,7 @@ func targetOf(ctx context.Context) portTarget {
 // says which.
 func (s *Server) newPortProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Transport: &http.Transport{
-			// A kept connection would hold its sandbox awake.
-			DisableKeepAlives:  true,
-			DisableCompression: true,
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				t := targetOf(ctx)
-				return s.services.Ports.DialPort(ctx, t.sandbox, t.port)
-			},
-		},
+		Transport:      newPortTransport(s.services.Ports),
 		FlushInterval:  -1,
 		Rewrite:        rewritePort,
 		ModifyResponse: confine,

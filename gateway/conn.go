@@ -60,6 +60,11 @@ func newGuestConn(wq *waiter.Queue, ep tcpip.Endpoint, b *buffers) *guestConn {
 	return &guestConn{TCPConn: gonet.NewTCPConn(wq, ep), ep: ep, wq: wq, buffers: b}
 }
 
+// Quiet reports whether neither bytes nor an end wait to be read.
+func (c *guestConn) Quiet() bool {
+	return c.ep.Readiness(waiter.ReadableEvents|waiter.EventHUp|waiter.EventErr) == 0
+}
+
 // abort sends the guest a reset and wakes whoever reads or writes.
 func (c *guestConn) abort() { c.ep.Abort() }
 

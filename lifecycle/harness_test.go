@@ -241,7 +241,9 @@ type guests struct {
 	failAdopt error
 	// onAdopt, if set, is called by every adoption, and may fail it.
 	onAdopt func(context.Context, bothy.Identity) error
-	frozen  int
+	// onAdd, if set, is called with every new guest.
+	onAdd  func(*guest)
+	frozen int
 }
 
 func (g *guests) add(key string) *guest {
@@ -249,6 +251,9 @@ func (g *guests) add(key string) *guest {
 	defer g.mu.Unlock()
 	n := &guest{all: g, firstKey: key, stats: bothy.GuestStats{Processes: 1}}
 	g.all = append(g.all, n)
+	if g.onAdd != nil {
+		g.onAdd(n)
+	}
 	return n
 }
 
@@ -269,6 +274,7 @@ type guest struct {
 	killed int
 	stats  bothy.GuestStats
 	ports  map[uint16]bool
+	site   *site    // on port 8000
 	lines  []string // that it was told to run
 }
 

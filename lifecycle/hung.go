@@ -55,6 +55,13 @@ func (c *guestConn) CloseWrite() error {
 	return nil
 }
 
+// Quiet reports whether neither bytes nor an end wait to be read, where the
+// connection can tell.
+func (c *guestConn) Quiet() bool {
+	q, ok := c.Conn.(interface{ Quiet() bool })
+	return ok && q.Quiet()
+}
+
 func (c *guestConns) dial(ctx context.Context, g bothy.Gateway) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

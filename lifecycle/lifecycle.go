@@ -18,6 +18,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/blob"
+	"github.com/bothy-dev/bothy/internal/keepalive"
 	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store"
 )
@@ -140,6 +141,7 @@ type Service struct {
 	pool      *pool
 	claims    claims
 	transfers *transfers
+	kept      *keepalive.Pool
 	trusted   []snapshot.PublicKey // whose archives keep their memory
 
 	// background ends what runs on its own: watchers and timers.
@@ -195,7 +197,7 @@ func New(o Options) *Service {
 		o: o, clock: o.Clock, log: o.Log, events: newBroadcaster(),
 		background: ctx, stop: stop, live: map[string]*live{}, unattached: map[string]*unattached{}, unclaimed: map[string]*unclaimed{}, register: register{o.Register}, startingIn: map[string]int{}, creates: map[string]*rate.Limiter{},
 		engines: newEngines(o), goldens: newGoldens(o), pool: newPool(),
-		claims: claims{by: map[string]int64{}}, transfers: newTransfers(), trusted: trustedKeys(o),
+		claims: claims{by: map[string]int64{}}, transfers: newTransfers(), kept: keepalive.NewPool(o.Clock), trusted: trustedKeys(o),
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/cleanup"
+	"github.com/bothy-dev/bothy/internal/keepalive"
 )
 
 // live is a running machine with what belongs to it.
@@ -37,6 +38,9 @@ type live struct {
 	use   usage
 	still stillness
 	conns guestConns
+	// kept are connections to servers inside. One that is idle is no use of the
+	// sandbox.
+	kept *keepalive.Conns
 	// enlisting is held while the register is told of it.
 	enlisting sync.Mutex
 	// standing counts the snapshots that are being taken, for which it stands still.
@@ -71,6 +75,7 @@ func (l *live) detach() {
 	l.mu.Unlock()
 	l.unwatchStill()
 	l.cancel()
+	l.kept.Close()
 	l.guest.CloseIdle()
 	l.gateway.Close()
 }
@@ -99,6 +104,7 @@ func (s *Service) attach(ctx context.Context, sb *bothy.Sandbox, m bothy.Machine
 		cancel: func() {}, gone: make(chan struct{}),
 	}
 	l.guest = s.o.NewGuest(func(ctx context.Context) (net.Conn, error) { return l.conns.dial(ctx, gw) }, key)
+	l.kept = s.kept.Machine(func(ctx context.Context, port uint16) (net.Conn, error) { return s.dialPort(ctx, l, port) })
 	return l, nil
 }
 

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"net"
+	"net/http"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -10,22 +11,43 @@ import (
 // DialPort connects to a port of a sandbox: over its cable first, and if
 // nothing listens there, on its loopback through the guest.
 func (s *Service) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
-	if port == 0 || port == bothy.GuestPort {
-		return nil, invalid("port %d cannot be reached from outside", port).WithHint("Give a port from 1 to 65535 other than %d.", bothy.GuestPort)
-	}
-	l, done, err := s.enter(ctx, id, bothy.ScopeSandboxesWrite, heldByConnection)
+	l, done, err := s.enterPort(ctx, id, port)
 	if err != nil {
 		return nil, err
 	}
 	c, err := s.dialPort(ctx, l, port)
 	if err != nil {
 		done()
-		if e := s.whyGone(ctx, l); e != nil {
-			return nil, e
-		}
 		return nil, err
 	}
 	return &countedConn{Conn: c, done: done}, nil
+}
+
+// FetchPort sends a request to the HTTP server on a port of a sandbox, over a
+// connection that is kept for the next one: only what keepalive.Keepable allows. The
+// sandbox is held awake until the answer's body is closed, and no longer.
+func (s *Service) FetchPort(req *http.Request, id string, port uint16) (*http.Response, error) {
+	l, done, err := s.enterPort(req.Context(), id, port)
+	if err != nil {
+		return nil, err
+	}
+	res, err := l.kept.RoundTrip(req, port)
+	if err != nil {
+		done()
+		return nil, err
+	}
+	res.Body = &usedReader{res.Body, done}
+	return res, nil
+}
+
+// enterPort finds the caller's sandbox awake for who connects to a port, and keeps
+// it so until end is called.
+func (s *Service) enterPort(ctx context.Context, id string, port uint16) (l *live, end func(), err error) {
+	if port == 0 || port == bothy.GuestPort {
+		return nil, nil, invalid("port %d cannot be reached from outside", port).
+			WithHint("Give a port from 1 to 65535 other than %d.", bothy.GuestPort)
+	}
+	return s.enter(ctx, id, bothy.ScopeSandboxesWrite, heldByConnection)
 }
 
 func (s *Service) dialPort(ctx context.Context, l *live, port uint16) (net.Conn, error) {
@@ -39,6 +61,12 @@ func (s *Service) dialPort(ctx context.Context, l *live, port uint16) (net.Conn,
 			return c, nil
 		}
 		cause = err
+	}
+	// A guest that answers is there.
+	if bothy.ErrorCode(cause) != bothy.CodeConflict {
+		if e := s.whyGone(ctx, l); e != nil {
+			return nil, e
+		}
 	}
 	return nil, bothy.Errorf(bothy.CodeConflict, "nothing listens on port %d of sandbox %s", port, l.id).
 		WithHint("Start the server inside first, and try again.").Because(cause)

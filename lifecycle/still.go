@@ -200,6 +200,7 @@ func (s *Service) lookStill(l *live) {
 func (s *Service) freezeStill(ctx context.Context, l *live) {
 	st := &l.still
 	st.before = nil
+	l.kept.CloseIdle()
 	err := l.machine.Freeze(ctx)
 	if err == nil {
 		st.frozen = true

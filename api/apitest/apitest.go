@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -33,6 +34,8 @@ type World struct {
 	Executed bothy.ExecRequest
 	// Server is what listens on port 8080 of every sandbox.
 	Server http.Handler
+	// Fetched counts the requests that a port's kept connections may serve.
+	Fetched atomic.Int64
 	// Plain makes ids of letters and digits alone.
 	Plain bool
 	// Ran is the last piece of code, and Done what was done to contexts.

@@ -2,11 +2,14 @@ package apitest
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/keepalive"
 )
 
 // Metrics implements bothy.MetricsService.
@@ -40,6 +43,22 @@ func (w *World) DialPort(ctx context.Context, id string, port uint16) (net.Conn,
 	}
 	return near, nil
 }
+
+// FetchPort implements api.PortFetcher. It counts in Fetched.
+func (w *World) FetchPort(req *http.Request, id string, port uint16) (*http.Response, error) {
+	if !keepalive.Keepable(req) {
+		return nil, fmt.Errorf("%s %s must not go over a connection that is kept", req.Method, req.URL)
+	}
+	w.Fetched.Add(1)
+	machine := keepalive.NewPool(clock{}).Machine(func(ctx context.Context, port uint16) (net.Conn, error) { return w.DialPort(ctx, id, port) })
+	return machine.RoundTrip(req, port)
+}
+
+type clock struct{}
+
+func (clock) Now() time.Time { return time.Now() }
+
+func (clock) AfterFunc(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
 
 func echo(c net.Conn) {
 	defer c.Close()

@@ -77,6 +77,13 @@ type tunnel struct {
 
 func (t *tunnel) Read(p []byte) (int, error) { return t.r.Read(p) }
 
+// Quiet reports whether neither bytes nor an end wait to be read, where the
+// connection can tell.
+func (t *tunnel) Quiet() bool {
+	q, ok := t.Conn.(interface{ Quiet() bool })
+	return ok && t.r.Buffered() == 0 && q.Quiet()
+}
+
 // CloseWrite tells the server inside that nothing more comes.
 func (t *tunnel) CloseWrite() error {
 	if half, ok := t.Conn.(interface{ CloseWrite() error }); ok {
