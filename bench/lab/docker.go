@@ -28,6 +28,8 @@ type Docker struct {
 	cli    string
 	socket string
 	http   *http.Client
+	// images are those of templates, by name, that have been imported.
+	images map[string]bool
 }
 
 const dockerImage = "bothy-bench"
@@ -36,7 +38,7 @@ const dockerImage = "bothy-bench"
 func (l *Lab) Docker(ctx context.Context) (*Docker, error) {
 	dir := filepath.Join(l.Dir, "docker")
 	// Debian's client belongs to Debian's daemon; others may be in the PATH.
-	d := &Docker{cli: "/usr/bin/docker", socket: filepath.Join(dir, "docker.sock")}
+	d := &Docker{cli: "/usr/bin/docker", socket: filepath.Join(dir, "docker.sock"), images: map[string]bool{}}
 	if _, err := os.Stat(d.cli); err != nil {
 		d.cli = "docker"
 	}
@@ -76,16 +78,25 @@ func (l *Lab) Docker(ctx context.Context) (*Docker, error) {
 		return nil, fmt.Errorf("%w\n%s", err, l.logTail("dockerd"))
 	}
 	d.Version, d.Driver = info.ServerVersion, info.Driver
-	tree, err := l.Tree()
-	if err != nil {
-		return nil, err
-	}
-	imported := exec.CommandContext(ctx, "sh", "-c", `tar -C "$0" --one-file-system -c . | "$@"`, tree, d.cli, "-H", "unix://"+d.socket, "import", "-", dockerImage)
-	if out, err := imported.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("import the image: %w: %s", err, out)
-	}
 	l.undo.Add(d.removeAll)
-	return d, nil
+	return d, d.imageOf(ctx, l, l.Template, dockerImage)
+}
+
+// imageOf imports the files of a template.
+func (d *Docker) imageOf(ctx context.Context, l *Lab, template, name string) error {
+	if d.images[name] {
+		return nil
+	}
+	tree, err := l.TreeOf(template)
+	if err != nil {
+		return err
+	}
+	imported := exec.CommandContext(ctx, "sh", "-c", `tar -C "$0" --one-file-system -c . | "$@"`, tree, d.cli, "-H", "unix://"+d.socket, "import", "-", name)
+	if out, err := imported.CombinedOutput(); err != nil {
+		return fmt.Errorf("import the image: %w: %s", err, out)
+	}
+	d.images[name] = true
+	return nil
 }
 
 // GVisorRuntime is the name by which Docker runs a container in runsc, if there is

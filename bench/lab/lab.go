@@ -103,7 +103,8 @@ type Lab struct {
 	// Dir is where everything is kept, with the logs of what was started.
 	Dir  string
 	undo cleanup.Stack
-	tree string // the template's files, once mounted
+	// trees are folders with the files of templates, once mounted.
+	trees map[string]string
 	// servers counts those that were started.
 	servers int
 }
@@ -120,7 +121,7 @@ func New(o Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{Options: o, Dir: dir}
+	l := &Lab{Options: o, Dir: dir, trees: map[string]string{}}
 	l.undo.Add(func() { unmountBelow(dir); os.RemoveAll(dir) })
 	return l, os.Chmod(dir, 0o711)
 }
@@ -184,15 +185,18 @@ func await(ctx context.Context, what string, try func() error) error {
 }
 
 // Tree returns a folder with the files of the template.
-func (l *Lab) Tree() (string, error) {
-	if l.tree != "" {
-		return l.tree, nil
+func (l *Lab) Tree() (string, error) { return l.TreeOf(l.Template) }
+
+// TreeOf returns a folder with the files of a template.
+func (l *Lab) TreeOf(name string) (string, error) {
+	if dir := l.trees[name]; dir != "" {
+		return dir, nil
 	}
-	image, err := l.Image()
+	image, err := l.imageOf(name)
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(l.Dir, "tree")
+	dir := filepath.Join(l.Dir, "tree-"+name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", err
 	}
@@ -200,7 +204,7 @@ func (l *Lab) Tree() (string, error) {
 		return "", err
 	}
 	l.undo.Add(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-	l.tree = dir
+	l.trees[name] = dir
 	return dir, nil
 }
 

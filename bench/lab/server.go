@@ -26,8 +26,10 @@ import (
 const firstPort = 7700
 
 // Image is the path of the template's image.
-func (l *Lab) Image() (string, error) {
-	t, err := template.NewLibrary(l.Templates, template.Options{}).Lookup(l.Template)
+func (l *Lab) Image() (string, error) { return l.imageOf(l.Template) }
+
+func (l *Lab) imageOf(name string) (string, error) {
+	t, err := template.NewLibrary(l.Templates, template.Options{}).Lookup(name)
 	if err != nil {
 		return "", err
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/bothy-dev/bothy/bench"
 	"github.com/bothy-dev/bothy/bench/lab"
+	"github.com/bothy-dev/bothy/bench/work"
+	"github.com/bothy-dev/bothy/internal/cleanup"
 )
 
 // bed is what the jobs measure with. It starts servers and rivals when the first
@@ -24,13 +26,18 @@ type bed struct {
 	wrap         *lab.Bwrap
 	container    string // of docker, which idles
 	host         *lab.Outside
+	// sites are where work is done, by template, and ends how sandboxes there end.
+	sites map[string][]*work.Site
+	ends  cleanup.Stack
+	// gone says which results cannot be had here, and why.
+	gone []string
 	// absent says why a rival that was asked for is not there.
 	absent   map[string]string
 	versions map[string]string
 }
 
 func newBed(o Options) (*bed, error) {
-	b := &bed{o: o, absent: map[string]string{}, versions: map[string]string{}}
+	b := &bed{o: o, sites: map[string][]*work.Site{}, absent: map[string]string{}, versions: map[string]string{}}
 	if o.Target != nil {
 		for _, name := range o.Against {
 			b.absent[name] = "needs a server that bench starts itself"
@@ -43,6 +50,7 @@ func newBed(o Options) (*bed, error) {
 }
 
 func (b *bed) close() {
+	b.ends.Run()
 	if b.lab != nil {
 		b.lab.Close()
 	}
@@ -107,16 +115,26 @@ func (b *bed) without(name string, err error) {
 
 // docker is nil when it is not asked for or not there. So are the others.
 func (b *bed) docker(ctx context.Context) *lab.Docker {
-	if b.dock == nil && b.asked("docker") {
+	if !b.asked("docker") {
+		return nil
+	}
+	d, err := b.daemon(ctx)
+	if err != nil {
+		b.without("docker", err)
+	}
+	return d
+}
+
+func (b *bed) daemon(ctx context.Context) (*lab.Docker, error) {
+	if b.dock == nil {
 		b.say("starting docker")
 		d, err := b.lab.Docker(ctx)
 		if err != nil {
-			b.without("docker", err)
-			return nil
+			return nil, err
 		}
 		b.dock, b.versions["docker"] = d, d.Version+" "+d.Driver
 	}
-	return b.dock
+	return b.dock, nil
 }
 
 func (b *bed) runsc() *lab.Runsc {
@@ -187,8 +205,10 @@ func (b *bed) missingIn(r *bench.Result) {
 	}
 }
 
-// missing says which rivals were not there at all.
+// missing says which results could not be had, and which rivals were not there at
+// all.
 func (b *bed) missing() (all []string) {
+	all = append(all, b.gone...)
 	for _, name := range b.o.Against {
 		if why := b.absent[name]; why != "" {
 			all = append(all, name+" is missing: "+why)

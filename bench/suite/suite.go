@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,7 +20,7 @@ import (
 )
 
 // Rivals are what Bothy can be compared with.
-var Rivals = []string{"docker", "runsc", "bwrap"}
+var Rivals = []string{"docker", "runsc", "bwrap", "host"}
 
 // Options say what is measured.
 type Options struct {
@@ -28,7 +29,8 @@ type Options struct {
 	// Target, if not nil, is a server that runs already. What needs one of its
 	// own is left out then.
 	Target *bench.Target
-	// Only names the results that are wanted; empty means all.
+	// Only names the results that are wanted, with * and ? as in names of files;
+	// empty means all.
 	Only []string
 	// Against names rivals. Those that are not there are said to be missing.
 	Against []string
@@ -39,6 +41,10 @@ type Options struct {
 	// Sandboxes is how many live at once where that is measured, 0 for what
 	// memory allows.
 	Sandboxes int
+	// Materials is the folder of what the work needs, work.DefaultCache if empty.
+	// Scale is how much work is done, 1 or 0 for the usual.
+	Materials string
+	Scale     float64
 	// Say, if not nil, is told what comes next.
 	Say func(string)
 }
@@ -52,7 +58,7 @@ type job struct {
 	run          func(ctx context.Context, b *bed, n int) error
 }
 
-var jobs = slices.Concat(startJobs, useJobs, frozenJobs, densityJobs, crowdJobs, networkJobs)
+var jobs = slices.Concat(startJobs, useJobs, frozenJobs, densityJobs, crowdJobs, networkJobs, workJobs)
 
 // Names lists the results in the order in which they are taken.
 func Names() (names []string) {
@@ -65,7 +71,7 @@ func Names() (names []string) {
 // Check says what of the options makes no sense.
 func (o Options) Check() error {
 	for _, name := range o.Only {
-		if !slices.Contains(Names(), name) {
+		if !slices.ContainsFunc(Names(), Options{Only: []string{name}}.names) {
 			return fmt.Errorf("there is no measure %q; there are: %s", name, strings.Join(Names(), " "))
 		}
 	}
@@ -76,6 +82,9 @@ func (o Options) Check() error {
 	}
 	if o.N < 0 || o.Sandboxes < 0 {
 		return errors.New("a number of turns or sandboxes cannot be negative")
+	}
+	if o.Scale < 0 {
+		return errors.New("the amount of work cannot be negative")
 	}
 	return nil
 }
@@ -118,7 +127,7 @@ func Run(ctx context.Context, o Options) (*Outcome, error) {
 			errs = append(errs, err)
 		}
 		for _, r := range b.results {
-			if slices.Contains(j.names, r.Name) && (len(o.Only) == 0 || slices.Contains(o.Only, r.Name)) {
+			if slices.Contains(j.names, r.Name) && o.names(r.Name) {
 				b.missingIn(r)
 				out.Results = append(out.Results, r)
 				out.Plots = append(out.Plots, draw(r))
@@ -130,8 +139,14 @@ func Run(ctx context.Context, o Options) (*Outcome, error) {
 	return out, errors.Join(errs...)
 }
 
-func (o Options) wants(j job) bool {
-	return len(o.Only) == 0 || slices.ContainsFunc(o.Only, func(name string) bool { return slices.Contains(j.names, name) })
+func (o Options) wants(j job) bool { return slices.ContainsFunc(j.names, o.names) }
+
+// names reports whether a result is wanted.
+func (o Options) names(result string) bool {
+	return len(o.Only) == 0 || slices.ContainsFunc(o.Only, func(pattern string) bool {
+		matched, err := path.Match(pattern, result)
+		return err == nil && matched
+	})
 }
 
 func (o Options) turns(j job) int {

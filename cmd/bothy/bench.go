@@ -14,6 +14,7 @@ import (
 	"github.com/bothy-dev/bothy/bench/lab"
 	"github.com/bothy-dev/bothy/bench/payload"
 	"github.com/bothy-dev/bothy/bench/suite"
+	"github.com/bothy-dev/bothy/bench/work"
 	"github.com/bothy-dev/bothy/client"
 )
 
@@ -43,15 +44,18 @@ missing. docs/benchmark.md says what each name means and how it is measured.`,
 		Example: `  sudo bothy bench --quick
   sudo bothy bench --only create_pool,exec -n 50 --out results
   sudo bothy bench --engine microvm --only create_exec_cold,resume_small
+  sudo bothy bench --only 'work_*' --against docker,runsc,host
   sudo bothy bench --against docker,runsc,bwrap --json`,
 		Args: usage(cobra.NoArgs),
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.Only, "only", nil, "measure only these `names`")
-	flags.StringSliceVar(&f.Against, "against", nil, "compare with these `programs`: docker, runsc, bwrap")
+	flags.StringSliceVar(&f.Only, "only", nil, "measure only these `names`; * stands for any letters")
+	flags.StringSliceVar(&f.Against, "against", nil, "compare with these `programs`: docker, runsc, bwrap, host")
 	flags.IntVarP(&f.N, "count", "n", 0, "how many `turns` each takes (default: what is usual for it)")
 	flags.BoolVar(&f.Quick, "quick", false, "take few turns")
 	flags.IntVar(&f.Sandboxes, "sandboxes", 0, "how `many` live at once where that is measured (default: what memory allows, up to 1000)")
+	flags.StringVar(&f.Materials, "materials", work.DefaultCache, "`folder` in which packages for the work_* results are kept")
+	flags.Float64Var(&f.Scale, "work-scale", 1, "how `much` work the work_* results do, as a part of the usual")
 	flags.StringVar(&f.out, "out", "", "write the raw samples and plots (SVG and PNG) into this `folder`")
 	flags.BoolVar(&f.server, "server", false, "measure the server that the other commands talk to")
 	flags.StringVar(&f.Lab.Engine, "engine", "", "`engine` to measure: gvisor, microvm or auto (default the server's)")
@@ -71,11 +75,11 @@ missing. docs/benchmark.md says what each name means and how it is measured.`,
 }
 
 func (a *app) bench(ctx context.Context, f benchFlags) error {
-	if err := a.prepareBench(&f); err != nil {
-		return err
-	}
 	if isTerminal(a.stderr) {
 		f.Say = func(text string) { fmt.Fprintln(a.stderr, "bench:", text) }
+	}
+	if err := a.prepareBench(ctx, &f); err != nil {
+		return err
 	}
 	outcome, failed := suite.Run(ctx, f.Options)
 	if outcome == nil {
@@ -109,11 +113,12 @@ func (a *app) showBench(r *bench.Report) error {
 
 // prepareBench finds the server to measure, or goes where servers of its own can
 // be started: into namespaces, in a process of its own.
-func (a *app) prepareBench(f *benchFlags) error {
+func (a *app) prepareBench(ctx context.Context, f *benchFlags) error {
 	if f.server {
 		c, err := a.credentials()
 		if err == nil {
 			f.Target = &bench.Target{Client: client.New(c.URL, c.APIKey), Template: f.Lab.Template, Engine: f.Lab.Engine}
+			err = f.Fetch(ctx)
 		}
 		return err
 	}
@@ -129,6 +134,11 @@ func (a *app) prepareBench(f *benchFlags) error {
 	f.Lab.Bothy, f.Lab.Templates, f.Lab.Payload = self, templatesHome(), []string{"bench", payloadWord}
 	if f.Lab.Runsc, err = exec.LookPath("runsc"); err != nil && !errors.Is(err, exec.ErrNotFound) {
 		return err
+	}
+	if !lab.Inside() { // where there is no network
+		if err := f.Fetch(ctx); err != nil {
+			return err
+		}
 	}
 	return lab.Enter()
 }

@@ -77,3 +77,82 @@ func TestBench(t *testing.T) {
 		}
 	}
 }
+
+// workClients are what fetches the materials of some rows.
+var workClients = map[string]string{"work_npm": "npm", "work_go": "apt-get", "work_apt": "apt-get"}
+
+// TestBenchWork has every row of work done once or twice, a little of each. That the
+// work was done is checked inside, where it is done.
+func TestBenchWork(t *testing.T) {
+	t.Parallel()
+	names := []string{"work_getppid", "work_threads", "work_read", "work_write", "work_sqlite", "work_stat", "work_tar", "work_pipe", "work_spawn"}
+	for name, r := range benchWork(t, "0.01", "--only", strings.Join(names, ","), "--against", "host") {
+		if host := r.Against["host"]; host == nil || host.OK != 1 || host.P50 <= 0 {
+			t.Errorf("%s on the host is %+v", name, host)
+		}
+		names = slices.DeleteFunc(names, func(n string) bool { return n == name })
+	}
+	if len(names) > 0 {
+		t.Errorf("there is no %v", names)
+	}
+}
+
+func TestBenchWorkOfAgents(t *testing.T) {
+	t.Parallel()
+	got := benchWork(t, "0.05", "--only", "work_pip,work_npm,work_go,work_make,work_pytest,work_git,work_apt")
+	for _, name := range []string{"work_pip", "work_npm", "work_go", "work_make", "work_pytest", "work_git", "work_apt"} {
+		client := workClients[name]
+		if _, err := exec.LookPath(client); got[name] == nil && (client == "" || err == nil) {
+			t.Errorf("there is no %s", name)
+		}
+	}
+}
+
+type workResult struct {
+	Name, Unit string
+	N, OK      int
+	P50        float64
+	Against    map[string]*workResult
+}
+
+// benchWork measures, and returns the results by name.
+func benchWork(t *testing.T, scale string, args ...string) map[string]*workResult {
+	t.Helper()
+	program, err := testserver.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	templates, err := testserver.Templates()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, append([]string{"bench", "--json", "-n", "1", "--work-scale", scale}, args...)...)
+	cmd.Env = append(os.Environ(), "BOTHY_TEMPLATES="+templates)
+	if python := os.Getenv("BOTHY_TEST_IPYKERNEL"); python != "" { // which has pip
+		cmd.Env = append(cmd.Env, "PATH="+filepath.Dir(python)+":"+os.Getenv("PATH"))
+	}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s%s", err, out, &stderr)
+	}
+	var report struct {
+		Results []*workResult
+		Missing []string
+	}
+	if err := json.Unmarshal(out, &report); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if len(report.Missing) > 0 {
+		t.Logf("missing: %q", report.Missing)
+	}
+	all := map[string]*workResult{}
+	for _, r := range report.Results {
+		if r.N != 1 || r.OK != 1 || r.P50 <= 0 {
+			t.Errorf("%+v is no result", r)
+		}
+		all[r.Name] = r
+	}
+	return all
+}

@@ -31,7 +31,9 @@ type program struct {
 	about string
 	runsc bool // is one of the rivals
 	bare  bool // needs the server without what it is compared for
-	run   func(ctx context.Context, l *lab.Lab, b *book, n int) error
+	// materials is set when it needs packages that are fetched beforehand.
+	materials bool
+	run       func(ctx context.Context, l *lab.Lab, b *book, n int) error
 }
 
 var programs = map[string]program{}
@@ -103,11 +105,16 @@ func run() error {
 			return err
 		}
 	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if !lab.Inside() && slices.ContainsFunc(names, func(name string) bool { return programs[name].materials }) {
+		if err := workOptions().Fetch(ctx); err != nil {
+			return err
+		}
+	}
 	if err := lab.Enter(); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	failed := false
 	for _, name := range names {
 		if err := one(ctx, o, name, *n, *out); err != nil {
