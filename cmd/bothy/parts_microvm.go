@@ -49,7 +49,7 @@ func (p *parts) openMicrovm(ctx context.Context, b embedded.Paths) (bothy.Engine
 	}
 	e, err := microvm.New(microvm.Options{
 		Dir: filepath.Join(p.config.Home, "vms"), Init: b.Vminit, Boot: image, Guest: b.GuestImage, Acceleration: t.Acceleration,
-		CgroupParent: "bothy-" + shortHash(p.config.Home) + "-vm", UIDs: p.uids, Log: p.log,
+		CgroupParent: "bothy-" + shortHash(p.config.Home) + "-vm", UIDs: p.uids, Builds: p.builds, Log: p.log,
 	})
 	if err != nil {
 		return nil, err

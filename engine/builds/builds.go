@@ -47,8 +47,10 @@ type Build struct {
 	// Env is the environment that its tree's program is run in.
 	Env   []string `json:"env,omitempty"`
 	Files []File   `json:"files"`
-	// Tree is the folder of the files that have a place in it.
-	Tree string `json:"tree,omitempty"`
+	// Tree is the folder of the files that have a place in it, and Dirs are empty folders
+	// there.
+	Tree string   `json:"tree,omitempty"`
+	Dirs []string `json:"dirs,omitempty"`
 	// Stamp says what the files were made of, by their dates and sizes.
 	Stamp     string    `json:"stamp,omitempty"`
 	CreatedAt time.Time `json:"created_at"`

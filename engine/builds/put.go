@@ -89,7 +89,7 @@ func (s *Store) write(b *Build, from []Source) error {
 	if err := failpoint.Hit("builds.files"); err != nil {
 		return err
 	}
-	b.Tree = treeName(b.Files)
+	b.Tree = treeName(b)
 	s.Pin(b.Tree)
 	if err := s.makeTree(b); err != nil {
 		return err
@@ -179,9 +179,9 @@ const (
 )
 
 // treeName is that of the folder with the files that have places, or empty.
-func treeName(files []File) string {
+func treeName(b *Build) string {
 	var lines []string
-	for _, f := range files {
+	for _, f := range b.Files {
 		if f.Place != "" {
 			lines = append(lines, f.Place+" "+f.Name+"\n")
 		}
@@ -189,13 +189,13 @@ func treeName(files []File) string {
 	if len(lines) == 0 {
 		return ""
 	}
+	for _, d := range b.Dirs {
+		lines = append(lines, d+"/\n")
+	}
 	slices.Sort(lines)
 	digest := sha256.Sum256([]byte(strings.Join(lines, "")))
 	return treePrefix + hex.EncodeToString(digest[:])
 }
-
-// treeDirs are folders that every tree has beside those of its files.
-var treeDirs = []string{"dev", "m", "tmp"}
 
 // makeTree links a build's files into its tree, unless that is there.
 func (s *Store) makeTree(b *Build) error {
@@ -213,13 +213,10 @@ func (s *Store) makeTree(b *Build) error {
 	if err := os.Chmod(temp, 0o755); err != nil {
 		return err
 	}
-	for _, d := range treeDirs {
+	for _, d := range b.Dirs {
 		if err := os.MkdirAll(filepath.Join(temp, d), 0o755); err != nil {
 			return err
 		}
-	}
-	if err := os.WriteFile(filepath.Join(temp, "dev/kvm"), nil, 0o644); err != nil {
-		return err
 	}
 	for _, f := range b.Files {
 		if f.Place == "" {
@@ -302,14 +299,22 @@ func readRecord(path string) (*Build, error) {
 		return nil, fmt.Errorf("%s is the record of %q", path, b.Name)
 	}
 	for _, f := range b.Files {
-		if f.Name != filepath.Base(f.Name) || strings.HasPrefix(f.Name, ".") || !filepath.IsLocal("./"+f.Place) {
+		if f.Name != filepath.Base(f.Name) || strings.HasPrefix(f.Name, ".") || !isPlace(f.Place) {
 			return nil, fmt.Errorf("%s names the file %q", path, f.Name)
 		}
 	}
-	if b.Tree != "" && b.Tree != treeName(b.Files) {
+	if slices.ContainsFunc(b.Dirs, func(d string) bool { return !isPlace(d) }) {
+		return nil, fmt.Errorf("%s names a folder outside of its tree", path)
+	}
+	if b.Tree != "" && b.Tree != treeName(b) {
 		return nil, fmt.Errorf("%s names another tree than its files make", path)
 	}
 	return b, nil
+}
+
+// isPlace accepts no path, and those in a tree.
+func isPlace(path string) bool {
+	return path == "" || filepath.IsLocal("."+filepath.Join("/", path)) && !strings.Contains(path, "..")
 }
 
 // replace writes a file that is there whole or as it was, and durable.

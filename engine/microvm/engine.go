@@ -15,11 +15,7 @@ package microvm
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -29,6 +25,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine"
+	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/engine/cgroup"
 	"github.com/bothy-dev/bothy/engine/microvm/boot"
 	"github.com/bothy-dev/bothy/engine/uid"
@@ -63,7 +60,10 @@ type Options struct {
 	CgroupParent string
 	// UIDs gives each machine a user of its own; nil stands for uid.Default.
 	UIDs *uid.Pool
-	Log  *slog.Logger
+	// Builds keeps this build for later ones, and has those of earlier ones; nil stands
+	// for a store in Dir.
+	Builds *builds.Store
+	Log    *slog.Logger
 }
 
 const defaultDiskPatience = 30 * time.Second
@@ -75,10 +75,8 @@ const cacheName = ".cache"
 type Engine struct {
 	o       Options
 	vmm     vmm
-	build   string
-	tree    string
-	modules string // the image of the kernel's modules, if there is one
-	env     []string
+	builds  *builds.Store
+	own     *builds.Held // what machines of this engine's build are run from
 	cgroups *cgroup.Parent
 	uids    *uid.Pool
 	sharing *cgroup.Sharing
@@ -93,7 +91,10 @@ type Engine struct {
 	held map[string]bool
 }
 
-var _ bothy.Engine = (*Engine)(nil)
+var (
+	_ bothy.Engine      = (*Engine)(nil)
+	_ bothy.BuildKeeper = (*Engine)(nil)
+)
 
 // New prepares the engine; it starts no sandbox. It fails with CodeEngineMissing and a
 // hint when the host lacks something.
@@ -120,13 +121,10 @@ func New(o Options) (*Engine, error) {
 			return nil, err
 		}
 	}
-	if e.tree, e.env, err = makeTree(cache, p, o.Boot); err != nil {
-		return nil, missing(err)
+	if err := e.openBuilds(); err != nil {
+		return nil, err
 	}
-	if e.modules, err = keepModules(cache, o.Boot); err != nil {
-		return nil, missing(err)
-	}
-	if e.build, err = e.makeBuild(); err != nil {
+	if err := e.keepOwn(p); err != nil {
 		return nil, missing(err)
 	}
 	if e.uids, err = engine.UIDs(o.UIDs); err != nil {
@@ -149,31 +147,6 @@ func missing(err error) error {
 		WithHint("Run: sudo bothy doctor --fix").Because(err)
 }
 
-// makeBuild names all that a snapshot depends on.
-func (e *Engine) makeBuild() (string, error) {
-	h := sha256.New()
-	fmt.Fprintln(h, e.o.Boot.Digest)
-	if e.o.Guest != "" {
-		f, err := os.Open(e.o.Guest)
-		if err != nil {
-			return "", bothy.Errorf(bothy.CodeEngineMissing, "the guest's image cannot be read").
-				WithHint("Build with `make build`, which puts it into the bothy binary.").Because(err)
-		}
-		defer f.Close()
-		if _, err := io.Copy(h, f); err != nil {
-			return "", err
-		}
-	}
-	if e.o.Acceleration == bothy.AccelerationKVM {
-		model, err := processorModel()
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintln(h, model)
-	}
-	return fmt.Sprintf("%s-%s-%s-%s-%s", Name, e.vmm.version(), e.o.Boot.Version, e.o.Acceleration, hex.EncodeToString(h.Sum(nil)[:6])), nil
-}
-
 // Close gives up what the engine holds. Machines live on.
 func (e *Engine) Close() error {
 	e.sharing.Close()
@@ -183,12 +156,12 @@ func (e *Engine) Close() error {
 
 // Info says which engine this is.
 func (e *Engine) Info() bothy.EngineInfo {
-	return bothy.EngineInfo{Name: Name, Build: e.build, Kernel: e.o.Boot.Version, Snapshots: true, Acceleration: e.o.Acceleration}
+	return bothy.EngineInfo{Name: Name, Build: e.own.Name, Kernel: e.o.Boot.Version, Snapshots: true, Acceleration: e.o.Acceleration}
 }
 
 // Check says what this host lacks: New has seen to it.
 func (e *Engine) Check(context.Context) error {
-	for _, f := range []string{e.o.Init, filepath.Join(e.tree, treeQEMU)} {
+	for _, f := range []string{e.o.Init, filepath.Join(e.own.TreePath(), treeQEMU)} {
 		if !isFile(f) {
 			return bothy.Errorf(bothy.CodeEngineMissing, "%s is gone", f).WithHint("Start the server again.")
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/engine/cgroup"
 	"github.com/bothy-dev/bothy/engine/microvm/vm"
 	"github.com/bothy-dev/bothy/engine/process"
@@ -22,6 +23,7 @@ type Machine struct {
 	e     *Engine
 	id    string
 	build string
+	kept  *builds.Held // where that is an earlier one
 	shape shape
 	proc  process.Process
 	group *cgroup.Group
@@ -69,7 +71,7 @@ type state struct {
 // newMachine holds a process. The machine frees all when that ends.
 func (e *Engine) newMachine(p plan, proc process.Process, group *cgroup.Group, dir string) *Machine {
 	m := &Machine{
-		e: e, id: p.spec.ID, build: e.build, shape: p.shape, proc: proc, group: group, dir: dir, uid: p.uid,
+		e: e, id: p.spec.ID, build: p.build, kept: p.kept, shape: p.shape, proc: proc, group: group, dir: dir, uid: p.uid,
 		limits: p.spec.Limits, words: listen(dir), done: make(chan struct{}),
 	}
 	go m.watch()
@@ -114,9 +116,11 @@ func (e *Engine) Adopt(ctx context.Context, id string, b []byte) (bothy.Machine,
 		proc.Close()
 		return nil, err
 	}
-	p := plan{spec: bothy.MachineSpec{ID: id, Limits: st.Limits}, shape: st.Shape, uid: st.UID}
+	p := plan{spec: bothy.MachineSpec{ID: id, Limits: st.Limits}, shape: st.Shape, uid: st.UID, build: st.Build}
+	// Its snapshots hold files alone where the build was not kept, or may not be used.
+	p.kept, _ = e.holdBuild(st.Build)
 	m := e.newMachine(p, proc, e.cgroups.Open(id), e.dir(id))
-	m.build, m.ramAt, m.ramFD = st.Build, st.RAMAt, st.RAMFD
+	m.ramAt, m.ramFD = st.RAMAt, st.RAMFD
 	// One that was stopped for a snapshot waits for Thaw; see stoppedMark.
 	if _, err := os.Stat(filepath.Join(m.dir, stoppedMark)); err != nil {
 		err = m.Thaw(ctx)
@@ -184,6 +188,7 @@ func (m *Machine) release() error {
 	m.proc.Close()
 	m.group.Kill()
 	err := errors.Join(m.group.Remove(), m.e.uids.Release(m.uid, m.dir), os.RemoveAll(m.dir))
+	m.kept.Release()
 	m.e.unhold(m.id)
 	return err
 }

@@ -1,6 +1,7 @@
 package microvm
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -248,8 +249,8 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 	if err != nil {
 		return nil, err
 	}
-	if w.Build != e.build {
-		return nil, bothy.Errorf(bothy.CodeUnsupported, "the memory was written by engine build %s, and this is %s", w.Build, e.build).
+	if build := cmp.Or(spec.Build, e.own.Name); w.Build != build {
+		return nil, bothy.Errorf(bothy.CodeUnsupported, "the memory was written by engine build %s, and not by %s", w.Build, build).
 			WithHint("Use the files of the snapshot.")
 	}
 	if err := w.Shape.holds(spec.Limits); err != nil {
@@ -272,14 +273,21 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 		return nil, damaged(err)
 	}
 	defer devices.Close()
-	p := plan{spec: spec, shape: w.Shape, ram: ram, layer: filepath.Join(dir, layerFile)}
+	p := plan{spec: spec, from: e.own, build: w.Build, shape: w.Shape, ram: ram, layer: filepath.Join(dir, layerFile)}
 	if !isFile(p.layer) {
 		return nil, damaged(errors.New("there is no disk"))
+	}
+	if p.kept, err = e.holdBuild(spec.Build); err != nil {
+		return nil, err
+	}
+	if p.kept != nil {
+		p.from, p.spec.Guest = p.kept, p.kept.Path(roleGuest)
 	}
 	m, err := e.launch(ctx, p, func(ctx context.Context, m *Machine, c monitor) error {
 		return m.wake(ctx, c, devices, w.Limits)
 	})
 	if err != nil {
+		p.kept.Release()
 		return nil, engine.StartError("microvm", "engine.restore", err)
 	}
 	return m, nil

@@ -18,6 +18,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine"
+	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/engine/cgroup"
 	"github.com/bothy-dev/bothy/engine/microvm/jail"
 	"github.com/bothy-dev/bothy/engine/microvm/vm"
@@ -46,7 +47,7 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 		return nil, ctx.Err()
 	}
 	defer release()
-	p := plan{spec: spec, shape: shape{CPUs: maxCPUs, Files: spec.FilesTar != "", Ticks: rateSince(e.made)}}
+	p := plan{spec: spec, from: e.own, build: e.own.Name, shape: shape{CPUs: maxCPUs, Files: spec.FilesTar != "", Ticks: rateSince(e.made)}}
 	p.shape.RAMMB, p.shape.OpenMB, p.shape.OwnMB = memoryShape(spec.Limits)
 	boot := func(ctx context.Context, m *Machine, c monitor) error {
 		ctx, giveUp := context.WithCancelCause(ctx)
@@ -61,7 +62,7 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 		}
 		c.Close() // it is free for others while the machine boots
 		r, err := ask(ctx, m.dir, vm.Request{Op: vm.OpStart, UnixNano: time.Now().UnixNano(), Entropy: entropy(), Start: &vm.Start{
-			Hostname: spec.Hostname, Files: p.shape.Files, Modules: m.e.modules != "", Limits: p.shape.innerLimits(spec.Limits), Env: guestEnv, CPUs: p.shape.CPUs,
+			Hostname: spec.Hostname, Files: p.shape.Files, Modules: e.own.Path(roleModules) != "", Limits: p.shape.innerLimits(spec.Limits), Env: guestEnv, CPUs: p.shape.CPUs,
 			Blocks: p.shape.spareBlocks(),
 		}}, nil)
 		if err != nil || r.Blocks == 0 {
@@ -104,6 +105,10 @@ type plan struct {
 	shape shape
 	ram   *os.File
 	layer string
+	// from is what it is run from, of a build; kept is the same where the machine keeps
+	// that build.
+	from, kept *builds.Held
+	build      string
 	// uid is its user and group on the host.
 	uid int
 }
@@ -297,8 +302,8 @@ func (e *Engine) spawn(p plan, dir string, group *cgroup.Group, words *os.File) 
 	case p.shape.Files:
 		h.files = -1
 	}
-	if e.modules != "" {
-		if h.modules, err = pass(engine.OpenImage(e.modules)); err != nil {
+	if modules := p.from.Path(roleModules); modules != "" {
+		if h.modules, err = pass(engine.OpenImage(modules)); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -316,7 +321,7 @@ func (e *Engine) spawn(p plan, dir string, group *cgroup.Group, words *os.File) 
 	if err != nil {
 		return 0, 0, err
 	}
-	pid, err = e.run(spawnConfig(e.tree, dir, p.uid, argv, e.env, e.o.Acceleration), group, words, passed)
+	pid, err = e.run(spawnConfig(p.from.TreePath(), dir, p.uid, argv, p.from.Env, e.o.Acceleration), group, words, passed)
 	return pid, ramFD, err
 }
 

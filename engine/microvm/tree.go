@@ -2,11 +2,7 @@ package microvm
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,9 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/engine/microvm/boot"
 )
 
@@ -81,123 +76,30 @@ func findQEMU(path string) (program, error) {
 	return p, nil
 }
 
-// source is one file of a tree.
-type source struct{ from, to string }
-
-// makeTree returns a folder with all that QEMU needs, made once for each version of
-// what is in it, and the environment to run it in.
-func makeTree(dir string, p program, image boot.Image) (tree string, env []string, err error) {
-	files, env, err := treeFiles(p, image)
-	if err != nil {
-		return "", nil, err
-	}
-	h := sha256.New()
-	for _, f := range files {
-		st, err := os.Stat(f.from)
-		if err != nil {
-			return "", nil, err
-		}
-		fmt.Fprintln(h, f.from, f.to, st.Size(), st.ModTime().UnixNano())
-	}
-	tree = filepath.Join(dir, "tree-"+hex.EncodeToString(h.Sum(nil)[:8]))
-	if _, err := os.Stat(tree); err == nil {
-		return tree, env, nil
-	}
-	temp, err := os.MkdirTemp(dir, ".new-")
-	if err != nil {
-		return "", nil, err
-	}
-	defer os.RemoveAll(temp)
-	if err := os.Chmod(temp, 0o755); err != nil {
-		return "", nil, err
-	}
-	if err := fillTree(temp, files); err != nil {
-		return "", nil, err
-	}
-	if err := os.Rename(temp, tree); err != nil && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EEXIST) {
-		return "", nil, err
-	}
-	return tree, env, nil
-}
-
-// keepModules returns a copy of the image of the kernel's modules, which is kept as long
-// as the engine's folder, or an empty path where there are none. It is no part of a
-// tree: machines get it as an open file.
-func keepModules(dir string, image boot.Image) (string, error) {
-	if image.Modules == "" {
-		return "", nil
-	}
-	kept := filepath.Join(dir, "modules-"+image.Digest[:16])
-	if isFile(kept) {
-		return kept, nil
-	}
-	temp, err := os.MkdirTemp(dir, ".new-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(temp)
-	if err := placeFile(image.Modules, filepath.Join(temp, "modules")); err != nil {
-		return "", err
-	}
-	return kept, os.Rename(filepath.Join(temp, "modules"), kept)
-}
-
-func fillTree(dir string, files []source) error {
-	for _, place := range []string{treePipes, "/dev", "/tmp"} {
-		if err := os.MkdirAll(dir+place, 0o755); err != nil {
-			return err
-		}
-	}
-	if err := os.WriteFile(dir+treeKVM, nil, 0o644); err != nil {
-		return err
-	}
-	for _, f := range files {
-		if err := os.MkdirAll(filepath.Dir(dir+f.to), 0o755); err != nil {
-			return err
-		}
-		if err := placeFile(f.from, dir+f.to); err != nil {
-			return fmt.Errorf("copy %s for QEMU: %w", f.from, err)
-		}
-	}
-	return nil
-}
-
-// placeFile copies a file that anybody may read.
-func placeFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	st, err := in.Stat()
-	if err != nil {
-		return err
-	}
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644|st.Mode()&0o111)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
-}
-
 // libraryLine is one of what the loader lists: a name, and where it is.
 var libraryLine = regexp.MustCompile(`(?m)^\s*(?:\S+ => )?(/\S+) \(0x`)
 
+// treeDirs are the empty folders of a tree.
+var treeDirs = []string{treePipes, "/tmp"}
+
 // treeFiles lists QEMU, its libraries, firmware and modules, and what it boots.
-func treeFiles(p program, image boot.Image) (files []source, env []string, err error) {
+func treeFiles(p program, image boot.Image) (files []builds.Source, env []string, err error) {
+	at := func(from, to string) builds.Source { return builds.Source{From: from, Place: to} }
 	loader := "/lib64/ld-linux-x86-64.so.2"
 	out, err := exec.Command(loader, "--list", p.path).Output()
 	if err != nil {
 		return nil, nil, fmt.Errorf("list the libraries of QEMU: %w", err)
 	}
-	files = []source{{p.path, treeQEMU}, {image.Kernel, treeKernel}, {image.Initramfs, treeInitramfs}, {loader, loader}}
+	files = []builds.Source{
+		at(p.path, treeQEMU), at(image.Kernel, treeKernel), at(image.Initramfs, treeInitramfs), at(loader, loader),
+		at(os.DevNull, treeKVM), // an empty file, over which the device is mounted
+	}
 	var dirs []string
 	for _, m := range libraryLine.FindAllStringSubmatch(string(out), -1) {
 		if m[1] == loader {
 			continue
 		}
-		files = append(files, source{m[1], m[1]})
+		files = append(files, at(m[1], m[1]))
 		if d := filepath.Dir(m[1]); !slices.Contains(dirs, d) {
 			dirs = append(dirs, d)
 		}
@@ -207,13 +109,13 @@ func treeFiles(p program, image boot.Image) (files []source, env []string, err e
 		if i < 0 {
 			return nil, nil, bothy.Errorf(bothy.CodeEngineMissing, "QEMU's firmware %s is not installed", name).WithHint(qemuHint)
 		}
-		files = append(files, source{filepath.Join(firmwareDirs[i], name), filepath.Join(treeFirmware, name)})
+		files = append(files, at(filepath.Join(firmwareDirs[i], name), filepath.Join(treeFirmware, name)))
 	}
 	for _, glob := range moduleGlobs {
 		for _, name := range modules {
 			found, _ := filepath.Glob(filepath.Join(glob, name))
 			if len(found) > 0 {
-				files = append(files, source{found[0], filepath.Join(treeModules, name)})
+				files = append(files, at(found[0], filepath.Join(treeModules, name)))
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package snapshots
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -57,10 +58,12 @@ func buildVariant(name string) (string, error) {
 	if err := os.MkdirAll(packed, 0o755); err != nil {
 		return "", err
 	}
+	// The flags with which the tests are built say which gVisor.
+	flags := cmp.Or(os.Getenv("GOFLAGS"), "-trimpath -buildvcs=false -tags=gvisorpatched -modfile="+filepath.Join(root, "bin/go.mod"))
 	run := func(args ...string) error {
 		cmd := exec.Command("go", args...)
 		cmd.Dir = root
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath -buildvcs=false -modfile="+filepath.Join(root, "bin/go.mod"))
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+flags)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("go %v: %w\n%s", args, err, out)
 		}
