@@ -49,9 +49,8 @@ type TokenCreate struct {
 	ProjectID string     `json:"project,omitempty"`
 	Scopes    []Scope    `json:"scopes,omitempty"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
-	// E2B makes a key of the form that E2B's SDKs accept. It is not offered to
-	// callers while no server speaks to those.
-	E2B bool `json:"-"`
+	// E2B makes a key of the form that E2B's older SDKs ask for.
+	E2B bool `json:"e2b,omitempty"`
 }
 
 // Caller is who asks.

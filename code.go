@@ -23,6 +23,9 @@ type CodeRequest struct {
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
 	// Env is set while the code runs.
 	Env map[string]string `json:"env,omitempty"`
+
+	// Quiet code does not count, and what it gives is not shown: it prepares a context.
+	Quiet bool `json:"-"`
 }
 
 // CodeOutput is something that code displayed, by MIME type: text as it is,
@@ -74,6 +77,10 @@ type CodeEvent struct {
 	Truncated      bool         `json:"truncated,omitempty"`
 	ContextID      string       `json:"context_id,omitempty"`
 	Hint           string       `json:"hint,omitempty"`
+
+	// IsValue says that Results is the value of the last expression, and not something
+	// that was displayed.
+	IsValue bool `json:"-"`
 }
 
 // CodeContextCreate is a request for a context of one's own.

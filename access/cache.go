@@ -19,12 +19,19 @@ type cache struct {
 	mu         sync.RWMutex
 	generation uint64
 	byHash     map[string]*entry
+	byID       map[string]*entry // the same
 }
 
 func (c *cache) get(hash string) (e *entry, generation uint64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.byHash[hash], c.generation
+}
+
+func (c *cache) getID(id string) (e *entry, generation uint64) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.byID[id], c.generation
 }
 
 func (c *cache) add(generation uint64, t *bothy.Token) *entry {
@@ -35,12 +42,12 @@ func (c *cache) add(generation uint64, t *bothy.Token) *entry {
 		return e
 	}
 	if c.byHash == nil || len(c.byHash) >= maxCached {
-		c.byHash = map[string]*entry{}
+		c.byHash, c.byID = map[string]*entry{}, map[string]*entry{}
 	}
 	if there := c.byHash[t.Hash]; there != nil {
 		return there
 	}
-	c.byHash[t.Hash] = e
+	c.byHash[t.Hash], c.byID[t.ID] = e, e
 	return e
 }
 
@@ -48,10 +55,9 @@ func (c *cache) drop(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.generation++
-	for hash, e := range c.byHash {
-		if e.token.ID == id {
-			delete(c.byHash, hash)
-		}
+	if e := c.byID[id]; e != nil {
+		delete(c.byHash, e.token.Hash)
+		delete(c.byID, id)
 	}
 }
 

@@ -119,6 +119,8 @@ type Server struct {
 	hosts    hostCheck
 	beats    heartbeat
 	proxy    *httputil.ReverseProxy
+	// outerPorts is another door's way to ports. Optional.
+	outerPorts OuterPorts
 
 	http     *http.Server
 	listener net.Listener

@@ -39,6 +39,8 @@ type request struct {
 	recorded                 bool
 	// use is what was asked of a port in a sandbox, if that was it.
 	use *portUse
+	// outer is the call of another door, if it is one.
+	outer *Outer
 	// problem is what the caller was told, with its cause.
 	problem *Problem
 
@@ -99,14 +101,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // route finds out by the request's host and path what is asked for.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
-	if t, ok := s.linkTarget(r.Host); ok {
+	t, named := s.linkTarget(r.Host)
+	if !named {
+		if err := s.hosts.check(r.Host); err != nil {
+			s.fail(w, r, err)
+			return
+		}
+	}
+	if s.outerPorts != nil && s.outerPorts.ServePort(w, r, t.sandbox, t.port) {
+		return
+	}
+	if named {
 		webhook := takeLink(r)
 		requestFrom(r.Context()).use = s.useOf(r, t)
 		s.serveLink(w, r, t, webhook)
-		return
-	}
-	if err := s.hosts.check(r.Host); err != nil {
-		s.fail(w, r, err)
 		return
 	}
 	s.mux.ServeHTTP(w, r)

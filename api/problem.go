@@ -131,6 +131,10 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	p := problemOf(err)
 	note(r.Context(), p)
+	if info := requestFrom(r.Context()); info != nil && info.outer != nil {
+		failOuter(w, r, info.outer, p)
+		return
+	}
 	for k, v := range p.GetHeaders() {
 		w.Header()[k] = v
 	}

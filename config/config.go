@@ -63,6 +63,7 @@ type Config struct {
 	Inflight  Inflight  `yaml:"inflight"`
 	Metering  Metering  `yaml:"metering"`
 	Rates     Rates     `yaml:"rates"`
+	E2B       E2B       `yaml:"e2b"`
 }
 
 // Audit says what is kept of who did what.
@@ -237,7 +238,7 @@ func Default() Config {
 		Engines: Engines{KeepMB: 4096}, Snapshots: Snapshots{MinFreeDiskMB: 2048}, Network: Network{CABundle: "/etc/ssl/certs/ca-certificates.crt"},
 		Inflight: defaultInflight(),
 		Metering: Metering{FlushSeconds: 10, WarnAt: 0.8}, Rates: defaultRates(),
-		Audit: Audit{KeepDays: 365, Commands: true},
+		Audit: Audit{KeepDays: 365, Commands: true}, E2B: defaultE2B(),
 	}
 }
 
@@ -323,7 +324,7 @@ func (c *Config) Finish() error {
 	if c.ShutdownSeconds < 0 {
 		return bothy.Errorf(bothy.CodeInvalid, "shutdown_seconds is %d", c.ShutdownSeconds).WithHint("Give 0 to cut requests off at once.")
 	}
-	return errors.Join(c.Engine.check(), c.TLS.check(), c.checkListen(), c.checkProxies(), c.Pool.check())
+	return errors.Join(c.Engine.check(), c.TLS.check(), c.checkListen(), c.checkProxies(), c.Pool.check(), c.E2B.check())
 }
 
 func (t TLS) check() error {

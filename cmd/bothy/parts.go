@@ -139,6 +139,7 @@ func openParts(ctx context.Context, c config.Config, log *slog.Logger) (_ *parts
 	}), door)
 	p.runMeter()
 	p.openMCP()
+	p.openE2B()
 	return p, p.openMetrics()
 }
 

@@ -37,7 +37,7 @@ func (s *codeService) Run(ctx context.Context, req *guestpb.RunRequest, stream *
 	if err != nil {
 		return err
 	}
-	r := code.Request{Code: req.Code, Env: req.Env, Timeout: time.Duration(min(req.TimeoutMs, 1<<40)) * time.Millisecond}
+	r := code.Request{Code: req.Code, Env: req.Env, Quiet: req.Quiet, Timeout: time.Duration(min(req.TimeoutMs, 1<<40)) * time.Millisecond}
 	res, err := c.Run(ctx, r, func(o code.Output) error { return stream.Send(runOutput(o)) })
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (s *codeService) Run(ctx context.Context, req *guestpb.RunRequest, stream *
 
 func runOutput(o code.Output) *guestpb.RunResponse {
 	if o.Data != nil {
-		return &guestpb.RunResponse{Event: &guestpb.RunResponse_Display_{Display: &guestpb.RunResponse_Display{Data: o.Data}}}
+		return &guestpb.RunResponse{Event: &guestpb.RunResponse_Display_{Display: &guestpb.RunResponse_Display{Data: o.Data, Value: o.Value}}}
 	}
 	return &guestpb.RunResponse{Event: &guestpb.RunResponse_Text_{Text: &guestpb.RunResponse_Text{Stream: o.Stream, Text: o.Text}}}
 }

@@ -61,7 +61,7 @@ func bundleSize(o bothy.CodeOutput) int {
 // for the end. When ctx ends or fn fails, the code is interrupted.
 func (c *Client) RunCodeStream(ctx context.Context, req bothy.CodeRequest, fn func(bothy.CodeEvent) error) error {
 	s, err := c.open(ctx, rpc{procedure: guestpb.CodeRunProcedure, max: maxDisplay}, &guestpb.RunRequest{
-		Code: req.Code, Language: req.Language, ContextId: req.ContextID, Env: req.Env,
+		Code: req.Code, Quiet: req.Quiet, Language: req.Language, ContextId: req.ContextID, Env: req.Env,
 		TimeoutMs: uint64(math.Ceil(max(req.TimeoutSeconds, 0) * 1000)),
 	})
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *Client) RunCodeStream(ctx context.Context, req bothy.CodeRequest, fn fu
 		case *guestpb.RunResponse_Text_:
 			event.Stream, event.Data = e.Text.GetStream(), e.Text.GetText()
 		case *guestpb.RunResponse_Display_:
-			event.Results = []bothy.CodeOutput{e.Display.GetData()}
+			event.Results, event.IsValue = []bothy.CodeOutput{e.Display.GetData()}, e.Display.GetValue()
 		case *guestpb.RunResponse_Ended_:
 			ended = true
 			finalEvent(&event, e.Ended)

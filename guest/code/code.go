@@ -47,6 +47,8 @@ type Identity struct {
 type Output struct {
 	Stream, Text string
 	Data         bothy.CodeOutput
+	// Value is whether Data is the value of the last expression.
+	Value bool
 }
 
 // Result says how a piece of code ended.

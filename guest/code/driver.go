@@ -134,6 +134,7 @@ func (d *driver) closePipes() {
 type reply struct {
 	Begin bool                       `json:"begin"`
 	Data  map[string]json.RawMessage `json:"data"`
+	Value bool                       `json:"value"`
 	End   bool                       `json:"end"`
 	Error *bothy.CodeError           `json:"error"`
 	Count int                        `json:"count"`
@@ -175,7 +176,7 @@ func (d *driver) run(code string, quiet bool, fn func(Output) error) (Result, er
 				end, late = &r, time.After(markTime)
 				continue
 			}
-			out = Output{Data: textBundle(r.Data)}
+			out = Output{Data: textBundle(r.Data), Value: r.Value}
 		case err := <-failed:
 			if err == errLongReply {
 				res.Truncated = true

@@ -225,7 +225,7 @@ func (k *jupyterKernel) run(code string, quiet bool, fn func(Output) error) (Res
 			res.Error = &bothy.CodeError{Name: o.Error.Name, Value: o.Error.Value, Traceback: plain(o.Error.Traceback)}
 		case quiet:
 		case o.Data != nil:
-			return fn(Output{Data: textBundle(o.Data)})
+			return fn(Output{Data: textBundle(o.Data), Value: o.Value})
 		case o.Text != "":
 			return fn(Output{Stream: o.Stream, Text: o.Text})
 		}

@@ -19,6 +19,8 @@ type Request struct {
 	Env map[string]string
 	// Timeout interrupts the code; 0 means never.
 	Timeout time.Duration
+	// Quiet code does not count, and what it gives is not shown.
+	Quiet bool
 }
 
 // errDied is returned by a kernel whose process has ended.
@@ -91,7 +93,7 @@ func (c *Context) watch(ctx context.Context, w *watchdog, req Request, fn func(O
 	defer w.rest()
 	start := time.Now()
 	var failed error
-	res, err := k.run(req.Code, false, func(o Output) error {
+	res, err := k.run(req.Code, req.Quiet, func(o Output) error {
 		if failed == nil {
 			if failed = fn(o); failed != nil {
 				w.bite()

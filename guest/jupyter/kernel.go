@@ -65,6 +65,8 @@ type Output struct {
 	Stream, Text string
 	// Data is what was displayed, by MIME type.
 	Data map[string]json.RawMessage
+	// Value is whether that is the value of the last expression.
+	Value bool
 	// Error is the exception that ended the code.
 	Error *Error
 }
@@ -476,7 +478,7 @@ func (x *execution) onIOPub(m incoming) {
 	case "stream":
 		x.push(Output{Stream: c.Name, Text: c.Text})
 	case "display_data", "execute_result", "update_display_data":
-		x.push(Output{Data: c.Data})
+		x.push(Output{Data: c.Data, Value: m.kind == "execute_result"})
 	case "error":
 		x.push(Output{Error: &Error{c.EName, c.Value, strings.Join(c.Trace, "\n")}})
 	case "status":

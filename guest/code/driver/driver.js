@@ -121,7 +121,7 @@ async function run(request) {
   let error = null;
   try {
     const { value } = await evaluate(request.code);
-    if (value !== undefined) display(value);
+    if (value !== undefined) send({ data: bundle(value), value: true });
   } catch (e) {
     error = failure(e);
   }

@@ -110,7 +110,7 @@ def _main(mark):
                 value = loop.run_until_complete(value)
         if last is not None and value is not None and not code.rstrip().endswith(";"):
             space["_"] = value
-            display(value)
+            send(data=bundle(value), value=True)
         figures()
 
     def failure(error):

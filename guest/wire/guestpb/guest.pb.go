@@ -737,11 +737,13 @@ func (x *ErrorInfo) GetHint() string {
 type RunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Without code the context is only made ready.
-	Code          string            `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
-	Language      string            `protobuf:"bytes,2,opt,name=language,proto3" json:"language,omitempty"`
-	ContextId     string            `protobuf:"bytes,3,opt,name=context_id,json=contextId,proto3" json:"context_id,omitempty"`
-	TimeoutMs     uint64            `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
-	Env           map[string]string `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Code      string            `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
+	Language  string            `protobuf:"bytes,2,opt,name=language,proto3" json:"language,omitempty"`
+	ContextId string            `protobuf:"bytes,3,opt,name=context_id,json=contextId,proto3" json:"context_id,omitempty"`
+	TimeoutMs uint64            `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	Env       map[string]string `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The code does not count, and what it gives is not shown.
+	Quiet         bool `protobuf:"varint,6,opt,name=quiet,proto3" json:"quiet,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -809,6 +811,13 @@ func (x *RunRequest) GetEnv() map[string]string {
 		return x.Env
 	}
 	return nil
+}
+
+func (x *RunRequest) GetQuiet() bool {
+	if x != nil {
+		return x.Quiet
+	}
+	return false
 }
 
 type RunResponse struct {
@@ -1569,7 +1578,9 @@ func (x *RunResponse_Text) GetText() string {
 type RunResponse_Display struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// By MIME type.
-	Data          map[string]string `protobuf:"bytes,1,rep,name=data,proto3" json:"data,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Data map[string]string `protobuf:"bytes,1,rep,name=data,proto3" json:"data,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The value of the last expression, and not something that was displayed.
+	Value         bool `protobuf:"varint,2,opt,name=value,proto3" json:"value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1609,6 +1620,13 @@ func (x *RunResponse_Display) GetData() map[string]string {
 		return x.Data
 	}
 	return nil
+}
+
+func (x *RunResponse_Display) GetValue() bool {
+	if x != nil {
+		return x.Value
+	}
+	return false
 }
 
 type RunResponse_Ended struct {
@@ -1775,7 +1793,7 @@ const file_guest_wire_guestpb_guest_proto_rawDesc = "" +
 	"\fThawResponse\"3\n" +
 	"\tErrorInfo\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
-	"\x04hint\x18\x02 \x01(\tR\x04hint\"\xe9\x01\n" +
+	"\x04hint\x18\x02 \x01(\tR\x04hint\"\xff\x01\n" +
 	"\n" +
 	"RunRequest\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x1a\n" +
@@ -1784,10 +1802,11 @@ const file_guest_wire_guestpb_guest_proto_rawDesc = "" +
 	"context_id\x18\x03 \x01(\tR\tcontextId\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x04 \x01(\x04R\ttimeoutMs\x125\n" +
-	"\x03env\x18\x05 \x03(\v2#.bothy.guest.v1.RunRequest.EnvEntryR\x03env\x1a6\n" +
+	"\x03env\x18\x05 \x03(\v2#.bothy.guest.v1.RunRequest.EnvEntryR\x03env\x12\x14\n" +
+	"\x05quiet\x18\x06 \x01(\bR\x05quiet\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa3\x06\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb9\x06\n" +
 	"\vRunResponse\x12?\n" +
 	"\astarted\x18\x01 \x01(\v2#.bothy.guest.v1.RunResponse.StartedH\x00R\astarted\x126\n" +
 	"\x04text\x18\x02 \x01(\v2 .bothy.guest.v1.RunResponse.TextH\x00R\x04text\x12?\n" +
@@ -1798,9 +1817,10 @@ const file_guest_wire_guestpb_guest_proto_rawDesc = "" +
 	"context_id\x18\x01 \x01(\tR\tcontextId\x1a2\n" +
 	"\x04Text\x12\x16\n" +
 	"\x06stream\x18\x01 \x01(\tR\x06stream\x12\x12\n" +
-	"\x04text\x18\x02 \x01(\tR\x04text\x1a\x85\x01\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x1a\x9b\x01\n" +
 	"\aDisplay\x12A\n" +
-	"\x04data\x18\x01 \x03(\v2-.bothy.guest.v1.RunResponse.Display.DataEntryR\x04data\x1a7\n" +
+	"\x04data\x18\x01 \x03(\v2-.bothy.guest.v1.RunResponse.Display.DataEntryR\x04data\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\bR\x05value\x1a7\n" +
 	"\tDataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a\xaf\x02\n" +

@@ -1,0 +1,100 @@
+package e2b
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/wire/filesystempb"
+	"github.com/bothy-dev/bothy/guest/wire/processpb"
+)
+
+// maxMessage bounds one message to the agent, as the agent does.
+const maxMessage = 4 << 20
+
+// noteCall says for the record what a call asks of the agent: the command that is run,
+// or the paths. It reads the message with the decoders that the agent has, so that both
+// understand the same.
+func (d *Door) noteCall(r *http.Request, t target) error {
+	if r.URL.Path == "/files" {
+		d.Server.Note(r, t.id, r.URL.Query().Get("path"), "")
+		return nil
+	}
+	var m proto.Message
+	var said func() (object, command string)
+	switch r.URL.Path {
+	case "/process.Process/Start":
+		v := new(processpb.StartRequest)
+		m, said = v, func() (string, string) { return "", commandOf(v.GetProcess()) }
+	case "/filesystem.Filesystem/MakeDir":
+		v := new(filesystempb.MakeDirRequest)
+		m, said = v, func() (string, string) { return v.Path, "" }
+	case "/filesystem.Filesystem/Remove":
+		v := new(filesystempb.RemoveRequest)
+		m, said = v, func() (string, string) { return v.Path, "" }
+	case "/filesystem.Filesystem/Move":
+		v := new(filesystempb.MoveRequest)
+		m, said = v, func() (string, string) { return v.Source + " " + v.Destination, "" }
+	default:
+		return nil
+	}
+	if err := bothy.TakeMemory(r.Context(), max(r.ContentLength, 0)); err != nil {
+		return err
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxMessage+6))
+	if err != nil {
+		return invalid("the request did not arrive whole")
+	}
+	if len(body) > maxMessage+5 {
+		return bothy.Errorf(bothy.CodeTooLarge, "the request is larger than %d bytes", maxMessage)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	r.ContentLength = int64(len(body))
+	r.TransferEncoding = nil
+	if decode(r.Header.Get("Content-Type"), body, m) == nil {
+		object, command := said()
+		d.Server.Note(r, t.id, object, command)
+	}
+	return nil
+}
+
+// decode reads the one message of a request: as it is, or in the envelope of a stream.
+func decode(contentType string, body []byte, m proto.Message) error {
+	kind, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return err
+	}
+	if codec, ok := strings.CutPrefix(kind, "application/connect+"); ok {
+		if len(body) < 5 || uint64(binary.BigEndian.Uint32(body[1:5])) > uint64(len(body)-5) {
+			return errors.New("no whole message")
+		}
+		body = body[5 : 5+binary.BigEndian.Uint32(body[1:5])]
+		kind = "application/" + codec
+	}
+	if kind == "application/json" {
+		return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(body, m)
+	}
+	return proto.Unmarshal(body, m)
+}
+
+// commandOf is a command as a person would read it. Clients wrap one in a shell.
+func commandOf(p *processpb.ProcessConfig) string {
+	args := p.GetArgs()
+	if strings.HasSuffix(p.GetCmd(), "/bash") && len(args) == 3 && args[0] == "-l" && args[1] == "-c" {
+		return args[2]
+	}
+	b, err := json.Marshal(append([]string{p.GetCmd()}, args...))
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}

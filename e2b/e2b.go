@@ -1,0 +1,179 @@
+// Package e2b is the door for programs that were written for E2B: its SDKs for Python
+// and JavaScript, and what is built on them, work unchanged when they are told this
+// server's address. It translates E2B's protocol into calls of the same services that
+// the other doors lead to, one file for each group of routes, and keeps nothing.
+//
+// cmd/bothy mounts Routes beside the REST API, and has the Door look at requests for
+// ports of sandboxes first. What stands before every call, such as the key and the
+// record of who did what, is the REST door's.
+package e2b
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Services is what the door leads to.
+type Services struct {
+	Sandboxes bothy.SandboxService
+	Snapshots bothy.SnapshotService
+	Templates bothy.TemplateService
+	Code      bothy.CodeService
+	Metrics   bothy.MetricsService
+	Logs      bothy.LogService
+	Exec      bothy.ExecService
+	Files     bothy.FileService
+	Guests    Guests
+	Keys      Keys
+	Server    Server
+}
+
+// Guests reaches the agents in sandboxes; see lifecycle.Service.
+type Guests interface {
+	GuestHTTP(id string, r *http.Request) (*http.Response, error)
+}
+
+// Keys finds keys by their ids; see access.Tokens.
+type Keys interface {
+	HoldID(ctx context.Context, projectID, id string, end func(error)) (*bothy.Caller, func(), error)
+	IDs(ctx context.Context, projectID string) ([]string, error)
+}
+
+// Server is what the door needs of the server beside which it stands.
+type Server interface {
+	// ServePort works on a request for a port of a sandbox as one of the call, in the
+	// name of the caller that hold finds.
+	ServePort(w http.ResponseWriter, r *http.Request, c Call,
+		hold func(end func(error)) (*bothy.Caller, func(), error), h Handler)
+	// ShowPort shows a port of a sandbox to the caller in the request's context.
+	ShowPort(w http.ResponseWriter, r *http.Request, sandbox string, port uint16)
+	// Note says for the record what a call was about.
+	Note(r *http.Request, sandbox, object, command string)
+	// Find looks a sandbox of any project up.
+	Find(ctx context.Context, id string) (*bothy.Sandbox, error)
+	// Alive lists the sandboxes of all projects that run or are paused.
+	Alive(ctx context.Context) ([]*bothy.Sandbox, error)
+}
+
+// Config is what the operator chooses.
+type Config struct {
+	// Templates are E2B's names of templates, and what they are here.
+	Templates map[string]string
+	// PublicPorts lets sandboxes show their ports to everybody who knows their
+	// address, as E2B's do unless they are asked not to.
+	PublicPorts bool
+	// Domain is the one below which ports have names, with a port where it is not that
+	// of the scheme.
+	Domain func() string
+	// Secret is what access tokens are made with.
+	Secret []byte
+	Log    *slog.Logger
+}
+
+// Door answers E2B's clients.
+type Door struct {
+	Services
+	config   Config
+	proxy    *httputil.ReverseProxy // to the agents
+	used     cpuSeen
+	prepared prepared
+	// searching bounds the requests that look for the sandbox of a signed address.
+	searching chan struct{}
+	now       func() time.Time
+}
+
+// New returns a door to the services.
+func New(s Services, c Config) *Door {
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	d := &Door{Services: s, config: c, now: time.Now, searching: make(chan struct{}, 2)}
+	d.proxy = d.agentProxy()
+	return d
+}
+
+// Call describes one operation.
+type Call struct {
+	// Pattern is where it is, as for http.ServeMux; empty for those at a port of a
+	// sandbox.
+	Pattern string
+	// ID names it in the record of who did what.
+	ID    string
+	Scope bothy.Scope
+	// Stream marks a call that lasts until somebody ends it, Audit one that is recorded
+	// although it changes nothing, and Reads one that changes nothing although its
+	// method is not GET.
+	Stream, Audit, Reads bool
+}
+
+// Handler answers a request, or returns the error that it did not answer with.
+type Handler func(w http.ResponseWriter, r *http.Request) error
+
+// Route is a call with what answers it.
+type Route struct {
+	Call
+	Handler Handler
+}
+
+// Routes are those of the control API.
+func (d *Door) Routes() []Route {
+	var all []Route
+	for _, group := range [][]Route{
+		d.sandboxRoutes(), d.sleepRoutes(), d.snapshotRoutes(), d.networkRoutes(), d.meterRoutes(), d.templateRoutes(), d.absentRoutes(),
+	} {
+		all = append(all, group...)
+	}
+	return all
+}
+
+func route(pattern, id string, scope bothy.Scope, h Handler) Route {
+	return Route{Call{Pattern: pattern, ID: "e2b:" + id, Scope: scope}, h}
+}
+
+// KeyOf finds the key in a request of a client.
+func KeyOf(r *http.Request) string {
+	if key := r.Header.Get("X-Api-Key"); key != "" {
+		return key
+	}
+	key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	return key
+}
+
+// maxBody bounds the bodies of the control API.
+const maxBody = 4 << 20
+
+// read decodes a body. An empty one leaves v as it is.
+func read(w http.ResponseWriter, r *http.Request, v any) error {
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(v)
+	var large *http.MaxBytesError
+	var e *bothy.Error
+	switch {
+	case err == nil || errors.Is(err, io.EOF):
+		return nil
+	case errors.As(err, &large):
+		return bothy.Errorf(bothy.CodeTooLarge, "the body is larger than %d bytes", int64(maxBody))
+	case errors.As(err, &e):
+		return e
+	}
+	return invalid("the body is not what this call takes: %v", err)
+}
+
+func reply(w http.ResponseWriter, status int, v any) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	return json.NewEncoder(w).Encode(v)
+}
+
+func done(w http.ResponseWriter) error {
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

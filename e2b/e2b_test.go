@@ -1,0 +1,86 @@
+package e2b
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// TestRoutes mounts all calls: the mux refuses those that it could not tell apart.
+func TestRoutes(t *testing.T) {
+	mux := http.NewServeMux()
+	for _, r := range New(Services{}, Config{}).Routes() {
+		if r.ID == "e2b:" || r.Scope == "" {
+			t.Errorf("%s has no id or scope", r.Pattern)
+		}
+		mux.HandleFunc(r.Pattern, func(http.ResponseWriter, *http.Request) {})
+	}
+}
+
+func TestPolicy(t *testing.T) {
+	yes, no := true, false
+	for name, c := range map[string]struct {
+		internet *bool
+		network  *network
+		mode     bothy.NetworkMode
+		domains  int
+		ranges   int
+		code     bothy.Code
+	}{
+		"nothing said":        {mode: bothy.NetworkOpen},
+		"allowed":             {internet: &yes, mode: bothy.NetworkOpen},
+		"denied":              {internet: &no, mode: bothy.NetworkOff},
+		"all denied":          {network: &network{DenyOut: []string{"0.0.0.0/0"}}, mode: bothy.NetworkOff},
+		"denied but for some": {internet: &no, network: &network{AllowOut: []string{"a.org", "*.b.org", "192.0.2.1", "198.51.100.0/24"}}, mode: bothy.NetworkRestricted, domains: 2, ranges: 2},
+		"allowed needlessly":  {network: &network{AllowOut: []string{"a.org"}}, mode: bothy.NetworkOpen},
+		"a part denied":       {network: &network{DenyOut: []string{"192.0.2.0/24"}}, code: bothy.CodeUnsupported},
+		"a name denied":       {network: &network{DenyOut: []string{"a.org"}}, code: bothy.CodeInvalid},
+		"proxied":             {network: &network{Proxy: map[string]any{}}, code: bothy.CodeUnsupported},
+		"with headers":        {network: &network{Rules: map[string][]any{"a.org": {1}}}, code: bothy.CodeUnsupported},
+	} {
+		got, err := policyOf(c.internet, c.network)
+		if bothy.ErrorCode(err) != c.code {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if err == nil && (got.Mode != c.mode || len(got.AllowDomains) != c.domains || len(got.AllowCIDRs) != c.ranges) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestAgentCall lets through what clients of E2B's call, and nothing of what the agent
+// does for the server.
+func TestAgentCall(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/process.Process/Start": true, "/filesystem.Filesystem/Stat": true, "/files": true, "/health": true, "/envs": true, "/metrics": true,
+		"/bothy.guest.v1.Guest/Adopt": false, "/bothy.guest.v1.Code/Run": false, "/bothy/files": false, "/bothy/tunnel": false,
+		"/process.Process/../bothy/files": false, "/process.Process/..%2fbothy%2ffiles": false, "/process.Process//x": false,
+		"/process.Process/": false, "/": false, "/process.Process/a/b": false,
+	} {
+		r := httptest.NewRequest("POST", "http://x"+path, nil)
+		if _, ok := agentCall(r); ok != want {
+			t.Errorf("%s: %v", path, ok)
+		}
+	}
+}
+
+func TestTokens(t *testing.T) {
+	d := New(Services{}, Config{Secret: []byte("a")})
+	other := New(Services{}, Config{Secret: []byte("b")})
+	sb := &bothy.Sandbox{ID: "sbx1", ProjectID: "p"}
+	good := d.token(tokenForAgent, "tok_1", "sbx1")
+	for what, token := range map[string]string{
+		"another sandbox's": d.token(tokenForAgent, "tok_1", "sbx2"), "another kind": d.token(tokenForTraffic, "tok_1", "sbx1"),
+		"another server's": other.token(tokenForAgent, "tok_1", "sbx1"), "another key's name": "tok_2" + good[len("tok_1"):], "cut": good[:len(good)-1], "none": "",
+	} {
+		if _, ok := d.byToken(t.Context(), tokenForAgent, sb, token); ok {
+			t.Errorf("a token that is %s opens the sandbox", what)
+		}
+	}
+	if _, ok := d.byToken(t.Context(), tokenForAgent, sb, good); !ok {
+		t.Error("the token does not open its sandbox")
+	}
+}

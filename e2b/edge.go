@@ -1,0 +1,314 @@
+package e2b
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// The ports at which E2B's clients look for the agent and the code interpreter.
+const (
+	agentPort       = 49983
+	interpreterPort = 49999
+)
+
+// The headers that say which sandbox and port a request is for, and that open it.
+const (
+	headerSandbox = "E2b-Sandbox-Id"
+	headerPort    = "E2b-Sandbox-Port"
+	headerAgent   = "X-Access-Token"
+	headerTraffic = "E2b-Traffic-Access-Token"
+)
+
+// target is a port of a sandbox, and whether it has a host name of its own.
+type target struct {
+	id    string
+	port  uint16
+	named bool
+	sb    *bothy.Sandbox
+}
+
+// ServePort answers a request for a port of a sandbox in E2B's way, if it is one. The
+// sandbox and the port are those that the host name says, or empty.
+func (d *Door) ServePort(w http.ResponseWriter, r *http.Request, sandbox string, port uint16) bool {
+	t := target{id: sandbox, port: port, named: sandbox != ""}
+	byHeader := r.Header.Get(headerSandbox) != ""
+	switch {
+	case byHeader:
+		t = target{id: bareID(r.Header.Get(headerSandbox)), port: portOf(r.Header.Get(headerPort))}
+	case !t.named && r.URL.Path == "/files" && r.URL.Query().Has("signature"):
+		t.id, t.port = d.signedFor(r), agentPort
+	case !t.named:
+		return false
+	}
+	sb, err := d.Server.Find(r.Context(), t.id)
+	switch {
+	case err != nil && bothy.ErrorCode(err) != bothy.CodeSandboxNotFound && bothy.ErrorCode(err) != bothy.CodeNotFound:
+		d.serve(w, r, t, nobody(err), nil)
+		return true
+	case err == nil && !sb.Pooled && reachable(sb):
+		t.sb = sb
+		return d.serveTarget(w, r, t, byHeader)
+	case !byHeader && t.port != agentPort && t.port != interpreterPort:
+		return false // the other door says what became of it
+	}
+	d.serve(w, r, t, nobody(notFound(t.id)), nil)
+	return true
+}
+
+// portOf reads a port, which is the agent's where none is given; 0 is none.
+func portOf(text string) uint16 {
+	if text == "" {
+		return agentPort
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return 0
+	}
+	return uint16(n)
+}
+
+// reachable reports whether a sandbox is there, or comes when it is asked for.
+func reachable(sb *bothy.Sandbox) bool {
+	switch stateOf(sb.State) {
+	case "running":
+		return true
+	case "paused":
+		return sb.AutoResume
+	}
+	return false
+}
+
+func (d *Door) serveTarget(w http.ResponseWriter, r *http.Request, t target, byHeader bool) bool {
+	switch t.port {
+	case agentPort:
+		d.serveAgent(w, r, t)
+		return true
+	case interpreterPort:
+		if h, ok := d.holderOf(r, t.sb); ok {
+			d.serve(w, r, t, h, d.interpreter(t))
+			return true
+		}
+		if !byHeader && t.sb.Metadata[markName] == "" {
+			return false // somebody's own server
+		}
+		d.serve(w, r, t, nobody(needsToken(t)), nil)
+		return true
+	}
+	h, ok := d.holderOf(r, t.sb)
+	if !ok && d.public(t.sb) && !opensOtherwise(r) {
+		h, ok = everybody(t.sb), true
+	}
+	if !ok && !byHeader {
+		return false // a link of the other door may open it
+	}
+	if !ok {
+		h = nobody(needsToken(t))
+	}
+	d.serve(w, r, t, h, func(w http.ResponseWriter, r *http.Request) error {
+		stripTokens(r.Header)
+		d.Server.ShowPort(w, r, t.id, t.port)
+		return nil
+	})
+	return true
+}
+
+// public reports whether everybody may see a sandbox's ports: one that E2B's clients
+// made, and that they did not ask to be shut.
+func (d *Door) public(sb *bothy.Sandbox) bool {
+	return d.config.PublicPorts && sb.Metadata[markName] != "" && sb.Metadata[markPrivate] == ""
+}
+
+// opensOtherwise reports whether a request brings what opens a port at the other door,
+// which records who it was.
+func opensOtherwise(r *http.Request) bool {
+	return strings.HasPrefix(r.URL.Path, "/_bothy/") || r.URL.Query().Has("bothy_link") || r.Header.Get("X-Bothy-Link") != ""
+}
+
+func needsToken(t target) error {
+	return bothy.Errorf(bothy.CodeUnauthenticated, "port %d of sandbox %s needs the token that came with the sandbox", t.port, t.id).
+		WithHint("Send it as %s", headerTraffic)
+}
+
+// holderOf finds who sent a request by a token in its header.
+func (d *Door) holderOf(r *http.Request, sb *bothy.Sandbox) (holder, bool) {
+	for name, what := range map[string]string{headerTraffic: tokenForTraffic, headerAgent: tokenForAgent} {
+		if token := r.Header.Get(name); token != "" {
+			if h, ok := d.byToken(r.Context(), what, sb, token); ok {
+				return h, true
+			}
+		}
+	}
+	return nil, false
+}
+
+func stripTokens(h http.Header) {
+	for _, name := range []string{headerSandbox, headerPort, headerAgent, headerTraffic} {
+		h.Del(name)
+	}
+}
+
+// serve has the server work on a request for a port.
+func (d *Door) serve(w http.ResponseWriter, r *http.Request, t target, h holder, f Handler) {
+	d.serveCall(w, r, t, Call{ID: "e2b:port", Scope: bothy.ScopeSandboxesWrite}, h, f)
+}
+
+func (d *Door) serveCall(w http.ResponseWriter, r *http.Request, t target, c Call, h holder, f Handler) {
+	ctx := context.WithValue(r.Context(), targetKey{}, t)
+	r = r.WithContext(ctx)
+	d.Server.Note(r, t.id, strconv.Itoa(int(t.port))+" "+r.Method+" "+r.URL.Path, "")
+	d.Server.ServePort(w, r, c, h, f)
+}
+
+type targetKey struct{}
+
+// edgeFailure is what is said where a sandbox's port cannot be reached.
+type edgeFailure struct {
+	failure
+	SandboxID string `json:"sandboxId,omitempty"`
+	Port      uint16 `json:"port,omitempty"`
+}
+
+// gone are the failures of which clients are told that the sandbox is not there.
+var gone = map[bothy.Code]bool{
+	bothy.CodeSandboxNotFound: true, bothy.CodeSandboxEnded: true, bothy.CodeSandboxPaused: true, bothy.CodeSandboxNotReady: true,
+}
+
+// FailPort answers a request for a port with an error. Clients know by 502 and these
+// words what is the matter.
+func FailPort(w http.ResponseWriter, r *http.Request, status int, err *bothy.Error) {
+	t, _ := r.Context().Value(targetKey{}).(target)
+	f := edgeFailure{failureOf(status, err), t.id, 0}
+	switch {
+	case gone[err.Code]:
+		f.failure = failure{Code: http.StatusBadGateway, Message: "The sandbox was not found"}
+	case (err.Code == bothy.CodeConflict || err.Code == bothy.CodeGuest) && t.port != 0:
+		f.failure = failure{Code: http.StatusBadGateway, Message: "The sandbox is running but port is not open"}
+		f.Port = t.port
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(f.Code)
+	_ = json.NewEncoder(w).Encode(f)
+}
+
+// agentProxy hands requests on to the agents in sandboxes.
+func (d *Door) agentProxy() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Transport:     agentTransport{d.Guests},
+		FlushInterval: -1,
+		Rewrite:       rewriteForAgent,
+		ModifyResponse: func(res *http.Response) error {
+			// The answer is the sandbox's, and may be under this server's own name.
+			for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "X-Request-Id"} {
+				res.Header.Del(name)
+			}
+			res.Header.Set("Content-Security-Policy", "sandbox")
+			return nil
+		},
+		ErrorLog: slog.NewLogLogger(d.config.Log.Handler(), slog.LevelDebug),
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if failed, ok := r.Context().Value(failedKey{}).(*error); ok {
+				*failed = err
+			}
+		},
+	}
+}
+
+// failedKey is where the proxy leaves its error, so that it takes the way of all errors.
+type failedKey struct{}
+
+type agentTransport struct{ guests Guests }
+
+func (t agentTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	at, _ := r.Context().Value(targetKey{}).(target)
+	return t.guests.GuestHTTP(at.id, r)
+}
+
+func rewriteForAgent(p *httputil.ProxyRequest) {
+	p.Out.URL.Scheme, p.Out.URL.Host = "http", "guest"
+	stripTokens(p.Out.Header)
+	if !strings.HasPrefix(p.Out.Header.Get("Authorization"), "Basic ") {
+		p.Out.Header.Del("Authorization")
+	}
+	p.Out.Header.Del("X-Api-Key")
+	q := p.Out.URL.Query()
+	if q.Has("signature") {
+		q.Del("signature")
+		q.Del("signature_expiration")
+		p.Out.URL.RawQuery = q.Encode()
+	}
+}
+
+func (d *Door) serveAgent(w http.ResponseWriter, r *http.Request, t target) {
+	c, ok := agentCall(r)
+	h, known := d.holderOf(r, t.sb)
+	switch {
+	case !ok:
+		h = nobody(bothy.Errorf(bothy.CodeNotFound, "the agent has no %s %s", r.Method, r.URL.Path))
+	case known:
+	case r.URL.Path == "/health":
+		w.WriteHeader(http.StatusNoContent)
+		return
+	case r.URL.Path == "/files" && r.URL.Query().Has("signature"):
+		var err error
+		if h, err = d.signed(r, t.sb); err != nil {
+			h = nobody(err)
+		}
+	default:
+		h = nobody(bothy.Errorf(bothy.CodeUnauthenticated, "the agent of sandbox %s needs the access token that came with the sandbox", t.id).
+			WithHint("Send it as %s", headerAgent))
+	}
+	d.serveCall(w, r, t, c, h, func(w http.ResponseWriter, r *http.Request) error {
+		if err := d.noteCall(r, t); err != nil {
+			return err
+		}
+		var failed error
+		d.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), failedKey{}, &failed)))
+		return failed
+	})
+}
+
+// agentPaths are those of the agent that clients may call, and what they change.
+var agentPaths = map[string]Call{
+	"/health":  {ID: "e2b:health"},
+	"/metrics": {ID: "e2b:metrics"},
+	"/envs":    {ID: "e2b:envs"},
+	"/files":   {ID: "e2b:files", Audit: true},
+}
+
+// streams are the calls that last until somebody ends them.
+var streams = map[string]bool{
+	"/process.Process/Start": true, "/process.Process/Connect": true, "/process.Process/StreamInput": true,
+	"/filesystem.Filesystem/WatchDir": true,
+}
+
+// readers are the calls that change nothing.
+var readers = map[string]bool{
+	"/process.Process/List": true, "/process.Process/Connect": true,
+	"/filesystem.Filesystem/Stat": true, "/filesystem.Filesystem/ListDir": true, "/filesystem.Filesystem/WatchDir": true,
+	"/filesystem.Filesystem/CreateWatcher": true, "/filesystem.Filesystem/GetWatcherEvents": true, "/filesystem.Filesystem/RemoveWatcher": true,
+}
+
+// agentCall finds what a request asks of the agent. Nothing but what clients of E2B's
+// need gets through: the agent does more for this server.
+func agentCall(r *http.Request) (Call, bool) {
+	p := r.URL.Path
+	if path.Clean(p) != p || r.URL.RawPath != "" {
+		return Call{}, false
+	}
+	if c, ok := agentPaths[p]; ok {
+		return c, true
+	}
+	service, method, ok := strings.Cut(strings.TrimPrefix(p, "/"), "/")
+	if !ok || service != "process.Process" && service != "filesystem.Filesystem" || strings.Contains(method, "/") {
+		return Call{}, false
+	}
+	return Call{ID: "e2b:" + method, Stream: streams[p], Reads: readers[p]}, true
+}

@@ -1,0 +1,127 @@
+package e2b
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+func (d *Door) meterRoutes() []Route {
+	look := bothy.ScopeSandboxesRead
+	return []Route{
+		route("GET /sandboxes/{sandboxID}/metrics", "sandbox-metrics", look, d.metrics),
+		route("GET /sandboxes/metrics", "sandboxes-metrics", look, d.metricsOfMany),
+		route("GET /sandboxes/{sandboxID}/logs", "sandbox-logs", look, d.logsV1),
+		route("GET /v2/sandboxes/{sandboxID}/logs", "sandbox-logs", look, d.logsV2),
+	}
+}
+
+type metric struct {
+	Timestamp     time.Time `json:"timestamp"`
+	TimestampUnix int64     `json:"timestampUnix"`
+	CPUCount      int       `json:"cpuCount"`
+	CPUUsedPct    float64   `json:"cpuUsedPct"`
+	MemUsed       int64     `json:"memUsed"`
+	MemTotal      int64     `json:"memTotal"`
+	MemCache      int64     `json:"memCache"`
+	DiskUsed      int64     `json:"diskUsed"`
+	DiskTotal     int64     `json:"diskTotal"`
+}
+
+// cpuSeen is what sandboxes had computed when it was last looked at, so that the next
+// look can tell how much they do.
+type cpuSeen struct {
+	mu sync.Mutex
+	by map[string]cpuLook
+}
+
+type cpuLook struct {
+	at      time.Time
+	seconds float64
+}
+
+// maxSeen bounds how many sandboxes are remembered. It begins afresh beyond that.
+const maxSeen = 10000
+
+// percent is how much of one processor a sandbox has used since the last look, or since
+// it was started.
+func (c *cpuSeen) percent(id string, now cpuLook, started time.Time) float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before, ok := c.by[id]
+	if !ok || before.seconds > now.seconds {
+		before = cpuLook{at: started}
+	}
+	if c.by == nil || len(c.by) >= maxSeen {
+		c.by = map[string]cpuLook{}
+	}
+	c.by[id] = now
+	took := now.at.Sub(before.at).Seconds()
+	if took <= 0 {
+		return 0
+	}
+	return math.Round((now.seconds-before.seconds)/took*10000) / 100
+}
+
+func (d *Door) metricOf(ctx context.Context, sb *bothy.Sandbox) (metric, error) {
+	m, err := d.Metrics.Metrics(ctx, sb.ID)
+	if err != nil {
+		return metric{}, err
+	}
+	started := sb.CreatedAt
+	if sb.StartedAt != nil {
+		started = *sb.StartedAt
+	}
+	return metric{
+		Timestamp: m.Time, TimestampUnix: m.Time.Unix(), CPUCount: int(math.Ceil(m.CPUCount)),
+		CPUUsedPct: d.used.percent(sb.ID, cpuLook{m.Time, m.CPUSeconds}, started),
+		MemUsed:    m.MemoryBytes, MemTotal: m.MemoryLimitBytes, DiskUsed: m.DiskBytes, DiskTotal: m.DiskLimitBytes,
+	}, nil
+}
+
+// metrics answers with what a sandbox uses now. What it used before is not kept, so an
+// interval that ended is empty.
+func (d *Door) metrics(w http.ResponseWriter, r *http.Request) error {
+	end, err := number(r.URL.Query(), "end", math.MaxInt, 0, math.MaxInt)
+	if err == nil {
+		_, err = number(r.URL.Query(), "start", 0, 0, math.MaxInt)
+	}
+	if err != nil {
+		return err
+	}
+	sb, err := d.found(r.Context(), d.id(r))
+	if err != nil {
+		return err
+	}
+	list := []metric{}
+	if stateOf(sb.State) == "running" && int64(end) >= d.now().Add(-5*time.Second).Unix() {
+		m, err := d.metricOf(r.Context(), sb)
+		if err != nil {
+			return err
+		}
+		list = append(list, m)
+	}
+	return reply(w, http.StatusOK, list)
+}
+
+func (d *Door) metricsOfMany(w http.ResponseWriter, r *http.Request) error {
+	ids := split(r.URL.Query()["sandbox_ids"])
+	if len(ids) == 0 || len(ids) > 100 {
+		return invalid("sandbox_ids names %d sandboxes; give from 1 to 100", len(ids))
+	}
+	all := map[string]metric{}
+	for _, id := range ids {
+		sb, err := d.found(r.Context(), bareID(id))
+		if err != nil || stateOf(sb.State) != "running" {
+			continue
+		}
+		if m, err := d.metricOf(r.Context(), sb); err == nil {
+			all[id] = m
+		}
+	}
+	return reply(w, http.StatusOK, map[string]any{"sandboxes": all})
+}

@@ -1,0 +1,165 @@
+package e2b
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// network is what a client asks of one.
+type network struct {
+	Public     *bool            `json:"allowPublicTraffic,omitempty"`
+	AllowOut   []string         `json:"allowOut,omitempty"`
+	DenyOut    []string         `json:"denyOut,omitempty"`
+	Rules      map[string][]any `json:"rules,omitempty"`
+	Proxy      any              `json:"egressProxy,omitempty"`
+	MaskHost   string           `json:"maskRequestHost,omitempty"`
+	DNSServers []string         `json:"dnsServers,omitempty"`
+	HTTPSPorts []int            `json:"httpsPorts,omitempty"`
+}
+
+func (d *Door) networkRoutes() []Route {
+	return []Route{
+		route("PUT /sandboxes/{sandboxID}/network", "set-network", bothy.ScopeSandboxesWrite, d.setNetwork),
+	}
+}
+
+// check refuses what there is no counterpart of.
+func (n *network) check() error {
+	switch {
+	case n.Proxy != nil:
+		return unsupported("a proxy for what leaves a sandbox (egressProxy) does not exist here")
+	case len(n.DNSServers) > 0:
+		return unsupported("a sandbox has one DNS server, which is this server's (dnsServers)")
+	case n.MaskHost != "":
+		return unsupported("the Host header of requests to ports cannot be changed (maskRequestHost)")
+	case len(n.HTTPSPorts) > 0:
+		return unsupported("the servers in a sandbox are spoken to in plain HTTP (httpsPorts)")
+	}
+	for host, rules := range n.Rules {
+		if len(rules) > 0 {
+			return unsupported("headers of requests that leave a sandbox cannot be set (rules of %s)", host).
+				WithHint("Secrets of this server's own API stay outside of sandboxes: see docs/network.md")
+		}
+	}
+	return nil
+}
+
+// policyOf translates a network into a policy. Without any word on it everything is
+// allowed. What is allowed by name beats what is denied, so with all denied only the
+// allowed is left.
+func policyOf(internet *bool, n *network) (*bothy.Network, error) {
+	if n == nil {
+		n = &network{}
+	}
+	if err := n.check(); err != nil {
+		return nil, err
+	}
+	denied := internet != nil && !*internet
+	for _, text := range n.DenyOut {
+		p, err := prefixOf(text)
+		if err != nil {
+			return nil, invalid("denyOut: %q is not a range of addresses, such as 192.0.2.0/24", text)
+		}
+		if p.Bits() != 0 {
+			return nil, unsupported("denyOut: a part of the Internet cannot be denied (%s)", text).
+				WithHint("Deny 0.0.0.0/0 and name what is allowed in allowOut")
+		}
+		denied = true
+	}
+	policy := &bothy.Network{Mode: bothy.NetworkRestricted}
+	for _, text := range n.AllowOut {
+		if p, err := prefixOf(text); err == nil {
+			policy.AllowCIDRs = append(policy.AllowCIDRs, p)
+		} else {
+			policy.AllowDomains = append(policy.AllowDomains, strings.TrimSuffix(text, "."))
+		}
+	}
+	switch {
+	case !denied:
+		return &bothy.Network{Mode: bothy.NetworkOpen}, nil
+	case len(n.AllowOut) == 0:
+		return &bothy.Network{Mode: bothy.NetworkOff}, nil
+	}
+	return policy, nil
+}
+
+func prefixOf(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	return netip.ParsePrefix(text)
+}
+
+// mark keeps what was asked for, so that it can be told.
+func (in *newSandbox) mark(m map[string]string) {
+	if in.Internet != nil {
+		m[markInternet] = strconv.FormatBool(*in.Internet)
+	}
+	if in.Network == nil {
+		return
+	}
+	if in.Network.Public != nil && !*in.Network.Public {
+		m[markPrivate] = "true"
+	}
+	markOf(m, in.Network)
+}
+
+func markOf(m map[string]string, n *network) {
+	if b, err := json.Marshal(n); err == nil {
+		m[markNetwork] = string(b)
+	}
+}
+
+func networkOf(sb *bothy.Sandbox) *network {
+	var n network
+	text := sb.Metadata[markNetwork]
+	if text == "" || json.Unmarshal([]byte(text), &n) != nil {
+		return nil
+	}
+	return &n
+}
+
+// setNetwork replaces what may leave a sandbox that runs.
+func (d *Door) setNetwork(w http.ResponseWriter, r *http.Request) error {
+	var in struct {
+		network
+		Internet *bool `json:"allow_internet_access"`
+	}
+	if err := read(w, r, &in); err != nil {
+		return err
+	}
+	policy, err := policyOf(in.Internet, &in.network)
+	if err != nil {
+		return err
+	}
+	id := d.id(r)
+	sb, err := d.found(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	if stateOf(sb.State) != "running" {
+		return bothy.Errorf(bothy.CodeConflict, "sandbox %q is paused", id)
+	}
+	if before := networkOf(sb); before != nil {
+		in.Public = before.Public
+	}
+	m := own(sb.Metadata)
+	for _, k := range []string{markPrivate, markName} {
+		if v, ok := sb.Metadata[k]; ok {
+			m[k] = v
+		}
+	}
+	if in.Internet != nil {
+		m[markInternet] = strconv.FormatBool(*in.Internet)
+	}
+	markOf(m, &in.network)
+	if _, err := d.Sandboxes.Update(r.Context(), id, bothy.SandboxUpdate{Network: policy, Metadata: m}); err != nil {
+		return err
+	}
+	return done(w)
+}

@@ -1,0 +1,60 @@
+package e2b
+
+import (
+	"encoding/json"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// formats are E2B's names of MIME types. What is not among them goes by its type.
+var formats = map[string]string{
+	"text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg", "image/png": "png",
+	"image/jpeg": "jpeg", "application/pdf": "pdf", "text/latex": "latex", "application/json": "json",
+	"application/javascript": "javascript", mimeData: "data", mimeChart: "chart",
+}
+
+// The MIME types under which data and charts come from interpreters.
+const (
+	mimeData  = "application/vnd.e2b.data.v1+json"
+	mimeChart = "application/vnd.e2b.chart.v1+json"
+)
+
+// structured are the formats that are values and not text.
+var structured = map[string]bool{"json": true, "data": true, "chart": true}
+
+// resultOf is something that code displayed, in E2B's words. Main is the value of the
+// last expression.
+func resultOf(o bothy.CodeOutput, main bool) map[string]any {
+	r := map[string]any{"type": "result", "is_main_result": main}
+	extra := map[string]any{}
+	for mime, text := range o {
+		name, known := formats[mime]
+		switch {
+		case !known:
+			extra[mime] = text
+		case structured[name]:
+			var v any
+			if json.Unmarshal([]byte(text), &v) == nil {
+				r[name] = v
+			}
+		default:
+			r[name] = text
+		}
+	}
+	if len(extra) > 0 {
+		r["extra"] = extra
+	}
+	return r
+}
+
+// endOf says in the form of an exception what ended code that raised none.
+func endOf(e bothy.CodeEvent) map[string]any {
+	name, value := "ExitError", "the code ended with an exit code other than 0"
+	switch {
+	case e.OOMKilled:
+		name, value = "MemoryError", "the code was killed: the sandbox's memory was used up"
+	case e.TimedOut:
+		name, value = "TimeoutError", "the code was interrupted: its time was up"
+	}
+	return map[string]any{"type": "error", "name": name, "value": value, "traceback": e.Hint}
+}

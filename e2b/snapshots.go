@@ -1,0 +1,115 @@
+package e2b
+
+import (
+	"net/http"
+
+	"github.com/bothy-dev/bothy"
+)
+
+type snapshotInfo struct {
+	SnapshotID string   `json:"snapshotID"`
+	Names      []string `json:"names"`
+}
+
+func (d *Door) snapshotRoutes() []Route {
+	return []Route{
+		route("POST /sandboxes/{sandboxID}/snapshots", "create-snapshot", bothy.ScopeSandboxesWrite, d.createSnapshot),
+		route("GET /snapshots", "list-snapshots", bothy.ScopeSandboxesRead, d.listSnapshots),
+		route("POST /sandboxes/{sandboxID}/fork", "fork-sandbox", bothy.ScopeSandboxesWrite, d.fork),
+	}
+}
+
+func infoOf(n *bothy.Snapshot) snapshotInfo {
+	s := snapshotInfo{SnapshotID: n.ID, Names: []string{}}
+	if n.Name != "" {
+		s.Names = append(s.Names, n.Name)
+	}
+	return s
+}
+
+func (d *Door) createSnapshot(w http.ResponseWriter, r *http.Request) error {
+	var in struct {
+		Name   string `json:"name"`
+		Memory *bool  `json:"memory"`
+	}
+	if err := read(w, r, &in); err != nil {
+		return err
+	}
+	if in.Memory != nil && !*in.Memory {
+		return unsupported("a snapshot of a sandbox that runs holds its memory (memory: false)").
+			WithHint("Pause the sandbox with memory: false for one without")
+	}
+	id := d.id(r)
+	sb, err := d.found(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	n, err := d.Snapshots.CreateSnapshot(r.Context(), sb.ID, bareName(in.Name))
+	if err != nil {
+		return err
+	}
+	d.Server.Note(r, id, n.ID, "")
+	return reply(w, http.StatusCreated, infoOf(n))
+}
+
+func (d *Door) listSnapshots(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	limit, err := number(q, "limit", 100, 1, 1000)
+	if err != nil {
+		return err
+	}
+	p, err := d.Snapshots.Snapshots(r.Context(), bothy.SnapshotFilter{
+		SandboxID: bareID(q.Get("sandboxID")), Name: bareName(q.Get("name")), Limit: limit, Cursor: q.Get("nextToken"),
+	})
+	if err != nil {
+		return err
+	}
+	if p.NextCursor != "" {
+		w.Header().Set("X-Next-Token", p.NextCursor)
+	}
+	list := make([]snapshotInfo, len(p.Items))
+	for i, n := range p.Items {
+		list[i] = infoOf(n)
+	}
+	return reply(w, http.StatusOK, list)
+}
+
+// forked is what became of one copy.
+type forked struct {
+	Sandbox *sandbox `json:"sandbox,omitempty"`
+}
+
+func (d *Door) fork(w http.ResponseWriter, r *http.Request) error {
+	var in struct {
+		Count   *int `json:"count"`
+		Timeout *int `json:"timeout"`
+	}
+	if err := read(w, r, &in); err != nil {
+		return err
+	}
+	count := 1
+	if in.Count != nil {
+		count = *in.Count
+	}
+	if count < 1 || count > 100 {
+		return invalid("count is %d; give from 1 to 100", count)
+	}
+	t, err := seconds(in.Timeout, lifeV2)
+	if err != nil {
+		return err
+	}
+	id := d.id(r)
+	if _, err := d.found(r.Context(), id); err != nil {
+		return err
+	}
+	copies, err := d.Snapshots.Fork(r.Context(), id, bothy.ForkRequest{Count: count, TimeoutSeconds: t})
+	if err != nil {
+		return err
+	}
+	list := make([]forked, len(copies))
+	for i, sb := range copies {
+		s := d.shown(r.Context(), sb)
+		list[i].Sandbox = &s
+	}
+	return reply(w, http.StatusCreated, list)
+}

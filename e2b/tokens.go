@@ -1,0 +1,106 @@
+package e2b
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// The two tokens that a client gets for a sandbox. Each is made from the id of the key
+// that asked for it, ends with that key, and does for one sandbox only.
+const (
+	tokenForAgent   = "agent"   // for the agent and the code interpreter
+	tokenForTraffic = "traffic" // for the ports
+)
+
+func (d *Door) token(what, keyID, sandboxID string) string {
+	mac := hmac.New(sha256.New, d.config.Secret)
+	mac.Write([]byte(what + "\x00" + keyID + "\x00" + sandboxID))
+	return keyID + "." + hex.EncodeToString(mac.Sum(nil)[:20])
+}
+
+// holder finds the caller behind proof of a key, as bothy.KeyHolder does.
+type holder func(end func(error)) (*bothy.Caller, func(), error)
+
+// byToken finds the caller behind a token for a sandbox; false means that it is none.
+func (d *Door) byToken(ctx context.Context, what string, sb *bothy.Sandbox, token string) (holder, bool) {
+	id, _, _ := strings.Cut(token, ".")
+	if !hmac.Equal([]byte(token), []byte(d.token(what, id, sb.ID))) {
+		return nil, false
+	}
+	return d.byID(ctx, sb, id), true
+}
+
+func (d *Door) byID(ctx context.Context, sb *bothy.Sandbox, id string) holder {
+	return func(end func(error)) (*bothy.Caller, func(), error) {
+		caller, release, err := d.Keys.HoldID(ctx, sb.ProjectID, id, end)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !caller.Can(bothy.ScopeSandboxesWrite) {
+			release()
+			return nil, nil, bothy.Errorf(bothy.CodeForbidden, "the key that opened sandbox %s does not hold the scope %s", sb.ID, bothy.ScopeSandboxesWrite)
+		}
+		return caller, release, nil
+	}
+}
+
+// everybody is the caller of a port that is shown to everybody.
+func everybody(sb *bothy.Sandbox) holder {
+	return func(func(error)) (*bothy.Caller, func(), error) {
+		return &bothy.Caller{ProjectID: sb.ProjectID, Scopes: []bothy.Scope{bothy.ScopeSandboxesWrite}}, func() {}, nil
+	}
+}
+
+// nobody refuses.
+func nobody(err error) holder {
+	return func(func(error)) (*bothy.Caller, func(), error) { return nil, nil, err }
+}
+
+// signed finds the key with whose token the address of a file was signed.
+func (d *Door) signed(r *http.Request, sb *bothy.Sandbox) (holder, error) {
+	q := r.URL.Query()
+	got := q.Get("signature")
+	if expires := q.Get("signature_expiration"); expires != "" {
+		at, err := strconv.ParseInt(expires, 10, 64)
+		if err != nil || d.now().Unix() > at {
+			return nil, bothy.Errorf(bothy.CodeUnauthenticated, "the signature of this address has expired")
+		}
+	}
+	ids, err := d.Keys.IDs(r.Context(), sb.ProjectID)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		if hmac.Equal([]byte(got), []byte(signature(r.Method, q, d.token(tokenForAgent, id, sb.ID)))) {
+			return d.byID(r.Context(), sb, id), nil
+		}
+	}
+	return nil, bothy.Errorf(bothy.CodeUnauthenticated, "the signature of this address is not valid")
+}
+
+// signature is what a client signs the address of a file with.
+func signature(method string, q url.Values, token string) string {
+	operation := "read"
+	if method == http.MethodPost {
+		operation = "write"
+	}
+	text := q.Get("path") + ":" + operation + ":" + q.Get("username") + ":" + token
+	if expires := q.Get("signature_expiration"); expires != "" {
+		text += ":" + expires
+	}
+	sum := sha256.Sum256([]byte(text))
+	return "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
+}
+
+// farAhead stands for the end of what does not end by itself.
+const farAhead = 100 * 365 * 24 * time.Hour
