@@ -21,6 +21,12 @@ func (s *Server) CPUSeconds(sandbox string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
+	all, err := s.SandboxSeconds(sandbox)
+	return own + all, err
+}
+
+// SandboxSeconds is the processor time that all its sandboxes have used.
+func (s *Server) SandboxSeconds(sandbox string) (float64, error) {
 	group, err := s.Group(sandbox)
 	if err != nil {
 		return 0, err
@@ -29,7 +35,7 @@ func (s *Server) CPUSeconds(sandbox string) (float64, error) {
 	parent := filepath.Base(filepath.Dir(group))
 	if b, err := os.ReadFile(filepath.Join("/sys/fs/cgroup/cpuacct", parent, "cpuacct.usage")); err == nil {
 		ns, err := strconv.ParseFloat(strings.TrimSpace(string(b)), 64)
-		return own + ns/1e9, err
+		return ns / 1e9, err
 	}
 	b, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", parent, "cpu.stat"))
 	if err != nil {
@@ -37,7 +43,7 @@ func (s *Server) CPUSeconds(sandbox string) (float64, error) {
 	}
 	var us float64
 	_, err = fmt.Sscanf(string(b), "usage_usec %g", &us)
-	return own + us/1e6, err
+	return us / 1e6, err
 }
 
 // cpuSeconds reads the 14th and 15th field of a process's stat line. The second,

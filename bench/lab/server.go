@@ -52,6 +52,24 @@ type Server struct {
 // Server starts a server with the given settings, a YAML text that may be empty.
 // When the lab closes, its sandboxes end with it.
 func (l *Lab) Server(ctx context.Context, settings string, env ...string) (*Server, error) {
+	return l.ServerWith(ctx, ServerOptions{Settings: settings, Env: env})
+}
+
+// ServerOptions say what is special about a server.
+type ServerOptions struct {
+	// Settings are a YAML text, and Env is added to the environment.
+	Settings string
+	Env      []string
+	// Program is another build, if not empty.
+	Program string
+}
+
+// ServerWith is Server with options.
+func (l *Lab) ServerWith(ctx context.Context, o ServerOptions) (*Server, error) {
+	settings, program := o.Settings, o.Program
+	if program == "" {
+		program = l.Bothy
+	}
 	name := "server"
 	if l.servers > 0 {
 		name = fmt.Sprint("server-", l.servers+1)
@@ -66,8 +84,8 @@ func (l *Lab) Server(ctx context.Context, settings string, env ...string) (*Serv
 	if err := os.WriteFile(config, []byte(settings), 0o600); err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(l.Bothy, "serve", "--config", config, "--bootstrap-credentials", credentials, "--log-format", "json")
-	cmd.Env = append(os.Environ(), append(env,
+	cmd := exec.Command(program, "serve", "--config", config, "--bootstrap-credentials", credentials, "--log-format", "json")
+	cmd.Env = append(os.Environ(), append(slices.Clone(o.Env),
 		"HOME="+l.Dir, "BOTHY_HOME="+home, "BOTHY_TEMPLATES="+l.Templates, "BOTHY_KERNELS="+l.Kernels, "BOTHY_LISTEN="+listen)...)
 	if err := l.start(name, cmd); err != nil {
 		return nil, err

@@ -51,6 +51,8 @@ func (b *book) run(ctx context.Context, c bench.Case) error {
 	return err
 }
 
+var outFolder = flag.String("out", "bench/results", "`folder` for the raw samples")
+
 func main() {
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -70,7 +72,7 @@ func run() error {
 	flag.StringVar(&o.Templates, "templates", env("BOTHY_TEMPLATES", "/var/lib/bothy/templates"), "`folder` of the templates")
 	flag.StringVar(&o.Template, "template", "python-3.12-bare", "`name` of the template to measure with")
 	source := flag.String("source", ".", "`folder` of Bothy's Go module, to build runsc from")
-	out := flag.String("out", "bench/results", "`folder` for the raw samples")
+	out := outFolder
 	n := flag.Int("n", 0, "how many turns each subject takes (default: the case's own)")
 	flag.Usage = usage
 	flag.Parse()

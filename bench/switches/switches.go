@@ -1,0 +1,148 @@
+// Package switches measures what each optimisation of the sentry gains: servers that
+// have one of them switched off take turns with one that has them all. Only programs
+// that measure use it.
+package switches
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/bothy-dev/bothy/bench"
+	"github.com/bothy-dev/bothy/bench/lab"
+	"github.com/bothy-dev/bothy/bench/work"
+)
+
+const (
+	// All is the name of the servers that have every optimisation, and Control that of
+	// others just like them: what they differ by is noise.
+	All     = "all"
+	Control = "control"
+)
+
+// A Variant is a server in which something is different.
+type Variant struct {
+	Name string
+	// Env is added to the server's environment. Program is another build of it, where
+	// the difference is in that.
+	Env     []string
+	Program string
+}
+
+// Options say how much is measured. What is 0 or nil is as usual.
+type Options struct {
+	// Turns are those of starts; there are more of what is shorter, and fewer of what
+	// is longer.
+	Turns int
+	// Idle is how many sandboxes are idle at once for each variant.
+	Idle int
+	// Rows are the work to do, and Scale how much of it.
+	Rows  []work.Row
+	Scale float64
+	Say   func(string)
+}
+
+func (o Options) withDefaults() Options {
+	if o.Turns == 0 {
+		o.Turns = 12
+	}
+	if o.Idle == 0 {
+		o.Idle = 10
+	}
+	if o.Scale == 0 {
+		o.Scale = 0.2
+	}
+	if o.Rows == nil {
+		o.Rows = Rows()
+	}
+	if o.Say == nil {
+		o.Say = func(string) {}
+	}
+	return o
+}
+
+// Rows are the work that says most about the kernel, and needs nothing.
+func Rows() (some []work.Row) {
+	for _, r := range work.Rows {
+		if r.Template == work.Rows[0].Template && len(r.Needs) == 0 && r.Name != "work_git" {
+			some = append(some, r)
+		}
+	}
+	return some
+}
+
+// A bench of servers: one with nothing made ahead and one with a pool, for each variant.
+type contender struct {
+	Variant
+	cold, pooled *lab.Server
+	anchor, held string
+	site         *work.Site
+	ids          []string
+}
+
+// Run measures the variants in turns with all switched on. It returns what could be
+// measured, and the first failure of each part.
+func Run(ctx context.Context, l *lab.Lab, variants []Variant, o Options) ([]*bench.Result, error) {
+	o = o.withDefaults()
+	field := []*contender{{Variant: Variant{Name: All}}}
+	for _, v := range variants {
+		field = append(field, &contender{Variant: v})
+	}
+	for _, c := range field {
+		o.Say("starting servers: " + c.Name)
+		if err := c.start(ctx, l); err != nil {
+			return nil, fmt.Errorf("start %s: %w", c.Name, err)
+		}
+	}
+	var all []*bench.Result
+	var failed error
+	for _, p := range parts {
+		o.Say("measuring " + p.about)
+		results, err := p.run(ctx, field, o)
+		all, failed = append(all, results...), errors.Join(failed, err)
+	}
+	return all, failed
+}
+
+// start starts the two servers, and what stays in them.
+func (c *contender) start(ctx context.Context, l *lab.Lab) (err error) {
+	o := lab.ServerOptions{Program: c.Program}
+	o.Settings, o.Env = "sandboxes:\n  max: 10000\n", append([]string{"BOTHY_POOL=off"}, c.Env...)
+	if c.cold, err = l.ServerWith(ctx, o); err != nil {
+		return err
+	}
+	o.Settings += fmt.Sprintf("pool:\n  templates: [%s]\n  ready: 1\n  ready_max: 1\n  spares: 1\n", l.Template)
+	o.Env = c.Env
+	if c.pooled, err = l.ServerWith(ctx, o); err != nil {
+		return err
+	}
+	return nil
+}
+
+// each has every contender take turns.
+func each(ctx context.Context, field []*contender, n int, measures string, subject func(*contender) bench.Subject) ([]*bench.Result, error) {
+	c := bench.Case{N: n}
+	for _, m := range strings.Fields(measures) {
+		name, unit, _ := strings.Cut(m, ":")
+		c.Measures = append(c.Measures, bench.Measure{Name: name, Unit: unit})
+	}
+	for _, one := range field {
+		s := subject(one)
+		s.Name = one.Name
+		c.Subjects = append(c.Subjects, s)
+	}
+	return bench.Run(ctx, c)
+}
+
+// gather makes a result of samples that were not taken in turns, by contender.
+func gather(name, unit string, field []*contender, samples [][]float64) *bench.Result {
+	var names []string
+	series := map[string]*bench.Series{}
+	for i, c := range field {
+		names = append(names, c.Name)
+		series[c.Name] = &bench.Series{N: len(samples[i]), OK: len(samples[i]), Samples: samples[i]}
+	}
+	now := bench.Load()
+	return bench.Compare(bench.Measure{Name: name, Unit: unit}, names, series, now, now)
+}
