@@ -30,8 +30,7 @@ type Services struct {
 	Code      bothy.CodeService
 	Metrics   bothy.MetricsService
 	Logs      bothy.LogService
-	Exec      bothy.ExecService
-	Files     bothy.FileService
+	Limits    bothy.LimitsService
 	Guests    Guests
 	Keys      Keys
 	Server    Server
@@ -86,6 +85,7 @@ type Door struct {
 	proxy    *httputil.ReverseProxy // to the agents
 	used     cpuSeen
 	prepared prepared
+	once     once
 	// searching bounds the requests that look for the sandbox of a signed address.
 	searching chan struct{}
 	now       func() time.Time

@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -148,12 +149,11 @@ func (d *Door) setNetwork(w http.ResponseWriter, r *http.Request) error {
 	if before := networkOf(sb); before != nil {
 		in.Public = before.Public
 	}
-	m := own(sb.Metadata)
-	for _, k := range []string{markPrivate, markName} {
-		if v, ok := sb.Metadata[k]; ok {
-			m[k] = v
-		}
+	m := maps.Clone(sb.Metadata)
+	if m == nil {
+		m = map[string]string{}
 	}
+	delete(m, markInternet)
 	if in.Internet != nil {
 		m[markInternet] = strconv.FormatBool(*in.Internet)
 	}

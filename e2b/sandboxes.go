@@ -30,6 +30,7 @@ const (
 	markName     = markPrefix + "template"      // the template's name as it was asked for
 	markInternet = markPrefix + "internet"      // allow_internet_access, as it was given
 	markNetwork  = markPrefix + "network"       // the network, as it was given
+	markKey      = markPrefix + "idempotency"   // the Idempotency-Key of its request
 )
 
 // newSandbox is a request for a sandbox, in both versions.
@@ -133,7 +134,7 @@ func (d *Door) create(life int) Handler {
 		if err != nil {
 			return err
 		}
-		sb, err := d.Sandboxes.Create(r.Context(), req)
+		sb, err := d.createOnce(r, req)
 		if err != nil {
 			return err
 		}

@@ -1,7 +1,10 @@
 package e2b
 
 import (
+	"context"
+	"maps"
 	"net/http"
+	"strings"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -67,11 +70,28 @@ func (d *Door) listSnapshots(w http.ResponseWriter, r *http.Request) error {
 	if p.NextCursor != "" {
 		w.Header().Set("X-Next-Token", p.NextCursor)
 	}
-	list := make([]snapshotInfo, len(p.Items))
-	for i, n := range p.Items {
-		list[i] = infoOf(n)
+	list := []snapshotInfo{}
+	sleeps := d.sleeps(r.Context())
+	for _, n := range p.Items {
+		if n.Name != "" || !sleeps(n) {
+			list = append(list, infoOf(n))
+		}
 	}
 	return reply(w, http.StatusOK, list)
+}
+
+// sleeps returns what tells the snapshots in which sandboxes are paused, which are not
+// listed, from those that somebody took.
+func (d *Door) sleeps(ctx context.Context) func(*bothy.Snapshot) bool {
+	known := map[string]*bothy.Sandbox{}
+	return func(n *bothy.Snapshot) bool {
+		sb, ok := known[n.SandboxID]
+		if !ok {
+			sb, _ = d.Sandboxes.Get(ctx, n.SandboxID)
+			known[n.SandboxID] = sb
+		}
+		return sb != nil && (n.ID == sb.SnapshotID || n.ID == sb.EarlierSnapshotID)
+	}
 }
 
 // forked is what became of one copy.
@@ -99,10 +119,13 @@ func (d *Door) fork(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id := d.id(r)
-	if _, err := d.found(r.Context(), id); err != nil {
+	sb, err := d.found(r.Context(), id)
+	if err != nil {
 		return err
 	}
-	copies, err := d.Snapshots.Fork(r.Context(), id, bothy.ForkRequest{Count: count, TimeoutSeconds: t})
+	m := maps.Clone(sb.Metadata)
+	maps.DeleteFunc(m, func(k, _ string) bool { return strings.HasPrefix(k, markKey) }) // it made one only
+	copies, err := d.Snapshots.Fork(r.Context(), id, bothy.ForkRequest{Count: count, TimeoutSeconds: t, Metadata: m})
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func (p *parts) openE2B() {
 	}
 	door := e2b.New(e2b.Services{
 		Sandboxes: p.lifecycle, Snapshots: p.lifecycle, Templates: p.templates, Code: p.lifecycle, Metrics: p.lifecycle,
-		Logs: p.lifecycle, Guests: p.lifecycle, Keys: p.tokens, Server: e2bServer{p.api, p.store},
+		Logs: p.lifecycle, Limits: p.lifecycle, Guests: p.lifecycle, Keys: p.tokens, Server: e2bServer{p.api, p.store},
 	}, e2b.Config{
 		Templates: c.Templates, PublicPorts: c.PublicPorts, Domain: p.e2bDomain, Secret: p.vault.Derive("e2b"), Log: p.log,
 	})

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/bothy-dev/bothy"
@@ -18,7 +19,7 @@ func (s *filesystemService) Stat(ctx context.Context, req *filesystempb.StatRequ
 		return nil, err
 	}
 	info, err := s.a.files.Stat(u, path)
-	return &filesystempb.StatResponse{Entry: entry(info)}, err
+	return &filesystempb.StatResponse{Entry: s.entry(ctx, info)}, err
 }
 
 func (s *filesystemService) MakeDir(ctx context.Context, req *filesystempb.MakeDirRequest) (*filesystempb.MakeDirResponse, error) {
@@ -27,7 +28,7 @@ func (s *filesystemService) MakeDir(ctx context.Context, req *filesystempb.MakeD
 		return nil, err
 	}
 	info, err := s.a.files.Mkdir(u, path, req.ExistOk)
-	return &filesystempb.MakeDirResponse{Entry: entry(info)}, err
+	return &filesystempb.MakeDirResponse{Entry: s.entry(ctx, info)}, err
 }
 
 func (s *filesystemService) Move(ctx context.Context, req *filesystempb.MoveRequest) (*filesystempb.MoveResponse, error) {
@@ -40,7 +41,7 @@ func (s *filesystemService) Move(ctx context.Context, req *filesystempb.MoveRequ
 		return nil, err
 	}
 	info, err := s.a.files.Move(u, from, to)
-	return &filesystempb.MoveResponse{Entry: entry(info)}, err
+	return &filesystempb.MoveResponse{Entry: s.entry(ctx, info)}, err
 }
 
 func (s *filesystemService) ListDir(ctx context.Context, req *filesystempb.ListDirRequest) (*filesystempb.ListDirResponse, error) {
@@ -54,7 +55,7 @@ func (s *filesystemService) ListDir(ctx context.Context, req *filesystempb.ListD
 	}
 	res := &filesystempb.ListDirResponse{Entries: make([]*filesystempb.EntryInfo, len(list))}
 	for i := range list {
-		res.Entries[i] = entry(list[i])
+		res.Entries[i] = s.entry(ctx, list[i])
 	}
 	return res, nil
 }
@@ -71,6 +72,15 @@ var fileTypes = map[bothy.FileType]filesystempb.FileType{
 	bothy.FileRegular:   filesystempb.FileType_FILE_TYPE_FILE,
 	bothy.FileDirectory: filesystempb.FileType_FILE_TYPE_DIRECTORY,
 	bothy.FileSymlink:   filesystempb.FileType_FILE_TYPE_SYMLINK,
+}
+
+// entry is what is told of a file. Only clients of E2B's hear what they said of it.
+func (s *filesystemService) entry(ctx context.Context, i files.Info) *filesystempb.EntryInfo {
+	e := entry(i)
+	if info, ok := connect.CallInfoForHandlerContext(ctx); ok && info.RequestHeader().Get(headerWorkdir) == "" && e.Path != "" {
+		e.Metadata = files.Metadata(e.Path)
+	}
+	return e
 }
 
 func entry(i files.Info) *filesystempb.EntryInfo {

@@ -218,6 +218,22 @@ type envdEntry struct {
 	Name string         `json:"name"`
 	Type bothy.FileType `json:"type"`
 	Path string         `json:"path"`
+	// Metadata is what the client said of it.
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+// metadataOf reads what a client says of the files that it writes.
+func metadataOf(h http.Header) map[string]string {
+	var m map[string]string
+	for name := range h {
+		if key, ok := strings.CutPrefix(name, "X-Metadata-"); ok && key != "" {
+			if m == nil {
+				m = map[string]string{}
+			}
+			m[strings.ToLower(key)] = h.Get(name)
+		}
+	}
+	return m
 }
 
 // postEnvdFiles stores the body as one file, or each file of a form; in a form
@@ -293,9 +309,10 @@ func (a *Agent) postOne(r *http.Request, path string, content io.Reader, entries
 	if err != nil {
 		return err
 	}
-	info, err := a.files.Write(u, path, body(content), files.WriteOptions{})
+	m := metadataOf(r.Header)
+	info, err := a.files.Write(u, path, body(content), files.WriteOptions{Metadata: m})
 	if err == nil {
-		*entries = append(*entries, envdEntry{info.Name, info.Kind, info.Path})
+		*entries = append(*entries, envdEntry{info.Name, info.Kind, info.Path, m})
 	}
 	return err
 }

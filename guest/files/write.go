@@ -32,6 +32,8 @@ type WriteOptions struct {
 	Atomic bool
 	// SHA256, if not nil, is what the content must hash to.
 	SHA256 []byte
+	// Metadata is what a client of E2B's says of the file, in place of what it said before.
+	Metadata map[string]string
 }
 
 // tempPrefix begins the names of files that are not complete yet.
@@ -200,6 +202,9 @@ func (t *pending) copyOver(o WriteOptions) error {
 	if err == nil {
 		err = t.target.Truncate(n)
 	}
+	if err == nil {
+		err = setMetadata(t.target, o.Metadata)
+	}
 	if err == nil && !o.ModifiedAt.IsZero() {
 		_ = setTime(t.target, o.ModifiedAt) // only the owner may
 	}
@@ -263,6 +268,11 @@ func (t *pending) fill(r io.Reader, o WriteOptions) error {
 func (t *pending) dress(o WriteOptions) error {
 	if err := t.file.Chmod(t.mode); err != nil {
 		return err
+	}
+	if len(o.Metadata) > 0 {
+		if err := setMetadata(t.file, o.Metadata); err != nil {
+			return err
+		}
 	}
 	if !o.ModifiedAt.IsZero() {
 		return setTime(t.file, o.ModifiedAt)

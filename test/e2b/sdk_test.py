@@ -158,6 +158,14 @@ class Files(Shared):
         with self.assertRaises(SandboxException):
             self.sandbox.files.read("/root/secret")
 
+    def test_metadata(self):
+        files = self.sandbox.files
+        self.assertEqual(files.write("meta", "x", metadata={"kind": "test"}).metadata, {"kind": "test"})
+        self.assertEqual(files.get_info("meta").metadata, {"kind": "test"})
+        self.assertEqual([e.metadata for e in files.list(".") if e.name == "meta"], [{"kind": "test"}])
+        files.write("meta", "y")
+        self.assertIsNone(files.get_info("meta").metadata)
+
     def test_gzip(self):
         self.sandbox.files.write("zipped", "z" * 100_000, gzip=True)
         self.assertEqual(self.sandbox.files.read("zipped", gzip=True), "z" * 100_000)
@@ -317,6 +325,16 @@ class Control(unittest.TestCase):
             self.addCleanup(copy.kill)
         self.assertEqual([c.files.read("kept") for c in copies], ["one", "one"])
         self.assertEqual(len({sandbox.sandbox_id, *(c.sandbox_id for c in copies)}), 3)
+
+    def test_idempotency(self):
+        key = f"key-{time.time_ns()}"
+        first = self.create(idempotency_key=key)
+        self.assertEqual(Sandbox.create(idempotency_key=key, timeout=120).sandbox_id, first.sandbox_id)
+        with self.assertRaises(SandboxException) as caught:
+            Sandbox.create(idempotency_key=key, timeout=121)
+        self.assertIn("409", str(caught.exception))
+        first.kill()
+        self.assertNotEqual(self.create(idempotency_key=key).sandbox_id, first.sandbox_id)
 
     def test_metrics(self):
         sandbox = self.create()

@@ -1,0 +1,71 @@
+package files
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// metadataPrefix begins the names of the extended attributes in which what a client of
+// E2B's says of a file is kept.
+const metadataPrefix = "user.e2b."
+
+// maxMetadata bounds what is read of a file's attributes.
+const maxMetadata = 64 << 10
+
+// setMetadata makes m all that is said of a file.
+func setMetadata(file *os.File, m map[string]string) error {
+	fd := int(file.Fd())
+	for _, name := range attributes(func(b []byte) (int, error) { return unix.Flistxattr(fd, b) }) {
+		if err := unix.Fremovexattr(fd, name); err != nil {
+			return err
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		if err := unix.Fsetxattr(fd, metadataPrefix+strings.ToLower(k), []byte(m[k]), 0); err != nil {
+			return bothy.Errorf(bothy.CodeInvalid, "the metadata %q cannot be kept with the file: %v", k, err).
+				WithHint("Give fewer and shorter entries: a file system keeps some KiB of them.").Because(err)
+		}
+	}
+	return nil
+}
+
+// Metadata is what a client of E2B's has said of a file, or nil.
+func Metadata(path string) map[string]string {
+	var m map[string]string
+	for _, name := range attributes(func(b []byte) (int, error) { return unix.Llistxattr(path, b) }) {
+		value := make([]byte, maxMetadata)
+		n, err := unix.Lgetxattr(path, name, value)
+		if err != nil {
+			continue
+		}
+		if m == nil {
+			m = map[string]string{}
+		}
+		m[strings.ToValidUTF8(strings.TrimPrefix(name, metadataPrefix), "?")] = strings.ToValidUTF8(string(value[:n]), "?")
+	}
+	return m
+}
+
+// attributes lists those that are metadata.
+func attributes(list func([]byte) (int, error)) (names []string) {
+	n, err := list(nil)
+	if err != nil || n == 0 || n > maxMetadata {
+		return nil
+	}
+	b := make([]byte, n)
+	if n, err = list(b); err != nil {
+		return nil
+	}
+	for name := range strings.SplitSeq(string(b[:n]), "\x00") {
+		if strings.HasPrefix(name, metadataPrefix) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
