@@ -5,6 +5,7 @@ import "gvisor.dev/gvisor/pkg/state/wire"
 // readAhead is what was read of a stream and not asked for yet.
 type readAhead struct {
 	batches chan objectBatch
+	stop    chan struct{}
 	now     objectBatch
 }
 
@@ -22,30 +23,46 @@ const (
 func (ds *decodeState) next(numbered uint64) wire.Object {
 	a := &ds.ahead
 	if a.batches == nil {
-		a.batches = make(chan objectBatch, batchesAhead)
+		a.batches, a.stop = make(chan objectBatch, batchesAhead), make(chan struct{})
 		go a.read(&ds.r, numbered)
 	}
 	for len(a.now.objects) == 0 {
 		if a.now.failed != nil {
 			panic(a.now.failed)
 		}
-		a.now = <-a.batches
+		var more bool
+		if a.now, more = <-a.batches; !more {
+			Failf("the stream has fewer objects than it says")
+		}
 	}
 	o := a.now.objects[0]
 	a.now.objects = a.now.objects[1:]
 	return o
 }
 
+// end has the reading end, and waits for that: the stream is the caller's again.
+func (a *readAhead) end() {
+	if a.batches == nil {
+		return
+	}
+	close(a.stop)
+	for range a.batches {
+	}
+}
+
 // read ends with the last object, because what follows in the file is another stream.
 func (a *readAhead) read(r *wire.Reader, numbered uint64) {
 	var b objectBatch
+	defer close(a.batches)
 	defer func() {
 		b.failed = recover()
-		a.batches <- b
+		a.pass(b)
 	}()
 	for numbered > 0 {
 		if len(b.objects) >= batchSize {
-			a.batches <- b
+			if !a.pass(b) {
+				return
+			}
 			b = objectBatch{objects: make([]wire.Object, 0, batchSize+1)}
 		}
 		o := wire.Load(r)
@@ -54,5 +71,15 @@ func (a *readAhead) read(r *wire.Reader, numbered uint64) {
 			b.objects = append(b.objects, wire.Load(r))
 			numbered--
 		}
+	}
+}
+
+// pass hands a batch over, unless nobody wants it.
+func (a *readAhead) pass(b objectBatch) bool {
+	select {
+	case a.batches <- b:
+		return true
+	case <-a.stop:
+		return false
 	}
 }

@@ -1,0 +1,310 @@
+package state
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/compressio"
+	"gvisor.dev/gvisor/pkg/state/wire"
+)
+
+// part has a field of each kind that a stream can lie about.
+type part struct {
+	next  *part
+	wait  *part
+	data  []byte
+	parts []part
+	table map[string]*part
+	any   any
+	pad   [4096]byte // is not saved
+}
+
+func (*part) StateTypeName() string { return "state.part" }
+func (*part) StateFields() []string {
+	return []string{"next", "wait", "data", "parts", "table", "any"}
+}
+func (p *part) StateSave(s Sink) {
+	for i, f := range []any{&p.next, &p.wait, &p.data, &p.parts, &p.table, &p.any} {
+		s.Save(i, f)
+	}
+}
+func (p *part) StateLoad(_ context.Context, s Source) {
+	s.Load(0, &p.next)
+	s.LoadWait(1, &p.wait)
+	for i, f := range []any{&p.data, &p.parts, &p.table} {
+		s.Load(i+2, f)
+	}
+	s.LoadWait(5, &p.any)
+	s.AfterLoad(func() {})
+}
+
+func init() { Register((*part)(nil)) }
+
+// hostile is a stream that somebody made.
+type hostile struct {
+	bytes.Buffer
+	w wire.Writer
+}
+
+// stream begins a stream of so many objects of which the root is a part.
+func stream(objects uint64) *hostile {
+	h := &hostile{}
+	h.w.Writer = &h.Buffer
+	WriteHeader(&h.w, objects, true)
+	wire.Save(&h.w, &wire.Type{Name: "state.part", Fields: (*part)(nil).StateFields()})
+	return h
+}
+
+func (h *hostile) uints(all ...uint64) *hostile {
+	for _, u := range all {
+		wire.SaveUint(&h.w, u)
+	}
+	return h
+}
+
+// The numbers of what is in a stream.
+const (
+	isUint      = 2
+	isNil       = 5
+	isRef       = 6
+	isString    = 7
+	isSlice     = 8
+	isArray     = 9
+	isStruct    = 11
+	isNoObjects = 12
+	isObjects   = 13
+	isInterface = 14
+	isType      = 17
+)
+
+// part writes an object with a part: its fields are nil, or written by the functions.
+func (h *hostile) part(id uint64, fields map[int]func()) *hostile {
+	h.uints(isUint, id, isStruct, 1, isObjects, 6)
+	for i := range 6 {
+		if f := fields[i]; f != nil {
+			f()
+		} else {
+			h.uints(isNil)
+		}
+	}
+	return h
+}
+
+func (h *hostile) ref(id uint64) func() { return func() { h.uints(isRef, id, 0) } }
+
+// lies are streams that cannot be decoded, and what is said of them.
+func lies() map[string]struct {
+	stream *hostile
+	says   string
+} {
+	all := map[string]struct {
+		stream *hostile
+		says   string
+	}{}
+	add := func(name, says string, h *hostile) {
+		all[name] = struct {
+			stream *hostile
+			says   string
+		}{h, says}
+	}
+	field := func(name, says string, i int, f func(h *hostile)) {
+		h := stream(1)
+		add(name, says, h.part(1, map[int]func(){i: func() { f(h) }}))
+	}
+	field("an object's number", "there can be no object with the id 4294967295", 0, func(h *hostile) { h.uints(isRef, math.MaxUint32, 0) })
+	field("an object's large number", "there can be no object with the id", 0, func(h *hostile) { h.uints(isRef, 1<<32, 0) })
+	field("bytes of a slice", "larger than the stream allows", 2, func(h *hostile) { h.uints(isSlice, 1<<33, 1<<33, 2, 0) })
+	field("parts of a slice", "larger than the stream allows", 3, func(h *hostile) { h.uints(isSlice, 1, 1<<16, 2, 0) })
+	field("a slice's capacity", "larger than the stream allows", 2, func(h *hostile) { h.uints(isSlice, 1, 1<<63, 2, 0) })
+	field("a slice's length", "is no []uint8", 2, func(h *hostile) { h.uints(isSlice, 9, 8, 2, 0) })
+	field("an array", "larger than the stream allows", 5, func(h *hostile) { h.uints(isInterface, 2, 1<<20, 0, 1, isNil) })
+	field("a string", "bytes in a stream of", 5, func(h *hostile) { h.uints(isString, 1<<36) })
+	field("an array's elements", "elements in a stream of", 5, func(h *hostile) { h.uints(isArray, 1<<36) })
+	field("elements without bytes", "an element is a wire.Nil", 5, func(h *hostile) { h.uints(isArray, 3, isNil) })
+	field("a missing object", "object 2 (state.part) is missing", 0, func(h *hostile) { h.uints(isRef, 2, 0) })
+	field("dots", "has 1000 dots", 0, func(h *hostile) { h.uints(isRef, 2, 1000) })
+	field("a field's name", "a field's name has", 0, func(h *hostile) { h.uints(isRef, 2, 1, 1<<40|1) })
+	field("a type", "there can be no type with the id 0", 5, func(h *hostile) { h.uints(isInterface, 0, 0, isNil) })
+	field("another type", "type ID 2 not available", 5, func(h *hostile) { h.uints(isInterface, 0, 2, isNil) })
+	add("a struct's fields", "has 6 fields, not 0", stream(1).uints(isUint, 1, isStruct, 1, isNoObjects))
+	field("a struct for a pointer", "type ID 1 is state.part, not *state.part", 0, func(h *hostile) { h.uints(isStruct, 1, isNoObjects) })
+	field("a deep type", "nested more than", 5, func(h *hostile) { h.uints(isInterface).deep(1<<20, 1) })
+	field("deep values", "nested more than", 5, func(h *hostile) { h.deep(1<<20, isArray, 1) })
+	field("deep interfaces", "nested more than", 5, func(h *hostile) { h.deep(1<<20, isInterface, 5) })
+	field("deep structs", "nested more than", 5, func(h *hostile) { h.deep(1<<20, isStruct, 1) })
+	add("the number of objects", "objects in a stream of", stream(1<<40))
+	add("an object that comes twice", "object 1 comes after object 1", stream(2).part(1, nil).part(1, nil))
+	add("no object's number", "no object with the id 0", stream(1).part(0, nil))
+	add("an object that nobody refers to", "unused deferred object: ID 2", stream(2).part(1, nil).part(2, nil))
+	add("a field that comes twice", "duplicate field", stream(1).uints(isType, 1, 'x', 2, 1, 'y', 1, 'y'))
+	add("a type's fields", "has 2000 fields", stream(1).uints(isType, 1, 'x', 2000).deep(1<<12, 1))
+	add("a tag", "unknown header", stream(1).uints(99))
+
+	// 2 and 4 wait for each other, and so do 3 and 5. 3 waits for 2 as well: who goes from 2
+	// to those that wait for it, and on until 2 comes again, goes round for ever.
+	h := stream(5)
+	h.part(1, map[int]func(){0: h.ref(2)})
+	h.part(2, map[int]func(){0: h.ref(3), 1: h.ref(4)})
+	h.part(3, map[int]func(){1: h.ref(2), 5: func() { h.uints(isInterface, 1, 0, 1, isRef, 5, 0) }})
+	h.part(4, map[int]func(){1: h.ref(2)})
+	h.part(5, map[int]func(){1: h.ref(3)})
+	add("a cycle", `dependency cycle: {"state.part" => "state.part"`, h)
+	return all
+}
+
+// deep repeats numbers.
+func (h *hostile) deep(times int, numbers ...uint64) *hostile {
+	for range times {
+		h.uints(numbers...)
+	}
+	return h
+}
+
+// taken is how much memory f allocates.
+func taken(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// What a stream says is not believed: it is an error, and takes no more memory than a
+// multiple of what there is of it.
+func TestLiesAreErrors(t *testing.T) {
+	for name, lie := range lies() {
+		t.Run(name, func(t *testing.T) {
+			size := lie.stream.Len()
+			var err error
+			used := taken(func() {
+				_, err = Load(t.Context(), bytes.NewReader(lie.stream.Bytes()), new(part))
+			})
+			if err == nil || !strings.Contains(err.Error(), lie.says) {
+				t.Errorf("it is %.300v, not %q", err, lie.says)
+			}
+			if err != nil && len(err.Error()) > 64<<10 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
+			}
+			if allowed := uint64(memoryAtLeast + 100*size); used > allowed {
+				t.Errorf("%d bytes take %d of memory, at most %d are allowed", size, used, allowed)
+			}
+		})
+	}
+}
+
+// A stream of which the size is not known is not believed either.
+func TestLiesOfUnknownLength(t *testing.T) {
+	for name, lie := range lies() {
+		t.Run(name, func(t *testing.T) {
+			_, err := Load(t.Context(), io.MultiReader(bytes.NewReader(lie.stream.Bytes())), new(part))
+			if err == nil {
+				t.Error("it is decoded")
+			}
+		})
+	}
+}
+
+// Objects may be in the stream long before somebody refers to them: each of these to the one
+// before it, and the root to the last. No stack is deep enough to follow them.
+func TestLongChainIsNoRecursion(t *testing.T) {
+	const n = 1 << 17
+	h := stream(n)
+	h.part(1, map[int]func(){0: h.ref(n)})
+	h.part(2, nil)
+	for id := uint64(3); id <= n; id++ {
+		h.part(id, map[int]func(){0: h.ref(id - 1)})
+	}
+	root := new(part)
+	if _, err := Load(t.Context(), bytes.NewReader(h.Bytes()), root); err == nil || !strings.Contains(err.Error(), "the objects take more than") {
+		t.Fatalf("parts of 4 KB for 20 bytes each are %v", err)
+	}
+	// Of the same chain with less in each there is room.
+	links := bytes.ReplaceAll(h.Bytes(), []byte("state.part"), []byte("state.link"))
+	first := new(link)
+	if _, err := Load(t.Context(), bytes.NewReader(links), first); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for l := first; l != nil; l = l.next {
+		seen++
+	}
+	if seen != n {
+		t.Errorf("%d of %d are there", seen, n)
+	}
+}
+
+// link is a part that is no larger than what is in the stream.
+type link struct{ next *link }
+
+func (*link) StateTypeName() string { return "state.link" }
+func (*link) StateFields() []string { return (*part)(nil).StateFields() }
+func (l *link) StateSave(Sink)      {}
+func (l *link) StateLoad(_ context.Context, s Source) {
+	s.Load(0, &l.next)
+}
+
+func init() { Register((*link)(nil)) }
+
+// whole is a graph of parts in which each refers to others in all ways that there are.
+func whole(n int) *part {
+	first := &part{table: map[string]*part{}}
+	p := first
+	for i := range n {
+		p.data = bytes.Repeat([]byte{byte(i)}, i*31%4000+1)
+		p.parts = make([]part, 2)
+		p.parts[1].next = &p.parts[0]
+		p.table = map[string]*part{fmt.Sprint(i): first, "": p}
+		p.any = p.data[:1]
+		p.wait = &p.parts[0]
+		p.next = &part{}
+		p = p.next
+	}
+	return first
+}
+
+// Who stops in the midst of a stream leaves nobody who reads on in it.
+func TestFailedLoadLeavesNobody(t *testing.T) {
+	before := runtime.NumGoroutine()
+	var file bytes.Buffer
+	if _, err := Save(t.Context(), &file, whole(5000)); err != nil {
+		t.Fatal(err)
+	}
+	spoilt := bytes.Replace(file.Bytes(), []byte("state.part"), []byte("state.none"), 1)
+	if _, err := Load(t.Context(), bytes.NewReader(spoilt), new(part)); err == nil {
+		t.Fatal("a stream of unknown types is decoded")
+	}
+	for range 100 {
+		if runtime.NumGoroutine() <= before {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Errorf("there were %d goroutines, and are %d", before, runtime.NumGoroutine())
+}
+
+func TestSizeOf(t *testing.T) {
+	b := bytes.NewReader(make([]byte, 1000))
+	for name, c := range map[string]struct {
+		r    any
+		want int64
+	}{
+		"bytes":   {b, 1000},
+		"nothing": {io.MultiReader(b), 0},
+		"a file":  {compressio.NewSimpleReader(file{b}, nil), 1000},
+	} {
+		if got := SizeOf(c.r); got != c.want {
+			t.Errorf("%s have %d bytes, not %d", name, got, c.want)
+		}
+	}
+}
+
+type file struct{ *bytes.Reader }
+
+func (file) Close() error { return nil }
