@@ -62,7 +62,7 @@ type PauseOptions struct {
 type SnapshotMover interface {
 	// ExportSnapshot writes a snapshot as a compressed archive, encrypted if a
 	// passphrase is given. It can be written again elsewhere with its files,
-	// and with its memory where the engine's build is the same.
+	// and with its memory where there is the engine's build that wrote it.
 	ExportSnapshot(ctx context.Context, id, passphrase string, w io.Writer) error
 	// ImportSnapshot reads an archive whole, checks it, and keeps it under a
 	// new id, as a snapshot of a sandbox that was never here. A name replaces the

@@ -32,7 +32,7 @@ func (s *Server) registerMover() {
 		ID: "export-snapshot", Audit: true, Method: http.MethodGet, Path: "/v1/snapshots/{id}/export", Tag: "Snapshots",
 		Summary: "Export a snapshot as one file", Scope: bothy.ScopeSandboxesWrite,
 		Text: "An archive (tar, zstd, and age with a passphrase) of all memory and files, signed with this server's key. It can be " +
-			"imported on another server: with its memory where that server trusts the key and has the same build of the engine, " +
+			"imported on another server: with its memory where that server trusts the key and has the engine build that wrote it, " +
 			"with its files anywhere. Few exports and imports are under way at once: one more waits a little, and is then refused " +
 			"with `rate_limited` or `capacity` and `Retry-After`.",
 		Returns: []form{{"application/octet-stream", nil}},

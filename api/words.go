@@ -149,7 +149,7 @@ var words = map[string]fields{
 	"Resumed": {
 		"snapshot_id": say("The snapshot that it slept in."),
 		"kind":        say("What came back: memory, processes and files, or files alone."),
-		"detail":      say("Why the processes are gone, where they are."),
+		"detail":      say("Why the processes are gone, where they are: such as an engine build that wrote the memory and that this server does not have, or refuses."),
 		"at":          say("When."),
 	},
 	"SandboxCreate": {

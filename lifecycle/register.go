@@ -75,6 +75,9 @@ func (r register) has(list, id string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
+// Running lists the machines that run for sandboxes of a server of this folder.
+func Running(dir string) ([]Registered, error) { return register{dir}.list(registerRunning) }
+
 // Unclaimed lists the machines that a server of this folder keeps aside because its
 // database knows nothing of their sandboxes. EndUnclaimed has it end one.
 func Unclaimed(dir string) ([]Registered, error) { return register{dir}.list(registerUnclaimed) }

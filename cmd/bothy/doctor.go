@@ -40,9 +40,9 @@ func newDoctor(a *app) *cobra.Command {
 		Short: "Check this host by really starting a sandbox on each engine",
 		Long: `Check this host: its kernel, rights, tools, disk, memory and port, start a
 sandbox on each engine, and look at what the server has stored: whether the
-images of templates have the bytes that were built, and whether machines run
-whose sandboxes the database has lost. Every finding that is not good says what
-to do.
+images of templates have the bytes that were built, which engine builds are kept
+and what needs them, and whether machines run whose sandboxes the database has
+lost. Every finding that is not good says what to do.
 
 It also looks for sandboxes that still run although their server's folder was
 deleted. Those of any other server are left alone.
@@ -50,7 +50,7 @@ deleted. Those of any other server are left alone.
 With --fix it ends such sandboxes, installs the programs that are missing, also
 those that only virtual machines need, with apt-get, and fetches the newest
 kernel for virtual machines from Debian. A server that runs takes a new kernel when it is started
-again; memory snapshots of the kernel before then bring back their files alone.
+again; memory snapshots of the kernel before are woken with that one.
 
 Machines whose sandboxes the database has lost are frozen and kept, so that
 nothing is gone once the database is restored. With --end-unclaimed the server

@@ -23,6 +23,7 @@ func registerFolder(c config.Config) string { return filepath.Join(c.Home, "regi
 func stateChecks(c config.Config) []doctor.Check {
 	return []doctor.Check{
 		{Name: "template images", Run: func(ctx context.Context) doctor.Result { return checkImages(ctx, c) }},
+		{Name: "engine builds", Run: func(context.Context) doctor.Result { return checkBuilds(c) }},
 		{Name: "sandboxes", Run: func(context.Context) doctor.Result { return checkUnclaimed(c) }},
 	}
 }

@@ -177,3 +177,17 @@ func (s *Store) removeFiles() error {
 	}
 	return errors.Join(errs...)
 }
+
+// TotalBytes is what builds take up, files that they share once.
+func TotalBytes(all []Build) (n int64) {
+	seen := map[string]bool{}
+	for _, b := range all {
+		for _, f := range b.Files {
+			if !seen[f.Name] {
+				n += f.Size
+			}
+			seen[f.Name] = true
+		}
+	}
+	return n
+}
