@@ -97,11 +97,7 @@ func Prepare(ctx context.Context, dir string, o Options) (Image, error) {
 			o.progress("the kernel stays the one that is there: %v", err)
 		}
 	}
-	image, err := finish(dir, k, o)
-	if err == nil && o.Update {
-		prune(dir)
-	}
-	return image, err
+	return finish(dir, k, o)
 }
 
 // Find returns the image without fetching anything. What can be made of files
@@ -127,8 +123,13 @@ func Find(ctx context.Context, dir string, o Options) (Image, error) {
 	return finish(dir, k, o)
 }
 
-// keptFor is how long a kernel or an image is kept that nobody asks for.
-const keptFor = 30 * 24 * time.Hour
+// keptFor is how long what nobody asks for any more is kept. Engines copy what they boot, so
+// that snapshots can be woken with it, and ask for it at each of their starts: it must be
+// there only from the answer to the copy. Servers share the folder, and what is asked for
+// again is made again, a kernel with more effort. What a killed process left may be old.
+var keptFor = map[string]time.Duration{
+	"image-*": time.Hour, "kernel-*": 24 * time.Hour, ".new-*": 24 * time.Hour, ".fetch-*": 24 * time.Hour,
+}
 
 // used marks what somebody asked for.
 func used(dirs ...string) {
@@ -138,13 +139,14 @@ func used(dirs ...string) {
 	}
 }
 
-// prune removes what nobody has asked for in a long time. Engines have copies of
-// what they boot.
+// prune removes what nobody has asked for in a while. Debian's kernel that was fetched last
+// stays. The folder is locked.
 func prune(dir string) {
-	for _, pattern := range []string{"kernel-*", "image-*", ".new-*", ".fetch-*"} {
+	last, _ := currentKernel(dir)
+	for pattern, kept := range keptFor {
 		found, _ := filepath.Glob(filepath.Join(dir, pattern))
 		for _, path := range found {
-			if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > keptFor {
+			if info, err := os.Stat(path); err == nil && path != last.dir && time.Since(info.ModTime()) > kept {
 				_ = os.RemoveAll(path)
 			}
 		}
@@ -152,10 +154,12 @@ func prune(dir string) {
 }
 
 func finish(dir string, k kernel, o Options) (Image, error) {
+	used(k.dir)
 	image, err := imageOf(dir, k, o)
 	if err != nil {
 		return Image{}, unavailable(err)
 	}
+	prune(dir)
 	return image, nil
 }
 
@@ -357,7 +361,7 @@ func imageOf(dir string, k kernel, o Options) (Image, error) {
 	image.Initramfs = filepath.Join(to, "initramfs")
 	if data, err := os.ReadFile(filepath.Join(to, "image.json")); err == nil {
 		if json.Unmarshal(data, &image) == nil && exists(image.Initramfs) {
-			used(k.dir, to)
+			used(to)
 			return image, nil
 		}
 	}

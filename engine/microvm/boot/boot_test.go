@@ -403,7 +403,7 @@ func TestDebiansKernelIsFetchedOnceAndUpdatedWhenAsked(t *testing.T) {
 		t.Error("the older one must stay for a while")
 	}
 	// What nobody has used for long goes.
-	long := time.Now().Add(-2 * keptFor)
+	long := time.Now().Add(-2 * keptFor["kernel-*"])
 	if err := os.Chtimes(filepath.Dir(first.Kernel), long, long); err != nil {
 		t.Fatal(err)
 	}
@@ -416,6 +416,53 @@ func TestDebiansKernelIsFetchedOnceAndUpdatedWhenAsked(t *testing.T) {
 	}
 	if exists(first.Kernel) || !exists(newer.Kernel) {
 		t.Error("the older one must go, and the newer one stay")
+	}
+}
+
+// TestWhatNobodyAsksForGoes has servers of three releases share a folder.
+func TestWhatNobodyAsksForGoes(t *testing.T) {
+	fakeApt(t)
+	dir := t.TempDir()
+	prepare := func(init string) Image {
+		t.Helper()
+		image, err := Prepare(t.Context(), dir, Options{Init: put(t, "init", []byte(init))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return image
+	}
+	old, asked := prepare("release 1"), prepare("release 2")
+	long := time.Now().Add(-2 * keptFor["kernel-*"])
+	half := filepath.Join(dir, ".new-1")
+	if err := os.Mkdir(half, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Dir(old.Initramfs), filepath.Dir(asked.Initramfs), filepath.Dir(asked.Kernel), half} {
+		if err := os.Chtimes(path, long, long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if again := prepare("release 2"); again != asked {
+		t.Errorf("it was made again: %+v", again)
+	}
+	if !exists(asked.Initramfs) || !exists(asked.Kernel) || exists(old.Initramfs) || exists(half) {
+		t.Error("what was asked for must stay, and the rest go")
+	}
+	// The kernel was fetched long ago, and is still the last one.
+	if err := os.Chtimes(filepath.Dir(asked.Kernel), long, long); err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prune(dir)
+	unlock()
+	if !exists(asked.Kernel) {
+		t.Error("Debian's kernel that was fetched last is gone")
+	}
+	if third := prepare("release 1"); third != old || !exists(third.Initramfs) {
+		t.Errorf("what went is made again as %+v, and was %+v", third, old)
 	}
 }
 
