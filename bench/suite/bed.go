@@ -29,6 +29,8 @@ type bed struct {
 	// sites are where work is done, by template, and ends how sandboxes there end.
 	sites map[string][]*work.Site
 	ends  cleanup.Stack
+	// builds are the servers of other builds, by program.
+	builds map[string]*lab.Server
 	// gone says which results cannot be had here, and why.
 	gone []string
 	// absent says why a rival that was asked for is not there.
@@ -37,7 +39,7 @@ type bed struct {
 }
 
 func newBed(o Options) (*bed, error) {
-	b := &bed{o: o, sites: map[string][]*work.Site{}, absent: map[string]string{}, versions: map[string]string{}}
+	b := &bed{o: o, sites: map[string][]*work.Site{}, builds: map[string]*lab.Server{}, absent: map[string]string{}, versions: map[string]string{}}
 	if o.Target != nil {
 		for _, name := range o.Against {
 			b.absent[name] = "needs a server that bench starts itself"

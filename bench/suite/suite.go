@@ -41,6 +41,8 @@ type Options struct {
 	// Sandboxes is how many live at once where that is measured, 0 for what
 	// memory allows.
 	Sandboxes int
+	// Builds are other builds of Bothy that do the work, too, by name.
+	Builds map[string]string
 	// Materials is the folder of what the work needs, work.DefaultCache if empty.
 	// Scale is how much work is done, 1 or 0 for the usual.
 	Materials string

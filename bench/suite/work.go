@@ -2,6 +2,9 @@ package suite
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/bothy-dev/bothy/bench"
 	"github.com/bothy-dev/bothy/bench/lab"
@@ -84,6 +87,13 @@ func (b *bed) workplaces(ctx context.Context, template string) ([]*work.Site, er
 	}
 	b.ends.Add(end)
 	all := []*work.Site{work.NewSite("bothy", box)}
+	for _, name := range slices.Sorted(maps.Keys(b.o.Builds)) {
+		box, err := b.boxOf(ctx, b.o.Builds[name], template)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		all = append(all, work.NewSite(name, box))
+	}
 	size := lab.Work{Template: template, CPUs: work.CPUs, MemoryMB: work.MemoryMB}
 	for _, rival := range []struct {
 		name  string
@@ -125,4 +135,20 @@ func (b *bed) runscWorker(ctx context.Context, w lab.Work) (*lab.Worker, error) 
 		return nil, &lab.Missing{What: "runsc", Why: "it is run by docker here: " + err.Error()}
 	}
 	return d.Worker(ctx, b.lab, w, lab.GVisorRuntime)
+}
+
+// boxOf is a sandbox of another build of Bothy.
+func (b *bed) boxOf(ctx context.Context, program, template string) (work.Place, error) {
+	if b.builds[program] == nil {
+		s, err := b.lab.ServerWith(ctx, lab.ServerOptions{Settings: settings, Env: []string{"BOTHY_POOL=off"}, Program: program})
+		if err != nil {
+			return nil, err
+		}
+		b.builds[program] = s
+	}
+	box, end, err := work.InSandbox(ctx, b.builds[program].Target, template)
+	if err == nil {
+		b.ends.Add(end)
+	}
+	return box, err
 }

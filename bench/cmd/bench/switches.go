@@ -22,7 +22,7 @@ func init() {
 
 var (
 	switchesOff  = flag.String("off", "", "the `optimisations` of the case switches ")
-	switchesWith = flag.String("with", "", "other builds for the case switches: `NAME=PROGRAM`, separated by commas")
+	switchesWith = flag.String("with", "", "other builds for the cases switches and work: `NAME=PROGRAM`, separated by commas")
 )
 
 // atOnce is how many optimisations are measured in turns with each other: more would
@@ -36,6 +36,12 @@ func variants() (all []switches.Variant, err error) {
 			all = append(all, switches.Variant{Name: name, Env: []string{"BOTHY_GVISOR_OFF=" + name}})
 		}
 	}
+	others, err := otherBuilds()
+	return append(all, others...), err
+}
+
+// otherBuilds are those that were named.
+func otherBuilds() (all []switches.Variant, err error) {
 	for pair := range strings.SplitSeq(*switchesWith, ",") {
 		if pair == "" {
 			continue
