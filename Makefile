@@ -71,6 +71,15 @@ plain: tools # bin/plain/bothy, from gVisor as it is published
 test-plain: host build plain ## run the engine's tests and those of the whole with gVisor as it is published
 	@$(RUN) ./test/plain
 
+.PHONY: test-gvisor
+test-gvisor: host build # run the tests of gVisor's patches and of the engine
+	@third_party/gvisor/test
+	@CGO_ENABLED=0 $(GO) test -modfile=$(CURDIR)/bin/go.mod -tags=gvisorpatched -trimpath -buildvcs=false ./third_party/gvisor ./engine/gvisor/...
+
+.PHONY: upgrade-gvisor
+upgrade-gvisor: tools # move go.mod and the patches to another gVisor: VERSION=v0.0.0-…
+	@third_party/gvisor/series upgrade $(VERSION)
+
 .PHONY: install
 install: host build ## install bothy to PREFIX (/usr/local)
 	install -D -m 755 bin/bothy $(DESTDIR)$(PREFIX)/bin/bothy
