@@ -78,7 +78,7 @@ test-gvisor: host build # run the tests of gVisor's patches and of the engine
 
 .PHONY: upgrade-gvisor
 upgrade-gvisor: tools # move go.mod and the patches to another gVisor: VERSION=v0.0.0-…
-	@third_party/gvisor/series upgrade $(VERSION)
+	@third_party/gvisor/series upgrade $(if $(filter command,$(firstword $(origin VERSION))),$(VERSION))
 
 .PHONY: install
 install: host build ## install bothy to PREFIX (/usr/local)
