@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"sync"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/keepalive"
@@ -46,3 +48,26 @@ func (p *portTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	t := targetOf(req.Context())
 	return p.fetcher.FetchPort(req, t.sandbox, t.port)
 }
+
+// partFlush is how long a part of an answer waits for more of it, where the answer's
+// length is known: a small one is sent in one piece. Those of unknown length, as
+// streams of events are, are sent as they come.
+const partFlush = time.Millisecond
+
+// sendWhole sends an answer whose length is known before the request is logged.
+func sendWhole(w http.ResponseWriter) {
+	if w.Header().Get("Content-Length") != "" {
+		_ = http.NewResponseController(w).Flush()
+	}
+}
+
+// bufferPool lends the memory through which answers are copied.
+type bufferPool struct{ sync.Pool }
+
+var proxyBuffers = bufferPool{sync.Pool{New: func() any { return new([32 << 10]byte) }}}
+
+// Get implements httputil.BufferPool.
+func (p *bufferPool) Get() []byte { return p.Pool.Get().(*[32 << 10]byte)[:] }
+
+// Put implements httputil.BufferPool.
+func (p *bufferPool) Put(b []byte) { p.Pool.Put((*[32 << 10]byte)(b)) }

@@ -138,7 +138,8 @@ func targetOf(ctx context.Context) portTarget {
 func (s *Server) newPortProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport:      newPortTransport(s.services.Ports),
-		FlushInterval:  -1,
+		FlushInterval:  partFlush,
+		BufferPool:     &proxyBuffers,
 		Rewrite:        rewritePort,
 		ModifyResponse: confine,
 		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
@@ -246,4 +247,5 @@ func (s *Server) showPort(w http.ResponseWriter, r *http.Request, t portTarget) 
 		defer cancel()
 	}
 	s.proxy.ServeHTTP(w, r.WithContext(ctx))
+	sendWhole(w)
 }

@@ -93,7 +93,7 @@ func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.S
 			s.log.Warn("the guest could not prepare for a snapshot", "sandbox", l.id, "error", err)
 		}
 	}
-	// A copy would hold them open for ever: their other end is not there.
+	// In a copy their other end would not be there.
 	l.kept.CloseIdle()
 	begun := time.Now()
 	o.Standing = func() { begun = time.Now() }
