@@ -156,6 +156,16 @@ func (d *Docker) Container(network string) (string, error) {
 	return d.Output("run", "-d", "--network", network, dockerImage, "/bin/sleep", "infinity")
 }
 
+// Listening starts a container on Docker's own bridge that runs a server, and returns
+// its address. The server may not listen yet.
+func (d *Docker) Listening(command ...string) (addr string, err error) {
+	id, err := d.Output(append([]string{"run", "-d", "--network", "bridge", dockerImage}, command...)...)
+	if err != nil {
+		return "", err
+	}
+	return d.Output("inspect", "-f", "{{.NetworkSettings.Networks.bridge.IPAddress}}", id)
+}
+
 // RunOnce is a subject: docker run --rm, without a network. It returns when the
 // container has been removed.
 func (d *Docker) RunOnce() bench.Subject {
