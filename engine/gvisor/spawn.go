@@ -25,6 +25,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/cgroup"
+	"github.com/bothy-dev/bothy/engine/gvisor/entry"
 	"github.com/bothy-dev/bothy/engine/gvisor/library"
 	"github.com/bothy-dev/bothy/engine/gvisor/processor"
 	"github.com/bothy-dev/bothy/engine/gvisor/tiny"
@@ -237,7 +238,8 @@ var hostFlags = sync.OnceValue(func() (flags []string) {
 // sentryEnv is the environment of a sentry. It is told how many processors it has and
 // what they can do, and nobody asks for the names of its pieces of memory.
 var sentryEnv = sync.OnceValue(func() []string {
-	return []string{"GODEBUG=containermaxprocs=0,updatemaxprocs=0,decoratemappings=0", processor.Env()}
+	return []string{"GODEBUG=containermaxprocs=0,updatemaxprocs=0,decoratemappings=0", processor.Env(),
+		entry.ProcessorsEnv + "=" + strconv.Itoa(runtime.NumCPU())}
 })
 
 // cpuPeriod is the period, in microseconds, that cgroups show inside.

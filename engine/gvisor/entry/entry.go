@@ -37,6 +37,7 @@ func Main() error {
 	if slices.Contains(os.Args, "boot") {
 		keepCaller(os.Args)
 		fixProcessors()
+		delayFastPath()
 	}
 	narrow(os.Args)
 	patchLater()
