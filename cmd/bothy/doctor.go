@@ -15,22 +15,34 @@ import (
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/doctor"
 	"github.com/bothy-dev/bothy/engine"
+	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
 // What doctor needs of the engines; the parts list fills it in. startProbes start a
-// sandbox on each engine, fetchKernel fetches what virtual machines boot, and findOrphans
-// finds machines without a server.
+// sandbox on each engine, fetchKernel fetches what virtual machines boot, findOrphans
+// finds machines without a server, and optimisations lists those of the gVisor engine.
 var (
 	startProbes func(c config.Config) []doctor.StartProbe
 	fetchKernel func(ctx context.Context, c config.Config, say func(string)) error
 	findOrphans func() ([]engine.Orphan, error)
+
+	optimisations func() ([]optimisation, error)
 )
+
+// An optimisation makes an engine faster, and can be switched off.
+type optimisation struct {
+	Name  string `json:"name"`
+	State string `json:"state"` // on or off
+	Does  string `json:"does"`
+	Where string `json:"where"`
+}
 
 type doctorFlags struct {
 	listen string
 	config string
 	fix    bool
 	end    bool
+	more   bool
 }
 
 func newDoctor(a *app) *cobra.Command {
@@ -56,6 +68,9 @@ Machines whose sandboxes the database has lost are frozen and kept, so that
 nothing is gone once the database is restored. With --end-unclaimed the server
 ends them, within seconds.
 
+With -v it also lists the optimisations of the gVisor engine. For maintainers:
+the server that is started with BOTHY_GVISOR_OFF=NAME,NAME… does without those.
+
 The exit code is 1 when a check failed.`,
 		Example: `  bothy doctor
   sudo bothy doctor --fix`,
@@ -65,6 +80,7 @@ The exit code is 1 when a check failed.`,
 	cmd.Flags().StringVar(&f.config, "config", "", "`file` with the server's settings")
 	cmd.Flags().BoolVar(&f.fix, "fix", false, "install what is missing, fetch a kernel for virtual machines, and end sandboxes of deleted servers")
 	cmd.Flags().BoolVar(&f.end, "end-unclaimed", false, "end the machines whose sandboxes the database has lost")
+	cmd.Flags().BoolVarP(&f.more, "verbose", "v", false, "list the optimisations of the gVisor engine")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), f) }
 	return cmd
 }
@@ -105,8 +121,19 @@ func (a *app) doctor(ctx context.Context, f doctorFlags) error {
 			a.printResult(a.stdout, r)
 		}
 	})
+	var list []optimisation
+	if f.more {
+		if list, err = optimisations(); err != nil {
+			return err
+		}
+	}
 	if a.json {
-		err = a.printJSON(report)
+		err = a.printJSON(struct {
+			doctor.Report
+			Optimisations []optimisation `json:"optimisations,omitempty"`
+		}{report, list})
+	} else {
+		printOptimisations(a.stdout, list)
 	}
 	if err == nil && !report.OK {
 		err = exitCode(exitFailed)
@@ -207,6 +234,16 @@ func templateToTry(templates []*bothy.Template) string {
 		}
 	}
 	return templates[0].Name
+}
+
+func printOptimisations(w io.Writer, list []optimisation) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\nOptimisations of the gVisor engine (a server started with %s=NAME,NAME… does without some):\n", tuning.Variable)
+	for _, o := range list {
+		fmt.Fprintf(w, "  %-16s  %-8s  %s\n", o.Name, o.State, o.Does)
+	}
 }
 
 var statusColors = map[doctor.Status]string{doctor.OK: "\x1b[32m", doctor.Warn: "\x1b[33m", doctor.Fail: "\x1b[31m"}

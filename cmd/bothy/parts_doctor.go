@@ -17,6 +17,7 @@ import (
 	"github.com/bothy-dev/bothy/engine"
 	"github.com/bothy-dev/bothy/engine/gvisor"
 	"github.com/bothy-dev/bothy/engine/gvisor/library"
+	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 	"github.com/bothy-dev/bothy/engine/microvm"
 	"github.com/bothy-dev/bothy/gateway"
 	guestclient "github.com/bothy-dev/bothy/guest/client"
@@ -32,6 +33,7 @@ func init() {
 	}
 	fetchKernel = fetchMicrovmKernel
 	findOrphans = engine.Orphans
+	optimisations = listOptimisations
 }
 
 // probeFolder makes a folder for a probe. Who runs sandboxes is nobody, and must pass.
@@ -80,6 +82,22 @@ func probeGvisor(ctx context.Context) (s doctor.Started, err error) {
 		Limits: bothy.Limits{CPU: 1, MemoryMB: bothy.MinMemoryMB, DiskMB: bothy.MinDiskMB, Processes: 64},
 	})
 	return s, err
+}
+
+func listOptimisations() ([]optimisation, error) {
+	off, err := tuning.Own()
+	if err != nil {
+		return nil, err
+	}
+	var list []optimisation
+	for _, o := range tuning.All {
+		state := "on"
+		if off[o.Name] {
+			state = "off"
+		}
+		list = append(list, optimisation{Name: o.Name, State: state, Does: o.Does, Where: o.Where})
+	}
+	return list, nil
 }
 
 // tellLibrary says from which gVisor the sentry was built.

@@ -34,6 +34,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor/entry"
 	"github.com/bothy-dev/bothy/engine/gvisor/library"
 	"github.com/bothy-dev/bothy/engine/gvisor/netns"
+	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 	"github.com/bothy-dev/bothy/engine/uid"
 )
 
@@ -68,6 +69,7 @@ type Engine struct {
 	build   string
 	library library.Library // the sentry's
 	builds  *builds.Store
+	off     tuning.Off
 	cgroups *cgroup.Parent
 	sharing *cgroup.Sharing
 	nets    *netns.Client
@@ -126,6 +128,10 @@ func New(o Options) (*Engine, error) {
 	if err := os.Chmod(o.Dir, 0o711); err != nil {
 		return nil, err
 	}
+	off, err := tuning.Own()
+	if err != nil {
+		return nil, err
+	}
 	uids, err := engine.UIDs(o.UIDs)
 	if err != nil {
 		return nil, err
@@ -143,6 +149,7 @@ func New(o Options) (*Engine, error) {
 		build:   build,
 		library: gvisor,
 		builds:  o.Builds,
+		off:     off,
 		cgroups: cg,
 		sharing: cg.Share(),
 		nets:    netns.NewClient(o.Sentry, entry.NetnsArg),
@@ -195,6 +202,11 @@ func digest(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
+// fewCPUs is how many processors are too few for threads to wait awake for each
+// other, for what they wait for needs one: with two, and others who want them, that
+// makes everything slower but a program that does nothing but system calls.
+const fewCPUs = 2
+
 // flags are the library's options for one machine.
 func flags(dir string) []string {
 	return []string{
@@ -209,7 +221,7 @@ func flags(dir string) []string {
 		"--allow-rootfs-tar-annotation",
 		"--host-settings=ignore",
 		"--watchdog-action=log",
-		"--systrap-disable-fast-path=" + strconv.FormatBool(runtime.NumCPU() == 1),
+		"--systrap-disable-fast-path=" + strconv.FormatBool(runtime.NumCPU() <= fewCPUs),
 		// The cable loses nothing on its way, and one processor takes its packets
 		// without handing them to another thread.
 		"--rx-checksum-offload=true",

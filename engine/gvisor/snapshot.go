@@ -19,6 +19,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine"
+	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
 // Snapshot checkpoints the kernel with all that is in it. What is written is of
@@ -56,7 +57,7 @@ func (m *Machine) prepare(o bothy.SnapshotOptions) (*image, error) {
 	if o.Stop {
 		return i, nil
 	}
-	if used, err := m.group.SharedMemory(); err == nil {
+	if used, err := m.group.SharedMemory(); err == nil && !m.e.off[tuning.WriteAhead] {
 		i.writeAhead(used)
 	}
 	return i, nil

@@ -25,10 +25,10 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/cgroup"
-	"github.com/bothy-dev/bothy/engine/gvisor/entry"
 	"github.com/bothy-dev/bothy/engine/gvisor/library"
 	"github.com/bothy-dev/bothy/engine/gvisor/processor"
 	"github.com/bothy-dev/bothy/engine/gvisor/tiny"
+	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 	"github.com/bothy-dev/bothy/engine/kernelfile"
 	"github.com/bothy-dev/bothy/engine/process"
 )
@@ -41,7 +41,7 @@ func (e *Engine) spawn(v *vessel, spec bothy.MachineSpec, ns *os.File) (_ *sandb
 	if err := prepareOnce(); err != nil {
 		return nil, nil, err
 	}
-	s := spawning{}
+	s := spawning{off: e.off}
 	defer s.close()
 	if told, err = s.arguments(v.sentry.library, v.name, spec, v.dir); err != nil {
 		return nil, nil, err
@@ -87,6 +87,9 @@ var prepareOnce = sync.OnceValue(func() error {
 	}
 	unlimited := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
 	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unlimited) // it is faster, no more
+	if off, err := tuning.Own(); err != nil || off[tuning.Descriptors] {
+		return err
+	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return err
@@ -113,6 +116,7 @@ type spawning struct {
 	args  []string
 	boot  int        // where in args the flags of the boot command begin
 	files []*os.File // from firstFile on
+	off   tuning.Off
 }
 
 func (s *spawning) close() {
@@ -235,12 +239,18 @@ var hostFlags = sync.OnceValue(func() (flags []string) {
 	return flags
 })
 
-// sentryEnv is the environment of a sentry. It is told how many processors it has and
+// env is the environment of a sentry. It is told how many processors it has and
 // what they can do, and nobody asks for the names of its pieces of memory.
-var sentryEnv = sync.OnceValue(func() []string {
-	return []string{"GODEBUG=containermaxprocs=0,updatemaxprocs=0,decoratemappings=0", processor.Env(),
-		entry.ProcessorsEnv + "=" + strconv.Itoa(runtime.NumCPU())}
-})
+func (s *spawning) env() []string {
+	env := s.off.Env()
+	if !s.off[tuning.GoDebug] {
+		env = append(env, "GODEBUG=containermaxprocs=0,updatemaxprocs=0,decoratemappings=0")
+	}
+	if !s.off[tuning.Processor] {
+		env = append(env, processor.Env())
+	}
+	return env
+}
 
 // cpuPeriod is the period, in microseconds, that cgroups show inside.
 const cpuPeriod = 100_000
@@ -271,7 +281,7 @@ func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, b *bi
 		return group.Enter()
 	}
 	keepFiles()
-	if f := confiner(); f != nil {
+	if f := confiner(); f != nil && !s.off[tuning.Confiner] {
 		pid, err = s.startConfined(f, program, sys, null, enter, user)
 		if !errors.Is(err, unix.EACCES) {
 			return pid, err
@@ -287,7 +297,7 @@ func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, b *bi
 			return
 		}
 		var p *os.Process
-		attr := &os.ProcAttr{Env: sentryEnv(), Files: append(slices.Repeat([]*os.File{null}, firstFile), s.files...), Sys: &sys}
+		attr := &os.ProcAttr{Env: s.env(), Files: append(slices.Repeat([]*os.File{null}, firstFile), s.files...), Sys: &sys}
 		if p, err = os.StartProcess(program, s.bootArgs("--apply-caps=true", "--setup-root"), attr); err == nil {
 			pid = p.Pid
 			p.Release()
@@ -320,7 +330,7 @@ func (s *spawning) startConfined(confiner *os.File, program string, sys syscall.
 	var p *os.Process
 	onOwnThread(func() {
 		if err = enter(); err == nil {
-			p, err = os.StartProcess(path, args, &os.ProcAttr{Env: sentryEnv(), Files: files, Sys: &sys})
+			p, err = os.StartProcess(path, args, &os.ProcAttr{Env: s.env(), Files: files, Sys: &sys})
 		}
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
 // guestMount is where the guest's image is mounted, and guestPath the agent.
@@ -30,17 +31,22 @@ var (
 	}, commandCaps...)
 )
 
-// guestEnv is the environment of process 1 alone. One processor, no collection
-// of garbage while it starts and no interruption of what runs save it system
-// calls, which cost much in there; its guards are in this engine's kernel.
-var guestEnv = []string{
-	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-	"GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1,containermaxprocs=0,updatemaxprocs=0,multipathtcp=0,decoratemappings=0",
-	bothy.GuestSparedEnv + "=1", bothy.GuestBoundEnv + "=1",
+// guestEnv is the environment of process 1 alone; its guards are in this engine's kernel.
+func guestEnv(off tuning.Off) []string {
+	env := []string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		bothy.GuestSparedEnv + "=1", bothy.GuestBoundEnv + "=1",
+	}
+	if !off[tuning.GuestEnv] {
+		// One processor, no collection of garbage while it starts and no interruption of
+		// what runs save it system calls, which cost much in there.
+		env = append(env, "GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1,containermaxprocs=0,updatemaxprocs=0,multipathtcp=0,decoratemappings=0")
+	}
+	return env
 }
 
 // ociSpec describes the machine to the library.
-func ociSpec(s bothy.MachineSpec, emptyRoot string) *specs.Spec {
+func ociSpec(s bothy.MachineSpec, emptyRoot string, off tuning.Off) *specs.Spec {
 	processes := uint64(s.Limits.Processes)
 	if processes == 0 {
 		processes = bothy.MaxProcesses
@@ -50,7 +56,7 @@ func ociSpec(s bothy.MachineSpec, emptyRoot string) *specs.Spec {
 		Hostname: s.Hostname,
 		Process: &specs.Process{
 			Args: []string{guestPath},
-			Env:  guestEnv,
+			Env:  guestEnv(off),
 			Cwd:  "/",
 			Capabilities: &specs.LinuxCapabilities{
 				// What is inheritable passes the bounding set. The guest gives that

@@ -20,8 +20,8 @@ func TestSpecIsRead(t *testing.T) {
 	usual := ociSpec(bothy.MachineSpec{
 		ID: "read", RootFS: "/templates/rootfs.erofs", Guest: "/guest.erofs", Hostname: "box", FilesTar: "/files.tar",
 		Limits: bothy.Limits{CPU: 1, MemoryMB: 512, DiskMB: 1024, Processes: 100},
-	}, "/empty")
-	more := ociSpec(bothy.MachineSpec{ID: "more", Limits: bothy.Limits{CPU: 1, MemoryMB: 512}}, "/empty")
+	}, "/empty", nil)
+	more := ociSpec(bothy.MachineSpec{ID: "more", Limits: bothy.Limits{CPU: 1, MemoryMB: 512}}, "/empty", nil)
 	more.Process.NoNewPrivileges = true
 	more.Linux.MaskedPaths = []string{"/proc/kcore"}
 	for name, want := range map[string]*specs.Spec{"usual": usual, "more": more} {

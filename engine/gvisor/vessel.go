@@ -17,6 +17,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine"
 	"github.com/bothy-dev/bothy/engine/cgroup"
+	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 	"github.com/bothy-dev/bothy/engine/process"
 )
 
@@ -75,14 +76,16 @@ func (e *Engine) makeVessel(name string, spec bothy.MachineSpec, sentry program)
 		return nil, err
 	}
 	undo.Add(func() { v.group.Kill(); v.group.Remove() })
-	v.oci = ociSpec(spec, filepath.Join(v.dir, "root"))
+	v.oci = ociSpec(spec, filepath.Join(v.dir, "root"), e.off)
 	if err := writeBundle(v.dir, v.oci); err != nil {
 		return nil, err
 	}
 	if v.conf, err = newConfig(v.dir); err != nil {
 		return nil, err
 	}
-	v.birth = newborn.begin(v.group)
+	if !e.off[tuning.Birth] {
+		v.birth = newborn.begin(v.group)
+	}
 	if v.sb, v.told, err = e.spawn(v, spec, cable.Namespace); err != nil {
 		return nil, err
 	}

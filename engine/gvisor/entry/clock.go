@@ -6,6 +6,8 @@ import (
 
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
+
+	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
 // clockAfter is when the library looks at the host's clocks for the second time. From
@@ -20,6 +22,9 @@ var clockOnce sync.Once
 // hastenClocks makes the kernel's clocks ready. The first task runs already.
 func hastenClocks(k *kernel.Kernel) {
 	clockOnce.Do(func() {
+		if !tuning.On(tuning.Clock) {
+			return
+		}
 		if !calibrateIn(k.Timekeeper(), clockAfter) {
 			log.Warningf("The kernel has no clocks: the time will be slow to read for a second")
 		}

@@ -16,6 +16,7 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/util"
 
 	"github.com/bothy-dev/bothy/engine/gvisor/netns"
+	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
 // NetnsArg is the first argument that makes the process a namespace helper.
@@ -35,19 +36,30 @@ func Main() error {
 	hurry()
 	log.SetLevel(log.Warning) // nobody reads what the library would say otherwise
 	if slices.Contains(os.Args, "boot") {
-		keepCaller(os.Args)
-		fixProcessors()
-		delayFastPath()
+		if tuning.On(tuning.Announce) {
+			keepCaller(os.Args)
+		}
+		if tuning.On(tuning.Processors) {
+			fixProcessors()
+		}
 	}
 	narrow(os.Args)
 	patchLater()
 	installGuards()
 	watchGiving()
 	mixBootID()
-	presetFilter()
-	presetStubFilters()
-	skipTracePoints()
-	knowProcessor()
+	if tuning.On(tuning.Filter) {
+		presetFilter()
+	}
+	if tuning.On(tuning.StubFilters) {
+		presetStubFilters()
+	}
+	if tuning.On(tuning.TracePoints) {
+		skipTracePoints()
+	}
+	if tuning.On(tuning.Processor) {
+		knowProcessor()
+	}
 	cli.Run(nil, map[util.SubCommand]string{
 		new(sentrycmd.Boot):   "",
 		new(sentrycmd.Umount): "",

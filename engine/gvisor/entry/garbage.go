@@ -4,6 +4,8 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
+
+	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
 const (
@@ -19,12 +21,18 @@ const (
 
 // hurry lets garbage lie: to collect it takes a fifth of the work of a start.
 func hurry() {
+	if !tuning.On(tuning.Garbage) {
+		return
+	}
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(hurryBytes)
 }
 
 // calmDown ends that once the sandbox is in use.
 func calmDown() {
+	if !tuning.On(tuning.Garbage) {
+		return
+	}
 	time.AfterFunc(calmAfter, func() {
 		debug.SetMemoryLimit(1 << 62)
 		debug.SetGCPercent(calmPercent)
@@ -35,8 +43,8 @@ func calmDown() {
 // hurryFor lets garbage lie for a moment in which everybody waits, as long as it does
 // not take much more memory than there is in use already.
 func hurryFor(d time.Duration) {
-	if !gate.isOpen.Load() {
-		return // it lies already
+	if !gate.isOpen.Load() || !tuning.On(tuning.Garbage) {
+		return // it lies already, or never
 	}
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(memoryOfRuntime() + hurryBytes/2)

@@ -7,6 +7,8 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/limits"
 	_ "gvisor.dev/gvisor/pkg/sentry/syscalls/linux" // has tables of calls
+
+	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
 // guards are put before system calls. They add what Linux does and the
@@ -33,14 +35,26 @@ var guards = map[string]guard{
 type guard func(t *kernel.Task, args arch.SyscallArguments) error
 
 // wraps change what system calls do.
-var wraps = map[string]func(kernel.SyscallFn) kernel.SyscallFn{
+var wraps = map[string]wrap{
 	"kill":       telling,
-	"exit_group": leaving,
-	"listen":     listening,
-	"prctl":      func(call kernel.SyscallFn) kernel.SyscallFn { return opening(pouring(calling(call))) },
-	"nanosleep":  napping,
-	"open":       func(call kernel.SyscallFn) kernel.SyscallFn { return followsNoLink(call, 1) },
-	"openat":     func(call kernel.SyscallFn) kernel.SyscallFn { return followsNoLink(call, 2) },
+	"exit_group": tuned(tuning.EarlyClose, leaving),
+	"listen":     tuned(tuning.Announce, listening),
+	"prctl": func(call kernel.SyscallFn) kernel.SyscallFn {
+		return opening(tuned(tuning.Splice, pouring)(tuned(tuning.Batch, calling)(call)))
+	},
+	"nanosleep": tuned(tuning.Naps, napping),
+	"open":      func(call kernel.SyscallFn) kernel.SyscallFn { return followsNoLink(call, 1) },
+	"openat":    func(call kernel.SyscallFn) kernel.SyscallFn { return followsNoLink(call, 2) },
+}
+
+type wrap func(kernel.SyscallFn) kernel.SyscallFn
+
+// tuned is a wrap, or nothing where that is switched off.
+func tuned(name string, w wrap) wrap {
+	if tuning.On(name) {
+		return w
+	}
+	return func(call kernel.SyscallFn) kernel.SyscallFn { return call }
 }
 
 // installGuards puts them before the calls of the processors that are known here.

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bothy-dev/bothy/engine/gvisor/tiny"
+	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
 // donated returns the number of the descriptor that the server gives to the sentry by
@@ -49,12 +50,15 @@ func closeInherited(args []string) error {
 	// Where the host's kernel says how many there are (Linux 6.2), they are found without
 	// a list, which it would keep, and clear away when the process ends.
 	left := stat.Size
+	if !tuning.On(tuning.FDList) {
+		left = 0
+	}
 	for fd := 0; left > 0 && fd < 4*tiny.ConfineHighest; fd++ {
 		if look(fd) {
 			left--
 		}
 	}
-	if stat.Size > 0 && left == 0 {
+	if tuning.On(tuning.FDList) && stat.Size > 0 && left == 0 {
 		return nil
 	}
 	entries, err := os.ReadDir(path)

@@ -10,6 +10,8 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/platform"
 	"gvisor.dev/gvisor/pkg/usermem"
+
+	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
 // The library rewrites a system call instruction where a program first reaches it,
@@ -43,6 +45,9 @@ func (c patientConstructor) New(opts platform.Options) (platform.Platform, error
 	} else {
 		begun.Store(true)
 		caller.restored.Store(true)
+	}
+	if !tuning.On(tuning.LatePatch) {
+		return p, nil
 	}
 	return patientPlatform{p}, nil
 }

@@ -17,6 +17,8 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
 	"gvisor.dev/gvisor/pkg/sentry/usage"
 	"gvisor.dev/gvisor/pkg/state"
+
+	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
 // The library gives programs memory in blocks of 2 MB, of which they often touch
@@ -118,6 +120,9 @@ const smallestHole = 16 * hostarch.PageSize
 
 // trim takes back from all processes what they never touched. The kernel is paused.
 func trim(k *kernel.Kernel) {
+	if !tuning.On(tuning.Trim) {
+		return
+	}
 	mf := k.MemoryFile()
 	// What is still to be read after a restore looks untouched.
 	if err := mf.AwaitLoadAll(); err != nil {

@@ -9,6 +9,8 @@ import (
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/sentry/platform"
 	"gvisor.dev/gvisor/pkg/state"
+
+	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
 // A sentry that was started ahead does, while it waits, what its sandbox would wait
@@ -31,6 +33,9 @@ var begun atomic.Bool
 
 // warmLater warms the sentry up if it has to wait.
 func warmLater(p platform.Platform) {
+	if !tuning.On(tuning.Warm) {
+		return
+	}
 	time.AfterFunc(waitsAfter, func() {
 		if begun.Load() {
 			return

@@ -5,6 +5,8 @@ package lateregexp
 import (
 	"regexp"
 	"sync"
+
+	"gvisor.dev/gvisor/pkg/tuning"
 )
 
 // Regexp is compiled when it is first used.
@@ -15,7 +17,13 @@ type Regexp struct {
 }
 
 // MustCompile returns an expression that panics when it is used, if it is none.
-func MustCompile(text string) *Regexp { return &Regexp{text: text} }
+func MustCompile(text string) *Regexp {
+	r := &Regexp{text: text}
+	if !tuning.On("regexps") {
+		r.get()
+	}
+	return r
+}
 
 func (r *Regexp) get() *regexp.Regexp {
 	r.once.Do(func() { r.compiled = regexp.MustCompile(r.text) })

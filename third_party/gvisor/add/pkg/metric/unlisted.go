@@ -1,9 +1,12 @@
 package metric
 
-import "gvisor.dev/gvisor/pkg/atomicbitops"
+import (
+	"gvisor.dev/gvisor/pkg/atomicbitops"
+	"gvisor.dev/gvisor/pkg/tuning"
+)
 
 // listed says whether there is a list of all metrics, to be written out.
-const listed = false
+var listed = !tuning.On("metrics")
 
 // unlisted makes a metric that counts, and is known to nobody but who made it.
 func unlisted(name string, metadata Uint64Metadata) (*Uint64Metric, error) {

@@ -1,6 +1,9 @@
 package state
 
-import "gvisor.dev/gvisor/pkg/state/wire"
+import (
+	"gvisor.dev/gvisor/pkg/state/wire"
+	"gvisor.dev/gvisor/pkg/tuning"
+)
 
 // readAhead is what was read of a stream and not asked for yet.
 type readAhead struct {
@@ -19,8 +22,13 @@ const (
 	batchesAhead = 32
 )
 
+var aheadOn = tuning.On("read-ahead")
+
 // next returns the next object of a stream in which so many have a number.
 func (ds *decodeState) next(numbered uint64) wire.Object {
+	if !aheadOn {
+		return wire.Load(&ds.r)
+	}
 	a := &ds.ahead
 	if a.batches == nil {
 		a.batches, a.stop = make(chan objectBatch, batchesAhead), make(chan struct{})

@@ -57,6 +57,23 @@ func TestByteArraysAreWrittenWhole(t *testing.T) {
 	}
 }
 
+// What was written without that is read, too.
+func TestByteArraysAreReadPieceByPiece(t *testing.T) {
+	defer func(before bool) { wholeArrays = before }(wholeArrays)
+	wholeArrays = false
+	r := &registers{fpu: [512]byte(bytes.Repeat([]byte{0x80, 0xff}, 256))}
+	var b bytes.Buffer
+	save(t, &b, r)
+	if b.Len() < 1024 {
+		t.Errorf("512 bytes take %d", b.Len())
+	}
+	wholeArrays = true
+	var back registers
+	if _, err := Load(t.Context(), &b, &back); err != nil || back != *r {
+		t.Errorf("%v, %v", back, err)
+	}
+}
+
 func TestBuffersAreUsed(t *testing.T) {
 	var file bytes.Buffer
 	w := compressio.NewSimpleWriter(&file, nil, 4096)

@@ -3,11 +3,15 @@ package state
 import (
 	"bufio"
 	"io"
+
+	"gvisor.dev/gvisor/pkg/tuning"
 )
+
+var direct = tuning.On("byte-buffer")
 
 // readBuffer returns the buffer that r reads from, or r where it has none.
 func readBuffer(r io.Reader) io.Reader {
-	if s, ok := r.(interface{ ReadBuffer() *bufio.Reader }); ok && s.ReadBuffer() != nil {
+	if s, ok := r.(interface{ ReadBuffer() *bufio.Reader }); ok && direct && s.ReadBuffer() != nil {
 		return s.ReadBuffer()
 	}
 	return r
@@ -15,7 +19,7 @@ func readBuffer(r io.Reader) io.Reader {
 
 // writeBuffer returns the buffer that w writes to, or w where it has none.
 func writeBuffer(w io.Writer) io.Writer {
-	if s, ok := w.(interface{ WriteBuffer() *bufio.Writer }); ok && s.WriteBuffer() != nil {
+	if s, ok := w.(interface{ WriteBuffer() *bufio.Writer }); ok && direct && s.WriteBuffer() != nil {
 		return s.WriteBuffer()
 	}
 	return w

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"gvisor.dev/gvisor/pkg/state/wire"
+	"gvisor.dev/gvisor/pkg/tuning"
 )
 
 // bytesOf returns the content of an array of bytes, or nil for anything else.
@@ -15,9 +16,12 @@ func bytesOf(obj reflect.Value) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(obj.UnsafeAddr())), obj.Len())
 }
 
+// wholeArrays says whether arrays of bytes are written as one object. Both are read.
+var wholeArrays = tuning.On("byte-arrays")
+
 func encodeBytes(obj reflect.Value, dest *wire.Object) bool {
 	b := bytesOf(obj)
-	if b == nil {
+	if b == nil || !wholeArrays {
 		return false
 	}
 	s := wire.String(b)

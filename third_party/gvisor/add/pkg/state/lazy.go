@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+
+	"gvisor.dev/gvisor/pkg/tuning"
 )
 
 // registered are the types that were given to Register and are not in the tables yet. As
@@ -15,10 +17,13 @@ var (
 )
 
 // filled is set once types are registered at once.
-var filled bool
+var filled = !tuning.On("late-types")
 
 // fill registers what was kept for later.
 var fill = sync.OnceFunc(func() {
+	if filled {
+		return
+	}
 	filled = true
 	types := registered
 	registered = nil

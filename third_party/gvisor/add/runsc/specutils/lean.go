@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"gvisor.dev/gvisor/pkg/tuning"
 )
 
 // leanSpec is what most specs say. Before the json package reads a struct it prepares to
@@ -50,7 +52,7 @@ func decodeSpec(text []byte, decoder *json.Decoder, spec *specs.Spec) error {
 	var lean leanSpec
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	if d.Decode(&lean) != nil {
+	if !tuning.On("plain-spec") || d.Decode(&lean) != nil {
 		return decoder.Decode(spec)
 	}
 	*spec = specs.Spec{Version: lean.Version, Root: lean.Root, Hostname: lean.Hostname, Annotations: lean.Annotations}

@@ -1,6 +1,15 @@
 package stateio
 
-import "runtime"
+import (
+	"runtime"
+
+	"gvisor.dev/gvisor/pkg/tuning"
+)
 
 // pagesFileReaders is how many threads read the memory of a checkpoint.
-var pagesFileReaders = min(max(2, runtime.NumCPU()), pagesFileFDDefaultMaxParallel)
+var pagesFileReaders = func() int {
+	if !tuning.On("page-readers") {
+		return pagesFileFDDefaultMaxParallel
+	}
+	return min(max(2, runtime.NumCPU()), pagesFileFDDefaultMaxParallel)
+}()

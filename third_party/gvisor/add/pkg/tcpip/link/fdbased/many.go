@@ -1,10 +1,19 @@
 package fdbased
 
+import "gvisor.dev/gvisor/pkg/tuning"
+
 // many is how many packets are asked for at once, or 0 for one: there is a buffer of 64 KB
 // for each. It grows while there come as many, and begins anew when it was not saved.
 type many int
 
-func (m many) now() int { return max(1, int(m)) }
+var fewFirst = tuning.On("one-packet")
+
+func (m many) now() int {
+	if !fewFirst {
+		return MaxMsgsPerRecv
+	}
+	return max(1, int(m))
+}
 
 func (m *many) got(packets int) {
 	if packets == m.now() {

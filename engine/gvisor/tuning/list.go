@@ -1,0 +1,71 @@
+package tuning
+
+// The names of those that the server or package entry asks for. Patches ask for theirs in
+// the library.
+const (
+	Birth       = "birth"
+	Confiner    = "confiner"
+	Processor   = "processor"
+	Descriptors = "descriptors"
+	WriteAhead  = "write-ahead"
+	GuestEnv    = "guest-env"
+	GoDebug     = "go-debug"
+	Garbage     = "garbage"
+	Processors  = "processors"
+	LatePatch   = "late-patch"
+	EarlyClose  = "early-close"
+	Announce    = "announce"
+	Batch       = "batch"
+	Splice      = "splice"
+	Naps        = "naps"
+	Clock       = "clock"
+	Filter      = "filter"
+	StubFilters = "stub-filters"
+	TracePoints = "trace-points"
+	Trim        = "trim"
+	Warm        = "warm"
+	FDList      = "fd-list"
+)
+
+// All are all there are. Prespawned sentries have a setting of the server (pool.spares).
+var All = []Optimisation{
+	{Name: Birth, Where: "birth.go", Does: "A sentry is born on one processor, until soon after its guest listens."},
+	{Name: Confiner, Where: "tiny", Does: "A program of one page makes a sentry's namespaces and gives up its capabilities before it starts."},
+	{Name: Processor, Where: "patches/1016-processor-features-told.patch", Does: "A sentry is told what the processor can do, instead of asking it 300 times."},
+	{Name: Descriptors, Where: "spawn.go", Does: "A sentry inherits a table of descriptors that is large enough for all it opens."},
+	{Name: WriteAhead, Where: "image.go", Does: "The file of a large sandbox's memory is written once before the sandbox is paused for a snapshot."},
+	{Name: GuestEnv, Where: "spec.go", Does: "The guest begins with one processor, no collection of garbage and no preemption."},
+	{Name: GoDebug, Where: "spawn.go", Does: "A sentry's runtime does not look at cgroups, nor name its pieces of memory."},
+
+	{Name: Garbage, Where: "entry/garbage.go", Does: "Garbage lies while a sandbox starts, and while it is paused for a snapshot."},
+	{Name: Processors, Where: "patches/1012-processors-hook.patch", Does: "A sentry has two processors more than its sandbox, for good."},
+	{Name: LatePatch, Where: "entry/patch.go", Does: "A system call instruction is rewritten when it is met for the second time, not the first."},
+	{Name: EarlyClose, Where: "entry/exit.go", Does: "A process that exits closes its files before it gives its memory back."},
+	{Name: Announce, Where: "entry/listen.go", Does: "The sentry tells the server when the guest listens."},
+	{Name: Batch, Where: "entry/calls.go", Does: "The guest makes rows of system calls at once."},
+	{Name: Splice, Where: "entry/pour.go", Does: "The guest has the kernel carry bytes from one descriptor to another."},
+	{Name: Naps, Where: "entry/sleep.go", Does: "The guest's naps last 4 ms at least."},
+	{Name: Clock, Where: "patches/1018-clocks-calibrated-early.patch", Does: "Programs read the time without a system call 5 ms after the start, not a second."},
+	{Name: Filter, Where: "patches/0015-sentry-filter-compiled-ahead.patch", Does: "The filter of the sentry's system calls is compiled ahead."},
+	{Name: TracePoints, Where: "patches/1017-trace-points-not-described.patch", Does: "Trace points are not described."},
+	{Name: Trim, Where: "patches/1019-anonymous-memory-listed.patch", Does: "Memory that was never touched is taken back before it is written to a snapshot."},
+	{Name: Warm, Where: "entry/warm.go", Does: "A sentry that waits makes processes, has memory at hand and looks at its types."},
+	{Name: FDList, Where: "entry/inherit.go", Does: "Descriptors are looked at one by one, without a list in /proc."},
+
+	{Name: StubFilters, Where: "patches/0001-stub-filters-compiled-ahead.patch", Does: "The filters of the processes in which programs run are compiled ahead."},
+	{Name: "one-packet", Where: "patches/0002-one-packet-received-first.patch", Does: "One packet is received at a time, and more where more come."},
+	{Name: "foreign-table", Where: "patches/0003-foreign-syscall-table-on-demand.patch", Does: "The system calls of another kind of processor are listed on demand."},
+	{Name: "ambient", Where: "patches/0004-ambient-capabilities-cleared-once.patch", Does: "Ambient capabilities that cannot be there are not cleared."},
+	{Name: "directories", Where: "patches/0005-open-directories-looked-for-by-fstat.patch", Does: "Open directories are looked for one by one, without a list in /proc."},
+	{Name: "plain-spec", Where: "patches/0006-plain-spec-decoded-quickly.patch", Does: "A spec is decoded into a smaller struct."},
+	{Name: "mount-paths", Where: "patches/0007-plain-mount-paths-not-escaped.patch", Does: "Paths of mounts without odd letters are not escaped."},
+	{Name: "byte-buffer", Where: "patches/0011-checkpoint-read-from-the-buffer.patch", Does: "The bytes of a checkpoint go straight to and from its buffer."},
+	{Name: "byte-arrays", Where: "patches/0012-checkpoint-byte-arrays-whole.patch", Does: "Arrays of bytes are written to a checkpoint whole."},
+	{Name: "read-ahead", Where: "patches/0013-checkpoint-read-ahead.patch", Does: "One thread reads the objects of a checkpoint while another makes them."},
+	{Name: "late-types", Where: "patches/0014-checkpoint-types-registered-on-demand.patch", Does: "The types of checkpoints are registered on demand."},
+	{Name: "page-readers", Where: "patches/1001-checkpoint-pages-readers-per-processor.patch", Does: "A checkpoint's memory is read by as many threads as there are processors, not 128."},
+	{Name: "statistics", Where: "patches/1002-checkpoint-statistics-off.patch", Does: "The time that objects of a checkpoint take is not measured."},
+	{Name: "call-counters", Where: "patches/1005-unimplemented-syscalls-not-counted.patch", Does: "System calls that there are not are not counted."},
+	{Name: "metrics", Where: "patches/1007-metrics-not-listed.patch", Does: "Metrics are not listed."},
+	{Name: "regexps", Where: "patches/1008-regexps-compiled-on-demand.patch", Does: "Regular expressions are compiled on demand."},
+}

@@ -1,0 +1,95 @@
+// Package tuning lists what makes sentries faster or smaller than gVisor is by itself, and
+// switches parts of that off: so a maintainer measures each alone, or finds the one that is
+// at fault. The server and its sentries read it; what is listed here is nothing that a
+// sandbox needs to be safe or right.
+package tuning
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Variable is the environment variable that names what is off, separated by commas. The
+// server hands it on to its sentries.
+const Variable = "BOTHY_GVISOR_OFF"
+
+// An Optimisation is one of them.
+type Optimisation struct {
+	// Name is what Variable calls it.
+	Name string `json:"name"`
+	// Does says in a line what it does.
+	Does string `json:"does"`
+	// Where is the file that does it: a patch of third_party/gvisor, or one of engine/gvisor.
+	Where string `json:"where"`
+}
+
+// IsPatch reports whether only the patched library has it.
+func (o Optimisation) IsPatch() bool { return strings.HasPrefix(o.Where, "patches/") }
+
+// Off is what is switched off.
+type Off map[string]bool
+
+// Parse reads the value of Variable.
+func Parse(value string) (Off, error) {
+	off := Off{}
+	for name := range strings.SplitSeq(value, ",") {
+		name = strings.TrimSpace(name)
+		i := slices.IndexFunc(All, func(o Optimisation) bool { return o.Name == name })
+		switch {
+		case name == "":
+		case i < 0:
+			return nil, bothy.Errorf(bothy.CodeInvalid, "%s names %q, which is no optimisation of the gVisor engine", Variable, name).
+				WithHint("There are: %s.", strings.Join(names(), ", "))
+		default:
+			off[name] = true
+		}
+	}
+	return off, nil
+}
+
+func names() (list []string) {
+	for _, o := range All {
+		list = append(list, o.Name)
+	}
+	return list
+}
+
+// String is a value of Variable.
+func (o Off) String() string {
+	var list []string
+	for _, n := range names() {
+		if o[n] {
+			list = append(list, n)
+		}
+	}
+	return strings.Join(list, ",")
+}
+
+// Env is the variable with its value, for a sentry, or nothing.
+func (o Off) Env() []string {
+	if len(o) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s=%v", Variable, o)}
+}
+
+// Own is what the environment of this process says. It fails if that names what there is
+// not.
+var Own = sync.OnceValues(func() (Off, error) { return Parse(os.Getenv(Variable)) })
+
+// On reports whether one is on in this process. A sentry may be older than the server that
+// starts it, so it ignores names that it does not know.
+func On(name string) bool { return !ownNames()[name] }
+
+var ownNames = sync.OnceValue(func() map[string]bool {
+	off := map[string]bool{}
+	for name := range strings.SplitSeq(os.Getenv(Variable), ",") {
+		off[strings.TrimSpace(name)] = true
+	}
+	return off
+})

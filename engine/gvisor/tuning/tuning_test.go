@@ -1,0 +1,127 @@
+package tuning
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+)
+
+func TestParse(t *testing.T) {
+	off, err := Parse(" naps, garbage,,")
+	if err != nil || !off[Naps] || !off[Garbage] || len(off) != 2 {
+		t.Errorf("%v, %v", off, err)
+	}
+	if env := off.Env(); len(env) != 1 || env[0] != "BOTHY_GVISOR_OFF=garbage,naps" {
+		t.Errorf("the environment is %q", env)
+	}
+	if off, err := Parse(""); err != nil || len(off.Env()) > 0 {
+		t.Errorf("%v, %v", off, err)
+	}
+	_, err = Parse("naps,nap")
+	if bothy.ErrorCode(err) != bothy.CodeInvalid || !strings.Contains(err.Error(), `"nap"`) || !strings.Contains(bothy.AsError(err).Hint, "garbage") {
+		t.Errorf("an unknown name: %v", err)
+	}
+}
+
+func TestEachIsSomewhere(t *testing.T) {
+	seen := map[string]bool{}
+	for _, o := range All {
+		if seen[o.Name] {
+			t.Errorf("two are called %s", o.Name)
+		}
+		seen[o.Name] = true
+		path := filepath.Join("..", o.Where)
+		if o.IsPatch() {
+			path = filepath.Join("../../../third_party/gvisor", o.Where)
+		}
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("%s: %v", o.Name, err)
+		}
+		if !strings.HasSuffix(o.Does, ".") {
+			t.Errorf("%s: %q is no sentence", o.Name, o.Does)
+		}
+	}
+}
+
+// TestPatchesAskForTheirSwitches compares what patches say in their heads with the list, and
+// looks for the place where each is asked for.
+func TestPatchesAskForTheirSwitches(t *testing.T) {
+	const series = "../../../third_party/gvisor/"
+	listed := map[string]string{} // by the patch
+	for _, o := range All {
+		if o.IsPatch() {
+			listed[filepath.Base(o.Where)] = o.Name
+		}
+	}
+	patches, err := filepath.Glob(series + "patches/*.patch")
+	if err != nil || len(patches) == 0 {
+		t.Fatal(patches, err)
+	}
+	for _, path := range patches {
+		text := read(t, path)
+		head, _, _ := strings.Cut(text, "\n\n")
+		name, adds := field(head, "Switch"), field(head, "Adds")
+		if want := listed[filepath.Base(path)]; name != want {
+			t.Errorf("%s is switched by %q, and listed as %q", filepath.Base(path), name, want)
+		}
+		for _, file := range strings.Fields(adds) {
+			text += read(t, series+"add/"+file)
+		}
+		if name != "" && !isAskedByEntry(t, name) && !strings.Contains(text, `tuning.On("`+name+`")`) {
+			t.Errorf("%s does not ask whether %q is on", filepath.Base(path), name)
+		}
+	}
+}
+
+func TestTheOthersAreAskedFor(t *testing.T) {
+	for _, o := range All {
+		if !o.IsPatch() && !isAskedByEntry(t, o.Name) {
+			t.Errorf("nobody asks whether %q is on", o.Name)
+		}
+	}
+}
+
+// isAskedByEntry reports whether package gvisor or entry uses the constant of a name.
+func isAskedByEntry(t *testing.T, name string) bool {
+	t.Helper()
+	constant := regexp.MustCompile(`(\w+) += "` + name + `"`).FindStringSubmatch(read(t, "list.go"))
+	if constant == nil {
+		return false
+	}
+	files, err := filepath.Glob("../*.go")
+	inEntry, eerr := filepath.Glob("../entry/*.go")
+	if err != nil || eerr != nil {
+		t.Fatal(err, eerr)
+	}
+	use := regexp.MustCompile(`\btuning\.` + constant[1] + `\b`)
+	return slices.ContainsFunc(append(files, inEntry...), func(file string) bool {
+		return !strings.HasSuffix(file, "_test.go") && use.MatchString(read(t, file))
+	})
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// field is the value of a field in the head of a patch, with the lines in which it goes on.
+func field(head, name string) (value string) {
+	in := false
+	for line := range strings.Lines(head) {
+		if rest, ok := strings.CutPrefix(line, name+": "); ok {
+			in, value = true, strings.TrimSpace(rest)
+		} else if in = in && strings.HasPrefix(line, "  "); in {
+			value += " " + strings.TrimSpace(line)
+		}
+	}
+	return value
+}
