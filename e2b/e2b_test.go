@@ -67,6 +67,26 @@ func TestAgentCall(t *testing.T) {
 	}
 }
 
+// TestForControl finds the control API's requests among those that name a sandbox.
+func TestForControl(t *testing.T) {
+	for _, c := range []struct {
+		path, key, port string
+		want            bool
+	}{
+		{"/sandboxes/sbx1/connect", "k", "49983", true}, {"/sandboxes/sbx1/connect", "", "49983", false},
+		{"/files", "k", "49983", false}, {"/process.Process/Start", "k", "49983", false}, {"/sandboxes", "k", "8000", false},
+	} {
+		r := httptest.NewRequest("POST", "http://x"+c.path, nil)
+		r.Header.Set(headerPort, c.port)
+		if c.key != "" {
+			r.Header.Set("X-Api-Key", c.key)
+		}
+		if got := forControl(r); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
 func TestTokens(t *testing.T) {
 	d := New(Services{}, Config{Secret: []byte("a")})
 	other := New(Services{}, Config{Secret: []byte("b")})

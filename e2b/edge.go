@@ -39,10 +39,13 @@ type target struct {
 // sandbox and the port are those that the host name says, or empty.
 func (d *Door) ServePort(w http.ResponseWriter, r *http.Request, sandbox string, port uint16) bool {
 	t := target{id: sandbox, port: port, named: sandbox != ""}
-	byHeader := r.Header.Get(headerSandbox) != ""
+	byHeader := r.Header.Get(headerSandbox) != "" && !forControl(r)
 	switch {
 	case byHeader:
 		t = target{id: bareID(r.Header.Get(headerSandbox)), port: portOf(r.Header.Get(headerPort))}
+	case !t.named && sandboxOf(r.Header.Get(headerAgent)) != "" && !forControl(r): // older clients forget to name it
+		t.id, t.port = sandboxOf(r.Header.Get(headerAgent)), agentPort
+		byHeader = true
 	case !t.named && r.URL.Path == "/files" && r.URL.Query().Has("signature"):
 		t.id, t.port = d.signedFor(r), agentPort
 	case !t.named:
@@ -61,6 +64,16 @@ func (d *Door) ServePort(w http.ResponseWriter, r *http.Request, sandbox string,
 	}
 	d.serve(w, r, t, nobody(notFound(t.id)), nil)
 	return true
+}
+
+// forControl reports whether a request that names a sandbox in its header is for the
+// control API all the same: clients of old put the header into all of their requests.
+func forControl(r *http.Request) bool {
+	if r.Header.Get("X-Api-Key") == "" || portOf(r.Header.Get(headerPort)) != agentPort {
+		return false
+	}
+	_, agent := agentCall(r)
+	return !agent
 }
 
 // portOf reads a port, which is the agent's where none is given; 0 is none.

@@ -25,7 +25,15 @@ const (
 func (d *Door) token(what, keyID, sandboxID string) string {
 	mac := hmac.New(sha256.New, d.config.Secret)
 	mac.Write([]byte(what + "\x00" + keyID + "\x00" + sandboxID))
-	return keyID + "." + hex.EncodeToString(mac.Sum(nil)[:20])
+	return keyID + "." + sandboxID + "." + hex.EncodeToString(mac.Sum(nil)[:20])
+}
+
+// sandboxOf is the sandbox that a token says it is for, or "".
+func sandboxOf(token string) string {
+	if parts := strings.Split(token, "."); len(parts) == 3 {
+		return parts[1]
+	}
+	return ""
 }
 
 // holder finds the caller behind proof of a key, as bothy.KeyHolder does.
