@@ -49,7 +49,7 @@ type TokenCreate struct {
 	ProjectID string     `json:"project,omitempty"`
 	Scopes    []Scope    `json:"scopes,omitempty"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
-	// E2B makes a key of the form that E2B's older SDKs ask for.
+	// E2B makes a key of the form that E2B's SDKs ask for.
 	E2B bool `json:"e2b,omitempty"`
 }
 

@@ -492,6 +492,6 @@ var words = map[string]fields{
 		"project":    say("The project that it opens; your own when empty."),
 		"scopes":     say("What its holder may do: sandboxes:read, sandboxes:write and templates:read when empty."),
 		"expires_at": say("From when on it is refused; never when empty."),
-		"e2b":        say("Make a key of the form that E2B's older SDKs ask for."),
+		"e2b":        say("Make a key of the form that E2B's SDKs ask for."),
 	},
 }

@@ -139,12 +139,20 @@ func route(pattern, id string, scope bothy.Scope, h Handler) Route {
 	return Route{Call{Pattern: pattern, ID: "e2b:" + id, Scope: scope}, h}
 }
 
-// KeyOf finds the key in a request of a client.
+// ownKeyLength is how many digits a key has that was not made for E2B's clients.
+const ownKeyLength = 64
+
+// KeyOf finds the key in a request of a client. Since many clients take only keys that
+// begin with e2b_, any other key of this server is one when that is put in the place of
+// its own beginning, which is what `bothy e2b env` does.
 func KeyOf(r *http.Request) string {
-	if key := r.Header.Get("X-Api-Key"); key != "" {
-		return key
+	key := r.Header.Get("X-Api-Key")
+	if key == "" {
+		key, _ = strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	}
-	key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if digits, ok := strings.CutPrefix(key, "e2b_"); ok && len(digits) == ownKeyLength {
+		return "bothy_" + digits
+	}
 	return key
 }
 

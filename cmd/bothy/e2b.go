@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/access"
 )
 
 func init() { register(newE2B) }
@@ -33,9 +35,9 @@ func newE2BEnv(a *app) *cobra.Command {
 		Long: `Print the variables that have E2B's SDKs, and what is built on them, use this
 server, as commands for a shell.
 
-The key is the one that bothy itself uses. SDKs that are older than E2B's 2.0 take only
-keys that begin with e2b_: --new-key makes one, which may use sandboxes and read
-templates, and which stays until it is removed with bothy token rm.`,
+The key is the one that bothy itself uses, written as E2B's are: beginning with e2b_.
+--new-key makes another, which may use sandboxes and read templates and no more, and
+which stays until it is removed with bothy token rm.`,
 		Example: `  eval "$(bothy e2b env)"
   eval "$(bothy e2b env --new-key)"
   bothy e2b env --domain boxes.example.org`,
@@ -48,7 +50,7 @@ templates, and which stays until it is removed with bothy token rm.`,
 		if err != nil {
 			return err
 		}
-		v := e2bVariables{APIKey: c.APIKey, APIURL: c.URL, SandboxURL: c.URL}
+		v := e2bVariables{APIKey: strings.Replace(c.APIKey, access.KeyPrefix, access.E2BKeyPrefix, 1), APIURL: c.URL, SandboxURL: c.URL}
 		if domain != "" {
 			v.APIURL, v.SandboxURL, v.Domain = "", "", domain
 		}
