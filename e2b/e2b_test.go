@@ -67,6 +67,24 @@ func TestAgentCall(t *testing.T) {
 	}
 }
 
+func TestVersions(t *testing.T) {
+	d := New(Services{}, Config{})
+	for _, c := range []struct {
+		language, version, host string
+		refused                 bool
+	}{
+		{"python", "2.6.4", "127.0.0.1:7700", true}, {"python", "1.11.1", "localhost:7700", true}, {"python", "2.7.0", "127.0.0.1:7700", false},
+		{"python", "2.63.0", "127.0.0.1:7700", false}, {"js", "2.10.4", "127.0.0.1:7700", true}, {"js", "2.11.1", "127.0.0.1:7700", false},
+		{"js", "1.0.0", "api.boxes.test", false}, {"", "", "127.0.0.1:7700", false}, {"python", "dev", "127.0.0.1:7700", false},
+	} {
+		r := httptest.NewRequest("POST", "http://"+c.host+"/v2/sandboxes", nil)
+		r.Header["Lang"], r.Header["Package_version"] = []string{c.language}, []string{c.version}
+		if err := d.checkVersion(r); (err != nil) != c.refused {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
 // TestForControl finds the control API's requests among those that name a sandbox.
 func TestForControl(t *testing.T) {
 	for _, c := range []struct {

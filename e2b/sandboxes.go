@@ -126,6 +126,9 @@ func bareID(id string) string {
 
 func (d *Door) create(life int) Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
+		if err := d.checkVersion(r); err != nil {
+			return err
+		}
 		var in newSandbox
 		if err := read(w, r, &in); err != nil {
 			return err

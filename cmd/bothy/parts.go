@@ -194,6 +194,9 @@ func (p *parts) doorConfig() (c api.Config, err error) {
 	if c.Grace == 0 {
 		c.Grace = -1
 	}
+	if p.config.E2B.Enabled && p.config.LinkDomain != "localhost" {
+		c.AllowedHosts = append(slices.Clone(c.AllowedHosts), "api."+p.config.LinkDomain)
+	}
 	c.Connections, c.ConnectionsPerAddress = p.connections()
 	t := p.config.TLS
 	switch {

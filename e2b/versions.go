@@ -1,0 +1,50 @@
+package e2b
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// oldest are the first versions of E2B's SDKs that find sandboxes by one URL.
+var oldest = map[string][3]int{"python": {2, 7, 0}, "js": {2, 11, 1}}
+
+// checkVersion refuses a client that would not find the sandbox that it asks for: the
+// older ones look for it only under a host name, which needs a domain and TLS.
+func (d *Door) checkVersion(r *http.Request) error {
+	language := r.Header.Get("Lang")
+	first, ok := oldest[language]
+	if !ok || strings.HasPrefix(r.Host, "api.") {
+		return nil
+	}
+	text := r.Header.Get("Package_version")
+	if v, ok := versionOf(text); !ok || !before(v, first) {
+		return nil
+	}
+	return invalid("version %s of E2B's SDK cannot reach sandboxes of this server", text).
+		WithHint("Use version %d.%d.%d or newer, or a domain: docs/e2b.md says how", first[0], first[1], first[2])
+}
+
+func versionOf(text string) (v [3]int, ok bool) {
+	parts := strings.SplitN(text, ".", 3)
+	if len(parts) != 3 {
+		return v, false
+	}
+	for i, p := range parts {
+		n, err := strconv.Atoi(p)
+		if err != nil {
+			return v, false
+		}
+		v[i] = n
+	}
+	return v, true
+}
+
+func before(a, b [3]int) bool {
+	for i := range a {
+		if a[i] != b[i] {
+			return a[i] < b[i]
+		}
+	}
+	return false
+}
