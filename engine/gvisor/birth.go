@@ -9,6 +9,10 @@ import (
 	"github.com/bothy-dev/bothy/engine/cgroup"
 )
 
+// fewCPUs is the number of processors up to which births gain time. With more, an idle one is
+// found quickly.
+const fewCPUs = 2
+
 // A birth is the time in which a sentry, with all that it starts, has one processor. Its
 // kernel and process 1 take turns until that serves, and with few processors (see
 // fewCPUs) each change between them sends a thread to sleep and wakes another one: on

@@ -202,11 +202,6 @@ func digest(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// fewCPUs is how many processors are too few for threads to wait awake for each
-// other, for what they wait for needs one: with two, and others who want them, that
-// makes everything slower but a program that does nothing but system calls.
-const fewCPUs = 2
-
 // flags are the library's options for one machine.
 func flags(dir string) []string {
 	return []string{
@@ -221,7 +216,7 @@ func flags(dir string) []string {
 		"--allow-rootfs-tar-annotation",
 		"--host-settings=ignore",
 		"--watchdog-action=log",
-		"--systrap-disable-fast-path=" + strconv.FormatBool(runtime.NumCPU() <= fewCPUs),
+		"--systrap-disable-fast-path=" + strconv.FormatBool(runtime.NumCPU() == 1),
 		// The cable loses nothing on its way, and one processor takes its packets
 		// without handing them to another thread.
 		"--rx-checksum-offload=true",

@@ -25,6 +25,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/cgroup"
+	"github.com/bothy-dev/bothy/engine/gvisor/entry"
 	"github.com/bothy-dev/bothy/engine/gvisor/library"
 	"github.com/bothy-dev/bothy/engine/gvisor/processor"
 	"github.com/bothy-dev/bothy/engine/gvisor/tiny"
@@ -242,7 +243,7 @@ var hostFlags = sync.OnceValue(func() (flags []string) {
 // env is the environment of a sentry. It is told how many processors it has and
 // what they can do, and nobody asks for the names of its pieces of memory.
 func (s *spawning) env() []string {
-	env := s.off.Env()
+	env := append(s.off.Env(), entry.ProcessorsEnv+"="+strconv.Itoa(runtime.NumCPU()))
 	if !s.off[tuning.GoDebug] {
 		env = append(env, "GODEBUG=containermaxprocs=0,updatemaxprocs=0,decoratemappings=0")
 	}

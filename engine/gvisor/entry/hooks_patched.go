@@ -31,6 +31,10 @@ func onAllocate(f func(*pgalloc.MemoryFile, uint64)) { pgalloc.OnAllocate = f }
 // with the last time.
 func onSetProcessors(f func(n int) int) { gomaxprocs.OnSet = f }
 
+// delayFastPathUntil has the library wait awake for system calls when wait has returned, in a
+// process that will then have n processors.
+func delayFastPathUntil(n int, wait func()) { systrap.DelayFastPath(n, wait) }
+
 // onStaticFile has f say what is read of a file whose content never changes.
 func onStaticFile(f func(data string) string) { vfs.OnStaticFile = f }
 

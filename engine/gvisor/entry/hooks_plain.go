@@ -21,6 +21,8 @@ func onAllocate(func(*pgalloc.MemoryFile, uint64)) {}
 
 func onSetProcessors(func(n int) int) {}
 
+func delayFastPathUntil(int, func()) {}
+
 func onStaticFile(func(data string) string) {}
 
 func onStubFilter(func(string, *seccomp.Program, []uintptr) ([]bpf.Instruction, error)) {}

@@ -1,6 +1,35 @@
 package entry
 
-import "runtime"
+import (
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ProcessorsEnv is the variable that tells a sentry how many processors the host has. It may
+// be started on one of them, and given the others later.
+const ProcessorsEnv = "BOTHY_PROCESSORS"
+
+// lookSpread is how often a sentry looks whether it has more than one processor.
+const lookSpread = 20 * time.Millisecond
+
+// delayFastPath has the library wait awake for system calls as soon as there is more than one
+// processor. With one, the waiting thread would take it from what it waits for.
+func delayFastPath() {
+	n, _ := strconv.Atoi(os.Getenv(ProcessorsEnv))
+	if n <= runtime.NumCPU() {
+		return
+	}
+	delayFastPathUntil(n, func() {
+		var have unix.CPUSet
+		for unix.SchedGetaffinity(0, &have) == nil && have.Count() == 1 {
+			time.Sleep(lookSpread)
+		}
+	})
+}
 
 // moreProcessors is how many this process has beside those of the sandbox.
 const moreProcessors = 2

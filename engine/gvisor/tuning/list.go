@@ -25,6 +25,7 @@ const (
 	Trim        = "trim"
 	Warm        = "warm"
 	FDList      = "fd-list"
+	FastPath    = "fast-path"
 )
 
 // All are all there are. Prespawned sentries have a setting of the server (pool.spares).
@@ -53,6 +54,7 @@ var All = []Optimisation{
 	{Name: FDList, Where: "entry/inherit.go", Does: "Descriptors are looked at one by one, without a list in /proc."},
 
 	{Name: StubFilters, Where: "patches/0001-stub-filters-compiled-ahead.patch", Does: "The filters of the processes in which programs run are compiled ahead."},
+	{Name: FastPath, Where: "patches/0021-fast-path-after-birth.patch", Does: "The platform waits awake for system calls, also of a sentry that was born on one processor."},
 	{Name: "one-packet", Where: "patches/0002-one-packet-received-first.patch", Does: "One packet is received at a time, and more where more come."},
 	{Name: "foreign-table", Where: "patches/0003-foreign-syscall-table-on-demand.patch", Does: "The system calls of another kind of processor are listed on demand."},
 	{Name: "ambient", Where: "patches/0004-ambient-capabilities-cleared-once.patch", Does: "Ambient capabilities that cannot be there are not cleared."},
