@@ -13,6 +13,7 @@ import (
 	"github.com/bothy-dev/bothy/bench"
 	"github.com/bothy-dev/bothy/bench/lab"
 	"github.com/bothy-dev/bothy/bench/switches"
+	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
 func init() {
@@ -21,7 +22,8 @@ func init() {
 }
 
 var (
-	switchesOff  = flag.String("off", "", "the `optimisations` of the case switches ")
+	switchesOff  = flag.String("off", "", "the `optimisations` of the case switches (default: all that bothy doctor -v lists, ten at a time)")
+	switchesWork = flag.Float64("scale", 0.2, "how `much` work the case switches does, as a part of the usual")
 	switchesWith = flag.String("with", "", "other builds for the cases switches and work: `NAME=PROGRAM`, separated by commas")
 )
 
@@ -29,11 +31,26 @@ var (
 // not fit into two processors, and what takes turns would be too far apart.
 const atOnce = 10
 
-// variants are what to measure.
+// variants are what to measure: what is asked for, or all that can be switched.
 func variants() (all []switches.Variant, err error) {
-	for name := range strings.SplitSeq(*switchesOff, ",") {
-		if name != "" {
-			all = append(all, switches.Variant{Name: name, Env: []string{"BOTHY_GVISOR_OFF=" + name}})
+	if *switchesOff != "" || *switchesWith == "" {
+		names := strings.Split(*switchesOff, ",")
+		if *switchesOff == "" {
+			names = nil
+			for _, o := range tuning.All {
+				if o.AtBuild == "" {
+					names = append(names, o.Name)
+				}
+			}
+		}
+		for _, name := range names {
+			if name == switches.Control {
+				continue
+			}
+			if _, err := tuning.Parse(name); err != nil {
+				return nil, err
+			}
+			all = append(all, switches.Variant{Name: name, Env: []string{tuning.Variable + "=" + name}})
 		}
 	}
 	others, err := otherBuilds()
@@ -70,7 +87,7 @@ func measureSwitches(ctx context.Context, l *lab.Lab, b *book, n int) error {
 		if err != nil {
 			return err
 		}
-		results, err := switches.Run(ctx, here, append(some, switches.Variant{Name: switches.Control}), switches.Options{Turns: n, Say: say})
+		results, err := switches.Run(ctx, here, append(some, switches.Variant{Name: switches.Control}), switches.Options{Turns: n, Scale: *switchesWork, Say: say})
 		here.Close()
 		b.Results = append(b.Results, results...)
 		switches.Table(os.Stdout, []*bench.Report{{Results: results}})
