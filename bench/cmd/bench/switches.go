@@ -38,9 +38,7 @@ func variants() (all []switches.Variant, err error) {
 		if *switchesOff == "" {
 			names = nil
 			for _, o := range tuning.All {
-				if o.AtBuild == "" {
-					names = append(names, o.Name)
-				}
+				names = append(names, o.Name)
 			}
 		}
 		for _, name := range names {
