@@ -63,6 +63,10 @@ host: # what a host of sandboxes needs
 test: host build ## run every test there is
 	@scripts/test
 
+.PHONY: test-clients
+test-clients: host build ## run E2B's SDKs of all ages, and what is built on them
+	@test/e2b/run full
+
 .PHONY: plain
 plain: tools # bin/plain/bothy, from gVisor as it is published
 	@scripts/plain
