@@ -9,15 +9,15 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor/library"
 )
 
-// Protocol is the version of what this server says to a sentry and a guest, and hears from
-// them: the sentry's arguments, environment and descriptors, the spec of its sandbox, the
-// calls at its control socket, and the guest's API. A sentry of an earlier build is started,
-// steered and adopted in the same way, as long as its version is not before OldestProtocol.
+// Protocol is the version of what this server says to the processes of a build, and hears
+// from them: the requests of package driver, with the files that go along and the form of
+// images; what a sentry says at the pipe of its launch, and what its environment and its
+// processes' descriptors are; and the guest's API. What is said to a sentry itself is its own
+// driver's business, and may change with each version of gVisor.
 //
-// Raise it with any change that a sentry or a guest of before does not understand; then
+// Raise it with any change that a driver or a guest of before does not understand; then
 // either keep the old way beside the new one, by the build's version, or raise
 // OldestProtocol, too, which leaves the files alone of what older builds have written.
-// TestProtocol notices most such changes.
 const (
 	Protocol       = 1
 	OldestProtocol = 1
@@ -62,22 +62,15 @@ func (e *Engine) holdBuild(build string) (*builds.Held, error) {
 	return kept, err
 }
 
-// A program is a sentry's.
-type program struct {
-	path    string
-	library library.Library
-}
-
 // ofBuild puts the parts of an earlier build in place of this one's.
 func (e *Engine) ofBuild(spec bothy.MachineSpec, kept *builds.Held) (bothy.MachineSpec, program, error) {
 	if kept == nil {
 		spec.Build = e.build
-		return spec, program{e.sentry, e.library}, nil
+	} else {
+		spec.Guest = kept.Path(roleGuest)
 	}
-	spec.Guest = kept.Path(roleGuest)
-	sentry := kept.Path(roleSentry)
-	gvisor, err := library.Of(sentry)
-	return spec, program{sentry, gvisor}, err
+	sentry, err := e.sentryOf(kept)
+	return spec, sentry, err
 }
 
 // ofEarlierBuild says what the operator can do about memory that an earlier build cannot

@@ -2,16 +2,11 @@ package gvisor
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/control/client"
-	"gvisor.dev/gvisor/pkg/urpc"
-	"gvisor.dev/gvisor/runsc/sandbox"
-
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/gvisor/driver"
 )
 
 const (
@@ -27,32 +22,24 @@ func timeFor(bytes int64) time.Duration {
 	return controlTime + time.Duration(max(0, bytes)/slowestBytes)*time.Second
 }
 
-// connect opens a connection to a sentry's control socket.
-func connect(sb *sandbox.Sandbox) (*urpc.Client, error) {
-	socket, err := os.OpenFile(sb.ControlSocketPath, unix.O_PATH, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer socket.Close()
-	// The path by way of the descriptor is short enough for a socket's address.
-	return client.ConnectTo(fmt.Sprintf("/proc/self/fd/%d", socket.Fd()))
+// do has a sentry that starts do something.
+func (v *vessel) do(ctx context.Context, op driver.Op, files ...*os.File) error {
+	return v.sentry.do(ctx, v.sb.ControlSocketPath, op, files)
 }
 
-// call has the sentry do something within a time. A sentry that takes longer hangs, and
+// do has the sentry do something within a time. A sentry that takes longer hangs, and
 // may still do it should it ever go on.
-func (m *Machine) call(within time.Duration, method string, arg, result any) error {
+func (m *Machine) do(within time.Duration, op driver.Op, files ...*os.File) error {
 	if m.e.controlTime > 0 {
 		within = m.e.controlTime
 	}
-	conn, err := connect(m.sb)
+	sentry, err := m.e.sentryOf(m.kept)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { conn.Socket.Shutdown() })()
-	err = conn.Call(method, arg, result)
+	err = sentry.do(ctx, m.sb.ControlSocketPath, op, files)
 	if err != nil && ctx.Err() != nil {
 		return hung{bothy.Errorf(bothy.CodeEngine, "the kernel of sandbox %s has not answered within %v", m.id, within).
 			WithHint("Try again if the host is overloaded; a sandbox whose kernel hangs can be deleted.").Because(err)}

@@ -12,20 +12,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
-	"runtime"
-	"strconv"
 	"sync"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/sentry/kernel/version"
-	"gvisor.dev/gvisor/runsc/config"
-	"gvisor.dev/gvisor/runsc/flag"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine"
@@ -200,49 +194,4 @@ func digest(path string) (string, error) {
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// flags are the library's options for one machine.
-func flags(dir string) []string {
-	return []string{
-		"--root=" + dir,
-		"--panic-log=" + filepath.Join(dir, panicLog),
-		"--network=sandbox",
-		"--ignore-cgroups",
-		"--platform=systrap",
-		"--directfs=true",
-		"--overlay2=root:memory",
-		"--allow-suid",
-		"--allow-rootfs-tar-annotation",
-		"--host-settings=ignore",
-		"--watchdog-action=log",
-		"--systrap-disable-fast-path=" + strconv.FormatBool(runtime.NumCPU() == 1),
-		// The cable loses nothing on its way, and one processor takes its packets
-		// without handing them to another thread.
-		"--rx-checksum-offload=true",
-		"--tx-checksum-offload=true",
-		"--network-processors-per-channel=1",
-	}
-}
-
-// anyConfig is the configuration of a machine of no folder. To make one takes a
-// millisecond.
-var anyConfig = sync.OnceValues(func() (*config.Config, error) {
-	fs := flag.NewFlagSet("sentry", flag.ContinueOnError)
-	config.RegisterFlags(fs)
-	if err := fs.Parse(flags("/")); err != nil {
-		return nil, err
-	}
-	return config.NewFromFlags(fs)
-})
-
-// newConfig returns the library's configuration for one machine.
-func newConfig(dir string) (*config.Config, error) {
-	base, err := anyConfig()
-	if err != nil {
-		return nil, fmt.Errorf("configure the sentry: %w", err)
-	}
-	c := *base
-	c.RootDir, c.PanicLog = dir, filepath.Join(dir, panicLog)
-	return &c, nil
 }

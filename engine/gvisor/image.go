@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"sort"
 
-	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
+	"github.com/bothy-dev/bothy/engine/gvisor/driver"
 )
 
 // image is the files of a checkpoint while they are written.
@@ -22,7 +22,7 @@ type image struct {
 }
 
 func (i *image) create(dir string) error {
-	for _, name := range []string{checkpointfiles.StateFileName, checkpointfiles.PagesMetadataFileName, checkpointfiles.PagesFileName} {
+	for _, name := range driver.ImageFiles {
 		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 		if err != nil {
 			i.close()

@@ -11,14 +11,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/sentry/control"
-	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
-	"gvisor.dev/gvisor/pkg/state/statefile"
-	"gvisor.dev/gvisor/pkg/urpc"
-	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine"
+	"github.com/bothy-dev/bothy/engine/gvisor/driver"
 	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
@@ -87,13 +83,7 @@ func (m *Machine) checkpoint(i *image, small bool) error {
 	if used, err := m.group.MemoryUsed(); err == nil {
 		bytes = used
 	}
-	return m.call(timeFor(bytes), boot.ContMgrCheckpoint, &control.SaveOpts{
-		Metadata:                       statefile.CompressionLevelNone.ToMetadata(),
-		AppMFExcludeCommittedZeroPages: small,
-		Resume:                         true,
-		HavePagesFile:                  true,
-		FilePayload:                    urpc.FilePayload{Files: i.files},
-	}, nil)
+	return m.do(timeFor(bytes), driver.Op{Name: driver.OpCheckpoint, Small: small}, i.files...)
 }
 
 // diskFull gives an error that the sentry sent as text its number back. A state
@@ -132,8 +122,7 @@ func (m *Machine) sendFiles(to io.Writer, within time.Duration) error {
 	if err != nil {
 		return err
 	}
-	args := control.TarRootfsUpperLayerOpts{ContainerID: m.sb.ID, FilePayload: urpc.FilePayload{Files: []*os.File{pipe.in}}}
-	return pipe.end(m.call(within, boot.FsTarRootfsUpperLayer, &args, nil))
+	return pipe.end(m.do(within, driver.Op{Name: driver.OpTar, Container: m.sb.ID}, pipe.in))
 }
 
 // pausedMark is the file in a machine's folder that is there while the kernel
@@ -149,7 +138,7 @@ func (m *Machine) pause() error {
 	if err != nil || !begun {
 		return err
 	}
-	if err := m.call(controlTime, boot.ContMgrPause, nil, nil); err != nil {
+	if err := m.do(controlTime, driver.Op{Name: driver.OpPause}); err != nil {
 		return errors.Join(fmt.Errorf("pause %s: %w", m.id, err), m.endPause(err))
 	}
 	return nil
@@ -195,7 +184,7 @@ func (m *Machine) unpause() error {
 	}
 	limited := m.restrain()
 	m.mu.Unlock()
-	if err := m.call(controlTime, boot.ContMgrResume, nil, nil); err != nil {
+	if err := m.do(controlTime, driver.Op{Name: driver.OpResume}); err != nil {
 		return errors.Join(limited, fmt.Errorf("let %s go on: %w", m.id, err))
 	}
 	m.mu.Lock()
@@ -222,9 +211,7 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 		if err := v.group.SetLimits(restoring(spec.Limits, state)); err != nil {
 			return err
 		}
-		args := v.network()
-		args.IsRestore = true
-		err := v.sb.Restore(v.conf, v.oci, v.sb.ID, dir, false, true, args)
+		err := v.restore(rctx, dir)
 		switch {
 		case err == nil || rctx.Err() != nil:
 			return err
@@ -242,14 +229,28 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 	return m, nil
 }
 
+// restore has the sentry read an image.
+func (v *vessel) restore(ctx context.Context, dir string) error {
+	files := []*os.File{v.packets}
+	for _, name := range driver.ImageFiles {
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		files = append(files, f)
+	}
+	return v.do(ctx, driver.Op{Name: driver.OpRestore}, files...)
+}
+
 // imageSize is how long the file of a checkpoint's kernel is, and all of its files.
 func imageSize(dir string) (state, all int64, err error) {
-	for _, name := range []string{checkpointfiles.StateFileName, checkpointfiles.PagesMetadataFileName, checkpointfiles.PagesFileName} {
+	for _, name := range driver.ImageFiles {
 		st, err := os.Stat(filepath.Join(dir, name))
 		if err != nil {
 			return 0, 0, err
 		}
-		if name == checkpointfiles.StateFileName {
+		if name == driver.StateFile {
 			state = st.Size()
 		}
 		all += st.Size()

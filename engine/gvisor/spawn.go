@@ -19,14 +19,12 @@ import (
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/cleanup"
 	"gvisor.dev/gvisor/pkg/control/server"
-	"gvisor.dev/gvisor/pkg/hostos"
 	"gvisor.dev/gvisor/runsc/sandbox"
-	"gvisor.dev/gvisor/runsc/specutils"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/cgroup"
+	"github.com/bothy-dev/bothy/engine/gvisor/driver"
 	"github.com/bothy-dev/bothy/engine/gvisor/entry"
-	"github.com/bothy-dev/bothy/engine/gvisor/library"
 	"github.com/bothy-dev/bothy/engine/gvisor/processor"
 	"github.com/bothy-dev/bothy/engine/gvisor/tiny"
 	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
@@ -44,7 +42,7 @@ func (e *Engine) spawn(v *vessel, spec bothy.MachineSpec, ns *os.File) (_ *sandb
 	}
 	s := spawning{off: e.off}
 	defer s.close()
-	if told, err = s.arguments(v.sentry.library, v.name, spec, v.dir); err != nil {
+	if told, err = s.arguments(v.sentry, v.name, spec, v.dir); err != nil {
 		return nil, nil, err
 	}
 	undo := cleanup.Make(func() { told.Close() })
@@ -114,8 +112,7 @@ const highestFD = tiny.ConfineHighest
 
 // spawning is a sentry that is about to start.
 type spawning struct {
-	args  []string
-	boot  int        // where in args the flags of the boot command begin
+	driver.Prepared
 	files []*os.File // from firstFile on
 	off   tuning.Off
 }
@@ -127,73 +124,67 @@ func (s *spawning) close() {
 	s.files = nil
 }
 
-// give hands a file to the sentry, and tells it by a flag.
-func (s *spawning) give(flag string, f *os.File) {
-	s.args = append(s.args, fmt.Sprintf("--%s=%d", flag, firstFile+len(s.files)))
-	s.files = append(s.files, f)
+// open adds a file that it opens.
+func (s *spawning) open(path string, mode int) error {
+	f, err := os.OpenFile(path, mode, 0o644)
+	if err == nil {
+		s.files = append(s.files, f)
+	}
+	return err
 }
 
 // firstFile comes after the standard files, which are the null device, and those that
 // tiny.Confine's program has.
 const firstFile = tiny.ConfineFirst
 
-// open gives a file that it opens.
-func (s *spawning) open(flag, path string, mode int) error {
-	f, err := os.OpenFile(path, mode, 0o644)
-	if err == nil {
-		s.give(flag, f)
+// roles are what the files are for, in their order.
+func roles(spec bothy.MachineSpec) []driver.Role {
+	all := []driver.Role{driver.RolePanicLog, driver.RoleRoot, driver.RoleGuest, driver.RoleFilestore}
+	if spec.FilesTar != "" {
+		all = append(all, driver.RoleFilesTar)
 	}
-	return err
+	return append(all, driver.RoleSpec, driver.RoleControl, driver.RoleNull, driver.RoleNull, driver.RoleNull, driver.RoleReady)
 }
 
-// arguments fills in what the library's command for a sentry asks for. It returns
+// arguments asks the sentry's driver how to start it, and opens its files. It returns
 // the end of the pipe at which the sentry says that it is ready.
-func (s *spawning) arguments(gvisor library.Library, name string, spec bothy.MachineSpec, dir string) (told *os.File, err error) {
-	s.args = append([]string{"runsc-sandbox"}, flags(dir)...)
-	if err := s.open("panic-log-fd", filepath.Join(dir, panicLog), os.O_CREATE|os.O_WRONLY|os.O_APPEND); err != nil {
-		return nil, err
+func (s *spawning) arguments(sentry program, name string, spec bothy.MachineSpec, dir string) (told *os.File, err error) {
+	if sentry.other {
+		s.off = nil // names that it may not know
 	}
-	l := spec.Limits
-	total, err := hostos.TotalSystemMemory()
+	s.Prepared, err = sentry.prepare(driver.Launch{
+		Name: name, Dir: dir, RootFS: spec.RootFS, Guest: spec.Guest, Hostname: spec.Hostname, Limits: spec.Limits,
+		Files: roles(spec), FirstFD: firstFile, Patched: sentry.library.Patched, Off: s.off,
+	})
 	if err != nil {
 		return nil, err
 	}
-	memory := min(total, uint64(memoryLimit(l)))
-	layers := specutils.GoferMountConfFlags{
-		{Lower: specutils.Erofs, Upper: specutils.AnonOverlay, Size: overlaySize(gvisor, l)},
-		{Lower: specutils.Erofs, Upper: specutils.NoOverlay},
+	if err := writeBundle(dir, s.Spec); err != nil {
+		return nil, err
 	}
-	s.args = append(s.args, "boot")
-	s.boot = len(s.args)
-	s.args = append(s.args, hostFlags()...)
-	s.args = append(s.args, "--bundle="+dir, "--gofer-mount-confs="+layers.String(),
-		// Of the first a program that mounts a file system in memory gets a half.
-		"--total-host-memory="+strconv.FormatUint(memory, 10), "--total-memory="+strconv.FormatUint(memory, 10),
-		// What is seen inside. The limits themselves are the cgroup's.
-		"--cpu-num="+strconv.Itoa(max(1, int(math.Ceil(l.CPU)))),
-		"--cpu-period="+strconv.Itoa(cpuPeriod), "--cpu-quota="+strconv.Itoa(int(l.CPU*cpuPeriod)))
+	if err := s.open(filepath.Join(dir, driver.PanicLog), os.O_CREATE|os.O_WRONLY|os.O_APPEND); err != nil {
+		return nil, err
+	}
 	images, err := openImages(spec, filepath.Dir(dir))
 	if err != nil {
 		return nil, err
 	}
-	s.give("io-fds", images[0])
-	s.give("io-fds", images[1])
-	s.give("gofer-filestore-fds", images[2])
+	s.files = append(s.files, images...)
 	if spec.FilesTar != "" {
-		if err := s.open("rootfs-upper-tar-fd", spec.FilesTar, os.O_RDONLY); err != nil {
+		if err := s.open(spec.FilesTar, os.O_RDONLY); err != nil {
 			return nil, err
 		}
 	}
-	if err := s.open("spec-fd", filepath.Join(dir, specFile), os.O_RDONLY); err != nil {
+	if err := s.open(filepath.Join(dir, specFile), os.O_RDONLY); err != nil {
 		return nil, err
 	}
 	control, err := server.CreateSocket(socketPath(dir, name))
 	if err != nil {
 		return nil, fmt.Errorf("make the control socket: %w", err)
 	}
-	s.give("controller-fd", os.NewFile(uintptr(control), "control"))
+	s.files = append(s.files, os.NewFile(uintptr(control), "control"))
 	for range 3 {
-		if err := s.open("stdio-fds", os.DevNull, os.O_RDWR); err != nil {
+		if err := s.open(os.DevNull, os.O_RDWR); err != nil {
 			return nil, err
 		}
 	}
@@ -201,44 +192,14 @@ func (s *spawning) arguments(gvisor library.Library, name string, spec bothy.Mac
 	if err != nil {
 		return nil, err
 	}
-	s.give("start-sync-fd", ready)
-	s.args = append(s.args, name)
+	s.files = append(s.files, ready)
 	return told, nil
-}
-
-// overlaySize bounds what is above the root image: its bytes and, where the library knows
-// of that, its files.
-func overlaySize(gvisor library.Library, l bothy.Limits) string {
-	size := fmt.Sprintf("%dm", l.DiskMB)
-	if gvisor.Patched {
-		size += fmt.Sprintf(";nr_inodes=%d", inodes(l))
-	}
-	return size
 }
 
 // bootArgs are the arguments with some more flags.
 func (s *spawning) bootArgs(more ...string) []string {
-	return slices.Insert(slices.Clone(s.args), s.boot, more...)
+	return slices.Insert(slices.Clone(s.Args), s.Boot, more...)
 }
-
-// hostFlags tell the sentry what it would read of the host where it cannot.
-var hostFlags = sync.OnceValue(func() (flags []string) {
-	read := func(path string) string {
-		b, _ := os.ReadFile(path) // not every host has it
-		return strings.TrimSpace(string(b))
-	}
-	if name := read("/sys/devices/virtual/dmi/id/product_name"); name != "" {
-		flags = append(flags, "--product-name="+name)
-	}
-	for _, setting := range []string{"shmem_enabled", "defrag"} {
-		choice := read("/sys/kernel/mm/transparent_hugepage/" + setting)
-		_, choice, _ = strings.Cut(choice, "[") // of several
-		if choice, _, ok := strings.Cut(choice, "]"); ok {
-			flags = append(flags, "--host-thp-"+strings.ReplaceAll(setting, "_", "-")+"="+choice)
-		}
-	}
-	return flags
-})
 
 // env is the environment of a sentry. It is told how many processors it has and
 // what they can do, and nobody asks for the names of its pieces of memory.
@@ -252,9 +213,6 @@ func (s *spawning) env() []string {
 	}
 	return env
 }
-
-// cpuPeriod is the period, in microseconds, that cgroups show inside.
-const cpuPeriod = 100_000
 
 // start starts the sentry in its namespaces, its cgroup and its birth, and returns its
 // number. On the host it is a user of its own, in a user namespace that knows no other
@@ -299,7 +257,7 @@ func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, b *bi
 		}
 		var p *os.Process
 		attr := &os.ProcAttr{Env: s.env(), Files: append(slices.Repeat([]*os.File{null}, firstFile), s.files...), Sys: &sys}
-		if p, err = os.StartProcess(program, s.bootArgs("--apply-caps=true", "--setup-root"), attr); err == nil {
+		if p, err = os.StartProcess(program, s.bootArgs(s.Alone...), attr); err == nil {
 			pid = p.Pid
 			p.Release()
 		}
@@ -326,7 +284,7 @@ func (s *spawning) startConfined(confiner *os.File, program string, sys syscall.
 	// The program is one of its own files: any other number may become that of another
 	// file on the way there. The sentry closes it.
 	files := slices.Concat([]*os.File{null, null, null, tells, waits, umounts, sentry}, s.files, []*os.File{umount, confiner})
-	args := s.bootArgs(fmt.Sprintf("--proc-mount-sync-fd=%d", len(files)-2))
+	args := s.bootArgs(fmt.Sprint(s.MountFD, len(files)-2))
 	path := fmt.Sprintf("/proc/self/fd/%d", len(files)-1)
 	var p *os.Process
 	onOwnThread(func() {

@@ -13,19 +13,18 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine"
+	"github.com/bothy-dev/bothy/engine/gvisor/driver"
 	"github.com/bothy-dev/bothy/engine/process"
 )
 
-// panicLog is the file in a machine's folder that takes the sentry's last
-// words.
-const panicLog = "panic.log"
-
 // Start boots a machine from a template.
 func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machine, error) {
-	m, err := e.launch(ctx, spec, (*vessel).boot)
+	m, err := e.launch(ctx, spec, func(v *vessel) error {
+		return v.do(ctx, driver.Op{Name: driver.OpStart, Container: v.sb.ID}, v.packets)
+	})
 	if err != nil && spec.FilesTar != "" && strings.Contains(err.Error(), unix.ENOSPC.Error()) {
 		return nil, bothy.Errorf(bothy.CodeDiskFull, "the files of the snapshot do not fit a sandbox with %d MB of disk and %d MB of memory, which can have %d files, folders and links",
-			spec.Limits.DiskMB, spec.Limits.MemoryMB, inodes(spec.Limits)).
+			spec.Limits.DiskMB, spec.Limits.MemoryMB, driver.Inodes(spec.Limits)).
 			WithHint("Create it with more disk_mb, or with more memory_mb where there are many small files.").Because(err)
 	}
 	if err != nil {
@@ -142,7 +141,7 @@ func openImages(spec bothy.MachineSpec, dir string) (_ []*os.File, err error) {
 
 // lastWords returns the end of what the sentry wrote when it panicked.
 func lastWords(dir string) string {
-	b, err := os.ReadFile(filepath.Join(dir, panicLog))
+	b, err := os.ReadFile(filepath.Join(dir, driver.PanicLog))
 	if err != nil {
 		return ""
 	}

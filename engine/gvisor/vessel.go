@@ -9,9 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"gvisor.dev/gvisor/pkg/cleanup"
-	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/sandbox"
 
 	"github.com/bothy-dev/bothy"
@@ -37,8 +35,6 @@ type vessel struct {
 	told    *os.File // see spawn
 	group   *cgroup.Group
 	birth   *birth
-	conf    *config.Config
-	oci     *specs.Spec
 	sb      *sandbox.Sandbox
 	// destroy ends the sentry and frees all that it has.
 	destroy func()
@@ -76,13 +72,6 @@ func (e *Engine) makeVessel(name string, spec bothy.MachineSpec, sentry program)
 		return nil, err
 	}
 	undo.Add(func() { v.group.Kill(); v.group.Remove() })
-	v.oci = ociSpec(spec, filepath.Join(v.dir, "root"), e.off)
-	if err := writeBundle(v.dir, v.oci); err != nil {
-		return nil, err
-	}
-	if v.conf, err = newConfig(v.dir); err != nil {
-		return nil, err
-	}
 	if !e.off[tuning.Birth] {
 		v.birth = newborn.begin(v.group)
 	}
@@ -116,7 +105,11 @@ func spareName() string { return sparePrefix + strings.ToLower(rand.Text()[:16])
 // Prepare spawns a sentry for a machine that is not asked for yet.
 func (e *Engine) Prepare(ctx context.Context, spec bothy.MachineSpec) error {
 	spec.ID, spec.FilesTar = "", ""
-	v, err := e.makeVessel(spareName(), spec, program{e.sentry, e.library})
+	sentry, err := e.sentryOf(nil)
+	if err != nil {
+		return err
+	}
+	v, err := e.makeVessel(spareName(), spec, sentry)
 	if err != nil {
 		return engine.StartError("gVisor", "engine.prepare", err)
 	}

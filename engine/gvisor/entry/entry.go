@@ -15,6 +15,7 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
 
+	"github.com/bothy-dev/bothy/engine/gvisor/driver"
 	"github.com/bothy-dev/bothy/engine/gvisor/netns"
 	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
@@ -26,6 +27,9 @@ const NetnsArg = "netns-helper"
 func Main() error {
 	if len(os.Args) > 1 && os.Args[1] == NetnsArg {
 		return netns.Serve(3, netns.DefaultConfig())
+	}
+	if len(os.Args) > 1 && os.Args[1] == driver.Arg {
+		return driver.Serve(os.Stdin, os.Stdout)
 	}
 	if err := closeInherited(os.Args[1:]); err != nil {
 		return fmt.Errorf("close what was inherited: %w", err)

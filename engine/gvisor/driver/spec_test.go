@@ -1,4 +1,4 @@
-package gvisor
+package driver
 
 import (
 	"encoding/json"
@@ -17,20 +17,25 @@ import (
 // TestSpecIsRead has the sentry's reader read what the server writes, and a spec that
 // says more.
 func TestSpecIsRead(t *testing.T) {
-	usual := ociSpec(bothy.MachineSpec{
-		ID: "read", RootFS: "/templates/rootfs.erofs", Guest: "/guest.erofs", Hostname: "box", FilesTar: "/files.tar",
+	usual := ociSpec(Launch{
+		Name: "read", RootFS: "/templates/rootfs.erofs", Guest: "/guest.erofs", Hostname: "box",
 		Limits: bothy.Limits{CPU: 1, MemoryMB: 512, DiskMB: 1024, Processes: 100},
-	}, "/empty", nil)
-	more := ociSpec(bothy.MachineSpec{ID: "more", Limits: bothy.Limits{CPU: 1, MemoryMB: 512}}, "/empty", nil)
+	}, "/empty")
+	more := ociSpec(Launch{Name: "more", Limits: bothy.Limits{CPU: 1, MemoryMB: 512}}, "/empty")
 	more.Process.NoNewPrivileges = true
 	more.Linux.MaskedPaths = []string{"/proc/kcore"}
 	for name, want := range map[string]*specs.Spec{"usual": usual, "more": more} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := writeBundle(dir, want); err != nil {
+			b, err := json.Marshal(want)
+			if err != nil {
 				t.Fatal(err)
 			}
-			f, err := os.Open(filepath.Join(dir, specFile))
+			path := filepath.Join(dir, "config.json")
+			if err := os.WriteFile(path, b, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			f, err := os.Open(path)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,10 +1,7 @@
-package gvisor
+package driver
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -46,7 +43,7 @@ func guestEnv(off tuning.Off) []string {
 }
 
 // ociSpec describes the machine to the library.
-func ociSpec(s bothy.MachineSpec, emptyRoot string, off tuning.Off) *specs.Spec {
+func ociSpec(s Launch, emptyRoot string) *specs.Spec {
 	processes := uint64(s.Limits.Processes)
 	if processes == 0 {
 		processes = bothy.MaxProcesses
@@ -56,7 +53,7 @@ func ociSpec(s bothy.MachineSpec, emptyRoot string, off tuning.Off) *specs.Spec 
 		Hostname: s.Hostname,
 		Process: &specs.Process{
 			Args: []string{guestPath},
-			Env:  guestEnv(off),
+			Env:  guestEnv(s.Off),
 			Cwd:  "/",
 			Capabilities: &specs.LinuxCapabilities{
 				// What is inheritable passes the bounding set. The guest gives that
@@ -101,30 +98,12 @@ func ociSpec(s bothy.MachineSpec, emptyRoot string, off tuning.Off) *specs.Spec 
 // share bounds a file system in memory to a part of the sandbox's memory, so
 // that its files alone cannot be what ends the sandbox.
 func share(l bothy.Limits, part int64, options ...string) []string {
-	return append(options, fmt.Sprintf("size=%dk", memoryLimit(l)/part>>10), fmt.Sprintf("nr_inodes=%d", inodes(l)/part))
+	return append(options, fmt.Sprintf("size=%dk", memoryBytes(l)/part>>10), fmt.Sprintf("nr_inodes=%d", Inodes(l)/part))
 }
 
 // inodeBytes is the memory for each file that a sandbox may have: a file, a folder or a
 // link takes up to 2 KB of the kernel's, and as much again until garbage is collected.
 const inodeBytes = 8 << 10
 
-// inodes is how many files there may be, besides those of the template.
-func inodes(l bothy.Limits) int64 { return memoryLimit(l) / inodeBytes }
-
-// specFile is the name under which the library's command looks for the spec.
-const specFile = "config.json"
-
-// writeBundle lays the spec where the sentry looks for it.
-func writeBundle(dir string, spec *specs.Spec) error {
-	b, err := json.Marshal(spec)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Join(dir, "root"), 0o755); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, specFile), b, 0o644); err != nil {
-		return fmt.Errorf("write the machine's spec: %w", err)
-	}
-	return nil
-}
+// Inodes is how many files there may be, besides those of the template.
+func Inodes(l bothy.Limits) int64 { return memoryBytes(l) / inodeBytes }

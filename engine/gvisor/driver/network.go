@@ -1,4 +1,4 @@
-package gvisor
+package driver
 
 import (
 	"fmt"
@@ -12,28 +12,32 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor/netns"
 )
 
-// boot starts process 1, as Sandbox.StartRoot would, which asks the host for all that is
-// known of the cable.
-func (v *vessel) boot() error {
-	conn, err := connect(v.sb)
+// setNetwork tells a sentry all that is known of the cable, for which the library's own
+// client asks the host.
+func setNetwork(conn *urpc.Client, packets *os.File, restore bool) error {
+	args, err := network(packets)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	if err := conn.Call(boot.ContMgrSetNetworkArgs, v.network(), nil); err != nil {
+	args.IsRestore = restore
+	if err := conn.Call(boot.ContMgrSetNetworkArgs, args, nil); err != nil {
 		return fmt.Errorf("set up the network: %w", err)
 	}
-	return conn.Call(boot.ContMgrRootContainerStart, &v.sb.ID, nil)
+	return nil
 }
 
 // network describes the sandbox's interfaces to its kernel.
-func (v *vessel) network() *boot.CreateLinksAndRoutesArgs {
+func network(packets *os.File) (*boot.CreateLinksAndRoutesArgs, error) {
+	conf, err := anyConfig()
+	if err != nil {
+		return nil, fmt.Errorf("configure the sentry: %w", err)
+	}
 	prefix := bothy.CablePrefix
 	local := net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
 	anywhere := net.IPNet{IP: net.IPv4zero.To4(), Mask: net.IPMask(net.IPv4zero.To4())}
 	gateway := net.IP(bothy.GatewayAddr.AsSlice())
 	return &boot.CreateLinksAndRoutesArgs{
-		FilePayload:   urpc.FilePayload{Files: []*os.File{v.packets}},
+		FilePayload:   urpc.FilePayload{Files: []*os.File{packets}},
 		LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink},
 		FDBasedLinks: []boot.FDBasedLink{{
 			Name:                 netns.TapName,
@@ -43,13 +47,13 @@ func (v *vessel) network() *boot.CreateLinksAndRoutesArgs {
 			Routes:               []boot.Route{{Destination: anywhere, Gateway: gateway}, {Destination: local}},
 			LinkAddress:          bothy.GuestMAC[:],
 			Neighbors:            []boot.Neighbor{{IP: gateway, HardwareAddr: bothy.GatewayMAC[:]}},
-			TXChecksumOffload:    v.conf.TXChecksumOffload,
-			RXChecksumOffload:    v.conf.RXChecksumOffload,
-			QDisc:                v.conf.QDisc,
+			TXChecksumOffload:    conf.TXChecksumOffload,
+			RXChecksumOffload:    conf.RXChecksumOffload,
+			QDisc:                conf.QDisc,
 			NumChannels:          1,
-			ProcessorsPerChannel: v.conf.NetworkProcessorsPerChannel,
-			GVisorGRO:            v.conf.GVisorGRO,
+			ProcessorsPerChannel: conf.NetworkProcessorsPerChannel,
+			GVisorGRO:            conf.GVisorGRO,
 		}},
-		AllowConnectedOnSave: v.conf.AllowConnectedOnSave,
-	}
+		AllowConnectedOnSave: conf.AllowConnectedOnSave,
+	}, nil
 }

@@ -1,0 +1,133 @@
+package driver
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"gvisor.dev/gvisor/pkg/hostos"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/flag"
+	"gvisor.dev/gvisor/runsc/specutils"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// PanicLog is the file in a machine's folder that takes the sentry's last words.
+const PanicLog = "panic.log"
+
+// flags are the library's options for one machine.
+func flags(dir string) []string {
+	return []string{
+		"--root=" + dir,
+		"--panic-log=" + filepath.Join(dir, PanicLog),
+		"--network=sandbox",
+		"--ignore-cgroups",
+		"--platform=systrap",
+		"--directfs=true",
+		"--overlay2=root:memory",
+		"--allow-suid",
+		"--allow-rootfs-tar-annotation",
+		"--host-settings=ignore",
+		"--watchdog-action=log",
+		"--systrap-disable-fast-path=" + strconv.FormatBool(runtime.NumCPU() == 1),
+		// The cable loses nothing on its way, and one processor takes its packets
+		// without handing them to another thread.
+		"--rx-checksum-offload=true",
+		"--tx-checksum-offload=true",
+		"--network-processors-per-channel=1",
+	}
+}
+
+// anyConfig is the configuration of a machine of no folder. To make one takes a
+// millisecond.
+var anyConfig = sync.OnceValues(func() (*config.Config, error) {
+	fs := flag.NewFlagSet("sentry", flag.ContinueOnError)
+	config.RegisterFlags(fs)
+	if err := fs.Parse(flags("/")); err != nil {
+		return nil, err
+	}
+	return config.NewFromFlags(fs)
+})
+
+// cpuPeriod is the period, in microseconds, that cgroups show inside.
+const cpuPeriod = 100_000
+
+// hostFlags tell the sentry what it would read of the host where it cannot.
+var hostFlags = sync.OnceValue(func() (flags []string) {
+	read := func(path string) string {
+		b, _ := os.ReadFile(path) // not every host has it
+		return strings.TrimSpace(string(b))
+	}
+	if name := read("/sys/devices/virtual/dmi/id/product_name"); name != "" {
+		flags = append(flags, "--product-name="+name)
+	}
+	for _, setting := range []string{"shmem_enabled", "defrag"} {
+		choice := read("/sys/kernel/mm/transparent_hugepage/" + setting)
+		_, choice, _ = strings.Cut(choice, "[") // of several
+		if choice, _, ok := strings.Cut(choice, "]"); ok {
+			flags = append(flags, "--host-thp-"+strings.ReplaceAll(setting, "_", "-")+"="+choice)
+		}
+	}
+	return flags
+})
+
+// overlaySize bounds what is above the root image: its bytes and, where the library knows
+// of that, its files.
+func overlaySize(patched bool, l bothy.Limits) string {
+	size := fmt.Sprintf("%dm", l.DiskMB)
+	if patched {
+		size += fmt.Sprintf(";nr_inodes=%d", Inodes(l))
+	}
+	return size
+}
+
+// flagOf is the flag by which a sentry is told of a file.
+var flagOf = map[Role]string{
+	RolePanicLog: "panic-log-fd", RoleRoot: "io-fds", RoleGuest: "io-fds", RoleFilestore: "gofer-filestore-fds",
+	RoleFilesTar: "rootfs-upper-tar-fd", RoleSpec: "spec-fd", RoleControl: "controller-fd", RoleNull: "stdio-fds", RoleReady: "start-sync-fd",
+}
+
+// Prepare fills in what the library's command for a sentry asks for.
+func Prepare(l Launch) (p Prepared, err error) {
+	given := map[bool][]string{}
+	for i, role := range l.Files {
+		name := flagOf[role]
+		if name == "" {
+			return p, fmt.Errorf("a sentry has no use for a file %q", role)
+		}
+		early := role == RolePanicLog
+		given[early] = append(given[early], fmt.Sprintf("--%s=%d", name, l.FirstFD+i))
+	}
+	total, err := hostos.TotalSystemMemory()
+	if err != nil {
+		return p, err
+	}
+	memory := min(total, uint64(memoryBytes(l.Limits)))
+	layers := specutils.GoferMountConfFlags{
+		{Lower: specutils.Erofs, Upper: specutils.AnonOverlay, Size: overlaySize(l.Patched, l.Limits)},
+		{Lower: specutils.Erofs, Upper: specutils.NoOverlay},
+	}
+	p.Args = slices.Concat([]string{"runsc-sandbox"}, flags(l.Dir), given[true], []string{"boot"})
+	p.Boot = len(p.Args)
+	p.Args = slices.Concat(p.Args, hostFlags(), []string{
+		"--bundle=" + l.Dir, "--gofer-mount-confs=" + layers.String(),
+		// Of the first a program that mounts a file system in memory gets a half.
+		"--total-host-memory=" + strconv.FormatUint(memory, 10), "--total-memory=" + strconv.FormatUint(memory, 10),
+		// What is seen inside. The limits themselves are the cgroup's.
+		"--cpu-num=" + strconv.Itoa(max(1, int(math.Ceil(l.Limits.CPU)))),
+		"--cpu-period=" + strconv.Itoa(cpuPeriod), "--cpu-quota=" + strconv.Itoa(int(l.Limits.CPU*cpuPeriod)),
+	}, given[false], []string{l.Name})
+	p.Alone, p.MountFD = []string{"--apply-caps=true", "--setup-root"}, "--proc-mount-sync-fd="
+	p.Spec, err = json.Marshal(ociSpec(l, filepath.Join(l.Dir, "root")))
+	return p, err
+}
+
+func memoryBytes(l bothy.Limits) int64 { return int64(l.MemoryMB) << 20 }
