@@ -15,6 +15,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # only run here is compiled with the same flags, so that nothing is compiled twice.
 RELEASE := CGO_ENABLED=0 $(GO) build -modfile=bin/go.mod -tags=gvisorpatched -trimpath -buildvcs=false -ldflags
 RUN := CGO_ENABLED=0 $(GO) run -modfile=bin/go.mod -tags=gvisorpatched -trimpath -buildvcs=false
+TEST := CGO_ENABLED=0 $(GO) test -modfile=$(CURDIR)/bin/go.mod -tags=gvisorpatched -trimpath -buildvcs=false
+FUZZ_TIME ?= 10m
 PYTHON_BUNDLE := bin/share/python-3.12.tar.zst
 
 .PHONY: help
@@ -66,6 +68,10 @@ test: host build ## run every test there is
 .PHONY: test-clients
 test-clients: host build ## run E2B's SDKs of all ages, and what is built on them
 	@test/e2b/run full
+.PHONY: fuzz-decoder
+fuzz-decoder: host build ## look for checkpoints that take too much to decode, FUZZ_TIME (10m) in each of two ways
+	BOTHY_DECODE_TIME=$(FUZZ_TIME) $(TEST) -count=1 -v -timeout 0 -run TestSpoiltStateIsDecodedOrRefused ./engine/gvisor
+	$(TEST) -run '^$$' -fuzz FuzzStream -fuzztime $(FUZZ_TIME) ./engine/gvisor/stream
 
 .PHONY: plain
 plain: tools # bin/plain/bothy, from gVisor as it is published

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -315,18 +316,49 @@ func (m *Machine) wake(ctx context.Context, c monitor, devices *os.File, before 
 	return err
 }
 
+const (
+	// maxShape bounds shapeFile, which the server reads.
+	maxShape = 64 << 10
+	// mostMB and mostCPUs bound what it may say, so that nothing that is computed of it
+	// overflows.
+	mostMB   = 1 << 30
+	mostCPUs = 1 << 10
+)
+
 func readWritten(dir string) (w written, err error) {
-	b, err := os.ReadFile(filepath.Join(dir, shapeFile))
+	b, err := readShape(filepath.Join(dir, shapeFile))
 	if err == nil {
 		err = json.Unmarshal(b, &w)
 	}
-	if err == nil && (w.Shape.RAMMB <= 0 || w.Shape.CPUs <= 0) {
-		err = errors.New("it describes no machine")
+	if err == nil {
+		err = w.Shape.check()
 	}
 	if err != nil {
 		return w, damaged(err)
 	}
 	return w, nil
+}
+
+func readShape(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxShape+1))
+	if err == nil && len(b) > maxShape {
+		err = fmt.Errorf("%s is longer than %d bytes", shapeFile, maxShape)
+	}
+	return b, err
+}
+
+// check refuses what is no machine's shape.
+func (s shape) check() error {
+	in := func(n, from, to int) bool { return from <= n && n <= to }
+	if !in(s.RAMMB, 1, mostMB) || !in(s.CPUs, 1, mostCPUs) || !in(s.OpenMB, 0, mostMB) || !in(s.OwnMB, 0, mostMB) {
+		return errors.New("it describes no machine")
+	}
+	return nil
 }
 
 func damaged(err error) error {

@@ -1,0 +1,49 @@
+package microvm
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// A description that was not written here is refused before anything is taken for it.
+func TestShapeIsChecked(t *testing.T) {
+	good := shape{RAMMB: 512, OpenMB: 256, OwnMB: 64, CPUs: maxCPUs}
+	for name, change := range map[string]func(*shape){
+		"":                      func(*shape) {},
+		"no memory":             func(s *shape) { s.RAMMB = 0 },
+		"all memory there is":   func(s *shape) { s.RAMMB = math.MaxInt },
+		"negative memory":       func(s *shape) { s.OwnMB = -1 },
+		"memory that overflows": func(s *shape) { s.OpenMB = math.MaxInt },
+		"no processors":         func(s *shape) { s.CPUs = 0 },
+		"many processors":       func(s *shape) { s.CPUs = 1 << 20 },
+	} {
+		s := good
+		change(&s)
+		b, err := json.Marshal(written{Shape: s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused(t, name, b)
+	}
+	refused(t, "a long description", bytes.Repeat([]byte(" "), 1<<20))
+	refused(t, "no description", []byte("{"))
+}
+
+// refused reads a description, and wants it refused if it is named for what is wrong.
+func refused(t *testing.T, name string, description []byte) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, shapeFile), description, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := readWritten(dir)
+	if name == "" && err != nil || name != "" && bothy.ErrorCode(err) != bothy.CodeSnapshotDamaged {
+		t.Errorf("%q: %v", name, err)
+	}
+}
