@@ -5,6 +5,7 @@ package stream
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"reflect"
@@ -143,5 +144,30 @@ func TestDamagedStreamEnds(t *testing.T) {
 		if n%97 == 0 && load(file[:n]) == nil {
 			t.Fatalf("%d of %d bytes are taken for all", n, len(file))
 		}
+	}
+}
+
+// plainStream is the SHA-256 of what the published library writes of plainChain.
+const plainStream = "3842626abe2f2f42be4b1acf1a829d9116cb7a6bb0013a26fcafa417e17b57e5"
+
+// plainChain is a chain without arrays of bytes, which are written in another form.
+func plainChain() *node {
+	first := &node{}
+	last := first
+	for i := range 200 {
+		last.id, last.text = number(i-100)<<(i%56), fmt.Sprint("node ", i)
+		last.floats = []float64{1.5, float64(i)}
+		last.table = map[string]*node{"first": first}
+		last.any = &last.floats[1]
+		last.next = &node{}
+		last = last.next
+	}
+	return first
+}
+
+// What is written is to the byte what the published library writes, so that its tools read it.
+func TestStreamIsThatOfThePublishedLibrary(t *testing.T) {
+	if sum := fmt.Sprintf("%x", sha256.Sum256(write(t, nil, plainChain()))); sum != plainStream {
+		t.Errorf("the stream is %s, not %s", sum, plainStream)
 	}
 }

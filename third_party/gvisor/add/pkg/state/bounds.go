@@ -236,7 +236,7 @@ func describe(o wire.Object) string {
 func Check(ctx context.Context, r io.Reader, rootPtr any) error {
 	ds := decodeState{
 		ctx:      ctx,
-		r:        wire.Reader{Reader: r},
+		r:        wire.Reader{Reader: readBuffer(r)},
 		types:    makeTypeDecodeDatabase(),
 		deferred: make(map[objectID]wire.Object),
 		inert:    true,
