@@ -90,6 +90,13 @@ test-gvisor: host build # run the tests of gVisor's patches and of the engine
 upgrade-gvisor: tools # move go.mod and the patches to another gVisor: VERSION=v0.0.0-…
 	@third_party/gvisor/series upgrade $(if $(filter command,$(firstword $(origin VERSION))),$(VERSION))
 
+.PHONY: test-upgrade
+test-upgrade: host build ## carry snapshots to and fro between this bothy and another, such as one with another gVisor: OTHER=path of that bothy
+	@test -x "$(OTHER)" || { echo 'Give OTHER=PATH, the bothy that was built before: make test-upgrade OTHER=/tmp/bothy' >&2; exit 2; }
+	@BOTHY_E2E=1 BOTHY_BIN=$(CURDIR)/bin/bothy BOTHY_TEST_UPGRADE_B=$(abspath $(OTHER)) CGO_ENABLED=0 \
+		GOFLAGS='-trimpath -buildvcs=false -modfile=$(CURDIR)/bin/go.mod -tags=gvisorpatched' \
+		$(GO) test -count=1 -timeout 25m -run 'TestMemoryOutlivesUpgrades|TestRefusedBuildGivesItsFiles' ./test/snapshots
+
 .PHONY: install
 install: host build ## install bothy to PREFIX (/usr/local)
 	install -D -m 755 bin/bothy $(DESTDIR)$(PREFIX)/bin/bothy
