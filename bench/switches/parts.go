@@ -36,28 +36,23 @@ var parts = []part{
 	{"starts from the pool", pools},
 	{"commands", execs},
 	{"resumes", resumes},
+	{"idle sandboxes", idle},
 	{"work", works},
-	{"idle sandboxes", idle}, // last, since they stay
 }
 
-// colds measures cold starts, and the processor time of each with its end.
+// colds measures cold starts, and the processor time of each sandbox with its end.
 func colds(ctx context.Context, field []*contender, o Options) ([]*bench.Result, error) {
-	spent := make([][]float64, len(field))
-	for i, c := range field {
+	for _, c := range field {
 		sb, _, err := c.cold.Create(ctx, bothy.SandboxCreate{})
 		if err != nil {
 			return nil, err
 		}
-		c.anchor, spent[i] = sb.ID, nil
+		c.anchor = sb.ID
 	}
-	index := map[string]int{}
-	for i, c := range field {
-		index[c.Name] = i
-	}
-	results, err := each(ctx, field, o.Turns, "create_exec_cold:ms", func(c *contender) bench.Subject {
+	return each(ctx, field, o.Turns, "create_exec_cold:ms "+ColdCPU+":ms", func(c *contender) bench.Subject {
 		start := bench.StartCold(c.cold.Target)
 		return bench.Subject{Once: func(ctx context.Context, record bench.Record) error {
-			before, err := c.cold.CPUSeconds(c.anchor)
+			before, err := c.cold.SandboxSeconds(c.anchor)
 			if err != nil {
 				return err
 			}
@@ -65,24 +60,11 @@ func colds(ctx context.Context, field []*contender, o Options) ([]*bench.Result,
 				return err
 			}
 			bench.Sleep(ctx, apart)
-			after, err := c.cold.CPUSeconds(c.anchor)
-			spent[index[c.Name]] = append(spent[index[c.Name]], 1000*(after-before))
+			after, err := c.cold.SandboxSeconds(c.anchor)
+			record(ColdCPU, 1000*(after-before))
 			return err
 		}}
 	})
-	// Its parts are counted in ticks, so only the mean says something.
-	for i := range spent {
-		spent[i] = []float64{mean(spent[i])}
-	}
-	return append(results, gather(ColdCPU, "ms", field, spent)), err
-}
-
-func mean(all []float64) float64 {
-	sum := 0.0
-	for _, v := range all {
-		sum += v
-	}
-	return sum / float64(max(1, len(all)))
 }
 
 func pools(ctx context.Context, field []*contender, o Options) ([]*bench.Result, error) {
@@ -142,6 +124,13 @@ func works(ctx context.Context, field []*contender, o Options) (all []*bench.Res
 // idle measures what sandboxes that do nothing take, of all contenders at the same time.
 // The processor time is that of all of them together, in ten seconds.
 func idle(ctx context.Context, field []*contender, o Options) ([]*bench.Result, error) {
+	defer func() {
+		for _, c := range field {
+			for _, id := range c.ids {
+				_ = c.cold.Client.Sandboxes.Terminate(context.WithoutCancel(ctx), id)
+			}
+		}
+	}()
 	for range o.Idle {
 		for _, c := range field {
 			sb, _, err := c.cold.Create(ctx, bothy.SandboxCreate{})

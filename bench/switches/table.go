@@ -14,14 +14,16 @@ import (
 const Worth = 0.02
 
 // Gain is by how much more something takes in a variant than with everything on: the
-// median over turns that followed each other. ok is false where it was not measured.
-func Gain(r *bench.Result, variant string) (gain float64, ok bool) {
+// median over turns that followed each other. Noise is how far off that may be, 0
+// where it is not known: with other turns it would be within that in 19 of 20 cases.
+// ok is false where it was not measured.
+func Gain(r *bench.Result, variant string) (gain, noise float64, ok bool) {
 	other := r.Against[variant]
 	if other == nil || other.OK == 0 || r.OK == 0 || r.P50 <= 0 {
-		return 0, false
+		return 0, 0, false
 	}
 	if len(other.Samples) != len(r.Samples) || other.OK < other.N || r.OK < r.N {
-		return other.P50/r.P50 - 1, true
+		return other.P50/r.P50 - 1, 0, true
 	}
 	var ratios []float64
 	for i, with := range r.Samples {
@@ -29,7 +31,9 @@ func Gain(r *bench.Result, variant string) (gain float64, ok bool) {
 			ratios = append(ratios, other.Samples[i]/with)
 		}
 	}
-	return bench.Percentile(ratios, 50) - 1, len(ratios) > 0
+	// The notch of a box plot.
+	middle := bench.Percentile(ratios, 75) - bench.Percentile(ratios, 25)
+	return bench.Percentile(ratios, 50) - 1, 1.57 * middle / math.Sqrt(float64(len(ratios))), len(ratios) > 0
 }
 
 // columns are the measures that have one of their own in the table.
@@ -89,34 +93,39 @@ func cell(r *bench.Result, variant string) string {
 	if r == nil {
 		return ""
 	}
-	gain, ok := Gain(r, variant)
+	gain, noise, ok := Gain(r, variant)
 	if !ok {
 		return "–"
 	}
-	return percent(gain)
+	return percent(gain, noise)
 }
 
-func percent(gain float64) string { return fmt.Sprintf("%+.1f %%", 100*gain) }
+func percent(gain, noise float64) string {
+	if noise == 0 {
+		return fmt.Sprintf("%+.1f %%", 100*gain)
+	}
+	return fmt.Sprintf("%+.1f ± %.1f %%", 100*gain, 100*noise)
+}
 
 // mostWork names the rows of work that take longest without it, and the one that is quickest,
-// where that is more than noise.
+// where that is more than noise can be.
 func mostWork(r *bench.Report, variant string) string {
 	type row struct {
-		name string
-		gain float64
+		name        string
+		gain, noise float64
 	}
 	var rows []row
 	for _, x := range r.Results {
 		name, is := strings.CutPrefix(x.Name, "work_")
-		if gain, ok := Gain(x, variant); is && ok && math.Abs(gain) >= Worth {
-			rows = append(rows, row{name, gain})
+		if gain, noise, ok := Gain(x, variant); is && ok && math.Abs(gain) >= max(Worth, noise) {
+			rows = append(rows, row{name, gain, noise})
 		}
 	}
 	slices.SortFunc(rows, func(a, b row) int { return int(1e6 * (b.gain - a.gain)) })
 	var words []string
 	for i, one := range rows {
 		if i < 2 || i == len(rows)-1 && one.gain < 0 {
-			words = append(words, one.name+" "+percent(one.gain))
+			words = append(words, one.name+" "+percent(one.gain, one.noise))
 		}
 	}
 	return strings.Join(words, ", ")
