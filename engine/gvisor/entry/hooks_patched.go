@@ -35,6 +35,9 @@ func onSetProcessors(f func(n int) int) { gomaxprocs.OnSet = f }
 // process that will then have n processors.
 func delayFastPathUntil(n int, wait func()) { systrap.DelayFastPath(n, wait) }
 
+// setExtraProcessors tells the library how many processors this process has for itself.
+func setExtraProcessors(n int) { systrap.ExtraProcessors = n }
+
 // onStaticFile has f say what is read of a file whose content never changes.
 func onStaticFile(f func(data string) string) { vfs.OnStaticFile = f }
 

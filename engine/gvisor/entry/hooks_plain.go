@@ -23,6 +23,8 @@ func onSetProcessors(func(n int) int) {}
 
 func delayFastPathUntil(int, func()) {}
 
+func setExtraProcessors(int) {}
+
 func onStaticFile(func(data string) string) {}
 
 func onStubFilter(func(string, *seccomp.Program, []uintptr) ([]bpf.Instruction, error)) {}

@@ -75,8 +75,9 @@ type running struct {
 	context.Context
 	memory usermem.IO
 	ac     *arch.Context64
-	// passed are the instructions that were met last, as far as they differ.
-	passed [32]uintptr
+	// passed has a bit for each instruction that was met. Some share one, and the later of
+	// these is rewritten where it is met for the first time.
+	passed [16]uint64
 }
 
 func (r *running) Value(key any) any {
@@ -98,8 +99,10 @@ func (r *running) isAtCall() bool {
 
 // isPassed reports whether the instruction was met before, and remembers it.
 func (r *running) isPassed() bool {
-	last := &r.passed[r.ac.IP()/8%uintptr(len(r.passed))]
-	before := *last
-	*last = r.ac.IP()
-	return before == r.ac.IP()
+	const spread = 0x9e3779b97f4a7c15 // so that neighbours differ in the highest bits
+	at := uint64(r.ac.IP()) * spread >> (64 - 10)
+	word, bit := &r.passed[at/64], uint64(1)<<(at%64)
+	before := *word&bit != 0
+	*word |= bit
+	return before
 }

@@ -49,3 +49,30 @@ func TestPatchesWhatIsMetAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestPatchesAllOfALoop passes a loop with as many system calls as programs have in theirs, and
+// a program's beginning that passes many only once.
+func TestPatchesAllOfALoop(t *testing.T) {
+	const (
+		calls = 64
+		apart = 4 << 10
+	)
+	memory := make([]byte, calls*apart)
+	cpuid.Initialize()
+	ac := arch.New(arch.Host)
+	r := running{Context: owned{context.Background()}, ac: ac, memory: &usermem.BytesIO{Bytes: memory}}
+	asked := [2]int{}
+	for pass := range asked {
+		for i := range calls {
+			ip := i*apart + 16
+			copy(memory[ip-2:], []byte{0x0f, 0x05})
+			ac.SetIP(uintptr(ip))
+			if r.Value(kernel.CtxTask) != nil {
+				asked[pass]++
+			}
+		}
+	}
+	if asked[0] > calls/8 || asked[1] != calls {
+		t.Errorf("of %d instructions %d are rewritten where they are met first, and %d where they are met again", calls, asked[0], asked[1])
+	}
+}

@@ -40,6 +40,7 @@ const moreProcessors = 2
 // time. The library itself adds one for each thread that reads memory from a
 // checkpoint, which leave the kernel too little to go on meanwhile.
 func fixProcessors() {
+	setExtraProcessors(moreProcessors)
 	told := 0
 	onSetProcessors(func(n int) int {
 		if told == 0 {
