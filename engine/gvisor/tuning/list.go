@@ -35,7 +35,7 @@ var All = []Optimisation{
 	{Name: Processor, Where: "patches/1016-processor-features-told.patch", Does: "A sentry is told what the processor can do, instead of asking it 300 times."},
 	{Name: Descriptors, Where: "spawn.go", Does: "A sentry inherits a table of descriptors that is large enough for all it opens."},
 	{Name: WriteAhead, Where: "image.go", Does: "The file of a large sandbox's memory is written once before the sandbox is paused for a snapshot."},
-	{Name: GuestEnv, Where: "spec.go", Does: "The guest begins with one processor, no collection of garbage and no preemption."},
+	{Name: GuestEnv, Where: "driver/spec.go", Does: "The guest begins with one processor, no collection of garbage and no preemption."},
 	{Name: GoDebug, Where: "spawn.go", Does: "A sentry's runtime does not look at cgroups, nor name its pieces of memory."},
 
 	{Name: Garbage, Where: "entry/garbage.go", Does: "Garbage lies while a sandbox starts, and while it is paused for a snapshot."},

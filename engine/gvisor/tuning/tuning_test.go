@@ -72,7 +72,7 @@ func TestPatchesAskForTheirSwitches(t *testing.T) {
 		for _, file := range strings.Fields(adds) {
 			text += read(t, series+"add/"+file)
 		}
-		if name != "" && !isAskedByEntry(t, name) && !strings.Contains(text, `tuning.On("`+name+`")`) {
+		if name != "" && !isAskedByEngine(t, name) && !strings.Contains(text, `tuning.On("`+name+`")`) {
 			t.Errorf("%s does not ask whether %q is on", filepath.Base(path), name)
 		}
 	}
@@ -80,26 +80,29 @@ func TestPatchesAskForTheirSwitches(t *testing.T) {
 
 func TestTheOthersAreAskedFor(t *testing.T) {
 	for _, o := range All {
-		if !o.IsPatch() && !isAskedByEntry(t, o.Name) {
+		if !o.IsPatch() && !isAskedByEngine(t, o.Name) {
 			t.Errorf("nobody asks whether %q is on", o.Name)
 		}
 	}
 }
 
-// isAskedByEntry reports whether package gvisor or entry uses the constant of a name.
-func isAskedByEntry(t *testing.T, name string) bool {
+// isAskedByEngine reports whether package gvisor, entry or driver uses the constant of a name.
+func isAskedByEngine(t *testing.T, name string) bool {
 	t.Helper()
 	constant := regexp.MustCompile(`(\w+) += "` + name + `"`).FindStringSubmatch(read(t, "list.go"))
 	if constant == nil {
 		return false
 	}
-	files, err := filepath.Glob("../*.go")
-	inEntry, eerr := filepath.Glob("../entry/*.go")
-	if err != nil || eerr != nil {
-		t.Fatal(err, eerr)
+	var files []string
+	for _, folder := range []string{"..", "../entry", "../driver"} {
+		in, err := filepath.Glob(filepath.Join(folder, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, in...)
 	}
 	use := regexp.MustCompile(`\btuning\.` + constant[1] + `\b`)
-	return slices.ContainsFunc(append(files, inEntry...), func(file string) bool {
+	return slices.ContainsFunc(files, func(file string) bool {
 		return !strings.HasSuffix(file, "_test.go") && use.MatchString(read(t, file))
 	})
 }
