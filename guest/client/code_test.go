@@ -281,8 +281,10 @@ func checkInterrupts(t *testing.T, g *guest, d dialect) {
 	if !errors.Is(err, enough) {
 		t.Errorf("got %v", err)
 	}
+	interrupted := false // what is printed may come in two pieces, the second when the code has ended
 	err = g.RunCodeStream(t.Context(), bothy.CodeRequest{Code: d.print + "\n" + d.sleep, Language: d.language}, func(e bothy.CodeEvent) error {
-		if e.Stream == "stdout" {
+		if e.Stream == "stdout" && !interrupted {
+			interrupted = true
 			return g.InterruptContext(t.Context(), d.language)
 		}
 		if e.IsFinal && (e.Error == nil || e.Error.Name != d.interruptedByError) {
