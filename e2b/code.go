@@ -111,7 +111,8 @@ func (d *Door) execute(w http.ResponseWriter, r *http.Request, t target) error {
 	err := d.Code.RunCodeStream(r.Context(), t.id, req, out.event)
 	if err != nil && out.began {
 		// The answer has begun, so that a client can be told only in its own words.
-		return out.send(map[string]any{"type": "error", "name": "SandboxError", "value": asError(err).Detail, "traceback": asError(err).Hint})
+		e := bothy.AsError(err)
+		return out.send(map[string]any{"type": "error", "name": "SandboxError", "value": e.Detail, "traceback": e.Hint})
 	}
 	return err
 }

@@ -1,15 +1,12 @@
 package e2b
 
 import (
-	"context"
 	"encoding/base64"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/bothy-dev/bothy"
 )
 
 type logLine struct {
@@ -24,17 +21,22 @@ type logEntry struct {
 	Fields    map[string]string `json:"fields"`
 }
 
-// logOf is the output of a sandbox's commands, as far as it is held, by line. Output
-// carries no time here, so all of it has that of the sandbox's start.
-func (d *Door) logOf(ctx context.Context, sb *bothy.Sandbox) ([]logEntry, error) {
+// logOf is the output of the commands in a request's sandbox, as far as it is held, by
+// line. Output carries no time here, so all of it has that of the sandbox's start.
+func (d *Door) logOf(r *http.Request) ([]logEntry, error) {
+	sb, err := d.found(r.Context(), d.id(r))
+	if err != nil {
+		return nil, err
+	}
 	list := []logEntry{}
 	if stateOf(sb.State) != "running" {
 		return list, nil
 	}
-	logs, err := d.Logs.Logs(ctx, sb.ID, 0)
+	logs, err := d.Logs.Logs(r.Context(), sb.ID, 0)
 	if err != nil {
 		return nil, err
 	}
+	started := d.listedOf(sb).StartedAt
 	for _, e := range logs.Items {
 		text := e.Data
 		if b, err := base64.StdEncoding.DecodeString(text); e.Encoding == "base64" && err == nil {
@@ -46,7 +48,7 @@ func (d *Door) logOf(ctx context.Context, sb *bothy.Sandbox) ([]logEntry, error)
 		}
 		for line := range strings.Lines(text) {
 			list = append(list, logEntry{
-				Timestamp: d.listedOf(sb).StartedAt, Message: strings.TrimRight(line, "\r\n"), Level: level,
+				Timestamp: started, Message: strings.TrimRight(line, "\r\n"), Level: level,
 				Fields: map[string]string{"pid": strconv.Itoa(e.PID), "stream": e.Stream},
 			})
 		}
@@ -59,11 +61,7 @@ func (d *Door) logsV1(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sb, err := d.found(r.Context(), d.id(r))
-	if err != nil {
-		return err
-	}
-	entries, err := d.logOf(r.Context(), sb)
+	entries, err := d.logOf(r)
 	if err != nil {
 		return err
 	}
@@ -91,11 +89,7 @@ func (d *Door) logsV2(w http.ResponseWriter, r *http.Request) error {
 	if direction != "" && direction != "forward" && direction != "backward" {
 		return invalid("direction is %q; give forward or backward", direction)
 	}
-	sb, err := d.found(r.Context(), d.id(r))
-	if err != nil {
-		return err
-	}
-	entries, err := d.logOf(r.Context(), sb)
+	entries, err := d.logOf(r)
 	if err != nil {
 		return err
 	}

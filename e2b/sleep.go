@@ -2,7 +2,6 @@ package e2b
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"github.com/bothy-dev/bothy"
@@ -112,12 +111,4 @@ func (d *Door) wake(w http.ResponseWriter, r *http.Request, sb *bothy.Sandbox, i
 func (d *Door) filesOnly(ctx context.Context, sb *bothy.Sandbox) bool {
 	n, err := d.Snapshots.Snapshot(ctx, sb.SnapshotID)
 	return err == nil && n.Kind == bothy.SnapshotFiles
-}
-
-func asError(err error) *bothy.Error {
-	var e *bothy.Error
-	if errors.As(err, &e) {
-		return e
-	}
-	return bothy.AsError(err)
 }
