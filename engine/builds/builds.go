@@ -186,7 +186,7 @@ func (s *Store) Hold(engine, name string) (*Held, error) {
 	b, err := s.read(name)
 	if err != nil {
 		s.mu.Unlock()
-		return nil, unusable("which this server has not kept").Because(err)
+		return nil, Unusable("which this server has not kept").Because(err)
 	}
 	h := s.holds[name]
 	if h == nil {
@@ -244,17 +244,17 @@ func (h *Held) TreePath() string {
 // check says why a build may not be used.
 func (s *Store) check(engine string, b *Build) error {
 	if b.Engine != engine {
-		return unusable("which is of the engine %s", b.Engine)
+		return Unusable("which is of the engine %s", b.Engine)
 	}
 	if by := s.refused(b.Name, b); by != "" {
 		return refusedError(b.Name, by)
 	}
 	if r, ok := s.o.Speaks[engine]; ok && (b.Protocol < r.Oldest || b.Protocol > r.Newest) {
-		return unusable("which speaks version %d of the engine's protocol, and this server speaks %s", b.Protocol, r)
+		return Unusable("which speaks version %d of the engine's protocol, and this server speaks %s", b.Protocol, r)
 	}
 	if err := s.verify(b); err != nil {
 		s.o.Log.Error("a kept engine build cannot be used", "build", b.Name, "error", err)
-		return unusable("whose programs on this host are damaged").Because(err)
+		return Unusable("whose programs on this host are damaged").Because(err)
 	}
 	return nil
 }
@@ -266,7 +266,9 @@ func (r Range) String() string {
 	return fmt.Sprintf("%d to %d", r.Oldest, r.Newest)
 }
 
-func unusable(why string, args ...any) *bothy.Error {
+// Unusable is the error of memory whose build cannot be used, with the reason as the end
+// of a sentence about the memory.
+func Unusable(why string, args ...any) *bothy.Error {
 	return bothy.Errorf(bothy.CodeUnsupported, why, args...).WithHint("Use the files of the snapshot.")
 }
 

@@ -155,13 +155,18 @@ func (s *Store) add(src Source) (File, error) {
 
 // whole reports whether a file is there with the right bytes.
 func whole(path string, f File) bool {
+	got, err := Digest(path)
+	return err == nil && got == f.SHA256
+}
+
+// Digest is the SHA-256 of a file, in hex.
+func Digest(path string) (string, error) {
 	in, err := os.Open(path)
 	if err != nil {
-		return false
+		return "", err
 	}
 	defer in.Close()
-	got, err := sum(in)
-	return err == nil && got == f.SHA256
+	return sum(in)
 }
 
 func sum(r io.Reader) (string, error) {

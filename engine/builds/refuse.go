@@ -59,5 +59,5 @@ func refusedError(name, by string) *bothy.Error {
 	if by != name {
 		why = "which the operator refuses (" + by + " in engines.refuse)"
 	}
-	return unusable("%s", why)
+	return Unusable("%s", why)
 }

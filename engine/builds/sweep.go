@@ -59,7 +59,7 @@ func (s *Store) Sweep(ctx context.Context, needed Needed) ([]string, error) {
 			left = append(left, b)
 		}
 	}
-	for size := s.keptBytes(left, keep); s.o.MaxBytes > 0 && size > s.o.MaxBytes; size = s.keptBytes(left, keep) {
+	for size := keptBytes(left, keep); s.o.MaxBytes > 0 && size > s.o.MaxBytes; size = keptBytes(left, keep) {
 		oldest := -1
 		for i, b := range left {
 			if !keep[b.Name] && !s.isHeld(b.Name) {
@@ -98,7 +98,7 @@ func (s *Store) newest(all []Build) map[string]bool {
 
 // keptBytes is what builds take up beside those that stay in any case, files that they
 // share once.
-func (s *Store) keptBytes(all []Build, keep map[string]bool) (n int64) {
+func keptBytes(all []Build, keep map[string]bool) (n int64) {
 	seen := map[string]bool{}
 	for _, b := range all {
 		for _, f := range b.Files {
@@ -119,14 +119,14 @@ func (s *Store) keptBytes(all []Build, keep map[string]bool) (n int64) {
 func (s *Store) isHeld(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.holds[name] != nil || s.touched[name]
+	return s.touched[name] // Sweep has put in those that are held, and Hold puts in more
 }
 
 // drop removes a record, unless it is held or was since the sweep began.
 func (s *Store) drop(name string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.holds[name] != nil || s.touched[name] {
+	if s.touched[name] {
 		return false, nil
 	}
 	if err := os.Remove(s.record(name)); err != nil {
@@ -179,15 +179,4 @@ func (s *Store) removeFiles() error {
 }
 
 // TotalBytes is what builds take up, files that they share once.
-func TotalBytes(all []Build) (n int64) {
-	seen := map[string]bool{}
-	for _, b := range all {
-		for _, f := range b.Files {
-			if !seen[f.Name] {
-				n += f.Size
-			}
-			seen[f.Name] = true
-		}
-	}
-	return n
-}
+func TotalBytes(all []Build) int64 { return keptBytes(all, nil) }

@@ -52,12 +52,12 @@ func (e *Engine) holdBuild(build string) (*builds.Held, error) {
 		return nil, nil
 	}
 	if e.builds == nil {
-		return nil, bothy.Errorf(bothy.CodeUnsupported, "which this server has not kept").WithHint("Use the files of the snapshot.")
+		return nil, builds.Unusable("which this server has not kept")
 	}
 	kept, err := e.builds.Hold(Name, build)
 	if err == nil && (kept.Path(roleSentry) == "" || kept.Path(roleGuest) == "") {
 		kept.Release()
-		kept, err = nil, bothy.Errorf(bothy.CodeUnsupported, "of which this server has not kept all").WithHint("Use the files of the snapshot.")
+		kept, err = nil, builds.Unusable("of which this server has not kept all")
 	}
 	return kept, err
 }

@@ -10,8 +10,6 @@ package gvisor
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"io"
 	"log/slog"
 	"os"
@@ -93,7 +91,7 @@ func New(o Options) (*Engine, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	sum, err := digest(o.Sentry)
+	sum, err := builds.Digest(o.Sentry)
 	if err != nil {
 		return nil, bothy.Errorf(bothy.CodeEngineMissing, "the gVisor engine's sentry binary cannot be read").
 			WithHint("Build with `make build`, which puts it into the bothy binary.").Because(err)
@@ -105,7 +103,7 @@ func New(o Options) (*Engine, error) {
 	}
 	build := sum[:12]
 	if o.Guest != "" {
-		guest, err := digest(o.Guest)
+		guest, err := builds.Digest(o.Guest)
 		if err != nil {
 			return nil, bothy.Errorf(bothy.CodeEngineMissing, "the guest's image cannot be read").
 				WithHint("Build with `make build`, which puts it into the bothy binary.").Because(err)
@@ -181,17 +179,4 @@ func (e *Engine) Check(context.Context) error {
 			WithHint("Load the tun module (modprobe tun) and run the server as root.").Because(err)
 	}
 	return cable.Close()
-}
-
-func digest(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }

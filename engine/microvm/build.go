@@ -144,8 +144,7 @@ func (e *Engine) holdBuild(build string) (*builds.Held, error) {
 	}
 	if kept.Host != e.own.Host {
 		kept.Release()
-		return nil, bothy.Errorf(bothy.CodeUnsupported, "whose machines run with another acceleration, or on another processor, than this host's").
-			WithHint("Use the files of the snapshot.")
+		return nil, builds.Unusable("whose machines run with another acceleration, or on another processor, than this host's")
 	}
 	return kept, nil
 }

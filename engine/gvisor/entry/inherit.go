@@ -49,16 +49,14 @@ func closeInherited(args []string) error {
 	}
 	// Where the host's kernel says how many there are (Linux 6.2), they are found without
 	// a list, which it would keep, and clear away when the process ends.
+	known := stat.Size > 0 && tuning.On(tuning.FDList)
 	left := stat.Size
-	if !tuning.On(tuning.FDList) {
-		left = 0
-	}
-	for fd := 0; left > 0 && fd < 4*tiny.ConfineHighest; fd++ {
+	for fd := 0; known && left > 0 && fd < 4*tiny.ConfineHighest; fd++ {
 		if look(fd) {
 			left--
 		}
 	}
-	if tuning.On(tuning.FDList) && stat.Size > 0 && left == 0 {
+	if known && left == 0 {
 		return nil
 	}
 	entries, err := os.ReadDir(path)
