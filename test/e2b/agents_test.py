@@ -6,6 +6,8 @@ from pathlib import Path
 
 from agents.extensions.sandbox.e2b import E2BSandboxClient, E2BSandboxClientOptions, E2BSandboxType
 
+import suite
+
 
 class Agents(unittest.IsolatedAsyncioTestCase):
     async def session(self, **options):
@@ -46,4 +48,4 @@ class Agents(unittest.IsolatedAsyncioTestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    suite.main()

@@ -6,12 +6,21 @@ import unittest
 
 from e2b import AsyncSandbox, CommandExitException, NotFoundException, PtySize, SandboxQuery, SandboxState, TimeoutException
 
+import suite
+
 
 class Async(unittest.IsolatedAsyncioTestCase):
     async def create(self, **options):
         sandbox = await AsyncSandbox.create(**{"timeout": 120, **options})
-        self.addAsyncCleanup(sandbox.kill)
+        self.end_after(sandbox)
         return sandbox
+
+    def end_after(self, sandbox):
+        # The SDK's kill is no coroutine function for inspect: unittest would not await it.
+        async def end():
+            await sandbox.kill()
+
+        self.addAsyncCleanup(end)
 
     async def test_commands(self):
         commands = (await self.create(envs={"COLOUR": "green"})).commands
@@ -90,7 +99,7 @@ class Async(unittest.IsolatedAsyncioTestCase):
         await copy.kill()
         self.assertTrue(await AsyncSandbox.delete_snapshot(snapshot.snapshot_id))
         (fork,) = await again.fork()
-        self.addAsyncCleanup(fork.kill)
+        self.end_after(fork)
         self.assertEqual(await fork.files.read("kept"), "yes")
         await again.update_network({"deny_out": ["0.0.0.0/0"]})
         self.assertTrue(await again.kill())
@@ -100,4 +109,4 @@ class Async(unittest.IsolatedAsyncioTestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    suite.main()

@@ -6,6 +6,8 @@ import unittest
 
 from e2b_code_interpreter import AsyncSandbox, Sandbox
 
+import suite
+
 
 class Interpreter(unittest.TestCase):
     @classmethod
@@ -119,4 +121,4 @@ class Interpreter(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    suite.main()

@@ -7,6 +7,8 @@ import urllib.request
 
 from e2b import CommandExitException, Sandbox, TimeoutException
 
+import suite
+
 
 class Oldest(unittest.TestCase):
     @classmethod
@@ -75,4 +77,4 @@ class Oldest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    suite.main()

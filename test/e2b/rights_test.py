@@ -11,6 +11,8 @@ import urllib.request
 from e2b import AuthenticationException, NotFoundException, Sandbox, SandboxException
 from e2b_code_interpreter import Sandbox as Interpreter
 
+import suite
+
 URL, ADMIN = os.environ["BOTHY_URL"], os.environ["BOTHY_API_KEY"]
 
 
@@ -159,4 +161,4 @@ class Rights(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    suite.main()

@@ -23,6 +23,8 @@ from e2b import (
     TimeoutException,
 )
 
+import suite
+
 SERVER = os.environ["E2B_API_URL"]
 
 
@@ -389,4 +391,4 @@ class Control(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    suite.main()

@@ -5,6 +5,8 @@ import unittest
 from smolagents.monitoring import AgentLogger
 from smolagents.remote_executors import E2BExecutor
 
+import suite
+
 
 class Smolagents(unittest.TestCase):
     def test_executor(self):
@@ -22,4 +24,4 @@ class Smolagents(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    suite.main()
