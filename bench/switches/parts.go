@@ -27,28 +27,29 @@ const (
 
 // A part measures something of all contenders.
 type part struct {
-	about string
-	run   func(ctx context.Context, field []*contender, o Options) ([]*bench.Result, error)
+	name, about string
+	run         func(ctx context.Context, field []*contender, o Options) ([]*bench.Result, error)
 }
 
 var parts = []part{
-	{"cold starts", colds},
-	{"starts from the pool", pools},
-	{"commands", execs},
-	{"resumes", resumes},
-	{"idle sandboxes", idle},
-	{"work", works},
+	{"cold", "cold starts", colds},
+	{"pool", "starts from the pool", pools},
+	{"exec", "commands", execs},
+	{"resume", "resumes", resumes},
+	{"idle", "idle sandboxes", idle},
+	{"work", "work", works},
+}
+
+// Parts are the names of what Run measures.
+func Parts() (names []string) {
+	for _, p := range parts {
+		names = append(names, p.name)
+	}
+	return names
 }
 
 // colds measures cold starts, and the processor time of each sandbox with its end.
 func colds(ctx context.Context, field []*contender, o Options) ([]*bench.Result, error) {
-	for _, c := range field {
-		sb, _, err := c.cold.Create(ctx, bothy.SandboxCreate{})
-		if err != nil {
-			return nil, err
-		}
-		c.anchor = sb.ID
-	}
 	return each(ctx, field, o.Turns, "create_exec_cold:ms "+ColdCPU+":ms", func(c *contender) bench.Subject {
 		start := bench.StartCold(c.cold.Target)
 		return bench.Subject{Once: func(ctx context.Context, record bench.Record) error {

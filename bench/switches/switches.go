@@ -7,8 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/bench"
 	"github.com/bothy-dev/bothy/bench/lab"
 	"github.com/bothy-dev/bothy/bench/work"
@@ -40,6 +42,8 @@ type Options struct {
 	// Rows are the work to do, and Scale how much of it.
 	Rows  []work.Row
 	Scale float64
+	// Parts are the names of what is measured, of those that Parts lists.
+	Parts []string
 	Say   func(string)
 }
 
@@ -55,6 +59,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Rows == nil {
 		o.Rows = Rows()
+	}
+	if o.Parts == nil {
+		o.Parts = Parts()
 	}
 	if o.Say == nil {
 		o.Say = func(string) {}
@@ -76,7 +83,7 @@ func Rows() (some []work.Row) {
 type contender struct {
 	Variant
 	cold, pooled *lab.Server
-	anchor, held string
+	anchor       string // a sandbox that stays
 	site         *work.Site
 	ids          []string
 }
@@ -98,6 +105,9 @@ func Run(ctx context.Context, l *lab.Lab, variants []Variant, o Options) ([]*ben
 	var all []*bench.Result
 	var failed error
 	for _, p := range parts {
+		if !slices.Contains(o.Parts, p.name) {
+			continue
+		}
 		o.Say("measuring " + p.about)
 		results, err := p.run(ctx, field, o)
 		all, failed = append(all, results...), errors.Join(failed, err)
@@ -117,7 +127,11 @@ func (c *contender) start(ctx context.Context, l *lab.Lab) (err error) {
 	if c.pooled, err = l.ServerWith(ctx, o); err != nil {
 		return err
 	}
-	return nil
+	sb, _, err := c.cold.Create(ctx, bothy.SandboxCreate{})
+	if err == nil {
+		c.anchor = sb.ID
+	}
+	return err
 }
 
 // each has every contender take turns.

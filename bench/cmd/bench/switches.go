@@ -24,6 +24,7 @@ func init() {
 var (
 	switchesOff  = flag.String("off", "", "the `optimisations` of the case switches (default: all that bothy doctor -v lists, ten at a time)")
 	switchesWork = flag.Float64("scale", 0.2, "how `much` work the case switches does, as a part of the usual")
+	switchesPart = flag.String("parts", strings.Join(switches.Parts(), ","), "the `parts` of the case switches")
 	switchesWith = flag.String("with", "", "other builds for the cases switches and work: `NAME=PROGRAM`, separated by commas")
 )
 
@@ -79,13 +80,19 @@ func measureSwitches(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	if err != nil {
 		return err
 	}
+	parts := strings.Split(*switchesPart, ",")
+	for _, p := range parts {
+		if !slices.Contains(switches.Parts(), p) {
+			return fmt.Errorf("-parts %s: there are %s", p, strings.Join(switches.Parts(), ", "))
+		}
+	}
 	say := func(text string) { fmt.Fprintln(os.Stderr, "bench:", text) }
 	for some := range slices.Chunk(all, atOnce) {
 		here, err := lab.New(l.Options) // servers of those before are gone
 		if err != nil {
 			return err
 		}
-		results, err := switches.Run(ctx, here, append(some, switches.Variant{Name: switches.Control}), switches.Options{Turns: n, Scale: *switchesWork, Say: say})
+		results, err := switches.Run(ctx, here, append(some, switches.Variant{Name: switches.Control}), switches.Options{Turns: n, Scale: *switchesWork, Parts: parts, Say: say})
 		here.Close()
 		b.Results = append(b.Results, results...)
 		switches.Table(os.Stdout, []*bench.Report{{Results: results}})
