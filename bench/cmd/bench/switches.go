@@ -22,7 +22,7 @@ func init() {
 }
 
 var (
-	switchesOff  = flag.String("off", "", "the `optimisations` of the case switches (default: all that bothy doctor -v lists, ten at a time)")
+	switchesOff  = flag.String("off", "", "the `optimisations` of the case switches; those joined by + are switched off together (default: all that bothy doctor -v lists, each alone, ten at a time)")
 	switchesWork = flag.Float64("scale", 0.2, "how `much` work the case switches does, as a part of the usual")
 	switchesPart = flag.String("parts", strings.Join(switches.Parts(), ","), "the `parts` of the case switches")
 	switchesWith = flag.String("with", "", "other builds for the cases switches and work: `NAME=PROGRAM`, separated by commas")
@@ -46,10 +46,11 @@ func variants() (all []switches.Variant, err error) {
 			if name == switches.Control {
 				continue
 			}
-			if _, err := tuning.Parse(name); err != nil {
+			together := strings.ReplaceAll(name, "+", ",")
+			if _, err := tuning.Parse(together); err != nil {
 				return nil, err
 			}
-			all = append(all, switches.Variant{Name: name, Env: []string{tuning.Variable + "=" + name}})
+			all = append(all, switches.Variant{Name: name, Env: []string{tuning.Variable + "=" + together}})
 		}
 	}
 	others, err := otherBuilds()
