@@ -128,7 +128,8 @@ func (s *Sharing) read(now time.Time) {
 	s.groups = there
 }
 
-// decide returns the groups that are to change, and how.
+// decide returns the groups that are to change, and how. A group that computes alone
+// keeps its weight: the kernel spreads the threads of idle work over the processors badly.
 func (s *Sharing) decide() map[string]bool {
 	sum, sharers := 0.0, 0
 	for _, is := range s.groups {
@@ -141,9 +142,9 @@ func (s *Sharing) decide() map[string]bool {
 	changes := map[string]bool{}
 	for name, is := range s.groups {
 		switch {
-		case !is.giving && is.rate > max(wanting, beginGiving*fair):
+		case !is.giving && sharers > 1 && is.rate > max(wanting, beginGiving*fair):
 			changes[name] = true
-		case is.giving && is.rate < max(wanting, endGiving*fair):
+		case is.giving && (sharers < 2 || is.rate < max(wanting, endGiving*fair)):
 			changes[name] = false
 		}
 	}

@@ -39,6 +39,8 @@ func TestWhoGivesWay(t *testing.T) {
 			map[string]float64{"a": 0.3, "b": 0.25, "shell": 0.3}, []string{"a", "b"},
 			map[string]bool{"shell": true},
 		},
+		"who computes alone gives way to nobody":    {map[string]float64{"a": 1.9, "idle": 0.001}, nil, map[string]bool{}},
+		"who is left to compute alone may again":    {map[string]float64{"a": 0.9, "b": 0}, []string{"a"}, map[string]bool{"a": false}},
 		"who has become quiet is heard again":       {map[string]float64{"a": 0.9, "b": 0.05}, []string{"a", "b"}, map[string]bool{"b": false}},
 		"who has stopped is heard again":            {map[string]float64{"a": 0}, []string{"a"}, map[string]bool{"a": false}},
 		"a little work of all is everybody's":       {map[string]float64{"a": 0.005, "b": 0.004}, nil, map[string]bool{}},
@@ -74,7 +76,8 @@ func TestHogsGiveWay(t *testing.T) {
 		}
 		return g
 	}
-	hog, quiet := group("hog", "sh", "-c", "while :; do :; done"), group("quiet", "sleep", "1000")
+	loop := []string{"sh", "-c", "while :; do :; done"}
+	hog, other, quiet := group("hog", loop...), group("other", loop...), group("quiet", "sleep", "1000")
 	if _, err := os.Stat(hog.dir("cpu") + "/" + idleFile); err != nil {
 		t.Skip("this kernel has no cpu.idle")
 	}
@@ -84,12 +87,14 @@ func TestHogsGiveWay(t *testing.T) {
 	// One look after another, with as much time between them as the hog needs to be seen.
 	now := time.Now()
 	look := func() {
-		before, _ := hog.CPUSeconds()
-		for {
-			if used, err := hog.CPUSeconds(); err != nil || used > before+0.05 {
-				break
+		for _, g := range []*Group{hog, other} {
+			before, _ := g.CPUSeconds()
+			for {
+				if used, err := g.CPUSeconds(); err != nil || used > before+0.05 {
+					break
+				}
+				runtime.Gosched()
 			}
-			runtime.Gosched()
 		}
 		now = now.Add(lookEvery)
 		if !busy {
@@ -100,15 +105,15 @@ func TestHogsGiveWay(t *testing.T) {
 	for range 8 {
 		look()
 	}
-	if hog.givesWay() {
+	if hog.givesWay() || other.givesWay() {
 		t.Error("one gives way on a host whose processors rest")
 	}
 	busy = true
 	for range 8 {
 		look()
 	}
-	if !hog.givesWay() || quiet.givesWay() {
-		t.Errorf("on a busy host: the hog gives way: %v, the quiet one: %v", hog.givesWay(), quiet.givesWay())
+	if !hog.givesWay() || !other.givesWay() || quiet.givesWay() {
+		t.Errorf("on a busy host: the hogs give way: %v and %v, the quiet one: %v", hog.givesWay(), other.givesWay(), quiet.givesWay())
 	}
 	// The next server sees who gives way already.
 	next := &Sharing{p: p, idle: s.idle, groups: map[string]*sharer{}}
