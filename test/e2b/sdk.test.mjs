@@ -3,6 +3,8 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { Sandbox } from "@e2b/code-interpreter";
 import * as e2b from "e2b";
+import { rest } from "./rest.mjs";
+import { result, watchObjects } from "./surface.mjs";
 
 const live = [];
 async function create(...options) {
@@ -15,6 +17,8 @@ after(() => Promise.all(live.map((s) => s.kill())));
 let sandbox;
 before(async () => {
   sandbox = await create({ timeoutMs: 300_000, metadata: { of: "sdk" }, envs: { COLOUR: "green" } });
+  const { files, commands, pty, git } = sandbox;
+  watchObjects({ files, commands, pty, git, pages: Sandbox.list(), snapshots: sandbox.listSnapshots(), secrets: e2b.Secret.list() });
 });
 
 async function until(done) {
@@ -163,5 +167,11 @@ test("a port", async () => {
 test("refusals", async () => {
   await assert.rejects(Sandbox.create({ apiKey: "e2b_" + "0".repeat(40) }), e2b.AuthenticationError);
   await assert.rejects(Sandbox.create("no-such-template"), /404/);
-  await assert.rejects(e2b.Volume.create("v"), /501/);
+});
+
+rest(() => sandbox, create);
+
+// The last: all that comes before has been called by now.
+test("every public function has been called, or is known not to be", () => {
+  assert.deepEqual(result(), { missing: [], useless: [] });
 });
