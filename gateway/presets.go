@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/bothy-dev/bothy"
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v3"
 )
 
 //go:embed presets.yaml

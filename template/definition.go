@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/bothy-dev/bothy/templates"
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v3"
 )
 
 // definition says how to make a built-in template. It is the form of the files
