@@ -11,7 +11,7 @@ import (
 
 // example fills a route's path.
 func (f *fixture) example(c call, id string) string {
-	return strings.NewReplacer("{id}", id, "{pid}", "7", "{name}", "python-3.12", "{context}", "ctx-1", "{link}", "lnk_1", "{port}", "7", "{rest...}", "x/y").Replace(c.Path)
+	return strings.NewReplacer("{id}", id, "{pid}", "7", "{name}", "python-3.12", "{context}", "ctx-1", "{shell}", "ctx-1", "{link}", "lnk_1", "{port}", "7", "{rest...}", "x/y").Replace(c.Path)
 }
 
 // No call under /v1 may be reachable without a key, with a bad key, or with a
@@ -79,7 +79,8 @@ func TestStrangerSeesNothing(t *testing.T) {
 	stranger := f.as(apitest.Stranger)
 	bodies := map[string]string{
 		"PATCH /v1/sandboxes/{id}": `{"name":"x"}`, "POST /v1/sandboxes/{id}/exec": `{"command":"echo"}`, "POST /v1/sandboxes/{id}/code": `{"code":"1"}`,
-		"POST /v1/sandboxes/{id}/files": `{"path":"x","content":""}`, "POST /v1/sandboxes/{id}/files/mkdir": `{"path":"x"}`,
+		"POST /v1/sandboxes/{id}/shells/{shell}/exec": `{"command":"echo"}`,
+		"POST /v1/sandboxes/{id}/files":               `{"path":"x","content":""}`, "POST /v1/sandboxes/{id}/files/mkdir": `{"path":"x"}`,
 		"POST /v1/sandboxes/{id}/files/move":             `{"from":"secret","to":"x"}`,
 		"POST /v1/sandboxes/{id}/processes/{pid}/stdin":  `{}`,
 		"POST /v1/sandboxes/{id}/processes/{pid}/signal": `{"signal":"SIGTERM"}`,

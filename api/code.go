@@ -49,6 +49,7 @@ func (s *Server) registerCode() {
 		return write(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, result) }), nil
 	})
 	s.registerContexts(svc)
+	s.registerShells()
 }
 
 func (s *Server) codeStream(in *codeInput) *byHand {

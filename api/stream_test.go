@@ -233,6 +233,35 @@ func TestCode(t *testing.T) {
 	f.failed(bothy.CodeContextNotFound, f.do("DELETE", path+"/contexts/"+c.ID, nil))
 }
 
+func TestShells(t *testing.T) {
+	f := start(t)
+	path := f.create() + "/shells"
+	shell := decode[bothy.Shell](f, f.ok(201, f.do("POST", path, `{"cwd":"/tmp"}`)))
+	list := decode[items[bothy.Shell]](f, f.ok(200, f.do("GET", path, nil)))
+	if len(list.Items) != 1 || list.Items[0] != shell || shell.Cwd != "/tmp" {
+		t.Fatalf("%+v, %+v", shell, list)
+	}
+	path += "/" + shell.ID
+	ran := decode[bothy.ShellResult](f, f.ok(200, f.do("POST", path+"/exec", `{"command":"ls","timeout_seconds":3}`)))
+	want := bothy.CodeRequest{Code: "ls", Language: "bash", ContextID: shell.ID, TimeoutSeconds: 3}
+	if ran.Stdout != "bash\n" || ran.ExitCode != 0 || f.world.Ran.Code != want.Code || f.world.Ran.ContextID != want.ContextID || f.world.Ran.TimeoutSeconds != 3 {
+		t.Errorf("%+v, %+v", ran, f.world.Ran)
+	}
+	got := eventsOf(f.ok(200, f.do("POST", path+"/exec", `{"command":"raise"}`, asEvents)).body)
+	if last := got[len(got)-1]; !strings.Contains(last, `"is_final":true`) || !strings.Contains(last, `"exit_code":1`) {
+		t.Errorf("%q", got)
+	}
+	f.failed(bothy.CodeInvalid, f.do("POST", path+"/exec", `{"command":""}`))
+	f.ok(200, f.do("POST", strings.Replace(path, shell.ID, "default", 1)+"/exec", `{"command":"ls"}`))
+	if f.world.Ran.ContextID != "" || f.world.Ran.Language != "bash" {
+		t.Errorf("the default shell: %+v", f.world.Ran)
+	}
+	f.ok(204, f.do("POST", path+"/interrupt", nil))
+	f.ok(204, f.do("POST", path+"/restart", nil))
+	f.ok(204, f.do("DELETE", path, nil))
+	f.failed(bothy.CodeContextNotFound, f.do("POST", path+"/exec", `{"command":"ls"}`))
+}
+
 func TestNetworkLog(t *testing.T) {
 	f := start(t)
 	path := f.create() + "/network/log"

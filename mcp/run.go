@@ -32,6 +32,8 @@ type shellIn struct {
 	User           string            `json:"user,omitempty" jsonschema:"Who runs it: user (the default) or root"`
 	Env            map[string]string `json:"env,omitempty" jsonschema:"Further environment variables"`
 	Stdin          string            `json:"stdin,omitempty" jsonschema:"What the command reads from its standard input"`
+	Kept           bool              `json:"kept,omitempty" jsonschema:"Run it in the sandbox's kept shell, whose directory and variables stay from one command to the next; without cwd, user, env and stdin"`
+	Restart        bool              `json:"restart,omitempty" jsonschema:"Make the kept shell as new first; the command may then be empty"`
 	TimeoutSeconds float64           `json:"timeout_seconds,omitempty" jsonschema:"Kill the command, and all it started, after so long; without it only the sandbox's own time counts"`
 	MaxOutputBytes int               `json:"max_output_bytes,omitempty" jsonschema:"Keep so much of stdout and of stderr, the middle is left out; 65536 by default, 4194304 at most"`
 }
@@ -83,6 +85,9 @@ func (t tools) runShell(ctx context.Context, req *mcp.CallToolRequest, in shellI
 	if err != nil {
 		return nil, shellOut{}, err
 	}
+	if in.Kept || in.Restart {
+		return t.runKept(ctx, req, in, keep)
+	}
 	if in.Command == "" {
 		return nil, shellOut{}, bothy.Errorf(bothy.CodeInvalid, "command is empty").WithHint("Give a line for bash, such as \"ls -l\".")
 	}
@@ -100,17 +105,24 @@ func (t tools) runShell(ctx context.Context, req *mcp.CallToolRequest, in shellI
 		return nil, shellOut{}, err
 	}
 	out := shellOut{
-		ExitCode: r.ExitCode, DurationMS: r.DurationMS, TimedOut: r.TimedOut, OOMKilled: r.OOMKilled, Truncated: r.Truncated, Hint: r.Hint,
+		ExitCode: r.ExitCode, Stdout: r.Stdout, Stderr: r.Stderr, DurationMS: r.DurationMS,
+		TimedOut: r.TimedOut, OOMKilled: r.OOMKilled, Truncated: r.Truncated, Hint: r.Hint,
 	}
-	var cut1, cut2 bool
-	out.Stdout, cut1 = shorten(r.Stdout, keep)
-	out.Stderr, cut2 = shorten(r.Stderr, keep)
-	out.Truncated = out.Truncated || cut1 || cut2
-	content := text(shellText(out))
-	if in.MaxOutputBytes == 0 {
-		repeated(&out.Stdout, &out.Stderr, &out.Truncated)
-	}
+	content := out.content(in, keep)
 	return content, out, nil
+}
+
+// content shortens the outputs and returns them as text, too.
+func (o *shellOut) content(in shellIn, keep int) []mcp.Content {
+	var cut1, cut2 bool
+	o.Stdout, cut1 = shorten(o.Stdout, keep)
+	o.Stderr, cut2 = shorten(o.Stderr, keep)
+	o.Truncated = o.Truncated || cut1 || cut2
+	content := text(shellText(*o))
+	if in.MaxOutputBytes == 0 {
+		repeated(&o.Stdout, &o.Stderr, &o.Truncated)
+	}
+	return content
 }
 
 // repeated shortens what structured content has of an output that is in the text.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/guest/command"
+	"github.com/bothy-dev/bothy/guest/procfs"
 )
 
 //go:embed driver/driver.sh driver/driver.py driver/driver.js driver/jupyter.py
@@ -32,7 +33,7 @@ var drivers = map[string]struct {
 }{
 	"python":     {[]string{"python3", "python"}, []string{"-u"}, "driver.py"},
 	"javascript": {[]string{"node", "nodejs"}, nil, "driver.js"},
-	"bash":       {[]string{"bash"}, nil, "driver.sh"},
+	"bash":       {[]string{"bash"}, []string{"-l"}, "driver.sh"},
 }
 
 // install puts a driver's file where its program can read it. It is the
@@ -79,6 +80,8 @@ type driver struct {
 	running int        // counts up when code begins and when it ends: odd while it runs
 	begun   bool       // the driver has said that it runs the code
 	pending bool       // interrupt it as soon as it has
+	since   int64      // when the code began, on procfs's clock; of a shell
+	asked   bool       // the code has been interrupted before
 }
 
 func (m *Manager) startDriver(lang string, spec command.Spec) (*driver, error) {
@@ -300,6 +303,10 @@ func (d *driver) interrupt() {
 func (d *driver) interruptNow() {
 	if d.lang != "javascript" {
 		_ = d.process.Signal(syscall.SIGINT)
+		if d.lang == "bash" && d.asked { // a program that ignores interrupts must not cost the shell
+			d.process.KillSince(d.since)
+		}
+		d.asked = true
 		return
 	}
 	run := d.running
@@ -318,7 +325,10 @@ func (d *driver) count() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.running++
-	d.begun, d.pending = false, false
+	d.begun, d.pending, d.asked = false, false, false
+	if d.lang == "bash" {
+		d.since = procfs.Ticks()
+	}
 }
 
 func (d *driver) begin() {

@@ -3,6 +3,7 @@ package command
 import (
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 
 	"github.com/bothy-dev/bothy"
@@ -76,21 +77,51 @@ func (p *Process) Kill() {
 	}
 }
 
+// KillSince ends what the command has started since a time on procfs's clock, and not
+// the command itself nor what it had started before.
+func (p *Process) KillSince(ticks int64) {
+	m := p.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.running[p.pid] != p {
+		return
+	}
+	killed := map[int]bool{}
+	for range maxRounds { // a tree that forks meanwhile has new members
+		grown := false
+		for _, x := range p.members() {
+			if x.PID == p.pid || x.StartTicks < ticks || killed[x.PID] {
+				continue
+			}
+			killed[x.PID], grown = true, true
+			_ = syscall.Kill(x.PID, syscall.SIGKILL)
+		}
+		if !grown {
+			return
+		}
+	}
+}
+
 // tree lists the living processes that belong to the command. The caller holds
 // m.mu.
 func (p *Process) tree() []int {
-	all, err := procfs.All()
-	if err != nil {
-		return []int{p.pid}
-	}
-	owner := p.m.owners(all)
-	var pids []int
-	for _, x := range all {
-		if owner[x.PID] == p && !x.Dead() {
+	pids := []int{p.pid}
+	for _, x := range p.members() {
+		if x.PID != p.pid {
 			pids = append(pids, x.PID)
 		}
 	}
 	return pids
+}
+
+// members reads the table of processes for those that tree lists. The caller holds m.mu.
+func (p *Process) members() []procfs.Process {
+	all, err := procfs.All()
+	if err != nil {
+		return nil
+	}
+	owner := p.m.owners(all)
+	return slices.DeleteFunc(all, func(x procfs.Process) bool { return owner[x.PID] != p || x.Dead() })
 }
 
 // owners finds the command that each process belongs to: by its ancestors, its

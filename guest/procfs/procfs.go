@@ -17,6 +17,8 @@ type Process struct {
 	Name                 string
 	State                byte // as in ps: R, S, D, T, Z...
 	RSSBytes             int64
+	// StartTicks is when it was started, in hundredths of a second since boot.
+	StartTicks int64
 }
 
 // Dead reports whether the process only waits to be reaped.
@@ -71,8 +73,8 @@ func parseStat(b []byte) (Process, error) {
 	if len(f) < 22 || len(f[0]) != 1 {
 		return Process{}, errFormat
 	}
-	var n [5]int64
-	for i, s := range [...]string{string(bytes.TrimSpace(b[:open])), f[1], f[2], f[3], f[21]} {
+	var n [6]int64
+	for i, s := range [...]string{string(bytes.TrimSpace(b[:open])), f[1], f[2], f[3], f[21], f[19]} {
 		v, err := strconv.ParseInt(s, 10, 64)
 		if err != nil {
 			return Process{}, errFormat
@@ -82,6 +84,7 @@ func parseStat(b []byte) (Process, error) {
 	return Process{
 		PID: int(n[0]), PPID: int(n[1]), PGID: int(n[2]), SID: int(n[3]),
 		Name: string(b[open+1 : end]), State: f[0][0], RSSBytes: n[4] * int64(os.Getpagesize()),
+		StartTicks: n[5],
 	}, nil
 }
 
@@ -136,6 +139,9 @@ func ReadMemory() (Memory, error) {
 	}
 	return m, nil
 }
+
+// Ticks is the clock of StartTicks.
+func Ticks() int64 { return int64(Uptime()*100 + 0.5) }
 
 // Uptime returns the seconds since the kernel started.
 func Uptime() float64 {

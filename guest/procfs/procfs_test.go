@@ -11,7 +11,7 @@ func TestParseStatSurvivesHostileNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Process{PID: 42, PPID: 7, PGID: 42, SID: 40, Name: "a) R 1 (b", State: 'S', RSSBytes: 25 * int64(os.Getpagesize())}
+	want := Process{PID: 42, PPID: 7, PGID: 42, SID: 40, Name: "a) R 1 (b", State: 'S', RSSBytes: 25 * int64(os.Getpagesize()), StartTicks: 99}
 	if p != want {
 		t.Errorf("got %+v, want %+v", p, want)
 	}
@@ -35,6 +35,9 @@ func TestThisProcessIsListed(t *testing.T) {
 	}
 	for _, p := range all {
 		if p.PID == os.Getpid() {
+			if p.StartTicks <= 0 || p.StartTicks > Ticks() {
+				t.Errorf("started at %d, and it is %d", p.StartTicks, Ticks())
+			}
 			if p.PPID != os.Getppid() || p.RSSBytes == 0 || p.Dead() {
 				t.Errorf("wrong figures: %+v", p)
 			}

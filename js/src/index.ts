@@ -16,6 +16,8 @@ export type { Command, CommandOptions, ExecEvent, ExecOptions, ExecResultFields,
 export { Process, type ProcessInfo, type SignalName } from "./process.js";
 export { Terminal, type TerminalOptions } from "./terminal.js";
 export { CodeFailedError, CodeResult, Contexts } from "./code.js";
+export { Shell, ShellResult } from "./shell.js";
+export type { ShellExecOptions } from "./shell.js";
 export type { CodeContext, CodeError, CodeOutput, CodeResultFields, Language, RunCodeOptions } from "./code.js";
 export { Files } from "./files.js";
 export type { ArchiveOptions, FileContent, FileEvent, FileInfo, FileOptions, FileType, ReadOptions, WriteOptions } from "./files.js";

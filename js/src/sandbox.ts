@@ -7,6 +7,7 @@ import { Forward, type ForwardOptions } from "./forward.js";
 import type { Network, NetworkDecision } from "./network.js";
 import { type Page, PageList } from "./page.js";
 import { Process, type ProcessInfo } from "./process.js";
+import { Shell } from "./shell.js";
 import { Terminal, type TerminalOptions } from "./terminal.js";
 import { type CallOptions, startSeconds, type Transport } from "./transport.js";
 import type { BothyEvent, CreateParams, ForkParams, Limits, Link, LinkInfo, LinkKind, ListParams, Logs, Metrics, SandboxInfo, Snapshot, UpdateParams, UsageReport } from "./types.js";
@@ -131,6 +132,17 @@ export class Sandbox {
   /** Opens a terminal (PTY). */
   async terminal(options: TerminalOptions = {}): Promise<Terminal> {
     return Terminal.open(this.#transport, this.#path, options);
+  }
+
+  /** Makes a shell whose directory and variables stay from command to command. */
+  async shell(options: CallOptions & { cwd?: string } = {}): Promise<Shell> {
+    const { signal, ...json } = options;
+    return this.getShell((await this.#post<{ id: string }>("shells", json, signal)).id);
+  }
+
+  /** Returns a shell that was made before, or the one that each sandbox has anyway. */
+  getShell(id = "default"): Shell {
+    return new Shell(this.#transport, this.#path, id);
   }
 
   /** Runs code in a context whose variables stay, as a notebook does. */

@@ -17,6 +17,7 @@ from ._async._files import AsyncFiles
 from ._async._forward import AsyncForward
 from ._async._process import AsyncProcess, AsyncProcessStream
 from ._async._sandbox import AsyncSandbox
+from ._async._shell import AsyncShell
 from ._async._stream import AsyncEventStream, AsyncExecStream
 from ._async._terminal import AsyncTerminal
 from ._errors import (
@@ -64,6 +65,7 @@ from ._sync._files import Files
 from ._sync._forward import Forward
 from ._sync._process import Process, ProcessStream
 from ._sync._sandbox import Sandbox
+from ._sync._shell import Shell
 from ._sync._stream import EventStream, ExecStream
 from ._sync._terminal import Terminal
 from ._types import (
@@ -103,6 +105,7 @@ from ._types import (
     SandboxLimits,
     Scope,
     Secret,
+    ShellResult,
     Size,
     Snapshot,
     SnapshotKind,
@@ -127,6 +130,7 @@ __all__ = [
     "AsyncProcess",
     "AsyncProcessStream",
     "AsyncSandbox",
+    "AsyncShell",
     "AsyncTerminal",
     "AuditCheck",
     "AuditRecord",
@@ -206,6 +210,8 @@ __all__ = [
     "Scope",
     "Secret",
     "ServerError",
+    "Shell",
+    "ShellResult",
     "Size",
     "Snapshot",
     "SnapshotKind",

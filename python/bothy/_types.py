@@ -238,6 +238,17 @@ class ExecResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ShellResult(ExecResult):
+    """A command that ended in a kept shell: see :meth:`Shell.exec`.
+
+    Attributes:
+        ended: The shell itself has ended, as by ``exit``. The next command gets a new one.
+    """
+
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ExecEvent:
     """One piece of a running command's output or, with ``is_final``, its end.
 

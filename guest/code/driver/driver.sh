@@ -7,6 +7,7 @@ set --
 # While a piece is being given up, every command of it returns at once.
 __bothy_stop() { case $BASH_COMMAND in "__bothy_"* | "trap - DEBUG") ;; *) return 2 ;; esac; }
 __bothy_end() {
+	__bothy_running=
 	trap - DEBUG
 	shopt -u extdebug
 	printf '%s' "$__bothy_mark" >&6
@@ -14,8 +15,10 @@ __bothy_end() {
 	printf '%s %s\n' "$1" "${__bothy_stopped-}" >&4
 	__bothy_stopped=
 }
-trap '__bothy_stopped=1; shopt -s extdebug; trap __bothy_stop DEBUG' INT
+# An interrupt that comes when its piece has ended is none for the next.
+trap 'if [[ -n ${__bothy_running-} ]]; then __bothy_stopped=1; shopt -s extdebug; trap __bothy_stop DEBUG; fi' INT
 while IFS= read -r -d '' -u 3 __bothy_code; do
+	__bothy_running=1
 	printf 'begin\n' >&4
 	. /dev/fd/9 9<<<"$__bothy_code" </dev/null 3<&- 4>&- 6>&- 7>&-
 	__bothy_end $?

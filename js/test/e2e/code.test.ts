@@ -79,3 +79,21 @@ test("JavaScript and bash have contexts, too", async () => {
   await sbx.runCode("cd /tmp; y=5", { language: "bash" });
   assert.equal((await sbx.runCode("echo $y in $PWD", { language: "bash" })).stdout, "5 in /tmp\n");
 });
+
+test("a shell stays", async () => {
+  await using sbx = await Sandbox.create({ template: "python-3.12" });
+  const shell = await sbx.shell({ cwd: "/tmp" });
+  assert.equal((await shell.exec("pwd; x=41")).check().stdout, "/tmp\n");
+  assert.equal((await shell.exec("cd /; (exit 5)")).exitCode, 5);
+  const heard: string[] = [];
+  const late = await shell.exec("echo $PWD $x; sleep 60", { timeoutSeconds: 0.5, onStdout: (text) => heard.push(text) });
+  assert.deepEqual([late.timedOut, late.ok, heard.join("")], [true, false, "/ 41\n"]);
+  await shell.restart();
+  assert.equal((await shell.exec('echo "$x"')).stdout, "\n");
+  const gone = await shell.exec("exit 3");
+  assert.deepEqual([gone.exitCode, gone.ended], [3, true]);
+  await shell.close();
+  await assert.rejects(shell.exec("true"), { code: "context_not_found" });
+  await sbx.getShell().exec("y=1");
+  assert.equal((await sbx.getShell().exec("echo $y")).stdout, "1\n");
+});

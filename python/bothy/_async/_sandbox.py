@@ -45,6 +45,7 @@ from ._code import AsyncContexts, context_id, follow_code
 from ._files import AsyncFiles
 from ._forward import AsyncForward
 from ._process import AsyncProcess, collect
+from ._shell import AsyncShell
 from ._socket import AsyncWebSocket
 from ._stream import AsyncEventStream, AsyncExecStream, decoder, stream_request
 from ._terminal import AsyncTerminal
@@ -478,6 +479,20 @@ class AsyncSandbox:
         params = {"process": pid, "from": from_offset}
         path = f"{self._path}/terminal"
         return AsyncTerminal(await AsyncWebSocket.connect(self._client, path, params))
+
+    @io.opens
+    async def shell(self, *, cwd: str | None = None) -> AsyncShell:
+        """Make a shell whose directory and variables stay from command to command.
+
+        Args:
+            cwd: Where it starts; ``/workspace`` where not given.
+        """
+        wire = await self._client._call(self._post("/shells", {"cwd": cwd}))
+        return AsyncShell(self, wire["id"])
+
+    def get_shell(self, shell_id: str = "default") -> AsyncShell:
+        """Return a shell that was made before, or the one that each sandbox has anyway."""
+        return AsyncShell(self, shell_id)
 
     async def run_code(
         self,

@@ -46,6 +46,7 @@ from ._code import Contexts, context_id, follow_code
 from ._files import Files
 from ._forward import Forward
 from ._process import Process, collect
+from ._shell import Shell
 from ._socket import WebSocket
 from ._stream import EventStream, ExecStream, decoder, stream_request
 from ._terminal import Terminal
@@ -477,6 +478,20 @@ class Sandbox:
         params = {"process": pid, "from": from_offset}
         path = f"{self._path}/terminal"
         return Terminal(WebSocket.connect(self._client, path, params))
+
+    @io.opens
+    def shell(self, *, cwd: str | None = None) -> Shell:
+        """Make a shell whose directory and variables stay from command to command.
+
+        Args:
+            cwd: Where it starts; ``/workspace`` where not given.
+        """
+        wire = self._client._call(self._post("/shells", {"cwd": cwd}))
+        return Shell(self, wire["id"])
+
+    def get_shell(self, shell_id: str = "default") -> Shell:
+        """Return a shell that was made before, or the one that each sandbox has anyway."""
+        return Shell(self, shell_id)
 
     def run_code(
         self,

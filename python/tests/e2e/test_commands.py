@@ -19,6 +19,7 @@ from bothy import (
     Client,
     CommandError,
     CommandNotFoundError,
+    ContextNotFoundError,
     ExecEvent,
     ProcessNotFoundError,
     Sandbox,
@@ -312,3 +313,29 @@ def test_shell_code_has_an_exit_code(sbx: Sandbox) -> None:
     assert sbx.run_code("true", "bash").exit_code == 0
     result = sbx.run_code("echo x; exit 7", "bash")
     assert (result.exit_code, result.stdout) == (7, "x\n") and result.error is not None
+
+
+def test_a_shell_stays(sbx: Sandbox) -> None:
+    with sbx.shell(cwd="/tmp") as shell:
+        assert (
+            shell.exec("pwd; x=41; f() { echo \"got $1\"; }; export E='ü ö'").check().stdout
+            == "/tmp\n"
+        )
+        assert shell.exec('cd /; f "$((x + 1))"').stdout == "got 42\n"
+        assert shell.exec("pwd; printenv E; false").stdout == "/\nü ö\n"
+        assert shell.exec("(exit 5)").exit_code == 5
+        heard: list[str] = []
+        late = shell.exec(
+            "echo begun; trap '' INT; sleep 60", timeout_seconds=0.5, on_stdout=heard.append
+        )
+        assert late.timed_out and late.exit_code != 0 and heard == ["begun\n"] == [late.stdout]
+        assert shell.exec("echo $x; sleep 600 &").stdout == "41\n"
+        shell.restart()
+        assert shell.exec("echo \"$x\"; ps -e -o args | grep -c '[s]leep 600'").stdout == "\n0\n"
+        gone = shell.exec("exit 3")
+        assert (gone.exit_code, gone.ended) == (3, True) and gone.hint
+        assert shell.exec("echo new").stdout == "new\n"
+    with pytest.raises(ContextNotFoundError):
+        shell.exec("true")
+    sbx.get_shell().exec("y=1")
+    assert sbx.get_shell().exec("echo $y").stdout == "1\n"

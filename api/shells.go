@@ -1,0 +1,144 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// ShellEvent is the wire form of a streamed piece of a command in a kept shell.
+type ShellEvent struct {
+	Stream     string `json:"stream,omitempty"`
+	Data       string `json:"data,omitempty"`
+	IsFinal    bool   `json:"is_final,omitempty"`
+	ExitCode   *int   `json:"exit_code,omitempty"`
+	DurationMS *int64 `json:"duration_ms,omitempty"`
+	TimedOut   bool   `json:"timed_out,omitempty"`
+	OOMKilled  bool   `json:"oom_killed,omitempty"`
+	Truncated  bool   `json:"truncated,omitempty"`
+	Ended      bool   `json:"ended,omitempty"`
+	Hint       string `json:"hint,omitempty"`
+}
+
+type (
+	shellInput struct {
+		ID   string `path:"id" doc:"The sandbox's id."`
+		Body *bothy.ShellCreate
+	}
+	shellExecInput struct {
+		ID     string `path:"id" doc:"The sandbox's id."`
+		Shell  string `path:"shell" doc:"The shell's id, or default for the one that each sandbox has without being asked for."`
+		Accept string `header:"Accept" hidden:"true"`
+		Body   bothy.ShellRequest
+	}
+	shellRef struct {
+		ID    string `path:"id" doc:"The sandbox's id."`
+		Shell string `path:"shell" doc:"The shell's id, or default for the one that each sandbox has without being asked for."`
+	}
+)
+
+func (s *Server) registerShells() {
+	svc := s.services.Code
+	if svc == nil {
+		return
+	}
+	const base = "/v1/sandboxes/{id}/shells"
+	add(s, call{
+		ID: "create-shell", Method: http.MethodPost, Path: base, Tag: "Commands",
+		Summary: "Make a kept shell", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated,
+		Text: "A bash whose directory and variables stay from one command to the next. Commands in one shell run one after the other, those in different shells at once.",
+	}, func(ctx context.Context, in *shellInput) (*answer[*bothy.Shell], error) {
+		req := bothy.CodeContextCreate{Language: "bash"}
+		if in.Body != nil {
+			req.Cwd = in.Body.Cwd
+		}
+		c, err := svc.CreateContext(ctx, in.ID, req)
+		if err != nil {
+			return nil, err
+		}
+		shell := shellOf(*c)
+		return one(&shell, nil)
+	})
+	add(s, call{
+		ID: "list-shells", Method: http.MethodGet, Path: base, Tag: "Commands",
+		Summary: "List kept shells", Scope: bothy.ScopeSandboxesRead,
+	}, func(ctx context.Context, in *idInput) (*answer[items[bothy.Shell]], error) {
+		contexts, err := svc.Contexts(ctx, in.ID)
+		if err != nil {
+			return nil, err
+		}
+		var shells []bothy.Shell
+		for _, c := range contexts {
+			if c.Language == "bash" {
+				shells = append(shells, shellOf(c))
+			}
+		}
+		return list(shells), nil
+	})
+	add(s, call{
+		ID: "exec-in-shell", Method: http.MethodPost, Path: base + "/{shell}/exec", Tag: "Commands",
+		Summary: "Run a command in a kept shell", Scope: bothy.ScopeSandboxesWrite,
+		Text: "Answers when the command has ended. A time-out ends the command and what it started, and not the shell. " +
+			"With `Accept: text/event-stream` the output comes as events while the command runs, and the last event has `is_final`; " +
+			"a caller who goes away before that ends the command.",
+		Returns: []form{{"application/json", typeFor[bothy.ShellResult]()}, {eventsType, typeFor[ShellEvent]()}},
+	}, s.execInShell)
+	s.registerShellActions(svc, base)
+}
+
+func shellOf(c bothy.CodeContext) bothy.Shell {
+	shell := bothy.Shell{ID: c.ID, Cwd: c.Cwd, CreatedAt: c.CreatedAt}
+	if c.ID == bothy.ShellContext(bothy.DefaultShell) {
+		shell.ID = bothy.DefaultShell
+	}
+	return shell
+}
+
+func (s *Server) execInShell(ctx context.Context, in *shellExecInput) (*byHand, error) {
+	req, err := in.Body.InShell(in.Shell)
+	if err != nil {
+		return nil, err
+	}
+	if wantsEvents(in.Accept) {
+		return write(func(w http.ResponseWriter, r *http.Request) {
+			s.streamEvents(w, r, r.Context(), func(ctx context.Context, send func(string, any) error) error {
+				return s.services.Code.RunCodeStream(ctx, in.ID, req, func(e bothy.CodeEvent) error { return send("", shellEvent(e)) })
+			})
+		}), nil
+	}
+	result, err := s.services.Code.RunCode(ctx, in.ID, req)
+	if err != nil {
+		return nil, err
+	}
+	return write(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, result.Shell()) }), nil
+}
+
+func shellEvent(e bothy.CodeEvent) ShellEvent {
+	if !e.IsFinal {
+		return ShellEvent{Stream: e.Stream, Data: e.Data}
+	}
+	r := e.Shell()
+	return ShellEvent{
+		IsFinal: true, ExitCode: &r.ExitCode, DurationMS: &r.DurationMS, TimedOut: r.TimedOut,
+		OOMKilled: r.OOMKilled, Truncated: r.Truncated, Ended: r.Ended, Hint: r.Hint,
+	}
+}
+
+func (s *Server) registerShellActions(svc bothy.CodeService, base string) {
+	for _, c := range []struct {
+		id, method, rest, summary, text string
+		do                              func(ctx context.Context, id, contextID string) error
+	}{
+		{"delete-shell", http.MethodDelete, "", "End a kept shell", "With all that it started.", svc.DeleteContext},
+		{"interrupt-shell", http.MethodPost, "/interrupt", "Interrupt the command in a kept shell", "As Ctrl-C does; what ignores that is killed. Where no command runs, the answer is `conflict`.", svc.InterruptContext},
+		{"restart-shell", http.MethodPost, "/restart", "Make a kept shell as new", "Its directory and variables are gone, and what it started is ended.", svc.RestartContext},
+	} {
+		add(s, call{
+			ID: c.id, Method: c.method, Path: base + "/{shell}" + c.rest, Tag: "Commands",
+			Summary: c.summary, Text: c.text, Scope: bothy.ScopeSandboxesWrite,
+		}, func(ctx context.Context, in *shellRef) (*empty, error) {
+			return nil, c.do(ctx, in.ID, bothy.ShellContext(in.Shell))
+		})
+	}
+}
