@@ -2,6 +2,7 @@ package bothy
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 )
@@ -120,6 +121,10 @@ type MachineStats struct {
 	Processes        int   `json:"processes"`
 }
 
+// ErrMemoryUnusable is the cause of a restore's error where memory is as it was written and
+// cannot be used on this host. The snapshot's files can.
+var ErrMemoryUnusable = errors.New("the memory cannot be used on this host")
+
 // An Engine gives sandboxes their own kernel.
 //
 // The life of a machine: Start boots one from a template, or Restore wakes one
@@ -139,8 +144,9 @@ type Engine interface {
 	// been started; the guest may need a few milliseconds more.
 	Start(ctx context.Context, spec MachineSpec) (Machine, error)
 	// Restore wakes a machine from the snapshot in dir, which Machine.Snapshot of
-	// spec.Build wrote. The machine is of that build. It fails with CodeSnapshotDamaged
-	// or CodeUnsupported (another build, see BuildKeeper) and leaves dir as it was.
+	// spec.Build wrote. The machine is of that build. It fails with CodeSnapshotDamaged,
+	// or CodeUnsupported because of ErrMemoryUnusable (another build, see BuildKeeper, or
+	// another kind of host), and leaves dir as it was.
 	Restore(ctx context.Context, spec MachineSpec, dir string) (Machine, error)
 	// Adopt finds a machine that is still alive, by its stored State. One that
 	// was frozen goes on. It returns CodeNotFound when the machine is gone, and only

@@ -316,7 +316,14 @@ func (s *Service) wakeAs(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templa
 		spec.Build = m.EngineBuild
 		machine, err = engine.Restore(rctx, spec, filepath.Join(from.dir, snapshot.MemoryDir))
 		giveUp()
-	} else {
+		if errors.Is(err, bothy.ErrMemoryUnusable) && m.Has(snapshot.FilesTar) {
+			s.log.Warn("memory cannot be woken on this host", "sandbox", sb.ID, "snapshot", m.ID, "error", err)
+			how.Kind = bothy.SnapshotFiles
+			how.Detail = bothy.AsError(err).Detail + ": the files are back, the processes are gone"
+			spec.Build = ""
+		}
+	}
+	if how.Kind == bothy.SnapshotFiles {
 		spec.FilesTar = filepath.Join(from.dir, snapshot.FilesTar)
 		machine, err = engine.Start(ctx, spec)
 	}

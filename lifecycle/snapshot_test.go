@@ -156,6 +156,35 @@ func TestWorkOutlivesAnUpgradeOfTheEngine(t *testing.T) {
 	}
 }
 
+// A virtual machine's memory cannot be woken on a host whose clock runs at another rate.
+func TestMemoryThatThisHostCannotUseGivesItsFiles(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	if n, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{}); err != nil || n.Kind != bothy.SnapshotMemory {
+		t.Fatalf("%+v, %v", n, err)
+	}
+	const why = "the memory was written under another moon"
+	w.host.FailRestore = func(string) error {
+		return bothy.Errorf(bothy.CodeUnsupported, why).Because(bothy.ErrMemoryUnusable)
+	}
+	back, err := w.Resume(w.me(), sb.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back.Resumed.Kind != bothy.SnapshotFiles || !strings.HasPrefix(back.Resumed.Detail, why) || !strings.Contains(back.Resumed.Detail, "processes are gone") {
+		t.Errorf("it says %+v", back.Resumed)
+	}
+
+	// What is unsupported for another reason is an error, as a limit that is too large.
+	if _, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.host.FailRestore = func(string) error { return bothy.Errorf(bothy.CodeUnsupported, "too large") }
+	if _, err := w.Resume(w.me(), sb.ID); bothy.ErrorCode(err) != bothy.CodeUnsupported {
+		t.Errorf("the other error became %v", err)
+	}
+}
+
 func TestFilesOnly(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})

@@ -36,6 +36,8 @@ type Host struct {
 	Destroying func(id string)
 	// Limiting, if set, decides whether a machine takes new limits.
 	Limiting func(id string, l bothy.Limits) error
+	// FailRestore, if set, decides whether a restore fails.
+	FailRestore func(id string) error
 	// Adopting, Snapshotting and Thawing, if set, are awaited before a machine is
 	// adopted, written or thawed, and may fail that.
 	Adopting     func(ctx context.Context, id string) error
@@ -174,7 +176,12 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 		return nil, ctx.Err()
 	}
 	if s.Build != e.info.Build {
-		return nil, bothy.Errorf(bothy.CodeUnsupported, "the snapshot was made by build %s", s.Build)
+		return nil, bothy.Errorf(bothy.CodeUnsupported, "the snapshot was made by build %s", s.Build).Because(bothy.ErrMemoryUnusable)
+	}
+	if f := e.host.FailRestore; f != nil {
+		if err := f(spec.ID); err != nil {
+			return nil, err
+		}
 	}
 	return e.start(ctx, spec, dir)
 }

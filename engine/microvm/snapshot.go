@@ -252,14 +252,14 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 	}
 	if build := cmp.Or(spec.Build, e.own.Name); w.Build != build {
 		return nil, bothy.Errorf(bothy.CodeUnsupported, "the memory was written by engine build %s, and not by %s", w.Build, build).
-			WithHint("Use the files of the snapshot.")
+			WithHint("Use the files of the snapshot.").Because(bothy.ErrMemoryUnusable)
 	}
 	if err := w.Shape.holds(spec.Limits); err != nil {
 		return nil, err
 	}
 	if e.o.Acceleration == bothy.AccelerationEmulated && !sameRate(w.Shape.Ticks, rateSince(e.made)) {
 		return nil, bothy.Errorf(bothy.CodeUnsupported, "the memory was written on a host whose clock runs at another rate").
-			WithHint("Use the files of the snapshot.")
+			WithHint("Use the files of the snapshot.").Because(bothy.ErrMemoryUnusable)
 	}
 	ram, err := os.Open(filepath.Join(dir, ramFile))
 	if err != nil {
