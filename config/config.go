@@ -324,7 +324,7 @@ func (c *Config) Finish() error {
 	if c.ShutdownSeconds < 0 {
 		return bothy.Errorf(bothy.CodeInvalid, "shutdown_seconds is %d", c.ShutdownSeconds).WithHint("Give 0 to cut requests off at once.")
 	}
-	return errors.Join(c.Engine.check(), c.TLS.check(), c.checkListen(), c.checkProxies(), c.Pool.check(), c.E2B.check())
+	return errors.Join(c.Engine.check(), c.TLS.check(), c.checkListen(), c.checkProxies(), c.Pool.check(), c.Inflight.check(), c.E2B.check())
 }
 
 func (t TLS) check() error {

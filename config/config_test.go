@@ -176,3 +176,17 @@ func TestEngineSettings(t *testing.T) {
 		}
 	}
 }
+
+func TestInflightIsChecked(t *testing.T) {
+	for name, set := range map[string]func(*Inflight){
+		"inflight.requests":         func(i *Inflight) { i.Requests = 0 },
+		"inflight.answers_mb":       func(i *Inflight) { i.AnswersMB = -1 },
+		"inflight.operator_percent": func(i *Inflight) { i.OperatorPercent = 91 },
+	} {
+		c := Default()
+		set(&c.Inflight)
+		if err := c.Finish(); bothy.ErrorCode(err) != bothy.CodeInvalid || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

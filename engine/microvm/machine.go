@@ -122,14 +122,11 @@ func (e *Engine) Adopt(ctx context.Context, id string, b []byte) (bothy.Machine,
 	m := e.newMachine(p, proc, e.cgroups.Open(id), e.dir(id))
 	m.ramAt, m.ramFD = st.RAMAt, st.RAMFD
 	// One that was stopped for a snapshot waits for Thaw; see stoppedMark.
-	if _, err := os.Stat(filepath.Join(m.dir, stoppedMark)); err != nil {
-		err = m.Thaw(ctx)
-	} else {
+	if _, err := os.Stat(filepath.Join(m.dir, stoppedMark)); err == nil {
 		m.mu.Lock()
 		m.paused = true
 		m.mu.Unlock()
-	}
-	if err != nil {
+	} else if err := m.Thaw(ctx); err != nil {
 		e.log.Warn("cannot thaw a machine that was found again", "sandbox", id, "error", err)
 	}
 	return m, nil

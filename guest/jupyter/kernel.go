@@ -114,7 +114,7 @@ func Connect(ctx context.Context, conn *Connection) (*Kernel, error) {
 	}
 	go k.receive(k.shell, (*execution).onShell)
 	go k.receive(k.iopub, (*execution).onIOPub)
-	if err := k.iopub.send([]byte{1}); err == nil { // subscribe to everything
+	if err = k.iopub.send([]byte{1}); err == nil { // subscribe to everything
 		err = k.greet(ctx)
 	}
 	if err != nil {

@@ -123,7 +123,7 @@ func assemble(o Start) error {
 		}
 	}
 	options := "lowerdir=" + lowerDir + ",upperdir=" + upperDir + ",workdir=" + workDir + ",redirect_dir=off,metacopy=off,index=off,xino=off"
-	if err := mount("overlay", "overlay", sandboxDir, unix.MS_NODEV&0, options); err != nil {
+	if err := mount("overlay", "overlay", sandboxDir, 0, options); err != nil {
 		return fmt.Errorf("mount the root file system: %w", err)
 	}
 	return nil

@@ -23,13 +23,12 @@ const stageSocket = 3
 func stage() error {
 	runtime.LockOSThread()
 	unix.CloseOnExec(stageSocket)
-	if err := becomeGuest(); err != nil {
-		_ = unix.Sendmsg(stageSocket, []byte(err.Error()), nil, nil, 0)
-		return err
-	}
-	return nil
+	err := becomeGuest()
+	_ = unix.Sendmsg(stageSocket, []byte(err.Error()), nil, nil, 0)
+	return err
 }
 
+// becomeGuest returns only an error: where all is well, the guest has taken its place.
 func becomeGuest() error {
 	if len(os.Args) != 5 {
 		return errors.New("the stage needs a host name, a number of processes and a size of memory")
