@@ -14,7 +14,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # A released program is static, the same wherever it was built, and small. What is
 # only run here is compiled with the same flags, so that nothing is compiled twice.
 RELEASE := CGO_ENABLED=0 $(GO) build -modfile=bin/go.mod -tags=gvisorpatched -trimpath -buildvcs=false -ldflags
-RUN := CGO_ENABLED=0 $(GO) run -modfile=bin/go.mod -tags=gvisorpatched -trimpath -buildvcs=false
+GO_RUN := CGO_ENABLED=0 $(GO) run -modfile=bin/go.mod -tags=gvisorpatched -trimpath -buildvcs=false
 TEST := CGO_ENABLED=0 $(GO) test -modfile=$(CURDIR)/bin/go.mod -tags=gvisorpatched -trimpath -buildvcs=false
 FUZZ_TIME ?= 10m
 PYTHON_BUNDLE := bin/share/python-3.12.tar.zst
@@ -37,7 +37,7 @@ bin/bothy: bin/go.mod
 	@$(RELEASE) '-s -w -buildid=' -o bin/guest ./cmd/guest
 	@$(RELEASE) '-s -w -buildid=' -o bin/sentry ./cmd/sentry
 	@$(RELEASE) '-s -w -buildid=' -o bin/vminit ./cmd/vminit
-	@$(RUN) ./internal/embedded/pack -guest bin/guest -sentry bin/sentry -vminit bin/vminit
+	@$(GO_RUN) ./internal/embedded/pack -guest bin/guest -sentry bin/sentry -vminit bin/vminit
 	@$(RELEASE) '-s -w -X main.version=$(VERSION)' -o bin/bothy ./cmd/bothy
 
 bin/go.mod: go.mod go.sum scripts/gvisor $(shell find third_party/gvisor/apply third_party/gvisor/patches third_party/gvisor/add)
@@ -46,7 +46,7 @@ bin/go.mod: go.mod go.sum scripts/gvisor $(shell find third_party/gvisor/apply t
 $(PYTHON_BUNDLE): cmd/pybundle/main.go | bin/go.mod
 	@echo '== bundle CPython 3.12'
 	@mkdir -p bin/share
-	@$(RUN) ./cmd/pybundle -o $@
+	@$(GO_RUN) ./cmd/pybundle -o $@
 	@touch $@
 
 .PHONY: tools
@@ -61,13 +61,18 @@ demo: host build ## build, start the server, and run the example of the README
 host: # what a host of sandboxes needs
 	@scripts/packages mkfs.erofs:erofs-utils mmdebstrap:mmdebstrap ip:iproute2 @/etc/ssl/certs/ca-certificates.crt:ca-certificates
 
+.PHONY: check
+check: bin/go.mod ## check format, modules, code and unit tests: without root, in a minute
+	@scripts/check
+
 .PHONY: test
-test: host build ## run every test there is
-	@scripts/test
+test: host build ## run every test there is, or one suite of them: RUN=go (an unknown name lists them)
+	@scripts/test $(RUN)
 
 .PHONY: test-clients
 test-clients: host build ## run E2B's SDKs of all ages, and what is built on them
 	@test/e2b/run full
+
 .PHONY: fuzz-decoder
 fuzz-decoder: host build ## look for checkpoints that take too much to decode, FUZZ_TIME (10m) in each of two ways
 	BOTHY_DECODE_TIME=$(FUZZ_TIME) $(TEST) -count=1 -v -timeout 0 -run TestSpoiltStateIsDecodedOrRefused ./engine/gvisor
@@ -79,7 +84,7 @@ plain: tools # bin/plain/bothy, from gVisor as it is published
 
 .PHONY: test-plain
 test-plain: host build plain ## run the engine's tests and those of the whole with gVisor as it is published
-	@$(RUN) ./test/plain
+	@$(GO_RUN) ./test/plain
 
 .PHONY: test-gvisor
 test-gvisor: host build # run the tests of gVisor's patches and of the engine

@@ -177,8 +177,7 @@ func TestProcesses(t *testing.T) {
 	process := path + "/processes/100"
 	f.ok(204, f.do("POST", process+"/stdin", `{"data":"hello "}`))
 	f.ok(204, f.do("POST", process+"/stdin", `{"data":"d29ybGQ=","encoding":"base64"}`))
-	var list items[bothy.ProcessInfo]
-	list = decode[items[bothy.ProcessInfo]](f, f.ok(200, f.do("GET", path+"/processes", nil)))
+	list := decode[items[bothy.ProcessInfo]](f, f.ok(200, f.do("GET", path+"/processes", nil)))
 	if len(list.Items) != 1 || !list.Items[0].Running || list.Items[0].OutputEnd != 11 {
 		t.Fatalf("%+v", list)
 	}

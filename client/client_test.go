@@ -659,7 +659,7 @@ func TestNoServer(t *testing.T) {
 // Something that is no Bothy server must not be taken for one.
 func TestStrangeServer(t *testing.T) {
 	for name, h := range map[string]http.HandlerFunc{
-		"html error": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", 502) },
+		"html error": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) },
 		"html":       func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
 	} {
 		s := httptest.NewServer(h)

@@ -29,7 +29,7 @@ var (
 	errShort        = errors.New("more bytes are needed")
 	errNotHello     = errors.New("this is not a TLS ClientHello")
 	errHelloTooLong = errors.New("the TLS ClientHello is too long")
-	errECH          = errors.New("Encrypted ClientHello hides the server name; switch it off in the client")
+	errECH          = errors.New("the server name is hidden by Encrypted ClientHello; switch that off in the client")
 	errNoSNI        = errors.New("the TLS ClientHello names no server")
 	errBadSNI       = errors.New("the server name in the TLS ClientHello is not one host name")
 )

@@ -235,7 +235,7 @@ func TestClientHelloMayComeInPieces(t *testing.T) {
 // dribble writes its first bytes a few at a time.
 type dribble struct {
 	net.Conn
-	size, sent int
+	size int
 }
 
 func (d *dribble) Write(p []byte) (int, error) {

@@ -242,8 +242,7 @@ type guests struct {
 	// onAdopt, if set, is called by every adoption, and may fail it.
 	onAdopt func(context.Context, bothy.Identity) error
 	// onAdd, if set, is called with every new guest.
-	onAdd  func(*guest)
-	frozen int
+	onAdd func(*guest)
 }
 
 func (g *guests) add(key string) *guest {

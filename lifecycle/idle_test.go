@@ -127,14 +127,13 @@ func TestSecretsStayOutside(t *testing.T) {
 	if got := w.gateways.last().secretValues(); !slices.Equal(got, []string{value}) {
 		t.Errorf("after the sleep the gateway has %q", got)
 	}
-	forks, err := w.Fork(w.me(), sb.ID, bothy.ForkRequest{Count: 1})
-	if err != nil {
+	if _, err := w.Fork(w.me(), sb.ID, bothy.ForkRequest{Count: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.gateways.last().secretValues(); len(got) != 0 {
 		t.Errorf("a fork got %q without being asked", got)
 	}
-	if forks, err = w.Fork(w.me(), sb.ID, bothy.ForkRequest{Count: 1, Secrets: true}); err != nil || len(forks) != 1 {
+	if forks, err := w.Fork(w.me(), sb.ID, bothy.ForkRequest{Count: 1, Secrets: true}); err != nil || len(forks) != 1 {
 		t.Fatal(err)
 	}
 	if got := w.gateways.last().secretValues(); !slices.Equal(got, []string{value}) {

@@ -74,13 +74,6 @@ func (s *Service) runRetry(key string, r *retry) {
 	s.armRetry(key, r)
 }
 
-// waits reports whether something is to be tried again under a key.
-func (s *Service) waits(key string) bool {
-	s.retries.mu.Lock()
-	defer s.retries.mu.Unlock()
-	return s.retries.m[key] != nil
-}
-
 func (s *Service) stopRetries() {
 	s.retries.mu.Lock()
 	defer s.retries.mu.Unlock()

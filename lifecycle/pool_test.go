@@ -277,8 +277,7 @@ func TestPoolLargerThanMemoryStopsWhereMemoryEnds(t *testing.T) {
 }
 
 func TestPoolMakesRoomForThoseWhoAsk(t *testing.T) {
-	var w *world
-	w = newPoolWorld(t, lifecycle.PoolOptions{Ready: 2, ReadyMax: 2, Templates: []string{"a"}}, func(x *world) {
+	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 2, ReadyMax: 2, Templates: []string{"a"}}, func(x *world) {
 		// Each machine takes 100 MB of 350, of which 200 are the host's own.
 		x.free = func() int { return 350 - 100*len(x.host.IDs()) }
 		x.minFree = 200

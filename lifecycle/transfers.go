@@ -40,7 +40,7 @@ func (t *transfers) begin(ctx context.Context, clock bothy.Clock, project string
 	stop := clock.AfterFunc(transferWait, func() { close(late) })
 	defer stop()
 	for {
-		full, changed := t.try(project)
+		changed, full := t.try(project)
 		if full == nil {
 			break
 		}
@@ -64,7 +64,7 @@ func (t *transfers) begin(ctx context.Context, clock bothy.Clock, project string
 }
 
 // try takes a place, or says why there is none and what to wait for.
-func (t *transfers) try(project string) (full error, changed <-chan struct{}) {
+func (t *transfers) try(project string) (changed <-chan struct{}, full error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var e *bothy.Error
@@ -79,7 +79,7 @@ func (t *transfers) try(project string) (full error, changed <-chan struct{}) {
 		return nil, nil
 	}
 	e.WithHint("Try again when one of them has ended.").RetryAfter = transferWait
-	return e, t.changed
+	return t.changed, e
 }
 
 func (t *transfers) end(project string) {

@@ -268,7 +268,7 @@ func (m *Meter) watchBudget(ctx context.Context, host Host, id budgetID) {
 		m.mu.Unlock()
 		return
 	}
-	used, said := m.cost(b.spent), b.Budget
+	used := m.cost(b.spent)
 	over := used >= b.Amount
 	var tell string
 	switch {
@@ -281,7 +281,7 @@ func (m *Meter) watchBudget(ctx context.Context, host Host, id budgetID) {
 	}
 	enforce := over && !b.enforcing
 	b.enforcing = b.enforcing || enforce
-	said = b.Budget
+	said := b.Budget
 	m.mu.Unlock()
 
 	if tell != "" {

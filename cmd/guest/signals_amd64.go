@@ -7,7 +7,11 @@ import "syscall"
 func handlers() (caught, restore uintptr)
 
 // The functions at these addresses.
+//
+//lint:ignore U1000 the assembler takes its address
 func caught()
+
+//lint:ignore U1000 the assembler takes its address
 func restore()
 
 const (

@@ -100,19 +100,19 @@ func TestSpoiltStateIsDecodedOrRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "state")
-	measure := func(b []byte) (error, uint64, time.Duration) {
+	measure := func(b []byte) (used uint64, took time.Duration, err error) {
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		began := time.Now()
-		err := decode(t, path)
-		took := time.Since(began)
+		err = decode(t, path)
+		took = time.Since(began)
 		runtime.ReadMemStats(&after)
-		return err, after.TotalAlloc - before.TotalAlloc, took
+		return after.TotalAlloc - before.TotalAlloc, took, err
 	}
-	if err, used, _ := measure(whole); err != nil || used > 40*uint64(len(whole)) {
+	if used, _, err := measure(whole); err != nil || used > 40*uint64(len(whole)) {
 		t.Fatalf("an undamaged state of %d bytes takes %d of memory: %v", len(whole), used, err)
 	}
 	seed := uint64(time.Now().UnixNano())
@@ -123,7 +123,7 @@ func TestSpoiltStateIsDecodedOrRefused(t *testing.T) {
 			s = i // the same at each run
 		}
 		b := spoil(rand.New(rand.NewPCG(s, 1)), whole)
-		err, used, took := measure(b)
+		used, took, err := measure(b)
 		if err != nil {
 			refused++
 			if len(err.Error()) > 1<<20 {

@@ -45,7 +45,6 @@ type words []byte
 
 const wordsHead = 10
 
-func (w words) records() int { return int(binary.LittleEndian.Uint32(w)) }
 func (w words) len() int {
 	if w == nil {
 		return 1

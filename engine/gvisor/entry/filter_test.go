@@ -105,7 +105,7 @@ func precompile(t *testing.T, o config.Options) precompiledseccomp.Program {
 		t.Fatal(err)
 	}
 	for name := range o.Vars() {
-		p.VarOffsets[name] = p.VarOffsets[name] // also those that are nowhere
+		p.VarOffsets[name] = slices.Clone(p.VarOffsets[name]) // also those that are nowhere
 	}
 	for i, word := range p.Bytecode32 {
 		if word == uint32(os.Getpid()) {
