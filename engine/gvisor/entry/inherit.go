@@ -6,9 +6,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/bothy-dev/bothy/engine/gvisor/tiny"
-	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
 // donated returns the number of the descriptor that the server gives to the sentry by
@@ -35,37 +32,19 @@ func closeInherited(args []string) error {
 		}
 	}
 	// What this process itself has opened is closed on exec; what it inherited cannot be.
-	look := func(fd int) (open bool) {
+	closeUnlessGiven := func(fd int) {
 		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 		if err == nil && !given[fd] && flags&unix.FD_CLOEXEC == 0 {
 			unix.Close(fd)
 		}
-		return err == nil
 	}
-	const path = "/proc/self/fd"
-	var stat unix.Stat_t
-	if err := unix.Stat(path, &stat); err != nil {
-		return err
-	}
-	// Where the host's kernel says how many there are (Linux 6.2), they are found without
-	// a list, which it would keep, and clear away when the process ends.
-	known := stat.Size > 0 && tuning.On(tuning.FDList)
-	left := stat.Size
-	for fd := 0; known && left > 0 && fd < 4*tiny.ConfineHighest; fd++ {
-		if look(fd) {
-			left--
-		}
-	}
-	if known && left == 0 {
-		return nil
-	}
-	entries, err := os.ReadDir(path)
+	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		if fd, err := strconv.Atoi(e.Name()); err == nil {
-			look(fd)
+			closeUnlessGiven(fd)
 		}
 	}
 	return nil

@@ -24,7 +24,6 @@ const (
 	TracePoints = "trace-points"
 	Trim        = "trim"
 	Warm        = "warm"
-	FDList      = "fd-list"
 	FastPath    = "fast-path"
 )
 
@@ -51,7 +50,6 @@ var All = []Optimisation{
 	{Name: TracePoints, Where: "patches/1017-trace-points-not-described.patch", Does: "Trace points are not described."},
 	{Name: Trim, Where: "patches/1019-anonymous-memory-listed.patch", Does: "Memory that was never touched is taken back before it is written to a snapshot."},
 	{Name: Warm, Where: "entry/warm.go", Does: "A sentry that waits makes processes, has memory at hand and looks at its types."},
-	{Name: FDList, Where: "entry/inherit.go", Does: "Descriptors are looked at one by one, without a list in /proc."},
 
 	{Name: StubFilters, Where: "patches/0001-stub-filters-compiled-ahead.patch", Does: "The filters of the processes in which programs run are compiled ahead."},
 	{Name: FastPath, Where: "patches/0021-fast-path-after-birth.patch", Does: "The platform waits awake for system calls, also of a sentry that was born on one processor."},
