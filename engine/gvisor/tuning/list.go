@@ -64,6 +64,4 @@ var All = []Optimisation{
 	{Name: "page-readers", Where: "patches/1001-checkpoint-pages-readers-per-processor.patch", Does: "A checkpoint's memory is read by as many threads as there are processors, not 128."},
 	{Name: "statistics", Where: "patches/1002-checkpoint-statistics-off.patch", Does: "The time that objects of a checkpoint take is not measured."},
 	{Name: "call-counters", Where: "patches/1005-unimplemented-syscalls-not-counted.patch", Does: "System calls that there are not are not counted."},
-	{Name: "metrics", Where: "patches/1007-metrics-not-listed.patch", Does: "Metrics are not listed."},
-	{Name: "regexps", Where: "patches/1008-regexps-compiled-on-demand.patch", Does: "Regular expressions are compiled on demand."},
 }
