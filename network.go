@@ -30,11 +30,13 @@ type Network struct {
 	AllowDomains []string       `json:"allow_domains,omitempty"`
 	AllowCIDRs   []netip.Prefix `json:"allow_cidrs,omitempty"`
 	AllowPorts   []uint16       `json:"allow_ports,omitempty"`
+	// DenyCIDRs are closed in mode open, but for what the fields above allow.
+	DenyCIDRs []netip.Prefix `json:"deny_cidrs,omitempty"`
 }
 
 // IsPlain reports whether the mode alone says everything.
 func (n Network) IsPlain() bool {
-	return len(n.Presets) == 0 && len(n.AllowDomains) == 0 && len(n.AllowCIDRs) == 0 && len(n.AllowPorts) == 0
+	return len(n.Presets) == 0 && len(n.AllowDomains) == 0 && len(n.AllowCIDRs) == 0 && len(n.AllowPorts) == 0 && len(n.DenyCIDRs) == 0
 }
 
 // UnmarshalJSON reads a mode string or an object. Unknown keys are errors, so
@@ -54,8 +56,8 @@ func (n *Network) UnmarshalJSON(b []byte) error {
 	if errors.As(err, &wrong) && wrong.Field == "allow_ports" {
 		return fmt.Errorf("network.allow_ports holds a %s: ports are numbers from 1 to 65535", wrong.Value)
 	}
-	if bad := notARange(b); err != nil && bad != "" {
-		return fmt.Errorf("network.allow_cidrs holds %q, which is no range of addresses: write it like \"192.0.2.0/24\", or \"192.0.2.7/32\" for one address", bad)
+	if list, bad := notARange(b); err != nil && bad != "" {
+		return fmt.Errorf("network.%s holds %q, which is no range of addresses: write it like \"192.0.2.0/24\", or \"192.0.2.7/32\" for one address", list, bad)
 	}
 	if err != nil {
 		return fmt.Errorf("network must be \"off\", \"restricted\", \"open\" or an object: %w", err)
@@ -67,18 +69,22 @@ func (n *Network) UnmarshalJSON(b []byte) error {
 	return n.checkMode()
 }
 
-// notARange returns the first CIDR of a network object that is none, or "".
-func notARange(b []byte) string {
+// notARange returns the first CIDR of a network object that is none, with the list
+// that holds it, or "".
+func notARange(b []byte) (list, text string) {
 	var only struct {
-		CIDRs []string `json:"allow_cidrs"`
+		Allow []string `json:"allow_cidrs"`
+		Deny  []string `json:"deny_cidrs"`
 	}
 	_ = json.Unmarshal(b, &only)
-	for _, c := range only.CIDRs {
-		if _, err := netip.ParsePrefix(c); err != nil {
-			return c
+	for name, l := range map[string][]string{"allow_cidrs": only.Allow, "deny_cidrs": only.Deny} {
+		for _, c := range l {
+			if _, err := netip.ParsePrefix(c); err != nil {
+				return name, c
+			}
 		}
 	}
-	return ""
+	return "", ""
 }
 
 func (n Network) checkMode() error {

@@ -112,6 +112,7 @@ func (networkSchema) Schema(huma.Registry) *huma.Schema {
 				"allow_domains": texts("Domains; *.example.org stands for those below example.org."),
 				"allow_cidrs":   texts("Ranges of addresses that may be reached without a name."),
 				"allow_ports":   object{"type": "array", "items": object{"type": "integer", "minimum": 1, "maximum": 65535}, "description": "Ports that may be reached."},
+				"deny_cidrs":    texts("Ranges of addresses that are closed in mode open, but for what the other lists allow."),
 			},
 		})
 	s.Examples = []any{"off", object{"mode": "restricted", "presets": []string{"pypi"}, "allow_domains": []string{"api.example.com"}}}

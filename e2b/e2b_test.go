@@ -27,6 +27,7 @@ func TestPolicy(t *testing.T) {
 		mode     bothy.NetworkMode
 		domains  int
 		ranges   int
+		denied   int
 		code     bothy.Code
 	}{
 		"nothing said":        {mode: bothy.NetworkOpen},
@@ -35,7 +36,8 @@ func TestPolicy(t *testing.T) {
 		"all denied":          {network: &network{DenyOut: []string{"0.0.0.0/0"}}, mode: bothy.NetworkOff},
 		"denied but for some": {internet: &no, network: &network{AllowOut: []string{"a.org", "*.b.org", "192.0.2.1", "198.51.100.0/24"}}, mode: bothy.NetworkRestricted, domains: 2, ranges: 2},
 		"allowed needlessly":  {network: &network{AllowOut: []string{"a.org"}}, mode: bothy.NetworkOpen},
-		"a part denied":       {network: &network{DenyOut: []string{"192.0.2.0/24"}}, code: bothy.CodeUnsupported},
+		"a part denied":       {network: &network{DenyOut: []string{"192.0.2.0/24"}, AllowOut: []string{"a.org", "192.0.2.1"}}, mode: bothy.NetworkOpen, domains: 1, ranges: 1, denied: 1},
+		"a part and all":      {network: &network{DenyOut: []string{"192.0.2.0/24", "0.0.0.0/0"}}, mode: bothy.NetworkOff},
 		"a name denied":       {network: &network{DenyOut: []string{"a.org"}}, code: bothy.CodeInvalid},
 		"proxied":             {network: &network{Proxy: map[string]any{}}, code: bothy.CodeUnsupported},
 		"with headers":        {network: &network{Rules: map[string][]any{"a.org": {1}}}, code: bothy.CodeUnsupported},
@@ -45,7 +47,7 @@ func TestPolicy(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if err == nil && (got.Mode != c.mode || len(got.AllowDomains) != c.domains || len(got.AllowCIDRs) != c.ranges) {
+		if err == nil && (got.Mode != c.mode || len(got.AllowDomains) != c.domains || len(got.AllowCIDRs) != c.ranges || len(got.DenyCIDRs) != c.denied) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

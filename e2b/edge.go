@@ -263,6 +263,9 @@ func (d *Door) serveAgent(w http.ResponseWriter, r *http.Request, t target) {
 	c, ok := agentCall(r)
 	h, known := d.holderOf(r, t.sb)
 	switch {
+	case r.URL.Path == "/files/compose":
+		h = nobody(unsupported("files cannot be joined from parts (/files/compose)").
+			WithHint("Send the file whole to /files, which takes any size"))
 	case !ok:
 		h = nobody(bothy.Errorf(bothy.CodeNotFound, "the agent has no %s %s", r.Method, r.URL.Path))
 	case known:

@@ -51,8 +51,8 @@ func (n *network) check() error {
 }
 
 // policyOf translates a network into a policy. Without any word on it everything is
-// allowed. What is allowed by name beats what is denied, so with all denied only the
-// allowed is left.
+// allowed. What is allowed beats what is denied, so with all denied only the allowed is
+// left.
 func policyOf(internet *bool, n *network) (*bothy.Network, error) {
 	if n == nil {
 		n = &network{}
@@ -61,16 +61,14 @@ func policyOf(internet *bool, n *network) (*bothy.Network, error) {
 		return nil, err
 	}
 	denied := internet != nil && !*internet
+	var ranges []netip.Prefix
 	for _, text := range n.DenyOut {
 		p, err := prefixOf(text)
 		if err != nil {
 			return nil, invalid("denyOut: %q is not a range of addresses, such as 192.0.2.0/24", text)
 		}
-		if p.Bits() != 0 {
-			return nil, unsupported("denyOut: a part of the Internet cannot be denied (%s)", text).
-				WithHint("Deny 0.0.0.0/0 and name what is allowed in allowOut")
-		}
-		denied = true
+		denied = denied || p.Bits() == 0
+		ranges = append(ranges, p)
 	}
 	policy := &bothy.Network{Mode: bothy.NetworkRestricted}
 	for _, text := range n.AllowOut {
@@ -81,6 +79,8 @@ func policyOf(internet *bool, n *network) (*bothy.Network, error) {
 		}
 	}
 	switch {
+	case !denied && len(ranges) > 0:
+		policy.Mode, policy.DenyCIDRs = bothy.NetworkOpen, ranges
 	case !denied:
 		return &bothy.Network{Mode: bothy.NetworkOpen}, nil
 	case len(n.AllowOut) == 0:

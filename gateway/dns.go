@@ -204,7 +204,8 @@ func (g *Gateway) replyAddress(ctx context.Context, p *policy, q dns.Question, n
 	if q.Qtype != dns.TypeA {
 		return dns.RcodeSuccess
 	}
-	tied := p.mode == bothy.NetworkRestricted || g.secretHost(name)
+	_, excepted := p.exception(name)
+	tied := p.mode == bothy.NetworkRestricted || excepted || g.secretHost(name)
 	if tied {
 		addrs = []netip.Addr{g.names.standIn(name)}
 	}

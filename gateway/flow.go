@@ -106,7 +106,8 @@ func (g *Gateway) open(protocol string, t target) (*flow, verdict) {
 			return nil, refuse("the server has too many open connections for another one of this sandbox (%d)", g.spent)
 		}
 	}
-	t.unchecked = g.policy.mode == bothy.NetworkOpen && t.name != "" && !g.secretHost(t.name)
+	_, excepted := g.policy.exception(t.name)
+	t.unchecked = g.policy.mode == bothy.NetworkOpen && t.name != "" && !excepted && !g.secretHost(t.name)
 	f := &flow{protocol: protocol, to: t, rank: len(g.flows), giveBack: giveBack}
 	f.ctx, f.cancel = context.WithCancel(g.ctx)
 	f.out.total, f.in.total = &g.egress, &g.ingress

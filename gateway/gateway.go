@@ -229,7 +229,7 @@ func (g *Gateway) SetPolicy(n bothy.Network) error {
 	g.policy = p
 	var out []*flow
 	for f := range g.flows {
-		if v := g.judge(p, f.target()); !v.allowed {
+		if t := f.target(); !g.judge(p, t).allowed || p.outdates(t) {
 			out = append(out, f)
 		}
 	}

@@ -47,6 +47,9 @@ func (g *Gateway) serveName(f *flow, v verdict, r *tcp.ForwarderRequest) {
 // dialName connects to one of a name's addresses, after the guard has seen it.
 func (g *Gateway) dialName(ctx context.Context, name string, port uint16) (net.Conn, error) {
 	addrs, err := g.reachable(ctx, name)
+	if err == nil {
+		addrs, err = g.currentPolicy().open(name, addrs)
+	}
 	if err != nil {
 		return nil, err
 	}

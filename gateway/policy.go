@@ -20,6 +20,8 @@ type policy struct {
 	mode    bothy.NetworkMode
 	domains domains
 	cidrs   []netip.Prefix
+	// denied are closed in mode open, but for what domains and cidrs hold.
+	denied []netip.Prefix
 	// ports is nil when the policy lists none.
 	ports map[uint16]bool
 }
@@ -66,6 +68,7 @@ func compile(n bothy.Network, presets Presets) (*policy, error) {
 	}
 	for list, count := range map[string]int{
 		"presets": len(n.Presets), "allow_domains": len(n.AllowDomains), "allow_cidrs": len(n.AllowCIDRs), "allow_ports": len(n.AllowPorts),
+		"deny_cidrs": len(n.DenyCIDRs),
 	} {
 		if count > maxRules {
 			return nil, bothy.Errorf(bothy.CodeInvalid, "%s has %d entries", list, count).
@@ -93,6 +96,9 @@ func compile(n bothy.Network, presets Presets) (*policy, error) {
 		}
 		p.cidrs = append(p.cidrs, c.Masked())
 	}
+	if err := p.deny(n.DenyCIDRs); err != nil {
+		return nil, err
+	}
 	for _, port := range n.AllowPorts {
 		if port == 0 {
 			return nil, bothy.Errorf(bothy.CodeInvalid, "0 is not a port").WithHint("Use ports from 1 to 65535.")
@@ -109,6 +115,9 @@ func compile(n bothy.Network, presets Presets) (*policy, error) {
 func (p *policy) name(name string) verdict {
 	switch p.mode {
 	case bothy.NetworkOpen:
+		if rule, ok := p.exception(name); ok {
+			return allow(rule)
+		}
 		return allow("mode:open")
 	case bothy.NetworkRestricted:
 		if rule, ok := p.domains.match(name); ok {
@@ -143,6 +152,9 @@ func (p *policy) addrAt(addr netip.Addr, port uint16) verdict {
 	case p.ports != nil && !p.ports[port]:
 		return refuse("port %d is not on the list", port)
 	case p.mode == bothy.NetworkOpen:
+		if reason := p.denies(addr); reason != "" {
+			return refuse("%s is %s", addr, reason)
+		}
 		return allow("mode:open")
 	}
 	for _, c := range p.cidrs {

@@ -184,6 +184,7 @@ var networkSchema = &jsonschema.Schema{
 				"allow_domains": {Type: "array", Items: &jsonschema.Schema{Type: "string"}, Description: "Such as api.example.com or *.example.org"},
 				"allow_cidrs":   {Type: "array", Items: &jsonschema.Schema{Type: "string"}, Description: "Such as 192.0.2.0/24"},
 				"allow_ports":   {Type: "array", Items: &jsonschema.Schema{Type: "integer", Minimum: new(float64(1)), Maximum: new(float64(65535))}},
+				"deny_cidrs":    {Type: "array", Items: &jsonschema.Schema{Type: "string"}, Description: "Closed in mode open, but for what the other lists allow"},
 			},
 			AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}},
 		},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,8 +48,9 @@ func printNetwork(w io.Writer, n bothy.Network) {
 		"mode", string(n.Mode),
 		"presets", strings.Join(n.Presets, ", "),
 		"domains", strings.Join(n.AllowDomains, ", "),
-		"addresses", strings.Join(rangesOf(n), ", "),
+		"addresses", strings.Join(rangesOf(n.AllowCIDRs), ", "),
 		"ports", strings.Join(ports, ", "),
+		"denied", strings.Join(rangesOf(n.DenyCIDRs), ", "),
 	)
 }
 
@@ -57,16 +59,19 @@ func networkText(n bothy.Network) string {
 	if n.IsPlain() {
 		return networkMode(n)
 	}
-	parts := slices.Concat(n.Presets, n.AllowDomains, rangesOf(n))
+	parts := slices.Concat(n.Presets, n.AllowDomains, rangesOf(n.AllowCIDRs))
 	for _, port := range n.AllowPorts {
 		parts = append(parts, "port "+strconv.Itoa(int(port)))
+	}
+	for _, denied := range rangesOf(n.DenyCIDRs) {
+		parts = append(parts, "not "+denied)
 	}
 	return fmt.Sprintf("%s: %s", n.Mode, strings.Join(parts, ", "))
 }
 
-func rangesOf(n bothy.Network) []string {
-	list := make([]string, len(n.AllowCIDRs))
-	for i, r := range n.AllowCIDRs {
+func rangesOf(ranges []netip.Prefix) []string {
+	list := make([]string, len(ranges))
+	for i, r := range ranges {
 		list[i] = r.String()
 	}
 	return list

@@ -13,6 +13,8 @@ export interface NetworkPolicy {
   allowCidrs?: string[];
   /** Ports. */
   allowPorts?: number[];
+  /** Address ranges that are closed in mode `open`, but for what the lists above allow. */
+  denyCidrs?: string[];
 }
 
 /** A network policy: a mode (`"restricted"` means all the presets), or an object. */

@@ -66,6 +66,7 @@ class Network:
         allow_domains: Host names; a leading ``*.`` stands for any number of labels.
         allow_cidrs: Address ranges, such as ``"192.0.2.0/24"``.
         allow_ports: TCP ports; empty means the server's default.
+        deny_cidrs: Address ranges that are closed in mode ``"open"``, but for what the lists above allow.
     """
 
     mode: NetworkMode = "restricted"
@@ -73,6 +74,7 @@ class Network:
     allow_domains: tuple[str, ...] = ()
     allow_cidrs: tuple[str, ...] = ()
     allow_ports: tuple[int, ...] = ()
+    deny_cidrs: tuple[str, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object that the REST API takes."""
@@ -81,6 +83,7 @@ class Network:
             "allow_domains": self.allow_domains,
             "allow_cidrs": self.allow_cidrs,
             "allow_ports": self.allow_ports,
+            "deny_cidrs": self.deny_cidrs,
         }
         return {"mode": self.mode, **{k: list(v) for k, v in lists.items() if v}}
 

@@ -21,7 +21,7 @@ import mcp
 from pages import Block
 from sessions import Failed
 
-_NETWORK = {"mode", "presets", "allow_domains", "allow_cidrs", "allow_ports"}
+_NETWORK = {"mode", "presets", "allow_domains", "allow_cidrs", "allow_ports", "deny_cidrs"}
 
 
 class Data:

@@ -350,8 +350,9 @@ class Control(unittest.TestCase):
         self.assertIs(sandbox.get_info().allow_internet_access, False)
         sandbox.update_network({"allow_out": ["example.org", "192.0.2.0/24"], "deny_out": ["0.0.0.0/0"]})
         self.assertEqual(sandbox.get_info().network["allow_out"], ["example.org", "192.0.2.0/24"])
+        sandbox.update_network({"deny_out": ["192.0.2.0/24"]})
         with self.assertRaises(SandboxException) as caught:
-            sandbox.update_network({"deny_out": ["192.0.2.0/24"]})
+            sandbox.update_network({"deny_out": ["example.org"]})
         self.assertIn("denyOut", str(caught.exception))
 
     def test_host(self):
