@@ -282,6 +282,7 @@ func (d *Door) serveAgent(w http.ResponseWriter, r *http.Request, t target) {
 			WithHint("Send it as %s", headerAgent))
 	}
 	d.serveCall(w, r, t, c, h, func(w http.ResponseWriter, r *http.Request) error {
+		plain(r)
 		if err := d.noteCall(r, t); err != nil {
 			return err
 		}

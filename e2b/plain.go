@@ -1,0 +1,102 @@
+package e2b
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// plain takes the compression off a call of the agent's services, which know none, so
+// that the record says what was asked in any case. Files may be compressed on their way
+// to the agent.
+func plain(r *http.Request) {
+	if !strings.HasPrefix(r.URL.Path, "/process.") && !strings.HasPrefix(r.URL.Path, "/filesystem.") {
+		return
+	}
+	for header, unzipped := range map[string]io.Reader{
+		"Content-Encoding":         &unzipper{from: r.Body},
+		"Connect-Content-Encoding": &unframer{from: r.Body},
+	} {
+		if r.Header.Get(header) == "gzip" {
+			r.Body = struct {
+				io.Reader
+				io.Closer
+			}{unzipped, r.Body}
+			r.Header.Del(header)
+			r.Header.Del("Content-Length")
+			r.ContentLength = -1
+			return
+		}
+	}
+}
+
+// unzipper begins to read when it is read from.
+type unzipper struct {
+	from io.Reader
+	z    *gzip.Reader
+}
+
+func (u *unzipper) Read(p []byte) (int, error) {
+	if u.z == nil {
+		z, err := gzip.NewReader(u.from)
+		if err != nil {
+			return 0, err
+		}
+		u.z = z
+	}
+	return u.z.Read(p)
+}
+
+// unframer reads the messages of a stream, each behind a flag and its length, and gives
+// them as they are without compression.
+type unframer struct {
+	from io.Reader
+	left []byte
+}
+
+const compressed = 1 // the flag of a message
+
+func (u *unframer) Read(p []byte) (int, error) {
+	if len(u.left) == 0 {
+		if err := u.next(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, u.left)
+	u.left = u.left[n:]
+	return n, nil
+}
+
+func (u *unframer) next() error {
+	var head [5]byte
+	if _, err := io.ReadFull(u.from, head[:]); err != nil {
+		return err
+	}
+	size := binary.BigEndian.Uint32(head[1:])
+	if size > maxMessage {
+		return invalid("a message is larger than %d bytes", maxMessage)
+	}
+	message := make([]byte, size)
+	if _, err := io.ReadFull(u.from, message); err != nil {
+		return io.ErrUnexpectedEOF
+	}
+	if head[0]&compressed != 0 {
+		z, err := gzip.NewReader(bytes.NewReader(message))
+		if err != nil {
+			return err
+		}
+		if message, err = io.ReadAll(io.LimitReader(z, maxMessage+1)); err != nil {
+			return err
+		}
+		if len(message) > maxMessage {
+			return invalid("a message is larger than %d bytes", maxMessage)
+		}
+	}
+	head[0] &^= compressed
+	binary.BigEndian.PutUint32(head[1:], uint32(len(message)))
+	u.left = append(head[:], message...)
+	return nil
+}
