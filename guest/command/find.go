@@ -79,6 +79,7 @@ func modesInRow(paths []string) []uint32 {
 			r.add(unix.SYS_NEWFSTATAT, uint64(here), p, pointer(&r, &stats[i]))
 		}
 		r.runAll()
+		r.release()
 		for _, st := range stats {
 			modes = append(modes, st.Mode)
 		}

@@ -3,7 +3,6 @@ package command
 import (
 	"cmp"
 	"os"
-	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -29,10 +28,12 @@ const cloneClearSighand = 0x100000000
 // writes to.
 func (m *Manager) forkPlain(path string, argv []string, attr *syscall.ProcAttr) (int, *stdio, error) {
 	child, pipes, err := m.childRow(path, argv, attr)
+	defer child.release()
 	if err != nil {
 		return 0, nil, err
 	}
 	parent := row{calls: make([]bothy.GuestCall, 0, len(pipes)+1)}
+	defer parent.release()
 	for _, i := range pipes {
 		// The end to read goes into Spare, that to write becomes the first argument.
 		parent.add(unix.SYS_PIPE2, child.addressOf(i)+4, unix.O_CLOEXEC|unix.O_NONBLOCK)
@@ -46,8 +47,6 @@ func (m *Manager) forkPlain(path string, argv []string, attr *syscall.ProcAttr) 
 	failed := &child.calls[len(child.calls)-1]
 	pid := int(forkRow(unix.SYS_PRCTL, bothy.GuestCallsPrctl, parent.address(), uintptr(len(parent.calls)),
 		child.address(), uintptr(len(child.calls)-1)))
-	runtime.KeepAlive(child)
-	runtime.KeepAlive(parent)
 	var ours, theirs []int
 	for _, i := range pipes {
 		if c := child.calls[i]; c.Spare != 0 {
@@ -76,17 +75,17 @@ func (m *Manager) forkPlain(path string, argv []string, attr *syscall.ProcAttr) 
 }
 
 // childRow is what the child does, and behind it an empty record. It also returns
-// which of the calls are told a pipe.
+// which of the calls are told a pipe. The row is to be released also where that fails.
 func (m *Manager) childRow(path string, argv []string, attr *syscall.ProcAttr) (*row, []int, error) {
 	r := &row{calls: make([]bothy.GuestCall, 0, 13)}
 	if path == "" || len(argv) == 0 {
-		return nil, nil, syscall.ENOENT
+		return r, nil, syscall.ENOENT
 	}
 	program, err := text(r, path)
 	args, aerr := vector(r, argv)
 	env, eerr := vector(r, attr.Env)
 	if err := cmp.Or(err, aerr, eerr); err != nil {
-		return nil, nil, err
+		return r, nil, err
 	}
 	r.add(unix.SYS_SETSID)
 	// The Go runtime has raised that of this process; syscall.ForkExec knows.
@@ -105,7 +104,7 @@ func (m *Manager) childRow(path string, argv []string, attr *syscall.ProcAttr) (
 	if attr.Dir != "" {
 		dir, err := text(r, attr.Dir)
 		if err != nil {
-			return nil, nil, err
+			return r, nil, err
 		}
 		r.add(unix.SYS_CHDIR, dir)
 	}
@@ -124,6 +123,7 @@ func (m *Manager) childRow(path string, argv []string, attr *syscall.ProcAttr) (
 // closeAll closes descriptors at once.
 func closeAll(fds []int) {
 	r := row{calls: make([]bothy.GuestCall, 0, len(fds))}
+	defer r.release()
 	for _, fd := range fds {
 		r.add(unix.SYS_CLOSE, uint64(fd))
 	}

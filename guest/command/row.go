@@ -12,11 +12,16 @@ import (
 
 // row is a row of system calls that the kernel makes at once, where it can: see
 // bothy.GuestCallsPrctl.
+//
+// The kernel is told addresses as numbers, which the garbage collector does not know for
+// pointers. So what they are of is pinned until release.
 type row struct {
 	calls []bothy.GuestCall
-	// held is what the calls point to.
-	held []any
+	pins  runtime.Pinner
 }
+
+// release ends the use of a row, which must follow.
+func (r *row) release() { r.pins.Unpin() }
 
 func (r *row) add(number uint32, args ...uint64) {
 	c := bothy.GuestCall{Number: number}
@@ -26,7 +31,7 @@ func (r *row) add(number uint32, args ...uint64) {
 
 // pointer returns an address for an argument, and keeps what is there.
 func pointer[T any](r *row, p *T) uint64 {
-	r.held = append(r.held, p)
+	r.pins.Pin(p)
 	return uint64(uintptr(unsafe.Pointer(p)))
 }
 
@@ -45,6 +50,11 @@ func vector(r *row, list []string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	for _, one := range p {
+		if one != nil {
+			r.pins.Pin(one)
+		}
+	}
 	return pointer(r, &p[0]), nil
 }
 
@@ -60,15 +70,17 @@ func (r *row) make(goOn bool) error {
 		on = 1
 	}
 	_, _, errno := unix.RawSyscall6(unix.SYS_PRCTL, bothy.GuestCallsPrctl, r.address(), uintptr(len(r.calls)), on, 0, 0)
-	runtime.KeepAlive(r)
 	if errno != 0 {
 		return errno
 	}
 	return nil
 }
 
-// address is where the calls are. They stay there as long as r is used.
-func (r *row) address() uintptr { return uintptr(unsafe.Pointer(&r.calls[0])) }
+// address is where the calls are. They stay there until release, unless calls are added.
+func (r *row) address() uintptr {
+	r.pins.Pin(&r.calls[0])
+	return uintptr(unsafe.Pointer(&r.calls[0]))
+}
 
 // addressOf is where one of them is.
 func (r *row) addressOf(i int) uint64 {
@@ -78,6 +90,7 @@ func (r *row) addressOf(i int) uint64 {
 // hasRows reports whether the kernel makes rows for this process.
 func hasRows() bool {
 	r := row{calls: make([]bothy.GuestCall, 0, 1)}
+	defer r.release()
 	r.add(unix.SYS_GETPID)
 	return r.run() == nil && r.calls[0].Result > 0
 }

@@ -84,7 +84,7 @@ type Prepared struct {
 	Boot    int      `json:"boot"`
 	Alone   []string `json:"alone"`
 	MountFD string   `json:"mount_fd"`
-	// Spec is the file SpecFile.
+	// Spec is the file of RoleSpec.
 	Spec json.RawMessage `json:"spec"`
 }
 
