@@ -82,7 +82,14 @@ const (
 	MaxTimeoutSeconds     = 30 * 24 * 3600
 	// MaxProcesses bounds the processes and threads inside one sandbox.
 	MaxProcesses = 2048
+	// ProcessesPerMB keeps processes that do nothing, of a quarter of a megabyte or
+	// more each, from filling a sandbox's memory: a fork bomb then ends at the limit
+	// that it is about.
+	ProcessesPerMB = 2
 )
+
+// ProcessesFor is how many processes and threads a sandbox with so much memory may have.
+func ProcessesFor(memoryMB int) int { return min(MaxProcesses, ProcessesPerMB*memoryMB) }
 
 // Size is a named choice of CPU, memory and disk.
 type Size struct {
@@ -163,30 +170,32 @@ type Sandbox struct {
 	Pooled bool `json:"-"`
 }
 
-// SandboxCreate is a request for a new sandbox. Zero values mean the defaults.
+// SandboxCreate is a request for a new sandbox. Zero values mean the defaults. The API
+// and the Go client use it as it is. A new field is described in api/words.go, and MCP,
+// the command line and each SDK need it too: test/fields names those that lack it.
 type SandboxCreate struct {
-	Template       string
-	SnapshotID     string
-	Name           string
-	CPU            float64
-	MemoryMB       int
-	DiskMB         int
-	Size           string
-	Network        *Network
-	TimeoutSeconds *int
-	OnTimeout      OnTimeout
-	IdleSeconds    int
-	AutoResume     bool
-	Env            map[string]string
-	Secrets        []Secret
-	Metadata       map[string]string
-	Engine         string
+	Template       string            `json:"template,omitempty"`
+	SnapshotID     string            `json:"snapshot_id,omitempty"`
+	Name           string            `json:"name,omitempty"`
+	CPU            float64           `json:"cpu,omitempty"`
+	MemoryMB       int               `json:"memory_mb,omitempty"`
+	DiskMB         int               `json:"disk_mb,omitempty"`
+	Size           string            `json:"size,omitempty"`
+	Network        *Network          `json:"network,omitempty"`
+	TimeoutSeconds *int              `json:"timeout_seconds,omitempty"`
+	OnTimeout      OnTimeout         `json:"on_timeout,omitempty"`
+	IdleSeconds    int               `json:"idle_seconds,omitempty"`
+	AutoResume     bool              `json:"auto_resume,omitempty"`
+	Env            map[string]string `json:"env,omitempty"`
+	Secrets        []Secret          `json:"secrets,omitempty"`
+	Metadata       map[string]string `json:"metadata,omitempty"`
+	Engine         string            `json:"engine,omitempty"`
 	// RequireAcceleration refuses an engine whose machines are emulated, or that
 	// has none.
-	RequireAcceleration bool
+	RequireAcceleration bool `json:"require_acceleration,omitempty"`
 	// Budget is what the sandbox and all that is forked from it may spend; 0 is
 	// no bound.
-	Budget float64
+	Budget float64 `json:"budget,omitempty"`
 }
 
 // Secret is a credential that the gateway puts in place on the way to Hosts.
@@ -201,15 +210,16 @@ type Secret struct {
 
 // SandboxUpdate changes a live sandbox. Nil fields stay as they are.
 type SandboxUpdate struct {
-	TimeoutSeconds *int
-	OnTimeout      *OnTimeout
-	IdleSeconds    *int
-	Metadata       map[string]string
-	Name           *string
-	Network        *Network
+	TimeoutSeconds *int       `json:"timeout_seconds,omitempty"`
+	OnTimeout      *OnTimeout `json:"on_timeout,omitempty"`
+	IdleSeconds    *int       `json:"idle_seconds,omitempty"`
+	// Metadata replaces all there is; an empty map drops them all.
+	Metadata map[string]string `json:"metadata,omitzero"`
+	Name     *string           `json:"name,omitempty"`
+	Network  *Network          `json:"network,omitempty"`
 	// Budget bounds the sandbox and all that was and is forked from it; 0 lifts
 	// the bound.
-	Budget *float64
+	Budget *float64 `json:"budget,omitempty"`
 }
 
 // SandboxFilter selects sandboxes. Zero values select everything.

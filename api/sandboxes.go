@@ -13,58 +13,9 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// SandboxCreate is the wire form of a create request.
-type SandboxCreate struct {
-	Template       string            `json:"template,omitempty"`
-	SnapshotID     string            `json:"snapshot_id,omitempty"`
-	Name           string            `json:"name,omitempty"`
-	CPU            float64           `json:"cpu,omitempty"`
-	MemoryMB       int               `json:"memory_mb,omitempty"`
-	DiskMB         int               `json:"disk_mb,omitempty"`
-	Size           string            `json:"size,omitempty"`
-	Network        *bothy.Network    `json:"network,omitempty"`
-	TimeoutSeconds *int              `json:"timeout_seconds,omitempty"`
-	OnTimeout      bothy.OnTimeout   `json:"on_timeout,omitempty"`
-	IdleSeconds    int               `json:"idle_seconds,omitempty"`
-	AutoResume     bool              `json:"auto_resume,omitempty"`
-	Env            map[string]string `json:"env,omitempty"`
-	Secrets        []bothy.Secret    `json:"secrets,omitempty"`
-	Metadata       map[string]string `json:"metadata,omitempty"`
-	Engine         string            `json:"engine,omitempty"`
-	Accelerated    bool              `json:"require_acceleration,omitempty"`
-	Budget         float64           `json:"budget,omitempty"`
-}
-
-func (c SandboxCreate) request() bothy.SandboxCreate {
-	return bothy.SandboxCreate{
-		Template: c.Template, SnapshotID: c.SnapshotID, Name: c.Name, CPU: c.CPU, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB,
-		Size: c.Size, Network: c.Network, TimeoutSeconds: c.TimeoutSeconds, OnTimeout: c.OnTimeout, IdleSeconds: c.IdleSeconds,
-		AutoResume: c.AutoResume, Env: c.Env, Secrets: c.Secrets, Metadata: c.Metadata, Engine: c.Engine, RequireAcceleration: c.Accelerated,
-		Budget: c.Budget,
-	}
-}
-
-// SandboxUpdate is the wire form of a change.
-type SandboxUpdate struct {
-	TimeoutSeconds *int              `json:"timeout_seconds,omitempty"`
-	OnTimeout      *bothy.OnTimeout  `json:"on_timeout,omitempty"`
-	IdleSeconds    *int              `json:"idle_seconds,omitempty"`
-	Metadata       map[string]string `json:"metadata,omitempty"`
-	Name           *string           `json:"name,omitempty"`
-	Network        *bothy.Network    `json:"network,omitempty"`
-	Budget         *float64          `json:"budget,omitempty"`
-}
-
-func (u SandboxUpdate) request() bothy.SandboxUpdate {
-	return bothy.SandboxUpdate{
-		TimeoutSeconds: u.TimeoutSeconds, OnTimeout: u.OnTimeout, IdleSeconds: u.IdleSeconds,
-		Metadata: u.Metadata, Name: u.Name, Network: u.Network, Budget: u.Budget,
-	}
-}
-
 type createInput struct {
 	// A pointer, because an empty body is a request for all the defaults.
-	Body *SandboxCreate
+	Body *bothy.SandboxCreate
 }
 
 type createdOutput struct {
@@ -74,7 +25,7 @@ type createdOutput struct {
 
 type updateInput struct {
 	ID   string `path:"id" doc:"The sandbox's id."`
-	Body SandboxUpdate
+	Body bothy.SandboxUpdate
 }
 
 type listInput struct {
@@ -141,9 +92,9 @@ func (s *Server) registerSandboxes() {
 		Text: "Starts a sandbox from a template or a snapshot, and answers when it runs. Without a body all defaults hold.",
 	}, func(ctx context.Context, in *createInput) (*createdOutput, error) {
 		if in.Body == nil {
-			in.Body = &SandboxCreate{}
+			in.Body = &bothy.SandboxCreate{}
 		}
-		b, err := svc.Create(ctx, in.Body.request())
+		b, err := svc.Create(ctx, *in.Body)
 		if err != nil {
 			return nil, err
 		}
@@ -178,7 +129,7 @@ func (s *Server) registerSandboxes() {
 		Summary: "Change a sandbox", Scope: bothy.ScopeSandboxesWrite,
 		Text: "Fields that are left out stay as they are. `timeout_seconds` counts from now; `network` takes effect at once, also on open connections.",
 	}, func(ctx context.Context, in *updateInput) (*answer[*bothy.Sandbox], error) {
-		return one(svc.Update(ctx, in.ID, in.Body.request()))
+		return one(svc.Update(ctx, in.ID, in.Body))
 	})
 	add(s, call{
 		ID: "terminate-sandbox", Method: http.MethodDelete, Path: "/v1/sandboxes/{id}", Tag: "Sandboxes",

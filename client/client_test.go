@@ -605,7 +605,7 @@ func TestDoPrintsWhatTheServerWrote(t *testing.T) {
 	if raw, err := f.Do(f.ctx, "DELETE", "/v1/sandboxes/"+id, nil); err != nil || raw != nil {
 		t.Fatalf("%s, %v", raw, err)
 	}
-	raw, err = f.Do(f.ctx, "POST", "/v1/sandboxes", client.CreateRequest(bothy.SandboxCreate{Name: "x"}))
+	raw, err = f.Do(f.ctx, "POST", "/v1/sandboxes", bothy.SandboxCreate{Name: "x"})
 	f.must(err)
 	if !strings.Contains(string(raw), `"name":"x"`) {
 		t.Fatalf("%s", raw)

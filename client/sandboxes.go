@@ -14,60 +14,19 @@ import (
 // Sandboxes is the server's bothy.SandboxService.
 type Sandboxes struct{ conn *conn }
 
-// The wire forms of requests whose types in the root package have none.
-type (
-	sandboxCreate struct {
-		Template       string            `json:"template,omitempty"`
-		SnapshotID     string            `json:"snapshot_id,omitempty"`
-		Name           string            `json:"name,omitempty"`
-		CPU            float64           `json:"cpu,omitempty"`
-		MemoryMB       int               `json:"memory_mb,omitempty"`
-		DiskMB         int               `json:"disk_mb,omitempty"`
-		Size           string            `json:"size,omitempty"`
-		Network        *bothy.Network    `json:"network,omitempty"`
-		TimeoutSeconds *int              `json:"timeout_seconds,omitempty"`
-		OnTimeout      bothy.OnTimeout   `json:"on_timeout,omitempty"`
-		IdleSeconds    int               `json:"idle_seconds,omitempty"`
-		AutoResume     bool              `json:"auto_resume,omitempty"`
-		Env            map[string]string `json:"env,omitempty"`
-		Secrets        []bothy.Secret    `json:"secrets,omitempty"`
-		Metadata       map[string]string `json:"metadata,omitempty"`
-		Engine         string            `json:"engine,omitempty"`
-		Accelerated    bool              `json:"require_acceleration,omitempty"`
-		Budget         float64           `json:"budget,omitempty"`
-	}
-	sandboxUpdate struct {
-		TimeoutSeconds *int              `json:"timeout_seconds,omitempty"`
-		OnTimeout      *bothy.OnTimeout  `json:"on_timeout,omitempty"`
-		IdleSeconds    *int              `json:"idle_seconds,omitempty"`
-		Metadata       map[string]string `json:"metadata,omitzero"` // an empty map drops them all
-		Name           *string           `json:"name,omitempty"`
-		Network        *bothy.Network    `json:"network,omitempty"`
-		Budget         *float64          `json:"budget,omitempty"`
-	}
-)
+// CreateRequest is the JSON of a create request.
+//
+// Deprecated: bothy.SandboxCreate is that by itself.
+func CreateRequest(r bothy.SandboxCreate) any { return r }
 
-// CreateRequest is the JSON of a create request, for callers of Do.
-func CreateRequest(r bothy.SandboxCreate) any {
-	return sandboxCreate{
-		Template: r.Template, SnapshotID: r.SnapshotID, Name: r.Name, CPU: r.CPU, MemoryMB: r.MemoryMB, DiskMB: r.DiskMB,
-		Size: r.Size, Network: r.Network, TimeoutSeconds: r.TimeoutSeconds, OnTimeout: r.OnTimeout, IdleSeconds: r.IdleSeconds,
-		AutoResume: r.AutoResume, Env: r.Env, Secrets: r.Secrets, Metadata: r.Metadata, Engine: r.Engine, Accelerated: r.RequireAcceleration,
-		Budget: r.Budget,
-	}
-}
-
-// UpdateRequest is the JSON of a change, for callers of Do.
-func UpdateRequest(u bothy.SandboxUpdate) any {
-	return sandboxUpdate{
-		TimeoutSeconds: u.TimeoutSeconds, OnTimeout: u.OnTimeout, IdleSeconds: u.IdleSeconds,
-		Metadata: u.Metadata, Name: u.Name, Network: u.Network, Budget: u.Budget,
-	}
-}
+// UpdateRequest is the JSON of a change.
+//
+// Deprecated: bothy.SandboxUpdate is that by itself.
+func UpdateRequest(u bothy.SandboxUpdate) any { return u }
 
 // Create implements bothy.SandboxService.
 func (s *Sandboxes) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbox, error) {
-	return get[bothy.Sandbox](ctx, s.conn, http.MethodPost, "/v1/sandboxes", nil, CreateRequest(req))
+	return get[bothy.Sandbox](ctx, s.conn, http.MethodPost, "/v1/sandboxes", nil, req)
 }
 
 // Get implements bothy.SandboxService.
@@ -120,7 +79,7 @@ func setTime(q url.Values, name string, at time.Time) {
 
 // Update implements bothy.SandboxService.
 func (s *Sandboxes) Update(ctx context.Context, id string, u bothy.SandboxUpdate) (*bothy.Sandbox, error) {
-	return get[bothy.Sandbox](ctx, s.conn, http.MethodPatch, sandboxPath(id), nil, UpdateRequest(u))
+	return get[bothy.Sandbox](ctx, s.conn, http.MethodPatch, sandboxPath(id), nil, u)
 }
 
 // Terminate implements bothy.SandboxService.
