@@ -57,6 +57,11 @@ type Limits struct {
 	Processes int
 }
 
+// MemoryBytes is the memory that a sandbox's processes and files in memory may take up:
+// every part that enforces or shows the limit asks here. What the host allows a machine
+// beyond it is in package engine/memory.
+func (l Limits) MemoryBytes() int64 { return int64(l.MemoryMB) << 20 }
+
 // MachineSpec is what an engine needs to start a machine.
 type MachineSpec struct {
 	// ID is the sandbox's id, unique on this host.

@@ -108,15 +108,10 @@ func (s *Service) attach(ctx context.Context, sb *bothy.Sandbox, m bothy.Machine
 	return l, nil
 }
 
-// processesPerMB keeps processes that do nothing, of a quarter of a megabyte or
-// more each, from filling a sandbox's memory: a fork bomb then ends at the
-// limit that it is about.
-const processesPerMB = 2
-
 func limitsOf(sb *bothy.Sandbox) bothy.Limits {
 	return bothy.Limits{
 		CPU: sb.CPU, MemoryMB: sb.MemoryMB, DiskMB: sb.DiskMB,
-		Processes: min(bothy.MaxProcesses, processesPerMB*sb.MemoryMB),
+		Processes: bothy.ProcessesFor(sb.MemoryMB),
 	}
 }
 
@@ -190,7 +185,7 @@ func (s *Service) identity(l *live, sb *bothy.Sandbox, t *bothy.Template, id str
 		Key: newKey(), SandboxID: id, Hostname: hostname(sb), MachineID: machineID(sb.ID),
 		Env: env, Now: s.clock.Now(), Entropy: newEntropy(),
 		DefaultUser: bothy.DefaultUser, DefaultCwd: t.Cwd,
-		MemoryLimitBytes: int64(sb.MemoryMB) << 20, CABundle: cas,
+		MemoryLimitBytes: limitsOf(sb).MemoryBytes(), CABundle: cas,
 		ResolvConf: "nameserver " + bothy.GatewayAddr.String() + "\n",
 	}
 }

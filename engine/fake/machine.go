@@ -135,7 +135,7 @@ func (m *Machine) Stats(context.Context) (bothy.MachineStats, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return bothy.MachineStats{
-		MemoryBytes: m.memory, MemoryLimitBytes: int64(m.limits.MemoryMB) << 20,
+		MemoryBytes: m.memory, MemoryLimitBytes: m.limits.MemoryBytes(),
 		DiskLimitBytes: int64(m.limits.DiskMB) << 20,
 	}, nil
 }
@@ -166,7 +166,7 @@ func (m *Machine) UseMemory(bytes int64) {
 func (m *Machine) WatchMemory(ctx context.Context, fn func(used, limit int64)) error {
 	for {
 		m.mu.Lock()
-		used, limit, changed := m.memory, int64(m.limits.MemoryMB)<<20, m.used
+		used, limit, changed := m.memory, m.limits.MemoryBytes(), m.used
 		m.mu.Unlock()
 		fn(used, limit)
 		select {

@@ -8,52 +8,33 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/cgroup"
+	"github.com/bothy-dev/bothy/engine/memory"
 )
 
-const (
-	// headroomBytes is the memory that the sentry may use beside the sandbox's
-	// own: at the limit the guest kills the largest process, and only above
-	// the headroom does the host's kernel kill the machine.
-	headroomBytes = 256 << 20
-	// processBytes is what one of the sandbox's processes costs the host's
-	// kernel: page tables and stacks, which nobody inside can see.
-	processBytes = 160 << 10
-	// hostTasks bounds the threads and processes of one sentry on the host. A
-	// sandbox's process costs a few of them.
-	hostTasks = 16384
-)
+// hostTasks bounds the threads and processes of one sentry on the host. A sandbox's
+// process costs a few of them.
+const hostTasks = 16384
 
 func cgroupLimits(l bothy.Limits) cgroup.Limits {
-	ceiling := memoryLimit(l) + headroomBytes + int64(l.Processes)*processBytes
-	return cgroup.Limits{CPU: l.CPU, MemoryBytes: ceiling, PIDs: hostTasks}
+	return cgroup.Limits{CPU: l.CPU, MemoryBytes: memory.GVisor(l), PIDs: hostTasks}
 }
-
-// unhurriedFactor is how much more memory than otherwise a machine may use while
-// nothing runs in it and its kernel is written or read: that takes memory, the more
-// the more the kernel holds, and to be killed for it would lose everything.
-const unhurriedFactor = 3
 
 // unhurried are the limits of a machine in which nothing of its user's runs.
 func unhurried(l bothy.Limits) cgroup.Limits {
 	c := cgroupLimits(l)
-	c.CPU, c.MemoryBytes = 0, unhurriedFactor*c.MemoryBytes
+	c.CPU, c.MemoryBytes = 0, memory.GVisorSnapshot(l)
 	return c
 }
 
-const (
-	// restoreCPUs is how many processors a machine may use while its kernel is read.
-	restoreCPUs = 4
-	// restoreFactor is how much memory it takes to read a kernel, as a multiple of the
-	// file that it is read from.
-	restoreFactor = 16
-)
+// restoreCPUs is how many processors a machine may use while its kernel is read.
+const restoreCPUs = 4
 
 // restoring are the limits of a machine while its kernel is read from a file of so many
 // bytes, which may have been written to take all that there is.
 func restoring(l bothy.Limits, state int64) cgroup.Limits {
 	c := cgroupLimits(l)
 	c.CPU = max(restoreCPUs, l.CPU)
-	c.MemoryBytes = min(c.MemoryBytes+restoreFactor*state, unhurriedFactor*c.MemoryBytes)
+	c.MemoryBytes = memory.GVisorRestore(l, state)
 	return c
 }
 
@@ -75,7 +56,7 @@ func (m *Machine) restrain() error {
 	}
 	fits := used < want.MemoryBytes
 	if !fits {
-		want.MemoryBytes *= unhurriedFactor
+		want.MemoryBytes = memory.GVisorSnapshot(m.limits)
 	}
 	err = m.group.SetLimits(want)
 	if errors.Is(err, unix.EBUSY) { // it uses more by the kernel's own count
@@ -85,7 +66,7 @@ func (m *Machine) restrain() error {
 		return err
 	}
 	switch {
-	case fits && used < memoryLimit(m.limits):
+	case fits && used < m.limits.MemoryBytes():
 		m.lenient = time.Time{}
 		return nil
 	case m.lenient.IsZero():
@@ -110,5 +91,3 @@ func (m *Machine) isLenient() bool {
 	defer m.mu.Unlock()
 	return m.tasks != running || time.Now().Before(m.lenient)
 }
-
-func memoryLimit(l bothy.Limits) int64 { return int64(l.MemoryMB) << 20 }

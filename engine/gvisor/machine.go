@@ -323,7 +323,7 @@ func (m *Machine) Stats(context.Context) (bothy.MachineStats, error) {
 		return bothy.MachineStats{}, err
 	}
 	mem, err := m.group.MemoryUsed()
-	return bothy.MachineStats{CPUSeconds: cpu, MemoryBytes: mem, MemoryLimitBytes: memoryLimit(l), DiskLimitBytes: int64(l.DiskMB) << 20}, err
+	return bothy.MachineStats{CPUSeconds: cpu, MemoryBytes: mem, MemoryLimitBytes: l.MemoryBytes(), DiskLimitBytes: int64(l.DiskMB) << 20}, err
 }
 
 // SetLimits changes the cgroup.
@@ -354,7 +354,7 @@ func (m *Machine) WatchMemory(ctx context.Context, fn func(used, limit int64)) e
 		}
 	}()
 	m.mu.Lock()
-	limit := memoryLimit(m.limits)
+	limit := m.limits.MemoryBytes()
 	m.mu.Unlock()
 	return m.group.WatchMemory(ctx, limit, func(used, limit int64) {
 		if !m.isLenient() {

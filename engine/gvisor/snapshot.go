@@ -78,7 +78,7 @@ func (m *Machine) write(o bothy.SnapshotOptions, i *image) error {
 // the files itself.
 func (m *Machine) checkpoint(i *image, small bool) error {
 	m.mu.Lock()
-	bytes := memoryLimit(m.limits)
+	bytes := m.limits.MemoryBytes()
 	m.mu.Unlock()
 	if used, err := m.group.MemoryUsed(); err == nil {
 		bytes = used

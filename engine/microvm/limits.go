@@ -13,6 +13,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/cgroup"
+	"github.com/bothy-dev/bothy/engine/memory"
 	"github.com/bothy-dev/bothy/engine/microvm/vm"
 )
 
@@ -31,10 +32,8 @@ const (
 	// lastMB is the end of a machine's memory, where the initramfs and tables are. It is
 	// no whole block, so that none is lost.
 	lastMB = 16
-	// headroomBytes is what QEMU may use on the host beside the machine's memory, and
-	// hostTasks how many threads.
-	headroomBytes = 384 << 20
-	hostTasks     = 256
+	// hostTasks is how many threads QEMU may have.
+	hostTasks = 256
 )
 
 // A machine is built with the memory that it can grow to, and its kernel sets blocks of
@@ -86,8 +85,6 @@ func (s shape) balloonBytes(l bothy.Limits, blocks int) int64 {
 	return int64(s.RAMMB-max(0, excess)) << 20
 }
 
-func memoryBytes(l bothy.Limits) int64 { return int64(l.MemoryMB) << 20 }
-
 func processors(l bothy.Limits) int { return min(max(1, int(math.Ceil(l.CPU))), maxCPUs) }
 
 func processes(l bothy.Limits) int {
@@ -98,13 +95,13 @@ func processes(l bothy.Limits) int {
 }
 
 func (s shape) innerLimits(l bothy.Limits) vm.Limits {
-	return vm.Limits{MemoryBytes: memoryBytes(l), Processes: processes(l), CPUs: processors(l), Blocks: s.neededBlocks(l)}
+	return vm.Limits{MemoryBytes: l.MemoryBytes(), Processes: processes(l), CPUs: processors(l), Blocks: s.neededBlocks(l)}
 }
 
 // hostLimits are those of the cgroup. A machine has all the CPU there is until its
 // first SetLimits.
 func (s shape) hostLimits(l bothy.Limits, cpu float64) cgroup.Limits {
-	return cgroup.Limits{CPU: cpu, MemoryBytes: int64(min(l.MemoryMB+s.OwnMB, s.RAMMB))<<20 + headroomBytes, PIDs: hostTasks}
+	return cgroup.Limits{CPU: cpu, MemoryBytes: memory.MicroVM(min(l.MemoryMB+s.OwnMB, s.RAMMB)), PIDs: hostTasks}
 }
 
 // checkSize refuses a machine that this host could never hold.
@@ -113,7 +110,7 @@ func checkSize(l bothy.Limits) error {
 	if err := unix.Sysinfo(&info); err != nil {
 		return err
 	}
-	if have := info.Totalram * uint64(info.Unit); uint64(memoryBytes(l)) > have {
+	if have := info.Totalram * uint64(info.Unit); uint64(l.MemoryBytes()) > have {
 		return bothy.Errorf(bothy.CodeCapacity, "a machine with %d MB of memory does not fit this host, which has %d MB", l.MemoryMB, have>>20).
 			WithHint("Ask for less memory_mb.")
 	}

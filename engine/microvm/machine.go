@@ -240,7 +240,7 @@ func (m *Machine) Stats(ctx context.Context) (bothy.MachineStats, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return bothy.MachineStats{
-		CPUSeconds: cpu, MemoryBytes: m.last.MemoryBytes, MemoryLimitBytes: memoryBytes(m.limits),
+		CPUSeconds: cpu, MemoryBytes: m.last.MemoryBytes, MemoryLimitBytes: m.limits.MemoryBytes(),
 		DiskBytes: m.last.DiskBytes, DiskLimitBytes: int64(m.limits.DiskMB) << 20, Processes: m.last.Processes,
 	}, nil
 }
@@ -352,7 +352,7 @@ func (m *Machine) WatchMemory(ctx context.Context, fn func(used, limit int64)) e
 	defer cancel()
 	return watchNews(ctx, m.dir, func(n vm.News) {
 		m.mu.Lock()
-		limit := memoryBytes(m.limits)
+		limit := m.limits.MemoryBytes()
 		m.mu.Unlock()
 		fn(n.MemoryBytes, limit)
 	})

@@ -110,7 +110,7 @@ func Prepare(l Launch) (p Prepared, err error) {
 	if err != nil {
 		return p, err
 	}
-	memory := min(total, uint64(memoryBytes(l.Limits)))
+	memory := min(total, uint64(l.Limits.MemoryBytes()))
 	layers := specutils.GoferMountConfFlags{
 		{Lower: specutils.Erofs, Upper: specutils.AnonOverlay, Size: overlaySize(l.Patched, l.Limits)},
 		{Lower: specutils.Erofs, Upper: specutils.NoOverlay},
@@ -129,5 +129,3 @@ func Prepare(l Launch) (p Prepared, err error) {
 	p.Spec, err = json.Marshal(ociSpec(l, filepath.Join(l.Dir, "root")))
 	return p, err
 }
-
-func memoryBytes(l bothy.Limits) int64 { return int64(l.MemoryMB) << 20 }

@@ -98,7 +98,7 @@ func ociSpec(s Launch, emptyRoot string) *specs.Spec {
 // share bounds a file system in memory to a part of the sandbox's memory, so
 // that its files alone cannot be what ends the sandbox.
 func share(l bothy.Limits, part int64, options ...string) []string {
-	return append(options, fmt.Sprintf("size=%dk", memoryBytes(l)/part>>10), fmt.Sprintf("nr_inodes=%d", Inodes(l)/part))
+	return append(options, fmt.Sprintf("size=%dk", l.MemoryBytes()/part>>10), fmt.Sprintf("nr_inodes=%d", Inodes(l)/part))
 }
 
 // inodeBytes is the memory for each file that a sandbox may have: a file, a folder or a
@@ -106,4 +106,4 @@ func share(l bothy.Limits, part int64, options ...string) []string {
 const inodeBytes = 8 << 10
 
 // Inodes is how many files there may be, besides those of the template.
-func Inodes(l bothy.Limits) int64 { return memoryBytes(l) / inodeBytes }
+func Inodes(l bothy.Limits) int64 { return l.MemoryBytes() / inodeBytes }
