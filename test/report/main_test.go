@@ -1,0 +1,37 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestReport(t *testing.T) {
+	in := `{"Action":"run","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"=== RUN   TestA\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:7: needs root\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"--- SKIP: TestA (0.00s)\n"}
+{"Action":"skip","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestB","Output":"    b_test.go:9: quiet\n"}
+{"Action":"pass","Package":"p","Test":"TestB"}
+{"Action":"output","Package":"p","Test":"TestC","Output":"    c_test.go:3: wrong\n"}
+{"Action":"fail","Package":"p","Test":"TestC"}
+{"Action":"output","Package":"p","Test":"TestD","Output":"panic: gone\n"}
+{"Action":"output","Package":"p","Output":"PASS\n"}
+{"Action":"output","Package":"p","Output":"FAIL\tp\t0.1s\n"}
+{"Action":"output","Package":"q","Output":"?   \tq\t[no test files]\n"}
+{"Action":"skip","Package":"q"}
+{"Action":"build-output","ImportPath":"r","Output":"r.go:1:1: broken\n"}
+not JSON
+`
+	var out, skipped strings.Builder
+	if err := report(strings.NewReader(in), &out, &skipped); err != nil {
+		t.Fatal(err)
+	}
+	if want := "p TestA: needs root\n"; skipped.String() != want {
+		t.Errorf("skipped %q, want %q", skipped.String(), want)
+	}
+	want := "    c_test.go:3: wrong\nFAIL\tp\t0.1s\nr.go:1:1: broken\nnot JSON\npanic: gone\n"
+	if out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
