@@ -2,6 +2,6 @@
 // interfaces and the errors that every other package speaks in.
 //
 // It imports only the standard library. Folders hold one technology each and
-// never import a sibling's technology; cmd/bothy introduces them to each other.
+// never import a sibling's technology; server introduces them to each other.
 // The JSON forms of the types here are the wire forms of the REST API.
 package bothy

@@ -1,5 +1,5 @@
 // Package access knows who is who: it makes, finds and revokes the keys with
-// which callers prove themselves. cmd/bothy gives it a store and hands it to
+// which callers prove themselves. server gives it a store and hands it to
 // the doors (api, mcp, e2b), which authenticate every request with it.
 package access
 

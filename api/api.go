@@ -1,5 +1,5 @@
 // Package api is the REST door: it decodes, authenticates, calls the services
-// and encodes. It knows HTTP and OpenAPI and nothing else; cmd/bothy gives it
+// and encodes. It knows HTTP and OpenAPI and nothing else; server gives it
 // the services. A new group of calls is one file with a register function.
 package api
 

@@ -1,6 +1,6 @@
 // Package audit keeps the record of who did what. The doors (api, mcp) hand it
 // records, which it links into a chain of hashes and stores in batches, beside
-// the path of requests. cmd/bothy gives it the store; only the doors use it.
+// the path of requests. server gives it the store; only the doors use it.
 package audit
 
 import (

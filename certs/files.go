@@ -1,5 +1,5 @@
 // Package certs gives the API its certificate: from files, or from an ACME
-// authority such as Let's Encrypt. cmd/bothy tells it what the settings say, and
+// authority such as Let's Encrypt. server tells it what the settings say, and
 // hands what it returns to the doors' listener.
 package certs
 

@@ -1,5 +1,5 @@
 // Package config holds the server's settings: one struct, its defaults in one
-// place, and the file that shows every key. cmd/bothy reads it; nothing else
+// place, and the file that shows every key. cli and server read it; nothing else
 // does, since every part is told what it needs.
 package config
 

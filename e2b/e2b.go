@@ -3,7 +3,7 @@
 // server's address. It translates E2B's protocol into calls of the same services that
 // the other doors lead to, one file for each group of routes, and keeps nothing.
 //
-// cmd/bothy mounts Routes beside the REST API, and has the Door look at requests for
+// server mounts Routes beside the REST API, and has the Door look at requests for
 // ports of sandboxes first. What stands before every call, such as the key and the
 // record of who did what, is the REST door's.
 package e2b

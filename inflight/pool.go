@@ -2,7 +2,7 @@
 // how many there are, how many streams stay open, and how much memory they take.
 // Each project has its bound, all together have one, and a part is reserved for the
 // operator. What exceeds a bound waits in line, project by project, and is refused
-// when it has waited too long. The doors (api) use it; cmd/bothy sets the bounds.
+// when it has waited too long. The doors (api) use it; server sets the bounds.
 package inflight
 
 import (

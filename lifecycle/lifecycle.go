@@ -1,6 +1,6 @@
 // Package lifecycle is the service behind every door: it makes sandboxes, keeps
 // them to their time and limits, and ends them. It knows engines, guests,
-// gateways and the store by their interfaces only; cmd/bothy introduces them.
+// gateways and the store by their interfaces only; server introduces them.
 //
 // Each verb is a file. The states and what may follow what are a table in
 // state.go. A sandbox's verbs exclude each other by a lock of its own; commands

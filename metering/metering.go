@@ -1,6 +1,6 @@
 // Package metering counts what projects use, second by second, and keeps them
 // to their budgets. lifecycle tells it when sandboxes begin and stop to run;
-// cmd/bothy gives it a store.
+// server gives it a store.
 //
 // Each running sandbox has a mark: up to when it has been counted. What is
 // counted and the mark go to the store in one transaction, so that a server

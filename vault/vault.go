@@ -1,5 +1,5 @@
 // Package vault encrypts what must not lie open in the store, with a key that
-// lies in a file of its own. cmd/bothy opens it; lifecycle uses it.
+// lies in a file of its own. server opens it; lifecycle uses it.
 package vault
 
 import (

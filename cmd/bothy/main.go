@@ -1,115 +1,14 @@
-// Command bothy is the one binary of the project: the server, and the command
-// line that talks to it. Each command is one short file: its help, its flags,
-// one call of the client, and what it prints.
+// Command bothy is the one binary of the project: the server, and the command line that
+// talks to it.
 package main
 
 import (
-	"context"
 	"os"
-	"os/signal"
-	"slices"
-	"strings"
-	"syscall"
 
-	"github.com/spf13/cobra"
-
-	"github.com/bothy-dev/bothy/doctor"
+	"github.com/bothy-dev/bothy/cli"
 )
-
-func main() {
-	if doctor.IsProbe() {
-		os.Exit(doctor.RunProbe())
-	}
-	os.Exit(run(os.Args[1:]))
-}
 
 // version is set when a release is built.
 var version = "dev"
 
-// run executes one command line and returns its exit code.
-func run(args []string) int {
-	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if len(args) == 0 || args[0] != "serve" { // where it means something else
-		ends = append(ends, syscall.SIGHUP)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), ends...)
-	defer stop()
-	// A second Ctrl-C ends this process whatever it does.
-	context.AfterFunc(ctx, stop)
-	// With this a reader who goes away is an error of Write, and no sandbox is
-	// left behind.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	a := newApp(os.Stdin, os.Stdout, os.Stderr)
-	root := newRoot(a)
-	root.SetArgs(args)
-	return a.finish(root.ExecuteContext(ctx))
-}
-
-// register adds a command from a file that this one does not know, such as the
-// server's. It is called from init functions only.
-func register(f func(*app) *cobra.Command) { registered = append(registered, f) }
-
-var registered []func(*app) *cobra.Command
-
-func newRoot(a *app) *cobra.Command {
-	cobra.EnableCommandSorting = false
-	root := &cobra.Command{
-		Use:   "bothy",
-		Short: "Disposable, isolated Linux machines for AI agents",
-		Long: `Bothy gives each AI agent a disposable, isolated Linux machine of its own.
-
-Start with:
-  bothy up                            start the server on this host
-  bothy run -- python3 -c 'print(1)'  run one command in a sandbox of its own`,
-		Version:       version,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          onlyCommands,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	flags := root.PersistentFlags()
-	flags.StringVar(&a.url, "url", "", "`URL` of the server (default $BOTHY_URL, then the credentials file)")
-	flags.BoolVar(&a.json, "json", false, "print exactly what the API returned")
-	flags.BoolVar(&a.noColor, "no-color", false, "print without colours (also $NO_COLOR)")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, err) })
-	root.SetHelpCommand(newHelp(root))
-	root.SetOut(a.stdout)
-	root.SetErr(a.stderr)
-	for _, f := range slices.Insert(commands(), 2, registered...) {
-		root.AddCommand(f(a))
-	}
-	a.addCompletion(root)
-	return root
-}
-
-// newHelp replaces cobra's own, which takes any word for a topic.
-func newHelp(root *cobra.Command) *cobra.Command {
-	return &cobra.Command{
-		Use:   "help [COMMAND]",
-		Short: "Show how to use a command",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			found, rest, err := root.Find(args)
-			if err != nil || len(rest) > 0 {
-				if err := onlyCommands(found, rest); len(rest) == 1 && err != nil {
-					return err
-				}
-				return usagef("`bothy --help` lists the commands.", "there is no command %q", strings.Join(args, " "))
-			}
-			found.InitDefaultHelpFlag()
-			return found.Help()
-		},
-	}
-}
-
-// commands lists the commands in the order in which a person meets them. The
-// registered ones go in after up and down.
-func commands() []func(*app) *cobra.Command {
-	return []func(*app) *cobra.Command{
-		newUp, newDown, newDoctor,
-		newRun, newCreate, newList, newGet, newRemove, newExec, newCode, newContext, newCopy, newFiles,
-		newTemplate, newToken,
-		newShell, newProcesses, newProcess, newLogs, newMetrics, newForward,
-		newPause, newResume, newSnapshot, newSnapshots, newFork, newRollback,
-		newNetwork, newEvents, newLimits, newVersion,
-	}
-}
+func main() { os.Exit(cli.Main(version)) }

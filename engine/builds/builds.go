@@ -1,6 +1,6 @@
 // Package builds keeps the programs and images that engines are made of, so that a
 // snapshot's memory is woken by the build that wrote it, also after an upgrade. Engines
-// and cmd/bothy use it.
+// and the packages server and cli use it.
 //
 // A store is one folder. Its files carry their SHA-256 in their names, and are there whole
 // or not at all:

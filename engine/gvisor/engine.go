@@ -1,6 +1,6 @@
 // Package gvisor is the engine that gives every sandbox a second kernel in
 // software: gVisor, linked in. It needs no hardware virtualisation. Only
-// cmd/bothy and tests use it; everything else sees bothy.Engine.
+// server and tests use it; everything else sees bothy.Engine.
 //
 // A machine is one process, the sentry, in namespaces of its own as an
 // unprivileged user of its own, under a cgroup. Its root file system is a read-only EROFS

@@ -1,5 +1,5 @@
 // Package microvm is the engine that gives every sandbox a virtual machine of its own,
-// with a Linux kernel in it: the processor's own boundary. Only cmd/bothy and tests use
+// with a Linux kernel in it: the processor's own boundary. Only server and tests use
 // it; everything else sees bothy.Engine.
 //
 // A machine is one process of QEMU, as a user of its own, in an empty root and namespaces of its

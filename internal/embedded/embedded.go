@@ -2,7 +2,7 @@
 // agent, as the image that is mounted into every sandbox, the sentry, and the first
 // program of virtual machines.
 // `make build` puts them into the folder bin before it compiles bothy, so that
-// bothy is one file. Only cmd/bothy uses this package.
+// bothy is one file. Only server uses this package.
 package embedded
 
 import (

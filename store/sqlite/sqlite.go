@@ -1,5 +1,5 @@
 // Package sqlite keeps the server's state in one SQLite file. It is the store
-// of a single host; only cmd/bothy and tests open it.
+// of a single host; only server and tests open it.
 package sqlite
 
 import (

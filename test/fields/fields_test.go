@@ -122,13 +122,7 @@ func mcpFields(t *testing.T) map[string]bool {
 
 // flagFields is what the flags of `bothy create` set.
 func flagFields(t *testing.T) map[string]bool {
-	for _, dir := range []string{"cli", "cmd/bothy"} {
-		if _, err := os.Stat(filepath.Join(root, dir, "createflags.go")); err == nil {
-			return handedOn(source(t, dir+"/createflags.go"), wire())
-		}
-	}
-	t.Fatal("createflags.go is neither in cli nor in cmd/bothy")
-	return nil
+	return handedOn(source(t, "cli/createflags.go"), wire())
 }
 
 // handedOn is the fields of bothy.SandboxCreate that a file sets, in a literal or by

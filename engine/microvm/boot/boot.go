@@ -4,7 +4,7 @@
 // fetched by apt, or one that the operator names. Everything is kept in a folder
 // of the server's, each version beside the others, and made only once.
 //
-// engine/microvm and cmd/bothy use this package.
+// engine/microvm and server use this package.
 package boot
 
 import (

@@ -1,0 +1,104 @@
+// Package cli is the command line. Each command is one short file: its help, its flags,
+// one call of the client, and what it prints. Only cmd/bothy uses it.
+package cli
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bothy-dev/bothy/doctor"
+)
+
+// Main executes the command line of this process, and returns its exit code. version is
+// what the program says of itself.
+func Main(version string) int {
+	if doctor.IsProbe() {
+		return doctor.RunProbe()
+	}
+	args := os.Args[1:]
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if len(args) == 0 || args[0] != "serve" { // where it means something else
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
+	defer stop()
+	// A second Ctrl-C ends this process whatever it does.
+	context.AfterFunc(ctx, stop)
+	// With this a reader who goes away is an error of Write, and no sandbox is
+	// left behind.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	a := newApp(os.Stdin, os.Stdout, os.Stderr)
+	a.version = version
+	root := newRoot(a)
+	root.SetArgs(args)
+	return a.finish(root.ExecuteContext(ctx))
+}
+
+func newRoot(a *app) *cobra.Command {
+	cobra.EnableCommandSorting = false
+	root := &cobra.Command{
+		Use:   "bothy",
+		Short: "Disposable, isolated Linux machines for AI agents",
+		Long: `Bothy gives each AI agent a disposable, isolated Linux machine of its own.
+
+Start with:
+  bothy up                            start the server on this host
+  bothy run -- python3 -c 'print(1)'  run one command in a sandbox of its own`,
+		Version:       a.version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          onlyCommands,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.url, "url", "", "`URL` of the server (default $BOTHY_URL, then the credentials file)")
+	flags.BoolVar(&a.json, "json", false, "print exactly what the API returned")
+	flags.BoolVar(&a.noColor, "no-color", false, "print without colours (also $NO_COLOR)")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, err) })
+	root.SetHelpCommand(newHelp(root))
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	for _, f := range commands() {
+		root.AddCommand(f(a))
+	}
+	a.addCompletion(root)
+	return root
+}
+
+// newHelp replaces cobra's own, which takes any word for a topic.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Show how to use a command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				if err := onlyCommands(found, rest); len(rest) == 1 && err != nil {
+					return err
+				}
+				return usagef("`bothy --help` lists the commands.", "there is no command %q", strings.Join(args, " "))
+			}
+			found.InitDefaultHelpFlag()
+			return found.Help()
+		},
+	}
+}
+
+// commands lists the commands in the order in which a person meets them.
+func commands() []func(*app) *cobra.Command {
+	return []func(*app) *cobra.Command{
+		newUp, newDown,
+		newAudit, newBench, newE2B, newLink, newMCP, newProject, newServe, newUsage, newBudget,
+		newDoctor,
+		newRun, newCreate, newList, newGet, newRemove, newExec, newCode, newContext, newCopy, newFiles,
+		newTemplate, newToken,
+		newShell, newProcesses, newProcess, newLogs, newMetrics, newForward,
+		newPause, newResume, newSnapshot, newSnapshots, newFork, newRollback,
+		newNetwork, newEvents, newLimits, newVersion,
+	}
+}

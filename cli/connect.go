@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"errors"
+	"io/fs"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/client"
+)
+
+// connect makes a session with the server that was named, or else the one of
+// the credentials file. The file's key is sent to the file's server only.
+func (a *app) connect() (*session, error) {
+	c, err := a.credentials()
+	if err != nil {
+		return nil, err
+	}
+	options := []client.Option{client.WithUserAgent("bothy-cli/" + a.version)}
+	if a.json {
+		options = append(options, client.WithHTTPClient(&http.Client{Transport: &a.last}))
+	}
+	return newSession(client.New(c.URL, c.APIKey, options...)), nil
+}
+
+// credentials finds the URL and the key: what was said, then the environment,
+// then the file.
+func (a *app) credentials() (client.Credentials, error) {
+	c := client.Credentials{URL: firstOf(a.url, os.Getenv("BOTHY_URL")), APIKey: firstOf(a.key, os.Getenv("BOTHY_API_KEY"))}
+	if c.URL != "" && c.APIKey != "" {
+		return c, nil
+	}
+	path, err := client.CredentialsPath()
+	if err != nil {
+		return c, err
+	}
+	stored, err := readCredentials(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return c, err
+	}
+	if c.APIKey == "" && (c.URL == "" || sameURL(c.URL, stored.URL)) {
+		c.APIKey = stored.APIKey
+	}
+	c.URL = firstOf(c.URL, stored.URL)
+	return c, checkCredentials(c, path)
+}
+
+func checkCredentials(c client.Credentials, path string) error {
+	const hint = "Start a server with `bothy up`, or set BOTHY_URL and BOTHY_API_KEY."
+	switch {
+	case c.URL == "":
+		return bothy.Errorf(bothy.CodeUnauthenticated, "no server was named, and %s does not name one", path).WithHint(hint)
+	case c.APIKey == "":
+		return bothy.Errorf(bothy.CodeUnauthenticated, "no API key was given for %s", c.URL).WithHint(hint)
+	}
+	return nil
+}
+
+func firstOf(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+func sameURL(a, b string) bool {
+	return strings.TrimRight(a, "/") == strings.TrimRight(b, "/")
+}

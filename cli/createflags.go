@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// createFlags are the flags of the commands that create a sandbox.
+type createFlags struct {
+	template  string
+	snapshot  string
+	name      string
+	size      string
+	engine    string
+	cpu       float64
+	memory    int
+	disk      int
+	timeout   int
+	onTimeout string
+	idle      int
+	resume    bool
+	network   networkFlags
+	env       []string
+	secrets   []string
+	metadata  []string
+	budget    float64
+
+	accelerated bool
+}
+
+func (f *createFlags) add(flags *pflag.FlagSet) {
+	flags.StringVarP(&f.template, "template", "t", "", "`template` to start from (default python-3.12)")
+	flags.StringVar(&f.snapshot, "snapshot", "", "`snapshot` to start from, instead of a template")
+	flags.StringVar(&f.name, "name", "", "`name` of the sandbox")
+	flags.StringVar(&f.size, "size", "", "named `size`: small, medium or large, instead of numbers")
+	flags.Float64Var(&f.cpu, "cpu", 0, "`number` of processors (default 1)")
+	flags.IntVar(&f.memory, "memory", 0, "memory in `MiB` (default 512)")
+	flags.IntVar(&f.disk, "disk", 0, "disk in `MiB` (default 2048)")
+	flags.IntVar(&f.timeout, "timeout", 0, "`seconds` until the sandbox ends, 0 for never (default 600)")
+	flags.StringVar(&f.onTimeout, "on-timeout", "", "`what` happens then: terminate or pause (default terminate)")
+	flags.IntVar(&f.idle, "idle", 0, "pause after so many idle `seconds`")
+	flags.BoolVar(&f.resume, "auto-resume", false, "resume on the next request when paused")
+	flags.StringVar(&f.engine, "engine", "", "`engine` to run on: gvisor, microvm or auto (default the server's)")
+	flags.BoolVar(&f.accelerated, "require-acceleration", false, "refuse a virtual machine that would be emulated")
+	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable, as `KEY=VALUE` (repeatable)")
+	flags.StringArrayVar(&f.secrets, "secret", nil, "secret to put in place on the way to its hosts, as `NAME@HOST,…`; its value is $NAME here (repeatable)")
+	flags.StringArrayVar(&f.metadata, "metadata", nil, "metadata, as `KEY=VALUE` (repeatable)")
+	flags.Float64Var(&f.budget, "budget", 0, "`amount` that the sandbox and its forks may spend before they are paused (default any)")
+	f.network.add(flags)
+}
+
+// request makes the API's request out of the flags.
+func (f *createFlags) request(flags *pflag.FlagSet) (bothy.SandboxCreate, error) {
+	req := bothy.SandboxCreate{
+		Template: f.template, SnapshotID: f.snapshot, Name: f.name, Size: f.size, Engine: f.engine,
+		CPU: f.cpu, MemoryMB: f.memory, DiskMB: f.disk,
+		OnTimeout: bothy.OnTimeout(f.onTimeout), IdleSeconds: f.idle, AutoResume: f.resume, Budget: f.budget,
+		RequireAcceleration: f.accelerated,
+	}
+	if flags.Changed("timeout") {
+		req.TimeoutSeconds = &f.timeout
+	}
+	var err error
+	if req.Network, err = f.network.network(); err != nil {
+		return req, err
+	}
+	if req.Env, err = keyValues("--env", f.env); err != nil {
+		return req, err
+	}
+	if req.Secrets, err = secrets(f.secrets); err != nil {
+		return req, err
+	}
+	req.Metadata, err = keyValues("--metadata", f.metadata)
+	return req, err
+}
+
+// secrets reads NAME@HOST,… words. The value comes from the environment, so
+// that neither the list of processes nor the shell's history shows it.
+func secrets(words []string) ([]bothy.Secret, error) {
+	var list []bothy.Secret
+	for _, word := range words {
+		name, hosts, ok := strings.Cut(word, "@")
+		if !ok || name == "" || hosts == "" {
+			return nil, usagef("Write it as NAME@api.example.com.", "--secret %q does not say for which hosts", word)
+		}
+		value, ok := os.LookupEnv(name)
+		if !ok {
+			return nil, usagef("Set it: "+name+"=… bothy …", "--secret %s: there is no environment variable %s", word, name)
+		}
+		list = append(list, bothy.Secret{Name: name, Value: value, Hosts: strings.Split(hosts, ",")})
+	}
+	return list, nil
+}
+
+// keyValues reads KEY=VALUE words.
+func keyValues(flag string, words []string) (map[string]string, error) {
+	if len(words) == 0 {
+		return nil, nil
+	}
+	m := make(map[string]string, len(words))
+	for _, word := range words {
+		key, value, ok := strings.Cut(word, "=")
+		if !ok || key == "" {
+			return nil, usagef("Write it as KEY=VALUE.", "%s %q has no value", flag, word)
+		}
+		m[key] = value
+	}
+	return m, nil
+}

@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+var update = flag.Bool("update", false, "write docs/cli.md anew")
+
+const cliPage = "../docs/cli.md"
+
+const cliPageTop = `# The command line
+
+One binary, ` + "`bothy`" + `, is the server and its client. This page is made from
+the help of the commands.
+
+Every command exits with 0 when it is done, 1 when it failed, 2 on wrong usage,
+3 when something was not found, and 4 when it was refused: a key that is missing
+or may not do it, or a limit of the plan. ` + "`run`, `exec` and `sh`" + ` exit with the
+code of what they ran, and with 127 where there is no such command.
+
+` + "`bothy completion bash`" + ` (or zsh, fish, powershell) prints a script for your shell, with
+which the Tab key completes commands, ids, templates and modes.
+
+The server's URL and the key come from ` + "`--url`, `BOTHY_URL` and `BOTHY_API_KEY`" + `,
+or else from ` + "`~/.config/bothy/credentials.json`, which `bothy up` and `bothy serve`" + ` write
+(below ` + "`$XDG_CONFIG_HOME`" + ` where that is set).
+Failures go to standard error as ` + "`bothy: what is wrong`" + ` and, mostly, a line
+` + "`  hint: what to do`" + `. With ` + "`--json`" + ` a command prints exactly what the API
+returned, also for a failure.
+`
+
+// TestCommandPage keeps docs/cli.md as the commands are. After a change of
+// theirs run: go test ./cli -run TestCommandPage -update
+func TestCommandPage(t *testing.T) {
+	t.Setenv("BOTHY_LISTEN", "")
+	page := commandPage(newRoot(newApp(os.Stdin, io.Discard, io.Discard)))
+	if *update {
+		if err := os.WriteFile(cliPage, page, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	written, err := os.ReadFile(cliPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(page, written) {
+		t.Errorf("docs/cli.md is not what the commands say; run: go test ./cli -run TestCommandPage -update")
+	}
+}
+
+// TestEveryCommandExplainsItself checks that each command has a summary that
+// can stand in a list, and a use line.
+func TestEveryCommandExplainsItself(t *testing.T) {
+	walk(newRoot(newApp(os.Stdin, io.Discard, io.Discard)), func(cmd *cobra.Command) {
+		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") || len(cmd.Short) > 80 {
+			t.Errorf("%s: the summary is %q", cmd.CommandPath(), cmd.Short)
+		}
+		if cmd.Args == nil {
+			t.Errorf("%s: its arguments are not checked", cmd.CommandPath())
+		}
+	})
+}
+
+func walk(cmd *cobra.Command, visit func(*cobra.Command)) {
+	visit(cmd)
+	for _, child := range cmd.Commands() {
+		if !child.Hidden && child.Name() != "help" {
+			walk(child, visit)
+		}
+	}
+}
+
+func commandPage(root *cobra.Command) []byte {
+	var b bytes.Buffer
+	b.WriteString(cliPageTop)
+	walk(root, func(cmd *cobra.Command) {
+		if cmd != root {
+			commandSection(&b, cmd)
+		}
+	})
+	fmt.Fprintf(&b, "\n## Flags of every command\n\n```\n%s```\n", root.PersistentFlags().FlagUsages())
+	return b.Bytes()
+}
+
+func commandSection(b *bytes.Buffer, cmd *cobra.Command) {
+	level := strings.Repeat("#", min(2+strings.Count(cmd.CommandPath(), " ")-1, 4))
+	text := cmd.Long
+	if text == "" {
+		text = cmd.Short + "."
+	}
+	fmt.Fprintf(b, "\n%s %s\n\n%s\n", level, cmd.CommandPath(), text)
+	if cmd.HasSubCommands() && !cmd.HasLocalFlags() {
+		return
+	}
+	cmd.InitDefaultHelpFlag()
+	_ = cmd.LocalFlags().MarkHidden("help")
+	fmt.Fprintf(b, "\n```\n%s\n", cmd.UseLine())
+	if flags := cmd.LocalNonPersistentFlags().FlagUsages(); flags != "" {
+		fmt.Fprintf(b, "\n%s", flags)
+	}
+	b.WriteString("```\n")
+	if cmd.Example != "" {
+		fmt.Fprintf(b, "\nExamples:\n\n```\n%s\n```\n", unindent(cmd.Example))
+	}
+}
+
+func unindent(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimPrefix(line, "  ")
+	}
+	return strings.Join(lines, "\n")
+}

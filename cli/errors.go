@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// The exit codes of every command other than run, exec and sh, which exit with
+// the code of what they ran.
+const (
+	exitDone     = 0
+	exitFailed   = 1
+	exitUsage    = 2
+	exitNotFound = 3
+	exitRefused  = 4
+	// exitNoCommand is what a shell says of a command that is not there.
+	exitNoCommand = 127
+	// exitInterrupted is what a shell expects after Ctrl-C.
+	exitInterrupted = 130
+	// exitPipe is what a shell expects when nobody read the output.
+	exitPipe = 141
+)
+
+// exitCode is the end of a command that has already said all there is to say.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// wrongUsage is a command line that makes no sense.
+type wrongUsage struct {
+	detail, hint string
+}
+
+func (e *wrongUsage) Error() string { return e.detail }
+
+// usageError turns what the flag parser says into wrong usage of cmd.
+func usageError(cmd *cobra.Command, err error) error {
+	return &wrongUsage{detail: flagDetail(err), hint: fmt.Sprintf("`%s --help` shows how to use it.", cmd.CommandPath())}
+}
+
+// usagef is wrong usage in our own words.
+func usagef(hint, format string, args ...any) error {
+	return &wrongUsage{detail: fmt.Sprintf(format, args...), hint: hint}
+}
+
+// usage makes an argument check fail as wrong usage.
+func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usageError(cmd, err)
+		}
+		return nil
+	}
+}
+
+// finish prints an error, if there is one, and returns the exit code.
+func (a *app) finish(err error) int {
+	var code exitCode
+	if err == nil {
+		return exitDone
+	}
+	if errors.As(err, &code) {
+		return int(code)
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		return exitPipe
+	}
+	a.printError(err)
+	return codeFor(err)
+}
+
+func (a *app) printError(err error) {
+	detail, hint := describe(err)
+	var e *bothy.Error
+	if a.json && errors.As(err, &e) {
+		if body := a.last.problem(); body != nil {
+			_ = writeLine(a.stderr, body)
+		} else { // what this side has found out looks the same
+			_ = json.NewEncoder(a.stderr).Encode(map[string]string{"code": string(e.Code), "detail": detail, "hint": hint})
+		}
+		return
+	}
+	fmt.Fprintf(a.stderr, "bothy: %s\n", detail)
+	if hint != "" {
+		fmt.Fprintf(a.stderr, "  hint: %s\n", hint)
+	}
+}
+
+// describe finds the sentence and the hint for a person.
+func describe(err error) (detail, hint string) {
+	var wrong *wrongUsage
+	var e *bothy.Error
+	switch {
+	case errors.As(err, &wrong):
+		return wrong.detail, wrong.hint
+	case errors.As(err, &e) && e.Detail != "":
+		return e.Detail, inCommands(e.Hint)
+	case errors.Is(err, context.Canceled):
+		return "interrupted", ""
+	}
+	return err.Error(), ""
+}
+
+// inCommands says a hint of the API in the words of the command line.
+func inCommands(hint string) string {
+	hint = orCall.ReplaceAllString(hint, "$1$2")
+	hint = resumeCall.ReplaceAllString(hint, "bothy resume $1")
+	return lookCall.ReplaceAllString(hint, "The command's --help says what it takes.")
+}
+
+var (
+	resumeCall = regexp.MustCompile(`POST /v1/sandboxes/([^\s/]+)/resume`)
+	// orCall is a command that a call stands beside, in either order.
+	orCall   = regexp.MustCompile("(`bothy [^`]+`) or (?:GET|POST) /v1/[^\\s,.]+|(?:GET|POST) /v1/[^\\s,]+, or (`bothy [^`]+`)")
+	lookCall = regexp.MustCompile(`^GET /openapi\.json, or open /docs, .*$`)
+)
+
+// codes gives the exit code of the failures that have one of their own.
+var codes = map[bothy.Code]int{
+	bothy.CodeInvalid:        exitUsage,
+	bothy.CodePathInvalid:    exitUsage,
+	bothy.CodeCommandInvalid: exitUsage,
+
+	bothy.CodeCommandNotFound: exitNoCommand,
+
+	bothy.CodeNotFound:         exitNotFound,
+	bothy.CodeTemplateNotFound: exitNotFound,
+	bothy.CodeProjectNotFound:  exitNotFound,
+	bothy.CodeSandboxNotFound:  exitNotFound,
+	bothy.CodeSnapshotNotFound: exitNotFound,
+	bothy.CodeProcessNotFound:  exitNotFound,
+	bothy.CodeContextNotFound:  exitNotFound,
+	bothy.CodeFileNotFound:     exitNotFound,
+
+	bothy.CodeUnauthenticated: exitRefused,
+	bothy.CodeTokenExpired:    exitRefused,
+	bothy.CodeForbidden:       exitRefused,
+	bothy.CodeQuota:           exitRefused,
+	bothy.CodeBudget:          exitRefused,
+	bothy.CodeCapacity:        exitRefused,
+	bothy.CodeRateLimited:     exitRefused,
+}
+
+func codeFor(err error) int {
+	var wrong *wrongUsage
+	var e *bothy.Error
+	switch {
+	case errors.As(err, &wrong):
+		return exitUsage
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	case errors.As(err, &e):
+		if code, ok := codes[e.Code]; ok {
+			return code
+		}
+	}
+	return exitFailed
+}

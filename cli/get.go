@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bothy-dev/bothy"
+)
+
+func newGet(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "get SANDBOX",
+		Short:   "Show one sandbox, in any state",
+		Example: `  bothy get sbx4f2a` + "\n" + `  bothy get sbx4f2a --json`,
+		Args:    usage(cobra.ExactArgs(1)),
+	}
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		sandbox, err := s.sandboxes.Get(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return a.show(sandbox, func(w io.Writer) { printSandbox(w, sandbox) })
+	})
+	return cmd
+}
+
+func printSandbox(w io.Writer, s *bothy.Sandbox) {
+	fields(w,
+		"id", s.ID,
+		"name", s.Name,
+		"state", string(s.State),
+		"ended", endedText(s.Ended),
+		"template", s.Template,
+		"engine", engineText(s),
+		"kernel", s.Kernel,
+		"cpu", strconv.FormatFloat(s.CPU, 'g', -1, 64),
+		"memory", size(int64(s.MemoryMB)<<20),
+		"disk", size(int64(s.DiskMB)<<20),
+		"network", networkText(s.Network),
+		"created", stamp(&s.CreatedAt),
+		"started", stamp(s.StartedAt),
+		"expires", stamp(s.ExpiresAt),
+		"on time-out", string(s.OnTimeout),
+		"env", pairs(s.Env),
+		"metadata", pairs(s.Metadata),
+		"from snapshot", s.ParentSnapshotID,
+	)
+}
+
+func engineText(s *bothy.Sandbox) string {
+	switch s.Acceleration {
+	case "":
+		return s.Engine
+	case bothy.AccelerationKVM:
+		return s.Engine + " under KVM"
+	}
+	return fmt.Sprintf("%s, %s", s.Engine, s.Acceleration)
+}
+
+func endedText(e *bothy.Ended) string {
+	if e == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s at %s: %s", e.Reason, stamp(&e.At), e.Detail)
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bothy-dev/bothy"
+)
+
+func newLimits(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "limits",
+		Short: "Show what the project may use, and what of it is in use",
+		Args:  usage(cobra.NoArgs),
+	}
+	cmd.RunE = a.do(func(ctx context.Context, s *session, _ []string) error {
+		l, err := s.limits.Limits(ctx)
+		if err != nil {
+			return err
+		}
+		return a.show(l, func(w io.Writer) { printLimits(w, l) })
+	})
+	return cmd
+}
+
+func networkModes(modes []bothy.NetworkMode) string {
+	list := make([]string, len(modes))
+	for i, mode := range modes {
+		list[i] = string(mode)
+	}
+	return strings.Join(list, ", ")
+}
+
+func printLimits(w io.Writer, l *bothy.PlanLimits) {
+	sandboxes, snapshots, longest := "any number", "any size", "as long as wanted"
+	if l.Sandboxes.Limit != nil {
+		sandboxes = strconv.Itoa(*l.Sandboxes.Limit)
+	}
+	if l.Snapshots.LimitMB != nil {
+		snapshots = size(*l.Snapshots.LimitMB << 20)
+	}
+	if l.Sandbox.TimeoutSeconds > 0 {
+		longest = span(time.Duration(l.Sandbox.TimeoutSeconds) * time.Second)
+	}
+	fields(w,
+		"plan", l.Plan,
+		"sandboxes", fmt.Sprintf("%d of %s", l.Sandboxes.Used, sandboxes),
+		"snapshots", fmt.Sprintf("%s of %s", size(l.Snapshots.UsedMB<<20), snapshots),
+		"each sandbox", fmt.Sprintf("%s CPUs, %s of memory, %s of disk, %s", strconv.FormatFloat(l.Sandbox.CPU, 'g', -1, 64),
+			size(int64(l.Sandbox.MemoryMB)<<20), size(int64(l.Sandbox.DiskMB)<<20), longest),
+		"networks", networkModes(l.Sandbox.Networks),
+		"budget", budgetText(l.Budget),
+	)
+}

@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bothy-dev/bothy"
+)
+
+func newPause(a *app) *cobra.Command {
+	var options bothy.PauseOptions
+	cmd := &cobra.Command{
+		Use:   "pause SANDBOX",
+		Short: "Freeze a sandbox, and print the id of the snapshot it sleeps in",
+		Long: `Freeze a sandbox: its memory, its processes and its files. It stays in the
+list, and costs neither CPU nor memory until it is resumed.`,
+		Args: usage(cobra.ExactArgs(1)),
+	}
+	cmd.Flags().BoolVar(&options.FilesOnly, "files-only", false, "keep the files and drop memory and processes")
+	cmd.Flags().StringVar(&options.Name, "name", "", "`name` of the snapshot")
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		snapshot, err := s.snapshots.Pause(ctx, args[0], options)
+		if err != nil {
+			return err
+		}
+		return a.showSnapshot(snapshot)
+	})
+	return cmd
+}
+
+func newResume(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "resume SANDBOX|SNAPSHOT",
+		Short: "Wake a paused sandbox, exactly where it was",
+		Args:  usage(cobra.ExactArgs(1)),
+	}
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		sandbox, err := s.snapshots.Resume(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return a.show(sandbox, func(w io.Writer) { fmt.Fprintln(w, sandbox.ID) })
+	})
+	return cmd
+}

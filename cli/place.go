@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+)
+
+// The defaults of a server on this host.
+const (
+	defaultHome   = "/var/lib/bothy"
+	defaultListen = "127.0.0.1:7700"
+)
+
+// home is where the server of this host keeps its state.
+func home() string { return cmp.Or(os.Getenv("BOTHY_HOME"), defaultHome) }
+
+// templatesHome is where the server of this host keeps its templates.
+func templatesHome() string {
+	return cmp.Or(os.Getenv("BOTHY_TEMPLATES"), filepath.Join(home(), "templates"))
+}
+
+// kernelsHome is where the server of this host keeps the kernels of virtual
+// machines.
+func kernelsHome() string {
+	return cmp.Or(os.Getenv("BOTHY_KERNELS"), filepath.Join(home(), "kernels"))
+}
+
+// listenAddress is where the server of this host listens.
+func listenAddress() string { return cmp.Or(os.Getenv("BOTHY_LISTEN"), defaultListen) }
+
+// checkListen reads an address, and gives port 0 a free port.
+func checkListen(addr string) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", usagef("Write it as in 127.0.0.1:7700.", "%q is not an address to listen on", addr)
+	}
+	if port != "0" {
+		return addr, nil
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return "", fmt.Errorf("cannot listen on %s: %w", addr, err)
+	}
+	defer l.Close()
+	_, port, err = net.SplitHostPort(l.Addr().String())
+	return net.JoinHostPort(host, port), err
+}
+
+// dialAddress is how a client on this host reaches a server that listens on
+// addr: an address that means all of the host's is not one to dial.
+func dialAddress(addr string) string {
+	host, port, _ := net.SplitHostPort(addr)
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}

@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bothy-dev/bothy"
+)
+
+func newRemove(a *app) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:     "rm SANDBOX…",
+		Aliases: []string{"terminate"},
+		Short:   "Terminate sandboxes",
+		Long:    `Terminate sandboxes. Their processes and files are gone; their snapshots stay.`,
+		Example: `  bothy rm sbx4f2a
+  bothy rm --all`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if all != (len(args) == 0) {
+				return usageError(cmd, errors.New("name the sandboxes, or use --all"))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "terminate every sandbox of the project")
+	cmd.RunE = a.do(func(ctx context.Context, s *session, ids []string) error {
+		if all {
+			list, err := allSandboxes(ctx, s, bothy.SandboxFilter{States: bothy.LiveStates})
+			if err != nil {
+				return err
+			}
+			ids = sandboxIDs(list)
+		}
+		return a.each(ids, func(id string) error { return s.sandboxes.Terminate(ctx, id) })
+	})
+	return cmd
+}
+
+func sandboxIDs(list []*bothy.Sandbox) []string {
+	ids := make([]string, len(list))
+	for i, s := range list {
+		ids[i] = s.ID
+	}
+	return ids
+}
+
+// each calls f for every id, prints those for which it was done, and goes on
+// after a failure. The last failure decides the exit code.
+func (a *app) each(ids []string, f func(id string) error) error {
+	var failed error
+	for _, id := range ids {
+		if err := f(id); err != nil {
+			a.printError(err)
+			failed = exitCode(codeFor(err))
+		} else if !a.json {
+			fmt.Fprintln(a.stdout, id)
+		}
+	}
+	return failed
+}

@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/bothy-dev/bothy"
+)
+
+func newShell(a *app) *cobra.Command {
+	var req bothy.TerminalRequest
+	var env []string
+	cmd := &cobra.Command{
+		Use:   "sh SANDBOX [flags] [-- COMMAND…]",
+		Short: "Open a shell in a sandbox; exits with its code",
+		Long: `Open a shell in a sandbox, or run a command on a terminal of its own. The
+window may be resized; Ctrl-C and the like reach what runs inside.`,
+		Example: `  bothy sh sbx4f2a
+  bothy sh -u root sbx4f2a
+  bothy sh sbx4f2a -- top`,
+		Args: usage(cobra.MinimumNArgs(1)),
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&req.User, "user", "u", "", "`user` that runs the shell (default user)")
+	flags.StringVarP(&req.Cwd, "cwd", "w", "", "`folder` to start in (default /workspace)")
+	flags.StringArrayVarP(&env, "env", "e", nil, "environment variable, as `KEY=VALUE` (repeatable)")
+	takesCommand(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		words, err := commandAfter(cmd, args)
+		if err != nil {
+			return err
+		}
+		extra, err := keyValues("--env", env)
+		if err != nil {
+			return err
+		}
+		if len(words) > 0 {
+			req.Command = bothy.Command{Line: shellLine(words)}
+		}
+		req.Env = terminalEnv(extra)
+		s, err := a.connect()
+		if err != nil {
+			return err
+		}
+		return a.shell(cmd.Context(), s, args[0], req)
+	}
+	return cmd
+}
+
+// shellLine makes one line of words: a single one is a line already.
+func shellLine(words []string) string {
+	if len(words) == 1 {
+		return words[0]
+	}
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		quoted[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	}
+	return strings.Join(quoted, " ")
+}
+
+// terminalEnv adds what programs ask to know about the terminal.
+func terminalEnv(extra map[string]string) map[string]string {
+	env := map[string]string{"TERM": "xterm-256color"}
+	for _, name := range []string{"TERM", "COLORTERM"} {
+		if value := os.Getenv(name); value != "" {
+			env[name] = value
+		}
+	}
+	for k, v := range extra {
+		env[k] = v
+	}
+	return env
+}
+
+// shell joins this terminal to one in the sandbox until that one ends.
+func (a *app) shell(ctx context.Context, s *session, id string, req bothy.TerminalRequest) error {
+	fd := int(a.stdin.Fd())
+	if !term.IsTerminal(fd) {
+		return usagef("Use bothy exec to run a command without a terminal.", "standard input is not a terminal")
+	}
+	var err error
+	if req.Cols, req.Rows, err = term.GetSize(fd); err != nil {
+		return err
+	}
+	t, err := s.exec.Terminal(ctx, id, req)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	before, err := term.MakeRaw(fd)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = term.Restore(fd, before) }()
+	defer context.AfterFunc(ctx, func() { _ = t.Close() })()
+	defer followSize(fd, t)()
+	// Nobody waits for this copy: a read from a terminal cannot be stopped, and
+	// the process ends soon after the shell.
+	go func() { _, _ = io.Copy(t, a.stdin) }()
+	_, copyErr := io.Copy(a.stdout, t)
+	return shellEnd(ctx, t, copyErr)
+}
+
+func shellEnd(ctx context.Context, t bothy.Terminal, copyErr error) error {
+	if ctx.Err() != nil {
+		return exitCode(exitInterrupted)
+	}
+	code, err := t.Wait()
+	if err != nil {
+		return fmt.Errorf("the connection to the sandbox was lost: %w", firstError(copyErr, err))
+	}
+	if code != 0 {
+		return exitCode(code)
+	}
+	return nil
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// followSize passes every change of the window's size on, until stop is
+// called.
+func followSize(fd int, t bothy.Terminal) (stop func()) {
+	changed := make(chan os.Signal, 1)
+	signal.Notify(changed, syscall.SIGWINCH)
+	go func() {
+		for range changed {
+			if cols, rows, err := term.GetSize(fd); err == nil {
+				_ = t.Resize(cols, rows)
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(changed)
+		close(changed)
+	}
+}

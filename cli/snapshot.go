@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bothy-dev/bothy"
+)
+
+func newSnapshot(a *app) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "snapshot SANDBOX",
+		Short: "Take a snapshot of a sandbox, which runs on, and print its id",
+		Args:  usage(cobra.ExactArgs(1)),
+	}
+	cmd.Flags().StringVar(&name, "name", "", "`name` of the snapshot")
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		snapshot, err := s.snapshots.CreateSnapshot(ctx, args[0], name)
+		if err != nil {
+			return err
+		}
+		return a.showSnapshot(snapshot)
+	})
+	cmd.AddCommand(newSnapshotExport(a), newSnapshotImport(a), newSnapshotKey(a))
+	return cmd
+}
+
+// showSnapshot prints the id of a new snapshot, and says if it holds less than was
+// asked for.
+func (a *app) showSnapshot(n *bothy.Snapshot) error {
+	if n.Detail != "" {
+		a.warn("%s", n.Detail)
+	}
+	return a.show(n, func(w io.Writer) { fmt.Fprintln(w, n.ID) })
+}
+
+func newSnapshots(a *app) *cobra.Command {
+	var filter bothy.SnapshotFilter
+	cmd := &cobra.Command{
+		Use:   "snapshots [SANDBOX]",
+		Short: "List snapshots, of one sandbox or of all",
+		Args:  usage(cobra.MaximumNArgs(1)),
+	}
+	cmd.Flags().StringVar(&filter.Name, "name", "", "show only snapshots of this `name`")
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		if len(args) == 1 {
+			filter.SandboxID = args[0]
+		}
+		return a.snapshots(ctx, s, filter)
+	})
+	cmd.AddCommand(newSnapshotRemove(a))
+	return cmd
+}
+
+func newSnapshotRemove(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rm SNAPSHOT…",
+		Short: "Delete snapshots",
+		Args:  usage(cobra.MinimumNArgs(1)),
+	}
+	cmd.RunE = a.do(func(ctx context.Context, s *session, ids []string) error {
+		return a.each(ids, func(id string) error { return s.snapshots.DeleteSnapshot(ctx, id) })
+	})
+	return cmd
+}
+
+// snapshots prints one page with --json, as the API does, and all otherwise.
+func (a *app) snapshots(ctx context.Context, s *session, filter bothy.SnapshotFilter) error {
+	var all []*bothy.Snapshot
+	for {
+		page, err := s.snapshots.Snapshots(ctx, filter)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.show(page, nil)
+		}
+		all = append(all, page.Items...)
+		if page.NextCursor == "" || page.NextCursor == filter.Cursor {
+			printSnapshots(a.stdout, all)
+			return nil
+		}
+		filter.Cursor = page.NextCursor
+	}
+}
+
+func printSnapshots(w io.Writer, list []*bothy.Snapshot) {
+	rows := make([][]string, len(list))
+	for i, s := range list {
+		rows[i] = []string{s.ID, orDash(s.Name), s.SandboxID, orDash(s.ParentID), string(s.Kind), size(s.SizeBytes), age(s.CreatedAt)}
+	}
+	table(w, []string{"ID", "NAME", "SANDBOX", "PARENT", "KIND", "SIZE", "AGE"}, rows)
+}

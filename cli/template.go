@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bothy-dev/bothy"
+)
+
+func newTemplate(a *app) *cobra.Command {
+	return group("template", "List, build and remove templates",
+		newTemplateList(a), newTemplateGet(a), newTemplateBuild(a), newTemplateImport(a), newTemplateRemove(a))
+}
+
+func newTemplateList(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ls",
+		Short: "List templates",
+		Args:  usage(cobra.NoArgs),
+	}
+	cmd.RunE = a.do(func(ctx context.Context, s *session, _ []string) error {
+		list, err := s.templates.Templates(ctx)
+		if err != nil {
+			return err
+		}
+		return a.show(list, func(w io.Writer) { printTemplates(w, list) })
+	})
+	return cmd
+}
+
+func printTemplates(w io.Writer, list []*bothy.Template) {
+	rows := make([][]string, len(list))
+	for i, t := range list {
+		rows[i] = []string{t.Name, size(t.SizeBytes), age(t.CreatedAt), orDash(t.Description)}
+	}
+	table(w, []string{"NAME", "SIZE", "AGE", "DESCRIPTION"}, rows)
+}
+
+func newTemplateGet(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "get NAME",
+		Short: "Show one template",
+		Args:  usage(cobra.ExactArgs(1)),
+	}
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		t, err := s.templates.Template(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return a.show(t, func(w io.Writer) { printTemplate(w, t) })
+	})
+	return cmd
+}
+
+func newTemplateRemove(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rm NAME…",
+		Short: "Delete templates",
+		Args:  usage(cobra.MinimumNArgs(1)),
+	}
+	cmd.RunE = a.do(func(ctx context.Context, s *session, names []string) error {
+		return a.each(names, func(name string) error { return s.templates.RemoveTemplate(ctx, name) })
+	})
+	return cmd
+}

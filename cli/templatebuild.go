@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bothy-dev/bothy"
+)
+
+func newTemplateBuild(a *app) *cobra.Command {
+	req := bothy.TemplateBuild{}
+	cmd := &cobra.Command{
+		Use:   "build NAME",
+		Short: "Build a built-in template",
+		Long: `Build a built-in template: python-3.12, python-3.12-bare, node-22,
+ubuntu-24.04 or debian-12.
+
+To add packages of your own, build an image with another tool (docker build,
+docker save) and use bothy template import.`,
+		Example: `  bothy template build python-3.12-bare
+  bothy template build node-22 --force`,
+		Args: usage(cobra.ExactArgs(1)),
+	}
+	cmd.Flags().BoolVar(&req.Force, "force", false, "build again although the template is there")
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		req.Name = args[0]
+		return a.build(ctx, s, req)
+	})
+	return cmd
+}
+
+func newTemplateImport(a *app) *cobra.Command {
+	req := bothy.TemplateBuild{}
+	cmd := &cobra.Command{
+		Use:   "import IMAGE NAME",
+		Short: "Make a template from an OCI image",
+		Long: `Make a template from an OCI image: a reference in a registry, an OCI layout
+folder, or a tar that docker save wrote. Folders and tars are read by the
+server, so they must lie on its host.`,
+		Example: `  bothy template import registry.example.com/team/tools:3 tools
+  bothy template import ./image.tar tools`,
+		Args: usage(cobra.ExactArgs(2)),
+	}
+	cmd.Flags().BoolVar(&req.Force, "force", false, "import again although the template is there")
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		req.Image, req.Name = imagePath(args[0]), args[1]
+		return a.build(ctx, s, req)
+	})
+	return cmd
+}
+
+// imagePath makes the path of a file on this host absolute, since the server
+// works in another folder.
+func imagePath(image string) string {
+	if !strings.HasPrefix(image, ".") && !filepath.IsAbs(image) {
+		return image
+	}
+	if abs, err := filepath.Abs(image); err == nil {
+		return abs
+	}
+	return image
+}
+
+// build makes a template and shows it.
+func (a *app) build(ctx context.Context, s *session, req bothy.TemplateBuild) error {
+	t, err := a.buildTemplate(ctx, s, req)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(t)
+	}
+	printTemplate(a.stdout, t)
+	return nil
+}
+
+// buildTemplate makes a template, showing its progress.
+func (a *app) buildTemplate(ctx context.Context, s *session, req bothy.TemplateBuild) (*bothy.Template, error) {
+	bar := newProgress(a.stderr)
+	t, err := s.templates.BuildTemplate(ctx, req, func(e bothy.BuildEvent) {
+		if e.Error == "" && e.Template == nil {
+			bar.step(e.Step, e.Message, e.Percent)
+		}
+	})
+	bar.done()
+	return t, err
+}
+
+func printTemplate(w io.Writer, t *bothy.Template) {
+	fields(w,
+		"name", t.Name,
+		"description", t.Description,
+		"digest", t.Digest,
+		"size", size(t.SizeBytes),
+		"created", stamp(&t.CreatedAt),
+		"source", t.Source,
+		"languages", strings.Join(t.Languages, " "),
+		"cwd", t.Cwd,
+		"env", pairs(t.Env),
+		"packages", pairs(t.Packages),
+	)
+}

@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// quiet is how long a person waits without being told what for.
+const quiet = 1500 * time.Millisecond
+
+// create makes a sandbox. Where that takes long it says what the server is doing,
+// such as fetching a kernel for its first virtual machine.
+func (a *app) create(ctx context.Context, s *session, req bothy.SandboxCreate) (*bothy.Sandbox, error) {
+	watched, stop := context.WithCancel(ctx)
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		a.tellOfPreparation(watched, s, time.Now())
+	}()
+	defer func() { stop(); <-told }()
+	return s.sandboxes.Create(ctx, req)
+}
+
+// tellOfPreparation shows the steps of what a slow start waits for until ctx ends.
+// That no such step is heard of is no failure.
+func (a *app) tellOfPreparation(ctx context.Context, s *session, begun time.Time) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(quiet):
+	}
+	line := newProgress(a.stderr)
+	defer line.done()
+	if line.live {
+		line.draw("starting the sandbox")
+	}
+	_ = s.events.Events(ctx, 0, true, func(e bothy.Event) error {
+		// The server's clock may be a little behind.
+		if e.Type == bothy.EventEnginePreparing && e.Time.After(begun.Add(-time.Second)) {
+			line.say("prepare the engine "+e.Data["engine"], e.Data["step"])
+		}
+		return nil
+	})
+}
+
+// say shows a step of which it is not known how much of the work it is.
+func (p *progress) say(step, message string) {
+	if p.live {
+		p.draw(join(step, message))
+		return
+	}
+	p.step(step, message, 0)
+}

@@ -1,0 +1,39 @@
+package server
+
+import (
+	"path/filepath"
+
+	"github.com/bothy-dev/bothy/config"
+	"github.com/bothy-dev/bothy/engine/builds"
+	"github.com/bothy-dev/bothy/engine/gvisor"
+	"github.com/bothy-dev/bothy/engine/microvm"
+	"github.com/bothy-dev/bothy/internal/embedded"
+)
+
+// BuildsFolder is where a server keeps what its engines are made of.
+func BuildsFolder(c config.Config) string { return filepath.Join(c.Home, "engines") }
+
+// RegisterFolder is where a server says beside its database which machines are sandboxes'.
+func RegisterFolder(c config.Config) string { return filepath.Join(c.Home, "register") }
+
+// spoken are the versions of what is said between a server and its engines' processes.
+var spoken = map[string]builds.Range{
+	gvisor.Name:  {Oldest: gvisor.OldestProtocol, Newest: gvisor.Protocol},
+	microvm.Name: {Oldest: microvm.OldestProtocol, Newest: microvm.Protocol},
+}
+
+// openBuilds opens the builds of earlier servers, and puts this one's programs beside them.
+func (s *Server) openBuilds() (embedded.Paths, error) {
+	c := s.config.Engines
+	if err := builds.CheckRefuse(c.Refuse); err != nil {
+		return embedded.Paths{}, err
+	}
+	var err error
+	s.builds, err = builds.Open(BuildsFolder(s.config), builds.Options{Speaks: spoken, Refuse: c.Refuse, MaxBytes: c.KeepMB << 20, Log: s.log})
+	if err != nil {
+		return embedded.Paths{}, err
+	}
+	b, err := embedded.Extract(s.builds.Dir())
+	s.builds.Pin(b.GuestImage, b.Sentry, b.Vminit)
+	return b, err
+}

@@ -1,0 +1,67 @@
+package server
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strconv"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api"
+	"github.com/bothy-dev/bothy/e2b"
+	"github.com/bothy-dev/bothy/store/sqlite"
+)
+
+// openE2B puts the door for E2B's clients beside the REST API.
+func (s *Server) openE2B() {
+	c := s.config.E2B
+	if !c.Enabled {
+		return
+	}
+	door := e2b.New(e2b.Services{
+		Sandboxes: s.lifecycle, Snapshots: s.lifecycle, Templates: s.templates, Code: s.lifecycle, Metrics: s.lifecycle,
+		Logs: s.lifecycle, Limits: s.lifecycle, Guests: s.lifecycle, Keys: s.tokens, Server: e2bServer{s.api, s.store},
+	}, e2b.Config{
+		Templates: c.Templates, PublicPorts: c.PublicPorts, Domain: s.e2bDomain, Secret: s.vault.Derive("e2b"), Log: s.log,
+	})
+	for _, r := range door.Routes() {
+		s.api.HandleOuter(r.Pattern, outer(r.Call, e2b.KeyOf, e2b.Fail), r.Handler)
+	}
+	s.api.SetOuterPorts(door)
+}
+
+// e2bDomain is the domain below which ports have names, as clients write it.
+func (s *Server) e2bDomain() string {
+	domain := s.config.LinkDomain
+	if a, ok := s.api.Addr().(*net.TCPAddr); ok && (domain == "localhost" || s.config.TLS.On() && a.Port != 443) {
+		domain = net.JoinHostPort(domain, strconv.Itoa(a.Port))
+	}
+	return domain
+}
+
+func outer(c e2b.Call, key func(*http.Request) string, fail func(http.ResponseWriter, *http.Request, int, *bothy.Error)) api.Outer {
+	return api.Outer{ID: c.ID, Scope: c.Scope, Stream: c.Stream, Audit: c.Audit, Reads: c.Reads, Key: key, Fail: fail}
+}
+
+// e2bServer fits the server to what the door asks of it.
+type e2bServer struct {
+	*api.Server
+	store *sqlite.Store
+}
+
+func (s e2bServer) ServePort(w http.ResponseWriter, r *http.Request, c e2b.Call,
+	hold func(end func(error)) (*bothy.Caller, func(), error), h e2b.Handler) {
+	s.ServeOuterPort(w, r, outer(c, nil, e2b.FailPort), hold, h)
+}
+
+func (s e2bServer) Note(r *http.Request, sandbox, object, command string) {
+	api.NoteOuter(r, sandbox, object, command)
+}
+
+func (s e2bServer) Find(ctx context.Context, id string) (*bothy.Sandbox, error) {
+	return s.store.Sandbox(ctx, id)
+}
+
+func (s e2bServer) Alive(ctx context.Context) ([]*bothy.Sandbox, error) {
+	return s.store.SandboxesInState(ctx, bothy.StateRunning, bothy.StatePausing, bothy.StatePaused, bothy.StateResuming)
+}

@@ -1,0 +1,80 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/client"
+	"github.com/bothy-dev/bothy/internal/secretfile"
+)
+
+// AdminFile is the file in a server's home that holds the key which it makes at its
+// first start.
+const AdminFile = "admin.json"
+
+// FirstKey makes the first key of a new server, and returns the file that holds
+// one of its keys: bootstrap, if it is given, or else the file of this home. It
+// returns "" where there are keys and no file of this home holds one.
+func (s *Server) FirstKey(ctx context.Context, bootstrap string) (path string, err error) {
+	path = cmp.Or(bootstrap, filepath.Join(s.config.Home, AdminFile))
+	if bootstrap == "" && !s.holdsKey(ctx, path) {
+		owner := &bothy.Caller{ProjectID: bothy.DefaultProject, Scopes: []bothy.Scope{bothy.ScopeAdmin}}
+		made, err := s.tokens.Tokens(bothy.WithCaller(ctx, owner))
+		if err != nil {
+			return "", err
+		}
+		if len(made) > 0 { // who revoked the first key does not want another
+			return "", nil
+		}
+	}
+	return path, s.bootstrap(ctx, path)
+}
+
+// holdsKey reports whether a file holds a valid key of this server.
+func (s *Server) holdsKey(ctx context.Context, path string) bool {
+	var c client.Credentials
+	b, err := os.ReadFile(path)
+	return err == nil && json.Unmarshal(b, &c) == nil && s.Accepts(ctx, c)
+}
+
+// Accepts reports whether credentials hold a valid key of this server.
+func (s *Server) Accepts(ctx context.Context, c client.Credentials) bool {
+	_, err := s.tokens.Authenticate(ctx, c.APIKey)
+	return err == nil
+}
+
+// bootstrap writes a first admin key to path, unless it holds a valid one.
+func (s *Server) bootstrap(ctx context.Context, path string) error {
+	var c client.Credentials
+	b, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	known := false
+	if err == nil && json.Unmarshal(b, &c) == nil {
+		_, err := s.tokens.Authenticate(ctx, c.APIKey)
+		known = err == nil
+	}
+	if known && c.URL == s.api.URL() {
+		return nil
+	}
+	if !known {
+		t, err := s.tokens.CreateFirst(ctx, "first key")
+		if err != nil {
+			return fmt.Errorf("make the first key: %w", err)
+		}
+		c.APIKey = t.Key
+	}
+	c.URL = s.api.URL()
+	if b, err = json.Marshal(c); err != nil {
+		return err
+	}
+	return secretfile.Write(path, append(b, '\n'))
+}

@@ -1,0 +1,13 @@
+package server
+
+import "github.com/bothy-dev/bothy/mcp"
+
+// openMCP puts the agents' door beside the REST API.
+func (s *Server) openMCP() {
+	server := mcp.New(mcp.Services{
+		Sandboxes: s.lifecycle, Exec: s.lifecycle, Code: s.lifecycle, Files: s.lifecycle.Files(), Snapshots: s.lifecycle, Limits: s.lifecycle,
+		Recorder: s.audit,
+	}, s.version, s.log)
+	s.api.Handle(mcp.Path, mcp.Handler(server, s.tokens, s.log))
+	s.api.Handle("GET "+mcp.MetadataPath, mcp.Metadata())
+}

@@ -1,0 +1,70 @@
+package server
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/config"
+	"github.com/bothy-dev/bothy/engine/gvisor"
+	"github.com/bothy-dev/bothy/engine/microvm"
+	"github.com/bothy-dev/bothy/engine/microvm/boot"
+	"github.com/bothy-dev/bothy/internal/embedded"
+	"github.com/bothy-dev/bothy/lifecycle"
+	"github.com/bothy-dev/bothy/server/probe"
+)
+
+// autoPolicies are what the setting engine.auto means.
+var autoPolicies = map[string][]lifecycle.Choice{
+	config.AutoAccelerated: {{Engine: microvm.Name, Accelerated: true}, {Engine: gvisor.Name}},
+	config.AutoStrongest:   {{Engine: microvm.Name}, {Engine: gvisor.Name}},
+}
+
+// openMicrovm makes the engine of virtual machines ready: it fetches a kernel if there
+// is none, and tries out what runs the processor.
+func (s *Server) openMicrovm(ctx context.Context, b embedded.Paths) (bothy.Engine, error) {
+	if err := probe.CheckQEMU(); err != nil {
+		return nil, err
+	}
+	o := probe.BootOptions(s.config, b)
+	o.Progress = func(step string) {
+		s.log.Info("prepare virtual machines", "step", step)
+		lifecycle.Step(ctx, step)
+	}
+	image, err := boot.Prepare(ctx, s.config.Engine.Microvm.Kernels, o)
+	if err != nil {
+		return nil, err
+	}
+	lifecycle.Step(ctx, "try what runs its processor")
+	t, err := probe.TryKVM(ctx, s.config, b, image, true)
+	if err != nil {
+		return nil, err
+	}
+	if t.Acceleration == bothy.AccelerationEmulated {
+		s.log.Info("virtual machines are emulated", "reason", t.Reason)
+	}
+	e, err := microvm.New(microvm.Options{
+		Dir: filepath.Join(s.config.Home, "vms"), Init: b.Vminit, Boot: image, Guest: b.GuestImage, Acceleration: t.Acceleration,
+		CgroupParent: "bothy-" + shortHash(s.config.Home) + "-vm", UIDs: s.uids, Builds: s.builds, Log: s.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.microvm.Store(e)
+	return e, nil
+}
+
+// defaultBuild is the engine build of requests that name no engine.
+func (s *Server) defaultBuild() string {
+	if e := s.microvm.Load(); e != nil && s.config.Engine.Default == microvm.Name {
+		return e.Info().Build
+	}
+	return s.engine.Info().Build
+}
+
+// closeMicrovm gives up the engine of virtual machines if it was opened.
+func (s *Server) closeMicrovm() {
+	if e := s.microvm.Load(); e != nil {
+		e.Close()
+	}
+}

@@ -1,0 +1,61 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+)
+
+// Listen opens the API's listener, on which nothing is answered before Serve.
+func (s *Server) Listen() error { return s.api.Listen() }
+
+// Addr is the address that the API listens on, which is known after Listen.
+func (s *Server) Addr() net.Addr { return s.api.Addr() }
+
+// URL is where clients reach the API, which is known after Listen.
+func (s *Server) URL() string { return s.api.URL() }
+
+// Home is the folder of the server's state.
+func (s *Server) Home() string { return s.config.Home }
+
+// Log is the server's log.
+func (s *Server) Log() *slog.Logger { return s.log }
+
+// Serve takes over the sandboxes of the last server and answers requests until ctx
+// ends. It then finishes the requests in flight. Sandboxes live on.
+func (s *Server) Serve(ctx context.Context) error {
+	adopted, err := s.lifecycle.Recover(ctx)
+	if err != nil {
+		s.log.Error("not everything of the last server could be recovered", "error", err)
+	}
+	s.lifecycle.StartPool()
+	go s.lifecycle.OpenEngines(ctx)
+	s.log.Info("ready", "url", s.api.URL(), "home", s.config.Home, "engine", s.defaultBuild(), "sandboxes", adopted)
+	served := make(chan error, 1)
+	go func() {
+		served <- s.api.Serve()
+		close(served)
+	}()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	s.log.Info("stopping; sandboxes live on", "sandboxes", s.lifecycle.Live())
+	s.lifecycle.Drain()
+	s.api.Drain()
+	return errors.Join(s.api.Close(), <-served)
+}
+
+// ReloadCertificate reads the TLS certificate again, and reports whether there is TLS. A
+// certificate that cannot be read is logged, and the old one stays.
+func (s *Server) ReloadCertificate() bool {
+	if s.certs == nil {
+		return false
+	}
+	if err := s.certs.Reload(); err != nil {
+		s.log.Error("the certificate stays the old one", "error", err)
+	}
+	return true
+}
