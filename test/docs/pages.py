@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-LANGUAGES = ("sh", "python", "ts", "js", "json", "toml", "yaml", "nginx", "text")
+LANGUAGES = ("sh", "python", "ts", "js", "json", "toml", "yaml", "nginx", "mermaid", "text")
+# What is only looked at.
+NOT_RUN = ("mermaid", "text")
 
 _FENCE = re.compile(r"^(```+)\s*(\S*)\s*$")
 

@@ -123,7 +123,7 @@ class Page:
             print(f"{self.name}: {' '.join(words)}: {done.stdout}{done.stderr}", file=sys.stderr)
 
     def _run(self, block: Block) -> None:
-        if block.language == "text":
+        if block.language in pages.NOT_RUN:
             return
         here = Block(block.page, block.line, block.language, self._localise(block.source))
         clone = self._folder / "bothy"
@@ -169,7 +169,7 @@ def run_page(path: Path, work: Path, root: Path = REPOSITORY) -> list[str]:
         page.run()
     except (BadPage, Failed) as error:
         return [str(arg) for arg in error.args]
-    run = sum(block.language != "text" for block in page.blocks)
+    run = sum(block.language not in pages.NOT_RUN for block in page.blocks)
     print(f"{page.name}: {run} blocks in {time.monotonic() - started:.1f} s", flush=True)
     return []
 

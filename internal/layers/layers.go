@@ -1,0 +1,143 @@
+// Package layers holds the rule of who may import whom, which its test compares with
+// what `go list` says. docs/architecture.md shows it as a picture, which is made from the
+// same answer.
+package layers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Module is the import path of the root package.
+const Module = "github.com/bothy-dev/bothy"
+
+// An area is a group of rooms that the picture draws as one box.
+type area struct {
+	id, title string
+	rooms     []string
+}
+
+// areas are in the order in which the picture shows them.
+var areas = []area{
+	{"program", "the program", []string{"cmd/bothy", "cli", "server", "config", "doctor"}},
+	{"doors", "what clients speak to", []string{"api", "mcp", "e2b", "client"}},
+	{"services", "services", []string{"lifecycle", "access", "audit", "certs", "inflight", "metering", "telemetry", "template", "templates", "vault"}},
+	{"storage", "storage", []string{"store", "blob", "snapshot"}},
+	{"machines", "sandboxes", []string{"engine", "gateway", "guest", "cmd/sentry", "cmd/guest", "cmd/vminit"}},
+	{"measuring", "measuring", []string{"bench"}},
+}
+
+// allowed says for each room which others its packages may import, besides their own
+// room, the root package and internal. A room that is not here may import no other.
+var allowed = map[string][]string{
+	"cmd/bothy":  {"cli"},
+	"cmd/guest":  {"guest"},
+	"cmd/sentry": {"engine"},
+	"cmd/vminit": {"engine"},
+	"cli": {
+		"access", "audit", "bench", "client", "config", "doctor", "engine", "lifecycle", "mcp", "server", "snapshot", "template",
+	},
+	"server": {
+		"access", "api", "audit", "blob", "certs", "client", "config", "doctor", "e2b", "engine", "gateway", "guest", "inflight",
+		"lifecycle", "mcp", "metering", "snapshot", "store", "telemetry", "template", "vault",
+	},
+	"api":       {"inflight", "store"},
+	"e2b":       {"guest"}, // the messages of E2B's protocol, which the guest speaks too
+	"lifecycle": {"blob", "snapshot", "store"},
+	"audit":     {"store"},
+	"metering":  {"store"},
+	"template":  {"templates"},
+	"bench":     {"client", "template"},
+}
+
+// tools are packages that are no part of the product, and may import anything.
+var tools = []string{"test", "examples", "third_party", "cmd/pybundle", "bench/cmd", "template/cmd", "mcp/internal", "api/apitest", "engine/enginetest"}
+
+// A Package is what `go list -json` says of one.
+type Package struct {
+	ImportPath string
+	Imports    []string
+}
+
+// An Arrow is one import of another room's package.
+type Arrow struct{ From, To string }
+
+func (a Arrow) String() string { return a.From + " → " + a.To }
+
+func within(path, folder string) bool { return path == folder || strings.HasPrefix(path, folder+"/") }
+
+// roomOf is the room of a package of this module, or "" where it has none: the root,
+// internal, and tools.
+func roomOf(path string) string {
+	rel, ok := strings.CutPrefix(path, Module+"/")
+	if !ok || within(rel, "internal") || slices.ContainsFunc(tools, func(t string) bool { return within(rel, t) }) {
+		return ""
+	}
+	parts := strings.SplitN(rel, "/", 3)
+	if parts[0] == "cmd" && len(parts) > 1 {
+		return parts[0] + "/" + parts[1]
+	}
+	return parts[0]
+}
+
+// Check returns the imports between rooms, and what is wrong with them.
+func Check(list []Package) (arrows map[Arrow]bool, wrong []string) {
+	arrows = map[Arrow]bool{}
+	for _, p := range list {
+		if p.ImportPath == Module {
+			wrong = append(wrong, checkRoot(p)...)
+		}
+		from := roomOf(p.ImportPath)
+		if from == "" {
+			continue
+		}
+		if areaOf(from) == nil {
+			wrong = append(wrong, fmt.Sprintf("%s is in no area: add the room %s to internal/layers", p.ImportPath, from))
+		}
+		for _, i := range p.Imports {
+			to := roomOf(i)
+			if to == "" || to == from {
+				continue
+			}
+			if !slices.Contains(allowed[from], to) {
+				wrong = append(wrong, fmt.Sprintf("%s imports %s, and %s may not import %s: have it take an interface, which server fills in",
+					p.ImportPath, i, from, to))
+			}
+			arrows[Arrow{from, to}] = true
+		}
+	}
+	return arrows, append(wrong, unused(arrows)...)
+}
+
+// checkRoot: the words import the standard library alone.
+func checkRoot(p Package) (wrong []string) {
+	for _, i := range p.Imports {
+		if first, _, _ := strings.Cut(i, "/"); strings.Contains(first, ".") {
+			wrong = append(wrong, fmt.Sprintf("the root package imports %s, and may import the standard library only", i))
+		}
+	}
+	return wrong
+}
+
+// unused finds what is allowed and does not happen, so that the list stays short.
+func unused(arrows map[Arrow]bool) (wrong []string) {
+	for from, list := range allowed {
+		for _, to := range list {
+			if a := (Arrow{from, to}); !arrows[a] {
+				wrong = append(wrong, fmt.Sprintf("%v is allowed and not used: remove it from internal/layers", a))
+			}
+		}
+	}
+	slices.Sort(wrong)
+	return wrong
+}
+
+func areaOf(room string) *area {
+	for i := range areas {
+		if slices.Contains(areas[i].rooms, room) {
+			return &areas[i]
+		}
+	}
+	return nil
+}
