@@ -283,6 +283,9 @@ func (d *Door) serveAgent(w http.ResponseWriter, r *http.Request, t target) {
 	}
 	d.serveCall(w, r, t, c, h, func(w http.ResponseWriter, r *http.Request) error {
 		plain(r)
+		if err := unwrapForm(r); err != nil {
+			return err
+		}
 		if err := d.noteCall(r, t); err != nil {
 			return err
 		}
