@@ -66,7 +66,8 @@ class Network:
         allow_domains: Host names; a leading ``*.`` stands for any number of labels.
         allow_cidrs: Address ranges, such as ``"192.0.2.0/24"``.
         allow_ports: TCP ports; empty means the server's default.
-        deny_cidrs: Address ranges that are closed in mode ``"open"``, but for what the lists above allow.
+        deny_cidrs: Address ranges that are closed in mode ``"open"``, but for what the lists
+            above allow.
     """
 
     mode: NetworkMode = "restricted"
