@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"embed"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -80,7 +81,7 @@ type driver struct {
 	running int        // counts up when code begins and when it ends: odd while it runs
 	begun   bool       // the driver has said that it runs the code
 	pending bool       // interrupt it as soon as it has
-	since   int64      // when the code began, on procfs's clock; of a shell
+	since   time.Time  // when the code began
 	asked   bool       // the code has been interrupted before
 }
 
@@ -209,7 +210,8 @@ func (d *driver) run(code string, quiet bool, fn func(Output) error) (Result, er
 func (d *driver) send(code string, quiet bool) error {
 	var b []byte
 	if d.lang == "bash" {
-		b = append([]byte(strings.ReplaceAll(code, "\x00", "")), 0)
+		code = strings.ReplaceAll(code, "\x00", "")
+		b = fmt.Appendf(nil, "%012d%s", len(code), code)
 	} else {
 		b = append([]byte(jsonText(map[string]any{"code": code, "count": !quiet})), '\n')
 	}
@@ -304,7 +306,7 @@ func (d *driver) interruptNow() {
 	if d.lang != "javascript" {
 		_ = d.process.Signal(syscall.SIGINT)
 		if d.lang == "bash" && d.asked { // a program that ignores interrupts must not cost the shell
-			d.process.KillSince(d.since)
+			d.process.KillSince(procfs.Ticks() - time.Since(d.since).Milliseconds()/10 - 1)
 		}
 		d.asked = true
 		return
@@ -326,9 +328,7 @@ func (d *driver) count() {
 	defer d.mu.Unlock()
 	d.running++
 	d.begun, d.pending, d.asked = false, false, false
-	if d.lang == "bash" {
-		d.since = procfs.Ticks()
-	}
+	d.since = time.Now()
 }
 
 func (d *driver) begin() {

@@ -1,5 +1,5 @@
-# Runs pieces of shell code that come on descriptor 3, each ended by a NUL, one
-# after the other in this one shell. Before each it writes "begin" to descriptor
+# Runs pieces of shell code that come on descriptor 3, each behind its length in bytes as
+# twelve digits, one after the other in this one shell. Before each it writes "begin" to descriptor
 # 4, and after each a mark to both outputs and "STATUS INTERRUPTED" to descriptor 4.
 exec 6>&1 7>&2
 __bothy_mark=$1
@@ -17,7 +17,8 @@ __bothy_end() {
 }
 # An interrupt that comes when its piece has ended is none for the next.
 trap 'if [[ -n ${__bothy_running-} ]]; then __bothy_stopped=1; shopt -s extdebug; trap __bothy_stop DEBUG; fi' INT
-while IFS= read -r -d '' -u 3 __bothy_code; do
+# With -N it reads many bytes at once, and in the locale C they are what is counted.
+while LC_ALL=C IFS= read -r -N 12 -u 3 __bothy_size && LC_ALL=C IFS= read -r -N "$((10#$__bothy_size))" -u 3 __bothy_code; do
 	__bothy_running=1
 	printf 'begin\n' >&4
 	. /dev/fd/9 9<<<"$__bothy_code" </dev/null 3<&- 4>&- 6>&- 7>&-
