@@ -73,6 +73,10 @@ test: host build ## run every test there is, or one suite of them: RUN=go (an un
 test-clients: host build ## run E2B's SDKs of all ages, and what is built on them
 	@test/e2b/run full
 
+.PHONY: test-integrations
+test-integrations: host build ## run the frameworks' own tests with the adapters of integrations/
+	@test/integrations/run full
+
 .PHONY: fuzz-decoder
 fuzz-decoder: host build ## look for checkpoints that take too much to decode, FUZZ_TIME (10m) in each of two ways
 	BOTHY_DECODE_TIME=$(FUZZ_TIME) $(TEST) -count=1 -v -timeout 0 -run TestSpoiltStateIsDecodedOrRefused ./engine/gvisor

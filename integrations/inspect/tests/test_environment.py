@@ -1,0 +1,55 @@
+"""Inspect's own checks of a sandbox environment, and what they leave out, against a real server."""
+
+import pytest
+import pytest_asyncio
+import tiktoken
+from bothy import Sandbox
+from inspect_ai import Task, eval
+from inspect_ai.dataset import Sample
+from inspect_ai.model import ModelOutput, get_model
+from inspect_ai.scorer import includes
+from inspect_ai.solver import generate, use_tools
+from inspect_ai.tool import bash
+from inspect_ai.util import SandboxUnavailableError
+from inspect_ai.util._sandbox.self_check import *  # noqa: F403
+from inspect_bothy import BothySandboxConfig, BothySandboxEnvironment
+
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sandbox_env():
+    made = await BothySandboxEnvironment.sample_init("checks", BothySandboxConfig(memory_mb=1024), {})
+    yield made["default"]
+    await BothySandboxEnvironment.sample_cleanup("checks", None, made, False)
+
+
+async def test_a_dead_sandbox_is_reported():
+    made = await BothySandboxEnvironment.sample_init("dead", "python-3.12-bare", {})
+    await made["default"].sandbox.terminate()
+    with pytest.raises(SandboxUnavailableError):
+        await made["default"].exec(["true"])
+    await BothySandboxEnvironment.sample_cleanup("dead", None, made, False)
+
+
+class Words:
+    """Counts words as tokens: Inspect's own counter is fetched from the network."""
+
+    def encode(self, text, **kwargs):
+        return text.split()
+
+
+def test_an_evaluation(tmp_path, monkeypatch):
+    monkeypatch.setattr(tiktoken, "get_encoding", lambda name: Words())
+    monkeypatch.setattr(tiktoken, "encoding_for_model", lambda name: Words())
+    model = get_model("mockllm/model", custom_outputs=[
+        ModelOutput.for_tool_call("mockllm/model", "bash", {"command": "cat 'größe 1.txt'"}),
+        ModelOutput.from_content("mockllm/model", "It is forty-two."),
+    ])
+    sample = Sample(input="How large is it?", target="forty-two", files={"größe 1.txt": "42"})
+    task = Task(dataset=[sample], solver=[use_tools(bash()), generate()], scorer=includes(), sandbox="bothy")
+    (log,) = eval(task, model=model, log_dir=str(tmp_path), display="none")
+    assert log.status == "success", log.error
+    (ran,) = log.samples
+    assert [(m.text, m.error) for m in ran.messages if m.role == "tool"] == [("42", None)]
+    ids = [e.data["sandbox_id"] for e in ran.events if e.event == "info" and e.source == "bothy"]
+    assert len(ids) == 1 and Sandbox.get(ids[0]).info.state == "stopped"
