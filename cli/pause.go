@@ -35,12 +35,17 @@ func newResume(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume SANDBOX|SNAPSHOT",
 		Short: "Wake a paused sandbox, exactly where it was",
-		Args:  usage(cobra.ExactArgs(1)),
+		Long: `Wake a paused sandbox with its memory and processes. Where only its files could be
+kept, it says so on the standard error, and why.`,
+		Args: usage(cobra.ExactArgs(1)),
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		sandbox, err := s.snapshots.Resume(ctx, args[0])
 		if err != nil {
 			return err
+		}
+		if r := sandbox.Resumed; r != nil && r.Kind == bothy.SnapshotFiles {
+			fmt.Fprintf(a.stderr, "bothy: no processes were resumed: %s\n", r.Detail)
 		}
 		return a.show(sandbox, func(w io.Writer) { fmt.Fprintln(w, sandbox.ID) })
 	})
