@@ -123,55 +123,6 @@ var (
 // GuestPort is where the guest agent listens, on GuestAddr only.
 const GuestPort = 49983
 
-// GuestSparedEnv is the variable by which an engine tells the guest, as process
-// 1, that its kernel spares process 1 from signals of others, as Linux does, and
-// from being looked into.
-const GuestSparedEnv = "BOTHY_INIT_SPARED"
-
-// GuestBoundEnv is the variable by which an engine tells the guest, as process 1, that
-// it has bounded already what commands can gain by becoming root, to what the guest would
-// have.
-const GuestBoundEnv = "BOTHY_INIT_BOUND"
-
-// GuestCommandsEnv is the variable by which an engine tells the guest, as process 1, in
-// which cgroup commands begin: a folder. Without it they begin in the guest's own.
-const GuestCommandsEnv = "BOTHY_COMMANDS_CGROUP"
-
-// GuestAdoptedPrctl is the operation of prctl(2) by which the guest, as process
-// 1, tells its kernel that the sandbox is who it is to be: an engine lets nobody
-// else go on before that. Its arguments are the machine's id, as an address and a
-// length. Kernels that do not know it refuse it.
-const GuestAdoptedPrctl = 0x626f7468
-
-// GuestPourPrctl is the operation of prctl(2) by which the guest, as process 1,
-// has its kernel carry bytes from one descriptor to another: its arguments are the
-// source, the destination and how many bytes at most, and it returns how many it
-// was, 0 at the source's end. It waits for the source. To read and write them
-// takes two changes of process for each packet. Kernels that do not know it
-// refuse it.
-const GuestPourPrctl = 0x626f7469
-
-// GuestCallsPrctl is the operation of prctl(2) by which the guest, as process 1 or
-// as its child that has its memory, makes a row of system calls at once, for each
-// by itself takes two changes of process. Its arguments are the address of the
-// first GuestCall, how many there are, and whether to go on after one that fails.
-// Each is read when its turn comes, so that one can write what a later one is told.
-// It returns what the last that was made returned, or its error. Kernels that do
-// not know it refuse it.
-const GuestCallsPrctl = 0x626f746a
-
-// GuestCall is a system call in such a row. It must not be one that waits, but the
-// last.
-type GuestCall struct {
-	Number uint32
-	// Spare is there for a call that writes two words, the second of them into
-	// Args[0].
-	Spare uint32
-	Args  [6]uint64
-	// Result is what the call returned, or its negative error number.
-	Result int64
-}
-
 // Cable is the host's end of a sandbox's only network cable. It carries whole
 // Ethernet frames.
 //

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/abi"
 	"github.com/bothy-dev/bothy/guest/account"
 	"github.com/bothy-dev/bothy/guest/agent"
 )
@@ -33,19 +34,19 @@ func becomeInit(opt *agent.Options) {
 	logged("survive signals", surviveSignals())
 	syscall.Umask(0o022)
 	logged("uncover /tmp", uncoverTmp("/tmp"))
-	if os.Getenv(bothy.GuestBoundEnv) == "" {
+	if os.Getenv(abi.EnvBound) == "" {
 		logged("drop capabilities", dropCapabilities())
 	}
 	if err := dropInheritable(); err != nil {
 		log.Fatalf("drop inheritable capabilities: %v", err) // commands would have them
 	}
-	if os.Getenv(bothy.GuestSparedEnv) == "" {
+	if os.Getenv(abi.EnvSpared) == "" {
 		logged("shield process 1", shield())
 	}
 	logged("hide from ptrace", unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
 	logged("furnish the root", furnish("/"))
 	logged("make "+opt.Cwd, makeWorkspace(opt.Cwd, opt.User))
-	opt.Commands.Cgroup = os.Getenv(bothy.GuestCommandsEnv)
+	opt.Commands.Cgroup = os.Getenv(abi.EnvCommandsCgroup)
 	opt.SetHostname = func(name string) error { return syscall.Sethostname([]byte(name)) }
 	opt.SetClock = setClock
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/microvm/jail"
 	"github.com/bothy-dev/bothy/engine/microvm/vm"
 	"github.com/bothy-dev/bothy/engine/process"
+	"github.com/bothy-dev/bothy/guest/abi"
 	"github.com/bothy-dev/bothy/internal/cleanup"
 )
 
@@ -34,7 +35,7 @@ const bootTime = 3 * time.Minute
 var guestEnv = []string{
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	"GOMAXPROCS=1", "GOGC=off", "GODEBUG=containermaxprocs=0,updatemaxprocs=0,multipathtcp=0",
-	bothy.GuestSparedEnv + "=1", bothy.GuestBoundEnv + "=1", bothy.GuestCommandsEnv + "=" + vm.CommandsCgroup,
+	abi.EnvSpared + "=1", abi.EnvBound + "=1", abi.EnvCommandsCgroup + "=" + vm.CommandsCgroup,
 }
 
 // Start boots a machine from a template.

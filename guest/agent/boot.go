@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/abi"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 // tellAdopted tells the kernel that the sandbox is who it is to be, and which machine.
 func (a *Agent) tellAdopted() {
 	id := []byte(a.identity.machineID + "\x00")
-	_ = unix.Prctl(bothy.GuestAdoptedPrctl, uintptr(unsafe.Pointer(&id[0])), uintptr(len(id)-1), 0, 0)
+	_ = unix.Prctl(abi.PrctlAdopted, uintptr(unsafe.Pointer(&id[0])), uintptr(len(id)-1), 0, 0)
 }
 
 // adoptBoot makes the boot's id a copy's own: Linux draws it once, and copies of its memory

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/abi"
 	"github.com/bothy-dev/bothy/guest/files"
 )
 
@@ -137,7 +137,7 @@ func pourAll(c net.Conn, left *int64, some func(conn uintptr) (int64, error)) er
 // kernel cannot.
 func pour(from, to uintptr, limit int64) (int64, error) {
 	for {
-		n, _, errno := unix.Syscall6(unix.SYS_PRCTL, bothy.GuestPourPrctl, from, to, uintptr(limit), 0, 0)
+		n, _, errno := unix.Syscall6(unix.SYS_PRCTL, abi.PrctlSplice, from, to, uintptr(limit), 0, 0)
 		switch errno {
 		case 0:
 			return int64(n), nil

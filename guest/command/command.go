@@ -149,7 +149,7 @@ func New(cfg Config) (*Manager, error) {
 }
 
 // HasRows reports whether the kernel makes rows of calls, which only that of Bothy's
-// gVisor does; see bothy.GuestCallsPrctl.
+// gVisor does; see abi.PrctlBatch.
 func (m *Manager) HasRows() bool { return m.rows }
 
 // Start starts a command.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/abi"
 )
 
 // findProgram returns the path of a program. A name without a slash is looked
@@ -69,7 +70,7 @@ func modesInRow(paths []string) []uint32 {
 	modes := make([]uint32, 0, len(paths))
 	here := unix.AT_FDCWD
 	for some := range slices.Chunk(paths, maxRow) {
-		r := row{calls: make([]bothy.GuestCall, 0, len(some))}
+		r := row{calls: make([]abi.BatchCall, 0, len(some))}
 		stats := make([]unix.Stat_t, len(some))
 		for i, path := range some {
 			p, err := text(&r, path)

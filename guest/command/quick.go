@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/abi"
 )
 
 // isPlain reports whether a command has no input but what is empty, no terminal,
@@ -32,7 +32,7 @@ func (m *Manager) forkPlain(path string, argv []string, attr *syscall.ProcAttr) 
 	if err != nil {
 		return 0, nil, err
 	}
-	parent := row{calls: make([]bothy.GuestCall, 0, len(pipes)+1)}
+	parent := row{calls: make([]abi.BatchCall, 0, len(pipes)+1)}
 	defer parent.release()
 	for _, i := range pipes {
 		// The end to read goes into Spare, that to write becomes the first argument.
@@ -45,7 +45,7 @@ func (m *Manager) forkPlain(path string, argv []string, attr *syscall.ProcAttr) 
 	}
 	parent.add(unix.SYS_CLONE3, pointer(&parent, clone), 64)
 	failed := &child.calls[len(child.calls)-1]
-	pid := int(forkRow(unix.SYS_PRCTL, bothy.GuestCallsPrctl, parent.address(), uintptr(len(parent.calls)),
+	pid := int(forkRow(unix.SYS_PRCTL, abi.PrctlBatch, parent.address(), uintptr(len(parent.calls)),
 		child.address(), uintptr(len(child.calls)-1)))
 	var ours, theirs []int
 	for _, i := range pipes {
@@ -77,7 +77,7 @@ func (m *Manager) forkPlain(path string, argv []string, attr *syscall.ProcAttr) 
 // childRow is what the child does, and behind it an empty record. It also returns
 // which of the calls are told a pipe. The row is to be released also where that fails.
 func (m *Manager) childRow(path string, argv []string, attr *syscall.ProcAttr) (*row, []int, error) {
-	r := &row{calls: make([]bothy.GuestCall, 0, 13)}
+	r := &row{calls: make([]abi.BatchCall, 0, 13)}
 	if path == "" || len(argv) == 0 {
 		return r, nil, syscall.ENOENT
 	}
@@ -116,13 +116,13 @@ func (m *Manager) childRow(path string, argv []string, attr *syscall.ProcAttr) (
 	r.add(unix.SYS_FCNTL, 1, unix.F_SETFL, 0)
 	r.add(unix.SYS_FCNTL, 2, unix.F_SETFL, 0)
 	r.add(unix.SYS_EXECVE, program, args, env)
-	r.calls = append(r.calls, bothy.GuestCall{})
+	r.calls = append(r.calls, abi.BatchCall{})
 	return r, pipes, nil
 }
 
 // closeAll closes descriptors at once.
 func closeAll(fds []int) {
-	r := row{calls: make([]bothy.GuestCall, 0, len(fds))}
+	r := row{calls: make([]abi.BatchCall, 0, len(fds))}
 	defer r.release()
 	for _, fd := range fds {
 		r.add(unix.SYS_CLOSE, uint64(fd))

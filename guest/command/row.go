@@ -7,16 +7,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/abi"
 )
 
 // row is a row of system calls that the kernel makes at once, where it can: see
-// bothy.GuestCallsPrctl.
+// abi.PrctlBatch.
 //
 // The kernel is told addresses as numbers, which the garbage collector does not know for
 // pointers. So what they are of is pinned until release.
 type row struct {
-	calls []bothy.GuestCall
+	calls []abi.BatchCall
 	pins  runtime.Pinner
 }
 
@@ -24,7 +24,7 @@ type row struct {
 func (r *row) release() { r.pins.Unpin() }
 
 func (r *row) add(number uint32, args ...uint64) {
-	c := bothy.GuestCall{Number: number}
+	c := abi.BatchCall{Number: number}
 	copy(c.Args[:], args)
 	r.calls = append(r.calls, c)
 }
@@ -69,7 +69,7 @@ func (r *row) make(goOn bool) error {
 	if goOn {
 		on = 1
 	}
-	_, _, errno := unix.RawSyscall6(unix.SYS_PRCTL, bothy.GuestCallsPrctl, r.address(), uintptr(len(r.calls)), on, 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_PRCTL, abi.PrctlBatch, r.address(), uintptr(len(r.calls)), on, 0, 0)
 	if errno != 0 {
 		return errno
 	}
@@ -84,12 +84,12 @@ func (r *row) address() uintptr {
 
 // addressOf is where one of them is.
 func (r *row) addressOf(i int) uint64 {
-	return uint64(r.address()) + uint64(i)*uint64(unsafe.Sizeof(bothy.GuestCall{}))
+	return uint64(r.address()) + uint64(i)*uint64(unsafe.Sizeof(abi.BatchCall{}))
 }
 
 // hasRows reports whether the kernel makes rows for this process.
 func hasRows() bool {
-	r := row{calls: make([]bothy.GuestCall, 0, 1)}
+	r := row{calls: make([]abi.BatchCall, 0, 1)}
 	defer r.release()
 	r.add(unix.SYS_GETPID)
 	return r.run() == nil && r.calls[0].Result > 0

@@ -24,7 +24,7 @@ var areas = []area{
 	{"doors", "what clients speak to", []string{"api", "mcp", "e2b", "client"}},
 	{"services", "services", []string{"lifecycle", "access", "audit", "certs", "inflight", "metering", "telemetry", "template", "templates", "vault"}},
 	{"storage", "storage", []string{"store", "blob", "snapshot"}},
-	{"machines", "sandboxes", []string{"engine", "gateway", "guest", "cmd/sentry", "cmd/guest", "cmd/vminit"}},
+	{"machines", "sandboxes", []string{"engine", "gateway", "guest", "guest/abi", "cmd/sentry", "cmd/guest", "cmd/vminit"}},
 	{"measuring", "measuring", []string{"bench"}},
 }
 
@@ -32,7 +32,7 @@ var areas = []area{
 // room, the root package and internal. A room that is not here may import no other.
 var allowed = map[string][]string{
 	"cmd/bothy":  {"cli"},
-	"cmd/guest":  {"guest"},
+	"cmd/guest":  {"guest", "guest/abi"},
 	"cmd/sentry": {"engine"},
 	"cmd/vminit": {"engine"},
 	"cli": {
@@ -42,6 +42,8 @@ var allowed = map[string][]string{
 		"access", "api", "audit", "blob", "certs", "client", "config", "doctor", "e2b", "engine", "gateway", "guest", "inflight",
 		"lifecycle", "mcp", "metering", "snapshot", "store", "telemetry", "template", "vault",
 	},
+	"engine":    {"guest/abi"},
+	"guest":     {"guest/abi"},
 	"api":       {"inflight", "store"},
 	"e2b":       {"guest"}, // the messages of E2B's protocol, which the guest speaks too
 	"lifecycle": {"blob", "snapshot", "store"},
@@ -74,11 +76,12 @@ func roomOf(path string) string {
 	if !ok || within(rel, "internal") || slices.ContainsFunc(tools, func(t string) bool { return within(rel, t) }) {
 		return ""
 	}
-	parts := strings.SplitN(rel, "/", 3)
-	if parts[0] == "cmd" && len(parts) > 1 {
-		return parts[0] + "/" + parts[1]
+	room, rest, _ := strings.Cut(rel, "/")
+	next, _, _ := strings.Cut(rest, "/")
+	if inner := room + "/" + next; room == "cmd" || areaOf(inner) != nil {
+		return inner
 	}
-	return parts[0]
+	return room
 }
 
 // Check returns the imports between rooms, and what is wrong with them.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
+	"github.com/bothy-dev/bothy/guest/abi"
 )
 
 // guestMount is where the guest's image is mounted, and guestPath the agent.
@@ -32,7 +33,7 @@ var (
 func guestEnv(off tuning.Off) []string {
 	env := []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		bothy.GuestSparedEnv + "=1", bothy.GuestBoundEnv + "=1",
+		abi.EnvSpared + "=1", abi.EnvBound + "=1",
 	}
 	if !off[tuning.GuestEnv] {
 		// One processor, no collection of garbage while it starts and no interruption of

@@ -9,21 +9,21 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/arch"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 
-	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/abi"
 )
 
 const (
-	callSize     = int(unsafe.Sizeof(bothy.GuestCall{}))
-	resultOffset = unsafe.Offsetof(bothy.GuestCall{}.Result)
+	callSize     = int(unsafe.Sizeof(abi.BatchCall{}))
+	resultOffset = unsafe.Offsetof(abi.BatchCall{}.Result)
 	// mostCalls is how many calls there are in a row at most.
 	mostCalls = 64
 )
 
-// calling lets process 1 make a row of system calls; see bothy.GuestCallsPrctl.
+// calling lets process 1 make a row of system calls; see abi.PrctlBatch.
 // They pass the same guards as each by itself.
 func calling(prctl kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
-		if args[0].Int() != bothy.GuestCallsPrctl || !isProcessOne(t) && !isBegunByProcessOne(t) {
+		if args[0].Int() != abi.PrctlBatch || !isProcessOne(t) && !isBegunByProcessOne(t) {
 			return prctl(t, number, args)
 		}
 		first, n, goOn := args[1].Pointer(), args[2].Uint(), args[3].Int() != 0

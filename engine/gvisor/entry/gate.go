@@ -8,7 +8,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/arch"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 
-	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/abi"
 )
 
 // gate keeps the processes of a snapshot from going on as somebody they no
@@ -86,7 +86,7 @@ func installGate(table *kernel.SyscallTable) {
 // opening lets process 1 open the gate.
 func opening(prctl kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
-		if args[0].Int() == bothy.GuestAdoptedPrctl && isProcessOne(t) {
+		if args[0].Int() == abi.PrctlAdopted && isProcessOne(t) {
 			fitTrimmer(t)
 			noteMachine(t, args)
 			gate.open()

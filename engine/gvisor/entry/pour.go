@@ -12,7 +12,7 @@ import (
 	"gvisor.dev/gvisor/pkg/usermem"
 	"gvisor.dev/gvisor/pkg/waiter"
 
-	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/abi"
 )
 
 // pourSize is the length of the pieces in which bytes are carried.
@@ -20,10 +20,10 @@ const pourSize = 256 << 10
 
 var pourBuffers = sync.Pool{New: func() any { return new([pourSize]byte) }}
 
-// pouring lets process 1 have bytes carried; see bothy.GuestPourPrctl.
+// pouring lets process 1 have bytes carried; see abi.PrctlSplice.
 func pouring(prctl kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
-		if args[0].Int() != bothy.GuestPourPrctl || !isProcessOne(t) {
+		if args[0].Int() != abi.PrctlSplice || !isProcessOne(t) {
 			return prctl(t, number, args)
 		}
 		n, err := pour(t, args[1].Int(), args[2].Int(), args[3].Int64())

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/abi"
 )
 
 // seccompData is struct seccomp_data, and seccompNotif and seccompAnswer are struct
@@ -46,7 +46,7 @@ func installGate() (int, error) {
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: number},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_PRCTL, Jf: 3},
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: firstArgLow},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: bothy.GuestAdoptedPrctl, Jf: 1},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: abi.PrctlAdopted, Jf: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_USER_NOTIF},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 	}
