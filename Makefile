@@ -77,6 +77,10 @@ test-clients: host build ## run E2B's SDKs of all ages, and what is built on the
 test-integrations: host build ## run the frameworks' own tests with the adapters of integrations/
 	@test/integrations/run full
 
+.PHONY: bench-e2b
+bench-e2b: host build ## measure E2B's SDK against Bothy's own, which it may be 15 % slower than
+	@test/e2b/run bench
+
 .PHONY: fuzz-decoder
 fuzz-decoder: host build ## look for checkpoints that take too much to decode, FUZZ_TIME (10m) in each of two ways
 	BOTHY_DECODE_TIME=$(FUZZ_TIME) $(TEST) -count=1 -v -timeout 0 -run TestSpoiltStateIsDecodedOrRefused ./engine/gvisor
