@@ -22,6 +22,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/inflight"
+	"github.com/bothy-dev/bothy/session"
 	"github.com/bothy-dev/bothy/store"
 )
 
@@ -50,6 +51,8 @@ type Services struct {
 	Usage     bothy.UsageService
 	Audit     bothy.AuditService
 
+	// Sessions are the logins of browsers. Optional.
+	Sessions *session.Store
 	// Recorder keeps the record of who did what. Optional.
 	Recorder bothy.AuditRecorder
 	// Answers remembers answers for Idempotency-Key. Without it the header is
@@ -199,6 +202,7 @@ func (s *Server) register() {
 	s.registerUsage()
 	s.registerAudit()
 	s.registerHealth()
+	s.registerSession()
 	s.finishDocument()
 	s.mux.HandleFunc("/", s.noRoute)
 }

@@ -192,6 +192,13 @@ func (s *Server) logRequest(r *http.Request, rec *recorder, info *request, statu
 // authenticate finds the caller and puts it into the request's context, which
 // ends with the caller's key. The request comes back in any case.
 func (s *Server) authenticate(r *http.Request) (*http.Request, error) {
+	if s.comesWithLogin(r) {
+		caller, _, err := s.sessionCaller(r)
+		if err != nil {
+			return r, err
+		}
+		return withCaller(r, caller), nil
+	}
 	header := r.Header.Get("Authorization")
 	if len(r.Header.Values("Authorization")) > 1 {
 		return r, bothy.Errorf(bothy.CodeUnauthenticated, "more than one Authorization header was given").
@@ -275,6 +282,9 @@ func readJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	return body, nil
 }
+
+// NoRoute answers as where there is nothing.
+func (s *Server) NoRoute() http.Handler { return http.HandlerFunc(s.noRoute) }
 
 // noRoute answers where there is nothing.
 func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {

@@ -2,15 +2,17 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 )
 
-// linkCookieName reports whether a cookie, as NAME=VALUE, is a link's. Browsers send
+// linkCookieName reports whether a cookie, as NAME=VALUE, is a link's or a login. Browsers send
 // one without a name, as in "=bothy_link=x", as if it began after the sign.
 func linkCookieName(pair string) bool {
 	name, _, _ := strings.Cut(strings.TrimLeft(pair, "= \t"), "=")
 	name = strings.TrimSpace(name)
-	return strings.EqualFold(name, linkCookie) || strings.EqualFold(name, linkHostCookie)
+	return slices.ContainsFunc([]string{linkCookie, linkHostCookie, sessionCookie, sessionHostCookie},
+		func(ours string) bool { return strings.EqualFold(name, ours) })
 }
 
 // stripLinkCookie keeps a link from the server in the sandbox.

@@ -34,6 +34,8 @@ type terminalInput struct {
 	Process int    `query:"process" minimum:"1" doc:"Join the terminal of this process instead of opening one."`
 	From    int64  `query:"from" minimum:"0" doc:"When joining: the byte offset in its output to begin at; what is held may begin later."`
 
+	Announce bool `query:"announce" doc:"Begin with a text frame {\"process\": PID}, for browsers, which do not show the headers of the upgrading answer."`
+
 	env map[string]string
 }
 
@@ -41,7 +43,7 @@ type terminalInput struct {
 func (in *terminalInput) Resolve(ctx huma.Context) []error {
 	u := ctx.URL()
 	in.env = map[string]string{}
-	return dotted(u.Query(), "env", in.env, "command", "cwd", "user", "cols", "rows", "process", "from")
+	return dotted(u.Query(), "env", in.env, "command", "cwd", "user", "cols", "rows", "process", "from", "announce")
 }
 
 // resizeFrame is the text frame that a caller sends when the window changes.
@@ -95,6 +97,9 @@ func (s *Server) serveTerminal(w http.ResponseWriter, r *http.Request, in *termi
 	}
 	s.sockets.Add(1)
 	defer s.sockets.Done()
+	if in.Announce {
+		_ = conn.Write(r.Context(), websocket.MessageText, fmt.Appendf(nil, `{"process":%d}`, term.PID()))
+	}
 	ctx, cancel := s.following(r.Context())
 	defer cancel()
 	// The end of a key ends the process as well, which may be heard of first.

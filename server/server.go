@@ -140,16 +140,21 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	if err != nil {
 		return nil, err
 	}
-	s.api = api.New(withKeys(api.Services{
+	services, err := s.withLogins(withKeys(api.Services{
 		Tokens: s.tokens, Sandboxes: s.lifecycle, Exec: s.lifecycle, Files: s.lifecycle.Files(),
 		Templates: s.templates, Snapshots: s.lifecycle, Code: s.lifecycle, Events: s.lifecycle, Network: s.lifecycle,
 		Metrics: s.lifecycle, Ports: s.lifecycle, Links: access.NewLinks(s.store, s.tokens, s.lifecycle),
 		Mover: s.lifecycle, Logs: s.lifecycle, Limits: s.lifecycle, Usage: s.meter, Projects: s.projects,
 		Audit: s.audit, Recorder: s.audit, Answers: s.store, Inflight: s.inflight, Log: s.log,
-	}), door)
+	}))
+	if err != nil {
+		return nil, err
+	}
+	s.api = api.New(services, door)
 	s.runMeter()
 	s.openMCP()
 	s.openE2B()
+	s.openConsole()
 	return s, s.openMetrics()
 }
 

@@ -21,8 +21,8 @@ type area struct {
 // areas are in the order in which the picture shows them.
 var areas = []area{
 	{"program", "the program", []string{"cmd/bothy", "cli", "server", "config", "doctor"}},
-	{"doors", "what clients speak to", []string{"api", "mcp", "e2b", "client"}},
-	{"services", "services", []string{"lifecycle", "access", "audit", "certs", "inflight", "metering", "telemetry", "template", "templates", "vault"}},
+	{"doors", "what clients speak to", []string{"api", "mcp", "e2b", "console", "client"}},
+	{"services", "services", []string{"lifecycle", "access", "audit", "certs", "inflight", "metering", "session", "telemetry", "template", "templates", "vault"}},
 	{"storage", "storage", []string{"store", "blob", "snapshot"}},
 	{"machines", "sandboxes", []string{"engine", "gateway", "guest", "guest/abi", "cmd/sentry", "cmd/guest", "cmd/vminit"}},
 	{"measuring", "measuring", []string{"bench"}},
@@ -39,12 +39,12 @@ var allowed = map[string][]string{
 		"access", "audit", "bench", "client", "config", "doctor", "engine", "lifecycle", "mcp", "server", "snapshot", "template",
 	},
 	"server": {
-		"access", "api", "audit", "blob", "certs", "client", "config", "doctor", "e2b", "engine", "gateway", "guest", "inflight",
-		"lifecycle", "mcp", "metering", "snapshot", "store", "telemetry", "template", "vault",
+		"access", "api", "audit", "blob", "certs", "client", "config", "console", "doctor", "e2b", "engine", "gateway", "guest", "inflight",
+		"lifecycle", "mcp", "metering", "session", "snapshot", "store", "telemetry", "template", "vault",
 	},
 	"engine":    {"guest/abi"},
 	"guest":     {"guest/abi"},
-	"api":       {"inflight", "store"},
+	"api":       {"inflight", "session", "store"},
 	"e2b":       {"guest"}, // the messages of E2B's protocol, which the guest speaks too
 	"lifecycle": {"blob", "snapshot", "store"},
 	"audit":     {"store"},

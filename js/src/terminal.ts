@@ -1,6 +1,7 @@
 import { ConnectionError } from "./errors.js";
 import type { Command } from "./exec.js";
 import type { CallOptions, Transport } from "./transport.js";
+import { BrowserSocket, inBrowser } from "./browsersocket.js";
 import { WebSocketClient } from "./websocket.js";
 
 /** How a terminal is opened. */
@@ -48,11 +49,11 @@ function parseExitCode(reason: string): number | undefined {
 export class Terminal implements AsyncIterable<Uint8Array> {
   /** The process that it runs. */
   readonly pid: number;
-  readonly #socket: WebSocketClient;
+  readonly #socket: WebSocketClient | BrowserSocket;
 
-  private constructor(socket: WebSocketClient) {
+  private constructor(socket: WebSocketClient | BrowserSocket, pid: number) {
     this.#socket = socket;
-    this.pid = Number(socket.headers["x-process-id"] ?? 0);
+    this.pid = pid;
   }
 
   /**
@@ -62,8 +63,17 @@ export class Terminal implements AsyncIterable<Uint8Array> {
    */
   static async open(transport: Transport, sandboxPath: string, options: TerminalOptions): Promise<Terminal> {
     const { signal, command, ...query } = options;
-    const { url, headers } = await transport.address(`${sandboxPath}/terminal`, { ...query, command: shellLine(command) });
-    return new Terminal(await WebSocketClient.connect(url, headers, signal));
+    const asked = { ...query, command: shellLine(command) };
+    if (inBrowser()) {
+      // A browser does not show the headers of the answer.
+      const { url } = await transport.address(`${sandboxPath}/terminal`, { ...asked, announce: true });
+      const socket = await BrowserSocket.connect(url, signal);
+      const first = await socket.first();
+      return new Terminal(socket, (JSON.parse(first) as { process: number }).process);
+    }
+    const { url, headers } = await transport.address(`${sandboxPath}/terminal`, asked);
+    const socket = await WebSocketClient.connect(url, headers, signal);
+    return new Terminal(socket, Number(socket.headers["x-process-id"] ?? 0));
   }
 
   /** The exit code of that process, once the loop over the output has ended. */

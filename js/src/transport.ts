@@ -24,6 +24,11 @@ export interface BothyOptions {
   url?: string;
   /** The API key. Default: BOTHY_API_KEY, then the credentials file. */
   apiKey?: string;
+  /**
+   * True in pages that the server itself serves, whose visitor has logged in: calls go to this
+   * origin with the browser's login, and there is no key.
+   */
+  browserLogin?: boolean;
   /** How long to wait for an answer to a call that has no time-out of its own. Default 60; 0 means for ever. */
   requestTimeoutSeconds?: number;
   /** How often a safe call is tried again after a failure that may pass. Default 3. */
@@ -215,7 +220,9 @@ export class Transport {
 
   /** Returns the address and the key, which are looked for once. */
   async credentials(): Promise<Credentials> {
-    this.#credentials ??= findCredentials(this.#options);
+    this.#credentials ??= this.#options.browserLogin
+      ? Promise.resolve({ url: globalThis.location.origin, apiKey: "" })
+      : findCredentials(this.#options);
     try {
       this.#known = await this.#credentials;
       return this.#known;
@@ -273,6 +280,7 @@ export class Transport {
   }
 
   #headers(apiKey: string): Record<string, string> {
+    if (this.#options.browserLogin) return { "X-Bothy-Console": "1", ...this.#options.headers };
     return { Authorization: `Bearer ${apiKey}`, "User-Agent": `bothy-js/${VERSION}`, ...this.#options.headers };
   }
 
