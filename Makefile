@@ -26,7 +26,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'
 
 .PHONY: build
-build: tools bin/bothy $(PYTHON_BUNDLE) ## build bin/bothy, which is all there is to install but for the templates
+build: tools console/embed/index.html.gz bin/bothy $(PYTHON_BUNDLE) ## build bin/bothy, which is all there is to install but for the templates
 
 # Go knows better than make what is out of date, so these always ask it.
 .PHONY: bin/bothy
@@ -48,6 +48,9 @@ $(PYTHON_BUNDLE): cmd/pybundle/main.go | bin/go.mod
 	@mkdir -p bin/share
 	@$(GO_RUN) ./cmd/pybundle -o $@
 	@touch $@
+
+console/embed/index.html.gz: $(shell find console js/src -name node_modules -prune -o -name embed -prune -o -name '*.go' -prune -o -type f -print)
+	@scripts/console
 
 .PHONY: tools
 tools: # what building Bothy and its templates needs
@@ -80,6 +83,11 @@ test-integrations: host build ## run the frameworks' own tests with the adapters
 .PHONY: bench-e2b
 bench-e2b: host build ## measure E2B's SDK against Bothy's own, which it may be 15 % slower than
 	@test/e2b/run bench
+
+.PHONY: test-console
+test-console: host build ## drive the whole console in a browser
+	@scripts/packages chromium:chromium
+	@test/console/run
 
 .PHONY: fuzz-decoder
 fuzz-decoder: host build ## look for checkpoints that take too much to decode, FUZZ_TIME (10m) in each of two ways
@@ -117,4 +125,4 @@ install: host build ## install bothy to PREFIX (/usr/local)
 
 .PHONY: clean
 clean: ## delete what was built here; templates and the server's state stay
-	rm -rf bin internal/embedded/bin/*.zst internal/embedded/bin/index.json js/dist js/node_modules
+	rm -rf bin internal/embedded/bin/*.zst internal/embedded/bin/index.json js/dist js/node_modules console/node_modules console/embed/*

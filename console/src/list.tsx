@@ -16,7 +16,7 @@ export function useEvents(changed: (sandboxId?: string) => void): boolean {
       for await (const e of bothy.events({ follow: false, signal: stop.signal })) since = e.id;
       changed();
       setConnected(true);
-      for await (const e of bothy.events({ since, signal: stop.signal })) changed(e.sandboxId);
+      for await (const e of bothy.events({ since, rejoin: false, signal: stop.signal })) changed(e.sandboxId);
     };
     const forever = async () => {
       while (!stop.signal.aborted) {

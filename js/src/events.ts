@@ -9,6 +9,8 @@ export interface EventOptions extends CallOptions {
   since?: number;
   /** False to end with the last event that has happened. Default true: new ones are waited for. */
   follow?: boolean;
+  /** False to be told when the connection breaks or the server ends it, instead of joining again. Default true. */
+  rejoin?: boolean;
 }
 
 const maxRejoins = 10;
@@ -29,7 +31,7 @@ function pastEvents(transport: Transport, { since, signal }: EventOptions): Page
 }
 
 /** When the connection breaks, it goes on after the last event that was seen. */
-async function* followEvents(transport: Transport, { since, signal }: EventOptions): AsyncGenerator<BothyEvent, void, undefined> {
+async function* followEvents(transport: Transport, { since, signal, rejoin = true }: EventOptions): AsyncGenerator<BothyEvent, void, undefined> {
   for (let failures = 0; ; failures++) {
     try {
       for await (const event of transport.events<BothyEvent>({ path: "/v1/events", query: { since }, signal })) {
@@ -38,8 +40,9 @@ async function* followEvents(transport: Transport, { since, signal }: EventOptio
         yield event;
       }
     } catch (error) {
-      if (!(error instanceof ConnectionError) || failures >= maxRejoins) throw error;
+      if (!(error instanceof ConnectionError) || !rejoin || failures >= maxRejoins) throw error;
     }
+    if (!rejoin) return;
     await transport.pause(Math.min(failures, maxRejoins), signal);
   }
 }

@@ -1,0 +1,53 @@
+/** A terminal, which joins its process again when the connection broke. */
+import type { Sandbox, Terminal } from "bothy";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { textOf } from "./server";
+
+async function run(sandbox: Sandbox, at: HTMLElement, stop: AbortSignal, say: (text: string) => void): Promise<void> {
+  const [{ Terminal: XTerm }, { FitAddon }, { WebLinksAddon }] = await Promise.all([
+    import("@xterm/xterm"), import("@xterm/addon-fit"), import("@xterm/addon-web-links"), import("@xterm/xterm/css/xterm.css"),
+  ]);
+  if (stop.aborted) return;
+  const screen = new XTerm({ cursorBlink: true, fontSize: 14, screenReaderMode: true });
+  const fit = new FitAddon();
+  screen.loadAddon(fit);
+  screen.loadAddon(new WebLinksAddon());
+  screen.open(at);
+  fit.fit();
+  let terminal: Terminal | undefined;
+  const resized = new ResizeObserver(() => fit.fit());
+  resized.observe(at);
+  stop.addEventListener("abort", () => (resized.disconnect(), screen.dispose(), void terminal?.close()));
+  screen.onData((text) => void terminal?.write(text).catch(() => undefined));
+  screen.onResize(({ cols, rows }) => void terminal?.resize(cols, rows).catch(() => undefined));
+  screen.focus();
+  let from = 0;
+  for (let pid: number | undefined, failures = 0; !stop.aborted; ) {
+    try {
+      terminal = await sandbox.terminal({ cols: screen.cols, rows: screen.rows, ...(pid ? { process: pid, from } : {}) });
+      pid = terminal.pid;
+      failures = 0;
+      say("");
+      for await (const bytes of terminal) {
+        from += bytes.length;
+        screen.write(bytes);
+      }
+      return say(terminal.exitCode === undefined ? "The terminal was closed." : `The shell ended with ${terminal.exitCode}. Open this page again for another.`);
+    } catch (error) {
+      if (++failures > 40) return say(textOf(error));
+      say("The connection is lost. Trying again…");
+      await new Promise((r) => setTimeout(r, 1000));
+    }
+  }
+}
+
+export function TerminalTab({ sandbox }: { sandbox: Sandbox }) {
+  const at = useRef<HTMLDivElement>(null);
+  const [said, say] = useState("Opening a terminal…");
+  useEffect(() => {
+    const stop = new AbortController();
+    run(sandbox, at.current!, stop.signal, say).catch((error) => say(textOf(error)));
+    return () => stop.abort();
+  }, [sandbox.id]);
+  return <>{said && <p role="status">{said}</p>}<div class="terminal" ref={at} /></>;
+}

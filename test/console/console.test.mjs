@@ -1,0 +1,277 @@
+// The console as its visitors meet it: in a browser, with a real server behind it.
+import assert from "node:assert/strict";
+import { execFileSync, spawn } from "node:child_process";
+import { openSync, readFileSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { after, before, test } from "node:test";
+
+const require = createRequire(new URL("../../console/package.json", import.meta.url));
+const { chromium } = require("playwright-core");
+const { CONSOLE_WORK: work, CONSOLE_BOTHY: bothy, CONSOLE_QUICK: mode, CONSOLE_PICTURES: pictures } = process.env;
+const whole = mode === "quick" ? test.skip : test;
+const launch = {
+  executablePath: "/usr/bin/chromium",
+  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+};
+let url, admin, reader, browser, page, box, server;
+
+async function serve(listen) {
+  const log = `${work}/log`;
+  writeFileSync(log, "");
+  const out = openSync(log, "a");
+  server = spawn(bothy, ["serve", "--listen", listen, "--bootstrap-credentials", `${work}/credentials.json`],
+    { stdio: ["ignore", out, out], env: { ...process.env, BOTHY_HOME: `${work}/home`, BOTHY_POOL: "off" } });
+  writeFileSync(`${work}/pid`, String(server.pid));
+  const end = Date.now() + 60_000;
+  while (!readFileSync(log, "utf8").includes("msg=ready")) {
+    assert.ok(Date.now() < end && server.exitCode === null, readFileSync(log, "utf8"));
+    await new Promise((r) => setTimeout(r, 50));
+  }
+}
+
+async function stop() {
+  const gone = new Promise((r) => server.once("exit", r));
+  server.kill();
+  await gone;
+}
+
+async function call(key, method, path, body) {
+  const answer = await fetch(url + path, { method, headers: { authorization: `Bearer ${key}`, "content-type": "application/json" }, body: body && JSON.stringify(body) });
+  const text = await answer.text();
+  assert.ok(answer.ok, `${method} ${path}: ${answer.status} ${text}`);
+  return text && JSON.parse(text);
+}
+
+const run = (command) => call(admin, "POST", `/v1/sandboxes/${box}/exec`, { command });
+
+/** A visitor of their own, who fails the test when a script of a sandbox runs. */
+async function visitor(key, at = "") {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
+  const p = await context.newPage();
+  p.setDefaultTimeout(20_000);
+  p.on("dialog", (d) => (d.type() === "confirm" ? d.accept() : d.dismiss()));
+  await p.goto(`${url}/console/${at}`);
+  if (key) {
+    await p.getByLabel("API key").fill(key);
+    await p.getByRole("button", { name: "Log in" }).click();
+    await p.getByRole("button", { name: "Log out" }).waitFor();
+  }
+  return p;
+}
+
+async function accessible(p) {
+  await p.evaluate(readFileSync(require.resolve("axe-core/axe.min.js"), "utf8"));
+  const { violations } = await p.evaluate(() => window.axe.run());
+  const bad = violations.filter((v) => ["serious", "critical"].includes(v.impact));
+  assert.deepEqual(bad.map((v) => [v.id, v.nodes.map((n) => n.html)]), [], p.url());
+}
+
+const picture = (p, name) => pictures && p.screenshot({ path: `${pictures}/${name}.png` });
+
+before(async () => {
+  await serve("127.0.0.1:0");
+  ({ url, api_key: admin } = JSON.parse(readFileSync(`${work}/credentials.json`, "utf8")));
+  reader = (await call(admin, "POST", "/v1/tokens", { name: "reader", scopes: ["sandboxes:read", "templates:read"] })).key;
+  box = (await call(admin, "POST", "/v1/sandboxes", {
+    template: "python-3.12", timeout_seconds: 900, network: "restricted", metadata: { note: "<img src=x onerror=window.pwned=1>" },
+  })).id;
+  browser = await chromium.launch(launch);
+});
+
+after(async () => {
+  await browser?.close();
+  const { items } = await call(admin, "GET", "/v1/sandboxes");
+  for (const s of items.filter((s) => !s.ended)) await call(admin, "DELETE", `/v1/sandboxes/${s.id}`);
+  await stop();
+});
+
+test("a login is a cookie that scripts cannot read, and ends", async () => {
+  page = await visitor(admin);
+  assert.equal(await page.evaluate(() => document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage)), "{}{}");
+  const [cookie] = await page.context().cookies();
+  assert.ok(cookie.httpOnly && cookie.sameSite === "Strict" && cookie.expires > 0 && cookie.value !== admin, JSON.stringify(cookie));
+  const replay = (headers) => fetch(`${url}/v1/sandboxes`, { headers: { cookie: `${cookie.name}=${cookie.value}`, ...headers } });
+  assert.equal((await replay({ "x-bothy-console": "1" })).status, 200);
+  assert.equal((await replay({})).status, 403, "without the console's header");
+  assert.equal((await replay({ "x-bothy-console": "1", origin: "http://evil.test" })).status, 403, "from another origin");
+  assert.equal((await replay({ "x-bothy-console": "1", "sec-fetch-site": "same-site" })).status, 403, "from a sibling");
+  await page.getByRole("button", { name: "Log out" }).click();
+  await page.getByLabel("API key").waitFor();
+  assert.equal((await replay({ "x-bothy-console": "1" })).status, 401, "after logging out");
+  assert.ok(!readFileSync(`${work}/log`, "utf8").includes(admin), "the key is in the log");
+});
+
+test("the first page is small, and its policy strict", async () => {
+  const p = await (await browser.newContext()).newPage();
+  let sent = 0;
+  const cdp = await p.context().newCDPSession(p);
+  await cdp.send("Network.enable");
+  cdp.on("Network.loadingFinished", (e) => (sent += e.encodedDataLength));
+  const answer = await p.goto(`${url}/`);
+  await p.getByLabel("API key").waitFor();
+  assert.equal(new URL(p.url()).pathname, "/console/");
+  assert.match(answer.headers()["content-security-policy"], /script-src 'self';.*frame-ancestors 'none'/);
+  assert.ok(sent > 1000 && sent < 200_000, `${sent} bytes`);
+  await accessible(p);
+  await picture(p, "login");
+  await p.context().close();
+});
+
+test("`bothy console` logs in once", async () => {
+  const link = execFileSync(bothy, ["console", "--no-open"], { env: { ...process.env, BOTHY_URL: url, BOTHY_API_KEY: admin } }).toString().trim();
+  assert.ok(!link.includes(admin));
+  const p = await (await browser.newContext()).newPage();
+  await p.goto(link);
+  await p.getByRole("button", { name: "Log out" }).waitFor();
+  assert.equal(p.url(), `${url}/console/`);
+  const again = await (await browser.newContext()).newPage();
+  await again.goto(link);
+  await again.getByText("used already").waitFor();
+  await p.context().close();
+  await again.context().close();
+});
+
+test("the list is live, and what is in a label is text", async () => {
+  page = await visitor(admin);
+  await page.getByRole("link", { name: box }).waitFor();
+  await page.getByText("note=<img src=x").waitFor();
+  const { id } = await call(admin, "POST", "/v1/sandboxes", { template: "python-3.12-bare", name: "late" });
+  await page.getByRole("link", { name: id }).waitFor();
+  await picture(page, "sandboxes");
+  await accessible(page);
+  await page.getByLabel(`Choose ${id}`).check();
+  await page.getByRole("button", { name: "Terminate 1" }).click();
+  await page.getByRole("link", { name: id }).waitFor({ state: "detached" });
+  assert.equal(await page.evaluate(() => window.pwned), undefined);
+});
+
+test("a sandbox is made in the page", async () => {
+  await page.getByRole("button", { name: "New sandbox" }).click();
+  await page.getByLabel("Template").selectOption("python-3.12-bare");
+  await page.getByLabel("Name", { exact: true }).fill("made-here");
+  await page.getByRole("button", { name: "Create" }).click();
+  await page.getByRole("heading", { name: "made-here" }).waitFor();
+  await page.getByRole("button", { name: "Terminate" }).click();
+  await page.getByText("terminated", { exact: false }).first().waitFor();
+});
+
+test("a terminal takes what is typed", async () => {
+  await page.goto(`${url}/console/sandboxes/${box}/terminal`);
+  await page.locator(".xterm-helper-textarea").waitFor();
+  await page.getByText("Opening a terminal").waitFor({ state: "detached" });
+  await page.keyboard.type("echo typed-$((40+2)) >/workspace/typed; cat /workspace/typed\n");
+  await page.locator(".xterm-rows", { hasText: "typed-42" }).waitFor();
+  await picture(page, "terminal");
+  assert.equal((await run("cat /workspace/typed")).stdout, "typed-42\n");
+});
+
+test("files go up, are edited and come down; their names do nothing", async () => {
+  const evil = "<img src=x onerror=window.pwned=1>.txt";
+  await page.goto(`${url}/console/sandboxes/${box}/files`);
+  await page.getByLabel("Upload").setInputFiles({ name: "up.txt", mimeType: "text/plain", buffer: Buffer.from("sent up") });
+  await page.getByRole("button", { name: "up.txt" }).click();
+  await page.locator(".editor").fill("edited");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("button", { name: "Save", disabled: false }).waitFor();
+  assert.equal((await run("cat /workspace/up.txt")).stdout, "edited");
+  await run(`echo x >'/workspace/${evil}'`);
+  await page.reload();
+  await page.getByRole("button", { name: evil }).waitFor();
+  const [download] = await Promise.all([page.waitForEvent("download"), page.locator("tr", { hasText: "up.txt" }).getByRole("button", { name: "Download" }).click()]);
+  assert.equal(readFileSync(await download.path(), "utf8"), "edited");
+  assert.equal(await page.evaluate(() => window.pwned), undefined);
+  await accessible(page);
+});
+
+test("a host that was refused is allowed live", async () => {
+  await page.goto(`${url}/console/sandboxes/${box}/network`);
+  await run("getent hosts example.net || true");
+  const row = page.locator("tr", { hasText: "example.net" }).first();
+  await row.getByText("refused").waitFor();
+  await row.getByRole("button", { name: "Allow this host" }).click();
+  await page.getByText("with example.net").waitFor();
+  assert.deepEqual((await call(admin, "GET", `/v1/sandboxes/${box}`)).network.allow_domains, ["example.net"]);
+  await picture(page, "network");
+});
+
+whole("HTML of a cell is shut in a frame without scripts", async () => {
+  await page.goto(`${url}/console/sandboxes/${box}/code`);
+  await page.getByLabel("Code").fill("class H:\n  def _repr_html_(self): return '<b>bold</b><script>parent.pwned=1;document.title=1</script>'\nH()");
+  await page.getByRole("button", { name: "Run" }).click();
+  await page.frameLocator("iframe").getByText("bold").waitFor();
+  assert.equal(await page.locator("iframe").getAttribute("sandbox"), "");
+  assert.equal(await page.evaluate(() => window.pwned), undefined);
+});
+
+whole("a plot moves, and the page of a sandbox can be read by all", async () => {
+  await page.goto(`${url}/console/sandboxes/${box}`);
+  const line = page.locator("polyline").nth(1);
+  await page.waitForFunction(() => document.querySelectorAll("polyline")[1]?.getAttribute("points").includes(" "));
+  const before = await line.getAttribute("points");
+  await page.waitForFunction((was) => document.querySelectorAll("polyline")[1].getAttribute("points") !== was, before);
+  await page.getByText("sandbox.created").waitFor();
+  await accessible(page);
+  await picture(page, "sandbox");
+});
+
+whole("fork and roll back in the tree", async () => {
+  await run("echo before >/workspace/state");
+  const snapshot = await call(admin, "POST", `/v1/sandboxes/${box}/snapshots`, { name: "here" });
+  await run("echo after >/workspace/state");
+  await page.goto(`${url}/console/snapshots`);
+  const node = page.locator(".node", { has: page.getByText("here", { exact: true }) });
+  await node.getByRole("button", { name: "Roll back" }).click();
+  await page.waitForFunction(() => !document.querySelector("[aria-busy=true]"));
+  assert.equal((await run("cat /workspace/state")).stdout, "before\n");
+  await accessible(page);
+  await node.getByRole("button", { name: "Fork" }).click();
+  await page.waitForURL(/sandboxes\/.+/);
+  const id = page.url().split("/").at(-1);
+  assert.equal((await call(admin, "GET", `/v1/sandboxes/${id}`)).parent_snapshot_id, snapshot.id);
+  await page.goto(`${url}/console/snapshots`);
+  await page.locator(".tree").getByRole("link", { name: id }).waitFor();
+  await picture(page, "snapshots");
+});
+
+whole("the other pages open without trouble", async () => {
+  for (const room of ["templates", "usage", "keys", "audit"]) {
+    await page.goto(`${url}/console/${room}`);
+    await page.locator("tbody tr").first().waitFor();
+    assert.equal(await page.getByRole("alert").count(), 0, room);
+    await accessible(page);
+    await picture(page, room);
+  }
+  await page.getByRole("button", { name: "Verify" }).click();
+  await page.getByText("as they were written").waitFor();
+});
+
+test("who may only read touches nothing", async () => {
+  const p = await visitor(reader, `sandboxes/${box}`);
+  await p.getByRole("heading", { name: box }).waitFor();
+  for (const name of ["Terminate", "Pause", "Fork"]) assert.equal(await p.getByRole("button", { name }).count(), 0, name);
+  const status = await p.evaluate((id) => fetch(`/v1/sandboxes/${id}`, { method: "DELETE", headers: { "X-Bothy-Console": "1" } }).then((r) => r.status), box);
+  assert.equal(status, 403);
+  await p.context().close();
+});
+
+test("another project's sandbox is not there", async () => {
+  await call(admin, "POST", "/v1/projects", { id: "other", plan: "unlimited" });
+  const { key } = await call(admin, "POST", "/v1/tokens", { project: "other", scopes: ["sandboxes:read", "sandboxes:write"] });
+  const p = await visitor(key, `sandboxes/${box}`);
+  await p.getByRole("alert").getByText(box).waitFor();
+  await p.context().close();
+});
+
+test("a page outlives the server, and ends with its key", async () => {
+  const { id, key } = await call(admin, "POST", "/v1/tokens", { name: "short", scopes: ["sandboxes:read"] });
+  const p = await visitor(key);
+  await p.getByRole("link", { name: box }).waitFor();
+  await stop();
+  await p.getByText("The connection to the server is lost").waitFor();
+  await serve(new URL(url).host);
+  await p.getByText("The connection to the server is lost").waitFor({ state: "detached" });
+  await p.getByRole("link", { name: box }).waitFor();
+  await call(admin, "DELETE", `/v1/tokens/${id}`);
+  await p.getByText("The login has ended").waitFor();
+  await p.context().close();
+});
