@@ -7,15 +7,10 @@ package server
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/x509"
 	"encoding/hex"
-	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -33,11 +28,8 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor"
 	"github.com/bothy-dev/bothy/engine/microvm"
 	"github.com/bothy-dev/bothy/engine/uid"
-	"github.com/bothy-dev/bothy/gateway"
-	guestclient "github.com/bothy-dev/bothy/guest/client"
 	"github.com/bothy-dev/bothy/inflight"
 	"github.com/bothy-dev/bothy/internal/cleanup"
-	"github.com/bothy-dev/bothy/internal/embedded"
 	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/metering"
 	"github.com/bothy-dev/bothy/snapshot"
@@ -136,7 +128,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 		return nil, err
 	}
 	s.inflight = s.openInflight()
-	door, err := s.doorConfig()
+	listens, err := s.apiConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +142,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	if err != nil {
 		return nil, err
 	}
-	s.api = api.New(services, door)
+	s.api = api.New(services, listens)
 	s.runMeter()
 	s.openMCP()
 	s.openE2B()
@@ -197,173 +189,6 @@ func (s *Server) openAudit(ctx context.Context) (err error) {
 		})
 	}
 	return err
-}
-
-// doorConfig is how the REST door listens.
-func (s *Server) doorConfig() (c api.Config, err error) {
-	c = api.Config{
-		Listen: s.config.Listen, AllowedHosts: s.config.AllowedHosts, Version: s.version, AuditReads: s.config.Audit.Reads,
-		Observe: s.metrics.Request, Problems: s.problems, LinkKey: s.vault.Derive("links"), LinkDomain: s.config.LinkDomain,
-		TrustedProxies: s.config.TrustedProxies,
-		Grace:          time.Duration(s.config.ShutdownSeconds) * time.Second,
-	}
-	if c.Grace == 0 {
-		c.Grace = -1
-	}
-	if s.config.E2B.Enabled && s.config.LinkDomain != "localhost" {
-		c.AllowedHosts = append(slices.Clone(c.AllowedHosts), "api."+s.config.LinkDomain)
-	}
-	c.Connections, c.ConnectionsPerAddress = s.connections()
-	t := s.config.TLS
-	switch {
-	case t.CertFile != "":
-		s.certs, err = certs.OpenFiles(t.CertFile, t.KeyFile, s.log)
-	case len(t.ACME.Domains) > 0:
-		a := t.ACME
-		s.certs, err = certs.OpenACME(certs.ACMEOptions{
-			Domains: a.Domains, Email: a.Email, DirectoryURL: a.DirectoryURL, CAFile: a.CAFile, Dir: filepath.Join(s.config.Home, "certs"),
-			HTTPPort: a.HTTPPort, TLSPort: a.TLSPort, Log: s.log,
-		})
-	default:
-		return c, nil
-	}
-	if err != nil {
-		return c, err
-	}
-	s.undo.Add(func() { s.certs.Close() })
-	c.TLS = s.certs.Config()
-	if names := s.certs.Names(); len(names) > 0 {
-		c.Name = names[0]
-		c.AllowedHosts = append(slices.Clone(c.AllowedHosts), names...)
-	}
-	return c, nil
-}
-
-func (s *Server) openEngine(b embedded.Paths) (err error) {
-	ids, err := uid.Parse(s.config.Engine.UIDs)
-	if err != nil {
-		return err
-	}
-	if s.uids, err = uid.Open(ids); err != nil {
-		return err
-	}
-	s.engine, err = gvisor.New(gvisor.Options{
-		Dir: filepath.Join(s.config.Home, "machines"), Sentry: b.Sentry, Guest: b.GuestImage,
-		CgroupParent: "bothy-" + shortHash(s.config.Home), UIDs: s.uids, Builds: s.builds, Log: s.log,
-	})
-	if err == nil {
-		s.undo.Add(func() { s.engine.Close() })
-	}
-	return err
-}
-
-func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
-	engines := map[string]bothy.Engine{gvisor.Name: s.engine}
-	s.undo.Add(s.closeMicrovm)
-	if s.config.Engine.Default == microvm.Name {
-		e, err := s.openMicrovm(ctx, b)
-		if err != nil {
-			return err
-		}
-		engines[microvm.Name] = e
-	}
-	cas, err := s.config.TrustedCAs()
-	if err != nil {
-		return err
-	}
-	trusted, err := trustedKeys(s.config.Snapshots.TrustedKeys)
-	if err != nil {
-		return err
-	}
-	gateways, err := s.gatewayOptions(cas)
-	if err != nil {
-		return err
-	}
-	journals, err := gateway.OpenJournals(filepath.Join(s.config.Home, "network"))
-	if err != nil {
-		return err
-	}
-	s.lifecycle = lifecycle.New(withMetering(lifecycle.Options{
-		Store:     s.store,
-		Plans:     s.projects,
-		Meter:     s.meter,
-		Observe:   s.metrics.Event,
-		Templates: s.templates,
-		Blobs:     s.blobs,
-		Engines:   engines,
-		Openers: map[string]lifecycle.Opener{
-			microvm.Name: func(ctx context.Context) (bothy.Engine, error) { return s.openMicrovm(ctx, b) },
-		},
-		Builds:     s.builds,
-		Engine:     s.config.Engine.Default,
-		Auto:       autoPolicies[s.config.Engine.Auto],
-		GuestImage: b.GuestImage,
-		NewGateway: func(id string, c bothy.Cable) (bothy.Gateway, error) {
-			o := gateways
-			o.Log = s.log.With("sandbox", id)
-			o.SecretSeed = s.vault.Derive("gateway of " + id)
-			o.Journal = journals.Open(id)
-			return gateway.New(c, o)
-		},
-		CheckNetwork: func(n bothy.Network) error { return gateway.CheckPolicy(n, nil) },
-		CheckSecrets: gateway.CheckSecrets,
-		NetworkLogs:  journals,
-		NewGuest: func(dial func(context.Context) (net.Conn, error), key string) bothy.Guest {
-			return guest{guestclient.New(dial, key), s.log}
-		},
-		Vault:    s.vault,
-		CABundle: cas,
-		Pool: lifecycle.PoolOptions{
-			Golden: s.golden, GoldenMax: s.config.Pool.GoldenMax, Spares: s.config.Pool.Spares,
-			Ready: s.config.Pool.Ready, ReadyMax: s.config.Pool.ReadyMax, Templates: s.config.Pool.Templates,
-			MinFreeMemoryMB: s.config.Pool.MinFreeMemoryMB,
-		},
-		MaxSandboxes: s.config.Sandboxes.Max,
-		Register:     RegisterFolder(s.config),
-		Doubtful:     s.missing > 0,
-		DiskFull:     func() bool { return freeBytes(s.config.Home) < fullBelow },
-		Retention: lifecycle.Retention{
-			PerSandbox:   s.config.Snapshots.KeepPerSandbox,
-			For:          time.Duration(s.config.Snapshots.KeepHours) * time.Hour,
-			ProjectBytes: s.config.Snapshots.ProjectQuotaMB << 20,
-			MinFreeDisk:  s.config.Snapshots.MinFreeDiskMB << 20,
-		},
-		ArchiveKey:      snapshot.NewKey(s.vault.Derive("snapshot archives")),
-		TrustedKeys:     trusted,
-		MinFreeMemoryMB: s.config.Sandboxes.MinFreeMemoryMB,
-		AdmissionWait:   time.Duration(s.config.Sandboxes.WaitSeconds) * time.Second,
-		StartsAtOnce:    s.config.Sandboxes.StartsAtOnce,
-		Log:             s.log,
-	}))
-	background, stop := context.WithCancel(context.Background())
-	s.undo.Add(func() { s.lifecycle.Close() })
-	s.undo.Add(stop)
-	keep := time.Duration(s.config.Sandboxes.KeepEndedHours) * time.Hour
-	go s.lifecycle.Janitor(background, time.Hour, keep)
-	return nil
-}
-
-// trustedKeys reads the keys of other servers in the settings.
-func trustedKeys(texts []string) (keys []snapshot.PublicKey, err error) {
-	for _, text := range texts {
-		k, err := snapshot.ParsePublicKey(text)
-		if err != nil {
-			return nil, fmt.Errorf("snapshots.trusted_keys: %w", err)
-		}
-		keys = append(keys, k)
-	}
-	return keys, nil
-}
-
-func (s *Server) gatewayOptions(cas string) (gateway.Options, error) {
-	o := gateway.Options{Allow: s.config.Network.Allow, Forbid: s.config.Network.Forbid, GuestMAC: bothy.GuestMAC[:]}
-	if cas != "" {
-		o.RootCAs = x509.NewCertPool()
-		if !o.RootCAs.AppendCertsFromPEM([]byte(cas)) {
-			return o, errors.New("network.ca_bundle holds no certificate that can be read")
-		}
-	}
-	return o, nil
 }
 
 // templateInUse reports whether a sandbox that has not ended, or a snapshot,
