@@ -225,7 +225,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"write_file", m{"sandbox_id": sb.ID, "path": "x", "content": "", "mode": "rwx"}, []string{"octal"}},
 		{"read_file", m{"sandbox_id": sb.ID, "path": "x", "offset": -1}, []string{"offset"}},
 		{"list_files", m{"sandbox_id": sb.ID, "depth": 99}, []string{"depth", "32"}},
-		{"set_network", m{"sandbox_id": sb.ID, "network": "wide"}, []string{`network: give off, restricted or open, or an object with allow_cidrs, allow_domains, allow_ports, mode, presets, not "wide"`}},
+		{"set_network", m{"sandbox_id": sb.ID, "network": "wide"}, []string{`network: give off, restricted or open, or an object with allow_cidrs, allow_domains, allow_ports, deny_cidrs, mode, presets, not "wide"`}},
 		{"create_sandbox", m{"network": m{"allow_domain": []string{"x"}}}, []string{"there is no argument network.allow_domain"}},
 		{"create_sandbox", m{"network": m{"mode": "wide"}}, []string{`network.mode: give off, restricted or open, not "wide"`}},
 		{"create_sandbox", m{"network": m{"allow_ports": []int{0}}}, []string{"network.allow_ports[0]: give a whole number from 1 to 65535, not 0"}},

@@ -71,6 +71,7 @@ export class Shell {
     await this.#transport.empty({ method: "DELETE", path: this.#path, ...options });
   }
 
+  /** Ends the shell; `await using` calls it. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
