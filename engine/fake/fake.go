@@ -107,7 +107,7 @@ func (e *Engine) Check(context.Context) error { return nil }
 
 // Start makes a machine.
 func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machine, error) {
-	return e.start(ctx, spec, "")
+	return machine(e.start(ctx, spec, ""))
 }
 
 func checkImages(spec bothy.MachineSpec) error {
@@ -117,6 +117,14 @@ func checkImages(spec bothy.MachineSpec) error {
 		}
 	}
 	return nil
+}
+
+// machine keeps a nil pointer from becoming an interface that is not nil.
+func machine(m *Machine, err error) (bothy.Machine, error) {
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 func (e *Engine) start(ctx context.Context, spec bothy.MachineSpec, restored string) (*Machine, error) {
@@ -183,7 +191,7 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 			return nil, err
 		}
 	}
-	return e.start(ctx, spec, dir)
+	return machine(e.start(ctx, spec, dir))
 }
 
 // Prepare makes a spare.
