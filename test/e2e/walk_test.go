@@ -109,7 +109,7 @@ func (v *victim) all() string {
 func (v *victim) bodies() map[string]string {
 	return map[string]string{
 		"create-project": `{"id":"walkers-own"}`, "update-project": `{"plan":"starter"}`, "update-sandbox": `{"name":"taken"}`,
-		"run-code": `{"code":"touch /workspace/taken","language":"bash"}`, "exec": `{"command":"touch /workspace/taken"}`,
+		"run-code": `{"code":"touch /workspace/taken","language":"bash"}`, "exec": `{"command":"touch /workspace/taken"}`, "exec-in-shell": `{"command":"touch /workspace/taken"}`,
 		"write-file": `{"path":"/workspace/taken","content":"x"}`, "put-file": "x", "write-archive": "", "make-folder": `{"path":"/workspace/taken"}`,
 		"move-file": `{"from":"/workspace/` + secretWord + `","to":"/workspace/taken"}`, "create-link": `{"port":8000}`,
 		"signal-process": `{"signal":"KILL"}`, "write-stdin": `{"data":"x"}`, "rollback-sandbox": `{"snapshot_id":"` + v.snapshot + `"}`,
@@ -155,7 +155,7 @@ func (v *victim) operations() []operation {
 		case strings.HasPrefix(path, "/v1/projects/"):
 			id = v.project
 		}
-		at := strings.NewReplacer("{id}", id, "{pid}", v.pid, "{context}", v.context, "{port}", "8000", "{link}", v.link, "{name}", templateName).Replace(path)
+		at := strings.NewReplacer("{id}", id, "{pid}", v.pid, "{context}", v.context, "{port}", "8000", "{link}", v.link, "{shell}", "default", "{name}", templateName).Replace(path)
 		if strings.Contains(at, "{") {
 			v.Fatalf("%s: give its parameter a value here", path)
 		}
