@@ -50,6 +50,13 @@ func (w Snapshots) Resume(ctx context.Context, id string) (*bothy.Sandbox, error
 	if err != nil {
 		return nil, err
 	}
+	how := &bothy.Resumed{SnapshotID: sandbox.SnapshotID, Kind: bothy.SnapshotMemory, At: time.Now().UTC()}
+	if s, err := w.Snapshot(ctx, sandbox.SnapshotID); err == nil && s.Kind == bothy.SnapshotFiles {
+		how.Kind, how.Detail = s.Kind, "the snapshot holds files only: processes were not kept"
+	}
+	w.mu.Lock()
+	w.sandboxes[sandbox.ID].Resumed = how
+	w.mu.Unlock()
 	w.setState(sandbox.ID, bothy.StateRunning, "")
 	return Sandboxes(w).Get(ctx, id)
 }
