@@ -37,7 +37,7 @@ func (s *Server) registerCode() {
 		Returns: []form{{"application/json", typeFor[bothy.CodeResult]()}, {eventsType, typeFor[bothy.CodeEvent]()}},
 	}, func(ctx context.Context, in *codeInput) (*byHand, error) {
 		if wantsEvents(in.Accept) {
-			return s.codeStream(in), nil
+			return s.codeStream(in.ID, in.Body, func(e bothy.CodeEvent) any { return e }), nil
 		}
 		result, err := svc.RunCode(ctx, in.ID, in.Body)
 		if err != nil {
@@ -52,10 +52,11 @@ func (s *Server) registerCode() {
 	s.registerShells()
 }
 
-func (s *Server) codeStream(in *codeInput) *byHand {
+// codeStream runs code and sends its events in the form that wire gives them.
+func (s *Server) codeStream(id string, req bothy.CodeRequest, wire func(bothy.CodeEvent) any) *byHand {
 	return write(func(w http.ResponseWriter, r *http.Request) {
 		s.streamEvents(w, r, r.Context(), func(ctx context.Context, send func(string, any) error) error {
-			return s.services.Code.RunCodeStream(ctx, in.ID, in.Body, func(e bothy.CodeEvent) error { return send("", e) })
+			return s.services.Code.RunCodeStream(ctx, id, req, func(e bothy.CodeEvent) error { return send("", wire(e)) })
 		})
 	})
 }
@@ -82,19 +83,28 @@ func (s *Server) registerContexts(svc bothy.CodeService) {
 		}
 		return list(c), nil
 	})
-	for _, c := range []struct {
-		id, method, rest, summary, text string
-		do                              func(ctx context.Context, id, contextID string) error
-	}{
+	addContextActions(s, base+"/{context}", "Code", func(in *contextRef) (id, contextID string) { return in.ID, in.Context }, []contextAction{
 		{"delete-context", http.MethodDelete, "", "Delete a context", "Its variables are gone.", svc.DeleteContext},
 		{"interrupt-context", http.MethodPost, "/interrupt", "Interrupt the code in a context", "As Ctrl-C does. Code that waits for its interpreter to start is interrupted, too. Where no code runs, the answer is `conflict`.", svc.InterruptContext},
 		{"restart-context", http.MethodPost, "/restart", "Make a context as new", "Its variables are gone.", svc.RestartContext},
-	} {
+	})
+}
+
+// contextAction is what can be done to a context, or to the shell that one is.
+type contextAction struct {
+	id, method, rest, summary, text string
+	do                              func(ctx context.Context, id, contextID string) error
+}
+
+// addContextActions adds them below path, for what names says of an input.
+func addContextActions[In any](s *Server, path, tag string, names func(*In) (id, contextID string), actions []contextAction) {
+	for _, a := range actions {
 		add(s, call{
-			ID: c.id, Method: c.method, Path: base + "/{context}" + c.rest, Tag: "Code",
-			Summary: c.summary, Text: c.text, Scope: bothy.ScopeSandboxesWrite,
-		}, func(ctx context.Context, in *contextRef) (*empty, error) {
-			return nil, c.do(ctx, in.ID, in.Context)
+			ID: a.id, Method: a.method, Path: path + a.rest, Tag: tag,
+			Summary: a.summary, Text: a.text, Scope: bothy.ScopeSandboxesWrite,
+		}, func(ctx context.Context, in *In) (*empty, error) {
+			id, contextID := names(in)
+			return nil, a.do(ctx, id, contextID)
 		})
 	}
 }

@@ -84,7 +84,12 @@ func (s *Server) registerShells() {
 			"a caller who goes away before that ends the command.",
 		Returns: []form{{"application/json", typeFor[bothy.ShellResult]()}, {eventsType, typeFor[ShellEvent]()}},
 	}, s.execInShell)
-	s.registerShellActions(svc, base)
+	names := func(in *shellRef) (id, contextID string) { return in.ID, bothy.ShellContext(in.Shell) }
+	addContextActions(s, base+"/{shell}", "Commands", names, []contextAction{
+		{"delete-shell", http.MethodDelete, "", "End a kept shell", "With all that it started.", svc.DeleteContext},
+		{"interrupt-shell", http.MethodPost, "/interrupt", "Interrupt the command in a kept shell", "As Ctrl-C does; what ignores that is killed. Where no command runs, the answer is `conflict`.", svc.InterruptContext},
+		{"restart-shell", http.MethodPost, "/restart", "Make a kept shell as new", "Its directory and variables are gone, and what it started is ended.", svc.RestartContext},
+	})
 }
 
 func shellOf(c bothy.CodeContext) bothy.Shell {
@@ -101,11 +106,7 @@ func (s *Server) execInShell(ctx context.Context, in *shellExecInput) (*byHand, 
 		return nil, err
 	}
 	if wantsEvents(in.Accept) {
-		return write(func(w http.ResponseWriter, r *http.Request) {
-			s.streamEvents(w, r, r.Context(), func(ctx context.Context, send func(string, any) error) error {
-				return s.services.Code.RunCodeStream(ctx, in.ID, req, func(e bothy.CodeEvent) error { return send("", shellEvent(e)) })
-			})
-		}), nil
+		return s.codeStream(in.ID, req, func(e bothy.CodeEvent) any { return shellEvent(e) }), nil
 	}
 	result, err := s.services.Code.RunCode(ctx, in.ID, req)
 	if err != nil {
@@ -122,23 +123,5 @@ func shellEvent(e bothy.CodeEvent) ShellEvent {
 	return ShellEvent{
 		IsFinal: true, ExitCode: &r.ExitCode, DurationMS: &r.DurationMS, TimedOut: r.TimedOut,
 		OOMKilled: r.OOMKilled, Truncated: r.Truncated, Ended: r.Ended, Hint: r.Hint,
-	}
-}
-
-func (s *Server) registerShellActions(svc bothy.CodeService, base string) {
-	for _, c := range []struct {
-		id, method, rest, summary, text string
-		do                              func(ctx context.Context, id, contextID string) error
-	}{
-		{"delete-shell", http.MethodDelete, "", "End a kept shell", "With all that it started.", svc.DeleteContext},
-		{"interrupt-shell", http.MethodPost, "/interrupt", "Interrupt the command in a kept shell", "As Ctrl-C does; what ignores that is killed. Where no command runs, the answer is `conflict`.", svc.InterruptContext},
-		{"restart-shell", http.MethodPost, "/restart", "Make a kept shell as new", "Its directory and variables are gone, and what it started is ended.", svc.RestartContext},
-	} {
-		add(s, call{
-			ID: c.id, Method: c.method, Path: base + "/{shell}" + c.rest, Tag: "Commands",
-			Summary: c.summary, Text: c.text, Scope: bothy.ScopeSandboxesWrite,
-		}, func(ctx context.Context, in *shellRef) (*empty, error) {
-			return nil, c.do(ctx, in.ID, bothy.ShellContext(in.Shell))
-		})
 	}
 }

@@ -57,11 +57,7 @@ func (s *Server) bootstrap(ctx context.Context, path string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	known := false
-	if err == nil && json.Unmarshal(b, &c) == nil {
-		_, err := s.tokens.Authenticate(ctx, c.APIKey)
-		known = err == nil
-	}
+	known := err == nil && json.Unmarshal(b, &c) == nil && s.Accepts(ctx, c)
 	if known && c.URL == s.api.URL() {
 		return nil
 	}

@@ -7,7 +7,8 @@ import (
 	"path/filepath"
 )
 
-// Write replaces a file, whole or not at all, and makes the folder above it.
+// Write replaces a file, whole or not at all, also if the host loses its power, and makes
+// the folder above it.
 func Write(path string, b []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -18,7 +19,7 @@ func Write(path string, b []byte) error {
 	}
 	defer os.Remove(f.Name())
 	_, err = f.Write(b)
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), path)
