@@ -22,8 +22,13 @@ import (
 	"github.com/bothy-dev/bothy/guest/wire/guestpb"
 )
 
-// shortCall bounds calls that only take the time of the way there and back.
-const shortCall = 30 * time.Second
+// shortCall bounds calls that only take the time of the way there and back, and
+// longCall those whose work grows with a folder: a hundred thousand files are
+// removed in a minute when the host is busy.
+const (
+	shortCall = 30 * time.Second
+	longCall  = 10 * time.Minute
+)
 
 // Client talks to one guest. Its methods may be called from many goroutines at
 // once. It keeps connections open between calls.
@@ -48,8 +53,9 @@ func New(dial func(ctx context.Context) (net.Conn, error), key string) *Client {
 		IdleConnTimeout:        5 * time.Minute,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxHeader,
-		// The stream of a quiet command opens at once, too.
-		ResponseHeaderTimeout: 2 * time.Minute,
+		// The stream of a quiet command opens at once, too, but a folder is
+		// listed or removed before the answer begins.
+		ResponseHeaderTimeout: longCall,
 		WriteBufferSize:       32 << 10,
 		ReadBufferSize:        32 << 10,
 	}}

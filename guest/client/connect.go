@@ -204,6 +204,8 @@ type rpc struct {
 	procedure string
 	user      string
 	retry     bool
+	// long marks work that grows with a folder.
+	long bool
 	// max bounds one message of a stream; maxMessage when 0.
 	max int
 }
@@ -214,7 +216,11 @@ func (c *Client) unary(ctx context.Context, r rpc, req, res proto.Message) error
 	if err != nil {
 		return bothy.Errorf(bothy.CodeInvalid, "the request is not UTF-8 text").Because(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, shortCall)
+	patience := shortCall
+	if r.long {
+		patience = longCall
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	http, err := c.send(ctx, call{
 		method: http.MethodPost, path: r.procedure, contentType: "application/proto",

@@ -89,7 +89,7 @@ func (c *Client) Write(ctx context.Context, path string, r io.Reader, o bothy.Wr
 // List returns the entries of a folder, depth levels deep.
 func (c *Client) List(ctx context.Context, path, user string, depth int) ([]bothy.FileInfo, error) {
 	var res filesystempb.ListDirResponse
-	err := c.unary(ctx, rpc{procedure: filesystempb.FilesystemListDirProcedure, user: user, retry: true},
+	err := c.unary(ctx, rpc{procedure: filesystempb.FilesystemListDirProcedure, user: user, retry: true, long: true},
 		&filesystempb.ListDirRequest{Path: path, Depth: uint32(max(depth, 1))}, &res)
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (c *Client) Mkdir(ctx context.Context, path, user string) (*bothy.FileInfo,
 // Move renames an entry, making the folders above its new place.
 func (c *Client) Move(ctx context.Context, from, to, user string) (*bothy.FileInfo, error) {
 	var res filesystempb.MoveResponse
-	err := c.unary(ctx, rpc{procedure: filesystempb.FilesystemMoveProcedure, user: user},
+	err := c.unary(ctx, rpc{procedure: filesystempb.FilesystemMoveProcedure, user: user, long: true},
 		&filesystempb.MoveRequest{Source: from, Destination: to}, &res)
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (c *Client) Move(ctx context.Context, from, to, user string) (*bothy.FileIn
 
 // Remove deletes a file, or a folder with all that is in it.
 func (c *Client) Remove(ctx context.Context, path, user string) error {
-	return c.unary(ctx, rpc{procedure: filesystempb.FilesystemRemoveProcedure, user: user},
+	return c.unary(ctx, rpc{procedure: filesystempb.FilesystemRemoveProcedure, user: user, long: true},
 		&filesystempb.RemoveRequest{Path: path, MustExist: true}, &filesystempb.RemoveResponse{})
 }
 
