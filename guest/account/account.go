@@ -82,12 +82,24 @@ func (d *DB) Lookup(name string) (*User, error) {
 		WithHint("Name a user of /etc/passwd, such as %q or \"root\".", bothy.DefaultUser)
 }
 
-// UserName returns the name of a uid, or the number as text.
-func (d *DB) UserName(uid uint32) string {
+// Names are the names of users and groups at one moment. Whoever describes many
+// files takes them once: each look at a database asks for the state of two files.
+type Names struct {
+	users  []*User
+	groups map[uint32]string
+}
+
+// Names returns the names as they are now.
+func (d *DB) Names() Names {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.refresh()
-	for _, u := range d.users {
+	return Names{d.users, d.groups}
+}
+
+// User returns the name of a uid, or the number as text.
+func (n Names) User(uid uint32) string {
+	for _, u := range n.users {
 		if u.UID == uid {
 			return u.Name
 		}
@@ -98,12 +110,9 @@ func (d *DB) UserName(uid uint32) string {
 	return strconv.FormatUint(uint64(uid), 10)
 }
 
-// GroupName returns the name of a gid, or the number as text.
-func (d *DB) GroupName(gid uint32) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.refresh()
-	if name, ok := d.groups[gid]; ok {
+// Group returns the name of a gid, or the number as text.
+func (n Names) Group(gid uint32) string {
+	if name, ok := n.groups[gid]; ok {
 		return name
 	}
 	return strconv.FormatUint(uint64(gid), 10)

@@ -69,7 +69,7 @@ func TestRootExistsWithoutADatabase(t *testing.T) {
 	if u, err := db.Lookup("root"); err != nil || u.UID != 0 {
 		t.Errorf("root: %+v, %v", u, err)
 	}
-	if n := db.UserName(0); n != "root" {
+	if n := db.Names().User(0); n != "root" {
 		t.Errorf("name of uid 0 is %q", n)
 	}
 }
@@ -117,8 +117,8 @@ func TestHostileDatabase(t *testing.T) {
 func TestNames(t *testing.T) {
 	db, _ := testDB(t)
 	for got, want := range map[string]string{
-		db.UserName(1000): "user", db.UserName(0): "root", db.UserName(7): "7",
-		db.GroupName(27): "sudo", db.GroupName(5): "5",
+		db.Names().User(1000): "user", db.Names().User(0): "root", db.Names().User(7): "7",
+		db.Names().Group(27): "sudo", db.Names().Group(5): "5",
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)

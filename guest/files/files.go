@@ -165,8 +165,10 @@ func (f *FS) stat(path string) (Info, error) {
 	return f.info(path, st), nil
 }
 
-// info completes what lstat says. It runs with the user's rights.
-func (f *FS) info(path string, st fs.FileInfo) Info {
+func (f *FS) info(path string, st fs.FileInfo) Info { return describe(f.accounts.Names(), path, st) }
+
+// describe completes what lstat says. It runs with the user's rights.
+func describe(names account.Names, path string, st fs.FileInfo) Info {
 	i := Info{
 		Name: filepath.Base(path), Path: path, Kind: kind(st.Mode()), Size: st.Size(),
 		Mode: st.Mode(), ModifiedAt: st.ModTime(),
@@ -174,7 +176,7 @@ func (f *FS) info(path string, st fs.FileInfo) Info {
 	if sys, ok := st.Sys().(*sysStat); ok {
 		i.UID, i.GID = sys.Uid, sys.Gid
 	}
-	i.Owner, i.Group = f.accounts.UserName(i.UID), f.accounts.GroupName(i.GID)
+	i.Owner, i.Group = names.User(i.UID), names.Group(i.GID)
 	i.Target = i.Kind
 	if i.Kind == bothy.FileSymlink {
 		i.LinkTarget, _ = os.Readlink(path)
@@ -214,7 +216,7 @@ func kind(m fs.FileMode) bothy.FileType {
 func (f *FS) List(u *account.User, path string, depth int) ([]Info, error) {
 	var list []Info
 	err := f.as(u, func() (err error) {
-		list, err = f.list(list, path, max(depth, 1), true)
+		list, err = listing{f.accounts.Names()}.below(list, path, max(depth, 1), true)
 		return err
 	})
 	if err != nil {
@@ -223,7 +225,10 @@ func (f *FS) List(u *account.User, path string, depth int) ([]Info, error) {
 	return list, nil
 }
 
-func (f *FS) list(list []Info, dir string, depth int, top bool) ([]Info, error) {
+// listing is one walk through folders.
+type listing struct{ names account.Names }
+
+func (l listing) below(list []Info, dir string, depth int, top bool) ([]Info, error) {
 	names, err := readNames(dir, MaxEntries-len(list))
 	if err != nil {
 		if !top && (errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist)) {
@@ -232,16 +237,17 @@ func (f *FS) list(list []Info, dir string, depth int, top bool) ([]Info, error) 
 		return list, err
 	}
 	for _, name := range names {
-		info, err := f.stat(dir + "/" + name)
+		st, err := os.Lstat(dir + "/" + name)
 		if err != nil {
 			continue // gone by now
 		}
+		info := describe(l.names, dir+"/"+name, st)
 		if dir == "/" {
 			info.Path = strings.TrimPrefix(info.Path, "/")
 		}
 		list = append(list, info)
 		if depth > 1 && info.Kind == bothy.FileDirectory {
-			if list, err = f.list(list, dir+"/"+name, depth-1, false); err != nil {
+			if list, err = l.below(list, dir+"/"+name, depth-1, false); err != nil {
 				return list, err
 			}
 		}
