@@ -32,8 +32,8 @@ type load struct {
 // admit has a request take its place among those of its project, which it gives back
 // at its end. It may wait for that. It is called again for what was admitted already,
 // and then does nothing.
-func (s *Server) admit(r *http.Request) (*http.Request, error) {
-	info, caller, limits := requestFrom(r.Context()), bothy.CallerFrom(r.Context()), s.services.Inflight
+func (s *Chain) admit(r *http.Request) (*http.Request, error) {
+	info, caller, limits := requestFrom(r.Context()), bothy.CallerFrom(r.Context()), s.Inflight
 	if limits == nil || info == nil || caller == nil || info.admitted {
 		return r, nil
 	}
@@ -56,7 +56,7 @@ func (s *Server) admit(r *http.Request) (*http.Request, error) {
 }
 
 // admitOther is admit for a request that another door decodes.
-func (s *Server) admitOther(r *http.Request) (*http.Request, error) {
+func (s *Chain) admitOther(r *http.Request) (*http.Request, error) {
 	r, err := s.admit(r)
 	if err == nil {
 		err = takeForBody(r)
@@ -65,7 +65,7 @@ func (s *Server) admitOther(r *http.Request) (*http.Request, error) {
 }
 
 // staysOpen reports whether a request lasts until somebody ends it.
-func staysOpen(r *http.Request, c *call) bool {
+func staysOpen(r *http.Request, c *Operation) bool {
 	if r.Header.Get("Upgrade") != "" || wantsEvents(r.Header.Get("Accept")) && r.Method == http.MethodGet {
 		return true
 	}

@@ -17,8 +17,8 @@ import (
 )
 
 // within gives a server small bounds: what exceeds them is refused at once.
-func within(requests, streams, memory inflight.Bounds) func(*Server) {
-	return func(s *Server) {
+func within(requests, streams, memory inflight.Bounds) func(*setup) {
+	return func(s *setup) {
 		s.services.Inflight = &inflight.Limits{
 			Requests: inflight.NewPool("requests", requests), Streams: inflight.NewPool("streams", streams),
 			Memory: inflight.NewPool("bytes", memory),
@@ -100,7 +100,7 @@ func TestStreamsAreBounded(t *testing.T) {
 func TestWhatStaysOpen(t *testing.T) {
 	f := start(t)
 	seen := 0
-	for _, c := range f.calls {
+	for _, c := range f.registry.Operations() {
 		r, _ := http.NewRequest(c.Method, "/", nil)
 		events := slices.ContainsFunc(c.Returns, func(x form) bool { return x.contentType == eventsType })
 		only := events && len(c.Returns) == 1

@@ -11,45 +11,23 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/netip"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/inflight"
 	"github.com/bothy-dev/bothy/session"
-	"github.com/bothy-dev/bothy/store"
 )
+
+//go:generate go test -run ^TestDocumentFiles$ . -update
 
 // DefaultListen is where the server listens unless told otherwise.
 const DefaultListen = "127.0.0.1:7700"
 
-// Services is what the door leads to. A nil service has no routes.
+// Services is what the server gives access to.
 type Services struct {
-	// Tokens authenticates every request and is the one that must be there.
-	Tokens    bothy.TokenService
-	Sandboxes bothy.SandboxService
-	Exec      bothy.ExecService
-	Code      bothy.CodeService
-	Files     bothy.FileService
-	Templates bothy.TemplateService
-	Snapshots bothy.SnapshotService
-	Events    bothy.EventService
-	Network   bothy.NetworkService
-	Metrics   bothy.MetricsService
-	Ports     bothy.PortService
-	Links     bothy.LinkService
-	Mover     bothy.SnapshotMover
-	Logs      bothy.LogService
-	Limits    bothy.LimitsService
-	Projects  bothy.ProjectService
-	Usage     bothy.UsageService
-	Audit     bothy.AuditService
+	RESTServices
 
 	// Sessions are the logins of browsers. Optional.
 	Sessions *session.Store
@@ -62,13 +40,6 @@ type Services struct {
 	Inflight *inflight.Limits
 	// Log gets one line per request; slog.Default() when nil.
 	Log *slog.Logger
-}
-
-// AnswerStore is what idempotency needs of store.Store.
-type AnswerStore interface {
-	ReserveAnswer(ctx context.Context, projectID, key, fingerprint string) (*store.Answer, error)
-	StoreAnswer(ctx context.Context, projectID, key string, a store.Answer) error
-	ForgetAnswer(ctx context.Context, projectID, key string) error
 }
 
 // Config is where and how the server listens.
@@ -106,44 +77,24 @@ type Config struct {
 	Problems func() []string
 	// Version is the server's version, for the OpenAPI document.
 	Version string
+
+	// times are other waiting times, for tests.
+	times Times
 }
 
-// Server is the door. Its life is New, Listen, Serve, Close; as an
+// Server is the API. Its life is New, Listen, Serve, Close; as an
 // http.Handler it can be used without Listen.
 type Server struct {
-	services Services
 	config   Config
-	log      *slog.Logger
+	chain    *Chain
+	registry *Registry
+	ports    *Ports
 	mux      *http.ServeMux
-	huma     huma.API
-	calls    []call
-	proxied  []call // those that huma does not know
-	document document
-	hosts    hostCheck
-	beats    heartbeat
-	proxy    *httputil.ReverseProxy
-	// outerPorts is another door's way to ports. Optional.
+	// outerPorts is another protocol's way to ports. Optional.
 	outerPorts OuterPorts
 
 	http     *http.Server
 	listener net.Listener
-	// closing ends when Close begins: streams that only follow end with it.
-	closing      context.Context
-	beginClosing context.CancelFunc
-	// working ends when Close has waited long enough.
-	working     context.Context
-	stopWorking context.CancelFunc
-	// sockets counts upgraded connections, which net/http forgets about.
-	sockets sync.WaitGroup
-	// archiveSilence is how long the peer of an archive may do nothing; 0 is paceSilence.
-	archiveSilence time.Duration
-	// settling bounds the refused bodies that are read to their end at once.
-	settling chan struct{}
-	// detached are terminals that may be joined again, for rejoinTime.
-	detached   detached
-	rejoinTime time.Duration
-	// busy counts the requests under way, for Drain.
-	busy atomic.Int64
 	// deadline is when Drain or Close wait no longer.
 	deadline time.Time
 }
@@ -156,56 +107,36 @@ func New(services Services, config Config) *Server {
 	if config.Grace == 0 {
 		config.Grace = 10 * time.Second
 	}
-	s := &Server{
-		services: services, config: config, log: services.Log, mux: http.NewServeMux(),
-		settling:   make(chan struct{}, maxRefused),
-		rejoinTime: rejoinTime,
-		beats:      heartbeat{first: 200 * time.Millisecond, every: 15 * time.Second},
-	}
-	if s.log == nil {
-		s.log = slog.Default()
-	}
-	s.closing, s.beginClosing = context.WithCancel(context.Background())
-	s.working, s.stopWorking = context.WithCancel(context.Background())
+	s := &Server{config: config, mux: http.NewServeMux()}
+	s.chain = NewChain(Options{
+		Tokens: services.Tokens, Sessions: services.Sessions, Recorder: services.Recorder, Answers: services.Answers,
+		Inflight: services.Inflight, Log: services.Log, TrustedProxies: config.TrustedProxies,
+		AuditReads: config.AuditReads, Observe: config.Observe, Route: s.route,
+	})
 	s.http = &http.Server{
 		Handler:           s,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       5 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-		BaseContext:       func(net.Listener) context.Context { return s.working },
+		ErrorLog:          slog.NewLogLogger(s.chain.Log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return s.chain.Working() },
 		ConnState:         connState,
 		ConnContext:       withConn,
 	}
-	s.huma = huma.NewAPI(s.humaConfig(), adapter{s})
-	s.register()
+	s.registry = NewRegistry(s.mux, s.chain, config.Version, "http://"+DefaultListen)
+	s.ports = NewPorts(s.registry, s.chain, PortsConfig{
+		Ports: services.Ports, Links: services.Links, Sandboxes: services.Sandboxes, LinkKey: config.LinkKey,
+		LinkDomain: config.LinkDomain, TLS: config.TLS != nil, Addr: s.addr,
+	})
+	registerHandlers(s.registry, s.chain, services.RESTServices, config.times, config.Version)
+	s.registerHealth()
+	s.registry.Finish()
+	s.mux.HandleFunc("/", s.noRoute)
 	return s
 }
 
-func (s *Server) register() {
-	s.registerSandboxes()
-	s.registerExec()
-	s.registerProcesses()
-	s.registerTerminal()
-	s.registerCode()
-	s.registerFiles()
-	s.registerSnapshots()
-	s.registerTemplates()
-	s.registerEvents()
-	s.registerNetwork()
-	s.registerMetrics()
-	s.registerLogs()
-	s.registerMover()
-	s.registerPorts()
-	s.registerTokens()
-	s.registerProjects()
-	s.registerUsage()
-	s.registerAudit()
-	s.registerHealth()
-	s.registerSession()
-	s.finishDocument()
-	s.mux.HandleFunc("/", s.noRoute)
-}
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.chain.ServeHTTP(w, r) }
 
 // Handle mounts a handler of another door or tool, such as MCP. It gets the
 // request's id, the log, the check of the Host header and the recovery from
@@ -216,16 +147,16 @@ func (s *Server) Handle(pattern string, h http.Handler) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "" {
 			// Whether the key is good is for the handler to say.
-			known, err := s.authenticate(r)
+			known, err := s.chain.authenticate(r)
 			if err == nil {
-				if r, err = s.admitOther(known); err != nil {
-					s.fail(w, r, err)
+				if r, err = s.chain.admitOther(known); err != nil {
+					s.chain.fail(w, r, err)
 					return
 				}
 			}
 		}
 		if r.Method == http.MethodGet {
-			ctx, cancel := s.following(r.Context())
+			ctx, cancel := s.chain.Following(r.Context())
 			defer cancel()
 			r = r.WithContext(ctx)
 		}
@@ -237,9 +168,9 @@ func (s *Server) Handle(pattern string, h http.Handler) {
 // finds the caller in the context.
 func (s *Server) Authenticated(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r, err := s.authenticate(r)
+		r, err := s.chain.authenticate(r)
 		if err != nil {
-			s.fail(w, r, err)
+			s.chain.fail(w, r, err)
 			return
 		}
 		h.ServeHTTP(w, r)
@@ -260,8 +191,16 @@ func (s *Server) Listen() error {
 	if s.config.TLS != nil {
 		s.listener = tls.NewListener(s.listener, s.config.TLS)
 	}
-	s.hosts = newHostCheck(s.config, l.Addr())
+	s.chain.hosts = newHostCheck(s.config.Listen, s.config.AllowedHosts, l.Addr())
 	return nil
+}
+
+// addr is the listener's address, or nil before Listen.
+func (s *Server) addr() net.Addr {
+	if s.listener == nil {
+		return nil
+	}
+	return s.listener.Addr()
 }
 
 // Addr is the address that the server listens on.
@@ -300,35 +239,20 @@ func (s *Server) Serve() error {
 // told what is going on: that is for the services to say. /healthz says it to
 // whoever spreads requests over servers.
 func (s *Server) Drain() {
-	s.beginClosing()
+	s.chain.BeginClosing()
 	s.http.SetKeepAlivesEnabled(false)
 	s.deadline = time.Now().Add(s.config.Grace)
-	s.waitUntilIdle(s.deadline)
+	s.chain.WaitUntilIdle(s.deadline)
 }
 
 // cutOffTime bounds how long requests that were cut off may take to clean up.
 const cutOffTime = 5 * time.Second
 
-// waitUntilIdle returns when no request is under way, or time is up.
-func (s *Server) waitUntilIdle(deadline time.Time) {
-	ctx, cancel := context.WithDeadline(context.Background(), deadline)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for s.busy.Load() > 0 {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
-}
-
 // Close stops listening, ends what only follows, waits for the requests under
 // way for as long as the grace, of which Drain may have used a part, and then
 // cuts them off.
 func (s *Server) Close() error {
-	s.beginClosing()
+	s.chain.BeginClosing()
 	if s.deadline.IsZero() {
 		s.deadline = time.Now().Add(s.config.Grace)
 	}
@@ -336,31 +260,17 @@ func (s *Server) Close() error {
 	defer cancel()
 	err := s.http.Shutdown(ctx)
 	if err == nil {
-		err = s.waitForSockets(ctx)
+		err = s.chain.WaitForSockets(ctx)
 	}
-	s.stopWorking()
+	s.chain.StopWorking()
 	if errors.Is(err, context.DeadlineExceeded) {
 		// What is cut off is also ended inside its sandbox, while there still is
 		// a way there.
-		s.waitUntilIdle(time.Now().Add(cutOffTime))
+		s.chain.WaitUntilIdle(time.Now().Add(cutOffTime))
 		err = s.http.Close()
 	}
 	if s.listener != nil {
 		_ = s.listener.Close()
 	}
 	return err
-}
-
-func (s *Server) waitForSockets(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() {
-		s.sockets.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

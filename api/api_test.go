@@ -27,6 +27,8 @@ type fixture struct {
 	logged  *safeBuffer
 	client  *http.Client
 	key     string
+	// services are those that the server was made with.
+	services Services
 }
 
 type safeBuffer struct {
@@ -49,24 +51,31 @@ func (b *safeBuffer) String() string {
 func everything(world *apitest.World, tokens *apitest.Tokens, answers *apitest.Answers, log *slog.Logger) Services {
 	audits := &apitest.Audit{}
 	return Services{
-		Audit: audits, Recorder: audits,
-		Tokens: tokens, Sandboxes: world, Exec: world, Code: world, Files: world.Files(), Templates: world, Snapshots: world,
-		Events: world, Network: world, Metrics: world, Ports: world, Links: &apitest.Links{World: world}, Mover: world, Logs: world, Limits: world, Projects: &apitest.Projects{}, Usage: &apitest.Usage{}, Answers: answers, Log: log,
+		Recorder: audits, Answers: answers, Log: log,
+		RESTServices: RESTServices{Audit: audits, Tokens: tokens, Sandboxes: world, Exec: world, Code: world, Files: world.Files(), Templates: world, Snapshots: world,
+			Events: world, Network: world, Metrics: world, Ports: world, Links: &apitest.Links{World: world}, Mover: world, Logs: world, Limits: world, Projects: &apitest.Projects{}, Usage: &apitest.Usage{}},
 	}
 }
 
-func start(t *testing.T, change ...func(*Server)) *fixture {
+// setup is what a test may change before the server is made.
+type setup struct {
+	services Services
+	config   Config
+}
+
+func start(t *testing.T, change ...func(*setup)) *fixture {
 	t.Helper()
 	f := &fixture{
 		T: t, world: apitest.New(), tokens: apitest.NewTokens(), answers: &apitest.Answers{}, logged: &safeBuffer{},
 		client: &http.Client{Transport: &http.Transport{}}, key: apitest.Writer,
 	}
 	log := slog.New(slog.NewJSONHandler(f.logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	f.Server = New(everything(f.world, f.tokens, f.answers, log), Config{Listen: "127.0.0.1:0", Grace: 5 * time.Second, Version: "test"})
-	f.audits = f.services.Recorder.(*apitest.Audit)
+	s := &setup{everything(f.world, f.tokens, f.answers, log), Config{Listen: "127.0.0.1:0", Grace: 5 * time.Second, Version: "test"}}
+	f.audits = s.services.Recorder.(*apitest.Audit)
 	for _, c := range change {
-		c(f.Server)
+		c(s)
 	}
+	f.services, f.Server = s.services, New(s.services, s.config)
 	if err := f.Listen(); err != nil {
 		t.Fatal(err)
 	}

@@ -95,7 +95,7 @@ func TestWhatIsRecorded(t *testing.T) {
 }
 
 func TestReadsAreRecordedWhereTheyShallBe(t *testing.T) {
-	f := start(t, func(s *Server) { s.config.AuditReads = true })
+	f := start(t, func(s *setup) { s.config.AuditReads = true })
 	f.ok(http.StatusOK, f.do("GET", "/v1/sandboxes", nil))
 	if r := f.recorded(0); r.Action != "list-sandboxes" {
 		t.Errorf("recorded %+v", r)

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"reflect"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -23,18 +24,18 @@ type (
 	}
 )
 
-func (s *Server) registerCode() {
+func (s *handlers) registerCode() {
 	svc := s.services.Code
 	if svc == nil {
 		return
 	}
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "run-code", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/code", Tag: "Code",
 		Summary: "Run code", Scope: bothy.ScopeSandboxesWrite,
 		Text: "Runs code in a context, where variables stay from one piece to the next. An exception in the code is a result, and no failure of the call. " +
 			"With `Accept: text/event-stream` output and results come as events while the code runs, and the last event has `is_final`; " +
 			"a caller who goes away before that interrupts the code.",
-		Returns: []form{{"application/json", typeFor[bothy.CodeResult]()}, {eventsType, typeFor[bothy.CodeEvent]()}},
+		Returns: []form{{"application/json", reflect.TypeFor[bothy.CodeResult]()}, {eventsType, reflect.TypeFor[bothy.CodeEvent]()}},
 	}, func(ctx context.Context, in *codeInput) (*byHand, error) {
 		if wantsEvents(in.Accept) {
 			return s.codeStream(in.ID, in.Body, func(e bothy.CodeEvent) any { return e }), nil
@@ -53,7 +54,7 @@ func (s *Server) registerCode() {
 }
 
 // codeStream runs code and sends its events in the form that wire gives them.
-func (s *Server) codeStream(id string, req bothy.CodeRequest, wire func(bothy.CodeEvent) any) *byHand {
+func (s *handlers) codeStream(id string, req bothy.CodeRequest, wire func(bothy.CodeEvent) any) *byHand {
 	return write(func(w http.ResponseWriter, r *http.Request) {
 		s.streamEvents(w, r, r.Context(), func(ctx context.Context, send func(string, any) error) error {
 			return s.services.Code.RunCodeStream(ctx, id, req, func(e bothy.CodeEvent) error { return send("", wire(e)) })
@@ -61,9 +62,9 @@ func (s *Server) codeStream(id string, req bothy.CodeRequest, wire func(bothy.Co
 	})
 }
 
-func (s *Server) registerContexts(svc bothy.CodeService) {
+func (s *handlers) registerContexts(svc bothy.CodeService) {
 	const base = "/v1/sandboxes/{id}/contexts"
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "create-context", Method: http.MethodPost, Path: base, Tag: "Code",
 		Summary: "Make a context", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated,
 		Text: "A place of its own for variables. Contexts run code at the same time as each other.",
@@ -73,7 +74,7 @@ func (s *Server) registerContexts(svc bothy.CodeService) {
 		}
 		return one(svc.CreateContext(ctx, in.ID, *in.Body))
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "list-contexts", Method: http.MethodGet, Path: base, Tag: "Code",
 		Summary: "List contexts", Scope: bothy.ScopeSandboxesRead,
 	}, func(ctx context.Context, in *idInput) (*answer[items[bothy.CodeContext]], error) {
@@ -97,9 +98,9 @@ type contextAction struct {
 }
 
 // addContextActions adds them below path, for what names says of an input.
-func addContextActions[In any](s *Server, path, tag string, names func(*In) (id, contextID string), actions []contextAction) {
+func addContextActions[In any](s *handlers, path, tag string, names func(*In) (id, contextID string), actions []contextAction) {
 	for _, a := range actions {
-		add(s, call{
+		add(s.registry, Operation{
 			ID: a.id, Method: a.method, Path: path + a.rest, Tag: tag,
 			Summary: a.summary, Text: a.text, Scope: bothy.ScopeSandboxesWrite,
 		}, func(ctx context.Context, in *In) (*empty, error) {

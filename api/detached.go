@@ -53,7 +53,7 @@ func (d *detached) leave(sandbox string, pid int, after time.Duration, hangUp fu
 }
 
 // detach leaves a terminal to be joined again.
-func (s *Server) detach(ctx context.Context, sandbox string, term bothy.Terminal) {
+func (s *handlers) detach(ctx context.Context, sandbox string, term bothy.Terminal) {
 	pid := term.PID()
 	_ = term.(bothy.Detacher).Detach()
 	ctx = context.WithoutCancel(ctx)

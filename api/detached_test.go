@@ -40,7 +40,7 @@ func TestTerminalIsJoinedAgain(t *testing.T) {
 
 // One that nobody joins is hung up when its time is over.
 func TestTerminalThatNobodyJoinsIsHungUp(t *testing.T) {
-	f := start(t, func(s *Server) { s.rejoinTime = time.Millisecond })
+	f := start(t, func(s *setup) { s.config.times.Rejoin = time.Millisecond })
 	conn, _ := f.dial(f.create() + "/terminal")
 	readUntil(t, conn, "80x24")
 	conn.CloseNow()

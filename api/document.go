@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -18,8 +19,6 @@ import (
 
 	"github.com/bothy-dev/bothy"
 )
-
-//go:generate go test -run ^TestDocumentFiles$ . -update
 
 // document is the OpenAPI document, made when it is first asked for. A failure is
 // kept as well: the document would not come out otherwise the next time.
@@ -32,10 +31,9 @@ type document struct {
 //go:embed docs.html
 var docsPage []byte
 
-func (s *Server) humaConfig() huma.Config {
+func humaConfig(version, address string) huma.Config {
 	registry := huma.NewMapRegistry("#/components/schemas/", schemaName)
 	registerAliases(registry)
-	version := s.config.Version
 	if version == "" {
 		version = "0"
 	}
@@ -50,7 +48,7 @@ func (s *Server) humaConfig() huma.Config {
 				Description: "Disposable, isolated Linux machines. Every call takes the header `Authorization: Bearer KEY`. " +
 					"Times are RFC 3339 in UTC, durations end in `_seconds` or `_ms`, sizes in `_mb` (MiB) or `_bytes`.",
 			},
-			Servers: []*huma.Server{{URL: "http://" + DefaultListen, Description: "The default address of `bothy up`."}},
+			Servers: []*huma.Server{{URL: address, Description: "The default address of `bothy up`."}},
 			Tags: []*huma.Tag{
 				{Name: "Sandboxes", Description: "The life of sandboxes."},
 				{Name: "Commands", Description: "Running commands, processes and terminals."},
@@ -90,7 +88,7 @@ func problemResponse() *huma.Response {
 }
 
 // schemaName names lists after what is in them.
-func schemaName(t typeOf, hint string) string {
+func schemaName(t reflect.Type, hint string) string {
 	name := huma.DefaultSchemaNamer(t, hint)
 	if rest, ok := strings.CutPrefix(name, "Items"); ok {
 		return rest + "List"
@@ -101,26 +99,27 @@ func schemaName(t typeOf, hint string) string {
 	return name
 }
 
-// finishDocument adds what the registrations could not, and the routes that
+// Finish adds what the registrations could not, and the routes that
 // show the document.
-func (s *Server) finishDocument() {
+func (s *Registry) Finish() {
 	o := s.huma.OpenAPI()
-	s.schema(typeFor[Problem]())
-	documentUploads(o.Paths, s.schema(typeFor[items[bothy.FileInfo]]()))
+	s.schema(reflect.TypeFor[Problem]())
 	finishSchemas(o.Components.Schemas.Map())
 	documentCodes(o.Components.Schemas.Map()["Problem"])
 	documentSocket(o.Paths)
 	used := map[string]bool{}
-	for _, c := range s.calls {
+	for _, c := range s.operations {
 		used[c.Tag] = true
 	}
 	o.Tags = slices.DeleteFunc(o.Tags, func(t *huma.Tag) bool { return !used[t.Name] })
 
 	s.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, r *http.Request) {
-		s.serveDocument(w, r, "application/openapi+json", func() []byte { return s.document.json })
+		asJSON, _, err := s.Document()
+		s.serveDocument(w, r, "application/openapi+json", asJSON, err)
 	})
 	s.mux.HandleFunc("GET /openapi.yaml", func(w http.ResponseWriter, r *http.Request) {
-		s.serveDocument(w, r, "application/openapi+yaml", func() []byte { return s.document.yaml })
+		_, asYAML, err := s.Document()
+		s.serveDocument(w, r, "application/openapi+yaml", asYAML, err)
 	})
 	policy := docsPolicy()
 	s.mux.HandleFunc("GET /docs", func(w http.ResponseWriter, _ *http.Request) {
@@ -163,19 +162,20 @@ func documentCodes(problem *huma.Schema) {
 	code.Extensions = map[string]any{"x-status": byCode}
 }
 
-func (s *Server) serveDocument(w http.ResponseWriter, r *http.Request, contentType string, text func() []byte) {
-	if err := s.makeDocument(); err != nil {
-		s.fail(w, r, err)
+func (s *Registry) serveDocument(w http.ResponseWriter, r *http.Request, contentType string, text []byte, err error) {
+	if err != nil {
+		s.chain.fail(w, r, err)
 		return
 	}
 	w.Header().Set("Content-Type", contentType)
-	_, _ = w.Write(text())
+	_, _ = w.Write(text)
 }
 
-func (s *Server) makeDocument() error {
+// Document is the OpenAPI document in both its forms.
+func (s *Registry) Document() (asJSON, asYAML []byte, err error) {
 	d := &s.document
-	d.once.Do(func() { d.json, d.yaml, d.err = render(s.huma.OpenAPI()) })
-	return d.err
+	d.once.Do(func() { d.json, d.yaml, d.err = render(s.OpenAPI()) })
+	return d.json, d.yaml, d.err
 }
 
 func render(o *huma.OpenAPI) (asJSON, asYAML []byte, err error) {

@@ -24,15 +24,15 @@ var update = flag.Bool("update", false, "write openapi.json and openapi.yaml")
 func complete(t *testing.T) *Server {
 	t.Helper()
 	s := New(everything(apitest.New(), apitest.NewTokens(), &apitest.Answers{}, nil), Config{})
-	if err := s.makeDocument(); err != nil {
+	if _, _, err := s.registry.Document(); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
 func TestDocumentFiles(t *testing.T) {
-	s := complete(t)
-	for name, text := range map[string][]byte{"openapi.json": s.document.json, "openapi.yaml": s.document.yaml} {
+	asJSON, asYAML, _ := complete(t).registry.Document()
+	for name, text := range map[string][]byte{"openapi.json": asJSON, "openapi.yaml": asYAML} {
 		if *update {
 			if err := os.WriteFile(name, text, 0o644); err != nil {
 				t.Fatal(err)
@@ -50,7 +50,7 @@ func TestDocumentFiles(t *testing.T) {
 
 // operations calls fn for every operation in the document.
 func operations(s *Server, fn func(method, path string, op *huma.Operation)) {
-	for path, item := range s.huma.OpenAPI().Paths {
+	for path, item := range s.registry.OpenAPI().Paths {
 		for method, op := range map[string]*huma.Operation{
 			"GET": item.Get, "POST": item.Post, "PUT": item.Put, "PATCH": item.Patch, "DELETE": item.Delete,
 		} {
@@ -89,14 +89,14 @@ func TestEveryOperationIsDocumented(t *testing.T) {
 			}
 		}
 	})
-	if n != len(s.calls) || n < 40 {
-		t.Errorf("%d operations in the document, %d registered", n, len(s.calls))
+	if n != len(s.registry.Operations()) || n < 40 {
+		t.Errorf("%d operations in the document, %d registered", n, len(s.registry.Operations()))
 	}
 }
 
 func TestEveryFieldIsDescribed(t *testing.T) {
 	s := complete(t)
-	schemas := s.huma.OpenAPI().Components.Schemas.Map()
+	schemas := s.registry.OpenAPI().Components.Schemas.Map()
 	for name, schema := range schemas {
 		for field, p := range schema.Properties {
 			if p.Description == "" && p.Ref == "" {
@@ -137,7 +137,7 @@ func TestEveryCodeHasAStatus(t *testing.T) {
 	if len(codes) < 35 {
 		t.Fatalf("found only %v", codes)
 	}
-	code := complete(t).huma.OpenAPI().Components.Schemas.Map()["Problem"].Properties["code"]
+	code := complete(t).registry.OpenAPI().Components.Schemas.Map()["Problem"].Properties["code"]
 	for _, c := range codes {
 		if statuses[bothy.Code(c)] == 0 {
 			t.Errorf("the code %s has no status", c)
@@ -191,16 +191,16 @@ func TestDocsPageNeedsNobodyElse(t *testing.T) {
 }
 
 func TestMissingServicesHaveNoRoutes(t *testing.T) {
-	s := New(Services{Tokens: apitest.NewTokens()}, Config{})
-	for _, c := range s.calls {
+	s := New(Services{RESTServices: RESTServices{Tokens: apitest.NewTokens()}}, Config{})
+	for _, c := range s.registry.Operations() {
 		if c.Tag != "Tokens" {
 			t.Errorf("%s %s is there without its service", c.Method, c.Path)
 		}
 	}
-	if err := s.makeDocument(); err != nil {
+	if _, _, err := s.registry.Document(); err != nil {
 		t.Fatal(err)
 	}
-	if tags := s.huma.OpenAPI().Tags; len(tags) != 1 || tags[0].Name != "Tokens" {
+	if tags := s.registry.OpenAPI().Tags; len(tags) != 1 || tags[0].Name != "Tokens" {
 		t.Errorf("tags %v", tags)
 	}
 }
@@ -209,7 +209,7 @@ func TestMissingServicesHaveNoRoutes(t *testing.T) {
 // stream says so.
 func TestStreamsDocumentTheirFailures(t *testing.T) {
 	n := 0
-	for path, item := range complete(t).huma.OpenAPI().Paths {
+	for path, item := range complete(t).registry.OpenAPI().Paths {
 		for _, op := range []*huma.Operation{item.Get, item.Post} {
 			if op == nil {
 				continue
@@ -233,7 +233,8 @@ func TestStreamsDocumentTheirFailures(t *testing.T) {
 
 // A document that cannot be made is told of each time, and is never an empty one.
 func TestDocumentThatCannotBeMade(t *testing.T) {
-	f := start(t, func(s *Server) { s.huma.OpenAPI().Extensions = map[string]any{"x-broken": func() {}} })
+	f := start(t)
+	f.registry.OpenAPI().Extensions = map[string]any{"x-broken": func() {}}
 	for range 2 {
 		f.failed(bothy.CodeInternal, f.do("GET", "/openapi.json", nil))
 		f.failed(bothy.CodeInternal, f.do("GET", "/openapi.yaml", nil))

@@ -3,16 +3,13 @@ package api
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
-	"regexp"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,53 +25,8 @@ const (
 	statusCallerLeft = 499
 )
 
-// request is what the door knows of a request while it is worked on.
-type request struct {
-	id     string
-	caller *bothy.Caller
-	// call is what was asked for, if that was recognised; command, sandbox and
-	// object are for the audit. recorded says that another door has seen to it.
-	call                     *call
-	command, sandbox, object string
-	recorded                 bool
-	// use is what was asked of a port in a sandbox, if that was it.
-	use *portUse
-	// outer is the call of another door, if it is one.
-	outer *Outer
-	// problem is what the caller was told, with its cause.
-	problem *Problem
-
-	hold
-	load
-}
-
-type requestKey struct{}
-
-func requestFrom(ctx context.Context) *request {
-	r, _ := ctx.Value(requestKey{}).(*request)
-	return r
-}
-
-// note keeps a problem for the log.
-func note(ctx context.Context, p *Problem) {
-	if r := requestFrom(ctx); r != nil {
-		r.problem = p
-	}
-}
-
-var validRequestID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
-
-func requestID(r *http.Request) string {
-	if id := r.Header.Get("X-Request-Id"); validRequestID.MatchString(id) {
-		return id
-	}
-	var b [12]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return "req_" + hex.EncodeToString(b[:])
-}
-
 // ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Chain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	s.busy.Add(1)
 	defer s.busy.Add(-1)
@@ -95,33 +47,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 	}()
-	s.route(rec, r)
+	s.Route(rec, r)
 	s.settle(rec)
 }
 
-// route finds out by the request's host and path what is asked for.
-func (s *Server) route(w http.ResponseWriter, r *http.Request) {
-	t, named := s.linkTarget(r.Host)
-	if !named {
-		if err := s.hosts.check(r.Host); err != nil {
-			s.fail(w, r, err)
-			return
-		}
-	}
-	if s.outerPorts != nil && s.outerPorts.ServePort(w, r, t.sandbox, t.port) {
-		return
-	}
-	if named {
-		webhook := takeLink(r)
-		requestFrom(r.Context()).use = s.useOf(r, t)
-		s.serveLink(w, r, t, webhook)
-		return
-	}
-	s.mux.ServeHTTP(w, r)
-}
-
 // withOrigin returns the request with its context, which knows where it came from.
-func (s *Server) withOrigin(ctx context.Context, r *http.Request, info *request) *http.Request {
+func (s *Chain) withOrigin(ctx context.Context, r *http.Request, info *request) *http.Request {
 	remote, scheme := s.sender(r)
 	r = r.WithContext(ctx)
 	r.RemoteAddr = remote
@@ -130,7 +61,7 @@ func (s *Server) withOrigin(ctx context.Context, r *http.Request, info *request)
 
 // recovered answers for a handler that panicked. It reports whether the
 // connection must be cut, because half an answer is out already.
-func (s *Server) recovered(p any, rec *recorder, r *http.Request) (abort bool) {
+func (s *Chain) recovered(p any, rec *recorder, r *http.Request) (abort bool) {
 	switch p {
 	case nil:
 		return false
@@ -147,7 +78,7 @@ func (s *Server) recovered(p any, rec *recorder, r *http.Request) (abort bool) {
 }
 
 // answered tells the log, the audit and who else wants to know.
-func (s *Server) answered(r *http.Request, rec *recorder, info *request, began time.Time) {
+func (s *Chain) answered(r *http.Request, rec *recorder, info *request, began time.Time) {
 	took, status := time.Since(began), rec.statusOrOK()
 	// A caller that went away is no failure of ours.
 	left := info.problem != nil && errors.Is(info.problem, context.Canceled)
@@ -156,14 +87,14 @@ func (s *Server) answered(r *http.Request, rec *recorder, info *request, began t
 	}
 	s.logRequest(r, rec, info, status, left, took)
 	s.audit(r, info, status, began, took)
-	if s.config.Observe != nil {
-		s.config.Observe(r.Method, r.Pattern, status, took)
+	if s.Observe != nil {
+		s.Observe(r.Method, r.Pattern, status, took)
 	}
 }
 
 // logRequest writes the request's line. Queries and bodies stay out of it:
 // they can hold secrets.
-func (s *Server) logRequest(r *http.Request, rec *recorder, info *request, status int, left bool, took time.Duration) {
+func (s *Chain) logRequest(r *http.Request, rec *recorder, info *request, status int, left bool, took time.Duration) {
 	level := slog.LevelInfo
 	if r.URL.Path == "/healthz" {
 		level = slog.LevelDebug
@@ -186,12 +117,12 @@ func (s *Server) logRequest(r *http.Request, rec *recorder, info *request, statu
 			attrs = append(attrs, slog.String("error", p.Error()))
 		}
 	}
-	s.log.LogAttrs(r.Context(), level, "request", attrs...)
+	s.Log.LogAttrs(r.Context(), level, "request", attrs...)
 }
 
 // authenticate finds the caller and puts it into the request's context, which
 // ends with the caller's key. The request comes back in any case.
-func (s *Server) authenticate(r *http.Request) (*http.Request, error) {
+func (s *Chain) authenticate(r *http.Request) (*http.Request, error) {
 	if s.comesWithLogin(r) {
 		caller, _, err := s.sessionCaller(r)
 		if err != nil {
@@ -221,7 +152,7 @@ func (s *Server) authenticate(r *http.Request) (*http.Request, error) {
 
 // door is what stands before every call under /v1: the key, the scope, the
 // bound on the body, and the memory of what was answered before.
-func (s *Server) door(c call, h http.HandlerFunc) http.HandlerFunc {
+func (s *Chain) door(c Operation, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if info := requestFrom(r.Context()); info != nil {
 			info.call = &c
@@ -231,7 +162,7 @@ func (s *Server) door(c call, h http.HandlerFunc) http.HandlerFunc {
 			_, err = bothy.Require(r.Context(), c.Scope)
 		}
 		if err == nil && s.audited(c) {
-			err = s.services.Recorder.Admit()
+			err = s.Recorder.Admit()
 		}
 		if err == nil {
 			r, err = s.admit(r)
@@ -244,7 +175,7 @@ func (s *Server) door(c call, h http.HandlerFunc) http.HandlerFunc {
 			s.fail(w, r, err)
 			return
 		}
-		if key := r.Header.Get(idempotencyKey); key != "" && c.remembers(r) && s.services.Answers != nil {
+		if key := r.Header.Get(idempotencyKey); key != "" && c.remembers(r) && s.Answers != nil {
 			s.onlyOnce(c, key, body, w, r, h)
 			return
 		}
@@ -283,109 +214,29 @@ func readJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// NoRoute answers as where there is nothing.
-func (s *Server) NoRoute() http.Handler { return http.HandlerFunc(s.noRoute) }
-
-// noRoute answers where there is nothing.
-func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
-	var allowed []string
-	for _, m := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
-		probe := *r
-		probe.Method = m
-		if _, pattern := s.mux.Handler(&probe); pattern != "/" {
-			allowed = append(allowed, m)
-		}
+// fail answers with a problem, for handlers that are not huma's.
+func (s *Chain) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if cause := endedBy(r.Context()); cause != nil {
+		err = cause
 	}
-	if len(allowed) == 0 {
-		s.fail(w, r, bothy.Errorf(bothy.CodeNotFound, "there is nothing at %s", r.URL.Path).
-			WithHint("GET /openapi.json, or open /docs, to see the calls; they begin with /v1."))
+	p := problemOf(err)
+	note(r.Context(), p)
+	if info := requestFrom(r.Context()); info != nil && info.outer != nil {
+		failOuter(w, r, info.outer, p)
 		return
 	}
-	w.Header().Set("Allow", strings.Join(allowed, ", "))
-	s.fail(w, r, bothy.Errorf(bothy.CodeMethodNotAllowed, "%s is not possible on %s", r.Method, r.URL.Path).
-		WithHint("Use %s.", strings.Join(allowed, " or ")))
+	for k, v := range p.GetHeaders() {
+		w.Header()[k] = v
+	}
+	var b bytes.Buffer
+	_ = encode(&b, p)
+	w.Header().Set("Content-Type", problemType)
+	w.Header().Set("Content-Length", strconv.Itoa(b.Len())) // whole before a refused body is
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(b.Bytes())
 }
 
-// recorder knows what was answered.
-type recorder struct {
-	http.ResponseWriter
-	status int
-	bytes  int64
-	// body is the request's, or nil; refused says that its rest is not wanted.
-	body    *incoming
-	refused bool
-}
-
-func (w *recorder) statusOrOK() int {
-	if w.status == 0 {
-		return http.StatusOK
-	}
-	return w.status
-}
-
-func (w *recorder) WriteHeader(status int) {
-	if w.status == 0 || w.status == http.StatusContinue {
-		w.status = status
-		w.refusing(status)
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *recorder) Write(b []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-	n, err := w.ResponseWriter.Write(b)
-	w.bytes += int64(n)
-	return n, err
-}
-
-// Unwrap lets http.ResponseController and the WebSocket library find what
-// else the connection can do.
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// hostCheck guards a listener on the loopback interface against web pages
-// that have had their own name resolve to it (DNS rebinding). The zero value
-// allows every name.
-type hostCheck struct{ names map[string]bool }
-
-func newHostCheck(c Config, addr net.Addr) hostCheck {
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok || !tcp.IP.IsLoopback() {
-		return hostCheck{}
-	}
-	h := hostCheck{names: map[string]bool{"localhost": true, "127.0.0.1": true, "::1": true, tcp.IP.String(): true}}
-	if host, _, err := net.SplitHostPort(c.Listen); err == nil {
-		h.names[strings.ToLower(host)] = true
-	}
-	for _, name := range c.AllowedHosts {
-		h.names[strings.ToLower(name)] = true
-	}
-	return h
-}
-
-func (h hostCheck) check(hostport string) error {
-	if h.names == nil {
-		return nil
-	}
-	host := hostport
-	if name, _, err := net.SplitHostPort(hostport); err == nil {
-		host = name
-	}
-	host = strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
-	if h.names[host] {
-		return nil
-	}
-	for rest := host; ; {
-		_, parent, found := strings.Cut(rest, ".")
-		if !found {
-			break
-		}
-		if h.names["*."+parent] {
-			return nil
-		}
-		rest = parent
-	}
-	return bothy.Errorf(bothy.CodeMisdirected, "this server is not %q", host).
-		WithHint("Use 127.0.0.1 or localhost, or allow the name in the server's configuration (allowed_hosts).")
+func tooLarge() error {
+	return bothy.Errorf(bothy.CodeTooLarge, "the body is larger than %d MiB", maxJSONBytes>>20).
+		WithHint("Send large files with PUT /v1/sandboxes/{id}/files, which has no bound.")
 }

@@ -10,7 +10,7 @@ import (
 // A server that is drained finishes what is under way, and meanwhile answers,
 // also that it stops.
 func TestDrainWaitsForRequests(t *testing.T) {
-	f := start(t, func(s *Server) { s.config.Grace = time.Minute })
+	f := start(t, func(s *setup) { s.config.Grace = time.Minute })
 	b := f.create()
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
@@ -51,7 +51,7 @@ func TestDrainWaitsForRequests(t *testing.T) {
 }
 
 func TestDrainIsBounded(t *testing.T) {
-	f := start(t, func(s *Server) { s.config.Grace = 50 * time.Millisecond })
+	f := start(t, func(s *setup) { s.config.Grace = 50 * time.Millisecond })
 	b := f.create()
 	go func() {
 		res, err := f.client.Do(f.request("POST", b+"/exec", `{"command":"wait"}`))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"reflect"
 	"strconv"
 
 	"github.com/bothy-dev/bothy"
@@ -19,17 +20,17 @@ type eventsInput struct {
 // errEnough ends a list that is long enough.
 var errEnough = errors.New("enough")
 
-func (s *Server) registerEvents() {
+func (s *handlers) registerEvents() {
 	svc := s.services.Events
 	if svc == nil {
 		return
 	}
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "list-events", Method: http.MethodGet, Path: "/v1/events", Tag: "Events",
 		Summary: "List or follow events", Scope: bothy.ScopeSandboxesRead,
 		Text: "As JSON, the events after `since`, oldest first; `next_cursor` is the `since` of the next page. " +
 			"With `Accept: text/event-stream`, these and then new ones as they happen; Last-Event-ID is honoured.",
-		Returns: []form{{"application/json", typeFor[bothy.Page[bothy.Event]]()}, {eventsType, typeFor[bothy.Event]()}},
+		Returns: []form{{"application/json", reflect.TypeFor[bothy.Page[bothy.Event]]()}, {eventsType, reflect.TypeFor[bothy.Event]()}},
 	}, func(ctx context.Context, in *eventsInput) (*byHand, error) {
 		if wantsEvents(in.Accept) {
 			return s.followEvents(in), nil
@@ -50,12 +51,12 @@ func (s *Server) registerEvents() {
 	})
 }
 
-func (s *Server) followEvents(in *eventsInput) *byHand {
+func (s *handlers) followEvents(in *eventsInput) *byHand {
 	if last, err := strconv.ParseInt(in.LastEventID, 10, 64); err == nil && last > in.Since {
 		in.Since = last
 	}
 	return write(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := s.following(r.Context())
+		ctx, cancel := s.Following(r.Context())
 		defer cancel()
 		s.streamEvents(w, r, ctx, func(ctx context.Context, send func(string, any) error) error {
 			return s.services.Events.Events(ctx, in.Since, true, func(e bothy.Event) error {

@@ -4,16 +4,11 @@ import (
 	"bytes"
 	"context"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/bothy-dev/bothy"
 )
-
-const eventsType = "text/event-stream"
-
-func wantsEvents(accept string) bool { return strings.Contains(accept, eventsType) }
 
 // heartbeat says when a quiet stream shows that it lives: first, which also
 // tells the caller that it has been connected, and then every.
@@ -32,7 +27,7 @@ type eventStream struct {
 
 // streamEvents answers with the events that run sends. send may be called
 // from one goroutine at a time, and fails when the caller has gone.
-func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, ctx context.Context,
+func (s *handlers) streamEvents(w http.ResponseWriter, r *http.Request, ctx context.Context,
 	run func(ctx context.Context, send func(id string, v any) error) error) {
 	es := &eventStream{w: w, flush: http.NewResponseController(w).Flush}
 	stop := es.keepAlive(s.beats)
@@ -59,7 +54,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, ctx contex
 }
 
 // endEvents tells of a failure: by the answer's status, or by a last event.
-func (s *Server) endEvents(w http.ResponseWriter, r *http.Request, es *eventStream, err error) {
+func (s *handlers) endEvents(w http.ResponseWriter, r *http.Request, es *eventStream, err error) {
 	if !es.started {
 		s.fail(w, r, err)
 		return
@@ -67,14 +62,6 @@ func (s *Server) endEvents(w http.ResponseWriter, r *http.Request, es *eventStre
 	p := problemOf(err)
 	note(r.Context(), p)
 	_ = es.send("error", "", p)
-}
-
-// following is a context for streams that would never end by themselves: it
-// ends also when the server is about to close.
-func (s *Server) following(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(s.closing, cancel)
-	return ctx, func() { stop(); cancel() }
 }
 
 // keepAlive beats until stop is called, which waits for the last beat.

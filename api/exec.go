@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"reflect"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -41,12 +42,12 @@ type execInput struct {
 	Body   bothy.ExecRequest
 }
 
-func (s *Server) registerExec() {
+func (s *handlers) registerExec() {
 	svc := s.services.Exec
 	if svc == nil {
 		return
 	}
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "exec", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/exec", Tag: "Commands",
 		Summary: "Run a command", Scope: bothy.ScopeSandboxesWrite,
 		Text: "Answers when the command has ended, with its exit code and output; with `background`, as soon as it has started. " +
@@ -54,7 +55,7 @@ func (s *Server) registerExec() {
 			"When the connection ends before the command does, the command is killed with all that it started, unless it is in the background or has `keep_running`. " +
 			"Such a killed command is not run again under its Idempotency-Key: the repetition is answered with `command_cancelled`. " +
 			"With both a key and `keep_running`, the repetition gets the command's result.",
-		Returns: []form{{"application/json", typeFor[bothy.ExecResult]()}, {eventsType, typeFor[ExecEvent]()}},
+		Returns: []form{{"application/json", reflect.TypeFor[bothy.ExecResult]()}, {eventsType, reflect.TypeFor[ExecEvent]()}},
 	}, func(ctx context.Context, in *execInput) (*byHand, error) {
 		stdin, err := decodeContent(in.Body.Stdin, in.Body.StdinEncoding)
 		if err != nil {
@@ -66,7 +67,7 @@ func (s *Server) registerExec() {
 		}
 		if in.Body.KeepRunning && in.Key != "" {
 			var cancel context.CancelFunc
-			ctx, cancel = s.outliving(ctx)
+			ctx, cancel = s.Outliving(ctx)
 			defer cancel()
 		}
 		result, err := svc.Exec(ctx, in.ID, in.Body)
@@ -77,15 +78,7 @@ func (s *Server) registerExec() {
 	})
 }
 
-// outliving is the context of a call whose caller may come back for the answer:
-// it ends with the server and not with the connection.
-func (s *Server) outliving(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(s.working, cancel)
-	return ctx, func() { stop(); cancel() }
-}
-
-func (s *Server) execStream(in *execInput) (*byHand, error) {
+func (s *handlers) execStream(in *execInput) (*byHand, error) {
 	if in.Body.Background {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "background: a background command is not streamed while it starts").
 			WithHint("Start it with \"Accept: application/json\", then follow GET /v1/sandboxes/{id}/processes/{pid}/output.")

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -92,7 +93,7 @@ type FileMove struct {
 
 const filesPath = "/v1/sandboxes/{id}/files"
 
-func (s *Server) registerFiles() {
+func (s *handlers) registerFiles() {
 	svc := s.services.Files
 	if svc == nil {
 		return
@@ -102,19 +103,19 @@ func (s *Server) registerFiles() {
 	s.registerArchive(svc)
 }
 
-func (s *Server) registerFileBytes(svc bothy.FileService) {
-	add(s, call{
+func (s *handlers) registerFileBytes(svc bothy.FileService) {
+	add(s.registry, Operation{
 		ID: "read-file", Audit: true, Method: http.MethodGet, Path: filesPath, Tag: "Files",
 		Summary: "Read a file or list a folder", Scope: bothy.ScopeSandboxesRead,
 		Text: "A file comes as its bytes, described by the header X-File-Info; a folder as JSON. A range of bytes may be asked for, to go on with a download.",
 		Returns: []form{
 			{"application/octet-stream", nil},
-			{"application/json", typeFor[items[bothy.FileInfo]]()},
+			{"application/json", reflect.TypeFor[items[bothy.FileInfo]]()},
 		},
 	}, func(_ context.Context, in *readInput) (*byHand, error) {
 		return write(func(w http.ResponseWriter, r *http.Request) { s.readFile(w, r, in) }), nil
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "put-file", Method: http.MethodPut, Path: filesPath, Tag: "Files", Raw: true,
 		Summary: "Write a file", Scope: bothy.ScopeSandboxesWrite,
 		Text: "The body is the file's bytes, of any size. The file appears whole or not at all; the folders above it are made.",
@@ -127,7 +128,7 @@ func (s *Server) registerFileBytes(svc bothy.FileService) {
 			return svc.Write(r.Context(), in.ID, in.Path, r.Body, bothy.WriteOptions{Mode: mode, User: in.User, ModifiedAt: in.ModifiedAt, Atomic: in.Atomic, Size: max(r.ContentLength, 0)})
 		}), nil
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "write-file", Method: http.MethodPost, Path: filesPath, Tag: "Files", Multipart: s.writeMultipart,
 		Summary: "Write a file as JSON, or files as a form", Scope: bothy.ScopeSandboxesWrite,
 		Text: "As JSON: text, or base64 for bytes. As multipart/form-data: each file is written to the path in the field `path` before it, " +
@@ -143,7 +144,7 @@ func (s *Server) registerFileBytes(svc bothy.FileService) {
 		}
 		return one(svc.Write(ctx, in.ID, in.Body.Path, bytes.NewReader(data), bothy.WriteOptions{Mode: mode, User: in.Body.User, Atomic: in.Body.Atomic}))
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "delete-file", Method: http.MethodDelete, Path: filesPath, Tag: "Files",
 		Summary: "Delete a file or folder", Scope: bothy.ScopeSandboxesWrite,
 		Text: "A folder goes with all that is in it.",
@@ -152,33 +153,33 @@ func (s *Server) registerFileBytes(svc bothy.FileService) {
 	})
 }
 
-func (s *Server) registerFileTree(svc bothy.FileService) {
-	add(s, call{
+func (s *handlers) registerFileTree(svc bothy.FileService) {
+	add(s.registry, Operation{
 		ID: "stat-file", Method: http.MethodGet, Path: filesPath + "/stat", Tag: "Files",
 		Summary: "Describe a file or folder", Scope: bothy.ScopeSandboxesRead,
 	}, func(ctx context.Context, in *FileRef) (*answer[*bothy.FileInfo], error) {
 		return one(svc.Stat(ctx, in.ID, in.Path, in.User))
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "make-folder", Method: http.MethodPost, Path: filesPath + "/mkdir", Tag: "Files",
 		Summary: "Make a folder", Scope: bothy.ScopeSandboxesWrite, Text: "And the folders above it.",
 	}, func(ctx context.Context, in *mkdirInput) (*answer[*bothy.FileInfo], error) {
 		return one(svc.Mkdir(ctx, in.ID, in.Body.Path, in.Body.User))
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "move-file", Method: http.MethodPost, Path: filesPath + "/move", Tag: "Files",
 		Summary: "Move or rename a file or folder", Scope: bothy.ScopeSandboxesWrite,
 	}, func(ctx context.Context, in *moveInput) (*answer[*bothy.FileInfo], error) {
 		return one(svc.Move(ctx, in.ID, in.Body.From, in.Body.To, in.Body.User))
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "watch-files", Method: http.MethodGet, Path: filesPath + "/watch", Tag: "Files",
 		Summary: "Watch a folder", Scope: bothy.ScopeSandboxesRead,
 		Text:    "An event for every change, until the caller leaves.",
-		Returns: []form{{eventsType, typeFor[bothy.FileEvent]()}},
+		Returns: []form{{eventsType, reflect.TypeFor[bothy.FileEvent]()}},
 	}, func(_ context.Context, in *watchInput) (*byHand, error) {
 		return write(func(w http.ResponseWriter, r *http.Request) {
-			ctx, cancel := s.following(r.Context())
+			ctx, cancel := s.Following(r.Context())
 			defer cancel()
 			s.streamEvents(w, r, ctx, func(ctx context.Context, send func(string, any) error) error {
 				return svc.Watch(ctx, in.ID, in.Path, in.User, in.Recursive, func(e bothy.FileEvent) error { return send("", e) })
@@ -187,8 +188,8 @@ func (s *Server) registerFileTree(svc bothy.FileService) {
 	})
 }
 
-func (s *Server) registerArchive(svc bothy.FileService) {
-	add(s, call{
+func (s *handlers) registerArchive(svc bothy.FileService) {
+	add(s.registry, Operation{
 		ID: "read-archive", Audit: true, Method: http.MethodGet, Path: filesPath + "/archive", Tag: "Files",
 		Summary: "Download a folder as a tar", Scope: bothy.ScopeSandboxesRead,
 		Text: "The entries' names are relative to the folder; of a single file it is the file's name. Modes, times, symbolic links and hard links " +
@@ -207,7 +208,7 @@ func (s *Server) registerArchive(svc bothy.FileService) {
 			s.copyOrAbort(w, r, tar)
 		}), nil
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "write-archive", Method: http.MethodPut, Path: filesPath + "/archive", Tag: "Files", Raw: true,
 		Summary: "Unpack a tar into a folder", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusNoContent,
 		Text: "The body is a tar of any size, as it is or compressed with gzip, which is told by its first bytes. What is there is replaced entry by entry. " +
@@ -220,7 +221,7 @@ func (s *Server) registerArchive(svc bothy.FileService) {
 }
 
 // writeBody hands the request's body on as it arrives.
-func (s *Server) writeBody(take func(r *http.Request) (*bothy.FileInfo, error)) *byHand {
+func (s *handlers) writeBody(take func(r *http.Request) (*bothy.FileInfo, error)) *byHand {
 	return write(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = io.NopCloser(r.Body) // it is not done with when its taker is
 		info, err := take(r)
@@ -235,7 +236,7 @@ func (s *Server) writeBody(take func(r *http.Request) (*bothy.FileInfo, error)) 
 	})
 }
 
-func (s *Server) readFile(w http.ResponseWriter, r *http.Request, in *readInput) {
+func (s *handlers) readFile(w http.ResponseWriter, r *http.Request, in *readInput) {
 	body, info, err := s.services.Files.Read(r.Context(), in.ID, in.Path, in.User)
 	if bothy.ErrorCode(err) == bothy.CodeIsADirectory {
 		entries, err := s.services.Files.List(r.Context(), in.ID, in.Path, in.User, in.Depth)
@@ -272,7 +273,7 @@ func (s *Server) readFile(w http.ResponseWriter, r *http.Request, in *readInput)
 
 // sendRange sends the part of a file that was asked for, which is mostly all
 // of it.
-func (s *Server) sendRange(w http.ResponseWriter, r *http.Request, body io.Reader, size int64) {
+func (s *handlers) sendRange(w http.ResponseWriter, r *http.Request, body io.Reader, size int64) {
 	h := w.Header()
 	h.Set("Accept-Ranges", "bytes")
 	first, last, partial := byteRange(r.Header.Get("Range"), size)
@@ -323,7 +324,7 @@ var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 
 // copyOrAbort sends bytes. Where they stop short, it cuts the connection, so
 // that nobody takes half a file for a whole one.
-func (s *Server) copyOrAbort(w http.ResponseWriter, r *http.Request, from io.Reader) {
+func (s *handlers) copyOrAbort(w http.ResponseWriter, r *http.Request, from io.Reader) {
 	h := w.Header()
 	if err := bothy.TakeMemory(r.Context(), copySize); err != nil {
 		s.failUnsent(w, r, err)
@@ -349,7 +350,7 @@ func (s *Server) copyOrAbort(w http.ResponseWriter, r *http.Request, from io.Rea
 }
 
 // failUnsent answers with a problem instead of the bytes that were described.
-func (s *Server) failUnsent(w http.ResponseWriter, r *http.Request, err error) {
+func (s *handlers) failUnsent(w http.ResponseWriter, r *http.Request, err error) {
 	for _, k := range []string{"Content-Length", "Content-Disposition", "Last-Modified", "Accept-Ranges", "Content-Range", fileInfoHeader} {
 		w.Header().Del(k)
 	}
@@ -386,7 +387,7 @@ func asciiJSON(v any) string {
 }
 
 // writeMultipart writes the files of a form, each as it arrives.
-func (s *Server) writeMultipart(w http.ResponseWriter, r *http.Request) {
+func (s *handlers) writeMultipart(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	written, err := s.writeParts(r, q.Get("path"), q.Get("user"))
 	if err != nil {
@@ -396,7 +397,7 @@ func (s *Server) writeMultipart(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, list(written).Body)
 }
 
-func (s *Server) writeParts(r *http.Request, path, user string) ([]*bothy.FileInfo, error) {
+func (s *handlers) writeParts(r *http.Request, path, user string) ([]*bothy.FileInfo, error) {
 	form, err := r.MultipartReader()
 	if err != nil {
 		return nil, badForm(err)

@@ -23,7 +23,7 @@ func (s *Server) registerHealth() {
 			h.Status = "degraded"
 		}
 		status := http.StatusOK
-		if s.closing.Err() != nil {
+		if s.chain.Closing() {
 			status, h.Status = http.StatusServiceUnavailable, "stopping"
 		}
 		writeJSON(w, status, h)

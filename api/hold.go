@@ -68,13 +68,13 @@ func (h *hold) cut() {
 }
 
 // holdKey finds the caller behind a key, which the request then holds.
-func (s *Server) holdKey(r *http.Request, key string) (*bothy.Caller, error) {
+func (s *Chain) holdKey(r *http.Request, key string) (*bothy.Caller, error) {
 	info, holder := requestFrom(r.Context()), bothy.KeyHolder(nil)
 	if info != nil {
-		holder, _ = s.services.Tokens.(bothy.KeyHolder)
+		holder, _ = s.Tokens.(bothy.KeyHolder)
 	}
 	if holder == nil {
-		return s.services.Tokens.Authenticate(r.Context(), key)
+		return s.Tokens.Authenticate(r.Context(), key)
 	}
 	caller, release, err := holder.Hold(r.Context(), key, info.end)
 	if err == nil {

@@ -26,14 +26,14 @@ const (
 // answer of the first time. Only success is remembered, and that a command was
 // killed half-way. Any other failure has changed nothing, so the request may be
 // tried again under the same key.
-func (s *Server) onlyOnce(c call, key string, body []byte, w http.ResponseWriter, r *http.Request, h http.HandlerFunc) {
+func (s *Chain) onlyOnce(c Operation, key string, body []byte, w http.ResponseWriter, r *http.Request, h http.HandlerFunc) {
 	if err := checkKey(key); err != nil {
 		s.fail(w, r, err)
 		return
 	}
 	project := bothy.CallerFrom(r.Context()).ProjectID
 	print := fingerprint(r, body)
-	known, err := s.services.Answers.ReserveAnswer(r.Context(), project, key, print)
+	known, err := s.Answers.ReserveAnswer(r.Context(), project, key, print)
 	switch {
 	case err != nil:
 		s.fail(w, r, err)
@@ -56,14 +56,14 @@ func (s *Server) onlyOnce(c call, key string, body []byte, w http.ResponseWriter
 	}
 }
 
-func (s *Server) first(c call, project, key string, w http.ResponseWriter, r *http.Request, h http.HandlerFunc) {
+func (s *Chain) first(c Operation, project, key string, w http.ResponseWriter, r *http.Request, h http.HandlerFunc) {
 	ctx := context.WithoutCancel(r.Context())
 	t := &tee{ResponseWriter: w, ctx: r.Context()}
 	kept := false
 	defer func() { // also when the handler panics
 		if !kept {
-			if err := s.services.Answers.ForgetAnswer(ctx, project, key); err != nil {
-				s.log.Error("an idempotency key was not freed", "error", err)
+			if err := s.Answers.ForgetAnswer(ctx, project, key); err != nil {
+				s.Log.Error("an idempotency key was not freed", "error", err)
 			}
 		}
 	}()
@@ -77,8 +77,8 @@ func (s *Server) first(c call, project, key string, w http.ResponseWriter, r *ht
 	default:
 		return
 	}
-	if err := s.services.Answers.StoreAnswer(ctx, project, key, answer); err != nil {
-		s.log.Error("an answer was not stored", "request", requestFrom(ctx).id, "error", err)
+	if err := s.Answers.StoreAnswer(ctx, project, key, answer); err != nil {
+		s.Log.Error("an answer was not stored", "request", requestFrom(ctx).id, "error", err)
 		return
 	}
 	kept = true
@@ -174,7 +174,7 @@ func (t *tee) Write(b []byte) (int, error) {
 
 // answer is what a repetition will get. A secret is given once, so it is not
 // kept; the repetition hears that the request was done.
-func (t *tee) answer(c call) store.Answer {
+func (t *tee) answer(c Operation) store.Answer {
 	if t.overflow {
 		return store.Answer{Status: t.status, Dropped: true}
 	}

@@ -53,7 +53,7 @@ func takeLink(r *http.Request) (token string) {
 
 // serveLink shows a port under a host name of its own, to whoever has a link or
 // a key.
-func (s *Server) serveLink(w http.ResponseWriter, r *http.Request, t portTarget, webhook string) {
+func (s *Ports) serveLink(w http.ResponseWriter, r *http.Request, t portTarget, webhook string) {
 	requestFrom(r.Context()).call = &proxyCall
 	if t.port == 0 {
 		s.fail(w, r, bothy.Errorf(bothy.CodeNotFound, "no port has the name %s", r.Host).
@@ -65,8 +65,8 @@ func (s *Server) serveLink(w http.ResponseWriter, r *http.Request, t portTarget,
 		return
 	}
 	r, err := s.admitToPort(r, t, webhook)
-	if err == nil && s.services.Recorder != nil {
-		err = s.services.Recorder.Admit()
+	if err == nil && s.Recorder != nil {
+		err = s.Recorder.Admit()
 	}
 	if err != nil {
 		s.fail(w, r, err)
@@ -78,7 +78,7 @@ func (s *Server) serveLink(w http.ResponseWriter, r *http.Request, t portTarget,
 
 // admitToPort finds by what a request may reach a port: a webhook's link, a browser's
 // in a cookie, or a key.
-func (s *Server) admitToPort(r *http.Request, t portTarget, webhook string) (*http.Request, error) {
+func (s *Ports) admitToPort(r *http.Request, t portTarget, webhook string) (*http.Request, error) {
 	if webhook != "" {
 		if r.Header.Get("Sec-Fetch-Mode") == "navigate" { // the page would know the link
 			return r, bothy.Errorf(bothy.CodeUnauthenticated, "this link is for programs, and not to be opened in a browser").
@@ -101,7 +101,7 @@ func (s *Server) admitToPort(r *http.Request, t portTarget, webhook string) (*ht
 
 // enterByLink moves the link from the address into a cookie, so that it stays out
 // of logs and of what the page links to.
-func (s *Server) enterByLink(w http.ResponseWriter, r *http.Request, t portTarget, token string) {
+func (s *Ports) enterByLink(w http.ResponseWriter, r *http.Request, t portTarget, token string) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		s.fail(w, r, bothy.Errorf(bothy.CodeMethodNotAllowed, "%s is not possible with a browser's link", r.Method).
 			WithHint("Open it with GET. For programs make one of the kind webhook."))
@@ -136,7 +136,7 @@ func cookieName(r *http.Request) string {
 // which they send to hosts they trust the connection to, and in Origin, which they
 // send with all that is neither a navigation nor a plain picture or script. What
 // has neither, and would change something, did not come from a browser of today.
-func (s *Server) fromOwnPage(r *http.Request, t portTarget) error {
+func (s *Ports) fromOwnPage(r *http.Request, t portTarget) error {
 	h := r.Header
 	site, origin := h.Get("Sec-Fetch-Site"), h.Get("Origin")
 	reads := !changes(r)
@@ -158,19 +158,9 @@ func (s *Server) fromOwnPage(r *http.Request, t portTarget) error {
 		WithHint("Send it from a page under the same host name. Programs use a key, or a link of the kind webhook.")
 }
 
-// changes reports whether a request may change something, or opens a connection that
-// may.
-func changes(r *http.Request) bool {
-	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions:
-		return r.Header.Get("Upgrade") != ""
-	}
-	return true
-}
-
 // ofSandbox reports whether an origin is a port of the same sandbox, by the same
 // scheme.
-func (s *Server) ofSandbox(origin string, r *http.Request, t portTarget) bool {
+func (s *Ports) ofSandbox(origin string, r *http.Request, t portTarget) bool {
 	u, err := url.Parse(origin)
 	if err != nil || u.Scheme != schemeOf(r) {
 		return false

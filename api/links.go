@@ -35,11 +35,11 @@ type (
 	}
 )
 
-func (in *linkRef) object() string { return in.Link }
+func (in *linkRef) AuditObject() string { return in.Link }
 
-func (s *Server) registerLinks() {
+func (s *Ports) registerLinks() {
 	const base = "/v1/sandboxes/{id}/links"
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "create-link", Method: http.MethodPost, Path: base, Tag: "Network",
 		Summary: "Make a link to a port", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated, Secret: true,
 		Text: "The link works without a key and shows what the HTTP server on that port shows, WebSockets included. It ends when it expires " +
@@ -47,7 +47,7 @@ func (s *Server) registerLinks() {
 			"only pages of the same sandbox may send requests that change something, or open WebSockets. One of the kind `webhook` takes requests " +
 			"by any method: append a path to its `url`, or send what is between `/_bothy/` and the slash after it in the header X-Bothy-Link.",
 	}, func(ctx context.Context, in *linkInput) (*answer[*bothy.Link], error) { return s.createLink(ctx, in) })
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "list-links", Method: http.MethodGet, Path: base, Tag: "Network",
 		Summary: "List links to ports", Scope: bothy.ScopeSandboxesRead,
 		Text: "Those that have not ended, newest first, without their `url`, which is shown once.",
@@ -55,13 +55,13 @@ func (s *Server) registerLinks() {
 		if err := s.makesLinks(ctx, in.ID); err != nil {
 			return nil, err
 		}
-		all, err := s.services.Links.Links(ctx, in.ID)
+		all, err := s.Links.Links(ctx, in.ID)
 		if err != nil {
 			return nil, err
 		}
 		return list(all), nil
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "delete-link", Method: http.MethodDelete, Path: base + "/{link}", Tag: "Network",
 		Summary: "Revoke a link", Scope: bothy.ScopeSandboxesWrite,
 		Text: "It opens nothing any more, and the connections that were made by it end within a second.",
@@ -69,28 +69,28 @@ func (s *Server) registerLinks() {
 		if err := s.makesLinks(ctx, in.ID); err != nil {
 			return nil, err
 		}
-		return nil, s.services.Links.DeleteLink(ctx, in.ID, in.Link)
+		return nil, s.Links.DeleteLink(ctx, in.ID, in.Link)
 	})
 }
 
 // makesLinks reports why there are no links, to whoever may know of the sandbox.
-func (s *Server) makesLinks(ctx context.Context, id string) error {
-	if svc := s.services.Sandboxes; svc != nil {
+func (s *Ports) makesLinks(ctx context.Context, id string) error {
+	if svc := s.Sandboxes; svc != nil {
 		if _, err := svc.Get(ctx, id); err != nil {
 			return err
 		}
 	}
-	if len(s.config.LinkKey) == 0 || s.services.Links == nil {
+	if len(s.LinkKey) == 0 || s.Links == nil {
 		return bothy.Errorf(bothy.CodeUnsupported, "this server makes no links").WithHint("Use `bothy forward`.")
 	}
 	return nil
 }
 
-func (s *Server) createLink(ctx context.Context, in *linkInput) (*answer[*bothy.Link], error) {
+func (s *Ports) createLink(ctx context.Context, in *linkInput) (*answer[*bothy.Link], error) {
 	if err := s.makesLinks(ctx, in.ID); err != nil {
 		return nil, err
 	}
-	link, err := s.services.Links.CreateLink(ctx, in.ID, bothy.LinkCreate{
+	link, err := s.Links.CreateLink(ctx, in.ID, bothy.LinkCreate{
 		Port: in.Body.Port, Kind: in.Body.Kind, For: time.Duration(in.Body.ExpiresSeconds) * time.Second,
 	})
 	if err != nil {
@@ -110,11 +110,14 @@ func (s *Server) createLink(ctx context.Context, in *linkInput) (*answer[*bothy.
 
 // linkScheme is https also where a trusted proxy takes the TLS off, which does not
 // know of *.localhost.
-func (s *Server) linkScheme(ctx context.Context) string {
-	if s.config.TLS == nil && s.linkDomain() != "localhost" && bothy.OriginFrom(ctx).Scheme == "https" {
+func (s *Ports) linkScheme(ctx context.Context) string {
+	if !s.TLS && s.linkDomain() != "localhost" && bothy.OriginFrom(ctx).Scheme == "https" {
 		return "https"
 	}
-	return s.scheme()
+	if s.TLS {
+		return "https"
+	}
+	return "http"
 }
 
 var (
@@ -125,8 +128,8 @@ var (
 // linkTarget reads a host name of the form PORT-ID.DOMAIN. A port has one name:
 // others, such as 03000-ID or one with a dot at its end, would be another origin to
 // a browser. They are below with a port of 0, which nothing can be reached at.
-func (s *Server) linkTarget(hostport string) (t portTarget, below bool) {
-	if s.proxy == nil || len(s.config.LinkKey) == 0 || s.services.Links == nil {
+func (s *Ports) linkTarget(hostport string) (t portTarget, below bool) {
+	if s.proxy == nil || len(s.LinkKey) == 0 || s.Links == nil {
 		return t, false
 	}
 	host := strings.ToLower(hostport)
@@ -148,21 +151,18 @@ func (s *Server) linkTarget(hostport string) (t portTarget, below bool) {
 	return portTarget{sandbox: m[2], port: uint16(port)}, true
 }
 
-func (s *Server) linkDomain() string {
-	if s.config.LinkDomain == "" {
+func (s *Ports) linkDomain() string {
+	if s.LinkDomain == "" {
 		return "localhost"
 	}
-	return strings.ToLower(s.config.LinkDomain)
+	return strings.ToLower(s.LinkDomain)
 }
 
-func (s *Server) linkHost(t portTarget) string {
+func (s *Ports) linkHost(t portTarget) string {
 	host := fmt.Sprintf("%d-%s.%s", t.port, t.sandbox, s.linkDomain())
 	// Under another domain without TLS of its own it is a proxy that is called.
-	if s.listener == nil {
-		return host
-	}
 	tcp, ok := s.Addr().(*net.TCPAddr)
-	if ok && (s.linkDomain() == "localhost" || s.config.TLS != nil && tcp.Port != 443) {
+	if ok && (s.linkDomain() == "localhost" || s.TLS && tcp.Port != 443) {
 		host = net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 	}
 	return host
@@ -170,20 +170,20 @@ func (s *Server) linkHost(t portTarget) string {
 
 // signLink makes the text that proves a link: its id and a signature. Only with the
 // right one is the link looked up.
-func (s *Server) signLink(t portTarget, kind bothy.LinkKind, id string) string {
-	mac := hmac.New(sha256.New, s.config.LinkKey)
+func (s *Ports) signLink(t portTarget, kind bothy.LinkKind, id string) string {
+	mac := hmac.New(sha256.New, s.LinkKey)
 	fmt.Fprintf(mac, "link 2\x00%s\x00%s\x00%s\x00%d", id, kind, t.sandbox, t.port)
 	return id + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
 // openLink has the request hold the link that a text proves, if it does.
-func (s *Server) openLink(r *http.Request, t portTarget, kind bothy.LinkKind, token string) (*http.Request, error) {
+func (s *Ports) openLink(r *http.Request, t portTarget, kind bothy.LinkKind, token string) (*http.Request, error) {
 	id, _, _ := strings.Cut(token, ".")
 	if !hmac.Equal([]byte(token), []byte(s.signLink(t, kind, id))) {
 		return r, badLink(t)
 	}
 	info := requestFrom(r.Context())
-	link, release, err := s.services.Links.HoldLink(r.Context(), id, info.end)
+	link, release, err := s.Links.HoldLink(r.Context(), id, info.end)
 	if err != nil {
 		return r, err
 	}

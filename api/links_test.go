@@ -1,7 +1,6 @@
 package api
 
 import (
-	"crypto/tls"
 	"io"
 	"net/http"
 	"net/netip"
@@ -42,8 +41,8 @@ func (f *fixture) browse(method, target string, cookies []*http.Cookie, headers 
 
 // linkable is a server that makes links, with a sandbox whose id fits into a
 // host name, as real ones do.
-func linkable(t *testing.T, change ...func(*Server)) (f *fixture, path string) {
-	f = start(t, append(change, func(s *Server) { s.config.LinkKey = []byte("key") })...)
+func linkable(t *testing.T, change ...func(*setup)) (f *fixture, path string) {
+	f = start(t, append(change, func(s *setup) { s.config.LinkKey = []byte("key") })...)
 	f.world.Plain = true
 	f.world.Server = http.HandlerFunc(inside)
 	f.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -372,7 +371,7 @@ func TestAnOpenedLinkLeadsNowhereElse(t *testing.T) {
 
 // Behind a proxy that takes the TLS off, links and cookies are those of TLS.
 func TestLinksBehindAProxy(t *testing.T) {
-	f, path := linkable(t, func(s *Server) {
+	f, path := linkable(t, func(s *setup) {
 		s.config.LinkDomain = "boxes.example.org"
 		s.config.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	})
@@ -406,14 +405,14 @@ func TestNoLinksWithoutAKeyToSign(t *testing.T) {
 
 // A server with TLS of its own makes links that say so.
 func TestLinksOverTLS(t *testing.T) {
-	f := start(t, func(s *Server) { s.config.LinkKey = []byte("key") })
+	f := start(t, func(s *setup) { s.config.LinkKey = []byte("key") })
 	b := f.create()
 	base := f.Server.URL()
-	f.config.TLS = &tls.Config{} // after it began to listen without
+	f.ports.TLS = true // after it began to listen without
 	for domain, want := range map[string]string{
 		"localhost": `"url":"https://8000-[a-z0-9-]+\.localhost:\d+/\?`, "ports.example.org": `"url":"https://8000-[a-z0-9-]+\.ports\.example\.org:\d+/\?`,
 	} {
-		f.config.LinkDomain = domain
+		f.ports.LinkDomain = domain
 		r, err := http.NewRequestWithContext(t.Context(), "POST", base+b+"/links", strings.NewReader(`{"port":8000}`))
 		if err != nil {
 			t.Fatal(err)

@@ -199,7 +199,7 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 
 // crowded refuses a request on a connection that is one too many, except of the
 // operator.
-func (s *Server) crowded(r *http.Request, caller *bothy.Caller) error {
+func (s *Chain) crowded(r *http.Request, caller *bothy.Caller) error {
 	c, _ := r.Context().Value(connKey{}).(*boundedConn)
 	if c == nil || caller.IsOperator() || !c.l.stillBeyond(c) {
 		return nil

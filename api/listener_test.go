@@ -1,16 +1,10 @@
 package api
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"testing"
-	"time"
-
-	"github.com/bothy-dev/bothy/api/apitest"
-	"github.com/bothy-dev/bothy/inflight"
 )
 
 // called is a connection from an address.
@@ -80,55 +74,6 @@ func TestConnectionsPerAddress(t *testing.T) {
 	} {
 		if got := take(c.from, 10, c.active); got != c.want {
 			t.Errorf("%s: %d of 10 were too many, want %d", name, got, c.want)
-		}
-	}
-}
-
-// Where all connections are at work, a newcomer is told so; the operator gets in, and
-// so does everybody when there is room again.
-func TestNewcomerIsToldThatAllIsFull(t *testing.T) {
-	big := inflight.Bounds{Total: 1 << 40, Project: 1 << 40}
-	f := start(t, within(big, big, big), func(s *Server) { s.config.Connections = 2 })
-	var streams []net.Conn
-	for range 2 {
-		c, err := net.Dial("tcp", f.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(30 * time.Second))
-		fmt.Fprintf(c, "GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nAccept: text/event-stream\r\n\r\n", apitest.Stranger)
-		if res, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || res.StatusCode != 200 {
-			t.Fatal(res, err)
-		}
-		streams = append(streams, c)
-	}
-	ask := func(key string) int {
-		f.client.CloseIdleConnections()
-		g := f.as(key)
-		res, err := f.client.Do(g.request("GET", "/v1/sandboxes", nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		_, _ = io.Copy(io.Discard, res.Body)
-		if res.StatusCode == 429 && res.Header.Get("Retry-After") == "" {
-			t.Error("no Retry-After")
-		}
-		return res.StatusCode
-	}
-	if got := ask(apitest.Stranger); got != 429 {
-		t.Errorf("a tenant got %d", got)
-	}
-	if got := ask(apitest.Writer); got != 200 {
-		t.Errorf("the operator got %d", got)
-	}
-	for _, c := range streams {
-		c.Close()
-	}
-	for end := time.Now().Add(20 * time.Second); ask(apitest.Stranger) != 200; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("there is no room again")
 		}
 	}
 }

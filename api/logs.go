@@ -12,9 +12,9 @@ type logsInput struct {
 	PID int    `query:"pid" minimum:"1" doc:"Only the output of this process."`
 }
 
-func (s *Server) registerLogs() {
+func (s *handlers) registerLogs() {
 	if svc := s.services.Logs; svc != nil {
-		add(s, call{
+		add(s.registry, Operation{
 			ID: "get-logs", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/logs", Tag: "Commands",
 			Summary: "Show the output of commands", Scope: bothy.ScopeSandboxesRead,
 			Text: "What the commands that were started through the API have written, as far as the sandbox still holds it, " +
@@ -24,7 +24,7 @@ func (s *Server) registerLogs() {
 		})
 	}
 	if svc := s.services.Limits; svc != nil {
-		add(s, call{
+		add(s.registry, Operation{
 			ID: "get-limits", Method: http.MethodGet, Path: "/v1/limits", Tag: "Limits",
 			Summary: "Show what the project may use, and what is in use", Scope: bothy.ScopeSandboxesRead,
 			Text: "A limit that is null is none.",

@@ -23,12 +23,12 @@ type importInput struct {
 	Passphrase string `header:"X-Bothy-Passphrase" doc:"The passphrase that the archive was exported with."`
 }
 
-func (s *Server) registerMover() {
+func (s *handlers) registerMover() {
 	svc := s.services.Mover
 	if svc == nil {
 		return
 	}
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "export-snapshot", Audit: true, Method: http.MethodGet, Path: "/v1/snapshots/{id}/export", Tag: "Snapshots",
 		Summary: "Export a snapshot as one file", Scope: bothy.ScopeSandboxesWrite,
 		Text: "An archive (tar, zstd, and age with a passphrase) of all memory and files, signed with this server's key. It can be " +
@@ -39,7 +39,7 @@ func (s *Server) registerMover() {
 	}, func(_ context.Context, in *exportInput) (*byHand, error) {
 		return write(func(w http.ResponseWriter, r *http.Request) { s.exportSnapshot(w, r, in) }), nil
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "import-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/import", Tag: "Snapshots", Raw: true,
 		Summary: "Import a snapshot", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated,
 		Text: "The body is an archive, of any size that the project's quota and the host's disk have room for. Every byte is " +
@@ -59,7 +59,7 @@ func (s *Server) registerMover() {
 			writeJSON(w, http.StatusCreated, n)
 		}), nil
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "get-archive-key", Method: http.MethodGet, Path: "/v1/snapshots/key", Tag: "Snapshots",
 		Summary: "Get the key that signs archives", Scope: bothy.ScopeSandboxesRead,
 		Text: "The public key of this server, by which another one knows what was exported here: its operator adds it to " +
@@ -69,7 +69,7 @@ func (s *Server) registerMover() {
 	})
 }
 
-func (s *Server) exportSnapshot(w http.ResponseWriter, r *http.Request, in *exportInput) {
+func (s *handlers) exportSnapshot(w http.ResponseWriter, r *http.Request, in *exportInput) {
 	from, to := io.Pipe()
 	go func() { to.CloseWithError(s.services.Mover.ExportSnapshot(r.Context(), in.ID, in.Passphrase, to)) }()
 	defer from.Close()

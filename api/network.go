@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -14,19 +15,19 @@ type networkLogInput struct {
 	Since  time.Time `query:"since" doc:"Only decisions from this time on."`
 }
 
-func (s *Server) registerNetwork() {
+func (s *handlers) registerNetwork() {
 	svc := s.services.Network
 	if svc == nil {
 		return
 	}
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "network-log", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/network/log", Tag: "Network",
 		Summary: "Show what a sandbox tried to reach", Scope: bothy.ScopeSandboxesRead,
 		Text: "Each connection and look-up, whether it was allowed, and by which rule or why not. " +
 			"With `Accept: text/event-stream`, new ones follow as they happen.",
 		Returns: []form{
-			{"application/json", typeFor[items[bothy.NetworkDecision]]()},
-			{eventsType, typeFor[bothy.NetworkDecision]()},
+			{"application/json", reflect.TypeFor[items[bothy.NetworkDecision]]()},
+			{eventsType, reflect.TypeFor[bothy.NetworkDecision]()},
 		},
 	}, func(ctx context.Context, in *networkLogInput) (*byHand, error) {
 		if wantsEvents(in.Accept) {
@@ -44,9 +45,9 @@ func (s *Server) registerNetwork() {
 	})
 }
 
-func (s *Server) followNetwork(in *networkLogInput) *byHand {
+func (s *handlers) followNetwork(in *networkLogInput) *byHand {
 	return write(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := s.following(r.Context())
+		ctx, cancel := s.Following(r.Context())
 		defer cancel()
 		s.streamEvents(w, r, ctx, func(ctx context.Context, send func(string, any) error) error {
 			return s.services.Network.NetworkLog(ctx, in.ID, in.Since, true, func(d bothy.NetworkDecision) error { return send("", d) })

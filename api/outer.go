@@ -24,8 +24,8 @@ type Outer struct {
 	Fail func(w http.ResponseWriter, r *http.Request, status int, err *bothy.Error)
 }
 
-func (o Outer) call(method string) call {
-	c := call{ID: o.ID, Method: method, Scope: o.Scope, Audit: o.Audit}
+func (o Outer) call(method string) Operation {
+	c := Operation{ID: o.ID, Method: method, Scope: o.Scope, Audit: o.Audit}
 	if o.Reads {
 		c.Method = http.MethodGet
 	}
@@ -35,25 +35,7 @@ func (o Outer) call(method string) call {
 	return c
 }
 
-// HandleOuter mounts a call of another door. The handler returns the error that it
-// did not answer with.
-func (s *Server) HandleOuter(pattern string, o Outer, h func(http.ResponseWriter, *http.Request) error) {
-	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		c := o.call(r.Method)
-		if info := requestFrom(r.Context()); info != nil {
-			info.call, info.outer = &c, &o
-		}
-		r, err := s.enterOuter(r, o, c)
-		if err == nil {
-			err = h(w, r)
-		}
-		if err != nil {
-			s.fail(w, r, err)
-		}
-	})
-}
-
-func (s *Server) enterOuter(r *http.Request, o Outer, c call) (*http.Request, error) {
+func (s *Chain) enterOuter(r *http.Request, o Outer, c Operation) (*http.Request, error) {
 	caller, err := s.holdKey(r, o.Key(r))
 	if err != nil {
 		return r, err
@@ -63,7 +45,7 @@ func (s *Server) enterOuter(r *http.Request, o Outer, c call) (*http.Request, er
 		return r, err
 	}
 	if s.audited(c) {
-		if err := s.services.Recorder.Admit(); err != nil {
+		if err := s.Recorder.Admit(); err != nil {
 			return r, err
 		}
 	}
@@ -84,7 +66,7 @@ func failOuter(w http.ResponseWriter, r *http.Request, o *Outer, p *Problem) {
 			w.Header()[k] = v
 		}
 	}
-	o.Fail(w, r, p.Status, p.err)
+	o.Fail(w, r, p.Status, p.Cause())
 }
 
 // NoteOuter says for the record what a call of another door was about. Empty values
@@ -99,49 +81,4 @@ func NoteOuter(r *http.Request, sandbox, object, command string) {
 			*to = strings.ToValidUTF8(text, "\uFFFD")
 		}
 	}
-}
-
-// An OuterPorts is another door's way to the ports of sandboxes.
-type OuterPorts interface {
-	// ServePort answers a request if it is for that door, and reports whether it was.
-	// The sandbox and the port are those in the host name, or empty.
-	ServePort(w http.ResponseWriter, r *http.Request, sandbox string, port uint16) bool
-}
-
-// SetOuterPorts has another door look at requests for ports first.
-func (s *Server) SetOuterPorts(p OuterPorts) { s.outerPorts = p }
-
-// ServeOuterPort is HandleOuter for a request that has been routed, whose caller the
-// other door finds by itself: hold is told of the caller's end, as by bothy.KeyHolder.
-func (s *Server) ServeOuterPort(w http.ResponseWriter, r *http.Request, o Outer,
-	hold func(end func(error)) (*bothy.Caller, func(), error), h func(http.ResponseWriter, *http.Request) error) {
-	c := o.call(r.Method)
-	info := requestFrom(r.Context())
-	info.call, info.outer = &c, &o
-	caller, release, err := hold(info.end)
-	if err == nil {
-		info.onRelease(release)
-		r = withCaller(r, caller)
-		if s.audited(c) {
-			err = s.services.Recorder.Admit()
-		}
-	}
-	if err == nil {
-		r, err = s.admit(r)
-	}
-	if err == nil {
-		err = h(w, r)
-	}
-	if err != nil {
-		s.fail(w, r, err)
-	}
-}
-
-// ShowPort shows a port of a sandbox to the caller in the request's context. What
-// the request holds in Authorization is for the server there.
-func (s *Server) ShowPort(w http.ResponseWriter, r *http.Request, sandbox string, port uint16) {
-	if info := requestFrom(r.Context()); info != nil {
-		info.call = &proxyCall
-	}
-	s.showPort(w, r, portTarget{sandbox: sandbox, port: port, linked: true})
 }

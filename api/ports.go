@@ -27,11 +27,41 @@ type portInput struct {
 
 const portPath = "/v1/sandboxes/{id}/ports/{port}"
 
-func (s *Server) registerPorts() {
-	if s.services.Ports == nil {
-		return
+// PortsConfig is what ports need.
+type PortsConfig struct {
+	// Ports has no routes when nil.
+	Ports     bothy.PortService
+	Links     bothy.LinkService
+	Sandboxes bothy.SandboxService
+	// LinkKey signs links; without it there are none. LinkDomain is the domain below
+	// which ports have names, "localhost" when empty.
+	LinkKey    []byte
+	LinkDomain string
+	// TLS says that the listener has TLS of its own. Addr is its address, or nil.
+	TLS  bool
+	Addr func() net.Addr
+}
+
+// Ports shows the servers inside sandboxes: as tunnels, below a path of the API, and
+// under host names of their own, with links.
+type Ports struct {
+	*Chain
+	PortsConfig
+	registry *Registry
+	proxy    *httputil.ReverseProxy
+}
+
+// NewPorts adds the operations for ports and links.
+func NewPorts(registry *Registry, chain *Chain, config PortsConfig) *Ports {
+	s := &Ports{Chain: chain, PortsConfig: config, registry: registry}
+	if s.PortsConfig.Ports != nil {
+		s.register()
 	}
-	add(s, call{
+	return s
+}
+
+func (s *Ports) register() {
+	add(s.registry, Operation{
 		ID: "forward-port", Audit: true, Method: http.MethodGet, Path: portPath, Tag: "Network",
 		Summary: "Connect to a port", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusSwitchingProtocols,
 		Text: "A WebSocket that carries the bytes of one TCP connection in binary frames, both ways. " +
@@ -43,22 +73,21 @@ func (s *Server) registerPorts() {
 	})
 	s.registerLinks()
 	s.proxy = s.newPortProxy()
-	s.proxied = append(s.proxied, proxyCall)
-	s.mux.HandleFunc(proxyCall.Path, s.door(proxyCall, s.serveProxyPath))
+	s.registry.Mount(proxyCall, s.serveProxyPath)
 }
 
 // proxyCall is what reaches a port through the server, by any method.
-var proxyCall = call{
+var proxyCall = Operation{
 	ID: "proxy-port", Audit: true, Method: http.MethodGet, Path: portPath + "/{rest...}", Scope: bothy.ScopeSandboxesWrite, Raw: true,
 }
 
 // serveTunnel carries one TCP connection over a WebSocket.
-func (s *Server) serveTunnel(w http.ResponseWriter, r *http.Request, in *portInput) {
+func (s *Ports) serveTunnel(w http.ResponseWriter, r *http.Request, in *portInput) {
 	if r.Header.Get("Upgrade") == "" {
 		s.fail(w, r, needsSocket(fmt.Sprintf("Use `bothy forward`, an SDK's forward, or add a slash for HTTP: /ports/%d/.", in.Port)))
 		return
 	}
-	conn, err := s.services.Ports.DialPort(r.Context(), in.ID, in.Port)
+	conn, err := s.Ports.DialPort(r.Context(), in.ID, in.Port)
 	if err != nil {
 		s.fail(w, r, err)
 		return
@@ -68,9 +97,8 @@ func (s *Server) serveTunnel(w http.ResponseWriter, r *http.Request, in *portInp
 	if err != nil {
 		return // Accept has answered
 	}
-	s.sockets.Add(1)
-	defer s.sockets.Done()
-	ctx, cancel := s.following(r.Context())
+	defer s.Upgraded()()
+	ctx, cancel := s.Following(r.Context())
 	defer cancel()
 	ws.SetReadLimit(maxFrame)
 	if carry(ctx, ws, conn) {
@@ -135,14 +163,14 @@ func targetOf(ctx context.Context) portTarget {
 
 // newPortProxy shows the HTTP servers inside sandboxes. The request's context
 // says which.
-func (s *Server) newPortProxy() *httputil.ReverseProxy {
+func (s *Ports) newPortProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Transport:      newPortTransport(s.services.Ports),
+		Transport:      newPortTransport(s.Ports),
 		FlushInterval:  partFlush,
 		BufferPool:     &proxyBuffers,
 		Rewrite:        rewritePort,
 		ModifyResponse: confine,
-		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ErrorLog:       slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			var e *bothy.Error
 			if !errors.As(err, &e) && !errors.Is(err, context.Canceled) {
@@ -213,7 +241,7 @@ func confine(res *http.Response) error {
 }
 
 // serveProxyPath shows /v1/sandboxes/{id}/ports/{port}/….
-func (s *Server) serveProxyPath(w http.ResponseWriter, r *http.Request) {
+func (s *Ports) serveProxyPath(w http.ResponseWriter, r *http.Request) {
 	port, err := strconv.ParseUint(r.PathValue("port"), 10, 16)
 	if err != nil || port == 0 {
 		s.fail(w, r, bothy.Errorf(bothy.CodeInvalid, "path parameter port: %q is not a port", r.PathValue("port")).
@@ -226,7 +254,7 @@ func (s *Server) serveProxyPath(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func (s *Server) showPort(w http.ResponseWriter, r *http.Request, t portTarget) {
+func (s *Ports) showPort(w http.ResponseWriter, r *http.Request, t portTarget) {
 	r, err := s.admit(r)
 	if err != nil {
 		s.fail(w, r, err)
@@ -240,12 +268,18 @@ func (s *Server) showPort(w http.ResponseWriter, r *http.Request, t portTarget) 
 		info.use = s.useOf(r, t)
 	}
 	if r.Header.Get("Upgrade") != "" { // net/http forgets about these
-		s.sockets.Add(1)
-		defer s.sockets.Done()
+		defer s.Upgraded()()
 		var cancel context.CancelFunc
-		ctx, cancel = s.following(ctx)
+		ctx, cancel = s.Following(ctx)
 		defer cancel()
 	}
 	s.proxy.ServeHTTP(w, r.WithContext(ctx))
 	sendWhole(w)
+}
+
+// useOf says what was asked of a port, without the query, in which there may be
+// secrets.
+func (s *Ports) useOf(r *http.Request, t portTarget) *portUse {
+	path := strings.TrimPrefix(r.URL.Path, t.prefix)
+	return &portUse{sandbox: t.sandbox, object: fmt.Sprintf("%d %s %s", t.port, r.Method, path), changes: changes(r)}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -61,7 +62,7 @@ func TestRequestID(t *testing.T) {
 	seen := map[string]bool{}
 	for _, given := range []string{"", "", "has space", "<script>", strings.Repeat("x", 129)} {
 		id := f.do("GET", "/healthz", nil, header{"X-Request-Id": given}).Header.Get("X-Request-Id")
-		if id == given || seen[id] || !validRequestID.MatchString(id) {
+		if id == given || seen[id] || !regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`).MatchString(id) {
 			t.Errorf("%q gives the id %q", given, id)
 		}
 		seen[id] = true
@@ -189,7 +190,7 @@ func TestPanic(t *testing.T) {
 }
 
 func TestHostHeader(t *testing.T) {
-	f := start(t, func(s *Server) { s.config.AllowedHosts = []string{"bothy.example.com", "*.example.org"} })
+	f := start(t, func(s *setup) { s.config.AllowedHosts = []string{"bothy.example.com", "*.example.org"} })
 	port := f.Addr().String()[strings.LastIndex(f.Addr().String(), ":"):]
 	for host, allowed := range map[string]bool{
 		"127.0.0.1" + port: true, "localhost" + port: true, "LOCALHOST": true, "[::1]" + port: true, "localhost.": true,
@@ -206,12 +207,12 @@ func TestHostHeader(t *testing.T) {
 }
 
 func TestHostIsNotCheckedElsewhere(t *testing.T) {
-	s := New(Services{Tokens: apitest.NewTokens()}, Config{Listen: ":0"})
+	s := New(Services{RESTServices: RESTServices{Tokens: apitest.NewTokens()}}, Config{Listen: ":0"})
 	if err := s.Listen(); err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := s.hosts.check("anything.example.com"); err != nil {
+	if err := s.chain.hosts.check("anything.example.com"); err != nil {
 		t.Error(err)
 	}
 	if !strings.HasPrefix(s.URL(), "http://127.0.0.1:") {
@@ -221,7 +222,7 @@ func TestHostIsNotCheckedElsewhere(t *testing.T) {
 
 func TestAddressInUse(t *testing.T) {
 	f := start(t)
-	err := New(Services{Tokens: apitest.NewTokens()}, Config{Listen: f.Addr().String()}).Listen()
+	err := New(Services{RESTServices: RESTServices{Tokens: apitest.NewTokens()}}, Config{Listen: f.Addr().String()}).Listen()
 	if e := bothy.AsError(err); e.Code != bothy.CodeConflict || !strings.Contains(e.Hint, "--listen") {
 		t.Errorf("%+v", e)
 	}

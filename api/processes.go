@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -93,13 +94,13 @@ func (signal) Schema(huma.Registry) *huma.Schema {
 		map[string]any{"type": "integer", "minimum": 1, "maximum": 64})
 }
 
-func (s *Server) registerProcesses() {
+func (s *handlers) registerProcesses() {
 	svc := s.services.Exec
 	if svc == nil {
 		return
 	}
 	const base = "/v1/sandboxes/{id}/processes"
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "list-processes", Method: http.MethodGet, Path: base, Tag: "Commands",
 		Summary: "List processes", Scope: bothy.ScopeSandboxesRead,
 		Text: "Those that were started through the API and run, or have ended with output still held.",
@@ -110,22 +111,22 @@ func (s *Server) registerProcesses() {
 		}
 		return list(p), nil
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "follow-output", Method: http.MethodGet, Path: base + "/{pid}/output", Tag: "Commands",
 		Summary: "Follow a process's output", Scope: bothy.ScopeSandboxesRead,
 		Text: "Events as those of exec: the output that is held from an offset on, then new output, and at last the end of the process. " +
 			"To join again after a broken connection, ask from the offset behind the last byte that arrived. Leaving does not touch the process.",
-		Returns: []form{{eventsType, typeFor[ExecEvent]()}},
+		Returns: []form{{eventsType, reflect.TypeFor[ExecEvent]()}},
 	}, func(_ context.Context, in *outputInput) (*byHand, error) {
 		return write(func(w http.ResponseWriter, r *http.Request) {
-			ctx, cancel := s.following(r.Context())
+			ctx, cancel := s.Following(r.Context())
 			defer cancel()
 			s.streamEvents(w, r, ctx, func(ctx context.Context, send func(string, any) error) error {
 				return svc.Output(ctx, in.ID, in.PID, in.From, func(e bothy.ExecEvent) error { return send("", execEvent(e)) })
 			})
 		}), nil
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "write-stdin", Method: http.MethodPost, Path: base + "/{pid}/stdin", Tag: "Commands",
 		Summary: "Write to a process's input", Scope: bothy.ScopeSandboxesWrite,
 	}, func(ctx context.Context, in *stdinInput) (*empty, error) {
@@ -135,14 +136,14 @@ func (s *Server) registerProcesses() {
 		}
 		return nil, svc.Stdin(ctx, in.ID, in.PID, data, in.Body.EOF)
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "signal-process", Method: http.MethodPost, Path: base + "/{pid}/signal", Tag: "Commands",
 		Summary: "Send a signal to a process", Scope: bothy.ScopeSandboxesWrite,
 		Text: "The whole process group gets it.",
 	}, func(ctx context.Context, in *signalInput) (*empty, error) {
 		return nil, svc.Signal(ctx, in.ID, in.PID, int(in.Body.Signal))
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "kill-process", Method: http.MethodDelete, Path: base + "/{pid}", Tag: "Commands",
 		Summary: "Kill a process", Scope: bothy.ScopeSandboxesWrite,
 		Text: "Kills the process and all that it started.",

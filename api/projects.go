@@ -20,12 +20,12 @@ type projectIDInput struct {
 	ID string `path:"id" doc:"The project's name."`
 }
 
-func (s *Server) registerProjects() {
+func (s *handlers) registerProjects() {
 	svc := s.services.Projects
 	if svc == nil {
 		return
 	}
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "create-project", Method: http.MethodPost, Path: "/v1/projects", Tag: "Projects",
 		Summary: "Create a project", Scope: bothy.ScopeAdmin, Status: http.StatusCreated,
 		Text: "A project owns sandboxes, snapshots and keys, and nobody else sees them. Its plan bounds what it may use: " + bothy.PlanNames() +
@@ -33,7 +33,7 @@ func (s *Server) registerProjects() {
 	}, func(ctx context.Context, in *projectInput) (*answer[*bothy.Project], error) {
 		return one(svc.CreateProject(ctx, in.Body))
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "list-projects", Method: http.MethodGet, Path: "/v1/projects", Tag: "Projects",
 		Summary: "List projects", Scope: bothy.ScopeAdmin,
 		Text: "All of them for the default project, and its own for another.",
@@ -44,13 +44,13 @@ func (s *Server) registerProjects() {
 		}
 		return list(p), nil
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "get-project", Method: http.MethodGet, Path: "/v1/projects/{id}", Tag: "Projects",
 		Summary: "Get a project", Scope: bothy.ScopeAdmin,
 	}, func(ctx context.Context, in *projectIDInput) (*answer[*bothy.Project], error) {
 		return one(svc.Project(ctx, in.ID))
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "update-project", Method: http.MethodPatch, Path: "/v1/projects/{id}", Tag: "Projects",
 		Summary: "Change a project", Scope: bothy.ScopeAdmin,
 		Text: "A smaller plan takes nothing away that is in use: only more is refused.",

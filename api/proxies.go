@@ -11,12 +11,12 @@ import (
 
 // sender says from where and by which scheme a request was sent. What a trusted
 // proxy says of that is believed; from anyone else it is only the sender's word.
-func (s *Server) sender(r *http.Request) (remote, scheme string) {
+func (s *Chain) sender(r *http.Request) (remote, scheme string) {
 	scheme = "http"
 	if r.TLS != nil {
 		scheme = "https"
 	}
-	if len(s.config.TrustedProxies) == 0 {
+	if len(s.TrustedProxies) == 0 {
 		return r.RemoteAddr, scheme
 	}
 	from, err := netip.ParseAddr(remoteOf(r))
@@ -32,14 +32,14 @@ func (s *Server) sender(r *http.Request) (remote, scheme string) {
 	return s.client(from, splitList(r.Header.Values("X-Forwarded-For"))).String(), scheme
 }
 
-func (s *Server) trusts(a netip.Addr) bool {
+func (s *Chain) trusts(a netip.Addr) bool {
 	a = a.Unmap()
-	return slices.ContainsFunc(s.config.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(a) })
+	return slices.ContainsFunc(s.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // client walks back along the proxies to the first address that is not of one that
 // is trusted. What stands before it is that client's own word.
-func (s *Server) client(from netip.Addr, forwarded []string) netip.Addr {
+func (s *Chain) client(from netip.Addr, forwarded []string) netip.Addr {
 	for i := len(forwarded) - 1; i >= 0 && s.trusts(from); i-- {
 		text := forwarded[i]
 		if ap, err := netip.ParseAddrPort(text); err == nil {

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"mime"
 	"net/http"
 	"reflect"
 	"slices"
@@ -15,69 +14,56 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// call describes one operation, apart from its input and output.
-type call struct {
-	ID      string
-	Method  string
-	Path    string
-	Tag     string
-	Summary string
-	Text    string
-	// Scope is what the caller must hold.
-	Scope bothy.Scope
-	// Status is that of success; 200, or 204 for an empty answer, when zero.
-	Status int
-	// Raw is a body of bytes, which is streamed and not bounded.
-	Raw bool
-	// Secret is an answer that must not be kept.
-	Secret bool
-	// Returns are the forms of the answer of a call that writes it itself.
-	Returns []form
-	// AnyQuery lets the call look at the query itself.
-	AnyQuery bool
-	// Parameters are those that the input does not show.
-	Parameters []*huma.Param
-	// Audit has a call that changes nothing be recorded as well.
-	Audit bool
-	// Multipart takes requests with a multipart body.
-	Multipart http.HandlerFunc
-
-	fields []string
+// A Registry holds the operations, and the document that describes them.
+type Registry struct {
+	chain        *Chain
+	mux          *http.ServeMux
+	huma         huma.API
+	operations   []Operation
+	undocumented []Operation
+	document     document
 }
 
-// form is one content type of an answer, with the type of its JSON or of the
-// events in it; no type means bytes.
-type form struct {
-	contentType string
-	of          reflect.Type
+// NewRegistry makes a registry of operations that are mounted on mux behind the chain.
+// Version and address are for the document.
+func NewRegistry(mux *http.ServeMux, chain *Chain, version, address string) *Registry {
+	s := &Registry{chain: chain, mux: mux}
+	s.huma = huma.NewAPI(humaConfig(version, address), adapter{s})
+	return s
 }
 
-func (c call) mutates() bool { return c.Method != http.MethodGet }
+// OpenAPI is the document.
+func (s *Registry) OpenAPI() *huma.OpenAPI { return s.huma.OpenAPI() }
 
-func isMultipart(r *http.Request) bool {
-	t, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	return t == "multipart/form-data"
+// Operations are those that the document describes.
+func (s *Registry) Operations() []Operation { return s.operations }
+
+// Undocumented are those that the document does not describe.
+func (s *Registry) Undocumented() []Operation { return s.undocumented }
+
+// Mount adds an operation by any method that the document does not describe.
+func (s *Registry) Mount(c Operation, h http.HandlerFunc) {
+	s.undocumented = append(s.undocumented, c)
+	s.mux.HandleFunc(c.Path, s.chain.door(c, h))
 }
 
-func (c call) takesJSON(r *http.Request) bool {
-	return c.mutates() && !c.Raw && !(c.Multipart != nil && isMultipart(r))
-}
-
-// remembers reports whether the answer to a repetition is that of the first
-// request. Where bytes are put in place, repeating does no harm anyway.
-func (c call) remembers(r *http.Request) bool { return c.takesJSON(r) }
+// HandleFunc mounts what is no operation. It authenticates by itself.
+func (s *Registry) HandleFunc(pattern string, h http.HandlerFunc) { s.mux.HandleFunc(pattern, h) }
 
 // adapter puts huma's handlers behind our door.
-type adapter struct{ *Server }
+type adapter struct{ *Registry }
+
+// ServeHTTP implements huma.Adapter.
+func (a adapter) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
 
 // Handle implements huma.Adapter.
 func (a adapter) Handle(op *huma.Operation, h func(huma.Context)) {
-	c, ok := op.Metadata["call"].(call)
+	c, ok := op.Metadata["operation"].(Operation)
 	if !ok {
 		panic("api: an operation without a call: " + op.Path)
 	}
-	a.calls = append(a.calls, c)
-	a.mux.HandleFunc(c.Method+" "+c.Path, a.door(c, func(w http.ResponseWriter, r *http.Request) {
+	a.operations = append(a.operations, c)
+	a.mux.HandleFunc(c.Method+" "+c.Path, a.chain.door(c, func(w http.ResponseWriter, r *http.Request) {
 		if c.Multipart != nil && isMultipart(r) {
 			c.Multipart(w, r)
 			return
@@ -92,7 +78,7 @@ func (a adapter) Handle(op *huma.Operation, h func(huma.Context)) {
 }
 
 // add registers a call. I and O are huma's input and output structs.
-func add[I, O any](s *Server, c call, h func(context.Context, *I) (*O, error)) {
+func add[I, O any](s *Registry, c Operation, h func(context.Context, *I) (*O, error)) {
 	op := huma.Operation{
 		OperationID: c.ID, Method: c.Method, Path: c.Path, Tags: []string{c.Tag},
 		Summary: c.Summary, Description: c.Text, DefaultStatus: c.Status,
@@ -107,8 +93,7 @@ func add[I, O any](s *Server, c call, h func(context.Context, *I) (*O, error)) {
 		op.Parameters = append(op.Parameters, &huma.Param{Ref: "#/components/parameters/IdempotencyKey"})
 	}
 	s.documentForms(&op, c)
-	c.fields = jsonFields(reflect.TypeFor[I]())
-	op.Metadata = map[string]any{"call": c}
+	op.Metadata = map[string]any{"operation": c, "fields": jsonFields(reflect.TypeFor[I]())}
 	huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		decoded(ctx)
 		noteInput(ctx, in)
@@ -126,9 +111,7 @@ func add[I, O any](s *Server, c call, h func(context.Context, *I) (*O, error)) {
 	})
 }
 
-func (c call) remembersAny() bool { return c.mutates() && !c.Raw }
-
-func (s *Server) documentForms(op *huma.Operation, c call) {
+func (s *Registry) documentForms(op *huma.Operation, c Operation) {
 	if len(c.Returns) == 0 {
 		return
 	}
@@ -144,7 +127,7 @@ func (s *Server) documentForms(op *huma.Operation, c call) {
 		}
 		if f.of != nil && f.contentType == eventsType { // an "event: error" ends a stream that fails
 			content[eventsType].Schema = &huma.Schema{
-				AnyOf:       []*huma.Schema{s.schema(f.of), s.schema(typeFor[Problem]())},
+				AnyOf:       []*huma.Schema{s.schema(f.of), s.schema(reflect.TypeFor[Problem]())},
 				Description: "The data of an event. One with `event: error` says that the stream failed, and ends it.",
 			}
 		}
@@ -153,7 +136,7 @@ func (s *Server) documentForms(op *huma.Operation, c call) {
 	op.Responses[strconv.Itoa(status)] = &huma.Response{Description: http.StatusText(status), Content: content}
 }
 
-func (s *Server) schema(t reflect.Type) *huma.Schema {
+func (s *Registry) schema(t reflect.Type) *huma.Schema {
 	return s.huma.OpenAPI().Components.Schemas.Schema(t, true, t.Name())
 }
 
@@ -198,6 +181,31 @@ type (
 	// byHand is the answer of a call that writes it itself.
 	byHand struct{ Body func(huma.Context) }
 )
+
+// AuditOutput says what was made.
+func (a *answer[T]) AuditOutput() (sandbox, object string) {
+	switch x := any(a.Body).(type) {
+	case *bothy.Sandbox:
+		return x.ID, ""
+	case *bothy.Snapshot:
+		return "", x.ID
+	case *bothy.Token:
+		return "", x.ID
+	case *bothy.CodeContext:
+		return "", x.ID
+	case *bothy.Link:
+		return "", x.ID
+	case Touched:
+		return "", x.AuditObject()
+	case items[*bothy.Sandbox]:
+		ids := make([]string, len(x.Items))
+		for i, b := range x.Items {
+			ids[i] = b.ID
+		}
+		return "", strings.Join(ids, " ")
+	}
+	return "", ""
+}
 
 func of[T any](v T) *answer[T] { return &answer[T]{Body: v} }
 

@@ -81,12 +81,12 @@ next:
 	return errs
 }
 
-func (s *Server) registerSandboxes() {
+func (s *handlers) registerSandboxes() {
 	svc := s.services.Sandboxes
 	if svc == nil {
 		return
 	}
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "create-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes", Tag: "Sandboxes",
 		Summary: "Create a sandbox", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated,
 		Text: "Starts a sandbox from a template or a snapshot, and answers when it runs. Without a body all defaults hold.",
@@ -100,7 +100,7 @@ func (s *Server) registerSandboxes() {
 		}
 		return &createdOutput{Location: "/v1/sandboxes/" + b.ID, Body: b}, nil
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "list-sandboxes", Method: http.MethodGet, Path: "/v1/sandboxes", Tag: "Sandboxes",
 		Summary: "List sandboxes", Scope: bothy.ScopeSandboxesRead, AnyQuery: true,
 		Text: "Newest first, ended ones included. Filter by metadata with parameters of the form `metadata.KEY=VALUE`; all filters must match.",
@@ -117,21 +117,21 @@ func (s *Server) registerSandboxes() {
 		})
 		return page(p, err)
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "get-sandbox", Method: http.MethodGet, Path: "/v1/sandboxes/{id}", Tag: "Sandboxes",
 		Summary: "Get a sandbox", Scope: bothy.ScopeSandboxesRead,
 		Text: "Also after its end: `ended` then says why and when.",
 	}, func(ctx context.Context, in *idInput) (*answer[*bothy.Sandbox], error) {
 		return one(svc.Get(ctx, in.ID))
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "update-sandbox", Method: http.MethodPatch, Path: "/v1/sandboxes/{id}", Tag: "Sandboxes",
 		Summary: "Change a sandbox", Scope: bothy.ScopeSandboxesWrite,
 		Text: "Fields that are left out stay as they are. `timeout_seconds` counts from now; `network` takes effect at once, also on open connections.",
 	}, func(ctx context.Context, in *updateInput) (*answer[*bothy.Sandbox], error) {
 		return one(svc.Update(ctx, in.ID, in.Body))
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "terminate-sandbox", Method: http.MethodDelete, Path: "/v1/sandboxes/{id}", Tag: "Sandboxes",
 		Summary: "Terminate a sandbox", Scope: bothy.ScopeSandboxesWrite,
 		Text: "Ends it and frees all that it held. Terminating an ended sandbox is not an error.",

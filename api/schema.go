@@ -8,22 +8,18 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-type typeOf = reflect.Type
-
-func typeFor[T any]() typeOf { return reflect.TypeFor[T]() }
-
 // The words of the root package know nothing of OpenAPI. Here stands what
 // their Go types do not say: forms, choices, bounds, defaults, descriptions.
 
 func registerAliases(r huma.Registry) {
-	r.RegisterTypeAlias(typeFor[bothy.Network](), typeFor[networkSchema]())
-	r.RegisterTypeAlias(typeFor[bothy.Command](), typeFor[commandSchema]())
-	r.RegisterTypeAlias(typeFor[bothy.State](), typeFor[stateSchema]())
-	r.RegisterTypeAlias(typeFor[bothy.EndReason](), typeFor[endReasonSchema]())
-	r.RegisterTypeAlias(typeFor[bothy.OnTimeout](), typeFor[onTimeoutSchema]())
-	r.RegisterTypeAlias(typeFor[bothy.SnapshotKind](), typeFor[snapshotKindSchema]())
-	r.RegisterTypeAlias(typeFor[bothy.Scope](), typeFor[scopeSchema]())
-	r.RegisterTypeAlias(typeFor[bothy.FileType](), typeFor[fileTypeSchema]())
+	r.RegisterTypeAlias(reflect.TypeFor[bothy.Network](), reflect.TypeFor[networkSchema]())
+	r.RegisterTypeAlias(reflect.TypeFor[bothy.Command](), reflect.TypeFor[commandSchema]())
+	r.RegisterTypeAlias(reflect.TypeFor[bothy.State](), reflect.TypeFor[stateSchema]())
+	r.RegisterTypeAlias(reflect.TypeFor[bothy.EndReason](), reflect.TypeFor[endReasonSchema]())
+	r.RegisterTypeAlias(reflect.TypeFor[bothy.OnTimeout](), reflect.TypeFor[onTimeoutSchema]())
+	r.RegisterTypeAlias(reflect.TypeFor[bothy.SnapshotKind](), reflect.TypeFor[snapshotKindSchema]())
+	r.RegisterTypeAlias(reflect.TypeFor[bothy.Scope](), reflect.TypeFor[scopeSchema]())
+	r.RegisterTypeAlias(reflect.TypeFor[bothy.FileType](), reflect.TypeFor[fileTypeSchema]())
 }
 
 func choice[T ~string](values ...T) *huma.Schema {

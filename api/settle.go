@@ -96,7 +96,7 @@ func (w *wholeProblem) send() {
 }
 
 // settle reads and drops what is left of a body that was refused.
-func (s *Server) settle(w *recorder) {
+func (s *Chain) settle(w *recorder) {
 	if !w.refused || !w.body.pending() {
 		return
 	}

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"reflect"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -38,13 +39,13 @@ type (
 	}
 )
 
-func (s *Server) registerShells() {
+func (s *handlers) registerShells() {
 	svc := s.services.Code
 	if svc == nil {
 		return
 	}
 	const base = "/v1/sandboxes/{id}/shells"
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "create-shell", Method: http.MethodPost, Path: base, Tag: "Commands",
 		Summary: "Make a kept shell", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated,
 		Text: "A bash whose directory and variables stay from one command to the next. Commands in one shell run one after the other, those in different shells at once.",
@@ -60,7 +61,7 @@ func (s *Server) registerShells() {
 		shell := shellOf(*c)
 		return one(&shell, nil)
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "list-shells", Method: http.MethodGet, Path: base, Tag: "Commands",
 		Summary: "List kept shells", Scope: bothy.ScopeSandboxesRead,
 	}, func(ctx context.Context, in *idInput) (*answer[items[bothy.Shell]], error) {
@@ -76,13 +77,13 @@ func (s *Server) registerShells() {
 		}
 		return list(shells), nil
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "exec-in-shell", Method: http.MethodPost, Path: base + "/{shell}/exec", Tag: "Commands",
 		Summary: "Run a command in a kept shell", Scope: bothy.ScopeSandboxesWrite,
 		Text: "Answers when the command has ended. A time-out ends the command and what it started, and not the shell. " +
 			"With `Accept: text/event-stream` the output comes as events while the command runs, and the last event has `is_final`; " +
 			"a caller who goes away before that ends the command.",
-		Returns: []form{{"application/json", typeFor[bothy.ShellResult]()}, {eventsType, typeFor[ShellEvent]()}},
+		Returns: []form{{"application/json", reflect.TypeFor[bothy.ShellResult]()}, {eventsType, reflect.TypeFor[ShellEvent]()}},
 	}, s.execInShell)
 	names := func(in *shellRef) (id, contextID string) { return in.ID, bothy.ShellContext(in.Shell) }
 	addContextActions(s, base+"/{shell}", "Commands", names, []contextAction{
@@ -100,7 +101,7 @@ func shellOf(c bothy.CodeContext) bothy.Shell {
 	return shell
 }
 
-func (s *Server) execInShell(ctx context.Context, in *shellExecInput) (*byHand, error) {
+func (s *handlers) execInShell(ctx context.Context, in *shellExecInput) (*byHand, error) {
 	req, err := in.Body.InShell(in.Shell)
 	if err != nil {
 		return nil, err

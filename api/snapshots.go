@@ -72,12 +72,12 @@ type (
 	}
 )
 
-func (s *Server) registerSnapshots() {
+func (s *handlers) registerSnapshots() {
 	svc := s.services.Snapshots
 	if svc == nil {
 		return
 	}
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "pause-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/pause", Tag: "Snapshots",
 		Summary: "Pause a sandbox", Scope: bothy.ScopeSandboxesWrite,
 		Text: "Freezes memory, processes and files. The sandbox stays, in the state `paused`, and costs no CPU and no memory.",
@@ -95,16 +95,16 @@ func (s *Server) registerSnapshots() {
 	resume := func(ctx context.Context, in *idInput) (*answer[*bothy.Sandbox], error) {
 		return one(svc.Resume(ctx, in.ID))
 	}
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "resume-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/resume", Tag: "Snapshots",
 		Summary: "Resume a sandbox", Scope: bothy.ScopeSandboxesWrite,
 		Text: "Back exactly where it was, under the same id.",
 	}, resume)
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "resume-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{id}/resume", Tag: "Snapshots",
 		Summary: "Resume the sandbox that sleeps in a snapshot", Scope: bothy.ScopeSandboxesWrite,
 	}, resume)
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "create-snapshot", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/snapshots", Tag: "Snapshots",
 		Summary: "Take a live snapshot", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated,
 		Text: "The sandbox runs on.",
@@ -115,7 +115,7 @@ func (s *Server) registerSnapshots() {
 		}
 		return one(svc.CreateSnapshot(ctx, in.ID, name))
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "fork-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/fork", Tag: "Snapshots",
 		Summary: "Fork a sandbox", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated,
 		Text: "Makes running copies, memory included; the original runs on. What is not given is taken from the original.",
@@ -129,7 +129,7 @@ func (s *Server) registerSnapshots() {
 		}
 		return list(copies), nil
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "rollback-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/rollback", Tag: "Snapshots",
 		Summary: "Roll a sandbox back", Scope: bothy.ScopeSandboxesWrite,
 		Text: "The same sandbox as it was at a snapshot. What it was until now is kept as another snapshot.",
@@ -139,8 +139,8 @@ func (s *Server) registerSnapshots() {
 	s.registerSnapshotObjects(svc)
 }
 
-func (s *Server) registerSnapshotObjects(svc bothy.SnapshotService) {
-	add(s, call{
+func (s *handlers) registerSnapshotObjects(svc bothy.SnapshotService) {
+	add(s.registry, Operation{
 		ID: "list-snapshots", Method: http.MethodGet, Path: "/v1/snapshots", Tag: "Snapshots",
 		Summary: "List snapshots", Scope: bothy.ScopeSandboxesRead, Text: "Newest first.",
 	}, func(ctx context.Context, in *snapshotsInput) (*answer[bothy.Page[*bothy.Snapshot]], error) {
@@ -149,13 +149,13 @@ func (s *Server) registerSnapshotObjects(svc bothy.SnapshotService) {
 		})
 		return page(p, err)
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "get-snapshot", Method: http.MethodGet, Path: "/v1/snapshots/{id}", Tag: "Snapshots",
 		Summary: "Get a snapshot", Scope: bothy.ScopeSandboxesRead,
 	}, func(ctx context.Context, in *idInput) (*answer[*bothy.Snapshot], error) {
 		return one(svc.Snapshot(ctx, in.ID))
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "delete-snapshot", Method: http.MethodDelete, Path: "/v1/snapshots/{id}", Tag: "Snapshots",
 		Summary: "Delete a snapshot", Scope: bothy.ScopeSandboxesWrite,
 		Text: "Refused with `snapshot_in_use` while a paused sandbox sleeps in it.",

@@ -79,7 +79,7 @@ func TestExecEventFailures(t *testing.T) {
 
 // An event is sent when it happens, and a caller who leaves ends the command.
 func TestExecStreamsLive(t *testing.T) {
-	f := start(t, func(s *Server) { s.beats = heartbeat{first: time.Hour, every: time.Hour} })
+	f := start(t, func(s *setup) { s.config.times = Times{FirstBeat: time.Hour, Beats: time.Hour} })
 	path := f.create()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -125,7 +125,7 @@ func TestBlockingExecIsGivenUpWithItsCaller(t *testing.T) {
 }
 
 func TestQuietStreamsBeat(t *testing.T) {
-	f := start(t, func(s *Server) { s.beats = heartbeat{first: time.Millisecond, every: time.Millisecond} })
+	f := start(t, func(s *setup) { s.config.times = Times{FirstBeat: time.Millisecond, Beats: time.Millisecond} })
 	res := f.open(t.Context(), "GET", "/v1/events", nil, asEvents)
 	r := bufio.NewReader(res.Body)
 	for range 3 {
@@ -461,7 +461,7 @@ func TestCloseDrains(t *testing.T) {
 
 // What does not finish in time is cut off.
 func TestCloseDoesNotWaitForEver(t *testing.T) {
-	f := start(t, func(s *Server) { s.config.Grace = time.Millisecond })
+	f := start(t, func(s *setup) { s.config.Grace = time.Millisecond })
 	path := f.create()
 	res := f.open(t.Context(), "POST", path+"/exec", `{"command":"wait"}`, asEvents)
 	if _, err := bufio.NewReader(res.Body).ReadString('\n'); err != nil {

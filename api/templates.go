@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"reflect"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -16,12 +17,12 @@ type buildInput struct {
 	Body   bothy.TemplateBuild
 }
 
-func (s *Server) registerTemplates() {
+func (s *handlers) registerTemplates() {
 	svc := s.services.Templates
 	if svc == nil {
 		return
 	}
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "list-templates", Method: http.MethodGet, Path: "/v1/templates", Tag: "Templates",
 		Summary: "List templates", Scope: bothy.ScopeTemplatesRead,
 	}, func(ctx context.Context, _ *empty) (*answer[items[*bothy.Template]], error) {
@@ -31,18 +32,18 @@ func (s *Server) registerTemplates() {
 		}
 		return list(t), nil
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "get-template", Method: http.MethodGet, Path: "/v1/templates/{name}", Tag: "Templates",
 		Summary: "Get a template", Scope: bothy.ScopeTemplatesRead,
 	}, func(ctx context.Context, in *templateInput) (*answer[*bothy.Template], error) {
 		return one(svc.Template(ctx, in.Name))
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "build-template", Method: http.MethodPost, Path: "/v1/templates", Tag: "Templates",
 		Summary: "Build a template", Scope: bothy.ScopeTemplatesWrite, Status: http.StatusCreated,
 		Text: "From an image, or the built-in template of that name. Answers with the template when it is built; " +
 			"with `Accept: text/event-stream`, progress comes as events and the last one has the template.",
-		Returns: []form{{"application/json", typeFor[bothy.Template]()}, {eventsType, typeFor[bothy.BuildEvent]()}},
+		Returns: []form{{"application/json", reflect.TypeFor[bothy.Template]()}, {eventsType, reflect.TypeFor[bothy.BuildEvent]()}},
 	}, func(ctx context.Context, in *buildInput) (*byHand, error) {
 		if wantsEvents(in.Accept) {
 			return s.buildStream(in), nil
@@ -53,7 +54,7 @@ func (s *Server) registerTemplates() {
 		}
 		return write(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusCreated, t) }), nil
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "delete-template", Method: http.MethodDelete, Path: "/v1/templates/{name}", Tag: "Templates",
 		Summary: "Delete a template", Scope: bothy.ScopeTemplatesWrite,
 		Text: "Refused with `template_in_use` while a sandbox needs it.",
@@ -64,7 +65,7 @@ func (s *Server) registerTemplates() {
 
 // buildStream tells the progress of a build. The event with the template comes
 // exactly once and last.
-func (s *Server) buildStream(in *buildInput) *byHand {
+func (s *handlers) buildStream(in *buildInput) *byHand {
 	return write(func(w http.ResponseWriter, r *http.Request) {
 		s.streamEvents(w, r, r.Context(), func(ctx context.Context, send func(string, any) error) error {
 			last := bothy.BuildEvent{Step: "done", Percent: 100}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/coder/websocket"
 	"github.com/danielgtaylor/huma/v2"
@@ -16,13 +15,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-const (
-	// processIDHeader tells the terminal's process in the answer that upgrades.
-	processIDHeader = "X-Process-Id"
-	// maxFrame bounds what a caller may type at once.
-	maxFrame  = 1 << 20
-	pingEvery = 30 * time.Second
-)
+// processIDHeader tells the terminal's process in the answer that upgrades.
+const processIDHeader = "X-Process-Id"
 
 type terminalInput struct {
 	ID      string `path:"id" doc:"The sandbox's id."`
@@ -54,11 +48,11 @@ type resizeFrame struct {
 	} `json:"resize"`
 }
 
-func (s *Server) registerTerminal() {
+func (s *handlers) registerTerminal() {
 	if s.services.Exec == nil {
 		return
 	}
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "terminal", Audit: true, Method: http.MethodGet, Path: "/v1/sandboxes/{id}/terminal", Tag: "Commands",
 		Summary: "Open a terminal", Scope: bothy.ScopeSandboxesWrite, AnyQuery: true, Status: http.StatusSwitchingProtocols,
 		Text: "A WebSocket. Binary frames are the terminal's bytes, both ways. A text frame `{\"resize\":{\"cols\":80,\"rows\":24}}` " +
@@ -76,7 +70,7 @@ func (s *Server) registerTerminal() {
 	})
 }
 
-func (s *Server) serveTerminal(w http.ResponseWriter, r *http.Request, in *terminalInput) {
+func (s *handlers) serveTerminal(w http.ResponseWriter, r *http.Request, in *terminalInput) {
 	if r.Header.Get("Upgrade") == "" {
 		s.fail(w, r, needsSocket("Use a WebSocket client, `bothy sh`, or an SDK's terminal."))
 		return
@@ -95,12 +89,11 @@ func (s *Server) serveTerminal(w http.ResponseWriter, r *http.Request, in *termi
 	if err != nil {
 		return // Accept has answered
 	}
-	s.sockets.Add(1)
-	defer s.sockets.Done()
+	defer s.Upgraded()()
 	if in.Announce {
 		_ = conn.Write(r.Context(), websocket.MessageText, fmt.Appendf(nil, `{"process":%d}`, term.PID()))
 	}
-	ctx, cancel := s.following(r.Context())
+	ctx, cancel := s.Following(r.Context())
 	defer cancel()
 	// The end of a key ends the process as well, which may be heard of first.
 	ended, broke := serveTerm(ctx, conn, term)
@@ -115,21 +108,6 @@ func (s *Server) serveTerminal(w http.ResponseWriter, r *http.Request, in *termi
 	}
 	_ = term.Close() // nothing typed from here on arrives
 	s.leave(ctx, conn)
-}
-
-// leave closes a WebSocket whose caller has left, or may not stay.
-func (s *Server) leave(ctx context.Context, conn *websocket.Conn) {
-	if cause := endedBy(ctx); cause != nil {
-		note(ctx, problemOf(cause))
-		_ = conn.Close(websocket.StatusPolicyViolation, cause.Detail)
-	} else if s.closing.Err() != nil {
-		_ = conn.Close(websocket.StatusGoingAway, "the server is closing")
-	}
-	_ = conn.CloseNow()
-}
-
-func needsSocket(hint string) error {
-	return bothy.Errorf(bothy.CodeInvalid, "this call needs a WebSocket").WithHint("%s", hint)
 }
 
 // serveTerm moves bytes until the process ends, the caller leaves, or ctx ends. It
@@ -153,26 +131,6 @@ func serveTerm(ctx context.Context, conn *websocket.Conn, term bothy.Terminal) (
 		return false, websocket.CloseStatus(err) == -1 && !errors.Is(err, errUnknownFrame)
 	case <-ctx.Done(): // by pingUntilGone, unless it is the caller's own
 		return false, true
-	}
-}
-
-// pingUntilGone finds out about callers whose connection died in silence.
-func pingUntilGone(ctx context.Context, conn *websocket.Conn, gone func()) {
-	ticker := time.NewTicker(pingEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		wait, cancel := context.WithTimeout(context.Background(), pingEvery)
-		err := conn.Ping(wait)
-		cancel()
-		if err != nil {
-			gone()
-			return
-		}
 	}
 }
 

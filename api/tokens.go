@@ -11,12 +11,12 @@ type tokenInput struct {
 	Body *bothy.TokenCreate
 }
 
-func (s *Server) registerTokens() {
+func (s *handlers) registerTokens() {
 	svc := s.services.Tokens
 	if svc == nil {
 		return
 	}
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "create-token", Method: http.MethodPost, Path: "/v1/tokens", Tag: "Tokens",
 		Summary: "Create a token", Scope: bothy.ScopeAdmin, Status: http.StatusCreated, Secret: true,
 		Text: "The answer holds the key, which is shown this once: the server keeps only its hash.",
@@ -26,7 +26,7 @@ func (s *Server) registerTokens() {
 		}
 		return one(svc.CreateToken(ctx, *in.Body))
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "list-tokens", Method: http.MethodGet, Path: "/v1/tokens", Tag: "Tokens",
 		Summary: "List tokens", Scope: bothy.ScopeAdmin,
 	}, func(ctx context.Context, _ *empty) (*answer[items[*bothy.Token]], error) {
@@ -36,7 +36,7 @@ func (s *Server) registerTokens() {
 		}
 		return list(t), nil
 	})
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "delete-token", Method: http.MethodDelete, Path: "/v1/tokens/{id}", Tag: "Tokens",
 		Summary: "Revoke a token", Scope: bothy.ScopeAdmin,
 		Text: "From the moment of the answer on, the key opens nothing.",

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 
@@ -53,18 +54,18 @@ func parseDate(name, text string) (time.Time, error) {
 		WithHint("Write it as 2026-01-31 or 2026-01-31T12:00:00Z, and + as %%2B in a URL.")
 }
 
-func (s *Server) registerUsage() {
+func (s *handlers) registerUsage() {
 	svc := s.services.Usage
 	if svc == nil {
 		return
 	}
-	add(s, call{
+	add(s.registry, Operation{
 		ID: "get-usage", Method: http.MethodGet, Path: "/v1/usage", Tag: "Usage",
 		Summary: "Show what was used", Scope: bothy.ScopeSandboxesRead,
 		Text: "What projects have used, and what it costs by the server's rates, in groups that are sorted by all that they are split by. " +
 			"Time is counted by the hour: `from` and `to` are widened to whole ones, and the answer says to which. " +
 			"With `Accept: text/csv`, the groups of the page as a table with a header; `X-Next-Cursor` is then the next page's.",
-		Returns: []form{{"application/json", typeFor[bothy.UsageReport]()}, {csvType, nil}},
+		Returns: []form{{"application/json", reflect.TypeFor[bothy.UsageReport]()}, {csvType, nil}},
 	}, func(ctx context.Context, in *usageInput) (*byHand, error) {
 		q, err := in.query()
 		if err != nil {

@@ -3,7 +3,6 @@ package api
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/api/apitest"
@@ -33,28 +32,9 @@ func TestUsage(t *testing.T) {
 }
 
 func TestHealthNamesProblems(t *testing.T) {
-	f := start(t, func(s *Server) { s.config.Problems = func() []string { return []string{"the disk is full"} } })
+	f := start(t, func(s *setup) { s.config.Problems = func() []string { return []string{"the disk is full"} } })
 	got := f.ok(200, f.as("").do("GET", "/healthz", nil))
 	if !strings.Contains(got.body, `"degraded"`) || !strings.Contains(got.body, "the disk is full") {
 		t.Errorf("got %s", got.body)
-	}
-}
-
-func TestUsageQuery(t *testing.T) {
-	in := usageInput{From: "2026-01-31", To: "2026-02-01T12:00:00+02:00", GroupBy: " day, label:a b ,,sandbox", Project: "p"}
-	q, err := in.query()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := time.Date(2026, 2, 1, 10, 0, 0, 0, time.UTC); !q.To.Equal(want) || q.From.Day() != 31 {
-		t.Errorf("from %v to %v", q.From, q.To)
-	}
-	if got := strings.Join(q.GroupBy, "|"); got != "day|label:a b|sandbox" {
-		t.Errorf("grouped by %s", got)
-	}
-	for _, bad := range []string{"yesterday", "2026-13-01", "2026-01-01 10:00", "0001-01-01", "99999-01-01"} {
-		if _, err := parseDate("from", bad); bothy.ErrorCode(err) != bothy.CodeInvalid {
-			t.Errorf("%q: %v", bad, err)
-		}
 	}
 }

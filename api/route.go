@@ -1,0 +1,52 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// route finds out by the request's host and path what is asked for.
+func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	t, named := s.ports.linkTarget(r.Host)
+	if !named {
+		if err := s.chain.hosts.check(r.Host); err != nil {
+			s.chain.fail(w, r, err)
+			return
+		}
+	}
+	if s.outerPorts != nil && s.outerPorts.ServePort(w, r, t.sandbox, t.port) {
+		return
+	}
+	if named {
+		webhook := takeLink(r)
+		requestFrom(r.Context()).use = s.ports.useOf(r, t)
+		s.ports.serveLink(w, r, t, webhook)
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// NoRoute answers as where there is nothing.
+func (s *Server) NoRoute() http.Handler { return http.HandlerFunc(s.noRoute) }
+
+// noRoute answers where there is nothing.
+func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
+	var allowed []string
+	for _, m := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
+		probe := *r
+		probe.Method = m
+		if _, pattern := s.mux.Handler(&probe); pattern != "/" {
+			allowed = append(allowed, m)
+		}
+	}
+	if len(allowed) == 0 {
+		s.chain.fail(w, r, bothy.Errorf(bothy.CodeNotFound, "there is nothing at %s", r.URL.Path).
+			WithHint("GET /openapi.json, or open /docs, to see the calls; they begin with /v1."))
+		return
+	}
+	w.Header().Set("Allow", strings.Join(allowed, ", "))
+	s.chain.fail(w, r, bothy.Errorf(bothy.CodeMethodNotAllowed, "%s is not possible on %s", r.Method, r.URL.Path).
+		WithHint("Use %s.", strings.Join(allowed, " or ")))
+}
