@@ -8,10 +8,11 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/api/apitest"
+	"github.com/bothy-dev/bothy/api/middleware"
 )
 
 // example fills a route's path.
-func (f *fixture) example(c Operation, id string) string {
+func (f *fixture) example(c middleware.Operation, id string) string {
 	return strings.NewReplacer("{id}", id, "{pid}", "7", "{name}", "python-3.12", "{context}", "ctx-1", "{shell}", "ctx-1", "{link}", "lnk_1", "{port}", "7", "{rest...}", "x/y").Replace(c.Path)
 }
 

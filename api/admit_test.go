@@ -13,6 +13,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/api/apitest"
+	"github.com/bothy-dev/bothy/api/middleware"
 	"github.com/bothy-dev/bothy/inflight"
 )
 
@@ -102,20 +103,20 @@ func TestWhatStaysOpen(t *testing.T) {
 	seen := 0
 	for _, c := range f.registry.Operations() {
 		r, _ := http.NewRequest(c.Method, "/", nil)
-		events := slices.ContainsFunc(c.Returns, func(x form) bool { return x.contentType == eventsType })
+		events := slices.ContainsFunc(c.Returns, func(x middleware.Form) bool { return x.ContentType == middleware.EventsType })
 		only := events && len(c.Returns) == 1
-		if got := staysOpen(r, &c); got != only {
+		if got := middleware.StaysOpen(r, &c); got != only {
 			t.Errorf("%s without Accept stays open: %v", c.ID, got)
 		}
-		r.Header.Set("Accept", eventsType)
-		if got := staysOpen(r, &c); events && !got {
+		r.Header.Set("Accept", middleware.EventsType)
+		if got := middleware.StaysOpen(r, &c); events && !got {
 			t.Errorf("%s as events does not stay open", c.ID)
 		}
 		if events {
 			seen++
 		}
 		r.Header.Set("Upgrade", "websocket")
-		if !staysOpen(r, &c) {
+		if !middleware.StaysOpen(r, &c) {
 			t.Errorf("%s as a WebSocket does not stay open", c.ID)
 		}
 	}
@@ -142,7 +143,7 @@ func (s *slow) Read(p []byte) (int, error) {
 func TestBodiesTakeMemory(t *testing.T) {
 	const large, part = 1 << 20, 3 << 18
 	body := `{"path":"x","content":"` + strings.Repeat("x", large) + `"}`
-	f := start(t, within(plenty, plenty, inflight.Bounds{Total: 10 * large * decodeFactor, Project: large * decodeFactor * 3 / 2, Reserved: large}))
+	f := start(t, within(plenty, plenty, inflight.Bounds{Total: 10 * large * middleware.DecodeFactor, Project: large * middleware.DecodeFactor * 3 / 2, Reserved: large}))
 	greedy := f.as(apitest.Stranger)
 	path := greedy.create()
 	mine := f.create()
@@ -165,7 +166,7 @@ func TestBodiesTakeMemory(t *testing.T) {
 			})
 			<-s.started
 			// Some of what was sent may still be on its way.
-			for used := int64(0); used < part*decodeFactor*7/8; used, _ = f.services.Inflight.Memory.Stats() {
+			for used := int64(0); used < part*middleware.DecodeFactor*7/8; used, _ = f.services.Inflight.Memory.Stats() {
 				time.Sleep(time.Millisecond)
 			}
 			f.limited(greedy.do("POST", path+"/files", body))
@@ -205,11 +206,11 @@ func TestHandlersTakeMemory(t *testing.T) {
 		}
 	}
 	send(80<<10, false)
-	if took.Load() != 80<<10*decodeFactor+100 {
+	if took.Load() != 80<<10*middleware.DecodeFactor+100 {
 		t.Errorf("%d bytes were held", took.Load())
 	}
 	send(90<<10, true)
-	if took.Load() < 90<<10*decodeFactor {
+	if took.Load() < 90<<10*middleware.DecodeFactor {
 		t.Errorf("%d bytes were held of a body in chunks", took.Load())
 	}
 	f.nothingHeld()

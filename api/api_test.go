@@ -14,6 +14,8 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/api/apitest"
+	"github.com/bothy-dev/bothy/api/problem"
+	"github.com/bothy-dev/bothy/api/rest"
 )
 
 // fixture is a server over a make-believe world, and what it logged.
@@ -52,7 +54,7 @@ func everything(world *apitest.World, tokens *apitest.Tokens, answers *apitest.A
 	audits := &apitest.Audit{}
 	return Services{
 		Recorder: audits, Answers: answers, Log: log,
-		RESTServices: RESTServices{Audit: audits, Tokens: tokens, Sandboxes: world, Exec: world, Code: world, Files: world.Files(), Templates: world, Snapshots: world,
+		Services: rest.Services{Audit: audits, Tokens: tokens, Sandboxes: world, Exec: world, Code: world, Files: world.Files(), Templates: world, Snapshots: world,
 			Events: world, Network: world, Metrics: world, Ports: world, Links: &apitest.Links{World: world}, Mover: world, Logs: world, Limits: world, Projects: &apitest.Projects{}, Usage: &apitest.Usage{}},
 	}
 }
@@ -179,14 +181,14 @@ func (f *fixture) ok(status int, res response) response {
 }
 
 // failed checks that an answer is a problem of exactly the promised shape.
-func (f *fixture) failed(code bothy.Code, res response) Problem {
+func (f *fixture) failed(code bothy.Code, res response) problem.Problem {
 	f.Helper()
 	where := res.Request.Method + " " + res.Request.URL.String()
 	if got := res.Header.Get("Content-Type"); got != "application/problem+json" {
 		f.Fatalf("%s: content type %q: %d %s", where, got, res.StatusCode, res.body)
 	}
 	var keys map[string]json.RawMessage
-	var p Problem
+	var p problem.Problem
 	if err := json.Unmarshal([]byte(res.body), &keys); err != nil {
 		f.Fatalf("%s: %v in %s", where, err, res.body)
 	}
@@ -201,7 +203,7 @@ func (f *fixture) failed(code bothy.Code, res response) Problem {
 	if len(keys) != 4 {
 		f.Errorf("%s: the problem has more than it should: %s", where, res.body)
 	}
-	if p.Code != code || p.Status != res.StatusCode || p.Status != statuses[code] {
+	if p.Code != code || p.Status != res.StatusCode || p.Status != problem.Statuses[code] {
 		f.Fatalf("%s: status %d, want the problem %s: %s", where, res.StatusCode, code, res.body)
 	}
 	if p.Detail == "" {

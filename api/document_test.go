@@ -16,6 +16,10 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/api/apitest"
+	"github.com/bothy-dev/bothy/api/middleware"
+	"github.com/bothy-dev/bothy/api/openapi"
+	"github.com/bothy-dev/bothy/api/problem"
+	"github.com/bothy-dev/bothy/api/rest"
 )
 
 var update = flag.Bool("update", false, "write openapi.json and openapi.yaml")
@@ -104,7 +108,7 @@ func TestEveryFieldIsDescribed(t *testing.T) {
 			}
 		}
 	}
-	for name, fields := range words {
+	for name, fields := range openapi.Descriptions {
 		for field := range fields {
 			if schemas[name] == nil || schemas[name].Properties[field] == nil {
 				t.Errorf("words describes %s.%s, which is not there", name, field)
@@ -139,15 +143,15 @@ func TestEveryCodeHasAStatus(t *testing.T) {
 	}
 	code := complete(t).registry.OpenAPI().Components.Schemas.Map()["Problem"].Properties["code"]
 	for _, c := range codes {
-		if statuses[bothy.Code(c)] == 0 {
+		if problem.Statuses[bothy.Code(c)] == 0 {
 			t.Errorf("the code %s has no status", c)
 		}
 		if !slices.Contains(code.Enum, any(c)) {
 			t.Errorf("the document does not list the code %s", c)
 		}
 	}
-	if len(statuses) != len(codes) {
-		t.Errorf("%d codes, %d statuses", len(codes), len(statuses))
+	if len(problem.Statuses) != len(codes) {
+		t.Errorf("%d codes, %d statuses", len(codes), len(problem.Statuses))
 	}
 }
 
@@ -191,7 +195,7 @@ func TestDocsPageNeedsNobodyElse(t *testing.T) {
 }
 
 func TestMissingServicesHaveNoRoutes(t *testing.T) {
-	s := New(Services{RESTServices: RESTServices{Tokens: apitest.NewTokens()}}, Config{})
+	s := New(Services{Services: rest.Services{Tokens: apitest.NewTokens()}}, Config{})
 	for _, c := range s.registry.Operations() {
 		if c.Tag != "Tokens" {
 			t.Errorf("%s %s is there without its service", c.Method, c.Path)
@@ -215,7 +219,7 @@ func TestStreamsDocumentTheirFailures(t *testing.T) {
 				continue
 			}
 			for _, res := range op.Responses {
-				m := res.Content[eventsType]
+				m := res.Content[middleware.EventsType]
 				if m == nil {
 					continue
 				}

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/middleware"
+	"github.com/bothy-dev/bothy/api/openapi"
 )
 
 func TestFileBytes(t *testing.T) {
@@ -148,10 +150,10 @@ func makeForm(t *testing.T, parts ...[3]string) (io.Reader, header) {
 func TestFilesAsForm(t *testing.T) {
 	f := start(t)
 	files := f.create() + "/files"
-	large := strings.Repeat("x", maxJSONBytes+1) // the bound on JSON is not for files
+	large := strings.Repeat("x", middleware.MaxJSONBytes+1) // the bound on JSON is not for files
 	body, h := makeForm(t, [3]string{"path", "", "/tmp/one"}, [3]string{"mode", "", "0700"}, [3]string{"file", "ignored", large},
 		[3]string{"file", "dir/two.txt", "2"}, [3]string{"user", "", "root"}, [3]string{"file", "/three", "3"})
-	list := decode[items[bothy.FileInfo]](f, f.ok(200, f.do("POST", files, body, h)))
+	list := decode[openapi.Items[bothy.FileInfo]](f, f.ok(200, f.do("POST", files, body, h)))
 	got := ""
 	for _, i := range list.Items {
 		got += i.Path + " " + i.Mode + " " + i.Owner + "\n"
@@ -163,7 +165,7 @@ func TestFilesAsForm(t *testing.T) {
 		t.Errorf("%d bytes", len(res.body))
 	}
 	body, h = makeForm(t, [3]string{"file", "name", "content"})
-	list = decode[items[bothy.FileInfo]](f, f.ok(200, f.do("POST", files+"?path=/etc/x", body, h)))
+	list = decode[openapi.Items[bothy.FileInfo]](f, f.ok(200, f.do("POST", files+"?path=/etc/x", body, h)))
 	if len(list.Items) != 1 || list.Items[0].Path != "/etc/x" {
 		t.Errorf("%+v", list)
 	}
@@ -188,7 +190,7 @@ func TestFolders(t *testing.T) {
 	f.ok(200, f.do("PUT", files+"?path=/d/a", "1"))
 	f.ok(200, f.do("PUT", files+"?path=/d/e/b", "2"))
 	for query, want := range map[string]int{"": 2, "&depth=1": 2, "&depth=2": 3} {
-		list := decode[items[bothy.FileInfo]](f, f.ok(200, f.do("GET", files+"?path=/d"+query, nil)))
+		list := decode[openapi.Items[bothy.FileInfo]](f, f.ok(200, f.do("GET", files+"?path=/d"+query, nil)))
 		if len(list.Items) != want {
 			t.Errorf("%s: %+v", query, list)
 		}

@@ -2,6 +2,8 @@ package api
 
 import (
 	"net/http"
+
+	"github.com/bothy-dev/bothy/api/openapi"
 )
 
 // health is the answer of /healthz. A server that answers but has problems is
@@ -26,6 +28,6 @@ func (s *Server) registerHealth() {
 		if s.chain.Closing() {
 			status, h.Status = http.StatusServiceUnavailable, "stopping"
 		}
-		writeJSON(w, status, h)
+		openapi.WriteJSON(w, status, h)
 	})
 }

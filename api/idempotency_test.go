@@ -12,6 +12,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/api/apitest"
+	"github.com/bothy-dev/bothy/api/middleware"
 )
 
 func key(k string) header { return header{"Idempotency-Key": k} }
@@ -198,7 +199,7 @@ func (f *fixture) leave(path, body string, headers ...header) {
 
 // A command that was killed when its caller left is not run again under its key.
 func TestKilledCommandsAreRemembered(t *testing.T) {
-	for name, accept := range map[string]string{"json": "application/json", "events": eventsType} {
+	for name, accept := range map[string]string{"json": "application/json", "events": middleware.EventsType} {
 		t.Run(name, func(t *testing.T) {
 			f := start(t)
 			path := f.create() + "/exec"
@@ -243,7 +244,7 @@ func TestResultOfACommandThatKeepsRunning(t *testing.T) {
 func TestLargeAnswersAreRememberedWithoutTheirBody(t *testing.T) {
 	f := start(t)
 	path := f.create() + "/exec"
-	body := map[string]any{"command": "echo " + strings.Repeat("x", maxRemembered)}
+	body := map[string]any{"command": "echo " + strings.Repeat("x", middleware.MaxRemembered)}
 	f.ok(200, f.do("POST", path, body, key("k")))
 	res := f.do("POST", path, body, key("k"))
 	if p := f.failed(bothy.CodeConflict, res); !strings.Contains(p.Detail, "done already") || res.Header.Get("Idempotency-Replayed") != "true" {

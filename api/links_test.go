@@ -14,6 +14,8 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/api/apitest"
+	"github.com/bothy-dev/bothy/api/openapi"
+	"github.com/bothy-dev/bothy/api/ports"
 )
 
 // browse asks a host name of the server's, whatever that resolves to.
@@ -83,7 +85,7 @@ func TestLink(t *testing.T) {
 	if res := f.ok(200, f.browse("GET", page+"cookies", append(entered.Cookies(), own))); res.body != "own=1" {
 		t.Errorf("the server in the sandbox gets the cookies %q", res.body)
 	}
-	if strings.Contains(f.logged.String(), linkQuery) {
+	if strings.Contains(f.logged.String(), ports.LinkQuery) {
 		t.Error("the log has the link")
 	}
 	f.ok(418, f.browse("GET", page, nil, header{"Authorization": "Bearer " + f.key})) // a key does as well
@@ -102,7 +104,7 @@ func TestLinkIsForOnePort(t *testing.T) {
 	f, path := linkable(t)
 	link := f.link(path, `{"port":8080}`)
 	page, query, _ := strings.Cut(link.URL, "?")
-	token := strings.TrimPrefix(query, linkQuery+"=")
+	token := strings.TrimPrefix(query, ports.LinkQuery+"=")
 	id := strings.TrimPrefix(path, "/v1/sandboxes/")
 	hook := f.link(path, `{"port":8080,"kind":"webhook"}`)
 	hookToken := strings.Split(hook.URL, "/")[4]
@@ -112,16 +114,16 @@ func TestLinkIsForOnePort(t *testing.T) {
 		"another sandbox":  strings.Replace(link.URL, id, "other", 1),
 		"a changed link":   link.URL + "x",
 		"another link":     strings.Replace(link.URL, link.ID, hook.ID, 1),
-		"a webhook's":      page + "?" + linkQuery + "=" + hookToken,
+		"a webhook's":      page + "?" + ports.LinkQuery + "=" + hookToken,
 		"a browser's path": page + "_bothy/" + token + "/",
-		"another prefix":   page + "?" + linkQuery + "=x" + token,
-		"nothing to speak": page + "?" + linkQuery + "=..",
+		"another prefix":   page + "?" + ports.LinkQuery + "=x" + token,
+		"nothing to speak": page + "?" + ports.LinkQuery + "=..",
 	} {
 		if p := f.failed(bothy.CodeUnauthenticated, f.browse("GET", target, nil)); !strings.Contains(p.Hint, "/links") {
 			t.Errorf("%s: %q", name, p.Hint)
 		}
 	}
-	f.failed(bothy.CodeUnauthenticated, f.browse("GET", page, []*http.Cookie{{Name: linkCookie, Value: hookToken}}))
+	f.failed(bothy.CodeUnauthenticated, f.browse("GET", page, []*http.Cookie{{Name: ports.LinkCookie, Value: hookToken}}))
 	f.failed(bothy.CodeSandboxNotFound, f.as(apitest.Stranger).do("POST", path+"/links", `{"port":8080}`))
 	f.failed(bothy.CodeSandboxNotFound, f.as(apitest.Stranger).do("DELETE", path+"/links/"+link.ID, nil))
 	f.failed(bothy.CodeSandboxNotFound, f.as(apitest.Stranger).do("GET", path+"/links", nil))
@@ -137,7 +139,7 @@ func TestLinksAreListedAndRevoked(t *testing.T) {
 	origin, cookies := f.enter(link)
 	f.ok(418, f.browse("GET", origin+"/", cookies))
 	listed := f.ok(200, f.do("GET", path+"/links", nil))
-	if all := decode[items[bothy.Link]](f, listed).Items; len(all) != 1 || all[0].ID != link.ID || all[0].TokenID != writerID {
+	if all := decode[openapi.Items[bothy.Link]](f, listed).Items; len(all) != 1 || all[0].ID != link.ID || all[0].TokenID != writerID {
 		t.Errorf("listed %+v", all)
 	}
 	if strings.Contains(listed.body, "url") {
@@ -248,7 +250,7 @@ func TestPagesFromElsewhereDoNothingByALink(t *testing.T) {
 func TestCookieTossing(t *testing.T) {
 	f, path := linkable(t)
 	origin, cookies := f.enter(f.link(path, `{"port":8080}`))
-	tossed := append([]*http.Cookie{{Name: linkCookie, Value: "x"}, {Name: linkCookie, Value: "lnk_1.x"}}, cookies...)
+	tossed := append([]*http.Cookie{{Name: ports.LinkCookie, Value: "x"}, {Name: ports.LinkCookie, Value: "lnk_1.x"}}, cookies...)
 	f.ok(418, f.browse("GET", origin+"/", tossed))
 }
 
@@ -286,7 +288,7 @@ func TestWebhook(t *testing.T) {
 	f, path := linkable(t)
 	link := f.link(path, `{"port":8080,"kind":"webhook"}`)
 	base := strings.TrimSuffix(link.URL, "/")
-	origin, token, _ := strings.Cut(base, linkPath)
+	origin, token, _ := strings.Cut(base, ports.LinkPath)
 	host := strings.TrimPrefix(origin, "http://")
 	// A body, a signature of the sender's own and any origin pass through.
 	sender := header{"Authorization": "Basic c2VuZGVy", "Origin": "https://hooks.example", "Content-Type": "text/plain"}
@@ -299,7 +301,7 @@ func TestWebhook(t *testing.T) {
 			t.Errorf("cookies %v", res.Cookies())
 		}
 	}
-	for name, h := range map[string]header{"a header": {linkHeader: token}, "a bearer": {"Authorization": "Bearer " + token}} {
+	for name, h := range map[string]header{"a header": {ports.LinkHeader: token}, "a bearer": {"Authorization": "Bearer " + token}} {
 		if res := f.ok(418, f.browse("POST", origin+"/hook", nil, h)); !strings.HasPrefix(res.body, "POST /hook ") || !strings.Contains(res.body, `key=""`) {
 			t.Errorf("%s: %s", name, res.body)
 		}
@@ -309,7 +311,7 @@ func TestWebhook(t *testing.T) {
 	f.failed(bothy.CodeUnauthenticated, f.browse("POST", base+"x/", nil))
 	f.failed(bothy.CodeUnauthenticated, f.browse("POST", origin+"/%5Fbothy/"+token+"x/", nil))
 	f.failed(bothy.CodeUnauthenticated, f.browse("POST", origin+"/_bothy%2F"+token+"/", nil))
-	f.failed(bothy.CodeUnauthenticated, f.browse("POST", origin+"/", nil, header{linkHeader: "x"}))
+	f.failed(bothy.CodeUnauthenticated, f.browse("POST", origin+"/", nil, header{ports.LinkHeader: "x"}))
 	if strings.Contains(f.logged.String(), token[5:]) {
 		t.Error("the log has the link")
 	}
@@ -322,7 +324,7 @@ func TestWebhook(t *testing.T) {
 		_ = r.Header.Write(w)
 		_, _ = io.WriteString(w, r.RequestURI)
 	})
-	if res := f.ok(200, f.browse("POST", base+"/x", nil, header{linkHeader: token, "Referer": base + "/"})); strings.Contains(res.body, token[5:]) {
+	if res := f.ok(200, f.browse("POST", base+"/x", nil, header{ports.LinkHeader: token, "Referer": base + "/"})); strings.Contains(res.body, token[5:]) {
 		t.Errorf("the server in the sandbox gets the link: %s", res.body)
 	}
 	f.ok(204, f.do("DELETE", path+"/links/"+link.ID, nil))
@@ -388,7 +390,7 @@ func TestLinksBehindAProxy(t *testing.T) {
 	f.ok(418, f.browse("POST", origin+"/", cookies, forwarded, header{"Origin": origin}))
 	f.failed(bothy.CodePermission, f.browse("POST", origin+"/", cookies, forwarded, header{"Origin": strings.Replace(origin, "https", "http", 1)}))
 	// The name without the prefix is one that siblings can set, and counts for nothing.
-	f.failed(bothy.CodeUnauthenticated, f.browse("GET", origin+"/", []*http.Cookie{{Name: linkCookie, Value: cookies[0].Value}}, forwarded))
+	f.failed(bothy.CodeUnauthenticated, f.browse("GET", origin+"/", []*http.Cookie{{Name: ports.LinkCookie, Value: cookies[0].Value}}, forwarded))
 	if res := f.ok(200, f.browse("GET", origin+"/cookies", append(cookies, &http.Cookie{Name: "own", Value: "1"}), forwarded)); res.body != "own=1" {
 		t.Errorf("the server in the sandbox gets the cookies %q", res.body)
 	}

@@ -4,22 +4,24 @@ import (
 	"net/http"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/middleware"
+	"github.com/bothy-dev/bothy/api/ports"
 )
 
 // HandleOuter mounts a call of another door. The handler returns the error that it
 // did not answer with.
-func (s *Server) HandleOuter(pattern string, o Outer, h func(http.ResponseWriter, *http.Request) error) {
+func (s *Server) HandleOuter(pattern string, o middleware.Outer, h func(http.ResponseWriter, *http.Request) error) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		c := o.call(r.Method)
-		if info := requestFrom(r.Context()); info != nil {
-			info.call, info.outer = &c, &o
+		c := o.Operation(r.Method)
+		if info := middleware.RequestFrom(r.Context()); info != nil {
+			info.Operation, info.Outer = &c, &o
 		}
-		r, err := s.chain.enterOuter(r, o, c)
+		r, err := s.chain.EnterOuter(r, o, c)
 		if err == nil {
 			err = h(w, r)
 		}
 		if err != nil {
-			s.chain.fail(w, r, err)
+			s.chain.Fail(w, r, err)
 		}
 	})
 }
@@ -36,35 +38,35 @@ func (s *Server) SetOuterPorts(p OuterPorts) { s.outerPorts = p }
 
 // ServeOuterPort is HandleOuter for a request that has been routed, whose caller the
 // other door finds by itself: hold is told of the caller's end, as by bothy.KeyHolder.
-func (s *Server) ServeOuterPort(w http.ResponseWriter, r *http.Request, o Outer,
+func (s *Server) ServeOuterPort(w http.ResponseWriter, r *http.Request, o middleware.Outer,
 	hold func(end func(error)) (*bothy.Caller, func(), error), h func(http.ResponseWriter, *http.Request) error) {
-	c := o.call(r.Method)
-	info := requestFrom(r.Context())
-	info.call, info.outer = &c, &o
-	caller, release, err := hold(info.end)
+	c := o.Operation(r.Method)
+	info := middleware.RequestFrom(r.Context())
+	info.Operation, info.Outer = &c, &o
+	caller, release, err := hold(info.End)
 	if err == nil {
-		info.onRelease(release)
-		r = withCaller(r, caller)
-		if s.chain.audited(c) {
+		info.OnRelease(release)
+		r = middleware.WithCaller(r, caller)
+		if s.chain.Audited(c) {
 			err = s.chain.Recorder.Admit()
 		}
 	}
 	if err == nil {
-		r, err = s.chain.admit(r)
+		r, err = s.chain.Admit(r)
 	}
 	if err == nil {
 		err = h(w, r)
 	}
 	if err != nil {
-		s.chain.fail(w, r, err)
+		s.chain.Fail(w, r, err)
 	}
 }
 
 // ShowPort shows a port of a sandbox to the caller in the request's context. What
 // the request holds in Authorization is for the server there.
 func (s *Server) ShowPort(w http.ResponseWriter, r *http.Request, sandbox string, port uint16) {
-	if info := requestFrom(r.Context()); info != nil {
-		info.call = &proxyCall
+	if info := middleware.RequestFrom(r.Context()); info != nil {
+		info.Operation = &ports.ProxyOperation
 	}
-	s.ports.showPort(w, r, portTarget{sandbox: sandbox, port: port, linked: true})
+	s.ports.ShowPort(w, r, ports.Target{Sandbox: sandbox, Port: port, Linked: true})
 }

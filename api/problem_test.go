@@ -13,12 +13,15 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/api/apitest"
+	"github.com/bothy-dev/bothy/api/middleware"
+	"github.com/bothy-dev/bothy/api/problem"
+	"github.com/bothy-dev/bothy/api/rest"
 )
 
 // Whatever a service says goes to the caller, with the code's status.
 func TestEveryCodeTravels(t *testing.T) {
 	f := start(t)
-	for code := range statuses {
+	for code := range problem.Statuses {
 		e := bothy.Errorf(code, "the value %q is bad", "<x>").WithHint("Do <y>.").Because(errors.New("internal matter"))
 		e.Op, e.RetryAfter = "op", 1500*time.Millisecond
 		f.world.Fail(fmt.Errorf("wrapped: %w", e))
@@ -72,7 +75,7 @@ func TestRequestID(t *testing.T) {
 func TestMalformedRequests(t *testing.T) {
 	f := start(t)
 	path := f.create()
-	huge := `{"name":"` + strings.Repeat("x", maxJSONBytes) + `"}`
+	huge := `{"name":"` + strings.Repeat("x", middleware.MaxJSONBytes) + `"}`
 	for _, c := range []struct {
 		name, method, path, body string
 		code                     bothy.Code
@@ -171,7 +174,7 @@ func TestSecretsAreNotRepeated(t *testing.T) {
 // A body of unknown length is bounded as well.
 func TestChunkedBodyIsBounded(t *testing.T) {
 	f := start(t)
-	body := struct{ *bytes.Reader }{bytes.NewReader(bytes.Repeat([]byte(" "), maxJSONBytes+1))}
+	body := struct{ *bytes.Reader }{bytes.NewReader(bytes.Repeat([]byte(" "), middleware.MaxJSONBytes+1))}
 	f.failed(bothy.CodeTooLarge, f.do("POST", "/v1/sandboxes", body))
 }
 
@@ -207,12 +210,12 @@ func TestHostHeader(t *testing.T) {
 }
 
 func TestHostIsNotCheckedElsewhere(t *testing.T) {
-	s := New(Services{RESTServices: RESTServices{Tokens: apitest.NewTokens()}}, Config{Listen: ":0"})
+	s := New(Services{Services: rest.Services{Tokens: apitest.NewTokens()}}, Config{Listen: ":0"})
 	if err := s.Listen(); err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := s.chain.hosts.check("anything.example.com"); err != nil {
+	if err := s.chain.Hosts.Check("anything.example.com"); err != nil {
 		t.Error(err)
 	}
 	if !strings.HasPrefix(s.URL(), "http://127.0.0.1:") {
@@ -222,7 +225,7 @@ func TestHostIsNotCheckedElsewhere(t *testing.T) {
 
 func TestAddressInUse(t *testing.T) {
 	f := start(t)
-	err := New(Services{RESTServices: RESTServices{Tokens: apitest.NewTokens()}}, Config{Listen: f.Addr().String()}).Listen()
+	err := New(Services{Services: rest.Services{Tokens: apitest.NewTokens()}}, Config{Listen: f.Addr().String()}).Listen()
 	if e := bothy.AsError(err); e.Code != bothy.CodeConflict || !strings.Contains(e.Hint, "--listen") {
 		t.Errorf("%+v", e)
 	}

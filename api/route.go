@@ -5,24 +5,26 @@ import (
 	"strings"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/middleware"
+	"github.com/bothy-dev/bothy/api/ports"
 )
 
 // route finds out by the request's host and path what is asked for.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
-	t, named := s.ports.linkTarget(r.Host)
+	t, named := s.ports.LinkTarget(r.Host)
 	if !named {
-		if err := s.chain.hosts.check(r.Host); err != nil {
-			s.chain.fail(w, r, err)
+		if err := s.chain.Hosts.Check(r.Host); err != nil {
+			s.chain.Fail(w, r, err)
 			return
 		}
 	}
-	if s.outerPorts != nil && s.outerPorts.ServePort(w, r, t.sandbox, t.port) {
+	if s.outerPorts != nil && s.outerPorts.ServePort(w, r, t.Sandbox, t.Port) {
 		return
 	}
 	if named {
-		webhook := takeLink(r)
-		requestFrom(r.Context()).use = s.ports.useOf(r, t)
-		s.ports.serveLink(w, r, t, webhook)
+		webhook := ports.TakeLink(r)
+		middleware.RequestFrom(r.Context()).Use = s.ports.UseOf(r, t)
+		s.ports.ServeLink(w, r, t, webhook)
 		return
 	}
 	s.mux.ServeHTTP(w, r)
@@ -42,11 +44,11 @@ func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if len(allowed) == 0 {
-		s.chain.fail(w, r, bothy.Errorf(bothy.CodeNotFound, "there is nothing at %s", r.URL.Path).
+		s.chain.Fail(w, r, bothy.Errorf(bothy.CodeNotFound, "there is nothing at %s", r.URL.Path).
 			WithHint("GET /openapi.json, or open /docs, to see the calls; they begin with /v1."))
 		return
 	}
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
-	s.chain.fail(w, r, bothy.Errorf(bothy.CodeMethodNotAllowed, "%s is not possible on %s", r.Method, r.URL.Path).
+	s.chain.Fail(w, r, bothy.Errorf(bothy.CodeMethodNotAllowed, "%s is not possible on %s", r.Method, r.URL.Path).
 		WithHint("Use %s.", strings.Join(allowed, " or ")))
 }

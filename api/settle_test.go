@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/middleware"
 )
 
 // raw sends a request as it is, in whole, and only then reads the answer, as many
@@ -95,7 +96,7 @@ func TestRefusedBodyIsNotAskedFor(t *testing.T) {
 	if res.StatusCode != 413 || !res.Close {
 		t.Errorf("%d, closed %v", res.StatusCode, res.Close)
 	}
-	if took := time.Since(began); took > refusedFor/2 {
+	if took := time.Since(began); took > middleware.RefusedFor/2 {
 		t.Errorf("it took %v", took)
 	}
 }
@@ -144,7 +145,7 @@ func TestRefusalIsWholeBeforeTheBody(t *testing.T) {
 		if err != nil || res.StatusCode < 400 || res.ContentLength != int64(len(text)) || len(text) == 0 {
 			t.Errorf("%s: %d %q, length %d: %v", line, res.StatusCode, text, res.ContentLength, err)
 		}
-		if took := time.Since(began); took > refusedFor/2 {
+		if took := time.Since(began); took > middleware.RefusedFor/2 {
 			t.Errorf("%s: it took %v", line, took)
 		}
 	}

@@ -14,6 +14,9 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/openapi"
+	"github.com/bothy-dev/bothy/api/problem"
+	"github.com/bothy-dev/bothy/api/rest"
 )
 
 var asEvents = header{"Accept": "text/event-stream"}
@@ -71,7 +74,7 @@ func TestExecEventFailures(t *testing.T) {
 	if len(got) != 2 || !strings.HasPrefix(got[1], "event: error\ndata: ") {
 		t.Fatalf("%q", got)
 	}
-	var p Problem
+	var p problem.Problem
 	if err := json.Unmarshal([]byte(strings.TrimPrefix(got[1], "event: error\ndata: ")), &p); err != nil || p.Code != bothy.CodeGuest || p.Status != 502 {
 		t.Errorf("%q: %+v, %v", got[1], p, err)
 	}
@@ -79,7 +82,7 @@ func TestExecEventFailures(t *testing.T) {
 
 // An event is sent when it happens, and a caller who leaves ends the command.
 func TestExecStreamsLive(t *testing.T) {
-	f := start(t, func(s *setup) { s.config.times = Times{FirstBeat: time.Hour, Beats: time.Hour} })
+	f := start(t, func(s *setup) { s.config.times = rest.Times{FirstBeat: time.Hour, Beats: time.Hour} })
 	path := f.create()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -125,7 +128,7 @@ func TestBlockingExecIsGivenUpWithItsCaller(t *testing.T) {
 }
 
 func TestQuietStreamsBeat(t *testing.T) {
-	f := start(t, func(s *setup) { s.config.times = Times{FirstBeat: time.Millisecond, Beats: time.Millisecond} })
+	f := start(t, func(s *setup) { s.config.times = rest.Times{FirstBeat: time.Millisecond, Beats: time.Millisecond} })
 	res := f.open(t.Context(), "GET", "/v1/events", nil, asEvents)
 	r := bufio.NewReader(res.Body)
 	for range 3 {
@@ -177,7 +180,7 @@ func TestProcesses(t *testing.T) {
 	process := path + "/processes/100"
 	f.ok(204, f.do("POST", process+"/stdin", `{"data":"hello "}`))
 	f.ok(204, f.do("POST", process+"/stdin", `{"data":"d29ybGQ=","encoding":"base64"}`))
-	list := decode[items[bothy.ProcessInfo]](f, f.ok(200, f.do("GET", path+"/processes", nil)))
+	list := decode[openapi.Items[bothy.ProcessInfo]](f, f.ok(200, f.do("GET", path+"/processes", nil)))
 	if len(list.Items) != 1 || !list.Items[0].Running || list.Items[0].OutputEnd != 11 {
 		t.Fatalf("%+v", list)
 	}
@@ -220,7 +223,7 @@ func TestCode(t *testing.T) {
 	f.failed(bothy.CodeInvalid, f.do("POST", path+"/code", `{"code":"x","language":"cobol"}`))
 	f.failed(bothy.CodeContextNotFound, f.do("POST", path+"/code", `{"code":"x","context_id":"none"}`, asEvents))
 	c := decode[bothy.CodeContext](f, f.ok(201, f.do("POST", path+"/contexts", nil)))
-	if list := decode[items[bothy.CodeContext]](f, f.ok(200, f.do("GET", path+"/contexts", nil))); len(list.Items) != 1 {
+	if list := decode[openapi.Items[bothy.CodeContext]](f, f.ok(200, f.do("GET", path+"/contexts", nil))); len(list.Items) != 1 {
 		t.Errorf("%+v", list)
 	}
 	f.ok(204, f.do("POST", path+"/contexts/"+c.ID+"/interrupt", nil))
@@ -236,7 +239,7 @@ func TestShells(t *testing.T) {
 	f := start(t)
 	path := f.create() + "/shells"
 	shell := decode[bothy.Shell](f, f.ok(201, f.do("POST", path, `{"cwd":"/tmp"}`)))
-	list := decode[items[bothy.Shell]](f, f.ok(200, f.do("GET", path, nil)))
+	list := decode[openapi.Items[bothy.Shell]](f, f.ok(200, f.do("GET", path, nil)))
 	if len(list.Items) != 1 || list.Items[0] != shell || shell.Cwd != "/tmp" {
 		t.Fatalf("%+v, %+v", shell, list)
 	}
@@ -264,11 +267,11 @@ func TestShells(t *testing.T) {
 func TestNetworkLog(t *testing.T) {
 	f := start(t)
 	path := f.create() + "/network/log"
-	all := decode[items[bothy.NetworkDecision]](f, f.ok(200, f.do("GET", path, nil)))
+	all := decode[openapi.Items[bothy.NetworkDecision]](f, f.ok(200, f.do("GET", path, nil)))
 	if len(all.Items) != 2 || !all.Items[0].Allowed || all.Items[1].Reason == "" {
 		t.Fatalf("%+v", all)
 	}
-	all = decode[items[bothy.NetworkDecision]](f, f.ok(200, f.do("GET", path+"?since=2026-03-01T12:00:30Z", nil)))
+	all = decode[openapi.Items[bothy.NetworkDecision]](f, f.ok(200, f.do("GET", path+"?since=2026-03-01T12:00:30Z", nil)))
 	if len(all.Items) != 1 {
 		t.Fatalf("%+v", all)
 	}
@@ -280,7 +283,7 @@ func TestNetworkLog(t *testing.T) {
 
 func TestTemplates(t *testing.T) {
 	f := start(t)
-	list := decode[items[*bothy.Template]](f, f.ok(200, f.do("GET", "/v1/templates", nil)))
+	list := decode[openapi.Items[*bothy.Template]](f, f.ok(200, f.do("GET", "/v1/templates", nil)))
 	if len(list.Items) != 1 || list.Items[0].Name != bothy.DefaultTemplate {
 		t.Fatalf("%+v", list)
 	}
@@ -305,7 +308,7 @@ func TestTemplates(t *testing.T) {
 func TestSnapshotCalls(t *testing.T) {
 	f := start(t)
 	path := f.create()
-	paused := decode[Paused](f, f.ok(200, f.do("POST", path+"/pause", nil)))
+	paused := decode[rest.Paused](f, f.ok(200, f.do("POST", path+"/pause", nil)))
 	if paused.SnapshotID == "" || paused.Snapshot.ID != paused.SnapshotID || paused.Snapshot.Kind != bothy.SnapshotMemory {
 		t.Fatalf("%+v", paused)
 	}
@@ -314,7 +317,7 @@ func TestSnapshotCalls(t *testing.T) {
 	if b := decode[bothy.Sandbox](f, f.ok(200, f.do("POST", path+"/resume", nil))); b.State != bothy.StateRunning {
 		t.Fatalf("%+v", b)
 	}
-	paused = decode[Paused](f, f.ok(200, f.do("POST", path+"/pause", `{"memory":false,"name":"n"}`)))
+	paused = decode[rest.Paused](f, f.ok(200, f.do("POST", path+"/pause", `{"memory":false,"name":"n"}`)))
 	if paused.Snapshot.Kind != bothy.SnapshotFiles || paused.Snapshot.Name != "n" {
 		t.Fatalf("%+v", paused)
 	}
@@ -324,11 +327,11 @@ func TestSnapshotCalls(t *testing.T) {
 	if len(p.Items) != 1 || p.Items[0].ID != live.ID {
 		t.Fatalf("%+v", p)
 	}
-	forks := decode[items[*bothy.Sandbox]](f, f.ok(201, f.do("POST", path+"/fork", `{"count":3,"name":"c"}`)))
+	forks := decode[openapi.Items[*bothy.Sandbox]](f, f.ok(201, f.do("POST", path+"/fork", `{"count":3,"name":"c"}`)))
 	if len(forks.Items) != 3 || forks.Items[0].Name != "c" {
 		t.Fatalf("%+v", forks)
 	}
-	if forks = decode[items[*bothy.Sandbox]](f, f.ok(201, f.do("POST", path+"/fork", nil))); len(forks.Items) != 1 {
+	if forks = decode[openapi.Items[*bothy.Sandbox]](f, f.ok(201, f.do("POST", path+"/fork", nil))); len(forks.Items) != 1 {
 		t.Fatalf("%+v", forks)
 	}
 	if b := decode[bothy.Sandbox](f, f.ok(200, f.do("POST", path+"/rollback", map[string]string{"snapshot_id": live.ID}))); b.ParentSnapshotID != live.ID {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/api"
+	"github.com/bothy-dev/bothy/api/middleware"
 	"github.com/bothy-dev/bothy/e2b"
 	"github.com/bothy-dev/bothy/store/sqlite"
 )
@@ -39,8 +40,8 @@ func (s *Server) e2bDomain() string {
 	return domain
 }
 
-func outer(c e2b.Call, key func(*http.Request) string, fail func(http.ResponseWriter, *http.Request, int, *bothy.Error)) api.Outer {
-	return api.Outer{ID: c.ID, Scope: c.Scope, Stream: c.Stream, Audit: c.Audit, Reads: c.Reads, Key: key, Fail: fail}
+func outer(c e2b.Call, key func(*http.Request) string, fail func(http.ResponseWriter, *http.Request, int, *bothy.Error)) middleware.Outer {
+	return middleware.Outer{ID: c.ID, Scope: c.Scope, Stream: c.Stream, Audit: c.Audit, Reads: c.Reads, Key: key, Fail: fail}
 }
 
 // e2bServer fits the server to what the door asks of it.
@@ -55,7 +56,7 @@ func (s e2bServer) ServePort(w http.ResponseWriter, r *http.Request, c e2b.Call,
 }
 
 func (s e2bServer) Note(r *http.Request, sandbox, object, command string) {
-	api.NoteOuter(r, sandbox, object, command)
+	middleware.NoteOuter(r, sandbox, object, command)
 }
 
 func (s e2bServer) Find(ctx context.Context, id string) (*bothy.Sandbox, error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/access"
 	"github.com/bothy-dev/bothy/api"
+	"github.com/bothy-dev/bothy/api/rest"
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/store/sqlite"
 	"github.com/bothy-dev/bothy/telemetry"
@@ -31,7 +32,7 @@ func metricsOnly(t *testing.T, c config.Config) *Server {
 	s := &Server{config: c, log: slog.New(slog.DiscardHandler), tokens: access.New(db)}
 	t.Cleanup(s.Close)
 	s.metrics = telemetry.New("test", func(context.Context) (telemetry.Census, error) { return telemetry.Census{}, nil })
-	s.api = api.New(api.Services{Tokens: s.tokens, Log: s.log}, api.Config{})
+	s.api = api.New(api.Services{Services: rest.Services{Tokens: s.tokens}, Log: s.log}, api.Config{})
 	if err := s.openMetrics(); err != nil {
 		t.Fatal(err)
 	}

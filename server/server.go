@@ -19,6 +19,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/access"
 	"github.com/bothy-dev/bothy/api"
+	"github.com/bothy-dev/bothy/api/rest"
 	"github.com/bothy-dev/bothy/audit"
 	"github.com/bothy-dev/bothy/blob"
 	blobdir "github.com/bothy-dev/bothy/blob/dir"
@@ -132,13 +133,13 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	if err != nil {
 		return nil, err
 	}
-	services, err := s.withLogins(withKeys(api.Services{
+	services, err := s.withLogins(withKeys(api.Services{Services: rest.Services{
 		Tokens: s.tokens, Sandboxes: s.lifecycle, Exec: s.lifecycle, Files: s.lifecycle.Files(),
 		Templates: s.templates, Snapshots: s.lifecycle, Code: s.lifecycle, Events: s.lifecycle, Network: s.lifecycle,
 		Metrics: s.lifecycle, Ports: s.lifecycle, Links: access.NewLinks(s.store, s.tokens, s.lifecycle),
 		Mover: s.lifecycle, Logs: s.lifecycle, Limits: s.lifecycle, Usage: s.meter, Projects: s.projects,
-		Audit: s.audit, Recorder: s.audit, Answers: s.store, Inflight: s.inflight, Log: s.log,
-	}))
+		Audit: s.audit,
+	}, Recorder: s.audit, Answers: s.store, Inflight: s.inflight, Log: s.log}))
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ type area struct {
 // areas are in the order in which the picture shows them.
 var areas = []area{
 	{"program", "the program", []string{"cmd/bothy", "cli", "server", "config", "doctor"}},
-	{"doors", "what clients speak to", []string{"api", "mcp", "e2b", "console", "client"}},
+	{"doors", "what clients speak to", []string{"api", "api/rest", "api/ports", "api/openapi", "api/middleware", "api/problem", "mcp", "e2b", "console", "client"}},
 	{"services", "services", []string{"lifecycle", "access", "audit", "certs", "inflight", "metering", "session", "telemetry", "template", "templates", "vault"}},
 	{"storage", "storage", []string{"store", "blob", "snapshot"}},
 	{"machines", "sandboxes", []string{"engine", "gateway", "guest", "guest/abi", "cmd/sentry", "cmd/guest", "cmd/vminit"}},
@@ -39,18 +39,22 @@ var allowed = map[string][]string{
 		"access", "audit", "bench", "client", "config", "doctor", "engine", "lifecycle", "mcp", "server", "snapshot", "template",
 	},
 	"server": {
-		"access", "api", "audit", "blob", "certs", "client", "config", "console", "doctor", "e2b", "engine", "gateway", "guest", "inflight",
+		"access", "api", "api/middleware", "api/rest", "audit", "blob", "certs", "client", "config", "console", "doctor", "e2b", "engine", "gateway", "guest", "inflight",
 		"lifecycle", "mcp", "metering", "session", "snapshot", "store", "telemetry", "template", "vault",
 	},
-	"engine":    {"guest/abi"},
-	"guest":     {"guest/abi"},
-	"api":       {"inflight", "session", "store"},
-	"e2b":       {"guest"}, // the messages of E2B's protocol, which the guest speaks too
-	"lifecycle": {"blob", "snapshot", "store"},
-	"audit":     {"store"},
-	"metering":  {"store"},
-	"template":  {"templates"},
-	"bench":     {"client", "template"},
+	"engine":         {"guest/abi"},
+	"guest":          {"guest/abi"},
+	"api":            {"api/middleware", "api/openapi", "api/ports", "api/rest", "inflight", "session"},
+	"api/rest":       {"api/middleware", "api/openapi", "api/problem"},
+	"api/ports":      {"api/middleware", "api/openapi"},
+	"api/openapi":    {"api/middleware", "api/problem"},
+	"api/middleware": {"api/problem", "inflight", "session", "store"},
+	"e2b":            {"guest"}, // the messages of E2B's protocol, which the guest speaks too
+	"lifecycle":      {"blob", "snapshot", "store"},
+	"audit":          {"store"},
+	"metering":       {"store"},
+	"template":       {"templates"},
+	"bench":          {"client", "template"},
 }
 
 // tools are packages that are no part of the product, and may import anything.

@@ -75,7 +75,7 @@ func TestForbiddenArrowsAreFound(t *testing.T) {
 		want string
 	}{
 		"a service and an engine": {Package{Module + "/lifecycle", []string{Module + "/engine/gvisor"}}, "lifecycle may not import engine"},
-		"a door and a service":    {Package{Module + "/api/rest", []string{Module + "/lifecycle"}}, "api may not import lifecycle"},
+		"a door and a service":    {Package{Module + "/api/rest", []string{Module + "/lifecycle"}}, "api/rest may not import lifecycle"},
 		"a part and the server":   {Package{Module + "/store/sqlite", []string{Module + "/server"}}, "store may not import server"},
 		"the root":                {Package{Module, []string{"context", "golang.org/x/sys/unix"}}, "the standard library only"},
 		"a new room":              {Package{Module + "/attic", nil}, "add the room attic"},

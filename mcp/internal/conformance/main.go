@@ -13,6 +13,7 @@ import (
 
 	"github.com/bothy-dev/bothy/api"
 	"github.com/bothy-dev/bothy/api/apitest"
+	"github.com/bothy-dev/bothy/api/rest"
 	"github.com/bothy-dev/bothy/mcp"
 )
 
@@ -29,7 +30,7 @@ func main() {
 	})
 	failed := make(chan error)
 	for _, door := range []http.Handler{given, guarded} {
-		front := api.New(api.Services{Tokens: tokens, Log: quiet}, api.Config{Listen: "127.0.0.1:0"})
+		front := api.New(api.Services{Services: rest.Services{Tokens: tokens}, Log: quiet}, api.Config{Listen: "127.0.0.1:0"})
 		front.Handle(mcp.Path, door)
 		if err := front.Listen(); err != nil {
 			log.Fatal(err)

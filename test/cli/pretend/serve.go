@@ -15,14 +15,14 @@ import (
 
 	"github.com/bothy-dev/bothy/api"
 	"github.com/bothy-dev/bothy/api/apitest"
+	"github.com/bothy-dev/bothy/api/rest"
 )
 
 func (w *World) services() api.Services {
-	return api.Services{
+	return api.Services{Services: rest.Services{
 		Tokens: Tokens{w}, Sandboxes: Sandboxes{w}, Exec: Exec{w}, Files: Files{w}, Templates: Templates{w},
 		Snapshots: Snapshots{w}, Mover: Mover{w}, Events: History{w}, Network: History{w}, Metrics: Exec{w}, Ports: Exec{w}, Links: &apitest.Links{World: Sandboxes{w}},
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-	}
+	}, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 }
 
 // Handler is the REST API of a world.

@@ -1,0 +1,69 @@
+// Package middleware is what stands around every request of the API: its id, the check of
+// its host, the log, recovery from panics, authentication, scope, the audit, bounds on
+// what is in flight, and idempotency. It knows requests and answers, and no operation.
+package middleware
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/inflight"
+	"github.com/bothy-dev/bothy/session"
+	"github.com/bothy-dev/bothy/store"
+)
+
+// Options are what the chain asks of the server.
+type Options struct {
+	// Tokens authenticates every request and is the one that must be there.
+	Tokens bothy.TokenService
+	// Sessions are the logins of browsers. Optional.
+	Sessions *session.Store
+	// Recorder keeps the record of who did what. Optional.
+	Recorder bothy.AuditRecorder
+	// Answers remembers answers for Idempotency-Key. Optional.
+	Answers AnswerStore
+	// Inflight bounds what requests hold of the server. Optional.
+	Inflight *inflight.Limits
+	// Log gets one line per request; slog.Default() when nil.
+	Log *slog.Logger
+	// TrustedProxies are those whose X-Forwarded-For and X-Forwarded-Proto are
+	// believed.
+	TrustedProxies []netip.Prefix
+	// AuditReads records also the calls that change nothing.
+	AuditReads bool
+	// Observe is told of every answered request: its route, which is empty for
+	// none, and its status. Optional.
+	Observe func(method, route string, status int, took time.Duration)
+	// Route is what answers a request that has an id and a recorder.
+	Route http.HandlerFunc
+}
+
+// AnswerStore is what idempotency needs of store.Store.
+type AnswerStore interface {
+	ReserveAnswer(ctx context.Context, projectID, key, fingerprint string) (*store.Answer, error)
+	StoreAnswer(ctx context.Context, projectID, key string, a store.Answer) error
+	ForgetAnswer(ctx context.Context, projectID, key string) error
+}
+
+// Chain is what stands around every request, in this order: id, recorder of the
+// answer, log, audit and recovery from panics; then, for a call, authentication,
+// scope, room in the audit, room among the requests in flight, and idempotency.
+type Chain struct {
+	Options
+	*Life
+
+	Hosts HostCheck
+	// settling bounds the refused bodies that are read to their end at once.
+	settling chan struct{}
+}
+
+// NewChain makes a chain.
+func NewChain(o Options) *Chain {
+	o.Log = cmp.Or(o.Log, slog.Default())
+	return &Chain{Options: o, Life: newLife(), settling: make(chan struct{}, maxRefused)}
+}

@@ -1,0 +1,243 @@
+package middleware
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/problem"
+)
+
+const (
+	// MaxJSONBytes bounds the body of a JSON call.
+	MaxJSONBytes = 16 << 20
+	// bodyTimeout bounds how long a JSON body may take to arrive.
+	bodyTimeout = time.Minute
+	// statusCallerLeft stands in the log where nobody was left to answer.
+	statusCallerLeft = 499
+)
+
+// ServeHTTP implements http.Handler.
+func (s *Chain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	s.busy.Add(1)
+	defer s.busy.Add(-1)
+	rec := &recorder{ResponseWriter: w}
+	info := &Request{id: requestID(r)}
+	ctx := info.holdable(context.WithValue(r.Context(), requestKey{}, info), rec)
+	defer info.release()
+	r = s.withOrigin(ctx, r, info)
+	rec.body = newIncoming(r)
+	h := rec.Header()
+	h.Set("X-Request-Id", info.id)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	defer func() {
+		abort := s.recovered(recover(), rec, r)
+		s.answered(r, rec, info, began)
+		if abort {
+			panic(http.ErrAbortHandler)
+		}
+	}()
+	s.Route(rec, r)
+	s.settle(rec)
+}
+
+// withOrigin returns the request with its context, which knows where it came from.
+func (s *Chain) withOrigin(ctx context.Context, r *http.Request, info *Request) *http.Request {
+	remote, scheme := s.sender(r)
+	r = r.WithContext(ctx)
+	r.RemoteAddr = remote
+	return r.WithContext(bothy.WithOrigin(ctx, bothy.Origin{RequestID: info.id, Remote: RemoteOf(r), Scheme: scheme}))
+}
+
+// recovered answers for a handler that panicked. It reports whether the
+// connection must be cut, because half an answer is out already.
+func (s *Chain) recovered(p any, rec *recorder, r *http.Request) (abort bool) {
+	switch p {
+	case nil:
+		return false
+	case http.ErrAbortHandler:
+		return true
+	}
+	err := fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+	if rec.status != 0 {
+		Note(r.Context(), problem.Of(err))
+		return true
+	}
+	s.Fail(rec, r, err)
+	return false
+}
+
+// answered tells the log, the audit and who else wants to know.
+func (s *Chain) answered(r *http.Request, rec *recorder, info *Request, began time.Time) {
+	took, status := time.Since(began), rec.statusOrOK()
+	// A caller that went away is no failure of ours.
+	left := info.problem != nil && errors.Is(info.problem, context.Canceled)
+	if left {
+		status = statusCallerLeft
+	}
+	s.logRequest(r, rec, info, status, left, took)
+	s.audit(r, info, status, began, took)
+	if s.Observe != nil {
+		s.Observe(r.Method, r.Pattern, status, took)
+	}
+}
+
+// logRequest writes the request's line. Queries and bodies stay out of it:
+// they can hold secrets.
+func (s *Chain) logRequest(r *http.Request, rec *recorder, info *Request, status int, left bool, took time.Duration) {
+	level := slog.LevelInfo
+	if r.URL.Path == "/healthz" {
+		level = slog.LevelDebug
+	}
+	attrs := make([]slog.Attr, 0, 12)
+	attrs = append(attrs,
+		slog.String("request", info.id), slog.String("method", r.Method), slog.String("path", r.URL.Path),
+		slog.Int("status", status), slog.Int64("bytes", rec.bytes),
+		slog.Float64("ms", float64(took.Microseconds())/1000), slog.String("remote", r.RemoteAddr))
+	if info.Caller != nil {
+		attrs = append(attrs, slog.String("project", info.Caller.ProjectID), slog.String("token", info.Caller.TokenID))
+		if info.Caller.LinkID != "" {
+			attrs = append(attrs, slog.String("link", info.Caller.LinkID))
+		}
+	}
+	if p := info.problem; p != nil && !left {
+		attrs = append(attrs, slog.String("code", string(p.Code)))
+		if p.Status >= 500 {
+			level = slog.LevelError
+			attrs = append(attrs, slog.String("error", p.Error()))
+		}
+	}
+	s.Log.LogAttrs(r.Context(), level, "request", attrs...)
+}
+
+// Authenticate finds the caller and puts it into the request's context, which
+// ends with the caller's key. The request comes back in any case.
+func (s *Chain) Authenticate(r *http.Request) (*http.Request, error) {
+	if s.comesWithLogin(r) {
+		caller, _, err := s.SessionCaller(r)
+		if err != nil {
+			return r, err
+		}
+		return WithCaller(r, caller), nil
+	}
+	header := r.Header.Get("Authorization")
+	if len(r.Header.Values("Authorization")) > 1 {
+		return r, bothy.Errorf(bothy.CodeUnauthenticated, "more than one Authorization header was given").
+			WithHint("Give one: what is in front of this server may look at another than the server does.")
+	}
+	scheme, key, _ := strings.Cut(header, " ")
+	if !strings.EqualFold(scheme, "Bearer") || key == "" {
+		_, err := bothy.Require(context.Background(), bothy.ScopeAdmin) // nobody asks: says what to do
+		return r, err
+	}
+	caller, err := s.HoldKey(r, strings.TrimSpace(key))
+	if err != nil {
+		return r, err
+	}
+	if info := RequestFrom(r.Context()); info != nil {
+		info.Caller = caller
+	}
+	return r.WithContext(bothy.WithCaller(r.Context(), caller)), nil
+}
+
+// Guard is what stands before every call under /v1: the key, the scope, the
+// bound on the body, and the memory of what was answered before.
+func (s *Chain) Guard(c Operation, h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if info := RequestFrom(r.Context()); info != nil {
+			info.Operation = &c
+		}
+		r, err := s.Authenticate(r)
+		if err == nil {
+			_, err = bothy.Require(r.Context(), c.Scope)
+		}
+		if err == nil && s.Audited(c) {
+			err = s.Recorder.Admit()
+		}
+		if err == nil {
+			r, err = s.Admit(r)
+		}
+		var body []byte
+		if err == nil && c.takesJSON(r) {
+			body, err = ReadJSON(w, r)
+		}
+		if err != nil {
+			s.Fail(w, r, err)
+			return
+		}
+		if key := r.Header.Get(IdempotencyKey); key != "" && c.remembers(r) && s.Answers != nil {
+			s.onlyOnce(c, key, body, w, r, h)
+			return
+		}
+		h(w, r)
+	}
+}
+
+// ReadJSON reads the whole body and leaves a copy of it in the request. The
+// time limit is lifted after that: net/http would otherwise take it for a
+// disconnected client in the middle of a long command.
+func ReadJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if r.ContentLength == 0 {
+		return nil, nil
+	}
+	if r.ContentLength > MaxJSONBytes {
+		return nil, TooLarge()
+	}
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
+	body, err := readAll(r.Context(), http.MaxBytesReader(w, r.Body, MaxJSONBytes), r.ContentLength)
+	_ = rc.SetReadDeadline(time.Time{})
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, TooLarge()
+	case bothy.ErrorCode(err) == bothy.CodeRateLimited:
+		return nil, err
+	case err != nil:
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the body did not arrive whole").
+			WithHint("Send as many bytes as Content-Length says, within %d s.", bodyTimeout/time.Second).Because(err)
+	}
+	if info := RequestFrom(r.Context()); info != nil {
+		info.load.body = int64(len(body))
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return body, nil
+}
+
+// Fail answers with a problem, for handlers that are not huma's.
+func (s *Chain) Fail(w http.ResponseWriter, r *http.Request, err error) {
+	if cause := EndedBy(r.Context()); cause != nil {
+		err = cause
+	}
+	p := problem.Of(err)
+	Note(r.Context(), p)
+	if info := RequestFrom(r.Context()); info != nil && info.Outer != nil {
+		failOuter(w, r, info.Outer, p)
+		return
+	}
+	for k, v := range p.GetHeaders() {
+		w.Header()[k] = v
+	}
+	var b bytes.Buffer
+	_ = problem.Encode(&b, p)
+	w.Header().Set("Content-Type", problem.ContentType)
+	w.Header().Set("Content-Length", strconv.Itoa(b.Len())) // whole before a refused body is
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(b.Bytes())
+}
+
+func TooLarge() error {
+	return bothy.Errorf(bothy.CodeTooLarge, "the body is larger than %d MiB", MaxJSONBytes>>20).
+		WithHint("Send large files with PUT /v1/sandboxes/{id}/files, which has no bound.")
+}

@@ -1,0 +1,86 @@
+package middleware
+
+import (
+	"mime"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// An Operation describes one operation, apart from its input and output.
+type Operation struct {
+	ID      string
+	Method  string
+	Path    string
+	Tag     string
+	Summary string
+	Text    string
+	// Scope is what the caller must hold.
+	Scope bothy.Scope
+	// Status is that of success; 200, or 204 for an empty answer, when zero.
+	Status int
+	// Raw is a body of bytes, which is streamed and not bounded.
+	Raw bool
+	// Secret is an answer that must not be kept.
+	Secret bool
+	// Returns are the forms of the answer of a call that writes it itself.
+	Returns []Form
+	// AnyQuery lets the call look at the query itself.
+	AnyQuery bool
+	// Parameters are those that the input does not show.
+	Parameters []*huma.Param
+	// Audit has a call that changes nothing be recorded as well.
+	Audit bool
+	// Multipart takes requests with a multipart body.
+	Multipart http.HandlerFunc
+}
+
+// Form is one content type of an answer, with the type of its JSON or of the
+// events in it; no type means bytes.
+type Form struct {
+	ContentType string
+	Of          reflect.Type
+}
+
+// As is the form of an answer with a T in JSON, or of a stream of Ts.
+func As[T any](contentType string) Form { return Form{contentType, reflect.TypeFor[T]()} }
+
+// Bytes is the form of an answer that is no JSON.
+func Bytes(contentType string) Form { return Form{ContentType: contentType} }
+
+func (c Operation) mutates() bool { return c.Method != http.MethodGet }
+
+func IsMultipart(r *http.Request) bool {
+	t, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return t == "multipart/form-data"
+}
+
+func (c Operation) takesJSON(r *http.Request) bool {
+	return c.mutates() && !c.Raw && !(c.Multipart != nil && IsMultipart(r))
+}
+
+// remembers reports whether the answer to a repetition is that of the first
+// request. Where bytes are put in place, repeating does no harm anyway.
+func (c Operation) remembers(r *http.Request) bool { return c.takesJSON(r) }
+
+func (c Operation) RemembersAny() bool { return c.mutates() && !c.Raw }
+
+// Changes reports whether a request may change something, or opens a connection that
+// may.
+func Changes(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return r.Header.Get("Upgrade") != ""
+	}
+	return true
+}
+
+// EventsType is the content type of a stream of events.
+const EventsType = "text/event-stream"
+
+// WantsEvents reports whether a caller asks for events.
+func WantsEvents(accept string) bool { return strings.Contains(accept, EventsType) }

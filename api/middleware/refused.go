@@ -1,0 +1,113 @@
+package middleware
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// RefusedFor is how long a caller may go on sending a body that was refused, and
+	// maxRefused how many may do so at once.
+	RefusedFor = 10 * time.Second
+	maxRefused = 256
+)
+
+// incoming is a request's body, of which it is known whether its end was seen. A
+// proxy's transport may still read it while the answer is written.
+type incoming struct {
+	io.ReadCloser
+	began, ended atomic.Bool
+	expects      bool // the caller waits to be told to send it
+}
+
+func newIncoming(r *http.Request) *incoming {
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+		return nil
+	}
+	b := &incoming{ReadCloser: r.Body, expects: strings.EqualFold(r.Header.Get("Expect"), "100-continue")}
+	r.Body = b
+	return b
+}
+
+func (b *incoming) Read(p []byte) (int, error) {
+	b.began.Store(true)
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		b.ended.Store(true)
+	}
+	return n, err
+}
+
+// pending reports whether the caller may still be sending.
+func (b *incoming) pending() bool {
+	return b != nil && !b.ended.Load() && (b.began.Load() || !b.expects)
+}
+
+// refusing lets an answer that refuses a body be followed by the rest of the body:
+// net/http would read a part of that first, and then close the connection, which
+// takes the answer away from callers who are still sending.
+func (w *recorder) refusing(status int) {
+	if status >= 400 && w.body.pending() {
+		_ = http.NewResponseController(w.ResponseWriter).EnableFullDuplex() // only HTTP/1 needs it
+		w.refused = true
+	}
+}
+
+// WholeProblem sends a refusal with its length, so that it is whole before the rest
+// of the body is. Only for handlers that do not flush.
+type WholeProblem struct {
+	http.ResponseWriter
+	status int
+	body   bytes.Buffer
+}
+
+func (w *WholeProblem) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *WholeProblem) WriteHeader(status int) {
+	if w.status == 0 && status >= 400 {
+		w.status = status
+	}
+	if w.status == 0 {
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (w *WholeProblem) Write(b []byte) (int, error) {
+	if w.status != 0 {
+		return w.body.Write(b)
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Send sends what was held back.
+func (w *WholeProblem) Send() {
+	if w.status == 0 {
+		return
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(w.body.Len()))
+	w.ResponseWriter.WriteHeader(w.status)
+	_, _ = w.ResponseWriter.Write(w.body.Bytes())
+}
+
+// settle reads and drops what is left of a body that was refused.
+func (s *Chain) settle(w *recorder) {
+	if !w.refused || !w.body.pending() {
+		return
+	}
+	select {
+	case s.settling <- struct{}{}:
+		defer func() { <-s.settling }()
+	default: // too many do that: the connection is closed
+		return
+	}
+	c := http.NewResponseController(w.ResponseWriter)
+	_ = c.Flush()
+	_ = c.SetReadDeadline(time.Now().Add(RefusedFor))
+	_, _ = io.Copy(io.Discard, w.body)
+}

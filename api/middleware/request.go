@@ -1,0 +1,101 @@
+package middleware
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"net/http"
+	"regexp"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/problem"
+)
+
+// Request is what the door knows of a request while it is worked on.
+type Request struct {
+	id     string
+	Caller *bothy.Caller
+	// Operation is what was asked for, if that was recognised; command, sandbox and
+	// object are for the audit. recorded says that another door has seen to it.
+	Operation                *Operation
+	command, sandbox, object string
+	recorded                 bool
+	// Use is what was asked of a port in a sandbox, if that was it.
+	Use *PortUse
+	// Outer is the call of another door, if it is one.
+	Outer *Outer
+	// problem is what the caller was told, with its cause.
+	problem *problem.Problem
+
+	hold
+	load
+}
+
+// PortUse is a request to a port of a sandbox, for the audit.
+type PortUse struct {
+	Sandbox, Object string
+	Changes         bool
+}
+
+type requestKey struct{}
+
+func RequestFrom(ctx context.Context) *Request {
+	r, _ := ctx.Value(requestKey{}).(*Request)
+	return r
+}
+
+// Note keeps a problem for the log.
+func Note(ctx context.Context, p *problem.Problem) {
+	if r := RequestFrom(ctx); r != nil {
+		r.problem = p
+	}
+}
+
+var validRequestID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+
+func requestID(r *http.Request) string {
+	if id := r.Header.Get("X-Request-Id"); validRequestID.MatchString(id) {
+		return id
+	}
+	var b [12]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return "req_" + hex.EncodeToString(b[:])
+}
+
+// recorder knows what was answered.
+type recorder struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+	// body is the request's, or nil; refused says that its rest is not wanted.
+	body    *incoming
+	refused bool
+}
+
+func (w *recorder) statusOrOK() int {
+	if w.status == 0 {
+		return http.StatusOK
+	}
+	return w.status
+}
+
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 || w.status == http.StatusContinue {
+		w.status = status
+		w.refusing(status)
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController and the WebSocket library find what
+// else the connection can do.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,77 @@
+package middleware
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// sender says from where and by which scheme a request was sent. What a trusted
+// proxy says of that is believed; from anyone else it is only the sender's word.
+func (s *Chain) sender(r *http.Request) (remote, scheme string) {
+	scheme = "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	if len(s.TrustedProxies) == 0 {
+		return r.RemoteAddr, scheme
+	}
+	from, err := netip.ParseAddr(RemoteOf(r))
+	if err != nil || !s.trusts(from) {
+		return r.RemoteAddr, scheme
+	}
+	// The last proxy's word: those before it may be the client's own.
+	if protos := splitList(r.Header.Values("X-Forwarded-Proto")); len(protos) > 0 {
+		if last := protos[len(protos)-1]; last == "http" || last == "https" {
+			scheme = last
+		}
+	}
+	return s.client(from, splitList(r.Header.Values("X-Forwarded-For"))).String(), scheme
+}
+
+func (s *Chain) trusts(a netip.Addr) bool {
+	a = a.Unmap()
+	return slices.ContainsFunc(s.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// client walks back along the proxies to the first address that is not of one that
+// is trusted. What stands before it is that client's own word.
+func (s *Chain) client(from netip.Addr, forwarded []string) netip.Addr {
+	for i := len(forwarded) - 1; i >= 0 && s.trusts(from); i-- {
+		text := forwarded[i]
+		if ap, err := netip.ParseAddrPort(text); err == nil {
+			text = ap.Addr().String()
+		}
+		a, err := netip.ParseAddr(strings.Trim(text, "[]"))
+		if err != nil {
+			break
+		}
+		from = a.WithZone("")
+	}
+	return from.Unmap()
+}
+
+// splitList takes a header's values apart at their commas.
+func splitList(values []string) []string {
+	var out []string
+	for _, v := range values {
+		for part := range strings.SplitSeq(v, ",") {
+			if part = strings.TrimSpace(part); part != "" {
+				out = append(out, part)
+			}
+		}
+	}
+	return out
+}
+
+// SchemeOf is how the client called: https also where a trusted proxy took the TLS
+// off.
+func SchemeOf(r *http.Request) string {
+	if scheme := bothy.OriginFrom(r.Context()).Scheme; scheme != "" {
+		return scheme
+	}
+	return "http"
+}

@@ -1,0 +1,216 @@
+package openapi
+
+import (
+	"bytes"
+	"crypto/sha256"
+
+	"github.com/bothy-dev/bothy/api/middleware"
+	"github.com/bothy-dev/bothy/api/problem"
+
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// document is the OpenAPI document, made when it is first asked for. A failure is
+// kept as well: the document would not come out otherwise the next time.
+type document struct {
+	once       sync.Once
+	json, yaml []byte
+	err        error
+}
+
+//go:embed docs.html
+var docsPage []byte
+
+func humaConfig(version, address string) huma.Config {
+	registry := huma.NewMapRegistry("#/components/schemas/", schemaName)
+	registerAliases(registry)
+	if version == "" {
+		version = "0"
+	}
+	format := huma.DefaultJSONFormat
+	format.Unmarshal = UnmarshalUTF8
+	return huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info: &huma.Info{
+				Title: "Bothy", Version: version,
+				License: &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
+				Description: "Disposable, isolated Linux machines. Every call takes the header `Authorization: Bearer KEY`. " +
+					"Times are RFC 3339 in UTC, durations end in `_seconds` or `_ms`, sizes in `_mb` (MiB) or `_bytes`.",
+			},
+			Servers: []*huma.Server{{URL: address, Description: "The default address of `bothy up`."}},
+			Tags: []*huma.Tag{
+				{Name: "Sandboxes", Description: "The life of sandboxes."},
+				{Name: "Commands", Description: "Running commands, processes and terminals."},
+				{Name: "Code", Description: "Running code in a kernel that keeps its state."},
+				{Name: "Files", Description: "Moving files in and out."},
+				{Name: "Snapshots", Description: "Pausing, copying and turning back time."},
+				{Name: "Network", Description: "Reaching servers in sandboxes, and what sandboxes tried to reach."},
+				{Name: "Templates", Description: "What sandboxes start from."},
+				{Name: "Events", Description: "What happened."},
+				{Name: "Usage", Description: "What was used, and what it costs."},
+				{Name: "Tokens", Description: "Who may do what."},
+			},
+			Components: &huma.Components{
+				Schemas:         registry,
+				SecuritySchemes: map[string]*huma.SecurityScheme{"key": {Type: "http", Scheme: "bearer", Description: "A key made by `bothy token create`."}},
+				Responses:       map[string]*huma.Response{"Problem": problemResponse()},
+				Parameters: map[string]*huma.Param{"IdempotencyKey": {
+					Name: middleware.IdempotencyKey, In: "header", Schema: &huma.Schema{Type: "string", Extensions: map[string]any{"maxLength": middleware.MaxKeyLength}},
+					Description: "A value of your choosing, such as a UUID. A repetition with the same key within a day gets the answer " +
+						"of the first success, with `Idempotency-Replayed: true`, and does nothing more.",
+				}},
+			},
+		},
+		Formats:       map[string]huma.Format{"application/json": format, "json": format},
+		DefaultFormat: "application/json",
+	}
+}
+
+func problemResponse() *huma.Response {
+	return &huma.Response{
+		Description: "It failed. `code` is stable; `detail` says what is wrong, and `hint` what to do.",
+		Headers: map[string]*huma.Param{
+			"Retry-After": {Description: "After how many seconds trying again can succeed.", Schema: &huma.Schema{Type: "integer"}},
+		},
+		Content: map[string]*huma.MediaType{problem.ContentType: {Schema: &huma.Schema{Ref: "#/components/schemas/Problem"}}},
+	}
+}
+
+// schemaName names lists after what is in them.
+func schemaName(t reflect.Type, hint string) string {
+	name := huma.DefaultSchemaNamer(t, hint)
+	if rest, ok := strings.CutPrefix(name, "Items"); ok {
+		return rest + "List"
+	}
+	if rest, ok := strings.CutPrefix(name, "Page"); ok {
+		return rest + "Page"
+	}
+	return name
+}
+
+// Finish adds what the registrations could not, and the routes that
+// show the document.
+func (s *Registry) Finish() {
+	o := s.huma.OpenAPI()
+	s.Schema(reflect.TypeFor[problem.Problem]())
+	finishSchemas(o.Components.Schemas.Map())
+	documentCodes(o.Components.Schemas.Map()["Problem"])
+	documentSocket(o.Paths)
+	used := map[string]bool{}
+	for _, c := range s.operations {
+		used[c.Tag] = true
+	}
+	o.Tags = slices.DeleteFunc(o.Tags, func(t *huma.Tag) bool { return !used[t.Name] })
+
+	s.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, r *http.Request) {
+		asJSON, _, err := s.Document()
+		s.serveDocument(w, r, "application/openapi+json", asJSON, err)
+	})
+	s.mux.HandleFunc("GET /openapi.yaml", func(w http.ResponseWriter, r *http.Request) {
+		_, asYAML, err := s.Document()
+		s.serveDocument(w, r, "application/openapi+yaml", asYAML, err)
+	})
+	policy := docsPolicy()
+	s.mux.HandleFunc("GET /docs", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Content-Security-Policy", policy)
+		_, _ = w.Write(docsPage)
+	})
+}
+
+// documentSocket removes the body that an upgrade does not have.
+func documentSocket(paths map[string]*huma.PathItem) {
+	for _, p := range paths {
+		if p.Get != nil && p.Get.Responses["101"] != nil {
+			p.Get.Responses["101"].Content = nil
+		}
+	}
+}
+
+// documentCodes lists the codes with their statuses.
+func documentCodes(schema *huma.Schema) {
+	codes := make([]string, 0, len(problem.Statuses))
+	for c := range problem.Statuses {
+		codes = append(codes, string(c))
+	}
+	slices.SortFunc(codes, func(a, b string) int {
+		if d := problem.Statuses[bothy.Code(a)] - problem.Statuses[bothy.Code(b)]; d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+	code := schema.Properties["code"]
+	var table strings.Builder
+	byCode := map[string]int{}
+	for _, c := range codes {
+		code.Enum = append(code.Enum, c)
+		byCode[c] = problem.Statuses[bothy.Code(c)]
+		fmt.Fprintf(&table, "\n- `%s`: %d", c, byCode[c])
+	}
+	code.Description = "The kind of the failure, and the status that it comes with:\n" + table.String()
+	code.Extensions = map[string]any{"x-status": byCode}
+}
+
+func (s *Registry) serveDocument(w http.ResponseWriter, r *http.Request, contentType string, text []byte, err error) {
+	if err != nil {
+		s.chain.Fail(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", contentType)
+	_, _ = w.Write(text)
+}
+
+// Document is the OpenAPI document in both its forms.
+func (s *Registry) Document() (asJSON, asYAML []byte, err error) {
+	d := &s.document
+	d.once.Do(func() { d.json, d.yaml, d.err = render(s.OpenAPI()) })
+	return d.json, d.yaml, d.err
+}
+
+func render(o *huma.OpenAPI) (asJSON, asYAML []byte, err error) {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, text, "", "  "); err != nil {
+		return nil, nil, err
+	}
+	b.WriteByte('\n')
+	asYAML, err = o.YAML()
+	return b.Bytes(), asYAML, err
+}
+
+// docsPolicy lets the page run its own script and ask this server, and no more.
+func docsPolicy() string {
+	_, rest, _ := bytes.Cut(docsPage, []byte("<script>"))
+	script, _, _ := bytes.Cut(rest, []byte("</script>"))
+	sum := sha256.Sum256(script)
+	return "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; connect-src 'self'; " +
+		"style-src 'unsafe-inline'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// UnmarshalUTF8 reads JSON that is what JSON must be. The decoder itself puts
+// other characters in the place of bytes that are not UTF-8: a file would get
+// another name than was meant.
+func UnmarshalUTF8(b []byte, v any) error {
+	if !utf8.Valid(b) {
+		return errors.New("it is not UTF-8")
+	}
+	return json.Unmarshal(b, v)
+}

@@ -1,0 +1,205 @@
+package ports
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/middleware"
+	"github.com/bothy-dev/bothy/api/openapi"
+)
+
+// LinkRequest asks for a link to a port.
+type LinkRequest struct {
+	Port           int            `json:"port" minimum:"1" maximum:"65535" doc:"The TCP port inside the sandbox."`
+	ExpiresSeconds int            `json:"expires_seconds,omitempty" minimum:"1" maximum:"604800" default:"3600" doc:"How long the link can be used. It ends before that with the key that makes it, and with its sandbox."`
+	Kind           bothy.LinkKind `json:"kind,omitempty" enum:"browser,webhook" default:"browser" doc:"browser: opened in a browser, which keeps the link in a cookie. webhook: for programs; each request carries the link in its path, or in the header X-Bothy-Link."`
+}
+
+type (
+	linkInput struct {
+		ID   string `path:"id" doc:"The sandbox's id."`
+		Body LinkRequest
+	}
+	linkRef struct {
+		ID   string `path:"id" doc:"The sandbox's id."`
+		Link string `path:"link" doc:"The link's id."`
+	}
+)
+
+func (in *linkRef) AuditObject() string { return in.Link }
+
+func (s *Ports) registerLinks() {
+	const base = "/v1/sandboxes/{id}/links"
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "create-link", Method: http.MethodPost, Path: base, Tag: "Network",
+		Summary: "Make a link to a port", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated, Secret: true,
+		Text: "The link works without a key and shows what the HTTP server on that port shows, WebSockets included. It ends when it expires " +
+			"or is deleted, with its sandbox, and with the key that made it. One of the kind `browser` is opened in a browser, and after that " +
+			"only pages of the same sandbox may send requests that change something, or open WebSockets. One of the kind `webhook` takes requests " +
+			"by any method: append a path to its `url`, or send what is between `/_bothy/` and the slash after it in the header X-Bothy-Link.",
+	}, func(ctx context.Context, in *linkInput) (*openapi.Answer[*bothy.Link], error) {
+		return s.createLink(ctx, in)
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "list-links", Method: http.MethodGet, Path: base, Tag: "Network",
+		Summary: "List links to ports", Scope: bothy.ScopeSandboxesRead,
+		Text: "Those that have not ended, newest first, without their `url`, which is shown once.",
+	}, func(ctx context.Context, in *openapi.IDInput) (*openapi.Answer[openapi.Items[*bothy.Link]], error) {
+		if err := s.makesLinks(ctx, in.ID); err != nil {
+			return nil, err
+		}
+		all, err := s.Links.Links(ctx, in.ID)
+		if err != nil {
+			return nil, err
+		}
+		return openapi.AnswerList(all), nil
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "delete-link", Method: http.MethodDelete, Path: base + "/{link}", Tag: "Network",
+		Summary: "Revoke a link", Scope: bothy.ScopeSandboxesWrite,
+		Text: "It opens nothing any more, and the connections that were made by it end within a second.",
+	}, func(ctx context.Context, in *linkRef) (*openapi.Empty, error) {
+		if err := s.makesLinks(ctx, in.ID); err != nil {
+			return nil, err
+		}
+		return nil, s.Links.DeleteLink(ctx, in.ID, in.Link)
+	})
+}
+
+// makesLinks reports why there are no links, to whoever may know of the sandbox.
+func (s *Ports) makesLinks(ctx context.Context, id string) error {
+	if svc := s.Sandboxes; svc != nil {
+		if _, err := svc.Get(ctx, id); err != nil {
+			return err
+		}
+	}
+	if len(s.LinkKey) == 0 || s.Links == nil {
+		return bothy.Errorf(bothy.CodeUnsupported, "this server makes no links").WithHint("Use `bothy forward`.")
+	}
+	return nil
+}
+
+func (s *Ports) createLink(ctx context.Context, in *linkInput) (*openapi.Answer[*bothy.Link], error) {
+	if err := s.makesLinks(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	link, err := s.Links.CreateLink(ctx, in.ID, bothy.LinkCreate{
+		Port: in.Body.Port, Kind: in.Body.Kind, For: time.Duration(in.Body.ExpiresSeconds) * time.Second,
+	})
+	if err != nil {
+		return nil, err
+	}
+	t := Target{Sandbox: in.ID, Port: uint16(in.Body.Port)}
+	token := s.signLink(t, link.Kind, link.ID)
+	u := url.URL{Scheme: s.linkScheme(ctx), Host: s.linkHost(t), Path: "/"}
+	if link.Kind == bothy.LinkWebhook {
+		u.Path = LinkPath + token + "/"
+	} else {
+		u.RawQuery = url.Values{LinkQuery: {token}}.Encode()
+	}
+	link.URL = u.String()
+	return openapi.AnswerWith(link), nil
+}
+
+// linkScheme is https also where a trusted proxy takes the TLS off, which does not
+// know of *.localhost.
+func (s *Ports) linkScheme(ctx context.Context) string {
+	if !s.TLS && s.linkDomain() != "localhost" && bothy.OriginFrom(ctx).Scheme == "https" {
+		return "https"
+	}
+	if s.TLS {
+		return "https"
+	}
+	return "http"
+}
+
+var (
+	linkLabel = regexp.MustCompile(`^[0-9]+-[a-z0-9]+$`)
+	canonical = regexp.MustCompile(`^([1-9][0-9]{0,4})-([a-z0-9]+)$`)
+)
+
+// LinkTarget reads a host name of the form PORT-ID.DOMAIN. A port has one name:
+// others, such as 03000-ID or one with a dot at its end, would be another origin to
+// a browser. They are below with a port of 0, which nothing can be reached at.
+func (s *Ports) LinkTarget(hostport string) (t Target, below bool) {
+	if s.proxy == nil || len(s.LinkKey) == 0 || s.Links == nil {
+		return t, false
+	}
+	host := strings.ToLower(hostport)
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	label, domain, _ := strings.Cut(host, ".")
+	if strings.TrimRight(domain, ".") != s.linkDomain() || !linkLabel.MatchString(label) {
+		return t, false
+	}
+	m := canonical.FindStringSubmatch(label)
+	if m == nil || domain != s.linkDomain() {
+		return t, true
+	}
+	port, err := strconv.ParseUint(m[1], 10, 16)
+	if err != nil {
+		return t, true
+	}
+	return Target{Sandbox: m[2], Port: uint16(port)}, true
+}
+
+func (s *Ports) linkDomain() string {
+	if s.LinkDomain == "" {
+		return "localhost"
+	}
+	return strings.ToLower(s.LinkDomain)
+}
+
+func (s *Ports) linkHost(t Target) string {
+	host := fmt.Sprintf("%d-%s.%s", t.Port, t.Sandbox, s.linkDomain())
+	// Under another domain without TLS of its own it is a proxy that is called.
+	tcp, ok := s.Addr().(*net.TCPAddr)
+	if ok && (s.linkDomain() == "localhost" || s.TLS && tcp.Port != 443) {
+		host = net.JoinHostPort(host, strconv.Itoa(tcp.Port))
+	}
+	return host
+}
+
+// signLink makes the text that proves a link: its id and a signature. Only with the
+// right one is the link looked up.
+func (s *Ports) signLink(t Target, kind bothy.LinkKind, id string) string {
+	mac := hmac.New(sha256.New, s.LinkKey)
+	fmt.Fprintf(mac, "link 2\x00%s\x00%s\x00%s\x00%d", id, kind, t.Sandbox, t.Port)
+	return id + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// openLink has the request hold the link that a text proves, if it does.
+func (s *Ports) openLink(r *http.Request, t Target, kind bothy.LinkKind, token string) (*http.Request, error) {
+	id, _, _ := strings.Cut(token, ".")
+	if !hmac.Equal([]byte(token), []byte(s.signLink(t, kind, id))) {
+		return r, badLink(t)
+	}
+	info := middleware.RequestFrom(r.Context())
+	link, release, err := s.Links.HoldLink(r.Context(), id, info.End)
+	if err != nil {
+		return r, err
+	}
+	info.OnRelease(release)
+	info.Caller = &bothy.Caller{
+		ProjectID: link.ProjectID, TokenID: link.TokenID, TokenName: link.TokenName, LinkID: link.ID,
+		Scopes: []bothy.Scope{bothy.ScopeSandboxesWrite},
+	}
+	return r.WithContext(bothy.WithCaller(r.Context(), info.Caller)), nil
+}
+
+func badLink(t Target) error {
+	return bothy.Errorf(bothy.CodeUnauthenticated, "this link has ended, was changed, or is for something else").
+		WithHint("Make a new one: POST /v1/sandboxes/%s/links.", t.Sandbox)
+}

@@ -1,0 +1,73 @@
+package ports
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/keepalive"
+)
+
+// PortFetcher is what a bothy.PortService can do that keeps connections to the
+// HTTP servers inside sandboxes.
+type PortFetcher interface {
+	// FetchPort sends a request to the server on a port, for which
+	// keepalive.Keepable holds. The answer's body must be closed.
+	FetchPort(req *http.Request, id string, port uint16) (*http.Response, error)
+}
+
+// portTransport brings requests to the ports that their contexts name.
+type portTransport struct {
+	fetcher PortFetcher // or nil
+	// own makes a connection for each request, and ends it.
+	own http.RoundTripper
+}
+
+func newPortTransport(ports bothy.PortService) *portTransport {
+	fetcher, _ := ports.(PortFetcher)
+	return &portTransport{fetcher, &http.Transport{
+		// A connection holds its sandbox awake for as long as it is there.
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: keepalive.MaxHeader,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			t := targetOf(ctx)
+			return ports.DialPort(ctx, t.Sandbox, t.Port)
+		},
+	}}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (p *portTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if p.fetcher == nil || !keepalive.Keepable(req) {
+		return p.own.RoundTrip(req)
+	}
+	t := targetOf(req.Context())
+	return p.fetcher.FetchPort(req, t.Sandbox, t.Port)
+}
+
+// partFlush is how long a part of an answer waits for more of it, where the answer's
+// length is known: a small one is sent in one piece. Those of unknown length, as
+// streams of events are, are sent as they come.
+const partFlush = time.Millisecond
+
+// sendWhole sends an answer whose length is known before the request is logged.
+func sendWhole(w http.ResponseWriter) {
+	if w.Header().Get("Content-Length") != "" {
+		_ = http.NewResponseController(w).Flush()
+	}
+}
+
+// bufferPool lends the memory through which answers are copied.
+type bufferPool struct{ sync.Pool }
+
+var proxyBuffers = bufferPool{sync.Pool{New: func() any { return new([32 << 10]byte) }}}
+
+// Get implements httputil.BufferPool.
+func (p *bufferPool) Get() []byte { return p.Pool.Get().(*[32 << 10]byte)[:] }
+
+// Put implements httputil.BufferPool.
+func (p *bufferPool) Put(b []byte) { p.Pool.Put((*[32 << 10]byte)(b)) }

@@ -1,0 +1,290 @@
+// Package ports leads to the servers inside sandboxes: as tunnels of one TCP connection,
+// as a proxy below a path of the API, and under host names of their own, which links
+// open. What a sandbox serves must get no part in this server's own origin, keys or logins.
+package ports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/middleware"
+	"github.com/bothy-dev/bothy/api/openapi"
+)
+
+type portInput struct {
+	ID   string `path:"id" doc:"The sandbox's id."`
+	Port uint16 `path:"port" minimum:"1" maximum:"65535" doc:"The TCP port inside the sandbox."`
+}
+
+const portPath = "/v1/sandboxes/{id}/ports/{port}"
+
+// Config is what ports need.
+type Config struct {
+	// Ports has no routes when nil.
+	Ports     bothy.PortService
+	Links     bothy.LinkService
+	Sandboxes bothy.SandboxService
+	// LinkKey signs links; without it there are none. LinkDomain is the domain below
+	// which ports have names, "localhost" when empty.
+	LinkKey    []byte
+	LinkDomain string
+	// TLS says that the listener has TLS of its own. Addr is its address, or nil.
+	TLS  bool
+	Addr func() net.Addr
+}
+
+// Ports shows the servers inside sandboxes: as tunnels, below a path of the API, and
+// under host names of their own, with links.
+type Ports struct {
+	*middleware.Chain
+	Config
+	registry *openapi.Registry
+	proxy    *httputil.ReverseProxy
+}
+
+// New adds the operations for ports and links.
+func New(registry *openapi.Registry, chain *middleware.Chain, config Config) *Ports {
+	s := &Ports{Chain: chain, Config: config, registry: registry}
+	if s.Config.Ports != nil {
+		s.register()
+	}
+	return s
+}
+
+func (s *Ports) register() {
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "forward-port", Audit: true, Method: http.MethodGet, Path: portPath, Tag: "Network",
+		Summary: "Connect to a port", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusSwitchingProtocols,
+		Text: "A WebSocket that carries the bytes of one TCP connection in binary frames, both ways. " +
+			"Servers that listen only on the sandbox's own loopback are reached, too. " +
+			"For those that speak HTTP there is also `/v1/sandboxes/{id}/ports/{port}/…`: all that is sent there, by any method, goes to the " +
+			"server in the sandbox, WebSockets included. The key is taken out on the way.",
+	}, func(_ context.Context, in *portInput) (*openapi.Response, error) {
+		return openapi.Respond(func(w http.ResponseWriter, r *http.Request) { s.serveTunnel(w, r, in) }), nil
+	})
+	s.registerLinks()
+	s.proxy = s.newPortProxy()
+	s.registry.Mount(ProxyOperation, s.serveProxyPath)
+}
+
+// ProxyOperation is what reaches a port through the server, by any method.
+var ProxyOperation = middleware.Operation{
+	ID: "proxy-port", Audit: true, Method: http.MethodGet, Path: portPath + "/{rest...}", Scope: bothy.ScopeSandboxesWrite, Raw: true,
+}
+
+// serveTunnel carries one TCP connection over a WebSocket.
+func (s *Ports) serveTunnel(w http.ResponseWriter, r *http.Request, in *portInput) {
+	if r.Header.Get("Upgrade") == "" {
+		s.Fail(w, r, middleware.NeedsSocket(fmt.Sprintf("Use `bothy forward`, an SDK's forward, or add a slash for HTTP: /ports/%d/.", in.Port)))
+		return
+	}
+	conn, err := s.Ports.DialPort(r.Context(), in.ID, in.Port)
+	if err != nil {
+		s.Fail(w, r, err)
+		return
+	}
+	defer conn.Close()
+	ws, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return // Accept has answered
+	}
+	defer s.Upgraded()()
+	ctx, cancel := s.Following(r.Context())
+	defer cancel()
+	ws.SetReadLimit(middleware.MaxFrame)
+	if carry(ctx, ws, conn) {
+		_ = ws.Close(websocket.StatusNormalClosure, "")
+	}
+	s.Leave(ctx, ws)
+}
+
+// carry moves bytes until the sandbox's end is done (true), or the caller's. A
+// WebSocket cannot be closed by halves, so either end ends both.
+func carry(ctx context.Context, ws *websocket.Conn, conn net.Conn) (ended bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go middleware.PingUntilGone(ctx, ws, cancel)
+	go func() {
+		defer cancel()
+		// As in serveTerm: the end of a context would cut the connection.
+		for {
+			_, data, err := ws.Read(context.Background())
+			if err != nil {
+				return
+			}
+			if _, err := conn.Write(data); err != nil {
+				return
+			}
+		}
+	}()
+	stop := context.AfterFunc(ctx, func() {
+		conn.Close()
+		// A caller who does not read would hold up the last frame for ever.
+		time.AfterFunc(middleware.CutAfter, func() { _ = ws.CloseNow() })
+	})
+	defer stop()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := conn.Read(buf)
+		if n > 0 && ws.Write(context.Background(), websocket.MessageBinary, buf[:n]) != nil {
+			return false
+		}
+		if err != nil {
+			return errors.Is(err, io.EOF)
+		}
+	}
+}
+
+// Target is a port of a sandbox, and the path under which it is shown,
+// which is empty where it has a host name of its own. linked says that a link
+// opened it, and not a key.
+type Target struct {
+	Sandbox string
+	Port    uint16
+	prefix  string
+	Linked  bool
+}
+
+type portTargetKey struct{}
+
+func targetOf(ctx context.Context) Target {
+	t, _ := ctx.Value(portTargetKey{}).(Target)
+	return t
+}
+
+// newPortProxy shows the HTTP servers inside sandboxes. The request's context
+// says which.
+func (s *Ports) newPortProxy() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Transport:      newPortTransport(s.Ports),
+		FlushInterval:  partFlush,
+		BufferPool:     &proxyBuffers,
+		Rewrite:        rewritePort,
+		ModifyResponse: confine,
+		ErrorLog:       slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			var e *bothy.Error
+			if !errors.As(err, &e) && !errors.Is(err, context.Canceled) {
+				t := targetOf(r.Context())
+				err = bothy.Errorf(bothy.CodeGuest, "the server on port %d of %s did not give an answer in HTTP", t.Port, t.Sandbox).
+					WithHint("See whether it still runs, with `bothy ps`; for other protocols use `bothy forward` or an SDK's forward.").Because(err)
+			}
+			s.Fail(w, r, err)
+		},
+	}
+}
+
+// ourKey recognises this server's keys, which nothing in a sandbox may see.
+var ourKey = regexp.MustCompile(`(?i)^bearer\s+(bothy|e2b)_`)
+
+// rewritePort makes the request what the server in the sandbox expects. The
+// keys are for this server, not for what runs in the sandbox.
+func rewritePort(p *httputil.ProxyRequest) {
+	t := targetOf(p.In.Context())
+	out := p.Out
+	out.URL.Scheme, out.URL.Host = "http", fmt.Sprintf("localhost:%d", t.Port)
+	out.Host = p.In.Host
+	if !t.Linked || ourKey.MatchString(out.Header.Get("Authorization")) {
+		out.Header.Del("Authorization")
+	}
+	stripLinkCookie(out.Header)
+	out.Header.Del("X-Real-Ip")
+	p.SetXForwarded()
+	out.Header.Set("X-Forwarded-For", middleware.RemoteOf(p.In))
+	out.Header.Set("X-Forwarded-Proto", middleware.SchemeOf(p.In))
+	if t.prefix == "" {
+		return
+	}
+	out.Host = out.URL.Host
+	rest := strings.TrimPrefix(p.In.URL.EscapedPath(), t.prefix)
+	if path, err := url.PathUnescape(rest); err == nil {
+		out.URL.Path, out.URL.RawPath = path, rest
+	}
+	out.Header.Set("X-Forwarded-Prefix", t.prefix)
+}
+
+// confine keeps an answer that comes from under our own name in its place: a
+// browser must give its scripts and cookies no part in the rest.
+func confine(res *http.Response) error {
+	h := res.Header
+	h.Del("X-Request-Id")
+	h.Del("Clear-Site-Data") // would clear the cookies of sibling hosts, too
+	t := targetOf(res.Request.Context())
+	if t.prefix == "" {
+		confineCookies(h)
+		return nil
+	}
+	h.Set("Content-Security-Policy", "sandbox allow-scripts allow-forms allow-popups allow-modals")
+	if at := h.Get("Location"); strings.HasPrefix(at, "/") && !strings.HasPrefix(at, "//") {
+		h.Set("Location", t.prefix+at)
+	}
+	cookies := res.Cookies()
+	h.Del("Set-Cookie")
+	for _, c := range cookies {
+		c.Domain = ""
+		if !strings.HasPrefix(c.Path, "/") {
+			c.Path = "/"
+		}
+		c.Path = t.prefix + c.Path
+		h.Add("Set-Cookie", c.String())
+	}
+	return nil
+}
+
+// serveProxyPath shows /v1/sandboxes/{id}/ports/{port}/….
+func (s *Ports) serveProxyPath(w http.ResponseWriter, r *http.Request) {
+	port, err := strconv.ParseUint(r.PathValue("port"), 10, 16)
+	if err != nil || port == 0 {
+		s.Fail(w, r, bothy.Errorf(bothy.CodeInvalid, "path parameter port: %q is not a port", r.PathValue("port")).
+			WithHint("Give a number from 1 to 65535."))
+		return
+	}
+	id := r.PathValue("id")
+	s.ShowPort(w, r, Target{
+		Sandbox: id, Port: uint16(port), prefix: "/v1/sandboxes/" + url.PathEscape(id) + "/ports/" + r.PathValue("port"),
+	})
+}
+
+func (s *Ports) ShowPort(w http.ResponseWriter, r *http.Request, t Target) {
+	r, err := s.Admit(r)
+	if err != nil {
+		s.Fail(w, r, err)
+		return
+	}
+	// What a sandbox shows is not this server's: no rule of ours for it.
+	w.Header().Del("Cache-Control")
+	w.Header().Del("X-Content-Type-Options")
+	ctx := context.WithValue(r.Context(), portTargetKey{}, t)
+	if info := middleware.RequestFrom(ctx); info != nil {
+		info.Use = s.UseOf(r, t)
+	}
+	if r.Header.Get("Upgrade") != "" { // net/http forgets about these
+		defer s.Upgraded()()
+		var cancel context.CancelFunc
+		ctx, cancel = s.Following(ctx)
+		defer cancel()
+	}
+	s.proxy.ServeHTTP(w, r.WithContext(ctx))
+	sendWhole(w)
+}
+
+// UseOf says what was asked of a port, without the query, in which there may be
+// secrets.
+func (s *Ports) UseOf(r *http.Request, t Target) *middleware.PortUse {
+	path := strings.TrimPrefix(r.URL.Path, t.prefix)
+	return &middleware.PortUse{Sandbox: t.Sandbox, Object: fmt.Sprintf("%d %s %s", t.Port, r.Method, path), Changes: middleware.Changes(r)}
+}

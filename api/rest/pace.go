@@ -1,0 +1,74 @@
+package rest
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// An archive is of any size, so no time bounds its transfer. Its peer must keep a pace
+// instead: who stands still, or trickles, would hold one of few places for ever.
+const (
+	// paceSilence is how long a peer may do nothing at all.
+	paceSilence = 30 * time.Second
+	// paceGrace is how long a peer may be slower than paceBytes a second.
+	paceGrace = time.Minute
+	paceBytes = 16 << 10
+)
+
+// pace counts the time that is spent on waiting for a peer, and what came of it.
+type pace struct {
+	silence time.Duration // paceSilence if 0
+	waited  time.Duration
+	bytes   int64
+}
+
+// wait does one read or write with a deadline, and tells whether the peer is too slow.
+func (p *pace) wait(deadline func(time.Time) error, do func() (int, error)) (int, error) {
+	begun := time.Now()
+	_ = deadline(begun.Add(cmp.Or(p.silence, paceSilence)))
+	n, err := do()
+	// A deadline that stays would end the request later, which is not the peer's fault.
+	_ = deadline(time.Time{})
+	p.waited += time.Since(begun)
+	p.bytes += int64(n)
+	if p.tooSlow() || errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, bothy.Errorf(bothy.CodeTimeout, "the archive came to a standstill, or was slower than %d KiB a second", paceBytes>>10).
+			WithHint("Try again over a faster connection.").Because(err)
+	}
+	return n, err
+}
+
+func (p *pace) tooSlow() bool {
+	return p.waited > paceGrace && float64(p.bytes) < p.waited.Seconds()*paceBytes
+}
+
+// pacedReader is a body whose sender must keep the pace.
+type pacedReader struct {
+	pace
+	c    *http.ResponseController
+	body io.Reader
+}
+
+func (r *pacedReader) Read(b []byte) (int, error) {
+	return r.wait(r.c.SetReadDeadline, func() (int, error) { return r.body.Read(b) })
+}
+
+// pacedWriter is an answer whose reader must keep the pace.
+type pacedWriter struct {
+	pace
+	http.ResponseWriter
+	c *http.ResponseController
+}
+
+func (w *pacedWriter) Write(b []byte) (int, error) {
+	return w.wait(w.c.SetWriteDeadline, func() (int, error) { return w.ResponseWriter.Write(b) })
+}
+
+// Unwrap lets http.ResponseController find what is inside.
+func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,62 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/middleware"
+	"github.com/bothy-dev/bothy/api/openapi"
+)
+
+type projectInput struct {
+	Body bothy.ProjectCreate
+}
+
+type projectUpdateInput struct {
+	ID   string `path:"id" doc:"The project's name."`
+	Body bothy.ProjectUpdate
+}
+
+type projectIDInput struct {
+	ID string `path:"id" doc:"The project's name."`
+}
+
+func (s *handlers) registerProjects() {
+	svc := s.services.Projects
+	if svc == nil {
+		return
+	}
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "create-project", Method: http.MethodPost, Path: "/v1/projects", Tag: "Projects",
+		Summary: "Create a project", Scope: bothy.ScopeAdmin, Status: http.StatusCreated,
+		Text: "A project owns sandboxes, snapshots and keys, and nobody else sees them. Its plan bounds what it may use: " + bothy.PlanNames() +
+			". Only the default project, which is the operator's, makes projects.",
+	}, func(ctx context.Context, in *projectInput) (*openapi.Answer[*bothy.Project], error) {
+		return one(svc.CreateProject(ctx, in.Body))
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "list-projects", Method: http.MethodGet, Path: "/v1/projects", Tag: "Projects",
+		Summary: "List projects", Scope: bothy.ScopeAdmin,
+		Text: "All of them for the default project, and its own for another.",
+	}, func(ctx context.Context, _ *openapi.Empty) (*openapi.Answer[openapi.Items[*bothy.Project]], error) {
+		p, err := svc.Projects(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return openapi.AnswerList(p), nil
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "get-project", Method: http.MethodGet, Path: "/v1/projects/{id}", Tag: "Projects",
+		Summary: "Get a project", Scope: bothy.ScopeAdmin,
+	}, func(ctx context.Context, in *projectIDInput) (*openapi.Answer[*bothy.Project], error) {
+		return one(svc.Project(ctx, in.ID))
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "update-project", Method: http.MethodPatch, Path: "/v1/projects/{id}", Tag: "Projects",
+		Summary: "Change a project", Scope: bothy.ScopeAdmin,
+		Text: "A smaller plan takes nothing away that is in use: only more is refused.",
+	}, func(ctx context.Context, in *projectUpdateInput) (*openapi.Answer[*bothy.Project], error) {
+		return one(svc.UpdateProject(ctx, in.ID, in.Body))
+	})
+}

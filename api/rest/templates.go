@@ -1,0 +1,87 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/middleware"
+	"github.com/bothy-dev/bothy/api/openapi"
+)
+
+type templateInput struct {
+	Name string `path:"name" doc:"The template's name."`
+}
+
+type buildInput struct {
+	Accept string `header:"Accept" hidden:"true"`
+	Body   bothy.TemplateBuild
+}
+
+func (s *handlers) registerTemplates() {
+	svc := s.services.Templates
+	if svc == nil {
+		return
+	}
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "list-templates", Method: http.MethodGet, Path: "/v1/templates", Tag: "Templates",
+		Summary: "List templates", Scope: bothy.ScopeTemplatesRead,
+	}, func(ctx context.Context, _ *openapi.Empty) (*openapi.Answer[openapi.Items[*bothy.Template]], error) {
+		t, err := svc.Templates(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return openapi.AnswerList(t), nil
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "get-template", Method: http.MethodGet, Path: "/v1/templates/{name}", Tag: "Templates",
+		Summary: "Get a template", Scope: bothy.ScopeTemplatesRead,
+	}, func(ctx context.Context, in *templateInput) (*openapi.Answer[*bothy.Template], error) {
+		return one(svc.Template(ctx, in.Name))
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "build-template", Method: http.MethodPost, Path: "/v1/templates", Tag: "Templates",
+		Summary: "Build a template", Scope: bothy.ScopeTemplatesWrite, Status: http.StatusCreated,
+		Text: "From an image, or the built-in template of that name. Answers with the template when it is built; " +
+			"with `Accept: text/event-stream`, progress comes as events and the last one has the template.",
+		Returns: []middleware.Form{middleware.As[bothy.Template]("application/json"), middleware.As[bothy.BuildEvent](middleware.EventsType)},
+	}, func(ctx context.Context, in *buildInput) (*openapi.Response, error) {
+		if middleware.WantsEvents(in.Accept) {
+			return s.buildStream(in), nil
+		}
+		t, err := svc.BuildTemplate(ctx, in.Body, func(bothy.BuildEvent) {})
+		if err != nil {
+			return nil, err
+		}
+		return openapi.Respond(func(w http.ResponseWriter, _ *http.Request) { openapi.WriteJSON(w, http.StatusCreated, t) }), nil
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "delete-template", Method: http.MethodDelete, Path: "/v1/templates/{name}", Tag: "Templates",
+		Summary: "Delete a template", Scope: bothy.ScopeTemplatesWrite,
+		Text: "Refused with `template_in_use` while a sandbox needs it.",
+	}, func(ctx context.Context, in *templateInput) (*openapi.Empty, error) {
+		return nil, svc.RemoveTemplate(ctx, in.Name)
+	})
+}
+
+// buildStream tells the progress of a build. The event with the template comes
+// exactly once and last.
+func (s *handlers) buildStream(in *buildInput) *openapi.Response {
+	return openapi.Respond(func(w http.ResponseWriter, r *http.Request) {
+		s.streamEvents(w, r, r.Context(), func(ctx context.Context, send func(string, any) error) error {
+			last := bothy.BuildEvent{Step: "done", Percent: 100}
+			t, err := s.services.Templates.BuildTemplate(ctx, in.Body, func(e bothy.BuildEvent) {
+				if e.Template != nil {
+					last = e
+					return
+				}
+				_ = send("", e) // the end of ctx ends the build, if the caller has gone
+			})
+			if err != nil {
+				return err
+			}
+			last.Template = t
+			return send("", last)
+		})
+	})
+}

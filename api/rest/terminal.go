@@ -1,0 +1,185 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/coder/websocket"
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/middleware"
+	"github.com/bothy-dev/bothy/api/openapi"
+)
+
+// processIDHeader tells the terminal's process in the answer that upgrades.
+const processIDHeader = "X-Process-Id"
+
+type terminalInput struct {
+	ID      string `path:"id" doc:"The sandbox's id."`
+	Command string `query:"command" doc:"A line for the shell; an interactive login shell when empty."`
+	Cwd     string `query:"cwd" doc:"Where the command starts."`
+	User    string `query:"user" doc:"Who runs it."`
+	Cols    int    `query:"cols" minimum:"1" maximum:"1000" default:"80" doc:"The width of the window."`
+	Rows    int    `query:"rows" minimum:"1" maximum:"1000" default:"24" doc:"The height of the window."`
+	Process int    `query:"process" minimum:"1" doc:"Join the terminal of this process instead of opening one."`
+	From    int64  `query:"from" minimum:"0" doc:"When joining: the byte offset in its output to begin at; what is held may begin later."`
+
+	Announce bool `query:"announce" doc:"Begin with a text frame {\"process\": PID}, for browsers, which do not show the headers of the upgrading answer."`
+
+	env map[string]string
+}
+
+// Resolve implements huma.Resolver.
+func (in *terminalInput) Resolve(ctx huma.Context) []error {
+	u := ctx.URL()
+	in.env = map[string]string{}
+	return dotted(u.Query(), "env", in.env, "command", "cwd", "user", "cols", "rows", "process", "from", "announce")
+}
+
+// resizeFrame is the text frame that a caller sends when the window changes.
+type resizeFrame struct {
+	Resize *struct {
+		Cols int `json:"cols"`
+		Rows int `json:"rows"`
+	} `json:"resize"`
+}
+
+func (s *handlers) registerTerminal() {
+	if s.services.Exec == nil {
+		return
+	}
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "terminal", Audit: true, Method: http.MethodGet, Path: "/v1/sandboxes/{id}/terminal", Tag: "Commands",
+		Summary: "Open a terminal", Scope: bothy.ScopeSandboxesWrite, AnyQuery: true, Status: http.StatusSwitchingProtocols,
+		Text: "A WebSocket. Binary frames are the terminal's bytes, both ways. A text frame `{\"resize\":{\"cols\":80,\"rows\":24}}` " +
+			"changes the window. When the process ends, the server closes with code 1000 and the reason `{\"exit_code\":0}`. " +
+			"The upgrading answer names the process in X-Process-Id. Closing the socket hangs up. " +
+			"When the connection breaks without a close frame, the terminal stays for a minute: open it again with `process` and, " +
+			"to get what was missed, `from`, the number of bytes that had arrived. " +
+			"When the key is revoked or expires, the server hangs up and closes with code 1008 and the reason.",
+		Parameters: []*huma.Param{{
+			Name: "env.NAME", In: "query", Schema: &huma.Schema{Type: "string"},
+			Description: "An environment variable. May be given for several names.",
+		}},
+	}, func(_ context.Context, in *terminalInput) (*openapi.Response, error) {
+		return openapi.Respond(func(w http.ResponseWriter, r *http.Request) { s.serveTerminal(w, r, in) }), nil
+	})
+}
+
+func (s *handlers) serveTerminal(w http.ResponseWriter, r *http.Request, in *terminalInput) {
+	if r.Header.Get("Upgrade") == "" {
+		s.Fail(w, r, middleware.NeedsSocket("Use a WebSocket client, `bothy sh`, or an SDK's terminal."))
+		return
+	}
+	req := bothy.TerminalRequest{Cwd: in.Cwd, Env: in.env, User: in.User, Cols: in.Cols, Rows: in.Rows, Process: in.Process, From: in.From}
+	req.Command.Line = in.Command
+	s.detached.join(in.ID, in.Process)
+	term, err := s.services.Exec.Terminal(r.Context(), in.ID, req)
+	if err != nil {
+		s.Fail(w, r, err)
+		return
+	}
+	defer term.Close()
+	w.Header().Set(processIDHeader, strconv.Itoa(term.PID()))
+	conn, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return // Accept has answered
+	}
+	defer s.Upgraded()()
+	if in.Announce {
+		_ = conn.Write(r.Context(), websocket.MessageText, fmt.Appendf(nil, `{"process":%d}`, term.PID()))
+	}
+	ctx, cancel := s.Following(r.Context())
+	defer cancel()
+	// The end of a key ends the process as well, which may be heard of first.
+	ended, broke := serveTerm(ctx, conn, term)
+	if ended && middleware.EndedBy(ctx) == nil {
+		closeWithExitCode(conn, term)
+		return
+	}
+	if _, ok := term.(bothy.Detacher); ok && broke && ctx.Err() == nil {
+		s.detach(r.Context(), in.ID, term)
+		_ = conn.CloseNow()
+		return
+	}
+	_ = term.Close() // nothing typed from here on arrives
+	s.Leave(ctx, conn)
+}
+
+// serveTerm moves bytes until the process ends, the caller leaves, or ctx ends. It
+// reports whether the process ended, and whether the connection broke without a
+// word. What reads and writes does so without a context: the end of one cuts the
+// connection in the middle of a frame, and whoever calls has yet to close it with
+// a reason.
+func serveTerm(ctx context.Context, conn *websocket.Conn, term bothy.Terminal) (ended, broke bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	conn.SetReadLimit(middleware.MaxFrame)
+	output := make(chan error, 1)
+	go func() { output <- copyOutput(conn, term) }()
+	input := make(chan error, 1)
+	go func() { input <- copyInput(conn, term) }()
+	go middleware.PingUntilGone(ctx, conn, cancel)
+	select {
+	case err := <-output:
+		return errors.Is(err, io.EOF), true
+	case err := <-input:
+		return false, websocket.CloseStatus(err) == -1 && !errors.Is(err, errUnknownFrame)
+	case <-ctx.Done(): // by pingUntilGone, unless it is the caller's own
+		return false, true
+	}
+}
+
+// copyOutput returns io.EOF when the terminal has no more.
+func copyOutput(conn *websocket.Conn, term bothy.Terminal) error {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := term.Read(buf)
+		if n > 0 {
+			if err := conn.Write(context.Background(), websocket.MessageBinary, buf[:n]); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return io.EOF // a PTY ends with EIO, a stream with EOF
+		}
+	}
+}
+
+var errUnknownFrame = errors.New("unknown text frame")
+
+// copyInput returns when the caller has left. What a process that has ended no
+// longer takes is dropped: the output tells of the end.
+func copyInput(conn *websocket.Conn, term bothy.Terminal) error {
+	for {
+		kind, data, err := conn.Read(context.Background())
+		if err != nil {
+			return err
+		}
+		if kind == websocket.MessageBinary {
+			_, _ = term.Write(data)
+			continue
+		}
+		var f resizeFrame
+		if err := json.Unmarshal(data, &f); err != nil || f.Resize == nil {
+			_ = conn.Close(websocket.StatusUnsupportedData, "a text frame must be {\"resize\":{\"cols\":80,\"rows\":24}}")
+			return errUnknownFrame
+		}
+		_ = term.Resize(f.Resize.Cols, f.Resize.Rows)
+	}
+}
+
+func closeWithExitCode(conn *websocket.Conn, term bothy.Terminal) {
+	code, err := term.Wait()
+	if err != nil {
+		_ = conn.Close(websocket.StatusInternalError, "the terminal was lost")
+		return
+	}
+	_ = conn.Close(websocket.StatusNormalClosure, fmt.Sprintf(`{"exit_code":%d}`, code))
+}

@@ -1,0 +1,279 @@
+// Package api is the REST server. It puts together the middleware, the operations, the
+// ports and the document, and listens.
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/middleware"
+	"github.com/bothy-dev/bothy/api/openapi"
+	"github.com/bothy-dev/bothy/api/ports"
+	"github.com/bothy-dev/bothy/api/rest"
+	"github.com/bothy-dev/bothy/inflight"
+	"github.com/bothy-dev/bothy/session"
+)
+
+//go:generate go test -run ^TestDocumentFiles$ . -update
+
+// DefaultListen is where the server listens unless told otherwise.
+const DefaultListen = "127.0.0.1:7700"
+
+// Services is what the server gives access to.
+type Services struct {
+	rest.Services
+
+	// Sessions are the logins of browsers. Optional.
+	Sessions *session.Store
+	// Recorder keeps the record of who did what. Optional.
+	Recorder bothy.AuditRecorder
+	// Answers remembers answers for Idempotency-Key. Without it the header is
+	// ignored.
+	Answers middleware.AnswerStore
+	// Inflight bounds what requests hold of the server. Optional.
+	Inflight *inflight.Limits
+	// Log gets one line per request; slog.Default() when nil.
+	Log *slog.Logger
+}
+
+// Config is where and how the server listens.
+type Config struct {
+	// Listen is a TCP address; DefaultListen when empty. Port 0 takes any.
+	Listen string
+	// AllowedHosts are further names under which a loopback listener may be
+	// addressed, such as that of a proxy in front of it. "*.example.com"
+	// allows the names below example.com.
+	AllowedHosts []string
+	// TrustedProxies are those whose X-Forwarded-For and X-Forwarded-Proto are
+	// believed; from elsewhere these headers are ignored.
+	TrustedProxies []netip.Prefix
+	// Grace is how long Drain and Close wait for requests under way, 10 s when
+	// zero and not at all when negative.
+	Grace time.Duration
+	// TLS is what the listener proves itself with; plain HTTP when nil. Name is
+	// the one that is in its certificate; the address when empty.
+	TLS  *tls.Config
+	Name string
+	// LinkKey signs links to ports; without it there are none. LinkDomain is
+	// the domain below which ports have names, "localhost" when empty.
+	LinkKey    []byte
+	LinkDomain string
+	// Connections bounds how many there are at once, and ConnectionsPerAddress those
+	// from one address that is not of this host. 0 is no bound.
+	Connections, ConnectionsPerAddress int
+	// Observe is told of every answered request: its route, which is empty for
+	// none, and its status. Optional.
+	Observe func(method, route string, status int, took time.Duration)
+	// AuditReads records also the calls that change nothing.
+	AuditReads bool
+	// Problems says what is wrong with the server although it answers, for
+	// /healthz. Optional.
+	Problems func() []string
+	// Version is the server's version, for the OpenAPI document.
+	Version string
+
+	// times are other waiting times, for tests.
+	times rest.Times
+}
+
+// Server is the API. Its life is New, Listen, Serve, Close; as an
+// http.Handler it can be used without Listen.
+type Server struct {
+	config   Config
+	chain    *middleware.Chain
+	registry *openapi.Registry
+	ports    *ports.Ports
+	mux      *http.ServeMux
+	// outerPorts is another protocol's way to ports. Optional.
+	outerPorts OuterPorts
+
+	http     *http.Server
+	listener net.Listener
+	// deadline is when Drain or Close wait no longer.
+	deadline time.Time
+}
+
+// New makes a server for the services.
+func New(services Services, config Config) *Server {
+	if config.Listen == "" {
+		config.Listen = DefaultListen
+	}
+	if config.Grace == 0 {
+		config.Grace = 10 * time.Second
+	}
+	s := &Server{config: config, mux: http.NewServeMux()}
+	s.chain = middleware.NewChain(middleware.Options{
+		Tokens: services.Tokens, Sessions: services.Sessions, Recorder: services.Recorder, Answers: services.Answers,
+		Inflight: services.Inflight, Log: services.Log, TrustedProxies: config.TrustedProxies,
+		AuditReads: config.AuditReads, Observe: config.Observe, Route: s.route,
+	})
+	s.http = &http.Server{
+		Handler:           s,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       5 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(s.chain.Log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return s.chain.Working() },
+		ConnState:         middleware.ConnState,
+		ConnContext:       middleware.ConnContext,
+	}
+	s.registry = openapi.NewRegistry(s.mux, s.chain, config.Version, "http://"+DefaultListen)
+	s.ports = ports.New(s.registry, s.chain, ports.Config{
+		Ports: services.Ports, Links: services.Links, Sandboxes: services.Sandboxes, LinkKey: config.LinkKey,
+		LinkDomain: config.LinkDomain, TLS: config.TLS != nil, Addr: s.addr,
+	})
+	rest.Register(s.registry, s.chain, services.Services, config.times, config.Version)
+	s.registerHealth()
+	s.registry.Finish()
+	s.mux.HandleFunc("/", s.noRoute)
+	return s
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.chain.ServeHTTP(w, r) }
+
+// Handle mounts a handler of another door or tool, such as MCP. It gets the
+// request's id, the log, the check of the Host header and the recovery from
+// panics; it authenticates by itself or is wrapped by Authenticated.
+// What it answers a GET with for ever ends when the server is about to close, and
+// every request ends with the key that it brings.
+func (s *Server) Handle(pattern string, h http.Handler) {
+	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			// Whether the key is good is for the handler to say.
+			known, err := s.chain.Authenticate(r)
+			if err == nil {
+				if r, err = s.chain.AdmitOther(known); err != nil {
+					s.chain.Fail(w, r, err)
+					return
+				}
+			}
+		}
+		if r.Method == http.MethodGet {
+			ctx, cancel := s.chain.Following(r.Context())
+			defer cancel()
+			r = r.WithContext(ctx)
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// Authenticated wraps a handler so that it is reached only with a key, and
+// finds the caller in the context.
+func (s *Server) Authenticated(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r, err := s.chain.Authenticate(r)
+		if err != nil {
+			s.chain.Fail(w, r, err)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// Listen opens the address. After it, Addr and URL are known.
+func (s *Server) Listen() error {
+	l, err := net.Listen("tcp", s.config.Listen)
+	if err != nil {
+		return bothy.Errorf(bothy.CodeConflict, "the address %s cannot be listened on", s.config.Listen).
+			WithHint("Stop what listens there, or choose another address with --listen or BOTHY_LISTEN.").Because(err)
+	}
+	s.listener = l
+	if s.config.Connections > 0 {
+		s.listener = middleware.Bound(l, s.config.Connections, s.config.ConnectionsPerAddress)
+	}
+	if s.config.TLS != nil {
+		s.listener = tls.NewListener(s.listener, s.config.TLS)
+	}
+	s.chain.Hosts = middleware.NewHostCheck(s.config.Listen, s.config.AllowedHosts, l.Addr())
+	return nil
+}
+
+// addr is the listener's address, or nil before Listen.
+func (s *Server) addr() net.Addr {
+	if s.listener == nil {
+		return nil
+	}
+	return s.listener.Addr()
+}
+
+// Addr is the address that the server listens on.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// URL is how the server is reached from this host.
+func (s *Server) URL() string {
+	host := s.listener.Addr().String()
+	addr, ok := s.listener.Addr().(*net.TCPAddr)
+	if ok && addr.IP.IsUnspecified() {
+		host = fmt.Sprintf("127.0.0.1:%d", addr.Port)
+	}
+	if ok && s.config.TLS != nil && s.config.Name != "" {
+		host = net.JoinHostPort(s.config.Name, strconv.Itoa(addr.Port))
+	}
+	return s.scheme() + "://" + host
+}
+
+func (s *Server) scheme() string {
+	if s.config.TLS != nil {
+		return "https"
+	}
+	return "http"
+}
+
+// Serve answers requests until Close. It returns nil after Close.
+func (s *Server) Serve() error {
+	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Drain ends what only follows, and waits until no other request is under way,
+// for as long as the grace. Meanwhile it goes on listening, so that who asks is
+// told what is going on: that is for the services to say. /healthz says it to
+// whoever spreads requests over servers.
+func (s *Server) Drain() {
+	s.chain.BeginClosing()
+	s.http.SetKeepAlivesEnabled(false)
+	s.deadline = time.Now().Add(s.config.Grace)
+	s.chain.WaitUntilIdle(s.deadline)
+}
+
+// cutOffTime bounds how long requests that were cut off may take to clean up.
+const cutOffTime = 5 * time.Second
+
+// Close stops listening, ends what only follows, waits for the requests under
+// way for as long as the grace, of which Drain may have used a part, and then
+// cuts them off.
+func (s *Server) Close() error {
+	s.chain.BeginClosing()
+	if s.deadline.IsZero() {
+		s.deadline = time.Now().Add(s.config.Grace)
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), s.deadline)
+	defer cancel()
+	err := s.http.Shutdown(ctx)
+	if err == nil {
+		err = s.chain.WaitForSockets(ctx)
+	}
+	s.chain.StopWorking()
+	if errors.Is(err, context.DeadlineExceeded) {
+		// What is cut off is also ended inside its sandbox, while there still is
+		// a way there.
+		s.chain.WaitUntilIdle(time.Now().Add(cutOffTime))
+		err = s.http.Close()
+	}
+	if s.listener != nil {
+		_ = s.listener.Close()
+	}
+	return err
+}
