@@ -104,14 +104,14 @@ func TestEveryFieldIsDescribed(t *testing.T) {
 	for name, schema := range schemas {
 		for field, p := range schema.Properties {
 			if p.Description == "" && p.Ref == "" {
-				t.Errorf("%s.%s has no description: add it to words", name, field)
+				t.Errorf("%s.%s has no description: add it to api/openapi/fields.go", name, field)
 			}
 		}
 	}
 	for name, fields := range openapi.Descriptions {
 		for field := range fields {
 			if schemas[name] == nil || schemas[name].Properties[field] == nil {
-				t.Errorf("words describes %s.%s, which is not there", name, field)
+				t.Errorf("fields.go describes %s.%s, which is not there", name, field)
 			}
 		}
 	}
