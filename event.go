@@ -39,7 +39,16 @@ const (
 	EventEnginePreparing = "engine.preparing"
 	EventBudgetWarning   = "budget.warning"
 	EventBudgetExceeded  = "budget.exceeded"
+	// EventWebhookTest is sent to a webhook that is tried, and is not recorded.
+	EventWebhookTest = "webhook.test"
 )
+
+// EventTypes are the types of the events that are recorded.
+var EventTypes = []string{
+	EventSandboxCreated, EventSandboxUpdated, EventSandboxPaused, EventSandboxResumed, EventSandboxForked, EventSandboxRolledBack,
+	EventSandboxUnattached, EventSandboxEnded, EventSandboxOOM, EventSnapshotCreated, EventSnapshotDeleted,
+	EventEnginePreparing, EventBudgetWarning, EventBudgetExceeded,
+}
 
 // EventService tells what happened.
 type EventService interface {

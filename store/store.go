@@ -62,6 +62,16 @@ type Store interface {
 	// DeleteLinksExpiredBefore forgets links and returns how many.
 	DeleteLinksExpiredBefore(ctx context.Context, t time.Time) (int, error)
 
+	// PutWebhook stores a new webhook, or replaces the one with its id, but for its
+	// state. The secret is kept only sealed.
+	PutWebhook(ctx context.Context, w *bothy.Webhook) error
+	Webhook(ctx context.Context, projectID, id string) (*bothy.Webhook, error)
+	// Webhooks lists a project's, oldest first; with "" those of all projects.
+	Webhooks(ctx context.Context, projectID string) ([]*bothy.Webhook, error)
+	// SetWebhookState changes how far a webhook has come. One that is gone is fine.
+	SetWebhookState(ctx context.Context, id string, st bothy.WebhookState) error
+	DeleteWebhook(ctx context.Context, projectID, id string) error
+
 	// AddProject stores a new project: CodeConflict when there is one of its id.
 	AddProject(ctx context.Context, p *bothy.Project) error
 	// SetPlan changes a project's plan.
@@ -74,7 +84,8 @@ type Store interface {
 	AddEvent(ctx context.Context, e *bothy.Event) error
 	// Events returns up to limit events of a project with an id above since.
 	Events(ctx context.Context, projectID string, since int64, limit int) ([]bothy.Event, error)
-
+	// LastEvent returns the id of the newest event of all projects, 0 before the first.
+	LastEvent(ctx context.Context) (int64, error)
 	// DeleteEventsBefore forgets old events and returns how many.
 	DeleteEventsBefore(ctx context.Context, t time.Time) (int, error)
 

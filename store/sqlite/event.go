@@ -45,6 +45,14 @@ func (s *Store) Events(ctx context.Context, projectID string, since int64, limit
 	return out, rows.Err()
 }
 
+// LastEvent implements store.Store.
+func (s *Store) LastEvent(ctx context.Context) (id int64, err error) {
+	if err = s.stmt.lastEvent.QueryRowContext(ctx).Scan(&id); err != nil {
+		return 0, fmt.Errorf("store: find the last event: %w", err)
+	}
+	return id, nil
+}
+
 // DeleteEventsBefore implements store.Store.
 func (s *Store) DeleteEventsBefore(ctx context.Context, t time.Time) (int, error) {
 	return s.deleteOld(ctx, "forget events", s.stmt.forgetEvents, t)

@@ -21,11 +21,14 @@ type statements struct {
 	addLink, deleteLink, forgetLinks *sql.Stmt
 	link, links, countLinks          *sql.Stmt
 
+	putWebhook, setWebhookState, deleteWebhook *sql.Stmt
+	webhook, webhooks                          *sql.Stmt
+
 	addProject, setPlan *sql.Stmt
 	project, projects   *sql.Stmt
 
 	addEvent, forgetEvents *sql.Stmt
-	events                 *sql.Stmt
+	events, lastEvent      *sql.Stmt
 }
 
 const putSandboxSQL = `INSERT INTO sandboxes (id, project, name, state, created_at, ended_at, pooled, metadata, record)
@@ -63,6 +66,13 @@ func (st *statements) prepare(ctx context.Context, s *Store) error {
 		{s.read, &st.tokenByHash, `SELECT record, last_used_at FROM tokens WHERE hash = ?`},
 		{s.read, &st.tokens, `SELECT record, last_used_at FROM tokens WHERE project = ? ORDER BY created_at, id`},
 
+		{s.durable, &st.putWebhook, `INSERT INTO webhooks (id, project, created_at, record, state) VALUES (?, ?, ?, ?, ?)
+			ON CONFLICT (id) DO UPDATE SET record = excluded.record`},
+		{s.fast, &st.setWebhookState, `UPDATE webhooks SET state = ? WHERE id = ?`},
+		{s.durable, &st.deleteWebhook, `DELETE FROM webhooks WHERE project = ? AND id = ?`},
+		{s.read, &st.webhook, `SELECT record, state FROM webhooks WHERE project = ? AND id = ?`},
+		{s.read, &st.webhooks, `SELECT record, state FROM webhooks WHERE ?1 = '' OR project = ?1 ORDER BY created_at, id`},
+
 		{s.durable, &st.addLink, `INSERT INTO links (id, project, sandbox_id, token_id, created_at, expires_at, record) SELECT ?, ?, ?, ?, ?, ?, ?
 			WHERE EXISTS (SELECT 1 FROM tokens WHERE id = ?)
 			AND EXISTS (SELECT 1 FROM sandboxes WHERE id = ? AND state NOT IN ('stopped', 'failed'))`},
@@ -79,6 +89,7 @@ func (st *statements) prepare(ctx context.Context, s *Store) error {
 
 		{s.fast, &st.addEvent, `INSERT INTO events (project, time, record) VALUES (?, ?, ?)`},
 		{s.fast, &st.forgetEvents, `DELETE FROM events WHERE id IN (SELECT id FROM events WHERE time < ? ORDER BY time LIMIT ?)`},
+		{s.read, &st.lastEvent, `SELECT coalesce(max(id), 0) FROM events`},
 		{s.read, &st.events, `SELECT id, record FROM events WHERE project = ? AND id > ? ORDER BY id LIMIT ?`},
 	} {
 		var err error

@@ -40,6 +40,7 @@ func Run(t *testing.T, make Maker) {
 		{"token use is noted", testTouchToken},
 		{"links", testLinks},
 		{"links end with their key, sandbox and time", testLinksEnd},
+		{"webhooks", testWebhooks},
 		{"projects", testProjects},
 		{"events", testEvents},
 		{"old events are forgotten", testForgetEvents},

@@ -1,0 +1,24 @@
+package gateway
+
+import (
+	"fmt"
+	"net/netip"
+	"syscall"
+)
+
+// Guard returns a check for net.Dialer.Control: connections lead to the internet and
+// to what allow names, and not to this host or a private network. The server itself
+// dials through it where somebody else has chosen the address.
+func Guard(allow []netip.Prefix) func(network, address string, _ syscall.RawConn) error {
+	g := &guard{allow: allow, host: theHost}
+	return func(_, address string, _ syscall.RawConn) error {
+		to, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return err
+		}
+		if why := g.check(to.Addr()); why != "" {
+			return fmt.Errorf("the address is %s", why)
+		}
+		return nil
+	}
+}

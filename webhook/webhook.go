@@ -1,0 +1,318 @@
+// Package webhook sends the events of a project to URLs that it chose.
+//
+// What is owed to a receiver is not a queue of its own: it is the events after the
+// last one that was dealt with, which the store has anyway. So a crash loses nothing,
+// and what it may do is send an event again.
+package webhook
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/gateway"
+)
+
+// maxPerProject bounds the webhooks of a project.
+const maxPerProject = 20
+
+// Store is what the service needs of store.Store.
+type Store interface {
+	PutWebhook(ctx context.Context, w *bothy.Webhook) error
+	Webhook(ctx context.Context, projectID, id string) (*bothy.Webhook, error)
+	Webhooks(ctx context.Context, projectID string) ([]*bothy.Webhook, error)
+	SetWebhookState(ctx context.Context, id string, st bothy.WebhookState) error
+	DeleteWebhook(ctx context.Context, projectID, id string) error
+	LastEvent(ctx context.Context) (int64, error)
+}
+
+// Vault seals secrets for the store.
+type Vault interface {
+	Seal(plain []byte, bound string) ([]byte, error)
+	Open(sealed []byte, bound string) ([]byte, error)
+}
+
+// An Encoder writes an event as one format of requests has it: the body, and the
+// headers without the content type. A nil body means that the format has no such event.
+type Encoder func(ctx context.Context, w *bothy.Webhook, e bothy.Event, sent time.Time) (body []byte, h http.Header, err error)
+
+// Options are what a Service is made of.
+type Options struct {
+	Store  Store
+	Events bothy.EventService
+	Vault  Vault
+	// Formats are those besides the standard one.
+	Formats map[bothy.WebhookFormat]Encoder
+	// Allow are networks that are reached although they are private.
+	Allow []netip.Prefix
+	Log   *slog.Logger
+	// Transport sends the requests; nil is one that Allow bounds.
+	Transport http.RoundTripper
+}
+
+// Service is the bothy.WebhookService, and delivers while Run runs.
+type Service struct {
+	o      Options
+	client *http.Client
+
+	changing sync.Mutex // held from looking at webhooks to changing them
+
+	mu      sync.Mutex
+	run     context.Context // nil while Run does not
+	senders map[string]*sender
+	ended   sync.WaitGroup
+}
+
+var _ bothy.WebhookService = (*Service)(nil)
+
+// New returns a service. It sends nothing before Run.
+func New(o Options) *Service {
+	t := o.Transport
+	if t == nil {
+		d := &net.Dialer{Timeout: attemptTime, Control: gateway.Guard(o.Allow)}
+		t = &http.Transport{DialContext: d.DialContext, TLSHandshakeTimeout: attemptTime, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}
+	}
+	return &Service{o: o, senders: map[string]*sender{}, client: &http.Client{
+		Transport: t, Timeout: attemptTime,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// CreateWebhook implements bothy.WebhookService. It sends the events that come after it.
+func (s *Service) CreateWebhook(ctx context.Context, req bothy.WebhookCreate) (*bothy.Webhook, error) {
+	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
+	if err != nil {
+		return nil, err
+	}
+	if req.Format == "" {
+		req.Format = bothy.WebhookStandard
+	}
+	if req.Secret == "" {
+		req.Secret = newSecret()
+	}
+	w := &bothy.Webhook{
+		ID: "whk_" + randomHex(8), Name: req.Name, URL: req.URL, Events: req.Events, Enabled: !req.Disabled, Format: req.Format,
+		CreatedAt: time.Now().UTC(), ProjectID: caller.ProjectID,
+	}
+	if err := s.check(w); err != nil {
+		return nil, err
+	}
+	if err := s.seal(w, req.Secret); err != nil {
+		return nil, err
+	}
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	all, err := s.o.Store.Webhooks(ctx, w.ProjectID)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) >= maxPerProject {
+		return nil, bothy.Errorf(bothy.CodeQuota, "the project has %d webhooks, which is the most there can be", len(all)).
+			WithHint("Delete one that is not needed: `bothy webhook rm ID`.")
+	}
+	if w.LastEventID, err = s.o.Store.LastEvent(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.o.Store.PutWebhook(ctx, w); err != nil {
+		return nil, err
+	}
+	s.restart(w)
+	shown := *w
+	shown.Secret = req.Secret
+	return &shown, nil
+}
+
+// Webhooks implements bothy.WebhookService.
+func (s *Service) Webhooks(ctx context.Context) ([]*bothy.Webhook, error) {
+	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
+	if err != nil {
+		return nil, err
+	}
+	return s.o.Store.Webhooks(ctx, caller.ProjectID)
+}
+
+// Webhook implements bothy.WebhookService.
+func (s *Service) Webhook(ctx context.Context, id string) (*bothy.Webhook, error) {
+	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
+	if err != nil {
+		return nil, err
+	}
+	return s.o.Store.Webhook(ctx, caller.ProjectID, id)
+}
+
+// UpdateWebhook implements bothy.WebhookService. What failed before is tried again at
+// once; one that is enabled goes on where it stopped.
+func (s *Service) UpdateWebhook(ctx context.Context, id string, u bothy.WebhookUpdate) (*bothy.Webhook, error) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	w, err := s.Webhook(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if u.Name != nil {
+		w.Name = *u.Name
+	}
+	if u.URL != nil {
+		w.URL = *u.URL
+	}
+	if u.Events != nil {
+		w.Events = *u.Events
+	}
+	if u.Enabled != nil {
+		w.Enabled = *u.Enabled
+	}
+	if err := s.check(w); err != nil {
+		return nil, err
+	}
+	if u.Secret != nil {
+		if err := s.seal(w, *u.Secret); err != nil {
+			return nil, err
+		}
+	}
+	s.stop(id) // so that nobody else changes its state
+	if w, err = s.changed(ctx, w); err != nil {
+		return nil, err
+	}
+	s.restart(w)
+	return w, nil
+}
+
+// changed stores what a webhook is now, with the state that its sender has left.
+func (s *Service) changed(ctx context.Context, w *bothy.Webhook) (*bothy.Webhook, error) {
+	now, err := s.o.Store.Webhook(ctx, w.ProjectID, w.ID)
+	if err != nil {
+		return nil, err
+	}
+	w.WebhookState = now.WebhookState
+	w.FailingSince, w.NextAttemptAt, w.LastError = nil, nil, ""
+	if w.Enabled {
+		w.DisabledReason = ""
+	}
+	if err := s.o.Store.PutWebhook(ctx, w); err != nil {
+		return nil, err
+	}
+	return w, s.o.Store.SetWebhookState(ctx, w.ID, w.WebhookState)
+}
+
+// DeleteWebhook implements bothy.WebhookService.
+func (s *Service) DeleteWebhook(ctx context.Context, id string) error {
+	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
+	if err != nil {
+		return err
+	}
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	w, err := s.o.Store.Webhook(ctx, caller.ProjectID, id)
+	if err != nil {
+		return err
+	}
+	s.stop(id) // before, since it may be storing that it is disabled
+	if err := s.o.Store.DeleteWebhook(ctx, caller.ProjectID, id); err != nil {
+		s.restart(w)
+		return err
+	}
+	return nil
+}
+
+// Run delivers until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	s.changing.Lock()
+	all, err := s.o.Store.Webhooks(ctx, "")
+	if err == nil {
+		s.mu.Lock()
+		s.run = ctx
+		s.mu.Unlock()
+		for _, w := range all {
+			s.restart(w)
+		}
+	}
+	s.changing.Unlock()
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	s.mu.Lock()
+	s.run = nil
+	s.mu.Unlock()
+	s.ended.Wait()
+	return nil
+}
+
+// seal keeps a secret with its webhook.
+func (s *Service) seal(w *bothy.Webhook, secret string) (err error) {
+	if n := len(secret); n < 8 || n > 512 {
+		return bothy.Errorf(bothy.CodeInvalid, "secret: it has %d characters", n).WithHint("Give from 8 to 512, or none to have one made.")
+	}
+	w.SealedSecret, err = s.o.Vault.Seal([]byte(secret), boundTo(w))
+	return err
+}
+
+func (s *Service) secret(w *bothy.Webhook) (string, error) {
+	plain, err := s.o.Vault.Open(w.SealedSecret, boundTo(w))
+	return string(plain), err
+}
+
+// boundTo keeps a sealed secret from being moved to another webhook.
+func boundTo(w *bothy.Webhook) string { return "webhook " + w.ID }
+
+// restart begins to deliver for a webhook as it is now.
+func (s *Service) restart(w *bothy.Webhook) {
+	s.stop(w.ID)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.run == nil || !w.Enabled {
+		return
+	}
+	x := newSender(s, w)
+	s.senders[w.ID] = x
+	s.ended.Go(func() { x.work() })
+}
+
+// stop ends the deliveries of a webhook and waits for it.
+func (s *Service) stop(id string) {
+	s.mu.Lock()
+	x := s.senders[id]
+	delete(s.senders, id)
+	s.mu.Unlock()
+	if x != nil {
+		x.cancel()
+		<-x.done
+	}
+}
+
+func newSecret() string {
+	b := make([]byte, 32)
+	_, _ = rand.Read(b)
+	return secretPrefix + base64.StdEncoding.EncodeToString(b)
+}
+
+func randomHex(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b)
+	return hex.EncodeToString(b)
+}
+
+// encoder writes the events of a format.
+func (s *Service) encoder(f bothy.WebhookFormat) Encoder {
+	if f == bothy.WebhookStandard {
+		return s.standard
+	}
+	return s.o.Formats[f]
+}
+
+var errDisabled = errors.New("the webhook was disabled")
+
+// wants reports whether events of a type are sent.
+func wants(w *bothy.Webhook, typ string) bool {
+	return len(w.Events) == 0 || slices.Contains(w.Events, typ) || typ == bothy.EventWebhookTest
+}
