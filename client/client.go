@@ -36,6 +36,7 @@ type Client struct {
 	Metrics   *Metrics
 	Ports     *Ports
 	Links     *Links
+	Webhooks  *Webhooks
 	Mover     *Mover
 	Logs      *Logs
 	Limits    *Limits
@@ -67,7 +68,7 @@ func New(baseURL, key string, opts ...Option) *Client {
 	}
 	return &Client{
 		Sandboxes: &Sandboxes{c}, Exec: &Exec{c}, Code: &Code{c}, Files: &Files{c}, Snapshots: &Snapshots{c},
-		Templates: &Templates{c}, Tokens: &Tokens{c}, Events: &Events{c}, Network: &Network{c}, Metrics: &Metrics{c}, Ports: &Ports{c}, Links: &Links{c},
+		Templates: &Templates{c}, Tokens: &Tokens{c}, Events: &Events{c}, Network: &Network{c}, Metrics: &Metrics{c}, Ports: &Ports{c}, Links: &Links{c}, Webhooks: &Webhooks{c},
 		Mover: &Mover{c}, Logs: &Logs{c}, Limits: &Limits{c}, Projects: &Projects{c}, Usage: &Usage{c}, Audit: &Audit{c}, conn: c,
 	}
 }

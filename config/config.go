@@ -64,6 +64,7 @@ type Config struct {
 	Metering  Metering  `yaml:"metering"`
 	Rates     Rates     `yaml:"rates"`
 	E2B       E2B       `yaml:"e2b"`
+	Webhooks  Webhooks  `yaml:"webhooks"`
 }
 
 // Audit says what is kept of who did what.
@@ -207,6 +208,12 @@ type Snapshots struct {
 	MinFreeDiskMB int64 `yaml:"min_free_disk_mb"`
 	// TrustedKeys are the keys of other servers, of whose archives memory is imported.
 	TrustedKeys []string `yaml:"trusted_keys"`
+}
+
+// Webhooks bounds what the server itself calls for others.
+type Webhooks struct {
+	// Allow are private and other special prefixes in which receivers may be.
+	Allow []netip.Prefix `yaml:"allow"`
 }
 
 // Network is the operator's part of every sandbox's policy.

@@ -38,6 +38,7 @@ import (
 	"github.com/bothy-dev/bothy/telemetry"
 	"github.com/bothy-dev/bothy/template"
 	"github.com/bothy-dev/bothy/vault"
+	"github.com/bothy-dev/bothy/webhook"
 )
 
 // Server is everything that runs in one server process.
@@ -52,6 +53,7 @@ type Server struct {
 	certs     certs.Source // nil without TLS
 	metrics   *telemetry.Metrics
 	meter     *metering.Meter
+	webhooks  *webhook.Service
 	templates *template.Library
 	blobs     blob.Store
 	golden    blob.Store
@@ -128,6 +130,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	if err := s.openLifecycle(ctx, binaries); err != nil {
 		return nil, err
 	}
+	s.openWebhooks()
 	s.inflight = s.openInflight()
 	listens, err := s.apiConfig()
 	if err != nil {
@@ -136,7 +139,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	services, err := s.withLogins(withKeys(api.Services{Services: rest.Services{
 		Tokens: s.tokens, Sandboxes: s.lifecycle, Exec: s.lifecycle, Files: s.lifecycle.Files(),
 		Templates: s.templates, Snapshots: s.lifecycle, Code: s.lifecycle, Events: s.lifecycle, Network: s.lifecycle,
-		Metrics: s.lifecycle, Ports: s.lifecycle, Links: access.NewLinks(s.store, s.tokens, s.lifecycle),
+		Metrics: s.lifecycle, Ports: s.lifecycle, Links: access.NewLinks(s.store, s.tokens, s.lifecycle), Webhooks: s.webhooks,
 		Mover: s.lifecycle, Logs: s.lifecycle, Limits: s.lifecycle, Usage: s.meter, Projects: s.projects,
 		Audit: s.audit,
 	}, Recorder: s.audit, Answers: s.store, Inflight: s.inflight, Log: s.log}))
@@ -145,6 +148,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	}
 	s.api = api.New(services, listens)
 	s.runMeter()
+	s.runWebhooks()
 	s.openMCP()
 	s.openE2B()
 	s.openConsole()

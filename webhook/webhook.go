@@ -14,13 +14,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/gateway"
 )
 
 // maxPerProject bounds the webhooks of a project.
@@ -53,10 +52,10 @@ type Options struct {
 	Vault  Vault
 	// Formats are those besides the standard one.
 	Formats map[bothy.WebhookFormat]Encoder
-	// Allow are networks that are reached although they are private.
-	Allow []netip.Prefix
-	Log   *slog.Logger
-	// Transport sends the requests; nil is one that Allow bounds.
+	// Control may refuse an address that is about to be dialled, as that of net.Dialer does.
+	Control func(network, address string, c syscall.RawConn) error
+	Log     *slog.Logger
+	// Transport sends the requests; nil is one that Control bounds.
 	Transport http.RoundTripper
 }
 
@@ -79,7 +78,7 @@ var _ bothy.WebhookService = (*Service)(nil)
 func New(o Options) *Service {
 	t := o.Transport
 	if t == nil {
-		d := &net.Dialer{Timeout: attemptTime, Control: gateway.Guard(o.Allow)}
+		d := &net.Dialer{Timeout: attemptTime, Control: o.Control}
 		t = &http.Transport{DialContext: d.DialContext, TLSHandshakeTimeout: attemptTime, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}
 	}
 	return &Service{o: o, senders: map[string]*sender{}, client: &http.Client{

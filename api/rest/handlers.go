@@ -27,6 +27,7 @@ type Services struct {
 	Metrics   bothy.MetricsService
 	Ports     bothy.PortService
 	Links     bothy.LinkService
+	Webhooks  bothy.WebhookService
 	Mover     bothy.SnapshotMover
 	Logs      bothy.LogService
 	Limits    bothy.LimitsService
@@ -80,6 +81,7 @@ func Register(registry *openapi.Registry, chain *middleware.Chain, services Serv
 	s.registerLogs()
 	s.registerMover()
 	s.registerTokens()
+	s.registerWebhooks()
 	s.registerProjects()
 	s.registerUsage()
 	s.registerAudit()

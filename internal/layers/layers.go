@@ -22,7 +22,7 @@ type area struct {
 var areas = []area{
 	{"program", "the program", []string{"cmd/bothy", "cli", "server", "config", "doctor"}},
 	{"doors", "what clients speak to", []string{"api", "api/rest", "api/ports", "api/openapi", "api/middleware", "api/problem", "mcp", "e2b", "console", "client"}},
-	{"services", "services", []string{"lifecycle", "access", "audit", "certs", "inflight", "metering", "session", "telemetry", "template", "templates", "vault"}},
+	{"services", "services", []string{"lifecycle", "access", "audit", "certs", "inflight", "metering", "session", "telemetry", "template", "templates", "vault", "webhook"}},
 	{"storage", "storage", []string{"store", "blob", "snapshot"}},
 	{"machines", "sandboxes", []string{"engine", "gateway", "guest", "guest/abi", "cmd/sentry", "cmd/guest", "cmd/vminit"}},
 	{"measuring", "measuring", []string{"bench"}},
@@ -40,7 +40,7 @@ var allowed = map[string][]string{
 	},
 	"server": {
 		"access", "api", "api/middleware", "api/rest", "audit", "blob", "certs", "client", "config", "console", "doctor", "e2b", "engine", "gateway", "guest", "inflight",
-		"lifecycle", "mcp", "metering", "session", "snapshot", "store", "telemetry", "template", "vault",
+		"lifecycle", "mcp", "metering", "session", "snapshot", "store", "telemetry", "template", "vault", "webhook",
 	},
 	"engine":         {"guest/abi"},
 	"guest":          {"guest/abi"},

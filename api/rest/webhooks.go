@@ -1,0 +1,75 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/middleware"
+	"github.com/bothy-dev/bothy/api/openapi"
+)
+
+type (
+	webhookInput struct {
+		Body bothy.WebhookCreate
+	}
+	webhookIDInput struct {
+		ID string `path:"id" doc:"The webhook's id."`
+	}
+	webhookUpdateInput struct {
+		ID   string `path:"id" doc:"The webhook's id."`
+		Body bothy.WebhookUpdate
+	}
+)
+
+func (s *handlers) registerWebhooks() {
+	svc := s.services.Webhooks
+	if svc == nil {
+		return
+	}
+	const base = "/v1/webhooks"
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "create-webhook", Method: http.MethodPost, Path: base, Tag: "Webhooks",
+		Summary: "Create a webhook", Scope: bothy.ScopeAdmin, Status: http.StatusCreated, Secret: true,
+		Text: "The project's events from now on are sent to its `url`, one after the other, each as the body of a POST and as GET /v1/events " +
+			"has it. Requests are signed with `secret`, which is shown in this answer alone. What the receiver does not take is tried again, for a day.",
+	}, func(ctx context.Context, in *webhookInput) (*openapi.Answer[*bothy.Webhook], error) {
+		return one(svc.CreateWebhook(ctx, in.Body))
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "list-webhooks", Method: http.MethodGet, Path: base, Tag: "Webhooks",
+		Summary: "List webhooks", Scope: bothy.ScopeAdmin, Text: "Those of the project, oldest first.",
+	}, func(ctx context.Context, _ *openapi.Empty) (*openapi.Answer[openapi.Items[*bothy.Webhook]], error) {
+		all, err := svc.Webhooks(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return openapi.AnswerList(all), nil
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "get-webhook", Method: http.MethodGet, Path: base + "/{id}", Tag: "Webhooks",
+		Summary: "Get a webhook", Scope: bothy.ScopeAdmin, Text: "With how far its deliveries have come, and why they fail.",
+	}, func(ctx context.Context, in *webhookIDInput) (*openapi.Answer[*bothy.Webhook], error) {
+		return one(svc.Webhook(ctx, in.ID))
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "update-webhook", Method: http.MethodPatch, Path: base + "/{id}", Tag: "Webhooks",
+		Summary: "Change a webhook", Scope: bothy.ScopeAdmin,
+		Text: "What is waiting is tried at once. One that is enabled again goes on with the events that it has missed, as far as they are kept.",
+	}, func(ctx context.Context, in *webhookUpdateInput) (*openapi.Answer[*bothy.Webhook], error) {
+		return one(svc.UpdateWebhook(ctx, in.ID, in.Body))
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "delete-webhook", Method: http.MethodDelete, Path: base + "/{id}", Tag: "Webhooks",
+		Summary: "Delete a webhook", Scope: bothy.ScopeAdmin,
+	}, func(ctx context.Context, in *webhookIDInput) (*openapi.Empty, error) {
+		return nil, svc.DeleteWebhook(ctx, in.ID)
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "test-webhook", Method: http.MethodPost, Path: base + "/{id}/test", Tag: "Webhooks",
+		Summary: "Try a webhook", Scope: bothy.ScopeAdmin,
+		Text: "Sends an event of the type webhook.test, once, also to one that is disabled, and tells what the receiver answered.",
+	}, func(ctx context.Context, in *webhookIDInput) (*openapi.Answer[*bothy.WebhookTest], error) {
+		return one(svc.TestWebhook(ctx, in.ID))
+	})
+}
