@@ -36,6 +36,7 @@ type victim struct {
 	snapshot string
 	token    string
 	link     string
+	webhook  string
 	project  string
 }
 
@@ -68,6 +69,10 @@ func newVictim(t *testing.T, s *server) *victim {
 	l, err := s.Links.CreateLink(t.Context(), v.sandbox, bothy.LinkCreate{Port: 8000})
 	must(err)
 	v.link = l.ID
+	h, err := s.Webhooks.CreateWebhook(t.Context(), bothy.WebhookCreate{Name: secretWord, URL: "https://hooks.example.org", Disabled: true})
+	must(err)
+	v.webhook = h.ID
+	t.Cleanup(func() { _ = s.Webhooks.DeleteWebhook(context.Background(), h.ID) })
 	_, err = s.Projects.CreateProject(t.Context(), bothy.ProjectCreate{ID: v.project, Plan: bothy.PlanPro})
 	must(err)
 	return v
@@ -80,7 +85,7 @@ func (v *victim) all() string {
 	var b strings.Builder
 	for _, path := range []string{
 		"/v1/sandboxes/" + v.sandbox, "/v1/sandboxes/" + v.sandbox + "/files?path=/workspace", "/v1/sandboxes/" + v.sandbox + "/contexts", "/v1/sandboxes/" + v.sandbox + "/links",
-		"/v1/snapshots?sandbox_id=" + v.sandbox, "/v1/projects", "/v1/templates",
+		"/v1/snapshots?sandbox_id=" + v.sandbox, "/v1/projects", "/v1/templates", "/v1/webhooks",
 	} {
 		text, err := v.s.Do(v.Context(), http.MethodGet, path, nil)
 		if err != nil {
@@ -114,7 +119,7 @@ func (v *victim) bodies() map[string]string {
 		"move-file": `{"from":"/workspace/` + secretWord + `","to":"/workspace/taken"}`, "create-link": `{"port":8000}`,
 		"signal-process": `{"signal":"KILL"}`, "write-stdin": `{"data":"x"}`, "rollback-sandbox": `{"snapshot_id":"` + v.snapshot + `"}`,
 		"build-template": `{"name":"` + templateName + `"}`, "create-sandbox": `{"snapshot_id":"` + v.snapshot + `"}`,
-		"create-token": `{"project":"default"}`,
+		"create-token": `{"project":"default"}`, "create-webhook": `{"url":"https://hooks.example.org","disabled":true}`, "update-webhook": `{"name":"taken"}`,
 	}
 }
 
@@ -152,6 +157,8 @@ func (v *victim) operations() []operation {
 			id = v.snapshot
 		case strings.HasPrefix(path, "/v1/tokens/"):
 			id = v.token
+		case strings.HasPrefix(path, "/v1/webhooks/"):
+			id = v.webhook
 		case strings.HasPrefix(path, "/v1/projects/"):
 			id = v.project
 		}
@@ -280,7 +287,7 @@ func TestTheWholeAPIAsSomebodyElse(t *testing.T) {
 	// What a stranger may do is about its own project, where there is nothing.
 	own := map[string][]int{
 		"list-audit": {200}, "list-events": {200}, "get-limits": {200}, "list-projects": {200}, "list-sandboxes": {200}, "list-snapshots": {200},
-		"list-templates": {200}, "get-template": {200}, "list-tokens": {200}, "get-usage": {200}, "import-snapshot": {400, 422},
+		"list-templates": {200}, "get-template": {200}, "list-tokens": {200}, "get-usage": {200}, "list-webhooks": {200}, "create-webhook": {201}, "import-snapshot": {400, 422},
 		"get-archive-key": {200}, // the public half, which is no secret
 	}
 	for _, o := range operations {
