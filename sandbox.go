@@ -171,7 +171,7 @@ type Sandbox struct {
 }
 
 // SandboxCreate is a request for a new sandbox. Zero values mean the defaults. The API
-// and the Go client use it as it is. A new field is described in api/words.go, and MCP,
+// and the Go client use it as it is. A new field is described in api/openapi/fields.go, and MCP,
 // the command line and each SDK need it too: test/fields names those that lack it.
 type SandboxCreate struct {
 	Template       string            `json:"template,omitempty"`

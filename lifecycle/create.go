@@ -4,9 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -48,7 +45,7 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 	if err := s.o.Meter.Allow(sb); err != nil {
 		return nil, err
 	}
-	if err := s.admit(ctx, sb); err != nil {
+	if err := s.allow(ctx, sb); err != nil {
 		return nil, err
 	}
 	t, err := s.o.Templates.Lookup(sb.Template)
@@ -56,11 +53,11 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 		return nil, err
 	}
 	sb.TemplateDigest = t.Digest
-	place, err := s.reserve(ctx, sb.ProjectID)
+	reservation, err := s.admission.Reserve(ctx, sb.ProjectID)
 	if err != nil {
 		return nil, err
 	}
-	defer place.release()
+	defer reservation.Release()
 	var undo cleanup.Stack
 	defer undo.Run()
 	s.pool.asked(shapeOf(sb), t, s.clock.Now(), true)
@@ -91,9 +88,20 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 		return nil, err
 	}
 	l.fresh = true
-	s.keep(l, sb, place)
+	s.keep(l, sb, reservation)
 	s.emit(ctx, bothy.EventSandboxCreated, sb, map[string]string{"template": sb.Template})
 	return sb, nil
+}
+
+// allow checks that a new sandbox is within its project's plan.
+func (s *Service) allow(ctx context.Context, sb *bothy.Sandbox) error {
+	if err := s.admission.Check(ctx, sb); err != nil {
+		return err
+	}
+	if err := s.checkRoomToPause(ctx, sb); err != nil {
+		return err
+	}
+	return s.admission.CheckRate(ctx, sb.ProjectID)
 }
 
 // createFrom makes a new sandbox from a snapshot. Its size is the snapshot's.
@@ -328,24 +336,4 @@ func expiry(from time.Time, seconds int) *time.Time {
 	}
 	t := from.Add(time.Duration(seconds) * time.Second)
 	return &t
-}
-
-// freeMemoryMB is the host's MemAvailable, or a large number where it cannot be
-// read.
-func freeMemoryMB() int {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 1 << 30
-	}
-	return availableMB(string(text))
-}
-
-func availableMB(meminfo string) int {
-	_, rest, _ := strings.Cut(meminfo, "MemAvailable:")
-	line, _, _ := strings.Cut(rest, "\n")
-	kb, err := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(line, "kB")))
-	if err != nil {
-		return 1 << 30
-	}
-	return kb >> 10
 }

@@ -191,14 +191,14 @@ func (s *Service) startCopy(ctx context.Context, c *bothy.Sandbox, from *frozen)
 	if err := s.room(); err != nil {
 		return err
 	}
-	if err := s.admit(ctx, c); err != nil {
+	if err := s.allow(ctx, c); err != nil {
 		return err
 	}
-	place, err := s.reserve(ctx, c.ProjectID)
+	reservation, err := s.admission.Reserve(ctx, c.ProjectID)
 	if err != nil {
 		return err
 	}
-	defer place.release()
+	defer reservation.Release()
 	unlock := s.locks.lock(c.ID)
 	defer unlock()
 	if err := s.move(ctx, c, bothy.StateStarting); err != nil {
@@ -210,7 +210,7 @@ func (s *Service) startCopy(ctx context.Context, c *bothy.Sandbox, from *frozen)
 		s.startFailed(context.WithoutCancel(ctx), c, err)
 		return err
 	}
-	s.keep(l, c, place)
+	s.keep(l, c, reservation)
 	s.emit(ctx, bothy.EventSandboxCreated, c, map[string]string{"template": c.Template, "parent_snapshot_id": c.ParentSnapshotID})
 	return nil
 }

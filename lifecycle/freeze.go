@@ -230,7 +230,7 @@ type ahead struct {
 // memory for two. The next wake takes it.
 func (s *Service) wakeAhead(ctx context.Context, sb *bothy.Sandbox, from *frozen) {
 	t, err := s.o.Templates.Lookup(from.m.Sandbox.TemplateDigest)
-	if err != nil || s.hostFree() < sb.MemoryMB+s.o.Pool.MinFreeMemoryMB {
+	if err != nil || s.admission.FreeMemoryMB() < sb.MemoryMB+s.o.Pool.MinFreeMemoryMB {
 		return
 	}
 	a := &ahead{done: make(chan struct{})}

@@ -96,9 +96,7 @@ const goldenAtOnce = 2
 // goldenFor returns the golden snapshot from which a new sandbox is to be made,
 // or nil.
 func (s *Service) goldenFor(h shape) *golden {
-	s.mu.Lock()
-	crowd := s.starting+s.line.waiting > goldenAtOnce
-	s.mu.Unlock()
+	crowd := s.admission.Busy() > goldenAtOnce
 	if crowd && !s.pool.runsCode(h.digest, s.clock.Now()) {
 		return nil
 	}

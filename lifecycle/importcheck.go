@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle/admission"
 	"github.com/bothy-dev/bothy/snapshot"
 )
 
@@ -19,15 +20,15 @@ func (s *Service) checkImported(ctx context.Context, m *snapshot.Manifest, unpac
 	if err := s.checkOrigin(m); err != nil {
 		return refusedManifest(err)
 	}
-	plan, err := s.plan(ctx, m.ProjectID)
+	plan, err := s.admission.Plan(ctx, m.ProjectID)
 	if err != nil {
 		return err
 	}
 	o := m.Sandbox
-	if err := checkSize(plan, "memory_mb", float64(o.MemoryMB), float64(plan.MemoryMB)); err != nil {
+	if err := admission.CheckSize(plan, "memory_mb", float64(o.MemoryMB), float64(plan.MemoryMB)); err != nil {
 		return err
 	}
-	if err := checkSize(plan, "disk_mb", float64(o.DiskMB), float64(plan.DiskMB)); err != nil {
+	if err := admission.CheckSize(plan, "disk_mb", float64(o.DiskMB), float64(plan.DiskMB)); err != nil {
 		return err
 	}
 	if most := mostUnpacked(o); unpacked > most {

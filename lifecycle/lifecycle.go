@@ -14,11 +14,10 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/blob"
 	"github.com/bothy-dev/bothy/internal/keepalive"
+	"github.com/bothy-dev/bothy/lifecycle/admission"
 	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store"
 )
@@ -70,7 +69,7 @@ type Options struct {
 	// Observe is told of every event. Optional.
 	Observe func(bothy.Event)
 	// Plans bound what projects use. Optional.
-	Plans Plans
+	Plans admission.Plans
 	// Meter counts what sandboxes use. Optional.
 	Meter Meter
 	// Retention bounds snapshots.
@@ -136,6 +135,7 @@ type Service struct {
 	events *broadcaster
 	locks  keyedLocks
 
+	admission *admission.Controller
 	engines   *engines
 	goldens   *goldens
 	pool      *pool
@@ -160,13 +160,6 @@ type Service struct {
 	unattached map[string]*unattached
 	// unclaimed are the machines that the store has lost the sandboxes of.
 	unclaimed map[string]*unclaimed
-	line      line
-	starting  int
-	// startingIn is starting by project.
-	startingIn map[string]int
-	// creates are the rates at which projects make sandboxes.
-	creates map[string]*rate.Limiter
-	closed  bool
 }
 
 var (
@@ -193,23 +186,38 @@ func New(o Options) *Service {
 		o.Meter = noMeter{}
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	return &Service{
+	s := &Service{
 		o: o, clock: o.Clock, log: o.Log, events: newBroadcaster(),
-		background: ctx, stop: stop, live: map[string]*live{}, unattached: map[string]*unattached{}, unclaimed: map[string]*unclaimed{}, register: register{o.Register}, startingIn: map[string]int{}, creates: map[string]*rate.Limiter{},
+		background: ctx, stop: stop, live: map[string]*live{}, unattached: map[string]*unattached{}, unclaimed: map[string]*unclaimed{}, register: register{o.Register},
 		engines: newEngines(o), goldens: newGoldens(o), pool: newPool(),
 		claims: claims{by: map[string]int64{}}, transfers: newTransfers(), kept: keepalive.NewPool(o.Clock), trusted: trustedKeys(o),
 	}
+	s.admission = admission.New(admission.Options{
+		Plans: o.Plans, MaxSandboxes: o.MaxSandboxes, MinFreeMemoryMB: o.MinFreeMemoryMB, Wait: o.AdmissionWait,
+		StartsAtOnce: o.StartsAtOnce, FreeMemoryMB: o.FreeMemoryMB, Clock: o.Clock, Background: ctx,
+	}, host{s})
+	return s
+}
+
+// host is what admission asks of the service.
+type host struct{ s *Service }
+
+func (h host) Shrink() bool { return h.s.shrinkPool(h.s.background) }
+func (h host) Started()     { h.s.pool.poke() }
+
+// SlowestStart is that of all engines: those that start now may be on any.
+func (h host) SlowestStart(d time.Duration) time.Duration {
+	slowest := d
+	for name := range h.s.engines.opened() {
+		slowest = max(slowest, h.s.patience(name, d))
+	}
+	return slowest
 }
 
 // Drain starts no sandbox any more: who asks for one, or waits for a place, is
 // told that the server is shutting down. What has begun goes on.
 func (s *Service) Drain() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	for s.line.waiting > 0 {
-		s.line.next().answer <- admitted{err: shuttingDown()}
-	}
+	s.admission.Close()
 }
 
 // Close lets go of the live sandboxes without ending them: they run on, and
@@ -217,7 +225,6 @@ func (s *Service) Drain() {
 func (s *Service) Close() error {
 	s.Drain()
 	s.mu.Lock()
-	s.closed = true
 	all := make([]*live, 0, len(s.live))
 	for _, l := range s.live {
 		all = append(all, l)
@@ -242,12 +249,8 @@ func (s *Service) Live() int {
 	return len(s.live)
 }
 
-// Waiting counts the requests that wait for a place.
-func (s *Service) Waiting() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.line.waiting
-}
+// Waiting counts the requests that wait to be admitted.
+func (s *Service) Waiting() int { return s.admission.Waiting() }
 
 type systemClock struct{}
 

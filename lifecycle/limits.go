@@ -12,7 +12,7 @@ func (s *Service) Limits(ctx context.Context) (*bothy.PlanLimits, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan, err := s.plan(ctx, caller.ProjectID)
+	plan, err := s.admission.Plan(ctx, caller.ProjectID)
 	if err != nil {
 		return nil, err
 	}
@@ -34,9 +34,7 @@ func (s *Service) Limits(ctx context.Context) (*bothy.PlanLimits, error) {
 	if host := s.o.MaxSandboxes; host > 0 && (plan.Sandboxes == nil || host < *plan.Sandboxes) {
 		p.Sandboxes.Limit = &host
 	}
-	s.mu.Lock()
-	p.Sandboxes.Used = s.runningIn(caller.ProjectID)
-	s.mu.Unlock()
+	p.Sandboxes.Used = s.admission.RunningIn(caller.ProjectID)
 	quota, err := s.snapshotQuota(ctx, caller.ProjectID)
 	if err != nil {
 		return nil, err
@@ -61,4 +59,4 @@ func narrow[T int | float64](host *T, plan T) {
 }
 
 // FreeMemoryBytes is the memory that the host has left.
-func (s *Service) FreeMemoryBytes() int64 { return int64(s.hostFree()) << 20 }
+func (s *Service) FreeMemoryBytes() int64 { return int64(s.admission.FreeMemoryMB()) << 20 }

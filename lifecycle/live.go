@@ -12,6 +12,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/cleanup"
 	"github.com/bothy-dev/bothy/internal/keepalive"
+	"github.com/bothy-dev/bothy/lifecycle/admission"
 )
 
 // live is a running machine with what belongs to it.
@@ -209,19 +210,17 @@ func (l *live) limit(ctx context.Context) error {
 }
 
 // keep makes a machine one of the live ones: from here on its time, its memory
-// and its end are watched. It takes the place that was reserved, which there is
+// and its end are watched. It takes over the reservation, which there is
 // unless the last server left the machine.
-func (s *Service) keep(l *live, sb *bothy.Sandbox, p *place) {
+func (s *Service) keep(l *live, sb *bothy.Sandbox, r *admission.Reservation) {
 	ctx, cancel := context.WithCancel(s.background)
 	l.cancel = cancel
-	s.o.Meter.Started(ctx, sb, l.reading, p == nil)
+	s.o.Meter.Started(ctx, sb, l.reading, r == nil)
 	s.mu.Lock()
 	l.root = sb.BudgetRoot
 	s.live[l.id] = l
-	if p != nil {
-		p.leave()
-	}
 	s.mu.Unlock()
+	s.admission.Running(l.id, l.project, r)
 	s.arm(l, sb.ExpiresAt)
 	if s.register.dir != "" {
 		row := *sb
@@ -241,9 +240,10 @@ func (s *Service) forget(l *live) {
 	s.mu.Lock()
 	if s.live[l.id] == l {
 		delete(s.live, l.id)
+		s.admission.Remove(l.id)
 	}
-	s.letIn()
 	s.mu.Unlock()
+	s.admission.Admit()
 	s.strike(l)
 	l.detach()
 }
@@ -254,8 +254,10 @@ func (s *Service) list(l *live, found bool) {
 	defer s.mu.Unlock()
 	if found {
 		s.live[l.id] = l
+		s.admission.Running(l.id, l.project, nil)
 	} else if s.live[l.id] == l {
 		delete(s.live, l.id)
+		s.admission.Remove(l.id)
 	}
 }
 

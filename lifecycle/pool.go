@@ -234,7 +234,7 @@ func sleep(ctx context.Context, d time.Duration) {
 // there was one.
 func (s *Service) poolStep(ctx context.Context) bool {
 	s.dropUnwanted(ctx)
-	switch free, least := s.hostFree(), s.o.Pool.MinFreeMemoryMB; {
+	switch free, least := s.admission.FreeMemoryMB(), s.o.Pool.MinFreeMemoryMB; {
 	case least > 0 && free < least:
 		return s.shrinkPool(ctx)
 	case least > 0 && free < least+poolMargin:
@@ -266,9 +266,7 @@ func (s *Service) poolStep(ctx context.Context) bool {
 // quiet reports whether nobody waits for a sandbox, or has for so long that what
 // is ready would help.
 func (s *Service) quiet() bool {
-	s.mu.Lock()
-	starting := s.starting + s.line.waiting
-	s.mu.Unlock()
+	starting := s.admission.Busy()
 	p := s.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -562,14 +560,6 @@ func (s *Service) closePool() {
 	}
 	wg.Wait()
 	s.dropSpares(context.Background(), nil)
-}
-
-// hostFree is what the host has left, in MB.
-func (s *Service) hostFree() int {
-	if s.o.FreeMemoryMB != nil {
-		return s.o.FreeMemoryMB()
-	}
-	return freeMemoryMB()
 }
 
 // PoolStats is what is held ready, for an operator.

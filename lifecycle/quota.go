@@ -154,3 +154,17 @@ func (s *Service) freeDisk(dir string) (int64, error) {
 	}
 	return int64(disk.Bavail) * int64(disk.Bsize), nil
 }
+
+// snapshotQuota is how many bytes a project's snapshots may take up; 0 means
+// any number.
+func (s *Service) snapshotQuota(ctx context.Context, project string) (int64, error) {
+	p, err := s.admission.Plan(ctx, project)
+	if err != nil {
+		return 0, err
+	}
+	quota := s.o.Retention.ProjectBytes
+	if p.SnapshotsMB != nil && (quota == 0 || *p.SnapshotsMB<<20 < quota) {
+		quota = max(*p.SnapshotsMB<<20, 1) // where none are allowed, the first is
+	}
+	return quota, nil
+}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle/admission"
 )
 
 // Resume wakes a paused sandbox; see bothy.SnapshotService.
@@ -53,15 +54,15 @@ func (s *Service) resumeLocked(ctx context.Context, sb *bothy.Sandbox) error {
 	if err := s.room(); err != nil {
 		return err
 	}
-	place, err := s.reserve(ctx, sb.ProjectID)
+	reservation, err := s.admission.Reserve(ctx, sb.ProjectID)
 	if err != nil {
 		return err
 	}
-	defer place.release()
+	defer reservation.Release()
 	if err := s.move(ctx, sb, bothy.StateResuming); err != nil {
 		return err
 	}
-	if err := s.wakeUp(ctx, sb, place); err != nil {
+	if err := s.wakeUp(ctx, sb, reservation); err != nil {
 		s.moveBack(ctx, sb, bothy.StatePaused, nil)
 		return s.startFault(err)
 	}
@@ -70,23 +71,23 @@ func (s *Service) resumeLocked(ctx context.Context, sb *bothy.Sandbox) error {
 }
 
 // wakeUp makes sb run from the snapshot that it sleeps in.
-func (s *Service) wakeUp(ctx context.Context, sb *bothy.Sandbox, p *place) error {
+func (s *Service) wakeUp(ctx context.Context, sb *bothy.Sandbox, r *admission.Reservation) error {
 	dir, m, done, err := s.openSnapshot(ctx, sb.SnapshotID)
 	if err != nil {
 		return err
 	}
 	defer done()
-	return s.bringBack(ctx, sb, checking(ctx, dir, m), p)
+	return s.bringBack(ctx, sb, checking(ctx, dir, m), r)
 }
 
 // bringBack makes sb run from a snapshot, with sb's own limits and policy. The
 // state allows it. On failure nothing of the machine is left.
-func (s *Service) bringBack(ctx context.Context, sb *bothy.Sandbox, from *frozen, p *place) error {
+func (s *Service) bringBack(ctx context.Context, sb *bothy.Sandbox, from *frozen, r *admission.Reservation) error {
 	l, err := s.bringUpFrom(ctx, sb, from)
 	if err != nil {
 		return err
 	}
-	s.keep(l, sb, p)
+	s.keep(l, sb, r)
 	return nil
 }
 

@@ -89,17 +89,17 @@ func displayName(n *bothy.Snapshot) string {
 // turnBack wakes a paused sandbox from an earlier snapshot. If that fails it
 // sleeps on in the latest.
 func (s *Service) turnBack(ctx context.Context, sb *bothy.Sandbox, n *bothy.Snapshot, from *frozen) error {
-	place, err := s.reserve(ctx, sb.ProjectID)
+	reservation, err := s.admission.Reserve(ctx, sb.ProjectID)
 	if err != nil {
 		return err
 	}
-	defer place.release()
+	defer reservation.Release()
 	latest, head := sb.SnapshotID, sb.HeadSnapshotID
 	if err := s.move(ctx, sb, bothy.StateResuming); err != nil {
 		return err
 	}
 	sb.HeadSnapshotID = n.ID
-	if err := s.bringBack(ctx, sb, from, place); err != nil {
+	if err := s.bringBack(ctx, sb, from, reservation); err != nil {
 		sb.SnapshotID, sb.HeadSnapshotID = latest, head
 		s.moveBack(ctx, sb, bothy.StatePaused, nil)
 		return err

@@ -3,10 +3,14 @@ package lifecycle
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/failpoint"
 )
+
+// retryAfter is when a call that came at the wrong time is worth another try.
+const retryAfter = 5 * time.Second
 
 // transitions lists what may follow what. Everything else is a bug, or a
 // request that comes at the wrong time.

@@ -59,6 +59,7 @@ func (s *Service) keepUnattached(sb *bothy.Sandbox, u *unattached, why string, e
 	if s.unattached[sb.ID] == nil {
 		first = true
 		s.unattached[sb.ID] = u
+		s.admission.Running(sb.ID, u.project, nil)
 		if sb.ExpiresAt != nil {
 			id := sb.ID
 			u.stopTimer = s.clock.AfterFunc(max(0, sb.ExpiresAt.Sub(s.clock.Now())), func() { s.expire(id) })
@@ -82,7 +83,10 @@ func (s *Service) dropUnattached(id string) *unattached {
 	if u != nil && u.stopTimer != nil {
 		u.stopTimer()
 	}
-	delete(s.unattached, id)
+	if u != nil {
+		delete(s.unattached, id)
+		s.admission.Remove(id)
+	}
 	return u
 }
 

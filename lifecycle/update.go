@@ -30,7 +30,7 @@ func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) 
 	if err := s.check(sb); err != nil {
 		return nil, err
 	}
-	if err := s.admitChange(ctx, sb, u); err != nil {
+	if err := s.admission.CheckChange(ctx, sb, u); err != nil {
 		return nil, err
 	}
 	if u.OnTimeout != nil && *u.OnTimeout == bothy.TimeoutPause {

@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -157,8 +156,4 @@ func hostname(sb *bothy.Sandbox) string {
 		return sb.ID
 	}
 	return h
-}
-
-func capacityError(format string, args ...any) *bothy.Error {
-	return &bothy.Error{Code: bothy.CodeCapacity, Detail: fmt.Sprintf(format, args...)}
 }

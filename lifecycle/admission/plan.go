@@ -1,4 +1,4 @@
-package lifecycle
+package admission
 
 import (
 	"context"
@@ -11,28 +11,22 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Plans knows what each project may use. It is asked by the service itself, so
-// it checks no scope.
-type Plans interface {
-	Plan(ctx context.Context, projectID string) (bothy.Plan, error)
-}
-
-// plan returns what a project may use. Without plans everybody may use what the
+// Plan returns what a project may use. Without plans everybody may use what the
 // host has.
-func (s *Service) plan(ctx context.Context, project string) (bothy.Plan, error) {
-	if s.o.Plans == nil {
+func (c *Controller) Plan(ctx context.Context, project string) (bothy.Plan, error) {
+	if c.o.Plans == nil {
 		return bothy.Plans[bothy.PlanUnlimited], nil
 	}
-	return s.o.Plans.Plan(ctx, project)
+	return c.o.Plans.Plan(ctx, project)
 }
 
-// admit checks that a new sandbox is within its project's plan.
-func (s *Service) admit(ctx context.Context, sb *bothy.Sandbox) error {
-	p, err := s.plan(ctx, sb.ProjectID)
+// Check refuses a new sandbox that its project's plan does not allow.
+func (c *Controller) Check(ctx context.Context, sb *bothy.Sandbox) error {
+	p, err := c.Plan(ctx, sb.ProjectID)
 	if err != nil {
 		return err
 	}
-	for _, c := range []struct {
+	for _, size := range []struct {
 		what       string
 		asked, max float64
 	}{
@@ -40,36 +34,30 @@ func (s *Service) admit(ctx context.Context, sb *bothy.Sandbox) error {
 		{"memory_mb", float64(sb.MemoryMB), float64(p.MemoryMB)},
 		{"disk_mb", float64(sb.DiskMB), float64(p.DiskMB)},
 	} {
-		if err := checkSize(p, c.what, c.asked, c.max); err != nil {
+		if err := CheckSize(p, size.what, size.asked, size.max); err != nil {
 			return err
 		}
 	}
 	if err := checkTimeout(p, sb.TimeoutSeconds); err != nil {
 		return err
 	}
-	if err := checkMode(p, sb.Network.Mode); err != nil {
-		return err
-	}
-	if err := s.checkRoomToPause(ctx, sb); err != nil {
-		return err
-	}
-	return s.checkRate(sb.ProjectID, p)
+	return checkMode(p, sb.Network.Mode)
 }
 
-// checkSize compares with a bound of a plan, which has none where it is 0.
-func checkSize(p bothy.Plan, what string, asked, most float64) error {
+// CheckSize compares with a bound of a plan, which has none where it is 0.
+func CheckSize(p bothy.Plan, what string, asked, most float64) error {
 	if most > 0 && asked > most {
 		return overPlan(p, "%s may be up to %s, and %s was asked for", what, number(most), number(asked))
 	}
 	return nil
 }
 
-// admitChange checks the part of a change that a plan bounds.
-func (s *Service) admitChange(ctx context.Context, sb *bothy.Sandbox, u bothy.SandboxUpdate) error {
+// CheckChange checks the part of a change that a plan bounds.
+func (c *Controller) CheckChange(ctx context.Context, sb *bothy.Sandbox, u bothy.SandboxUpdate) error {
 	if u.TimeoutSeconds == nil && u.Network == nil {
 		return nil
 	}
-	p, err := s.plan(ctx, sb.ProjectID)
+	p, err := c.Plan(ctx, sb.ProjectID)
 	if err == nil && u.TimeoutSeconds != nil {
 		err = checkTimeout(p, sb.TimeoutSeconds)
 	}
@@ -98,21 +86,22 @@ func checkMode(p bothy.Plan, m bothy.NetworkMode) error {
 	return overPlan(p, "the network may be %v, and %s was asked for", p.Networks, m)
 }
 
-// checkRate counts one more new sandbox.
-func (s *Service) checkRate(project string, p bothy.Plan) error {
-	if p.CreatesPerMinute == 0 {
-		return nil
+// CheckRate counts one more new sandbox, and refuses it where its project makes them
+// too fast.
+func (c *Controller) CheckRate(ctx context.Context, project string) error {
+	p, err := c.Plan(ctx, project)
+	if err != nil || p.CreatesPerMinute == 0 {
+		return err
 	}
 	limit := rate.Limit(float64(p.CreatesPerMinute) / 60)
-	s.mu.Lock()
-	l := s.creates[project]
+	c.mu.Lock()
+	l := c.creates[project]
 	if l == nil || l.Burst() != p.CreatesPerMinute {
 		l = rate.NewLimiter(limit, p.CreatesPerMinute)
-		s.creates[project] = l
+		c.creates[project] = l
 	}
-	s.mu.Unlock()
-	now := s.clock.Now()
-	if l.AllowN(now, 1) {
+	c.mu.Unlock()
+	if l.AllowN(c.o.Clock.Now(), 1) {
 		return nil
 	}
 	e := bothy.Errorf(bothy.CodeRateLimited, "the plan %s makes up to %d sandboxes a minute", p.Name, p.CreatesPerMinute).
@@ -128,46 +117,27 @@ func overPlan(p bothy.Plan, format string, args ...any) error {
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// runningIn counts the sandboxes of a project that run or are about to. The
-// caller holds s.mu.
-func (s *Service) runningIn(project string) int {
-	n := s.startingIn[project]
-	for _, l := range s.live {
-		if l.project == project {
-			n++
-		}
-	}
-	for _, u := range s.unattached {
-		if u.project == project {
+// runningIn counts the sandboxes of a project that run or are starting. The caller
+// holds c.mu.
+func (c *Controller) runningIn(project string) int {
+	n := c.startingIn[project]
+	for _, p := range c.running {
+		if p == project {
 			n++
 		}
 	}
 	return n
 }
 
-// checkPlace refuses one more running sandbox to a project that has as many as
-// it may. The caller holds s.mu.
-func (s *Service) checkPlace(project string, p bothy.Plan) error {
+// checkCount refuses one more running sandbox to a project that has as many as
+// it may. The caller holds c.mu.
+func (c *Controller) checkCount(project string, p bothy.Plan) error {
 	if p.Sandboxes == nil {
 		return nil
 	}
-	if n := s.runningIn(project); n >= *p.Sandboxes {
+	if n := c.runningIn(project); n >= *p.Sandboxes {
 		return bothy.Errorf(bothy.CodeQuota, "with the plan %s the project runs up to %d at once, and %d run", p.Name, *p.Sandboxes, n).
 			WithHint("Terminate or pause one: bothy ls. Paused sandboxes do not count.")
 	}
 	return nil
-}
-
-// snapshotQuota is how many bytes a project's snapshots may take up; 0 means
-// any number.
-func (s *Service) snapshotQuota(ctx context.Context, project string) (int64, error) {
-	p, err := s.plan(ctx, project)
-	if err != nil {
-		return 0, err
-	}
-	quota := s.o.Retention.ProjectBytes
-	if p.SnapshotsMB != nil && (quota == 0 || *p.SnapshotsMB<<20 < quota) {
-		quota = max(*p.SnapshotsMB<<20, 1) // where none are allowed, the first is
-	}
-	return quota, nil
 }
