@@ -9,10 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/bothy-dev/bothy/lifecycle/register"
+
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/doctor"
 	"github.com/bothy-dev/bothy/engine/builds"
-	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/server"
 	"github.com/bothy-dev/bothy/snapshot"
 )
@@ -106,7 +107,7 @@ func buildNeeds(c config.Config) (map[string]needs, error) {
 			all[build] = n
 		}
 	}
-	running, err := lifecycle.Running(server.RegisterFolder(c))
+	running, err := register.Running(server.RegisterFolder(c))
 	for _, m := range running {
 		// What all engines write down of their machines.
 		var state struct {

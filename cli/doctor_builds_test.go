@@ -7,10 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bothy-dev/bothy/lifecycle/register"
+
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/doctor"
 	"github.com/bothy-dev/bothy/engine/builds"
-	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/server"
 )
 
@@ -49,7 +50,7 @@ func TestDoctorSaysWhoNeedsWhichBuild(t *testing.T) {
 		write("snapshots/"+id+"/manifest.json", map[string]string{"kind": "memory", "engine_build": build})
 	}
 	write("snapshots/snp4/manifest.json", map[string]string{"kind": "files", "engine_build": "build-y"})
-	write("register/running/sbx1.json", lifecycle.Registered{ID: "sbx1", EngineState: []byte(`{"build":"build-a"}`)})
+	write("register/running/sbx1.json", register.Entry{ID: "sbx1", EngineState: []byte(`{"build":"build-a"}`)})
 	r := checkBuilds(c)
 	for _, want := range []string{
 		"3 MB in all", "build-a (v-of-build-a; 3 MB; needed by 2 snapshots and 1 running sandbox)", "build-b (v-of-build-b; 3 MB; needed by nothing)",

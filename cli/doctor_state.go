@@ -7,10 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bothy-dev/bothy/lifecycle/register"
+
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/doctor"
-	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/server"
 	"github.com/bothy-dev/bothy/template"
 )
@@ -46,7 +47,7 @@ func checkImages(ctx context.Context, c config.Config) doctor.Result {
 
 // checkUnclaimed lists the machines that the server keeps aside.
 func checkUnclaimed(c config.Config) doctor.Result {
-	list, err := lifecycle.Unclaimed(server.RegisterFolder(c))
+	list, err := register.Unclaimed(server.RegisterFolder(c))
 	switch {
 	case err != nil:
 		return doctor.Result{Status: doctor.Warn, Detail: fmt.Sprintf("What runs cannot be looked up: %v.", err), Fix: "Run it as the user that the server runs as."}
@@ -66,9 +67,9 @@ func checkUnclaimed(c config.Config) doctor.Result {
 
 // endUnclaimed has the server end what it keeps aside.
 func (a *app) endUnclaimed(c config.Config) error {
-	list, err := lifecycle.Unclaimed(server.RegisterFolder(c))
+	list, err := register.Unclaimed(server.RegisterFolder(c))
 	for _, u := range list {
-		err = errors.Join(err, lifecycle.EndUnclaimed(server.RegisterFolder(c), u.ID))
+		err = errors.Join(err, register.EndUnclaimed(server.RegisterFolder(c), u.ID))
 		fmt.Fprintln(a.stderr, "ending", u.ID)
 	}
 	return err

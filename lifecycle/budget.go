@@ -32,12 +32,12 @@ func (s *Service) PauseOverBudget(ctx context.Context, project, root string) {
 }
 
 func (s *Service) pauseOver(ctx context.Context, id string) {
-	unlock, err := s.lockToWork(ctx, id)
+	unlock, err := s.ledger.LockToWork(ctx, id)
 	if err != nil {
 		return // it is looked at again
 	}
 	defer unlock()
-	sb, err := s.sandbox(ctx, id)
+	sb, err := s.ledger.Sandbox(ctx, id)
 	if err != nil || sb.State != bothy.StateRunning || s.o.Meter.Allow(sb) == nil {
 		return
 	}
@@ -57,7 +57,7 @@ func (s *Service) pauseOver(ctx context.Context, id string) {
 
 // Tell records an event of a project.
 func (s *Service) Tell(ctx context.Context, typ, project, sandbox string, data map[string]string) {
-	s.emitFor(ctx, typ, sandbox, project, data)
+	s.ledger.EmitFor(ctx, typ, sandbox, project, data)
 }
 
 type beyondQuotaKey struct{}
@@ -97,7 +97,7 @@ func (s *Service) dropBudget(ctx context.Context, sb *bothy.Sandbox) {
 
 // rootOf is the root of the tree that a snapshot's sandbox counts against.
 func (s *Service) rootOf(ctx context.Context, n *bothy.Snapshot) string {
-	sb, err := s.sandbox(ctx, n.SandboxID)
+	sb, err := s.ledger.Sandbox(ctx, n.SandboxID)
 	if err != nil || sb.ProjectID != n.ProjectID {
 		return ""
 	}
@@ -189,7 +189,7 @@ func (s *Service) forgetBudgets(ctx context.Context) {
 		if needed[root] {
 			continue
 		}
-		if _, err := s.sandbox(ctx, root); bothy.ErrorCode(err) != bothy.CodeSandboxNotFound {
+		if _, err := s.ledger.Sandbox(ctx, root); bothy.ErrorCode(err) != bothy.CodeSandboxNotFound {
 			continue
 		}
 		if err := s.o.Meter.SetTreeBudget(ctx, root, "", 0); err != nil {

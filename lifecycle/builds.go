@@ -41,7 +41,7 @@ func (s *Service) holdBuild(e bothy.Engine, build string) (release func(), why s
 // foreignBuild says why this server could not wake the memory of a machine, or "". A
 // sandbox outlives the server that started it, and so the engine build.
 func (s *Service) foreignBuild(engine, build string) string {
-	release, why := s.holdBuild(s.engine(engine), build)
+	release, why := s.holdBuild(s.engines.Get(engine), build)
 	release()
 	if why == "" {
 		return ""

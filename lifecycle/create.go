@@ -32,7 +32,7 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 	if req.SnapshotID != "" {
 		return s.createFrom(ctx, req)
 	}
-	engine, err := s.chooseEngine(ctx, req.Engine, req.RequireAcceleration)
+	engine, err := s.engines.Choose(ctx, req.Engine, req.RequireAcceleration)
 	if err != nil {
 		return nil, err
 	}
@@ -73,10 +73,10 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 		return nil, err
 	}
 	undo.Add(func() { s.dropBudget(context.WithoutCancel(ctx), sb) })
-	unlock := s.locks.lock(sb.ID)
+	unlock := s.ledger.Lock(sb.ID)
 	defer unlock()
 	if claimed == nil {
-		if err := s.move(ctx, sb, bothy.StateStarting); err != nil {
+		if err := s.ledger.Transition(ctx, sb, bothy.StateStarting); err != nil {
 			return nil, err
 		}
 	}
@@ -89,7 +89,7 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 	}
 	l.fresh = true
 	s.keep(l, sb, reservation)
-	s.emit(ctx, bothy.EventSandboxCreated, sb, map[string]string{"template": sb.Template})
+	s.ledger.Emit(ctx, bothy.EventSandboxCreated, sb, map[string]string{"template": sb.Template})
 	return sb, nil
 }
 
@@ -125,7 +125,7 @@ func (s *Service) createFrom(ctx context.Context, req bothy.SandboxCreate) (*bot
 		req.Engine = m.Engine
 	}
 	req.RequireAcceleration = req.RequireAcceleration || o.Accelerated && req.Engine == m.Engine
-	engine, err := s.chooseEngine(ctx, req.Engine, req.RequireAcceleration)
+	engine, err := s.engines.Choose(ctx, req.Engine, req.RequireAcceleration)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (s *Service) startFailed(ctx context.Context, sb *bothy.Sandbox, cause erro
 	s.log.Warn("sandbox did not start", "sandbox", sb.ID, "error", cause)
 	s.dropBudget(ctx, sb)
 	x := bothy.Exit{Reason: bothy.EndError, Detail: bothy.AsError(cause).Detail}
-	if err := s.end(ctx, sb, x); err != nil {
+	if err := s.ledger.End(ctx, sb, x); err != nil {
 		s.log.Error("cannot record a failed start", "sandbox", sb.ID, "error", err)
 	}
 }
@@ -192,7 +192,7 @@ func (s *Service) bringUpNew(ctx context.Context, sb *bothy.Sandbox, t *bothy.Te
 			return l, err
 		}
 		s.log.Warn("a ready sandbox could not be handed out, so another is started", "sandbox", sb.ID, "error", err)
-		if err := s.move(ctx, sb, bothy.StateStarting); err != nil {
+		if err := s.ledger.Transition(ctx, sb, bothy.StateStarting); err != nil {
 			return nil, err
 		}
 	}
@@ -206,14 +206,14 @@ func (s *Service) bringUpNew(ctx context.Context, sb *bothy.Sandbox, t *bothy.Te
 		s.dropGolden(ctx, shapeOf(sb), g, err)
 	}
 	return s.bringUp(ctx, sb, t, "", func(ctx context.Context) (bothy.Machine, error) {
-		return s.engine(sb.Engine).Start(ctx, s.machineSpec(sb, t))
+		return s.engines.Get(sb.Engine).Start(ctx, s.machineSpec(sb, t))
 	})
 }
 
 // handOut makes a machine that is ready this sandbox's own. When that fails
 // nothing of the machine is left.
 func (s *Service) handOut(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, l *live) (*live, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.patience(sb.Engine, handOutTimeout))
+	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, handOutTimeout))
 	defer cancel()
 	var undo cleanup.Stack
 	defer undo.Run()
@@ -238,7 +238,7 @@ func (s *Service) handOut(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 // running. key is the one that the guest knows already, if any. On failure
 // nothing of the machine is left, and the sandbox is stored as it was.
 func (s *Service) bringUp(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, key string, start func(context.Context) (bothy.Machine, error)) (*live, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.patience(sb.Engine, startTimeout))
+	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, startTimeout))
 	defer cancel()
 	var undo cleanup.Stack
 	defer undo.Run()
@@ -284,10 +284,10 @@ func (s *Service) settle(ctx context.Context, l *live, sb *bothy.Sandbox, t *bot
 	sb.StartedAt = &now
 	sb.ExpiresAt = expiry(now, sb.TimeoutSeconds)
 	sb.EngineState = l.machine.State()
-	info := s.engine(sb.Engine).Info()
+	info := s.engines.Get(sb.Engine).Info()
 	sb.Acceleration, sb.Kernel = info.Acceleration, info.Kernel
 	sb.MeterState = s.o.Meter.Starting(ctx, sb, l.reading)
-	if err := s.move(ctx, sb, bothy.StateRunning); err != nil {
+	if err := s.ledger.Transition(ctx, sb, bothy.StateRunning); err != nil {
 		return err
 	}
 	took.lap("store")

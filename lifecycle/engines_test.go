@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bothy-dev/bothy/lifecycle/engines"
+
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/fake"
 	"github.com/bothy-dev/bothy/lifecycle"
@@ -29,15 +31,15 @@ func withMicrovm(t *testing.T, a bothy.Acceleration) *twoEngines {
 	two := &twoEngines{world: w, vms: &fake.Host{}}
 	two.info = bothy.EngineInfo{Name: "vm", Build: "vm-1", Kernel: "6.1-vm", Snapshots: true, Acceleration: a}
 	w.narrow = func(o *lifecycle.Options) {
-		o.Openers = map[string]lifecycle.Opener{"vm": func(ctx context.Context) (bothy.Engine, error) {
+		o.Openers = map[string]engines.Opener{"vm": func(ctx context.Context) (bothy.Engine, error) {
 			two.opened.Add(1)
-			lifecycle.Step(ctx, "fetch a kernel")
+			engines.Step(ctx, "fetch a kernel")
 			if two.broken != nil {
 				return nil, two.broken
 			}
 			return fake.As(two.vms, two.info), nil
 		}}
-		o.Auto = []lifecycle.Choice{{Engine: "vm", Accelerated: true}, {Engine: "fake"}}
+		o.Auto = []engines.Choice{{Engine: "vm", Accelerated: true}, {Engine: "fake"}}
 	}
 	w.open()
 	return two
@@ -66,7 +68,7 @@ func TestThePreparationOfAnEngineIsToldOf(t *testing.T) {
 	if got := told(stranger); len(got) != 0 {
 		t.Errorf("a stranger is told %v", got)
 	}
-	lifecycle.Step(t.Context(), "for nobody") // an engine that no request waits for
+	engines.Step(t.Context(), "for nobody") // an engine that no request waits for
 }
 
 func TestAnEngineIsOpenedWhenItIsFirstNeeded(t *testing.T) {

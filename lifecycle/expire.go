@@ -28,19 +28,19 @@ const pauseRetry = time.Minute
 func (s *Service) expire(id string) {
 	if err := s.expireNow(s.background, id); err != nil {
 		s.log.Error("cannot end or pause a sandbox whose time is up, and try again", "sandbox", id, "error", err)
-		s.later("expire "+id, func(ctx context.Context) error { return s.expireNow(ctx, id) })
+		s.ledger.Retry("expire "+id, func(ctx context.Context) error { return s.expireNow(ctx, id) })
 	}
 }
 
 // expireNow ends a sandbox whose time is up. The timer may be older than the last
 // change of the time-out, so the store decides.
 func (s *Service) expireNow(ctx context.Context, id string) error {
-	sb, err := s.sandbox(ctx, id)
+	sb, err := s.ledger.Sandbox(ctx, id)
 	if err != nil || sb.ExpiresAt == nil || sb.State.Ended() {
 		return unlessGone(err)
 	}
 	// What is to be ended need not wait for a call that hangs.
-	lock := s.lockToWork
+	lock := s.ledger.LockToWork
 	if sb.OnTimeout != bothy.TimeoutPause && !sb.ExpiresAt.After(s.clock.Now()) {
 		lock = func(ctx context.Context, id string) (func(), error) { return s.lockToEnd(ctx, id, timedOut(sb)) }
 	}
@@ -50,7 +50,7 @@ func (s *Service) expireNow(ctx context.Context, id string) error {
 	}
 	defer unlock()
 	ctx = context.WithoutCancel(ctx)
-	sb, err = s.sandbox(ctx, id)
+	sb, err = s.ledger.Sandbox(ctx, id)
 	if err != nil || sb.State != bothy.StateRunning || sb.ExpiresAt == nil || s.background.Err() != nil {
 		return unlessGone(err)
 	}

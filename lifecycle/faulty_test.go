@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bothy-dev/bothy/lifecycle/engines"
+
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/fake"
 	"github.com/bothy-dev/bothy/internal/failpoint"
@@ -281,7 +283,7 @@ func TestAnEngineThatDoesNotOpenAtFirstLosesNothing(t *testing.T) {
 	w.narrow = func(o *lifecycle.Options) {
 		e := o.Engines["fake"]
 		o.Engines = map[string]bothy.Engine{}
-		o.Openers = map[string]lifecycle.Opener{"fake": func(context.Context) (bothy.Engine, error) {
+		o.Openers = map[string]engines.Opener{"fake": func(context.Context) (bothy.Engine, error) {
 			if fails.Add(1) == 1 {
 				return nil, errors.New("not now")
 			}

@@ -25,7 +25,7 @@ func (s *Service) Fork(ctx context.Context, id string, req bothy.ForkRequest) ([
 	if req.Count < 0 || req.Count > maxForks {
 		return nil, invalid("count is %d", req.Count).WithHint("Give a value from 1 to %d.", maxForks)
 	}
-	origin, err := s.find(ctx, id, bothy.ScopeSandboxesWrite)
+	origin, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (s *Service) Fork(ctx context.Context, id string, req bothy.ForkRequest) ([
 	if err := s.startCopies(ctx, copies, checking(ctx, dir, m)); err != nil {
 		return nil, err
 	}
-	s.emit(ctx, bothy.EventSandboxForked, origin, map[string]string{"count": fmt.Sprint(len(copies))})
+	s.ledger.Emit(ctx, bothy.EventSandboxForked, origin, map[string]string{"count": fmt.Sprint(len(copies))})
 	return copies, nil
 }
 
@@ -104,12 +104,12 @@ func (s *Service) copyOf(from *bothy.Sandbox, req bothy.ForkRequest, i int) (*bo
 // momentOf gives a sandbox and its files as they are now: of a live snapshot that
 // goes when release is called, or of the one that a paused sandbox sleeps in.
 func (s *Service) momentOf(ctx context.Context, id string) (sb *bothy.Sandbox, dir string, m *snapshot.Manifest, release func(), err error) {
-	unlock, err := s.lockFor(ctx, id)
+	unlock, err := s.ledger.LockFor(ctx, id)
 	if err != nil {
 		return nil, "", nil, nil, err
 	}
 	defer unlock()
-	sb, err = s.sandbox(ctx, id)
+	sb, err = s.ledger.Sandbox(ctx, id)
 	if err != nil {
 		return nil, "", nil, nil, err
 	}
@@ -127,7 +127,7 @@ func (s *Service) momentOf(ctx context.Context, id string) (sb *bothy.Sandbox, d
 	}
 	// A machine of an engine build that this server has not got can be copied by its
 	// files alone. One that it has stays until all copies are made.
-	letGo, why := s.holdBuild(s.engine(sb.Engine), l.machine.Build())
+	letGo, why := s.holdBuild(s.engines.Get(sb.Engine), l.machine.Build())
 	if err := s.capture(context.WithoutCancel(ctx), l, draft.Dir(), bothy.SnapshotMemory, why != "", false, true); err != nil {
 		letGo()
 		draft.Discard()
@@ -199,9 +199,9 @@ func (s *Service) startCopy(ctx context.Context, c *bothy.Sandbox, from *frozen)
 		return err
 	}
 	defer reservation.Release()
-	unlock := s.locks.lock(c.ID)
+	unlock := s.ledger.Lock(c.ID)
 	defer unlock()
-	if err := s.move(ctx, c, bothy.StateStarting); err != nil {
+	if err := s.ledger.Transition(ctx, c, bothy.StateStarting); err != nil {
 		return err
 	}
 	l, err := s.bringUpFrom(ctx, c, from)
@@ -211,6 +211,6 @@ func (s *Service) startCopy(ctx context.Context, c *bothy.Sandbox, from *frozen)
 		return err
 	}
 	s.keep(l, c, reservation)
-	s.emit(ctx, bothy.EventSandboxCreated, c, map[string]string{"template": c.Template, "parent_snapshot_id": c.ParentSnapshotID})
+	s.ledger.Emit(ctx, bothy.EventSandboxCreated, c, map[string]string{"template": c.Template, "parent_snapshot_id": c.ParentSnapshotID})
 	return nil
 }

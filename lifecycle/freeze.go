@@ -15,6 +15,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/blob"
 	"github.com/bothy-dev/bothy/internal/failpoint"
+	"github.com/bothy-dev/bothy/lifecycle/engines"
 	"github.com/bothy-dev/bothy/snapshot"
 )
 
@@ -84,7 +85,7 @@ func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.S
 	if err := failpoint.Hit("lifecycle.freeze"); err != nil {
 		return err
 	}
-	gctx, cancel := context.WithTimeout(ctx, s.patience(l.engine, guestPatience))
+	gctx, cancel := context.WithTimeout(ctx, s.engines.Patience(l.engine, guestPatience))
 	defer cancel()
 	if stop && !hurry {
 		// It makes the snapshot smaller, but takes processor time from what runs
@@ -115,7 +116,7 @@ func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.S
 
 // thaw lets a machine that stands still go on.
 func (s *Service) thaw(ctx context.Context, l *live) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.patience(l.engine, guestPatience))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.engines.Patience(l.engine, guestPatience))
 	defer cancel()
 	if err := l.machine.Thaw(ctx); err != nil {
 		return err
@@ -148,7 +149,7 @@ func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *bothy.Sandbox,
 	if err := failpoint.Hit("lifecycle.sealed"); err != nil {
 		return nil, errors.Join(err, s.dropSnapshot(ctx, o.id))
 	}
-	s.emit(ctx, bothy.EventSnapshotCreated, sb, map[string]string{"snapshot_id": o.id, "kind": string(o.kind)})
+	s.ledger.Emit(ctx, bothy.EventSnapshotCreated, sb, map[string]string{"snapshot_id": o.id, "kind": string(o.kind)})
 	s.pruneSoon(sb.ProjectID, sb.ID)
 	return n, nil
 }
@@ -234,7 +235,7 @@ func (s *Service) wakeAhead(ctx context.Context, sb *bothy.Sandbox, from *frozen
 		return
 	}
 	a := &ahead{done: make(chan struct{})}
-	ctx, a.cancel = context.WithTimeout(ctx, s.patience(sb.Engine, startTimeout))
+	ctx, a.cancel = context.WithTimeout(ctx, s.engines.Patience(sb.Engine, startTimeout))
 	from.ahead = a
 	go func() {
 		defer close(a.done)
@@ -280,11 +281,11 @@ func (s *Service) wake(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template
 
 func (s *Service) wakeAs(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, from *frozen, beside bool) (bothy.Machine, *bothy.Resumed, error) {
 	m := from.m
-	engine, err := s.needEngine(ctx, sb.Engine)
+	engine, err := s.engines.Need(ctx, sb.Engine)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkAcceleration(engine.Info(), sb.RequireAcceleration); err != nil {
+	if err := engines.CheckAcceleration(engine.Info(), sb.RequireAcceleration); err != nil {
 		return nil, nil, err
 	}
 	how := &bothy.Resumed{SnapshotID: m.ID, Kind: bothy.SnapshotMemory, At: s.clock.Now().UTC()}

@@ -3,35 +3,36 @@ package lifecycle
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 )
 
-// find returns the caller's sandbox from the store. Another project's does not
-// exist.
-func (s *Service) find(ctx context.Context, id string, scope bothy.Scope) (*bothy.Sandbox, error) {
-	caller, err := bothy.Require(ctx, scope)
-	if err != nil {
-		return nil, err
-	}
-	sb, err := s.sandbox(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if sb.ProjectID != caller.ProjectID {
-		return nil, notFound(id)
-	}
-	return sb, nil
-}
+// retryAfter is when a call that came at the wrong time is worth another try.
+const retryAfter = 5 * time.Second
 
-func notFound(id string) error {
-	return bothy.Errorf(bothy.CodeSandboxNotFound, "there is no sandbox %q", id).
-		WithHint("`bothy ls --all` lists them.")
+// wrongState says why a sandbox cannot be used now.
+func (s *Service) wrongState(sb *bothy.Sandbox) error {
+	switch {
+	case sb.State.Ended() && sb.Ended != nil:
+		return bothy.Errorf(bothy.CodeSandboxEnded, "sandbox %s has ended (%s): %s", sb.ID, sb.Ended.Reason, sb.Ended.Detail).
+			WithHint("Create a new sandbox.")
+	case sb.State == bothy.StatePaused || sb.State == bothy.StatePausing:
+		return bothy.Errorf(bothy.CodeSandboxPaused, "sandbox %s is paused", sb.ID).
+			WithHint("Resume it first: POST /v1/sandboxes/%s/resume, or create it with auto_resume.", sb.ID)
+	}
+	e := bothy.Errorf(bothy.CodeSandboxNotReady, "sandbox %s is %s", sb.ID, sb.State).WithHint("Try again in a moment.")
+	if why := s.whyUnattached(sb.ID); why != "" && sb.State == bothy.StateRunning {
+		e = bothy.Errorf(bothy.CodeSandboxNotReady, "sandbox %s cannot be used since the server was restarted: %s", sb.ID, why).
+			WithHint("The server tries again by itself, so try again in a moment; or delete the sandbox.")
+	}
+	e.RetryAfter = retryAfter
+	return e
 }
 
 // Get returns one sandbox.
 func (s *Service) Get(ctx context.Context, id string) (*bothy.Sandbox, error) {
-	sb, err := s.find(ctx, id, bothy.ScopeSandboxesRead)
+	sb, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesRead)
 	return s.showBudget(sb), err
 }
 
@@ -44,7 +45,7 @@ func (s *Service) List(ctx context.Context, f bothy.SandboxFilter) (bothy.Page[*
 	p, err := s.o.Store.Sandboxes(ctx, caller.ProjectID, f)
 	items := p.Items[:0]
 	for _, sb := range p.Items {
-		if now := s.unrecorded.row(sb.ID); now != nil {
+		if now := s.ledger.Unsaved(sb.ID); now != nil {
 			sb = now
 		}
 		if len(f.States) == 0 || slices.Contains(f.States, sb.State) {

@@ -122,14 +122,14 @@ func (s *Service) goldenName(h shape) (string, error) {
 		return "", err
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %d %d %d %s",
-		s.engine(h.engine).Info().Build, h.engine, h.digest, h.cpus, h.memoryMB, h.diskMB, salt))
+		s.engines.Get(h.engine).Info().Build, h.engine, h.digest, h.cpus, h.memoryMB, h.diskMB, salt))
 	return hex.EncodeToString(sum[:16]), nil
 }
 
 // wantsGolden reports whether the golden snapshot of a shape is to be made now.
 func (s *Service) wantsGolden(h shape, t *bothy.Template) bool {
 	gs := s.goldens
-	if gs.store == nil || gs.max == 0 || len(t.Warm) == 0 || !s.engine(h.engine).Info().Snapshots {
+	if gs.store == nil || gs.max == 0 || len(t.Warm) == 0 || !s.engines.Get(h.engine).Info().Snapshots {
 		return false
 	}
 	gs.mu.Lock()
@@ -218,7 +218,7 @@ func (s *Service) openGolden(ctx context.Context, name string, h shape) (*golden
 // freezeGolden boots a machine that nobody owns and nothing can leave, warms it
 // and writes it down.
 func (s *Service) freezeGolden(ctx context.Context, name string, h shape, t *bothy.Template) error {
-	ctx, cancel := context.WithTimeout(ctx, s.patience(h.engine, startTimeout))
+	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(h.engine, startTimeout))
 	defer cancel()
 	var undo cleanup.Stack
 	defer undo.Run()
@@ -228,7 +228,7 @@ func (s *Service) freezeGolden(ctx context.Context, name string, h shape, t *bot
 	}
 	undo.Add(draft.Discard)
 	sb := h.sandbox(newID("gld"), t)
-	engine := s.engine(h.engine)
+	engine := s.engines.Get(h.engine)
 	m, err := engine.Start(ctx, s.machineSpec(sb, t))
 	if err != nil {
 		return err
@@ -290,7 +290,7 @@ func (s *Service) startGolden(ctx context.Context, sb *bothy.Sandbox, t *bothy.T
 	if err := g.unchanged(); err != nil {
 		return nil, err
 	}
-	return s.engine(sb.Engine).Restore(ctx, s.machineSpec(sb, t), g.dir)
+	return s.engines.Get(sb.Engine).Restore(ctx, s.machineSpec(sb, t), g.dir)
 }
 
 // dropGolden forgets a golden snapshot that did not work. It is made again, but
@@ -397,8 +397,8 @@ func (s *Service) readGolden(ctx context.Context, name string) (shape, time.Time
 	if err != nil {
 		return shape{}, time.Time{}, err
 	}
-	if s.engine(m.Engine) == nil {
-		if s.engines.known(m.Engine) {
+	if s.engines.Get(m.Engine) == nil {
+		if s.engines.Known(m.Engine) {
 			return shape{}, time.Time{}, errNotOpen
 		}
 		return shape{}, time.Time{}, fmt.Errorf("there is no engine %q", m.Engine)
@@ -407,7 +407,7 @@ func (s *Service) readGolden(ctx context.Context, name string) (shape, time.Time
 		return shape{}, time.Time{}, err
 	}
 	h := goldenShape(m)
-	if build := s.engine(m.Engine).Info().Build; m.EngineBuild != build {
+	if build := s.engines.Get(m.Engine).Info().Build; m.EngineBuild != build {
 		return shape{}, time.Time{}, fmt.Errorf("it was made by another build of the engine, %s", m.EngineBuild)
 	}
 	want, err := s.goldenName(h)

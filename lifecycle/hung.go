@@ -118,7 +118,7 @@ func (s *Service) lookForAnswer(l *live) {
 	standing := l.use.isFalling() || l.standing.Load() > 0
 	failed := false
 	if used && !standing {
-		ctx, cancel := context.WithTimeout(s.background, s.patience(l.engine, answerPatience))
+		ctx, cancel := context.WithTimeout(s.background, s.engines.Patience(l.engine, answerPatience))
 		failed = l.guest.WaitReady(ctx) != nil
 		cancel()
 	}

@@ -177,7 +177,7 @@ func (s *Service) checkIdle(l *live, idle time.Duration) {
 }
 
 func (s *Service) pauseIdle(ctx context.Context, l *live, idle time.Duration) error {
-	unlock, err := s.lockToWork(ctx, l.id)
+	unlock, err := s.ledger.LockToWork(ctx, l.id)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (s *Service) pauseIdle(ctx context.Context, l *live, idle time.Duration) er
 
 // Metrics tells what a sandbox uses. To look does not wake it.
 func (s *Service) Metrics(ctx context.Context, id string) (*bothy.Metrics, error) {
-	sb, err := s.find(ctx, id, bothy.ScopeSandboxesRead)
+	sb, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesRead)
 	if err != nil {
 		return nil, err
 	}

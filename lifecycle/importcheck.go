@@ -55,7 +55,7 @@ func (s *Service) checkOrigin(m *snapshot.Manifest) error {
 		}
 	}
 	switch {
-	case !s.engines.known(m.Engine):
+	case !s.engines.Known(m.Engine):
 		return invalid("this server has no engine %q", m.Engine)
 	case o.Template == "" || strings.ContainsAny(o.Template, `/\`) || strings.HasPrefix(o.Template, "."):
 		return invalid("template is %q, which cannot be the name of one", o.Template)

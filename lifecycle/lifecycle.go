@@ -12,12 +12,17 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/bothy-dev/bothy/lifecycle/engines"
+	"github.com/bothy-dev/bothy/lifecycle/register"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/blob"
 	"github.com/bothy-dev/bothy/internal/keepalive"
 	"github.com/bothy-dev/bothy/lifecycle/admission"
+	"github.com/bothy-dev/bothy/lifecycle/ledger"
 	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store"
 )
@@ -32,10 +37,10 @@ type Options struct {
 	// Engines by name, and those that are opened when they are first needed;
 	// Engine is the one that requests get by default.
 	Engines map[string]bothy.Engine
-	Openers map[string]Opener
+	Openers map[string]engines.Opener
 	Engine  string
 	// Auto is the policy for bothy.EngineAuto: the first that can be used.
-	Auto []Choice
+	Auto []engines.Choice
 	// Builds keeps the builds of engines that snapshots need. Optional.
 	Builds Builds
 	// GuestImage is the path of the image that holds the guest.
@@ -129,14 +134,13 @@ type Vault interface {
 // CodeService, EventService, NetworkService, MetricsService, PortService, LogService
 // and LimitsService.
 type Service struct {
-	o      Options
-	clock  bothy.Clock
-	log    *slog.Logger
-	events *broadcaster
-	locks  keyedLocks
+	o     Options
+	clock bothy.Clock
+	log   *slog.Logger
 
 	admission *admission.Controller
-	engines   *engines
+	ledger    *ledger.Ledger
+	engines   *engines.Set
 	goldens   *goldens
 	pool      *pool
 	claims    claims
@@ -149,9 +153,10 @@ type Service struct {
 	stop       context.CancelFunc
 	watchers   sync.WaitGroup
 
-	register   register
-	retries    retries
-	unrecorded unrecorded
+	register register.Register
+	// recovered is set when machines that nobody has adopted may be removed, and pooled
+	// when golden snapshots of an engine are to be looked for.
+	recovered, pooled atomic.Bool
 
 	mu   sync.Mutex
 	live map[string]*live
@@ -187,16 +192,48 @@ func New(o Options) *Service {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Service{
-		o: o, clock: o.Clock, log: o.Log, events: newBroadcaster(),
-		background: ctx, stop: stop, live: map[string]*live{}, unattached: map[string]*unattached{}, unclaimed: map[string]*unclaimed{}, register: register{o.Register},
-		engines: newEngines(o), goldens: newGoldens(o), pool: newPool(),
+		o: o, clock: o.Clock, log: o.Log,
+		background: ctx, stop: stop, live: map[string]*live{}, unattached: map[string]*unattached{}, unclaimed: map[string]*unclaimed{}, register: register.Register{Dir: o.Register},
+		goldens: newGoldens(o), pool: newPool(),
 		claims: claims{by: map[string]int64{}}, transfers: newTransfers(), kept: keepalive.NewPool(o.Clock), trusted: trustedKeys(o),
 	}
+	s.ledger = ledger.New(ledger.Options{Store: o.Store, Observe: o.Observe, Clock: o.Clock, Log: o.Log, Background: ctx})
+	s.engines = engines.New(engines.Options{
+		Open: o.Engines, Openers: o.Openers, Default: o.Engine, Auto: o.Auto, Clock: o.Clock, Log: o.Log, Background: ctx,
+		Opened: s.engineOpened, Step: s.tellStep,
+	})
 	s.admission = admission.New(admission.Options{
 		Plans: o.Plans, MaxSandboxes: o.MaxSandboxes, MinFreeMemoryMB: o.MinFreeMemoryMB, Wait: o.AdmissionWait,
 		StartsAtOnce: o.StartsAtOnce, FreeMemoryMB: o.FreeMemoryMB, Clock: o.Clock, Background: ctx,
 	}, host{s})
 	return s
+}
+
+// engineOpened looks for what an earlier server left in an engine that has just been
+// opened.
+func (s *Service) engineOpened(ctx context.Context, name string, e bothy.Engine) {
+	if s.recovered.Load() {
+		if err := s.sweepEngine(ctx, name, e); err != nil {
+			s.log.Warn("cannot remove what was left of machines", "engine", name, "error", err)
+		}
+	}
+	if s.pooled.Load() && s.background.Err() == nil {
+		s.watchers.Go(s.findGoldens)
+	}
+}
+
+// tellStep tells a project that waits for an engine what is being done for it.
+func (s *Service) tellStep(ctx context.Context, project, engine, step string) {
+	s.ledger.EmitFor(ctx, bothy.EventEnginePreparing, "", project, map[string]string{"engine": engine, "step": step})
+}
+
+// OpenEngines opens what the policy for requests that name no engine may choose. Call it
+// after Recover.
+func (s *Service) OpenEngines(ctx context.Context) { s.engines.OpenAll(ctx) }
+
+// Events tells what happened to the caller's objects.
+func (s *Service) Events(ctx context.Context, since int64, follow bool, fn func(bothy.Event) error) error {
+	return s.ledger.Events(ctx, since, follow, fn)
 }
 
 // host is what admission asks of the service.
@@ -208,8 +245,8 @@ func (h host) Started()     { h.s.pool.poke() }
 // SlowestStart is that of all engines: those that start now may be on any.
 func (h host) SlowestStart(d time.Duration) time.Duration {
 	slowest := d
-	for name := range h.s.engines.opened() {
-		slowest = max(slowest, h.s.patience(name, d))
+	for name := range h.s.engines.Opened() {
+		slowest = max(slowest, h.s.engines.Patience(name, d))
 	}
 	return slowest
 }
@@ -237,8 +274,8 @@ func (s *Service) Close() error {
 	}
 	s.watchers.Wait()
 	s.closePool()
-	s.stopRetries()
-	s.flush(context.Background())
+	s.ledger.StopRetries()
+	s.ledger.Flush(context.Background())
 	return nil
 }
 
@@ -258,68 +295,4 @@ func (systemClock) Now() time.Time { return time.Now() }
 
 func (systemClock) AfterFunc(d time.Duration, f func()) func() bool {
 	return time.AfterFunc(d, f).Stop
-}
-
-// keyedLocks gives every sandbox a lock of its own.
-type keyedLocks struct {
-	mu sync.Mutex
-	m  map[string]*keyedLock
-}
-
-type keyedLock struct {
-	held  chan struct{} // takes one
-	users int           // who hold it or wait for it
-}
-
-// lock returns how to unlock.
-func (k *keyedLocks) lock(id string) (unlock func()) {
-	unlock, _ = k.lockIn(context.Background(), id)
-	return unlock
-}
-
-// tryLock is lock that does not wait: it returns nil where another holds it.
-func (k *keyedLocks) tryLock(id string) (unlock func()) {
-	l := k.use(id)
-	select {
-	case l.held <- struct{}{}:
-		return func() { <-l.held; k.unuse(id, l) }
-	default:
-		k.unuse(id, l)
-		return nil
-	}
-}
-
-// lockIn is lock that waits no longer than ctx.
-func (k *keyedLocks) lockIn(ctx context.Context, id string) (unlock func(), err error) {
-	l := k.use(id)
-	select {
-	case l.held <- struct{}{}:
-		return func() { <-l.held; k.unuse(id, l) }, nil
-	case <-ctx.Done():
-		k.unuse(id, l)
-		return nil, ctx.Err()
-	}
-}
-
-func (k *keyedLocks) use(id string) *keyedLock {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.m == nil {
-		k.m = map[string]*keyedLock{}
-	}
-	l := k.m[id]
-	if l == nil {
-		l = &keyedLock{held: make(chan struct{}, 1)}
-		k.m[id] = l
-	}
-	l.users++
-	return l
-}
-
-func (k *keyedLocks) unuse(id string, l *keyedLock) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if l.users--; l.users == 0 {
-		delete(k.m, id)
-	}
 }

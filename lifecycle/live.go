@@ -222,7 +222,7 @@ func (s *Service) keep(l *live, sb *bothy.Sandbox, r *admission.Reservation) {
 	s.mu.Unlock()
 	s.admission.Running(l.id, l.project, r)
 	s.arm(l, sb.ExpiresAt)
-	if s.register.dir != "" {
+	if s.register.Dir != "" {
 		row := *sb
 		s.watchers.Go(func() { s.enlist(l, row) })
 	}
@@ -280,7 +280,7 @@ func (s *Service) watchExit(ctx context.Context, l *live) {
 	if expected {
 		return
 	}
-	unlock := s.locks.lock(l.id)
+	unlock := s.ledger.Lock(l.id)
 	defer unlock()
 	if s.liveByID(l.id) != l {
 		return
@@ -301,8 +301,8 @@ func (s *Service) recordExit(ctx context.Context, l *live) {
 	s.log.Info("sandbox ended by itself", "sandbox", l.id, "reason", x.Reason, "detail", x.Detail)
 	if err := s.endByID(ctx, l.id, x); err != nil {
 		s.log.Error("cannot record the end of a sandbox, and try again until it is", "sandbox", l.id, "error", err)
-		s.later("end "+l.id, func(ctx context.Context) error {
-			unlock, err := s.lockToWork(ctx, l.id)
+		s.ledger.Retry("end "+l.id, func(ctx context.Context) error {
+			unlock, err := s.ledger.LockToWork(ctx, l.id)
 			if err != nil {
 				return err
 			}
@@ -315,12 +315,12 @@ func (s *Service) recordExit(ctx context.Context, l *live) {
 // endByID stores the end of a sandbox that has no machine any more. The caller
 // holds its lock.
 func (s *Service) endByID(ctx context.Context, id string, x bothy.Exit) error {
-	sb, err := s.sandbox(ctx, id)
+	sb, err := s.ledger.Sandbox(ctx, id)
 	if bothy.ErrorCode(err) == bothy.CodeSandboxNotFound {
 		return nil
 	}
 	if err != nil || sb.State.Ended() || s.liveByID(id) != nil {
 		return err
 	}
-	return s.end(ctx, sb, x)
+	return s.ledger.End(ctx, sb, x)
 }

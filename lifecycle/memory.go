@@ -141,7 +141,7 @@ func (o *overLimit) killed(now time.Time, freed int64) {
 // freeMemory has the guest kill what is largest, and returns how many bytes
 // that held.
 func (s *Service) freeMemory(ctx context.Context, l *live, used, limit int64) int64 {
-	kctx, cancel := context.WithTimeout(ctx, s.patience(l.engine, killTimeout))
+	kctx, cancel := context.WithTimeout(ctx, s.engines.Patience(l.engine, killTimeout))
 	defer cancel()
 	release, err := s.need(l)
 	if err != nil {
@@ -155,7 +155,7 @@ func (s *Service) freeMemory(ctx context.Context, l *live, used, limit int64) in
 		return 0
 	}
 	s.log.Info("killed a process at the memory limit", "sandbox", l.id, "process", killed.Name, "rss", killed.RSSBytes, "limit", limit)
-	s.emitFor(ctx, bothy.EventSandboxOOM, l.id, l.project, map[string]string{"process": killed.Name})
+	s.ledger.EmitFor(ctx, bothy.EventSandboxOOM, l.id, l.project, map[string]string{"process": killed.Name})
 	return killed.RSSBytes
 }
 

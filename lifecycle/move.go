@@ -90,7 +90,7 @@ func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r
 	}
 	// What has arrived is kept, also when the caller leaves now, and so is what wakes it.
 	ctx = context.WithoutCancel(ctx)
-	if e := s.engine(m.Engine); e != nil && m.Kind == bothy.SnapshotMemory {
+	if e := s.engines.Get(m.Engine); e != nil && m.Kind == bothy.SnapshotMemory {
 		letGo, _ := s.holdBuild(e, m.EngineBuild)
 		defer letGo()
 	}
@@ -101,7 +101,7 @@ func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r
 	if err := s.o.Store.PutSnapshot(ctx, n); err != nil {
 		return nil, errors.Join(err, s.o.Blobs.Remove(ctx, id))
 	}
-	s.emitFor(ctx, bothy.EventSnapshotCreated, m.SandboxID, caller.ProjectID,
+	s.ledger.EmitFor(ctx, bothy.EventSnapshotCreated, m.SandboxID, caller.ProjectID,
 		map[string]string{"snapshot_id": id, "imported": "true", "kind": string(m.Kind)})
 	return n, nil
 }

@@ -27,7 +27,7 @@ func (s *Service) checkNetwork(n bothy.Network) error {
 // NetworkLog shows what a sandbox tried to reach. One that does not run is
 // followed to the end of what is kept.
 func (s *Service) NetworkLog(ctx context.Context, id string, since time.Time, follow bool, fn func(bothy.NetworkDecision) error) error {
-	sb, err := s.find(ctx, id, bothy.ScopeSandboxesRead)
+	sb, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesRead)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (s *Service) sweepNetworkLogs(ctx context.Context) {
 		return
 	}
 	err := s.o.NetworkLogs.Sweep(func(id string) bool {
-		_, err := s.sandbox(ctx, id)
+		_, err := s.ledger.Sandbox(ctx, id)
 		return bothy.ErrorCode(err) != bothy.CodeSandboxNotFound
 	})
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 
 // Pause freezes a sandbox; see bothy.SnapshotService.
 func (s *Service) Pause(ctx context.Context, id string, o bothy.PauseOptions) (*bothy.Snapshot, error) {
-	if _, err := s.find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
+	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
 		return nil, err
 	}
 	if err := checkName(o.Name); err != nil {
 		return nil, err
 	}
-	unlock, err := s.lockFor(ctx, id)
+	unlock, err := s.ledger.LockFor(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ type pausing struct {
 
 // pauseKeeping is pauseLocked for one who goes on with the sandbox.
 func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOptions, how pausing) (_ *bothy.Snapshot, err error) {
-	sb, err := s.sandbox(ctx, id)
+	sb, err := s.ledger.Sandbox(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -70,13 +70,13 @@ func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOpti
 	if before != how.keep {
 		sb.EarlierSnapshotID = before
 	}
-	if err := s.move(ctx, sb, bothy.StatePausing); err != nil {
+	if err := s.ledger.Transition(ctx, sb, bothy.StatePausing); err != nil {
 		return nil, err
 	}
 	n, err := s.freeze(ctx, l, sb, freezeOptions{id: sb.SnapshotID, name: o.Name, kind: kind, stop: true, hurry: how.hurry})
 	if err != nil {
 		sb.SnapshotID, sb.EarlierSnapshotID = before, ""
-		s.moveBack(ctx, sb, bothy.StateRunning, nil)
+		s.ledger.ForceTransition(ctx, sb, bothy.StateRunning, nil)
 		return nil, err
 	}
 	head := sb.HeadSnapshotID
@@ -84,7 +84,7 @@ func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOpti
 		sb.SnapshotID, sb.EarlierSnapshotID, sb.HeadSnapshotID = before, "", head
 		sb.EngineState, sb.ExpiresAt = l.machine.State(), expiry(s.clock.Now().UTC(), sb.TimeoutSeconds)
 		err = errors.Join(err, s.thaw(ctx, l), s.dropSnapshot(ctx, n.ID))
-		s.moveBack(ctx, sb, bothy.StateRunning, nil)
+		s.ledger.ForceTransition(ctx, sb, bothy.StateRunning, nil)
 		return nil, err
 	}
 	if before != how.keep {
@@ -98,7 +98,7 @@ func (s *Service) fallAsleep(ctx context.Context, l *live, sb *bothy.Sandbox, n 
 	sb.EngineState, sb.ExpiresAt, sb.HeadSnapshotID = nil, nil, n.ID
 	// Who sees that it is paused must not find its machine any more: it wakes it.
 	s.list(l, false)
-	if err := s.move(ctx, sb, bothy.StatePaused); err != nil {
+	if err := s.ledger.Transition(ctx, sb, bothy.StatePaused); err != nil {
 		s.list(l, true)
 		return err
 	}
@@ -106,7 +106,7 @@ func (s *Service) fallAsleep(ctx context.Context, l *live, sb *bothy.Sandbox, n 
 	s.leave(l)
 	destroy(l.machine)
 	close(l.gone)
-	s.emit(ctx, bothy.EventSandboxPaused, sb, map[string]string{"snapshot_id": n.ID, "kind": string(n.Kind)})
+	s.ledger.Emit(ctx, bothy.EventSandboxPaused, sb, map[string]string{"snapshot_id": n.ID, "kind": string(n.Kind)})
 	return nil
 }
 

@@ -180,9 +180,7 @@ func (s *Service) StartPool() {
 	if s.o.Pool.ReadyMax == 0 && s.o.Pool.Spares == 0 && s.o.Pool.GoldenMax == 0 {
 		return
 	}
-	s.engines.mu.Lock()
-	s.engines.pooled = true
-	s.engines.mu.Unlock()
+	s.pooled.Store(true)
 	s.watchers.Go(func() {
 		s.findGoldens()
 		s.keepPool(s.background)
@@ -297,7 +295,7 @@ func (s *Service) wanted() []want {
 	now := s.clock.Now()
 	all := map[shape]want{}
 	for _, name := range s.o.Pool.Templates {
-		if s.defaultEngine() == "" {
+		if s.engines.Default() == "" {
 			break // it is still being opened
 		}
 		if t, err := s.o.Templates.Lookup(name); err == nil {
@@ -392,7 +390,7 @@ func (s *Service) addReady(ctx context.Context, h shape, t *bothy.Template) {
 // makeReady makes a machine that wants nothing but an owner. Its gateway is
 // shut.
 func (s *Service) makeReady(ctx context.Context, h shape, t *bothy.Template) (*live, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.patience(h.engine, startTimeout))
+	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(h.engine, startTimeout))
 	defer cancel()
 	var undo cleanup.Stack
 	defer undo.Run()
@@ -423,7 +421,7 @@ func (s *Service) makeReady(ctx context.Context, h shape, t *bothy.Template) (*l
 	if err := l.limit(ctx); err != nil {
 		return nil, err
 	}
-	if s.engine(h.engine).Info().Acceleration == "" {
+	if s.engines.Get(h.engine).Info().Acceleration == "" {
 		if err := s.adopt(ctx, l, sb, t, newLaps()); err != nil {
 			return nil, startError(m, err)
 		}
@@ -445,7 +443,7 @@ func (s *Service) startAny(ctx context.Context, sb *bothy.Sandbox, t *bothy.Temp
 		}
 		s.dropGolden(ctx, shapeOf(sb), g, err)
 	}
-	m, err := s.engine(sb.Engine).Start(ctx, s.machineSpec(sb, t))
+	m, err := s.engines.Get(sb.Engine).Start(ctx, s.machineSpec(sb, t))
 	return m, "", err
 }
 

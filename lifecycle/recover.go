@@ -40,9 +40,7 @@ func (s *Service) Recover(ctx context.Context) (int, error) {
 	wg.Wait()
 	s.o.Meter.Recovered()
 	errs = append(errs, s.findUnclaimed(ctx))
-	s.engines.mu.Lock()
-	s.engines.recovered = true
-	s.engines.mu.Unlock()
+	s.recovered.Store(true)
 	errs = append(errs, s.sweep(ctx), s.listSnapshots(ctx), s.dropSleeps(ctx))
 	s.Prune(ctx)
 	errs = append(errs, s.sweepBuilds(ctx))
@@ -100,7 +98,7 @@ func (s *Service) listSnapshot(ctx context.Context, id string) error {
 // sweep removes machines that are not live here.
 func (s *Service) sweep(ctx context.Context) error {
 	var errs []error
-	for name, e := range s.engines.opened() {
+	for name, e := range s.engines.Opened() {
 		errs = append(errs, s.sweepEngine(ctx, name, e))
 	}
 	return errors.Join(errs...)
@@ -134,28 +132,28 @@ func (s *Service) keptMachine(name string) bool {
 func (s *Service) recoverOne(ctx context.Context, sb *bothy.Sandbox) error {
 	if sb.State == bothy.StateRunning || sb.State == bothy.StatePausing {
 		// What cannot be opened is said below, where it matters.
-		_, _ = s.needEngine(ctx, sb.Engine)
+		_, _ = s.engines.Need(ctx, sb.Engine)
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.patience(sb.Engine, recoverTimeout))
+	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, recoverTimeout))
 	defer cancel()
-	unlock := s.locks.lock(sb.ID)
+	unlock := s.ledger.Lock(sb.ID)
 	defer unlock()
 	switch sb.State {
 	case bothy.StateStarting:
-		return s.end(ctx, sb, bothy.Exit{Reason: bothy.EndError, Detail: "the server stopped while the sandbox was starting"})
+		return s.ledger.End(ctx, sb, bothy.Exit{Reason: bothy.EndError, Detail: "the server stopped while the sandbox was starting"})
 	case bothy.StateStopping:
 		x := bothy.Exit{Reason: bothy.EndTerminated, Detail: "it was being terminated when the server stopped"}
 		if sb.Ending != nil {
 			x = *sb.Ending
 		}
-		return s.end(ctx, sb, x)
+		return s.ledger.End(ctx, sb, x)
 	case bothy.StateRunning:
 		return s.readopt(ctx, sb)
 	case bothy.StatePausing:
 		return s.recoverPausing(ctx, sb)
 	case bothy.StateResuming:
 		// The machine that was coming up is swept away; the snapshot is whole.
-		s.moveBack(ctx, sb, bothy.StatePaused, nil)
+		s.ledger.ForceTransition(ctx, sb, bothy.StatePaused, nil)
 		return nil
 	}
 	return fmt.Errorf("sandbox is %s", sb.State)
@@ -167,7 +165,7 @@ func (s *Service) recoverPausing(ctx context.Context, sb *bothy.Sandbox) error {
 	_, m, release, err := s.openSnapshot(ctx, sb.SnapshotID)
 	if err != nil {
 		sb.SnapshotID, sb.EarlierSnapshotID = sb.EarlierSnapshotID, ""
-		s.moveBack(ctx, sb, bothy.StateRunning, nil)
+		s.ledger.ForceTransition(ctx, sb, bothy.StateRunning, nil)
 		return s.readopt(ctx, sb)
 	}
 	release()
@@ -178,7 +176,7 @@ func (s *Service) recoverPausing(ctx context.Context, sb *bothy.Sandbox) error {
 	}
 	sb.EngineState, sb.ExpiresAt, sb.HeadSnapshotID = nil, nil, n.ID
 	earlier := sb.EarlierSnapshotID
-	s.moveBack(ctx, sb, bothy.StatePaused, func() { s.dropSleep(ctx, earlier) })
+	s.ledger.ForceTransition(ctx, sb, bothy.StatePaused, func() { s.dropSleep(ctx, earlier) })
 	return nil
 }
 
@@ -202,7 +200,7 @@ func (s *Service) dropSleeps(ctx context.Context) error {
 		if n.Name != "" {
 			continue
 		}
-		sb, err := s.sandbox(ctx, n.SandboxID)
+		sb, err := s.ledger.Sandbox(ctx, n.SandboxID)
 		if err == nil && sb.ProjectID == n.ProjectID && sb.State.Ended() && sb.SnapshotID == n.ID {
 			s.dropSleep(ctx, n.ID)
 		}
@@ -215,7 +213,7 @@ func (s *Service) dropSleeps(ctx context.Context) error {
 const stillPatience = time.Second
 
 func (s *Service) answers(ctx context.Context, l *live) error {
-	first, cancel := context.WithTimeout(ctx, s.patience(l.engine, stillPatience))
+	first, cancel := context.WithTimeout(ctx, s.engines.Patience(l.engine, stillPatience))
 	defer cancel()
 	if l.guest.WaitReady(first) == nil {
 		return nil

@@ -15,7 +15,7 @@ func (s *Service) Resume(ctx context.Context, id string) (*bothy.Sandbox, error)
 		if err != nil {
 			return nil, err
 		}
-		sb, err := s.find(ctx, n.SandboxID, bothy.ScopeSandboxesWrite)
+		sb, err := s.ledger.Find(ctx, n.SandboxID, bothy.ScopeSandboxesWrite)
 		if err != nil {
 			return nil, err
 		}
@@ -25,15 +25,15 @@ func (s *Service) Resume(ctx context.Context, id string) (*bothy.Sandbox, error)
 		}
 		id = sb.ID
 	}
-	if _, err := s.find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
+	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
 		return nil, err
 	}
-	unlock, err := s.lockFor(ctx, id)
+	unlock, err := s.ledger.LockFor(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	sb, err := s.sandbox(ctx, id)
+	sb, err := s.ledger.Sandbox(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -59,14 +59,14 @@ func (s *Service) resumeLocked(ctx context.Context, sb *bothy.Sandbox) error {
 		return err
 	}
 	defer reservation.Release()
-	if err := s.move(ctx, sb, bothy.StateResuming); err != nil {
+	if err := s.ledger.Transition(ctx, sb, bothy.StateResuming); err != nil {
 		return err
 	}
 	if err := s.wakeUp(ctx, sb, reservation); err != nil {
-		s.moveBack(ctx, sb, bothy.StatePaused, nil)
+		s.ledger.ForceTransition(ctx, sb, bothy.StatePaused, nil)
 		return s.startFault(err)
 	}
-	s.emit(ctx, bothy.EventSandboxResumed, sb, map[string]string{"snapshot_id": sb.SnapshotID, "kind": string(sb.Resumed.Kind)})
+	s.ledger.Emit(ctx, bothy.EventSandboxResumed, sb, map[string]string{"snapshot_id": sb.SnapshotID, "kind": string(sb.Resumed.Kind)})
 	return nil
 }
 

@@ -10,7 +10,7 @@ import (
 
 // Rollback turns a sandbox back; see bothy.SnapshotService.
 func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.Sandbox, error) {
-	if _, err := s.find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
+	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
 		return nil, err
 	}
 	n, err := s.findSnapshot(ctx, snapshotID, bothy.ScopeSandboxesWrite)
@@ -21,13 +21,13 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 		return nil, bothy.Errorf(bothy.CodeInvalid, "snapshot %s is of sandbox %s, not of %s", n.ID, n.SandboxID, id).
 			WithHint("Create a new sandbox from it with snapshot_id.")
 	}
-	unlock, err := s.lockFor(ctx, id)
+	unlock, err := s.ledger.LockFor(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 	ctx = context.WithoutCancel(ctx)
-	sb, err := s.sandbox(ctx, id)
+	sb, err := s.ledger.Sandbox(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 		if _, err := s.pauseKeeping(ctx, id, bothy.PauseOptions{Name: "before rollback to " + displayName(n)}, how); err != nil {
 			return nil, err
 		}
-		if sb, err = s.sandbox(ctx, id); err != nil {
+		if sb, err = s.ledger.Sandbox(ctx, id); err != nil {
 			return nil, err
 		}
 	case bothy.StatePaused:
@@ -95,15 +95,15 @@ func (s *Service) turnBack(ctx context.Context, sb *bothy.Sandbox, n *bothy.Snap
 	}
 	defer reservation.Release()
 	latest, head := sb.SnapshotID, sb.HeadSnapshotID
-	if err := s.move(ctx, sb, bothy.StateResuming); err != nil {
+	if err := s.ledger.Transition(ctx, sb, bothy.StateResuming); err != nil {
 		return err
 	}
 	sb.HeadSnapshotID = n.ID
 	if err := s.bringBack(ctx, sb, from, reservation); err != nil {
 		sb.SnapshotID, sb.HeadSnapshotID = latest, head
-		s.moveBack(ctx, sb, bothy.StatePaused, nil)
+		s.ledger.ForceTransition(ctx, sb, bothy.StatePaused, nil)
 		return err
 	}
-	s.emit(ctx, bothy.EventSandboxRolledBack, sb, map[string]string{"snapshot_id": n.ID, "kept_as": latest})
+	s.ledger.Emit(ctx, bothy.EventSandboxRolledBack, sb, map[string]string{"snapshot_id": n.ID, "kept_as": latest})
 	return nil
 }

@@ -43,7 +43,7 @@ func (h shape) sandbox(id string, t *bothy.Template) *bothy.Sandbox {
 // defaultShape is that of a request which asks for nothing but a template.
 func (s *Service) defaultShape(t *bothy.Template) shape {
 	return shape{
-		engine: s.defaultEngine(), digest: t.Digest,
+		engine: s.engines.Default(), digest: t.Digest,
 		cpus: int(math.Ceil(bothy.DefaultCPU)), memoryMB: bothy.DefaultMemoryMB, diskMB: bothy.DefaultDiskMB,
 	}
 }

@@ -16,10 +16,10 @@ func (s *Service) CreateSnapshot(ctx context.Context, id, name string) (*bothy.S
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	if _, err := s.find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
+	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
 		return nil, err
 	}
-	unlock, err := s.lockFor(ctx, id)
+	unlock, err := s.ledger.LockFor(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (s *Service) CreateSnapshot(ctx context.Context, id, name string) (*bothy.S
 		return nil, err
 	}
 	sb.HeadSnapshotID = n.ID
-	return n, s.put(ctx, sb)
+	return n, s.ledger.Put(ctx, sb)
 }
 
 // Snapshot finds one of the caller's snapshots.
@@ -77,12 +77,12 @@ func (s *Service) DeleteSnapshot(ctx context.Context, id string) error {
 		return err
 	}
 	// The sandbox's lock keeps it from falling asleep or waking meanwhile.
-	unlock, err := s.lockFor(ctx, n.SandboxID)
+	unlock, err := s.ledger.LockFor(ctx, n.SandboxID)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	sb, err := s.sandbox(ctx, n.SandboxID)
+	sb, err := s.ledger.Sandbox(ctx, n.SandboxID)
 	if err == nil && sb.SnapshotID == id && !sb.State.Ended() && sb.State != bothy.StateRunning {
 		return bothy.Errorf(bothy.CodeSnapshotInUse, "sandbox %s sleeps in snapshot %s", sb.ID, id).
 			WithHint("Resume or terminate the sandbox first.")
@@ -94,6 +94,6 @@ func (s *Service) DeleteSnapshot(ctx context.Context, id string) error {
 	if err := s.dropSnapshot(ctx, id); err != nil {
 		return err
 	}
-	s.emitFor(ctx, bothy.EventSnapshotDeleted, n.SandboxID, n.ProjectID, map[string]string{"snapshot_id": id})
+	s.ledger.EmitFor(ctx, bothy.EventSnapshotDeleted, n.SandboxID, n.ProjectID, map[string]string{"snapshot_id": id})
 	return nil
 }

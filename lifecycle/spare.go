@@ -10,7 +10,7 @@ import (
 // whatever start they fit.
 
 func (s *Service) preparer(engine string) bothy.Preparer {
-	p, _ := s.engine(engine).(bothy.Preparer)
+	p, _ := s.engines.Get(engine).(bothy.Preparer)
 	return p
 }
 
@@ -33,7 +33,7 @@ func (s *Service) addSpare(ctx context.Context, wanted []want) bool {
 		if countSpares(p.Spares(), spec.Kind()) >= w.spares {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(ctx, s.patience(w.engine, startTimeout))
+		ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(w.engine, startTimeout))
 		defer cancel()
 		if err := p.Prepare(ctx, spec); err != nil {
 			s.pool.mu.Lock()
@@ -61,7 +61,7 @@ func (s *Service) dropSpares(ctx context.Context, wanted []want) {
 	for _, w := range wanted {
 		keep[w.engine] = append(keep[w.engine], bothy.Spare{Kind: s.spareSpec(w.shape, w.template).Kind(), Count: w.spares})
 	}
-	for name := range s.engines.opened() {
+	for name := range s.engines.Opened() {
 		if p := s.preparer(name); p != nil {
 			if err := p.KeepSpares(ctx, keep[name]); err != nil {
 				s.log.Warn("cannot end spare machines", "engine", name, "error", err)
@@ -72,7 +72,7 @@ func (s *Service) dropSpares(ctx context.Context, wanted []want) {
 
 // dropOneSpare ends a spare, and reports whether there was one.
 func (s *Service) dropOneSpare(ctx context.Context) bool {
-	for name := range s.engines.opened() {
+	for name := range s.engines.Opened() {
 		p := s.preparer(name)
 		if p == nil {
 			continue
@@ -89,7 +89,7 @@ func (s *Service) dropOneSpare(ctx context.Context) bool {
 }
 
 func (s *Service) countSpares() (n int) {
-	for name := range s.engines.opened() {
+	for name := range s.engines.Opened() {
 		if p := s.preparer(name); p != nil {
 			for _, x := range p.Spares() {
 				n += x.Count

@@ -77,7 +77,7 @@ func (s *Service) need(l *live) (release func(), err error) {
 
 // thawStill lets a frozen machine go on. The caller holds st.mu.
 func (s *Service) thawStill(l *live) error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.patience(l.engine, stillTimeout))
+	ctx, cancel := context.WithTimeout(context.Background(), s.engines.Patience(l.engine, stillTimeout))
 	defer cancel()
 	if err := l.machine.Thaw(ctx); err != nil {
 		return bothy.Errorf(bothy.CodeEngine, "sandbox %s does not go on", l.id).
@@ -116,7 +116,7 @@ func (s *Service) guestStats(ctx context.Context, l *live) (bothy.GuestStats, er
 	}
 	st.users++
 	st.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, s.patience(l.engine, statsPatience))
+	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(l.engine, statsPatience))
 	g, err := l.guest.Stats(ctx)
 	cancel()
 	st.mu.Lock()
@@ -161,7 +161,7 @@ func (s *Service) lookLater(l *live, d time.Duration) {
 // lookStill freezes a machine that did nothing between the last look and this
 // one, and otherwise looks again later.
 func (s *Service) lookStill(l *live) {
-	ctx, cancel := context.WithTimeout(s.background, s.patience(l.engine, stillTimeout))
+	ctx, cancel := context.WithTimeout(s.background, s.engines.Patience(l.engine, stillTimeout))
 	defer cancel()
 	st := &l.still
 	st.mu.Lock()

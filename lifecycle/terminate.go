@@ -9,7 +9,7 @@ import (
 
 // Terminate ends a sandbox for its owner.
 func (s *Service) Terminate(ctx context.Context, id string) error {
-	if _, err := s.find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
+	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
 		return err
 	}
 	// What has begun is finished, also when the caller leaves.
@@ -27,7 +27,7 @@ func (s *Service) terminate(ctx context.Context, id string, x bothy.Exit) error 
 }
 
 func (s *Service) terminateLocked(ctx context.Context, id string, x bothy.Exit) error {
-	sb, err := s.sandbox(ctx, id)
+	sb, err := s.ledger.Sandbox(ctx, id)
 	if err != nil || sb.State.Ended() {
 		return err
 	}
@@ -42,7 +42,7 @@ func (s *Service) terminateLocked(ctx context.Context, id string, x bothy.Exit) 
 	l := s.liveByID(id)
 	if l == nil {
 		u := s.dropUnattached(id)
-		if err := s.endThen(ctx, sb, x, dropSleeps); err != nil {
+		if err := s.ledger.EndThen(ctx, sb, x, dropSleeps); err != nil {
 			return err
 		}
 		if u != nil {
@@ -54,14 +54,14 @@ func (s *Service) terminateLocked(ctx context.Context, id string, x bothy.Exit) 
 		sb.Ending = &x
 		// An end needs no permission of the store: on a full disk it is what makes room.
 		// A server that dies now leaves the next one a machine that is gone.
-		if err := s.move(ctx, sb, bothy.StateStopping); err != nil {
+		if err := s.ledger.Transition(ctx, sb, bothy.StateStopping); err != nil {
 			s.log.Warn("cannot store that a sandbox is being ended", "sandbox", id, "error", err)
 		}
 	}
 	s.leave(l)
 	s.destroy(l.machine)
 	defer close(l.gone)
-	return s.endThen(ctx, sb, x, dropSleeps)
+	return s.ledger.EndThen(ctx, sb, x, dropSleeps)
 }
 
 // leave forgets a live machine whose end is expected.

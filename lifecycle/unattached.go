@@ -70,8 +70,8 @@ func (s *Service) keepUnattached(sb *bothy.Sandbox, u *unattached, why string, e
 		return
 	}
 	s.log.Error("a sandbox of the last server cannot be taken over yet; it is tried again", "sandbox", sb.ID, "engine", sb.Engine, "why", why, "error", err)
-	s.emit(s.background, bothy.EventSandboxUnattached, sb, map[string]string{"detail": why})
-	s.later("attach "+sb.ID, func(ctx context.Context) error { return s.attachAgain(ctx, sb.ID) })
+	s.ledger.Emit(s.background, bothy.EventSandboxUnattached, sb, map[string]string{"detail": why})
+	s.ledger.Retry("attach "+sb.ID, func(ctx context.Context) error { return s.attachAgain(ctx, sb.ID) })
 }
 
 // dropUnattached forgets that a sandbox is to be tried again, and returns what was
@@ -95,10 +95,10 @@ func (s *Service) attachAgain(ctx context.Context, id string) error {
 	if u == nil {
 		return nil
 	}
-	if s.engine(u.engine) == nil && s.engines.known(u.engine) && !s.failedLately(u.engine) {
-		_, _ = s.needEngine(ctx, u.engine) // what became of it is seen below
+	if s.engines.Get(u.engine) == nil && s.engines.Known(u.engine) && !s.engines.FailedLately(u.engine) {
+		_, _ = s.engines.Need(ctx, u.engine) // what became of it is seen below
 	}
-	unlock, err := s.lockToWork(ctx, id)
+	unlock, err := s.ledger.LockToWork(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (s *Service) attachAgain(ctx context.Context, id string) error {
 	if s.unattachedByID(id) != u {
 		return nil
 	}
-	sb, err := s.sandbox(ctx, id)
+	sb, err := s.ledger.Sandbox(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (s *Service) attachAgain(ctx context.Context, id string) error {
 		s.dropUnattached(id)
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.patience(sb.Engine, recoverTimeout))
+	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, recoverTimeout))
 	defer cancel()
 	if err := s.readopt(ctx, sb); err != nil {
 		return err
@@ -137,7 +137,7 @@ func (s *Service) readopt(ctx context.Context, sb *bothy.Sandbox) error {
 	if u == nil {
 		u = &unattached{project: sb.ProjectID, engine: sb.Engine, name: sb.ID}
 	}
-	engine := s.engine(sb.Engine)
+	engine := s.engines.Get(sb.Engine)
 	if engine == nil {
 		err := fmt.Errorf("the engine %q is not open", sb.Engine)
 		s.keepUnattached(sb, u, fmt.Sprintf("the engine %s cannot be opened on this host now", sb.Engine), err)
@@ -150,7 +150,7 @@ func (s *Service) readopt(ctx context.Context, sb *bothy.Sandbox) error {
 	if bothy.ErrorCode(err) == bothy.CodeNotFound {
 		s.log.Info("machine is gone", "sandbox", sb.ID, "error", err)
 		s.dropUnattached(sb.ID)
-		return s.end(ctx, sb, bothy.Exit{Reason: bothy.EndHostRestart, Detail: "the sandbox was gone when the server came back: the host was restarted, or the sandbox's process was killed"})
+		return s.ledger.End(ctx, sb, bothy.Exit{Reason: bothy.EndHostRestart, Detail: "the sandbox was gone when the server came back: the host was restarted, or the sandbox's process was killed"})
 	}
 	if err != nil {
 		s.keepUnattached(sb, u, "its machine could not be taken over", err)
@@ -160,7 +160,7 @@ func (s *Service) readopt(ctx context.Context, sb *bothy.Sandbox) error {
 	select {
 	case <-m.Done():
 		s.dropUnattached(sb.ID)
-		return s.end(ctx, sb, m.Exit())
+		return s.ledger.End(ctx, sb, m.Exit())
 	default:
 	}
 	l, err := s.reach(ctx, sb, m)
@@ -199,7 +199,7 @@ func (s *Service) adoptMachine(ctx context.Context, u *unattached, e bothy.Engin
 	if a == nil {
 		a = &adoption{done: make(chan struct{})}
 		u.adopting = a
-		actx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.patience(sb.Engine, recoverTimeout))
+		actx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.engines.Patience(sb.Engine, recoverTimeout))
 		go func() {
 			defer close(a.done)
 			defer cancel()
@@ -230,7 +230,7 @@ func (s *Service) endUnattached(u *unattached) {
 		s.destroy(u.machine)
 		return
 	}
-	e := s.engine(u.engine)
+	e := s.engines.Get(u.engine)
 	if e == nil {
 		return // whoever opens it sweeps
 	}

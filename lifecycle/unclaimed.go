@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/bothy-dev/bothy/lifecycle/register"
+
 	"github.com/bothy-dev/bothy"
 )
 
@@ -15,7 +17,7 @@ const unclaimedLook = 5 * time.Second
 // unclaimed is a machine that the register knows and the store does not. It is frozen
 // and kept until it is asked for to end, or a server comes whose store knows it again.
 type unclaimed struct {
-	Registered
+	register.Entry
 	name    string        // what its engine calls it
 	machine bothy.Machine // nil where it could not be taken over
 }
@@ -23,19 +25,19 @@ type unclaimed struct {
 // findUnclaimed keeps aside the machines of which the store has lost the sandboxes. It
 // comes after what the store knows was taken over, and before the sweep.
 func (s *Service) findUnclaimed(ctx context.Context) error {
-	running, err := s.register.list(registerRunning)
-	before, berr := s.register.list(registerUnclaimed)
+	running, err := s.register.List(register.RunningList)
+	before, berr := s.register.List(register.UnclaimedList)
 	for _, e := range append(running, before...) {
 		if s.liveByID(e.ID) != nil || s.unattachedByID(e.ID) != nil {
 			continue
 		}
-		_, serr := s.sandbox(ctx, e.ID)
+		_, serr := s.ledger.Sandbox(ctx, e.ID)
 		switch bothy.ErrorCode(serr) {
 		case bothy.CodeSandboxNotFound:
 			s.keepUnclaimed(ctx, e)
 		case "":
-			s.register.remove(registerRunning, e.ID)
-			s.register.remove(registerUnclaimed, e.ID)
+			s.register.Remove(register.RunningList, e.ID)
+			s.register.Remove(register.UnclaimedList, e.ID)
 		default:
 			err = errors.Join(err, serr)
 		}
@@ -45,11 +47,11 @@ func (s *Service) findUnclaimed(ctx context.Context) error {
 }
 
 // keepUnclaimed keeps one aside, unless it is gone.
-func (s *Service) keepUnclaimed(ctx context.Context, e Registered) {
-	u := &unclaimed{Registered: e, name: e.ID}
-	engine, err := s.needEngine(ctx, e.Engine)
+func (s *Service) keepUnclaimed(ctx context.Context, e register.Entry) {
+	u := &unclaimed{Entry: e, name: e.ID}
+	engine, err := s.engines.Need(ctx, e.Engine)
 	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, s.patience(e.Engine, recoverTimeout))
+		ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(e.Engine, recoverTimeout))
 		defer cancel()
 		u.name = machineName(engine, e.ID, e.EngineState)
 		u.machine, err = engine.Adopt(ctx, e.ID, e.EngineState)
@@ -57,14 +59,14 @@ func (s *Service) keepUnclaimed(ctx context.Context, e Registered) {
 			err = u.machine.Freeze(ctx)
 		}
 	}
-	s.register.remove(registerRunning, e.ID)
+	s.register.Remove(register.RunningList, e.ID)
 	if bothy.ErrorCode(err) == bothy.CodeNotFound {
-		s.register.remove(registerUnclaimed, e.ID)
+		s.register.Remove(register.UnclaimedList, e.ID)
 		return
 	}
-	if perr := s.register.put(registerUnclaimed, e); perr != nil {
+	if perr := s.register.Put(register.UnclaimedList, e); perr != nil {
 		s.log.Warn("cannot register a machine", "sandbox", e.ID, "error", perr)
-		_ = s.register.put(registerRunning, e)
+		_ = s.register.Put(register.RunningList, e)
 	}
 	s.mu.Lock()
 	s.unclaimed[e.ID] = u
@@ -78,7 +80,7 @@ func (s *Service) lookForEnds() {
 	s.mu.Lock()
 	var ending []*unclaimed
 	for id, u := range s.unclaimed {
-		if !s.register.has(registerUnclaimed, id) {
+		if !s.register.Has(register.UnclaimedList, id) {
 			ending = append(ending, u)
 			delete(s.unclaimed, id)
 		}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bothy-dev/bothy/lifecycle/register"
+
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle"
 )
@@ -14,13 +16,13 @@ import (
 // A database that was damaged comes back empty, or as it was earlier.
 func TestWhatTheDatabaseHasLostIsKeptAside(t *testing.T) {
 	w := newWorld(t)
-	register := filepath.Join(w.dir, "register")
-	w.narrow = func(o *lifecycle.Options) { o.Register = register }
+	dir := filepath.Join(w.dir, "register")
+	w.narrow = func(o *lifecycle.Options) { o.Register = dir }
 	w.restart()
 	restored, ended := w.create(bothy.SandboxCreate{Name: "restored"}), w.create(bothy.SandboxCreate{})
 	gone := w.create(bothy.SandboxCreate{})
 	running := func() int {
-		files, _ := filepath.Glob(filepath.Join(register, "running", "*.json"))
+		files, _ := filepath.Glob(filepath.Join(dir, "running", "*.json"))
 		return len(files)
 	}
 	eventually(t, "registered", func() bool { return running() == 3 })
@@ -43,7 +45,7 @@ func TestWhatTheDatabaseHasLostIsKeptAside(t *testing.T) {
 			t.Fatalf("the machine of %s is not kept, or runs on: %v", id, m)
 		}
 	}
-	list, err := lifecycle.Unclaimed(register)
+	list, err := register.Unclaimed(dir)
 	if err != nil || len(list) != 2 || list[0].ProjectID != "mine" {
 		t.Fatalf("kept aside: %+v, %v", list, err)
 	}
@@ -51,7 +53,7 @@ func TestWhatTheDatabaseHasLostIsKeptAside(t *testing.T) {
 		t.Errorf("problems: %q", p)
 	}
 	// One is asked for to end.
-	if err := lifecycle.EndUnclaimed(register, ended.ID); err != nil {
+	if err := register.EndUnclaimed(dir, ended.ID); err != nil {
 		t.Fatal(err)
 	}
 	w.clock.pass(5 * time.Second)
@@ -72,7 +74,7 @@ func TestWhatTheDatabaseHasLostIsKeptAside(t *testing.T) {
 	if got := w.get(ended.ID); !got.State.Ended() {
 		t.Errorf("what was ended is %s", got.State)
 	}
-	eventually(t, "nothing kept aside", func() bool { list, err := lifecycle.Unclaimed(register); return err == nil && len(list) == 0 })
+	eventually(t, "nothing kept aside", func() bool { list, err := register.Unclaimed(dir); return err == nil && len(list) == 0 })
 	if p := w.Problems(); len(p) != 0 {
 		t.Errorf("problems: %q", p)
 	}

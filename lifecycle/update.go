@@ -10,15 +10,15 @@ import (
 
 // Update changes a live or paused sandbox.
 func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) (*bothy.Sandbox, error) {
-	if _, err := s.find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
+	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
 		return nil, err
 	}
-	unlock, err := s.lockFor(ctx, id)
+	unlock, err := s.ledger.LockFor(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	sb, err := s.find(ctx, id, bothy.ScopeSandboxesWrite)
+	sb, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) 
 		}
 		undo.Add(func() { l.gateway.SetPolicy(before) })
 	}
-	if err := s.put(ctx, sb); err != nil {
+	if err := s.ledger.Put(ctx, sb); err != nil {
 		return nil, err
 	}
 	undo.Release()
@@ -68,7 +68,7 @@ func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) 
 		s.arm(l, sb.ExpiresAt)
 		s.watchIdle(l, sb.IdleSeconds)
 	}
-	s.emit(ctx, bothy.EventSandboxUpdated, sb, nil)
+	s.ledger.Emit(ctx, bothy.EventSandboxUpdated, sb, nil)
 	return sb, nil
 }
 

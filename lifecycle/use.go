@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle/ledger"
 )
 
 // enter finds the caller's sandbox awake, and keeps it so until end is called.
@@ -20,13 +21,13 @@ func (s *Service) enter(ctx context.Context, id string, scope bothy.Scope, what 
 	}
 	if l := s.liveByID(id); l != nil {
 		if l.project != caller.ProjectID {
-			return nil, nil, notFound(id)
+			return nil, nil, ledger.NotFound(id)
 		}
 		if end, err := s.hold(l, what); !errors.Is(err, errFallingAsleep) {
 			return l, end, err
 		}
 	} else {
-		sb, err := s.find(ctx, id, scope)
+		sb, err := s.ledger.Find(ctx, id, scope)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -34,7 +35,7 @@ func (s *Service) enter(ctx context.Context, id string, scope bothy.Scope, what 
 			return nil, nil, s.wrongState(sb)
 		}
 	}
-	unlock, err := s.lockFor(ctx, id)
+	unlock, err := s.ledger.LockFor(ctx, id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -62,7 +63,7 @@ func comesBack(sb *bothy.Sandbox) bool {
 // awaken returns the machine of the caller's sandbox, and wakes one that does so
 // on touch. The caller holds its lock.
 func (s *Service) awaken(ctx context.Context, id string, scope bothy.Scope) (*live, *bothy.Sandbox, error) {
-	sb, err := s.find(ctx, id, scope)
+	sb, err := s.ledger.Find(ctx, id, scope)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -153,7 +154,7 @@ func (s *Service) whyGone(ctx context.Context, l *live) error {
 	case <-l.gone:
 	case <-ctx.Done():
 	}
-	sb, err := s.sandbox(ctx, l.id)
+	sb, err := s.ledger.Sandbox(ctx, l.id)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/bothy-dev/bothy/lifecycle/engines"
+
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/gvisor"
 	"github.com/bothy-dev/bothy/engine/microvm"
@@ -20,14 +22,14 @@ import (
 )
 
 func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
-	engines := map[string]bothy.Engine{gvisor.Name: s.engine}
+	opened := map[string]bothy.Engine{gvisor.Name: s.engine}
 	s.undo.Add(s.closeMicrovm)
 	if s.config.Engine.Default == microvm.Name {
 		e, err := s.openMicrovm(ctx, b)
 		if err != nil {
 			return err
 		}
-		engines[microvm.Name] = e
+		opened[microvm.Name] = e
 	}
 	cas, err := s.config.TrustedCAs()
 	if err != nil {
@@ -52,8 +54,8 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 		Observe:   s.metrics.Event,
 		Templates: s.templates,
 		Blobs:     s.blobs,
-		Engines:   engines,
-		Openers: map[string]lifecycle.Opener{
+		Engines:   opened,
+		Openers: map[string]engines.Opener{
 			microvm.Name: func(ctx context.Context) (bothy.Engine, error) { return s.openMicrovm(ctx, b) },
 		},
 		Builds:     s.builds,

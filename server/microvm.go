@@ -4,18 +4,19 @@ import (
 	"context"
 	"path/filepath"
 
+	"github.com/bothy-dev/bothy/lifecycle/engines"
+
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/engine/gvisor"
 	"github.com/bothy-dev/bothy/engine/microvm"
 	"github.com/bothy-dev/bothy/engine/microvm/boot"
 	"github.com/bothy-dev/bothy/internal/embedded"
-	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/server/probe"
 )
 
 // autoPolicies are what the setting engine.auto means.
-var autoPolicies = map[string][]lifecycle.Choice{
+var autoPolicies = map[string][]engines.Choice{
 	config.AutoAccelerated: {{Engine: microvm.Name, Accelerated: true}, {Engine: gvisor.Name}},
 	config.AutoStrongest:   {{Engine: microvm.Name}, {Engine: gvisor.Name}},
 }
@@ -29,13 +30,13 @@ func (s *Server) openMicrovm(ctx context.Context, b embedded.Paths) (bothy.Engin
 	o := probe.BootOptions(s.config, b)
 	o.Progress = func(step string) {
 		s.log.Info("prepare virtual machines", "step", step)
-		lifecycle.Step(ctx, step)
+		engines.Step(ctx, step)
 	}
 	image, err := boot.Prepare(ctx, s.config.Engine.Microvm.Kernels, o)
 	if err != nil {
 		return nil, err
 	}
-	lifecycle.Step(ctx, "try what runs its processor")
+	engines.Step(ctx, "try what runs its processor")
 	t, err := probe.TryKVM(ctx, s.config, b, image, true)
 	if err != nil {
 		return nil, err

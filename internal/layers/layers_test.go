@@ -87,7 +87,7 @@ func TestForbiddenArrowsAreFound(t *testing.T) {
 		}
 	}
 	arrows, wrong := Check([]Package{
-		{Module + "/lifecycle", []string{"context", Module, Module + "/internal/cleanup", Module + "/store", Module + "/lifecycle/admission"}},
+		{Module + "/lifecycle", []string{"context", Module, Module + "/internal/cleanup", Module + "/store", Module + "/lifecycle/inner"}},
 		{Module + "/test/e2e", []string{Module + "/engine/gvisor"}},
 	})
 	for _, w := range wrong {

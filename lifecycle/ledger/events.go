@@ -1,0 +1,119 @@
+package ledger
+
+import (
+	"context"
+	"sync"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Emit records that something happened. A failure is logged and does not undo
+// what happened.
+func (g *Ledger) Emit(ctx context.Context, typ string, sb *bothy.Sandbox, data map[string]string) {
+	g.EmitFor(ctx, typ, sb.ID, sb.ProjectID, data)
+}
+
+// EmitFor is Emit for a sandbox of which the id and project are known.
+func (g *Ledger) EmitFor(ctx context.Context, typ, id, project string, data map[string]string) {
+	e := bothy.Event{Time: g.o.Clock.Now().UTC(), Type: typ, SandboxID: id, ProjectID: project, Data: data}
+	g.unsaved.mu.Lock()
+	waiting := len(g.unsaved.events) > 0
+	g.unsaved.mu.Unlock()
+	if !waiting {
+		err := g.sendEvent(ctx, &e)
+		if err == nil {
+			return
+		}
+		g.o.Log.Error("cannot store an event, and try again", "type", typ, "sandbox", id, "error", err)
+	}
+	g.unsaved.mu.Lock()
+	defer g.unsaved.mu.Unlock()
+	if n := len(g.unsaved.events); n >= maxUnsent {
+		g.unsaved.events = g.unsaved.events[n-maxUnsent+1:]
+	}
+	g.unsaved.events = append(g.unsaved.events, e)
+	g.Retry("events", g.sendEvents)
+}
+
+func (g *Ledger) sendEvent(ctx context.Context, e *bothy.Event) error {
+	if err := g.o.Store.AddEvent(context.WithoutCancel(ctx), e); err != nil {
+		return err
+	}
+	g.events.wake()
+	if g.o.Observe != nil {
+		g.o.Observe(*e)
+	}
+	return nil
+}
+
+// sendEvents stores the events that wait for it, in their order.
+func (g *Ledger) sendEvents(ctx context.Context) error {
+	u := &g.unsaved
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for len(u.events) > 0 {
+		if err := g.sendEvent(ctx, &u.events[0]); err != nil {
+			return err
+		}
+		u.events = u.events[1:]
+	}
+	return nil
+}
+
+// broadcaster wakes everybody who follows events.
+type broadcaster struct {
+	mu sync.Mutex
+	ch chan struct{}
+}
+
+func newBroadcaster() *broadcaster { return &broadcaster{ch: make(chan struct{})} }
+
+func (b *broadcaster) wake() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.ch)
+	b.ch = make(chan struct{})
+}
+
+// next returns a channel that is closed at the next wake.
+func (b *broadcaster) next() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ch
+}
+
+const eventPage = 500
+
+// Events tells what happened to the caller's objects.
+func (g *Ledger) Events(ctx context.Context, since int64, follow bool, fn func(bothy.Event) error) error {
+	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesRead)
+	if err != nil {
+		return err
+	}
+	for {
+		next := g.events.next()
+		page, err := g.o.Store.Events(ctx, caller.ProjectID, since, eventPage)
+		if err != nil {
+			return err
+		}
+		for _, e := range page {
+			if err := fn(e); err != nil {
+				return err
+			}
+			since = e.ID
+		}
+		if len(page) == eventPage {
+			continue
+		}
+		if !follow {
+			return nil
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-g.o.Background.Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,67 @@
+// Package ledger answers what state each sandbox is in, and keeps the record of it: the
+// rows in the store, the events, and which state may follow which. What the store cannot
+// take now is kept in memory, seen by everybody as if it were stored, and stored later.
+// A sandbox is changed by one call at a time, which holds its lock.
+package ledger
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/keylock"
+)
+
+// Store is what the ledger needs of store.Store.
+type Store interface {
+	Sandbox(ctx context.Context, id string) (*bothy.Sandbox, error)
+	PutSandbox(ctx context.Context, sb *bothy.Sandbox) error
+	AddEvent(ctx context.Context, e *bothy.Event) error
+	Events(ctx context.Context, projectID string, after int64, limit int) ([]bothy.Event, error)
+}
+
+// Options are what a ledger is made of.
+type Options struct {
+	Store Store
+	// Observe is told of every event that is stored. Optional.
+	Observe func(bothy.Event)
+	Clock   bothy.Clock
+	Log     *slog.Logger
+	// Background ends with the service.
+	Background context.Context
+}
+
+// Ledger is the record of all sandboxes.
+type Ledger struct {
+	o       Options
+	events  *broadcaster
+	locks   keylock.Locks
+	retries retries
+	unsaved unsaved
+}
+
+// New makes a ledger.
+func New(o Options) *Ledger { return &Ledger{o: o, events: newBroadcaster()} }
+
+// Find returns the caller's sandbox from the store. Another project's does not
+// exist.
+func (g *Ledger) Find(ctx context.Context, id string, scope bothy.Scope) (*bothy.Sandbox, error) {
+	caller, err := bothy.Require(ctx, scope)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := g.Sandbox(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if sb.ProjectID != caller.ProjectID {
+		return nil, NotFound(id)
+	}
+	return sb, nil
+}
+
+// NotFound is the error for a sandbox that the caller cannot see.
+func NotFound(id string) error {
+	return bothy.Errorf(bothy.CodeSandboxNotFound, "there is no sandbox %q", id).
+		WithHint("`bothy ls --all` lists them.")
+}

@@ -1,0 +1,61 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+const (
+	// lockPatience is how long a caller waits for another call that changes the same
+	// sandbox, and workPatience how long the server's own work does before it tries
+	// again later.
+	lockPatience = time.Minute
+	workPatience = 10 * time.Second
+)
+
+// Lock locks a sandbox, and returns how to unlock it.
+func (g *Ledger) Lock(id string) (unlock func()) { return g.locks.Lock(id) }
+
+// LockUsers counts those who hold the lock of a sandbox or wait for it.
+func (g *Ledger) LockUsers(id string) int { return g.locks.Users(id) }
+
+// within is ctx that ends after d of the service's clock.
+func (g *Ledger) within(ctx context.Context, d time.Duration) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := g.o.Clock.AfterFunc(d, func() { cancel(context.DeadlineExceeded) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// LockWithin locks a sandbox, and waits for that no longer than ctx and d.
+func (g *Ledger) LockWithin(ctx context.Context, id string, d time.Duration) (unlock func(), err error) {
+	if unlock := g.locks.TryLock(id); unlock != nil {
+		return unlock, nil
+	}
+	ctx, done := g.within(ctx, d)
+	defer done()
+	if unlock, err = g.locks.LockIn(ctx, id); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	return unlock, nil
+}
+
+// LockFor locks a sandbox for a caller, who is told when another call takes too
+// long.
+func (g *Ledger) LockFor(ctx context.Context, id string) (unlock func(), err error) {
+	unlock, err = g.LockWithin(ctx, id, lockPatience)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		e := bothy.Errorf(bothy.CodeSandboxNotReady, "another call has been changing sandbox %s for more than %d seconds", id, int(lockPatience.Seconds())).
+			WithHint("Try again later. Deleting the sandbox does not wait for that call.")
+		e.RetryAfter = workPatience
+		return nil, e
+	}
+	return unlock, err
+}
+
+// LockToWork locks a sandbox for the server's own work.
+func (g *Ledger) LockToWork(ctx context.Context, id string) (unlock func(), err error) {
+	return g.LockWithin(ctx, id, workPatience)
+}

@@ -1,0 +1,91 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/failpoint"
+)
+
+// transitions lists what may follow what. Everything else is a bug, or a
+// request that comes at the wrong time.
+var transitions = map[bothy.State][]bothy.State{
+	// One whose machine waited is stored first when it runs, or when it cannot.
+	"":                  {bothy.StateStarting, bothy.StateRunning, bothy.StateFailed},
+	bothy.StateStarting: {bothy.StateRunning, bothy.StateFailed, bothy.StateStopped},
+	bothy.StateRunning:  {bothy.StatePausing, bothy.StateStopping, bothy.StateStopped, bothy.StateFailed},
+	bothy.StatePausing:  {bothy.StatePaused, bothy.StateRunning, bothy.StateStopping, bothy.StateStopped, bothy.StateFailed},
+	bothy.StatePaused:   {bothy.StateResuming, bothy.StateStopped, bothy.StateFailed},
+	bothy.StateResuming: {bothy.StateRunning, bothy.StatePaused, bothy.StateStopped, bothy.StateFailed},
+	bothy.StateStopping: {bothy.StateStopped, bothy.StateFailed},
+}
+
+func mayFollow(from, to bothy.State) bool {
+	for _, s := range transitions[from] {
+		if s == to {
+			return true
+		}
+	}
+	return false
+}
+
+// Transition changes the state and stores the sandbox. The caller holds its lock.
+func (g *Ledger) Transition(ctx context.Context, sb *bothy.Sandbox, to bothy.State) error {
+	if err := checkTransition(sb, to); err != nil {
+		return err
+	}
+	from := sb.State
+	sb.State = to
+	if err := g.Put(ctx, sb); err != nil {
+		sb.State = from
+		return fmt.Errorf("store sandbox %s: %w", sb.ID, err)
+	}
+	return nil
+}
+
+func checkTransition(sb *bothy.Sandbox, to bothy.State) error {
+	if !mayFollow(sb.State, to) {
+		return fmt.Errorf("sandbox %s cannot go from %q to %q", sb.ID, sb.State, to)
+	}
+	return failpoint.Hit("lifecycle.move." + string(to))
+}
+
+// ForceTransition is Transition to a state that the sandbox is in whatever the store
+// says: what cannot be stored now is stored later. It calls then, which may be nil,
+// once it is stored.
+func (g *Ledger) ForceTransition(ctx context.Context, sb *bothy.Sandbox, to bothy.State, then func()) {
+	cannot := checkTransition(sb, to)
+	sb.State = to
+	g.insist(ctx, sb, cannot, then)
+}
+
+// End moves a sandbox, whose machine is gone, to its last state.
+func (g *Ledger) End(ctx context.Context, sb *bothy.Sandbox, x bothy.Exit) error {
+	return g.EndThen(ctx, sb, x, nil)
+}
+
+// EndThen is End that calls then once the end is stored.
+func (g *Ledger) EndThen(ctx context.Context, sb *bothy.Sandbox, x bothy.Exit, then func()) error {
+	to := bothy.StateStopped
+	switch x.Reason {
+	case bothy.EndOutOfMemory, bothy.EndDiskFull, bothy.EndError, bothy.EndHostRestart:
+		to = bothy.StateFailed
+	}
+	if !mayFollow(sb.State, to) {
+		return fmt.Errorf("sandbox %s cannot go from %q to %q", sb.ID, sb.State, to)
+	}
+	sb.Ended = &bothy.Ended{Reason: x.Reason, Detail: x.Detail, At: g.o.Clock.Now().UTC()}
+	sb.ExpiresAt = nil
+	sb.Ending = nil
+	sb.EngineState = nil
+	sb.GuestKey = ""
+	ended := *sb
+	g.ForceTransition(ctx, sb, to, func() {
+		g.Emit(ctx, bothy.EventSandboxEnded, &ended, map[string]string{"reason": string(x.Reason), "detail": x.Detail})
+		if then != nil {
+			then()
+		}
+	})
+	return nil
+}

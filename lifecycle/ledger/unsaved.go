@@ -1,0 +1,120 @@
+package ledger
+
+import (
+	"context"
+	"sync"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// maxUnsent bounds the events that wait for the store; the oldest go first.
+const maxUnsent = 1000
+
+// unsaved is what has happened and the store could not take yet. Everybody sees
+// it as if it were stored.
+type unsaved struct {
+	mu     sync.Mutex
+	rows   map[string]unsavedRow // by sandbox
+	events []bothy.Event
+}
+
+type unsavedRow struct {
+	sb   bothy.Sandbox
+	then func() // once it is stored; may be nil
+}
+
+// Sandbox is the row of a sandbox as it is now.
+func (g *Ledger) Sandbox(ctx context.Context, id string) (*bothy.Sandbox, error) {
+	if sb := g.unsaved.row(id); sb != nil {
+		return sb, nil
+	}
+	return g.o.Store.Sandbox(ctx, id)
+}
+
+func (u *unsaved) row(id string) *bothy.Sandbox {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if r, ok := u.rows[id]; ok {
+		return &r.sb
+	}
+	return nil
+}
+
+// Put stores a sandbox, whose lock the caller holds.
+func (g *Ledger) Put(ctx context.Context, sb *bothy.Sandbox) error {
+	if err := g.o.Store.PutSandbox(ctx, sb); err != nil {
+		return err
+	}
+	g.unsaved.mu.Lock()
+	r := g.unsaved.rows[sb.ID]
+	delete(g.unsaved.rows, sb.ID)
+	g.unsaved.mu.Unlock()
+	if r.then != nil {
+		r.then()
+	}
+	return nil
+}
+
+// insist stores what has happened to a sandbox and cannot be refused any more, and
+// then calls then. What the store cannot take now, because the disk is full for
+// example, is remembered and stored when it can be.
+func (g *Ledger) insist(ctx context.Context, sb *bothy.Sandbox, cannot error, then func()) {
+	if cannot == nil {
+		cannot = g.Put(context.WithoutCancel(ctx), sb)
+	}
+	if cannot == nil {
+		if then != nil {
+			then()
+		}
+		return
+	}
+	g.o.Log.Error("cannot store the state of a sandbox, and try again until it is stored", "sandbox", sb.ID, "state", sb.State, "error", cannot)
+	g.unsaved.mu.Lock()
+	if g.unsaved.rows == nil {
+		g.unsaved.rows = map[string]unsavedRow{}
+	}
+	g.unsaved.rows[sb.ID] = unsavedRow{*sb, then}
+	g.unsaved.mu.Unlock()
+	g.Retry("store "+sb.ID, func(ctx context.Context) error { return g.storeRow(ctx, sb.ID) })
+}
+
+func (g *Ledger) storeRow(ctx context.Context, id string) error {
+	unlock, err := g.LockToWork(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	sb := g.unsaved.row(id)
+	if sb == nil {
+		return nil
+	}
+	return g.Put(ctx, sb)
+}
+
+// Flush makes a last attempt to store what waits for it.
+func (g *Ledger) Flush(ctx context.Context) {
+	g.unsaved.mu.Lock()
+	rows := make([]bothy.Sandbox, 0, len(g.unsaved.rows))
+	for _, r := range g.unsaved.rows {
+		rows = append(rows, r.sb)
+	}
+	g.unsaved.mu.Unlock()
+	for i := range rows {
+		if err := g.Put(ctx, &rows[i]); err != nil {
+			g.o.Log.Error("the state of a sandbox could not be stored", "sandbox", rows[i].ID, "state", rows[i].State, "error", err)
+		}
+	}
+	if err := g.sendEvents(ctx); err != nil {
+		g.o.Log.Error("the last events could not be stored", "error", err)
+	}
+}
+
+// Unsaved is the row of a sandbox that could not be stored yet, or nil.
+func (g *Ledger) Unsaved(id string) *bothy.Sandbox { return g.unsaved.row(id) }
+
+// CountUnsaved counts the rows and events that could not be stored yet.
+func (g *Ledger) CountUnsaved() (rows, events int) {
+	g.unsaved.mu.Lock()
+	defer g.unsaved.mu.Unlock()
+	return len(g.unsaved.rows), len(g.unsaved.events)
+}
