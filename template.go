@@ -23,6 +23,11 @@ type Template struct {
 	Env map[string]string `json:"env,omitempty"`
 	// Cwd is where commands start; DefaultCwd when empty.
 	Cwd string `json:"cwd,omitempty"`
+	// User runs commands; DefaultUser when empty.
+	User string `json:"user,omitempty"`
+	// Image is what the template's image says about running it, for those that were made
+	// from a Dockerfile.
+	Image *ImageConfig `json:"image,omitempty"`
 	// Entrypoint is the command of the image that the template was made from. It
 	// is kept for people: nothing starts by itself in a sandbox.
 	Entrypoint []string `json:"entrypoint,omitempty"`
@@ -44,6 +49,29 @@ type Template struct {
 
 	// RootFS is the path of the image. Not part of the manifest.
 	RootFS string `json:"-"`
+}
+
+// ImageConfig is what the image of a container says about running it. Nothing of it
+// happens by itself in a sandbox, but for the environment, the user and the folder, which
+// are the template's.
+type ImageConfig struct {
+	Entrypoint   []string          `json:"entrypoint,omitempty"`
+	Cmd          []string          `json:"cmd,omitempty"`
+	Shell        []string          `json:"shell,omitempty"`
+	Labels       map[string]string `json:"labels,omitempty"`
+	ExposedPorts []string          `json:"exposed_ports,omitempty"`
+	Volumes      []string          `json:"volumes,omitempty"`
+	StopSignal   string            `json:"stop_signal,omitempty"`
+	Healthcheck  *Healthcheck      `json:"healthcheck,omitempty"`
+}
+
+// Healthcheck is a command that tells whether a container works.
+type Healthcheck struct {
+	Test               []string `json:"test"`
+	IntervalSeconds    float64  `json:"interval_seconds,omitempty"`
+	TimeoutSeconds     float64  `json:"timeout_seconds,omitempty"`
+	StartPeriodSeconds float64  `json:"start_period_seconds,omitempty"`
+	Retries            int      `json:"retries,omitempty"`
 }
 
 // templateName is compiled when it is needed: every sandbox's processes link this.

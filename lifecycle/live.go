@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net"
@@ -185,7 +186,7 @@ func (s *Service) identity(l *live, sb *bothy.Sandbox, t *bothy.Template, id str
 	return bothy.Identity{
 		Key: newKey(), SandboxID: id, Hostname: hostname(sb), MachineID: machineID(sb.ID),
 		Env: env, Now: s.clock.Now(), Entropy: newEntropy(),
-		DefaultUser: bothy.DefaultUser, DefaultCwd: t.Cwd,
+		DefaultUser: cmp.Or(t.User, bothy.DefaultUser), DefaultCwd: t.Cwd,
 		MemoryLimitBytes: limitsOf(sb).MemoryBytes(), CABundle: cas,
 		ResolvConf: "nameserver " + bothy.GatewayAddr.String() + "\n",
 	}

@@ -24,7 +24,7 @@ type account struct {
 
 // addUser puts the user into the account files. Whoever had its name or its
 // number before gives it up: images come with names such as ubuntu or node.
-func addUser(r *rootfs) error {
+func addUser(r files) error {
 	shell := "/bin/sh"
 	if r.exists("/bin/bash") {
 		shell = "/bin/bash"
@@ -46,7 +46,7 @@ func addUser(r *rootfs) error {
 }
 
 // needRoot adds root to an image that has no accounts at all.
-func needRoot(r *rootfs) error {
+func needRoot(r files) error {
 	for path, line := range map[string]string{
 		"/etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
 		"/etc/group":  "root:x:0:\n",
@@ -64,13 +64,16 @@ func needRoot(r *rootfs) error {
 	return nil
 }
 
-func (a account) add(r *rootfs) error {
+func (a account) add(r files) error {
 	if !a.must && !r.exists(a.path) {
 		return nil
 	}
 	data, err := r.read(a.path)
 	if err != nil {
 		return err
+	}
+	if r.keeps() {
+		return a.join(r, string(data))
 	}
 	var b strings.Builder
 	for line := range strings.Lines(string(data)) {
@@ -80,6 +83,20 @@ func (a account) add(r *rootfs) error {
 	}
 	b.WriteString(a.line + "\n")
 	return a.keepOwner(r, b.String())
+}
+
+// join adds the user to accounts that stay as they are, unless it is there already. A user
+// of the same number keeps it, and comes first.
+func (a account) join(r files, text string) error {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, userName+":") {
+			return nil
+		}
+	}
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	return a.keepOwner(r, text+a.line+"\n")
 }
 
 // replaces reports whether a line is in the user's way. Shadow files have no
@@ -108,7 +125,7 @@ func (a account) tidy(line string) string {
 }
 
 // keepOwner writes the file anew under the group that it had, such as shadow.
-func (a account) keepOwner(r *rootfs, content string) error {
+func (a account) keepOwner(r files, content string) error {
 	gid := 0
 	if a.mode == 0o640 {
 		gid = groupID(r, "shadow")
@@ -116,15 +133,11 @@ func (a account) keepOwner(r *rootfs, content string) error {
 	if err := r.write(a.path, content, a.mode); err != nil {
 		return err
 	}
-	at, err := r.resolve(a.path, false)
-	if err != nil {
-		return err
-	}
-	return r.root.Chown(at, 0, gid)
+	return r.chown(a.path, 0, gid)
 }
 
 // groupID finds a group's number; 0 for a group that is not there.
-func groupID(r *rootfs, name string) int {
+func groupID(r files, name string) int {
 	data, err := r.read("/etc/group")
 	if err != nil {
 		return 0

@@ -58,8 +58,11 @@ var folders = []struct {
 // finish adds what every template has, whatever it was made from: the user, the
 // folders, the names, and no trace of the host that built it. searchPath is the
 // PATH of commands; "" means the default.
-func finish(r *rootfs, searchPath string) error {
+func finish(r files, searchPath string) error {
 	for _, d := range folders {
+		if r.keeps() && r.exists(d.path) {
+			continue
+		}
 		if err := r.mkdir(d.path, d.mode, d.uid); err != nil {
 			return fmt.Errorf("make %s: %w", d.path, err)
 		}
@@ -91,16 +94,19 @@ func finish(r *rootfs, searchPath string) error {
 
 // allowPing makes ping set-user-id. Its capability is an extended attribute, and
 // images hold none.
-func allowPing(r *rootfs) error {
+func allowPing(r files) error {
 	at, err := r.resolve("/usr/bin/ping", true)
 	if err != nil || !r.exists(at) {
 		return err
 	}
-	return r.root.Chmod(at, 0o755|fs.ModeSetuid)
+	return r.chmod(at, 0o755|fs.ModeSetuid)
 }
 
 // home copies the files that a new account gets.
-func home(r *rootfs) error {
+func home(r files) error {
+	if r.keeps() && r.exists(userHome+"/.profile") {
+		return nil
+	}
 	entries, err := r.list("/etc/skel")
 	if err != nil {
 		return err
@@ -133,7 +139,7 @@ export PATH
 
 // shells sets what login shells start with, because commands are run by one:
 // PATH is that of the template unless the command was given another.
-func shells(r *rootfs, searchPath string) error {
+func shells(r files, searchPath string) error {
 	profile, _ := r.read("/etc/profile") // one that cannot be read is as none
 	if text := string(profile); strings.Contains(text, resetPath) && !strings.ContainsAny(searchPath, "\"$`\\}") {
 		text = strings.Replace(text, resetPath, fmt.Sprintf("export PATH=\"${PATH:-%s}\"\n", searchPath), 1)

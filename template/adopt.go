@@ -1,0 +1,74 @@
+package template
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/bothy-dev/bothy"
+	filetree "github.com/bothy-dev/bothy/template/tree"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// Adopt makes an image a template under t's name, and fills in what is measured. The
+// image stays where it is too, as the same file if it lies on the library's disk.
+func (l *Library) Adopt(ctx context.Context, t *bothy.Template, image string) error {
+	if !bothy.ValidTemplateName(t.Name) {
+		return invalidName(t.Name)
+	}
+	unlock, err := l.lock(ctx, t.Name, func() {})
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	work := filepath.Join(l.dir, ".build", t.Name)
+	if err := removeTree(work); err != nil {
+		return fmt.Errorf("remove the rest of an earlier build: %w", err)
+	}
+	if err := os.MkdirAll(work, 0o755); err != nil {
+		return fmt.Errorf("make a folder to build in: %w", err)
+	}
+	defer removeTree(work)
+	if err := linkOrCopy(image, filepath.Join(work, imageName)); err != nil {
+		return err
+	}
+	if err := l.publish(t, work); err != nil {
+		return err
+	}
+	l.dropOld(ctx, t)
+	return nil
+}
+
+func linkOrCopy(from, to string) error {
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	return errors.Join(err, dst.Close())
+}
+
+// CacheDir is a folder on the library's disk for what builds keep.
+func (l *Library) CacheDir() string { return filepath.Join(l.dir, ".cache", "build") }
+
+// OpenImage opens an image in a registry.
+func (l *Library) OpenImage(ctx context.Context, ref string) (v1.Image, error) { return pull(ctx, ref) }
+
+// Finish is FinishTree, for builds.
+func (l *Library) Finish(t *filetree.Tree, searchPath string) error { return FinishTree(t, searchPath) }
+
+// WriteTree writes a tree as the image of a template.
+func (l *Library) WriteTree(t *filetree.Tree, image string) error {
+	return t.Write(image, filetree.WriteOptions{Time: stamp})
+}

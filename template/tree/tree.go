@@ -1,0 +1,284 @@
+// Package tree holds root file systems in memory: every file's name, mode, owner, times
+// and extended attributes, and where its bytes lie on disk. It reads trees from EROFS
+// images and from the layers of container images, changes them, writes what has changed
+// as a layer, and writes whole trees as EROFS images.
+//
+// Nothing of a tree exists as a file of the host, so that links, devices and owners that
+// somebody else chose are mere data here: no path of a tree leads to a path of the host.
+package tree
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxLinks bounds the symbolic links on the way to one file, as Linux does.
+const maxLinks = 40
+
+// A Node is a file. One with several names (hard links) is one Node. Nodes are shared
+// between a tree and its clones, so only Tree's methods change them, by replacing them.
+type Node struct {
+	Mode     uint32 // type and permissions, as in stat(2)
+	UID, GID uint32
+	Time     time.Time // of the last change of the content, in whole seconds
+	Target   string    // of a symbolic link
+	Major    uint32    // of a device
+	Minor    uint32
+	Xattrs   map[string]string
+	Data     Data // of a regular file
+
+	children map[string]*Node // of a folder
+	// successor is set while a tree is settled.
+	successor *Node
+}
+
+// IsDir reports whether the node is a folder.
+func (n *Node) IsDir() bool { return n.Mode&unix.S_IFMT == unix.S_IFDIR }
+
+// IsLink reports whether the node is a symbolic link.
+func (n *Node) IsLink() bool { return n.Mode&unix.S_IFMT == unix.S_IFLNK }
+
+// IsFile reports whether the node is a regular file.
+func (n *Node) IsFile() bool { return n.Mode&unix.S_IFMT == unix.S_IFREG }
+
+// Names lists what is in a folder, in order.
+func (n *Node) Names() []string { return slices.Sorted(maps.Keys(n.children)) }
+
+// Child returns what is in a folder under a name, or nil.
+func (n *Node) Child(name string) *Node { return n.children[name] }
+
+// copy returns a node that can be changed, which has the same children.
+func (n *Node) copy() *Node {
+	c := *n
+	c.children = maps.Clone(n.children)
+	return &c
+}
+
+// A Tree is a root file system. A tree and its clones may be used by one goroutine each.
+type Tree struct{ root *Node }
+
+// New returns an empty tree.
+func New(at time.Time) *Tree { return &Tree{newDir(at)} }
+
+func newDir(at time.Time) *Node {
+	return &Node{Mode: unix.S_IFDIR | 0o755, Time: at.Truncate(time.Second), children: map[string]*Node{}}
+}
+
+// Clone returns a copy that can be changed. Its files are those of t, its folders are not.
+func (t *Tree) Clone() *Tree { return &Tree{cloneDir(t.root)} }
+
+func cloneDir(n *Node) *Node {
+	c := *n
+	c.children = make(map[string]*Node, len(n.children))
+	for name, child := range n.children {
+		if child.IsDir() {
+			child = cloneDir(child)
+		}
+		c.children[name] = child
+	}
+	return &c
+}
+
+// Root returns the folder /.
+func (t *Tree) Root() *Node { return t.root }
+
+// Resolve returns where a path leads, without links, at least in its parents; the last
+// part is followed too if follow is set. What does not exist is taken as it is written.
+// Nothing leads out of the tree.
+func (t *Tree) Resolve(name string, follow bool) (string, error) {
+	done, rest := "", split(name)
+	for links := 0; len(rest) > 0; {
+		part := rest[0]
+		rest = rest[1:]
+		if part == ".." {
+			done = strings.TrimPrefix(path.Dir("/"+done), "/")
+			continue
+		}
+		next := path.Join(done, part)
+		n := t.at(next)
+		if n == nil || !n.IsLink() || len(rest) == 0 && !follow {
+			done = next
+			continue
+		}
+		if links++; links > maxLinks {
+			return "", fmt.Errorf("%s: too many symbolic links", name)
+		}
+		if path.IsAbs(n.Target) {
+			done = ""
+		}
+		rest = append(split(n.Target), rest...)
+	}
+	return done, nil
+}
+
+// split cuts a path into its parts. Leading slashes and dots mean nothing here.
+func split(name string) []string {
+	var parts []string
+	for p := range strings.SplitSeq(name, "/") {
+		if p != "" && p != "." {
+			parts = append(parts, p)
+		}
+	}
+	return parts
+}
+
+// at returns what a resolved path names, or nil.
+func (t *Tree) at(name string) *Node {
+	n := t.root
+	for _, p := range split(name) {
+		if n = n.children[p]; n == nil {
+			return nil
+		}
+	}
+	return n
+}
+
+// Get returns what a path leads to; the last part is followed if it is a link. It is
+// fs.ErrNotExist where there is nothing.
+func (t *Tree) Get(name string) (*Node, error) { return t.get(name, true) }
+
+// Lget is Get that does not follow the last part.
+func (t *Tree) Lget(name string) (*Node, error) { return t.get(name, false) }
+
+func (t *Tree) get(name string, follow bool) (*Node, error) {
+	at, err := t.Resolve(name, follow)
+	if err != nil {
+		return nil, err
+	}
+	if n := t.at(at); n != nil {
+		return n, nil
+	}
+	return nil, &fs.PathError{Op: "find", Path: "/" + strings.TrimPrefix(name, "/"), Err: fs.ErrNotExist}
+}
+
+// Put places a node at a resolved path, in place of what is there, and makes the folders
+// above that are missing, as root's.
+func (t *Tree) Put(name string, n *Node) error {
+	parts := split(name)
+	if len(parts) == 0 {
+		if !n.IsDir() {
+			return errors.New("/ must be a folder")
+		}
+		t.root = n
+		return nil
+	}
+	dir, err := t.mkdirs(parts[:len(parts)-1], n.Time)
+	if err != nil {
+		return err
+	}
+	dir.children[parts[len(parts)-1]] = n
+	return nil
+}
+
+// PutFolder places a folder at a resolved path, and leaves what is in the one that is
+// there.
+func (t *Tree) PutFolder(name string, n *Node) error {
+	if old := t.at(name); old != nil && old.IsDir() {
+		n.children = old.children
+	}
+	return t.Put(name, n)
+}
+
+// Bare returns a copy that can be changed, of a folder without what is in it.
+func (n *Node) Bare() *Node {
+	c := *n
+	if n.IsDir() {
+		c.children = map[string]*Node{}
+	}
+	return &c
+}
+
+// Sub returns the tree that a folder is the root of.
+func Sub(n *Node) *Tree { return &Tree{cloneDir(n)} }
+
+func (t *Tree) mkdirs(parts []string, at time.Time) (*Node, error) {
+	dir := t.root
+	for i, p := range parts {
+		next := dir.children[p]
+		if next == nil {
+			next = newDir(at)
+			dir.children[p] = next
+		}
+		if !next.IsDir() {
+			return nil, &fs.PathError{Op: "enter", Path: "/" + path.Join(parts[:i+1]...), Err: unix.ENOTDIR}
+		}
+		dir = next
+	}
+	return dir, nil
+}
+
+// Mkdir makes a folder at a path, with those above it, and returns it. One that is there
+// is left as it is.
+func (t *Tree) Mkdir(name string, at time.Time) (*Node, error) {
+	to, err := t.Resolve(name, true)
+	if err != nil {
+		return nil, err
+	}
+	return t.mkdirs(split(to), at)
+}
+
+// Change has f change a copy of what a path leads to, in all the places where it is.
+func (t *Tree) Change(name string, follow bool, f func(*Node)) error {
+	old, err := t.get(name, follow)
+	if err != nil {
+		return err
+	}
+	if old.IsDir() { // a tree's folders are its own
+		f(old)
+		return nil
+	}
+	n := old.copy()
+	f(n)
+	replace(t.root, old, n)
+	return nil
+}
+
+func replace(dir, old, n *Node) {
+	for name, c := range dir.children {
+		if c == old {
+			dir.children[name] = n
+		} else if c.IsDir() {
+			replace(c, old, n)
+		}
+	}
+}
+
+// Remove deletes what a path names, a link itself and not its target, with all below it.
+func (t *Tree) Remove(name string) error {
+	at, err := t.Resolve(name, false)
+	if err != nil {
+		return err
+	}
+	parts := split(at)
+	if len(parts) == 0 {
+		return errors.New("/ cannot be removed")
+	}
+	if dir := t.at(path.Join(parts[:len(parts)-1]...)); dir != nil {
+		delete(dir.children, parts[len(parts)-1])
+	}
+	return nil
+}
+
+// Walk calls f for a node and all that is below it, folders before their content, in the
+// order of names. The path is relative to the node, and "" for itself.
+func Walk(n *Node, f func(name string, n *Node) error) error { return walk("", n, f) }
+
+func walk(name string, n *Node, f func(string, *Node) error) error {
+	if err := f(name, n); err != nil {
+		return err
+	}
+	for _, child := range n.Names() {
+		if err := walk(path.Join(name, child), n.children[child], f); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,337 @@
+package tree
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// WriteOptions say how an image is written.
+type WriteOptions struct {
+	// Time is what the image says of its own making, in seconds since 1970.
+	Time int64
+	// Xattrs keeps extended attributes. The kernel of sandboxes must be able to read them.
+	Xattrs bool
+}
+
+// Write writes the tree as an EROFS image. It is not compressed, and no content lies
+// beside an inode, so that sandboxes can map all of it. The same tree makes the same
+// image: first come the inodes, folders after folders, then what is in them.
+func (t *Tree) Write(image string, o WriteOptions) (err error) {
+	w := &writer{o: o, ids: map[*Node]*inode{}}
+	w.number(t.root, t.root)
+	if err := w.place(); err != nil {
+		return err
+	}
+	f, err := os.Create(image)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := f.Close(); err == nil {
+			err = e
+		}
+	}()
+	return w.write(f)
+}
+
+// inode is a node with its place in the image.
+type inode struct {
+	n      *Node
+	parent *Node
+	number uint32
+	links  uint32
+	offset int64 // from the beginning of the inodes
+	xattrs []byte
+	dir    []byte // a folder's content
+	size   int64
+	block  uint32
+}
+
+type writer struct {
+	o    WriteOptions
+	ids  map[*Node]*inode
+	all  []*inode
+	meta int64 // bytes of inodes
+}
+
+const firstBlock = 1 // the superblock is in block 0
+
+// number gives inodes their order: the root first, whose number has only 16 bits.
+func (w *writer) number(n, parent *Node) {
+	if i := w.ids[n]; i != nil {
+		i.links++
+		return
+	}
+	i := &inode{n: n, parent: parent, number: uint32(len(w.all) + 1), links: 1}
+	w.ids[n] = i
+	w.all = append(w.all, i)
+	if !n.IsDir() {
+		return
+	}
+	i.links = 2
+	for _, name := range n.Names() {
+		c := n.children[name]
+		if c.IsDir() {
+			i.links++
+		}
+		w.number(c, n)
+	}
+}
+
+func (i *inode) nid() uint64 { return uint64(i.offset / slotSize) }
+
+// place decides where everything lies.
+func (w *writer) place() error {
+	for _, i := range w.all {
+		if w.o.Xattrs {
+			var err error
+			if i.xattrs, err = packXattrs(i.n.Xattrs); err != nil {
+				return err
+			}
+		}
+		i.offset = w.meta
+		w.meta += (inodeSize + int64(len(i.xattrs)) + slotSize - 1) &^ (slotSize - 1)
+	}
+	next := firstBlock + (w.meta+blockSize-1)/blockSize
+	for _, i := range w.all {
+		switch {
+		case i.n.IsDir():
+			i.dir = w.folder(i)
+			i.size = int64(len(i.dir))
+		case i.n.IsFile():
+			i.size = i.n.Data.Size
+		case i.n.IsLink():
+			i.size = int64(len(i.n.Target))
+		}
+		if i.size > 0 {
+			i.block = uint32(next)
+			next += (i.size + blockSize - 1) / blockSize
+		}
+		if next > math.MaxUint32 {
+			return fmt.Errorf("the image would have more than %d blocks", uint32(math.MaxUint32))
+		}
+	}
+	return nil
+}
+
+// folder makes a folder's content: blocks with entries in front and their names behind.
+func (w *writer) folder(i *inode) []byte {
+	type entry struct {
+		name string
+		i    *inode
+	}
+	list := []entry{{".", i}, {"..", w.ids[i.parent]}}
+	for _, name := range i.n.Names() {
+		list = append(list, entry{name, w.ids[i.n.children[name]]})
+	}
+	slices.SortFunc(list, func(a, b entry) int { return strings.Compare(a.name, b.name) })
+	var out []byte
+	for len(list) > 0 {
+		used, count := 0, 0
+		for count < len(list) && used+direntSize+len(list[count].name) <= blockSize {
+			used += direntSize + len(list[count].name)
+			count++
+		}
+		at := count * direntSize
+		var names []byte
+		for _, e := range list[:count] {
+			out = binary.LittleEndian.AppendUint64(out, e.i.nid())
+			out = binary.LittleEndian.AppendUint16(out, uint16(at+len(names)))
+			out = append(out, direntType(e.i.n), 0)
+			names = append(names, e.name...)
+		}
+		out = append(out, names...)
+		list = list[count:]
+		if len(list) > 0 {
+			out = append(out, make([]byte, blockSize-used)...)
+		}
+	}
+	return out
+}
+
+func direntType(n *Node) byte {
+	switch n.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return 1
+	case unix.S_IFDIR:
+		return 2
+	case unix.S_IFCHR:
+		return 3
+	case unix.S_IFBLK:
+		return 4
+	case unix.S_IFIFO:
+		return 5
+	case unix.S_IFSOCK:
+		return 6
+	case unix.S_IFLNK:
+		return 7
+	}
+	return 0
+}
+
+func (w *writer) write(f *os.File) error {
+	last := firstBlock + uint32((w.meta+blockSize-1)/blockSize)
+	for _, i := range w.all {
+		if i.size > 0 {
+			last = i.block + uint32((i.size+blockSize-1)/blockSize)
+		}
+	}
+	super := superblock{
+		Magic: superMagic, BlockBits: blockBits, RootNID: 0, Inodes: uint64(len(w.all)), BuildTime: uint64(w.o.Time),
+		Blocks: last, MetaBlock: firstBlock,
+	}
+	b := bufio.NewWriterSize(f, 1<<20)
+	b.Write(make([]byte, superOffset))
+	if err := binary.Write(b, binary.LittleEndian, super); err != nil {
+		return err
+	}
+	pad(b, superOffset+int64(binary.Size(super)))
+	for _, i := range w.all {
+		w.writeInode(b, i)
+	}
+	pad(b, w.meta)
+	// What follows is copied by the kernel where it can.
+	if err := b.Flush(); err != nil {
+		return err
+	}
+	for _, i := range w.all {
+		if err := i.writeContent(f, b); err != nil {
+			return err
+		}
+	}
+	return b.Flush()
+}
+
+// pad fills a block of which so many bytes are written.
+func pad(w *bufio.Writer, written int64) {
+	if rest := written % blockSize; rest > 0 {
+		w.Write(make([]byte, blockSize-rest)) // an error comes with the flush
+	}
+}
+
+func (w *writer) writeInode(b *bufio.Writer, i *inode) {
+	n := i.n
+	d := extendedInode{
+		Format: 1 | layoutPlain<<1, Mode: uint16(n.Mode), Size: uint64(i.size), Block: i.block, Inode: i.number, UID: n.UID, GID: n.GID,
+		Time: uint64(n.Time.Unix()), Links: i.links,
+	}
+	if len(i.xattrs) > 0 {
+		d.XattrCount = uint16((len(i.xattrs)-12)/4 + 1)
+	}
+	switch n.Mode & unix.S_IFMT {
+	case unix.S_IFCHR, unix.S_IFBLK:
+		d.Block = uint32(unix.Mkdev(n.Major, n.Minor))
+	}
+	buf := make([]byte, inodeSize, inodeSize+len(i.xattrs)+slotSize)
+	_, _ = binary.Encode(buf, binary.LittleEndian, &d) // it has a fixed size
+	buf = append(buf, i.xattrs...)
+	if rest := len(buf) % slotSize; rest > 0 {
+		buf = append(buf, make([]byte, slotSize-rest)...)
+	}
+	b.Write(buf)
+}
+
+func (i *inode) writeContent(f *os.File, b *bufio.Writer) error {
+	if i.size == 0 {
+		return nil
+	}
+	switch {
+	case i.n.IsDir():
+		b.Write(i.dir)
+	case i.n.IsLink():
+		b.WriteString(i.n.Target)
+	default:
+		if err := copyData(f, b, i.n.Data); err != nil {
+			return err
+		}
+	}
+	pad(b, i.size)
+	return nil
+}
+
+// large is from where on it pays to have the kernel copy.
+const large = 256 << 10
+
+func copyData(f *os.File, b *bufio.Writer, d Data) error {
+	r, err := d.Open()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if d.Path == "" || d.Size < large {
+		return exactly(io.Copy(b, r))(d.Size)
+	}
+	if err := b.Flush(); err != nil {
+		return err
+	}
+	src, err := os.Open(d.Path)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	if _, err := src.Seek(d.Offset, io.SeekStart); err != nil {
+		return err
+	}
+	return exactly(io.Copy(f, io.LimitReader(src, d.Size)))(d.Size)
+}
+
+func exactly(n int64, err error) func(want int64) error {
+	return func(want int64) error {
+		if err == nil && n != want {
+			return io.ErrUnexpectedEOF
+		}
+		return err
+	}
+}
+
+// packXattrs makes the form on disk.
+func packXattrs(m map[string]string) ([]byte, error) {
+	if len(m) == 0 {
+		return nil, nil
+	}
+	var names []string
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	out := make([]byte, 12)
+	for _, name := range names {
+		kind, rest, ok := xattrKind(name)
+		if !ok || len(rest) > 255 || len(m[name]) > math.MaxUint16 {
+			continue // no kernel would have it
+		}
+		var e bytes.Buffer
+		e.Write([]byte{byte(len(rest)), kind})
+		_ = binary.Write(&e, binary.LittleEndian, uint16(len(m[name])))
+		e.WriteString(rest + m[name])
+		out = append(out, e.Bytes()...)
+		if odd := len(out) % 4; odd > 0 {
+			out = append(out, make([]byte, 4-odd)...)
+		}
+	}
+	if len(out) == 12 {
+		return nil, nil
+	}
+	if len(out) > blockSize {
+		return nil, fmt.Errorf("a file has extended attributes of %d bytes, more than fit", len(out))
+	}
+	return out, nil
+}
+
+func xattrKind(name string) (kind uint8, rest string, ok bool) {
+	for k, prefix := range xattrNames {
+		if strings.HasPrefix(name, prefix) && (strings.HasSuffix(prefix, ".") || name == prefix) {
+			return k, name[len(prefix):], true
+		}
+	}
+	return 0, "", false
+}
