@@ -18,7 +18,7 @@ var absent = []struct{ pattern, what, instead string }{
 	{"/api-keys/{rest...}", "E2B's API for keys", "Make keys with `bothy token create --e2b`"},
 	{"/access-tokens", "access tokens", "Make keys with `bothy token create --e2b`"},
 	{"/access-tokens/{rest...}", "access tokens", "Make keys with `bothy token create --e2b`"},
-	{"/events/{rest...}", "webhooks and E2B's events", "Follow GET /v1/events of this server's own API"},
+	{"/events/webhooks/{webhookID}/{rest...}", "the deliveries of webhooks", "`bothy webhook get` tells how far a webhook has come"},
 	{"/nodes", "E2B's API for nodes", "`bothy doctor` and /metrics tell of this server"},
 	{"/nodes/{rest...}", "E2B's API for nodes", "`bothy doctor` and /metrics tell of this server"},
 	{"POST /v3/templates", "the building of templates through E2B's API", "Build with `bothy template build`, or set a sandbox up and take a snapshot with a name"},

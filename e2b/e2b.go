@@ -31,6 +31,8 @@ type Services struct {
 	Metrics   bothy.MetricsService
 	Logs      bothy.LogService
 	Limits    bothy.LimitsService
+	Events    bothy.EventService
+	Webhooks  bothy.WebhookService
 	Guests    Guests
 	Keys      Keys
 	Server    Server
@@ -128,7 +130,8 @@ type Route struct {
 func (d *Door) Routes() []Route {
 	var all []Route
 	for _, group := range [][]Route{
-		d.sandboxRoutes(), d.sleepRoutes(), d.snapshotRoutes(), d.networkRoutes(), d.meterRoutes(), d.templateRoutes(), d.absentRoutes(),
+		d.sandboxRoutes(), d.sleepRoutes(), d.snapshotRoutes(), d.networkRoutes(), d.meterRoutes(), d.templateRoutes(), d.eventRoutes(), d.webhookRoutes(),
+		d.absentRoutes(),
 	} {
 		all = append(all, group...)
 	}

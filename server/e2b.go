@@ -21,7 +21,7 @@ func (s *Server) openE2B() {
 	}
 	door := e2b.New(e2b.Services{
 		Sandboxes: s.lifecycle, Snapshots: s.lifecycle, Templates: s.templates, Code: s.lifecycle, Metrics: s.lifecycle,
-		Logs: s.lifecycle, Limits: s.lifecycle, Guests: s.lifecycle, Keys: s.tokens, Server: e2bServer{s.api, s.store},
+		Logs: s.lifecycle, Limits: s.lifecycle, Events: s.lifecycle, Webhooks: s.webhooks, Guests: s.lifecycle, Keys: s.tokens, Server: e2bServer{s.api, s.store},
 	}, e2b.Config{
 		Templates: c.Templates, PublicPorts: c.PublicPorts, Domain: s.e2bDomain, Secret: s.vault.Derive("e2b"), Log: s.log,
 	})

@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/e2b"
 	"github.com/bothy-dev/bothy/gateway"
 	"github.com/bothy-dev/bothy/webhook"
 )
@@ -11,6 +13,7 @@ import (
 func (s *Server) openWebhooks() {
 	s.webhooks = webhook.New(webhook.Options{
 		Store: s.store, Events: s.lifecycle, Vault: s.vault, Control: gateway.Guard(s.config.Webhooks.Allow), Log: s.log,
+		Formats: map[bothy.WebhookFormat]webhook.Encoder{bothy.WebhookE2B: e2b.WebhookEncoder(s.lifecycle)},
 	})
 }
 

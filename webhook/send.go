@@ -36,7 +36,11 @@ func (s *Service) post(ctx context.Context, w *bothy.Webhook, e bothy.Event) (st
 	if encode == nil {
 		return 0, gone{fmt.Errorf("this server does not send the format %q", w.Format)}
 	}
-	body, h, err := encode(ctx, w, e, time.Now())
+	secret, err := s.secret(w)
+	if err != nil {
+		return 0, fmt.Errorf("the secret cannot be read: %w", err)
+	}
+	body, h, err := encode(ctx, w, secret, e, time.Now())
 	if err != nil || body == nil {
 		return 0, err
 	}
@@ -96,12 +100,8 @@ func plainly(err error) error {
 const secretPrefix = "whsec_"
 
 // standard writes an event as the specification Standard Webhooks has it.
-func (s *Service) standard(_ context.Context, w *bothy.Webhook, e bothy.Event, sent time.Time) ([]byte, http.Header, error) {
+func standard(_ context.Context, w *bothy.Webhook, secret string, e bothy.Event, sent time.Time) ([]byte, http.Header, error) {
 	body, err := json.Marshal(e)
-	if err != nil {
-		return nil, nil, err
-	}
-	secret, err := s.secret(w)
 	if err != nil {
 		return nil, nil, err
 	}

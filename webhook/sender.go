@@ -40,7 +40,9 @@ type sender struct {
 
 func newSender(s *Service, w *bothy.Webhook) *sender {
 	x := &sender{s: s, w: w, state: w.WebhookState, done: make(chan struct{})}
-	x.ctx, x.cancel = context.WithCancel(s.run)
+	x.ctx, x.cancel = context.WithCancel(bothy.WithCaller(s.run, &bothy.Caller{
+		ProjectID: w.ProjectID, TokenName: "webhook " + w.ID, Scopes: []bothy.Scope{bothy.ScopeSandboxesRead},
+	}))
 	return x
 }
 
@@ -48,11 +50,8 @@ func newSender(s *Service, w *bothy.Webhook) *sender {
 func (x *sender) work() {
 	defer close(x.done)
 	defer x.cancel()
-	ctx := bothy.WithCaller(x.ctx, &bothy.Caller{
-		ProjectID: x.w.ProjectID, TokenName: "webhook " + x.w.ID, Scopes: []bothy.Scope{bothy.ScopeSandboxesRead},
-	})
 	for {
-		err := x.s.o.Events.Events(ctx, x.state.LastEventID, true, x.deal)
+		err := x.s.o.Events.Events(x.ctx, x.state.LastEventID, true, x.deal)
 		if errors.Is(err, errDisabled) || x.ctx.Err() != nil {
 			return
 		}

@@ -43,7 +43,8 @@ type Vault interface {
 
 // An Encoder writes an event as one format of requests has it: the body, and the
 // headers without the content type. A nil body means that the format has no such event.
-type Encoder func(ctx context.Context, w *bothy.Webhook, e bothy.Event, sent time.Time) (body []byte, h http.Header, err error)
+// Its context is that of somebody who may read the project.
+type Encoder func(ctx context.Context, w *bothy.Webhook, secret string, e bothy.Event, sent time.Time) (body []byte, h http.Header, err error)
 
 // Options are what a Service is made of.
 type Options struct {
@@ -304,7 +305,7 @@ func randomHex(n int) string {
 // encoder writes the events of a format.
 func (s *Service) encoder(f bothy.WebhookFormat) Encoder {
 	if f == bothy.WebhookStandard {
-		return s.standard
+		return standard
 	}
 	return s.o.Formats[f]
 }
