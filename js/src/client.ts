@@ -4,6 +4,7 @@ import { Sandboxes } from "./sandboxes.js";
 import { Snapshots } from "./snapshots.js";
 import { Templates } from "./templates.js";
 import { Tokens } from "./tokens.js";
+import { Webhooks } from "./webhooks.js";
 import { eventsOf, type EventOptions } from "./events.js";
 import { type BothyOptions, type CallOptions, Transport } from "./transport.js";
 import type { PageList } from "./page.js";
@@ -47,6 +48,8 @@ export class Bothy {
   readonly tokens: Tokens;
   /** Projects: find; and make and change, for the operator. */
   readonly projects: Projects;
+  /** Webhooks, for administrators. */
+  readonly webhooks: Webhooks;
   readonly #transport: Transport;
 
   constructor(options: BothyOptions = {}) {
@@ -56,6 +59,7 @@ export class Bothy {
     this.templates = new Templates(this.#transport);
     this.tokens = new Tokens(this.#transport);
     this.projects = new Projects(this.#transport);
+    this.webhooks = new Webhooks(this.#transport);
   }
 
   /** Returns what the project may use, and what is in use. */

@@ -10,6 +10,7 @@ export { Snapshots, type ExportOptions, type ImportOptions } from "./snapshots.j
 export { Templates, type BuildOptions } from "./templates.js";
 export { Projects, type ProjectParams } from "./projects.js";
 export { Tokens, type TokenParams } from "./tokens.js";
+export { Webhooks, type WebhookParams } from "./webhooks.js";
 export * from "./errors.js";
 export { CommandError, ExecResult } from "./exec.js";
 export type { Command, CommandOptions, ExecEvent, ExecOptions, ExecResultFields, FinalEvent, OutputEvent } from "./exec.js";

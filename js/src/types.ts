@@ -301,6 +301,44 @@ export interface Project {
   budget?: Budget;
 }
 
+/** Where the project's events are sent. */
+export interface Webhook {
+  id: string;
+  name?: string;
+  url: string;
+  /** The types of events that are sent; missing when all are. */
+  events?: string[];
+  enabled: boolean;
+  /** What requests look like: `standard`, or `e2b` for one that was made by E2B's API. */
+  format: string;
+  /** What requests are signed with, only in the answer that makes the webhook. */
+  secret?: string;
+  createdAt: Date;
+  /** The last event that was dealt with. */
+  lastEventId: number;
+  /** When the receiver last took an event. */
+  deliveredAt?: Date;
+  /** Since when deliveries fail; missing while they do not. */
+  failingSince?: Date;
+  /** Why the last attempt failed. */
+  lastError?: string;
+  /** When it is tried again. */
+  nextAttemptAt?: Date;
+  /** Why the server has disabled it. */
+  disabledReason?: string;
+  /** How many events the receiver refused, and were given up. */
+  refused?: number;
+}
+
+/** What came of the test of a webhook. */
+export interface WebhookTest {
+  /** The HTTP status that the receiver answered; missing when it did not. */
+  status?: number;
+  /** Why the event counts as not delivered; missing when it was. */
+  error?: string;
+  milliseconds: number;
+}
+
 /** Something that somebody did, or tried to do. What is not known is missing. */
 export interface AuditRecord {
   /** Grows by one from record to record. */

@@ -117,6 +117,8 @@ from ._types import (
     Usage,
     UsageItem,
     UsageReport,
+    Webhook,
+    WebhookTest,
 )
 from ._version import VERSION as __version__
 
@@ -228,6 +230,8 @@ __all__ = [
     "Usage",
     "UsageItem",
     "UsageReport",
+    "Webhook",
+    "WebhookTest",
     "__version__",
 ]
 

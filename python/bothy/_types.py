@@ -602,6 +602,57 @@ class Project:
 
 
 @dataclass(frozen=True, slots=True)
+class Webhook:
+    """Where the project's events are sent.
+
+    Attributes:
+        url: Where they are sent.
+        events: The types that are sent; empty when all are.
+        format: What requests look like: ``standard``, or ``e2b`` for one that was made by E2B's
+            API.
+        secret: What requests are signed with, only in the answer that makes the webhook.
+        last_event_id: The last event that was dealt with.
+        delivered_at: When the receiver last took one.
+        failing_since: Since when deliveries fail, or ``None``.
+        last_error: Why the last attempt failed.
+        next_attempt_at: When it is tried again.
+        disabled_reason: Why the server has disabled it.
+        refused: How many events the receiver refused, and were given up.
+    """
+
+    id: str
+    url: str = ""
+    name: str = ""
+    events: list[str] = field(default_factory=list)
+    enabled: bool = True
+    format: str = "standard"
+    secret: str = field(default="", repr=False)
+    created_at: datetime | None = None
+    last_event_id: int = 0
+    delivered_at: datetime | None = None
+    failing_since: datetime | None = None
+    last_error: str = ""
+    next_attempt_at: datetime | None = None
+    disabled_reason: str = ""
+    refused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookTest:
+    """What came of the test of a webhook.
+
+    Attributes:
+        status: The HTTP status that the receiver answered, or 0.
+        error: Why the event counts as not delivered; empty when it was.
+        milliseconds: How long it took.
+    """
+
+    status: int = 0
+    error: str = ""
+    milliseconds: float = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """What the project's plan allows, and what of it is in use.
 

@@ -227,6 +227,28 @@ test("projects are made, found and changed", async () => {
   assert.deepEqual(fake.seen[3]?.json, { budget: 0 });
 });
 
+test("webhooks are made, changed, tried and deleted", async () => {
+  await using fake = await FakeServer.start();
+  const hook = { id: "whk_1", url: "https://a.example.org", enabled: true, format: "standard", created_at: "2026-01-02T03:04:05Z", last_event_id: 7 };
+  fake
+    .on("POST /v1/webhooks", json({ ...hook, secret: "whsec_x" }, 201))
+    .on("GET /v1/webhooks", json({ items: [hook] }))
+    .on("GET /v1/webhooks/whk_1", json({ ...hook, failing_since: "2026-02-01T00:00:00Z" }))
+    .on("PATCH /v1/webhooks/whk_1", json(hook))
+    .on("POST /v1/webhooks/whk_1/test", json({ error: "nobody", milliseconds: 2 }))
+    .on("DELETE /v1/webhooks/whk_1", noContent);
+  const { webhooks } = fake.client();
+  assert.equal((await webhooks.create("https://a.example.org", { events: ["sandbox.ended"] })).secret, "whsec_x");
+  assert.deepEqual(fake.seen[0]?.json, { url: "https://a.example.org", events: ["sandbox.ended"] });
+  assert.equal((await webhooks.list())[0]?.lastEventId, 7);
+  assert.deepEqual((await webhooks.get("whk_1")).failingSince, new Date("2026-02-01T00:00:00Z"));
+  await webhooks.update("whk_1", { enabled: false });
+  assert.deepEqual(fake.seen[3]?.json, { enabled: false });
+  assert.equal((await webhooks.test("whk_1")).error, "nobody");
+  await webhooks.delete("whk_1");
+  assert.equal(fake.seen[5]?.method, "DELETE");
+});
+
 test("the audit is read by page, or whole, and checked", async () => {
   await using fake = await FakeServer.start();
   const record = (id: number): object => ({ id, time: "2026-01-02T03:04:05Z", action: "exec", token_id: "tok_1", status: 200, duration_ms: 7 });

@@ -37,6 +37,8 @@ from .._types import (
     Template,
     Token,
     UsageReport,
+    Webhook,
+    WebhookTest,
 )
 from .._version import VERSION
 
@@ -465,6 +467,88 @@ class Client:
         request = Request("PATCH", named("projects", project_id), json=body)
         return decode(Project, self._call(request))
 
+    def webhooks(self) -> list[Webhook]:
+        """Return the project's webhooks, the oldest first."""
+        wire = self._call(Request("GET", "/v1/webhooks"))
+        return [decode(Webhook, item) for item in wire["items"]]
+
+    def webhook(self, webhook_id: str) -> Webhook:
+        """Return a webhook by its id, with how far its deliveries have come.
+
+        Raises:
+            NotFoundError: There is no such webhook.
+        """
+        return decode(Webhook, self._call(Request("GET", named("webhooks", webhook_id))))
+
+    def create_webhook(
+        self,
+        url: str,
+        *,
+        events: Sequence[str] = (),
+        name: str = "",
+        secret: str = "",
+        disabled: bool = False,
+    ) -> Webhook:
+        """Make a webhook, to which the project's events from now on are sent, and return it.
+
+        Only here does it have its secret. For administrators.
+
+        Args:
+            url: Where to send events, by http or https.
+            events: The types to send, such as ``sandbox.ended``; all where empty.
+            name: A name for people.
+            secret: What requests are signed with, 8 to 512 characters; made where not given.
+            disabled: Send nothing before it is enabled.
+
+        Raises:
+            InvalidArgumentError: The address, or a type of events, cannot be.
+            ForbiddenError: The client's own key is not an administrator's.
+        """
+        body = {"url": url, "events": list(events), "name": name, "secret": secret}
+        wire = self._call(
+            Request("POST", "/v1/webhooks", json={**body, "disabled": disabled})
+        )
+        return decode(Webhook, wire)
+
+    def update_webhook(
+        self,
+        webhook: Webhook | str,
+        *,
+        url: str | None = None,
+        events: Sequence[str] | None = None,
+        name: str | None = None,
+        secret: str | None = None,
+        enabled: bool | None = None,
+    ) -> Webhook:
+        """Change a webhook, given itself or its id, and return it.
+
+        What is waiting is tried at once; one that is enabled goes on where it stopped.
+
+        Args:
+            webhook: The webhook.
+            url: Another address.
+            events: The types to send; all where empty.
+            name: Another name.
+            secret: Another secret.
+            enabled: Whether to send events.
+
+        Raises:
+            NotFoundError: There is no such webhook.
+        """
+        types = None if events is None else list(events)
+        body = {"url": url, "events": types, "name": name, "secret": secret, "enabled": enabled}
+        request = Request("PATCH", _webhook_path(webhook), json=without_none(body))
+        return decode(Webhook, self._call(request))
+
+    def delete_webhook(self, webhook: Webhook | str) -> None:
+        """Delete a webhook, given itself or its id."""
+        self._call(Request("DELETE", _webhook_path(webhook)))
+
+    def test_webhook(self, webhook: Webhook | str) -> WebhookTest:
+        """Send an event of the type ``webhook.test``, once, and tell what the receiver answered."""
+        wire = self._call(Request("POST", _webhook_path(webhook) + "/test"))
+        return decode(WebhookTest, wire)
+
     def audit(
         self,
         start: datetime | None = None,
@@ -731,6 +815,10 @@ def named(kind: str, name: str) -> str:
 def snapshot_id_of(snapshot: Snapshot | str) -> str:
     """Return the id of a snapshot that is given by itself or by its id."""
     return snapshot if isinstance(snapshot, str) else snapshot.id
+
+
+def _webhook_path(webhook: Webhook | str) -> str:
+    return named("webhooks", webhook if isinstance(webhook, str) else webhook.id)
 
 
 def sealed(passphrase: str | None) -> dict[str, str]:

@@ -130,6 +130,31 @@ def test_keys(fake: FakeServer, client: Client) -> None:
     assert gone == ["/v1/tokens/tok_1"] * 2
 
 
+def test_webhooks(fake: FakeServer, client: Client) -> None:
+    hook = {"id": "whk_1", "url": "https://a.example.org", "enabled": True, "last_event_id": 7}
+    fake.routes["POST", "/v1/webhooks"] = lambda _: as_json({**hook, "secret": "whsec_x"}, 201)
+    made = client.create_webhook("https://a.example.org", events=["sandbox.ended"])
+    assert (made.id, made.secret, made.last_event_id) == ("whk_1", "whsec_x", 7)
+    assert "whsec_x" not in repr(made)
+    assert fake.seen[-1].json["events"] == ["sandbox.ended"]
+
+    fake.routes["GET", "/v1/webhooks"] = lambda _: as_json({"items": [hook]})
+    assert [h.id for h in client.webhooks()] == ["whk_1"]
+    failing = {**hook, "failing_since": "2026-01-02T03:04:05Z", "last_error": "503"}
+    fake.routes["GET", "/v1/webhooks/whk_1"] = lambda _: as_json(failing)
+    found = client.webhook("whk_1")
+    assert found.failing_since and found.failing_since.year == 2026
+
+    fake.routes["PATCH", "/v1/webhooks/whk_1"] = lambda _: as_json(hook)
+    client.update_webhook(made, events=[], enabled=False)
+    assert fake.seen[-1].json == {"events": [], "enabled": False}
+    fake.routes["POST", "/v1/webhooks/whk_1/test"] = lambda _: as_json({"error": "nobody"})
+    assert (client.test_webhook("whk_1")).error == "nobody"
+    fake.routes["DELETE", "/v1/webhooks/whk_1"] = lambda _: Answer(204)
+    client.delete_webhook(made)
+    assert fake.seen[-1].method == "DELETE"
+
+
 def test_projects(fake: FakeServer, client: Client) -> None:
     project = {"id": "research", "plan": "pro", "created_at": "2026-01-02T03:04:05Z"}
     bounded = {**project, "budget": {"limit": 250, "used": 1.5, "currency": "EUR"}}

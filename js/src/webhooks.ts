@@ -1,0 +1,58 @@
+import type { CallOptions, Transport } from "./transport.js";
+import type { Webhook, WebhookTest } from "./types.js";
+
+/** What a webhook is. */
+export interface WebhookParams {
+  /** Where events are sent, by http or https. */
+  url?: string;
+  /** A name for people. */
+  name?: string;
+  /** The types of events that are sent, such as `sandbox.ended`; all when empty. */
+  events?: readonly string[];
+  /** What requests are signed with, 8 to 512 characters. */
+  secret?: string;
+}
+
+/** The project's webhooks, for administrators. */
+export class Webhooks {
+  readonly #transport: Transport;
+
+  /** @internal */
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  /**
+   * Makes a webhook, to which the project's events from now on are sent. Only here does it have
+   * its secret, which is made where none is given. Fails with an `InvalidArgumentError` for an
+   * address or a type of events that cannot be.
+   */
+  async create(url: string, { signal, ...params }: Omit<WebhookParams, "url"> & { disabled?: boolean } & CallOptions = {}): Promise<Webhook> {
+    return this.#transport.json({ method: "POST", path: "/v1/webhooks", json: { url, ...params }, signal });
+  }
+
+  /** Lists the project's webhooks, the oldest first. */
+  async list(options: CallOptions = {}): Promise<Webhook[]> {
+    return (await this.#transport.json<{ items: Webhook[] }>({ path: "/v1/webhooks", ...options })).items;
+  }
+
+  /** Finds a webhook, with how far its deliveries have come. */
+  async get(id: string, options: CallOptions = {}): Promise<Webhook> {
+    return this.#transport.json({ path: `/v1/webhooks/${encodeURIComponent(id)}`, ...options });
+  }
+
+  /** Changes a webhook. What is waiting is tried at once; one that is enabled goes on where it stopped. */
+  async update(id: string, params: WebhookParams & { enabled?: boolean }, options: CallOptions = {}): Promise<Webhook> {
+    return this.#transport.json({ method: "PATCH", path: `/v1/webhooks/${encodeURIComponent(id)}`, json: params, ...options });
+  }
+
+  /** Deletes a webhook. */
+  async delete(id: string, options: CallOptions = {}): Promise<void> {
+    await this.#transport.json({ method: "DELETE", path: `/v1/webhooks/${encodeURIComponent(id)}`, ...options });
+  }
+
+  /** Sends an event of the type `webhook.test`, once, and tells what the receiver answered. */
+  async test(id: string, options: CallOptions = {}): Promise<WebhookTest> {
+    return this.#transport.json({ method: "POST", path: `/v1/webhooks/${encodeURIComponent(id)}/test`, ...options });
+  }
+}
