@@ -48,7 +48,7 @@ export class Webhooks {
 
   /** Deletes a webhook. */
   async delete(id: string, options: CallOptions = {}): Promise<void> {
-    await this.#transport.json({ method: "DELETE", path: `/v1/webhooks/${encodeURIComponent(id)}`, ...options });
+    await this.#transport.empty({ method: "DELETE", path: `/v1/webhooks/${encodeURIComponent(id)}`, ...options });
   }
 
   /** Sends an event of the type `webhook.test`, once, and tells what the receiver answered. */
