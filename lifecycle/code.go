@@ -52,9 +52,7 @@ func (s *Service) noteCode(id string) {
 // noteRan remembers that a sandbox's interpreters are its user's from now on.
 func (s *Service) noteRan(id string) {
 	if l := s.liveByID(id); l != nil {
-		l.still.mu.Lock()
-		l.still.ran = true
-		l.still.mu.Unlock()
+		l.ranCode()
 	}
 }
 

@@ -66,7 +66,7 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 		undo.Add(func() { s.giveUp(claimed) })
 		sb.ID = claimed.id
 	}
-	if err := s.sealSecrets(sb, req.Secrets); err != nil {
+	if err := s.machines.sealSecrets(sb, req.Secrets); err != nil {
 		return nil, err
 	}
 	if err := s.giveBudget(ctx, sb, req.Budget, ""); err != nil {
@@ -153,7 +153,7 @@ func (s *Service) createFrom(ctx context.Context, req bothy.SandboxCreate) (*bot
 	}
 	sb.ProjectID, sb.TemplateDigest = n.ProjectID, o.TemplateDigest
 	sb.ParentSnapshotID, sb.HeadSnapshotID = n.ID, n.ID
-	if err := s.sealSecrets(sb, req.Secrets); err != nil {
+	if err := s.machines.sealSecrets(sb, req.Secrets); err != nil {
 		return nil, err
 	}
 	if err := s.giveBudget(ctx, sb, req.Budget, s.rootOf(ctx, n)); err != nil {
@@ -172,12 +172,6 @@ func (s *Service) startFailed(ctx context.Context, sb *bothy.Sandbox, cause erro
 	x := bothy.Exit{Reason: bothy.EndError, Detail: bothy.AsError(cause).Detail}
 	if err := s.ledger.End(ctx, sb, x); err != nil {
 		s.log.Error("cannot record a failed start", "sandbox", sb.ID, "error", err)
-	}
-}
-
-func (s *Service) machineSpec(sb *bothy.Sandbox, t *bothy.Template) bothy.MachineSpec {
-	return bothy.MachineSpec{
-		ID: sb.ID, RootFS: t.RootFS, Guest: s.o.GuestImage, Hostname: hostname(sb), Limits: limitsOf(sb),
 	}
 }
 
@@ -206,7 +200,7 @@ func (s *Service) bringUpNew(ctx context.Context, sb *bothy.Sandbox, t *bothy.Te
 		s.dropGolden(ctx, shapeOf(sb), g, err)
 	}
 	return s.bringUp(ctx, sb, t, "", func(ctx context.Context) (bothy.Machine, error) {
-		return s.engines.Get(sb.Engine).Start(ctx, s.machineSpec(sb, t))
+		return s.engines.Get(sb.Engine).Start(ctx, s.machines.machineSpec(sb, t))
 	})
 }
 
@@ -218,13 +212,13 @@ func (s *Service) handOut(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 	var undo cleanup.Stack
 	defer undo.Run()
 	undo.Add(func() { s.giveUp(l) })
-	release, err := s.need(l)
+	release, err := s.machines.need(l)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	l.project, l.limits = sb.ProjectID, limitsOf(sb)
-	if err := s.giveSecrets(l.gateway, sb); err != nil {
+	if err := s.machines.giveSecrets(l.gateway, sb); err != nil {
 		return nil, err
 	}
 	if err := s.settle(ctx, l, sb, t, newLaps()); err != nil {
@@ -249,12 +243,12 @@ func (s *Service) bringUp(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 	if err != nil {
 		return nil, err
 	}
-	undo.Add(func() { s.destroy(m) })
+	undo.Add(func() { s.machines.destroy(m) })
 	took.lap("engine")
 	if err := failpoint.Hit("lifecycle.started"); err != nil {
 		return nil, err
 	}
-	l, err := s.attach(ctx, sb, m, key)
+	l, err := s.machines.attach(ctx, sb, m, key)
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +264,7 @@ func (s *Service) bringUp(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 // settle makes a connected machine the sandbox's own, and stores the sandbox as
 // running.
 func (s *Service) settle(ctx context.Context, l *live, sb *bothy.Sandbox, t *bothy.Template, took *laps) error {
-	if err := s.adopt(ctx, l, sb, t, took); err != nil {
+	if err := s.machines.adopt(ctx, l, sb, t, took); err != nil {
 		return startError(l.machine, err)
 	}
 	if err := failpoint.Hit("lifecycle.adopted"); err != nil {
@@ -293,41 +287,6 @@ func (s *Service) settle(ctx context.Context, l *live, sb *bothy.Sandbox, t *bot
 	took.lap("store")
 	s.log.LogAttrs(ctx, slog.LevelInfo, "sandbox is running", slog.String("sandbox", sb.ID), took.attr())
 	return nil
-}
-
-// laps measures the steps of a start, for the log.
-type laps struct {
-	last  time.Time
-	steps []any
-}
-
-func newLaps() *laps { return &laps{last: time.Now()} }
-
-func (l *laps) lap(step string) {
-	now := time.Now()
-	l.steps = append(l.steps, slog.Float64(step, float64(now.Sub(l.last).Microseconds())/1000))
-	l.last = now
-}
-
-func (l *laps) attr() slog.Attr { return slog.Group("ms", l.steps...) }
-
-// startError prefers the machine's own reason over a guest that did not answer.
-func startError(m bothy.Machine, err error) error {
-	select {
-	case <-m.Done():
-		x := m.Exit()
-		return bothy.Errorf(bothy.CodeEngine, "the sandbox ended while it was starting (%s): %s", x.Reason, x.Detail).Because(err)
-	default:
-		return err
-	}
-}
-
-func (s *Service) destroy(m bothy.Machine) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	if err := m.Destroy(ctx); err != nil {
-		s.log.Error("cannot destroy a machine", "sandbox", m.ID(), "error", err)
-	}
 }
 
 func expiry(from time.Time, seconds int) *time.Time {

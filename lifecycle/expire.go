@@ -10,15 +10,12 @@ import (
 
 // arm sets the timer that ends a sandbox, or disarms it.
 func (s *Service) arm(l *live, at *time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.stopTimer != nil {
-		l.stopTimer()
-		l.stopTimer = nil
-	}
-	if at != nil {
-		l.stopTimer = s.clock.AfterFunc(at.Sub(s.clock.Now()), func() { s.expire(l.id) })
-	}
+	l.setExpiry(func() (stop func() bool) {
+		if at == nil {
+			return nil
+		}
+		return s.clock.AfterFunc(at.Sub(s.clock.Now()), func() { s.expire(l.id) })
+	})
 }
 
 // pauseRetry is how long after a failed pause at the time-out the next is tried.

@@ -7,8 +7,5 @@ func (s *Service) WaitingFor(id string) int {
 
 // Ran reports whether the interpreters of a sandbox count as its user's.
 func (s *Service) Ran(id string) bool {
-	l := s.liveByID(id)
-	l.still.mu.Lock()
-	defer l.still.mu.Unlock()
-	return l.still.ran
+	return s.liveByID(id).codeRan()
 }

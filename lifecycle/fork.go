@@ -81,7 +81,7 @@ func (s *Service) copyOf(from *bothy.Sandbox, req bothy.ForkRequest, i int) (*bo
 		CreatedAt: s.clock.Now().UTC(),
 	}
 	if req.Secrets {
-		if err := s.copySecrets(c, from); err != nil {
+		if err := s.machines.copySecrets(c, from); err != nil {
 			return nil, err
 		}
 	}

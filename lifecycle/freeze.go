@@ -77,7 +77,7 @@ func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.S
 			return err
 		}
 	}
-	release, err := s.need(l)
+	release, err := s.machines.need(l)
 	if err != nil {
 		return err
 	}
@@ -98,9 +98,9 @@ func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.S
 	l.kept.CloseIdle()
 	begun := time.Now()
 	o.Standing = func() { begun = time.Now() }
-	l.standing.Add(1)
+	done := l.paused()
 	err = l.machine.Snapshot(ctx, o)
-	l.standing.Add(-1)
+	done()
 	s.log.Info("sandbox stood still for a snapshot", "sandbox", l.id, "ms", time.Since(begun).Milliseconds(), "error", err)
 	switch {
 	case !stop:
@@ -253,7 +253,7 @@ func (s *Service) forgo(from *frozen) {
 	a.cancel()
 	<-a.done
 	if a.machine != nil {
-		s.destroy(a.machine)
+		s.machines.destroy(a.machine)
 	}
 }
 
@@ -289,7 +289,7 @@ func (s *Service) wakeAs(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templa
 		return nil, nil, err
 	}
 	how := &bothy.Resumed{SnapshotID: m.ID, Kind: bothy.SnapshotMemory, At: s.clock.Now().UTC()}
-	spec := s.machineSpec(sb, t)
+	spec := s.machines.machineSpec(sb, t)
 	spec.Beside = beside
 	switch {
 	case !m.Has(snapshot.MemoryDir):
@@ -330,7 +330,7 @@ func (s *Service) wakeAs(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templa
 	}
 	if bad := from.verified(); bad != nil {
 		if machine != nil {
-			s.destroy(machine)
+			s.machines.destroy(machine)
 		}
 		return nil, nil, bad
 	}

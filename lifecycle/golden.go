@@ -229,17 +229,17 @@ func (s *Service) freezeGolden(ctx context.Context, name string, h shape, t *bot
 	undo.Add(draft.Discard)
 	sb := h.sandbox(newID("gld"), t)
 	engine := s.engines.Get(h.engine)
-	m, err := engine.Start(ctx, s.machineSpec(sb, t))
+	m, err := engine.Start(ctx, s.machines.machineSpec(sb, t))
 	if err != nil {
 		return err
 	}
-	undo.Add(func() { s.destroy(m) })
-	l, err := s.attach(ctx, sb, m, "")
+	undo.Add(func() { s.machines.destroy(m) })
+	l, err := s.machines.attach(ctx, sb, m, "")
 	if err != nil {
 		return err
 	}
 	undo.Add(l.detach)
-	if err := s.adoptAs(ctx, l, sb, t, "", newLaps()); err != nil {
+	if err := s.machines.adoptAs(ctx, l, sb, t, "", newLaps()); err != nil {
 		return startError(m, err)
 	}
 	if err := warm(ctx, l.guest, t); err != nil {
@@ -290,7 +290,7 @@ func (s *Service) startGolden(ctx context.Context, sb *bothy.Sandbox, t *bothy.T
 	if err := g.unchanged(); err != nil {
 		return nil, err
 	}
-	return s.engines.Get(sb.Engine).Restore(ctx, s.machineSpec(sb, t), g.dir)
+	return s.engines.Get(sb.Engine).Restore(ctx, s.machines.machineSpec(sb, t), g.dir)
 }
 
 // dropGolden forgets a golden snapshot that did not work. It is made again, but

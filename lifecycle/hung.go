@@ -17,6 +17,8 @@ const (
 	// answerTries is how many times in a row it may fail to. Then what waits for it is
 	// given up: a command may run for hours, but only in a sandbox that answers.
 	answerTries = 3
+	// answersAgain is when a sandbox that does not answer is worth another try.
+	answersAgain = 5 * time.Second
 	// statsPatience bounds a question that a caller can do without.
 	statsPatience = 5 * time.Second
 )
@@ -102,23 +104,23 @@ func (c *guestConns) cut() {
 
 // watchAnswers looks from now on, for as long as a sandbox is in use, whether it
 // answers.
-func (s *Service) watchAnswers(l *live) {
+func (s *machines) watchAnswers(l *live) {
 	c := &l.conns
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.watched {
 		c.watched = true
-		s.clock.AfterFunc(answerLook, func() { s.lookForAnswer(l) })
+		s.o.Clock.AfterFunc(answerLook, func() { s.lookForAnswer(l) })
 	}
 }
 
-func (s *Service) lookForAnswer(l *live) {
+func (s *machines) lookForAnswer(l *live) {
 	c := &l.conns
-	used := s.background.Err() == nil && l.use.inUse() && s.liveByID(l.id) == l
+	used := s.o.Background.Err() == nil && l.use.inUse() && s.owner.Runs(l)
 	standing := l.use.isFalling() || l.standing.Load() > 0
 	failed := false
 	if used && !standing {
-		ctx, cancel := context.WithTimeout(s.background, s.engines.Patience(l.engine, answerPatience))
+		ctx, cancel := context.WithTimeout(s.o.Background, s.o.Patience(l.engine, answerPatience))
 		failed = l.guest.WaitReady(ctx) != nil
 		cancel()
 	}
@@ -137,11 +139,11 @@ func (s *Service) lookForAnswer(l *live) {
 		c.failed, c.hung = 0, true
 	}
 	if c.watched {
-		s.clock.AfterFunc(answerLook, func() { s.lookForAnswer(l) })
+		s.o.Clock.AfterFunc(answerLook, func() { s.lookForAnswer(l) })
 	}
 	c.mu.Unlock()
 	if give {
-		s.log.Error("a sandbox does not answer, so the calls that wait for it are given up", "sandbox", l.id)
+		s.o.Log.Error("a sandbox does not answer, so the calls that wait for it are given up", "sandbox", l.id)
 		c.cut()
 	}
 }
@@ -156,6 +158,6 @@ func (c *guestConns) isHung() bool {
 func doesNotAnswer(id string, cause error) error {
 	e := bothy.Errorf(bothy.CodeGuest, "sandbox %s does not answer", id).
 		WithHint("Try again in a moment; or delete the sandbox, which does not wait for it.").Because(cause)
-	e.RetryAfter = retryAfter
+	e.RetryAfter = answersAgain
 	return e
 }

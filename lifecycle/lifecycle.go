@@ -20,7 +20,6 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/blob"
-	"github.com/bothy-dev/bothy/internal/keepalive"
 	"github.com/bothy-dev/bothy/lifecycle/admission"
 	"github.com/bothy-dev/bothy/lifecycle/ledger"
 	"github.com/bothy-dev/bothy/snapshot"
@@ -123,13 +122,6 @@ type Templates interface {
 	Lookup(name string) (*bothy.Template, error)
 }
 
-// Vault encrypts what must not lie open on disk. Bound ties the ciphertext to
-// its owner.
-type Vault interface {
-	Seal(plain []byte, bound string) ([]byte, error)
-	Open(sealed []byte, bound string) ([]byte, error)
-}
-
 // Service implements bothy.SandboxService, SnapshotService, ExecService,
 // CodeService, EventService, NetworkService, MetricsService, PortService, LogService
 // and LimitsService.
@@ -141,11 +133,11 @@ type Service struct {
 	admission *admission.Controller
 	ledger    *ledger.Ledger
 	engines   *engines.Set
+	machines  *machines
 	goldens   *goldens
 	pool      *pool
 	claims    claims
 	transfers *transfers
-	kept      *keepalive.Pool
 	trusted   []snapshot.PublicKey // whose archives keep their memory
 
 	// background ends what runs on its own: watchers and timers.
@@ -195,13 +187,17 @@ func New(o Options) *Service {
 		o: o, clock: o.Clock, log: o.Log,
 		background: ctx, stop: stop, live: map[string]*live{}, unattached: map[string]*unattached{}, unclaimed: map[string]*unclaimed{}, register: register.Register{Dir: o.Register},
 		goldens: newGoldens(o), pool: newPool(),
-		claims: claims{by: map[string]int64{}}, transfers: newTransfers(), kept: keepalive.NewPool(o.Clock), trusted: trustedKeys(o),
+		claims: claims{by: map[string]int64{}}, transfers: newTransfers(), trusted: trustedKeys(o),
 	}
 	s.ledger = ledger.New(ledger.Options{Store: o.Store, Observe: o.Observe, Clock: o.Clock, Log: o.Log, Background: ctx})
 	s.engines = engines.New(engines.Options{
 		Open: o.Engines, Openers: o.Openers, Default: o.Engine, Auto: o.Auto, Clock: o.Clock, Log: o.Log, Background: ctx,
 		Opened: s.engineOpened, Step: s.tellStep,
 	})
+	s.machines = newMachines(machinesOptions{
+		NewGateway: o.NewGateway, NewGuest: o.NewGuest, Vault: o.Vault, CheckSecrets: o.CheckSecrets, CABundle: o.CABundle,
+		GuestImage: o.GuestImage, Patience: s.engines.Patience, Clock: o.Clock, Log: o.Log, Background: ctx,
+	}, instanceOwner{s})
 	s.admission = admission.New(admission.Options{
 		Plans: o.Plans, MaxSandboxes: o.MaxSandboxes, MinFreeMemoryMB: o.MinFreeMemoryMB, Wait: o.AdmissionWait,
 		StartsAtOnce: o.StartsAtOnce, FreeMemoryMB: o.FreeMemoryMB, Clock: o.Clock, Background: ctx,
@@ -234,6 +230,20 @@ func (s *Service) OpenEngines(ctx context.Context) { s.engines.OpenAll(ctx) }
 // Events tells what happened to the caller's objects.
 func (s *Service) Events(ctx context.Context, since int64, follow bool, fn func(bothy.Event) error) error {
 	return s.ledger.Events(ctx, since, follow, fn)
+}
+
+// instanceOwner is what instances ask of the service.
+type instanceOwner struct{ s *Service }
+
+func (o instanceOwner) Runs(l *live) bool                          { return o.s.liveByID(l.id) == l }
+func (o instanceOwner) WhyGone(ctx context.Context, l *live) error { return o.s.whyGone(ctx, l) }
+
+func (o instanceOwner) Killed(ctx context.Context, l *live, process string) {
+	o.s.ledger.EmitFor(ctx, bothy.EventSandboxOOM, l.id, l.project, map[string]string{"process": process})
+}
+
+func (o instanceOwner) OverLimit(ctx context.Context, l *live, x bothy.Exit) error {
+	return o.s.terminate(ctx, l.id, x)
 }
 
 // host is what admission asks of the service.

@@ -13,7 +13,6 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/cleanup"
 	"github.com/bothy-dev/bothy/internal/keepalive"
-	"github.com/bothy-dev/bothy/lifecycle/admission"
 )
 
 // live is a running machine with what belongs to it.
@@ -82,9 +81,82 @@ func (l *live) detach() {
 	l.gateway.Close()
 }
 
+// setExpiry replaces the timer for the end of the sandbox's time by the one that arm
+// starts, if it does.
+func (l *live) setExpiry(arm func() (stop func() bool)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stopTimer != nil {
+		l.stopTimer()
+	}
+	l.stopTimer = arm()
+}
+
+// setIdle is setExpiry for the timer that finds the sandbox idle.
+func (l *live) setIdle(arm func() (stop func() bool)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stopIdle != nil {
+		l.stopIdle()
+	}
+	l.stopIdle = arm()
+}
+
+// setIdleAgain is setIdle, unless there is no timer any more.
+func (l *live) setIdleAgain(arm func() (stop func() bool)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stopIdle != nil {
+		l.stopIdle = arm()
+	}
+}
+
+// paused says that the machine is stopped for a snapshot until done is called.
+func (l *live) paused() (done func()) {
+	l.standing.Add(1)
+	return func() { l.standing.Add(-1) }
+}
+
+// expectEnd says that the machine is being ended, so that its exit is no surprise.
+func (l *live) expectEnd() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ending = true
+}
+
+// endExpected reports whether it is.
+func (l *live) endExpected() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ending
+}
+
+// endFor says why the machine is being ended by one who has no lock of the sandbox.
+func (l *live) endFor(x bothy.Exit) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.why = &x
+}
+
+// exit says why the machine has ended.
+func (l *live) exit() bothy.Exit {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.why != nil {
+		return *l.why
+	}
+	return l.machine.Exit()
+}
+
+// ended says that the end of the machine has been stored.
+func (l *live) ended() { close(l.gone) }
+
+// hung reports whether the guest was last seen not to answer.
+func (l *live) hung() bool { return l.conns.isHung() }
+
 // attach opens the cable of a machine and makes its gateway and guest. The
 // gateway is shut.
-func (s *Service) attach(ctx context.Context, sb *bothy.Sandbox, m bothy.Machine, key string) (*live, error) {
+func (s *machines) attach(ctx context.Context, sb *bothy.Sandbox, m bothy.Machine, key string) (*live, error) {
 	var undo cleanup.Stack
 	defer undo.Run()
 	cable, err := m.Cable(ctx)
@@ -135,13 +207,13 @@ func openNetwork(gw bothy.Gateway, sb *bothy.Sandbox) error {
 
 // adopt gives the machine its identity. What came up before is shut off until
 // the policy, set here first, says otherwise.
-func (s *Service) adopt(ctx context.Context, l *live, sb *bothy.Sandbox, t *bothy.Template, took *laps) error {
+func (s *machines) adopt(ctx context.Context, l *live, sb *bothy.Sandbox, t *bothy.Template, took *laps) error {
 	return s.adoptAs(ctx, l, sb, t, sb.ID, took)
 }
 
 // adoptAs is adopt with an id, which is empty as long as nobody owns the machine. A
 // guest that is what it is to be is not asked.
-func (s *Service) adoptAs(ctx context.Context, l *live, sb *bothy.Sandbox, t *bothy.Template, id string, took *laps) error {
+func (s *machines) adoptAs(ctx context.Context, l *live, sb *bothy.Sandbox, t *bothy.Template, id string, took *laps) error {
 	if err := openNetwork(l.gateway, sb); err != nil {
 		return err
 	}
@@ -167,7 +239,7 @@ func (s *Service) adoptAs(ctx context.Context, l *live, sb *bothy.Sandbox, t *bo
 }
 
 // identity is what the guest of a sandbox is told to be.
-func (s *Service) identity(l *live, sb *bothy.Sandbox, t *bothy.Template, id string) bothy.Identity {
+func (s *machines) identity(l *live, sb *bothy.Sandbox, t *bothy.Template, id string) bothy.Identity {
 	env := map[string]string{}
 	cas := s.o.CABundle
 	if keeper, ok := l.gateway.(bothy.SecretKeeper); ok {
@@ -185,7 +257,7 @@ func (s *Service) identity(l *live, sb *bothy.Sandbox, t *bothy.Template, id str
 	maps.Copy(env, sb.Env)
 	return bothy.Identity{
 		Key: newKey(), SandboxID: id, Hostname: hostname(sb), MachineID: machineID(sb.ID),
-		Env: env, Now: s.clock.Now(), Entropy: newEntropy(),
+		Env: env, Now: s.o.Clock.Now(), Entropy: newEntropy(),
 		DefaultUser: cmp.Or(t.User, bothy.DefaultUser), DefaultCwd: t.Cwd,
 		MemoryLimitBytes: limitsOf(sb).MemoryBytes(), CABundle: cas,
 		ResolvConf: "nameserver " + bothy.GatewayAddr.String() + "\n",
@@ -210,118 +282,34 @@ func (l *live) limit(ctx context.Context) error {
 	return nil
 }
 
-// keep makes a machine one of the live ones: from here on its time, its memory
-// and its end are watched. It takes over the reservation, which there is
-// unless the last server left the machine.
-func (s *Service) keep(l *live, sb *bothy.Sandbox, r *admission.Reservation) {
-	ctx, cancel := context.WithCancel(s.background)
-	l.cancel = cancel
-	s.o.Meter.Started(ctx, sb, l.reading, r == nil)
-	s.mu.Lock()
-	l.root = sb.BudgetRoot
-	s.live[l.id] = l
-	s.mu.Unlock()
-	s.admission.Running(l.id, l.project, r)
-	s.arm(l, sb.ExpiresAt)
-	if s.register.Dir != "" {
-		row := *sb
-		s.watchers.Go(func() { s.enlist(l, row) })
+// reading tells what the counters of a live sandbox stand at.
+func (l *live) reading(ctx context.Context) (bothy.MeterReading, error) {
+	r := bothy.MeterReading{NetworkCounters: l.gateway.Counters()}
+	if m, ok := l.machine.(bothy.CPUMeter); ok {
+		var err error
+		r.CPUSeconds, err = m.CPUSeconds()
+		return r, err
 	}
-	s.watchers.Go(func() { s.watchMemory(ctx, l) })
-	s.watchers.Go(func() { s.watchExit(ctx, l) })
-	l.use.touch(s.clock.Now())
-	s.watchIdle(l, sb.IdleSeconds)
-	s.watchStill(l, true, !l.fresh)
-	s.pool.touch()
+	st, err := l.machine.Stats(ctx)
+	r.CPUSeconds = st.CPUSeconds
+	return r, err
 }
 
-// forget is the opposite of keep, without the machine's end.
-func (s *Service) forget(l *live) {
-	s.o.Meter.Stopped(context.WithoutCancel(s.background), l.id)
-	s.mu.Lock()
-	if s.live[l.id] == l {
-		delete(s.live, l.id)
-		s.admission.Remove(l.id)
-	}
-	s.mu.Unlock()
-	s.admission.Admit()
-	s.strike(l)
-	l.detach()
-}
-
-// list has a machine found by its id, or not.
-func (s *Service) list(l *live, found bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if found {
-		s.live[l.id] = l
-		s.admission.Running(l.id, l.project, nil)
-	} else if s.live[l.id] == l {
-		delete(s.live, l.id)
-		s.admission.Remove(l.id)
-	}
-}
-
-func (s *Service) liveByID(id string) *live {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.live[id]
-}
-
-// watchExit notices a machine that ended by itself.
-func (s *Service) watchExit(ctx context.Context, l *live) {
+// startError prefers the machine's own reason over a guest that did not answer.
+func startError(m bothy.Machine, err error) error {
 	select {
-	case <-ctx.Done():
-		return
-	case <-l.machine.Done():
-	}
-	l.mu.Lock()
-	expected := l.ending
-	l.mu.Unlock()
-	if expected {
-		return
-	}
-	unlock := s.ledger.Lock(l.id)
-	defer unlock()
-	if s.liveByID(l.id) != l {
-		return
-	}
-	s.forget(l)
-	// ctx has just been cancelled by forget.
-	s.recordExit(context.WithoutCancel(ctx), l)
-}
-
-func (s *Service) recordExit(ctx context.Context, l *live) {
-	defer close(l.gone)
-	x := l.machine.Exit()
-	l.mu.Lock()
-	if l.why != nil {
-		x = *l.why
-	}
-	l.mu.Unlock()
-	s.log.Info("sandbox ended by itself", "sandbox", l.id, "reason", x.Reason, "detail", x.Detail)
-	if err := s.endByID(ctx, l.id, x); err != nil {
-		s.log.Error("cannot record the end of a sandbox, and try again until it is", "sandbox", l.id, "error", err)
-		s.ledger.Retry("end "+l.id, func(ctx context.Context) error {
-			unlock, err := s.ledger.LockToWork(ctx, l.id)
-			if err != nil {
-				return err
-			}
-			defer unlock()
-			return s.endByID(ctx, l.id, x)
-		})
-	}
-}
-
-// endByID stores the end of a sandbox that has no machine any more. The caller
-// holds its lock.
-func (s *Service) endByID(ctx context.Context, id string, x bothy.Exit) error {
-	sb, err := s.ledger.Sandbox(ctx, id)
-	if bothy.ErrorCode(err) == bothy.CodeSandboxNotFound {
-		return nil
-	}
-	if err != nil || sb.State.Ended() || s.liveByID(id) != nil {
+	case <-m.Done():
+		x := m.Exit()
+		return bothy.Errorf(bothy.CodeEngine, "the sandbox ended while it was starting (%s): %s", x.Reason, x.Detail).Because(err)
+	default:
 		return err
 	}
-	return s.ledger.End(ctx, sb, x)
+}
+
+func (s *machines) destroy(m bothy.Machine) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := m.Destroy(ctx); err != nil {
+		s.o.Log.Error("cannot destroy a machine", "sandbox", m.ID(), "error", err)
+	}
 }

@@ -23,10 +23,8 @@ func (s *Service) lockToEnd(ctx context.Context, id string, x bothy.Exit) (unloc
 		}
 		if l := s.liveByID(id); l != nil {
 			s.log.Warn("a sandbox that is to end is being changed by a call that takes long, so its machine is killed", "sandbox", id)
-			l.mu.Lock()
-			l.why = &x
-			l.mu.Unlock()
-			s.destroy(l.machine)
+			l.endFor(x)
+			s.machines.destroy(l.machine)
 		}
 	}
 }

@@ -34,14 +34,14 @@ const (
 // watchMemory has the guest kill the largest process when the limit is reached,
 // so that the sandbox itself lives on. One that stays over its limit all the
 // same can run nothing more, and is ended.
-func (s *Service) watchMemory(ctx context.Context, l *live) {
+func (s *machines) watchMemory(ctx context.Context, l *live) {
 	var mu sync.Mutex
 	var o overLimit
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	err := l.machine.WatchMemory(ctx, func(used, limit int64) {
 		mu.Lock()
-		action := o.next(s.clock.Now(), used, limit)
+		action := o.next(s.o.Clock.Now(), used, limit)
 		if action == killNow {
 			o.ask(used)
 		}
@@ -54,14 +54,14 @@ func (s *Service) watchMemory(ctx context.Context, l *live) {
 				freed := s.freeMemory(ctx, l, used, limit)
 				mu.Lock()
 				defer mu.Unlock()
-				o.killed(s.clock.Now(), freed)
+				o.killed(s.o.Clock.Now(), freed)
 			})
 		case endNow:
 			s.endOverLimit(ctx, l)
 		}
 	})
 	if err != nil && ctx.Err() == nil {
-		s.log.Warn("memory is no longer watched", "sandbox", l.id, "error", err)
+		s.o.Log.Warn("memory is no longer watched", "sandbox", l.id, "error", err)
 	}
 }
 
@@ -140,32 +140,32 @@ func (o *overLimit) killed(now time.Time, freed int64) {
 
 // freeMemory has the guest kill what is largest, and returns how many bytes
 // that held.
-func (s *Service) freeMemory(ctx context.Context, l *live, used, limit int64) int64 {
-	kctx, cancel := context.WithTimeout(ctx, s.engines.Patience(l.engine, killTimeout))
+func (s *machines) freeMemory(ctx context.Context, l *live, used, limit int64) int64 {
+	kctx, cancel := context.WithTimeout(ctx, s.o.Patience(l.engine, killTimeout))
 	defer cancel()
 	release, err := s.need(l)
 	if err != nil {
-		s.log.Warn("memory limit reached in a frozen machine", "sandbox", l.id, "error", err)
+		s.o.Log.Warn("memory limit reached in a frozen machine", "sandbox", l.id, "error", err)
 		return 0
 	}
 	defer release()
 	killed, err := l.guest.KillLargest(kctx, limit)
 	if err != nil || !killed.Done {
-		s.log.Warn("memory limit reached and nothing could be killed", "sandbox", l.id, "used", used, "limit", limit, "error", err)
+		s.o.Log.Warn("memory limit reached and nothing could be killed", "sandbox", l.id, "used", used, "limit", limit, "error", err)
 		return 0
 	}
-	s.log.Info("killed a process at the memory limit", "sandbox", l.id, "process", killed.Name, "rss", killed.RSSBytes, "limit", limit)
-	s.ledger.EmitFor(ctx, bothy.EventSandboxOOM, l.id, l.project, map[string]string{"process": killed.Name})
+	s.o.Log.Info("killed a process at the memory limit", "sandbox", l.id, "process", killed.Name, "rss", killed.RSSBytes, "limit", limit)
+	s.owner.Killed(ctx, l, killed.Name)
 	return killed.RSSBytes
 }
 
-func (s *Service) endOverLimit(ctx context.Context, l *live) {
+func (s *machines) endOverLimit(ctx context.Context, l *live) {
 	if ctx.Err() != nil {
 		return
 	}
 	x := bothy.Exit{Reason: bothy.EndOutOfMemory, Detail: "the sandbox stayed over its memory limit although processes were killed: " +
 		"its memory was held by something else, such as files in memory; give it more with memory_mb"}
-	if err := s.terminate(context.WithoutCancel(ctx), l.id, x); err != nil {
-		s.log.Error("cannot end a sandbox that is over its memory limit", "sandbox", l.id, "error", err)
+	if err := s.owner.OverLimit(context.WithoutCancel(ctx), l, x); err != nil {
+		s.o.Log.Error("cannot end a sandbox that is over its memory limit", "sandbox", l.id, "error", err)
 	}
 }

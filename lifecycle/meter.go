@@ -63,16 +63,3 @@ func (noMeter) CheckBudget(amount float64) error {
 func (m noMeter) SetTreeBudget(_ context.Context, _, _ string, amount float64) error {
 	return m.CheckBudget(amount)
 }
-
-// reading tells what the counters of a live sandbox stand at.
-func (l *live) reading(ctx context.Context) (bothy.MeterReading, error) {
-	r := bothy.MeterReading{NetworkCounters: l.gateway.Counters()}
-	if m, ok := l.machine.(bothy.CPUMeter); ok {
-		var err error
-		r.CPUSeconds, err = m.CPUSeconds()
-		return r, err
-	}
-	st, err := l.machine.Stats(ctx)
-	r.CPUSeconds = st.CPUSeconds
-	return r, err
-}

@@ -27,7 +27,7 @@ func (s *Service) Pause(ctx context.Context, id string, o bothy.PauseOptions) (*
 
 // pauseLocked pauses a sandbox whose lock the caller holds.
 func (s *Service) pauseLocked(ctx context.Context, id string, o bothy.PauseOptions) (*bothy.Snapshot, error) {
-	return s.pauseKeeping(ctx, id, o, pausing{destroy: s.destroy})
+	return s.pauseKeeping(ctx, id, o, pausing{destroy: s.machines.destroy})
 }
 
 // pausing is how a sandbox is paused.
@@ -105,7 +105,7 @@ func (s *Service) fallAsleep(ctx context.Context, l *live, sb *bothy.Sandbox, n 
 	_ = failpoint.Hit("lifecycle.asleep")
 	s.leave(l)
 	destroy(l.machine)
-	close(l.gone)
+	l.ended()
 	s.ledger.Emit(ctx, bothy.EventSandboxPaused, sb, map[string]string{"snapshot_id": n.ID, "kind": string(n.Kind)})
 	return nil
 }

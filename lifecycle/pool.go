@@ -365,7 +365,7 @@ func (s *Service) addReady(ctx context.Context, h shape, t *bothy.Template) {
 		err = context.Canceled
 	}
 	if err == nil {
-		s.watchStill(l, false, false)
+		s.machines.watchStill(l, false, false)
 		p.ready[h] = append(p.ready[h], l)
 		l = nil
 		if d := p.demand[h]; d != nil {
@@ -400,13 +400,13 @@ func (s *Service) makeReady(ctx context.Context, h shape, t *bothy.Template) (*l
 	if err != nil {
 		return nil, err
 	}
-	undo.Add(func() { s.destroy(m) })
-	l, err := s.attach(ctx, sb, m, key)
+	undo.Add(func() { s.machines.destroy(m) })
+	l, err := s.machines.attach(ctx, sb, m, key)
 	if err != nil {
 		return nil, err
 	}
 	undo.Add(l.detach)
-	if err := s.adoptAs(ctx, l, sb, t, "", newLaps()); err != nil {
+	if err := s.machines.adoptAs(ctx, l, sb, t, "", newLaps()); err != nil {
 		if g != nil {
 			s.dropGolden(ctx, h, g, err)
 		}
@@ -422,7 +422,7 @@ func (s *Service) makeReady(ctx context.Context, h shape, t *bothy.Template) (*l
 		return nil, err
 	}
 	if s.engines.Get(h.engine).Info().Acceleration == "" {
-		if err := s.adopt(ctx, l, sb, t, newLaps()); err != nil {
+		if err := s.machines.adopt(ctx, l, sb, t, newLaps()); err != nil {
 			return nil, startError(m, err)
 		}
 	}
@@ -443,7 +443,7 @@ func (s *Service) startAny(ctx context.Context, sb *bothy.Sandbox, t *bothy.Temp
 		}
 		s.dropGolden(ctx, shapeOf(sb), g, err)
 	}
-	m, err := s.engines.Get(sb.Engine).Start(ctx, s.machineSpec(sb, t))
+	m, err := s.engines.Get(sb.Engine).Start(ctx, s.machines.machineSpec(sb, t))
 	return m, "", err
 }
 
@@ -473,7 +473,7 @@ func (s *Service) giveUp(l *live) {
 		return
 	}
 	l.detach()
-	s.destroy(l.machine)
+	s.machines.destroy(l.machine)
 }
 
 // dropUnwanted gives up what is no longer of use: its template is gone, nobody

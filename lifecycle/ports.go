@@ -15,7 +15,7 @@ func (s *Service) DialPort(ctx context.Context, id string, port uint16) (net.Con
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.dialPort(ctx, l, port)
+	c, err := s.machines.dialPort(ctx, l, port)
 	if err != nil {
 		done()
 		return nil, err
@@ -48,28 +48,6 @@ func (s *Service) enterPort(ctx context.Context, id string, port uint16) (l *liv
 			WithHint("Give a port from 1 to 65535 other than %d.", bothy.GuestPort)
 	}
 	return s.enter(ctx, id, bothy.ScopeSandboxesWrite, heldByConnection)
-}
-
-func (s *Service) dialPort(ctx context.Context, l *live, port uint16) (net.Conn, error) {
-	c, cause := l.gateway.Dial(ctx, port)
-	if cause == nil {
-		return c, nil
-	}
-	if d, ok := l.guest.(bothy.PortDialer); ok {
-		c, err := d.DialPort(ctx, port)
-		if err == nil {
-			return c, nil
-		}
-		cause = err
-	}
-	// A guest that answers is there.
-	if bothy.ErrorCode(cause) != bothy.CodeConflict {
-		if e := s.whyGone(ctx, l); e != nil {
-			return nil, e
-		}
-	}
-	return nil, bothy.Errorf(bothy.CodeConflict, "nothing listens on port %d of sandbox %s", port, l.id).
-		WithHint("Start the server inside first, and try again.").Because(cause)
 }
 
 // countedConn is a connection that holds its sandbox awake.

@@ -18,7 +18,7 @@ type sealed struct {
 }
 
 // sealSecrets checks a request's secrets and encrypts them into the sandbox.
-func (s *Service) sealSecrets(sb *bothy.Sandbox, list []bothy.Secret) error {
+func (s *machines) sealSecrets(sb *bothy.Sandbox, list []bothy.Secret) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -26,7 +26,7 @@ func (s *Service) sealSecrets(sb *bothy.Sandbox, list []bothy.Secret) error {
 		return bothy.Errorf(bothy.CodeUnsupported, "this server keeps no secrets").WithHint("Leave secrets out.")
 	}
 	if len(list) > maxSecrets {
-		return invalid("there are %d secrets", len(list)).WithHint("Give at most %d.", maxSecrets)
+		return bothy.Errorf(bothy.CodeInvalid, "there are %d secrets", len(list)).WithHint("Give at most %d.", maxSecrets)
 	}
 	if s.o.CheckSecrets != nil {
 		if err := s.o.CheckSecrets(list); err != nil {
@@ -36,7 +36,7 @@ func (s *Service) sealSecrets(sb *bothy.Sandbox, list []bothy.Secret) error {
 	return s.sealInto(sb, &sealed{List: list, Seed: newEntropy()})
 }
 
-func (s *Service) sealInto(sb *bothy.Sandbox, v *sealed) error {
+func (s *machines) sealInto(sb *bothy.Sandbox, v *sealed) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (s *Service) sealInto(sb *bothy.Sandbox, v *sealed) error {
 }
 
 // copySecrets gives a copy the secrets of its origin.
-func (s *Service) copySecrets(to, from *bothy.Sandbox) error {
+func (s *machines) copySecrets(to, from *bothy.Sandbox) error {
 	v, err := s.openSecrets(from)
 	if err != nil || v == nil {
 		return err
@@ -55,7 +55,7 @@ func (s *Service) copySecrets(to, from *bothy.Sandbox) error {
 }
 
 // openSecrets returns nil for a sandbox without secrets.
-func (s *Service) openSecrets(sb *bothy.Sandbox) (*sealed, error) {
+func (s *machines) openSecrets(sb *bothy.Sandbox) (*sealed, error) {
 	if sb.SealedSecrets == nil {
 		return nil, nil
 	}
@@ -68,7 +68,7 @@ func (s *Service) openSecrets(sb *bothy.Sandbox) (*sealed, error) {
 }
 
 // giveSecrets puts a sandbox's secrets into its gateway, and nowhere else.
-func (s *Service) giveSecrets(gw bothy.Gateway, sb *bothy.Sandbox) error {
+func (s *machines) giveSecrets(gw bothy.Gateway, sb *bothy.Sandbox) error {
 	v, err := s.openSecrets(sb)
 	if err != nil || v == nil {
 		return err
@@ -78,4 +78,11 @@ func (s *Service) giveSecrets(gw bothy.Gateway, sb *bothy.Sandbox) error {
 		return bothy.Errorf(bothy.CodeUnsupported, "this server's gateway keeps no secrets").WithHint("Leave secrets out.")
 	}
 	return keeper.SetSecrets(v.List, v.Seed)
+}
+
+// Vault encrypts what must not lie open on disk. Bound ties the ciphertext to
+// its owner.
+type Vault interface {
+	Seal(plain []byte, bound string) ([]byte, error)
+	Open(sealed []byte, bound string) ([]byte, error)
 }

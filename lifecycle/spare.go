@@ -17,7 +17,7 @@ func (s *Service) preparer(engine string) bothy.Preparer {
 // spareSpec is what a spare of a shape is made for.
 func (s *Service) spareSpec(h shape, t *bothy.Template) bothy.MachineSpec {
 	sb := h.sandbox("", t)
-	spec := s.machineSpec(sb, t)
+	spec := s.machines.machineSpec(sb, t)
 	spec.Hostname = "sandbox"
 	return spec
 }

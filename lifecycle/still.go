@@ -55,7 +55,7 @@ type sight struct {
 
 // need thaws the machine if it is frozen, and keeps it from being frozen until
 // release is called. Calling release again does nothing.
-func (s *Service) need(l *live) (release func(), err error) {
+func (s *machines) need(l *live) (release func(), err error) {
 	st := &l.still
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -67,7 +67,7 @@ func (s *Service) need(l *live) (release func(), err error) {
 	st.users++
 	st.before, st.wait = nil, 0
 	return sync.OnceFunc(func() {
-		now := s.clock.Now()
+		now := s.o.Clock.Now()
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		st.users--
@@ -76,23 +76,23 @@ func (s *Service) need(l *live) (release func(), err error) {
 }
 
 // thawStill lets a frozen machine go on. The caller holds st.mu.
-func (s *Service) thawStill(l *live) error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.engines.Patience(l.engine, stillTimeout))
+func (s *machines) thawStill(l *live) error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.Patience(l.engine, stillTimeout))
 	defer cancel()
 	if err := l.machine.Thaw(ctx); err != nil {
 		return bothy.Errorf(bothy.CodeEngine, "sandbox %s does not go on", l.id).
 			WithHint("Try again; if that does not help, end it.").Because(err)
 	}
 	l.still.frozen = false
-	l.still.last = s.clock.Now()
+	l.still.last = s.o.Clock.Now()
 	s.lookLater(l, stillAfter)
 	return nil
 }
 
 // hold is use.begin for what talks to the machine: it is awake until end is
 // called.
-func (s *Service) hold(l *live, what string) (end func(), err error) {
-	ended, err := l.use.begin(s.clock, what)
+func (s *machines) hold(l *live, what string) (end func(), err error) {
+	ended, err := l.use.begin(s.o.Clock, what)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (s *Service) hold(l *live, what string) (end func(), err error) {
 
 // guestStats asks the guest, or tells what it has said before it was frozen. It
 // wakes nobody, and is no use.
-func (s *Service) guestStats(ctx context.Context, l *live) (bothy.GuestStats, error) {
+func (s *machines) guestStats(ctx context.Context, l *live) (bothy.GuestStats, error) {
 	st := &l.still
 	st.mu.Lock()
 	if st.frozen {
@@ -116,7 +116,7 @@ func (s *Service) guestStats(ctx context.Context, l *live) (bothy.GuestStats, er
 	}
 	st.users++
 	st.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(l.engine, statsPatience))
+	ctx, cancel := context.WithTimeout(ctx, s.o.Patience(l.engine, statsPatience))
 	g, err := l.guest.Stats(ctx)
 	cancel()
 	st.mu.Lock()
@@ -127,12 +127,12 @@ func (s *Service) guestStats(ctx context.Context, l *live) (bothy.GuestStats, er
 
 // watchStill begins to look at a machine. owned is whether it is a sandbox, and
 // ran whether its interpreters may have run code.
-func (s *Service) watchStill(l *live, owned, ran bool) {
+func (s *machines) watchStill(l *live, owned, ran bool) {
 	st := &l.still
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.owned, st.ran = owned, st.ran || ran
-	st.last = s.clock.Now()
+	st.last = s.o.Clock.Now()
 	s.lookLater(l, stillAfter)
 }
 
@@ -148,24 +148,24 @@ func (l *live) unwatchStill() {
 }
 
 // lookLater arms the next look; st.mu is held.
-func (s *Service) lookLater(l *live, d time.Duration) {
+func (s *machines) lookLater(l *live, d time.Duration) {
 	st := &l.still
 	if st.stop != nil {
 		st.stop()
 	}
 	if !st.closed {
-		st.stop = s.clock.AfterFunc(d, func() { s.lookStill(l) })
+		st.stop = s.o.Clock.AfterFunc(d, func() { s.lookStill(l) })
 	}
 }
 
 // lookStill freezes a machine that did nothing between the last look and this
 // one, and otherwise looks again later.
-func (s *Service) lookStill(l *live) {
-	ctx, cancel := context.WithTimeout(s.background, s.engines.Patience(l.engine, stillTimeout))
+func (s *machines) lookStill(l *live) {
+	ctx, cancel := context.WithTimeout(s.o.Background, s.o.Patience(l.engine, stillTimeout))
 	defer cancel()
 	st := &l.still
 	st.mu.Lock()
-	idle := s.clock.Now().Sub(st.last)
+	idle := s.o.Clock.Now().Sub(st.last)
 	if st.closed || st.frozen || st.users > 0 || idle < stillAfter {
 		if !st.frozen {
 			s.lookLater(l, max(stillAfter-idle, stillTwice))
@@ -197,7 +197,7 @@ func (s *Service) lookStill(l *live) {
 }
 
 // freezeStill freezes a machine; st.mu is held.
-func (s *Service) freezeStill(ctx context.Context, l *live) {
+func (s *machines) freezeStill(ctx context.Context, l *live) {
 	st := &l.still
 	st.before = nil
 	l.kept.CloseIdle()
@@ -206,9 +206,9 @@ func (s *Service) freezeStill(ctx context.Context, l *live) {
 		st.frozen = true
 		return
 	}
-	s.log.Debug("cannot freeze an idle machine", "sandbox", l.id, "error", err)
+	s.o.Log.Debug("cannot freeze an idle machine", "sandbox", l.id, "error", err)
 	if err := l.machine.Thaw(ctx); err != nil {
-		s.log.Warn("cannot thaw a machine", "sandbox", l.id, "error", err)
+		s.o.Log.Warn("cannot thaw a machine", "sandbox", l.id, "error", err)
 	}
 	s.lookLater(l, stillSeldom)
 }
@@ -227,16 +227,30 @@ func (st *stillness) mayFreeze(g bothy.GuestStats) bool {
 }
 
 // seeStill looks at what a machine has done.
-func (s *Service) seeStill(ctx context.Context, l *live) (now sight, g bothy.GuestStats, err error) {
+func (s *machines) seeStill(ctx context.Context, l *live) (now sight, g bothy.GuestStats, err error) {
 	if g, err = s.guestStats(ctx, l); err != nil {
 		return now, g, err
 	}
 	m, err := l.machine.Stats(ctx)
-	return sight{s.clock.Now(), m.CPUSeconds, l.gateway.Counters()}, g, err
+	return sight{s.o.Clock.Now(), m.CPUSeconds, l.gateway.Counters()}, g, err
 }
 
 // quietSince reports whether a machine did nothing since an earlier look.
 func (now sight) quietSince(before sight) bool {
 	passed := now.at.Sub(before.at).Seconds()
 	return passed > 0 && (now.cpu-before.cpu)/passed <= idleCPU && now.net == before.net
+}
+
+// ranCode says that code may have been run in the machine's interpreters.
+func (l *live) ranCode() {
+	l.still.mu.Lock()
+	defer l.still.mu.Unlock()
+	l.still.ran = true
+}
+
+// codeRan reports whether that was said.
+func (l *live) codeRan() bool {
+	l.still.mu.Lock()
+	defer l.still.mu.Unlock()
+	return l.still.ran
 }

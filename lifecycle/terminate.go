@@ -59,15 +59,13 @@ func (s *Service) terminateLocked(ctx context.Context, id string, x bothy.Exit) 
 		}
 	}
 	s.leave(l)
-	s.destroy(l.machine)
-	defer close(l.gone)
+	s.machines.destroy(l.machine)
+	defer l.ended()
 	return s.ledger.EndThen(ctx, sb, x, dropSleeps)
 }
 
 // leave forgets a live machine whose end is expected.
 func (s *Service) leave(l *live) {
-	l.mu.Lock()
-	l.ending = true
-	l.mu.Unlock()
+	l.expectEnd()
 	s.forget(l)
 }

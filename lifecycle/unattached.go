@@ -175,7 +175,7 @@ func (s *Service) readopt(ctx context.Context, sb *bothy.Sandbox) error {
 
 // reach opens the cable of a machine that was found and asks its guest.
 func (s *Service) reach(ctx context.Context, sb *bothy.Sandbox, m bothy.Machine) (*live, error) {
-	l, err := s.attach(ctx, sb, m, sb.GuestKey)
+	l, err := s.machines.attach(ctx, sb, m, sb.GuestKey)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func machineName(e bothy.Engine, id string, state []byte) string {
 // is stored, or about to be. One that cannot be reached is swept.
 func (s *Service) endUnattached(u *unattached) {
 	if u.machine != nil {
-		s.destroy(u.machine)
+		s.machines.destroy(u.machine)
 		return
 	}
 	e := s.engines.Get(u.engine)

@@ -23,7 +23,7 @@ func (s *Service) enter(ctx context.Context, id string, scope bothy.Scope, what 
 		if l.project != caller.ProjectID {
 			return nil, nil, ledger.NotFound(id)
 		}
-		if end, err := s.hold(l, what); !errors.Is(err, errFallingAsleep) {
+		if end, err := s.machines.hold(l, what); !errors.Is(err, errFallingAsleep) {
 			return l, end, err
 		}
 	} else {
@@ -44,7 +44,7 @@ func (s *Service) enter(ctx context.Context, id string, scope bothy.Scope, what 
 		return nil, nil, err
 	}
 	// With the lock nobody can pause it.
-	end, err = s.hold(l, what)
+	end, err = s.machines.hold(l, what)
 	return l, end, err
 }
 
@@ -96,7 +96,7 @@ func (s *Service) ask(ctx context.Context, l *live, f func(bothy.Guest) error) e
 		if e := s.whyGone(ctx, l); e != nil {
 			return e
 		}
-		if l.conns.isHung() {
+		if l.hung() {
 			return doesNotAnswer(l.id, err)
 		}
 	}
@@ -138,9 +138,7 @@ func (s *Service) whyGone(ctx context.Context, l *live) error {
 	// A cable breaks a moment before its machine is seen to end.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	l.mu.Lock()
-	ending := l.ending
-	l.mu.Unlock()
+	ending := l.endExpected()
 	grace, stop := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer stop()
 	if !ending {

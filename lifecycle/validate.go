@@ -139,21 +139,3 @@ func checkEnv(env map[string]string) error {
 	}
 	return checkPairs("env", env)
 }
-
-// hostname is what the sandbox calls itself.
-func hostname(sb *bothy.Sandbox) string {
-	h := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-':
-			return r
-		case r >= 'A' && r <= 'Z':
-			return r + 'a' - 'A'
-		}
-		return -1
-	}, sb.Name)
-	h = strings.Trim(h, "-")
-	if h == "" || len(h) > 40 {
-		return sb.ID
-	}
-	return h
-}
