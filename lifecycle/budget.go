@@ -18,7 +18,7 @@ func (s *Service) PauseOverBudget(ctx context.Context, project, root string) {
 	s.mu.Lock()
 	var ids []string
 	for id, l := range s.live {
-		if l.project == project && (root == "" || l.root == root) && !now.Before(l.pauseAfter) {
+		if l.Project == project && (root == "" || l.Root == root) && !now.Before(l.PauseAfter) {
 			ids = append(ids, id)
 		}
 	}
@@ -51,7 +51,7 @@ func (s *Service) pauseOver(ctx context.Context, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l := s.live[id]; l != nil {
-		l.pauseAfter = s.clock.Now().Add(budgetRetry)
+		l.PauseAfter = s.clock.Now().Add(budgetRetry)
 	}
 }
 
@@ -155,18 +155,6 @@ func (s *Service) checkRoomToPause(ctx context.Context, sb *bothy.Sandbox) error
 	e := bothy.AsError(err)
 	return bothy.Errorf(bothy.CodeQuota, "%s, and this sandbox is to be paused when its time is up", e.Detail).
 		WithHint("Delete snapshots that are not needed, or use on_timeout terminate.").Because(err)
-}
-
-// showBudget fills in what the tree of a sandbox may spend now.
-func (s *Service) showBudget(sb *bothy.Sandbox) *bothy.Sandbox {
-	if sb == nil || sb.BudgetRoot == "" {
-		return sb
-	}
-	sb.Budget = 0
-	if b := s.o.Meter.TreeBudget(sb.BudgetRoot); b != nil {
-		sb.Budget = b.Limit
-	}
-	return sb
 }
 
 // forgetBudgets drops the budgets of trees of which nothing lives or can be

@@ -44,7 +44,7 @@ func (s *Service) RestartContext(ctx context.Context, id, contextID string) erro
 // noteCode tells the pool that code is run in a sandbox's template.
 func (s *Service) noteCode(id string) {
 	if l := s.liveByID(id); l != nil {
-		s.pool.ranCode(l.digest, s.clock.Now())
+		s.warm.RanCode(l.Digest)
 	}
 	s.noteRan(id)
 }
@@ -52,7 +52,7 @@ func (s *Service) noteCode(id string) {
 // noteRan remembers that a sandbox's interpreters are its user's from now on.
 func (s *Service) noteRan(id string) {
 	if l := s.liveByID(id); l != nil {
-		l.ranCode()
+		l.RanCode()
 	}
 }
 

@@ -9,12 +9,10 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/cleanup"
 	"github.com/bothy-dev/bothy/internal/failpoint"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
 const (
-	// startTimeout bounds the start of one machine, whatever the caller's
-	// patience. It and all that bounds a machine is longer for emulated ones.
-	startTimeout = 60 * time.Second
 	// handOutTimeout bounds the handing out of a machine that is ready. One
 	// that takes longer is given up.
 	handOutTimeout = 10 * time.Second
@@ -60,13 +58,13 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 	defer reservation.Release()
 	var undo cleanup.Stack
 	defer undo.Run()
-	s.pool.asked(shapeOf(sb), t, s.clock.Now(), true)
-	claimed := s.claim(shapeOf(sb))
+	s.warm.Asked(sb, t, true)
+	claimed := s.warm.Claim(sb)
 	if claimed != nil {
-		undo.Add(func() { s.giveUp(claimed) })
-		sb.ID = claimed.id
+		undo.Add(func() { s.warm.Discard(claimed) })
+		sb.ID = claimed.ID
 	}
-	if err := s.machines.sealSecrets(sb, req.Secrets); err != nil {
+	if err := s.machines.SealSecrets(sb, req.Secrets); err != nil {
 		return nil, err
 	}
 	if err := s.giveBudget(ctx, sb, req.Budget, ""); err != nil {
@@ -87,7 +85,7 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 		s.startFailed(context.WithoutCancel(ctx), sb, err)
 		return nil, err
 	}
-	l.fresh = true
+	l.Fresh = true
 	s.keep(l, sb, reservation)
 	s.ledger.Emit(ctx, bothy.EventSandboxCreated, sb, map[string]string{"template": sb.Template})
 	return sb, nil
@@ -153,7 +151,7 @@ func (s *Service) createFrom(ctx context.Context, req bothy.SandboxCreate) (*bot
 	}
 	sb.ProjectID, sb.TemplateDigest = n.ProjectID, o.TemplateDigest
 	sb.ParentSnapshotID, sb.HeadSnapshotID = n.ID, n.ID
-	if err := s.machines.sealSecrets(sb, req.Secrets); err != nil {
+	if err := s.machines.SealSecrets(sb, req.Secrets); err != nil {
 		return nil, err
 	}
 	if err := s.giveBudget(ctx, sb, req.Budget, s.rootOf(ctx, n)); err != nil {
@@ -179,7 +177,7 @@ func (s *Service) startFailed(ctx context.Context, sb *bothy.Sandbox, cause erro
 // machine that is ready, wakes one from a golden snapshot, or boots one. A sandbox
 // that gets one that is ready need not be stored before: should the server die, the
 // next one finds a machine that is nobody's, as it was.
-func (s *Service) bringUpNew(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, claimed *live) (*live, error) {
+func (s *Service) bringUpNew(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, claimed *instance.Instance) (*instance.Instance, error) {
 	if claimed != nil {
 		l, err := s.handOut(ctx, sb, t, claimed)
 		if err == nil || ctx.Err() != nil || bothy.ErrorCode(s.startFault(err)) == bothy.CodeDiskFull {
@@ -190,38 +188,38 @@ func (s *Service) bringUpNew(ctx context.Context, sb *bothy.Sandbox, t *bothy.Te
 			return nil, err
 		}
 	}
-	if g := s.goldenFor(shapeOf(sb)); g != nil {
-		l, err := s.bringUp(ctx, sb, t, g.key, func(ctx context.Context) (bothy.Machine, error) {
-			return s.startGolden(ctx, sb, t, g)
+	if g := s.warm.Golden(sb); g != nil {
+		l, err := s.bringUp(ctx, sb, t, g.Key, func(ctx context.Context) (bothy.Machine, error) {
+			return s.warm.RestoreGolden(ctx, sb, t, g)
 		})
 		if err == nil || ctx.Err() != nil {
 			return l, err
 		}
-		s.dropGolden(ctx, shapeOf(sb), g, err)
+		s.warm.GoldenFailed(ctx, sb, g, err)
 	}
 	return s.bringUp(ctx, sb, t, "", func(ctx context.Context) (bothy.Machine, error) {
-		return s.engines.Get(sb.Engine).Start(ctx, s.machines.machineSpec(sb, t))
+		return s.engines.Get(sb.Engine).Start(ctx, s.machines.MachineSpec(sb, t))
 	})
 }
 
 // handOut makes a machine that is ready this sandbox's own. When that fails
 // nothing of the machine is left.
-func (s *Service) handOut(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, l *live) (*live, error) {
+func (s *Service) handOut(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, l *instance.Instance) (*instance.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, handOutTimeout))
 	defer cancel()
 	var undo cleanup.Stack
 	defer undo.Run()
-	undo.Add(func() { s.giveUp(l) })
-	release, err := s.machines.need(l)
+	undo.Add(func() { s.warm.Discard(l) })
+	release, err := s.machines.Wake(l)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	l.project, l.limits = sb.ProjectID, limitsOf(sb)
-	if err := s.machines.giveSecrets(l.gateway, sb); err != nil {
+	l.Project, l.Limits = sb.ProjectID, instance.LimitsOf(sb)
+	if err := s.machines.GiveSecrets(l.Gateway, sb); err != nil {
 		return nil, err
 	}
-	if err := s.settle(ctx, l, sb, t, newLaps()); err != nil {
+	if err := s.settle(ctx, l, sb, t, instance.NewSteps()); err != nil {
 		return nil, err
 	}
 	undo.Release()
@@ -231,29 +229,29 @@ func (s *Service) handOut(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 // bringUp makes a machine, connects and adopts it, and stores the sandbox as
 // running. key is the one that the guest knows already, if any. On failure
 // nothing of the machine is left, and the sandbox is stored as it was.
-func (s *Service) bringUp(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, key string, start func(context.Context) (bothy.Machine, error)) (*live, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, startTimeout))
+func (s *Service) bringUp(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, key string, start func(context.Context) (bothy.Machine, error)) (*instance.Instance, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, instance.StartTimeout))
 	defer cancel()
 	var undo cleanup.Stack
 	defer undo.Run()
 
-	s.pool.asked(shapeOf(sb), t, s.clock.Now(), false)
-	took := newLaps()
+	s.warm.Asked(sb, t, false)
+	took := instance.NewSteps()
 	m, err := start(ctx)
 	if err != nil {
 		return nil, err
 	}
-	undo.Add(func() { s.machines.destroy(m) })
-	took.lap("engine")
+	undo.Add(func() { s.machines.Destroy(m) })
+	took.Lap("engine")
 	if err := failpoint.Hit("lifecycle.started"); err != nil {
 		return nil, err
 	}
-	l, err := s.machines.attach(ctx, sb, m, key)
+	l, err := s.machines.Attach(ctx, sb, m, key)
 	if err != nil {
 		return nil, err
 	}
-	undo.Add(l.detach)
-	took.lap("cable")
+	undo.Add(l.Detach)
+	took.Lap("cable")
 	if err := s.settle(ctx, l, sb, t, took); err != nil {
 		return nil, err
 	}
@@ -263,36 +261,61 @@ func (s *Service) bringUp(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 
 // settle makes a connected machine the sandbox's own, and stores the sandbox as
 // running.
-func (s *Service) settle(ctx context.Context, l *live, sb *bothy.Sandbox, t *bothy.Template, took *laps) error {
-	if err := s.machines.adopt(ctx, l, sb, t, took); err != nil {
-		return startError(l.machine, err)
+func (s *Service) settle(ctx context.Context, l *instance.Instance, sb *bothy.Sandbox, t *bothy.Template, took *instance.Steps) error {
+	if err := s.machines.Adopt(ctx, l, sb, t, took); err != nil {
+		return instance.StartError(l.Machine, err)
 	}
 	if err := failpoint.Hit("lifecycle.adopted"); err != nil {
 		return err
 	}
-	if err := l.limit(ctx); err != nil {
+	if err := l.Limit(ctx); err != nil {
 		return err
 	}
-	took.lap("limits")
+	took.Lap("limits")
 	now := s.clock.Now().UTC()
 	sb.StartedAt = &now
 	sb.ExpiresAt = expiry(now, sb.TimeoutSeconds)
-	sb.EngineState = l.machine.State()
+	sb.EngineState = l.Machine.State()
 	info := s.engines.Get(sb.Engine).Info()
 	sb.Acceleration, sb.Kernel = info.Acceleration, info.Kernel
-	sb.MeterState = s.o.Meter.Starting(ctx, sb, l.reading)
+	sb.MeterState = s.o.Meter.Starting(ctx, sb, l.Reading)
 	if err := s.ledger.Transition(ctx, sb, bothy.StateRunning); err != nil {
 		return err
 	}
-	took.lap("store")
-	s.log.LogAttrs(ctx, slog.LevelInfo, "sandbox is running", slog.String("sandbox", sb.ID), took.attr())
+	took.Lap("store")
+	s.log.LogAttrs(ctx, slog.LevelInfo, "sandbox is running", slog.String("sandbox", sb.ID), took.Attr())
 	return nil
 }
 
-func expiry(from time.Time, seconds int) *time.Time {
-	if seconds == 0 {
-		return nil
+// startCopy starts one sandbox from a snapshot's files. A copy that does not
+// take its own identity is destroyed.
+func (s *Service) startCopy(ctx context.Context, c *bothy.Sandbox, from *frozen) error {
+	if err := s.o.Meter.Allow(c); err != nil {
+		return err
 	}
-	t := from.Add(time.Duration(seconds) * time.Second)
-	return &t
+	if err := s.room(); err != nil {
+		return err
+	}
+	if err := s.allow(ctx, c); err != nil {
+		return err
+	}
+	reservation, err := s.admission.Reserve(ctx, c.ProjectID)
+	if err != nil {
+		return err
+	}
+	defer reservation.Release()
+	unlock := s.ledger.Lock(c.ID)
+	defer unlock()
+	if err := s.ledger.Transition(ctx, c, bothy.StateStarting); err != nil {
+		return err
+	}
+	l, err := s.bringUpFrom(ctx, c, from)
+	if err != nil {
+		err = s.startFault(err)
+		s.startFailed(context.WithoutCancel(ctx), c, err)
+		return err
+	}
+	s.keep(l, c, reservation)
+	s.ledger.Emit(ctx, bothy.EventSandboxCreated, c, map[string]string{"template": c.Template, "parent_snapshot_id": c.ParentSnapshotID})
+	return nil
 }

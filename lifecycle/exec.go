@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
 // The methods of bothy.ExecService: each finds the guest and asks it.
@@ -39,7 +40,7 @@ func (s *Service) Signal(ctx context.Context, id string, pid int, signal int) er
 }
 
 func (s *Service) Terminal(ctx context.Context, id string, req bothy.TerminalRequest) (bothy.Terminal, error) {
-	l, end, err := s.enter(ctx, id, bothy.ScopeSandboxesWrite, heldByTerminal)
+	l, end, err := s.enter(ctx, id, bothy.ScopeSandboxesWrite, instance.ByTerminal)
 	if err != nil {
 		return nil, err
 	}

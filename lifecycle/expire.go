@@ -6,15 +6,16 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
 // arm sets the timer that ends a sandbox, or disarms it.
-func (s *Service) arm(l *live, at *time.Time) {
-	l.setExpiry(func() (stop func() bool) {
+func (s *Service) arm(l *instance.Instance, at *time.Time) {
+	l.SetExpiry(func() (stop func() bool) {
 		if at == nil {
 			return nil
 		}
-		return s.clock.AfterFunc(at.Sub(s.clock.Now()), func() { s.expire(l.id) })
+		return s.clock.AfterFunc(at.Sub(s.clock.Now()), func() { s.expire(l.ID) })
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/cleanup"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 	"github.com/bothy-dev/bothy/snapshot"
 )
 
@@ -72,7 +73,7 @@ func (s *Service) copyOf(from *bothy.Sandbox, req bothy.ForkRequest, i int) (*bo
 		name = fmt.Sprintf("%s-%d", name, i+1)
 	}
 	c := &bothy.Sandbox{
-		ID: newID("sbx"), Name: name, ProjectID: from.ProjectID,
+		ID: instance.NewID("sbx"), Name: name, ProjectID: from.ProjectID,
 		Template: from.Template, TemplateDigest: from.TemplateDigest, Engine: from.Engine, RequireAcceleration: from.RequireAcceleration,
 		CPU: from.CPU, MemoryMB: from.MemoryMB, DiskMB: from.DiskMB, Network: from.Network,
 		TimeoutSeconds: from.TimeoutSeconds, OnTimeout: from.OnTimeout, IdleSeconds: from.IdleSeconds,
@@ -81,7 +82,7 @@ func (s *Service) copyOf(from *bothy.Sandbox, req bothy.ForkRequest, i int) (*bo
 		CreatedAt: s.clock.Now().UTC(),
 	}
 	if req.Secrets {
-		if err := s.machines.copySecrets(c, from); err != nil {
+		if err := s.machines.CopySecrets(c, from); err != nil {
 			return nil, err
 		}
 	}
@@ -121,20 +122,20 @@ func (s *Service) momentOf(ctx context.Context, id string) (sb *bothy.Sandbox, d
 	if sb.State != bothy.StateRunning || l == nil {
 		return nil, "", nil, nil, s.wrongState(sb)
 	}
-	draft, err := s.o.Blobs.Create(ctx, newID("snp"))
+	draft, err := s.o.Blobs.Create(ctx, instance.NewID("snp"))
 	if err != nil {
 		return nil, "", nil, nil, snapshotError(err)
 	}
 	// A machine of an engine build that this server has not got can be copied by its
 	// files alone. One that it has stays until all copies are made.
-	letGo, why := s.holdBuild(s.engines.Get(sb.Engine), l.machine.Build())
+	letGo, why := s.holdBuild(s.engines.Get(sb.Engine), l.Machine.Build())
 	if err := s.capture(context.WithoutCancel(ctx), l, draft.Dir(), bothy.SnapshotMemory, why != "", false, true); err != nil {
 		letGo()
 		draft.Discard()
 		return nil, "", nil, nil, snapshotError(err)
 	}
 	m = &snapshot.Manifest{
-		Engine: sb.Engine, EngineBuild: l.machine.Build(), GuestKey: sb.GuestKey,
+		Engine: sb.Engine, EngineBuild: l.Machine.Build(), GuestKey: sb.GuestKey,
 		Sandbox: snapshot.Origin{TemplateDigest: sb.TemplateDigest}, Fresh: true,
 	}
 	return sb, draft.Dir(), m, func() { draft.Discard(); letGo() }, nil
@@ -180,37 +181,4 @@ func (s *Service) undoCopy(ctx context.Context, c *bothy.Sandbox) {
 	if err := s.terminate(context.WithoutCancel(ctx), c.ID, x); err != nil {
 		s.log.Error("cannot end a copy", "sandbox", c.ID, "error", err)
 	}
-}
-
-// startCopy starts one sandbox from a snapshot's files. A copy that does not
-// take its own identity is destroyed.
-func (s *Service) startCopy(ctx context.Context, c *bothy.Sandbox, from *frozen) error {
-	if err := s.o.Meter.Allow(c); err != nil {
-		return err
-	}
-	if err := s.room(); err != nil {
-		return err
-	}
-	if err := s.allow(ctx, c); err != nil {
-		return err
-	}
-	reservation, err := s.admission.Reserve(ctx, c.ProjectID)
-	if err != nil {
-		return err
-	}
-	defer reservation.Release()
-	unlock := s.ledger.Lock(c.ID)
-	defer unlock()
-	if err := s.ledger.Transition(ctx, c, bothy.StateStarting); err != nil {
-		return err
-	}
-	l, err := s.bringUpFrom(ctx, c, from)
-	if err != nil {
-		err = s.startFault(err)
-		s.startFailed(context.WithoutCancel(ctx), c, err)
-		return err
-	}
-	s.keep(l, c, reservation)
-	s.ledger.Emit(ctx, bothy.EventSandboxCreated, c, map[string]string{"template": c.Template, "parent_snapshot_id": c.ParentSnapshotID})
-	return nil
 }

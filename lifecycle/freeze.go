@@ -16,6 +16,7 @@ import (
 	"github.com/bothy-dev/bothy/blob"
 	"github.com/bothy-dev/bothy/internal/failpoint"
 	"github.com/bothy-dev/bothy/lifecycle/engines"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 	"github.com/bothy-dev/bothy/snapshot"
 )
 
@@ -36,13 +37,13 @@ const guestPatience = 5 * time.Second
 
 // freeze writes a running sandbox into a snapshot that is durable when it
 // returns. When it fails the sandbox runs on. The caller holds its lock.
-func (s *Service) freeze(ctx context.Context, l *live, sb *bothy.Sandbox, o freezeOptions) (*bothy.Snapshot, error) {
+func (s *Service) freeze(ctx context.Context, l *instance.Instance, sb *bothy.Sandbox, o freezeOptions) (*bothy.Snapshot, error) {
 	if err := s.checkSnapshotQuota(ctx, sb.ProjectID); err != nil {
 		return nil, err
 	}
 	if o.kind == bothy.SnapshotMemory {
 		// What this server could not wake is not written down either.
-		if o.detail = s.foreignBuild(sb.Engine, l.machine.Build()); o.detail != "" {
+		if o.detail = s.foreignBuild(sb.Engine, l.Machine.Build()); o.detail != "" {
 			o.kind = bothy.SnapshotFiles
 		}
 	}
@@ -54,7 +55,7 @@ func (s *Service) freeze(ctx context.Context, l *live, sb *bothy.Sandbox, o free
 	if err := s.capture(ctx, l, draft.Dir(), o.kind, true, o.stop, o.hurry); err != nil {
 		return nil, snapshotError(err)
 	}
-	n, err := s.seal(ctx, draft, sb, l.machine.Build(), o)
+	n, err := s.seal(ctx, draft, sb, l.Machine.Build(), o)
 	if err != nil && o.stop {
 		err = errors.Join(err, s.thaw(ctx, l))
 	}
@@ -65,7 +66,7 @@ func (s *Service) freeze(ctx context.Context, l *live, sb *bothy.Sandbox, o free
 }
 
 // capture writes a machine's memory or files, or both, into dir.
-func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.SnapshotKind, files, stop, hurry bool) error {
+func (s *Service) capture(ctx context.Context, l *instance.Instance, dir string, kind bothy.SnapshotKind, files, stop, hurry bool) error {
 	var o bothy.SnapshotOptions
 	o.Stop, o.Small = stop, stop && !hurry
 	if files {
@@ -77,7 +78,7 @@ func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.S
 			return err
 		}
 	}
-	release, err := s.machines.need(l)
+	release, err := s.machines.Wake(l)
 	if err != nil {
 		return err
 	}
@@ -85,28 +86,28 @@ func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.S
 	if err := failpoint.Hit("lifecycle.freeze"); err != nil {
 		return err
 	}
-	gctx, cancel := context.WithTimeout(ctx, s.engines.Patience(l.engine, guestPatience))
+	gctx, cancel := context.WithTimeout(ctx, s.engines.Patience(l.Engine, guestPatience))
 	defer cancel()
 	if stop && !hurry {
 		// It makes the snapshot smaller, but takes processor time from what runs
 		// on. A guest that cannot prepare is frozen as it is.
-		if err := l.guest.Freeze(gctx); err != nil {
-			s.log.Warn("the guest could not prepare for a snapshot", "sandbox", l.id, "error", err)
+		if err := l.Guest.Freeze(gctx); err != nil {
+			s.log.Warn("the guest could not prepare for a snapshot", "sandbox", l.ID, "error", err)
 		}
 	}
 	// In a copy their other end would not be there.
-	l.kept.CloseIdle()
+	l.KeptConns.CloseIdle()
 	begun := time.Now()
 	o.Standing = func() { begun = time.Now() }
-	done := l.paused()
-	err = l.machine.Snapshot(ctx, o)
+	done := l.StandStill()
+	err = l.Machine.Snapshot(ctx, o)
 	done()
-	s.log.Info("sandbox stood still for a snapshot", "sandbox", l.id, "ms", time.Since(begun).Milliseconds(), "error", err)
+	s.log.Info("sandbox stood still for a snapshot", "sandbox", l.ID, "ms", time.Since(begun).Milliseconds(), "error", err)
 	switch {
 	case !stop:
 		return err
 	case err != nil:
-		return errors.Join(err, l.guest.Thaw(gctx))
+		return errors.Join(err, l.Guest.Thaw(gctx))
 	}
 	if err = failpoint.Hit("lifecycle.frozen"); err != nil {
 		err = errors.Join(err, s.thaw(ctx, l))
@@ -115,13 +116,13 @@ func (s *Service) capture(ctx context.Context, l *live, dir string, kind bothy.S
 }
 
 // thaw lets a machine that stands still go on.
-func (s *Service) thaw(ctx context.Context, l *live) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.engines.Patience(l.engine, guestPatience))
+func (s *Service) thaw(ctx context.Context, l *instance.Instance) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.engines.Patience(l.Engine, guestPatience))
 	defer cancel()
-	if err := l.machine.Thaw(ctx); err != nil {
+	if err := l.Machine.Thaw(ctx); err != nil {
 		return err
 	}
-	return l.guest.Thaw(ctx)
+	return l.Guest.Thaw(ctx)
 }
 
 // seal makes a draft a snapshot, on disk and in the store.
@@ -235,7 +236,7 @@ func (s *Service) wakeAhead(ctx context.Context, sb *bothy.Sandbox, from *frozen
 		return
 	}
 	a := &ahead{done: make(chan struct{})}
-	ctx, a.cancel = context.WithTimeout(ctx, s.engines.Patience(sb.Engine, startTimeout))
+	ctx, a.cancel = context.WithTimeout(ctx, s.engines.Patience(sb.Engine, instance.StartTimeout))
 	from.ahead = a
 	go func() {
 		defer close(a.done)
@@ -253,7 +254,7 @@ func (s *Service) forgo(from *frozen) {
 	a.cancel()
 	<-a.done
 	if a.machine != nil {
-		s.machines.destroy(a.machine)
+		s.machines.Destroy(a.machine)
 	}
 }
 
@@ -289,7 +290,7 @@ func (s *Service) wakeAs(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templa
 		return nil, nil, err
 	}
 	how := &bothy.Resumed{SnapshotID: m.ID, Kind: bothy.SnapshotMemory, At: s.clock.Now().UTC()}
-	spec := s.machines.machineSpec(sb, t)
+	spec := s.machines.MachineSpec(sb, t)
 	spec.Beside = beside
 	switch {
 	case !m.Has(snapshot.MemoryDir):
@@ -330,7 +331,7 @@ func (s *Service) wakeAs(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templa
 	}
 	if bad := from.verified(); bad != nil {
 		if machine != nil {
-			s.machines.destroy(machine)
+			s.machines.Destroy(machine)
 		}
 		return nil, nil, bad
 	}

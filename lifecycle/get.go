@@ -55,3 +55,15 @@ func (s *Service) List(ctx context.Context, f bothy.SandboxFilter) (bothy.Page[*
 	p.Items = items
 	return p, err
 }
+
+// showBudget fills in what the tree of a sandbox may spend now.
+func (s *Service) showBudget(sb *bothy.Sandbox) *bothy.Sandbox {
+	if sb == nil || sb.BudgetRoot == "" {
+		return sb
+	}
+	sb.Budget = 0
+	if b := s.o.Meter.TreeBudget(sb.BudgetRoot); b != nil {
+		sb.Budget = b.Limit
+	}
+	return sb
+}

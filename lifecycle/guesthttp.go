@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
 // guestHTTP is what a bothy.Guest can do that speaks the protocol of E2B's agent. The
@@ -18,7 +19,7 @@ type guestHTTP interface {
 // The path must be one of those that E2B's agent has.
 func (s *Service) GuestHTTP(id string, r *http.Request) (*http.Response, error) {
 	ctx := r.Context()
-	l, end, err := s.enter(ctx, id, bothy.ScopeSandboxesWrite, heldByRequest)
+	l, end, err := s.enter(ctx, id, bothy.ScopeSandboxesWrite, instance.ByRequest)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bothy-dev/bothy/lifecycle/warm"
+
 	"github.com/bothy-dev/bothy"
 	blobdir "github.com/bothy-dev/bothy/blob/dir"
 	"github.com/bothy-dev/bothy/engine/fake"
@@ -42,7 +44,7 @@ type world struct {
 	networkLogs networkLogs
 	retention   lifecycle.Retention
 
-	pool      lifecycle.PoolOptions
+	pool      warm.Options
 	free      func() int // what the host has left; nil asks the host
 	minFree   int
 	narrow    func(*lifecycle.Options) // changes what a server is told

@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
 // watchIdle arms the timer that pauses an idle sandbox, or disarms it.
-func (s *Service) watchIdle(l *live, seconds int) {
+func (s *Service) watchIdle(l *instance.Instance, seconds int) {
 	idle := time.Duration(seconds) * time.Second
-	l.setIdle(func() (stop func() bool) {
+	l.SetIdle(func() (stop func() bool) {
 		if seconds <= 0 {
 			return nil
 		}
@@ -20,40 +21,40 @@ func (s *Service) watchIdle(l *live, seconds int) {
 
 // checkIdle pauses a sandbox that has been idle for long enough, and otherwise
 // looks again when that could be.
-func (s *Service) checkIdle(l *live, idle time.Duration) {
+func (s *Service) checkIdle(l *instance.Instance, idle time.Duration) {
 	ctx, cancel := context.WithTimeout(s.background, 30*time.Second)
 	defer cancel()
-	if s.liveByID(l.id) != l {
+	if s.liveByID(l.ID) != l {
 		return
 	}
-	_, since := s.machines.look(ctx, l)
+	_, since := s.machines.Observe(ctx, l)
 	left := idle - s.clock.Now().Sub(since)
 	if left <= 0 {
 		if err := s.pauseIdle(context.WithoutCancel(ctx), l, idle); err == nil {
 			return
 		} else if s.background.Err() == nil {
-			s.log.Warn("cannot pause an idle sandbox", "sandbox", l.id, "error", err)
+			s.log.Warn("cannot pause an idle sandbox", "sandbox", l.ID, "error", err)
 		}
 		left = idle
 	}
-	l.setIdleAgain(func() (stop func() bool) {
+	l.SetIdleAgain(func() (stop func() bool) {
 		// Not less than a second, so that a CPU reading means something.
 		return s.clock.AfterFunc(max(left, time.Second), func() { s.checkIdle(l, idle) })
 	})
 }
 
-func (s *Service) pauseIdle(ctx context.Context, l *live, idle time.Duration) error {
-	unlock, err := s.ledger.LockToWork(ctx, l.id)
+func (s *Service) pauseIdle(ctx context.Context, l *instance.Instance, idle time.Duration) error {
+	unlock, err := s.ledger.LockToWork(ctx, l.ID)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if s.liveByID(l.id) != l || !l.use.fallIdle(s.clock.Now(), idle) {
+	if s.liveByID(l.ID) != l || !l.Activity.CloseIfIdle(s.clock.Now(), idle) {
 		return nil
 	}
-	_, err = s.pauseLocked(ctx, l.id, bothy.PauseOptions{})
+	_, err = s.pauseLocked(ctx, l.ID, bothy.PauseOptions{})
 	if err != nil {
-		l.use.stayUp()
+		l.Activity.Reopen()
 	}
 	return err
 }
@@ -68,7 +69,7 @@ func (s *Service) Metrics(ctx context.Context, id string) (*bothy.Metrics, error
 	if l == nil {
 		return nil, s.wrongState(sb)
 	}
-	st, err := l.machine.Stats(ctx)
+	st, err := l.Machine.Stats(ctx)
 	if err != nil {
 		if e := s.whyGone(ctx, l); e != nil {
 			return nil, e
@@ -76,14 +77,14 @@ func (s *Service) Metrics(ctx context.Context, id string) (*bothy.Metrics, error
 		return nil, err
 	}
 	m := &bothy.Metrics{
-		Time: s.clock.Now().UTC(), CPUCount: l.limits.CPU, CPUSeconds: st.CPUSeconds,
+		Time: s.clock.Now().UTC(), CPUCount: l.Limits.CPU, CPUSeconds: st.CPUSeconds,
 		MemoryBytes: st.MemoryBytes, MemoryLimitBytes: st.MemoryLimitBytes,
-		DiskLimitBytes: st.DiskLimitBytes, NetworkCounters: l.gateway.Counters(),
+		DiskLimitBytes: st.DiskLimitBytes, NetworkCounters: l.Gateway.Counters(),
 	}
-	if g, err := s.machines.guestStats(ctx, l); err == nil {
+	if g, err := s.machines.GuestStats(ctx, l); err == nil {
 		m.Processes, m.DiskBytes = g.Processes, g.DiskUsedBytes
 	}
-	holders, since := s.machines.look(ctx, l)
+	holders, since := s.machines.Observe(ctx, l)
 	m.HeldAwakeBy = holders
 	if len(holders) == 0 {
 		m.IdleForSeconds = s.clock.Now().Sub(since).Seconds()

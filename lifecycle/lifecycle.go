@@ -15,13 +15,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bothy-dev/bothy/lifecycle/engines"
-	"github.com/bothy-dev/bothy/lifecycle/register"
-
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/blob"
 	"github.com/bothy-dev/bothy/lifecycle/admission"
+	"github.com/bothy-dev/bothy/lifecycle/engines"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 	"github.com/bothy-dev/bothy/lifecycle/ledger"
+	"github.com/bothy-dev/bothy/lifecycle/register"
+	"github.com/bothy-dev/bothy/lifecycle/warm"
 	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store"
 )
@@ -50,7 +51,7 @@ type Options struct {
 	NewGuest func(dial func(context.Context) (net.Conn, error), key string) bothy.Guest
 	// Vault encrypts secrets for the store. Without one, requests with secrets
 	// are refused.
-	Vault Vault
+	Vault instance.Vault
 	// CheckNetwork and CheckSecrets refuse what a gateway would refuse, before
 	// anything is started for it. Optional.
 	CheckNetwork func(bothy.Network) error
@@ -85,7 +86,7 @@ type Options struct {
 	// FreeDisk tells how many bytes there are left where a folder is; nil asks the host.
 	FreeDisk func(dir string) (int64, error)
 	// Pool says what is made before anybody asks for it.
-	Pool PoolOptions
+	Pool warm.Options
 	// FreeMemoryMB tells what the host has left; nil asks the host.
 	FreeMemoryMB func() int
 	// DiskFull reports that the disk under the sandboxes has no room for another one.
@@ -133,9 +134,8 @@ type Service struct {
 	admission *admission.Controller
 	ledger    *ledger.Ledger
 	engines   *engines.Set
-	machines  *machines
-	goldens   *goldens
-	pool      *pool
+	machines  *instance.Machines
+	warm      *warm.Pool
 	claims    claims
 	transfers *transfers
 	trusted   []snapshot.PublicKey // whose archives keep their memory
@@ -151,7 +151,7 @@ type Service struct {
 	recovered, pooled atomic.Bool
 
 	mu   sync.Mutex
-	live map[string]*live
+	live map[string]*instance.Instance
 	// unattached are the sandboxes that may run and that this server has no hold of
 	// yet.
 	unattached map[string]*unattached
@@ -185,8 +185,8 @@ func New(o Options) *Service {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Service{
 		o: o, clock: o.Clock, log: o.Log,
-		background: ctx, stop: stop, live: map[string]*live{}, unattached: map[string]*unattached{}, unclaimed: map[string]*unclaimed{}, register: register.Register{Dir: o.Register},
-		goldens: newGoldens(o), pool: newPool(),
+		background: ctx, stop: stop, live: map[string]*instance.Instance{}, unattached: map[string]*unattached{}, unclaimed: map[string]*unclaimed{}, register: register.Register{Dir: o.Register},
+
 		claims: claims{by: map[string]int64{}}, transfers: newTransfers(), trusted: trustedKeys(o),
 	}
 	s.ledger = ledger.New(ledger.Options{Store: o.Store, Observe: o.Observe, Clock: o.Clock, Log: o.Log, Background: ctx})
@@ -194,7 +194,7 @@ func New(o Options) *Service {
 		Open: o.Engines, Openers: o.Openers, Default: o.Engine, Auto: o.Auto, Clock: o.Clock, Log: o.Log, Background: ctx,
 		Opened: s.engineOpened, Step: s.tellStep,
 	})
-	s.machines = newMachines(machinesOptions{
+	s.machines = instance.New(instance.Options{
 		NewGateway: o.NewGateway, NewGuest: o.NewGuest, Vault: o.Vault, CheckSecrets: o.CheckSecrets, CABundle: o.CABundle,
 		GuestImage: o.GuestImage, Patience: s.engines.Patience, Clock: o.Clock, Log: o.Log, Background: ctx,
 	}, instanceOwner{s})
@@ -202,8 +202,26 @@ func New(o Options) *Service {
 		Plans: o.Plans, MaxSandboxes: o.MaxSandboxes, MinFreeMemoryMB: o.MinFreeMemoryMB, Wait: o.AdmissionWait,
 		StartsAtOnce: o.StartsAtOnce, FreeMemoryMB: o.FreeMemoryMB, Clock: o.Clock, Background: ctx,
 	}, host{s})
+	s.warm = warm.New(warm.Dependencies{
+		Options: o.Pool, Known: o.Templates, Engines: s.engines, Machines: s.machines, Busy: s.admission.Busy,
+		FreeMemoryMB: s.admission.FreeMemoryMB, GuestImage: o.GuestImage, CABundle: o.CABundle,
+		Clock: o.Clock, Log: o.Log, Background: ctx,
+	})
 	return s
 }
+
+// StartPool begins to make what is wanted ahead of demand. Call it after Recover. It
+// goes on until Close.
+func (s *Service) StartPool() {
+	if s.warm.Off() {
+		return
+	}
+	s.pooled.Store(true)
+	s.watchers.Go(func() { s.warm.Run(s.background) })
+}
+
+// Pool tells what is held ready.
+func (s *Service) Pool(ctx context.Context) warm.Stats { return s.warm.Stats(ctx) }
 
 // engineOpened looks for what an earlier server left in an engine that has just been
 // opened.
@@ -214,7 +232,7 @@ func (s *Service) engineOpened(ctx context.Context, name string, e bothy.Engine)
 		}
 	}
 	if s.pooled.Load() && s.background.Err() == nil {
-		s.watchers.Go(s.findGoldens)
+		s.watchers.Go(s.warm.FindGoldens)
 	}
 }
 
@@ -235,22 +253,24 @@ func (s *Service) Events(ctx context.Context, since int64, follow bool, fn func(
 // instanceOwner is what instances ask of the service.
 type instanceOwner struct{ s *Service }
 
-func (o instanceOwner) Runs(l *live) bool                          { return o.s.liveByID(l.id) == l }
-func (o instanceOwner) WhyGone(ctx context.Context, l *live) error { return o.s.whyGone(ctx, l) }
-
-func (o instanceOwner) Killed(ctx context.Context, l *live, process string) {
-	o.s.ledger.EmitFor(ctx, bothy.EventSandboxOOM, l.id, l.project, map[string]string{"process": process})
+func (o instanceOwner) Runs(l *instance.Instance) bool { return o.s.liveByID(l.ID) == l }
+func (o instanceOwner) WhyGone(ctx context.Context, l *instance.Instance) error {
+	return o.s.whyGone(ctx, l)
 }
 
-func (o instanceOwner) OverLimit(ctx context.Context, l *live, x bothy.Exit) error {
-	return o.s.terminate(ctx, l.id, x)
+func (o instanceOwner) Killed(ctx context.Context, l *instance.Instance, process string) {
+	o.s.ledger.EmitFor(ctx, bothy.EventSandboxOOM, l.ID, l.Project, map[string]string{"process": process})
+}
+
+func (o instanceOwner) OverLimit(ctx context.Context, l *instance.Instance, x bothy.Exit) error {
+	return o.s.terminate(ctx, l.ID, x)
 }
 
 // host is what admission asks of the service.
 type host struct{ s *Service }
 
-func (h host) Shrink() bool { return h.s.shrinkPool(h.s.background) }
-func (h host) Started()     { h.s.pool.poke() }
+func (h host) Shrink() bool { return h.s.warm.Shrink(h.s.background) }
+func (h host) Started()     { h.s.warm.Poke() }
 
 // SlowestStart is that of all engines: those that start now may be on any.
 func (h host) SlowestStart(d time.Duration) time.Duration {
@@ -272,18 +292,18 @@ func (s *Service) Drain() {
 func (s *Service) Close() error {
 	s.Drain()
 	s.mu.Lock()
-	all := make([]*live, 0, len(s.live))
+	all := make([]*instance.Instance, 0, len(s.live))
 	for _, l := range s.live {
 		all = append(all, l)
 	}
-	s.live = map[string]*live{}
+	s.live = map[string]*instance.Instance{}
 	s.mu.Unlock()
 	s.stop()
 	for _, l := range all {
-		l.detach()
+		l.Detach()
 	}
 	s.watchers.Wait()
-	s.closePool()
+	s.warm.Close()
 	s.ledger.StopRetries()
 	s.ledger.Flush(context.Background())
 	return nil
@@ -305,4 +325,12 @@ func (systemClock) Now() time.Time { return time.Now() }
 
 func (systemClock) AfterFunc(d time.Duration, f func()) func() bool {
 	return time.AfterFunc(d, f).Stop
+}
+
+// trustedKeys are the server's own key and those that its operator added.
+func trustedKeys(o Options) []snapshot.PublicKey {
+	if own := o.ArchiveKey.Public(); own != "" {
+		return append([]snapshot.PublicKey{own}, o.TrustedKeys...)
+	}
+	return o.TrustedKeys
 }

@@ -23,8 +23,8 @@ func (s *Service) lockToEnd(ctx context.Context, id string, x bothy.Exit) (unloc
 		}
 		if l := s.liveByID(id); l != nil {
 			s.log.Warn("a sandbox that is to end is being changed by a call that takes long, so its machine is killed", "sandbox", id)
-			l.endFor(x)
-			s.machines.destroy(l.machine)
+			l.EndFor(x)
+			s.machines.Destroy(l.Machine)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 	"github.com/bothy-dev/bothy/snapshot"
 )
 
@@ -63,7 +64,7 @@ func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r
 		return nil, err
 	}
 	defer done()
-	id := newID("snp")
+	id := instance.NewID("snp")
 	draft, err := s.o.Blobs.Create(ctx, id)
 	if err != nil {
 		return nil, importError(err)
@@ -74,7 +75,7 @@ func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r
 	m, err := snapshot.Import(ctx, r, draft.Dir(), snapshot.ImportOptions{
 		Passphrase: passphrase, Trusted: s.trusted,
 		Accept: func(m *snapshot.Manifest, unpacked int64) (snapshot.Room, error) {
-			m.ID, m.SandboxID, m.ParentID, m.ProjectID = id, newID("sbx"), "", caller.ProjectID
+			m.ID, m.SandboxID, m.ParentID, m.ProjectID = id, instance.NewID("sbx"), "", caller.ProjectID
 			m.Name, m.CreatedAt = cmp.Or(name, m.Name, "imported"), s.clock.Now().UTC()
 			if err := s.checkImported(ctx, m, unpacked); err != nil {
 				return nil, err
@@ -104,14 +105,6 @@ func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r
 	s.ledger.EmitFor(ctx, bothy.EventSnapshotCreated, m.SandboxID, caller.ProjectID,
 		map[string]string{"snapshot_id": id, "imported": "true", "kind": string(m.Kind)})
 	return n, nil
-}
-
-// trustedKeys are the server's own key and those that its operator added.
-func trustedKeys(o Options) []snapshot.PublicKey {
-	if own := o.ArchiveKey.Public(); own != "" {
-		return append([]snapshot.PublicKey{own}, o.TrustedKeys...)
-	}
-	return o.TrustedKeys
 }
 
 func importError(err error) error {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
 // NetworkLogs has the decisions of gateways of every sandbox.
@@ -33,7 +34,7 @@ func (s *Service) NetworkLog(ctx context.Context, id string, since time.Time, fo
 	}
 	l := s.liveByID(sb.ID)
 	if l != nil && follow {
-		return l.gateway.Follow(ctx, since, fn)
+		return l.Gateway.Follow(ctx, since, fn)
 	}
 	lines, err := s.networkLines(sb.ID, l, since)
 	if err != nil {
@@ -49,10 +50,10 @@ func (s *Service) NetworkLog(ctx context.Context, id string, since time.Time, fo
 
 // networkLines are the decisions that are kept, oldest first. A line that sums
 // up others was written after younger ones.
-func (s *Service) networkLines(id string, l *live, since time.Time) (lines []bothy.NetworkDecision, err error) {
+func (s *Service) networkLines(id string, l *instance.Instance, since time.Time) (lines []bothy.NetworkDecision, err error) {
 	switch {
 	case l != nil:
-		lines = l.gateway.Log(since)
+		lines = l.Gateway.Log(since)
 	case s.o.NetworkLogs != nil:
 		if lines, err = s.o.NetworkLogs.Read(id); err != nil {
 			return nil, err

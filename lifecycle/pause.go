@@ -6,6 +6,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/failpoint"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
 // Pause freezes a sandbox; see bothy.SnapshotService.
@@ -27,7 +28,7 @@ func (s *Service) Pause(ctx context.Context, id string, o bothy.PauseOptions) (*
 
 // pauseLocked pauses a sandbox whose lock the caller holds.
 func (s *Service) pauseLocked(ctx context.Context, id string, o bothy.PauseOptions) (*bothy.Snapshot, error) {
-	return s.pauseKeeping(ctx, id, o, pausing{destroy: s.machines.destroy})
+	return s.pauseKeeping(ctx, id, o, pausing{destroy: s.machines.Destroy})
 }
 
 // pausing is how a sandbox is paused.
@@ -55,10 +56,10 @@ func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOpti
 	if sb.State != bothy.StateRunning || l == nil {
 		return nil, s.wrongState(sb)
 	}
-	l.use.fall()
+	l.Activity.Close()
 	defer func() {
 		if err != nil {
-			l.use.stayUp()
+			l.Activity.Reopen()
 		}
 	}()
 	kind := bothy.SnapshotMemory
@@ -66,7 +67,7 @@ func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOpti
 		kind = bothy.SnapshotFiles
 	}
 	before := sb.SnapshotID
-	sb.SnapshotID = newID("snp")
+	sb.SnapshotID = instance.NewID("snp")
 	if before != how.keep {
 		sb.EarlierSnapshotID = before
 	}
@@ -82,7 +83,7 @@ func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOpti
 	head := sb.HeadSnapshotID
 	if err := s.fallAsleep(ctx, l, sb, n, how.destroy); err != nil {
 		sb.SnapshotID, sb.EarlierSnapshotID, sb.HeadSnapshotID = before, "", head
-		sb.EngineState, sb.ExpiresAt = l.machine.State(), expiry(s.clock.Now().UTC(), sb.TimeoutSeconds)
+		sb.EngineState, sb.ExpiresAt = l.Machine.State(), expiry(s.clock.Now().UTC(), sb.TimeoutSeconds)
 		err = errors.Join(err, s.thaw(ctx, l), s.dropSnapshot(ctx, n.ID))
 		s.ledger.ForceTransition(ctx, sb, bothy.StateRunning, nil)
 		return nil, err
@@ -94,7 +95,7 @@ func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOpti
 }
 
 // fallAsleep stores that the sandbox is paused, and has its machine destroyed.
-func (s *Service) fallAsleep(ctx context.Context, l *live, sb *bothy.Sandbox, n *bothy.Snapshot, destroy func(bothy.Machine)) error {
+func (s *Service) fallAsleep(ctx context.Context, l *instance.Instance, sb *bothy.Sandbox, n *bothy.Snapshot, destroy func(bothy.Machine)) error {
 	sb.EngineState, sb.ExpiresAt, sb.HeadSnapshotID = nil, nil, n.ID
 	// Who sees that it is paused must not find its machine any more: it wakes it.
 	s.list(l, false)
@@ -104,44 +105,8 @@ func (s *Service) fallAsleep(ctx context.Context, l *live, sb *bothy.Sandbox, n 
 	}
 	_ = failpoint.Hit("lifecycle.asleep")
 	s.leave(l)
-	destroy(l.machine)
-	l.ended()
+	destroy(l.Machine)
+	l.Ended()
 	s.ledger.Emit(ctx, bothy.EventSandboxPaused, sb, map[string]string{"snapshot_id": n.ID, "kind": string(n.Kind)})
 	return nil
-}
-
-// dropSleep deletes a snapshot that a pause made and that nobody gave a name:
-// the sandbox has a later one.
-func (s *Service) dropSleep(ctx context.Context, id string) {
-	if id == "" {
-		return
-	}
-	n, err := s.o.Store.Snapshot(ctx, id)
-	if err != nil || n.Name != "" {
-		return
-	}
-	if err := s.dropSnapshot(ctx, id); err != nil {
-		s.log.Warn("cannot delete an old snapshot", "snapshot", id, "error", err)
-	}
-}
-
-// dropSnapshot deletes a snapshot's files and then its entry in the list. A server
-// that is killed in between finds out that the files are gone when it is back.
-func (s *Service) dropSnapshot(ctx context.Context, id string) error {
-	n, unlisted := s.o.Store.Snapshot(ctx, id)
-	removed := s.o.Blobs.Remove(ctx, id)
-	if removed != nil {
-		if _, release, err := s.o.Blobs.Open(ctx, id); err == nil {
-			release()
-			return removed // it is as it was
-		}
-	}
-	if err := failpoint.Hit("lifecycle.removed"); err != nil {
-		return err
-	}
-	err := s.o.Store.DeleteSnapshot(ctx, id)
-	if err == nil && unlisted == nil {
-		s.o.Meter.SnapshotDeleted(ctx, n)
-	}
-	return errors.Join(removed, err)
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bothy-dev/bothy/lifecycle/warm"
+
 	"github.com/bothy-dev/bothy"
 	blobdir "github.com/bothy-dev/bothy/blob/dir"
 	"github.com/bothy-dev/bothy/internal/failpoint"
@@ -50,7 +52,7 @@ func (s *shelf) remove(name string) {
 }
 
 // newPoolWorld is a world with a pool, which runs from the start.
-func newPoolWorld(t *testing.T, pool lifecycle.PoolOptions, more ...func(*world)) *world {
+func newPoolWorld(t *testing.T, pool warm.Options, more ...func(*world)) *world {
 	t.Helper()
 	w := newWorld(t)
 	w.closeServer()
@@ -78,7 +80,7 @@ func ofItsOwn(template string) bothy.SandboxCreate {
 
 func TestPoolHandsOutWhatIsReady(t *testing.T) {
 	var first atomic.Bool
-	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 1, ReadyMax: 2, Templates: []string{"a"}})
+	w := newPoolWorld(t, warm.Options{Ready: 1, ReadyMax: 2, Templates: []string{"a"}})
 	w.hasReady(1)
 	before := w.host.IDs()
 	if len(before) != 1 {
@@ -153,7 +155,7 @@ func TestClaimTellsTheGuestWhatItDoesNotKnow(t *testing.T) {
 		"the time, a machine": {acceleration: bothy.AccelerationKVM, told: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 1, ReadyMax: 1, Templates: []string{"a"}}, func(w *world) { w.acceleration = c.acceleration })
+			w := newPoolWorld(t, warm.Options{Ready: 1, ReadyMax: 1, Templates: []string{"a"}}, func(w *world) { w.acceleration = c.acceleration })
 			w.hasReady(1)
 			id, member := w.host.IDs()[0], w.guests.last()
 			var told atomic.Int32
@@ -182,7 +184,7 @@ func TestClaimTellsTheGuestWhatItDoesNotKnow(t *testing.T) {
 }
 
 func TestPoolKeepsWhatIsAskedFor(t *testing.T) {
-	w := newPoolWorld(t, lifecycle.PoolOptions{ReadyMax: 3})
+	w := newPoolWorld(t, warm.Options{ReadyMax: 3})
 	if n := w.Pool(t.Context()).Ready; n != 0 {
 		t.Fatalf("%d are ready and nobody asked", n)
 	}
@@ -208,7 +210,7 @@ func TestPoolKeepsWhatIsAskedFor(t *testing.T) {
 }
 
 func TestPoolIsSharedByProjectsAndNeverTwice(t *testing.T) {
-	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 3, ReadyMax: 3, Templates: []string{"a"}})
+	w := newPoolWorld(t, warm.Options{Ready: 3, ReadyMax: 3, Templates: []string{"a"}})
 	w.hasReady(3)
 	var mu sync.Mutex
 	seen := map[string]bool{}
@@ -232,7 +234,7 @@ func TestPoolIsSharedByProjectsAndNeverTwice(t *testing.T) {
 }
 
 func TestPoolForgetsARemovedTemplate(t *testing.T) {
-	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 2, ReadyMax: 4, Templates: []string{"a", "b"}})
+	w := newPoolWorld(t, warm.Options{Ready: 2, ReadyMax: 4, Templates: []string{"a", "b"}})
 	w.hasReady(4)
 	w.templates.(*shelf).remove("a")
 	_, err := w.Create(w.me(), small("a"))
@@ -246,7 +248,7 @@ func TestPoolForgetsARemovedTemplate(t *testing.T) {
 func TestPoolGivesWayWhenMemoryIsShort(t *testing.T) {
 	var free atomic.Int64
 	free.Store(10_000)
-	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 2, ReadyMax: 2, Spares: 2, Templates: []string{"a"}, MinFreeMemoryMB: 1000},
+	w := newPoolWorld(t, warm.Options{Ready: 2, ReadyMax: 2, Spares: 2, Templates: []string{"a"}, MinFreeMemoryMB: 1000},
 		func(w *world) { w.free = func() int { return int(free.Load()) } })
 	eventually(t, "all is there", func() bool { p := w.Pool(t.Context()); return p.Ready == 2 && p.Spares == 2 })
 	free.Store(500)
@@ -262,7 +264,7 @@ func TestPoolGivesWayWhenMemoryIsShort(t *testing.T) {
 
 func TestPoolLargerThanMemoryStopsWhereMemoryEnds(t *testing.T) {
 	var looks, starts atomic.Int64
-	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 100, ReadyMax: 100, Spares: 100, Templates: []string{"a"}, MinFreeMemoryMB: 1000},
+	w := newPoolWorld(t, warm.Options{Ready: 100, ReadyMax: 100, Spares: 100, Templates: []string{"a"}, MinFreeMemoryMB: 1000},
 		func(w *world) {
 			w.free = func() int { looks.Add(1); return 1500 - 100*len(w.host.IDs()) }
 			w.host.FailStart = func(string) error { starts.Add(1); return nil }
@@ -277,7 +279,7 @@ func TestPoolLargerThanMemoryStopsWhereMemoryEnds(t *testing.T) {
 }
 
 func TestPoolMakesRoomForThoseWhoAsk(t *testing.T) {
-	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 2, ReadyMax: 2, Templates: []string{"a"}}, func(x *world) {
+	w := newPoolWorld(t, warm.Options{Ready: 2, ReadyMax: 2, Templates: []string{"a"}}, func(x *world) {
 		// Each machine takes 100 MB of 350, of which 200 are the host's own.
 		x.free = func() int { return 350 - 100*len(x.host.IDs()) }
 		x.minFree = 200
@@ -289,7 +291,7 @@ func TestPoolMakesRoomForThoseWhoAsk(t *testing.T) {
 }
 
 func TestClaimThatIsCancelled(t *testing.T) {
-	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 1, ReadyMax: 1, Templates: []string{"a"}})
+	w := newPoolWorld(t, warm.Options{Ready: 1, ReadyMax: 1, Templates: []string{"a"}})
 	w.hasReady(1)
 	id := w.host.IDs()[0]
 	ctx, cancel := context.WithCancel(w.me())
@@ -325,7 +327,7 @@ func (w *world) stored(id string) bothy.State {
 }
 
 func TestClaimIsStoredWhenItRuns(t *testing.T) {
-	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 1, ReadyMax: 1, Templates: []string{"a"}})
+	w := newPoolWorld(t, warm.Options{Ready: 1, ReadyMax: 1, Templates: []string{"a"}})
 	w.hasReady(1)
 	id := w.host.IDs()[0]
 	stop := failpoint.Set("lifecycle.adopted", func() error {
@@ -342,7 +344,7 @@ func TestClaimIsStoredWhenItRuns(t *testing.T) {
 }
 
 func TestServerThatDiesBeforeAClaimIsStoredLeavesNothing(t *testing.T) {
-	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 1, ReadyMax: 1, Templates: []string{"a"}})
+	w := newPoolWorld(t, warm.Options{Ready: 1, ReadyMax: 1, Templates: []string{"a"}})
 	w.hasReady(1)
 	id, killed := w.host.IDs()[0], w.Service
 	ctx, die := context.WithCancel(w.me())
@@ -360,7 +362,7 @@ func TestServerThatDiesBeforeAClaimIsStoredLeavesNothing(t *testing.T) {
 	<-reached
 	old := w.store
 	defer func() { die(); close(over); <-done; killed.Close(); old.Close() }()
-	w.pool = lifecycle.PoolOptions{}
+	w.pool = warm.Options{}
 	w.open()
 	if _, err := w.Recover(t.Context()); err != nil {
 		t.Fatal(err)
@@ -377,7 +379,7 @@ func TestClaimChangesTheLimitsThatDiffer(t *testing.T) {
 	var mu sync.Mutex
 	told := map[string][]float64{}
 	var fail bool
-	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 1, ReadyMax: 1, Templates: []string{"a"}}, func(w *world) {
+	w := newPoolWorld(t, warm.Options{Ready: 1, ReadyMax: 1, Templates: []string{"a"}}, func(w *world) {
 		w.host.Limiting = func(id string, l bothy.Limits) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -427,7 +429,7 @@ func (w *world) pooled() []string {
 
 func TestMachineThatCannotBeHandedOutIsReplaced(t *testing.T) {
 	var spoilt atomic.Value // the id of the sandbox
-	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 1, ReadyMax: 1, Templates: []string{"a"}}, func(w *world) {
+	w := newPoolWorld(t, warm.Options{Ready: 1, ReadyMax: 1, Templates: []string{"a"}}, func(w *world) {
 		w.host.FailStart = func(id string) error {
 			if state := w.stored(id); id == spoilt.Load() && state != bothy.StateStarting {
 				t.Errorf("while another is started it is stored as %q", state)
@@ -459,7 +461,7 @@ func TestMachineThatCannotBeHandedOutIsReplaced(t *testing.T) {
 }
 
 func TestMachineThatDiedWaitingIsNotHandedOut(t *testing.T) {
-	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 1, ReadyMax: 1, Templates: []string{"a"}})
+	w := newPoolWorld(t, warm.Options{Ready: 1, ReadyMax: 1, Templates: []string{"a"}})
 	w.hasReady(1)
 	id := w.host.IDs()[0]
 	w.machine(id).End(bothy.Exit{Reason: bothy.EndOutOfMemory})
@@ -469,7 +471,7 @@ func TestMachineThatDiedWaitingIsNotHandedOut(t *testing.T) {
 }
 
 func TestPoolEndsWithTheServer(t *testing.T) {
-	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 2, ReadyMax: 2, Spares: 1, Templates: []string{"a"}})
+	w := newPoolWorld(t, warm.Options{Ready: 2, ReadyMax: 2, Spares: 1, Templates: []string{"a"}})
 	w.hasReady(2)
 	sb := w.create(small("a"))
 	w.restart()
@@ -479,11 +481,11 @@ func TestPoolEndsWithTheServer(t *testing.T) {
 }
 
 func TestNextServerSweepsThePoolOfOneThatWasKilled(t *testing.T) {
-	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 2, ReadyMax: 2, Spares: 1, Templates: []string{"a"}})
+	w := newPoolWorld(t, warm.Options{Ready: 2, ReadyMax: 2, Spares: 1, Templates: []string{"a"}})
 	eventually(t, "all is there", func() bool { p := w.Pool(t.Context()); return p.Ready == 2 && p.Spares == 1 })
 	old := w.host.IDs()
 	killed := w.Service
-	w.pool = lifecycle.PoolOptions{}
+	w.pool = warm.Options{}
 	w.open() // the other one does nothing any more, but cannot know
 	if _, err := w.Recover(t.Context()); err != nil {
 		t.Fatal(err)
@@ -710,13 +712,13 @@ func TestGoldenSnapshotsThatNobodyNeeds(t *testing.T) {
 // newGoldenWorld has golden snapshots and nothing that waits.
 func newGoldenWorld(t *testing.T) *world {
 	t.Helper()
-	return newPoolWorld(t, lifecycle.PoolOptions{}, func(w *world) {
+	return newPoolWorld(t, warm.Options{}, func(w *world) {
 		w.templates.(*shelf).warm = []string{"python"}
 		store, err := blobdir.Open(w.goldenDir())
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.pool = lifecycle.PoolOptions{Golden: store, GoldenMax: 3}
+		w.pool = warm.Options{Golden: store, GoldenMax: 3}
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bothy-dev/bothy/lifecycle"
+	"github.com/bothy-dev/bothy/lifecycle/warm"
 )
 
 // text is a log.
@@ -37,7 +37,7 @@ func TestPoolGivesUpATemplateThatCannotWork(t *testing.T) {
 	var tries atomic.Int64
 	var works atomic.Bool
 	log := &text{}
-	w := newPoolWorld(t, lifecycle.PoolOptions{Ready: 1, ReadyMax: 1, Templates: []string{"a"}}, func(w *world) {
+	w := newPoolWorld(t, warm.Options{Ready: 1, ReadyMax: 1, Templates: []string{"a"}}, func(w *world) {
 		w.log = slog.New(slog.NewTextHandler(log, nil))
 		w.host.FailStart = func(string) error {
 			tries.Add(1)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
 // DialPort connects to a port of a sandbox: over its cable first, and if
@@ -15,7 +16,7 @@ func (s *Service) DialPort(ctx context.Context, id string, port uint16) (net.Con
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.machines.dialPort(ctx, l, port)
+	c, err := s.machines.DialPort(ctx, l, port)
 	if err != nil {
 		done()
 		return nil, err
@@ -31,7 +32,7 @@ func (s *Service) FetchPort(req *http.Request, id string, port uint16) (*http.Re
 	if err != nil {
 		return nil, err
 	}
-	res, err := l.kept.RoundTrip(req, port)
+	res, err := l.KeptConns.RoundTrip(req, port)
 	if err != nil {
 		done()
 		return nil, err
@@ -42,12 +43,12 @@ func (s *Service) FetchPort(req *http.Request, id string, port uint16) (*http.Re
 
 // enterPort finds the caller's sandbox awake for who connects to a port, and keeps
 // it so until end is called.
-func (s *Service) enterPort(ctx context.Context, id string, port uint16) (l *live, end func(), err error) {
+func (s *Service) enterPort(ctx context.Context, id string, port uint16) (l *instance.Instance, end func(), err error) {
 	if port == 0 || port == bothy.GuestPort {
 		return nil, nil, invalid("port %d cannot be reached from outside", port).
 			WithHint("Give a port from 1 to 65535 other than %d.", bothy.GuestPort)
 	}
-	return s.enter(ctx, id, bothy.ScopeSandboxesWrite, heldByConnection)
+	return s.enter(ctx, id, bothy.ScopeSandboxesWrite, instance.ByConnection)
 }
 
 // countedConn is a connection that holds its sandbox awake.

@@ -95,40 +95,6 @@ func (s *Service) listSnapshot(ctx context.Context, id string) error {
 	return s.o.Store.PutSnapshot(ctx, record(m))
 }
 
-// sweep removes machines that are not live here.
-func (s *Service) sweep(ctx context.Context) error {
-	var errs []error
-	for name, e := range s.engines.Opened() {
-		errs = append(errs, s.sweepEngine(ctx, name, e))
-	}
-	return errors.Join(errs...)
-}
-
-func (s *Service) sweepEngine(ctx context.Context, name string, e bothy.Engine) error {
-	if s.o.Doubtful || s.hasUnclaimed() {
-		s.log.Warn("the database has lost something, so what seems to be left of machines is not removed", "engine", name)
-		return nil
-	}
-	ids, err := e.Sweep(ctx, s.keptMachine)
-	if len(ids) > 0 {
-		s.log.Info("removed what was left of machines", "engine", name, "count", len(ids), "ids", ids[:min(len(ids), 20)])
-	}
-	return err
-}
-
-// keptMachine reports whether a machine that no engine holds stays, by what its
-// engine calls it. What lives here is held.
-func (s *Service) keptMachine(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, u := range s.unattached {
-		if u.name == name {
-			return true
-		}
-	}
-	return false
-}
-
 func (s *Service) recoverOne(ctx context.Context, sb *bothy.Sandbox) error {
 	if sb.State == bothy.StateRunning || sb.State == bothy.StatePausing {
 		// What cannot be opened is said below, where it matters.
@@ -206,22 +172,6 @@ func (s *Service) dropSleeps(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// stillPatience is how long a machine may take to answer before it is taken
-// for one that stands still, because a server was killed around a snapshot.
-const stillPatience = time.Second
-
-func (s *Service) answers(ctx context.Context, l *live) error {
-	first, cancel := context.WithTimeout(ctx, s.engines.Patience(l.engine, stillPatience))
-	defer cancel()
-	if l.guest.WaitReady(first) == nil {
-		return nil
-	}
-	if err := l.machine.Thaw(ctx); err != nil {
-		return err
-	}
-	return l.guest.WaitReady(ctx)
 }
 
 // Janitor forgets sandboxes and events of long ago, and deletes snapshots beyond

@@ -6,6 +6,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle/admission"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
 // Resume wakes a paused sandbox; see bothy.SnapshotService.
@@ -92,7 +93,7 @@ func (s *Service) bringBack(ctx context.Context, sb *bothy.Sandbox, from *frozen
 }
 
 // bringUpFrom is bringUp from a snapshot.
-func (s *Service) bringUpFrom(ctx context.Context, sb *bothy.Sandbox, from *frozen) (*live, error) {
+func (s *Service) bringUpFrom(ctx context.Context, sb *bothy.Sandbox, from *frozen) (*instance.Instance, error) {
 	t, err := s.o.Templates.Lookup(from.m.Sandbox.TemplateDigest)
 	if err != nil {
 		return nil, err

@@ -53,7 +53,7 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 			ending.Add(1)
 			s.watchers.Go(func() {
 				defer ending.Done()
-				s.machines.destroy(m)
+				s.machines.Destroy(m)
 			})
 		}}
 		if _, err := s.pauseKeeping(ctx, id, bothy.PauseOptions{Name: "before rollback to " + displayName(n)}, how); err != nil {

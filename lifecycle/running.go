@@ -2,82 +2,84 @@ package lifecycle
 
 import (
 	"context"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle/admission"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
 // keep makes a machine one of the live ones: from here on its time, its memory
 // and its end are watched. It takes over the reservation, which there is
 // unless the last server left the machine.
-func (s *Service) keep(l *live, sb *bothy.Sandbox, r *admission.Reservation) {
+func (s *Service) keep(l *instance.Instance, sb *bothy.Sandbox, r *admission.Reservation) {
 	ctx, cancel := context.WithCancel(s.background)
-	l.cancel = cancel
-	s.o.Meter.Started(ctx, sb, l.reading, r == nil)
+	l.Cancel = cancel
+	s.o.Meter.Started(ctx, sb, l.Reading, r == nil)
 	s.mu.Lock()
-	l.root = sb.BudgetRoot
-	s.live[l.id] = l
+	l.Root = sb.BudgetRoot
+	s.live[l.ID] = l
 	s.mu.Unlock()
-	s.admission.Running(l.id, l.project, r)
+	s.admission.Running(l.ID, l.Project, r)
 	s.arm(l, sb.ExpiresAt)
 	if s.register.Dir != "" {
 		row := *sb
 		s.watchers.Go(func() { s.enlist(l, row) })
 	}
-	s.watchers.Go(func() { s.machines.watchMemory(ctx, l) })
+	s.watchers.Go(func() { s.machines.WatchMemory(ctx, l) })
 	s.watchers.Go(func() { s.watchExit(ctx, l) })
-	l.use.touch(s.clock.Now())
+	l.Activity.Touch(s.clock.Now())
 	s.watchIdle(l, sb.IdleSeconds)
-	s.machines.watchStill(l, true, !l.fresh)
-	s.pool.touch()
+	s.machines.WatchIdleness(l, true, !l.Fresh)
+	s.warm.Touch()
 }
 
 // forget is the opposite of keep, without the machine's end.
-func (s *Service) forget(l *live) {
-	s.o.Meter.Stopped(context.WithoutCancel(s.background), l.id)
+func (s *Service) forget(l *instance.Instance) {
+	s.o.Meter.Stopped(context.WithoutCancel(s.background), l.ID)
 	s.mu.Lock()
-	if s.live[l.id] == l {
-		delete(s.live, l.id)
-		s.admission.Remove(l.id)
+	if s.live[l.ID] == l {
+		delete(s.live, l.ID)
+		s.admission.Remove(l.ID)
 	}
 	s.mu.Unlock()
 	s.admission.Admit()
 	s.strike(l)
-	l.detach()
+	l.Detach()
 }
 
 // list has a machine found by its id, or not.
-func (s *Service) list(l *live, found bool) {
+func (s *Service) list(l *instance.Instance, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if found {
-		s.live[l.id] = l
-		s.admission.Running(l.id, l.project, nil)
-	} else if s.live[l.id] == l {
-		delete(s.live, l.id)
-		s.admission.Remove(l.id)
+		s.live[l.ID] = l
+		s.admission.Running(l.ID, l.Project, nil)
+	} else if s.live[l.ID] == l {
+		delete(s.live, l.ID)
+		s.admission.Remove(l.ID)
 	}
 }
 
-func (s *Service) liveByID(id string) *live {
+func (s *Service) liveByID(id string) *instance.Instance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.live[id]
 }
 
 // watchExit notices a machine that ended by itself.
-func (s *Service) watchExit(ctx context.Context, l *live) {
+func (s *Service) watchExit(ctx context.Context, l *instance.Instance) {
 	select {
 	case <-ctx.Done():
 		return
-	case <-l.machine.Done():
+	case <-l.Machine.Done():
 	}
-	if l.endExpected() {
+	if l.EndExpected() {
 		return
 	}
-	unlock := s.ledger.Lock(l.id)
+	unlock := s.ledger.Lock(l.ID)
 	defer unlock()
-	if s.liveByID(l.id) != l {
+	if s.liveByID(l.ID) != l {
 		return
 	}
 	s.forget(l)
@@ -85,19 +87,19 @@ func (s *Service) watchExit(ctx context.Context, l *live) {
 	s.recordExit(context.WithoutCancel(ctx), l)
 }
 
-func (s *Service) recordExit(ctx context.Context, l *live) {
-	defer l.ended()
-	x := l.exit()
-	s.log.Info("sandbox ended by itself", "sandbox", l.id, "reason", x.Reason, "detail", x.Detail)
-	if err := s.endByID(ctx, l.id, x); err != nil {
-		s.log.Error("cannot record the end of a sandbox, and try again until it is", "sandbox", l.id, "error", err)
-		s.ledger.Retry("end "+l.id, func(ctx context.Context) error {
-			unlock, err := s.ledger.LockToWork(ctx, l.id)
+func (s *Service) recordExit(ctx context.Context, l *instance.Instance) {
+	defer l.Ended()
+	x := l.Exit()
+	s.log.Info("sandbox ended by itself", "sandbox", l.ID, "reason", x.Reason, "detail", x.Detail)
+	if err := s.endByID(ctx, l.ID, x); err != nil {
+		s.log.Error("cannot record the end of a sandbox, and try again until it is", "sandbox", l.ID, "error", err)
+		s.ledger.Retry("end "+l.ID, func(ctx context.Context) error {
+			unlock, err := s.ledger.LockToWork(ctx, l.ID)
 			if err != nil {
 				return err
 			}
 			defer unlock()
-			return s.endByID(ctx, l.id, x)
+			return s.endByID(ctx, l.ID, x)
 		})
 	}
 }
@@ -113,4 +115,12 @@ func (s *Service) endByID(ctx context.Context, id string, x bothy.Exit) error {
 		return err
 	}
 	return s.ledger.End(ctx, sb, x)
+}
+
+func expiry(from time.Time, seconds int) *time.Time {
+	if seconds == 0 {
+		return nil
+	}
+	t := from.Add(time.Duration(seconds) * time.Second)
+	return &t
 }

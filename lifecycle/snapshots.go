@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
 var (
@@ -32,7 +33,7 @@ func (s *Service) CreateSnapshot(ctx context.Context, id, name string) (*bothy.S
 		return nil, s.wrongState(sb)
 	}
 	ctx = context.WithoutCancel(ctx)
-	n, err := s.freeze(ctx, l, sb, freezeOptions{id: newID("snp"), name: name, kind: bothy.SnapshotMemory})
+	n, err := s.freeze(ctx, l, sb, freezeOptions{id: instance.NewID("snp"), name: name, kind: bothy.SnapshotMemory})
 	if err != nil {
 		return nil, err
 	}

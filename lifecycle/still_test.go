@@ -4,9 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bothy-dev/bothy/lifecycle/warm"
+
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/fake"
-	"github.com/bothy-dev/bothy/lifecycle"
 )
 
 // rest lets enough time go by for a machine to be looked at, twice.
@@ -147,7 +148,7 @@ func TestAFrozenMachineCanBePausedCopiedAndFoundAgain(t *testing.T) {
 
 func TestReadyMachinesAreFrozenUntilTheyAreClaimed(t *testing.T) {
 	w := newWorld(t)
-	w.pool = lifecycle.PoolOptions{Ready: 1, ReadyMax: 1, Templates: []string{"t"}}
+	w.pool = warm.Options{Ready: 1, ReadyMax: 1, Templates: []string{"t"}}
 	w.restart()
 	w.StartPool()
 	eventually(t, "one is ready", func() bool { return w.Pool(t.Context()).Ready == 1 })

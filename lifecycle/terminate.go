@@ -5,6 +5,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/failpoint"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
 // Terminate ends a sandbox for its owner.
@@ -59,13 +60,13 @@ func (s *Service) terminateLocked(ctx context.Context, id string, x bothy.Exit) 
 		}
 	}
 	s.leave(l)
-	s.machines.destroy(l.machine)
-	defer l.ended()
+	s.machines.Destroy(l.Machine)
+	defer l.Ended()
 	return s.ledger.EndThen(ctx, sb, x, dropSleeps)
 }
 
 // leave forgets a live machine whose end is expected.
-func (s *Service) leave(l *live) {
-	l.expectEnd()
+func (s *Service) leave(l *instance.Instance) {
+	l.ExpectEnd()
 	s.forget(l)
 }

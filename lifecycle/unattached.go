@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
 // unattached is a running sandbox of the last server whose machine is not known to
@@ -174,16 +175,16 @@ func (s *Service) readopt(ctx context.Context, sb *bothy.Sandbox) error {
 }
 
 // reach opens the cable of a machine that was found and asks its guest.
-func (s *Service) reach(ctx context.Context, sb *bothy.Sandbox, m bothy.Machine) (*live, error) {
-	l, err := s.machines.attach(ctx, sb, m, sb.GuestKey)
+func (s *Service) reach(ctx context.Context, sb *bothy.Sandbox, m bothy.Machine) (*instance.Instance, error) {
+	l, err := s.machines.Attach(ctx, sb, m, sb.GuestKey)
 	if err != nil {
 		return nil, err
 	}
-	if err = openNetwork(l.gateway, sb); err == nil {
+	if err = instance.OpenNetwork(l.Gateway, sb); err == nil {
 		err = s.answers(ctx, l)
 	}
 	if err != nil {
-		l.detach()
+		l.Detach()
 		return nil, err
 	}
 	return l, nil
@@ -227,7 +228,7 @@ func machineName(e bothy.Engine, id string, state []byte) string {
 // is stored, or about to be. One that cannot be reached is swept.
 func (s *Service) endUnattached(u *unattached) {
 	if u.machine != nil {
-		s.machines.destroy(u.machine)
+		s.machines.Destroy(u.machine)
 		return
 	}
 	e := s.engines.Get(u.engine)
@@ -239,4 +240,20 @@ func (s *Service) endUnattached(u *unattached) {
 	if err := s.sweepEngine(ctx, u.engine, e); err != nil {
 		s.log.Error("cannot remove a machine", "machine", u.name, "engine", u.engine, "error", err)
 	}
+}
+
+// stillPatience is how long a machine may take to answer before it is taken
+// for one that stands still, because a server was killed around a snapshot.
+const stillPatience = time.Second
+
+func (s *Service) answers(ctx context.Context, l *instance.Instance) error {
+	first, cancel := context.WithTimeout(ctx, s.engines.Patience(l.Engine, stillPatience))
+	defer cancel()
+	if l.Guest.WaitReady(first) == nil {
+		return nil
+	}
+	if err := l.Machine.Thaw(ctx); err != nil {
+		return err
+	}
+	return l.Guest.WaitReady(ctx)
 }

@@ -90,7 +90,7 @@ func (s *Service) lookForEnds() {
 	for _, u := range ending {
 		s.log.Info("ending a machine that was kept aside, as asked for", "sandbox", u.ID)
 		if u.machine != nil {
-			s.machines.destroy(u.machine)
+			s.machines.Destroy(u.machine)
 		}
 	}
 	if left > 0 {

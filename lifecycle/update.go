@@ -51,10 +51,10 @@ func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) 
 	}
 	l := s.liveByID(id)
 	if u.Network != nil && l != nil {
-		if err := l.gateway.SetPolicy(sb.Network); err != nil {
+		if err := l.Gateway.SetPolicy(sb.Network); err != nil {
 			return nil, err
 		}
-		undo.Add(func() { l.gateway.SetPolicy(before) })
+		undo.Add(func() { l.Gateway.SetPolicy(before) })
 	}
 	if err := s.ledger.Put(ctx, sb); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) 
 	s.o.Meter.Changed(ctx, sb)
 	if l != nil {
 		s.mu.Lock()
-		l.root = sb.BudgetRoot
+		l.Root = sb.BudgetRoot
 		s.mu.Unlock()
 		s.arm(l, sb.ExpiresAt)
 		s.watchIdle(l, sb.IdleSeconds)

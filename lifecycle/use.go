@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 	"github.com/bothy-dev/bothy/lifecycle/ledger"
 )
 
@@ -14,16 +15,16 @@ import (
 // Who comes while it falls asleep waits for that, and wakes it again where it
 // wakes on touch: nobody is let into a machine that is being written. The store
 // is asked only when there is no machine to go to.
-func (s *Service) enter(ctx context.Context, id string, scope bothy.Scope, what string) (l *live, end func(), err error) {
+func (s *Service) enter(ctx context.Context, id string, scope bothy.Scope, what string) (l *instance.Instance, end func(), err error) {
 	caller, err := bothy.Require(ctx, scope)
 	if err != nil {
 		return nil, nil, err
 	}
 	if l := s.liveByID(id); l != nil {
-		if l.project != caller.ProjectID {
+		if l.Project != caller.ProjectID {
 			return nil, nil, ledger.NotFound(id)
 		}
-		if end, err := s.machines.hold(l, what); !errors.Is(err, errFallingAsleep) {
+		if end, err := s.machines.Hold(l, what); !errors.Is(err, instance.ErrClosed) {
 			return l, end, err
 		}
 	} else {
@@ -44,7 +45,7 @@ func (s *Service) enter(ctx context.Context, id string, scope bothy.Scope, what 
 		return nil, nil, err
 	}
 	// With the lock nobody can pause it.
-	end, err = s.machines.hold(l, what)
+	end, err = s.machines.Hold(l, what)
 	return l, end, err
 }
 
@@ -62,7 +63,7 @@ func comesBack(sb *bothy.Sandbox) bool {
 
 // awaken returns the machine of the caller's sandbox, and wakes one that does so
 // on touch. The caller holds its lock.
-func (s *Service) awaken(ctx context.Context, id string, scope bothy.Scope) (*live, *bothy.Sandbox, error) {
+func (s *Service) awaken(ctx context.Context, id string, scope bothy.Scope) (*instance.Instance, *bothy.Sandbox, error) {
 	sb, err := s.ledger.Find(ctx, id, scope)
 	if err != nil {
 		return nil, nil, err
@@ -80,7 +81,7 @@ func (s *Service) awaken(ctx context.Context, id string, scope bothy.Scope) (*li
 
 // use calls f, once, with the guest of a running sandbox.
 func (s *Service) use(ctx context.Context, id string, scope bothy.Scope, f func(bothy.Guest) error) error {
-	l, end, err := s.enter(ctx, id, scope, heldByRequest)
+	l, end, err := s.enter(ctx, id, scope, instance.ByRequest)
 	if err != nil {
 		return err
 	}
@@ -90,14 +91,14 @@ func (s *Service) use(ctx context.Context, id string, scope bothy.Scope, f func(
 
 // ask calls f with the guest of a machine that is held. When the guest cannot be
 // reached because the machine has ended, the error says so.
-func (s *Service) ask(ctx context.Context, l *live, f func(bothy.Guest) error) error {
-	err := f(l.guest)
+func (s *Service) ask(ctx context.Context, l *instance.Instance, f func(bothy.Guest) error) error {
+	err := f(l.Guest)
 	if bothy.ErrorCode(err) == bothy.CodeGuest {
 		if e := s.whyGone(ctx, l); e != nil {
 			return e
 		}
-		if l.hung() {
-			return doesNotAnswer(l.id, err)
+		if l.Hung() {
+			return instance.DoesNotAnswer(l.ID, err)
 		}
 	}
 	return err
@@ -106,7 +107,7 @@ func (s *Service) ask(ctx context.Context, l *live, f func(bothy.Guest) error) e
 // read is use with something that is read after f has returned: until it is
 // closed, it holds the sandbox awake.
 func (s *Service) read(ctx context.Context, id string, f func(bothy.Guest) (io.ReadCloser, error)) (io.ReadCloser, error) {
-	l, end, err := s.enter(ctx, id, bothy.ScopeSandboxesRead, heldByRequest)
+	l, end, err := s.enter(ctx, id, bothy.ScopeSandboxesRead, instance.ByRequest)
 	if err != nil {
 		return nil, err
 	}
@@ -134,25 +135,25 @@ func (r *usedReader) Close() error {
 
 // whyGone waits briefly for the record of a machine's end. It returns nil when
 // the machine lives.
-func (s *Service) whyGone(ctx context.Context, l *live) error {
+func (s *Service) whyGone(ctx context.Context, l *instance.Instance) error {
 	// A cable breaks a moment before its machine is seen to end.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	ending := l.endExpected()
+	ending := l.EndExpected()
 	grace, stop := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer stop()
 	if !ending {
 		select {
-		case <-l.machine.Done():
+		case <-l.Machine.Done():
 		case <-grace.Done():
 			return nil
 		}
 	}
 	select {
-	case <-l.gone:
+	case <-l.Gone:
 	case <-ctx.Done():
 	}
-	sb, err := s.ledger.Sandbox(ctx, l.id)
+	sb, err := s.ledger.Sandbox(ctx, l.ID)
 	if err != nil {
 		return err
 	}

@@ -7,12 +7,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
 // newSandbox turns a request into a sandbox with every default filled in.
 func (s *Service) newSandbox(req bothy.SandboxCreate) (*bothy.Sandbox, error) {
 	sb := &bothy.Sandbox{
-		ID: newID("sbx"), Name: req.Name, Template: req.Template, Engine: req.Engine, RequireAcceleration: req.RequireAcceleration,
+		ID: instance.NewID("sbx"), Name: req.Name, Template: req.Template, Engine: req.Engine, RequireAcceleration: req.RequireAcceleration,
 		CPU: req.CPU, MemoryMB: req.MemoryMB, DiskMB: req.DiskMB,
 		OnTimeout: req.OnTimeout, IdleSeconds: req.IdleSeconds, AutoResume: req.AutoResume,
 		Env: maps.Clone(req.Env), Metadata: maps.Clone(req.Metadata),

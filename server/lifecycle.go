@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/bothy-dev/bothy/lifecycle/warm"
+
 	"github.com/bothy-dev/bothy/lifecycle/engines"
 
 	"github.com/bothy-dev/bothy"
@@ -77,7 +79,7 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 		},
 		Vault:    s.vault,
 		CABundle: cas,
-		Pool: lifecycle.PoolOptions{
+		Pool: warm.Options{
 			Golden: s.golden, GoldenMax: s.config.Pool.GoldenMax, Spares: s.config.Pool.Spares,
 			Ready: s.config.Pool.Ready, ReadyMax: s.config.Pool.ReadyMax, Templates: s.config.Pool.Templates,
 			MinFreeMemoryMB: s.config.Pool.MinFreeMemoryMB,

@@ -22,7 +22,7 @@ type area struct {
 var areas = []area{
 	{"program", "the program", []string{"cmd/bothy", "cli", "server", "config", "doctor"}},
 	{"doors", "what clients speak to", []string{"api", "api/rest", "api/ports", "api/openapi", "api/middleware", "api/problem", "mcp", "e2b", "console", "client"}},
-	{"services", "services", []string{"lifecycle", "lifecycle/admission", "lifecycle/engines", "lifecycle/ledger", "lifecycle/register", "access", "audit", "certs", "inflight", "metering", "session", "telemetry", "template", "templates", "vault", "webhook"}},
+	{"services", "services", []string{"lifecycle", "lifecycle/admission", "lifecycle/engines", "lifecycle/instance", "lifecycle/ledger", "lifecycle/register", "lifecycle/warm", "access", "audit", "certs", "inflight", "metering", "session", "telemetry", "template", "templates", "vault", "webhook"}},
 	{"storage", "storage", []string{"store", "blob", "snapshot"}},
 	{"machines", "sandboxes", []string{"engine", "gateway", "guest", "guest/abi", "cmd/sentry", "cmd/guest", "cmd/vminit"}},
 	{"measuring", "measuring", []string{"bench"}},
@@ -40,7 +40,7 @@ var allowed = map[string][]string{
 	},
 	"server": {
 		"access", "api", "api/middleware", "api/rest", "audit", "blob", "certs", "client", "config", "console", "doctor", "e2b", "engine", "gateway", "guest", "inflight",
-		"lifecycle", "lifecycle/engines", "mcp", "metering", "session", "snapshot", "store", "telemetry", "template", "vault", "webhook",
+		"lifecycle", "lifecycle/engines", "lifecycle/warm", "mcp", "metering", "session", "snapshot", "store", "telemetry", "template", "vault", "webhook",
 	},
 	"engine":         {"guest/abi"},
 	"guest":          {"guest/abi"},
@@ -50,7 +50,8 @@ var allowed = map[string][]string{
 	"api/openapi":    {"api/middleware", "api/problem"},
 	"api/middleware": {"api/problem", "inflight", "session", "store"},
 	"e2b":            {"guest"}, // the messages of E2B's protocol, which the guest speaks too
-	"lifecycle":      {"blob", "lifecycle/admission", "lifecycle/engines", "lifecycle/ledger", "lifecycle/register", "snapshot", "store"},
+	"lifecycle":      {"blob", "lifecycle/admission", "lifecycle/engines", "lifecycle/instance", "lifecycle/ledger", "lifecycle/register", "lifecycle/warm", "snapshot", "store"},
+	"lifecycle/warm": {"blob", "lifecycle/engines", "lifecycle/instance", "snapshot"},
 	"audit":          {"store"},
 	"metering":       {"store"},
 	"template":       {"templates"},

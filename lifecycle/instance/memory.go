@@ -1,4 +1,4 @@
-package lifecycle
+package instance
 
 import (
 	"context"
@@ -31,15 +31,15 @@ const (
 	killTimeout = 5 * time.Second
 )
 
-// watchMemory has the guest kill the largest process when the limit is reached,
+// WatchMemory has the guest kill the largest process when the limit is reached,
 // so that the sandbox itself lives on. One that stays over its limit all the
 // same can run nothing more, and is ended.
-func (s *machines) watchMemory(ctx context.Context, l *live) {
+func (s *Machines) WatchMemory(ctx context.Context, l *Instance) {
 	var mu sync.Mutex
 	var o overLimit
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	err := l.machine.WatchMemory(ctx, func(used, limit int64) {
+	err := l.Machine.WatchMemory(ctx, func(used, limit int64) {
 		mu.Lock()
 		action := o.next(s.o.Clock.Now(), used, limit)
 		if action == killNow {
@@ -61,7 +61,7 @@ func (s *machines) watchMemory(ctx context.Context, l *live) {
 		}
 	})
 	if err != nil && ctx.Err() == nil {
-		s.o.Log.Warn("memory is no longer watched", "sandbox", l.id, "error", err)
+		s.o.Log.Warn("memory is no longer watched", "sandbox", l.ID, "error", err)
 	}
 }
 
@@ -140,32 +140,32 @@ func (o *overLimit) killed(now time.Time, freed int64) {
 
 // freeMemory has the guest kill what is largest, and returns how many bytes
 // that held.
-func (s *machines) freeMemory(ctx context.Context, l *live, used, limit int64) int64 {
-	kctx, cancel := context.WithTimeout(ctx, s.o.Patience(l.engine, killTimeout))
+func (s *Machines) freeMemory(ctx context.Context, l *Instance, used, limit int64) int64 {
+	kctx, cancel := context.WithTimeout(ctx, s.o.Patience(l.Engine, killTimeout))
 	defer cancel()
-	release, err := s.need(l)
+	release, err := s.Wake(l)
 	if err != nil {
-		s.o.Log.Warn("memory limit reached in a frozen machine", "sandbox", l.id, "error", err)
+		s.o.Log.Warn("memory limit reached in a frozen machine", "sandbox", l.ID, "error", err)
 		return 0
 	}
 	defer release()
-	killed, err := l.guest.KillLargest(kctx, limit)
+	killed, err := l.Guest.KillLargest(kctx, limit)
 	if err != nil || !killed.Done {
-		s.o.Log.Warn("memory limit reached and nothing could be killed", "sandbox", l.id, "used", used, "limit", limit, "error", err)
+		s.o.Log.Warn("memory limit reached and nothing could be killed", "sandbox", l.ID, "used", used, "limit", limit, "error", err)
 		return 0
 	}
-	s.o.Log.Info("killed a process at the memory limit", "sandbox", l.id, "process", killed.Name, "rss", killed.RSSBytes, "limit", limit)
+	s.o.Log.Info("killed a process at the memory limit", "sandbox", l.ID, "process", killed.Name, "rss", killed.RSSBytes, "limit", limit)
 	s.owner.Killed(ctx, l, killed.Name)
 	return killed.RSSBytes
 }
 
-func (s *machines) endOverLimit(ctx context.Context, l *live) {
+func (s *Machines) endOverLimit(ctx context.Context, l *Instance) {
 	if ctx.Err() != nil {
 		return
 	}
 	x := bothy.Exit{Reason: bothy.EndOutOfMemory, Detail: "the sandbox stayed over its memory limit although processes were killed: " +
 		"its memory was held by something else, such as files in memory; give it more with memory_mb"}
 	if err := s.owner.OverLimit(context.WithoutCancel(ctx), l, x); err != nil {
-		s.o.Log.Error("cannot end a sandbox that is over its memory limit", "sandbox", l.id, "error", err)
+		s.o.Log.Error("cannot end a sandbox that is over its memory limit", "sandbox", l.ID, "error", err)
 	}
 }

@@ -1,4 +1,4 @@
-package lifecycle
+package instance
 
 import (
 	"context"
@@ -104,7 +104,7 @@ func (c *guestConns) cut() {
 
 // watchAnswers looks from now on, for as long as a sandbox is in use, whether it
 // answers.
-func (s *machines) watchAnswers(l *live) {
+func (s *Machines) watchAnswers(l *Instance) {
 	c := &l.conns
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,14 +114,14 @@ func (s *machines) watchAnswers(l *live) {
 	}
 }
 
-func (s *machines) lookForAnswer(l *live) {
+func (s *Machines) lookForAnswer(l *Instance) {
 	c := &l.conns
-	used := s.o.Background.Err() == nil && l.use.inUse() && s.owner.Runs(l)
-	standing := l.use.isFalling() || l.standing.Load() > 0
+	used := s.o.Background.Err() == nil && l.Activity.inUse() && s.owner.Runs(l)
+	standing := l.Activity.isFalling() || l.standing.Load() > 0
 	failed := false
 	if used && !standing {
-		ctx, cancel := context.WithTimeout(s.o.Background, s.o.Patience(l.engine, answerPatience))
-		failed = l.guest.WaitReady(ctx) != nil
+		ctx, cancel := context.WithTimeout(s.o.Background, s.o.Patience(l.Engine, answerPatience))
+		failed = l.Guest.WaitReady(ctx) != nil
 		cancel()
 	}
 	c.mu.Lock()
@@ -143,7 +143,7 @@ func (s *machines) lookForAnswer(l *live) {
 	}
 	c.mu.Unlock()
 	if give {
-		s.o.Log.Error("a sandbox does not answer, so the calls that wait for it are given up", "sandbox", l.id)
+		s.o.Log.Error("a sandbox does not answer, so the calls that wait for it are given up", "sandbox", l.ID)
 		c.cut()
 	}
 }
@@ -155,7 +155,7 @@ func (c *guestConns) isHung() bool {
 	return c.hung
 }
 
-func doesNotAnswer(id string, cause error) error {
+func DoesNotAnswer(id string, cause error) error {
 	e := bothy.Errorf(bothy.CodeGuest, "sandbox %s does not answer", id).
 		WithHint("Try again in a moment; or delete the sandbox, which does not wait for it.").Because(cause)
 	e.RetryAfter = answersAgain

@@ -1,45 +1,46 @@
-package lifecycle
+package warm
 
 import (
 	"context"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
 // Spares are machines that an engine has half started. The engine gives them to
 // whatever start they fit.
 
-func (s *Service) preparer(engine string) bothy.Preparer {
-	p, _ := s.engines.Get(engine).(bothy.Preparer)
+func (s *Pool) preparer(engine string) bothy.Preparer {
+	p, _ := s.o.Engines.Get(engine).(bothy.Preparer)
 	return p
 }
 
 // spareSpec is what a spare of a shape is made for.
-func (s *Service) spareSpec(h shape, t *bothy.Template) bothy.MachineSpec {
+func (s *Pool) spareSpec(h class, t *bothy.Template) bothy.MachineSpec {
 	sb := h.sandbox("", t)
-	spec := s.machines.machineSpec(sb, t)
+	spec := s.o.Machines.MachineSpec(sb, t)
 	spec.Hostname = "sandbox"
 	return spec
 }
 
 // addSpare prepares one more where one is wanted.
-func (s *Service) addSpare(ctx context.Context, wanted []want) bool {
+func (s *Pool) addSpare(ctx context.Context, wanted []want) bool {
 	for _, w := range wanted {
 		p := s.preparer(w.engine)
-		if p == nil || !s.maySucceed(w.shape) {
+		if p == nil || !s.maySucceed(w.class) {
 			continue
 		}
-		spec := s.spareSpec(w.shape, w.template)
+		spec := s.spareSpec(w.class, w.template)
 		if countSpares(p.Spares(), spec.Kind()) >= w.spares {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(w.engine, startTimeout))
+		ctx, cancel := context.WithTimeout(ctx, s.o.Engines.Patience(w.engine, instance.StartTimeout))
 		defer cancel()
 		if err := p.Prepare(ctx, spec); err != nil {
 			s.pool.mu.Lock()
-			s.pool.fails(w.shape, w.template, s.clock.Now())
+			s.pool.fails(w.class, w.template, s.o.Clock.Now())
 			s.pool.mu.Unlock()
-			s.logPool("prepare a machine", w.shape, err)
+			s.logPool("prepare a machine", w.class, err)
 		}
 		return true
 	}
@@ -56,23 +57,23 @@ func countSpares(list []bothy.Spare, kind bothy.MachineSpec) int {
 }
 
 // dropSpares ends the spares that are not among the wanted.
-func (s *Service) dropSpares(ctx context.Context, wanted []want) {
+func (s *Pool) dropSpares(ctx context.Context, wanted []want) {
 	keep := map[string][]bothy.Spare{}
 	for _, w := range wanted {
-		keep[w.engine] = append(keep[w.engine], bothy.Spare{Kind: s.spareSpec(w.shape, w.template).Kind(), Count: w.spares})
+		keep[w.engine] = append(keep[w.engine], bothy.Spare{Kind: s.spareSpec(w.class, w.template).Kind(), Count: w.spares})
 	}
-	for name := range s.engines.Opened() {
+	for name := range s.o.Engines.Opened() {
 		if p := s.preparer(name); p != nil {
 			if err := p.KeepSpares(ctx, keep[name]); err != nil {
-				s.log.Warn("cannot end spare machines", "engine", name, "error", err)
+				s.o.Log.Warn("cannot end spare machines", "engine", name, "error", err)
 			}
 		}
 	}
 }
 
 // dropOneSpare ends a spare, and reports whether there was one.
-func (s *Service) dropOneSpare(ctx context.Context) bool {
-	for name := range s.engines.Opened() {
+func (s *Pool) dropOneSpare(ctx context.Context) bool {
+	for name := range s.o.Engines.Opened() {
 		p := s.preparer(name)
 		if p == nil {
 			continue
@@ -80,7 +81,7 @@ func (s *Service) dropOneSpare(ctx context.Context) bool {
 		if keep := p.Spares(); len(keep) > 0 {
 			keep[0].Count--
 			if err := p.KeepSpares(ctx, keep); err != nil {
-				s.log.Warn("cannot end a spare machine", "engine", name, "error", err)
+				s.o.Log.Warn("cannot end a spare machine", "engine", name, "error", err)
 			}
 			return true
 		}
@@ -88,8 +89,8 @@ func (s *Service) dropOneSpare(ctx context.Context) bool {
 	return false
 }
 
-func (s *Service) countSpares() (n int) {
-	for name := range s.engines.Opened() {
+func (s *Pool) countSpares() (n int) {
+	for name := range s.o.Engines.Opened() {
 		if p := s.preparer(name); p != nil {
 			for _, x := range p.Spares() {
 				n += x.Count

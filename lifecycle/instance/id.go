@@ -1,4 +1,4 @@
-package lifecycle
+package instance
 
 import (
 	"crypto/rand"
@@ -8,9 +8,9 @@ import (
 
 const idAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 
-// newID returns a prefix and 16 random characters (80 bits). Ids are part of
+// NewID returns a prefix and 16 random characters (80 bits). Ids are part of
 // host names, so they are lower case without punctuation.
-func newID(prefix string) string {
+func NewID(prefix string) string {
 	b := make([]byte, 16)
 	rand.Read(b)
 	for i := range b {

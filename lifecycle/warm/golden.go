@@ -1,4 +1,4 @@
-package lifecycle
+package warm
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/blob"
 	"github.com/bothy-dev/bothy/internal/cleanup"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 	"github.com/bothy-dev/bothy/snapshot"
 )
 
@@ -25,7 +26,7 @@ import (
 type golden struct {
 	name string
 	dir  string // with the memory
-	key  string // of the guest that sleeps in it
+	Key  string // of the guest that sleeps in it
 	size int64
 	used time.Time
 	// files are the parts as they were when their checksums were right.
@@ -59,19 +60,19 @@ type goldens struct {
 	making sync.Mutex
 
 	mu     sync.Mutex
-	ready  map[shape]*golden
-	failed map[shape]time.Time
+	ready  map[class]*golden
+	failed map[class]time.Time
 }
 
-func newGoldens(o Options) *goldens {
+func newGoldens(o Dependencies) *goldens {
 	return &goldens{
-		store: o.Pool.Golden, max: o.Pool.GoldenMax,
+		store: o.Golden, max: o.GoldenMax,
 		salt: sync.OnceValues(func() (string, error) {
 			guest, err := digestOf(o.GuestImage)
 			ca := sha256.Sum256([]byte(o.CABundle))
 			return guest + " " + hex.EncodeToString(ca[:]), err
 		}),
-		ready: map[shape]*golden{}, failed: map[shape]time.Time{},
+		ready: map[class]*golden{}, failed: map[class]time.Time{},
 	}
 }
 
@@ -93,53 +94,54 @@ func digestOf(path string) (string, error) {
 // work than to boot. Where more start, that is done only for those who run code.
 const goldenAtOnce = 2
 
-// goldenFor returns the golden snapshot from which a new sandbox is to be made,
+// Golden returns the golden snapshot from which a new sandbox is to be made,
 // or nil.
-func (s *Service) goldenFor(h shape) *golden {
-	crowd := s.admission.Busy() > goldenAtOnce
-	if crowd && !s.pool.runsCode(h.digest, s.clock.Now()) {
+func (s *Pool) Golden(sb *bothy.Sandbox) *golden {
+	h := classOf(sb)
+	crowd := s.o.Busy() > goldenAtOnce
+	if crowd && !s.pool.runsCode(h.digest, s.o.Clock.Now()) {
 		return nil
 	}
 	return s.golden(h)
 }
 
 // golden returns the golden snapshot of a shape, or nil.
-func (s *Service) golden(h shape) *golden {
+func (s *Pool) golden(h class) *golden {
 	gs := s.goldens
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	g := gs.ready[h]
 	if g != nil {
-		g.used = s.clock.Now()
+		g.used = s.o.Clock.Now()
 	}
 	return g
 }
 
 // goldenName is the same for what is restored the same way.
-func (s *Service) goldenName(h shape) (string, error) {
+func (s *Pool) goldenName(h class) (string, error) {
 	salt, err := s.goldens.salt()
 	if err != nil {
 		return "", err
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %d %d %d %s",
-		s.engines.Get(h.engine).Info().Build, h.engine, h.digest, h.cpus, h.memoryMB, h.diskMB, salt))
+		s.o.Engines.Get(h.engine).Info().Build, h.engine, h.digest, h.cpus, h.memoryMB, h.diskMB, salt))
 	return hex.EncodeToString(sum[:16]), nil
 }
 
 // wantsGolden reports whether the golden snapshot of a shape is to be made now.
-func (s *Service) wantsGolden(h shape, t *bothy.Template) bool {
+func (s *Pool) wantsGolden(h class, t *bothy.Template) bool {
 	gs := s.goldens
-	if gs.store == nil || gs.max == 0 || len(t.Warm) == 0 || !s.engines.Get(h.engine).Info().Snapshots {
+	if gs.store == nil || gs.max == 0 || len(t.Warm) == 0 || !s.o.Engines.Get(h.engine).Info().Snapshots {
 		return false
 	}
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	at, failed := gs.failed[h]
-	return gs.ready[h] == nil && (!failed || s.clock.Now().Sub(at) > goldenPause)
+	return gs.ready[h] == nil && (!failed || s.o.Clock.Now().Sub(at) > goldenPause)
 }
 
 // makeGolden makes or finds the golden snapshot of a shape. Nobody waits for it.
-func (s *Service) makeGolden(ctx context.Context, h shape, t *bothy.Template) error {
+func (s *Pool) makeGolden(ctx context.Context, h class, t *bothy.Template) error {
 	begun := time.Now()
 	gs := s.goldens
 	gs.making.Lock()
@@ -150,22 +152,22 @@ func (s *Service) makeGolden(ctx context.Context, h shape, t *bothy.Template) er
 	g, found, err := s.findOrMakeGolden(ctx, h, t)
 	gs.mu.Lock()
 	if err == nil {
-		g.used = s.clock.Now()
+		g.used = s.o.Clock.Now()
 		gs.ready[h] = g
 		delete(gs.failed, h)
 	} else {
-		gs.failed[h] = s.clock.Now()
+		gs.failed[h] = s.o.Clock.Now()
 	}
 	gs.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	s.log.Info("golden snapshot is ready", "template", t.Name, "shape", h.String(), "found", found,
+	s.o.Log.Info("golden snapshot is ready", "template", t.Name, "shape", h.String(), "found", found,
 		"mb", g.size>>20, "ms", time.Since(begun).Milliseconds())
 	return s.dropOldGoldens(ctx)
 }
 
-func (s *Service) findOrMakeGolden(ctx context.Context, h shape, t *bothy.Template) (_ *golden, found bool, err error) {
+func (s *Pool) findOrMakeGolden(ctx context.Context, h class, t *bothy.Template) (_ *golden, found bool, err error) {
 	name, err := s.goldenName(h)
 	if err != nil {
 		return nil, false, err
@@ -175,7 +177,7 @@ func (s *Service) findOrMakeGolden(ctx context.Context, h shape, t *bothy.Templa
 		return g, true, nil
 	}
 	if !errors.Is(err, os.ErrNotExist) {
-		s.log.Warn("a golden snapshot cannot be used and is made again", "template", t.Name, "error", err)
+		s.o.Log.Warn("a golden snapshot cannot be used and is made again", "template", t.Name, "error", err)
 		if err := s.goldens.store.Remove(ctx, name); err != nil {
 			return nil, false, err
 		}
@@ -188,7 +190,7 @@ func (s *Service) findOrMakeGolden(ctx context.Context, h shape, t *bothy.Templa
 }
 
 // openGolden checks every byte of what is on disk, and that it is of a shape.
-func (s *Service) openGolden(ctx context.Context, name string, h shape) (*golden, error) {
+func (s *Pool) openGolden(ctx context.Context, name string, h class) (*golden, error) {
 	dir, release, err := s.goldens.store.Open(ctx, name)
 	if err != nil {
 		return nil, err
@@ -204,7 +206,7 @@ func (s *Service) openGolden(ctx context.Context, name string, h shape) (*golden
 	if err := snapshot.Verify(ctx, dir, m, false); err != nil {
 		return nil, err
 	}
-	g := &golden{name: name, dir: filepath.Join(dir, snapshot.MemoryDir), key: m.GuestKey, size: m.Size()}
+	g := &golden{name: name, dir: filepath.Join(dir, snapshot.MemoryDir), Key: m.GuestKey, size: m.Size()}
 	for _, p := range m.Parts {
 		info, err := os.Stat(filepath.Join(dir, p.Name))
 		if err != nil {
@@ -217,8 +219,8 @@ func (s *Service) openGolden(ctx context.Context, name string, h shape) (*golden
 
 // freezeGolden boots a machine that nobody owns and nothing can leave, warms it
 // and writes it down.
-func (s *Service) freezeGolden(ctx context.Context, name string, h shape, t *bothy.Template) error {
-	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(h.engine, startTimeout))
+func (s *Pool) freezeGolden(ctx context.Context, name string, h class, t *bothy.Template) error {
+	ctx, cancel := context.WithTimeout(ctx, s.o.Engines.Patience(h.engine, instance.StartTimeout))
 	defer cancel()
 	var undo cleanup.Stack
 	defer undo.Run()
@@ -227,25 +229,25 @@ func (s *Service) freezeGolden(ctx context.Context, name string, h shape, t *bot
 		return err
 	}
 	undo.Add(draft.Discard)
-	sb := h.sandbox(newID("gld"), t)
-	engine := s.engines.Get(h.engine)
-	m, err := engine.Start(ctx, s.machines.machineSpec(sb, t))
+	sb := h.sandbox(instance.NewID("gld"), t)
+	engine := s.o.Engines.Get(h.engine)
+	m, err := engine.Start(ctx, s.o.Machines.MachineSpec(sb, t))
 	if err != nil {
 		return err
 	}
-	undo.Add(func() { s.machines.destroy(m) })
-	l, err := s.machines.attach(ctx, sb, m, "")
+	undo.Add(func() { s.o.Machines.Destroy(m) })
+	l, err := s.o.Machines.Attach(ctx, sb, m, "")
 	if err != nil {
 		return err
 	}
-	undo.Add(l.detach)
-	if err := s.machines.adoptAs(ctx, l, sb, t, "", newLaps()); err != nil {
-		return startError(m, err)
+	undo.Add(l.Detach)
+	if err := s.o.Machines.AdoptAs(ctx, l, sb, t, "", instance.NewSteps()); err != nil {
+		return instance.StartError(m, err)
 	}
-	if err := warm(ctx, l.guest, t); err != nil {
-		return startError(m, err)
+	if err := warm(ctx, l.Guest, t); err != nil {
+		return instance.StartError(m, err)
 	}
-	if err := l.guest.Freeze(ctx); err != nil {
+	if err := l.Guest.Freeze(ctx); err != nil {
 		return err
 	}
 	memory := filepath.Join(draft.Dir(), snapshot.MemoryDir)
@@ -256,7 +258,7 @@ func (s *Service) freezeGolden(ctx context.Context, name string, h shape, t *bot
 		return err
 	}
 	manifest := &snapshot.Manifest{
-		ID: name, Kind: bothy.SnapshotMemory, CreatedAt: s.clock.Now().UTC(),
+		ID: name, Kind: bothy.SnapshotMemory, CreatedAt: s.o.Clock.Now().UTC(),
 		Engine: h.engine, EngineBuild: engine.Info().Build, Kernel: engine.Info().Kernel, GuestKey: sb.GuestKey,
 		Sandbox: snapshot.Origin{Template: t.Name, TemplateDigest: h.digest, CPU: sb.CPU, MemoryMB: h.memoryMB, DiskMB: h.diskMB},
 	}
@@ -285,48 +287,53 @@ func warm(ctx context.Context, g bothy.Guest, t *bothy.Template) error {
 	return nil
 }
 
-// startGolden starts a machine from its shape's golden snapshot.
-func (s *Service) startGolden(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, g *golden) (bothy.Machine, error) {
+// RestoreGolden starts a machine from its shape's golden snapshot.
+func (s *Pool) RestoreGolden(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, g *golden) (bothy.Machine, error) {
 	if err := g.unchanged(); err != nil {
 		return nil, err
 	}
-	return s.engines.Get(sb.Engine).Restore(ctx, s.machines.machineSpec(sb, t), g.dir)
+	return s.o.Engines.Get(sb.Engine).Restore(ctx, s.o.Machines.MachineSpec(sb, t), g.dir)
+}
+
+// GoldenFailed is dropGolden for the golden snapshot that did not work for a sandbox.
+func (s *Pool) GoldenFailed(ctx context.Context, sb *bothy.Sandbox, g *golden, cause error) {
+	s.dropGolden(ctx, classOf(sb), g, cause)
 }
 
 // dropGolden forgets a golden snapshot that did not work. It is made again, but
 // not at once.
-func (s *Service) dropGolden(ctx context.Context, h shape, g *golden, cause error) {
-	s.log.Warn("a golden snapshot does not work, so the sandbox is booted", "shape", h.String(), "error", cause)
+func (s *Pool) dropGolden(ctx context.Context, h class, g *golden, cause error) {
+	s.o.Log.Warn("a golden snapshot does not work, so the sandbox is booted", "shape", h.String(), "error", cause)
 	gs := s.goldens
 	gs.mu.Lock()
 	mine := gs.ready[h] == g
 	if mine {
 		delete(gs.ready, h)
-		gs.failed[h] = s.clock.Now()
+		gs.failed[h] = s.o.Clock.Now()
 	}
 	gs.mu.Unlock()
 	if !mine {
 		return
 	}
 	if err := gs.store.Remove(ctx, g.name); err != nil {
-		s.log.Warn("cannot delete a golden snapshot", "error", err)
+		s.o.Log.Warn("cannot delete a golden snapshot", "error", err)
 	}
 }
 
 // dropOldGoldens deletes those that were not used for longest, as far as there
 // are too many, and those whose template is gone.
-func (s *Service) dropOldGoldens(ctx context.Context) error {
+func (s *Pool) dropOldGoldens(ctx context.Context) error {
 	gs := s.goldens
 	gs.mu.Lock()
 	var going []*golden
 	for h, g := range gs.ready {
-		if _, err := s.o.Templates.Lookup(h.digest); bothy.ErrorCode(err) == bothy.CodeTemplateNotFound {
+		if _, err := s.o.Known.Lookup(h.digest); bothy.ErrorCode(err) == bothy.CodeTemplateNotFound {
 			delete(gs.ready, h)
 			going = append(going, g)
 		}
 	}
 	for len(gs.ready) > gs.max {
-		var oldest shape
+		var oldest class
 		for h, g := range gs.ready {
 			if o := gs.ready[oldest]; o == nil || g.used.Before(o.used) {
 				oldest = h
@@ -338,7 +345,7 @@ func (s *Service) dropOldGoldens(ctx context.Context) error {
 	gs.mu.Unlock()
 	var errs []error
 	for _, g := range going {
-		s.log.Info("golden snapshot is not needed any more", "name", g.name)
+		s.o.Log.Info("golden snapshot is not needed any more", "name", g.name)
 		errs = append(errs, gs.store.Remove(ctx, g.name))
 	}
 	return errors.Join(errs...)
@@ -347,18 +354,18 @@ func (s *Service) dropOldGoldens(ctx context.Context) error {
 // readGoldens finds those of an earlier server that are still of use, and
 // deletes the others. It returns the shapes of the former, the latest first;
 // they are not checked yet.
-func (s *Service) readGoldens(ctx context.Context) []shape {
+func (s *Pool) readGoldens(ctx context.Context) []class {
 	gs := s.goldens
 	if gs.store == nil || gs.max == 0 {
 		return nil
 	}
 	names, err := gs.store.List(ctx)
 	if err != nil {
-		s.log.Warn("golden snapshots cannot be listed", "error", err)
+		s.o.Log.Warn("golden snapshots cannot be listed", "error", err)
 		return nil
 	}
 	type dated struct {
-		shape
+		class
 		at time.Time
 	}
 	var found []dated
@@ -371,15 +378,15 @@ func (s *Service) readGoldens(ctx context.Context) []shape {
 		if errors.Is(err, errNotOpen) {
 			continue
 		}
-		s.log.Info("a golden snapshot is of no use any more", "name", name, "reason", err)
+		s.o.Log.Info("a golden snapshot is of no use any more", "name", name, "reason", err)
 		if err := gs.store.Remove(ctx, name); err != nil {
-			s.log.Warn("cannot delete a golden snapshot", "error", err)
+			s.o.Log.Warn("cannot delete a golden snapshot", "error", err)
 		}
 	}
 	slices.SortFunc(found, func(a, b dated) int { return b.at.Compare(a.at) })
-	shapes := make([]shape, len(found))
+	shapes := make([]class, len(found))
 	for i, f := range found {
-		shapes[i] = f.shape
+		shapes[i] = f.class
 	}
 	return shapes
 }
@@ -387,41 +394,41 @@ func (s *Service) readGoldens(ctx context.Context) []shape {
 // errNotOpen says that it is not known yet whether a golden snapshot is of use.
 var errNotOpen = errors.New("its engine is not open")
 
-func (s *Service) readGolden(ctx context.Context, name string) (shape, time.Time, error) {
+func (s *Pool) readGolden(ctx context.Context, name string) (class, time.Time, error) {
 	dir, release, err := s.goldens.store.Open(ctx, name)
 	if err != nil {
-		return shape{}, time.Time{}, err
+		return class{}, time.Time{}, err
 	}
 	defer release()
 	m, err := snapshot.Read(dir)
 	if err != nil {
-		return shape{}, time.Time{}, err
+		return class{}, time.Time{}, err
 	}
-	if s.engines.Get(m.Engine) == nil {
-		if s.engines.Known(m.Engine) {
-			return shape{}, time.Time{}, errNotOpen
+	if s.o.Engines.Get(m.Engine) == nil {
+		if s.o.Engines.Known(m.Engine) {
+			return class{}, time.Time{}, errNotOpen
 		}
-		return shape{}, time.Time{}, fmt.Errorf("there is no engine %q", m.Engine)
+		return class{}, time.Time{}, fmt.Errorf("there is no engine %q", m.Engine)
 	}
-	if _, err := s.o.Templates.Lookup(m.Sandbox.TemplateDigest); err != nil {
-		return shape{}, time.Time{}, err
+	if _, err := s.o.Known.Lookup(m.Sandbox.TemplateDigest); err != nil {
+		return class{}, time.Time{}, err
 	}
 	h := goldenShape(m)
-	if build := s.engines.Get(m.Engine).Info().Build; m.EngineBuild != build {
-		return shape{}, time.Time{}, fmt.Errorf("it was made by another build of the engine, %s", m.EngineBuild)
+	if build := s.o.Engines.Get(m.Engine).Info().Build; m.EngineBuild != build {
+		return class{}, time.Time{}, fmt.Errorf("it was made by another build of the engine, %s", m.EngineBuild)
 	}
 	want, err := s.goldenName(h)
 	if err != nil {
-		return shape{}, time.Time{}, err
+		return class{}, time.Time{}, err
 	}
 	if want != name {
-		return shape{}, time.Time{}, errors.New("what sandboxes are given has changed since: the guest's program, or the certificates that they trust")
+		return class{}, time.Time{}, errors.New("what sandboxes are given has changed since: the guest's program, or the certificates that they trust")
 	}
 	return h, m.CreatedAt, nil
 }
 
 // goldenShape is the shape of the machine that sleeps in a golden snapshot.
-func goldenShape(m *snapshot.Manifest) shape {
+func goldenShape(m *snapshot.Manifest) class {
 	o := m.Sandbox
-	return shape{engine: m.Engine, digest: o.TemplateDigest, cpus: int(o.CPU), memoryMB: o.MemoryMB, diskMB: o.DiskMB}
+	return class{engine: m.Engine, digest: o.TemplateDigest, cpus: int(o.CPU), memoryMB: o.MemoryMB, diskMB: o.DiskMB}
 }

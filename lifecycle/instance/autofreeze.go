@@ -1,4 +1,4 @@
-package lifecycle
+package instance
 
 import (
 	"context"
@@ -28,8 +28,8 @@ const (
 	stillTimeout = 10 * time.Second
 )
 
-// stillness says whether a machine is frozen, and who needs it awake.
-type stillness struct {
+// autofreeze says whether a machine is frozen, and who needs it awake.
+type autofreeze struct {
 	mu     sync.Mutex
 	users  int
 	frozen bool
@@ -41,21 +41,21 @@ type stillness struct {
 	// last is when somebody last needed it.
 	last time.Time
 	// before is what the last look has seen, and wait the time until the next.
-	before *sight
+	before *reading
 	wait   time.Duration
 	guest  bothy.GuestStats
 }
 
-// sight is what a machine had done until some moment.
-type sight struct {
+// reading is what a machine had done until some moment.
+type reading struct {
 	at  time.Time
 	cpu float64
 	net bothy.NetworkCounters
 }
 
-// need thaws the machine if it is frozen, and keeps it from being frozen until
+// Wake thaws the machine if it is frozen, and keeps it from being frozen until
 // release is called. Calling release again does nothing.
-func (s *machines) need(l *live) (release func(), err error) {
+func (s *Machines) Wake(l *Instance) (release func(), err error) {
 	st := &l.still
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -76,11 +76,11 @@ func (s *machines) need(l *live) (release func(), err error) {
 }
 
 // thawStill lets a frozen machine go on. The caller holds st.mu.
-func (s *machines) thawStill(l *live) error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.o.Patience(l.engine, stillTimeout))
+func (s *Machines) thawStill(l *Instance) error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.Patience(l.Engine, stillTimeout))
 	defer cancel()
-	if err := l.machine.Thaw(ctx); err != nil {
-		return bothy.Errorf(bothy.CodeEngine, "sandbox %s does not go on", l.id).
+	if err := l.Machine.Thaw(ctx); err != nil {
+		return bothy.Errorf(bothy.CodeEngine, "sandbox %s does not go on", l.ID).
 			WithHint("Try again; if that does not help, end it.").Because(err)
 	}
 	l.still.frozen = false
@@ -89,14 +89,14 @@ func (s *machines) thawStill(l *live) error {
 	return nil
 }
 
-// hold is use.begin for what talks to the machine: it is awake until end is
+// Hold is use.begin for what talks to the machine: it is awake until end is
 // called.
-func (s *machines) hold(l *live, what string) (end func(), err error) {
-	ended, err := l.use.begin(s.o.Clock, what)
+func (s *Machines) Hold(l *Instance, what string) (end func(), err error) {
+	ended, err := l.Activity.begin(s.o.Clock, what)
 	if err != nil {
 		return nil, err
 	}
-	release, err := s.need(l)
+	release, err := s.Wake(l)
 	if err != nil {
 		ended()
 		return nil, err
@@ -105,9 +105,9 @@ func (s *machines) hold(l *live, what string) (end func(), err error) {
 	return func() { ended(); release() }, nil
 }
 
-// guestStats asks the guest, or tells what it has said before it was frozen. It
+// GuestStats asks the guest, or tells what it has said before it was frozen. It
 // wakes nobody, and is no use.
-func (s *machines) guestStats(ctx context.Context, l *live) (bothy.GuestStats, error) {
+func (s *Machines) GuestStats(ctx context.Context, l *Instance) (bothy.GuestStats, error) {
 	st := &l.still
 	st.mu.Lock()
 	if st.frozen {
@@ -116,8 +116,8 @@ func (s *machines) guestStats(ctx context.Context, l *live) (bothy.GuestStats, e
 	}
 	st.users++
 	st.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, s.o.Patience(l.engine, statsPatience))
-	g, err := l.guest.Stats(ctx)
+	ctx, cancel := context.WithTimeout(ctx, s.o.Patience(l.Engine, statsPatience))
+	g, err := l.Guest.Stats(ctx)
 	cancel()
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -125,9 +125,9 @@ func (s *machines) guestStats(ctx context.Context, l *live) (bothy.GuestStats, e
 	return g, err
 }
 
-// watchStill begins to look at a machine. owned is whether it is a sandbox, and
+// WatchIdleness begins to look at a machine. owned is whether it is a sandbox, and
 // ran whether its interpreters may have run code.
-func (s *machines) watchStill(l *live, owned, ran bool) {
+func (s *Machines) WatchIdleness(l *Instance, owned, ran bool) {
 	st := &l.still
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -137,7 +137,7 @@ func (s *machines) watchStill(l *live, owned, ran bool) {
 }
 
 // unwatchStill ends that, and leaves the machine as it is.
-func (l *live) unwatchStill() {
+func (l *Instance) unwatchStill() {
 	st := &l.still
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -148,7 +148,7 @@ func (l *live) unwatchStill() {
 }
 
 // lookLater arms the next look; st.mu is held.
-func (s *machines) lookLater(l *live, d time.Duration) {
+func (s *Machines) lookLater(l *Instance, d time.Duration) {
 	st := &l.still
 	if st.stop != nil {
 		st.stop()
@@ -160,8 +160,8 @@ func (s *machines) lookLater(l *live, d time.Duration) {
 
 // lookStill freezes a machine that did nothing between the last look and this
 // one, and otherwise looks again later.
-func (s *machines) lookStill(l *live) {
-	ctx, cancel := context.WithTimeout(s.o.Background, s.o.Patience(l.engine, stillTimeout))
+func (s *Machines) lookStill(l *Instance) {
+	ctx, cancel := context.WithTimeout(s.o.Background, s.o.Patience(l.Engine, stillTimeout))
 	defer cancel()
 	st := &l.still
 	st.mu.Lock()
@@ -197,25 +197,25 @@ func (s *machines) lookStill(l *live) {
 }
 
 // freezeStill freezes a machine; st.mu is held.
-func (s *machines) freezeStill(ctx context.Context, l *live) {
+func (s *Machines) freezeStill(ctx context.Context, l *Instance) {
 	st := &l.still
 	st.before = nil
-	l.kept.CloseIdle()
-	err := l.machine.Freeze(ctx)
+	l.KeptConns.CloseIdle()
+	err := l.Machine.Freeze(ctx)
 	if err == nil {
 		st.frozen = true
 		return
 	}
-	s.o.Log.Debug("cannot freeze an idle machine", "sandbox", l.id, "error", err)
-	if err := l.machine.Thaw(ctx); err != nil {
-		s.o.Log.Warn("cannot thaw a machine", "sandbox", l.id, "error", err)
+	s.o.Log.Debug("cannot freeze an idle machine", "sandbox", l.ID, "error", err)
+	if err := l.Machine.Thaw(ctx); err != nil {
+		s.o.Log.Warn("cannot thaw a machine", "sandbox", l.ID, "error", err)
 	}
 	s.lookLater(l, stillSeldom)
 }
 
 // mayFreeze reports whether no process inside is a user's. Of a machine that
 // nobody owns yet none is.
-func (st *stillness) mayFreeze(g bothy.GuestStats) bool {
+func (st *autofreeze) mayFreeze(g bothy.GuestStats) bool {
 	if !st.owned {
 		return true
 	}
@@ -227,29 +227,29 @@ func (st *stillness) mayFreeze(g bothy.GuestStats) bool {
 }
 
 // seeStill looks at what a machine has done.
-func (s *machines) seeStill(ctx context.Context, l *live) (now sight, g bothy.GuestStats, err error) {
-	if g, err = s.guestStats(ctx, l); err != nil {
+func (s *Machines) seeStill(ctx context.Context, l *Instance) (now reading, g bothy.GuestStats, err error) {
+	if g, err = s.GuestStats(ctx, l); err != nil {
 		return now, g, err
 	}
-	m, err := l.machine.Stats(ctx)
-	return sight{s.o.Clock.Now(), m.CPUSeconds, l.gateway.Counters()}, g, err
+	m, err := l.Machine.Stats(ctx)
+	return reading{s.o.Clock.Now(), m.CPUSeconds, l.Gateway.Counters()}, g, err
 }
 
 // quietSince reports whether a machine did nothing since an earlier look.
-func (now sight) quietSince(before sight) bool {
+func (now reading) quietSince(before reading) bool {
 	passed := now.at.Sub(before.at).Seconds()
 	return passed > 0 && (now.cpu-before.cpu)/passed <= idleCPU && now.net == before.net
 }
 
-// ranCode says that code may have been run in the machine's interpreters.
-func (l *live) ranCode() {
+// RanCode says that code may have been run in the machine's interpreters.
+func (l *Instance) RanCode() {
 	l.still.mu.Lock()
 	defer l.still.mu.Unlock()
 	l.still.ran = true
 }
 
-// codeRan reports whether that was said.
-func (l *live) codeRan() bool {
+// CodeRan reports whether that was said.
+func (l *Instance) CodeRan() bool {
 	l.still.mu.Lock()
 	defer l.still.mu.Unlock()
 	return l.still.ran

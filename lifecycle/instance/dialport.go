@@ -1,4 +1,4 @@
-package lifecycle
+package instance
 
 import (
 	"context"
@@ -7,13 +7,13 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// dialPort connects to a port inside.
-func (s *machines) dialPort(ctx context.Context, l *live, port uint16) (net.Conn, error) {
-	c, cause := l.gateway.Dial(ctx, port)
+// DialPort connects to a port inside.
+func (s *Machines) DialPort(ctx context.Context, l *Instance, port uint16) (net.Conn, error) {
+	c, cause := l.Gateway.Dial(ctx, port)
 	if cause == nil {
 		return c, nil
 	}
-	if d, ok := l.guest.(bothy.PortDialer); ok {
+	if d, ok := l.Guest.(bothy.PortDialer); ok {
 		c, err := d.DialPort(ctx, port)
 		if err == nil {
 			return c, nil
@@ -26,6 +26,6 @@ func (s *machines) dialPort(ctx context.Context, l *live, port uint16) (net.Conn
 			return nil, e
 		}
 	}
-	return nil, bothy.Errorf(bothy.CodeConflict, "nothing listens on port %d of sandbox %s", port, l.id).
+	return nil, bothy.Errorf(bothy.CodeConflict, "nothing listens on port %d of sandbox %s", port, l.ID).
 		WithHint("Start the server inside first, and try again.").Because(cause)
 }

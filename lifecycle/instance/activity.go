@@ -1,4 +1,4 @@
-package lifecycle
+package instance
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// usage tells whether a sandbox is in use from outside.
-type usage struct {
+// Activity tells whether a sandbox is in use from outside.
+type Activity struct {
 	mu     sync.Mutex
 	active map[string]int // what holds it awake, and how often
 	last   time.Time
@@ -25,7 +25,7 @@ type usage struct {
 	holders []string
 }
 
-func (u *usage) touch(now time.Time) {
+func (u *Activity) Touch(now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.last = now
@@ -33,22 +33,22 @@ func (u *usage) touch(now time.Time) {
 
 // What holds a sandbox awake from outside, in the words of the API.
 const (
-	heldByRequest    = "request"
-	heldByConnection = "connection"
-	heldByTerminal   = "terminal"
+	ByRequest    = "request"
+	ByConnection = "connection"
+	ByTerminal   = "terminal"
 )
 
-// errFallingAsleep says that a sandbox is being paused: whoever has its lock finds
+// ErrClosed says that a sandbox is being paused: whoever has its lock finds
 // out what has become of it.
-var errFallingAsleep = errors.New("the sandbox is being paused")
+var ErrClosed = errors.New("the sandbox is being paused")
 
 // begin notes that something holds it awake until end is called. Calling end
 // again does nothing. The error is errFallingAsleep.
-func (u *usage) begin(c bothy.Clock, what string) (end func(), err error) {
+func (u *Activity) begin(c bothy.Clock, what string) (end func(), err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.falling {
-		return nil, errFallingAsleep
+		return nil, ErrClosed
 	}
 	if u.active == nil {
 		u.active = map[string]int{}
@@ -66,27 +66,27 @@ func (u *usage) begin(c bothy.Clock, what string) (end func(), err error) {
 }
 
 // inUse reports whether something holds it awake.
-func (u *usage) inUse() bool {
+func (u *Activity) inUse() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return len(u.active) > 0
 }
 
-func (u *usage) isFalling() bool {
+func (u *Activity) isFalling() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.falling
 }
 
-// fall lets nobody in any more. What has begun goes on.
-func (u *usage) fall() {
+// Close lets nobody in any more. What has begun goes on.
+func (u *Activity) Close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.falling = true
 }
 
-// fallIdle is fall if it has not been in use for as long as idle, and reports that.
-func (u *usage) fallIdle(now time.Time, idle time.Duration) bool {
+// CloseIfIdle is fall if it has not been in use for as long as idle, and reports that.
+func (u *Activity) CloseIfIdle(now time.Time, idle time.Duration) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.active) > 0 || now.Sub(u.last) < idle {
@@ -96,8 +96,8 @@ func (u *usage) fallIdle(now time.Time, idle time.Duration) bool {
 	return true
 }
 
-// stayUp undoes fall.
-func (u *usage) stayUp() {
+// Reopen undoes fall.
+func (u *Activity) Reopen() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.falling = false
@@ -107,16 +107,16 @@ func (u *usage) stayUp() {
 // kernel at rest stays far below it.
 const idleCPU = 0.05
 
-// look finds out what holds a sandbox awake. Whatever does also moves the time
+// Observe finds out what holds a sandbox awake. Whatever does also moves the time
 // since when it has been idle.
-func (s *machines) look(ctx context.Context, l *live) (holders []string, idleSince time.Time) {
+func (s *Machines) Observe(ctx context.Context, l *Instance) (holders []string, idleSince time.Time) {
 	now := s.o.Clock.Now()
 	commands := 0
-	if st, err := s.guestStats(ctx, l); err == nil {
+	if st, err := s.GuestStats(ctx, l); err == nil {
 		commands = st.Commands
 	}
-	stats, err := l.machine.Stats(ctx)
-	u := &l.use
+	stats, err := l.Machine.Stats(ctx)
+	u := &l.Activity
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	holders = slices.Sorted(maps.Keys(u.active))

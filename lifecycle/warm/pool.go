@@ -1,4 +1,4 @@
-package lifecycle
+package warm
 
 import (
 	"cmp"
@@ -11,11 +11,11 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/blob"
 	"github.com/bothy-dev/bothy/internal/cleanup"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
-// PoolOptions say what is made before anybody asks for it. The zero value makes
-// nothing.
-type PoolOptions struct {
+// Options say what is made ahead of demand. The zero value makes nothing.
+type Options struct {
 	// Golden keeps golden snapshots, of which there are at most GoldenMax.
 	Golden    blob.Store
 	GoldenMax int
@@ -67,8 +67,8 @@ type pool struct {
 
 	mu     sync.Mutex
 	closed bool
-	ready  map[shape][]*live
-	demand map[shape]*demand
+	ready  map[class][]*instance.Instance
+	demand map[class]*demand
 	// code is when code was last run in a template, by its digest.
 	code map[string]time.Time
 	// busy is when a sandbox was last seen to start, quiet when nobody waited
@@ -87,7 +87,7 @@ type demand struct {
 }
 
 func newPool() *pool {
-	return &pool{wake: make(chan struct{}, 1), ready: map[shape][]*live{}, demand: map[shape]*demand{}, code: map[string]time.Time{}, quiet: time.Now()}
+	return &pool{wake: make(chan struct{}, 1), ready: map[class][]*instance.Instance{}, demand: map[class]*demand{}, code: map[string]time.Time{}, quiet: time.Now()}
 }
 
 func (p *pool) poke() {
@@ -99,7 +99,7 @@ func (p *pool) poke() {
 
 // asked notes that a machine was asked for. create tells new sandboxes from
 // those that are woken.
-func (p *pool) asked(h shape, t *bothy.Template, now time.Time, create bool) {
+func (p *pool) asked(h class, t *bothy.Template, now time.Time, create bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	d := p.demand[h]
@@ -174,36 +174,30 @@ func (d *demand) burst(now time.Time) (most int) {
 	return most
 }
 
-// StartPool begins to make what is ready before anybody asks. Call it after
-// Recover. It goes on until Close.
-func (s *Service) StartPool() {
-	if s.o.Pool.ReadyMax == 0 && s.o.Pool.Spares == 0 && s.o.Pool.GoldenMax == 0 {
-		return
-	}
-	s.pooled.Store(true)
-	s.watchers.Go(func() {
-		s.findGoldens()
-		s.keepPool(s.background)
-	})
+// Run looks for the golden snapshots of an earlier server, and then makes what is
+// wanted until ctx ends.
+func (s *Pool) Run(ctx context.Context) {
+	s.FindGoldens()
+	s.keepPool(ctx)
 }
 
-// findGoldens takes over the golden snapshots of an earlier server.
-func (s *Service) findGoldens() {
-	for _, h := range s.readGoldens(s.background) {
-		if t, err := s.o.Templates.Lookup(h.digest); err == nil && s.wantsGolden(h, t) {
-			s.logPool("find a golden snapshot", h, s.makeGolden(s.background, h, t))
+// FindGoldens takes over the golden snapshots of an earlier server.
+func (s *Pool) FindGoldens() {
+	for _, h := range s.readGoldens(s.o.Background) {
+		if t, err := s.o.Known.Lookup(h.digest); err == nil && s.wantsGolden(h, t) {
+			s.logPool("find a golden snapshot", h, s.makeGolden(s.o.Background, h, t))
 		}
 	}
 }
 
-func (s *Service) logPool(what string, h shape, err error) {
-	if err != nil && s.background.Err() == nil {
-		s.log.Warn("the pool could not "+what, "shape", h.String(), "error", err)
+func (s *Pool) logPool(what string, h class, err error) {
+	if err != nil && s.o.Background.Err() == nil {
+		s.o.Log.Warn("the pool could not "+what, "shape", h.String(), "error", err)
 	}
 }
 
 // keepPool makes and gives up, one thing at a time.
-func (s *Service) keepPool(ctx context.Context) {
+func (s *Pool) keepPool(ctx context.Context) {
 	for ctx.Err() == nil {
 		begun := time.Now()
 		if s.poolStep(ctx) {
@@ -211,7 +205,7 @@ func (s *Service) keepPool(ctx context.Context) {
 			sleep(ctx, min(max(time.Since(begun), poolRest), poolRestMax))
 			continue
 		}
-		stop := s.clock.AfterFunc(poolLook, s.pool.poke)
+		stop := s.o.Clock.AfterFunc(poolLook, s.pool.poke)
 		select {
 		case <-s.pool.wake:
 			sleep(ctx, poolQuiet)
@@ -230,11 +224,11 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // poolStep does the most useful thing that is to be done, and reports whether
 // there was one.
-func (s *Service) poolStep(ctx context.Context) bool {
+func (s *Pool) poolStep(ctx context.Context) bool {
 	s.dropUnwanted(ctx)
-	switch free, least := s.admission.FreeMemoryMB(), s.o.Pool.MinFreeMemoryMB; {
+	switch free, least := s.o.FreeMemoryMB(), s.o.MinFreeMemoryMB; {
 	case least > 0 && free < least:
-		return s.shrinkPool(ctx)
+		return s.Shrink(ctx)
 	case least > 0 && free < least+poolMargin:
 		return false // what would be made would be given up next
 	}
@@ -243,18 +237,18 @@ func (s *Service) poolStep(ctx context.Context) bool {
 	}
 	wanted := s.wanted()
 	for _, w := range wanted {
-		if s.readyOf(w.shape) < w.ready && s.maySucceed(w.shape) {
-			if s.wantsGolden(w.shape, w.template) {
-				s.logPool("make a golden snapshot", w.shape, s.makeGolden(ctx, w.shape, w.template))
+		if s.readyOf(w.class) < w.ready && s.maySucceed(w.class) {
+			if s.wantsGolden(w.class, w.template) {
+				s.logPool("make a golden snapshot", w.class, s.makeGolden(ctx, w.class, w.template))
 				return true
 			}
-			s.addReady(ctx, w.shape, w.template)
+			s.addReady(ctx, w.class, w.template)
 			return true
 		}
 	}
 	for _, w := range wanted {
-		if w.often && s.wantsGolden(w.shape, w.template) {
-			s.logPool("make a golden snapshot", w.shape, s.makeGolden(ctx, w.shape, w.template))
+		if w.often && s.wantsGolden(w.class, w.template) {
+			s.logPool("make a golden snapshot", w.class, s.makeGolden(ctx, w.class, w.template))
 			return true
 		}
 	}
@@ -263,8 +257,8 @@ func (s *Service) poolStep(ctx context.Context) bool {
 
 // quiet reports whether nobody waits for a sandbox, or has for so long that what
 // is ready would help.
-func (s *Service) quiet() bool {
-	starting := s.admission.Busy()
+func (s *Pool) quiet() bool {
+	starting := s.o.Busy()
 	p := s.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -282,7 +276,7 @@ func (s *Service) quiet() bool {
 
 // want is what should be there of a shape.
 type want struct {
-	shape
+	class
 	template *bothy.Template
 	often    bool // worth more than spares
 	ready    int
@@ -291,21 +285,21 @@ type want struct {
 }
 
 // wanted lists the shapes that are in demand, the latest first.
-func (s *Service) wanted() []want {
-	now := s.clock.Now()
-	all := map[shape]want{}
-	for _, name := range s.o.Pool.Templates {
-		if s.engines.Default() == "" {
+func (s *Pool) wanted() []want {
+	now := s.o.Clock.Now()
+	all := map[class]want{}
+	for _, name := range s.o.Templates {
+		if s.o.Engines.Default() == "" {
 			break // it is still being opened
 		}
-		if t, err := s.o.Templates.Lookup(name); err == nil {
+		if t, err := s.o.Known.Lookup(name); err == nil {
 			h := s.defaultShape(t)
-			all[h] = want{shape: h, template: t, often: true, ready: s.o.Pool.Ready}
+			all[h] = want{class: h, template: t, often: true, ready: s.o.Ready}
 		}
 	}
 	s.pool.mu.Lock()
 	for h, d := range s.pool.demand {
-		_, err := s.o.Templates.Lookup(h.digest)
+		_, err := s.o.Known.Lookup(h.digest)
 		_, fixed := all[h]
 		if now.Sub(d.starts) > demandFor && !(fixed && d.failures.count > 0) || bothy.ErrorCode(err) == bothy.CodeTemplateNotFound {
 			delete(s.pool.demand, h)
@@ -313,7 +307,7 @@ func (s *Service) wanted() []want {
 		}
 		w := all[h]
 		if !fixed {
-			w = want{shape: h, template: d.template, often: d.since(now.Add(-demandFor)) >= often}
+			w = want{class: h, template: d.template, often: d.since(now.Add(-demandFor)) >= often}
 		}
 		if w.often {
 			w.ready = max(w.ready, 1, d.burst(now))
@@ -325,12 +319,12 @@ func (s *Service) wanted() []want {
 	list := slices.SortedFunc(maps.Values(all), func(a, b want) int {
 		return cmp.Or(b.last.Compare(a.last), cmp.Compare(a.String(), b.String()))
 	})
-	left := s.o.Pool.ReadyMax
+	left := s.o.ReadyMax
 	for i := range list {
 		list[i].ready = min(list[i].ready, left)
 		left -= list[i].ready
 	}
-	shareSpares(list, s.o.Pool.Spares, now)
+	shareSpares(list, s.o.Spares, now)
 	return list
 }
 
@@ -349,14 +343,14 @@ func shareSpares(list []want, spares int, now time.Time) {
 	}
 }
 
-func (s *Service) readyOf(h shape) int {
+func (s *Pool) readyOf(h class) int {
 	s.pool.mu.Lock()
 	defer s.pool.mu.Unlock()
 	return len(s.pool.ready[h])
 }
 
 // addReady makes one machine that waits.
-func (s *Service) addReady(ctx context.Context, h shape, t *bothy.Template) {
+func (s *Pool) addReady(ctx context.Context, h class, t *bothy.Template) {
 	begun := time.Now()
 	l, err := s.makeReady(ctx, h, t)
 	p := s.pool
@@ -365,7 +359,7 @@ func (s *Service) addReady(ctx context.Context, h shape, t *bothy.Template) {
 		err = context.Canceled
 	}
 	if err == nil {
-		s.machines.watchStill(l, false, false)
+		s.o.Machines.WatchIdleness(l, false, false)
 		p.ready[h] = append(p.ready[h], l)
 		l = nil
 		if d := p.demand[h]; d != nil {
@@ -374,56 +368,56 @@ func (s *Service) addReady(ctx context.Context, h shape, t *bothy.Template) {
 	}
 	var failed failures
 	if err != nil {
-		failed = p.fails(h, t, s.clock.Now())
+		failed = p.fails(h, t, s.o.Clock.Now())
 	}
 	n := len(p.ready[h])
 	p.mu.Unlock()
 	if err != nil {
-		s.giveUp(l)
+		s.Discard(l)
 		s.logFailure(h, err, failed)
 		return
 	}
-	s.log.Info("a sandbox is ready before anybody asked", "template", t.Name, "shape", h.String(), "ready", n,
-		"ms", time.Since(begun).Milliseconds(), "pool_mb", s.Pool(ctx).MemoryBytes>>20)
+	s.o.Log.Info("a sandbox is ready before anybody asked", "template", t.Name, "shape", h.String(), "ready", n,
+		"ms", time.Since(begun).Milliseconds(), "pool_mb", s.Stats(ctx).MemoryBytes>>20)
 }
 
 // makeReady makes a machine that wants nothing but an owner. Its gateway is
 // shut.
-func (s *Service) makeReady(ctx context.Context, h shape, t *bothy.Template) (*live, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(h.engine, startTimeout))
+func (s *Pool) makeReady(ctx context.Context, h class, t *bothy.Template) (*instance.Instance, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.o.Engines.Patience(h.engine, instance.StartTimeout))
 	defer cancel()
 	var undo cleanup.Stack
 	defer undo.Run()
-	sb := h.sandbox(newID("sbx"), t)
+	sb := h.sandbox(instance.NewID("sbx"), t)
 	g := s.golden(h)
 	m, key, err := s.startAny(ctx, sb, t, g)
 	if err != nil {
 		return nil, err
 	}
-	undo.Add(func() { s.machines.destroy(m) })
-	l, err := s.machines.attach(ctx, sb, m, key)
+	undo.Add(func() { s.o.Machines.Destroy(m) })
+	l, err := s.o.Machines.Attach(ctx, sb, m, key)
 	if err != nil {
 		return nil, err
 	}
-	undo.Add(l.detach)
-	if err := s.machines.adoptAs(ctx, l, sb, t, "", newLaps()); err != nil {
+	undo.Add(l.Detach)
+	if err := s.o.Machines.AdoptAs(ctx, l, sb, t, "", instance.NewSteps()); err != nil {
 		if g != nil {
 			s.dropGolden(ctx, h, g, err)
 		}
-		return nil, startError(m, err)
+		return nil, instance.StartError(m, err)
 	}
-	if err := warm(ctx, l.guest, t); err != nil {
-		return nil, startError(m, err)
+	if err := warm(ctx, l.Guest, t); err != nil {
+		return nil, instance.StartError(m, err)
 	}
 	// Most are handed out with the limits of their shape, and with nothing of their
 	// owner's that the guest must know. But the clock of a virtual machine stands still
 	// while it waits, so it is told the time then.
-	if err := l.limit(ctx); err != nil {
+	if err := l.Limit(ctx); err != nil {
 		return nil, err
 	}
-	if s.engines.Get(h.engine).Info().Acceleration == "" {
-		if err := s.machines.adopt(ctx, l, sb, t, newLaps()); err != nil {
-			return nil, startError(m, err)
+	if s.o.Engines.Get(h.engine).Info().Acceleration == "" {
+		if err := s.o.Machines.Adopt(ctx, l, sb, t, instance.NewSteps()); err != nil {
+			return nil, instance.StartError(m, err)
 		}
 	}
 	undo.Release()
@@ -432,24 +426,25 @@ func (s *Service) makeReady(ctx context.Context, h shape, t *bothy.Template) (*l
 
 // startAny starts a machine from a golden snapshot, or boots it if there is none
 // or it does not work. It returns the key that the guest knows already.
-func (s *Service) startAny(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, g *golden) (bothy.Machine, string, error) {
+func (s *Pool) startAny(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, g *golden) (bothy.Machine, string, error) {
 	if g != nil {
-		m, err := s.startGolden(ctx, sb, t, g)
+		m, err := s.RestoreGolden(ctx, sb, t, g)
 		if err == nil {
-			return m, g.key, nil
+			return m, g.Key, nil
 		}
 		if ctx.Err() != nil {
 			return nil, "", err
 		}
-		s.dropGolden(ctx, shapeOf(sb), g, err)
+		s.dropGolden(ctx, classOf(sb), g, err)
 	}
-	m, err := s.engines.Get(sb.Engine).Start(ctx, s.machines.machineSpec(sb, t))
+	m, err := s.o.Engines.Get(sb.Engine).Start(ctx, s.o.Machines.MachineSpec(sb, t))
 	return m, "", err
 }
 
-// claim hands out a machine of the shape that is ready, or nil. Nobody else has
+// Claim hands out a machine for a sandbox that is ready, or nil. Nobody else has
 // it then.
-func (s *Service) claim(h shape) *live {
+func (s *Pool) Claim(sb *bothy.Sandbox) *instance.Instance {
+	h := classOf(sb)
 	p := s.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -457,8 +452,8 @@ func (s *Service) claim(h shape) *live {
 		l := list[0]
 		p.ready[h] = list[1:]
 		select {
-		case <-l.machine.Done():
-			go s.giveUp(l)
+		case <-l.Machine.Done():
+			go s.Discard(l)
 			continue
 		default:
 			return l
@@ -467,31 +462,31 @@ func (s *Service) claim(h shape) *live {
 	return nil
 }
 
-// giveUp ends a machine that nobody owns.
-func (s *Service) giveUp(l *live) {
+// Discard ends a machine that nobody owns.
+func (s *Pool) Discard(l *instance.Instance) {
 	if l == nil {
 		return
 	}
-	l.detach()
-	s.machines.destroy(l.machine)
+	l.Detach()
+	s.o.Machines.Destroy(l.Machine)
 }
 
 // dropUnwanted gives up what is no longer of use: its template is gone, nobody
 // asks for it, or it has died.
-func (s *Service) dropUnwanted(ctx context.Context) {
+func (s *Pool) dropUnwanted(ctx context.Context) {
 	wanted := s.wanted()
-	want := map[shape]int{}
+	want := map[class]int{}
 	for _, w := range wanted {
-		want[w.shape] = w.ready
+		want[w.class] = w.ready
 	}
-	var going []*live
+	var going []*instance.Instance
 	p := s.pool
 	p.mu.Lock()
 	for h, list := range p.ready {
 		keep := list[:0:0]
 		for _, l := range list {
 			select {
-			case <-l.machine.Done():
+			case <-l.Machine.Done():
 				going = append(going, l)
 				continue
 			default:
@@ -508,30 +503,30 @@ func (s *Service) dropUnwanted(ctx context.Context) {
 	}
 	p.mu.Unlock()
 	for _, l := range going {
-		s.log.Info("a ready sandbox is not needed any more", "sandbox", l.id)
-		s.giveUp(l)
+		s.o.Log.Info("a ready sandbox is not needed any more", "sandbox", l.ID)
+		s.Discard(l)
 	}
 	s.dropSpares(ctx, wanted)
 }
 
-// shrinkPool gives up one thing to leave the host more memory, and reports
+// Shrink gives up one thing to leave the host more memory, and reports
 // whether there was any.
-func (s *Service) shrinkPool(ctx context.Context) bool {
+func (s *Pool) Shrink(ctx context.Context) bool {
 	l := s.anyReady()
 	if l == nil {
 		return s.dropOneSpare(ctx)
 	}
-	s.log.Info("the host is short of memory, so a ready sandbox is given up", "sandbox", l.id)
-	s.giveUp(l)
+	s.o.Log.Info("the host is short of memory, so a ready sandbox is given up", "sandbox", l.ID)
+	s.Discard(l)
 	return true
 }
 
 // anyReady takes one of the shape of which most wait.
-func (s *Service) anyReady() *live {
+func (s *Pool) anyReady() *instance.Instance {
 	p := s.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var most shape
+	var most class
 	for h, list := range p.ready {
 		if len(list) > len(p.ready[most]) {
 			most = h
@@ -545,23 +540,23 @@ func (s *Service) anyReady() *live {
 	return list[len(list)-1]
 }
 
-// closePool ends all members. Nothing joins them afterwards.
-func (s *Service) closePool() {
+// Close ends all members. Nothing joins them afterwards.
+func (s *Pool) Close() {
 	s.pool.mu.Lock()
 	s.pool.closed = true
 	all := slices.Concat(slices.Collect(maps.Values(s.pool.ready))...)
-	s.pool.ready = map[shape][]*live{}
+	s.pool.ready = map[class][]*instance.Instance{}
 	s.pool.mu.Unlock()
 	var wg sync.WaitGroup
 	for _, l := range all {
-		wg.Go(func() { s.giveUp(l) })
+		wg.Go(func() { s.Discard(l) })
 	}
 	wg.Wait()
 	s.dropSpares(context.Background(), nil)
 }
 
-// PoolStats is what is held ready, for an operator.
-type PoolStats struct {
+// Stats is what is held ready, for an operator.
+type Stats struct {
 	Ready  int `json:"ready"`
 	Spares int `json:"spares"`
 	Golden int `json:"golden"`
@@ -571,14 +566,14 @@ type PoolStats struct {
 	GoldenBytes int64 `json:"golden_bytes"`
 }
 
-// Pool tells what is held ready.
-func (s *Service) Pool(ctx context.Context) (st PoolStats) {
+// Stats tells what is held ready.
+func (s *Pool) Stats(ctx context.Context) (st Stats) {
 	s.pool.mu.Lock()
 	all := slices.Concat(slices.Collect(maps.Values(s.pool.ready))...)
 	s.pool.mu.Unlock()
 	st.Ready = len(all)
 	for _, l := range all {
-		if m, err := l.machine.Stats(ctx); err == nil {
+		if m, err := l.Machine.Stats(ctx); err == nil {
 			st.MemoryBytes += m.MemoryBytes
 		}
 	}

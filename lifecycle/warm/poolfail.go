@@ -1,4 +1,4 @@
-package lifecycle
+package warm
 
 import (
 	"time"
@@ -31,7 +31,7 @@ func (f failures) over(now time.Time) bool {
 }
 
 // fails notes that a machine could not be made; p.mu is held.
-func (p *pool) fails(h shape, t *bothy.Template, now time.Time) failures {
+func (p *pool) fails(h class, t *bothy.Template, now time.Time) failures {
 	d := p.demand[h]
 	if d == nil {
 		d = &demand{template: t, starts: now}
@@ -44,22 +44,22 @@ func (p *pool) fails(h shape, t *bothy.Template, now time.Time) failures {
 
 // maySucceed is false for a while after machines of the shape could not be
 // made.
-func (s *Service) maySucceed(h shape) bool {
+func (s *Pool) maySucceed(h class) bool {
 	s.pool.mu.Lock()
 	defer s.pool.mu.Unlock()
 	d := s.pool.demand[h]
-	return d == nil || d.failures.over(s.clock.Now())
+	return d == nil || d.failures.over(s.o.Clock.Now())
 }
 
 // logFailure tells of the first failure in a row, and of the last. Those between
 // say nothing new.
-func (s *Service) logFailure(h shape, err error, f failures) {
+func (s *Pool) logFailure(h class, err error, f failures) {
 	switch f.count {
 	case 1:
 		s.logPool("make a sandbox ready, and tries again more and more seldom", h, err)
 	case poolTries:
 		s.logPool("make a sandbox ready, and waits until the template changes or somebody asks for it", h, err)
 	default:
-		s.log.Debug("the pool could not make a sandbox ready", "shape", h.String(), "error", err, "failures", f.count)
+		s.o.Log.Debug("the pool could not make a sandbox ready", "shape", h.String(), "error", err, "failures", f.count)
 	}
 }

@@ -1,4 +1,4 @@
-package lifecycle
+package instance
 
 import (
 	"encoding/json"
@@ -17,8 +17,8 @@ type sealed struct {
 	Seed []byte `json:"seed"`
 }
 
-// sealSecrets checks a request's secrets and encrypts them into the sandbox.
-func (s *machines) sealSecrets(sb *bothy.Sandbox, list []bothy.Secret) error {
+// SealSecrets checks a request's secrets and encrypts them into the sandbox.
+func (s *Machines) SealSecrets(sb *bothy.Sandbox, list []bothy.Secret) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -36,7 +36,7 @@ func (s *machines) sealSecrets(sb *bothy.Sandbox, list []bothy.Secret) error {
 	return s.sealInto(sb, &sealed{List: list, Seed: newEntropy()})
 }
 
-func (s *machines) sealInto(sb *bothy.Sandbox, v *sealed) error {
+func (s *Machines) sealInto(sb *bothy.Sandbox, v *sealed) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -45,8 +45,8 @@ func (s *machines) sealInto(sb *bothy.Sandbox, v *sealed) error {
 	return err
 }
 
-// copySecrets gives a copy the secrets of its origin.
-func (s *machines) copySecrets(to, from *bothy.Sandbox) error {
+// CopySecrets gives a copy the secrets of its origin.
+func (s *Machines) CopySecrets(to, from *bothy.Sandbox) error {
 	v, err := s.openSecrets(from)
 	if err != nil || v == nil {
 		return err
@@ -55,7 +55,7 @@ func (s *machines) copySecrets(to, from *bothy.Sandbox) error {
 }
 
 // openSecrets returns nil for a sandbox without secrets.
-func (s *machines) openSecrets(sb *bothy.Sandbox) (*sealed, error) {
+func (s *Machines) openSecrets(sb *bothy.Sandbox) (*sealed, error) {
 	if sb.SealedSecrets == nil {
 		return nil, nil
 	}
@@ -67,8 +67,8 @@ func (s *machines) openSecrets(sb *bothy.Sandbox) (*sealed, error) {
 	return v, json.Unmarshal(b, v)
 }
 
-// giveSecrets puts a sandbox's secrets into its gateway, and nowhere else.
-func (s *machines) giveSecrets(gw bothy.Gateway, sb *bothy.Sandbox) error {
+// GiveSecrets puts a sandbox's secrets into its gateway, and nowhere else.
+func (s *Machines) GiveSecrets(gw bothy.Gateway, sb *bothy.Sandbox) error {
 	v, err := s.openSecrets(sb)
 	if err != nil || v == nil {
 		return err

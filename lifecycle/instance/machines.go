@@ -1,4 +1,7 @@
-package lifecycle
+// Package instance answers what runs for a sandbox: a machine with its gateway and its
+// guest. It connects to machines and gives them their identity, knows whether they are in
+// use, freezes idle ones, kills at the memory limit, and notices guests that hang.
+package instance
 
 import (
 	"context"
@@ -10,8 +13,12 @@ import (
 	"github.com/bothy-dev/bothy/internal/keepalive"
 )
 
+// StartTimeout bounds the start of one machine, whatever the caller's patience. It and
+// all that bounds a machine is longer for emulated ones.
+const StartTimeout = 60 * time.Second
+
 // Options are what machines are connected with.
-type machinesOptions struct {
+type Options struct {
 	// NewGateway attaches a gateway, shut, to a cable, and NewGuest makes the host's
 	// side of a guest, which is dialled by dial.
 	NewGateway func(sandboxID string, c bothy.Cable) (bothy.Gateway, error)
@@ -32,31 +39,31 @@ type machinesOptions struct {
 	Background context.Context
 }
 
-// owner is what machines ask of the service.
-type owner interface {
+// Owner is what machines ask of the service.
+type Owner interface {
 	// Runs reports whether an instance is the one of its sandbox.
-	Runs(l *live) bool
+	Runs(l *Instance) bool
 	// WhyGone says why the sandbox of an instance has ended, or nil where it lives.
-	WhyGone(ctx context.Context, l *live) error
+	WhyGone(ctx context.Context, l *Instance) error
 	// Killed is told of a process that was killed at the memory limit.
-	Killed(ctx context.Context, l *live, process string)
+	Killed(ctx context.Context, l *Instance, process string)
 	// OverLimit ends a sandbox that stayed over its memory limit.
-	OverLimit(ctx context.Context, l *live, x bothy.Exit) error
+	OverLimit(ctx context.Context, l *Instance, x bothy.Exit) error
 }
 
-// machines makes instances of machines, and looks after them.
-type machines struct {
-	o     machinesOptions
-	owner owner
+// Machines makes instances of machines, and looks after them.
+type Machines struct {
+	o     Options
+	owner Owner
 	kept  *keepalive.Pool
 }
 
-func newMachines(o machinesOptions, owner owner) *machines {
-	return &machines{o: o, owner: owner, kept: keepalive.NewPool(o.Clock)}
+func New(o Options, owner Owner) *Machines {
+	return &Machines{o: o, owner: owner, kept: keepalive.NewPool(o.Clock)}
 }
 
-func (s *machines) machineSpec(sb *bothy.Sandbox, t *bothy.Template) bothy.MachineSpec {
+func (s *Machines) MachineSpec(sb *bothy.Sandbox, t *bothy.Template) bothy.MachineSpec {
 	return bothy.MachineSpec{
-		ID: sb.ID, RootFS: t.RootFS, Guest: s.o.GuestImage, Hostname: hostname(sb), Limits: limitsOf(sb),
+		ID: sb.ID, RootFS: t.RootFS, Guest: s.o.GuestImage, Hostname: hostname(sb), Limits: LimitsOf(sb),
 	}
 }

@@ -1,4 +1,4 @@
-package lifecycle
+package warm
 
 import (
 	"fmt"
@@ -8,9 +8,9 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// shape is what cannot be changed about a machine once it is there. Machines of
+// class is what cannot be changed about a machine once it is there. Machines of
 // one shape can stand for each other.
-type shape struct {
+type class struct {
 	engine string
 	digest string // of the template's image
 	// cpus is how many processors are seen inside. How much of them may be used
@@ -20,19 +20,19 @@ type shape struct {
 	diskMB   int
 }
 
-func shapeOf(sb *bothy.Sandbox) shape {
-	return shape{
+func classOf(sb *bothy.Sandbox) class {
+	return class{
 		engine: sb.Engine, digest: sb.TemplateDigest,
 		cpus: int(math.Ceil(sb.CPU)), memoryMB: sb.MemoryMB, diskMB: sb.DiskMB,
 	}
 }
 
-func (h shape) String() string {
+func (h class) String() string {
 	return fmt.Sprintf("%.12s %d CPU %d MB %d MB", strings.TrimPrefix(h.digest, "sha256:"), h.cpus, h.memoryMB, h.diskMB)
 }
 
 // sandbox is one of this shape that nobody owns and that is stored nowhere.
-func (h shape) sandbox(id string, t *bothy.Template) *bothy.Sandbox {
+func (h class) sandbox(id string, t *bothy.Template) *bothy.Sandbox {
 	return &bothy.Sandbox{
 		ID: id, Template: t.Name, TemplateDigest: h.digest, Engine: h.engine,
 		CPU: float64(h.cpus), MemoryMB: h.memoryMB, DiskMB: h.diskMB,
@@ -41,9 +41,9 @@ func (h shape) sandbox(id string, t *bothy.Template) *bothy.Sandbox {
 }
 
 // defaultShape is that of a request which asks for nothing but a template.
-func (s *Service) defaultShape(t *bothy.Template) shape {
-	return shape{
-		engine: s.engines.Default(), digest: t.Digest,
+func (s *Pool) defaultShape(t *bothy.Template) class {
+	return class{
+		engine: s.o.Engines.Default(), digest: t.Digest,
 		cpus: int(math.Ceil(bothy.DefaultCPU)), memoryMB: bothy.DefaultMemoryMB, diskMB: bothy.DefaultDiskMB,
 	}
 }

@@ -1,0 +1,42 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// sweep removes machines that are not live here.
+func (s *Service) sweep(ctx context.Context) error {
+	var errs []error
+	for name, e := range s.engines.Opened() {
+		errs = append(errs, s.sweepEngine(ctx, name, e))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Service) sweepEngine(ctx context.Context, name string, e bothy.Engine) error {
+	if s.o.Doubtful || s.hasUnclaimed() {
+		s.log.Warn("the database has lost something, so what seems to be left of machines is not removed", "engine", name)
+		return nil
+	}
+	ids, err := e.Sweep(ctx, s.keptMachine)
+	if len(ids) > 0 {
+		s.log.Info("removed what was left of machines", "engine", name, "count", len(ids), "ids", ids[:min(len(ids), 20)])
+	}
+	return err
+}
+
+// keptMachine reports whether a machine that no engine holds stays, by what its
+// engine calls it. What lives here is held.
+func (s *Service) keptMachine(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.unattached {
+		if u.name == name {
+			return true
+		}
+	}
+	return false
+}

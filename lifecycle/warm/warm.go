@@ -1,0 +1,68 @@
+// Package warm answers what is made ahead of demand: ready machines, golden snapshots and
+// prespawned machines. It follows what was asked for lately, makes one thing at a time
+// while no request waits, and gives things up first when memory is short.
+package warm
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle/engines"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
+)
+
+// Dependencies are what the pool is made of.
+type Dependencies struct {
+	Options
+	// Known finds templates.
+	Known    templateFinder
+	Engines  *engines.Set
+	Machines *instance.Machines
+	// Busy counts the sandboxes that wait or are starting, and FreeMemoryMB tells what
+	// the host has left.
+	Busy         func() int
+	FreeMemoryMB func() int
+	// GuestImage and CABundle are what every sandbox is given, and so part of what a
+	// golden snapshot depends on.
+	GuestImage string
+	CABundle   string
+	Clock      bothy.Clock
+	Log        *slog.Logger
+	// Background ends with the service.
+	Background context.Context
+}
+
+// templateFinder finds templates, by name or by digest.
+type templateFinder interface {
+	Lookup(name string) (*bothy.Template, error)
+}
+
+// Pool makes machines ahead of demand.
+type Pool struct {
+	o       Dependencies
+	pool    *pool
+	goldens *goldens
+}
+
+func New(o Dependencies) *Pool {
+	return &Pool{o: o, pool: newPool(), goldens: newGoldens(o)}
+}
+
+// Off reports whether nothing is made.
+func (s *Pool) Off() bool { return s.o.ReadyMax == 0 && s.o.Spares == 0 && s.o.GoldenMax == 0 }
+
+// Poke has the pool look whether something is to be made.
+func (s *Pool) Poke() { s.pool.poke() }
+
+// Touch keeps the pool quiet for a moment.
+func (s *Pool) Touch() { s.pool.touch() }
+
+// Asked notes that a machine was asked for. create tells new sandboxes from those
+// that are resumed.
+func (s *Pool) Asked(sb *bothy.Sandbox, t *bothy.Template, create bool) {
+	s.pool.asked(classOf(sb), t, s.o.Clock.Now(), create)
+}
+
+// RanCode notes that code was run in a sandbox of the template with this digest.
+func (s *Pool) RanCode(digest string) { s.pool.ranCode(digest, s.o.Clock.Now()) }
