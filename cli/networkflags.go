@@ -19,8 +19,11 @@ type networkFlags struct {
 	denied  []string
 }
 
-func (f *networkFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.mode, "network", "", "network `mode`: off, restricted (package registries, GitHub, LLM APIs) or open (default off)")
+func (f *networkFlags) add(flags *pflag.FlagSet) { f.addFor(flags, "off") }
+
+// addFor is add with another mode where no flag is given.
+func (f *networkFlags) addFor(flags *pflag.FlagSet, byDefault string) {
+	flags.StringVar(&f.mode, "network", "", "network `mode`: off, restricted (package registries, GitHub, LLM APIs) or open (default "+byDefault+")")
 	flags.StringSliceVar(&f.presets, "preset", nil, "restrict the network to this `preset` of destinations (repeatable)")
 	flags.StringSliceVar(&f.domains, "allow-domain", nil, "restrict the network to this `domain`, as in *.example.org (repeatable)")
 	flags.StringSliceVar(&f.cidrs, "allow-cidr", nil, "restrict the network to this `range` of addresses, as in 192.0.2.0/24 (repeatable)")

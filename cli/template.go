@@ -11,7 +11,7 @@ import (
 
 func newTemplate(a *app) *cobra.Command {
 	return group("template", "List, build and remove templates",
-		newTemplateList(a), newTemplateGet(a), newTemplateBuild(a), newTemplateImport(a), newTemplateRemove(a))
+		newTemplateList(a), newTemplateGet(a), newTemplateBuild(a), newTemplateBuilds(a), newTemplateLogs(a), newTemplateCancel(a), newTemplateImport(a), newTemplateRemove(a))
 }
 
 func newTemplateList(a *app) *cobra.Command {

@@ -13,20 +13,28 @@ import (
 
 func newTemplateBuild(a *app) *cobra.Command {
 	req := bothy.TemplateBuild{}
+	var docker dockerFlags
 	cmd := &cobra.Command{
-		Use:   "build NAME",
-		Short: "Build a built-in template",
-		Long: `Build a built-in template: python-3.12, python-3.12-bare, node-22,
-ubuntu-24.04 or debian-12.
+		Use:   "build NAME [CONTEXT]",
+		Short: "Build a template from a Dockerfile, or a built-in one",
+		Long: `Build a template from a Dockerfile, with the files of the folder CONTEXT. Each
+RUN is executed in a sandbox, under the network policy that the flags choose.
+What a step makes is kept, and taken from there the next time. The build goes on
+when this command is interrupted: bothy template logs shows it again.
 
-To add packages of your own, build an image with another tool (docker build,
-docker save) and use bothy template import.`,
-		Example: `  bothy template build python-3.12-bare
+Without CONTEXT and -f, NAME is a built-in template: python-3.12,
+python-3.12-bare, node-22, ubuntu-24.04 or debian-12.`,
+		Example: `  bothy template build tools .
+  bothy template build tools -f docker/Dockerfile . --build-arg VERSION=3
   bothy template build node-22 --force`,
-		Args: usage(cobra.ExactArgs(1)),
+		Args: usage(cobra.RangeArgs(1, 2)),
 	}
-	cmd.Flags().BoolVar(&req.Force, "force", false, "build again although the template is there")
+	cmd.Flags().BoolVar(&req.Force, "force", false, "build a built-in template again although it is there")
+	docker.add(cmd.Flags())
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		if len(args) == 2 || docker.file != "" {
+			return a.dockerBuild(ctx, s, &docker, args[0], strings.Join(args[1:], ""))
+		}
 		req.Name = args[0]
 		return a.build(ctx, s, req)
 	})

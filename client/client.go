@@ -30,6 +30,7 @@ type Client struct {
 	Files     *Files
 	Snapshots *Snapshots
 	Templates *Templates
+	Builder   *Builder
 	Tokens    *Tokens
 	Events    *Events
 	Network   *Network
@@ -68,7 +69,7 @@ func New(baseURL, key string, opts ...Option) *Client {
 	}
 	return &Client{
 		Sandboxes: &Sandboxes{c}, Exec: &Exec{c}, Code: &Code{c}, Files: &Files{c}, Snapshots: &Snapshots{c},
-		Templates: &Templates{c}, Tokens: &Tokens{c}, Events: &Events{c}, Network: &Network{c}, Metrics: &Metrics{c}, Ports: &Ports{c}, Links: &Links{c}, Webhooks: &Webhooks{c},
+		Templates: &Templates{c}, Builder: &Builder{c}, Tokens: &Tokens{c}, Events: &Events{c}, Network: &Network{c}, Metrics: &Metrics{c}, Ports: &Ports{c}, Links: &Links{c}, Webhooks: &Webhooks{c},
 		Mover: &Mover{c}, Logs: &Logs{c}, Limits: &Limits{c}, Projects: &Projects{c}, Usage: &Usage{c}, Audit: &Audit{c}, conn: c,
 	}
 }
@@ -160,6 +161,7 @@ var (
 	_ bothy.FileService     = (*Files)(nil)
 	_ bothy.SnapshotService = (*Snapshots)(nil)
 	_ bothy.TemplateService = (*Templates)(nil)
+	_ bothy.TemplateBuilder = (*Builder)(nil)
 	_ bothy.TokenService    = (*Tokens)(nil)
 	_ bothy.EventService    = (*Events)(nil)
 	_ bothy.NetworkService  = (*Network)(nil)

@@ -29,6 +29,9 @@ func (s *Server) Serve(ctx context.Context) error {
 	if err != nil {
 		s.log.Error("not everything of the last server could be recovered", "error", err)
 	}
+	if err := s.builder.Recover(ctx); err != nil {
+		s.log.Error("not every build of the last server could be recovered", "error", err)
+	}
 	s.lifecycle.StartPool()
 	go s.lifecycle.OpenEngines(ctx)
 	s.log.Info("ready", "url", s.api.URL(), "home", s.config.Home, "engine", s.defaultBuild(), "sandboxes", adopted)

@@ -37,6 +37,7 @@ import (
 	"github.com/bothy-dev/bothy/store/sqlite"
 	"github.com/bothy-dev/bothy/telemetry"
 	"github.com/bothy-dev/bothy/template"
+	"github.com/bothy-dev/bothy/template/build"
 	"github.com/bothy-dev/bothy/vault"
 	"github.com/bothy-dev/bothy/webhook"
 )
@@ -55,6 +56,7 @@ type Server struct {
 	meter     *metering.Meter
 	webhooks  *webhook.Service
 	templates *template.Library
+	builder   *build.Builder
 	blobs     blob.Store
 	golden    blob.Store
 	vault     *vault.Vault
@@ -131,6 +133,9 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 		return nil, err
 	}
 	s.openWebhooks()
+	if err := s.openBuilder(); err != nil {
+		return nil, err
+	}
 	s.inflight = s.openInflight()
 	listens, err := s.apiConfig()
 	if err != nil {
@@ -138,7 +143,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	}
 	services, err := s.withLogins(withKeys(api.Services{Services: rest.Services{
 		Tokens: s.tokens, Sandboxes: s.lifecycle, Exec: s.lifecycle, Files: s.lifecycle.Files(),
-		Templates: s.templates, Snapshots: s.lifecycle, Code: s.lifecycle, Events: s.lifecycle, Network: s.lifecycle,
+		Templates: s.templates, Builder: s.builder, Snapshots: s.lifecycle, Code: s.lifecycle, Events: s.lifecycle, Network: s.lifecycle,
 		Metrics: s.lifecycle, Ports: s.lifecycle, Links: access.NewLinks(s.store, s.tokens, s.lifecycle), Webhooks: s.webhooks,
 		Mover: s.lifecycle, Logs: s.lifecycle, Limits: s.lifecycle, Usage: s.meter, Projects: s.projects,
 		Audit: s.audit,

@@ -196,6 +196,15 @@ func (w *World) BuildTemplate(ctx context.Context, req bothy.TemplateBuild, log 
 	return t, nil
 }
 
+// MadeTemplate adds a template, for a Builder.
+func (w *World) MadeTemplate(name string) *bothy.Template {
+	t := &bothy.Template{Version: bothy.ManifestVersion, Name: name, Digest: "sha256:02", CreatedAt: Epoch, Source: "Dockerfile"}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.templates[name] = t
+	return t
+}
+
 // RemoveTemplate implements bothy.TemplateService.
 func (w *World) RemoveTemplate(ctx context.Context, name string) error {
 	if _, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite); err != nil {

@@ -21,6 +21,7 @@ type Services struct {
 	Code      bothy.CodeService
 	Files     bothy.FileService
 	Templates bothy.TemplateService
+	Builder   bothy.TemplateBuilder
 	Snapshots bothy.SnapshotService
 	Events    bothy.EventService
 	Network   bothy.NetworkService
@@ -75,6 +76,7 @@ func Register(registry *openapi.Registry, chain *middleware.Chain, services Serv
 	s.registerFiles()
 	s.registerSnapshots()
 	s.registerTemplates()
+	s.registerBuilds()
 	s.registerEvents()
 	s.registerNetwork()
 	s.registerMetrics()

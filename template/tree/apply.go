@@ -67,7 +67,7 @@ func (t *Tree) Apply(ctx context.Context, layer string, d Dialect, budget *Budge
 	}
 	defer f.Close()
 	at := &position{r: f}
-	a := &applier{t: t, layer: layer, dialect: d, own: map[string]bool{}}
+	a := &applier{t: t, layer: layer, dialect: d, own: map[string]bool{}, gone: map[string]bool{}}
 	for r := tar.NewReader(at); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -114,6 +114,7 @@ type applier struct {
 	layer   string
 	dialect Dialect
 	own     map[string]bool // what this layer has put there
+	gone    map[string]bool // names of entries that say that something is gone
 	later   []*tar.Header   // hard links to what comes after them
 }
 
@@ -126,7 +127,8 @@ func (a *applier) entry(h *tar.Header, offset int64) error {
 		case strings.HasPrefix(base, whiteout):
 			return a.remove(path.Join(path.Dir(h.Name), strings.TrimPrefix(base, whiteout)))
 		}
-	} else if a.dialect == Overlay && h.Typeflag == tar.TypeChar && h.Devmajor == 0 && h.Devminor == 0 {
+	} else if a.dialect == Overlay && a.isWhiteout(h) {
+		a.gone[path.Clean(h.Name)] = true
 		return a.remove(h.Name)
 	}
 	if h.Typeflag == tar.TypeXGlobalHeader {
@@ -144,6 +146,12 @@ func (a *applier) entry(h *tar.Header, offset int64) error {
 		return err
 	}
 	return a.put(h.Name, n)
+}
+
+// isWhiteout reports whether an entry of an engine says that something is gone: by a
+// device 0,0, or by a hard link to one.
+func (a *applier) isWhiteout(h *tar.Header) bool {
+	return h.Typeflag == tar.TypeChar && h.Devmajor == 0 && h.Devminor == 0 || h.Typeflag == tar.TypeLink && a.gone[path.Clean(h.Linkname)]
 }
 
 // resolve finds the place of an entry. Links in its parents are followed within the tree.

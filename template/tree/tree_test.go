@@ -217,7 +217,7 @@ func TestWhatHasChangedIsALayer(t *testing.T) {
 	base := of(t, OCI, layer(t, dir("etc"), file("etc/a", "a"), file("etc/b", "b"), dir("gone"), file("gone/x", "x"), dir("was"), file("was/f", "f"),
 		file("now", "file"), file("h1", "h"), link("h2", "h1"), dir("deep"), dir("deep/er"), file("deep/er/f", "f")))
 	next := base.Clone()
-	changes := layer(t, dir("./"), dir("./etc/"), file("./etc/a", "A"), gone("./gone"), gone("./was"), file("./was", "now a file"), dir("./now/"), file("./now/in", "in"),
+	changes := layer(t, dir("./"), dir("./etc/"), file("./etc/a", "A"), gone("./gone"), link("./etc/b", "./gone"), gone("./was"), file("./was", "now a file"), dir("./now/"), file("./now/in", "in"),
 		file("./h1", "h"), link("./h2", "./h1"), link("./h3", "./h1"), dir("./deep/"), dir("./deep/er/"), file("./deep/er/f", "f"),
 		symlink("./etc/s", "../gone"), tar.Header{Typeflag: tar.TypeReg, Name: "./etc/x", Linkname: "x", PAXRecords: map[string]string{"SCHILY.xattr.user.a": "\xff\x00"}})
 	if err := next.Apply(t.Context(), changes, Overlay, NewBudget()); err != nil {
@@ -249,7 +249,7 @@ func TestWhatHasChangedIsALayer(t *testing.T) {
 		}
 		names = append(names, h.Name)
 	}
-	want := []string{"./", "./gone", "./etc/", "./etc/a", "./etc/s", "./etc/x", "./h1", "./h2", "./h3", "./now/", "./now/in", "./was"}
+	want := []string{"./", "./gone", "./etc/", "./etc/b", "./etc/a", "./etc/s", "./etc/x", "./h1", "./h2", "./h3", "./now/", "./now/in", "./was"}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("the layer holds: %s", diff)
 	}

@@ -37,6 +37,7 @@ type victim struct {
 	token    string
 	link     string
 	webhook  string
+	build    string
 	project  string
 }
 
@@ -73,6 +74,11 @@ func newVictim(t *testing.T, s *server) *victim {
 	must(err)
 	v.webhook = h.ID
 	t.Cleanup(func() { _ = s.Webhooks.DeleteWebhook(context.Background(), h.ID) })
+	b, err := s.Builder.StartBuild(t.Context(), bothy.BuildRequest{Name: "walked", Dockerfile: "ARG word=" + secretWord + "\nFROM scratch"})
+	must(err)
+	v.build = b.ID
+	must(s.Builder.BuildLog(t.Context(), b.ID, 0, func(int64, bothy.BuildEvent) error { return nil }))
+	t.Cleanup(func() { _ = s.Templates.RemoveTemplate(context.Background(), "walked") })
 	_, err = s.Projects.CreateProject(t.Context(), bothy.ProjectCreate{ID: v.project, Plan: bothy.PlanPro})
 	must(err)
 	return v
@@ -85,7 +91,7 @@ func (v *victim) all() string {
 	var b strings.Builder
 	for _, path := range []string{
 		"/v1/sandboxes/" + v.sandbox, "/v1/sandboxes/" + v.sandbox + "/files?path=/workspace", "/v1/sandboxes/" + v.sandbox + "/contexts", "/v1/sandboxes/" + v.sandbox + "/links",
-		"/v1/snapshots?sandbox_id=" + v.sandbox, "/v1/projects", "/v1/templates", "/v1/webhooks",
+		"/v1/snapshots?sandbox_id=" + v.sandbox, "/v1/projects", "/v1/templates", "/v1/templates/builds", "/v1/webhooks",
 	} {
 		text, err := v.s.Do(v.Context(), http.MethodGet, path, nil)
 		if err != nil {
@@ -118,6 +124,7 @@ func (v *victim) bodies() map[string]string {
 		"write-file": `{"path":"/workspace/taken","content":"x"}`, "put-file": "x", "write-archive": "", "make-folder": `{"path":"/workspace/taken"}`,
 		"move-file": `{"from":"/workspace/` + secretWord + `","to":"/workspace/taken"}`, "create-link": `{"port":8000}`,
 		"signal-process": `{"signal":"KILL"}`, "write-stdin": `{"data":"x"}`, "rollback-sandbox": `{"snapshot_id":"` + v.snapshot + `"}`,
+		"start-build": `{"name":"` + templateName + `","dockerfile":"FROM scratch"}`, "upload-build-context": "",
 		"build-template": `{"name":"` + templateName + `"}`, "create-sandbox": `{"snapshot_id":"` + v.snapshot + `"}`,
 		"create-token": `{"project":"default"}`, "create-webhook": `{"url":"https://hooks.example.org","disabled":true}`, "update-webhook": `{"name":"taken"}`,
 	}
@@ -155,6 +162,8 @@ func (v *victim) operations() []operation {
 		switch {
 		case strings.HasPrefix(path, "/v1/snapshots/"):
 			id = v.snapshot
+		case strings.HasPrefix(path, "/v1/templates/builds/"):
+			id = v.build
 		case strings.HasPrefix(path, "/v1/tokens/"):
 			id = v.token
 		case strings.HasPrefix(path, "/v1/webhooks/"):
@@ -287,7 +296,7 @@ func TestTheWholeAPIAsSomebodyElse(t *testing.T) {
 	// What a stranger may do is about its own project, where there is nothing.
 	own := map[string][]int{
 		"list-audit": {200}, "list-events": {200}, "get-limits": {200}, "list-projects": {200}, "list-sandboxes": {200}, "list-snapshots": {200},
-		"list-templates": {200}, "get-template": {200}, "list-tokens": {200}, "get-usage": {200}, "list-webhooks": {200}, "create-webhook": {201}, "import-snapshot": {400, 422},
+		"list-templates": {200}, "list-builds": {200}, "get-template": {200}, "list-tokens": {200}, "get-usage": {200}, "list-webhooks": {200}, "create-webhook": {201}, "import-snapshot": {400, 422},
 		"get-archive-key": {200}, // the public half, which is no secret
 	}
 	for _, o := range operations {

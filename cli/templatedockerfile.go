@@ -1,0 +1,258 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// dockerFlags are those of builds from Dockerfiles.
+type dockerFlags struct {
+	file    string
+	args    []string
+	target  string
+	secrets []string
+	network networkFlags
+	engine  string
+	cpu     float64
+	memory  int
+	disk    int
+	timeout int
+	noCache bool
+	detach  bool
+}
+
+func (f *dockerFlags) add(flags *pflag.FlagSet) {
+	flags.StringVarP(&f.file, "file", "f", "", "build from this Dockerfile, `-` for standard input (default CONTEXT/Dockerfile)")
+	flags.StringArrayVar(&f.args, "build-arg", nil, "value of an ARG, as `KEY=VALUE` (repeatable)")
+	flags.StringVar(&f.target, "target", "", "`stage` to make, instead of the last")
+	flags.StringArrayVar(&f.secrets, "secret", nil, "what RUN --mount=type=secret shows, as `id=ID,src=FILE` or id=ID,env=NAME (repeatable)")
+	flags.StringVar(&f.engine, "engine", "", "`engine` that runs commands (default the server's)")
+	flags.Float64Var(&f.cpu, "cpu", 0, "`number` of processors for commands (default 1)")
+	flags.IntVar(&f.memory, "memory", 0, "memory for commands, in `MiB` (default 2048)")
+	flags.IntVar(&f.disk, "disk", 0, "disk for commands, in `MiB` (default 16384)")
+	flags.IntVar(&f.timeout, "timeout", 0, "`seconds` that each command may take (default 3600)")
+	flags.BoolVar(&f.noCache, "no-cache", false, "run every command again")
+	flags.BoolVarP(&f.detach, "detach", "d", false, "print the build's id and do not wait for its end")
+	f.network.addFor(flags, "restricted")
+}
+
+// request makes a request of the flags; the context is still to be uploaded.
+func (f *dockerFlags) request(name, folder string, stdin io.Reader) (req bothy.BuildRequest, err error) {
+	req = bothy.BuildRequest{
+		Name: name, Target: f.target, Engine: f.engine, CPU: f.cpu, MemoryMB: f.memory, DiskMB: f.disk,
+		TimeoutSeconds: f.timeout, NoCache: f.noCache,
+	}
+	path := f.file
+	if path == "" {
+		path = filepath.Join(folder, "Dockerfile")
+	}
+	var text []byte
+	if path == "-" {
+		text, err = io.ReadAll(stdin)
+	} else {
+		text, err = os.ReadFile(path)
+	}
+	if err != nil {
+		return req, usagef("Name the Dockerfile with -f, and the folder of its files after the template's name.", "the Dockerfile cannot be read: %v", err)
+	}
+	req.Dockerfile = string(text)
+	if rel, err := filepath.Rel(folder, path); err == nil && folder != "" && filepath.IsLocal(rel) {
+		req.File = filepath.ToSlash(rel) // for its .dockerignore
+	}
+	if req.Args, err = f.buildArgs(); err != nil {
+		return req, err
+	}
+	if req.Secrets, err = f.readSecrets(); err != nil {
+		return req, err
+	}
+	req.Network, err = f.network.network()
+	return req, err
+}
+
+// buildArgs reads --build-arg; one without a value has that of the environment.
+func (f *dockerFlags) buildArgs() (map[string]string, error) {
+	args := map[string]string{}
+	for _, text := range f.args {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok {
+			if value, ok = os.LookupEnv(name); !ok {
+				continue
+			}
+		}
+		if name == "" {
+			return nil, usagef("Write it as KEY=VALUE.", "--build-arg %q has no name", text)
+		}
+		args[name] = value
+	}
+	return args, nil
+}
+
+func (f *dockerFlags) readSecrets() ([]bothy.BuildSecret, error) {
+	var list []bothy.BuildSecret
+	for _, text := range f.secrets {
+		fields := map[string]string{}
+		for part := range strings.SplitSeq(text, ",") {
+			name, value, _ := strings.Cut(part, "=")
+			fields[name] = value
+		}
+		if fields["id"] == "" {
+			return nil, usagef("Write it as id=ID,src=FILE or id=ID,env=NAME.", "--secret %q has no id", text)
+		}
+		s := bothy.BuildSecret{ID: fields["id"]}
+		switch src := fields["src"] + fields["source"]; {
+		case src != "":
+			value, err := os.ReadFile(src)
+			if err != nil {
+				return nil, usagef("Give a file that can be read.", "--secret %s: %v", s.ID, err)
+			}
+			s.Value = string(value)
+		default:
+			name := fields["env"]
+			if name == "" {
+				name = s.ID
+			}
+			value, ok := os.LookupEnv(name)
+			if !ok {
+				return nil, usagef("Write it as id=ID,src=FILE or id=ID,env=NAME.", "--secret %s: there is no variable %s", s.ID, name)
+			}
+			s.Value = value
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// dockerBuild builds a template from a Dockerfile and shows its log.
+func (a *app) dockerBuild(ctx context.Context, s *session, f *dockerFlags, name, folder string) error {
+	req, err := f.request(name, folder, a.stdin)
+	if err != nil {
+		return err
+	}
+	if folder != "" {
+		c, err := a.uploadContext(ctx, s, folder, req.File)
+		if err != nil {
+			return err
+		}
+		req.ContextID = c.ID
+	}
+	b, err := s.builder.StartBuild(ctx, req)
+	if err != nil {
+		return err
+	}
+	for _, w := range b.Warnings {
+		a.warn("%s", w)
+	}
+	if f.detach {
+		return a.show(b, func(w io.Writer) { io.WriteString(w, b.ID+"\n") })
+	}
+	return a.followBuild(ctx, s, b)
+}
+
+// followBuild shows a build's log until its end, and then the template. The interrupt of a
+// terminal leaves the build alone.
+func (a *app) followBuild(ctx context.Context, s *session, b *bothy.Build) error {
+	var last bothy.BuildEvent
+	step := ""
+	err := s.builder.BuildLog(ctx, b.ID, 0, func(_ int64, e bothy.BuildEvent) error {
+		last = e
+		if e.Template == nil && e.Error == "" {
+			a.buildLine(e, e.Step != step)
+			step = e.Step
+		}
+		return nil
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			a.warn("the build goes on: bothy template logs %s shows it, and bothy template cancel %s ends it", b.ID, b.ID)
+		}
+		return err
+	}
+	if last.Template == nil {
+		now, err := s.builder.Build(ctx, b.ID)
+		if err != nil {
+			return err
+		}
+		code := now.Code
+		if code == "" {
+			code = bothy.CodeConflict
+		}
+		e := bothy.Errorf(code, "%s", now.Error)
+		e.Hint = now.Hint
+		return e
+	}
+	return a.show(last.Template, func(w io.Writer) { printTemplate(w, last.Template) })
+}
+
+// buildLine prints one event: its step, where that is another one than before, and what a
+// command has said.
+func (a *app) buildLine(e bothy.BuildEvent, begins bool) {
+	if begins {
+		io.WriteString(a.stderr, "=> "+join(e.Step, "")+"\n")
+	}
+	if e.Message != "" || !begins {
+		io.WriteString(a.stderr, "   "+join(e.Message, "")+"\n")
+	}
+}
+
+func newTemplateBuilds(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "builds",
+		Short: "List builds from Dockerfiles",
+		Args:  usage(cobra.NoArgs),
+	}
+	cmd.RunE = a.do(func(ctx context.Context, s *session, _ []string) error {
+		list, err := s.builder.Builds(ctx)
+		if err != nil {
+			return err
+		}
+		return a.show(list, func(w io.Writer) { printBuilds(w, list) })
+	})
+	return cmd
+}
+
+func newTemplateLogs(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "logs BUILD",
+		Short: "Show what a build has said, and follow it to its end",
+		Args:  usage(cobra.ExactArgs(1)),
+	}
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		b, err := s.builder.Build(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return a.followBuild(ctx, s, b)
+	})
+	return cmd
+}
+
+func newTemplateCancel(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cancel BUILD…",
+		Short: "End builds",
+		Args:  usage(cobra.MinimumNArgs(1)),
+	}
+	cmd.RunE = a.do(func(ctx context.Context, s *session, ids []string) error {
+		return a.each(ids, func(id string) error {
+			_, err := s.builder.CancelBuild(ctx, id)
+			return err
+		})
+	})
+	return cmd
+}
+
+func printBuilds(w io.Writer, list []*bothy.Build) {
+	rows := make([][]string, len(list))
+	for i, b := range list {
+		rows[i] = []string{b.ID, b.Name, string(b.State), itoa(b.Done) + "/" + itoa(b.Steps), age(b.CreatedAt), orDash(b.Error)}
+	}
+	table(w, []string{"ID", "NAME", "STATE", "STEPS", "AGE", "ERROR"}, rows)
+}

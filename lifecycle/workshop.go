@@ -1,0 +1,111 @@
+package lifecycle
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/cleanup"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
+)
+
+// StartFrom makes a sandbox from an image that need not be a template of the library's, as
+// builds do, with changes to its files (see bothy.MachineSpec.FilesTar) if there are any.
+// It counts as any other of the caller's, and none is kept ready for it.
+func (s *Service) StartFrom(ctx context.Context, req bothy.SandboxCreate, t *bothy.Template, files string) (*bothy.Sandbox, error) {
+	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.room(); err != nil {
+		return nil, err
+	}
+	engine, err := s.engines.Choose(ctx, req.Engine, req.RequireAcceleration)
+	if err != nil {
+		return nil, err
+	}
+	req.Engine = engine.Info().Name
+	sb, err := s.newSandbox(req)
+	if err != nil {
+		return nil, err
+	}
+	sb.ProjectID, sb.TemplateDigest = caller.ProjectID, t.Digest
+	if err := s.o.Meter.Allow(sb); err != nil {
+		return nil, err
+	}
+	if err := s.allow(ctx, sb); err != nil {
+		return nil, err
+	}
+	reservation, err := s.admission.Reserve(ctx, sb.ProjectID)
+	if err != nil {
+		return nil, err
+	}
+	defer reservation.Release()
+	unlock := s.ledger.Lock(sb.ID)
+	defer unlock()
+	if err := s.ledger.Transition(ctx, sb, bothy.StateStarting); err != nil {
+		return nil, err
+	}
+	l, err := s.startFrom(ctx, sb, t, files)
+	if err != nil {
+		err = s.startFault(err)
+		s.startFailed(context.WithoutCancel(ctx), sb, err)
+		return nil, err
+	}
+	l.Fresh = true
+	s.keep(l, sb, reservation)
+	s.ledger.Emit(ctx, bothy.EventSandboxCreated, sb, map[string]string{"template": sb.Template})
+	return sb, nil
+}
+
+// startFrom is bringUp without a pool, which has nothing for images of builds.
+func (s *Service) startFrom(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, files string) (*instance.Instance, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, instance.StartTimeout))
+	defer cancel()
+	var undo cleanup.Stack
+	defer undo.Run()
+	took := instance.NewSteps()
+	spec := s.machines.MachineSpec(sb, t)
+	spec.FilesTar = files
+	m, err := s.engines.Get(sb.Engine).Start(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	undo.Add(func() { s.machines.Destroy(m) })
+	took.Lap("engine")
+	l, err := s.machines.Attach(ctx, sb, m, "")
+	if err != nil {
+		return nil, err
+	}
+	undo.Add(l.Detach)
+	took.Lap("cable")
+	if err := s.settle(ctx, l, sb, t, took); err != nil {
+		return nil, err
+	}
+	undo.Release()
+	return l, nil
+}
+
+// SaveFiles writes what a running sandbox has changed in its root file system to a file
+// of the host, as a tar with overlay whiteouts. The sandbox runs on.
+func (s *Service) SaveFiles(ctx context.Context, id, path string) error {
+	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
+		return err
+	}
+	unlock, err := s.ledger.LockFor(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	l, _, err := s.awaken(ctx, id, bothy.ScopeSandboxesWrite)
+	if err != nil {
+		return err
+	}
+	release, err := s.machines.Wake(l)
+	if err != nil {
+		return err
+	}
+	defer release()
+	defer l.StandStill()()
+	return l.Machine.Snapshot(ctx, bothy.SnapshotOptions{FilesTar: filepath.Clean(path)})
+}

@@ -1,0 +1,27 @@
+package server
+
+import (
+	"path/filepath"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/gateway"
+	"github.com/bothy-dev/bothy/template/build"
+)
+
+// openBuilder makes what builds templates from Dockerfiles. It goes on with the builds of
+// the last server at Recover.
+func (s *Server) openBuilder() error {
+	cas, err := s.config.TrustedCAs()
+	if err != nil {
+		return err
+	}
+	s.builder, err = build.New(build.Options{
+		Dir: filepath.Join(s.config.Home, "builds"), Cache: s.templates.CacheDir(),
+		Sandboxes: s.lifecycle, Library: s.templates, Seal: s.vault.Seal, Open: s.vault.Open, CABundle: cas,
+		CheckNetwork: func(n bothy.Network) error { return gateway.CheckPolicy(n, nil) }, Log: s.log,
+	})
+	if err == nil {
+		s.undo.Add(s.builder.Close)
+	}
+	return err
+}

@@ -1,0 +1,209 @@
+package build
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/template/tree"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+const scratch = "scratch"
+
+// openBase finds what a FROM names: nothing, a template of the library, or an image in a
+// registry.
+func (b *Builder) openBase(ctx context.Context, ref string, say func(string, ...any)) (*base, error) {
+	if ref == scratch {
+		return b.emptyBase()
+	}
+	t, err := b.o.Library.Lookup(ref)
+	if err == nil {
+		return ofTemplate(t), nil
+	}
+	if code := bothy.ErrorCode(err); code != bothy.CodeTemplateNotFound && code != bothy.CodeInvalid {
+		return nil, err
+	}
+	if filepath.IsAbs(ref) || strings.HasPrefix(ref, ".") {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "%s is neither a template nor a reference to an image", ref)
+	}
+	img, err := b.o.Library.OpenImage(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	return b.ofImage(ctx, ref, img, say)
+}
+
+func ofTemplate(t *bothy.Template) *base {
+	s := settings{Workdir: t.Cwd, User: t.User}
+	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
+		s.Env = append(s.Env, Var{name, t.Env[name]})
+	}
+	if t.Image != nil {
+		s.Image = *t.Image
+	}
+	return &base{key: t.Digest, template: t, settings: s, ours: t.User == ""}
+}
+
+// emptyBase is an image of nothing.
+func (b *Builder) emptyBase() (*base, error) {
+	path := b.cache.image(scratch)
+	if !b.cache.has(path) {
+		if err := b.writeImage(tree.New(epoch), path); err != nil {
+			return nil, err
+		}
+	}
+	return &base{key: scratch, template: &bothy.Template{Name: scratch, Digest: "sha256:" + keyOf(scratch), RootFS: path}}, nil
+}
+
+// writeImage writes a tree as an image of the cache.
+func (b *Builder) writeImage(t *tree.Tree, path string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	f.Close()
+	err = b.o.Library.WriteTree(t, f.Name())
+	if err == nil {
+		err = os.Chmod(f.Name(), 0o644)
+	}
+	if err == nil {
+		err = b.cache.keep(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
+
+// ofImage makes an image of a registry a base, unless it is one already.
+func (b *Builder) ofImage(ctx context.Context, ref string, img v1.Image, say func(string, ...any)) (*base, error) {
+	digest, err := img.Digest()
+	if err != nil {
+		return nil, err
+	}
+	c, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	if c.Architecture != "" && c.Architecture != runtime.GOARCH || c.OS != "" && c.OS != "linux" {
+		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the image %s is for %s/%s and this host is linux/%s", ref, c.OS, c.Architecture, runtime.GOARCH).
+			WithHint("Use an image that was built for this kind of host.")
+	}
+	if len(c.Config.OnBuild) > 0 {
+		return nil, bothy.Errorf(bothy.CodeUnsupported, "the image %s has ONBUILD instructions, which are not supported: %s", ref, strings.Join(c.Config.OnBuild, "; ")).
+			WithHint("Write them into the Dockerfile, after a FROM of the image that this one was made from.")
+	}
+	path := b.cache.image(digest.Hex)
+	if !b.cache.has(path) {
+		if err := b.unpack(ctx, img, path, say); err != nil {
+			return nil, err
+		}
+	}
+	return &base{
+		key: digest.String(), settings: ofConfig(&c.Config),
+		template: &bothy.Template{Name: scratch, Digest: "sha256:" + keyOf("image", digest.String()), RootFS: path, Source: ref + "@" + digest.String()},
+	}, nil
+}
+
+func ofConfig(c *v1.Config) settings {
+	s := settings{User: c.User, Workdir: c.WorkingDir, Image: bothy.ImageConfig{
+		Entrypoint: c.Entrypoint, Cmd: c.Cmd, Shell: c.Shell, Labels: c.Labels, StopSignal: c.StopSignal,
+		ExposedPorts: slices.Sorted(maps.Keys(c.ExposedPorts)), Volumes: slices.Sorted(maps.Keys(c.Volumes)),
+	}}
+	for _, kv := range c.Env {
+		if name, value, ok := strings.Cut(kv, "="); ok {
+			s.setEnv(name, value)
+		}
+	}
+	if h := c.Healthcheck; h != nil {
+		s.Image.Healthcheck = &bothy.Healthcheck{
+			Test: h.Test, IntervalSeconds: h.Interval.Seconds(), TimeoutSeconds: h.Timeout.Seconds(), StartPeriodSeconds: h.StartPeriod.Seconds(), Retries: h.Retries,
+		}
+	}
+	return s
+}
+
+// unpack makes an image of the layers of another.
+func (b *Builder) unpack(ctx context.Context, img v1.Image, path string, say func(string, ...any)) error {
+	layers, err := img.Layers()
+	if err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp(b.work, "image-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	t, budget := tree.New(epoch), tree.NewBudget()
+	for i, l := range layers {
+		say("layer %d of %d", i+1, len(layers))
+		file := filepath.Join(work, fmt.Sprint(i))
+		if err := fetch(ctx, l, file); err != nil {
+			return bothy.Errorf(bothy.CodeTemplateInvalid, "layer %d of the image could not be fetched: %v", i+1, err).Because(err)
+		}
+		if err := t.Apply(ctx, file, tree.OCI, budget); err != nil {
+			return bothy.Errorf(bothy.CodeTemplateInvalid, "layer %d of the image cannot be used: %v", i+1, err).Because(err)
+		}
+	}
+	return b.writeImage(t, path)
+}
+
+// fetch writes a layer, uncompressed, to a file, and fails where it is not what the
+// image says it is.
+func fetch(ctx context.Context, l v1.Layer, path string) (err error) {
+	want, err := l.DiffID()
+	if err != nil {
+		return err
+	}
+	content, err := l.Uncompressed()
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(f, sum), io.LimitReader(&whileAlive{ctx, content}, tree.MaxBytes+1))
+	if err != nil {
+		return err
+	}
+	if n > tree.MaxBytes {
+		return fmt.Errorf("it holds more than %d GB", int64(tree.MaxBytes)>>30)
+	}
+	return isSum(sum, want.Hex)
+}
+
+func isSum(h hash.Hash, want string) error {
+	if got := hex.EncodeToString(h.Sum(nil)); got != want {
+		return fmt.Errorf("its content has the digest %s and not %s", got, want)
+	}
+	return nil
+}
+
+// whileAlive is a reader that ends with its context.
+type whileAlive struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (w *whileAlive) Read(p []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return w.r.Read(p)
+}

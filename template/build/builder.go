@@ -1,0 +1,452 @@
+package build
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/template/tree"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// metadataKey marks the sandboxes of builds.
+const metadataKey = "bothy.build"
+
+const (
+	buildMemoryMB = 2048
+	buildDiskMB   = 16384
+	// maxAtOnce bounds the builds that run at the same time; the others wait.
+	maxAtOnce = 4
+	// maxPerProject bounds the builds of a project that run or wait.
+	maxPerProject = 20
+	// keepRecords and contextLife say how long what has ended is kept.
+	keepRecords = 7 * 24 * time.Hour
+	contextLife = 24 * time.Hour
+)
+
+// Sandboxes run the commands of builds. The service of sandboxes is one.
+type Sandboxes interface {
+	// StartFrom makes a sandbox from an image that need not be a template, with changes.
+	StartFrom(ctx context.Context, req bothy.SandboxCreate, t *bothy.Template, files string) (*bothy.Sandbox, error)
+	// SaveFiles writes what a sandbox has changed, in the form that StartFrom takes.
+	SaveFiles(ctx context.Context, id, path string) error
+	ExecStream(ctx context.Context, id string, req bothy.ExecRequest, fn func(bothy.ExecEvent) error) error
+	List(ctx context.Context, f bothy.SandboxFilter) (bothy.Page[*bothy.Sandbox], error)
+	Terminate(ctx context.Context, id string) error
+}
+
+// Library has the templates that builds start from, and takes those that they make.
+type Library interface {
+	Lookup(name string) (*bothy.Template, error)
+	Adopt(ctx context.Context, t *bothy.Template, image string) error
+	OpenImage(ctx context.Context, ref string) (v1.Image, error)
+	// Finish adds what sandboxes need to a tree, and WriteTree writes it as an image.
+	Finish(t *tree.Tree, searchPath string) error
+	WriteTree(t *tree.Tree, image string) error
+}
+
+// Options are the parts that a Builder is made of.
+type Options struct {
+	// Dir holds records of builds and uploaded contexts; Cache holds layers, and lies best
+	// on the disk of the library.
+	Dir, Cache string
+	// CacheBytes bounds the cache; 0 means 20 GB.
+	CacheBytes int64
+	Sandboxes  Sandboxes
+	Library    Library
+	// Seal and Open encrypt the secrets of builds that wait.
+	Seal func(plain []byte, bound string) ([]byte, error)
+	Open func(sealed []byte, bound string) ([]byte, error)
+	// CABundle is what every sandbox trusts beside its own.
+	CABundle string
+	// CheckNetwork refuses policies that no gateway would take. Optional.
+	CheckNetwork func(bothy.Network) error
+	Log          *slog.Logger
+}
+
+// Builder implements bothy.TemplateBuilder.
+type Builder struct {
+	o     Options
+	log   *slog.Logger
+	cache *cache
+	work  string
+	slots chan struct{}
+
+	background context.Context
+	stop       context.CancelFunc
+	wg         sync.WaitGroup
+
+	mu     sync.Mutex
+	builds map[string]*record
+}
+
+var _ bothy.TemplateBuilder = (*Builder)(nil)
+
+// New opens the folders. Call Recover before builds are asked for.
+func New(o Options) (*Builder, error) {
+	b := &Builder{
+		o: o, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), cache: &cache{dir: o.Cache, max: cmp.Or(o.CacheBytes, 20<<30)},
+		work: filepath.Join(o.Dir, "work"), slots: make(chan struct{}, maxAtOnce), builds: map[string]*record{},
+	}
+	b.background, b.stop = context.WithCancel(context.Background())
+	if err := os.RemoveAll(b.work); err != nil {
+		return nil, err
+	}
+	for _, d := range []string{b.work, b.contexts(), b.records()} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	return b, b.cache.open()
+}
+
+func (b *Builder) contexts() string { return filepath.Join(b.o.Dir, "contexts") }
+func (b *Builder) records() string  { return filepath.Join(b.o.Dir, "records") }
+
+// Close stops the builds at work. They begin again in the next server's Recover.
+func (b *Builder) Close() {
+	b.stop()
+	b.wg.Wait()
+}
+
+// StartBuild implements bothy.TemplateBuilder.
+func (b *Builder) StartBuild(ctx context.Context, req bothy.BuildRequest) (*bothy.Build, error) {
+	caller, err := bothy.RequireOperator(ctx, bothy.ScopeTemplatesWrite)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite); err != nil {
+		return nil, err
+	}
+	text, recipe, err := b.check(caller.ProjectID, &req)
+	if err != nil {
+		return nil, err
+	}
+	req.Dockerfile = text
+	same := keyOf(caller.ProjectID, req)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	open := 0
+	for _, r := range b.builds {
+		v := r.view()
+		if v.State.Ended() || v.ProjectID != caller.ProjectID {
+			continue
+		}
+		if r.same == same {
+			return v, nil
+		}
+		open++
+	}
+	if open >= maxPerProject {
+		return nil, bothy.Errorf(bothy.CodeQuota, "%d builds of this project run or wait already", open).WithHint("Wait until one has ended, or cancel one.")
+	}
+	r := newRecord(b, caller, req, same)
+	for _, s := range recipe.Stages {
+		r.build.Steps += len(s.Steps)
+	}
+	r.build.Warnings = recipe.Warnings
+	if err := r.save(); err != nil {
+		return nil, err
+	}
+	b.builds[r.build.ID] = r
+	b.begin(r)
+	return r.view(), nil
+}
+
+// check refuses what cannot be built, and returns the Dockerfile.
+func (b *Builder) check(project string, req *bothy.BuildRequest) (string, *Recipe, error) {
+	if !bothy.ValidTemplateName(req.Name) {
+		return "", nil, bothy.Errorf(bothy.CodeInvalid, "%q cannot be the name of a template", req.Name).
+			WithHint("Use up to 63 small letters, digits, dots, dashes and underscores, beginning with a letter or a digit.")
+	}
+	if req.TimeoutSeconds < 0 || req.TimeoutSeconds > 24*3600 {
+		return "", nil, bothy.Errorf(bothy.CodeInvalid, "timeout_seconds is %d", req.TimeoutSeconds).WithHint("Give a value from 1 to %d.", 24*3600)
+	}
+	if req.Network != nil && b.o.CheckNetwork != nil {
+		if err := b.o.CheckNetwork(*req.Network); err != nil {
+			return "", nil, err
+		}
+	}
+	text, err := b.dockerfile(project, req)
+	if err != nil {
+		return "", nil, err
+	}
+	recipe, err := Dockerfile(strings.NewReader(text), readOptions(req))
+	return text, recipe, err
+}
+
+// readOptions are the reader's options of a request.
+func readOptions(req *bothy.BuildRequest) ReadOptions {
+	return ReadOptions{Args: req.Args, Target: req.Target}
+}
+
+// dockerfile is the text that a request means.
+func (b *Builder) dockerfile(project string, req *bothy.BuildRequest) (string, error) {
+	if req.ContextID != "" {
+		if _, err := os.Stat(b.contextPath(project, req.ContextID)); err != nil {
+			return "", noContext(req.ContextID)
+		}
+	}
+	if req.Dockerfile != "" {
+		return req.Dockerfile, nil
+	}
+	file := cmp.Or(req.File, "Dockerfile")
+	if req.ContextID == "" {
+		return "", bothy.Errorf(bothy.CodeInvalid, "there is neither a Dockerfile nor a context that could hold one").
+			WithHint("Give dockerfile, or upload a folder and give context_id.")
+	}
+	t, err := readContext(context.Background(), b.contextPath(project, req.ContextID))
+	if err != nil {
+		return "", err
+	}
+	n, err := t.Get(file)
+	if err != nil || !n.IsFile() {
+		return "", bothy.Errorf(bothy.CodeInvalid, "the context has no file %s", file).WithHint("Name the Dockerfile with file, or give its text.")
+	}
+	if n.Data.Size > maxDockerfile {
+		return "", bothy.Errorf(bothy.CodeTooLarge, "%s has %d bytes, more than %d", file, n.Data.Size, maxDockerfile)
+	}
+	text, err := n.Data.Read(maxDockerfile)
+	return string(text), err
+}
+
+func (b *Builder) begin(r *record) {
+	ctx, cancel := context.WithCancelCause(b.background)
+	r.cancel = cancel
+	b.wg.Go(func() {
+		defer cancel(nil)
+		select {
+		case b.slots <- struct{}{}:
+			defer func() { <-b.slots }()
+		case <-ctx.Done():
+			r.finish(nil, context.Cause(ctx))
+			return
+		}
+		r.started()
+		t, err := b.build(bothy.WithCaller(ctx, r.caller), r)
+		r.finish(t, err)
+		b.wipe(r)
+	})
+}
+
+// wipe removes what only a build at work needs.
+func (b *Builder) wipe(*record) {
+	if err := b.cache.prune(); err != nil {
+		b.log.Warn("the build cache was not pruned", "error", err)
+	}
+}
+
+var errCancelled = bothy.Errorf(bothy.CodeConflict, "the build was cancelled")
+
+// build makes the template of one record.
+func (b *Builder) build(ctx context.Context, r *record) (*bothy.Template, error) {
+	req := r.req
+	recipe, err := Dockerfile(strings.NewReader(req.Dockerfile), readOptions(&req))
+	if err != nil {
+		return nil, err
+	}
+	work, err := os.MkdirTemp(b.work, "build-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(work)
+	j := &job{
+		b: b, id: r.build.ID, project: r.build.ProjectID, req: req, recipe: recipe, work: work, masked: masker(req.Secrets),
+		say: r.say, count: r.count, bases: map[string]*baseSlot{}, context: tree.New(epoch),
+	}
+	if req.ContextID != "" {
+		if j.context, err = readContext(ctx, b.contextPath(j.project, req.ContextID)); err != nil {
+			return nil, err
+		}
+		if err := ignore(j.context, cmp.Or(req.File, "Dockerfile")); err != nil {
+			return nil, err
+		}
+	}
+	st, err := j.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return j.publish(ctx, st)
+}
+
+// made is what the cache knows of an image that was made.
+type made struct{ Digest string }
+
+// publish makes a state the template.
+func (j *job) publish(ctx context.Context, st *state) (*bothy.Template, error) {
+	t := j.template(st)
+	path := j.b.cache.image(keyOf("final", st.key, t.Env["PATH"]))
+	j.say(bothy.BuildEvent{Step: "image"})
+	if !j.b.cache.has(path) {
+		files, err := st.tree(ctx)
+		if err != nil {
+			return nil, err
+		}
+		files = files.Clone()
+		if err := j.b.o.Library.Finish(files, t.Env["PATH"]); err != nil {
+			return nil, err
+		}
+		if err := j.b.writeImage(files, path); err != nil {
+			return nil, err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	return t, j.b.o.Library.Adopt(ctx, t, path)
+}
+
+// template is the manifest of what a state makes.
+func (j *job) template(st *state) *bothy.Template {
+	s := st.settings
+	t := &bothy.Template{
+		Version: bothy.ManifestVersion, Name: j.req.Name, CreatedAt: time.Now().UTC().Truncate(time.Second),
+		Env: map[string]string{}, Cwd: cmp.Or(s.Workdir, "/"), User: s.User, Source: "Dockerfile", Packages: map[string]string{},
+	}
+	if b := st.base.template; st.base.ours {
+		t.Languages, t.Warm, t.Description = b.Languages, b.Warm, b.Description
+		maps.Copy(t.Packages, b.Packages)
+	}
+	if t.User == "" && !st.base.ours {
+		t.User = "root"
+	}
+	for _, v := range s.Env {
+		t.Env[v.Name] = v.Value
+	}
+	if t.Env["PATH"] == "" {
+		t.Env["PATH"] = defaultPath
+	}
+	t.Entrypoint = append(append([]string{}, s.Image.Entrypoint...), s.Image.Cmd...)
+	image := s.Image
+	t.Image = &image
+	return t
+}
+
+// Build implements bothy.TemplateBuilder.
+func (b *Builder) Build(ctx context.Context, id string) (*bothy.Build, error) {
+	r, err := b.find(ctx, id, bothy.ScopeTemplatesRead)
+	if err != nil {
+		return nil, err
+	}
+	return r.view(), nil
+}
+
+func (b *Builder) find(ctx context.Context, id string, scope bothy.Scope) (*record, error) {
+	caller, err := bothy.Require(ctx, scope)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.builds[id]
+	if r == nil || r.build.ProjectID != caller.ProjectID {
+		return nil, bothy.Errorf(bothy.CodeNotFound, "there is no build %q", id).WithHint("`bothy template builds` lists them.")
+	}
+	return r, nil
+}
+
+// Builds implements bothy.TemplateBuilder.
+func (b *Builder) Builds(ctx context.Context) ([]*bothy.Build, error) {
+	caller, err := bothy.Require(ctx, bothy.ScopeTemplatesRead)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := []*bothy.Build{}
+	for _, r := range b.builds {
+		if r.build.ProjectID == caller.ProjectID {
+			list = append(list, r.view())
+		}
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].CreatedAt.After(list[j].CreatedAt) })
+	return list, nil
+}
+
+// CancelBuild implements bothy.TemplateBuilder.
+func (b *Builder) CancelBuild(ctx context.Context, id string) (*bothy.Build, error) {
+	r, err := b.find(ctx, id, bothy.ScopeTemplatesWrite)
+	if err != nil {
+		return nil, err
+	}
+	if r.view().State.Ended() {
+		return r.view(), nil
+	}
+	r.cancel(errCancelled)
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return r.view(), nil
+}
+
+// BuildLog implements bothy.TemplateBuilder.
+func (b *Builder) BuildLog(ctx context.Context, id string, from int64, fn func(int64, bothy.BuildEvent) error) error {
+	r, err := b.find(ctx, id, bothy.ScopeTemplatesRead)
+	if err != nil {
+		return err
+	}
+	return r.follow(ctx, from, fn)
+}
+
+func noContext(id string) error {
+	return bothy.Errorf(bothy.CodeInvalid, "there is no context %q", id).WithHint("Upload the folder again: contexts are kept for %.0f hours.", contextLife.Hours())
+}
+
+// Recover begins again what the last server was at, and forgets what is old.
+func (b *Builder) Recover(ctx context.Context) error {
+	entries, err := os.ReadDir(b.records())
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		r, err := b.loadRecord(e.Name())
+		if err != nil {
+			errs = append(errs, fmt.Errorf("read the record of build %s: %w", e.Name(), err))
+			continue
+		}
+		if ended := r.build.EndedAt; ended != nil && time.Since(*ended) > keepRecords {
+			errs = append(errs, os.RemoveAll(r.dir))
+			continue
+		}
+		b.mu.Lock()
+		b.builds[r.build.ID] = r
+		b.mu.Unlock()
+		if r.build.State.Ended() {
+			close(r.done)
+			continue
+		}
+		b.endSandboxes(ctx, r)
+		r.say(bothy.BuildEvent{Step: "restart", Message: "the server was restarted: the build begins again, and takes from the cache what is done"})
+		r.resetCounts()
+		b.begin(r)
+	}
+	return errors.Join(append(errs, b.dropContexts())...)
+}
+
+// endSandboxes ends those that a build of the last server has left.
+func (b *Builder) endSandboxes(ctx context.Context, r *record) {
+	ctx = bothy.WithCaller(ctx, r.caller)
+	page, err := b.o.Sandboxes.List(ctx, bothy.SandboxFilter{States: bothy.LiveStates, Metadata: map[string]string{metadataKey: r.build.ID}, Limit: 100})
+	if err != nil {
+		b.log.Warn("the sandboxes of a build were not found", "build", r.build.ID, "error", err)
+		return
+	}
+	for _, sb := range page.Items {
+		if err := b.o.Sandboxes.Terminate(ctx, sb.ID); err != nil {
+			b.log.Warn("the sandbox of a build was not ended", "build", r.build.ID, "sandbox", sb.ID, "error", err)
+		}
+	}
+}

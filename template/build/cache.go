@@ -1,0 +1,146 @@
+package build
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A cache keeps what steps made: a layer for each, under a key that covers all that the
+// step depends on. Servers may share the folder: what is in it never changes, and is
+// there whole or not at all.
+type cache struct {
+	dir string
+	max int64 // bytes
+	// locks are those of cache mounts.
+	locks keyed
+}
+
+// keyOf is the key of what follows from some values.
+func keyOf(parts ...any) string {
+	text, err := json.Marshal(parts)
+	if err != nil {
+		panic(err) // all parts are plain data
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+func (c *cache) layer(key string) string { return filepath.Join(c.dir, "layers", key+".tar") }
+func (c *cache) image(key string) string { return filepath.Join(c.dir, "images", key+".erofs") }
+func (c *cache) mount(key string) string { return filepath.Join(c.dir, "mounts", key+".tar") }
+func (c *cache) note(key string) string  { return filepath.Join(c.dir, "notes", key+".json") }
+
+func (c *cache) open() error {
+	for _, d := range []string{"layers", "images", "mounts", "notes"} {
+		if err := os.MkdirAll(filepath.Join(c.dir, d), 0o700); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// has reports whether a file is kept, and notes that it was of use.
+func (c *cache) has(path string) bool {
+	now := time.Now()
+	return os.Chtimes(path, now, now) == nil
+}
+
+// keep puts a file that was written beside into its place.
+func (c *cache) keep(tmp, path string) error {
+	f, err := os.Open(tmp)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+// remember keeps a small value; recall reads it.
+func (c *cache) remember(key string, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Join(c.dir, "notes"), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(text)
+	if err = errors.Join(err, tmp.Close()); err == nil {
+		err = c.keep(tmp.Name(), c.note(key))
+	}
+	if err != nil {
+		os.Remove(tmp.Name())
+	}
+	return err
+}
+
+func (c *cache) recall(key string, v any) bool {
+	text, err := os.ReadFile(c.note(key))
+	return err == nil && json.Unmarshal(text, v) == nil && c.has(c.note(key))
+}
+
+// prune deletes what was not used for longest, until the rest is within the bound. What
+// builds at work refer to is young.
+func (c *cache) prune() error {
+	type entry struct {
+		path string
+		info fs.FileInfo
+	}
+	var all []entry
+	var total int64
+	err := filepath.WalkDir(c.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		all, total = append(all, entry{path, info}), total+info.Size()
+		return err
+	})
+	sort.Slice(all, func(i, j int) bool { return all[i].info.ModTime().Before(all[j].info.ModTime()) })
+	for _, e := range all {
+		old := time.Since(e.info.ModTime())
+		leftover := strings.HasPrefix(filepath.Base(e.path), ".new-") && old > 24*time.Hour
+		if total <= c.max && !leftover || old < time.Hour {
+			continue
+		}
+		if e := os.Remove(e.path); e != nil && !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
+			continue
+		}
+		total -= e.info.Size()
+	}
+	return err
+}
+
+// keyed gives every name a lock of its own.
+type keyed struct {
+	mu sync.Mutex
+	m  map[string]chan struct{}
+}
+
+func (k *keyed) get(name string) chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.m == nil {
+		k.m = map[string]chan struct{}{}
+	}
+	if k.m[name] == nil {
+		k.m[name] = make(chan struct{}, 1)
+	}
+	return k.m[name]
+}

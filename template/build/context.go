@@ -1,0 +1,159 @@
+package build
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/template/tree"
+	"github.com/moby/patternmatcher"
+	"github.com/moby/patternmatcher/ignorefile"
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of a context.
+const (
+	maxContextBytes = 16 << 30
+	maxContextFiles = 1_000_000
+	maxDockerfile   = 1 << 20
+)
+
+// readContext makes a tree of a tar that was uploaded. What only a host can have is an
+// error that names it.
+func readContext(ctx context.Context, tarFile string) (*tree.Tree, error) {
+	t := tree.New(epoch)
+	if err := t.Apply(ctx, tarFile, tree.Plain, &tree.Budget{Bytes: maxContextBytes, Files: maxContextFiles}); err != nil {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the build's context cannot be read: %v", err).
+			WithHint("Leave out what the build does not need: name it in .dockerignore.").Because(err)
+	}
+	err := tree.Walk(t.Root(), func(name string, n *tree.Node) error {
+		switch n.Mode & unix.S_IFMT {
+		case unix.S_IFREG, unix.S_IFDIR, unix.S_IFLNK:
+			return nil
+		}
+		return bothy.Errorf(bothy.CodeInvalid, "the build's context holds %s, which is neither a file, a folder nor a symbolic link", name).
+			WithHint("Name it in .dockerignore.")
+	})
+	return t, err
+}
+
+// ignore leaves out of a context what its .dockerignore names, or that of the Dockerfile.
+func ignore(t *tree.Tree, dockerfile string) error {
+	var text []byte
+	for _, name := range []string{dockerfile + ".dockerignore", ".dockerignore"} {
+		n, err := t.Get(name)
+		if err != nil || !n.IsFile() {
+			continue
+		}
+		if text, err = n.Data.Read(maxDockerfile); err != nil {
+			return err
+		}
+		break
+	}
+	patterns, err := ignorefile.ReadAll(strings.NewReader(string(text)))
+	if err != nil || len(patterns) == 0 {
+		return err
+	}
+	m, err := patternmatcher.New(patterns)
+	if err != nil {
+		return bothy.Errorf(bothy.CodeInvalid, ".dockerignore cannot be read: %v", err)
+	}
+	_, err = ignoreIn(t, t.Root(), "", m, patternmatcher.MatchInfo{})
+	return err
+}
+
+// ignoreIn reports whether anything is left of a folder.
+func ignoreIn(t *tree.Tree, dir *tree.Node, prefix string, m *patternmatcher.PatternMatcher, above patternmatcher.MatchInfo) (left bool, err error) {
+	for _, name := range dir.Names() {
+		p, n := path.Join(prefix, name), dir.Child(name)
+		out, info, err := m.MatchesUsingParentResults(p, above)
+		if err != nil {
+			return false, bothy.Errorf(bothy.CodeInvalid, ".dockerignore cannot be read: %v", err)
+		}
+		some := false
+		if n.IsDir() {
+			if some, err = ignoreIn(t, n, p, m, info); err != nil {
+				return false, err
+			}
+		}
+		if out && !some {
+			if err := t.Remove(p); err != nil {
+				return false, err
+			}
+			continue
+		}
+		left = true
+	}
+	return left, nil
+}
+
+// A summer tells what trees hold, each file once.
+type summer struct{ known map[*tree.Node]string }
+
+// sum covers names, modes, links and contents below a node, and owners if they matter.
+// Times do not count: a clone of a repository has others, and the same files.
+func (s *summer) sum(n *tree.Node, owners bool) (string, error) {
+	h := sha256.New()
+	err := tree.Walk(n, func(name string, n *tree.Node) error {
+		fmt.Fprintf(h, "%s\x00%o\x00%s\x00", strconv.Quote(name), n.Mode, strconv.Quote(n.Target))
+		if owners {
+			fmt.Fprintf(h, "%d:%d\x00", n.UID, n.GID)
+		}
+		if !n.IsFile() {
+			return nil
+		}
+		content, err := s.content(n)
+		io.WriteString(h, content)
+		return err
+	})
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+func (s *summer) content(n *tree.Node) (string, error) {
+	if sum, ok := s.known[n]; ok {
+		return sum, nil
+	}
+	r, err := n.Data.Open()
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, r); err != nil {
+		return "", err
+	}
+	if s.known == nil {
+		s.known = map[*tree.Node]string{}
+	}
+	s.known[n] = hex.EncodeToString(h.Sum(nil))
+	return s.known[n], nil
+}
+
+// sources sums what patterns stand for in a tree.
+func (s *summer) sources(t *tree.Tree, patterns []string) (string, error) {
+	var parts []any
+	for _, pattern := range patterns {
+		found, err := match(t, pattern)
+		if err != nil {
+			return "", err
+		}
+		for _, p := range found {
+			n, err := t.Get(p)
+			if err != nil {
+				return "", err
+			}
+			sum, err := s.sum(n, false)
+			if err != nil {
+				return "", err
+			}
+			parts = append(parts, p, sum)
+		}
+	}
+	return keyOf(parts...), nil
+}

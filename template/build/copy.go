@@ -1,0 +1,323 @@
+package build
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy/template/tree"
+	"golang.org/x/sys/unix"
+)
+
+// copying is one COPY or ADD between two trees.
+type copying struct {
+	from, to *tree.Tree
+	files    Files
+	workdir  string
+	// keepOwner leaves files to whom they belong where nothing else was said: those of
+	// other stages. Files of a context are root's.
+	keepOwner bool
+	now       time.Time
+	// unpack, if set, returns the content of a file that is an archive.
+	unpack func(*tree.Node) (*tree.Tree, error)
+
+	uid, gid uint32
+	own      bool // uid and gid are set
+	mode     *uint32
+	known    map[*tree.Node]*tree.Node
+}
+
+func (c *copying) run() error {
+	c.known = map[*tree.Node]*tree.Node{}
+	if err := c.options(); err != nil {
+		return err
+	}
+	dest := c.files.Dest
+	if !path.IsAbs(dest) {
+		dest = path.Join("/", c.workdir, dest) + strings.Repeat("/", boolInt(strings.HasSuffix(dest, "/") || dest == "." || dest == "./"))
+	}
+	var sources []string
+	for _, pattern := range c.files.Sources {
+		found, err := match(c.from, pattern)
+		if err != nil {
+			return err
+		}
+		sources = append(sources, found...)
+	}
+	if len(sources)+len(c.files.Inline) > 1 && !strings.HasSuffix(dest, "/") {
+		return fmt.Errorf("several sources need a destination that ends with a slash, and %s does not", c.files.Dest)
+	}
+	for _, src := range sources {
+		if err := c.one(src, dest); err != nil {
+			return err
+		}
+	}
+	for _, f := range c.files.Inline {
+		n := &tree.Node{Mode: unix.S_IFREG | 0o644, Time: c.now, Data: tree.Text(f.Data)}
+		if err := c.file(n, dest, f.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// options reads --chown and --chmod.
+func (c *copying) options() error {
+	if c.files.Chown != "" {
+		u, err := lookup(c.to, c.files.Chown)
+		if err != nil {
+			return err
+		}
+		c.uid, c.gid, c.own = u.uid, u.gid, true
+	} else if !c.keepOwner {
+		c.own = true
+	}
+	if c.files.Chmod != "" {
+		m, err := strconv.ParseUint(c.files.Chmod, 8, 32)
+		if err != nil || m > 0o7777 {
+			return fmt.Errorf("--chmod=%s is not a mode in octal digits, such as 0644", c.files.Chmod)
+		}
+		mode := uint32(m)
+		c.mode = &mode
+	}
+	return nil
+}
+
+// match returns the paths that a source stands for. One without wildcards must be there.
+func match(from *tree.Tree, pattern string) ([]string, error) {
+	clean := strings.TrimPrefix(path.Join("/", pattern), "/")
+	if !strings.ContainsAny(clean, `*?[\`) {
+		if _, err := from.Get(clean); err != nil {
+			return nil, fmt.Errorf("%q: not found", "/"+clean)
+		}
+		return []string{clean}, nil
+	}
+	if _, err := path.Match(clean, ""); err != nil {
+		return nil, fmt.Errorf("%s: %w", pattern, err)
+	}
+	var found []string
+	depth := strings.Count(clean, "/")
+	err := tree.Walk(from.Root(), func(name string, _ *tree.Node) error {
+		if ok, _ := path.Match(clean, name); ok && strings.Count(name, "/") == depth && name != "" {
+			found = append(found, name)
+		}
+		return nil
+	})
+	return found, err
+}
+
+// one copies a source: what is in a folder, or a file.
+func (c *copying) one(src, dest string) error {
+	n, err := c.from.Get(src)
+	if err != nil {
+		return fmt.Errorf("%q: not found", "/"+src)
+	}
+	if c.unpack != nil && n.IsFile() {
+		content, err := c.unpack(n)
+		if err != nil {
+			return fmt.Errorf("%s: %w", src, err)
+		}
+		if content != nil {
+			keep := *c
+			keep.keepOwner, keep.own = true, c.files.Chown != ""
+			return keep.folder(content.Root(), dest)
+		}
+	}
+	if n.IsDir() {
+		return c.folder(n, dest)
+	}
+	return c.file(n, dest, path.Base(src))
+}
+
+// folder merges what is in a folder into one of the destination.
+func (c *copying) folder(n *tree.Node, dest string) error {
+	to, err := c.to.Resolve(dest, true)
+	if err != nil {
+		return err
+	}
+	if old, err := c.to.Lget(to); err == nil && !old.IsDir() {
+		return fmt.Errorf("%s is there and is not a folder", dest)
+	} else if errors.Is(err, fs.ErrNotExist) {
+		if err := c.parents(path.Dir("/" + to)); err != nil {
+			return err
+		}
+		if err := c.to.Put(to, c.dress(n)); err != nil {
+			return err
+		}
+	}
+	return c.merge(n, to)
+}
+
+func (c *copying) merge(n *tree.Node, to string) error {
+	for _, name := range n.Names() {
+		child, at := n.Child(name), path.Join(to, name)
+		old, err := c.to.Lget(at)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if !child.IsDir() {
+			if old != nil && old.IsDir() {
+				return fmt.Errorf("/%s is a folder, and a file is to be copied there", at)
+			}
+			if err := c.to.Put(at, c.dress(child)); err != nil {
+				return err
+			}
+			continue
+		}
+		if old != nil && !old.IsDir() {
+			return fmt.Errorf("/%s is not a folder, and one is to be copied there", at)
+		}
+		if err := c.to.PutFolder(at, c.dress(child)); err != nil {
+			return err
+		}
+		if err := c.merge(child, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// file copies a file to a destination, or into it if that is a folder.
+func (c *copying) file(n *tree.Node, dest, name string) error {
+	to, err := c.to.Resolve(dest, true)
+	if err != nil {
+		return err
+	}
+	old, err := c.to.Lget(to)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if old != nil && old.IsDir() || strings.HasSuffix(dest, "/") {
+		if old != nil && !old.IsDir() {
+			return fmt.Errorf("%s is there and is not a folder", dest)
+		}
+		if to, err = c.to.Resolve(path.Join(to, name), true); err != nil {
+			return err
+		}
+		if old, err := c.to.Lget(to); err == nil && old.IsDir() {
+			return fmt.Errorf("/%s is a folder, and a file is to be copied there", to)
+		}
+	}
+	if err := c.parents(path.Dir("/" + to)); err != nil {
+		return err
+	}
+	return c.to.Put(to, c.dress(n))
+}
+
+// parents makes the folders above a destination.
+func (c *copying) parents(dir string) error {
+	for p := ""; ; {
+		rest := strings.TrimPrefix(strings.TrimPrefix(dir, p), "/")
+		if rest == "" {
+			return nil
+		}
+		next, _, _ := strings.Cut(rest, "/")
+		p = path.Join("/", p, next)
+		old, err := c.to.Lget(p)
+		if err == nil && !old.IsDir() {
+			return fmt.Errorf("%s is not a folder", p)
+		}
+		if err == nil {
+			continue
+		}
+		n, err := c.to.Mkdir(p, c.now)
+		if err != nil {
+			return err
+		}
+		if c.files.Chown != "" {
+			n.UID, n.GID = c.uid, c.gid
+		}
+	}
+}
+
+// dress returns a copy of a node as --chown and --chmod want it. Files with several
+// names stay one file.
+func (c *copying) dress(n *tree.Node) *tree.Node {
+	if d := c.known[n]; d != nil && !n.IsDir() {
+		return d
+	}
+	d := n.Bare()
+	if c.own {
+		d.UID, d.GID = c.uid, c.gid
+	}
+	if c.mode != nil && !n.IsLink() {
+		d.Mode = d.Mode&unix.S_IFMT | *c.mode
+	}
+	c.known[n] = d
+	return d
+}
+
+// account is who a USER or a --chown names.
+type account struct{ uid, gid uint32 }
+
+// lookup finds a user, "name", "name:group", or numbers in their place, by the files of a
+// tree. A number without a group is that of the group, too.
+func lookup(t *tree.Tree, spec string) (account, error) {
+	name, group, hasGroup := strings.Cut(spec, ":")
+	var a account
+	fields := find(t, "/etc/passwd", name, 4)
+	id, err := strconv.ParseUint(name, 10, 32)
+	switch {
+	case fields != nil:
+		u, err1 := strconv.ParseUint(fields[2], 10, 32)
+		g, err2 := strconv.ParseUint(fields[3], 10, 32)
+		if err := cmp.Or(err1, err2); err != nil {
+			return a, fmt.Errorf("the user %s has no number in /etc/passwd: %w", name, err)
+		}
+		a = account{uint32(u), uint32(g)}
+	case err == nil:
+		a = account{uint32(id), uint32(id)}
+	case name == "root":
+	default:
+		return a, fmt.Errorf("there is no user %s in /etc/passwd", name)
+	}
+	if !hasGroup {
+		return a, nil
+	}
+	if f := find(t, "/etc/group", group, 3); f != nil {
+		group = f[2]
+	}
+	g, err := strconv.ParseUint(group, 10, 32)
+	if err != nil {
+		if group == "root" {
+			g = 0
+		} else {
+			return a, fmt.Errorf("there is no group %s in /etc/group", group)
+		}
+	}
+	a.gid = uint32(g)
+	return a, nil
+}
+
+const maxAccounts = 4 << 20
+
+// find returns the fields of an account.
+func find(t *tree.Tree, file, name string, fields int) []string {
+	n, err := t.Get(file)
+	if err != nil || !n.IsFile() {
+		return nil
+	}
+	text, err := n.Data.Read(maxAccounts)
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Split(strings.TrimSpace(line), ":")
+		if len(f) >= fields && f[0] == name && name != "" {
+			return f
+		}
+	}
+	return nil
+}

@@ -1,0 +1,295 @@
+package build
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+	"github.com/moby/buildkit/frontend/dockerfile/shell"
+)
+
+// ReadOptions change how a Dockerfile is read.
+type ReadOptions struct {
+	Args   map[string]string // of --build-arg
+	Target string            // the stage to make; "" is the last
+}
+
+// secretName finds the names of arguments that look like a secret's.
+var secretName = regexp.MustCompile(`(?i)(passw(or)?d|secret|token|api_?key|private_?key|credential)`)
+
+// Dockerfile reads a recipe from a Dockerfile. What Bothy does not know is an
+// error that names the line and the reason.
+func Dockerfile(text io.Reader, opts ReadOptions) (*Recipe, error) {
+	tree, err := parser.Parse(text)
+	if err != nil {
+		return nil, located(err)
+	}
+	stages, meta, err := instructions.Parse(tree.AST, nil)
+	if err != nil {
+		return nil, located(err)
+	}
+	r := &reader{opts: opts, lex: shell.NewLex(tree.EscapeToken), index: map[string]int{}, recipe: &Recipe{Escape: tree.EscapeToken}}
+	if err := r.globals(meta); err != nil {
+		return nil, err
+	}
+	for i, s := range stages {
+		if err := r.stage(i, s); err != nil {
+			return nil, err
+		}
+	}
+	return r.recipe, r.target()
+}
+
+type reader struct {
+	opts   ReadOptions
+	lex    *shell.Lex
+	args   map[string]string // those before FROM
+	index  map[string]int    // stages by name
+	recipe *Recipe
+}
+
+// variables is an environment for the words of FROM.
+type variables map[string]string
+
+func (v variables) Get(name string) (string, bool) { s, ok := v[name]; return s, ok }
+func (v variables) Keys() []string                 { return slices.Sorted(maps.Keys(v)) }
+
+func (r *reader) globals(meta []instructions.ArgCommand) error {
+	r.args = maps.Clone(platformArgs)
+	for _, m := range meta {
+		for _, a := range m.Args {
+			r.warnOfSecret(a.Key, line(m.Location()))
+			if given, ok := r.opts.Args[a.Key]; ok {
+				r.args[a.Key] = given
+			} else if a.Value != nil {
+				value, _, err := r.lex.ProcessWord(*a.Value, variables(r.args))
+				if err != nil {
+					return refuse(line(m.Location()), "%v", err)
+				}
+				r.args[a.Key] = value
+			}
+		}
+	}
+	return nil
+}
+
+func (r *reader) warnOfSecret(name string, at int) {
+	if secretName.MatchString(name) {
+		r.recipe.Warnings = append(r.recipe.Warnings, fmt.Sprintf(
+			"line %d: the argument %s looks like a secret, and arguments can be seen in the build's record: use RUN --mount=type=secret", at, name))
+	}
+}
+
+func (r *reader) stage(i int, s instructions.Stage) error {
+	at := line(s.Location)
+	if err := r.checkPlatform(s.Platform, at); err != nil {
+		return err
+	}
+	base, _, err := r.lex.ProcessWord(s.BaseName, variables(r.args))
+	if err != nil {
+		return refuse(at, "%v", err)
+	}
+	if base == "" {
+		return refuse(at, "FROM %s is empty: give the ARG a default or a --build-arg", s.BaseName)
+	}
+	out := Stage{Name: s.Name, Line: at}
+	if from, ok := r.index[strings.ToLower(base)]; ok {
+		out.FromStage = &from
+	} else {
+		out.From = base
+	}
+	for _, c := range s.Commands {
+		step, err := r.step(c)
+		if err != nil {
+			return err
+		}
+		if step != nil {
+			if text, ok := c.(fmt.Stringer); ok {
+				step.Text, _, _ = strings.Cut(text.String(), "\n")
+			}
+			out.Steps = append(out.Steps, *step)
+		}
+	}
+	if err := r.checkSources(i, out.Steps); err != nil {
+		return err
+	}
+	r.recipe.Stages = append(r.recipe.Stages, out)
+	if s.Name != "" {
+		r.index[strings.ToLower(s.Name)] = i
+	}
+	return nil
+}
+
+// checkPlatform lets through only what this server is.
+func (r *reader) checkPlatform(platform string, at int) error {
+	if platform == "" {
+		return nil
+	}
+	got, _, err := r.lex.ProcessWord(platform, variables(r.args))
+	if err != nil {
+		return refuse(at, "%v", err)
+	}
+	if got != hostPlatform {
+		return refuse(at, "FROM --platform=%s is not supported: templates are made for this server's own platform, %s", platform, hostPlatform)
+	}
+	return nil
+}
+
+const hostPlatform = "linux/" + runtime.GOARCH
+
+// platformArgs are what BuildKit knows before FROM, and in stages that declare them.
+var platformArgs = map[string]string{
+	"BUILDPLATFORM": hostPlatform, "BUILDOS": "linux", "BUILDARCH": runtime.GOARCH, "BUILDVARIANT": "",
+	"TARGETPLATFORM": hostPlatform, "TARGETOS": "linux", "TARGETARCH": runtime.GOARCH, "TARGETVARIANT": "", "TARGETSTAGE": "",
+}
+
+// checkSources refuses --from with the number of a stage that comes later.
+func (r *reader) checkSources(stage int, steps []Step) error {
+	for _, s := range steps {
+		for _, from := range s.sources() {
+			if n, err := strconv.Atoi(from); err == nil && (n < 0 || n >= stage) {
+				return refuse(s.Line, "there is no stage %d before this one", n)
+			}
+		}
+	}
+	return nil
+}
+
+// sources are what a step takes files from, besides its own stage and the context.
+func (s *Step) sources() []string {
+	var list []string
+	if s.Copy != nil && s.Copy.From != "" {
+		list = append(list, s.Copy.From)
+	}
+	for _, m := range s.Mounts {
+		if m.From != "" {
+			list = append(list, m.From)
+		}
+	}
+	return list
+}
+
+// target keeps the stage that was asked for and those that it needs, in order.
+func (r *reader) target() error {
+	stages := r.recipe.Stages
+	last := len(stages) - 1
+	if r.opts.Target != "" {
+		i, ok := r.find(r.opts.Target, len(stages))
+		if !ok {
+			return bothy.Errorf(bothy.CodeInvalid, "the Dockerfile has no stage %s", r.opts.Target).
+				WithHint("Give the name or the number of one of its stages.")
+		}
+		last = i
+	}
+	needed := map[int]bool{}
+	r.need(last, needed)
+	moved, kept := map[int]int{}, []Stage(nil)
+	for i, s := range stages {
+		if needed[i] {
+			moved[i] = len(kept)
+			kept = append(kept, s)
+		}
+	}
+	for i := range kept {
+		if f := kept[i].FromStage; f != nil {
+			n := moved[*f]
+			kept[i].FromStage = &n
+		}
+		r.renumber(&kept[i], moved)
+	}
+	r.recipe.Stages = kept
+	return nil
+}
+
+// renumber writes references to stages as their new numbers.
+func (r *reader) renumber(s *Stage, moved map[int]int) {
+	limit := s.Line
+	for i := range s.Steps {
+		if c := s.Steps[i].Copy; c != nil {
+			c.From = r.moved(c.From, limit, moved)
+		}
+		for j := range s.Steps[i].Mounts {
+			m := &s.Steps[i].Mounts[j]
+			m.From = r.moved(m.From, limit, moved)
+		}
+	}
+}
+
+func (r *reader) moved(from string, line int, moved map[int]int) string {
+	if i, ok := r.find(from, r.before(line)); ok {
+		return strconv.Itoa(moved[i])
+	}
+	return from
+}
+
+// before counts the stages that begin before a line.
+func (r *reader) before(line int) int {
+	n := 0
+	for _, s := range r.recipe.Stages {
+		if s.Line < line {
+			n++
+		}
+	}
+	return n
+}
+
+// find looks up one of the first n stages by its number or its name.
+func (r *reader) find(name string, n int) (int, bool) {
+	if i, err := strconv.Atoi(name); err == nil {
+		return i, i >= 0 && i < n
+	}
+	for i := n - 1; i >= 0; i-- {
+		if s := r.recipe.Stages[i].Name; s != "" && strings.EqualFold(s, name) {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+func (r *reader) need(i int, needed map[int]bool) {
+	if needed[i] {
+		return
+	}
+	needed[i] = true
+	s := r.recipe.Stages[i]
+	if s.FromStage != nil {
+		r.need(*s.FromStage, needed)
+	}
+	for _, step := range s.Steps {
+		for _, from := range step.sources() {
+			if j, ok := r.find(from, i); ok {
+				r.need(j, needed)
+			}
+		}
+	}
+}
+
+func line(where []parser.Range) int {
+	if len(where) == 0 {
+		return 0
+	}
+	return where[0].Start.Line
+}
+
+func refuse(at int, format string, args ...any) error {
+	return bothy.Errorf(bothy.CodeInvalid, "Dockerfile line %d: %s", at, fmt.Sprintf(format, args...))
+}
+
+// located makes an error of the parser one that names the line.
+func located(err error) error {
+	var where *parser.ErrorLocation
+	if errors.As(err, &where) && len(where.Locations) > 0 {
+		// The innermost is the instruction itself.
+		return refuse(line(where.Locations[0]), "%v", where.Unwrap())
+	}
+	return bothy.Errorf(bothy.CodeInvalid, "the Dockerfile cannot be read: %v", err)
+}

@@ -1,0 +1,279 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/template/tree"
+	"golang.org/x/sys/unix"
+)
+
+// mounts are what RUN --mount asks for. They are placed among the files for as long as
+// the command runs, and taken out of what it leaves.
+type mounts struct {
+	j    *job
+	list []mounted
+	// keys are what the result depends on.
+	keys []any
+	// variables are secrets as variables of the environment.
+	variables map[string]string
+}
+
+type mounted struct {
+	Mount
+	node  *tree.Node // what is placed; nil for nothing
+	cache string     // where a cache is kept
+}
+
+// mounts finds what is to be mounted.
+func (j *job) mounts(ctx context.Context, st *state, s Step) (*mounts, error) {
+	m := &mounts{j: j, variables: map[string]string{}}
+	for _, one := range s.Mounts {
+		if one.Target != "" && !path.IsAbs(one.Target) {
+			one.Target = path.Join("/", st.settings.Workdir, one.Target)
+		}
+		var err error
+		switch one.Type {
+		case "secret":
+			err = m.secret(one)
+		case "cache":
+			err = m.cache(ctx, one)
+		case "bind":
+			err = m.bind(ctx, one)
+		case "tmpfs":
+			m.keys = append(m.keys, one)
+			m.list = append(m.list, mounted{Mount: one, node: folder(0o1777, 0, 0)})
+		default:
+			err = fmt.Errorf("RUN --mount=type=%s is not supported", one.Type)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func folder(mode, uid, gid uint32) *tree.Node {
+	n := tree.New(epoch).Root()
+	n.Mode, n.UID, n.GID = unix.S_IFDIR|mode, uid, gid
+	return n
+}
+
+// secret is a file, or a variable, or both. Its value is no part of the key: a step
+// whose secret alone has changed is not run again.
+func (m *mounts) secret(one Mount) error {
+	if one.ID == "" {
+		one.ID = path.Base(one.Target)
+	}
+	m.keys = append(m.keys, one)
+	for _, s := range m.j.req.Secrets {
+		if s.ID != one.ID {
+			continue
+		}
+		if one.Env != "" {
+			m.variables[one.Env] = s.Value
+		}
+		if one.Target == "" && one.Env != "" {
+			return nil
+		}
+		if one.Target == "" {
+			one.Target = "/run/secrets/" + one.ID
+		}
+		mode := uint32(0o400)
+		if one.Mode != 0 {
+			mode = uint32(one.Mode) & 0o777
+		}
+		n := &tree.Node{Mode: unix.S_IFREG | mode, UID: uint32(one.UID), GID: uint32(one.GID), Time: epoch, Data: tree.Text(s.Value)}
+		m.list = append(m.list, mounted{Mount: one, node: n})
+		return nil
+	}
+	if one.Required {
+		return bothy.Errorf(bothy.CodeInvalid, "the secret %s is required and was not given", one.ID).WithHint("Give it: --secret id=%s,src=FILE.", one.ID)
+	}
+	return nil
+}
+
+// cache is a folder that outlives builds. It belongs to the project.
+func (m *mounts) cache(_ context.Context, one Mount) error {
+	if one.ID == "" {
+		one.ID = path.Clean(one.Target)
+	}
+	m.keys = append(m.keys, one)
+	m.list = append(m.list, mounted{Mount: one, cache: m.j.b.cache.mount(keyOf("mount", m.j.project, one.ID))})
+	return nil
+}
+
+// bind shows files of the context, of another stage or of an image. What the command
+// writes there is lost.
+func (m *mounts) bind(ctx context.Context, one Mount) error {
+	from, key := m.j.context, ""
+	if one.From != "" {
+		src, err := m.j.source(ctx, one.From)
+		if err != nil {
+			return err
+		}
+		if from, err = src.tree(ctx); err != nil {
+			return err
+		}
+		key = src.key
+	}
+	n, err := from.Get(one.Source)
+	if err != nil {
+		return fmt.Errorf("RUN --mount=type=bind: %q: not found", path.Join("/", one.Source))
+	}
+	if key == "" {
+		m.j.sumsMu.Lock()
+		key, err = m.j.sums.sum(n, false)
+		m.j.sumsMu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	plain := one
+	plain.From = ""
+	m.keys = append(m.keys, plain, key)
+	if n.IsDir() {
+		n = tree.Sub(n).Root()
+	}
+	m.list = append(m.list, mounted{Mount: one, node: n})
+	return nil
+}
+
+// lock takes the caches: one command at a time uses each.
+func (m *mounts) lock(ctx context.Context) (unlock func(), err error) {
+	var held []chan struct{}
+	unlock = func() {
+		for _, c := range held {
+			<-c
+		}
+	}
+	seen := map[string]bool{}
+	for _, one := range m.list {
+		if one.cache == "" || seen[one.cache] {
+			continue
+		}
+		seen[one.cache] = true
+		c := m.j.b.cache.locks.get(one.cache)
+		select {
+		case c <- struct{}{}:
+			held = append(held, c)
+		case <-ctx.Done():
+			unlock()
+			return nil, context.Cause(ctx)
+		}
+	}
+	return unlock, nil
+}
+
+// place puts what is mounted among the files.
+func (m *mounts) place(t *tree.Tree) error {
+	for i, one := range m.list {
+		if one.cache != "" {
+			n, err := m.open(one)
+			if err != nil {
+				return err
+			}
+			m.list[i].node = n
+			one.node = n
+		}
+		at, err := t.Resolve(one.Target, true)
+		if err != nil {
+			return err
+		}
+		if err := t.Put(at, one.node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open reads a cache, or makes one.
+func (m *mounts) open(one mounted) (*tree.Node, error) {
+	mode := uint32(0o755)
+	if one.Mode != 0 {
+		mode = uint32(one.Mode) & 0o7777
+	}
+	if !m.j.b.cache.has(one.cache) || m.j.req.NoCache {
+		if one.From == "" {
+			return folder(mode, uint32(one.UID), uint32(one.GID)), nil
+		}
+		src, err := m.j.source(context.Background(), one.From)
+		if err != nil {
+			return nil, err
+		}
+		t, err := src.tree(context.Background())
+		if err != nil {
+			return nil, err
+		}
+		n, err := t.Get(one.Source)
+		if err != nil || !n.IsDir() {
+			return nil, fmt.Errorf("RUN --mount=type=cache: %s is no folder there", path.Join("/", one.Source))
+		}
+		return tree.Sub(n).Root(), nil
+	}
+	t := tree.New(epoch)
+	if err := t.Apply(context.Background(), one.cache, tree.Overlay, tree.NewBudget()); err != nil {
+		return nil, fmt.Errorf("read the cache %s: %w", one.ID, err)
+	}
+	return t.Root(), nil
+}
+
+// targets are the paths that are not part of what the command leaves.
+func (m *mounts) targets(old *tree.Tree) []string {
+	var list []string
+	for _, one := range m.list {
+		at, err := old.Resolve(one.Target, true)
+		if err == nil {
+			list = append(list, at)
+		}
+	}
+	return list
+}
+
+// keep stores the caches as the command has left them.
+func (m *mounts) keep(after *tree.Tree) error {
+	for _, one := range m.list {
+		if one.cache == "" || one.ReadOnly {
+			continue
+		}
+		n, err := after.Get(one.Target)
+		if err != nil || !n.IsDir() {
+			continue // the command has removed it
+		}
+		f, err := os.CreateTemp(filepath.Dir(one.cache), ".new-*")
+		if err != nil {
+			return err
+		}
+		err = tree.Sub(n).WriteLayer(tree.New(time.Time{}), f)
+		if e := f.Close(); err == nil {
+			err = e
+		}
+		if err == nil {
+			err = m.j.b.cache.keep(f.Name(), one.cache)
+		}
+		if err != nil {
+			os.Remove(f.Name())
+			return fmt.Errorf("keep the cache %s: %w", one.ID, err)
+		}
+	}
+	return nil
+}
+
+// masker replaces the values of secrets in what is logged.
+func masker(secrets []bothy.BuildSecret) *strings.Replacer {
+	var pairs []string
+	for _, s := range secrets {
+		for line := range strings.Lines(s.Value) {
+			if line = strings.TrimSpace(line); len(line) >= 3 {
+				pairs = append(pairs, line, "***")
+			}
+		}
+	}
+	return strings.NewReplacer(pairs...)
+}

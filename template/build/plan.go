@@ -1,0 +1,332 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/template/tree"
+	"github.com/moby/buildkit/frontend/dockerfile/shell"
+)
+
+// epoch is the time of what no layer gives a time: the beginning of 1980, the earliest
+// that zip knows.
+var epoch = time.Unix(315532800, 0)
+
+// base is what stages start from: a read-only image and its settings.
+type base struct {
+	key      string // by content
+	template *bothy.Template
+	settings settings
+	// ours is set for templates of the library, whose commands run as DefaultUser where
+	// nobody says otherwise.
+	ours bool
+
+	once sync.Once
+	tree *tree.Tree
+	err  error
+}
+
+func (b *base) load() (*tree.Tree, error) {
+	b.once.Do(func() { b.tree, b.err = tree.Read(b.template.RootFS) })
+	return b.tree, b.err
+}
+
+// state is a stage between two steps: settings, and files as layers over a base. It is
+// not changed by later steps.
+type state struct {
+	base     *base
+	key      string
+	layers   []string // paths in the cache
+	settings settings
+	args     map[string]string
+
+	files *tree.Tree // of base and layers, once it is known
+}
+
+// tree returns the files of a state.
+func (s *state) tree(ctx context.Context) (*tree.Tree, error) {
+	if s.files != nil {
+		return s.files, nil
+	}
+	b, err := s.base.load()
+	if err != nil {
+		return nil, err
+	}
+	t := b.Clone()
+	for _, l := range s.layers {
+		if err := t.Apply(ctx, l, tree.Overlay, tree.NewBudget()); err != nil {
+			return nil, fmt.Errorf("read a layer of the build cache: %w", err)
+		}
+	}
+	s.files = t
+	return t, nil
+}
+
+// next is the state after a step that makes no files.
+func (s *state) next(key string) *state {
+	n := *s
+	n.key, n.settings = key, s.settings.clone()
+	n.settings.CmdSet = s.settings.CmdSet
+	return &n
+}
+
+// A job is one build at work.
+type job struct {
+	b       *Builder
+	id      string
+	project string
+	req     bothy.BuildRequest
+	recipe  *Recipe
+	context *tree.Tree
+	work    string // a folder of its own, removed at the end
+	say     func(bothy.BuildEvent)
+	count   func(cached bool)
+	masked  *strings.Replacer
+	sums    summer
+	sumsMu  sync.Mutex
+
+	mu     sync.Mutex
+	bases  map[string]*baseSlot
+	stages []*stageSlot
+}
+
+type baseSlot struct {
+	once sync.Once
+	base *base
+	err  error
+}
+
+type stageSlot struct {
+	done  chan struct{}
+	state *state
+	err   error
+}
+
+// run makes all stages, side by side where they can be, and returns the last one's state.
+func (j *job) run(ctx context.Context) (*state, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	j.stages = make([]*stageSlot, len(j.recipe.Stages))
+	for i := range j.stages {
+		j.stages[i] = &stageSlot{done: make(chan struct{})}
+	}
+	var wg sync.WaitGroup
+	for i := range j.stages {
+		wg.Go(func() {
+			s := j.stages[i]
+			defer close(s.done)
+			if s.state, s.err = j.stage(ctx, i); s.err != nil {
+				cancel(s.err)
+			}
+		})
+	}
+	wg.Wait()
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, cause
+	}
+	return j.stages[len(j.stages)-1].state, nil
+}
+
+// result waits for an earlier stage.
+func (j *job) result(ctx context.Context, i int) (*state, error) {
+	select {
+	case <-j.stages[i].done:
+		return j.stages[i].state, j.stages[i].err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// stage makes one stage.
+func (j *job) stage(ctx context.Context, i int) (*state, error) {
+	s := &j.recipe.Stages[i]
+	st, err := j.from(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	for n, step := range s.Steps {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if st, err = j.step(ctx, st, step, j.title(i, n, step)); err != nil {
+			return nil, err
+		}
+	}
+	return st, nil
+}
+
+// title is what the log calls a step.
+func (j *job) title(stage, n int, s Step) string {
+	where := fmt.Sprintf("[%d/%d]", n+1, len(j.recipe.Stages[stage].Steps))
+	if len(j.recipe.Stages) > 1 {
+		name := j.recipe.Stages[stage].Name
+		if name == "" {
+			name = "stage " + strconv.Itoa(stage)
+		}
+		where = fmt.Sprintf("[%s %d/%d]", name, n+1, len(j.recipe.Stages[stage].Steps))
+	}
+	text := s.Text
+	if len(text) > 200 {
+		text = text[:200] + "…"
+	}
+	return where + " " + text
+}
+
+// from is the state that a stage begins with.
+func (j *job) from(ctx context.Context, s *Stage) (*state, error) {
+	if s.FromStage != nil {
+		before, err := j.result(ctx, *s.FromStage)
+		if err != nil {
+			return nil, err
+		}
+		n := before.next(before.key)
+		n.settings.CmdSet, n.args = false, nil
+		return n, nil
+	}
+	b, err := j.base(ctx, s.From)
+	if err != nil {
+		return nil, atLine(s.Line, err)
+	}
+	return &state{base: b, key: b.key, settings: b.settings.clone()}, nil
+}
+
+// base finds what a FROM or a --from names, once for a build.
+func (j *job) base(ctx context.Context, ref string) (*base, error) {
+	j.mu.Lock()
+	slot := j.bases[ref]
+	if slot == nil {
+		slot = &baseSlot{}
+		j.bases[ref] = slot
+	}
+	j.mu.Unlock()
+	slot.once.Do(func() {
+		slot.base, slot.err = j.b.openBase(ctx, ref, func(format string, args ...any) {
+			j.say(bothy.BuildEvent{Step: "FROM " + ref, Message: fmt.Sprintf(format, args...)})
+		})
+	})
+	return slot.base, slot.err
+}
+
+// source returns the files that --from names: of a stage, or of an image.
+func (j *job) source(ctx context.Context, from string) (*state, error) {
+	if i, err := strconv.Atoi(from); err == nil && i < len(j.stages) {
+		return j.result(ctx, i)
+	}
+	b, err := j.base(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	return &state{base: b, key: b.key}, nil
+}
+
+// step does one step, or finds it done.
+func (j *job) step(ctx context.Context, st *state, s Step, title string) (*state, error) {
+	lex := shell.NewLex(j.recipe.Escape)
+	s, err := expander{lex, scope{&st.settings, st.args}}.expand(s)
+	if err != nil {
+		return nil, err
+	}
+	switch s.Kind {
+	case Run:
+		return j.runStep(ctx, st, s, title)
+	case Copy, Add:
+		return j.copyStep(ctx, st, s, title)
+	case Workdir:
+		return j.workdir(ctx, st, s, title)
+	case Arg:
+		return j.arg(st, s), nil
+	}
+	n := st.next(st.key)
+	n.settings.apply(s)
+	j.count(true)
+	j.say(bothy.BuildEvent{Step: title})
+	return n, nil
+}
+
+func (j *job) arg(st *state, s Step) *state {
+	n := st.next(st.key)
+	n.args = map[string]string{}
+	for k, v := range st.args {
+		n.args[k] = v
+	}
+	for _, p := range s.Pairs {
+		if p.Value != nil {
+			n.args[p.Name] = *p.Value
+		} else if v, ok := platformArgs[p.Name]; ok {
+			n.args[p.Name] = v
+		}
+	}
+	j.count(true)
+	return n
+}
+
+// workdir makes the folder that later steps work in.
+func (j *job) workdir(ctx context.Context, st *state, s Step, title string) (*state, error) {
+	dir := s.Args[0]
+	if !path.IsAbs(dir) {
+		dir = path.Join("/", st.settings.Workdir, dir)
+	}
+	dir = path.Clean(dir)
+	n, err := j.cached(ctx, st, keyOf("workdir", st.key, dir), title, false, func(t *tree.Tree) (*tree.Tree, error) {
+		_, err := t.Mkdir(dir, time.Now())
+		return t, atLine(s.Line, err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	n.settings.Workdir = dir
+	return n, nil
+}
+
+// cached is the state after a step that makes files, by do where they are not kept yet.
+func (j *job) cached(ctx context.Context, st *state, key, title string, noCache bool, do func(*tree.Tree) (*tree.Tree, error)) (*state, error) {
+	n := st.next(key)
+	path := j.b.cache.layer(key)
+	n.layers = append(append([]string{}, st.layers...), path)
+	n.files = nil
+	if !noCache && j.b.cache.has(path) {
+		j.count(true)
+		j.say(bothy.BuildEvent{Step: title, Message: "cached"})
+		return n, nil
+	}
+	j.say(bothy.BuildEvent{Step: title})
+	old, err := st.tree(ctx)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	made, err := do(old.Clone())
+	if err != nil {
+		return nil, err
+	}
+	if err := j.keepLayer(path, old, made); err != nil {
+		return nil, err
+	}
+	// The files of the new state are in the cache, and not in the folder of this build.
+	n.files = old.Clone()
+	if err := n.files.Apply(ctx, path, tree.Overlay, tree.NewBudget()); err != nil {
+		return nil, err
+	}
+	j.count(false)
+	j.say(bothy.BuildEvent{Step: title, Message: fmt.Sprintf("done in %.1f s", time.Since(began).Seconds())})
+	return n, nil
+}
+
+// atLine names the line of a Dockerfile in an error.
+func atLine(line int, err error) error {
+	if err == nil || line == 0 {
+		return err
+	}
+	e := *bothy.AsError(err)
+	if e.Code == bothy.CodeInternal {
+		return refuse(line, "%v", err)
+	}
+	e.Detail = fmt.Sprintf("Dockerfile line %d: %s", line, e.Detail)
+	return &e
+}

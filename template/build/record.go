@@ -1,0 +1,304 @@
+package build
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// A record is one build, on disk and while it runs:
+//
+//	<dir>/records/<id>/build.json   its state, and who asked for what
+//	<dir>/records/<id>/log.jsonl    its events, one on each line
+type record struct {
+	b      *Builder
+	dir    string
+	caller *bothy.Caller
+	req    bothy.BuildRequest
+	same   string // equal for equal requests
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when the build has ended
+
+	mu     sync.Mutex
+	build  bothy.Build
+	events int64
+	log    *os.File
+	news   chan struct{} // closed at the next event
+}
+
+// stored is build.json. The secrets are sealed; they are gone once the build has ended.
+type stored struct {
+	Build   bothy.Build        `json:"build"`
+	Project string             `json:"project"`
+	Caller  bothy.Caller       `json:"caller"`
+	Request bothy.BuildRequest `json:"request"`
+	Same    string             `json:"same"`
+	Sealed  []byte             `json:"sealed,omitempty"`
+}
+
+func newRecord(b *Builder, caller *bothy.Caller, req bothy.BuildRequest, same string) *record {
+	id := "bld_" + strings.ToLower(rand.Text()[:20])
+	return &record{
+		b: b, dir: filepath.Join(b.records(), id), caller: caller, req: req, same: same, done: make(chan struct{}), news: make(chan struct{}),
+		build: bothy.Build{ID: id, Name: req.Name, State: bothy.BuildQueued, CreatedAt: time.Now().UTC(), ProjectID: caller.ProjectID},
+	}
+}
+
+func (b *Builder) loadRecord(id string) (*record, error) {
+	dir := filepath.Join(b.records(), id)
+	text, err := os.ReadFile(filepath.Join(dir, "build.json"))
+	if err != nil {
+		return nil, err
+	}
+	var s stored
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, err
+	}
+	if len(s.Sealed) > 0 {
+		plain, err := b.o.Open(s.Sealed, id)
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(plain, &s.Request.Secrets); err != nil {
+			return nil, err
+		}
+	}
+	s.Build.ProjectID = s.Project
+	r := &record{b: b, dir: dir, caller: &s.Caller, req: s.Request, same: s.Same, build: s.Build, done: make(chan struct{}), news: make(chan struct{})}
+	r.events, err = countLines(filepath.Join(dir, "log.jsonl"))
+	return r, err
+}
+
+func countLines(path string) (n int64, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, maxEvent)
+	for lines.Scan() {
+		n++
+	}
+	return n, lines.Err()
+}
+
+const (
+	maxEvent = 1 << 20
+	// maxEvents bounds the log of a build whose commands never stop to talk.
+	maxEvents = 200_000
+)
+
+// save writes build.json. The caller holds the lock, or is alone.
+func (r *record) save() error {
+	s := stored{Build: r.build, Project: r.build.ProjectID, Caller: *r.caller, Request: r.req, Same: r.same}
+	s.Request.Secrets = nil
+	if len(r.req.Secrets) > 0 && !r.build.State.Ended() {
+		plain, err := json.Marshal(r.req.Secrets)
+		if err != nil {
+			return err
+		}
+		if s.Sealed, err = r.b.o.Seal(plain, r.build.ID); err != nil {
+			return err
+		}
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(r.dir, 0o700); err != nil {
+		return err
+	}
+	tmp := filepath.Join(r.dir, ".build.json")
+	if err := os.WriteFile(tmp, text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, filepath.Join(r.dir, "build.json"))
+}
+
+func (r *record) view() *bothy.Build {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.build
+	return &c
+}
+
+func (r *record) started() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now().UTC()
+	r.build.State, r.build.StartedAt = bothy.BuildRunning, &now
+	r.saveLogged()
+}
+
+func (r *record) saveLogged() {
+	if err := r.save(); err != nil {
+		r.b.log.Error("the state of a build was not stored", "build", r.build.ID, "error", err)
+	}
+}
+
+func (r *record) resetCounts() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.build.Done, r.build.Cached = 0, 0
+}
+
+// count notes that a step is done.
+func (r *record) count(cached bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.build.Done++
+	if cached {
+		r.build.Cached++
+	}
+}
+
+// finish ends the build. A build that the server's end has stopped stays as it is: the
+// next server goes on with it.
+func (r *record) finish(t *bothy.Template, err error) {
+	if err != nil && r.b.background.Err() != nil && !errors.Is(err, errCancelled) {
+		return
+	}
+	last := bothy.BuildEvent{Step: "done", Percent: 100, Template: t}
+	r.mu.Lock()
+	now := time.Now().UTC()
+	r.build.EndedAt = &now
+	switch {
+	case err == nil:
+		r.build.State, r.build.Digest = bothy.BuildSucceeded, t.Digest
+	case errors.Is(err, errCancelled):
+		r.build.State, r.build.Error = bothy.BuildCancelled, errCancelled.Detail
+		last = bothy.BuildEvent{Step: "cancelled", Error: errCancelled.Detail}
+	default:
+		e := bothy.AsError(err)
+		if e.Code == bothy.CodeInternal {
+			r.b.log.Error("a build has failed", "build", r.build.ID, "error", err)
+		}
+		r.build.State, r.build.Code, r.build.Error, r.build.Hint = bothy.BuildFailed, e.Code, e.Detail, e.Hint
+		last = bothy.BuildEvent{Step: "failed", Error: e.Detail}
+	}
+	r.req.Secrets = nil
+	r.saveLogged()
+	r.mu.Unlock()
+	r.say(last)
+	r.mu.Lock()
+	if r.log != nil {
+		r.log.Close()
+		r.log = nil
+	}
+	r.mu.Unlock()
+	close(r.done)
+}
+
+// say adds an event to the log.
+func (r *record) say(e bothy.BuildEvent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e.Percent == 0 && r.build.Steps > 0 {
+		e.Percent = 99 * float64(r.build.Done) / float64(r.build.Steps)
+	}
+	final := e.Template != nil || e.Error != ""
+	if r.events >= maxEvents && !final {
+		return
+	}
+	if err := r.append(e); err != nil {
+		r.b.log.Error("the log of a build was not written", "build", r.build.ID, "error", err)
+		return
+	}
+	r.events++
+	close(r.news)
+	r.news = make(chan struct{})
+}
+
+func (r *record) append(e bothy.BuildEvent) error {
+	if r.log == nil {
+		f, err := os.OpenFile(filepath.Join(r.dir, "log.jsonl"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		r.log = f
+	}
+	text, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	_, err = r.log.Write(append(text, '\n'))
+	return err
+}
+
+// follow calls fn for all events from a number on, until the last.
+func (r *record) follow(ctx context.Context, from int64, fn func(int64, bothy.BuildEvent) error) error {
+	f, err := r.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	in := bufio.NewReader(f)
+	for n := int64(0); ; n++ {
+		ended, err := r.await(ctx, n)
+		if err != nil || ended {
+			return err
+		}
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return fmt.Errorf("read the log of a build: %w", err)
+		}
+		if n < from {
+			continue
+		}
+		var e bothy.BuildEvent
+		if err := json.Unmarshal(line, &e); err != nil {
+			return fmt.Errorf("read the log of a build: %w", err)
+		}
+		if err := fn(n, e); err != nil {
+			return err
+		}
+	}
+}
+
+// open opens the log, once there is one.
+func (r *record) open(ctx context.Context) (*os.File, error) {
+	if _, err := r.await(ctx, 0); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(filepath.Join(r.dir, "log.jsonl"))
+	if errors.Is(err, os.ErrNotExist) {
+		return os.Open(os.DevNull)
+	}
+	return f, err
+}
+
+// await returns when there is an event of this number, or reports that there will be none.
+func (r *record) await(ctx context.Context, n int64) (ended bool, err error) {
+	for {
+		r.mu.Lock()
+		there, news := r.events > n, r.news
+		r.mu.Unlock()
+		if there {
+			return false, nil
+		}
+		select {
+		case <-news:
+		case <-r.done:
+			r.mu.Lock()
+			there = r.events > n
+			r.mu.Unlock()
+			return !there, nil
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,434 @@
+package build
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/template/tree"
+	"golang.org/x/sys/unix"
+)
+
+// defaultPath is where commands are looked for in an image that says nothing.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// runStep does a RUN.
+func (j *job) runStep(ctx context.Context, st *state, s Step, title string) (*state, error) {
+	env := j.env(st)
+	argv, script, err := command(st, s)
+	if err != nil {
+		return nil, atLine(s.Line, err)
+	}
+	mounts, err := j.mounts(ctx, st, s)
+	if err != nil {
+		return nil, atLine(s.Line, err)
+	}
+	network := j.network(s)
+	user := cmp.Or(st.settings.User, "root")
+	// Only builds of one project share what commands made: what they fetch may differ.
+	key := keyOf("run", st.key, j.project, argv, script, env, st.settings.Workdir, user, network, mounts.keys)
+	return j.cached(ctx, st, key, title, j.req.NoCache, func(t *tree.Tree) (*tree.Tree, error) {
+		r := &running{j: j, st: st, step: s, title: title, old: t, argv: argv, script: script, env: env, user: user, network: network, mounts: mounts}
+		made, err := r.run(ctx)
+		return made, atLine(s.Line, err)
+	})
+}
+
+// env is the environment of a command: that of the image, and the arguments.
+func (j *job) env(st *state) map[string]string {
+	env := map[string]string{"PATH": defaultPath}
+	maps.Copy(env, st.args)
+	for _, v := range st.settings.Env {
+		env[v.Name] = v.Value
+	}
+	return env
+}
+
+// network is what a command may reach.
+func (j *job) network(s Step) bothy.Network {
+	if s.Network == "none" {
+		return bothy.Network{Mode: bothy.NetworkOff}
+	}
+	if j.req.Network != nil {
+		return *j.req.Network
+	}
+	return bothy.Network{Mode: bothy.NetworkRestricted}
+}
+
+// command returns what is executed. A command that is nothing but a heredoc is a script:
+// one for the shell, or, if it names its interpreter, a file.
+func command(st *state, s Step) (argv []string, script string, err error) {
+	if !s.UseShell {
+		return s.Args, "", nil
+	}
+	text := strings.Join(s.Args, " ")
+	for _, f := range s.Files {
+		data := f.Data
+		if f.Chomp {
+			data = chomp(data)
+		}
+		if isWhole(text, f, len(s.Files)) {
+			if strings.HasPrefix(data, "#!") {
+				return []string{scriptPath}, data, nil
+			}
+			text = data
+			break
+		}
+		text += "\n" + f.Data + f.Name
+	}
+	return append(slices.Clone(st.settings.shell()), text), "", nil
+}
+
+// isWhole reports whether a command is a heredoc alone, whose name may be in quotes.
+func isWhole(text string, f File, files int) bool {
+	if files != 1 {
+		return false
+	}
+	name := strings.TrimLeft(strings.TrimSpace(text), "<-")
+	return strings.Trim(name, `"'`) == f.Name && strings.HasPrefix(strings.TrimSpace(text), "<<")
+}
+
+func chomp(data string) string {
+	lines := strings.SplitAfter(data, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimLeft(lines[i], "\t")
+	}
+	return strings.Join(lines, "")
+}
+
+// scriptPath is where a heredoc that names its interpreter lies while it runs.
+const scriptPath = "/.bothy-script"
+
+// running is one command at work.
+type running struct {
+	j       *job
+	st      *state
+	step    Step
+	title   string
+	old     *tree.Tree
+	argv    []string
+	script  string
+	env     map[string]string
+	user    string
+	network bothy.Network
+	mounts  *mounts
+}
+
+func (r *running) run(ctx context.Context) (*tree.Tree, error) {
+	unlock, err := r.mounts.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	base, err := r.st.base.load()
+	if err != nil {
+		return nil, err
+	}
+	before := r.old.Clone()
+	if err := r.prepare(before); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(r.j.work, "run-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	changes, result := filepath.Join(dir, "before.tar"), filepath.Join(dir, "after.tar")
+	if err := writeLayer(before, base, changes); err != nil {
+		return nil, err
+	}
+	if err := r.inside(ctx, changes, result); err != nil {
+		return nil, err
+	}
+	after := base.Clone()
+	if err := after.Apply(ctx, result, tree.Overlay, tree.NewBudget()); err != nil {
+		return nil, fmt.Errorf("read what the command has changed: %w", err)
+	}
+	if err := r.mounts.keep(after); err != nil {
+		return nil, err
+	}
+	if err := r.restore(after); err != nil {
+		return nil, err
+	}
+	// The result refers to the cache and to files of this step: it is written as a layer
+	// before those go.
+	return r.materialize(after)
+}
+
+// materialize writes what has changed where it outlives this step.
+func (r *running) materialize(after *tree.Tree) (*tree.Tree, error) {
+	f, err := os.CreateTemp(r.j.work, "made-*.tar")
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(after.WriteLayer(r.old, f), f.Close()); err != nil {
+		return nil, err
+	}
+	made := r.old.Clone()
+	return made, made.Apply(context.Background(), f.Name(), tree.Overlay, tree.NewBudget())
+}
+
+func writeLayer(t, base *tree.Tree, path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(t.WriteLayer(base, f), f.Close())
+}
+
+// needed are the folders that sandboxes mount on, or that their agent writes to.
+var needed = []string{".bothy", "dev", "proc", "sys", "etc", "tmp", "run"}
+
+// traces are what a sandbox's agent writes, and Docker mounts over. They are put back.
+var traces = []string{".bothy-script", "etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/machine-id", "etc/mtab", "run/.bothy-boot-id", "var/log/lastlog"}
+
+// prepare adds to the files what is only there while the command runs.
+func (r *running) prepare(t *tree.Tree) error {
+	for _, name := range needed {
+		if n, err := t.Get(name); err == nil && n.IsDir() {
+			continue
+		}
+		mode := uint32(unix.S_IFDIR | 0o755)
+		if name == "tmp" {
+			mode |= 0o1777
+		}
+		n, err := t.Mkdir(name, epoch)
+		if err != nil {
+			return err
+		}
+		n.Mode = mode
+	}
+	if r.script != "" {
+		at, err := t.Resolve(scriptPath, true)
+		if err != nil {
+			return err
+		}
+		if err := t.Put(at, &tree.Node{Mode: unix.S_IFREG | 0o755, Time: epoch, Data: tree.Text(r.script)}); err != nil {
+			return err
+		}
+	}
+	return r.mounts.place(t)
+}
+
+// restore takes away what was only there while the command ran.
+func (r *running) restore(after *tree.Tree) error {
+	placed := slices.Concat(traces, r.mounts.targets(r.old))
+	for _, name := range placed {
+		restorePath(after, r.old, name)
+	}
+	r.restoreCertificates(after)
+	for _, name := range needed {
+		n, err := after.Lget(name)
+		if _, was := r.old.Lget(name); err == nil && was != nil && n.IsDir() && len(n.Names()) == 0 {
+			_ = after.Remove(name) // it is there
+		}
+	}
+	if err := after.Settle(r.old); err != nil {
+		return err
+	}
+	for _, name := range append(placed, certificates) {
+		restoreTime(after, r.old, path.Dir(name))
+	}
+	return nil
+}
+
+// restorePath makes a path what it was.
+func restorePath(after, old *tree.Tree, name string) {
+	was, err := old.Lget(name)
+	if err == nil {
+		_ = after.Put(name, was)
+		return
+	}
+	_ = after.Remove(name)
+	// Folders that were made on the way to it go with it, if they are empty.
+	for dir := path.Dir(name); dir != "." && dir != "/"; dir = path.Dir(dir) {
+		n, err := after.Lget(dir)
+		if _, was := old.Lget(dir); err != nil || was == nil || !n.IsDir() || len(n.Names()) > 0 {
+			return
+		}
+		_ = after.Remove(dir)
+	}
+}
+
+// certificates are where the agent adds those that sandboxes are to trust.
+const certificates = "etc/ssl/certs/ca-certificates.crt"
+
+// restoreCertificates puts the bundle back, unless the command has made another.
+func (r *running) restoreCertificates(after *tree.Tree) {
+	const most = 16 << 20
+	now, err := after.Get(certificates)
+	if err != nil || !now.IsFile() {
+		return
+	}
+	text, err := now.Data.Read(most)
+	if err != nil {
+		return
+	}
+	var had []byte
+	if was, err := r.old.Get(certificates); err == nil && was.IsFile() {
+		had, _ = was.Data.Read(most)
+	}
+	added, ok := strings.CutPrefix(string(text), string(had))
+	if !ok {
+		return
+	}
+	for line := range strings.Lines(added) {
+		if line = strings.TrimSpace(line); line != "" && !strings.Contains(r.j.b.o.CABundle, line) {
+			return
+		}
+	}
+	at, err := r.old.Resolve(certificates, true)
+	if err == nil {
+		restorePath(after, r.old, at)
+	}
+}
+
+// restoreTime gives a folder its time back in which nothing has changed after all.
+func restoreTime(after, old *tree.Tree, name string) {
+	n, err1 := after.Lget(name)
+	was, err2 := old.Lget(name)
+	if err1 != nil || err2 != nil || !n.IsDir() || !was.IsDir() || !slices.Equal(n.Names(), was.Names()) {
+		return
+	}
+	for _, child := range n.Names() {
+		if c := n.Child(child); c != was.Child(child) && !c.IsDir() {
+			return
+		}
+	}
+	n.Time = was.Time
+}
+
+// inside runs the command in a sandbox and saves its files.
+func (r *running) inside(ctx context.Context, changes, result string) error {
+	patience := cmp.Or(r.j.req.TimeoutSeconds, bothy.DefaultBuildTimeoutSeconds)
+	life := patience + 600
+	sb, err := r.j.b.o.Sandboxes.StartFrom(ctx, bothy.SandboxCreate{
+		Template: r.st.base.template.Name, Name: "build-" + r.j.id[len(r.j.id)-8:], Engine: r.j.req.Engine, CPU: r.j.req.CPU,
+		MemoryMB: cmp.Or(r.j.req.MemoryMB, buildMemoryMB), DiskMB: cmp.Or(r.j.req.DiskMB, buildDiskMB), Network: &r.network, TimeoutSeconds: &life,
+		Metadata: map[string]string{metadataKey: r.j.id},
+	}, r.machine(), changes)
+	if err != nil {
+		return err
+	}
+	os.Remove(changes) // it may hold secrets
+	end := func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		if err := r.j.b.o.Sandboxes.Terminate(ctx, sb.ID); err != nil {
+			r.j.b.log.Warn("the sandbox of a build was not ended", "build", r.j.id, "sandbox", sb.ID, "error", err)
+		}
+	}
+	defer end()
+	if err := r.execute(ctx, sb.ID, float64(patience)); err != nil {
+		return err
+	}
+	return r.j.b.o.Sandboxes.SaveFiles(ctx, sb.ID, result)
+}
+
+// machine is the template of the sandbox: the base's image, with nothing of its settings.
+func (r *running) machine() *bothy.Template {
+	t := *r.st.base.template
+	t.Env, t.Cwd, t.User, t.Languages, t.Warm = nil, "/", "root", nil, nil
+	return &t
+}
+
+func (r *running) execute(ctx context.Context, id string, seconds float64) error {
+	dir := cmp.Or(r.st.settings.Workdir, "/")
+	secrets := r.mounts.variables
+	env := maps.Clone(r.env)
+	maps.Copy(env, secrets)
+	out := &lines{say: func(line string) {
+		r.j.say(bothy.BuildEvent{Step: r.title, Message: r.j.masked.Replace(line)})
+	}}
+	var last bothy.ExecEvent
+	argv := r.argv
+	req := bothy.ExecRequest{
+		Command: bothy.Command{Args: argv}, Cwd: dir, Env: env, User: r.user, TimeoutSeconds: seconds, MergeStderr: true,
+	}
+	err := r.j.b.o.Sandboxes.ExecStream(ctx, id, req, func(e bothy.ExecEvent) error {
+		if e.IsFinal {
+			last = e
+			return nil
+		}
+		data := []byte(e.Data)
+		if e.Encoding == "base64" {
+			var err error
+			if data, err = base64.StdEncoding.DecodeString(e.Data); err != nil {
+				return err
+			}
+		}
+		out.write(data)
+		return nil
+	})
+	out.flush()
+	switch {
+	case err != nil:
+		return err
+	case last.TimedOut:
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the command did not end within %.0f seconds: %s", seconds, r.shown()).
+			WithHint("Give it longer (timeout_seconds), or look in the build's log for what it waits for.")
+	case last.OOMKilled:
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the command used up the memory of its sandbox: %s", r.shown()).WithHint("Give the build more with memory_mb.")
+	case last.ExitCode != 0:
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the command ended with exit code %d: %s", last.ExitCode, r.shown()).
+			WithHint("The build's log has what it said.")
+	}
+	return nil
+}
+
+func (r *running) shown() string {
+	text := strings.Join(r.step.Args, " ")
+	if len(text) > 200 {
+		text = text[:200] + "…"
+	}
+	return r.j.masked.Replace(text)
+}
+
+// lines cuts output into lines.
+type lines struct {
+	rest []byte
+	say  func(string)
+}
+
+// maxLine is where a line is cut that does not end.
+const maxLine = 8 << 10
+
+func (l *lines) write(data []byte) {
+	l.rest = append(l.rest, data...)
+	for {
+		i := slices.Index(l.rest, '\n')
+		if i < 0 && len(l.rest) < maxLine {
+			return
+		}
+		if i < 0 {
+			i = maxLine - 1
+		}
+		l.emit(l.rest[:i])
+		l.rest = l.rest[min(i+1, len(l.rest)):]
+	}
+}
+
+func (l *lines) emit(line []byte) {
+	text := strings.TrimRight(string(line), "\r")
+	if i := strings.LastIndexByte(text, '\r'); i >= 0 { // progress that was written over
+		text = text[i+1:]
+	}
+	l.say(strings.ToValidUTF8(text, "\uFFFD"))
+}
+
+func (l *lines) flush() {
+	if len(l.rest) > 0 {
+		l.emit(l.rest)
+		l.rest = nil
+	}
+}

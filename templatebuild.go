@@ -1,0 +1,108 @@
+package bothy
+
+import (
+	"context"
+	"io"
+	"time"
+)
+
+// BuildState is where a build is in its life.
+type BuildState string
+
+// The states of a build.
+const (
+	BuildQueued    BuildState = "queued"
+	BuildRunning   BuildState = "running"
+	BuildSucceeded BuildState = "succeeded"
+	BuildFailed    BuildState = "failed"
+	BuildCancelled BuildState = "cancelled"
+)
+
+// Ended reports whether the build has reached its end.
+func (s BuildState) Ended() bool {
+	return s == BuildSucceeded || s == BuildFailed || s == BuildCancelled
+}
+
+// BuildSecret is what a command may see while it runs, by RUN --mount=type=secret. It is
+// in no layer, in no cache and in no log.
+type BuildSecret struct {
+	ID    string `json:"id"`
+	Value string `json:"value"`
+}
+
+// BuildRequest asks for a template that is made from a Dockerfile.
+type BuildRequest struct {
+	Name string `json:"name"`
+	// Dockerfile is its text; empty means the file of that name in the context.
+	Dockerfile string `json:"dockerfile,omitempty"`
+	// File is the path of the Dockerfile in the context, where Dockerfile is empty.
+	File string `json:"file,omitempty"`
+	// ContextID is what UploadContext returned; empty means no files.
+	ContextID string            `json:"context_id,omitempty"`
+	Args      map[string]string `json:"args,omitempty"`
+	Target    string            `json:"target,omitempty"`
+	Secrets   []BuildSecret     `json:"secrets,omitempty"`
+	// Network is what commands may reach; nil means "restricted" with all presets.
+	Network *Network `json:"network,omitempty"`
+	// Engine runs the commands, in sandboxes of this size.
+	Engine   string  `json:"engine,omitempty"`
+	CPU      float64 `json:"cpu,omitempty"`
+	MemoryMB int     `json:"memory_mb,omitempty"`
+	DiskMB   int     `json:"disk_mb,omitempty"`
+	// TimeoutSeconds bounds each command; 0 means DefaultBuildTimeoutSeconds.
+	TimeoutSeconds int `json:"timeout_seconds,omitempty"`
+	// NoCache runs every step again.
+	NoCache bool `json:"no_cache,omitempty"`
+}
+
+// DefaultBuildTimeoutSeconds bounds one command of a build that does not say otherwise.
+const DefaultBuildTimeoutSeconds = 3600
+
+// Build is one making of a template.
+type Build struct {
+	ID        string     `json:"id"`
+	Name      string     `json:"name"`
+	State     BuildState `json:"state"`
+	CreatedAt time.Time  `json:"created_at"`
+	StartedAt *time.Time `json:"started_at,omitempty"`
+	EndedAt   *time.Time `json:"ended_at,omitempty"`
+	// Steps counts the steps, Done those that are done, and Cached those of them that
+	// were taken from an earlier build.
+	Steps  int `json:"steps"`
+	Done   int `json:"done"`
+	Cached int `json:"cached"`
+	// Warnings are about the Dockerfile.
+	Warnings []string `json:"warnings,omitempty"`
+	// Digest is that of the template's image, of a build that has succeeded.
+	Digest string `json:"digest,omitempty"`
+	// Code, Error and Hint say why a build failed.
+	Code  Code   `json:"code,omitempty"`
+	Error string `json:"error,omitempty"`
+	Hint  string `json:"hint,omitempty"`
+
+	ProjectID string `json:"-"`
+}
+
+// BuildContext is a folder that was uploaded for builds.
+type BuildContext struct {
+	ID        string `json:"id"`
+	Files     int    `json:"files"`
+	SizeBytes int64  `json:"size_bytes"`
+}
+
+// TemplateBuilder makes templates from Dockerfiles. Builds go on when whoever asked for
+// them has gone, and begin again where the server was restarted. A request that is the
+// same as that of a build under way joins it.
+type TemplateBuilder interface {
+	// UploadContext keeps a tar, which may be compressed with gzip, for some hours.
+	UploadContext(ctx context.Context, r io.Reader) (*BuildContext, error)
+	StartBuild(ctx context.Context, req BuildRequest) (*Build, error)
+	Build(ctx context.Context, id string) (*Build, error)
+	// Builds lists the caller's, newest first.
+	Builds(ctx context.Context) ([]*Build, error)
+	// BuildLog calls fn for the events from a number on, and for new ones until the build
+	// has ended. The last one has the template or the error.
+	BuildLog(ctx context.Context, id string, from int64, fn func(n int64, e BuildEvent) error) error
+	// CancelBuild ends a build that has not ended. Nothing of it is left but its log.
+	CancelBuild(ctx context.Context, id string) (*Build, error)
+}
