@@ -17,7 +17,7 @@ func (s *Service) PauseOverBudget(ctx context.Context, project, root string) {
 	now := s.clock.Now()
 	s.mu.Lock()
 	var ids []string
-	for id, l := range s.live {
+	for id, l := range s.instances {
 		if l.Project == project && (root == "" || l.Root == root) && !now.Before(l.PauseAfter) {
 			ids = append(ids, id)
 		}
@@ -50,7 +50,7 @@ func (s *Service) pauseOver(ctx context.Context, id string) {
 	s.log.Error("cannot pause a sandbox whose budget is used up", "sandbox", id, "error", err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l := s.live[id]; l != nil {
+	if l := s.instances[id]; l != nil {
 		l.PauseAfter = s.clock.Now().Add(budgetRetry)
 	}
 }
@@ -91,7 +91,7 @@ func (s *Service) dropBudget(ctx context.Context, sb *bothy.Sandbox) {
 		return
 	}
 	if err := s.o.Meter.SetTreeBudget(ctx, sb.ID, sb.ProjectID, 0); err != nil {
-		s.log.Warn("cannot forget the budget of a sandbox that did not start", "sandbox", sb.ID, "error", err)
+		s.log.Warn("cannot untrack the budget of a sandbox that did not start", "sandbox", sb.ID, "error", err)
 	}
 }
 
@@ -181,7 +181,7 @@ func (s *Service) forgetBudgets(ctx context.Context) {
 			continue
 		}
 		if err := s.o.Meter.SetTreeBudget(ctx, root, "", 0); err != nil {
-			s.log.Warn("cannot forget a budget", "sandbox", root, "error", err)
+			s.log.Warn("cannot untrack a budget", "sandbox", root, "error", err)
 		}
 	}
 }

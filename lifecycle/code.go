@@ -43,7 +43,7 @@ func (s *Service) RestartContext(ctx context.Context, id, contextID string) erro
 
 // noteCode tells the pool that code is run in a sandbox's template.
 func (s *Service) noteCode(id string) {
-	if l := s.liveByID(id); l != nil {
+	if l := s.instance(id); l != nil {
 		s.warm.RanCode(l.Digest)
 	}
 	s.noteRan(id)
@@ -51,7 +51,7 @@ func (s *Service) noteCode(id string) {
 
 // noteRan remembers that a sandbox's interpreters are its user's from now on.
 func (s *Service) noteRan(id string) {
-	if l := s.liveByID(id); l != nil {
+	if l := s.instance(id); l != nil {
 		l.RanCode()
 	}
 }

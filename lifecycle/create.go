@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// handOutTimeout bounds the handing out of a machine that is ready. One
+	// assignTimeout bounds the handing out of a machine that is ready. One
 	// that takes longer is given up.
-	handOutTimeout = 10 * time.Second
+	assignTimeout = 10 * time.Second
 )
 
 // Create makes a sandbox; see bothy.SandboxService.
@@ -79,14 +79,14 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 		}
 	}
 	undo.Release()
-	l, err := s.bringUpNew(ctx, sb, t, claimed)
+	l, err := s.startNew(ctx, sb, t, claimed)
 	if err != nil {
 		err = s.startFault(err)
 		s.startFailed(context.WithoutCancel(ctx), sb, err)
 		return nil, err
 	}
 	l.Fresh = true
-	s.keep(l, sb, reservation)
+	s.track(l, sb, reservation)
 	s.ledger.Emit(ctx, bothy.EventSandboxCreated, sb, map[string]string{"template": sb.Template})
 	return sb, nil
 }
@@ -173,13 +173,13 @@ func (s *Service) startFailed(ctx context.Context, sb *bothy.Sandbox, cause erro
 	}
 }
 
-// bringUpNew brings up a new sandbox in the quickest way that works: it takes a
+// startNew brings up a new sandbox in the quickest way that works: it takes a
 // machine that is ready, wakes one from a golden snapshot, or boots one. A sandbox
 // that gets one that is ready need not be stored before: should the server die, the
 // next one finds a machine that is nobody's, as it was.
-func (s *Service) bringUpNew(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, claimed *instance.Instance) (*instance.Instance, error) {
+func (s *Service) startNew(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, claimed *instance.Instance) (*instance.Instance, error) {
 	if claimed != nil {
-		l, err := s.handOut(ctx, sb, t, claimed)
+		l, err := s.assign(ctx, sb, t, claimed)
 		if err == nil || ctx.Err() != nil || bothy.ErrorCode(s.startFault(err)) == bothy.CodeDiskFull {
 			return l, err
 		}
@@ -189,7 +189,7 @@ func (s *Service) bringUpNew(ctx context.Context, sb *bothy.Sandbox, t *bothy.Te
 		}
 	}
 	if g := s.warm.Golden(sb); g != nil {
-		l, err := s.bringUp(ctx, sb, t, g.Key, func(ctx context.Context) (bothy.Machine, error) {
+		l, err := s.start(ctx, sb, t, g.Key, func(ctx context.Context) (bothy.Machine, error) {
 			return s.warm.RestoreGolden(ctx, sb, t, g)
 		})
 		if err == nil || ctx.Err() != nil {
@@ -197,15 +197,15 @@ func (s *Service) bringUpNew(ctx context.Context, sb *bothy.Sandbox, t *bothy.Te
 		}
 		s.warm.GoldenFailed(ctx, sb, g, err)
 	}
-	return s.bringUp(ctx, sb, t, "", func(ctx context.Context) (bothy.Machine, error) {
+	return s.start(ctx, sb, t, "", func(ctx context.Context) (bothy.Machine, error) {
 		return s.engines.Get(sb.Engine).Start(ctx, s.machines.MachineSpec(sb, t))
 	})
 }
 
-// handOut makes a machine that is ready this sandbox's own. When that fails
+// assign makes a machine that is ready this sandbox's own. When that fails
 // nothing of the machine is left.
-func (s *Service) handOut(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, l *instance.Instance) (*instance.Instance, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, handOutTimeout))
+func (s *Service) assign(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, l *instance.Instance) (*instance.Instance, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, assignTimeout))
 	defer cancel()
 	var undo cleanup.Stack
 	defer undo.Run()
@@ -219,17 +219,17 @@ func (s *Service) handOut(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 	if err := s.machines.GiveSecrets(l.Gateway, sb); err != nil {
 		return nil, err
 	}
-	if err := s.settle(ctx, l, sb, t, instance.NewSteps()); err != nil {
+	if err := s.activate(ctx, l, sb, t, instance.NewSteps()); err != nil {
 		return nil, err
 	}
 	undo.Release()
 	return l, nil
 }
 
-// bringUp makes a machine, connects and adopts it, and stores the sandbox as
+// start makes a machine, connects and adopts it, and stores the sandbox as
 // running. key is the one that the guest knows already, if any. On failure
 // nothing of the machine is left, and the sandbox is stored as it was.
-func (s *Service) bringUp(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, key string, start func(context.Context) (bothy.Machine, error)) (*instance.Instance, error) {
+func (s *Service) start(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, key string, start func(context.Context) (bothy.Machine, error)) (*instance.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, instance.StartTimeout))
 	defer cancel()
 	var undo cleanup.Stack
@@ -252,17 +252,17 @@ func (s *Service) bringUp(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 	}
 	undo.Add(l.Detach)
 	took.Lap("cable")
-	if err := s.settle(ctx, l, sb, t, took); err != nil {
+	if err := s.activate(ctx, l, sb, t, took); err != nil {
 		return nil, err
 	}
 	undo.Release()
 	return l, nil
 }
 
-// settle makes a connected machine the sandbox's own, and stores the sandbox as
+// activate makes a connected machine the sandbox's own, and stores the sandbox as
 // running.
-func (s *Service) settle(ctx context.Context, l *instance.Instance, sb *bothy.Sandbox, t *bothy.Template, took *instance.Steps) error {
-	if err := s.machines.Adopt(ctx, l, sb, t, took); err != nil {
+func (s *Service) activate(ctx context.Context, l *instance.Instance, sb *bothy.Sandbox, t *bothy.Template, took *instance.Steps) error {
+	if err := s.machines.Identify(ctx, l, sb, t, took); err != nil {
 		return instance.StartError(l.Machine, err)
 	}
 	if err := failpoint.Hit("lifecycle.adopted"); err != nil {
@@ -309,13 +309,13 @@ func (s *Service) startCopy(ctx context.Context, c *bothy.Sandbox, from *frozen)
 	if err := s.ledger.Transition(ctx, c, bothy.StateStarting); err != nil {
 		return err
 	}
-	l, err := s.bringUpFrom(ctx, c, from)
+	l, err := s.startFrom(ctx, c, from)
 	if err != nil {
 		err = s.startFault(err)
 		s.startFailed(context.WithoutCancel(ctx), c, err)
 		return err
 	}
-	s.keep(l, c, reservation)
+	s.track(l, c, reservation)
 	s.ledger.Emit(ctx, bothy.EventSandboxCreated, c, map[string]string{"template": c.Template, "parent_snapshot_id": c.ParentSnapshotID})
 	return nil
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
-// dropSleep deletes a snapshot that a pause made and that nobody gave a name:
+// dropPauseSnapshot deletes a snapshot that a pause made and that nobody gave a name:
 // the sandbox has a later one.
-func (s *Service) dropSleep(ctx context.Context, id string) {
+func (s *Service) dropPauseSnapshot(ctx context.Context, id string) {
 	if id == "" {
 		return
 	}

@@ -15,7 +15,7 @@ func (s *Service) enlist(l *instance.Instance, sb bothy.Sandbox) {
 	}
 	l.Enlisting.Lock()
 	defer l.Enlisting.Unlock()
-	if s.liveByID(l.ID) != l || s.background.Err() != nil {
+	if s.instance(l.ID) != l || s.background.Err() != nil {
 		return
 	}
 	if err := s.register.Put(register.RunningList, e); err != nil {
@@ -28,7 +28,7 @@ func (s *Service) enlist(l *instance.Instance, sb bothy.Sandbox) {
 func (s *Service) strike(l *instance.Instance) {
 	l.Enlisting.Lock()
 	defer l.Enlisting.Unlock()
-	if s.liveByID(l.ID) == nil && s.background.Err() == nil {
+	if s.instance(l.ID) == nil && s.background.Err() == nil {
 		s.register.Remove(register.RunningList, l.ID)
 	}
 }

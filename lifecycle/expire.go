@@ -52,7 +52,7 @@ func (s *Service) expireNow(ctx context.Context, id string) error {
 	if err != nil || sb.State != bothy.StateRunning || sb.ExpiresAt == nil || s.background.Err() != nil {
 		return unlessGone(err)
 	}
-	l := s.liveByID(id)
+	l := s.instance(id)
 	if left := sb.ExpiresAt.Sub(s.clock.Now()); left > 0 {
 		if l != nil {
 			s.arm(l, sb.ExpiresAt)
@@ -74,7 +74,7 @@ func (s *Service) expireNow(ctx context.Context, id string) error {
 	if err != nil {
 		// Work that cannot be saved is not thrown away: try again later.
 		s.log.Error("cannot pause a sandbox whose time is up", "sandbox", id, "error", err)
-		if l := s.liveByID(id); l != nil {
+		if l := s.instance(id); l != nil {
 			again := s.clock.Now().Add(pauseRetry)
 			s.arm(l, &again)
 		}

@@ -7,5 +7,5 @@ func (s *Service) WaitingFor(id string) int {
 
 // Ran reports whether the interpreters of a sandbox count as its user's.
 func (s *Service) Ran(id string) bool {
-	return s.liveByID(id).CodeRan()
+	return s.instance(id).CodeRan()
 }

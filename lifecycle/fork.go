@@ -36,7 +36,7 @@ func (s *Service) Fork(ctx context.Context, id string, req bothy.ForkRequest) ([
 	if _, err := s.copiesOf(origin, req); err != nil {
 		return nil, err
 	}
-	origin, dir, m, release, err := s.momentOf(ctx, id)
+	origin, dir, m, release, err := s.captureNow(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -102,9 +102,9 @@ func (s *Service) copyOf(from *bothy.Sandbox, req bothy.ForkRequest, i int) (*bo
 	return c, s.check(c)
 }
 
-// momentOf gives a sandbox and its files as they are now: of a live snapshot that
+// captureNow gives a sandbox and its files as they are now: of a live snapshot that
 // goes when release is called, or of the one that a paused sandbox sleeps in.
-func (s *Service) momentOf(ctx context.Context, id string) (sb *bothy.Sandbox, dir string, m *snapshot.Manifest, release func(), err error) {
+func (s *Service) captureNow(ctx context.Context, id string) (sb *bothy.Sandbox, dir string, m *snapshot.Manifest, release func(), err error) {
 	unlock, err := s.ledger.LockFor(ctx, id)
 	if err != nil {
 		return nil, "", nil, nil, err
@@ -118,7 +118,7 @@ func (s *Service) momentOf(ctx context.Context, id string) (sb *bothy.Sandbox, d
 		dir, m, release, err = s.openSnapshot(ctx, sb.SnapshotID)
 		return sb, dir, m, release, err
 	}
-	l := s.liveByID(id)
+	l := s.instance(id)
 	if sb.State != bothy.StateRunning || l == nil {
 		return nil, "", nil, nil, s.wrongState(sb)
 	}

@@ -228,9 +228,9 @@ type ahead struct {
 	err     error
 }
 
-// wakeAhead begins to wake a machine for sb, which stays as it is, where the host has
+// restoreAhead begins to wake a machine for sb, which stays as it is, where the host has
 // memory for two. The next wake takes it.
-func (s *Service) wakeAhead(ctx context.Context, sb *bothy.Sandbox, from *frozen) {
+func (s *Service) restoreAhead(ctx context.Context, sb *bothy.Sandbox, from *frozen) {
 	t, err := s.o.Templates.Lookup(from.m.Sandbox.TemplateDigest)
 	if err != nil || s.admission.FreeMemoryMB() < sb.MemoryMB+s.o.Pool.MinFreeMemoryMB {
 		return
@@ -240,12 +240,12 @@ func (s *Service) wakeAhead(ctx context.Context, sb *bothy.Sandbox, from *frozen
 	from.ahead = a
 	go func() {
 		defer close(a.done)
-		a.machine, a.how, a.err = s.wakeAs(ctx, sb, t, from, true)
+		a.machine, a.how, a.err = s.restoreMachine(ctx, sb, t, from, true)
 	}()
 }
 
-// forgo ends a machine that was woken ahead and is not needed.
-func (s *Service) forgo(from *frozen) {
+// discardAhead ends a machine that was woken ahead and is not needed.
+func (s *Service) discardAhead(from *frozen) {
 	a := from.ahead
 	if a == nil {
 		return
@@ -266,9 +266,9 @@ func checking(ctx context.Context, dir string, m *snapshot.Manifest) *frozen {
 	return &frozen{dir: dir, m: m, verified: sync.OnceValue(func() error { return <-found })}
 }
 
-// wake starts a machine from a snapshot: with its memory if there is the engine build
+// restore starts a machine from a snapshot: with its memory if there is the engine build
 // that wrote it, and otherwise with its files. It says which.
-func (s *Service) wake(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, from *frozen) (bothy.Machine, *bothy.Resumed, error) {
+func (s *Service) restore(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, from *frozen) (bothy.Machine, *bothy.Resumed, error) {
 	if a := from.ahead; a != nil {
 		from.ahead = nil
 		defer a.cancel()
@@ -277,10 +277,10 @@ func (s *Service) wake(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template
 		}
 		s.log.Debug("a machine could not be woken ahead", "sandbox", sb.ID, "error", a.err)
 	}
-	return s.wakeAs(ctx, sb, t, from, false)
+	return s.restoreMachine(ctx, sb, t, from, false)
 }
 
-func (s *Service) wakeAs(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, from *frozen, beside bool) (bothy.Machine, *bothy.Resumed, error) {
+func (s *Service) restoreMachine(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, from *frozen, beside bool) (bothy.Machine, *bothy.Resumed, error) {
 	m := from.m
 	engine, err := s.engines.Need(ctx, sb.Engine)
 	if err != nil {

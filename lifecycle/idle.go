@@ -24,7 +24,7 @@ func (s *Service) watchIdle(l *instance.Instance, seconds int) {
 func (s *Service) checkIdle(l *instance.Instance, idle time.Duration) {
 	ctx, cancel := context.WithTimeout(s.background, 30*time.Second)
 	defer cancel()
-	if s.liveByID(l.ID) != l {
+	if s.instance(l.ID) != l {
 		return
 	}
 	_, since := s.machines.Observe(ctx, l)
@@ -49,7 +49,7 @@ func (s *Service) pauseIdle(ctx context.Context, l *instance.Instance, idle time
 		return err
 	}
 	defer unlock()
-	if s.liveByID(l.ID) != l || !l.Activity.CloseIfIdle(s.clock.Now(), idle) {
+	if s.instance(l.ID) != l || !l.Activity.CloseIfIdle(s.clock.Now(), idle) {
 		return nil
 	}
 	_, err = s.pauseLocked(ctx, l.ID, bothy.PauseOptions{})
@@ -65,7 +65,7 @@ func (s *Service) Metrics(ctx context.Context, id string) (*bothy.Metrics, error
 	if err != nil {
 		return nil, err
 	}
-	l := s.liveByID(id)
+	l := s.instance(id)
 	if l == nil {
 		return nil, s.wrongState(sb)
 	}

@@ -150,8 +150,8 @@ type Service struct {
 	// when golden snapshots of an engine are to be looked for.
 	recovered, pooled atomic.Bool
 
-	mu   sync.Mutex
-	live map[string]*instance.Instance
+	mu        sync.Mutex
+	instances map[string]*instance.Instance
 	// unattached are the sandboxes that may run and that this server has no hold of
 	// yet.
 	unattached map[string]*unattached
@@ -185,7 +185,7 @@ func New(o Options) *Service {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Service{
 		o: o, clock: o.Clock, log: o.Log,
-		background: ctx, stop: stop, live: map[string]*instance.Instance{}, unattached: map[string]*unattached{}, unclaimed: map[string]*unclaimed{}, register: register.Register{Dir: o.Register},
+		background: ctx, stop: stop, instances: map[string]*instance.Instance{}, unattached: map[string]*unattached{}, unclaimed: map[string]*unclaimed{}, register: register.Register{Dir: o.Register},
 
 		claims: claims{by: map[string]int64{}}, transfers: newTransfers(), trusted: trustedKeys(o),
 	}
@@ -253,7 +253,7 @@ func (s *Service) Events(ctx context.Context, since int64, follow bool, fn func(
 // instanceOwner is what instances ask of the service.
 type instanceOwner struct{ s *Service }
 
-func (o instanceOwner) Runs(l *instance.Instance) bool { return o.s.liveByID(l.ID) == l }
+func (o instanceOwner) Runs(l *instance.Instance) bool { return o.s.instance(l.ID) == l }
 func (o instanceOwner) WhyGone(ctx context.Context, l *instance.Instance) error {
 	return o.s.whyGone(ctx, l)
 }
@@ -292,11 +292,11 @@ func (s *Service) Drain() {
 func (s *Service) Close() error {
 	s.Drain()
 	s.mu.Lock()
-	all := make([]*instance.Instance, 0, len(s.live))
-	for _, l := range s.live {
+	all := make([]*instance.Instance, 0, len(s.instances))
+	for _, l := range s.instances {
 		all = append(all, l)
 	}
-	s.live = map[string]*instance.Instance{}
+	s.instances = map[string]*instance.Instance{}
 	s.mu.Unlock()
 	s.stop()
 	for _, l := range all {
@@ -313,7 +313,7 @@ func (s *Service) Close() error {
 func (s *Service) Live() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.live)
+	return len(s.instances)
 }
 
 // Waiting counts the requests that wait to be admitted.

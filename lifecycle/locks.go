@@ -21,7 +21,7 @@ func (s *Service) lockToEnd(ctx context.Context, id string, x bothy.Exit) (unloc
 		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
 			return unlock, err
 		}
-		if l := s.liveByID(id); l != nil {
+		if l := s.instance(id); l != nil {
 			s.log.Warn("a sandbox that is to end is being changed by a call that takes long, so its machine is killed", "sandbox", id)
 			l.EndFor(x)
 			s.machines.Destroy(l.Machine)

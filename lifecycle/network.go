@@ -32,7 +32,7 @@ func (s *Service) NetworkLog(ctx context.Context, id string, since time.Time, fo
 	if err != nil {
 		return err
 	}
-	l := s.liveByID(sb.ID)
+	l := s.instance(sb.ID)
 	if l != nil && follow {
 		return l.Gateway.Follow(ctx, since, fn)
 	}
@@ -74,6 +74,6 @@ func (s *Service) sweepNetworkLogs(ctx context.Context) {
 		return bothy.ErrorCode(err) != bothy.CodeSandboxNotFound
 	})
 	if err != nil {
-		s.log.Warn("cannot forget old network logs", "error", err)
+		s.log.Warn("cannot untrack old network logs", "error", err)
 	}
 }

@@ -52,7 +52,7 @@ func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOpti
 		return nil, bothy.Errorf(bothy.CodeSandboxPaused, "sandbox %s is paused already, in snapshot %s", id, sb.SnapshotID).
 			WithHint("It stays so until it is resumed: bothy resume %s.", id)
 	}
-	l := s.liveByID(id)
+	l := s.instance(id)
 	if sb.State != bothy.StateRunning || l == nil {
 		return nil, s.wrongState(sb)
 	}
@@ -81,7 +81,7 @@ func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOpti
 		return nil, err
 	}
 	head := sb.HeadSnapshotID
-	if err := s.fallAsleep(ctx, l, sb, n, how.destroy); err != nil {
+	if err := s.finishPause(ctx, l, sb, n, how.destroy); err != nil {
 		sb.SnapshotID, sb.EarlierSnapshotID, sb.HeadSnapshotID = before, "", head
 		sb.EngineState, sb.ExpiresAt = l.Machine.State(), expiry(s.clock.Now().UTC(), sb.TimeoutSeconds)
 		err = errors.Join(err, s.thaw(ctx, l), s.dropSnapshot(ctx, n.ID))
@@ -89,22 +89,22 @@ func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOpti
 		return nil, err
 	}
 	if before != how.keep {
-		s.dropSleep(ctx, before)
+		s.dropPauseSnapshot(ctx, before)
 	}
 	return n, nil
 }
 
-// fallAsleep stores that the sandbox is paused, and has its machine destroyed.
-func (s *Service) fallAsleep(ctx context.Context, l *instance.Instance, sb *bothy.Sandbox, n *bothy.Snapshot, destroy func(bothy.Machine)) error {
+// finishPause stores that the sandbox is paused, and has its machine destroyed.
+func (s *Service) finishPause(ctx context.Context, l *instance.Instance, sb *bothy.Sandbox, n *bothy.Snapshot, destroy func(bothy.Machine)) error {
 	sb.EngineState, sb.ExpiresAt, sb.HeadSnapshotID = nil, nil, n.ID
 	// Who sees that it is paused must not find its machine any more: it wakes it.
-	s.list(l, false)
+	s.setTracked(l, false)
 	if err := s.ledger.Transition(ctx, sb, bothy.StatePaused); err != nil {
-		s.list(l, true)
+		s.setTracked(l, true)
 		return err
 	}
 	_ = failpoint.Hit("lifecycle.asleep")
-	s.leave(l)
+	s.untrackEnding(l)
 	destroy(l.Machine)
 	l.Ended()
 	s.ledger.Emit(ctx, bothy.EventSandboxPaused, sb, map[string]string{"snapshot_id": n.ID, "kind": string(n.Kind)})

@@ -41,7 +41,7 @@ func (s *Service) Recover(ctx context.Context) (int, error) {
 	s.o.Meter.Recovered()
 	errs = append(errs, s.findUnclaimed(ctx))
 	s.recovered.Store(true)
-	errs = append(errs, s.sweep(ctx), s.listSnapshots(ctx), s.dropSleeps(ctx))
+	errs = append(errs, s.sweep(ctx), s.listSnapshots(ctx), s.dropPauseSnapshots(ctx))
 	s.Prune(ctx)
 	errs = append(errs, s.sweepBuilds(ctx))
 	return s.Live(), errors.Join(errs...)
@@ -114,7 +114,7 @@ func (s *Service) recoverOne(ctx context.Context, sb *bothy.Sandbox) error {
 		}
 		return s.ledger.End(ctx, sb, x)
 	case bothy.StateRunning:
-		return s.readopt(ctx, sb)
+		return s.reattach(ctx, sb)
 	case bothy.StatePausing:
 		return s.recoverPausing(ctx, sb)
 	case bothy.StateResuming:
@@ -132,7 +132,7 @@ func (s *Service) recoverPausing(ctx context.Context, sb *bothy.Sandbox) error {
 	if err != nil {
 		sb.SnapshotID, sb.EarlierSnapshotID = sb.EarlierSnapshotID, ""
 		s.ledger.ForceTransition(ctx, sb, bothy.StateRunning, nil)
-		return s.readopt(ctx, sb)
+		return s.reattach(ctx, sb)
 	}
 	release()
 	m.ProjectID = sb.ProjectID
@@ -142,20 +142,20 @@ func (s *Service) recoverPausing(ctx context.Context, sb *bothy.Sandbox) error {
 	}
 	sb.EngineState, sb.ExpiresAt, sb.HeadSnapshotID = nil, nil, n.ID
 	earlier := sb.EarlierSnapshotID
-	s.ledger.ForceTransition(ctx, sb, bothy.StatePaused, func() { s.dropSleep(ctx, earlier) })
+	s.ledger.ForceTransition(ctx, sb, bothy.StatePaused, func() { s.dropPauseSnapshot(ctx, earlier) })
 	return nil
 }
 
-// dropSleeps deletes the snapshots of sleeps that are over, which a server that was
+// dropPauseSnapshots deletes the snapshots of sleeps that are over, which a server that was
 // killed did not come to.
-func (s *Service) dropSleeps(ctx context.Context) error {
+func (s *Service) dropPauseSnapshots(ctx context.Context) error {
 	paused, err := s.o.Store.SandboxesInState(ctx, bothy.StatePaused)
 	if err != nil {
 		return err
 	}
 	for _, sb := range paused {
 		if sb.EarlierSnapshotID != sb.SnapshotID {
-			s.dropSleep(ctx, sb.EarlierSnapshotID)
+			s.dropPauseSnapshot(ctx, sb.EarlierSnapshotID)
 		}
 	}
 	all, err := s.o.Store.AllSnapshots(ctx)
@@ -168,7 +168,7 @@ func (s *Service) dropSleeps(ctx context.Context) error {
 		}
 		sb, err := s.ledger.Sandbox(ctx, n.SandboxID)
 		if err == nil && sb.ProjectID == n.ProjectID && sb.State.Ended() && sb.SnapshotID == n.ID {
-			s.dropSleep(ctx, n.ID)
+			s.dropPauseSnapshot(ctx, n.ID)
 		}
 	}
 	return nil
@@ -187,11 +187,11 @@ func (s *Service) Janitor(ctx context.Context, every, keepEnded time.Duration) {
 		case <-t.C:
 			s.Prune(ctx)
 			if _, err := s.o.Store.DeleteEventsBefore(ctx, s.clock.Now().Add(-keepEnded)); err != nil {
-				s.log.Warn("cannot forget old events", "error", err)
+				s.log.Warn("cannot untrack old events", "error", err)
 			}
 			n, err := s.o.Store.DeleteSandboxesEndedBefore(ctx, s.clock.Now().Add(-keepEnded))
 			if err != nil {
-				s.log.Warn("cannot forget ended sandboxes", "error", err)
+				s.log.Warn("cannot untrack ended sandboxes", "error", err)
 			} else if n > 0 {
 				s.log.Info("forgot ended sandboxes", "count", n)
 			}
@@ -208,8 +208,8 @@ func (s *Service) Janitor(ctx context.Context, every, keepEnded time.Duration) {
 func (s *Service) LiveIDs() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ids := make([]string, 0, len(s.live))
-	for id := range s.live {
+	ids := make([]string, 0, len(s.instances))
+	for id := range s.instances {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)

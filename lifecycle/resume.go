@@ -63,7 +63,7 @@ func (s *Service) resumeLocked(ctx context.Context, sb *bothy.Sandbox) error {
 	if err := s.ledger.Transition(ctx, sb, bothy.StateResuming); err != nil {
 		return err
 	}
-	if err := s.wakeUp(ctx, sb, reservation); err != nil {
+	if err := s.resumeFromLatest(ctx, sb, reservation); err != nil {
 		s.ledger.ForceTransition(ctx, sb, bothy.StatePaused, nil)
 		return s.startFault(err)
 	}
@@ -71,37 +71,37 @@ func (s *Service) resumeLocked(ctx context.Context, sb *bothy.Sandbox) error {
 	return nil
 }
 
-// wakeUp makes sb run from the snapshot that it sleeps in.
-func (s *Service) wakeUp(ctx context.Context, sb *bothy.Sandbox, r *admission.Reservation) error {
+// resumeFromLatest makes sb run from the snapshot that it sleeps in.
+func (s *Service) resumeFromLatest(ctx context.Context, sb *bothy.Sandbox, r *admission.Reservation) error {
 	dir, m, done, err := s.openSnapshot(ctx, sb.SnapshotID)
 	if err != nil {
 		return err
 	}
 	defer done()
-	return s.bringBack(ctx, sb, checking(ctx, dir, m), r)
+	return s.resumeFrom(ctx, sb, checking(ctx, dir, m), r)
 }
 
-// bringBack makes sb run from a snapshot, with sb's own limits and policy. The
+// resumeFrom makes sb run from a snapshot, with sb's own limits and policy. The
 // state allows it. On failure nothing of the machine is left.
-func (s *Service) bringBack(ctx context.Context, sb *bothy.Sandbox, from *frozen, r *admission.Reservation) error {
-	l, err := s.bringUpFrom(ctx, sb, from)
+func (s *Service) resumeFrom(ctx context.Context, sb *bothy.Sandbox, from *frozen, r *admission.Reservation) error {
+	l, err := s.startFrom(ctx, sb, from)
 	if err != nil {
 		return err
 	}
-	s.keep(l, sb, r)
+	s.track(l, sb, r)
 	return nil
 }
 
-// bringUpFrom is bringUp from a snapshot.
-func (s *Service) bringUpFrom(ctx context.Context, sb *bothy.Sandbox, from *frozen) (*instance.Instance, error) {
+// startFrom is start from a snapshot.
+func (s *Service) startFrom(ctx context.Context, sb *bothy.Sandbox, from *frozen) (*instance.Instance, error) {
 	t, err := s.o.Templates.Lookup(from.m.Sandbox.TemplateDigest)
 	if err != nil {
 		return nil, err
 	}
 	before := sb.Resumed
 	key := from.m.GuestKey
-	l, err := s.bringUp(ctx, sb, t, key, func(ctx context.Context) (bothy.Machine, error) {
-		machine, how, err := s.wake(ctx, sb, t, from)
+	l, err := s.start(ctx, sb, t, key, func(ctx context.Context) (bothy.Machine, error) {
+		machine, how, err := s.restore(ctx, sb, t, from)
 		sb.Resumed = how
 		return machine, err
 	})

@@ -47,8 +47,8 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 	case bothy.StateRunning:
 		// What is now is kept, as if paused; it gets a name so that it stays. The
 		// other machine starts meanwhile.
-		s.wakeAhead(ctx, sb, from)
-		defer s.forgo(from)
+		s.restoreAhead(ctx, sb, from)
+		defer s.discardAhead(from)
 		how := pausing{hurry: true, keep: n.ID, destroy: func(m bothy.Machine) {
 			ending.Add(1)
 			s.watchers.Go(func() {
@@ -66,11 +66,11 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 	default:
 		return nil, s.wrongState(sb)
 	}
-	err = s.turnBack(ctx, sb, n, from)
+	err = s.rollTo(ctx, sb, n, from)
 	if bothy.ErrorCode(err) == bothy.CodeConflict {
 		// Not every machine can start before the other one is gone.
 		ending.Wait()
-		err = s.turnBack(ctx, sb, n, from)
+		err = s.rollTo(ctx, sb, n, from)
 	}
 	if err != nil && awake {
 		ending.Wait()
@@ -86,9 +86,9 @@ func displayName(n *bothy.Snapshot) string {
 	return n.ID
 }
 
-// turnBack wakes a paused sandbox from an earlier snapshot. If that fails it
+// rollTo wakes a paused sandbox from an earlier snapshot. If that fails it
 // sleeps on in the latest.
-func (s *Service) turnBack(ctx context.Context, sb *bothy.Sandbox, n *bothy.Snapshot, from *frozen) error {
+func (s *Service) rollTo(ctx context.Context, sb *bothy.Sandbox, n *bothy.Snapshot, from *frozen) error {
 	reservation, err := s.admission.Reserve(ctx, sb.ProjectID)
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (s *Service) turnBack(ctx context.Context, sb *bothy.Sandbox, n *bothy.Snap
 		return err
 	}
 	sb.HeadSnapshotID = n.ID
-	if err := s.bringBack(ctx, sb, from, reservation); err != nil {
+	if err := s.resumeFrom(ctx, sb, from, reservation); err != nil {
 		sb.SnapshotID, sb.HeadSnapshotID = latest, head
 		s.ledger.ForceTransition(ctx, sb, bothy.StatePaused, nil)
 		return err

@@ -9,16 +9,16 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
-// keep makes a machine one of the live ones: from here on its time, its memory
+// track makes a machine one of the live ones: from here on its time, its memory
 // and its end are watched. It takes over the reservation, which there is
 // unless the last server left the machine.
-func (s *Service) keep(l *instance.Instance, sb *bothy.Sandbox, r *admission.Reservation) {
+func (s *Service) track(l *instance.Instance, sb *bothy.Sandbox, r *admission.Reservation) {
 	ctx, cancel := context.WithCancel(s.background)
 	l.Cancel = cancel
 	s.o.Meter.Started(ctx, sb, l.Reading, r == nil)
 	s.mu.Lock()
 	l.Root = sb.BudgetRoot
-	s.live[l.ID] = l
+	s.instances[l.ID] = l
 	s.mu.Unlock()
 	s.admission.Running(l.ID, l.Project, r)
 	s.arm(l, sb.ExpiresAt)
@@ -34,12 +34,12 @@ func (s *Service) keep(l *instance.Instance, sb *bothy.Sandbox, r *admission.Res
 	s.warm.Touch()
 }
 
-// forget is the opposite of keep, without the machine's end.
-func (s *Service) forget(l *instance.Instance) {
+// untrack is the opposite of keep, without the machine's end.
+func (s *Service) untrack(l *instance.Instance) {
 	s.o.Meter.Stopped(context.WithoutCancel(s.background), l.ID)
 	s.mu.Lock()
-	if s.live[l.ID] == l {
-		delete(s.live, l.ID)
+	if s.instances[l.ID] == l {
+		delete(s.instances, l.ID)
 		s.admission.Remove(l.ID)
 	}
 	s.mu.Unlock()
@@ -48,23 +48,23 @@ func (s *Service) forget(l *instance.Instance) {
 	l.Detach()
 }
 
-// list has a machine found by its id, or not.
-func (s *Service) list(l *instance.Instance, found bool) {
+// setTracked has a machine found by its id, or not.
+func (s *Service) setTracked(l *instance.Instance, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if found {
-		s.live[l.ID] = l
+		s.instances[l.ID] = l
 		s.admission.Running(l.ID, l.Project, nil)
-	} else if s.live[l.ID] == l {
-		delete(s.live, l.ID)
+	} else if s.instances[l.ID] == l {
+		delete(s.instances, l.ID)
 		s.admission.Remove(l.ID)
 	}
 }
 
-func (s *Service) liveByID(id string) *instance.Instance {
+func (s *Service) instance(id string) *instance.Instance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.live[id]
+	return s.instances[id]
 }
 
 // watchExit notices a machine that ended by itself.
@@ -79,11 +79,11 @@ func (s *Service) watchExit(ctx context.Context, l *instance.Instance) {
 	}
 	unlock := s.ledger.Lock(l.ID)
 	defer unlock()
-	if s.liveByID(l.ID) != l {
+	if s.instance(l.ID) != l {
 		return
 	}
-	s.forget(l)
-	// ctx has just been cancelled by forget.
+	s.untrack(l)
+	// ctx has just been cancelled by untrack.
 	s.recordExit(context.WithoutCancel(ctx), l)
 }
 
@@ -111,7 +111,7 @@ func (s *Service) endByID(ctx context.Context, id string, x bothy.Exit) error {
 	if bothy.ErrorCode(err) == bothy.CodeSandboxNotFound {
 		return nil
 	}
-	if err != nil || sb.State.Ended() || s.liveByID(id) != nil {
+	if err != nil || sb.State.Ended() || s.instance(id) != nil {
 		return err
 	}
 	return s.ledger.End(ctx, sb, x)

@@ -25,7 +25,7 @@ func (s *Service) CreateSnapshot(ctx context.Context, id, name string) (*bothy.S
 		return nil, err
 	}
 	defer unlock()
-	l, sb, err := s.awaken(ctx, id, bothy.ScopeSandboxesWrite)
+	l, sb, err := s.ensureRunning(ctx, id, bothy.ScopeSandboxesWrite)
 	if err != nil {
 		return nil, err
 	}

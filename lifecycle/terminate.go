@@ -34,16 +34,16 @@ func (s *Service) terminateLocked(ctx context.Context, id string, x bothy.Exit) 
 	}
 	sleeps := []string{sb.SnapshotID, sb.EarlierSnapshotID}
 	// A row must not outlive the snapshot that it sleeps in.
-	dropSleeps := func() {
+	dropPauseSnapshots := func() {
 		_ = failpoint.Hit("lifecycle.ended")
 		for _, id := range sleeps {
-			s.dropSleep(ctx, id)
+			s.dropPauseSnapshot(ctx, id)
 		}
 	}
-	l := s.liveByID(id)
+	l := s.instance(id)
 	if l == nil {
 		u := s.dropUnattached(id)
-		if err := s.ledger.EndThen(ctx, sb, x, dropSleeps); err != nil {
+		if err := s.ledger.EndThen(ctx, sb, x, dropPauseSnapshots); err != nil {
 			return err
 		}
 		if u != nil {
@@ -59,14 +59,14 @@ func (s *Service) terminateLocked(ctx context.Context, id string, x bothy.Exit) 
 			s.log.Warn("cannot store that a sandbox is being ended", "sandbox", id, "error", err)
 		}
 	}
-	s.leave(l)
+	s.untrackEnding(l)
 	s.machines.Destroy(l.Machine)
 	defer l.Ended()
-	return s.ledger.EndThen(ctx, sb, x, dropSleeps)
+	return s.ledger.EndThen(ctx, sb, x, dropPauseSnapshots)
 }
 
-// leave forgets a live machine whose end is expected.
-func (s *Service) leave(l *instance.Instance) {
+// untrackEnding forgets a live machine whose end is expected.
+func (s *Service) untrackEnding(l *instance.Instance) {
 	l.ExpectEnd()
-	s.forget(l)
+	s.untrack(l)
 }

@@ -51,9 +51,9 @@ func (s *Service) unattachedByID(id string) *unattached {
 	return s.unattached[id]
 }
 
-// keepUnattached has a sandbox tried again later. The caller holds its lock, and has
+// retryAttach has a sandbox tried again later. The caller holds its lock, and has
 // returned to it whatever of its machine was found.
-func (s *Service) keepUnattached(sb *bothy.Sandbox, u *unattached, why string, err error) {
+func (s *Service) retryAttach(sb *bothy.Sandbox, u *unattached, why string, err error) {
 	first := false
 	s.mu.Lock()
 	u.why = why
@@ -117,7 +117,7 @@ func (s *Service) attachAgain(ctx context.Context, id string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, recoverTimeout))
 	defer cancel()
-	if err := s.readopt(ctx, sb); err != nil {
+	if err := s.reattach(ctx, sb); err != nil {
 		return err
 	}
 	if why := s.whyUnattached(id); why != "" {
@@ -126,9 +126,9 @@ func (s *Service) attachAgain(ctx context.Context, id string) error {
 	return nil
 }
 
-// readopt connects to a machine that outlived the server. Only one that is gone ends
+// reattach connects to a machine that outlived the server. Only one that is gone ends
 // its sandbox; whatever else fails is tried again, see unattached.
-func (s *Service) readopt(ctx context.Context, sb *bothy.Sandbox) error {
+func (s *Service) reattach(ctx context.Context, sb *bothy.Sandbox) error {
 	// One that is to be paused when its time is up is adopted first: keep sees
 	// that it is overdue.
 	if sb.ExpiresAt != nil && !sb.ExpiresAt.After(s.clock.Now()) && sb.OnTimeout != bothy.TimeoutPause {
@@ -141,20 +141,20 @@ func (s *Service) readopt(ctx context.Context, sb *bothy.Sandbox) error {
 	engine := s.engines.Get(sb.Engine)
 	if engine == nil {
 		err := fmt.Errorf("the engine %q is not open", sb.Engine)
-		s.keepUnattached(sb, u, fmt.Sprintf("the engine %s cannot be opened on this host now", sb.Engine), err)
+		s.retryAttach(sb, u, fmt.Sprintf("the engine %s cannot be opened on this host now", sb.Engine), err)
 		return nil
 	}
 	s.mu.Lock()
 	u.name = machineName(engine, sb.ID, sb.EngineState)
 	s.mu.Unlock()
-	m, err := s.adoptMachine(ctx, u, engine, sb)
+	m, err := s.findMachine(ctx, u, engine, sb)
 	if bothy.ErrorCode(err) == bothy.CodeNotFound {
 		s.log.Info("machine is gone", "sandbox", sb.ID, "error", err)
 		s.dropUnattached(sb.ID)
 		return s.ledger.End(ctx, sb, bothy.Exit{Reason: bothy.EndHostRestart, Detail: "the sandbox was gone when the server came back: the host was restarted, or the sandbox's process was killed"})
 	}
 	if err != nil {
-		s.keepUnattached(sb, u, "its machine could not be taken over", err)
+		s.retryAttach(sb, u, "its machine could not be taken over", err)
 		return nil
 	}
 	u.machine = m
@@ -164,18 +164,18 @@ func (s *Service) readopt(ctx context.Context, sb *bothy.Sandbox) error {
 		return s.ledger.End(ctx, sb, m.Exit())
 	default:
 	}
-	l, err := s.reach(ctx, sb, m)
+	l, err := s.attachFound(ctx, sb, m)
 	if err != nil {
-		s.keepUnattached(sb, u, "it does not answer", err)
+		s.retryAttach(sb, u, "it does not answer", err)
 		return nil
 	}
 	s.dropUnattached(sb.ID)
-	s.keep(l, sb, nil)
+	s.track(l, sb, nil)
 	return nil
 }
 
-// reach opens the cable of a machine that was found and asks its guest.
-func (s *Service) reach(ctx context.Context, sb *bothy.Sandbox, m bothy.Machine) (*instance.Instance, error) {
+// attachFound opens the cable of a machine that was found and asks its guest.
+func (s *Service) attachFound(ctx context.Context, sb *bothy.Sandbox, m bothy.Machine) (*instance.Instance, error) {
 	l, err := s.machines.Attach(ctx, sb, m, sb.GuestKey)
 	if err != nil {
 		return nil, err
@@ -190,9 +190,9 @@ func (s *Service) reach(ctx context.Context, sb *bothy.Sandbox, m bothy.Machine)
 	return l, nil
 }
 
-// adoptMachine is Adopt that returns when ctx ends, also where the engine does not. A
+// findMachine is Adopt that returns when ctx ends, also where the engine does not. A
 // call that is still under way is not made twice.
-func (s *Service) adoptMachine(ctx context.Context, u *unattached, e bothy.Engine, sb *bothy.Sandbox) (bothy.Machine, error) {
+func (s *Service) findMachine(ctx context.Context, u *unattached, e bothy.Engine, sb *bothy.Sandbox) (bothy.Machine, error) {
 	if u.machine != nil {
 		return u.machine, nil
 	}

@@ -28,7 +28,7 @@ func (s *Service) findUnclaimed(ctx context.Context) error {
 	running, err := s.register.List(register.RunningList)
 	before, berr := s.register.List(register.UnclaimedList)
 	for _, e := range append(running, before...) {
-		if s.liveByID(e.ID) != nil || s.unattachedByID(e.ID) != nil {
+		if s.instance(e.ID) != nil || s.unattachedByID(e.ID) != nil {
 			continue
 		}
 		_, serr := s.ledger.Sandbox(ctx, e.ID)

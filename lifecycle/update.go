@@ -49,7 +49,7 @@ func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) 
 		}
 		undo.Add(func() { s.restoreBudget(context.WithoutCancel(ctx), &budgeted, limit) })
 	}
-	l := s.liveByID(id)
+	l := s.instance(id)
 	if u.Network != nil && l != nil {
 		if err := l.Gateway.SetPolicy(sb.Network); err != nil {
 			return nil, err

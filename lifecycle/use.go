@@ -20,7 +20,7 @@ func (s *Service) enter(ctx context.Context, id string, scope bothy.Scope, what 
 	if err != nil {
 		return nil, nil, err
 	}
-	if l := s.liveByID(id); l != nil {
+	if l := s.instance(id); l != nil {
 		if l.Project != caller.ProjectID {
 			return nil, nil, ledger.NotFound(id)
 		}
@@ -41,7 +41,7 @@ func (s *Service) enter(ctx context.Context, id string, scope bothy.Scope, what 
 		return nil, nil, err
 	}
 	defer unlock()
-	if l, _, err = s.awaken(ctx, id, scope); err != nil {
+	if l, _, err = s.ensureRunning(ctx, id, scope); err != nil {
 		return nil, nil, err
 	}
 	// With the lock nobody can pause it.
@@ -61,9 +61,9 @@ func comesBack(sb *bothy.Sandbox) bool {
 	return false
 }
 
-// awaken returns the machine of the caller's sandbox, and wakes one that does so
+// ensureRunning returns the machine of the caller's sandbox, and wakes one that does so
 // on touch. The caller holds its lock.
-func (s *Service) awaken(ctx context.Context, id string, scope bothy.Scope) (*instance.Instance, *bothy.Sandbox, error) {
+func (s *Service) ensureRunning(ctx context.Context, id string, scope bothy.Scope) (*instance.Instance, *bothy.Sandbox, error) {
 	sb, err := s.ledger.Find(ctx, id, scope)
 	if err != nil {
 		return nil, nil, err
@@ -73,7 +73,7 @@ func (s *Service) awaken(ctx context.Context, id string, scope bothy.Scope) (*in
 			return nil, nil, err
 		}
 	}
-	if l := s.liveByID(id); l != nil {
+	if l := s.instance(id); l != nil {
 		return l, sb, nil
 	}
 	return nil, nil, s.wrongState(sb)

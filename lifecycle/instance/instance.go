@@ -205,15 +205,15 @@ func OpenNetwork(gw bothy.Gateway, sb *bothy.Sandbox) error {
 	return gw.SetPolicy(sb.Network)
 }
 
-// Adopt gives the machine its identity. What came up before is shut off until
+// Identify gives the machine its identity. What came up before is shut off until
 // the policy, set here first, says otherwise.
-func (s *Machines) Adopt(ctx context.Context, l *Instance, sb *bothy.Sandbox, t *bothy.Template, took *Steps) error {
-	return s.AdoptAs(ctx, l, sb, t, sb.ID, took)
+func (s *Machines) Identify(ctx context.Context, l *Instance, sb *bothy.Sandbox, t *bothy.Template, took *Steps) error {
+	return s.IdentifyAs(ctx, l, sb, t, sb.ID, took)
 }
 
-// AdoptAs is adopt with an id, which is empty as long as nobody owns the machine. A
+// IdentifyAs is Identify with an id, which is empty as long as nobody owns the machine. A
 // guest that is what it is to be is not asked.
-func (s *Machines) AdoptAs(ctx context.Context, l *Instance, sb *bothy.Sandbox, t *bothy.Template, id string, took *Steps) error {
+func (s *Machines) IdentifyAs(ctx context.Context, l *Instance, sb *bothy.Sandbox, t *bothy.Template, id string, took *Steps) error {
 	if err := OpenNetwork(l.Gateway, sb); err != nil {
 		return err
 	}

@@ -241,7 +241,7 @@ func (s *Pool) freezeGolden(ctx context.Context, name string, h class, t *bothy.
 		return err
 	}
 	undo.Add(l.Detach)
-	if err := s.o.Machines.AdoptAs(ctx, l, sb, t, "", instance.NewSteps()); err != nil {
+	if err := s.o.Machines.IdentifyAs(ctx, l, sb, t, "", instance.NewSteps()); err != nil {
 		return instance.StartError(m, err)
 	}
 	if err := warm(ctx, l.Guest, t); err != nil {

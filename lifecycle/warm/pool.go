@@ -352,7 +352,7 @@ func (s *Pool) readyOf(h class) int {
 // addReady makes one machine that waits.
 func (s *Pool) addReady(ctx context.Context, h class, t *bothy.Template) {
 	begun := time.Now()
-	l, err := s.makeReady(ctx, h, t)
+	l, err := s.prepare(ctx, h, t)
 	p := s.pool
 	p.mu.Lock()
 	if err == nil && p.closed {
@@ -381,16 +381,16 @@ func (s *Pool) addReady(ctx context.Context, h class, t *bothy.Template) {
 		"ms", time.Since(begun).Milliseconds(), "pool_mb", s.Stats(ctx).MemoryBytes>>20)
 }
 
-// makeReady makes a machine that wants nothing but an owner. Its gateway is
+// prepare makes a machine that wants nothing but an owner. Its gateway is
 // shut.
-func (s *Pool) makeReady(ctx context.Context, h class, t *bothy.Template) (*instance.Instance, error) {
+func (s *Pool) prepare(ctx context.Context, h class, t *bothy.Template) (*instance.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Engines.Patience(h.engine, instance.StartTimeout))
 	defer cancel()
 	var undo cleanup.Stack
 	defer undo.Run()
 	sb := h.sandbox(instance.NewID("sbx"), t)
 	g := s.golden(h)
-	m, key, err := s.startAny(ctx, sb, t, g)
+	m, key, err := s.restoreOrBoot(ctx, sb, t, g)
 	if err != nil {
 		return nil, err
 	}
@@ -400,7 +400,7 @@ func (s *Pool) makeReady(ctx context.Context, h class, t *bothy.Template) (*inst
 		return nil, err
 	}
 	undo.Add(l.Detach)
-	if err := s.o.Machines.AdoptAs(ctx, l, sb, t, "", instance.NewSteps()); err != nil {
+	if err := s.o.Machines.IdentifyAs(ctx, l, sb, t, "", instance.NewSteps()); err != nil {
 		if g != nil {
 			s.dropGolden(ctx, h, g, err)
 		}
@@ -416,7 +416,7 @@ func (s *Pool) makeReady(ctx context.Context, h class, t *bothy.Template) (*inst
 		return nil, err
 	}
 	if s.o.Engines.Get(h.engine).Info().Acceleration == "" {
-		if err := s.o.Machines.Adopt(ctx, l, sb, t, instance.NewSteps()); err != nil {
+		if err := s.o.Machines.Identify(ctx, l, sb, t, instance.NewSteps()); err != nil {
 			return nil, instance.StartError(m, err)
 		}
 	}
@@ -424,9 +424,9 @@ func (s *Pool) makeReady(ctx context.Context, h class, t *bothy.Template) (*inst
 	return l, nil
 }
 
-// startAny starts a machine from a golden snapshot, or boots it if there is none
+// restoreOrBoot starts a machine from a golden snapshot, or boots it if there is none
 // or it does not work. It returns the key that the guest knows already.
-func (s *Pool) startAny(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, g *golden) (bothy.Machine, string, error) {
+func (s *Pool) restoreOrBoot(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, g *golden) (bothy.Machine, string, error) {
 	if g != nil {
 		m, err := s.RestoreGolden(ctx, sb, t, g)
 		if err == nil {
