@@ -46,20 +46,20 @@ func (s *Service) StartFrom(ctx context.Context, req bothy.SandboxCreate, t *bot
 	if err := s.ledger.Transition(ctx, sb, bothy.StateStarting); err != nil {
 		return nil, err
 	}
-	l, err := s.startFrom(ctx, sb, t, files)
+	l, err := s.startImage(ctx, sb, t, files)
 	if err != nil {
 		err = s.startFault(err)
 		s.startFailed(context.WithoutCancel(ctx), sb, err)
 		return nil, err
 	}
 	l.Fresh = true
-	s.keep(l, sb, reservation)
+	s.track(l, sb, reservation)
 	s.ledger.Emit(ctx, bothy.EventSandboxCreated, sb, map[string]string{"template": sb.Template})
 	return sb, nil
 }
 
-// startFrom is bringUp without a pool, which has nothing for images of builds.
-func (s *Service) startFrom(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, files string) (*instance.Instance, error) {
+// startImage is start without a pool, which has nothing for images of builds.
+func (s *Service) startImage(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, files string) (*instance.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, instance.StartTimeout))
 	defer cancel()
 	var undo cleanup.Stack
@@ -79,7 +79,7 @@ func (s *Service) startFrom(ctx context.Context, sb *bothy.Sandbox, t *bothy.Tem
 	}
 	undo.Add(l.Detach)
 	took.Lap("cable")
-	if err := s.settle(ctx, l, sb, t, took); err != nil {
+	if err := s.activate(ctx, l, sb, t, took); err != nil {
 		return nil, err
 	}
 	undo.Release()
@@ -97,7 +97,7 @@ func (s *Service) SaveFiles(ctx context.Context, id, path string) error {
 		return err
 	}
 	defer unlock()
-	l, _, err := s.awaken(ctx, id, bothy.ScopeSandboxesWrite)
+	l, _, err := s.ensureRunning(ctx, id, bothy.ScopeSandboxesWrite)
 	if err != nil {
 		return err
 	}
