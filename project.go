@@ -52,6 +52,8 @@ type Plan struct {
 	Networks []NetworkMode
 	// SnapshotsMB bounds what snapshots take up, in MiB.
 	SnapshotsMB *int64
+	// TemplatesMB bounds what the project's own templates take up, in MiB.
+	TemplatesMB *int64
 	// CreatesPerMinute bounds how quickly sandboxes are made.
 	CreatesPerMinute int
 }
@@ -71,15 +73,15 @@ const (
 var Plans = map[string]Plan{
 	PlanStarter: {
 		Name: PlanStarter, Sandboxes: new(1), CPU: 1, MemoryMB: 1024, DiskMB: 4096, TimeoutSeconds: 3600,
-		Networks: []NetworkMode{NetworkOff, NetworkRestricted}, SnapshotsMB: new(int64(2 << 10)), CreatesPerMinute: 30,
+		Networks: []NetworkMode{NetworkOff, NetworkRestricted}, SnapshotsMB: new(int64(2 << 10)), TemplatesMB: new(int64(4 << 10)), CreatesPerMinute: 30,
 	},
 	PlanPro: {
 		Name: PlanPro, Sandboxes: new(5), CPU: 2, MemoryMB: 4096, DiskMB: 16384, TimeoutSeconds: 24 * 3600,
-		SnapshotsMB: new(int64(20 << 10)), CreatesPerMinute: 120,
+		SnapshotsMB: new(int64(20 << 10)), TemplatesMB: new(int64(20 << 10)), CreatesPerMinute: 120,
 	},
 	PlanTeam: {
 		Name: PlanTeam, Sandboxes: new(15), CPU: 4, MemoryMB: 8192, DiskMB: 65536,
-		SnapshotsMB: new(int64(100 << 10)), CreatesPerMinute: 600,
+		SnapshotsMB: new(int64(100 << 10)), TemplatesMB: new(int64(100 << 10)), CreatesPerMinute: 600,
 	},
 	PlanUnlimited: {Name: PlanUnlimited},
 }

@@ -2,8 +2,6 @@ package bothy
 
 import (
 	"context"
-	"regexp"
-	"sync"
 	"time"
 )
 
@@ -47,6 +45,11 @@ type Template struct {
 	// that was made by another recipe is made anew when it is built again.
 	Recipe string `json:"recipe,omitempty"`
 
+	// Tag is that of the name, where it is not "latest".
+	Tag string `json:"tag,omitempty"`
+	// Project owns the template; empty means that it is for all.
+	Project string `json:"project,omitempty"`
+
 	// RootFS is the path of the image. Not part of the manifest.
 	RootFS string `json:"-"`
 }
@@ -74,22 +77,17 @@ type Healthcheck struct {
 	Retries            int      `json:"retries,omitempty"`
 }
 
-// templateName is compiled when it is needed: every sandbox's processes link this.
-var templateName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`) })
-
-// ValidTemplateName reports whether s can name a template.
-func ValidTemplateName(s string) bool { return templateName().MatchString(s) }
-
 // TemplateService finds and builds templates.
 type TemplateService interface {
-	// Templates lists what is there, by name.
+	// Templates lists what the caller may use, by name: its project's and those for all.
 	Templates(ctx context.Context) ([]*Template, error)
-	// Template finds one by name, or by the digest of its image, "sha256:<hex>".
+	// Template finds one by a TemplateRef: the project's own, then those for all.
 	// CodeTemplateNotFound names what there is.
 	Template(ctx context.Context, name string) (*Template, error)
 	// BuildTemplate makes a template and calls log for every line of progress.
 	BuildTemplate(ctx context.Context, req TemplateBuild, log func(BuildEvent)) (*Template, error)
-	// RemoveTemplate deletes one. CodeTemplateInUse while a sandbox needs it.
+	// RemoveTemplate deletes a name with all its tags, or, where a tag is given, that
+	// tag. CodeTemplateInUse while a sandbox or a snapshot needs what would be lost.
 	RemoveTemplate(ctx context.Context, name string) error
 }
 

@@ -46,7 +46,7 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 	if err := s.allow(ctx, sb); err != nil {
 		return nil, err
 	}
-	t, err := s.o.Templates.Lookup(sb.Template)
+	t, err := s.o.Templates.LookupFor(sb.ProjectID, sb.Template)
 	if err != nil {
 		return nil, err
 	}

@@ -179,6 +179,8 @@ type templates struct{ image string }
 
 var digest = "sha256:" + strings.Repeat("1", 64)
 
+func (t templates) LookupFor(_, name string) (*bothy.Template, error) { return t.Lookup(name) }
+
 func (t templates) Lookup(name string) (*bothy.Template, error) {
 	if name == "none" {
 		return nil, bothy.Errorf(bothy.CodeTemplateNotFound, "there is no template %q", name)

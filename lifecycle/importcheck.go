@@ -54,10 +54,11 @@ func (s *Service) checkOrigin(m *snapshot.Manifest) error {
 			return invalid("%s is longer than %d bytes or holds control characters", what, maxName*2)
 		}
 	}
+	_, bad := bothy.ParseTemplateRef(o.Template)
 	switch {
 	case !s.engines.Known(m.Engine):
 		return invalid("this server has no engine %q", m.Engine)
-	case o.Template == "" || strings.ContainsAny(o.Template, `/\`) || strings.HasPrefix(o.Template, "."):
+	case bad != nil:
 		return invalid("template is %q, which cannot be the name of one", o.Template)
 	case !isDigest(o.TemplateDigest):
 		return invalid("template_digest is %q, and not sha256: with 64 digits", o.TemplateDigest)

@@ -117,10 +117,12 @@ type Retention struct {
 	MinFreeDisk int64
 }
 
-// Templates finds templates, by name or by digest. It is asked by the service
-// itself, so it checks no scope.
+// Templates finds templates. It is asked by the service itself, so it checks no scope.
 type Templates interface {
+	// Lookup finds one that is for all by its name, or any by its digest.
 	Lookup(name string) (*bothy.Template, error)
+	// LookupFor finds one as a project sees it.
+	LookupFor(project, name string) (*bothy.Template, error)
 }
 
 // Service implements bothy.SandboxService, SnapshotService, ExecService,

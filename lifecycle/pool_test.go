@@ -32,6 +32,8 @@ type shelf struct {
 	warm  []string
 }
 
+func (s *shelf) LookupFor(_, name string) (*bothy.Template, error) { return s.Lookup(name) }
+
 func (s *shelf) Lookup(name string) (*bothy.Template, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

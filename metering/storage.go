@@ -1,6 +1,7 @@
 package metering
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -83,9 +84,13 @@ func (m *Meter) countStorage(ctx context.Context) bool {
 		m.bookStorage(due, owners[i], store.Snapshots, mb(n.SizeBytes), m.storage.occupied(n.ID, n.CreatedAt, now), now)
 	}
 	for _, t := range templates {
-		id := "template " + t.Digest
+		// An image with several tags is stored once.
+		id := "template " + t.Project + " " + t.Name + " " + t.Digest
+		if known[id] {
+			continue
+		}
 		known[id] = true
-		key := store.UsageKey{Project: bothy.DefaultProject, Template: t.Name}
+		key := store.UsageKey{Project: cmp.Or(t.Project, bothy.DefaultProject), Template: t.Name}
 		m.bookStorage(due, key, store.Templates, mb(t.SizeBytes), m.storage.occupied(id, t.CreatedAt, now), now)
 	}
 	m.storage.at, m.storage.known, m.storage.owners = now, known, needed

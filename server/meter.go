@@ -10,12 +10,9 @@ import (
 
 // openMeter makes what counts what is used. It begins to count with runMeter.
 func (s *Server) openMeter(ctx context.Context) (err error) {
-	everything := &bothy.Caller{ProjectID: bothy.DefaultProject, TokenID: "server", Scopes: bothy.AllScopes}
 	s.meter, err = metering.New(ctx, metering.Options{
 		Store: s.store, Sandbox: s.store.Sandbox, Snapshots: s.store.AllSnapshots,
-		Templates: func(ctx context.Context) ([]*bothy.Template, error) {
-			return s.templates.Templates(bothy.WithCaller(ctx, everything))
-		},
+		Templates: func(context.Context) ([]*bothy.Template, error) { return s.templates.All() },
 		Project: func(ctx context.Context, id string) error {
 			_, err := s.store.Project(ctx, id)
 			return err

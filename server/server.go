@@ -121,7 +121,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 		return nil, err
 	}
 	s.tokens = access.New(s.store, access.WithLog(s.log), access.WithProjects(s.projects))
-	s.templates = template.NewLibrary(c.Templates, template.Options{InUse: s.templateInUse})
+	s.templates = template.NewLibrary(c.Templates, template.Options{InUse: s.templateInUse, Quota: s.templateQuota})
 	if err := s.openEngine(binaries); err != nil {
 		return nil, err
 	}
@@ -201,15 +201,15 @@ func (s *Server) openAudit(ctx context.Context) (err error) {
 	return err
 }
 
-// templateInUse reports whether a sandbox that has not ended, or a snapshot,
-// needs an image.
-func (s *Server) templateInUse(ctx context.Context, digest string) (bool, error) {
+// templateInUse reports whether a sandbox that has not ended, or a snapshot, needs an
+// image: one of a project, or any where that is empty.
+func (s *Server) templateInUse(ctx context.Context, project, digest string) (bool, error) {
 	open, err := s.store.SandboxesInState(ctx, bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StatePaused, bothy.StateResuming)
 	if err != nil {
 		return true, err
 	}
 	for _, sb := range open {
-		if sb.TemplateDigest == digest {
+		if sb.TemplateDigest == digest && (project == "" || sb.ProjectID == project) {
 			return true, nil
 		}
 	}
@@ -224,11 +224,20 @@ func (s *Server) templateInUse(ctx context.Context, digest string) (bool, error)
 		}
 		m, err := snapshot.Read(dir)
 		release()
-		if err == nil && m.Sandbox.TemplateDigest == digest {
+		if err == nil && m.Sandbox.TemplateDigest == digest && (project == "" || m.ProjectID == project) {
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// templateQuota is how many bytes a project's templates may take up; 0 is no bound.
+func (s *Server) templateQuota(ctx context.Context, project string) (int64, error) {
+	p, err := s.projects.Plan(ctx, project)
+	if err != nil || p.TemplatesMB == nil {
+		return 0, err
+	}
+	return max(*p.TemplatesMB<<20, 1), nil // where none are allowed, the first is too many
 }
 
 func shortHash(s string) string {

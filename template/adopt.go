@@ -16,15 +16,20 @@ import (
 // Adopt makes an image a template under t's name, and fills in what is measured. The
 // image stays where it is too, as the same file if it lies on the library's disk.
 func (l *Library) Adopt(ctx context.Context, t *bothy.Template, image string) error {
-	if !bothy.ValidTemplateName(t.Name) {
+	ref, err := bothy.ParseTemplateRef(t.Name)
+	if err != nil || ref.Digest != "" {
 		return invalidName(t.Name)
+	}
+	t.Name, t.Tag = ref.Name, tagOf(tagLink(ref.Tag))
+	if c := bothy.CallerFrom(ctx); c != nil {
+		l = l.of(c.ProjectID)
 	}
 	unlock, err := l.lock(ctx, t.Name, func() {})
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	work := filepath.Join(l.dir, ".build", t.Name)
+	work := l.workFolder(t.Name)
 	if err := removeTree(work); err != nil {
 		return fmt.Errorf("remove the rest of an earlier build: %w", err)
 	}
@@ -35,7 +40,7 @@ func (l *Library) Adopt(ctx context.Context, t *bothy.Template, image string) er
 	if err := linkOrCopy(image, filepath.Join(work, imageName)); err != nil {
 		return err
 	}
-	if err := l.publish(t, work); err != nil {
+	if err := l.publish(ctx, t, work); err != nil {
 		return err
 	}
 	l.dropOld(ctx, t)

@@ -68,7 +68,11 @@ func (l *Library) build(ctx context.Context, req bothy.TemplateBuild, log func(b
 	if err := check(req); err != nil {
 		return nil, err
 	}
-	unlock, err := l.lock(ctx, req.Name, func() {
+	ref, err := bothy.ParseTemplateRef(req.Name)
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := l.lock(ctx, ref.Name, func() {
 		log(bothy.BuildEvent{Step: "wait", Message: "another build of " + req.Name + " is at work"})
 	})
 	if err != nil {
@@ -76,11 +80,11 @@ func (l *Library) build(ctx context.Context, req bothy.TemplateBuild, log func(b
 	}
 	defer unlock()
 	if !req.Force {
-		if t, err := l.load(req.Name, currentName); err == nil && upToDate(t, req) {
+		if t, err := l.load(ref.Name, tagLink(ref.Tag)); err == nil && upToDate(t, req) {
 			return t, nil
 		}
 	}
-	b, err := l.newBuild(req.Name, log)
+	b, err := l.newBuild(ref, log)
 	if err != nil {
 		return nil, err
 	}
@@ -125,14 +129,15 @@ func check(req bothy.TemplateBuild) error {
 
 // newBuild prepares an empty folder to work in, after removing what a build that
 // died has left. The caller holds the name's lock.
-func (l *Library) newBuild(name string, log func(bothy.BuildEvent)) (*build, error) {
+func (l *Library) newBuild(ref bothy.TemplateRef, log func(bothy.BuildEvent)) (*build, error) {
 	b := &build{
 		lib:  l,
-		work: filepath.Join(l.dir, ".build", name),
+		work: l.workFolder(ref.Name),
 		log:  log,
 		t: &bothy.Template{
 			Version:   bothy.ManifestVersion,
-			Name:      name,
+			Name:      ref.Name,
+			Tag:       tagOf(tagLink(ref.Tag)),
 			CreatedAt: time.Now().UTC().Truncate(time.Second),
 			Env:       map[string]string{"LANG": "C.UTF-8", "PATH": defaultPath},
 			Cwd:       bothy.DefaultCwd,
@@ -187,7 +192,7 @@ func (b *build) plan(req bothy.TemplateBuild) ([]step, error) {
 		step{"image", 3, func(ctx context.Context) error {
 			return mkfs(ctx, filepath.Join(b.work, imageName), b.root.dir)
 		}},
-		step{"publish", 2, func(context.Context) error { return b.lib.publish(b.t, b.work) }},
+		step{"publish", 2, func(ctx context.Context) error { return b.lib.publish(ctx, b.t, b.work) }},
 	), nil
 }
 
@@ -251,18 +256,7 @@ func explain(name string, err error) error {
 
 // dropOld deletes the images that a name has moved on from and nobody needs.
 func (l *Library) dropOld(ctx context.Context, t *bothy.Template) {
-	digests, err := l.digests(t.Name)
-	if err != nil {
-		return
-	}
-	for _, hex := range digests {
-		if digestPrefix+hex == t.Digest {
-			continue
-		}
-		if used, err := l.inUse(ctx, hex, true); err == nil && !used {
-			os.RemoveAll(filepath.Join(l.dir, t.Name, hex))
-		}
-	}
+	_ = l.collect(ctx, t.Name) // what stays goes the next time
 }
 
 // removeTree deletes a folder, unless something is mounted in it: then it would

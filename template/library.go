@@ -24,20 +24,27 @@ const (
 
 // Options change how a Library works. The zero value is right for a server.
 type Options struct {
-	// InUse reports whether something still needs the image with this digest.
+	// InUse reports whether something of a project, or of any where that is empty, still
+	// needs the image with this digest.
 	// Without it every image counts as unused when its template is removed, and
 	// as used when its template is built again.
-	InUse func(ctx context.Context, digest string) (bool, error)
+	InUse func(ctx context.Context, project, digest string) (bool, error)
+	// Quota is how many bytes the templates of a project may take up; 0 means any number.
+	Quota func(ctx context.Context, project string) (int64, error)
 	// Share is the folder of the data files that come with bothy. Without it
 	// BOTHY_SHARE is asked, then the neighbourhood of the program.
 	Share string
 }
 
-// A Library is a folder of templates.
+// A Library is a folder of templates: those for all, and in .projects those that belong
+// to projects.
 type Library struct {
 	dir   string
 	opts  Options
 	shelf shelf
+	// project owns all templates of this library, of one that is part of another.
+	project  string
+	projects projects
 }
 
 var _ bothy.TemplateService = (*Library)(nil)
@@ -53,100 +60,86 @@ func NewLibrary(dir string, opts Options) *Library {
 // Templates lists the templates by name. Damaged ones are left out; asking for
 // one by its name says what is wrong with it.
 func (l *Library) Templates(ctx context.Context) ([]*bothy.Template, error) {
-	if _, err := bothy.Require(ctx, bothy.ScopeTemplatesRead); err != nil {
-		return nil, err
-	}
-	names, err := l.names()
+	c, err := bothy.Require(ctx, bothy.ScopeTemplatesRead)
 	if err != nil {
 		return nil, err
 	}
-	list := make([]*bothy.Template, 0, len(names))
-	for _, name := range names {
-		if t, err := l.load(name, currentName); err == nil {
-			list = append(list, t)
-		}
-	}
-	return list, nil
+	return l.listed(l.visible(c.ProjectID))
 }
 
-// Template finds a template by its name, or an image by its digest in the form
-// sha256:<hex>, also one that its name has moved on from.
-func (l *Library) Template(ctx context.Context, name string) (*bothy.Template, error) {
-	if _, err := bothy.Require(ctx, bothy.ScopeTemplatesRead); err != nil {
-		return nil, err
-	}
-	return l.Lookup(name)
-}
-
-// Lookup is Template for the server itself: it asks for no scope.
+// Lookup finds a template for the server itself: by the name of one that is for all, or
+// any image by its digest, also one that no name leads to. It asks for no scope.
 func (l *Library) Lookup(name string) (*bothy.Template, error) {
 	if hex, ok := strings.CutPrefix(name, digestPrefix); ok {
-		return l.byDigest(hex)
+		all, err := l.everything()
+		if err != nil {
+			return nil, err
+		}
+		return byDigest(all, hex)
 	}
-	return l.byName(name)
+	return l.LookupFor("", name)
 }
 
-func (l *Library) byName(name string) (*bothy.Template, error) {
-	if !bothy.ValidTemplateName(name) {
-		return nil, invalidName(name)
-	}
-	if _, err := os.Lstat(filepath.Join(l.dir, name, currentName)); errors.Is(err, fs.ErrNotExist) {
-		return nil, l.notFound(name)
-	}
-	return l.load(name, currentName)
-}
-
-func (l *Library) byDigest(hex string) (*bothy.Template, error) {
-	names, err := l.names()
+// Template finds a template as the caller's project sees it.
+func (l *Library) Template(ctx context.Context, name string) (*bothy.Template, error) {
+	c, err := bothy.Require(ctx, bothy.ScopeTemplatesRead)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
-		if !filepath.IsLocal(hex) || strings.ContainsRune(hex, filepath.Separator) {
-			break
-		}
-		if _, err := os.Stat(filepath.Join(l.dir, name, hex)); err == nil {
-			return l.load(name, hex)
-		}
-	}
-	return nil, bothy.Errorf(bothy.CodeTemplateNotFound, "there is no template image with the digest %s%s", digestPrefix, hex).
-		WithHint("It was removed together with its template; build the template again.")
+	return l.LookupFor(c.ProjectID, name)
 }
 
-// RemoveTemplate deletes a template. It is CodeTemplateInUse while a sandbox or
-// a snapshot needs the image behind the name.
-func (l *Library) RemoveTemplate(ctx context.Context, name string) error {
-	if _, err := bothy.RequireOperator(ctx, bothy.ScopeTemplatesWrite); err != nil {
-		return err
-	}
-	if !bothy.ValidTemplateName(name) {
-		return invalidName(name)
-	}
-	unlock, err := l.lock(ctx, name, func() {})
+// LookupFor finds a template as a project sees it: its own, then those for all.
+func (l *Library) LookupFor(project, name string) (*bothy.Template, error) {
+	ref, err := bothy.ParseTemplateRef(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer unlock()
-	digests, err := l.digests(name)
-	if err != nil {
-		return err
+	visible := l.visible(project)
+	if ref.Digest != "" && ref.Name == "" {
+		return byDigest(visible, strings.TrimPrefix(ref.Digest, digestPrefix))
 	}
-	if len(digests) == 0 {
-		return l.notFound(name)
-	}
-	for _, hex := range digests {
-		if used, err := l.inUse(ctx, hex, false); err != nil {
-			return err
-		} else if used {
-			return bothy.Errorf(bothy.CodeTemplateInUse, "a sandbox or a snapshot still needs the template %s", name).
-				WithHint("Terminate its sandboxes and delete its snapshots first: bothy ls, bothy snapshots.")
+	for _, at := range visible {
+		if t, err := at.byRef(ref); bothy.ErrorCode(err) != bothy.CodeTemplateNotFound {
+			return t, err
 		}
 	}
-	// The link goes first: without it the rest is invisible.
-	if err := os.Remove(filepath.Join(l.dir, name, currentName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove template %s: %w", name, err)
+	return nil, notFound(ref.String(), visible)
+}
+
+// byRef finds one of this library's own.
+func (l *Library) byRef(ref bothy.TemplateRef) (*bothy.Template, error) {
+	version := tagLink(ref.Tag)
+	if ref.Digest != "" {
+		version = strings.TrimPrefix(ref.Digest, digestPrefix)
 	}
-	return os.RemoveAll(filepath.Join(l.dir, name))
+	if _, err := os.Lstat(filepath.Join(l.home(ref.Name), version)); errors.Is(err, fs.ErrNotExist) {
+		return nil, notFound(ref.String(), []*Library{l})
+	}
+	return l.load(ref.Name, version)
+}
+
+func byDigest(in []*Library, hex string) (*bothy.Template, error) {
+	if !filepath.IsLocal(hex) || strings.ContainsRune(hex, filepath.Separator) {
+		return nil, noDigest(hex)
+	}
+	for _, l := range in {
+		names, err := l.names()
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			if _, err := os.Stat(filepath.Join(l.home(name), hex)); err == nil {
+				return l.load(name, hex)
+			}
+		}
+	}
+	return nil, noDigest(hex)
+}
+
+func noDigest(hex string) error {
+	return bothy.Errorf(bothy.CodeTemplateNotFound, "there is no template image with the digest %s%s", digestPrefix, hex).
+		WithHint("It was removed together with its template; build the template again.")
 }
 
 // inUse asks whether an image is needed; unknown is the answer when nobody knows.
@@ -154,46 +147,23 @@ func (l *Library) inUse(ctx context.Context, hex string, unknown bool) (bool, er
 	if l.opts.InUse == nil {
 		return unknown, nil
 	}
-	used, err := l.opts.InUse(ctx, digestPrefix+hex)
+	used, err := l.opts.InUse(ctx, l.project, digestPrefix+hex)
 	if err != nil {
 		return false, fmt.Errorf("ask whether image %s is in use: %w", hex, err)
 	}
 	return used, nil
 }
 
-// names lists what looks like a template, in order.
-func (l *Library) names() ([]string, error) {
-	entries, err := os.ReadDir(l.dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("list templates: %w", err)
-	}
-	var names []string
-	for _, e := range entries {
-		if _, err := os.Lstat(filepath.Join(l.dir, e.Name(), currentName)); err == nil && bothy.ValidTemplateName(e.Name()) {
-			names = append(names, e.Name())
-		}
-	}
-	return names, nil
-}
-
-// digests lists the images that a name has, the current one and older ones.
-func (l *Library) digests(name string) ([]string, error) {
-	entries, err := os.ReadDir(filepath.Join(l.dir, name))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("list images of %s: %w", name, err)
-	}
-	var list []string
-	for _, e := range entries {
-		if e.IsDir() {
-			list = append(list, e.Name())
-		}
-	}
-	return list, nil
-}
-
 // load finds one version of a template and checks it against its image.
 func (l *Library) load(name, version string) (*bothy.Template, error) {
-	path := l.path(name, version)
+	t, err := l.loadPath(name, l.path(name, version))
+	if err == nil {
+		t.Name, t.Tag, t.Project = name, tagOf(version), l.project
+	}
+	return t, err
+}
+
+func (l *Library) loadPath(name, path string) (*bothy.Template, error) {
 	if t := l.shelf.get(path); t != nil {
 		return t, nil
 	}
@@ -229,10 +199,10 @@ func (l *Library) load(name, version string) (*bothy.Template, error) {
 	return t, nil
 }
 
-// path is where a version lies. The link that current is may move on at any time,
+// path is where a version lies. The link that a tag is may move on at any time,
 // so what it points to is another path each time.
 func (l *Library) path(name, version string) string {
-	home := filepath.Join(l.dir, name)
+	home := l.home(name)
 	if target, err := os.Readlink(filepath.Join(home, version)); err == nil && filepath.IsLocal(target) && filepath.Base(target) == target {
 		version = target
 	}
@@ -244,13 +214,20 @@ func damaged(name, how string) *bothy.Error {
 		WithHint("Build it again: bothy template build %s --force.", name)
 }
 
-func invalidName(name string) *bothy.Error {
-	return bothy.Errorf(bothy.CodeInvalid, "%q cannot be the name of a template", name).
-		WithHint("Use up to 63 small letters, digits, dots, dashes and underscores, beginning with a letter or a digit.")
+func invalidName(name string) error {
+	_, err := bothy.ParseTemplateRef(name)
+	if err == nil { // a digest is none either
+		err = bothy.Errorf(bothy.CodeInvalid, "%q is a digest, and not the name of a template", name).WithHint("Give a name, with a tag or without.")
+	}
+	return err
 }
 
-func (l *Library) notFound(name string) *bothy.Error {
-	names, _ := l.names()
+func notFound(name string, in []*Library) error {
+	var names []string
+	for _, l := range in {
+		own, _ := l.names()
+		names = append(names, own...)
+	}
 	there := cmp.Or(strings.Join(names, ", "), "none")
 	e := bothy.Errorf(bothy.CodeTemplateNotFound, "there is no template %s; there is: %s", name, there)
 	if slices.Contains(BuiltIn(), name) {

@@ -61,7 +61,7 @@ func TestAMissingTemplateIsAnsweredWithThoseThere(t *testing.T) {
 
 func TestANameThatIsAPathIsRefused(t *testing.T) {
 	l := library(t, Options{}, "tools")
-	for _, name := range []string{"", "..", "../tools", "tools/current", ".build", "Tools"} {
+	for _, name := range []string{"", "..", "../tools", "tools/../x", ".build", ".projects/p", "Tools", "tools+x", "tools:", "tools:a/b", "sha256:abc"} {
 		_, err := l.Template(as(t, bothy.ScopeAdmin), name)
 		fails(t, err, bothy.CodeInvalid)
 		fails(t, l.RemoveTemplate(as(t, bothy.ScopeAdmin), name), bothy.CodeInvalid)
@@ -70,12 +70,14 @@ func TestANameThatIsAPathIsRefused(t *testing.T) {
 	}
 	for _, digest := range []string{"sha256:", "sha256:..", "sha256:current/../current", "sha256:../tools/current"} {
 		_, err := l.Template(as(t, bothy.ScopeAdmin), digest)
+		fails(t, err, bothy.CodeInvalid)
+		_, err = l.Lookup(digest)
 		fails(t, err, bothy.CodeTemplateNotFound)
 	}
 }
 
 func TestAnImageIsFoundByItsDigestAfterItsNameMovedOn(t *testing.T) {
-	inUse := func(context.Context, string) (bool, error) { return true, nil }
+	inUse := func(context.Context, string, string) (bool, error) { return true, nil }
 	l := library(t, Options{InUse: inUse}, "tools")
 	old, err := l.Lookup("tools")
 	must(t, err)
@@ -95,7 +97,7 @@ func TestAnImageIsFoundByItsDigestAfterItsNameMovedOn(t *testing.T) {
 }
 
 func TestAnImageThatNobodyNeedsGoesWhenItsNameMovesOn(t *testing.T) {
-	free := func(context.Context, string) (bool, error) { return false, nil }
+	free := func(context.Context, string, string) (bool, error) { return false, nil }
 	l := library(t, Options{InUse: free}, "tools")
 	old, err := l.Lookup("tools")
 	must(t, err)
@@ -222,7 +224,7 @@ func TestRemove(t *testing.T) {
 
 func TestATemplateInUseStays(t *testing.T) {
 	var asked string
-	l := library(t, Options{InUse: func(_ context.Context, digest string) (bool, error) {
+	l := library(t, Options{InUse: func(_ context.Context, _, digest string) (bool, error) {
 		asked = digest
 		return true, nil
 	}}, "tools")
@@ -236,7 +238,7 @@ func TestATemplateInUseStays(t *testing.T) {
 
 func TestATemplateStaysWhenNobodyCanSayWhetherItIsInUse(t *testing.T) {
 	broken := errors.New("the store is gone")
-	l := library(t, Options{InUse: func(context.Context, string) (bool, error) { return false, broken }}, "tools")
+	l := library(t, Options{InUse: func(context.Context, string, string) (bool, error) { return false, broken }}, "tools")
 	if err := l.RemoveTemplate(as(t, bothy.ScopeTemplatesWrite), "tools"); !errors.Is(err, broken) {
 		t.Fatalf("removed: %v", err)
 	}

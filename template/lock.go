@@ -23,7 +23,7 @@ func (l *Library) lock(ctx context.Context, name string, waiting func()) (unlock
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("lock template %s: %w", name, err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, folderOf(name)), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock template %s: %w", name, err)
 	}

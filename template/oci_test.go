@@ -104,7 +104,7 @@ func TestFilesOfEveryTemplateDoNotFollowAnImagesLinks(t *testing.T) {
 
 func TestModesAndOwnersOfAnImageStay(t *testing.T) {
 	l := NewLibrary(t.TempDir(), Options{})
-	b, err := l.newBuild("tools", nil)
+	b, err := l.newBuild(bothy.TemplateRef{Name: "tools"}, nil)
 	must(t, err)
 	defer b.cleanUp()
 	budget := int64(1 << 20)
@@ -130,7 +130,7 @@ func TestModesAndOwnersOfAnImageStay(t *testing.T) {
 
 func TestAnImageLargerThanItsBudgetIsRefused(t *testing.T) {
 	l := NewLibrary(t.TempDir(), Options{})
-	b, err := l.newBuild("tools", nil)
+	b, err := l.newBuild(bothy.TemplateRef{Name: "tools"}, nil)
 	must(t, err)
 	defer b.cleanUp()
 	budget := int64(10)
@@ -202,7 +202,7 @@ func TestEveryTemplateHasTheUserAndTheFolders(t *testing.T) {
 
 func TestExtendedAttributesStayOutOfImages(t *testing.T) {
 	l := NewLibrary(t.TempDir(), Options{})
-	b, err := l.newBuild("tools", nil)
+	b, err := l.newBuild(bothy.TemplateRef{Name: "tools"}, nil)
 	must(t, err)
 	defer b.cleanUp()
 	path := filepath.Join(b.root.dir, "marked")
@@ -312,7 +312,7 @@ func (lying) Uncompressed() (io.ReadCloser, error) {
 
 func TestALayerWithAnotherContentIsRefused(t *testing.T) {
 	l := NewLibrary(t.TempDir(), Options{})
-	b, err := l.newBuild("tools", nil)
+	b, err := l.newBuild(bothy.TemplateRef{Name: "tools"}, nil)
 	must(t, err)
 	defer b.cleanUp()
 	budget := int64(1 << 20)

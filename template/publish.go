@@ -1,6 +1,8 @@
 package template
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -17,16 +19,20 @@ import (
 // publish moves a finished image into the library and points its name to it.
 // The folder work holds the image and is empty afterwards. The order makes it
 // safe to die at any point: flush, rename, then move the link.
-func (l *Library) publish(t *bothy.Template, work string) error {
+func (l *Library) publish(ctx context.Context, t *bothy.Template, work string) error {
 	image := filepath.Join(work, imageName)
 	if err := measure(t, image); err != nil {
 		return err
 	}
+	if err := l.checkQuota(ctx, t.SizeBytes); err != nil {
+		return err
+	}
+	t.Project = l.project
 	if err := writeManifest(work, t); err != nil {
 		return err
 	}
 	hex := t.Digest[len(digestPrefix):]
-	home := filepath.Join(l.dir, t.Name)
+	home := l.home(t.Name)
 	final := filepath.Join(home, hex)
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return fmt.Errorf("publish template: %w", err)
@@ -34,7 +40,7 @@ func (l *Library) publish(t *bothy.Template, work string) error {
 	if err := moveVersion(work, final); err != nil {
 		return fmt.Errorf("publish template: %w", err)
 	}
-	if err := relink(home, hex); err != nil {
+	if err := relink(home, tagLink(cmp.Or(t.Tag, bothy.DefaultTag)), hex); err != nil {
 		return fmt.Errorf("publish template: %w", err)
 	}
 	t.RootFS = filepath.Join(final, imageName)
@@ -70,15 +76,15 @@ func moveVersion(work, final string) error {
 }
 
 // relink points home/current to a version in one step.
-func relink(home, version string) error {
-	tmp := filepath.Join(home, ".current")
+func relink(home, link, version string) error {
+	tmp := filepath.Join(home, ".link")
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if err := os.Symlink(version, tmp); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, filepath.Join(home, currentName)); err != nil {
+	if err := os.Rename(tmp, filepath.Join(home, link)); err != nil {
 		return err
 	}
 	return errors.Join(syncPath(home), syncPath(filepath.Dir(home)))

@@ -24,7 +24,7 @@ func stage(t *testing.T, b *build, d *debianBase) string {
 
 func newTestBuild(t *testing.T) *build {
 	t.Helper()
-	b, err := NewLibrary(t.TempDir(), Options{}).newBuild("tools", func(bothy.BuildEvent) {})
+	b, err := NewLibrary(t.TempDir(), Options{}).newBuild(bothy.TemplateRef{Name: "tools"}, func(bothy.BuildEvent) {})
 	must(t, err)
 	t.Cleanup(b.cleanUp)
 	return b

@@ -1,0 +1,171 @@
+package template
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/bothy-dev/bothy"
+)
+
+const projectsName = ".projects"
+
+// projects are the libraries of projects that have been used.
+type projects struct {
+	mu sync.Mutex
+	by map[string]*Library
+}
+
+// of returns the library of a project's own templates. What the operator's project makes
+// is for all.
+func (l *Library) of(project string) *Library {
+	if project == "" || project == bothy.DefaultProject || project == l.project {
+		return l
+	}
+	l.projects.mu.Lock()
+	defer l.projects.mu.Unlock()
+	if own := l.projects.by[project]; own != nil {
+		return own
+	}
+	own := &Library{dir: filepath.Join(l.dir, projectsName, folderOf(project)), opts: l.opts, project: project}
+	if l.projects.by == nil {
+		l.projects.by = map[string]*Library{}
+	}
+	l.projects.by[project] = own
+	return own
+}
+
+// visible are the libraries that a project may use, its own first.
+func (l *Library) visible(project string) []*Library {
+	if own := l.of(project); own != l {
+		return []*Library{own, l}
+	}
+	return []*Library{l}
+}
+
+// everything is the library with those of all projects.
+func (l *Library) everything() ([]*Library, error) {
+	all := []*Library{l}
+	entries, err := os.ReadDir(filepath.Join(l.dir, projectsName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list the projects that have templates: %w", err)
+	}
+	for _, e := range entries {
+		all = append(all, l.of(e.Name()))
+	}
+	return all, nil
+}
+
+// All lists the templates of all projects, for the server itself.
+func (l *Library) All() ([]*bothy.Template, error) {
+	all, err := l.everything()
+	if err != nil {
+		return nil, err
+	}
+	return l.listed(all)
+}
+
+func (l *Library) listed(in []*Library) ([]*bothy.Template, error) {
+	list := []*bothy.Template{}
+	for _, at := range in {
+		names, err := at.names()
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			for _, version := range at.tags(name) {
+				if t, err := at.load(name, version); err == nil {
+					list = append(list, t)
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *bothy.Template) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// home is the folder of a name, and workFolder that of its build.
+func (l *Library) home(name string) string { return filepath.Join(l.dir, folderOf(name)) }
+
+func (l *Library) workFolder(name string) string {
+	return filepath.Join(l.dir, ".build", folderOf(name))
+}
+
+// folderOf is a name as that of a folder. Names hold no plus.
+func folderOf(name string) string { return strings.ReplaceAll(name, "/", "+") }
+
+// tagLink is the name of the link that a tag is, and tagOf the tag where it is not the
+// one that goes without saying.
+func tagLink(tag string) string {
+	if tag == bothy.DefaultTag {
+		return currentName
+	}
+	return "@" + tag
+}
+
+func tagOf(link string) string {
+	tag, _ := strings.CutPrefix(link, "@")
+	if tag == link {
+		return ""
+	}
+	return tag
+}
+
+// names lists what looks like a template, in order.
+func (l *Library) names() ([]string, error) {
+	entries, err := os.ReadDir(l.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list templates: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		name := strings.ReplaceAll(e.Name(), "+", "/")
+		if bothy.ValidTemplateName(name) && len(l.tags(name)) > 0 {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// tags lists the links of a name.
+func (l *Library) tags(name string) []string {
+	entries, _ := os.ReadDir(l.home(name))
+	var links []string
+	for _, e := range entries {
+		if e.Type()&fs.ModeSymlink != 0 && (e.Name() == currentName || strings.HasPrefix(e.Name(), "@")) {
+			links = append(links, e.Name())
+		}
+	}
+	return links
+}
+
+// digests lists the images that a name has, those with tags and older ones.
+func (l *Library) digests(name string) ([]string, error) {
+	entries, err := os.ReadDir(l.home(name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list images of %s: %w", name, err)
+	}
+	var list []string
+	for _, e := range entries {
+		if e.IsDir() {
+			list = append(list, e.Name())
+		}
+	}
+	return list, nil
+}
+
+// tagged reports which images of a name have a tag, but for one link.
+func (l *Library) tagged(name, but string) map[string]bool {
+	kept := map[string]bool{}
+	for _, link := range l.tags(name) {
+		if link != but {
+			kept[filepath.Base(l.path(name, link))] = true
+		}
+	}
+	return kept
+}

@@ -1,0 +1,169 @@
+package template
+
+import (
+	"context"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+)
+
+func project(t *testing.T, id string) context.Context {
+	return bothy.WithCaller(t.Context(), &bothy.Caller{ProjectID: id, Scopes: []bothy.Scope{bothy.ScopeTemplatesRead, bothy.ScopeTemplatesWrite}})
+}
+
+// adopted makes a template of another one's image, as a project would.
+func adopted(t *testing.T, l *Library, ctx context.Context, name string, of *bothy.Template) *bothy.Template {
+	t.Helper()
+	made := &bothy.Template{Version: bothy.ManifestVersion, Name: name, CreatedAt: of.CreatedAt}
+	must(t, l.Adopt(ctx, made, of.RootFS))
+	return made
+}
+
+// other is a template with other content than tools.
+func other(t *testing.T, l *Library, content string) *bothy.Template {
+	t.Helper()
+	img := image(t, config("A=1"), layer(t, entry{name: "new", content: content}))
+	made, err := l.BuildTemplate(as(t, bothy.ScopeTemplatesWrite), bothy.TemplateBuild{Name: "other", Image: push(t, img), Force: true}, nil)
+	must(t, err)
+	return made
+}
+
+func names(list []*bothy.Template) string {
+	s := ""
+	for _, t := range list {
+		s += t.Project + "/" + t.Ref() + " "
+	}
+	return s
+}
+
+func TestAProjectSeesItsOwnTemplatesAndThoseForAll(t *testing.T) {
+	l := library(t, Options{}, "tools")
+	tools, err := l.Lookup("tools")
+	must(t, err)
+	red, blue := project(t, "red"), project(t, "blue")
+	secret := adopted(t, l, red, "team/app:v3", other(t, l, "red's"))
+	must(t, l.remove(t.Context(), bothy.TemplateRef{Name: "other", Tag: bothy.DefaultTag}, false))
+
+	list, err := l.Templates(red)
+	must(t, err)
+	if got := names(list); got != "red/team/app:v3 /tools " {
+		t.Errorf("red sees %s", got)
+	}
+	list, err = l.Templates(blue)
+	must(t, err)
+	if got := names(list); got != "/tools " {
+		t.Errorf("blue sees %s", got)
+	}
+	for _, ref := range []string{"team/app:v3", "team/app", secret.Digest, "team/app@" + secret.Digest} {
+		_, err := l.Template(blue, ref)
+		fails(t, err, bothy.CodeTemplateNotFound)
+		_, err = l.LookupFor("blue", ref)
+		fails(t, err, bothy.CodeTemplateNotFound)
+	}
+	fails(t, l.RemoveTemplate(blue, "team/app:v3"), bothy.CodeTemplateNotFound)
+	fails(t, l.RemoveTemplate(blue, "tools"), bothy.CodeForbidden, "for all")
+	for _, ref := range []string{"team/app:v3", secret.Digest, "team/app@" + secret.Digest, "tools@" + tools.Digest} {
+		if _, err := l.Template(red, ref); err != nil {
+			t.Errorf("red does not find %s: %v", ref, err)
+		}
+	}
+	// Without a tag it is another template.
+	_, err = l.Template(red, "team/app")
+	fails(t, err, bothy.CodeTemplateNotFound)
+	all, err := l.All()
+	must(t, err)
+	if got := names(all); got != "red/team/app:v3 /tools " {
+		t.Errorf("all are %s", got)
+	}
+	if _, err := l.Lookup(secret.Digest); err != nil {
+		t.Error("the server itself finds an image of any project:", err)
+	}
+}
+
+func TestAProjectsTemplateStandsBeforeOneForAll(t *testing.T) {
+	l := library(t, Options{}, "tools")
+	mine := adopted(t, l, project(t, "red"), "tools", other(t, l, "red's"))
+	for id, want := range map[string]string{"red": "red", "blue": ""} {
+		got, err := l.LookupFor(id, "tools")
+		must(t, err)
+		if got.Project != want || (got.Digest == mine.Digest) != (want == "red") {
+			t.Errorf("%s starts from that of %q", id, got.Project)
+		}
+	}
+	// Removing one's own leaves that of all.
+	must(t, l.RemoveTemplate(project(t, "red"), "tools"))
+	if got, err := l.LookupFor("red", "tools"); err != nil || got.Project != "" {
+		t.Errorf("red finds %v, %v", got, err)
+	}
+}
+
+func TestATagThatMovesLeavesWhatUsesTheOldImage(t *testing.T) {
+	used := map[string]bool{}
+	l := library(t, Options{InUse: func(_ context.Context, _, digest string) (bool, error) { return used[digest], nil }}, "tools")
+	red := project(t, "red")
+	first := adopted(t, l, red, "app:v1", other(t, l, "one"))
+	adopted(t, l, red, "app:stable", other(t, l, "one"))
+	used[first.Digest] = true
+	second := adopted(t, l, red, "app:v1", other(t, l, "two"))
+	if got, err := l.Template(red, "app:v1"); err != nil || got.Digest != second.Digest {
+		t.Fatalf("app:v1 is %v, %v", got, err)
+	}
+	if _, err := l.LookupFor("red", first.Digest); err != nil {
+		t.Error("the old image has gone:", err)
+	}
+	// A tag whose image another one keeps can go; the last one can not while it is needed.
+	adopted(t, l, red, "app:v0", other(t, l, "one"))
+	must(t, l.RemoveTemplate(red, "app:v0"))
+	fails(t, l.RemoveTemplate(red, "app:stable"), bothy.CodeTemplateInUse, "app:stable")
+	fails(t, l.RemoveTemplate(red, "app"), bothy.CodeTemplateInUse)
+	fails(t, l.RemoveTemplate(red, "app:none"), bothy.CodeTemplateNotFound)
+	must(t, l.Collect(t.Context()))
+	delete(used, first.Digest)
+	must(t, l.RemoveTemplate(red, "app:stable"))
+	other(t, l, "three") // which was "one", and is for all
+	_, err := l.LookupFor("red", first.Digest)
+	fails(t, err, bothy.CodeTemplateNotFound)
+	must(t, l.RemoveTemplate(red, "app"))
+	if list, err := l.Templates(red); err != nil || len(list) != 2 {
+		t.Errorf("there is %s, %v", names(list), err)
+	}
+}
+
+func TestWhatATagHasLeftIsCollectedWhenItsSandboxesHaveEnded(t *testing.T) {
+	inUse := true
+	l := library(t, Options{InUse: func(context.Context, string, string) (bool, error) { return inUse, nil }})
+	red := project(t, "red")
+	first := adopted(t, l, red, "app", other(t, l, "one"))
+	adopted(t, l, red, "app", other(t, l, "two"))
+	must(t, l.Collect(t.Context()))
+	if _, err := l.Lookup(first.Digest); err != nil {
+		t.Fatal(err)
+	}
+	inUse = false
+	must(t, l.RemoveTemplate(as(t, bothy.ScopeTemplatesWrite), "other"))
+	must(t, l.Collect(t.Context()))
+	_, err := l.Lookup(first.Digest)
+	fails(t, err, bothy.CodeTemplateNotFound)
+}
+
+func TestATemplateBeyondTheQuotaIsRefused(t *testing.T) {
+	var quota int64
+	l := library(t, Options{Quota: func(_ context.Context, id string) (int64, error) {
+		if id != "red" {
+			t.Errorf("asked for the quota of %q", id)
+		}
+		return quota, nil
+	}})
+	red := project(t, "red")
+	one := other(t, l, "one")
+	quota = one.SizeBytes
+	adopted(t, l, red, "app", one)
+	made := &bothy.Template{Version: bothy.ManifestVersion, Name: "more"}
+	fails(t, l.Adopt(red, made, other(t, l, "two").RootFS), bothy.CodeQuota, "bothy template rm")
+	if list, err := l.Templates(red); err != nil || names(list) != "red/app /other " {
+		t.Errorf("there is %s, %v", names(list), err)
+	}
+	if used, err := l.UsedBy("red"); err != nil || used != one.SizeBytes {
+		t.Errorf("it uses %d bytes, %v", used, err)
+	}
+}

@@ -1,0 +1,168 @@
+package template
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// RemoveTemplate deletes one of the caller's own.
+func (l *Library) RemoveTemplate(ctx context.Context, name string) error {
+	c, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite)
+	if err != nil {
+		return err
+	}
+	ref, err := bothy.ParseTemplateRef(name)
+	if err != nil {
+		return err
+	}
+	if ref.Digest != "" {
+		return bothy.Errorf(bothy.CodeInvalid, "%s names an image, and only names can be removed", name).
+			WithHint("Remove its name or its tag; the image goes when nothing needs it any more.")
+	}
+	own := l.of(c.ProjectID)
+	if own != l && len(own.tags(ref.Name)) == 0 && len(l.tags(ref.Name)) > 0 {
+		return bothy.Errorf(bothy.CodeForbidden, "the template %s is for all projects, and only the operator may remove it", ref.Name).
+			WithHint("Ask the operator of this server.")
+	}
+	return own.remove(ctx, ref, name != ref.Name)
+}
+
+// remove deletes a name, or one tag of it.
+func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) error {
+	unlock, err := l.lock(ctx, ref.Name, func() {})
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	link := tagLink(ref.Tag)
+	digests, err := l.digests(ref.Name)
+	if err != nil {
+		return err
+	}
+	var kept map[string]bool
+	if tag {
+		if _, err := os.Lstat(filepath.Join(l.home(ref.Name), link)); err != nil {
+			return notFound(ref.String(), []*Library{l})
+		}
+		kept = l.tagged(ref.Name, link)
+		digests = []string{filepath.Base(l.path(ref.Name, link))}
+	}
+	if len(digests) == 0 {
+		return notFound(ref.String(), []*Library{l})
+	}
+	for _, hex := range digests {
+		if kept[hex] {
+			continue
+		}
+		if used, err := l.inUse(ctx, hex, false); err != nil {
+			return err
+		} else if used {
+			return bothy.Errorf(bothy.CodeTemplateInUse, "a sandbox or a snapshot still needs the template %s", ref).
+				WithHint("Terminate its sandboxes and delete its snapshots first: bothy ls, bothy snapshots.")
+		}
+	}
+	if tag && len(kept) > 0 {
+		if err := os.Remove(filepath.Join(l.home(ref.Name), link)); err != nil {
+			return fmt.Errorf("remove template %s: %w", ref, err)
+		}
+		return l.collect(ctx, ref.Name)
+	}
+	// The links go first: without them the rest is invisible.
+	for _, link := range l.tags(ref.Name) {
+		if err := os.Remove(filepath.Join(l.home(ref.Name), link)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove template %s: %w", ref, err)
+		}
+	}
+	return os.RemoveAll(l.home(ref.Name))
+}
+
+// collect deletes the images of a name that have no tag and that nobody needs. The caller
+// holds the name's lock.
+func (l *Library) collect(ctx context.Context, name string) error {
+	digests, err := l.digests(name)
+	if err != nil {
+		return err
+	}
+	kept := l.tagged(name, "")
+	var errs []error
+	for _, hex := range digests {
+		if kept[hex] {
+			continue
+		}
+		used, err := l.inUse(ctx, hex, true)
+		if err == nil && !used {
+			err = os.RemoveAll(filepath.Join(l.home(name), hex))
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Collect deletes all images that no name leads to and that nobody needs any more. A
+// server calls it now and then: what used an image may have ended since its tag moved on.
+func (l *Library) Collect(ctx context.Context) error {
+	all, err := l.everything()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, at := range all {
+		names, err := at.names()
+		errs = append(errs, err)
+		for _, name := range names {
+			unlock, err := at.lock(ctx, name, func() {})
+			if err != nil {
+				return errors.Join(append(errs, err)...)
+			}
+			errs = append(errs, at.collect(ctx, name))
+			unlock()
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkQuota refuses so many bytes more than a project's templates may take up.
+func (l *Library) checkQuota(ctx context.Context, more int64) error {
+	if l.project == "" || l.opts.Quota == nil {
+		return nil
+	}
+	quota, err := l.opts.Quota(ctx, l.project)
+	if err != nil || quota == 0 {
+		return err
+	}
+	used, err := l.used()
+	if err != nil || more <= quota-used {
+		return err
+	}
+	return bothy.Errorf(bothy.CodeQuota, "the project's templates take up %d MB of the %d MB that they may, and this one would take up %d MB more", used>>20, quota>>20, more>>20).
+		WithHint("Delete templates that are not needed: `bothy template ls` lists them, `bothy template rm` deletes.")
+}
+
+// used is how many bytes the images of this library take up.
+func (l *Library) used() (sum int64, err error) {
+	names, err := l.names()
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range names {
+		digests, err := l.digests(name)
+		if err != nil {
+			return 0, err
+		}
+		for _, hex := range digests {
+			if info, err := os.Stat(filepath.Join(l.home(name), hex, imageName)); err == nil {
+				sum += info.Size()
+			}
+		}
+	}
+	return sum, nil
+}
+
+// UsedBy is how many bytes a project's own templates take up.
+func (l *Library) UsedBy(project string) (int64, error) { return l.of(project).used() }
