@@ -107,6 +107,10 @@ test-gvisor: host build # run the tests of gVisor's patches and of the engine
 	@third_party/gvisor/test
 	@CGO_ENABLED=0 $(GO) test -modfile=$(CURDIR)/bin/go.mod -tags=gvisorpatched -trimpath -buildvcs=false ./third_party/gvisor ./engine/gvisor/...
 
+.PHONY: test-guards
+test-guards: host build ## take each patch of gVisor away by itself: a test that guards it must fail (half an hour)
+	@third_party/gvisor/guards
+
 .PHONY: upgrade-gvisor
 upgrade-gvisor: tools # move go.mod and the patches to another gVisor: VERSION=v0.0.0-…
 	@third_party/gvisor/series upgrade $(if $(filter command,$(firstword $(origin VERSION))),$(VERSION))

@@ -17,7 +17,7 @@ func (s *Server) openEngine(b embedded.Paths) (err error) {
 		return err
 	}
 	s.engine, err = gvisor.New(gvisor.Options{
-		Dir: filepath.Join(s.config.Home, "machines"), Sentry: b.Sentry, Guest: b.GuestImage,
+		Dir: filepath.Join(s.config.Home, "machines"), Sentry: b.Sentry, Guest: b.GuestImage, SentryDigest: b.SentryDigest, GuestDigest: b.GuestDigest,
 		CgroupParent: "bothy-" + shortHash(s.config.Home), UIDs: s.uids, Builds: s.builds, Log: s.log,
 	})
 	if err == nil {

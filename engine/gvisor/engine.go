@@ -40,6 +40,9 @@ type Options struct {
 	Dir string
 	// Sentry is the path of the binary made from cmd/sentry.
 	Sentry string
+	// SentryDigest and GuestDigest are the SHA-256 of Sentry and Guest, in hex, where the
+	// caller has just found them. They are read from the files when empty.
+	SentryDigest, GuestDigest string
 	// Guest is the image with the guest. A snapshot's process 1 goes on in it,
 	// so it is a part of the build. It may be empty where no snapshots are kept.
 	Guest string
@@ -86,12 +89,19 @@ var (
 
 var libraryOnce sync.Once
 
+func digest(known, path string) (string, error) {
+	if known != "" {
+		return known, nil
+	}
+	return builds.Digest(path)
+}
+
 // New prepares the engine; it starts no sandbox.
 func New(o Options) (*Engine, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	sum, err := builds.Digest(o.Sentry)
+	sum, err := digest(o.SentryDigest, o.Sentry)
 	if err != nil {
 		return nil, bothy.Errorf(bothy.CodeEngineMissing, "the gVisor engine's sentry binary cannot be read").
 			WithHint("Build with `make build`, which puts it into the bothy binary.").Because(err)
@@ -103,7 +113,7 @@ func New(o Options) (*Engine, error) {
 	}
 	build := sum[:12]
 	if o.Guest != "" {
-		guest, err := builds.Digest(o.Guest)
+		guest, err := digest(o.GuestDigest, o.Guest)
 		if err != nil {
 			return nil, bothy.Errorf(bothy.CodeEngineMissing, "the guest's image cannot be read").
 				WithHint("Build with `make build`, which puts it into the bothy binary.").Because(err)

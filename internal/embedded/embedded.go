@@ -44,6 +44,9 @@ type Paths struct {
 	// GuestImage is an EROFS image with the one file guest.
 	GuestImage string
 	Sentry     string
+	// GuestDigest and SentryDigest are what Extract has checked these two against:
+	// SHA-256 in hex.
+	GuestDigest, SentryDigest string
 	// Vminit is what virtual machines start first.
 	Vminit string
 }
@@ -65,6 +68,8 @@ func extract(from fs.FS, dir string) (Paths, error) {
 		GuestImage: filepath.Join(dir, fmt.Sprintf("guest-%s.erofs", index.Guest.Digest)),
 		Sentry:     filepath.Join(dir, fmt.Sprintf("sentry-%s", index.Sentry.Digest)),
 		Vminit:     filepath.Join(dir, fmt.Sprintf("vminit-%s", index.Vminit.Digest)),
+
+		GuestDigest: index.Guest.Digest, SentryDigest: index.Sentry.Digest,
 	}
 	for _, x := range []struct {
 		name, to string
