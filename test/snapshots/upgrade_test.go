@@ -1,6 +1,8 @@
 package snapshots
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/test/testserver"
 )
 
 // become replaces the server by another build of it; "" is the one under test.
@@ -33,7 +36,36 @@ func (s *server) builds(t *testing.T) (names []string) {
 	return names
 }
 
-// TestMemoryOutlivesUpgrades pauses under one build, and goes up and down through others.
+// mark is the file in which a template says by which server it was made.
+const mark = "/etc/made-under"
+
+// remakes makes a template anew, with another image.
+func (s *server) remakes(t *testing.T, name, by string) {
+	t.Helper()
+	b, err := s.Builder.StartBuild(t.Context(), bothy.BuildRequest{
+		Name: name, Dockerfile: fmt.Sprintf("FROM %s\nRUN echo %s >%s\n", testserver.Template, by, mark),
+	})
+	if err == nil {
+		err = s.Builder.BuildLog(t.Context(), b.ID, 0, func(int64, bothy.BuildEvent) error { return nil })
+	}
+	if err == nil {
+		b, err = s.Builder.Build(t.Context(), b.ID)
+	}
+	if err != nil || b.State != bothy.BuildSucceeded {
+		t.Fatalf("the template under %s: %+v, %v", by, b, err)
+	}
+}
+
+// madeUnder checks in which image a sandbox stands.
+func (b *box) madeUnder(want string) {
+	b.Helper()
+	if got := strings.TrimSpace(b.sh("cat " + mark)); got != want {
+		b.Errorf("the sandbox stands in the template of %s, not of %s", got, want)
+	}
+}
+
+// TestMemoryOutlivesUpgrades pauses under one build, and goes up and down through others,
+// each of which has also made the sandbox's template anew.
 func TestMemoryOutlivesUpgrades(t *testing.T) {
 	t.Parallel()
 	variant(t, "B") // before the server's time counts
@@ -45,15 +77,20 @@ func TestMemoryOutlivesUpgrades(t *testing.T) {
 	if len(first) != 1 {
 		t.Fatalf("the first server has kept %v", first)
 	}
-	b := s.newBox(t, bothy.SandboxCreate{})
+	name := fmt.Sprintf("upgraded-%d", os.Getpid())
+	s.remakes(t, name, "A")
+	t.Cleanup(func() { _ = s.Templates.RemoveTemplate(context.Background(), name) })
+	b := s.newBox(t, bothy.SandboxCreate{Template: name})
 	b.startCounter()
 	before := b.counter()
 	named := b.snapshot("by A")
 	b.pause()
 
 	s.become(t, "B")
+	s.remakes(t, name, "B")
 	b.wokenWithMemory(b.resume(b.id))
 	b.wentOn(before)
+	b.madeUnder("A")
 	b.sh("echo under B >/workspace/b")
 	before = b.counter()
 	later := b.snapshot("under B, by A")
@@ -63,6 +100,7 @@ func TestMemoryOutlivesUpgrades(t *testing.T) {
 	copies := b.fork(2)
 	for _, c := range copies {
 		c.wentOn(before)
+		c.madeUnder("A")
 	}
 	b.turnBack(named)
 	if out, err := b.try("cat /workspace/b"); err == nil {
@@ -71,14 +109,17 @@ func TestMemoryOutlivesUpgrades(t *testing.T) {
 	b.turnBack(later)
 	b.wentOn(before)
 	// One of B's own, beside it.
-	own := s.newBox(t, bothy.SandboxCreate{})
+	own := s.newBox(t, bothy.SandboxCreate{Template: name})
+	own.madeUnder("B")
 	own.startCounter()
 	ownBefore := own.counter()
 	own.pause()
 	before = b.counter()
 
 	s.become(t, "C") // which finds b running
+	s.remakes(t, name, "C")
 	b.wentOn(before)
+	b.madeUnder("A")
 	before = b.counter()
 	if n := b.pause(); n.Kind != bothy.SnapshotMemory {
 		t.Errorf("the pause of a sandbox that ran through an upgrade is %+v", n)
@@ -87,6 +128,7 @@ func TestMemoryOutlivesUpgrades(t *testing.T) {
 	b.wentOn(before)
 	own.wokenWithMemory(own.resume(own.id))
 	own.wentOn(ownBefore)
+	own.madeUnder("B")
 	for _, c := range copies {
 		c.wentOn(count{pid: before.pid, seed: before.seed})
 	}
@@ -102,6 +144,8 @@ func TestMemoryOutlivesUpgrades(t *testing.T) {
 	b.wentOn(before)
 	own.wokenWithMemory(own.resume(own.id))
 	own.wentOn(ownBefore)
+	b.madeUnder("A")
+	own.madeUnder("B")
 	if kept := s.builds(t); len(kept) != 2 || slices.Contains(kept, "") {
 		t.Errorf("of three builds, of which C's is needed by nothing, there are %v", kept)
 	}
