@@ -150,7 +150,7 @@ class Control(unittest.TestCase):
             self.assertIn("bothy template build", self.failure(method, path, 501))
 
     def test_absent(self):
-        for path in ("/volumes", "/secrets", "/teams", "/nodes", "/api-keys", "/access-tokens", "/events/webhooks", "/events/sandboxes"):
+        for path in ("/volumes", "/secrets", "/teams", "/nodes", "/api-keys", "/access-tokens"):
             self.failure("GET", path, 501)
 
     def test_bad_input(self):
