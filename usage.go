@@ -2,10 +2,6 @@ package bothy
 
 import (
 	"context"
-	"encoding/csv"
-	"io"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -159,13 +155,6 @@ func CheckBudget(amount float64) error {
 	return nil
 }
 
-// Money writes an amount with as many decimals as it needs, from two to six.
-func Money(v float64) string {
-	s := strings.TrimRight(strconv.FormatFloat(v, 'f', 6, 64), "0")
-	whole, cents, _ := strings.Cut(s, ".")
-	return whole + "." + cents + strings.Repeat("0", max(0, 2-len(cents)))
-}
-
 // Group is the value of one of the things that an item was grouped by.
 func (i UsageItem) Group(by string) string {
 	switch by {
@@ -181,32 +170,4 @@ func (i UsageItem) Group(by string) string {
 		return i.Sandbox
 	}
 	return i.Labels[strings.TrimPrefix(by, UsageByLabel)]
-}
-
-// WriteCSV writes the items as a table with a header: what was grouped by, in
-// that order, and the meters.
-func (r *UsageReport) WriteCSV(w io.Writer) error {
-	c := csv.NewWriter(w)
-	_ = c.Write(append(slices.Clone(r.GroupBy), "vcpu_seconds", "cpu_seconds", "memory_mb_seconds", "egress_bytes", "ingress_bytes",
-		"snapshot_mb_seconds", "template_mb_seconds", "cost", "currency"))
-	number := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
-	for _, i := range r.Items {
-		row := make([]string, 0, len(r.GroupBy)+9)
-		for _, by := range r.GroupBy {
-			row = append(row, plainCell(i.Group(by)))
-		}
-		_ = c.Write(append(row, number(i.VCPUSeconds), number(i.CPUSeconds), number(i.MemoryMBSeconds),
-			strconv.FormatInt(i.EgressBytes, 10), strconv.FormatInt(i.IngressBytes, 10),
-			number(i.SnapshotMBSeconds), number(i.TemplateMBSeconds), number(i.Cost), r.Currency))
-	}
-	c.Flush()
-	return c.Error()
-}
-
-// plainCell keeps a spreadsheet from taking somebody's label for a formula.
-func plainCell(s string) string {
-	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
-		return "'" + s
-	}
-	return s
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/money"
 )
 
 func newProject(a *app) *cobra.Command {
@@ -115,5 +116,5 @@ func budgetText(b *bothy.BudgetState) string {
 	if b == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s of %s %s", bothy.Money(b.Used), bothy.Money(b.Limit), b.Currency)
+	return fmt.Sprintf("%s of %s %s", money.Text(b.Used), money.Text(b.Limit), b.Currency)
 }

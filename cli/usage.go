@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/money"
+	"github.com/bothy-dev/bothy/internal/usagecsv"
 )
 
 func newUsage(a *app) *cobra.Command {
@@ -77,7 +79,7 @@ With --json each page of the answer is printed as the API sent it, one a line.`,
 		case a.json:
 			return nil
 		case table:
-			return all.WriteCSV(a.stdout)
+			return usagecsv.Write(a.stdout, all)
 		}
 		printUsage(a.stdout, all)
 		return nil
@@ -107,7 +109,7 @@ func printUsage(w io.Writer, r *bothy.UsageReport) {
 	row := func(groups []string, u bothy.Usage) []string {
 		return append(groups, hours(u.VCPUSeconds, "h"), hours(u.CPUSeconds, "h"), hours(u.MemoryMBSeconds/1024, "GB·h"),
 			size(u.EgressBytes), size(u.IngressBytes), hours(u.SnapshotMBSeconds/1024, "GB·h"), hours(u.TemplateMBSeconds/1024, "GB·h"),
-			bothy.Money(u.Cost)+" "+r.Currency)
+			money.Text(u.Cost)+" "+r.Currency)
 	}
 	var rows [][]string
 	for _, i := range r.Items {
@@ -146,7 +148,7 @@ paused, with their memory, and can be resumed when it has been raised.`,
 		if err != nil {
 			return err
 		}
-		return a.show(sb, func(w io.Writer) { fmt.Fprintln(w, bothy.Money(sb.Budget)) })
+		return a.show(sb, func(w io.Writer) { fmt.Fprintln(w, money.Text(sb.Budget)) })
 	})
 	return cmd
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/money"
 	"github.com/bothy-dev/bothy/store"
 )
 
@@ -229,7 +230,7 @@ func (m *Meter) Allow(sb *bothy.Sandbox) error {
 			when = ", until " + s.ResetsAt.Format(time.DateOnly)
 		}
 		return bothy.Errorf(bothy.CodeBudget, "%s of %s %s is used up: %s %s are spent%s",
-			b.whose, bothy.Money(s.Limit), s.Currency, bothy.Money(s.Used), s.Currency, when).WithHint("%s", b.hint)
+			b.whose, money.Text(s.Limit), s.Currency, money.Text(s.Used), s.Currency, when).WithHint("%s", b.hint)
 	}
 	return nil
 }
@@ -310,7 +311,7 @@ func (m *Meter) tellBudget(ctx context.Context, host Host, typ string, b store.B
 	}
 	m.log.Info("a budget is nearly or wholly used up", "event", typ, "kind", b.Kind, "id", b.ID, "used", used, "limit", b.Amount)
 	host.Tell(ctx, typ, b.Project, sandbox, map[string]string{
-		"budget": string(b.Kind), "limit": bothy.Money(b.Amount), "used": bothy.Money(used), "currency": m.o.Rates.Currency,
+		"budget": string(b.Kind), "limit": money.Text(b.Amount), "used": money.Text(used), "currency": m.o.Rates.Currency,
 	})
 	m.putting.Lock()
 	defer m.putting.Unlock()

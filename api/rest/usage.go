@@ -9,6 +9,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/api/middleware"
 	"github.com/bothy-dev/bothy/api/openapi"
+	"github.com/bothy-dev/bothy/internal/usagecsv"
 )
 
 const csvType = "text/csv"
@@ -91,5 +92,5 @@ func writeUsageCSV(w http.ResponseWriter, r *bothy.UsageReport) {
 	if r.NextCursor != "" {
 		w.Header().Set("X-Next-Cursor", r.NextCursor)
 	}
-	_ = r.WriteCSV(w)
+	_ = usagecsv.Write(w, r)
 }

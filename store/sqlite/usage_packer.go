@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/bothy-dev/bothy/store"
+	"github.com/bothy-dev/bothy/store/usage"
 )
 
 // Hours are packed when they are over: each time into the pack of their day, and
@@ -226,31 +227,31 @@ type storedChunk struct {
 }
 
 // packsOf makes the chunks of a pack.
-func packsOf(c cell, project string, records []record) (list []storedChunk) {
+func packsOf(c cell, project string, records []usage.Record) (list []storedChunk) {
 	if len(records) == 0 {
 		return nil
 	}
 	if c.grain == grainHour {
-		return []storedChunk{{parts: packRecords(project, records, true).parts()}}
+		return []storedChunk{{parts: usage.PackRecords(project, records, true).Parts()}}
 	}
 	if c.grain == grainMonth {
-		d := storedChunk{chunk: digestChunk, parts: map[string][]byte{partCounts: elsewhere}}
-		if sums, left := digest(records); 4*len(sums) <= len(records) {
-			d.parts = packRecords(project, sums, false).parts()
+		d := storedChunk{chunk: digestChunk, parts: map[string][]byte{usage.PartCounts: elsewhere}}
+		if sums, left := usage.Digest(records); 4*len(sums) <= len(records) {
+			d.parts = usage.PackRecords(project, sums, false).Parts()
 			for _, label := range left {
-				d.parts[partLabel+label] = elsewhere
+				d.parts[usage.PartLabel+label] = elsewhere
 			}
 		}
 		list = append(list, d)
 	}
-	for i, chunk := range chunks(records) {
-		list = append(list, storedChunk{i, chunk[0].sandbox, chunk[len(chunk)-1].sandbox, packRecords(project, chunk, false).parts()})
+	for i, chunk := range usage.Chunks(records) {
+		list = append(list, storedChunk{i, chunk[0].Sandbox, chunk[len(chunk)-1].Sandbox, usage.PackRecords(project, chunk, false).Parts()})
 	}
 	return list
 }
 
 // records reads the records of hours or of days, those of a month added up.
-func (s *Store) records(ctx context.Context, c cell, project string) ([]record, error) {
+func (s *Store) records(ctx context.Context, c cell, project string) ([]usage.Record, error) {
 	text := `SELECT t.day - ?, k.template, k.sandbox, k.labels, ` + meters + `
 		FROM usage_days t JOIN usage_keys k ON k.id = t.key WHERE t.project = ? AND t.day >= ? AND t.day < ?`
 	switch c.grain {
@@ -264,7 +265,7 @@ func (s *Store) records(ctx context.Context, c cell, project string) ([]record, 
 		return nil, err
 	}
 	defer rows.Close()
-	var made packer
+	var made usage.Packer
 	var after int64
 	var template, sandbox, labels string
 	var n store.Counts
@@ -273,9 +274,9 @@ func (s *Store) records(ctx context.Context, c cell, project string) ([]record, 
 		if err := rows.Scan(into...); err != nil {
 			return nil, err
 		}
-		if err := made.add(after, template, sandbox, labels, n); err != nil {
+		if err := made.Add(after, template, sandbox, labels, n); err != nil {
 			return nil, err
 		}
 	}
-	return made.records, rows.Err()
+	return made.Records, rows.Err()
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/bothy-dev/bothy/store"
+	"github.com/bothy-dev/bothy/store/usage"
 )
 
 // A question is answered from the largest stretches of time that fit: whole months
@@ -19,7 +20,7 @@ import (
 
 // QueryUsage implements store.Usage.
 func (s *Store) QueryUsage(ctx context.Context, q store.UsageQuery) (list []store.UsageGroup, err error) {
-	found := newGroups(q)
+	found := usage.NewGroups(q)
 	if after := q.After; after != nil && (q.Hour || q.Day) {
 		from := after.At
 		if !q.Hour {
@@ -40,7 +41,7 @@ func (s *Store) QueryUsage(ctx context.Context, q store.UsageQuery) (list []stor
 	if err != nil {
 		return nil, fmt.Errorf("store: query usage: %w", err)
 	}
-	return found.page(), nil
+	return found.Page(), nil
 }
 
 // usagePart is a stretch of time in the unit of a grain. to is not included.
@@ -72,7 +73,7 @@ const (
 )
 
 // queryTotals answers from the tables of totals.
-func (s *Store) queryTotals(ctx context.Context, q store.UsageQuery, found *groups) error {
+func (s *Store) queryTotals(ctx context.Context, q store.UsageQuery, found *usage.Groups) error {
 	projects := []string{q.In.Project} // or everybody
 	if q.Project && q.In.Project == "" {
 		var err error
@@ -86,10 +87,10 @@ func (s *Store) queryTotals(ctx context.Context, q store.UsageQuery, found *grou
 			step = int64(max(1, min(firstSlice, q.Limit/max(1, len(projects)))))
 		}
 		for from := p.from; from < p.to; {
-			if (q.Hour || q.Day) && found.fullBefore(p.group(from, q)) {
+			if (q.Hour || q.Day) && found.FullBefore(p.group(from, q)) {
 				return nil
 			}
-			had := len(found.list)
+			had := len(found.List)
 			slice := usagePart{p.grain, from, min(from+step, p.to)}
 			for _, project := range projects {
 				if err := s.totals(ctx, q, slice, project, found); err != nil {
@@ -98,7 +99,7 @@ func (s *Store) queryTotals(ctx context.Context, q store.UsageQuery, found *grou
 			}
 			from = slice.to
 			if q.Limit > 0 {
-				step = nextSlice(step, len(found.list)-had, q.Limit-len(found.list))
+				step = nextSlice(step, len(found.List)-had, q.Limit-len(found.List))
 			}
 		}
 	}
@@ -126,7 +127,7 @@ func (p usagePart) group(unit int64, q store.UsageQuery) int64 {
 }
 
 // totals adds up a stretch of one project's time, or everybody's.
-func (s *Store) totals(ctx context.Context, q store.UsageQuery, p usagePart, project string, found *groups) error {
+func (s *Store) totals(ctx context.Context, q store.UsageQuery, p usagePart, project string, found *usage.Groups) error {
 	var of store.UsageGroup
 	var c store.Counts
 	var columns, by []string
@@ -167,7 +168,7 @@ func (s *Store) totals(ctx context.Context, q store.UsageQuery, p usagePart, pro
 			return err
 		}
 		if c != (store.Counts{}) {
-			found.add(of, c)
+			found.Add(of, c)
 		}
 	}
 	return rows.Err()
@@ -215,7 +216,7 @@ type cell struct {
 }
 
 // queryPacks answers from the packs, and where there is none from the records.
-func (s *Store) queryPacks(ctx context.Context, q store.UsageQuery, found *groups) error {
+func (s *Store) queryPacks(ctx context.Context, q store.UsageQuery, found *usage.Groups) error {
 	packed, err := s.packed(ctx)
 	if err != nil {
 		return err
@@ -234,10 +235,10 @@ func (s *Store) queryPacks(ctx context.Context, q store.UsageQuery, found *group
 		return err
 	}
 	for _, c := range cells(q, packed) {
-		if found.tighten() && (q.Hour || q.Day) && found.fullBefore(c.group) {
+		if found.Tighten() && (q.Hour || q.Day) && found.FullBefore(c.group) {
 			return nil
 		}
-		if err := s.queryCell(ctx, q, c, found.within(q, projects), found); err != nil {
+		if err := s.queryCell(ctx, q, c, found.Within(q, projects), found); err != nil {
 			return err
 		}
 	}
@@ -260,16 +261,6 @@ func (s *Store) clip(ctx context.Context, q *store.UsageQuery) error {
 	q.From = max(q.From, dayOf(monthOf(floorDiv(first.Int64, hoursPerDay)))*hoursPerDay)
 	q.To = min(q.To, dayOf(monthOf(floorDiv(last.Int64, hoursPerDay))+1)*hoursPerDay)
 	return rows.Err()
-}
-
-// within leaves out projects that the page is without.
-func (g *groups) within(q store.UsageQuery, projects []string) []string {
-	if !q.Project || q.Day || q.Hour {
-		return projects
-	}
-	return slices.DeleteFunc(slices.Clone(projects), func(p string) bool {
-		return g.after != nil && p < g.after.Project || g.last != nil && p > g.last.Project
-	})
 }
 
 // maxRows is how many hours or days are read from the records at a time.
@@ -324,7 +315,7 @@ func hourCells(q store.UsageQuery, p usagePart, packed int64) (list []cell) {
 }
 
 // queryCell adds up what several projects have in a cell.
-func (s *Store) queryCell(ctx context.Context, q store.UsageQuery, c cell, projects []string, found *groups) error {
+func (s *Store) queryCell(ctx context.Context, q store.UsageQuery, c cell, projects []string, found *usage.Groups) error {
 	if c.rows {
 		for _, project := range projects {
 			if err := s.queryRecords(ctx, q, c, project, found); err != nil {
@@ -333,11 +324,11 @@ func (s *Store) queryCell(ctx context.Context, q store.UsageQuery, c cell, proje
 		}
 		return nil
 	}
-	t := stretch{at: c.group}
+	t := usage.Stretch{At: c.group}
 	if c.grain == grainHour {
-		t.from, t.to = c.from-c.at*hoursPerDay, c.to-c.at*hoursPerDay
+		t.From, t.To = c.from-c.at*hoursPerDay, c.to-c.at*hoursPerDay
 		if q.Hour {
-			t.at, t.split = c.at*hoursPerDay, true
+			t.At, t.Split = c.at*hoursPerDay, true
 		}
 	}
 	whole, unpacked := projects, []string(nil)
@@ -359,11 +350,11 @@ func (s *Store) queryCell(ctx context.Context, q store.UsageQuery, c cell, proje
 }
 
 // queryRecords is for what is not packed.
-func (s *Store) queryRecords(ctx context.Context, q store.UsageQuery, c cell, project string, found *groups) error {
+func (s *Store) queryRecords(ctx context.Context, q store.UsageQuery, c cell, project string, found *usage.Groups) error {
 	records, err := s.records(ctx, c, project)
-	if p := packRecords(project, records, c.grain == grainHour || c.rows); p != nil && err == nil {
+	if p := usage.PackRecords(project, records, c.grain == grainHour || c.rows); p != nil && err == nil {
 		split := q.Hour || q.Day && c.grain == grainDay && c.rows
-		p.scan(q, stretch{to: c.to - c.from, at: c.group, split: split}, found)
+		p.Scan(q, usage.Stretch{To: c.to - c.from, At: c.group, Split: split}, found)
 	}
 	return err
 }
@@ -371,21 +362,21 @@ func (s *Store) queryRecords(ctx context.Context, q store.UsageQuery, c cell, pr
 // eachPack adds up what the question asks of the packs of a cell, or of their
 // digests. It tells of which projects the digest does not know the answer, and of
 // which there is no pack, so that the records must be read.
-func (s *Store) eachPack(ctx context.Context, q store.UsageQuery, c cell, projects []string, digests bool, found *groups, t stretch) (whole, unpacked []string, err error) {
+func (s *Store) eachPack(ctx context.Context, q store.UsageQuery, c cell, projects []string, digests bool, found *usage.Groups, t usage.Stretch) (whole, unpacked []string, err error) {
 	var parts []string
 	if c.grain == grainHour {
-		parts = append(parts, partHour)
+		parts = append(parts, usage.PartHour)
 	}
 	if q.Template || q.In.Template != "" {
-		parts = append(parts, partTemplate)
+		parts = append(parts, usage.PartTemplate)
 	}
 	if q.Sandbox || q.In.Sandbox != "" {
-		parts = append(parts, partSandbox)
+		parts = append(parts, usage.PartSandbox)
 	}
 	for _, label := range q.Labels {
-		parts = append(parts, partLabel+label)
+		parts = append(parts, usage.PartLabel+label)
 	}
-	parts = append(parts, partCounts)
+	parts = append(parts, usage.PartCounts)
 	text, args := packSQL(q, c, projects, parts, digests, found)
 	rows, err := s.queryAgain(ctx, text, args...)
 	if err != nil {
@@ -407,16 +398,16 @@ func (s *Store) eachPack(ctx context.Context, q store.UsageQuery, c cell, projec
 		case slices.ContainsFunc(data, isElsewhere):
 			whole = append(whole, project)
 		default:
-			p := &pack{project: project}
+			p := &usage.Pack{Project: project}
 			for i, part := range parts {
-				if data[i] != nil && !p.set(part, data[i]) {
+				if data[i] != nil && !p.Set(part, data[i]) {
 					return nil, nil, damagedPack{c.grain, c.at, project}
 				}
 			}
-			if p.lacks(q, c.grain == grainHour) {
+			if p.Lacks(q, c.grain == grainHour) {
 				return nil, nil, damagedPack{c.grain, c.at, project}
 			}
-			p.scan(q, t, found)
+			p.Scan(q, t, found)
 		}
 	}
 	return whole, unpacked, rows.Err()
@@ -456,7 +447,7 @@ func isElsewhere(part sql.RawBytes) bool { return bytes.Equal(part, elsewhere) }
 // packSQL reads the parts of the packs of a cell, the counts last, and rows without
 // those for what is not packed: in one statement, because a pack may be made between
 // two.
-func packSQL(q store.UsageQuery, c cell, projects, parts []string, digests bool, found *groups) (text string, args []any) {
+func packSQL(q store.UsageQuery, c cell, projects, parts []string, digests bool, found *usage.Groups) (text string, args []any) {
 	arg := func(v any) string {
 		args = append(args, v)
 		return fmt.Sprintf("?%d", len(args))
@@ -472,7 +463,7 @@ func packSQL(q store.UsageQuery, c cell, projects, parts []string, digests bool,
 		of[i] = arg(p)
 	}
 	at += " AND project IN (" + strings.Join(of, ", ") + ")"
-	which := at + " AND part = '" + partCounts + "' AND chunk >= 0"
+	which := at + " AND part = '" + usage.PartCounts + "' AND chunk >= 0"
 	if digests {
 		which = strings.Replace(which, ">= 0", "= "+fmt.Sprint(digestChunk), 1)
 	} else {
@@ -481,11 +472,11 @@ func packSQL(q store.UsageQuery, c cell, projects, parts []string, digests bool,
 			which += " AND (last = '' OR first <= " + word + " AND last >= " + word + ")"
 		}
 		if q.Sandbox && !q.Day && !q.Hour && !q.Project && c.grain != grainHour {
-			if found.after != nil {
-				which += " AND last >= " + arg(found.after.Sandbox)
+			if found.After != nil {
+				which += " AND last >= " + arg(found.After.Sandbox)
 			}
-			if found.last != nil {
-				which += " AND first <= " + arg(found.last.Sandbox)
+			if found.Last != nil {
+				which += " AND first <= " + arg(found.Last.Sandbox)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package sqlite
+package usage
 
 import (
 	"cmp"
@@ -13,15 +13,15 @@ import (
 // comes after the page before, and before the last of the groups that fill it
 // already.
 
-// groups are the groups of a page.
-type groups struct {
-	after *store.UsageGroup
+// Groups are the groups of a page.
+type Groups struct {
+	After *store.UsageGroup
 	limit int // 0 is none
 	index map[string]*group
-	list  []*group
-	// last is the last group that can still be on the page; nil while there
+	List  []*group
+	// Last is the last group that can still be on the page; nil while there
 	// are too few.
-	last *store.UsageGroup
+	Last *store.UsageGroup
 
 	name    []byte
 	scanner scanner // whose space is used for pack after pack
@@ -33,16 +33,16 @@ type group struct {
 	store.UsageGroup
 }
 
-func newGroups(q store.UsageQuery) *groups {
-	return &groups{after: q.After, limit: q.Limit, index: map[string]*group{}}
+func NewGroups(q store.UsageQuery) *Groups {
+	return &Groups{After: q.After, limit: q.Limit, index: map[string]*group{}}
 }
 
 // slack is how many more groups than fit are kept until they are sorted out.
 const slack = 1024
 
-// add adds to a group, unless the page is without it. It keeps of.Labels.
-func (g *groups) add(of store.UsageGroup, c store.Counts) {
-	if g.after != nil && store.CompareUsage(of, *g.after) <= 0 || g.last != nil && store.CompareUsage(of, *g.last) > 0 {
+// Add adds to a group, unless the page is without it. It keeps of.Labels.
+func (g *Groups) Add(of store.UsageGroup, c store.Counts) {
+	if g.After != nil && store.CompareUsage(of, *g.After) <= 0 || g.Last != nil && store.CompareUsage(of, *g.Last) > 0 {
 		return
 	}
 	g.name = nameOf(g.name[:0], of)
@@ -50,16 +50,16 @@ func (g *groups) add(of store.UsageGroup, c store.Counts) {
 		was.Counts.Add(c)
 		return
 	}
-	if g.limit > 0 && len(g.list) >= 2*g.limit+slack {
-		g.tighten()
-		if store.CompareUsage(of, *g.last) > 0 {
+	if g.limit > 0 && len(g.List) >= 2*g.limit+slack {
+		g.Tighten()
+		if store.CompareUsage(of, *g.Last) > 0 {
 			return
 		}
 	}
 	of.Counts = c
 	made := &group{string(g.name), of}
 	g.index[made.name] = made
-	g.list = append(g.list, made)
+	g.List = append(g.List, made)
 }
 
 // nameOf appends what tells a group from all others, and is in order as they are.
@@ -81,79 +81,79 @@ func appendWord(b []byte, s string) []byte {
 	return append(append(b, s...), 0, 0)
 }
 
-func (g *groups) sort() {
-	slices.SortFunc(g.list, func(a, b *group) int { return strings.Compare(a.name, b.name) })
+func (g *Groups) sort() {
+	slices.SortFunc(g.List, func(a, b *group) int { return strings.Compare(a.name, b.name) })
 }
 
-// tighten drops what is beyond the page, and reports whether the page is full.
-func (g *groups) tighten() bool {
-	if g.limit == 0 || len(g.list) < g.limit {
+// Tighten drops what is beyond the page, and reports whether the page is full.
+func (g *Groups) Tighten() bool {
+	if g.limit == 0 || len(g.List) < g.limit {
 		return false
 	}
-	if len(g.list) == g.limit && g.last != nil {
+	if len(g.List) == g.limit && g.Last != nil {
 		return true
 	}
 	g.sort()
-	for _, of := range g.list[g.limit:] {
+	for _, of := range g.List[g.limit:] {
 		delete(g.index, of.name)
 	}
-	clear(g.list[g.limit:])
-	g.list = g.list[:g.limit]
-	g.last = &g.list[g.limit-1].UsageGroup
+	clear(g.List[g.limit:])
+	g.List = g.List[:g.limit]
+	g.Last = &g.List[g.limit-1].UsageGroup
 	return true
 }
 
-// fullBefore reports whether nothing from a time on can be on the page.
-func (g *groups) fullBefore(at int64) bool {
-	return g.tighten() && g.last.At < at
+// FullBefore reports whether nothing from a time on can be on the page.
+func (g *Groups) FullBefore(at int64) bool {
+	return g.Tighten() && g.Last.At < at
 }
 
-func (g *groups) page() []store.UsageGroup {
+func (g *Groups) Page() []store.UsageGroup {
 	g.sort()
-	n := len(g.list)
+	n := len(g.List)
 	if g.limit > 0 {
 		n = min(n, g.limit)
 	}
 	list := make([]store.UsageGroup, n)
 	for i := range list {
-		list[i] = g.list[i].UsageGroup
+		list[i] = g.List[i].UsageGroup
 	}
 	return list
 }
 
-// stretch is what is asked of a pack, since its first hour or day where it has
+// Stretch is what is asked of a pack, since its first hour or day where it has
 // them.
-type stretch struct {
-	from, to int64
-	// at is the group's time of all of it, or of its first hour or day where it
+type Stretch struct {
+	From, To int64
+	// At is the group's time of all of it, or of its first hour or day where it
 	// is split by them.
-	at    int64
-	split bool
+	At    int64
+	Split bool
 }
 
-// scan adds up a pack.
-func (p *pack) scan(q store.UsageQuery, t stretch, into *groups) {
+// Scan adds up a pack.
+func (p *Pack) Scan(q store.UsageQuery, t Stretch, into *Groups) {
 	s := &into.scanner
 	s.p, s.n, s.q, s.t, s.first = p, p.counts.records(), q, t, s.first[:0]
 	if !s.choose() {
 		return
 	}
-	of := store.UsageGroup{At: t.at}
+	of := store.UsageGroup{At: t.At}
 	if q.Project {
-		of.Project = p.project
+		of.Project = p.Project
 	}
 	s.rank(of, into)
 	s.sum()
 	for i, record := range s.first {
-		into.add(s.group(of, int(record)), s.sums[i])
+		into.Add(s.group(of, int(record)), s.sums[i])
 	}
 }
 
 type scanner struct {
-	p *pack
+	p *Pack
 	n int
 	q store.UsageQuery
-	t stretch
+	t Stretch
 
 	// records are those that are asked for, and ranks their groups', in the
 	// order of the groups; size is more than the largest rank.
@@ -192,7 +192,7 @@ func (s *scanner) choose() bool {
 	}
 	s.records = slices.Grow(s.records[:0], s.n)
 	for i := range s.n {
-		if s.p.hours != nil && (int64(s.p.hours[i]) < s.t.from || int64(s.p.hours[i]) >= s.t.to) ||
+		if s.p.hours != nil && (int64(s.p.hours[i]) < s.t.From || int64(s.p.hours[i]) >= s.t.To) ||
 			template >= 0 && s.p.templates.id(i) != template || sandbox >= 0 && s.p.sandboxes.id(i) != sandbox {
 			continue
 		}
@@ -203,23 +203,23 @@ func (s *scanner) choose() bool {
 
 // rank gives the records numbers that are in the order of their groups, and drops
 // those that the page is without.
-func (s *scanner) rank(of store.UsageGroup, into *groups) {
+func (s *scanner) rank(of store.UsageGroup, into *Groups) {
 	s.ranks, s.size = cleared(s.ranks, len(s.records)), 1
 	s.low, s.high = bound{exact: true}, bound{exact: true}
-	if into.after == nil {
+	if into.After == nil {
 		s.low = bound{}
 	}
-	if into.last == nil {
+	if into.Last == nil {
 		s.high = bound{at: 1}
 	}
-	after, last := into.after, into.last
+	after, last := into.After, into.Last
 	if after == nil {
 		after = &of
 	}
 	if last == nil {
 		last = &of
 	}
-	if s.t.split {
+	if s.t.Split {
 		s.grow(spans, s.searchHour(after.At), s.searchHour(last.At))
 		for i, r := range s.records {
 			s.ranks[i] = uint64(s.p.hours[r])
@@ -253,7 +253,7 @@ func (s *scanner) rank(of store.UsageGroup, into *groups) {
 const spans = 1 << 8
 
 func (s *scanner) searchHour(at int64) place {
-	switch h := at - s.t.at; {
+	switch h := at - s.t.At; {
 	case h < 0:
 		return place{}
 	case h >= spans:
@@ -425,7 +425,7 @@ func (s *scanner) numbers() []int32 {
 
 // group is the group of a record.
 func (s *scanner) group(of store.UsageGroup, record int) store.UsageGroup {
-	if s.t.split {
+	if s.t.Split {
 		of.At += int64(s.p.hours[record])
 	}
 	if s.q.Template {
@@ -441,4 +441,14 @@ func (s *scanner) group(of store.UsageGroup, record int) store.UsageGroup {
 		}
 	}
 	return of
+}
+
+// Within leaves out projects that the page is without.
+func (g *Groups) Within(q store.UsageQuery, projects []string) []string {
+	if !q.Project || q.Day || q.Hour {
+		return projects
+	}
+	return slices.DeleteFunc(slices.Clone(projects), func(p string) bool {
+		return g.After != nil && p < g.After.Project || g.Last != nil && p > g.Last.Project
+	})
 }

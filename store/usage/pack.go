@@ -1,4 +1,16 @@
-package sqlite
+// Package usage keeps what was used in packs: columns of one project and one stretch of
+// time. A question reads only the columns that it asks about, so adding up millions of
+// records takes as long as reading thousands of rows from the database does.
+//
+// What is written first are rows: amounts of each meter by hour and key (project,
+// template, sandbox, labels). They stay the truth, and packs are made from them, of days
+// for hours and of months for days, once a stretch of time is over. A pack that is
+// damaged or missing is made again, and the question is answered from the rows
+// meanwhile. package store/sqlite holds the rows and the packs, and decides which to ask.
+//
+// An answer is a page of groups in order. It is made in one pass over the packs that
+// keeps only the groups that can still be on the page.
+package usage
 
 import (
 	"encoding/binary"
@@ -33,11 +45,11 @@ import (
 
 // The parts of a pack, beside labelPart followed by the label's name.
 const (
-	partCounts   = "counts"
-	partHour     = "hour"
-	partTemplate = "template"
-	partSandbox  = "sandbox"
-	partLabel    = "label:"
+	PartCounts   = "counts"
+	PartHour     = "hour"
+	PartTemplate = "template"
+	PartSandbox  = "sandbox"
+	PartLabel    = "label:"
 )
 
 // words is a column of words; nil is one in which every word is "".
@@ -220,10 +232,10 @@ func packCounts(values []store.Counts) counts {
 	return append(c, make([]byte, countsTail)...)
 }
 
-// pack is what a question needs of a pack: the parts that it does not ask for may
+// Pack is what a question needs of a pack: the parts that it does not ask for may
 // be missing.
-type pack struct {
-	project string
+type Pack struct {
+	Project string
 	counts  counts
 	// hours are since the pack's first; nil for a pack of days or months. In one
 	// that is made of several days for a question they are days.
@@ -241,13 +253,13 @@ func sealed(part []byte) []byte {
 	return binary.LittleEndian.AppendUint32(slices.Clip(part), crc32.Checksum(part, castagnoli))
 }
 
-// set adds a part as it was stored, and reports whether it is as it was.
-func (p *pack) set(part string, data []byte) bool {
+// Set adds a part as it was stored, and reports whether it is as it was.
+func (p *Pack) Set(part string, data []byte) bool {
 	n := len(data) - 4
 	if n < 0 || crc32.Checksum(data[:n], castagnoli) != binary.LittleEndian.Uint32(data[n:]) {
 		return false
 	}
-	if data = data[:n]; part != partCounts {
+	if data = data[:n]; part != PartCounts {
 		return p.column(part, data)
 	}
 	// The counts, and with them the columns that are so small that it costs less
@@ -262,29 +274,29 @@ func (p *pack) set(part string, data []byte) bool {
 	return len(data) == 0
 }
 
-func (p *pack) column(part string, data []byte) bool {
+func (p *Pack) column(part string, data []byte) bool {
 	switch part {
-	case partCounts:
+	case PartCounts:
 		p.counts = data
 		return len(data) >= countsHead+countsTail
-	case partHour:
+	case PartHour:
 		p.hours = data
 		return true
-	case partTemplate:
+	case PartTemplate:
 		p.templates = data
-	case partSandbox:
+	case PartSandbox:
 		p.sandboxes = data
 	default:
 		if p.labels == nil {
 			p.labels = map[string]words{}
 		}
-		p.labels[strings.TrimPrefix(part, partLabel)] = data
+		p.labels[strings.TrimPrefix(part, PartLabel)] = data
 	}
 	return len(data) > wordsHead
 }
 
-// lacks reports whether there is less in the pack than the question needs.
-func (p *pack) lacks(q store.UsageQuery, hours bool) bool {
+// Lacks reports whether there is less in the pack than the question needs.
+func (p *Pack) Lacks(q store.UsageQuery, hours bool) bool {
 	return p.counts == nil || hours && p.hours == nil || p.templates == nil && (q.Template || q.In.Template != "") ||
 		p.sandboxes == nil && (q.Sandbox || q.In.Sandbox != "")
 }
@@ -293,47 +305,47 @@ func (p *pack) lacks(q store.UsageQuery, hours bool) bool {
 // counts.
 const smallColumn = 2
 
-// parts are all parts as they are stored.
-func (p *pack) parts() map[string][]byte {
-	columns := map[string][]byte{partCounts: p.counts, partTemplate: p.templates, partSandbox: p.sandboxes}
+// Parts are all parts as they are stored.
+func (p *Pack) Parts() map[string][]byte {
+	columns := map[string][]byte{PartCounts: p.counts, PartTemplate: p.templates, PartSandbox: p.sandboxes}
 	if p.hours != nil {
-		columns[partHour] = p.hours
+		columns[PartHour] = p.hours
 	}
 	for label, w := range p.labels {
-		columns[partLabel+label] = w
+		columns[PartLabel+label] = w
 	}
 	stored := map[string][]byte{}
 	var first []byte
 	for _, part := range slices.Sorted(maps.Keys(columns)) {
 		data := columns[part]
-		if part != partCounts && (len(data) > smallColumn*p.counts.records()+chunkRecords || len(part) > 255) {
+		if part != PartCounts && (len(data) > smallColumn*p.counts.records()+chunkRecords || len(part) > 255) {
 			stored[part] = sealed(data)
 			continue
 		}
 		first = append(binary.LittleEndian.AppendUint32(first, uint32(len(data))), byte(len(part)))
 		first = append(append(first, part...), data...)
 	}
-	stored[partCounts] = sealed(first)
+	stored[PartCounts] = sealed(first)
 	return stored
 }
 
-// record is what packs are made of.
-type record struct {
+// Record is what packs are made of.
+type Record struct {
 	hour              byte // since the pack's first
-	template, sandbox string
+	template, Sandbox string
 	labels            map[string]string
 	store.Counts
 }
 
-// packer collects records.
-type packer struct {
-	records []record
+// Packer collects records.
+type Packer struct {
+	Records []Record
 	parsed  map[string]map[string]string
 }
 
-// add adds a record; hour is since the pack's first. labels is JSON or empty.
+// Add adds a record; hour is since the pack's first. labels is JSON or empty.
 // What is nothing is left out.
-func (p *packer) add(hour int64, template, sandbox, labels string, c store.Counts) error {
+func (p *Packer) Add(hour int64, template, sandbox, labels string, c store.Counts) error {
 	if c == (store.Counts{}) {
 		return nil
 	}
@@ -347,17 +359,17 @@ func (p *packer) add(hour int64, template, sandbox, labels string, c store.Count
 		}
 		p.parsed[labels] = values
 	}
-	p.records = append(p.records, record{byte(hour), template, sandbox, values, c})
+	p.Records = append(p.Records, Record{byte(hour), template, sandbox, values, c})
 	return nil
 }
 
-// packRecords packs records, or returns nil if there are none.
-func packRecords(project string, records []record, hours bool) *pack {
+// PackRecords packs records, or returns nil if there are none.
+func PackRecords(project string, records []Record, hours bool) *Pack {
 	if len(records) == 0 {
 		return nil
 	}
-	p := &pack{project: project, labels: map[string]words{}}
-	column := func(of func(*record) string) words {
+	p := &Pack{Project: project, labels: map[string]words{}}
+	column := func(of func(*Record) string) words {
 		values := make([]string, len(records))
 		for i := range records {
 			values[i] = of(&records[i])
@@ -372,16 +384,16 @@ func packRecords(project string, records []record, hours bool) *pack {
 		}
 	}
 	p.counts = packCounts(values)
-	p.templates = column(func(r *record) string { return r.template })
-	p.sandboxes = column(func(r *record) string { return r.sandbox })
+	p.templates = column(func(r *Record) string { return r.template })
+	p.sandboxes = column(func(r *Record) string { return r.Sandbox })
 	for label := range labelsOf(records) {
-		p.labels[label] = column(func(r *record) string { return r.labels[label] })
+		p.labels[label] = column(func(r *Record) string { return r.labels[label] })
 	}
 	return p
 }
 
 // labelsOf are the values of each label.
-func labelsOf(records []record) map[string]map[string]bool {
+func labelsOf(records []Record) map[string]map[string]bool {
 	found := map[string]map[string]bool{}
 	for _, r := range records {
 		for label, value := range r.labels {
@@ -398,16 +410,16 @@ func labelsOf(records []record) map[string]map[string]bool {
 // make parts for which the database's driver asks the system for memory each time.
 const chunkRecords = 768
 
-// chunks divides the records of days and months so that one with a sandbox is found
+// Chunks divides the records of days and months so that one with a sandbox is found
 // without the others.
-func chunks(records []record) [][]record {
-	slices.SortFunc(records, func(a, b record) int { return strings.Compare(a.sandbox, b.sandbox) })
+func Chunks(records []Record) [][]Record {
+	slices.SortFunc(records, func(a, b Record) int { return strings.Compare(a.Sandbox, b.Sandbox) })
 	return slices.Collect(slices.Chunk(records, chunkRecords))
 }
 
-// digest adds up records that differ only in what many records have each their own
+// Digest adds up records that differ only in what many records have each their own
 // of: their sandbox, and labels that are in left.
-func digest(records []record) (sums []record, left []string) {
+func Digest(records []Record) (sums []Record, left []string) {
 	kept := map[string]bool{}
 	for label, values := range labelsOf(records) {
 		if kept[label] = 8*len(values) <= len(records); !kept[label] {
@@ -418,7 +430,7 @@ func digest(records []record) (sums []record, left []string) {
 	index := map[string]int{}
 	for _, r := range records {
 		name := appendWord(nil, r.template)
-		sum := record{template: r.template, labels: map[string]string{}}
+		sum := Record{template: r.template, labels: map[string]string{}}
 		for _, label := range names {
 			if value, has := r.labels[label]; has && kept[label] {
 				name = appendWord(appendWord(name, label), value)

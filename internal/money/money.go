@@ -1,0 +1,14 @@
+// Package money writes amounts of money.
+package money
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Text is an amount with as many decimals as it needs, from two to six.
+func Text(v float64) string {
+	s := strings.TrimRight(strconv.FormatFloat(v, 'f', 6, 64), "0")
+	whole, cents, _ := strings.Cut(s, ".")
+	return whole + "." + cents + strings.Repeat("0", max(0, 2-len(cents)))
+}
