@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy/api/apitest"
 )
 
-// What the door costs beside the command itself: without a network, and as a
+// What the API costs besides the command itself: without a network, and as a
 // caller sees it on a kept-alive connection.
 
 func benchServer(b *testing.B) (*Server, string) {

@@ -8,7 +8,7 @@ import (
 	"github.com/bothy-dev/bothy/api/ports"
 )
 
-// HandleOuter mounts a call of another door. The handler returns the error that it
+// HandleOuter mounts a call of another protocol. The handler returns the error that it
 // did not answer with.
 func (s *Server) HandleOuter(pattern string, o middleware.Outer, h func(http.ResponseWriter, *http.Request) error) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -26,18 +26,18 @@ func (s *Server) HandleOuter(pattern string, o middleware.Outer, h func(http.Res
 	})
 }
 
-// An OuterPorts is another door's way to the ports of sandboxes.
+// An OuterPorts is another protocol's way to the ports of sandboxes.
 type OuterPorts interface {
-	// ServePort answers a request if it is for that door, and reports whether it was.
+	// ServePort answers a request if it is for that protocol, and reports whether it was.
 	// The sandbox and the port are those in the host name, or empty.
 	ServePort(w http.ResponseWriter, r *http.Request, sandbox string, port uint16) bool
 }
 
-// SetOuterPorts has another door look at requests for ports first.
+// SetOuterPorts has another protocol look at requests for ports first.
 func (s *Server) SetOuterPorts(p OuterPorts) { s.outerPorts = p }
 
 // ServeOuterPort is HandleOuter for a request that has been routed, whose caller the
-// other door finds by itself: hold is told of the caller's end, as by bothy.KeyHolder.
+// other protocol finds by itself: hold is told of the caller's end, as by bothy.KeyHolder.
 func (s *Server) ServeOuterPort(w http.ResponseWriter, r *http.Request, o middleware.Outer,
 	hold func(end func(error)) (*bothy.Caller, func(), error), h func(http.ResponseWriter, *http.Request) error) {
 	c := o.Operation(r.Method)

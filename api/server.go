@@ -141,7 +141,7 @@ func New(services Services, config Config) *Server {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.chain.ServeHTTP(w, r) }
 
-// Handle mounts a handler of another door or tool, such as MCP. It gets the
+// Handle mounts a handler of another protocol, such as MCP. It gets the
 // request's id, the log, the check of the Host header and the recovery from
 // panics; it authenticates by itself or is wrapped by Authenticated.
 // What it answers a GET with for ever ends when the server is about to close, and
@@ -238,9 +238,8 @@ func (s *Server) Serve() error {
 }
 
 // Drain ends what only follows, and waits until no other request is under way,
-// for as long as the grace. Meanwhile it goes on listening, so that who asks is
-// told what is going on: that is for the services to say. /healthz says it to
-// whoever spreads requests over servers.
+// for as long as the grace. Meanwhile it goes on listening, so that new requests
+// are refused by the services with a reason, and /healthz tells load balancers.
 func (s *Server) Drain() {
 	s.chain.BeginClosing()
 	s.http.SetKeepAlivesEnabled(false)

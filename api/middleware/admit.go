@@ -149,7 +149,7 @@ func readAll(ctx context.Context, r io.Reader, size int64) (b []byte, err error)
 		case size < 0 && (err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF)):
 			return b, nil
 		case size >= 0 && err == nil:
-			// What comes after the last byte is the end, which somebody must see.
+			// The end after the last byte must be read as well.
 			_, err = io.CopyN(io.Discard, r, 1)
 			if err == io.EOF {
 				err = nil

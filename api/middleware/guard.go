@@ -22,7 +22,7 @@ const (
 	MaxJSONBytes = 16 << 20
 	// bodyTimeout bounds how long a JSON body may take to arrive.
 	bodyTimeout = time.Minute
-	// statusCallerLeft stands in the log where nobody was left to answer.
+	// statusCallerLeft is the status in the log of a request whose caller had left.
 	statusCallerLeft = 499
 )
 
@@ -78,7 +78,7 @@ func (s *Chain) recovered(p any, rec *recorder, r *http.Request) (abort bool) {
 	return false
 }
 
-// answered tells the log, the audit and who else wants to know.
+// answered writes the log and the audit, and calls Observe.
 func (s *Chain) answered(r *http.Request, rec *recorder, info *Request, began time.Time) {
 	took, status := time.Since(began), rec.statusOrOK()
 	// A caller that went away is no failure of ours.
@@ -138,7 +138,7 @@ func (s *Chain) Authenticate(r *http.Request) (*http.Request, error) {
 	}
 	scheme, key, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") || key == "" {
-		_, err := bothy.Require(context.Background(), bothy.ScopeAdmin) // nobody asks: says what to do
+		_, err := bothy.Require(context.Background(), bothy.ScopeAdmin) // its error says what to do
 		return r, err
 	}
 	caller, err := s.HoldKey(r, strings.TrimSpace(key))

@@ -49,8 +49,8 @@ func (h *hold) release() {
 	h.cancel(nil)
 }
 
-// End has the request end. Its connection is cut where it takes too long over
-// that, as it does with a caller who neither reads nor goes.
+// End has the request end. Its connection is cut if that takes too long, as it
+// does when the caller neither reads nor closes.
 func (h *hold) End(cause error) {
 	h.cancel(cause)
 	time.AfterFunc(CutAfter, h.cut)

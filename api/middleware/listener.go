@@ -23,8 +23,8 @@ const crowdedRetry = 2 * time.Second
 
 // bounded is a listener that keeps the number of connections within bounds. A
 // connection on which no request is worked on gives way to a new one: first those of
-// the address that has the most, and of these the oldest. So whoever only holds
-// connections open locks nobody out.
+// the address that has the most, and of these the oldest. So a client that only holds
+// connections open does not lock others out.
 type bounded struct {
 	net.Listener
 	max, perAddr int

@@ -8,7 +8,7 @@ import (
 	"github.com/bothy-dev/bothy/api/problem"
 )
 
-// Outer is a call of another door, which has keys and errors of its own shape. What
+// Outer is a call of another protocol, which has keys and errors of its own shape. What
 // stands before every call stands before it, too: the key, the scope, the bounds on
 // what is under way, and the record of who did what.
 type Outer struct {
@@ -21,7 +21,7 @@ type Outer struct {
 	Stream, Audit, Reads bool
 	// Key finds the key in a request.
 	Key func(r *http.Request) string
-	// Fail answers with an error; status is the one of this door.
+	// Fail answers with an error; status is the one of this API.
 	Fail func(w http.ResponseWriter, r *http.Request, status int, err *bothy.Error)
 }
 
@@ -60,7 +60,7 @@ func WithCaller(r *http.Request, caller *bothy.Caller) *http.Request {
 	return r.WithContext(bothy.WithCaller(r.Context(), caller))
 }
 
-// failOuter answers with an error in the other door's shape.
+// failOuter answers with an error in the other protocol's shape.
 func failOuter(w http.ResponseWriter, r *http.Request, o *Outer, p *problem.Problem) {
 	for k, v := range p.GetHeaders() {
 		if k != "Www-Authenticate" {
@@ -70,7 +70,7 @@ func failOuter(w http.ResponseWriter, r *http.Request, o *Outer, p *problem.Prob
 	o.Fail(w, r, p.Status, p.Cause())
 }
 
-// NoteOuter says for the record what a call of another door was about. Empty values
+// NoteOuter says for the record what a call of another protocol was about. Empty values
 // leave what was said before.
 func NoteOuter(r *http.Request, sandbox, object, command string) {
 	info := RequestFrom(r.Context())

@@ -11,18 +11,18 @@ import (
 	"github.com/bothy-dev/bothy/api/problem"
 )
 
-// Request is what the door knows of a request while it is worked on.
+// A Request is what the middleware knows of a request while it is worked on.
 type Request struct {
 	id     string
 	Caller *bothy.Caller
 	// Operation is what was asked for, if that was recognised; command, sandbox and
-	// object are for the audit. recorded says that another door has seen to it.
+	// object are for the audit. recorded says that another protocol has recorded it.
 	Operation                *Operation
 	command, sandbox, object string
 	recorded                 bool
 	// Use is what was asked of a port in a sandbox, if that was it.
 	Use *PortUse
-	// Outer is the call of another door, if it is one.
+	// Outer is the call of another protocol, if it is one.
 	Outer *Outer
 	// problem is what the caller was told, with its cause.
 	problem *problem.Problem

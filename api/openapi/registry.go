@@ -55,7 +55,7 @@ func (s *Registry) Mount(c middleware.Operation, h http.HandlerFunc) {
 // HandleFunc mounts what is no operation. It authenticates by itself.
 func (s *Registry) HandleFunc(pattern string, h http.HandlerFunc) { s.mux.HandleFunc(pattern, h) }
 
-// adapter puts huma's handlers behind our door.
+// adapter puts huma's handlers behind the middleware.
 type adapter struct{ *Registry }
 
 // ServeHTTP implements huma.Adapter.
@@ -88,7 +88,7 @@ func Add[I, O any](s *Registry, c middleware.Operation, h func(context.Context, 
 		OperationID: c.ID, Method: c.Method, Path: c.Path, Tags: []string{c.Tag},
 		Summary: c.Summary, Description: c.Text, DefaultStatus: c.Status,
 		Security:     []map[string][]string{{"key": {}}},
-		MaxBodyBytes: -1, BodyReadTimeout: -1, // the door has seen to both
+		MaxBodyBytes: -1, BodyReadTimeout: -1, // the middleware has seen to both
 		RejectUnknownQueryParameters: !c.AnyQuery,
 		Parameters:                   c.Parameters,
 		Responses:                    map[string]*huma.Response{"default": {Ref: "#/components/responses/Problem"}},

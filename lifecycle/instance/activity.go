@@ -16,9 +16,9 @@ type Activity struct {
 	mu     sync.Mutex
 	active map[string]int // what holds it awake, and how often
 	last   time.Time
-	// falling is set while the sandbox is being paused, under its lock: nobody is
-	// let in any more.
-	falling bool
+	// closed is set while the sandbox is being paused, under its lock: new users are
+	// rejected.
+	closed bool
 	// cpu is what the machine had used at the last look, in seconds.
 	cpu     float64
 	cpuAt   time.Time
@@ -38,8 +38,8 @@ const (
 	ByTerminal   = "terminal"
 )
 
-// ErrClosed says that a sandbox is being paused: whoever has its lock finds
-// out what has become of it.
+// ErrClosed says that a sandbox is being paused: the holder of its lock finds
+// out what became of it.
 var ErrClosed = errors.New("the sandbox is being paused")
 
 // begin notes that something holds it awake until end is called. Calling end
@@ -47,7 +47,7 @@ var ErrClosed = errors.New("the sandbox is being paused")
 func (u *Activity) begin(c bothy.Clock, what string) (end func(), err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.falling {
+	if u.closed {
 		return nil, ErrClosed
 	}
 	if u.active == nil {
@@ -75,32 +75,32 @@ func (u *Activity) inUse() bool {
 func (u *Activity) isFalling() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.falling
+	return u.closed
 }
 
-// Close lets nobody in any more. What has begun goes on.
+// Close rejects new users; calls in flight continue.
 func (u *Activity) Close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.falling = true
+	u.closed = true
 }
 
-// CloseIfIdle is fall if it has not been in use for as long as idle, and reports that.
+// CloseIfIdle is Close if it has not been in use for as long as idle, and reports that.
 func (u *Activity) CloseIfIdle(now time.Time, idle time.Duration) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.active) > 0 || now.Sub(u.last) < idle {
 		return false
 	}
-	u.falling = true
+	u.closed = true
 	return true
 }
 
-// Reopen undoes fall.
+// Reopen undoes Close.
 func (u *Activity) Reopen() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.falling = false
+	u.closed = false
 }
 
 // idleCPU is the part of one processor below which a sandbox does nothing. A

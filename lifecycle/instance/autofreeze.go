@@ -8,45 +8,44 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// A machine in which nothing goes on is frozen, so that the clocks of its kernel
-// cost nothing, and thawed by the first that needs it, in less than a millisecond.
-// Its sandbox is as running as any other: nobody can tell. What could tell is never
-// frozen: a machine with a process of its user's, even one that sleeps.
+// An idle machine is frozen so that its kernel's timers cost nothing, and thawed on first
+// use in under a millisecond. The sandbox still reports as running. Machines with any user
+// process, even a sleeping one, are never frozen, since the process could observe the gap.
 
 const (
-	// stillAfter is how long nobody has needed a machine before it is looked at.
-	// Kernel and guest give back memory in that time.
-	stillAfter = 6 * time.Second
-	// stillTwice is when it is looked at for the second time: in between it must
-	// have done nothing.
-	stillTwice = time.Second
-	// stillAgain and stillSeldom are how soon a machine that may not be frozen is
-	// looked at again, at first and at most.
-	stillAgain  = 10 * time.Second
-	stillSeldom = 5 * time.Minute
-	// stillTimeout bounds one freeze or thaw.
-	stillTimeout = 10 * time.Second
+	// freezeAfter is how long a machine must be unused before it is checked. Kernel and
+	// guest give back memory in that time.
+	freezeAfter = 6 * time.Second
+	// freezeConfirm is how long after the first check the second one comes: in between
+	// the machine must have done nothing.
+	freezeConfirm = time.Second
+	// freezeRetry and freezeRetryMax are the shortest and the longest pause before a
+	// machine that may not be frozen is checked again.
+	freezeRetry    = 10 * time.Second
+	freezeRetryMax = 5 * time.Minute
+	// freezeTimeout bounds one freeze or thaw.
+	freezeTimeout = 10 * time.Second
 )
 
-// autofreeze says whether a machine is frozen, and who needs it awake.
+// autofreeze knows whether a machine is frozen, and how many users keep it awake.
 type autofreeze struct {
 	mu     sync.Mutex
 	users  int
 	frozen bool
-	closed bool // nobody looks any more
+	closed bool // no more checks
 	stop   func() bool
 	// owned is set once the machine is a sandbox, and ran when code may have been
 	// run in its interpreters: from then on they are its user's processes.
 	owned, ran bool
-	// last is when somebody last needed it.
+	// last is when it was last used.
 	last time.Time
-	// before is what the last look has seen, and wait the time until the next.
+	// before is what the last check found, and wait the pause until the next.
 	before *reading
 	wait   time.Duration
 	guest  bothy.GuestStats
 }
 
-// reading is what a machine had done until some moment.
+// reading is what a machine had done by some moment.
 type reading struct {
 	at  time.Time
 	cpu float64
@@ -60,7 +59,7 @@ func (s *Machines) Wake(l *Instance) (release func(), err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.frozen {
-		if err := s.thawStill(l); err != nil {
+		if err := s.thaw(l); err != nil {
 			return nil, err
 		}
 	}
@@ -75,9 +74,9 @@ func (s *Machines) Wake(l *Instance) (release func(), err error) {
 	}), nil
 }
 
-// thawStill lets a frozen machine go on. The caller holds st.mu.
-func (s *Machines) thawStill(l *Instance) error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.o.Patience(l.Engine, stillTimeout))
+// thaw lets a frozen machine go on. The caller holds st.mu.
+func (s *Machines) thaw(l *Instance) error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.Patience(l.Engine, freezeTimeout))
 	defer cancel()
 	if err := l.Machine.Thaw(ctx); err != nil {
 		return bothy.Errorf(bothy.CodeEngine, "sandbox %s does not go on", l.ID).
@@ -85,7 +84,7 @@ func (s *Machines) thawStill(l *Instance) error {
 	}
 	l.still.frozen = false
 	l.still.last = s.o.Clock.Now()
-	s.lookLater(l, stillAfter)
+	s.checkLater(l, freezeAfter)
 	return nil
 }
 
@@ -105,8 +104,8 @@ func (s *Machines) Hold(l *Instance, what string) (end func(), err error) {
 	return func() { ended(); release() }, nil
 }
 
-// GuestStats asks the guest, or tells what it has said before it was frozen. It
-// wakes nobody, and is no use.
+// GuestStats asks the guest, or returns what it said before it was frozen. It neither
+// wakes the machine nor counts as use.
 func (s *Machines) GuestStats(ctx context.Context, l *Instance) (bothy.GuestStats, error) {
 	st := &l.still
 	st.mu.Lock()
@@ -133,11 +132,11 @@ func (s *Machines) WatchIdleness(l *Instance, owned, ran bool) {
 	defer st.mu.Unlock()
 	st.owned, st.ran = owned, st.ran || ran
 	st.last = s.o.Clock.Now()
-	s.lookLater(l, stillAfter)
+	s.checkLater(l, freezeAfter)
 }
 
-// unwatchStill ends that, and leaves the machine as it is.
-func (l *Instance) unwatchStill() {
+// stopAutofreeze ends that, and leaves the machine as it is.
+func (l *Instance) stopAutofreeze() {
 	st := &l.still
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -147,57 +146,57 @@ func (l *Instance) unwatchStill() {
 	}
 }
 
-// lookLater arms the next look; st.mu is held.
-func (s *Machines) lookLater(l *Instance, d time.Duration) {
+// checkLater arms the next look; st.mu is held.
+func (s *Machines) checkLater(l *Instance, d time.Duration) {
 	st := &l.still
 	if st.stop != nil {
 		st.stop()
 	}
 	if !st.closed {
-		st.stop = s.o.Clock.AfterFunc(d, func() { s.lookStill(l) })
+		st.stop = s.o.Clock.AfterFunc(d, func() { s.check(l) })
 	}
 }
 
-// lookStill freezes a machine that did nothing between the last look and this
+// check freezes a machine that did nothing between the last look and this
 // one, and otherwise looks again later.
-func (s *Machines) lookStill(l *Instance) {
-	ctx, cancel := context.WithTimeout(s.o.Background, s.o.Patience(l.Engine, stillTimeout))
+func (s *Machines) check(l *Instance) {
+	ctx, cancel := context.WithTimeout(s.o.Background, s.o.Patience(l.Engine, freezeTimeout))
 	defer cancel()
 	st := &l.still
 	st.mu.Lock()
 	idle := s.o.Clock.Now().Sub(st.last)
-	if st.closed || st.frozen || st.users > 0 || idle < stillAfter {
+	if st.closed || st.frozen || st.users > 0 || idle < freezeAfter {
 		if !st.frozen {
-			s.lookLater(l, max(stillAfter-idle, stillTwice))
+			s.checkLater(l, max(freezeAfter-idle, freezeConfirm))
 		}
 		st.mu.Unlock()
 		return
 	}
 	last, before := st.last, st.before
 	st.mu.Unlock()
-	now, g, err := s.seeStill(ctx, l)
+	now, g, err := s.read(ctx, l)
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	switch {
 	case st.closed || ctx.Err() != nil:
 	case err != nil || !st.mayFreeze(g):
-		// Somebody runs something, or nobody can tell.
+		// Something runs, or the guest does not say.
 		st.before = nil
-		st.wait = min(max(2*st.wait, stillAgain), stillSeldom)
-		s.lookLater(l, st.wait)
+		st.wait = min(max(2*st.wait, freezeRetry), freezeRetryMax)
+		s.checkLater(l, st.wait)
 	case before == nil || !now.quietSince(*before):
 		st.before = &now
-		s.lookLater(l, stillTwice)
+		s.checkLater(l, freezeConfirm)
 	case st.users > 0 || st.last != last:
-		s.lookLater(l, stillAfter)
+		s.checkLater(l, freezeAfter)
 	default:
 		st.guest = g
-		s.freezeStill(ctx, l)
+		s.freeze(ctx, l)
 	}
 }
 
-// freezeStill freezes a machine; st.mu is held.
-func (s *Machines) freezeStill(ctx context.Context, l *Instance) {
+// freeze freezes a machine; st.mu is held.
+func (s *Machines) freeze(ctx context.Context, l *Instance) {
 	st := &l.still
 	st.before = nil
 	l.KeptConns.CloseIdle()
@@ -210,11 +209,11 @@ func (s *Machines) freezeStill(ctx context.Context, l *Instance) {
 	if err := l.Machine.Thaw(ctx); err != nil {
 		s.o.Log.Warn("cannot thaw a machine", "sandbox", l.ID, "error", err)
 	}
-	s.lookLater(l, stillSeldom)
+	s.checkLater(l, freezeRetryMax)
 }
 
-// mayFreeze reports whether no process inside is a user's. Of a machine that
-// nobody owns yet none is.
+// mayFreeze reports whether no process inside is a user's. A machine that no sandbox owns
+// yet has none.
 func (st *autofreeze) mayFreeze(g bothy.GuestStats) bool {
 	if !st.owned {
 		return true
@@ -226,8 +225,8 @@ func (st *autofreeze) mayFreeze(g bothy.GuestStats) bool {
 	return g.Processes > 0 && others <= 0 && g.Commands == 0
 }
 
-// seeStill looks at what a machine has done.
-func (s *Machines) seeStill(ctx context.Context, l *Instance) (now reading, g bothy.GuestStats, err error) {
+// read looks at what a machine has done.
+func (s *Machines) read(ctx context.Context, l *Instance) (now reading, g bothy.GuestStats, err error) {
 	if g, err = s.GuestStats(ctx, l); err != nil {
 		return now, g, err
 	}

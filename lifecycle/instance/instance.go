@@ -74,7 +74,7 @@ func (l *Instance) Detach() {
 		l.stopIdle()
 	}
 	l.mu.Unlock()
-	l.unwatchStill()
+	l.stopAutofreeze()
 	l.Cancel()
 	l.KeptConns.Close()
 	l.Guest.CloseIdle()

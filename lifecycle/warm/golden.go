@@ -21,7 +21,7 @@ import (
 )
 
 // A golden snapshot is a machine that was booted, warmed and frozen before it
-// belonged to anybody. Sandboxes of its shape are made from it instead of being
+// had an owner. Sandboxes of its shape are made from it instead of being
 // booted. It is only ever a shorter way: what cannot be restored is booted.
 type golden struct {
 	name string
@@ -140,7 +140,7 @@ func (s *Pool) wantsGolden(h class, t *bothy.Template) bool {
 	return gs.ready[h] == nil && (!failed || s.o.Clock.Now().Sub(at) > goldenPause)
 }
 
-// makeGolden makes or finds the golden snapshot of a shape. Nobody waits for it.
+// makeGolden makes or finds the golden snapshot of a shape. No request waits for it.
 func (s *Pool) makeGolden(ctx context.Context, h class, t *bothy.Template) error {
 	begun := time.Now()
 	gs := s.goldens
@@ -217,8 +217,8 @@ func (s *Pool) openGolden(ctx context.Context, name string, h class) (*golden, e
 	return g, nil
 }
 
-// freezeGolden boots a machine that nobody owns and nothing can leave, warms it
-// and writes it down.
+// freezeGolden boots a machine without an owner or a network, warms it and writes its
+// snapshot.
 func (s *Pool) freezeGolden(ctx context.Context, name string, h class, t *bothy.Template) error {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Engines.Patience(h.engine, instance.StartTimeout))
 	defer cancel()

@@ -59,9 +59,8 @@ const (
 	poolPatience = 10 * time.Second
 )
 
-// pool holds what is ready. Its members belong to nobody: they are stored
-// nowhere, count against nobody's limits, and end with the server, or are swept
-// by the next.
+// pool holds what is ready. Its members have no owner: they are not stored, count against
+// no limit, and end with the server or are swept by the next one.
 type pool struct {
 	wake chan struct{} // holds one token
 
@@ -108,7 +107,7 @@ func (p *pool) asked(h class, t *bothy.Template, now time.Time, create bool) {
 		p.demand[h] = d
 	}
 	d.template, d.starts = t, now
-	// One more attempt is worth it, but not for everybody who asks.
+	// A request is worth one more attempt, but not every request.
 	d.failures.count = min(d.failures.count, poolTries-1)
 	if create {
 		d.creates = append(d.creates, now)
@@ -349,7 +348,7 @@ func (s *Pool) readyOf(h class) int {
 	return len(s.pool.ready[h])
 }
 
-// addReady makes one machine that waits.
+// addReady makes one ready machine.
 func (s *Pool) addReady(ctx context.Context, h class, t *bothy.Template) {
 	begun := time.Now()
 	l, err := s.prepare(ctx, h, t)
@@ -381,7 +380,7 @@ func (s *Pool) addReady(ctx context.Context, h class, t *bothy.Template) {
 		"ms", time.Since(begun).Milliseconds(), "pool_mb", s.Stats(ctx).MemoryBytes>>20)
 }
 
-// prepare makes a machine that wants nothing but an owner. Its gateway is
+// prepare makes a machine that lacks only an owner. Its gateway is
 // shut.
 func (s *Pool) prepare(ctx context.Context, h class, t *bothy.Template) (*instance.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Engines.Patience(h.engine, instance.StartTimeout))
@@ -441,8 +440,7 @@ func (s *Pool) restoreOrBoot(ctx context.Context, sb *bothy.Sandbox, t *bothy.Te
 	return m, "", err
 }
 
-// Claim hands out a machine for a sandbox that is ready, or nil. Nobody else has
-// it then.
+// Claim takes a ready machine for a sandbox out of the pool, or returns nil.
 func (s *Pool) Claim(sb *bothy.Sandbox) *instance.Instance {
 	h := classOf(sb)
 	p := s.pool
@@ -462,7 +460,7 @@ func (s *Pool) Claim(sb *bothy.Sandbox) *instance.Instance {
 	return nil
 }
 
-// Discard ends a machine that nobody owns.
+// Discard ends a machine that no sandbox owns.
 func (s *Pool) Discard(l *instance.Instance) {
 	if l == nil {
 		return
