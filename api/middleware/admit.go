@@ -55,7 +55,7 @@ func (s *Chain) Admit(r *http.Request) (*http.Request, error) {
 	return r, takeForPage(r)
 }
 
-// AdmitOther is admit for a request that another door decodes.
+// AdmitOther is admit for a request that another protocol decodes.
 func (s *Chain) AdmitOther(r *http.Request) (*http.Request, error) {
 	r, err := s.Admit(r)
 	if err == nil {
@@ -89,7 +89,7 @@ func takeForPage(r *http.Request) error {
 	return bothy.TakeMemory(r.Context(), min(limit, 1000)*itemBytes)
 }
 
-// takeForBody takes memory for the body of a request that another door decodes.
+// takeForBody takes memory for the body of a request that another protocol decodes.
 func takeForBody(r *http.Request) error {
 	if r.Body == nil || r.ContentLength == 0 {
 		return nil

@@ -432,6 +432,8 @@ var Descriptions = map[string]fields{
 	"Template": {
 		"version":     field("The version of the manifest's format."),
 		"name":        field("The template's name."),
+		"tag":         field("The tag of the name, where it is not latest."),
+		"project":     field("The project that owns it; missing where it is for all projects."),
 		"description": field("What it is for."),
 		"digest":      field("The SHA-256 of its image."),
 		"size_bytes":  field("The size of its image."),
