@@ -50,6 +50,10 @@ type Template struct {
 	// Project owns the template; empty means that it is for all.
 	Project string `json:"project,omitempty"`
 
+	// Memory is set where sandboxes start with the processes of the one that the template
+	// was made from.
+	Memory *TemplateMemory `json:"memory,omitempty"`
+
 	// RootFS is the path of the image. Not part of the manifest.
 	RootFS string `json:"-"`
 }
@@ -75,6 +79,33 @@ type Healthcheck struct {
 	TimeoutSeconds     float64  `json:"timeout_seconds,omitempty"`
 	StartPeriodSeconds float64  `json:"start_period_seconds,omitempty"`
 	Retries            int      `json:"retries,omitempty"`
+}
+
+// TemplateMemory is what a template has of the processes of a sandbox. They run only on
+// the engine and in the size that they ran in.
+type TemplateMemory struct {
+	SnapshotID string  `json:"snapshot_id"`
+	SizeBytes  int64   `json:"size_bytes"`
+	Engine     string  `json:"engine"`
+	CPU        float64 `json:"cpu"`
+	MemoryMB   int     `json:"memory_mb"`
+	DiskMB     int     `json:"disk_mb"`
+}
+
+// TemplateCapture says what becomes of a sandbox as a template.
+type TemplateCapture struct {
+	// Name may have a tag: NAME:TAG.
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+	// Memory keeps the processes that run, too.
+	Memory bool `json:"memory,omitempty"`
+}
+
+// TemplateCapturer makes templates of sandboxes.
+type TemplateCapturer interface {
+	// CreateTemplate makes a template of a sandbox that runs or is paused, and leaves it
+	// as it is.
+	CreateTemplate(ctx context.Context, sandboxID string, req TemplateCapture) (*Template, error)
 }
 
 // TemplateService finds and builds templates.

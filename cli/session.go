@@ -17,6 +17,7 @@ type session struct {
 	files     bothy.FileService
 	templates bothy.TemplateService
 	builder   bothy.TemplateBuilder
+	capturer  bothy.TemplateCapturer
 	tokens    bothy.TokenService
 	snapshots bothy.SnapshotService
 	mover     bothy.SnapshotMover
@@ -48,7 +49,7 @@ func (a *app) do(f action) func(*cobra.Command, []string) error {
 
 func newSession(c *client.Client) *session {
 	return &session{
-		sandboxes: c.Sandboxes, exec: c.Exec, code: c.Code, files: c.Files, templates: c.Templates, builder: c.Builder, tokens: c.Tokens,
+		sandboxes: c.Sandboxes, exec: c.Exec, code: c.Code, files: c.Files, templates: c.Templates, builder: c.Builder, capturer: c.Templates, tokens: c.Tokens,
 		snapshots: c.Snapshots, mover: c.Mover, network: c.Network, events: c.Events, metrics: c.Metrics, ports: c.Ports, links: c.Links, webhooks: c.Webhooks, limits: c.Limits, usage: c.Usage,
 		projects: c.Projects, audit: c.Audit,
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"io"
 
@@ -11,7 +12,7 @@ import (
 
 func newTemplate(a *app) *cobra.Command {
 	return group("template", "List, build and remove templates",
-		newTemplateList(a), newTemplateGet(a), newTemplateBuild(a), newTemplateBuilds(a), newTemplateLogs(a), newTemplateCancel(a), newTemplateImport(a), newTemplateRemove(a))
+		newTemplateList(a), newTemplateGet(a), newTemplateBuild(a), newTemplateBuilds(a), newTemplateLogs(a), newTemplateCancel(a), newTemplateImport(a), newTemplateCreate(a), newTemplateRemove(a))
 }
 
 func newTemplateList(a *app) *cobra.Command {
@@ -33,9 +34,13 @@ func newTemplateList(a *app) *cobra.Command {
 func printTemplates(w io.Writer, list []*bothy.Template) {
 	rows := make([][]string, len(list))
 	for i, t := range list {
-		rows[i] = []string{t.Name, size(t.SizeBytes), age(t.CreatedAt), orDash(t.Description)}
+		bytes := t.SizeBytes
+		if t.Memory != nil {
+			bytes += t.Memory.SizeBytes
+		}
+		rows[i] = []string{t.Ref(), cmp.Or(t.Project, "all"), size(bytes), age(t.CreatedAt), orDash(t.Description)}
 	}
-	table(w, []string{"NAME", "SIZE", "AGE", "DESCRIPTION"}, rows)
+	table(w, []string{"NAME", "OWNER", "SIZE", "AGE", "DESCRIPTION"}, rows)
 }
 
 func newTemplateGet(a *app) *cobra.Command {
@@ -58,7 +63,9 @@ func newTemplateRemove(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm NAME…",
 		Short: "Delete templates",
-		Args:  usage(cobra.MinimumNArgs(1)),
+		Long: `Delete templates: NAME with all its tags, or NAME:TAG alone. One that a sandbox
+or a snapshot still needs is not deleted.`,
+		Args: usage(cobra.MinimumNArgs(1)),
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, names []string) error {
 		return a.each(names, func(name string) error { return s.templates.RemoveTemplate(ctx, name) })

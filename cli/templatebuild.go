@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
@@ -98,9 +100,18 @@ func (a *app) buildTemplate(ctx context.Context, s *session, req bothy.TemplateB
 	return t, err
 }
 
+// memoryOf says what a template keeps of processes.
+func memoryOf(t *bothy.Template) string {
+	if t.Memory == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s, of processes in %d MB on %s", size(t.Memory.SizeBytes), t.Memory.MemoryMB, t.Memory.Engine)
+}
+
 func printTemplate(w io.Writer, t *bothy.Template) {
 	fields(w,
-		"name", t.Name,
+		"name", t.Ref(),
+		"owner", cmp.Or(t.Project, "all projects"),
 		"description", t.Description,
 		"digest", t.Digest,
 		"size", size(t.SizeBytes),
@@ -110,5 +121,6 @@ func printTemplate(w io.Writer, t *bothy.Template) {
 		"cwd", t.Cwd,
 		"env", pairs(t.Env),
 		"packages", pairs(t.Packages),
+		"memory", memoryOf(t),
 	)
 }

@@ -42,6 +42,11 @@ func (t *Templates) BuildTemplate(ctx context.Context, req bothy.TemplateBuild, 
 	return built, err
 }
 
+// CreateTemplate implements bothy.TemplateCapturer.
+func (t *Templates) CreateTemplate(ctx context.Context, sandboxID string, req bothy.TemplateCapture) (*bothy.Template, error) {
+	return get[bothy.Template](ctx, t.conn, http.MethodPost, "/v1/sandboxes/"+url.PathEscape(sandboxID)+"/template", nil, req)
+}
+
 // RemoveTemplate implements bothy.TemplateService.
 func (t *Templates) RemoveTemplate(ctx context.Context, name string) error {
 	return t.conn.call(ctx, http.MethodDelete, templatePath(name), nil, nil, nil)

@@ -30,6 +30,7 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 	if req.SnapshotID != "" {
 		return s.createFrom(ctx, req)
 	}
+	asked := req
 	engine, err := s.engines.Choose(ctx, req.Engine, req.RequireAcceleration)
 	if err != nil {
 		return nil, err
@@ -49,6 +50,9 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 	t, err := s.o.Templates.LookupFor(sb.ProjectID, sb.Template)
 	if err != nil {
 		return nil, err
+	}
+	if t.Memory != nil && (asked.Engine == "" || asked.Engine == t.Memory.Engine) {
+		return s.createFromMemory(ctx, asked, t)
 	}
 	sb.TemplateDigest = t.Digest
 	reservation, err := s.admission.Reserve(ctx, sb.ProjectID)

@@ -32,6 +32,8 @@ import (
 type Options struct {
 	Store     store.Store
 	Templates Templates
+	// TemplateMaker makes templates of sandboxes. Optional.
+	TemplateMaker TemplateMaker
 	// Blobs keeps the files of snapshots.
 	Blobs blob.Store
 	// Engines by name, and those that are opened when they are first needed;

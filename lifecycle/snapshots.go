@@ -77,6 +77,9 @@ func (s *Service) DeleteSnapshot(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	if err := s.heldByTemplate(id); err != nil {
+		return err
+	}
 	// The sandbox's lock keeps it from falling asleep or waking meanwhile.
 	unlock, err := s.ledger.LockFor(ctx, n.SandboxID)
 	if err != nil {

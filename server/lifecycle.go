@@ -54,9 +54,9 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 		Plans:     s.projects,
 		Meter:     s.meter,
 		Observe:   s.metrics.Event,
-		Templates: s.templates,
-		Blobs:     s.blobs,
-		Engines:   opened,
+		Templates: s.templates, TemplateMaker: s.templates,
+		Blobs:   s.blobs,
+		Engines: opened,
 		Openers: map[string]engines.Opener{
 			microvm.Name: func(ctx context.Context) (bothy.Engine, error) { return s.openMicrovm(ctx, b) },
 		},

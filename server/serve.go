@@ -34,6 +34,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 	s.lifecycle.StartPool()
 	go s.lifecycle.OpenEngines(ctx)
+	go s.collectTemplates(ctx)
 	s.log.Info("ready", "url", s.api.URL(), "home", s.config.Home, "engine", s.defaultBuild(), "sandboxes", adopted)
 	served := make(chan error, 1)
 	go func() {

@@ -121,7 +121,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 		return nil, err
 	}
 	s.tokens = access.New(s.store, access.WithLog(s.log), access.WithProjects(s.projects))
-	s.templates = template.NewLibrary(c.Templates, template.Options{InUse: s.templateInUse, Quota: s.templateQuota})
+	s.templates = template.NewLibrary(c.Templates, template.Options{InUse: s.templateInUse, Quota: s.templateQuota, Forget: s.forgetMemory})
 	if err := s.openEngine(binaries); err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	}
 	services, err := s.withLogins(withKeys(api.Services{Services: rest.Services{
 		Tokens: s.tokens, Sandboxes: s.lifecycle, Exec: s.lifecycle, Files: s.lifecycle.Files(),
-		Templates: s.templates, Builder: s.builder, Snapshots: s.lifecycle, Code: s.lifecycle, Events: s.lifecycle, Network: s.lifecycle,
+		Templates: s.templates, Capturer: s.lifecycle, Builder: s.builder, Snapshots: s.lifecycle, Code: s.lifecycle, Events: s.lifecycle, Network: s.lifecycle,
 		Metrics: s.lifecycle, Ports: s.lifecycle, Links: access.NewLinks(s.store, s.tokens, s.lifecycle), Webhooks: s.webhooks,
 		Mover: s.lifecycle, Logs: s.lifecycle, Limits: s.lifecycle, Usage: s.meter, Projects: s.projects,
 		Audit: s.audit,
@@ -238,6 +238,31 @@ func (s *Server) templateQuota(ctx context.Context, project string) (int64, erro
 		return 0, err
 	}
 	return max(*p.TemplatesMB<<20, 1), nil // where none are allowed, the first is too many
+}
+
+// forgetMemory deletes the snapshot of a template that is gone.
+func (s *Server) forgetMemory(ctx context.Context, project, snapshotID string) {
+	owner := &bothy.Caller{ProjectID: project, TokenID: "server", Scopes: bothy.AllScopes}
+	err := s.lifecycle.DeleteSnapshot(bothy.WithCaller(context.WithoutCancel(ctx), owner), snapshotID)
+	if err != nil && bothy.ErrorCode(err) != bothy.CodeSnapshotNotFound {
+		s.log.Warn("the memory of a template that was removed stays", "snapshot", snapshotID, "error", err)
+	}
+}
+
+// collectTemplates removes images that nothing needs any more, at once and every hour.
+func (s *Server) collectTemplates(ctx context.Context) {
+	every := time.NewTicker(time.Hour)
+	defer every.Stop()
+	for {
+		if err := s.templates.Collect(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("not every image that is not needed was removed", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+	}
 }
 
 func shortHash(s string) string {

@@ -31,6 +31,8 @@ type Options struct {
 	InUse func(ctx context.Context, project, digest string) (bool, error)
 	// Quota is how many bytes the templates of a project may take up; 0 means any number.
 	Quota func(ctx context.Context, project string) (int64, error)
+	// Forget lets go of the snapshot of a template that has been removed.
+	Forget func(ctx context.Context, project, snapshotID string)
 	// Share is the folder of the data files that come with bothy. Without it
 	// BOTHY_SHARE is asked, then the neighbourhood of the program.
 	Share string

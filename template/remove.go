@@ -79,7 +79,11 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 			return fmt.Errorf("remove template %s: %w", ref, err)
 		}
 	}
-	return os.RemoveAll(l.home(ref.Name))
+	var errs []error
+	for _, hex := range digests {
+		errs = append(errs, l.discard(ctx, ref.Name, hex))
+	}
+	return errors.Join(append(errs, os.RemoveAll(l.home(ref.Name)))...)
 }
 
 // collect deletes the images of a name that have no tag and that nobody needs. The caller
@@ -97,7 +101,7 @@ func (l *Library) collect(ctx context.Context, name string) error {
 		}
 		used, err := l.inUse(ctx, hex, true)
 		if err == nil && !used {
-			err = os.RemoveAll(filepath.Join(l.home(name), hex))
+			err = l.discard(ctx, name, hex)
 		}
 		errs = append(errs, err)
 	}

@@ -205,6 +205,21 @@ func (w *World) MadeTemplate(name string) *bothy.Template {
 	return t
 }
 
+// CreateTemplate implements bothy.TemplateCapturer.
+func (w *World) CreateTemplate(ctx context.Context, id string, req bothy.TemplateCapture) (*bothy.Template, error) {
+	if _, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite); err != nil {
+		return nil, err
+	}
+	if _, err := w.Get(ctx, id); err != nil {
+		return nil, err
+	}
+	t := &bothy.Template{Version: bothy.ManifestVersion, Name: req.Name, Digest: "sha256:02", CreatedAt: Epoch, Source: id, Description: req.Description}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.templates[req.Name] = t
+	return t, nil
+}
+
 // RemoveTemplate implements bothy.TemplateService.
 func (w *World) RemoveTemplate(ctx context.Context, name string) error {
 	if _, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite); err != nil {

@@ -446,8 +446,22 @@ var Descriptions = map[string]fields{
 		"source":      field("What it was made from."),
 		"packages":    field("The versions of what matters inside."),
 		"languages":   field("The languages in which code can be run."),
+		"memory":      field("What it has of running processes; left out where it has none."),
 		"warm":        field("The languages whose interpreters run already when a sandbox starts."),
 		"recipe":      field("How it was made, where it is built in: another recipe makes it anew."),
+	},
+	"TemplateMemory": {
+		"snapshot_id": field("The snapshot that holds them, which goes with the template."),
+		"size_bytes":  field("What the snapshot takes up."),
+		"engine":      field("The engine that they run on."),
+		"cpu":         field("The processors of a sandbox that asks for none."),
+		"memory_mb":   field("The memory that they run in."),
+		"disk_mb":     field("The disk that they run on."),
+	},
+	"TemplateCapture": {
+		"name":        field("The template's name, with a tag or without.", example("team/app:v3")),
+		"description": field("What the template is for."),
+		"memory":      field("Keep the running processes, too.", byDefault(false)),
 	},
 	"TemplateBuild": {
 		"name":  field("The template's name. Without an image, the built-in template of that name is built.", example("python-3.12")),

@@ -22,6 +22,7 @@ type Services struct {
 	Files     bothy.FileService
 	Templates bothy.TemplateService
 	Builder   bothy.TemplateBuilder
+	Capturer  bothy.TemplateCapturer
 	Snapshots bothy.SnapshotService
 	Events    bothy.EventService
 	Network   bothy.NetworkService
@@ -76,6 +77,7 @@ func Register(registry *openapi.Registry, chain *middleware.Chain, services Serv
 	s.registerFiles()
 	s.registerSnapshots()
 	s.registerTemplates()
+	s.registerCapture()
 	s.registerBuilds()
 	s.registerEvents()
 	s.registerNetwork()

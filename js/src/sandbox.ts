@@ -10,7 +10,7 @@ import { Process, type ProcessInfo } from "./process.js";
 import { Shell } from "./shell.js";
 import { Terminal, type TerminalOptions } from "./terminal.js";
 import { type CallOptions, startSeconds, type Transport } from "./transport.js";
-import type { BothyEvent, CreateParams, ForkParams, Limits, Link, LinkInfo, LinkKind, ListParams, Logs, Metrics, SandboxInfo, Snapshot, UpdateParams, UsageReport } from "./types.js";
+import type { BothyEvent, CreateParams, ForkParams, Limits, Link, LinkInfo, LinkKind, ListParams, Logs, Metrics, SandboxInfo, Snapshot, Template, TemplateFromParams, UpdateParams, UsageReport } from "./types.js";
 
 /** Which server the static methods of {@link Sandbox} talk to. By default the environment says. */
 export interface Connection extends CallOptions {
@@ -171,6 +171,12 @@ export class Sandbox {
   async snapshot(options: CallOptions & { name?: string } = {}): Promise<Snapshot> {
     const { signal, ...json } = options;
     return this.#post("snapshots", json, signal);
+  }
+
+  /** Makes a template of the sandbox's files, from which new sandboxes start; with `memory`, from its processes, too. */
+  async createTemplate(name: string, options: CallOptions & TemplateFromParams = {}): Promise<Template> {
+    const { signal, ...json } = options;
+    return this.#post("template", { name, ...json }, signal);
   }
 
   /** Lists the snapshots of this sandbox: `await` gives a page, `for await` everything. */

@@ -203,6 +203,20 @@ export interface Template {
   packages?: Record<string, string>;
   /** What runCode offers. */
   languages?: string[];
+  /** The tag of the name, where it is not `latest`. */
+  tag?: string;
+  /** The project that owns it, where it is not for all. */
+  project?: string;
+  /** What it has of running processes: they start in this size on this engine. */
+  memory?: { snapshotId: string; sizeBytes: number; engine: string; cpu: number; memoryMb: number; diskMb: number };
+}
+
+/** What becomes of a sandbox as a template. */
+export interface TemplateFromParams {
+  /** What the template is for. */
+  description?: string;
+  /** Keep the running processes, too. */
+  memory?: boolean;
 }
 
 /** What a template is made from: an image, or, without one, the built-in template of that name. */

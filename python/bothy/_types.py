@@ -372,8 +372,27 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class TemplateMemory:
+    """What a template has of running processes: they start in this size on this engine."""
+
+    snapshot_id: str = ""
+    size_bytes: int = 0
+    engine: str = ""
+    cpu: float = 0.0
+    memory_mb: int = 0
+    disk_mb: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Template:
-    """What sandboxes start from. ``size_bytes`` is the size of its image."""
+    """What sandboxes start from.
+
+    Attributes:
+        size_bytes: The size of its image.
+        tag: The tag of its name; ``""`` stands for ``latest``.
+        project: The project that owns it; ``""`` where it is for all.
+        memory: What it has of running processes, if anything.
+    """
 
     name: str
     description: str = ""
@@ -385,6 +404,9 @@ class Template:
     source: str = ""
     packages: dict[str, str] = field(default_factory=dict)
     languages: tuple[str, ...] = ()
+    tag: str = ""
+    project: str = ""
+    memory: TemplateMemory | None = None
 
 
 @dataclass(frozen=True, slots=True)

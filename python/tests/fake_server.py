@@ -332,6 +332,13 @@ class Exchange(BaseHTTPRequestHandler):
         copies = [self.fake.add_sandbox(**asked) for _ in range(count)]
         return as_json({"items": copies}, 201)
 
+    def _on_template(self, sandbox: dict[str, Any], rest: str) -> Answer:
+        asked = self.request_seen.json
+        made = {"name": asked["name"], "digest": "sha256:02", "size_bytes": 5, "project": "red"}
+        if asked.get("memory"):
+            made["memory"] = {"snapshot_id": "snap-1", "memory_mb": 512}
+        return as_json(made, 201)
+
     def _on_rollback(self, sandbox: dict[str, Any], rest: str) -> Answer:
         sandbox["parent_snapshot_id"] = self.request_seen.json["snapshot_id"]
         return as_json(sandbox)

@@ -51,6 +51,7 @@ def test_both_flavours_have_the_same_names_and_arguments(
 def test_the_names_that_are_promised() -> None:
     sandbox = (
         "create get list resume limits exec exec_stream spawn terminal run_code pause snapshot "
+        "create_template "
         "snapshots fork rollback set_timeout set_network network_log forward terminate id info "
         "refresh events url metrics logs"
     )

@@ -94,6 +94,14 @@ test("a sandbox is forked and rolled back", async () => {
   assert.deepEqual(fake.requests(`POST ${base}/rollback`)[0]?.json, { snapshot_id: "snap_1" });
 });
 
+test("a template is made of a sandbox", async () => {
+  await using fake = await FakeServer.start();
+  fake.on(`POST ${base}/template`, json({ version: 1, name: "team/app", tag: "v3", digest: "sha256:02", size_bytes: 5, memory: { snapshot_id: "snap_1", memory_mb: 512 } }, 201));
+  const made = await open(fake).createTemplate("team/app:v3", { memory: true, description: "the app" });
+  assert.deepEqual([made.tag, made.memory?.snapshotId, made.memory?.memoryMb], ["v3", "snap_1", 512]);
+  assert.deepEqual(fake.requests(`POST ${base}/template`)[0]?.json, { name: "team/app:v3", memory: true, description: "the app" });
+});
+
 test("a live sandbox is changed", async () => {
   await using fake = await FakeServer.start();
   fake.on(`PATCH ${base}`, json(sandbox({ timeout_seconds: 60 })));

@@ -72,6 +72,18 @@ async def test_snapshots_fork_and_rollback(fake: FakeServer, sbx: AsyncSandbox) 
     assert info.parent_snapshot_id == snapshot.id == sbx.info.parent_snapshot_id
 
 
+async def test_a_template_is_made_of_a_sandbox(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    made = await sbx.create_template("team/app:v3", description="the app")
+    assert (made.name, made.project, made.memory) == ("team/app:v3", "red", None)
+    made = await sbx.create_template("app", memory=True)
+    assert made.memory is not None
+    assert (made.memory.snapshot_id, made.memory.memory_mb) == ("snap-1", 512)
+    assert [c.json for c in fake.calls("POST", "/template")] == [
+        {"name": "team/app:v3", "description": "the app"},
+        {"name": "app", "memory": True},
+    ]
+
+
 async def test_changes(fake: FakeServer, sbx: AsyncSandbox) -> None:
     assert (await sbx.set_timeout(60)).timeout_seconds == 60
     info = await sbx.set_network({"mode": "restricted", "allow_domains": ["*.example.org"]})

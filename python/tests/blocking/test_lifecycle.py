@@ -73,6 +73,18 @@ def test_snapshots_fork_and_rollback(fake: FakeServer, sbx: Sandbox) -> None:
     assert info.parent_snapshot_id == snapshot.id == sbx.info.parent_snapshot_id
 
 
+def test_a_template_is_made_of_a_sandbox(fake: FakeServer, sbx: Sandbox) -> None:
+    made = sbx.create_template("team/app:v3", description="the app")
+    assert (made.name, made.project, made.memory) == ("team/app:v3", "red", None)
+    made = sbx.create_template("app", memory=True)
+    assert made.memory is not None
+    assert (made.memory.snapshot_id, made.memory.memory_mb) == ("snap-1", 512)
+    assert [c.json for c in fake.calls("POST", "/template")] == [
+        {"name": "team/app:v3", "description": "the app"},
+        {"name": "app", "memory": True},
+    ]
+
+
 def test_changes(fake: FakeServer, sbx: Sandbox) -> None:
     assert (sbx.set_timeout(60)).timeout_seconds == 60
     info = sbx.set_network({"mode": "restricted", "allow_domains": ["*.example.org"]})

@@ -63,6 +63,16 @@ func (w Templates) BuildTemplate(_ context.Context, req bothy.TemplateBuild, log
 	return w.addTemplate(req.Name), nil
 }
 
+// CreateTemplate pretends to make one of a sandbox.
+func (w Templates) CreateTemplate(_ context.Context, id string, req bothy.TemplateCapture) (*bothy.Template, error) {
+	if !bothy.ValidTemplateName(req.Name) {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "template name %q is not valid", req.Name).WithHint("Use lower-case letters, digits, dots and dashes.")
+	}
+	t := w.addTemplate(req.Name)
+	t.Source = "sandbox " + id
+	return t, nil
+}
+
 // RemoveTemplate deletes one.
 func (w Templates) RemoveTemplate(_ context.Context, name string) error {
 	if _, err := w.find(name); err != nil {

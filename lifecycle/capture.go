@@ -1,0 +1,163 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
+	"github.com/bothy-dev/bothy/snapshot"
+)
+
+// TemplateMaker makes templates of what sandboxes have changed.
+type TemplateMaker interface {
+	// Capture makes a template of a base and a tar of changes, and fills in t.
+	Capture(ctx context.Context, t, base *bothy.Template, changes string) error
+	// HoldsSnapshot returns the template that needs a snapshot, or nil.
+	HoldsSnapshot(id string) (*bothy.Template, error)
+}
+
+// CreateTemplate makes a template of a sandbox; see bothy.TemplateCapturer.
+func (s *Service) CreateTemplate(ctx context.Context, id string, req bothy.TemplateCapture) (*bothy.Template, error) {
+	if _, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite); err != nil {
+		return nil, err
+	}
+	if !bothy.ValidTemplateName(req.Name) {
+		_, err := bothy.ParseTemplateRef(req.Name)
+		if err == nil {
+			err = invalid("%q names an image and not a template", req.Name).WithHint("Leave the digest out.")
+		}
+		return nil, err
+	}
+	if s.o.TemplateMaker == nil {
+		return nil, bothy.Errorf(bothy.CodeUnsupported, "this server makes no templates of sandboxes")
+	}
+	sb, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite)
+	if err != nil {
+		return nil, err
+	}
+	base, err := s.o.Templates.LookupFor(sb.ProjectID, sb.TemplateDigest)
+	if err != nil {
+		return nil, err
+	}
+	t := &bothy.Template{
+		Version: bothy.ManifestVersion, Name: req.Name, Description: req.Description, CreatedAt: s.clock.Now().UTC(),
+		Env: base.Env, Cwd: base.Cwd, User: base.User, Image: base.Image, Entrypoint: base.Entrypoint,
+		Packages: base.Packages, Languages: base.Languages, Warm: base.Warm,
+		Source: fmt.Sprintf("sandbox %s of %s@%s", sb.ID, base.Name, base.Digest),
+	}
+	if req.Memory {
+		return t, s.captureMemory(ctx, sb, t, base)
+	}
+	return t, s.captureFiles(ctx, sb, t, base)
+}
+
+// captureFiles makes a template of the files of a sandbox that runs or is paused.
+func (s *Service) captureFiles(ctx context.Context, sb *bothy.Sandbox, t, base *bothy.Template) error {
+	if sb.State == bothy.StatePaused {
+		dir, _, release, err := s.openSnapshot(ctx, sb.SnapshotID)
+		if err != nil {
+			return err
+		}
+		defer release()
+		return s.o.TemplateMaker.Capture(ctx, t, base, filepath.Join(dir, snapshot.FilesTar))
+	}
+	draft, err := s.o.Blobs.Create(ctx, instance.NewID("snp"))
+	if err != nil {
+		return snapshotError(err)
+	}
+	defer draft.Discard()
+	changes := filepath.Join(draft.Dir(), snapshot.FilesTar)
+	if err := s.SaveFiles(ctx, sb.ID, changes); err != nil {
+		return snapshotError(err)
+	}
+	return s.o.TemplateMaker.Capture(ctx, t, base, changes)
+}
+
+// captureMemory makes a template of a live snapshot, which stays as long as the template.
+func (s *Service) captureMemory(ctx context.Context, sb *bothy.Sandbox, t, base *bothy.Template) error {
+	if sb.State == bothy.StatePaused {
+		return invalid("sandbox %s is paused, and its memory can only be taken while it runs", sb.ID).
+			WithHint("Resume it first, or leave memory out.")
+	}
+	n, err := s.CreateSnapshot(ctx, sb.ID, "template "+t.Name)
+	if err != nil {
+		return err
+	}
+	drop := func() {
+		if err := s.DeleteSnapshot(context.WithoutCancel(ctx), n.ID); err != nil {
+			s.log.Warn("the snapshot of a template that was not made stays", "snapshot", n.ID, "error", err)
+		}
+	}
+	if n.Kind != bothy.SnapshotMemory {
+		drop()
+		return bothy.Errorf(bothy.CodeUnsupported, "the memory of sandbox %s cannot be kept: %s", sb.ID, n.Detail).WithHint("Leave memory out.")
+	}
+	dir, m, release, err := s.openSnapshot(ctx, n.ID)
+	if err != nil {
+		drop()
+		return err
+	}
+	defer release()
+	t.Memory = &bothy.TemplateMemory{
+		SnapshotID: n.ID, SizeBytes: n.SizeBytes, Engine: m.Engine, CPU: sb.CPU, MemoryMB: m.Sandbox.MemoryMB, DiskMB: m.Sandbox.DiskMB,
+	}
+	if err := s.o.TemplateMaker.Capture(ctx, t, base, filepath.Join(dir, snapshot.FilesTar)); err != nil {
+		drop()
+		return err
+	}
+	return nil
+}
+
+// createFromMemory makes a new sandbox of a template that has memory.
+func (s *Service) createFromMemory(ctx context.Context, req bothy.SandboxCreate, t *bothy.Template) (*bothy.Sandbox, error) {
+	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite)
+	if err != nil {
+		return nil, err
+	}
+	from := t.Memory
+	dir, m, done, err := s.openSnapshot(ctx, from.SnapshotID)
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the template %s has lost its memory", t.Ref()).
+			WithHint("Make it again: bothy template create --memory --from SANDBOX %s.", t.Ref()).Because(err)
+	}
+	defer done()
+	if req.Size != "" || req.MemoryMB != 0 && req.MemoryMB != from.MemoryMB || req.DiskMB != 0 && req.DiskMB != from.DiskMB {
+		return nil, invalid("the processes of template %s run in %d MB of memory and on %d MB of disk", t.Ref(), from.MemoryMB, from.DiskMB).
+			WithHint("Leave size, memory_mb and disk_mb out, or make a template of the files alone.")
+	}
+	req.MemoryMB, req.DiskMB, req.Template, req.Engine = from.MemoryMB, from.DiskMB, t.Ref(), m.Engine
+	if req.CPU == 0 {
+		req.CPU = from.CPU
+	}
+	sb, err := s.newSandbox(req)
+	if err != nil {
+		return nil, err
+	}
+	sb.ProjectID, sb.TemplateDigest = caller.ProjectID, m.Sandbox.TemplateDigest
+	if err := s.machines.SealSecrets(sb, req.Secrets); err != nil {
+		return nil, err
+	}
+	if err := s.giveBudget(ctx, sb, req.Budget, ""); err != nil {
+		return nil, err
+	}
+	err = s.startCopy(ctx, sb, checking(ctx, dir, m))
+	if err != nil {
+		s.dropBudget(context.WithoutCancel(ctx), sb)
+	}
+	return sb, err
+}
+
+// heldByTemplate refuses to delete a snapshot that a template starts from.
+func (s *Service) heldByTemplate(id string) error {
+	if s.o.TemplateMaker == nil {
+		return nil
+	}
+	t, err := s.o.TemplateMaker.HoldsSnapshot(id)
+	if err != nil || t == nil {
+		return err
+	}
+	return bothy.Errorf(bothy.CodeSnapshotInUse, "the template %s starts from snapshot %s", t.Ref(), id).
+		WithHint("Delete the template: bothy template rm %s.", t.Ref())
+}

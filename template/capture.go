@@ -1,0 +1,103 @@
+package template
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/failpoint"
+	filetree "github.com/bothy-dev/bothy/template/tree"
+	"golang.org/x/sys/unix"
+)
+
+// Capture makes a template of a base and of the changes that a sandbox has made to its
+// files: a tar as engines write it. It is called t.Name, which may have a tag, and belongs
+// to the caller's project. What makes a machine itself, such as its host name, is left out.
+func (l *Library) Capture(ctx context.Context, t, base *bothy.Template, changes string) error {
+	files, err := Changed(ctx, base.RootFS, changes)
+	if err != nil {
+		return captureError(t.Name, err)
+	}
+	if err := FinishTree(files, cmp.Or(t.Env["PATH"], defaultPath)); err != nil {
+		return captureError(t.Name, err)
+	}
+	work := filepath.Join(l.dir, ".build")
+	if err := os.MkdirAll(work, 0o755); err != nil {
+		return captureError(t.Name, err)
+	}
+	f, err := os.CreateTemp(work, ".capture-*")
+	if err != nil {
+		return captureError(t.Name, err)
+	}
+	image := f.Name()
+	defer os.Remove(image)
+	err = f.Close()
+	if err == nil {
+		err = failpoint.Hit("template.capture")
+	}
+	if err == nil {
+		err = l.WriteTree(files, image)
+	}
+	if err == nil {
+		err = os.Chmod(image, 0o644)
+	}
+	if err != nil {
+		return captureError(t.Name, err)
+	}
+	return captureError(t.Name, l.Adopt(ctx, t, image))
+}
+
+// Changed is the root file system of an image with changes on top, which engines have
+// written as a tar. Both files must stay as they are while the tree is used.
+func Changed(ctx context.Context, image, changes string) (*filetree.Tree, error) {
+	files, err := filetree.Read(image)
+	if err != nil {
+		return nil, err
+	}
+	if err := files.Apply(ctx, changes, filetree.Overlay, filetree.NewBudget()); err != nil {
+		return nil, fmt.Errorf("the sandbox's files: %w", err)
+	}
+	return files, nil
+}
+
+func captureError(name string, err error) error {
+	var e *bothy.Error
+	switch {
+	case err == nil, errors.As(err, &e), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return bothy.Errorf(bothy.CodeDiskFull, "the host's disk has no room for the template %s", name).
+			WithHint("Delete templates and snapshots that are not needed, or ask the operator for space.").Because(err)
+	}
+	return bothy.Errorf(bothy.CodeTemplateInvalid, "the template %s could not be made: %v", name, err).Because(err)
+}
+
+// HoldsSnapshot returns the template that starts from the memory of a snapshot, if one does.
+func (l *Library) HoldsSnapshot(id string) (*bothy.Template, error) {
+	all, err := l.All()
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range all {
+		if t.Memory != nil && t.Memory.SnapshotID == id {
+			return t, nil
+		}
+	}
+	return nil, nil
+}
+
+// discard deletes one image of a name, and lets go of the memory that belongs to it.
+func (l *Library) discard(ctx context.Context, name, hex string) error {
+	t, _ := l.load(name, hex) // one that is damaged has none
+	if err := os.RemoveAll(filepath.Join(l.home(name), hex)); err != nil {
+		return err
+	}
+	if t != nil && t.Memory != nil && l.opts.Forget != nil {
+		l.opts.Forget(ctx, cmp.Or(l.project, bothy.DefaultProject), t.Memory.SnapshotID)
+	}
+	return nil
+}

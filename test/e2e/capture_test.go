@@ -1,0 +1,118 @@
+package e2e
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// capture makes a template that goes with the test.
+func (b *box) capture(req bothy.TemplateCapture) *bothy.Template {
+	b.Helper()
+	t, err := b.s.Templates.CreateTemplate(b.ctx, b.id, req)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := b.s.Templates.RemoveTemplate(context.Background(), req.Name); err != nil && bothy.ErrorCode(err) != bothy.CodeTemplateNotFound {
+			b.Error(err)
+		}
+	})
+	return t
+}
+
+// setUp is what somebody does by hand, and seen is what there is to see of it.
+const (
+	setUp = `set -e
+mkdir -p /opt/app /var/empty && echo hello > /opt/app/greeting && chmod 640 /opt/app/greeting && chown user:user /opt/app/greeting
+ln -s greeting /opt/app/link && ln /opt/app/greeting /opt/app/hard
+rm -r /usr/share/doc /etc/debian_version; mkdir /usr/share/doc && echo new > /usr/share/doc/new
+printf '#!/bin/sh\necho tool\n' > /usr/local/bin/tool && chmod 4755 /usr/local/bin/tool`
+	seen = `stat -c '%n %a %U %h %F' /opt/app/* /usr/local/bin/tool /var/empty; cat /opt/app/link; tool; ls /usr/share/doc; ls /etc/debian_version 2>&1; python3 -c 'print(6*7)'; whoami; pwd`
+)
+
+func TestATemplateIsMadeOfWhatSomebodySetUp(t *testing.T) {
+	b := newBox(t, bothy.SandboxCreate{Env: map[string]string{"TOKEN": "of-this-sandbox"}})
+	b.sh("root", setUp)
+	want := b.sh("", seen)
+	made := b.capture(bothy.TemplateCapture{Name: "captured/app:v3", Description: "by hand"})
+	if made.Name != "captured/app" || made.Tag != "v3" || made.Project != "" || made.SizeBytes == 0 {
+		t.Errorf("made %+v", made)
+	}
+	if _, err := b.s.Sandboxes.Get(b.ctx, b.id); err != nil {
+		t.Error(err)
+	}
+	if got := b.sh("", seen); got != want {
+		t.Errorf("the original has changed: %s", got)
+	}
+	c := newBox(t, bothy.SandboxCreate{Template: "captured/app:v3"})
+	if got := c.sh("", seen); got != want {
+		t.Errorf("a new sandbox has:\n%s\nand the one that was frozen:\n%s", got, want)
+	}
+	if got := c.sh("", "hostname; env"); strings.Contains(got, "of-this-sandbox") || strings.Contains(got, b.sh("", "hostname")) {
+		t.Errorf("it knows of the other one: %s", got)
+	}
+	// A tag that moves leaves the sandbox that runs, also over a pause.
+	b.sh("root", "echo bye > /opt/app/greeting")
+	if _, err := b.s.Snapshots.Pause(b.ctx, b.id, bothy.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	moved := b.capture(bothy.TemplateCapture{Name: "captured/app:v3"}) // of one that is paused
+	if moved.Digest == made.Digest {
+		t.Error("the tag did not move")
+	}
+	if _, err := c.s.Snapshots.Pause(c.ctx, c.id, bothy.PauseOptions{FilesOnly: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.s.Snapshots.Resume(c.ctx, c.id); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.sh("", "cat /opt/app/greeting"); got != "hello" {
+		t.Errorf("it reads %q", got)
+	}
+	d := newBox(t, bothy.SandboxCreate{Template: "captured/app@" + moved.Digest})
+	if got := d.sh("", "cat /opt/app/greeting"); got != "bye" {
+		t.Errorf("it reads %q", got)
+	}
+	err := c.s.Templates.RemoveTemplate(c.ctx, "captured/app")
+	if bothy.ErrorCode(err) != bothy.CodeTemplateInUse {
+		t.Errorf("removed although in use: %v", err)
+	}
+	for _, x := range []*box{b, c, d} {
+		if err := x.s.Sandboxes.Terminate(x.ctx, x.id); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestATemplateKeepsProcesses(t *testing.T) {
+	b := newBox(t, bothy.SandboxCreate{MemoryMB: 256})
+	b.sh("", "nohup sleep 54321 >/dev/null 2>&1 & echo set-up > /workspace/file")
+	made := b.capture(bothy.TemplateCapture{Name: "captured-live", Memory: true})
+	if made.Memory == nil || made.Memory.MemoryMB != 256 {
+		t.Fatalf("made %+v", made)
+	}
+	c := newBox(t, bothy.SandboxCreate{Template: "captured-live", Env: map[string]string{"MINE": "yes"}})
+	if got := c.sh("", "cat /workspace/file; pgrep -xc sleep; echo $MINE"); got != "set-up\n1\nyes" {
+		t.Errorf("a new sandbox says %q", got)
+	}
+	if c.sh("", "hostname") == b.sh("", "hostname") {
+		t.Error("both have one host name")
+	}
+	_, err := b.s.create(b.ctx, bothy.SandboxCreate{Template: "captured-live", MemoryMB: 512})
+	if bothy.ErrorCode(err) != bothy.CodeInvalid {
+		t.Errorf("another size: %v", err)
+	}
+	err = b.s.Snapshots.DeleteSnapshot(b.ctx, made.Memory.SnapshotID)
+	if bothy.ErrorCode(err) != bothy.CodeSnapshotInUse {
+		t.Errorf("its memory was deleted: %v", err)
+	}
+	if err := b.s.Templates.RemoveTemplate(b.ctx, "captured-live"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.s.Snapshots.Snapshot(b.ctx, made.Memory.SnapshotID); bothy.ErrorCode(err) != bothy.CodeSnapshotNotFound {
+		t.Errorf("its memory is still there: %v", err)
+	}
+}
