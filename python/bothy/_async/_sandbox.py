@@ -37,8 +37,8 @@ from .._types import (
     Secret,
     Size,
     Snapshot,
-    Template,
     State,
+    Template,
     UsageReport,
 )
 from ._client import AsyncClient, Patience, Request, borrowed, new_key, without_none

@@ -38,8 +38,8 @@ from .._types import (
     Secret,
     Size,
     Snapshot,
-    Template,
     State,
+    Template,
     UsageReport,
 )
 from ._client import Client, Patience, Request, borrowed, new_key, without_none
