@@ -38,10 +38,12 @@ type BuildRequest struct {
 	// File is the path of the Dockerfile in the context, where Dockerfile is empty.
 	File string `json:"file,omitempty"`
 	// ContextID is what UploadContext returned; empty means no files.
-	ContextID string            `json:"context_id,omitempty"`
-	Args      map[string]string `json:"args,omitempty"`
-	Target    string            `json:"target,omitempty"`
-	Secrets   []BuildSecret     `json:"secrets,omitempty"`
+	ContextID string `json:"context_id,omitempty"`
+	// Contexts are further uploads, under names by which COPY --from and mounts find them.
+	Contexts map[string]string `json:"contexts,omitempty"`
+	Args     map[string]string `json:"args,omitempty"`
+	Target   string            `json:"target,omitempty"`
+	Secrets  []BuildSecret     `json:"secrets,omitempty"`
 	// Network is what commands may reach; nil means "restricted" with all presets.
 	Network *Network `json:"network,omitempty"`
 	// Engine runs the commands, in sandboxes of this size.

@@ -12,6 +12,10 @@ import (
 // did not answer with.
 func (s *Server) HandleOuter(pattern string, o middleware.Outer, h func(http.ResponseWriter, *http.Request) error) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		if o.Hold != nil {
+			s.ServeOuterPort(w, r, o, func(end func(error)) (*bothy.Caller, func(), error) { return o.Hold(r, end) }, h)
+			return
+		}
 		c := o.Operation(r.Method)
 		if info := middleware.RequestFrom(r.Context()); info != nil {
 			info.Operation, info.Outer = &c, &o

@@ -21,13 +21,11 @@ var absent = []struct{ pattern, what, instead string }{
 	{"/events/webhooks/{webhookID}/{rest...}", "the deliveries of webhooks", "`bothy webhook get` tells how far a webhook has come"},
 	{"/nodes", "E2B's API for nodes", "`bothy doctor` and /metrics tell of this server"},
 	{"/nodes/{rest...}", "E2B's API for nodes", "`bothy doctor` and /metrics tell of this server"},
-	{"POST /v3/templates", "the building of templates through E2B's API", "Build with `bothy template build`, or set a sandbox up and take a snapshot with a name"},
-	{"POST /v2/templates", "the building of templates through E2B's API", "Build with `bothy template build`, or set a sandbox up and take a snapshot with a name"},
-	{"POST /templates", "the building of templates through E2B's API", "Build with `bothy template build`, or set a sandbox up and take a snapshot with a name"},
+	{"POST /templates", "older ways of building templates", "Use a newer client, or `bothy template build`"},
 	{"POST /templates/tags", "tags of templates", "A name stands for one template here"},
 	{"DELETE /templates/tags", "tags of templates", "A name stands for one template here"},
-	{"/templates/{templateID}/{rest...}", "the building and tagging of templates through E2B's API", "Build with `bothy template build`, or set a sandbox up and take a snapshot with a name"},
-	{"/v2/templates/{rest...}", "the building of templates through E2B's API", "Build with `bothy template build`, or set a sandbox up and take a snapshot with a name"},
+	{"/templates/{templateID}/{rest...}", "tags and older ways of building templates", "Give versions names of their own, and use a newer client"},
+	{"/v2/templates/{rest...}", "older ways of building templates", "Use a newer client"},
 	{"PATCH /templates/{templateID}", "the changing of templates", "Every template of this server can be used by all of its projects"},
 }
 

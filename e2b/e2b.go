@@ -27,6 +27,7 @@ type Services struct {
 	Sandboxes bothy.SandboxService
 	Snapshots bothy.SnapshotService
 	Templates bothy.TemplateService
+	Builder   bothy.TemplateBuilder
 	Code      bothy.CodeService
 	Metrics   bothy.MetricsService
 	Logs      bothy.LogService
@@ -88,6 +89,7 @@ type Door struct {
 	used     cpuSeen
 	prepared prepared
 	once     once
+	builds   builds
 	// searching bounds the requests that look for the sandbox of a signed address.
 	searching chan struct{}
 	now       func() time.Time
@@ -115,6 +117,8 @@ type Call struct {
 	// although it changes nothing, and Reads one that changes nothing although its
 	// method is not GET.
 	Stream, Audit, Reads bool
+	// Hold finds the caller where no key is shown; see api.
+	Hold func(r *http.Request, end func(error)) (*bothy.Caller, func(), error)
 }
 
 // Handler answers a request, or returns the error that it did not answer with.
@@ -130,7 +134,7 @@ type Route struct {
 func (d *Door) Routes() []Route {
 	var all []Route
 	for _, group := range [][]Route{
-		d.sandboxRoutes(), d.sleepRoutes(), d.snapshotRoutes(), d.networkRoutes(), d.meterRoutes(), d.templateRoutes(), d.eventRoutes(), d.webhookRoutes(),
+		d.sandboxRoutes(), d.sleepRoutes(), d.snapshotRoutes(), d.networkRoutes(), d.meterRoutes(), d.templateRoutes(), d.buildRoutes(), d.eventRoutes(), d.webhookRoutes(),
 		d.absentRoutes(),
 	} {
 		all = append(all, group...)

@@ -20,7 +20,7 @@ func (s *Server) openE2B() {
 		return
 	}
 	door := e2b.New(e2b.Services{
-		Sandboxes: s.lifecycle, Snapshots: s.lifecycle, Templates: s.templates, Code: s.lifecycle, Metrics: s.lifecycle,
+		Sandboxes: s.lifecycle, Snapshots: s.lifecycle, Templates: s.templates, Builder: s.builder, Code: s.lifecycle, Metrics: s.lifecycle,
 		Logs: s.lifecycle, Limits: s.lifecycle, Events: s.lifecycle, Webhooks: s.webhooks, Guests: s.lifecycle, Keys: s.tokens, Server: e2bServer{s.api, s.store},
 	}, e2b.Config{
 		Templates: c.Templates, PublicPorts: c.PublicPorts, Domain: s.e2bDomain, Secret: s.vault.Derive("e2b"), Log: s.log,
@@ -41,7 +41,7 @@ func (s *Server) e2bDomain() string {
 }
 
 func outer(c e2b.Call, key func(*http.Request) string, fail func(http.ResponseWriter, *http.Request, int, *bothy.Error)) middleware.Outer {
-	return middleware.Outer{ID: c.ID, Scope: c.Scope, Stream: c.Stream, Audit: c.Audit, Reads: c.Reads, Key: key, Fail: fail}
+	return middleware.Outer{ID: c.ID, Scope: c.Scope, Stream: c.Stream, Audit: c.Audit, Reads: c.Reads, Key: key, Hold: c.Hold, Fail: fail}
 }
 
 // e2bServer fits the server to what the door asks of it.

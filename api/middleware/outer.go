@@ -21,6 +21,9 @@ type Outer struct {
 	Stream, Audit, Reads bool
 	// Key finds the key in a request.
 	Key func(r *http.Request) string
+	// Hold finds the caller of a request by itself, in the place of Key: end is told of
+	// the caller's end, as by bothy.KeyHolder.
+	Hold func(r *http.Request, end func(error)) (*bothy.Caller, func(), error)
 	// Fail answers with an error; status is the one of this API.
 	Fail func(w http.ResponseWriter, r *http.Request, status int, err *bothy.Error)
 }

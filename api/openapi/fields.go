@@ -489,6 +489,7 @@ var Descriptions = map[string]fields{
 		"name":            field("The template's name.", example("tools")),
 		"dockerfile":      field("The Dockerfile's text. Without it, the file of that name in the context is read.", example("FROM python-3.12\nRUN pip install requests")),
 		"file":            field("The path of the Dockerfile in the context. Its own .dockerignore lies beside it.", byDefault("Dockerfile")),
+		"contexts":        field("Further uploads by the names that COPY --from and mounts use."),
 		"context_id":      field("The files that COPY and ADD take: the id that an upload got."),
 		"args":            field("Values of ARGs. They can be seen in the build's record."),
 		"target":          field("The stage to make, by its name or number, instead of the last."),

@@ -192,9 +192,9 @@ func readOptions(req *bothy.BuildRequest) ReadOptions {
 
 // dockerfile is the text that a request means.
 func (b *Builder) dockerfile(project string, req *bothy.BuildRequest) (string, error) {
-	if req.ContextID != "" {
-		if _, err := os.Stat(b.contextPath(project, req.ContextID)); err != nil {
-			return "", noContext(req.ContextID)
+	for _, id := range contextsOf(req) {
+		if _, err := os.Stat(b.contextPath(project, id)); err != nil {
+			return "", noContext(id)
 		}
 	}
 	if req.Dockerfile != "" {
@@ -272,6 +272,7 @@ func (b *Builder) build(ctx context.Context, r *record) (*bothy.Template, error)
 			return nil, err
 		}
 	}
+	j.readContexts(ctx)
 	st, err := j.run(ctx)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/template/tree"
@@ -41,6 +42,22 @@ func readContext(ctx context.Context, tarFile string) (*tree.Tree, error) {
 			WithHint("Name it in .dockerignore.")
 	})
 	return t, err
+}
+
+// readContexts reads the named contexts of a request when they are first asked for.
+func (j *job) readContexts(ctx context.Context) {
+	j.contexts = map[string]func() (*state, error){}
+	for name, id := range j.req.Contexts {
+		j.contexts[name] = sync.OnceValues(func() (*state, error) {
+			t, err := readContext(ctx, j.b.contextPath(j.project, id))
+			if err != nil {
+				return nil, err
+			}
+			var sums summer
+			key, err := sums.sum(t.Root(), false)
+			return &state{key: "context " + key, files: t, uploaded: true}, err
+		})
+	}
 }
 
 // ignore leaves out of a context what its .dockerignore names, or that of the Dockerfile.

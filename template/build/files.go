@@ -64,7 +64,7 @@ func (j *job) copyStep(ctx context.Context, st *state, s Step, title string) (*s
 				return nil, err
 			}
 		}
-		c := &copying{from: from, to: t, files: f, workdir: st.settings.Workdir, keepOwner: src != nil, now: time.Now().Truncate(time.Second)}
+		c := &copying{from: from, to: t, files: f, workdir: st.settings.Workdir, keepOwner: src != nil && !src.uploaded, now: time.Now().Truncate(time.Second)}
 		if s.Kind == Add {
 			c.unpack = func(n *tree.Node) (*tree.Tree, error) { return j.unpack(ctx, n) }
 		}

@@ -47,6 +47,8 @@ type state struct {
 	args     map[string]string
 
 	files *tree.Tree // of base and layers, once it is known
+	// uploaded is set for a context, whose files are root's wherever they are copied.
+	uploaded bool
 }
 
 // tree returns the files of a state.
@@ -91,9 +93,10 @@ type job struct {
 	sums    summer
 	sumsMu  sync.Mutex
 
-	mu     sync.Mutex
-	bases  map[string]*baseSlot
-	stages []*stageSlot
+	mu       sync.Mutex
+	bases    map[string]*baseSlot
+	contexts map[string]func() (*state, error) // the named ones
+	stages   []*stageSlot
 }
 
 type baseSlot struct {
@@ -217,6 +220,9 @@ func (j *job) base(ctx context.Context, ref string) (*base, error) {
 func (j *job) source(ctx context.Context, from string) (*state, error) {
 	if i, err := strconv.Atoi(from); err == nil && i < len(j.stages) {
 		return j.result(ctx, i)
+	}
+	if read := j.contexts[from]; read != nil {
+		return read()
 	}
 	b, err := j.base(ctx, from)
 	if err != nil {

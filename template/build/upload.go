@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -113,13 +115,27 @@ func (b *Builder) dropContexts() error {
 	return errors.Join(errs...)
 }
 
+// contextsOf are the ids of all the contexts of a request.
+func contextsOf(req *bothy.BuildRequest) []string {
+	ids := slices.Collect(maps.Values(req.Contexts))
+	if req.ContextID != "" {
+		ids = append(ids, req.ContextID)
+	}
+	return ids
+}
+
 // uses reports whether a build at work needs a context.
 func (b *Builder) uses(file string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, r := range b.builds {
-		if id := r.req.ContextID; id != "" && !r.view().State.Ended() && filepath.Base(b.contextPath(r.build.ProjectID, id)) == file {
-			return true
+		if r.view().State.Ended() {
+			continue
+		}
+		for _, id := range contextsOf(&r.req) {
+			if filepath.Base(b.contextPath(r.build.ProjectID, id)) == file {
+				return true
+			}
 		}
 	}
 	return false

@@ -1,4 +1,8 @@
 // The calls of E2B's SDKs for JavaScript that few programs make.
+import { randomUUID } from "node:crypto";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as e2b from "e2b";
@@ -79,9 +83,30 @@ export function rest(current, create) {
       assert.equal(await Template.exists(name), there, name);
       assert.equal(await Template.aliasExists(name), there, name);
     }
-    const recipe = Template().fromBaseImage().runCmd("true");
+    const folder = mkdtempSync(join(tmpdir(), "recipe-"));
+    try {
+      writeFileSync(join(folder, "a.txt"), "a\n");
+      const name = `t${randomUUID().replaceAll("-", "").slice(0, 12)}`;
+      const recipe = () => Template({ fileContextPath: folder }).fromBaseImage().copy("a.txt", "/home/user/b.txt").runCmd("tr a b <b.txt >c.txt");
+      const lines = [];
+      await Template.build(recipe(), name, { onBuildLogs: (l) => lines.push(l.message) });
+      assert.match(lines.join("\n"), /tr a b/);
+      const box = await e2b.Sandbox.create(name, { timeoutMs: 120_000 });
+      try {
+        assert.equal(await box.files.read("/home/user/c.txt"), "b\n");
+      } finally {
+        await box.kill();
+      }
+      const info = await Template.buildInBackground(recipe(), name);
+      let status;
+      do status = await Template.getBuildStatus(info);
+      while (["waiting", "building"].includes(status.status));
+      assert.equal(status.status, "ready", status.reason?.message);
+      await assert.rejects(Template.build(Template().fromBaseImage().runCmd("exit 3"), `${name}-no`), /exit|3/);
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
     for (const call of [
-      () => Template.build(recipe, "n"), () => Template.buildInBackground(recipe, "n"), () => Template.getBuildStatus({ templateId: "base", buildId: "b" }),
       () => Template.assignTags("n:a", "b"), () => Template.removeTags("n", "b"), () => Template.getTags("n"),
     ]) await assert.rejects(call, /501/, String(call));
   });

@@ -4,7 +4,7 @@ import * as sdk from "@e2b/code-interpreter";
 // Absent are those that no test calls, each with the reason.
 const noCalls = "calls no server";
 const volumes = "volumes do not exist here, so that there is none whose methods could be called";
-const building = "templates are not built through E2B's API";
+const building = "what puts a recipe together calls no server, and tags do not exist here";
 export const absent = {
   ConnectionConfig: noCalls,
   LogEntry: noCalls,

@@ -146,12 +146,59 @@ class Control(unittest.TestCase):
         self.failure("GET", "/templates/aliases/none", 404)
         self.failure("DELETE", "/templates/base", 403)
         self.failure("DELETE", "/templates/none", 404)
-        for method, path in (("POST", "/v3/templates"), ("POST", "/v2/templates/t/builds/b"), ("GET", "/templates/t/builds/b/status")):
-            self.assertIn("bothy template build", self.failure(method, path, 501))
+
+    def test_builds(self):
+        self.failure("POST", "/v3/templates", 400)
+        self.failure("POST", "/v3/templates", 400, {"name": "Not A Name"})
+        self.failure("POST", "/v3/templates", 403, {"name": "base"})
+        self.assertIn("tags", self.failure("POST", "/v3/templates", 501, {"name": "a", "tags": ["b"]}))
+        self.failure("POST", "/v2/templates/t/builds/b", 404)
+        self.failure("GET", "/templates/t/builds/b/status", 404)
+        self.failure("POST", "/templates", 501)
+        self.failure("GET", "/templates/t/files/not-a-hash", 400)
+        for form in ({"name": "of-a-test"}, {"alias": "of-a-test"}):  # of the newer clients, and the older
+            status, _, made = ask("POST", "/v3/templates" if "name" in form else "/v2/templates", form)
+            self.assertEqual((status, made["templateID"], made["aliases"]), (202, "of-a-test", ["of-a-test"]))
+            at = f"/v2/templates/of-a-test/builds/{made['buildID']}"
+            for body, code in (({}, 400), ({"fromImage": "a", "fromTemplate": "b"}, 400), ({"fromTemplate": "none"}, 404),
+                               ({"fromTemplate": "base", "startCmd": "a"}, 501), ({"fromTemplate": "base", "steps": [{"type": "DANCE"}]}, 400),
+                               ({"fromTemplate": "base", "steps": [{"type": "COPY", "args": ["a", "b"], "filesHash": "ab"}]}, 400),
+                               ({"fromTemplate": "base", "fromImageRegistry": {"type": "aws"}}, 501)):
+                self.failure("POST", at, code, body)
+            status, _, found = ask("GET", f"/templates/of-a-test/builds/{made['buildID']}/status")
+            self.assertEqual((status, found["status"], found["logEntries"]), (200, "waiting", []))
+
+    def test_upload_links(self):
+        status, _, link = ask("GET", "/templates/t/files/" + "ab" * 32)
+        self.assertEqual((status, link["present"]), (201, False))
+        put = lambda url: urllib.request.urlopen(urllib.request.Request(url, data=b"", method="PUT"))
+        for forged in (link["url"][:-1] + ("0" if link["url"][-1] != "0" else "1"), link["url"].rpartition("/")[0] + "/x"):
+            with self.assertRaises(urllib.error.HTTPError) as caught:
+                put(forged)
+            self.assertEqual(caught.exception.code, 401)
 
     def test_absent(self):
-        for path in ("/volumes", "/secrets", "/teams", "/nodes", "/api-keys", "/access-tokens"):
+        for path in ("/volumes", "/secrets", "/teams", "/nodes", "/api-keys", "/access-tokens", "/events/webhooks/w/deliveries"):
             self.failure("GET", path, 501)
+
+    def test_webhooks_and_events(self):
+        body = {"name": "n", "url": "https://hooks.example.org", "enabled": False, "signatureSecret": "a secret", "events": ["sandbox.lifecycle.killed"]}
+        for missing in ("name", "url", "signatureSecret", "events"):
+            self.failure("POST", "/events/webhooks", 400, {k: v for k, v in body.items() if k != missing})
+        self.failure("POST", "/events/webhooks", 400, {**body, "events": ["sandbox.exploded"]})
+        status, _, made = ask("POST", "/events/webhooks", body)
+        self.assertEqual((status, made["events"], made["enabled"]), (201, body["events"], False))
+        self.assertNotIn("secret", json.dumps(made))
+        at = "/events/webhooks/" + made["id"]
+        self.assertIn(made, ask("GET", "/events/webhooks")[2])
+        self.assertEqual(ask("PATCH", at, {"name": "m"})[2]["name"], "m")
+        self.assertEqual(ask("GET", at)[2]["name"], "m")
+        self.assertEqual(ask("DELETE", at)[0], 200)
+        self.failure("GET", at, 404)
+        sandbox = self.create()[0]
+        status, _, events = ask("GET", f"/events/sandboxes/{sandbox}?types=sandbox.lifecycle.created")
+        self.assertEqual((status, [e["sandboxId"] for e in events]), (200, [sandbox]))
+        self.failure("GET", "/events/sandboxes?limit=101", 400)
 
     def test_bad_input(self):
         for body in (b"", b"{", b"[]", {"templateID": 5}, {"templateID": "base", "timeout": -1}, {"templateID": "base", "timeout": "x"},

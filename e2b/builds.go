@@ -1,0 +1,346 @@
+package e2b
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+const (
+	// maxBuilds bounds the builds that are remembered, of which the oldest go first, and
+	// maxBuildLog the lines of each.
+	maxBuilds   = 500
+	maxBuildLog = 20_000
+	// uploadLife is how long an address to upload files to can be used.
+	uploadLife = time.Hour
+	// logPage is how many lines one answer holds.
+	logPage = 100
+
+	tokenForUpload = "upload"
+)
+
+// builds are those that clients have asked for: E2B gives a build its id before it is
+// told what to build. They are gone with the server; the builds themselves go on.
+type builds struct {
+	mu    sync.Mutex
+	all   map[string]*templateBuild
+	order []string
+	// files are uploads by project and hash.
+	files map[string]string
+}
+
+// templateBuild is one of them.
+type templateBuild struct {
+	id, name, project string
+
+	mu      sync.Mutex
+	started bool
+	lines   []buildLine
+	state   bothy.BuildState
+	reason  string
+	step    string
+}
+
+type buildLine struct {
+	Timestamp time.Time `json:"timestamp"`
+	Message   string    `json:"message"`
+	Level     string    `json:"level"`
+	Step      string    `json:"step,omitempty"`
+}
+
+func (d *Door) buildRoutes() []Route {
+	look, write := bothy.ScopeTemplatesRead, bothy.ScopeTemplatesWrite
+	upload := route("PUT /templates/upload/{token}", "upload-files", write, d.upload)
+	upload.Hold = d.holdUpload
+	return []Route{
+		route("POST /v3/templates", "request-build", write, d.requestBuild),
+		route("POST /v2/templates", "request-build", write, d.requestBuild),
+		route("GET /templates/{templateID}/files/{hash}", "upload-link", write, d.uploadLink),
+		upload,
+		route("POST /v2/templates/{templateID}/builds/{buildID}", "start-build", write, d.startBuild),
+		route("GET /templates/{templateID}/builds/{buildID}/status", "build-status", look, d.buildStatus),
+		route("GET /templates/{templateID}/builds/{buildID}/logs", "build-logs", look, d.buildLogs),
+	}
+}
+
+// requestBuild gives a build its id.
+func (d *Door) requestBuild(w http.ResponseWriter, r *http.Request) error {
+	var in struct {
+		Name  string   `json:"name"`
+		Alias string   `json:"alias"`
+		Tags  []string `json:"tags"`
+	}
+	if err := read(w, r, &in); err != nil {
+		return err
+	}
+	name := bareName(in.Name)
+	if name == "" {
+		name = bareName(in.Alias)
+	}
+	if _, ok := d.config.Templates[name]; ok {
+		return bothy.Errorf(bothy.CodeForbidden, "%q is a name that this server gives to one of its templates", name).
+			WithHint("Choose another name")
+	}
+	if !bothy.ValidTemplateName(name) {
+		return invalid("%q cannot be the name of a template: use small letters, digits, dots, dashes and underscores", name)
+	}
+	if _, tag, tagged := strings.Cut(in.Name, ":"); len(in.Tags) > 0 || tagged && tag != "latest" {
+		return unsupported("tags of templates").WithHint("Give versions names of their own, such as %s-v2", name)
+	}
+	b := &templateBuild{id: newUUID(), name: name, project: bothy.CallerFrom(r.Context()).ProjectID}
+	d.builds.add(b)
+	d.Server.Note(r, "", name, "")
+	return reply(w, http.StatusAccepted, map[string]any{
+		"templateID": name, "buildID": b.id, "public": false, "names": []string{name}, "tags": []string{}, "aliases": []string{name},
+	})
+}
+
+func (b *builds) add(x *templateBuild) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.all == nil {
+		b.all, b.files = map[string]*templateBuild{}, map[string]string{}
+	}
+	b.all[x.id] = x
+	b.order = append(b.order, x.id)
+	if len(b.order) > maxBuilds {
+		delete(b.all, b.order[0])
+		b.order = b.order[1:]
+	}
+}
+
+// buildOf finds the build that a request names.
+func (d *Door) buildOf(r *http.Request) (*templateBuild, error) {
+	d.builds.mu.Lock()
+	defer d.builds.mu.Unlock()
+	b := d.builds.all[r.PathValue("buildID")]
+	if b == nil || b.project != bothy.CallerFrom(r.Context()).ProjectID || b.name != bareName(r.PathValue("templateID")) {
+		return nil, bothy.Errorf(bothy.CodeNotFound, "there is no build %q of this template", r.PathValue("buildID")).
+			WithHint("Builds are known by these ids until the server restarts; GET /v1/templates/builds lists all of them")
+	}
+	return b, nil
+}
+
+func uploadKey(project, hash string) string { return project + "\x00" + hash }
+
+// uploadLink tells whether files of this hash are there, and otherwise where to send
+// them. Who sends them shows no key: the address is the proof, for an hour.
+func (d *Door) uploadLink(w http.ResponseWriter, r *http.Request) error {
+	c, hash := bothy.CallerFrom(r.Context()), r.PathValue("hash")
+	if !validHash(hash) {
+		return invalid("%q is not the SHA-256 of files", hash)
+	}
+	d.builds.mu.Lock()
+	_, present := d.builds.files[uploadKey(c.ProjectID, hash)]
+	d.builds.mu.Unlock()
+	scheme := bothy.OriginFrom(r.Context()).Scheme
+	if scheme == "" {
+		scheme = "http"
+	}
+	subject := strings.Join([]string{
+		base64.RawURLEncoding.EncodeToString([]byte(c.ProjectID)), hash, strconv.FormatInt(d.now().Add(uploadLife).Unix(), 10),
+	}, "~")
+	return reply(w, http.StatusCreated, map[string]any{
+		"present": present, "url": fmt.Sprintf("%s://%s/templates/upload/%s", scheme, r.Host, d.token(tokenForUpload, c.TokenID, subject)),
+	})
+}
+
+func validHash(s string) bool {
+	return len(s) > 0 && len(s) <= 64 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+var errUploadLink = bothy.Errorf(bothy.CodeUnauthenticated, "this address to upload files to has expired, or was changed").
+	WithHint("Begin the build again")
+
+// uploadOf reads the token of an upload.
+func (d *Door) uploadOf(token string) (project, keyID, hash string, err error) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 || !hmac.Equal([]byte(token), []byte(d.token(tokenForUpload, parts[0], parts[1]))) {
+		return "", "", "", errUploadLink
+	}
+	fields := strings.Split(parts[1], "~")
+	name, err := base64.RawURLEncoding.DecodeString(fields[0])
+	if err != nil || len(fields) != 3 {
+		return "", "", "", errUploadLink
+	}
+	until, err := strconv.ParseInt(fields[2], 10, 64)
+	if err != nil || d.now().Unix() > until {
+		return "", "", "", errUploadLink
+	}
+	return string(name), parts[0], fields[1], nil
+}
+
+func (d *Door) holdUpload(r *http.Request, end func(error)) (*bothy.Caller, func(), error) {
+	project, key, _, err := d.uploadOf(r.PathValue("token"))
+	if err != nil {
+		return nil, nil, err
+	}
+	return d.Keys.HoldID(r.Context(), project, key, end)
+}
+
+// upload takes files as a tar.
+func (d *Door) upload(w http.ResponseWriter, r *http.Request) error {
+	project, _, hash, err := d.uploadOf(r.PathValue("token"))
+	if err != nil {
+		return err
+	}
+	c, err := d.Builder.UploadContext(r.Context(), r.Body)
+	if err != nil {
+		return err
+	}
+	d.builds.mu.Lock()
+	defer d.builds.mu.Unlock()
+	if d.builds.files == nil {
+		d.builds.files = map[string]string{}
+	}
+	if len(d.builds.files) >= maxBuilds*10 {
+		clear(d.builds.files)
+	}
+	d.builds.files[uploadKey(project, hash)] = c.ID
+	w.WriteHeader(http.StatusOK)
+	return nil
+}
+
+// startBuild translates what to build into a Dockerfile, and has it built.
+func (d *Door) startBuild(w http.ResponseWriter, r *http.Request) error {
+	b, err := d.buildOf(r)
+	if err != nil {
+		return err
+	}
+	var in buildStart
+	if err := read(w, r, &in); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.started {
+		return bothy.Errorf(bothy.CodeConflict, "the build %s was started before", b.id)
+	}
+	req, err := d.translate(r.Context(), b, in)
+	if err != nil {
+		return err
+	}
+	d.Server.Note(r, "", b.name, "")
+	ours, err := d.Builder.StartBuild(r.Context(), *req)
+	if err != nil {
+		return err
+	}
+	b.started, b.state = true, ours.State
+	go d.follow(bothy.WithCaller(context.WithoutCancel(r.Context()), bothy.CallerFrom(r.Context())), b, ours.ID)
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+// follow keeps what a build says until it has ended.
+func (d *Door) follow(ctx context.Context, b *templateBuild, id string) {
+	err := d.Builder.BuildLog(ctx, id, 0, func(_ int64, e bothy.BuildEvent) error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		level := "info"
+		if e.Error != "" {
+			level, b.step = "error", e.Step
+		}
+		if text := strings.TrimSpace(e.Step + " " + e.Message + e.Error); text != "" && len(b.lines) < maxBuildLog {
+			b.lines = append(b.lines, buildLine{d.now().UTC(), text, level, e.Step})
+		}
+		return nil
+	})
+	ours, gerr := d.Builder.Build(ctx, id)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err = errors.Join(err, gerr); err != nil {
+		b.state, b.reason = bothy.BuildFailed, "the build cannot be followed any more: "+err.Error()
+		return
+	}
+	b.state = ours.State
+	if b.reason = ours.Error; ours.Hint != "" {
+		b.reason += ". " + ours.Hint
+	}
+	if ours.State == bothy.BuildCancelled && b.reason == "" {
+		b.reason = "the build was cancelled"
+	}
+}
+
+// statusOf is a state in E2B's words.
+func statusOf(s bothy.BuildState) string {
+	switch s {
+	case "", bothy.BuildQueued:
+		return "waiting"
+	case bothy.BuildSucceeded:
+		return "ready"
+	case bothy.BuildFailed, bothy.BuildCancelled:
+		return "error"
+	}
+	return "building"
+}
+
+func (d *Door) buildStatus(w http.ResponseWriter, r *http.Request) error {
+	b, err := d.buildOf(r)
+	if err != nil {
+		return err
+	}
+	offset, err := number(r.URL.Query(), "logsOffset", 0, 0, 1<<30)
+	if err != nil {
+		return err
+	}
+	limit, err := number(r.URL.Query(), "limit", logPage, 1, logPage)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	status := statusOf(b.state)
+	if b.started && status == "waiting" {
+		status = "building"
+	}
+	x := map[string]any{
+		"templateID": b.name, "buildID": b.id, "status": status, "logs": []string{}, "logEntries": linesOf(b.lines, offset, limit),
+	}
+	if status == "error" {
+		x["reason"] = map[string]any{"message": b.reason, "step": b.step, "logEntries": []buildLine{}}
+	}
+	return reply(w, http.StatusOK, x)
+}
+
+func (d *Door) buildLogs(w http.ResponseWriter, r *http.Request) error {
+	b, err := d.buildOf(r)
+	if err != nil {
+		return err
+	}
+	limit, err := number(r.URL.Query(), "limit", logPage, 1, logPage)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	lines := linesOf(b.lines, 0, limit)
+	if r.URL.Query().Get("direction") == "backward" {
+		lines = linesOf(b.lines, max(0, len(b.lines)-limit), limit)
+		slices.Reverse(lines)
+	}
+	return reply(w, http.StatusOK, map[string]any{"logs": lines})
+}
+
+// linesOf is a part of a log, never nil.
+func linesOf(lines []buildLine, offset, limit int) []buildLine {
+	part := lines[min(offset, len(lines)):]
+	return append([]buildLine{}, part[:min(limit, len(part))]...)
+}
+
+func newUUID() string {
+	b := make([]byte, 16)
+	_, _ = rand.Read(b)
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}

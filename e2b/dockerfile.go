@@ -1,0 +1,189 @@
+package e2b
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// buildStart is what E2B's clients want built.
+type buildStart struct {
+	FromImage    string          `json:"fromImage"`
+	FromTemplate string          `json:"fromTemplate"`
+	Registry     json.RawMessage `json:"fromImageRegistry"`
+	Force        bool            `json:"force"`
+	Steps        []buildStep     `json:"steps"`
+	StartCmd     string          `json:"startCmd"`
+	ReadyCmd     string          `json:"readyCmd"`
+}
+
+type buildStep struct {
+	Type      string   `json:"type"`
+	Args      []string `json:"args"`
+	Force     bool     `json:"force"`
+	FilesHash string   `json:"filesHash"`
+}
+
+// As which user, and where, E2B's builds run commands that say nothing else.
+const (
+	buildUser = "user"
+	buildHome = "/home/user"
+)
+
+// translate makes a request for Bothy's own builder.
+func (d *Door) translate(ctx context.Context, b *templateBuild, in buildStart) (*bothy.BuildRequest, error) {
+	from, err := d.buildBase(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	if in.StartCmd != "" || in.ReadyCmd != "" {
+		return nil, unsupported("start and ready commands of templates").
+			WithHint("Start the command in each sandbox, or take a named snapshot of one in which it runs, and create sandboxes from that")
+	}
+	t := translation{d: d, project: b.project, user: buildUser, contexts: map[string]string{}}
+	t.line("FROM %s", from)
+	t.line("USER %s", buildUser)
+	t.line("WORKDIR %s", buildHome)
+	force := in.Force
+	for i, s := range in.Steps {
+		if err := t.step(s); err != nil {
+			return nil, invalid("step %d, %s: %s", i+1, s.Type, bothy.AsError(err).Detail)
+		}
+		force = force || s.Force
+	}
+	return &bothy.BuildRequest{Name: b.name, Dockerfile: t.text.String(), Contexts: t.contexts, NoCache: force}, nil
+}
+
+// buildBase is what a build begins with.
+func (d *Door) buildBase(ctx context.Context, in buildStart) (string, error) {
+	if len(in.Registry) > 0 && string(in.Registry) != "null" {
+		return "", unsupported("credentials of registries with a build").WithHint("Import the image first, with `bothy template import`, and build from that template")
+	}
+	name, isTemplate := in.FromImage, false
+	if in.FromTemplate != "" {
+		name, isTemplate = in.FromTemplate, true
+	}
+	if name == "" || in.FromImage != "" && in.FromTemplate != "" {
+		return "", invalid("give either fromImage or fromTemplate")
+	}
+	if strings.ContainsAny(name, " \t\r\n\\") {
+		return "", invalid("%q is not the name of an image", name)
+	}
+	// E2B's own images are what its templates are made from.
+	if image, ok := strings.CutPrefix(name, "e2bdev/"); ok {
+		name, isTemplate = image, true
+	}
+	if !isTemplate {
+		return name, nil
+	}
+	template, snapshot, err := d.origin(ctx, name)
+	if err == nil && snapshot != "" {
+		err = invalid("%q is a snapshot, and a build begins with a template or an image", name)
+	}
+	return template, err
+}
+
+// translation is a Dockerfile that grows.
+type translation struct {
+	d        *Door
+	project  string
+	text     strings.Builder
+	user     string
+	contexts map[string]string
+}
+
+func (t *translation) line(format string, args ...any) { fmt.Fprintf(&t.text, format+"\n", args...) }
+
+func (t *translation) step(s buildStep) error {
+	arg := func(i int) string {
+		if i < len(s.Args) {
+			return s.Args[i]
+		}
+		return ""
+	}
+	switch s.Type {
+	case "RUN":
+		return t.run(arg(0), arg(1))
+	case "ENV":
+		return t.env(s.Args)
+	case "WORKDIR", "USER":
+		if arg(0) == "" || strings.ContainsAny(arg(0), "\r\n") {
+			return invalid("it wants one argument, of one line")
+		}
+		if s.Type == "USER" {
+			t.user = arg(0)
+		}
+		t.line("%s %s", s.Type, arg(0))
+		return nil
+	case "COPY":
+		return t.copy(s, arg)
+	}
+	return invalid("this server knows no such step")
+}
+
+// inJSON writes arguments as the exec form of Dockerfiles has them, in one line.
+func inJSON(args ...string) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(args)
+	return strings.TrimSpace(b.String())
+}
+
+func (t *translation) run(command, user string) error {
+	if command == "" {
+		return invalid("there is no command")
+	}
+	if user != "" && user != t.user {
+		t.line("USER %s", user)
+		defer t.line("USER %s", t.user)
+	}
+	t.line("RUN %s", inJSON("/bin/bash", "-l", "-c", command))
+	return nil
+}
+
+var quoteEnv = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+func (t *translation) env(args []string) error {
+	if len(args) == 0 || len(args)%2 != 0 {
+		return invalid("it wants names and values in turns")
+	}
+	for pair := range slices.Chunk(args, 2) {
+		if strings.ContainsAny(pair[0], " =\"'\\\r\n") || strings.ContainsAny(pair[1], "\r\n") {
+			return invalid("%q cannot be set: neither names with spaces nor values of several lines can", pair[0])
+		}
+		t.line(`ENV %s="%s"`, pair[0], quoteEnv.Replace(pair[1]))
+	}
+	return nil
+}
+
+func (t *translation) copy(s buildStep, arg func(int) string) error {
+	if arg(0) == "" || arg(1) == "" || !validHash(s.FilesHash) {
+		return invalid("it wants a source, a destination and the hash of the files")
+	}
+	t.d.builds.mu.Lock()
+	id := t.d.builds.files[uploadKey(t.project, s.FilesHash)]
+	t.d.builds.mu.Unlock()
+	if id == "" {
+		return invalid("its files were not uploaded, or that was long ago")
+	}
+	name := "files-" + s.FilesHash
+	t.contexts[name] = id
+	owner := arg(2)
+	if owner == "" {
+		owner = t.user
+	}
+	options := fmt.Sprintf("--from=%s --chown=%s", name, owner)
+	if arg(3) != "" {
+		options += " --chmod=" + arg(3)
+	}
+	if strings.ContainsAny(owner+arg(3), " \t\r\n") {
+		return invalid("neither an owner nor a mode has spaces")
+	}
+	t.line("COPY %s %s", options, inJSON(arg(0), arg(1)))
+	return nil
+}

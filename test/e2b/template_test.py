@@ -1,0 +1,98 @@
+"""Templates that E2B's SDK for Python builds, in both forms, against a server of this tree."""
+
+import inspect
+import os
+import tempfile
+import unittest
+import uuid
+
+from e2b import AsyncSandbox, AsyncTemplate, BuildException, Sandbox, Template, default_build_logger, wait_for_file
+
+import suite
+
+
+async def did(value):
+    """Return what a call gives, in either form of it."""
+    return await value if inspect.isawaitable(value) else value
+
+
+class Templates(unittest.IsolatedAsyncioTestCase):
+    forms = ((Template, Sandbox), (AsyncTemplate, AsyncSandbox))
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        os.makedirs(os.path.join(self.folder.name, "app", "lib"))
+        for name, text in (("app/main.py", "import lib.one\n"), ("app/lib/one.py", "print('one')\n"), ("notes.txt", "notes\n"), ("secret.key", "no\n")):
+            with open(os.path.join(self.folder.name, name), "w") as f:
+                f.write(text)
+
+    def recipe(self, template):
+        return (
+            template(file_context_path=self.folder.name, file_ignore_patterns=["*.key"])
+            .from_template("base")
+            .set_envs({"GREETING": 'say "hello"'})
+            .run_cmd("echo $GREETING >/home/user/greeting && whoami >>/home/user/greeting")
+            .run_cmd(["whoami >/etc/made-by", "chmod 600 /etc/made-by"], user="root")
+            .copy("app", "/home/user/app")
+            .copy("*.txt", "/srv/", user="root", mode=0o640)
+            .make_dir("/home/user/data")
+            .set_workdir("/home/user/app")
+            .run_cmd("python3 main.py >/home/user/ran")
+        )
+
+    async def test_build_and_use(self):
+        for template, sandbox in self.forms:
+            with self.subTest(template.__name__):
+                name, lines = "t" + uuid.uuid4().hex[:12], []
+                self.assertFalse(await did(template.exists(name)))
+                info = await did(template.build(self.recipe(template), name, on_build_logs=lines.append))
+                self.assertTrue(info.build_id)
+                self.assertTrue(any("main.py" in line.message for line in lines), lines)
+                self.assertTrue(await did(template.exists(name)))
+                self.assertTrue(await did(template.alias_exists(name)))
+                box = await did(sandbox.create(name, timeout=120))
+                try:
+                    out = await did(box.commands.run(
+                        "cat /home/user/greeting /home/user/ran && sudo -n true 2>/dev/null; stat -c '%U %a %n' /srv/notes.txt /home/user/app/lib/one.py; ls /home/user",
+                        user="root",
+                    ))
+                    self.assertIn('say "hello"\nuser\none\n', out.stdout)
+                    self.assertIn("root 640 /srv/notes.txt", out.stdout)
+                    self.assertIn("user 644 /home/user/app/lib/one.py", out.stdout)
+                    self.assertIn("data", out.stdout)
+                    self.assertEqual((await did(box.files.read("/etc/made-by", user="root"))).strip(), "root")
+                finally:
+                    await did(box.kill())
+                # The same again is all in the cache, and has its files uploaded.
+                again = await did(template.build_in_background(self.recipe(template), name))
+                status = await did(template.get_build_status(again))
+                while status.status.value in ("waiting", "building"):
+                    status = await did(template.get_build_status(again))
+                self.assertEqual(status.status.value, "ready", status.reason)
+
+    async def test_failures_say_why(self):
+        for template, _ in self.forms:
+            with self.subTest(template.__name__):
+                name = "t" + uuid.uuid4().hex[:12]
+                with self.assertRaises(BuildException) as caught:
+                    await did(template.build(template().from_template("base").run_cmd("echo almost; exit 3"), name))
+                self.assertIn("3", str(caught.exception))
+                self.assertFalse(await did(template.exists(name)))
+                with self.assertRaises(BuildException) as caught:
+                    await did(template.build(template().from_template("base").set_start_cmd("sleep 1000", wait_for_file("/tmp/x")), name))
+                self.assertIn("start and ready commands", str(caught.exception))
+                with self.assertRaises(BuildException):
+                    await did(template.build(template().from_template("base"), "base"))
+
+    async def test_dockerfile(self):
+        recipe = Template().from_dockerfile("FROM python-3.12\nRUN echo built >/home/user/how\nENV A=b\n")
+        self.assertIn("python-3.12", Template.to_json(recipe))
+        name = "t" + uuid.uuid4().hex[:12]
+        Template.build(recipe, name, on_build_logs=default_build_logger())
+        with Sandbox.create(name, timeout=120) as box:
+            self.assertEqual(box.files.read("/home/user/how"), "built\n")
+
+
+if __name__ == "__main__":
+    suite.main()
