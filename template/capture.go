@@ -73,7 +73,8 @@ func captureError(name string, err error) error {
 		return bothy.Errorf(bothy.CodeDiskFull, "the host's disk has no room for the template %s", name).
 			WithHint("Delete templates and snapshots that are not needed, or ask the operator for space.").Because(err)
 	}
-	return bothy.Errorf(bothy.CodeTemplateInvalid, "the template %s could not be made: %v", name, err).Because(err)
+	return bothy.Errorf(bothy.CodeTemplateInvalid, "the template %s could not be made: %v", name, err).
+		WithHint("The sandbox is as it was. Try again; if it fails again, the server's log says more.").Because(err)
 }
 
 // HoldsSnapshot returns the template that starts from the memory of a snapshot, if one does.
