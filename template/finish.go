@@ -137,15 +137,20 @@ fi
 export PATH
 `
 
+// ownPath is how the line begins that shells puts in its place.
+const ownPath = `export PATH="${PATH:-`
+
 // shells sets what login shells start with, because commands are run by one:
 // PATH is that of the template unless the command was given another.
 func shells(r files, searchPath string) error {
 	profile, _ := r.read("/etc/profile") // one that cannot be read is as none
 	if text := string(profile); strings.Contains(text, resetPath) && !strings.ContainsAny(searchPath, "\"$`\\}") {
-		text = strings.Replace(text, resetPath, fmt.Sprintf("export PATH=\"${PATH:-%s}\"\n", searchPath), 1)
+		text = strings.Replace(text, resetPath, fmt.Sprintf("%s%s}\"\n", ownPath, searchPath), 1)
 		if err := r.write("/etc/profile", text, 0o644); err != nil {
 			return err
 		}
+	} else if r.keeps() && strings.Contains(text, ownPath) {
+		// It is that of a template.
 	} else if r.exists("/etc/profile.d") {
 		if err := r.write("/etc/profile.d/bothy.sh", fmt.Sprintf("export PATH=%q\n", searchPath), 0o644); err != nil {
 			return err

@@ -39,7 +39,7 @@ var Root = &User{Name: "root", Groups: []uint32{0}, Home: "/root", Shell: "/bin/
 // DB is a user database. It reads its files again when they change. Its
 // methods may be called from many goroutines at once.
 type DB struct {
-	passwd, group string
+	passwd, groupFile string
 
 	mu     sync.Mutex
 	stamps [2]stamp
@@ -55,14 +55,51 @@ type stamp struct {
 }
 
 // New returns a database over two files in the form of passwd(5) and group(5).
-func New(passwd, group string) *DB { return &DB{passwd: passwd, group: group} }
+func New(passwd, group string) *DB { return &DB{passwd: passwd, groupFile: group} }
 
-// Lookup finds a user by name or by number. An unknown one is
-// CodeUserNotFound.
-func (d *DB) Lookup(name string) (*User, error) {
+// Lookup finds a user by name or by number, with a group behind a colon where it is to
+// have that one alone. A number with a group need not be known, as in images of
+// containers. Otherwise an unknown one is CodeUserNotFound.
+func (d *DB) Lookup(spec string) (*User, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.refresh()
+	name, group, hasGroup := strings.Cut(spec, ":")
+	u, err := d.user(name)
+	if !hasGroup {
+		return u, err
+	}
+	if uid, convErr := strconv.ParseUint(name, 10, 32); err != nil && convErr == nil {
+		u, err = &User{Name: name, UID: uint32(uid), Home: "/", Shell: "/bin/sh"}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	gid, ok := d.group(group)
+	if !ok {
+		return nil, bothy.Errorf(bothy.CodeUserNotFound, "there is no group %q in the sandbox", group).
+			WithHint("Name a group of /etc/group, or give its number.")
+	}
+	c := *u
+	c.GID, c.Groups = gid, []uint32{gid}
+	return &c, nil
+}
+
+// group finds a group by name or by number.
+func (d *DB) group(name string) (uint32, bool) {
+	for gid, n := range d.groups {
+		if n == name {
+			return gid, true
+		}
+	}
+	gid, err := strconv.ParseUint(name, 10, 32)
+	if name == "root" {
+		return 0, true
+	}
+	return uint32(gid), err == nil
+}
+
+func (d *DB) user(name string) (*User, error) {
 	for _, u := range d.users {
 		if u.Name == name {
 			return u, nil
@@ -120,13 +157,13 @@ func (n Names) Group(gid uint32) string {
 
 // refresh reads the files if they are not the ones that were read last.
 func (d *DB) refresh() {
-	now := [2]stamp{stampOf(d.passwd), stampOf(d.group)}
+	now := [2]stamp{stampOf(d.passwd), stampOf(d.groupFile)}
 	if d.groups != nil && now == d.stamps {
 		return
 	}
 	d.stamps = now
 	d.users = parsePasswd(readBounded(d.passwd))
-	d.groups = parseGroup(readBounded(d.group), d.users)
+	d.groups = parseGroup(readBounded(d.groupFile), d.users)
 }
 
 func stampOf(path string) stamp {

@@ -3,6 +3,7 @@ package account
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -52,6 +53,34 @@ func TestLookupFindsUsersByNameAndNumber(t *testing.T) {
 	}
 	if u, err := db.Lookup("svc"); err != nil || u.Home != "/" || u.Shell != "/bin/sh" {
 		t.Errorf("empty fields: %+v, %v", u, err)
+	}
+}
+
+func TestLookupTakesAGroup(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	db := New(write("passwd", "app:x:7:8::/srv/app:/bin/bash\n"), write("group", "app:x:8:\nmore:x:9:app\n"))
+	for spec, want := range map[string]User{
+		"app":       {Name: "app", UID: 7, GID: 8, Groups: []uint32{8, 9}, Home: "/srv/app", Shell: "/bin/bash"},
+		"app:more":  {Name: "app", UID: 7, GID: 9, Groups: []uint32{9}, Home: "/srv/app", Shell: "/bin/bash"},
+		"7:10":      {Name: "app", UID: 7, GID: 10, Groups: []uint32{10}, Home: "/srv/app", Shell: "/bin/bash"},
+		"4242:more": {Name: "4242", UID: 4242, GID: 9, Groups: []uint32{9}, Home: "/", Shell: "/bin/sh"},
+		"root:root": {Name: "root", Groups: []uint32{0}, Home: "/root", Shell: "/bin/sh"},
+	} {
+		if u, err := db.Lookup(spec); err != nil || !reflect.DeepEqual(*u, want) {
+			t.Errorf("Lookup(%q) = %+v, %v; want %+v", spec, u, err, want)
+		}
+	}
+	for _, spec := range []string{"app:nobody", "nobody:app", "app:", ":app", "4242"} {
+		if u, err := db.Lookup(spec); bothy.ErrorCode(err) != bothy.CodeUserNotFound {
+			t.Errorf("Lookup(%q) = %+v, %v", spec, u, err)
+		}
 	}
 }
 

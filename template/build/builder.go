@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -286,6 +287,13 @@ type made struct{ Digest string }
 // publish makes a state the template.
 func (j *job) publish(ctx context.Context, st *state) (*bothy.Template, error) {
 	t := j.template(st)
+	if _, err := strconv.Atoi(t.User); err == nil {
+		files, err := st.tree(ctx)
+		if err != nil {
+			return nil, err
+		}
+		t.User = known(files, t.User)
+	}
 	path := j.b.cache.image(keyOf("final", st.key, t.Env["PATH"]))
 	j.say(bothy.BuildEvent{Step: "image"})
 	if !j.b.cache.has(path) {

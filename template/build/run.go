@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,10 +39,28 @@ func (j *job) runStep(ctx context.Context, st *state, s Step, title string) (*st
 	// Only builds of one project share what commands made: what they fetch may differ.
 	key := keyOf("run", st.key, j.project, argv, script, env, st.settings.Workdir, user, network, mounts.keys)
 	return j.cached(ctx, st, key, title, j.req.NoCache, func(t *tree.Tree) (*tree.Tree, error) {
-		r := &running{j: j, st: st, step: s, title: title, old: t, argv: argv, script: script, env: env, user: user, network: network, mounts: mounts}
+		r := &running{j: j, st: st, step: s, title: title, old: t, argv: argv, script: script, env: env, user: known(t, user), network: network, mounts: mounts}
 		made, err := r.run(ctx)
 		return made, atLine(s.Line, err)
 	})
+}
+
+// known gives a user that is a number, and not in the accounts, the group 0.
+func known(t *tree.Tree, user string) string {
+	id, err := strconv.ParseUint(user, 10, 32)
+	if err != nil {
+		return user
+	}
+	n, err := t.Get("/etc/passwd")
+	if err == nil && n.IsFile() {
+		text, _ := n.Data.Read(maxAccounts)
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Split(line, ":"); len(f) > 3 && f[2] == strconv.FormatUint(id, 10) {
+				return user
+			}
+		}
+	}
+	return user + ":0"
 }
 
 // env is the environment of a command: that of the image, and the arguments.
