@@ -76,6 +76,12 @@ test: host build ## run every test there is, or one suite of them: RUN=go (an un
 test-clients: host build ## run E2B's SDKs of all ages, and what is built on them
 	@test/e2b/run full
 
+.PHONY: test-dockerfiles
+test-dockerfiles: host build ## compare what thirty Dockerfiles make with what Docker makes of them: needs docker.io
+	@BOTHY_E2E=1 BOTHY_DOCKERFILES=all BOTHY_BIN=$(CURDIR)/bin/bothy BOTHY_TEMPLATES=$${BOTHY_TEMPLATES:-/var/lib/bothy/templates} CGO_ENABLED=0 \
+		GOFLAGS='-trimpath -buildvcs=false -modfile=$(CURDIR)/bin/go.mod -tags=gvisorpatched' \
+		$(GO) test -count=1 -timeout 40m -v -run TestDockerfiles ./test/dockerfile
+
 .PHONY: test-integrations
 test-integrations: host build ## run the frameworks' own tests with the adapters of integrations/
 	@test/integrations/run full

@@ -17,7 +17,7 @@ func (s *Server) openBuilder() error {
 	}
 	s.builder, err = build.New(build.Options{
 		Dir: filepath.Join(s.config.Home, "builds"), Cache: s.templates.CacheDir(),
-		Sandboxes: s.lifecycle, Library: s.templates, Seal: s.vault.Seal, Open: s.vault.Open, CABundle: cas,
+		Sandboxes: s.lifecycle, Files: s.lifecycle.Files(), Library: s.templates, Seal: s.vault.Seal, Open: s.vault.Open, CABundle: cas,
 		CheckNetwork: func(n bothy.Network) error { return gateway.CheckPolicy(n, nil) }, Log: s.log,
 	})
 	if err == nil {

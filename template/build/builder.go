@@ -64,6 +64,7 @@ type Options struct {
 	// CacheBytes bounds the cache; 0 means 20 GB.
 	CacheBytes int64
 	Sandboxes  Sandboxes
+	Files      bothy.FileService
 	Library    Library
 	// Seal and Open encrypt the secrets of builds that wait.
 	Seal func(plain []byte, bound string) ([]byte, error)
@@ -236,13 +237,21 @@ func (b *Builder) begin(r *record) {
 		r.started()
 		t, err := b.build(bothy.WithCaller(ctx, r.caller), r)
 		r.finish(t, err)
-		b.wipe(r)
+		b.prune()
 	})
 }
 
-// wipe removes what only a build at work needs.
-func (b *Builder) wipe(*record) {
-	if err := b.cache.prune(); err != nil {
+// prune bounds the cache, without what builds at work may refer to.
+func (b *Builder) prune() {
+	since := time.Now().Add(-time.Hour)
+	b.mu.Lock()
+	for _, r := range b.builds {
+		if v := r.view(); !v.State.Ended() && v.StartedAt != nil && v.StartedAt.Before(since) {
+			since = *v.StartedAt
+		}
+	}
+	b.mu.Unlock()
+	if err := b.cache.prune(since); err != nil {
 		b.log.Warn("the build cache was not pruned", "error", err)
 	}
 }
@@ -281,8 +290,8 @@ func (b *Builder) build(ctx context.Context, r *record) (*bothy.Template, error)
 	return j.publish(ctx, st)
 }
 
-// made is what the cache knows of an image that was made.
-type made struct{ Digest string }
+// finishing counts the ways in which images were finished.
+const finishing = 2
 
 // publish makes a state the template.
 func (j *job) publish(ctx context.Context, st *state) (*bothy.Template, error) {
@@ -294,7 +303,7 @@ func (j *job) publish(ctx context.Context, st *state) (*bothy.Template, error) {
 		}
 		t.User = known(files, t.User)
 	}
-	path := j.b.cache.image(keyOf("final", st.key, t.Env["PATH"]))
+	path := j.b.cache.image(keyOf("final", finishing, st.key, t.Env["PATH"], st.settings.Image.Volumes))
 	j.say(bothy.BuildEvent{Step: "image"})
 	if !j.b.cache.has(path) {
 		files, err := st.tree(ctx)
@@ -302,6 +311,11 @@ func (j *job) publish(ctx context.Context, st *state) (*bothy.Template, error) {
 			return nil, err
 		}
 		files = files.Clone()
+		for _, dir := range st.settings.Image.Volumes {
+			if _, err := files.Mkdir(dir, time.Now()); err != nil {
+				return nil, err
+			}
+		}
 		if err := j.b.o.Library.Finish(files, t.Env["PATH"]); err != nil {
 			return nil, err
 		}

@@ -54,16 +54,32 @@ func (c *cache) has(path string) bool {
 	return os.Chtimes(path, now, now) == nil
 }
 
-// keep puts a file that was written beside into its place.
+// keep puts a file that was written beside into its place. Where there is one already it
+// stays, since builds at work refer to it, and the new one goes.
 func (c *cache) keep(tmp, path string) error {
+	if err := flush(tmp); err != nil {
+		return err
+	}
+	if err := os.Link(tmp, path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return os.Remove(tmp)
+}
+
+// replace is keep where nobody refers to what is there.
+func (c *cache) replace(tmp, path string) error {
+	if err := flush(tmp); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+func flush(tmp string) error {
 	f, err := os.Open(tmp)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // remember keeps a small value; recall reads it.
@@ -78,7 +94,7 @@ func (c *cache) remember(key string, v any) error {
 	}
 	_, err = tmp.Write(text)
 	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = c.keep(tmp.Name(), c.note(key))
+		err = c.replace(tmp.Name(), c.note(key))
 	}
 	if err != nil {
 		os.Remove(tmp.Name())
@@ -91,9 +107,9 @@ func (c *cache) recall(key string, v any) bool {
 	return err == nil && json.Unmarshal(text, v) == nil && c.has(c.note(key))
 }
 
-// prune deletes what was not used for longest, until the rest is within the bound. What
-// builds at work refer to is young.
-func (c *cache) prune() error {
+// prune deletes what was not used for longest, until the rest is within the bound. What was
+// used since a moment stays: builds at work refer to it.
+func (c *cache) prune(since time.Time) error {
 	type entry struct {
 		path string
 		info fs.FileInfo
@@ -115,7 +131,7 @@ func (c *cache) prune() error {
 	for _, e := range all {
 		old := time.Since(e.info.ModTime())
 		leftover := strings.HasPrefix(filepath.Base(e.path), ".new-") && old > 24*time.Hour
-		if total <= c.max && !leftover || old < time.Hour {
+		if total <= c.max && !leftover || e.info.ModTime().After(since) {
 			continue
 		}
 		if e := os.Remove(e.path); e != nil && !errors.Is(e, fs.ErrNotExist) {

@@ -150,10 +150,8 @@ func (c *copying) folder(n *tree.Node, dest string) error {
 	if old, err := c.to.Lget(to); err == nil && !old.IsDir() {
 		return fmt.Errorf("%s is there and is not a folder", dest)
 	} else if errors.Is(err, fs.ErrNotExist) {
-		if err := c.parents(path.Dir("/" + to)); err != nil {
-			return err
-		}
-		if err := c.to.Put(to, c.dress(n)); err != nil {
+		// The folder itself is a new one, also where the source has another mode.
+		if err := c.parents("/" + to); err != nil {
 			return err
 		}
 	}

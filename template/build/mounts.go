@@ -27,8 +27,9 @@ type mounts struct {
 
 type mounted struct {
 	Mount
-	node  *tree.Node // what is placed; nil for nothing
-	cache string     // where a cache is kept
+	node   *tree.Node // what is placed
+	cache  string     // where a cache is kept
+	secret string     // what is written in the sandbox, once it runs
 }
 
 // mounts finds what is to be mounted.
@@ -85,12 +86,10 @@ func (m *mounts) secret(one Mount) error {
 		if one.Target == "" {
 			one.Target = "/run/secrets/" + one.ID
 		}
-		mode := uint32(0o400)
-		if one.Mode != 0 {
-			mode = uint32(one.Mode) & 0o777
+		if one.Mode &= 0o777; one.Mode == 0 {
+			one.Mode = 0o400
 		}
-		n := &tree.Node{Mode: unix.S_IFREG | mode, UID: uint32(one.UID), GID: uint32(one.GID), Time: epoch, Data: tree.Text(s.Value)}
-		m.list = append(m.list, mounted{Mount: one, node: n})
+		m.list = append(m.list, mounted{Mount: one, secret: s.Value})
 		return nil
 	}
 	if one.Required {
@@ -182,11 +181,30 @@ func (m *mounts) place(t *tree.Tree) error {
 			m.list[i].node = n
 			one.node = n
 		}
+		if one.node == nil {
+			continue
+		}
 		at, err := t.Resolve(one.Target, true)
 		if err != nil {
 			return err
 		}
 		if err := t.Put(at, one.node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tell writes the secrets into a sandbox that runs: they lie on no disk but its own.
+func (m *mounts) tell(ctx context.Context, sandbox string) error {
+	for _, one := range m.list {
+		if one.Type != "secret" {
+			continue
+		}
+		_, err := m.j.b.o.Files.Write(ctx, sandbox, one.Target, strings.NewReader(one.secret), bothy.WriteOptions{
+			Mode: uint32(one.Mode), User: fmt.Sprintf("%d:%d", one.UID, one.GID),
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -255,7 +273,7 @@ func (m *mounts) keep(after *tree.Tree) error {
 			err = e
 		}
 		if err == nil {
-			err = m.j.b.cache.keep(f.Name(), one.cache)
+			err = m.j.b.cache.replace(f.Name(), one.cache)
 		}
 		if err != nil {
 			os.Remove(f.Name())

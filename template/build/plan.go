@@ -279,8 +279,20 @@ func (j *job) workdir(ctx context.Context, st *state, s Step, title string) (*st
 		dir = path.Join("/", st.settings.Workdir, dir)
 	}
 	dir = path.Clean(dir)
-	n, err := j.cached(ctx, st, keyOf("workdir", st.key, dir), title, false, func(t *tree.Tree) (*tree.Tree, error) {
-		_, err := t.Mkdir(dir, time.Now())
+	user := st.settings.User
+	n, err := j.cached(ctx, st, keyOf("workdir", st.key, dir, user), title, func(t *tree.Tree) (*tree.Tree, error) {
+		c := &copying{to: t, now: time.Now().Truncate(time.Second)}
+		if user != "" { // to whom new folders belong
+			u, err := lookup(t, user)
+			if err != nil {
+				return nil, atLine(s.Line, err)
+			}
+			c.uid, c.gid, c.files.Chown = u.uid, u.gid, user
+		}
+		at, err := t.Resolve(dir, true)
+		if err == nil {
+			err = c.parents("/" + at)
+		}
 		return t, atLine(s.Line, err)
 	})
 	if err != nil {
@@ -291,12 +303,12 @@ func (j *job) workdir(ctx context.Context, st *state, s Step, title string) (*st
 }
 
 // cached is the state after a step that makes files, by do where they are not kept yet.
-func (j *job) cached(ctx context.Context, st *state, key, title string, noCache bool, do func(*tree.Tree) (*tree.Tree, error)) (*state, error) {
+func (j *job) cached(ctx context.Context, st *state, key, title string, do func(*tree.Tree) (*tree.Tree, error)) (*state, error) {
 	n := st.next(key)
 	path := j.b.cache.layer(key)
 	n.layers = append(append([]string{}, st.layers...), path)
 	n.files = nil
-	if !noCache && j.b.cache.has(path) {
+	if j.b.cache.has(path) {
 		j.count(true)
 		j.say(bothy.BuildEvent{Step: title, Message: "cached"})
 		return n, nil

@@ -38,7 +38,10 @@ func (j *job) runStep(ctx context.Context, st *state, s Step, title string) (*st
 	user := cmp.Or(st.settings.User, "root")
 	// Only builds of one project share what commands made: what they fetch may differ.
 	key := keyOf("run", st.key, j.project, argv, script, env, st.settings.Workdir, user, network, mounts.keys)
-	return j.cached(ctx, st, key, title, j.req.NoCache, func(t *tree.Tree) (*tree.Tree, error) {
+	if j.req.NoCache {
+		key = keyOf(key, j.id) // what follows is done again, too
+	}
+	return j.cached(ctx, st, key, title, func(t *tree.Tree) (*tree.Tree, error) {
 		r := &running{j: j, st: st, step: s, title: title, old: t, argv: argv, script: script, env: env, user: known(t, user), network: network, mounts: mounts}
 		made, err := r.run(ctx)
 		return made, atLine(s.Line, err)
@@ -339,7 +342,6 @@ func (r *running) inside(ctx context.Context, changes, result string) error {
 	if err != nil {
 		return err
 	}
-	os.Remove(changes) // it may hold secrets
 	end := func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
@@ -348,6 +350,9 @@ func (r *running) inside(ctx context.Context, changes, result string) error {
 		}
 	}
 	defer end()
+	if err := r.mounts.tell(ctx, sb.ID); err != nil {
+		return err
+	}
 	if err := r.execute(ctx, sb.ID, float64(patience)); err != nil {
 		return err
 	}

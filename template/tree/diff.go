@@ -172,7 +172,9 @@ func (d *differ) entry(name string, n, was *Node) error {
 		return err
 	}
 	if first, ok := d.linked[n]; ok {
-		return d.w.WriteHeader(&tar.Header{Typeflag: tar.TypeLink, Name: name, Linkname: first, Format: tar.FormatPAX, ModTime: n.Time})
+		h := header(name, n)
+		h.Typeflag, h.Linkname, h.Size = tar.TypeLink, first, 0
+		return d.w.WriteHeader(h)
 	}
 	d.linked[n] = name
 	if err := d.w.WriteHeader(header(name, n)); err != nil {
