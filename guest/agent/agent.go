@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -195,10 +196,13 @@ type request struct {
 const headerWorkdir = "Bothy-Workdir"
 
 // request reads the headers of a call: the user's name comes as that of HTTP
-// basic authentication.
+// basic authentication, and a group where the password would be.
 func (a *Agent) request(h http.Header) (request, error) {
 	r := http.Request{Header: h}
-	name, _, _ := r.BasicAuth()
+	name, group, _ := r.BasicAuth()
+	if group = strings.TrimSuffix(group, ":"); group != "" {
+		name += ":" + group
+	}
 	return a.requestAs(name, h)
 }
 

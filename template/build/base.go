@@ -24,11 +24,11 @@ const scratch = "scratch"
 
 // openBase finds what a FROM names: nothing, a template of the library, or an image in a
 // registry.
-func (b *Builder) openBase(ctx context.Context, ref string, say func(string, ...any)) (*base, error) {
+func (b *Builder) openBase(ctx context.Context, project, ref string, say func(string, ...any)) (*base, error) {
 	if ref == scratch {
 		return b.emptyBase()
 	}
-	t, err := b.o.Library.Lookup(ref)
+	t, err := b.o.Library.LookupFor(project, ref)
 	if err == nil {
 		return ofTemplate(t), nil
 	}

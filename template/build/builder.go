@@ -48,7 +48,8 @@ type Sandboxes interface {
 
 // Library has the templates that builds start from, and takes those that they make.
 type Library interface {
-	Lookup(name string) (*bothy.Template, error)
+	// LookupFor finds what a project sees under a name.
+	LookupFor(project, name string) (*bothy.Template, error)
 	Adopt(ctx context.Context, t *bothy.Template, image string) error
 	OpenImage(ctx context.Context, ref string) (v1.Image, error)
 	// Finish adds what sandboxes need to a tree, and WriteTree writes it as an image.
@@ -123,7 +124,7 @@ func (b *Builder) Close() {
 
 // StartBuild implements bothy.TemplateBuilder.
 func (b *Builder) StartBuild(ctx context.Context, req bothy.BuildRequest) (*bothy.Build, error) {
-	caller, err := bothy.RequireOperator(ctx, bothy.ScopeTemplatesWrite)
+	caller, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite)
 	if err != nil {
 		return nil, err
 	}
@@ -167,9 +168,9 @@ func (b *Builder) StartBuild(ctx context.Context, req bothy.BuildRequest) (*both
 
 // check refuses what cannot be built, and returns the Dockerfile.
 func (b *Builder) check(project string, req *bothy.BuildRequest) (string, *Recipe, error) {
-	if !bothy.ValidTemplateName(req.Name) {
+	if ref, err := bothy.ParseTemplateRef(req.Name); err != nil || ref.Digest != "" {
 		return "", nil, bothy.Errorf(bothy.CodeInvalid, "%q cannot be the name of a template", req.Name).
-			WithHint("Use up to 63 small letters, digits, dots, dashes and underscores, beginning with a letter or a digit.")
+			WithHint("Use small letters, digits, dots, dashes and underscores, with a tag behind a colon if you like: tools:v3.")
 	}
 	if req.TimeoutSeconds < 0 || req.TimeoutSeconds > 24*3600 {
 		return "", nil, bothy.Errorf(bothy.CodeInvalid, "timeout_seconds is %d", req.TimeoutSeconds).WithHint("Give a value from 1 to %d.", 24*3600)

@@ -35,7 +35,7 @@ func (b *Builder) contextPath(project, id string) string {
 
 // UploadContext implements bothy.TemplateBuilder.
 func (b *Builder) UploadContext(ctx context.Context, r io.Reader) (*bothy.BuildContext, error) {
-	caller, err := bothy.RequireOperator(ctx, bothy.ScopeTemplatesWrite)
+	caller, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite)
 	if err != nil {
 		return nil, err
 	}
