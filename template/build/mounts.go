@@ -217,7 +217,7 @@ func (m *mounts) open(one mounted) (*tree.Node, error) {
 	if one.Mode != 0 {
 		mode = uint32(one.Mode) & 0o7777
 	}
-	if !m.j.b.cache.has(one.cache) || m.j.req.NoCache {
+	if !m.j.b.cache.has(one.cache) {
 		if one.From == "" {
 			return folder(mode, uint32(one.UID), uint32(one.GID)), nil
 		}
