@@ -30,3 +30,22 @@ func TestNumbersGoStraightThroughBuffers(t *testing.T) {
 		t.Errorf("%d is read as %d", 0x80, got)
 	}
 }
+
+// TestNumbersOfOneByteNeedNoOtherBuffer finds a Writer's and a Reader's own buffer as it
+// was: only what does not go straight through is put there first.
+func TestNumbersOfOneByteNeedNoOtherBuffer(t *testing.T) {
+	const untouched = 0xaa
+	var b bytes.Buffer
+	out := bufio.NewWriter(&b)
+	w := Writer{Writer: out}
+	w.buf[0] = untouched
+	Uint(5).save(&w)
+	if out.Flush(); w.buf[0] != untouched || b.Len() != 1 {
+		t.Errorf("a number was written by way of %#x, in %d bytes", w.buf[0], b.Len())
+	}
+	r := Reader{Reader: bufio.NewReader(&b)}
+	r.buf[0] = untouched
+	if got := loadUint(&r); got != 5 || r.buf[0] != untouched {
+		t.Errorf("%d was read by way of %#x", got, r.buf[0])
+	}
+}
