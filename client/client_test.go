@@ -40,7 +40,7 @@ func start(t *testing.T) *fixture {
 	t.Helper()
 	w, tokens := apitest.New(), apitest.NewTokens()
 	s := api.New(api.Services{Services: rest.Services{
-		Tokens: tokens, Sandboxes: w, Exec: w, Code: w, Files: w.Files(), Templates: w, Capturer: w, Builder: &apitest.Builder{Made: w.MadeTemplate}, Snapshots: w, Events: w, Network: w, Metrics: w, Ports: w, Mover: w, Logs: w, Limits: w,
+		Tokens: tokens, Sandboxes: w, Exec: w, Code: w, Files: w.Files(), Templates: w, Capturer: w, Builder: &apitest.Builder{Made: w.MadeTemplate}, Snapshots: w, Events: w, Network: w, Metrics: w, Ports: w, Mover: w, Logs: w, Limits: w, Host: &apitest.Host{},
 	}, Answers: &apitest.Answers{}, Log: slog.New(slog.DiscardHandler)}, api.Config{Listen: "127.0.0.1:0"})
 	if err := s.Listen(); err != nil {
 		t.Fatal(err)
@@ -539,6 +539,9 @@ func TestTokens(t *testing.T) {
 	admin := client.New(f.url, apitest.Admin)
 	at := apitest.Epoch.Add(time.Hour)
 	req := bothy.TokenCreate{Name: "ci", Scopes: []bothy.Scope{bothy.ScopeSandboxesRead}, ExpiresAt: &at}
+	if h, err := admin.Host.Host(f.ctx); err != nil || h.CPUs != 2 || len(h.Findings) != 1 {
+		t.Errorf("%+v, %v", h, err)
+	}
 	k, err := admin.Tokens.CreateToken(f.ctx, req)
 	f.must(err)
 	if d := cmp.Diff(req, f.tokens.Created); d != "" {

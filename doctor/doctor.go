@@ -1,7 +1,7 @@
 // Package doctor finds out whether a host can run sandboxes, and says in one
 // sentence for each finding what to do. It tries things rather than looking at
-// them: a tap is made, a cgroup is made, a sandbox is started. Only the command
-// line uses it; engines come as functions that start a sandbox.
+// them: a tap is made, a cgroup is made, a sandbox is started. The command
+// line and the server use it; engines come as functions that start a sandbox.
 package doctor
 
 import (
@@ -98,17 +98,22 @@ func Run(ctx context.Context, checks []Check, each func(Result)) Report {
 
 // Checks lists all there is to find out, the quick ones first.
 func (h *Host) Checks() []Check {
-	checks := append(h.Requirements(),
-		Check{"memory", h.checkMemory},
-		Check{"port", h.checkPort},
-		Check{"clock", h.checkClock},
-		Check{"templates", h.checkTemplates},
-		Check{"orphans", h.checkOrphans},
-	)
+	checks := append(h.RunningChecks(), Check{"port", h.checkPort})
 	for _, p := range h.Probes {
 		checks = append(checks, Check{"engine " + p.Engine, p.check})
 	}
 	return checks
+}
+
+// RunningChecks lists what a server finds out about its host while it runs. They start no
+// sandbox.
+func (h *Host) RunningChecks() []Check {
+	return append(h.Requirements(),
+		Check{"memory", h.checkMemory},
+		Check{"clock", h.checkClock},
+		Check{"templates", h.checkTemplates},
+		Check{"orphans", h.checkOrphans},
+	)
 }
 
 // StartChecks lists what must be true before a server can be started.

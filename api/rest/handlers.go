@@ -36,6 +36,7 @@ type Services struct {
 	Projects  bothy.ProjectService
 	Usage     bothy.UsageService
 	Audit     bothy.AuditService
+	Host      bothy.HostService
 }
 
 // Times are how long the handlers wait; each has a default.
@@ -89,6 +90,7 @@ func Register(registry *openapi.Registry, chain *middleware.Chain, services Serv
 	s.registerProjects()
 	s.registerUsage()
 	s.registerAudit()
+	s.registerHost()
 	s.registerSession()
 	documentUploads(registry.OpenAPI().Paths, registry.Schema(reflect.TypeFor[openapi.Items[bothy.FileInfo]]()))
 }

@@ -1,15 +1,33 @@
 /** Templates, usage, keys, and who did what. */
-import type { AuditCheck, Token } from "bothy";
+import type { AuditCheck, BuildEvent, Token } from "bothy";
 import { useState } from "preact/hooks";
-import { bothy, type Login } from "./server";
+import { bothy, type Login, may } from "./server";
 import { Button, bytes, save, Time, Trouble, useRead, useTrouble } from "./ui";
 
-export function Templates() {
-  const { value, trouble } = useRead(() => bothy.templates.list(), "");
+export function Templates({ login }: { login: Login }) {
+  const { value, trouble, again } = useRead(() => bothy.templates.list(), "");
+  const [failed, attempt] = useTrouble();
+  const [name, setName] = useState("");
+  const [image, setImage] = useState("");
+  const [steps, setSteps] = useState<BuildEvent[]>([]);
+  const build = () => attempt(async () => {
+    setSteps([]);
+    await bothy.templates.build({ name, image: image || undefined }, { onProgress: (e) => setSteps((old) => [...old.filter((o) => o.step !== e.step || o.message !== e.message), e]) });
+    await again();
+  });
   return (
-    <main><h1>Templates</h1><Trouble text={trouble} />
+    <main>
+      <div class="bar"><h1>Templates</h1>
+        {may(login, "admin") && <>
+          <label>Name <input value={name} onInput={(e) => setName(e.currentTarget.value)} /></label>
+          <label>Image <input value={image} placeholder="debian:12, or none for a built-in one" onInput={(e) => setImage(e.currentTarget.value)} /></label>
+          <Button disabled={!name} work={build}>Import</Button></>}</div>
+      <Trouble text={failed || trouble} />
+      {steps.length > 0 && <pre tabIndex={0} role="log" aria-label="The build">{steps.map((e) => [e.step, e.message, e.percent !== undefined && `${e.percent} %`].filter(Boolean).join(": ")).join("\n")}</pre>}
+      {value?.length === 0 && <p>There is no template. Build one with <code>bothy template build python-3.12</code>.</p>}
       <table><thead><tr><th>Name</th><th>Description</th><th>Digest</th><th>Size</th><th>Packages</th></tr></thead>
-        <tbody>{value?.map((t) => <tr key={t.name}><td>{t.name}</td><td>{t.description}</td><td><code title={t.digest}>{t.digest.slice(0, 19)}</code></td><td>{bytes(t.sizeBytes)}</td><td>{Object.keys(t.packages ?? {}).length}</td></tr>)}</tbody></table>
+        <tbody>{value?.map((t) => <tr key={t.digest + t.name}><td>{t.name}</td><td>{t.description}</td><td><code title={t.digest}>{t.digest.slice(0, 19)}</code></td><td>{bytes(t.sizeBytes)}</td>
+          <td>{t.packages && Object.keys(t.packages).length > 0 ? <details><summary>{Object.keys(t.packages).length}</summary>{Object.entries(t.packages).map(([k, v]) => `${k} ${v}`).join(", ")}</details> : 0}</td></tr>)}</tbody></table>
     </main>
   );
 }

@@ -1,5 +1,5 @@
 /** The sandboxes, kept true by the stream of events; only the rows in sight are drawn. */
-import type { Network, SandboxInfo, Size } from "bothy";
+import type { Network, NetworkMode, SandboxInfo, Secret, Size } from "bothy";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { bothy, hasEnded, isLive, type Login, may } from "./server";
 import { A, Button, go, Time, Trouble, useRead, useTrouble } from "./ui";
@@ -76,8 +76,14 @@ export function SandboxList({ login }: { login: Login }) {
   const picked = rows.filter((s) => chosen.has(s.id));
   const end = () => attempt(async () => {
     if (!confirm(`Terminate ${picked.length} sandboxes?`)) return;
-    for (const s of picked) await (await bothy.sandboxes.get(s.id)).terminate();
-    setChosen(new Set());
+    const left = [...picked];
+    const some = async () => {
+      for (let s = left.pop(); s; s = left.pop()) {
+        await (await bothy.sandboxes.get(s.id)).terminate();
+        setChosen((old) => new Set([...old].filter((id) => id !== s!.id)));
+      }
+    };
+    await Promise.all(Array.from({ length: 8 }, some));
   });
   return (
     <main>
@@ -131,7 +137,20 @@ function Rows({ rows, chosen, choose }: { rows: SandboxInfo[]; chosen: Set<strin
 
 const pairs = (text: string) => Object.fromEntries(text.split("\n").filter((l) => l.includes("=")).map((l) => [l.slice(0, l.indexOf("=")).trim(), l.slice(l.indexOf("=") + 1)]));
 
+const words = (text?: string) => text?.split(/[\s,]+/).filter(Boolean);
+
+/** Lines of NAME=VALUE HOST,HOST. A value may have no spaces, as no key has. */
+function secrets(text: string): Secret[] | undefined {
+  const list = text.split("\n").filter((l) => l.trim()).map((line, i) => {
+    const found = /^\s*(\w+)=(\S+)\s+(\S+)\s*$/.exec(line);
+    if (!found) throw new Error(`Line ${i + 1} of the secrets is not NAME=VALUE HOST,HOST.`);
+    return { name: found[1]!, value: found[2]!, hosts: found[3]!.split(",") };
+  });
+  return list.length ? list : undefined;
+}
+
 function Create() {
+  const { value: snapshots } = useRead(() => bothy.snapshots.list({ limit: 1000 }).all(), "");
   const { value: templates, trouble: unread } = useRead(() => bothy.templates.list(), "");
   const [trouble, attempt] = useTrouble();
   const form = useRef<HTMLFormElement>(null);
@@ -139,11 +158,19 @@ function Create() {
     const f = new FormData(form.current!);
     const text = (name: string) => String(f.get(name) ?? "").trim() || undefined;
     const number = (name: string) => (text(name) ? Number(text(name)) : undefined);
+    const policy = (): Network | undefined => {
+      const mode = text("network") as NetworkMode | undefined;
+      const rules = {
+        presets: words(text("presets")), allowDomains: words(text("allow")), allowCidrs: words(text("cidrs")),
+        denyCidrs: words(text("deny")), allowPorts: words(text("ports"))?.map(Number),
+      };
+      return Object.values(rules).some((r) => r) ? { mode: mode ?? "restricted", ...rules } : mode;
+    };
     const s = await bothy.sandboxes.create({
-      template: text("template"), name: text("name"), size: text("size") as Size | undefined, engine: text("engine"),
+      template: text("snapshot") ? undefined : text("template"), name: text("name"), size: text("size") as Size | undefined, engine: text("engine"),
       cpu: number("cpu"), memoryMb: number("memory"), diskMb: number("disk"), timeoutSeconds: number("timeout"), idleSeconds: number("idle"),
-      onTimeout: f.get("pause") ? "pause" : undefined, autoResume: f.get("resume") ? true : undefined, network: text("network") as Network | undefined,
-      budget: number("budget"), metadata: pairs(text("labels") ?? ""), env: pairs(text("env") ?? ""),
+      onTimeout: f.get("pause") ? "pause" : undefined, autoResume: f.get("resume") ? true : undefined, network: policy(), snapshotId: text("snapshot"), requireAcceleration: f.get("accelerated") ? true : undefined,
+      budget: number("budget"), secrets: secrets(text("secrets") ?? ""), metadata: pairs(text("labels") ?? ""), env: pairs(text("env") ?? ""),
     });
     go(`sandboxes/${s.id}`);
   });
@@ -153,6 +180,7 @@ function Create() {
       <Trouble text={trouble || unread} />
       <label>Template<select name="template">{templates?.map((t) => <option key={t.name}>{t.name}</option>)}</select></label>
       {field("name", "Name")}
+      <label>From a snapshot<select name="snapshot"><option value="">none</option>{snapshots?.map((s) => <option key={s.id} value={s.id}>{s.name ? `${s.name} (${s.id})` : s.id}</option>)}</select></label>
       <label>Size<select name="size"><option value="">default</option><option>small</option><option>medium</option><option>large</option></select></label>
       {field("cpu", "CPUs", "number")}{field("memory", "Memory, MB", "number")}{field("disk", "Disk, MB", "number")}
       {field("timeout", "Lives, seconds", "number")}{field("idle", "Idle, seconds", "number")}{field("engine", "Engine")}{field("budget", "Budget", "number")}
@@ -161,6 +189,12 @@ function Create() {
       <label class="check"><input type="checkbox" name="resume" />Wake when it is asked for</label>
       <label>Labels, name=value<textarea name="labels" rows={2} /></label>
       <label>Environment, NAME=value<textarea name="env" rows={2} /></label>
+      <label>May reach (host names)<textarea name="allow" rows={2} /></label>
+      <label>May reach (address ranges)<textarea name="cidrs" rows={2} /></label>
+      <label>May not reach (address ranges)<textarea name="deny" rows={2} /></label>
+      {field("ports", "May reach (ports)")}{field("presets", "Lists, such as pypi or npm")}
+      <label>Secrets, NAME=VALUE HOST,HOST<textarea name="secrets" rows={2} autocomplete="off" spellcheck={false} /></label>
+      <label class="check"><input type="checkbox" name="accelerated" />Refuse an emulated machine</label>
       <Button work={make}>Create</Button>
     </form>
   );

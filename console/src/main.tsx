@@ -1,7 +1,9 @@
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Audit, Keys, Templates, Usage } from "./admin";
+import { HostPage } from "./host";
 import { SandboxList } from "./list";
+import { Projects } from "./projects";
 import { SandboxPage } from "./sandbox";
 import { type Login, logIn, logOut, may, textOf, whoAmI } from "./server";
 import { Tree } from "./tree";
@@ -52,9 +54,11 @@ function Page({ login, at }: { login: Login; at: string[] }) {
   switch (room) {
     case "sandboxes": return <SandboxList login={login} />;
     case "snapshots": return <Tree login={login} />;
-    case "templates": return <Templates />;
+    case "templates": return <Templates login={login} />;
     case "usage": return <Usage />;
     case "keys": return <Keys />;
+    case "projects": return <Projects login={login} />;
+    case "host": return <HostPage />;
     case "audit": return <Audit login={login} />;
   }
   return <main><h1>Nothing here</h1><p>There is no page at this address. <A to="sandboxes">The sandboxes</A> are a good place to begin.</p></main>;
@@ -74,7 +78,7 @@ function App() {
   }, []);
   if (login === undefined) return <p class="login" role="status">Asking the server…</p>;
   if (!login) return <LoginPage said={said} done={setLogin} />;
-  const rooms = ["sandboxes", "snapshots", "templates", "usage", ...(may(login, "admin") ? ["keys", "audit"] : [])];
+  const rooms = ["sandboxes", "snapshots", "templates", "usage", ...(may(login, "admin") ? ["projects", "keys", "audit", ...(login.operator ? ["host"] : [])] : [])];
   return (
     <>
       <header>

@@ -2,6 +2,7 @@
 import type { BothyEvent, Metrics, NetworkDecision, NetworkPolicy, ProcessInfo, Sandbox } from "bothy";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Code } from "./code";
+import { Logs } from "./logs";
 import { FilesTab } from "./files";
 import { networkText } from "./list";
 import { bothy, isLive, type Login, may } from "./server";
@@ -45,6 +46,13 @@ export function SandboxPage({ id, tab, login }: { id: string; tab: string; login
   );
 }
 
+/** What events are called where people read them. */
+const said: Record<string, string> = {
+  "sandbox.created": "Created", "sandbox.updated": "Changed", "sandbox.paused": "Paused", "sandbox.resumed": "Resumed", "sandbox.forked": "Forked",
+  "sandbox.rolled_back": "Rolled back", "sandbox.unattached": "Not taken over yet", "sandbox.ended": "Ended", "sandbox.oom_killed": "Out of memory",
+  "snapshot.created": "Snapshot taken", "snapshot.deleted": "Snapshot deleted", "budget.warning": "Budget nearly used", "budget.exceeded": "Budget used up",
+};
+
 function Overview({ sandbox }: { sandbox: Sandbox }) {
   const s = sandbox.info;
   const [events, setEvents] = useState<BothyEvent[]>([]);
@@ -66,7 +74,7 @@ function Overview({ sandbox }: { sandbox: Sandbox }) {
       </dl>
       {s.state === "running" && <Plots sandbox={sandbox} />}
       <h2>Its life</h2>
-      <ol class="life">{events.map((e) => <li key={e.id}><time dateTime={new Date(e.time).toISOString()}>{new Date(e.time).toLocaleTimeString()}</time> <b>{e.type}</b> {Object.entries(e.data ?? {}).map(([k, v]) => `${k}: ${v}`).join(", ")}</li>)}</ol>
+      <ol class="life">{events.map((e) => <li key={e.id}><time dateTime={new Date(e.time).toISOString()} title={new Date(e.time).toISOString()}>{new Date(e.time).toLocaleTimeString()}</time> <b>{said[e.type] ?? e.type}</b> {e.data?.reason && <i>{e.data.reason.replaceAll("_", " ")}</i>} {Object.entries(e.data ?? {}).filter(([k, v]) => k !== "reason" && v).map(([k, v]) => (k === "detail" ? v : `${k}: ${v}`)).join(", ")}</li>)}</ol>
     </>
   );
 }
@@ -171,13 +179,3 @@ function Ports({ sandbox, write }: { sandbox: Sandbox; write: boolean }) {
   );
 }
 
-function Logs({ sandbox }: { sandbox: Sandbox }) {
-  const { value, trouble } = useRead(() => sandbox.logs(), sandbox.id, 2);
-  return (
-    <>
-      <Trouble text={trouble} />
-      {value?.items.length === 0 && <p>Nothing was printed yet.</p>}
-      <pre tabIndex={0}>{value?.items.map((e) => (e.encoding ? atob(e.data) : e.data)).join("")}</pre>
-    </>
-  );
-}

@@ -8,7 +8,7 @@ import { Webhooks } from "./webhooks.js";
 import { eventsOf, type EventOptions } from "./events.js";
 import { type BothyOptions, type CallOptions, Transport } from "./transport.js";
 import type { PageList } from "./page.js";
-import type { AuditCheck, AuditRecord, BothyEvent, Limits, UsageItem, UsageReport } from "./types.js";
+import type { AuditCheck, AuditRecord, BothyEvent, Host, Limits, UsageItem, UsageReport } from "./types.js";
 
 /** A page of a report, with times as text. */
 type UsagePage = Omit<UsageReport, "from" | "to" | "asOf"> & { from: string; to: string; asOf: string; nextCursor?: string };
@@ -65,6 +65,11 @@ export class Bothy {
   /** Returns what the project may use, and what is in use. */
   async limits(options: CallOptions = {}): Promise<Limits> {
     return this.#transport.json({ path: "/v1/limits", ...options });
+  }
+
+  /** Returns what the server's host has, holds ready and should be known about. For the operator. */
+  async host(options: CallOptions = {}): Promise<Host> {
+    return this.#transport.json({ path: "/v1/host", ...options });
   }
 
   /** Returns what was used, and what it costs. */

@@ -283,6 +283,28 @@ export interface Metrics {
   idleForSeconds?: number;
 }
 
+/** What the machine that a server runs on has, and what the server makes of it. */
+export interface Host {
+  version: string;
+  cpus: number;
+  memoryBytes: number;
+  freeMemoryBytes: number;
+  diskBytes: number;
+  freeDiskBytes: number;
+  /** The sandboxes of all projects that have not ended, by state. */
+  sandboxes: Record<string, number>;
+  /** How many there may be; null is any number. */
+  maxSandboxes: number | null;
+  /** What is held ready so that sandboxes start fast. */
+  pool: { ready: number; memoryBytes: number; spares: number; golden: number; goldenBytes: number };
+  /** One that is not open yet is opened when a sandbox first needs it. */
+  engines: { name: string; open: boolean; build?: string; kernel?: string; snapshots: boolean; acceleration?: "kvm" | "emulated" }[];
+  /** How long requests to create a sandbox took: how many at most so long, and longer than those before. */
+  creations: { upToSeconds: number | null; count: number }[];
+  /** What the checks of `bothy doctor` that start no sandbox found, at most a minute ago. */
+  findings: { name: string; status: "ok" | "warn" | "fail"; detail: string; fix?: string }[];
+}
+
 /** What a project may use, and what is in use. A limit that is null is none. */
 export interface Limits {
   plan: string;

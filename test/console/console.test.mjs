@@ -149,8 +149,13 @@ test("a sandbox is made in the page", async () => {
   await page.getByRole("button", { name: "New sandbox" }).click();
   await page.getByLabel("Template").selectOption("python-3.12-bare");
   await page.getByLabel("Name", { exact: true }).fill("made-here");
+  await page.getByLabel("May reach (host names)").fill("example.com");
+  await page.getByLabel("Secrets").fill("MADE_KEY=never-shown-here example.com");
   await page.getByRole("button", { name: "Create" }).click();
   await page.getByRole("heading", { name: "made-here" }).waitFor();
+  const made = page.url().split("/").at(-1);
+  assert.deepEqual((await call(admin, "GET", `/v1/sandboxes/${made}`)).network.allow_domains, ["example.com"]);
+  assert.ok(!(await page.content()).includes("never-shown-here"));
   await page.getByRole("button", { name: "Terminate" }).click();
   await page.getByText("terminated", { exact: false }).first().waitFor();
 });
@@ -194,6 +199,17 @@ test("a host that was refused is allowed live", async () => {
   await picture(page, "network");
 });
 
+whole("what a command prints is followed, as text", async () => {
+  await page.goto(`${url}/console/sandboxes/${box}/logs`);
+  await call(admin, "POST", `/v1/sandboxes/${box}/exec`, { background: true, command: "echo '<img src=x onerror=window.pwned=1>'; until [ -e /workspace/more ]; do sleep 0.1; done; echo later" });
+  const log = page.getByRole("log").filter({ hasText: "<img src=x" });
+  await log.waitFor();
+  await run("touch /workspace/more");
+  await log.filter({ hasText: "later" }).waitFor();
+  assert.equal(await page.evaluate(() => window.pwned), undefined);
+  await accessible(page);
+});
+
 whole("HTML of a cell is shut in a frame without scripts", async () => {
   await page.goto(`${url}/console/sandboxes/${box}/code`);
   await page.getByLabel("Code").fill("class H:\n  def _repr_html_(self): return '<b>bold</b><script>parent.pwned=1;document.title=1</script>'\nH()");
@@ -209,7 +225,7 @@ whole("a plot moves, and the page of a sandbox can be read by all", async () => 
   await page.waitForFunction(() => document.querySelectorAll("polyline")[1]?.getAttribute("points").includes(" "));
   const before = await line.getAttribute("points");
   await page.waitForFunction((was) => document.querySelectorAll("polyline")[1].getAttribute("points") !== was, before);
-  await page.getByText("sandbox.created").waitFor();
+  await page.locator(".life").getByText("Created").waitFor();
   await accessible(page);
   await picture(page, "sandbox");
 });
@@ -233,8 +249,21 @@ whole("fork and roll back in the tree", async () => {
   await picture(page, "snapshots");
 });
 
+test("the host says what it has, holds and lacks", async () => {
+  await page.goto(`${url}/console/host`);
+  await page.getByRole("cell", { name: "gvisor", exact: true }).waitFor();
+  await page.getByRole("meter", { name: "Memory" }).waitFor();
+  const found = page.locator("tr", { has: page.getByRole("cell", { name: "disk", exact: true }) });
+  assert.match(await found.textContent(), /MiB are free/);
+  const h = await call(admin, "GET", "/v1/host");
+  assert.ok(h.cpus > 0 && h.memory_bytes > h.free_memory_bytes && h.disk_bytes > h.free_disk_bytes && h.free_disk_bytes > 0, JSON.stringify(h));
+  assert.ok(h.creations.reduce((n, c) => n + c.count, 0) > 0, "the sandboxes of before are in the histogram");
+  await accessible(page);
+  await picture(page, "host");
+});
+
 whole("the other pages open without trouble", async () => {
-  for (const room of ["templates", "usage", "keys", "audit"]) {
+  for (const room of ["templates", "usage", "projects", "keys", "audit"]) {
     await page.goto(`${url}/console/${room}`);
     await page.locator("tbody tr").first().waitFor();
     assert.equal(await page.getByRole("alert").count(), 0, room);
