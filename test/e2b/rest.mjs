@@ -102,6 +102,8 @@ export function rest(current, create) {
       do status = await Template.getBuildStatus(info);
       while (["waiting", "building"].includes(status.status));
       assert.equal(status.status, "ready", status.reason?.message);
+      const gone = await fetch(`${process.env.E2B_API_URL}/templates/${name}`, { method: "DELETE", headers: { "X-API-Key": process.env.E2B_API_KEY } });
+      assert.equal(gone.status, 204);
       await assert.rejects(Template.build(Template().fromBaseImage().runCmd("exit 3"), `${name}-no`), /exit|3/);
     } finally {
       rmSync(folder, { recursive: true });

@@ -4,6 +4,8 @@ import inspect
 import os
 import tempfile
 import unittest
+import urllib.error
+import urllib.request
 import uuid
 
 from e2b import AsyncSandbox, AsyncTemplate, BuildException, Sandbox, Template, default_build_logger, wait_for_file
@@ -16,6 +18,15 @@ async def did(value):
     return await value if inspect.isawaitable(value) else value
 
 
+def forget(name):
+    url, key = os.environ["E2B_API_URL"], os.environ["E2B_API_KEY"]
+    try:
+        urllib.request.urlopen(urllib.request.Request(f"{url}/templates/{name}", method="DELETE", headers={"X-API-Key": key}))
+    except urllib.error.HTTPError as e:
+        if e.code != 404:
+            raise
+
+
 class Templates(unittest.IsolatedAsyncioTestCase):
     forms = ((Template, Sandbox), (AsyncTemplate, AsyncSandbox))
 
@@ -26,6 +37,12 @@ class Templates(unittest.IsolatedAsyncioTestCase):
         for name, text in (("app/main.py", "import lib.one\n"), ("app/lib/one.py", "print('one')\n"), ("notes.txt", "notes\n"), ("secret.key", "no\n")):
             with open(os.path.join(self.folder.name, name), "w") as f:
                 f.write(text)
+
+    def named(self):
+        """Return a name for a template, which is removed at the end."""
+        name = "t" + uuid.uuid4().hex[:12]
+        self.addCleanup(forget, name)
+        return name
 
     def recipe(self, template):
         return (
@@ -44,7 +61,7 @@ class Templates(unittest.IsolatedAsyncioTestCase):
     async def test_build_and_use(self):
         for template, sandbox in self.forms:
             with self.subTest(template.__name__):
-                name, lines = "t" + uuid.uuid4().hex[:12], []
+                name, lines = self.named(), []
                 self.assertFalse(await did(template.exists(name)))
                 info = await did(template.build(self.recipe(template), name, on_build_logs=lines.append))
                 self.assertTrue(info.build_id)
@@ -74,7 +91,7 @@ class Templates(unittest.IsolatedAsyncioTestCase):
     async def test_failures_say_why(self):
         for template, _ in self.forms:
             with self.subTest(template.__name__):
-                name = "t" + uuid.uuid4().hex[:12]
+                name = self.named()
                 with self.assertRaises(BuildException) as caught:
                     await did(template.build(template().from_template("base").run_cmd("echo almost; exit 3"), name))
                 self.assertIn("3", str(caught.exception))
@@ -88,7 +105,7 @@ class Templates(unittest.IsolatedAsyncioTestCase):
     async def test_dockerfile(self):
         recipe = Template().from_dockerfile("FROM python-3.12\nRUN echo built >/home/user/how\nENV A=b\n")
         self.assertIn("python-3.12", Template.to_json(recipe))
-        name = "t" + uuid.uuid4().hex[:12]
+        name = self.named()
         Template.build(recipe, name, on_build_logs=default_build_logger())
         with Sandbox.create(name, timeout=120) as box:
             self.assertEqual(box.files.read("/home/user/how"), "built\n")

@@ -56,6 +56,21 @@ func (s *server) remakes(t *testing.T, name, by string) {
 	}
 }
 
+// forget removes a template, and the snapshots that need its images.
+func (s *server) forget(t *testing.T, name string) {
+	ctx := context.Background()
+	p, err := s.Snapshots.Snapshots(ctx, bothy.SnapshotFilter{Limit: 1000})
+	if err != nil {
+		t.Error(err)
+	}
+	for _, n := range p.Items {
+		_ = s.Snapshots.DeleteSnapshot(ctx, n.ID) // one that is needed by another goes with that
+	}
+	if err := s.Templates.RemoveTemplate(ctx, name); err != nil {
+		t.Error(err)
+	}
+}
+
 // madeUnder checks in which image a sandbox stands.
 func (b *box) madeUnder(want string) {
 	b.Helper()
@@ -79,7 +94,7 @@ func TestMemoryOutlivesUpgrades(t *testing.T) {
 	}
 	name := fmt.Sprintf("upgraded-%d", os.Getpid())
 	s.remakes(t, name, "A")
-	t.Cleanup(func() { _ = s.Templates.RemoveTemplate(context.Background(), name) })
+	t.Cleanup(func() { s.forget(t, name) })
 	b := s.newBox(t, bothy.SandboxCreate{Template: name})
 	b.startCounter()
 	before := b.counter()
