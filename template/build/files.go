@@ -35,6 +35,10 @@ func (j *job) keepLayer(path string, old, made *tree.Tree) error {
 	return nil
 }
 
+// copies counts the ways in which files were copied: what an earlier one made is not taken
+// from the cache.
+const copies = 2
+
 // copyStep does a COPY or an ADD.
 func (j *job) copyStep(ctx context.Context, st *state, s Step, title string) (*state, error) {
 	f := *s.Copy
@@ -56,7 +60,7 @@ func (j *job) copyStep(ctx context.Context, st *state, s Step, title string) (*s
 	}
 	named := f
 	named.From = ""
-	all := keyOf(s.Kind, st.key, st.settings.Workdir, named, key)
+	all := keyOf(s.Kind, copies, st.key, st.settings.Workdir, named, key)
 	return j.cached(ctx, st, all, title, func(t *tree.Tree) (*tree.Tree, error) {
 		if src != nil {
 			var err error
