@@ -29,6 +29,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor"
 	"github.com/bothy-dev/bothy/engine/microvm"
 	"github.com/bothy-dev/bothy/engine/uid"
+	"github.com/bothy-dev/bothy/gateway"
 	"github.com/bothy-dev/bothy/inflight"
 	"github.com/bothy-dev/bothy/internal/cleanup"
 	"github.com/bothy-dev/bothy/lifecycle"
@@ -121,7 +122,9 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 		return nil, err
 	}
 	s.tokens = access.New(s.store, access.WithLog(s.log), access.WithProjects(s.projects))
-	s.templates = template.NewLibrary(c.Templates, template.Options{InUse: s.templateInUse, Quota: s.templateQuota, Forget: s.forgetMemory})
+	s.templates = template.NewLibrary(c.Templates, template.Options{
+		InUse: s.templateInUse, Quota: s.templateQuota, Forget: s.forgetMemory, Control: gateway.Guard(c.Network.Allow, c.Network.Forbid),
+	})
 	if err := s.openEngine(binaries); err != nil {
 		return nil, err
 	}

@@ -5,12 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"syscall"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 	filetree "github.com/bothy-dev/bothy/template/tree"
+	"github.com/google/go-containerregistry/pkg/authn"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
 // Adopt makes an image a template under t's name, and fills in what is measured. The
@@ -67,8 +73,26 @@ func linkOrCopy(from, to string) error {
 // CacheDir is a folder on the library's disk for what builds keep.
 func (l *Library) CacheDir() string { return filepath.Join(l.dir, ".cache", "build") }
 
-// OpenImage opens an image in a registry.
-func (l *Library) OpenImage(ctx context.Context, ref string) (v1.Image, error) { return pull(ctx, ref) }
+// OpenImage opens an image in a registry for a project. The operator's has what this host
+// has: its networks, its proxy, and the credentials of docker login. Any other reaches
+// what Options.Control lets it, and is nobody there.
+func (l *Library) OpenImage(ctx context.Context, project, ref string) (v1.Image, error) {
+	if project == bothy.DefaultProject {
+		return pull(ctx, ref)
+	}
+	control := l.opts.Control
+	if control == nil {
+		control = func(string, string, syscall.RawConn) error {
+			return errors.New("this server asks no registries for projects")
+		}
+	}
+	d := &net.Dialer{Timeout: registryTime, Control: control}
+	t := &http.Transport{DialContext: d.DialContext, TLSHandshakeTimeout: registryTime, ResponseHeaderTimeout: registryTime}
+	return pull(ctx, ref, remote.WithTransport(t), remote.WithAuth(authn.Anonymous))
+}
+
+// registryTime bounds what a registry may take to answer at all.
+const registryTime = 30 * time.Second
 
 // Finish is FinishTree, for builds.
 func (l *Library) Finish(t *filetree.Tree, searchPath string) error { return FinishTree(t, searchPath) }

@@ -98,16 +98,19 @@ func pick(index v1.ImageIndex) (v1.Image, error) {
 	return found[0], nil
 }
 
-// pull opens an image in a registry. Credentials are those of docker login.
-func pull(ctx context.Context, ref string) (v1.Image, error) {
+// pull opens an image in a registry, with the credentials of docker login unless more
+// says otherwise.
+func pull(ctx context.Context, ref string, more ...remote.Option) (v1.Image, error) {
 	r, err := name.ParseReference(ref)
 	if err != nil {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "%q is not a reference to an image", ref).
 			WithHint("Write it like alpine:3.20 or registry.example.com/team/image:tag; a path must be absolute.").Because(err)
 	}
-	img, err := remote.Image(r, remote.WithContext(ctx),
-		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}),
-		remote.WithAuthFromKeychain(authn.DefaultKeychain))
+	if len(more) == 0 {
+		more = []remote.Option{remote.WithAuthFromKeychain(authn.DefaultKeychain)}
+	}
+	img, err := remote.Image(r, append(more, remote.WithContext(ctx),
+		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}))...)
 	if err != nil {
 		return nil, pullError(ref, err)
 	}

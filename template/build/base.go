@@ -38,7 +38,7 @@ func (b *Builder) openBase(ctx context.Context, project, ref string, say func(st
 	if filepath.IsAbs(ref) || strings.HasPrefix(ref, ".") {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "%s is neither a template nor a reference to an image", ref)
 	}
-	img, err := b.o.Library.OpenImage(ctx, ref)
+	img, err := b.o.Library.OpenImage(ctx, project, ref)
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ type Library interface {
 	// LookupFor finds what a project sees under a name.
 	LookupFor(project, name string) (*bothy.Template, error)
 	Adopt(ctx context.Context, t *bothy.Template, image string) error
-	OpenImage(ctx context.Context, ref string) (v1.Image, error)
+	OpenImage(ctx context.Context, project, ref string) (v1.Image, error)
 	// Finish adds what sandboxes need to a tree, and WriteTree writes it as an image.
 	Finish(t *tree.Tree, searchPath string) error
 	WriteTree(t *tree.Tree, image string) error

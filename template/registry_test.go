@@ -1,0 +1,85 @@
+package template
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+// A project's builds come from the server's address, but neither with what it is to its
+// registries nor to what only it can reach.
+func TestProjectsAreNobodyAtRegistries(t *testing.T) {
+	var shown atomic.Value
+	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, _, _ := r.BasicAuth()
+		shown.Store(user)
+		// It asks who comes, and lets everybody in who says something or insists.
+		if r.URL.Path == "/v2/" && user == "" {
+			w.Header().Set("WWW-Authenticate", "Basic")
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		images.ServeHTTP(w, r)
+	}))
+	defer s.Close()
+	host := strings.TrimPrefix(s.URL, "http://")
+	ref, err := name.ParseReference(host + "/team/app:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	login := t.TempDir()
+	t.Setenv("DOCKER_CONFIG", login)
+	text, err := json.Marshal(map[string]any{"auths": map[string]any{host: map[string]string{"username": "operator", "password": "secret"}}})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(login, "config.json"), text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct := httptest.NewServer(images)
+	defer direct.Close()
+	to, err := name.ParseReference(strings.TrimPrefix(direct.URL, "http://") + "/team/app:1")
+	if err == nil {
+		err = remote.Write(to, empty.Image)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	open := NewLibrary(t.TempDir(), Options{Control: func(string, string, syscall.RawConn) error { return nil }})
+	if _, err := open.OpenImage(t.Context(), bothy.DefaultProject, ref.Name()); err != nil || shown.Load() != "operator" {
+		t.Errorf("the operator came as %v: %v", shown.Load(), err)
+	}
+	if _, err := open.OpenImage(t.Context(), "research", ref.Name()); shown.Load() != "" {
+		t.Errorf("a project came as %v: %v", shown.Load(), err)
+	}
+	shown.Store("nobody asked")
+	for _, shut := range []*Library{
+		NewLibrary(t.TempDir(), Options{}),
+		NewLibrary(t.TempDir(), Options{Control: func(_, address string, _ syscall.RawConn) error {
+			return fmt.Errorf("%s: %w", address, errors.New("not for projects"))
+		}}),
+	} {
+		_, err := shut.OpenImage(t.Context(), "research", ref.Name())
+		if bothy.ErrorCode(err) != bothy.CodeTemplateInvalid || shown.Load() != "nobody asked" {
+			t.Errorf("an address that is refused: %v, and the registry saw %v", err, shown.Load())
+		}
+	}
+}
