@@ -133,13 +133,17 @@ func (r *usedReader) Close() error {
 	return r.ReadCloser.Close()
 }
 
-// whyGone waits briefly for the record of a machine's end. It returns nil when
-// the machine lives.
+// recordPatience is how long the record of a machine's end is waited for: to end one takes
+// seconds on a host that is busy.
+const recordPatience = 20 * time.Second
+
+// whyGone waits for the record of a machine's end. It returns nil when the machine lives.
 func (s *Service) whyGone(ctx context.Context, l *instance.Instance) error {
-	// A cable breaks a moment before its machine is seen to end.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	ctx = context.WithoutCancel(ctx)
+	waiting, cancel := context.WithTimeout(ctx, recordPatience)
 	defer cancel()
 	ending := l.EndExpected()
+	// A cable breaks a moment before its machine is seen to end.
 	grace, stop := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer stop()
 	if !ending {
@@ -151,7 +155,7 @@ func (s *Service) whyGone(ctx context.Context, l *instance.Instance) error {
 	}
 	select {
 	case <-l.Gone:
-	case <-ctx.Done():
+	case <-waiting.Done():
 	}
 	sb, err := s.ledger.Sandbox(ctx, l.ID)
 	if err != nil {

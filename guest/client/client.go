@@ -55,7 +55,8 @@ func New(dial func(ctx context.Context) (net.Conn, error), key string) *Client {
 		MaxResponseHeaderBytes: maxHeader,
 		// The stream of a quiet command opens at once, too, but a folder is
 		// listed or removed before the answer begins.
-		ResponseHeaderTimeout: longCall,
+		// Later than the end of each call's own time, which says so in better words.
+		ResponseHeaderTimeout: longCall + shortCall,
 		WriteBufferSize:       32 << 10,
 		ReadBufferSize:        32 << 10,
 	}}

@@ -130,15 +130,10 @@ func TestWebhooksTellTheLifeOfASandbox(t *testing.T) {
 	if err := s.Sandboxes.Terminate(ctx, b.id); err != nil {
 		t.Fatal(err)
 	}
-	for range 600 {
-		if ours.failures() > 0 {
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	if now, err := s.Webhooks.Webhook(ctx, h.ID); err != nil || ours.failures() == 0 || !strings.Contains(now.LastError, "503") {
-		t.Fatalf("after %d failures it is shown as %+v, %v", ours.failures(), now, err)
-	}
+	eventually(t, "the webhook to fail", func() bool {
+		now, err := s.Webhooks.Webhook(ctx, h.ID)
+		return err == nil && ours.failures() > 0 && strings.Contains(now.LastError, "503")
+	})
 	if err := s.Kill(); err != nil {
 		t.Fatal(err)
 	}
