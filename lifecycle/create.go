@@ -9,6 +9,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/cleanup"
 	"github.com/bothy-dev/bothy/internal/failpoint"
+	"github.com/bothy-dev/bothy/lifecycle/admission"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
@@ -84,13 +85,18 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 	}
 	undo.Release()
 	l, err := s.startNew(ctx, sb, t, claimed)
+	return s.created(ctx, sb, l, err, reservation)
+}
+
+// created says that a new sandbox runs, or why its start has failed.
+func (s *Service) created(ctx context.Context, sb *bothy.Sandbox, l *instance.Instance, err error, r *admission.Reservation) (*bothy.Sandbox, error) {
 	if err != nil {
 		err = s.startFault(err)
 		s.startFailed(context.WithoutCancel(ctx), sb, err)
 		return nil, err
 	}
 	l.Fresh = true
-	s.track(l, sb, reservation)
+	s.track(l, sb, r)
 	s.ledger.Emit(ctx, bothy.EventSandboxCreated, sb, map[string]string{"template": sb.Template})
 	return sb, nil
 }
@@ -230,16 +236,21 @@ func (s *Service) assign(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templa
 	return l, nil
 }
 
-// start makes a machine, connects and adopts it, and stores the sandbox as
+// start is startMachine for a template, which may be kept ready from then on.
+func (s *Service) start(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, key string, start func(context.Context) (bothy.Machine, error)) (*instance.Instance, error) {
+	s.warm.Asked(sb, t, false)
+	return s.startMachine(ctx, sb, t, key, start)
+}
+
+// startMachine makes a machine, connects and adopts it, and stores the sandbox as
 // running. key is the one that the guest knows already, if any. On failure
 // nothing of the machine is left, and the sandbox is stored as it was.
-func (s *Service) start(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, key string, start func(context.Context) (bothy.Machine, error)) (*instance.Instance, error) {
+func (s *Service) startMachine(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, key string, start func(context.Context) (bothy.Machine, error)) (*instance.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, instance.StartTimeout))
 	defer cancel()
 	var undo cleanup.Stack
 	defer undo.Run()
 
-	s.warm.Asked(sb, t, false)
 	took := instance.NewSteps()
 	m, err := start(ctx)
 	if err != nil {

@@ -5,8 +5,6 @@ import (
 	"path/filepath"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/internal/cleanup"
-	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
 // StartFrom makes a sandbox from an image that need not be a template of the library's, as
@@ -46,44 +44,12 @@ func (s *Service) StartFrom(ctx context.Context, req bothy.SandboxCreate, t *bot
 	if err := s.ledger.Transition(ctx, sb, bothy.StateStarting); err != nil {
 		return nil, err
 	}
-	l, err := s.startImage(ctx, sb, t, files)
-	if err != nil {
-		err = s.startFault(err)
-		s.startFailed(context.WithoutCancel(ctx), sb, err)
-		return nil, err
-	}
-	l.Fresh = true
-	s.track(l, sb, reservation)
-	s.ledger.Emit(ctx, bothy.EventSandboxCreated, sb, map[string]string{"template": sb.Template})
-	return sb, nil
-}
-
-// startImage is start without a pool, which has nothing for images of builds.
-func (s *Service) startImage(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, files string) (*instance.Instance, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, instance.StartTimeout))
-	defer cancel()
-	var undo cleanup.Stack
-	defer undo.Run()
-	took := instance.NewSteps()
-	spec := s.machines.MachineSpec(sb, t)
-	spec.FilesTar = files
-	m, err := s.engines.Get(sb.Engine).Start(ctx, spec)
-	if err != nil {
-		return nil, err
-	}
-	undo.Add(func() { s.machines.Destroy(m) })
-	took.Lap("engine")
-	l, err := s.machines.Attach(ctx, sb, m, "")
-	if err != nil {
-		return nil, err
-	}
-	undo.Add(l.Detach)
-	took.Lap("cable")
-	if err := s.activate(ctx, l, sb, t, took); err != nil {
-		return nil, err
-	}
-	undo.Release()
-	return l, nil
+	l, err := s.startMachine(ctx, sb, t, "", func(ctx context.Context) (bothy.Machine, error) {
+		spec := s.machines.MachineSpec(sb, t)
+		spec.FilesTar = files
+		return s.engines.Get(sb.Engine).Start(ctx, spec)
+	})
+	return s.created(ctx, sb, l, err, reservation)
 }
 
 // SaveFiles writes what a running sandbox has changed in its root file system to a file
