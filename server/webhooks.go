@@ -12,7 +12,7 @@ import (
 // openWebhooks makes what sends events to URLs. It sends none before runWebhooks.
 func (s *Server) openWebhooks() {
 	s.webhooks = webhook.New(webhook.Options{
-		Store: s.store, Events: s.lifecycle, Vault: s.vault, Control: gateway.Guard(s.config.Webhooks.Allow, nil), Log: s.log,
+		Store: s.store, Events: s.lifecycle, Vault: s.vault, Transport: gateway.Transport(s.config.Webhooks.Allow, nil), Log: s.log,
 		Formats: map[bothy.WebhookFormat]webhook.Encoder{bothy.WebhookE2B: e2b.WebhookEncoder(s.lifecycle)},
 	})
 }

@@ -5,12 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
-	"syscall"
-	"time"
 
 	"github.com/bothy-dev/bothy"
 	filetree "github.com/bothy-dev/bothy/template/tree"
@@ -75,24 +71,17 @@ func (l *Library) CacheDir() string { return filepath.Join(l.dir, ".cache", "bui
 
 // OpenImage opens an image in a registry for a project. The operator's has what this host
 // has: its networks, its proxy, and the credentials of docker login. Any other reaches
-// what Options.Control lets it, and is nobody there.
+// what Options.Transport lets it, and is nobody there.
 func (l *Library) OpenImage(ctx context.Context, project, ref string) (v1.Image, error) {
 	if project == bothy.DefaultProject {
 		return pull(ctx, ref)
 	}
-	control := l.opts.Control
-	if control == nil {
-		control = func(string, string, syscall.RawConn) error {
-			return errors.New("this server asks no registries for projects")
-		}
+	if l.opts.Transport == nil {
+		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "this server asks no registries for projects").
+			WithHint("Ask the operator to import the image.")
 	}
-	d := &net.Dialer{Timeout: registryTime, Control: control}
-	t := &http.Transport{DialContext: d.DialContext, TLSHandshakeTimeout: registryTime, ResponseHeaderTimeout: registryTime}
-	return pull(ctx, ref, remote.WithTransport(t), remote.WithAuth(authn.Anonymous))
+	return pull(ctx, ref, remote.WithTransport(l.opts.Transport), remote.WithAuth(authn.Anonymous))
 }
-
-// registryTime bounds what a registry may take to answer at all.
-const registryTime = 30 * time.Second
 
 // Finish is FinishTree, for builds.
 func (l *Library) Finish(t *filetree.Tree, searchPath string) error { return FinishTree(t, searchPath) }

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -32,9 +32,9 @@ type Options struct {
 	InUse func(ctx context.Context, project, digest string) (bool, error)
 	// Quota is how many bytes the templates of a project may take up; 0 means any number.
 	Quota func(ctx context.Context, project string) (int64, error)
-	// Control may refuse an address of a registry, as that of net.Dialer does, to
-	// projects other than the operator's. Without it they reach none.
-	Control func(network, address string, c syscall.RawConn) error
+	// Transport is how projects other than the operator's reach registries, and decides
+	// which. Without it they reach none.
+	Transport http.RoundTripper
 	// Forget lets go of the snapshot of a template that has been removed.
 	Forget func(ctx context.Context, project, snapshotID string)
 	// Share is the folder of the data files that come with bothy. Without it

@@ -1,18 +1,18 @@
 package template
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/bothy-dev/bothy"
@@ -63,7 +63,7 @@ func TestProjectsAreNobodyAtRegistries(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	open := NewLibrary(t.TempDir(), Options{Control: func(string, string, syscall.RawConn) error { return nil }})
+	open := NewLibrary(t.TempDir(), Options{Transport: &http.Transport{}})
 	if _, err := open.OpenImage(t.Context(), bothy.DefaultProject, ref.Name()); err != nil || shown.Load() != "operator" {
 		t.Errorf("the operator came as %v: %v", shown.Load(), err)
 	}
@@ -73,9 +73,9 @@ func TestProjectsAreNobodyAtRegistries(t *testing.T) {
 	shown.Store("nobody asked")
 	for _, shut := range []*Library{
 		NewLibrary(t.TempDir(), Options{}),
-		NewLibrary(t.TempDir(), Options{Control: func(_, address string, _ syscall.RawConn) error {
-			return fmt.Errorf("%s: %w", address, errors.New("not for projects"))
-		}}),
+		NewLibrary(t.TempDir(), Options{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return nil, errors.New("not for projects")
+		}}}),
 	} {
 		_, err := shut.OpenImage(t.Context(), "research", ref.Name())
 		if bothy.ErrorCode(err) != bothy.CodeTemplateInvalid || shown.Load() != "nobody asked" {

@@ -23,7 +23,7 @@ func TestTheHostIsNotReachedUnlessAllowed(t *testing.T) {
 	try := func(url string, allow ...netip.Prefix) *bothy.WebhookTest {
 		t.Helper()
 		m := newMemory()
-		s := webhook.New(webhook.Options{Store: m, Events: m, Vault: m, Log: slog.New(slog.DiscardHandler), Control: gateway.Guard(allow, nil)})
+		s := webhook.New(webhook.Options{Store: m, Events: m, Vault: m, Log: slog.New(slog.DiscardHandler), Transport: gateway.Transport(allow, nil)})
 		ctx := as(t.Context(), "p")
 		h, err := s.CreateWebhook(ctx, bothy.WebhookCreate{URL: url})
 		if err != nil {

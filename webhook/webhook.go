@@ -12,11 +12,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -53,10 +51,8 @@ type Options struct {
 	Vault  Vault
 	// Formats are those besides the standard one.
 	Formats map[bothy.WebhookFormat]Encoder
-	// Control may refuse an address that is about to be dialled, as that of net.Dialer does.
-	Control func(network, address string, c syscall.RawConn) error
 	Log     *slog.Logger
-	// Transport sends the requests; nil is one that Control bounds.
+	// Transport sends the requests, and decides which addresses are reached. It must be given.
 	Transport http.RoundTripper
 }
 
@@ -77,13 +73,8 @@ var _ bothy.WebhookService = (*Service)(nil)
 
 // New returns a service. It sends nothing before Run.
 func New(o Options) *Service {
-	t := o.Transport
-	if t == nil {
-		d := &net.Dialer{Timeout: attemptTime, Control: o.Control}
-		t = &http.Transport{DialContext: d.DialContext, TLSHandshakeTimeout: attemptTime, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}
-	}
 	return &Service{o: o, senders: map[string]*sender{}, client: &http.Client{
-		Transport: t, Timeout: attemptTime,
+		Transport: o.Transport, Timeout: attemptTime,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
