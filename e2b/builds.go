@@ -3,7 +3,6 @@ package e2b
 import (
 	"context"
 	"crypto/hmac"
-	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/google/uuid"
 )
 
 const (
@@ -98,7 +98,7 @@ func (d *Door) requestBuild(w http.ResponseWriter, r *http.Request) error {
 	if _, tag, tagged := strings.Cut(in.Name, ":"); len(in.Tags) > 0 || tagged && tag != "latest" {
 		return unsupported("tags of templates").WithHint("Give versions names of their own, such as %s-v2", name)
 	}
-	b := &templateBuild{id: newUUID(), name: name, project: bothy.CallerFrom(r.Context()).ProjectID}
+	b := &templateBuild{id: uuid.NewString(), name: name, project: bothy.CallerFrom(r.Context()).ProjectID}
 	d.builds.add(b)
 	d.Server.Note(r, "", name, "")
 	return reply(w, http.StatusAccepted, map[string]any{
@@ -336,11 +336,4 @@ func (d *Door) buildLogs(w http.ResponseWriter, r *http.Request) error {
 func linesOf(lines []buildLine, offset, limit int) []buildLine {
 	part := lines[min(offset, len(lines)):]
 	return append([]buildLine{}, part[:min(limit, len(part))]...)
-}
-
-func newUUID() string {
-	b := make([]byte, 16)
-	_, _ = rand.Read(b)
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

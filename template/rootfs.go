@@ -7,7 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"strings"
+
+	filetree "github.com/bothy-dev/bothy/template/tree"
 )
 
 // maxLinks bounds the symbolic links on the way to one file, as Linux does.
@@ -35,7 +36,7 @@ func (r *rootfs) Close() error { return r.root.Close() }
 // least in its parents; the last part is followed too if follow is set. What does
 // not exist is taken as it is written.
 func (r *rootfs) resolve(name string, follow bool) (string, error) {
-	done, rest := ".", split(name)
+	done, rest := ".", filetree.Split(name)
 	for links := 0; len(rest) > 0; {
 		part := rest[0]
 		rest = rest[1:]
@@ -65,20 +66,9 @@ func (r *rootfs) resolve(name string, follow bool) (string, error) {
 		if path.IsAbs(target) {
 			done = "."
 		}
-		rest = append(split(target), rest...)
+		rest = append(filetree.Split(target), rest...)
 	}
 	return done, nil
-}
-
-// split cuts a path into its parts. Leading slashes and dots mean nothing here.
-func split(name string) []string {
-	var parts []string
-	for p := range strings.SplitSeq(name, "/") {
-		if p != "" && p != "." {
-			parts = append(parts, p)
-		}
-	}
-	return parts
 }
 
 // parent makes the folders above a path and returns where the path leads.

@@ -191,7 +191,7 @@ func (a *applier) remove(name string) error {
 	if err != nil {
 		return err
 	}
-	if len(split(at)) == 0 {
+	if len(Split(at)) == 0 {
 		return nil
 	}
 	return a.t.Remove(at)

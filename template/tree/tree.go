@@ -94,7 +94,7 @@ func (t *Tree) Root() *Node { return t.root }
 // part is followed too if follow is set. What does not exist is taken as it is written.
 // Nothing leads out of the tree.
 func (t *Tree) Resolve(name string, follow bool) (string, error) {
-	done, rest := "", split(name)
+	done, rest := "", Split(name)
 	for links := 0; len(rest) > 0; {
 		part := rest[0]
 		rest = rest[1:]
@@ -114,13 +114,13 @@ func (t *Tree) Resolve(name string, follow bool) (string, error) {
 		if path.IsAbs(n.Target) {
 			done = ""
 		}
-		rest = append(split(n.Target), rest...)
+		rest = append(Split(n.Target), rest...)
 	}
 	return done, nil
 }
 
-// split cuts a path into its parts. Leading slashes and dots mean nothing here.
-func split(name string) []string {
+// Split cuts a path into its parts. Leading slashes and dots mean nothing here.
+func Split(name string) []string {
 	var parts []string
 	for p := range strings.SplitSeq(name, "/") {
 		if p != "" && p != "." {
@@ -133,7 +133,7 @@ func split(name string) []string {
 // at returns what a resolved path names, or nil.
 func (t *Tree) at(name string) *Node {
 	n := t.root
-	for _, p := range split(name) {
+	for _, p := range Split(name) {
 		if n = n.children[p]; n == nil {
 			return nil
 		}
@@ -162,7 +162,7 @@ func (t *Tree) get(name string, follow bool) (*Node, error) {
 // Put places a node at a resolved path, in place of what is there, and makes the folders
 // above that are missing, as root's.
 func (t *Tree) Put(name string, n *Node) error {
-	parts := split(name)
+	parts := Split(name)
 	if len(parts) == 0 {
 		if !n.IsDir() {
 			return errors.New("/ must be a folder")
@@ -222,7 +222,7 @@ func (t *Tree) Mkdir(name string, at time.Time) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.mkdirs(split(to), at)
+	return t.mkdirs(Split(to), at)
 }
 
 // Change has f change a copy of what a path leads to, in all the places where it is.
@@ -257,7 +257,7 @@ func (t *Tree) Remove(name string) error {
 	if err != nil {
 		return err
 	}
-	parts := split(at)
+	parts := Split(at)
 	if len(parts) == 0 {
 		return errors.New("/ cannot be removed")
 	}
