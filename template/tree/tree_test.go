@@ -4,9 +4,11 @@ import (
 	"archive/tar"
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,8 +86,8 @@ func list(t *testing.T, tr *Tree) []string {
 	first := map[*Node]string{}
 	err := Walk(tr.Root(), func(name string, n *Node) error {
 		line := fmt.Sprintf("/%s %o %d:%d %d", name, n.Mode, n.UID, n.GID, n.Time.Unix())
-		for k, v := range n.Xattrs {
-			line += fmt.Sprintf(" %s=%q", k, v)
+		for _, k := range slices.Sorted(maps.Keys(n.Xattrs)) {
+			line += fmt.Sprintf(" %s=%q", k, n.Xattrs[k])
 		}
 		switch {
 		case n.IsFile():

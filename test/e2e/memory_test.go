@@ -15,7 +15,7 @@ import (
 func (b *box) hog(user, way string) *bothy.ExecResult {
 	b.Helper()
 	req := b.program(user, "hog.py", way)
-	req.TimeoutSeconds = 50
+	req.TimeoutSeconds = 180
 	ended := make(chan struct{})
 	var looking sync.WaitGroup
 	defer looking.Wait()
@@ -31,7 +31,7 @@ func (b *box) hog(user, way string) *bothy.ExecResult {
 }
 
 // tooLong is when a program that wants too much memory should have ended.
-const tooLong = 25 * time.Second
+const tooLong = 90 * time.Second
 
 // picture is what can be said of a sandbox that does not do what it should.
 func (b *box) picture() string {

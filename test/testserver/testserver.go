@@ -26,7 +26,7 @@ const (
 	Template = "python-3.12-bare"
 	// Hangs is how long anything may take before it counts as hanging. It is no
 	// measure of speed: the machine may be busy with other things.
-	Hangs = 60 * time.Second
+	Hangs = 5 * time.Minute
 )
 
 // Main runs the tests of a package and returns the exit code for its TestMain. The
