@@ -117,9 +117,20 @@ type TemplateService interface {
 	Template(ctx context.Context, name string) (*Template, error)
 	// BuildTemplate makes a template and calls log for every line of progress.
 	BuildTemplate(ctx context.Context, req TemplateBuild, log func(BuildEvent)) (*Template, error)
+	// TagTemplate gives a template of the caller's own more tags, and returns it by each
+	// of them. A tag that another image had moves; what runs from that stays as it is.
+	TagTemplate(ctx context.Context, name string, tags []string) ([]*Template, error)
 	// RemoveTemplate deletes a name with all its tags, or, where a tag is given, that
 	// tag. CodeTemplateInUse while a sandbox or a snapshot needs what would be lost.
 	RemoveTemplate(ctx context.Context, name string) error
+}
+
+// MaxTemplateTags is how many tags one call gives.
+const MaxTemplateTags = 20
+
+// TemplateTags are tags to give to a template.
+type TemplateTags struct {
+	Tags []string `json:"tags"`
 }
 
 // TemplateBuild says how to make a template: from an image, or, without one, the

@@ -160,6 +160,7 @@ var arguments = map[string]struct {
 	"bothy network log":     {[]source{allOnes}, false},
 	"bothy template get":    {[]source{templateWords}, false},
 	"bothy template rm":     {[]source{templateWords}, true},
+	"bothy template tag":    {[]source{templateWords}, false},
 	"bothy template build":  {[]source{builtIn}, false},
 	"bothy token rm":        {[]source{tokenWords}, true},
 	"bothy snapshots rm":    {[]source{snapshotWords}, true},

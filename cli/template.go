@@ -12,7 +12,7 @@ import (
 
 func newTemplate(a *app) *cobra.Command {
 	return group("template", "List, build and remove templates",
-		newTemplateList(a), newTemplateGet(a), newTemplateBuild(a), newTemplateBuilds(a), newTemplateLogs(a), newTemplateCancel(a), newTemplateImport(a), newTemplateCreate(a), newTemplateRemove(a))
+		newTemplateList(a), newTemplateGet(a), newTemplateBuild(a), newTemplateBuilds(a), newTemplateLogs(a), newTemplateCancel(a), newTemplateImport(a), newTemplateCreate(a), newTemplateTag(a), newTemplateRemove(a))
 }
 
 func newTemplateList(a *app) *cobra.Command {
@@ -55,6 +55,26 @@ func newTemplateGet(a *app) *cobra.Command {
 			return err
 		}
 		return a.show(t, func(w io.Writer) { printTemplate(w, t) })
+	})
+	return cmd
+}
+
+func newTemplateTag(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "tag NAME TAG…",
+		Short: "Give a template more tags",
+		Long: `Give a template of the key's project more tags: NAME, NAME:TAG or NAME@DIGEST
+says which image. A tag that another image had moves; what was started from that
+stays as it is.`,
+		Example: `  bothy template tag team/app:v3 stable latest`,
+		Args:    usage(cobra.MinimumNArgs(2)),
+	}
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		list, err := s.templates.TagTemplate(ctx, args[0], args[1:])
+		if err != nil {
+			return err
+		}
+		return a.show(list, func(w io.Writer) { printTemplates(w, list) })
 	})
 	return cmd
 }

@@ -47,6 +47,11 @@ func (t *Templates) CreateTemplate(ctx context.Context, sandboxID string, req bo
 	return get[bothy.Template](ctx, t.conn, http.MethodPost, "/v1/sandboxes/"+url.PathEscape(sandboxID)+"/template", nil, req)
 }
 
+// TagTemplate implements bothy.TemplateService.
+func (t *Templates) TagTemplate(ctx context.Context, name string, tags []string) ([]*bothy.Template, error) {
+	return items[*bothy.Template](ctx, t.conn, http.MethodPost, templatePath(name)+"/tags", nil, bothy.TemplateTags{Tags: tags})
+}
+
 // RemoveTemplate implements bothy.TemplateService.
 func (t *Templates) RemoveTemplate(ctx context.Context, name string) error {
 	return t.conn.call(ctx, http.MethodDelete, templatePath(name), nil, nil, nil)

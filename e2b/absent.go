@@ -22,9 +22,7 @@ var absent = []struct{ pattern, what, instead string }{
 	{"/nodes", "E2B's API for nodes", "`bothy doctor` and /metrics tell of this server"},
 	{"/nodes/{rest...}", "E2B's API for nodes", "`bothy doctor` and /metrics tell of this server"},
 	{"POST /templates", "older ways of building templates", "Use a newer client, or `bothy template build`"},
-	{"POST /templates/tags", "tags of templates", "A name stands for one template here"},
-	{"DELETE /templates/tags", "tags of templates", "A name stands for one template here"},
-	{"/templates/{templateID}/{rest...}", "tags and older ways of building templates", "Give versions names of their own, and use a newer client"},
+	{"/templates/{templateID}/{rest...}", "the history of tags, and older ways of building templates", "Use a newer client"},
 	{"/v2/templates/{rest...}", "older ways of building templates", "Use a newer client"},
 	{"PATCH /templates/{templateID}", "the changing of templates", "Every template of this server can be used by all of its projects"},
 }

@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"encoding/base64"
@@ -43,6 +44,7 @@ type builds struct {
 // templateBuild is one of them.
 type templateBuild struct {
 	id, name, project string
+	tags              []string // in E2B's words; never empty
 
 	mu      sync.Mutex
 	started bool
@@ -84,26 +86,41 @@ func (d *Door) requestBuild(w http.ResponseWriter, r *http.Request) error {
 	if err := read(w, r, &in); err != nil {
 		return err
 	}
-	name := bareName(in.Name)
-	if name == "" {
-		name = bareName(in.Alias)
+	asked := cmp.Or(in.Name, in.Alias)
+	name, err := d.ownName(asked)
+	if err != nil {
+		return err
 	}
-	if _, ok := d.config.Templates[name]; ok {
-		return bothy.Errorf(bothy.CodeForbidden, "%q is a name that this server gives to one of its templates", name).
-			WithHint("Choose another name")
+	tags := tagsOf(asked, in.Tags)
+	for _, tag := range tags {
+		if !bothy.ValidTemplateName(name + ":" + tagHere(tag)) {
+			return invalid("%q cannot be the name of a template: use small letters, digits, dots, dashes and underscores, and :TAG behind", name+":"+tag)
+		}
 	}
-	if !bothy.ValidTemplateName(name) {
-		return invalid("%q cannot be the name of a template: use small letters, digits, dots, dashes and underscores", name)
-	}
-	if _, tag, tagged := strings.Cut(in.Name, ":"); len(in.Tags) > 0 || tagged && tag != "latest" {
-		return unsupported("tags of templates").WithHint("Give versions names of their own, such as %s-v2", name)
-	}
-	b := &templateBuild{id: uuid.NewString(), name: name, project: bothy.CallerFrom(r.Context()).ProjectID}
+	b := &templateBuild{id: uuid.NewString(), name: name, tags: tags, project: bothy.CallerFrom(r.Context()).ProjectID}
 	d.builds.add(b)
 	d.Server.Note(r, "", name, "")
 	return reply(w, http.StatusAccepted, map[string]any{
-		"templateID": name, "buildID": b.id, "public": false, "names": []string{name}, "tags": []string{}, "aliases": []string{name},
+		"templateID": name, "buildID": b.id, "public": false, "names": []string{name}, "tags": tags, "aliases": []string{name},
 	})
+}
+
+// tagsOf are the tags that a build gets: that of its name, those that are named beside it, or
+// the one that a name has without any.
+func tagsOf(name string, more []string) []string {
+	var tags []string
+	if _, tag, ok := strings.Cut(name, ":"); ok {
+		tags = append(tags, tag)
+	}
+	for _, tag := range more {
+		if !slices.Contains(tags, tag) {
+			tags = append(tags, tag)
+		}
+	}
+	if len(tags) == 0 {
+		tags = append(tags, defaultTag)
+	}
+	return tags
 }
 
 func (b *builds) add(x *templateBuild) {
@@ -257,8 +274,16 @@ func (d *Door) follow(ctx context.Context, b *templateBuild, id string) {
 		return nil
 	})
 	ours, gerr := d.Builder.Build(ctx, id)
+	var terr error
+	if gerr == nil && ours.State == bothy.BuildSucceeded && len(b.tags) > 1 {
+		terr = d.tagMore(ctx, b)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if terr != nil {
+		b.state, b.reason = bothy.BuildFailed, "the template was built, but could not be tagged: "+terr.Error()
+		return
+	}
 	if err = errors.Join(err, gerr); err != nil {
 		b.state, b.reason = bothy.BuildFailed, "the build cannot be followed any more: "+err.Error()
 		return
@@ -270,6 +295,21 @@ func (d *Door) follow(ctx context.Context, b *templateBuild, id string) {
 	if ours.State == bothy.BuildCancelled && b.reason == "" {
 		b.reason = "the build was cancelled"
 	}
+}
+
+// tagMore gives what was built the tags that it does not have by its name.
+func (d *Door) tagMore(ctx context.Context, b *templateBuild) error {
+	var more []string
+	for _, tag := range b.tags[1:] {
+		more = append(more, tagHere(tag))
+	}
+	_, err := d.Templates.TagTemplate(ctx, b.ref(), more)
+	return err
+}
+
+// ref is the name that a template is built by.
+func (b *templateBuild) ref() string {
+	return bothy.TemplateRef{Name: b.name, Tag: tagHere(b.tags[0])}.String()
 }
 
 // statusOf is a state in E2B's words.

@@ -55,7 +55,7 @@ func (d *Door) translate(ctx context.Context, b *templateBuild, in buildStart) (
 		}
 		force = force || s.Force
 	}
-	return &bothy.BuildRequest{Name: b.name, Dockerfile: t.text.String(), Contexts: t.contexts, NoCache: force}, nil
+	return &bothy.BuildRequest{Name: b.ref(), Dockerfile: t.text.String(), Contexts: t.contexts, NoCache: force}, nil
 }
 
 // buildBase is what a build begins with.

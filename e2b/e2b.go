@@ -134,7 +134,7 @@ type Route struct {
 func (d *Door) Routes() []Route {
 	var all []Route
 	for _, group := range [][]Route{
-		d.sandboxRoutes(), d.sleepRoutes(), d.snapshotRoutes(), d.networkRoutes(), d.meterRoutes(), d.templateRoutes(), d.buildRoutes(), d.eventRoutes(), d.webhookRoutes(),
+		d.sandboxRoutes(), d.sleepRoutes(), d.snapshotRoutes(), d.networkRoutes(), d.meterRoutes(), d.templateRoutes(), d.tagRoutes(), d.buildRoutes(), d.eventRoutes(), d.webhookRoutes(),
 		d.absentRoutes(),
 	} {
 		all = append(all, group...)

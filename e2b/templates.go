@@ -30,9 +30,9 @@ func (d *Door) origin(ctx context.Context, asked string) (template, snapshot str
 	if t, ok := d.config.Templates[name]; ok {
 		return t, "", nil
 	}
-	t, err := d.Templates.Template(withRead(ctx), name)
+	t, err := d.Templates.Template(withRead(ctx), tagged(asked))
 	if err == nil {
-		return t.Name, "", nil
+		return t.Ref(), "", nil
 	}
 	if bothy.ErrorCode(err) != bothy.CodeTemplateNotFound {
 		return "", "", err
@@ -97,7 +97,7 @@ type template struct {
 
 func (d *Door) templateOf(t *bothy.Template) template {
 	x := template{
-		TemplateID: t.Name, BuildID: strings.TrimPrefix(t.Digest, "sha256:"), CPUCount: bothy.DefaultCPU, MemoryMB: bothy.DefaultMemoryMB,
+		TemplateID: t.Name, BuildID: buildIDOf(t), CPUCount: bothy.DefaultCPU, MemoryMB: bothy.DefaultMemoryMB,
 		DiskSizeMB: bothy.DefaultDiskMB, Public: true, Aliases: []string{}, CreatedAt: t.CreatedAt, UpdatedAt: t.CreatedAt,
 		BuildCount: 1, EnvdVersion: envdVersion, BuildStatus: "ready", Description: t.Description,
 	}
@@ -116,9 +116,17 @@ func (d *Door) listTemplates(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list := make([]template, len(all))
-	for i, t := range all {
-		list[i] = d.templateOf(t)
+	list := []template{}
+	at := map[string]int{}
+	for _, t := range all {
+		i, ok := at[t.Name]
+		if !ok {
+			i, at[t.Name] = len(list), len(list)
+			list = append(list, d.templateOf(t))
+		}
+		if tag := tagThere(t.Tag); tag != defaultTag {
+			list[i].Names = append(list[i].Names, t.Name+":"+tag)
+		}
 	}
 	return reply(w, http.StatusOK, list)
 }
@@ -126,9 +134,9 @@ func (d *Door) listTemplates(w http.ResponseWriter, r *http.Request) error {
 // named finds a template of this server by any of its names.
 func (d *Door) named(ctx context.Context, name string) (*bothy.Template, error) {
 	if t, ok := d.config.Templates[bareName(name)]; ok {
-		name = t
+		return d.Templates.Template(ctx, t)
 	}
-	return d.Templates.Template(ctx, bareName(name))
+	return d.Templates.Template(ctx, tagged(name))
 }
 
 func (d *Door) getTemplate(w http.ResponseWriter, r *http.Request) error {
@@ -161,7 +169,7 @@ func (d *Door) templateByAlias(w http.ResponseWriter, r *http.Request) error {
 
 // deleteTemplate deletes a snapshot, which is a template in E2B's eyes, or a template.
 func (d *Door) deleteTemplate(w http.ResponseWriter, r *http.Request) error {
-	name := bareName(r.PathValue("templateID"))
+	name := tagged(r.PathValue("templateID"))
 	d.Server.Note(r, "", name, "")
 	_, snapshot, err := d.origin(r.Context(), name)
 	if err != nil {
@@ -170,8 +178,8 @@ func (d *Door) deleteTemplate(w http.ResponseWriter, r *http.Request) error {
 	if snapshot != "" {
 		err = d.Snapshots.DeleteSnapshot(r.Context(), snapshot)
 	} else {
-		if _, ok := d.config.Templates[name]; ok {
-			return bothy.Errorf(bothy.CodeForbidden, "%q is a name that this server gives to one of its templates", name)
+		if _, err := d.ownName(name); err != nil {
+			return err
 		}
 		err = d.Templates.RemoveTemplate(r.Context(), name)
 	}

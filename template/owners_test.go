@@ -97,6 +97,59 @@ func TestAProjectsTemplateStandsBeforeOneForAll(t *testing.T) {
 	}
 }
 
+func TestTagging(t *testing.T) {
+	l := library(t, Options{InUse: func(context.Context, string, string) (bool, error) { return false, nil }}, "tools")
+	red, operator := project(t, "red"), project(t, bothy.DefaultProject)
+	one := adopted(t, l, red, "app:v1", other(t, l, "one"))
+	two := adopted(t, l, red, "app:v2", other(t, l, "two"))
+	is := func(ref, digest string) {
+		t.Helper()
+		if got, err := l.Template(red, ref); err != nil || got.Digest != digest {
+			t.Errorf("%s is %+v, %v", ref, got, err)
+		}
+	}
+	list, err := l.TagTemplate(red, "app:v1", []string{"stable", "latest"})
+	must(t, err)
+	if got := names(list); got != "red/app:stable red/app " {
+		t.Errorf("it was tagged as %s", got)
+	}
+	is("app", one.Digest)
+	_, err = l.TagTemplate(red, "app@"+two.Digest, []string{"stable"})
+	must(t, err)
+	is("app:stable", two.Digest)
+	is("app:latest", one.Digest)
+	// An image that no tag leads to any more goes, where nothing needs it.
+	_, err = l.TagTemplate(red, "app:v1", []string{"v2", "stable"})
+	must(t, err)
+	other(t, l, "three") // which was "two", and is for all
+	_, err = l.LookupFor("red", two.Digest)
+	fails(t, err, bothy.CodeTemplateNotFound)
+
+	for _, bad := range []struct {
+		ref  string
+		tags []string
+		code bothy.Code
+		says string
+	}{
+		{"app:v9", []string{"x"}, bothy.CodeTemplateNotFound, "app:v9"},
+		{"app:v1", nil, bothy.CodeInvalid, "0 tags"},
+		{"app:v1", make([]string, bothy.MaxTemplateTags+1), bothy.CodeInvalid, "21 tags"},
+		{"app:v1", []string{"x", "../v"}, bothy.CodeInvalid, "../v"},
+		{"app:v1", []string{"a@" + one.Digest}, bothy.CodeInvalid, "cannot be a tag"},
+		{"app:v1", []string{""}, bothy.CodeInvalid, `""`},
+		{one.Digest, []string{"x"}, bothy.CodeInvalid, "names an image"},
+		{"tools", []string{"x"}, bothy.CodeForbidden, "for all"},
+	} {
+		_, err := l.TagTemplate(red, bad.ref, bad.tags)
+		fails(t, err, bad.code, bad.says)
+	}
+	tools, err := l.Template(red, "tools")
+	must(t, err)
+	_, err = l.TagTemplate(operator, "tools", []string{"x"})
+	must(t, err)
+	is("tools:x", tools.Digest)
+}
+
 func TestATagThatMovesLeavesWhatUsesTheOldImage(t *testing.T) {
 	used := map[string]bool{}
 	l := library(t, Options{InUse: func(_ context.Context, _, digest string) (bool, error) { return used[digest], nil }}, "tools")

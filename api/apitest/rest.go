@@ -220,6 +220,24 @@ func (w *World) CreateTemplate(ctx context.Context, id string, req bothy.Templat
 	return t, nil
 }
 
+// TagTemplate implements bothy.TemplateService.
+func (w *World) TagTemplate(ctx context.Context, name string, tags []string) ([]*bothy.Template, error) {
+	if _, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite); err != nil {
+		return nil, err
+	}
+	t, err := w.Template(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	var tagged []*bothy.Template
+	for _, tag := range tags {
+		c := *t
+		c.Tag = tag
+		tagged = append(tagged, &c)
+	}
+	return tagged, nil
+}
+
 // RemoveTemplate implements bothy.TemplateService.
 func (w *World) RemoveTemplate(ctx context.Context, name string) error {
 	if _, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite); err != nil {

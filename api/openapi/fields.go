@@ -502,6 +502,7 @@ var Descriptions = map[string]fields{
 		"description": field("What the template is for."),
 		"memory":      field("Keep the running processes, too.", byDefault(false)),
 	},
+	"TemplateTags": {"tags": field("From 1 to 20 tags.", example([]string{"v3", "stable"}))},
 	"TemplateBuild": {
 		"name":  field("The template's name. Without an image, the built-in template of that name is built.", example("python-3.12")),
 		"image": field("The OCI image to make the template from."),

@@ -13,6 +13,11 @@ type templateInput struct {
 	Name string `path:"name" doc:"The template's name."`
 }
 
+type tagInput struct {
+	Name string `path:"name" doc:"The template's name."`
+	Body bothy.TemplateTags
+}
+
 type buildInput struct {
 	Accept string `header:"Accept" hidden:"true"`
 	Body   bothy.TemplateBuild
@@ -54,6 +59,18 @@ func (s *handlers) registerTemplates() {
 			return nil, err
 		}
 		return openapi.Respond(func(w http.ResponseWriter, _ *http.Request) { openapi.WriteJSON(w, http.StatusCreated, t) }), nil
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "tag-template", Method: http.MethodPost, Path: "/v1/templates/{name}/tags", Tag: "Templates",
+		Summary: "Tag a template", Scope: bothy.ScopeTemplatesWrite,
+		Text: "Gives a template of the project more tags and answers with it by each of them. A tag that another image " +
+			"had moves to this one; sandboxes and snapshots made from that image stay as they are.",
+	}, func(ctx context.Context, in *tagInput) (*openapi.Answer[openapi.Items[*bothy.Template]], error) {
+		t, err := svc.TagTemplate(ctx, in.Name, in.Body.Tags)
+		if err != nil {
+			return nil, err
+		}
+		return openapi.AnswerList(t), nil
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "delete-template", Method: http.MethodDelete, Path: "/v1/templates/{name}", Tag: "Templates",

@@ -39,6 +39,17 @@ export class Templates {
     throw new ConnectionError({ code: "connection_failed", detail: "the stream of the build's progress ended before the build did." });
   }
 
+  /**
+   * Gives a template of the project more tags, and returns it by each of them. A tag that
+   * another image had moves; what was started from that image stays as it is.
+   *
+   * @param name NAME, NAME:TAG or NAME@DIGEST.
+   */
+  async tag(name: string, tags: readonly string[], options: CallOptions = {}): Promise<Template[]> {
+    const call = { method: "POST", path: `${path(name)}/tags`, json: { tags }, ...options } as const;
+    return (await this.#transport.json<{ items: Template[] }>(call)).items;
+  }
+
   /** Deletes a template. No sandbox must need it. */
   async delete(name: string, options: CallOptions = {}): Promise<void> {
     await this.#transport.empty({ method: "DELETE", path: path(name), ...options });

@@ -8,7 +8,9 @@ import urllib.error
 import urllib.request
 import uuid
 
-from e2b import AsyncSandbox, AsyncTemplate, BuildException, Sandbox, Template, default_build_logger, wait_for_file
+from e2b import (
+    AsyncSandbox, AsyncTemplate, BuildException, Sandbox, SandboxException, Template, TemplateException, default_build_logger, wait_for_file,
+)
 
 import suite
 
@@ -87,6 +89,47 @@ class Templates(unittest.IsolatedAsyncioTestCase):
                 while status.status.value in ("waiting", "building"):
                     status = await did(template.get_build_status(again))
                 self.assertEqual(status.status.value, "ready", status.reason)
+
+    async def test_tags(self):
+        for template, sandbox in self.forms:
+            with self.subTest(template.__name__):
+                name = self.named()
+
+                def recipe(version):
+                    return template().from_template("base").run_cmd(f"echo {version} >/home/user/version")
+
+                async def version(of):
+                    box = await did(sandbox.create(of, timeout=120))
+                    try:
+                        return (await did(box.files.read("/home/user/version"))).strip()
+                    finally:
+                        await did(box.kill())
+
+                first = await did(template.build(recipe("one"), f"{name}:v1", tags=["old", "default"]))
+                self.assertEqual(first.tags, ["v1", "old", "default"])
+                second = await did(template.build(recipe("two"), f"{name}:v2"))
+                self.assertEqual(second.tags, ["v2"])
+                self.assertEqual([await version(f"{name}{tag}") for tag in (":v1", ":v2", ":old", "", ":default")], ["one", "two", "one", "one", "one"])
+                info = await did(template.assign_tags(f"{name}:v2", ["stable", "default"]))
+                self.assertEqual(info.tags, ["stable", "default"])
+                self.assertEqual([await version(f"{name}{tag}") for tag in ("", ":stable", ":v1")], ["two", "two", "one"])
+                tags = {t.tag: t.build_id for t in await did(template.get_tags(name))}
+                self.assertEqual(set(tags), {"v1", "v2", "old", "stable", "default"})
+                self.assertEqual(tags["stable"], info.build_id)
+                self.assertEqual(tags["v1"], tags["old"])
+                self.assertNotEqual(tags["v1"], tags["v2"])
+                await did(template.remove_tags(name, ["old", "stable"]))
+                self.assertEqual({t.tag for t in await did(template.get_tags(name))}, {"v1", "v2", "default"})
+                with self.assertRaises(SandboxException):
+                    await did(sandbox.create(f"{name}:old", timeout=60))
+                with self.assertRaises(TemplateException):
+                    await did(template.assign_tags(f"{name}:none", "x"))
+                with self.assertRaises(TemplateException):
+                    await did(template.assign_tags("base", "x"))
+                with self.assertRaises(TemplateException):
+                    await did(template.remove_tags(name, "none"))
+                with self.assertRaises(TemplateException):
+                    await did(template.get_tags("nosuchtemplate"))
 
     async def test_failures_say_why(self):
         for template, _ in self.forms:

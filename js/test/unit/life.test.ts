@@ -192,6 +192,7 @@ test("a template is built with its progress, and a build that fails is an error"
     .on("POST /v1/templates", events({ step: "pull" }, { step: "done", percent: 100, template: built }), events({ step: "pull", error: "no such image" }), events({ step: "pull" }))
     .on("GET /v1/templates", json({ items: [built] }))
     .on("GET /v1/templates/mine", json(built))
+    .on("POST /v1/templates/mine/tags", json({ items: [{ ...built, tag: "v3" }, built] }))
     .on("DELETE /v1/templates/mine", noContent);
   const { templates } = fake.client();
   const steps: string[] = [];
@@ -201,6 +202,8 @@ test("a template is built with its progress, and a build that fails is an error"
   await assert.rejects(templates.build({ name: "mine" }), ConnectionError);
   assert.equal((await templates.list())[0]?.name, "mine");
   assert.equal((await templates.get("mine")).name, "mine");
+  assert.deepEqual((await templates.tag("mine", ["v3", "latest"])).map((t) => t.tag), ["v3", undefined]);
+  assert.deepEqual(fake.seen.at(-1)?.json, { tags: ["v3", "latest"] });
   await templates.delete("mine");
 });
 

@@ -275,6 +275,22 @@ class Client:
             self._close_unused()
         raise ConnectionFailedError("the stream of the build's progress broke off")
 
+    def tag_template(self, name: str, *tags: str) -> list[Template]:
+        """Give a template of the project more tags, and return it by each of them.
+
+        A tag that another image had moves. What was started from that image stays as it is.
+
+        Args:
+            name: NAME, NAME:TAG or NAME@DIGEST.
+            tags: Such as ``"stable"``.
+
+        Raises:
+            TemplateNotFoundError: There is no such template.
+            ForbiddenError: It is for all projects, and the key is not the operator's.
+        """
+        answer = self._call(Request("POST", named("templates", name, "tags"), json={"tags": list(tags)}))
+        return [decode(Template, item) for item in answer["items"]]
+
     def delete_template(self, name: str) -> None:
         """Delete a template.
 

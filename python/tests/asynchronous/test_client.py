@@ -55,6 +55,11 @@ async def test_templates_are_found_built_and_deleted(fake: FakeServer, client: A
     with pytest.raises(ConnectionFailedError):
         await client.build_template("mine", force=True)
 
+    both = [{"name": "mine", "tag": "v3"}, {"name": "mine", "tag": "stable"}]
+    fake.routes["POST", "/v1/templates/mine/tags"] = lambda _: as_json({"items": both})
+    assert [t.tag for t in await client.tag_template("mine", "v3", "stable")] == ["v3", "stable"]
+    assert fake.seen[-1].json == {"tags": ["v3", "stable"]}
+
     fake.routes["DELETE", "/v1/templates/mine"] = lambda _: problem(409, "template_in_use", "used")
     with pytest.raises(BothyError, match="used"):
         await client.delete_template("mine")

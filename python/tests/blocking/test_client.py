@@ -56,6 +56,11 @@ def test_templates_are_found_built_and_deleted(fake: FakeServer, client: Client)
     with pytest.raises(ConnectionFailedError):
         client.build_template("mine", force=True)
 
+    both = [{"name": "mine", "tag": "v3"}, {"name": "mine", "tag": "stable"}]
+    fake.routes["POST", "/v1/templates/mine/tags"] = lambda _: as_json({"items": both})
+    assert [t.tag for t in client.tag_template("mine", "v3", "stable")] == ["v3", "stable"]
+    assert fake.seen[-1].json == {"tags": ["v3", "stable"]}
+
     fake.routes["DELETE", "/v1/templates/mine"] = lambda _: problem(409, "template_in_use", "used")
     with pytest.raises(BothyError, match="used"):
         client.delete_template("mine")

@@ -73,6 +73,24 @@ func (w Templates) CreateTemplate(_ context.Context, id string, req bothy.Templa
 	return t, nil
 }
 
+// TagTemplate gives one tags.
+func (w Templates) TagTemplate(_ context.Context, name string, tags []string) ([]*bothy.Template, error) {
+	t, err := w.find(name)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var tagged []*bothy.Template
+	for _, tag := range tags {
+		c := *t
+		c.Tag = tag
+		w.templates[c.Ref()] = &c
+		tagged = append(tagged, &c)
+	}
+	return tagged, nil
+}
+
 // RemoveTemplate deletes one.
 func (w Templates) RemoveTemplate(_ context.Context, name string) error {
 	if _, err := w.find(name); err != nil {

@@ -1,0 +1,64 @@
+package template
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// TagTemplate gives a template of the caller's own more tags, and returns it by each of them.
+func (l *Library) TagTemplate(ctx context.Context, name string, tags []string) ([]*bothy.Template, error) {
+	c, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite)
+	if err != nil {
+		return nil, err
+	}
+	ref, err := bothy.ParseTemplateRef(name)
+	if err != nil {
+		return nil, err
+	}
+	if ref.Name == "" {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "%s names an image, and only names have tags", name).
+			WithHint("Give the template's name with it: NAME@DIGEST.")
+	}
+	if len(tags) == 0 || len(tags) > bothy.MaxTemplateTags {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "%d tags were given for the template %s", len(tags), ref.Name).
+			WithHint("Give from 1 to %d.", bothy.MaxTemplateTags)
+	}
+	for _, tag := range tags {
+		if r, err := bothy.ParseTemplateRef(ref.Name + ":" + tag); err != nil || r.Digest != "" || r.Tag != tag {
+			return nil, bothy.Errorf(bothy.CodeInvalid, "%q cannot be a tag", tag).
+				WithHint("Use up to 63 letters, digits, dots, dashes and underscores, not beginning with a dot or a dash.")
+		}
+	}
+	own := l.of(c.ProjectID)
+	if own != l && len(own.tags(ref.Name)) == 0 && len(l.tags(ref.Name)) > 0 {
+		return nil, bothy.Errorf(bothy.CodeForbidden, "the template %s is for all projects, and only the operator may tag it", ref.Name).
+			WithHint("Ask the operator of this server, or build a template of your own FROM %s.", ref.Name)
+	}
+	return own.tag(ctx, ref, tags)
+}
+
+func (l *Library) tag(ctx context.Context, ref bothy.TemplateRef, tags []string) ([]*bothy.Template, error) {
+	unlock, err := l.lock(ctx, ref.Name, func() {})
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	t, err := l.byRef(ref)
+	if err != nil {
+		return nil, err
+	}
+	version := filepath.Base(filepath.Dir(t.RootFS))
+	tagged := make([]*bothy.Template, len(tags))
+	for i, tag := range tags {
+		if err := relink(l.home(ref.Name), tagLink(tag), version); err != nil {
+			return nil, fmt.Errorf("tag template %s: %w", ref, err)
+		}
+		if tagged[i], err = l.load(ref.Name, tagLink(tag)); err != nil {
+			return nil, err
+		}
+	}
+	return tagged, l.collect(ctx, ref.Name)
+}
