@@ -25,7 +25,8 @@ var tested = map[string][]string{
 	"forks":                                {"sdk_test.py:def test_fork", "wire_test.py:def test_bad_forks"},
 	"headers of requests":                  {"wire_test.py:def test_network_options"},
 	"templates: build":                     {"template_test.py:def test_build_and_use", "wire_test.py:def test_builds", "wire_test.py:def test_templates"},
-	"start and ready commands":             {"template_test.py:def test_failures_say_why", "rest_test.py:def test_tags", "wire_test.py:def test_builds"},
+	"start and ready commands":             {"template_test.py:def test_failures_say_why", "wire_test.py:def test_builds"},
+	"tags of templates":                    {"template_test.py:def test_tags", "wire_test.py:def test_tags"},
 	"joining uploaded parts":               {"wire_test.py:def test_compose"},
 	"volumes, secrets, workload identity ": {"rest_test.py:class Absent", "wire_test.py:def test_absent"},
 }

@@ -207,13 +207,6 @@ class Absent(unittest.IsolatedAsyncioTestCase):
 
 
 class Templates(unittest.IsolatedAsyncioTestCase):
-    async def test_tags(self):
-        for kind in (e2b.Template, e2b.AsyncTemplate):
-            for call, args in ((kind.assign_tags, ("name:a", "b")), (kind.remove_tags, ("name", "b")), (kind.get_tags, ("name",))):
-                with self.assertRaises(Exception) as caught:
-                    await did(call(*args))
-                self.assertIn("501", str(caught.exception), call)
-
     async def test_looking_up(self):
         for kind in (e2b.Template, e2b.AsyncTemplate):
             for name, there in (("base", True), ("python-3.12", True), ("no-such-template", False)):

@@ -96,7 +96,7 @@ class Templates(unittest.IsolatedAsyncioTestCase):
                 name = self.named()
 
                 def recipe(version):
-                    return template().from_template("base").run_cmd(f"echo {version} >/home/user/version")
+                    return template().from_template("python-3.12-bare").run_cmd(f"echo {version} >/home/user/version")
 
                 async def version(of):
                     box = await did(sandbox.create(of, timeout=120))

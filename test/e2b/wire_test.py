@@ -151,7 +151,9 @@ class Control(unittest.TestCase):
         self.failure("POST", "/v3/templates", 400)
         self.failure("POST", "/v3/templates", 400, {"name": "Not A Name"})
         self.failure("POST", "/v3/templates", 403, {"name": "base"})
-        self.assertIn("tags", self.failure("POST", "/v3/templates", 501, {"name": "a", "tags": ["b"]}))
+        self.failure("POST", "/v3/templates", 400, {"name": "a", "tags": ["b", "not a tag"]})
+        self.failure("POST", "/v3/templates", 400, {"name": "a:../b"})
+        self.assertEqual(ask("POST", "/v3/templates", {"name": "of-a-test:v1", "tags": ["stable", "v1"]})[2]["tags"], ["v1", "stable"])
         self.failure("POST", "/v2/templates/t/builds/b", 404)
         self.failure("GET", "/templates/t/builds/b/status", 404)
         self.failure("POST", "/templates", 501)
@@ -167,6 +169,18 @@ class Control(unittest.TestCase):
                 self.failure("POST", at, code, body)
             status, _, found = ask("GET", f"/templates/of-a-test/builds/{made['buildID']}/status")
             self.assertEqual((status, found["status"], found["logEntries"]), (200, "waiting", []))
+
+    def test_tags(self):
+        self.assertEqual({t["tag"] for t in ask("GET", "/templates/python-3.12-bare/tags")[2]}, {"default"})
+        self.assertEqual({t["tag"] for t in ask("GET", "/templates/base/tags")[2]}, {"default"})
+        self.failure("GET", "/templates/none/tags", 404)
+        self.failure("GET", "/templates/base/exists", 501)
+        for call, more in (("POST", {"target": "base:default"}), ("DELETE", {"name": "base"})):
+            self.failure(call, "/templates/tags", 400)
+            self.failure(call, "/templates/tags", 403, {**more, "tags": ["x"]})
+        self.failure("POST", "/templates/tags", 404, {"target": "none:default", "tags": ["x"]})
+        self.failure("DELETE", "/templates/tags", 400, {"name": "none", "tags": []})
+        self.failure("DELETE", "/templates/tags", 404, {"name": "none", "tags": ["x"]})
 
     def test_upload_links(self):
         status, _, link = ask("GET", "/templates/t/files/" + "ab" * 32)

@@ -16,12 +16,11 @@ import (
 // TestSystemCallsWaitAwake counts how often the threads of a sandbox's kernel go to sleep while
 // a program makes system calls. Where the kernel does not wait awake for the next one, that is
 // at least once for each. Where the host has other work, the kernel seldom tries to, so there is
-// more than one try.
+// more than one try, and no other test runs meanwhile.
 func TestSystemCallsWaitAwake(t *testing.T) {
 	if runtime.NumCPU() == 1 {
 		t.Skip("there is one processor")
 	}
-	t.Parallel()
 	const (
 		calls = 20_000
 		tries = 50
@@ -31,7 +30,7 @@ func TestSystemCallsWaitAwake(t *testing.T) {
 	for range tries {
 		before := b.sleeps(t)
 		b.sh("", fmt.Sprintf("python3 -c 'import os; [os.getppid() for _ in range(%d)]'", calls))
-		if least = min(least, b.sleeps(t)-before); least < calls/2 {
+		if least = min(least, b.sleeps(t)-before); least < calls*9/10 {
 			return
 		}
 	}
