@@ -59,6 +59,7 @@ from ._errors import (
     TooLargeError,
     UnsupportedError,
 )
+from ._recipe import TemplateRecipe
 from ._sync._client import Client
 from ._sync._code import Contexts
 from ._sync._files import Files
@@ -72,6 +73,7 @@ from ._types import (
     AuditCheck,
     AuditRecord,
     Budget,
+    Build,
     BuildEvent,
     CodeContext,
     CodeError,
@@ -141,6 +143,7 @@ __all__ = [
     "BothyError",
     "Budget",
     "BudgetExceededError",
+    "Build",
     "BuildEvent",
     "CapacityError",
     "Client",
@@ -225,6 +228,7 @@ __all__ = [
     "Template",
     "TemplateMemory",
     "TemplateNotFoundError",
+    "TemplateRecipe",
     "Terminal",
     "Token",
     "TooLargeError",

@@ -9,7 +9,7 @@ import stat
 import tarfile
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Protocol
 
@@ -27,7 +27,12 @@ class Readable(Protocol):
 
 def pack(folder: Path) -> Iterator[bytes]:
     """Yield a tar of what is in ``folder``: files, folders and links, with modes and times."""
-    for path in _walk(folder):
+    return pack_files(folder, (path for path, _ in walk(folder)))
+
+
+def pack_files(folder: Path, paths: Iterable[Path]) -> Iterator[bytes]:
+    """Yield a tar of some of what is in ``folder``."""
+    for path in paths:
         name = path.relative_to(folder).as_posix()
         info = _describe(path, name)
         if info is None:
@@ -190,14 +195,17 @@ def _climbs(target: str) -> bool:
     return ".." in parts[next((i for i, part in enumerate(parts) if part != ".."), len(parts)) :]
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def walk(
+    folder: Path, enter: Callable[[str], bool] = lambda _: True, below: str = ""
+) -> Iterator[tuple[Path, str]]:
+    """Yield what is in ``folder`` with its path in it, and what is in the folders to enter."""
     with os.scandir(folder) as entries:
         ordered = sorted(entries, key=lambda entry: entry.name)
     for entry in ordered:
-        path = Path(entry.path)
-        yield path
-        if entry.is_dir(follow_symlinks=False):
-            yield from _walk(path)
+        path, name = Path(entry.path), below + entry.name
+        yield path, name
+        if entry.is_dir(follow_symlinks=False) and enter(name):
+            yield from walk(path, enter, name + "/")
 
 
 def _describe(path: Path, name: str) -> tarfile.TarInfo | None:

@@ -16,6 +16,7 @@ class EventParser:
         self._buffer = bytearray()
         self._name = ""
         self._data: list[bytes] = []
+        self.last_id = ""
 
     def feed(self, chunk: bytes) -> Iterator[dict[str, Any]]:
         """Yield the objects that ``chunk`` completes.
@@ -41,6 +42,8 @@ class EventParser:
         value = value[1:] if value.startswith(b" ") else value
         if name == b"data":
             self._data.append(value)
+        elif name == b"id":
+            self.last_id = value.decode("utf-8", "replace")
         elif name == b"event":
             self._name = value.decode("utf-8", "replace")
         return None

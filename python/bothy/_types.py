@@ -10,6 +10,7 @@ from typing import Any, Literal, Union
 
 from ._decode import decode, output_bytes
 from ._errors import CodeFailedError, CommandError
+from ._recipe import Steps, TemplateRecipe
 
 State = Literal[
     "starting", "running", "pausing", "paused", "resuming", "stopping", "stopped", "failed"
@@ -384,8 +385,11 @@ class TemplateMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
-    """What sandboxes start from.
+class Template(Steps):
+    """What sandboxes start from, and what a recipe for another one can begin with.
+
+        recipe = Template("python-3.12").apt("ffmpeg").pip("pandas==2.*").env(MODE="fast")
+        client.build_template("tools", recipe=recipe)
 
     Attributes:
         size_bytes: The size of its image.
@@ -407,6 +411,41 @@ class Template:
     tag: str = ""
     project: str = ""
     memory: TemplateMemory | None = None
+
+    def _begun(self) -> TemplateRecipe:
+        return TemplateRecipe(f"{self.name}:{self.tag}" if self.tag else self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """One making of a template from a recipe or a Dockerfile.
+
+    Attributes:
+        state: ``queued``, ``running``, ``succeeded``, ``failed`` or ``cancelled``.
+        steps: How many steps it has.
+        done: How many of them are done.
+        cached: How many of those were taken from an earlier build.
+        warnings: About the Dockerfile.
+        digest: That of the template's image, where it has succeeded.
+        code: The kind of failure, where it has failed.
+        error: Why it has failed.
+        hint: What to do about that.
+    """
+
+    id: str
+    name: str = ""
+    state: str = ""
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    steps: int = 0
+    done: int = 0
+    cached: int = 0
+    warnings: tuple[str, ...] = ()
+    digest: str = ""
+    code: str = ""
+    error: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -903,3 +942,10 @@ class CodeContext:
     language: str = "python"
     cwd: str = ""
     created_at: datetime | None = None
+
+
+def network_to_wire(network: NetworkArg | None) -> Any:
+    """Return the JSON of a network policy in any of the forms that callers may use."""
+    if isinstance(network, Network):
+        return network.to_wire()
+    return network if network is None or isinstance(network, str) else dict(network)

@@ -216,6 +216,8 @@ class Exchange(BaseHTTPRequestHandler):
             for event in events:
                 name = event.pop("_event", None)
                 head = f"event: {name}\n" if name else ""
+                if (number := event.pop("_id", None)) is not None:
+                    head += f"id: {number}\n"
                 self.send_chunk(f"{head}data: {json.dumps(event)}\n\n".encode())
             self.send_chunk(b"")
         except OSError:

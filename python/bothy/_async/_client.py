@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,19 +17,30 @@ from urllib.parse import SplitResult, quote, urlsplit
 import httpx
 
 from .._archive import read_chunks, replaced
+from .._build import build_error, described
 from .._connect import SOCKET_OPTIONS, tls_for, uses_proxy
+from .._context import pack_context
 from .._credentials import find_credentials
 from .._decode import decode, format_time
-from .._errors import BothyError, ConnectionFailedError, ServerError, error_from_response
+from .._errors import (
+    BothyError,
+    ConnectionFailedError,
+    InvalidArgumentError,
+    ServerError,
+    error_from_response,
+)
 from .._io import aio as io
+from .._recipe import TemplateRecipe
 from .._retry import failure_of, pause_after_answer, pause_after_break
 from .._sse import EventParser
 from .._types import (
     AuditCheck,
     AuditRecord,
+    Build,
     BuildEvent,
     Event,
     Limits,
+    NetworkArg,
     Project,
     Scope,
     Snapshot,
@@ -38,6 +49,7 @@ from .._types import (
     UsageReport,
     Webhook,
     WebhookTest,
+    network_to_wire,
 )
 from .._version import VERSION
 
@@ -240,18 +252,70 @@ class AsyncClient:
         image: str | None = None,
         force: bool = False,
         on_progress: io.Callback[BuildEvent] | None = None,
+        recipe: TemplateRecipe | None = None,
+        dockerfile: str | None = None,
+        context: str | os.PathLike[str] | None = None,
+        file: str | None = None,
+        args: Mapping[str, str] | None = None,
+        target: str | None = None,
+        secrets: Mapping[str, str] | None = None,
+        network: NetworkArg | None = None,
+        engine: str | None = None,
+        cpu: float | None = None,
+        memory_mb: int | None = None,
+        disk_mb: int | None = None,
+        timeout_seconds: int | None = None,
     ) -> Template:
         """Build a template, and return it when sandboxes can start from it.
 
         Args:
-            name: Its name; without an image, that of a built-in template.
+            name: Its name, with a tag or without. With neither an image, a recipe nor a
+                Dockerfile it is that of a built-in template.
             image: An OCI image to make it from.
-            force: Build it again although it is there.
+            force: Build it again although it is there; with a recipe or a Dockerfile, run
+                every step again.
             on_progress: Called with each step.
+            recipe: What it is made from, such as ``Template("python-3.12").pip("pandas")``.
+            dockerfile: The text of a Dockerfile that it is made from; that of the context,
+                where only a context is given.
+            context: The folder that ``copy`` and COPY take files from. What its
+                ``.dockerignore`` names is left out. For a recipe it is the current one.
+            file: The path of the Dockerfile in the context, instead of ``Dockerfile``.
+            args: Values of the Dockerfile's ARGs.
+            target: The stage to make, instead of the last.
+            secrets: What ``RUN --mount=type=secret`` shows, by id. They stay in no layer, no
+                cache and no log.
+            network: What commands may reach; ``"restricted"`` with all presets when left out.
+            engine: The engine that runs commands; the server's when left out.
+            cpu: The number of processors for commands; 1 when left out.
+            memory_mb: Their memory; 2048 MiB when left out.
+            disk_mb: Their disk; 16384 MiB when left out.
+            timeout_seconds: How long each command may take; 3600 when left out.
 
         Raises:
             BothyError: The build failed (``template_invalid`` and others).
         """
+        if recipe is not None or dockerfile is not None or context is not None:
+            if image is not None:
+                raise InvalidArgumentError("give an image, a recipe or a Dockerfile; not two")
+            build = await self.start_build(
+                name,
+                recipe=recipe,
+                dockerfile=dockerfile,
+                context=context,
+                file=file,
+                args=args,
+                target=target,
+                secrets=secrets,
+                network=network,
+                engine=engine,
+                cpu=cpu,
+                memory_mb=memory_mb,
+                disk_mb=disk_mb,
+                timeout_seconds=timeout_seconds,
+                no_cache=force,
+            )
+            return await self.wait_for_build(build, on_progress=on_progress)
         body = {"name": name, "image": image, "force": force or None}
         headers = {"Accept": "text/event-stream"}
         request = Request(
@@ -274,6 +338,119 @@ class AsyncClient:
             await self._close_unused()
         raise ConnectionFailedError("the stream of the build's progress broke off")
 
+    async def start_build(
+        self,
+        name: str,
+        *,
+        recipe: TemplateRecipe | None = None,
+        dockerfile: str | None = None,
+        context: str | os.PathLike[str] | None = None,
+        file: str | None = None,
+        args: Mapping[str, str] | None = None,
+        target: str | None = None,
+        secrets: Mapping[str, str] | None = None,
+        network: NetworkArg | None = None,
+        engine: str | None = None,
+        cpu: float | None = None,
+        memory_mb: int | None = None,
+        disk_mb: int | None = None,
+        timeout_seconds: int | None = None,
+        no_cache: bool = False,
+    ) -> Build:
+        """Start to build a template, and return at once. The server goes on by itself.
+
+        The arguments are those of :meth:`build_template`, with ``no_cache`` to run every step
+        again. A request that is the same as that of a build under way gets that one.
+        """
+        options = {
+            "file": file,
+            "args": args,
+            "target": target,
+            "engine": engine,
+            "cpu": cpu,
+            "memory_mb": memory_mb,
+            "disk_mb": disk_mb,
+            "timeout_seconds": timeout_seconds,
+            "no_cache": no_cache or None,
+            "network": network_to_wire(network),
+            "secrets": secrets and [{"id": i, "value": v} for i, v in secrets.items()],
+        }
+        body = {**without_none(options), **described(name, recipe, dockerfile)}
+        if context is not None or (recipe is not None and recipe.sources):
+            folder, ignoring = Path(context or "."), file or "Dockerfile"
+            only = None if recipe is None else recipe.sources
+            request = Request(
+                "POST",
+                "/v1/templates/contexts",
+                content=lambda: io.chunks(lambda: pack_context(folder, ignoring, only)),
+                headers={"Content-Type": "application/x-tar"},
+                patience=None,
+                keyed=False,
+            )
+            body["context_id"] = (await self._call(request))["id"]
+        return decode(Build, await self._call(Request("POST", "/v1/templates/builds", json=body)))
+
+    async def wait_for_build(
+        self, build: Build | str, *, on_progress: io.Callback[BuildEvent] | None = None
+    ) -> Template:
+        """Follow a build from its beginning to its end, and return what it has made.
+
+        Raises:
+            BothyError: The build failed or was cancelled.
+        """
+        path = named("templates/builds", build if isinstance(build, str) else build.id)
+        seen, failures = 0, 0
+        while True:
+            try:
+                async for number, event in self._build_log(path, seen):
+                    seen, failures = number + 1, 0
+                    if on_progress is not None:
+                        await io.call(on_progress, event)
+                    if event.template is not None:
+                        return event.template
+                ended = decode(Build, await self._call(Request("GET", path)))
+                if ended.state in ("failed", "cancelled"):
+                    raise build_error(ended)
+            except ConnectionFailedError:
+                if failures >= self._max_retries:
+                    raise
+            await io.sleep(0.1 * 2**failures)
+            failures += 1
+
+    async def _build_log(
+        self, path: str, start: int
+    ) -> AsyncGenerator[tuple[int, BuildEvent], None]:
+        headers = {"Accept": "text/event-stream"}
+        request = Request("GET", f"{path}/logs", params={"from": start}, headers=headers)
+        response = await self._open(request)
+        parser = EventParser()
+        try:
+            async for chunk in response.aiter_bytes():
+                for wire in parser.feed(chunk):
+                    yield int(parser.last_id), decode(BuildEvent, wire)
+        except httpx.TransportError as error:
+            raise failure_of(error, self.url) from error
+        finally:
+            await response.aclose()
+
+    async def builds(self) -> list[Build]:
+        """Return the project's builds from recipes and Dockerfiles, newest first."""
+        wire = await self._call(Request("GET", "/v1/templates/builds"))
+        return [decode(Build, item) for item in wire["items"]]
+
+    async def build(self, build: str) -> Build:
+        """Return a build by its id.
+
+        Raises:
+            NotFoundError: There is no such build.
+        """
+        return decode(Build, await self._call(Request("GET", named("templates/builds", build))))
+
+    async def cancel_build(self, build: Build | str) -> Build:
+        """End a build that has not ended. Nothing of it is left but its log."""
+        path = named("templates/builds", build if isinstance(build, str) else build.id)
+        return decode(Build, await self._call(Request("DELETE", path)))
+
     async def tag_template(self, name: str, *tags: str) -> list[Template]:
         """Give a template of the project more tags, and return it by each of them.
 
@@ -287,7 +464,9 @@ class AsyncClient:
             TemplateNotFoundError: There is no such template.
             ForbiddenError: It is for all projects, and the key is not the operator's.
         """
-        answer = await self._call(Request("POST", named("templates", name, "tags"), json={"tags": list(tags)}))
+        answer = await self._call(
+            Request("POST", named("templates", name) + "/tags", json={"tags": list(tags)})
+        )
         return [decode(Template, item) for item in answer["items"]]
 
     async def delete_template(self, name: str) -> None:

@@ -28,7 +28,6 @@ from .._types import (
     LinkKind,
     Logs,
     Metrics,
-    Network,
     NetworkArg,
     NetworkDecision,
     OnTimeout,
@@ -40,6 +39,7 @@ from .._types import (
     State,
     Template,
     UsageReport,
+    network_to_wire,
 )
 from ._client import AsyncClient, Patience, Request, borrowed, new_key, without_none
 from ._code import AsyncContexts, context_id, follow_code
@@ -818,13 +818,6 @@ def exec_body(
 def patience_for(timeout_seconds: float | None) -> Patience:
     """Return how long to wait for a command that the server ends after ``timeout_seconds``."""
     return timeout_seconds + 30.0 if timeout_seconds else None
-
-
-def network_to_wire(network: NetworkArg | None) -> Any:
-    """Return the JSON of a network policy in any of the forms that callers may use."""
-    if isinstance(network, Network):
-        return network.to_wire()
-    return network if network is None or isinstance(network, str) else dict(network)
 
 
 def secret_to_wire(secret: Secret | Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io as files
+import tarfile
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,12 @@ from bothy import (
     AsyncClient,
     BothyError,
     BuildEvent,
+    ConflictError,
     ConnectionFailedError,
     ForbiddenError,
+    InvalidArgumentError,
+    Network,
+    Template,
     TemplateNotFoundError,
     Token,
 )
@@ -246,3 +251,88 @@ async def test_a_project_is_watched(fake: FakeServer, client: AsyncClient) -> No
     fake.routes["GET", "/v1/events"] = lambda exchange: exchange.send_events(iter(happened))
     assert [e.sandbox_id async for e in client.watch_events(3)] == ["s4", "s5"]
     assert fake.seen[-1].query["since"] == "3"
+
+
+async def test_a_recipe_is_built_and_followed(
+    fake: FakeServer, client: AsyncClient, tmp_path: Path
+) -> None:
+    build = {"id": "bld_1", "name": "mine", "state": "running", "steps": 2}
+    steps: list[dict[str, Any]] = [
+        {"step": "[1/2] RUN", "percent": 10},
+        {"step": "[2/2] RUN", "percent": 90},
+        {"step": "done", "template": {"name": "mine", "size_bytes": 7}},
+    ]
+
+    def log(exchange: Exchange) -> None:
+        start = int(fake.seen[-1].query.get("from", "0"))
+        # The first connection breaks off in the middle.
+        told = steps[start:] if start else steps[:1]
+        exchange.send_events(iter([{**s, "_id": steps.index(s)} for s in told]))
+
+    fake.routes["POST", "/v1/templates/contexts"] = lambda _: as_json({"id": "ctx_1"})
+    fake.routes["POST", "/v1/templates/builds"] = lambda _: as_json(build)
+    fake.routes["GET", "/v1/templates/builds/bld_1"] = lambda _: as_json(build)
+    fake.routes["GET", "/v1/templates/builds/bld_1/logs"] = log
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app/main.py").write_text("print(1)")
+    (tmp_path / "other").write_text("not sent")
+    recipe = Template("python-3.12").copy("app", "/app").run("true").start("serve", ready=8000)
+    seen: list[str] = []
+    built = await client.build_template(
+        "mine",
+        recipe=recipe,
+        context=tmp_path,
+        network=Network("open"),
+        secrets={"key": "v"},
+        memory_mb=1024,
+        force=True,
+        on_progress=lambda event: seen.append(event.step),
+    )
+    assert (built.name, seen) == ("mine", [s["step"] for s in steps])
+    sent = {(s.method, s.path): s for s in fake.seen}
+    with tarfile.open(fileobj=files.BytesIO(sent["POST", "/v1/templates/contexts"].body)) as tar:
+        assert tar.getnames() == ["app", "app/main.py"]
+    assert sent["POST", "/v1/templates/builds"].json == {
+        "name": "mine",
+        "dockerfile": recipe.dockerfile,
+        "context_id": "ctx_1",
+        "start": {"command": "serve", "ready": {"port": 8000}},
+        "network": {"mode": "open"},
+        "secrets": [{"id": "key", "value": "v"}],
+        "memory_mb": 1024,
+        "no_cache": True,
+    }
+
+
+async def test_builds_that_fail_and_that_are_cancelled(
+    fake: FakeServer, client: AsyncClient
+) -> None:
+    failed = {
+        "id": "bld_1",
+        "name": "mine",
+        "state": "failed",
+        "code": "template_invalid",
+        "error": "line 2: exit 3",
+    }
+    fake.routes["POST", "/v1/templates/builds"] = lambda _: as_json(failed)
+    fake.routes["GET", "/v1/templates/builds"] = lambda _: as_json({"items": [failed]})
+    fake.routes["GET", "/v1/templates/builds/bld_1"] = lambda _: as_json(failed)
+    fake.routes["GET", "/v1/templates/builds/bld_1/logs"] = lambda exchange: exchange.send_events(
+        iter([{"step": "RUN", "error": "line 2: exit 3", "_id": 0}])
+    )
+    with pytest.raises(InvalidArgumentError, match="line 2"):
+        await client.build_template("mine", dockerfile="FROM scratch\n")
+    assert [b.state for b in await client.builds()] == ["failed"]
+    build = await client.build("bld_1")
+    assert (build.code, build.error) == ("template_invalid", "line 2: exit 3")
+
+    cancelled = {"id": "bld_1", "name": "mine", "state": "cancelled"}
+    fake.routes["DELETE", "/v1/templates/builds/bld_1"] = lambda _: as_json(cancelled)
+    fake.routes["GET", "/v1/templates/builds/bld_1"] = lambda _: as_json(cancelled)
+    assert (await client.cancel_build(build)).state == "cancelled"
+    with pytest.raises(ConflictError, match="was cancelled"):
+        await client.wait_for_build("bld_1")
+    with pytest.raises(InvalidArgumentError):
+        await client.build_template("mine", image="x", recipe=Template("y").run("true"))
+    with pytest.raises(InvalidArgumentError):
+        await client.start_build("mine", dockerfile="FROM y", recipe=Template("y").run("true"))
