@@ -54,6 +54,9 @@ type Template struct {
 	// was made from.
 	Memory *TemplateMemory `json:"memory,omitempty"`
 
+	// Start is the program that runs already in new sandboxes, where a build has started one.
+	Start *TemplateStart `json:"start,omitempty"`
+
 	// RootFS is the path of the image. Not part of the manifest.
 	RootFS string `json:"-"`
 }

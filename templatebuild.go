@@ -55,7 +55,40 @@ type BuildRequest struct {
 	TimeoutSeconds int `json:"timeout_seconds,omitempty"`
 	// NoCache runs every step again.
 	NoCache bool `json:"no_cache,omitempty"`
+	// Start is a program that runs already in new sandboxes.
+	Start *TemplateStart `json:"start,omitempty"`
 }
+
+// TemplateStart is a program that is started when a template is built, and runs in every
+// sandbox that is made from it.
+type TemplateStart struct {
+	// Command is what sh runs in the background.
+	Command string `json:"command"`
+	// User and Cwd are who runs it and where; those of other commands when empty.
+	User string `json:"user,omitempty"`
+	Cwd  string `json:"cwd,omitempty"`
+	// Ready says when it may be used; at once when nil.
+	Ready *TemplateReady `json:"ready,omitempty"`
+	// TimeoutSeconds bounds the wait; 0 means DefaultStartTimeoutSeconds.
+	TimeoutSeconds int `json:"timeout_seconds,omitempty"`
+	// CPU, MemoryMB and DiskMB are the size of the sandboxes; that of a request which names
+	// none when zero.
+	CPU      float64 `json:"cpu,omitempty"`
+	MemoryMB int     `json:"memory_mb,omitempty"`
+	DiskMB   int     `json:"disk_mb,omitempty"`
+}
+
+// TemplateReady says when a program is ready, in one way: something listens on a port, a URL
+// answers with less than 400, a file is there, or a command succeeds.
+type TemplateReady struct {
+	Port    int    `json:"port,omitempty"`
+	URL     string `json:"url,omitempty"`
+	File    string `json:"file,omitempty"`
+	Command string `json:"command,omitempty"`
+}
+
+// DefaultStartTimeoutSeconds is how long a started program may take to be ready.
+const DefaultStartTimeoutSeconds = 60
 
 // DefaultBuildTimeoutSeconds bounds one command of a build that does not say otherwise.
 const DefaultBuildTimeoutSeconds = 3600

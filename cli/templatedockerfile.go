@@ -27,6 +27,7 @@ type dockerFlags struct {
 	timeout int
 	noCache bool
 	detach  bool
+	start   startFlags
 }
 
 func (f *dockerFlags) add(flags *pflag.FlagSet) {
@@ -41,6 +42,7 @@ func (f *dockerFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&f.timeout, "timeout", 0, "`seconds` that each command may take (default 3600)")
 	flags.BoolVar(&f.noCache, "no-cache", false, "run every command again")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "print the build's id and do not wait for its end")
+	f.start.add(flags)
 	f.network.addFor(flags, "restricted")
 }
 
@@ -49,6 +51,9 @@ func (f *dockerFlags) request(name, folder string, stdin io.Reader) (req bothy.B
 	req = bothy.BuildRequest{
 		Name: name, Target: f.target, Engine: f.engine, CPU: f.cpu, MemoryMB: f.memory, DiskMB: f.disk,
 		TimeoutSeconds: f.timeout, NoCache: f.noCache,
+	}
+	if req.Start, err = f.start.read(); err != nil {
+		return req, err
 	}
 	path := f.file
 	if path == "" {

@@ -45,6 +45,7 @@ type builds struct {
 type templateBuild struct {
 	id, name, project string
 	tags              []string // in E2B's words; never empty
+	cpu, memoryMB     int      // of sandboxes in which a program runs already
 
 	mu      sync.Mutex
 	started bool
@@ -82,6 +83,8 @@ func (d *Door) requestBuild(w http.ResponseWriter, r *http.Request) error {
 		Name  string   `json:"name"`
 		Alias string   `json:"alias"`
 		Tags  []string `json:"tags"`
+		CPU   int      `json:"cpuCount"`
+		MemMB int      `json:"memoryMB"`
 	}
 	if err := read(w, r, &in); err != nil {
 		return err
@@ -97,7 +100,7 @@ func (d *Door) requestBuild(w http.ResponseWriter, r *http.Request) error {
 			return invalid("%q cannot be the name of a template: use small letters, digits, dots, dashes and underscores, and :TAG behind", name+":"+tag)
 		}
 	}
-	b := &templateBuild{id: uuid.NewString(), name: name, tags: tags, project: bothy.CallerFrom(r.Context()).ProjectID}
+	b := &templateBuild{id: uuid.NewString(), name: name, tags: tags, cpu: in.CPU, memoryMB: in.MemMB, project: bothy.CallerFrom(r.Context()).ProjectID}
 	d.builds.add(b)
 	d.Server.Note(r, "", name, "")
 	return reply(w, http.StatusAccepted, map[string]any{

@@ -1,10 +1,13 @@
 package e2b
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/bothy-dev/bothy"
@@ -40,10 +43,6 @@ func (d *Door) translate(ctx context.Context, b *templateBuild, in buildStart) (
 	if err != nil {
 		return nil, err
 	}
-	if in.StartCmd != "" || in.ReadyCmd != "" {
-		return nil, unsupported("start and ready commands of templates").
-			WithHint("Start the command in each sandbox, or take a named snapshot of one in which it runs, and create sandboxes from that")
-	}
 	t := translation{d: d, project: b.project, user: buildUser, contexts: map[string]string{}}
 	t.line("FROM %s", from)
 	t.line("USER %s", buildUser)
@@ -55,8 +54,38 @@ func (d *Door) translate(ctx context.Context, b *templateBuild, in buildStart) (
 		}
 		force = force || s.Force
 	}
-	return &bothy.BuildRequest{Name: b.ref(), Dockerfile: t.text.String(), Contexts: t.contexts, NoCache: force}, nil
+	return &bothy.BuildRequest{Name: b.ref(), Dockerfile: t.text.String(), Contexts: t.contexts, NoCache: force, Start: startOf(b, in)}, nil
 }
+
+const (
+	// waitForStart is how E2B waits for a program of which nobody says when it is ready.
+	waitForStart  = "sleep 20"
+	startPatience = 600
+)
+
+// startOf is the program that runs already in sandboxes of a template, or nil.
+func startOf(b *templateBuild, in buildStart) *bothy.TemplateStart {
+	if in.StartCmd == "" && in.ReadyCmd == "" {
+		return nil
+	}
+	login := func(command string) string { return "exec /bin/bash -l -c " + shellQuote(command) }
+	s := &bothy.TemplateStart{
+		Command: login(cmp.Or(in.StartCmd, ":")), Ready: &bothy.TemplateReady{Command: login(cmp.Or(in.ReadyCmd, waitForStart))},
+		TimeoutSeconds: startPatience, CPU: float64(b.cpu), MemoryMB: b.memoryMB,
+	}
+	if m := waitForPort.FindStringSubmatch(in.ReadyCmd); m != nil {
+		if port, err := strconv.Atoi(m[1]); err == nil {
+			s.Ready = &bothy.TemplateReady{Port: port}
+		}
+	}
+	return s
+}
+
+// waitForPort is what E2B's SDKs make of wait_for_port. It wants a program that few
+// templates have; the server can look by itself.
+var waitForPort = regexp.MustCompile(`^(?:\[ -n "\$\()?ss -[Hntlu]+ (?:sport = |\| grep )?:(\d+)(?:\)" \])?$`)
+
+func shellQuote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'"'"'`) + "'" }
 
 // buildBase is what a build begins with.
 func (d *Door) buildBase(ctx context.Context, in buildStart) (string, error) {

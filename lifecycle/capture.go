@@ -48,6 +48,9 @@ func (s *Service) CreateTemplate(ctx context.Context, id string, req bothy.Templ
 		Source: fmt.Sprintf("sandbox %s of %s@%s", sb.ID, base.Name, base.Digest),
 	}
 	if req.Memory {
+		if base.Start != nil && base.Memory == nil { // a build is about to end
+			t.Start, t.Source = base.Start, base.Source
+		}
 		return t, s.captureMemory(ctx, sb, t, base)
 	}
 	return t, s.captureFiles(ctx, sb, t, base)

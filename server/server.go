@@ -205,8 +205,8 @@ func (s *Server) openAudit(ctx context.Context) (err error) {
 }
 
 // templateInUse reports whether a sandbox that has not ended, or a snapshot, needs an
-// image: one of a project, or any where that is empty.
-func (s *Server) templateInUse(ctx context.Context, project, digest string) (bool, error) {
+// image: one of a project, or any where that is empty, but for some snapshots.
+func (s *Server) templateInUse(ctx context.Context, project, digest string, without map[string]bool) (bool, error) {
 	open, err := s.store.SandboxesInState(ctx, bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StatePaused, bothy.StateResuming)
 	if err != nil {
 		return true, err
@@ -221,6 +221,9 @@ func (s *Server) templateInUse(ctx context.Context, project, digest string) (boo
 		return true, err
 	}
 	for _, name := range names {
+		if without[name] {
+			continue
+		}
 		dir, release, err := s.blobs.Open(ctx, name)
 		if err != nil {
 			continue // just deleted

@@ -26,10 +26,10 @@ const (
 // Options change how a Library works. The zero value is right for a server.
 type Options struct {
 	// InUse reports whether something of a project, or of any where that is empty, still
-	// needs the image with this digest.
+	// needs the image with this digest; some snapshots, which go with it, do not count.
 	// Without it every image counts as unused when its template is removed, and
 	// as used when its template is built again.
-	InUse func(ctx context.Context, project, digest string) (bool, error)
+	InUse func(ctx context.Context, project, digest string, without map[string]bool) (bool, error)
 	// Quota is how many bytes the templates of a project may take up; 0 means any number.
 	Quota func(ctx context.Context, project string) (int64, error)
 	// Transport is how projects other than the operator's reach registries, and decides
@@ -148,12 +148,13 @@ func noDigest(hex string) error {
 		WithHint("It was removed together with its template; build the template again.")
 }
 
-// inUse asks whether an image is needed; unknown is the answer when nobody knows.
-func (l *Library) inUse(ctx context.Context, hex string, unknown bool) (bool, error) {
+// inUse asks whether an image is needed by more than some snapshots; unknown is the answer
+// when nobody knows.
+func (l *Library) inUse(ctx context.Context, hex string, without map[string]bool, unknown bool) (bool, error) {
 	if l.opts.InUse == nil {
 		return unknown, nil
 	}
-	used, err := l.opts.InUse(ctx, l.project, digestPrefix+hex)
+	used, err := l.opts.InUse(ctx, l.project, digestPrefix+hex, without)
 	if err != nil {
 		return false, fmt.Errorf("ask whether image %s is in use: %w", hex, err)
 	}

@@ -77,7 +77,7 @@ func TestANameThatIsAPathIsRefused(t *testing.T) {
 }
 
 func TestAnImageIsFoundByItsDigestAfterItsNameMovedOn(t *testing.T) {
-	inUse := func(context.Context, string, string) (bool, error) { return true, nil }
+	inUse := func(context.Context, string, string, map[string]bool) (bool, error) { return true, nil }
 	l := library(t, Options{InUse: inUse}, "tools")
 	old, err := l.Lookup("tools")
 	must(t, err)
@@ -97,7 +97,7 @@ func TestAnImageIsFoundByItsDigestAfterItsNameMovedOn(t *testing.T) {
 }
 
 func TestAnImageThatNobodyNeedsGoesWhenItsNameMovesOn(t *testing.T) {
-	free := func(context.Context, string, string) (bool, error) { return false, nil }
+	free := func(context.Context, string, string, map[string]bool) (bool, error) { return false, nil }
 	l := library(t, Options{InUse: free}, "tools")
 	old, err := l.Lookup("tools")
 	must(t, err)
@@ -224,7 +224,7 @@ func TestRemove(t *testing.T) {
 
 func TestATemplateInUseStays(t *testing.T) {
 	var asked string
-	l := library(t, Options{InUse: func(_ context.Context, _, digest string) (bool, error) {
+	l := library(t, Options{InUse: func(_ context.Context, _, digest string, _ map[string]bool) (bool, error) {
 		asked = digest
 		return true, nil
 	}}, "tools")
@@ -238,7 +238,7 @@ func TestATemplateInUseStays(t *testing.T) {
 
 func TestATemplateStaysWhenNobodyCanSayWhetherItIsInUse(t *testing.T) {
 	broken := errors.New("the store is gone")
-	l := library(t, Options{InUse: func(context.Context, string, string) (bool, error) { return false, broken }}, "tools")
+	l := library(t, Options{InUse: func(context.Context, string, string, map[string]bool) (bool, error) { return false, broken }}, "tools")
 	if err := l.RemoveTemplate(as(t, bothy.ScopeTemplatesWrite), "tools"); !errors.Is(err, broken) {
 		t.Fatalf("removed: %v", err)
 	}

@@ -2,6 +2,7 @@ package template
 
 import (
 	"context"
+	"os"
 	"testing"
 
 	"github.com/bothy-dev/bothy"
@@ -98,7 +99,7 @@ func TestAProjectsTemplateStandsBeforeOneForAll(t *testing.T) {
 }
 
 func TestTagging(t *testing.T) {
-	l := library(t, Options{InUse: func(context.Context, string, string) (bool, error) { return false, nil }}, "tools")
+	l := library(t, Options{InUse: func(context.Context, string, string, map[string]bool) (bool, error) { return false, nil }}, "tools")
 	red, operator := project(t, "red"), project(t, bothy.DefaultProject)
 	one := adopted(t, l, red, "app:v1", other(t, l, "one"))
 	two := adopted(t, l, red, "app:v2", other(t, l, "two"))
@@ -150,9 +151,48 @@ func TestTagging(t *testing.T) {
 	is("tools:x", tools.Digest)
 }
 
+func TestAnImageOfTwoNames(t *testing.T) {
+	used := ""
+	l := library(t, Options{InUse: func(_ context.Context, _, digest string, _ map[string]bool) (bool, error) { return digest == used, nil }})
+	red := project(t, "red")
+	from := other(t, l, "one")
+	used = adopted(t, l, red, "app", from).Digest
+	adopted(t, l, red, "copy", from)
+	must(t, l.RemoveTemplate(red, "app"))
+	fails(t, l.RemoveTemplate(red, "copy"), bothy.CodeTemplateInUse)
+	if _, err := l.LookupFor("red", used); err != nil {
+		t.Error("the image that is needed has gone:", err)
+	}
+}
+
+// The snapshot that holds a template's memory goes with it, and so needs no other image of
+// its name.
+func TestATemplateWithMemoryGoes(t *testing.T) {
+	forgotten := ""
+	l := library(t, Options{
+		InUse: func(_ context.Context, _, _ string, without map[string]bool) (bool, error) {
+			return !without["snp1"] && forgotten == "", nil
+		},
+		Forget: func(_ context.Context, _, id string) { forgotten = id },
+	})
+	red := project(t, "red")
+	adopted(t, l, red, "app:starting", other(t, l, "one"))
+	made := &bothy.Template{Version: bothy.ManifestVersion, Name: "app", Memory: &bothy.TemplateMemory{SnapshotID: "snp1"}}
+	must(t, l.Adopt(red, made, other(t, l, "two").RootFS))
+	must(t, l.Untag(red, "app", "starting"))
+	must(t, l.Untag(red, "app", "none"))
+	must(t, l.RemoveTemplate(red, "app"))
+	if forgotten != "snp1" {
+		t.Errorf("%q was forgotten", forgotten)
+	}
+	if entries, _ := os.ReadDir(l.of("red").home("app")); len(entries) > 0 {
+		t.Errorf("%v are left", entries)
+	}
+}
+
 func TestATagThatMovesLeavesWhatUsesTheOldImage(t *testing.T) {
 	used := map[string]bool{}
-	l := library(t, Options{InUse: func(_ context.Context, _, digest string) (bool, error) { return used[digest], nil }}, "tools")
+	l := library(t, Options{InUse: func(_ context.Context, _, digest string, _ map[string]bool) (bool, error) { return used[digest], nil }}, "tools")
 	red := project(t, "red")
 	first := adopted(t, l, red, "app:v1", other(t, l, "one"))
 	adopted(t, l, red, "app:stable", other(t, l, "one"))
@@ -184,7 +224,7 @@ func TestATagThatMovesLeavesWhatUsesTheOldImage(t *testing.T) {
 
 func TestWhatATagHasLeftIsCollectedWhenItsSandboxesHaveEnded(t *testing.T) {
 	inUse := true
-	l := library(t, Options{InUse: func(context.Context, string, string) (bool, error) { return inUse, nil }})
+	l := library(t, Options{InUse: func(context.Context, string, string, map[string]bool) (bool, error) { return inUse, nil }})
 	red := project(t, "red")
 	first := adopted(t, l, red, "app", other(t, l, "one"))
 	adopted(t, l, red, "app", other(t, l, "two"))

@@ -33,8 +33,17 @@ func (l *Library) RemoveTemplate(ctx context.Context, name string) error {
 	return own.remove(ctx, ref, name != ref.Name)
 }
 
+// removalLock is held while names are removed: of two that have one image, the second then
+// finds that the first has gone.
+const removalLock = ".removal"
+
 // remove deletes a name, or one tag of it.
 func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) error {
+	unlockAll, err := l.lock(ctx, removalLock, func() {})
+	if err != nil {
+		return err
+	}
+	defer unlockAll()
 	unlock, err := l.lock(ctx, ref.Name, func() {})
 	if err != nil {
 		return err
@@ -56,13 +65,14 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 	if len(digests) == 0 {
 		return notFound(ref.String(), []*Library{l})
 	}
+	memory := l.memoryOf(ref.Name, digests, kept)
 	for _, hex := range digests {
 		if kept[hex] {
 			continue
 		}
-		if used, err := l.inUse(ctx, hex, false); err != nil {
+		if used, err := l.inUse(ctx, hex, memory, false); err != nil {
 			return err
-		} else if used {
+		} else if used && !l.elsewhere(ref.Name, hex) {
 			return bothy.Errorf(bothy.CodeTemplateInUse, "a sandbox or a snapshot still needs the template %s", ref).
 				WithHint("Terminate its sandboxes and delete its snapshots first: bothy ls, bothy snapshots.")
 		}
@@ -86,6 +96,28 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 	return errors.Join(append(errs, os.RemoveAll(l.home(ref.Name)))...)
 }
 
+// elsewhere reports whether another name has an image, too.
+func (l *Library) elsewhere(name, hex string) bool {
+	names, _ := l.names()
+	for _, other := range names {
+		if _, err := os.Stat(filepath.Join(l.home(other), hex, imageName)); other != name && err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// memoryOf are the snapshots that go with images of a name, but for those that are kept.
+func (l *Library) memoryOf(name string, digests []string, kept map[string]bool) map[string]bool {
+	snapshots := map[string]bool{}
+	for _, hex := range digests {
+		if t, err := l.load(name, hex); err == nil && t.Memory != nil && !kept[hex] {
+			snapshots[t.Memory.SnapshotID] = true
+		}
+	}
+	return snapshots
+}
+
 // collect deletes the images of a name that have no tag and that nobody needs. The caller
 // holds the name's lock.
 func (l *Library) collect(ctx context.Context, name string) error {
@@ -99,7 +131,7 @@ func (l *Library) collect(ctx context.Context, name string) error {
 		if kept[hex] {
 			continue
 		}
-		used, err := l.inUse(ctx, hex, true)
+		used, err := l.inUse(ctx, hex, nil, true)
 		if err == nil && !used {
 			err = l.discard(ctx, name, hex)
 		}

@@ -2,7 +2,10 @@ package template
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/bothy-dev/bothy"
@@ -38,6 +41,26 @@ func (l *Library) TagTemplate(ctx context.Context, name string, tags []string) (
 			WithHint("Ask the operator of this server, or build a template of your own FROM %s.", ref.Name)
 	}
 	return own.tag(ctx, ref, tags)
+}
+
+// Untag takes a tag of the caller's project away, also where something needs its image,
+// which then stays for as long as that does. One that is not there is no error.
+func (l *Library) Untag(ctx context.Context, name, tag string) error {
+	if c := bothy.CallerFrom(ctx); c != nil {
+		l = l.of(c.ProjectID)
+	}
+	unlock, err := l.lock(ctx, name, func() {})
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	err = os.Remove(filepath.Join(l.home(name), tagLink(tag)))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("untag template %s:%s: %w", name, tag, err)
+	}
+	err = l.collect(ctx, name)
+	_ = os.Remove(l.home(name)) // where nothing is left of it
+	return err
 }
 
 func (l *Library) tag(ctx context.Context, ref bothy.TemplateRef, tags []string) ([]*bothy.Template, error) {

@@ -184,6 +184,11 @@ function errorClass(code: string, status: number): ErrorClass {
   return byCode[code] ?? byStatus[status] ?? (status >= 500 ? ServerError : BothyError);
 }
 
+/** Returns the error of a code that came otherwise than with an answer's status. */
+export function errorOf(fields: ErrorFields): BothyError {
+  return new (errorClass(fields.code, fields.status ?? 0))(fields);
+}
+
 interface Problem {
   code?: string;
   detail?: string;

@@ -8,6 +8,7 @@ export { Sandbox, type Connection, type LinkOptions } from "./sandbox.js";
 export { Sandboxes } from "./sandboxes.js";
 export { Snapshots, type ExportOptions, type ImportOptions } from "./snapshots.js";
 export { Templates, type BuildOptions } from "./templates.js";
+export { Template, TemplateRecipe, type CopyOptions, type Ready, type StartOptions } from "./recipe.js";
 export { Projects, type ProjectParams } from "./projects.js";
 export { Tokens, type TokenParams } from "./tokens.js";
 export { Webhooks, type WebhookParams } from "./webhooks.js";

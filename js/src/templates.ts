@@ -1,6 +1,11 @@
-import { BothyError, ConnectionError } from "./errors.js";
+import { packContext } from "./buildcontext.js";
+import { BothyError, ConnectionError, ConflictError, errorOf, InvalidArgumentError } from "./errors.js";
+import { localPath, streamOf } from "./transfer.js";
 import type { CallOptions, Transport } from "./transport.js";
-import type { BuildEvent, Template, TemplateParams } from "./types.js";
+import type { Build, BuildEvent, Template, TemplateBuildParams, TemplateParams } from "./types.js";
+
+const buildsPath = "/v1/templates/builds";
+const maxRejoins = 10;
 
 /** Options of {@link Templates.build}. */
 export interface BuildOptions extends CallOptions {
@@ -27,8 +32,12 @@ export class Templates {
     return this.#transport.json({ path: path(name), ...options });
   }
 
-  /** Builds a template. It can be used when the promise is fulfilled. */
-  async build(params: TemplateParams, options: BuildOptions = {}): Promise<Template> {
+  /**
+   * Builds a template: from a recipe or a Dockerfile, from an image, or, with none of them, the built-in one of that name.
+   * It can be used when the promise is fulfilled.
+   */
+  async build(params: TemplateParams | TemplateBuildParams, options: BuildOptions = {}): Promise<Template> {
+    if (isRecipe(params)) return this.waitForBuild(await this.startBuild(params, { signal: options.signal }), options);
     const { onProgress, signal } = options;
     const call = { method: "POST", path: "/v1/templates", json: params, timeoutSeconds: 0, repeatable: false, signal } as const;
     for await (const event of this.#transport.events<BuildEvent>(call)) {
@@ -37,6 +46,60 @@ export class Templates {
       if (event.template) return event.template;
     }
     throw new ConnectionError({ code: "connection_failed", detail: "the stream of the build's progress ended before the build did." });
+  }
+
+  /**
+   * Starts to build a template from a recipe or a Dockerfile. The server goes on by itself. A
+   * request that is the same as that of a build under way gets that one.
+   */
+  async startBuild(params: TemplateBuildParams, options: CallOptions = {}): Promise<Build> {
+    const { recipe, dockerfile, context, secrets, ...rest } = params;
+    if (recipe && dockerfile !== undefined) throw new InvalidArgumentError({ code: "invalid_argument", detail: "give a recipe or a Dockerfile, and not both" });
+    const json: Record<string, unknown> = { ...rest, dockerfile: recipe?.dockerfile ?? dockerfile, start: recipe?.started };
+    if (secrets) json.secrets = Object.entries(secrets).map(([id, value]) => ({ id, value }));
+    if (context !== undefined || recipe?.sources.length) json.contextId = (await this.#upload(params, options)).id;
+    return this.#transport.json({ method: "POST", path: buildsPath, json, ...options });
+  }
+
+  async #upload({ recipe, context = ".", file = "Dockerfile" }: TemplateBuildParams, { signal }: CallOptions): Promise<{ id: string }> {
+    const body = streamOf(packContext(await localPath(context), file, recipe?.sources));
+    return this.#transport.json({ method: "POST", path: "/v1/templates/contexts", headers: { "Content-Type": "application/x-tar" }, body, repeatable: false, timeoutSeconds: 0, signal });
+  }
+
+  /** Follows a build from its beginning to its end, and returns what it has made. */
+  async waitForBuild(build: Build | string, { onProgress, signal }: BuildOptions = {}): Promise<Template> {
+    const path = buildPath(build);
+    let seen = 0;
+    for (let failures = 0; ; failures++) {
+      try {
+        for await (const event of this.#transport.events<BuildEvent>({ path: `${path}/logs`, query: { from: seen }, signal })) {
+          seen++;
+          failures = 0;
+          onProgress?.(event);
+          if (event.template) return event.template;
+        }
+        const ended = await this.#transport.json<Build>({ path, signal });
+        if (ended.state === "failed" || ended.state === "cancelled") throw buildError(ended);
+      } catch (error) {
+        if (!(error instanceof ConnectionError) || failures >= maxRejoins) throw error;
+      }
+      await this.#transport.pause(Math.min(failures, maxRejoins), signal);
+    }
+  }
+
+  /** Lists the project's builds from recipes and Dockerfiles, newest first. */
+  async builds(options: CallOptions = {}): Promise<Build[]> {
+    return (await this.#transport.json<{ items: Build[] }>({ path: buildsPath, ...options })).items;
+  }
+
+  /** Finds a build by its id. */
+  async getBuild(id: string, options: CallOptions = {}): Promise<Build> {
+    return this.#transport.json({ path: buildPath(id), ...options });
+  }
+
+  /** Ends a build that has not ended. Nothing of it is left but its log. */
+  async cancelBuild(build: Build | string, options: CallOptions = {}): Promise<Build> {
+    return this.#transport.json({ method: "DELETE", path: buildPath(build), ...options });
   }
 
   /**
@@ -58,4 +121,20 @@ export class Templates {
 
 function path(name: string): string {
   return `/v1/templates/${encodeURIComponent(name)}`;
+}
+
+function buildPath(build: Build | string): string {
+  return `${buildsPath}/${encodeURIComponent(typeof build === "string" ? build : build.id)}`;
+}
+
+function isRecipe(params: TemplateParams | TemplateBuildParams): params is TemplateBuildParams {
+  const made = "recipe" in params || "dockerfile" in params || "context" in params;
+  if (made && "image" in params) throw new InvalidArgumentError({ code: "invalid_argument", detail: "give an image, a recipe or a Dockerfile; not two" });
+  return made;
+}
+
+/** The error that a build which has not succeeded stands for. */
+function buildError({ id, name, state, code = "", error = "", hint }: Build): BothyError {
+  if (state === "cancelled") return new ConflictError({ code: "conflict", detail: `the build ${id} of ${name} was cancelled.` });
+  return errorOf({ code, detail: error, hint });
 }

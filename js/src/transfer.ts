@@ -65,19 +65,28 @@ export function streamOf(source: AsyncIterable<Uint8Array>): ReadableStream<Uint
   });
 }
 
-async function* walk({ fs, path }: Local, root: string, below = ""): AsyncGenerator<{ name: string; stats: Stats }, void, undefined> {
+/** What of a folder is packed, by paths in it. */
+export interface Choice {
+  wanted: (name: string) => boolean;
+  /** Whether to look into a folder. */
+  enter: (name: string) => boolean;
+}
+
+const everything: Choice = { wanted: () => true, enter: () => true };
+
+async function* walk({ fs, path }: Local, root: string, choice: Choice, below = ""): AsyncGenerator<{ name: string; stats: Stats }, void, undefined> {
   const entries = await fs.readdir(path.join(root, below));
   for (const entry of entries.sort()) {
     const name = below ? `${below}/${entry}` : entry;
     const stats = await fs.lstat(path.join(root, name));
-    yield { name, stats };
-    if (stats.isDirectory()) yield* walk({ fs, path }, root, name);
+    if (choice.wanted(name)) yield { name, stats };
+    if (stats.isDirectory() && choice.enter(name)) yield* walk({ fs, path }, root, choice, name);
   }
 }
 
-/** Yields a tar archive of a local folder's content and counts it in result. */
-export async function* packFolder(at: Local, root: string, result: TransferResult): AsyncGenerator<Uint8Array, void, undefined> {
-  for await (const { name, stats } of walk(at, root)) {
+/** Yields a tar archive of a local folder's content, or of a part of it, and counts it in result. */
+export async function* packFolder(at: Local, root: string, result: TransferResult, choice = everything): AsyncGenerator<Uint8Array, void, undefined> {
+  for await (const { name, stats } of walk(at, root, choice)) {
     const path = at.path.join(root, name);
     const common = { mode: stats.mode & 0o7777, mtime: stats.mtimeMs / 1000 };
     if (stats.isDirectory()) yield tarHeader({ ...common, name: `${name}/`, type: "directory", size: 0 });

@@ -1,4 +1,5 @@
 import type { Network, NetworkMode } from "./network.js";
+import type { TemplateRecipe } from "./recipe.js";
 
 /** Where a sandbox is in its life. */
 export type SandboxState = "starting" | "running" | "pausing" | "paused" | "resuming" | "stopping" | "stopped" | "failed";
@@ -226,6 +227,65 @@ export interface TemplateParams {
   image?: string;
   /** Build again although the template is there. */
   force?: boolean;
+}
+
+/** How a template is made from a recipe or a Dockerfile. */
+export interface TemplateBuildParams {
+  /** The template's name, with a tag or without. */
+  name: string;
+  /** What it is made from, such as `Template("python-3.12").pip("pandas")`. */
+  recipe?: TemplateRecipe;
+  /** The text of a Dockerfile that it is made from. Default: that of the context. */
+  dockerfile?: string;
+  /** The folder that `copy` and COPY take files from, less what its `.dockerignore` names. For a recipe it is the current one. */
+  context?: string | URL;
+  /** The path of the Dockerfile in the context, instead of `Dockerfile`. */
+  file?: string;
+  /** Values of the Dockerfile's ARGs. */
+  args?: Record<string, string>;
+  /** The stage to make, instead of the last. */
+  target?: string;
+  /** What `RUN --mount=type=secret` shows, by id. They stay in no layer, no cache and no log. */
+  secrets?: Record<string, string>;
+  /** What commands may reach. Default: `restricted` with all presets. */
+  network?: Network;
+  /** The engine that runs commands. */
+  engine?: string;
+  /** The number of processors for commands. Default 1. */
+  cpu?: number;
+  /** Their memory, in MiB. Default 2048. */
+  memoryMb?: number;
+  /** Their disk, in MiB. Default 16384. */
+  diskMb?: number;
+  /** How long each command may take. Default 3600. */
+  timeoutSeconds?: number;
+  /** Run every step again. */
+  noCache?: boolean;
+}
+
+/** Where a build is in its life. */
+export type BuildState = "queued" | "running" | "succeeded" | "failed" | "cancelled";
+
+/** One making of a template from a recipe or a Dockerfile. */
+export interface Build {
+  id: string;
+  name: string;
+  state: BuildState;
+  createdAt: Date;
+  startedAt?: Date;
+  endedAt?: Date;
+  /** How many steps it has, how many are done, and how many of those were taken from an earlier build. */
+  steps: number;
+  done: number;
+  cached: number;
+  /** About the Dockerfile. */
+  warnings?: string[];
+  /** That of the template's image, where the build has succeeded. */
+  digest?: string;
+  /** Why the build failed, and what to do about it. */
+  code?: string;
+  error?: string;
+  hint?: string;
 }
 
 /** One step of a build. */

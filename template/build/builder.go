@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sort"
@@ -42,6 +44,12 @@ type Sandboxes interface {
 	// SaveFiles writes what a sandbox has changed, in the form that StartFrom takes.
 	SaveFiles(ctx context.Context, id, path string) error
 	ExecStream(ctx context.Context, id string, req bothy.ExecRequest, fn func(bothy.ExecEvent) error) error
+	Exec(ctx context.Context, id string, req bothy.ExecRequest) (*bothy.ExecResult, error)
+	Processes(ctx context.Context, id string) ([]bothy.ProcessInfo, error)
+	Output(ctx context.Context, id string, pid int, from int64, fn func(bothy.ExecEvent) error) error
+	DialPort(ctx context.Context, id string, port uint16) (net.Conn, error)
+	FetchPort(req *http.Request, id string, port uint16) (*http.Response, error)
+	CreateTemplate(ctx context.Context, id string, req bothy.TemplateCapture) (*bothy.Template, error)
 	List(ctx context.Context, f bothy.SandboxFilter) (bothy.Page[*bothy.Sandbox], error)
 	Terminate(ctx context.Context, id string) error
 }
@@ -51,6 +59,8 @@ type Library interface {
 	// LookupFor finds what a project sees under a name.
 	LookupFor(project, name string) (*bothy.Template, error)
 	Adopt(ctx context.Context, t *bothy.Template, image string) error
+	// Untag takes a tag away, also where something needs its image.
+	Untag(ctx context.Context, name, tag string) error
 	OpenImage(ctx context.Context, project, ref string) (v1.Image, error)
 	// Finish adds what sandboxes need to a tree, and WriteTree writes it as an image.
 	Finish(t *tree.Tree, searchPath string) error
@@ -174,6 +184,9 @@ func (b *Builder) check(project string, req *bothy.BuildRequest) (string, *Recip
 	}
 	if req.TimeoutSeconds < 0 || req.TimeoutSeconds > 24*3600 {
 		return "", nil, bothy.Errorf(bothy.CodeInvalid, "timeout_seconds is %d", req.TimeoutSeconds).WithHint("Give a value from 1 to %d.", 24*3600)
+	}
+	if err := checkStart(req.Start); err != nil {
+		return "", nil, err
 	}
 	if req.Network != nil && b.o.CheckNetwork != nil {
 		if err := b.o.CheckNetwork(*req.Network); err != nil {
@@ -326,6 +339,9 @@ func (j *job) publish(ctx context.Context, st *state) (*bothy.Template, error) {
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
+	}
+	if j.req.Start != nil {
+		return j.start(ctx, t, path)
 	}
 	return t, j.b.o.Library.Adopt(ctx, t, path)
 }

@@ -342,14 +342,7 @@ func (r *running) inside(ctx context.Context, changes, result string) error {
 	if err != nil {
 		return err
 	}
-	end := func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-		defer cancel()
-		if err := r.j.b.o.Sandboxes.Terminate(ctx, sb.ID); err != nil {
-			r.j.b.log.Warn("the sandbox of a build was not ended", "build", r.j.id, "sandbox", sb.ID, "error", err)
-		}
-	}
-	defer end()
+	defer r.j.endSandbox(ctx, sb.ID)
 	if err := r.mounts.tell(ctx, sb.ID); err != nil {
 		return err
 	}
@@ -357,6 +350,15 @@ func (r *running) inside(ctx context.Context, changes, result string) error {
 		return err
 	}
 	return r.j.b.o.Sandboxes.SaveFiles(ctx, sb.ID, result)
+}
+
+// endSandbox ends one of the build's, also where the build has ended.
+func (j *job) endSandbox(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	if err := j.b.o.Sandboxes.Terminate(ctx, id); err != nil {
+		j.b.log.Warn("the sandbox of a build was not ended", "build", j.id, "sandbox", id, "error", err)
+	}
 }
 
 // machine is the template of the sandbox: the base's image, with nothing of its settings.
@@ -410,12 +412,14 @@ func (r *running) execute(ctx context.Context, id string, seconds float64) error
 	return nil
 }
 
-func (r *running) shown() string {
-	text := strings.Join(r.step.Args, " ")
-	if len(text) > 200 {
-		text = text[:200] + "…"
+func (r *running) shown() string { return r.j.shown(strings.Join(r.step.Args, " ")) }
+
+// shown is a command as errors have it.
+func (j *job) shown(command string) string {
+	if len(command) > 200 {
+		command = command[:200] + "…"
 	}
-	return r.j.masked.Replace(text)
+	return j.masked.Replace(command)
 }
 
 // lines cuts output into lines.

@@ -43,6 +43,9 @@ type world struct {
 type box struct {
 	base, now *tree.Tree
 	req       bothy.SandboxCreate
+	image     string
+	program   bothy.ExecRequest // what runs in the background
+	asked     int               // how often it was asked whether that is ready
 	ended     chan struct{}
 }
 
@@ -98,17 +101,19 @@ func (w *world) StartFrom(_ context.Context, req bothy.SandboxCreate, t *bothy.T
 		return nil, err
 	}
 	own := filepath.Join(w.dir, rand.Text()) // the builder removes its file
-	text, err := os.ReadFile(files)
-	if err == nil {
-		err = os.WriteFile(own, text, 0o600)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { w.secretFiles = append(w.secretFiles, own) }()
 	now := base.Clone()
-	if err := now.Apply(context.Background(), own, tree.Overlay, tree.NewBudget()); err != nil {
-		return nil, err
+	if files != "" {
+		text, err := os.ReadFile(files)
+		if err == nil {
+			err = os.WriteFile(own, text, 0o600)
+		}
+		if err != nil {
+			return nil, err
+		}
+		defer func() { w.secretFiles = append(w.secretFiles, own) }()
+		if err := now.Apply(context.Background(), own, tree.Overlay, tree.NewBudget()); err != nil {
+			return nil, err
+		}
 	}
 	// What the agent of a sandbox leaves.
 	if err := now.Put("etc/hostname", &tree.Node{Mode: unix.S_IFREG | 0o644, Time: time.Now().Truncate(time.Second), Data: tree.Text("box")}); err != nil {
@@ -117,7 +122,7 @@ func (w *world) StartFrom(_ context.Context, req bothy.SandboxCreate, t *bothy.T
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	id := fmt.Sprintf("sbx%d", len(w.boxes))
-	w.boxes[id] = &box{base, now, req, make(chan struct{})}
+	w.boxes[id] = &box{base: base, now: now, req: req, image: t.RootFS, ended: make(chan struct{})}
 	w.networks = append(w.networks, req.Network.Mode)
 	return &bothy.Sandbox{ID: id, State: bothy.StateRunning}, nil
 }

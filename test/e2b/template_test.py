@@ -9,7 +9,7 @@ import urllib.request
 import uuid
 
 from e2b import (
-    AsyncSandbox, AsyncTemplate, BuildException, Sandbox, SandboxException, Template, TemplateException, default_build_logger, wait_for_file,
+    AsyncSandbox, AsyncTemplate, BuildException, Sandbox, SandboxException, Template, TemplateException, default_build_logger, wait_for_file, wait_for_port,
 )
 
 import suite
@@ -90,6 +90,22 @@ class Templates(unittest.IsolatedAsyncioTestCase):
                     status = await did(template.get_build_status(again))
                 self.assertEqual(status.status.value, "ready", status.reason)
 
+    async def test_programs_that_run_already(self):
+        for template, sandbox in self.forms:
+            with self.subTest(template.__name__):
+                name = self.named()
+                recipe = (
+                    template().from_template("python-3.12-bare").set_workdir("/home/user/www").run_cmd("echo 'it runs' >page")
+                    .set_start_cmd("python3 -m http.server 8000", wait_for_port(8000))
+                )
+                await did(template.build(recipe, name, memory_mb=256))
+                box = await did(sandbox.create(name, timeout=120))
+                try:
+                    got = await did(box.commands.run("curl -s localhost:8000/page || python3 -c 'import urllib.request as u; print(u.urlopen(\"http://localhost:8000/page\").read().decode())'"))
+                    self.assertEqual(got.stdout.strip(), "it runs")
+                finally:
+                    await did(box.kill())
+
     async def test_tags(self):
         for template, sandbox in self.forms:
             with self.subTest(template.__name__):
@@ -140,8 +156,8 @@ class Templates(unittest.IsolatedAsyncioTestCase):
                 self.assertIn("3", str(caught.exception))
                 self.assertFalse(await did(template.exists(name)))
                 with self.assertRaises(BuildException) as caught:
-                    await did(template.build(template().from_template("base").set_start_cmd("sleep 1000", wait_for_file("/tmp/x")), name))
-                self.assertIn("start and ready commands", str(caught.exception))
+                    await did(template.build(template().from_template("base").set_start_cmd("echo no; exit 4", wait_for_file("/tmp/x")), name))
+                self.assertIn("exit code 4", str(caught.exception))
                 with self.assertRaises(BuildException):
                     await did(template.build(template().from_template("base"), "base"))
 

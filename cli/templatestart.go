@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// startFlags are those of a program that runs already in new sandboxes.
+type startFlags struct {
+	start, ready string
+	want         bothy.TemplateStart
+}
+
+func (f *startFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.start, "start", "", "`command` of a program that runs already in new sandboxes")
+	flags.StringVar(&f.ready, "ready", "", "`when` that program may be used: a port, a URL in the sandbox, the absolute path of a file, or a command that succeeds")
+	flags.StringVar(&f.want.User, "start-user", "", "`user` who runs it")
+	flags.StringVar(&f.want.Cwd, "start-cwd", "", "`folder` in which it starts")
+	flags.IntVar(&f.want.TimeoutSeconds, "start-timeout", 0, "`seconds` that it may take to be ready (default 60)")
+	flags.Float64Var(&f.want.CPU, "start-cpu", 0, "`number` of processors of sandboxes that ask for none (default 1)")
+	flags.IntVar(&f.want.MemoryMB, "start-memory", 0, "memory of sandboxes with it, in `MiB` (default 512)")
+	flags.IntVar(&f.want.DiskMB, "start-disk", 0, "disk of sandboxes with it, in `MiB` (default 2048)")
+}
+
+// read returns what the flags ask for, or nil.
+func (f *startFlags) read() (*bothy.TemplateStart, error) {
+	f.want.Command = f.start
+	if f.ready != "" {
+		f.want.Ready = readyOf(f.ready)
+	}
+	if f.start != "" {
+		return &f.want, nil
+	}
+	if f.want != (bothy.TemplateStart{}) {
+		return nil, usagef("Give its command with --start.", "there is no program that could be ready")
+	}
+	return nil, nil
+}
+
+// readyOf reads one text for the four ways in which a program can be ready.
+func readyOf(text string) *bothy.TemplateReady {
+	port, err := strconv.Atoi(text)
+	switch {
+	case err == nil:
+		return &bothy.TemplateReady{Port: port}
+	case strings.HasPrefix(text, "http://"), strings.HasPrefix(text, "https://"):
+		return &bothy.TemplateReady{URL: text}
+	case strings.HasPrefix(text, "/") && !strings.Contains(text, " "):
+		return &bothy.TemplateReady{File: text}
+	}
+	return &bothy.TemplateReady{Command: text}
+}

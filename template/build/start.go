@@ -1,0 +1,263 @@
+package build
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+const (
+	// startTag begins the tag of an image from which a program is being started.
+	startTag = "starting-"
+	// readyEvery is how often it is looked whether a program is ready.
+	readyEvery = 100 * time.Millisecond
+	maxStart   = 3600
+)
+
+// checkStart refuses a start that cannot be.
+func checkStart(s *bothy.TemplateStart) error {
+	if s == nil {
+		return nil
+	}
+	if strings.TrimSpace(s.Command) == "" {
+		return bothy.Errorf(bothy.CodeInvalid, "start has no command").WithHint("Give start.command, or leave start out.")
+	}
+	if s.TimeoutSeconds < 0 || s.TimeoutSeconds > maxStart {
+		return bothy.Errorf(bothy.CodeInvalid, "start.timeout_seconds is %d", s.TimeoutSeconds).WithHint("Give a value from 1 to %d.", maxStart)
+	}
+	r := s.Ready
+	if r == nil {
+		return nil
+	}
+	ways := 0
+	for _, given := range []bool{r.Port != 0, r.URL != "", r.File != "", r.Command != ""} {
+		if given {
+			ways++
+		}
+	}
+	if ways != 1 {
+		return bothy.Errorf(bothy.CodeInvalid, "start.ready says %d times when the program is ready", ways).
+			WithHint("Give one of port, url, file and command.")
+	}
+	if r.File != "" && !strings.HasPrefix(r.File, "/") {
+		return bothy.Errorf(bothy.CodeInvalid, "start.ready.file is %q", r.File).WithHint("Give an absolute path.")
+	}
+	if r.URL != "" {
+		_, _, err := readyURL(r.URL)
+		return err
+	}
+	if r.Port < 0 || r.Port > 65535 || r.Port == bothy.GuestPort {
+		return bothy.Errorf(bothy.CodeInvalid, "start.ready.port is %d", r.Port).WithHint("Give a port from 1 to 65535 other than %d.", bothy.GuestPort)
+	}
+	return nil
+}
+
+// readyURL takes a URL apart, which must lead to a server in the sandbox.
+func readyURL(text string) (*url.URL, uint16, error) {
+	u, err := url.Parse(text)
+	wrong := err != nil || u.Scheme != "http" || !slices.Contains([]string{"localhost", "127.0.0.1", "0.0.0.0", "[::1]", "::1"}, u.Hostname())
+	if wrong {
+		return nil, 0, bothy.Errorf(bothy.CodeInvalid, "start.ready.url is %q", text).
+			WithHint("Give an address in the sandbox, such as http://localhost:8000/health.")
+	}
+	port, err := strconv.ParseUint(cmp.Or(u.Port(), "80"), 10, 16)
+	if err != nil || port == 0 || port == bothy.GuestPort {
+		return nil, 0, bothy.Errorf(bothy.CodeInvalid, "start.ready.url has the port %s", u.Port()).WithHint("Give a port from 1 to 65535 other than %d.", bothy.GuestPort)
+	}
+	return u, uint16(port), nil
+}
+
+// starting is a program that is brought up in a sandbox of the finished image.
+type starting struct {
+	j       *job
+	t       *bothy.Template
+	want    bothy.TemplateStart
+	sandbox string
+	pid     int
+}
+
+// start makes a template of the image in which the program runs already. The image has a
+// tag of its own meanwhile, so that the template's name moves when all is well.
+func (j *job) start(ctx context.Context, t *bothy.Template, image string) (*bothy.Template, error) {
+	ref, err := bothy.ParseTemplateRef(t.Name)
+	if err != nil {
+		return nil, err
+	}
+	final, tag := t.Name, startTag+j.id
+	t.Name, t.Start = ref.Name+":"+tag, j.req.Start
+	defer func() {
+		if err := j.b.o.Library.Untag(context.WithoutCancel(ctx), ref.Name, tag); err != nil {
+			j.b.log.Warn("the image of a build keeps a tag", "build", j.id, "template", ref.Name, "tag", tag, "error", err)
+		}
+	}()
+	if err := j.b.o.Library.Adopt(ctx, t, image); err != nil {
+		return nil, err
+	}
+	s := &starting{j: j, t: t, want: *j.req.Start}
+	j.say(bothy.BuildEvent{Step: "start", Message: j.masked.Replace(s.want.Command)})
+	end, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	if err := s.run(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.await(ctx); err != nil {
+		return nil, err
+	}
+	return j.b.o.Sandboxes.CreateTemplate(ctx, s.sandbox, bothy.TemplateCapture{Name: final, Description: t.Description, Memory: true})
+}
+
+func (s *starting) patience() time.Duration {
+	return time.Duration(cmp.Or(s.want.TimeoutSeconds, bothy.DefaultStartTimeoutSeconds)) * time.Second
+}
+
+// enter starts the sandbox.
+func (s *starting) enter(ctx context.Context) (end func(), err error) {
+	life := int(s.patience().Seconds()) + 600
+	network := s.j.network(Step{})
+	sb, err := s.j.b.o.Sandboxes.StartFrom(ctx, bothy.SandboxCreate{
+		Template: s.t.Ref(), Name: "build-" + s.j.id[len(s.j.id)-8:], Engine: s.j.req.Engine, CPU: s.want.CPU,
+		MemoryMB: s.want.MemoryMB, DiskMB: s.want.DiskMB, Network: &network, TimeoutSeconds: &life,
+		Metadata: map[string]string{metadataKey: s.j.id},
+	}, s.t, "")
+	if err != nil {
+		return nil, err
+	}
+	s.sandbox = sb.ID
+	return func() { s.j.endSandbox(ctx, sb.ID) }, nil
+}
+
+func (s *starting) run(ctx context.Context) error {
+	r, err := s.j.b.o.Sandboxes.Exec(ctx, s.sandbox, bothy.ExecRequest{
+		Command: bothy.Command{Args: []string{"/bin/sh", "-c", s.want.Command}}, Cwd: s.want.Cwd, User: s.want.User, Background: true,
+	})
+	if err != nil {
+		return fmt.Errorf("start the program: %w", err)
+	}
+	s.pid = r.PID
+	return nil
+}
+
+// await waits until the program is ready. One that has ended with a failure will never be;
+// one that has ended well may have left a daemon.
+func (s *starting) await(ctx context.Context) error {
+	waiting, cancel := context.WithTimeout(ctx, s.patience())
+	defer cancel()
+	tick := time.NewTicker(readyEvery)
+	defer tick.Stop()
+	for {
+		ready, err := s.ready(waiting)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil && waiting.Err() == nil {
+			return err
+		}
+		if err := s.look(ctx); err != nil {
+			return err
+		}
+		if ready {
+			return nil
+		}
+		select {
+		case <-waiting.Done():
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return s.failed(ctx, fmt.Sprintf("was not ready within %.0f seconds", s.patience().Seconds()), "Give it longer with start.timeout_seconds, or mend what start.ready waits for.")
+		case <-tick.C:
+		}
+	}
+}
+
+// look fails when the program has.
+func (s *starting) look(ctx context.Context) error {
+	list, err := s.j.b.o.Sandboxes.Processes(ctx, s.sandbox)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(list, func(p bothy.ProcessInfo) bool { return p.PID == s.pid })
+	if i < 0 || list[i].Running || list[i].ExitCode == nil || *list[i].ExitCode == 0 {
+		return nil
+	}
+	return s.failed(ctx, fmt.Sprintf("ended with exit code %d", *list[i].ExitCode), "Mend the command of start; the build's log has what it said.")
+}
+
+// ready reports whether the program may be used.
+func (s *starting) ready(ctx context.Context) (bool, error) {
+	want, boxes := s.want.Ready, s.j.b.o.Sandboxes
+	switch {
+	case want == nil:
+		return true, nil
+	case want.Port != 0:
+		c, err := boxes.DialPort(ctx, s.sandbox, uint16(want.Port))
+		if err != nil {
+			return false, nil
+		}
+		return true, c.Close()
+	case want.URL != "":
+		return s.answers(ctx, want.URL)
+	case want.File != "":
+		_, err := s.j.b.o.Files.Stat(ctx, s.sandbox, want.File, "root")
+		if bothy.ErrorCode(err) == bothy.CodeFileNotFound {
+			err = nil
+			return false, err
+		}
+		return err == nil, err
+	}
+	r, err := boxes.Exec(ctx, s.sandbox, bothy.ExecRequest{
+		Command: bothy.Command{Args: []string{"/bin/sh", "-c", want.Command}}, Cwd: s.want.Cwd, User: s.want.User, TimeoutSeconds: s.patience().Seconds(),
+	})
+	return err == nil && r.ExitCode == 0, err
+}
+
+func (s *starting) answers(ctx context.Context, text string) (bool, error) {
+	u, port, err := readyURL(text)
+	if err != nil {
+		return false, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return false, err
+	}
+	res, err := s.j.b.o.Sandboxes.FetchPort(req, s.sandbox, port)
+	if err != nil {
+		return false, nil
+	}
+	return res.StatusCode < 400, res.Body.Close()
+}
+
+// failed is the error of a program that did not come up, with the end of what it has said.
+func (s *starting) failed(ctx context.Context, how, hint string) error {
+	said := &lines{say: func(line string) {
+		s.j.say(bothy.BuildEvent{Step: "start", Message: s.j.masked.Replace(line)})
+	}}
+	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	// Of one that runs, the output never ends.
+	err := s.j.b.o.Sandboxes.Output(short, s.sandbox, s.pid, 0, func(e bothy.ExecEvent) error {
+		data := []byte(e.Data)
+		if e.Encoding == "base64" {
+			data, _ = base64.StdEncoding.DecodeString(e.Data)
+		}
+		said.write(data)
+		return nil
+	})
+	said.flush()
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		s.j.b.log.Info("the output of a program that did not start was not read", "build", s.j.id, "error", err)
+	}
+	return bothy.Errorf(bothy.CodeTemplateInvalid, "the started program %s: %s", how, s.j.shown(s.want.Command)).WithHint("%s", hint)
+}

@@ -1,0 +1,85 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// built builds a template that goes with the test.
+func (s *server) built(t *testing.T, req bothy.BuildRequest) (*bothy.Build, string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hangs)
+	defer cancel()
+	b, err := s.Builder.StartBuild(ctx, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Templates.RemoveTemplate(context.Background(), req.Name); err != nil && bothy.ErrorCode(err) != bothy.CodeTemplateNotFound {
+			t.Error(err)
+		}
+	})
+	var log strings.Builder
+	err = s.Builder.BuildLog(ctx, b.ID, 0, func(_ int64, e bothy.BuildEvent) error {
+		fmt.Fprintln(&log, e.Step, e.Message, e.Error)
+		return nil
+	})
+	if err == nil {
+		b, err = s.Builder.Build(ctx, b.ID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, log.String()
+}
+
+func TestProgramsRunAlready(t *testing.T) {
+	t.Parallel()
+	name := fmt.Sprintf("started-%d", os.Getpid())
+	req := bothy.BuildRequest{
+		Name: name, Dockerfile: "FROM " + templateName + "\nWORKDIR /srv\nRUN echo hello >page",
+		Start: &bothy.TemplateStart{Command: "exec python3 -m http.server 8000", Ready: &bothy.TemplateReady{URL: "http://localhost:8000/page"}, MemoryMB: 256},
+	}
+	if b, log := shared.built(t, req); b.State != bothy.BuildSucceeded {
+		t.Fatalf("%+v\n%s", b, log)
+	}
+	const fetch = `python3 -c 'from urllib.request import urlopen; print(urlopen("http://localhost:8000/page").read().decode())'; pgrep -f http.server`
+	var said []string
+	for range 2 {
+		sb, err := shared.create(t.Context(), bothy.SandboxCreate{Template: name, MemoryMB: 256, DiskMB: bothy.DefaultDiskMB})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &box{t, shared, t.Context(), sb.ID}
+		said = append(said, b.sh("", fetch))
+		if err := shared.Sandboxes.Terminate(t.Context(), sb.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !strings.HasPrefix(said[0], "hello\n") || said[1] != said[0] {
+		t.Errorf("two sandboxes say %q", said)
+	}
+	// A build that fails leaves what was there.
+	req.Start = &bothy.TemplateStart{Command: "echo cannot; exit 9", Ready: &bothy.TemplateReady{Port: 8000}}
+	b, log := shared.built(t, req)
+	if b.State != bothy.BuildFailed || !strings.Contains(b.Error, "exit code 9") || !strings.Contains(log, "cannot") {
+		t.Errorf("%+v\n%s", b, log)
+	}
+	list, err := shared.Templates.Templates(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range list {
+		if one.Name == name && (one.Tag != "" || one.Memory == nil || one.Start == nil) {
+			t.Errorf("there is %+v", one)
+		}
+	}
+	if err := shared.Templates.RemoveTemplate(t.Context(), name); err != nil {
+		t.Error("the template cannot be removed:", err)
+	}
+}
