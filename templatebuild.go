@@ -30,6 +30,15 @@ type BuildSecret struct {
 	Value string `json:"value"`
 }
 
+// RegistryLogin is who fetches images from a registry. Like a secret it is kept nowhere but
+// with the build that waits.
+type RegistryLogin struct {
+	// Host is that of the registry, with its port where that is not the usual one.
+	Host     string `json:"host"`
+	Username string `json:"username"`
+	Password string `json:"password"`
+}
+
 // BuildRequest asks for a template that is made from a Dockerfile.
 type BuildRequest struct {
 	Name string `json:"name"`
@@ -44,6 +53,8 @@ type BuildRequest struct {
 	Args     map[string]string `json:"args,omitempty"`
 	Target   string            `json:"target,omitempty"`
 	Secrets  []BuildSecret     `json:"secrets,omitempty"`
+	// Registries are logins for the images that FROM and COPY --from name.
+	Registries []RegistryLogin `json:"registries,omitempty"`
 	// Network is what commands may reach; nil means "restricted" with all presets.
 	Network *Network `json:"network,omitempty"`
 	// Engine runs the commands, in sandboxes of this size.

@@ -19,6 +19,7 @@ type dockerFlags struct {
 	args    []string
 	target  string
 	secrets []string
+	logins  []string
 	network networkFlags
 	engine  string
 	cpu     float64
@@ -35,6 +36,7 @@ func (f *dockerFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.args, "build-arg", nil, "value of an ARG, as `KEY=VALUE` (repeatable)")
 	flags.StringVar(&f.target, "target", "", "`stage` to make, instead of the last")
 	flags.StringArrayVar(&f.secrets, "secret", nil, "what RUN --mount=type=secret shows, as `id=ID,src=FILE` or id=ID,env=NAME (repeatable)")
+	flags.StringArrayVar(&f.logins, "registry", nil, "login for a registry, as `host=HOST,username=NAME,password-env=NAME` or password-src=FILE (repeatable)")
 	flags.StringVar(&f.engine, "engine", "", "`engine` that runs commands (default the server's)")
 	flags.Float64Var(&f.cpu, "cpu", 0, "`number` of processors for commands (default 1)")
 	flags.IntVar(&f.memory, "memory", 0, "memory for commands, in `MiB` (default 2048)")
@@ -78,6 +80,9 @@ func (f *dockerFlags) request(name, folder string, stdin io.Reader) (req bothy.B
 	if req.Secrets, err = f.readSecrets(); err != nil {
 		return req, err
 	}
+	if req.Registries, err = f.readLogins(); err != nil {
+		return req, err
+	}
 	req.Network, err = f.network.network()
 	return req, err
 }
@@ -103,11 +108,7 @@ func (f *dockerFlags) buildArgs() (map[string]string, error) {
 func (f *dockerFlags) readSecrets() ([]bothy.BuildSecret, error) {
 	var list []bothy.BuildSecret
 	for _, text := range f.secrets {
-		fields := map[string]string{}
-		for part := range strings.SplitSeq(text, ",") {
-			name, value, _ := strings.Cut(part, "=")
-			fields[name] = value
-		}
+		fields := fieldsOf(text)
 		if fields["id"] == "" {
 			return nil, usagef("Write it as id=ID,src=FILE or id=ID,env=NAME.", "--secret %q has no id", text)
 		}
@@ -131,6 +132,44 @@ func (f *dockerFlags) readSecrets() ([]bothy.BuildSecret, error) {
 			s.Value = value
 		}
 		list = append(list, s)
+	}
+	return list, nil
+}
+
+// fieldsOf reads NAME=VALUE,NAME=VALUE.
+func fieldsOf(text string) map[string]string {
+	fields := map[string]string{}
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(part, "=")
+		fields[name] = value
+	}
+	return fields
+}
+
+// readLogins reads --registry. A password is never an argument, which others could see.
+func (f *dockerFlags) readLogins() ([]bothy.RegistryLogin, error) {
+	const hint = "Write it as host=HOST,username=NAME,password-env=NAME or password-src=FILE."
+	var list []bothy.RegistryLogin
+	for _, text := range f.logins {
+		fields := fieldsOf(text)
+		l := bothy.RegistryLogin{Host: fields["host"], Username: fields["username"]}
+		if l.Host == "" {
+			return nil, usagef(hint, "--registry %q has no host", text)
+		}
+		if src := fields["password-src"]; src != "" {
+			value, err := os.ReadFile(src)
+			if err != nil {
+				return nil, usagef("Give a file that can be read.", "--registry %s: %v", l.Host, err)
+			}
+			l.Password = strings.TrimRight(string(value), "\r\n")
+		} else {
+			value, ok := os.LookupEnv(fields["password-env"])
+			if !ok {
+				return nil, usagef(hint, "--registry %s: there is no variable %q with its password", l.Host, fields["password-env"])
+			}
+			l.Password = value
+		}
+		list = append(list, l)
 	}
 	return list, nil
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/google/go-containerregistry/pkg/name"
 )
 
 // buildStart is what E2B's clients want built.
@@ -43,6 +44,10 @@ func (d *Door) translate(ctx context.Context, b *templateBuild, in buildStart) (
 	if err != nil {
 		return nil, err
 	}
+	logins, err := loginsOf(in)
+	if err != nil {
+		return nil, err
+	}
 	t := translation{d: d, project: b.project, user: buildUser, contexts: map[string]string{}}
 	t.line("FROM %s", from)
 	t.line("USER %s", buildUser)
@@ -54,7 +59,40 @@ func (d *Door) translate(ctx context.Context, b *templateBuild, in buildStart) (
 		}
 		force = force || s.Force
 	}
-	return &bothy.BuildRequest{Name: b.ref(), Dockerfile: t.text.String(), Contexts: t.contexts, NoCache: force, Start: startOf(b, in)}, nil
+	return &bothy.BuildRequest{Name: b.ref(), Dockerfile: t.text.String(), Contexts: t.contexts, NoCache: force, Start: startOf(b, in), Registries: logins}, nil
+}
+
+// loginsOf are the credentials for the registry of a build's image.
+func loginsOf(in buildStart) ([]bothy.RegistryLogin, error) {
+	if len(in.Registry) == 0 || string(in.Registry) == "null" {
+		return nil, nil
+	}
+	var r struct {
+		Type     string `json:"type"`
+		Username string `json:"username"`
+		Password string `json:"password"`
+		Account  string `json:"serviceAccountJson"`
+	}
+	if err := json.Unmarshal(in.Registry, &r); err != nil {
+		return nil, invalid("fromImageRegistry cannot be read: %v", err)
+	}
+	if in.FromImage == "" {
+		return nil, invalid("credentials of a registry are for fromImage")
+	}
+	ref, err := name.ParseReference(in.FromImage)
+	if err != nil {
+		return nil, invalid("%q is not a reference to an image", in.FromImage)
+	}
+	login := bothy.RegistryLogin{Host: ref.Context().RegistryStr(), Username: r.Username, Password: r.Password}
+	switch r.Type {
+	case "registry":
+	case "gcp":
+		login.Username, login.Password = "_json_key", r.Account
+	default:
+		return nil, unsupported("credentials of the type %q for a registry", r.Type).
+			WithHint("Give a user name and a password, or import the image with `bothy template import`")
+	}
+	return []bothy.RegistryLogin{login}, nil
 }
 
 const (
@@ -89,9 +127,6 @@ func shellQuote(text string) string { return "'" + strings.ReplaceAll(text, "'",
 
 // buildBase is what a build begins with.
 func (d *Door) buildBase(ctx context.Context, in buildStart) (string, error) {
-	if len(in.Registry) > 0 && string(in.Registry) != "null" {
-		return "", unsupported("credentials of registries with a build").WithHint("Import the image first, with `bothy template import`, and build from that template")
-	}
 	name, isTemplate := in.FromImage, false
 	if in.FromTemplate != "" {
 		name, isTemplate = in.FromTemplate, true

@@ -131,7 +131,7 @@ func pullError(ref string, err error) error {
 	switch t.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry does not let this server have %s", ref).
-			WithHint("The image may not exist, or needs credentials: run docker login as the server's user. %s", save).Because(err)
+			WithHint("The image may not exist, or needs credentials: give them with the build, or run docker login as the server's user. %s", save).Because(err)
 	case http.StatusNotFound:
 		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry has no image %s for linux/%s", ref, runtime.GOARCH).
 			WithHint("Check the name and the tag.").Because(err)

@@ -64,11 +64,25 @@ func TestProjectsAreNobodyAtRegistries(t *testing.T) {
 	}
 
 	open := NewLibrary(t.TempDir(), Options{Transport: &http.Transport{}})
-	if _, err := open.OpenImage(t.Context(), bothy.DefaultProject, ref.Name()); err != nil || shown.Load() != "operator" {
+	if _, err := open.OpenImage(t.Context(), bothy.DefaultProject, ref.Name(), nil); err != nil || shown.Load() != "operator" {
 		t.Errorf("the operator came as %v: %v", shown.Load(), err)
 	}
-	if _, err := open.OpenImage(t.Context(), "research", ref.Name()); shown.Load() != "" {
+	if _, err := open.OpenImage(t.Context(), "research", ref.Name(), nil); shown.Load() != "" {
 		t.Errorf("a project came as %v: %v", shown.Load(), err)
+	}
+	elsewhere := bothy.RegistryLogin{Host: "registry.example.com", Username: "other", Password: "secret"}
+	given := bothy.RegistryLogin{Host: host, Username: "given", Password: "secret"}
+	for project, want := range map[string]string{"research": "", bothy.DefaultProject: "operator"} {
+		if _, err := open.OpenImage(t.Context(), project, ref.Name(), []bothy.RegistryLogin{elsewhere}); shown.Load() != want {
+			t.Errorf("with another registry's login %s came as %v: %v", project, shown.Load(), err)
+		}
+		if _, err := open.OpenImage(t.Context(), project, ref.Name(), []bothy.RegistryLogin{elsewhere, given}); err != nil || shown.Load() != "given" {
+			t.Errorf("with a login %s came as %v: %v", project, shown.Load(), err)
+		}
+	}
+	for _, bad := range []bothy.RegistryLogin{{Username: "a", Password: "b"}, {Host: host}, {Host: "not a host", Username: "a"}} {
+		_, err := open.OpenImage(t.Context(), "research", ref.Name(), []bothy.RegistryLogin{bad})
+		fails(t, err, bothy.CodeInvalid, "registry")
 	}
 	shown.Store("nobody asked")
 	for _, shut := range []*Library{
@@ -77,7 +91,7 @@ func TestProjectsAreNobodyAtRegistries(t *testing.T) {
 			return nil, errors.New("not for projects")
 		}}}),
 	} {
-		_, err := shut.OpenImage(t.Context(), "research", ref.Name())
+		_, err := shut.OpenImage(t.Context(), "research", ref.Name(), nil)
 		if bothy.ErrorCode(err) != bothy.CodeTemplateInvalid || shown.Load() != "nobody asked" {
 			t.Errorf("an address that is refused: %v, and the registry saw %v", err, shown.Load())
 		}

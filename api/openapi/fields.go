@@ -535,6 +535,7 @@ var Descriptions = map[string]fields{
 		"args":            field("Values of ARGs. They can be seen in the build's record."),
 		"target":          field("The stage to make, by its name or number, instead of the last."),
 		"secrets":         field("What RUN --mount=type=secret shows. It is in no layer, no cache and no log."),
+		"registries":      field("Logins for the registries of images that FROM and COPY --from name. They are in no record and no log."),
 		"network":         field("What RUN may reach: `restricted` (package registries and the like) unless said otherwise."),
 		"engine":          field("What runs commands, instead of the server's default."),
 		"cpu":             field("The processors of the sandboxes that run commands."),
@@ -559,6 +560,11 @@ var Descriptions = map[string]fields{
 		"url":     field("This address in the sandbox answers with a status below 400.", example("http://localhost:8000/health")),
 		"file":    field("This file is there: an absolute path."),
 		"command": field("This command of sh succeeds."),
+	},
+	"RegistryLogin": {
+		"host":     field("The registry's host, with its port where that is not the usual one.", example("registry.example.com")),
+		"username": field("The user's name; what the registry's provider says where it wants a token."),
+		"password": field("The password or the token."),
 	},
 	"BuildSecret": {
 		"id":    field("Its id, as RUN --mount=type=secret,id=… names it."),

@@ -247,6 +247,8 @@ export interface TemplateBuildParams {
   target?: string;
   /** What `RUN --mount=type=secret` shows, by id. They stay in no layer, no cache and no log. */
   secrets?: Record<string, string>;
+  /** Logins for the images that FROM and COPY --from name. They are in no record and no log. */
+  registries?: { host: string; username: string; password: string }[];
   /** What commands may reach. Default: `restricted` with all presets. */
   network?: Network;
   /** The engine that runs commands. */

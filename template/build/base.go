@@ -24,7 +24,7 @@ const scratch = "scratch"
 
 // openBase finds what a FROM names: nothing, a template of the library, or an image in a
 // registry.
-func (b *Builder) openBase(ctx context.Context, project, ref string, say func(string, ...any)) (*base, error) {
+func (b *Builder) openBase(ctx context.Context, project, ref string, logins []bothy.RegistryLogin, say func(string, ...any)) (*base, error) {
 	if ref == scratch {
 		return b.emptyBase()
 	}
@@ -38,7 +38,7 @@ func (b *Builder) openBase(ctx context.Context, project, ref string, say func(st
 	if filepath.IsAbs(ref) || strings.HasPrefix(ref, ".") {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "%s is neither a template nor a reference to an image", ref)
 	}
-	img, err := b.o.Library.OpenImage(ctx, project, ref)
+	img, err := b.o.Library.OpenImage(ctx, project, ref, logins)
 	if err != nil {
 		return nil, err
 	}

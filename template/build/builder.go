@@ -61,7 +61,7 @@ type Library interface {
 	Adopt(ctx context.Context, t *bothy.Template, image string) error
 	// Untag takes a tag away, also where something needs its image.
 	Untag(ctx context.Context, name, tag string) error
-	OpenImage(ctx context.Context, project, ref string) (v1.Image, error)
+	OpenImage(ctx context.Context, project, ref string, logins []bothy.RegistryLogin) (v1.Image, error)
 	// Finish adds what sandboxes need to a tree, and WriteTree writes it as an image.
 	Finish(t *tree.Tree, searchPath string) error
 	WriteTree(t *tree.Tree, image string) error
@@ -285,7 +285,7 @@ func (b *Builder) build(ctx context.Context, r *record) (*bothy.Template, error)
 	}
 	defer os.RemoveAll(work)
 	j := &job{
-		b: b, id: r.build.ID, project: r.build.ProjectID, req: req, recipe: recipe, work: work, masked: masker(req.Secrets),
+		b: b, id: r.build.ID, project: r.build.ProjectID, req: req, recipe: recipe, work: work, masked: masker(&req),
 		say: r.say, count: r.count, bases: map[string]*baseSlot{}, context: tree.New(epoch),
 	}
 	if req.ContextID != "" {

@@ -284,10 +284,16 @@ func (m *mounts) keep(after *tree.Tree) error {
 }
 
 // masker replaces the values of secrets in what is logged.
-func masker(secrets []bothy.BuildSecret) *strings.Replacer {
-	var pairs []string
-	for _, s := range secrets {
-		for line := range strings.Lines(s.Value) {
+func masker(req *bothy.BuildRequest) *strings.Replacer {
+	var values, pairs []string
+	for _, s := range req.Secrets {
+		values = append(values, s.Value)
+	}
+	for _, l := range req.Registries {
+		values = append(values, l.Password)
+	}
+	for _, value := range values {
+		for line := range strings.Lines(value) {
 			if line = strings.TrimSpace(line); len(line) >= 3 {
 				pairs = append(pairs, line, "***")
 			}

@@ -209,7 +209,7 @@ func (j *job) base(ctx context.Context, ref string) (*base, error) {
 	}
 	j.mu.Unlock()
 	slot.once.Do(func() {
-		slot.base, slot.err = j.b.openBase(ctx, j.project, ref, func(format string, args ...any) {
+		slot.base, slot.err = j.b.openBase(ctx, j.project, ref, j.req.Registries, func(format string, args ...any) {
 			j.say(bothy.BuildEvent{Step: "FROM " + ref, Message: fmt.Sprintf(format, args...)})
 		})
 	})

@@ -69,7 +69,7 @@ func (b *Builder) loadRecord(id string) (*record, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := json.Unmarshal(plain, &s.Request.Secrets); err != nil {
+		if err := unseal(plain, &s.Request); err != nil {
 			return nil, err
 		}
 	}
@@ -77,6 +77,23 @@ func (b *Builder) loadRecord(id string) (*record, error) {
 	r := &record{b: b, dir: dir, caller: &s.Caller, req: s.Request, same: s.Same, build: s.Build, done: make(chan struct{}), news: make(chan struct{})}
 	r.events, err = countLines(filepath.Join(dir, "log.jsonl"))
 	return r, err
+}
+
+// confidential is what of a request is kept encrypted.
+type confidential struct {
+	Secrets    []bothy.BuildSecret   `json:"secrets,omitempty"`
+	Registries []bothy.RegistryLogin `json:"registries,omitempty"`
+}
+
+// unseal puts it back. Earlier servers kept the secrets alone.
+func unseal(plain []byte, req *bothy.BuildRequest) error {
+	if json.Unmarshal(plain, &req.Secrets) == nil {
+		return nil
+	}
+	var c confidential
+	err := json.Unmarshal(plain, &c)
+	req.Secrets, req.Registries = c.Secrets, c.Registries
+	return err
 }
 
 func countLines(path string) (n int64, err error) {
@@ -105,9 +122,9 @@ const (
 // save writes build.json. The caller holds the lock, or is alone.
 func (r *record) save() error {
 	s := stored{Build: r.build, Project: r.build.ProjectID, Caller: *r.caller, Request: r.req, Same: r.same}
-	s.Request.Secrets = nil
-	if len(r.req.Secrets) > 0 && !r.build.State.Ended() {
-		plain, err := json.Marshal(r.req.Secrets)
+	s.Request.Secrets, s.Request.Registries = nil, nil
+	if len(r.req.Secrets)+len(r.req.Registries) > 0 && !r.build.State.Ended() {
+		plain, err := json.Marshal(confidential{r.req.Secrets, r.req.Registries})
 		if err != nil {
 			return err
 		}
@@ -190,7 +207,7 @@ func (r *record) finish(t *bothy.Template, err error) {
 		r.build.State, r.build.Code, r.build.Error, r.build.Hint = bothy.BuildFailed, e.Code, e.Detail, e.Hint
 		last = bothy.BuildEvent{Step: "failed", Error: e.Detail}
 	}
-	r.req.Secrets = nil
+	r.req.Secrets, r.req.Registries = nil, nil
 	r.saveLogged()
 	r.mu.Unlock()
 	r.say(last)

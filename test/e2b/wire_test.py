@@ -165,7 +165,8 @@ class Control(unittest.TestCase):
             for body, code in (({}, 400), ({"fromImage": "a", "fromTemplate": "b"}, 400), ({"fromTemplate": "none"}, 404),
                                ({"fromTemplate": "base", "steps": [{"type": "DANCE"}]}, 400),
                                ({"fromTemplate": "base", "steps": [{"type": "COPY", "args": ["a", "b"], "filesHash": "ab"}]}, 400),
-                               ({"fromTemplate": "base", "fromImageRegistry": {"type": "aws"}}, 501)):
+                               ({"fromImage": "a", "fromImageRegistry": {"type": "aws"}}, 501), ({"fromImage": "a", "fromImageRegistry": 7}, 400),
+                               ({"fromTemplate": "base", "fromImageRegistry": {"type": "registry", "username": "u", "password": "p"}}, 400)):
                 self.failure("POST", at, code, body)
             status, _, found = ask("GET", f"/templates/of-a-test/builds/{made['buildID']}/status")
             self.assertEqual((status, found["status"], found["logEntries"]), (200, "waiting", []))

@@ -259,6 +259,7 @@ class AsyncClient:
         args: Mapping[str, str] | None = None,
         target: str | None = None,
         secrets: Mapping[str, str] | None = None,
+        registries: Sequence[Mapping[str, str]] = (),
         network: NetworkArg | None = None,
         engine: str | None = None,
         cpu: float | None = None,
@@ -285,6 +286,8 @@ class AsyncClient:
             target: The stage to make, instead of the last.
             secrets: What ``RUN --mount=type=secret`` shows, by id. They stay in no layer, no
                 cache and no log.
+            registries: Logins for the images that FROM and COPY --from name: ``host``,
+                ``username`` and ``password`` of each. They are in no record and no log.
             network: What commands may reach; ``"restricted"`` with all presets when left out.
             engine: The engine that runs commands; the server's when left out.
             cpu: The number of processors for commands; 1 when left out.
@@ -307,6 +310,7 @@ class AsyncClient:
                 args=args,
                 target=target,
                 secrets=secrets,
+                registries=registries,
                 network=network,
                 engine=engine,
                 cpu=cpu,
@@ -349,6 +353,7 @@ class AsyncClient:
         args: Mapping[str, str] | None = None,
         target: str | None = None,
         secrets: Mapping[str, str] | None = None,
+        registries: Sequence[Mapping[str, str]] = (),
         network: NetworkArg | None = None,
         engine: str | None = None,
         cpu: float | None = None,
@@ -373,6 +378,7 @@ class AsyncClient:
             "timeout_seconds": timeout_seconds,
             "no_cache": no_cache or None,
             "network": network_to_wire(network),
+            "registries": [dict(login) for login in registries] or None,
             "secrets": secrets and [{"id": i, "value": v} for i, v in secrets.items()],
         }
         body = {**without_none(options), **described(name, recipe, dockerfile)}

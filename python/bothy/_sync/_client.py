@@ -260,6 +260,7 @@ class Client:
         args: Mapping[str, str] | None = None,
         target: str | None = None,
         secrets: Mapping[str, str] | None = None,
+        registries: Sequence[Mapping[str, str]] = (),
         network: NetworkArg | None = None,
         engine: str | None = None,
         cpu: float | None = None,
@@ -286,6 +287,8 @@ class Client:
             target: The stage to make, instead of the last.
             secrets: What ``RUN --mount=type=secret`` shows, by id. They stay in no layer, no
                 cache and no log.
+            registries: Logins for the images that FROM and COPY --from name: ``host``,
+                ``username`` and ``password`` of each. They are in no record and no log.
             network: What commands may reach; ``"restricted"`` with all presets when left out.
             engine: The engine that runs commands; the server's when left out.
             cpu: The number of processors for commands; 1 when left out.
@@ -308,6 +311,7 @@ class Client:
                 args=args,
                 target=target,
                 secrets=secrets,
+                registries=registries,
                 network=network,
                 engine=engine,
                 cpu=cpu,
@@ -350,6 +354,7 @@ class Client:
         args: Mapping[str, str] | None = None,
         target: str | None = None,
         secrets: Mapping[str, str] | None = None,
+        registries: Sequence[Mapping[str, str]] = (),
         network: NetworkArg | None = None,
         engine: str | None = None,
         cpu: float | None = None,
@@ -374,6 +379,7 @@ class Client:
             "timeout_seconds": timeout_seconds,
             "no_cache": no_cache or None,
             "network": network_to_wire(network),
+            "registries": [dict(login) for login in registries] or None,
             "secrets": secrets and [{"id": i, "value": v} for i, v in secrets.items()],
         }
         body = {**without_none(options), **described(name, recipe, dockerfile)}

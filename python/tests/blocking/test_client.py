@@ -285,6 +285,7 @@ def test_a_recipe_is_built_and_followed(
         context=tmp_path,
         network=Network("open"),
         secrets={"key": "v"},
+        registries=[{"host": "r.example.org", "username": "u", "password": "p"}],
         memory_mb=1024,
         force=True,
         on_progress=lambda event: seen.append(event.step),
@@ -300,6 +301,7 @@ def test_a_recipe_is_built_and_followed(
         "start": {"command": "serve", "ready": {"port": 8000}},
         "network": {"mode": "open"},
         "secrets": [{"id": "key", "value": "v"}],
+        "registries": [{"host": "r.example.org", "username": "u", "password": "p"}],
         "memory_mb": 1024,
         "no_cache": True,
     }
