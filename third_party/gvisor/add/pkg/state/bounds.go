@@ -26,10 +26,18 @@ const (
 	// unknownSize stands for the size of a stream where nobody knows it.
 	unknownSize = 64 << 20
 
-	// objectBytes and typeBytes are what an object and the type of an array cost beside
-	// the values in them.
+	// objectBytes and typeBytes are what an object costs beside its value, and a type that
+	// is made of another beside its name.
 	objectBytes = 160
 	typeBytes   = 256
+
+	// mapBytes is what the type of a map costs, which has further types in it, and mapNames
+	// how often the names of its key's and its element's type are in those.
+	mapBytes = 4 << 10
+	mapNames = 24
+
+	// maxStream bounds what a stream's size allows. A file with a hole may have any size.
+	maxStream = 8 << 30
 
 	// maxCycle is how many objects of a cycle are named.
 	maxCycle = 20
@@ -47,10 +55,47 @@ type bounds struct {
 	// maxID is the highest id that an object can have, and lastID that of the latest one
 	// in the stream.
 	maxID, lastID objectID
+
+	// composed are the types that the stream has made of others. What is made once is kept
+	// for as long as this process lives.
+	composed map[composition]reflect.Type
 }
 
-// SizeOf returns how many bytes can be read from r at most, or 0 if that is not known.
-func SizeOf(r any) int64 {
+// composition is how a type is made of one or two others.
+type composition struct {
+	kind     reflect.Kind
+	of, also reflect.Type
+}
+
+// compose returns the type that is made of others, if the stream may have one more.
+func (ds *decodeState) compose(c composition) reflect.Type {
+	if t := ds.bounds.composed[c]; t != nil {
+		return t
+	}
+	var t reflect.Type
+	switch c.kind {
+	case reflect.Map:
+		ds.take(mapBytes + mapNames*uintptr(len(c.of.String())+len(c.also.String())))
+		t = reflect.MapOf(c.of, c.also)
+	case reflect.Slice:
+		ds.takeType(c.of)
+		t = reflect.SliceOf(c.of)
+	default:
+		ds.takeType(c.of)
+		t = reflect.PointerTo(c.of)
+	}
+	if ds.bounds.composed == nil {
+		ds.bounds.composed = map[composition]reflect.Type{}
+	}
+	ds.bounds.composed[c] = t
+	return t
+}
+
+// SizeOf returns how many bytes can be read from r at most, or 0 if that is not known. It is
+// never more than what streams are allowed to be.
+func SizeOf(r any) int64 { return min(sizeOf(r), maxStream) }
+
+func sizeOf(r any) int64 {
 	switch r := r.(type) {
 	case interface{ Source() (any, int64) }:
 		source, times := r.Source()
@@ -100,13 +145,16 @@ func (ds *decodeState) take(bytes uintptr) {
 	}
 }
 
+// takeType accounts for a type that is made of another.
+func (ds *decodeState) takeType(of reflect.Type) { ds.take(typeBytes + 2*uintptr(len(of.String()))) }
+
 // arrayOf returns the type of an array, if there may be one as large.
 func (ds *decodeState) arrayOf(count wire.Uint, elem reflect.Type) reflect.Type {
 	size := max(1, uint64(elem.Size()))
 	if uint64(count) > uint64(ds.bounds.all)/size {
 		Failf("an array of %d times %v is larger than the stream allows", count, elem)
 	}
-	ds.take(typeBytes)
+	ds.takeType(elem)
 	return reflect.ArrayOf(int(count), elem)
 }
 

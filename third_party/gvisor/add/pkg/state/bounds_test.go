@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -47,6 +49,16 @@ func (p *part) StateLoad(_ context.Context, s Source) {
 
 func init() { Register((*part)(nil)) }
 
+// holder has the fields of a part only as long as it has one.
+type holder struct{ *part }
+
+func (*holder) StateTypeName() string             { return "state.holder" }
+func (*holder) StateFields() []string             { return nil }
+func (*holder) StateSave(Sink)                    {}
+func (*holder) StateLoad(context.Context, Source) {}
+
+func init() { Register((*holder)(nil)) }
+
 // hostile is a stream that somebody made.
 type hostile struct {
 	bytes.Buffer
@@ -59,6 +71,11 @@ func stream(objects uint64) *hostile {
 	h.w.Writer = &h.Buffer
 	WriteHeader(&h.w, objects, true)
 	wire.Save(&h.w, &wire.Type{Name: "state.part", Fields: (*part)(nil).StateFields()})
+	return h
+}
+
+func (h *hostile) bytes(s string) *hostile {
+	h.WriteString(s)
 	return h
 }
 
@@ -77,6 +94,7 @@ const (
 	isString    = 7
 	isSlice     = 8
 	isArray     = 9
+	isMap       = 10
 	isStruct    = 11
 	isNoObjects = 12
 	isObjects   = 13
@@ -146,10 +164,16 @@ func lies() map[string]struct {
 	add("a field that comes twice", "duplicate field", stream(1).uints(isType, 1, 'x', 2, 1, 'y', 1, 'y'))
 	add("a type's fields", "has 2000 fields", stream(1).uints(isType, 1, 'x', 2000).deep(1<<12, 1))
 	add("a tag", "unknown header", stream(1).uints(99))
+	field("an index", "has the index", 0, func(h *hostile) { h.uints(isRef, 2, 1, 1<<33) })
+	field("a type's large number", "there can be no type with the id", 5, func(h *hostile) { h.uints(isInterface, 0, 1<<40, isNil) })
+	field("an element beyond an array", "there is no element 512 in", 0, func(h *hostile) { h.uints(isRef, 2, 1, 512<<1, 2, 512, 0, 1) })
+	h := stream(1).uints(isType, 12).bytes("state.holder").uints(0)
+	add("a field of another's", `there is no field "next" in state.holder`,
+		h.part(1, map[int]func(){0: func() { h.uints(isRef, 2, 1, 4<<1-1).bytes("next").uints(0, 2) }}))
 
 	// 2 and 4 wait for each other, and so do 3 and 5. 3 waits for 2 as well: who goes from 2
 	// to those that wait for it, and on until 2 comes again, goes round for ever.
-	h := stream(5)
+	h = stream(5)
 	h.part(1, map[int]func(){0: h.ref(2)})
 	h.part(2, map[int]func(){0: h.ref(3), 1: h.ref(4)})
 	h.part(3, map[int]func(){1: h.ref(2), 5: func() { h.uints(isInterface, 1, 0, 1, isRef, 5, 0) }})
@@ -157,6 +181,59 @@ func lies() map[string]struct {
 	h.part(5, map[int]func(){1: h.ref(3)})
 	add("a cycle", `dependency cycle: {"state.part" => "state.part"`, h)
 	return all
+}
+
+// greedy are streams of which all is true, and that ask for far more than they are long.
+func greedy() map[string]*hostile {
+	return map[string]*hostile{
+		"values of interfaces":  nested(300),
+		"entries of a map":      entries(1 << 13),
+		"types":                 types(200, 4, 0, 2),
+		"types with long names": types(1000, 3),
+	}
+}
+
+// nested are so many parts that refer to each other, each with a part in an interface, in
+// which there is another, and so on: 4 KB for a dozen bytes.
+func nested(parts uint64) *hostile {
+	h := stream(parts)
+	for id := uint64(1); id <= parts; id++ {
+		inner := func() { h.uints(isNil) }
+		for range 30 {
+			next := inner
+			inner = func() {
+				h.uints(isInterface, 0, 1, isStruct, 1, isObjects, 6).deep(5, isNil)
+				next()
+			}
+		}
+		h.part(id, map[int]func(){0: h.ref(id%parts + 1), 5: inner})
+	}
+	return h
+}
+
+// entries is a map of so many parts.
+func entries(n uint64) *hostile {
+	h := stream(2)
+	h.uints(isType, 6).bytes("uint64").uints(0)
+	h.part(1, map[int]func(){5: func() { h.uints(isInterface, 4, 0, 2, 0, 1, isRef, 2, 0) }})
+	h.uints(isUint, 2, isMap, n)
+	h.uints(isUint, 0, isStruct, 1, isObjects, 6).deep(6, isNil)
+	for k := uint64(1); k < n; k++ {
+		h.uints(k, 1, isObjects, 6).deep(6, isNil)
+	}
+	return h
+}
+
+// types are so many parts with a nil of a type of its own, made of others in 90 steps.
+func types(parts uint64, step ...uint64) *hostile {
+	h := stream(parts)
+	h.uints(isType, 6).bytes("uint64").uints(0)
+	for id := uint64(1); id <= parts; id++ {
+		h.part(id, map[int]func(){0: h.ref(id%parts + 1), 5: func() {
+			h.uints(isInterface).deep(90, step...).uints(2, id, 0, 2, isNil)
+		}})
+	}
+	return h
 }
 
 // deep repeats numbers.
@@ -199,6 +276,23 @@ func TestLiesAreErrors(t *testing.T) {
 	}
 }
 
+// What objects and their types take is bounded by a multiple of what there is of a stream.
+func TestGreedIsBounded(t *testing.T) {
+	for name, h := range greedy() {
+		t.Run(name, func(t *testing.T) {
+			var err error
+			used := taken(func() { _, err = Load(t.Context(), bytes.NewReader(h.Bytes()), new(part)) })
+			if err == nil || !strings.Contains(err.Error(), "the objects take more than") {
+				t.Errorf("it is %.300v", err)
+			}
+			// A value is put together beside the place where it is to stay.
+			if allowed := uint64(3 * (memoryAtLeast + memoryFactor*h.Len())); used > allowed {
+				t.Errorf("%d bytes take %d of memory, at most %d are allowed", h.Len(), used, allowed)
+			}
+		})
+	}
+}
+
 // A stream of which the size is not known is not believed either.
 func TestLiesOfUnknownLength(t *testing.T) {
 	for name, lie := range lies() {
@@ -208,6 +302,48 @@ func TestLiesOfUnknownLength(t *testing.T) {
 				t.Error("it is decoded")
 			}
 		})
+	}
+}
+
+// Where nobody knows how long a stream is, memory is taken for what has been read of it.
+func TestNothingIsTakenAhead(t *testing.T) {
+	const many = 1 << 28
+	for name, value := range map[string][]uint64{
+		"bytes":    {isString, many},
+		"elements": {isArray, many, isUint, 1},
+		"entries":  {isMap, many, isUint, 1, isUint, 1},
+		"fields":   {isStruct, 1, isObjects, many},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := stream(1)
+			h.part(1, map[int]func(){5: func() { h.uints(value...) }})
+			used := taken(func() {
+				if _, err := Load(t.Context(), io.MultiReader(bytes.NewReader(h.Bytes())), new(part)); err == nil {
+					t.Error("it is decoded")
+				}
+			})
+			if used > 1<<20 {
+				t.Errorf("%d bytes take %d of memory", h.Len(), used)
+			}
+		})
+	}
+}
+
+// A file with a hole says that it is large, and allows no more than a large one.
+func TestSizeOfAHole(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "state"))
+	if err == nil {
+		defer f.Close()
+		err = f.Truncate(1 << 43)
+	}
+	if err != nil {
+		t.Skip("there are no such files here:", err)
+	}
+	if got := SizeOf(f); got != maxStream {
+		t.Errorf("it has %d bytes, not %d", got, int64(maxStream))
+	}
+	if got := SizeOf(compressio.NewSimpleReader(f, nil)); got != maxStream {
+		t.Errorf("behind a reader it has %d bytes, not %d", got, int64(maxStream))
 	}
 }
 

@@ -1,6 +1,7 @@
 package pgalloc
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -30,11 +31,11 @@ func readMetadata(r io.Reader) ([]byte, error) {
 	if length > uint64(bound) {
 		return nil, fmt.Errorf("metadata of %d bytes where %d can be read", length, bound)
 	}
-	data := make([]byte, length)
-	if _, err := io.ReadFull(r, data); err != nil {
+	var data bytes.Buffer
+	if _, err := io.CopyN(&data, r, int64(length)); err != nil {
 		return nil, fmt.Errorf("failed to read metadata: %w", err)
 	}
-	return data, nil
+	return data.Bytes(), nil
 }
 
 // fileRange is what all ranges of the metadata have.

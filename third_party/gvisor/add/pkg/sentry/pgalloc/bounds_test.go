@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -132,5 +133,14 @@ func TestLengthOfMetadataIsBounded(t *testing.T) {
 		if err := load(t, io.MultiReader(bytes.NewReader(b))); err == nil {
 			t.Errorf("%d bytes of metadata are read from nothing", n)
 		}
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := readMetadata(io.MultiReader(bytes.NewReader(binary.LittleEndian.AppendUint64(nil, maxMetadata)))); err == nil {
+		t.Error("metadata is read from nothing")
+	}
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > maxMetadata/16 {
+		t.Errorf("metadata that is not there takes %d bytes", took)
 	}
 }
