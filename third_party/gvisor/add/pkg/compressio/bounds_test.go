@@ -79,3 +79,15 @@ func TestBombIsRefused(t *testing.T) {
 		t.Errorf("%d bytes take %d of memory", len(bomb), used)
 	}
 }
+
+// Who decodes a compressed stream knows how much may come of it.
+func TestSourceIsKnown(t *testing.T) {
+	in := io.NopCloser(bytes.NewReader(compressed(t, 1<<16, []byte("content"))))
+	r, err := NewReader(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if source, times := r.Source(); source != any(in) || times != maxRatio {
+		t.Errorf("it is read from %v, of which there is %d times as much", source, times)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -137,6 +138,7 @@ func lies() map[string]struct {
 		add(name, says, h.part(1, map[int]func(){i: func() { f(h) }}))
 	}
 	field("an object's number", "there can be no object with the id 4294967295", 0, func(h *hostile) { h.uints(isRef, math.MaxUint32, 0) })
+	field("a number beyond the objects", "there can be no object with the id 16777216", 0, func(h *hostile) { h.uints(isRef, 1<<24, 0) })
 	field("an object's large number", "there can be no object with the id", 0, func(h *hostile) { h.uints(isRef, 1<<32, 0) })
 	field("bytes of a slice", "larger than the stream allows", 2, func(h *hostile) { h.uints(isSlice, 1<<33, 1<<33, 2, 0) })
 	field("parts of a slice", "larger than the stream allows", 3, func(h *hostile) { h.uints(isSlice, 1, 1<<16, 2, 0) })
@@ -313,6 +315,7 @@ func TestNothingIsTakenAhead(t *testing.T) {
 		"elements": {isArray, many, isUint, 1},
 		"entries":  {isMap, many, isUint, 1, isUint, 1},
 		"fields":   {isStruct, 1, isObjects, many},
+		"a name":   {isRef, 2, 1, many<<1 | 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := stream(1)
@@ -351,6 +354,7 @@ func TestSizeOfAHole(t *testing.T) {
 // before it, and the root to the last. No stack is deep enough to follow them.
 func TestLongChainIsNoRecursion(t *testing.T) {
 	const n = 1 << 17
+	defer debug.SetMaxStack(debug.SetMaxStack(8 << 20))
 	h := stream(n)
 	h.part(1, map[int]func(){0: h.ref(n)})
 	h.part(2, nil)
@@ -373,6 +377,31 @@ func TestLongChainIsNoRecursion(t *testing.T) {
 	}
 	if seen != n {
 		t.Errorf("%d of %d are there", seen, n)
+	}
+}
+
+// Each of these waits for the next in two ways, and the last two for each other: there are
+// 2^60 paths on which one can look for a cycle.
+func TestCyclesAreFoundAtOnce(t *testing.T) {
+	const n = 60
+	h := stream(n)
+	h.part(1, map[int]func(){0: h.ref(2)})
+	for id := uint64(2); id < n; id++ {
+		h.part(id, map[int]func(){1: h.ref(id + 1), 5: func() { h.uints(isInterface, 1, 0, 1, isRef, id+1, 0) }})
+	}
+	h.part(n, map[int]func(){1: h.ref(n - 1)})
+	failed := make(chan error, 1)
+	go func() {
+		_, err := Load(context.Background(), bytes.NewReader(h.Bytes()), new(part))
+		failed <- err
+	}()
+	select {
+	case err := <-failed:
+		if err == nil || !strings.Contains(err.Error(), "dependency cycle") {
+			t.Errorf("it is %.300v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("a cycle is looked for without end")
 	}
 }
 
