@@ -114,7 +114,7 @@ test-gvisor: host build # run the tests of gVisor's patches and of the engine
 	@CGO_ENABLED=0 $(GO) test -modfile=$(CURDIR)/bin/go.mod -tags=gvisorpatched -trimpath -buildvcs=false ./third_party/gvisor ./engine/gvisor/...
 
 .PHONY: test-guards
-test-guards: host build ## take each patch of gVisor away by itself: a test that guards it must fail (half an hour)
+test-guards: host build ## take each patch of gVisor away by itself: a test that guards it must fail (an hour)
 	@third_party/gvisor/guards
 
 .PHONY: upgrade-gvisor
