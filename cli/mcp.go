@@ -26,6 +26,7 @@ work on. Clients that speak HTTP need no program: the server itself answers at
 		log := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		server := mcp.New(mcp.Services{
 			Sandboxes: s.sandboxes, Exec: s.exec, Code: s.code, Files: s.files, Snapshots: s.snapshots, Limits: s.limits,
+			Templates: s.templates, Builder: s.builder, Capturer: s.capturer,
 		}, a.version, log)
 		err := mcp.ServeStdio(ctx, server)
 		if errors.Is(err, io.EOF) || ctx.Err() != nil {

@@ -45,7 +45,7 @@ func TestEveryRevisionDoesTheWork(t *testing.T) {
 				t.Fatalf("the server speaks %s", got)
 			}
 			list, err := s.ListTools(t.Context(), nil)
-			if err != nil || len(list.Tools) != 15 {
+			if err != nil || len(list.Tools) != 19 {
 				t.Fatalf("%d tools, %v", len(list.Tools), err)
 			}
 			var sb bothy.Sandbox
@@ -114,14 +114,17 @@ func TestWrongArguments(t *testing.T) {
 				"run_shell": {`{}`, `{"sandbox_id":"ID"}`, `{"sandbox_id":7,"command":"echo"}`, `{"sandbox_id":"ID","command":["echo"]}`, `{"sandbox_id":"ID","command":""}`,
 					`{"sandbox_id":"ID","command":"echo","timeout_seconds":"soon"}`, `{"sandbox_id":"ID","command":"echo","max_output_bytes":-1}`,
 					`{"sandbox_id":"ID","command":"echo","max_output_bytes":1e30}`, `{"sandbox_id":"ID","command":"echo","env":"A=1"}`, `[]`, `"ID"`, `7`, `true`},
-				"run_code":     {`{"sandbox_id":"ID"}`, `{"sandbox_id":"ID","code":1}`, `{"sandbox_id":"ID","code":"1","context_id":[]}`},
-				"write_file":   {`{"sandbox_id":"ID","path":"/a"}`, `{"sandbox_id":"ID","path":"/a","content":{}}`, `{"sandbox_id":"ID","path":"/a","content":"!","encoding":"base64"}`, `{"sandbox_id":"ID","path":"/a","content":"x","mode":"rwx"}`},
-				"read_file":    {`{"sandbox_id":"ID","path":"/a","offset":-1}`, `{"sandbox_id":"ID","path":"/a","limit":1e12}`, `{"sandbox_id":"ID","path":["/a"]}`},
-				"list_files":   {`{"sandbox_id":"ID","depth":99}`, `{"sandbox_id":"ID","depth":"x"}`},
-				"fork_sandbox": {`{"sandbox_id":"ID","count":"x"}`, `{"sandbox_id":"ID","count":1.5}`},
-				"set_network":  {`{"sandbox_id":"ID"}`, `{"sandbox_id":"ID","network":"everything"}`, `{"sandbox_id":"ID","network":[]}`},
-				"no_such_tool": {`{}`},
-				"":             {`{}`},
+				"run_code":        {`{"sandbox_id":"ID"}`, `{"sandbox_id":"ID","code":1}`, `{"sandbox_id":"ID","code":"1","context_id":[]}`},
+				"write_file":      {`{"sandbox_id":"ID","path":"/a"}`, `{"sandbox_id":"ID","path":"/a","content":{}}`, `{"sandbox_id":"ID","path":"/a","content":"!","encoding":"base64"}`, `{"sandbox_id":"ID","path":"/a","content":"x","mode":"rwx"}`},
+				"read_file":       {`{"sandbox_id":"ID","path":"/a","offset":-1}`, `{"sandbox_id":"ID","path":"/a","limit":1e12}`, `{"sandbox_id":"ID","path":["/a"]}`},
+				"list_files":      {`{"sandbox_id":"ID","depth":99}`, `{"sandbox_id":"ID","depth":"x"}`},
+				"fork_sandbox":    {`{"sandbox_id":"ID","count":"x"}`, `{"sandbox_id":"ID","count":1.5}`},
+				"set_network":     {`{"sandbox_id":"ID"}`, `{"sandbox_id":"ID","network":"everything"}`, `{"sandbox_id":"ID","network":[]}`},
+				"build_template":  {`{}`, `{"name":"a"}`, `{"name":"a","dockerfile":["FROM b"]}`, `{"name":"a","dockerfile":"FROM b","args":{"A":1}}`, `{"name":"a","dockerfile":"FROM b","start":"serve"}`},
+				"get_build":       {`{}`, `{"build_id":7}`, `{"build_id":"bld_none"}`},
+				"create_template": {`{}`, `{"sandbox_id":"ID"}`, `{"sandbox_id":"ID","name":7}`, `{"sandbox_id":"ID","name":"a","memory":"yes"}`},
+				"no_such_tool":    {`{}`},
+				"":                {`{}`},
 			} {
 				for _, a := range append(arguments, deep) {
 					a = strings.ReplaceAll(a, "ID", sb.ID)

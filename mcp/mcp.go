@@ -24,6 +24,9 @@ type Services struct {
 	Files     bothy.FileService
 	Snapshots bothy.SnapshotService
 	Limits    bothy.LimitsService
+	Templates bothy.TemplateService
+	Builder   bothy.TemplateBuilder
+	Capturer  bothy.TemplateCapturer
 	// Recorder keeps the record of who did what. Optional: where the services
 	// are those of a server elsewhere, that one records.
 	Recorder bothy.AuditRecorder
@@ -49,6 +52,7 @@ func New(services Services, version string, log *slog.Logger) *mcp.Server {
 	t.addRun()
 	t.addFiles()
 	t.addSnapshots()
+	t.addTemplates()
 	t.addResources()
 	return s
 }

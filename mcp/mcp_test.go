@@ -21,7 +21,7 @@ import (
 )
 
 func services(w *apitest.World) mcp.Services {
-	return mcp.Services{Sandboxes: w, Exec: w, Code: w, Files: w.Files(), Snapshots: w, Limits: limits{}}
+	return mcp.Services{Sandboxes: w, Exec: w, Code: w, Files: w.Files(), Snapshots: w, Limits: limits{}, Templates: w, Builder: &apitest.Builder{Made: w.MadeTemplate}, Capturer: w}
 }
 
 type limits struct{}
@@ -137,7 +137,7 @@ func TestToolsAndTheirHints(t *testing.T) {
 		}
 	}
 	want := strings.Fields(`create_sandbox list_sandboxes get_sandbox_limits run_shell run_code write_file read_file list_files pause_sandbox
-		resume_sandbox snapshot_sandbox fork_sandbox rollback_sandbox set_network terminate_sandbox`)
+		resume_sandbox snapshot_sandbox fork_sandbox rollback_sandbox set_network terminate_sandbox list_templates build_template get_build create_template`)
 	slices.Sort(names)
 	slices.Sort(want)
 	if !slices.Equal(names, want) {

@@ -6,7 +6,7 @@ import "github.com/bothy-dev/bothy/mcp"
 func (s *Server) openMCP() {
 	server := mcp.New(mcp.Services{
 		Sandboxes: s.lifecycle, Exec: s.lifecycle, Code: s.lifecycle, Files: s.lifecycle.Files(), Snapshots: s.lifecycle, Limits: s.lifecycle,
-		Recorder: s.audit,
+		Templates: s.templates, Builder: s.builder, Capturer: s.lifecycle, Recorder: s.audit,
 	}, s.version, s.log)
 	s.api.Handle(mcp.Path, mcp.Handler(server, s.tokens, s.log))
 	s.api.Handle("GET "+mcp.MetadataPath, mcp.Metadata())

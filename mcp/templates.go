@@ -1,0 +1,105 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// maxBuildLog is how many of the last lines of a build's log a tool returns.
+const maxBuildLog = 100
+
+type templatesOut struct {
+	Items []*bothy.Template `json:"items"`
+}
+
+type buildIn struct {
+	Name       string               `json:"name" jsonschema:"The template's name, with a tag or without, such as tools or team/app:v3"`
+	Dockerfile string               `json:"dockerfile" jsonschema:"The Dockerfile's text; FROM a template such as python-3.12, or an image. It can take no files but those of heredocs"`
+	Args       map[string]string    `json:"args,omitempty" jsonschema:"Values of the Dockerfile's ARGs"`
+	Target     string               `json:"target,omitempty" jsonschema:"The stage to make, instead of the last"`
+	Start      *bothy.TemplateStart `json:"start,omitempty" jsonschema:"A program that runs already in every sandbox made from the template: command, and ready with one of port, url, file, command"`
+	Network    bothy.Network        `json:"network,omitzero"`
+	NoCache    bool                 `json:"no_cache,omitempty" jsonschema:"Run every step again"`
+}
+
+type buildID struct {
+	BuildID string `json:"build_id" jsonschema:"The build's id"`
+}
+
+type buildOut struct {
+	Build *bothy.Build `json:"build"`
+	// Log is the end of what the build has said.
+	Log []string `json:"log"`
+}
+
+type captureIn struct {
+	SandboxID   string `json:"sandbox_id" jsonschema:"The sandbox's id"`
+	Name        string `json:"name" jsonschema:"The template's name, with a tag or without, such as tools or team/app:v3"`
+	Description string `json:"description,omitempty" jsonschema:"What the template is for"`
+	Memory      bool   `json:"memory,omitempty" jsonschema:"Keep the running processes, too, and not the files alone"`
+}
+
+func (t tools) addTemplates() {
+	add(t, reads, "list_templates", "List templates",
+		"Lists what sandboxes can start from: the built-in templates and your own.",
+		func(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) ([]mcp.Content, templatesOut, error) {
+			list, err := t.Templates.Templates(ctx)
+			return nil, templatesOut{Items: append([]*bothy.Template{}, list...)}, err
+		})
+	add(t, adds, "build_template", "Build a template",
+		"Starts to build a template from a Dockerfile, and returns at once; get_build tells how far it has come. Every RUN is executed in a sandbox.",
+		func(ctx context.Context, _ *mcp.CallToolRequest, in buildIn) ([]mcp.Content, *bothy.Build, error) {
+			req := bothy.BuildRequest{Name: in.Name, Dockerfile: in.Dockerfile, Args: in.Args, Target: in.Target, Start: in.Start, NoCache: in.NoCache}
+			if in.Network.Mode != "" {
+				req.Network = &in.Network
+			}
+			b, err := t.Builder.StartBuild(ctx, req)
+			return nil, b, err
+		})
+	add(t, reads, "get_build", "Look at a build",
+		"Tells the state of a build (queued, running, succeeded, failed, cancelled), why it failed, and the end of its log.",
+		func(ctx context.Context, _ *mcp.CallToolRequest, in buildID) ([]mcp.Content, buildOut, error) {
+			b, err := t.Builder.Build(ctx, in.BuildID)
+			if err != nil {
+				return nil, buildOut{}, err
+			}
+			log, err := t.buildLog(ctx, b)
+			return nil, buildOut{Build: b, Log: log}, err
+		})
+	add(t, adds, "create_template", "Make a template of a sandbox",
+		"Makes a template of a sandbox that was set up: new sandboxes start with its files, or with its running processes, too. The sandbox stays as it is.",
+		func(ctx context.Context, _ *mcp.CallToolRequest, in captureIn) ([]mcp.Content, *bothy.Template, error) {
+			made, err := t.Capturer.CreateTemplate(ctx, in.SandboxID, bothy.TemplateCapture{Name: in.Name, Description: in.Description, Memory: in.Memory})
+			return nil, made, err
+		})
+}
+
+// buildLogPatience is how long the log of a build that goes on is read.
+const buildLogPatience = 500 * time.Millisecond
+
+// buildLog returns the end of what a build has said by now.
+func (t tools) buildLog(ctx context.Context, b *bothy.Build) ([]string, error) {
+	log := []string{}
+	ctx, cancel := context.WithTimeout(ctx, buildLogPatience)
+	defer cancel()
+	err := t.Builder.BuildLog(ctx, b.ID, 0, func(_ int64, e bothy.BuildEvent) error {
+		text := e.Step
+		if said := e.Message + e.Error; said != "" {
+			text += ": " + said
+		}
+		if log = append(log, text); len(log) > maxBuildLog {
+			log = log[1:]
+		}
+		return nil
+	})
+	// The log of a build that goes on does not end.
+	if !b.State.Ended() && errors.Is(err, context.DeadlineExceeded) {
+		err = nil
+	}
+	return log, err
+}
