@@ -17,6 +17,12 @@ export interface StartOptions {
   cwd?: string;
   /** How long it may take to be ready. Default 60. */
   timeoutSeconds?: number;
+  /** The processors of sandboxes that ask for none. Default 1. */
+  cpu?: number;
+  /** The memory of sandboxes with it, in MiB. Default 512. */
+  memoryMb?: number;
+  /** Their disk, in MiB. Default 2048. */
+  diskMb?: number;
 }
 
 /** Options of {@link TemplateRecipe.copy}. */

@@ -96,6 +96,9 @@ class Steps:
         user: str | None = None,
         cwd: str | None = None,
         timeout_seconds: int | None = None,
+        cpu: float | None = None,
+        memory_mb: int | None = None,
+        disk_mb: int | None = None,
     ) -> TemplateRecipe:
         """Have a program run already when a sandbox starts.
 
@@ -107,13 +110,23 @@ class Steps:
             user: Who runs it; who runs commands in sandboxes when left out.
             cwd: Where it starts.
             timeout_seconds: How long it may take to be ready; 60 when left out.
+            cpu: The processors of sandboxes that ask for none; 1 when left out.
+            memory_mb: The memory of sandboxes with it; 512 MiB when left out.
+            disk_mb: Their disk; 2048 MiB when left out.
         """
         if not command:
             raise InvalidArgumentError("start wants a command")
         wish: dict[str, Any] = {"command": command}
         if ready is not None:
             wish["ready"] = _ready(ready)
-        options = {"user": user, "cwd": cwd, "timeout_seconds": timeout_seconds}
+        options: dict[str, Any] = {
+            "user": user,
+            "cwd": cwd,
+            "timeout_seconds": timeout_seconds,
+            "cpu": cpu,
+            "memory_mb": memory_mb,
+            "disk_mb": disk_mb,
+        }
         wish |= {name: value for name, value in options.items() if value is not None}
         return replace(self._begun(), started=wish)
 

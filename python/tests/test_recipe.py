@@ -68,12 +68,15 @@ def test_a_recipe_can_be_the_beginning_of_several() -> None:
     ],
 )
 def test_a_program_that_runs_already(ready: Any, wire: dict[str, Any]) -> None:
-    recipe = Template("base").start("serve", ready=ready, cwd="/app", timeout_seconds=5)
+    recipe = Template("base").start(
+        "serve", ready=ready, cwd="/app", timeout_seconds=5, memory_mb=256
+    )
     assert recipe.started == {
         "command": "serve",
         "ready": wire,
         "cwd": "/app",
         "timeout_seconds": 5,
+        "memory_mb": 256,
     }
 
 

@@ -123,7 +123,7 @@ test("a recipe is built and followed", async (t) => {
     .on("POST /v1/templates/builds", json(build, 201))
     .on("GET /v1/templates/builds/bld_1", json(build))
     .on("GET /v1/templates/builds/bld_1/logs", brokenEvents(first), events(second, done));
-  const recipe = Template("python-3.12").copy("app", "/app").start("serve", { ready: 8000, timeoutSeconds: 5 });
+  const recipe = Template("python-3.12").copy("app", "/app").start("serve", { ready: 8000, timeoutSeconds: 5, memoryMb: 256 });
   const steps: string[] = [];
   const template = await fake.client().templates.build(
     { name: "mine", recipe, context: at, network: "open", secrets: { key: "v" }, args: { someArg: "x" }, memoryMb: 1024, noCache: true },
@@ -135,7 +135,7 @@ test("a recipe is built and followed", async (t) => {
     name: "mine",
     dockerfile: recipe.dockerfile,
     context_id: "ctx_1",
-    start: { command: "serve", ready: { port: 8000 }, timeout_seconds: 5 },
+    start: { command: "serve", ready: { port: 8000 }, timeout_seconds: 5, memory_mb: 256 },
     network: "open",
     secrets: [{ id: "key", value: "v" }],
     args: { someArg: "x" },
