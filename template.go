@@ -123,6 +123,8 @@ type TemplateService interface {
 	// TagTemplate gives a template of the caller's own more tags, and returns it by each
 	// of them. A tag that another image had moves; what runs from that stays as it is.
 	TagTemplate(ctx context.Context, name string, tags []string) ([]*Template, error)
+	// PushTemplate writes a template to a registry, as an image.
+	PushTemplate(ctx context.Context, name string, req TemplatePush) (*PushedTemplate, error)
 	// RemoveTemplate deletes a name with all its tags, or, where a tag is given, that
 	// tag. CodeTemplateInUse while a sandbox or a snapshot needs what would be lost.
 	RemoveTemplate(ctx context.Context, name string) error
@@ -134,6 +136,20 @@ const MaxTemplateTags = 20
 // TemplateTags are tags to give to a template.
 type TemplateTags struct {
 	Tags []string `json:"tags"`
+}
+
+// TemplatePush says where an image of a template goes.
+type TemplatePush struct {
+	Reference  string          `json:"reference"`
+	Registries []RegistryLogin `json:"registries,omitempty"`
+}
+
+// PushedTemplate is an image in a registry that was made of a template.
+type PushedTemplate struct {
+	// Reference has the digest.
+	Reference string `json:"reference"`
+	Digest    string `json:"digest"`
+	SizeBytes int64  `json:"size_bytes"`
 }
 
 // TemplateBuild says how to make a template: from an image, or, without one, the

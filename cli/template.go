@@ -12,7 +12,7 @@ import (
 
 func newTemplate(a *app) *cobra.Command {
 	return group("template", "List, build and remove templates",
-		newTemplateList(a), newTemplateGet(a), newTemplateBuild(a), newTemplateBuilds(a), newTemplateLogs(a), newTemplateCancel(a), newTemplateImport(a), newTemplateCreate(a), newTemplateTag(a), newTemplateRemove(a))
+		newTemplateList(a), newTemplateGet(a), newTemplateBuild(a), newTemplateBuilds(a), newTemplateLogs(a), newTemplateCancel(a), newTemplateImport(a), newTemplateCreate(a), newTemplateTag(a), newTemplatePush(a), newTemplateRemove(a))
 }
 
 func newTemplateList(a *app) *cobra.Command {
@@ -75,6 +75,33 @@ stays as it is.`,
 			return err
 		}
 		return a.show(list, func(w io.Writer) { printTemplates(w, list) })
+	})
+	return cmd
+}
+
+func newTemplatePush(a *app) *cobra.Command {
+	var logins []string
+	cmd := &cobra.Command{
+		Use:   "push NAME REFERENCE",
+		Short: "Push a template to a registry, as an image",
+		Long: `Push a template to a registry, as an image of one layer that any container engine
+can run. The server does it, with the credentials that docker login has left for
+its user where the key is the operator's, or with --registry.`,
+		Example: `  bothy template push tools registry.example.com/team/tools:v3
+  bothy template push tools registry.example.com/team/tools:v3 --registry host=registry.example.com,username=me,password-env=TOKEN`,
+		Args: usage(cobra.ExactArgs(2)),
+	}
+	cmd.Flags().StringArrayVar(&logins, "registry", nil, registryUsage)
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		list, err := readLogins(logins)
+		if err != nil {
+			return err
+		}
+		p, err := s.templates.PushTemplate(ctx, args[0], bothy.TemplatePush{Reference: args[1], Registries: list})
+		if err != nil {
+			return err
+		}
+		return a.show(p, func(w io.Writer) { io.WriteString(w, p.Reference+"\n") })
 	})
 	return cmd
 }

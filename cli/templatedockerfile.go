@@ -36,7 +36,7 @@ func (f *dockerFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.args, "build-arg", nil, "value of an ARG, as `KEY=VALUE` (repeatable)")
 	flags.StringVar(&f.target, "target", "", "`stage` to make, instead of the last")
 	flags.StringArrayVar(&f.secrets, "secret", nil, "what RUN --mount=type=secret shows, as `id=ID,src=FILE` or id=ID,env=NAME (repeatable)")
-	flags.StringArrayVar(&f.logins, "registry", nil, "login for a registry, as `host=HOST,username=NAME,password-env=NAME` or password-src=FILE (repeatable)")
+	flags.StringArrayVar(&f.logins, "registry", nil, registryUsage)
 	flags.StringVar(&f.engine, "engine", "", "`engine` that runs commands (default the server's)")
 	flags.Float64Var(&f.cpu, "cpu", 0, "`number` of processors for commands (default 1)")
 	flags.IntVar(&f.memory, "memory", 0, "memory for commands, in `MiB` (default 2048)")
@@ -80,7 +80,7 @@ func (f *dockerFlags) request(name, folder string, stdin io.Reader) (req bothy.B
 	if req.Secrets, err = f.readSecrets(); err != nil {
 		return req, err
 	}
-	if req.Registries, err = f.readLogins(); err != nil {
+	if req.Registries, err = readLogins(f.logins); err != nil {
 		return req, err
 	}
 	req.Network, err = f.network.network()
@@ -146,11 +146,13 @@ func fieldsOf(text string) map[string]string {
 	return fields
 }
 
+const registryUsage = "login for a registry, as `host=HOST,username=NAME,password-env=NAME` or password-src=FILE (repeatable)"
+
 // readLogins reads --registry. A password is never an argument, which others could see.
-func (f *dockerFlags) readLogins() ([]bothy.RegistryLogin, error) {
+func readLogins(given []string) ([]bothy.RegistryLogin, error) {
 	const hint = "Write it as host=HOST,username=NAME,password-env=NAME or password-src=FILE."
 	var list []bothy.RegistryLogin
-	for _, text := range f.logins {
+	for _, text := range given {
 		fields := fieldsOf(text)
 		l := bothy.RegistryLogin{Host: fields["host"], Username: fields["username"]}
 		if l.Host == "" {

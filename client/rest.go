@@ -52,6 +52,11 @@ func (t *Templates) TagTemplate(ctx context.Context, name string, tags []string)
 	return items[*bothy.Template](ctx, t.conn, http.MethodPost, templatePath(name)+"/tags", nil, bothy.TemplateTags{Tags: tags})
 }
 
+// PushTemplate implements bothy.TemplateService.
+func (t *Templates) PushTemplate(ctx context.Context, name string, req bothy.TemplatePush) (*bothy.PushedTemplate, error) {
+	return get[bothy.PushedTemplate](ctx, t.conn, http.MethodPost, templatePath(name)+"/push", nil, req)
+}
+
 // RemoveTemplate implements bothy.TemplateService.
 func (t *Templates) RemoveTemplate(ctx context.Context, name string) error {
 	return t.conn.call(ctx, http.MethodDelete, templatePath(name), nil, nil, nil)

@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
 // Adopt makes an image a template under t's name, and fills in what is measured. The
@@ -74,21 +73,11 @@ func (l *Library) CacheDir() string { return filepath.Join(l.dir, ".cache", "bui
 // has: its networks, its proxy, and the credentials of docker login. Any other reaches
 // what Options.Transport lets it, and is nobody there. Logins say otherwise for their registries.
 func (l *Library) OpenImage(ctx context.Context, project, ref string, logins []bothy.RegistryLogin) (v1.Image, error) {
-	auth, err := loginFor(ref, logins)
+	options, err := l.registryOptions(project, ref, logins)
 	if err != nil {
 		return nil, err
 	}
-	if project == bothy.DefaultProject {
-		if auth != authn.Anonymous {
-			return pull(ctx, ref, remote.WithAuth(auth))
-		}
-		return pull(ctx, ref)
-	}
-	if l.opts.Transport == nil {
-		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "this server asks no registries for projects").
-			WithHint("Ask the operator to import the image.")
-	}
-	return pull(ctx, ref, remote.WithTransport(l.opts.Transport), remote.WithAuth(auth))
+	return pull(ctx, ref, options...)
 }
 
 // loginFor finds the login for an image's registry; without one it is authn.Anonymous.

@@ -98,6 +98,9 @@ func pick(index v1.ImageIndex) (v1.Image, error) {
 	return found[0], nil
 }
 
+// descriptionLabel is where images say what they are for.
+const descriptionLabel = "org.opencontainers.image.description"
+
 // pull opens an image in a registry, with the credentials of docker login unless more
 // says otherwise.
 func pull(ctx context.Context, ref string, more ...remote.Option) (v1.Image, error) {
@@ -173,7 +176,7 @@ func (b *build) takeConfig(ref string, img v1.Image) error {
 		return err
 	}
 	b.t.Source = strings.TrimSuffix(ref, "@"+digest.String()) + "@" + digest.String()
-	b.t.Description = c.Config.Labels["org.opencontainers.image.description"]
+	b.t.Description = c.Config.Labels[descriptionLabel]
 	b.t.Entrypoint = append(append([]string{}, c.Config.Entrypoint...), c.Config.Cmd...)
 	maps.Copy(b.t.Env, imageEnv(c.Config.Env))
 	b.searchPath = b.t.Env["PATH"]

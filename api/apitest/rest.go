@@ -238,6 +238,15 @@ func (w *World) TagTemplate(ctx context.Context, name string, tags []string) ([]
 	return tagged, nil
 }
 
+// PushTemplate implements bothy.TemplateService.
+func (w *World) PushTemplate(ctx context.Context, name string, req bothy.TemplatePush) (*bothy.PushedTemplate, error) {
+	t, err := w.Template(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &bothy.PushedTemplate{Reference: req.Reference + "@" + t.Digest, Digest: t.Digest, SizeBytes: t.SizeBytes}, nil
+}
+
 // RemoveTemplate implements bothy.TemplateService.
 func (w *World) RemoveTemplate(ctx context.Context, name string) error {
 	if _, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite); err != nil {

@@ -504,6 +504,15 @@ var Descriptions = map[string]fields{
 		"memory":      field("Keep the running processes, too.", byDefault(false)),
 	},
 	"TemplateTags": {"tags": field("From 1 to 20 tags.", example([]string{"v3", "stable"}))},
+	"TemplatePush": {
+		"reference":  field("Where to: a registry's host, a name and a tag.", example("registry.example.com/team/app:v3")),
+		"registries": field("The login for that registry. It is in no record and no log."),
+	},
+	"PushedTemplate": {
+		"reference":  field("The image with its digest."),
+		"digest":     field("The digest of the image's manifest."),
+		"size_bytes": field("The size of the image, as it was compressed."),
+	},
 	"TemplateBuild": {
 		"name":  field("The template's name. Without an image, the built-in template of that name is built.", example("python-3.12")),
 		"image": field("The OCI image to make the template from."),

@@ -18,6 +18,11 @@ type tagInput struct {
 	Body bothy.TemplateTags
 }
 
+type pushInput struct {
+	Name string `path:"name" doc:"The template's name."`
+	Body bothy.TemplatePush
+}
+
 type buildInput struct {
 	Accept string `header:"Accept" hidden:"true"`
 	Body   bothy.TemplateBuild
@@ -71,6 +76,14 @@ func (s *handlers) registerTemplates() {
 			return nil, err
 		}
 		return openapi.AnswerList(t), nil
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "push-template", Method: http.MethodPost, Path: "/v1/templates/{name}/push", Tag: "Templates",
+		Summary: "Push a template to a registry", Scope: bothy.ScopeTemplatesWrite,
+		Text: "Writes the template's files and settings to a registry, as an image of one layer that any container engine can run, and " +
+			"answers when it is there. What the template has of running processes is not part of it.",
+	}, func(ctx context.Context, in *pushInput) (*openapi.Answer[*bothy.PushedTemplate], error) {
+		return one(svc.PushTemplate(ctx, in.Name, in.Body))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "delete-template", Method: http.MethodDelete, Path: "/v1/templates/{name}", Tag: "Templates",

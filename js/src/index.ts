@@ -7,7 +7,7 @@ export { Bothy, type UsageOptions } from "./client.js";
 export { Sandbox, type Connection, type LinkOptions } from "./sandbox.js";
 export { Sandboxes } from "./sandboxes.js";
 export { Snapshots, type ExportOptions, type ImportOptions } from "./snapshots.js";
-export { Templates, type BuildOptions } from "./templates.js";
+export { Templates, type BuildOptions, type PushOptions } from "./templates.js";
 export { Template, TemplateRecipe, type CopyOptions, type Ready, type StartOptions } from "./recipe.js";
 export { Projects, type ProjectParams } from "./projects.js";
 export { Tokens, type TokenParams } from "./tokens.js";

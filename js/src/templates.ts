@@ -2,7 +2,7 @@ import { packContext } from "./buildcontext.js";
 import { BothyError, ConnectionError, ConflictError, errorOf, InvalidArgumentError } from "./errors.js";
 import { localPath, streamOf } from "./transfer.js";
 import type { CallOptions, Transport } from "./transport.js";
-import type { Build, BuildEvent, Template, TemplateBuildParams, TemplateParams } from "./types.js";
+import type { Build, BuildEvent, PushedTemplate, Template, TemplateBuildParams, TemplateParams } from "./types.js";
 
 const buildsPath = "/v1/templates/builds";
 const maxRejoins = 10;
@@ -11,6 +11,12 @@ const maxRejoins = 10;
 export interface BuildOptions extends CallOptions {
   /** Called with every step. */
   onProgress?: (event: BuildEvent) => void;
+}
+
+/** Options of {@link Templates.push}. */
+export interface PushOptions extends CallOptions {
+  /** The login for the registry. It is in no record and no log. */
+  registries?: { host: string; username: string; password: string }[];
 }
 
 /** What sandboxes start from. */
@@ -111,6 +117,15 @@ export class Templates {
   async tag(name: string, tags: readonly string[], options: CallOptions = {}): Promise<Template[]> {
     const call = { method: "POST", path: `${path(name)}/tags`, json: { tags }, ...options } as const;
     return (await this.#transport.json<{ items: Template[] }>(call)).items;
+  }
+
+  /**
+   * Writes a template to a registry, as an image that any container engine can run.
+   *
+   * @param reference Where to, such as `registry.example.com/team/app:v3`.
+   */
+  async push(name: string, reference: string, { registries, signal }: PushOptions = {}): Promise<PushedTemplate> {
+    return this.#transport.json({ method: "POST", path: `${path(name)}/push`, json: { reference, registries }, repeatable: false, timeoutSeconds: 0, signal });
   }
 
   /** Deletes a template. No sandbox must need it. */

@@ -265,6 +265,16 @@ export interface TemplateBuildParams {
   noCache?: boolean;
 }
 
+/** An image in a registry that was made of a template. */
+export interface PushedTemplate {
+  /** Where it is, with its digest. */
+  reference: string;
+  /** That of the image's manifest. */
+  digest: string;
+  /** The size of the image, as it was compressed. */
+  sizeBytes: number;
+}
+
 /** Where a build is in its life. */
 export type BuildState = "queued" | "running" | "succeeded" | "failed" | "cancelled";
 

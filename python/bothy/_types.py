@@ -417,6 +417,21 @@ class Template(Steps):
 
 
 @dataclass(frozen=True, slots=True)
+class PushedTemplate:
+    """An image in a registry that was made of a template.
+
+    Attributes:
+        reference: Where it is, with its digest.
+        digest: That of the image's manifest.
+        size_bytes: The size of the image, as it was compressed.
+    """
+
+    reference: str
+    digest: str = ""
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Build:
     """One making of a template from a recipe or a Dockerfile.
 

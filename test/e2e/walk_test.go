@@ -125,7 +125,7 @@ func (v *victim) bodies() map[string]string {
 		"move-file": `{"from":"/workspace/` + secretWord + `","to":"/workspace/taken"}`, "create-link": `{"port":8000}`,
 		"signal-process": `{"signal":"KILL"}`, "write-stdin": `{"data":"x"}`, "rollback-sandbox": `{"snapshot_id":"` + v.snapshot + `"}`,
 		"start-build": `{"name":"` + templateName + `","dockerfile":"FROM scratch\nCOPY nothing /"}`, "upload-build-context": "",
-		"create-template": `{"name":"taken"}`, "tag-template": `{"tags":["taken"]}`, "build-template": `{"name":"` + templateName + `"}`, "create-sandbox": `{"snapshot_id":"` + v.snapshot + `"}`,
+		"create-template": `{"name":"taken"}`, "tag-template": `{"tags":["taken"]}`, "push-template": `{"reference":"127.0.0.1:1/taken:1"}`, "build-template": `{"name":"` + templateName + `"}`, "create-sandbox": `{"snapshot_id":"` + v.snapshot + `"}`,
 		"create-token": `{"project":"default"}`, "create-webhook": `{"url":"https://hooks.example.org","disabled":true}`, "update-webhook": `{"name":"taken"}`,
 	}
 }

@@ -43,6 +43,7 @@ from .._types import (
     Limits,
     NetworkArg,
     Project,
+    PushedTemplate,
     Scope,
     Snapshot,
     Template,
@@ -475,6 +476,27 @@ class Client:
             Request("POST", named("templates", name) + "/tags", json={"tags": list(tags)})
         )
         return [decode(Template, item) for item in answer["items"]]
+
+    def push_template(
+        self, name: str, reference: str, *, registries: Sequence[Mapping[str, str]] = ()
+    ) -> PushedTemplate:
+        """Write a template to a registry, as an image that any container engine can run.
+
+        Args:
+            name: The template.
+            reference: Where to, such as ``"registry.example.com/team/app:v3"``.
+            registries: The login for that registry: ``host``, ``username`` and ``password``.
+
+        Raises:
+            TemplateNotFoundError: There is no such template.
+            InvalidArgumentError: The registry does not take it.
+        """
+        body: dict[str, Any] = {"reference": reference}
+        if registries:
+            body["registries"] = [dict(login) for login in registries]
+        path = named("templates", name) + "/push"
+        request = Request("POST", path, json=body, patience=None, keyed=False)
+        return decode(PushedTemplate, self._call(request))
 
     def delete_template(self, name: str) -> None:
         """Delete a template.

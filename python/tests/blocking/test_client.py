@@ -66,6 +66,13 @@ def test_templates_are_found_built_and_deleted(fake: FakeServer, client: Client)
     assert [t.tag for t in client.tag_template("mine", "v3", "stable")] == ["v3", "stable"]
     assert fake.seen[-1].json == {"tags": ["v3", "stable"]}
 
+    pushed = {"reference": "r.example.org/a@sha256:x", "digest": "sha256:x", "size_bytes": 7}
+    fake.routes["POST", "/v1/templates/mine/push"] = lambda _: as_json(pushed)
+    login = {"host": "r.example.org", "username": "u", "password": "p"}
+    image = client.push_template("mine", "r.example.org/a:1", registries=[login])
+    assert (image.digest, image.size_bytes) == ("sha256:x", 7)
+    assert fake.seen[-1].json == {"reference": "r.example.org/a:1", "registries": [login]}
+
     fake.routes["DELETE", "/v1/templates/mine"] = lambda _: problem(409, "template_in_use", "used")
     with pytest.raises(BothyError, match="used"):
         client.delete_template("mine")

@@ -91,6 +91,15 @@ func (w Templates) TagTemplate(_ context.Context, name string, tags []string) ([
 	return tagged, nil
 }
 
+// PushTemplate pretends to have pushed one.
+func (w Templates) PushTemplate(ctx context.Context, name string, req bothy.TemplatePush) (*bothy.PushedTemplate, error) {
+	t, err := w.Template(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &bothy.PushedTemplate{Reference: req.Reference + "@" + t.Digest, Digest: t.Digest, SizeBytes: t.SizeBytes}, nil
+}
+
 // RemoveTemplate deletes one.
 func (w Templates) RemoveTemplate(_ context.Context, name string) error {
 	if _, err := w.find(name); err != nil {

@@ -1,0 +1,160 @@
+package template
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"github.com/google/go-containerregistry/pkg/v1/stream"
+
+	"github.com/bothy-dev/bothy"
+	filetree "github.com/bothy-dev/bothy/template/tree"
+)
+
+// PushTemplate writes a template that the caller may use to a registry, as an image of one
+// layer. What it has of running processes stays here.
+func (l *Library) PushTemplate(ctx context.Context, template string, req bothy.TemplatePush) (*bothy.PushedTemplate, error) {
+	c, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite)
+	if err != nil {
+		return nil, err
+	}
+	to, err := name.ParseReference(req.Reference)
+	if err == nil && strings.Contains(req.Reference, "@") {
+		err = errors.New("a digest cannot be chosen")
+	}
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "%q is not where an image can be pushed to", req.Reference).
+			WithHint("Write it like registry.example.com/team/image:tag.").Because(err)
+	}
+	options, err := l.registryOptions(c.ProjectID, req.Reference, req.Registries)
+	if err != nil {
+		return nil, err
+	}
+	t, err := l.LookupFor(c.ProjectID, template)
+	if err != nil {
+		return nil, err
+	}
+	files, err := filetree.Read(t.RootFS)
+	if err != nil {
+		return nil, damaged(t.Name, err.Error())
+	}
+	r, w := io.Pipe()
+	defer r.Close() // ends the writer where nobody has read to the end
+	go func() { w.CloseWithError(files.WriteLayer(filetree.New(stampTime), w)) }()
+	img, err := imageOf(t, r)
+	if err != nil {
+		return nil, err
+	}
+	if err := remote.Write(to, img, append(options, remote.WithContext(ctx))...); err != nil {
+		return nil, pushError(req.Reference, err)
+	}
+	digest, err := img.Digest()
+	if err != nil {
+		return nil, err
+	}
+	size, err := img.Size()
+	if err != nil {
+		return nil, err
+	}
+	layers, err := img.Layers()
+	if err != nil {
+		return nil, err
+	}
+	for _, layer := range layers {
+		n, err := layer.Size()
+		if err != nil {
+			return nil, err
+		}
+		size += n
+	}
+	return &bothy.PushedTemplate{Reference: to.Context().Digest(digest.String()).String(), Digest: digest.String(), SizeBytes: size}, nil
+}
+
+// imageOf describes a template as containers do. The same template makes the same image. The
+// layer is read once, while it is sent.
+func imageOf(t *bothy.Template, layer io.ReadCloser) (v1.Image, error) {
+	c, err := empty.Image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	c = c.DeepCopy()
+	c.OS, c.Architecture, c.Created = "linux", runtime.GOARCH, v1.Time{Time: t.CreatedAt}
+	c.Config = v1.Config{User: cmp.Or(t.User, bothy.DefaultUser), WorkingDir: cmp.Or(t.Cwd, bothy.DefaultCwd), Entrypoint: t.Entrypoint}
+	for _, key := range slices.Sorted(maps.Keys(t.Env)) {
+		c.Config.Env = append(c.Config.Env, key+"="+t.Env[key])
+	}
+	if i := t.Image; i != nil {
+		c.Config.Entrypoint, c.Config.Cmd, c.Config.Shell = i.Entrypoint, i.Cmd, i.Shell
+		c.Config.Labels, c.Config.StopSignal = maps.Clone(i.Labels), i.StopSignal
+		c.Config.ExposedPorts, c.Config.Volumes = setOf(i.ExposedPorts), setOf(i.Volumes)
+	}
+	if t.Description != "" {
+		if c.Config.Labels == nil {
+			c.Config.Labels = map[string]string{}
+		}
+		c.Config.Labels[descriptionLabel] = cmp.Or(c.Config.Labels[descriptionLabel], t.Description)
+	}
+	img, err := mutate.ConfigFile(empty.Image, c)
+	if err != nil {
+		return nil, err
+	}
+	return mutate.AppendLayers(img, stream.NewLayer(layer))
+}
+
+func setOf(list []string) map[string]struct{} {
+	set := map[string]struct{}{}
+	for _, item := range list {
+		set[item] = struct{}{}
+	}
+	return set
+}
+
+// pushError says what a registry said, or that there was nobody to say anything.
+func pushError(ref string, err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	var t *transport.Error
+	if !errors.As(err, &t) {
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "%s cannot be written: %v", ref, err).
+			WithHint("Check the name, the network, the proxy settings and the certificates of the server.").Because(err)
+	}
+	if t.StatusCode == http.StatusUnauthorized || t.StatusCode == http.StatusForbidden {
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry does not let this server write %s", ref).
+			WithHint("Give a login that may, or run docker login as the server's user.").Because(err)
+	}
+	return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry answered %d for %s", t.StatusCode, ref).
+		WithHint("Check the name and the tag.").Because(err)
+}
+
+// registryOptions are how a project speaks to the registry of an image: see OpenImage.
+func (l *Library) registryOptions(project, ref string, logins []bothy.RegistryLogin) ([]remote.Option, error) {
+	auth, err := loginFor(ref, logins)
+	if err != nil {
+		return nil, err
+	}
+	if project == bothy.DefaultProject {
+		if auth != authn.Anonymous {
+			return []remote.Option{remote.WithAuth(auth)}, nil
+		}
+		return []remote.Option{remote.WithAuthFromKeychain(authn.DefaultKeychain)}, nil
+	}
+	if l.opts.Transport == nil {
+		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "this server asks no registries for projects").
+			WithHint("Ask the operator to import the image.")
+	}
+	return []remote.Option{remote.WithTransport(l.opts.Transport), remote.WithAuth(auth)}, nil
+}
