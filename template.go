@@ -2,6 +2,7 @@ package bothy
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 )
 
@@ -87,7 +88,10 @@ type Healthcheck struct {
 // TemplateMemory is what a template has of the processes of a sandbox. They run only on
 // the engine and in the size that they ran in.
 type TemplateMemory struct {
-	SnapshotID string  `json:"snapshot_id"`
+	SnapshotID string `json:"snapshot_id"`
+	// BaseDigest is that of the image that the processes run on, which stays for as long as
+	// the template does.
+	BaseDigest string  `json:"base_digest,omitempty"`
 	SizeBytes  int64   `json:"size_bytes"`
 	Engine     string  `json:"engine"`
 	CPU        float64 `json:"cpu"`
@@ -125,6 +129,9 @@ type TemplateService interface {
 	TagTemplate(ctx context.Context, name string, tags []string) ([]*Template, error)
 	// PushTemplate writes a template to a registry, as an image.
 	PushTemplate(ctx context.Context, name string, req TemplatePush) (*PushedTemplate, error)
+	// TemplateSBOM lists what the package managers in a template have installed, as JSON in
+	// one of the formats for that.
+	TemplateSBOM(ctx context.Context, name, format string) (json.RawMessage, error)
 	// RemoveTemplate deletes a name with all its tags, or, where a tag is given, that
 	// tag. CodeTemplateInUse while a sandbox or a snapshot needs what would be lost.
 	RemoveTemplate(ctx context.Context, name string) error
@@ -151,6 +158,12 @@ type PushedTemplate struct {
 	Digest    string `json:"digest"`
 	SizeBytes int64  `json:"size_bytes"`
 }
+
+// The formats in which the packages of a template are listed.
+const (
+	SBOMSPDX      = "spdx"
+	SBOMCycloneDX = "cyclonedx"
+)
 
 // TemplateBuild says how to make a template: from an image, or, without one, the
 // built-in template of that name.

@@ -162,6 +162,7 @@ var arguments = map[string]struct {
 	"bothy template rm":     {[]source{templateWords}, true},
 	"bothy template tag":    {[]source{templateWords}, false},
 	"bothy template push":   {[]source{templateWords}, false},
+	"bothy template sbom":   {[]source{templateWords}, false},
 	"bothy template build":  {[]source{builtIn}, false},
 	"bothy token rm":        {[]source{tokenWords}, true},
 	"bothy snapshots rm":    {[]source{snapshotWords}, true},

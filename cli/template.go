@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"io"
@@ -12,7 +13,7 @@ import (
 
 func newTemplate(a *app) *cobra.Command {
 	return group("template", "List, build and remove templates",
-		newTemplateList(a), newTemplateGet(a), newTemplateBuild(a), newTemplateBuilds(a), newTemplateLogs(a), newTemplateCancel(a), newTemplateImport(a), newTemplateCreate(a), newTemplateTag(a), newTemplatePush(a), newTemplateRemove(a))
+		newTemplateList(a), newTemplateGet(a), newTemplateBuild(a), newTemplateBuilds(a), newTemplateLogs(a), newTemplateCancel(a), newTemplateImport(a), newTemplateCreate(a), newTemplateTag(a), newTemplatePush(a), newTemplateSBOM(a), newTemplateRemove(a))
 }
 
 func newTemplateList(a *app) *cobra.Command {
@@ -102,6 +103,31 @@ its user where the key is the operator's, or with --registry.`,
 			return err
 		}
 		return a.show(p, func(w io.Writer) { io.WriteString(w, p.Reference+"\n") })
+	})
+	return cmd
+}
+
+func newTemplateSBOM(a *app) *cobra.Command {
+	format := ""
+	cmd := &cobra.Command{
+		Use:   "sbom NAME",
+		Short: "List what is installed in a template, for scanners",
+		Long: `List the packages that Debian's, Python's and Node's package managers have
+installed in a template, as a software bill of materials in JSON.`,
+		Example: `  bothy template sbom python-3.12 --format cyclonedx >sbom.json`,
+		Args:    usage(cobra.ExactArgs(1)),
+	}
+	cmd.Flags().StringVar(&format, "format", bothy.SBOMSPDX, "`format`: spdx or cyclonedx")
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		if format != bothy.SBOMSPDX && format != bothy.SBOMCycloneDX {
+			return usagef("Give spdx or cyclonedx.", "there is no format %q", format)
+		}
+		text, err := s.templates.TemplateSBOM(ctx, args[0], format)
+		if err != nil {
+			return err
+		}
+		_, err = a.stdout.Write(append(bytes.TrimRight(text, "\n"), '\n'))
+		return err
 	})
 	return cmd
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
@@ -55,6 +56,13 @@ func (t *Templates) TagTemplate(ctx context.Context, name string, tags []string)
 // PushTemplate implements bothy.TemplateService.
 func (t *Templates) PushTemplate(ctx context.Context, name string, req bothy.TemplatePush) (*bothy.PushedTemplate, error) {
 	return get[bothy.PushedTemplate](ctx, t.conn, http.MethodPost, templatePath(name)+"/push", nil, req)
+}
+
+// TemplateSBOM implements bothy.TemplateService.
+func (t *Templates) TemplateSBOM(ctx context.Context, name, format string) (json.RawMessage, error) {
+	var text json.RawMessage
+	err := t.conn.call(ctx, http.MethodGet, "/v1/sboms/"+url.PathEscape(name), url.Values{"format": {format}}, nil, &text)
+	return text, err
 }
 
 // RemoveTemplate implements bothy.TemplateService.

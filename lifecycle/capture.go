@@ -104,7 +104,7 @@ func (s *Service) captureMemory(ctx context.Context, sb *bothy.Sandbox, t, base 
 	}
 	defer release()
 	t.Memory = &bothy.TemplateMemory{
-		SnapshotID: n.ID, SizeBytes: n.SizeBytes, Engine: m.Engine, CPU: sb.CPU, MemoryMB: m.Sandbox.MemoryMB, DiskMB: m.Sandbox.DiskMB,
+		SnapshotID: n.ID, BaseDigest: m.Sandbox.TemplateDigest, SizeBytes: n.SizeBytes, Engine: m.Engine, CPU: sb.CPU, MemoryMB: m.Sandbox.MemoryMB, DiskMB: m.Sandbox.DiskMB,
 	}
 	if err := s.o.TemplateMaker.Capture(ctx, t, base, filepath.Join(dir, snapshot.FilesTar)); err != nil {
 		drop()

@@ -130,7 +130,7 @@ func byDigest(in []*Library, hex string) (*bothy.Template, error) {
 		return nil, noDigest(hex)
 	}
 	for _, l := range in {
-		names, err := l.names()
+		names, err := l.folders()
 		if err != nil {
 			return nil, err
 		}

@@ -116,8 +116,14 @@ func tagOf(link string) string {
 	return tag
 }
 
-// names lists what looks like a template, in order.
+// names lists what has a tag, in order.
 func (l *Library) names() ([]string, error) {
+	all, err := l.folders()
+	return slices.DeleteFunc(all, func(name string) bool { return len(l.tags(name)) == 0 }), err
+}
+
+// folders lists the names that have a folder, also those that are left with images alone.
+func (l *Library) folders() ([]string, error) {
 	entries, err := os.ReadDir(l.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list templates: %w", err)
@@ -125,7 +131,7 @@ func (l *Library) names() ([]string, error) {
 	var names []string
 	for _, e := range entries {
 		name := strings.ReplaceAll(e.Name(), "+", "/")
-		if bothy.ValidTemplateName(name) && len(l.tags(name)) > 0 {
+		if bothy.ValidTemplateName(name) && e.IsDir() {
 			names = append(names, name)
 		}
 	}

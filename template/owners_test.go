@@ -190,6 +190,28 @@ func TestATemplateWithMemoryGoes(t *testing.T) {
 	}
 }
 
+// Another server that shares the folder knows nothing of this one's snapshots.
+func TestAnImageThatProcessesRunOnStays(t *testing.T) {
+	free := func(context.Context, string, string, map[string]bool) (bool, error) { return false, nil }
+	l := library(t, Options{InUse: free})
+	for _, c := range []context.Context{project(t, "red"), project(t, bothy.DefaultProject)} {
+		base := adopted(t, l, c, "base:v1", other(t, l, "one"))
+		made := &bothy.Template{Version: bothy.ManifestVersion, Name: "app", Memory: &bothy.TemplateMemory{SnapshotID: "snp1", BaseDigest: base.Digest}}
+		must(t, l.Adopt(c, made, other(t, l, "two").RootFS))
+		other(t, l, "three")
+		fails(t, l.RemoveTemplate(c, "base"), bothy.CodeTemplateInUse)
+		must(t, l.Untag(c, "base", "v1"))
+		must(t, l.Collect(c))
+		if _, err := l.LookupFor(bothy.CallerFrom(c).ProjectID, base.Digest); err != nil {
+			t.Error("the image that processes run on has gone:", err)
+		}
+		must(t, l.RemoveTemplate(c, "app"))
+		must(t, l.Collect(c))
+		_, err := l.LookupFor(bothy.CallerFrom(c).ProjectID, base.Digest)
+		fails(t, err, bothy.CodeTemplateNotFound)
+	}
+}
+
 func TestATagThatMovesLeavesWhatUsesTheOldImage(t *testing.T) {
 	used := map[string]bool{}
 	l := library(t, Options{InUse: func(_ context.Context, _, digest string, _ map[string]bool) (bool, error) { return used[digest], nil }}, "tools")

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -66,13 +68,19 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 		return notFound(ref.String(), []*Library{l})
 	}
 	memory := l.memoryOf(ref.Name, digests, kept)
+	bases, err := l.memoryBases(ref.Name)
+	if err != nil {
+		return err
+	}
 	for _, hex := range digests {
 		if kept[hex] {
 			continue
 		}
-		if used, err := l.inUse(ctx, hex, memory, false); err != nil {
+		used, err := l.inUse(ctx, hex, memory, false)
+		if err != nil {
 			return err
-		} else if used && !l.elsewhere(ref.Name, hex) {
+		}
+		if (used || bases[hex]) && !l.elsewhere(ref.Name, hex) {
 			return bothy.Errorf(bothy.CodeTemplateInUse, "a sandbox or a snapshot still needs the template %s", ref).
 				WithHint("Terminate its sandboxes and delete its snapshots first: bothy ls, bothy snapshots.")
 		}
@@ -98,13 +106,34 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 
 // elsewhere reports whether another name has an image, too.
 func (l *Library) elsewhere(name, hex string) bool {
-	names, _ := l.names()
+	names, _ := l.folders()
 	for _, other := range names {
 		if _, err := os.Stat(filepath.Join(l.home(other), hex, imageName)); other != name && err == nil {
 			return true
 		}
 	}
 	return false
+}
+
+// memoryBases are the images that processes of templates run on, but for those of one name.
+// Other servers may share this folder, and none knows what the snapshots of another need.
+func (l *Library) memoryBases(but string) (map[string]bool, error) {
+	in := []*Library{l}
+	if l.project == "" {
+		all, err := l.everything()
+		if err != nil {
+			return nil, err
+		}
+		in = all
+	}
+	list, err := l.listed(in)
+	bases := map[string]bool{}
+	for _, t := range list {
+		if t.Memory != nil && (t.Name != but || t.Project != l.project) {
+			bases[strings.TrimPrefix(t.Memory.BaseDigest, digestPrefix)] = true
+		}
+	}
+	return bases, err
 }
 
 // memoryOf are the snapshots that go with images of a name, but for those that are kept.
@@ -126,6 +155,11 @@ func (l *Library) collect(ctx context.Context, name string) error {
 		return err
 	}
 	kept := l.tagged(name, "")
+	bases, err := l.memoryBases("")
+	if err != nil {
+		return err
+	}
+	maps.Copy(kept, bases)
 	var errs []error
 	for _, hex := range digests {
 		if kept[hex] {
@@ -149,7 +183,7 @@ func (l *Library) Collect(ctx context.Context) error {
 	}
 	var errs []error
 	for _, at := range all {
-		names, err := at.names()
+		names, err := at.folders()
 		errs = append(errs, err)
 		for _, name := range names {
 			unlock, err := at.lock(ctx, name, func() {})
@@ -157,6 +191,7 @@ func (l *Library) Collect(ctx context.Context) error {
 				return errors.Join(append(errs, err)...)
 			}
 			errs = append(errs, at.collect(ctx, name))
+			_ = os.Remove(at.home(name)) // where nothing is left of it
 			unlock()
 		}
 	}
@@ -182,7 +217,7 @@ func (l *Library) checkQuota(ctx context.Context, more int64) error {
 
 // used is how many bytes the images of this library take up.
 func (l *Library) used() (sum int64, err error) {
-	names, err := l.names()
+	names, err := l.folders()
 	if err != nil {
 		return 0, err
 	}

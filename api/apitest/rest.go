@@ -2,6 +2,7 @@ package apitest
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -245,6 +246,14 @@ func (w *World) PushTemplate(ctx context.Context, name string, req bothy.Templat
 		return nil, err
 	}
 	return &bothy.PushedTemplate{Reference: req.Reference + "@" + t.Digest, Digest: t.Digest, SizeBytes: t.SizeBytes}, nil
+}
+
+// TemplateSBOM pretends to list packages.
+func (w *World) TemplateSBOM(ctx context.Context, name, format string) (json.RawMessage, error) {
+	if _, err := w.Template(ctx, name); err != nil {
+		return nil, err
+	}
+	return json.RawMessage(`{"format":"` + format + `"}`), nil
 }
 
 // RemoveTemplate implements bothy.TemplateService.

@@ -492,6 +492,7 @@ var Descriptions = map[string]fields{
 	},
 	"TemplateMemory": {
 		"snapshot_id": field("The snapshot that holds them, which goes with the template."),
+		"base_digest": field("The image that they run on, which stays for as long as the template does."),
 		"size_bytes":  field("What the snapshot takes up."),
 		"engine":      field("The engine that they run on."),
 		"cpu":         field("The processors of a sandbox that asks for none."),

@@ -23,6 +23,11 @@ type pushInput struct {
 	Body bothy.TemplatePush
 }
 
+type sbomInput struct {
+	Name   string `path:"name" doc:"The template's name."`
+	Format string `query:"format" enum:"spdx,cyclonedx" default:"spdx" doc:"SPDX 2.3 or CycloneDX 1.6."`
+}
+
 type buildInput struct {
 	Accept string `header:"Accept" hidden:"true"`
 	Body   bothy.TemplateBuild
@@ -84,6 +89,22 @@ func (s *handlers) registerTemplates() {
 			"answers when it is there. What the template has of running processes is not part of it.",
 	}, func(ctx context.Context, in *pushInput) (*openapi.Answer[*bothy.PushedTemplate], error) {
 		return one(svc.PushTemplate(ctx, in.Name, in.Body))
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "get-template-sbom", Method: http.MethodGet, Path: "/v1/sboms/{name}", Tag: "Templates",
+		Summary: "List what is installed in a template", Scope: bothy.ScopeTemplatesRead,
+		Text: "A software bill of materials: the packages that Debian's, Python's and Node's package managers have installed, with the URLs " +
+			"by which scanners know them. The same template gives the same text.",
+		Returns: []middleware.Form{middleware.Bytes("application/json")},
+	}, func(ctx context.Context, in *sbomInput) (*openapi.Response, error) {
+		text, err := svc.TemplateSBOM(ctx, in.Name, in.Format)
+		if err != nil {
+			return nil, err
+		}
+		return openapi.Respond(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(text)
+		}), nil
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "delete-template", Method: http.MethodDelete, Path: "/v1/templates/{name}", Tag: "Templates",

@@ -119,6 +119,11 @@ export class Templates {
     return (await this.#transport.json<{ items: Template[] }>(call)).items;
   }
 
+  /** Lists what package managers have installed in a template, for scanners: SPDX 2.3 or CycloneDX 1.6. */
+  async sbom(name: string, format: "spdx" | "cyclonedx" = "spdx", options: CallOptions = {}): Promise<unknown> {
+    return this.#transport.read({ path: `/v1/sboms/${encodeURIComponent(name)}`, query: { format }, ...options }, (response) => response.json());
+  }
+
   /**
    * Writes a template to a registry, as an image that any container engine can run.
    *

@@ -193,6 +193,7 @@ test("a template is built with its progress, and a build that fails is an error"
     .on("GET /v1/templates", json({ items: [built] }))
     .on("GET /v1/templates/mine", json(built))
     .on("POST /v1/templates/mine/tags", json({ items: [{ ...built, tag: "v3" }, built] }))
+    .on("GET /v1/sboms/mine", json({ spec_version: "x" }))
     .on("POST /v1/templates/mine/push", json({ reference: "r.example.org/a@sha256:x", digest: "sha256:x", size_bytes: 7 }))
     .on("DELETE /v1/templates/mine", noContent);
   const { templates } = fake.client();
@@ -205,6 +206,8 @@ test("a template is built with its progress, and a build that fails is an error"
   assert.equal((await templates.get("mine")).name, "mine");
   assert.deepEqual((await templates.tag("mine", ["v3", "latest"])).map((t) => t.tag), ["v3", undefined]);
   assert.deepEqual(fake.seen.at(-1)?.json, { tags: ["v3", "latest"] });
+  assert.deepEqual(await templates.sbom("mine", "cyclonedx"), { spec_version: "x" });
+  assert.equal(fake.seen.at(-1)?.query.get("format"), "cyclonedx");
   assert.equal((await templates.push("mine", "r.example.org/a:1")).sizeBytes, 7);
   assert.deepEqual(fake.seen.at(-1)?.json, { reference: "r.example.org/a:1" });
   await templates.delete("mine");

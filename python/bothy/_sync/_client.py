@@ -477,6 +477,22 @@ class Client:
         )
         return [decode(Template, item) for item in answer["items"]]
 
+    def template_sbom(
+        self, name: str, format: Literal["spdx", "cyclonedx"] = "spdx"
+    ) -> dict[str, Any]:
+        """Return what package managers have installed in a template, for scanners.
+
+        Args:
+            name: The template.
+            format: ``"spdx"`` for SPDX 2.3, or ``"cyclonedx"`` for CycloneDX 1.6.
+
+        Raises:
+            TemplateNotFoundError: There is no such template.
+        """
+        path = named("sboms", name)
+        sbom: dict[str, Any] = self._call(Request("GET", path, params={"format": format}))
+        return sbom
+
     def push_template(
         self, name: str, reference: str, *, registries: Sequence[Mapping[str, str]] = ()
     ) -> PushedTemplate:

@@ -66,6 +66,10 @@ def test_templates_are_found_built_and_deleted(fake: FakeServer, client: Client)
     assert [t.tag for t in client.tag_template("mine", "v3", "stable")] == ["v3", "stable"]
     assert fake.seen[-1].json == {"tags": ["v3", "stable"]}
 
+    fake.routes["GET", "/v1/sboms/mine"] = lambda _: as_json({"spdxVersion": "SPDX-2.3"})
+    assert client.template_sbom("mine") == {"spdxVersion": "SPDX-2.3"}
+    assert fake.seen[-1].query == {"format": "spdx"}
+
     pushed = {"reference": "r.example.org/a@sha256:x", "digest": "sha256:x", "size_bytes": 7}
     fake.routes["POST", "/v1/templates/mine/push"] = lambda _: as_json(pushed)
     login = {"host": "r.example.org", "username": "u", "password": "p"}

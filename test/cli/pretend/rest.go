@@ -2,6 +2,7 @@ package pretend
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -98,6 +99,14 @@ func (w Templates) PushTemplate(ctx context.Context, name string, req bothy.Temp
 		return nil, err
 	}
 	return &bothy.PushedTemplate{Reference: req.Reference + "@" + t.Digest, Digest: t.Digest, SizeBytes: t.SizeBytes}, nil
+}
+
+// TemplateSBOM pretends to list packages.
+func (w Templates) TemplateSBOM(ctx context.Context, name, format string) (json.RawMessage, error) {
+	if _, err := w.Template(ctx, name); err != nil {
+		return nil, err
+	}
+	return json.RawMessage(`{"format":"` + format + `"}`), nil
 }
 
 // RemoveTemplate deletes one.

@@ -1,0 +1,34 @@
+package template
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/template/sbom"
+	filetree "github.com/bothy-dev/bothy/template/tree"
+)
+
+// TemplateSBOM lists what a template that the caller may use holds.
+func (l *Library) TemplateSBOM(ctx context.Context, name, format string) (json.RawMessage, error) {
+	c, err := bothy.Require(ctx, bothy.ScopeTemplatesRead)
+	if err != nil {
+		return nil, err
+	}
+	t, err := l.LookupFor(c.ProjectID, name)
+	if err != nil {
+		return nil, err
+	}
+	files, err := filetree.Read(t.RootFS)
+	if err != nil {
+		return nil, damaged(t.Name, err.Error())
+	}
+	list, err := sbom.Packages(files)
+	if err != nil {
+		return nil, damaged(t.Name, err.Error())
+	}
+	var b bytes.Buffer
+	err = sbom.Write(&b, t, list, format)
+	return b.Bytes(), err
+}
