@@ -123,7 +123,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	}
 	s.tokens = access.New(s.store, access.WithLog(s.log), access.WithProjects(s.projects))
 	s.templates = template.NewLibrary(c.Templates, template.Options{
-		InUse: s.templateInUse, Quota: s.templateQuota, Forget: s.forgetMemory, Transport: gateway.Transport(c.Network.Allow, c.Network.Forbid),
+		Home: c.Home, InUse: s.templateInUse, Quota: s.templateQuota, Forget: s.forgetMemory, Transport: gateway.Transport(c.Network.Allow, c.Network.Forbid),
 	})
 	if err := s.openEngine(binaries); err != nil {
 		return nil, err

@@ -37,6 +37,8 @@ type Options struct {
 	Transport http.RoundTripper
 	// Forget lets go of the snapshot of a template that has been removed.
 	Forget func(ctx context.Context, project, snapshotID string)
+	// Home is that of the server, by which others that share the folder know it.
+	Home string
 	// Share is the folder of the data files that come with bothy. Without it
 	// BOTHY_SHARE is asked, then the neighbourhood of the program.
 	Share string
@@ -51,6 +53,7 @@ type Library struct {
 	// project owns all templates of this library, of one that is part of another.
 	project  string
 	projects projects
+	holds    *holds
 }
 
 var _ bothy.TemplateService = (*Library)(nil)
@@ -60,7 +63,7 @@ func NewLibrary(dir string, opts Options) *Library {
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
 	}
-	return &Library{dir: dir, opts: opts}
+	return &Library{dir: dir, opts: opts, holds: newHolds(dir, opts.Home)}
 }
 
 // Templates lists the templates by name. Damaged ones are left out; asking for
@@ -83,7 +86,7 @@ func (l *Library) Lookup(name string) (*bothy.Template, error) {
 		}
 		return byDigest(all, hex)
 	}
-	return l.LookupFor("", name)
+	return l.find("", name)
 }
 
 // Template finds a template as the caller's project sees it.
@@ -92,11 +95,24 @@ func (l *Library) Template(ctx context.Context, name string) (*bothy.Template, e
 	if err != nil {
 		return nil, err
 	}
-	return l.LookupFor(c.ProjectID, name)
+	return l.find(c.ProjectID, name)
 }
 
-// LookupFor finds a template as a project sees it: its own, then those for all.
+// LookupFor finds a template as a project sees it, for something to be made from: no server
+// collects its image from now on, until this one needs it no more.
 func (l *Library) LookupFor(project, name string) (*bothy.Template, error) {
+	t, err := l.find(project, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.holds.add(digestOf(t.Digest)); err != nil {
+		return nil, fmt.Errorf("hold the image of template %s: %w", t.Ref(), err)
+	}
+	return t, nil
+}
+
+// find finds a template as a project sees it: its own, then those for all.
+func (l *Library) find(project, name string) (*bothy.Template, error) {
 	ref, err := bothy.ParseTemplateRef(name)
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ func (l *Library) of(project string) *Library {
 	if own := l.projects.by[project]; own != nil {
 		return own
 	}
-	own := &Library{dir: filepath.Join(l.dir, projectsName, folderOf(project)), opts: l.opts, project: project}
+	own := &Library{dir: filepath.Join(l.dir, projectsName, folderOf(project)), opts: l.opts, project: project, holds: l.holds}
 	if l.projects.by == nil {
 		l.projects.by = map[string]*Library{}
 	}

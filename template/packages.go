@@ -16,7 +16,7 @@ func (l *Library) TemplateSBOM(ctx context.Context, name, format string) (json.R
 	if err != nil {
 		return nil, err
 	}
-	t, err := l.LookupFor(c.ProjectID, name)
+	t, err := l.find(c.ProjectID, name)
 	if err != nil {
 		return nil, err
 	}

@@ -80,6 +80,10 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 		if err != nil {
 			return err
 		}
+		if home := l.holds.holder(hex); home != "" && !l.elsewhere(ref.Name, hex) {
+			return bothy.Errorf(bothy.CodeTemplateInUse, "another server, with its home in %s, may still need the template %s", home, ref).
+				WithHint("End its sandboxes and delete its snapshots; it lets go within an hour or two.")
+		}
 		if (used || bases[hex]) && !l.elsewhere(ref.Name, hex) {
 			return bothy.Errorf(bothy.CodeTemplateInUse, "a sandbox or a snapshot still needs the template %s", ref).
 				WithHint("Terminate its sandboxes and delete its snapshots first: bothy ls, bothy snapshots.")
@@ -166,7 +170,7 @@ func (l *Library) collect(ctx context.Context, name string) error {
 			continue
 		}
 		used, err := l.inUse(ctx, hex, nil, true)
-		if err == nil && !used {
+		if err == nil && !used && l.holds.holder(hex) == "" {
 			err = l.discard(ctx, name, hex)
 		}
 		errs = append(errs, err)
@@ -183,6 +187,10 @@ func (l *Library) Collect(ctx context.Context) error {
 	}
 	var errs []error
 	for _, at := range all {
+		errs = append(errs, at.holdUsed(ctx))
+	}
+	errs = append(errs, l.holds.sweep(ctx, func(image string) (bool, error) { return l.inUse(ctx, image, nil, true) }))
+	for _, at := range all {
 		names, err := at.folders()
 		errs = append(errs, err)
 		for _, name := range names {
@@ -193,6 +201,30 @@ func (l *Library) Collect(ctx context.Context) error {
 			errs = append(errs, at.collect(ctx, name))
 			_ = os.Remove(at.home(name)) // where nothing is left of it
 			unlock()
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// holdUsed holds the images that are needed: sandboxes may be older than this server.
+func (l *Library) holdUsed(ctx context.Context) error {
+	if l.holds.home == "" {
+		return nil
+	}
+	names, err := l.folders()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range names {
+		digests, err := l.digests(name)
+		errs = append(errs, err)
+		for _, hex := range digests {
+			used, err := l.inUse(ctx, hex, nil, false)
+			if err == nil && used {
+				err = l.holds.add(hex)
+			}
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)

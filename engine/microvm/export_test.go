@@ -5,7 +5,6 @@ import "time"
 // SetAskTime has machines be waited for so long, until the function that it returns is
 // called.
 func SetAskTime(d time.Duration) (undo func()) {
-	before := askTime
-	askTime = d
-	return func() { askTime = before }
+	before := shortened.Swap(int64(d))
+	return func() { shortened.Store(before) }
 }

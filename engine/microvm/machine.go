@@ -1,6 +1,7 @@
 package microvm
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -215,11 +217,16 @@ func (m *Machine) Destroy(ctx context.Context) error {
 	}
 }
 
-// askTime bounds what is asked of a machine, emulated ones included. Tests shorten it.
-var askTime = 60 * time.Second
+// askTime bounds what is asked of a machine, emulated ones included.
+const askTime = 60 * time.Second
+
+// shortened is what tests make of askTime, while machines are asked.
+var shortened atomic.Int64
+
+func patience() time.Duration { return cmp.Or(time.Duration(shortened.Load()), askTime) }
 
 func (m *Machine) ask(ctx context.Context, q vm.Request) (vm.Reply, error) {
-	ctx, cancel := m.bound(ctx, askTime)
+	ctx, cancel := m.bound(ctx, patience())
 	defer cancel()
 	return ask(ctx, m.dir, q, nil)
 }

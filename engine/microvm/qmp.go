@@ -83,7 +83,7 @@ var errSilent = errors.New("QEMU does not answer")
 
 // do has a command done and returns its answer. files pass to QEMU with it.
 func (q *qmp) do(ctx context.Context, command string, args any, files ...*os.File) (json.RawMessage, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, askTime, errSilent)
+	ctx, cancel := context.WithTimeoutCause(ctx, patience(), errSilent)
 	defer cancel()
 	defer q.bound(ctx)()
 	b, err := json.Marshal(struct {

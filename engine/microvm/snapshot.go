@@ -65,7 +65,7 @@ func (m *Machine) Snapshot(ctx context.Context, o bothy.SnapshotOptions) error {
 
 // open reaches the monitor of a machine that runs.
 func (m *Machine) open(ctx context.Context) (monitor, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, askTime, errSilent)
+	ctx, cancel := context.WithTimeoutCause(ctx, patience(), errSilent)
 	defer cancel()
 	return m.e.vmm.open(ctx, m.dir)
 }
@@ -234,7 +234,7 @@ func (m *Machine) Thaw(ctx context.Context) error {
 }
 
 func (m *Machine) steer(ctx context.Context, f func(context.Context, monitor) error) error {
-	ctx, cancel := m.bound(ctx, askTime)
+	ctx, cancel := m.bound(ctx, patience())
 	defer cancel()
 	c, err := m.open(ctx)
 	if err != nil {

@@ -1,0 +1,162 @@
+package template
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	holdsName = ".holds"
+	ownerName = "home"
+	// holdFresh is how long a hold is not written again, and holdLife how long one stays for
+	// a sandbox that is being made.
+	holdFresh = 10 * time.Minute
+	holdLife  = time.Hour
+)
+
+// holds say which images servers need. Servers may share a folder of templates, and none
+// can ask another's store. Each has a folder of its own there, with a file for each image.
+type holds struct {
+	dir  string
+	home string // of this server; "" holds nothing
+	now  func() time.Time
+
+	mu    sync.Mutex
+	fresh map[string]time.Time
+}
+
+func newHolds(library, home string) *holds {
+	return &holds{dir: filepath.Join(library, holdsName), home: home, now: time.Now, fresh: map[string]time.Time{}}
+}
+
+// own is this server's folder.
+func (h *holds) own() string {
+	sum := sha256.Sum256([]byte(h.home))
+	return filepath.Join(h.dir, hex.EncodeToString(sum[:8]))
+}
+
+// add holds an image, before anything is made from it.
+func (h *holds) add(image string) error {
+	if h.home == "" {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.now()
+	if at, ok := h.fresh[image]; ok && now.Sub(at) < holdFresh {
+		return nil
+	}
+	err := h.write(image, now)
+	for _, cannot := range []error{fs.ErrPermission, unix.EROFS, unix.ENOSPC, unix.EDQUOT} {
+		if errors.Is(err, cannot) {
+			return nil // sandboxes start all the same
+		}
+	}
+	if err == nil {
+		h.fresh[image] = now
+	}
+	return err
+}
+
+func (h *holds) write(image string, now time.Time) error {
+	dir := h.own()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := writeIfMissing(filepath.Join(dir, ownerName), h.home); err != nil {
+		return err
+	}
+	path := filepath.Join(dir, image)
+	if err := writeIfMissing(path, ""); err != nil {
+		return err
+	}
+	return os.Chtimes(path, now, now)
+}
+
+func writeIfMissing(path, text string) error {
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	return os.WriteFile(path, []byte(text), 0o644)
+}
+
+// holder is the home of another server that holds an image, or "". One whose home is gone
+// needs nothing any more.
+func (h *holds) holder(image string) string {
+	servers, _ := os.ReadDir(h.dir)
+	for _, s := range servers {
+		dir := filepath.Join(h.dir, s.Name())
+		if dir == h.own() {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(dir, image)); err != nil {
+			continue
+		}
+		home, err := os.ReadFile(filepath.Join(dir, ownerName))
+		if err != nil {
+			continue
+		}
+		if _, err := os.Stat(string(home)); err == nil {
+			return string(home)
+		}
+	}
+	return ""
+}
+
+// sweep lets go of what this server does not need any more, and removes the folders of
+// servers whose homes are gone.
+func (h *holds) sweep(ctx context.Context, needed func(image string) (bool, error)) error {
+	var errs []error
+	servers, _ := os.ReadDir(h.dir)
+	for _, s := range servers {
+		dir := filepath.Join(h.dir, s.Name())
+		home, err := os.ReadFile(filepath.Join(dir, ownerName))
+		if _, gone := os.Stat(string(home)); err == nil && errors.Is(gone, os.ErrNotExist) {
+			errs = append(errs, os.RemoveAll(dir))
+		}
+	}
+	if h.home == "" {
+		return errors.Join(errs...)
+	}
+	images, _ := os.ReadDir(h.own())
+	for _, i := range images {
+		info, err := i.Info()
+		if err != nil || i.Name() == ownerName || h.now().Sub(info.ModTime()) < holdLife {
+			continue
+		}
+		if used, err := needed(i.Name()); err != nil || used || ctx.Err() != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, h.drop(i.Name()))
+	}
+	return errors.Join(errs...)
+}
+
+// drop lets go of an image, unless it was held again meanwhile.
+func (h *holds) drop(image string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if at, ok := h.fresh[image]; ok && h.now().Sub(at) < holdLife {
+		return nil
+	}
+	delete(h.fresh, image)
+	err := os.Remove(filepath.Join(h.own(), image))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// digestOf is an image's digest without its prefix.
+func digestOf(digest string) string { return strings.TrimPrefix(digest, digestPrefix) }

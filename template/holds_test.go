@@ -1,0 +1,82 @@
+package template
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Two servers share a folder of templates; each knows only its own sandboxes.
+func TestServersLeaveEachOthersImages(t *testing.T) {
+	used := map[string]string{} // images by the home of the server that needs them
+	server := func(home string) Options {
+		return Options{Home: home, InUse: func(_ context.Context, _, digest string, _ map[string]bool) (bool, error) {
+			return used[home] == digest, nil
+		}}
+	}
+	homeA, homeB := t.TempDir(), t.TempDir()
+	a := library(t, server(homeA), "tools")
+	b := NewLibrary(a.dir, server(homeB))
+	operator := project(t, bothy.DefaultProject)
+	old := adopted(t, a, operator, "app", other(t, a, "one"))
+	found, err := a.LookupFor("", "app") // a sandbox is made
+	must(t, err)
+	used[homeA] = found.Digest
+	adopted(t, b, operator, "app", other(t, b, "two")) // the name moves on, by the other server
+	other(t, b, "three")
+	must(t, b.Collect(operator))
+	if _, err := a.LookupFor("", old.Digest); err != nil {
+		t.Fatal("the image of a sandbox of another server has gone:", err)
+	}
+	must(t, b.RemoveTemplate(operator, "app")) // its image is that of another name, too
+	fails(t, b.RemoveTemplate(operator, "other"), bothy.CodeTemplateInUse, homeA)
+	if _, err := a.LookupFor("", old.Digest); err != nil {
+		t.Fatal("the image of a sandbox of another server has gone:", err)
+	}
+
+	// A server that begins finds what its sandboxes need, and one that needs it no more lets go.
+	must(t, os.RemoveAll(filepath.Join(a.dir, holdsName)))
+	a = NewLibrary(a.dir, server(homeA))
+	must(t, a.Collect(operator))
+	must(t, b.Collect(operator))
+	if _, err := b.find("", old.Digest); err != nil {
+		t.Fatal("the image has gone:", err)
+	}
+	delete(used, homeA)
+	must(t, a.holds.sweep(t.Context(), func(string) (bool, error) { return false, nil }))
+	must(t, b.Collect(operator))
+	if _, err := b.find("", old.Digest); err != nil {
+		t.Fatal("the image of a sandbox that is perhaps being made has gone:", err)
+	}
+	a.holds.now = func() time.Time { return time.Now().Add(2 * holdLife) }
+	must(t, a.Collect(operator))
+	must(t, b.Collect(operator))
+	_, err = b.find("", old.Digest)
+	fails(t, err, bothy.CodeTemplateNotFound)
+}
+
+func TestAServerThatIsGoneHoldsNothing(t *testing.T) {
+	free := func(context.Context, string, string, map[string]bool) (bool, error) { return false, nil }
+	home := t.TempDir()
+	a := library(t, Options{Home: home, InUse: free}, "tools")
+	b := NewLibrary(a.dir, Options{Home: t.TempDir(), InUse: free})
+	operator := project(t, bothy.DefaultProject)
+	made, err := a.LookupFor("", "tools")
+	must(t, err)
+	if got := b.holds.holder(digestOf(made.Digest)); got != home {
+		t.Errorf("it is held by %q", got)
+	}
+	must(t, os.RemoveAll(home))
+	if got := b.holds.holder(digestOf(made.Digest)); got != "" {
+		t.Errorf("it is held by %q", got)
+	}
+	must(t, b.RemoveTemplate(operator, "tools"))
+	must(t, b.Collect(operator))
+	if entries, _ := os.ReadDir(filepath.Join(a.dir, holdsName)); len(entries) > 0 {
+		t.Errorf("%v are left", entries)
+	}
+}
