@@ -38,8 +38,8 @@ func (s *server) built(t *testing.T, req bothy.BuildRequest) (*bothy.Build, stri
 	return b, log.String()
 }
 
+// Not beside other tests: some compare what templates there are.
 func TestProgramsRunAlready(t *testing.T) {
-	t.Parallel()
 	name := fmt.Sprintf("started-%d", os.Getpid())
 	req := bothy.BuildRequest{
 		Name: name, Dockerfile: "FROM " + templateName + "\nWORKDIR /srv\nRUN echo hello >page",
