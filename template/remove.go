@@ -80,10 +80,6 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 		if err != nil {
 			return err
 		}
-		if home := l.holds.holder(hex); home != "" && !l.elsewhere(ref.Name, hex) {
-			return bothy.Errorf(bothy.CodeTemplateInUse, "another server, with its home in %s, may still need the template %s", home, ref).
-				WithHint("End its sandboxes and delete its snapshots; it lets go within an hour or two.")
-		}
 		if (used || bases[hex]) && !l.elsewhere(ref.Name, hex) {
 			return bothy.Errorf(bothy.CodeTemplateInUse, "a sandbox or a snapshot still needs the template %s", ref).
 				WithHint("Terminate its sandboxes and delete its snapshots first: bothy ls, bothy snapshots.")
@@ -102,10 +98,18 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 		}
 	}
 	var errs []error
+	held := false
 	for _, hex := range digests {
+		if l.holds.holder(hex) != "" {
+			held = true // collected when that server needs it no more
+			continue
+		}
 		errs = append(errs, l.discard(ctx, ref.Name, hex))
 	}
-	return errors.Join(append(errs, os.RemoveAll(l.home(ref.Name)))...)
+	if !held {
+		errs = append(errs, os.RemoveAll(l.home(ref.Name)))
+	}
+	return errors.Join(errs...)
 }
 
 // elsewhere reports whether another name has an image, too.
