@@ -22,6 +22,9 @@ const (
 	// readyEvery is how often it is looked whether a program is ready.
 	readyEvery = 100 * time.Millisecond
 	maxStart   = 3600
+	// settle is how long a program that is ready is left alone before its memory is taken,
+	// so that the connections by which it was asked are over.
+	settle = 300 * time.Millisecond
 )
 
 // checkStart refuses a start that cannot be.
@@ -169,7 +172,7 @@ func (s *starting) await(ctx context.Context) error {
 			return err
 		}
 		if ready {
-			return nil
+			return wait(ctx, settle)
 		}
 		select {
 		case <-waiting.Done():
@@ -179,6 +182,15 @@ func (s *starting) await(ctx context.Context) error {
 			return s.failed(ctx, fmt.Sprintf("was not ready within %.0f seconds", s.patience().Seconds()), "Give it longer with start.timeout_seconds, or mend what start.ready waits for.")
 		case <-tick.C:
 		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
 	}
 }
 
