@@ -164,3 +164,14 @@ func (s *Service) heldByTemplate(id string) error {
 	return bothy.Errorf(bothy.CodeSnapshotInUse, "the template %s starts from snapshot %s", t.Ref(), id).
 		WithHint("Delete the template: bothy template rm %s.", t.Ref())
 }
+
+// templateOf finds the image that memory was written with, under the name that it had then if
+// that still has it: an engine may want it at the same path.
+func (s *Service) templateOf(project, name, digest string) (*bothy.Template, error) {
+	if ref, err := bothy.ParseTemplateRef(name); err == nil && ref.Name != "" {
+		if t, err := s.o.Templates.LookupFor(project, ref.Name+"@"+digest); err == nil {
+			return t, nil
+		}
+	}
+	return s.o.Templates.LookupFor(project, digest)
+}

@@ -231,7 +231,7 @@ type ahead struct {
 // restoreAhead begins to wake a machine for sb, which stays as it is, where the host has
 // memory for two. The next wake takes it.
 func (s *Service) restoreAhead(ctx context.Context, sb *bothy.Sandbox, from *frozen) {
-	t, err := s.o.Templates.LookupFor(sb.ProjectID, from.m.Sandbox.TemplateDigest)
+	t, err := s.templateOf(sb.ProjectID, from.m.Sandbox.Template, from.m.Sandbox.TemplateDigest)
 	if err != nil || s.admission.FreeMemoryMB() < sb.MemoryMB+s.o.Pool.MinFreeMemoryMB {
 		return
 	}

@@ -94,7 +94,7 @@ func (s *Service) resumeFrom(ctx context.Context, sb *bothy.Sandbox, from *froze
 
 // startFrom is start from a snapshot.
 func (s *Service) startFrom(ctx context.Context, sb *bothy.Sandbox, from *frozen) (*instance.Instance, error) {
-	t, err := s.o.Templates.LookupFor(sb.ProjectID, from.m.Sandbox.TemplateDigest)
+	t, err := s.templateOf(sb.ProjectID, from.m.Sandbox.Template, from.m.Sandbox.TemplateDigest)
 	if err != nil {
 		return nil, err
 	}
