@@ -102,6 +102,16 @@ export function rest(current, create) {
       do status = await Template.getBuildStatus(info);
       while (["waiting", "building"].includes(status.status));
       assert.equal(status.status, "ready", status.reason?.message);
+      assert.equal((await Template.assignTags(`${name}:default`, ["v2", "stable"])).buildId.length > 0, true);
+      assert.deepEqual((await Template.getTags(name)).map((t) => t.tag).sort(), ["default", "stable", "v2"]);
+      const tagged = await e2b.Sandbox.create(`${name}:v2`, { timeoutMs: 120_000 });
+      try {
+        assert.equal(await tagged.files.read("/home/user/c.txt"), "b\n");
+      } finally {
+        await tagged.kill();
+      }
+      await Template.removeTags(name, ["stable", "v2"]);
+      assert.deepEqual((await Template.getTags(name)).map((t) => t.tag), ["default"]);
       const gone = await fetch(`${process.env.E2B_API_URL}/templates/${name}`, { method: "DELETE", headers: { "X-API-Key": process.env.E2B_API_KEY } });
       assert.equal(gone.status, 204);
       await assert.rejects(Template.build(Template().fromBaseImage().runCmd("exit 3"), `${name}-no`), /exit|3/);
@@ -110,6 +120,6 @@ export function rest(current, create) {
     }
     for (const call of [
       () => Template.assignTags("n:a", "b"), () => Template.removeTags("n", "b"), () => Template.getTags("n"),
-    ]) await assert.rejects(call, /501/, String(call));
+    ]) await assert.rejects(call, /404.*there is no template n/s, String(call));
   });
 }
