@@ -65,6 +65,16 @@ type Config struct {
 	Rates     Rates     `yaml:"rates"`
 	E2B       E2B       `yaml:"e2b"`
 	Webhooks  Webhooks  `yaml:"webhooks"`
+
+	Registries Registries `yaml:"registries"`
+}
+
+// Registries say how registries of images are reached.
+type Registries struct {
+	// Mirrors are asked before a registry, by its host.
+	Mirrors map[string][]string `yaml:"mirrors"`
+	// PlainHTTP are hosts that are spoken to without TLS.
+	PlainHTTP []string `yaml:"plain_http"`
 }
 
 // Audit says what is kept of who did what.

@@ -23,6 +23,7 @@ func TestExampleShowsEveryKeyWithItsDefault(t *testing.T) {
 	want.TrustedProxies = c.TrustedProxies
 	want.Snapshots.TrustedKeys, want.Engines.Refuse = c.Snapshots.TrustedKeys, c.Engines.Refuse
 	want.Webhooks.Allow = c.Webhooks.Allow
+	want.Registries = c.Registries
 	want.AllowedHosts, want.Network.Allow, want.Network.Forbid = c.AllowedHosts, c.Network.Allow, c.Network.Forbid
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("the example says\n%+v\nand the defaults are\n%+v", c, want)

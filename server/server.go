@@ -122,8 +122,13 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 		return nil, err
 	}
 	s.tokens = access.New(s.store, access.WithLog(s.log), access.WithProjects(s.projects))
+	registries := template.Registries(c.Registries)
+	if err := registries.Check(); err != nil {
+		return nil, err
+	}
 	s.templates = template.NewLibrary(c.Templates, template.Options{
-		Home: c.Home, InUse: s.templateInUse, Quota: s.templateQuota, Forget: s.forgetMemory, Transport: gateway.Transport(c.Network.Allow, c.Network.Forbid),
+		Registries: registries,
+		Home:       c.Home, InUse: s.templateInUse, Quota: s.templateQuota, Forget: s.forgetMemory, Transport: gateway.Transport(c.Network.Allow, c.Network.Forbid),
 	})
 	if err := s.openEngine(binaries); err != nil {
 		return nil, err

@@ -10,9 +10,6 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	filetree "github.com/bothy-dev/bothy/template/tree"
-	"github.com/google/go-containerregistry/pkg/authn"
-	"github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 // Adopt makes an image a template under t's name, and fills in what is measured. The
@@ -68,36 +65,6 @@ func linkOrCopy(from, to string) error {
 
 // CacheDir is a folder on the library's disk for what builds keep.
 func (l *Library) CacheDir() string { return filepath.Join(l.dir, ".cache", "build") }
-
-// OpenImage opens an image in a registry for a project. The operator's has what this host
-// has: its networks, its proxy, and the credentials of docker login. Any other reaches
-// what Options.Transport lets it, and is nobody there. Logins say otherwise for their registries.
-func (l *Library) OpenImage(ctx context.Context, project, ref string, logins []bothy.RegistryLogin) (v1.Image, error) {
-	options, err := l.registryOptions(project, ref, logins)
-	if err != nil {
-		return nil, err
-	}
-	return pull(ctx, ref, options...)
-}
-
-// loginFor finds the login for an image's registry; without one it is authn.Anonymous.
-func loginFor(ref string, logins []bothy.RegistryLogin) (authn.Authenticator, error) {
-	r, err := name.ParseReference(ref)
-	if err != nil {
-		return authn.Anonymous, nil // what opens the image says so
-	}
-	for _, one := range logins {
-		host, err := name.NewRegistry(one.Host)
-		if err != nil || one.Host == "" || one.Username == "" && one.Password == "" {
-			return nil, bothy.Errorf(bothy.CodeInvalid, "the login for the registry %q cannot be used", one.Host).
-				WithHint("Give the registry's host, such as registry.example.com:5000, a username and a password.")
-		}
-		if host.RegistryStr() == r.Context().RegistryStr() {
-			return authn.FromConfig(authn.AuthConfig{Username: one.Username, Password: one.Password}), nil
-		}
-	}
-	return authn.Anonymous, nil
-}
 
 // Finish is FinishTree, for builds.
 func (l *Library) Finish(t *filetree.Tree, searchPath string) error { return FinishTree(t, searchPath) }

@@ -35,6 +35,8 @@ type Options struct {
 	// Transport is how projects other than the operator's reach registries, and decides
 	// which. Without it they reach none.
 	Transport http.RoundTripper
+	// Registries say which are mirrored, and which may be spoken to without TLS.
+	Registries Registries
 	// Forget lets go of the snapshot of a template that has been removed.
 	Forget func(ctx context.Context, project, snapshotID string)
 	// Home is that of the server, by which others that share the folder know it.

@@ -2,22 +2,16 @@ package template
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/google/go-containerregistry/pkg/authn"
-	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
@@ -27,7 +21,7 @@ func (b *build) fromImage(ref string) []step {
 	var img v1.Image
 	return []step{
 		{"resolve", 2, func(ctx context.Context) (err error) {
-			img, err = openImage(ctx, ref)
+			img, err = b.lib.openImage(ctx, ref)
 			return err
 		}},
 		{"layers", 20, func(ctx context.Context) error { return b.unpackImage(ctx, img) }},
@@ -35,9 +29,9 @@ func (b *build) fromImage(ref string) []step {
 	}
 }
 
-func openImage(ctx context.Context, ref string) (v1.Image, error) {
+func (l *Library) openImage(ctx context.Context, ref string) (v1.Image, error) {
 	if !filepath.IsAbs(ref) {
-		return pull(ctx, ref)
+		return l.OpenImage(ctx, bothy.DefaultProject, ref, nil)
 	}
 	info, err := os.Stat(ref)
 	if err != nil {
@@ -100,47 +94,6 @@ func pick(index v1.ImageIndex) (v1.Image, error) {
 
 // descriptionLabel is where images say what they are for.
 const descriptionLabel = "org.opencontainers.image.description"
-
-// pull opens an image in a registry, with the credentials of docker login unless more
-// says otherwise.
-func pull(ctx context.Context, ref string, more ...remote.Option) (v1.Image, error) {
-	r, err := name.ParseReference(ref)
-	if err != nil {
-		return nil, bothy.Errorf(bothy.CodeInvalid, "%q is not a reference to an image", ref).
-			WithHint("Write it like alpine:3.20 or registry.example.com/team/image:tag; a path must be absolute.").Because(err)
-	}
-	if len(more) == 0 {
-		more = []remote.Option{remote.WithAuthFromKeychain(authn.DefaultKeychain)}
-	}
-	img, err := remote.Image(r, append(more, remote.WithContext(ctx),
-		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}))...)
-	if err != nil {
-		return nil, pullError(ref, err)
-	}
-	return img, nil
-}
-
-// pullError says what a registry said, or that there was nobody to say anything.
-func pullError(ref string, err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	const save = "Or save the image where it can be fetched (docker save IMAGE -o FILE) and import the file."
-	var t *transport.Error
-	if !errors.As(err, &t) {
-		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry of %s cannot be reached: %v", ref, err).
-			WithHint("Check the network, the proxy settings and the certificates of the server. %s", save).Because(err)
-	}
-	switch t.StatusCode {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry does not let this server have %s", ref).
-			WithHint("The image may not exist, or needs credentials: give them with the build, or run docker login as the server's user. %s", save).Because(err)
-	case http.StatusNotFound:
-		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry has no image %s for linux/%s", ref, runtime.GOARCH).
-			WithHint("Check the name and the tag.").Because(err)
-	}
-	return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry answered %d for %s", t.StatusCode, ref).WithHint(save).Because(err)
-}
 
 func (b *build) unpackImage(ctx context.Context, img v1.Image) error {
 	layers, err := img.Layers()

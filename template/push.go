@@ -6,18 +6,14 @@ import (
 	"errors"
 	"io"
 	"maps"
-	"net/http"
 	"runtime"
 	"slices"
 	"strings"
 
-	"github.com/google/go-containerregistry/pkg/authn"
-	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/stream"
 
 	"github.com/bothy-dev/bothy"
@@ -31,7 +27,7 @@ func (l *Library) PushTemplate(ctx context.Context, template string, req bothy.T
 	if err != nil {
 		return nil, err
 	}
-	to, err := name.ParseReference(req.Reference)
+	to, err := l.opts.Registries.parse(req.Reference)
 	if err == nil && strings.Contains(req.Reference, "@") {
 		err = errors.New("a digest cannot be chosen")
 	}
@@ -39,7 +35,7 @@ func (l *Library) PushTemplate(ctx context.Context, template string, req bothy.T
 		return nil, bothy.Errorf(bothy.CodeInvalid, "%q is not where an image can be pushed to", req.Reference).
 			WithHint("Write it like registry.example.com/team/image:tag.").Because(err)
 	}
-	options, err := l.registryOptions(c.ProjectID, req.Reference, req.Registries)
+	options, err := l.registryOptions(c.ProjectID, to, false, req.Registries)
 	if err != nil {
 		return nil, err
 	}
@@ -120,41 +116,4 @@ func setOf(list []string) map[string]struct{} {
 		set[item] = struct{}{}
 	}
 	return set
-}
-
-// pushError says what a registry said, or that there was nobody to say anything.
-func pushError(ref string, err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	var t *transport.Error
-	if !errors.As(err, &t) {
-		return bothy.Errorf(bothy.CodeTemplateInvalid, "%s cannot be written: %v", ref, err).
-			WithHint("Check the name, the network, the proxy settings and the certificates of the server.").Because(err)
-	}
-	if t.StatusCode == http.StatusUnauthorized || t.StatusCode == http.StatusForbidden {
-		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry does not let this server write %s", ref).
-			WithHint("Give a login that may, or run docker login as the server's user.").Because(err)
-	}
-	return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry answered %d for %s", t.StatusCode, ref).
-		WithHint("Check the name and the tag.").Because(err)
-}
-
-// registryOptions are how a project speaks to the registry of an image: see OpenImage.
-func (l *Library) registryOptions(project, ref string, logins []bothy.RegistryLogin) ([]remote.Option, error) {
-	auth, err := loginFor(ref, logins)
-	if err != nil {
-		return nil, err
-	}
-	if project == bothy.DefaultProject {
-		if auth != authn.Anonymous {
-			return []remote.Option{remote.WithAuth(auth)}, nil
-		}
-		return []remote.Option{remote.WithAuthFromKeychain(authn.DefaultKeychain)}, nil
-	}
-	if l.opts.Transport == nil {
-		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "this server asks no registries for projects").
-			WithHint("Ask the operator to import the image.")
-	}
-	return []remote.Option{remote.WithTransport(l.opts.Transport), remote.WithAuth(auth)}, nil
 }

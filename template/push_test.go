@@ -54,7 +54,7 @@ func TestATemplateIsPushedAndComesBack(t *testing.T) {
 		{"app", "no reference", bothy.CodeInvalid, "no reference"},
 		{"app", one.Reference, bothy.CodeInvalid, "pushed"},
 		{"app", strings.TrimPrefix(shut.URL, "http://") + "/a:1", bothy.CodeTemplateInvalid, "does not let"},
-		{"app", "127.0.0.1:1/a:1", bothy.CodeTemplateInvalid, "cannot be written"},
+		{"app", "127.0.0.1:1/a:1", bothy.CodeTemplateInvalid, "cannot be reached"},
 	} {
 		_, err := l.PushTemplate(c, bad.template, bothy.TemplatePush{Reference: bad.ref})
 		fails(t, err, bad.code, bad.says)

@@ -95,7 +95,7 @@ func (s *handlers) registerTemplates() {
 		Summary: "List what is installed in a template", Scope: bothy.ScopeTemplatesRead,
 		Text: "A software bill of materials: the packages that Debian's, Python's and Node's package managers have installed, with the URLs " +
 			"by which scanners know them. The same template gives the same text.",
-		Returns: []middleware.Form{middleware.Bytes("application/json")},
+		Returns: []middleware.Form{middleware.As[map[string]any]("application/json")},
 	}, func(ctx context.Context, in *sbomInput) (*openapi.Response, error) {
 		text, err := svc.TemplateSBOM(ctx, in.Name, in.Format)
 		if err != nil {

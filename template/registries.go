@@ -1,0 +1,236 @@
+package template
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+)
+
+// Registries say how this server reaches registries of images.
+type Registries struct {
+	// Mirrors are hosts that are asked before a registry, in this order, by its host.
+	// They are asked with this server's own network, for every project.
+	Mirrors map[string][]string
+	// PlainHTTP are hosts that are spoken to without TLS. Those on this host are anyway.
+	PlainHTTP []string
+}
+
+// Check refuses what names no registry.
+func (r Registries) Check() error {
+	hosts := slices.Clone(r.PlainHTTP)
+	for host, mirrors := range r.Mirrors {
+		hosts = append(append(hosts, host), mirrors...)
+	}
+	for _, host := range hosts {
+		if _, err := name.NewRegistry(host); err != nil || host == "" {
+			return bothy.Errorf(bothy.CodeInvalid, "%q is not the host of a registry", host).
+				WithHint("Write it like registry.example.com or registry.example.com:5000, without https:// and without a path.")
+		}
+	}
+	return nil
+}
+
+// parse reads a reference to an image.
+func (r Registries) parse(ref string) (name.Reference, error) {
+	parsed, err := name.ParseReference(ref)
+	if err == nil && slices.Contains(r.PlainHTTP, parsed.Context().RegistryStr()) {
+		return name.ParseReference(ref, name.Insecure)
+	}
+	return parsed, err
+}
+
+// sources are where an image is asked for: in the mirrors of its registry, and in that.
+func (r Registries) sources(ref name.Reference) ([]name.Reference, error) {
+	registry := ref.Context().RegistryStr()
+	var list []name.Reference
+	for host, mirrors := range r.Mirrors {
+		of, err := name.NewRegistry(host)
+		if err != nil {
+			return nil, err
+		}
+		if of.RegistryStr() != registry {
+			continue
+		}
+		for _, m := range mirrors {
+			there := m + "/" + ref.Context().RepositoryStr()
+			if _, ok := ref.(name.Digest); ok {
+				there += "@" + ref.Identifier()
+			} else {
+				there += ":" + ref.Identifier()
+			}
+			mirror, err := r.parse(there)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, mirror)
+		}
+	}
+	return append(list, ref), nil
+}
+
+// onlyTLS refuses what would travel in the clear, other than to hosts that are meant to
+// speak so and to this one.
+type onlyTLS struct {
+	http.RoundTripper
+	plain []string
+}
+
+func (t onlyTLS) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme != "https" && !slices.Contains(t.plain, r.URL.Host) && !isLoopback(r.URL.Hostname()) {
+		return nil, fmt.Errorf("%w: %s", errPlain, r.URL.Host)
+	}
+	return t.RoundTripper.RoundTrip(r)
+}
+
+var errPlain = errors.New("it would be spoken to without TLS, which registries.plain_http does not allow")
+
+// OpenImage opens an image in a registry for a project. The operator's has what this host
+// has: its networks, its proxy, and the credentials of docker login. Any other reaches
+// what Options.Transport lets it, and is nobody there. Logins say otherwise for their registries.
+func (l *Library) OpenImage(ctx context.Context, project, ref string, logins []bothy.RegistryLogin) (v1.Image, error) {
+	r, err := l.opts.Registries.parse(ref)
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "%q is not a reference to an image", ref).
+			WithHint("Write it like alpine:3.20 or registry.example.com/team/image:tag; a path must be absolute.").Because(err)
+	}
+	sources, err := l.opts.Registries.sources(r)
+	if err != nil {
+		return nil, err
+	}
+	for _, from := range sources {
+		img, err := l.ask(ctx, project, from, from != r, logins)
+		if err == nil || from == r || ctx.Err() != nil || bothy.ErrorCode(err) == bothy.CodeInvalid {
+			return img, err
+		}
+	}
+	panic("unreachable") // the last source is r
+}
+
+func (l *Library) ask(ctx context.Context, project string, ref name.Reference, mirror bool, logins []bothy.RegistryLogin) (v1.Image, error) {
+	options, err := l.registryOptions(project, ref, mirror, logins)
+	if err != nil {
+		return nil, err
+	}
+	img, err := remote.Image(ref, append(options, remote.WithContext(ctx),
+		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}))...)
+	if err == nil {
+		_, err = img.ConfigFile() // it is fetched when it is asked for
+	}
+	if err != nil {
+		return nil, pullError(ref.String(), err)
+	}
+	return img, nil
+}
+
+// registryOptions are how a project speaks to the registry of an image: see OpenImage.
+func (l *Library) registryOptions(project string, ref name.Reference, mirror bool, logins []bothy.RegistryLogin) ([]remote.Option, error) {
+	auth, err := loginFor(ref, logins)
+	if err != nil {
+		return nil, err
+	}
+	over := remote.DefaultTransport
+	if project != bothy.DefaultProject && !mirror {
+		if over = l.opts.Transport; over == nil {
+			return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "this server asks no registries for projects").
+				WithHint("Ask the operator to import the image.")
+		}
+	}
+	as := remote.WithAuth(auth)
+	if project == bothy.DefaultProject && auth == authn.Anonymous {
+		as = remote.WithAuthFromKeychain(authn.DefaultKeychain)
+	}
+	return []remote.Option{remote.WithTransport(onlyTLS{over, l.opts.Registries.PlainHTTP}), as}, nil
+}
+
+// loginFor finds the login for an image's registry; without one it is authn.Anonymous.
+func loginFor(ref name.Reference, logins []bothy.RegistryLogin) (authn.Authenticator, error) {
+	for _, one := range logins {
+		host, err := name.NewRegistry(one.Host)
+		if err != nil || one.Host == "" || one.Username == "" && one.Password == "" {
+			return nil, bothy.Errorf(bothy.CodeInvalid, "the login for the registry %q cannot be used", one.Host).
+				WithHint("Give the registry's host, such as registry.example.com:5000, a username and a password.")
+		}
+		if host.RegistryStr() == ref.Context().RegistryStr() {
+			return authn.FromConfig(authn.AuthConfig{Username: one.Username, Password: one.Password}), nil
+		}
+	}
+	return authn.Anonymous, nil
+}
+
+// pullError says what a registry said, or that there was nobody to say anything.
+func pullError(ref string, err error) error {
+	const save = "Or save the image where it can be fetched (docker save IMAGE -o FILE) and import the file."
+	if e := unreachable(ref, err, save); e != nil {
+		return e
+	}
+	status := registryStatus(err)
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry does not let this server have %s", ref).
+			WithHint("The image may not exist, or needs credentials: give them with the build, or run docker login as the server's user. %s", save).Because(err)
+	case http.StatusNotFound:
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry has no image %s for linux/%s", ref, runtime.GOARCH).
+			WithHint("Check the name and the tag.").Because(err)
+	}
+	return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry answered %d for %s", status, ref).WithHint(save).Because(err)
+}
+
+// pushError is pullError for an image that is written.
+func pushError(ref string, err error) error {
+	if e := unreachable(ref, err, ""); e != nil {
+		return e
+	}
+	status := registryStatus(err)
+	if status == http.StatusUnauthorized || status == http.StatusForbidden {
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry does not let this server write %s", ref).
+			WithHint("Give a login that may, or run docker login as the server's user.").Because(err)
+	}
+	return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry answered %d for %s", status, ref).
+		WithHint("Check the name and the tag.").Because(err)
+}
+
+// registryStatus is what a registry answered; 0 where it did not.
+func registryStatus(err error) int {
+	if t, ok := errors.AsType[*transport.Error](err); ok {
+		return t.StatusCode
+	}
+	return 0
+}
+
+// unreachable is the error of a registry that gave no answer, or nil where it did.
+func unreachable(ref string, err error, or string) error {
+	switch {
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return err
+	case registryStatus(err) != 0:
+		return nil
+	case errors.Is(err, errPlain):
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry of %s does not speak TLS: %v", ref, err).
+			WithHint("Give the registry a certificate, or ask the operator to name its host under registries.plain_http in the server's settings.").Because(err)
+	}
+	if _, ok := errors.AsType[net.Error](err); !ok {
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "what the registry of %s says cannot be used: %v", ref, err).
+			WithHint("%s", strings.TrimSpace("Check that it is a registry of container images. "+or)).Because(err)
+	}
+	return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry of %s cannot be reached: %v", ref, err).
+		WithHint("%s", strings.TrimSpace("Check the name, the network, the proxy settings and the certificates of the server. "+or)).Because(err)
+}
+
+// isLoopback reports whether a host is this one.
+func isLoopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
+}
