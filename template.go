@@ -58,8 +58,45 @@ type Template struct {
 	// Start is the program that runs already in new sandboxes, where a build has started one.
 	Start *TemplateStart `json:"start,omitempty"`
 
+	// Origin says how the template was made; nil for those of earlier versions.
+	Origin *TemplateOrigin `json:"-"`
+
 	// RootFS is the path of the image. Not part of the manifest.
 	RootFS string `json:"-"`
+}
+
+// TemplateOrigin is what the provenance of a template says.
+type TemplateOrigin struct {
+	// Kind is how the template was made.
+	Kind OriginKind `json:"kind"`
+	// ID is that of the build, or of the sandbox.
+	ID string `json:"id,omitempty"`
+	// Bothy is the version of the server that made it.
+	Bothy string `json:"bothy,omitempty"`
+	// Parameters are what was asked for, and Settings what else the result may depend on.
+	Parameters map[string]any `json:"parameters"`
+	Settings   map[string]any `json:"settings,omitempty"`
+	// Materials are what it was made from.
+	Materials []Material `json:"materials,omitempty"`
+	StartedAt *time.Time `json:"started_at,omitempty"`
+	EndedAt   *time.Time `json:"ended_at,omitempty"`
+}
+
+// OriginKind is a way of making templates.
+type OriginKind string
+
+// The ways of making templates.
+const (
+	FromDockerfile OriginKind = "dockerfile"
+	FromImage      OriginKind = "image"
+	FromSandbox    OriginKind = "sandbox"
+	FromBuiltIn    OriginKind = "built-in"
+)
+
+// Material is an input of a build, known by its content.
+type Material struct {
+	Name   string `json:"name"`
+	Digest string `json:"digest"` // sha256:<hex>
 }
 
 // ImageConfig is what the image of a container says about running it. Nothing of it
@@ -132,6 +169,9 @@ type TemplateService interface {
 	// TemplateSBOM lists what the package managers in a template have installed, as JSON in
 	// one of the formats for that.
 	TemplateSBOM(ctx context.Context, name, format string) (json.RawMessage, error)
+	// TemplateProvenance says how a template was made, as an in-toto statement with the
+	// predicate of SLSA 1.0, in JSON.
+	TemplateProvenance(ctx context.Context, name string) (json.RawMessage, error)
 	// RemoveTemplate deletes a name with all its tags, or, where a tag is given, that
 	// tag. CodeTemplateInUse while a sandbox or a snapshot needs what would be lost.
 	RemoveTemplate(ctx context.Context, name string) error

@@ -13,7 +13,7 @@ import (
 
 func newTemplate(a *app) *cobra.Command {
 	return group("template", "List, build and remove templates",
-		newTemplateList(a), newTemplateGet(a), newTemplateBuild(a), newTemplateBuilds(a), newTemplateLogs(a), newTemplateCancel(a), newTemplateImport(a), newTemplateCreate(a), newTemplateTag(a), newTemplatePush(a), newTemplateSBOM(a), newTemplateRemove(a))
+		newTemplateList(a), newTemplateGet(a), newTemplateBuild(a), newTemplateBuilds(a), newTemplateLogs(a), newTemplateCancel(a), newTemplateImport(a), newTemplateCreate(a), newTemplateTag(a), newTemplatePush(a), newTemplateSBOM(a), newTemplateProvenance(a), newTemplateRemove(a))
 }
 
 func newTemplateList(a *app) *cobra.Command {
@@ -123,6 +123,26 @@ installed in a template, as a software bill of materials in JSON.`,
 			return usagef("Give spdx or cyclonedx.", "there is no format %q", format)
 		}
 		text, err := s.templates.TemplateSBOM(ctx, args[0], format)
+		if err != nil {
+			return err
+		}
+		_, err = a.stdout.Write(append(bytes.TrimRight(text, "\n"), '\n'))
+		return err
+	})
+	return cmd
+}
+
+func newTemplateProvenance(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "provenance NAME",
+		Short: "Say how a template was made, and from what",
+		Long: `Say how a template was made, and from what, as an in-toto statement with SLSA
+provenance in JSON. It is what the server recorded, and not signed.`,
+		Example: `  bothy template provenance tools >provenance.json`,
+		Args:    usage(cobra.ExactArgs(1)),
+	}
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		text, err := s.templates.TemplateProvenance(ctx, args[0])
 		if err != nil {
 			return err
 		}

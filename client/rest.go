@@ -65,6 +65,13 @@ func (t *Templates) TemplateSBOM(ctx context.Context, name, format string) (json
 	return text, err
 }
 
+// TemplateProvenance implements bothy.TemplateService.
+func (t *Templates) TemplateProvenance(ctx context.Context, name string) (json.RawMessage, error) {
+	var text json.RawMessage
+	err := t.conn.call(ctx, http.MethodGet, "/v1/provenance/"+url.PathEscape(name), nil, nil, &text)
+	return text, err
+}
+
 // RemoveTemplate implements bothy.TemplateService.
 func (t *Templates) RemoveTemplate(ctx context.Context, name string) error {
 	return t.conn.call(ctx, http.MethodDelete, templatePath(name), nil, nil, nil)

@@ -47,9 +47,13 @@ func (s *Service) CreateTemplate(ctx context.Context, id string, req bothy.Templ
 		Packages: base.Packages, Languages: base.Languages, Warm: base.Warm,
 		Source: fmt.Sprintf("sandbox %s of %s@%s", sb.ID, base.Name, base.Digest),
 	}
+	t.Origin = &bothy.TemplateOrigin{
+		Kind: bothy.FromSandbox, ID: sb.ID, Parameters: map[string]any{"sandbox": sb.ID, "memory": req.Memory},
+		Materials: []bothy.Material{{Name: base.Ref(), Digest: base.Digest}}, StartedAt: &t.CreatedAt,
+	}
 	if req.Memory {
 		if base.Start != nil && base.Memory == nil { // a build is about to end
-			t.Start, t.Source = base.Start, base.Source
+			t.Start, t.Source, t.Origin = base.Start, base.Source, base.Origin
 		}
 		return t, s.captureMemory(ctx, sb, t, base)
 	}

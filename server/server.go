@@ -127,8 +127,8 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 		return nil, err
 	}
 	s.templates = template.NewLibrary(c.Templates, template.Options{
-		Registries: registries,
-		Home:       c.Home, InUse: s.templateInUse, Quota: s.templateQuota, Forget: s.forgetMemory, Transport: gateway.Transport(c.Network.Allow, c.Network.Forbid),
+		Registries: registries, Version: s.version,
+		Home: c.Home, InUse: s.templateInUse, Quota: s.templateQuota, Forget: s.forgetMemory, Transport: gateway.Transport(c.Network.Allow, c.Network.Forbid),
 	})
 	if err := s.openEngine(binaries); err != nil {
 		return nil, err

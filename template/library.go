@@ -39,6 +39,8 @@ type Options struct {
 	Registries Registries
 	// Forget lets go of the snapshot of a template that has been removed.
 	Forget func(ctx context.Context, project, snapshotID string)
+	// Version is that of the server.
+	Version string
 	// Home is that of the server, by which others that share the folder know it.
 	Home string
 	// Share is the folder of the data files that come with bothy. Without it
@@ -197,7 +199,7 @@ func (l *Library) loadPath(name, path string) (*bothy.Template, error) {
 		return nil, damaged(name, "its image is missing").Because(err)
 	}
 	// What is changed after this look is read again the next time.
-	manifest, err := os.Stat(filepath.Join(dir, manifestName))
+	file, err := os.Stat(filepath.Join(dir, manifestName))
 	if err != nil {
 		return nil, damaged(name, "its manifest cannot be read").Because(err)
 	}
@@ -206,9 +208,11 @@ func (l *Library) loadPath(name, path string) (*bothy.Template, error) {
 		return nil, damaged(name, "its manifest cannot be read").Because(err)
 	}
 	t := &bothy.Template{}
-	if err := json.Unmarshal(data, t); err != nil {
+	m := manifest{Template: t}
+	if err := json.Unmarshal(data, &m); err != nil {
 		return nil, damaged(name, "its manifest is not valid JSON").Because(err)
 	}
+	t.Origin = m.Origin
 	if t.Version != bothy.ManifestVersion {
 		return nil, damaged(name, fmt.Sprintf("its manifest has version %d and this bothy knows version %d", t.Version, bothy.ManifestVersion))
 	}
@@ -220,7 +224,7 @@ func (l *Library) loadPath(name, path string) (*bothy.Template, error) {
 	if image.Size() != t.SizeBytes || t.Digest != digestPrefix+filepath.Base(dir) {
 		return nil, damaged(name, fmt.Sprintf("its image has %d bytes where the manifest says %d, or another digest", image.Size(), t.SizeBytes))
 	}
-	l.shelf.put(path, kept{t, manifest, image})
+	l.shelf.put(path, kept{t, file, image})
 	return t, nil
 }
 

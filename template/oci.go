@@ -129,6 +129,9 @@ func (b *build) takeConfig(ref string, img v1.Image) error {
 		return err
 	}
 	b.t.Source = strings.TrimSuffix(ref, "@"+digest.String()) + "@" + digest.String()
+	b.t.Origin = &bothy.TemplateOrigin{
+		Kind: bothy.FromImage, Parameters: map[string]any{"image": ref}, Materials: []bothy.Material{{Name: ref, Digest: digest.String()}}, StartedAt: &b.t.CreatedAt,
+	}
 	b.t.Description = c.Config.Labels[descriptionLabel]
 	b.t.Entrypoint = append(append([]string{}, c.Config.Entrypoint...), c.Config.Cmd...)
 	maps.Copy(b.t.Env, imageEnv(c.Config.Env))

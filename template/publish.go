@@ -28,6 +28,7 @@ func (l *Library) publish(ctx context.Context, t *bothy.Template, work string) e
 		return err
 	}
 	t.Project = l.project
+	l.signOff(t)
 	if err := writeManifest(work, t); err != nil {
 		return err
 	}
@@ -108,8 +109,14 @@ func measure(t *bothy.Template, image string) error {
 	return nil
 }
 
+// manifest is what a template's folder says about it.
+type manifest struct {
+	*bothy.Template
+	Origin *bothy.TemplateOrigin `json:"origin,omitempty"`
+}
+
 func writeManifest(dir string, t *bothy.Template) error {
-	data, err := json.MarshalIndent(t, "", "  ")
+	data, err := json.MarshalIndent(manifest{t, t.Origin}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write manifest: %w", err)
 	}

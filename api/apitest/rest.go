@@ -256,6 +256,15 @@ func (w *World) TemplateSBOM(ctx context.Context, name, format string) (json.Raw
 	return json.RawMessage(`{"format":"` + format + `"}`), nil
 }
 
+// TemplateProvenance pretends to know how a template was made.
+func (w *World) TemplateProvenance(ctx context.Context, name string) (json.RawMessage, error) {
+	t, err := w.Template(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return json.RawMessage(`{"subject":[{"name":"` + t.Name + `"}]}`), nil
+}
+
 // RemoveTemplate implements bothy.TemplateService.
 func (w *World) RemoveTemplate(ctx context.Context, name string) error {
 	if _, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite); err != nil {

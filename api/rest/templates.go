@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 
 	"github.com/bothy-dev/bothy"
@@ -98,13 +99,17 @@ func (s *handlers) registerTemplates() {
 		Returns: []middleware.Form{middleware.As[map[string]any]("application/json")},
 	}, func(ctx context.Context, in *sbomInput) (*openapi.Response, error) {
 		text, err := svc.TemplateSBOM(ctx, in.Name, in.Format)
-		if err != nil {
-			return nil, err
-		}
-		return openapi.Respond(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(text)
-		}), nil
+		return jsonText(text), err
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "get-template-provenance", Method: http.MethodGet, Path: "/v1/provenance/{name}", Tag: "Templates",
+		Summary: "Say how a template was made", Scope: bothy.ScopeTemplatesRead,
+		Text: "An in-toto statement with SLSA provenance 1.0: the Dockerfile and its arguments, but for those that look like a secret's, or the image or " +
+			"sandbox that it was made of, with the digests of what went into it. It is what the server recorded, and not signed.",
+		Returns: []middleware.Form{middleware.As[map[string]any]("application/json")},
+	}, func(ctx context.Context, in *templateInput) (*openapi.Response, error) {
+		text, err := svc.TemplateProvenance(ctx, in.Name)
+		return jsonText(text), err
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "delete-template", Method: http.MethodDelete, Path: "/v1/templates/{name}", Tag: "Templates",
@@ -112,6 +117,14 @@ func (s *handlers) registerTemplates() {
 		Text: "Refused with `template_in_use` while a sandbox needs it.",
 	}, func(ctx context.Context, in *templateInput) (*openapi.Empty, error) {
 		return nil, svc.RemoveTemplate(ctx, in.Name)
+	})
+}
+
+// jsonText answers with JSON that is there already.
+func jsonText(text json.RawMessage) *openapi.Response {
+	return openapi.Respond(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(text)
 	})
 }
 

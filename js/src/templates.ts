@@ -124,6 +124,11 @@ export class Templates {
     return this.#transport.read({ path: `/v1/sboms/${encodeURIComponent(name)}`, query: { format }, ...options }, (response) => response.json());
   }
 
+  /** Returns how a template was made, and from what: an in-toto statement with SLSA provenance 1.0, as the server recorded it. */
+  async provenance(name: string, options: CallOptions = {}): Promise<unknown> {
+    return this.#transport.read({ path: `/v1/provenance/${encodeURIComponent(name)}`, ...options }, (response) => response.json());
+  }
+
   /**
    * Writes a template to a registry, as an image that any container engine can run.
    *

@@ -285,7 +285,7 @@ func (b *Builder) build(ctx context.Context, r *record) (*bothy.Template, error)
 	}
 	defer os.RemoveAll(work)
 	j := &job{
-		b: b, id: r.build.ID, project: r.build.ProjectID, req: req, recipe: recipe, work: work, masked: masker(&req),
+		b: b, id: r.build.ID, began: r.view().StartedAt, project: r.build.ProjectID, req: req, recipe: recipe, work: work, masked: masker(&req),
 		say: r.say, count: r.count, bases: map[string]*baseSlot{}, context: tree.New(epoch),
 	}
 	if req.ContextID != "" {
@@ -369,6 +369,7 @@ func (j *job) template(st *state) *bothy.Template {
 	t.Entrypoint = append(append([]string{}, s.Image.Entrypoint...), s.Image.Cmd...)
 	image := s.Image
 	t.Image = &image
+	t.Origin = j.origin()
 	return t
 }
 

@@ -82,6 +82,7 @@ func (s *state) next(key string) *state {
 type job struct {
 	b       *Builder
 	id      string
+	began   *time.Time
 	project string
 	req     bothy.BuildRequest
 	recipe  *Recipe

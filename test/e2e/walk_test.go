@@ -296,7 +296,7 @@ func TestTheWholeAPIAsSomebodyElse(t *testing.T) {
 	// What a stranger may do is about its own project, where there is nothing.
 	own := map[string][]int{
 		"list-audit": {200}, "list-events": {200}, "get-limits": {200}, "list-projects": {200}, "list-sandboxes": {200}, "list-snapshots": {200},
-		"list-templates": {200}, "list-builds": {200}, "start-build": {201}, "upload-build-context": {201, 400}, "get-template": {200}, "get-template-sbom": {200}, "list-tokens": {200}, "get-usage": {200}, "list-webhooks": {200}, "create-webhook": {201}, "import-snapshot": {400, 422},
+		"list-templates": {200}, "list-builds": {200}, "start-build": {201}, "upload-build-context": {201, 400}, "get-template": {200}, "get-template-sbom": {200}, "get-template-provenance": {200}, "list-tokens": {200}, "get-usage": {200}, "list-webhooks": {200}, "create-webhook": {201}, "import-snapshot": {400, 422},
 		"get-archive-key": {200}, // the public half, which is no secret
 		"push-template":   {422}, // to an address that no project may reach
 	}

@@ -194,6 +194,7 @@ test("a template is built with its progress, and a build that fails is an error"
     .on("GET /v1/templates/mine", json(built))
     .on("POST /v1/templates/mine/tags", json({ items: [{ ...built, tag: "v3" }, built] }))
     .on("GET /v1/sboms/mine", json({ spec_version: "x" }))
+    .on("GET /v1/provenance/mine", json({ predicate_type: "x" }))
     .on("POST /v1/templates/mine/push", json({ reference: "r.example.org/a@sha256:x", digest: "sha256:x", size_bytes: 7 }))
     .on("DELETE /v1/templates/mine", noContent);
   const { templates } = fake.client();
@@ -208,6 +209,7 @@ test("a template is built with its progress, and a build that fails is an error"
   assert.deepEqual(fake.seen.at(-1)?.json, { tags: ["v3", "latest"] });
   assert.deepEqual(await templates.sbom("mine", "cyclonedx"), { spec_version: "x" });
   assert.equal(fake.seen.at(-1)?.query.get("format"), "cyclonedx");
+  assert.deepEqual(await templates.provenance("mine"), { predicate_type: "x" });
   assert.equal((await templates.push("mine", "r.example.org/a:1")).sizeBytes, 7);
   assert.deepEqual(fake.seen.at(-1)?.json, { reference: "r.example.org/a:1" });
   await templates.delete("mine");

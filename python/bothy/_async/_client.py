@@ -492,6 +492,21 @@ class AsyncClient:
         sbom: dict[str, Any] = await self._call(Request("GET", path, params={"format": format}))
         return sbom
 
+    async def template_provenance(self, name: str) -> dict[str, Any]:
+        """Return how a template was made, and from what.
+
+        It is an in-toto statement with SLSA provenance 1.0, as the server recorded it.
+
+        Args:
+            name: The template.
+
+        Raises:
+            TemplateNotFoundError: There is no such template.
+            NotFoundError: An earlier version of the server made it, and recorded nothing.
+        """
+        statement: dict[str, Any] = await self._call(Request("GET", named("provenance", name)))
+        return statement
+
     async def push_template(
         self, name: str, reference: str, *, registries: Sequence[Mapping[str, str]] = ()
     ) -> PushedTemplate:

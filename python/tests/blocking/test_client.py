@@ -70,6 +70,9 @@ def test_templates_are_found_built_and_deleted(fake: FakeServer, client: Client)
     assert client.template_sbom("mine") == {"spdxVersion": "SPDX-2.3"}
     assert fake.seen[-1].query == {"format": "spdx"}
 
+    fake.routes["GET", "/v1/provenance/mine"] = lambda _: as_json({"subject": []})
+    assert client.template_provenance("mine") == {"subject": []}
+
     pushed = {"reference": "r.example.org/a@sha256:x", "digest": "sha256:x", "size_bytes": 7}
     fake.routes["POST", "/v1/templates/mine/push"] = lambda _: as_json(pushed)
     login = {"host": "r.example.org", "username": "u", "password": "p"}
