@@ -66,6 +66,8 @@ type BuildRequest struct {
 	TimeoutSeconds int `json:"timeout_seconds,omitempty"`
 	// NoCache runs every step again.
 	NoCache bool `json:"no_cache,omitempty"`
+	// ShellOnFailure leaves a sandbox with what there was before a command that failed.
+	ShellOnFailure bool `json:"shell_on_failure,omitempty"`
 	// Start is a program that runs already in new sandboxes.
 	Start *TemplateStart `json:"start,omitempty"`
 }
@@ -125,6 +127,8 @@ type Build struct {
 	Code  Code   `json:"code,omitempty"`
 	Error string `json:"error,omitempty"`
 	Hint  string `json:"hint,omitempty"`
+	// SandboxID is that of the sandbox which ShellOnFailure has left.
+	SandboxID string `json:"sandbox_id,omitempty"`
 
 	ProjectID string `json:"-"`
 }

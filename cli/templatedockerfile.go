@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -28,6 +30,7 @@ type dockerFlags struct {
 	timeout int
 	noCache bool
 	detach  bool
+	shell   bool
 	start   startFlags
 }
 
@@ -44,6 +47,7 @@ func (f *dockerFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&f.timeout, "timeout", 0, "`seconds` that each command may take (default 3600)")
 	flags.BoolVar(&f.noCache, "no-cache", false, "run every command again")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "print the build's id and do not wait for its end")
+	flags.BoolVar(&f.shell, "shell-on-failure", false, "where a command fails, open a shell with what there was before it")
 	f.start.add(flags)
 	f.network.addFor(flags, "restricted")
 }
@@ -52,7 +56,7 @@ func (f *dockerFlags) add(flags *pflag.FlagSet) {
 func (f *dockerFlags) request(name, folder string, stdin io.Reader) (req bothy.BuildRequest, err error) {
 	req = bothy.BuildRequest{
 		Name: name, Target: f.target, Engine: f.engine, CPU: f.cpu, MemoryMB: f.memory, DiskMB: f.disk,
-		TimeoutSeconds: f.timeout, NoCache: f.noCache,
+		TimeoutSeconds: f.timeout, NoCache: f.noCache, ShellOnFailure: f.shell,
 	}
 	if req.Start, err = f.start.read(); err != nil {
 		return req, err
@@ -232,9 +236,28 @@ func (a *app) followBuild(ctx context.Context, s *session, b *bothy.Build) error
 		}
 		e := bothy.Errorf(code, "%s", now.Error)
 		e.Hint = now.Hint
-		return e
+		return a.openLeft(ctx, s, now, e)
 	}
 	return a.show(last.Template, func(w io.Writer) { printTemplate(w, last.Template) })
+}
+
+// openLeft opens a shell in the sandbox that a failed build has left, if there is one and
+// this is a terminal, and ends the sandbox after it.
+func (a *app) openLeft(ctx context.Context, s *session, b *bothy.Build, failed *bothy.Error) error {
+	if b.SandboxID == "" || !term.IsTerminal(int(a.stdin.Fd())) {
+		return failed
+	}
+	a.warn("%s", failed.Detail)
+	a.warn("this shell has what there was before the command; sandbox %s ends with it", b.SandboxID)
+	err := a.shell(ctx, s, b.SandboxID, bothy.TerminalRequest{Env: terminalEnv(nil)})
+	if _, ok := errors.AsType[exitCode](err); err != nil && !ok {
+		a.warn("%v", err)
+	}
+	failed.Hint = ""
+	if err := s.sandboxes.Terminate(context.WithoutCancel(ctx), b.SandboxID); err != nil {
+		a.warn("sandbox %s was not ended: %v", b.SandboxID, err)
+	}
+	return failed
 }
 
 // buildLine prints one event: its step, where that is another one than before, and what a

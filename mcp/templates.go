@@ -25,6 +25,7 @@ type buildIn struct {
 	Start      *bothy.TemplateStart `json:"start,omitempty" jsonschema:"A program that runs already in every sandbox made from the template: command, and ready with one of port, url, file, command"`
 	Network    bothy.Network        `json:"network,omitzero"`
 	NoCache    bool                 `json:"no_cache,omitempty" jsonschema:"Run every step again"`
+	Shell      bool                 `json:"shell_on_failure,omitempty" jsonschema:"Where a command fails, leave a sandbox for half an hour with what there was before it; the failure names it"`
 }
 
 type buildID struct {
@@ -54,7 +55,7 @@ func (t tools) addTemplates() {
 	add(t, adds, "build_template", "Build a template",
 		"Starts to build a template from a Dockerfile, and returns at once; get_build tells how far it has come. Every RUN is executed in a sandbox.",
 		func(ctx context.Context, _ *mcp.CallToolRequest, in buildIn) ([]mcp.Content, *bothy.Build, error) {
-			req := bothy.BuildRequest{Name: in.Name, Dockerfile: in.Dockerfile, Args: in.Args, Target: in.Target, Start: in.Start, NoCache: in.NoCache}
+			req := bothy.BuildRequest{Name: in.Name, Dockerfile: in.Dockerfile, Args: in.Args, Target: in.Target, Start: in.Start, NoCache: in.NoCache, ShellOnFailure: in.Shell}
 			if in.Network.Mode != "" {
 				req.Network = &in.Network
 			}

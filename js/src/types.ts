@@ -263,6 +263,8 @@ export interface TemplateBuildParams {
   timeoutSeconds?: number;
   /** Run every step again. */
   noCache?: boolean;
+  /** Where a command fails, leave a sandbox for half an hour with what there was before it: the build's `sandboxId`. */
+  shellOnFailure?: boolean;
 }
 
 /** An image in a registry that was made of a template. */
@@ -298,6 +300,8 @@ export interface Build {
   code?: string;
   error?: string;
   hint?: string;
+  /** The sandbox that `shellOnFailure` has left. */
+  sandboxId?: string;
 }
 
 /** One step of a build. */

@@ -445,6 +445,7 @@ class Build:
         code: The kind of failure, where it has failed.
         error: Why it has failed.
         hint: What to do about that.
+        sandbox_id: That of the sandbox which ``shell_on_failure`` has left.
     """
 
     id: str
@@ -461,6 +462,7 @@ class Build:
     code: str = ""
     error: str = ""
     hint: str = ""
+    sandbox_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,7 +286,7 @@ func (b *Builder) build(ctx context.Context, r *record) (*bothy.Template, error)
 	defer os.RemoveAll(work)
 	j := &job{
 		b: b, id: r.build.ID, began: r.view().StartedAt, project: r.build.ProjectID, req: req, recipe: recipe, work: work, masked: masker(&req),
-		say: r.say, count: r.count, bases: map[string]*baseSlot{}, context: tree.New(epoch),
+		say: r.say, count: r.count, left: r.left, bases: map[string]*baseSlot{}, context: tree.New(epoch),
 	}
 	if req.ContextID != "" {
 		if j.context, err = readContext(ctx, b.contextPath(j.project, req.ContextID)); err != nil {

@@ -90,6 +90,7 @@ type job struct {
 	work    string // a folder of its own, removed at the end
 	say     func(bothy.BuildEvent)
 	count   func(cached bool)
+	left    func(sandbox string)
 	masked  *strings.Replacer
 	sums    summer
 	sumsMu  sync.Mutex
@@ -98,6 +99,7 @@ type job struct {
 	bases    map[string]*baseSlot
 	contexts map[string]func() (*state, error) // the named ones
 	stages   []*stageSlot
+	hasLeft  bool // a sandbox, or has tried to
 }
 
 type baseSlot struct {

@@ -183,6 +183,13 @@ func (r *record) count(cached bool) {
 	}
 }
 
+// left notes the sandbox that a failed command leaves.
+func (r *record) left(sandbox string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.build.SandboxID = sandbox
+}
+
 // finish ends the build. A build that the server's end has stopped stays as it is: the
 // next server goes on with it.
 func (r *record) finish(t *bothy.Template, err error) {

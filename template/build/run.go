@@ -44,6 +44,9 @@ func (j *job) runStep(ctx context.Context, st *state, s Step, title string) (*st
 	return j.cached(ctx, st, key, title, func(t *tree.Tree) (*tree.Tree, error) {
 		r := &running{j: j, st: st, step: s, title: title, old: t, argv: argv, script: script, env: env, user: known(t, user), network: network, mounts: mounts}
 		made, err := r.run(ctx)
+		if err != nil {
+			err = j.leave(ctx, r, err)
+		}
 		return made, atLine(s.Line, err)
 	})
 }

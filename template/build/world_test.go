@@ -38,10 +38,13 @@ type world struct {
 	ran         []string // commands
 	networks    []bothy.NetworkMode
 	entered     chan string // gets the id of a sandbox that waits
+	// refuse fails the starts of some sandboxes. Optional.
+	refuse func(context.Context, *bothy.Template) error
 }
 
 type box struct {
 	base, now *tree.Tree
+	template  *bothy.Template
 	req       bothy.SandboxCreate
 	image     string
 	program   bothy.ExecRequest // what runs in the background
@@ -95,7 +98,12 @@ func (w *world) as(project string) context.Context {
 }
 
 // StartFrom implements Sandboxes.
-func (w *world) StartFrom(_ context.Context, req bothy.SandboxCreate, t *bothy.Template, files string) (*bothy.Sandbox, error) {
+func (w *world) StartFrom(ctx context.Context, req bothy.SandboxCreate, t *bothy.Template, files string) (*bothy.Sandbox, error) {
+	if w.refuse != nil {
+		if err := w.refuse(ctx, t); err != nil {
+			return nil, err
+		}
+	}
 	base, err := tree.Read(t.RootFS)
 	if err != nil {
 		return nil, err
@@ -122,7 +130,7 @@ func (w *world) StartFrom(_ context.Context, req bothy.SandboxCreate, t *bothy.T
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	id := fmt.Sprintf("sbx%d", len(w.boxes))
-	w.boxes[id] = &box{base: base, now: now, req: req, image: t.RootFS, ended: make(chan struct{})}
+	w.boxes[id] = &box{base: base, now: now, template: t, req: req, image: t.RootFS, ended: make(chan struct{})}
 	w.networks = append(w.networks, req.Network.Mode)
 	return &bothy.Sandbox{ID: id, State: bothy.StateRunning}, nil
 }

@@ -83,3 +83,38 @@ func TestProgramsRunAlready(t *testing.T) {
 		t.Error("the template cannot be removed:", err)
 	}
 }
+
+// Not beside other tests, as above.
+func TestAFailedBuildLeavesASandbox(t *testing.T) {
+	req := bothy.BuildRequest{
+		Name: fmt.Sprintf("failed-%d", os.Getpid()), ShellOnFailure: true, MemoryMB: 256,
+		Dockerfile: "FROM python-3.12-bare\nENV COLOR=blue\nWORKDIR /srv\nRUN echo one >before && chown user .\nUSER user\nRUN echo two >after && false",
+	}
+	built, log := shared.built(t, req)
+	if built.State != bothy.BuildFailed || built.SandboxID == "" || !strings.Contains(built.Hint, built.SandboxID) {
+		t.Fatalf("%+v\n%s", built, log)
+	}
+	t.Cleanup(func() {
+		if err := shared.Sandboxes.Terminate(context.Background(), built.SandboxID); err != nil {
+			t.Error(err)
+		}
+	})
+	b := &box{t, shared, t.Context(), built.SandboxID}
+	const want = "/srv user blue before one"
+	const look = "echo $(pwd; whoami; echo $COLOR; ls; cat before)"
+	if got := b.sh("", look); got != want {
+		t.Errorf("it has %q", got)
+	}
+	// It is a sandbox like any other, although its template has no name any more.
+	for _, filesOnly := range []bool{false, true} {
+		if _, err := b.s.Snapshots.Pause(b.ctx, b.id, bothy.PauseOptions{FilesOnly: filesOnly}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.s.Snapshots.Resume(b.ctx, b.id); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.sh("", look); got != want {
+			t.Errorf("after a pause it has %q", got)
+		}
+	}
+}

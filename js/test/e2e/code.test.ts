@@ -65,7 +65,7 @@ test("code that takes too long is interrupted, and so is code that is aborted", 
   assert.equal(late.timedOut, true);
 
   const stop = new AbortController();
-  const running = sbx.runCode("open('/tmp/begun', 'w').close()\ntry:\n  time.sleep(100)\nfinally:\n  open('/tmp/over', 'w').close()", { signal: stop.signal });
+  const running = sbx.runCode("try:\n  open('/tmp/begun', 'w').close()\n  time.sleep(100)\nfinally:\n  open('/tmp/over', 'w').close()", { signal: stop.signal });
   await until("the code runs", () => sbx.files.exists("/tmp/begun"));
   stop.abort();
   await assert.rejects(running, { name: "AbortError" });

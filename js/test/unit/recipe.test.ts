@@ -126,7 +126,7 @@ test("a recipe is built and followed", async (t) => {
   const recipe = Template("python-3.12").copy("app", "/app").start("serve", { ready: 8000, timeoutSeconds: 5, memoryMb: 256 });
   const steps: string[] = [];
   const template = await fake.client().templates.build(
-    { name: "mine", recipe, context: at, network: "open", secrets: { key: "v" }, args: { someArg: "x" }, memoryMb: 1024, noCache: true },
+    { name: "mine", recipe, context: at, network: "open", secrets: { key: "v" }, args: { someArg: "x" }, memoryMb: 1024, noCache: true, shellOnFailure: true },
     { onProgress: (event) => steps.push(event.step) },
   );
   assert.deepEqual([template.sizeBytes, steps], [7, ["[1/2] RUN", "[2/2] RUN", "done"]]);
@@ -141,6 +141,7 @@ test("a recipe is built and followed", async (t) => {
     args: { someArg: "x" },
     memory_mb: 1024,
     no_cache: true,
+    shell_on_failure: true,
   });
   const sent = fake.requests("POST /v1/templates/contexts")[0]?.body ?? Buffer.alloc(0);
   assert.deepEqual(await names((async function* () { yield sent; })()), ["app", "app/main.py"]);

@@ -268,6 +268,7 @@ class Client:
         memory_mb: int | None = None,
         disk_mb: int | None = None,
         timeout_seconds: int | None = None,
+        shell_on_failure: bool = False,
     ) -> Template:
         """Build a template, and return it when sandboxes can start from it.
 
@@ -296,6 +297,8 @@ class Client:
             memory_mb: Their memory; 2048 MiB when left out.
             disk_mb: Their disk; 16384 MiB when left out.
             timeout_seconds: How long each command may take; 3600 when left out.
+            shell_on_failure: Where a command fails, leave a sandbox for half an hour with
+                what there was before it. The error's hint names it.
 
         Raises:
             BothyError: The build failed (``template_invalid`` and others).
@@ -320,6 +323,7 @@ class Client:
                 disk_mb=disk_mb,
                 timeout_seconds=timeout_seconds,
                 no_cache=force,
+                shell_on_failure=shell_on_failure,
             )
             return self.wait_for_build(build, on_progress=on_progress)
         body = {"name": name, "image": image, "force": force or None}
@@ -363,6 +367,7 @@ class Client:
         disk_mb: int | None = None,
         timeout_seconds: int | None = None,
         no_cache: bool = False,
+        shell_on_failure: bool = False,
     ) -> Build:
         """Start to build a template, and return at once. The server goes on by itself.
 
@@ -379,6 +384,7 @@ class Client:
             "disk_mb": disk_mb,
             "timeout_seconds": timeout_seconds,
             "no_cache": no_cache or None,
+            "shell_on_failure": shell_on_failure or None,
             "network": network_to_wire(network),
             "registries": [dict(login) for login in registries] or None,
             "secrets": secrets and [{"id": i, "value": v} for i, v in secrets.items()],

@@ -301,6 +301,7 @@ async def test_a_recipe_is_built_and_followed(
         registries=[{"host": "r.example.org", "username": "u", "password": "p"}],
         memory_mb=1024,
         force=True,
+        shell_on_failure=True,
         on_progress=lambda event: seen.append(event.step),
     )
     assert (built.name, seen) == ("mine", [s["step"] for s in steps])
@@ -317,6 +318,7 @@ async def test_a_recipe_is_built_and_followed(
         "registries": [{"host": "r.example.org", "username": "u", "password": "p"}],
         "memory_mb": 1024,
         "no_cache": True,
+        "shell_on_failure": True,
     }
 
 
