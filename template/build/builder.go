@@ -188,6 +188,9 @@ func (b *Builder) check(project string, req *bothy.BuildRequest) (string, *Recip
 	if err := checkStart(req.Start); err != nil {
 		return "", nil, err
 	}
+	if _, err := sourceDate(req.Args); err != nil {
+		return "", nil, err
+	}
 	if req.Network != nil && b.o.CheckNetwork != nil {
 		if err := b.o.CheckNetwork(*req.Network); err != nil {
 			return "", nil, err
@@ -317,7 +320,7 @@ func (j *job) publish(ctx context.Context, st *state) (*bothy.Template, error) {
 		}
 		t.User = known(files, t.User)
 	}
-	path := j.b.cache.image(keyOf("final", finishing, st.key, t.Env["PATH"], st.settings.Image.Volumes))
+	path := j.b.cache.image(keyOf("final", finishing, st.key, t.Env["PATH"], st.settings.Image.Volumes, j.req.Args[epochArg]))
 	j.say(bothy.BuildEvent{Step: "image"})
 	if !j.b.cache.has(path) {
 		files, err := st.tree(ctx)
@@ -332,6 +335,13 @@ func (j *job) publish(ctx context.Context, st *state) (*bothy.Template, error) {
 		}
 		if err := j.b.o.Library.Finish(files, t.Env["PATH"]); err != nil {
 			return nil, err
+		}
+		at, err := sourceDate(j.req.Args)
+		if err != nil {
+			return nil, err
+		}
+		if at != nil {
+			files.NoLater(*at)
 		}
 		if err := j.b.writeImage(files, path); err != nil {
 			return nil, err

@@ -72,6 +72,9 @@ func known(t *tree.Tree, user string) string {
 // env is the environment of a command: that of the image, and the arguments.
 func (j *job) env(st *state) map[string]string {
 	env := map[string]string{"PATH": defaultPath}
+	if at, ok := j.req.Args[epochArg]; ok {
+		env[epochArg] = at
+	}
 	maps.Copy(env, st.args)
 	for _, v := range st.settings.Env {
 		env[v.Name] = v.Value

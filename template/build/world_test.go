@@ -38,6 +38,8 @@ type world struct {
 	ran         []string // commands
 	networks    []bothy.NetworkMode
 	entered     chan string // gets the id of a sandbox that waits
+	// later is how much later it is in sandboxes than here.
+	later time.Duration
 	// refuse fails the starts of some sandboxes. Optional.
 	refuse func(context.Context, *bothy.Template) error
 }
@@ -91,6 +93,8 @@ func (w *world) open() {
 	}
 }
 
+func (w *world) now() time.Time { return time.Now().Add(w.later).Truncate(time.Second) }
+
 func (w *world) me() context.Context { return w.as(bothy.DefaultProject) }
 
 func (w *world) as(project string) context.Context {
@@ -124,7 +128,7 @@ func (w *world) StartFrom(ctx context.Context, req bothy.SandboxCreate, t *bothy
 		}
 	}
 	// What the agent of a sandbox leaves.
-	if err := now.Put("etc/hostname", &tree.Node{Mode: unix.S_IFREG | 0o644, Time: time.Now().Truncate(time.Second), Data: tree.Text("box")}); err != nil {
+	if err := now.Put("etc/hostname", &tree.Node{Mode: unix.S_IFREG | 0o644, Time: w.now(), Data: tree.Text("box")}); err != nil {
 		return nil, err
 	}
 	w.mu.Lock()
@@ -161,7 +165,7 @@ func (w *world) ExecStream(ctx context.Context, id string, req bothy.ExecRequest
 		path, text, _ := strings.Cut(rest, " ")
 		switch word {
 		case "write":
-			n := &tree.Node{Mode: unix.S_IFREG | 0o644, Time: time.Now().Truncate(time.Second), Data: tree.Text(text)}
+			n := &tree.Node{Mode: unix.S_IFREG | 0o644, Time: w.now(), Data: tree.Text(text)}
 			if err := b.now.Put(path, n); err != nil {
 				return err
 			}
@@ -347,5 +351,5 @@ func (f fileWriter) Write(_ context.Context, id, path string, r io.Reader, o bot
 	if err != nil {
 		return nil, err
 	}
-	return nil, f.w.box(id).now.Put(path, &tree.Node{Mode: unix.S_IFREG | o.Mode, Time: time.Now().Truncate(time.Second), Data: tree.Text(string(text))})
+	return nil, f.w.box(id).now.Put(path, &tree.Node{Mode: unix.S_IFREG | o.Mode, Time: f.w.now(), Data: tree.Text(string(text))})
 }

@@ -1,0 +1,30 @@
+package tree
+
+import "time"
+
+// NoLater gives what is younger than a time that time.
+func (t *Tree) NoLater(at time.Time) {
+	at = at.Truncate(time.Second)
+	older := map[*Node]*Node{} // files may have several names
+	var visit func(n *Node)
+	visit = func(n *Node) {
+		if n.Time.After(at) {
+			n.Time = at // folders are no other tree's
+		}
+		for name, child := range n.children {
+			if child.IsDir() {
+				visit(child)
+				continue
+			}
+			if !child.Time.After(at) {
+				continue
+			}
+			if older[child] == nil {
+				older[child] = child.copy()
+				older[child].Time = at
+			}
+			n.children[name] = older[child]
+		}
+	}
+	visit(t.root)
+}
