@@ -72,6 +72,9 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 	if err != nil {
 		return err
 	}
+	// Memory is woken on the image where it was written. What is needed stays without a name
+	// until it is not, although another name has the same.
+	needed := map[string]bool{}
 	for _, hex := range digests {
 		if kept[hex] {
 			continue
@@ -80,6 +83,7 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 		if err != nil {
 			return err
 		}
+		needed[hex] = used || bases[hex] || l.holds.holder(hex) != ""
 		if (used || bases[hex]) && !l.elsewhere(ref.Name, hex) {
 			return bothy.Errorf(bothy.CodeTemplateInUse, "a sandbox or a snapshot still needs the template %s", ref).
 				WithHint("Terminate its sandboxes and delete its snapshots first: bothy ls, bothy snapshots.")
@@ -100,8 +104,8 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 	var errs []error
 	held := false
 	for _, hex := range digests {
-		if l.holds.holder(hex) != "" {
-			held = true // collected when that server needs it no more
+		if needed[hex] {
+			held = true
 			continue
 		}
 		errs = append(errs, l.discard(ctx, ref.Name, hex))
@@ -112,11 +116,11 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 	return errors.Join(errs...)
 }
 
-// elsewhere reports whether another name has an image, too.
+// elsewhere reports whether another name leads to an image, too.
 func (l *Library) elsewhere(name, hex string) bool {
 	names, _ := l.folders()
 	for _, other := range names {
-		if _, err := os.Stat(filepath.Join(l.home(other), hex, imageName)); other != name && err == nil {
+		if other != name && l.tagged(other, "")[hex] {
 			return true
 		}
 	}
