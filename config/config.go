@@ -214,7 +214,7 @@ type Snapshots struct {
 	KeepHours int `yaml:"keep_hours"`
 	// ProjectQuotaMB bounds what a project's snapshots take up.
 	ProjectQuotaMB int64 `yaml:"project_quota_mb"`
-	// MinFreeDiskMB is how much of the host's disk imports leave.
+	// MinFreeDiskMB is how much of the host's disk imports and builds of templates leave.
 	MinFreeDiskMB int64 `yaml:"min_free_disk_mb"`
 	// TrustedKeys are the keys of other servers, of whose archives memory is imported.
 	TrustedKeys []string `yaml:"trusted_keys"`

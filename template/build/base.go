@@ -69,6 +69,9 @@ func (b *Builder) emptyBase() (*base, error) {
 
 // writeImage writes a tree as an image of the cache.
 func (b *Builder) writeImage(t *tree.Tree, path string) error {
+	if err := b.room(filepath.Dir(path)); err != nil {
+		return err
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
 		return err
@@ -150,7 +153,7 @@ func (b *Builder) unpack(ctx context.Context, img v1.Image, path string, say fun
 	for i, l := range layers {
 		say("layer %d of %d", i+1, len(layers))
 		file := filepath.Join(work, fmt.Sprint(i))
-		if err := fetch(ctx, l, file); err != nil {
+		if err := b.fetch(ctx, l, file); err != nil {
 			return bothy.Errorf(bothy.CodeTemplateInvalid, "layer %d of the image could not be fetched: %v", i+1, err).Because(err)
 		}
 		if err := t.Apply(ctx, file, tree.OCI, budget); err != nil {
@@ -162,7 +165,7 @@ func (b *Builder) unpack(ctx context.Context, img v1.Image, path string, say fun
 
 // fetch writes a layer, uncompressed, to a file, and fails where it is not what the
 // image says it is.
-func fetch(ctx context.Context, l v1.Layer, path string) (err error) {
+func (b *Builder) fetch(ctx context.Context, l v1.Layer, path string) (err error) {
 	want, err := l.DiffID()
 	if err != nil {
 		return err
@@ -178,7 +181,7 @@ func fetch(ctx context.Context, l v1.Layer, path string) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(f, sum), io.LimitReader(&whileAlive{ctx, content}, tree.MaxBytes+1))
+	n, err := io.Copy(io.MultiWriter(&roomy{Writer: f, b: b, dir: b.work}, sum), io.LimitReader(&whileAlive{ctx, content}, tree.MaxBytes+1))
 	if err != nil {
 		return err
 	}

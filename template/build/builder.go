@@ -77,6 +77,8 @@ type Options struct {
 	Sandboxes  Sandboxes
 	Files      bothy.FileService
 	Library    Library
+	// MinFreeDisk is how many bytes of the host's disk builds leave; 0 means none.
+	MinFreeDisk int64
 	// Seal and Open encrypt the secrets of builds that wait.
 	Seal func(plain []byte, bound string) ([]byte, error)
 	Open func(sealed []byte, bound string) ([]byte, error)
@@ -94,6 +96,7 @@ type Builder struct {
 	cache *cache
 	work  string
 	slots chan struct{}
+	free  func(dir string) (int64, error)
 
 	background context.Context
 	stop       context.CancelFunc
@@ -109,7 +112,7 @@ var _ bothy.TemplateBuilder = (*Builder)(nil)
 func New(o Options) (*Builder, error) {
 	b := &Builder{
 		o: o, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), cache: &cache{dir: o.Cache, max: cmp.Or(o.CacheBytes, 20<<30)},
-		work: filepath.Join(o.Dir, "work"), slots: make(chan struct{}, maxAtOnce), builds: map[string]*record{},
+		work: filepath.Join(o.Dir, "work"), slots: make(chan struct{}, maxAtOnce), free: freeDisk, builds: map[string]*record{},
 	}
 	b.background, b.stop = context.WithCancel(context.Background())
 	if err := os.RemoveAll(b.work); err != nil {
@@ -253,7 +256,7 @@ func (b *Builder) begin(r *record) {
 		}
 		r.started()
 		t, err := b.build(bothy.WithCaller(ctx, r.caller), r)
-		r.finish(t, err)
+		r.finish(t, diskFull(err))
 		b.prune()
 	})
 }

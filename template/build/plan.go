@@ -344,7 +344,7 @@ func atLine(line int, err error) error {
 	if err == nil || line == 0 {
 		return err
 	}
-	e := *bothy.AsError(err)
+	e := *bothy.AsError(diskFull(err))
 	if e.Code == bothy.CodeInternal {
 		return refuse(line, "%v", err)
 	}

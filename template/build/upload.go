@@ -44,9 +44,9 @@ func (b *Builder) UploadContext(ctx context.Context, r io.Reader) (*bothy.BuildC
 		return nil, err
 	}
 	defer os.Remove(f.Name())
-	sum, err := spool(ctx, f, r)
+	sum, err := b.spool(ctx, f, r)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, err
+		return nil, diskFull(err)
 	}
 	t, err := readContext(ctx, f.Name())
 	if err != nil {
@@ -66,7 +66,7 @@ func (b *Builder) UploadContext(ctx context.Context, r io.Reader) (*bothy.BuildC
 }
 
 // spool writes a tar, uncompressed, to a file, and returns its sum.
-func spool(ctx context.Context, f *os.File, r io.Reader) (string, error) {
+func (b *Builder) spool(ctx context.Context, f *os.File, r io.Reader) (string, error) {
 	in := bufio.NewReaderSize(&whileAlive{ctx, r}, 64<<10)
 	plain := io.Reader(in)
 	if head, _ := in.Peek(2); len(head) == 2 && head[0] == 0x1f && head[1] == 0x8b {
@@ -77,7 +77,7 @@ func spool(ctx context.Context, f *os.File, r io.Reader) (string, error) {
 		plain = z
 	}
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(f, sum), io.LimitReader(plain, maxContextBytes+1))
+	n, err := io.Copy(io.MultiWriter(&roomy{Writer: f, b: b, dir: b.contexts()}, sum), io.LimitReader(plain, maxContextBytes+1))
 	if err != nil {
 		return "", badContext(err)
 	}

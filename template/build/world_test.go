@@ -39,7 +39,8 @@ type world struct {
 	networks    []bothy.NetworkMode
 	entered     chan string // gets the id of a sandbox that waits
 	// later is how much later it is in sandboxes than here.
-	later time.Duration
+	later      time.Duration
+	refuseSave error
 	// refuse fails the starts of some sandboxes. Optional.
 	refuse func(context.Context, *bothy.Template) error
 }
@@ -141,6 +142,9 @@ func (w *world) StartFrom(ctx context.Context, req bothy.SandboxCreate, t *bothy
 
 // SaveFiles implements Sandboxes.
 func (w *world) SaveFiles(_ context.Context, id, path string) error {
+	if w.refuseSave != nil {
+		return w.refuseSave
+	}
 	b := w.box(id)
 	return writeLayer(b.now, b.base, path)
 }
