@@ -34,7 +34,9 @@ func (t *Templates) BuildTemplate(ctx context.Context, req bothy.TemplateBuild, 
 		if e.Template != nil {
 			built = e.Template
 		}
-		log(e)
+		if log != nil {
+			log(e)
+		}
 		return nil
 	})
 	if err == nil && built == nil {

@@ -91,13 +91,17 @@ func relink(home, link, version string) error {
 	return errors.Join(syncPath(home), syncPath(filepath.Dir(home)))
 }
 
-// measure fills in the digest and the size of an image and flushes it to disk.
+// measure fills in the digest and the size of an image, where they are not known, and
+// flushes it to disk.
 func measure(t *bothy.Template, image string) error {
 	f, err := os.Open(image)
 	if err != nil {
 		return fmt.Errorf("measure image: %w", err)
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err == nil && t.Digest != "" && info.Size() == t.SizeBytes {
+		return f.Sync()
+	}
 	h := sha256.New()
 	if t.SizeBytes, err = io.Copy(h, f); err != nil {
 		return fmt.Errorf("measure image: %w", err)

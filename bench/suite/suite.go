@@ -60,7 +60,7 @@ type job struct {
 	run          func(ctx context.Context, b *bed, n int) error
 }
 
-var jobs = slices.Concat(startJobs, useJobs, frozenJobs, densityJobs, crowdJobs, networkJobs, portJobs, workJobs)
+var jobs = slices.Concat(startJobs, useJobs, frozenJobs, densityJobs, crowdJobs, networkJobs, portJobs, buildJobs, workJobs)
 
 // Names lists the results in the order in which they are taken.
 func Names() (names []string) {

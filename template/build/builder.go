@@ -323,7 +323,8 @@ func (j *job) publish(ctx context.Context, st *state) (*bothy.Template, error) {
 		}
 		t.User = known(files, t.User)
 	}
-	path := j.b.cache.image(keyOf("final", finishing, st.key, t.Env["PATH"], st.settings.Image.Volumes, j.req.Args[epochArg]))
+	key := keyOf("final", finishing, st.key, t.Env["PATH"], st.settings.Image.Volumes, j.req.Args[epochArg])
+	path := j.b.cache.image(key)
 	j.say(bothy.BuildEvent{Step: "image"})
 	if !j.b.cache.has(path) {
 		files, err := st.tree(ctx)
@@ -353,10 +354,29 @@ func (j *job) publish(ctx context.Context, st *state) (*bothy.Template, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
+	var sum imageSum
+	if j.b.cache.recall(keyOf("sum", key), &sum) {
+		t.Digest, t.SizeBytes = sum.Digest, sum.SizeBytes
+	}
 	if j.req.Start != nil {
 		return j.start(ctx, t, path)
 	}
-	return t, j.b.o.Library.Adopt(ctx, t, path)
+	if err := j.b.o.Library.Adopt(ctx, t, path); err != nil {
+		return nil, err
+	}
+	if sum.Digest != t.Digest {
+		if err := j.b.cache.remember(keyOf("sum", key), imageSum{t.Digest, t.SizeBytes}); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// imageSum is what is known of an image in the cache, which never changes: reading a large
+// one takes longer than all the rest of a build that finds everything done.
+type imageSum struct {
+	Digest    string `json:"digest"`
+	SizeBytes int64  `json:"size_bytes"`
 }
 
 // template is the manifest of what a state makes.

@@ -3,6 +3,8 @@ package build
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -68,6 +70,17 @@ func TestWhatIsKnownIsNotDoneAgain(t *testing.T) {
 	w.build(bothy.BuildRequest{Dockerfile: file, ContextID: w.upload("f", "x"), NoCache: true})
 	if got := w.commands(); len(got) != 2 {
 		t.Errorf("without the cache, ran %q", got)
+	}
+	// What was done again is what later builds find.
+	w.build(bothy.BuildRequest{Dockerfile: "FROM base\nRUN write /at time", NoCache: true})
+	fresh := w.build(bothy.BuildRequest{Dockerfile: "FROM base\nRUN write /at time", NoCache: true})
+	w.commands()
+	found := w.build(bothy.BuildRequest{Dockerfile: "FROM base\nRUN write /at time"})
+	if got := w.commands(); len(got) != 0 || found.Digest != fresh.Digest {
+		t.Errorf("after a build without the cache, ran %q for %s, and that has made %s", got, found.Digest, fresh.Digest)
+	}
+	if entry, err := w.library.LookupFor(bothy.DefaultProject, "made"); err != nil || sumOf(t, entry.RootFS) != entry.Digest {
+		t.Errorf("the digest is not that of the image: %v", err)
 	}
 	w.build(bothy.BuildRequest{Dockerfile: "FROM base\nENV A=1\nRUN write /a 1", ContextID: w.upload("f", "x")})
 	if got := w.commands(); len(got) != 1 {
@@ -275,4 +288,13 @@ func TestContextsThatNoHostShouldSend(t *testing.T) {
 	if _, err := w.StartBuild(w.me(), bothy.BuildRequest{Name: "made", Dockerfile: "FROM base", ContextID: "ctx_../../etc/passwd"}); bothy.ErrorCode(err) != bothy.CodeInvalid {
 		t.Errorf("a context that is none: %v", err)
 	}
+}
+
+func sumOf(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(text))
 }

@@ -38,10 +38,17 @@ func (j *job) runStep(ctx context.Context, st *state, s Step, title string) (*st
 	user := cmp.Or(st.settings.User, "root")
 	// Only builds of one project share what commands made: what they fetch may differ.
 	key := keyOf("run", st.key, j.project, argv, script, env, st.settings.Workdir, user, network, mounts.keys)
-	if j.req.NoCache {
-		key = keyOf(key, j.id) // what follows is done again, too
+	// What follows one that is done again is done again, too, so it gets a key of its own,
+	// which later builds find.
+	redone := keyOf("redone", key)
+	var again string
+	switch {
+	case j.req.NoCache:
+		key = keyOf(key, j.id)
+	case j.b.cache.recall(redone, &again) && j.b.cache.has(j.b.cache.layer(again)):
+		key = again
 	}
-	return j.cached(ctx, st, key, title, func(t *tree.Tree) (*tree.Tree, error) {
+	n, err := j.cached(ctx, st, key, title, func(t *tree.Tree) (*tree.Tree, error) {
 		r := &running{j: j, st: st, step: s, title: title, old: t, argv: argv, script: script, env: env, user: known(t, user), network: network, mounts: mounts}
 		made, err := r.run(ctx)
 		if err != nil {
@@ -49,6 +56,10 @@ func (j *job) runStep(ctx context.Context, st *state, s Step, title string) (*st
 		}
 		return made, atLine(s.Line, err)
 	})
+	if err == nil && j.req.NoCache {
+		err = j.b.cache.remember(redone, key)
+	}
+	return n, err
 }
 
 // known gives a user that is a number, and not in the accounts, the group 0.
