@@ -62,7 +62,8 @@ func (d Data) same(o Data) (bool, error) {
 		return false, err
 	}
 	defer b.Close()
-	one, two := make([]byte, 128<<10), make([]byte, 128<<10)
+	size := min(d.Size, 128<<10)
+	one, two := make([]byte, size), make([]byte, size)
 	for left := d.Size; left > 0; {
 		n := min(left, int64(len(one)))
 		if _, err := io.ReadFull(a, one[:n]); err != nil {
