@@ -44,24 +44,53 @@ func (d Data) Read(limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(r, limit))
 }
 
-// same reports whether two have the same bytes.
-func (d Data) same(o Data) (bool, error) {
+// sources are the files of the host that many data are in, open as long as those are read.
+type sources map[string]*os.File
+
+func (s sources) open(d Data) (io.Reader, error) {
+	if d.Path == "" {
+		return strings.NewReader(d.Text), nil
+	}
+	f, err := s.file(d.Path)
+	if err != nil {
+		return nil, err
+	}
+	return io.NewSectionReader(f, d.Offset, d.Size), nil
+}
+
+func (s sources) file(path string) (*os.File, error) {
+	if s[path] == nil {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		s[path] = f
+	}
+	return s[path], nil
+}
+
+func (s sources) close() {
+	for _, f := range s {
+		f.Close()
+	}
+}
+
+// same reports whether two data have the same bytes.
+func (s sources) same(d, o Data) (bool, error) {
 	if d.Size != o.Size {
 		return false, nil
 	}
 	if d == o || d.Size == 0 {
 		return true, nil
 	}
-	a, err := d.Open()
+	a, err := s.open(d)
 	if err != nil {
 		return false, err
 	}
-	defer a.Close()
-	b, err := o.Open()
+	b, err := s.open(o)
 	if err != nil {
 		return false, err
 	}
-	defer b.Close()
 	size := min(d.Size, 128<<10)
 	one, two := make([]byte, size), make([]byte, size)
 	for left := d.Size; left > 0; {

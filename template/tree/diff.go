@@ -2,6 +2,8 @@ package tree
 
 import (
 	"archive/tar"
+	"bufio"
+	"errors"
 	"io"
 	"maps"
 	"path"
@@ -12,8 +14,9 @@ import (
 // Settle makes the files of t that are as they were in old the same nodes, so that a
 // layer leaves them out. Times are compared in whole seconds.
 func (t *Tree) Settle(old *Tree) error {
-	known := map[*Node]*Node{}
-	if err := settle(t.root, old.root, known); err != nil {
+	known, from := map[*Node]*Node{}, sources{}
+	defer from.close()
+	if err := settle(t.root, old.root, known, from); err != nil {
 		return err
 	}
 	for n, o := range known { // under names that they have got
@@ -23,17 +26,17 @@ func (t *Tree) Settle(old *Tree) error {
 	return nil
 }
 
-func settle(dir, old *Node, known map[*Node]*Node) error {
+func settle(dir, old *Node, known map[*Node]*Node, from sources) error {
 	for name, n := range dir.children {
 		o := old.children[name]
 		switch {
 		case o == nil || o == n || known[n] != nil:
 		case n.IsDir() && o.IsDir():
-			if err := settle(n, o, known); err != nil {
+			if err := settle(n, o, known, from); err != nil {
 				return err
 			}
 		case !n.IsDir() && n.like(o):
-			same, err := n.Data.same(o.Data)
+			same, err := from.same(n.Data, o.Data)
 			if err != nil {
 				return err
 			}
@@ -64,12 +67,14 @@ func (n *Node) like(o *Node) bool {
 // WriteLayer writes what t has other than base, as a tar in the dialect Overlay: folders
 // are in it with all that lead to them.
 func (t *Tree) WriteLayer(base *Tree, w io.Writer) error {
-	d := &differ{w: tar.NewWriter(w), changed: map[*Node]bool{}, linked: map[*Node]string{}}
+	out := bufio.NewWriterSize(w, 1<<20)
+	d := &differ{w: tar.NewWriter(out), changed: map[*Node]bool{}, linked: map[*Node]string{}, from: sources{}, buf: make([]byte, 256<<10)}
+	defer d.from.close()
 	d.collect(t.root, base.root)
 	if err := d.dir("./", t.root, base.root); err != nil {
 		return err
 	}
-	return d.w.Close()
+	return errors.Join(d.w.Close(), out.Flush())
 }
 
 type differ struct {
@@ -78,6 +83,8 @@ type differ struct {
 	// all of those are written, or they would no longer be one file.
 	changed map[*Node]bool
 	linked  map[*Node]string // under which name a file is in the tar
+	from    sources
+	buf     []byte
 	// above are the folders on the way to what is written next.
 	above []above
 }
@@ -183,12 +190,12 @@ func (d *differ) entry(name string, n, was *Node) error {
 	if !n.IsFile() || n.Data.Size == 0 {
 		return nil
 	}
-	r, err := n.Data.Open()
+	r, err := d.from.open(n.Data)
 	if err != nil {
 		return err
 	}
-	defer r.Close()
-	_, err = io.Copy(d.w, r)
+	// Behind structs, or each would bring a way to copy of its own that makes a buffer.
+	_, err = io.CopyBuffer(struct{ io.Writer }{d.w}, struct{ io.Reader }{r}, d.buf)
 	return err
 }
 

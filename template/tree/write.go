@@ -203,8 +203,10 @@ func (w *writer) write(f *os.File) error {
 	if err := b.Flush(); err != nil {
 		return err
 	}
+	from := sources{}
+	defer from.close()
 	for _, i := range w.all {
-		if err := i.writeContent(f, b); err != nil {
+		if err := i.writeContent(f, b, from); err != nil {
 			return err
 		}
 	}
@@ -240,7 +242,7 @@ func (w *writer) writeInode(b *bufio.Writer, i *inode) {
 	b.Write(buf)
 }
 
-func (i *inode) writeContent(f *os.File, b *bufio.Writer) error {
+func (i *inode) writeContent(f *os.File, b *bufio.Writer, from sources) error {
 	if i.size == 0 {
 		return nil
 	}
@@ -250,7 +252,7 @@ func (i *inode) writeContent(f *os.File, b *bufio.Writer) error {
 	case i.n.IsLink():
 		b.WriteString(i.n.Target)
 	default:
-		if err := copyData(f, b, i.n.Data); err != nil {
+		if err := copyData(f, b, i.n.Data, from); err != nil {
 			return err
 		}
 	}
@@ -261,23 +263,21 @@ func (i *inode) writeContent(f *os.File, b *bufio.Writer) error {
 // large is from where on it pays to have the kernel copy.
 const large = 256 << 10
 
-func copyData(f *os.File, b *bufio.Writer, d Data) error {
-	r, err := d.Open()
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+func copyData(f *os.File, b *bufio.Writer, d Data, from sources) error {
 	if d.Path == "" || d.Size < large {
+		r, err := from.open(d)
+		if err != nil {
+			return err
+		}
 		return exactly(io.Copy(b, r))(d.Size)
 	}
 	if err := b.Flush(); err != nil {
 		return err
 	}
-	src, err := os.Open(d.Path)
+	src, err := from.file(d.Path)
 	if err != nil {
 		return err
 	}
-	defer src.Close()
 	if _, err := src.Seek(d.Offset, io.SeekStart); err != nil {
 		return err
 	}
