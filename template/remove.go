@@ -72,9 +72,6 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 	if err != nil {
 		return err
 	}
-	// Memory is woken on the image where it was written. What is needed stays without a name
-	// until it is not, although another name has the same.
-	needed := map[string]bool{}
 	for _, hex := range digests {
 		if kept[hex] {
 			continue
@@ -83,7 +80,6 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 		if err != nil {
 			return err
 		}
-		needed[hex] = used || bases[hex] || l.holds.holder(hex) != ""
 		if (used || bases[hex]) && !l.elsewhere(ref.Name, hex) {
 			return bothy.Errorf(bothy.CodeTemplateInUse, "a sandbox or a snapshot still needs the template %s", ref).
 				WithHint("Terminate its sandboxes and delete its snapshots first: bothy ls, bothy snapshots.")
@@ -104,8 +100,8 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 	var errs []error
 	held := false
 	for _, hex := range digests {
-		if needed[hex] {
-			held = true
+		if l.holds.holder(hex) != "" {
+			held = true // collected when that server needs it no more
 			continue
 		}
 		errs = append(errs, l.discard(ctx, ref.Name, hex))
@@ -116,11 +112,11 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 	return errors.Join(errs...)
 }
 
-// elsewhere reports whether another name leads to an image, too.
+// elsewhere reports whether another name has an image, too.
 func (l *Library) elsewhere(name, hex string) bool {
 	names, _ := l.folders()
 	for _, other := range names {
-		if other != name && l.tagged(other, "")[hex] {
+		if _, err := os.Stat(filepath.Join(l.home(other), hex, imageName)); other != name && err == nil {
 			return true
 		}
 	}
