@@ -88,6 +88,17 @@ func TestWhatIsKnownIsNotDoneAgain(t *testing.T) {
 	}
 }
 
+func TestArgumentsHoldInStagesThatFollow(t *testing.T) {
+	w := newWorld(t)
+	r := w.build(bothy.BuildRequest{
+		Args:       map[string]string{"V": "7"},
+		Dockerfile: "ARG V\nFROM base AS first\nARG V\nARG W=8\nFROM first\nRUN write /args $V-$W\nFROM base\nCOPY --from=1 /args /args\nRUN write /none $V-",
+	})
+	if r.text("args") != "7-8" || r.text("none") != "-" {
+		t.Errorf("%s: %q and %q", r.Error, r.text("args"), r.text("none"))
+	}
+}
+
 func TestFailuresNameTheLine(t *testing.T) {
 	w := newWorld(t)
 	id := w.upload("f", "x", "dir/g", "y")

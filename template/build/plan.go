@@ -192,7 +192,7 @@ func (j *job) from(ctx context.Context, s *Stage) (*state, error) {
 			return nil, err
 		}
 		n := before.next(before.key)
-		n.settings.CmdSet, n.args = false, nil
+		n.settings.CmdSet = false // arguments hold in stages that start from this one
 		return n, nil
 	}
 	b, err := j.base(ctx, s.From)

@@ -44,8 +44,8 @@ def before_call(context, case, kwargs):
     # Nothing shall run for longer than the fuzzer waits, or be made more often than needed.
     body = case.body
     if isinstance(body, dict):
-        if called in ("exec", "run-code") and isinstance(body.get("timeout_seconds"), (int, float)):
-            body["timeout_seconds"] = min(body["timeout_seconds"], 2)
+        if called in ("exec", "run-code", "exec-in-shell") and isinstance(body.get("timeout_seconds", 2), (int, float)):
+            body["timeout_seconds"] = min(body.get("timeout_seconds", 2), 2)
         if called == "fork-sandbox" and isinstance(body.get("count"), int):
             body["count"] = min(body["count"], 2)
 
