@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -23,16 +24,9 @@ import (
 // Build is a subject: Docker's build, by BuildKit, without a network.
 func (d *Docker) Build(dir string) (bench.Subject, error) {
 	unpack := exec.Command("tar", "-x", "-C", dir)
-	in, err := unpack.StdinPipe()
-	if err != nil {
-		return bench.Subject{}, err
-	}
-	if err := unpack.Start(); err != nil {
-		return bench.Subject{}, err
-	}
-	_, err = in.Write(bench.BuildContext())
-	if err := errors.Join(err, in.Close(), unpack.Wait()); err != nil {
-		return bench.Subject{}, err
+	unpack.Stdin = bytes.NewReader(bench.BuildContext())
+	if out, err := unpack.CombinedOutput(); err != nil {
+		return bench.Subject{}, fmt.Errorf("unpack the context: %w: %s", err, out)
 	}
 	file := dir + ".Dockerfile"
 	if err := os.WriteFile(file, []byte(bench.Dockerfile), 0o600); err != nil {
