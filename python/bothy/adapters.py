@@ -7,6 +7,8 @@ import importlib.metadata
 import re
 import warnings
 
+from ._types import ExecResult
+
 
 class UntestedVersionWarning(UserWarning):
     """A framework's version is outside the range that an adapter was tested with."""
@@ -32,6 +34,12 @@ def check_version(adapter: str, package: str, oldest: str, below: str) -> bool:
         stacklevel=3,
     )
     return False
+
+
+def notes_on(result: ExecResult) -> str:
+    """Return what its output does not tell of a command, for a model to read behind it."""
+    cut = "\n[output was dropped here: it was too large]\n" if result.truncated else ""
+    return cut + result.hint
 
 
 def _parts(version: str) -> tuple[int, ...]:

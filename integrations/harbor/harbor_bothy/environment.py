@@ -18,7 +18,7 @@ from bothy import (
     SandboxNotFoundError,
     TemplateNotFoundError,
 )
-from bothy.adapters import check_version
+from bothy.adapters import check_version, notes_on
 from harbor.environments.base import BaseEnvironment, ExecResult, transfer_tar_filter
 from harbor.environments.capabilities import (
     EnvironmentCapabilities,
@@ -35,7 +35,6 @@ from harbor.environments.tar_transfer import pack_dir_to_file
 from harbor.models.task.config import NetworkMode, NetworkPolicy
 
 SHELL = 'if command -v bash >/dev/null; then exec bash -c "$0"; fi; exec sh -c "$0"'
-CUT = "\n[output was dropped here: it was too large]\n"
 
 _building: dict[str, asyncio.Lock] = {}
 
@@ -214,8 +213,8 @@ class BothyEnvironment(BaseEnvironment):
         )
         if ran.timed_out:
             raise RuntimeError(f"Command timed out after {timeout_sec} seconds")
-        notes = (CUT if ran.truncated else "") + ran.hint
-        return ExecResult(stdout=ran.stdout, stderr=ran.stderr + notes, return_code=ran.exit_code)
+        stderr = ran.stderr + notes_on(ran)
+        return ExecResult(stdout=ran.stdout, stderr=stderr, return_code=ran.exit_code)
 
     @override
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:

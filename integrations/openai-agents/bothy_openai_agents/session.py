@@ -32,6 +32,7 @@ from bothy import (
     SandboxNotFoundError,
     SandboxPausedError,
 )
+from bothy.adapters import notes_on
 
 from .errors import reading, transport, user_name, writing
 from .options import BothySandboxSessionState
@@ -44,7 +45,6 @@ AS_ROOT = ("groupadd", "useradd", "usermod", "chgrp")
 """What the framework runs to set up the accounts of a manifest."""
 
 MAKE_ROOT = '[ -d "$1" ] || { mkdir -p -- "$1" && chown user -- "$1"; }'
-CUT = b"\n[output was dropped here: it was too large]\n"
 
 
 class BothySandboxSession(BothyProcesses):
@@ -126,10 +126,8 @@ class BothySandboxSession(BothyProcesses):
             raise transport(line, error) from error
         if ran.timed_out:
             raise ExecTimeoutError(command=line, timeout_s=timeout)
-        notes = (CUT if ran.truncated else b"") + ran.hint.encode()
-        return ExecResult(
-            stdout=ran.stdout_bytes, stderr=ran.stderr_bytes + notes, exit_code=ran.exit_code
-        )
+        stderr = ran.stderr_bytes + notes_on(ran).encode()
+        return ExecResult(stdout=ran.stdout_bytes, stderr=stderr, exit_code=ran.exit_code)
 
     async def _resolve_exposed_port(self, port: int) -> ExposedPortEndpoint:
         try:
