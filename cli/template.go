@@ -126,10 +126,15 @@ installed in a template, as a software bill of materials in JSON.`,
 		if err != nil {
 			return err
 		}
-		_, err = a.stdout.Write(append(bytes.TrimRight(text, "\n"), '\n'))
-		return err
+		return a.writeText(text)
 	})
 	return cmd
+}
+
+// writeText writes what the server has written, with one end of line.
+func (a *app) writeText(text []byte) error {
+	_, err := a.stdout.Write(append(bytes.TrimRight(text, "\n"), '\n'))
+	return err
 }
 
 func newTemplateProvenance(a *app) *cobra.Command {
@@ -146,8 +151,7 @@ provenance in JSON. It is what the server recorded, and not signed.`,
 		if err != nil {
 			return err
 		}
-		_, err = a.stdout.Write(append(bytes.TrimRight(text, "\n"), '\n'))
-		return err
+		return a.writeText(text)
 	})
 	return cmd
 }

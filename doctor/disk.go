@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/bothy-dev/bothy/internal/disk"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,15 +18,15 @@ const (
 
 func (h *Host) checkDisk(context.Context) Result {
 	dir := existing(h.Home)
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
+	bytes, err := disk.Free(dir)
+	if err != nil {
 		return fail(fmt.Sprintf("The disk of %s cannot be read: %v.", h.Home, err), "Set BOTHY_HOME to a folder on a local disk.")
 	}
 	if err := unlinkedFile(dir); err != nil {
 		return fail(fmt.Sprintf("An unnamed file cannot be made in %s: %v.", dir, err),
 			"Set BOTHY_HOME to a folder that you can write, on ext4, xfs, btrfs or tmpfs.")
 	}
-	free := int64(fs.Bavail) * fs.Bsize >> 20
+	free := bytes >> 20
 	detail := fmt.Sprintf("%d MiB are free in %s.", free, dir)
 	switch {
 	case free < leastDiskMB:

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/disk"
 	"github.com/bothy-dev/bothy/snapshot"
 )
 
@@ -148,11 +147,7 @@ func (s *Service) freeDisk(dir string) (int64, error) {
 	if s.o.FreeDisk != nil {
 		return s.o.FreeDisk(dir)
 	}
-	var disk unix.Statfs_t
-	if err := unix.Statfs(dir, &disk); err != nil {
-		return 0, err
-	}
-	return int64(disk.Bavail) * int64(disk.Bsize), nil
+	return disk.Free(dir)
 }
 
 // snapshotQuota is how many bytes a project's snapshots may take up; 0 means

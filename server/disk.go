@@ -3,7 +3,7 @@ package server
 import (
 	"math"
 
-	"golang.org/x/sys/unix"
+	"github.com/bothy-dev/bothy/internal/disk"
 )
 
 // fullBelow is the room in bytes below which no sandbox is started: it is what the
@@ -12,9 +12,9 @@ const fullBelow = 16 << 20
 
 // freeBytes is the room on the disk of a folder, or much where that is not known.
 func freeBytes(dir string) uint64 {
-	var disk unix.Statfs_t
-	if unix.Statfs(dir, &disk) != nil {
+	free, err := disk.Free(dir)
+	if err != nil {
 		return math.MaxUint64
 	}
-	return disk.Bavail * uint64(disk.Bsize)
+	return uint64(free)
 }

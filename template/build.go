@@ -182,6 +182,7 @@ func (b *build) plan(req bothy.TemplateBuild) ([]step, error) {
 		if b.t.Recipe, err = d.recipe(templates.Files); err != nil {
 			return nil, err
 		}
+		b.t.Origin = builtInOrigin(b.t)
 		steps = b.fromDefinition(d)
 	}
 	if err := needTools("mkfs.erofs"); err != nil {

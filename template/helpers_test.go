@@ -87,12 +87,19 @@ func image(t *testing.T, config v1.Config, layers ...v1.Layer) v1.Image {
 // push puts an image into a registry of this test and returns its reference.
 func push(t *testing.T, img v1.Image) string {
 	t.Helper()
+	return pushAs(t, img, "team/tools:1") + "/team/tools:1"
+}
+
+// pushAs puts an image into a registry of its own, whose host it returns.
+func pushAs(t *testing.T, img v1.Image, as string) (host string) {
+	t.Helper()
 	s := httptest.NewServer(registry.New(registry.Logger(quiet())))
 	t.Cleanup(s.Close)
-	ref, err := name.ParseReference(strings.TrimPrefix(s.URL, "http://") + "/team/tools:1")
+	host = strings.TrimPrefix(s.URL, "http://")
+	ref, err := name.ParseReference(host + "/" + as)
 	must(t, err)
 	must(t, remote.Write(ref, img, remote.WithContext(t.Context())))
-	return ref.String()
+	return host
 }
 
 // small is an image with a shell, as far as anybody looks.

@@ -36,9 +36,6 @@ func builtInOrigin(t *bothy.Template) *bothy.TemplateOrigin {
 
 // signOff adds what is known of a template when it is done.
 func (l *Library) signOff(t *bothy.Template) {
-	if t.Origin == nil && t.Recipe != "" {
-		t.Origin = builtInOrigin(t)
-	}
 	if t.Origin == nil {
 		return
 	}

@@ -52,8 +52,8 @@ func (r Registries) parse(ref string) (name.Reference, error) {
 	return parsed, err
 }
 
-// sources are where an image is asked for: in the mirrors of its registry, and in that.
-func (r Registries) sources(ref name.Reference) ([]name.Reference, error) {
+// mirrors are the names of an image in the mirrors of its registry.
+func (r Registries) mirrors(ref name.Reference) ([]name.Reference, error) {
 	registry := ref.Context().RegistryStr()
 	var list []name.Reference
 	for host, mirrors := range r.Mirrors {
@@ -78,7 +78,7 @@ func (r Registries) sources(ref name.Reference) ([]name.Reference, error) {
 			list = append(list, mirror)
 		}
 	}
-	return append(list, ref), nil
+	return list, nil
 }
 
 // onlyTLS refuses what would travel in the clear, other than to hosts that are meant to
@@ -106,17 +106,17 @@ func (l *Library) OpenImage(ctx context.Context, project, ref string, logins []b
 		return nil, bothy.Errorf(bothy.CodeInvalid, "%q is not a reference to an image", ref).
 			WithHint("Write it like alpine:3.20 or registry.example.com/team/image:tag; a path must be absolute.").Because(err)
 	}
-	sources, err := l.opts.Registries.sources(r)
+	mirrors, err := l.opts.Registries.mirrors(r)
 	if err != nil {
 		return nil, err
 	}
-	for _, from := range sources {
-		img, err := l.ask(ctx, project, from, from != r, logins)
-		if err == nil || from == r || ctx.Err() != nil || bothy.ErrorCode(err) == bothy.CodeInvalid {
+	for _, m := range mirrors {
+		img, err := l.ask(ctx, project, m, true, logins)
+		if err == nil || ctx.Err() != nil || bothy.ErrorCode(err) == bothy.CodeInvalid {
 			return img, err
 		}
 	}
-	panic("unreachable") // the last source is r
+	return l.ask(ctx, project, r, false, logins)
 }
 
 func (l *Library) ask(ctx context.Context, project string, ref name.Reference, mirror bool, logins []bothy.RegistryLogin) (v1.Image, error) {

@@ -65,8 +65,10 @@ func TestPlainHTTPOnlyWhenAsked(t *testing.T) {
 
 // A mirror is asked before the registry, and where it has nothing the registry is.
 func TestMirrors(t *testing.T) {
-	mirror := registryOf(t, "team/tools", "1")
-	origin := registryOf(t, "team/tools", "2")
+	tagged := func(tag string) (host string) {
+		return pushAs(t, image(t, v1.Config{Labels: map[string]string{"tag": tag}}, layer(t, entry{name: "tag", content: tag})), "team/tools:"+tag)
+	}
+	mirror, origin := tagged("1"), tagged("2")
 	l := NewLibrary(t.TempDir(), Options{
 		Transport: leadsTo("http://" + origin),
 		Registries: Registries{PlainHTTP: []string{"registry.example.com"}, Mirrors: map[string][]string{
@@ -102,21 +104,9 @@ func TestMirrors(t *testing.T) {
 	}
 }
 
-// registryOf is the address of a registry with one image.
-func registryOf(t *testing.T, repository, tag string) string {
-	t.Helper()
-	s := httptest.NewServer(registry.New(registry.Logger(quiet())))
-	t.Cleanup(s.Close)
-	host := strings.TrimPrefix(s.URL, "http://")
-	ref, err := name.ParseReference(host + "/" + repository + ":" + tag)
-	must(t, err)
-	must(t, remote.Write(ref, image(t, v1.Config{Labels: map[string]string{"tag": tag}}, layer(t, entry{name: "tag", content: tag}))))
-	return host
-}
-
 // What a registry says about an image is checked, whatever it sends.
 func TestRegistriesThatLieOrStop(t *testing.T) {
-	host := strings.TrimSuffix(strings.TrimPrefix(push(t, small(t)), "http://"), "/team/tools:1")
+	host := pushAs(t, small(t), "team/tools:1")
 	for _, c := range []struct {
 		name string
 		bend func(path string, body []byte) ([]byte, bool)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/disk"
 	"github.com/bothy-dev/bothy/template/tree"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
@@ -112,7 +113,7 @@ var _ bothy.TemplateBuilder = (*Builder)(nil)
 func New(o Options) (*Builder, error) {
 	b := &Builder{
 		o: o, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), cache: &cache{dir: o.Cache, max: cmp.Or(o.CacheBytes, 20<<30)},
-		work: filepath.Join(o.Dir, "work"), slots: make(chan struct{}, maxAtOnce), free: freeDisk, builds: map[string]*record{},
+		work: filepath.Join(o.Dir, "work"), slots: make(chan struct{}, maxAtOnce), free: disk.Free, builds: map[string]*record{},
 	}
 	b.background, b.stop = context.WithCancel(context.Background())
 	if err := os.RemoveAll(b.work); err != nil {
@@ -310,9 +311,6 @@ func (b *Builder) build(ctx context.Context, r *record) (*bothy.Template, error)
 	return j.publish(ctx, st)
 }
 
-// finishing counts the ways in which images were finished.
-const finishing = 2
-
 // publish makes a state the template.
 func (j *job) publish(ctx context.Context, st *state) (*bothy.Template, error) {
 	t := j.template(st)
@@ -323,60 +321,18 @@ func (j *job) publish(ctx context.Context, st *state) (*bothy.Template, error) {
 		}
 		t.User = known(files, t.User)
 	}
-	key := keyOf("final", finishing, st.key, t.Env["PATH"], st.settings.Image.Volumes, j.req.Args[epochArg])
-	path := j.b.cache.image(key)
 	j.say(bothy.BuildEvent{Step: "image"})
-	if !j.b.cache.has(path) {
-		files, err := st.tree(ctx)
-		if err != nil {
-			return nil, err
-		}
-		files = files.Clone()
-		for _, dir := range st.settings.Image.Volumes {
-			if _, err := files.Mkdir(dir, time.Now()); err != nil {
-				return nil, err
-			}
-		}
-		if err := j.b.o.Library.Finish(files, t.Env["PATH"]); err != nil {
-			return nil, err
-		}
-		at, err := sourceDate(j.req.Args)
-		if err != nil {
-			return nil, err
-		}
-		if at != nil {
-			files.NoLater(*at)
-		}
-		if err := j.b.writeImage(files, path); err != nil {
-			return nil, err
-		}
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, context.Cause(ctx)
-	}
-	var sum imageSum
-	if j.b.cache.recall(keyOf("sum", key), &sum) {
-		t.Digest, t.SizeBytes = sum.Digest, sum.SizeBytes
-	}
-	if j.req.Start != nil {
-		return j.start(ctx, t, path)
-	}
-	if err := j.b.o.Library.Adopt(ctx, t, path); err != nil {
+	img, err := j.finish(ctx, st, t.Env["PATH"], st.settings.Image.Volumes, j.req.Args)
+	if err != nil {
 		return nil, err
 	}
-	if sum.Digest != t.Digest {
-		if err := j.b.cache.remember(keyOf("sum", key), imageSum{t.Digest, t.SizeBytes}); err != nil {
-			return nil, err
-		}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
-	return t, nil
-}
-
-// imageSum is what is known of an image in the cache, which never changes: reading a large
-// one takes longer than all the rest of a build that finds everything done.
-type imageSum struct {
-	Digest    string `json:"digest"`
-	SizeBytes int64  `json:"size_bytes"`
+	if j.req.Start != nil {
+		return j.start(ctx, t, img)
+	}
+	return t, j.adopt(ctx, t, img)
 }
 
 // template is the manifest of what a state makes.

@@ -42,12 +42,6 @@ func (b *Builder) room(dir string) error {
 	return err
 }
 
-func freeDisk(dir string) (int64, error) {
-	var s unix.Statfs_t
-	err := unix.Statfs(dir, &s)
-	return int64(s.Bavail) * s.Bsize, err
-}
-
 var errNoRoom = bothy.Errorf(bothy.CodeDiskFull, "the host's disk has no room for what the build makes").
 	WithHint("Delete templates and snapshots that are not needed, or ask the operator for space.")
 

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -99,7 +100,7 @@ type job struct {
 	bases    map[string]*baseSlot
 	contexts map[string]func() (*state, error) // the named ones
 	stages   []*stageSlot
-	hasLeft  bool // a sandbox, or has tried to
+	hasLeft  atomic.Bool // a sandbox, or has tried to
 }
 
 type baseSlot struct {

@@ -350,12 +350,7 @@ func restoreTime(after, old *tree.Tree, name string) {
 // inside runs the command in a sandbox and saves its files.
 func (r *running) inside(ctx context.Context, changes, result string) error {
 	patience := cmp.Or(r.j.req.TimeoutSeconds, bothy.DefaultBuildTimeoutSeconds)
-	life := patience + 600
-	sb, err := r.j.b.o.Sandboxes.StartFrom(ctx, bothy.SandboxCreate{
-		Template: r.st.base.template.Name, Name: "build-" + r.j.id[len(r.j.id)-8:], Engine: r.j.req.Engine, CPU: r.j.req.CPU,
-		MemoryMB: cmp.Or(r.j.req.MemoryMB, buildMemoryMB), DiskMB: cmp.Or(r.j.req.DiskMB, buildDiskMB), Network: &r.network, TimeoutSeconds: &life,
-		Metadata: map[string]string{metadataKey: r.j.id},
-	}, r.machine(), changes)
+	sb, err := r.j.b.o.Sandboxes.StartFrom(ctx, r.j.sandbox(r.st.base.template.Name, r.network, patience+600), r.machine(), changes)
 	if err != nil {
 		return err
 	}
@@ -367,6 +362,15 @@ func (r *running) inside(ctx context.Context, changes, result string) error {
 		return err
 	}
 	return r.j.b.o.Sandboxes.SaveFiles(ctx, sb.ID, result)
+}
+
+// sandbox asks for one of the build's, of the size that commands have.
+func (j *job) sandbox(template string, network bothy.Network, seconds int) bothy.SandboxCreate {
+	return bothy.SandboxCreate{
+		Template: template, Name: "build-" + j.id[len(j.id)-8:], Engine: j.req.Engine, CPU: j.req.CPU,
+		MemoryMB: cmp.Or(j.req.MemoryMB, buildMemoryMB), DiskMB: cmp.Or(j.req.DiskMB, buildDiskMB), Network: &network, TimeoutSeconds: &seconds,
+		Metadata: map[string]string{metadataKey: j.id},
+	}
 }
 
 // endSandbox ends one of the build's, also where the build has ended.

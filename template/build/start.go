@@ -91,21 +91,14 @@ type starting struct {
 
 // start makes a template of the image in which the program runs already. The image has a
 // tag of its own meanwhile, so that the template's name moves when all is well.
-func (j *job) start(ctx context.Context, t *bothy.Template, image string) (*bothy.Template, error) {
-	ref, err := bothy.ParseTemplateRef(t.Name)
+func (j *job) start(ctx context.Context, t *bothy.Template, img image) (*bothy.Template, error) {
+	final := t.Name
+	t.Start = j.req.Start
+	drop, err := j.adoptAside(ctx, t, startTag, img)
 	if err != nil {
 		return nil, err
 	}
-	final, tag := t.Name, startTag+j.id
-	t.Name, t.Start = ref.Name+":"+tag, j.req.Start
-	defer func() {
-		if err := j.b.o.Library.Untag(context.WithoutCancel(ctx), ref.Name, tag); err != nil {
-			j.b.log.Warn("the image of a build keeps a tag", "build", j.id, "template", ref.Name, "tag", tag, "error", err)
-		}
-	}()
-	if err := j.b.o.Library.Adopt(ctx, t, image); err != nil {
-		return nil, err
-	}
+	defer drop()
 	s := &starting{j: j, t: t, want: *j.req.Start}
 	j.say(bothy.BuildEvent{Step: "start", Message: j.masked.Replace(s.want.Command)})
 	end, err := s.enter(ctx)
@@ -129,12 +122,9 @@ func (s *starting) patience() time.Duration {
 // enter starts the sandbox.
 func (s *starting) enter(ctx context.Context) (end func(), err error) {
 	life := int(s.patience().Seconds()) + 600
-	network := s.j.network(Step{})
-	sb, err := s.j.b.o.Sandboxes.StartFrom(ctx, bothy.SandboxCreate{
-		Template: s.t.Ref(), Name: "build-" + s.j.id[len(s.j.id)-8:], Engine: s.j.req.Engine, CPU: s.want.CPU,
-		MemoryMB: s.want.MemoryMB, DiskMB: s.want.DiskMB, Network: &network, TimeoutSeconds: &life,
-		Metadata: map[string]string{metadataKey: s.j.id},
-	}, s.t, "")
+	req := s.j.sandbox(s.t.Ref(), s.j.network(Step{}), life)
+	req.CPU, req.MemoryMB, req.DiskMB = s.want.CPU, s.want.MemoryMB, s.want.DiskMB
+	sb, err := s.j.b.o.Sandboxes.StartFrom(ctx, req, s.t, "")
 	if err != nil {
 		return nil, err
 	}

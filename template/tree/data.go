@@ -2,6 +2,7 @@ package tree
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -21,17 +22,15 @@ func Text(s string) Data { return Data{Size: int64(len(s)), Text: s} }
 
 // Open returns the bytes. The caller closes it.
 func (d Data) Open() (io.ReadCloser, error) {
-	if d.Path == "" {
-		return io.NopCloser(strings.NewReader(d.Text)), nil
-	}
-	f, err := os.Open(d.Path)
+	s := sources{}
+	r, err := s.open(d)
 	if err != nil {
 		return nil, err
 	}
 	return struct {
 		io.Reader
 		io.Closer
-	}{io.NewSectionReader(f, d.Offset, d.Size), f}, nil
+	}{r, s}, nil
 }
 
 // Read returns at most limit of the bytes.
@@ -69,10 +68,13 @@ func (s sources) file(path string) (*os.File, error) {
 	return s[path], nil
 }
 
-func (s sources) close() {
+// Close implements io.Closer.
+func (s sources) Close() error {
+	var errs []error
 	for _, f := range s {
-		f.Close()
+		errs = append(errs, f.Close())
 	}
+	return errors.Join(errs...)
 }
 
 // same reports whether two data have the same bytes.

@@ -15,7 +15,7 @@ import (
 // layer leaves them out. Times are compared in whole seconds.
 func (t *Tree) Settle(old *Tree) error {
 	known, from := map[*Node]*Node{}, sources{}
-	defer from.close()
+	defer from.Close()
 	if err := settle(t.root, old.root, known, from); err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (n *Node) like(o *Node) bool {
 func (t *Tree) WriteLayer(base *Tree, w io.Writer) error {
 	out := bufio.NewWriterSize(w, 1<<20)
 	d := &differ{w: tar.NewWriter(out), changed: map[*Node]bool{}, linked: map[*Node]string{}, from: sources{}, buf: make([]byte, 256<<10)}
-	defer d.from.close()
+	defer d.from.Close()
 	d.collect(t.root, base.root)
 	if err := d.dir("./", t.root, base.root); err != nil {
 		return err

@@ -204,7 +204,7 @@ func (w *writer) write(f *os.File) error {
 		return err
 	}
 	from := sources{}
-	defer from.close()
+	defer from.Close()
 	for _, i := range w.all {
 		if err := i.writeContent(f, b, from); err != nil {
 			return err

@@ -1,0 +1,89 @@
+package build
+
+import (
+	"context"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// finishing counts the ways in which images were finished.
+const finishing = 2
+
+// image is a finished image in the cache.
+type image struct{ key, path string }
+
+// imageSum is what is known of an image in the cache, which never changes: reading a large
+// one takes longer than all the rest of a build that finds everything done.
+type imageSum struct {
+	Digest    string `json:"digest"`
+	SizeBytes int64  `json:"size_bytes"`
+}
+
+// finish writes a state as an image, with what sandboxes need and with folders for volumes,
+// unless the cache has it. Of the build's arguments it heeds that of epochArg.
+func (j *job) finish(ctx context.Context, st *state, searchPath string, volumes []string, args map[string]string) (image, error) {
+	key := keyOf("final", finishing, st.key, searchPath, volumes, args[epochArg])
+	img := image{key, j.b.cache.image(key)}
+	if j.b.cache.has(img.path) {
+		return img, nil
+	}
+	files, err := st.tree(ctx)
+	if err != nil {
+		return img, err
+	}
+	files = files.Clone()
+	for _, dir := range volumes {
+		if _, err := files.Mkdir(dir, time.Now()); err != nil {
+			return img, err
+		}
+	}
+	if err := j.b.o.Library.Finish(files, searchPath); err != nil {
+		return img, err
+	}
+	at, err := sourceDate(args)
+	if err != nil {
+		return img, err
+	}
+	if at != nil {
+		files.NoLater(*at)
+	}
+	return img, j.b.writeImage(files, img.path)
+}
+
+// adopt makes an image a template, whose digest is measured once.
+func (j *job) adopt(ctx context.Context, t *bothy.Template, img image) error {
+	var sum imageSum
+	key := keyOf("sum", img.key)
+	if j.b.cache.recall(key, &sum) {
+		t.Digest, t.SizeBytes = sum.Digest, sum.SizeBytes
+	}
+	if err := j.b.o.Library.Adopt(ctx, t, img.path); err != nil {
+		return err
+	}
+	if sum.Digest == t.Digest {
+		return nil
+	}
+	return j.b.cache.remember(key, imageSum{t.Digest, t.SizeBytes})
+}
+
+// adoptAside makes an image a template under a tag of its own, which drop takes away: its
+// sandboxes keep the image, and the template's name stays where it is.
+func (j *job) adoptAside(ctx context.Context, t *bothy.Template, prefix string, img image) (drop func(), err error) {
+	ref, err := bothy.ParseTemplateRef(t.Name)
+	if err != nil {
+		return nil, err
+	}
+	tag := prefix + j.id
+	t.Name = ref.Name + ":" + tag
+	drop = func() {
+		if err := j.b.o.Library.Untag(context.WithoutCancel(ctx), ref.Name, tag); err != nil {
+			j.b.log.Warn("the image of a build keeps a tag", "build", j.id, "template", ref.Name, "tag", tag, "error", err)
+		}
+	}
+	if err := j.adopt(ctx, t, img); err != nil {
+		drop()
+		return nil, err
+	}
+	return drop, nil
+}
