@@ -2,6 +2,7 @@ package build
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -57,6 +58,23 @@ func TestShellsThatNobodyAskedFor(t *testing.T) {
 	<-w.entered
 	if _, err := w.CancelBuild(w.me(), b.ID); err != nil || w.left() != 0 {
 		t.Errorf("a build that was cancelled: %v, %d are left", err, w.left())
+	}
+}
+
+// stuck is a library that takes no tag away.
+type stuck struct{ Library }
+
+func (stuck) Untag(context.Context, string, string) error { return errors.New("the tag is stuck") }
+
+// A sandbox that runs is named, also where the tag of its image stays.
+func TestAShellWhoseTagStays(t *testing.T) {
+	w := newWorld(t)
+	w.Builder.Close()
+	w.o.Library = stuck{w.library}
+	w.open()
+	r := w.build(bothy.BuildRequest{Dockerfile: "FROM base\nRUN fail", ShellOnFailure: true})
+	if r.SandboxID == "" || w.left() != 1 {
+		t.Errorf("sandbox %q, %d are left: %s", r.SandboxID, w.left(), r.log)
 	}
 }
 
