@@ -11,11 +11,7 @@ import (
 
 // TemplateProvenance says how a template that the caller may use was made.
 func (l *Library) TemplateProvenance(ctx context.Context, name string) (json.RawMessage, error) {
-	c, err := bothy.Require(ctx, bothy.ScopeTemplatesRead)
-	if err != nil {
-		return nil, err
-	}
-	t, err := l.find(c.ProjectID, name)
+	t, err := l.Template(ctx, name)
 	if err != nil {
 		return nil, err
 	}

@@ -5,18 +5,13 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/template/sbom"
 	filetree "github.com/bothy-dev/bothy/template/tree"
 )
 
 // TemplateSBOM lists what a template that the caller may use holds.
 func (l *Library) TemplateSBOM(ctx context.Context, name, format string) (json.RawMessage, error) {
-	c, err := bothy.Require(ctx, bothy.ScopeTemplatesRead)
-	if err != nil {
-		return nil, err
-	}
-	t, err := l.find(c.ProjectID, name)
+	t, err := l.Template(ctx, name)
 	if err != nil {
 		return nil, err
 	}
