@@ -21,7 +21,7 @@ type area struct {
 // areas are in the order in which the picture shows them.
 var areas = []area{
 	{"program", "the program", []string{"cmd/bothy", "cli", "server", "config", "doctor"}},
-	{"doors", "what clients speak to", []string{"api", "api/rest", "api/ports", "api/openapi", "api/middleware", "api/problem", "mcp", "e2b", "console", "client"}},
+	{"doors", "what clients speak to", []string{"api", "api/rest", "api/ports", "api/openapi", "api/middleware", "api/problem", "mcp", "e2b", "console", "client", "coding"}},
 	{"services", "services", []string{"lifecycle", "lifecycle/admission", "lifecycle/engines", "lifecycle/instance", "lifecycle/ledger", "lifecycle/register", "lifecycle/warm", "access", "audit", "certs", "inflight", "metering", "session", "telemetry", "template", "templates", "vault", "webhook"}},
 	{"storage", "storage", []string{"store", "blob", "snapshot"}},
 	{"machines", "sandboxes", []string{"engine", "gateway", "guest", "guest/abi", "cmd/sentry", "cmd/guest", "cmd/vminit"}},
@@ -36,7 +36,7 @@ var allowed = map[string][]string{
 	"cmd/sentry": {"engine"},
 	"cmd/vminit": {"engine"},
 	"cli": {
-		"access", "audit", "bench", "client", "config", "doctor", "engine", "lifecycle/register", "mcp", "server", "snapshot", "template",
+		"access", "audit", "bench", "client", "coding", "config", "doctor", "engine", "lifecycle/register", "mcp", "server", "snapshot", "template",
 	},
 	"server": {
 		"access", "api", "api/middleware", "api/rest", "audit", "blob", "certs", "client", "config", "console", "doctor", "e2b", "engine", "gateway", "guest", "inflight",

@@ -1,0 +1,297 @@
+package acp
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Process is an agent that was started in a sandbox, as a background command. Its
+// connection may be lost and its server restarted: the output is joined again where it was
+// left. While nobody speaks with it, its sandbox is paused.
+type Process struct {
+	Exec      bothy.ExecService
+	Snapshots bothy.SnapshotService
+	Sandbox   string
+	PID       int
+	// Stderr gets what the agent writes there.
+	Stderr io.Writer
+	// Patience is how long a server may be away.
+	Patience time.Duration
+	// Idle is how long nobody says anything until the sandbox is paused, 0 for ever, and
+	// Busy tells whether there is an answer to wait for.
+	Idle time.Duration
+	Busy func() bool
+	// Note is told what a person should know.
+	Note func(format string, args ...any)
+
+	offset int64
+	tail   tail
+
+	mu     sync.Mutex
+	timer  *time.Timer
+	paused chan struct{} // closed when the sandbox wakes; nil while it is awake
+}
+
+// Ended says that the agent is no more, and why.
+type Ended struct {
+	Code   int
+	OOM    bool
+	Stderr string // the last line of it
+}
+
+func (e *Ended) Error() string {
+	text := fmt.Sprintf("the agent ended with exit code %d", e.Code)
+	if e.OOM {
+		text = "the agent was killed because the sandbox was out of memory: give it more with --memory"
+	}
+	if e.Stderr != "" {
+		text += ": " + e.Stderr
+	}
+	return text
+}
+
+// Send implements Agent. It wakes the sandbox.
+func (p *Process) Send(ctx context.Context, b []byte) error {
+	p.touch()
+	const most = 1 << 20
+	for len(b) > 0 {
+		n := min(len(b), most)
+		err := p.patiently(ctx, func() error {
+			if err := p.Wake(ctx); err != nil {
+				return err
+			}
+			return p.Exec.Stdin(ctx, p.Sandbox, p.PID, b[:n], false)
+		})
+		if err != nil {
+			return fmt.Errorf("cannot reach the agent: %w", err)
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// Follow implements Agent.
+func (p *Process) Follow(ctx context.Context, out func([]byte) error) error {
+	p.touch()
+	defer p.still()
+	var ended *Ended
+	err := p.patiently(ctx, func() error {
+		if err := p.awake(ctx); err != nil {
+			return err
+		}
+		before := p.offset
+		err := p.Exec.Output(ctx, p.Sandbox, p.PID, p.offset, func(e bothy.ExecEvent) error {
+			if e.IsFinal {
+				ended = &Ended{Code: e.ExitCode, OOM: e.OOMKilled, Stderr: p.tail.line()}
+			}
+			return p.take(e, out)
+		})
+		switch {
+		case ended != nil:
+			return ended
+		case p.asleep():
+			return errAgain
+		case err != nil && p.offset > before:
+			return errors.Join(errMoved, err)
+		}
+		return err
+	})
+	return err
+}
+
+// take passes a piece of output on.
+func (p *Process) take(e bothy.ExecEvent, out func([]byte) error) error {
+	data := []byte(e.Data)
+	if e.Encoding == "base64" {
+		var err error
+		if data, err = base64.StdEncoding.DecodeString(e.Data); err != nil {
+			return final{err}
+		}
+	}
+	if len(data) == 0 {
+		return nil
+	}
+	if e.Offset != p.offset {
+		return final{fmt.Errorf("%d bytes of what the agent said were lost", e.Offset-p.offset)}
+	}
+	p.offset += int64(len(data))
+	p.touch()
+	if e.Stream == "stderr" {
+		p.tail.add(data)
+		_, _ = p.Stderr.Write(data)
+		return nil
+	}
+	if err := out(data); err != nil {
+		return final{err}
+	}
+	return nil
+}
+
+// final is an error that no patience mends.
+type final struct{ error }
+
+func (f final) Unwrap() error { return f.error }
+
+var (
+	errAgain = errors.New("once more")
+	errMoved = errors.New("the connection was lost")
+)
+
+// patiently does something again for as long as the server is away.
+func (p *Process) patiently(ctx context.Context, do func() error) error {
+	wait, since := 100*time.Millisecond, time.Now()
+	for {
+		err := do()
+		var ended *Ended
+		var last final
+		switch {
+		case err == nil || ctx.Err() != nil || errors.As(err, &ended) || errors.As(err, &last):
+			return err
+		case err == errAgain:
+			continue
+		case errors.Is(err, errMoved):
+			wait, since = 100*time.Millisecond, time.Now()
+		case !away(err) || time.Since(since) > p.Patience:
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, 5*time.Second)
+	}
+}
+
+// away tells whether the server may answer another time.
+func away(err error) bool {
+	switch bothy.ErrorCode(err) {
+	case "", bothy.CodeShuttingDown, bothy.CodeGuest, bothy.CodeSandboxNotReady, bothy.CodeRateLimited, bothy.CodeInternal, bothy.CodeTimeout, bothy.CodeCapacity:
+		return true
+	}
+	return false
+}
+
+// touch puts the pause off.
+func (p *Process) touch() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.Idle <= 0 {
+		return
+	}
+	if p.timer == nil {
+		p.timer = time.AfterFunc(p.Idle, p.rest)
+	} else {
+		p.timer.Reset(p.Idle)
+	}
+}
+
+func (p *Process) still() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	p.Idle = 0
+}
+
+// rest pauses the sandbox when nobody waits for the agent.
+func (p *Process) rest() {
+	if p.Busy() {
+		p.touch()
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.paused != nil || p.Idle <= 0 {
+		return
+	}
+	p.paused = make(chan struct{})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := p.Snapshots.Pause(ctx, p.Sandbox, bothy.PauseOptions{}); err != nil {
+		p.Note("the idle sandbox could not be paused: %v", err)
+		close(p.paused)
+		p.paused = nil
+	}
+}
+
+// Wake resumes the sandbox if it was paused.
+func (p *Process) Wake(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.paused == nil {
+		return nil
+	}
+	sandbox, err := p.Snapshots.Resume(ctx, p.Sandbox)
+	if err != nil {
+		return err
+	}
+	if r := sandbox.Resumed; r != nil && r.Kind == bothy.SnapshotFiles {
+		return final{fmt.Errorf("the sandbox was paused and came back without the agent: %s", r.Detail)}
+	}
+	close(p.paused)
+	p.paused = nil
+	return nil
+}
+
+// Asleep tells whether the sandbox is paused.
+func (p *Process) Asleep() bool { return p.asleep() }
+
+func (p *Process) asleep() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.paused != nil
+}
+
+// awake waits until the sandbox is not paused.
+func (p *Process) awake(ctx context.Context) error {
+	p.mu.Lock()
+	paused := p.paused
+	p.mu.Unlock()
+	if paused == nil {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-paused:
+		return nil
+	}
+}
+
+// Stop ends the agent: it sees the end of its input, and is killed if it does not end by
+// itself.
+func (p *Process) Stop(ctx context.Context, grace time.Duration) {
+	if p.asleep() || p.Exec.Stdin(ctx, p.Sandbox, p.PID, nil, true) != nil {
+		return
+	}
+	leave, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	if p.Exec.Output(leave, p.Sandbox, p.PID, p.offset, func(bothy.ExecEvent) error { return nil }) != nil {
+		_ = p.Exec.Signal(ctx, p.Sandbox, p.PID, int(syscall.SIGKILL))
+	}
+}
+
+// tail keeps the last line that is not empty.
+type tail struct{ text string }
+
+func (t *tail) add(p []byte) {
+	const most = 2000
+	t.text += string(p)
+	t.text = t.text[max(0, len(t.text)-most):]
+}
+
+func (t *tail) line() string {
+	all := strings.Split(strings.TrimSpace(strings.ToValidUTF8(t.text, "?")), "\n")
+	return strings.TrimSpace(all[len(all)-1])
+}

@@ -1,0 +1,319 @@
+package folder
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/bothy-dev/bothy"
+)
+
+const nofollow = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+
+// writer writes what comes out of the sandbox. Everything goes through os.Root, so that no
+// path leads out of the folder.
+type writer struct {
+	*Folder
+	root   *os.Root
+	local  map[string]entry
+	report Report
+}
+
+func newWriter(f *Folder, local map[string]entry) (*writer, error) {
+	root, err := os.OpenRoot(f.o.Local)
+	if err != nil {
+		return nil, fmt.Errorf("cannot carry %s: %w", f.o.Local, reason(err))
+	}
+	return &writer{Folder: f, root: root, local: local}, nil
+}
+
+func (w *writer) close() { w.root.Close() }
+
+// pull carries entries out of the sandbox: first what was removed, the deepest first, and
+// then the rest, folders before what is in them.
+func (w *writer) pull(ctx context.Context, names []string, remote map[string]entry) error {
+	for _, name := range slices.Backward(names) {
+		if !remote[name].there() {
+			w.remove(name)
+		}
+	}
+	var links []string
+	for _, name := range names {
+		switch r := remote[name]; r.Kind {
+		case kindFolder:
+			w.folder(name, r)
+		case kindLink:
+			links = append(links, name)
+		case kindFile:
+			if err := w.file(ctx, name, r); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range links {
+		w.link(name, remote[name])
+	}
+	return nil
+}
+
+// settle notes that both sides have dealt with each other as they are.
+func (w *writer) settle(name string, remote entry) {
+	now := w.now(name)
+	w.base[name] = pair{Local: now, Remote: remote}
+}
+
+// now is what an entry of this host is like at this moment.
+func (w *writer) now(name string) entry {
+	info, err := w.root.Lstat(name)
+	if err != nil {
+		return entry{}
+	}
+	e, _ := localEntry(filepath.Join(w.o.Local, name), info)
+	return e
+}
+
+// unchanged tells whether an entry of this host is still as it was carried in.
+func (w *writer) unchanged(name string) bool { return w.now(name) == w.base[name].Local }
+
+// within tells whether the folders above are folders, and not links.
+func (w *writer) within(name string) bool {
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		if info, err := w.root.Lstat(dir); err != nil || !info.IsDir() {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *writer) remove(name string) {
+	if !w.within(name) || !w.now(name).there() {
+		delete(w.base, name)
+		return
+	}
+	if !w.unchanged(name) {
+		w.note("kept %s: the agent has removed it, and it was changed here meanwhile", name)
+		delete(w.base, name)
+		return
+	}
+	err := w.root.Remove(name)
+	switch {
+	case errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST):
+		w.note("kept the folder %s: the agent has removed it, and there are files in it that were not carried", name)
+		w.base[name] = pair{Local: w.now(name)}
+	case err != nil:
+		w.note("cannot remove %s, as the agent did: %v", name, reason(err))
+	default:
+		delete(w.base, name)
+		w.report.Out++
+	}
+}
+
+func (w *writer) folder(name string, r entry) {
+	if w.now(name).Kind == kindFolder {
+		w.settle(name, r)
+		return
+	}
+	if w.within(name) {
+		if err := w.clear(name); err == nil {
+			if err := w.root.Mkdir(name, 0o755); err == nil {
+				w.settle(name, r)
+				w.report.Out++
+				return
+			}
+		}
+	}
+	w.note("left the folder %s in the sandbox: something else is in its place here", name)
+}
+
+// clear makes room for an entry of another kind, where that one is as it was carried in.
+func (w *writer) clear(name string) error {
+	now := w.now(name)
+	if !now.there() {
+		return nil
+	}
+	if now != w.base[name].Local {
+		return fs.ErrExist
+	}
+	return w.root.Remove(name)
+}
+
+func (w *writer) link(name string, r entry) {
+	if now := w.now(name); now == r {
+		w.settle(name, r)
+		return
+	}
+	why := refusedLink(name, r.Target)
+	if why == "" && (!w.within(name) || w.clear(name) != nil) {
+		why = "something else is in its place here"
+	}
+	if why == "" {
+		if err := w.root.Symlink(r.Target, name); err == nil {
+			w.settle(name, r)
+			w.report.Out++
+			return
+		}
+		why = "it cannot be made here"
+	}
+	w.note("left the link %s in the sandbox: %s", name, why)
+	w.base[name] = pair{Local: w.base[name].Local, Remote: r}
+}
+
+// file fetches a file beside its place, and puts it there in one step.
+func (w *writer) file(ctx context.Context, name string, r entry) error {
+	if r.Size > MaxFile {
+		w.note("left %s in the sandbox: it has %d bytes, more than the %d that are carried", name, r.Size, int64(MaxFile))
+		return nil
+	}
+	if !w.within(name) {
+		w.note("left %s in the sandbox: what is above it is no folder here", name)
+		return nil
+	}
+	beside := path.Join(path.Dir(name), ".bothy-"+rand.Text())
+	mode := w.mode(name, r)
+	sum, err := w.fetch(ctx, name, beside, r, mode)
+	defer w.root.Remove(beside) // it is gone unless something failed
+	var failed *localError
+	switch {
+	case errors.As(err, &failed):
+		return fmt.Errorf("cannot write %s: %w", filepath.Join(w.o.Local, name), failed.err)
+	case errors.Is(err, errMoving):
+		return nil // what is still being written comes the next time
+	case gone(err):
+		w.note("left %s in the sandbox: %v", name, err)
+		return nil
+	case err != nil:
+		return err
+	}
+	now := w.now(name)
+	switch {
+	case now.Kind == kindFile && bytes.Equal(sum, w.sum(name)):
+		if now.Mode == mode || !w.unchanged(name) || w.root.Chmod(name, mode) == nil {
+			w.settle(name, r)
+		}
+		return nil
+	case now != w.base[name].Local && now.there():
+		return w.conflict(name, beside, r)
+	case now != w.base[name].Local:
+		w.note("brought %s back: it was removed here, and the agent has changed it", name)
+	}
+	if now.there() && now.Kind != kindFile {
+		if err := w.clear(name); err != nil {
+			return w.conflict(name, beside, r)
+		}
+	}
+	if err := w.root.Rename(beside, name); err != nil {
+		return fmt.Errorf("cannot write %s: %w", filepath.Join(w.o.Local, name), reason(err))
+	}
+	w.settle(name, r)
+	w.report.Out++
+	w.report.Bytes += r.Size
+	return nil
+}
+
+// mode is what the permission bits of a file become here. They stay where the agent has left
+// them alone, and it gives nobody else a right to write.
+func (w *writer) mode(name string, r entry) fs.FileMode {
+	if b := w.base[name]; b.Local.Kind == kindFile && b.Remote.Mode == r.Mode {
+		return b.Local.Mode
+	}
+	return r.Mode &^ 0o022
+}
+
+// conflict keeps both files: this host's in its place, and the sandbox's beside it.
+func (w *writer) conflict(name, beside string, r entry) error {
+	w.report.Conflicts = append(w.report.Conflicts, name)
+	if strings.HasPrefix(name, ".git/") {
+		w.note("%s was changed here and in the sandbox: kept this host's, and left the other one there", name)
+		w.settle(name, r)
+		return nil
+	}
+	to := name + ".from-sandbox"
+	for i := 2; w.now(to).there(); i++ {
+		to = fmt.Sprintf("%s.from-sandbox-%d", name, i)
+	}
+	if err := w.root.Rename(beside, to); err != nil {
+		return fmt.Errorf("cannot write %s: %w", filepath.Join(w.o.Local, to), reason(err))
+	}
+	w.note("%s was changed here and in the sandbox: kept this host's, and put the other one into %s", name, to)
+	w.settle(name, r)
+	return nil
+}
+
+// errMoving is a file that does not hold still while it is read.
+var errMoving = errors.New("it is being written")
+
+// localError is a failure of this host's file system.
+type localError struct{ err error }
+
+func (e *localError) Error() string { return e.err.Error() }
+
+// gone tells whether a file of the sandbox could not be had, for a reason that is its own.
+func gone(err error) bool {
+	switch bothy.ErrorCode(err) {
+	case bothy.CodeFileNotFound, bothy.CodePathInvalid, bothy.CodePermission:
+		return true
+	}
+	return false
+}
+
+// fetch reads a file of the sandbox into a new one, and returns the checksum.
+func (w *writer) fetch(ctx context.Context, name, to string, r entry, mode fs.FileMode) ([]byte, error) {
+	in, _, err := w.files.Read(ctx, w.o.Sandbox, path.Join(w.o.Inside, name), w.o.User)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	out, err := w.root.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, &localError{reason(err)}
+	}
+	defer out.Close()
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(&localWriter{out}, sum), io.LimitReader(in, r.Size+1))
+	if err != nil {
+		return nil, err
+	}
+	if n != r.Size {
+		return nil, errMoving
+	}
+	if err := errors.Join(out.Chmod(mode), out.Close()); err != nil {
+		return nil, &localError{reason(err)}
+	}
+	return sum.Sum(nil), nil
+}
+
+// localWriter tells failures to write apart from failures to read.
+type localWriter struct{ w io.Writer }
+
+func (l *localWriter) Write(p []byte) (int, error) {
+	n, err := l.w.Write(p)
+	if err != nil {
+		err = &localError{reason(err)}
+	}
+	return n, err
+}
+
+// sum is the checksum of a file of this host, or nil.
+func (w *writer) sum(name string) []byte {
+	f, err := w.root.OpenFile(name, os.O_RDONLY|nofollow, 0)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return nil
+	}
+	return h.Sum(nil)
+}

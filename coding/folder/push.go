@@ -1,0 +1,139 @@
+package folder
+
+import (
+	"archive/tar"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// push carries entries into the sandbox. The names are in order.
+func (f *Folder) push(ctx context.Context, names []string, local, remote map[string]entry) (Report, error) {
+	var r Report
+	var send []string
+	for _, name := range slices.Backward(names) {
+		l, old := local[name], remote[name]
+		// Something of another kind makes room first.
+		if old.there() && (!l.there() || l.Kind != old.Kind || l.Kind == kindLink) {
+			if err := f.files.Remove(ctx, f.o.Sandbox, path.Join(f.o.Inside, name), f.o.User); err != nil && bothy.ErrorCode(err) != bothy.CodeFileNotFound {
+				return r, err
+			}
+		}
+		if !l.there() {
+			delete(f.base, name)
+			r.In++
+			continue
+		}
+		send = append(send, name)
+	}
+	if len(send) == 0 {
+		return r, nil
+	}
+	slices.Reverse(send)
+	pr, pw := io.Pipe()
+	packed := make(chan error, 1)
+	p := &packer{folder: f, ctx: ctx, w: tar.NewWriter(pw), sent: map[string]entry{}}
+	go func() {
+		err := p.all(send)
+		pw.CloseWithError(err)
+		packed <- err
+	}()
+	err := f.files.WriteArchive(ctx, f.o.Sandbox, f.o.Inside, f.o.User, pr)
+	pr.CloseWithError(io.ErrClosedPipe)
+	if packErr := <-packed; packErr != nil && packErr != io.ErrClosedPipe {
+		return r, packErr
+	}
+	if err != nil {
+		return r, err
+	}
+	// The other side is now what was sent. If somebody has changed it meanwhile, it is
+	// something else the next time.
+	for name, e := range p.sent {
+		f.base[name] = pair{Local: e, Remote: e}
+		r.In++
+		if e.Kind == kindFile {
+			r.Bytes += e.Size
+		}
+	}
+	return r, nil
+}
+
+// packer writes entries of this host as a tar, and keeps what they were like.
+type packer struct {
+	folder *Folder
+	ctx    context.Context
+	w      *tar.Writer
+	sent   map[string]entry
+}
+
+func (p *packer) all(names []string) error {
+	for _, name := range names {
+		if err := p.ctx.Err(); err != nil {
+			return err
+		}
+		if err := p.one(name); err != nil {
+			return err
+		}
+	}
+	return p.w.Close()
+}
+
+func (p *packer) one(name string) error {
+	full := filepath.Join(p.folder.o.Local, name)
+	info, err := os.Lstat(full)
+	if err != nil {
+		return nil // gone by now: the next time tells
+	}
+	e, err := localEntry(full, info)
+	if err != nil || !e.there() {
+		return nil
+	}
+	h := &tar.Header{Name: name, Format: tar.FormatPAX, Mode: 0o755, ModTime: info.ModTime()}
+	switch e.Kind {
+	case kindFolder:
+		h.Typeflag, h.Name = tar.TypeDir, name+"/"
+	case kindLink:
+		h.Typeflag, h.Linkname = tar.TypeSymlink, e.Target
+	default:
+		return p.file(name, full, h)
+	}
+	p.sent[name] = e
+	return p.w.WriteHeader(h)
+}
+
+// file packs a file as it is when it is opened, and as long as it is then.
+func (p *packer) file(name, full string, h *tar.Header) error {
+	file, err := openFile(full)
+	if err != nil {
+		p.folder.note("left out %s: %v", name, reason(err))
+		return nil
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	h.Typeflag, h.Size, h.ModTime = tar.TypeReg, info.Size(), info.ModTime()
+	h.Mode = int64(info.Mode().Perm())
+	if err := p.w.WriteHeader(h); err != nil {
+		return err
+	}
+	n, err := io.CopyN(p.w, file, info.Size())
+	if err == io.EOF {
+		return fmt.Errorf("cannot carry %s: it shrank from %d to %d bytes meanwhile", strings.TrimSpace(name), info.Size(), n)
+	}
+	p.sent[name] = fileEntry(info.Size(), info.Mode(), info.ModTime())
+	return err
+}
+
+// openFile opens a file, and neither follows a link nor waits for a pipe.
+func openFile(name string) (*os.File, error) {
+	return os.OpenFile(name, os.O_RDONLY|nofollow, 0)
+}

@@ -1,0 +1,140 @@
+package folder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Report says what a Sync has carried.
+type Report struct {
+	// In and Out are how many files, folders and links went into the sandbox and came
+	// out of it, removed ones included, and Bytes what was in them.
+	In, Out int
+	Bytes   int64
+	// Conflicts are the files that were changed on both sides.
+	Conflicts []string
+}
+
+// Sync carries to each side what was changed on the other since the last time. Where both
+// have changed, both are kept: the sandbox's file lies beside the other one afterwards.
+func (f *Folder) Sync(ctx context.Context) (Report, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.rules.read(); err != nil {
+		return Report{}, err
+	}
+	local, err := f.scan(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	remote, err := f.list(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	p := f.plan(local, remote)
+	out, err := newWriter(f, local)
+	if err != nil {
+		return Report{}, err
+	}
+	defer out.close()
+	// What the agent has made comes first: it is what a person waits for.
+	pullErr := out.pull(ctx, p.pull, remote)
+	pushed, pushErr := f.push(ctx, p.push, local, remote)
+	r := out.report
+	r.In = pushed.In
+	r.Bytes += pushed.Bytes
+	return r, errors.Join(pullErr, pushErr)
+}
+
+// plan is what is to be carried, by name, with the names in order: a folder comes before
+// what is in it.
+type plan struct{ pull, push []string }
+
+func (f *Folder) plan(local, remote map[string]entry) (p plan) {
+	names := map[string]bool{}
+	for name := range f.base {
+		names[name] = true
+	}
+	for _, m := range []map[string]entry{local, remote} {
+		for name := range m {
+			names[name] = true
+		}
+	}
+	pull, push := map[string]bool{}, map[string]bool{}
+	for name := range names {
+		l, r, b := local[name], remote[name], f.base[name]
+		changedHere, changedThere := l != b.Local, r != b.Remote
+		switch {
+		case !l.there() && !r.there():
+			delete(f.base, name)
+		case changedThere && refused(name, remote) != "":
+			f.note("left %s in the sandbox as it is there: %s", name, refused(name, remote))
+			f.base[name] = pair{Local: b.Local, Remote: r}
+		case changedThere && (!changedHere || r.there()):
+			pull[name] = true
+		case changedHere:
+			push[name] = true
+		}
+	}
+	// A folder that was removed here stays where something in it comes out.
+	for name := range pull {
+		for dir := path.Dir(name); remote[name].there() && dir != "."; dir = path.Dir(dir) {
+			if push[dir] && !local[dir].there() {
+				delete(push, dir)
+				pull[dir] = true
+			}
+		}
+	}
+	return plan{pull: slices.Sorted(maps.Keys(pull)), push: slices.Sorted(maps.Keys(push))}
+}
+
+// State is what is kept to go on with the same sandbox another time.
+type State struct {
+	Inside string          `json:"inside"`
+	Base   map[string]pair `json:"base"`
+}
+
+// State returns what the two sides had in common at the last Sync.
+func (f *Folder) State() State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return State{Inside: f.o.Inside, Base: maps.Clone(f.base)}
+}
+
+// Restore takes up what another Folder of the same two sides returned.
+func (f *Folder) Restore(s State) error {
+	if s.Inside != f.o.Inside {
+		return fmt.Errorf("the sandbox has the folder at %s, not at %s", s.Inside, f.o.Inside)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.base = maps.Clone(s.Base)
+	if f.base == nil {
+		f.base = map[string]pair{}
+	}
+	return nil
+}
+
+// Holds reports whether a path of this host lies in the folder, and says where that is in
+// the sandbox.
+func (f *Folder) Holds(local string) (inside string, ok bool) {
+	return under(local, f.o.Local, f.o.Inside)
+}
+
+// Lies is Holds the other way round.
+func (f *Folder) Lies(inside string) (local string, ok bool) {
+	return under(inside, f.o.Inside, f.o.Local)
+}
+
+func under(name, from, to string) (string, bool) {
+	rest, ok := strings.CutPrefix(name, from)
+	if !ok || rest != "" && !strings.HasPrefix(rest, "/") {
+		return "", false
+	}
+	return to + rest, true
+}
