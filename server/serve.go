@@ -32,6 +32,8 @@ func (s *Server) Serve(ctx context.Context) error {
 	if err := s.builder.Recover(ctx); err != nil {
 		s.log.Error("not every build of the last server could be recovered", "error", err)
 	}
+	stopAgents := s.runAgents()
+	defer stopAgents()
 	s.lifecycle.StartPool()
 	go s.lifecycle.OpenEngines(ctx)
 	go s.collectTemplates(ctx)
@@ -47,6 +49,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.log.Info("stopping; sandboxes live on", "sandboxes", s.lifecycle.Live())
+	stopAgents()
 	s.lifecycle.Drain()
 	s.api.Drain()
 	return errors.Join(s.api.Close(), <-served)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/access"
+	"github.com/bothy-dev/bothy/agents"
 	"github.com/bothy-dev/bothy/api"
 	"github.com/bothy-dev/bothy/api/rest"
 	"github.com/bothy-dev/bothy/audit"
@@ -56,6 +57,7 @@ type Server struct {
 	metrics   *telemetry.Metrics
 	meter     *metering.Meter
 	webhooks  *webhook.Service
+	agents    *agents.Service
 	templates *template.Library
 	builder   *build.Builder
 	blobs     blob.Store
@@ -141,6 +143,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 		return nil, err
 	}
 	s.openWebhooks()
+	s.openAgents()
 	if err := s.openBuilder(); err != nil {
 		return nil, err
 	}
@@ -152,7 +155,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	services, err := s.withLogins(withKeys(api.Services{Services: rest.Services{
 		Tokens: s.tokens, Sandboxes: s.lifecycle, Exec: s.lifecycle, Files: s.lifecycle.Files(),
 		Templates: s.templates, Capturer: s.lifecycle, Builder: s.builder, Snapshots: s.lifecycle, Code: s.lifecycle, Events: s.lifecycle, Network: s.lifecycle,
-		Metrics: s.lifecycle, Ports: s.lifecycle, Links: access.NewLinks(s.store, s.tokens, s.lifecycle), Webhooks: s.webhooks,
+		Metrics: s.lifecycle, Ports: s.lifecycle, Links: access.NewLinks(s.store, s.tokens, s.lifecycle), Webhooks: s.webhooks, Agents: s.agents,
 		Mover: s.lifecycle, Logs: s.lifecycle, Limits: s.lifecycle, Usage: s.meter, Projects: s.projects,
 		Audit: s.audit, Host: &host{server: s},
 	}, Recorder: s.audit, Answers: s.store, Inflight: s.inflight, Log: s.log}))

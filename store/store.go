@@ -72,6 +72,20 @@ type Store interface {
 	SetWebhookState(ctx context.Context, id string, st bothy.WebhookState) error
 	DeleteWebhook(ctx context.Context, projectID, id string) error
 
+	// PutAgents stores a new attachment, or replaces the one with its id. How it goes with
+	// it is not kept.
+	PutAgents(ctx context.Context, a *bothy.AgentAttachment) error
+	// Agents lists a project's, oldest first; with "" those of all projects.
+	Agents(ctx context.Context, projectID string) ([]*bothy.AgentAttachment, error)
+	// DeleteAgents deletes an attachment with its sessions.
+	DeleteAgents(ctx context.Context, projectID, id string) error
+	// PutAgentSession stores what is known of a session, in place of what was.
+	PutAgentSession(ctx context.Context, attachment, session string, record []byte) error
+	// AgentSessions returns those of an attachment by their ids.
+	AgentSessions(ctx context.Context, attachment string) (map[string][]byte, error)
+	// DeleteAgentSession forgets a session. One that is gone is fine.
+	DeleteAgentSession(ctx context.Context, attachment, session string) error
+
 	// AddProject stores a new project: CodeConflict when there is one of its id.
 	AddProject(ctx context.Context, p *bothy.Project) error
 	// SetPlan changes a project's plan.

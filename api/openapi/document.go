@@ -62,6 +62,7 @@ func humaConfig(version, address string) huma.Config {
 				{Name: "Network", Description: "Reaching servers in sandboxes, and what sandboxes tried to reach."},
 				{Name: "Templates", Description: "What sandboxes start from."},
 				{Name: "Events", Description: "What happened."},
+				{Name: "Agents", Description: "Working for managed agents."},
 				{Name: "Webhooks", Description: "Being told of what happens."},
 				{Name: "Usage", Description: "What was used, and what it costs."},
 				{Name: "Tokens", Description: "Who may do what."},

@@ -30,6 +30,7 @@ type Services struct {
 	Ports     bothy.PortService
 	Links     bothy.LinkService
 	Webhooks  bothy.WebhookService
+	Agents    bothy.AgentService
 	Mover     bothy.SnapshotMover
 	Logs      bothy.LogService
 	Limits    bothy.LimitsService
@@ -87,6 +88,7 @@ func Register(registry *openapi.Registry, chain *middleware.Chain, services Serv
 	s.registerMover()
 	s.registerTokens()
 	s.registerWebhooks()
+	s.registerAgents()
 	s.registerProjects()
 	s.registerUsage()
 	s.registerAudit()

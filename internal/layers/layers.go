@@ -22,7 +22,7 @@ type area struct {
 var areas = []area{
 	{"program", "the program", []string{"cmd/bothy", "cli", "server", "config", "doctor"}},
 	{"doors", "what clients speak to", []string{"api", "api/rest", "api/ports", "api/openapi", "api/middleware", "api/problem", "mcp", "e2b", "console", "client", "coding"}},
-	{"services", "services", []string{"lifecycle", "lifecycle/admission", "lifecycle/engines", "lifecycle/instance", "lifecycle/ledger", "lifecycle/register", "lifecycle/warm", "access", "audit", "certs", "inflight", "metering", "session", "telemetry", "template", "templates", "vault", "webhook"}},
+	{"services", "services", []string{"lifecycle", "lifecycle/admission", "lifecycle/engines", "lifecycle/instance", "lifecycle/ledger", "lifecycle/register", "lifecycle/warm", "access", "agents", "audit", "certs", "inflight", "metering", "session", "telemetry", "template", "templates", "vault", "webhook"}},
 	{"storage", "storage", []string{"store", "blob", "snapshot"}},
 	{"machines", "sandboxes", []string{"engine", "gateway", "guest", "guest/abi", "cmd/sentry", "cmd/guest", "cmd/vminit"}},
 	{"measuring", "measuring", []string{"bench"}},
@@ -39,7 +39,7 @@ var allowed = map[string][]string{
 		"access", "audit", "bench", "client", "coding", "config", "doctor", "engine", "lifecycle/register", "mcp", "server", "snapshot", "template",
 	},
 	"server": {
-		"access", "api", "api/middleware", "api/rest", "audit", "blob", "certs", "client", "config", "console", "doctor", "e2b", "engine", "gateway", "guest", "inflight",
+		"access", "agents", "api", "api/middleware", "api/rest", "audit", "blob", "certs", "client", "config", "console", "doctor", "e2b", "engine", "gateway", "guest", "inflight",
 		"lifecycle", "lifecycle/engines", "lifecycle/warm", "mcp", "metering", "session", "snapshot", "store", "telemetry", "template", "vault", "webhook",
 	},
 	"engine":         {"guest/abi"},
@@ -59,7 +59,7 @@ var allowed = map[string][]string{
 }
 
 // tools are packages that are no part of the product, and may import anything.
-var tools = []string{"test", "examples", "third_party", "cmd/pybundle", "bench/cmd", "template/cmd", "mcp/internal", "api/apitest", "engine/enginetest"}
+var tools = []string{"test", "examples", "third_party", "cmd/pybundle", "bench/cmd", "template/cmd", "mcp/internal", "agents/agentstest", "api/apitest", "engine/enginetest"}
 
 // A Package is what `go list -json` says of one.
 type Package struct {

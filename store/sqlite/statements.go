@@ -24,6 +24,9 @@ type statements struct {
 	putWebhook, setWebhookState, deleteWebhook *sql.Stmt
 	webhook, webhooks                          *sql.Stmt
 
+	putAgents, agents, deleteAgents, deleteAgentSessions *sql.Stmt
+	putAgentSession, agentSessions, deleteAgentSession   *sql.Stmt
+
 	addProject, setPlan *sql.Stmt
 	project, projects   *sql.Stmt
 
@@ -72,6 +75,17 @@ func (st *statements) prepare(ctx context.Context, s *Store) error {
 		{s.durable, &st.deleteWebhook, `DELETE FROM webhooks WHERE project = ? AND id = ?`},
 		{s.read, &st.webhook, `SELECT record, state FROM webhooks WHERE project = ? AND id = ?`},
 		{s.read, &st.webhooks, `SELECT record, state FROM webhooks WHERE ?1 = '' OR project = ?1 ORDER BY created_at, id`},
+
+		{s.durable, &st.putAgents, `INSERT INTO agents (id, project, created_at, record) VALUES (?, ?, ?, ?)
+			ON CONFLICT (id) DO UPDATE SET record = excluded.record`},
+		{s.read, &st.agents, `SELECT record FROM agents WHERE ?1 = '' OR project = ?1 ORDER BY created_at, id`},
+		{s.durable, &st.deleteAgents, `DELETE FROM agents WHERE project = ? AND id = ?`},
+		{s.durable, &st.deleteAgentSessions, `DELETE FROM agent_sessions WHERE attachment = ?`},
+		// Not durable: a host that dies takes the sandboxes' processes with it, and the lease.
+		{s.fast, &st.putAgentSession, `INSERT INTO agent_sessions (attachment, session, record) VALUES (?, ?, ?)
+			ON CONFLICT (attachment, session) DO UPDATE SET record = excluded.record`},
+		{s.read, &st.agentSessions, `SELECT session, record FROM agent_sessions WHERE attachment = ?`},
+		{s.fast, &st.deleteAgentSession, `DELETE FROM agent_sessions WHERE attachment = ? AND session = ?`},
 
 		{s.durable, &st.addLink, `INSERT INTO links (id, project, sandbox_id, token_id, created_at, expires_at, record) SELECT ?, ?, ?, ?, ?, ?, ?
 			WHERE EXISTS (SELECT 1 FROM tokens WHERE id = ?)

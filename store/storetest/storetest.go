@@ -41,6 +41,7 @@ func Run(t *testing.T, make Maker) {
 		{"links", testLinks},
 		{"links end with their key, sandbox and time", testLinksEnd},
 		{"webhooks", testWebhooks},
+		{"agents", testAgents},
 		{"projects", testProjects},
 		{"events", testEvents},
 		{"old events are forgotten", testForgetEvents},

@@ -37,6 +37,7 @@ type victim struct {
 	token    string
 	link     string
 	webhook  string
+	agents   string
 	build    string
 	project  string
 }
@@ -73,6 +74,10 @@ func newVictim(t *testing.T, s *server) *victim {
 	h, err := s.Webhooks.CreateWebhook(t.Context(), bothy.WebhookCreate{Name: secretWord, URL: "https://hooks.example.org", Disabled: true})
 	must(err)
 	v.webhook = h.ID
+	g, err := s.Agents.AttachAgents(t.Context(), bothy.AgentAttach{Environment: secretWord, Key: secretWord + "-the-key", URL: "https://agents.example.org"})
+	must(err)
+	v.agents = g.ID
+	t.Cleanup(func() { _ = s.Agents.DetachAgents(context.Background(), g.ID) })
 	t.Cleanup(func() { _ = s.Webhooks.DeleteWebhook(context.Background(), h.ID) })
 	b, err := s.Builder.StartBuild(t.Context(), bothy.BuildRequest{Name: "walked", Dockerfile: "ARG word=" + secretWord + "\nFROM scratch"})
 	must(err)
@@ -91,7 +96,7 @@ func (v *victim) all() string {
 	var b strings.Builder
 	for _, path := range []string{
 		"/v1/sandboxes/" + v.sandbox, "/v1/sandboxes/" + v.sandbox + "/files?path=/workspace", "/v1/sandboxes/" + v.sandbox + "/contexts", "/v1/sandboxes/" + v.sandbox + "/links",
-		"/v1/snapshots?sandbox_id=" + v.sandbox, "/v1/projects", "/v1/templates", "/v1/templates/builds", "/v1/webhooks",
+		"/v1/snapshots?sandbox_id=" + v.sandbox, "/v1/projects", "/v1/templates", "/v1/templates/builds", "/v1/webhooks", "/v1/agents",
 	} {
 		text, err := v.s.Do(v.Context(), http.MethodGet, path, nil)
 		if err != nil {
@@ -126,7 +131,7 @@ func (v *victim) bodies() map[string]string {
 		"signal-process": `{"signal":"KILL"}`, "write-stdin": `{"data":"x"}`, "rollback-sandbox": `{"snapshot_id":"` + v.snapshot + `"}`,
 		"start-build": `{"name":"` + templateName + `","dockerfile":"FROM scratch\nCOPY nothing /"}`, "upload-build-context": "",
 		"create-template": `{"name":"taken"}`, "tag-template": `{"tags":["taken"]}`, "push-template": `{"reference":"127.0.0.1:1/taken:1"}`, "build-template": `{"name":"` + templateName + `"}`, "create-sandbox": `{"snapshot_id":"` + v.snapshot + `"}`,
-		"create-token": `{"project":"default"}`, "create-webhook": `{"url":"https://hooks.example.org","disabled":true}`, "update-webhook": `{"name":"taken"}`,
+		"create-token": `{"project":"default"}`, "create-webhook": `{"url":"https://hooks.example.org","disabled":true}`, "attach-agents": `{"environment":"taken","key":"a-key-of-nobody","url":"https://agents.example.org"}`, "update-webhook": `{"name":"taken"}`,
 	}
 }
 
@@ -168,6 +173,8 @@ func (v *victim) operations() []operation {
 			id = v.token
 		case strings.HasPrefix(path, "/v1/webhooks/"):
 			id = v.webhook
+		case strings.HasPrefix(path, "/v1/agents/"):
+			id = v.agents
 		case strings.HasPrefix(path, "/v1/projects/"):
 			id = v.project
 		}
@@ -296,7 +303,7 @@ func TestTheWholeAPIAsSomebodyElse(t *testing.T) {
 	// What a stranger may do is about its own project, where there is nothing.
 	own := map[string][]int{
 		"list-audit": {200}, "list-events": {200}, "get-limits": {200}, "list-projects": {200}, "list-sandboxes": {200}, "list-snapshots": {200},
-		"list-templates": {200}, "list-builds": {200}, "start-build": {201}, "upload-build-context": {201, 400}, "get-template": {200}, "get-template-sbom": {200}, "get-template-provenance": {200}, "list-tokens": {200}, "get-usage": {200}, "list-webhooks": {200}, "create-webhook": {201}, "import-snapshot": {400, 422},
+		"list-templates": {200}, "list-builds": {200}, "start-build": {201}, "upload-build-context": {201, 400}, "get-template": {200}, "get-template-sbom": {200}, "get-template-provenance": {200}, "list-tokens": {200}, "get-usage": {200}, "list-webhooks": {200}, "create-webhook": {201}, "list-agents": {200}, "attach-agents": {201}, "import-snapshot": {400, 422},
 		"get-archive-key": {200}, // the public half, which is no secret
 		"push-template":   {422}, // to an address that no project may reach
 	}

@@ -1,0 +1,194 @@
+package agents
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// ensure has the session's sandbox run, with its skills and memories in it, and
+// returns its id. A session whose sandbox has ended gets a new one; the error says so
+// once, since what was in the old one is gone.
+func (s *session) ensure(ctx context.Context) (string, error) {
+	id := s.now().SandboxID
+	if s.ready {
+		return id, nil
+	}
+	id, fresh, err := s.find(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	if id == "" {
+		if id, err = s.create(ctx); err != nil {
+			return "", err
+		}
+		fresh = true
+	}
+	if fresh {
+		err := s.change(ctx, func(r *record) {
+			r.SandboxID, r.Shell, r.Skills, r.Memory = id, 0, nil, nil
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	if err := s.placeSkills(ctx, id); err != nil {
+		return "", err
+	}
+	if err := s.placeMemory(ctx, id); err != nil {
+		return "", err
+	}
+	s.ready = true
+	return id, nil
+}
+
+// find looks for the session's sandbox and wakes it. fresh says that the record did not know of it.
+func (s *session) find(ctx context.Context, id string) (_ string, fresh bool, err error) {
+	boxes := s.worker.o.Sandboxes
+	if id == "" {
+		// One that was made by a server that was killed before it could write that down.
+		page, err := boxes.List(ctx, bothy.SandboxFilter{States: bothy.LiveStates, Limit: 1, Metadata: s.labels()})
+		if err != nil || len(page.Items) == 0 {
+			return "", false, err
+		}
+		id, fresh = page.Items[0].ID, true
+	}
+	box, err := boxes.Get(ctx, id)
+	if err == nil && box.State == bothy.StatePaused {
+		box, err = s.worker.o.Sleeper.Resume(ctx, id)
+	}
+	switch {
+	case bothy.ErrorCode(err) == bothy.CodeSandboxNotFound, err == nil && box.State.Ended():
+		why := "it was removed"
+		if err == nil && box.Ended != nil {
+			why = fmt.Sprintf("%s: %s", box.Ended.Reason, box.Ended.Detail)
+		}
+		if err := s.change(ctx, func(r *record) { r.SandboxID, r.Shell, r.Skills, r.Memory = "", 0, nil, nil }); err != nil {
+			return "", false, err
+		}
+		return "", false, &ended{why}
+	case err != nil:
+		return "", false, err
+	}
+	if box.Resumed != nil && box.Resumed.Kind == bothy.SnapshotFiles && s.now().Shell != 0 {
+		if err := s.checkShell(ctx, id); err != nil {
+			return "", false, err
+		}
+	}
+	return id, fresh, nil
+}
+
+// ended is the error of a session whose sandbox is gone.
+type ended struct{ why string }
+
+func (e *ended) Error() string {
+	return fmt.Sprintf("the sandbox of this session has ended (%s), and its files are gone; the next call gets a new one", e.why)
+}
+
+func (s *session) labels() map[string]string {
+	return map[string]string{LabelAttachment: s.worker.attachment.ID, LabelSession: s.id}
+}
+
+// create makes a sandbox as the attachment says.
+func (s *session) create(ctx context.Context) (string, error) {
+	req := s.worker.attachment.Sandbox
+	req.Secrets = s.worker.secret.Secrets
+	req.Metadata = maps.Clone(req.Metadata)
+	if req.Metadata == nil {
+		req.Metadata = map[string]string{}
+	}
+	maps.Copy(req.Metadata, s.labels())
+	// Its time is bounded so that one that is forgotten costs nothing, and it comes back when it is used.
+	if req.TimeoutSeconds == nil {
+		req.TimeoutSeconds = new(sessionTimeout)
+	}
+	if req.OnTimeout == "" {
+		req.OnTimeout = bothy.TimeoutPause
+	}
+	req.AutoResume = true
+	box, err := s.worker.o.Sandboxes.Create(ctx, req)
+	if err != nil {
+		return "", err
+	}
+	return box.ID, nil
+}
+
+// explain says why something failed in the sandbox, for the agent.
+func explain(err error) string {
+	var e *bothy.Error
+	if errors.As(err, &e) && e.Hint != "" {
+		return e.Error() + " (" + e.Hint + ")"
+	}
+	return err.Error()
+}
+
+// in is a path as it is in the sandbox.
+func in(name string) string {
+	if !path.IsAbs(name) {
+		name = path.Join(bothy.DefaultCwd, name)
+	}
+	return path.Clean(name)
+}
+
+var errFull = errors.New("there is enough output")
+
+// output is what a command gave, up to a bound.
+type output struct {
+	stdout, stderr []byte
+	cut            bool
+	code           int
+}
+
+// run runs a command to its end, or until it has given more than limit bytes.
+func (s *session) run(ctx context.Context, id string, limit int, args ...string) (*output, error) {
+	out := &output{}
+	err := s.worker.o.Commands.ExecStream(ctx, id, bothy.ExecRequest{Command: bothy.Command{Args: args}}, func(e bothy.ExecEvent) error {
+		if e.IsFinal {
+			out.code = e.ExitCode
+			return nil
+		}
+		data, err := dataOf(e)
+		if err != nil {
+			return err
+		}
+		if e.Stream == "stderr" {
+			out.stderr = append(out.stderr, data[:min(len(data), max(0, 4096-len(out.stderr)))]...)
+			return nil
+		}
+		out.stdout = append(out.stdout, data...)
+		if len(out.stdout) > limit {
+			out.stdout, out.cut = out.stdout[:limit], true
+			return errFull
+		}
+		return nil
+	})
+	if errors.Is(err, errFull) {
+		err = nil
+	}
+	return out, err
+}
+
+func dataOf(e bothy.ExecEvent) ([]byte, error) {
+	if e.Encoding == "base64" {
+		return base64.StdEncoding.DecodeString(e.Data)
+	}
+	return []byte(e.Data), nil
+}
+
+// process finds a process of the sandbox's, or nil.
+func (s *session) process(ctx context.Context, id string, is func(bothy.ProcessInfo) bool) (*bothy.ProcessInfo, error) {
+	all, err := s.worker.o.Commands.Processes(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if i := slices.IndexFunc(all, is); i >= 0 {
+		return &all[i], nil
+	}
+	return nil, nil
+}

@@ -1,0 +1,294 @@
+// Package agents does the work of self-hosted environments of Claude Managed Agents.
+//
+// A worker asks an environment's queue for sessions, gives each a sandbox, and runs in it
+// the tools that the session's agent calls. What must not be lost or done twice is in the
+// store before it is begun: which work is claimed, and how far each call has come. So a
+// server that is killed is followed by one that goes on in the same sandboxes.
+package agents
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// maxPerProject bounds the attachments of a project.
+const maxPerProject = 20
+
+// defaultSessions is how many sessions are worked for at once unless the caller says otherwise.
+const defaultSessions = 10
+
+// Store is what the service needs of store.Store.
+type Store interface {
+	PutAgents(ctx context.Context, a *bothy.AgentAttachment) error
+	Agents(ctx context.Context, projectID string) ([]*bothy.AgentAttachment, error)
+	DeleteAgents(ctx context.Context, projectID, id string) error
+	PutAgentSession(ctx context.Context, attachment, session string, record []byte) error
+	AgentSessions(ctx context.Context, attachment string) (map[string][]byte, error)
+	DeleteAgentSession(ctx context.Context, attachment, session string) error
+}
+
+// Vault seals what lies in the store.
+type Vault interface {
+	Seal(plain []byte, bound string) ([]byte, error)
+	Open(sealed []byte, bound string) ([]byte, error)
+}
+
+// Sandboxes is what the service needs of bothy.SandboxService.
+type Sandboxes interface {
+	Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbox, error)
+	Get(ctx context.Context, id string) (*bothy.Sandbox, error)
+	List(ctx context.Context, f bothy.SandboxFilter) (bothy.Page[*bothy.Sandbox], error)
+	Terminate(ctx context.Context, id string) error
+}
+
+// Sleeper pauses and resumes sandboxes.
+type Sleeper interface {
+	Pause(ctx context.Context, id string, o bothy.PauseOptions) (*bothy.Snapshot, error)
+	Resume(ctx context.Context, id string) (*bothy.Sandbox, error)
+}
+
+// Commands runs commands in sandboxes.
+type Commands interface {
+	Exec(ctx context.Context, id string, req bothy.ExecRequest) (*bothy.ExecResult, error)
+	ExecStream(ctx context.Context, id string, req bothy.ExecRequest, fn func(bothy.ExecEvent) error) error
+	Processes(ctx context.Context, id string) ([]bothy.ProcessInfo, error)
+	Output(ctx context.Context, id string, pid int, from int64, fn func(bothy.ExecEvent) error) error
+	Stdin(ctx context.Context, id string, pid int, data []byte, eof bool) error
+	Signal(ctx context.Context, id string, pid int, signal int) error
+}
+
+// Options are what a Service is made of.
+type Options struct {
+	Store     Store
+	Vault     Vault
+	Sandboxes Sandboxes
+	Sleeper   Sleeper
+	Commands  Commands
+	Files     bothy.FileService
+	// Transport reaches the queues, and decides which addresses are reached.
+	Transport http.RoundTripper
+	// Dir is a folder for copies of skills and memories. What is in it is removed.
+	Dir string
+	Log *slog.Logger
+	// MaxIdle is how long a session may be idle before its sandbox is paused; 0 means a minute.
+	MaxIdle time.Duration
+}
+
+// Service is the bothy.AgentService, and works while Run runs.
+type Service struct {
+	o Options
+
+	changing sync.Mutex // held from looking at attachments to changing them
+
+	mu      sync.Mutex
+	run     context.Context // nil while Run does not
+	workers map[string]*worker
+}
+
+var _ bothy.AgentService = (*Service)(nil)
+
+// New returns a service. It does no work before Run.
+func New(o Options) *Service { return &Service{o: o, workers: map[string]*worker{}} }
+
+// sealed is what an attachment keeps encrypted.
+type sealed struct {
+	Key     string         `json:"key"`
+	Secrets []bothy.Secret `json:"secrets,omitempty"`
+}
+
+// AttachAgents implements bothy.AgentService.
+func (s *Service) AttachAgents(ctx context.Context, req bothy.AgentAttach) (*bothy.AgentAttachment, error) {
+	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
+	if err != nil {
+		return nil, err
+	}
+	a, secret, err := attachmentOf(req)
+	if err != nil {
+		return nil, err
+	}
+	a.ProjectID = caller.ProjectID
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	all, err := s.o.Store.Agents(ctx, caller.ProjectID)
+	if err != nil {
+		return nil, err
+	}
+	for _, old := range all {
+		if old.Environment == a.Environment && old.URL == a.URL {
+			a.ID, a.CreatedAt = old.ID, old.CreatedAt
+		}
+	}
+	if a.ID == "" {
+		if len(all) >= maxPerProject {
+			return nil, bothy.Errorf(bothy.CodeQuota, "the project has %d environments attached, which is the most there can be", len(all)).
+				WithHint("Detach one that is not needed: `bothy agents detach ID`.")
+		}
+		a.ID, a.CreatedAt = "agt_"+randomHex(8), time.Now().UTC()
+	}
+	plain, err := json.Marshal(secret)
+	if err != nil {
+		return nil, err
+	}
+	if a.Sealed, err = s.o.Vault.Seal(plain, boundTo(a.ID)); err != nil {
+		return nil, err
+	}
+	s.stop(a.ID, errReplaced)
+	if err := s.o.Store.PutAgents(ctx, a); err != nil {
+		return nil, err
+	}
+	if err := s.start(ctx, a); err != nil {
+		return nil, err
+	}
+	return s.shown(ctx, a)
+}
+
+// AgentAttachments implements bothy.AgentService.
+func (s *Service) AgentAttachments(ctx context.Context) ([]*bothy.AgentAttachment, error) {
+	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.o.Store.Agents(ctx, caller.ProjectID)
+	if err != nil {
+		return nil, err
+	}
+	for i, a := range all {
+		if all[i], err = s.shown(ctx, a); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// AgentAttachment implements bothy.AgentService. An attachment is found by its environment, too.
+func (s *Service) AgentAttachment(ctx context.Context, id string) (*bothy.AgentAttachment, error) {
+	all, err := s.AgentAttachments(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range all {
+		if a.ID == id || a.Environment == id {
+			return a, nil
+		}
+	}
+	return nil, bothy.Errorf(bothy.CodeNotFound, "no environment is attached as %q", id).
+		WithHint("List what is attached with `bothy agents ls` or GET /v1/agents.")
+}
+
+// DetachAgents implements bothy.AgentService.
+func (s *Service) DetachAgents(ctx context.Context, id string) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	a, err := s.AgentAttachment(ctx, id)
+	if err != nil {
+		return err
+	}
+	s.stop(a.ID, errDetached)
+	return s.o.Store.DeleteAgents(ctx, a.ProjectID, a.ID)
+}
+
+// Run works until ctx ends. What is claimed then stays claimed, for the next server to go on with.
+func (s *Service) Run(ctx context.Context) error {
+	clearDir(s.o.Dir)
+	s.changing.Lock()
+	all, err := s.o.Store.Agents(ctx, "")
+	if err == nil {
+		s.mu.Lock()
+		s.run = ctx
+		s.mu.Unlock()
+		for _, a := range all {
+			if err := s.start(ctx, a); err != nil {
+				s.o.Log.Error("an environment of managed agents is not worked for", "attachment", a.ID, "error", err)
+			}
+		}
+	}
+	s.changing.Unlock()
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	s.mu.Lock()
+	s.run = nil
+	running := s.workers
+	s.workers = map[string]*worker{}
+	s.mu.Unlock()
+	for _, w := range running {
+		w.stop(errClosing)
+	}
+	return nil
+}
+
+// start has a worker work for an attachment, if Run runs.
+func (s *Service) start(ctx context.Context, a *bothy.AgentAttachment) error {
+	s.mu.Lock()
+	run := s.run
+	s.mu.Unlock()
+	if run == nil {
+		return nil
+	}
+	w, err := newWorker(ctx, s.o, a)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.workers[a.ID] = w
+	s.mu.Unlock()
+	w.start(context.WithoutCancel(run)) // ended by stop, which says why
+	return nil
+}
+
+// stop ends the work for an attachment, and waits for it.
+func (s *Service) stop(id string, why error) {
+	s.mu.Lock()
+	w := s.workers[id]
+	delete(s.workers, id)
+	s.mu.Unlock()
+	if w != nil {
+		w.stop(why)
+	}
+}
+
+// shown is an attachment as callers see it.
+func (s *Service) shown(ctx context.Context, a *bothy.AgentAttachment) (*bothy.AgentAttachment, error) {
+	s.mu.Lock()
+	w := s.workers[a.ID]
+	s.mu.Unlock()
+	shown := *a
+	shown.State, shown.Sessions = bothy.AgentsWaiting, []bothy.AgentSession{}
+	if w != nil {
+		w.show(&shown)
+		return &shown, nil
+	}
+	records, err := s.o.Store.AgentSessions(ctx, a.ID)
+	if err != nil {
+		return nil, err
+	}
+	for id, b := range records {
+		r, err := openRecord(s.o.Vault, a.ID, id, b)
+		if err != nil {
+			return nil, err
+		}
+		shown.Sessions = append(shown.Sessions, r.shown(id))
+	}
+	sortSessions(shown.Sessions)
+	return &shown, nil
+}
+
+// boundTo keeps what is sealed from being moved to another attachment.
+func boundTo(id string) string { return "agents " + id }
+
+func randomHex(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b)
+	return hex.EncodeToString(b)
+}

@@ -1,0 +1,246 @@
+package agents
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/anthropics/anthropic-sdk-go"
+	"github.com/anthropics/anthropic-sdk-go/option"
+	"github.com/anthropics/anthropic-sdk-go/packages/param"
+
+	"github.com/bothy-dev/bothy"
+)
+
+const (
+	// stopTime bounds what is still said and done when work has ended.
+	stopTime = 10 * time.Second
+	// defaultIdle is how long a session is waited for before its sandbox is paused.
+	defaultIdle = time.Minute
+	// callTime bounds a call. Each tool has bounds of its own below it.
+	callTime = 2 * maxBashTime
+)
+
+// Why the work of a session ends.
+var (
+	errLeaseLost = errors.New("the lease was lost to another worker")
+	errStopped   = errors.New("the service stopped the work")
+	errRefused   = errors.New("the service refuses the key")
+	errFinished  = errors.New("the work is done")
+)
+
+// A piece is work for a session that was claimed.
+type piece struct {
+	id, secret, heartbeat string
+}
+
+// credential is what authorizes requests for a piece of work: the token in its secret, or else
+// the environment key.
+func (p piece) credential(key string) string {
+	if t := p.token(); t != "" {
+		return t
+	}
+	return key
+}
+
+func (p piece) token() string {
+	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(p.secret, "="))
+	if err != nil {
+		return ""
+	}
+	var secret struct {
+		Token string `json:"sessions_token"`
+	}
+	_ = json.Unmarshal(raw, &secret)
+	return secret.Token
+}
+
+// A session is one of an attachment's, with its sandbox.
+type session struct {
+	worker *worker
+	id     string
+	busy   sync.Mutex // held while a piece of work is done
+
+	mu     sync.Mutex
+	record record
+
+	// These belong to who holds busy.
+	ready    bool // the sandbox runs and has what belongs into it
+	agent    *anthropic.BetaManagedAgentsSession
+	requests []option.RequestOption
+	memory   *memory
+}
+
+// work does a piece of work, from its claim to its end.
+func (s *session) work(ctx context.Context, p piece) {
+	s.busy.Lock()
+	defer s.busy.Unlock()
+	log := s.worker.log.With("session", s.id, "work", p.id)
+	err := s.change(ctx, func(r *record) { r.WorkID, r.Secret, r.Heartbeat, r.Error = p.id, p.secret, p.heartbeat, "" })
+	if err != nil {
+		log.Error("work cannot be stored, and is left to its lease", "error", err)
+		return
+	}
+	held, end := context.WithCancelCause(ctx)
+	var beats sync.WaitGroup
+	beats.Go(func() { end(s.beat(held, p)) })
+	over, err := s.serve(held, p)
+	end(errFinished)
+	beats.Wait()
+	s.ready, s.agent, s.requests = false, nil, nil
+
+	why := context.Cause(held)
+	switch {
+	case errors.Is(why, errClosing), errors.Is(why, errReplaced):
+		return // whoever comes next goes on with it
+	case !errors.Is(why, errFinished):
+		err = why
+	}
+	if err != nil {
+		log.Warn("the work has ended early", "error", err)
+	}
+	// Stopped first: while the lease is held nobody else works in the sandbox's name.
+	s.rest(ctx, over, why)
+	if !errors.Is(why, errLeaseLost) {
+		s.worker.giveBack(ctx, p)
+	}
+	if over {
+		s.worker.forget(ctx, s)
+		return
+	}
+	err = s.change(ctx, func(r *record) {
+		r.WorkID, r.Secret, r.Heartbeat = "", "", ""
+		if err != nil {
+			r.Error = plainly(err)
+		}
+	})
+	if err != nil {
+		log.Error("that work has ended cannot be stored", "error", err)
+	}
+}
+
+// serve runs the tools that the session calls, until it ends, is idle for long, or ctx
+// ends. over says that the session has come to its end.
+func (s *session) serve(ctx context.Context, p piece) (over bool, err error) {
+	w := s.worker
+	s.requests = append(credential(p.credential(w.secret.Key)), option.WithMiddleware(whileHeld(ctx)))
+	s.agent, err = w.client.Beta.Sessions.Get(ctx, s.id, anthropic.BetaSessionGetParams{}, s.requests...)
+	if isStatus(err, http.StatusNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := s.openMemory(ctx, p); err != nil {
+		return false, err
+	}
+	defer s.closeMemory(ctx)
+	idle := w.o.MaxIdle
+	if idle == 0 {
+		idle = defaultIdle
+	}
+	runner := w.client.Beta.Sessions.Events.NewToolRunner(ctx, s.id, anthropic.SessionToolRunnerOptions{
+		Tools: s.tools(ctx), MaxIdle: &idle, Logger: w.log, ToolTimeout: callTime, RequestOptions: s.requests,
+	})
+	defer runner.Close()
+	for runner.Next() {
+		c := runner.Current()
+		if c.Posted {
+			if err := s.change(ctx, func(r *record) { delete(r.Calls, c.ToolUseID) }); err != nil {
+				return false, err
+			}
+		}
+		s.syncMemory(ctx)
+	}
+	switch err := runner.Err(); {
+	case errors.Is(err, anthropic.ErrSessionTerminated):
+		return true, nil
+	case errors.Is(err, anthropic.ErrIdleTimeout), ctx.Err() != nil:
+		return false, nil
+	default:
+		return false, err
+	}
+}
+
+// whileHeld lets requests pass only while the lease is held: the SDK's runner sends the result of a
+// call that was cut short even when its context has ended.
+func whileHeld(held context.Context) option.Middleware {
+	return func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+		if held.Err() != nil {
+			return nil, context.Cause(held)
+		}
+		return next(r)
+	}
+}
+
+// rest leaves the sandbox as it is to be until there is more work.
+func (s *session) rest(ctx context.Context, over bool, why error) {
+	r := s.now()
+	if r.SandboxID == "" {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	var err error
+	if over {
+		err = s.worker.o.Sandboxes.Terminate(ctx, r.SandboxID)
+	} else {
+		_, err = s.worker.o.Sleeper.Pause(ctx, r.SandboxID, bothy.PauseOptions{})
+	}
+	switch bothy.ErrorCode(err) {
+	case "", bothy.CodeSandboxPaused, bothy.CodeSandboxEnded, bothy.CodeSandboxNotFound:
+	default:
+		s.worker.log.Warn("the sandbox of a session was not put to rest", "session", s.id, "sandbox", r.SandboxID, "error", err)
+	}
+}
+
+const (
+	firstBeat = 30 * time.Second
+	leastBeat = time.Second
+)
+
+// beat keeps the lease of a piece of work, until ctx ends or the lease does, and says why.
+func (s *session) beat(ctx context.Context, p piece) error {
+	w := s.worker
+	every, lease, last, held := firstBeat, firstBeat, p.heartbeat, time.Now()
+	for {
+		res, err := w.client.Beta.Environments.Work.Heartbeat(ctx, p.id, anthropic.BetaEnvironmentWorkHeartbeatParams{
+			EnvironmentID: w.attachment.Environment, ExpectedLastHeartbeat: param.NewOpt(last),
+		}, append(credential(p.credential(w.secret.Key)), option.WithRequestTimeout(every), option.WithMaxRetries(0))...)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case isStatus(err, http.StatusPreconditionFailed):
+			return errLeaseLost
+		case refused(err):
+			return errRefused
+		case err != nil && time.Since(held) > lease:
+			return errLeaseLost
+		case err != nil:
+			w.log.Warn("a heartbeat failed", "session", s.id, "work", p.id, "error", err)
+		case !res.LeaseExtended, res.State == anthropic.BetaSelfHostedWorkHeartbeatResponseStateStopping,
+			res.State == anthropic.BetaSelfHostedWorkHeartbeatResponseStateStopped:
+			return errStopped
+		default:
+			last, held = res.LastHeartbeat, time.Now()
+			if res.TTLSeconds > 0 {
+				lease = max(time.Duration(res.TTLSeconds)*time.Second, leastBeat)
+				every = min(max(lease/2, leastBeat), firstBeat)
+			}
+			if err := s.change(ctx, func(r *record) { r.Heartbeat = last }); err != nil {
+				w.log.Error("a heartbeat cannot be stored", "session", s.id, "error", err)
+			}
+		}
+		wait := time.NewTimer(every)
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return ctx.Err()
+		case <-wait.C:
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package e2e
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/agents/agentstest"
+)
+
+const agentsEnvironment, agentsKey = "env_test", "key-of-the-environment"
+
+// agentsWorld is a server that works for an environment of managed agents.
+type agentsWorld struct {
+	*testing.T
+	*server
+	queue *agentstest.Service
+	id    string
+}
+
+func newAgentsWorld(t *testing.T, lease time.Duration) *agentsWorld {
+	t.Helper()
+	w := &agentsWorld{T: t, server: stoppedServer(t), queue: agentstest.New(agentsEnvironment, agentsKey, lease)}
+	t.Cleanup(w.queue.Close)
+	w.NoPool, w.Settings = true, "webhooks: {allow: [127.0.0.1/32]}\n"
+	w.must(w.Start())
+	w.attach(agentsKey)
+	t.Cleanup(func() {
+		for _, f := range w.queue.Faults() {
+			t.Errorf("the queue says: %s", f)
+		}
+	})
+	return w
+}
+
+func (w *agentsWorld) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *agentsWorld) attach(key string) {
+	w.Helper()
+	a, err := w.Agents.AttachAgents(w.Context(), bothy.AgentAttach{
+		Environment: agentsEnvironment, Key: key, URL: w.queue.URL, Sandbox: &bothy.SandboxCreate{Template: templateName},
+		Tools: []bothy.AgentTool{{Name: "shout", Command: "tr a-z A-Z"}},
+	})
+	w.must(err)
+	w.id = a.ID
+}
+
+// sandbox is a session's.
+func (w *agentsWorld) sandbox(session string) string {
+	w.Helper()
+	a, err := w.Agents.AgentAttachment(w.Context(), w.id)
+	w.must(err)
+	for _, s := range a.Sessions {
+		if s.ID == session {
+			return s.SandboxID
+		}
+	}
+	return ""
+}
+
+func (w *agentsWorld) want(got agentstest.Result, text string, failed bool) {
+	w.Helper()
+	if got.Text != text || got.IsError != failed {
+		w.Errorf("got %q, failed %v; want %q, failed %v", got.Text, got.IsError, text, failed)
+	}
+}
+
+func (w *agentsWorld) wantPart(got agentstest.Result, part string, failed bool) {
+	w.Helper()
+	if !strings.Contains(got.Text, part) || got.IsError != failed {
+		w.Errorf("got %.500q, failed %v; want a part %q, failed %v", got.Text, got.IsError, part, failed)
+	}
+}
+
+type in = map[string]any
+
+func TestAgentsTools(t *testing.T) {
+	w := newAgentsWorld(t, 10*time.Second)
+	s := w.queue.Session(nil)
+
+	// One shell, which keeps its directory and variables.
+	w.want(s.Call("bash", in{"command": "cd /tmp && export A='ü b'"}), "(no output)", false)
+	w.want(s.Call("bash", in{"command": "echo \"$PWD $A\"; echo err >&2"}), "/tmp ü b\nerr\n", false)
+	w.want(s.Call("bash", in{"command": "printf half; false"}), "half\nexit code: 1", true)
+	w.wantPart(s.Call("bash", in{"command": "if then"}), "syntax error", true)
+	w.want(s.Call("bash", in{"command": "cat; echo $A"}), "ü b\n", false)
+	w.wantPart(s.Call("bash", in{"command": "echo before; sleep 60", "timeout_ms": 1000}), "before\n\n[timed out]\nsession restarted after timeout", true)
+	w.want(s.Call("bash", in{"command": "echo \"$A.\""}), ".\n", false)
+	w.wantPart(s.Call("bash", in{"command": "echo last; exit 3"}), "last\n\nbash session terminated", true)
+	w.want(s.Call("bash", in{"command": "B=1; pwd"}), "/workspace\n", false)
+	w.want(s.Call("bash", in{"restart": true}), "bash session restarted", false)
+	w.want(s.Call("bash", in{"command": "echo \"$B.\""}), ".\n", false)
+	w.wantPart(s.Call("bash", in{}), "command is required", true)
+	long := s.Call("bash", in{"command": "seq 1 100000"})
+	if !strings.HasPrefix(long.Text, "[output truncated]\n") || !strings.HasSuffix(long.Text, "99999\n100000\n") || len(long.Text) > 100<<10+20 || long.IsError {
+		t.Errorf("long output: %d bytes, %.60q…", len(long.Text), long.Text)
+	}
+	w.want(s.Call("bash", in{"command": `printf 'a\xff\0b\e[31mc\r\n'`}), "a\uFFFD\uFFFDbc\n", false)
+	// The key stays with the host, and the network is off.
+	w.want(s.Call("bash", in{"command": "env | grep -c key-of-the"}), "0\n\nexit code: 1", true)
+
+	// Files.
+	const name = "a folder/Übersicht ☂.txt"
+	w.want(s.Call("write", in{"file_path": name, "content": "one\ntwo\nthree\n"}), "wrote 14 bytes to "+name, false)
+	w.want(s.Call("read", in{"file_path": name}), "one\ntwo\nthree\n", false)
+	w.want(s.Call("read", in{"file_path": "/workspace/" + name, "view_range": []int{2, 2}}), "two", false)
+	w.want(s.Call("read", in{"file_path": name, "view_range": []int{2, -1}}), "two\nthree\n", false)
+	w.wantPart(s.Call("read", in{"file_path": name, "view_range": []int{9, 10}}), "has no line 9", true)
+	w.want(s.Call("edit", in{"file_path": name, "old_string": "two", "new_string": "2"}), "edited "+name+" (1 replacement(s))", false)
+	w.wantPart(s.Call("edit", in{"file_path": name, "old_string": "e", "new_string": "E"}), "appears 3 times", true)
+	w.want(s.Call("edit", in{"file_path": name, "old_string": "e", "new_string": "E", "replace_all": true}), "edited "+name+" (3 replacement(s))", false)
+	w.want(s.Call("bash", in{"command": "cat '" + name + "'"}), "onE\n2\nthrEE\n", false)
+	w.wantPart(s.Call("edit", in{"file_path": name, "old_string": "x", "new_string": "y"}), "not found", true)
+	w.wantPart(s.Call("read", in{"file_path": "none"}), "none", true)
+	w.wantPart(s.Call("read", in{"file_path": "a folder"}), "not a regular file", true)
+	w.wantPart(s.Call("write", in{"content": "x"}), "file_path is required", true)
+
+	// What is not text.
+	s.Call("bash", in{"command": `printf '\x89PNG\r\n\x1a\nrest' > p.png; printf '%%PDF-1.4 rest' > d.pdf; printf 'a\0b' > bin; printf 'a\xe9' > latin; head -c 300000 /dev/zero | tr '\0' a > big; seq 100000 > lines`})
+	if got := s.Call("read", in{"file_path": "p.png"}); got.Files["image/png"] != base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n\x1a\nrest")) {
+		t.Errorf("an image: %+v", got)
+	}
+	if got := s.Call("read", in{"file_path": "d.pdf"}); got.Files["application/pdf"] != base64.StdEncoding.EncodeToString([]byte("%PDF-1.4 rest")) {
+		t.Errorf("a PDF: %+v", got)
+	}
+	w.wantPart(s.Call("read", in{"file_path": "bin"}), "binary file (application/octet-stream, 3 bytes)", true)
+	w.wantPart(s.Call("read", in{"file_path": "latin"}), "not UTF-8", true)
+	w.wantPart(s.Call("read", in{"file_path": "big"}), "exceeds 262144-byte limit", true)
+	w.wantPart(s.Call("read", in{"file_path": "big", "view_range": []int{1, 1}}), "exceeds 262144-byte limit", true)
+	w.want(s.Call("read", in{"file_path": "lines", "view_range": []int{99999, 100000}}), "99999\n100000", false)
+
+	// Searches.
+	w.want(s.Call("glob", in{"pattern": "**/*.txt"}), "/workspace/"+name, false)
+	w.want(s.Call("glob", in{"pattern": "*.txt", "path": "a folder"}), "/workspace/"+name, false)
+	w.want(s.Call("glob", in{"pattern": "*.none"}), "no matches", false)
+	w.wantPart(s.Call("glob", in{"pattern": "../*"}), "must be relative", true)
+	w.wantPart(s.Call("glob", in{"pattern": "*", "path": "none"}), "none", true)
+	w.want(s.Call("grep", in{"pattern": `^\d$`, "path": "a folder"}), "/workspace/"+name+":2:2", false)
+	w.want(s.Call("grep", in{"pattern": "nothing like it"}), "no matches", false)
+	w.wantPart(s.Call("grep", in{"pattern": "("}), "grep: ", true)
+	if got := s.Call("grep", in{"pattern": "1"}); !strings.HasSuffix(got.Text, "\n[output truncated]") || len(got.Text) > 100<<10+20 {
+		t.Errorf("many lines: %d bytes, …%q", len(got.Text), got.Text[max(0, len(got.Text)-40):])
+	}
+
+	// A tool of the agent's own.
+	w.want(s.Wait(s.StartCustom("shout", in{"say": "ü b"})), `{"SAY":"ü B"}`, false)
+
+	// One sandbox for each session, at the same time.
+	other := w.queue.Session(nil)
+	w.want(other.Call("bash", in{"command": "ls"}), "(no output)", false)
+	if a, b := w.sandbox(s.ID), w.sandbox(other.ID); a == "" || b == "" || a == b {
+		t.Errorf("the sandboxes are %q and %q", a, b)
+	}
+	// A session that ends takes its sandbox with it.
+	box := w.sandbox(other.ID)
+	other.End()
+	w.queue.AwaitRest(other.ID)
+	w.wantEnded(box)
+	if got := w.sandbox(other.ID); got != "" {
+		t.Errorf("the session that ended is still there, with %s", got)
+	}
+}
+
+func (w *agentsWorld) wantEnded(id string) {
+	w.Helper()
+	box, err := w.Sandboxes.Get(w.Context(), id)
+	w.must(err)
+	if !box.State.Ended() {
+		w.Errorf("the sandbox is %s", box.State)
+	}
+}
+
+func TestAgentsAreKept(t *testing.T) {
+	w := newAgentsWorld(t, 3*time.Second)
+	s := w.queue.Session(nil)
+	w.want(s.Call("bash", in{"command": "A=kept; echo 1"}), "1\n", false)
+
+	// A command that runs while the server is killed runs once, and its result comes.
+	id := s.Start("bash", in{"command": "echo begun >> log; while [ ! -e go ]; do sleep 0.1; done; echo $A done; seq 50000 | tail -1"})
+	w.awaitFile(w.sandbox(s.ID), "/workspace/log")
+	box := w.sandbox(s.ID)
+	w.must(w.Kill())
+	w.must(w.Start())
+	if _, err := w.Exec.Exec(t.Context(), box, bothy.ExecRequest{Command: bothy.Command{Line: "touch go"}}); err != nil {
+		t.Fatal(err)
+	}
+	w.want(s.Wait(id), "kept done\n50000\n", false)
+	if n := s.Posted(id); n != 1 {
+		t.Errorf("the result was posted %d times", n)
+	}
+	w.want(s.Call("bash", in{"command": "cat log; echo $A"}), "begun\nkept\n", false)
+
+	// The same for a server that is stopped.
+	id = s.Start("bash", in{"command": "echo again > log2; while [ ! -e go2 ]; do sleep 0.1; done; cat log log2"})
+	w.awaitFile(box, "/workspace/log2")
+	w.must(w.Stop())
+	w.must(w.Start())
+	if _, err := w.Exec.Exec(t.Context(), box, bothy.ExecRequest{Command: bothy.Command{Line: "touch go2"}}); err != nil {
+		t.Fatal(err)
+	}
+	w.want(s.Wait(id), "begun\nagain\n", false)
+	if w.sandbox(s.ID) != box {
+		t.Error("the session has another sandbox")
+	}
+}
+
+// awaitFile waits until there is a file in a sandbox.
+func (w *agentsWorld) awaitFile(sandbox, path string) {
+	w.Helper()
+	line := fmt.Sprintf("until [ -e %s ]; do sleep 0.05; done", path)
+	if res, err := w.Exec.Exec(w.Context(), sandbox, bothy.ExecRequest{Command: bothy.Command{Line: line}, TimeoutSeconds: 60}); err != nil || res.ExitCode != 0 {
+		w.Fatalf("%+v, %v", res, err)
+	}
+}
