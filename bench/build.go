@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"time"
 
@@ -83,6 +84,7 @@ func (t Target) Build() Subject {
 		b, err := t.Client.Builder.StartBuild(ctx, bothy.BuildRequest{
 			Name: buildName, Dockerfile: Dockerfile, ContextID: c.ID, Args: map[string]string{"BASE": t.Template, "LAST": last}, Engine: t.Engine,
 			NoCache: clean, Network: &bothy.Network{Mode: bothy.NetworkOff},
+			CPU: min(float64(runtime.NumCPU()), bothy.MaxCPU), // as many as others take without being asked
 		})
 		if err != nil {
 			return err

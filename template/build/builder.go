@@ -78,6 +78,9 @@ type Options struct {
 	Sandboxes  Sandboxes
 	Files      bothy.FileService
 	Library    Library
+	// Bounded reports whether root in a sandbox of an engine can neither mount nor change its
+	// kernel, so that commands can share one. Optional: without it each has one of its own.
+	Bounded func(engine string) bool
 	// MinFreeDisk is how many bytes of the host's disk builds leave; 0 means none.
 	MinFreeDisk int64
 	// Seal and Open encrypt the secrets of builds that wait.

@@ -3,6 +3,7 @@ package build
 import (
 	"context"
 	"fmt"
+	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -157,15 +158,24 @@ func (j *job) stage(ctx context.Context, i int) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
+	bench := &workbench{j: j}
+	defer bench.clear(ctx)
 	for n, step := range s.Steps {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if st, err = j.step(ctx, st, step, j.title(i, n, step)); err != nil {
+		if st, err = j.step(ctx, st, step, place{j.title(i, n, step), bench, isLast(s.Steps[n+1:])}); err != nil {
 			return nil, err
 		}
 	}
 	return st, nil
+}
+
+// place is where a step stands in its stage.
+type place struct {
+	title string
+	bench *workbench
+	last  bool // of those that can share a sandbox
 }
 
 // title is what the log calls a step.
@@ -236,7 +246,7 @@ func (j *job) source(ctx context.Context, from string) (*state, error) {
 }
 
 // step does one step, or finds it done.
-func (j *job) step(ctx context.Context, st *state, s Step, title string) (*state, error) {
+func (j *job) step(ctx context.Context, st *state, s Step, at place) (*state, error) {
 	lex := shell.NewLex(j.recipe.Escape)
 	s, err := expander{lex, scope{&st.settings, st.args}}.expand(s)
 	if err != nil {
@@ -244,18 +254,18 @@ func (j *job) step(ctx context.Context, st *state, s Step, title string) (*state
 	}
 	switch s.Kind {
 	case Run:
-		return j.runStep(ctx, st, s, title)
+		return j.runStep(ctx, st, s, at)
 	case Copy, Add:
-		return j.copyStep(ctx, st, s, title)
+		return j.copyStep(ctx, st, s, at.title)
 	case Workdir:
-		return j.workdir(ctx, st, s, title)
+		return j.workdir(ctx, st, s, at.title)
 	case Arg:
 		return j.arg(st, s), nil
 	}
 	n := st.next(st.key)
 	n.settings.apply(s)
 	j.count(true)
-	j.say(bothy.BuildEvent{Step: title})
+	j.say(bothy.BuildEvent{Step: at.title})
 	return n, nil
 }
 
@@ -284,7 +294,7 @@ func (j *job) workdir(ctx context.Context, st *state, s Step, title string) (*st
 	}
 	dir = path.Clean(dir)
 	user := st.settings.User
-	n, err := j.cached(ctx, st, keyOf("workdir", st.key, dir, user), title, func(t *tree.Tree) (*tree.Tree, error) {
+	n, err := j.cached(ctx, st, keyOf("workdir", st.key, dir, user), title, func(t *tree.Tree, _ string) (*tree.Tree, error) {
 		c := &copying{to: t, now: time.Now().Truncate(time.Second)}
 		if user != "" { // to whom new folders belong
 			u, err := lookup(t, user)
@@ -306,8 +316,9 @@ func (j *job) workdir(ctx context.Context, st *state, s Step, title string) (*st
 	return n, nil
 }
 
-// cached is the state after a step that makes files, by do where they are not kept yet.
-func (j *job) cached(ctx context.Context, st *state, key, title string, do func(*tree.Tree) (*tree.Tree, error)) (*state, error) {
+// cached is the state after a step that makes files, by do where they are not kept yet,
+// which may use a folder of its own for what its result refers to.
+func (j *job) cached(ctx context.Context, st *state, key, title string, do func(*tree.Tree, string) (*tree.Tree, error)) (*state, error) {
 	n := st.next(key)
 	path := j.b.cache.layer(key)
 	n.layers = append(append([]string{}, st.layers...), path)
@@ -323,14 +334,19 @@ func (j *job) cached(ctx context.Context, st *state, key, title string, do func(
 		return nil, err
 	}
 	began := time.Now()
-	made, err := do(old.Clone())
+	scratch, err := os.MkdirTemp(j.work, "step-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(scratch)
+	made, err := do(old.Clone(), scratch)
 	if err != nil {
 		return nil, err
 	}
 	if err := j.keepLayer(path, old, made); err != nil {
 		return nil, err
 	}
-	// The files of the new state are in the cache, and not in the folder of this build.
+	// The files of the new state are in the cache, and not in a folder of this build.
 	n.files = old.Clone()
 	if err := n.files.Apply(ctx, path, tree.Overlay, tree.NewBudget()); err != nil {
 		return nil, err

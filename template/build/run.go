@@ -24,7 +24,7 @@ import (
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // runStep does a RUN.
-func (j *job) runStep(ctx context.Context, st *state, s Step, title string) (*state, error) {
+func (j *job) runStep(ctx context.Context, st *state, s Step, at place) (*state, error) {
 	env := j.env(st)
 	argv, script, err := command(st, s)
 	if err != nil {
@@ -48,15 +48,22 @@ func (j *job) runStep(ctx context.Context, st *state, s Step, title string) (*st
 	case j.b.cache.recall(redone, &again) && j.b.cache.has(j.b.cache.layer(again)):
 		key = again
 	}
-	n, err := j.cached(ctx, st, key, title, func(t *tree.Tree) (*tree.Tree, error) {
-		r := &running{j: j, st: st, step: s, title: title, old: t, argv: argv, script: script, env: env, user: known(t, user), network: network, mounts: mounts}
+	n, err := j.cached(ctx, st, key, at.title, func(t *tree.Tree, scratch string) (*tree.Tree, error) {
+		r := &running{
+			j: j, st: st, step: s, place: at, old: t, scratch: scratch,
+			argv: argv, script: script, env: env, user: known(t, user), network: network, mounts: mounts,
+		}
 		made, err := r.run(ctx)
 		if err != nil {
 			err = j.leave(ctx, r, err)
 		}
 		return made, atLine(s.Line, err)
 	})
-	if err == nil && j.req.NoCache {
+	if err != nil {
+		return nil, err
+	}
+	at.bench.files = n.files
+	if j.req.NoCache {
 		err = j.b.cache.remember(redone, key)
 	}
 	return n, err
@@ -150,11 +157,12 @@ const scriptPath = "/.bothy-script"
 
 // running is one command at work.
 type running struct {
-	j       *job
-	st      *state
-	step    Step
-	title   string
+	j    *job
+	st   *state
+	step Step
+	place
 	old     *tree.Tree
+	scratch string // a folder for as long as the step takes
 	argv    []string
 	script  string
 	env     map[string]string
@@ -173,20 +181,9 @@ func (r *running) run(ctx context.Context) (*tree.Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	before := r.old.Clone()
-	if err := r.prepare(before); err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp(r.j.work, "run-*")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	changes, result := filepath.Join(dir, "before.tar"), filepath.Join(dir, "after.tar")
-	if err := writeLayer(before, base, changes); err != nil {
-		return nil, err
-	}
-	if err := r.inside(ctx, changes, result); err != nil {
+	result := filepath.Join(r.scratch, "after.tar")
+	if err := r.inside(ctx, base, result); err != nil {
+		r.bench.clear(ctx)
 		return nil, err
 	}
 	after := base.Clone()
@@ -196,25 +193,7 @@ func (r *running) run(ctx context.Context) (*tree.Tree, error) {
 	if err := r.mounts.keep(after); err != nil {
 		return nil, err
 	}
-	if err := r.restore(after); err != nil {
-		return nil, err
-	}
-	// The result refers to the cache and to files of this step: it is written as a layer
-	// before those go.
-	return r.materialize(after)
-}
-
-// materialize writes what has changed where it outlives this step.
-func (r *running) materialize(after *tree.Tree) (*tree.Tree, error) {
-	f, err := os.CreateTemp(r.j.work, "made-*.tar")
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(after.WriteLayer(r.old, f), f.Close()); err != nil {
-		return nil, err
-	}
-	made := r.old.Clone()
-	return made, made.Apply(context.Background(), f.Name(), tree.Overlay, tree.NewBudget())
+	return after, r.restore(after)
 }
 
 func writeLayer(t, base *tree.Tree, path string) error {
@@ -348,20 +327,37 @@ func restoreTime(after, old *tree.Tree, name string) {
 }
 
 // inside runs the command in a sandbox and saves its files.
-func (r *running) inside(ctx context.Context, changes, result string) error {
-	patience := cmp.Or(r.j.req.TimeoutSeconds, bothy.DefaultBuildTimeoutSeconds)
-	sb, err := r.j.b.o.Sandboxes.StartFrom(ctx, r.j.sandbox(r.st.base.template.Name, r.network, patience+600), r.machine(), changes)
-	if err != nil {
+func (r *running) inside(ctx context.Context, base *tree.Tree, result string) error {
+	if !r.bench.serves(r) {
+		r.bench.clear(ctx)
+		before := r.old.Clone()
+		if err := r.prepare(before); err != nil {
+			return err
+		}
+		changes := filepath.Join(r.scratch, "before.tar")
+		if err := writeLayer(before, base, changes); err != nil {
+			return err
+		}
+		if err := r.bench.start(ctx, r, changes); err != nil {
+			return err
+		}
+	}
+	if err := r.mounts.tell(ctx, r.bench.id); err != nil {
 		return err
 	}
-	defer r.j.endSandbox(ctx, sb.ID)
-	if err := r.mounts.tell(ctx, sb.ID); err != nil {
+	if err := r.execute(ctx, r.bench.id, float64(r.patience())); err != nil {
 		return err
 	}
-	if err := r.execute(ctx, sb.ID, float64(patience)); err != nil {
+	if err := r.j.b.o.Sandboxes.SaveFiles(ctx, r.bench.id, result); err != nil {
 		return err
 	}
-	return r.j.b.o.Sandboxes.SaveFiles(ctx, sb.ID, result)
+	r.bench.release(ctx, r)
+	return nil
+}
+
+// patience is how many seconds the command may run.
+func (r *running) patience() int {
+	return cmp.Or(r.j.req.TimeoutSeconds, bothy.DefaultBuildTimeoutSeconds)
 }
 
 // sandbox asks for one of the build's, of the size that commands have.

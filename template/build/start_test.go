@@ -73,7 +73,7 @@ func (w *world) FetchPort(req *http.Request, id string, port uint16) (*http.Resp
 }
 
 // Stat is that of the fake files.
-func (f fileWriter) Stat(_ context.Context, id, path, _ string) (*bothy.FileInfo, error) {
+func (f boxFiles) Stat(_ context.Context, id, path, _ string) (*bothy.FileInfo, error) {
 	if !f.w.isReady(id) || path != "/run/ready" {
 		return nil, bothy.Errorf(bothy.CodeFileNotFound, "there is no %s", path)
 	}

@@ -23,7 +23,7 @@ import (
 
 // world is a builder whose sandboxes are trees, in which a few words stand for programs:
 //
-//	write PATH TEXT…   print TEXT…   show PATH   remove PATH   fail   wait
+//	write PATH TEXT…   print TEXT…   show PATH   remove PATH   daemon   fail   wait
 type world struct {
 	*testing.T
 	*Builder
@@ -52,6 +52,7 @@ type box struct {
 	image     string
 	program   bothy.ExecRequest // what runs in the background
 	asked     int               // how often it was asked whether that is ready
+	daemons   int               // processes that commands have left
 	ended     chan struct{}
 }
 
@@ -74,8 +75,9 @@ func newWorld(t *testing.T) *world {
 	}
 	same := func(b []byte, _ string) ([]byte, error) { return bytes.ToUpper(b), nil }
 	w.o = Options{
-		Dir: filepath.Join(w.dir, "builds"), Cache: filepath.Join(w.dir, "cache"), Sandboxes: w, Files: fileWriter{w: w}, Library: w.library,
-		Seal: same, Open: func(b []byte, _ string) ([]byte, error) { return bytes.ToLower(b), nil },
+		Dir: filepath.Join(w.dir, "builds"), Cache: filepath.Join(w.dir, "cache"), Sandboxes: w, Files: boxFiles{w: w}, Library: w.library,
+		Bounded: func(engine string) bool { return engine != "vm" },
+		Seal:    same, Open: func(b []byte, _ string) ([]byte, error) { return bytes.ToLower(b), nil },
 	}
 	w.open()
 	t.Cleanup(func() { w.Builder.Close() })
@@ -137,7 +139,7 @@ func (w *world) StartFrom(ctx context.Context, req bothy.SandboxCreate, t *bothy
 	id := fmt.Sprintf("sbx%d", len(w.boxes))
 	w.boxes[id] = &box{base: base, now: now, template: t, req: req, image: t.RootFS, ended: make(chan struct{})}
 	w.networks = append(w.networks, req.Network.Mode)
-	return &bothy.Sandbox{ID: id, State: bothy.StateRunning}, nil
+	return &bothy.Sandbox{ID: id, State: bothy.StateRunning, Engine: req.Engine}, nil
 }
 
 // SaveFiles implements Sandboxes.
@@ -185,6 +187,8 @@ func (w *world) ExecStream(ctx context.Context, id string, req bothy.ExecRequest
 			_ = fn(bothy.ExecEvent{Stream: "stdout", Data: string(text) + "\n"})
 		case "remove":
 			_ = b.now.Remove(path)
+		case "daemon":
+			b.daemons++
 		case "fail":
 			end.ExitCode = 3
 		case "slow":
@@ -344,16 +348,43 @@ func deviceTar() []byte {
 	return b.Bytes()
 }
 
-// fileWriter writes files into sandboxes.
-type fileWriter struct {
+// boxFiles are the files of sandboxes.
+type boxFiles struct {
 	bothy.FileService
 	w *world
 }
 
-func (f fileWriter) Write(_ context.Context, id, path string, r io.Reader, o bothy.WriteOptions) (*bothy.FileInfo, error) {
+func (f boxFiles) Write(_ context.Context, id, path string, r io.Reader, o bothy.WriteOptions) (*bothy.FileInfo, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
 		return nil, err
 	}
 	return nil, f.w.box(id).now.Put(path, &tree.Node{Mode: unix.S_IFREG | o.Mode, Time: f.w.now(), Data: tree.Text(string(text))})
+}
+
+func (f boxFiles) Read(_ context.Context, id, path, _ string) (io.ReadCloser, *bothy.FileInfo, error) {
+	n, err := f.w.box(id).now.Get(path)
+	if err != nil || !n.IsFile() {
+		return nil, nil, bothy.Errorf(bothy.CodeFileNotFound, "%s is not there", path)
+	}
+	text, err := n.Data.Read(1 << 20)
+	return io.NopCloser(bytes.NewReader(text)), nil, err
+}
+
+func (f boxFiles) List(_ context.Context, id, path, _ string, _ int) (list []bothy.FileInfo, err error) {
+	b := f.w.box(id)
+	if path == "/proc" {
+		for i := range b.daemons {
+			list = append(list, bothy.FileInfo{Name: fmt.Sprint(100 + i)})
+		}
+		return list, nil
+	}
+	n, err := b.now.Get(path)
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeFileNotFound, "%s is not there", path)
+	}
+	for _, name := range n.Names() {
+		list = append(list, bothy.FileInfo{Name: name})
+	}
+	return list, nil
 }
