@@ -47,6 +47,7 @@ type pythonPart struct {
 type nodePart struct {
 	Bundle       string `yaml:"bundle"`
 	Requirements string `yaml:"requirements"`
+	Release      string `yaml:"release"` // npm's lock file of a newer patch release
 }
 
 // BuiltIn lists the names of the built-in templates.
@@ -107,7 +108,7 @@ func (d *definition) recipe(files fs.FS) (string, error) {
 		locks = append(locks, d.Python.Pip, d.Python.Requirements)
 	}
 	if d.Node != nil {
-		locks = append(locks, d.Node.Requirements)
+		locks = append(locks, d.Node.Requirements, d.Node.Release)
 	}
 	for _, lock := range locks {
 		if lock == "" {

@@ -3,10 +3,15 @@ package template
 import (
 	"archive/zip"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"strings"
+
+	"github.com/bothy-dev/bothy/templates"
 )
 
 // nodeLinks are commands that the wheel holds as copies which do not work.
@@ -38,11 +43,59 @@ func (b *build) node(ctx context.Context, n *nodePart) error {
 	if err := b.unpackNode(wheel); err != nil {
 		return err
 	}
+	if n.Release != "" {
+		if err := b.renewNode(ctx, n.Release); err != nil {
+			return err
+		}
+	}
 	if b.t.Packages["node"], err = hostCommand(ctx, filepath.Join(b.root.dir, "usr/local/bin/node"), "--version"); err != nil {
 		return err
 	}
 	b.t.Packages["node"] = strings.TrimPrefix(strings.TrimSpace(b.t.Packages["node"]), "v")
 	return b.root.chownAll("/usr/local", userID)
+}
+
+// renewNode has the npm that came with Node fetch the interpreter that a lock file names,
+// and puts it in place of the older one.
+func (b *build) renewNode(ctx context.Context, lock string) error {
+	data, err := templates.Files.ReadFile(lock)
+	if err != nil {
+		return err
+	}
+	var locked struct {
+		Packages map[string]json.RawMessage `json:"packages"`
+	}
+	if err := json.Unmarshal(data, &locked); err != nil {
+		return fmt.Errorf("read %s: %w", lock, err)
+	}
+	dir := filepath.Join(b.work, "node")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	for name, text := range map[string][]byte{"package.json": locked.Packages[""], "package-lock.json": data} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			return err
+		}
+	}
+	local := filepath.Join(b.root.dir, "usr/local")
+	npm := []string{filepath.Join(local, "bin/node"), filepath.Join(local, "lib/node_modules", nodeLinks["npm"]), "--prefix", dir}
+	env := []string{"npm_config_cache=" + filepath.Join(b.lib.dir, ".cache", "npm"), "npm_config_progress=false"}
+	if ca := hostCA(); ca != "" && os.Getenv("NODE_EXTRA_CA_CERTS") == "" {
+		env = append(env, "NODE_EXTRA_CA_CERTS="+ca)
+	}
+	if err := b.command(ctx, env, append(npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund")...); err != nil {
+		return err
+	}
+	newer, err := only(filepath.Join(dir, "node_modules/*/bin/node"))
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(newer)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return b.root.copyIn("/usr/local/bin/node", f, 0o755)
 }
 
 // unpackNode takes programs and modules out of the wheel, and leaves the headers.

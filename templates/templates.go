@@ -6,5 +6,5 @@ import "embed"
 
 // Files are the definitions: NAME.yaml, and the lists that they refer to.
 //
-//go:embed *.yaml *.in *.lock *.gpg *.py
+//go:embed *.yaml *.in *.lock *.json *.gpg *.py
 var Files embed.FS
