@@ -82,6 +82,10 @@ test-dockerfiles: host build ## compare what thirty Dockerfiles make with what D
 		GOFLAGS='-trimpath -buildvcs=false -modfile=$(CURDIR)/bin/go.mod -tags=gvisorpatched' \
 		$(GO) test -count=1 -timeout 40m -v -run TestDockerfiles ./test/dockerfile
 
+.PHONY: test-coding
+test-coding: host build ## run the coding agents of coding/ with a model that follows a script
+	@test/coding/run full
+
 .PHONY: test-integrations
 test-integrations: host build ## run the frameworks' own tests with the adapters of integrations/
 	@test/integrations/run full

@@ -27,6 +27,7 @@ type Agent struct {
 	ACP      []string          `yaml:"acp"`
 	Run      []string          `yaml:"run"`
 	Continue []string          `yaml:"continue"`
+	Output   string            `yaml:"output"`
 	Secrets  []Secret          `yaml:"secrets"`
 	Domains  []string          `yaml:"domains"`
 	Env      map[string]string `yaml:"env"`
@@ -70,6 +71,9 @@ func parse(b []byte) (map[string]*Agent, error) {
 	for name, a := range all {
 		if a == nil || a.Template == "" || len(a.ACP)+len(a.Run) == 0 {
 			return nil, fmt.Errorf("the agent %s needs a template, and one of acp and run", name)
+		}
+		if a.Output != "" && a.Output != "claude" {
+			return nil, fmt.Errorf("the agent %s: output is claude or nothing, and not %q", name, a.Output)
 		}
 		a.Name = name
 		for _, s := range a.Secrets {

@@ -38,7 +38,8 @@ class Editor(acp.Client):
             self.heard.set()
 
     async def request_permission(self, session_id, tool_call, options, **kwargs):
-        chosen = next(o for o in options if o.option_id == self.answer)
+        kind = "allow_once" if self.answer == "yes" else "reject_once"
+        chosen = next(o for o in options if o.kind == kind)
         return schema.RequestPermissionResponse(outcome=schema.AllowedOutcome(outcome="selected", option_id=chosen.option_id))
 
     async def read_text_file(self, session_id, path, line=None, limit=None, **kwargs):
@@ -71,7 +72,7 @@ def run(test):
 
     @functools.wraps(test)
     def wrapper(*args, **kwargs):
-        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 240))
+        asyncio.run(asyncio.wait_for(test(*args, **kwargs), int(os.environ.get("BOTHY_TEST_HANGS", "240"))))
 
     return wrapper
 
