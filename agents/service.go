@@ -78,8 +78,6 @@ type Options struct {
 	// Dir is a folder for copies of skills and memories. What is in it is removed.
 	Dir string
 	Log *slog.Logger
-	// MaxIdle is how long a session may be idle before its sandbox is paused; 0 means a minute.
-	MaxIdle time.Duration
 }
 
 // Service is the bothy.AgentService, and works while Run runs.

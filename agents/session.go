@@ -74,6 +74,7 @@ type session struct {
 	agent    *anthropic.BetaManagedAgentsSession
 	requests []option.RequestOption
 	memory   *memory
+	failures int // in a row
 }
 
 // work does a piece of work, from its claim to its end.
@@ -113,6 +114,8 @@ func (s *session) work(ctx context.Context, p piece) {
 		s.worker.forget(ctx, s)
 		return
 	}
+	failed := err != nil
+	defer func() { s.recover(ctx, failed) }() // with its turn kept, so that this bounds how often work can fail
 	err = s.change(ctx, func(r *record) {
 		r.WorkID, r.Secret, r.Heartbeat = "", "", ""
 		if err != nil {
@@ -124,11 +127,27 @@ func (s *session) work(ctx context.Context, p piece) {
 	}
 }
 
+// recover waits for a while after work that has failed, longer with each time in a row.
+func (s *session) recover(ctx context.Context, failed bool) {
+	if !failed {
+		s.failures = 0
+		return
+	}
+	s.failures = min(s.failures+1, 5)
+	wait := time.NewTimer(time.Second << (s.failures - 1))
+	defer wait.Stop()
+	select {
+	case <-ctx.Done():
+	case <-wait.C:
+	}
+}
+
 // serve runs the tools that the session calls, until it ends, is idle for long, or ctx
 // ends. over says that the session has come to its end.
 func (s *session) serve(ctx context.Context, p piece) (over bool, err error) {
 	w := s.worker
 	s.requests = append(credential(p.credential(w.secret.Key)), option.WithMiddleware(whileHeld(ctx)))
+	s.memory = nil
 	s.agent, err = w.client.Beta.Sessions.Get(ctx, s.id, anthropic.BetaSessionGetParams{}, s.requests...)
 	if isStatus(err, http.StatusNotFound) {
 		return true, nil
@@ -136,13 +155,13 @@ func (s *session) serve(ctx context.Context, p piece) (over bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	defer s.closeMemory(ctx)
 	if err := s.openMemory(ctx, p); err != nil {
 		return false, err
 	}
-	defer s.closeMemory(ctx)
-	idle := w.o.MaxIdle
-	if idle == 0 {
-		idle = defaultIdle
+	idle := defaultIdle
+	if n := w.attachment.Sandbox.IdleSeconds; n > 0 {
+		idle = time.Duration(n) * time.Second
 	}
 	runner := w.client.Beta.Sessions.Events.NewToolRunner(ctx, s.id, anthropic.SessionToolRunnerOptions{
 		Tools: s.tools(ctx), MaxIdle: &idle, Logger: w.log, ToolTimeout: callTime, RequestOptions: s.requests,
@@ -168,11 +187,14 @@ func (s *session) serve(ctx context.Context, p piece) (over bool, err error) {
 }
 
 // whileHeld lets requests pass only while the lease is held: the SDK's runner sends the result of a
-// call that was cut short even when its context has ended.
+// call that was cut short even when its context has ended. It answers as the service would
+// to who has lost the lease, since the SDK tries again after an error.
 func whileHeld(held context.Context) option.Middleware {
 	return func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		if held.Err() != nil {
-			return nil, context.Cause(held)
+			return &http.Response{
+				StatusCode: http.StatusPreconditionFailed, Status: "412 Precondition Failed", Header: http.Header{}, Body: http.NoBody, Request: r,
+			}, nil
 		}
 		return next(r)
 	}

@@ -51,6 +51,7 @@ its standard input, and what it prints is the result.`,
 	flags.add(f)
 	f.Lookup("timeout").Usage = "`seconds` until a sandbox is paused, or ends with --on-timeout terminate (default 3600)"
 	f.Lookup("on-timeout").Usage = "`what` happens then: terminate or pause (default pause)"
+	f.Lookup("idle").Usage = "pause the sandbox of a session that is idle for so many `seconds` (default 60)"
 	for _, name := range []string{"name", "auto-resume"} { // each session has a sandbox, which wakes when it is used
 		_ = f.MarkHidden(name)
 	}

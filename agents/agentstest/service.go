@@ -19,8 +19,16 @@ import (
 	"time"
 )
 
-// Beta is the value that the header anthropic-beta must have.
-const Beta = "managed-agents-2026-04-01"
+// betaOf is the value that the header anthropic-beta must have, or "" where the SDK's own clients send none.
+func betaOf(path string) string {
+	switch {
+	case strings.HasPrefix(path, "/v1/memory_stores/"):
+		return "agent-memory-2026-07-22"
+	case strings.HasPrefix(path, "/v1/skills/"):
+		return ""
+	}
+	return "managed-agents-2026-04-01"
+}
 
 // Service is a queue with sessions, skills and memory stores, for one environment.
 type Service struct {
@@ -39,6 +47,8 @@ type Service struct {
 	faults   []string
 	polls    map[string]int // by worker
 	closed   bool
+	busy     bool
+	tried    int // results that were refused
 }
 
 type work struct {
@@ -87,11 +97,14 @@ func New(environment, key string, lease time.Duration) *Service {
 // Close ends the service.
 func (s *Service) Close() {
 	s.mu.Lock()
+	closed := s.closed
 	s.closed = true
 	s.changed.Broadcast()
 	s.mu.Unlock()
-	s.CloseClientConnections()
-	s.Server.Close()
+	if !closed {
+		s.CloseClientConnections()
+		s.Server.Close()
+	}
 }
 
 // Faults are the requests that a worker should not have sent.
@@ -131,7 +144,6 @@ func (s *Service) Steal(session string) {
 	for _, w := range s.work {
 		if w.session == session && (w.state == "active" || w.state == "starting") {
 			w.by, w.lastBeat, w.beat, w.state = "thief", stamp(time.Now()), time.Now().Add(time.Hour), "active"
-			w.token = ""
 		}
 	}
 }
@@ -153,6 +165,22 @@ func (s *Service) AwaitRest(session string) {
 	}
 }
 
+// Busy has the service answer that it is overloaded to whoever posts results, or no longer.
+func (s *Service) Busy(busy bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy, s.tried = busy, 0
+}
+
+// AwaitRefused waits until a result was refused since Busy.
+func (s *Service) AwaitRefused() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !s.closed && s.tried == 0 {
+		s.changed.Wait()
+	}
+}
+
 func (s *Service) fault(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +195,7 @@ func (s *Service) next(kind string) string {
 
 // acceptable checks what all requests have in common.
 func (s *Service) acceptable(w http.ResponseWriter, r *http.Request, query []string) bool {
-	if !slices.Contains(strings.Split(strings.Join(r.Header.Values("anthropic-beta"), ","), ","), Beta) && !strings.HasPrefix(r.URL.Path, "/v1/skills/") {
+	if beta := betaOf(r.URL.Path); beta != "" && !slices.Contains(strings.Split(strings.Join(r.Header.Values("anthropic-beta"), ","), ","), beta) {
 		s.fault("%s %s has no beta header", r.Method, r.URL.Path)
 		fail(w, http.StatusBadRequest, "invalid_request_error", "the beta header is missing")
 		return false

@@ -228,6 +228,12 @@ func (s *Service) sendEvents(w http.ResponseWriter, r *http.Request) {
 	if x == nil {
 		return
 	}
+	if s.busy {
+		s.tried++
+		s.changed.Broadcast()
+		fail(w, http.StatusServiceUnavailable, "overloaded_error", "the service is overloaded")
+		return
+	}
 	bad := func(format string, args ...any) {
 		message := fmt.Sprintf(format, args...)
 		s.faults = append(s.faults, message)

@@ -689,7 +689,7 @@ var Descriptions = map[string]fields{
 		"environment":  field("The id of the self-hosted environment.", example("env_01ABC")),
 		"key":          field("The environment key. It is kept encrypted, and never shown."),
 		"url":          field("The address of the service, by https. It must be an address of the internet, or one that the server's settings allow.", byDefault("https://api.anthropic.com")),
-		"sandbox":      field("What each session's sandbox is made from. It has no name, is paused after an hour unless it says otherwise, and wakes when it is used."),
+		"sandbox":      field("What each session's sandbox is made from. It has no name, is paused when the session is idle for idle_seconds (by default 60) or after an hour, and wakes when it is used."),
 		"tools":        field("The agent's own tools that are commands in the sandbox."),
 		"max_sessions": field("How many sessions are worked for at once.", between(0, 100), byDefault(10)),
 	},

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"archive/zip"
+	"bytes"
 	"encoding/base64"
 	"fmt"
 	"strings"
@@ -24,7 +26,6 @@ type agentsWorld struct {
 func newAgentsWorld(t *testing.T, lease time.Duration) *agentsWorld {
 	t.Helper()
 	w := &agentsWorld{T: t, server: stoppedServer(t), queue: agentstest.New(agentsEnvironment, agentsKey, lease)}
-	t.Cleanup(w.queue.Close)
 	w.NoPool, w.Settings = true, "webhooks: {allow: [127.0.0.1/32]}\n"
 	w.must(w.Start())
 	w.attach(agentsKey)
@@ -32,7 +33,13 @@ func newAgentsWorld(t *testing.T, lease time.Duration) *agentsWorld {
 		for _, f := range w.queue.Faults() {
 			t.Errorf("the queue says: %s", f)
 		}
+		if t.Failed() {
+			w.ShowLog(t.Output())
+		}
 	})
+	t.Cleanup(w.queue.Close)
+	stop := time.AfterFunc(25*time.Second, w.queue.Close) // so that no call is waited for in vain
+	t.Cleanup(func() { stop.Stop() })
 	return w
 }
 
@@ -46,7 +53,7 @@ func (w *agentsWorld) must(err error) {
 func (w *agentsWorld) attach(key string) {
 	w.Helper()
 	a, err := w.Agents.AttachAgents(w.Context(), bothy.AgentAttach{
-		Environment: agentsEnvironment, Key: key, URL: w.queue.URL, Sandbox: &bothy.SandboxCreate{Template: templateName},
+		Environment: agentsEnvironment, Key: key, URL: w.queue.URL, Sandbox: &bothy.SandboxCreate{Template: templateName, IdleSeconds: 1},
 		Tools: []bothy.AgentTool{{Name: "shout", Command: "tr a-z A-Z"}},
 	})
 	w.must(err)
@@ -219,4 +226,215 @@ func (w *agentsWorld) awaitFile(sandbox, path string) {
 	if res, err := w.Exec.Exec(w.Context(), sandbox, bothy.ExecRequest{Command: bothy.Command{Line: line}, TimeoutSeconds: 60}); err != nil || res.ExitCode != 0 {
 		w.Fatalf("%+v, %v", res, err)
 	}
+}
+
+func (w *agentsWorld) awaitState(sandbox string, want bothy.State) {
+	w.Helper()
+	for {
+		box, err := w.Sandboxes.Get(w.Context(), sandbox)
+		w.must(err)
+		if box.State == want {
+			return
+		}
+		if box.State.Ended() {
+			w.Fatalf("the sandbox is %s instead of %s", box.State, want)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// A result that the service has not taken when the server is killed is posted by the next one, and
+// what gave it is not done again.
+func TestAgentsResultsAreKept(t *testing.T) {
+	w := newAgentsWorld(t, 3*time.Second)
+	s := w.queue.Session(nil)
+	w.queue.Busy(true)
+	id := s.Start("bash", in{"command": "echo once | tee -a log"})
+	w.queue.AwaitRefused()
+	w.must(w.Kill())
+	w.queue.Busy(false)
+	w.must(w.Start())
+	w.want(s.Wait(id), "once\n", false)
+	w.want(s.Call("read", in{"file_path": "log"}), "once\n", false)
+	w.queue.Busy(true)
+	id = s.Start("edit", in{"file_path": "log", "old_string": "once", "new_string": "once, once"})
+	w.queue.AwaitRefused()
+	w.must(w.Kill())
+	w.queue.Busy(false)
+	w.must(w.Start())
+	w.want(s.Wait(id), "edited log (1 replacement(s))", false)
+	w.want(s.Call("read", in{"file_path": "log"}), "once, once\n", false)
+	w.queue.Busy(true)
+	id = s.StartCustom("shout", in{"a": 1})
+	w.queue.AwaitRefused()
+	w.must(w.Kill())
+	w.queue.Busy(false)
+	w.must(w.Start())
+	w.want(s.Wait(id), `{"A":1}`, false)
+}
+
+// A session that is idle has its sandbox paused, and finds it as it was when there is more work.
+func TestAgentsSandboxIsPaused(t *testing.T) {
+	w := newAgentsWorld(t, 10*time.Second)
+	s := w.queue.Session(nil)
+	w.want(s.Call("bash", in{"command": "A=1; echo 2 > two; sleep 1000 & true"}), "(no output)", false)
+	s.Idle()
+	w.queue.AwaitRest(s.ID)
+	box := w.sandbox(s.ID)
+	w.awaitState(box, bothy.StatePaused)
+	w.want(s.Call("bash", in{"command": "echo $A; cat two; jobs -r | wc -l"}), "1\n2\n1\n", false)
+	if got := w.sandbox(s.ID); got != box {
+		t.Errorf("the session has the sandbox %s instead of %s", got, box)
+	}
+
+	// One that somebody removes is replaced, and the agent is told.
+	w.must(w.Sandboxes.Terminate(t.Context(), box))
+	w.wantPart(s.Call("bash", in{"command": "echo 3"}), "ended", true)
+	w.wantPart(s.Call("bash", in{"command": "echo 3"}), "its files are gone", true)
+	w.want(s.Call("bash", in{"command": "echo 3; ls"}), "3\n", false)
+
+	// Detached, its sandbox is paused, and the work is given back.
+	box = w.sandbox(s.ID)
+	w.must(w.Agents.DetachAgents(t.Context(), w.id))
+	w.queue.AwaitRest(s.ID)
+	w.awaitState(box, bothy.StatePaused)
+	if _, err := w.Agents.AgentAttachment(t.Context(), w.id); bothy.ErrorCode(err) != bothy.CodeNotFound {
+		t.Error(err)
+	}
+}
+
+// Work whose lease another worker has taken ends at once, and nothing of it is posted.
+func TestAgentsLeaseIsLost(t *testing.T) {
+	w := newAgentsWorld(t, 4*time.Second)
+	s := w.queue.Session(nil)
+	id := s.Start("bash", in{"command": "touch begun; sleep 3; touch late"})
+	for w.sandbox(s.ID) == "" {
+		time.Sleep(10 * time.Millisecond)
+	}
+	box := w.sandbox(s.ID)
+	w.awaitFile(box, "/workspace/begun")
+	w.queue.Steal(s.ID)
+	for a, err := w.Agents.AgentAttachment(t.Context(), w.id); a.Sessions[0].Working; a, err = w.Agents.AgentAttachment(t.Context(), w.id) {
+		w.must(err)
+		time.Sleep(10 * time.Millisecond)
+	}
+	w.awaitState(box, bothy.StatePaused)
+	if n := s.Posted(id); n != 0 {
+		t.Errorf("the result was posted %d times by who has lost the lease", n)
+	}
+	if !w.queue.Working(s.ID) {
+		t.Error("the other worker's work was stopped")
+	}
+	if _, err := w.Snapshots.Resume(t.Context(), box); err != nil {
+		t.Fatal(err)
+	}
+	res, err := w.Exec.Exec(t.Context(), box, bothy.ExecRequest{Command: bothy.Command{Line: "sleep 3; ls"}})
+	w.must(err)
+	if res.Stdout != "begun\n" {
+		t.Errorf("the command went on: %q", res.Stdout)
+	}
+}
+
+// A key that is revoked ends the work, and one that is given instead goes on with it.
+func TestAgentsKeyIsRevoked(t *testing.T) {
+	w := newAgentsWorld(t, 3*time.Second)
+	s := w.queue.Session(nil)
+	w.want(s.Call("bash", in{"command": "echo 1 > file; echo 1"}), "1\n", false)
+	box := w.sandbox(s.ID)
+	w.queue.Revoke("another-key")
+	w.awaitState(box, bothy.StatePaused)
+	a, err := w.Agents.AgentAttachment(t.Context(), agentsEnvironment)
+	w.must(err)
+	for a.State != bothy.AgentsFailing {
+		time.Sleep(50 * time.Millisecond)
+		a, err = w.Agents.AgentAttachment(t.Context(), agentsEnvironment)
+		w.must(err)
+	}
+	if !strings.Contains(a.LastError, "refuses the environment key") || strings.Contains(fmt.Sprint(a), agentsKey) {
+		t.Errorf("%+v", a)
+	}
+	id := w.id
+	w.attach("another-key")
+	if w.id != id {
+		t.Errorf("the attachment is %s instead of %s", w.id, id)
+	}
+	w.want(s.Call("bash", in{"command": "cat file"}), "1\n", false)
+	if got := w.sandbox(s.ID); got != box {
+		t.Errorf("the session has the sandbox %s instead of %s", got, box)
+	}
+}
+
+// A command that the user interrupts is killed.
+func TestAgentsInterrupt(t *testing.T) {
+	w := newAgentsWorld(t, 10*time.Second)
+	s := w.queue.Session(nil)
+	id := s.Start("bash", in{"command": "touch begun; sleep 3; touch late"})
+	for w.sandbox(s.ID) == "" {
+		time.Sleep(10 * time.Millisecond)
+	}
+	w.awaitFile(w.sandbox(s.ID), "/workspace/begun")
+	s.Interrupt()
+	w.want(s.Call("bash", in{"command": "sleep 3; ls"}), "begun\n", false)
+	if n := s.Posted(id); n != 0 {
+		t.Errorf("the interrupted call was answered %d times", n)
+	}
+}
+
+// Skills and memories are in the sandbox, and memories come back out of it.
+func TestAgentsSkillsAndMemories(t *testing.T) {
+	w := newAgentsWorld(t, 10*time.Second)
+	notes := w.queue.MemoryStore("/mnt/memory/notes", "read_write", map[string]string{"/a ü.md": "one", "/deep/b.md": "two", "/gone.md": "three", "/both.md": "four"})
+	rules := w.queue.MemoryStore("/mnt/memory/rules", "read_only", map[string]string{"/r.md": "rule"})
+	s := w.queue.Session([]string{w.queue.Skill("pdf", skillArchive(t, map[string]string{
+		"pdf/SKILL.md": "# pdf", "pdf/scripts/ü b.sh": "echo skill", "../../escape": "no",
+	}))}, notes, rules)
+	w.want(s.Call("bash", in{"command": "cat skills/pdf/SKILL.md; sh 'skills/pdf/scripts/ü b.sh'; ls skills"}), "# pdfskill\npdf\n", false)
+	w.want(s.Call("bash", in{"command": "cd /mnt/memory/notes && cat 'a ü.md' deep/b.md ../rules/r.md"}), "onetworule", false)
+	w.want(s.Call("read", in{"file_path": "/mnt/memory/notes/a ü.md"}), "one", false)
+	w.wantPart(s.Call("write", in{"file_path": "/mnt/memory/rules/r.md", "content": "mine"}), "read-only directory", true)
+	w.wantPart(s.Call("bash", in{"command": "echo mine > /mnt/memory/rules/r.md"}), "ermission denied", true)
+	w.want(s.Call("bash", in{"command": "printf new > new.md; printf ONE > 'a ü.md'; rm gone.md; printf FOUR > both.md"}), "(no output)", false)
+	notes.Put("/deep/b.md", "TWO")
+	notes.Put("/both.md", "4")
+	s.Idle()
+	w.queue.AwaitRest(s.ID)
+	wantFiles := func(want map[string]string) {
+		t.Helper()
+		if got := notes.Files(); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("the memories are %q, want %q", got, want)
+		}
+	}
+	wantFiles(map[string]string{"/a ü.md": "ONE", "/deep/b.md": "TWO", "/new.md": "new", "/both.md": "4"})
+	w.want(s.Call("bash", in{"command": "pwd; cat 'a ü.md' deep/b.md both.md; ls"}), "/mnt/memory/notes\nONETWO4a ü.md\nboth.md\ndeep\nnew.md\n", false)
+
+	// What was changed in the sandbox is not lost with the server, and does not undo what was changed elsewhere.
+	w.want(s.Call("bash", in{"command": "printf kept > new.md"}), "(no output)", false)
+	w.must(w.Kill())
+	notes.Put("/deep/b.md", "again")
+	w.must(w.Start())
+	w.want(s.Call("bash", in{"command": "cat deep/b.md new.md"}), "againkept", false)
+	s.Idle()
+	w.queue.AwaitRest(s.ID)
+	wantFiles(map[string]string{"/a ü.md": "ONE", "/deep/b.md": "again", "/new.md": "kept", "/both.md": "4"})
+	if got := rules.Files()["/r.md"]; got != "rule" {
+		t.Errorf("the read-only memory is %q", got)
+	}
+}
+
+func skillArchive(t *testing.T, files map[string]string) []byte {
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for name, content := range files {
+		f, err := z.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write([]byte(content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
 }
