@@ -386,9 +386,10 @@ func TestAgentsSkillsAndMemories(t *testing.T) {
 	notes := w.queue.MemoryStore("/mnt/memory/notes", "read_write", map[string]string{"/a ü.md": "one", "/deep/b.md": "two", "/gone.md": "three", "/both.md": "four"})
 	rules := w.queue.MemoryStore("/mnt/memory/rules", "read_only", map[string]string{"/r.md": "rule"})
 	s := w.queue.Session([]string{w.queue.Skill("pdf", skillArchive(t, map[string]string{
-		"pdf/SKILL.md": "# pdf", "pdf/scripts/ü b.sh": "echo skill", "../../escape": "no",
-	}))}, notes, rules)
-	w.want(s.Call("bash", in{"command": "cat skills/pdf/SKILL.md; sh 'skills/pdf/scripts/ü b.sh'; ls skills"}), "# pdfskill\npdf\n", false)
+		"pdf/SKILL.md": "# pdf", "pdf/scripts/ü b.sh": "echo skill",
+	})), w.queue.Skill("../hostile", skillArchive(t, map[string]string{"../../../escape": "no"}))}, notes, rules)
+	w.want(s.Call("bash", in{"command": "cat skills/pdf/SKILL.md; sh 'skills/pdf/scripts/ü b.sh'; find skills/hostile -type f; ls /workspace skills"}),
+		"# pdfskill\nskills/hostile/escape\n/workspace:\nskills\n\nskills:\nhostile\npdf\n", false)
 	w.want(s.Call("bash", in{"command": "cd /mnt/memory/notes && cat 'a ü.md' deep/b.md ../rules/r.md"}), "onetworule", false)
 	w.want(s.Call("read", in{"file_path": "/mnt/memory/notes/a ü.md"}), "one", false)
 	w.wantPart(s.Call("write", in{"file_path": "/mnt/memory/rules/r.md", "content": "mine"}), "read-only directory", true)
