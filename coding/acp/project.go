@@ -179,27 +179,32 @@ func (p *Project) holding(local string) *folder.Folder {
 	return nil
 }
 
-// Holds implements Folders. Of a file that is not there yet, the folder is looked at.
-func (p *Project) Holds(path string) bool {
-	real := path
-	for {
+// Allow implements Folders: what the editor does for the agent is bound as what is carried.
+func (p *Project) Allow(name string, write bool) error {
+	if filepath.IsAbs(name) && filepath.Clean(name) == name {
+		if real, ok := resolve(name); ok {
+			p.mu.Lock()
+			f := p.holding(real)
+			p.mu.Unlock()
+			if f != nil {
+				return f.Allow(real, write)
+			}
+		}
+	}
+	return fmt.Errorf("%q is not in the project's folder, and files elsewhere on the editor's host are not for an agent in a sandbox", name)
+}
+
+// resolve follows links. Of a file that is not there yet, the folder is looked at.
+func resolve(name string) (string, bool) {
+	for real := name; ; real = filepath.Dir(real) {
 		resolved, err := filepath.EvalSymlinks(real)
 		if err == nil {
-			real = resolved + strings.TrimPrefix(path, real)
-			break
+			return resolved + strings.TrimPrefix(name, real), true
 		}
-		parent := filepath.Dir(real)
-		if parent == real {
-			return false
+		if dangles(real) || real == "/" {
+			return "", false
 		}
-		if dangles(real) {
-			return false
-		}
-		real = parent
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.holding(real) != nil
 }
 
 // ToAgent implements Folders.

@@ -28,9 +28,9 @@ type Folders interface {
 	Open(ctx context.Context, dir string) error
 	// Sync carries what was changed, in both directions.
 	Sync(ctx context.Context) error
-	// Holds tells whether a file of this host lies in a folder that is open, links
-	// followed.
-	Holds(path string) bool
+	// Allow says why the agent may not have the editor read or write a file of this
+	// host.
+	Allow(path string, write bool) error
 	// ToAgent and ToEditor translate a path in an open folder.
 	ToAgent(path string) (string, bool)
 	ToEditor(path string) (string, bool)
@@ -328,8 +328,8 @@ func (r *Relay) allow(m *message) (code int, err error) {
 	case strings.HasPrefix(m.method, "fs/"):
 		p := m.params()
 		name := p.text("path")
-		if !filepath.IsAbs(name) || filepath.Clean(name) != name || !r.Folders.Holds(name) {
-			return codeParams, fmt.Errorf("%q is not in the project's folder, and files elsewhere on the editor's host are not for an agent in a sandbox", name)
+		if err := r.Folders.Allow(name, m.method != "fs/read_text_file"); err != nil {
+			return codeParams, err
 		}
 		m.fields.set("params", p)
 	}

@@ -67,9 +67,14 @@ func (s *script) Follow(ctx context.Context, out func([]byte) error) error {
 
 func (s *script) Open(_ context.Context, dir string) error { return s.did("open " + dir) }
 func (s *script) Sync(context.Context) error               { return s.did("sync") }
-func (s *script) Holds(path string) bool                   { return strings.HasPrefix(path, "/here/") }
-func (s *script) ToAgent(path string) (string, bool)       { return swap(path, "/here", "/there") }
-func (s *script) ToEditor(path string) (string, bool)      { return swap(path, "/there", "/here") }
+func (s *script) Allow(path string, write bool) error {
+	if !strings.HasPrefix(path, "/here/") || write && strings.HasSuffix(path, "hook") {
+		return errors.New("it is not in the project")
+	}
+	return nil
+}
+func (s *script) ToAgent(path string) (string, bool)  { return swap(path, "/here", "/there") }
+func (s *script) ToEditor(path string) (string, bool) { return swap(path, "/there", "/here") }
 
 func swap(path, from, to string) (string, bool) {
 	rest, ok := strings.CutPrefix(path, from)
@@ -206,7 +211,11 @@ func TestFoldersAreCarriedBeforeAndAfter(t *testing.T) {
 
 func TestAnAgentsRequestsAreLookedAt(t *testing.T) {
 	s := newStage(t)
-	for _, path := range []string{"/etc/passwd", "/here/../etc/passwd", "relative", "", "/here"} {
+	s.agentSays(`{"id":0,"method":"fs/write_text_file","params":{"path":"/there/hook"}}`)
+	if got := <-s.heard; !strings.Contains(got, "is not in the project") {
+		t.Error(got)
+	}
+	for _, path := range []string{"/etc/passwd", "relative", "", "/here"} {
 		s.agentSays(`{"id":1,"method":"fs/read_text_file","params":{"path":"` + path + `"}}`)
 		if got := <-s.heard; !strings.Contains(got, "is not in the project") {
 			t.Errorf("%s: %s", path, got)

@@ -108,6 +108,23 @@ func reason(err error) error {
 	return err
 }
 
+// Allow says why a file of this host is not to be read or written for the sandbox: what is
+// not carried is not had by another way either.
+func (f *Folder) Allow(local string, write bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	name, err := filepath.Rel(f.o.Local, local)
+	switch {
+	case err != nil || !filepath.IsLocal(name) || name == ".":
+		return fmt.Errorf("%s is not a file in the folder", local)
+	case f.rules.ignored(name, false):
+		return fmt.Errorf("%s is ignored, and therefore not carried into the sandbox", name)
+	case write && refused(name, map[string]entry{name: {Kind: kindFile}}) != "":
+		return fmt.Errorf("%s is not written for an agent in a sandbox: %s", name, refused(name, map[string]entry{name: {Kind: kindFile}}))
+	}
+	return nil
+}
+
 // Options returns what the folder was made with.
 func (f *Folder) Options() Options { return f.o }
 

@@ -415,6 +415,26 @@ func TestWhatIsIgnoredStaysWhereItIs(t *testing.T) {
 	all.has(".env", "here", "here")
 }
 
+func TestWhatTheEditorMayDoForTheSandbox(t *testing.T) {
+	s := newSides(t, Options{})
+	s.local(".gitignore", ".env\n")
+	f, err := New(s.box, s.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][2]bool{ // to read, to write
+		"a": {true, true}, "sub/new": {true, true}, ".env": {false, false}, "sub/.env": {false, false}, ".git/HEAD": {true, true},
+		".git/hooks/x": {true, false}, ".git/config": {true, false}, "sub/.git/config": {true, false}, ".git": {true, false}, ".GIT/config": {true, false},
+		"": {false, false}, "../x": {false, false},
+	} {
+		for i, ok := range want {
+			if err := f.Allow(filepath.Join(s.here, name), i == 1); (err == nil) != ok {
+				t.Errorf("%s, to write %v: %v", name, i == 1, err)
+			}
+		}
+	}
+}
+
 func TestAStateIsTakenUpAgain(t *testing.T) {
 	s := newSides(t, Options{})
 	s.local("a", "a")

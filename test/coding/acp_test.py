@@ -68,6 +68,8 @@ async def test_what_is_ignored_stays(edit, project):
         assert "none" in said and "secret" not in said
         assert not (project / "node_modules").exists()
         assert "secret" not in await editor.prompt("sh cat .env")
+        said = await editor.prompt("read .env")
+        assert "is ignored" in said and "secret" not in said
     async with edit("--with-ignored", "--exclude", "*.py") as editor:
         assert "secret" in await editor.prompt("sh cat .env; ls")
         assert "main.py" not in editor.said
@@ -95,6 +97,9 @@ async def test_the_editor_reads_and_writes_for_the_agent_in_the_folder_alone(edi
             for word in ("read", "save"):
                 said = await editor.prompt(f"{word} {path} overwritten")
                 assert "is not in the project" in said and "of this host" not in said, (word, path)
+        (project / ".git").mkdir()
+        assert "git could run" in await editor.prompt("save .git/hooks/post-checkout evil")
+        assert not (project / ".git/hooks").exists()
         assert (tmp_path / "secret").read_text() == "of this host" and not (tmp_path / "new").exists()
 
 

@@ -65,3 +65,19 @@ def test_claude_code_does_a_task(project, tmp_path):
     said = claude("--fork", first["id"], "--rm", "--task", use("Bash", command="cat main.py", description="look"))
     assert "The tool said: print('one')\nchanged" in said
     subprocess.run([BOTHY, "rm", first["id"]], check=True, capture_output=True)
+
+
+SDK = """
+import { query } from "@anthropic-ai/claude-agent-sdk";
+for await (const message of query({ prompt: process.argv[2], options: { permissionMode: "bypassPermissions", allowDangerouslySkipPermissions: true } }))
+  if (message.type === "result") console.log(message.subtype, message.result);
+"""
+
+
+def test_a_program_with_the_agent_sdk(tmp_path):
+    (tmp_path / "program.mjs").write_text(SDK)
+    flags = ("-t", "claude-code", "--memory", "2048", *AT_MODEL, "--allow-domain", HOST, "-v", f"{tmp_path}/program.mjs:/workspace/program.mjs")
+    task = use("Bash", command="echo $((6 * 7)) key=$ANTHROPIC_API_KEY", description="compute")
+    words = (BOTHY, "run", *flags, "--", "node", "program.mjs", task)
+    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "ANTHROPIC_API_KEY": KEY}, timeout=240)
+    assert done.stdout.startswith("success The tool said: 42 key=bothy-secret-"), (done.stdout, done.stderr)
