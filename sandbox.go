@@ -114,20 +114,22 @@ type Sandbox struct {
 	Engine   string `json:"engine"`
 	// Acceleration is what runs its virtual machine, if it is one, and Kernel
 	// what its kernel calls itself; of the last run. Empty before the first.
-	Acceleration     Acceleration      `json:"acceleration,omitempty"`
-	Kernel           string            `json:"kernel,omitempty"`
-	CPU              float64           `json:"cpu"`
-	MemoryMB         int               `json:"memory_mb"`
-	DiskMB           int               `json:"disk_mb"`
-	Network          Network           `json:"network"`
-	CreatedAt        time.Time         `json:"created_at"`
-	StartedAt        *time.Time        `json:"started_at,omitempty"`
-	ExpiresAt        *time.Time        `json:"expires_at,omitempty"`
-	TimeoutSeconds   int               `json:"timeout_seconds"`
-	OnTimeout        OnTimeout         `json:"on_timeout"`
-	IdleSeconds      int               `json:"idle_seconds,omitempty"`
-	AutoResume       bool              `json:"auto_resume,omitempty"`
-	Env              map[string]string `json:"env,omitempty"`
+	Acceleration   Acceleration      `json:"acceleration,omitempty"`
+	Kernel         string            `json:"kernel,omitempty"`
+	CPU            float64           `json:"cpu"`
+	MemoryMB       int               `json:"memory_mb"`
+	DiskMB         int               `json:"disk_mb"`
+	Network        Network           `json:"network"`
+	CreatedAt      time.Time         `json:"created_at"`
+	StartedAt      *time.Time        `json:"started_at,omitempty"`
+	ExpiresAt      *time.Time        `json:"expires_at,omitempty"`
+	TimeoutSeconds int               `json:"timeout_seconds"`
+	OnTimeout      OnTimeout         `json:"on_timeout"`
+	IdleSeconds    int               `json:"idle_seconds,omitempty"`
+	AutoResume     bool              `json:"auto_resume,omitempty"`
+	Env            map[string]string `json:"env,omitempty"`
+	// SecretNames are all that is told of the secrets.
+	SecretNames      []string          `json:"secret_names,omitempty"`
 	Metadata         map[string]string `json:"metadata,omitempty"`
 	ParentSnapshotID string            `json:"parent_snapshot_id,omitempty"`
 	// Budget is what the sandbox and all that is forked from it may spend, in

@@ -133,8 +133,12 @@ func TestSecretsStayOutside(t *testing.T) {
 	if got := w.gateways.last().secretValues(); len(got) != 0 {
 		t.Errorf("a fork got %q without being asked", got)
 	}
-	if forks, err := w.Fork(w.me(), sb.ID, bothy.ForkRequest{Count: 1, Secrets: true}); err != nil || len(forks) != 1 {
+	forks, err := w.Fork(w.me(), sb.ID, bothy.ForkRequest{Count: 1, Secrets: true})
+	if err != nil || len(forks) != 1 {
 		t.Fatal(err)
+	}
+	if !slices.Equal(forks[0].SecretNames, sb.SecretNames) || len(sb.SecretNames) != 1 {
+		t.Errorf("the fork tells of the secrets %q, its origin of %q", forks[0].SecretNames, sb.SecretNames)
 	}
 	if got := w.gateways.last().secretValues(); !slices.Equal(got, []string{value}) {
 		t.Errorf("a fork that asked got %q", got)

@@ -58,6 +58,7 @@ var Descriptions = map[string]fields{
 		"idle_seconds":       field("After how long without use it is paused; missing when never."),
 		"auto_resume":        field("Whether a request wakes it from a pause."),
 		"env":                field("Environment variables of its commands."),
+		"secret_names":       field("What its secrets are called; missing when it has none. Their values are never told."),
 		"metadata":           field("The caller's own notes."),
 		"parent_snapshot_id": field("The snapshot that it came from."),
 		"budget":             field("What it and all that is forked from it may spend, in the currency of the server's rates; missing when there is no bound."),

@@ -1,6 +1,7 @@
 /** The files of a sandbox: browse, edit, upload, download. */
 import type { FileInfo, Sandbox } from "bothy";
 import { useState } from "preact/hooks";
+import type { Editor } from "./editor";
 import { Button, bytes, save, Time, Trouble, useRead, useTrouble } from "./ui";
 
 const editable = 1 << 20;
@@ -16,13 +17,15 @@ async function whole(stream: ReadableStream<Uint8Array>): Promise<BlobPart[]> {
 
 export function FilesTab({ sandbox, write }: { sandbox: Sandbox; write: boolean }) {
   const [folder, setFolder] = useState("/workspace");
-  const [open, setOpen] = useState<{ path: string; text: string }>();
+  const [open, setOpen] = useState<{ path: string; text: string; Editor: typeof Editor }>();
   const { value, trouble, again } = useRead(() => sandbox.files.list(folder), folder);
   const [failed, attempt] = useTrouble();
   const show = (f: FileInfo) => attempt(async () => {
     if (f.type === "directory") return setFolder(join(folder, f.name));
     if (f.size > editable) throw new Error(`${f.name} has ${bytes(f.size)}, which is too much to edit here. Download it.`);
-    setOpen({ path: join(folder, f.name), text: await sandbox.files.read(join(folder, f.name)) });
+    const path = join(folder, f.name);
+    const [text, { Editor }] = await Promise.all([sandbox.files.read(path), import("./editor")]);
+    setOpen({ path, text, Editor });
   });
   const download = (f: FileInfo) => attempt(async () => {
     const path = join(folder, f.name);
@@ -60,7 +63,7 @@ export function FilesTab({ sandbox, write }: { sandbox: Sandbox; write: boolean 
       {open && (
         <section>
           <h2>{open.path}</h2>
-          <textarea class="editor" aria-label={open.path} spellcheck={false} readOnly={!write} value={open.text} onInput={(e) => setOpen({ ...open, text: e.currentTarget.value })} />
+          <open.Editor key={open.path} path={open.path} text={open.text} write={write} change={(text) => setOpen((old) => old && { ...old, text })} />
           {write && <Button work={() => attempt(async () => (await sandbox.files.write(open.path, open.text), await again()))}>Save</Button>}
           <button type="button" onClick={() => setOpen(undefined)}>Close</button>
         </section>

@@ -69,6 +69,7 @@ function Overview({ sandbox }: { sandbox: Sandbox }) {
         <dt>Id</dt><dd><code>{s.id}</code></dd><dt>Template</dt><dd>{s.template}</dd><dt>Engine</dt><dd>{s.engine} {s.acceleration}</dd>
         <dt>Size</dt><dd>{s.cpu} CPUs, {s.memoryMb} MB memory, {s.diskMb} MB disk</dd>
         <dt>Time left</dt><dd><Time at={s.expiresAt} left />, then it will {s.onTimeout}</dd>
+        {s.secretNames && <><dt>Secrets</dt><dd>{s.secretNames.map((n) => <code key={n} class="label">{n}</code>)} <small>Their values stay with the server.</small></dd></>}
         {s.ended && <><dt>Ended</dt><dd>{s.ended.reason}: {s.ended.detail}</dd></>}
         {s.metadata && <><dt>Labels</dt><dd>{Object.entries(s.metadata).map(([k, v]) => <span key={k} class="label">{k}={v}</span>)}</dd></>}
       </dl>

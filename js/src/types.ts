@@ -47,6 +47,8 @@ export interface SandboxInfo {
   idleSeconds?: number;
   autoResume?: boolean;
   env?: Record<string, string>;
+  /** What its secrets are called. Their values are never told. */
+  secretNames?: string[];
   metadata?: Record<string, string>;
   /** The snapshot that it was started from. */
   parentSnapshotId?: string;

@@ -41,8 +41,14 @@ func (s *Machines) sealInto(sb *bothy.Sandbox, v *sealed) error {
 	if err != nil {
 		return err
 	}
-	sb.SealedSecrets, err = s.o.Vault.Seal(b, sb.ID)
-	return err
+	if sb.SealedSecrets, err = s.o.Vault.Seal(b, sb.ID); err != nil {
+		return err
+	}
+	sb.SecretNames = nil
+	for _, one := range v.List {
+		sb.SecretNames = append(sb.SecretNames, one.Name)
+	}
+	return nil
 }
 
 // CopySecrets gives a copy the secrets of its origin.

@@ -153,6 +153,7 @@ class SandboxInfo:
         expires_at: When its time is up; ``None`` where it has no limit.
         timeout_seconds: The time that it was given, in seconds; 0 means none.
         idle_seconds: After how many idle seconds it is paused; 0 means never.
+        secret_names: What its secrets are called. Their values are never told.
         parent_snapshot_id: The snapshot that it was started from, or ``""``.
         budget: What it and its forks may spend; 0 means that there is no bound.
         budget_root: The sandbox that got the budget, or ``""``.
@@ -182,6 +183,7 @@ class SandboxInfo:
     idle_seconds: int = 0
     auto_resume: bool = False
     env: dict[str, str] = field(default_factory=dict)
+    secret_names: list[str] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)
     parent_snapshot_id: str = ""
     budget: float = 0.0

@@ -155,7 +155,9 @@ test("a sandbox is made in the page", async () => {
   await page.getByRole("heading", { name: "made-here" }).waitFor();
   const made = page.url().split("/").at(-1);
   assert.deepEqual((await call(admin, "GET", `/v1/sandboxes/${made}`)).network.allow_domains, ["example.com"]);
+  await page.getByText("MADE_KEY", { exact: true }).waitFor();
   assert.ok(!(await page.content()).includes("never-shown-here"));
+  assert.ok(!JSON.stringify(await call(admin, "GET", `/v1/sandboxes/${made}`)).includes("never-shown-here"));
   await page.getByRole("button", { name: "Terminate" }).click();
   await page.getByText("terminated", { exact: false }).first().waitFor();
 });
@@ -175,10 +177,23 @@ test("files go up, are edited and come down; their names do nothing", async () =
   await page.goto(`${url}/console/sandboxes/${box}/files`);
   await page.getByLabel("Upload").setInputFiles({ name: "up.txt", mimeType: "text/plain", buffer: Buffer.from("sent up") });
   await page.getByRole("button", { name: "up.txt" }).click();
-  await page.locator(".editor").fill("edited");
+  await page.getByRole("textbox", { name: "up.txt" }).fill("edited");
   await page.getByRole("button", { name: "Save" }).click();
   await page.getByRole("button", { name: "Save", disabled: false }).waitFor();
   assert.equal((await run("cat /workspace/up.txt")).stdout, "edited");
+  await run("printf 'def twice(n):\\r\\n\\treturn n * 2  # \\303\\251\\r\\n' >/workspace/colours.py");
+  await page.reload();
+  await page.getByRole("button", { name: "colours.py" }).click();
+  await page.locator(".tok-keyword", { hasText: "return" }).waitFor();
+  await page.getByRole("textbox", { name: "colours.py" }).press("Control+End");
+  await page.keyboard.type("# end");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("button", { name: "Save", disabled: false }).waitFor();
+  assert.equal((await run("cat /workspace/colours.py")).stdout, "def twice(n):\r\n\treturn n * 2  # é\r\n# end");
+  for (const colorScheme of ["dark", "light"]) {
+    await page.emulateMedia({ colorScheme });
+    await accessible(page);
+  }
   await run(`echo x >'/workspace/${evil}'`);
   await page.reload();
   await page.getByRole("button", { name: evil }).waitFor();
