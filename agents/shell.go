@@ -28,7 +28,7 @@ const (
 
 // A bash that stays is a process in the sandbox that reads lines. It outlives the server, as
 // does the output that is held of it, so a command is found again by the marks around
-// its output. Each call has marks of its own, which a program cannot guess.
+// its output. Each call has marks of its own, so that output has none by accident.
 func begin(nonce string) string { return "<bothy-begin-" + nonce + ">\n" }
 func end(nonce string) string   { return "<bothy-end-" + nonce + ":" }
 func probe(nonce string) string { return "<bothy-probe-" + nonce + ">\n" }
@@ -95,7 +95,7 @@ func (s *session) bash(ctx context.Context, id, call, command string, timeout ti
 		}
 		switch found {
 		case gone:
-			return "the shell ended while this command ran, as did the sandbox's processes; it was not run again, and may have done its work in part", true, nil
+			return "the shell of this command is gone, with what ran in it; the command was not run again, and may have done its work in part", true, nil
 		case begun:
 			return s.follow(ctx, id, c)
 		}
@@ -234,12 +234,10 @@ func (t *tail) take(e bothy.ExecEvent) error {
 			t.begun, t.buf = true, append([]byte(nil), after...)
 		}
 	}
-	if i := bytes.Index(t.buf, []byte(end(t.nonce))); i >= 0 {
+	if i := bytes.LastIndex(t.buf, []byte(end(t.nonce))); i >= 0 {
 		if m := endCode.FindSubmatch(t.buf[i+len(end(t.nonce)):]); m != nil {
-			t.begun = true
 			t.ended, t.buf = true, t.buf[:i]
 			_, _ = fmt.Sscan(string(m[1]), &t.code)
-			t.trim(outputLimit)
 			return errFull
 		}
 	}
