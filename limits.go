@@ -8,6 +8,7 @@ type PlanLimits struct {
 	Plan      string   `json:"plan"`
 	Sandboxes InUse    `json:"sandboxes"`
 	Snapshots InUseMB  `json:"snapshots"`
+	Templates InUseMB  `json:"templates"` // the project's own
 	Sandbox   PerLimit `json:"sandbox"`
 	// CreatesPerMinute bounds how quickly sandboxes are made; 0 is no bound.
 	CreatesPerMinute int `json:"creates_per_minute,omitempty"`

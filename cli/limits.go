@@ -37,13 +37,18 @@ func networkModes(modes []bothy.NetworkMode) string {
 	return strings.Join(list, ", ")
 }
 
+func storage(u bothy.InUseMB) string {
+	limit := "any size"
+	if u.LimitMB != nil {
+		limit = size(*u.LimitMB << 20)
+	}
+	return size(u.UsedMB<<20) + " of " + limit
+}
+
 func printLimits(w io.Writer, l *bothy.PlanLimits) {
-	sandboxes, snapshots, longest := "any number", "any size", "as long as wanted"
+	sandboxes, longest := "any number", "as long as wanted"
 	if l.Sandboxes.Limit != nil {
 		sandboxes = strconv.Itoa(*l.Sandboxes.Limit)
-	}
-	if l.Snapshots.LimitMB != nil {
-		snapshots = size(*l.Snapshots.LimitMB << 20)
 	}
 	if l.Sandbox.TimeoutSeconds > 0 {
 		longest = span(time.Duration(l.Sandbox.TimeoutSeconds) * time.Second)
@@ -51,7 +56,8 @@ func printLimits(w io.Writer, l *bothy.PlanLimits) {
 	fields(w,
 		"plan", l.Plan,
 		"sandboxes", fmt.Sprintf("%d of %s", l.Sandboxes.Used, sandboxes),
-		"snapshots", fmt.Sprintf("%s of %s", size(l.Snapshots.UsedMB<<20), snapshots),
+		"snapshots", storage(l.Snapshots),
+		"templates", storage(l.Templates),
 		"each sandbox", fmt.Sprintf("%s CPUs, %s of memory, %s of disk, %s", strconv.FormatFloat(l.Sandbox.CPU, 'g', -1, 64),
 			size(int64(l.Sandbox.MemoryMB)<<20), size(int64(l.Sandbox.DiskMB)<<20), longest),
 		"networks", networkModes(l.Sandbox.Networks),

@@ -32,6 +32,8 @@ import (
 type Options struct {
 	Store     store.Store
 	Templates Templates
+	// TemplatesUsed is how many bytes a project's own templates take up. Optional.
+	TemplatesUsed func(project string) (int64, error)
 	// TemplateMaker makes templates of sandboxes. Optional.
 	TemplateMaker TemplateMaker
 	// Blobs keeps the files of snapshots.

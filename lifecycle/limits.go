@@ -47,6 +47,13 @@ func (s *Service) Limits(ctx context.Context) (*bothy.PlanLimits, error) {
 		return nil, err
 	}
 	p.Snapshots.UsedMB = used >> 20
+	p.Templates.LimitMB = plan.TemplatesMB
+	if s.o.TemplatesUsed != nil {
+		if used, err = s.o.TemplatesUsed(caller.ProjectID); err != nil {
+			return nil, err
+		}
+		p.Templates.UsedMB = used >> 20
+	}
 	p.Budget = s.o.Meter.ProjectBudget(caller.ProjectID)
 	return p, nil
 }

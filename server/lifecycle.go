@@ -54,7 +54,7 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 		Plans:     s.projects,
 		Meter:     s.meter,
 		Observe:   s.metrics.Event,
-		Templates: s.templates, TemplateMaker: s.templates,
+		Templates: s.templates, TemplateMaker: s.templates, TemplatesUsed: s.templates.UsedBy,
 		Blobs:   s.blobs,
 		Engines: opened,
 		Openers: map[string]engines.Opener{

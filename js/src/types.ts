@@ -388,6 +388,8 @@ export interface Limits {
   plan: string;
   sandboxes: { limit: number | null; used: number };
   snapshots: { limitMb: number | null; usedMb: number };
+  /** The project's own. */
+  templates: { limitMb: number | null; usedMb: number };
   /** What one sandbox may have at most. */
   sandbox: { cpu: number; memoryMb: number; diskMb: number; timeoutSeconds: number; networks: NetworkMode[] };
   /** What may be spent in a month, and what has been; missing where there is no bound. */

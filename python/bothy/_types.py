@@ -740,6 +740,7 @@ class Limits:
         creates_per_minute: How many sandboxes may be made in a minute; 0 where there is no
             limit.
         budget: What it may spend in a month, or ``None`` where there is no bound.
+        templates: What the project's own templates take up.
     """
 
     plan: str = ""
@@ -748,6 +749,7 @@ class Limits:
     sandbox: SandboxLimits = SandboxLimits()
     creates_per_minute: int = 0
     budget: Budget | None = None
+    templates: StorageLimit = StorageLimit()
 
 
 @dataclass(frozen=True, slots=True)

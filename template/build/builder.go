@@ -78,6 +78,8 @@ type Options struct {
 	Sandboxes  Sandboxes
 	Files      bothy.FileService
 	Library    Library
+	// Plan is that of a project, which bounds what builds ask for by themselves. Optional.
+	Plan func(ctx context.Context, project string) (bothy.Plan, error)
 	// Bounded reports whether root in a sandbox of an engine can neither mount nor change its
 	// kernel, so that commands can share one. Optional: without it each has one of its own.
 	Bounded func(engine string) bool
@@ -100,6 +102,7 @@ type Builder struct {
 	cache *cache
 	work  string
 	slots chan struct{}
+	turns turns
 	free  func(dir string) (int64, error)
 
 	background context.Context
@@ -297,6 +300,11 @@ func (b *Builder) build(ctx context.Context, r *record) (*bothy.Template, error)
 	j := &job{
 		b: b, id: r.build.ID, began: r.view().StartedAt, project: r.build.ProjectID, req: req, recipe: recipe, work: work, masked: masker(&req),
 		say: r.say, count: r.count, left: r.left, bases: map[string]*baseSlot{}, context: tree.New(epoch),
+	}
+	if b.o.Plan != nil {
+		if j.plan, err = b.o.Plan(ctx, j.project); err != nil {
+			return nil, err
+		}
 	}
 	if req.ContextID != "" {
 		if j.context, err = readContext(ctx, b.contextPath(j.project, req.ContextID)); err != nil {

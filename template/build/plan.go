@@ -86,6 +86,7 @@ type job struct {
 	id      string
 	began   *time.Time
 	project string
+	plan    bothy.Plan
 	req     bothy.BuildRequest
 	recipe  *Recipe
 	context *tree.Tree

@@ -345,7 +345,7 @@ func (r *running) inside(ctx context.Context, base *tree.Tree, result string) er
 	if err := r.mounts.tell(ctx, r.bench.id); err != nil {
 		return err
 	}
-	if err := r.execute(ctx, r.bench.id, float64(r.patience())); err != nil {
+	if err := r.execute(ctx, r.bench.id, float64(r.j.patience())); err != nil {
 		return err
 	}
 	if err := r.j.b.o.Sandboxes.SaveFiles(ctx, r.bench.id, result); err != nil {
@@ -353,20 +353,6 @@ func (r *running) inside(ctx context.Context, base *tree.Tree, result string) er
 	}
 	r.bench.release(ctx, r)
 	return nil
-}
-
-// patience is how many seconds the command may run.
-func (r *running) patience() int {
-	return cmp.Or(r.j.req.TimeoutSeconds, bothy.DefaultBuildTimeoutSeconds)
-}
-
-// sandbox asks for one of the build's, of the size that commands have.
-func (j *job) sandbox(template string, network bothy.Network, seconds int) bothy.SandboxCreate {
-	return bothy.SandboxCreate{
-		Template: template, Name: "build-" + j.id[len(j.id)-8:], Engine: j.req.Engine, CPU: j.req.CPU,
-		MemoryMB: cmp.Or(j.req.MemoryMB, buildMemoryMB), DiskMB: cmp.Or(j.req.DiskMB, buildDiskMB), Network: &network, TimeoutSeconds: &seconds,
-		Metadata: map[string]string{metadataKey: j.id},
-	}
 }
 
 // endSandbox ends one of the build's, also where the build has ended.

@@ -121,15 +121,21 @@ func (s *starting) patience() time.Duration {
 
 // enter starts the sandbox.
 func (s *starting) enter(ctx context.Context) (end func(), err error) {
-	life := int(s.patience().Seconds()) + 600
-	req := s.j.sandbox(s.t.Ref(), s.j.network(Step{}), life)
+	req := s.j.sandbox(s.t.Ref(), s.j.network(Step{}), s.j.lifetime(int(s.patience().Seconds())))
 	req.CPU, req.MemoryMB, req.DiskMB = s.want.CPU, s.want.MemoryMB, s.want.DiskMB
+	if err := s.j.take(ctx); err != nil {
+		return nil, err
+	}
 	sb, err := s.j.b.o.Sandboxes.StartFrom(ctx, req, s.t, "")
 	if err != nil {
+		s.j.give()
 		return nil, err
 	}
 	s.sandbox = sb.ID
-	return func() { s.j.endSandbox(ctx, sb.ID) }, nil
+	return func() {
+		s.j.endSandbox(ctx, sb.ID)
+		s.j.give()
+	}, nil
 }
 
 func (s *starting) run(ctx context.Context) error {

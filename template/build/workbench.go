@@ -30,6 +30,7 @@ type workbench struct {
 func (w *workbench) clear(ctx context.Context) {
 	if w.id != "" {
 		w.j.endSandbox(ctx, w.id)
+		w.j.give()
 	}
 	*w = workbench{j: w.j}
 }
@@ -42,12 +43,17 @@ func (w *workbench) serves(r *running) bool {
 
 // start makes a sandbox for a command, with a file of changes to its base.
 func (w *workbench) start(ctx context.Context, r *running, changes string) error {
-	patience := r.patience()
-	sb, err := w.j.b.o.Sandboxes.StartFrom(ctx, w.j.sandbox(r.st.base.template.Name, r.network, patience+graceSeconds), r.machine(), changes)
-	if err != nil {
+	if err := w.j.take(ctx); err != nil {
 		return err
 	}
-	*w = workbench{j: w.j, id: sb.ID, base: r.st.base, network: r.network, until: time.Now().Add(graceSeconds / 2 * time.Second)}
+	patience := w.j.patience()
+	lifetime := w.j.lifetime(patience)
+	sb, err := w.j.b.o.Sandboxes.StartFrom(ctx, w.j.sandbox(r.st.base.template.Name, r.network, lifetime), r.machine(), changes)
+	if err != nil {
+		w.j.give()
+		return err
+	}
+	*w = workbench{j: w.j, id: sb.ID, base: r.st.base, network: r.network, until: time.Now().Add(time.Duration(lifetime-patience-marginSeconds/2) * time.Second)}
 	if r.last || !r.step.isPlain() || w.j.b.o.Bounded == nil || !w.j.b.o.Bounded(sb.Engine) {
 		return nil
 	}
@@ -55,7 +61,8 @@ func (w *workbench) start(ctx context.Context, r *running, changes string) error
 	return nil
 }
 
-// graceSeconds is how much longer a sandbox lives than its first command may run.
+// graceSeconds is how much longer a sandbox lives than its first command may run, where the
+// plan allows it: another command can begin in that time.
 const graceSeconds = 600
 
 // release ends the sandbox after a command, unless it can serve the next one.

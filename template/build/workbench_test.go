@@ -1,6 +1,7 @@
 package build
 
 import (
+	"context"
 	"testing"
 
 	"github.com/bothy-dev/bothy"
@@ -80,5 +81,37 @@ func TestWhatASharedSandboxMakesIsKeptStepByStep(t *testing.T) {
 	}
 	if other := w.build(bothy.BuildRequest{Dockerfile: "FROM base\nRUN write /a 1\nRUN write /a 2 && write /b 2"}); other.text("b") != "2" || other.Digest == first.Digest {
 		t.Errorf("the step before the last has made %q", other.text("b"))
+	}
+}
+
+func TestBuildsStayWithinThePlan(t *testing.T) {
+	w := newWorld(t)
+	w.Builder.Close()
+	one := bothy.Plan{Name: "small", Sandboxes: new(1), MemoryMB: 512, DiskMB: 1024, TimeoutSeconds: 300}
+	w.o.Plan = func(context.Context, string) (bothy.Plan, error) { return one, nil }
+	w.open()
+	w.refuse = func(context.Context, *bothy.Template) error {
+		if n := w.left(); n > 0 {
+			t.Errorf("a sandbox is asked for while there is one")
+		}
+		return nil
+	}
+	const file = "FROM base AS one\nRUN write /a 1\nRUN write /a 2\nFROM base AS two\nRUN write /b 1\nRUN --mount=type=cache,target=/c write /b 2\nFROM base\n" +
+		"COPY --from=one /a /a\nRUN --mount=type=bind,from=two,target=/two write /c 3"
+	other, err := w.StartBuild(w.me(), bothy.BuildRequest{Name: "other", Dockerfile: "FROM base\nRUN write /x 1\nRUN write /y 1", Start: &bothy.TemplateStart{Command: "serve"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := w.build(bothy.BuildRequest{Dockerfile: file}); r.text("a") != "2" || r.text("c") != "3" {
+		t.Errorf("%s\n%s", r.Error, r.log)
+	}
+	w.wait(w.me(), other.ID)
+	if w.left() != 0 || len(w.turns.taken) != 0 {
+		t.Errorf("%d sandboxes are left, and %v are counted", w.left(), w.turns.taken)
+	}
+	for id, b := range w.boxes {
+		if b.req.DiskMB > 1024 || b.req.MemoryMB > 512 || *b.req.TimeoutSeconds > 300 {
+			t.Errorf("%s asked for %+v, %d s", id, b.req, *b.req.TimeoutSeconds)
+		}
 	}
 }

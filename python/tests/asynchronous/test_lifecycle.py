@@ -277,12 +277,14 @@ async def test_templates_limits_and_snapshots(fake: FakeServer, client: AsyncCli
         "plan": "small",
         "sandboxes": {"limit": 5, "used": 2},
         "snapshots": {"limit_mb": None, "used_mb": 7},
+        "templates": {"limit_mb": 4096, "used_mb": 8},
         "sandbox": {"cpu": 4, "memory_mb": 8192, "timeout_seconds": 0, "networks": ["off"]},
     }
     fake.routes["GET", "/v1/limits"] = lambda _: as_json(plan)
     limits = await AsyncSandbox.limits(client=client)
     assert (limits.plan, limits.sandboxes.limit, limits.sandboxes.used) == ("small", 5, 2)
     assert (limits.snapshots.limit_mb, limits.snapshots.used_mb) == (None, 7)
+    assert (limits.templates.limit_mb, limits.templates.used_mb) == (4096, 8)
     assert (limits.sandbox.cpu, limits.sandbox.networks) == (4.0, ("off",))
     fake.routes["DELETE", "/v1/snapshots/snap-1"] = lambda _: problem(
         409, "snapshot_in_use", "a sandbox sleeps in it"
