@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/client"
 )
 
 // Process is an agent that was started in a sandbox, as a background command. Its
@@ -65,7 +66,7 @@ func (p *Process) Send(ctx context.Context, b []byte) error {
 	const most = 1 << 20
 	for len(b) > 0 {
 		n := min(len(b), most)
-		err := p.patiently(ctx, func() error {
+		err := p.patiently(ctx, notTaken, func() error {
 			if err := p.Wake(ctx); err != nil {
 				return err
 			}
@@ -84,7 +85,7 @@ func (p *Process) Follow(ctx context.Context, out func([]byte) error) error {
 	p.touch()
 	defer p.still()
 	var ended *Ended
-	err := p.patiently(ctx, func() error {
+	err := p.patiently(ctx, away, func() error {
 		if err := p.awake(ctx); err != nil {
 			return err
 		}
@@ -146,8 +147,8 @@ var (
 	errMoved = errors.New("the connection was lost")
 )
 
-// patiently does something again for as long as the server is away.
-func (p *Process) patiently(ctx context.Context, do func() error) error {
+// patiently does something again for as long as that is of use.
+func (p *Process) patiently(ctx context.Context, again func(error) bool, do func() error) error {
 	wait, since := 100*time.Millisecond, time.Now()
 	for {
 		err := do()
@@ -160,7 +161,7 @@ func (p *Process) patiently(ctx context.Context, do func() error) error {
 			continue
 		case errors.Is(err, errMoved):
 			wait, since = 100*time.Millisecond, time.Now()
-		case !away(err) || time.Since(since) > p.Patience:
+		case !again(err) || time.Since(since) > p.Patience:
 			return err
 		}
 		select {
@@ -175,10 +176,20 @@ func (p *Process) patiently(ctx context.Context, do func() error) error {
 // away tells whether the server may answer another time.
 func away(err error) bool {
 	switch bothy.ErrorCode(err) {
-	case "", bothy.CodeShuttingDown, bothy.CodeGuest, bothy.CodeSandboxNotReady, bothy.CodeRateLimited, bothy.CodeInternal, bothy.CodeTimeout, bothy.CodeCapacity:
+	case "", client.CodeUnreachable, bothy.CodeGuest, bothy.CodeInternal, bothy.CodeTimeout:
 		return true
 	}
-	return false
+	return notTaken(err)
+}
+
+// notTaken tells whether a request that was not done may be done another time. One that may
+// have been done is not sent again: the agent would read it twice.
+func notTaken(err error) bool {
+	switch bothy.ErrorCode(err) {
+	case bothy.CodeShuttingDown, bothy.CodeSandboxNotReady, bothy.CodeRateLimited, bothy.CodeCapacity:
+		return true
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // touch puts the pause off.

@@ -49,6 +49,7 @@ var allowed = map[string][]string{
 	"api/ports":      {"api/middleware", "api/openapi"},
 	"api/openapi":    {"api/middleware", "api/problem"},
 	"api/middleware": {"api/problem", "inflight", "session", "store"},
+	"coding":         {"client"},
 	"e2b":            {"guest"}, // the messages of E2B's protocol, which the guest speaks too
 	"lifecycle":      {"blob", "lifecycle/admission", "lifecycle/engines", "lifecycle/instance", "lifecycle/ledger", "lifecycle/register", "lifecycle/warm", "snapshot", "store"},
 	"lifecycle/warm": {"blob", "lifecycle/engines", "lifecycle/instance", "snapshot"},

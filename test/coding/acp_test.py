@@ -186,6 +186,23 @@ async def test_a_sandbox_that_ends(edit):
 
 
 @run
+async def test_a_server_that_is_started_again(edit, project, server):
+    async with edit(env=server.env) as editor:
+        waiting = asyncio.create_task(editor.prompt("say before", "wait"))
+        while not editor.said.endswith("waiting"):
+            await asyncio.wait_for(editor.heard.wait(), 60)
+            editor.heard.clear()
+        server.stop()
+        (project / "meanwhile.txt").write_text("here")
+        server.start()
+        await editor.agent.cancel(session_id=editor.session)
+        await waiting
+        assert editor.ended.stop_reason == "cancelled" and "before" in editor.said
+        assert await editor.prompt("sh cat meanwhile.txt; echo x >after.txt") == "here"
+        assert (project / "after.txt").exists()
+
+
+@run
 async def test_a_sandbox_rests_while_nobody_speaks(edit, project):
     async with edit("--rest", "1s") as editor:
         await editor.prompt("sh echo $$ >/tmp/mark", "write a.txt a")

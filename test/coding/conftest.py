@@ -7,7 +7,11 @@ import asyncio
 import functools
 import json
 import os
+import shutil
+import socket
 import subprocess
+import tempfile
+import threading
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -114,6 +118,44 @@ def edit(project: Path, tmp_path: Path):
                     raise
 
     return start
+
+
+class Server:
+    """A server of a test's own, which can be stopped and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.address = f"127.0.0.1:{s.getsockname()[1]}"
+        self.folder, self.process = folder, None
+
+    def start(self) -> None:
+        credentials = self.folder / "credentials.json"
+        words = [BOTHY, "serve", "--listen", self.address]
+        words += ["--bootstrap-credentials", str(credentials)]
+        env = {**os.environ, "BOTHY_HOME": str(self.folder / "state"), "BOTHY_POOL": "off"}
+        self.process = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True)
+        assert any("msg=ready" in line for line in self.process.stderr), "the server did not start"
+        self.log = threading.Thread(target=self.process.stderr.read, daemon=True)
+        self.log.start()
+        stored = json.loads(credentials.read_text())
+        self.env = {"BOTHY_URL": f"http://{self.address}", "BOTHY_API_KEY": stored["api_key"]}
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(60)
+
+
+@pytest.fixture
+def server():
+    folder = Path(tempfile.mkdtemp(prefix="bothy-coding-", dir="/var/tmp"))
+    folder.chmod(0o711)
+    server = Server(folder)
+    server.start()
+    yield server
+    subprocess.run([BOTHY, "rm", "--all"], env={**os.environ, **server.env}, check=True, capture_output=True)
+    server.stop()
+    shutil.rmtree(folder)
 
 
 def sandboxes() -> list[dict]:

@@ -1,4 +1,4 @@
-"""A model that follows a script, in the style of Anthropic: an HTTPS server that streams.
+"""A model that follows a script, in the styles of Anthropic and OpenAI: an HTTPS server that streams.
 
     python model.py PORT CERTIFICATE KEY API_KEY FOLDER
 
@@ -48,7 +48,9 @@ class Model(SimpleHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.headers.get("X-Api-Key") != api_key:
+        if self.path.startswith("/v1/responses"):
+            self.respond(body)
+        elif self.headers.get("X-Api-Key") != api_key:
             problem = {"type": "authentication_error", "message": f"invalid x-api-key {self.headers.get('X-Api-Key')}"}
             self.answer(401, json.dumps({"type": "error", "error": problem}), "application/json")
         elif self.path.startswith("/v1/messages/count_tokens"):
@@ -57,6 +59,33 @@ class Model(SimpleHTTPRequestHandler):
             self.message(body, reply(body["messages"]))
         else:
             self.answer(404, "{}", "application/json")
+
+    def respond(self, body: dict) -> None:
+        """Answers in the style of OpenAI."""
+        if self.headers.get("Authorization") != f"Bearer {api_key}":
+            self.answer(401, json.dumps({"error": {"message": "invalid key", "type": "invalid_request_error"}}), "application/json")
+            return
+        messages = []
+        for item in body["input"]:
+            if item.get("type") == "function_call_output":
+                item = {"role": "user", "content": [{"type": "tool_result", "content": item["output"]}]}
+            if item.get("role") == "user":
+                messages.append(item)
+        block = reply(messages)
+        if block["type"] == "text":
+            content = [{"type": "output_text", "text": block["text"]}]
+            item = {"type": "message", "role": "assistant", "id": f"item_{next(numbers)}", "content": content}
+        else:
+            item = {"type": "function_call", "id": f"item_{next(numbers)}", "call_id": block["id"], "name": block["name"]}
+            item["arguments"] = json.dumps(block["input"])
+        whole = {"id": f"resp_{next(numbers)}"}
+        usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+        events = [
+            {"type": "response.created", "response": whole},
+            {"type": "response.output_item.done", "output_index": 0, "item": item},
+            {"type": "response.completed", "response": {**whole, "usage": usage}},
+        ]
+        self.answer(200, "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in events), "text/event-stream")
 
     def message(self, body: dict, block: dict) -> None:
         stop = "tool_use" if block["type"] == "tool_use" else "end_turn"
