@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
 const (
@@ -209,6 +210,7 @@ func (s *session) editTool(ctx context.Context, sandbox, id string, raw json.Raw
 	if err := s.put(ctx, sandbox, in.Path, string(b)); err != nil {
 		return nil, false, err
 	}
+	_ = failpoint.Hit("agents.edited")
 	return text(fmt.Sprintf("edited %s (%d replacement(s))", in.Path, n)), false, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
 // ensure has the session's sandbox run, with its skills and memories in it, and
@@ -29,6 +30,7 @@ func (s *session) ensure(ctx context.Context) (string, error) {
 			return "", err
 		}
 		fresh = true
+		_ = failpoint.Hit("agents.created")
 	}
 	if fresh {
 		err := s.change(ctx, func(r *record) {

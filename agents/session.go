@@ -15,6 +15,7 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/packages/param"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
 const (
@@ -82,15 +83,18 @@ func (s *session) work(ctx context.Context, p piece) {
 	s.busy.Lock()
 	defer s.busy.Unlock()
 	log := s.worker.log.With("session", s.id, "work", p.id)
+	_ = failpoint.Hit("agents.claimed")
 	err := s.change(ctx, func(r *record) { r.WorkID, r.Secret, r.Heartbeat, r.Error = p.id, p.secret, p.heartbeat, "" })
 	if err != nil {
 		log.Error("work cannot be stored, and is left to its lease", "error", err)
 		return
 	}
+	_ = failpoint.Hit("agents.stored")
 	held, end := context.WithCancelCause(ctx)
 	var beats sync.WaitGroup
 	beats.Go(func() { end(s.beat(held, p)) })
 	over, err := s.serve(held, p)
+	s.recover(held, err != nil)
 	end(errFinished)
 	beats.Wait()
 	s.ready, s.agent, s.requests = false, nil, nil
@@ -107,15 +111,15 @@ func (s *session) work(ctx context.Context, p piece) {
 	}
 	// Stopped first: while the lease is held nobody else works in the sandbox's name.
 	s.rest(ctx, over, why)
+	_ = failpoint.Hit("agents.rested")
 	if !errors.Is(why, errLeaseLost) {
 		s.worker.giveBack(ctx, p)
 	}
+	_ = failpoint.Hit("agents.returned")
 	if over {
 		s.worker.forget(ctx, s)
 		return
 	}
-	failed := err != nil
-	defer func() { s.recover(ctx, failed) }() // with its turn kept, so that this bounds how often work can fail
 	err = s.change(ctx, func(r *record) {
 		r.WorkID, r.Secret, r.Heartbeat = "", "", ""
 		if err != nil {
@@ -127,7 +131,8 @@ func (s *session) work(ctx context.Context, p piece) {
 	}
 }
 
-// recover waits for a while after work that has failed, longer with each time in a row.
+// recover waits for a while after work that has failed, longer with each time in a row. The lease is
+// kept meanwhile, so that the queue does not hand the work out again at once.
 func (s *session) recover(ctx context.Context, failed bool) {
 	if !failed {
 		s.failures = 0

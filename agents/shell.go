@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
 const (
@@ -112,11 +113,13 @@ func (s *session) bash(ctx context.Context, id, call, command string, timeout ti
 	if err := s.note(ctx, call, c); err != nil {
 		return "", false, err
 	}
+	_ = failpoint.Hit("agents.noted")
 	line := fmt.Sprintf("printf '%%s\\n' '%s'; { . %s; } </dev/null; printf '%%s%%d>\\n' '%s' $?; rm -f %s\n",
 		strings.TrimSpace(begin(c.Nonce)), script, end(c.Nonce), script)
 	if err := s.worker.o.Commands.Stdin(ctx, id, pid, []byte(line), false); err != nil {
 		return "", false, err
 	}
+	_ = failpoint.Hit("agents.given")
 	return s.follow(ctx, id, c)
 }
 

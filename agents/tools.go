@@ -10,6 +10,7 @@ import (
 	"github.com/anthropics/anthropic-sdk-go"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
 // builtIn are the tools of agent_toolset_20260401.
@@ -84,11 +85,13 @@ func (t *tool) Execute(ctx context.Context, raw json.RawMessage) ([]anthropic.Be
 		if err != nil {
 			result, failed = text(t.name+": "+explain(err)), true
 		}
+		_ = failpoint.Hit("agents.ran")
 		c = callState{Done: true, Result: result, Failed: failed}
 		if err := t.s.note(ctx, id, c); err != nil {
 			t.s.worker.log.Error("the result of a call cannot be stored", "session", t.s.id, "call", id, "error", err)
 		}
 	}
+	_ = failpoint.Hit("agents.kept")
 	if c.Failed {
 		return nil, failure(c.Result)
 	}
@@ -194,6 +197,7 @@ func (s *session) custom(t bothy.AgentTool) func(context.Context, string, string
 				return nil, false, err
 			}
 			pid = res.PID
+			_ = failpoint.Hit("agents.started")
 		}
 		out := tail{}
 		code, timedOut := 0, false

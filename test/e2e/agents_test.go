@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/agents"
 	"github.com/bothy-dev/bothy/agents/agentstest"
 )
 
@@ -38,7 +39,7 @@ func newAgentsWorld(t *testing.T, lease time.Duration) *agentsWorld {
 		}
 	})
 	t.Cleanup(w.queue.Close)
-	stop := time.AfterFunc(25*time.Second, w.queue.Close) // so that no call is waited for in vain
+	stop := time.AfterFunc(4*time.Minute, w.queue.Close) // so that no call is waited for in vain
 	t.Cleanup(func() { stop.Stop() })
 	return w
 }
@@ -54,7 +55,7 @@ func (w *agentsWorld) attach(key string) {
 	w.Helper()
 	a, err := w.Agents.AttachAgents(w.Context(), bothy.AgentAttach{
 		Environment: agentsEnvironment, Key: key, URL: w.queue.URL, Sandbox: &bothy.SandboxCreate{Template: templateName, IdleSeconds: 1},
-		Tools: []bothy.AgentTool{{Name: "shout", Command: "tr a-z A-Z"}},
+		Tools: []bothy.AgentTool{{Name: "shout", Command: "tr a-z A-Z"}, {Name: "once", Command: "echo once >> log; cat log"}},
 	})
 	w.must(err)
 	w.id = a.ID
@@ -88,6 +89,54 @@ func (w *agentsWorld) wantPart(got agentstest.Result, part string, failed bool) 
 }
 
 type in = map[string]any
+
+// Wherever the server is killed, a call is run once and answered once.
+func TestAgentsSurviveAtEachStep(t *testing.T) {
+	w := newAgentsWorld(t, 2*time.Second)
+	bash := func(s *agentstest.Session) string {
+		return s.Start("bash", in{"command": "echo once >> log; cat log"})
+	}
+	for _, c := range []struct {
+		step string
+		call func(*agentstest.Session) string
+		want string
+	}{
+		{"agents.claimed", bash, "once\n"}, {"agents.stored", bash, "once\n"}, {"agents.created", bash, "once\n"}, {"agents.noted", bash, "once\n"},
+		{"agents.given", bash, "once\n"}, {"agents.ran", bash, "once\n"}, {"agents.kept", bash, "once\n"},
+		{"agents.edited", func(s *agentstest.Session) string {
+			s.Call("write", in{"file_path": "log", "content": "on\n"})
+			return s.Start("edit", in{"file_path": "log", "old_string": "on", "new_string": "once"})
+		}, "edited log"},
+		{"agents.started", func(s *agentstest.Session) string { return s.StartCustom("once", in{}) }, "once\n"},
+		{"agents.rested", nil, ""}, {"agents.returned", nil, ""},
+	} {
+		w.must(w.Stop())
+		w.must(w.Start(c.step + "=kill"))
+		s := w.queue.Session(nil)
+		id := ""
+		if c.call != nil {
+			id = c.call(s)
+		} else {
+			id, c.want = bash(s), "once\n"
+			w.want(s.Wait(id), c.want, false)
+			s.Idle()
+		}
+		w.must(w.Dies())
+		w.must(w.Start())
+		if got := s.Wait(id); got.Text != c.want || got.IsError || s.Posted(id) != 1 {
+			t.Errorf("%s: got %+v, posted %d times", c.step, got, s.Posted(id))
+		}
+		if got := s.Call("read", in{"file_path": "log"}); got.Text != "once\n" {
+			t.Errorf("%s: the file is %+v", c.step, got)
+		}
+		page, err := w.Sandboxes.List(t.Context(), bothy.SandboxFilter{States: bothy.LiveStates, Metadata: map[string]string{agents.LabelSession: s.ID}})
+		if err != nil || len(page.Items) != 1 {
+			t.Errorf("%s: the session has %d sandboxes, %v", c.step, len(page.Items), err)
+		}
+		s.End()
+		w.queue.AwaitRest(s.ID)
+	}
+}
 
 func TestAgentsTools(t *testing.T) {
 	w := newAgentsWorld(t, 10*time.Second)
