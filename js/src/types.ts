@@ -257,9 +257,9 @@ export interface TemplateBuildParams {
   engine?: string;
   /** The number of processors for commands. Default 1. */
   cpu?: number;
-  /** Their memory, in MiB. Default 2048. */
+  /** Their memory, in MiB. Default 2048, or what the plan allows. */
   memoryMb?: number;
-  /** Their disk, in MiB. Default 16384. */
+  /** Their disk, in MiB. Default 16384, or what the plan allows. */
   diskMb?: number;
   /** How long each command may take. Default 3600. */
   timeoutSeconds?: number;

@@ -294,8 +294,8 @@ class Client:
             network: What commands may reach; ``"restricted"`` with all presets when left out.
             engine: The engine that runs commands; the server's when left out.
             cpu: The number of processors for commands; 1 when left out.
-            memory_mb: Their memory; 2048 MiB when left out.
-            disk_mb: Their disk; 16384 MiB when left out.
+            memory_mb: Their memory; 2048 MiB, or what the plan allows, when left out.
+            disk_mb: Their disk; 16384 MiB, or what the plan allows, when left out.
             timeout_seconds: How long each command may take; 3600 when left out.
             shell_on_failure: Where a command fails, leave a sandbox for half an hour with
                 what there was before it. The error's hint names it.
