@@ -29,7 +29,7 @@ const (
 // error that names it.
 func readContext(ctx context.Context, tarFile string) (*tree.Tree, error) {
 	t := tree.New(epoch)
-	if err := t.Apply(ctx, tarFile, tree.Plain, &tree.Budget{Bytes: maxContextBytes, Files: maxContextFiles}); err != nil {
+	if err := t.Apply(ctx, tarFile, tree.Plain, tree.BudgetOf(maxContextBytes, maxContextFiles)); err != nil {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "the build's context cannot be read: %v", err).
 			WithHint("Leave out what the build does not need: name it in .dockerignore.").Because(err)
 	}

@@ -42,18 +42,24 @@ const (
 	MaxFiles = 4_000_000
 )
 
-// A Budget is what may still be read.
-type Budget struct{ Bytes, Files int64 }
+// A Budget bounds what is read, and knows what has been.
+type Budget struct {
+	maxBytes, maxFiles int64
+	bytes, files       int64
+}
 
 // NewBudget is that of one image.
-func NewBudget() *Budget { return &Budget{MaxBytes, MaxFiles} }
+func NewBudget() *Budget { return BudgetOf(MaxBytes, MaxFiles) }
+
+// BudgetOf is one of so many bytes and files.
+func BudgetOf(bytes, files int64) *Budget { return &Budget{maxBytes: bytes, maxFiles: files} }
 
 func (b *Budget) take(h *tar.Header) error {
-	if b.Bytes -= h.Size; b.Bytes < 0 {
-		return fmt.Errorf("it holds more than %d GB", int64(MaxBytes)>>30)
+	if b.bytes += h.Size; b.bytes > b.maxBytes {
+		return fmt.Errorf("it holds more than %d GB", b.maxBytes>>30)
 	}
-	if b.Files--; b.Files < 0 {
-		return fmt.Errorf("it holds more than %d files", MaxFiles)
+	if b.files++; b.files > b.maxFiles {
+		return fmt.Errorf("it holds more than %d files", b.maxFiles)
 	}
 	return nil
 }

@@ -281,8 +281,8 @@ func TestNothingLeadsOut(t *testing.T) {
 
 func TestBudgets(t *testing.T) {
 	l := layer(t, file("a", "12345"), file("b", "12345"))
-	for _, b := range []*Budget{{Bytes: 9, Files: 10}, {Bytes: 100, Files: 1}} {
-		if err := New(day).Apply(t.Context(), l, OCI, b); err == nil || !strings.Contains(err.Error(), "more than") {
+	for want, b := range map[string]*Budget{"more than 0 GB": BudgetOf(9, 10), "more than 1 files": BudgetOf(100, 1)} {
+		if err := New(day).Apply(t.Context(), l, OCI, b); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("with %+v: %v", b, err)
 		}
 	}
