@@ -58,6 +58,20 @@ type PauseOptions struct {
 	Name      string
 }
 
+// ResumeOptions say how a paused sandbox comes back.
+type ResumeOptions struct {
+	// FilesOnly leaves memory aside, also where there is some: the sandbox starts anew
+	// with its files.
+	FilesOnly bool
+}
+
+// SnapshotCreate asks for a snapshot of a sandbox that runs on.
+type SnapshotCreate struct {
+	Name string
+	// FilesOnly leaves memory and processes out.
+	FilesOnly bool
+}
+
 // SnapshotMover carries snapshots between servers, as one file each.
 type SnapshotMover interface {
 	// ExportSnapshot writes a snapshot as a compressed archive, encrypted if a
@@ -84,9 +98,9 @@ type SnapshotService interface {
 	// Pause freezes a sandbox into a snapshot and frees everything else.
 	Pause(ctx context.Context, id string, o PauseOptions) (*Snapshot, error)
 	// Resume wakes a paused sandbox, by its own id or its snapshot's.
-	Resume(ctx context.Context, id string) (*Sandbox, error)
+	Resume(ctx context.Context, id string, o ResumeOptions) (*Sandbox, error)
 	// CreateSnapshot takes a live snapshot; the sandbox runs on.
-	CreateSnapshot(ctx context.Context, id, name string) (*Snapshot, error)
+	CreateSnapshot(ctx context.Context, id string, req SnapshotCreate) (*Snapshot, error)
 	Snapshot(ctx context.Context, id string) (*Snapshot, error)
 	Snapshots(ctx context.Context, f SnapshotFilter) (Page[*Snapshot], error)
 	// DeleteSnapshot frees a snapshot; CodeSnapshotInUse while a paused

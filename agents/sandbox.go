@@ -63,7 +63,7 @@ func (s *session) find(ctx context.Context, id string) (_ string, fresh bool, er
 	}
 	box, err := boxes.Get(ctx, id)
 	if err == nil && box.State == bothy.StatePaused {
-		box, err = s.worker.o.Sleeper.Resume(ctx, id)
+		box, err = s.worker.o.Sleeper.Resume(ctx, id, bothy.ResumeOptions{})
 	}
 	switch {
 	case bothy.ErrorCode(err) == bothy.CodeSandboxNotFound, err == nil && box.State.Ended():

@@ -52,7 +52,7 @@ type Sandboxes interface {
 // Sleeper pauses and resumes sandboxes.
 type Sleeper interface {
 	Pause(ctx context.Context, id string, o bothy.PauseOptions) (*bothy.Snapshot, error)
-	Resume(ctx context.Context, id string) (*bothy.Sandbox, error)
+	Resume(ctx context.Context, id string, o bothy.ResumeOptions) (*bothy.Sandbox, error)
 }
 
 // Commands runs commands in sandboxes.

@@ -164,7 +164,7 @@ func PauseAndResume(h *Held) Subject {
 		}
 		record(Pause, Since(begun))
 		begun = time.Now()
-		if _, err := h.Client.Snapshots.Resume(ctx, h.ID); err != nil {
+		if _, err := h.Client.Snapshots.Resume(ctx, h.ID, bothy.ResumeOptions{}); err != nil {
 			return err
 		}
 		err := h.Answer(ctx, h.ID)
@@ -182,7 +182,7 @@ func TakeLive(h *Held) Subject {
 		var took time.Duration
 		gap, err := Gap(ctx, h, func() (err error) {
 			begun := time.Now()
-			n, err = h.Client.Snapshots.CreateSnapshot(ctx, h.ID, "")
+			n, err = h.Client.Snapshots.CreateSnapshot(ctx, h.ID, bothy.SnapshotCreate{})
 			took = time.Since(begun)
 			return err
 		})

@@ -35,7 +35,7 @@ func (e *editing) start(ctx context.Context, req bothy.SandboxCreate) (map[strin
 		if err != nil {
 			e.warn("%v", err)
 		}
-		if _, err := e.s.snapshots.Resume(ctx, sandbox.ID); err != nil {
+		if _, err := e.s.snapshots.Resume(ctx, sandbox.ID, bothy.ResumeOptions{}); err != nil {
 			e.warn("the sandbox %s that was kept cannot be taken up: %v", sandbox.ID, err)
 			continue
 		}

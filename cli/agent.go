@@ -189,7 +189,7 @@ and paused again.`,
 				WithHint("`bothy agent run` with --repo makes one; `bothy cp` fetches files of any sandbox.")
 		}
 		if sandbox.State == bothy.StatePaused {
-			if _, err := s.snapshots.Resume(ctx, sandbox.ID); err != nil {
+			if _, err := s.snapshots.Resume(ctx, sandbox.ID, bothy.ResumeOptions{}); err != nil {
 				return err
 			}
 			defer func() {

@@ -124,7 +124,7 @@ func (r *agentRun) takeUp(ctx context.Context, id string) error {
 	}
 	r.sandbox = id
 	if sandbox.State == bothy.StatePaused {
-		if _, err := r.s.snapshots.Resume(ctx, id); err != nil {
+		if _, err := r.s.snapshots.Resume(ctx, id, bothy.ResumeOptions{}); err != nil {
 			return err
 		}
 	}

@@ -32,19 +32,24 @@ list, and costs neither CPU nor memory until it is resumed.`,
 }
 
 func newResume(a *app) *cobra.Command {
+	var options bothy.ResumeOptions
 	cmd := &cobra.Command{
 		Use:   "resume SANDBOX|SNAPSHOT",
 		Short: "Wake a paused sandbox, exactly where it was",
 		Long: `Wake a paused sandbox with its memory and processes. Where only its files could be
-kept, it says so on the standard error, and why.`,
+kept, it says so on the standard error, and why.
+
+With --files-only its memory is left aside: it starts anew with its files, which
+helps where what ran in it is stuck.`,
 		Args: usage(cobra.ExactArgs(1)),
 	}
+	cmd.Flags().BoolVar(&options.FilesOnly, "files-only", false, "leave memory and processes aside, and start anew with the files")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
-		sandbox, err := s.snapshots.Resume(ctx, args[0])
+		sandbox, err := s.snapshots.Resume(ctx, args[0], options)
 		if err != nil {
 			return err
 		}
-		if r := sandbox.Resumed; r != nil && r.Kind == bothy.SnapshotFiles {
+		if r := sandbox.Resumed; r != nil && r.Kind == bothy.SnapshotFiles && !options.FilesOnly {
 			fmt.Fprintf(a.stderr, "bothy: no processes were resumed: %s\n", r.Detail)
 		}
 		return a.show(sandbox, func(w io.Writer) { fmt.Fprintln(w, sandbox.ID) })

@@ -11,15 +11,16 @@ import (
 )
 
 func newSnapshot(a *app) *cobra.Command {
-	var name string
+	var req bothy.SnapshotCreate
 	cmd := &cobra.Command{
 		Use:   "snapshot SANDBOX",
 		Short: "Take a snapshot of a sandbox, which runs on, and print its id",
 		Args:  usage(cobra.ExactArgs(1)),
 	}
-	cmd.Flags().StringVar(&name, "name", "", "`name` of the snapshot")
+	cmd.Flags().BoolVar(&req.FilesOnly, "files-only", false, "keep the files, without memory and processes")
+	cmd.Flags().StringVar(&req.Name, "name", "", "`name` of the snapshot")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
-		snapshot, err := s.snapshots.CreateSnapshot(ctx, args[0], name)
+		snapshot, err := s.snapshots.CreateSnapshot(ctx, args[0], req)
 		if err != nil {
 			return err
 		}

@@ -477,15 +477,27 @@ func TestSnapshots(t *testing.T) {
 	wantCode(t, err, bothy.CodeSandboxPaused)
 	wantCode(t, f.Snapshots.DeleteSnapshot(f.ctx, n.ID), bothy.CodeSnapshotInUse)
 	for _, name := range []string{n.ID, id} {
-		b, err := f.Snapshots.Resume(f.ctx, name)
+		b, err := f.Snapshots.Resume(f.ctx, name, bothy.ResumeOptions{})
 		f.must(err)
 		if b.ID != id || b.State != bothy.StateRunning {
 			t.Fatalf("%+v", b)
 		}
 	}
-	_, err = f.Snapshots.Resume(f.ctx, "nowhere")
+	for _, name := range []string{n.ID, id} {
+		b, err := f.Snapshots.Resume(f.ctx, name, bothy.ResumeOptions{FilesOnly: true})
+		f.must(err)
+		if b.ID != id || b.Resumed.Kind != bothy.SnapshotFiles {
+			t.Fatalf("%+v", b)
+		}
+	}
+	files, err := f.Snapshots.CreateSnapshot(f.ctx, id, bothy.SnapshotCreate{FilesOnly: true})
+	f.must(err)
+	if files.Kind != bothy.SnapshotFiles {
+		t.Fatalf("%+v", files)
+	}
+	_, err = f.Snapshots.Resume(f.ctx, "nowhere", bothy.ResumeOptions{})
 	wantCode(t, err, bothy.CodeSandboxNotFound)
-	live, err := f.Snapshots.CreateSnapshot(f.ctx, id, "live")
+	live, err := f.Snapshots.CreateSnapshot(f.ctx, id, bothy.SnapshotCreate{Name: "live"})
 	f.must(err)
 	got, err := f.Snapshots.Snapshot(f.ctx, live.ID)
 	f.must(err)
@@ -743,7 +755,7 @@ func TestCredentials(t *testing.T) {
 func TestSnapshotsTravel(t *testing.T) {
 	f := start(t)
 	sb := f.create()
-	n, err := f.Snapshots.CreateSnapshot(f.ctx, sb, "s")
+	n, err := f.Snapshots.CreateSnapshot(f.ctx, sb, bothy.SnapshotCreate{Name: "s"})
 	if err != nil {
 		t.Fatal(err)
 	}

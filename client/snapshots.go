@@ -46,12 +46,16 @@ func (s *Snapshots) Pause(ctx context.Context, id string, o bothy.PauseOptions) 
 
 // Resume implements bothy.SnapshotService. The id may be a sandbox's or a
 // snapshot's.
-func (s *Snapshots) Resume(ctx context.Context, id string) (*bothy.Sandbox, error) {
-	b, err := get[bothy.Sandbox](ctx, s.conn, http.MethodPost, sandboxPath(id, "/resume"), nil, nil)
+func (s *Snapshots) Resume(ctx context.Context, id string, o bothy.ResumeOptions) (*bothy.Sandbox, error) {
+	var in any
+	if o.FilesOnly {
+		in = map[string]bool{"memory": false}
+	}
+	b, err := get[bothy.Sandbox](ctx, s.conn, http.MethodPost, sandboxPath(id, "/resume"), nil, in)
 	if bothy.ErrorCode(err) != bothy.CodeSandboxNotFound {
 		return b, err
 	}
-	b, snapErr := get[bothy.Sandbox](ctx, s.conn, http.MethodPost, snapshotPath(id)+"/resume", nil, nil)
+	b, snapErr := get[bothy.Sandbox](ctx, s.conn, http.MethodPost, snapshotPath(id)+"/resume", nil, in)
 	if bothy.ErrorCode(snapErr) == bothy.CodeSnapshotNotFound {
 		return nil, err
 	}
@@ -59,10 +63,11 @@ func (s *Snapshots) Resume(ctx context.Context, id string) (*bothy.Sandbox, erro
 }
 
 // CreateSnapshot implements bothy.SnapshotService.
-func (s *Snapshots) CreateSnapshot(ctx context.Context, id, name string) (*bothy.Snapshot, error) {
+func (s *Snapshots) CreateSnapshot(ctx context.Context, id string, req bothy.SnapshotCreate) (*bothy.Snapshot, error) {
 	in := struct {
-		Name string `json:"name,omitempty"`
-	}{name}
+		Memory bool   `json:"memory"`
+		Name   string `json:"name,omitempty"`
+	}{!req.FilesOnly, req.Name}
 	return get[bothy.Snapshot](ctx, s.conn, http.MethodPost, sandboxPath(id, "/snapshots"), nil, in)
 }
 

@@ -1,7 +1,6 @@
 package e2b
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/bothy-dev/bothy"
@@ -88,11 +87,8 @@ func (d *Door) connect(life int) Handler {
 }
 
 func (d *Door) wake(w http.ResponseWriter, r *http.Request, sb *bothy.Sandbox, in resumeRequest, life int) error {
-	if in.Memory != nil && !*in.Memory && !d.filesOnly(r.Context(), sb) {
-		return unsupported("sandbox %q was paused with its memory, and cannot be resumed without it (memory: false)", sb.ID).
-			WithHint("Resume it as it is, or pause it with memory: false")
-	}
-	woken, err := d.Snapshots.Resume(r.Context(), sb.ID)
+	o := bothy.ResumeOptions{FilesOnly: in.Memory != nil && !*in.Memory}
+	woken, err := d.Snapshots.Resume(r.Context(), sb.ID, o)
 	if err != nil {
 		return err
 	}
@@ -105,10 +101,4 @@ func (d *Door) wake(w http.ResponseWriter, r *http.Request, sb *bothy.Sandbox, i
 		return err
 	}
 	return reply(w, http.StatusCreated, d.shown(r.Context(), woken))
-}
-
-// filesOnly reports whether a paused sandbox has no memory to come back with.
-func (d *Door) filesOnly(ctx context.Context, sb *bothy.Sandbox) bool {
-	n, err := d.Snapshots.Snapshot(ctx, sb.SnapshotID)
-	return err == nil && n.Kind == bothy.SnapshotFiles
 }

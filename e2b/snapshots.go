@@ -38,16 +38,14 @@ func (d *Door) createSnapshot(w http.ResponseWriter, r *http.Request) error {
 	if err := read(w, r, &in); err != nil {
 		return err
 	}
-	if in.Memory != nil && !*in.Memory {
-		return unsupported("a snapshot of a sandbox that runs holds its memory (memory: false)").
-			WithHint("Pause the sandbox with memory: false for one without")
-	}
 	id := d.id(r)
 	sb, err := d.found(r.Context(), id)
 	if err != nil {
 		return err
 	}
-	n, err := d.Snapshots.CreateSnapshot(r.Context(), sb.ID, bareName(in.Name))
+	n, err := d.Snapshots.CreateSnapshot(r.Context(), sb.ID, bothy.SnapshotCreate{
+		Name: bareName(in.Name), FilesOnly: in.Memory != nil && !*in.Memory,
+	})
 	if err != nil {
 		return err
 	}

@@ -95,7 +95,7 @@ func TestSandboxesAreMetered(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.spend(time.Hour)
-	if _, err := m.Resume(m.me(), sb.ID); err != nil {
+	if _, err := m.Resume(m.me(), sb.ID, bothy.ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	m.spend(5 * time.Second)
@@ -148,7 +148,7 @@ func TestProjectBudgetPauses(t *testing.T) {
 
 	_, err = m.Create(m.me(), bothy.SandboxCreate{})
 	wantCode(t, err, bothy.CodeBudget)
-	_, err = m.Resume(m.me(), first.ID)
+	_, err = m.Resume(m.me(), first.ID, bothy.ResumeOptions{})
 	wantCode(t, err, bothy.CodeBudget)
 	_, err = m.Fork(m.me(), first.ID, bothy.ForkRequest{Count: 2})
 	wantCode(t, err, bothy.CodeBudget)
@@ -164,12 +164,12 @@ func TestProjectBudgetPauses(t *testing.T) {
 
 	m.restart()
 	m.meter.Serve(m.Service)
-	_, err = m.Resume(m.me(), first.ID)
+	_, err = m.Resume(m.me(), first.ID, bothy.ResumeOptions{})
 	wantCode(t, err, bothy.CodeBudget)
 	if err := m.meter.SetProjectBudget(t.Context(), "mine", 100); err != nil {
 		t.Fatal(err)
 	}
-	sb, err := m.Resume(m.me(), first.ID)
+	sb, err := m.Resume(m.me(), first.ID, bothy.ResumeOptions{})
 	if err != nil || sb.Resumed.Kind != bothy.SnapshotMemory {
 		t.Errorf("after it was raised: %+v, %v", sb, err)
 	}
@@ -189,7 +189,7 @@ func TestTreeBudgetPauses(t *testing.T) {
 	forever := new(0)
 	root := m.create(bothy.SandboxCreate{TimeoutSeconds: forever, Budget: 30})
 	stranger := m.create(bothy.SandboxCreate{TimeoutSeconds: forever})
-	n, err := m.CreateSnapshot(m.me(), root.ID, "")
+	n, err := m.CreateSnapshot(m.me(), root.ID, bothy.SnapshotCreate{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func TestTreeBudgetPauses(t *testing.T) {
 		t.Errorf("a stranger is %s", sb.State)
 	}
 	m.create(bothy.SandboxCreate{})
-	_, err = m.Resume(m.me(), descendant.ID)
+	_, err = m.Resume(m.me(), descendant.ID, bothy.ResumeOptions{})
 	wantCode(t, err, bothy.CodeBudget)
 	_, err = m.Fork(m.me(), root.ID, bothy.ForkRequest{})
 	wantCode(t, err, bothy.CodeBudget)
@@ -231,7 +231,7 @@ func TestTreeBudgetPauses(t *testing.T) {
 	if err != nil || sb.Budget != 50 {
 		t.Fatalf("raised by a descendant: %+v, %v", sb, err)
 	}
-	if _, err := m.Resume(m.me(), descendant.ID); err != nil {
+	if _, err := m.Resume(m.me(), descendant.ID, bothy.ResumeOptions{}); err != nil {
 		t.Error(err)
 	}
 	if sb := m.get(forks[0].ID); sb.Budget != 50 {

@@ -88,7 +88,7 @@ func (s *Service) captureMemory(ctx context.Context, sb *bothy.Sandbox, t, base 
 		return invalid("sandbox %s is paused, and its memory can only be taken while it runs", sb.ID).
 			WithHint("Resume it first, or leave memory out.")
 	}
-	n, err := s.CreateSnapshot(ctx, sb.ID, "template "+t.Name)
+	n, err := s.CreateSnapshot(ctx, sb.ID, bothy.SnapshotCreate{Name: "template " + t.Name})
 	if err != nil {
 		return err
 	}

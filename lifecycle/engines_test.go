@@ -138,7 +138,7 @@ func TestRequiredAccelerationHoldsForWhatComesAfter(t *testing.T) {
 	}
 	w.info.Acceleration = bothy.AccelerationEmulated
 	w.restart()
-	_, err = w.Resume(w.me(), sb.ID)
+	_, err = w.Resume(w.me(), sb.ID, bothy.ResumeOptions{})
 	wantCode(t, err, bothy.CodeNoAcceleration)
 	if got := w.get(sb.ID); got.State != bothy.StatePaused {
 		t.Errorf("it is %s", got.State)
@@ -152,7 +152,7 @@ func TestRequiredAccelerationHoldsForWhatComesAfter(t *testing.T) {
 	}
 	w.info.Acceleration = bothy.AccelerationKVM
 	w.restart()
-	if _, err := w.Resume(w.me(), sb.ID); err != nil {
+	if _, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -211,7 +211,7 @@ func TestEachEngineTakesBackItsOwn(t *testing.T) {
 			t.Errorf("%s is %s: %+v", id, got.State, got.Ended)
 		}
 	}
-	sb, err := w.Resume(w.me(), asleep.ID)
+	sb, err := w.Resume(w.me(), asleep.ID, bothy.ResumeOptions{})
 	if err != nil || sb.Engine != "vm" || sb.Resumed.Kind != bothy.SnapshotMemory {
 		t.Errorf("got %+v, %v", sb, err)
 	}
@@ -259,7 +259,7 @@ func TestAnotherBuildOfTheSecondEngineBringsBackTheFiles(t *testing.T) {
 	}
 	w.info.Build, w.info.Kernel = "vm-2", "6.1-newer"
 	w.restart()
-	sb, err := w.Resume(w.me(), vm.ID)
+	sb, err := w.Resume(w.me(), vm.ID, bothy.ResumeOptions{})
 	if err != nil || sb.Resumed.Kind != bothy.SnapshotFiles || sb.Kernel != "6.1-newer" {
 		t.Errorf("got %+v, %v", sb, err)
 	}

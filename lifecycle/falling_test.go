@@ -94,7 +94,7 @@ func TestWhoComesWhileASandboxFallsAsleepWaitsAndWakesIt(t *testing.T) {
 				sb := w.create(bothy.SandboxCreate{IdleSeconds: 60, AutoResume: true, TimeoutSeconds: seconds(0)})
 				first := w.guests.last()
 				all := w.visits(sb.ID, step, nil, w.run(sb.ID, "one"), w.run(sb.ID, "two"), func(ctx context.Context) error {
-					_, err := w.CreateSnapshot(ctx, sb.ID, "three")
+					_, err := w.CreateSnapshot(ctx, sb.ID, bothy.SnapshotCreate{Name: "three"})
 					return err
 				})
 				fall(w, sb)
@@ -118,7 +118,7 @@ func TestWhoComesWhileASandboxIsPausedForGood(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	all := w.visits(sb.ID, "lifecycle.frozen", nil, w.run(sb.ID, "one"), func(ctx context.Context) error {
-		_, err := w.CreateSnapshot(ctx, sb.ID, "two")
+		_, err := w.CreateSnapshot(ctx, sb.ID, bothy.SnapshotCreate{Name: "two"})
 		return err
 	})
 	w.pause(sb.ID)

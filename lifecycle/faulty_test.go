@@ -315,7 +315,7 @@ func TestSleepsThatAreOverLeaveNothing(t *testing.T) {
 			w := newWorld(t)
 			sb := w.create(bothy.SandboxCreate{})
 			sleepOnce(t, w, sb.ID)
-			if _, err := w.Resume(w.me(), sb.ID); err != nil {
+			if _, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			dieAt(t, w, at, func() {
@@ -339,7 +339,7 @@ func TestSleepsThatAreOverLeaveNothing(t *testing.T) {
 				t.Errorf("it is %s and there are %d snapshots", got.State, len(all))
 			}
 			if got.State == bothy.StatePaused {
-				if _, err := w.Resume(w.me(), sb.ID); err != nil {
+				if _, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -390,7 +390,7 @@ func TestAFullDiskRefusesStartsAtOnce(t *testing.T) {
 	full.Store(true)
 	_, err := w.Create(w.me(), bothy.SandboxCreate{})
 	wantCode(t, err, bothy.CodeDiskFull)
-	_, err = w.Resume(w.me(), sb.ID)
+	_, err = w.Resume(w.me(), sb.ID, bothy.ResumeOptions{})
 	wantCode(t, err, bothy.CodeDiskFull)
 	_, err = w.Fork(w.me(), sb.ID, bothy.ForkRequest{})
 	wantCode(t, err, bothy.CodeDiskFull)

@@ -213,6 +213,8 @@ func (s *Service) openSnapshot(ctx context.Context, id string) (dir string, m *s
 type frozen struct {
 	dir string
 	m   *snapshot.Manifest
+	// filesOnly leaves its memory aside.
+	filesOnly bool
 	// verified waits for what the check has found.
 	verified func() error
 	// ahead is a machine that was woken from it before it was needed, if any.
@@ -295,6 +297,8 @@ func (s *Service) restoreMachine(ctx context.Context, sb *bothy.Sandbox, t *both
 	switch {
 	case !m.Has(snapshot.MemoryDir):
 		how.Kind, how.Detail = bothy.SnapshotFiles, cmp.Or(m.Detail, "the snapshot holds files only: processes were not kept")
+	case from.filesOnly:
+		how.Kind, how.Detail = bothy.SnapshotFiles, "the memory was left aside, as asked: the files are back, the processes are gone"
 	case m.Engine != sb.Engine:
 		how.Kind = bothy.SnapshotFiles
 		how.Detail = fmt.Sprintf("the memory was written by the engine %s and this sandbox runs on %s: the files are back, the processes are gone", m.Engine, sb.Engine)

@@ -121,7 +121,7 @@ func TestSecretsStayOutside(t *testing.T) {
 		return nil
 	})
 	w.open()
-	if _, err := w.Resume(w.me(), n.ID); err != nil {
+	if _, err := w.Resume(w.me(), n.ID, bothy.ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.gateways.last().secretValues(); !slices.Equal(got, []string{value}) {

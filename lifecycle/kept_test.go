@@ -176,12 +176,15 @@ func TestAKeptConnectionDoesNotHinderFreezing(t *testing.T) {
 // Whatever copies or ends a machine ends the connections that are kept to it.
 func TestKeptConnectionsEndWithTheMachineTheyAreTo(t *testing.T) {
 	for what, do := range map[string]func(w *world, id string) error{
-		"pause":     func(w *world, id string) error { _, err := w.Pause(w.me(), id, bothy.PauseOptions{}); return err },
-		"snapshot":  func(w *world, id string) error { _, err := w.CreateSnapshot(w.me(), id, ""); return err },
+		"pause": func(w *world, id string) error { _, err := w.Pause(w.me(), id, bothy.PauseOptions{}); return err },
+		"snapshot": func(w *world, id string) error {
+			_, err := w.CreateSnapshot(w.me(), id, bothy.SnapshotCreate{})
+			return err
+		},
 		"fork":      func(w *world, id string) error { _, err := w.Fork(w.me(), id, bothy.ForkRequest{Count: 1}); return err },
 		"terminate": func(w *world, id string) error { return w.Terminate(w.me(), id) },
 		"rollback": func(w *world, id string) error {
-			n, err := w.CreateSnapshot(w.me(), id, "")
+			n, err := w.CreateSnapshot(w.me(), id, bothy.SnapshotCreate{})
 			if err != nil {
 				return err
 			}
@@ -216,7 +219,7 @@ func TestTheNextMachineGetsConnectionsOfItsOwn(t *testing.T) {
 	n := w.pause(sb.ID)
 	second := newSite(t, "second")
 	w.guests.onAdd = func(g *guest) { g.site = second }
-	if _, err := w.Resume(w.me(), n.ID); err != nil {
+	if _, err := w.Resume(w.me(), n.ID, bothy.ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.wantFetch(sb.ID, "second")

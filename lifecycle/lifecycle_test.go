@@ -80,7 +80,7 @@ func TestBadRequestsAreRefusedAndLeaveNothing(t *testing.T) {
 func TestAnotherProjectSeesNothing(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
-	snap, err := w.CreateSnapshot(w.me(), sb.ID, "s")
+	snap, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: "s"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestAnotherProjectSeesNothing(t *testing.T) {
 	_, err = w.Snapshot(spy, snap.ID)
 	wantCode(t, err, bothy.CodeSnapshotNotFound)
 	wantCode(t, w.DeleteSnapshot(spy, snap.ID), bothy.CodeSnapshotNotFound)
-	_, err = w.Resume(spy, snap.ID)
+	_, err = w.Resume(spy, snap.ID, bothy.ResumeOptions{})
 	wantCode(t, err, bothy.CodeSnapshotNotFound)
 	rival := as(t, "a rival's")
 	theirs, err := w.Create(rival, bothy.SandboxCreate{})

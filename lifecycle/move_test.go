@@ -114,7 +114,7 @@ func TestForgedMemoryIsNotWoken(t *testing.T) {
 func TestTrustDecidesOnMemory(t *testing.T) {
 	w, other := newWorld(t), newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
-	n, err := w.CreateSnapshot(w.me(), sb.ID, "")
+	n, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestAnImportTakesNothingFromOthers(t *testing.T) {
 	w.closeServer()
 	w.open()
 	victim := w.create(bothy.SandboxCreate{})
-	precious, err := w.CreateSnapshot(w.me(), victim.ID, "precious")
+	precious, err := w.CreateSnapshot(w.me(), victim.ID, bothy.SnapshotCreate{Name: "precious"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestAnImportTakesNothingFromOthers(t *testing.T) {
 		}
 	}
 	w.Prune(t.Context())
-	if _, err := w.CreateSnapshot(w.me(), victim.ID, "another"); err != nil {
+	if _, err := w.CreateSnapshot(w.me(), victim.ID, bothy.SnapshotCreate{Name: "another"}); err != nil {
 		t.Fatal(err)
 	}
 	w.closeServer() // what prunes by itself has ended
@@ -435,7 +435,7 @@ func TestSnapshotsAtOnceShareTheQuota(t *testing.T) {
 	for i := range sandboxes {
 		sandboxes[i] = w.create(bothy.SandboxCreate{})
 	}
-	n, err := w.CreateSnapshot(w.me(), sandboxes[0].ID, "")
+	n, err := w.CreateSnapshot(w.me(), sandboxes[0].ID, bothy.SnapshotCreate{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -444,7 +444,7 @@ func TestSnapshotsAtOnceShareTheQuota(t *testing.T) {
 	var all sync.WaitGroup
 	for _, sb := range sandboxes {
 		all.Go(func() {
-			if _, err := w.CreateSnapshot(w.me(), sb.ID, ""); err != nil {
+			if _, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{}); err != nil {
 				wantCode(t, err, bothy.CodeQuota)
 			}
 		})

@@ -38,7 +38,10 @@ func TestACopyHasThePolicyOfItsMoment(t *testing.T) {
 		<-leave
 		return nil
 	}
-	done := async(func() error { _, err := w.CreateSnapshot(w.me(), sb.ID, "holds the lock"); return err })
+	done := async(func() error {
+		_, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: "holds the lock"})
+		return err
+	})
 	<-entered
 	narrowed := async(func() error {
 		_, err := w.Update(w.me(), sb.ID, bothy.SandboxUpdate{Network: &bothy.Network{Mode: bothy.NetworkOff}})
@@ -77,7 +80,7 @@ func TestFullStorageOfSnapshotsIsNoWayToRunOn(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(60), OnTimeout: bothy.TimeoutPause})
 	other := w.create(bothy.SandboxCreate{})
-	if _, err := w.CreateSnapshot(w.me(), other.ID, "all that there may be"); err != nil {
+	if _, err := w.CreateSnapshot(w.me(), other.ID, bothy.SnapshotCreate{Name: "all that there may be"}); err != nil {
 		t.Fatal(err)
 	}
 	w.retention = lifecycle.Retention{ProjectBytes: 1}

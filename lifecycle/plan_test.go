@@ -87,7 +87,7 @@ func TestPlanBoundsSandboxesAtOnce(t *testing.T) {
 	// Paused it does not count, and it cannot wake while another takes its place.
 	w.pause(first.ID)
 	second := w.create(bothy.SandboxCreate{})
-	_, err = w.Resume(w.me(), first.ID)
+	_, err = w.Resume(w.me(), first.ID, bothy.ResumeOptions{})
 	wantCode(t, err, bothy.CodeQuota)
 	if got := w.get(first.ID); got.State != bothy.StatePaused {
 		t.Errorf("refused, it is %s", got.State)
@@ -95,7 +95,7 @@ func TestPlanBoundsSandboxesAtOnce(t *testing.T) {
 	if err := w.Terminate(w.me(), second.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Resume(w.me(), first.ID); err != nil {
+	if _, err := w.Resume(w.me(), first.ID, bothy.ResumeOptions{}); err != nil {
 		t.Errorf("with room again: %v", err)
 	}
 }
@@ -158,11 +158,11 @@ func TestPlanBoundsTheRate(t *testing.T) {
 func TestPlanBoundsSnapshotStorage(t *testing.T) {
 	w, p := withPlan(t, bothy.PlanUnlimited)
 	sb := w.create(bothy.SandboxCreate{})
-	if _, err := w.CreateSnapshot(w.me(), sb.ID, "one"); err != nil {
+	if _, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: "one"}); err != nil {
 		t.Fatal(err)
 	}
 	none := int64(0) // the one that is there is enough
 	p.set(bothy.Plan{Name: "none", SnapshotsMB: &none})
-	_, err := w.CreateSnapshot(w.me(), sb.ID, "two")
+	_, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: "two"})
 	wantCode(t, err, bothy.CodeQuota)
 }

@@ -134,7 +134,7 @@ func TestTheListOfSnapshotsIsThatOnDisk(t *testing.T) {
 	sb := w.create(bothy.SandboxCreate{})
 	var deleted *bothy.Snapshot
 	for _, name := range []string{"kept", "deleted"} {
-		n, err := w.CreateSnapshot(w.me(), sb.ID, name)
+		n, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: name})
 		if err != nil {
 			t.Fatal(err)
 		}

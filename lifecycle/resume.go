@@ -10,7 +10,7 @@ import (
 )
 
 // Resume wakes a paused sandbox; see bothy.SnapshotService.
-func (s *Service) Resume(ctx context.Context, id string) (*bothy.Sandbox, error) {
+func (s *Service) Resume(ctx context.Context, id string, o bothy.ResumeOptions) (*bothy.Sandbox, error) {
 	if strings.HasPrefix(id, "snp") {
 		n, err := s.Snapshot(ctx, id)
 		if err != nil {
@@ -44,11 +44,11 @@ func (s *Service) Resume(ctx context.Context, id string) (*bothy.Sandbox, error)
 	case sb.State != bothy.StatePaused:
 		return nil, s.wrongState(sb)
 	}
-	return sb, s.resumeLocked(ctx, sb)
+	return sb, s.resumeLocked(ctx, sb, o)
 }
 
 // resumeLocked wakes sb from the snapshot that it sleeps in, and updates it.
-func (s *Service) resumeLocked(ctx context.Context, sb *bothy.Sandbox) error {
+func (s *Service) resumeLocked(ctx context.Context, sb *bothy.Sandbox, o bothy.ResumeOptions) error {
 	if err := s.o.Meter.Allow(sb); err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (s *Service) resumeLocked(ctx context.Context, sb *bothy.Sandbox) error {
 	if err := s.ledger.Transition(ctx, sb, bothy.StateResuming); err != nil {
 		return err
 	}
-	if err := s.resumeFromLatest(ctx, sb, reservation); err != nil {
+	if err := s.resumeFromLatest(ctx, sb, o, reservation); err != nil {
 		s.ledger.ForceTransition(ctx, sb, bothy.StatePaused, nil)
 		return s.startFault(err)
 	}
@@ -72,13 +72,15 @@ func (s *Service) resumeLocked(ctx context.Context, sb *bothy.Sandbox) error {
 }
 
 // resumeFromLatest makes sb run from the snapshot that it sleeps in.
-func (s *Service) resumeFromLatest(ctx context.Context, sb *bothy.Sandbox, r *admission.Reservation) error {
+func (s *Service) resumeFromLatest(ctx context.Context, sb *bothy.Sandbox, o bothy.ResumeOptions, r *admission.Reservation) error {
 	dir, m, done, err := s.openSnapshot(ctx, sb.SnapshotID)
 	if err != nil {
 		return err
 	}
 	defer done()
-	return s.resumeFrom(ctx, sb, checking(ctx, dir, m), r)
+	from := checking(ctx, dir, m)
+	from.filesOnly = o.FilesOnly
+	return s.resumeFrom(ctx, sb, from, r)
 }
 
 // resumeFrom makes sb run from a snapshot, with sb's own limits and policy. The

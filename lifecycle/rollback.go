@@ -74,7 +74,7 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 	}
 	if err != nil && awake {
 		ending.Wait()
-		return nil, errors.Join(err, s.resumeLocked(ctx, sb))
+		return nil, errors.Join(err, s.resumeLocked(ctx, sb, bothy.ResumeOptions{}))
 	}
 	return sb, err
 }

@@ -46,7 +46,7 @@ func TestPauseAndResume(t *testing.T) {
 	wantCode(t, w.DeleteSnapshot(w.me(), n.ID), bothy.CodeSnapshotInUse)
 
 	w.restart()
-	back, err := w.Resume(w.me(), n.ID)
+	back, err := w.Resume(w.me(), n.ID, bothy.ResumeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestPauseAndResume(t *testing.T) {
 	if w.guests.last().firstKey != before.Key || after.Key == before.Key || after.MachineID != before.MachineID {
 		t.Errorf("identity before %+v, after %+v", before, after)
 	}
-	_, err = w.Resume(w.me(), sb.ID)
+	_, err = w.Resume(w.me(), sb.ID, bothy.ResumeOptions{})
 	wantCode(t, err, bothy.CodeConflict)
 
 	// A later pause replaces what the sandbox slept in before.
@@ -100,7 +100,7 @@ func TestAPauseThatFailsAtAnyStepLeavesTheSandboxRunning(t *testing.T) {
 			}
 			// And it can be paused after all.
 			w.pause(sb.ID)
-			if _, err := w.Resume(w.me(), sb.ID); err != nil {
+			if _, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -112,7 +112,7 @@ func TestAResumeThatFailsLeavesTheSandboxAsleep(t *testing.T) {
 	sb := w.create(bothy.SandboxCreate{})
 	n := w.pause(sb.ID)
 	w.guests.failAdopt = errors.New("boom")
-	if _, err := w.Resume(w.me(), sb.ID); err == nil {
+	if _, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err == nil {
 		t.Fatal("a copy that does not take its identity was handed out")
 	}
 	w.guests.failAdopt = nil
@@ -127,7 +127,7 @@ func TestAResumeThatFailsLeavesTheSandboxAsleep(t *testing.T) {
 	if err := os.WriteFile(state, []byte(strings.Replace(string(good), "build-1", "build-x", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err = w.Resume(w.me(), sb.ID)
+	_, err = w.Resume(w.me(), sb.ID, bothy.ResumeOptions{})
 	wantCode(t, err, bothy.CodeSnapshotDamaged)
 	if ids, err := w.engine.Sweep(t.Context(), func(string) bool { return false }); err != nil || len(ids) > 0 || w.Live() != 0 {
 		t.Errorf("a damaged snapshot left %v, %v", ids, err)
@@ -135,7 +135,7 @@ func TestAResumeThatFailsLeavesTheSandboxAsleep(t *testing.T) {
 	if err := os.WriteFile(state, good, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Resume(w.me(), sb.ID); err != nil {
+	if _, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err != nil {
 		t.Errorf("after all: %v", err)
 	}
 }
@@ -147,7 +147,7 @@ func TestWorkOutlivesAnUpgradeOfTheEngine(t *testing.T) {
 	w.closeServer()
 	w.build = "build-2"
 	w.open()
-	back, err := w.Resume(w.me(), sb.ID)
+	back, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestMemoryThatThisHostCannotUseGivesItsFiles(t *testing.T) {
 	w.host.FailRestore = func(string) error {
 		return bothy.Errorf(bothy.CodeUnsupported, why).Because(bothy.ErrMemoryUnusable)
 	}
-	back, err := w.Resume(w.me(), sb.ID)
+	back, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestMemoryThatThisHostCannotUseGivesItsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.host.FailRestore = func(string) error { return bothy.Errorf(bothy.CodeUnsupported, "too large") }
-	if _, err := w.Resume(w.me(), sb.ID); bothy.ErrorCode(err) != bothy.CodeUnsupported {
+	if _, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); bothy.ErrorCode(err) != bothy.CodeUnsupported {
 		t.Errorf("the other error became %v", err)
 	}
 }
@@ -192,9 +192,43 @@ func TestFilesOnly(t *testing.T) {
 	if err != nil || n.Kind != bothy.SnapshotFiles {
 		t.Fatalf("%+v, %v", n, err)
 	}
-	back, err := w.Resume(w.me(), sb.ID)
+	back, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{})
 	if err != nil || back.Resumed.Kind != bothy.SnapshotFiles {
 		t.Fatalf("%+v, %v", back, err)
+	}
+}
+
+// A sandbox that sleeps with its memory starts anew with its files, also where its memory
+// cannot be woken, and one that runs on gives a snapshot of its files.
+func TestMemoryIsLeftAside(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	if n := w.pause(sb.ID); n.Kind != bothy.SnapshotMemory {
+		t.Fatalf("%+v", n)
+	}
+	w.host.FailRestore = func(string) error { return errors.New("the guest is stuck") }
+	if _, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err == nil {
+		t.Fatal("it was resumed with its memory")
+	}
+	back, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{FilesOnly: true})
+	if err != nil || back.State != bothy.StateRunning || back.Resumed.Kind != bothy.SnapshotFiles || !strings.Contains(back.Resumed.Detail, "as asked") {
+		t.Fatalf("%+v, %v", back, err)
+	}
+	w.host.FailRestore = nil
+	n, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: "files", FilesOnly: true})
+	if err != nil || n.Kind != bothy.SnapshotFiles || n.Name != "files" || n.Detail != "" {
+		t.Fatalf("%+v, %v", n, err)
+	}
+	if got := w.get(sb.ID); got.State != bothy.StateRunning || got.HeadSnapshotID != n.ID {
+		t.Errorf("after the snapshot: %+v", got)
+	}
+	if copied := w.create(bothy.SandboxCreate{SnapshotID: n.ID}); copied.Resumed == nil || copied.Resumed.Kind != bothy.SnapshotFiles {
+		t.Errorf("a sandbox from it: %+v", copied)
+	}
+	// What is paused next has its memory again.
+	w.pause(sb.ID)
+	if back, err = w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err != nil || back.Resumed.Kind != bothy.SnapshotMemory {
+		t.Errorf("%+v, %v", back, err)
 	}
 }
 
@@ -253,11 +287,11 @@ func TestForkMakesAllOrNone(t *testing.T) {
 func TestTheTreeAndTheWayBack(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
-	one, err := w.CreateSnapshot(w.me(), sb.ID, "one")
+	one, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: "one"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := w.CreateSnapshot(w.me(), sb.ID, "two")
+	two, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: "two"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +302,7 @@ func TestTheTreeAndTheWayBack(t *testing.T) {
 	if err != nil || back.ID != sb.ID || back.State != bothy.StateRunning {
 		t.Fatalf("%+v, %v", back, err)
 	}
-	three, err := w.CreateSnapshot(w.me(), sb.ID, "three")
+	three, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: "three"})
 	if err != nil || three.ParentID != one.ID {
 		t.Errorf("after the way back the parent is %q, %v", three.ParentID, err)
 	}
@@ -306,7 +340,7 @@ func TestManyPausesAtOnce(t *testing.T) {
 				_, err = w.Pause(w.me(), sb.ID, bothy.PauseOptions{})
 			}
 			if err == nil {
-				_, err = w.Resume(w.me(), sb.ID)
+				_, err = w.Resume(w.me(), sb.ID, bothy.ResumeOptions{})
 			}
 			if err == nil {
 				err = w.Terminate(w.me(), sb.ID)
@@ -327,7 +361,7 @@ func TestASnapshotTravels(t *testing.T) {
 	w, other := newWorld(t), newWorld(t)
 	other.trusts(w)
 	sb := w.create(bothy.SandboxCreate{Env: map[string]string{"A": "b"}, MemoryMB: 256})
-	n, err := w.CreateSnapshot(w.me(), sb.ID, "luggage")
+	n, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: "luggage"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +402,7 @@ func (f *firstWrite) Write(b []byte) (int, error) {
 func TestDeletedWhileItIsExported(t *testing.T) {
 	w, other := newWorld(t), newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
-	n, err := w.CreateSnapshot(w.me(), sb.ID, "")
+	n, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,7 +429,7 @@ func TestRetention(t *testing.T) {
 	w.open()
 	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
 	for _, name := range []string{"one", "two", "three"} {
-		if _, err := w.CreateSnapshot(w.me(), sb.ID, name); err != nil {
+		if _, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: name}); err != nil {
 			t.Fatal(err)
 		}
 		w.clock.pass(time.Minute)
@@ -423,10 +457,10 @@ func TestRetention(t *testing.T) {
 	w.retention = lifecycle.Retention{ProjectBytes: 1}
 	w.closeServer()
 	w.open()
-	if _, err := w.Resume(w.me(), sb.ID); err != nil {
+	if _, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := w.CreateSnapshot(w.me(), sb.ID, "more")
+	_, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: "more"})
 	wantCode(t, err, bothy.CodeQuota)
 	if got := w.get(sb.ID); got.State != bothy.StateRunning {
 		t.Errorf("over the quota it is %s", got.State)
@@ -444,7 +478,7 @@ func TestWhatRanThroughAnUpgradeIsOfItsOwnBuild(t *testing.T) {
 	if err != nil || copies[0].Resumed.Kind != bothy.SnapshotFiles {
 		t.Fatalf("a fork of it: %+v, %v", copies, err)
 	}
-	live, err := w.CreateSnapshot(w.me(), sb.ID, "live")
+	live, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: "live"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -456,13 +490,13 @@ func TestWhatRanThroughAnUpgradeIsOfItsOwnBuild(t *testing.T) {
 			t.Errorf("%s of it is listed as %+v, %v", what, listed, err)
 		}
 	}
-	back, err := w.Resume(w.me(), sb.ID)
+	back, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{})
 	if err != nil || back.Resumed.Kind != bothy.SnapshotFiles || !strings.Contains(back.Resumed.Detail, "build-1") {
 		t.Fatalf("resumed as %+v, %v", back, err)
 	}
 	// What was started anew is of the new build.
 	w.pause(sb.ID)
-	if back, err = w.Resume(w.me(), sb.ID); err != nil || back.Resumed.Kind != bothy.SnapshotMemory {
+	if back, err = w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err != nil || back.Resumed.Kind != bothy.SnapshotMemory {
 		t.Errorf("resumed again as %+v, %v", back, err)
 	}
 }
@@ -470,7 +504,7 @@ func TestWhatRanThroughAnUpgradeIsOfItsOwnBuild(t *testing.T) {
 func TestARollbackThatFailsLeavesTheSandboxAsItWas(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
-	n, err := w.CreateSnapshot(w.me(), sb.ID, "then")
+	n, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: "then"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -488,7 +522,7 @@ func TestARollbackThatFailsLeavesTheSandboxAsItWas(t *testing.T) {
 			w.pause(sb.ID)
 		}
 	}
-	if back, err := w.Resume(w.me(), sb.ID); err != nil || back.Resumed.Kind != bothy.SnapshotMemory {
+	if back, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err != nil || back.Resumed.Kind != bothy.SnapshotMemory {
 		t.Errorf("%+v, %v", back, err)
 	}
 }
@@ -501,7 +535,7 @@ func TestDamagedMemoryKeepsNobodyWaiting(t *testing.T) {
 	if err := os.WriteFile(state, []byte(`{"stuck": true}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := w.Resume(w.me(), sb.ID)
+	_, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{})
 	wantCode(t, err, bothy.CodeSnapshotDamaged)
 	if sb, err := w.Get(w.me(), sb.ID); err != nil || sb.State != bothy.StatePaused {
 		t.Errorf("%+v, %v", sb, err)
@@ -517,7 +551,7 @@ func TestRollbackWhileTheMachineEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			sb := w.create(bothy.SandboxCreate{})
-			n, err := w.CreateSnapshot(w.me(), sb.ID, "then")
+			n, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: "then"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -543,7 +577,7 @@ func TestRollbackWhileTheMachineEnds(t *testing.T) {
 func TestARollbackThatCannotPause(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
-	n, err := w.CreateSnapshot(w.me(), sb.ID, "then")
+	n, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: "then"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -574,7 +608,7 @@ func TestRollbackToAnEarlierSleep(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	n := w.pause(sb.ID)
-	if _, err := w.Resume(w.me(), sb.ID); err != nil {
+	if _, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	back, err := w.Rollback(w.me(), sb.ID, n.ID)

@@ -13,8 +13,8 @@ var (
 )
 
 // CreateSnapshot takes a live snapshot.
-func (s *Service) CreateSnapshot(ctx context.Context, id, name string) (*bothy.Snapshot, error) {
-	if err := checkName(name); err != nil {
+func (s *Service) CreateSnapshot(ctx context.Context, id string, req bothy.SnapshotCreate) (*bothy.Snapshot, error) {
+	if err := checkName(req.Name); err != nil {
 		return nil, err
 	}
 	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
@@ -33,7 +33,11 @@ func (s *Service) CreateSnapshot(ctx context.Context, id, name string) (*bothy.S
 		return nil, s.wrongState(sb)
 	}
 	ctx = context.WithoutCancel(ctx)
-	n, err := s.freeze(ctx, l, sb, freezeOptions{id: instance.NewID("snp"), name: name, kind: bothy.SnapshotMemory})
+	kind := bothy.SnapshotMemory
+	if req.FilesOnly {
+		kind = bothy.SnapshotFiles
+	}
+	n, err := s.freeze(ctx, l, sb, freezeOptions{id: instance.NewID("snp"), name: req.Name, kind: kind})
 	if err != nil {
 		return nil, err
 	}

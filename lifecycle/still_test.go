@@ -120,7 +120,7 @@ func TestAFrozenMachineCanBePausedCopiedAndFoundAgain(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
 	w.rest()
-	if _, err := w.CreateSnapshot(w.me(), sb.ID, ""); err != nil {
+	if _, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{}); err != nil {
 		t.Error(err)
 	}
 	if w.rest(); !w.peek(sb.ID).Frozen() {
@@ -140,7 +140,7 @@ func TestAFrozenMachineCanBePausedCopiedAndFoundAgain(t *testing.T) {
 	if _, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{}); err != nil {
 		t.Error(err)
 	}
-	if _, err := w.Resume(w.me(), sb.ID); err != nil {
+	if _, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err != nil {
 		t.Error(err)
 	}
 	w.exec(sb.ID)

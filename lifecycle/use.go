@@ -69,7 +69,7 @@ func (s *Service) ensureRunning(ctx context.Context, id string, scope bothy.Scop
 		return nil, nil, err
 	}
 	if sb.State == bothy.StatePaused && sb.AutoResume {
-		if err := s.resumeLocked(ctx, sb); err != nil {
+		if err := s.resumeLocked(ctx, sb, bothy.ResumeOptions{}); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -218,7 +218,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"create_sandbox", m{"env": m{"A": 1}}, []string{"env.A: give a string, not 1"}},
 		{"create_sandbox", m{"memory_mb": 1.5}, []string{"memory_mb: give a whole number, not 1.5"}},
 		{"create_sandbox", m{"auto_resume": "yes"}, []string{`auto_resume: give true or false, not "yes"`}},
-		{"resume_sandbox", m{"sandbox": sb.ID}, []string{"sandbox_id is missing", "The arguments are: sandbox_id."}},
+		{"resume_sandbox", m{"sandbox": sb.ID}, []string{"sandbox_id is missing", "The arguments are: sandbox_id, memory."}},
 		{"get_sandbox_limits", m{"of": "me"}, []string{"there is no argument of", "The arguments are: none."}},
 		{"write_file", m{"sandbox_id": sb.ID, "path": "x", "content": "%", "encoding": "base64"}, []string{"invalid_argument", "base64"}},
 		{"write_file", m{"sandbox_id": sb.ID, "path": "x", "content": "", "encoding": "utf-7"}, []string{"utf-7"}},
@@ -273,6 +273,15 @@ func TestResumeTakesTheNameThatTheOtherToolsTake(t *testing.T) {
 		}
 		if must(t, s, "resume_sandbox", m{name: sb.ID}, &sb); sb.State != "running" {
 			t.Errorf("resumed by %s it is %s", name, sb.State)
+		}
+		must(t, s, "pause_sandbox", m{"sandbox_id": sb.ID}, &struct{}{})
+		var anew struct{ Resumed struct{ Kind string } }
+		if must(t, s, "resume_sandbox", m{name: sb.ID, "memory": false}, &anew); anew.Resumed.Kind != "files" {
+			t.Errorf("resumed without memory by %s: %+v", name, anew)
+		}
+		var n struct{ Kind string }
+		if must(t, s, "snapshot_sandbox", m{"sandbox_id": sb.ID, "memory": false}, &n); n.Kind != "files" {
+			t.Errorf("a snapshot without memory: %+v", n)
 		}
 	}
 }

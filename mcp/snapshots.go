@@ -22,10 +22,12 @@ type pauseOut struct {
 
 type resumeIn struct {
 	SandboxID string `json:"sandbox_id" jsonschema:"The id of the paused sandbox, or of the snapshot it sleeps in"`
+	Memory    *bool  `json:"memory,omitempty" jsonschema:"Bring memory and processes back, and not the files alone; true by default"`
 }
 
 type snapshotIn struct {
 	SandboxID string `json:"sandbox_id" jsonschema:"The sandbox's id"`
+	Memory    *bool  `json:"memory,omitempty" jsonschema:"Keep memory and processes, and not the files alone; true by default"`
 	Name      string `json:"name,omitempty" jsonschema:"A name for the snapshot"`
 }
 
@@ -62,14 +64,14 @@ func (t tools) addSnapshots() {
 		"Wakes a paused sandbox. It goes on where it was, under the same id.",
 		func(ctx context.Context, req *mcp.CallToolRequest, in resumeIn) ([]mcp.Content, *bothy.Sandbox, error) {
 			progressOf(req).say(ctx, "waking the sandbox")
-			sb, err := t.Snapshots.Resume(ctx, in.SandboxID)
+			sb, err := t.Snapshots.Resume(ctx, in.SandboxID, bothy.ResumeOptions{FilesOnly: in.Memory != nil && !*in.Memory})
 			return nil, sb, err
 		})
 	add(t, adds, "snapshot_sandbox", "Take a snapshot",
 		"Takes a live snapshot of a running sandbox, which runs on. The snapshot can be rolled back to, or started from, any number of times.",
 		func(ctx context.Context, req *mcp.CallToolRequest, in snapshotIn) ([]mcp.Content, *bothy.Snapshot, error) {
 			progressOf(req).say(ctx, "writing the snapshot")
-			n, err := t.Snapshots.CreateSnapshot(ctx, in.SandboxID, in.Name)
+			n, err := t.Snapshots.CreateSnapshot(ctx, in.SandboxID, bothy.SnapshotCreate{FilesOnly: in.Memory != nil && !*in.Memory, Name: in.Name})
 			return nil, n, err
 		})
 	add(t, adds, "fork_sandbox", "Fork a sandbox",

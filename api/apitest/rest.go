@@ -39,7 +39,7 @@ func (w *World) snapshot(b *sandbox, name string) *bothy.Snapshot {
 }
 
 // Resume implements bothy.SnapshotService.
-func (w *World) Resume(ctx context.Context, id string) (*bothy.Sandbox, error) {
+func (w *World) Resume(ctx context.Context, id string, o bothy.ResumeOptions) (*bothy.Sandbox, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, n := range w.snapshots {
@@ -52,19 +52,27 @@ func (w *World) Resume(ctx context.Context, id string) (*bothy.Sandbox, error) {
 		return nil, err
 	}
 	b.State = bothy.StateRunning
+	b.Resumed = &bothy.Resumed{SnapshotID: b.SnapshotID, Kind: bothy.SnapshotMemory, At: Epoch}
+	if o.FilesOnly {
+		b.Resumed.Kind = bothy.SnapshotFiles
+	}
 	w.event(bothy.EventSandboxResumed, b)
 	return copyOf(b), nil
 }
 
 // CreateSnapshot implements bothy.SnapshotService.
-func (w *World) CreateSnapshot(ctx context.Context, id, name string) (*bothy.Snapshot, error) {
+func (w *World) CreateSnapshot(ctx context.Context, id string, req bothy.SnapshotCreate) (*bothy.Snapshot, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b, err := w.get(ctx, id, bothy.ScopeSandboxesWrite)
 	if err != nil {
 		return nil, err
 	}
-	return w.snapshot(b, name), nil
+	n := w.snapshot(b, req.Name)
+	if req.FilesOnly {
+		n.Kind = bothy.SnapshotFiles
+	}
+	return n, nil
 }
 
 // Snapshot implements bothy.SnapshotService.

@@ -459,7 +459,13 @@ var Descriptions = map[string]fields{
 		"snapshot_id": field("The snapshot that the sandbox sleeps in."),
 		"snapshot":    field("The same, whole."),
 	},
-	"SnapshotRequest": {"name": field("A name for the snapshot.", atMost(128))},
+	"ResumeRequest": {
+		"memory": field("Bring memory and processes back, where the snapshot has them. Without, the sandbox starts anew with its files.", byDefault(true)),
+	},
+	"SnapshotRequest": {
+		"memory": field("Keep memory and processes, and not the files alone.", byDefault(true)),
+		"name":   field("A name for the snapshot.", atMost(128)),
+	},
 	"ForkRequest": {
 		"count":           field("How many copies.", between(1, 100), byDefault(1)),
 		"name":            field("A name for the copies.", atMost(128)),

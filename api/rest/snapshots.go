@@ -21,9 +21,15 @@ type Paused struct {
 	Snapshot   *bothy.Snapshot `json:"snapshot"`
 }
 
-// SnapshotRequest names a live snapshot.
+// ResumeRequest says how to resume.
+type ResumeRequest struct {
+	Memory *bool `json:"memory,omitempty"`
+}
+
+// SnapshotRequest names a live snapshot, and says what it holds.
 type SnapshotRequest struct {
-	Name string `json:"name,omitempty"`
+	Memory *bool  `json:"memory,omitempty"`
+	Name   string `json:"name,omitempty"`
 }
 
 // ForkRequest is the wire form of a request for copies.
@@ -53,6 +59,10 @@ type (
 	pauseInput struct {
 		ID   string `path:"id" doc:"The sandbox's id."`
 		Body *PauseRequest
+	}
+	resumeInput struct {
+		ID   string `path:"id" doc:"The id."`
+		Body *ResumeRequest
 	}
 	snapshotInput struct {
 		ID   string `path:"id" doc:"The sandbox's id."`
@@ -94,13 +104,17 @@ func (s *handlers) registerSnapshots() {
 		}
 		return openapi.AnswerWith(Paused{SnapshotID: n.ID, Snapshot: n}), nil
 	})
-	resume := func(ctx context.Context, in *openapi.IDInput) (*openapi.Answer[*bothy.Sandbox], error) {
-		return one(svc.Resume(ctx, in.ID))
+	resume := func(ctx context.Context, in *resumeInput) (*openapi.Answer[*bothy.Sandbox], error) {
+		var o bothy.ResumeOptions
+		if b := in.Body; b != nil {
+			o.FilesOnly = b.Memory != nil && !*b.Memory
+		}
+		return one(svc.Resume(ctx, in.ID, o))
 	}
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "resume-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/resume", Tag: "Snapshots",
 		Summary: "Resume a sandbox", Scope: bothy.ScopeSandboxesWrite,
-		Text: "Back exactly where it was, under the same id.",
+		Text: "Back exactly where it was, under the same id; with `memory: false` it starts anew with its files.",
 	}, resume)
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "resume-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{id}/resume", Tag: "Snapshots",
@@ -109,13 +123,13 @@ func (s *handlers) registerSnapshots() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "create-snapshot", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/snapshots", Tag: "Snapshots",
 		Summary: "Take a live snapshot", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated,
-		Text: "The sandbox runs on.",
+		Text: "The sandbox runs on. With `memory: false` the snapshot holds its files alone.",
 	}, func(ctx context.Context, in *snapshotInput) (*openapi.Answer[*bothy.Snapshot], error) {
-		name := ""
-		if in.Body != nil {
-			name = in.Body.Name
+		var req bothy.SnapshotCreate
+		if b := in.Body; b != nil {
+			req = bothy.SnapshotCreate{FilesOnly: b.Memory != nil && !*b.Memory, Name: b.Name}
 		}
-		return one(svc.CreateSnapshot(ctx, in.ID, name))
+		return one(svc.CreateSnapshot(ctx, in.ID, req))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "fork-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/fork", Tag: "Snapshots",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/bench"
 	"github.com/bothy-dev/bothy/bench/lab"
 )
@@ -25,7 +26,7 @@ var frozenJobs = []job{
 		return bench.ForkAll(h, forks), nil
 	}, func(c *lab.Container) (bench.Subject, error) { return c.Fork(forks), nil }),
 	frozenJob(bench.Rollback, bench.Rollback, 0, 15, 3, func(ctx context.Context, h *bench.Held) (bench.Subject, error) {
-		to, err := h.Client.Snapshots.CreateSnapshot(ctx, h.ID, "then")
+		to, err := h.Client.Snapshots.CreateSnapshot(ctx, h.ID, bothy.SnapshotCreate{Name: "then"})
 		return bench.TurnBack(h, to), err
 	}, (*lab.Container).Rollback),
 }

@@ -243,7 +243,7 @@ func (p *Process) Wake(ctx context.Context) error {
 	if p.paused == nil {
 		return nil
 	}
-	sandbox, err := p.Snapshots.Resume(ctx, p.Sandbox)
+	sandbox, err := p.Snapshots.Resume(ctx, p.Sandbox, bothy.ResumeOptions{})
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import { Process, type ProcessInfo } from "./process.js";
 import { Shell } from "./shell.js";
 import { Terminal, type TerminalOptions } from "./terminal.js";
 import { type CallOptions, startSeconds, type Transport } from "./transport.js";
-import type { BothyEvent, CreateParams, ForkParams, Limits, Link, LinkInfo, LinkKind, ListParams, Logs, Metrics, SandboxInfo, Snapshot, Template, TemplateFromParams, UpdateParams, UsageReport } from "./types.js";
+import type { BothyEvent, CreateParams, ForkParams, Limits, Link, LinkInfo, LinkKind, ListParams, Logs, Metrics, ResumeParams, SandboxInfo, Snapshot, Template, TemplateFromParams, UpdateParams, UsageReport } from "./types.js";
 
 /** Which server the static methods of {@link Sandbox} talk to. By default the environment says. */
 export interface Connection extends CallOptions {
@@ -83,9 +83,10 @@ export class Sandbox {
     return connect({ client, url, apiKey }).sandboxes.list(filter, { signal });
   }
 
-  /** Wakes a paused sandbox, by its own id or by its snapshot's. */
-  static async resume(id: string, connection: Connection = {}): Promise<Sandbox> {
-    return connect(connection).sandboxes.resume(id, { signal: connection.signal });
+  /** Wakes a paused sandbox, by its own id or by its snapshot's. With `memory: false` it starts anew with its files. */
+  static async resume(id: string, options: Connection & ResumeParams = {}): Promise<Sandbox> {
+    const { memory, signal } = options;
+    return connect(options).sandboxes.resume(id, { memory, signal });
   }
 
   /** Returns what the project may use, and what is in use. */
@@ -162,13 +163,13 @@ export class Sandbox {
     return answer.snapshotId;
   }
 
-  /** Wakes the sandbox. It is back exactly where it was. */
-  async resume(options: CallOptions = {}): Promise<SandboxInfo> {
-    return (this.info = await this.#post<SandboxInfo>("resume", undefined, options.signal));
+  /** Wakes the sandbox. It is back exactly where it was; with `memory: false` it starts anew with its files. */
+  async resume(options: CallOptions & ResumeParams = {}): Promise<SandboxInfo> {
+    return (this.info = await this.#post<SandboxInfo>("resume", options.memory === undefined ? undefined : { memory: options.memory }, options.signal));
   }
 
-  /** Takes a live snapshot; the sandbox runs on. */
-  async snapshot(options: CallOptions & { name?: string } = {}): Promise<Snapshot> {
+  /** Takes a live snapshot; the sandbox runs on. With `memory: false` only its files are kept. */
+  async snapshot(options: CallOptions & { memory?: boolean; name?: string } = {}): Promise<Snapshot> {
     const { signal, ...json } = options;
     return this.#post("snapshots", json, signal);
   }

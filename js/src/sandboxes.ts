@@ -2,7 +2,7 @@ import { NotFoundError, SnapshotNotFoundError } from "./errors.js";
 import { type Page, PageList } from "./page.js";
 import { Sandbox } from "./sandbox.js";
 import { type Call, type CallOptions, startSeconds, type Transport } from "./transport.js";
-import type { CreateParams, ListParams, SandboxInfo, SandboxState } from "./types.js";
+import type { CreateParams, ListParams, ResumeParams, SandboxInfo, SandboxState } from "./types.js";
 
 const liveStates: SandboxState[] = ["starting", "running", "pausing", "paused", "resuming", "stopping"];
 
@@ -61,15 +61,16 @@ export class Sandboxes {
     return new PageList(fetch, params.cursor);
   }
 
-  /** Wakes a paused sandbox, by its own id or by its snapshot's. */
-  async resume(id: string, options: CallOptions = {}): Promise<Sandbox> {
+  /** Wakes a paused sandbox, by its own id or by its snapshot's. With `memory: false` it starts anew with its files. */
+  async resume(id: string, options: CallOptions & ResumeParams = {}): Promise<Sandbox> {
     return (await this.#wake("snapshots", id, options)) ?? (await this.#wake("sandboxes", id, options)) ?? nothingToWake(id);
   }
 
-  async #wake(kind: "snapshots" | "sandboxes", id: string, options: CallOptions): Promise<Sandbox | undefined> {
+  async #wake(kind: "snapshots" | "sandboxes", id: string, options: CallOptions & ResumeParams): Promise<Sandbox | undefined> {
     const path = `/v1/${kind}/${encodeURIComponent(id)}/resume`;
     try {
-      return new Sandbox(this.#transport, await this.#transport.json<SandboxInfo>({ method: "POST", path, timeoutSeconds: startSeconds, ...options }));
+      const call = { method: "POST", path, json: options.memory === undefined ? undefined : { memory: options.memory }, timeoutSeconds: startSeconds, signal: options.signal } as const;
+      return new Sandbox(this.#transport, await this.#transport.json<SandboxInfo>(call));
     } catch (error) {
       if (error instanceof NotFoundError) return undefined;
       throw error;

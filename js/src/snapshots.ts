@@ -3,7 +3,7 @@ import { type Page, PageList } from "./page.js";
 import { Sandbox } from "./sandbox.js";
 import { streamOf } from "./transfer.js";
 import { type CallOptions, startSeconds, type Transport } from "./transport.js";
-import type { SandboxInfo, Snapshot, SnapshotListParams } from "./types.js";
+import type { ResumeParams, SandboxInfo, Snapshot, SnapshotListParams } from "./types.js";
 
 /** Options of {@link Snapshots.export}. */
 export interface ExportOptions extends CallOptions {
@@ -73,9 +73,9 @@ export class Snapshots {
     return this.#transport.json({ method: "POST", path: "/v1/snapshots/import", query: { name }, headers, body: toBody(archive), repeatable: false, timeoutSeconds: 0, signal });
   }
 
-  /** Wakes the sandbox that sleeps in a snapshot. */
-  async resume(id: string, options: CallOptions = {}): Promise<Sandbox> {
-    const call = { method: "POST", path: `${path(id)}/resume`, timeoutSeconds: startSeconds, ...options } as const;
+  /** Wakes the sandbox that sleeps in a snapshot. With `memory: false` it starts anew with its files. */
+  async resume(id: string, options: CallOptions & ResumeParams = {}): Promise<Sandbox> {
+    const call = { method: "POST", path: `${path(id)}/resume`, json: options.memory === undefined ? undefined : { memory: options.memory }, timeoutSeconds: startSeconds, signal: options.signal } as const;
     return new Sandbox(this.#transport, await this.#transport.json<SandboxInfo>(call));
   }
 }

@@ -157,6 +157,12 @@ export interface ForkParams {
   secrets?: boolean;
 }
 
+/** How a paused sandbox comes back. */
+export interface ResumeParams {
+  /** Bring memory and processes back, which is the default. Without, it starts anew with its files. */
+  memory?: boolean;
+}
+
 /** How much a snapshot holds: memory, processes and files, or files alone. */
 export type SnapshotKind = "memory" | "files";
 

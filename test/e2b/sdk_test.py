@@ -319,6 +319,27 @@ class Control(unittest.TestCase):
         self.assertTrue(Sandbox.delete_snapshot(snapshot.snapshot_id))
         self.assertFalse(Sandbox.delete_snapshot(snapshot.snapshot_id))
 
+    def test_reboot(self):
+        sandbox = self.create()
+        sandbox.files.write("kept", "yes")
+        sandbox.commands.run("sleep 1000", background=True)
+        sandbox.pause()
+        again = Sandbox.connect(sandbox.sandbox_id, on_resume="reboot")
+        self.assertEqual(again.files.read("kept"), "yes")
+        self.assertEqual(again.commands.run("pgrep -x sleep || echo none").stdout, "none\n")
+
+    def test_snapshot_without_memory(self):
+        sandbox = self.create()
+        sandbox.files.write("kept", "one")
+        process = sandbox.commands.run("sleep 1000", background=True)
+        snapshot = sandbox.create_snapshot(mode="filesystem")
+        self.assertIn(process.pid, [p.pid for p in sandbox.commands.list()])
+        copy = self.create(template=snapshot.snapshot_id)
+        self.assertEqual(copy.files.read("kept"), "one")
+        self.assertEqual(copy.commands.run("pgrep -x sleep || echo none").stdout, "none\n")
+        copy.kill()
+        self.assertTrue(Sandbox.delete_snapshot(snapshot.snapshot_id))
+
     def test_fork(self):
         sandbox = self.create()
         sandbox.files.write("kept", "one")

@@ -374,7 +374,7 @@ func TestAgentsLeaseIsLost(t *testing.T) {
 	if !w.queue.Working(s.ID) {
 		t.Error("the other worker's work was stopped")
 	}
-	if _, err := w.Snapshots.Resume(t.Context(), box); err != nil {
+	if _, err := w.Snapshots.Resume(t.Context(), box, bothy.ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	res, err := w.Exec.Exec(t.Context(), box, bothy.ExecRequest{Command: bothy.Command{Line: "sleep 3; ls"}})

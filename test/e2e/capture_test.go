@@ -66,7 +66,7 @@ func TestATemplateIsMadeOfWhatSomebodySetUp(t *testing.T) {
 	if _, err := c.s.Snapshots.Pause(c.ctx, c.id, bothy.PauseOptions{FilesOnly: true}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.s.Snapshots.Resume(c.ctx, c.id); err != nil {
+	if _, err := c.s.Snapshots.Resume(c.ctx, c.id, bothy.ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := c.sh("", "cat /opt/app/greeting"); got != "hello" {

@@ -191,7 +191,7 @@ func (l *life) sleepsAndWakes() {
 	if sb := l.get(); sb.State != bothy.StatePaused {
 		l.Fatalf("it is %s", sb.State)
 	}
-	sb, err := l.s.Snapshots.Resume(l.ctx, l.id)
+	sb, err := l.s.Snapshots.Resume(l.ctx, l.id, bothy.ResumeOptions{})
 	l.must(err)
 	if sb.Resumed == nil || sb.Resumed.Kind != bothy.SnapshotMemory {
 		l.Errorf("on %s it was woken with %+v", l.engine, sb.Resumed)
@@ -208,7 +208,7 @@ const identity = "hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id;
 
 func (l *life) isCopiedAndTurnedBack() {
 	l.Helper()
-	then, err := l.s.Snapshots.CreateSnapshot(l.ctx, l.id, "then")
+	then, err := l.s.Snapshots.CreateSnapshot(l.ctx, l.id, bothy.SnapshotCreate{Name: "then"})
 	l.must(err)
 	l.goesOn()
 	l.note("second")
@@ -260,7 +260,7 @@ func TestFilesMoveBetweenEngines(t *testing.T) {
 	l := begin(t, s, "gvisor", bothy.SandboxCreate{})
 	l.run("sudo mkdir /opt/mine && sudo chown user /opt/mine && echo kept >/opt/mine/note && ln -s note /opt/mine/link && sudo rm /etc/issue")
 	for _, engine := range []string{"microvm", "gvisor"} {
-		snapshot, err := s.Snapshots.CreateSnapshot(l.ctx, l.id, "to move")
+		snapshot, err := s.Snapshots.CreateSnapshot(l.ctx, l.id, bothy.SnapshotCreate{Name: "to move"})
 		l.must(err)
 		sb, err := s.Sandboxes.Create(l.ctx, bothy.SandboxCreate{SnapshotID: snapshot.ID, Engine: engine})
 		l.must(err)

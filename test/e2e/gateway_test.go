@@ -57,7 +57,7 @@ func TestNetworkLogOutlivesServerAndSleep(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("asleep", 1001, 1002)
-	if _, err := s.Snapshots.Resume(t.Context(), b.id); err != nil {
+	if _, err := s.Snapshots.Resume(t.Context(), b.id, bothy.ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	b.knock("1003")

@@ -391,7 +391,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 		return err
 	}
 	resume := func(b *box) error {
-		_, err := s.Snapshots.Resume(t.Context(), b.id)
+		_, err := s.Snapshots.Resume(t.Context(), b.id, bothy.ResumeOptions{})
 		return err
 	}
 	for _, c := range []struct {
@@ -461,7 +461,7 @@ func (s *server) checkVictim(t *testing.T, step string, may []bothy.State) {
 	}
 	b := &box{t, s, t.Context(), sb.ID}
 	if sb.State == bothy.StatePaused {
-		if _, err := s.Snapshots.Resume(t.Context(), sb.ID); err != nil {
+		if _, err := s.Snapshots.Resume(t.Context(), sb.ID, bothy.ResumeOptions{}); err != nil {
 			t.Fatalf("%s: resume: %v", step, err)
 		}
 	}

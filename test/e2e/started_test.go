@@ -110,7 +110,7 @@ func TestAFailedBuildLeavesASandbox(t *testing.T) {
 		if _, err := b.s.Snapshots.Pause(b.ctx, b.id, bothy.PauseOptions{FilesOnly: filesOnly}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.s.Snapshots.Resume(b.ctx, b.id); err != nil {
+		if _, err := b.s.Snapshots.Resume(b.ctx, b.id, bothy.ResumeOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := b.sh("", look); got != want {

@@ -81,7 +81,7 @@ func TestIdleSandboxesStandStill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Snapshots.Resume(t.Context(), snapshot.ID); err != nil {
+	if _, err := s.Snapshots.Resume(t.Context(), snapshot.ID, bothy.ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if out := idle.sh("", "cat /tmp/note"); out != "before" {

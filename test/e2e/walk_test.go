@@ -61,7 +61,7 @@ func newVictim(t *testing.T, s *server) *victim {
 	c, err := s.Code.CreateContext(t.Context(), v.sandbox, bothy.CodeContextCreate{Language: "bash"})
 	must(err)
 	v.context = c.ID
-	n, err := s.Snapshots.CreateSnapshot(t.Context(), v.sandbox, secretWord)
+	n, err := s.Snapshots.CreateSnapshot(t.Context(), v.sandbox, bothy.SnapshotCreate{Name: secretWord})
 	must(err)
 	v.snapshot = n.ID
 	t.Cleanup(func() { _ = s.Snapshots.DeleteSnapshot(context.Background(), n.ID) })

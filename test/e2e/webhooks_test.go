@@ -112,7 +112,7 @@ func TestWebhooksTellTheLifeOfASandbox(t *testing.T) {
 	if _, err := s.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Snapshots.Resume(ctx, b.id); err != nil {
+	if _, err := s.Snapshots.Resume(ctx, b.id, bothy.ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{bothy.EventWebhookTest, bothy.EventSandboxCreated, bothy.EventSnapshotCreated, bothy.EventSandboxPaused, bothy.EventSandboxResumed}

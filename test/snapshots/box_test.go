@@ -133,7 +133,7 @@ func (b *box) resume(id string) *bothy.Sandbox {
 	b.Helper()
 	ctx, cancel := within(b.T)
 	defer cancel()
-	sb, err := b.s.Snapshots.Resume(ctx, id)
+	sb, err := b.s.Snapshots.Resume(ctx, id, bothy.ResumeOptions{})
 	if err != nil {
 		b.Fatalf("resume: %v", err)
 	}
@@ -144,7 +144,7 @@ func (b *box) snapshot(name string) *bothy.Snapshot {
 	b.Helper()
 	ctx, cancel := within(b.T)
 	defer cancel()
-	n, err := b.s.Snapshots.CreateSnapshot(ctx, b.id, name)
+	n, err := b.s.Snapshots.CreateSnapshot(ctx, b.id, bothy.SnapshotCreate{Name: name})
 	if err != nil {
 		b.Fatalf("snapshot: %v", err)
 	}

@@ -108,7 +108,7 @@ func TestLiveSnapshotIsWholeOrNotAtAll(t *testing.T) {
 			before := b.counter()
 			ctx, cancel := within(t)
 			defer cancel()
-			if _, err := s.Snapshots.CreateSnapshot(ctx, b.id, ""); err == nil {
+			if _, err := s.Snapshots.CreateSnapshot(ctx, b.id, bothy.SnapshotCreate{}); err == nil {
 				t.Fatal("the snapshot did not fail")
 			}
 			s.dies(t)
@@ -140,7 +140,7 @@ func TestResumeIsWholeOrNotAtAll(t *testing.T) {
 			s.restart(t, step+"=kill")
 			ctx, cancel := within(t)
 			defer cancel()
-			if _, err := s.Snapshots.Resume(ctx, b.id); err == nil {
+			if _, err := s.Snapshots.Resume(ctx, b.id, bothy.ResumeOptions{}); err == nil {
 				t.Fatal("the resume did not fail")
 			}
 			s.dies(t)
@@ -183,7 +183,7 @@ func TestFullDisk(t *testing.T) {
 			defer cancel()
 			_, err := s.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{})
 			refused(t, "pause on a full disk", err, bothy.CodeDiskFull)
-			_, err = s.Snapshots.CreateSnapshot(ctx, b.id, "")
+			_, err = s.Snapshots.CreateSnapshot(ctx, b.id, bothy.SnapshotCreate{})
 			refused(t, "snapshot on a full disk", err, bothy.CodeDiskFull)
 			if size == 1 {
 				_, err = s.Snapshots.Fork(ctx, b.id, bothy.ForkRequest{Count: 1})

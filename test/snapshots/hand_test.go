@@ -53,7 +53,7 @@ func TestFolderEditedByHand(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 		ctx, cancel := within(t)
-		_, err = b.s.Snapshots.Resume(ctx, b.id)
+		_, err = b.s.Snapshots.Resume(ctx, b.id, bothy.ResumeOptions{})
 		cancel()
 		refused(t, what, err, bothy.CodeSnapshotDamaged)
 		b.is(bothy.StatePaused)

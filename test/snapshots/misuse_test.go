@@ -17,13 +17,13 @@ func TestMisuse(t *testing.T) {
 	defer cancel()
 	foreign := other.snapshot("")
 
-	_, err := api.Resume(ctx, b.id)
+	_, err := api.Resume(ctx, b.id, bothy.ResumeOptions{})
 	refused(t, "resume a running one", err, bothy.CodeConflict)
 	_, err = api.Rollback(ctx, b.id, foreign.ID)
 	refused(t, "roll back to another's snapshot", err, bothy.CodeInvalid)
 	_, err = api.Rollback(ctx, b.id, "snpnothing")
 	refused(t, "roll back to nothing", err, bothy.CodeSnapshotNotFound)
-	_, err = api.Resume(ctx, foreign.ID)
+	_, err = api.Resume(ctx, foreign.ID, bothy.ResumeOptions{})
 	refused(t, "resume the snapshot of a running one", err, bothy.CodeConflict)
 	_, err = api.Fork(ctx, b.id, bothy.ForkRequest{Count: -1})
 	refused(t, "fork -1", err, bothy.CodeInvalid)
@@ -33,8 +33,8 @@ func TestMisuse(t *testing.T) {
 	refused(t, "create from a path", err, bothy.CodeSnapshotNotFound)
 	for what, call := range map[string]func() error{
 		"pause":    func() error { _, err := api.Pause(ctx, "sbxnothing", bothy.PauseOptions{}); return err },
-		"resume":   func() error { _, err := api.Resume(ctx, "sbxnothing"); return err },
-		"snapshot": func() error { _, err := api.CreateSnapshot(ctx, "sbxnothing", ""); return err },
+		"resume":   func() error { _, err := api.Resume(ctx, "sbxnothing", bothy.ResumeOptions{}); return err },
+		"snapshot": func() error { _, err := api.CreateSnapshot(ctx, "sbxnothing", bothy.SnapshotCreate{}); return err },
 		"fork":     func() error { _, err := api.Fork(ctx, "sbxnothing", bothy.ForkRequest{}); return err },
 	} {
 		refused(t, what+" nothing", call(), bothy.CodeSandboxNotFound)
@@ -43,7 +43,7 @@ func TestMisuse(t *testing.T) {
 	n := b.pause()
 	_, err = api.Pause(ctx, b.id, bothy.PauseOptions{})
 	refused(t, "pause twice", err, bothy.CodeSandboxPaused)
-	_, err = api.CreateSnapshot(ctx, b.id, "")
+	_, err = api.CreateSnapshot(ctx, b.id, bothy.SnapshotCreate{})
 	refused(t, "snapshot a paused one", err, bothy.CodeSandboxPaused)
 	refused(t, "delete a snapshot in use", api.DeleteSnapshot(ctx, n.ID), bothy.CodeSnapshotInUse)
 	b.resume(b.id)
@@ -52,7 +52,7 @@ func TestMisuse(t *testing.T) {
 	refused(t, "fork one that has ended", err, bothy.CodeSandboxEnded)
 	_, err = api.Pause(ctx, b.id, bothy.PauseOptions{})
 	refused(t, "pause one that has ended", err, bothy.CodeSandboxEnded)
-	_, err = api.Resume(ctx, b.id)
+	_, err = api.Resume(ctx, b.id, bothy.ResumeOptions{})
 	refused(t, "resume one that has ended", err, bothy.CodeSandboxEnded)
 	other.sh("true")
 }
@@ -79,7 +79,7 @@ func TestManyPauseAtOnce(t *testing.T) {
 	s.holds(t, len(boxes))
 	for _, b := range boxes {
 		wg.Go(func() {
-			if _, err := s.Snapshots.Resume(t.Context(), b.id); err != nil {
+			if _, err := s.Snapshots.Resume(t.Context(), b.id, bothy.ResumeOptions{}); err != nil {
 				t.Errorf("resume: %v", err)
 			}
 		})

@@ -195,7 +195,7 @@ func TestDamagedSnapshotIsNotWoken(t *testing.T) {
 	for _, image := range images {
 		flipByte(t, image)
 		ctx, cancel := within(t)
-		_, err := b.s.Snapshots.Resume(ctx, b.id)
+		_, err := b.s.Snapshots.Resume(ctx, b.id, bothy.ResumeOptions{})
 		cancel()
 		refused(t, filepath.Base(image), err, bothy.CodeSnapshotDamaged)
 		b.is(bothy.StatePaused)

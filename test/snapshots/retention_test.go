@@ -85,7 +85,7 @@ func TestProjectQuota(t *testing.T) {
 	b.snapshot("large") // it holds the data twice: with the memory, and apart
 	ctx, cancel := within(t)
 	defer cancel()
-	_, err := s.Snapshots.CreateSnapshot(ctx, b.id, "too large")
+	_, err := s.Snapshots.CreateSnapshot(ctx, b.id, bothy.SnapshotCreate{Name: "too large"})
 	refused(t, "more than the quota", err, bothy.CodeQuota)
 	_, err = s.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{})
 	refused(t, "a pause over the quota", err, bothy.CodeQuota)

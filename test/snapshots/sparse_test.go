@@ -86,7 +86,7 @@ func TestHolesFillNoDisk(t *testing.T) {
 	for _, size := range []string{"3G", "50T"} {
 		b.sh("truncate -s " + size + " /workspace/more")
 		before := s.diskBytes(t)
-		_, err := s.Snapshots.CreateSnapshot(ctx, b.id, "")
+		_, err := s.Snapshots.CreateSnapshot(ctx, b.id, bothy.SnapshotCreate{})
 		refused(t, "with "+size+" of holes", err, bothy.CodeUnsupported)
 		_, err = s.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{FilesOnly: true})
 		refused(t, "a pause with "+size+" of holes", err, bothy.CodeUnsupported)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/bench"
 	"github.com/bothy-dev/bothy/bench/lab"
 )
@@ -78,7 +79,7 @@ func frozen(ctx context.Context, l *lab.Lab, s *lab.Server, r *lab.Runsc, b *boo
 	if err != nil {
 		return err
 	}
-	to, err := h.Client.Snapshots.CreateSnapshot(ctx, h.ID, "then")
+	to, err := h.Client.Snapshots.CreateSnapshot(ctx, h.ID, bothy.SnapshotCreate{Name: "then"})
 	if err != nil {
 		return err
 	}

@@ -42,6 +42,20 @@ test("a paused sandbox is woken by its own id, and keeps only files when told so
   assert.deepEqual((await back.exec("pgrep -cf 'mv /tmp/next'")).exitCode, 1, "the processes are gone");
 });
 
+test("what sleeps with its memory is started anew with its files, and a snapshot holds files alone when told so", async () => {
+  await using sbx = await Sandbox.create({ template });
+  await counter(sbx);
+  const live = await sbx.snapshot({ memory: false });
+  assert.equal(live.kind, "files");
+  await using copy = await Sandbox.create({ snapshotId: live.id });
+  assert.equal(await copy.files.exists("/tmp/count"), true);
+  await sbx.pause();
+  const back = await Sandbox.resume(sbx.id, { memory: false });
+  assert.equal(back.info.resumed?.kind, "files");
+  assert.equal(await back.files.exists("/tmp/count"), true);
+  for (const anew of [copy, back]) assert.equal((await anew.exec("pgrep -cf 'mv /tmp/next'")).exitCode, 1, "the processes are gone");
+});
+
 test("a followed process is joined again after a pause", async () => {
   await using sbx = await Sandbox.create({ template });
   const process = await sbx.spawn("for i in $(seq 60); do echo line $i; sleep 0.02; done");

@@ -31,6 +31,11 @@ test("a sandbox is paused, and resumed by its own id or its snapshot's", async (
   assert.equal((await Sandbox.resume("snap_1", { client })).id, "sbx_1");
   assert.equal((await Sandbox.resume("sbx_1", { client })).id, "sbx_1");
   assert.equal((await client.snapshots.resume("snap_1")).id, "sbx_1");
+  await sbx.resume({ memory: false });
+  await Sandbox.resume("sbx_1", { client, memory: false });
+  await client.snapshots.resume("snap_1", { memory: false });
+  assert.deepEqual(fake.requests(`POST ${base}/resume`).map((seen) => seen.json), [undefined, undefined, { memory: false }, { memory: false }]);
+  assert.deepEqual(fake.requests("POST /v1/snapshots/snap_1/resume").map((seen) => seen.json), [undefined, undefined, { memory: false }]);
   await assert.rejects(Sandbox.resume("lost", { client }), (error: BothyError) => {
     assert.ok(error instanceof SnapshotNotFoundError);
     assert.match(error.detail, /neither a snapshot nor a sandbox with the id "lost"/);

@@ -244,6 +244,7 @@ class AsyncSandbox:
         cls,
         snapshot_or_sandbox_id: str,
         *,
+        memory: bool = True,
         url: str | None = None,
         api_key: str | None = None,
         client: AsyncClient | None = None,
@@ -252,6 +253,7 @@ class AsyncSandbox:
 
         Args:
             snapshot_or_sandbox_id: What :meth:`pause` returned, or the sandbox's own id.
+            memory: Bring memory and processes back; without, it starts anew with its files.
             url: The server's address, where no ``client`` is given.
             api_key: The key, where no ``client`` is given.
             client: A client to use and leave open.
@@ -262,7 +264,8 @@ class AsyncSandbox:
         """
         async with borrowed(client, url, api_key) as used:
             path = f"{sandbox_path(snapshot_or_sandbox_id)}/resume"
-            wire = await used._call(Request("POST", path, patience=START_SECONDS))
+            body = None if memory else {"memory": False}
+            wire = await used._call(Request("POST", path, json=body, patience=START_SECONDS))
             return cls(used, decode(SandboxInfo, wire))
 
     @classmethod
@@ -589,9 +592,15 @@ class AsyncSandbox:
         self._info = dataclasses.replace(self._info, state="paused")
         return str(wire["snapshot_id"])
 
-    async def snapshot(self, name: str | None = None) -> Snapshot:
-        """Take a snapshot of memory, processes and files while it runs on."""
-        request = self._post("/snapshots", {"name": name}, patience=START_SECONDS)
+    async def snapshot(self, name: str | None = None, *, memory: bool = True) -> Snapshot:
+        """Take a snapshot of memory, processes and files while it runs on.
+
+        Args:
+            name: A name for the snapshot.
+            memory: Keep memory and processes; without, only the files are kept.
+        """
+        body = {"memory": None if memory else False, "name": name}
+        request = self._post("/snapshots", body, patience=START_SECONDS)
         return decode(Snapshot, await self._client._call(request))
 
     async def create_template(

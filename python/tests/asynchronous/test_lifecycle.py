@@ -34,6 +34,9 @@ async def test_pause_and_resume(fake: FakeServer, client: AsyncClient) -> None:
     await sbx.pause(memory=False)
     assert fake.seen[-1].json == {"memory": False}
     assert (await AsyncSandbox.resume(sbx.id, client=client)).id == sbx.id
+    assert not fake.seen[-1].body
+    assert (await AsyncSandbox.resume(sbx.id, memory=False, client=client)).id == sbx.id
+    assert fake.seen[-1].json == {"memory": False}
     with pytest.raises(NotFoundError):
         await AsyncSandbox.resume("snap-9", client=client)
 

@@ -35,6 +35,9 @@ def test_pause_and_resume(fake: FakeServer, client: Client) -> None:
     sbx.pause(memory=False)
     assert fake.seen[-1].json == {"memory": False}
     assert (Sandbox.resume(sbx.id, client=client)).id == sbx.id
+    assert not fake.seen[-1].body
+    assert (Sandbox.resume(sbx.id, memory=False, client=client)).id == sbx.id
+    assert fake.seen[-1].json == {"memory": False}
     with pytest.raises(NotFoundError):
         Sandbox.resume("snap-9", client=client)
 

@@ -42,7 +42,7 @@ func (w Snapshots) Pause(_ context.Context, id string, o bothy.PauseOptions) (*b
 }
 
 // Resume marks a sandbox as running.
-func (w Snapshots) Resume(ctx context.Context, id string) (*bothy.Sandbox, error) {
+func (w Snapshots) Resume(ctx context.Context, id string, o bothy.ResumeOptions) (*bothy.Sandbox, error) {
 	if s, err := w.Snapshot(ctx, id); err == nil {
 		id = s.SandboxID
 	}
@@ -54,6 +54,9 @@ func (w Snapshots) Resume(ctx context.Context, id string) (*bothy.Sandbox, error
 	if s, err := w.Snapshot(ctx, sandbox.SnapshotID); err == nil && s.Kind == bothy.SnapshotFiles {
 		how.Kind, how.Detail = s.Kind, "the snapshot holds files only: processes were not kept"
 	}
+	if o.FilesOnly {
+		how.Kind, how.Detail = bothy.SnapshotFiles, "the memory was left aside, as asked"
+	}
 	w.mu.Lock()
 	w.sandboxes[sandbox.ID].Resumed = how
 	w.mu.Unlock()
@@ -62,11 +65,15 @@ func (w Snapshots) Resume(ctx context.Context, id string) (*bothy.Sandbox, error
 }
 
 // CreateSnapshot remembers a name.
-func (w Snapshots) CreateSnapshot(_ context.Context, id, name string) (*bothy.Snapshot, error) {
+func (w Snapshots) CreateSnapshot(_ context.Context, id string, req bothy.SnapshotCreate) (*bothy.Snapshot, error) {
 	if _, err := w.find(id); err != nil {
 		return nil, err
 	}
-	return w.add(id, name, bothy.SnapshotMemory), nil
+	kind := bothy.SnapshotMemory
+	if req.FilesOnly {
+		kind = bothy.SnapshotFiles
+	}
+	return w.add(id, req.Name, kind), nil
 }
 
 // Snapshot finds one.
