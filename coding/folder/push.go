@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -39,7 +40,7 @@ func (f *Folder) push(ctx context.Context, names []string, local, remote map[str
 	slices.Reverse(send)
 	pr, pw := io.Pipe()
 	packed := make(chan error, 1)
-	p := &packer{folder: f, ctx: ctx, w: tar.NewWriter(pw), sent: map[string]entry{}}
+	p := &packer{folder: f, ctx: ctx, w: tar.NewWriter(pw), sent: map[string]pair{}}
 	go func() {
 		err := p.all(send)
 		pw.CloseWithError(err)
@@ -55,11 +56,11 @@ func (f *Folder) push(ctx context.Context, names []string, local, remote map[str
 	}
 	// The other side is now what was sent. If somebody has changed it meanwhile, it is
 	// something else the next time.
-	for name, e := range p.sent {
-		f.base[name] = pair{Local: e, Remote: e}
+	for name, both := range p.sent {
+		f.base[name] = both
 		r.In++
-		if e.Kind == kindFile {
-			r.Bytes += e.Size
+		if both.Local.Kind == kindFile {
+			r.Bytes += both.Local.Size
 		}
 	}
 	return r, nil
@@ -70,7 +71,7 @@ type packer struct {
 	folder *Folder
 	ctx    context.Context
 	w      *tar.Writer
-	sent   map[string]entry
+	sent   map[string]pair
 }
 
 func (p *packer) all(names []string) error {
@@ -104,7 +105,7 @@ func (p *packer) one(name string) error {
 	default:
 		return p.file(name, full, h)
 	}
-	p.sent[name] = e
+	p.sent[name] = pair{e, e}
 	return p.w.WriteHeader(h)
 }
 
@@ -120,7 +121,8 @@ func (p *packer) file(name, full string, h *tar.Header) error {
 	if err != nil || !info.Mode().IsRegular() {
 		return err
 	}
-	h.Typeflag, h.Size, h.ModTime = tar.TypeReg, info.Size(), info.ModTime()
+	// Not every sandbox keeps nanoseconds.
+	h.Typeflag, h.Size, h.ModTime = tar.TypeReg, info.Size(), info.ModTime().Truncate(time.Microsecond)
 	h.Mode = int64(info.Mode().Perm())
 	if err := p.w.WriteHeader(h); err != nil {
 		return err
@@ -129,7 +131,10 @@ func (p *packer) file(name, full string, h *tar.Header) error {
 	if err == io.EOF {
 		return fmt.Errorf("cannot carry %s: it shrank from %d to %d bytes meanwhile", strings.TrimSpace(name), info.Size(), n)
 	}
-	p.sent[name] = fileEntry(info.Size(), info.Mode(), info.ModTime())
+	p.sent[name] = pair{
+		Local:  fileEntry(info.Size(), info.Mode(), info.ModTime()),
+		Remote: fileEntry(info.Size(), info.Mode(), h.ModTime),
+	}
 	return err
 }
 
