@@ -122,8 +122,11 @@ func (s *session) work(ctx context.Context, p piece) {
 	}
 	err = s.change(ctx, func(r *record) {
 		r.WorkID, r.Secret, r.Heartbeat = "", "", ""
-		if err != nil {
+		switch {
+		case err != nil:
 			r.Error = plainly(err)
+		case errors.Is(why, errFinished): // at the end of a turn no call is open
+			r.Calls = nil
 		}
 	})
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"encoding/base64"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/agents"
 	"github.com/bothy-dev/bothy/agents/agentstest"
+	"github.com/bothy-dev/bothy/test/testserver"
 )
 
 const agentsEnvironment, agentsKey = "env_test", "key-of-the-environment"
@@ -487,4 +490,68 @@ func skillArchive(t *testing.T, files map[string]string) []byte {
 		t.Fatal(err)
 	}
 	return b.Bytes()
+}
+
+// What the command line and REST say of attachments, tried with them.
+func TestAgentsCommandLine(t *testing.T) {
+	w := newAgentsWorld(t, 10*time.Second)
+	program, err := testserver.Program()
+	w.must(err)
+	run := func(stdin, key string, args ...string) (string, error) {
+		cmd := exec.Command(program, append([]string{"agents"}, args...)...)
+		cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "BOTHY_URL="+w.URL(), "BOTHY_API_KEY="+w.Key, "ANTHROPIC_ENVIRONMENT_KEY="+key)
+		cmd.Stdin = strings.NewReader(stdin)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := run("", "", "detach", w.id); err != nil {
+		t.Fatal(out, err)
+	}
+	attach := []string{"attach", "--environment", agentsEnvironment, "--url", w.queue.URL, "-t", templateName, "--memory", "256", "--budget", "3", "--max-sessions", "2"}
+	for _, c := range []struct{ args, want []string }{
+		{attach, []string{"there is no environment key", "--key-file"}},
+		{append(attach, "--key-file", "-", "--tool", "x"), []string{"has no command"}},
+		{[]string{"attach"}, []string{"environment"}},
+		{[]string{"detach", "agt_none"}, []string{"no environment is attached", "bothy agents ls"}},
+	} {
+		out, err := run(agentsKey, "", c.args...)
+		for _, part := range c.want {
+			if err == nil || !strings.Contains(out, part) {
+				t.Errorf("%q: %v, %s", c.args, err, out)
+			}
+		}
+	}
+	out, err := run(agentsKey+"\n", "", append(attach, "--key-file", "-", "--tool", "shout=tr a-z A-Z")...)
+	if err != nil || !strings.HasPrefix(out, "agt_") {
+		t.Fatal(out, err)
+	}
+	id := strings.TrimSpace(out)
+	s := w.queue.Session(nil)
+	w.want(s.Wait(s.StartCustom("shout", in{"a": "b"})), `{"A":"B"}`, false)
+	for _, args := range [][]string{{"ls"}, {"get", id}, {"get", agentsEnvironment}, {"ls", "--json"}} {
+		out, err := run("", "", args...)
+		if err != nil || !strings.Contains(out, id) || !strings.Contains(out, agentsEnvironment) || !strings.Contains(out, "working") || strings.Contains(out, agentsKey) {
+			t.Errorf("%q: %v\n%s", args, err, out)
+		}
+	}
+	out, err = run("", "", "get", id)
+	if err != nil || !strings.Contains(out, s.ID) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	a, err := w.Agents.AgentAttachment(t.Context(), id)
+	w.must(err)
+	box, err := w.Sandboxes.Get(t.Context(), a.Sessions[0].SandboxID)
+	w.must(err)
+	if box.MemoryMB != 256 || box.Budget != 3 || box.Network.Mode != bothy.NetworkOff || box.OnTimeout != bothy.TimeoutPause || !box.AutoResume || a.MaxSessions != 2 {
+		t.Errorf("%+v, %+v", box, a)
+	}
+	if out, err := run("", agentsKey, attach...); err != nil || strings.TrimSpace(out) != id {
+		t.Errorf("attached again: %v, %s", err, out)
+	}
+	if out, err := run("", "", "detach", agentsEnvironment); err != nil {
+		t.Error(out, err)
+	}
+	w.queue.AwaitRest(s.ID)
+	w.awaitState(box.ID, bothy.StatePaused)
+	w.must(w.Sandboxes.Terminate(t.Context(), box.ID))
 }
