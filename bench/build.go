@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"runtime"
 	"strings"
 	"time"
@@ -19,6 +21,7 @@ const (
 	BuildCached = "build_cached"
 	BuildLast   = "build_last"
 	ImageImport = "image_import"
+	CreateServe = "create_serve"
 )
 
 // Dockerfile is built by everybody, from an image that each has under the name of BASE.
@@ -81,25 +84,72 @@ func (t Target) Build() Subject {
 		if err != nil {
 			return err
 		}
-		b, err := t.Client.Builder.StartBuild(ctx, bothy.BuildRequest{
+		return t.buildAll(ctx, bothy.BuildRequest{
 			Name: buildName, Dockerfile: Dockerfile, ContextID: c.ID, Args: map[string]string{"BASE": t.Template, "LAST": last}, Engine: t.Engine,
 			NoCache: clean, Network: &bothy.Network{Mode: bothy.NetworkOff},
 			CPU: min(float64(runtime.NumCPU()), bothy.MaxCPU), // as many as others take without being asked
 		})
+	})
+}
+
+// buildAll builds a template, to the end.
+func (t Target) buildAll(ctx context.Context, req bothy.BuildRequest) error {
+	b, err := t.Client.Builder.StartBuild(ctx, req)
+	if err != nil {
+		return err
+	}
+	failed := errors.New("the build's log has no end")
+	err = t.Client.Builder.BuildLog(ctx, b.ID, 0, func(_ int64, e bothy.BuildEvent) error {
+		if e.Template != nil {
+			failed = nil
+		} else if e.Error != "" {
+			failed = errors.New(e.Error)
+		}
+		return nil
+	})
+	return errors.Join(err, failed)
+}
+
+// BuildServed makes a template in which a web server runs already.
+func (t Target) BuildServed(ctx context.Context) error {
+	return t.buildAll(ctx, bothy.BuildRequest{
+		Name: buildName, Dockerfile: "FROM " + t.Template + "\nWORKDIR /srv\n", Engine: t.Engine, Network: &bothy.Network{Mode: bothy.NetworkOff},
+		Start: &bothy.TemplateStart{Command: fmt.Sprint("python3 -m http.server ", servedPort), Ready: &bothy.TemplateReady{Port: servedPort}},
+	})
+}
+
+const servedPort = 8000
+
+// Served is a subject: a sandbox of that template is asked for, and then for a page, with
+// the client's key.
+func (t Target) Served(key string) Subject {
+	return Subject{Name: "bothy", Once: func(ctx context.Context, record Record) error {
+		begun := time.Now()
+		sb, end, err := t.Create(ctx, bothy.SandboxCreate{Template: buildName})
 		if err != nil {
 			return err
 		}
-		failed := errors.New("the build's log has no end")
-		err = t.Client.Builder.BuildLog(ctx, b.ID, 0, func(_ int64, e bothy.BuildEvent) error {
-			if e.Template != nil {
-				failed = nil
-			} else if e.Error != "" {
-				failed = errors.New(e.Error)
-			}
-			return nil
-		})
-		return errors.Join(err, failed)
-	})
+		defer end()
+		url := fmt.Sprintf("%s/v1/sandboxes/%s/ports/%d/", t.Client.URL(), sb.ID, servedPort)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Authorization", "Bearer "+key)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			return err
+		}
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("the server inside answers %s", resp.Status)
+		}
+		record(CreateServe, Since(begun))
+		return nil
+	}}
 }
 
 // Import is a subject: an image in a file becomes a template.

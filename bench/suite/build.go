@@ -11,6 +11,7 @@ import (
 
 var buildJobs = []job{
 	{names: []string{bench.BuildClean, bench.BuildCached, bench.BuildLast}, own: true, usual: 5, quick: 1, run: build},
+	{names: []string{bench.CreateServe}, own: true, usual: 20, quick: 3, run: createServed},
 	{names: []string{bench.ImageImport}, own: true, usual: 3, quick: 1, run: importImage},
 }
 
@@ -51,4 +52,16 @@ func importImage(ctx context.Context, b *bed, n int) error {
 		subjects = append(subjects, d.Load(file))
 	}
 	return b.compare(ctx, n, []string{bench.ImageImport}, subjects...)
+}
+
+func createServed(ctx context.Context, b *bed, n int) error {
+	t, err := b.warm(ctx)
+	if err != nil {
+		return err
+	}
+	defer t.RemoveBuilt()
+	if err := t.BuildServed(ctx); err != nil {
+		return err
+	}
+	return b.compare(ctx, n, []string{bench.CreateServe}, t.Served(b.pooled.Key))
 }

@@ -12,7 +12,7 @@ import (
 const fixed = `create_pool create_exec_pool create_exec_cold burst100_create_exec_cold exec file_read_4k run_code_warm resume_small
 resume_512mb live_snapshot_small fork10 rollback idle_memory_mb live_sandboxes create_rate gateway_gbit_open gateway_gbit_restricted
 gateway_connects_open gateway_connects_restricted gateway_connect_slowest_open gateway_connect_slowest_restricted
-build_clean build_cached build_last image_import
+build_clean build_cached build_last create_serve image_import
 work_getppid work_threads work_read work_write work_sqlite work_stat work_tar work_pipe work_spawn
 work_pip work_npm work_go work_make work_pytest work_git work_apt`
 
