@@ -31,6 +31,32 @@ type Snapshot struct {
 	ProjectID string `json:"-"`
 }
 
+// FileChangeKind is how a file differs between two snapshots.
+type FileChangeKind string
+
+// The kinds of changes.
+const (
+	FileAdded   FileChangeKind = "added"
+	FileChanged FileChangeKind = "changed"
+	FileRemoved FileChangeKind = "removed"
+)
+
+// FileChange is a file that differs between two snapshots: in its content, type,
+// permissions, owner or the target of a link. Times alone do not count.
+type FileChange struct {
+	Path   string         `json:"path"`
+	Change FileChangeKind `json:"change"`
+	Type   FileType       `json:"type"`
+	Size   int64          `json:"size"`
+}
+
+// SnapshotChanges are the files that differ between two snapshots, in order.
+type SnapshotChanges struct {
+	Items []FileChange `json:"items"`
+	// Truncated says that there are more than were asked for.
+	Truncated bool `json:"truncated"`
+}
+
 // SnapshotFilter selects snapshots.
 type SnapshotFilter struct {
 	SandboxID string
@@ -103,6 +129,9 @@ type SnapshotService interface {
 	CreateSnapshot(ctx context.Context, id string, req SnapshotCreate) (*Snapshot, error)
 	Snapshot(ctx context.Context, id string) (*Snapshot, error)
 	Snapshots(ctx context.Context, f SnapshotFilter) (Page[*Snapshot], error)
+	// CompareSnapshots lists at most limit files that are not in the snapshot as they are
+	// in the one called since.
+	CompareSnapshots(ctx context.Context, since, id string, limit int) (*SnapshotChanges, error)
 	// DeleteSnapshot frees a snapshot; CodeSnapshotInUse while a paused
 	// sandbox sleeps in it.
 	DeleteSnapshot(ctx context.Context, id string) error

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +27,39 @@ func newSnapshot(a *app) *cobra.Command {
 		}
 		return a.showSnapshot(snapshot)
 	})
-	cmd.AddCommand(newSnapshotExport(a), newSnapshotImport(a), newSnapshotKey(a))
+	cmd.AddCommand(newSnapshotExport(a), newSnapshotImport(a), newSnapshotKey(a), newSnapshotDiff(a))
+	return cmd
+}
+
+func newSnapshotDiff(a *app) *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "diff OLD NEW",
+		Short: "List the files that differ between two snapshots",
+		Long: `List the files that differ from one snapshot to another: A is added, M is changed,
+D is removed. A file whose times alone differ is not listed.`,
+		Args: usage(cobra.ExactArgs(2)),
+	}
+	cmd.Flags().IntVar(&limit, "limit", 1000, "show at most `count` files")
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		changes, err := s.snapshots.CompareSnapshots(ctx, args[0], args[1], limit)
+		if err != nil {
+			return err
+		}
+		if changes.Truncated {
+			a.warn("there are more than %d: see them with --limit, of at most 10000", limit)
+		}
+		letters := map[bothy.FileChangeKind]string{bothy.FileAdded: "A", bothy.FileChanged: "M", bothy.FileRemoved: "D"}
+		return a.show(changes, func(w io.Writer) {
+			for _, c := range changes.Items {
+				name := strings.Map(printable, c.Path)
+				if c.Type == bothy.FileDirectory {
+					name += "/"
+				}
+				fmt.Fprintln(w, letters[c.Change], name)
+			}
+		})
+	})
 	return cmd
 }
 

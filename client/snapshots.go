@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strconv"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -83,6 +84,12 @@ func (s *Snapshots) Snapshots(ctx context.Context, f bothy.SnapshotFilter) (both
 	var p bothy.Page[*bothy.Snapshot]
 	err := s.conn.call(ctx, http.MethodGet, "/v1/snapshots", q, nil, &p)
 	return p, err
+}
+
+// CompareSnapshots implements bothy.SnapshotService.
+func (s *Snapshots) CompareSnapshots(ctx context.Context, since, id string, limit int) (*bothy.SnapshotChanges, error) {
+	q := url.Values{"since": {since}, "limit": {strconv.Itoa(limit)}}
+	return get[bothy.SnapshotChanges](ctx, s.conn, http.MethodGet, snapshotPath(id)+"/changes", q, nil)
 }
 
 // DeleteSnapshot implements bothy.SnapshotService.

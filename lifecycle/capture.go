@@ -10,10 +10,13 @@ import (
 	"github.com/bothy-dev/bothy/snapshot"
 )
 
-// TemplateMaker makes templates of what sandboxes have changed.
+// TemplateMaker makes templates of what sandboxes have changed, and compares that.
 type TemplateMaker interface {
 	// Capture makes a template of a base and a tar of changes, and fills in t.
 	Capture(ctx context.Context, t, base *bothy.Template, changes string) error
+	// Compare lists at most limit files that differ between two sandboxes, each given
+	// as a base and a tar of changes.
+	Compare(ctx context.Context, sinceBase *bothy.Template, since string, nowBase *bothy.Template, now string, limit int) (*bothy.SnapshotChanges, error)
 	// HoldsSnapshot returns the template that needs a snapshot, or nil.
 	HoldsSnapshot(id string) (*bothy.Template, error)
 }

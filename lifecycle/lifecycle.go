@@ -144,6 +144,8 @@ type Service struct {
 	warm      *warm.Pool
 	claims    claims
 	transfers *transfers
+	// comparisons are under way.
+	comparisons chan struct{}
 	trusted   []snapshot.PublicKey // whose archives keep their memory
 
 	// background ends what runs on its own: watchers and timers.
@@ -193,7 +195,7 @@ func New(o Options) *Service {
 		o: o, clock: o.Clock, log: o.Log,
 		background: ctx, stop: stop, instances: map[string]*instance.Instance{}, unattached: map[string]*unattached{}, unclaimed: map[string]*unclaimed{}, register: register.Register{Dir: o.Register},
 
-		claims: claims{by: map[string]int64{}}, transfers: newTransfers(), trusted: trustedKeys(o),
+		claims: claims{by: map[string]int64{}}, transfers: newTransfers(), comparisons: make(chan struct{}, maxComparisons), trusted: trustedKeys(o),
 	}
 	s.ledger = ledger.New(ledger.Options{Store: o.Store, Observe: o.Observe, Clock: o.Clock, Log: o.Log, Background: ctx})
 	s.engines = engines.New(engines.Options{

@@ -107,6 +107,26 @@ func (w *World) Snapshots(ctx context.Context, f bothy.SnapshotFilter) (p bothy.
 	return p, w.err
 }
 
+// CompareSnapshots implements bothy.SnapshotService: the names are all that can differ.
+func (w *World) CompareSnapshots(ctx context.Context, since, id string, limit int) (*bothy.SnapshotChanges, error) {
+	old, err := w.Snapshot(ctx, since)
+	if err != nil {
+		return nil, err
+	}
+	n, err := w.Snapshot(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	c := &bothy.SnapshotChanges{Items: []bothy.FileChange{}}
+	if old.Name != n.Name {
+		c.Items = append(c.Items, bothy.FileChange{Path: "/workspace/" + old.Name, Change: bothy.FileRemoved, Type: bothy.FileRegular}, bothy.FileChange{Path: "/workspace/" + n.Name, Change: bothy.FileAdded, Type: bothy.FileRegular, Size: 1})
+	}
+	if c.Truncated = len(c.Items) > limit; c.Truncated {
+		c.Items = c.Items[:limit]
+	}
+	return c, nil
+}
+
 // DeleteSnapshot implements bothy.SnapshotService.
 func (w *World) DeleteSnapshot(ctx context.Context, id string) error {
 	n, err := w.Snapshot(ctx, id)

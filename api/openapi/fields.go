@@ -450,6 +450,16 @@ var Descriptions = map[string]fields{
 		"created_at": field("When it was taken, or imported."),
 		"detail":     field("Why it holds files only, where memory was asked for or imported; missing otherwise."),
 	},
+	"SnapshotChanges": {
+		"items":     field("The files that differ."),
+		"truncated": field("Whether there are more than the limit let through."),
+	},
+	"FileChange": {
+		"path":   field("Where the file is.", example("/workspace/main.py")),
+		"change": field("What happened to it since the other snapshot: `added`, `changed` or `removed`.", example("changed")),
+		"type":   field("What it is, or was before it was removed."),
+		"size":   field("The bytes of its content; 0 of what is no regular file."),
+	},
 	"ArchiveKey": {"key": field("An Ed25519 public key: bothy-key- and 43 characters.", example("bothy-key-11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"))},
 	"PauseRequest": {
 		"memory": field("Keep memory and processes; files alone when false.", byDefault(true)),

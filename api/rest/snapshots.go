@@ -84,6 +84,12 @@ type (
 	}
 )
 
+type changesInput struct {
+	ID    string `path:"id" doc:"The snapshot's id."`
+	Since string `query:"since" required:"true" minLength:"1" doc:"The id of the snapshot to compare with."`
+	Limit int    `query:"limit" minimum:"1" maximum:"10000" default:"1000" doc:"How many files to return at most."`
+}
+
 func (s *handlers) registerSnapshots() {
 	svc := s.services.Snapshots
 	if svc == nil {
@@ -170,6 +176,14 @@ func (s *handlers) registerSnapshotObjects(svc bothy.SnapshotService) {
 		Summary: "Get a snapshot", Scope: bothy.ScopeSandboxesRead,
 	}, func(ctx context.Context, in *openapi.IDInput) (*openapi.Answer[*bothy.Snapshot], error) {
 		return one(svc.Snapshot(ctx, in.ID))
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "compare-snapshots", Method: http.MethodGet, Path: "/v1/snapshots/{id}/changes", Tag: "Snapshots",
+		Summary: "List the files that differ from another snapshot", Scope: bothy.ScopeSandboxesRead,
+		Text: "The files that were added, changed or removed from the snapshot `since` to this one, in the order of their paths. " +
+			"The two may be of different sandboxes and templates. A file whose times alone differ is not listed.",
+	}, func(ctx context.Context, in *changesInput) (*openapi.Answer[*bothy.SnapshotChanges], error) {
+		return one(svc.CompareSnapshots(ctx, in.Since, in.ID, in.Limit))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "delete-snapshot", Method: http.MethodDelete, Path: "/v1/snapshots/{id}", Tag: "Snapshots",

@@ -3,7 +3,7 @@ import { type Page, PageList } from "./page.js";
 import { Sandbox } from "./sandbox.js";
 import { streamOf } from "./transfer.js";
 import { type CallOptions, startSeconds, type Transport } from "./transport.js";
-import type { ResumeParams, SandboxInfo, Snapshot, SnapshotListParams } from "./types.js";
+import type { ResumeParams, SandboxInfo, Snapshot, SnapshotChanges, SnapshotListParams } from "./types.js";
 
 /** Options of {@link Snapshots.export}. */
 export interface ExportOptions extends CallOptions {
@@ -49,6 +49,11 @@ export class Snapshots {
   /** Finds a snapshot. */
   async get(id: string, options: CallOptions = {}): Promise<Snapshot> {
     return this.#transport.json({ path: path(id), ...options });
+  }
+
+  /** Lists the files that were added, changed or removed from the snapshot `since` to this one. Times alone do not count. */
+  async changes(id: string, since: string, params: { limit?: number } = {}, options: CallOptions = {}): Promise<SnapshotChanges> {
+    return this.#transport.json({ path: `${path(id)}/changes`, query: { since, ...params }, ...options });
   }
 
   /** Frees a snapshot. A paused sandbox must not be asleep in it. */

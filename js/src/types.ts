@@ -1,3 +1,4 @@
+import type { FileType } from "./files.js";
 import type { Network, NetworkMode } from "./network.js";
 import type { TemplateRecipe } from "./recipe.js";
 
@@ -320,6 +321,23 @@ export interface BuildEvent {
   /** Set on the last event of a build that succeeded. */
   template?: Template;
   error?: string;
+}
+
+/** A file that differs between two snapshots. */
+export interface FileChange {
+  path: string;
+  change: "added" | "changed" | "removed";
+  /** What it is, or was before it was removed. */
+  type: FileType;
+  /** The bytes of its content. */
+  size: number;
+}
+
+/** The files that differ between two snapshots, in the order of their paths. */
+export interface SnapshotChanges {
+  items: FileChange[];
+  /** There are more than the limit let through. */
+  truncated: boolean;
 }
 
 /** Which snapshots to list. */

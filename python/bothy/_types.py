@@ -375,6 +375,34 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class FileChange:
+    """A file that differs between two snapshots. Times alone do not count.
+
+    Attributes:
+        change: ``"added"``, ``"changed"`` or ``"removed"``.
+        type: What it is, or was before it was removed.
+        size: The bytes of its content.
+    """
+
+    path: str
+    change: Literal["added", "changed", "removed"] = "changed"
+    type: FileType = "file"
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotChanges:
+    """The files that differ between two snapshots, in the order of their paths.
+
+    Attributes:
+        truncated: There are more than the limit let through.
+    """
+
+    items: list[FileChange] = field(default_factory=list)
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TemplateMemory:
     """What a template has of running processes: they start in this size on this engine."""
 

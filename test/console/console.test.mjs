@@ -245,6 +245,23 @@ whole("a plot moves, and the page of a sandbox can be read by all", async () => 
   await picture(page, "sandbox");
 });
 
+whole("two snapshots are compared in the tree", async () => {
+  await run("cd /workspace; echo one >stays; echo one >changes; echo '<img src=x onerror=window.pwned=1>' >goes");
+  await call(admin, "POST", `/v1/sandboxes/${box}/snapshots`, { name: "first" });
+  await run("cd /workspace; echo two >changes; rm goes; touch stays; mkdir made; echo new >'made/<img src=x onerror=window.pwned=1>'");
+  await call(admin, "POST", `/v1/sandboxes/${box}/snapshots`, { name: "second" });
+  await page.goto(`${url}/console/snapshots`);
+  await page.locator(".node", { has: page.getByText("second", { exact: true }) }).getByRole("button", { name: "Compare" }).click();
+  const rows = page.getByRole("region", { name: "Changes" }).locator("tbody tr", { hasText: "/workspace" });
+  await rows.first().waitFor();
+  assert.deepEqual(await rows.allTextContents(), ["changed/workspace/changes4 B", "removed/workspace/goes35 B", "added/workspace/made/", "added/workspace/made/<img src=x onerror=window.pwned=1>4 B"]);
+  assert.equal(await page.evaluate(() => window.pwned), undefined);
+  await accessible(page);
+  const [from, to] = await page.getByRole("region", { name: "Comparison" }).locator("select").all();
+  await to.selectOption(await from.inputValue());
+  await page.getByText("All files are the same").waitFor();
+});
+
 whole("fork and roll back in the tree", async () => {
   await run("echo before >/workspace/state");
   const snapshot = await call(admin, "POST", `/v1/sandboxes/${box}/snapshots`, { name: "here" });

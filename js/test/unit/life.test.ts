@@ -64,6 +64,7 @@ test("snapshots are taken, listed, found, carried elsewhere and deleted", async 
     .on("GET /v1/snapshots", json({ items: [snapshot], next_cursor: "c" }), json({ items: [{ ...snapshot, id: "snap_2" }] }), json({ items: [] }))
     .on("GET /v1/snapshots/snap_1", json(snapshot))
     .on("DELETE /v1/snapshots/snap_1", noContent)
+    .on("GET /v1/snapshots/snap_1/changes", json({ items: [{ path: "/workspace/a", change: "added", type: "file", size: 3 }], truncated: true }))
     .on("GET /v1/snapshots/snap_1/export", bytes(Buffer.from("archive")))
     .on("POST /v1/snapshots/import", json({ ...snapshot, id: "snap_3", kind: "files", detail: "the archive is not signed" }, 201));
   const sbx = open(fake);
@@ -74,6 +75,9 @@ test("snapshots are taken, listed, found, carried elsewhere and deleted", async 
   const { snapshots } = fake.client();
   assert.deepEqual((await snapshots.list({ name: "before" })).items, []);
   assert.equal((await snapshots.get("snap_1")).kind, "memory");
+  const { items, truncated } = await snapshots.changes("snap_1", "snap_2", { limit: 1 });
+  assert.deepEqual([items, truncated], [[{ path: "/workspace/a", change: "added", type: "file", size: 3 }], true]);
+  assert.deepEqual(Object.fromEntries(fake.requests("GET /v1/snapshots/snap_1/changes")[0]!.query), { since: "snap_2", limit: "1" });
   const sealed = Buffer.from("öpen sesame €").toString("latin1");
   const archive = await snapshots.export("snap_1", { passphrase: "öpen sesame €" });
   const copy = await snapshots.import(archive, { passphrase: "öpen sesame €", name: "copy" });

@@ -46,6 +46,7 @@ from .._types import (
     PushedTemplate,
     Scope,
     Snapshot,
+    SnapshotChanges,
     Template,
     Token,
     UsageReport,
@@ -563,6 +564,23 @@ class Client:
             SnapshotNotFoundError: There is none with this id.
         """
         return decode(Snapshot, self._call(Request("GET", named("snapshots", snapshot_id))))
+
+    def snapshot_changes(
+        self, snapshot: Snapshot | str, since: Snapshot | str, *, limit: int = 1000
+    ) -> SnapshotChanges:
+        """Return the files that were added, changed or removed from one snapshot to another.
+
+        Args:
+            snapshot: The later snapshot or its id.
+            since: The earlier one or its id.
+            limit: At most so many, up to 10000.
+
+        Raises:
+            SnapshotNotFoundError: There is none with one of the ids.
+        """
+        path = named("snapshots", snapshot_id_of(snapshot)) + "/changes"
+        params = {"since": snapshot_id_of(since), "limit": limit}
+        return decode(SnapshotChanges, self._call(Request("GET", path, params=params)))
 
     def export_snapshot(
         self, snapshot: Snapshot | str, target: Local, *, passphrase: str | None = None

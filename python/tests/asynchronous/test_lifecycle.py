@@ -289,6 +289,13 @@ async def test_templates_limits_and_snapshots(fake: FakeServer, client: AsyncCli
     assert (limits.snapshots.limit_mb, limits.snapshots.used_mb) == (None, 7)
     assert (limits.templates.limit_mb, limits.templates.used_mb) == (4096, 8)
     assert (limits.sandbox.cpu, limits.sandbox.networks) == (4.0, ("off",))
+    fake.routes["GET", "/v1/snapshots/snap-2/changes"] = lambda _: as_json(
+        {"items": [{"path": "/a", "change": "removed", "type": "directory", "size": 0}]}
+    )
+    changes = await client.snapshot_changes("snap-2", since="snap-1", limit=5)
+    assert [(c.path, c.change, c.type) for c in changes.items] == [("/a", "removed", "directory")]
+    assert not changes.truncated
+    assert fake.seen[-1].query == {"since": "snap-1", "limit": "5"}
     fake.routes["DELETE", "/v1/snapshots/snap-1"] = lambda _: problem(
         409, "snapshot_in_use", "a sandbox sleeps in it"
     )

@@ -76,6 +76,22 @@ func (w Snapshots) CreateSnapshot(_ context.Context, id string, req bothy.Snapsh
 	return w.add(id, req.Name, kind), nil
 }
 
+// CompareSnapshots tells of a file called as the snapshot is.
+func (w Snapshots) CompareSnapshots(ctx context.Context, since, id string, limit int) (*bothy.SnapshotChanges, error) {
+	if _, err := w.Snapshot(ctx, since); err != nil {
+		return nil, err
+	}
+	s, err := w.Snapshot(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	c := &bothy.SnapshotChanges{Items: []bothy.FileChange{{Path: "/workspace/" + s.Name, Change: bothy.FileAdded, Type: bothy.FileRegular, Size: 5}, {Path: "/workspace/z", Change: bothy.FileRemoved, Type: bothy.FileDirectory}}}
+	if c.Truncated = len(c.Items) > limit; c.Truncated {
+		c.Items = c.Items[:limit]
+	}
+	return c, nil
+}
+
 // Snapshot finds one.
 func (w Snapshots) Snapshot(_ context.Context, id string) (*bothy.Snapshot, error) {
 	w.mu.Lock()

@@ -1,0 +1,94 @@
+package tree
+
+import (
+	"context"
+	"maps"
+	"path"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Change is a path at which two trees differ. Old is nil for what was added, New for
+// what was removed.
+type Change struct {
+	Path     string
+	Old, New *Node
+}
+
+// Compare calls tell for each path at which t is not as old is, in order, until it
+// returns false. A file that differs in its times only is the same, and so is a folder
+// whose own permissions and owner are: what is in it is told of by itself.
+func (t *Tree) Compare(ctx context.Context, old *Tree, tell func(Change) bool) error {
+	c := &comparison{ctx: ctx, tell: tell, from: sources{}}
+	defer c.from.Close()
+	_, err := c.dir("/", t.root, old.root)
+	return err
+}
+
+type comparison struct {
+	ctx  context.Context
+	tell func(Change) bool
+	from sources
+}
+
+// dir reports whether to go on.
+func (c *comparison) dir(name string, n, old *Node) (bool, error) {
+	names := map[string]bool{}
+	for _, d := range []*Node{n, old} {
+		if d != nil {
+			for child := range d.children {
+				names[child] = true
+			}
+		}
+	}
+	for _, child := range slices.Sorted(maps.Keys(names)) {
+		if err := c.ctx.Err(); err != nil {
+			return false, err
+		}
+		if on, err := c.node(path.Join(name, child), n.childOrNone(child), old.childOrNone(child)); !on || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (n *Node) childOrNone(name string) *Node {
+	if n == nil {
+		return nil
+	}
+	return n.children[name]
+}
+
+func (c *comparison) node(name string, n, old *Node) (bool, error) {
+	if n == old {
+		if n != nil && !n.IsDir() {
+			return true, nil
+		}
+	} else if same, err := c.same(n, old); err != nil {
+		return false, err
+	} else if !same && !c.tell(Change{name, old, n}) {
+		return false, nil
+	}
+	inside := func(n *Node) *Node {
+		if n != nil && n.IsDir() {
+			return n
+		}
+		return nil
+	}
+	return c.dir(name, inside(n), inside(old))
+}
+
+func (c *comparison) same(n, old *Node) (bool, error) {
+	switch {
+	case n == nil || old == nil || n.Mode != old.Mode || n.UID != old.UID || n.GID != old.GID:
+		return false, nil
+	case n.IsDir():
+		return true, nil
+	case n.Target != old.Target || n.Major != old.Major || n.Minor != old.Minor || !maps.Equal(n.Xattrs, old.Xattrs):
+		return false, nil
+	case n.Mode&unix.S_IFMT != unix.S_IFREG:
+		return true, nil
+	}
+	return c.from.same(n.Data, old.Data)
+}
