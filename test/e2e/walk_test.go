@@ -188,7 +188,11 @@ func (v *victim) operations() []operation {
 				v.Errorf("%s wants a body: give it one here", op.OperationID)
 			}
 			for _, p := range op.Parameters {
-				if p.In == "query" && p.Required {
+				switch {
+				case p.In != "query" || !p.Required:
+				case p.Name == "since":
+					o.path += "?since=" + v.snapshot
+				default:
 					o.path += "?" + p.Name + "=/workspace/" + secretWord
 				}
 			}
