@@ -146,7 +146,7 @@ type Service struct {
 	transfers *transfers
 	// comparisons are under way.
 	comparisons chan struct{}
-	trusted   []snapshot.PublicKey // whose archives keep their memory
+	trusted     []snapshot.PublicKey // whose archives keep their memory
 
 	// background ends what runs on its own: watchers and timers.
 	background context.Context
