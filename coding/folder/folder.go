@@ -74,6 +74,9 @@ func New(files Files, o Options) (*Folder, error) {
 	if err := Check(o.Local); err != nil {
 		return nil, err
 	}
+	if info, err := os.Lstat(filepath.Join(o.Local, ".git")); err == nil && !info.IsDir() {
+		f.note("%s is a worktree or a submodule, whose repository lies elsewhere: there is none in the sandbox", o.Local)
+	}
 	var err error
 	f.rules, err = newRules(o.Local, o.Exclude, o.Ignored)
 	return f, err
