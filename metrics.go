@@ -29,6 +29,11 @@ type Metrics struct {
 // MetricsService tells what sandboxes use.
 type MetricsService interface {
 	Metrics(ctx context.Context, id string) (*Metrics, error)
+	// MetricsHistory returns what was measured every ten seconds from one time to
+	// another, oldest first; a zero time is no bound. It is kept in memory for half an
+	// hour at most, since the sandbox was last started or resumed, or the server was:
+	// of a sandbox that does not run there is none.
+	MetricsHistory(ctx context.Context, id string, from, to time.Time) ([]*Metrics, error)
 }
 
 // PortService reaches servers inside sandboxes.

@@ -14,12 +14,24 @@ import (
 )
 
 func newMetrics(a *app) *cobra.Command {
+	var since time.Duration
 	cmd := &cobra.Command{
 		Use:   "metrics SANDBOX",
-		Short: "Show what a sandbox uses now",
-		Args:  usage(cobra.ExactArgs(1)),
+		Short: "Show what a sandbox uses now, or has used",
+		Long: `Show what a sandbox uses now or, with --since, what was measured every ten
+seconds. The last half hour is kept at most, since the sandbox was last started or
+resumed.`,
+		Args: usage(cobra.ExactArgs(1)),
 	}
+	cmd.Flags().DurationVar(&since, "since", 0, "show what was measured before, a `time` back as in 10m")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		if since > 0 {
+			list, err := s.metrics.MetricsHistory(ctx, args[0], time.Now().Add(-since), time.Time{})
+			if err != nil {
+				return err
+			}
+			return a.show(map[string]any{"items": list}, func(w io.Writer) { printHistory(w, list) })
+		}
 		m, err := s.metrics.Metrics(ctx, args[0])
 		if err != nil {
 			return err
@@ -44,6 +56,17 @@ func printMetrics(w io.Writer, m *bothy.Metrics) {
 		"held awake by", strings.Join(m.HeldAwakeBy, ", "),
 		"idle for", idle,
 	)
+}
+
+func printHistory(w io.Writer, list []*bothy.Metrics) {
+	rows := make([][]string, len(list))
+	for i, m := range list {
+		rows[i] = []string{
+			m.Time.Local().Format(time.TimeOnly), fmt.Sprintf("%.2f s", m.CPUSeconds), size(m.MemoryBytes), size(m.DiskBytes),
+			strconv.Itoa(m.Processes), size(m.EgressBytes), size(m.IngressBytes),
+		}
+	}
+	table(w, []string{"TIME", "CPU", "MEMORY", "DISK", "PROCESSES", "SENT", "RECEIVED"}, rows)
 }
 
 func ofLimit(n, limit int64) string {

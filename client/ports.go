@@ -5,7 +5,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -18,6 +20,14 @@ type Metrics struct{ conn *conn }
 // Metrics implements bothy.MetricsService.
 func (m *Metrics) Metrics(ctx context.Context, id string) (*bothy.Metrics, error) {
 	return get[bothy.Metrics](ctx, m.conn, http.MethodGet, sandboxPath(id, "/metrics"), nil, nil)
+}
+
+// MetricsHistory implements bothy.MetricsService.
+func (m *Metrics) MetricsHistory(ctx context.Context, id string, from, to time.Time) ([]*bothy.Metrics, error) {
+	q := url.Values{}
+	setTime(q, "from", from)
+	setTime(q, "to", to)
+	return items[*bothy.Metrics](ctx, m.conn, http.MethodGet, sandboxPath(id, "/metrics/history"), q, nil)
 }
 
 // ServerMetrics returns the metrics of the whole server, as Prometheus reads them.

@@ -17,7 +17,7 @@ var tested = map[string][]string{
 	"commands, terminals,": {"sdk_test.py:class Commands", "sdk_test.py:def test_pty", "sdk_test.py:class Files", "sdk_test.py:def test_watch",
 		"sdk_test.py:def test_signed", "sdk_test.py:def test_metadata", "rest_test.py:class Git"},
 	"code:":                                {"interpreter_test.py:def test_contexts", "interpreter_test.py:def test_charts", "interpreter_test.py:def test_table", "interpreter_test.py:def test_bash"},
-	"metrics":                              {"sdk_test.py:def test_metrics", "wire_test.py:def test_metrics"},
+	"metrics":                              {"sdk_test.py:def test_metrics", "wire_test.py:def test_metrics", "sdk_test.py:def test_history"},
 	"the list of events":                   {"wire_test.py:def test_webhooks_and_events"},
 	"logs":                                 {"wire_test.py:def test_logs"},
 	"snapshots without memory":             {"wire_test.py:def test_without_memory", "sdk_test.py:def test_snapshot_without_memory", "sdk_test.py:def test_reboot"},

@@ -60,11 +60,16 @@ func (c *cpuSeen) percent(id string, now cpuLook, started time.Time) float64 {
 		c.by = map[string]cpuLook{}
 	}
 	c.by[id] = now
-	took := now.at.Sub(before.at).Seconds()
+	return now.since(before)
+}
+
+// since is how much of one processor was used since an earlier look, in percent.
+func (l cpuLook) since(before cpuLook) float64 {
+	took := l.at.Sub(before.at).Seconds()
 	if took <= 0 {
 		return 0
 	}
-	return math.Round((now.seconds-before.seconds)/took*10000) / 100
+	return math.Round((l.seconds-before.seconds)/took*10000) / 100
 }
 
 func (d *Door) metricOf(ctx context.Context, sb *bothy.Sandbox) (metric, error) {
@@ -72,24 +77,50 @@ func (d *Door) metricOf(ctx context.Context, sb *bothy.Sandbox) (metric, error) 
 	if err != nil {
 		return metric{}, err
 	}
-	started := sb.CreatedAt
-	if sb.StartedAt != nil {
-		started = *sb.StartedAt
-	}
-	return metric{
-		Timestamp: m.Time, TimestampUnix: m.Time.Unix(), CPUCount: int(math.Ceil(m.CPUCount)),
-		CPUUsedPct: d.used.percent(sb.ID, cpuLook{m.Time, m.CPUSeconds}, started),
-		MemUsed:    m.MemoryBytes, MemTotal: m.MemoryLimitBytes, DiskUsed: m.DiskBytes, DiskTotal: m.DiskLimitBytes,
-	}, nil
+	return pointOf(m, d.used.percent(sb.ID, cpuLook{m.Time, m.CPUSeconds}, begunAt(sb))), nil
 }
 
-// metrics answers with what a sandbox uses now. What it used before is not kept, so an
-// interval that ended is empty.
+func begunAt(sb *bothy.Sandbox) time.Time {
+	if sb.StartedAt != nil {
+		return *sb.StartedAt
+	}
+	return sb.CreatedAt
+}
+
+func pointOf(m *bothy.Metrics, percent float64) metric {
+	return metric{
+		Timestamp: m.Time, TimestampUnix: m.Time.Unix(), CPUCount: int(math.Ceil(m.CPUCount)), CPUUsedPct: percent,
+		MemUsed: m.MemoryBytes, MemTotal: m.MemoryLimitBytes, DiskUsed: m.DiskBytes, DiskTotal: m.DiskLimitBytes,
+	}
+}
+
+// measured are the points of an interval, in seconds, that the server has kept. How much
+// of a processor was used needs the point before as well, so all are asked for.
+func (d *Door) measured(ctx context.Context, sb *bothy.Sandbox, start, end int64) ([]metric, error) {
+	all, err := d.Metrics.MetricsHistory(ctx, sb.ID, time.Time{}, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	list := []metric{}
+	before := cpuLook{at: begunAt(sb)}
+	for _, m := range all {
+		now := cpuLook{m.Time, m.CPUSeconds}
+		if at := m.Time.Unix(); at >= start && at <= end {
+			list = append(list, pointOf(m, now.since(before)))
+		}
+		before = now
+	}
+	return list, nil
+}
+
+// metrics answers with what was measured while a sandbox ran, and with what it uses now
+// where the interval has not ended.
 func (d *Door) metrics(w http.ResponseWriter, r *http.Request) error {
 	end, err := number(r.URL.Query(), "end", math.MaxInt, 0, math.MaxInt)
-	if err == nil {
-		_, err = number(r.URL.Query(), "start", 0, 0, math.MaxInt)
+	if err != nil {
+		return err
 	}
+	start, err := number(r.URL.Query(), "start", 0, 0, math.MaxInt)
 	if err != nil {
 		return err
 	}
@@ -97,7 +128,10 @@ func (d *Door) metrics(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list := []metric{}
+	list, err := d.measured(r.Context(), sb, int64(start), int64(end))
+	if err != nil {
+		return err
+	}
 	if stateOf(sb.State) == "running" && int64(end) >= d.now().Add(-5*time.Second).Unix() {
 		m, err := d.metricOf(r.Context(), sb)
 		if err != nil {

@@ -69,20 +69,12 @@ func (s *Service) Metrics(ctx context.Context, id string) (*bothy.Metrics, error
 	if l == nil {
 		return nil, s.wrongState(sb)
 	}
-	st, err := l.Machine.Stats(ctx)
+	m, err := s.measure(ctx, l)
 	if err != nil {
 		if e := s.whyGone(ctx, l); e != nil {
 			return nil, e
 		}
 		return nil, err
-	}
-	m := &bothy.Metrics{
-		Time: s.clock.Now().UTC(), CPUCount: l.Limits.CPU, CPUSeconds: st.CPUSeconds,
-		MemoryBytes: st.MemoryBytes, MemoryLimitBytes: st.MemoryLimitBytes,
-		DiskLimitBytes: st.DiskLimitBytes, NetworkCounters: l.Gateway.Counters(),
-	}
-	if g, err := s.machines.GuestStats(ctx, l); err == nil {
-		m.Processes, m.DiskBytes = g.Processes, g.DiskUsedBytes
 	}
 	holders, since := s.machines.Observe(ctx, l)
 	m.HeldAwakeBy = holders

@@ -106,6 +106,7 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 	s.undo.Add(stop)
 	keep := time.Duration(s.config.Sandboxes.KeepEndedHours) * time.Hour
 	go s.lifecycle.Janitor(background, time.Hour, keep)
+	go s.lifecycle.RunHistory(background)
 	return nil
 }
 

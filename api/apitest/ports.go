@@ -24,6 +24,24 @@ func (w *World) Metrics(ctx context.Context, id string) (*bothy.Metrics, error) 
 	return m, nil
 }
 
+// MetricsHistory implements bothy.MetricsService, with one measurement of each second of
+// Epoch's minute.
+func (w *World) MetricsHistory(ctx context.Context, id string, from, to time.Time) ([]*bothy.Metrics, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, err := w.get(ctx, id, bothy.ScopeSandboxesRead); err != nil {
+		return nil, err
+	}
+	list := []*bothy.Metrics{}
+	for i := range 60 {
+		at := Epoch.Add(time.Duration(i) * time.Second)
+		if !at.Before(from) && (to.IsZero() || !at.After(to)) {
+			list = append(list, &bothy.Metrics{Time: at, CPUCount: 1, CPUSeconds: float64(i)})
+		}
+	}
+	return list, nil
+}
+
 // DialPort implements bothy.PortService. On port 7 everything comes back, and
 // the line "bye" ends it; on port 8080 is the world's Server.
 func (w *World) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {

@@ -3,11 +3,18 @@ package rest
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/api/middleware"
 	"github.com/bothy-dev/bothy/api/openapi"
 )
+
+type historyInput struct {
+	ID   string    `path:"id" doc:"The sandbox's id."`
+	From time.Time `query:"from" doc:"Only what was measured from this time on."`
+	To   time.Time `query:"to" doc:"Only what was measured until this time."`
+}
 
 func (s *handlers) registerMetrics() {
 	svc := s.services.Metrics
@@ -20,5 +27,17 @@ func (s *handlers) registerMetrics() {
 		Text: "CPU, memory, disk, processes and network bytes now, and what holds the sandbox awake.",
 	}, func(ctx context.Context, in *openapi.IDInput) (*openapi.Answer[*bothy.Metrics], error) {
 		return one(svc.Metrics(ctx, in.ID))
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "metrics-history", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/metrics/history", Tag: "Sandboxes",
+		Summary: "Show what a sandbox has used", Scope: bothy.ScopeSandboxesRead,
+		Text: "What was measured every ten seconds, oldest first. The last half hour is kept at most, in memory: " +
+			"a sandbox that was resumed, and a server that was started anew, begin again, and of a sandbox that does not run there is nothing.",
+	}, func(ctx context.Context, in *historyInput) (*openapi.Answer[openapi.Items[*bothy.Metrics]], error) {
+		list, err := svc.MetricsHistory(ctx, in.ID, in.From, in.To)
+		if err != nil {
+			return nil, err
+		}
+		return openapi.AnswerList(list), nil
 	})
 }

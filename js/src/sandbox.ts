@@ -232,6 +232,15 @@ export class Sandbox {
     return this.#transport.json({ path: `${this.#path}/metrics`, ...options });
   }
 
+  /**
+   * Returns what was measured every ten seconds, oldest first. The last half hour is
+   * kept at most, since the sandbox was last started or resumed.
+   */
+  async metricsHistory(options: CallOptions & { from?: Date; to?: Date } = {}): Promise<Metrics[]> {
+    const { from, to, signal } = options;
+    return (await this.#transport.json<Page<Metrics>>({ path: `${this.#path}/metrics/history`, query: { from, to }, signal })).items;
+  }
+
   /** Returns what the commands, or one of them, have written and the sandbox still holds. */
   async logs(options: CallOptions & { pid?: number } = {}): Promise<Logs> {
     const { pid, signal } = options;

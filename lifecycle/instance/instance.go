@@ -37,6 +37,7 @@ type Instance struct {
 	PauseAfter time.Time
 
 	Activity Activity
+	History  History
 	still    autofreeze
 	conns    guestConns
 	// KeptConns are connections to servers inside. One that is idle is no use of the

@@ -53,7 +53,7 @@ def test_the_names_that_are_promised() -> None:
         "create get list resume limits exec exec_stream spawn terminal run_code pause snapshot "
         "create_template "
         "snapshots fork rollback set_timeout set_network network_log forward terminate id info "
-        "refresh events url metrics logs"
+        "refresh events url metrics metrics_history logs"
     )
     files = "read read_bytes write list stat exists mkdir move remove watch upload download"
     assert set(sandbox.split()) <= public(bothy.Sandbox).keys()

@@ -85,7 +85,7 @@ class Async(unittest.IsolatedAsyncioTestCase):
         self.assertTrue(await sandbox.is_running())
         listed = await AsyncSandbox.list(query=SandboxQuery(metadata=mark)).next_items()
         self.assertEqual([s.sandbox_id for s in listed], [sandbox.sandbox_id])
-        self.assertEqual(len(await sandbox.get_metrics()), 1)
+        self.assertGreater(len(await sandbox.get_metrics()), 0)
         await sandbox.files.write("kept", "yes")
         self.assertTrue(await sandbox.pause())
         self.assertFalse(await sandbox.is_running())

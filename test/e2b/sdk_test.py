@@ -361,10 +361,24 @@ class Control(unittest.TestCase):
 
     def test_metrics(self):
         sandbox = self.create()
-        metrics = sandbox.get_metrics()
-        self.assertEqual(len(metrics), 1)
-        self.assertGreater(metrics[0].mem_used, 0)
-        self.assertEqual(metrics[0].mem_total, 512 << 20)
+        now = sandbox.get_metrics()[-1]
+        self.assertGreater(now.mem_used, 0)
+        self.assertEqual(now.mem_total, 512 << 20)
+
+    def test_history(self):
+        sandbox = self.create(timeout=120)
+        begun = datetime.datetime.now(datetime.timezone.utc)
+        sandbox.commands.run("while :; do :; done", background=True)
+        until = time.monotonic() + 90
+        while len(sandbox.get_metrics()) < 4 and time.monotonic() < until:
+            time.sleep(0.5)
+        points = sandbox.get_metrics()
+        self.assertGreaterEqual(len(points), 4)
+        self.assertEqual(points, sorted(points, key=lambda p: p.timestamp))
+        kept = sandbox.get_metrics(start=begun - datetime.timedelta(seconds=2), end=points[1].timestamp)
+        self.assertEqual([p.timestamp for p in kept], [p.timestamp for p in points[:2]])
+        self.assertGreater(kept[1].cpu_used_pct, 20)
+        self.assertEqual(sandbox.get_metrics(end=begun - datetime.timedelta(hours=1)), [])
 
     def test_network(self):
         sandbox = self.create(allow_internet_access=False)

@@ -114,7 +114,8 @@ class Control(unittest.TestCase):
     def test_metrics(self):
         sandbox = self.create()[0]
         status, _, all_of_it = ask("GET", f"/sandboxes/{sandbox}/metrics")
-        self.assertEqual((status, len(all_of_it)), (200, 1))
+        self.assertEqual(status, 200)
+        self.assertGreater(len(all_of_it), 0)
         self.assertEqual(ask("GET", f"/sandboxes/{sandbox}/metrics?start=1&end=2")[2], [])
         _, _, many = ask("GET", f"/sandboxes/metrics?sandbox_ids={sandbox},none")
         self.assertEqual(list(many["sandboxes"]), [sandbox])

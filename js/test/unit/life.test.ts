@@ -143,6 +143,9 @@ test("what a sandbox uses, tries, prints and shows", async () => {
       json({ from: "1970-01-01T00:00:00Z", to: "1970-01-02T00:00:00Z", as_of: "1970-01-01T12:00:00Z", items: [{ sandbox: "b", cost: 2 }], total: { cost: 3 } }),
     );
   const sbx = open(fake);
+  fake.on(`GET ${base}/metrics/history`, json({ items: [{ cpu_seconds: 1 }, { cpu_seconds: 2 }] }));
+  assert.deepEqual(await sbx.metricsHistory({ from: new Date(0) }), [{ cpuSeconds: 1 }, { cpuSeconds: 2 }]);
+  assert.equal(fake.requests(`GET ${base}/metrics/history`)[0]?.query.get("from"), "1970-01-01T00:00:00.000Z");
   assert.deepEqual(await sbx.metrics(), { cpuSeconds: 1.5, memoryBytes: 7, heldAwakeBy: ["command"] });
   const since = new Date(0);
   const [line] = await sbx.networkLog({ since });

@@ -682,6 +682,22 @@ class Sandbox:
         """Return what it uses now."""
         return decode(Metrics, self._client._call(Request("GET", f"{self._path}/metrics")))
 
+    def metrics_history(
+        self, start: datetime | None = None, end: datetime | None = None
+    ) -> builtins.list[Metrics]:
+        """Return what was measured every ten seconds, oldest first.
+
+        The last half hour is kept at most, since it was last started or resumed.
+
+        Args:
+            start: Only what was measured from then on.
+            end: Only what was measured until then.
+        """
+        params = {name: at and at.isoformat() for name, at in (("from", start), ("to", end))}
+        request = Request("GET", f"{self._path}/metrics/history", params=params)
+        wire = self._client._call(request)
+        return [decode(Metrics, item) for item in wire["items"]]
+
     def logs(self, pid: int | None = None) -> Logs:
         """Return the output of its commands that is still held.
 

@@ -178,6 +178,11 @@ async def test_metrics_logs_and_url(fake: FakeServer, sbx: AsyncSandbox) -> None
     fake.routes["GET", base + "/metrics"] = lambda _: as_json({"cpu_seconds": 1, "processes": 3})
     metrics = await sbx.metrics()
     assert (metrics.cpu_seconds, metrics.processes, metrics.memory_bytes) == (1.0, 3, 0)
+    kept = {"items": [{"cpu_seconds": 1}, {"cpu_seconds": 2}]}
+    fake.routes["GET", base + "/metrics/history"] = lambda _: as_json(kept)
+    history = await sbx.metrics_history(datetime(2026, 1, 2, tzinfo=timezone.utc))
+    assert [m.cpu_seconds for m in history] == [1.0, 2.0]
+    assert fake.seen[-1].query == {"from": "2026-01-02T00:00:00+00:00"}
     items = [
         {"pid": 9, "stream": "stderr", "data": "x", "offset": 0},
         {"pid": 9, "stream": "stdout", "data": "4oI=", "encoding": "base64", "offset": 1},

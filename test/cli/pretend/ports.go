@@ -23,6 +23,21 @@ func (w Exec) DialPort(ctx context.Context, id string, port uint16) (net.Conn, e
 	return c, nil
 }
 
+// MetricsHistory tells of a sandbox that did next to nothing twice.
+func (w Exec) MetricsHistory(ctx context.Context, id string, from, _ time.Time) ([]*bothy.Metrics, error) {
+	list := []*bothy.Metrics{}
+	for _, ago := range []time.Duration{time.Hour, time.Minute} {
+		m, err := w.Metrics(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if m.Time = m.Time.Add(-ago); !m.Time.Before(from) {
+			list = append(list, m)
+		}
+	}
+	return list, nil
+}
+
 // Metrics tells of a sandbox that does next to nothing.
 func (w Exec) Metrics(_ context.Context, id string) (*bothy.Metrics, error) {
 	s, err := w.find(id)

@@ -1,0 +1,88 @@
+package lifecycle
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
+)
+
+const (
+	// measureEvery is how far apart the measurements are that are kept.
+	measureEvery = 10 * time.Second
+	// measuredAtOnce bounds the sandboxes that are measured at the same time, so that
+	// one whose guest does not answer holds up few others.
+	measuredAtOnce = 8
+)
+
+// RunHistory measures every running sandbox again and again until ctx ends.
+func (s *Service) RunHistory(ctx context.Context) {
+	t := time.NewTicker(measureEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			s.MeasureAll(ctx)
+		}
+	}
+}
+
+// MeasureAll adds one measurement to the history of every running sandbox. It wakes none
+// that is frozen, and counts as use of none.
+func (s *Service) MeasureAll(ctx context.Context) {
+	s.mu.Lock()
+	all := make([]*instance.Instance, 0, len(s.instances))
+	for _, l := range s.instances {
+		all = append(all, l)
+	}
+	s.mu.Unlock()
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, measuredAtOnce)
+	for _, l := range all {
+		if ctx.Err() != nil {
+			break
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			// A machine that ends meanwhile has nothing more to tell.
+			if m, err := s.measure(ctx, l); err == nil {
+				l.History.Add(*m)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// measure tells what a machine uses now.
+func (s *Service) measure(ctx context.Context, l *instance.Instance) (*bothy.Metrics, error) {
+	st, err := l.Machine.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m := &bothy.Metrics{
+		Time: s.clock.Now().UTC(), CPUCount: l.Limits.CPU, CPUSeconds: st.CPUSeconds,
+		MemoryBytes: st.MemoryBytes, MemoryLimitBytes: st.MemoryLimitBytes,
+		DiskLimitBytes: st.DiskLimitBytes, NetworkCounters: l.Gateway.Counters(),
+	}
+	if g, err := s.machines.GuestStats(ctx, l); err == nil {
+		m.Processes, m.DiskBytes = g.Processes, g.DiskUsedBytes
+	}
+	return m, nil
+}
+
+// MetricsHistory tells what a sandbox has used; see bothy.MetricsService.
+func (s *Service) MetricsHistory(ctx context.Context, id string, from, to time.Time) ([]*bothy.Metrics, error) {
+	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesRead); err != nil {
+		return nil, err
+	}
+	l := s.instance(id)
+	if l == nil {
+		return []*bothy.Metrics{}, nil
+	}
+	return l.History.Between(from, to), nil
+}

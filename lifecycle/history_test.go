@@ -1,0 +1,53 @@
+package lifecycle_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// The latest measurements of a running sandbox are kept, and those of one that ends go.
+func TestHistoryOfMetrics(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+	begun := w.clock.Now()
+	for range 200 {
+		w.MeasureAll(t.Context())
+		w.clock.pass(10 * time.Second)
+	}
+	history := func(from, to time.Time) []*bothy.Metrics {
+		t.Helper()
+		list, err := w.MetricsHistory(w.me(), sb.ID, from, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	all := history(time.Time{}, time.Time{})
+	if len(all) != 180 || !all[0].Time.Equal(begun.Add(200*time.Second)) || !all[179].Time.Equal(begun.Add(1990*time.Second)) {
+		t.Fatalf("%d are kept, from %v to %v", len(all), all[0].Time, all[len(all)-1].Time)
+	}
+	for i, m := range all {
+		if m.CPUCount == 0 || m.DiskLimitBytes == 0 || i > 0 && m.Time.Sub(all[i-1].Time) != 10*time.Second {
+			t.Fatalf("measurement %d: %+v", i, m)
+		}
+	}
+	from := all[10].Time
+	if some := history(from, from.Add(20*time.Second)); len(some) != 3 || !some[0].Time.Equal(from) {
+		t.Errorf("of twenty seconds: %+v", some)
+	}
+	if none := history(begun, begun.Add(time.Second)); len(none) != 0 {
+		t.Errorf("of what is no longer kept: %+v", none)
+	}
+	_, err := w.MetricsHistory(as(t, "theirs"), sb.ID, time.Time{}, time.Time{})
+	wantCode(t, err, bothy.CodeSandboxNotFound)
+	w.pause(sb.ID)
+	if slept := history(time.Time{}, time.Time{}); len(slept) != 0 {
+		t.Errorf("while it is paused: %+v", slept)
+	}
+	w.MeasureAll(t.Context()) // which wakes nothing
+	if got := w.get(sb.ID); got.State != bothy.StatePaused {
+		t.Errorf("it is %s", got.State)
+	}
+}
