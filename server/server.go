@@ -129,7 +129,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 		return nil, err
 	}
 	s.templates = template.NewLibrary(c.Templates, template.Options{
-		Registries: registries, Version: s.version,
+		Registries: registries, Version: s.version, MinFreeDisk: c.Snapshots.MinFreeDiskMB << 20,
 		Home: c.Home, InUse: s.templateInUse, Quota: s.templateQuota, Forget: s.forgetMemory, Transport: gateway.Transport(c.Network.Allow, c.Network.Forbid),
 	})
 	if err := s.openEngine(binaries); err != nil {

@@ -27,7 +27,7 @@ const (
 
 // unpackLayer applies one layer of an image, and fails if the layer is not what
 // the image says it is.
-func (r *rootfs) unpackLayer(ctx context.Context, l v1.Layer, budget *int64) error {
+func (r *rootfs) unpackLayer(ctx context.Context, l v1.Layer, budget *int64, guard io.Writer) error {
 	want, err := l.DiffID()
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func (r *rootfs) unpackLayer(ctx context.Context, l v1.Layer, budget *int64) err
 	}
 	defer content.Close()
 	hash := sha256.New()
-	all := io.TeeReader(content, hash)
+	all := io.TeeReader(content, io.MultiWriter(guard, hash))
 	if err := r.unpackTar(ctx, all, budget); err != nil {
 		return err
 	}

@@ -32,6 +32,8 @@ type Options struct {
 	InUse func(ctx context.Context, project, digest string, without map[string]bool) (bool, error)
 	// Quota is how many bytes the templates of a project may take up; 0 means any number.
 	Quota func(ctx context.Context, project string) (int64, error)
+	// MinFreeDisk is how many bytes of the host's disk imports leave free; 0 is no bound.
+	MinFreeDisk int64
 	// Transport is how projects other than the operator's reach registries, and decides
 	// which. Without it they reach none.
 	Transport http.RoundTripper

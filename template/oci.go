@@ -2,6 +2,7 @@ package template
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/disk"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
@@ -101,13 +103,19 @@ func (b *build) unpackImage(ctx context.Context, img v1.Image) error {
 		return err
 	}
 	budget := int64(maxImageBytes)
+	guard := &disk.Guard{Dir: b.work, Min: b.lib.opts.MinFreeDisk}
 	for i, l := range layers {
 		size, err := l.Size()
 		if err != nil {
 			return err
 		}
 		b.advance(float64(i)/float64(len(layers)), "layer %d of %d, %d MB", i+1, len(layers), size>>20)
-		if err := b.root.unpackLayer(ctx, l, &budget); err != nil {
+		err = b.root.unpackLayer(ctx, l, &budget, guard)
+		if errors.Is(err, disk.ErrNoRoom) {
+			return bothy.Errorf(bothy.CodeDiskFull, "the host's disk has no room for the image").
+				WithHint("Delete templates and snapshots that are not needed, or give the server more space.").Because(err)
+		}
+		if err != nil {
 			return fmt.Errorf("layer %d: %w", i+1, err)
 		}
 	}

@@ -90,6 +90,16 @@ func TestALoopOfLinksEndsTheBuild(t *testing.T) {
 	fails(t, err, bothy.CodeTemplateInvalid, "too many symbolic links")
 }
 
+func TestAnImageLeavesRoomOnTheDisk(t *testing.T) {
+	l := NewLibrary(t.TempDir(), Options{MinFreeDisk: 1 << 60})
+	ref := push(t, image(t, v1.Config{}, layer(t, entry{name: "f", content: "1"})))
+	_, err := l.BuildTemplate(as(t, bothy.ScopeAdmin), bothy.TemplateBuild{Name: "tools", Image: ref}, nil)
+	fails(t, err, bothy.CodeDiskFull, "no room for the image")
+	if _, err := l.Lookup("tools"); err == nil {
+		t.Error("it is there all the same")
+	}
+}
+
 func TestFilesOfEveryTemplateDoNotFollowAnImagesLinks(t *testing.T) {
 	host := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(host, "passwd"), []byte("root:x:0:0::/:/bin/sh\n"), 0o644))
@@ -110,7 +120,7 @@ func TestModesAndOwnersOfAnImageStay(t *testing.T) {
 	budget := int64(1 << 20)
 	must(t, b.root.unpackLayer(t.Context(), layer(t,
 		entry{name: "su", content: "x", mode: 0o4755}, entry{name: "d/", mode: 0o1777}, entry{name: "d/f", content: "x", mode: 0o600, uid: 33},
-		entry{name: "dev", kind: tar.TypeChar}, entry{name: "pipe", kind: tar.TypeFifo}), &budget))
+		entry{name: "dev", kind: tar.TypeChar}, entry{name: "pipe", kind: tar.TypeFifo}), &budget, io.Discard))
 	info, err := os.Stat(filepath.Join(b.root.dir, "su"))
 	must(t, err)
 	if info.Mode() != os.ModeSetuid|0o755 {
@@ -134,7 +144,7 @@ func TestAnImageLargerThanItsBudgetIsRefused(t *testing.T) {
 	must(t, err)
 	defer b.cleanUp()
 	budget := int64(10)
-	err = b.root.unpackLayer(t.Context(), layer(t, entry{name: "a", content: "123456"}, entry{name: "b", content: "123456"}), &budget)
+	err = b.root.unpackLayer(t.Context(), layer(t, entry{name: "a", content: "123456"}, entry{name: "b", content: "123456"}), &budget, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "holds more than") {
 		t.Errorf("unpacked: %v", err)
 	}
@@ -316,7 +326,7 @@ func TestALayerWithAnotherContentIsRefused(t *testing.T) {
 	must(t, err)
 	defer b.cleanUp()
 	budget := int64(1 << 20)
-	err = b.root.unpackLayer(t.Context(), lying{static.NewLayer([]byte("x"), types.DockerLayer)}, &budget)
+	err = b.root.unpackLayer(t.Context(), lying{static.NewLayer([]byte("x"), types.DockerLayer)}, &budget, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "digest") {
 		t.Errorf("unpacked: %v", err)
 	}

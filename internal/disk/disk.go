@@ -1,7 +1,11 @@
 // Package disk tells how much room a disk of the host has.
 package disk
 
-import "golang.org/x/sys/unix"
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
 
 // Free is how many bytes may still be written by others than root where a folder is.
 func Free(dir string) (int64, error) {
@@ -10,4 +14,49 @@ func Free(dir string) (int64, error) {
 		return 0, err
 	}
 	return int64(fs.Bavail) * int64(fs.Bsize), nil
+}
+
+// ErrNoRoom is that a disk has less free than is to stay free.
+var ErrNoRoom = errors.New("the host's disk has no room for more")
+
+// A Guard is told what is written to a disk of the host, as a writer beside the real one,
+// and fails while that has too little free: what others send must not take from sandboxes
+// what they live on.
+type Guard struct {
+	Dir string
+	// Min is how many bytes stay free; 0 is no bound.
+	Min int64
+	// Free is the function Free, unless tests have another.
+	Free  func(dir string) (int64, error)
+	since int64
+}
+
+// lookEvery is how much is written between two looks at the disk.
+const lookEvery = 64 << 20
+
+// Write implements io.Writer. It keeps nothing.
+func (g *Guard) Write(p []byte) (int, error) {
+	if g.since -= int64(len(p)); g.since < 0 {
+		if err := g.Look(); err != nil {
+			return 0, err
+		}
+		g.since = lookEvery
+	}
+	return len(p), nil
+}
+
+// Look returns ErrNoRoom while the disk has too little free.
+func (g *Guard) Look() error {
+	if g.Min == 0 {
+		return nil
+	}
+	look := g.Free
+	if look == nil {
+		look = Free
+	}
+	free, err := look(g.Dir)
+	if err == nil && free < g.Min {
+		err = ErrNoRoom
+	}
+	return err
 }

@@ -69,7 +69,7 @@ func (b *Builder) emptyBase() (*base, error) {
 
 // writeImage writes a tree as an image of the cache.
 func (b *Builder) writeImage(t *tree.Tree, path string) error {
-	if err := b.room(filepath.Dir(path)); err != nil {
+	if err := b.guard(filepath.Dir(path)).Look(); err != nil {
 		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
@@ -181,7 +181,7 @@ func (b *Builder) fetch(ctx context.Context, l v1.Layer, path string) (err error
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(&roomy{Writer: f, b: b, dir: b.work}, sum), io.LimitReader(&whileAlive{ctx, content}, tree.MaxBytes+1))
+	n, err := io.Copy(io.MultiWriter(b.guard(b.work), f, sum), io.LimitReader(&whileAlive{ctx, content}, tree.MaxBytes+1))
 	if err != nil {
 		return err
 	}

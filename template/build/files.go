@@ -101,7 +101,7 @@ func (j *job) unpack(ctx context.Context, n *tree.Node) (*tree.Tree, error) {
 	}
 	defer f.Close()
 	limit := int64(tree.MaxBytes)
-	size, err := io.Copy(&roomy{Writer: f, b: j.b, dir: j.work}, io.LimitReader(io.MultiReader(bytes.NewReader(head), plain), limit))
+	size, err := io.Copy(io.MultiWriter(j.b.guard(j.work), f), io.LimitReader(io.MultiReader(bytes.NewReader(head), plain), limit))
 	if err == nil && size == limit {
 		err = fmt.Errorf("it holds more than %d GB", limit>>30)
 	}

@@ -77,7 +77,7 @@ func (b *Builder) spool(ctx context.Context, f *os.File, r io.Reader) (string, e
 		plain = z
 	}
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(&roomy{Writer: f, b: b, dir: b.contexts()}, sum), io.LimitReader(plain, maxContextBytes+1))
+	n, err := io.Copy(io.MultiWriter(b.guard(b.contexts()), f, sum), io.LimitReader(plain, maxContextBytes+1))
 	if err != nil {
 		return "", badContext(err)
 	}
