@@ -323,6 +323,10 @@ func TestTail(t *testing.T) {
 		t.Errorf("%d bytes, %.40q", len(got), got)
 	}
 	x = tail{nonce: "n"}
+	if err := x.take(bothy.ExecEvent{Data: "noise of before"}); err != nil || x.text() != "" {
+		t.Errorf("%q, %v", x.text(), err)
+	}
+	x = tail{nonce: "n"}
 	if err := x.take(bothy.ExecEvent{IsFinal: true}); !errors.Is(err, errShellEnded) {
 		t.Error(err)
 	}

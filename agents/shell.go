@@ -261,6 +261,9 @@ var controls = regexp.MustCompile(`\x1b\[[0-9;?]*[ -/]*[@-~]`)
 
 // text is the output as text.
 func (t *tail) text() string {
+	if t.nonce != "" && !t.begun && !t.lost && !t.ended {
+		return "" // only what was printed before the command
+	}
 	t.trim(outputLimit)
 	b := controls.ReplaceAll(t.buf, nil)
 	b = bytes.ReplaceAll(b, []byte("\r\n"), []byte("\n"))
