@@ -58,7 +58,7 @@ class Oldest(unittest.TestCase):
         sandbox.set_timeout(100)
         self.assertEqual(sandbox.get_info().sandbox_id, sandbox.sandbox_id)
         self.assertIn(sandbox.sandbox_id, [s.sandbox_id for s in Sandbox.list().next_items()])
-        self.assertEqual(len(sandbox.get_metrics()), 1)
+        self.assertGreater(len(sandbox.get_metrics()), 0)
         sandbox.beta_pause()
         self.assertFalse(sandbox.is_running())
         again = Sandbox.connect(sandbox.sandbox_id)

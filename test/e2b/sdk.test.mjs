@@ -125,7 +125,7 @@ test("life", async () => {
   const pages = Sandbox.list({ query: { metadata: { life: "js" }, state: ["running"] } });
   assert.deepEqual((await pages.nextItems()).map((x) => x.sandboxId), [s.sandboxId]);
   assert.equal(pages.hasNext, false);
-  assert.equal((await s.getMetrics()).length, 1);
+  assert.ok((await s.getMetrics()).length > 0);
   await s.files.write("kept", "yes");
   assert.equal(await s.pause(), true);
   assert.equal(await s.isRunning(), false);
