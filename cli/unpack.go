@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/bothy-dev/bothy/internal/links"
 )
 
 // unpacker writes a tar from a sandbox below one folder of this host. The tar
@@ -142,7 +144,7 @@ func (u *unpacker) writeLinks() error {
 	for _, h := range u.links {
 		why := "outside of the destination"
 		if _, err := u.root.Stat(h.Name); err == nil || errors.Is(err, fs.ErrNotExist) {
-			if !climbs(h.Linkname) {
+			if !links.Climbs(h.Linkname) {
 				continue
 			}
 			why = "which may lead out of the destination once other files are there"
@@ -153,26 +155,6 @@ func (u *unpacker) writeLinks() error {
 		}
 	}
 	return nil
-}
-
-// climbs reports whether a link goes up after it has gone down. Where that leads
-// depends on what the folder on the way is, and a later copy may put another there:
-// nothing may be there yet, or an empty folder, which a link can replace. Links that
-// only begin by going up start at a folder that stays, for it holds them.
-func climbs(target string) bool {
-	down := false
-	for part := range strings.SplitSeq(target, "/") {
-		switch part {
-		case "", ".":
-		case "..":
-			if down {
-				return true
-			}
-		default:
-			down = true
-		}
-	}
-	return false
 }
 
 // finishFolders gives folders their permissions and times, the deepest first.

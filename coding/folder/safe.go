@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/bothy-dev/bothy/internal/links"
 )
 
 // harmless are the entries of a repository's .git that git only reads as data. What is not
@@ -55,26 +57,8 @@ func refusedLink(name, target string) string {
 		return "it is a link in a repository's .git"
 	case target == "" || filepath.IsAbs(target):
 		return "it is a link to " + target + ", outside of the folder"
-	case !filepath.IsLocal(path.Join(path.Dir(name), target)) || climbs(target):
+	case !filepath.IsLocal(path.Join(path.Dir(name), target)) || links.Climbs(target):
 		return "it is a link to " + target + ", which leads out of the folder or may do so later"
 	}
 	return ""
-}
-
-// climbs reports whether a link goes up after it has gone down: where that leads depends on
-// what the folder on the way is, which may be replaced by a link.
-func climbs(target string) bool {
-	down := false
-	for part := range strings.SplitSeq(target, "/") {
-		switch part {
-		case "", ".":
-		case "..":
-			if down {
-				return true
-			}
-		default:
-			down = true
-		}
-	}
-	return false
 }
