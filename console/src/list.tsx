@@ -115,7 +115,7 @@ function Rows({ rows, chosen, choose }: { rows: SandboxInfo[]; chosen: Set<strin
   };
   return (
     <div class="frame" ref={frame} tabIndex={0} role="region" aria-label="Sandboxes" onScroll={() => setTop(frame.current!.scrollTop)}>
-      <table>
+      <table class="list">
         <thead><tr><th><span class="hidden">Choose</span></th><th>Sandbox</th><th>State</th><th>Template</th><th>Engine</th><th>Age</th><th>Time left</th><th>CPU</th><th>Memory</th><th>Network</th><th>Labels</th></tr></thead>
         <tbody>
           {first > 0 && <tr aria-hidden="true" style={{ height: first * rowHeight }} />}

@@ -18,7 +18,11 @@ async function run(sandbox: Sandbox, at: HTMLElement, stop: AbortSignal, say: (t
   const resized = new ResizeObserver(() => fit.fit());
   resized.observe(at);
   stop.addEventListener("abort", () => (resized.disconnect(), screen.dispose(), void terminal?.close()));
-  screen.onData((text) => void terminal?.write(text).catch(() => undefined));
+  let unsent = ""; // what is typed while there is no connection
+  screen.onData((text) => {
+    if (terminal) void terminal.write(text).catch(() => undefined);
+    else unsent += text;
+  });
   screen.onResize(({ cols, rows }) => void terminal?.resize(cols, rows).catch(() => undefined));
   screen.focus();
   let from = 0;
@@ -28,12 +32,15 @@ async function run(sandbox: Sandbox, at: HTMLElement, stop: AbortSignal, say: (t
       pid = terminal.pid;
       failures = 0;
       say("");
+      if (unsent) await terminal.write(unsent);
+      unsent = "";
       for await (const bytes of terminal) {
         from += bytes.length;
         screen.write(bytes);
       }
       return say(terminal.exitCode === undefined ? "The terminal was closed." : `The shell ended with ${terminal.exitCode}. Open this page again for another.`);
     } catch (error) {
+      terminal = undefined;
       if (++failures > 40) return say(textOf(error));
       say("The connection is lost. Trying again…");
       await new Promise((r) => setTimeout(r, 1000));
@@ -49,5 +56,6 @@ export function TerminalTab({ sandbox }: { sandbox: Sandbox }) {
     run(sandbox, at.current!, stop.signal, say).catch((error) => say(textOf(error)));
     return () => stop.abort();
   }, [sandbox.id]);
-  return <>{said && <p role="status">{said}</p>}<div class="terminal" ref={at} /></>;
+  // The line stays when it is empty: the terminal would lose the focus if it were moved.
+  return <><p role="status">{said}</p><div class="terminal" ref={at} /></>;
 }

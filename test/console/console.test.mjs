@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { openSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import net from "node:net";
 import { after, before, test } from "node:test";
 
 const require = createRequire(new URL("../../console/package.json", import.meta.url));
@@ -45,12 +46,12 @@ async function call(key, method, path, body) {
 const run = (command) => call(admin, "POST", `/v1/sandboxes/${box}/exec`, { command });
 
 /** A visitor of their own, who fails the test when a script of a sandbox runs. */
-async function visitor(key, at = "") {
+async function visitor(key, at = "", from = url) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
   const p = await context.newPage();
   p.setDefaultTimeout(20_000);
   p.on("dialog", (d) => (d.type() === "confirm" ? d.accept() : d.dismiss()));
-  await p.goto(`${url}/console/${at}`);
+  await p.goto(`${from}/console/${at}`);
   if (key) {
     await p.getByLabel("API key").fill(key);
     await p.getByRole("button", { name: "Log in" }).click();
@@ -61,9 +62,12 @@ async function visitor(key, at = "") {
 
 async function accessible(p) {
   await p.evaluate(readFileSync(require.resolve("axe-core/axe.min.js"), "utf8"));
-  const { violations } = await p.evaluate(() => window.axe.run());
-  const bad = violations.filter((v) => ["serious", "critical"].includes(v.impact));
-  assert.deepEqual(bad.map((v) => [v.id, v.nodes.map((n) => n.html)]), [], p.url());
+  for (const colorScheme of ["dark", "light"]) {
+    await p.emulateMedia({ colorScheme });
+    const { violations } = await p.evaluate(() => window.axe.run());
+    const bad = violations.filter((v) => ["serious", "critical"].includes(v.impact));
+    assert.deepEqual(bad.map((v) => [v.id, v.nodes.map((n) => n.html)]), [], `${p.url()} ${colorScheme}`);
+  }
 }
 
 const picture = (p, name) => pictures && p.screenshot({ path: `${pictures}/${name}.png` });
@@ -172,6 +176,44 @@ test("a terminal takes what is typed", async () => {
   assert.equal((await run("cat /workspace/typed")).stdout, "typed-42\n");
 });
 
+whole("a terminal whose connection breaks joins its shell again", async () => {
+  const lines = new Set(); // through a cable that can be cut: a browser's own end says goodbye, which ends the shell
+  const cable = net.createServer((one) => {
+    const other = net.connect(Number(new URL(url).port), "127.0.0.1");
+    for (const [a, b] of [[one, other], [other, one]]) a.pipe(b).on("error", () => undefined), a.on("error", () => undefined), a.on("close", () => b.destroy()), lines.add(a);
+  });
+  await new Promise((r) => cable.listen(0, "127.0.0.1", r));
+  const p = await visitor(admin, `sandboxes/${box}/terminal`, `http://127.0.0.1:${cable.address().port}`);
+  await p.locator(".xterm-helper-textarea").focus();
+  await p.keyboard.type("kept=$((40+2)); echo first-$kept\n");
+  await p.locator(".xterm-rows", { hasText: "first-42" }).waitFor();
+  for (const line of lines) line.destroy();
+  await p.getByText("The connection is lost").waitFor();
+  await p.keyboard.type("echo again-$kept\n");
+  await p.getByText("The connection is lost").waitFor({ state: "detached" });
+  await p.locator(".xterm-rows", { hasText: "again-42" }).waitFor();
+  await p.context().close();
+  cable.close();
+});
+
+whole("a link leads to a port of the sandbox, until it is revoked", async () => {
+  await call(admin, "POST", `/v1/sandboxes/${box}/exec`, { background: true, command: "mkdir -p /tmp/site; cd /tmp/site; echo '<h1>from inside</h1>' >index.html; exec python3 -m http.server 8000" });
+  await run("until python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 8000))' 2>/dev/null; do sleep 0.1; done");
+  await page.goto(`${url}/console/sandboxes/${box}/ports`);
+  await page.getByLabel("Port").fill("8000");
+  await page.getByRole("button", { name: "Make a link" }).click();
+  const [opened] = await Promise.all([page.context().waitForEvent("page"), page.locator("main p a").click()]);
+  await opened.getByRole("heading", { name: "from inside" }).waitFor();
+  assert.notEqual(new URL(opened.url()).origin, url);
+  assert.equal(await opened.evaluate(() => window.opener), null);
+  await accessible(page);
+  await page.getByRole("button", { name: "Revoke" }).click();
+  await page.getByText("No link leads to a port").waitFor();
+  const answer = await opened.reload();
+  assert.ok(answer.status() >= 400, `${answer.status()} after it was revoked`);
+  await opened.close();
+});
+
 test("files go up, are edited and come down; their names do nothing", async () => {
   const evil = "<img src=x onerror=window.pwned=1>.txt";
   await page.goto(`${url}/console/sandboxes/${box}/files`);
@@ -190,10 +232,7 @@ test("files go up, are edited and come down; their names do nothing", async () =
   await page.getByRole("button", { name: "Save" }).click();
   await page.getByRole("button", { name: "Save", disabled: false }).waitFor();
   assert.equal((await run("cat /workspace/colours.py")).stdout, "def twice(n):\r\n\treturn n * 2  # é\r\n# end");
-  for (const colorScheme of ["dark", "light"]) {
-    await page.emulateMedia({ colorScheme });
-    await accessible(page);
-  }
+  await accessible(page);
   await run(`echo x >'/workspace/${evil}'`);
   await page.reload();
   await page.getByRole("button", { name: evil }).waitFor();
@@ -281,6 +320,77 @@ whole("fork and roll back in the tree", async () => {
   await picture(page, "snapshots");
 });
 
+whole("snapshots are resumed, exported and deleted in the tree", async () => {
+  const { id } = await call(admin, "POST", "/v1/sandboxes", { template: "python-3.12-bare", name: "sleeper" });
+  await call(admin, "POST", `/v1/sandboxes/${id}/pause`, { name: "asleep" });
+  await page.goto(`${url}/console/snapshots`);
+  const node = page.locator(".node", { has: page.getByText("asleep", { exact: true }) });
+  const [file] = await Promise.all([page.waitForEvent("download"), node.getByRole("button", { name: "Export" }).click()]);
+  assert.equal(file.suggestedFilename(), "asleep.bothy");
+  assert.ok(readFileSync(await file.path()).length > 10_000);
+  await node.getByRole("button", { name: "Delete" }).click();
+  await page.getByRole("alert").getByText("sleeps in").waitFor();
+  await node.getByRole("button", { name: "Resume" }).click();
+  await page.waitForURL(`${url}/console/sandboxes/${id}`);
+  assert.equal((await call(admin, "GET", `/v1/sandboxes/${id}`)).state, "running");
+  await page.goto(`${url}/console/snapshots`);
+  await node.getByRole("button", { name: "Delete" }).click();
+  await node.waitFor({ state: "detached" });
+  await call(admin, "DELETE", `/v1/sandboxes/${id}`);
+});
+
+whole("the keyboard is enough", async () => {
+  const p = await visitor();
+  await p.getByLabel("API key").waitFor();
+  const tabTo = async (locator) => {
+    for (let n = 0; n < 60; n++) {
+      await p.keyboard.press("Tab");
+      if (await locator.evaluate((e) => e === document.activeElement)) return;
+    }
+    assert.fail(`no way to ${locator} by the tab key`);
+  };
+  await tabTo(p.getByLabel("API key"));
+  await p.keyboard.type(admin);
+  await p.keyboard.press("Enter");
+  await p.getByRole("link", { name: box }).waitFor();
+  await tabTo(p.getByRole("link", { name: box }));
+  await p.keyboard.press("Enter");
+  await p.getByRole("heading", { name: box }).waitFor();
+  await tabTo(p.getByRole("link", { name: "files", exact: true }));
+  await p.keyboard.press("Enter");
+  await p.getByRole("button", { name: "colours.py" }).waitFor();
+  await tabTo(p.getByRole("button", { name: "colours.py" }));
+  await p.keyboard.press("Enter");
+  const editor = p.getByRole("textbox", { name: "colours.py" });
+  await editor.waitFor();
+  assert.ok(await editor.evaluate((e) => e === document.activeElement), "an opened file has the focus");
+  await tabTo(p.getByRole("button", { name: "Save" })); // the editor lets the tab key go
+  await p.keyboard.press("Enter");
+  await tabTo(p.getByRole("link", { name: "snapshots", exact: true }));
+  await p.keyboard.press("Enter");
+  await p.getByRole("heading", { name: "Snapshots" }).waitFor();
+  await p.context().close();
+});
+
+whole("a narrow screen needs no scrolling sideways", async () => {
+  const p = await visitor(admin);
+  await p.setViewportSize({ width: 400, height: 800 });
+  const rooms = ["sandboxes", "snapshots", "templates", "usage", "projects", "keys", "audit", "host"];
+  for (const at of [...rooms, ...["overview", "terminal", "files", "code", "processes", "network", "ports", "logs"].map((tab) => `sandboxes/${box}/${tab}`)]) {
+    await p.goto(`${url}/console/${at}`);
+    await p.locator("main").waitFor();
+    await p.waitForFunction(() => !document.querySelector("main > [role=status]") || document.querySelector("main table, main .terminal"));
+    const wide = await p.evaluate(() => [document.documentElement, ...document.querySelectorAll("main, header")].filter((e) => e.scrollWidth > e.clientWidth).map((e) => `${e.localName} ${e.scrollWidth} of ${e.clientWidth}`));
+    assert.deepEqual(wide, [], at);
+    await picture(p, `narrow-${at.replaceAll("/", "-")}`);
+  }
+  await p.goto(`${url}/console/sandboxes`);
+  await p.getByRole("button", { name: "New sandbox" }).click();
+  assert.ok(await p.evaluate(() => document.documentElement.scrollWidth <= 400));
+  await accessible(p);
+  await p.context().close();
+});
+
 test("the host says what it has, holds and lacks", async () => {
   await page.goto(`${url}/console/host`);
   await page.getByRole("cell", { name: "gvisor", exact: true }).waitFor();
@@ -304,6 +414,17 @@ whole("the other pages open without trouble", async () => {
   }
   await page.getByRole("button", { name: "Verify" }).click();
   await page.getByText("as they were written").waitFor();
+});
+
+whole("a login that is over leads back to the key", async () => {
+  const p = await visitor(admin, `sandboxes/${box}`);
+  await p.getByRole("heading", { name: box }).waitFor();
+  await p.context().clearCookies();
+  await p.getByText("The login has ended").waitFor();
+  await p.getByLabel("API key").fill(admin);
+  await p.getByRole("button", { name: "Log in" }).click();
+  await p.getByRole("heading", { name: box }).waitFor(); // where the visitor was
+  await p.context().close();
 });
 
 test("who may only read touches nothing", async () => {
