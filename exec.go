@@ -2,6 +2,7 @@ package bothy
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
@@ -115,6 +116,14 @@ type ExecEvent struct {
 	OOMKilled  bool   `json:"oom_killed,omitempty"`
 	Truncated  bool   `json:"truncated,omitempty"`
 	Hint       string `json:"hint,omitempty"`
+}
+
+// Bytes returns the output as it was written.
+func (e ExecEvent) Bytes() ([]byte, error) {
+	if e.Encoding == "base64" {
+		return base64.StdEncoding.DecodeString(e.Data)
+	}
+	return []byte(e.Data), nil
 }
 
 // ProcessInfo describes a process that was started through the API.

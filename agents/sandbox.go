@@ -2,7 +2,6 @@ package agents
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -155,7 +154,7 @@ func (s *session) run(ctx context.Context, id string, limit int, args ...string)
 			out.code = e.ExitCode
 			return nil
 		}
-		data, err := dataOf(e)
+		data, err := e.Bytes()
 		if err != nil {
 			return err
 		}
@@ -174,13 +173,6 @@ func (s *session) run(ctx context.Context, id string, limit int, args ...string)
 		err = nil
 	}
 	return out, err
-}
-
-func dataOf(e bothy.ExecEvent) ([]byte, error) {
-	if e.Encoding == "base64" {
-		return base64.StdEncoding.DecodeString(e.Data)
-	}
-	return []byte(e.Data), nil
 }
 
 // process finds a process of the sandbox's, or nil.

@@ -152,7 +152,7 @@ func (s *session) reconnect(ctx context.Context, id string, c callState) (found,
 	var seen []byte
 	state := never
 	err = s.worker.o.Commands.Output(ctx, id, c.Process, c.From, func(e bothy.ExecEvent) error {
-		data, err := dataOf(e)
+		data, err := e.Bytes()
 		if err != nil {
 			return err
 		}
@@ -227,7 +227,7 @@ var endCode = regexp.MustCompile(`^(\d+)>\n`)
 
 // take takes a piece of the shell's output.
 func (t *tail) take(e bothy.ExecEvent) error {
-	data, err := dataOf(e)
+	data, err := e.Bytes()
 	if err != nil {
 		return err
 	}

@@ -229,7 +229,7 @@ func (s *session) custom(t bothy.AgentTool) func(context.Context, string, string
 
 // add takes a piece of output that has no marks.
 func (t *tail) add(e bothy.ExecEvent) error {
-	data, err := dataOf(e)
+	data, err := e.Bytes()
 	t.buf = append(t.buf, data...)
 	t.trim(outputLimit)
 	return err

@@ -281,7 +281,7 @@ func agentPatch(ctx context.Context, s *session, id, dir string) (string, error)
 	var patch, problem strings.Builder
 	code := -1
 	err := s.exec.ExecStream(ctx, id, bothy.ExecRequest{Command: bothy.Command{Args: []string{"sh", "-c", patchScript}}, Cwd: dir}, func(e bothy.ExecEvent) error {
-		data, err := eventData(e)
+		data, err := e.Bytes()
 		if err != nil {
 			return err
 		}

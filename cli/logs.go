@@ -80,7 +80,7 @@ func (a *app) logs(ctx context.Context, s *session, id string, p bothy.ProcessIn
 		if err := printEvent(e); err != nil {
 			return err
 		}
-		data, err := eventData(e)
+		data, err := e.Bytes()
 		if err == nil && !follow && e.Offset+int64(len(data)) >= p.OutputEnd {
 			return errSeenEnough
 		}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -36,7 +35,7 @@ func (a *app) printEvent(final *bothy.ExecEvent) func(bothy.ExecEvent) error {
 		if e.IsFinal {
 			*final = e
 		}
-		data, err := eventData(e)
+		data, err := e.Bytes()
 		if err != nil || len(data) == 0 {
 			return err
 		}
@@ -47,13 +46,6 @@ func (a *app) printEvent(final *bothy.ExecEvent) func(bothy.ExecEvent) error {
 		_, err = w.Write(data)
 		return err
 	}
-}
-
-func eventData(e bothy.ExecEvent) ([]byte, error) {
-	if e.Encoding == "base64" {
-		return base64.StdEncoding.DecodeString(e.Data)
-	}
-	return []byte(e.Data), nil
 }
 
 func checkFinal(final bothy.ExecEvent, err error) (bothy.ExecEvent, error) {

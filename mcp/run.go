@@ -144,17 +144,13 @@ func (t tools) execTelling(ctx context.Context, id string, req bothy.ExecRequest
 			r.Truncated = e.Truncated
 			return nil
 		}
-		data := e.Data
-		if e.Encoding == "base64" {
-			b, err := base64.StdEncoding.DecodeString(e.Data)
-			if err != nil {
-				return err
-			}
-			data = string(b)
+		b, err := e.Bytes()
+		if err != nil {
+			return err
 		}
 		if to := out[e.Stream]; to != nil {
-			to.add(data)
-			p.say(ctx, lastLine(data))
+			to.add(string(b))
+			p.say(ctx, lastLine(string(b)))
 		}
 		return nil
 	})

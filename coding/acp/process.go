@@ -2,7 +2,6 @@ package acp
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -111,12 +110,9 @@ func (p *Process) Follow(ctx context.Context, out func([]byte) error) error {
 
 // take passes a piece of output on.
 func (p *Process) take(e bothy.ExecEvent, out func([]byte) error) error {
-	data := []byte(e.Data)
-	if e.Encoding == "base64" {
-		var err error
-		if data, err = base64.StdEncoding.DecodeString(e.Data); err != nil {
-			return final{err}
-		}
+	data, err := e.Bytes()
+	if err != nil {
+		return final{err}
 	}
 	if len(data) == 0 {
 		return nil

@@ -3,7 +3,6 @@ package build
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -389,12 +388,9 @@ func (r *running) execute(ctx context.Context, id string, seconds float64) error
 			last = e
 			return nil
 		}
-		data := []byte(e.Data)
-		if e.Encoding == "base64" {
-			var err error
-			if data, err = base64.StdEncoding.DecodeString(e.Data); err != nil {
-				return err
-			}
+		data, err := e.Bytes()
+		if err != nil {
+			return err
 		}
 		out.write(data)
 		return nil

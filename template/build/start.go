@@ -3,7 +3,6 @@ package build
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -256,10 +255,7 @@ func (s *starting) failed(ctx context.Context, how, hint string) error {
 	defer cancel()
 	// Of one that runs, the output never ends.
 	err := s.j.b.o.Sandboxes.Output(short, s.sandbox, s.pid, 0, func(e bothy.ExecEvent) error {
-		data := []byte(e.Data)
-		if e.Encoding == "base64" {
-			data, _ = base64.StdEncoding.DecodeString(e.Data)
-		}
+		data, _ := e.Bytes() // as much as can be read
 		said.write(data)
 		return nil
 	})
