@@ -5,11 +5,9 @@ package access
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
-	"fmt"
 	"log/slog"
 	"regexp"
 	"slices"
@@ -19,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/random"
 )
 
 // The forms of keys. What follows the prefix is random, in hex.
@@ -217,7 +216,7 @@ func (t *Tokens) CreateToken(ctx context.Context, req bothy.TokenCreate) (*bothy
 	}
 	key := newKey(req.E2B)
 	token := &bothy.Token{
-		ID: "tok_" + randomHex(8), Name: req.Name, ProjectID: req.ProjectID, Scopes: scopes(req.Scopes),
+		ID: "tok_" + random.Hex(8), Name: req.Name, ProjectID: req.ProjectID, Scopes: scopes(req.Scopes),
 		CreatedAt: t.now().UTC(), ExpiresAt: req.ExpiresAt, Hash: Hash(key),
 	}
 	if err := t.put(ctx, token); err != nil {
@@ -343,17 +342,9 @@ func Hash(key string) string {
 
 func newKey(e2b bool) string {
 	if e2b {
-		return E2BKeyPrefix + randomHex(e2bKeyBytes)
+		return E2BKeyPrefix + random.Hex(e2bKeyBytes)
 	}
-	return KeyPrefix + randomHex(keyBytes)
-}
-
-func randomHex(n int) string {
-	b := make([]byte, n)
-	if _, err := rand.Read(b); err != nil {
-		panic(fmt.Sprintf("access: the system gives no random bytes: %v", err))
-	}
-	return hex.EncodeToString(b)
+	return KeyPrefix + random.Hex(keyBytes)
 }
 
 // plausible tells keys from other strings, so that a wrong header costs no

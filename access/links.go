@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/random"
 )
 
 // Bounds on links that can be used at the same time.
@@ -64,7 +65,7 @@ func (l *Links) CreateLink(ctx context.Context, sandboxID string, req bothy.Link
 	}
 	now := l.tokens.now().UTC()
 	link := &bothy.Link{
-		ID: "lnk_" + randomHex(8), ProjectID: caller.ProjectID, SandboxID: sandboxID, Port: req.Port, Kind: req.Kind,
+		ID: "lnk_" + random.Hex(8), ProjectID: caller.ProjectID, SandboxID: sandboxID, Port: req.Port, Kind: req.Kind,
 		TokenID: caller.TokenID, TokenName: caller.TokenName, CreatedAt: now, ExpiresAt: now.Add(req.For).Truncate(time.Second),
 	}
 	if at := caller.ExpiresAt; at != nil && at.Before(link.ExpiresAt) {

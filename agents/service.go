@@ -8,8 +8,6 @@ package agents
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -17,6 +15,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/random"
 )
 
 // maxPerProject bounds the attachments of a project.
@@ -129,7 +128,7 @@ func (s *Service) AttachAgents(ctx context.Context, req bothy.AgentAttach) (*bot
 			return nil, bothy.Errorf(bothy.CodeQuota, "the project has %d environments attached, which is the most there can be", len(all)).
 				WithHint("Detach one that is not needed: `bothy agents detach ID`.")
 		}
-		a.ID, a.CreatedAt = "agt_"+randomHex(8), time.Now().UTC()
+		a.ID, a.CreatedAt = "agt_"+random.Hex(8), time.Now().UTC()
 	}
 	plain, err := json.Marshal(secret)
 	if err != nil {
@@ -284,9 +283,3 @@ func (s *Service) shown(ctx context.Context, a *bothy.AgentAttachment) (*bothy.A
 
 // boundTo keeps what is sealed from being moved to another attachment.
 func boundTo(id string) string { return "agents " + id }
-
-func randomHex(n int) string {
-	b := make([]byte, n)
-	_, _ = rand.Read(b)
-	return hex.EncodeToString(b)
-}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/failpoint"
+	"github.com/bothy-dev/bothy/internal/random"
 )
 
 const (
@@ -105,7 +106,7 @@ func (s *session) bash(ctx context.Context, id, call, command string, timeout ti
 	if err != nil {
 		return "", false, err
 	}
-	c = callState{Process: pid, From: from, Nonce: randomHex(12), Seconds: timeout.Seconds()}
+	c = callState{Process: pid, From: from, Nonce: random.Hex(12), Seconds: timeout.Seconds()}
 	script := scripts + "/" + c.Nonce
 	if _, err := s.worker.o.Files.Write(ctx, id, script, strings.NewReader(command+"\n"), bothy.WriteOptions{Mode: 0o600}); err != nil {
 		return "", false, err
@@ -142,7 +143,7 @@ func (s *session) reconnect(ctx context.Context, id string, c callState) (found,
 	if p == nil || p.Env[shellEnv] != s.id {
 		return gone, s.change(ctx, func(r *record) { r.Shell = 0 })
 	}
-	mark := probe(randomHex(12))
+	mark := probe(random.Hex(12))
 	if p.Running {
 		err := s.worker.o.Commands.Stdin(ctx, id, c.Process, []byte("printf '%s\\n' '"+strings.TrimSpace(mark)+"'\n"), false)
 		if err != nil {

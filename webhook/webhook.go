@@ -9,7 +9,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/random"
 )
 
 // maxPerProject bounds the webhooks of a project.
@@ -92,7 +92,7 @@ func (s *Service) CreateWebhook(ctx context.Context, req bothy.WebhookCreate) (*
 		req.Secret = newSecret()
 	}
 	w := &bothy.Webhook{
-		ID: "whk_" + randomHex(8), Name: req.Name, URL: req.URL, Events: req.Events, Enabled: !req.Disabled, Format: req.Format,
+		ID: "whk_" + random.Hex(8), Name: req.Name, URL: req.URL, Events: req.Events, Enabled: !req.Disabled, Format: req.Format,
 		CreatedAt: time.Now().UTC(), ProjectID: caller.ProjectID,
 	}
 	if err := s.check(w); err != nil {
@@ -285,12 +285,6 @@ func newSecret() string {
 	b := make([]byte, 32)
 	_, _ = rand.Read(b)
 	return secretPrefix + base64.StdEncoding.EncodeToString(b)
-}
-
-func randomHex(n int) string {
-	b := make([]byte, n)
-	_, _ = rand.Read(b)
-	return hex.EncodeToString(b)
 }
 
 // encoder writes the events of a format.

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy/guest/wire/guestpb"
+	"github.com/bothy-dev/bothy/internal/random"
 )
 
 // shortCall bounds calls that only take the time of the way there and back, and
@@ -140,7 +141,7 @@ func (c *Client) Adopt(ctx context.Context, id Identity) (*Adopted, error) {
 		req.CaBundleSha256 = sum[:]
 	}
 	if req.MachineId == "" {
-		req.MachineId = randomHex(16)
+		req.MachineId = random.Hex(16)
 	}
 	if len(req.Entropy) == 0 {
 		req.Entropy = make([]byte, 64)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,8 +13,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-
-	"crypto/rand"
 
 	"google.golang.org/protobuf/proto"
 
@@ -429,9 +426,3 @@ func (s *stream) end() error {
 
 // close ends the stream. Unless it was read to its end, its connection is lost.
 func (s *stream) close() { s.body.Close() }
-
-func randomHex(n int) string {
-	b := make([]byte, n)
-	rand.Read(b)
-	return hex.EncodeToString(b)
-}

@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+
+	"github.com/bothy-dev/bothy/internal/random"
 )
 
 const idAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -19,11 +21,7 @@ func NewID(prefix string) string {
 	return prefix + string(b)
 }
 
-func newKey() string {
-	b := make([]byte, 32)
-	rand.Read(b)
-	return hex.EncodeToString(b)
-}
+func newKey() string { return random.Hex(32) }
 
 // machineID is a sandbox's own: the same after every sleep, another in a copy.
 func machineID(sandboxID string) string {

@@ -1,0 +1,14 @@
+// Package random makes what nobody can guess.
+package random
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+)
+
+// Hex is n random bytes in hexadecimal digits.
+func Hex(n int) string {
+	b := make([]byte, n)
+	rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}
