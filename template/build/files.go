@@ -61,7 +61,7 @@ func (j *job) copyStep(ctx context.Context, st *state, s Step, title string) (*s
 	named := f
 	named.From = ""
 	all := keyOf(s.Kind, copies, st.key, st.settings.Workdir, named, key)
-	return j.cached(ctx, st, all, title, func(t *tree.Tree, _ string) (*tree.Tree, error) {
+	return j.cached(ctx, st, all, title, func(t *tree.Tree) (*tree.Tree, error) {
 		if src != nil {
 			var err error
 			if from, err = src.tree(ctx); err != nil {

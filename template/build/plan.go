@@ -3,7 +3,6 @@ package build
 import (
 	"context"
 	"fmt"
-	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -295,7 +294,7 @@ func (j *job) workdir(ctx context.Context, st *state, s Step, title string) (*st
 	}
 	dir = path.Clean(dir)
 	user := st.settings.User
-	n, err := j.cached(ctx, st, keyOf("workdir", st.key, dir, user), title, func(t *tree.Tree, _ string) (*tree.Tree, error) {
+	n, err := j.cached(ctx, st, keyOf("workdir", st.key, dir, user), title, func(t *tree.Tree) (*tree.Tree, error) {
 		c := &copying{to: t, now: time.Now().Truncate(time.Second)}
 		if user != "" { // to whom new folders belong
 			u, err := lookup(t, user)
@@ -317,9 +316,8 @@ func (j *job) workdir(ctx context.Context, st *state, s Step, title string) (*st
 	return n, nil
 }
 
-// cached is the state after a step that makes files, by do where they are not kept yet,
-// which may use a folder of its own for what its result refers to.
-func (j *job) cached(ctx context.Context, st *state, key, title string, do func(*tree.Tree, string) (*tree.Tree, error)) (*state, error) {
+// cached is the state after a step that makes files, by do where they are not kept yet.
+func (j *job) cached(ctx context.Context, st *state, key, title string, do func(*tree.Tree) (*tree.Tree, error)) (*state, error) {
 	n := st.next(key)
 	path := j.b.cache.layer(key)
 	n.layers = append(append([]string{}, st.layers...), path)
@@ -335,12 +333,7 @@ func (j *job) cached(ctx context.Context, st *state, key, title string, do func(
 		return nil, err
 	}
 	began := time.Now()
-	scratch, err := os.MkdirTemp(j.work, "step-*")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(scratch)
-	made, err := do(old.Clone(), scratch)
+	made, err := do(old.Clone())
 	if err != nil {
 		return nil, err
 	}

@@ -47,7 +47,12 @@ func (j *job) runStep(ctx context.Context, st *state, s Step, at place) (*state,
 	case j.b.cache.recall(redone, &again) && j.b.cache.has(j.b.cache.layer(again)):
 		key = again
 	}
-	n, err := j.cached(ctx, st, key, at.title, func(t *tree.Tree, scratch string) (*tree.Tree, error) {
+	var scratch string // what the command has made refers to it until that is kept
+	defer func() { os.RemoveAll(scratch) }()
+	n, err := j.cached(ctx, st, key, at.title, func(t *tree.Tree) (_ *tree.Tree, err error) {
+		if scratch, err = os.MkdirTemp(j.work, "step-*"); err != nil {
+			return nil, err
+		}
 		r := &running{
 			j: j, st: st, step: s, place: at, old: t, scratch: scratch,
 			argv: argv, script: script, env: env, user: known(t, user), network: network, mounts: mounts,
@@ -161,7 +166,7 @@ type running struct {
 	step Step
 	place
 	old     *tree.Tree
-	scratch string // a folder for as long as the step takes
+	scratch string // a folder
 	argv    []string
 	script  string
 	env     map[string]string

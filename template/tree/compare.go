@@ -5,8 +5,6 @@ import (
 	"maps"
 	"path"
 	"slices"
-
-	"golang.org/x/sys/unix"
 )
 
 // A Change is a path at which two trees differ. Old is nil for what was added, New for
@@ -81,13 +79,13 @@ func (c *comparison) node(name string, n, old *Node) (bool, error) {
 
 func (c *comparison) same(n, old *Node) (bool, error) {
 	switch {
-	case n == nil || old == nil || n.Mode != old.Mode || n.UID != old.UID || n.GID != old.GID:
+	case n == nil || old == nil:
 		return false, nil
 	case n.IsDir():
-		return true, nil
-	case n.Target != old.Target || n.Major != old.Major || n.Minor != old.Minor || !maps.Equal(n.Xattrs, old.Xattrs):
+		return n.owned(old), nil
+	case !n.alike(old):
 		return false, nil
-	case n.Mode&unix.S_IFMT != unix.S_IFREG:
+	case !n.IsFile():
 		return true, nil
 	}
 	return c.from.same(n.Data, old.Data)

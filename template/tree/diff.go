@@ -59,10 +59,15 @@ func succeed(dir *Node) {
 }
 
 // like reports whether all but the content is the same.
-func (n *Node) like(o *Node) bool {
-	return n.Mode == o.Mode && n.UID == o.UID && n.GID == o.GID && n.Time.Equal(o.Time) && n.Target == o.Target &&
-		n.Major == o.Major && n.Minor == o.Minor && maps.Equal(n.Xattrs, o.Xattrs)
+func (n *Node) like(o *Node) bool { return n.Time.Equal(o.Time) && n.alike(o) }
+
+// alike reports whether all but the content and the time is the same.
+func (n *Node) alike(o *Node) bool {
+	return n.owned(o) && n.Target == o.Target && n.Major == o.Major && n.Minor == o.Minor && maps.Equal(n.Xattrs, o.Xattrs)
 }
+
+// owned reports whether the kind, the permissions and the owner are the same.
+func (n *Node) owned(o *Node) bool { return n.Mode == o.Mode && n.UID == o.UID && n.GID == o.GID }
 
 // WriteLayer writes what t has other than base, as a tar in the dialect Overlay: folders
 // are in it with all that lead to them.
