@@ -173,8 +173,8 @@ type editInput struct {
 // editTool edits a file, unless a server before this has done it.
 func (s *session) editTool(ctx context.Context, sandbox, id string, raw json.RawMessage) ([]block, bool, error) {
 	var in editInput
-	if err := json.Unmarshal(raw, &in); err != nil {
-		return nil, false, fmt.Errorf("the input is not what this tool takes: %w", err)
+	if err := decode(raw, &in); err != nil {
+		return nil, false, err
 	}
 	if in.Old == "" {
 		return nil, false, errors.New("old_string is required")

@@ -55,27 +55,33 @@ type store struct {
 	readOnly bool
 }
 
+// owner is to whom the store's files in the sandbox belong.
+func (st store) owner() string {
+	if st.readOnly {
+		return "root"
+	}
+	return bothy.DefaultUser
+}
+
 var errNoToken = errors.New("the session has memory stores, and its work came without a token to read them")
 
 // openMemory copies the session's memory stores to this host.
 func (s *session) openMemory(ctx context.Context, p piece) error {
 	m := &memory{last: time.Now()}
-	var raw struct {
-		Resources []map[string]any `json:"resources"`
-	}
+	var at []int // where each store stands among the session's resources
 	for i, r := range s.agent.Resources {
 		if r.Type != "memory_store" {
 			continue
 		}
 		x := r.AsMemoryStore()
 		st := store{
-			id: x.MemoryStoreID, copy: strconv.Itoa(i), readOnly: x.Access == anthropic.BetaManagedAgentsMemoryStoreResourceAccessReadOnly,
+			id: x.MemoryStoreID, readOnly: x.Access == anthropic.BetaManagedAgentsMemoryStoreResourceAccessReadOnly,
 			path: cmp.Or(x.MountPath, in(path.Join("memory", path.Base(cmp.Or(x.Name, x.MemoryStoreID))))),
 		}
 		if !path.IsAbs(st.path) || path.Clean(st.path) != st.path || strings.Count(st.path, "/") < 2 {
 			return fmt.Errorf("the memory store %s belongs to %q, which is no folder that it can have", st.id, st.path)
 		}
-		m.stores = append(m.stores, st)
+		m.stores, at = append(m.stores, st), append(at, i)
 	}
 	if m.stores == nil {
 		return nil
@@ -92,17 +98,21 @@ func (s *session) openMemory(ctx context.Context, p piece) error {
 	}
 	s.memory = m
 	// The SDK copies a store to the path that the session has for it, which is one of the sandbox's.
-	var whole map[string]any
-	if err := errors.Join(json.Unmarshal([]byte(s.agent.RawJSON()), &whole), json.Unmarshal([]byte(s.agent.RawJSON()), &raw)); err != nil {
+	var whole map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(s.agent.RawJSON()), &whole); err != nil {
 		return err
 	}
-	for i := range m.stores {
-		st := &m.stores[i]
-		n, _ := strconv.Atoi(st.copy)
-		st.copy = filepath.Join(m.dir, st.copy)
-		raw.Resources[n]["mount_path"] = st.copy
+	var resources []map[string]any
+	if err := json.Unmarshal(whole["resources"], &resources); err != nil {
+		return err
 	}
-	whole["resources"] = raw.Resources
+	for i, n := range at {
+		m.stores[i].copy = filepath.Join(m.dir, strconv.Itoa(n))
+		resources[n]["mount_path"] = m.stores[i].copy
+	}
+	if whole["resources"], err = json.Marshal(resources); err != nil {
+		return err
+	}
 	b, err := json.Marshal(whole)
 	if err != nil {
 		return err
@@ -161,12 +171,8 @@ func (s *session) placeMemory(ctx context.Context, sandbox string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, st := range m.stores {
-		owner := bothy.DefaultUser
-		if st.readOnly {
-			owner = "root"
-		}
 		res, err := s.worker.o.Commands.Exec(ctx, sandbox, bothy.ExecRequest{
-			Command: bothy.Command{Args: []string{"sh", "-c", `mkdir -p -- "$1" && chown "$2" "$1"`, "sh", st.path, owner}}, User: "root",
+			Command: bothy.Command{Args: []string{"sh", "-c", `mkdir -p -- "$1" && chown "$2" "$1"`, "sh", st.path, st.owner()}}, User: "root",
 		})
 		if err != nil {
 			return err
@@ -358,15 +364,11 @@ func put(dir, name string, content []byte, there bool) error {
 
 // apply changes memories in the sandbox.
 func (s *session) apply(ctx context.Context, sandbox string, st store, changes map[string][]byte) error {
-	owner := bothy.DefaultUser
-	if st.readOnly {
-		owner = "root"
-	}
 	var b bytes.Buffer
 	t := tar.NewWriter(&b)
 	for name, content := range changes {
 		if content == nil {
-			err := s.worker.o.Files.Remove(ctx, sandbox, st.path+"/"+name, owner)
+			err := s.worker.o.Files.Remove(ctx, sandbox, st.path+"/"+name, st.owner())
 			if err != nil && bothy.ErrorCode(err) != bothy.CodeFileNotFound {
 				return err
 			}
@@ -382,5 +384,5 @@ func (s *session) apply(ctx context.Context, sandbox string, st store, changes m
 	if err := t.Close(); err != nil || len(changes) == 0 {
 		return err
 	}
-	return s.worker.o.Files.WriteArchive(ctx, sandbox, st.path, owner, &b)
+	return s.worker.o.Files.WriteArchive(ctx, sandbox, st.path, st.owner(), &b)
 }

@@ -35,6 +35,11 @@ type record struct {
 	Error  string            `json:"error,omitempty"`
 }
 
+// moveTo notes that the session has another sandbox, or "" for none, in which there is nothing yet.
+func (r *record) moveTo(sandbox string) {
+	r.SandboxID, r.Shell, r.Skills, r.Memory = sandbox, 0, nil, nil
+}
+
 // A callState is how far a tool's call has come.
 type callState struct {
 	// Process, From and Nonce say where the output of a command is found; Seconds is its time-out.

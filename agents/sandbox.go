@@ -32,10 +32,7 @@ func (s *session) ensure(ctx context.Context) (string, error) {
 		_ = failpoint.Hit("agents.created")
 	}
 	if fresh {
-		err := s.change(ctx, func(r *record) {
-			r.SandboxID, r.Shell, r.Skills, r.Memory = id, 0, nil, nil
-		})
-		if err != nil {
+		if err := s.change(ctx, func(r *record) { r.moveTo(id) }); err != nil {
 			return "", err
 		}
 	}
@@ -70,7 +67,7 @@ func (s *session) find(ctx context.Context, id string) (_ string, fresh bool, er
 		if err == nil && box.Ended != nil {
 			why = fmt.Sprintf("%s: %s", box.Ended.Reason, box.Ended.Detail)
 		}
-		if err := s.change(ctx, func(r *record) { r.SandboxID, r.Shell, r.Skills, r.Memory = "", 0, nil, nil }); err != nil {
+		if err := s.change(ctx, func(r *record) { r.moveTo("") }); err != nil {
 			return "", false, err
 		}
 		return "", false, &ended{why}

@@ -172,7 +172,7 @@ func (s *session) serve(ctx context.Context, p piece) (over bool, err error) {
 		idle = time.Duration(n) * time.Second
 	}
 	runner := w.client.Beta.Sessions.Events.NewToolRunner(ctx, s.id, anthropic.SessionToolRunnerOptions{
-		Tools: s.tools(ctx), MaxIdle: &idle, Logger: w.log, ToolTimeout: callTime, RequestOptions: s.requests,
+		Tools: s.tools(), MaxIdle: &idle, Logger: w.log, ToolTimeout: callTime, RequestOptions: s.requests,
 	})
 	defer runner.Close()
 	for runner.Next() {

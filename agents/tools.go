@@ -28,7 +28,7 @@ type tool struct {
 var _ anthropic.BetaTool = (*tool)(nil)
 
 // tools are the session's.
-func (s *session) tools(context.Context) []anthropic.BetaTool {
+func (s *session) tools() []anthropic.BetaTool {
 	all := []anthropic.BetaTool{
 		&tool{s, "bash", "Run a command in a shell that stays.", s.bashTool},
 		&tool{s, "read", "Read a file: text, an image or a PDF.", input(s.read)},
@@ -47,12 +47,20 @@ func (s *session) tools(context.Context) []anthropic.BetaTool {
 func input[T any](f func(ctx context.Context, sandbox string, in T) ([]block, error)) func(context.Context, string, string, json.RawMessage) ([]block, bool, error) {
 	return func(ctx context.Context, sandbox, _ string, raw json.RawMessage) ([]block, bool, error) {
 		var in T
-		if err := json.Unmarshal(raw, &in); err != nil {
-			return nil, false, fmt.Errorf("the input is not what this tool takes: %w", err)
+		if err := decode(raw, &in); err != nil {
+			return nil, false, err
 		}
 		result, err := f(ctx, sandbox, in)
 		return result, false, err
 	}
+}
+
+// decode reads the input of a call.
+func decode(raw json.RawMessage, in any) error {
+	if err := json.Unmarshal(raw, in); err != nil {
+		return fmt.Errorf("the input is not what this tool takes: %w", err)
+	}
+	return nil
 }
 
 // Name implements anthropic.BetaTool.
@@ -152,8 +160,8 @@ func (s *session) bashTool(ctx context.Context, sandbox, id string, raw json.Raw
 		Restart   bool   `json:"restart"`
 		TimeoutMS int64  `json:"timeout_ms"`
 	}
-	if err := json.Unmarshal(raw, &in); err != nil {
-		return nil, false, fmt.Errorf("the input is not what this tool takes: %w", err)
+	if err := decode(raw, &in); err != nil {
+		return nil, false, err
 	}
 	if in.Restart && s.call(id).Process == 0 {
 		if err := s.endShell(ctx); err != nil {
