@@ -178,7 +178,7 @@ and paused again.`,
   bothy agent diff sbx4f2a | git apply`,
 		Args: usage(cobra.ExactArgs(1)),
 	}
-	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) (err error) {
 		sandbox, err := s.sandboxes.Get(ctx, args[0])
 		if err != nil {
 			return err
