@@ -55,7 +55,7 @@ place by the gateway: it is never in the sandbox.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.agent, "agent", "", "`agent` to run, with what it needs (default claude-code, or none with a command)")
-	flags.StringVar(&f.agents, "agents", "", "`file` with further agents, in the form of coding/agents.yaml")
+	addAgents(cmd, &f.agents)
 	flags.StringVar(&f.folder, "folder", "", "the one `folder` to carry (default those that the editor opens)")
 	flags.StringVar(&f.at, "at", "", "`path` of the folder in the sandbox (default the same as here)")
 	flags.BoolVar(&f.ignored, "with-ignored", false, "carry what .gitignore names, too")
@@ -106,8 +106,7 @@ func (f *acpFlags) apply(req *bothy.SandboxCreate, command []string) ([]string, 
 		name = "claude-code"
 	}
 	if req.TimeoutSeconds == nil {
-		hour := 3600
-		req.TimeoutSeconds = &hour
+		req.TimeoutSeconds = new(3600)
 	}
 	if req.OnTimeout == "" && f.keep {
 		req.OnTimeout = bothy.TimeoutPause

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -71,9 +72,7 @@ func (e *editing) key(req bothy.SandboxCreate) (string, error) {
 
 func cloneWith(m map[string]string, key, value string) map[string]string {
 	clone := map[string]string{key: value}
-	for k, v := range m {
-		clone[k] = v
-	}
+	maps.Copy(clone, m)
 	return clone
 }
 

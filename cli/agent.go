@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -210,7 +211,7 @@ and paused again.`,
 
 // pauseAgain pauses a sandbox although its command may have been interrupted.
 func pauseAgain(s *session, id string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), oneMinute)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	_, err := s.snapshots.Pause(ctx, id, bothy.PauseOptions{})
 	return err

@@ -21,8 +21,6 @@ import (
 	"github.com/bothy-dev/bothy/coding/folder"
 )
 
-const oneMinute = time.Minute
-
 // What the metadata of an agent's sandbox says.
 const (
 	agentName   = "bothy.agent"
@@ -85,8 +83,7 @@ func (r *agentRun) begin(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	if req.TimeoutSeconds == nil {
-		hours := 6 * 3600
-		req.TimeoutSeconds = &hours
+		req.TimeoutSeconds = new(6 * 3600)
 	}
 	if req.OnTimeout == "" {
 		req.OnTimeout = bothy.TimeoutPause
@@ -243,7 +240,7 @@ func (r *agentRun) work(ctx context.Context) (int, error) {
 		out, stderr = jsonPieces{r.app, "stdout"}, jsonPieces{r.app, "stderr"}
 	}
 	process := &acp.Process{
-		Exec: r.s.exec, Snapshots: r.s.snapshots, Sandbox: r.sandbox, PID: started.PID, Stderr: stderr, Patience: oneMinute,
+		Exec: r.s.exec, Snapshots: r.s.snapshots, Sandbox: r.sandbox, PID: started.PID, Stderr: stderr, Patience: time.Minute,
 		Busy: func() bool { return true }, Note: r.warn,
 	}
 	err = process.Follow(ctx, func(p []byte) error {

@@ -19,16 +19,7 @@ const (
 
 // RunHistory measures every running sandbox again and again until ctx ends.
 func (s *Service) RunHistory(ctx context.Context) {
-	t := time.NewTicker(measureEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			s.MeasureAll(ctx)
-		}
-	}
+	repeat(ctx, measureEvery, func() { s.MeasureAll(ctx) })
 }
 
 // MeasureAll adds one measurement to the history of every running sandbox. It wakes none

@@ -178,6 +178,27 @@ func (s *Service) dropPauseSnapshots(ctx context.Context) error {
 // their time, until ctx ends. Machines that nothing owns cannot come up while
 // the server runs.
 func (s *Service) Janitor(ctx context.Context, every, keepEnded time.Duration) {
+	repeat(ctx, every, func() {
+		s.Prune(ctx)
+		if _, err := s.o.Store.DeleteEventsBefore(ctx, s.clock.Now().Add(-keepEnded)); err != nil {
+			s.log.Warn("cannot untrack old events", "error", err)
+		}
+		n, err := s.o.Store.DeleteSandboxesEndedBefore(ctx, s.clock.Now().Add(-keepEnded))
+		if err != nil {
+			s.log.Warn("cannot untrack ended sandboxes", "error", err)
+		} else if n > 0 {
+			s.log.Info("forgot ended sandboxes", "count", n)
+		}
+		if err := s.sweepBuilds(ctx); err != nil {
+			s.log.Warn("cannot remove engine builds that nothing needs", "error", err)
+		}
+		s.sweepNetworkLogs(ctx)
+		s.forgetBudgets(ctx)
+	})
+}
+
+// repeat does something again and again until ctx ends.
+func repeat(ctx context.Context, every time.Duration, do func()) {
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
@@ -185,21 +206,7 @@ func (s *Service) Janitor(ctx context.Context, every, keepEnded time.Duration) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			s.Prune(ctx)
-			if _, err := s.o.Store.DeleteEventsBefore(ctx, s.clock.Now().Add(-keepEnded)); err != nil {
-				s.log.Warn("cannot untrack old events", "error", err)
-			}
-			n, err := s.o.Store.DeleteSandboxesEndedBefore(ctx, s.clock.Now().Add(-keepEnded))
-			if err != nil {
-				s.log.Warn("cannot untrack ended sandboxes", "error", err)
-			} else if n > 0 {
-				s.log.Info("forgot ended sandboxes", "count", n)
-			}
-			if err := s.sweepBuilds(ctx); err != nil {
-				s.log.Warn("cannot remove engine builds that nothing needs", "error", err)
-			}
-			s.sweepNetworkLogs(ctx)
-			s.forgetBudgets(ctx)
+			do()
 		}
 	}
 }

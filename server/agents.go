@@ -1,9 +1,7 @@
 package server
 
 import (
-	"context"
 	"path/filepath"
-	"sync"
 
 	"github.com/bothy-dev/bothy/agents"
 	"github.com/bothy-dev/bothy/gateway"
@@ -20,15 +18,5 @@ func (s *Server) openAgents() {
 // runAgents works for managed agents until stop is called. The sandboxes of the last
 // server must have been taken over before.
 func (s *Server) runAgents() (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := s.agents.Run(ctx); err != nil {
-			s.log.Error("environments of managed agents cannot be read, and are not worked for", "error", err)
-		}
-	})
-	return func() {
-		cancel()
-		running.Wait()
-	}
+	return s.inBackground(s.agents.Run, "environments of managed agents cannot be read, and are not worked for")
 }

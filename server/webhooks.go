@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"sync"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/e2b"
@@ -19,16 +20,20 @@ func (s *Server) openWebhooks() {
 
 // runWebhooks sends events until the server closes.
 func (s *Server) runWebhooks() {
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := s.webhooks.Run(ctx); err != nil {
-			s.log.Error("webhooks cannot be read, and send nothing", "error", err)
+	s.undo.Add(s.inBackground(s.webhooks.Run, "webhooks cannot be read, and send nothing"))
+}
+
+// inBackground runs something until stop is called, which waits for its end.
+func (s *Server) inBackground(run func(context.Context) error, failed string) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := run(ctx); err != nil {
+			s.log.Error(failed, "error", err)
 		}
-	}()
-	s.undo.Add(func() {
-		stop()
-		<-done
 	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }

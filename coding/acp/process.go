@@ -98,7 +98,7 @@ func (p *Process) Follow(ctx context.Context, out func([]byte) error) error {
 		switch {
 		case ended != nil:
 			return ended
-		case p.asleep():
+		case p.Asleep():
 			return errAgain
 		case err != nil && p.offset > before:
 			return errors.Join(errMoved, err)
@@ -252,9 +252,7 @@ func (p *Process) Wake(ctx context.Context) error {
 }
 
 // Asleep tells whether the sandbox is paused.
-func (p *Process) Asleep() bool { return p.asleep() }
-
-func (p *Process) asleep() bool {
+func (p *Process) Asleep() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.paused != nil
@@ -279,7 +277,7 @@ func (p *Process) awake(ctx context.Context) error {
 // Stop ends the agent: it sees the end of its input, and is killed if it does not end by
 // itself.
 func (p *Process) Stop(ctx context.Context, grace time.Duration) {
-	if p.asleep() || p.Exec.Stdin(ctx, p.Sandbox, p.PID, nil, true) != nil {
+	if p.Asleep() || p.Exec.Stdin(ctx, p.Sandbox, p.PID, nil, true) != nil {
 		return
 	}
 	leave, cancel := context.WithTimeout(ctx, grace)

@@ -122,8 +122,10 @@ func (f *Folder) Allow(local string, write bool) error {
 		return fmt.Errorf("%s is not a file in the folder", local)
 	case f.rules.ignored(name, false):
 		return fmt.Errorf("%s is ignored, and therefore not carried into the sandbox", name)
-	case write && refused(name, map[string]entry{name: {Kind: kindFile}}) != "":
-		return fmt.Errorf("%s is not written for an agent in a sandbox: %s", name, refused(name, map[string]entry{name: {Kind: kindFile}}))
+	case write:
+		if why := refused(name, map[string]entry{name: {Kind: kindFile}}); why != "" {
+			return fmt.Errorf("%s is not written for an agent in a sandbox: %s", name, why)
+		}
 	}
 	return nil
 }
