@@ -14,13 +14,6 @@ func (s *Chain) Audited(c Operation) bool {
 	return s.Recorder != nil && (c.Audit || c.mutates() || s.AuditReads)
 }
 
-// commanded and touched are inputs that say what is run, and what it is done
-// to, other than in the path.
-type (
-	commanded interface{ command() string }
-	touched   interface{ object() string }
-)
-
 // audit keeps a record of a request that was answered.
 func (s *Chain) audit(r *http.Request, info *Request, status int, began time.Time, took time.Duration) {
 	if s.Recorder == nil || info.recorded {

@@ -46,13 +46,6 @@ type extendedInode struct {
 	Reserved2                          [16]byte
 }
 
-// dirent is the form on disk.
-type dirent struct {
-	NID            uint64
-	NameOffset     uint16
-	Type, Reserved uint8
-}
-
 // xattrNames are the beginnings of names that are numbers on disk.
 var xattrNames = map[uint8]string{
 	1: "user.", 2: "system.posix_acl_access", 3: "system.posix_acl_default", 4: "trusted.", 6: "security.",
