@@ -146,17 +146,32 @@ func (s *Service) createFromMemory(ctx context.Context, req bothy.SandboxCreate,
 		return nil, err
 	}
 	sb.ProjectID, sb.TemplateDigest = caller.ProjectID, m.Sandbox.TemplateDigest
-	if err := s.machines.SealSecrets(sb, req.Secrets); err != nil {
+	if err := s.o.Meter.Allow(sb); err != nil {
 		return nil, err
 	}
-	if err := s.giveBudget(ctx, sb, req.Budget, ""); err != nil {
+	if err := s.allow(ctx, sb); err != nil {
 		return nil, err
 	}
-	err = s.startCopy(ctx, sb, checking(ctx, dir, m))
+	files, err := s.templateOf(sb.ProjectID, m.Sandbox.Template, m.Sandbox.TemplateDigest)
 	if err != nil {
-		s.dropBudget(context.WithoutCancel(ctx), sb)
+		return nil, err
 	}
-	return sb, err
+	return s.createOf(ctx, sb, files, from.SnapshotID, req, func() (*instance.Instance, error) { return s.startFrom(ctx, sb, checking(ctx, dir, m)) })
+}
+
+// restoreTemplate starts a machine that nobody owns yet from the memory of a template.
+func (s *Service) restoreTemplate(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, snapshotID string) (bothy.Machine, string, error) {
+	dir, m, done, err := s.openSnapshot(ctx, snapshotID)
+	if err != nil {
+		return nil, "", err
+	}
+	defer done()
+	machine, how, err := s.restore(ctx, sb, t, checking(ctx, dir, m))
+	if err == nil && how.Kind != bothy.SnapshotMemory {
+		s.machines.Destroy(machine)
+		err = bothy.Errorf(bothy.CodeEngine, "%s", how.Detail)
+	}
+	return machine, m.GuestKey, err
 }
 
 // heldByTemplate refuses to delete a snapshot that a template starts from.

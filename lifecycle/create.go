@@ -56,6 +56,15 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 		return s.createFromMemory(ctx, asked, t)
 	}
 	sb.TemplateDigest = t.Digest
+	return s.createOf(ctx, sb, t, "", req, func() (*instance.Instance, error) { return s.startNew(ctx, sb, t) })
+}
+
+// createOf makes a new sandbox that its project may have. It takes a machine that is ready,
+// with the processes of a template's memory if that snapshot is given, or starts one.
+//
+// A sandbox that gets one that is ready need not be stored before: should the server die, the
+// next one finds a machine that is nobody's, as it was.
+func (s *Service) createOf(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, memory string, req bothy.SandboxCreate, start func() (*instance.Instance, error)) (*bothy.Sandbox, error) {
 	reservation, err := s.admission.Reserve(ctx, sb.ProjectID)
 	if err != nil {
 		return nil, err
@@ -63,8 +72,8 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 	defer reservation.Release()
 	var undo cleanup.Stack
 	defer undo.Run()
-	s.warm.Asked(sb, t, true)
-	claimed := s.warm.Claim(sb)
+	s.warm.Asked(sb, t, memory, true)
+	claimed := s.warm.Claim(sb, memory)
 	if claimed != nil {
 		undo.Add(func() { s.warm.Discard(claimed) })
 		sb.ID = claimed.ID
@@ -84,7 +93,7 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 		}
 	}
 	undo.Release()
-	l, err := s.startNew(ctx, sb, t, claimed)
+	l, err := s.assignOrStart(ctx, sb, t, memory, claimed, start)
 	return s.created(ctx, sb, l, err, reservation)
 }
 
@@ -95,7 +104,7 @@ func (s *Service) created(ctx context.Context, sb *bothy.Sandbox, l *instance.In
 		s.startFailed(context.WithoutCancel(ctx), sb, err)
 		return nil, err
 	}
-	l.Fresh = true
+	l.Fresh = sb.Resumed == nil
 	s.track(l, sb, r)
 	s.ledger.Emit(ctx, bothy.EventSandboxCreated, sb, map[string]string{"template": sb.Template})
 	return sb, nil
@@ -183,21 +192,28 @@ func (s *Service) startFailed(ctx context.Context, sb *bothy.Sandbox, cause erro
 	}
 }
 
-// startNew brings up a new sandbox in the quickest way that works: it takes a
-// machine that is ready, wakes one from a golden snapshot, or boots one. A sandbox
-// that gets one that is ready need not be stored before: should the server die, the
-// next one finds a machine that is nobody's, as it was.
-func (s *Service) startNew(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, claimed *instance.Instance) (*instance.Instance, error) {
-	if claimed != nil {
-		l, err := s.assign(ctx, sb, t, claimed)
-		if err == nil || ctx.Err() != nil || bothy.ErrorCode(s.startFault(err)) == bothy.CodeDiskFull {
-			return l, err
-		}
-		s.log.Warn("a ready sandbox could not be handed out, so another is started", "sandbox", sb.ID, "error", err)
-		if err := s.ledger.Transition(ctx, sb, bothy.StateStarting); err != nil {
-			return nil, err
-		}
+// assignOrStart brings up a new sandbox in the quickest way that works.
+func (s *Service) assignOrStart(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, memory string, claimed *instance.Instance, start func() (*instance.Instance, error)) (*instance.Instance, error) {
+	if claimed == nil {
+		return start()
 	}
+	if memory != "" {
+		sb.Resumed = &bothy.Resumed{SnapshotID: memory, Kind: bothy.SnapshotMemory, At: s.clock.Now().UTC()}
+	}
+	l, err := s.assign(ctx, sb, t, claimed)
+	if err == nil || ctx.Err() != nil || bothy.ErrorCode(s.startFault(err)) == bothy.CodeDiskFull {
+		return l, err
+	}
+	s.log.Warn("a ready sandbox could not be handed out, so another is started", "sandbox", sb.ID, "error", err)
+	sb.Resumed = nil
+	if err := s.ledger.Transition(ctx, sb, bothy.StateStarting); err != nil {
+		return nil, err
+	}
+	return start()
+}
+
+// startNew wakes a machine from a golden snapshot, or boots one.
+func (s *Service) startNew(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template) (*instance.Instance, error) {
 	if g := s.warm.Golden(sb); g != nil {
 		l, err := s.start(ctx, sb, t, g.Key, func(ctx context.Context) (bothy.Machine, error) {
 			return s.warm.RestoreGolden(ctx, sb, t, g)
@@ -238,7 +254,7 @@ func (s *Service) assign(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templa
 
 // start is startMachine for a template, which may be kept ready from then on.
 func (s *Service) start(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, key string, start func(context.Context) (bothy.Machine, error)) (*instance.Instance, error) {
-	s.warm.Asked(sb, t, false)
+	s.warm.Asked(sb, t, "", false)
 	return s.startMachine(ctx, sb, t, key, start)
 }
 

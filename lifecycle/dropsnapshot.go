@@ -25,6 +25,7 @@ func (s *Service) dropPauseSnapshot(ctx context.Context, id string) {
 // dropSnapshot deletes a snapshot's files and then its entry in the list. A server
 // that is killed in between finds out that the files are gone when it is back.
 func (s *Service) dropSnapshot(ctx context.Context, id string) error {
+	s.warm.Forget(id)
 	n, unlisted := s.o.Store.Snapshot(ctx, id)
 	removed := s.o.Blobs.Remove(ctx, id)
 	if removed != nil {

@@ -213,7 +213,7 @@ func New(o Options) *Service {
 	s.warm = warm.New(warm.Dependencies{
 		Options: o.Pool, Known: o.Templates, Engines: s.engines, Machines: s.machines, Busy: s.admission.Busy,
 		FreeMemoryMB: s.admission.FreeMemoryMB, GuestImage: o.GuestImage, CABundle: o.CABundle,
-		Clock: o.Clock, Log: o.Log, Background: ctx,
+		RestoreMemory: s.restoreTemplate, Clock: o.Clock, Log: o.Log, Background: ctx,
 	})
 	return s
 }

@@ -30,6 +30,8 @@ type shelf struct {
 	mu    sync.Mutex
 	gone  map[string]bool
 	warm  []string
+	// memory is of the templates that have processes.
+	memory map[string]*bothy.TemplateMemory
 }
 
 func (s *shelf) LookupFor(_, name string) (*bothy.Template, error) { return s.Lookup(name) }
@@ -44,13 +46,28 @@ func (s *shelf) Lookup(name string) (*bothy.Template, error) {
 	if s.gone[digest] {
 		return nil, bothy.Errorf(bothy.CodeTemplateNotFound, "there is no template %q", name)
 	}
-	return &bothy.Template{Name: digest[7:], Digest: digest, RootFS: s.image, Warm: s.warm}, nil
+	return &bothy.Template{Name: digest[7:], Digest: digest, RootFS: s.image, Warm: s.warm, Memory: s.memory[digest[7:]]}, nil
 }
 
 func (s *shelf) remove(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gone["sha256:"+name] = true
+}
+
+// keep gives a template processes: those of a sandbox.
+func (s *shelf) keep(w *world, name string, sb *bothy.Sandbox) *bothy.Snapshot {
+	w.t.Helper()
+	n, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.memory = map[string]*bothy.TemplateMemory{name: {
+		SnapshotID: n.ID, BaseDigest: sb.TemplateDigest, Engine: sb.Engine, CPU: sb.CPU, MemoryMB: sb.MemoryMB, DiskMB: sb.DiskMB,
+	}}
+	return n
 }
 
 // newPoolWorld is a world with a pool, which runs from the start.
@@ -71,6 +88,18 @@ func newPoolWorld(t *testing.T, pool warm.Options, more ...func(*world)) *world 
 func (w *world) hasReady(n int) {
 	w.t.Helper()
 	eventually(w.t, fmt.Sprintf("%d are ready", n), func() bool { return w.Pool(w.t.Context()).Ready == n })
+}
+
+// waiting is the machine that has no owner.
+func (w *world) waiting() string {
+	w.t.Helper()
+	for _, id := range w.host.IDs() {
+		if w.stored(id) == "" {
+			return id
+		}
+	}
+	w.t.Fatal("no machine waits")
+	return ""
 }
 
 func small(template string) bothy.SandboxCreate { return bothy.SandboxCreate{Template: template} }
@@ -427,6 +456,63 @@ func TestClaimChangesTheLimitsThatDiffer(t *testing.T) {
 // pooled lists the machines that are nobody's.
 func (w *world) pooled() []string {
 	return slices.DeleteFunc(w.host.IDs(), func(id string) bool { return w.stored(id) != "" })
+}
+
+func TestPoolKeepsTheProcessesOfATemplate(t *testing.T) {
+	w := newPoolWorld(t, warm.Options{ReadyMax: 1})
+	shelf := w.templates.(*shelf)
+	n := shelf.keep(w, "server", w.create(bothy.SandboxCreate{Template: "a", CPU: 0.5, MemoryMB: 256}))
+	for range 2 {
+		w.create(small("server"))
+	}
+	w.hasReady(1)
+	waiting := w.waiting()
+	if sb := w.create(small("a")); sb.ID == waiting || sb.Resumed != nil {
+		t.Errorf("a sandbox of the files alone is %s, which came from %+v", sb.ID, sb.Resumed)
+	}
+	sb := w.create(bothy.SandboxCreate{Template: "server", Env: map[string]string{"K": "v"}})
+	if sb.ID != waiting || sb.TemplateDigest != "sha256:a" || sb.CPU != 0.5 {
+		t.Errorf("got %s of %s with %v CPU, and %s waited", sb.ID, sb.TemplateDigest, sb.CPU, waiting)
+	}
+	if r := w.get(sb.ID).Resumed; r == nil || r.SnapshotID != n.ID || r.Kind != bothy.SnapshotMemory {
+		t.Errorf("it came from %+v and not from %s", r, n.ID)
+	}
+	w.hasReady(1)
+	var once atomic.Bool
+	w.guests.mu.Lock()
+	w.guests.onAdopt = func(context.Context, bothy.Identity) error {
+		if once.CompareAndSwap(false, true) {
+			return errors.New("the guest has been spoilt")
+		}
+		return nil
+	}
+	w.guests.mu.Unlock()
+	sb = w.create(bothy.SandboxCreate{Template: "server", Env: map[string]string{"K": "v"}})
+	if r := w.get(sb.ID).Resumed; r == nil || r.SnapshotID != n.ID {
+		t.Errorf("in place of one that could not be handed out it came from %+v", r)
+	}
+	w.hasReady(1)
+	if err := w.DeleteSnapshot(w.me(), n.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.hasReady(0)
+}
+
+func TestPoolMakesTheProcessesOfANamedTemplate(t *testing.T) {
+	w := newPoolWorld(t, warm.Options{Ready: 1, ReadyMax: 1, Templates: []string{"server"}}, func(w *world) {
+		w.templates.(*shelf).gone["sha256:server"] = true
+	})
+	shelf := w.templates.(*shelf)
+	shelf.keep(w, "server", w.create(small("a")))
+	shelf.mu.Lock()
+	delete(shelf.gone, "sha256:server")
+	shelf.mu.Unlock()
+	w.clock.pass(time.Minute)
+	w.hasReady(1)
+	waiting := w.waiting()
+	if sb := w.create(small("server")); sb.ID != waiting {
+		t.Errorf("got %s, and %s waited", sb.ID, waiting)
+	}
 }
 
 func TestMachineThatCannotBeHandedOutIsReplaced(t *testing.T) {

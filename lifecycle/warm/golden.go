@@ -97,7 +97,7 @@ const goldenAtOnce = 2
 // Golden returns the golden snapshot from which a new sandbox is to be made,
 // or nil.
 func (s *Pool) Golden(sb *bothy.Sandbox) *golden {
-	h := classOf(sb)
+	h := classOf(sb, "")
 	crowd := s.o.Busy() > goldenAtOnce
 	if crowd && !s.pool.runsCode(h.digest, s.o.Clock.Now()) {
 		return nil
@@ -131,7 +131,7 @@ func (s *Pool) goldenName(h class) (string, error) {
 // wantsGolden reports whether the golden snapshot of a shape is to be made now.
 func (s *Pool) wantsGolden(h class, t *bothy.Template) bool {
 	gs := s.goldens
-	if gs.store == nil || gs.max == 0 || len(t.Warm) == 0 || !s.o.Engines.Get(h.engine).Info().Snapshots {
+	if gs.store == nil || gs.max == 0 || h.memory != "" || len(t.Warm) == 0 || !s.o.Engines.Get(h.engine).Info().Snapshots {
 		return false
 	}
 	gs.mu.Lock()
@@ -297,7 +297,7 @@ func (s *Pool) RestoreGolden(ctx context.Context, sb *bothy.Sandbox, t *bothy.Te
 
 // GoldenFailed is dropGolden for the golden snapshot that did not work for a sandbox.
 func (s *Pool) GoldenFailed(ctx context.Context, sb *bothy.Sandbox, g *golden, cause error) {
-	s.dropGolden(ctx, classOf(sb), g, cause)
+	s.dropGolden(ctx, classOf(sb, ""), g, cause)
 }
 
 // dropGolden forgets a golden snapshot that did not work. It is made again, but

@@ -119,6 +119,14 @@ func (p *pool) asked(h class, t *bothy.Template, now time.Time, create bool) {
 	p.poke()
 }
 
+// forget drops the demand for what was made of a snapshot.
+func (p *pool) forget(snapshotID string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.demand, func(h class, _ *demand) bool { return h.memory == snapshotID })
+	p.poke()
+}
+
 // touch keeps the pool quiet for a moment.
 func (p *pool) touch() {
 	p.mu.Lock()
@@ -291,8 +299,11 @@ func (s *Pool) wanted() []want {
 		if s.o.Engines.Default() == "" {
 			break // it is still being opened
 		}
-		if t, err := s.o.Known.Lookup(name); err == nil {
-			h := s.defaultShape(t)
+		t, err := s.o.Known.Lookup(name)
+		if err != nil {
+			continue
+		}
+		if h, t, err := s.defaultShape(t); err == nil {
 			all[h] = want{class: h, template: t, often: true, ready: s.o.Ready}
 		}
 	}
@@ -389,7 +400,7 @@ func (s *Pool) prepare(ctx context.Context, h class, t *bothy.Template) (*instan
 	defer undo.Run()
 	sb := h.sandbox(instance.NewID("sbx"), t)
 	g := s.golden(h)
-	m, key, err := s.restoreOrBoot(ctx, sb, t, g)
+	m, key, err := s.restoreOrBoot(ctx, sb, h, t, g)
 	if err != nil {
 		return nil, err
 	}
@@ -405,8 +416,10 @@ func (s *Pool) prepare(ctx context.Context, h class, t *bothy.Template) (*instan
 		}
 		return nil, instance.StartError(m, err)
 	}
-	if err := warm(ctx, l.Guest, t); err != nil {
-		return nil, instance.StartError(m, err)
+	if h.memory == "" {
+		if err := warm(ctx, l.Guest, t); err != nil {
+			return nil, instance.StartError(m, err)
+		}
 	}
 	// Most are handed out with the limits of their shape, and with nothing of their
 	// owner's that the guest must know. But the clock of a virtual machine stands still
@@ -423,9 +436,13 @@ func (s *Pool) prepare(ctx context.Context, h class, t *bothy.Template) (*instan
 	return l, nil
 }
 
-// restoreOrBoot starts a machine from a golden snapshot, or boots it if there is none
-// or it does not work. It returns the key that the guest knows already.
-func (s *Pool) restoreOrBoot(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, g *golden) (bothy.Machine, string, error) {
+// restoreOrBoot starts a machine from its template's memory or from a golden snapshot, or
+// boots it if there is none or it does not work. It returns the key that the guest knows
+// already.
+func (s *Pool) restoreOrBoot(ctx context.Context, sb *bothy.Sandbox, h class, t *bothy.Template, g *golden) (bothy.Machine, string, error) {
+	if h.memory != "" {
+		return s.o.RestoreMemory(ctx, sb, t, h.memory)
+	}
 	if g != nil {
 		m, err := s.RestoreGolden(ctx, sb, t, g)
 		if err == nil {
@@ -434,15 +451,16 @@ func (s *Pool) restoreOrBoot(ctx context.Context, sb *bothy.Sandbox, t *bothy.Te
 		if ctx.Err() != nil {
 			return nil, "", err
 		}
-		s.dropGolden(ctx, classOf(sb), g, err)
+		s.dropGolden(ctx, h, g, err)
 	}
 	m, err := s.o.Engines.Get(sb.Engine).Start(ctx, s.o.Machines.MachineSpec(sb, t))
 	return m, "", err
 }
 
-// Claim takes a ready machine for a sandbox out of the pool, or returns nil.
-func (s *Pool) Claim(sb *bothy.Sandbox) *instance.Instance {
-	h := classOf(sb)
+// Claim takes a ready machine for a sandbox out of the pool, or returns nil: one with the
+// processes of a template's memory, if that snapshot is given.
+func (s *Pool) Claim(sb *bothy.Sandbox, memory string) *instance.Instance {
+	h := classOf(sb, memory)
 	p := s.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()

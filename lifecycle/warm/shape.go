@@ -18,17 +18,23 @@ type class struct {
 	cpus     int
 	memoryMB int
 	diskMB   int
+	// memory is the snapshot whose processes run already, if any do.
+	memory string
 }
 
-func classOf(sb *bothy.Sandbox) class {
+func classOf(sb *bothy.Sandbox, memory string) class {
 	return class{
 		engine: sb.Engine, digest: sb.TemplateDigest,
-		cpus: int(math.Ceil(sb.CPU)), memoryMB: sb.MemoryMB, diskMB: sb.DiskMB,
+		cpus: int(math.Ceil(sb.CPU)), memoryMB: sb.MemoryMB, diskMB: sb.DiskMB, memory: memory,
 	}
 }
 
 func (h class) String() string {
-	return fmt.Sprintf("%.12s %d CPU %d MB %d MB", strings.TrimPrefix(h.digest, "sha256:"), h.cpus, h.memoryMB, h.diskMB)
+	size := fmt.Sprintf("%.12s %d CPU %d MB %d MB", strings.TrimPrefix(h.digest, "sha256:"), h.cpus, h.memoryMB, h.diskMB)
+	if h.memory != "" {
+		size += " with the processes of " + h.memory
+	}
+	return size
 }
 
 // sandbox is one of this shape that nobody owns and that is stored nowhere.
@@ -40,10 +46,17 @@ func (h class) sandbox(id string, t *bothy.Template) *bothy.Sandbox {
 	}
 }
 
-// defaultShape is that of a request which asks for nothing but a template.
-func (s *Pool) defaultShape(t *bothy.Template) class {
+// defaultShape is that of a request which asks for nothing but a template. It returns the
+// template of the files, too.
+func (s *Pool) defaultShape(t *bothy.Template) (class, *bothy.Template, error) {
+	if m := t.Memory; m != nil {
+		files, err := s.o.Known.Lookup(m.BaseDigest)
+		return class{
+			engine: m.Engine, digest: m.BaseDigest, cpus: int(math.Ceil(m.CPU)), memoryMB: m.MemoryMB, diskMB: m.DiskMB, memory: m.SnapshotID,
+		}, files, err
+	}
 	return class{
 		engine: s.o.Engines.Default(), digest: t.Digest,
 		cpus: int(math.Ceil(bothy.DefaultCPU)), memoryMB: bothy.DefaultMemoryMB, diskMB: bothy.DefaultDiskMB,
-	}
+	}, t, nil
 }

@@ -23,6 +23,9 @@ type Dependencies struct {
 	// the host has left.
 	Busy         func() int
 	FreeMemoryMB func() int
+	// RestoreMemory starts a machine from the processes of a template, and returns the key
+	// that its guest knows already.
+	RestoreMemory func(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, snapshotID string) (bothy.Machine, string, error)
 	// GuestImage and CABundle are what every sandbox is given, and so part of what a
 	// golden snapshot depends on.
 	GuestImage string
@@ -58,11 +61,14 @@ func (s *Pool) Poke() { s.pool.poke() }
 // Touch keeps the pool quiet for a moment.
 func (s *Pool) Touch() { s.pool.touch() }
 
-// Asked notes that a machine was asked for. create tells new sandboxes from those
-// that are resumed.
-func (s *Pool) Asked(sb *bothy.Sandbox, t *bothy.Template, create bool) {
-	s.pool.asked(classOf(sb), t, s.o.Clock.Now(), create)
+// Asked notes that a machine was asked for: with the processes of a template's memory, if
+// that snapshot is given. create tells new sandboxes from those that are resumed.
+func (s *Pool) Asked(sb *bothy.Sandbox, t *bothy.Template, memory string, create bool) {
+	s.pool.asked(classOf(sb, memory), t, s.o.Clock.Now(), create)
 }
+
+// Forget gives up what was made of a snapshot that is gone.
+func (s *Pool) Forget(snapshotID string) { s.pool.forget(snapshotID) }
 
 // RanCode notes that code was run in a sandbox of the template with this digest.
 func (s *Pool) RanCode(digest string) { s.pool.ranCode(digest, s.o.Clock.Now()) }
