@@ -56,6 +56,7 @@ const (
 	CodeGuest            Code = "guest_unreachable"
 	CodeTimeout          Code = "timeout"
 	CodeShuttingDown     Code = "shutting_down"
+	CodeStore            Code = "store_unavailable"
 	CodeUnsupported      Code = "unsupported"
 	CodeMethodNotAllowed Code = "method_not_allowed"
 	CodeMediaType        Code = "unsupported_media_type"

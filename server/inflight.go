@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bothy-dev/bothy/inflight"
-	"github.com/bothy-dev/bothy/store/sqlite"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/telemetry"
 )
 
@@ -68,9 +68,9 @@ func (s *Server) connections() (all, perAddress int) {
 	return all, perAddress
 }
 
-func (s *Server) answerBounds() sqlite.AnswerBounds {
+func (s *Server) answerBounds() store.AnswerBounds {
 	c := s.config.Inflight
-	return sqlite.AnswerBounds{ProjectBytes: c.AnswersPerProjectMB << 20, Bytes: c.AnswersMB << 20, ProjectKeys: c.AnswersPerProject}
+	return store.AnswerBounds{ProjectBytes: c.AnswersPerProjectMB << 20, Bytes: c.AnswersMB << 20, ProjectKeys: c.AnswersPerProject}
 }
 
 // held is what requests hold of the server, for its metrics.

@@ -169,3 +169,13 @@ type Answer struct {
 	// Dropped says that the request was done, and Header and Body were not kept.
 	Dropped bool
 }
+
+// AnswerBounds bound what is kept for idempotency keys.
+type AnswerBounds struct {
+	// ProjectBytes and ProjectKeys are for one project, and Bytes for all.
+	ProjectBytes, Bytes int64
+	ProjectKeys         int64
+}
+
+// DefaultAnswerBounds hold some 100,000 small answers of a project.
+var DefaultAnswerBounds = AnswerBounds{ProjectBytes: 64 << 20, Bytes: 512 << 20, ProjectKeys: 100_000}

@@ -57,6 +57,7 @@ var Statuses = map[bothy.Code]int{
 	bothy.CodeGuest:            http.StatusBadGateway,
 	bothy.CodeTimeout:          http.StatusGatewayTimeout,
 	bothy.CodeShuttingDown:     http.StatusServiceUnavailable,
+	bothy.CodeStore:            http.StatusServiceUnavailable,
 	bothy.CodeUnsupported:      http.StatusUnprocessableEntity,
 	bothy.CodeMethodNotAllowed: http.StatusMethodNotAllowed,
 	bothy.CodeMediaType:        http.StatusUnsupportedMediaType,

@@ -162,6 +162,7 @@ const byCode: Record<string, ErrorClass> = {
   engine_unavailable: ServerError,
   acceleration_unavailable: UnsupportedError,
   shutting_down: CapacityError,
+  store_unavailable: CapacityError,
   guest_unreachable: ServerError,
 };
 

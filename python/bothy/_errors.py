@@ -369,6 +369,7 @@ _BY_CODE: dict[str, type[BothyError]] = {cls.default_code: cls for cls in _CLASS
     "engine_unavailable": ServerError,
     "acceleration_unavailable": UnsupportedError,
     "shutting_down": CapacityError,
+    "store_unavailable": CapacityError,
     "guest_unreachable": ServerError,
 }
 

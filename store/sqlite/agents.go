@@ -2,28 +2,19 @@ package sqlite
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store/record"
 )
-
-// agentsRecord is what the `record` column of agents holds.
-type agentsRecord struct {
-	bothy.AgentAttachment
-	ProjectID string `json:"_project,omitempty"`
-	Sealed    []byte `json:"_sealed,omitempty"`
-}
 
 // PutAgents implements store.Store.
 func (s *Store) PutAgents(ctx context.Context, a *bothy.AgentAttachment) error {
-	kept := agentsRecord{AgentAttachment: *a, ProjectID: a.ProjectID, Sealed: a.Sealed}
-	kept.State, kept.LastError, kept.Sessions = "", "", nil
-	record, err := encode(kept)
+	text, err := record.EncodeAgents(a)
 	if err != nil {
 		return fmt.Errorf("store: put agents %s: %w", a.ID, err)
 	}
-	_, err = s.exec(ctx, "put agents", s.stmt.putAgents, a.ID, a.ProjectID, nanos(a.CreatedAt), record)
+	_, err = s.exec(ctx, "put agents", s.stmt.putAgents, a.ID, a.ProjectID, nanos(a.CreatedAt), text)
 	return err
 }
 
@@ -36,17 +27,15 @@ func (s *Store) Agents(ctx context.Context, projectID string) ([]*bothy.AgentAtt
 	defer rows.Close()
 	var out []*bothy.AgentAttachment
 	for rows.Next() {
-		var record string
-		if err := rows.Scan(&record); err != nil {
+		var text string
+		if err := rows.Scan(&text); err != nil {
 			return nil, fmt.Errorf("store: list agents: %w", err)
 		}
-		var r agentsRecord
-		if err := json.Unmarshal([]byte(record), &r); err != nil {
+		a, err := record.DecodeAgents(text)
+		if err != nil {
 			return nil, fmt.Errorf("store: list agents: %w", err)
 		}
-		a := r.AgentAttachment
-		a.ProjectID, a.Sealed = r.ProjectID, r.Sealed
-		out = append(out, &a)
+		out = append(out, a)
 	}
 	return out, rows.Err()
 }

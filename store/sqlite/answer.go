@@ -22,18 +22,8 @@ const (
 	rowBytes = 300
 )
 
-// AnswerBounds bound what is kept for idempotency keys.
-type AnswerBounds struct {
-	// ProjectBytes and ProjectKeys are for one project, and Bytes for all.
-	ProjectBytes, Bytes int64
-	ProjectKeys         int64
-}
-
-// DefaultAnswerBounds hold some 100,000 small answers of a project.
-var DefaultAnswerBounds = AnswerBounds{ProjectBytes: 64 << 20, Bytes: 512 << 20, ProjectKeys: 100_000}
-
 // WithAnswerBounds sets how much is kept for idempotency keys.
-func WithAnswerBounds(b AnswerBounds) Option { return func(s *Store) { s.answers.bounds = b } }
+func WithAnswerBounds(b store.AnswerBounds) Option { return func(s *Store) { s.answers.bounds = b } }
 
 const answersSchema = `CREATE TABLE IF NOT EXISTS answers (
 	id          INTEGER PRIMARY KEY,
@@ -59,7 +49,7 @@ type answers struct {
 	mu     sync.Mutex // held by whoever uses db, and for what follows
 	db     *sql.DB
 	get    *sql.Stmt
-	bounds AnswerBounds
+	bounds store.AnswerBounds
 	used   map[string]*answerUse
 	bytes  int64
 	// stale is the last row of the server before: those who held reservations died

@@ -45,7 +45,7 @@ func fileSize(t *testing.T, path string) (n int64) {
 // nothing of the main database. The keys outlive the bodies, and the young the old.
 func TestAnswersAreBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "b.db")
-	bounds := sqlite.AnswerBounds{ProjectBytes: 1 << 20, Bytes: 3 << 20, ProjectKeys: 200}
+	bounds := store.AnswerBounds{ProjectBytes: 1 << 20, Bytes: 3 << 20, ProjectKeys: 200}
 	s := open(t, path, sqlite.WithAnswerBounds(bounds))
 	before := fileSize(t, path)
 	body := bytes.Repeat([]byte("x"), 60<<10)
@@ -86,7 +86,7 @@ func TestAnswersAreBounded(t *testing.T) {
 
 // Where all projects together have too much, the largest gives way.
 func TestTheLargestProjectGivesWay(t *testing.T) {
-	s := open(t, filepath.Join(t.TempDir(), "b.db"), sqlite.WithAnswerBounds(sqlite.AnswerBounds{ProjectBytes: 2 << 20, Bytes: 2 << 20, ProjectKeys: 1000}))
+	s := open(t, filepath.Join(t.TempDir(), "b.db"), sqlite.WithAnswerBounds(store.AnswerBounds{ProjectBytes: 2 << 20, Bytes: 2 << 20, ProjectKeys: 1000}))
 	defer s.Close()
 	body := bytes.Repeat([]byte("x"), 60<<10)
 	once(t, s, "modest", "k", body)
@@ -99,7 +99,7 @@ func TestTheLargestProjectGivesWay(t *testing.T) {
 }
 
 func TestAnswersBoundedByManyAtOnce(t *testing.T) {
-	s := open(t, filepath.Join(t.TempDir(), "b.db"), sqlite.WithAnswerBounds(sqlite.AnswerBounds{ProjectBytes: 100 << 10, Bytes: 300 << 10, ProjectKeys: 20}))
+	s := open(t, filepath.Join(t.TempDir(), "b.db"), sqlite.WithAnswerBounds(store.AnswerBounds{ProjectBytes: 100 << 10, Bytes: 300 << 10, ProjectKeys: 20}))
 	defer s.Close()
 	var wg sync.WaitGroup
 	for w := range 8 {

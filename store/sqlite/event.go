@@ -6,15 +6,16 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store/record"
 )
 
 // AddEvent implements store.Store.
 func (s *Store) AddEvent(ctx context.Context, e *bothy.Event) error {
-	record, err := encodeEvent(e)
+	text, err := record.EncodeEvent(e)
 	if err != nil {
 		return fmt.Errorf("store: add event: %w", err)
 	}
-	r, err := s.exec(ctx, "add event", s.stmt.addEvent, e.ProjectID, nanos(e.Time), record)
+	r, err := s.exec(ctx, "add event", s.stmt.addEvent, e.ProjectID, nanos(e.Time), text)
 	if err != nil {
 		return err
 	}
@@ -24,7 +25,7 @@ func (s *Store) AddEvent(ctx context.Context, e *bothy.Event) error {
 
 // Events implements store.Store.
 func (s *Store) Events(ctx context.Context, projectID string, since int64, limit int) ([]bothy.Event, error) {
-	rows, err := s.stmt.events.QueryContext(ctx, projectID, since, pageSize(limit))
+	rows, err := s.stmt.events.QueryContext(ctx, projectID, since, record.PageSize(limit))
 	if err != nil {
 		return nil, fmt.Errorf("store: list events: %w", err)
 	}
@@ -32,11 +33,11 @@ func (s *Store) Events(ctx context.Context, projectID string, since int64, limit
 	var out []bothy.Event
 	for rows.Next() {
 		var id int64
-		var record string
-		if err := rows.Scan(&id, &record); err != nil {
+		var text string
+		if err := rows.Scan(&id, &text); err != nil {
 			return nil, fmt.Errorf("store: list events: %w", err)
 		}
-		e, err := decodeEvent(id, record)
+		e, err := record.DecodeEvent(id, text)
 		if err != nil {
 			return nil, fmt.Errorf("store: list events: %w", err)
 		}

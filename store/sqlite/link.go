@@ -3,40 +3,22 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store/record"
 )
-
-// linkRecord is what the `record` column of links holds.
-type linkRecord struct {
-	bothy.Link
-	ProjectID string `json:"_project,omitempty"`
-}
-
-func decodeLink(text string) (*bothy.Link, error) {
-	var r linkRecord
-	if err := json.Unmarshal([]byte(text), &r); err != nil {
-		return nil, err
-	}
-	l := r.Link
-	l.ProjectID = r.ProjectID
-	return &l, nil
-}
 
 // AddLink implements store.Store.
 func (s *Store) AddLink(ctx context.Context, l *bothy.Link) error {
-	kept := linkRecord{Link: *l, ProjectID: l.ProjectID}
-	kept.URL = "" // a secret
-	record, err := encode(kept)
+	text, err := record.EncodeLink(l)
 	if err != nil {
 		return fmt.Errorf("store: add link %s: %w", l.ID, err)
 	}
 	n, err := s.execCount(ctx, "add link", s.stmt.addLink, l.ID, l.ProjectID, l.SandboxID, l.TokenID,
-		nanos(l.CreatedAt), nanos(l.ExpiresAt), record, l.TokenID, l.SandboxID)
+		nanos(l.CreatedAt), nanos(l.ExpiresAt), text, l.TokenID, l.SandboxID)
 	if err == nil && n == 0 {
 		return bothy.Errorf(bothy.CodeConflict, "the sandbox %s has ended, or the key that asked for the link was revoked", l.SandboxID).
 			WithHint("Make a sandbox, or a key, and try again.")
@@ -46,15 +28,15 @@ func (s *Store) AddLink(ctx context.Context, l *bothy.Link) error {
 
 // Link implements store.Store.
 func (s *Store) Link(ctx context.Context, id string) (*bothy.Link, error) {
-	var record string
-	err := s.stmt.link.QueryRowContext(ctx, id).Scan(&record)
+	var text string
+	err := s.stmt.link.QueryRowContext(ctx, id).Scan(&text)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, noLink(id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("store: get link: %w", err)
 	}
-	return decodeLink(record)
+	return record.DecodeLink(text)
 }
 
 func noLink(id string) error {
@@ -71,11 +53,11 @@ func (s *Store) Links(ctx context.Context, sandboxID string) ([]*bothy.Link, err
 	defer rows.Close()
 	var out []*bothy.Link
 	for rows.Next() {
-		var record string
-		if err := rows.Scan(&record); err != nil {
+		var text string
+		if err := rows.Scan(&text); err != nil {
 			return nil, fmt.Errorf("store: list links: %w", err)
 		}
-		l, err := decodeLink(record)
+		l, err := record.DecodeLink(text)
 		if err != nil {
 			return nil, fmt.Errorf("store: list links: %w", err)
 		}

@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store/record"
 )
 
 // PutSandbox implements store.Store.
 func (s *Store) PutSandbox(ctx context.Context, b *bothy.Sandbox) error {
-	record, err := encodeSandbox(b)
+	text, err := record.EncodeSandbox(b)
 	if err != nil {
 		return fmt.Errorf("store: put sandbox %s: %w", b.ID, err)
 	}
@@ -28,7 +29,7 @@ func (s *Store) PutSandbox(ctx context.Context, b *bothy.Sandbox) error {
 		st = s.stmt.putPausedSandbox
 	}
 	_, err = s.exec(ctx, "put sandbox", st, b.ID, b.ProjectID, b.Name, string(b.State),
-		nanos(b.CreatedAt), endedAt(b), b.Pooled, string(metadata), record)
+		nanos(b.CreatedAt), endedAt(b), b.Pooled, string(metadata), text)
 	return err
 }
 
@@ -41,8 +42,8 @@ func endedAt(b *bothy.Sandbox) any {
 
 // Sandbox implements store.Store.
 func (s *Store) Sandbox(ctx context.Context, id string) (*bothy.Sandbox, error) {
-	var record string
-	err := s.stmt.sandbox.QueryRowContext(ctx, id).Scan(&record)
+	var text string
+	err := s.stmt.sandbox.QueryRowContext(ctx, id).Scan(&text)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, bothy.Errorf(bothy.CodeSandboxNotFound, "there is no sandbox %q", id).
 			WithHint("List your sandboxes with `bothy ls` or GET /v1/sandboxes.")
@@ -50,7 +51,7 @@ func (s *Store) Sandbox(ctx context.Context, id string) (*bothy.Sandbox, error) 
 	if err != nil {
 		return nil, fmt.Errorf("store: get sandbox %s: %w", id, err)
 	}
-	return decodeSandbox(record)
+	return record.DecodeSandbox(text)
 }
 
 // Sandboxes implements store.Store. Machines in a pool have no owner yet and
@@ -69,13 +70,13 @@ func (s *Store) Sandboxes(ctx context.Context, projectID string, f bothy.Sandbox
 	if err := q.after(f.Cursor); err != nil {
 		return bothy.Page[*bothy.Sandbox]{}, err
 	}
-	limit := pageSize(f.Limit)
+	limit := record.PageSize(f.Limit)
 	text, args := q.query("sandboxes", limit)
 	items, err := s.sandboxes(ctx, text, args...)
 	if err != nil {
 		return bothy.Page[*bothy.Sandbox]{}, err
 	}
-	return page(items, limit, func(b *bothy.Sandbox) string { return cursorAt(b.CreatedAt, b.ID) }), nil
+	return record.Page(items, limit, func(b *bothy.Sandbox) string { return record.Cursor(b.CreatedAt, b.ID) }), nil
 }
 
 // SandboxesInState implements store.Store.
@@ -90,7 +91,7 @@ func (s *Store) SandboxesInState(ctx context.Context, states ...bothy.State) ([]
 
 func (s *Store) sandboxes(ctx context.Context, text string, args ...any) ([]*bothy.Sandbox, error) {
 	rows, err := s.read.QueryContext(ctx, text, args...)
-	return collect("list sandboxes", rows, err, decodeSandbox)
+	return collect("list sandboxes", rows, err, record.DecodeSandbox)
 }
 
 // collect decodes all the rows of records.
@@ -101,11 +102,11 @@ func collect[T any](op string, rows *sql.Rows, err error, decode func(string) (T
 	defer rows.Close()
 	var out []T
 	for rows.Next() {
-		var record string
-		if err := rows.Scan(&record); err != nil {
+		var text string
+		if err := rows.Scan(&text); err != nil {
 			return nil, fmt.Errorf("store: %s: %w", op, err)
 		}
-		v, err := decode(record)
+		v, err := decode(text)
 		if err != nil {
 			return nil, fmt.Errorf("store: %s: %w", op, err)
 		}

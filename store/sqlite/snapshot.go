@@ -7,29 +7,30 @@ import (
 	"fmt"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store/record"
 )
 
 // PutSnapshot implements store.Store.
 func (s *Store) PutSnapshot(ctx context.Context, n *bothy.Snapshot) error {
-	record, err := encodeSnapshot(n)
+	text, err := record.EncodeSnapshot(n)
 	if err != nil {
 		return fmt.Errorf("store: put snapshot %s: %w", n.ID, err)
 	}
-	_, err = s.exec(ctx, "put snapshot", s.stmt.putSnapshot, n.ID, n.ProjectID, n.SandboxID, n.Name, nanos(n.CreatedAt), n.SizeBytes, record)
+	_, err = s.exec(ctx, "put snapshot", s.stmt.putSnapshot, n.ID, n.ProjectID, n.SandboxID, n.Name, nanos(n.CreatedAt), n.SizeBytes, text)
 	return err
 }
 
 // Snapshot implements store.Store.
 func (s *Store) Snapshot(ctx context.Context, id string) (*bothy.Snapshot, error) {
-	var record string
-	err := s.stmt.snapshot.QueryRowContext(ctx, id).Scan(&record)
+	var text string
+	err := s.stmt.snapshot.QueryRowContext(ctx, id).Scan(&text)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, noSnapshot(id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("store: get snapshot %s: %w", id, err)
 	}
-	return decodeSnapshot(record)
+	return record.DecodeSnapshot(text)
 }
 
 func noSnapshot(id string) error {
@@ -50,20 +51,20 @@ func (s *Store) Snapshots(ctx context.Context, projectID string, f bothy.Snapsho
 	if err := q.after(f.Cursor); err != nil {
 		return bothy.Page[*bothy.Snapshot]{}, err
 	}
-	limit := pageSize(f.Limit)
+	limit := record.PageSize(f.Limit)
 	text, args := q.query("snapshots", limit)
 	rows, err := s.read.QueryContext(ctx, text, args...)
-	items, err := collect("list snapshots", rows, err, decodeSnapshot)
+	items, err := collect("list snapshots", rows, err, record.DecodeSnapshot)
 	if err != nil {
 		return bothy.Page[*bothy.Snapshot]{}, err
 	}
-	return page(items, limit, func(n *bothy.Snapshot) string { return cursorAt(n.CreatedAt, n.ID) }), nil
+	return record.Page(items, limit, func(n *bothy.Snapshot) string { return record.Cursor(n.CreatedAt, n.ID) }), nil
 }
 
 // AllSnapshots implements store.Store.
 func (s *Store) AllSnapshots(ctx context.Context) ([]*bothy.Snapshot, error) {
 	rows, err := s.stmt.allSnapshots.QueryContext(ctx)
-	return collect("list all snapshots", rows, err, decodeSnapshot)
+	return collect("list all snapshots", rows, err, record.DecodeSnapshot)
 }
 
 // SnapshotSum implements store.Store.

@@ -69,7 +69,7 @@ func Open(ctx context.Context, path string, opts ...Option) (_ *Store, err error
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
 	s := &Store{path: path, now: time.Now}
-	s.answers.bounds = DefaultAnswerBounds
+	s.answers.bounds = store.DefaultAnswerBounds
 	for _, o := range opts {
 		o(s)
 	}

@@ -8,30 +8,31 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store/record"
 )
 
 // PutToken implements store.Store.
 func (s *Store) PutToken(ctx context.Context, t *bothy.Token) error {
-	record, err := encodeToken(t)
+	text, err := record.EncodeToken(t)
 	if err != nil {
 		return fmt.Errorf("store: put token %s: %w", t.ID, err)
 	}
-	_, err = s.exec(ctx, "put token", s.stmt.putToken, t.ID, t.ProjectID, t.Hash, nanos(t.CreatedAt), nanosOrNull(t.LastUsedAt), record)
+	_, err = s.exec(ctx, "put token", s.stmt.putToken, t.ID, t.ProjectID, t.Hash, nanos(t.CreatedAt), nanosOrNull(t.LastUsedAt), text)
 	return err
 }
 
 // TokenByHash implements store.Store.
 func (s *Store) TokenByHash(ctx context.Context, hash string) (*bothy.Token, error) {
-	var record string
+	var text string
 	var lastUsed *int64
-	err := s.stmt.tokenByHash.QueryRowContext(ctx, hash).Scan(&record, &lastUsed)
+	err := s.stmt.tokenByHash.QueryRowContext(ctx, hash).Scan(&text, &lastUsed)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, bothy.Errorf(bothy.CodeNotFound, "there is no token with this key")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("store: get token: %w", err)
 	}
-	return decodeToken(record, lastUsed)
+	return record.DecodeToken(text, lastUsed)
 }
 
 // TokenHashes implements store.Store.
@@ -61,12 +62,12 @@ func (s *Store) Tokens(ctx context.Context, projectID string) ([]*bothy.Token, e
 	defer rows.Close()
 	var out []*bothy.Token
 	for rows.Next() {
-		var record string
+		var text string
 		var lastUsed *int64
-		if err := rows.Scan(&record, &lastUsed); err != nil {
+		if err := rows.Scan(&text, &lastUsed); err != nil {
 			return nil, fmt.Errorf("store: list tokens: %w", err)
 		}
-		t, err := decodeToken(record, lastUsed)
+		t, err := record.DecodeToken(text, lastUsed)
 		if err != nil {
 			return nil, fmt.Errorf("store: list tokens: %w", err)
 		}

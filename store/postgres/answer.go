@@ -1,0 +1,315 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/bothy-dev/bothy/store"
+)
+
+const (
+	// answerLife is how long a stored answer is good for.
+	answerLife = 24 * time.Hour
+	// forgetEvery is how often old answers are deleted.
+	forgetEvery = time.Minute
+	// rowBytes is about what a row takes beside its header and body.
+	rowBytes = 300
+	// evictAtOnce is how many answers make room in one change, and forgetAtOnce how many
+	// old ones a call deletes.
+	evictAtOnce  = 16
+	forgetAtOnce = 500
+)
+
+// answers knows how much is kept for idempotency keys. Since one server has the database,
+// it need not ask each time; it may be off by what is being written.
+type answers struct {
+	bounds store.AnswerBounds
+
+	mu     sync.Mutex // for what follows
+	used   map[string]*answerUse
+	bytes  int64
+	forgot time.Time // when nothing old was left
+
+	evicting sync.Mutex // held by who makes room
+}
+
+// answerUse is what a project's answers take.
+type answerUse struct{ bytes, keys int64 }
+
+// count finds out what is used.
+func (a *answers) count(ctx context.Context, pool *pgxpool.Pool) error {
+	a.used, a.bytes = map[string]*answerUse{}, 0
+	rows, err := pool.Query(ctx, `SELECT project, sum(size)::bigint, count(*) FROM answers GROUP BY project`)
+	if err != nil {
+		return err
+	}
+	var project string
+	var u answerUse
+	_, err = pgx.ForEachRow(rows, []any{&project, &u.bytes, &u.keys}, func() error {
+		a.add(project, u.bytes, u.keys)
+		return nil
+	})
+	return err
+}
+
+// add notes that a project uses more, or less.
+func (a *answers) add(project string, bytes, keys int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	u := a.used[project]
+	if u == nil {
+		u = &answerUse{}
+		a.used[project] = u
+	}
+	u.bytes += bytes
+	u.keys += keys
+	a.bytes += bytes
+	if u.keys <= 0 && u.bytes <= 0 {
+		delete(a.used, project)
+	}
+}
+
+// ReserveAnswer implements store.Store. A reservation of a server before this one is void:
+// whoever made it no longer holds the database.
+func (s *Store) ReserveAnswer(ctx context.Context, projectID, key, fingerprint string) (*store.Answer, error) {
+	now := s.now()
+	if err := s.forgetAnswers(ctx, now); err != nil {
+		return nil, err
+	}
+	if err := s.makeRoom(ctx, projectID, rowBytes, 1); err != nil {
+		return nil, err
+	}
+	var found *store.Answer
+	var removed []answerSize
+	var added bool
+	err := s.changing(ctx, "reserve answer", lightOnce, func(ctx context.Context) error {
+		b := &pgx.Batch{}
+		s.hold(b, lightOnce)
+		b.Queue(`DELETE FROM answers WHERE project = $1 AND key = $2 AND (created_at < $3 OR status = 0 AND epoch < $4) RETURNING project, size`,
+			clean([]any{projectID, key, nanos(now.Add(-answerLife)), s.lease.epoch})...)
+		b.Queue(`INSERT INTO answers (project, key, fingerprint, created_at, epoch, status, dropped, size, header)
+			VALUES ($1, $2, $3, $4, $5, 0, false, $6, '{}') ON CONFLICT (project, key) DO NOTHING`,
+			clean([]any{projectID, key, fingerprint, nanos(now), s.lease.epoch, rowBytes})...)
+		b.Queue(`SELECT fingerprint, created_at, status, dropped, header, body FROM answers WHERE project = $1 AND key = $2`, clean([]any{projectID, key})...)
+		r := s.pool.SendBatch(ctx, b)
+		err := func() (err error) {
+			if _, err = r.Exec(); err != nil {
+				return err
+			}
+			rows, err := r.Query()
+			if err != nil {
+				return err
+			}
+			if removed, err = pgx.CollectRows(rows, scanSize); err != nil {
+				return err
+			}
+			tag, err := r.Exec()
+			if err != nil {
+				return err
+			}
+			if added = tag.RowsAffected() == 1; added {
+				return nil
+			}
+			if rows, err = r.Query(); err != nil {
+				return err
+			}
+			found, err = pgx.CollectExactlyOneRow(rows, scanAnswer)
+			return err
+		}()
+		if end := r.Close(); err == nil {
+			err = end
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.answers.removed(removed)
+	if added {
+		s.answers.add(projectID, rowBytes, 1)
+		return nil, nil
+	}
+	return found, nil
+}
+
+func scanAnswer(row pgx.CollectableRow) (*store.Answer, error) {
+	var a store.Answer
+	var created int64
+	var header string
+	if err := row.Scan(&a.Fingerprint, &created, &a.Status, &a.Dropped, &header, &a.Body); err != nil {
+		return nil, err
+	}
+	a.CreatedAt = time.Unix(0, created).UTC()
+	return &a, json.Unmarshal([]byte(header), &a.Header)
+}
+
+// answerSize is what a row that was deleted took.
+type answerSize struct {
+	project string
+	size    int64
+}
+
+func scanSize(row pgx.CollectableRow) (v answerSize, err error) {
+	return v, row.Scan(&v.project, &v.size)
+}
+
+func (a *answers) removed(list []answerSize) {
+	for _, r := range list {
+		a.add(r.project, -r.size, -1)
+	}
+}
+
+// StoreAnswer implements store.Store.
+func (s *Store) StoreAnswer(ctx context.Context, projectID, key string, x store.Answer) error {
+	header, err := json.Marshal(x.Header)
+	if err != nil {
+		return fmt.Errorf("store: store answer: %w", err)
+	}
+	more := int64(len(header) + len(x.Body))
+	if b := s.answers.bounds; x.Dropped || more > min(b.ProjectBytes, b.Bytes) {
+		x.Dropped, x.Body, header, more = true, nil, []byte("{}"), 0
+	}
+	if err := s.makeRoom(ctx, projectID, more, 0); err != nil {
+		return err
+	}
+	// To store the same answer twice is fine: only its reservation is looked for by the epoch.
+	n, err := s.change(ctx, "store answer", light, do(`UPDATE answers SET status = $1, dropped = $2, size = $3, header = $4, body = $5
+		WHERE project = $6 AND key = $7 AND epoch = $8 AND (status = 0 OR status = $1 AND size = $3)`,
+		x.Status, x.Dropped, rowBytes+more, string(header), x.Body, projectID, key, s.lease.epoch))
+	if err == nil && n == 0 {
+		err = errors.New("store: store answer: the key is not reserved")
+	}
+	if err != nil {
+		return err
+	}
+	s.answers.add(projectID, more, 0)
+	return nil
+}
+
+// ForgetAnswer implements store.Store.
+func (s *Store) ForgetAnswer(ctx context.Context, projectID, key string) error {
+	_, err := s.deleteAnswers(ctx, `project = $1 AND key = $2`, projectID, key)
+	return err
+}
+
+// deleteAnswers deletes the rows that a condition selects, and returns how many.
+func (s *Store) deleteAnswers(ctx context.Context, which string, args ...any) (int, error) {
+	var removed []answerSize
+	err := s.changing(ctx, "forget answers", light, func(ctx context.Context) error {
+		_, err := s.send(ctx, light, []statement{do(`DELETE FROM answers WHERE `+which+` RETURNING project, size`, args...)}, func(rows pgx.Rows) (err error) {
+			removed, err = pgx.CollectRows(rows, scanSize)
+			return err
+		})
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	s.answers.removed(removed)
+	return len(removed), nil
+}
+
+// forgetAnswers deletes some of what is too old, once in a while. Where much is, the next
+// calls go on with it, so that none waits long.
+func (s *Store) forgetAnswers(ctx context.Context, now time.Time) error {
+	a := &s.answers
+	a.mu.Lock()
+	since := now.Sub(a.forgot)
+	due := since < 0 || since >= forgetEvery
+	if due {
+		a.forgot = now
+	}
+	a.mu.Unlock()
+	if !due {
+		return nil
+	}
+	n, err := s.deleteAnswers(ctx, `id IN (SELECT id FROM answers WHERE created_at < $1 ORDER BY created_at LIMIT $2)`, nanos(now.Add(-answerLife)), forgetAtOnce)
+	if err != nil || n == forgetAtOnce {
+		a.mu.Lock()
+		a.forgot = time.Time{}
+		a.mu.Unlock()
+	}
+	return err
+}
+
+// over reports whether a project has too much when it has more, and whether that is too many
+// keys; and of all of them together which one gives way, if there is too much.
+func (a *answers) over(project string, bytes, keys int64) (tooMuch, tooMany bool, largest string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var u answerUse
+	if a.used[project] != nil {
+		u = *a.used[project]
+	}
+	tooMany = u.keys+keys > a.bounds.ProjectKeys
+	tooMuch = tooMany || u.bytes+bytes > a.bounds.ProjectBytes
+	if a.bytes+bytes > a.bounds.Bytes {
+		most := int64(-1)
+		for p, u := range a.used {
+			if u.bytes > most {
+				largest, most = p, u.bytes
+			}
+		}
+	}
+	return tooMuch, tooMany, largest
+}
+
+// makeRoom brings a project, and all of them together, within their bounds as they will be
+// with more. First the bodies of the oldest answers go: their keys still keep a request from
+// being done twice. Then the oldest keys go. What is being worked on stays.
+func (s *Store) makeRoom(ctx context.Context, project string, bytes, keys int64) error {
+	if tooMuch, _, largest := s.answers.over(project, bytes, keys); !tooMuch && largest == "" {
+		return nil
+	}
+	s.answers.evicting.Lock()
+	defer s.answers.evicting.Unlock()
+	for {
+		tooMuch, tooMany, of := s.answers.over(project, bytes, keys)
+		if tooMuch {
+			of = project
+		} else if of == "" {
+			return nil
+		}
+		if n, err := s.evict(ctx, of, tooMany); err != nil || n == 0 {
+			return err
+		}
+	}
+}
+
+// evict takes the oldest answers of a project away, or only their bodies as long as there
+// are any.
+func (s *Store) evict(ctx context.Context, project string, entirely bool) (int, error) {
+	if !entirely {
+		if n, err := s.dropBodies(ctx, project); n > 0 || err != nil {
+			return n, err
+		}
+	}
+	return s.deleteAnswers(ctx, `id IN (SELECT id FROM answers WHERE project = $1 AND status <> 0 ORDER BY id LIMIT $2)`, project, evictAtOnce)
+}
+
+// dropBodies takes away the bodies of a project's oldest answers.
+func (s *Store) dropBodies(ctx context.Context, project string) (n int, err error) {
+	var freed int64
+	err = s.changing(ctx, "make room for answers", light, func(ctx context.Context) error {
+		_, err := s.send(ctx, light, []statement{do(`WITH oldest AS (
+				SELECT id, size FROM answers WHERE project = $1 AND status <> 0 AND NOT dropped ORDER BY id LIMIT $2 FOR UPDATE),
+			thinned AS (UPDATE answers SET dropped = true, header = '{}', body = NULL, size = $3 FROM oldest WHERE answers.id = oldest.id)
+			SELECT count(*), coalesce(sum(size - $3), 0)::bigint FROM oldest`, project, evictAtOnce, int64(rowBytes))}, func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&n, &freed}, func() error { return nil })
+			return err
+		})
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	s.answers.add(project, -freed, 0)
+	return n, nil
+}

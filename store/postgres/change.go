@@ -1,0 +1,257 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/bothy-dev/bothy"
+)
+
+const (
+	// changeTimeout bounds one attempt at a change, and patience how long attempts are made.
+	changeTimeout = 10 * time.Second
+	patience      = 3 * time.Second
+	retryAfter    = 5 * time.Second
+
+	firstPause, longestPause = 20 * time.Millisecond, 500 * time.Millisecond
+)
+
+// statement is one step of a change.
+type statement struct {
+	text string
+	args []any
+}
+
+func do(text string, args ...any) statement { return statement{text, args} }
+
+// kind says what is asked of a change beside what it does.
+type kind int
+
+const (
+	// whole changes are safe once they return, and are tried again when nobody knows
+	// whether they were made: to make them twice comes to the same.
+	whole kind = iota
+	// once is for those that must not be made twice.
+	once
+	// light changes are not waited for until they are on a disk.
+	light
+	// lightOnce is both.
+	lightOnce
+)
+
+func (k kind) repeatable() bool { return k == whole || k == light }
+
+// change makes all of the statements or none, in one exchange with the database, if this
+// server still holds it. It returns how many rows the last of them changed. A change that
+// has begun is made to its end.
+func (s *Store) change(ctx context.Context, op string, k kind, list ...statement) (n int, err error) {
+	err = s.changing(ctx, op, k, func(ctx context.Context) error {
+		n, err = s.send(ctx, k, list, nil)
+		return err
+	})
+	return n, err
+}
+
+// send makes a change in one exchange. The rows of the last statement are read by scan, if
+// there is one.
+func (s *Store) send(ctx context.Context, k kind, list []statement, scan func(pgx.Rows) error) (n int, err error) {
+	b := &pgx.Batch{}
+	s.hold(b, k)
+	for _, st := range list {
+		b.Queue(st.text, clean(st.args)...)
+	}
+	r := s.pool.SendBatch(ctx, b)
+	defer func() {
+		// What is wrong with the commit itself is known only now.
+		if end := r.Close(); err == nil {
+			err = end
+		}
+	}()
+	if _, err := r.Exec(); err != nil {
+		return 0, err
+	}
+	for i := range list {
+		if scan != nil && i == len(list)-1 {
+			rows, err := r.Query()
+			if err != nil {
+				return 0, err
+			}
+			err = scan(rows)
+			rows.Close()
+			return 0, cmp.Or(err, rows.Err())
+		}
+		tag, err := r.Exec()
+		if err != nil {
+			return 0, err
+		}
+		n = int(tag.RowsAffected())
+	}
+	return n, nil
+}
+
+func (s *Store) hold(b *pgx.Batch, k kind) {
+	text := `SELECT server_holds($1)`
+	if k == light || k == lightOnce {
+		text = `SELECT server_holds($1), set_config('synchronous_commit', 'off', true)`
+	}
+	b.Queue(text, s.lease.epoch)
+}
+
+// transaction is a change that looks at what it finds.
+func (s *Store) transaction(ctx context.Context, op string, k kind, make func(context.Context, pgx.Tx) error) error {
+	return s.changing(ctx, op, k, func(ctx context.Context) error {
+		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			b := &pgx.Batch{}
+			s.hold(b, k)
+			if err := tx.SendBatch(ctx, b).Close(); err != nil {
+				return err
+			}
+			return make(ctx, tx)
+		})
+	})
+}
+
+// changing makes a change, and makes it again where that is right.
+func (s *Store) changing(ctx context.Context, op string, k kind, make func(context.Context) error) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("store: %s: %w", op, err)
+	}
+	if err := s.lease.err(); err != nil {
+		return err
+	}
+	toEnd := context.WithoutCancel(ctx)
+	return s.attempts(ctx, op, k.repeatable(), func() error {
+		ctx, cancel := context.WithTimeout(toEnd, changeTimeout)
+		defer cancel()
+		return make(ctx)
+	})
+}
+
+// reading asks, and asks again when the connection was lost.
+func (s *Store) reading(ctx context.Context, op string, ask func() error) error {
+	return s.attempts(ctx, op, true, ask)
+}
+
+func (s *Store) attempts(ctx context.Context, op string, repeatable bool, make func() error) error {
+	deadline := time.Now().Add(patience)
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		err := make()
+		if err == nil || !again(err, repeatable) || ctx.Err() != nil || time.Now().Add(pause).After(deadline) {
+			return s.fault(op, err)
+		}
+		select {
+		case <-ctx.Done():
+			return s.fault(op, err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// again reports whether an attempt that failed may be made once more: nothing came of it, or
+// it is fine if it is made twice, and a new connection may fare better.
+func again(err error, repeatable bool) bool {
+	if e := (*pgconn.PgError)(nil); errors.As(err, &e) {
+		switch e.Code {
+		case "40001", "40P01", // it lost to another transaction, and was undone
+			"53300", "57P03": // there are too many connections; it is starting
+			return true
+		}
+		return repeatable && gone(err)
+	}
+	return pgconn.SafeToRetry(err) || isConnect(err) || repeatable && gone(err)
+}
+
+func isConnect(err error) bool {
+	var e *pgconn.ConnectError
+	return errors.As(err, &e)
+}
+
+// gone reports whether an error means that the database, or the connection to it, is gone.
+func gone(err error) bool {
+	if e := (*pgconn.PgError)(nil); errors.As(err, &e) {
+		switch {
+		case strings.HasPrefix(e.Code, "08"), strings.HasPrefix(e.Code, "57P"), e.Code == "25P03", e.Code == "53300", e.Code == "25006":
+			return true
+		}
+		return false
+	}
+	var network net.Error
+	return isConnect(err) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed) || strings.Contains(err.Error(), "conn closed")
+}
+
+// codeHeld is what the database answers to a server that no longer holds it, and codeFull
+// when its disk is full.
+const codeHeld, codeFull = "BTHY1", "53100"
+
+// fault is what a caller is told of what failed.
+func (s *Store) fault(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if e := (*bothy.Error)(nil); errors.As(err, &e) {
+		return err
+	}
+	wrapped := fmt.Errorf("store: %s: %w", op, err)
+	var e *pgconn.PgError
+	switch {
+	case errors.As(err, &e) && e.Code == codeHeld:
+		s.loseLease()
+		return s.lease.err()
+	case errors.As(err, &e) && e.Code == codeFull:
+		return bothy.Errorf(bothy.CodeDiskFull, "the disk of the server's database is full, so nothing can be stored").
+			WithHint("Delete sandboxes and snapshots that are not needed, or have the operator make room for the database.").Because(wrapped)
+	case errors.Is(err, context.Canceled):
+		return wrapped
+	case gone(err), errors.Is(err, context.DeadlineExceeded):
+		f := bothy.Errorf(bothy.CodeStore, "the server's database cannot be reached").
+			WithHint("Try again in a few seconds. Sandboxes run on meanwhile.").Because(wrapped)
+		f.RetryAfter = retryAfter
+		return f
+	}
+	return wrapped
+}
+
+// clean makes arguments such as PostgreSQL takes: its text has no zero characters, and is
+// valid UTF-8. What is kept of a word is in its record, where JSON writes those differently;
+// in columns, which rows are found by, a mark with the byte takes their place.
+func clean(args []any) []any {
+	for i, a := range args {
+		switch v := a.(type) {
+		case string:
+			args[i] = cleanText(v)
+		case []string:
+			for j := range v {
+				v[j] = cleanText(v[j])
+			}
+		}
+	}
+	return args
+}
+
+func cleanText(s string) string {
+	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if r == 0 || r == utf8.RuneError && size == 1 {
+			fmt.Fprintf(&b, "\uFFFD%02x", s[i])
+		} else {
+			b.WriteString(s[i : i+size])
+		}
+		i += size
+	}
+	return b.String()
+}

@@ -1,0 +1,219 @@
+// Package postgres keeps the server's state in a PostgreSQL database, 14 or later. One
+// server at a time uses a database: it holds a lease on it. Only server and tests open it.
+//
+// It needs nothing of a connection beyond a transaction, so that a pooler may stand between:
+// no prepared statements, no locks of a session, no notifications.
+package postgres
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// Store is a store.Store in a PostgreSQL database.
+//
+// What is written is as safe as the database makes its commits, but for answers, the last
+// use of tokens, and how far webhooks and agents have come: these are not waited for, and
+// the last of them may be lost with the database's host, as they are with a server's host.
+type Store struct {
+	pool    *pgxpool.Pool
+	now     func() time.Time
+	log     *slog.Logger
+	answers answers
+	lease   lease
+	events  eventQueue
+
+	leaseTime, renewEvery time.Duration
+
+	closing sync.Once
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Option changes how a store is opened.
+type Option func(*Store)
+
+// WithNow sets the clock by which stored answers grow old.
+func WithNow(now func() time.Time) Option { return func(s *Store) { s.now = now } }
+
+// WithLog sets where the store tells of its lease.
+func WithLog(log *slog.Logger) Option { return func(s *Store) { s.log = log } }
+
+// WithAnswerBounds sets how much is kept for idempotency keys.
+func WithAnswerBounds(b store.AnswerBounds) Option { return func(s *Store) { s.answers.bounds = b } }
+
+// WithHolder names the server that opens the store. Of one that died before it could let go
+// of the database, the next with its name takes it over at once: the caller must know that
+// it is dead.
+func WithHolder(name string) Option { return func(s *Store) { s.lease.holder = name } }
+
+// Open connects to the database of a URL, takes it for this server, and makes or brings up
+// to date its tables.
+func Open(ctx context.Context, url string, opts ...Option) (_ *Store, err error) {
+	config, err := parse(url)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{now: time.Now, log: slog.New(slog.DiscardHandler), leaseTime: leaseTime, renewEvery: renewEvery}
+	s.answers.bounds = store.DefaultAnswerBounds
+	for _, o := range opts {
+		o(s)
+	}
+	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		return nil, unreachable(err)
+	}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	if err := s.checkVersion(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.takeLease(ctx); err != nil {
+		return nil, err
+	}
+	if err := migrate(ctx, config); err != nil {
+		return nil, fmt.Errorf("bring the database up to date: %w", err)
+	}
+	if err := s.answers.count(ctx, s.pool); err != nil {
+		return nil, fmt.Errorf("count the answers in the database: %w", err)
+	}
+	return s, nil
+}
+
+const (
+	// connections is how many the pool may have where the URL does not say.
+	connections = 16
+	// connectTimeout is how long a host may take to answer where the URL does not say.
+	connectTimeout = 5 * time.Second
+	// oldest is the first version that has all that is used.
+	oldest = 140000
+)
+
+// parse reads a URL of a database, and whatever the environment adds to it.
+func parse(url string) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		// The driver's own words may quote the URL, which may hold a password.
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the URL of the database cannot be read").
+			WithHint("Write it as postgres://USER@HOST:5432/DATABASE, with %%-escapes in its parts, and give the password by PGPASSWORD or PGPASSFILE.")
+	}
+	if !strings.Contains(url, "pool_max_conns") {
+		config.MaxConns = connections
+	}
+	c := config.ConnConfig
+	c.DefaultQueryExecMode = pgx.QueryExecModeExec
+	if c.ConnectTimeout == 0 {
+		c.ConnectTimeout = connectTimeout
+	}
+	if c.RuntimeParams["application_name"] == "" {
+		c.RuntimeParams["application_name"] = "bothy"
+	}
+	return config, nil
+}
+
+// checkVersion refuses what is too old, and finds out whether the database can be reached.
+func (s *Store) checkVersion(ctx context.Context) error {
+	var number int
+	var name string
+	err := s.pool.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('server_version')`).Scan(&number, &name)
+	if err != nil {
+		return unreachable(err)
+	}
+	if number < oldest {
+		return bothy.Errorf(bothy.CodeUnsupported, "the database is PostgreSQL %s", name).WithHint("Use PostgreSQL 14 or later.")
+	}
+	return nil
+}
+
+// Check connects to the database of a URL, and says what it is.
+func Check(ctx context.Context, url string) (version string, err error) {
+	config, err := parse(url)
+	if err != nil {
+		return "", err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return "", unreachable(err)
+	}
+	defer pool.Close()
+	s := &Store{pool: pool}
+	if err := s.checkVersion(ctx); err != nil {
+		return "", err
+	}
+	err = pool.QueryRow(ctx, `SELECT current_setting('server_version')`).Scan(&version)
+	return version, err
+}
+
+func migrate(ctx context.Context, config *pgxpool.Config) error {
+	dir, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	db := stdlib.OpenDB(*config.ConnConfig)
+	defer db.Close()
+	p, err := goose.NewProvider(goose.DialectPostgres, db, dir, goose.WithTableName("schema_versions"), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return err
+	}
+	has, err := p.GetDBVersion(ctx)
+	if err != nil {
+		return err
+	}
+	known := int64(0)
+	for _, m := range p.ListSources() {
+		known = max(known, m.Version)
+	}
+	if has > known {
+		return bothy.Errorf(bothy.CodeUnsupported, "the database was written by a newer server (its form is %d, and this program knows those up to %d)", has, known).
+			WithHint("Start the newer program again, or restore the backup from before the upgrade.")
+	}
+	_, err = p.Up(ctx)
+	return err
+}
+
+// Close lets go of the database, and waits for the calls that are under way.
+func (s *Store) Close() error {
+	s.closing.Do(func() {
+		s.dropLease()
+		s.pool.Close()
+	})
+	return nil
+}
+
+// unreachable is the error of a database that was never reached.
+func unreachable(err error) error {
+	if e := (*bothy.Error)(nil); errors.As(err, &e) {
+		return err
+	}
+	return bothy.Errorf(bothy.CodeStore, "the database cannot be used: %s", reason(err)).
+		WithHint("Check the `store` setting, that PostgreSQL runs there, and that it lets this user in.").Because(err)
+}
+
+// reason is what is wrong, in one line.
+func reason(err error) string {
+	if e := (*pgconn.PgError)(nil); errors.As(err, &e) {
+		return fmt.Sprintf("%s (%s)", e.Message, e.Code)
+	}
+	return strings.Join(strings.Fields(err.Error()), " ")
+}

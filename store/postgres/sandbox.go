@@ -1,0 +1,97 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store/record"
+)
+
+const putSandbox = `INSERT INTO sandboxes (id, project, name, state, created_at, ended_at, pooled, metadata, record)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text[], $9)
+	ON CONFLICT (id) DO UPDATE SET project = excluded.project, name = excluded.name, state = excluded.state,
+	created_at = excluded.created_at, ended_at = excluded.ended_at, pooled = excluded.pooled,
+	metadata = excluded.metadata, record = excluded.record`
+
+// PutSandbox implements store.Store.
+func (s *Store) PutSandbox(ctx context.Context, b *bothy.Sandbox) error {
+	text, err := record.EncodeSandbox(b)
+	if err != nil {
+		return fmt.Errorf("store: put sandbox %s: %w", b.ID, err)
+	}
+	var ended *int64
+	if b.Ended != nil {
+		ended = nanosOrNull(&b.Ended.At)
+	}
+	list := []statement{do(putSandbox, b.ID, b.ProjectID, b.Name, string(b.State), nanos(b.CreatedAt), ended, b.Pooled, Pairs(b.Metadata), text)}
+	if b.State == bothy.StateStopped || b.State == bothy.StateFailed {
+		// A link that is being added holds the sandbox's row, so it is seen here.
+		list = append(list, do(`DELETE FROM links WHERE sandbox_id = $1`, b.ID))
+	}
+	_, err = s.change(ctx, "put sandbox", whole, list...)
+	return err
+}
+
+// Pairs are the elements by which a sandbox is found by its metadata.
+func Pairs(m map[string]string) []string {
+	out := make([]string, 0, len(m))
+	for k, v := range m {
+		pair, err := json.Marshal([2]string{k, v})
+		if err == nil { // as it always is, of words
+			out = append(out, string(pair))
+		}
+	}
+	return out
+}
+
+// Sandbox implements store.Store.
+func (s *Store) Sandbox(ctx context.Context, id string) (*bothy.Sandbox, error) {
+	b, found, err := first(ctx, s, "get sandbox", `SELECT record FROM sandboxes WHERE id = $1`, []any{id}, decoded(record.DecodeSandbox))
+	if err == nil && !found {
+		return nil, bothy.Errorf(bothy.CodeSandboxNotFound, "there is no sandbox %q", id).
+			WithHint("List your sandboxes with `bothy ls` or GET /v1/sandboxes.")
+	}
+	return b, err
+}
+
+// Sandboxes implements store.Store. Machines in a pool have no owner yet and
+// are in nobody's list.
+func (s *Store) Sandboxes(ctx context.Context, projectID string, f bothy.SandboxFilter) (p bothy.Page[*bothy.Sandbox], err error) {
+	var q selection
+	q.add("project = ? AND NOT pooled", projectID)
+	in(&q, "state", f.States)
+	if f.Name != "" {
+		q.add("name = ?", f.Name)
+	}
+	if len(f.Metadata) > 0 {
+		q.add("metadata @> ?::text[]", Pairs(f.Metadata))
+	}
+	if err := q.after(f.Cursor); err != nil {
+		return p, err
+	}
+	limit := record.PageSize(f.Limit)
+	text, args := q.query("sandboxes", limit)
+	items, err := list(ctx, s, "list sandboxes", text, args, decoded(record.DecodeSandbox))
+	if err != nil {
+		return p, err
+	}
+	return record.Page(items, limit, func(b *bothy.Sandbox) string { return record.Cursor(b.CreatedAt, b.ID) }), nil
+}
+
+// SandboxesInState implements store.Store.
+func (s *Store) SandboxesInState(ctx context.Context, states ...bothy.State) ([]*bothy.Sandbox, error) {
+	if len(states) == 0 {
+		return nil, nil
+	}
+	return list(ctx, s, "list sandboxes", `SELECT record FROM sandboxes WHERE state = ANY($1::text[]) ORDER BY created_at DESC, id DESC`,
+		[]any{words(states)}, decoded(record.DecodeSandbox))
+}
+
+// DeleteSandboxesEndedBefore implements store.Store.
+func (s *Store) DeleteSandboxesEndedBefore(ctx context.Context, t time.Time) (int, error) {
+	return s.deleteOld(ctx, "forget sandboxes", `DELETE FROM sandboxes WHERE id IN
+		(SELECT id FROM sandboxes WHERE state IN ('stopped', 'failed') AND coalesce(ended_at, created_at) < $1 LIMIT $2)`, t)
+}

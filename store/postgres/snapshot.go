@@ -1,0 +1,81 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store/record"
+)
+
+// PutSnapshot implements store.Store.
+func (s *Store) PutSnapshot(ctx context.Context, n *bothy.Snapshot) error {
+	text, err := record.EncodeSnapshot(n)
+	if err != nil {
+		return fmt.Errorf("store: put snapshot %s: %w", n.ID, err)
+	}
+	_, err = s.change(ctx, "put snapshot", whole, do(`INSERT INTO snapshots (id, project, sandbox_id, name, created_at, bytes, record) VALUES ($1, $2, $3, $4, $5, $6, $7)
+		ON CONFLICT (id) DO UPDATE SET project = excluded.project, sandbox_id = excluded.sandbox_id,
+		name = excluded.name, created_at = excluded.created_at, bytes = excluded.bytes, record = excluded.record`,
+		n.ID, n.ProjectID, n.SandboxID, n.Name, nanos(n.CreatedAt), n.SizeBytes, text))
+	return err
+}
+
+// Snapshot implements store.Store.
+func (s *Store) Snapshot(ctx context.Context, id string) (*bothy.Snapshot, error) {
+	n, found, err := first(ctx, s, "get snapshot", `SELECT record FROM snapshots WHERE id = $1`, []any{id}, decoded(record.DecodeSnapshot))
+	if err == nil && !found {
+		return nil, noSnapshot(id)
+	}
+	return n, err
+}
+
+func noSnapshot(id string) error {
+	return bothy.Errorf(bothy.CodeSnapshotNotFound, "there is no snapshot %q", id).
+		WithHint("List your snapshots with `bothy snapshots` or GET /v1/snapshots.")
+}
+
+// Snapshots implements store.Store.
+func (s *Store) Snapshots(ctx context.Context, projectID string, f bothy.SnapshotFilter) (p bothy.Page[*bothy.Snapshot], err error) {
+	var q selection
+	q.add("project = ?", projectID)
+	if f.SandboxID != "" {
+		q.add("sandbox_id = ?", f.SandboxID)
+	}
+	if f.Name != "" {
+		q.add("name = ?", f.Name)
+	}
+	if err := q.after(f.Cursor); err != nil {
+		return p, err
+	}
+	limit := record.PageSize(f.Limit)
+	text, args := q.query("snapshots", limit)
+	items, err := list(ctx, s, "list snapshots", text, args, decoded(record.DecodeSnapshot))
+	if err != nil {
+		return p, err
+	}
+	return record.Page(items, limit, func(n *bothy.Snapshot) string { return record.Cursor(n.CreatedAt, n.ID) }), nil
+}
+
+// AllSnapshots implements store.Store.
+func (s *Store) AllSnapshots(ctx context.Context) ([]*bothy.Snapshot, error) {
+	return list(ctx, s, "list all snapshots", `SELECT record FROM snapshots ORDER BY created_at DESC, id DESC`, nil, decoded(record.DecodeSnapshot))
+}
+
+// SnapshotSum implements store.Store.
+func (s *Store) SnapshotSum(ctx context.Context, projectID string) (count int, bytes int64, err error) {
+	_, _, err = first(ctx, s, "add up snapshots", `SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM snapshots WHERE project = $1 OR $1 = ''`,
+		[]any{projectID}, func(row pgx.CollectableRow) (struct{}, error) { return struct{}{}, row.Scan(&count, &bytes) })
+	return count, bytes, err
+}
+
+// DeleteSnapshot implements store.Store.
+func (s *Store) DeleteSnapshot(ctx context.Context, id string) error {
+	n, err := s.change(ctx, "delete snapshot", once, do(`DELETE FROM snapshots WHERE id = $1`, id))
+	if err == nil && n == 0 {
+		return noSnapshot(id)
+	}
+	return err
+}

@@ -1,0 +1,61 @@
+package record
+
+import (
+	"encoding/base64"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Lists are ordered by creation, newest first, and then by id. A cursor names
+// the last row of its page, so what is inserted meanwhile neither shifts nor
+// repeats anything.
+
+const (
+	defaultLimit = 100
+	maxLimit     = 1000
+)
+
+// PageSize is how many rows a page has when so many are asked for; 0 leaves it open.
+func PageSize(limit int) int {
+	switch {
+	case limit <= 0:
+		return defaultLimit
+	case limit > maxLimit:
+		return maxLimit
+	}
+	return limit
+}
+
+// Cursor names a row by when it was created, and its id.
+func Cursor(created time.Time, id string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(created.UnixNano(), 36) + "." + id))
+}
+
+// ParseCursor reads a cursor.
+func ParseCursor(c string) (created int64, id string, err error) {
+	b, err := base64.RawURLEncoding.DecodeString(c)
+	if err == nil {
+		at, rest, found := strings.Cut(string(b), ".")
+		if created, err = strconv.ParseInt(at, 36, 64); err == nil && found {
+			return created, rest, nil
+		}
+	}
+	return 0, "", bothy.Errorf(bothy.CodeInvalid, "the cursor %q is not one that a list returned", c).
+		WithHint("Pass the next_cursor of the page before, unchanged, or leave it out to start at the first page.")
+}
+
+// Page is a page of so many items, of which one more was asked for than fits.
+func Page[T any](items []T, limit int, cursor func(T) string) bothy.Page[T] {
+	p := bothy.Page[T]{Items: items}
+	if len(items) > limit {
+		p.Items = items[:limit]
+		p.NextCursor = cursor(items[limit-1])
+	}
+	if p.Items == nil {
+		p.Items = []T{}
+	}
+	return p
+}

@@ -1,0 +1,217 @@
+// Package record is the form in which stores keep the words of the project: the JSON of
+// their `record` columns, and the cursors of lists. It is the same in every store, so
+// that one can take over what another has kept.
+package record
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// The records are what the `record` columns hold. They embed the words of the
+// project in their wire form and name beside it what that form leaves out. A
+// field that is added to a word as `json:"-"` must be added here; a test walks
+// over all fields.
+
+type sandboxRecord struct {
+	bothy.Sandbox
+	Network        networkRecord `json:"network"`
+	ProjectID      string        `json:"_project,omitempty"`
+	TemplateDigest string        `json:"_template_digest,omitempty"`
+	GuestKey       string        `json:"_guest_key,omitempty"`
+	SnapshotID     string        `json:"_snapshot_id,omitempty"`
+	EarlierID      string        `json:"_earlier_snapshot_id,omitempty"`
+	HeadSnapshotID string        `json:"_head_snapshot_id,omitempty"`
+	SealedSecrets  []byte        `json:"_sealed_secrets,omitempty"`
+	EngineState    []byte        `json:"_engine_state,omitempty"`
+	MeterState     []byte        `json:"_meter_state,omitempty"`
+	Ending         *bothy.Exit   `json:"_ending,omitempty"`
+	Pooled         bool          `json:"_pooled,omitempty"`
+	Accelerated    bool          `json:"_require_acceleration,omitempty"`
+}
+
+// networkRecord is a Network without its methods: the wire form writes an unset
+// mode as "off".
+type networkRecord bothy.Network
+
+// EncodeSandbox is the record of a sandbox.
+func EncodeSandbox(s *bothy.Sandbox) (string, error) {
+	return encode(sandboxRecord{
+		Sandbox: *s, Network: networkRecord(s.Network), ProjectID: s.ProjectID, TemplateDigest: s.TemplateDigest,
+		GuestKey: s.GuestKey, SnapshotID: s.SnapshotID, HeadSnapshotID: s.HeadSnapshotID, SealedSecrets: s.SealedSecrets, EngineState: s.EngineState, MeterState: s.MeterState, Ending: s.Ending, Pooled: s.Pooled,
+		Accelerated: s.RequireAcceleration, EarlierID: s.EarlierSnapshotID,
+	})
+}
+
+// DecodeSandbox reads the record of a sandbox.
+func DecodeSandbox(text string) (*bothy.Sandbox, error) {
+	var r sandboxRecord
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return nil, err
+	}
+	s := r.Sandbox
+	s.Network = bothy.Network(r.Network)
+	s.ProjectID, s.TemplateDigest, s.GuestKey = r.ProjectID, r.TemplateDigest, r.GuestKey
+	s.SnapshotID, s.HeadSnapshotID, s.EngineState, s.Pooled = r.SnapshotID, r.HeadSnapshotID, r.EngineState, r.Pooled
+	s.EarlierSnapshotID = r.EarlierID
+	s.SealedSecrets, s.MeterState, s.Ending, s.RequireAcceleration = r.SealedSecrets, r.MeterState, r.Ending, r.Accelerated
+	return &s, nil
+}
+
+type snapshotRecord struct {
+	bothy.Snapshot
+	ProjectID string `json:"_project,omitempty"`
+}
+
+// EncodeSnapshot is the record of a snapshot.
+func EncodeSnapshot(s *bothy.Snapshot) (string, error) {
+	return encode(snapshotRecord{Snapshot: *s, ProjectID: s.ProjectID})
+}
+
+// DecodeSnapshot reads the record of a snapshot.
+func DecodeSnapshot(text string) (*bothy.Snapshot, error) {
+	var r snapshotRecord
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return nil, err
+	}
+	s := r.Snapshot
+	s.ProjectID = r.ProjectID
+	return &s, nil
+}
+
+// tokenRecord leaves out the key, which is never stored, and the time of the
+// last use, which has a column of its own.
+type tokenRecord struct {
+	bothy.Token
+	Hash string `json:"_hash"`
+}
+
+// EncodeToken is the record of a token.
+func EncodeToken(t *bothy.Token) (string, error) {
+	c := *t
+	c.Key, c.LastUsedAt = "", nil
+	return encode(tokenRecord{Token: c, Hash: t.Hash})
+}
+
+// DecodeToken reads the record of a token that was last used at a time, if it ever was.
+func DecodeToken(text string, lastUsed *int64) (*bothy.Token, error) {
+	var r tokenRecord
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return nil, err
+	}
+	t := r.Token
+	t.Hash = r.Hash
+	if lastUsed != nil {
+		at := time.Unix(0, *lastUsed).UTC()
+		t.LastUsedAt = &at
+	}
+	return &t, nil
+}
+
+type eventRecord struct {
+	bothy.Event
+	ProjectID string `json:"_project"`
+}
+
+// EncodeEvent is the record of an event.
+func EncodeEvent(e *bothy.Event) (string, error) {
+	return encode(eventRecord{Event: *e, ProjectID: e.ProjectID})
+}
+
+// DecodeEvent reads the record of the event with an id.
+func DecodeEvent(id int64, text string) (bothy.Event, error) {
+	var r eventRecord
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return bothy.Event{}, err
+	}
+	e := r.Event
+	e.ID, e.ProjectID = id, r.ProjectID
+	return e, nil
+}
+
+// linkRecord keeps a link without its URL, which is a secret.
+type linkRecord struct {
+	bothy.Link
+	ProjectID string `json:"_project,omitempty"`
+}
+
+// EncodeLink is the record of a link.
+func EncodeLink(l *bothy.Link) (string, error) {
+	kept := linkRecord{Link: *l, ProjectID: l.ProjectID}
+	kept.URL = ""
+	return encode(kept)
+}
+
+// DecodeLink reads the record of a link.
+func DecodeLink(text string) (*bothy.Link, error) {
+	var r linkRecord
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return nil, err
+	}
+	l := r.Link
+	l.ProjectID = r.ProjectID
+	return &l, nil
+}
+
+// webhookRecord leaves out the state, which has a column of its own.
+type webhookRecord struct {
+	bothy.Webhook
+	ProjectID    string `json:"_project,omitempty"`
+	SealedSecret []byte `json:"_sealed_secret,omitempty"`
+}
+
+// EncodeWebhook is the record of a webhook, and that of its state.
+func EncodeWebhook(w *bothy.Webhook) (text, state string, err error) {
+	kept := webhookRecord{Webhook: *w, ProjectID: w.ProjectID, SealedSecret: w.SealedSecret}
+	kept.Secret, kept.WebhookState = "", bothy.WebhookState{}
+	if text, err = encode(kept); err != nil {
+		return "", "", err
+	}
+	state, err = EncodeWebhookState(w.WebhookState)
+	return text, state, err
+}
+
+// EncodeWebhookState is the record of how far a webhook has come.
+func EncodeWebhookState(st bothy.WebhookState) (string, error) { return encode(st) }
+
+// DecodeWebhook reads the records of a webhook and of its state.
+func DecodeWebhook(text, state string) (*bothy.Webhook, error) {
+	var r webhookRecord
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return nil, err
+	}
+	w := r.Webhook
+	w.ProjectID, w.SealedSecret = r.ProjectID, r.SealedSecret
+	return &w, json.Unmarshal([]byte(state), &w.WebhookState)
+}
+
+type agentsRecord struct {
+	bothy.AgentAttachment
+	ProjectID string `json:"_project,omitempty"`
+	Sealed    []byte `json:"_sealed,omitempty"`
+}
+
+// EncodeAgents is the record of an attachment, without how it goes with it.
+func EncodeAgents(a *bothy.AgentAttachment) (string, error) {
+	kept := agentsRecord{AgentAttachment: *a, ProjectID: a.ProjectID, Sealed: a.Sealed}
+	kept.State, kept.LastError, kept.Sessions = "", "", nil
+	return encode(kept)
+}
+
+// DecodeAgents reads the record of an attachment.
+func DecodeAgents(text string) (*bothy.AgentAttachment, error) {
+	var r agentsRecord
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return nil, err
+	}
+	a := r.AgentAttachment
+	a.ProjectID, a.Sealed = r.ProjectID, r.Sealed
+	return &a, nil
+}
+
+func encode(v any) (string, error) {
+	b, err := json.Marshal(v)
+	return string(b), err
+}
