@@ -20,7 +20,10 @@ const (
 )
 
 // AwaitPool returns when a sandbox waits in the server's pool.
-func (t Target) AwaitPool(ctx context.Context) error {
+func (t Target) AwaitPool(ctx context.Context) error { return t.awaitPool(ctx, 1) }
+
+// awaitPool returns when so many sandboxes wait in the server's pool.
+func (t Target) awaitPool(ctx context.Context, least float64) error {
 	ctx, cancel := context.WithTimeout(ctx, poolPatience)
 	defer cancel()
 	for {
@@ -28,7 +31,7 @@ func (t Target) AwaitPool(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("find out what the pool holds: %w", err)
 		}
-		if n > 0 {
+		if n >= least {
 			Sleep(ctx, poolRest)
 			return nil
 		}

@@ -63,5 +63,9 @@ func createServed(ctx context.Context, b *bed, n int) error {
 	if err := t.BuildServed(ctx); err != nil {
 		return err
 	}
-	return b.compare(ctx, n, []string{bench.CreateServe}, t.Served(b.pooled.Key))
+	served, err := t.Served(ctx, b.pooled.Key)
+	if err != nil {
+		return err
+	}
+	return b.compare(ctx, n, []string{bench.CreateServe}, served)
 }
