@@ -16,6 +16,14 @@ const (
 	guestPath  = "/.bothy/guest"
 )
 
+// rootImage and guestImage stand for the images, which the sentry gets as descriptors. A
+// checkpoint is restored only with the names that it began with, and an image may be
+// elsewhere by then.
+const (
+	rootImage  = "/root.erofs"
+	guestImage = "/guest.erofs"
+)
+
 // commandCaps are what the commands of root may do inside their own kernel, and
 // guestCaps what process 1 may do. The guest would drop the difference by
 // itself, which takes it much longer.
@@ -77,7 +85,7 @@ func ociSpec(s Launch, emptyRoot string) *specs.Spec {
 			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro", "nosuid", "noexec", "nodev"}},
 			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: share(s.Limits, 2, "mode=1777", "nosuid", "nodev")},
 			{Destination: "/run", Type: "tmpfs", Source: "run", Options: share(s.Limits, 8, "mode=755", "nosuid", "nodev")},
-			{Destination: guestMount, Type: "erofs", Source: s.Guest, Options: []string{"ro"}},
+			{Destination: guestMount, Type: "erofs", Source: guestImage, Options: []string{"ro"}},
 		},
 		Linux: &specs.Linux{
 			Namespaces: []specs.LinuxNamespace{
@@ -87,7 +95,7 @@ func ociSpec(s Launch, emptyRoot string) *specs.Spec {
 		},
 		Annotations: map[string]string{
 			"dev.gvisor.spec.rootfs.type":    "erofs",
-			"dev.gvisor.spec.rootfs.source":  s.RootFS,
+			"dev.gvisor.spec.rootfs.source":  rootImage,
 			"dev.gvisor.spec.rootfs.overlay": "memory",
 		},
 	}
