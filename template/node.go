@@ -79,7 +79,7 @@ func (b *build) renewNode(ctx context.Context, lock string) error {
 	}
 	local := filepath.Join(b.root.dir, "usr/local")
 	npm := []string{filepath.Join(local, "bin/node"), filepath.Join(local, "lib/node_modules", nodeLinks["npm"]), "--prefix", dir}
-	env := []string{"npm_config_cache=" + filepath.Join(b.lib.dir, ".cache", "npm"), "npm_config_progress=false"}
+	env := []string{"npm_config_cache=" + filepath.Join(b.lib.dir, ".cache", "npm"), "npm_config_progress=false", "npm_config_update_notifier=false"}
 	if ca := hostCA(); ca != "" && os.Getenv("NODE_EXTRA_CA_CERTS") == "" {
 		env = append(env, "NODE_EXTRA_CA_CERTS="+ca)
 	}

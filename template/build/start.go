@@ -174,10 +174,26 @@ func (s *starting) await(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			return s.failed(ctx, fmt.Sprintf("was not ready within %.0f seconds", s.patience().Seconds()), "Give it longer with start.timeout_seconds, or mend what start.ready waits for.")
+			return s.failed(ctx, fmt.Sprintf("was not ready within %.0f seconds", s.patience().Seconds()),
+				"Give it longer with start.timeout_seconds, or mend what start.ready waits for: "+s.j.masked.Replace(awaited(s.want.Ready))+".")
 		case <-tick.C:
 		}
 	}
+}
+
+// awaited says what a program is ready by.
+func awaited(r *bothy.TemplateReady) string {
+	switch {
+	case r == nil:
+		return "that it runs"
+	case r.Port != 0:
+		return fmt.Sprintf("that something listens on port %d", r.Port)
+	case r.URL != "":
+		return "that " + r.URL + " answers"
+	case r.File != "":
+		return "that the file " + r.File + " exists"
+	}
+	return fmt.Sprintf("that the command %q succeeds", r.Command)
 }
 
 func wait(ctx context.Context, d time.Duration) error {

@@ -138,16 +138,17 @@ func TestProgramsThatDoNotComeUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		start bothy.TemplateStart
 		want  string
+		hint  string
 	}{
-		"failed": {bothy.TemplateStart{Command: "fail", Ready: &bothy.TemplateReady{Port: 8000}}, "ended with exit code 3: fail"},
-		"idle":   {bothy.TemplateStart{Command: "idle", Ready: &bothy.TemplateReady{Port: 8000}, TimeoutSeconds: 90}, "was not ready within 90 seconds: idle"},
-		"never":  {bothy.TemplateStart{Command: "idle", Ready: &bothy.TemplateReady{Command: "ready?"}}, "was not ready within 60 seconds: idle"},
+		"failed": {bothy.TemplateStart{Command: "fail", Ready: &bothy.TemplateReady{Port: 8000}}, "ended with exit code 3: fail", ""},
+		"idle":   {bothy.TemplateStart{Command: "idle", Ready: &bothy.TemplateReady{Port: 8000}, TimeoutSeconds: 90}, "was not ready within 90 seconds: idle", "listens on port 8000"},
+		"never":  {bothy.TemplateStart{Command: "idle", Ready: &bothy.TemplateReady{Command: "ready?"}}, "was not ready within 60 seconds: idle", `the command "ready?" succeeds`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				r := w.build(bothy.BuildRequest{Dockerfile: "FROM base", Start: &c.start})
-				if r.State != bothy.BuildFailed || r.Code != bothy.CodeTemplateInvalid || !strings.Contains(r.Error, c.want) || r.Hint == "" || w.left() != 0 {
+				if r.State != bothy.BuildFailed || r.Code != bothy.CodeTemplateInvalid || !strings.Contains(r.Error, c.want) || r.Hint == "" || !strings.Contains(r.Hint, c.hint) || w.left() != 0 {
 					t.Errorf("%+v", r.Build)
 				}
 				if !strings.Contains(r.log, "what it said") {
