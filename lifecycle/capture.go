@@ -188,7 +188,7 @@ func (s *Service) heldByTemplate(id string) error {
 }
 
 // templateOf finds the image that memory was written with, under the name that it had then if
-// that still has it: an engine may want it at the same path.
+// that still has it: older builds of engines want it at the same path.
 func (s *Service) templateOf(project, name, digest string) (*bothy.Template, error) {
 	if ref, err := bothy.ParseTemplateRef(name); err == nil && ref.Name != "" {
 		if t, err := s.o.Templates.LookupFor(project, ref.Name+"@"+digest); err == nil {
