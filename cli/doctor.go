@@ -41,8 +41,8 @@ func newDoctor(a *app) *cobra.Command {
 		Use:   "doctor",
 		Short: "Check this host by really starting a sandbox on each engine",
 		Long: `Check this host: its kernel, rights, tools, disk, memory and port, start a
-sandbox on each engine, and look at what the server has stored: whether the
-images of templates have the bytes that were built, which engine builds are kept
+sandbox on each engine, and look at what the server has stored: whether its
+database can be reached, whether the images of templates have the bytes that were built, which engine builds are kept
 and what needs them, and whether machines run whose sandboxes the database has
 lost. Every finding that is not good says what to do.
 

@@ -27,6 +27,9 @@ import (
 type Config struct {
 	// Home is where the server keeps its state.
 	Home string `yaml:"home"`
+	// Store is where the records of the state are: empty for files in Home, or the URL of
+	// a PostgreSQL database.
+	Store string `yaml:"store"`
 	// Templates is the folder of the templates; empty means Home/templates.
 	Templates string `yaml:"templates"`
 	// Listen is the address of the API.
@@ -280,7 +283,7 @@ func Load(path string, getenv func(string) string) (Config, error) {
 		}
 	}
 	for env, field := range map[string]*string{
-		"BOTHY_HOME": &c.Home, "BOTHY_LISTEN": &c.Listen, "BOTHY_TEMPLATES": &c.Templates, "BOTHY_KERNELS": &c.Engine.Microvm.Kernels,
+		"BOTHY_HOME": &c.Home, "BOTHY_STORE": &c.Store, "BOTHY_LISTEN": &c.Listen, "BOTHY_TEMPLATES": &c.Templates, "BOTHY_KERNELS": &c.Engine.Microvm.Kernels,
 	} {
 		if v := getenv(env); v != "" {
 			*field = v
@@ -324,6 +327,11 @@ func (c *Config) Finish() error {
 			return err
 		}
 		*p = abs
+	}
+	if c.Store != "" && !strings.HasPrefix(c.Store, "postgres://") && !strings.HasPrefix(c.Store, "postgresql://") {
+		// What was given is not said: it may hold a password.
+		return bothy.Errorf(bothy.CodeInvalid, "store is no URL of a database").
+			WithHint("Give postgres://USER@HOST:5432/DATABASE, or nothing for files in home.")
 	}
 	if c.LogFormat != "text" && c.LogFormat != "json" {
 		return bothy.Errorf(bothy.CodeInvalid, "log_format is %q", c.LogFormat).WithHint("Give text or json.")

@@ -68,6 +68,26 @@ func TestFileEnvironmentAndMistakes(t *testing.T) {
 	if _, err := Load(filepath.Join(dir, "none"), none); bothy.ErrorCode(err) != bothy.CodeInvalid {
 		t.Errorf("a missing file: %v", err)
 	}
+	for url, fine := range map[string]bool{
+		"": true, "postgres://h/d": true, "postgresql://u@h:1/d?sslmode=disable": true,
+		"mysql://u:geheim@h/d": false, "host=h password=geheim": false, "bothy.db": false,
+	} {
+		c, err := Load("", func(k string) string {
+			if k == "BOTHY_STORE" {
+				return url
+			}
+			return ""
+		})
+		if err == nil {
+			err = c.Finish()
+		}
+		if (err == nil) != fine || c.Store != url {
+			t.Errorf("the store %q: %v", url, err)
+		}
+		if err != nil && (strings.Contains(err.Error(), "geheim") || bothy.AsError(err).Hint == "") {
+			t.Errorf("the store %q: %v", url, err)
+		}
+	}
 	c = Default()
 	c.LogFormat = "xml"
 	if err := c.Finish(); bothy.ErrorCode(err) != bothy.CodeInvalid {

@@ -10,7 +10,6 @@ import (
 	"github.com/bothy-dev/bothy/api"
 	"github.com/bothy-dev/bothy/api/middleware"
 	"github.com/bothy-dev/bothy/e2b"
-	"github.com/bothy-dev/bothy/store/sqlite"
 )
 
 // openE2B puts the door for E2B's clients beside the REST API.
@@ -47,7 +46,7 @@ func outer(c e2b.Call, key func(*http.Request) string, fail func(http.ResponseWr
 // e2bServer fits the server to what the door asks of it.
 type e2bServer struct {
 	*api.Server
-	store *sqlite.Store
+	store database
 }
 
 func (s e2bServer) ServePort(w http.ResponseWriter, r *http.Request, c e2b.Call,

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+
+	"github.com/bothy-dev/bothy"
 )
 
 // Listen opens the API's listener, on which nothing is answered before Serve.
@@ -23,7 +25,8 @@ func (s *Server) Home() string { return s.config.Home }
 func (s *Server) Log() *slog.Logger { return s.log }
 
 // Serve takes over the sandboxes of the last server and answers requests until ctx
-// ends. It then finishes the requests in flight. Sandboxes live on.
+// ends, or another server has taken the database, which is an error. It then finishes the
+// requests in flight. Sandboxes live on.
 func (s *Server) Serve(ctx context.Context) error {
 	adopted, err := s.lifecycle.Recover(ctx)
 	if err != nil {
@@ -43,16 +46,20 @@ func (s *Server) Serve(ctx context.Context) error {
 		served <- s.api.Serve()
 		close(served)
 	}()
+	var lost error
 	select {
 	case err := <-served:
 		return err
+	case <-s.storeLost:
+		lost = bothy.Errorf(bothy.CodeConflict, "another server has taken over the database; this one ends, and its sandboxes live on").
+			WithHint("See which server has it with `bothy doctor`, and give each a database of its own.")
 	case <-ctx.Done():
 	}
 	s.log.Info("stopping; sandboxes live on", "sandboxes", s.lifecycle.Live())
 	stopAgents()
 	s.lifecycle.Drain()
 	s.api.Drain()
-	return errors.Join(s.api.Close(), <-served)
+	return errors.Join(lost, s.api.Close(), <-served)
 }
 
 // ReloadCertificate reads the TLS certificate again, and reports whether there is TLS. A

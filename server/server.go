@@ -36,7 +36,6 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/metering"
 	"github.com/bothy-dev/bothy/snapshot"
-	"github.com/bothy-dev/bothy/store/sqlite"
 	"github.com/bothy-dev/bothy/telemetry"
 	"github.com/bothy-dev/bothy/template"
 	"github.com/bothy-dev/bothy/template/build"
@@ -49,7 +48,7 @@ type Server struct {
 	config    config.Config
 	version   string
 	log       *slog.Logger
-	store     *sqlite.Store
+	store     database
 	tokens    *access.Tokens
 	projects  *access.Projects
 	audit     *audit.Log
@@ -70,6 +69,9 @@ type Server struct {
 	lifecycle *lifecycle.Service
 	inflight  *inflight.Limits
 	api       *api.Server
+
+	// storeLost is closed when another server has taken the database; nil where none can.
+	storeLost <-chan struct{}
 
 	// missing counts the records that the database had and lacks.
 	missing int64
@@ -100,10 +102,9 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	if err != nil {
 		return nil, err
 	}
-	if s.store, err = sqlite.Open(ctx, filepath.Join(c.Home, "bothy.db"), sqlite.WithAnswerBounds(s.answerBounds())); err != nil {
+	if err := s.openStore(ctx); err != nil {
 		return nil, err
 	}
-	s.undo.Add(func() { s.store.Close() })
 	// Ended after the audit, so that the mark is beyond its last record.
 	if err := s.watchMark(ctx); err != nil {
 		return nil, err

@@ -31,6 +31,7 @@ const (
 const leaseSchema = `CREATE TABLE IF NOT EXISTS server_lease (
 	one    integer PRIMARY KEY CHECK (one = 1),
 	epoch  bigint NOT NULL,
+	home   text NOT NULL,
 	holder text NOT NULL,
 	place  text NOT NULL,
 	until  timestamptz NOT NULL
@@ -84,17 +85,17 @@ func (s *Store) takeLease(ctx context.Context) error {
 		b.Queue(`SELECT set_config('lock_timeout', '20000', true)`)
 		b.Queue(`SELECT pg_advisory_xact_lock($1)`, int64(openingLock))
 		b.Queue(leaseSchema)
-		b.Queue(`INSERT INTO server_lease VALUES (1, 0, '', '', 'epoch') ON CONFLICT DO NOTHING`)
+		b.Queue(`INSERT INTO server_lease VALUES (1, 0, '', '', '', 'epoch') ON CONFLICT DO NOTHING`)
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err
 		}
 		// The lock waits for changes that the server before has begun, and no change of its
 		// begins after it.
-		var holder, place string
+		var home, holder, place string
 		var held bool
 		var left float64
-		err := tx.QueryRow(ctx, `SELECT epoch, holder, place, until > clock_timestamp(), extract(epoch FROM until - clock_timestamp())::float8
-			FROM server_lease FOR UPDATE`).Scan(&l.epoch, &holder, &place, &held, &left)
+		err := tx.QueryRow(ctx, `SELECT epoch, home, holder, place, until > clock_timestamp(), extract(epoch FROM until - clock_timestamp())::float8
+			FROM server_lease FOR UPDATE`).Scan(&l.epoch, &home, &holder, &place, &held, &left)
 		if err != nil {
 			return err
 		}
@@ -102,10 +103,17 @@ func (s *Store) takeLease(ctx context.Context) error {
 			return bothy.Errorf(bothy.CodeConflict, "another server uses this database: %s", place).
 				WithHint("Stop that server, or give this one another database. If it is dead, the database is free in %d seconds.", int(left)+1)
 		}
+		if home != "" && s.home != "" && home != s.home {
+			return bothy.Errorf(bothy.CodeConflict, "the database belongs to another server's state, %s: its snapshots are not here", home).
+				WithHint("Give this server a database of its own, or move the BOTHY_HOME of that server here. If that is lost for good, write %s to the file server-id in this one.", home)
+		}
+		if s.home != "" {
+			home = s.home
+		}
 		l.epoch++
 		host, _ := os.Hostname()
-		_, err = tx.Exec(ctx, `UPDATE server_lease SET epoch = $1, holder = $2, place = $3, until = clock_timestamp() + make_interval(secs => $4)`,
-			l.epoch, l.holder, fmt.Sprintf("process %d on %s", os.Getpid(), cleanText(host)), s.leaseTime.Seconds())
+		_, err = tx.Exec(ctx, `UPDATE server_lease SET epoch = $1, holder = $2, place = $3, until = clock_timestamp() + make_interval(secs => $4), home = $5`,
+			l.epoch, l.holder, fmt.Sprintf("process %d on %s", os.Getpid(), cleanText(host)), s.leaseTime.Seconds(), home)
 		return err
 	})
 	if err != nil {

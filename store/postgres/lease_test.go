@@ -177,7 +177,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
-	_, err := postgres.Open(t.Context(), "postgres://u:geheim@127.0.0.1:1/db")
+	_, err := postgres.Open(t.Context(), "postgres://u:geheim@127.0.0.1:1/db", postgres.WithPatience(time.Millisecond))
 	if bothy.ErrorCode(err) != bothy.CodeStore || strings.Contains(err.Error(), "geheim") {
 		t.Errorf("%v", err)
 	}
@@ -197,5 +197,31 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	cancel()
 	if _, err := postgres.Open(ctx, url); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
+	}
+}
+
+// The rows of one server's state are nothing to a server that has another.
+func TestADatabaseBelongsToOneHome(t *testing.T) {
+	url := database(t)
+	s := open(t, url, postgres.WithHome("one"))
+	s.Close()
+	refused(t, url, bothy.CodeConflict, "belongs to another server's state, one", postgres.WithHome("two"))
+	again := open(t, url, postgres.WithHome("one"))
+	again.Close()
+}
+
+func TestCheckSaysWhoHasTheDatabase(t *testing.T) {
+	url := database(t)
+	i, err := postgres.Check(t.Context(), url)
+	if err != nil || i.Version == "" || i.Server != "" || i.RoundTrip <= 0 {
+		t.Errorf("of an empty database: %+v, %v", i, err)
+	}
+	s := open(t, url)
+	if i, err = postgres.Check(t.Context(), url); err != nil || !strings.HasPrefix(i.Server, "process ") {
+		t.Errorf("of one that is used: %+v, %v", i, err)
+	}
+	s.Close()
+	if i, err = postgres.Check(t.Context(), url); err != nil || i.Server != "" {
+		t.Errorf("of one that was used: %+v, %v", i, err)
 	}
 }

@@ -42,7 +42,8 @@ type Store struct {
 	lease   lease
 	events  eventQueue
 
-	leaseTime, renewEvery time.Duration
+	home                            string
+	leaseTime, renewEvery, patience time.Duration
 
 	closing sync.Once
 }
@@ -61,6 +62,13 @@ func WithLog(log *slog.Logger) Option { return func(s *Store) { s.log = log } }
 // WithAnswerBounds sets how much is kept for idempotency keys.
 func WithAnswerBounds(b store.AnswerBounds) Option { return func(s *Store) { s.answers.bounds = b } }
 
+// WithHome names the folder that has what is not in the database: the snapshots and the
+// machines. A database is of the first home that opens it, and no other opens it after that.
+func WithHome(id string) Option { return func(s *Store) { s.home = id } }
+
+// WithPatience sets for how long a database that does not answer is waited for.
+func WithPatience(d time.Duration) Option { return func(s *Store) { s.patience = d } }
+
 // WithHolder names the server that opens the store. Of one that died before it could let go
 // of the database, the next with its name takes it over at once: the caller must know that
 // it is dead.
@@ -73,7 +81,7 @@ func Open(ctx context.Context, url string, opts ...Option) (_ *Store, err error)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{now: time.Now, log: slog.New(slog.DiscardHandler), leaseTime: leaseTime, renewEvery: renewEvery}
+	s := &Store{now: time.Now, log: slog.New(slog.DiscardHandler), leaseTime: leaseTime, renewEvery: renewEvery, patience: openPatience}
 	s.answers.bounds = store.DefaultAnswerBounds
 	for _, o := range opts {
 		o(s)
@@ -86,7 +94,7 @@ func Open(ctx context.Context, url string, opts ...Option) (_ *Store, err error)
 			s.Close()
 		}
 	}()
-	if err := s.checkVersion(ctx); err != nil {
+	if err := s.awaitDatabase(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.takeLease(ctx); err != nil {
@@ -106,6 +114,8 @@ const (
 	connections = 16
 	// connectTimeout is how long a host may take to answer where the URL does not say.
 	connectTimeout = 5 * time.Second
+	// openPatience is for a database that starts with the same host as the server.
+	openPatience = 15 * time.Second
 	// oldest is the first version that has all that is used.
 	oldest = 140000
 )
@@ -132,6 +142,24 @@ func parse(url string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
+// awaitDatabase waits until the database answers, and refuses what is too old.
+func (s *Store) awaitDatabase(ctx context.Context) error {
+	deadline := time.Now().Add(s.patience)
+	for said := false; ; said = true {
+		err := s.checkVersion(ctx)
+		if err == nil || !again(err, true) || ctx.Err() != nil || !time.Now().Add(longestPause).Before(deadline) {
+			return err
+		}
+		if !said {
+			s.log.Warn("the database does not answer yet", "error", reason(err))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(longestPause):
+		}
+	}
+}
+
 // checkVersion refuses what is too old, and finds out whether the database can be reached.
 func (s *Store) checkVersion(ctx context.Context) error {
 	var number int
@@ -146,23 +174,43 @@ func (s *Store) checkVersion(ctx context.Context) error {
 	return nil
 }
 
-// Check connects to the database of a URL, and says what it is.
-func Check(ctx context.Context, url string) (version string, err error) {
+// Info is what Check finds out.
+type Info struct {
+	// Version is PostgreSQL's, and RoundTrip how long a question takes.
+	Version   string
+	RoundTrip time.Duration
+	// Server is the server that has the database, if one has.
+	Server string
+}
+
+// Check connects to the database of a URL, and changes nothing.
+func Check(ctx context.Context, url string) (i Info, err error) {
 	config, err := parse(url)
 	if err != nil {
-		return "", err
+		return i, err
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
-		return "", unreachable(err)
+		return i, unreachable(err)
 	}
 	defer pool.Close()
-	s := &Store{pool: pool}
-	if err := s.checkVersion(ctx); err != nil {
-		return "", err
+	if err := (&Store{pool: pool}).checkVersion(ctx); err != nil {
+		return i, err
 	}
-	err = pool.QueryRow(ctx, `SELECT current_setting('server_version')`).Scan(&version)
-	return version, err
+	var used bool
+	start := time.Now()
+	err = pool.QueryRow(ctx, `SELECT current_setting('server_version'), to_regclass('server_lease') IS NOT NULL`).Scan(&i.Version, &used)
+	i.RoundTrip = time.Since(start)
+	if err == nil && used {
+		err = pool.QueryRow(ctx, `SELECT CASE WHEN until > clock_timestamp() THEN place ELSE '' END FROM server_lease`).Scan(&i.Server)
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = nil
+		}
+	}
+	if err != nil {
+		return i, unreachable(err)
+	}
+	return i, nil
 }
 
 func migrate(ctx context.Context, config *pgxpool.Config) error {

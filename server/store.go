@@ -1,0 +1,116 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy/config"
+	"github.com/bothy-dev/bothy/doctor"
+	"github.com/bothy-dev/bothy/internal/random"
+	"github.com/bothy-dev/bothy/store"
+	"github.com/bothy-dev/bothy/store/postgres"
+	"github.com/bothy-dev/bothy/store/sqlite"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// database is what keeps the server's records.
+type database interface {
+	store.Store
+	store.Usage
+}
+
+// openStore opens the database. The home is locked, so that of a server before this one
+// with the same home nothing is left.
+func (s *Server) openStore(ctx context.Context) error {
+	c := s.config
+	if c.Store == "" {
+		db, err := sqlite.Open(ctx, filepath.Join(c.Home, "bothy.db"), sqlite.WithAnswerBounds(s.answerBounds()))
+		if err != nil {
+			return err
+		}
+		s.keepStore(db)
+		return nil
+	}
+	id, err := homeID(c.Home)
+	if err != nil {
+		return err
+	}
+	db, err := postgres.Open(ctx, c.Store, postgres.WithAnswerBounds(s.answerBounds()), postgres.WithLog(s.log),
+		postgres.WithHome(id), postgres.WithHolder(holder(c.Home, id)))
+	if err != nil {
+		return err
+	}
+	s.storeLost = db.Lost()
+	s.keepStore(db)
+	return nil
+}
+
+func (s *Server) keepStore(db database) {
+	s.store = db
+	s.undo.Add(func() { db.Close() })
+}
+
+// homeID names the state in a home. A copy on another host keeps it.
+func homeID(home string) (string, error) {
+	path := filepath.Join(home, "server-id")
+	b, err := os.ReadFile(path)
+	if id := strings.TrimSpace(string(b)); err == nil && id != "" {
+		return id, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	id := random.Hex(16)
+	draft := path + ".new"
+	if err := os.WriteFile(draft, []byte(id+"\n"), 0o600); err != nil {
+		return "", err
+	}
+	return id, os.Rename(draft, path)
+}
+
+// holder names what the lock of a home guards: the home in this place. A copy of it has
+// another name, and must wait until the lease of the first has run out.
+func holder(home, id string) string {
+	machine, err := os.ReadFile("/etc/machine-id")
+	if err != nil {
+		host, _ := os.Hostname()
+		machine = []byte(host)
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", machine, home, id))
+	return hex.EncodeToString(sum[:16])
+}
+
+// slowStore is how long a question to the database may take before it is worth a warning:
+// each start of a sandbox asks several.
+const slowStore = 10 * time.Millisecond
+
+// CheckStore finds out whether the database of the settings can be used.
+func CheckStore(ctx context.Context, c config.Config) doctor.Result {
+	if c.Store == "" {
+		return doctor.Result{Status: doctor.OK, Detail: "The records are in files of SQLite in " + c.Home + "."}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	i, err := postgres.Check(ctx, c.Store)
+	if err != nil {
+		e := bothy.AsError(err)
+		return doctor.Result{Status: doctor.Fail, Detail: strings.ToUpper(e.Detail[:1]) + e.Detail[1:] + ".", Fix: e.Hint}
+	}
+	detail := fmt.Sprintf("PostgreSQL %s answers in %.1f ms", i.Version, float64(i.RoundTrip.Microseconds())/1000)
+	if i.Server != "" {
+		detail += "; it is used by " + i.Server
+	}
+	if i.RoundTrip > slowStore {
+		return doctor.Result{Status: doctor.Warn, Detail: detail + ".", Fix: "Put the database near this host: each start of a sandbox asks it several times."}
+	}
+	return doctor.Result{Status: doctor.OK, Detail: detail + "."}
+}
