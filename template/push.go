@@ -28,8 +28,12 @@ func (l *Library) PushTemplate(ctx context.Context, template string, req bothy.T
 		return nil, err
 	}
 	to, err := l.opts.Registries.parse(req.Reference)
-	if err == nil && strings.Contains(req.Reference, "@") {
+	switch {
+	case err != nil:
+	case strings.Contains(req.Reference, "@"):
 		err = errors.New("a digest cannot be chosen")
+	case strings.HasPrefix(req.Reference, "/"), strings.HasPrefix(req.Reference, "."):
+		err = errors.New("it is the path of a file")
 	}
 	if err != nil {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "%q is not where an image can be pushed to", req.Reference).

@@ -53,6 +53,8 @@ func TestATemplateIsPushedAndComesBack(t *testing.T) {
 		{"none", ref, bothy.CodeTemplateNotFound, "none"},
 		{"app", "no reference", bothy.CodeInvalid, "no reference"},
 		{"app", one.Reference, bothy.CodeInvalid, "pushed"},
+		{"app", "/tmp/app.tar", bothy.CodeInvalid, "pushed"},
+		{"app", "./app.tar", bothy.CodeInvalid, "pushed"},
 		{"app", strings.TrimPrefix(shut.URL, "http://") + "/a:1", bothy.CodeTemplateInvalid, "does not let"},
 		{"app", "127.0.0.1:1/a:1", bothy.CodeTemplateInvalid, "cannot be reached"},
 	} {
