@@ -307,7 +307,7 @@ func TestKilledWhileWriting(t *testing.T) {
 	for _, c := range []struct {
 		point string
 		want  float64
-	}{{"sqlite.usage", 100}, {"sqlite.usage.written", 100}} {
+	}{{"store.usage", 100}, {"store.usage.written", 100}} {
 		t.Run(c.point, func(t *testing.T) {
 			w := newWorld(t)
 			w.start("a")

@@ -18,10 +18,13 @@ import (
 	"github.com/bothy-dev/bothy/store/postgres/pgtest"
 )
 
+// writeTo makes of this program a writer to a database.
+const writeTo = "BOTHY_TEST_WRITE_TO"
+
 // TestKilledWriter has a process write until it is killed in the middle, and
 // looks for everything that it was told is stored.
 func TestKilledWriter(t *testing.T) {
-	if at := os.Getenv("BOTHY_TEST_WRITE_TO"); at != "" {
+	if at := os.Getenv(writeTo); at != "" {
 		s := open(t, at, postgres.WithHolder("h"))
 		for i := 0; ; i++ {
 			b := &bothy.Sandbox{ID: fmt.Sprint("s", i), State: bothy.StateRunning, CreatedAt: time.Now()}
@@ -33,7 +36,7 @@ func TestKilledWriter(t *testing.T) {
 	}
 	url := database(t)
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilledWriter$")
-	cmd.Env = append(os.Environ(), "BOTHY_TEST_WRITE_TO="+url)
+	cmd.Env = append(os.Environ(), writeTo+"="+url)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 var pg *pgtest.Server
 
 func TestMain(m *testing.M) {
-	if pgtest.Missing() == "" {
+	if pgtest.Missing() == "" && os.Getenv(writeTo) == "" {
 		var err error
 		if pg, err = pgtest.Start(false); err != nil {
 			fmt.Fprintln(os.Stderr, err)

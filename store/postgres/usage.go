@@ -101,10 +101,10 @@ func (s *Store) WriteUsage(ctx context.Context, b store.UsageBatch) error {
 		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 			return err
 		}
-		return failpoint.Hit("postgres.usage")
+		return failpoint.Hit("store.usage")
 	})
 	if err == nil {
-		err = failpoint.Hit("postgres.usage.written")
+		err = failpoint.Hit("store.usage.written")
 	}
 	return err
 }

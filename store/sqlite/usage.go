@@ -118,13 +118,13 @@ func (s *Store) WriteUsage(ctx context.Context, b store.UsageBatch) error {
 	}
 	w.exec(s.usage.putState, stateBatch, b.ID)
 	if w.err == nil {
-		w.err = failpoint.Hit("sqlite.usage")
+		w.err = failpoint.Hit("store.usage")
 	}
 	if w.err == nil {
 		w.err = tx.Commit()
 	}
 	if w.err == nil {
-		w.err = failpoint.Hit("sqlite.usage.written")
+		w.err = failpoint.Hit("store.usage.written")
 		s.usage.learn(w.learned)
 	}
 	if w.err != nil {

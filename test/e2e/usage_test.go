@@ -13,7 +13,7 @@ func TestUsageThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := stoppedServer(t)
 	// It dies while it writes the first batch that has a sandbox in it.
-	if err := s.Start("sqlite.usage=kill"); err != nil {
+	if err := s.Start("store.usage=kill"); err != nil {
 		t.Fatal(err)
 	}
 	sb, err := s.create(t.Context(), bothy.SandboxCreate{TimeoutSeconds: ptr(0), CPU: 2, Metadata: map[string]string{"team": "red"}})

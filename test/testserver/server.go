@@ -44,6 +44,8 @@ type Server struct {
 	// Wrap is a command that becomes the program, which it gets as its last
 	// arguments.
 	Wrap []string
+	// Store is the URL of the database for its records, or "" for files.
+	Store string
 	// Settings is the text of its configuration, or "".
 	Settings string
 	// NoPool keeps it from making anything by itself, so that all there is on the
@@ -72,6 +74,10 @@ func newServer() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	database, err := newDatabase()
+	if err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("/var/tmp", "bothy-server-")
 	if err != nil {
 		return nil, err
@@ -79,7 +85,7 @@ func newServer() (*Server, error) {
 	if err := os.Chmod(dir, 0o711); err != nil {
 		return nil, errors.Join(err, os.Remove(dir))
 	}
-	return &Server{Dir: dir, Home: filepath.Join(dir, "home"), program: program, templates: templates}, nil
+	return &Server{Dir: dir, Home: filepath.Join(dir, "home"), Store: database, program: program, templates: templates}, nil
 }
 
 // Stopped returns a server for one test, to be started. It is shut down when the
@@ -155,7 +161,7 @@ func (s *Server) command(credentials string, failpoints []string) (*exec.Cmd, er
 	}
 	words := slices.Concat(s.Wrap, []string{cmp.Or(s.Binary, s.program)}, args, s.Args)
 	cmd := exec.Command(words[0], words[1:]...)
-	cmd.Env = append(os.Environ(), "HOME="+s.Dir, "BOTHY_HOME="+s.Home, "BOTHY_TEMPLATES="+s.templates,
+	cmd.Env = append(os.Environ(), "HOME="+s.Dir, "BOTHY_HOME="+s.Home, "BOTHY_TEMPLATES="+s.templates, "BOTHY_STORE="+s.Store,
 		failpoint.Env+"="+strings.Join(failpoints, ","))
 	if s.NoPool {
 		cmd.Env = append(cmd.Env, "BOTHY_POOL=off")

@@ -38,6 +38,7 @@ func Main(m *testing.M, parallel int, share func(*Server)) (code int) {
 	if !given("test.parallel") {
 		_ = flag.Set("test.parallel", fmt.Sprint(parallel))
 	}
+	defer stopDatabases()
 	shared, err := prepare()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "before the tests:", err)

@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -138,20 +137,13 @@ func (s *Server) Run() error {
 	s.cmd = s.command("postgres", "-D", s.data())
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	s.cmd.SysProcAttr.Pdeathsig = syscall.SIGINT // tests that are killed leave nothing
-	started := make(chan error, 1)
-	cmd, exited := s.cmd, s.exited
-	go func() {
-		runtime.LockOSThread() // whose end is what the signal follows
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait()
-		}
-		close(exited)
-	}()
-	if err := <-started; err != nil {
+	if err := s.cmd.Start(); err != nil {
 		return err
 	}
+	go func(cmd *exec.Cmd, exited chan struct{}) {
+		_ = cmd.Wait()
+		close(exited)
+	}(s.cmd, s.exited)
 	for end := time.Now().Add(time.Minute); ; {
 		c, err := pgx.Connect(context.Background(), s.URL("postgres"))
 		if err == nil {

@@ -1,0 +1,195 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store/postgres/pgtest"
+)
+
+// The server is killed, and its database is restarted, killed and away for a while. The
+// sandbox lives through all of it, and nothing that was answered is lost.
+func TestPostgresComesAndGoes(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.ForTest(t)
+	s := stoppedServer(t)
+	s.NoPool, s.Store = true, pg.Database(t)
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	k := s.newKeeper(t)
+	paused := s.newBox(t, bothy.SandboxCreate{Name: "paused", MemoryMB: 64})
+	paused.write("/workspace/file", "content")
+	if _, err := s.Snapshots.Pause(t.Context(), paused.id, bothy.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(); err != nil { // at once: it is known
+		t.Fatal(err)
+	}
+	k.check()
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT} { // an orderly end, and a crash
+		pg.End(sig)
+		if err := pg.Run(); err != nil {
+			t.Fatal(err)
+		}
+		k.check()
+	}
+	pg.End(syscall.SIGINT)
+	k.usable()
+	status, header := s.createBare(t)
+	if status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
+		t.Errorf("without a database, creation is answered with %d, Retry-After %q", status, header.Get("Retry-After"))
+	}
+	if err := pg.Run(); err != nil {
+		t.Fatal(err)
+	}
+	k.check()
+	if _, err := s.Snapshots.Resume(t.Context(), paused.id, bothy.ResumeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := paused.read("/workspace/file"); got != "content" {
+		t.Errorf("after it was paused through all of this, the file holds %q", got)
+	}
+}
+
+// createBare asks for a sandbox once, which clients would do again.
+func (s *server) createBare(t *testing.T) (int, http.Header) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hangs)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Address+"/v1/sandboxes", strings.NewReader(`{"template":"`+templateName+`"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+s.Key)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode, resp.Header
+}
+
+// One server has a database. A second ends at once and says why; and once the database was
+// taken from the first, it ends too, while its sandbox lives on for the next.
+func TestPostgresIsOneServers(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.ForTest(t)
+	s, other := stoppedServer(t), stoppedServer(t)
+	s.NoPool, s.Store = true, pg.Database(t)
+	other.NoPool, other.Store = true, s.Store
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	k := s.newKeeper(t)
+	refused := func(words string) {
+		t.Helper()
+		if err := other.Start(); err == nil {
+			t.Fatal("a second server has the database")
+		}
+		if log := strings.Join(other.Log(), "\n"); !strings.Contains(log, words) {
+			t.Errorf("it does not say %q:\n%s", words, log)
+		}
+		other.ForgetLog()
+	}
+	refused("another server uses this database: process " + fmt.Sprint(s.PID()))
+
+	pg.Exec(t, s.Store, `UPDATE server_lease SET epoch = epoch + 1`) // as one with a copy of the home would
+	if err := s.Ends(); err == nil || !strings.Contains(err.Error(), "ended badly") {
+		t.Errorf("the server that lost the database: %v", err)
+	}
+	if log := strings.Join(s.Log(), "\n"); !strings.Contains(log, "another server has taken over the database") {
+		t.Error("it does not say why it ends")
+	}
+	pg.Exec(t, s.Store, `UPDATE server_lease SET until = clock_timestamp()`)
+	refused("the database belongs to another server's state")
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	k.check()
+}
+
+// Nothing that the server does needs a connection of its own.
+func TestPostgresThroughPgBouncer(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.ForTest(t)
+	direct := pg.Database(t)
+	config, err := pgx.ParseConfig(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	through := pg.Bouncer(t, config.Database)
+	s := stoppedServer(t)
+	s.NoPool, s.Store = true, through
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range 6 {
+		wg.Go(func() {
+			sb, err := s.create(t.Context(), bothy.SandboxCreate{Name: fmt.Sprint("n", i), MemoryMB: 64, DiskMB: 64, Metadata: map[string]string{"n": fmt.Sprint(i)}})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			b := &box{t, s, t.Context(), sb.ID}
+			if r, err := b.exec(line("", "echo "+sb.Name)); err != nil || r.Stdout != sb.Name+"\n" {
+				t.Errorf("%+v, %v", r, err)
+			}
+			list, err := s.Sandboxes.List(t.Context(), bothy.SandboxFilter{Metadata: map[string]string{"n": fmt.Sprint(i)}})
+			if err != nil || len(list.Items) != 1 || list.Items[0].ID != sb.ID {
+				t.Errorf("%+v, %v", list, err)
+			}
+		})
+	}
+	wg.Wait()
+	k := s.newKeeper(t)
+	if _, err := s.Snapshots.Pause(t.Context(), k.id, bothy.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Snapshots.Resume(t.Context(), k.id, bothy.ResumeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	k.check()
+	if check, err := s.Audit.CheckAudit(t.Context(), 0, ""); err != nil || !check.OK || check.Records == 0 {
+		t.Errorf("the audit: %+v, %v", check, err)
+	}
+	last, n := int64(0), 0
+	err = s.Events.Events(t.Context(), 0, false, func(e bothy.Event) error {
+		if n++; e.ID <= last {
+			t.Errorf("event %d follows %d", e.ID, last)
+		}
+		last = e.ID
+		return nil
+	})
+	if err != nil || n < 9 {
+		t.Errorf("%d events, %v", n, err)
+	}
+	for end := time.Now().Add(hangs); ; time.Sleep(100 * time.Millisecond) {
+		if r := k.usage(); r.Total.VCPUSeconds > 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("nothing was used")
+		}
+	}
+}
