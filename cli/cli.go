@@ -94,7 +94,7 @@ func commands() []func(*app) *cobra.Command {
 	return []func(*app) *cobra.Command{
 		newUp, newDown,
 		newACP, newAgent, newAgents, newAudit, newBench, newConsole, newE2B, newLink, newMCP, newProject, newServe, newUsage, newBudget, newWebhook,
-		newDoctor,
+		newDoctor, newMigrate,
 		newRun, newCreate, newList, newGet, newRemove, newExec, newCode, newContext, newCopy, newFiles,
 		newTemplate, newToken,
 		newShell, newProcesses, newProcess, newLogs, newMetrics, newForward,

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,6 +17,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/store/postgres/pgtest"
+	"github.com/bothy-dev/bothy/test/testserver"
 )
 
 // The server is killed, and its database is restarted, killed and away for a while. The
@@ -191,5 +195,99 @@ func TestPostgresThroughPgBouncer(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("nothing was used")
 		}
+	}
+}
+
+// migrate runs the command for the server's home.
+func (s *server) migrate(t *testing.T, from, to string) (string, error) {
+	t.Helper()
+	program, err := testserver.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), hangs)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "migrate", "--from", from, "--to", to)
+	cmd.Env = append(os.Environ(), "BOTHY_HOME="+s.Home, "BOTHY_STORE=")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// The records go from files to a database and back, while a sandbox runs and another is
+// paused.
+func TestPostgresMigration(t *testing.T) {
+	t.Parallel()
+	url := pgtest.ForTest(t).Database(t)
+	s := stoppedServer(t)
+	s.NoPool, s.Store = true, ""
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	k := s.newKeeper(t)
+	paused := s.newBox(t, bothy.SandboxCreate{MemoryMB: 64, Metadata: map[string]string{"a": "b"}})
+	paused.write("/workspace/file", "content")
+	if _, err := s.Snapshots.Pause(t.Context(), paused.id, bothy.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(from, to, words string) {
+		t.Helper()
+		if out, err := s.migrate(t, from, to); err == nil || !strings.Contains(out, words) {
+			t.Errorf("from %s to %s: %v, and it does not say %q: %s", from, to, err, words, out)
+		}
+	}
+	refused("sqlite", url, "another server uses "+s.Home)
+	refused("sqlite", "sqlite", "or the other way round")
+	events := func() (n int) {
+		t.Helper()
+		if err := s.Events.Events(t.Context(), 0, false, func(bothy.Event) error { n++; return nil }); err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	before := events()
+	for _, way := range []struct{ from, to, store string }{{"sqlite", url, url}, {url, "sqlite", ""}} {
+		if err := s.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := s.migrate(t, way.from, way.to); err != nil || !strings.Contains(out, "2  sandboxes") {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if way.store == "" {
+			refused(url, "sqlite", "has records already")
+		} else {
+			refused("sqlite", url, "there are no records in")
+		}
+		s.Store = way.store
+		if err := s.Start(); err != nil {
+			t.Fatal(err)
+		}
+		k.check()
+		if n := events(); n != before {
+			t.Errorf("there are %d events, and were %d", n, before)
+		}
+		list, err := s.Sandboxes.List(t.Context(), bothy.SandboxFilter{Metadata: map[string]string{"a": "b"}})
+		if err != nil || len(list.Items) != 1 || list.Items[0].State != bothy.StatePaused {
+			t.Errorf("the one that is paused: %+v, %v", list, err)
+		}
+		if check, err := s.Audit.CheckAudit(t.Context(), 0, ""); err != nil || !check.OK || check.Records == 0 {
+			t.Errorf("the audit: %+v, %v", check, err)
+		}
+	}
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	refused("sqlite", url, "the database has records already")
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Snapshots.Resume(t.Context(), paused.id, bothy.ResumeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := paused.read("/workspace/file"); got != "content" {
+		t.Errorf("the file holds %q", got)
+	}
+	kept, err := filepath.Glob(filepath.Join(s.Home, "bothy.db.moved-*"))
+	if err != nil || len(kept) != 1 {
+		t.Errorf("the files that were moved: %v, %v", kept, err)
 	}
 }

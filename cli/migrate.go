@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bothy-dev/bothy/config"
+	"github.com/bothy-dev/bothy/server"
+)
+
+func newMigrate(a *app) *cobra.Command {
+	var from, to, path string
+	cmd := &cobra.Command{
+		Use:   "migrate --from STORE --to STORE",
+		Short: "Carry the server's records from files to PostgreSQL, or back",
+		Long: `Carry the records of the server (sandboxes, keys, events, usage, the audit and all
+else) from its files to a PostgreSQL database, or back. One of the stores is
+sqlite, which are the files in $BOTHY_HOME, and the other a URL. The password
+is better given by PGPASSWORD or PGPASSFILE, since command lines can be seen.
+
+The server must not run, its sandboxes may; the target must be empty. Either all
+records arrive or none. Files are put aside at the end, under another name; a
+database stays as it is. The setting store says from which of the two the
+server starts: change it before that.`,
+		Example: `  sudo bothy down
+  sudo bothy migrate --from sqlite --to postgres://bothy@db.example.org/bothy`,
+		Args: usage(cobra.NoArgs),
+	}
+	cmd.Flags().StringVar(&from, "from", "", "`store` with the records: sqlite, or a URL")
+	cmd.Flags().StringVar(&to, "to", "", "empty `store`: sqlite, or a URL")
+	cmd.Flags().StringVar(&path, "config", "", "`file` with the server's settings")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := config.Load(path, os.Getenv)
+		if err == nil {
+			err = c.Finish()
+		}
+		if err != nil {
+			return err
+		}
+		return a.migrate(cmd.Context(), c, from, to)
+	}
+	return cmd
+}
+
+func (a *app) migrate(ctx context.Context, c config.Config, from, to string) error {
+	m, err := server.Migrate(ctx, c, from, to, server.Options{Version: a.version, Log: slog.New(slog.NewTextHandler(a.stderr, nil))})
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(m)
+	}
+	for _, t := range m.Tables {
+		if t.Rows > 0 {
+			fmt.Fprintf(a.stdout, "%9d  %s\n", t.Rows, t.Table)
+		}
+	}
+	if m.Kept == "" {
+		fmt.Fprintln(a.stdout, "The records are in files. Take store out of the settings before you start the server.")
+		return nil
+	}
+	fmt.Fprintf(a.stdout, "The records are in the database. Set store to its URL before you start the server.\nThe files are kept as %s.\n", m.Kept)
+	return nil
+}

@@ -1,0 +1,49 @@
+package store
+
+import "context"
+
+// A Table is one kind of what a store keeps, in the form in which it is carried to another
+// store. It is not always a table of a database: what is derived from other rows is left out,
+// and what belongs together is joined.
+type Table struct {
+	Name    string
+	Columns []string
+}
+
+// Tables are all there is to carry.
+var Tables = []Table{
+	{"projects", []string{"id", "plan", "created_at"}},
+	{"tokens", []string{"id", "project", "hash", "created_at", "last_used_at", "record"}},
+	{"sandboxes", []string{"id", "project", "name", "state", "created_at", "ended_at", "pooled", "metadata", "record"}},
+	{"snapshots", []string{"id", "project", "sandbox_id", "name", "created_at", "bytes", "record"}},
+	{"links", []string{"id", "project", "sandbox_id", "token_id", "created_at", "expires_at", "record"}},
+	{"webhooks", []string{"id", "project", "created_at", "record", "state"}},
+	{"agents", []string{"id", "project", "created_at", "record"}},
+	{"agent_sessions", []string{"attachment", "session", "record"}},
+	{"events", []string{"id", "project", "time", "record"}},
+	// The id of the last event, which may be forgotten by now, and must not be given again.
+	{"events_end", []string{"last_id"}},
+	{"answers", []string{"id", "project", "key", "fingerprint", "created_at", "status", "dropped", "size", "header", "body"}},
+	{"audit", []string{"id", "time", "project", "token_id", "sandbox_id", "action", "status", "record", "hash"}},
+	{"audit_ends", []string{"after_id", "after_hash", "last_id", "last_hash"}},
+	{"usage_hours", []string{"project", "template", "sandbox", "labels", "hour", "vcpu", "cpu", "memory", "egress", "ingress", "snapshots", "templates"}},
+	{"usage_trees", []string{"root", "vcpu", "cpu", "memory", "egress", "ingress", "snapshots", "templates"}},
+	{"usage_marks", []string{"sandbox", "started", "wall", "boot", "uptime", "cpu", "egress", "ingress"}},
+	{"usage_state", []string{"name", "value"}},
+	{"budgets", []string{"kind", "id", "project", "amount", "record"}},
+}
+
+// A RowReader is a store whose rows can be carried to another. No server uses it meanwhile.
+// The values of a row are int64, float64, string, []byte and nil; metadata is a JSON object
+// with sorted keys.
+type RowReader interface {
+	// ReadRows calls each for every row of a table, in any order.
+	ReadRows(ctx context.Context, t Table, each func(row []any) error) error
+}
+
+// Rows is a store that rows can be carried to as well.
+type Rows interface {
+	RowReader
+	// WriteRows adds rows to a table, which had none at first.
+	WriteRows(ctx context.Context, t Table, rows [][]any) error
+}
