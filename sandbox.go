@@ -208,6 +208,11 @@ type Secret struct {
 	Value  string   `json:"value"`
 	Hosts  []string `json:"hosts"`
 	Header string   `json:"header,omitempty"`
+	// Override sets Header in every request, whatever the request has there. Nothing
+	// stands for the value inside the sandbox.
+	Override bool `json:"override,omitempty"`
+	// AllowEcho says that the value is none to hide: a host may send it back.
+	AllowEcho bool `json:"allow_echo,omitempty"`
 }
 
 // SandboxUpdate changes a live sandbox. Nil fields stay as they are.
@@ -219,6 +224,9 @@ type SandboxUpdate struct {
 	Metadata map[string]string `json:"metadata,omitzero"`
 	Name     *string           `json:"name,omitempty"`
 	Network  *Network          `json:"network,omitempty"`
+	// Secrets replaces all there are; an empty list drops them. Those that keep their
+	// name keep what stands for them inside.
+	Secrets []Secret `json:"secrets,omitzero"`
 	// Budget bounds the sandbox and all that was and is forked from it; 0 lifts
 	// the bound.
 	Budget *float64 `json:"budget,omitempty"`

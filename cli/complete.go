@@ -157,6 +157,7 @@ var arguments = map[string]struct {
 	"bothy rollback":            {[]source{liveOnes, snapshotWords}, false},
 	"bothy network get":         {[]source{allOnes}, false},
 	"bothy network set":         {[]source{liveOnes, modes}, false},
+	"bothy network secrets":     {[]source{liveOnes}, false},
 	"bothy network log":         {[]source{allOnes}, false},
 	"bothy template get":        {[]source{templateWords}, false},
 	"bothy template rm":         {[]source{templateWords}, true},

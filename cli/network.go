@@ -16,7 +16,7 @@ import (
 )
 
 func newNetwork(a *app) *cobra.Command {
-	return group("network", "Show and change what a sandbox may reach", newNetworkGet(a), newNetworkSet(a), newNetworkLog(a))
+	return group("network", "Show and change what a sandbox may reach", newNetworkGet(a), newNetworkSet(a), newNetworkSecrets(a), newNetworkLog(a))
 }
 
 func newNetworkGet(a *app) *cobra.Command {
@@ -75,6 +75,37 @@ func rangesOf(ranges []netip.Prefix) []string {
 		list[i] = r.String()
 	}
 	return list
+}
+
+func newNetworkSecrets(a *app) *cobra.Command {
+	var words []string
+	cmd := &cobra.Command{
+		Use:   "secrets SANDBOX",
+		Short: "Replace the secrets of a sandbox, at once",
+		Long: `Replace the secrets of a sandbox: it has those that are named here, and no
+others. Those that keep their name keep what stands for them inside. Commands that
+run already keep their environment.`,
+		Example: `  bothy network secrets sbx4f2a --secret API_KEY@api.example.com
+  bothy network secrets sbx4f2a --none`,
+		Args: usage(cobra.ExactArgs(1)),
+	}
+	none := cmd.Flags().Bool("none", false, "leave it none")
+	cmd.Flags().StringArrayVar(&words, "secret", nil, "secret to put in place on the way to its hosts, as `NAME@HOST,…`; its value is $NAME here (repeatable)")
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		if *none == (len(words) > 0) {
+			return usagef("Name secrets with --secret, or give --none.", "either secrets or --none are wanted")
+		}
+		list, err := secrets(words)
+		if err != nil {
+			return err
+		}
+		sandbox, err := s.sandboxes.Update(ctx, args[0], bothy.SandboxUpdate{Secrets: append([]bothy.Secret{}, list...)})
+		if err != nil {
+			return err
+		}
+		return a.show(sandbox, func(w io.Writer) { fmt.Fprintln(w, strings.Join(sandbox.SecretNames, "\n")) })
+	})
+	return cmd
 }
 
 func newNetworkSet(a *app) *cobra.Command {

@@ -1,8 +1,11 @@
 package e2b
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/bothy-dev/bothy"
@@ -40,7 +43,6 @@ func TestPolicy(t *testing.T) {
 		"a part and all":      {network: &network{DenyOut: []string{"192.0.2.0/24", "0.0.0.0/0"}}, mode: bothy.NetworkOff},
 		"a name denied":       {network: &network{DenyOut: []string{"a.org"}}, code: bothy.CodeInvalid},
 		"proxied":             {network: &network{Proxy: map[string]any{}}, code: bothy.CodeUnsupported},
-		"with headers":        {network: &network{Rules: map[string][]any{"a.org": {1}}}, code: bothy.CodeUnsupported},
 	} {
 		got, err := policyOf(c.internet, c.network)
 		if bothy.ErrorCode(err) != c.code {
@@ -49,6 +51,55 @@ func TestPolicy(t *testing.T) {
 		}
 		if err == nil && (got.Mode != c.mode || len(got.AllowDomains) != c.domains || len(got.AllowCIDRs) != c.ranges || len(got.DenyCIDRs) != c.denied) {
 			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestRules(t *testing.T) {
+	with := func(pairs ...string) rule {
+		tr := &transform{Headers: map[string]string{}}
+		for i := 0; i < len(pairs); i += 2 {
+			tr.Headers[pairs[i]] = pairs[i+1]
+		}
+		return rule{tr}
+	}
+	n := &network{Rules: map[string][]rule{
+		"a.org": {with("authorization", "Bearer one", "X-Stage", "test"), {}, with("Authorization", "Bearer two")},
+		"b.org": {},
+	}}
+	got, err := n.secretsOf()
+	want := []bothy.Secret{
+		{Name: "e2b-rule-1", Value: "Bearer two", Hosts: []string{"a.org"}, Header: "Authorization", Override: true},
+		{Name: "e2b-rule-2", Value: "test", Hosts: []string{"a.org"}, Header: "X-Stage", Override: true, AllowEcho: true},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	shown, err := json.Marshal(n.shown())
+	if err != nil || strings.Contains(string(shown), "Bearer") || !strings.Contains(string(shown), `"authorization":"***"`) || n.Rules["a.org"][0].Transform.Headers["X-Stage"] != "test" {
+		t.Errorf("shown is %s, %v", shown, err)
+	}
+	for host, r := range map[string]rule{"192.0.2.0/24": with("A", "b"), "c.org": with("A", "${e2b.identity.tokens.aws}")} {
+		if _, err := (&network{Rules: map[string][]rule{host: {r}}}).secretsOf(); bothy.ErrorCode(err) != bothy.CodeUnsupported {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	for name, c := range map[string]struct {
+		has   []string
+		rules *network
+		want  int // -1: they stay
+		code  bothy.Code
+	}{
+		"none":               {nil, &network{}, -1, ""},
+		"dropped":            {[]string{"e2b-rule-1"}, &network{}, 0, ""},
+		"given":              {nil, n, 2, ""},
+		"another door's":     {[]string{"TOKEN"}, &network{}, -1, ""},
+		"beside another's":   {[]string{"TOKEN"}, n, -1, bothy.CodeUnsupported},
+		"mixed, and dropped": {[]string{"TOKEN", "e2b-rule-1"}, &network{}, -1, ""},
+	} {
+		got, err := replaceRules(&bothy.Sandbox{SecretNames: c.has}, c.rules)
+		if bothy.ErrorCode(err) != c.code || (got == nil) != (c.want < 0) || got != nil && len(got) != c.want {
+			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
 }

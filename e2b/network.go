@@ -13,14 +13,14 @@ import (
 
 // network is what a client asks of one.
 type network struct {
-	Public     *bool            `json:"allowPublicTraffic,omitempty"`
-	AllowOut   []string         `json:"allowOut,omitempty"`
-	DenyOut    []string         `json:"denyOut,omitempty"`
-	Rules      map[string][]any `json:"rules,omitempty"`
-	Proxy      any              `json:"egressProxy,omitempty"`
-	MaskHost   string           `json:"maskRequestHost,omitempty"`
-	DNSServers []string         `json:"dnsServers,omitempty"`
-	HTTPSPorts []int            `json:"httpsPorts,omitempty"`
+	Public     *bool             `json:"allowPublicTraffic,omitempty"`
+	AllowOut   []string          `json:"allowOut,omitempty"`
+	DenyOut    []string          `json:"denyOut,omitempty"`
+	Rules      map[string][]rule `json:"rules,omitempty"`
+	Proxy      any               `json:"egressProxy,omitempty"`
+	MaskHost   string            `json:"maskRequestHost,omitempty"`
+	DNSServers []string          `json:"dnsServers,omitempty"`
+	HTTPSPorts []int             `json:"httpsPorts,omitempty"`
 }
 
 func (d *Door) networkRoutes() []Route {
@@ -40,12 +40,6 @@ func (n *network) check() error {
 		return unsupported("the Host header of requests to ports cannot be changed (maskRequestHost)")
 	case len(n.HTTPSPorts) > 0:
 		return unsupported("the servers in a sandbox are spoken to in plain HTTP (httpsPorts)")
-	}
-	for host, rules := range n.Rules {
-		if len(rules) > 0 {
-			return unsupported("headers of requests that leave a sandbox cannot be set (rules of %s)", host).
-				WithHint("Secrets of this server's own API stay outside of sandboxes: see docs/network.md")
-		}
 	}
 	return nil
 }
@@ -111,7 +105,7 @@ func (in *newSandbox) mark(m map[string]string) {
 }
 
 func markOf(m map[string]string, n *network) {
-	if b, err := json.Marshal(n); err == nil {
+	if b, err := json.Marshal(n.shown()); err == nil {
 		m[markNetwork] = string(b)
 	}
 }
@@ -146,6 +140,10 @@ func (d *Door) setNetwork(w http.ResponseWriter, r *http.Request) error {
 	if stateOf(sb.State) != "running" {
 		return bothy.Errorf(bothy.CodeConflict, "sandbox %q is paused", id)
 	}
+	secrets, err := replaceRules(sb, &in.network)
+	if err != nil {
+		return err
+	}
 	if before := networkOf(sb); before != nil {
 		in.Public = before.Public
 	}
@@ -158,7 +156,7 @@ func (d *Door) setNetwork(w http.ResponseWriter, r *http.Request) error {
 		m[markInternet] = strconv.FormatBool(*in.Internet)
 	}
 	markOf(m, &in.network)
-	if _, err := d.Sandboxes.Update(r.Context(), id, bothy.SandboxUpdate{Network: policy, Metadata: m}); err != nil {
+	if _, err := d.Sandboxes.Update(r.Context(), id, bothy.SandboxUpdate{Network: policy, Metadata: m, Secrets: secrets}); err != nil {
 		return err
 	}
 	return done(w)

@@ -73,7 +73,9 @@ func (d *Door) createOnce(r *http.Request, req bothy.SandboxCreate) (*bothy.Sand
 	if len(key) > 255 {
 		return nil, invalid("the Idempotency-Key is longer than 255 characters")
 	}
-	asked, err := json.Marshal(req)
+	fingerprint := req
+	fingerprint.Secrets = nil // their hash would be told with the sandbox
+	asked, err := json.Marshal(fingerprint)
 	if err != nil {
 		return nil, err
 	}

@@ -168,6 +168,11 @@ func (d *Door) request(ctx context.Context, in newSandbox, life int) (req bothy.
 	if req.Network, err = policyOf(in.Internet, in.Network); err != nil {
 		return req, err
 	}
+	if in.Network != nil {
+		if req.Secrets, err = in.Network.secretsOf(); err != nil {
+			return req, err
+		}
+	}
 	in.mark(req.Metadata)
 	req.Template, req.SnapshotID, err = d.origin(ctx, in.TemplateID)
 	return req, err

@@ -123,7 +123,7 @@ func (d *Door) fork(w http.ResponseWriter, r *http.Request) error {
 	}
 	m := maps.Clone(sb.Metadata)
 	maps.DeleteFunc(m, func(k, _ string) bool { return strings.HasPrefix(k, markKey) }) // it made one only
-	copies, err := d.Snapshots.Fork(r.Context(), id, bothy.ForkRequest{Count: count, TimeoutSeconds: t, Metadata: m})
+	copies, err := d.Snapshots.Fork(r.Context(), id, bothy.ForkRequest{Count: count, TimeoutSeconds: t, Metadata: m, Secrets: onlyRules(sb)})
 	if err != nil {
 		return err
 	}

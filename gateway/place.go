@@ -58,6 +58,10 @@ func (s *secrets) putInPlace(name string, r *http.Request) *placement {
 }
 
 func (c *secret) putInPlace(h http.Header, p *placement) bool {
+	if c.override {
+		h.Set(c.header, c.value)
+		return true
+	}
 	found := false
 	for _, key := range c.headers() {
 		for i, v := range h[key] {

@@ -26,6 +26,7 @@ type secret struct {
 	name        string
 	value       string
 	header      string
+	override    bool
 	placeholder string
 	hosts       domains
 	// forms are how the value may come back, and what is put in their place.
@@ -92,11 +93,19 @@ func newSecret(b bothy.Secret, seed []byte) (*secret, error) {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "the secret %q has the header %q, which is not a header's name", b.Name, clip(b.Header)).
 			WithHint("Write it as in X-Api-Key, without a colon.")
 	}
+	if framing[textproto.CanonicalMIMEHeaderKey(b.Header)] {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the secret %q has the header %s, which says how a request is sent", b.Name, b.Header).
+			WithHint("Name the header that carries it, such as Authorization.")
+	}
+	if b.Override && b.Header == "" {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the secret %q overrides a header and names none", b.Name).
+			WithHint("Give its header, or leave override out.")
+	}
 	if len(b.Hosts) == 0 {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "the secret %q has no hosts", b.Name).
 			WithHint("List the hosts that may receive it, as in api.example.com.")
 	}
-	s := &secret{name: b.Name, value: b.Value, header: textproto.CanonicalMIMEHeaderKey(b.Header)}
+	s := &secret{name: b.Name, value: b.Value, header: textproto.CanonicalMIMEHeaderKey(b.Header), override: b.Override}
 	for _, h := range b.Hosts {
 		if err := s.hosts.add(h, "secret:"+b.Name); err != nil {
 			return nil, err
@@ -107,8 +116,16 @@ func newSecret(b bothy.Secret, seed []byte) (*secret, error) {
 		return nil, err
 	}
 	s.placeholder = "bothy-secret-" + b.Name + "-" + hex.EncodeToString(tag)
-	s.forms = formsOf(s.value, s.placeholder)
+	if !b.AllowEcho {
+		s.forms = formsOf(s.value, s.placeholder)
+	}
 	return s, nil
+}
+
+// framing are the headers that belong to a connection or to the length of a body.
+var framing = map[string]bool{
+	"Host": true, "Content-Length": true, "Transfer-Encoding": true, "Connection": true, "Keep-Alive": true, "Proxy-Connection": true,
+	"Te": true, "Trailer": true, "Upgrade": true,
 }
 
 func isSecretName(s string) bool {
@@ -138,11 +155,14 @@ func (g *Gateway) CAPEM() []byte {
 	return nil
 }
 
-// Placeholders returns what the sandbox is given in place of each secret.
+// Placeholders returns what the sandbox is given in place of each secret that it has to put
+// into requests.
 func (g *Gateway) Placeholders() map[string]string {
 	m := map[string]string{}
 	for _, s := range g.secrets.Load().list {
-		m[s.name] = s.placeholder
+		if !s.override {
+			m[s.name] = s.placeholder
+		}
 	}
 	return m
 }

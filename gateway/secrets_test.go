@@ -13,6 +13,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -225,6 +227,35 @@ func TestSecretWithAHeaderIsSet(t *testing.T) {
 	}
 }
 
+func TestOverriddenHeaderIsAlwaysTheSecrets(t *testing.T) {
+	v := newVault(t,
+		bothy.Secret{Name: "KEY", Value: secretValue, Hosts: []string{"api.example"}, Header: "authorization", Override: true},
+		bothy.Secret{Name: "stage", Value: "production", Hosts: []string{"api.example"}, Header: "X-Stage", Override: true, AllowEcho: true})
+	if p := v.gateway.Placeholders(); len(p) != 0 {
+		t.Errorf("inside stands %v", p)
+	}
+	for _, sent := range [][]string{nil, {"Authorization", "Bearer mine", "X-Stage", "test"}} {
+		v.do(v.client(true), "https://api.example/", sent...)
+		h := v.last().Header
+		if !slices.Equal(h["Authorization"], []string{secretValue}) || !slices.Equal(h["X-Stage"], []string{"production"}) {
+			t.Errorf("the host got %q and %q", h["Authorization"], h["X-Stage"])
+		}
+	}
+	forms := v.gateway.secrets.Load().putInPlace("api.example", httptest.NewRequest("GET", "https://api.example/", nil)).forms
+	for _, f := range forms {
+		if f.value == "production" {
+			t.Error("what may be shown is looked for in answers")
+		}
+	}
+	if len(forms) == 0 {
+		t.Error("the secret is not looked for in answers")
+	}
+	v.do(v.client(true), "https://other.example/", "Authorization", "Bearer mine")
+	if got := v.last().Header.Get("Authorization"); got != "Bearer mine" {
+		t.Errorf("another host got %q", got)
+	}
+}
+
 func TestSecretGoesNowhereElse(t *testing.T) {
 	v := newVault(t)
 	placeholder := v.gateway.Placeholders()["KEY"]
@@ -401,6 +432,8 @@ func TestSecretsAreChecked(t *testing.T) {
 		"no hosts":        func(s *bothy.Secret) { s.Hosts = nil },
 		"a host of stars": func(s *bothy.Secret) { s.Hosts = []string{"*"} },
 		"a bad header":    func(s *bothy.Secret) { s.Header = "a b" },
+		"no header":       func(s *bothy.Secret) { s.Override = true },
+		"a length":        func(s *bothy.Secret) { s.Header = "content-length" },
 	} {
 		s := good
 		change(&s)

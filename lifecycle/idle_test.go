@@ -149,6 +149,71 @@ func TestSecretsStayOutside(t *testing.T) {
 	}
 }
 
+func TestSecretsAreReplaced(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	guest, gw := w.guests.last(), w.gateways.last()
+	before := guest.identity()
+	if before.CABundle != "" {
+		t.Errorf("without secrets it trusts %q", before.CABundle)
+	}
+	change := func(id string, list ...bothy.Secret) (*bothy.Sandbox, error) {
+		return w.Update(w.me(), id, bothy.SandboxUpdate{Secrets: append([]bothy.Secret{}, list...)})
+	}
+	one := bothy.Secret{Name: "API_KEY", Value: "value-1", Hosts: []string{"api.example.com"}}
+	got, err := change(sb.ID, one)
+	if err != nil || !slices.Equal(got.SecretNames, []string{"API_KEY"}) {
+		t.Fatalf("%v, %v", got, err)
+	}
+	id := guest.identity()
+	if id.Env["API_KEY"] != "placeholder-API_KEY" || id.CABundle != "ca" || id.Key != before.Key || id.SandboxID != sb.ID {
+		t.Errorf("the guest got %+v", id)
+	}
+	seed := gw.seed
+	one.Value = "value-2"
+	if _, err := change(sb.ID, one); err != nil {
+		t.Fatal(err)
+	}
+	if got := gw.secretValues(); !slices.Equal(got, []string{"value-2"}) || !bytes.Equal(gw.seed, seed) {
+		t.Errorf("the gateway has %q, and what stands for it changed: %v", got, !bytes.Equal(gw.seed, seed))
+	}
+
+	// What cannot be changed stays as it was.
+	bad := one
+	bad.Hosts = []string{"bad"}
+	if _, err := change(sb.ID, bad); bothy.ErrorCode(err) != bothy.CodeInvalid {
+		t.Errorf("bad hosts: %v", err)
+	}
+	w.guests.mu.Lock()
+	w.guests.failAdopt = errors.New("the guest does not answer")
+	w.guests.mu.Unlock()
+	two := bothy.Secret{Name: "OTHER", Value: "value-3", Hosts: []string{"api.example.com"}}
+	if _, err := change(sb.ID, two); err == nil {
+		t.Error("a guest that does not answer was told")
+	}
+	w.guests.mu.Lock()
+	w.guests.failAdopt = nil
+	w.guests.mu.Unlock()
+	if got := gw.secretValues(); !slices.Equal(got, []string{"value-2"}) || !slices.Equal(w.get(sb.ID).SecretNames, []string{"API_KEY"}) {
+		t.Errorf("after a change that failed the gateway has %q, and told is %q", got, w.get(sb.ID).SecretNames)
+	}
+
+	// One that sleeps has them when it wakes.
+	n := w.pause(sb.ID)
+	if _, err := change(sb.ID, two); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Resume(w.me(), n.ID, bothy.ResumeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.gateways.last().secretValues(); !slices.Equal(got, []string{"value-3"}) || w.guests.last().identity().Env["OTHER"] == "" {
+		t.Errorf("after the sleep the gateway has %q", got)
+	}
+	if got, err := change(sb.ID); err != nil || len(got.SecretNames) != 0 || len(w.gateways.last().secretValues()) != 0 {
+		t.Errorf("without any it has %q, %v", w.gateways.last().secretValues(), err)
+	}
+}
+
 func (g *guest) setCommands(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

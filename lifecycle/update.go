@@ -6,6 +6,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/cleanup"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
 // Update changes a live or paused sandbox.
@@ -56,6 +57,13 @@ func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) 
 		}
 		undo.Add(func() { l.Gateway.SetPolicy(before) })
 	}
+	if u.Secrets != nil {
+		old := *sb
+		undo.Add(func() { s.restoreSecrets(context.WithoutCancel(ctx), l, &old) })
+		if err := s.replaceSecrets(ctx, l, sb, u.Secrets); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.ledger.Put(ctx, sb); err != nil {
 		return nil, err
 	}
@@ -70,6 +78,42 @@ func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) 
 	}
 	s.ledger.Emit(ctx, bothy.EventSandboxUpdated, sb, nil)
 	return sb, nil
+}
+
+// replaceSecrets gives a sandbox other secrets.
+func (s *Service) replaceSecrets(ctx context.Context, l *instance.Instance, sb *bothy.Sandbox, list []bothy.Secret) error {
+	if err := s.machines.ReplaceSecrets(sb, list); err != nil || l == nil {
+		return err
+	}
+	return s.tellSecrets(ctx, l, sb)
+}
+
+// restoreSecrets takes back what replaceSecrets did to a sandbox whose change failed.
+func (s *Service) restoreSecrets(ctx context.Context, l *instance.Instance, old *bothy.Sandbox) {
+	if l == nil {
+		return
+	}
+	if err := s.tellSecrets(ctx, l, old); err != nil {
+		s.log.Error("cannot give a sandbox its secrets back", "sandbox", old.ID, "error", err)
+	}
+}
+
+// tellSecrets gives the gateway of a sandbox that runs its secrets, and tells its guest what
+// stands for them and whom to trust.
+func (s *Service) tellSecrets(ctx context.Context, l *instance.Instance, sb *bothy.Sandbox) error {
+	t, err := s.templateOf(sb.ProjectID, sb.Template, sb.TemplateDigest)
+	if err != nil {
+		return err
+	}
+	release, err := s.machines.Wake(l)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := s.machines.GiveSecrets(l.Gateway, sb); err != nil {
+		return err
+	}
+	return s.machines.IdentifyAgain(ctx, l, sb, t)
 }
 
 func (s *Service) apply(sb *bothy.Sandbox, u bothy.SandboxUpdate) {

@@ -81,6 +81,10 @@ export interface Secret {
   hosts: string[];
   /** The only HTTP header that carries it. Default: `Authorization` and other usual headers for credentials. */
   header?: string;
+  /** Set the header in every request to the hosts, whatever the request has there. Nothing stands for the value inside. */
+  override?: boolean;
+  /** The value is none to hide: a host may send it back. */
+  allowEcho?: boolean;
 }
 
 /** What a new sandbox is to be. Everything is optional. */
@@ -130,6 +134,8 @@ export interface UpdateParams {
   metadata?: Record<string, string>;
   name?: string;
   network?: Network;
+  /** All that it has from then on. */
+  secrets?: Secret[];
   /** What it and its forks may spend; 0 lifts the bound. */
   budget?: number;
 }

@@ -239,6 +239,21 @@ func (s *Machines) IdentifyAs(ctx context.Context, l *Instance, sb *bothy.Sandbo
 	return nil
 }
 
+// IdentifyAgain tells the guest of a sandbox that runs what it is from now on. Its key stays,
+// so that a server that dies in between loses nothing.
+func (s *Machines) IdentifyAgain(ctx context.Context, l *Instance, sb *bothy.Sandbox, t *bothy.Template) error {
+	who := s.identity(l, sb, t, sb.ID)
+	who.Key = sb.GuestKey
+	if l.told != nil && sameIdentity(*l.told, who) {
+		return nil
+	}
+	if err := l.Guest.Adopt(ctx, who); err != nil {
+		return err
+	}
+	l.told = &who
+	return nil
+}
+
 // identity is what the guest of a sandbox is told to be.
 func (s *Machines) identity(l *Instance, sb *bothy.Sandbox, t *bothy.Template, id string) bothy.Identity {
 	env := map[string]string{}

@@ -22,18 +22,35 @@ func (s *Machines) SealSecrets(sb *bothy.Sandbox, list []bothy.Secret) error {
 	if len(list) == 0 {
 		return nil
 	}
+	return s.seal(sb, list, newEntropy())
+}
+
+// ReplaceSecrets encrypts other secrets into a sandbox. Those that keep their name keep what
+// stands for them inside.
+func (s *Machines) ReplaceSecrets(sb *bothy.Sandbox, list []bothy.Secret) error {
+	v, err := s.openSecrets(sb)
+	switch {
+	case err != nil:
+		return err
+	case v == nil:
+		return s.SealSecrets(sb, list)
+	}
+	return s.seal(sb, list, v.Seed)
+}
+
+func (s *Machines) seal(sb *bothy.Sandbox, list []bothy.Secret, seed []byte) error {
 	if s.o.Vault == nil {
 		return bothy.Errorf(bothy.CodeUnsupported, "this server keeps no secrets").WithHint("Leave secrets out.")
 	}
 	if len(list) > maxSecrets {
 		return bothy.Errorf(bothy.CodeInvalid, "there are %d secrets", len(list)).WithHint("Give at most %d.", maxSecrets)
 	}
-	if s.o.CheckSecrets != nil {
+	if s.o.CheckSecrets != nil && len(list) > 0 {
 		if err := s.o.CheckSecrets(list); err != nil {
 			return err
 		}
 	}
-	return s.sealInto(sb, &sealed{List: list, Seed: newEntropy()})
+	return s.sealInto(sb, &sealed{List: list, Seed: seed})
 }
 
 func (s *Machines) sealInto(sb *bothy.Sandbox, v *sealed) error {
@@ -76,11 +93,16 @@ func (s *Machines) openSecrets(sb *bothy.Sandbox) (*sealed, error) {
 // GiveSecrets puts a sandbox's secrets into its gateway, and nowhere else.
 func (s *Machines) GiveSecrets(gw bothy.Gateway, sb *bothy.Sandbox) error {
 	v, err := s.openSecrets(sb)
-	if err != nil || v == nil {
+	if err != nil {
 		return err
 	}
 	keeper, ok := gw.(bothy.SecretKeeper)
-	if !ok {
+	switch {
+	case v == nil && ok && keeper.CAPEM() != nil: // it had some
+		return keeper.SetSecrets(nil, nil)
+	case v == nil:
+		return nil
+	case !ok:
 		return bothy.Errorf(bothy.CodeUnsupported, "this server's gateway keeps no secrets").WithHint("Leave secrets out.")
 	}
 	return keeper.SetSecrets(v.List, v.Seed)

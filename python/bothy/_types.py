@@ -108,17 +108,23 @@ class Secret:
         hosts: The host names to which it may be sent.
         header: The only HTTP header that carries it; where empty, ``Authorization`` and other
             usual headers for credentials.
+        override: Set the header in every request to the hosts, whatever the request has there;
+            nothing stands for the value inside.
+        allow_echo: The value is none to hide: a host may send it back.
     """
 
     name: str
     value: str = field(repr=False)
     hosts: tuple[str, ...] = ()
     header: str = ""
+    override: bool = False
+    allow_echo: bool = False
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object that the REST API takes."""
         wire = {"name": self.name, "value": self.value, "hosts": list(self.hosts)}
-        return {**wire, "header": self.header} if self.header else wire
+        more = {"header": self.header, "override": self.override, "allow_echo": self.allow_echo}
+        return wire | {key: value for key, value in more.items() if value}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,19 @@
 // E2B's SDK for JavaScript with a domain and TLS, against a server of this tree.
 import assert from "node:assert/strict";
-import { appendFileSync } from "node:fs";
+import { appendFileSync, readFileSync } from "node:fs";
+import { createServer } from "node:https";
 import { test } from "node:test";
 import { Sandbox } from "@e2b/code-interpreter";
+
+// name lets the names of a sandbox's ports lead to this host.
+function name(sandbox, ...ports) {
+  for (const port of ports) appendFileSync(process.env.HOSTS, `127.0.0.1 ${sandbox.getHost(port).split(":")[0]}\n`);
+}
 
 test("by host names", async () => {
   const sandbox = await Sandbox.create({ timeoutMs: 120_000 });
   try {
-    for (const port of [49983, 49999, 8000]) {
-      appendFileSync(process.env.HOSTS, `127.0.0.1 ${sandbox.getHost(port).split(":")[0]}\n`);
-    }
+    name(sandbox, 49983, 49999, 8000);
     assert.equal((await sandbox.commands.run("echo said")).stdout, "said\n");
     await sandbox.files.write("index.html", "page");
     assert.equal((await sandbox.runCode("6 * 7")).text, "42");
@@ -22,4 +26,49 @@ test("by host names", async () => {
   } finally {
     await sandbox.kill();
   }
+});
+
+// A server of the host that notes what it is asked with.
+async function echo(t) {
+  const address = `127.${1 + (process.pid % 250)}.${1 + ((process.pid >> 8) % 250)}.1`;
+  const asked = [];
+  const files = { cert: readFileSync(process.env.NODE_EXTRA_CA_CERTS), key: readFileSync(process.env.KEY) };
+  const server = createServer(files, (req, res) => {
+    asked.push(req.headers);
+    res.end(`stage ${req.headers["x-stage"]}, ${req.headers.authorization}`);
+  });
+  await new Promise((listening) => server.listen(443, address, listening));
+  t.after(() => server.close());
+  appendFileSync(process.env.HOSTS, `${address} echo.boxes.test\n`);
+  return asked;
+}
+
+test("rules set headers", async (t) => {
+  const asked = await echo(t);
+  const rules = { "echo.boxes.test": [{ transform: { headers: { Authorization: "Bearer of-the-rule", "X-Stage": "production" } } }] };
+  const only = { allowOut: ["echo.boxes.test"], denyOut: ["0.0.0.0/0"] };
+  const sandbox = await Sandbox.create({ timeoutMs: 120_000, network: { ...only, rules } });
+  t.after(() => sandbox.kill());
+  const ask = async (of, option = "--show-error") => {
+    name(of, 49983);
+    const { stdout } = await of.commands.run(`curl --silent ${option} --header 'Authorization: mine' https://echo.boxes.test/`);
+    return { ...asked.at(-1), stdout };
+  };
+  const got = await ask(sandbox);
+  assert.deepEqual([got.authorization, got["x-stage"]], ["Bearer of-the-rule", "production"]);
+  assert.match(got.stdout, /^stage production, /);
+  assert.doesNotMatch(got.stdout, /of-the-rule/);
+  assert.deepEqual((await sandbox.getInfo()).network.rules["echo.boxes.test"][0].transform.headers, { Authorization: "***", "X-Stage": "***" });
+
+  const [copy] = await sandbox.fork({ count: 1 });
+  t.after(() => copy.kill());
+  assert.equal((await ask(copy)).authorization, "Bearer of-the-rule");
+
+  await sandbox.updateNetwork(only);
+  assert.equal((await ask(sandbox, "--insecure")).authorization, "mine"); // its own certificate now
+
+  const plain = await Sandbox.create({ timeoutMs: 120_000, network: only });
+  t.after(() => plain.kill());
+  await plain.updateNetwork({ ...only, rules });
+  assert.equal((await ask(plain)).authorization, "Bearer of-the-rule");
 });

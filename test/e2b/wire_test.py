@@ -134,7 +134,7 @@ class Control(unittest.TestCase):
 
     def test_network_options(self):
         for network in ({"egressProxy": {"address": "p:1080"}}, {"dnsServers": ["192.0.2.1"]}, {"maskRequestHost": "h"}, {"httpsPorts": [443]},
-                        {"rules": {"example.org": [{"transform": {"headers": {"A": "b"}}}]}}):
+                        {"rules": {"192.0.2.0/24": [{"transform": {"headers": {"A": "b"}}}]}}):
             self.assertIn(next(iter(network)), self.failure("POST", "/v2/sandboxes", 501, {"templateID": "base", "network": network}))
         self.failure("POST", "/v2/sandboxes", 400, {"templateID": "base", "network": {"denyOut": ["example.org"]}})
         self.failure("POST", "/v2/sandboxes", 400, {"templateID": "base", "network": {"denyOut": ["192.0.2.0/24"], "allowOut": ["no name"]}})

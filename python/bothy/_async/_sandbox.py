@@ -551,12 +551,13 @@ class AsyncSandbox:
         metadata: Mapping[str, str] | None = None,
         name: str | None = None,
         network: NetworkArg | None = None,
+        secrets: Sequence[Secret] | None = None,
         budget: float | None = None,
     ) -> SandboxInfo:
         """Change what is given and leave the rest; return the sandbox as it is then.
 
-        The arguments are those of :meth:`create`; ``timeout_seconds`` counts from now, and a
-        ``budget`` of 0 lifts the bound.
+        The arguments are those of :meth:`create`; ``timeout_seconds`` counts from now, a
+        ``budget`` of 0 lifts the bound, and ``secrets`` are all that it has from then on.
         """
         body = {
             "timeout_seconds": timeout_seconds,
@@ -565,6 +566,7 @@ class AsyncSandbox:
             "metadata": metadata and dict(metadata),
             "name": name,
             "network": network_to_wire(network),
+            "secrets": None if secrets is None else [secret.to_wire() for secret in secrets],
             "budget": budget,
         }
         request = Request("PATCH", self._path, json=without_none(body))

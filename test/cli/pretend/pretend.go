@@ -213,6 +213,12 @@ func (w Sandboxes) Update(_ context.Context, id string, u bothy.SandboxUpdate) (
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if u.Secrets != nil {
+		s.SecretNames = nil
+		for _, one := range u.Secrets {
+			s.SecretNames = append(s.SecretNames, one.Name)
+		}
+	}
 	if u.Network != nil {
 		s.Network = *u.Network
 	}
