@@ -87,8 +87,8 @@ def test_secret_value_is_not_shown() -> None:
     assert "hush" not in repr(bothy.Secret("T", "hush", ("a.example.org",)))
     wire = bothy.Secret("T", "hush", ("a.example.org",), "X-Key").to_wire()
     assert wire == {"name": "T", "value": "hush", "hosts": ["a.example.org"], "header": "X-Key"}
-    wire = bothy.Secret("T", "v", ("a.example.org",), "X-Key", override=True, allow_echo=True).to_wire()
-    assert (wire["override"], wire["allow_echo"]) == (True, True)
+    more = bothy.Secret("T", "v", ("a.example.org",), "X-Key", override=True, allow_echo=True)
+    assert (more.to_wire()["override"], more.to_wire()["allow_echo"]) == (True, True)
 
 
 def test_types_are_marked() -> None:
