@@ -146,7 +146,10 @@ func (s *Store) attempts(ctx context.Context, op string, repeatable bool, make f
 	deadline := time.Now().Add(patience)
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		err := make()
-		if err == nil || !again(err, repeatable) || ctx.Err() != nil || time.Now().Add(pause).After(deadline) {
+		if err != nil && ctx.Err() != nil {
+			return fmt.Errorf("store: %s: %w", op, err) // the caller has gone, or its time is up
+		}
+		if err == nil || !again(err, repeatable) || time.Now().Add(pause).After(deadline) {
 			return s.fault(op, err)
 		}
 		select {
