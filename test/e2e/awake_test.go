@@ -30,11 +30,11 @@ func TestSystemCallsWaitAwake(t *testing.T) {
 	for range tries {
 		before := b.sleeps(t)
 		b.sh("", fmt.Sprintf("python3 -c 'import os; [os.getppid() for _ in range(%d)]'", calls))
-		if least = min(least, b.sleeps(t)-before); least < calls*9/10 {
+		if least = min(least, b.sleeps(t)-before); least < calls/2 {
 			return
 		}
 	}
-	t.Errorf("threads slept %d times or more during %d system calls", least, calls)
+	t.Errorf("threads slept %d times or more during %d system calls, of which most should have waited awake", least, calls)
 }
 
 // sleeps is how often the threads of the sandbox's kernel have gone to sleep by now.
