@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/bothy-dev/bothy/internal/random"
 	"github.com/bothy-dev/bothy/store"
 )
 
@@ -89,15 +90,17 @@ func (s *Store) ReserveAnswer(ctx context.Context, projectID, key, fingerprint s
 	var found *store.Answer
 	var removed []answerSize
 	var added bool
-	err := s.changing(ctx, "reserve answer", lightOnce, func(ctx context.Context) error {
+	nonce := random.Hex(8)
+	err := s.changing(ctx, "reserve answer", light, func(ctx context.Context) error {
 		b := &pgx.Batch{}
-		s.hold(b, lightOnce)
+		s.hold(b, light)
 		b.Queue(`DELETE FROM answers WHERE project = $1 AND key = $2 AND (created_at < $3 OR status = 0 AND epoch < $4) RETURNING project, size`,
 			clean([]any{projectID, key, nanos(now.Add(-answerLife)), s.lease.epoch})...)
-		b.Queue(`INSERT INTO answers (project, key, fingerprint, created_at, epoch, status, dropped, size, header)
-			VALUES ($1, $2, $3, $4, $5, 0, false, $6, '{}') ON CONFLICT (project, key) DO NOTHING`,
-			clean([]any{projectID, key, fingerprint, nanos(now), s.lease.epoch, rowBytes})...)
-		b.Queue(`SELECT fingerprint, created_at, status, dropped, header, body FROM answers WHERE project = $1 AND key = $2`, clean([]any{projectID, key})...)
+		b.Queue(`INSERT INTO answers (project, key, fingerprint, created_at, epoch, nonce, status, dropped, size, header)
+			VALUES ($1, $2, $3, $4, $5, $6, 0, false, $7, '{}') ON CONFLICT (project, key) DO NOTHING`,
+			clean([]any{projectID, key, fingerprint, nanos(now), s.lease.epoch, nonce, rowBytes})...)
+		b.Queue(`SELECT fingerprint, created_at, status, dropped, header, body, nonce = $3 FROM answers WHERE project = $1 AND key = $2`,
+			clean([]any{projectID, key, nonce})...)
 		r := s.pool.SendBatch(ctx, b)
 		err := func() (err error) {
 			if _, err = r.Exec(); err != nil {
@@ -110,17 +113,13 @@ func (s *Store) ReserveAnswer(ctx context.Context, projectID, key, fingerprint s
 			if removed, err = pgx.CollectRows(rows, scanSize); err != nil {
 				return err
 			}
-			tag, err := r.Exec()
-			if err != nil {
+			if _, err = r.Exec(); err != nil {
 				return err
-			}
-			if added = tag.RowsAffected() == 1; added {
-				return nil
 			}
 			if rows, err = r.Query(); err != nil {
 				return err
 			}
-			found, err = pgx.CollectExactlyOneRow(rows, scanAnswer)
+			found, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (*store.Answer, error) { return scanAnswer(row, &added) })
 			return err
 		}()
 		if end := r.Close(); err == nil {
@@ -139,11 +138,12 @@ func (s *Store) ReserveAnswer(ctx context.Context, projectID, key, fingerprint s
 	return found, nil
 }
 
-func scanAnswer(row pgx.CollectableRow) (*store.Answer, error) {
+// scanAnswer reads an answer, and whether it is the reservation of the call that asks.
+func scanAnswer(row pgx.CollectableRow, own *bool) (*store.Answer, error) {
 	var a store.Answer
 	var created int64
 	var header string
-	if err := row.Scan(&a.Fingerprint, &created, &a.Status, &a.Dropped, &header, &a.Body); err != nil {
+	if err := row.Scan(&a.Fingerprint, &created, &a.Status, &a.Dropped, &header, &a.Body, own); err != nil {
 		return nil, err
 	}
 	a.CreatedAt = time.Unix(0, created).UTC()

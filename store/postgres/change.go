@@ -43,13 +43,11 @@ const (
 	whole kind = iota
 	// once is for those that must not be made twice.
 	once
-	// light changes are not waited for until they are on a disk.
+	// light changes are whole, and are not waited for until they are on a disk.
 	light
-	// lightOnce is both.
-	lightOnce
 )
 
-func (k kind) repeatable() bool { return k == whole || k == light }
+func (k kind) repeatable() bool { return k != once }
 
 // change makes all of the statements or none, in one exchange with the database, if this
 // server still holds it. It returns how many rows the last of them changed. A change that
@@ -101,7 +99,7 @@ func (s *Store) send(ctx context.Context, k kind, list []statement, scan func(pg
 
 func (s *Store) hold(b *pgx.Batch, k kind) {
 	text := `SELECT server_holds($1)`
-	if k == light || k == lightOnce {
+	if k == light {
 		text = `SELECT server_holds($1), set_config('synchronous_commit', 'off', true)`
 	}
 	b.Queue(text, s.lease.epoch)
@@ -137,11 +135,7 @@ func (s *Store) changing(ctx context.Context, op string, k kind, make func(conte
 	})
 }
 
-// reading asks, and asks again when the connection was lost.
-func (s *Store) reading(ctx context.Context, op string, ask func() error) error {
-	return s.attempts(ctx, op, true, ask)
-}
-
+// attempts makes an attempt, and others where that is right.
 func (s *Store) attempts(ctx context.Context, op string, repeatable bool, make func() error) error {
 	deadline := time.Now().Add(patience)
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -171,7 +165,9 @@ func again(err error, repeatable bool) bool {
 		}
 		return repeatable && gone(err)
 	}
-	return pgconn.SafeToRetry(err) || isConnect(err) || repeatable && gone(err)
+	// What the driver calls safe to retry is not: it says so of a connection that is gone
+	// when it asks for the answer.
+	return isConnect(err) || repeatable && gone(err)
 }
 
 func isConnect(err error) bool {
@@ -190,7 +186,7 @@ func gone(err error) bool {
 	}
 	var network net.Error
 	return isConnect(err) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, net.ErrClosed) || strings.Contains(err.Error(), "conn closed")
+		errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err)
 }
 
 // codeHeld is what the database answers to a server that no longer holds it, and codeFull
