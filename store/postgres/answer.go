@@ -37,6 +37,9 @@ type answers struct {
 	used   map[string]*answerUse
 	bytes  int64
 	forgot time.Time // when nothing old was left
+	// late are ends of reservations that the database does not have yet.
+	late      map[answerKey]lateEnd
+	lateBytes int64
 
 	evicting sync.Mutex // held by who makes room
 }
@@ -81,6 +84,9 @@ func (a *answers) add(project string, bytes, keys int64) {
 // whoever made it no longer holds the database.
 func (s *Store) ReserveAnswer(ctx context.Context, projectID, key, fingerprint string) (*store.Answer, error) {
 	now := s.now()
+	if err := s.settle(ctx, answerKey{projectID, key}); err != nil {
+		return nil, err
+	}
 	if err := s.forgetAnswers(ctx, now); err != nil {
 		return nil, err
 	}
@@ -166,8 +172,13 @@ func (a *answers) removed(list []answerSize) {
 	}
 }
 
-// StoreAnswer implements store.Store.
+// StoreAnswer implements store.Store. While the database is away, the answer is kept in
+// memory.
 func (s *Store) StoreAnswer(ctx context.Context, projectID, key string, x store.Answer) error {
+	return s.later(s.storeAnswer(ctx, projectID, key, x), answerKey{projectID, key}, lateEnd{&x})
+}
+
+func (s *Store) storeAnswer(ctx context.Context, projectID, key string, x store.Answer) error {
 	header, err := json.Marshal(x.Header)
 	if err != nil {
 		return fmt.Errorf("store: store answer: %w", err)
@@ -193,10 +204,10 @@ func (s *Store) StoreAnswer(ctx context.Context, projectID, key string, x store.
 	return nil
 }
 
-// ForgetAnswer implements store.Store.
+// ForgetAnswer implements store.Store. While the database is away, that is kept in memory.
 func (s *Store) ForgetAnswer(ctx context.Context, projectID, key string) error {
 	_, err := s.deleteAnswers(ctx, `project = $1 AND key = $2`, projectID, key)
-	return err
+	return s.later(err, answerKey{projectID, key}, lateEnd{})
 }
 
 // deleteAnswers deletes the rows that a condition selects, and returns how many.

@@ -91,7 +91,22 @@ func TestTheDatabaseGoesAndComesBack(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	for _, key := range []string{"done", "failed"} {
+		if a, err := s.ReserveAnswer(ctx, "p", key, "print"); a != nil || err != nil {
+			t.Fatal(a, err)
+		}
+	}
 	pg.End(syscall.SIGINT)
+	// What becomes of requests that are under way is known once the database is back.
+	if err := s.StoreAnswer(ctx, "p", "done", store.Answer{Status: 201, Body: []byte("body")}); err != nil {
+		t.Error(err)
+	}
+	if err := s.ForgetAnswer(ctx, "p", "failed"); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.ReserveAnswer(ctx, "p", "done", "print"); bothy.ErrorCode(err) != bothy.CodeStore {
+		t.Errorf("without a database: %v", err)
+	}
 	e := bothy.AsError(put("away"))
 	if e.Code != bothy.CodeStore || e.RetryAfter == 0 || e.Hint == "" {
 		t.Errorf("without a database: %+v", e)
@@ -109,6 +124,40 @@ func TestTheDatabaseGoesAndComesBack(t *testing.T) {
 	}
 	if err := put("back"); err != nil {
 		t.Error(err)
+	}
+	if a, err := s.ReserveAnswer(ctx, "p", "done", "print"); err != nil || a == nil || string(a.Body) != "body" || a.Status != 201 {
+		t.Errorf("the answer of a request that was done meanwhile: %+v, %v", a, err)
+	}
+	if a, err := s.ReserveAnswer(ctx, "p", "failed", "print"); err != nil || a != nil {
+		t.Errorf("the key of a request that failed meanwhile: %+v, %v", a, err)
+	}
+}
+
+// The ends of requests reach the database by themselves.
+func TestLateAnswersAreWritten(t *testing.T) {
+	pg := pgtest.ForTest(t)
+	url := pg.Database(t)
+	s := open(t, url, postgres.WithLease(time.Hour, 50*time.Millisecond))
+	defer s.Close()
+	ctx := t.Context()
+	if a, err := s.ReserveAnswer(ctx, "p", "k", "print"); a != nil || err != nil {
+		t.Fatal(a, err)
+	}
+	pg.End(syscall.SIGINT)
+	if err := s.StoreAnswer(ctx, "p", "k", store.Answer{Status: 201}); err != nil {
+		t.Error(err)
+	}
+	if err := pg.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		var n int
+		if err := s.Sees(ctx, `SELECT count(*) FROM answers WHERE status = 201`, &n); err == nil && n == 1 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the answer is not written")
+		}
 	}
 }
 

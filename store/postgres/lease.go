@@ -153,7 +153,9 @@ func (s *Store) renewLease() (stop func()) {
 			case err == nil && failed:
 				s.log.Info("the database answers again")
 			}
-			failed = err != nil
+			if failed = err != nil; !failed {
+				s.settleAll(ctx)
+			}
 		}
 	}()
 	return func() { cancel(); <-done }

@@ -243,6 +243,7 @@ func migrate(ctx context.Context, config *pgxpool.Config) error {
 // Close lets go of the database, and waits for the calls that are under way.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
+		s.settleAll(context.Background())
 		s.dropLease()
 		s.pool.Close()
 	})

@@ -1,0 +1,93 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
+)
+
+// While the database is away, requests that have begun come to an end. Their reservations
+// would stay taken, and whoever repeats the request would be told for a day that it is being
+// worked on. So their ends are kept here until the database has them.
+
+// maxLate bounds the ends that are kept, and maxLateBytes their bodies.
+const maxLate, maxLateBytes = 10_000, 64 << 20
+
+// settleTime is how long the ends may be written at a time: the lease must be renewed.
+const settleTime = 2 * time.Second
+
+type answerKey struct{ project, key string }
+
+// lateEnd is the answer, or nil where the key is to be free.
+type lateEnd struct{ answer *store.Answer }
+
+func (e lateEnd) bytes() int64 {
+	if e.answer == nil {
+		return 0
+	}
+	return int64(len(e.answer.Body))
+}
+
+// later keeps the end of a reservation if the database could not be reached, and returns what
+// else is wrong.
+func (s *Store) later(err error, k answerKey, e lateEnd) error {
+	if bothy.ErrorCode(err) != bothy.CodeStore || s.lease.gone.Load() {
+		return err
+	}
+	a := &s.answers
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.late) >= maxLate || a.lateBytes+e.bytes() > maxLateBytes {
+		return err
+	}
+	if a.late == nil {
+		a.late = map[answerKey]lateEnd{}
+	}
+	a.lateBytes += e.bytes() - a.late[k].bytes()
+	a.late[k] = e
+	return nil
+}
+
+// settle writes the end of a reservation that was kept, if one was.
+func (s *Store) settle(ctx context.Context, k answerKey) error {
+	a := &s.answers
+	a.mu.Lock()
+	e, late := a.late[k]
+	if late {
+		delete(a.late, k)
+		a.lateBytes -= e.bytes()
+	}
+	a.mu.Unlock()
+	switch {
+	case !late:
+		return nil
+	case e.answer == nil:
+		return s.ForgetAnswer(ctx, k.project, k.key)
+	}
+	return s.StoreAnswer(ctx, k.project, k.key, *e.answer)
+}
+
+// settleAll writes what was kept, until the database is away again, or some time has passed.
+func (s *Store) settleAll(ctx context.Context) {
+	end := time.Now().Add(settleTime)
+	a := &s.answers
+	a.mu.Lock()
+	all := make([]answerKey, 0, len(a.late))
+	for k := range a.late {
+		all = append(all, k)
+	}
+	a.mu.Unlock()
+	for _, k := range all {
+		if err := s.settle(ctx, k); err != nil {
+			s.log.Error("the answer to a request with an Idempotency-Key was lost", "error", err)
+		}
+		a.mu.Lock()
+		_, again := a.late[k]
+		a.mu.Unlock()
+		if again || ctx.Err() != nil || time.Now().After(end) {
+			return
+		}
+	}
+}
