@@ -183,14 +183,78 @@ func TestDocumentOverHTTP(t *testing.T) {
 
 func TestDocsPageNeedsNobodyElse(t *testing.T) {
 	f := start(t).as("")
-	res := f.ok(200, f.do("GET", "/docs", nil))
-	for _, no := range []string{"http://", "https://", "src=", "@import", "//cdn"} {
-		if strings.Contains(res.body, no) {
-			t.Errorf("the page has %q", no)
+	for _, path := range []string{"/docs", "/docs/docs.css", "/docs/docs.js"} {
+		res := f.ok(200, f.do("GET", path, nil))
+		for _, no := range []string{"http://", "https://", "@import", "//cdn", "innerHTML", "style=", "<style", "<script>", "onclick=\""} {
+			if strings.Contains(res.body, no) {
+				t.Errorf("%s has %q", path, no)
+			}
+		}
+		h := res.Header
+		if p := h.Get("Content-Security-Policy"); !strings.Contains(p, "default-src 'none'; script-src 'self'; style-src 'self';") ||
+			!strings.Contains(p, "frame-ancestors 'none'") || strings.Contains(p, "unsafe") {
+			t.Errorf("%s: policy %q", path, p)
+		}
+		if h.Get("X-Frame-Options") != "DENY" || h.Get("Cross-Origin-Opener-Policy") != "same-origin" || h.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: %v", path, h)
 		}
 	}
-	if p := res.Header.Get("Content-Security-Policy"); !strings.Contains(p, "script-src 'sha256-") || !strings.Contains(p, "default-src 'none'") {
-		t.Errorf("policy %q", p)
+}
+
+// Every operation is shown, with three examples, and what they send is what it takes.
+func TestOperationsHaveExamples(t *testing.T) {
+	s := complete(t)
+	if _, _, err := s.registry.Document(); err != nil {
+		t.Fatal(err)
+	}
+	o := s.registry.OpenAPI()
+	tags := map[string]bool{}
+	for _, tag := range o.Tags {
+		tags[tag.Name] = true
+	}
+	for path, item := range o.Paths {
+		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Patch, item.Delete} {
+			if op == nil {
+				continue
+			}
+			if len(op.Tags) != 1 || !tags[op.Tags[0]] {
+				t.Errorf("%s is below %v, which the document does not list", op.OperationID, op.Tags)
+			}
+			text, err := json.Marshal(op.Extensions["x-codeSamples"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			var samples []struct{ Label, Source string }
+			if err := json.Unmarshal(text, &samples); err != nil {
+				t.Fatal(err)
+			}
+			if len(samples) != 3 || samples[0].Label != "curl" || samples[1].Label != "Python" || samples[2].Label != "JavaScript" {
+				t.Errorf("%s: examples %+v; api/openapi/samples.yaml needs its own", op.OperationID, samples)
+				continue
+			}
+			curl := samples[0].Source
+			if strings.ContainsAny(curl[:strings.Index(curl, "\n")], "{}") {
+				t.Errorf("%s: the address of %s has a parameter that is not filled", path, curl)
+			}
+			if op.RequestBody == nil || op.RequestBody.Content["application/json"] == nil {
+				continue
+			}
+			m := op.RequestBody.Content["application/json"]
+			raw, _ := m.Example.(json.RawMessage)
+			var body any
+			if err := json.Unmarshal(raw, &body); err != nil {
+				t.Errorf("%s: its example %q: %v", op.OperationID, raw, err)
+				continue
+			}
+			if !strings.Contains(curl, string(raw)) {
+				t.Errorf("%s: curl does not send %s", op.OperationID, raw)
+			}
+			var res huma.ValidateResult
+			huma.Validate(o.Components.Schemas, m.Schema, huma.NewPathBuffer(nil, 0), huma.ModeWriteToServer, body, &res)
+			if len(res.Errors) > 0 {
+				t.Errorf("%s: its example %s: %v", op.OperationID, raw, res.Errors)
+			}
+		}
 	}
 }
 

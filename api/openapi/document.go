@@ -2,13 +2,7 @@ package openapi
 
 import (
 	"bytes"
-	"crypto/sha256"
-
-	"github.com/bothy-dev/bothy/api/middleware"
-	"github.com/bothy-dev/bothy/api/problem"
-
-	_ "embed"
-	"encoding/base64"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +16,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/middleware"
+	"github.com/bothy-dev/bothy/api/problem"
 )
 
 // document is the OpenAPI document, made when it is first asked for. A failure is
@@ -32,8 +28,12 @@ type document struct {
 	err        error
 }
 
-//go:embed docs.html
-var docsPage []byte
+//go:embed docs.html docs.css docs.js
+var docs embed.FS
+
+// docsPolicy lets the page run the script of this server and ask this server, and no more.
+const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 func humaConfig(version, address string) huma.Config {
 	registry := huma.NewMapRegistry("#/components/schemas/", schemaName)
@@ -65,6 +65,8 @@ func humaConfig(version, address string) huma.Config {
 				{Name: "Agents", Description: "Working for managed agents."},
 				{Name: "Webhooks", Description: "Being told of what happens."},
 				{Name: "Usage", Description: "What was used, and what it costs."},
+				{Name: "Limits", Description: "What the project may use, and what the host has."},
+				{Name: "Projects", Description: "Projects, their plans and budgets."},
 				{Name: "Tokens", Description: "Who may do what."},
 			},
 			Components: &huma.Components{
@@ -113,6 +115,9 @@ func (s *Registry) Finish() {
 	finishSchemas(o.Components.Schemas.Map())
 	documentCodes(o.Components.Schemas.Map()["Problem"])
 	documentSocket(o.Paths)
+	if err := addSamples(o.Paths); err != nil {
+		panic(err) // the embedded file is not YAML
+	}
 	used := map[string]bool{}
 	for _, c := range s.operations {
 		used[c.Tag] = true
@@ -127,12 +132,30 @@ func (s *Registry) Finish() {
 		_, asYAML, err := s.Document()
 		s.serveDocument(w, r, "application/openapi+yaml", asYAML, err)
 	})
-	policy := docsPolicy()
-	s.mux.HandleFunc("GET /docs", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		w.Header().Set("Content-Security-Policy", policy)
-		_, _ = w.Write(docsPage)
-	})
+	s.mux.HandleFunc("GET /docs", serveDocs("docs.html", "text/html; charset=utf-8"))
+	s.mux.HandleFunc("GET /docs/docs.css", serveDocs("docs.css", "text/css; charset=utf-8"))
+	s.mux.HandleFunc("GET /docs/docs.js", serveDocs("docs.js", "text/javascript; charset=utf-8"))
+}
+
+// serveDocs serves a file of the page. The page can act with a visitor's login: no other
+// page may frame it or hold its window.
+func serveDocs(name, contentType string) http.HandlerFunc {
+	body, err := docs.ReadFile(name)
+	if err != nil {
+		panic(err) // a wrong name here
+	}
+	return func(w http.ResponseWriter, _ *http.Request) {
+		h := w.Header()
+		h.Set("Content-Type", contentType)
+		h.Set("Content-Security-Policy", docsPolicy)
+		h.Set("Cache-Control", "no-cache")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		_, _ = w.Write(body)
+	}
 }
 
 // documentSocket removes the body that an upgrade does not have.
@@ -196,15 +219,6 @@ func render(o *huma.OpenAPI) (asJSON, asYAML []byte, err error) {
 	b.WriteByte('\n')
 	asYAML, err = o.YAML()
 	return b.Bytes(), asYAML, err
-}
-
-// docsPolicy lets the page run its own script and ask this server, and no more.
-func docsPolicy() string {
-	_, rest, _ := bytes.Cut(docsPage, []byte("<script>"))
-	script, _, _ := bytes.Cut(rest, []byte("</script>"))
-	sum := sha256.Sum256(script)
-	return "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; connect-src 'self'; " +
-		"style-src 'unsafe-inline'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
 // UnmarshalUTF8 reads JSON that is what JSON must be. The decoder itself puts

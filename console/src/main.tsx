@@ -83,7 +83,7 @@ function App() {
     <>
       <header>
         <strong>Bothy</strong>
-        <nav aria-label="Pages">{rooms.map((r) => <A key={r} to={r} current={(at[0] ?? "sandboxes") === r}>{r}</A>)}</nav>
+        <nav aria-label="Pages">{rooms.map((r) => <A key={r} to={r} current={(at[0] ?? "sandboxes") === r}>{r}</A>)}<a href="/docs">API</a></nav>
         <span class="who">{login.project}{login.token_name && ` · ${login.token_name}`}{!may(login, "sandboxes:write") && " · read only"}</span>
         <button type="button" onClick={() => void logOut().then(() => (setSaid(""), setLogin(null)))}>Log out</button>
       </header>

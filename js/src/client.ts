@@ -6,7 +6,7 @@ import { Templates } from "./templates.js";
 import { Tokens } from "./tokens.js";
 import { Webhooks } from "./webhooks.js";
 import { eventsOf, type EventOptions } from "./events.js";
-import { type BothyOptions, type CallOptions, Transport } from "./transport.js";
+import { type BothyOptions, type Call, type CallOptions, Transport } from "./transport.js";
 import type { PageList } from "./page.js";
 import type { AuditCheck, AuditRecord, BothyEvent, Host, Limits, UsageItem, UsageReport } from "./types.js";
 
@@ -27,6 +27,14 @@ export interface UsageOptions extends CallOptions {
   sandbox?: string;
   /** Only sandboxes of this template. */
   template?: string;
+}
+
+/** Options of {@link Bothy.request}. */
+export interface RequestOptions extends CallOptions {
+  /** Query parameters; those that are undefined are left out. */
+  query?: Call["query"];
+  /** What to send as the body. */
+  json?: unknown;
 }
 
 /**
@@ -60,6 +68,20 @@ export class Bothy {
     this.tokens = new Tokens(this.#transport);
     this.projects = new Projects(this.#transport);
     this.webhooks = new Webhooks(this.#transport);
+  }
+
+  /**
+   * Calls the REST API directly and returns the decoded JSON, or `undefined` for no content. Names are
+   * those of the API, such as `created_at`.
+   *
+   * @param path The path with its version, such as `/v1/agents`.
+   */
+  async request(method: NonNullable<Call["method"]>, path: string, { query, json, signal }: RequestOptions = {}): Promise<unknown> {
+    const sent = json === undefined ? {} : { body: JSON.stringify(json), headers: { "Content-Type": "application/json" } };
+    return this.#transport.read({ method, path, query, signal, ...sent }, async (response) => {
+      const text = await response.text();
+      return text === "" ? undefined : (JSON.parse(text) as unknown);
+    });
   }
 
   /** Returns what the project may use, and what is in use. */

@@ -3,7 +3,7 @@
  *
  * @packageDocumentation
  */
-export { Bothy, type UsageOptions } from "./client.js";
+export { Bothy, type RequestOptions, type UsageOptions } from "./client.js";
 export { Sandbox, type Connection, type LinkOptions } from "./sandbox.js";
 export { Sandboxes } from "./sandboxes.js";
 export { Snapshots, type ExportOptions, type ImportOptions } from "./snapshots.js";

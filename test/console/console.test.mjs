@@ -436,6 +436,44 @@ test("who may only read touches nothing", async () => {
   await p.context().close();
 });
 
+test("the reference of the API shows three examples of each operation, and sends requests", async () => {
+  const p = await visitor(admin);
+  const refused = [];
+  p.on("console", (m) => m.type() === "error" && refused.push(m.text()));
+  const answer = await p.goto(`${url}/docs#exec`);
+  assert.match(answer.headers()["content-security-policy"], /script-src 'self'; style-src 'self';.*frame-ancestors 'none'/);
+  const exec = p.locator("#exec");
+  await exec.getByText('curl -X POST "$BOTHY_URL/v1/sandboxes/SANDBOX_ID/exec"').waitFor();
+  await exec.getByRole("button", { name: "Python" }).click();
+  await exec.getByText("from bothy import Sandbox").waitFor();
+  assert.equal(await exec.getByText("curl -X POST").isVisible(), false);
+  await exec.getByRole("button", { name: "JavaScript" }).click();
+  await exec.getByText("new Bothy()").waitFor();
+  await exec.getByLabel("id", { exact: true }).fill(box);
+  await exec.getByLabel("Body", { exact: true }).fill(JSON.stringify({ command: "echo '<img src=x onerror=window.pwned=1>' tried-$((40+2))" }));
+  await exec.getByRole("button", { name: "Send POST" }).click();
+  await exec.getByLabel("Answer").filter({ hasText: "tried-42" }).waitFor();
+  await exec.getByText(/^200 /).waitFor();
+  assert.equal(await p.evaluate(() => window.pwned), undefined);
+  await p.getByLabel("Find an operation").fill("list events");
+  await p.locator("#list-events summary").click();
+  await p.locator("#list-events").getByRole("button", { name: "Send GET" }).click();
+  await p.locator("#list-events").getByLabel("Answer").filter({ hasText: "sandbox" }).waitFor();
+  assert.equal(await exec.isVisible(), false);
+  await p.getByLabel("Find an operation").fill("");
+  const ids = Object.values(JSON.parse(await (await fetch(`${url}/openapi.json`)).text()).paths).flatMap((item) => Object.values(item).map((o) => o.operationId));
+  assert.deepEqual(await p.locator("details").evaluateAll((all) => all.map((d) => d.id).sort()), ids.sort(), "all operations are shown");
+  await accessible(p);
+  await picture(p, "api");
+  assert.deepEqual(refused, []);
+  await p.context().close();
+  const stranger = await (await browser.newContext()).newPage();
+  await stranger.goto(`${url}/docs#exec`);
+  await stranger.locator("#exec").getByRole("link", { name: "the console" }).waitFor();
+  assert.equal(await stranger.getByRole("button", { name: "Send POST" }).count(), 0);
+  await stranger.context().close();
+});
+
 test("another project's sandbox is not there", async () => {
   await call(admin, "POST", "/v1/projects", { id: "other", plan: "unlimited" });
   const { key } = await call(admin, "POST", "/v1/tokens", { project: "other", scopes: ["sandboxes:read", "sandboxes:write"] });

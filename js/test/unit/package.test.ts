@@ -215,3 +215,21 @@ test("the examples of the README are programs", async (t) => {
 test("nothing of a test run is left in the source folder", async () => {
   assert.deepEqual((await readdir(join(root, "src"))).filter((name) => !name.endsWith(".ts")), []);
 });
+
+test("the examples of the API document are programs", async (t) => {
+  interface Document { paths: Record<string, Record<string, { operationId: string; "x-codeSamples": { label: string; source: string }[] }>> }
+  const { paths } = JSON.parse(await readFile(join(root, "../api/openapi.json"), "utf8")) as Document;
+  const path = await project(t);
+  await mkdir(join(path, "node_modules/@types"));
+  await symlink(join(root, "node_modules/@types/node"), join(path, "node_modules/@types/node"));
+  const operations = Object.values(paths).flatMap((item) => Object.values(item));
+  assert.ok(operations.length > 50);
+  const files = await Promise.all(
+    operations.map(async ({ operationId, "x-codeSamples": samples }) => {
+      const file = join(path, `${operationId}.mts`);
+      await writeFile(file, samples.find(({ label }) => label === "JavaScript")?.source ?? assert.fail(operationId));
+      return file;
+    }),
+  );
+  assert.deepEqual(complaints(files, { types: ["node"], typeRoots: [join(path, "node_modules/@types")], module: ts.ModuleKind.NodeNext, moduleResolution: ts.ModuleResolutionKind.NodeNext }), []);
+});

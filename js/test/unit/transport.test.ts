@@ -295,3 +295,18 @@ test("a redirect is not followed, because the key would go with it", async () =>
   await assert.rejects(fake.client().limits(), /302/);
   assert.equal(fake.seen.length, 1);
 });
+
+test("what has no method of its own is asked for directly, in the API's own names", async () => {
+  await using fake = await FakeServer.start();
+  fake
+    .on("GET /v1/agents", json({ items: [{ max_sessions: 1 }] }))
+    .on("POST /v1/agents", json({ id: "agt_1" }, 201))
+    .on("DELETE /v1/agents/agt_1", noContent)
+    .on("DELETE /v1/agents/agt_2", problem(404, "not_found", "there is none"));
+  const client = fake.client();
+  assert.deepEqual(await client.request("GET", "/v1/agents", { query: { limit: 2, left: undefined } }), { items: [{ max_sessions: 1 }] });
+  assert.deepEqual(await client.request("POST", "/v1/agents", { json: { aB: { cD: 1 } } }), { id: "agt_1" });
+  assert.deepEqual(fake.requests("POST /v1/agents").map((seen) => seen.json), [{ aB: { cD: 1 } }]);
+  assert.equal(await client.request("DELETE", "/v1/agents/agt_1"), undefined);
+  await assert.rejects(client.request("DELETE", "/v1/agents/agt_2"), bothy.BothyError);
+});
