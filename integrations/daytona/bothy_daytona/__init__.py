@@ -1,6 +1,6 @@
 """Programs that were written for Daytona's SDK, with only their import line changed.
 
-    from bothy.daytona import Daytona
+    from bothy_daytona import Daytona
 
     sandbox = Daytona().create()
     print(sandbox.process.exec("echo hello").result)
@@ -20,7 +20,7 @@ from os import PathLike
 from pathlib import Path
 from typing import overload
 
-from . import Client, FileInfo, Sandbox
+from bothy import Client, FileInfo, Sandbox
 
 __all__ = ["Daytona", "DaytonaSandbox", "ExecuteResponse", "FileSystem", "Process"]
 
