@@ -78,7 +78,7 @@ func FromOwnPage(r *http.Request) error {
 		socket && origin == "",
 		!socket && r.Header.Get(consoleHeader) == "":
 		return bothy.Errorf(bothy.CodeForbidden, "this request does not come from the console").
-			WithHint("Programs send an API key in Authorization; a login serves the pages below /console/ only.")
+			WithHint("Programs send an API key in Authorization; a login serves the pages of /console/ and /docs only.")
 	}
 	return nil
 }
