@@ -1,6 +1,6 @@
 /** The machine that the server runs on, for its operator. */
 import { bothy } from "./server";
-import { bytes, Trouble, useRead } from "./ui";
+import { bytes, Trouble, useRead, Command } from "./ui";
 
 const count = (n: number, one: string) => `${n} ${one}${n === 1 ? "" : one.endsWith("x") ? "es" : "s"}`;
 
@@ -13,7 +13,7 @@ function Histogram({ columns }: { columns: { upToSeconds: number | null; count: 
   const last = columns.findLastIndex((c) => c.count > 0);
   const shown = columns.slice(Math.max(0, columns.findIndex((c) => c.count > 0) - 1), last + 2);
   const top = Math.max(...shown.map((c) => c.count), 1);
-  if (last < 0) return <p>No sandbox was created since the server was started. Create one with <code>bothy create</code>.</p>;
+  if (last < 0) return <p>No sandbox was created since the server was started. Create one with <Command>bothy create</Command></p>;
   const name = (end: number | null) => (end === null ? "longer" : end < 1 ? `${end * 1000} ms` : `${end} s`);
   return (
     <table>
@@ -51,7 +51,7 @@ export function HostPage() {
         <thead><tr><th>What</th><th>Outcome</th><th>Found</th><th>What to do</th></tr></thead>
         <tbody>{h.findings.map((f, i) => <tr key={i}><td>{f.name}</td><td class={f.status === "ok" ? "yes" : "no"}>{f.status}</td><td>{f.detail}</td><td>{f.fix}</td></tr>)}</tbody>
       </table>
-      <p>For more, which starts sandboxes, run <code>bothy doctor</code>.</p>
+      <p>For more, which starts sandboxes, run <Command>bothy doctor</Command></p>
     </main>
   );
 }

@@ -2,7 +2,7 @@
 import type { Network, NetworkMode, SandboxInfo, Secret, Size } from "bothy";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { bothy, hasEnded, isLive, type Login, may } from "./server";
-import { A, Button, go, Time, Trouble, useRead, useTrouble } from "./ui";
+import { A, Button, go, Time, Trouble, useRead, useTrouble, Command } from "./ui";
 
 const rowHeight = 36;
 
@@ -97,7 +97,7 @@ export function SandboxList({ login }: { login: Login }) {
       <Trouble text={trouble} />
       {making && <Create />}
       {!ready && !trouble && <p role="status">Reading the list…</p>}
-      {ready && all.size === 0 && <p>No sandbox runs. Make one above, or with <code>bothy create --template python-3.12</code>.</p>}
+      {ready && all.size === 0 && <p>No sandbox runs. Make one above, or with <Command>bothy create --template python-3.12</Command></p>}
       {rows.length > 0 && <Rows rows={rows} chosen={chosen} choose={write ? setChosen : undefined} />}
     </main>
   );

@@ -7,7 +7,7 @@ import { Projects } from "./projects";
 import { SandboxPage } from "./sandbox";
 import { type Login, logIn, logOut, may, textOf, whoAmI } from "./server";
 import { Tree } from "./tree";
-import { A } from "./ui";
+import { A, Command } from "./ui";
 import "./style.css";
 
 function useAddress(): string[] {
@@ -43,7 +43,7 @@ function LoginPage({ done, said }: { done: (l: Login) => void; said: string }) {
         <button type="submit">Log in</button>
         {trouble && <p class="trouble" role="alert">{trouble}</p>}
       </form>
-      <p>Or run <code>bothy console</code>, which opens this page logged in.</p>
+      <p>Or run <Command>bothy console</Command>, which opens this page logged in.</p>
     </main>
   );
 }

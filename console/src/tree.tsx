@@ -3,7 +3,7 @@ import type { SandboxInfo, Snapshot } from "bothy";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { bothy, type Login, may } from "./server";
-import { A, Button, bytes, go, save, Time, Trouble, useRead, useTrouble } from "./ui";
+import { A, Button, bytes, go, save, Time, Trouble, useRead, useTrouble, Command } from "./ui";
 
 interface Family { snapshots: Snapshot[]; sandboxes: SandboxInfo[] }
 
@@ -57,7 +57,7 @@ export function Tree({ login }: { login: Login }) {
       <h1>Snapshots</h1>
       <Trouble text={failed || trouble} />
       {!value && !trouble && <p role="status">Reading the snapshots…</p>}
-      {value?.snapshots.length === 0 && <p>There is no snapshot. Make one on a sandbox's page, or with <code>bothy snapshot create SANDBOX</code>.</p>}
+      {value?.snapshots.length === 0 && <p>There is no snapshot. Make one on a sandbox's page, or with <Command>bothy snapshot create SANDBOX</Command></p>}
       {pair && all.some((s) => s.id === pair.since) && all.some((s) => s.id === pair.id) && <Comparison pair={pair} choose={choose} snapshots={all} />}
       {value && <ul class="tree">{roots.map((s) => <Node key={s.id} of={s} family={value} act={act} compare={compare} write={may(login, "sandboxes:write")} />)}</ul>}
     </main>

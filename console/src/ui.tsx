@@ -67,6 +67,14 @@ export function Button({ work, children, kind, disabled }: { work: () => Promise
   return <button type="button" class={kind} disabled={busy || disabled} aria-busy={busy} onClick={() => void run()}>{children}</button>;
 }
 
+/** A command that can be copied, or selected where the browser has no clipboard for the page. */
+export function Command({ children }: { children: string }) {
+  const text = useRef<HTMLElement>(null);
+  const [copied, setCopied] = useState(false);
+  const copy = () => navigator.clipboard.writeText(children).then(() => setCopied(true)).catch(() => getSelection()?.selectAllChildren(text.current!));
+  return <span class="command"><code ref={text}>{children}</code> <button type="button" aria-label={`Copy: ${children}`} onClick={() => void (navigator.clipboard ? copy() : getSelection()?.selectAllChildren(text.current!))}>{copied ? "Copied" : "Copy"}</button></span>;
+}
+
 /** Reads something, again every so many seconds, and on demand. */
 export function useRead<T>(read: () => Promise<T>, key: unknown, seconds = 0): { value?: T; trouble: string; again: () => Promise<void> } {
   const [value, setValue] = useState<T>();

@@ -5,6 +5,7 @@
  * @internal
  */
 import { InvalidArgumentError } from "./errors.js";
+import { tarEnd, tarHeader, tarPadding } from "./tar.js";
 import { type Local, local, packFolder } from "./transfer.js";
 
 /**
@@ -25,6 +26,18 @@ export async function* packContext(folder: string, dockerfile: string, only?: re
   const wanted = (name: string): boolean => name.endsWith(".dockerignore") || (needed(name) && !ignored.has(name));
   const enter = (name: string): boolean => needed(name) && (ignored.excepts || !ignored.has(name));
   yield* packFolder(at, folder, { files: 0, bytes: 0, skipped: [] }, { wanted, enter });
+}
+
+/** Returns a tar of files by their paths. In a browser, too: it reads nothing that is ignored. */
+export async function packFiles(files: Readonly<Record<string, Blob>>, dockerfile: string): Promise<Blob> {
+  const ignored = new Ignored((await (files[`${dockerfile}.dockerignore`] ?? files[".dockerignore"])?.text()) ?? "");
+  const parts: BlobPart[] = [];
+  for (const [name, content] of Object.entries(files).sort(([a], [b]) => (a < b ? -1 : 1))) {
+    if (ignored.has(name) && !name.endsWith(".dockerignore") && name !== dockerfile) continue;
+    const head = { name, type: "file", mode: 0o644, mtime: 0, size: content.size } as const;
+    parts.push(tarHeader(head) as BlobPart, content, tarPadding(content.size) as BlobPart);
+  }
+  return new Blob([...parts, tarEnd as BlobPart]);
 }
 
 async function ignoreFile({ fs, path }: Local, folder: string, dockerfile: string): Promise<string> {

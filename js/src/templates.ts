@@ -1,4 +1,4 @@
-import { packContext } from "./buildcontext.js";
+import { packContext, packFiles } from "./buildcontext.js";
 import { BothyError, ConnectionError, ConflictError, errorOf, InvalidArgumentError } from "./errors.js";
 import { localPath, streamOf } from "./transfer.js";
 import type { CallOptions, Transport } from "./transport.js";
@@ -68,7 +68,10 @@ export class Templates {
   }
 
   async #upload({ recipe, context = ".", file = "Dockerfile" }: TemplateBuildParams, { signal }: CallOptions): Promise<{ id: string }> {
-    const body = streamOf(packContext(await localPath(context), file, recipe?.sources));
+    const body =
+      context instanceof Blob ? context
+      : typeof context === "string" || context instanceof URL ? streamOf(packContext(await localPath(context), file, recipe?.sources))
+      : await packFiles(context, file);
     return this.#transport.json({ method: "POST", path: "/v1/templates/contexts", headers: { "Content-Type": "application/x-tar" }, body, repeatable: false, timeoutSeconds: 0, signal });
   }
 

@@ -252,8 +252,11 @@ export interface TemplateBuildParams {
   recipe?: TemplateRecipe;
   /** The text of a Dockerfile that it is made from. Default: that of the context. */
   dockerfile?: string;
-  /** The folder that `copy` and COPY take files from, less what its `.dockerignore` names. For a recipe it is the current one. */
-  context?: string | URL;
+  /**
+   * What `copy` and COPY take files from: a folder, or files by their paths, less what `.dockerignore` names,
+   * or a Blob that is a tar. For a recipe it is the current folder.
+   */
+  context?: string | URL | Blob | Readonly<Record<string, Blob>>;
   /** The path of the Dockerfile in the context, instead of `Dockerfile`. */
   file?: string;
   /** Values of the Dockerfile's ARGs. */

@@ -1,7 +1,7 @@
 // The console as its visitors meet it: in a browser, with a real server behind it.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
-import { openSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import net from "node:net";
 import { after, before, test } from "node:test";
@@ -404,6 +404,42 @@ test("the host says what it has, holds and lacks", async () => {
   await picture(page, "host");
 });
 
+whole("a template is built from a Dockerfile, and its log followed", async () => {
+  const name = `of-a-test/console-${process.pid}`;
+  await page.goto(`${url}/console/templates`);
+  await page.getByText("Build from a Dockerfile").click();
+  const start = async (dockerfile) => {
+    await page.getByLabel("Name of the template").fill(name);
+    await page.getByLabel("Dockerfile", { exact: true }).fill(dockerfile);
+    await page.getByRole("button", { name: "Build", exact: true }).click();
+  };
+  const log = page.getByRole("log");
+  const row = page.locator("tbody tr", { hasText: name });
+  try {
+    await start("FROM python-3.12-bare\nCOPY note.txt /note.txt\nRUN no-such-command <b>bold</b>\n");
+    await log.getByText("nothing was sent").or(log.getByText("note.txt")).first().waitFor();
+    await row.first().getByText("failed").waitFor();
+
+    const folder = `${work}/context`;
+    mkdirSync(folder, { recursive: true });
+    const note = `a note at ${Date.now()}`; // what is known is not done again, and says nothing
+    writeFileSync(`${folder}/note.txt`, note);
+    await page.getByLabel("Folder for COPY").setInputFiles(folder);
+    await start("FROM python-3.12-bare\nCOPY note.txt /note.txt\nRUN echo said: $(cat /note.txt)\n");
+    await log.getByText(`said: ${note}`).waitFor();
+    await row.getByText("succeeded").first().waitFor();
+    await page.locator("tbody tr td:first-child", { hasText: name }).nth(2).waitFor(); // it is among the templates, too
+    await accessible(page);
+
+    await start("FROM python-3.12-bare\nRUN echo waits; sleep 600\n");
+    await log.getByText("waits", { exact: false }).last().waitFor();
+    await row.first().getByRole("button", { name: "Cancel" }).click();
+    await row.getByText("cancelled").first().waitFor();
+  } finally {
+    await call(admin, "DELETE", `/v1/templates/${encodeURIComponent(name)}`).catch(() => {});
+  }
+});
+
 whole("the other pages open without trouble", async () => {
   for (const room of ["templates", "usage", "projects", "keys", "audit"]) {
     await page.goto(`${url}/console/${room}`);
@@ -414,6 +450,21 @@ whole("the other pages open without trouble", async () => {
   }
   await page.getByRole("button", { name: "Verify" }).click();
   await page.getByText("as they were written").waitFor();
+  await page.goto(`${url}/console/usage`);
+  await page.getByLabel("By").selectOption("label");
+  await page.getByLabel("Label", { exact: true }).fill("note");
+  await page.keyboard.press("Enter");
+  await page.getByRole("columnheader", { name: "label:note" }).waitFor();
+  await page.locator("tbody td", { hasText: "<img src=x" }).waitFor();
+});
+
+whole("a command of an empty page can be copied", async () => {
+  const p = await visitor("", "", url);
+  await p.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+  await p.getByRole("button", { name: "Copy: bothy console" }).click();
+  await p.getByText("Copied").waitFor();
+  assert.equal(await p.evaluate(() => navigator.clipboard.readText()), "bothy console");
+  await p.context().close();
 });
 
 whole("a login that is over leads back to the key", async () => {

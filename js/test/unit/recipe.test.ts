@@ -147,6 +147,20 @@ test("a recipe is built and followed", async (t) => {
   assert.deepEqual(await names((async function* () { yield sent; })()), ["app", "app/main.py"]);
 });
 
+test("the files of a build may be in memory, or in a tar", async () => {
+  await using fake = await FakeServer.start();
+  fake.on("POST /v1/templates/contexts", json({ id: "ctx_1", files: 1, size_bytes: 1 }, 201)).on("POST /v1/templates/builds", json({ id: "bld_1", name: "mine", state: "running" }, 201));
+  const { templates } = fake.client();
+  const file = (text: string): Blob => new Blob([text]);
+  const context = { Dockerfile: file("FROM scratch"), ".dockerignore": file("logs\nDockerfile\n"), "logs/a": file("x"), [`src/${"é".repeat(80)}`]: file("long"), "src/main.py": file("y".repeat(600)) };
+  await templates.startBuild({ name: "mine", context });
+  const tar = new Blob(["the bytes of a tar"]);
+  await templates.startBuild({ name: "mine", dockerfile: "FROM scratch", context: tar });
+  const [packed, whole] = fake.requests("POST /v1/templates/contexts").map((seen) => seen.body);
+  assert.deepEqual(await names((async function* () { yield packed!; })()), [".dockerignore", "Dockerfile", "src/main.py", `src/${"é".repeat(80)}`]);
+  assert.equal(String(whole), "the bytes of a tar");
+});
+
 test("builds that fail and that are cancelled", async () => {
   await using fake = await FakeServer.start();
   const failed = { id: "bld_1", name: "mine", state: "failed", code: "template_invalid", error: "line 2: exit 3", hint: "Mend it.", steps: 1, done: 0, cached: 0, created_at: "2026-01-02T03:04:05Z" };
