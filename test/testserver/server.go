@@ -107,6 +107,10 @@ func Stopped(t *testing.T) *Server {
 	return s
 }
 
+// lastWords is how long what a server has said is waited for after its end, should another
+// process hold its output open.
+const lastWords = 2 * time.Second
+
 var readyLine = regexp.MustCompile(`msg=ready url=(https?://\S+)`)
 
 // Start runs the program until it is ready, with failpoints that are armed in it
@@ -130,9 +134,17 @@ func (s *Server) Start(failpoints ...string) error {
 	}
 	ended, ready := make(chan *os.ProcessState, 1), make(chan string, 1)
 	s.cmd, s.ended = cmd, ended
-	go s.follow(r, ready)
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		s.follow(r, ready)
+	}()
 	go func() {
 		_ = cmd.Wait() // the state says how it ended
+		select {
+		case <-followed: // its last words are in the log
+		case <-time.After(lastWords):
+		}
 		ended <- cmd.ProcessState
 	}()
 	select {
