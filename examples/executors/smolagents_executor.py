@@ -25,7 +25,11 @@ class BothyExecutor(RemotePythonExecutor):
     def __init__(self, timeout_seconds: float = 60, additional_imports=(), logger=None, **create):
         super().__init__(list(additional_imports), logger or AgentLogger(level=0))
         self.sandbox, self.timeout_seconds = Sandbox.create(**create), timeout_seconds
-        self.installed_packages = self.install_packages(list(additional_imports))
+        try:
+            self.installed_packages = self.install_packages(list(additional_imports))
+        except BaseException:
+            self.cleanup()
+            raise
 
     def run_code_raise_errors(self, code: str) -> CodeOutput:
         done = self.sandbox.run_code(code, timeout_seconds=self.timeout_seconds)

@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 
+import pytest
 from bothy import Client, Sandbox
 from inspect_ai import Task, eval
 from inspect_ai.dataset import Sample
@@ -34,11 +35,19 @@ def all_at_once():
     return solve
 
 
-def test_many_at_once(tmp_path):
-    with Sandbox.create("python-3.12-bare", memory_mb=256) as prepared:
-        prepared.exec("mkdir -p /workspace; cd /workspace; echo prepared >prepared; nohup sleep 100000 >/dev/null 2>&1 & echo $! >/workspace/pid")
-        snapshot = prepared.snapshot("prepared")
-    spec = SandboxEnvironmentSpec("bothy", BothySandboxConfig(snapshot_id=snapshot.id))
+@pytest.fixture
+def prepared():
+    """A snapshot of a sandbox with a file and a process."""
+    with Sandbox.create("python-3.12-bare", memory_mb=256) as sandbox:
+        sandbox.exec("mkdir -p /workspace; cd /workspace; echo prepared >prepared; nohup sleep 100000 >/dev/null 2>&1 & echo $! >/workspace/pid")
+        snapshot = sandbox.snapshot("prepared")
+    yield snapshot.id
+    with Client() as client:
+        client.delete_snapshot(snapshot)
+
+
+def test_many_at_once(prepared, tmp_path):
+    spec = SandboxEnvironmentSpec("bothy", BothySandboxConfig(snapshot_id=prepared))
     samples = [Sample(input="?", target=f"['prepared', 'alive'] {i}", id=i) for i in range(1, SAMPLES + 1)]
     begun = time.monotonic()
     (log,) = eval(
@@ -51,6 +60,4 @@ def test_many_at_once(tmp_path):
     assert len(ids) == len(log.samples) == SAMPLES
     assert all(s.scores["includes"].value == "C" for s in log.samples)
     assert not ids & {s.id for s in Sandbox.list(live=True)}
-    with Client() as client:
-        client.delete_snapshot(snapshot)
     print(f"{SAMPLES} samples at once took {took:.1f} s")
