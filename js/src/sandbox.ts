@@ -1,5 +1,6 @@
 import { Bothy, type UsageOptions } from "./client.js";
 import { type CodeResult, Contexts, runCode, type RunCodeOptions } from "./code.js";
+import { InvalidArgumentError } from "./errors.js";
 import { type EventOptions, eventsOf } from "./events.js";
 import { type Command, type CommandOptions, exec, type ExecEvent, type ExecOptions, type ExecResult, execStream, spawn } from "./exec.js";
 import { Files } from "./files.js";
@@ -36,6 +37,16 @@ export interface LinkOptions extends CallOptions {
   kind?: LinkKind;
   /** For how long it can be used; one hour unless given. */
   expiresSeconds?: number;
+}
+
+/** How programs that have the key reach the HTTP server on a port of a sandbox. */
+export interface Endpoint {
+  /** The address; paths are appended to it. It ends with a slash. */
+  url: string;
+  /** The same for WebSockets. */
+  webSocketUrl: string;
+  /** What each request must carry. It holds the key, which does not arrive inside: show it to nobody. */
+  headers: Record<string, string>;
 }
 
 /**
@@ -255,6 +266,20 @@ export class Sandbox {
   /** Opens a port of this computer that leads to a port of the sandbox. Only in runtimes that have `node:net`. */
   async forward(port: number, options: ForwardOptions = {}): Promise<Forward> {
     return Forward.open(this.#transport, `${this.#path}/ports/${port}`, options);
+  }
+
+  /**
+   * Returns how this program reaches the HTTP server on a port of the sandbox through the
+   * server's API, WebSockets included: an address, and headers with the key. Nothing is
+   * opened or made by that. For others, who get no key, see {@link createLink}.
+   */
+  async endpoint(port: number): Promise<Endpoint> {
+    if (!Number.isInteger(port) || port < 1 || port > 65535) {
+      throw new InvalidArgumentError({ code: "invalid_argument", detail: `${port} is not a port.`, hint: "Give a whole number from 1 to 65535." });
+    }
+    const { url, headers } = await this.#transport.address(`${this.#path}/ports/${port}/`);
+    const { "User-Agent": _, ...needed } = headers;
+    return { url, webSocketUrl: url.replace(/^http/, "ws"), headers: needed };
   }
 
   /**

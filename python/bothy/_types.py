@@ -570,6 +570,22 @@ LinkKind = Literal["browser", "webhook"]
 
 
 @dataclass(frozen=True, slots=True)
+class Endpoint:
+    """How programs that have the key reach the HTTP server on a port of a sandbox.
+
+    Attributes:
+        url: The address; paths are appended to it. It ends with a slash.
+        websocket_url: The same for WebSockets.
+        headers: What each request must carry. They hold the key, which does not arrive
+            inside: show them to nobody.
+    """
+
+    url: str
+    websocket_url: str
+    headers: dict[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
     """The right to use one port of a sandbox without a key.
 

@@ -45,6 +45,15 @@ test("a port where nobody listens refuses, and the forward goes on", async () =>
   assert.equal(await (await fetch(`${forward.url}/hello.txt`)).text(), "hello from inside");
 });
 
+test("an endpoint is reached with its headers, and not without", async () => {
+  await using sbx = await Sandbox.create({ template });
+  await serving(sbx);
+  const { url, webSocketUrl, headers } = await sbx.endpoint(8000);
+  assert.equal(await (await fetch(`${url}hello.txt`, { headers })).text(), "hello from inside");
+  assert.equal((await fetch(`${url}hello.txt`)).status, 401);
+  assert.equal(new URL(webSocketUrl).protocol, "ws:");
+});
+
 test("a link shows a server inside to whoever has it", async () => {
   await using sbx = await Sandbox.create({ template });
   await serving(sbx);

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Bothy, BothyError, ConnectionError, Sandbox, SnapshotNotFoundError, UnsupportedError, type SandboxInfo } from "bothy";
+import { Bothy, BothyError, ConnectionError, InvalidArgumentError, Sandbox, SnapshotNotFoundError, UnsupportedError, type SandboxInfo } from "bothy";
 import { Transport } from "#internal/transport.js";
 import { brokenEvents, bytes, events, FakeServer, json, noContent, problem, sandbox } from "./fake.js";
 
@@ -160,6 +160,11 @@ test("what a sandbox uses, tries, prints and shows", async () => {
   assert.deepEqual(fake.requests(`POST ${base}/links`)[0]?.json, { port: 8080, expires_seconds: 60 });
   await sbx.createLink(8080, { kind: "webhook" });
   assert.deepEqual(fake.requests(`POST ${base}/links`)[1]?.json, { port: 8080, kind: "webhook" });
+  const end = await sbx.endpoint(8080);
+  assert.equal(end.url, `${fake.url}${base}/ports/8080/`);
+  assert.equal(end.webSocketUrl, end.url.replace("http:", "ws:"));
+  assert.deepEqual(end.headers, { Authorization: "Bearer bothy_test" });
+  for (const port of [0, 65536, 1.5]) await assert.rejects(sbx.endpoint(port), InvalidArgumentError);
   const [link] = await sbx.links();
   assert.deepEqual([link?.id, link?.kind, link?.tokenId, link?.expiresAt], ["lnk_1", "webhook", "tok_1", new Date("2026-01-02T03:04:05Z")]);
   await sbx.deleteLink("lnk_1");

@@ -15,12 +15,13 @@ from typing import Any
 from urllib.parse import quote
 
 from .._decode import decode, format_time
-from .._errors import BothyError
+from .._errors import BothyError, InvalidArgumentError
 from .._io import blocking as io
 from .._types import (
     CodeContext,
     CodeResult,
     Command,
+    Endpoint,
     Event,
     ExecResult,
     Language,
@@ -725,6 +726,24 @@ class Sandbox:
 
         request = stream_request("GET", "/v1/events", params={"since": since})
         return EventStream(self._client, request, mine)
+
+    def endpoint(self, port: int) -> Endpoint:
+        """Return how this program reaches the HTTP server on a port through the server's API.
+
+        WebSockets are included. Nothing is opened or made by that. For others, who get no
+        key, see :meth:`create_link`.
+
+        Args:
+            port: The port inside the sandbox.
+
+        Raises:
+            InvalidArgumentError: That is not a port.
+        """
+        if not 1 <= port <= 65535:
+            raise InvalidArgumentError(f"{port} is not a port: give a number from 1 to 65535")
+        url = f"{self._client.url}{self._path}/ports/{port}/"
+        headers = {"Authorization": self._client._headers()["Authorization"]}
+        return Endpoint(url, "ws" + url.removeprefix("http"), headers)
 
     def url(self, port: int, *, expires_seconds: int | None = None) -> str:
         """Return a link to the HTTP server on a port of the sandbox, for a browser.

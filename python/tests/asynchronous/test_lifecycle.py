@@ -15,6 +15,7 @@ from bothy import (
     BudgetExceededError,
     CodeFailedError,
     ContextNotFoundError,
+    InvalidArgumentError,
     Network,
     NotFoundError,
     QuotaExceededError,
@@ -220,6 +221,17 @@ async def test_links(fake: FakeServer, sbx: AsyncSandbox) -> None:
     fake.routes["DELETE", base + "/lnk_1"] = lambda _: as_json(None, 204)
     await sbx.delete_link("lnk_1")
     assert fake.seen[-1].method == "DELETE"
+
+
+async def test_an_endpoint(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    end = sbx.endpoint(8000)
+    assert end.url == f"{fake.url}/v1/sandboxes/{sbx.id}/ports/8000/"
+    assert end.websocket_url == end.url.replace("http:", "ws:")
+    assert list(end.headers) == ["Authorization"]
+    assert end.headers["Authorization"].removeprefix("Bearer ") not in repr(end)
+    for port in (0, 65536):
+        with pytest.raises(InvalidArgumentError, match="is not a port"):
+            sbx.endpoint(port)
 
 
 async def test_events_of_this_sandbox_only(fake: FakeServer, sbx: AsyncSandbox) -> None:

@@ -16,6 +16,7 @@ from bothy import (
     BudgetExceededError,
     CodeFailedError,
     ContextNotFoundError,
+    InvalidArgumentError,
     Network,
     NotFoundError,
     QuotaExceededError,
@@ -221,6 +222,17 @@ def test_links(fake: FakeServer, sbx: Sandbox) -> None:
     fake.routes["DELETE", base + "/lnk_1"] = lambda _: as_json(None, 204)
     sbx.delete_link("lnk_1")
     assert fake.seen[-1].method == "DELETE"
+
+
+def test_an_endpoint(fake: FakeServer, sbx: Sandbox) -> None:
+    end = sbx.endpoint(8000)
+    assert end.url == f"{fake.url}/v1/sandboxes/{sbx.id}/ports/8000/"
+    assert end.websocket_url == end.url.replace("http:", "ws:")
+    assert list(end.headers) == ["Authorization"]
+    assert end.headers["Authorization"].removeprefix("Bearer ") not in repr(end)
+    for port in (0, 65536):
+        with pytest.raises(InvalidArgumentError, match="is not a port"):
+            sbx.endpoint(port)
 
 
 def test_events_of_this_sandbox_only(fake: FakeServer, sbx: Sandbox) -> None:

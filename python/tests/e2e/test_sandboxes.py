@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import urllib.error
 import urllib.request
 from urllib.parse import urlsplit
 
@@ -138,6 +139,18 @@ def test_forward(sbx: Sandbox) -> None:
         for _ in range(3):
             with opener.open(forward.url, timeout=30) as response:
                 assert response.read() == b"from inside"
+
+
+def test_endpoint(sbx: Sandbox) -> None:
+    sbx.files.write("index.html", "from inside")
+    sbx.spawn("python3 -m http.server 8000")
+    sbx.exec("until (exec 3<>/dev/tcp/127.0.0.1/8000) 2>/dev/null; do sleep 0.02; done").check()
+    end = sbx.endpoint(8000)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(urllib.request.Request(end.url, headers=end.headers), timeout=30) as response:
+        assert response.read() == b"from inside"
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        opener.open(end.url, timeout=30)
 
 
 def test_link(sbx: Sandbox) -> None:
