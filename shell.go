@@ -41,6 +41,21 @@ type ShellResult struct {
 	Hint  string `json:"hint,omitempty"`
 }
 
+// ShellEvent is a streamed piece of the output of a command in a kept shell, or its end:
+// then IsFinal is set, and ExitCode and DurationMS are not nil.
+type ShellEvent struct {
+	Stream     string `json:"stream,omitempty"`
+	Data       string `json:"data,omitempty"`
+	IsFinal    bool   `json:"is_final,omitempty"`
+	ExitCode   *int   `json:"exit_code,omitempty"`
+	DurationMS *int64 `json:"duration_ms,omitempty"`
+	TimedOut   bool   `json:"timed_out,omitempty"`
+	OOMKilled  bool   `json:"oom_killed,omitempty"`
+	Truncated  bool   `json:"truncated,omitempty"`
+	Ended      bool   `json:"ended,omitempty"`
+	Hint       string `json:"hint,omitempty"`
+}
+
 // ShellContext returns the id of a shell's code context.
 func ShellContext(id string) string {
 	if id == DefaultShell {

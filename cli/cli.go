@@ -95,7 +95,7 @@ func commands() []func(*app) *cobra.Command {
 		newUp, newDown,
 		newACP, newAgent, newAgents, newAudit, newBench, newConsole, newE2B, newLink, newMCP, newProject, newServe, newUsage, newBudget, newWebhook,
 		newDoctor, newMigrate,
-		newRun, newCreate, newList, newGet, newRemove, newExec, newCode, newContext, newCopy, newFiles,
+		newRun, newCreate, newList, newGet, newRemove, newExec, newShells, newCode, newContext, newCopy, newFiles,
 		newTemplate, newToken,
 		newShell, newProcesses, newProcess, newLogs, newMetrics, newForward,
 		newPause, newResume, newSnapshot, newSnapshots, newFork, newRollback,

@@ -23,8 +23,8 @@ the help of the commands.
 
 Every command exits with 0 when it is done, 1 when it failed, 2 on wrong usage,
 3 when something was not found, and 4 when it was refused: a key that is missing
-or may not do it, or a limit of the plan. ` + "`run`, `exec` and `sh`" + ` exit with the
-code of what they ran, and with 127 where there is no such command.
+or may not do it, or a limit of the plan. ` + "`run`, `exec`, `shell exec` and `sh`" + ` exit with
+the code of what they ran, and with 127 where there is no such command.
 
 ` + "`bothy completion bash`" + ` (or zsh, fish, powershell) prints a script for your shell, with
 which the Tab key completes commands, ids, templates and modes.

@@ -14,6 +14,7 @@ type session struct {
 	sandboxes bothy.SandboxService
 	exec      bothy.ExecService
 	code      bothy.CodeService
+	shells    *client.Shells
 	files     bothy.FileService
 	templates bothy.TemplateService
 	builder   bothy.TemplateBuilder
@@ -50,7 +51,7 @@ func (a *app) do(f action) func(*cobra.Command, []string) error {
 
 func newSession(c *client.Client) *session {
 	return &session{
-		sandboxes: c.Sandboxes, exec: c.Exec, code: c.Code, files: c.Files, templates: c.Templates, builder: c.Builder, capturer: c.Templates, tokens: c.Tokens,
+		sandboxes: c.Sandboxes, exec: c.Exec, code: c.Code, shells: c.Shells, files: c.Files, templates: c.Templates, builder: c.Builder, capturer: c.Templates, tokens: c.Tokens,
 		snapshots: c.Snapshots, mover: c.Mover, network: c.Network, events: c.Events, metrics: c.Metrics, ports: c.Ports, links: c.Links, webhooks: c.Webhooks, agents: c.Agents, limits: c.Limits, usage: c.Usage,
 		projects: c.Projects, audit: c.Audit,
 	}

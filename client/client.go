@@ -27,6 +27,7 @@ type Client struct {
 	Sandboxes *Sandboxes
 	Exec      *Exec
 	Code      *Code
+	Shells    *Shells
 	Files     *Files
 	Snapshots *Snapshots
 	Templates *Templates
@@ -70,7 +71,7 @@ func New(baseURL, key string, opts ...Option) *Client {
 		c.http = &http.Client{Transport: Transport()}
 	}
 	return &Client{
-		Sandboxes: &Sandboxes{c}, Exec: &Exec{c}, Code: &Code{c}, Files: &Files{c}, Snapshots: &Snapshots{c},
+		Sandboxes: &Sandboxes{c}, Exec: &Exec{c}, Code: &Code{c}, Shells: &Shells{c}, Files: &Files{c}, Snapshots: &Snapshots{c},
 		Templates: &Templates{c}, Builder: &Builder{c}, Tokens: &Tokens{c}, Events: &Events{c}, Network: &Network{c}, Metrics: &Metrics{c}, Ports: &Ports{c}, Links: &Links{c}, Webhooks: &Webhooks{c}, Agents: &Agents{c},
 		Mover: &Mover{c}, Logs: &Logs{c}, Limits: &Limits{c}, Host: &Host{c}, Projects: &Projects{c}, Usage: &Usage{c}, Audit: &Audit{c}, conn: c,
 	}

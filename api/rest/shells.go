@@ -9,20 +9,6 @@ import (
 	"github.com/bothy-dev/bothy/api/openapi"
 )
 
-// ShellEvent is the wire form of a streamed piece of a command in a kept shell.
-type ShellEvent struct {
-	Stream     string `json:"stream,omitempty"`
-	Data       string `json:"data,omitempty"`
-	IsFinal    bool   `json:"is_final,omitempty"`
-	ExitCode   *int   `json:"exit_code,omitempty"`
-	DurationMS *int64 `json:"duration_ms,omitempty"`
-	TimedOut   bool   `json:"timed_out,omitempty"`
-	OOMKilled  bool   `json:"oom_killed,omitempty"`
-	Truncated  bool   `json:"truncated,omitempty"`
-	Ended      bool   `json:"ended,omitempty"`
-	Hint       string `json:"hint,omitempty"`
-}
-
 type (
 	shellInput struct {
 		ID   string `path:"id" doc:"The sandbox's id."`
@@ -84,7 +70,7 @@ func (s *handlers) registerShells() {
 		Text: "Answers when the command has ended. A time-out ends the command and what it started, and not the shell. " +
 			"With `Accept: text/event-stream` the output comes as events while the command runs, and the last event has `is_final`; " +
 			"a caller who goes away before that ends the command.",
-		Returns: []middleware.Form{middleware.As[bothy.ShellResult]("application/json"), middleware.As[ShellEvent](middleware.EventsType)},
+		Returns: []middleware.Form{middleware.As[bothy.ShellResult]("application/json"), middleware.As[bothy.ShellEvent](middleware.EventsType)},
 	}, s.execInShell)
 	names := func(in *shellRef) (id, contextID string) { return in.ID, bothy.ShellContext(in.Shell) }
 	addContextActions(s, base+"/{shell}", "Commands", names, []contextAction{
@@ -117,12 +103,12 @@ func (s *handlers) execInShell(ctx context.Context, in *shellExecInput) (*openap
 	return openapi.Respond(func(w http.ResponseWriter, _ *http.Request) { openapi.WriteJSON(w, http.StatusOK, result.Shell()) }), nil
 }
 
-func shellEvent(e bothy.CodeEvent) ShellEvent {
+func shellEvent(e bothy.CodeEvent) bothy.ShellEvent {
 	if !e.IsFinal {
-		return ShellEvent{Stream: e.Stream, Data: e.Data}
+		return bothy.ShellEvent{Stream: e.Stream, Data: e.Data}
 	}
 	r := e.Shell()
-	return ShellEvent{
+	return bothy.ShellEvent{
 		IsFinal: true, ExitCode: &r.ExitCode, DurationMS: &r.DurationMS, TimedOut: r.TimedOut,
 		OOMKilled: r.OOMKilled, Truncated: r.Truncated, Ended: r.Ended, Hint: r.Hint,
 	}

@@ -1,0 +1,63 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Shells are the kept shells of sandboxes: each a bash whose directory and variables
+// stay. bothy.DefaultShell is the one that each sandbox has without being asked for.
+type Shells struct{ conn *conn }
+
+func shellPath(id, shell, rest string) string {
+	return sandboxPath(id, "/shells/", url.PathEscape(shell), rest)
+}
+
+// Create makes a shell.
+func (s *Shells) Create(ctx context.Context, id string, req bothy.ShellCreate) (*bothy.Shell, error) {
+	return get[bothy.Shell](ctx, s.conn, http.MethodPost, sandboxPath(id, "/shells"), nil, req)
+}
+
+// List returns the shells of a sandbox, those that have been used or made.
+func (s *Shells) List(ctx context.Context, id string) ([]bothy.Shell, error) {
+	return items[bothy.Shell](ctx, s.conn, http.MethodGet, sandboxPath(id, "/shells"), nil, nil)
+}
+
+// Exec runs a command to its end.
+func (s *Shells) Exec(ctx context.Context, id, shell string, req bothy.ShellRequest) (*bothy.ShellResult, error) {
+	return get[bothy.ShellResult](ctx, s.conn, http.MethodPost, shellPath(id, shell, "/exec"), nil, req)
+}
+
+// ExecStream runs a command and calls fn with its output as it arrives, and with its end. When
+// ctx ends, or fn fails, the command is ended.
+func (s *Shells) ExecStream(ctx context.Context, id, shell string, req bothy.ShellRequest, fn func(bothy.ShellEvent) error) error {
+	final := false
+	err := stream(ctx, s.conn, http.MethodPost, shellPath(id, shell, "/exec"), nil, req, func(e bothy.ShellEvent) error {
+		final = final || e.IsFinal
+		return fn(e)
+	})
+	if err == nil && !final {
+		return s.conn.brokenOff(ctx, io.ErrUnexpectedEOF)
+	}
+	return err
+}
+
+// Interrupt ends the command that runs in a shell, and not the shell. Where none runs it is
+// CodeConflict.
+func (s *Shells) Interrupt(ctx context.Context, id, shell string) error {
+	return s.conn.call(ctx, http.MethodPost, shellPath(id, shell, "/interrupt"), nil, nil, nil)
+}
+
+// Restart makes a shell as new, and ends what it started.
+func (s *Shells) Restart(ctx context.Context, id, shell string) error {
+	return s.conn.call(ctx, http.MethodPost, shellPath(id, shell, "/restart"), nil, nil, nil)
+}
+
+// Delete ends a shell, and what it started.
+func (s *Shells) Delete(ctx context.Context, id, shell string) error {
+	return s.conn.call(ctx, http.MethodDelete, shellPath(id, shell, ""), nil, nil, nil)
+}
