@@ -154,11 +154,16 @@ func (a *app) execJSON(ctx context.Context, s *session, id string, req bothy.Exe
 	if err != nil {
 		return interrupted(ctx, err)
 	}
+	return a.showEnded(result, result.ExitCode)
+}
+
+// showEnded prints the API's answer about a command that has ended, and passes its exit code on.
+func (a *app) showEnded(result any, code int) error {
 	if err := a.show(result, nil); err != nil {
 		return err
 	}
-	if result.ExitCode != 0 {
-		return exitCode(result.ExitCode)
+	if code != 0 {
+		return exitCode(code)
 	}
 	return nil
 }

@@ -85,13 +85,7 @@ func (a *app) shellExecJSON(ctx context.Context, s *session, id, shell string, r
 	if err != nil {
 		return interrupted(ctx, err)
 	}
-	if err := a.show(result, nil); err != nil {
-		return err
-	}
-	if result.ExitCode != 0 {
-		return exitCode(result.ExitCode)
-	}
-	return nil
+	return a.showEnded(result, result.ExitCode)
 }
 
 // shellExec runs a command with its output on our streams. When ctx ends, the command is ended.

@@ -1,9 +1,10 @@
 import { posix } from "node:path";
 import { HarnessCapabilityUnsupportedError } from "@ai-sdk/harness";
 import type { HarnessV1NetworkPolicy, HarnessV1NetworkSandboxSession, HarnessV1PortEndpoint, HarnessV1RequestTransformation } from "@ai-sdk/harness";
-import { FileNotFoundInSandboxError, NotADirectoryInSandboxError, ProcessNotFoundError, SandboxEndedError } from "bothy";
-import type { Network, Process, Sandbox, Secret } from "bothy";
+import { FileNotFoundInSandboxError, NotADirectoryInSandboxError, SandboxEndedError } from "bothy";
+import type { Network, Sandbox, Secret } from "bothy";
 import { policyOf } from "./policy.js";
+import { follow } from "./process.js";
 import { Transformations } from "./transformations.js";
 
 /** What a sandbox session offers beside its sandbox. */
@@ -211,35 +212,6 @@ function restrict(files: Files): RestrictedSession {
     writeBinaryFile: (options) => files.writeBinaryFile(options),
     writeTextFile: (options) => files.writeTextFile(options),
   };
-}
-
-/** Follows a process: its output, each stream for itself, and its end. */
-function follow(process: Process, over: AbortSignal, signal?: AbortSignal): SandboxProcess {
-  type Out = ReadableStreamDefaultController<Uint8Array>;
-  const open = new Map<"stdout" | "stderr", Out>();
-  // One may be read and the other not: neither waits for the other.
-  const streamOf = (name: "stdout" | "stderr"): ReadableStream<Uint8Array> => new ReadableStream({ start: (out) => void open.set(name, out), cancel: () => void open.delete(name) });
-  const [stdout, stderr] = [streamOf("stdout"), streamOf("stderr")];
-  const pump = async (): Promise<{ exitCode: number }> => {
-    for await (const event of process.output(0, { signal: signal ? AbortSignal.any([signal, over]) : over })) {
-      if (event.isFinal) return { exitCode: event.exitCode };
-      open.get(event.stream)?.enqueue(event.bytes);
-    }
-    throw new Error(`the output of process ${process.pid} ended before the process did.`);
-  };
-  const end = pump();
-  end.then(
-    () => open.forEach((out) => out.close()),
-    (error: unknown) => open.forEach((out) => out.error(error)),
-  );
-  const kill = async (): Promise<void> => {
-    await process.kill().catch((error: unknown) => {
-      if (!(error instanceof ProcessNotFoundError)) throw error;
-    });
-  };
-  // Where that fails the sandbox has ended, and the process with it.
-  signal?.addEventListener("abort", () => void kill().catch(() => undefined), { once: true });
-  return { pid: process.pid, stdout, stderr, wait: () => end, kill };
 }
 
 async function orNull<T>(found: Promise<T>): Promise<T | null> {

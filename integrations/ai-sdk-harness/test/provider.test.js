@@ -67,6 +67,19 @@ test("a process has two streams, an end, and can be killed", async () => {
   await until("! pgrep -f '^sleep 6543'");
 });
 
+test("output that nobody reads waits in the sandbox, and is there when somebody does", async () => {
+  const process = await session.spawn({ command: "echo one; until test -e /tmp/go; do sleep 0.05; done; echo two; echo bad >&2; seq 100000" });
+  const reader = process.stdout.getReader();
+  assert.equal(Buffer.from((await reader.read()).value).toString(), "one\n");
+  await session.run({ command: "touch /tmp/go" });
+  let rest = "";
+  for (let next = await reader.read(); !next.done; next = await reader.read()) rest += Buffer.from(next.value).toString();
+  assert.ok(rest.startsWith("two\n1\n") && rest.endsWith("\n100000\n"));
+  assert.equal(rest.split("\n").length, 100_002);
+  assert.equal(await all(process.stderr), "bad\n");
+  assert.deepEqual(await process.wait(), { exitCode: 0 });
+});
+
 test("files", async () => {
   const path = "a folder/naïve 文件 'q\".bin";
   const bytes = Uint8Array.from({ length: 256 }, (_, n) => n);
