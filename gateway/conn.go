@@ -143,17 +143,17 @@ func (c *guestConn) receiveFrom(in net.Conn, see func([]byte) bool, count func(i
 		}
 		count(len(b))
 	}
-	return c.pourFrom(r.raw, ready, count)
+	return c.spliceFrom(r.raw, ready, count)
 }
 
-// pourFrom is receiveFrom without a buffer in between.
-func (c *guestConn) pourFrom(in syscall.RawConn, ready <-chan struct{}, count func(int)) error {
-	s := &spring{ep: c.ep, count: count}
+// spliceFrom is receiveFrom without a buffer in between.
+func (c *guestConn) spliceFrom(in syscall.RawConn, ready <-chan struct{}, count func(int)) error {
+	s := &spliceReader{ep: c.ep, count: count}
 	if err := in.Control(takeUrgentInline); err != nil {
 		return err
 	}
 	for {
-		if err := in.Read(s.pour); err != nil {
+		if err := in.Read(s.splice); err != nil {
 			return err
 		}
 		switch {

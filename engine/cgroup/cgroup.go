@@ -18,8 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bothy-dev/bothy/engine/kernelfile"
 	"github.com/bothy-dev/bothy/engine/process"
+	"github.com/bothy-dev/bothy/engine/sysfile"
 )
 
 // Limits are what a group may use. Zero means no limit.
@@ -115,7 +115,7 @@ func (p *Parent) makeV2(root string) error {
 	}
 	for _, dir := range []string{root, p.v2} {
 		f := filepath.Join(dir, "cgroup.subtree_control")
-		if err := kernelfile.Write(f, "+cpu +memory +pids"); err != nil {
+		if err := sysfile.Write(f, "+cpu +memory +pids"); err != nil {
 			return fmt.Errorf("enable cgroup controllers in %s: %w", dir, err)
 		}
 	}
@@ -155,7 +155,7 @@ func mounts() (map[string]string, error) {
 }
 
 func hasControllers(root string, want ...string) bool {
-	b, err := kernelfile.Read(filepath.Join(root, "cgroup.controllers"))
+	b, err := sysfile.Read(filepath.Join(root, "cgroup.controllers"))
 	if err != nil {
 		return false
 	}
@@ -251,14 +251,14 @@ func (g *Group) write(controller, file, value string) error {
 	if d == "" {
 		return nil
 	}
-	if err := kernelfile.Write(filepath.Join(d, file), value); err != nil {
+	if err := sysfile.Write(filepath.Join(d, file), value); err != nil {
 		return fmt.Errorf("set cgroup %s: %w", file, err)
 	}
 	return nil
 }
 
 func (g *Group) read(controller, file string) (string, error) {
-	text, err := kernelfile.Read(filepath.Join(g.dir(controller), file))
+	text, err := sysfile.Read(filepath.Join(g.dir(controller), file))
 	return strings.TrimSpace(text), err
 }
 
@@ -342,7 +342,7 @@ func (g *Group) Add(pid int) error {
 
 func (g *Group) addOne(pid int) error {
 	for _, d := range g.p.all {
-		err := kernelfile.Write(filepath.Join(d, g.name, "cgroup.procs"), strconv.Itoa(pid))
+		err := sysfile.Write(filepath.Join(d, g.name, "cgroup.procs"), strconv.Itoa(pid))
 		if err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("move process %d into cgroup: %w", pid, err)
 		}
@@ -369,7 +369,7 @@ func children(pid int) (found []int) {
 	defer dir.Close()
 	threads, _ := dir.Readdirnames(-1)
 	for _, t := range threads {
-		text, _ := kernelfile.Read(tasks + "/" + t + "/children")
+		text, _ := sysfile.Read(tasks + "/" + t + "/children")
 		found = append(found, numbers(text)...)
 	}
 	return found
@@ -391,7 +391,7 @@ func (g *Group) Enter() error {
 		return nil
 	}
 	for _, d := range g.p.all {
-		if err := kernelfile.Write(filepath.Join(d, g.name, "tasks"), "0"); err != nil {
+		if err := sysfile.Write(filepath.Join(d, g.name, "tasks"), "0"); err != nil {
 			return fmt.Errorf("enter cgroup: %w", err)
 		}
 	}
@@ -548,7 +548,7 @@ func (g *Group) Processes() ([]int, error) {
 	seen := map[int]bool{}
 	var pids []int
 	for _, d := range g.p.all {
-		text, err := kernelfile.Read(filepath.Join(d, g.name, "cgroup.procs"))
+		text, err := sysfile.Read(filepath.Join(d, g.name, "cgroup.procs"))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bothy-dev/bothy/engine/kernelfile"
+	"github.com/bothy-dev/bothy/engine/sysfile"
 )
 
 // Sharing has the groups that compute all the time give way to those that want a
@@ -159,7 +159,7 @@ func (g *Group) giveWay(yes bool) error {
 	if yes {
 		value = "1"
 	}
-	return kernelfile.Write(filepath.Join(g.dir("cpu"), idleFile), value)
+	return sysfile.Write(filepath.Join(g.dir("cpu"), idleFile), value)
 }
 
 func (g *Group) givesWay() bool {

@@ -23,8 +23,8 @@ func timeFor(bytes int64) time.Duration {
 }
 
 // do has a sentry that starts do something.
-func (v *vessel) do(ctx context.Context, op driver.Op, files ...*os.File) error {
-	return v.sentry.do(ctx, v.sb.ControlSocketPath, op, files)
+func (p *preparedSentry) do(ctx context.Context, op driver.Op, files ...*os.File) error {
+	return p.sentry.do(ctx, p.sb.ControlSocketPath, op, files)
 }
 
 // do has the sentry do something within a time. A sentry that takes longer hangs, and

@@ -74,11 +74,11 @@ type Engine struct {
 	controlTime time.Duration
 
 	mu sync.Mutex
-	// held are the names of what lives or comes into being: see vessel.
+	// held are the names of what lives or comes into being: see preparedSentry.
 	held map[string]bool
 	// taken counts the machines by id, and those that are being started.
 	taken  map[string]int
-	spares []*vessel
+	spares []*preparedSentry
 }
 
 var (

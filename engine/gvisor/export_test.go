@@ -18,22 +18,22 @@ func RemoveParent(name string) error {
 	return p.Remove()
 }
 
-// SetBirths has machines be born on one of these processors each, until the function that it
+// SetBootCPUs pins each booting machine to one of these processors, until the function that it
 // returns is called, when those machines have ended or are grown up.
-func SetBirths(all unix.CPUSet) (undo func()) {
-	newborn.mu.Lock()
-	defer newborn.mu.Unlock()
-	before := newborn.on
-	newborn.all, newborn.on = all, map[int]int{}
+func SetBootCPUs(all unix.CPUSet) (undo func()) {
+	bootCPUs.mu.Lock()
+	defer bootCPUs.mu.Unlock()
+	before := bootCPUs.on
+	bootCPUs.all, bootCPUs.on = all, map[int]int{}
 	for cpu := range len(all) * 64 {
 		if all.IsSet(cpu) {
-			newborn.on[cpu] = 0
+			bootCPUs.on[cpu] = 0
 		}
 	}
 	return func() {
-		newborn.mu.Lock()
-		defer newborn.mu.Unlock()
-		newborn.on = before
+		bootCPUs.mu.Lock()
+		defer bootCPUs.mu.Unlock()
+		bootCPUs.on = before
 	}
 }
 

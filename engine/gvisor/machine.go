@@ -28,7 +28,7 @@ type Machine struct {
 	id    string
 	build string
 	kept  *builds.Held     // where that is an earlier one
-	sb    *sandbox.Sandbox // its ID is the vessel's name
+	sb    *sandbox.Sandbox // its ID is the name of its preparedSentry
 	group *cgroup.Group
 	dir   string
 	uid   int // of the sentry on the host, or 0 where an older server chose it
@@ -41,14 +41,14 @@ type Machine struct {
 	// before mu. A kernel that hangs keeps it for long, so nothing else waits for it.
 	steering sync.Mutex
 
-	mu     sync.Mutex
-	limits bothy.Limits
-	tap    *os.File // opened but not yet handed out
-	told   *os.File // see spawn; nil when it was read
-	birth  *birth   // nil where it was another server's
-	ending bool     // Destroy was called
-	exit   bothy.Exit
-	tasks  tasks
+	mu       sync.Mutex
+	limits   bothy.Limits
+	tap      *os.File      // opened but not yet handed out
+	notify   *os.File      // see spawn; nil when it was read
+	affinity *bootAffinity // nil where it was another server's
+	ending   bool          // Destroy was called
+	exit     bothy.Exit
+	tasks    tasks
 	// lenient is until when memory above the limit is no reason to kill, because a
 	// snapshot took it. See restrain.
 	lenient time.Time
@@ -74,7 +74,7 @@ const (
 
 // state is what Adopt needs.
 type state struct {
-	// Name is the vessel's.
+	// Name is that of its preparedSentry.
 	Name      string       `json:"name"`
 	UID       int          `json:"uid,omitempty"`
 	PID       int          `json:"pid"`
@@ -173,17 +173,17 @@ const announceTimeout = 10 * time.Second
 // when that was asked before.
 func (m *Machine) Announced(ctx context.Context) {
 	m.mu.Lock()
-	told := m.told
-	m.told = nil
+	notify := m.notify
+	m.notify = nil
 	m.mu.Unlock()
-	if told == nil {
+	if notify == nil {
 		return
 	}
-	defer told.Close()
-	told.SetReadDeadline(time.Now().Add(announceTimeout))
-	defer context.AfterFunc(ctx, func() { told.SetReadDeadline(time.Now()) })()
-	told.Read(make([]byte, 1)) // whatever comes of it, process 1 is asked next
-	m.birth.endSoon()
+	defer notify.Close()
+	notify.SetReadDeadline(time.Now().Add(announceTimeout))
+	defer context.AfterFunc(ctx, func() { notify.SetReadDeadline(time.Now()) })()
+	notify.Read(make([]byte, 1)) // whatever comes of it, process 1 is asked next
+	m.affinity.releaseSoon()
 }
 
 // cable is a tap. Its file is non-blocking, so a waiting reader holds no
@@ -266,19 +266,19 @@ func (m *Machine) cause(status unix.WaitStatus, known bool) bothy.Exit {
 // release removes the cgroup and the folder.
 func (m *Machine) release() error {
 	m.mu.Lock()
-	tap, told := m.tap, m.told
-	m.tap, m.told = nil, nil
+	tap, notify := m.tap, m.notify
+	m.tap, m.notify = nil, nil
 	m.mu.Unlock()
 	if tap != nil {
 		tap.Close()
 	}
-	if told != nil {
-		told.Close()
+	if notify != nil {
+		notify.Close()
 	}
 	m.proc.Close()
 	m.group.Kill()
 	err := errors.Join(m.group.Remove(), m.e.uids.Release(m.uid, m.dir), os.RemoveAll(m.dir))
-	m.birth.end()
+	m.affinity.release()
 	m.kept.Release()
 	m.e.unhold(m.sb.ID)
 	m.untake()
@@ -332,7 +332,7 @@ func (m *Machine) SetLimits(_ context.Context, l bothy.Limits) error {
 	defer m.steering.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.birth.endSoon()
+	m.affinity.releaseSoon()
 	before := m.limits
 	m.limits = l
 	err := m.restrain()

@@ -206,16 +206,16 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 	}
 	rctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	m, err := e.launch(rctx, spec, func(v *vessel) error {
-		v.birth.end() // a kernel is loaded by several threads
-		if err := v.group.SetLimits(restoring(spec.Limits, state)); err != nil {
+	m, err := e.launch(rctx, spec, func(p *preparedSentry) error {
+		p.affinity.release() // a kernel is loaded by several threads
+		if err := p.group.SetLimits(restoring(spec.Limits, state)); err != nil {
 			return err
 		}
-		err := v.restore(rctx, dir)
+		err := p.restore(rctx, dir)
 		switch {
 		case err == nil || rctx.Err() != nil:
 			return err
-		case v.group.OOMKills() > 0:
+		case p.group.OOMKills() > 0:
 			return damaged(fmt.Errorf("it takes more memory than a kernel of this size: %w", err))
 		}
 		return damaged(err)
@@ -230,8 +230,8 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 }
 
 // restore has the sentry read an image.
-func (v *vessel) restore(ctx context.Context, dir string) error {
-	files := []*os.File{v.packets}
+func (p *preparedSentry) restore(ctx context.Context, dir string) error {
+	files := []*os.File{p.packets}
 	for _, name := range driver.ImageFiles {
 		f, err := os.Open(filepath.Join(dir, name))
 		if err != nil {
@@ -240,7 +240,7 @@ func (v *vessel) restore(ctx context.Context, dir string) error {
 		defer f.Close()
 		files = append(files, f)
 	}
-	return v.do(ctx, driver.Op{Name: driver.OpRestore}, files...)
+	return p.do(ctx, driver.Op{Name: driver.OpRestore}, files...)
 }
 
 // imageSize is how long the file of a checkpoint's kernel is, and all of its files.

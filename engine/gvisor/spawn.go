@@ -25,40 +25,40 @@ import (
 	"github.com/bothy-dev/bothy/engine/cgroup"
 	"github.com/bothy-dev/bothy/engine/gvisor/driver"
 	"github.com/bothy-dev/bothy/engine/gvisor/entry"
+	"github.com/bothy-dev/bothy/engine/gvisor/launcher"
 	"github.com/bothy-dev/bothy/engine/gvisor/processor"
-	"github.com/bothy-dev/bothy/engine/gvisor/tiny"
 	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
-	"github.com/bothy-dev/bothy/engine/kernelfile"
 	"github.com/bothy-dev/bothy/engine/process"
+	"github.com/bothy-dev/bothy/engine/sysfile"
 )
 
 // spawn starts the sentry process and returns when it waits for what to do, with the
 // pipe at which it says later that its process 1 listens. The
 // library could do so itself (sandbox.New), but in no cgroup of v1: to move a process
 // afterwards, with what it has started by then, costs as much as all the rest here.
-func (e *Engine) spawn(v *vessel, spec bothy.MachineSpec, ns *os.File) (_ *sandbox.Sandbox, told *os.File, err error) {
+func (e *Engine) spawn(p *preparedSentry, spec bothy.MachineSpec, ns *os.File) (_ *sandbox.Sandbox, notify *os.File, err error) {
 	if err := prepareOnce(); err != nil {
 		return nil, nil, err
 	}
 	s := spawning{off: e.off}
 	defer s.close()
-	if told, err = s.arguments(v.sentry, v.name, spec, v.dir); err != nil {
+	if notify, err = s.arguments(p.sentry, p.name, spec, p.dir); err != nil {
 		return nil, nil, err
 	}
-	undo := cleanup.Make(func() { told.Close() })
+	undo := cleanup.Make(func() { notify.Close() })
 	defer undo.Clean()
-	pid, err := s.start(v.sentry.path, v.group, ns, v.birth, v.uid)
+	pid, err := s.start(p.sentry.path, p.group, ns, p.affinity, p.uid)
 	if err != nil {
 		return nil, nil, fmt.Errorf("start the sentry: %w", err)
 	}
 	s.close() // so that the sentry's end ends the pipe
-	if _, err := io.ReadFull(told, make([]byte, 1)); err != nil {
-		return nil, nil, unready(process.End(pid), v.dir)
+	if _, err := io.ReadFull(notify, make([]byte, 1)); err != nil {
+		return nil, nil, unready(process.End(pid), p.dir)
 	}
 	undo.Release()
-	sb := &sandbox.Sandbox{ID: v.name, ControlSocketPath: socketPath(v.dir, v.name)}
+	sb := &sandbox.Sandbox{ID: p.name, ControlSocketPath: socketPath(p.dir, p.name)}
 	sb.Pid.Store(pid)
-	return sb, told, nil
+	return sb, notify, nil
 }
 
 // unready says why a sentry ended before it was ready.
@@ -66,7 +66,7 @@ func unready(status unix.WaitStatus, dir string) error {
 	if words := lastWords(dir); words != "" {
 		return fmt.Errorf("the sentry ended before it was ready (%s)", words)
 	}
-	// See tiny.Confine. A sentry that gives up by itself says 128.
+	// See launcher.Confine. A sentry that gives up by itself says 128.
 	if n := syscall.Errno(status.ExitStatus()); status.Exited() && 0 < n && n < 127 {
 		return fmt.Errorf("shut the sentry in: %w", n)
 	}
@@ -108,7 +108,7 @@ func keepFiles() { _ = unix.CloseRange(firstFD, math.MaxUint32, unix.CLOSE_RANGE
 const firstFD = 3
 
 // highestFD is the highest descriptor that the library uses in a sentry.
-const highestFD = tiny.ConfineHighest
+const highestFD = launcher.ConfineHighest
 
 // spawning is a sentry that is about to start.
 type spawning struct {
@@ -134,8 +134,8 @@ func (s *spawning) open(path string, mode int) error {
 }
 
 // firstFile comes after the standard files, which are the null device, and those that
-// tiny.Confine's program has.
-const firstFile = tiny.ConfineFirst
+// launcher.Confine's program has.
+const firstFile = launcher.ConfineFirst
 
 // roles are what the files are for, in their order.
 func roles(spec bothy.MachineSpec) []driver.Role {
@@ -148,7 +148,7 @@ func roles(spec bothy.MachineSpec) []driver.Role {
 
 // arguments asks the sentry's driver how to start it, and opens its files. It returns
 // the end of the pipe at which the sentry says that it is ready.
-func (s *spawning) arguments(sentry program, name string, spec bothy.MachineSpec, dir string) (told *os.File, err error) {
+func (s *spawning) arguments(sentry program, name string, spec bothy.MachineSpec, dir string) (notify *os.File, err error) {
 	if sentry.other {
 		s.off = nil // names that it may not know
 	}
@@ -188,12 +188,12 @@ func (s *spawning) arguments(sentry program, name string, spec bothy.MachineSpec
 			return nil, err
 		}
 	}
-	told, ready, err := os.Pipe()
+	notify, ready, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	s.files = append(s.files, ready)
-	return told, nil
+	return notify, nil
 }
 
 // bootArgs are the arguments with some more flags.
@@ -214,10 +214,10 @@ func (s *spawning) env() []string {
 	return env
 }
 
-// start starts the sentry in its namespaces, its cgroup and its birth, and returns its
+// start starts the sentry in its namespaces, its cgroup and its boot affinity, and returns its
 // number. On the host it is a user of its own, in a user namespace that knows no other
 // and in which it is root, until it has shut itself in.
-func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, b *birth, user int) (pid int, err error) {
+func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, b *bootAffinity, user int) (pid int, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return 0, err
@@ -265,7 +265,7 @@ func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, b *bi
 	return pid, err
 }
 
-// startConfined has tiny.Confine's program start the sentry.
+// startConfined has launcher.Confine's program start the sentry.
 func (s *spawning) startConfined(confiner *os.File, program string, sys syscall.SysProcAttr, null *os.File, enter func() error, user int) (pid int, err error) {
 	sentry, err := os.Open(program)
 	if err != nil {
@@ -304,7 +304,7 @@ func (s *spawning) startConfined(confiner *os.File, program string, sys syscall.
 	pid = int(binary.NativeEndian.Uint32(number[:]))
 	root := fmt.Sprintf("0 %d 1", user)
 	for _, m := range [...][2]string{{"setgroups", "deny"}, {"gid_map", root}, {"uid_map", root}} {
-		err = cmp.Or(err, kernelfile.Write(fmt.Sprintf("/proc/%d/%s", pid, m[0]), m[1]))
+		err = cmp.Or(err, sysfile.Write(fmt.Sprintf("/proc/%d/%s", pid, m[0]), m[1]))
 	}
 	if err == nil {
 		_, err = lets.Write([]byte{1})
@@ -328,11 +328,11 @@ var confiner = sync.OnceValue(func() *os.File {
 	if err != nil {
 		return nil
 	}
-	program := tiny.Confine(last)
+	program := launcher.Confine(last)
 	if program == nil {
 		return nil
 	}
-	fd, err := tiny.File("confine", program)
+	fd, err := launcher.File("confine", program)
 	if err != nil { // such as where programs in memory are forbidden
 		return nil
 	}

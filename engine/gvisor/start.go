@@ -19,8 +19,8 @@ import (
 
 // Start boots a machine from a template.
 func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machine, error) {
-	m, err := e.launch(ctx, spec, func(v *vessel) error {
-		return v.do(ctx, driver.Op{Name: driver.OpStart, Container: v.sb.ID}, v.packets)
+	m, err := e.launch(ctx, spec, func(p *preparedSentry) error {
+		return p.do(ctx, driver.Op{Name: driver.OpStart, Container: p.sb.ID}, p.packets)
 	})
 	if err != nil && spec.FilesTar != "" && strings.Contains(err.Error(), unix.ENOSPC.Error()) {
 		return nil, bothy.Errorf(bothy.CodeDiskFull, "the files of the snapshot do not fit a sandbox with %d MB of disk and %d MB of memory, which can have %d files, folders and links",
@@ -35,7 +35,7 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 
 // launch takes or makes everything a sentry needs and calls begin, which boots
 // or restores it. On failure nothing is left.
-func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(*vessel) error) (_ *Machine, err error) {
+func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(*preparedSentry) error) (_ *Machine, err error) {
 	if err := e.take(spec.ID, spec.Beside); err != nil {
 		return nil, err
 	}
@@ -50,27 +50,27 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 	if err != nil {
 		return nil, err
 	}
-	var v *vessel
+	var p *preparedSentry
 	if kept == nil {
-		v = e.takeSpare(spec.Kind())
+		p = e.takeSpare(spec.Kind())
 	}
-	if v == nil {
+	if p == nil {
 		name := spec.ID
 		if spec.Beside {
 			name = spareName()
 		}
-		if v, err = e.makeVessel(name, spec, sentry); err != nil {
+		if p, err = e.prepareSentry(name, spec, sentry); err != nil {
 			return nil, err
 		}
 	}
-	undo.Add(v.destroy)
+	undo.Add(p.destroy)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	// The library waits for the sentry's answer for as long as it takes, and a
 	// damaged checkpoint can make that for ever.
-	waiting := context.AfterFunc(ctx, func() { process.End(v.sb.Getpid()) })
-	err = begin(v)
+	waiting := context.AfterFunc(ctx, func() { process.End(p.sb.Getpid()) })
+	err = begin(p)
 	if !waiting() {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return nil, bothy.Errorf(bothy.CodeEngine, "the sandbox's kernel did not start in time").
@@ -79,17 +79,17 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 		return nil, errors.Join(ctx.Err(), err)
 	}
 	if err != nil {
-		if tail := lastWords(v.dir); tail != "" {
+		if tail := lastWords(p.dir); tail != "" {
 			err = fmt.Errorf("%w (sentry: %s)", err, tail)
 		}
 		return nil, err
 	}
-	m, err := e.newMachine(spec, v.uid, kept, v.sb, v.group, v.dir)
+	m, err := e.newMachine(spec, p.uid, kept, p.sb, p.group, p.dir)
 	if err != nil {
 		return nil, err
 	}
-	v.packets.Close()
-	m.tap, m.told, m.birth = v.tap, v.told, v.birth
+	p.packets.Close()
+	m.tap, m.notify, m.affinity = p.tap, p.notify, p.affinity
 	undo.Release()
 	return m, nil
 }

@@ -14,7 +14,7 @@ import (
 
 var _ bothy.MachineNamer = (*Engine)(nil)
 
-// MachineName is the vessel's. A sandbox that was rolled back, or was made of a spare,
+// MachineName is that of its preparedSentry. A sandbox that was rolled back, or was made of a spare,
 // runs in one that is not called like it, and another one that is may be left over.
 func (e *Engine) MachineName(id string, b []byte) string {
 	var st state

@@ -41,8 +41,8 @@ const (
 // own needs: a hole before the next whole block sees to it. So the sandbox finds as much
 // memory as it was given, and nothing needs to fill a balloon while a machine boots.
 
-// memoryShape is how the memory of a machine is laid out that starts with limits.
-func memoryShape(l bothy.Limits) (ramMB, openMB, ownMB int) {
+// memorySizes is how the memory of a machine is laid out that starts with limits.
+func memorySizes(l bothy.Limits) (ramMB, openMB, ownMB int) {
 	blocks := max(1, min(l.MemoryMB, growMB)/vm.BlockMB)
 	most := l.MemoryMB + kernelMB + (blocks+1)*vm.BlockMB
 	ownMB = kernelMB + most/(tablesOf-1)
@@ -53,19 +53,19 @@ func memoryShape(l bothy.Limits) (ramMB, openMB, ownMB int) {
 func upToBlock(mb int) int { return (mb + vm.BlockMB - 1) / vm.BlockMB * vm.BlockMB }
 
 // hole is where there is no memory.
-func (s shape) hole() (fromMB, toMB int) { return s.OpenMB - lastMB, upToBlock(s.OpenMB - lastMB) }
+func (s class) hole() (fromMB, toMB int) { return s.OpenMB - lastMB, upToBlock(s.OpenMB - lastMB) }
 
 // spareBlocks are those that a machine can grow by.
-func (s shape) spareBlocks() int {
+func (s class) spareBlocks() int {
 	_, first := s.hole()
 	return (s.RAMMB - lastMB - first) / vm.BlockMB
 }
 
 // mostMB is the highest limit that a machine can have.
-func (s shape) mostMB() int { return s.OpenMB + s.spareBlocks()*vm.BlockMB - s.OwnMB }
+func (s class) mostMB() int { return s.OpenMB + s.spareBlocks()*vm.BlockMB - s.OwnMB }
 
 // holds refuses limits that a machine cannot grow to.
-func (s shape) holds(l bothy.Limits) error {
+func (s class) holds(l bothy.Limits) error {
 	if most := s.mostMB(); l.MemoryMB > most {
 		return bothy.Errorf(bothy.CodeUnsupported, "this machine's memory can grow to %d MB, not to %d MB", most, l.MemoryMB).
 			WithHint("Ask for at most %d MB, or make a new sandbox with more memory_mb, for example from a snapshot of this one's files.", most)
@@ -74,13 +74,13 @@ func (s shape) holds(l bothy.Limits) error {
 }
 
 // neededBlocks is how many of the spare blocks limits need.
-func (s shape) neededBlocks(l bothy.Limits) int {
+func (s class) neededBlocks(l bothy.Limits) int {
 	return min(max(0, upToBlock(l.MemoryMB+s.OwnMB-s.OpenMB)/vm.BlockMB), s.spareBlocks())
 }
 
 // balloonBytes is how much of a machine's memory must not be in the balloon, so that
 // a kernel which uses so many spare blocks has what limits grant.
-func (s shape) balloonBytes(l bothy.Limits, blocks int) int64 {
+func (s class) balloonBytes(l bothy.Limits, blocks int) int64 {
 	excess := s.OpenMB + blocks*vm.BlockMB - (l.MemoryMB + s.OwnMB)
 	return int64(s.RAMMB-max(0, excess)) << 20
 }
@@ -94,13 +94,13 @@ func processes(l bothy.Limits) int {
 	return l.Processes
 }
 
-func (s shape) innerLimits(l bothy.Limits) vm.Limits {
+func (s class) innerLimits(l bothy.Limits) vm.Limits {
 	return vm.Limits{MemoryBytes: l.MemoryBytes(), Processes: processes(l), CPUs: processors(l), Blocks: s.neededBlocks(l)}
 }
 
 // hostLimits are those of the cgroup. A machine has all the CPU there is until its
 // first SetLimits.
-func (s shape) hostLimits(l bothy.Limits, cpu float64) cgroup.Limits {
+func (s class) hostLimits(l bothy.Limits, cpu float64) cgroup.Limits {
 	return cgroup.Limits{CPU: cpu, MemoryBytes: memory.MicroVM(min(l.MemoryMB+s.OwnMB, s.RAMMB)), PIDs: hostTasks}
 }
 

@@ -26,7 +26,7 @@ type Machine struct {
 	id    string
 	build string
 	kept  *builds.Held // where that is an earlier one
-	shape shape
+	class class
 	proc  process.Process
 	group *cgroup.Group
 	dir   string
@@ -65,7 +65,7 @@ type state struct {
 	StartTime uint64       `json:"start_time"`
 	Limits    bothy.Limits `json:"limits"`
 	Build     string       `json:"build"`
-	Shape     shape        `json:"shape"`
+	Class     class        `json:"shape"`
 	RAMAt     uint64       `json:"ram_at"`
 	RAMFD     int          `json:"ram_fd,omitempty"`
 }
@@ -73,7 +73,7 @@ type state struct {
 // newMachine holds a process. The machine frees all when that ends.
 func (e *Engine) newMachine(p plan, proc process.Process, group *cgroup.Group, dir string) *Machine {
 	m := &Machine{
-		e: e, id: p.spec.ID, build: p.build, kept: p.kept, shape: p.shape, proc: proc, group: group, dir: dir, uid: p.uid,
+		e: e, id: p.spec.ID, build: p.build, kept: p.kept, class: p.class, proc: proc, group: group, dir: dir, uid: p.uid,
 		limits: p.spec.Limits, words: listen(dir), done: make(chan struct{}),
 	}
 	go m.watch()
@@ -92,7 +92,7 @@ func (m *Machine) State() []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	b, _ := json.Marshal(state{
-		PID: m.proc.PID, UID: m.uid, StartTime: m.proc.Started, Limits: m.limits, Build: m.build, Shape: m.shape, RAMAt: m.ramAt, RAMFD: m.ramFD,
+		PID: m.proc.PID, UID: m.uid, StartTime: m.proc.Started, Limits: m.limits, Build: m.build, Class: m.class, RAMAt: m.ramAt, RAMFD: m.ramFD,
 	})
 	return b
 }
@@ -118,7 +118,7 @@ func (e *Engine) Adopt(ctx context.Context, id string, b []byte) (bothy.Machine,
 		proc.Close()
 		return nil, err
 	}
-	p := plan{spec: bothy.MachineSpec{ID: id, Limits: st.Limits}, shape: st.Shape, uid: st.UID, build: st.Build}
+	p := plan{spec: bothy.MachineSpec{ID: id, Limits: st.Limits}, class: st.Class, uid: st.UID, build: st.Build}
 	// Its snapshots hold files alone where the build was not kept, or may not be used.
 	p.kept, _ = e.holdBuild(st.Build)
 	m := e.newMachine(p, proc, e.cgroups.Open(id), e.dir(id))
@@ -134,7 +134,7 @@ func (e *Engine) Adopt(ctx context.Context, id string, b []byte) (bothy.Machine,
 	return m, nil
 }
 
-func (m *Machine) ramSize() uint64 { return uint64(m.shape.RAMMB) << 20 }
+func (m *Machine) ramSize() uint64 { return uint64(m.class.RAMMB) << 20 }
 
 // bound ends what is done for ctx when the machine ends, and after d.
 func (m *Machine) bound(ctx context.Context, d time.Duration) (context.Context, func()) {
@@ -277,7 +277,7 @@ const statsTime = 5 * time.Second
 
 // SetLimits changes the cgroups of the host and inside.
 func (m *Machine) SetLimits(ctx context.Context, l bothy.Limits) error {
-	if err := m.shape.holds(l); err != nil {
+	if err := m.class.holds(l); err != nil {
 		return err
 	}
 	if err := checkSize(l); err != nil {
@@ -290,7 +290,7 @@ func (m *Machine) SetLimits(ctx context.Context, l bothy.Limits) error {
 	m.mu.Unlock()
 	set := func(l bothy.Limits) error {
 		if l.MemoryMB == before.MemoryMB {
-			inner := m.shape.innerLimits(l)
+			inner := m.class.innerLimits(l)
 			_, err := m.ask(ctx, vm.Request{Op: vm.OpLimits, Limits: &inner})
 			return err
 		}
@@ -301,7 +301,7 @@ func (m *Machine) SetLimits(ctx context.Context, l bothy.Limits) error {
 			return err
 		}
 	}
-	if err := m.group.SetLimits(m.shape.hostLimits(l, l.CPU)); err != nil {
+	if err := m.group.SetLimits(m.class.hostLimits(l, l.CPU)); err != nil {
 		if !paused {
 			err = errors.Join(err, set(before))
 		}
@@ -315,7 +315,7 @@ func (m *Machine) SetLimits(ctx context.Context, l bothy.Limits) error {
 
 // setInner changes what holds inside. m.steering is held.
 func (m *Machine) setInner(ctx context.Context, c monitor, l bothy.Limits) error {
-	inner := m.shape.innerLimits(l)
+	inner := m.class.innerLimits(l)
 	return m.withBalloon(ctx, c, l, func() (vm.Reply, error) { return m.ask(ctx, vm.Request{Op: vm.OpLimits, Limits: &inner}) })
 }
 
@@ -323,7 +323,7 @@ func (m *Machine) setInner(ctx context.Context, c monitor, l bothy.Limits) error
 // there, and then takes what is above them.
 func (m *Machine) withBalloon(ctx context.Context, c monitor, l bothy.Limits, set func() (vm.Reply, error)) error {
 	open, err := c.ballooned(ctx)
-	if err == nil && open < m.shape.balloonBytes(l, m.shape.neededBlocks(l)) {
+	if err == nil && open < m.class.balloonBytes(l, m.class.neededBlocks(l)) {
 		err = deflate(ctx, c, int64(m.ramSize()))
 	}
 	if err != nil {
@@ -333,7 +333,7 @@ func (m *Machine) withBalloon(ctx context.Context, c monitor, l bothy.Limits, se
 	if err != nil {
 		return err
 	}
-	return c.balloon(ctx, m.shape.balloonBytes(l, r.Blocks))
+	return c.balloon(ctx, m.class.balloonBytes(l, r.Blocks))
 }
 
 // deflate empties the balloon of a machine that runs, and waits until it is empty.

@@ -29,7 +29,7 @@ const (
 // written is what shapeFile holds.
 type written struct {
 	Build  string       `json:"build"`
-	Shape  shape        `json:"shape"`
+	Class  class        `json:"shape"`
 	Limits bothy.Limits `json:"limits"`
 }
 
@@ -144,7 +144,7 @@ func (m *Machine) writeMemory(ctx context.Context, c monitor, dir string) error 
 		return err
 	}
 	m.mu.Lock()
-	w := written{Build: m.build, Shape: m.shape, Limits: m.limits}
+	w := written{Build: m.build, Class: m.class, Limits: m.limits}
 	m.mu.Unlock()
 	return create(shapeFile, func(f *os.File) error { return json.NewEncoder(f).Encode(w) })
 }
@@ -201,7 +201,7 @@ func (m *Machine) goOn(ctx context.Context, c monitor) error {
 	thaw := func() (vm.Reply, error) { return m.ask(ctx, q) }
 	var err error
 	if late {
-		inner := m.shape.innerLimits(limits)
+		inner := m.class.innerLimits(limits)
 		q.Limits = &inner
 		err = m.withBalloon(ctx, c, limits, thaw)
 	} else {
@@ -254,10 +254,10 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 		return nil, bothy.Errorf(bothy.CodeUnsupported, "the memory was written by engine build %s, and not by %s", w.Build, build).
 			WithHint("Use the files of the snapshot.").Because(bothy.ErrMemoryUnusable)
 	}
-	if err := w.Shape.holds(spec.Limits); err != nil {
+	if err := w.Class.holds(spec.Limits); err != nil {
 		return nil, err
 	}
-	if e.o.Acceleration == bothy.AccelerationEmulated && !sameRate(w.Shape.Ticks, rateSince(e.made)) {
+	if e.o.Acceleration == bothy.AccelerationEmulated && !sameRate(w.Class.Ticks, rateSince(e.made)) {
 		return nil, bothy.Errorf(bothy.CodeUnsupported, "the memory was written on a host whose clock runs at another rate").
 			WithHint("Use the files of the snapshot.").Because(bothy.ErrMemoryUnusable)
 	}
@@ -266,7 +266,7 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 		return nil, damaged(err)
 	}
 	defer ram.Close()
-	if st, err := ram.Stat(); err != nil || st.Size() != int64(w.Shape.RAMMB)<<20 {
+	if st, err := ram.Stat(); err != nil || st.Size() != int64(w.Class.RAMMB)<<20 {
 		return nil, damaged(errors.Join(err, errors.New("the memory is not whole")))
 	}
 	devices, err := os.Open(filepath.Join(dir, devicesFile))
@@ -274,7 +274,7 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 		return nil, damaged(err)
 	}
 	defer devices.Close()
-	p := plan{spec: spec, from: e.own, build: w.Build, shape: w.Shape, ram: ram, layer: filepath.Join(dir, layerFile)}
+	p := plan{spec: spec, from: e.own, build: w.Build, class: w.Class, ram: ram, layer: filepath.Join(dir, layerFile)}
 	if !isFile(p.layer) {
 		return nil, damaged(errors.New("there is no disk"))
 	}
@@ -308,7 +308,7 @@ func (m *Machine) wake(ctx context.Context, c monitor, devices *os.File, before 
 	}
 	q := vm.Request{Op: vm.OpWake, UnixNano: time.Now().UnixNano(), Entropy: entropy()}
 	wake := func() (vm.Reply, error) { return ask(ctx, m.dir, q, nil) }
-	if inner := m.shape.innerLimits(m.limits); inner != m.shape.innerLimits(before) {
+	if inner := m.class.innerLimits(m.limits); inner != m.class.innerLimits(before) {
 		q.Limits = &inner
 		return m.withBalloon(ctx, c, m.limits, wake)
 	}
@@ -331,7 +331,7 @@ func readWritten(dir string) (w written, err error) {
 		err = json.Unmarshal(b, &w)
 	}
 	if err == nil {
-		err = w.Shape.check()
+		err = w.Class.check()
 	}
 	if err != nil {
 		return w, damaged(err)
@@ -352,8 +352,8 @@ func readShape(path string) ([]byte, error) {
 	return b, err
 }
 
-// check refuses what is no machine's shape.
-func (s shape) check() error {
+// check refuses a class that no machine can have.
+func (s class) check() error {
 	in := func(n, from, to int) bool { return from <= n && n <= to }
 	if !in(s.RAMMB, 1, mostMB) || !in(s.CPUs, 1, mostCPUs) || !in(s.OpenMB, 0, mostMB) || !in(s.OwnMB, 0, mostMB) {
 		return errors.New("it describes no machine")

@@ -48,8 +48,8 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 		return nil, ctx.Err()
 	}
 	defer release()
-	p := plan{spec: spec, from: e.own, build: e.own.Name, shape: shape{CPUs: maxCPUs, Files: spec.FilesTar != "", Ticks: rateSince(e.made)}}
-	p.shape.RAMMB, p.shape.OpenMB, p.shape.OwnMB = memoryShape(spec.Limits)
+	p := plan{spec: spec, from: e.own, build: e.own.Name, class: class{CPUs: maxCPUs, Files: spec.FilesTar != "", Ticks: rateSince(e.made)}}
+	p.class.RAMMB, p.class.OpenMB, p.class.OwnMB = memorySizes(spec.Limits)
 	boot := func(ctx context.Context, m *Machine, c monitor) error {
 		ctx, giveUp := context.WithCancelCause(ctx)
 		defer giveUp(nil)
@@ -63,8 +63,8 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 		}
 		c.Close() // it is free for others while the machine boots
 		r, err := ask(ctx, m.dir, vm.Request{Op: vm.OpStart, UnixNano: time.Now().UnixNano(), Entropy: entropy(), Start: &vm.Start{
-			Hostname: spec.Hostname, Files: p.shape.Files, Modules: e.own.Path(roleModules) != "", Limits: p.shape.innerLimits(spec.Limits), Env: guestEnv, CPUs: p.shape.CPUs,
-			Blocks: p.shape.spareBlocks(),
+			Hostname: spec.Hostname, Files: p.class.Files, Modules: e.own.Path(roleModules) != "", Limits: p.class.innerLimits(spec.Limits), Env: guestEnv, CPUs: p.class.CPUs,
+			Blocks: p.class.spareBlocks(),
 		}}, nil)
 		if err != nil || r.Blocks == 0 {
 			return err
@@ -74,7 +74,7 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 			return err
 		}
 		defer c.Close()
-		return c.balloon(ctx, p.shape.balloonBytes(spec.Limits, r.Blocks))
+		return c.balloon(ctx, p.class.balloonBytes(spec.Limits, r.Blocks))
 	}
 	m, err := e.launch(ctx, p, boot)
 	for try := 1; errors.Is(err, errTimer) && try < timerTries; try++ {
@@ -86,8 +86,8 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 	return m, nil
 }
 
-// shape is what of a machine cannot change while it lives, and not in its copies.
-type shape struct {
+// class is what cannot change while a machine lives, nor in its copies.
+type class struct {
 	RAMMB int `json:"ram_mb"`
 	// OpenMB is how much of its memory its kernel started with, and OwnMB how much is
 	// not the sandbox's.
@@ -103,7 +103,7 @@ type shape struct {
 // plan is a machine to be launched. One that is to be woken has memory, and a layer.
 type plan struct {
 	spec  bothy.MachineSpec
-	shape shape
+	class class
 	ram   *os.File
 	layer string
 	// from is what it is run from, of a build; kept is the same where the machine keeps
@@ -158,7 +158,7 @@ func (e *Engine) launch(ctx context.Context, p plan, begin func(context.Context,
 	if p.ram != nil {
 		cpu = max(maxCPUs, p.spec.Limits.CPU)
 	}
-	group, err := e.cgroups.Create(p.spec.ID, p.shape.hostLimits(p.spec.Limits, cpu))
+	group, err := e.cgroups.Create(p.spec.ID, p.class.hostLimits(p.spec.Limits, cpu))
 	if err != nil {
 		return nil, err
 	}
@@ -284,8 +284,8 @@ func (e *Engine) spawn(p plan, dir string, group *cgroup.Group, words *os.File) 
 		passed = append(passed, f)
 		return jail.FirstFD + len(passed) - 1, nil
 	}
-	holeFrom, holeTo := p.shape.hole()
-	h := hardware{ramMB: p.shape.RAMMB, cpus: p.shape.CPUs, bootCPUs: processors(p.spec.Limits), accel: e.o.Acceleration, ticks: p.shape.Ticks, holeFromMB: holeFrom, holeToMB: holeTo, wake: p.ram != nil}
+	holeFrom, holeTo := p.class.hole()
+	h := hardware{ramMB: p.class.RAMMB, cpus: p.class.CPUs, bootCPUs: processors(p.spec.Limits), accel: e.o.Acceleration, ticks: p.class.Ticks, holeFromMB: holeFrom, holeToMB: holeTo, wake: p.ram != nil}
 	if h.root, err = pass(engine.OpenImage(p.spec.RootFS)); err != nil {
 		return 0, 0, err
 	}
@@ -300,7 +300,7 @@ func (e *Engine) spawn(p plan, dir string, group *cgroup.Group, words *os.File) 
 		if h.files, err = pass(os.Open(p.spec.FilesTar)); err != nil {
 			return 0, 0, err
 		}
-	case p.shape.Files:
+	case p.class.Files:
 		h.files = -1
 	}
 	if modules := p.from.Path(roleModules); modules != "" {

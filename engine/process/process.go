@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bothy-dev/bothy/engine/kernelfile"
+	"github.com/bothy-dev/bothy/engine/sysfile"
 )
 
 // Process is one that is ours to end, child or not.
@@ -192,7 +192,7 @@ func startTime(pid int) (uint64, error) {
 
 // stat reads the fields of /proc/PID/stat from the third, the state, on.
 func stat(pid int) ([]string, error) {
-	text, err := kernelfile.Read(fmt.Sprintf("/proc/%d/stat", pid))
+	text, err := sysfile.Read(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,7 @@ func (a *Agent) getFile(w http.ResponseWriter, r *http.Request) {
 // the kernel say that they are empty and are sent as they come.
 func serveFile(w http.ResponseWriter, r *http.Request, file *os.File, info files.Info) {
 	w.Header().Set("Content-Type", "application/octet-stream")
-	if pourOut(w, r, file, info) {
+	if spliceOut(w, r, file, info) {
 		return
 	}
 	if info.Size > 0 {
@@ -95,7 +95,7 @@ func (a *Agent) putFile(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	content := body(r.Body)
-	if s, answer := newSpring(w, r, o); s != nil {
+	if s, answer := newSpliceBody(w, r, o); s != nil {
 		defer answer.close(s)
 		w, content = answer, s
 	}

@@ -227,17 +227,17 @@ func followLinks(path string) (string, error) {
 	return "", unix.ELOOP
 }
 
-// A Spring is content that can write itself into a file, which saves much of the
+// A Splicer is content that can write itself into a file, which saves much of the
 // work with large ones. It is also an io.Reader, for where it cannot: what
-// PourInto has written when it returns errors.ErrUnsupported, Read does not give.
-type Spring interface {
-	PourInto(f *os.File) error
+// SpliceInto has written when it returns errors.ErrUnsupported, Read does not give.
+type Splicer interface {
+	SpliceInto(f *os.File) error
 }
 
 // fill copies the content and sets the attributes.
 func (t *pending) fill(r io.Reader, o WriteOptions) error {
-	if s, ok := r.(Spring); ok && o.SHA256 == nil {
-		err := s.PourInto(t.file)
+	if s, ok := r.(Splicer); ok && o.SHA256 == nil {
+		err := s.SpliceInto(t.file)
 		if err == nil {
 			return t.dress(o)
 		}

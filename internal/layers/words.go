@@ -14,7 +14,8 @@ import (
 var abolished = map[string]string{
 	"bringUp": "start", "bringUpNew": "startNew", "bringUpFrom": "startFrom", "bringBack": "resumeFrom", "wakeUp": "resumeFrom",
 	"wakeAs": "restore", "wakeAhead": "restoreAhead", "awaken": "ensureRunning", "startAny": "restoreOrBoot", "makeReady": "prepare",
-	"handOut": "assign", "readopt": "reattach", "adoptAs": "Identify", "AdoptAs": "Identify", "fallAsleep": "finishPause",
+	"handOut": "assign", "vessel": "preparedSentry", "makeVessel": "prepareSentry", "birth": "bootAffinity", "births": "cpuSlots",
+	"spring": "spliceReader", "pour": "splice", "pourer": "splicer", "lastWord": "hijackedResponse", "readopt": "reattach", "adoptAs": "Identify", "AdoptAs": "Identify", "fallAsleep": "finishPause",
 	"turnBack": "rollTo", "momentOf": "captureNow", "forgo": "discard", "liveByID": "instance", "dropSleep": "dropPauseSnapshot",
 	"stillness": "autofreeze", "fallIdle": "CloseIfIdle", "stayUp": "Reopen", "letIn": "admit", "ticket": "waiter",
 	"shape": "class", "shapeOf": "classOf", "laps": "Steps", "byHand": "Response",
@@ -22,7 +23,7 @@ var abolished = map[string]string{
 
 // abolishedIn are the folders in which they are abolished: elsewhere some of them are the
 // right word for something else.
-var abolishedIn = []string{"api", "lifecycle", "server", "metering"}
+var abolishedIn = []string{"api", "engine", "gateway", "guest", "lifecycle", "server", "metering"}
 
 // Words returns the abolished names that a file declares.
 func Words(name string, src any) (wrong []string, err error) {

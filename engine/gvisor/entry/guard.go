@@ -40,7 +40,7 @@ var wraps = map[string]wrap{
 	"exit_group": tuned(tuning.EarlyClose, leaving),
 	"listen":     tuned(tuning.Announce, listening),
 	"prctl": func(call kernel.SyscallFn) kernel.SyscallFn {
-		return opening(tuned(tuning.Splice, pouring)(tuned(tuning.Batch, calling)(call)))
+		return opening(tuned(tuning.Splice, splicing)(tuned(tuning.Batch, calling)(call)))
 	},
 	"nanosleep": tuned(tuning.Naps, napping),
 	"open":      func(call kernel.SyscallFn) kernel.SyscallFn { return followsNoLink(call, 1) },
@@ -129,7 +129,7 @@ func sparesProcessOne(changes func(arch.SyscallArguments) bool) guard {
 func hasRoom(t *kernel.Task, _ arch.SyscallArguments) error {
 	root := t.Kernel().RootPIDNamespace()
 	one := root.ThreadGroupWithID(1)
-	memory.birth(t.Kernel())
+	memory.started(t.Kernel())
 	if one == nil || t.ThreadGroup() == one {
 		return nil
 	}

@@ -36,7 +36,7 @@ const (
 	// idleLooks is after how many looks at a sandbox in which nothing was born
 	// and only process 1 lives the watch ends, to cost nothing.
 	idleLooks = 20
-	// refusalPause is what a refused birth costs. A thousand processes that try
+	// refusalPause is what a refused start costs. A thousand processes that try
 	// again and again would leave process 1 no time to end them.
 	refusalPause = 50 * time.Millisecond
 	memoryWait   = 5 * time.Second
@@ -51,7 +51,7 @@ var memory = watch{chosen: make(chan struct{}, 1), hurry: make(chan struct{}, 1)
 
 type watch struct {
 	mu     sync.Mutex
-	births uint64
+	starts uint64
 	kernel atomic.Pointer[kernel.Kernel] // nil while the watch is off
 	chosen chan struct{}                 // takes word of process 1's kills
 	hurry  chan struct{}                 // ends a pause between two looks
@@ -91,11 +91,11 @@ func (w *watch) giving(bytes int64, used func() int64) {
 	}
 }
 
-// birth is called before every birth. It starts the watch, unless it is on.
-func (w *watch) birth(k *kernel.Kernel) {
+// started is called before each process or thread starts. It starts the watch unless it runs.
+func (w *watch) started(k *kernel.Kernel) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.births++
+	w.starts++
 	if w.kernel.Load() == nil {
 		w.most.Store(memoryMost())
 		w.kernel.Store(k)
@@ -115,7 +115,7 @@ func tell(word chan<- struct{}) {
 }
 
 func (w *watch) run(k *kernel.Kernel) {
-	idle, births := 0, uint64(0)
+	idle, starts := 0, uint64(0)
 	var freed time.Time
 	for {
 		left := memoryLeft(k)
@@ -132,8 +132,8 @@ func (w *watch) run(k *kernel.Kernel) {
 		case <-time.After(min(max(time.Duration(float64(left)/fastest*float64(time.Second)), nearest), longest)):
 		}
 		w.mu.Lock()
-		if births != w.births || !alone(k) {
-			idle, births = 0, w.births
+		if starts != w.starts || !alone(k) {
+			idle, starts = 0, w.starts
 		} else if idle++; idle > idleLooks {
 			w.kernel.Store(nil)
 			w.mu.Unlock()
@@ -230,7 +230,7 @@ func memoryOf(t *kernel.Task) (m *mm.MemoryManager) {
 	return m
 }
 
-// hasMemory holds a birth up while there is no memory, which process 1 is about
+// hasMemory delays the start of a process while there is no memory, which process 1 is about
 // to free.
 func hasMemory(t *kernel.Task) error {
 	for waited := time.Duration(0); memoryLeft(t.Kernel()) <= 0; waited += refusalPause {

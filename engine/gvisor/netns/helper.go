@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bothy-dev/bothy/engine/kernelfile"
+	"github.com/bothy-dev/bothy/engine/sysfile"
 )
 
 // TapName is the tap's name in every namespace.
@@ -106,7 +106,7 @@ func create(c Config) (_ []int, err error) {
 	}
 	// The stack inside knows IPv4 alone, so the kernel must not speak IPv6 on
 	// the cable. A kernel without IPv6 has no such file.
-	if err := kernelfile.Write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1"); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := sysfile.Write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	for _, open := range []func() (int, error){

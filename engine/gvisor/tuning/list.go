@@ -3,34 +3,34 @@ package tuning
 // The names of those that the server or package entry asks for. Patches ask for theirs in
 // the library.
 const (
-	Birth       = "birth"
-	Confiner    = "confiner"
-	Processor   = "processor"
-	Descriptors = "descriptors"
-	WriteAhead  = "write-ahead"
-	GuestEnv    = "guest-env"
-	GoDebug     = "go-debug"
-	Garbage     = "garbage"
-	Processors  = "processors"
-	LatePatch   = "late-patch"
-	EarlyClose  = "early-close"
-	Announce    = "announce"
-	Batch       = "batch"
-	Splice      = "splice"
-	Naps        = "naps"
-	Clock       = "clock"
-	Filter      = "filter"
-	StubFilters = "stub-filters"
-	TracePoints = "trace-points"
-	Trim        = "trim"
-	Warm        = "warm"
-	FastPath    = "fast-path"
+	BootAffinity = "boot-affinity"
+	Confiner     = "confiner"
+	Processor    = "processor"
+	Descriptors  = "descriptors"
+	WriteAhead   = "write-ahead"
+	GuestEnv     = "guest-env"
+	GoDebug      = "go-debug"
+	Garbage      = "garbage"
+	Processors   = "processors"
+	LatePatch    = "late-patch"
+	EarlyClose   = "early-close"
+	Announce     = "announce"
+	Batch        = "batch"
+	Splice       = "splice"
+	Naps         = "naps"
+	Clock        = "clock"
+	Filter       = "filter"
+	StubFilters  = "stub-filters"
+	TracePoints  = "trace-points"
+	Trim         = "trim"
+	Warm         = "warm"
+	FastPath     = "fast-path"
 )
 
 // All are all there are. Prespawned sentries have a setting of the server (pool.spares).
 var All = []Optimisation{
-	{Name: Birth, Where: "birth.go", Does: "A sentry is born on one processor, until soon after its guest listens."},
-	{Name: Confiner, Where: "tiny", Does: "A program of one page makes a sentry's namespaces and gives up its capabilities before it starts."},
+	{Name: BootAffinity, Where: "affinity.go", Does: "A sentry boots on one processor, and keeps it until soon after its guest listens."},
+	{Name: Confiner, Where: "launcher", Does: "A program of one page makes a sentry's namespaces and gives up its capabilities before it starts."},
 	{Name: Processor, Where: "patches/1016-processor-features-told.patch", Does: "A sentry is told what the processor can do, instead of asking it 300 times."},
 	{Name: Descriptors, Where: "spawn.go", Does: "A sentry inherits a table of descriptors that is large enough for all it opens."},
 	{Name: WriteAhead, Where: "image.go", Does: "The file of a large sandbox's memory is written once before the sandbox is paused for a snapshot."},
@@ -43,7 +43,7 @@ var All = []Optimisation{
 	{Name: EarlyClose, Where: "entry/exit.go", Does: "A process that exits closes its files before it gives its memory back."},
 	{Name: Announce, Where: "entry/listen.go", Does: "The sentry tells the server when the guest listens."},
 	{Name: Batch, Where: "entry/calls.go", Does: "The guest makes rows of system calls at once."},
-	{Name: Splice, Where: "entry/pour.go", Does: "The guest has the kernel carry bytes from one descriptor to another."},
+	{Name: Splice, Where: "entry/splice.go", Does: "The guest has the kernel carry bytes from one descriptor to another."},
 	{Name: Naps, Where: "entry/sleep.go", Does: "The guest's naps last 4 ms at least."},
 	{Name: Clock, Where: "patches/1018-clocks-calibrated-early.patch", Does: "Programs read the time without a system call 5 ms after the start, not a second."},
 	{Name: Filter, Where: "patches/0015-sentry-filter-compiled-ahead.patch", Does: "The filter of the sentry's system calls is compiled ahead."},
@@ -52,7 +52,7 @@ var All = []Optimisation{
 	{Name: Warm, Where: "entry/warm.go", Does: "A sentry that waits makes processes, has memory at hand and looks at its types."},
 
 	{Name: StubFilters, Where: "patches/0001-stub-filters-compiled-ahead.patch", Does: "The filters of the processes in which programs run are compiled ahead."},
-	{Name: FastPath, Where: "patches/0021-fast-path-after-birth.patch", Does: "The platform waits awake for system calls, also of a sentry that was born on one processor."},
+	{Name: FastPath, Where: "patches/0021-fast-path-after-birth.patch", Does: "The platform waits awake for system calls, also for a sentry that boots on one processor."},
 	{Name: "one-packet", Where: "patches/0002-one-packet-received-first.patch", Does: "One packet is received at a time, and more where more come."},
 	{Name: "foreign-table", Where: "patches/0003-foreign-syscall-table-on-demand.patch", Does: "The system calls of another kind of processor are listed on demand."},
 	{Name: "ambient", Where: "patches/0004-ambient-capabilities-cleared-once.patch", Does: "Ambient capabilities that cannot be there are not cleared."},

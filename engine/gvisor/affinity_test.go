@@ -15,9 +15,10 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor"
 )
 
-// TestBirth has births on this host, however many processors it has, and looks at the processors that a machine's threads may use before process 1
-// listens, and afterwards, when those that were made meanwhile count as well.
-func TestBirth(t *testing.T) {
+// TestBootAffinity pins booting machines on this host, however many processors it has. It checks
+// which processors a machine's threads may use before process 1 listens and afterwards, including
+// those of threads that were started in between.
+func TestBootAffinity(t *testing.T) {
 	var all unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil {
 		t.Fatal(err)
@@ -25,9 +26,9 @@ func TestBirth(t *testing.T) {
 	if all.Count() < 2 {
 		t.Skip("there is one processor")
 	}
-	t.Cleanup(gvisor.SetBirths(all))
+	t.Cleanup(gvisor.SetBootCPUs(all))
 	dir, parent := newPlace(t)
-	m, err := newEngine(t, dir, parent).Start(t.Context(), spec("birth"))
+	m, err := newEngine(t, dir, parent).Start(t.Context(), spec("affinity"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func TestBirth(t *testing.T) {
 		return others, count
 	}
 	if others, n := threads(1); len(others) > 0 || n < 3 {
-		t.Errorf("not all of %d threads are born on one processor: %v", n, others)
+		t.Errorf("not all of %d threads are pinned to one processor: %v", n, others)
 	}
 	m.(bothy.Announcer).Announced(t.Context())
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {

@@ -9,10 +9,9 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 )
 
-// spring is a TCP socket out of which an endpoint takes what waits there, right
-// into its own memory. Nothing is held for a guest that does not read: what its
-// endpoint has no room for stays in the socket.
-type spring struct {
+// spliceReader reads from a host's TCP socket directly into an endpoint's send buffer. It
+// buffers nothing itself: when the endpoint is full, data stays in the socket.
+type spliceReader struct {
 	ep    tcpip.Endpoint
 	count func(int)
 
@@ -25,14 +24,14 @@ type spring struct {
 	full bool
 }
 
-// poursAtOnce bounds what is taken in one go: meanwhile the socket cannot be
+// splicesAtOnce bounds the reads of one turn, during which the socket cannot be
 // closed.
-const poursAtOnce = 16
+const splicesAtOnce = 16
 
-// pour is called by the poller. It returns false to wait for the socket.
-func (s *spring) pour(fd uintptr) bool {
+// splice is called by the poller. It returns false to wait for the socket.
+func (s *spliceReader) splice(fd uintptr) bool {
 	s.fd, s.full = fd, false
-	for range poursAtOnce {
+	for range splicesAtOnce {
 		if s.waiting, s.err = unix.IoctlGetInt(int(fd), unix.SIOCINQ); s.err != nil {
 			return true
 		}
@@ -72,7 +71,7 @@ func takeUrgentInline(fd uintptr) {
 var errLost = errors.New("the connection was lost")
 
 // peek tells an empty socket from one at its end, or broken.
-func (s *spring) peek() error {
+func (s *spliceReader) peek() error {
 	for {
 		n, _, err := syscall.Recvfrom(int(s.fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		switch {
@@ -86,10 +85,10 @@ func (s *spring) peek() error {
 }
 
 // Len implements tcpip.Payloader.
-func (s *spring) Len() int { return s.waiting }
+func (s *spliceReader) Len() int { return s.waiting }
 
 // Read implements tcpip.Payloader.
-func (s *spring) Read(p []byte) (int, error) {
+func (s *spliceReader) Read(p []byte) (int, error) {
 	if s.waiting == 0 {
 		return 0, io.EOF
 	}

@@ -17,23 +17,24 @@ import (
 	"github.com/bothy-dev/bothy/guest/files"
 )
 
-// pourFrom is the length in bytes from which a body is poured.
-const pourFrom = 1 << 20
+// spliceFrom is the smallest body that is spliced, in bytes.
+const spliceFrom = 1 << 20
 
-// spring is the body of a request that takes over its connection, so that the
-// kernel can carry it into the file.
-type spring struct {
+// spliceBody is the body of a request whose connection was hijacked, so that the kernel can
+// copy it into the file.
+type spliceBody struct {
 	conn     net.Conn
 	buffered *bufio.Reader
 	left     int64
 }
 
-var _ files.Spring = (*spring)(nil)
+var _ files.Splicer = (*spliceBody)(nil)
 
-// newSpring returns the body of r, and what answers it, when the body is large, its
-// length known and nobody has to look at it; otherwise nil. The caller closes it.
-func newSpring(w http.ResponseWriter, r *http.Request, o files.WriteOptions) (*spring, *lastWord) {
-	if r.ContentLength < pourFrom || o.SHA256 != nil || r.ProtoMajor != 1 || r.Header.Get("Expect") != "" {
+// newSpliceBody hijacks the connection of r and returns its body and the response to write. It
+// returns nil if the body is small, of unknown length, or has to be hashed. The caller closes
+// the response.
+func newSpliceBody(w http.ResponseWriter, r *http.Request, o files.WriteOptions) (*spliceBody, *hijackedResponse) {
+	if r.ContentLength < spliceFrom || o.SHA256 != nil || r.ProtoMajor != 1 || r.Header.Get("Expect") != "" {
 		return nil, nil
 	}
 	c, buffered, err := http.NewResponseController(w).Hijack()
@@ -41,12 +42,12 @@ func newSpring(w http.ResponseWriter, r *http.Request, o files.WriteOptions) (*s
 		return nil, nil
 	}
 	_ = c.SetDeadline(time.Time{})
-	s := &spring{conn: c, buffered: buffered.Reader, left: r.ContentLength}
-	return s, &lastWord{conn: c, header: http.Header{}}
+	s := &spliceBody{conn: c, buffered: buffered.Reader, left: r.ContentLength}
+	return s, &hijackedResponse{conn: c, header: http.Header{}}
 }
 
 // Read implements io.Reader.
-func (s *spring) Read(p []byte) (int, error) {
+func (s *spliceBody) Read(p []byte) (int, error) {
 	if s.left == 0 {
 		return 0, io.EOF
 	}
@@ -61,23 +62,23 @@ func (s *spring) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// PourInto implements files.Spring.
-func (s *spring) PourInto(f *os.File) error {
+// SpliceInto implements files.Splicer.
+func (s *spliceBody) SpliceInto(f *os.File) error {
 	first := min(int64(s.buffered.Buffered()), s.left)
 	if _, err := io.CopyN(f, s, first); err != nil {
 		return err
 	}
-	err := pourAll(s.conn, &s.left, func(conn uintptr) (int64, error) { return pour(conn, f.Fd(), s.left) })
+	err := spliceAll(s.conn, &s.left, func(conn uintptr) (int64, error) { return splice(conn, f.Fd(), s.left) })
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		err = senderError(err)
 	}
 	return err
 }
 
-// pourOut answers with a whole large file, which the kernel carries into the
-// connection. It reports whether it did; if not, nothing was sent.
-func pourOut(w http.ResponseWriter, r *http.Request, file *os.File, info files.Info) bool {
-	if info.Size < pourFrom || r.ProtoMajor != 1 || r.Method != http.MethodGet || r.Header.Get("Range") != "" {
+// spliceOut answers with a whole large file, which the kernel copies into the connection. It
+// reports whether it did; if not, nothing was sent.
+func spliceOut(w http.ResponseWriter, r *http.Request, file *os.File, info files.Info) bool {
+	if info.Size < spliceFrom || r.ProtoMajor != 1 || r.Method != http.MethodGet || r.Header.Get("Range") != "" {
 		return false
 	}
 	c, _, err := http.NewResponseController(w).Hijack()
@@ -96,22 +97,22 @@ func pourOut(w http.ResponseWriter, r *http.Request, file *os.File, info files.I
 	head.WriteString("\r\n")
 	if _, err := head.WriteTo(c); err == nil {
 		// Where the file turns out to be shorter, the end of the connection says so.
-		_ = pourFile(c, file, info.Size)
+		_ = spliceFile(c, file, info.Size)
 	}
 	return true
 }
 
-func pourFile(to net.Conn, file *os.File, size int64) error {
-	err := pourAll(to, &size, func(conn uintptr) (int64, error) { return pour(file.Fd(), conn, size) })
+func spliceFile(to net.Conn, file *os.File, size int64) error {
+	err := spliceAll(to, &size, func(conn uintptr) (int64, error) { return splice(file.Fd(), conn, size) })
 	if errors.Is(err, errors.ErrUnsupported) {
 		_, err = io.CopyN(to, file, size)
 	}
 	return err
 }
 
-// pourAll repeats some, which pours out of or into a connection, until nothing is
-// left. It returns errors.ErrUnsupported where that cannot be done.
-func pourAll(c net.Conn, left *int64, some func(conn uintptr) (int64, error)) error {
+// spliceAll calls some, which splices from or to a connection, until nothing is left. It
+// returns errors.ErrUnsupported for a connection that is not TCP.
+func spliceAll(c net.Conn, left *int64, some func(conn uintptr) (int64, error)) error {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
 		return errors.ErrUnsupported
@@ -133,9 +134,9 @@ func pourAll(c net.Conn, left *int64, some func(conn uintptr) (int64, error)) er
 	return errors.Join(err, failed)
 }
 
-// pour has the kernel carry bytes. It returns errors.ErrUnsupported where the
-// kernel cannot.
-func pour(from, to uintptr, limit int64) (int64, error) {
+// splice has the kernel copy up to limit bytes. It returns errors.ErrUnsupported if the kernel
+// cannot.
+func splice(from, to uintptr, limit int64) (int64, error) {
 	for {
 		n, _, errno := unix.Syscall6(unix.SYS_PRCTL, abi.PrctlSplice, from, to, uintptr(limit), 0, 0)
 		switch errno {
@@ -152,36 +153,36 @@ func pour(from, to uintptr, limit int64) (int64, error) {
 	}
 }
 
-// lastWord is the answer on a connection that was taken over, which it ends.
-type lastWord struct {
+// hijackedResponse writes the response on a hijacked connection, and closes it.
+type hijackedResponse struct {
 	conn   net.Conn
 	header http.Header
 	status int
 	body   []byte
 }
 
-func (l *lastWord) Header() http.Header { return l.header }
+func (l *hijackedResponse) Header() http.Header { return l.header }
 
-func (l *lastWord) WriteHeader(status int) {
+func (l *hijackedResponse) WriteHeader(status int) {
 	if l.status == 0 {
 		l.status = status
 	}
 }
 
-func (l *lastWord) Write(p []byte) (int, error) {
+func (l *hijackedResponse) Write(p []byte) (int, error) {
 	l.WriteHeader(http.StatusOK)
 	l.body = append(l.body, p...)
 	return len(p), nil
 }
 
-// lastWordTime bounds how long a sender may go on after the answer.
-const lastWordTime = 10 * time.Second
+// drainTime is how long a client may go on sending after the response.
+const drainTime = 10 * time.Second
 
-// close sends the answer. Who is still sending gets to read it: what is left of the
-// body is dropped first.
-func (l *lastWord) close(s *spring) {
+// close sends the response, then drains the rest of the body, so that a client that is still
+// sending reads the response instead of a reset.
+func (l *hijackedResponse) close(s *spliceBody) {
 	defer l.conn.Close()
-	_ = l.conn.SetDeadline(time.Now().Add(lastWordTime))
+	_ = l.conn.SetDeadline(time.Now().Add(drainTime))
 	res := http.Response{
 		StatusCode: l.status, ProtoMajor: 1, ProtoMinor: 1, Header: l.header, Close: true,
 		ContentLength: int64(len(l.body)), Body: io.NopCloser(bytes.NewReader(l.body)),

@@ -1,4 +1,4 @@
-package kernelfile_test
+package sysfile_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bothy-dev/bothy/engine/kernelfile"
+	"github.com/bothy-dev/bothy/engine/sysfile"
 )
 
 func TestReadReturnsAll(t *testing.T) {
@@ -18,7 +18,7 @@ func TestReadReturnsAll(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := kernelfile.Read(path); err != nil || got != text {
+		if got, err := sysfile.Read(path); err != nil || got != text {
 			t.Errorf("of %d bytes it reads %d, %v", size, len(got), err)
 		}
 	}
@@ -26,13 +26,13 @@ func TestReadReturnsAll(t *testing.T) {
 
 func TestWriteReplaces(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
-	if err := kernelfile.Write(path, "text"); !errors.Is(err, fs.ErrNotExist) {
+	if err := sysfile.Write(path, "text"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it makes files: %v", err)
 	}
 	if err := os.WriteFile(path, []byte("a longer text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := kernelfile.Write(path, "text"); err != nil {
+	if err := sysfile.Write(path, "text"); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "text" {
@@ -42,12 +42,12 @@ func TestWriteReplaces(t *testing.T) {
 
 func TestErrorsNameTheFile(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
-	_, err := kernelfile.Read(missing)
+	_, err := sysfile.Read(missing)
 	var named *fs.PathError
 	if !errors.As(err, &named) || named.Path != missing || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing file is %v", err)
 	}
-	if _, err := kernelfile.Read(t.TempDir()); !errors.As(err, &named) || named.Op != "read" {
+	if _, err := sysfile.Read(t.TempDir()); !errors.As(err, &named) || named.Op != "read" {
 		t.Errorf("a folder is %v", err)
 	}
 }

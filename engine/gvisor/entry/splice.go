@@ -15,25 +15,25 @@ import (
 	"github.com/bothy-dev/bothy/guest/abi"
 )
 
-// pourSize is the length of the pieces in which bytes are carried.
-const pourSize = 256 << 10
+// spliceSize is the size of each read and write, in bytes.
+const spliceSize = 256 << 10
 
-var pourBuffers = sync.Pool{New: func() any { return new([pourSize]byte) }}
+var spliceBuffers = sync.Pool{New: func() any { return new([spliceSize]byte) }}
 
-// pouring lets process 1 have bytes carried; see abi.PrctlSplice.
-func pouring(prctl kernel.SyscallFn) kernel.SyscallFn {
+// splicing lets process 1 copy between descriptors inside the kernel; see abi.PrctlSplice.
+func splicing(prctl kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
 		if args[0].Int() != abi.PrctlSplice || !isProcessOne(t) {
 			return prctl(t, number, args)
 		}
-		n, err := pour(t, args[1].Int(), args[2].Int(), args[3].Int64())
+		n, err := splice(t, args[1].Int(), args[2].Int(), args[3].Int64())
 		return uintptr(n), nil, err
 	}
 }
 
-// pour carries up to limit bytes. What was taken from the source is in the
-// destination when it returns without an error.
-func pour(t *kernel.Task, from, to int32, limit int64) (int64, error) {
+// splice copies up to limit bytes. When it returns without an error, everything read from the
+// source has been written to the destination.
+func splice(t *kernel.Task, from, to int32, limit int64) (int64, error) {
 	in, out := t.GetFile(from), t.GetFile(to)
 	if in != nil {
 		defer in.DecRef(t)
@@ -44,7 +44,7 @@ func pour(t *kernel.Task, from, to int32, limit int64) (int64, error) {
 	if in == nil || out == nil || !in.IsReadable() || !out.IsWritable() {
 		return 0, linuxerr.EBADF
 	}
-	p := pourer{t: t, in: in, out: out}
+	p := splicer{t: t, in: in, out: out}
 	if err := p.open(); err != nil {
 		return 0, err
 	}
@@ -67,8 +67,8 @@ func pour(t *kernel.Task, from, to int32, limit int64) (int64, error) {
 
 func isInterrupt(err error) bool { return linuxerr.Equals(linuxerr.ErrInterrupted, err) }
 
-// pourer waits for both ends.
-type pourer struct {
+// splicer waits for both ends.
+type splicer struct {
 	t                  *kernel.Task
 	in, out            *vfs.FileDescription
 	readable, writable waiter.Entry
@@ -76,7 +76,7 @@ type pourer struct {
 	done               int64
 }
 
-func (p *pourer) open() error {
+func (p *splicer) open() error {
 	p.readable, p.mayRead = waiter.NewChannelEntry(waiter.ReadableEvents | waiter.EventHUp | waiter.EventErr)
 	p.writable, p.mayWrite = waiter.NewChannelEntry(waiter.WritableEvents | waiter.EventHUp | waiter.EventErr)
 	if err := p.in.EventRegister(&p.readable); err != nil {
@@ -89,14 +89,13 @@ func (p *pourer) open() error {
 	return err
 }
 
-func (p *pourer) close() {
+func (p *splicer) close() {
 	p.in.EventUnregister(&p.readable)
 	p.out.EventUnregister(&p.writable)
 }
 
-// some carries what is there, one piece at most. It holds no memory while there is
-// nothing.
-func (p *pourer) some(limit int64) (int64, error) {
+// some waits for data and copies one piece at most. It holds no buffer while it waits.
+func (p *splicer) some(limit int64) (int64, error) {
 	for {
 		n, err := p.piece(limit)
 		if !linuxerr.Equals(linuxerr.ErrWouldBlock, err) {
@@ -108,10 +107,10 @@ func (p *pourer) some(limit int64) (int64, error) {
 	}
 }
 
-func (p *pourer) piece(limit int64) (int64, error) {
-	buf := pourBuffers.Get().(*[pourSize]byte)
-	defer pourBuffers.Put(buf)
-	n, err := p.in.Read(p.t, usermem.BytesIOSequence(buf[:min(limit, pourSize)]), vfs.ReadOptions{})
+func (p *splicer) piece(limit int64) (int64, error) {
+	buf := spliceBuffers.Get().(*[spliceSize]byte)
+	defer spliceBuffers.Put(buf)
+	n, err := p.in.Read(p.t, usermem.BytesIOSequence(buf[:min(limit, spliceSize)]), vfs.ReadOptions{})
 	if n == 0 {
 		return 0, err
 	}
@@ -129,7 +128,7 @@ func (p *pourer) piece(limit int64) (int64, error) {
 }
 
 // giveBack puts what could not be written back into the source.
-func (p *pourer) giveBack(n int64, err error) error {
+func (p *splicer) giveBack(n int64, err error) error {
 	if _, serr := p.in.Seek(p.t, -n, linux.SEEK_CUR); serr != nil && isInterrupt(err) {
 		return linuxerr.EIO
 	}

@@ -1,7 +1,7 @@
-// Package kernelfile reads and writes the small files that the host's kernel makes up, as
-// those of cgroups and processes. Package os does so, too, but asks first whether each
-// can be waited for, which takes five more system calls than there are.
-package kernelfile
+// Package sysfile reads and writes the small files that the host's kernel provides, such as
+// those of cgroups and processes. Package os does so too, but first asks whether each file can
+// be polled, at the cost of five more system calls.
+package sysfile
 
 import (
 	"io/fs"

@@ -13,19 +13,19 @@ import (
 
 // A description that was not written here is refused before anything is taken for it.
 func TestShapeIsChecked(t *testing.T) {
-	good := shape{RAMMB: 512, OpenMB: 256, OwnMB: 64, CPUs: maxCPUs}
-	for name, change := range map[string]func(*shape){
-		"":                      func(*shape) {},
-		"no memory":             func(s *shape) { s.RAMMB = 0 },
-		"all memory there is":   func(s *shape) { s.RAMMB = math.MaxInt },
-		"negative memory":       func(s *shape) { s.OwnMB = -1 },
-		"memory that overflows": func(s *shape) { s.OpenMB = math.MaxInt },
-		"no processors":         func(s *shape) { s.CPUs = 0 },
-		"many processors":       func(s *shape) { s.CPUs = 1 << 20 },
+	good := class{RAMMB: 512, OpenMB: 256, OwnMB: 64, CPUs: maxCPUs}
+	for name, change := range map[string]func(*class){
+		"":                      func(*class) {},
+		"no memory":             func(s *class) { s.RAMMB = 0 },
+		"all memory there is":   func(s *class) { s.RAMMB = math.MaxInt },
+		"negative memory":       func(s *class) { s.OwnMB = -1 },
+		"memory that overflows": func(s *class) { s.OpenMB = math.MaxInt },
+		"no processors":         func(s *class) { s.CPUs = 0 },
+		"many processors":       func(s *class) { s.CPUs = 1 << 20 },
 	} {
 		s := good
 		change(&s)
-		b, err := json.Marshal(written{Shape: s})
+		b, err := json.Marshal(written{Class: s})
 		if err != nil {
 			t.Fatal(err)
 		}

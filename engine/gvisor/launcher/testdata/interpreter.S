@@ -1,4 +1,4 @@
-# The interpreter of a program of system calls, see program in tiny_amd64.go. It keeps what
+# The interpreter of a program of system calls, see program in launcher_amd64.go. It keeps what
 # it knows below where its stack begins (rbp): zero, the address of what the last call
 # returned, the arguments and the environment of the process, and the number of the error.
 #

@@ -1,7 +1,7 @@
-// Package tiny holds a program of one page, for what has to be done by a process of
-// one thread, where the start of a Go program would be most of the work. Only
-// engine/gvisor uses it.
-package tiny
+// Package launcher holds a one-page program in machine code that starts a sentry. What it does
+// takes a process with a single thread, for which starting a Go program would be most of the
+// work. Only engine/gvisor uses it.
+package launcher
 
 import "golang.org/x/sys/unix"
 
