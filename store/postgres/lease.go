@@ -89,6 +89,10 @@ func (s *Store) takeLease(ctx context.Context) error {
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err
 		}
+		// A server that cannot use the tables must not take them from one that can.
+		if err := checkForm(ctx, tx); err != nil {
+			return err
+		}
 		// The lock waits for changes that the server before has begun, and no change of its
 		// begins after it.
 		var home, holder, place string

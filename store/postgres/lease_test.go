@@ -200,6 +200,26 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+// An older program that is started on the database while the lease of the server is over,
+// but nobody has taken it, does not take it away and then find out that it cannot use it.
+func TestAnOlderServerTakesNothingAway(t *testing.T) {
+	url := database(t)
+	s := open(t, url, postgres.WithHolder("newer"), postgres.WithLease(0, time.Hour))
+	defer s.Close()
+	pg.Exec(t, url, `INSERT INTO schema_versions (version_id, is_applied) VALUES (999, true)`)
+	refused(t, url, bothy.CodeUnsupported, "a newer server", postgres.WithHolder("older"))
+	refused(t, url, bothy.CodeUnsupported, "a newer server", postgres.WithHolder("newer"))
+	if err := s.PutSandbox(t.Context(), &bothy.Sandbox{ID: "a"}); err != nil {
+		t.Errorf("the server that had the database: %v", err)
+	}
+	pg.Exec(t, url, `DELETE FROM schema_versions WHERE version_id = 999`)
+	next := open(t, url, postgres.WithHolder("older"))
+	defer next.Close()
+	if err := s.PutSandbox(t.Context(), &bothy.Sandbox{ID: "a"}); bothy.ErrorCode(err) != bothy.CodeStore {
+		t.Errorf("once it was taken: %v", err)
+	}
+}
+
 // The rows of one server's state are nothing to a server that has another.
 func TestADatabaseBelongsToOneHome(t *testing.T) {
 	url := database(t)

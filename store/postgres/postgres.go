@@ -213,6 +213,47 @@ func Check(ctx context.Context, url string) (i Info, err error) {
 	return i, nil
 }
 
+// checkForm refuses tables that a newer server has written. Whoever brings them up to date
+// holds the lease, so they stay as they are while the lease is being taken.
+func checkForm(ctx context.Context, tx pgx.Tx) error {
+	known, err := newestForm()
+	if err != nil {
+		return err
+	}
+	var there bool
+	if err := tx.QueryRow(ctx, `SELECT to_regclass('`+formsTable+`') IS NOT NULL`).Scan(&there); err != nil || !there {
+		return err
+	}
+	var has int64
+	if err := tx.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM `+formsTable+` WHERE is_applied`).Scan(&has); err != nil {
+		return err
+	}
+	if has > known {
+		return bothy.Errorf(bothy.CodeUnsupported, "the database was written by a newer server (its form is %d, and this program knows those up to %d)", has, known).
+			WithHint("Start the newer program again, or restore the backup from before the upgrade.")
+	}
+	return nil
+}
+
+// formsTable is where goose writes down which migrations were made.
+const formsTable = "schema_versions"
+
+// newestForm is the number of the last migration that this program knows.
+func newestForm() (newest int64, err error) {
+	names, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range names {
+		n, err := goose.NumericComponent(name)
+		if err != nil {
+			return 0, err
+		}
+		newest = max(newest, n)
+	}
+	return newest, nil
+}
+
 func migrate(ctx context.Context, config *pgxpool.Config) error {
 	dir, err := fs.Sub(migrations, "migrations")
 	if err != nil {
@@ -220,21 +261,9 @@ func migrate(ctx context.Context, config *pgxpool.Config) error {
 	}
 	db := stdlib.OpenDB(*config.ConnConfig)
 	defer db.Close()
-	p, err := goose.NewProvider(goose.DialectPostgres, db, dir, goose.WithTableName("schema_versions"), goose.WithDisableGlobalRegistry(true))
+	p, err := goose.NewProvider(goose.DialectPostgres, db, dir, goose.WithTableName(formsTable), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return err
-	}
-	has, err := p.GetDBVersion(ctx)
-	if err != nil {
-		return err
-	}
-	known := int64(0)
-	for _, m := range p.ListSources() {
-		known = max(known, m.Version)
-	}
-	if has > known {
-		return bothy.Errorf(bothy.CodeUnsupported, "the database was written by a newer server (its form is %d, and this program knows those up to %d)", has, known).
-			WithHint("Start the newer program again, or restore the backup from before the upgrade.")
 	}
 	_, err = p.Up(ctx)
 	return err
