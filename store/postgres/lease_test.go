@@ -209,6 +209,9 @@ func TestAnOlderServerTakesNothingAway(t *testing.T) {
 	pg.Exec(t, url, `INSERT INTO schema_versions (version_id, is_applied) VALUES (999, true)`)
 	refused(t, url, bothy.CodeUnsupported, "a newer server", postgres.WithHolder("older"))
 	refused(t, url, bothy.CodeUnsupported, "a newer server", postgres.WithHolder("newer"))
+	if _, err := postgres.Check(t.Context(), url); bothy.ErrorCode(err) != bothy.CodeUnsupported || bothy.AsError(err).Hint == "" {
+		t.Errorf("the check says %v", err)
+	}
 	if err := s.PutSandbox(t.Context(), &bothy.Sandbox{ID: "a"}); err != nil {
 		t.Errorf("the server that had the database: %v", err)
 	}

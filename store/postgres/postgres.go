@@ -183,7 +183,8 @@ type Info struct {
 	Server string
 }
 
-// Check connects to the database of a URL, and changes nothing.
+// Check connects to the database of a URL, and changes nothing. A database that this
+// program is too old for is an error.
 func Check(ctx context.Context, url string) (i Info, err error) {
 	config, err := parse(url)
 	if err != nil {
@@ -210,22 +211,27 @@ func Check(ctx context.Context, url string) (i Info, err error) {
 	if err != nil {
 		return i, unreachable(err)
 	}
+	if err := checkForm(ctx, pool); err != nil {
+		return i, unreachable(err)
+	}
 	return i, nil
 }
 
 // checkForm refuses tables that a newer server has written. Whoever brings them up to date
 // holds the lease, so they stay as they are while the lease is being taken.
-func checkForm(ctx context.Context, tx pgx.Tx) error {
+func checkForm(ctx context.Context, db interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}) error {
 	known, err := newestForm()
 	if err != nil {
 		return err
 	}
 	var there bool
-	if err := tx.QueryRow(ctx, `SELECT to_regclass('`+formsTable+`') IS NOT NULL`).Scan(&there); err != nil || !there {
+	if err := db.QueryRow(ctx, `SELECT to_regclass('`+formsTable+`') IS NOT NULL`).Scan(&there); err != nil || !there {
 		return err
 	}
 	var has int64
-	if err := tx.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM `+formsTable+` WHERE is_applied`).Scan(&has); err != nil {
+	if err := db.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM `+formsTable+` WHERE is_applied`).Scan(&has); err != nil {
 		return err
 	}
 	if has > known {
