@@ -134,7 +134,7 @@ var ErrMemoryUnusable = errors.New("the memory cannot be used on this host")
 //
 // The life of a machine: Start boots one from a template, or Restore wakes one
 // from a snapshot; in both cases the guest agent is process 1 and answers at
-// GuestAddr:GuestPort over the machine's cable. The machine then lives until it
+// GuestAddr:GuestPort over the machine's network device. The machine then lives until it
 // is destroyed or ends by itself. It does not die with this process: State is
 // stored, and after a restart Adopt finds it again. Sweep removes what no
 // longer belongs to anybody.
@@ -231,9 +231,9 @@ type Machine interface {
 	// Build is that of the engine which started the machine, and so of the
 	// snapshots of its memory. It differs from the Engine's after an upgrade.
 	Build() string
-	// Cable opens the host's end of the machine's cable. There is one cable:
+	// NetDevice opens the host's end of the machine's network device. There is one network device:
 	// the caller closes it before it asks again.
-	Cable(ctx context.Context) (Cable, error)
+	NetDevice(ctx context.Context) (NetDevice, error)
 	// Done is closed when the machine has ended, for whatever reason. After
 	// that Exit tells how.
 	Done() <-chan struct{}

@@ -98,7 +98,7 @@ type Guest interface {
 	WriteArchive(ctx context.Context, path, user string, r io.Reader) error
 }
 
-// Gateway is the host's end of one sandbox's cable, with the policy. It starts
+// Gateway is the host's end of one sandbox's network device, with the policy. It starts
 // shut: until SetPolicy nothing leaves the sandbox.
 type Gateway interface {
 	// Dial connects to a port of the sandbox.

@@ -107,14 +107,14 @@ func (n Network) MarshalJSON() ([]byte, error) {
 	return json.Marshal(plain(n))
 }
 
-// The fixed addresses of every sandbox's only cable.
+// The fixed addresses of every sandbox's only network device.
 var (
 	// GatewayAddr is the host's end.
 	GatewayAddr = netip.MustParseAddr("10.0.0.1")
 	// GuestAddr is the sandbox's end.
 	GuestAddr = netip.MustParseAddr("10.0.0.2")
-	// CablePrefix is the network between them.
-	CablePrefix = netip.MustParsePrefix("10.0.0.0/24")
+	// SandboxPrefix is the network between them.
+	SandboxPrefix = netip.MustParsePrefix("10.0.0.0/24")
 	// GatewayMAC and GuestMAC are the link addresses of the two ends.
 	GatewayMAC = [6]byte{0x02, 0, 0, 0, 0, 1}
 	GuestMAC   = [6]byte{0x02, 0, 0, 0, 0, 2}
@@ -123,13 +123,13 @@ var (
 // GuestPort is where the guest agent listens, on GuestAddr only.
 const GuestPort = 49983
 
-// Cable is the host's end of a sandbox's only network cable. It carries whole
+// NetDevice is the host's end of a sandbox's only network device. It carries whole
 // Ethernet frames.
 //
 // ReadFrame and WriteFrame may be called at the same time as each other and as
 // Close; each of them from one goroutine or more. Close makes a waiting
 // ReadFrame return net.ErrClosed.
-type Cable interface {
+type NetDevice interface {
 	// ReadFrame reads one frame from the sandbox into p and returns its length.
 	ReadFrame(p []byte) (int, error)
 	// WriteFrame sends one frame, given in pieces, to the sandbox. It does not

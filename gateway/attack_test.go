@@ -371,9 +371,9 @@ func withExtension(hello []byte, kind uint16, body []byte) []byte {
 
 // A raw socket: what follows is sent and read frame by frame.
 
-// tap takes over the guest's end of the cable.
-func newRawLab(t *testing.T, n bothy.Network) (*memCable, *Gateway) {
-	host, inside := newCable(65000)
+// tap takes over the guest's end of the network device.
+func newRawLab(t *testing.T, n bothy.Network) (*memNetDevice, *Gateway) {
+	host, inside := newNetDevice(65000)
 	outside := newInternet(t)
 	g, err := New(host, Options{Dialer: outside, Resolver: outside, HostAddrs: ownHostAddrs})
 	if err != nil {
@@ -388,7 +388,7 @@ func newRawLab(t *testing.T, n bothy.Network) (*memCable, *Gateway) {
 
 // answers sends frames and returns the kinds of what comes back, up to the echo
 // reply that follows each of them as a mark.
-func answers(t *testing.T, c *memCable, frames ...[]byte) (got []string) {
+func answers(t *testing.T, c *memNetDevice, frames ...[]byte) (got []string) {
 	t.Helper()
 	for _, f := range append(frames, echoRequest("10.0.0.2", "10.0.0.1", guestMAC)) {
 		if err := c.WriteFrame(f); err != nil {

@@ -128,7 +128,7 @@ func BenchmarkIdleGateway(b *testing.B) {
 		before, g := memory(), runtime.NumGoroutine()
 		var all []*Gateway
 		for range n {
-			host, _ := newCable(65000)
+			host, _ := newNetDevice(65000)
 			gw, err := New(host, Options{})
 			if err != nil {
 				b.Fatal(err)

@@ -33,7 +33,7 @@ func (b *buffers) get() *[]byte  { return b.pool.Get().(*[]byte) }
 func (b *buffers) put(p *[]byte) { b.pool.Put(p) }
 
 var (
-	// wide buffers hold four full packets of the usual cable, so that no small
+	// wide buffers hold four full packets of the usual network device, so that no small
 	// one is left over, and serve while a sandbox has few connections.
 	wide = newBuffers(4 * (65000 - header.IPv4MinimumSize - header.TCPMinimumSize - 12))
 	// narrow ones serve the connections beyond.

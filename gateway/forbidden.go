@@ -16,7 +16,7 @@ var forbiddenRanges = []struct {
 	prefix netip.Prefix
 	what   string
 }{
-	{bothy.CablePrefix, "the sandbox's own cable"},
+	{bothy.SandboxPrefix, "the sandbox's own network"},
 	{netip.MustParsePrefix("0.0.0.0/8"), "this network"},
 	{netip.MustParsePrefix("10.0.0.0/8"), "private"},
 	{netip.MustParsePrefix("100.64.0.0/10"), "carrier-grade NAT"},

@@ -1,4 +1,4 @@
-// Package gateway is the host's end of a sandbox's only network cable: a
+// Package gateway is the host's end of a sandbox's only network device: a
 // user-space TCP/IP stack that sees every packet the sandbox sends, and lets
 // through what the sandbox's policy allows.
 //
@@ -78,7 +78,7 @@ type Options struct {
 	Clock      bothy.Clock
 }
 
-// Gateway is the other end of one sandbox's cable. Its methods may be called
+// Gateway is the other end of one sandbox's network device. Its methods may be called
 // from many goroutines.
 type Gateway struct {
 	log      *slog.Logger
@@ -93,7 +93,7 @@ type Gateway struct {
 	// patience is how long a connection may take to say whom it is for.
 	patience time.Duration
 
-	cable   bothy.Cable
+	dev     bothy.NetDevice
 	link    *link
 	stack   *stack.Stack
 	names   *names
@@ -127,13 +127,13 @@ type Gateway struct {
 	closed  bool
 }
 
-// New attaches a gateway to a cable, which it then owns. Nothing but Dial
+// New attaches a gateway to a network device, which it then owns. Nothing but Dial
 // passes until SetPolicy.
-func New(cable bothy.Cable, o Options) (*Gateway, error) {
-	if cable.MTU() < 576 || cable.MTU() > 65535 {
-		return nil, bothy.Errorf(bothy.CodeInvalid, "a cable with an MTU of %d cannot carry IPv4", cable.MTU())
+func New(dev bothy.NetDevice, o Options) (*Gateway, error) {
+	if dev.MTU() < 576 || dev.MTU() > 65535 {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "a network device with an MTU of %d cannot carry IPv4", dev.MTU())
 	}
-	g := newGateway(cable, o)
+	g := newGateway(dev, o)
 	var from uint64
 	if o.Journal != nil {
 		from = g.remember(o.Journal)
@@ -158,11 +158,11 @@ func New(cable bothy.Cable, o Options) (*Gateway, error) {
 	return g, nil
 }
 
-func newGateway(cable bothy.Cable, o Options) *Gateway {
+func newGateway(dev bothy.NetDevice, o Options) *Gateway {
 	g := &Gateway{
 		log: o.Log, dialer: o.Dialer, resolver: o.Resolver, presets: o.Presets, clock: o.Clock,
 		guard: guard{allow: o.Allow, forbid: o.Forbid, host: theHost}, maxConns: o.MaxConns, rootCAs: o.RootCAs, seed: newSeed(o.SecretSeed),
-		patience: firstBytesTime, cable: cable, policy: shut, flows: map[*flow]struct{}{}, queries: make(chan struct{}, maxQueries),
+		patience: firstBytesTime, dev: dev, policy: shut, flows: map[*flow]struct{}{}, queries: make(chan struct{}, maxQueries),
 		forbiddenLines: rate.NewLimiter(rate.Every(time.Minute), 10),
 	}
 	if g.log == nil {
@@ -197,7 +197,7 @@ func newGateway(cable bothy.Cable, o Options) *Gateway {
 	if len(o.GuestMAC) == len(guest) {
 		guest = mac(o.GuestMAC)
 	}
-	g.link = newLink(cable, guest, g.refusedPacket)
+	g.link = newLink(dev, guest, g.refusedPacket)
 	g.link.beforeSYN = g.awaitClosed
 	return g
 }
@@ -213,7 +213,7 @@ func (systemClock) AfterFunc(d time.Duration, f func()) func() bool {
 func (g *Gateway) read() {
 	defer g.work.Done()
 	if err := g.link.run(); err != nil {
-		g.log.Error("gateway: the cable broke", "err", err)
+		g.log.Error("gateway: the network device failed", "err", err)
 	}
 }
 
@@ -273,7 +273,7 @@ func (g *Gateway) Subscribe(ctx context.Context, fn func(bothy.NetworkDecision))
 	return g.lines.follow(ctx, g.clock.Now(), func(d bothy.NetworkDecision) error { fn(d); return nil })
 }
 
-// Close resets all connections, closes the cable, and returns when nothing of
+// Close resets all connections, closes the network device, and returns when nothing of
 // the gateway runs any more.
 func (g *Gateway) Close() error {
 	g.mu.Lock()
@@ -294,7 +294,7 @@ func (g *Gateway) Close() error {
 		f.revoke("the gateway closed")
 	}
 	g.stack.Close()
-	err := g.cable.Close()
+	err := g.dev.Close()
 	g.work.Wait()
 	g.stack.Wait()
 	g.lines.close()

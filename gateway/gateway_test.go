@@ -62,7 +62,7 @@ func TestDialToAClosedPortIsRefusedAtOnce(t *testing.T) {
 }
 
 func TestDialGivesUpWithItsContext(t *testing.T) {
-	host, _ := newCable(65000)
+	host, _ := newNetDevice(65000)
 	g, err := New(host, Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -27,23 +27,23 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 )
 
-// memCable is one end of a cable in memory. Frames that the other end does not
+// memNetDevice is one end of a network device in memory. Frames that the other end does not
 // take in time are lost, as on a real one.
-type memCable struct {
+type memNetDevice struct {
 	in, out chan []byte
 	mtu     int
 	once    sync.Once
 	closed  chan struct{}
 }
 
-func newCable(mtu int) (host, guest *memCable) {
+func newNetDevice(mtu int) (host, guest *memNetDevice) {
 	a, b := make(chan []byte, 4096), make(chan []byte, 4096)
-	host = &memCable{in: a, out: b, mtu: mtu, closed: make(chan struct{})}
-	guest = &memCable{in: b, out: a, mtu: mtu, closed: make(chan struct{})}
+	host = &memNetDevice{in: a, out: b, mtu: mtu, closed: make(chan struct{})}
+	guest = &memNetDevice{in: b, out: a, mtu: mtu, closed: make(chan struct{})}
 	return host, guest
 }
 
-func (c *memCable) ReadFrame(p []byte) (int, error) {
+func (c *memNetDevice) ReadFrame(p []byte) (int, error) {
 	select {
 	case f := <-c.in:
 		return copy(p, f), nil
@@ -52,7 +52,7 @@ func (c *memCable) ReadFrame(p []byte) (int, error) {
 	}
 }
 
-func (c *memCable) WriteFrame(pieces ...[]byte) error {
+func (c *memNetDevice) WriteFrame(pieces ...[]byte) error {
 	select {
 	case <-c.closed:
 		return net.ErrClosed
@@ -65,9 +65,9 @@ func (c *memCable) WriteFrame(pieces ...[]byte) error {
 	return nil
 }
 
-func (c *memCable) MTU() int { return c.mtu }
+func (c *memNetDevice) MTU() int { return c.mtu }
 
-func (c *memCable) Close() error {
+func (c *memNetDevice) Close() error {
 	c.once.Do(func() { close(c.closed) })
 	return nil
 }
@@ -75,20 +75,20 @@ func (c *memCable) Close() error {
 var guestMAC = mac(bothy.GuestMAC)
 
 // guest is a sandbox's kernel: an honest TCP/IP stack at 10.0.0.2, and the bare
-// end of the cable for the dishonest.
+// end of the network device for the dishonest.
 type guest struct {
 	t     testing.TB
 	stack *stack.Stack
 	link  *channel.Endpoint
-	cable *memCable
+	dev   *memNetDevice
 }
 
-func newGuest(t testing.TB, cable *memCable) *guest {
+func newGuest(t testing.TB, dev *memNetDevice) *guest {
 	s := stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, arp.NewProtocol},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocolCUBIC, udp.NewProtocol, icmp.NewProtocol4},
 	})
-	g := &guest{t: t, stack: s, cable: cable, link: channel.New(1024, uint32(cable.mtu)+ethernetSize, tcpip.LinkAddress(guestMAC[:]))}
+	g := &guest{t: t, stack: s, dev: dev, link: channel.New(1024, uint32(dev.mtu)+ethernetSize, tcpip.LinkAddress(guestMAC[:]))}
 	if err := s.CreateNIC(1, ethernet.New(g.link)); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func newGuest(t testing.TB, cable *memCable) *guest {
 	wg.Go(g.receive)
 	t.Cleanup(func() {
 		cancel()
-		cable.Close()
+		dev.Close()
 		wg.Wait()
 		s.Destroy()
 	})
@@ -115,15 +115,15 @@ func (g *guest) transmit(ctx context.Context) {
 		if pkt == nil {
 			return
 		}
-		_ = g.cable.WriteFrame(pkt.AsSlices()...)
+		_ = g.dev.WriteFrame(pkt.AsSlices()...)
 		pkt.DecRef()
 	}
 }
 
 func (g *guest) receive() {
-	b := make([]byte, g.cable.mtu+ethernetSize)
+	b := make([]byte, g.dev.mtu+ethernetSize)
 	for {
-		n, err := g.cable.ReadFrame(b)
+		n, err := g.dev.ReadFrame(b)
 		if err != nil {
 			return
 		}
@@ -276,7 +276,7 @@ func newLab(t testing.TB, change ...func(*Options)) *lab {
 	for _, c := range change {
 		c(&o)
 	}
-	host, inside := newCable(65000)
+	host, inside := newNetDevice(65000)
 	g, err := New(host, o)
 	if err != nil {
 		t.Fatal(err)

@@ -25,18 +25,18 @@ type mac [6]byte
 
 var gatewayMAC = mac(bothy.GatewayMAC)
 
-// An UncheckedCable is a Cable whose other end may not look at the checksums of
+// An UncheckedNetDevice is a NetDevice whose other end may not look at the checksums of
 // TCP and UDP. If so the gateway does not compute them.
-type UncheckedCable interface {
-	bothy.Cable
+type UncheckedNetDevice interface {
+	bothy.NetDevice
 	Unchecked() bool
 }
 
-// link is a stack.LinkEndpoint over a Cable. It lets in only what an honest
+// link is a stack.LinkEndpoint over a NetDevice. It lets in only what an honest
 // guest would send: ARP and IPv4 from the guest's own addresses. Everything
 // else ends here, before any protocol code sees it.
 type link struct {
-	cable bothy.Cable
+	dev bothy.NetDevice
 	// offload is set when the other end does not look at checksums.
 	offload bool
 	mtu     uint32
@@ -54,22 +54,22 @@ type link struct {
 
 var _ stack.LinkEndpoint = (*link)(nil)
 
-func newLink(cable bothy.Cable, guest mac, refused func(string, tcpip.Address, uint16, string)) *link {
-	l := &link{cable: cable, mtu: uint32(cable.MTU()), guest: guest, refused: refused, done: make(chan struct{})}
-	if u, ok := cable.(UncheckedCable); ok {
+func newLink(dev bothy.NetDevice, guest mac, refused func(string, tcpip.Address, uint16, string)) *link {
+	l := &link{dev: dev, mtu: uint32(dev.MTU()), guest: guest, refused: refused, done: make(chan struct{})}
+	if u, ok := dev.(UncheckedNetDevice); ok {
 		l.offload = u.Unchecked()
 	}
 	return l
 }
 
-// run reads frames until the cable ends, and returns why it ended.
+// run reads frames until the network device ends, and returns why it ended.
 func (l *link) run() error {
 	defer close(l.done)
 	size := int(l.mtu) + ethernetSize
 	v := buffer.NewViewSize(size)
 	defer func() { v.Release() }()
 	for {
-		n, err := l.cable.ReadFrame(v.AsSlice())
+		n, err := l.dev.ReadFrame(v.AsSlice())
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return nil
@@ -125,7 +125,7 @@ func (l *link) admit(frame []byte) bool {
 
 func (l *link) admitIPv4(p []byte) bool {
 	h := header.IPv4(p)
-	// Options are of no use on a cable with two ends, and source routes lie.
+	// Options are of no use on a link with two ends, and source routes lie.
 	if p[0] != 0x45 || int(h.TotalLength()) > len(p) || int(h.TotalLength()) < header.IPv4MinimumSize {
 		return false
 	}
@@ -187,7 +187,7 @@ func (l *link) handleARP(p []byte) {
 	h := header.ARP(p)
 	if h.IsValid() && h.Op() == header.ARPRequest && mac(h.HardwareAddressSender()) == l.guest &&
 		[4]byte(h.ProtocolAddressSender()) == guestAddress.As4() && [4]byte(h.ProtocolAddressTarget()) == gatewayAddress.As4() {
-		_ = l.cable.WriteFrame(l.arpReply())
+		_ = l.dev.WriteFrame(l.arpReply())
 	}
 }
 
@@ -242,7 +242,7 @@ func (l *link) write(pkt *stack.PacketBuffer) tcpip.Error {
 		p.list = append(p.list, b[skip:])
 		skip = 0
 	}
-	err := l.cable.WriteFrame(p.list...)
+	err := l.dev.WriteFrame(p.list...)
 	clear(p.list)
 	piecesPool.Put(p)
 	if err != nil {
@@ -276,8 +276,8 @@ func (l *link) ParseHeader(*stack.PacketBuffer) bool    { return true }
 func (l *link) Close()                                  {}
 func (l *link) SetOnCloseAction(func())                 {}
 
-// Capabilities says that what comes over the cable needs no checksum test: the
-// cable is memory, not a wire.
+// Capabilities says that what comes over the network device needs no checksum test: the
+// network device is memory, not a wire.
 func (l *link) Capabilities() stack.LinkEndpointCapabilities {
 	if l.offload {
 		return stack.CapabilityRXChecksumOffload | stack.CapabilityTXChecksumOffload

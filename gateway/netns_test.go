@@ -243,10 +243,10 @@ func (ns *namespace) start(role ...string) {
 	}
 }
 
-// tapCable is a tap as a Cable.
-type tapCable struct{ *os.File }
+// tapDevice is a tap as a NetDevice.
+type tapDevice struct{ *os.File }
 
-func (c tapCable) ReadFrame(p []byte) (int, error) {
+func (c tapDevice) ReadFrame(p []byte) (int, error) {
 	n, err := c.Read(p)
 	if errors.Is(err, os.ErrClosed) {
 		err = net.ErrClosed
@@ -254,7 +254,7 @@ func (c tapCable) ReadFrame(p []byte) (int, error) {
 	return n, err
 }
 
-func (c tapCable) WriteFrame(pieces ...[]byte) error {
+func (c tapDevice) WriteFrame(pieces ...[]byte) error {
 	rc, err := c.SyscallConn()
 	if err != nil {
 		return err
@@ -267,10 +267,10 @@ func (c tapCable) WriteFrame(pieces ...[]byte) error {
 	return errors.Join(err, werr)
 }
 
-func (c tapCable) MTU() int { return 65000 }
+func (c tapDevice) MTU() int { return 65000 }
 
-// tap plugs a cable into the namespace and sets its kernel up as a sandbox.
-func (ns *namespace) tap() bothy.Cable {
+// tap plugs a network device into the namespace and sets its kernel up as a sandbox.
+func (ns *namespace) tap() bothy.NetDevice {
 	ns.t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -301,7 +301,7 @@ func (ns *namespace) tap() bothy.Cable {
 	ns.ip("-n", ns.name, "link", "set", "eth0", "address", net.HardwareAddr(bothy.GuestMAC[:]).String(), "mtu", "65000", "up")
 	ns.ip("-n", ns.name, "addr", "add", "10.0.0.2/24", "dev", "eth0")
 	ns.ip("-n", ns.name, "route", "add", "default", "via", "10.0.0.1")
-	return tapCable{os.NewFile(uintptr(fds[0]), "tap")}
+	return tapDevice{os.NewFile(uintptr(fds[0]), "tap")}
 }
 
 // newRealLab is a lab whose guest is a Linux kernel.

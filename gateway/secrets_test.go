@@ -366,7 +366,7 @@ func TestCopyGoesOnWithPlaceholdersAndAuthority(t *testing.T) {
 	list := []bothy.Secret{{Name: "KEY", Value: secretValue, Hosts: []string{"api.example"}}}
 	var seen []string
 	for _, c := range []struct{ own, given string }{{"origin", "shared"}, {"copy", "shared"}, {"copy", ""}} {
-		host, _ := newCable(1500)
+		host, _ := newNetDevice(1500)
 		g, err := New(host, Options{SecretSeed: []byte(c.own)})
 		if err != nil {
 			t.Fatal(err)
@@ -388,7 +388,7 @@ func TestCopyGoesOnWithPlaceholdersAndAuthority(t *testing.T) {
 func TestSleeperKeepsPlaceholdersAndAuthority(t *testing.T) {
 	list := []bothy.Secret{{Name: "KEY", Value: secretValue, Hosts: []string{"api.example"}}}
 	make := func(seed string) *Gateway {
-		host, _ := newCable(1500)
+		host, _ := newNetDevice(1500)
 		g, err := New(host, Options{SecretSeed: []byte(seed)})
 		if err != nil {
 			t.Fatal(err)

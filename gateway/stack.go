@@ -63,7 +63,7 @@ func setUpStack(s *stack.Stack, g *Gateway) error {
 		&tcpip.TCPReceiveBufferSizeRangeOption{Min: bufferMin, Default: bufferDefault, Max: bufferMax},
 		ptr(tcpip.TCPSACKEnabled(true)),
 		ptr(tcpip.TCPModerateReceiveBufferOption(true)),
-		// A cable delivers in order, so that no segment of an old connection
+		// A network device delivers in order, so that no segment of an old connection
 		// can reach a new one: there is nothing to wait for. See awaitClosed.
 		ptr(tcpip.TCPTimeWaitTimeoutOption(0)),
 		ptr(tcpip.TCPLingerTimeoutOption(15 * time.Second)),
@@ -74,7 +74,7 @@ func setUpStack(s *stack.Stack, g *Gateway) error {
 		}
 	}
 	if err := s.CreateNIC(nicID, g.link); err != nil {
-		return fmt.Errorf("gateway: attach the cable: %s", err)
+		return fmt.Errorf("gateway: attach the network device: %s", err)
 	}
 	addr := tcpip.ProtocolAddress{Protocol: ipv4.ProtocolNumber, AddressWithPrefix: gatewayAddress.WithPrefix()}
 	if err := s.AddProtocolAddress(nicID, addr, stack.AddressProperties{}); err != nil {

@@ -362,7 +362,7 @@ func TestICMPTunnel(t *testing.T) {
 		return stop
 	}
 
-	// Through a plain cable it works.
+	// Through a plain network device it works.
 	free := newNamespace(t)
 	free.ip("link", "add", "name", "eth0", "netns", free.name, "type", "veth", "peer", "name", "eth0", "netns", w.name)
 	for ns, addr := range map[*namespace]string{free: "5.6.9.1/24", w.namespace: "5.6.9.2/24"} {

@@ -88,7 +88,7 @@ func (w *world) open() {
 	o := lifecycle.Options{
 		Store: st, Blobs: blobs, Templates: known, GuestImage: w.image,
 		Engines: map[string]bothy.Engine{"fake": w.engine}, Engine: "fake",
-		NewGateway: func(id string, c bothy.Cable) (bothy.Gateway, error) { return w.gateways.add(c), nil },
+		NewGateway: func(id string, c bothy.NetDevice) (bothy.Gateway, error) { return w.gateways.add(c), nil },
 		NewGuest: func(_ func(context.Context) (net.Conn, error), key string) bothy.Guest {
 			return w.guests.add(key)
 		},
@@ -190,7 +190,7 @@ func (t templates) Lookup(name string) (*bothy.Template, error) {
 
 // gateway remembers its policy.
 type gateway struct {
-	cable   bothy.Cable
+	dev     bothy.NetDevice
 	mu      sync.Mutex
 	policy  bothy.Network
 	set     int
@@ -204,10 +204,10 @@ type gateways struct {
 	all []*gateway
 }
 
-func (g *gateways) add(c bothy.Cable) *gateway {
+func (g *gateways) add(c bothy.NetDevice) *gateway {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n := &gateway{cable: c}
+	n := &gateway{dev: c}
 	g.all = append(g.all, n)
 	return n
 }
@@ -221,7 +221,7 @@ func (g *gateways) last() *gateway {
 func (g *gateway) Dial(context.Context, uint16) (net.Conn, error) { return nil, errors.New("no wire") }
 func (g *gateway) Counters() bothy.NetworkCounters                { return bothy.NetworkCounters{} }
 func (g *gateway) Log(time.Time) []bothy.NetworkDecision          { return nil }
-func (g *gateway) Close() error                                   { return g.cable.Close() }
+func (g *gateway) Close() error                                   { return g.dev.Close() }
 
 func (g *gateway) Follow(ctx context.Context, _ time.Time, _ func(bothy.NetworkDecision) error) error {
 	<-ctx.Done()

@@ -156,7 +156,7 @@ func TestACommandInASandboxThatHangsIsGivenUp(t *testing.T) {
 	w := newWorld(t)
 	var quiet atomic.Bool
 	w.narrow = func(o *lifecycle.Options) {
-		o.NewGateway = func(_ string, c bothy.Cable) (bothy.Gateway, error) {
+		o.NewGateway = func(_ string, c bothy.NetDevice) (bothy.Gateway, error) {
 			return &wired{w.gateways.add(c), make(chan net.Conn, 10)}, nil
 		}
 		o.NewGuest = func(dial func(context.Context) (net.Conn, error), key string) bothy.Guest {

@@ -49,8 +49,8 @@ type Options struct {
 	Builds Builds
 	// GuestImage is the path of the image that holds the guest.
 	GuestImage string
-	// NewGateway attaches a gateway, shut, to a cable.
-	NewGateway func(sandboxID string, c bothy.Cable) (bothy.Gateway, error)
+	// NewGateway attaches a gateway, shut, to a network device.
+	NewGateway func(sandboxID string, c bothy.NetDevice) (bothy.Gateway, error)
 	// NewGuest makes the host's side of a guest, which is dialled by dial.
 	NewGuest func(dial func(context.Context) (net.Conn, error), key string) bothy.Guest
 	// Vault encrypts secrets for the store. Without one, requests with secrets

@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
-// DialPort connects to a port of a sandbox: over its cable first, and if
+// DialPort connects to a port of a sandbox: over its network device first, and if
 // nothing listens there, on its loopback through the guest.
 func (s *Service) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
 	l, done, err := s.enterPort(ctx, id, port)

@@ -174,7 +174,7 @@ func (s *Service) reattach(ctx context.Context, sb *bothy.Sandbox) error {
 	return nil
 }
 
-// attachFound opens the cable of a machine that was found and asks its guest.
+// attachFound opens the network device of a machine that was found and asks its guest.
 func (s *Service) attachFound(ctx context.Context, sb *bothy.Sandbox, m bothy.Machine) (*instance.Instance, error) {
 	l, err := s.machines.Attach(ctx, sb, m, sb.GuestKey)
 	if err != nil {

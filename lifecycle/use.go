@@ -143,7 +143,7 @@ func (s *Service) whyGone(ctx context.Context, l *instance.Instance) error {
 	waiting, cancel := context.WithTimeout(ctx, recordPatience)
 	defer cancel()
 	ending := l.EndExpected()
-	// A cable breaks a moment before its machine is seen to end.
+	// A network device breaks a moment before its machine is seen to end.
 	grace, stop := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer stop()
 	if !ending {

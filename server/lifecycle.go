@@ -64,7 +64,7 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 		Engine:     s.config.Engine.Default,
 		Auto:       autoPolicies[s.config.Engine.Auto],
 		GuestImage: b.GuestImage,
-		NewGateway: func(id string, c bothy.Cable) (bothy.Gateway, error) {
+		NewGateway: func(id string, c bothy.NetDevice) (bothy.Gateway, error) {
 			o := gateways
 			o.Log = s.log.With("sandbox", id)
 			o.SecretSeed = s.vault.Derive("gateway of " + id)

@@ -30,11 +30,11 @@ type Harness struct {
 // Run runs the suite.
 func Run(t *testing.T, h Harness) {
 	for name, test := range map[string]func(*testing.T, *suite){
-		"Guest answers over the cable":                     guestAnswers,
+		"Guest answers over the network device":            guestAnswers,
 		"A guest that is announced answers":                announced,
 		"Every machine has a user of its own":              users,
 		"Two machines with the same address do not mix":    twoMachines,
-		"A cable can be opened again":                      cableAgain,
+		"A network device can be opened again":             netDeviceAgain,
 		"Destroy ends a machine and can be repeated":       destroyTwice,
 		"An id is used once":                               sameID,
 		"A machine starts beside the one that it replaces": beside,
@@ -123,12 +123,12 @@ func (s *suite) start(t *testing.T, id string) bothy.Machine {
 	return m
 }
 
-// plug opens the cable and puts a gateway on it.
+// plug opens the network device and puts a gateway on it.
 func plug(t *testing.T, m bothy.Machine) *gateway.Gateway {
 	t.Helper()
-	c, err := m.Cable(t.Context())
+	c, err := m.NetDevice(t.Context())
 	if err != nil {
-		t.Fatalf("cable of %s: %v", m.ID(), err)
+		t.Fatalf("network device of %s: %v", m.ID(), err)
 	}
 	g, err := gateway.New(c, gateway.Options{})
 	if err != nil {
@@ -213,7 +213,7 @@ func twoMachines(t *testing.T, s *suite) {
 	s.answers(t, gb)
 }
 
-func cableAgain(t *testing.T, s *suite) {
+func netDeviceAgain(t *testing.T, s *suite) {
 	m := s.start(t, "a")
 	for range 3 {
 		g := plug(t, m)

@@ -67,14 +67,14 @@ func (m *Machine) Exit() bothy.Exit {
 	return m.exit
 }
 
-// Cable plugs a new cable in; the one before is cut.
-func (m *Machine) Cable(context.Context) (bothy.Cable, error) {
+// NetDevice plugs a new network device in; the one before is cut.
+func (m *Machine) NetDevice(context.Context) (bothy.NetDevice, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.nic != nil {
 		m.nic.close()
 	}
-	host, guest := newCable()
+	host, guest := newNetDevice()
 	m.nic = newNIC(guest)
 	l, err := m.nic.listen(bothy.GuestPort)
 	if err != nil {

@@ -22,19 +22,19 @@ import (
 
 const (
 	mtu = 1500
-	// backlog is how many frames wait on the cable. Two full windows of TCP fit.
+	// backlog is how many frames wait on the network device. Two full windows of TCP fit.
 	backlog = 2048
 )
 
-// plug is one end of a cable in memory.
+// plug is one end of a network device in memory.
 type plug struct {
 	in, out chan []byte
 	closed  chan struct{}
 	once    *sync.Once
 }
 
-// newCable returns both ends; closing one closes both.
-func newCable() (host, guest *plug) {
+// newNetDevice returns both ends; closing one closes both.
+func newNetDevice() (host, guest *plug) {
 	a, b := make(chan []byte, backlog), make(chan []byte, backlog)
 	closed, once := make(chan struct{}), &sync.Once{}
 	return &plug{in: a, out: b, closed: closed, once: once}, &plug{in: b, out: a, closed: closed, once: once}
@@ -72,7 +72,7 @@ func (p *plug) Close() error {
 
 // nic is the inside of a machine: a TCP/IP stack at the sandbox's address.
 type nic struct {
-	cable *plug
+	dev   *plug
 	stack *stack.Stack
 	link  *channel.Endpoint
 	stop  context.CancelFunc
@@ -80,16 +80,16 @@ type nic struct {
 	ls    []net.Listener
 }
 
-func newNIC(cable *plug) *nic {
+func newNIC(dev *plug) *nic {
 	s := stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, arp.NewProtocol},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol},
 	})
-	n := &nic{cable: cable, stack: s, link: channel.New(256, mtu+header.EthernetMinimumSize, tcpip.LinkAddress(bothy.GuestMAC[:]))}
+	n := &nic{dev: dev, stack: s, link: channel.New(256, mtu+header.EthernetMinimumSize, tcpip.LinkAddress(bothy.GuestMAC[:]))}
 	s.CreateNIC(1, ethernet.New(n.link))
 	s.AddProtocolAddress(1, tcpip.ProtocolAddress{
 		Protocol:          ipv4.ProtocolNumber,
-		AddressWithPrefix: tcpip.AddressWithPrefix{Address: tcpip.AddrFrom4(bothy.GuestAddr.As4()), PrefixLen: bothy.CablePrefix.Bits()},
+		AddressWithPrefix: tcpip.AddressWithPrefix{Address: tcpip.AddrFrom4(bothy.GuestAddr.As4()), PrefixLen: bothy.SandboxPrefix.Bits()},
 	}, stack.AddressProperties{})
 	s.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, Gateway: tcpip.AddrFrom4(bothy.GatewayAddr.As4()), NIC: 1}})
 	ctx, stop := context.WithCancel(context.Background())
@@ -105,7 +105,7 @@ func (n *nic) transmit(ctx context.Context) {
 		if pkt == nil {
 			return
 		}
-		err := n.cable.WriteFrame(pkt.AsSlices()...)
+		err := n.dev.WriteFrame(pkt.AsSlices()...)
 		pkt.DecRef()
 		if err != nil {
 			return
@@ -116,7 +116,7 @@ func (n *nic) transmit(ctx context.Context) {
 func (n *nic) receive() {
 	b := make([]byte, mtu+header.EthernetMinimumSize)
 	for {
-		l, err := n.cable.ReadFrame(b)
+		l, err := n.dev.ReadFrame(b)
 		if err != nil {
 			return
 		}
@@ -139,7 +139,7 @@ func (n *nic) close() {
 		l.Close()
 	}
 	n.stop()
-	n.cable.Close()
+	n.dev.Close()
 	n.done.Wait()
 	n.stack.Destroy()
 }

@@ -7,7 +7,7 @@ import (
 )
 
 func TestFramesAreLostRatherThanWaitedFor(t *testing.T) {
-	host, guest := newCable()
+	host, guest := newNetDevice()
 	for i := range 2 * backlog {
 		if err := host.WriteFrame([]byte{byte(i)}, []byte{byte(i >> 8)}); err != nil {
 			t.Fatal(err)
@@ -27,6 +27,6 @@ func TestFramesAreLostRatherThanWaitedFor(t *testing.T) {
 	}
 	guest.Close()
 	if err := host.WriteFrame([]byte("late")); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a closed cable: %v", err)
+		t.Errorf("a closed network device: %v", err)
 	}
 }

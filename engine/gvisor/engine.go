@@ -183,10 +183,10 @@ func (e *Engine) Check(context.Context) error {
 	if os.Geteuid() != 0 {
 		return bothy.Errorf(bothy.CodeEngineMissing, "the gVisor engine needs root to make namespaces").WithHint("Run the server as root.")
 	}
-	cable, err := e.nets.New()
+	dev, err := e.nets.New()
 	if err != nil {
 		return bothy.Errorf(bothy.CodeEngineMissing, "a network namespace with a tap cannot be made: %v", err).
 			WithHint("Load the tun module (modprobe tun) and run the server as root.").Because(err)
 	}
-	return cable.Close()
+	return dev.Close()
 }

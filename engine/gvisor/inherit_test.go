@@ -11,7 +11,7 @@ import (
 )
 
 // TestSentriesShareNoSocket starts machines after and beside each other: none
-// may hold a socket of another, which could be its cable or its control.
+// may hold a socket of another, which could be its network device or its control.
 func TestSentriesShareNoSocket(t *testing.T) {
 	dir, parent := newPlace(t)
 	e := newEngine(t, dir, parent)

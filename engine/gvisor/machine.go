@@ -151,8 +151,8 @@ func (e *Engine) Adopt(_ context.Context, id string, b []byte) (bothy.Machine, e
 	return m, nil
 }
 
-// Cable opens the tap's other end.
-func (m *Machine) Cable(context.Context) (bothy.Cable, error) {
+// NetDevice opens the tap's other end.
+func (m *Machine) NetDevice(context.Context) (bothy.NetDevice, error) {
 	m.mu.Lock()
 	tap := m.tap
 	m.tap = nil
@@ -160,10 +160,10 @@ func (m *Machine) Cable(context.Context) (bothy.Cable, error) {
 	if tap == nil {
 		var err error
 		if tap, err = m.e.nets.Open(m.proc.PID); err != nil {
-			return nil, fmt.Errorf("open the cable of %s: %w", m.ID(), err)
+			return nil, fmt.Errorf("open the network device of %s: %w", m.ID(), err)
 		}
 	}
-	return &cable{f: tap}, nil
+	return &netDevice{f: tap}, nil
 }
 
 // announceTimeout is how long process 1 may take to listen before the server asks.
@@ -186,11 +186,11 @@ func (m *Machine) Announced(ctx context.Context) {
 	m.affinity.releaseSoon()
 }
 
-// cable is a tap. Its file is non-blocking, so a waiting reader holds no
+// netDevice is a tap. Its file is non-blocking, so a waiting reader holds no
 // thread.
-type cable struct{ f *os.File }
+type netDevice struct{ f *os.File }
 
-func (c *cable) ReadFrame(p []byte) (int, error) {
+func (c *netDevice) ReadFrame(p []byte) (int, error) {
 	n, err := c.f.Read(p)
 	if errors.Is(err, os.ErrClosed) {
 		err = net.ErrClosed
@@ -198,7 +198,7 @@ func (c *cable) ReadFrame(p []byte) (int, error) {
 	return n, err
 }
 
-func (c *cable) WriteFrame(pieces ...[]byte) error {
+func (c *netDevice) WriteFrame(pieces ...[]byte) error {
 	if len(pieces) == 1 {
 		_, err := c.f.Write(pieces[0])
 		return err
@@ -215,12 +215,12 @@ func (c *cable) WriteFrame(pieces ...[]byte) error {
 	return errors.Join(err, werr)
 }
 
-func (c *cable) MTU() int     { return netns.MTU }
-func (c *cable) Close() error { return c.f.Close() }
+func (c *netDevice) MTU() int     { return netns.MTU }
+func (c *netDevice) Close() error { return c.f.Close() }
 
 // Unchecked tells the gateway that nobody looks at checksums: the kernel inside
 // takes what its packet socket gives it for checked.
-func (c *cable) Unchecked() bool { return true }
+func (c *netDevice) Unchecked() bool { return true }
 
 // Done is closed when the machine has ended.
 func (m *Machine) Done() <-chan struct{} { return m.done }

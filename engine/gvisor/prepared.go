@@ -30,7 +30,7 @@ type preparedSentry struct {
 	sentry   program
 	uid      int // the sentry's user and group on the host
 	tap      *os.File
-	packets  *os.File // the sentry's end of the cable, until it has it
+	packets  *os.File // the sentry's end of the network device, until it has it
 	notify   *os.File // see spawn
 	group    *cgroup.Group
 	affinity *bootAffinity
@@ -56,12 +56,12 @@ func (e *Engine) prepareSentry(name string, spec bothy.MachineSpec, sentry progr
 		return nil, err
 	}
 	undo.Add(func() { e.uids.Release(p.uid, p.dir) })
-	cable, err := e.nets.New()
+	dev, err := e.nets.New()
 	if err != nil {
 		return nil, err
 	}
-	defer cable.Namespace.Close()
-	p.tap, p.packets = cable.Tap, cable.Socket
+	defer dev.Namespace.Close()
+	p.tap, p.packets = dev.Tap, dev.Socket
 	undo.Add(func() { p.tap.Close(); p.packets.Close() })
 
 	undo.Add(func() { p.affinity.release() })
@@ -74,7 +74,7 @@ func (e *Engine) prepareSentry(name string, spec bothy.MachineSpec, sentry progr
 	if !e.off[tuning.BootAffinity] {
 		p.affinity = bootCPUs.reserve(p.group)
 	}
-	if p.sb, p.notify, err = e.spawn(p, spec, cable.Namespace); err != nil {
+	if p.sb, p.notify, err = e.spawn(p, spec, dev.Namespace); err != nil {
 		return nil, err
 	}
 	undo.Add(func() { p.notify.Close() })

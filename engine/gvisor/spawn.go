@@ -99,7 +99,7 @@ var prepareOnce = sync.OnceValue(func() error {
 })
 
 // keepFiles has sentries inherit none of this process's files. The library opens sockets
-// that others would inherit, on another sandbox's cable, and closes them when garbage is
+// that others would inherit, on another sandbox's network device, and closes them when garbage is
 // collected; the last to close one waits for some milliseconds. Where the host's kernel
 // is too old for it, the sentry closes them.
 func keepFiles() { _ = unix.CloseRange(firstFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) }

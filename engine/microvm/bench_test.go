@@ -47,11 +47,11 @@ func (b *bench) answer(make func(id string) (bothy.Machine, error)) (bothy.Machi
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { m.Destroy(context.Background()) })
-	cable, err := m.Cable(b.Context())
+	dev, err := m.NetDevice(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
-	g, err := gateway.New(cable, gateway.Options{})
+	g, err := gateway.New(dev, gateway.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -5,7 +5,7 @@
 // A machine is one process of QEMU, as a user of its own, in an empty root and namespaces of its
 // own, behind a system call filter, under a cgroup. Its disks are the template's image
 // and the guest's, read-only and shared, and a sparse file for what is written. Its
-// cable and its monitors are sockets in the machine's folder, so that it outlives the
+// network device and its monitors are sockets in the machine's folder, so that it outlives the
 // server. Where the host has no KVM that works the processor is emulated.
 //
 // A snapshot's memory is a file that each copy maps privately: a copy loads what it

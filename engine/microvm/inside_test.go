@@ -43,11 +43,11 @@ func use(t *testing.T, m bothy.Machine, err error) *sandbox {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Destroy(context.Background()) })
-	cable, err := m.Cable(t.Context())
+	dev, err := m.NetDevice(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := gateway.New(cable, gateway.Options{})
+	g, err := gateway.New(dev, gateway.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -150,9 +150,9 @@ func (m *Machine) bound(ctx context.Context, d time.Duration) (context.Context, 
 	return ctx, func() { cancel(nil); stop() }
 }
 
-// Cable opens the socket of the machine's network.
-func (m *Machine) Cable(context.Context) (bothy.Cable, error) {
-	c, err := openCable(filepath.Join(m.dir, cableSocket))
+// NetDevice opens the socket of the machine's network.
+func (m *Machine) NetDevice(context.Context) (bothy.NetDevice, error) {
+	c, err := openNetDevice(filepath.Join(m.dir, netDeviceSocket))
 	if err != nil {
 		return nil, err
 	}

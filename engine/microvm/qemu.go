@@ -62,7 +62,7 @@ type hardware struct {
 	files              int // 0: no such disk; below: one that nobody reads again
 	modules            int // 0: no such disk
 	monitor, events    int
-	cable              int
+	dev                int
 }
 
 // qemu is QEMU, from the version that speaks Ethernet over streams.
@@ -123,8 +123,8 @@ func (q qemu) command(h hardware) ([]string, error) {
 		a = append(a, disk(vm.DiskModules, h.modules, true)...)
 	}
 	return append(a,
-		"-netdev", fmt.Sprintf("stream,id=cable,server=on,addr.type=fd,addr.str=%d", h.cable),
-		"-device", fmt.Sprintf("virtio-net-device,netdev=cable,mac=%s,host_mtu=%d", mac(bothy.GuestMAC), cableMTU),
+		"-netdev", fmt.Sprintf("stream,id=cable,server=on,addr.type=fd,addr.str=%d", h.dev),
+		"-device", fmt.Sprintf("virtio-net-device,netdev=cable,mac=%s,host_mtu=%d", mac(bothy.GuestMAC), netDeviceMTU),
 		"-object", "rng-builtin,id=rng", "-device", "virtio-rng-device,rng=rng",
 		"-device", "virtio-balloon-device,id=balloon,free-page-reporting=on",
 	), nil
@@ -193,9 +193,9 @@ func kernelArgs(h hardware) string {
 }
 
 const (
-	monitorSocket = "monitor"
-	eventsSocket  = "events"
-	cableSocket   = "cable"
+	monitorSocket   = "monitor"
+	eventsSocket    = "events"
+	netDeviceSocket = "cable"
 )
 
 func (q qemu) open(ctx context.Context, dir string) (monitor, error) {

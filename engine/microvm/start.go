@@ -308,7 +308,7 @@ func (e *Engine) spawn(p plan, dir string, group *cgroup.Group, words *os.File) 
 			return 0, 0, err
 		}
 	}
-	for name, fd := range map[string]*int{monitorSocket: &h.monitor, eventsSocket: &h.events, cableSocket: &h.cable} {
+	for name, fd := range map[string]*int{monitorSocket: &h.monitor, eventsSocket: &h.events, netDeviceSocket: &h.dev} {
 		if *fd, err = pass(listenUnix(filepath.Join(dir, name))); err != nil {
 			return 0, 0, err
 		}

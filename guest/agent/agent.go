@@ -110,7 +110,7 @@ func New(opt Options) (*Agent, error) {
 func (a *Agent) handler() http.Handler {
 	opts := []connect.HandlerOption{
 		connect.WithReadMaxBytes(maxMessage),
-		connect.WithCompression("gzip", nil, nil), // costs more memory than it is worth on a virtual cable
+		connect.WithCompression("gzip", nil, nil), // costs more memory than it is worth on a virtual network
 		connect.WithInterceptors(errorInterceptor{}),
 	}
 	mux := http.NewServeMux()

@@ -700,7 +700,7 @@ func TestKillLargest(t *testing.T) {
 }
 
 func TestUnreachableGuest(t *testing.T) {
-	c := client.New(func(context.Context) (net.Conn, error) { return nil, errors.New("no cable") }, "")
+	c := client.New(func(context.Context) (net.Conn, error) { return nil, errors.New("no network device") }, "")
 	_, err := c.Exec(t.Context(), args("true"))
 	wantCode(t, err, bothy.CodeGuest)
 	if bothy.AsError(err).Hint == "" {

@@ -155,17 +155,17 @@ func (l *Instance) Ended() { close(l.Gone) }
 // Hung reports whether the guest was last seen not to answer.
 func (l *Instance) Hung() bool { return l.conns.isHung() }
 
-// Attach opens the cable of a machine and makes its gateway and guest. The
+// Attach opens the network device of a machine and makes its gateway and guest. The
 // gateway is shut.
 func (s *Machines) Attach(ctx context.Context, sb *bothy.Sandbox, m bothy.Machine, key string) (*Instance, error) {
 	var undo cleanup.Stack
 	defer undo.Run()
-	cable, err := m.Cable(ctx)
+	dev, err := m.NetDevice(ctx)
 	if err != nil {
 		return nil, err
 	}
-	undo.Add(func() { cable.Close() })
-	gw, err := s.o.NewGateway(sb.ID, cable)
+	undo.Add(func() { dev.Close() })
+	gw, err := s.o.NewGateway(sb.ID, dev)
 	if err != nil {
 		return nil, err
 	}

@@ -19,9 +19,9 @@ const StartTimeout = 60 * time.Second
 
 // Options are what machines are connected with.
 type Options struct {
-	// NewGateway attaches a gateway, shut, to a cable, and NewGuest makes the host's
+	// NewGateway attaches a gateway, shut, to a network device, and NewGuest makes the host's
 	// side of a guest, which is dialled by dial.
-	NewGateway func(sandboxID string, c bothy.Cable) (bothy.Gateway, error)
+	NewGateway func(sandboxID string, c bothy.NetDevice) (bothy.Gateway, error)
 	NewGuest   func(dial func(context.Context) (net.Conn, error), key string) bothy.Guest
 	// Vault encrypts secrets. Without one, requests with secrets are refused.
 	Vault Vault

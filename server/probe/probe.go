@@ -98,13 +98,13 @@ func startOnce(ctx context.Context, e bothy.Engine, spec bothy.MachineSpec) (too
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, m.Destroy(context.WithoutCancel(ctx))) }()
-	cable, err := m.Cable(ctx)
+	dev, err := m.NetDevice(ctx)
 	if err != nil {
 		return 0, err
 	}
-	g, err := gateway.New(cable, gateway.Options{GuestMAC: bothy.GuestMAC[:]})
+	g, err := gateway.New(dev, gateway.Options{GuestMAC: bothy.GuestMAC[:]})
 	if err != nil {
-		return 0, errors.Join(err, cable.Close())
+		return 0, errors.Join(err, dev.Close())
 	}
 	defer g.Close()
 	c := guestclient.New(func(ctx context.Context) (net.Conn, error) { return g.Dial(ctx, bothy.GuestPort) }, "")

@@ -93,7 +93,7 @@ func (b *box) keeps(addr string) {
 
 func TestConnectionsToServersInsideAreKept(t *testing.T) {
 	t.Parallel()
-	for _, addr := range []string{"", "127.0.0.1"} { // over the cable, and over the guest
+	for _, addr := range []string{"", "127.0.0.1"} { // over the network device, and over the guest
 		t.Run("listening on "+addr, func(t *testing.T) {
 			t.Parallel()
 			b := shared.newBox(t, bothy.SandboxCreate{AutoResume: true})

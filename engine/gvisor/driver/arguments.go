@@ -38,7 +38,7 @@ func flags(dir string) []string {
 		"--host-settings=ignore",
 		"--watchdog-action=log",
 		"--systrap-disable-fast-path=" + strconv.FormatBool(runtime.NumCPU() == 1),
-		// The cable loses nothing on its way, and one processor takes its packets
+		// The network device loses nothing on its way, and one processor takes its packets
 		// without handing them to another thread.
 		"--rx-checksum-offload=true",
 		"--tx-checksum-offload=true",

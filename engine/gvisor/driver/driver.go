@@ -102,9 +102,9 @@ type OpName string
 
 // What sentries do.
 const (
-	// OpStart starts process 1. Its file is the sentry's end of the cable.
+	// OpStart starts process 1. Its file is the sentry's end of the network device.
 	OpStart OpName = "start"
-	// OpRestore reads a kernel. Its files are the sentry's end of the cable and those of
+	// OpRestore reads a kernel. Its files are the sentry's end of the network device and those of
 	// the image, as they are listed by ImageFiles.
 	OpRestore OpName = "restore"
 	// OpCheckpoint writes the kernel to the files of an image.

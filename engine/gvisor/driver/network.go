@@ -12,7 +12,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor/netns"
 )
 
-// setNetwork tells a sentry all that is known of the cable, for which the library's own
+// setNetwork tells a sentry all that is known of the network device, for which the library's own
 // client asks the host.
 func setNetwork(conn *urpc.Client, packets *os.File, restore bool) error {
 	args, err := network(packets)
@@ -32,7 +32,7 @@ func network(packets *os.File) (*boot.CreateLinksAndRoutesArgs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure the sentry: %w", err)
 	}
-	prefix := bothy.CablePrefix
+	prefix := bothy.SandboxPrefix
 	local := net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
 	anywhere := net.IPNet{IP: net.IPv4zero.To4(), Mask: net.IPMask(net.IPv4zero.To4())}
 	gateway := net.IP(bothy.GatewayAddr.AsSlice())

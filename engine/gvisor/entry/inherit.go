@@ -18,7 +18,7 @@ func donated(flag string) (fd string, ok bool) {
 
 // closeInherited closes the descriptors that the server gave by mistake. The
 // library opens sockets that other programs inherit: the packet socket on one
-// sandbox's cable and its control socket could come to the next sandbox's
+// sandbox's network device and its control socket could come to the next sandbox's
 // sentry, and where they lie in the way of the sentry's own, it cannot start.
 func closeInherited(args []string) error {
 	given := map[int]bool{0: true, 1: true, 2: true}

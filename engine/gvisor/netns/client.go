@@ -34,26 +34,26 @@ const defaultTimeout = 10 * time.Second
 // finds its socket at descriptor 3.
 func NewClient(command ...string) *Client { return &Client{command: command} }
 
-// A Cable is a new namespace's. Its tap lives as long as a process lives in the namespace
+// A NetDevice is a new namespace's. Its tap lives as long as a process lives in the namespace
 // or one of the files is open.
-type Cable struct {
+type NetDevice struct {
 	Namespace *os.File
 	Tap       *os.File // the host's end
 	Socket    *os.File // the sentry's end, a packet socket with virtio-net headers
 }
 
 // Close closes its files.
-func (c *Cable) Close() error {
+func (c *NetDevice) Close() error {
 	return errors.Join(c.Namespace.Close(), c.Tap.Close(), c.Socket.Close())
 }
 
 // New makes a namespace with a tap.
-func (c *Client) New() (*Cable, error) {
+func (c *Client) New() (*NetDevice, error) {
 	fds, err := c.ask(request{}, 3)
 	if err != nil {
 		return nil, err
 	}
-	return &Cable{
+	return &NetDevice{
 		Namespace: os.NewFile(uintptr(fds[0]), "netns"), Tap: os.NewFile(uintptr(fds[1]), "tap"),
 		Socket: os.NewFile(uintptr(fds[2]), "packets"),
 	}, nil

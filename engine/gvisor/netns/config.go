@@ -2,8 +2,8 @@ package netns
 
 import "github.com/bothy-dev/bothy"
 
-// MTU of the cable in bytes. Large, because every packet costs two trips
-// through a user-space stack and the cable loses none.
+// MTU of the network device in bytes. Large, because every packet costs two trips
+// through a user-space stack and the network device loses none.
 const MTU = 65000
 
 // GSOMaxSize is how long a packet may be, in bytes, that a sentry leaves to the host's
@@ -16,5 +16,5 @@ type Config struct {
 	MTU      int
 }
 
-// DefaultConfig is every sandbox's side of the cable.
+// DefaultConfig is every sandbox's side of the network device.
 func DefaultConfig() Config { return Config{GuestMAC: bothy.GuestMAC, MTU: MTU} }

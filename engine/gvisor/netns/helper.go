@@ -90,7 +90,7 @@ func onOwnThread(f func() ([]int, error)) (fds []int, err error) {
 	return fds, err
 }
 
-// create returns a new namespace, the tap in it, and a packet socket of its cable's
+// create returns a new namespace, the tap in it, and a packet socket of its network device's
 // inner end.
 func create(c Config) (_ []int, err error) {
 	var fds []int
@@ -105,7 +105,7 @@ func create(c Config) (_ []int, err error) {
 		return nil, fmt.Errorf("make a network namespace: %w", err)
 	}
 	// The stack inside knows IPv4 alone, so the kernel must not speak IPv6 on
-	// the cable. A kernel without IPv6 has no such file.
+	// the network device. A kernel without IPv6 has no such file.
 	if err := sysfile.Write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}

@@ -11,23 +11,23 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-const cableName = "eth0"
+const netDeviceName = "eth0"
 
-// network sets up the two interfaces: what a sandbox has at the end of its cable.
+// network sets up the two interfaces: what a sandbox has at the end of its network device.
 func network() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	_ = write("/proc/sys/net/ipv6/conf/"+cableName+"/disable_ipv6", "1")
-	// Anybody may ping, as there is nobody else behind the cable.
+	_ = write("/proc/sys/net/ipv6/conf/"+netDeviceName+"/disable_ipv6", "1")
+	// Anybody may ping, as there is nobody else behind the network device.
 	_ = write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647")
 	if err := up(fd, "lo"); err != nil {
 		return err
 	}
 	set := func(what uint, a [4]byte) error {
-		r, err := unix.NewIfreq(cableName)
+		r, err := unix.NewIfreq(netDeviceName)
 		if err != nil {
 			return err
 		}
@@ -36,7 +36,7 @@ func network() error {
 		}
 		return unix.IoctlIfreq(fd, what, r)
 	}
-	bits := bothy.CablePrefix.Bits()
+	bits := bothy.SandboxPrefix.Bits()
 	mask := ^uint32(0) << (32 - bits)
 	if err := errors.Join(
 		set(unix.SIOCSIFADDR, bothy.GuestAddr.As4()),
@@ -44,7 +44,7 @@ func network() error {
 	); err != nil {
 		return fmt.Errorf("set the address: %w", err)
 	}
-	if err := up(fd, cableName); err != nil {
+	if err := up(fd, netDeviceName); err != nil {
 		return err
 	}
 	if err := knowGateway(fd); err != nil {
@@ -89,7 +89,7 @@ func knowGateway(fd int) error {
 		dev        [16]byte
 	}{addr: inet(bothy.GatewayAddr.As4()), link: sockaddr{family: unix.ARPHRD_ETHER}, flags: arpComplete | arpPermanent}
 	copy(r.link.data[:], bothy.GatewayMAC[:])
-	copy(r.dev[:], cableName)
+	copy(r.dev[:], netDeviceName)
 	return ioctl(fd, unix.SIOCSARP, unsafe.Pointer(&r))
 }
 

@@ -14,16 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cableMTU in bytes. Large, because every packet costs two trips through a user-space
-// stack and the cable loses none.
-const cableMTU = 65000
+// netDeviceMTU in bytes. Large, because every packet costs two trips through a user-space
+// stack and the network device loses none.
+const netDeviceMTU = 65000
 
-// cableBuffer is how much may be on its way to the machine, in bytes.
-const cableBuffer = 4 << 20
+// netDeviceBuffer is how much may be on its way to the machine, in bytes.
+const netDeviceBuffer = 4 << 20
 
-// cable is the socket of QEMU's stream network: each frame goes behind its length,
+// netDevice is the socket of QEMU's stream network: each frame goes behind its length,
 // four bytes, the highest first.
-type cable struct {
+type netDevice struct {
 	conn *net.UnixConn
 	raw  rawConn
 	in   *bufio.Reader
@@ -39,10 +39,10 @@ type rawConn interface {
 	Write(func(fd uintptr) bool) error
 }
 
-func openCable(path string) (*cable, error) {
+func openNetDevice(path string) (*netDevice, error) {
 	conn, err := dialUnix(path)
 	if err != nil {
-		return nil, fmt.Errorf("open the cable: %w", err)
+		return nil, fmt.Errorf("open the network device: %w", err)
 	}
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -50,12 +50,12 @@ func openCable(path string) (*cable, error) {
 		return nil, err
 	}
 	_ = raw.Control(func(fd uintptr) {
-		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, cableBuffer)
+		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, netDeviceBuffer)
 	})
-	return &cable{conn: conn, raw: raw, in: bufio.NewReaderSize(conn, 64<<10)}, nil
+	return &netDevice{conn: conn, raw: raw, in: bufio.NewReaderSize(conn, 64<<10)}, nil
 }
 
-func (c *cable) ReadFrame(p []byte) (int, error) {
+func (c *netDevice) ReadFrame(p []byte) (int, error) {
 	var head [4]byte
 	for {
 		if _, err := io.ReadFull(c.in, head[:]); err != nil {
@@ -80,7 +80,7 @@ func closedError(err error) error {
 	return err
 }
 
-func (c *cable) WriteFrame(pieces ...[]byte) error {
+func (c *netDevice) WriteFrame(pieces ...[]byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.flushing {
@@ -109,7 +109,7 @@ func (c *cable) WriteFrame(pieces ...[]byte) error {
 }
 
 // tryWrite writes what there is room for now.
-func (c *cable) tryWrite(pieces [][]byte) (n int, err error) {
+func (c *netDevice) tryWrite(pieces [][]byte) (n int, err error) {
 	werr := c.raw.Write(func(fd uintptr) bool {
 		for {
 			n, err = unix.Writev(int(fd), pieces)
@@ -130,7 +130,7 @@ func (c *cable) tryWrite(pieces [][]byte) (n int, err error) {
 }
 
 // flush waits until the rest of a frame has gone.
-func (c *cable) flush() {
+func (c *netDevice) flush() {
 	_, err := c.conn.Write(c.rest)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,5 +138,5 @@ func (c *cable) flush() {
 	c.flushing = err != nil
 }
 
-func (c *cable) MTU() int     { return cableMTU }
-func (c *cable) Close() error { return c.conn.Close() }
+func (c *netDevice) MTU() int     { return netDeviceMTU }
+func (c *netDevice) Close() error { return c.conn.Close() }
