@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -204,6 +205,11 @@ func schemaOf[T any]() *jsonschema.Schema {
 	}
 	// A pointer may be nil to the library; here it is not.
 	s.Type, s.Types = "object", nil
+	for _, p := range s.Properties {
+		if slices.Equal(p.Types, []string{"null"}) { // a schema of ours without a type, behind a pointer
+			p.Types = nil
+		}
+	}
 	if s.Properties == nil { // of an object without fields; some clients want it
 		s.Properties = map[string]*jsonschema.Schema{}
 	}

@@ -9,24 +9,27 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
+// createIn is a bothy.SandboxCreate as a model sees it: the same fields, so that one is
+// converted to the other. What a model sends stays in its context, so it sends no secrets.
 type createIn struct {
-	Template       string            `json:"template,omitempty" jsonschema:"What the sandbox starts from: python-3.12 (the default, with common libraries), python-3.12-bare, node-22, debian-12, ubuntu-24.04, or one of your own"`
-	SnapshotID     string            `json:"snapshot_id,omitempty" jsonschema:"Start from this snapshot instead of a template"`
-	Name           string            `json:"name,omitempty" jsonschema:"A name to find it by"`
-	Size           string            `json:"size,omitempty" jsonschema:"small (1 CPU, 512 MB), medium (2 CPUs, 2 GB) or large (4 CPUs, 8 GB)"`
-	CPU            float64           `json:"cpu,omitempty" jsonschema:"Number of CPUs, 0.1 to 4; 1 by default"`
-	MemoryMB       int               `json:"memory_mb,omitempty" jsonschema:"Memory in MiB; 512 by default"`
-	DiskMB         int               `json:"disk_mb,omitempty" jsonschema:"Disk in MiB; 2048 by default"`
-	Network        bothy.Network     `json:"network,omitzero"`
-	TimeoutSeconds *int              `json:"timeout_seconds,omitempty" jsonschema:"After how long the sandbox ends by itself; 600 by default, 0 for never"`
-	OnTimeout      string            `json:"on_timeout,omitempty" jsonschema:"terminate (the default) or pause"`
-	IdleSeconds    int               `json:"idle_seconds,omitempty" jsonschema:"Pause the sandbox when nothing happened in it for so long"`
-	AutoResume     bool              `json:"auto_resume,omitempty" jsonschema:"Wake the sandbox by itself when it is used while paused"`
-	Env            map[string]string `json:"env,omitempty" jsonschema:"Environment variables of every command. Not for secrets"`
-	Metadata       map[string]string `json:"metadata,omitempty" jsonschema:"Labels of your own"`
-	Budget         float64           `json:"budget,omitempty" jsonschema:"What it and all that is forked from it may spend, in the currency of the server's prices; when that is used up they are paused. 0, the default, is no bound"`
-	Engine         string            `json:"engine,omitempty" jsonschema:"What gives the sandbox its kernel: gvisor (a kernel in software), microvm (a virtual machine, the stronger wall) or auto; the server's choice by default"`
-	Accelerated    bool              `json:"require_acceleration,omitempty" jsonschema:"Refuse a virtual machine that would be emulated, and so slow"`
+	Template            string            `json:"template,omitempty" jsonschema:"What the sandbox starts from: python-3.12 (the default, with common libraries), python-3.12-bare, node-22, debian-12, ubuntu-24.04, or one of your own"`
+	SnapshotID          string            `json:"snapshot_id,omitempty" jsonschema:"Start from this snapshot instead of a template"`
+	Name                string            `json:"name,omitempty" jsonschema:"A name to find it by"`
+	CPU                 float64           `json:"cpu,omitempty" jsonschema:"Number of CPUs, 0.1 to 4; 1 by default"`
+	MemoryMB            int               `json:"memory_mb,omitempty" jsonschema:"Memory in MiB; 512 by default"`
+	DiskMB              int               `json:"disk_mb,omitempty" jsonschema:"Disk in MiB; 2048 by default"`
+	Size                string            `json:"size,omitempty" jsonschema:"small (1 CPU, 512 MB), medium (2 CPUs, 2 GB) or large (4 CPUs, 8 GB)"`
+	Network             *bothy.Network    `json:"network,omitempty"`
+	TimeoutSeconds      *int              `json:"timeout_seconds,omitempty" jsonschema:"After how long the sandbox ends by itself; 600 by default, 0 for never"`
+	OnTimeout           bothy.OnTimeout   `json:"on_timeout,omitempty" jsonschema:"terminate (the default) or pause"`
+	IdleSeconds         int               `json:"idle_seconds,omitempty" jsonschema:"Pause the sandbox when nothing happened in it for so long"`
+	AutoResume          bool              `json:"auto_resume,omitempty" jsonschema:"Wake the sandbox by itself when it is used while paused"`
+	Env                 map[string]string `json:"env,omitempty" jsonschema:"Environment variables of every command. Not for secrets"`
+	Secrets             []bothy.Secret    `json:"-"`
+	Metadata            map[string]string `json:"metadata,omitempty" jsonschema:"Labels of your own"`
+	Engine              string            `json:"engine,omitempty" jsonschema:"What gives the sandbox its kernel: gvisor (a kernel in software), microvm (a virtual machine, the stronger wall) or auto; the server's choice by default"`
+	RequireAcceleration bool              `json:"require_acceleration,omitempty" jsonschema:"Refuse a virtual machine that would be emulated, and so slow"`
+	Budget              float64           `json:"budget,omitempty" jsonschema:"What it and all that is forked from it may spend, in the currency of the server's prices; when that is used up they are paused. 0, the default, is no bound"`
 }
 
 type listIn struct {
@@ -59,12 +62,7 @@ func (t tools) addSandboxes() {
 		func(ctx context.Context, req *mcp.CallToolRequest, in createIn) (_ []mcp.Content, _ *bothy.Sandbox, err error) {
 			p := progressOf(req)
 			p.say(ctx, "starting the sandbox")
-			sb, err := t.Sandboxes.Create(ctx, bothy.SandboxCreate{
-				Template: in.Template, SnapshotID: in.SnapshotID, Name: in.Name, Size: in.Size, CPU: in.CPU,
-				MemoryMB: in.MemoryMB, DiskMB: in.DiskMB, Network: chosen(in.Network), TimeoutSeconds: in.TimeoutSeconds,
-				OnTimeout: bothy.OnTimeout(in.OnTimeout), IdleSeconds: in.IdleSeconds, AutoResume: in.AutoResume,
-				Env: in.Env, Metadata: in.Metadata, Budget: in.Budget, Engine: in.Engine, RequireAcceleration: in.Accelerated,
-			})
+			sb, err := t.Sandboxes.Create(ctx, bothy.SandboxCreate(in))
 			return nil, sb, err
 		})
 	add(t, reads, "list_sandboxes", "List sandboxes",
