@@ -96,9 +96,19 @@ func (a *app) bench(ctx context.Context, f benchFlags) error {
 		return err
 	}
 	if failed != nil {
-		return fmt.Errorf("not everything could be measured: %w", failed)
+		return fmt.Errorf("not everything could be measured: %w", f.templateMissing(failed))
 	}
 	return nil
+}
+
+// templateMissing says how a template is made where no server runs yet: those that bench
+// starts are gone when it ends.
+func (f benchFlags) templateMissing(err error) error {
+	var e *bothy.Error
+	if !f.server && errors.As(err, &e) && e.Code == bothy.CodeTemplateNotFound {
+		_ = e.WithHint("Templates are taken from %s. Run: bothy up, then bothy template build NAME, and bothy bench again.", templatesHome())
+	}
+	return err
 }
 
 // showBench prints a table for people, and JSON for everybody else.

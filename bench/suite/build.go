@@ -20,6 +20,11 @@ func build(ctx context.Context, b *bed, n int) error {
 	if err != nil {
 		return err
 	}
+	if b.lab != nil { // a build would look for it in a registry
+		if _, err := b.lab.Image(); err != nil {
+			return err
+		}
+	}
 	defer t.RemoveBuilt()
 	subjects := []bench.Subject{t.Build()}
 	if d := b.docker(ctx); d != nil {

@@ -78,6 +78,31 @@ func TestBench(t *testing.T) {
 	}
 }
 
+// TestBenchWithoutTemplates says how one is made by somebody who has no server yet.
+func TestBenchWithoutTemplates(t *testing.T) {
+	t.Parallel()
+	program, err := testserver.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, only := range []string{"exec", "build_cached"} {
+		cmd := exec.Command(program, "bench", "-n", "1", "--only", only)
+		cmd.Env = append(os.Environ(), "BOTHY_TEMPLATES="+dir)
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		err := cmd.Run()
+		for _, want := range []string{"there is no template python-3.12-bare", "Templates are taken from " + dir, "bothy up, then bothy template build"} {
+			if !strings.Contains(stderr.String(), want) {
+				t.Errorf("%s: %v: %q does not say %q", only, err, &stderr, want)
+			}
+		}
+		if cmd.ProcessState.ExitCode() != 3 {
+			t.Errorf("%s: %v", only, err)
+		}
+	}
+}
+
 // workClients are what fetches the materials of some rows.
 var workClients = map[string]string{"work_npm": "npm", "work_go": "apt-get", "work_apt": "apt-get"}
 
