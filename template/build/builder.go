@@ -104,6 +104,10 @@ type Builder struct {
 	slots chan struct{}
 	turns turns
 	free  func(dir string) (int64, error)
+	// maxFiles bounds the entries of a context.
+	maxFiles int64
+	// large is held while a large context is read: its tree takes hundreds of MB of memory.
+	large chan struct{}
 
 	background context.Context
 	stop       context.CancelFunc
@@ -119,7 +123,7 @@ var _ bothy.TemplateBuilder = (*Builder)(nil)
 func New(o Options) (*Builder, error) {
 	b := &Builder{
 		o: o, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), cache: &cache{dir: o.Cache, max: cmp.Or(o.CacheBytes, 20<<30)},
-		work: filepath.Join(o.Dir, "work"), slots: make(chan struct{}, maxAtOnce), free: disk.Free, builds: map[string]*record{},
+		work: filepath.Join(o.Dir, "work"), slots: make(chan struct{}, maxAtOnce), free: disk.Free, maxFiles: maxContextFiles, large: make(chan struct{}, 1), builds: map[string]*record{},
 	}
 	b.background, b.stop = context.WithCancel(context.Background())
 	if err := os.RemoveAll(b.work); err != nil {
@@ -234,7 +238,7 @@ func (b *Builder) dockerfile(project string, req *bothy.BuildRequest) (string, e
 		return "", bothy.Errorf(bothy.CodeInvalid, "there is neither a Dockerfile nor a context that could hold one").
 			WithHint("Give dockerfile, or upload a folder and give context_id.")
 	}
-	t, err := readContext(context.Background(), b.contextPath(project, req.ContextID))
+	t, err := b.readContext(context.Background(), b.contextPath(project, req.ContextID))
 	if err != nil {
 		return "", err
 	}
@@ -307,7 +311,7 @@ func (b *Builder) build(ctx context.Context, r *record) (*bothy.Template, error)
 		}
 	}
 	if req.ContextID != "" {
-		if j.context, err = readContext(ctx, b.contextPath(j.project, req.ContextID)); err != nil {
+		if j.context, err = b.readContext(ctx, b.contextPath(j.project, req.ContextID)); err != nil {
 			return nil, err
 		}
 		if err := ignore(j.context, cmp.Or(req.File, "Dockerfile")); err != nil {

@@ -296,6 +296,14 @@ func TestContextsThatNoHostShouldSend(t *testing.T) {
 	if left, _ := os.ReadDir(w.contexts()); len(left) != 0 {
 		t.Errorf("%v is left", left)
 	}
+	w.maxFiles = 3
+	_, err := w.UploadContext(w.me(), bytes.NewReader(tarOf("a", "", "b", "", "c", "", "d", "")))
+	if bothy.ErrorCode(err) != bothy.CodeInvalid || !strings.Contains(err.Error(), "more than 3 files") {
+		t.Errorf("too many files: %v", err)
+	}
+	if left, _ := os.ReadDir(w.contexts()); len(left) != 0 {
+		t.Errorf("%v is left of too many files", left)
+	}
 	if _, err := w.StartBuild(w.me(), bothy.BuildRequest{Name: "made", Dockerfile: "FROM base", ContextID: "ctx_../../etc/passwd"}); bothy.ErrorCode(err) != bothy.CodeInvalid {
 		t.Errorf("a context that is none: %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -23,13 +24,23 @@ const (
 	maxContextBytes = 16 << 30
 	maxContextFiles = 1_000_000
 	maxDockerfile   = 1 << 20
+	// largeContext is the size of a tar from which on it may have very many entries.
+	largeContext = 64 << 20
 )
 
 // readContext makes a tree of a tar that was uploaded. What only a host can have is an
 // error that names it.
-func readContext(ctx context.Context, tarFile string) (*tree.Tree, error) {
+func (b *Builder) readContext(ctx context.Context, tarFile string) (*tree.Tree, error) {
+	if info, err := os.Stat(tarFile); err == nil && info.Size() >= largeContext {
+		select {
+		case b.large <- struct{}{}:
+			defer func() { <-b.large }()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 	t := tree.New(epoch)
-	if err := t.Apply(ctx, tarFile, tree.Plain, tree.BudgetOf(maxContextBytes, maxContextFiles)); err != nil {
+	if err := t.Apply(ctx, tarFile, tree.Plain, tree.BudgetOf(maxContextBytes, b.maxFiles)); err != nil {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "the build's context cannot be read: %v", err).
 			WithHint("Leave out what the build does not need: name it in .dockerignore.").Because(err)
 	}
@@ -49,7 +60,7 @@ func (j *job) readContexts(ctx context.Context) {
 	j.contexts = map[string]func() (*state, error){}
 	for name, id := range j.req.Contexts {
 		j.contexts[name] = sync.OnceValues(func() (*state, error) {
-			t, err := readContext(ctx, j.b.contextPath(j.project, id))
+			t, err := j.b.readContext(ctx, j.b.contextPath(j.project, id))
 			if err != nil {
 				return nil, err
 			}

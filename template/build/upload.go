@@ -48,7 +48,7 @@ func (b *Builder) UploadContext(ctx context.Context, r io.Reader) (*bothy.BuildC
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, diskFull(err)
 	}
-	t, err := readContext(ctx, f.Name())
+	t, err := b.readContext(ctx, f.Name())
 	if err != nil {
 		return nil, err
 	}

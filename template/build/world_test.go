@@ -264,6 +264,15 @@ func (w *world) commands() []string {
 // upload sends a context: names and texts.
 func (w *world) upload(files ...string) string {
 	w.Helper()
+	c, err := w.UploadContext(w.me(), bytes.NewReader(tarOf(files...)))
+	if err != nil {
+		w.Fatal(err)
+	}
+	return c.ID
+}
+
+// tarOf is a tar of files, each given by its name and its content.
+func tarOf(files ...string) []byte {
 	var b bytes.Buffer
 	t := tar.NewWriter(&b)
 	for i := 0; i < len(files); i += 2 {
@@ -271,11 +280,7 @@ func (w *world) upload(files ...string) string {
 		_, _ = t.Write([]byte(files[i+1]))
 	}
 	t.Close()
-	c, err := w.UploadContext(w.me(), &b)
-	if err != nil {
-		w.Fatal(err)
-	}
-	return c.ID
+	return b.Bytes()
 }
 
 // result is a build that has ended.
