@@ -113,11 +113,30 @@ func (s *Service) captureMemory(ctx context.Context, sb *bothy.Sandbox, t, base 
 	t.Memory = &bothy.TemplateMemory{
 		SnapshotID: n.ID, BaseDigest: m.Sandbox.TemplateDigest, SizeBytes: n.SizeBytes, Engine: m.Engine, CPU: sb.CPU, MemoryMB: m.Sandbox.MemoryMB, DiskMB: m.Sandbox.DiskMB,
 	}
+	if err := s.tryMemory(ctx, t, base); err != nil {
+		drop()
+		return err
+	}
 	if err := s.o.TemplateMaker.Capture(ctx, t, base, filepath.Join(dir, snapshot.FilesTar)); err != nil {
 		drop()
 		return err
 	}
 	return nil
+}
+
+// tryMemory wakes the memory of a template once, before anybody starts from it. Where the
+// host lacks the memory for that, whoever does so first finds out.
+func (s *Service) tryMemory(ctx context.Context, t, files *bothy.Template) error {
+	if free := s.admission.FreeMemoryMB(); free < t.Memory.MemoryMB+s.o.Pool.MinFreeMemoryMB {
+		s.log.Warn("the memory of a template was not tried, for want of memory", "template", t.Name, "free_mb", free)
+		return nil
+	}
+	err := s.warm.Try(ctx, t.Memory, files)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return bothy.Errorf(bothy.CodeTemplateInvalid, "the template %s was not made: its processes did not wake from their memory", t.Name).
+		WithHint("Try again; if it fails again, leave memory out. The sandbox is as it was.").Because(err)
 }
 
 // createFromMemory makes a new sandbox of a template that has memory.

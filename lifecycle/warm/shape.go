@@ -29,6 +29,13 @@ func classOf(sb *bothy.Sandbox, memory string) class {
 	}
 }
 
+// memoryClass is that of the machines in which a template's memory is woken.
+func memoryClass(m *bothy.TemplateMemory) class {
+	return class{
+		engine: m.Engine, digest: m.BaseDigest, cpus: int(math.Ceil(m.CPU)), memoryMB: m.MemoryMB, diskMB: m.DiskMB, memory: m.SnapshotID,
+	}
+}
+
 func (h class) String() string {
 	size := fmt.Sprintf("%.12s %d CPU %d MB %d MB", strings.TrimPrefix(h.digest, "sha256:"), h.cpus, h.memoryMB, h.diskMB)
 	if h.memory != "" {
@@ -51,9 +58,7 @@ func (h class) sandbox(id string, t *bothy.Template) *bothy.Sandbox {
 func (s *Pool) defaultShape(t *bothy.Template) (class, *bothy.Template, error) {
 	if m := t.Memory; m != nil {
 		files, err := s.o.Known.Lookup(m.BaseDigest)
-		return class{
-			engine: m.Engine, digest: m.BaseDigest, cpus: int(math.Ceil(m.CPU)), memoryMB: m.MemoryMB, diskMB: m.DiskMB, memory: m.SnapshotID,
-		}, files, err
+		return memoryClass(m), files, err
 	}
 	return class{
 		engine: s.o.Engines.Default(), digest: t.Digest,
