@@ -116,3 +116,52 @@ func TestATemplateKeepsProcesses(t *testing.T) {
 		t.Errorf("its memory is still there: %v", err)
 	}
 }
+
+// Memory is woken on the image that it was written with, under whatever name that still is.
+func TestProcessesOfAnImageWhoseNameIsGone(t *testing.T) {
+	b := newBox(t, bothy.SandboxCreate{})
+	b.sh("", "echo same > /workspace/file")
+	one := b.capture(bothy.TemplateCapture{Name: "image-of-two-names"})
+	two := b.capture(bothy.TemplateCapture{Name: "another-name"})
+	if one.Digest != two.Digest {
+		t.Fatalf("the images are %s and %s", one.Digest, two.Digest)
+	}
+	c := newBox(t, bothy.SandboxCreate{Template: one.Name, MemoryMB: 256})
+	c.sh("", "nohup sleep 54321 >/dev/null 2>&1 &")
+	c.capture(bothy.TemplateCapture{Name: "its-processes", Memory: true})
+	if _, err := c.s.Snapshots.Pause(c.ctx, c.id, bothy.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.s.Templates.RemoveTemplate(b.ctx, one.Name); err != nil {
+		t.Fatal(err)
+	}
+	d := newBox(t, bothy.SandboxCreate{Template: "its-processes"})
+	if got := d.sh("", "cat /workspace/file; pgrep -xc sleep"); got != "same\n1" {
+		t.Errorf("a new sandbox says %q", got)
+	}
+	back, err := c.s.Snapshots.Resume(c.ctx, c.id, bothy.ResumeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back.Resumed == nil || back.Resumed.Kind != bothy.SnapshotMemory {
+		t.Errorf("it came back from %+v", back.Resumed)
+	}
+	if got := c.sh("", "pgrep -xc sleep"); got != "1" {
+		t.Errorf("the paused one says %q", got)
+	}
+	if err := d.s.Sandboxes.Terminate(d.ctx, d.id); err != nil {
+		t.Fatal(err)
+	}
+	err = b.s.Templates.RemoveTemplate(b.ctx, two.Name)
+	if bothy.ErrorCode(err) != bothy.CodeTemplateInUse {
+		t.Errorf("the last name of an image in use was removed: %v", err)
+	}
+	for _, sandbox := range []*box{c, b} {
+		if err := sandbox.s.Sandboxes.Terminate(sandbox.ctx, sandbox.id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.s.Templates.RemoveTemplate(b.ctx, "its-processes"); err != nil {
+		t.Error(err)
+	}
+}
