@@ -143,6 +143,8 @@ type Sandbox struct {
 
 	// RequireAcceleration keeps the sandbox from being woken without it.
 	RequireAcceleration bool `json:"-"`
+	// EndWhenIdle has the sandbox ended after IdleSeconds, not paused.
+	EndWhenIdle bool `json:"-"`
 	// ProjectID is the owner. Callers see only their own project's objects.
 	ProjectID string `json:"-"`
 	// TemplateDigest pins the template that the sandbox was started from.
@@ -195,6 +197,9 @@ type SandboxCreate struct {
 	// RequireAcceleration refuses an engine whose machines are emulated, or that
 	// has none.
 	RequireAcceleration bool `json:"require_acceleration,omitempty"`
+	// EndWhenIdle has the sandbox ended after IdleSeconds, not paused. It is for doors
+	// whose protocol says so.
+	EndWhenIdle bool `json:"-"`
 	// Budget is what the sandbox and all that is forked from it may spend; 0 is
 	// no bound.
 	Budget float64 `json:"budget,omitempty"`

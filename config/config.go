@@ -67,6 +67,7 @@ type Config struct {
 	Metering  Metering  `yaml:"metering"`
 	Rates     Rates     `yaml:"rates"`
 	E2B       E2B       `yaml:"e2b"`
+	OpenAI    OpenAI    `yaml:"openai"`
 	Webhooks  Webhooks  `yaml:"webhooks"`
 
 	Registries Registries `yaml:"registries"`
@@ -258,7 +259,7 @@ func Default() Config {
 		Engines: Engines{KeepMB: 4096}, Snapshots: Snapshots{MinFreeDiskMB: 2048}, Network: Network{CABundle: "/etc/ssl/certs/ca-certificates.crt"},
 		Inflight: defaultInflight(),
 		Metering: Metering{FlushSeconds: 10, WarnAt: 0.8}, Rates: defaultRates(),
-		Audit: Audit{KeepDays: 365, Commands: true}, E2B: defaultE2B(),
+		Audit: Audit{KeepDays: 365, Commands: true}, E2B: defaultE2B(), OpenAI: defaultOpenAI(),
 	}
 }
 
@@ -349,7 +350,7 @@ func (c *Config) Finish() error {
 	if c.ShutdownSeconds < 0 {
 		return bothy.Errorf(bothy.CodeInvalid, "shutdown_seconds is %d", c.ShutdownSeconds).WithHint("Give 0 to cut requests off at once.")
 	}
-	return errors.Join(c.Engine.check(), c.TLS.check(), c.checkListen(), c.checkProxies(), c.Pool.check(), c.Inflight.check(), c.E2B.check())
+	return errors.Join(c.Engine.check(), c.TLS.check(), c.checkListen(), c.checkProxies(), c.Pool.check(), c.Inflight.check(), c.E2B.check(), c.OpenAI.check())
 }
 
 func (t TLS) check() error {

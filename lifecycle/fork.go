@@ -76,7 +76,7 @@ func (s *Service) copyOf(from *bothy.Sandbox, req bothy.ForkRequest, i int) (*bo
 		ID: instance.NewID("sbx"), Name: name, ProjectID: from.ProjectID,
 		Template: from.Template, TemplateDigest: from.TemplateDigest, Engine: from.Engine, RequireAcceleration: from.RequireAcceleration,
 		CPU: from.CPU, MemoryMB: from.MemoryMB, DiskMB: from.DiskMB, Network: from.Network,
-		TimeoutSeconds: from.TimeoutSeconds, OnTimeout: from.OnTimeout, IdleSeconds: from.IdleSeconds,
+		TimeoutSeconds: from.TimeoutSeconds, OnTimeout: from.OnTimeout, IdleSeconds: from.IdleSeconds, EndWhenIdle: from.EndWhenIdle,
 		AutoResume: from.AutoResume, Env: maps.Clone(from.Env), Metadata: maps.Clone(from.Metadata),
 		HeadSnapshotID: from.HeadSnapshotID, ParentSnapshotID: from.HeadSnapshotID, BudgetRoot: from.BudgetRoot,
 		CreatedAt: s.clock.Now().UTC(),

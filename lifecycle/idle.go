@@ -2,13 +2,14 @@ package lifecycle
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
-// watchIdle arms the timer that pauses an idle sandbox, or disarms it.
+// watchIdle arms the timer that pauses or ends an idle sandbox, or disarms it.
 func (s *Service) watchIdle(l *instance.Instance, seconds int) {
 	idle := time.Duration(seconds) * time.Second
 	l.SetIdle(func() (stop func() bool) {
@@ -19,7 +20,7 @@ func (s *Service) watchIdle(l *instance.Instance, seconds int) {
 	})
 }
 
-// checkIdle pauses a sandbox that has been idle for long enough, and otherwise
+// checkIdle pauses or ends a sandbox that has been idle for long enough, and otherwise
 // looks again when that could be.
 func (s *Service) checkIdle(l *instance.Instance, idle time.Duration) {
 	ctx, cancel := context.WithTimeout(s.background, 30*time.Second)
@@ -30,10 +31,10 @@ func (s *Service) checkIdle(l *instance.Instance, idle time.Duration) {
 	_, since := s.machines.Observe(ctx, l)
 	left := idle - s.clock.Now().Sub(since)
 	if left <= 0 {
-		if err := s.pauseIdle(context.WithoutCancel(ctx), l, idle); err == nil {
+		if err := s.leaveIdle(context.WithoutCancel(ctx), l, idle); err == nil {
 			return
 		} else if s.background.Err() == nil {
-			s.log.Warn("cannot pause an idle sandbox", "sandbox", l.ID, "error", err)
+			s.log.Warn("cannot pause or end an idle sandbox", "sandbox", l.ID, "error", err)
 		}
 		left = idle
 	}
@@ -43,7 +44,7 @@ func (s *Service) checkIdle(l *instance.Instance, idle time.Duration) {
 	})
 }
 
-func (s *Service) pauseIdle(ctx context.Context, l *instance.Instance, idle time.Duration) error {
+func (s *Service) leaveIdle(ctx context.Context, l *instance.Instance, idle time.Duration) error {
 	unlock, err := s.ledger.LockToWork(ctx, l.ID)
 	if err != nil {
 		return err
@@ -52,7 +53,16 @@ func (s *Service) pauseIdle(ctx context.Context, l *instance.Instance, idle time
 	if s.instance(l.ID) != l || !l.Activity.CloseIfIdle(s.clock.Now(), idle) {
 		return nil
 	}
-	_, err = s.pauseLocked(ctx, l.ID, bothy.PauseOptions{})
+	sb, err := s.ledger.Sandbox(ctx, l.ID)
+	switch {
+	case err != nil:
+	case sb.EndWhenIdle:
+		err = s.terminateLocked(ctx, l.ID, bothy.Exit{
+			Reason: bothy.EndTimeout, Detail: fmt.Sprintf("nothing used it for %d seconds", sb.IdleSeconds),
+		})
+	default:
+		_, err = s.pauseLocked(ctx, l.ID, bothy.PauseOptions{})
+	}
 	if err != nil {
 		l.Activity.Reopen()
 	}

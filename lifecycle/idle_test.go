@@ -60,6 +60,23 @@ func TestIdleSandboxesFallAsleepAndWakeOnTouch(t *testing.T) {
 	}
 }
 
+func TestASandboxThatIsToEndWhenIdleEnds(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{IdleSeconds: 60, EndWhenIdle: true, AutoResume: true, TimeoutSeconds: seconds(0)})
+	w.guests.last().setCommands(1)
+	w.clock.pass(2 * time.Minute)
+	if got := w.get(sb.ID); got.State != bothy.StateRunning {
+		t.Fatalf("%s with a command running", got.State)
+	}
+	w.guests.last().setCommands(0)
+	w.clock.pass(2 * time.Minute)
+	w.clock.pass(2 * time.Minute)
+	got := w.get(sb.ID)
+	if got.State != bothy.StateStopped || got.Ended == nil || got.Ended.Reason != bothy.EndTimeout || got.Ended.Detail != "nothing used it for 60 seconds" {
+		t.Errorf("idle and %s, %+v", got.State, got.Ended)
+	}
+}
+
 func TestIdleCanBeTurnedOff(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{IdleSeconds: 60, TimeoutSeconds: seconds(0)})

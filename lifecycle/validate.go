@@ -15,7 +15,7 @@ func (s *Service) newSandbox(req bothy.SandboxCreate) (*bothy.Sandbox, error) {
 	sb := &bothy.Sandbox{
 		ID: instance.NewID("sbx"), Name: req.Name, Template: req.Template, Engine: req.Engine, RequireAcceleration: req.RequireAcceleration,
 		CPU: req.CPU, MemoryMB: req.MemoryMB, DiskMB: req.DiskMB,
-		OnTimeout: req.OnTimeout, IdleSeconds: req.IdleSeconds, AutoResume: req.AutoResume,
+		OnTimeout: req.OnTimeout, IdleSeconds: req.IdleSeconds, EndWhenIdle: req.EndWhenIdle, AutoResume: req.AutoResume,
 		Env: maps.Clone(req.Env), Metadata: maps.Clone(req.Metadata),
 		TimeoutSeconds: bothy.DefaultTimeoutSeconds,
 		CreatedAt:      s.clock.Now().UTC(),

@@ -29,6 +29,7 @@ type createIn struct {
 	Metadata            map[string]string `json:"metadata,omitempty" jsonschema:"Labels of your own"`
 	Engine              string            `json:"engine,omitempty" jsonschema:"What gives the sandbox its kernel: gvisor (a kernel in software), microvm (a virtual machine, the stronger wall) or auto; the server's choice by default"`
 	RequireAcceleration bool              `json:"require_acceleration,omitempty" jsonschema:"Refuse a virtual machine that would be emulated, and so slow"`
+	EndWhenIdle         bool              `json:"-"`
 	Budget              float64           `json:"budget,omitempty" jsonschema:"What it and all that is forked from it may spend, in the currency of the server's prices; when that is used up they are paused. 0, the default, is no bound"`
 }
 

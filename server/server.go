@@ -168,6 +168,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	s.runWebhooks()
 	s.openMCP()
 	s.openE2B()
+	s.openOpenAI()
 	s.openConsole()
 	return s, s.openMetrics()
 }

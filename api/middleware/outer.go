@@ -19,6 +19,8 @@ type Outer struct {
 	// although it changes nothing, and Reads one that changes nothing although its
 	// method is not GET.
 	Stream, Audit, Reads bool
+	// Raw marks a call whose body is passed on as it comes: no memory is taken for it.
+	Raw bool
 	// Key finds the key in a request.
 	Key func(r *http.Request) string
 	// Hold finds the caller of a request by itself, in the place of Key: end is told of
@@ -52,6 +54,9 @@ func (s *Chain) EnterOuter(r *http.Request, o Outer, c Operation) (*http.Request
 		if err := s.Recorder.Admit(); err != nil {
 			return r, err
 		}
+	}
+	if o.Raw {
+		return s.Admit(r)
 	}
 	return s.AdmitOther(r)
 }

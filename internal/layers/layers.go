@@ -21,7 +21,7 @@ type area struct {
 // areas are in the order in which the picture shows them.
 var areas = []area{
 	{"program", "the program", []string{"cmd/bothy", "cli", "server", "config", "doctor"}},
-	{"doors", "what clients speak to", []string{"api", "api/rest", "api/ports", "api/openapi", "api/middleware", "api/problem", "mcp", "e2b", "console", "client", "coding"}},
+	{"doors", "what clients speak to", []string{"api", "api/rest", "api/ports", "api/openapi", "api/middleware", "api/problem", "mcp", "e2b", "openai", "console", "client", "coding"}},
 	{"services", "services", []string{"lifecycle", "lifecycle/admission", "lifecycle/engines", "lifecycle/instance", "lifecycle/ledger", "lifecycle/register", "lifecycle/warm", "access", "agents", "audit", "certs", "inflight", "metering", "session", "telemetry", "template", "templates", "vault", "webhook"}},
 	{"storage", "storage", []string{"store", "blob", "snapshot"}},
 	{"machines", "sandboxes", []string{"engine", "gateway", "guest", "guest/abi", "cmd/sentry", "cmd/guest", "cmd/vminit"}},
@@ -40,7 +40,7 @@ var allowed = map[string][]string{
 	},
 	"server": {
 		"access", "agents", "api", "api/middleware", "api/rest", "audit", "blob", "certs", "client", "config", "console", "doctor", "e2b", "engine", "gateway", "guest", "inflight",
-		"lifecycle", "lifecycle/engines", "lifecycle/warm", "mcp", "metering", "session", "snapshot", "store", "telemetry", "template", "vault", "webhook",
+		"lifecycle", "lifecycle/engines", "lifecycle/warm", "mcp", "metering", "openai", "session", "snapshot", "store", "telemetry", "template", "vault", "webhook",
 	},
 	"engine":         {"guest/abi"},
 	"guest":          {"guest/abi"},

@@ -30,6 +30,7 @@ type sandboxRecord struct {
 	Ending         *bothy.Exit   `json:"_ending,omitempty"`
 	Pooled         bool          `json:"_pooled,omitempty"`
 	Accelerated    bool          `json:"_require_acceleration,omitempty"`
+	EndWhenIdle    bool          `json:"_end_when_idle,omitempty"`
 }
 
 // networkRecord is a Network without its methods: the wire form writes an unset
@@ -41,7 +42,7 @@ func EncodeSandbox(s *bothy.Sandbox) (string, error) {
 	return encode(sandboxRecord{
 		Sandbox: *s, Network: networkRecord(s.Network), ProjectID: s.ProjectID, TemplateDigest: s.TemplateDigest,
 		GuestKey: s.GuestKey, SnapshotID: s.SnapshotID, HeadSnapshotID: s.HeadSnapshotID, SealedSecrets: s.SealedSecrets, EngineState: s.EngineState, MeterState: s.MeterState, Ending: s.Ending, Pooled: s.Pooled,
-		Accelerated: s.RequireAcceleration, EarlierID: s.EarlierSnapshotID,
+		Accelerated: s.RequireAcceleration, EarlierID: s.EarlierSnapshotID, EndWhenIdle: s.EndWhenIdle,
 	})
 }
 
@@ -55,7 +56,7 @@ func DecodeSandbox(text string) (*bothy.Sandbox, error) {
 	s.Network = bothy.Network(r.Network)
 	s.ProjectID, s.TemplateDigest, s.GuestKey = r.ProjectID, r.TemplateDigest, r.GuestKey
 	s.SnapshotID, s.HeadSnapshotID, s.EngineState, s.Pooled = r.SnapshotID, r.HeadSnapshotID, r.EngineState, r.Pooled
-	s.EarlierSnapshotID = r.EarlierID
+	s.EarlierSnapshotID, s.EndWhenIdle = r.EarlierID, r.EndWhenIdle
 	s.SealedSecrets, s.MeterState, s.Ending, s.RequireAcceleration = r.SealedSecrets, r.MeterState, r.Ending, r.Accelerated
 	return &s, nil
 }
