@@ -144,7 +144,7 @@ func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *bothy.Sandbox,
 		return nil, err
 	}
 	n := record(m)
-	if err := s.o.Store.PutSnapshot(ctx, n); err != nil {
+	if err := room.put(ctx, n); err != nil {
 		return nil, errors.Join(err, s.o.Blobs.Remove(ctx, o.id))
 	}
 	if err := failpoint.Hit("lifecycle.sealed"); err != nil {

@@ -99,7 +99,7 @@ func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r
 		return nil, importError(err)
 	}
 	n := record(m)
-	if err := s.o.Store.PutSnapshot(ctx, n); err != nil {
+	if err := room.put(ctx, n); err != nil {
 		return nil, errors.Join(err, s.o.Blobs.Remove(ctx, id))
 	}
 	s.ledger.EmitFor(ctx, bothy.EventSnapshotCreated, m.SandboxID, caller.ProjectID,

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/snapshot"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // trusts has a server import the memory of what another one exports.
@@ -454,4 +456,50 @@ func TestSnapshotsAtOnceShareTheQuota(t *testing.T) {
 	if err != nil || count != 3 || bytes > w.retention.ProjectBytes {
 		t.Errorf("%d snapshots take up %d of %d bytes, %v", count, bytes, w.retention.ProjectBytes, err)
 	}
+}
+
+// meanwhileStore calls a function each time when a snapshot is in the records, before its
+// caller knows.
+type meanwhileStore struct {
+	store.Store
+	do func()
+}
+
+func (s meanwhileStore) PutSnapshot(ctx context.Context, n *bothy.Snapshot) error {
+	err := s.Store.PutSnapshot(ctx, n)
+	s.do()
+	return err
+}
+
+// A snapshot that is just being recorded is not counted twice, which would refuse another
+// one that has room.
+func TestSnapshotsInTheMakingCountOnce(t *testing.T) {
+	w := newWorld(t)
+	var once sync.Once
+	var all sync.WaitGroup
+	first, second := w.create(bothy.SandboxCreate{}), w.create(bothy.SandboxCreate{})
+	n, err := w.CreateSnapshot(w.me(), first.ID, bothy.SnapshotCreate{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.retention = lifecycle.Retention{ProjectBytes: 3 * n.SizeBytes}
+	w.narrow = func(o *lifecycle.Options) {
+		o.Store = meanwhileStore{o.Store, func() {
+			once.Do(func() {
+				all.Go(func() {
+					if _, err := w.CreateSnapshot(w.me(), second.ID, bothy.SnapshotCreate{}); err != nil {
+						t.Errorf("there was room for the third: %v", err)
+					}
+				})
+				for range 10_000 { // the other one either waits, or compares too early
+					runtime.Gosched()
+				}
+			})
+		}}
+	}
+	w.restart()
+	if _, err := w.CreateSnapshot(w.me(), first.ID, bothy.SnapshotCreate{}); err != nil {
+		t.Error(err)
+	}
+	all.Wait()
 }

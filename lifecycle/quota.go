@@ -49,10 +49,29 @@ func (c *claim) grow(ctx context.Context, bytes int64) error {
 	return nil
 }
 
+// put stores the snapshot and gives the claim back in one step, so that a
+// comparison with the quota never counts its bytes twice.
+func (c *claim) put(ctx context.Context, n *bothy.Snapshot) error {
+	all := &c.s.claims
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if err := c.s.o.Store.PutSnapshot(ctx, n); err != nil {
+		return err
+	}
+	c.drop()
+	return nil
+}
+
 func (c *claim) release() {
 	all := &c.s.claims
 	all.mu.Lock()
 	defer all.mu.Unlock()
+	c.drop()
+}
+
+// drop gives the claim back. The caller holds claims.mu.
+func (c *claim) drop() {
+	all := &c.s.claims
 	if all.by[c.project] -= c.bytes; all.by[c.project] == 0 {
 		delete(all.by, c.project)
 	}
