@@ -32,7 +32,7 @@ type Services struct {
 	Metrics   bothy.MetricsService
 	Logs      bothy.LogService
 	Limits    bothy.LimitsService
-	Events    bothy.EventService
+	Events    Events
 	Webhooks  bothy.WebhookService
 	Guests    Guests
 	Keys      Keys
@@ -42,6 +42,13 @@ type Services struct {
 // Guests reaches the agents in sandboxes; see lifecycle.Service.
 type Guests interface {
 	GuestHTTP(id string, r *http.Request) (*http.Response, error)
+}
+
+// Events tells what happened, from either end; see lifecycle.Service.
+type Events interface {
+	bothy.EventService
+	// EventsBackwards calls fn for the caller's events, the latest first, until it fails.
+	EventsBackwards(ctx context.Context, fn func(bothy.Event) error) error
 }
 
 // Keys finds keys by their ids; see access.Tokens.

@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -122,23 +123,61 @@ func (d *Door) events(w http.ResponseWriter, r *http.Request) error {
 	if r.PathValue("sandboxID") != "" {
 		id = bareID(r.PathValue("sandboxID"))
 	}
-	var all []bothy.Event
-	err = d.Events.Events(r.Context(), 0, false, func(e bothy.Event) error {
-		if lifecycleType(e.Type) != "" && (id == "" || e.SandboxID == id) && (len(types) == 0 || slices.Contains(types, e.Type)) {
-			all = append(all, e)
-		}
-		return nil
-	})
+	wanted := func(e bothy.Event) bool {
+		return lifecycleType(e.Type) != "" && (id == "" || e.SandboxID == id) && (len(types) == 0 || slices.Contains(types, e.Type))
+	}
+	list, err := d.pageOfEvents(r.Context(), id, wanted, q.Get("orderAsc") == "true", offset, limit)
 	if err != nil {
 		return err
 	}
-	if q.Get("orderAsc") != "true" {
-		slices.Reverse(all)
-	}
-	all = all[min(offset, len(all)):]
 	shown := []lifecycleEvent{}
-	for _, e := range all[:min(limit, len(all))] {
+	for _, e := range list {
 		shown = append(shown, describe(e, known(r.Context(), d.Sandboxes, e)))
 	}
 	return reply(w, http.StatusOK, shown)
 }
+
+// pageOfEvents reads no more of a project's events than it must: from the end that is asked
+// for up to the page's last, or, for one sandbox, from the latest back to its creation.
+func (d *Door) pageOfEvents(ctx context.Context, id string, wanted func(bothy.Event) bool, oldestFirst bool, offset, limit int) ([]bothy.Event, error) {
+	var all []bothy.Event
+	var created time.Time
+	if id != "" {
+		if sb, err := d.Sandboxes.Get(ctx, id); err == nil {
+			created = sb.CreatedAt
+		}
+	}
+	collect := func(e bothy.Event) error {
+		if e.Time.Before(created.Add(-eventSlack)) {
+			return errEnough
+		}
+		if wanted(e) {
+			all = append(all, e)
+		}
+		if id == "" && len(all) == offset+limit {
+			return errEnough
+		}
+		return nil
+	}
+	var err error
+	if oldestFirst && id == "" {
+		err = d.Events.Events(ctx, 0, false, collect)
+	} else {
+		err = d.Events.EventsBackwards(ctx, collect)
+	}
+	if err != nil && !errors.Is(err, errEnough) {
+		return nil, err
+	}
+	if oldestFirst && id != "" {
+		slices.Reverse(all)
+	}
+	all = all[min(offset, len(all)):]
+	return all[:min(limit, len(all))], nil
+}
+
+// eventSlack is by how much events that are stored one after the other may differ in their
+// times the other way round.
+const eventSlack = time.Minute
+
+// errEnough ends the reading of events.
+var errEnough = errors.New("no more events are wanted")

@@ -258,6 +258,11 @@ func (s *Service) Events(ctx context.Context, since int64, follow bool, fn func(
 	return s.ledger.Events(ctx, since, follow, fn)
 }
 
+// EventsBackwards tells what happened to the caller's objects, the latest first.
+func (s *Service) EventsBackwards(ctx context.Context, fn func(bothy.Event) error) error {
+	return s.ledger.EventsBackwards(ctx, fn)
+}
+
 // instanceOwner is what instances ask of the service.
 type instanceOwner struct{ s *Service }
 

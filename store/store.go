@@ -98,6 +98,9 @@ type Store interface {
 	AddEvent(ctx context.Context, e *bothy.Event) error
 	// Events returns up to limit events of a project with an id above since.
 	Events(ctx context.Context, projectID string, since int64, limit int) ([]bothy.Event, error)
+	// EventsBefore returns up to limit events of a project with an id below before, the
+	// newest first.
+	EventsBefore(ctx context.Context, projectID string, before int64, limit int) ([]bothy.Event, error)
 	// LastEvent returns the id of the newest event of all projects, 0 before the first.
 	LastEvent(ctx context.Context) (int64, error)
 	// DeleteEventsBefore forgets old events and returns how many.

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"math"
 	"sync"
 
 	"github.com/bothy-dev/bothy"
@@ -113,6 +114,29 @@ func (g *Ledger) Events(ctx context.Context, since int64, follow bool, fn func(b
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-g.o.Background.Done():
+			return nil
+		}
+	}
+}
+
+// EventsBackwards tells what happened to the caller's objects, the latest first.
+func (g *Ledger) EventsBackwards(ctx context.Context, fn func(bothy.Event) error) error {
+	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesRead)
+	if err != nil {
+		return err
+	}
+	for before := int64(math.MaxInt64); ; {
+		page, err := g.o.Store.EventsBefore(ctx, caller.ProjectID, before, eventPage)
+		if err != nil {
+			return err
+		}
+		for _, e := range page {
+			if err := fn(e); err != nil {
+				return err
+			}
+			before = e.ID
+		}
+		if len(page) < eventPage {
 			return nil
 		}
 	}

@@ -18,6 +18,7 @@ type Store interface {
 	PutSandbox(ctx context.Context, sb *bothy.Sandbox) error
 	AddEvent(ctx context.Context, e *bothy.Event) error
 	Events(ctx context.Context, projectID string, after int64, limit int) ([]bothy.Event, error)
+	EventsBefore(ctx context.Context, projectID string, before int64, limit int) ([]bothy.Event, error)
 }
 
 // Options are what a ledger is made of.

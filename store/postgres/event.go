@@ -102,15 +102,23 @@ func (s *Store) addEvents(list []*newEvent) (last int64, err error) {
 
 // Events implements store.Store.
 func (s *Store) Events(ctx context.Context, projectID string, since int64, limit int) ([]bothy.Event, error) {
-	return list(ctx, s, "list events", `SELECT id, record FROM events WHERE project = $1 AND id > $2 ORDER BY id LIMIT $3`,
-		[]any{projectID, since, record.PageSize(limit)}, func(row pgx.CollectableRow) (e bothy.Event, err error) {
-			var id int64
-			var text string
-			if err := row.Scan(&id, &text); err != nil {
-				return e, err
-			}
-			return record.DecodeEvent(id, text)
-		})
+	return s.listEvents(ctx, `SELECT id, record FROM events WHERE project = $1 AND id > $2 ORDER BY id LIMIT $3`, projectID, since, limit)
+}
+
+// EventsBefore implements store.Store.
+func (s *Store) EventsBefore(ctx context.Context, projectID string, before int64, limit int) ([]bothy.Event, error) {
+	return s.listEvents(ctx, `SELECT id, record FROM events WHERE project = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, projectID, before, limit)
+}
+
+func (s *Store) listEvents(ctx context.Context, text, projectID string, id int64, limit int) ([]bothy.Event, error) {
+	return list(ctx, s, "list events", text, []any{projectID, id, record.PageSize(limit)}, func(row pgx.CollectableRow) (e bothy.Event, err error) {
+		var id int64
+		var text string
+		if err := row.Scan(&id, &text); err != nil {
+			return e, err
+		}
+		return record.DecodeEvent(id, text)
+	})
 }
 
 // LastEvent implements store.Store.

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"time"
 
@@ -25,7 +26,16 @@ func (s *Store) AddEvent(ctx context.Context, e *bothy.Event) error {
 
 // Events implements store.Store.
 func (s *Store) Events(ctx context.Context, projectID string, since int64, limit int) ([]bothy.Event, error) {
-	rows, err := s.stmt.events.QueryContext(ctx, projectID, since, record.PageSize(limit))
+	return listEvents(ctx, s.stmt.events, projectID, since, limit)
+}
+
+// EventsBefore implements store.Store.
+func (s *Store) EventsBefore(ctx context.Context, projectID string, before int64, limit int) ([]bothy.Event, error) {
+	return listEvents(ctx, s.stmt.eventsBefore, projectID, before, limit)
+}
+
+func listEvents(ctx context.Context, stmt *sql.Stmt, projectID string, id int64, limit int) ([]bothy.Event, error) {
+	rows, err := stmt.QueryContext(ctx, projectID, id, record.PageSize(limit))
 	if err != nil {
 		return nil, fmt.Errorf("store: list events: %w", err)
 	}

@@ -31,7 +31,8 @@ type statements struct {
 	project, projects   *sql.Stmt
 
 	addEvent, forgetEvents *sql.Stmt
-	events, lastEvent      *sql.Stmt
+	events, eventsBefore   *sql.Stmt
+	lastEvent              *sql.Stmt
 }
 
 const putSandboxSQL = `INSERT INTO sandboxes (id, project, name, state, created_at, ended_at, pooled, metadata, record)
@@ -105,6 +106,7 @@ func (st *statements) prepare(ctx context.Context, s *Store) error {
 		{s.fast, &st.forgetEvents, `DELETE FROM events WHERE id IN (SELECT id FROM events WHERE time < ? ORDER BY time LIMIT ?)`},
 		{s.read, &st.lastEvent, `SELECT coalesce(max(id), 0) FROM events`},
 		{s.read, &st.events, `SELECT id, record FROM events WHERE project = ? AND id > ? ORDER BY id LIMIT ?`},
+		{s.read, &st.eventsBefore, `SELECT id, record FROM events WHERE project = ? AND id < ? ORDER BY id DESC LIMIT ?`},
 	} {
 		var err error
 		if *p.into, err = p.db.PrepareContext(ctx, p.text); err != nil {

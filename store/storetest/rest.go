@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -191,6 +192,15 @@ func testEvents(t *testing.T, f *fixture) {
 	f.must(err)
 	equal(t, rest, all[1:2])
 	none, err := f.Events(f.ctx, "p", all[2].ID, 10)
+	f.must(err)
+	equal(t, none, []bothy.Event{})
+	latest, err := f.EventsBefore(f.ctx, "p", math.MaxInt64, 2)
+	f.must(err)
+	equal(t, latest, []bothy.Event{all[2], all[1]})
+	earlier, err := f.EventsBefore(f.ctx, "p", all[1].ID, 10)
+	f.must(err)
+	equal(t, earlier, all[:1])
+	none, err = f.EventsBefore(f.ctx, "p", all[0].ID, 10)
 	f.must(err)
 	equal(t, none, []bothy.Event{})
 }

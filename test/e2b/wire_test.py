@@ -214,6 +214,11 @@ class Control(unittest.TestCase):
         sandbox = self.create()[0]
         status, _, events = ask("GET", f"/events/sandboxes/{sandbox}?types=sandbox.lifecycle.created")
         self.assertEqual((status, [e["sandboxId"] for e in events]), (200, [sandbox]))
+        ask("DELETE", f"/sandboxes/{sandbox}")
+        for query, want in {"": ["killed", "created"], "?orderAsc=true": ["created", "killed"], "?limit=1&offset=1": ["created"], "?offset=2": []}.items():
+            events = ask("GET", f"/events/sandboxes/{sandbox}{query}")[2]
+            self.assertEqual([e["type"].split(".")[-1] for e in events], want, query)
+        self.assertEqual([e["sandboxId"] for e in ask("GET", "/events/sandboxes?limit=1")[2]], [sandbox])
         self.failure("GET", "/events/sandboxes?limit=101", 400)
 
     def test_bad_input(self):
