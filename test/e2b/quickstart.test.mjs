@@ -1,7 +1,8 @@
 // What E2B's quick starts begin with, one program each, against a server of this tree.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Sandbox } from "@e2b/code-interpreter";
+import { randomBytes } from "node:crypto";
+import { Sandbox, Template, waitForTimeout } from "@e2b/code-interpreter";
 
 async function start(t, options = {}) {
   const sandbox = await Sandbox.create({ timeoutMs: 120_000, ...options });
@@ -67,4 +68,39 @@ test("which sandbox is whose, and sleep", async (t) => {
   assert.equal((await again.commands.run("echo $MY_VAR")).stdout, "of the sandbox\n");
   await again.setTimeout(60_000);
   assert.ok(await again.isRunning());
+});
+
+test("files by signed addresses, and a folder that is watched", async (t) => {
+  const sandbox = await start(t);
+  await sandbox.files.makeDir("/home/user/watched");
+  let seen;
+  const one = new Promise((resolve) => (seen = resolve));
+  const watch = await sandbox.files.watchDir("/home/user/watched", () => seen());
+  const form = new FormData();
+  form.append("file", new Blob(["by hand"]), "sent");
+  const sent = await fetch(await sandbox.uploadUrl("/home/user/watched/sent", { useSignatureExpiration: 60_000 }), { method: "POST", body: form });
+  assert.ok(sent.ok);
+  await one;
+  await watch.stop();
+  const got = await fetch(await sandbox.downloadUrl("/home/user/watched/sent", { useSignatureExpiration: 60_000 }));
+  assert.equal(await got.text(), "by hand");
+});
+
+test("environment, contexts and other languages", async (t) => {
+  const sandbox = await start(t, { envs: { MY_VAR: "of the sandbox" } });
+  assert.equal((await sandbox.commands.run("echo $MY_VAR", { envs: { MY_VAR: "of the command" } })).stdout, "of the command\n");
+  assert.equal((await sandbox.runCode("import os; os.environ['MY_VAR']", { envs: { MY_VAR: "of the code" } })).text, "'of the code'");
+  assert.deepEqual((await sandbox.runCode("echo $((6 * 7))", { language: "bash" })).logs.stdout, ["42\n"]);
+  const context = await sandbox.createCodeContext({ cwd: "/tmp" });
+  assert.equal((await sandbox.runCode("import os; os.getcwd()", { context })).text, "'/tmp'");
+});
+
+test("a template of one's own", async (t) => {
+  const name = `quick${randomBytes(6).toString("hex")}`;
+  t.after(() => fetch(`${process.env.E2B_API_URL}/templates/${name}`, { method: "DELETE", headers: { "X-API-Key": process.env.E2B_API_KEY } }));
+  const recipe = Template().fromBaseImage().setEnvs({ HELLO: "Hello, World!" }).setStartCmd("echo $HELLO >/tmp/said", waitForTimeout(1_000));
+  await Template.build(recipe, name, { cpuCount: 1, memoryMB: 1024 });
+  const sandbox = await Sandbox.create(name, { timeoutMs: 120_000 });
+  t.after(() => sandbox.kill());
+  assert.equal((await sandbox.commands.run("echo $HELLO; cat /tmp/said")).stdout, "Hello, World!\nHello, World!\n");
 });

@@ -27,7 +27,7 @@ ABSENT = {
     "AsyncVolume": "volumes do not exist here, so that there is none whose methods could be called",
     "Secret.fill": "calls no server", "AsyncSecret.fill": "calls no server",
     "Secret.iam_token": "calls no server", "AsyncSecret.iam_token": "calls no server",
-    **dict.fromkeys(RECIPES, "what puts a recipe together calls no server, and tags do not exist here"),
+    **dict.fromkeys(RECIPES, "what puts a recipe together calls no server"),
 }
 
 
