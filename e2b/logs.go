@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"encoding/base64"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -22,7 +23,8 @@ type logEntry struct {
 }
 
 // logOf is the output of the commands in a request's sandbox, as far as it is held, by
-// line. Output carries no time here, so all of it has that of the sandbox's start.
+// line. Output carries no time here. So that clients can go on from a line by its time, each
+// line is a millisecond younger than the one before, and the first as old as the sandbox.
 func (d *Door) logOf(r *http.Request) ([]logEntry, error) {
 	sb, err := d.found(r.Context(), d.id(r))
 	if err != nil {
@@ -48,7 +50,7 @@ func (d *Door) logOf(r *http.Request) ([]logEntry, error) {
 		}
 		for line := range strings.Lines(text) {
 			list = append(list, logEntry{
-				Timestamp: started, Message: strings.TrimRight(line, "\r\n"), Level: level,
+				Timestamp: started.Add(time.Duration(len(list)) * time.Millisecond), Message: strings.TrimRight(line, "\r\n"), Level: level,
 				Fields: map[string]string{"pid": strconv.Itoa(e.PID), "stream": e.Stream},
 			})
 		}
@@ -61,10 +63,15 @@ func (d *Door) logsV1(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	from, err := number(r.URL.Query(), "start", 0, 0, math.MaxInt)
+	if err != nil {
+		return err
+	}
 	entries, err := d.logOf(r)
 	if err != nil {
 		return err
 	}
+	entries = slices.DeleteFunc(entries, func(e logEntry) bool { return e.Timestamp.UnixMilli() < int64(from) })
 	entries = entries[:min(limit, len(entries))]
 	lines := make([]logLine, len(entries))
 	for i, e := range entries {
@@ -89,12 +96,20 @@ func (d *Door) logsV2(w http.ResponseWriter, r *http.Request) error {
 	if direction != "" && direction != "forward" && direction != "backward" {
 		return invalid("direction is %q; give forward or backward", direction)
 	}
+	cursor, err := number(q, "cursor", -1, 0, math.MaxInt)
+	if err != nil {
+		return err
+	}
 	entries, err := d.logOf(r)
 	if err != nil {
 		return err
 	}
+	beyond := func(e logEntry) bool {
+		at := e.Timestamp.UnixMilli()
+		return cursor >= 0 && (direction == "backward" && at > int64(cursor) || direction != "backward" && at < int64(cursor))
+	}
 	entries = slices.DeleteFunc(entries, func(e logEntry) bool {
-		return !strings.Contains(e.Message, q.Get("search")) || slices.Index(levels, e.Level) < slices.Index(levels, least)
+		return beyond(e) || !strings.Contains(e.Message, q.Get("search")) || slices.Index(levels, e.Level) < slices.Index(levels, least)
 	})
 	if direction == "backward" {
 		slices.Reverse(entries)

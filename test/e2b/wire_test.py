@@ -1,5 +1,6 @@
 """What E2B's SDKs do not show of the protocol: the older calls, the binary form of messages, and what is refused."""
 
+import datetime
 import gzip
 import json
 import os
@@ -129,6 +130,18 @@ class Control(unittest.TestCase):
         self.assertIn("one", [line["line"] for line in ask("GET", at)[2]["logs"]])
         self.assertEqual([e["message"] for e in ask("GET", "/v2" + at + "?level=error")[2]["logs"]], ["two"])
         self.assertEqual([e["message"] for e in ask("GET", "/v2" + at + "?search=one&direction=backward&limit=1")[2]["logs"]], ["one"])
+        sandbox.commands.run("seq 5")
+        want = [e["message"] for e in ask("GET", "/v2" + at)[2]["logs"]]
+        self.assertLessEqual(set("12345"), set(want))
+        seen, cursor = [], ""
+        while page := ask("GET", f"/v2{at}?limit=2{cursor}")[2]["logs"]:
+            seen += [e["message"] for e in page]
+            seconds, _, rest = page[-1]["timestamp"].rstrip("Z").partition(".")
+            cursor = f"&cursor={int(datetime.datetime.fromisoformat(seconds + '+00:00').timestamp()) * 1000 + int((rest + '000')[:3]) + 1}"
+        self.assertEqual(seen, want)
+        self.assertEqual(ask("GET", f"/v2{at}?direction=backward&cursor=1")[2]["logs"], [])
+        self.assertEqual(ask("GET", f"{at}?start={2**50}")[2]["logs"], [])
+        self.failure("GET", "/v2" + at + "?cursor=x", 400)
         self.failure("GET", "/v2" + at + "?direction=up", 400)
         self.failure("GET", "/v2" + at + "?level=loud", 400)
 
