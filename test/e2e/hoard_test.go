@@ -48,3 +48,38 @@ func TestTooManyFiles(t *testing.T) {
 	b.sh("", "rm -rf /workspace/hoard")
 	b.usable()
 }
+
+// TestWhiteoutsAreFiles makes the devices by which an overlay remembers what was removed, which
+// anybody may make. In a file system in memory they count as any other file.
+func TestWhiteoutsAreFiles(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, bothy.SandboxCreate{MemoryMB: 256})
+	const left = "df --output=iavail /dev/shm | tail -1"
+	before := b.sh("user", left)
+	got := b.sh("user", `python3 -c '
+import os, stat
+os.mkdir("/dev/shm/w")
+n = 0
+try:
+    while n < 20000:
+        os.mknod(f"/dev/shm/w/{n}", stat.S_IFCHR, 0)
+        n += 1
+except OSError as e:
+    print(e.strerror)
+for i in range(n):
+    os.remove(f"/dev/shm/w/{i}")
+# Further names, which are given back, too.
+os.mknod("/dev/shm/w/one", stat.S_IFCHR, 0)
+for i in range(100):
+    os.link("/dev/shm/w/one", f"/dev/shm/w/{i}")
+    os.remove(f"/dev/shm/w/{i}")
+os.remove("/dev/shm/w/one")
+os.rmdir("/dev/shm/w")
+'`)
+	if got != "No space left on device" {
+		t.Errorf("20,000 of them, where %s files may be: %q", before, got)
+	}
+	if after := b.sh("user", left); after != before {
+		t.Errorf("%s files were possible, and when all is removed %s", before, after)
+	}
+}
