@@ -130,7 +130,7 @@ test-upgrade: host build ## carry snapshots to and fro between this bothy and an
 	@test -x "$(OTHER)" || { echo 'Give OTHER=PATH, the bothy that was built before: make test-upgrade OTHER=/tmp/bothy' >&2; exit 2; }
 	@BOTHY_E2E=1 BOTHY_BIN=$(CURDIR)/bin/bothy BOTHY_TEST_UPGRADE_B=$(abspath $(OTHER)) CGO_ENABLED=0 \
 		GOFLAGS='-trimpath -buildvcs=false -modfile=$(CURDIR)/bin/go.mod -tags=gvisorpatched' \
-		$(GO) test -count=1 -timeout 25m -run 'TestMemoryOutlivesUpgrades|TestRefusedBuildGivesItsFiles' ./test/snapshots
+		$(GO) test -count=1 -timeout 25m -p 1 -run 'TestMemoryOutlivesUpgrades|TestRefusedBuildGivesItsFiles|TestEngineOfAnEarlierBuild' ./test/snapshots ./engine/gvisor
 
 .PHONY: install
 install: host build ## install bothy to PREFIX (/usr/local)

@@ -60,7 +60,7 @@ what = {"file": file, "folder": folders, "link": link, "symlink": symlink, "attr
 os.chdir(folder)
 n = 0
 try:
-    while n < 100_000:
+    while n < 1_000_000:
         what(n)
         n += 1
 except OSError as e:
