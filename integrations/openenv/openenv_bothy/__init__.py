@@ -1,0 +1,5 @@
+"""Bothy sandboxes for OpenEnv: ``provider=BothyProvider()``."""
+
+from .provider import BothyProvider
+
+__all__ = ["BothyProvider"]
