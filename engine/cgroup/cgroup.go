@@ -549,7 +549,7 @@ func (g *Group) Processes() ([]int, error) {
 	var pids []int
 	for _, d := range g.p.all {
 		text, err := sysfile.Read(filepath.Join(d, g.name, "cgroup.procs"))
-		if errors.Is(err, fs.ErrNotExist) {
+		if isGone(err) {
 			continue
 		}
 		if err != nil {
@@ -564,6 +564,10 @@ func (g *Group) Processes() ([]int, error) {
 	}
 	return pids, nil
 }
+
+// isGone reports whether reading a file has failed because its group was removed, before the
+// file was opened or after that.
+func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) }
 
 // Threads returns the numbers of the threads in the group.
 func (g *Group) Threads() ([]int, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -155,4 +156,23 @@ func TestKillSparesWhoGotANumberAfterwards(t *testing.T) {
 		t.Fatalf("%v, %v would be killed", held, err)
 	}
 	held[0].Close()
+}
+
+// A group may be removed by somebody else at any moment, also while its processes are read.
+func TestRemovedGroupIsGone(t *testing.T) {
+	g := newGroup(t, Limits{})
+	f, err := os.Open(filepath.Join(g.p.all[0], g.name, "cgroup.procs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := g.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Read(make([]byte, 100)); !isGone(err) {
+		t.Errorf("a file that was opened before says %v", err)
+	}
+	if pids, err := g.Processes(); err != nil || len(pids) > 0 {
+		t.Errorf("a removed group has %v, %v", pids, err)
+	}
 }
