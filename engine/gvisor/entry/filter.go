@@ -1,6 +1,7 @@
 package entry
 
 import (
+	"slices"
 	"strconv"
 
 	"gvisor.dev/gvisor/pkg/bpf"
@@ -26,6 +27,7 @@ func presetStubFilters() {
 func renderStubFilter(name string, _ *seccomp.Program, addresses []uintptr) ([]bpf.Instruction, error) {
 	for _, f := range compiledStubFilters {
 		if f.Name == name {
+			f.Bytecode32 = slices.Clone(f.Bytecode32) // it is rendered in place, and processes are made side by side
 			return f.RenderInstructions(addressValues(addresses))
 		}
 	}

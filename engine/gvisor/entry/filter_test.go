@@ -188,7 +188,6 @@ func TestStubFilterIsWhatTheLibraryCompiles(t *testing.T) {
 			if at < 0 {
 				t.Fatal("it was not compiled ahead: run go generate")
 			}
-			// What was rendered before is still in it.
 			want := precompileStub(t, name)
 			if !maps.EqualFunc(compiledStubFilters[at].VarOffsets, want.VarOffsets, slices.Equal) {
 				t.Errorf("the addresses are at %v, and the library has them at %v: run go generate",
@@ -262,5 +261,20 @@ func agree(t *testing.T, name string, a, b uint64) {
 	}
 	if len(verdicts) < 2 {
 		t.Errorf("all was given the same verdict: %v", verdicts)
+	}
+}
+
+// Processes are made side by side, each with a filter of its own.
+func TestStubFiltersAreRenderedApart(t *testing.T) {
+	if len(compiledStubFilters) == 0 {
+		t.Skipf("%s has no compiled filters", runtime.GOARCH)
+	}
+	f := compiledStubFilters[0]
+	before := slices.Clone(f.Bytecode32)
+	if _, err := renderStubFilter(f.Name, nil, []uintptr{1<<46 + 0x1000, 1<<45 + 0x2000}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(f.Bytecode32, before) {
+		t.Error("the addresses of one filter are left where others are rendered")
 	}
 }
