@@ -29,7 +29,9 @@ type earlier struct {
 }
 
 func (e earlier) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machine, error) {
-	spec.Build = e.build
+	if spec.Guest == built.guest { // and not one that is not there: the build has its own
+		spec.Build = e.build
+	}
 	return e.Engine.Start(ctx, spec)
 }
 
