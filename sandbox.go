@@ -141,37 +141,12 @@ type Sandbox struct {
 	// Resumed says how much of a sandbox came back when it was last woken.
 	Resumed *Resumed `json:"resumed,omitempty"`
 
-	// RequireAcceleration keeps the sandbox from being woken without it.
-	RequireAcceleration bool `json:"-"`
-	// EndWhenIdle has the sandbox ended after IdleSeconds, not paused.
-	EndWhenIdle bool `json:"-"`
 	// ProjectID is the owner. Callers see only their own project's objects.
 	ProjectID string `json:"-"`
-	// TemplateDigest pins the template that the sandbox was started from.
-	TemplateDigest string `json:"-"`
-	// GuestKey opens the guest's door. It never leaves the server.
-	GuestKey string `json:"-"`
-	// SnapshotID is the snapshot that a paused sandbox sleeps in, or last slept
-	// in.
-	SnapshotID string `json:"-"`
-	// EarlierSnapshotID is that of the sleep before, which is deleted once the
-	// sandbox is paused again.
+	// SnapshotID is the snapshot of the latest pause, and EarlierSnapshotID that of the
+	// pause before, which is deleted once the sandbox is paused again.
+	SnapshotID        string `json:"-"`
 	EarlierSnapshotID string `json:"-"`
-	// HeadSnapshotID is the snapshot at which what the sandbox does now began:
-	// the parent of the next one.
-	HeadSnapshotID string `json:"-"`
-	// SealedSecrets are the secrets, encrypted with the server's own key.
-	SealedSecrets []byte `json:"-"`
-	// EngineState is what the engine needs to find the live machine again
-	// after the server restarts. Opaque to everything else.
-	EngineState []byte `json:"-"`
-	// MeterState is where counting began in the present run. Opaque to
-	// everything but the meter.
-	MeterState []byte `json:"-"`
-	// Ending is why a sandbox is stopping, for a server that finds it so.
-	Ending *Exit `json:"-"`
-	// Pooled marks a machine that waits in a pool and has no owner yet.
-	Pooled bool `json:"-"`
 }
 
 // SandboxCreate is a request for a new sandbox. Zero values mean the defaults. The API

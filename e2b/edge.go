@@ -56,7 +56,7 @@ func (d *Door) ServePort(w http.ResponseWriter, r *http.Request, sandbox string,
 	case err != nil && bothy.ErrorCode(err) != bothy.CodeSandboxNotFound && bothy.ErrorCode(err) != bothy.CodeNotFound:
 		d.serve(w, r, t, nobody(err), nil)
 		return true
-	case err == nil && !sb.Pooled && reachable(sb):
+	case err == nil && reachable(sb):
 		t.sb = sb
 		return d.serveTarget(w, r, t, byHeader)
 	case !byHeader && t.port != agentPort && t.port != interpreterPort:

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // budgetRetry is how long after a sandbox could not be paused the next try is.
@@ -69,7 +70,7 @@ func beyondQuota(ctx context.Context) context.Context {
 
 // giveBudget makes a new sandbox the root of a tree with a budget of its own, or
 // part of the tree that it comes from. It is called before anything is started.
-func (s *Service) giveBudget(ctx context.Context, sb *bothy.Sandbox, amount float64, from string) error {
+func (s *Service) giveBudget(ctx context.Context, sb *store.Sandbox, amount float64, from string) error {
 	if amount != 0 && from != "" {
 		return invalid("the sandbox counts against the budget of sandbox %s, which it comes from", from).
 			WithHint("Leave budget out, or change that one.")
@@ -86,7 +87,7 @@ func (s *Service) giveBudget(ctx context.Context, sb *bothy.Sandbox, amount floa
 }
 
 // dropBudget undoes giveBudget.
-func (s *Service) dropBudget(ctx context.Context, sb *bothy.Sandbox) {
+func (s *Service) dropBudget(ctx context.Context, sb *store.Sandbox) {
 	if sb.BudgetRoot != sb.ID || sb.ID == "" {
 		return
 	}
@@ -105,7 +106,7 @@ func (s *Service) rootOf(ctx context.Context, n *bothy.Snapshot) string {
 }
 
 // changeBudget gives the tree of a sandbox another budget.
-func (s *Service) changeBudget(ctx context.Context, sb *bothy.Sandbox, amount float64) error {
+func (s *Service) changeBudget(ctx context.Context, sb *store.Sandbox, amount float64) error {
 	if sb.BudgetRoot == "" {
 		if amount == 0 {
 			return nil
@@ -120,7 +121,7 @@ func (s *Service) changeBudget(ctx context.Context, sb *bothy.Sandbox, amount fl
 }
 
 // budgetOf is what the tree of a sandbox may spend; 0 means any amount.
-func (s *Service) budgetOf(sb *bothy.Sandbox) float64 {
+func (s *Service) budgetOf(sb *store.Sandbox) float64 {
 	if sb.BudgetRoot == "" {
 		return 0
 	}
@@ -131,7 +132,7 @@ func (s *Service) budgetOf(sb *bothy.Sandbox) float64 {
 }
 
 // restoreBudget undoes changeBudget.
-func (s *Service) restoreBudget(ctx context.Context, sb *bothy.Sandbox, limit float64) {
+func (s *Service) restoreBudget(ctx context.Context, sb *store.Sandbox, limit float64) {
 	root := sb.BudgetRoot
 	if root == "" {
 		root = sb.ID
@@ -144,7 +145,7 @@ func (s *Service) restoreBudget(ctx context.Context, sb *bothy.Sandbox, limit fl
 // checkRoomToPause refuses one more sandbox that is to be paused when its time is up
 // to a project whose snapshots take up all that they may: it is paused all the same
 // then, since a full storage must not be a way to run on.
-func (s *Service) checkRoomToPause(ctx context.Context, sb *bothy.Sandbox) error {
+func (s *Service) checkRoomToPause(ctx context.Context, sb *store.Sandbox) error {
 	if sb.OnTimeout != bothy.TimeoutPause || sb.TimeoutSeconds == 0 {
 		return nil
 	}

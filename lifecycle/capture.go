@@ -8,6 +8,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
 	"github.com/bothy-dev/bothy/snapshot"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // TemplateMaker makes templates of what sandboxes have changed, and compares that.
@@ -64,7 +65,7 @@ func (s *Service) CreateTemplate(ctx context.Context, id string, req bothy.Templ
 }
 
 // captureFiles makes a template of the files of a sandbox that runs or is paused.
-func (s *Service) captureFiles(ctx context.Context, sb *bothy.Sandbox, t, base *bothy.Template) error {
+func (s *Service) captureFiles(ctx context.Context, sb *store.Sandbox, t, base *bothy.Template) error {
 	if sb.State == bothy.StatePaused {
 		dir, _, release, err := s.openSnapshot(ctx, sb.SnapshotID)
 		if err != nil {
@@ -86,7 +87,7 @@ func (s *Service) captureFiles(ctx context.Context, sb *bothy.Sandbox, t, base *
 }
 
 // captureMemory makes a template of a live snapshot, which stays as long as the template.
-func (s *Service) captureMemory(ctx context.Context, sb *bothy.Sandbox, t, base *bothy.Template) error {
+func (s *Service) captureMemory(ctx context.Context, sb *store.Sandbox, t, base *bothy.Template) error {
 	if sb.State == bothy.StatePaused {
 		return invalid("sandbox %s is paused, and its memory can only be taken while it runs", sb.ID).
 			WithHint("Resume it first, or leave memory out.")
@@ -179,7 +180,7 @@ func (s *Service) createFromMemory(ctx context.Context, req bothy.SandboxCreate,
 }
 
 // restoreTemplate starts a machine that nobody owns yet from the memory of a template.
-func (s *Service) restoreTemplate(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, snapshotID string) (bothy.Machine, string, error) {
+func (s *Service) restoreTemplate(ctx context.Context, sb *store.Sandbox, t *bothy.Template, snapshotID string) (bothy.Machine, string, error) {
 	dir, m, done, err := s.openSnapshot(ctx, snapshotID)
 	if err != nil {
 		return nil, "", err

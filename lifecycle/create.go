@@ -11,6 +11,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/failpoint"
 	"github.com/bothy-dev/bothy/lifecycle/admission"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
+	"github.com/bothy-dev/bothy/store"
 )
 
 const (
@@ -64,7 +65,7 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 //
 // A sandbox that gets one that is ready need not be stored before: should the server die, the
 // next one finds a machine that is nobody's, as it was.
-func (s *Service) createOf(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, memory string, req bothy.SandboxCreate, start func() (*instance.Instance, error)) (*bothy.Sandbox, error) {
+func (s *Service) createOf(ctx context.Context, sb *store.Sandbox, t *bothy.Template, memory string, req bothy.SandboxCreate, start func() (*instance.Instance, error)) (*bothy.Sandbox, error) {
 	reservation, err := s.admission.Reserve(ctx, sb.ProjectID)
 	if err != nil {
 		return nil, err
@@ -98,7 +99,7 @@ func (s *Service) createOf(ctx context.Context, sb *bothy.Sandbox, t *bothy.Temp
 }
 
 // created says that a new sandbox runs, or why its start has failed.
-func (s *Service) created(ctx context.Context, sb *bothy.Sandbox, l *instance.Instance, err error, r *admission.Reservation) (*bothy.Sandbox, error) {
+func (s *Service) created(ctx context.Context, sb *store.Sandbox, l *instance.Instance, err error, r *admission.Reservation) (*bothy.Sandbox, error) {
 	if err != nil {
 		err = s.startFault(err)
 		s.startFailed(context.WithoutCancel(ctx), sb, err)
@@ -107,12 +108,12 @@ func (s *Service) created(ctx context.Context, sb *bothy.Sandbox, l *instance.In
 	l.Fresh = sb.Resumed == nil
 	s.track(l, sb, r)
 	s.ledger.Emit(ctx, bothy.EventSandboxCreated, sb, map[string]string{"template": sb.Template})
-	return sb, nil
+	return sb.Public(), nil
 }
 
 // allow checks that a new sandbox is within its project's plan.
-func (s *Service) allow(ctx context.Context, sb *bothy.Sandbox) error {
-	if err := s.admission.Check(ctx, sb); err != nil {
+func (s *Service) allow(ctx context.Context, sb *store.Sandbox) error {
+	if err := s.admission.Check(ctx, &sb.Sandbox); err != nil {
 		return err
 	}
 	if err := s.checkRoomToPause(ctx, sb); err != nil {
@@ -176,14 +177,14 @@ func (s *Service) createFrom(ctx context.Context, req bothy.SandboxCreate) (*bot
 	if err := s.giveBudget(ctx, sb, req.Budget, s.rootOf(ctx, n)); err != nil {
 		return nil, err
 	}
-	err = s.startCopy(ctx, sb, checking(ctx, dir, m))
-	if err != nil {
+	if err := s.startCopy(ctx, sb, checking(ctx, dir, m)); err != nil {
 		s.dropBudget(context.WithoutCancel(ctx), sb)
+		return nil, err
 	}
-	return sb, err
+	return sb.Public(), nil
 }
 
-func (s *Service) startFailed(ctx context.Context, sb *bothy.Sandbox, cause error) {
+func (s *Service) startFailed(ctx context.Context, sb *store.Sandbox, cause error) {
 	s.log.Warn("sandbox did not start", "sandbox", sb.ID, "error", cause)
 	s.dropBudget(ctx, sb)
 	x := bothy.Exit{Reason: bothy.EndError, Detail: bothy.AsError(cause).Detail}
@@ -193,7 +194,7 @@ func (s *Service) startFailed(ctx context.Context, sb *bothy.Sandbox, cause erro
 }
 
 // assignOrStart brings up a new sandbox in the quickest way that works.
-func (s *Service) assignOrStart(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, memory string, claimed *instance.Instance, start func() (*instance.Instance, error)) (*instance.Instance, error) {
+func (s *Service) assignOrStart(ctx context.Context, sb *store.Sandbox, t *bothy.Template, memory string, claimed *instance.Instance, start func() (*instance.Instance, error)) (*instance.Instance, error) {
 	if claimed == nil {
 		return start()
 	}
@@ -213,7 +214,7 @@ func (s *Service) assignOrStart(ctx context.Context, sb *bothy.Sandbox, t *bothy
 }
 
 // startNew wakes a machine from a golden snapshot, or boots one.
-func (s *Service) startNew(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template) (*instance.Instance, error) {
+func (s *Service) startNew(ctx context.Context, sb *store.Sandbox, t *bothy.Template) (*instance.Instance, error) {
 	if g := s.warm.Golden(sb); g != nil {
 		l, err := s.start(ctx, sb, t, g.Key, func(ctx context.Context) (bothy.Machine, error) {
 			return s.warm.RestoreGolden(ctx, sb, t, g)
@@ -230,7 +231,7 @@ func (s *Service) startNew(ctx context.Context, sb *bothy.Sandbox, t *bothy.Temp
 
 // assign makes a machine that is ready this sandbox's own. When that fails
 // nothing of the machine is left.
-func (s *Service) assign(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, l *instance.Instance) (*instance.Instance, error) {
+func (s *Service) assign(ctx context.Context, sb *store.Sandbox, t *bothy.Template, l *instance.Instance) (*instance.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, assignTimeout))
 	defer cancel()
 	var undo cleanup.Stack
@@ -253,7 +254,7 @@ func (s *Service) assign(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templa
 }
 
 // start is startMachine for a template, which may be kept ready from then on.
-func (s *Service) start(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, key string, start func(context.Context) (bothy.Machine, error)) (*instance.Instance, error) {
+func (s *Service) start(ctx context.Context, sb *store.Sandbox, t *bothy.Template, key string, start func(context.Context) (bothy.Machine, error)) (*instance.Instance, error) {
 	s.warm.Asked(sb, t, "", false)
 	return s.startMachine(ctx, sb, t, key, start)
 }
@@ -261,7 +262,7 @@ func (s *Service) start(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templat
 // startMachine makes a machine, connects and adopts it, and stores the sandbox as
 // running. key is the one that the guest knows already, if any. On failure
 // nothing of the machine is left, and the sandbox is stored as it was.
-func (s *Service) startMachine(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, key string, start func(context.Context) (bothy.Machine, error)) (*instance.Instance, error) {
+func (s *Service) startMachine(ctx context.Context, sb *store.Sandbox, t *bothy.Template, key string, start func(context.Context) (bothy.Machine, error)) (*instance.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, instance.StartTimeout))
 	defer cancel()
 	var undo cleanup.Stack
@@ -292,7 +293,7 @@ func (s *Service) startMachine(ctx context.Context, sb *bothy.Sandbox, t *bothy.
 
 // activate makes a connected machine the sandbox's own, and stores the sandbox as
 // running.
-func (s *Service) activate(ctx context.Context, l *instance.Instance, sb *bothy.Sandbox, t *bothy.Template, took *instance.Steps) error {
+func (s *Service) activate(ctx context.Context, l *instance.Instance, sb *store.Sandbox, t *bothy.Template, took *instance.Steps) error {
 	if err := s.machines.Identify(ctx, l, sb, t, took); err != nil {
 		return instance.StartError(l.Machine, err)
 	}
@@ -320,7 +321,7 @@ func (s *Service) activate(ctx context.Context, l *instance.Instance, sb *bothy.
 
 // startCopy starts one sandbox from a snapshot's files. A copy that does not
 // take its own identity is destroyed.
-func (s *Service) startCopy(ctx context.Context, c *bothy.Sandbox, from *frozen) error {
+func (s *Service) startCopy(ctx context.Context, c *store.Sandbox, from *frozen) error {
 	if err := s.o.Meter.Allow(c); err != nil {
 		return err
 	}

@@ -1,14 +1,14 @@
 package lifecycle
 
 import (
-	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
 	"github.com/bothy-dev/bothy/lifecycle/register"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // enlist registers a machine that lives. It is called beside what the caller waits
 // for: a server that is killed just now loses no more than the second knowledge.
-func (s *Service) enlist(l *instance.Instance, sb bothy.Sandbox) {
+func (s *Service) enlist(l *instance.Instance, sb store.Sandbox) {
 	e := register.Entry{ID: sb.ID, Name: sb.Name, ProjectID: sb.ProjectID, Template: sb.Template, Engine: sb.Engine, EngineState: sb.EngineState}
 	if sb.StartedAt != nil {
 		e.StartedAt = *sb.StartedAt

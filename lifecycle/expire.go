@@ -7,6 +7,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // arm sets the timer that ends a sandbox, or disarms it.
@@ -90,7 +91,7 @@ func unlessGone(err error) error {
 	return err
 }
 
-func timedOut(sb *bothy.Sandbox) bothy.Exit {
+func timedOut(sb *store.Sandbox) bothy.Exit {
 	return bothy.Exit{
 		Reason: bothy.EndTimeout,
 		Detail: fmt.Sprintf("its time-out of %d seconds was reached; a longer timeout_seconds at creation or by PATCH keeps it", sb.TimeoutSeconds),

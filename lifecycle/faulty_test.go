@@ -28,7 +28,7 @@ type fullStore struct {
 
 var errFull = bothy.Errorf(bothy.CodeDiskFull, "the disk is full")
 
-func (s fullStore) PutSandbox(ctx context.Context, sb *bothy.Sandbox) error {
+func (s fullStore) PutSandbox(ctx context.Context, sb *store.Sandbox) error {
 	if s.full.Load() {
 		return errFull
 	}

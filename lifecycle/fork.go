@@ -10,6 +10,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/cleanup"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
 	"github.com/bothy-dev/bothy/snapshot"
+	"github.com/bothy-dev/bothy/store"
 )
 
 const (
@@ -50,12 +51,16 @@ func (s *Service) Fork(ctx context.Context, id string, req bothy.ForkRequest) ([
 		return nil, err
 	}
 	s.ledger.Emit(ctx, bothy.EventSandboxForked, origin, map[string]string{"count": fmt.Sprint(len(copies))})
-	return copies, nil
+	shown := make([]*bothy.Sandbox, len(copies))
+	for i, c := range copies {
+		shown[i] = c.Public()
+	}
+	return shown, nil
 }
 
 // copiesOf are the new sandboxes that a request asks for.
-func (s *Service) copiesOf(from *bothy.Sandbox, req bothy.ForkRequest) ([]*bothy.Sandbox, error) {
-	copies := make([]*bothy.Sandbox, req.Count)
+func (s *Service) copiesOf(from *store.Sandbox, req bothy.ForkRequest) ([]*store.Sandbox, error) {
+	copies := make([]*store.Sandbox, req.Count)
 	for i := range copies {
 		c, err := s.copyOf(from, req, i)
 		if err != nil {
@@ -67,19 +72,22 @@ func (s *Service) copiesOf(from *bothy.Sandbox, req bothy.ForkRequest) ([]*bothy
 }
 
 // copyOf is a new sandbox that takes after another.
-func (s *Service) copyOf(from *bothy.Sandbox, req bothy.ForkRequest, i int) (*bothy.Sandbox, error) {
+func (s *Service) copyOf(from *store.Sandbox, req bothy.ForkRequest, i int) (*store.Sandbox, error) {
 	name := req.Name
 	if name != "" && req.Count > 1 {
 		name = fmt.Sprintf("%s-%d", name, i+1)
 	}
-	c := &bothy.Sandbox{
-		ID: instance.NewID("sbx"), Name: name, ProjectID: from.ProjectID,
-		Template: from.Template, TemplateDigest: from.TemplateDigest, Engine: from.Engine, RequireAcceleration: from.RequireAcceleration,
-		CPU: from.CPU, MemoryMB: from.MemoryMB, DiskMB: from.DiskMB, Network: from.Network,
-		TimeoutSeconds: from.TimeoutSeconds, OnTimeout: from.OnTimeout, IdleSeconds: from.IdleSeconds, EndWhenIdle: from.EndWhenIdle,
-		AutoResume: from.AutoResume, Env: maps.Clone(from.Env), Metadata: maps.Clone(from.Metadata),
-		HeadSnapshotID: from.HeadSnapshotID, ParentSnapshotID: from.HeadSnapshotID, BudgetRoot: from.BudgetRoot,
-		CreatedAt: s.clock.Now().UTC(),
+	c := &store.Sandbox{
+		Sandbox: bothy.Sandbox{
+			ID: instance.NewID("sbx"), Name: name, ProjectID: from.ProjectID,
+			Template: from.Template, Engine: from.Engine,
+			CPU: from.CPU, MemoryMB: from.MemoryMB, DiskMB: from.DiskMB, Network: from.Network,
+			TimeoutSeconds: from.TimeoutSeconds, OnTimeout: from.OnTimeout, IdleSeconds: from.IdleSeconds,
+			AutoResume: from.AutoResume, Env: maps.Clone(from.Env), Metadata: maps.Clone(from.Metadata),
+			ParentSnapshotID: from.HeadSnapshotID, BudgetRoot: from.BudgetRoot,
+			CreatedAt: s.clock.Now().UTC(),
+		},
+		TemplateDigest: from.TemplateDigest, RequireAcceleration: from.RequireAcceleration, HeadSnapshotID: from.HeadSnapshotID, EndWhenIdle: from.EndWhenIdle,
 	}
 	if req.Secrets {
 		if err := s.machines.CopySecrets(c, from); err != nil {
@@ -99,12 +107,12 @@ func (s *Service) copyOf(from *bothy.Sandbox, req bothy.ForkRequest, i int) (*bo
 		c.Env = map[string]string{}
 	}
 	maps.Copy(c.Env, req.Env)
-	return c, s.check(c)
+	return c, s.check(&c.Sandbox)
 }
 
 // captureNow gives a sandbox and its files as they are now: of a live snapshot that
 // goes when release is called, or of the one that a paused sandbox sleeps in.
-func (s *Service) captureNow(ctx context.Context, id string) (sb *bothy.Sandbox, dir string, m *snapshot.Manifest, release func(), err error) {
+func (s *Service) captureNow(ctx context.Context, id string) (sb *store.Sandbox, dir string, m *snapshot.Manifest, release func(), err error) {
 	unlock, err := s.ledger.LockFor(ctx, id)
 	if err != nil {
 		return nil, "", nil, nil, err
@@ -142,7 +150,7 @@ func (s *Service) captureNow(ctx context.Context, id string) (sb *bothy.Sandbox,
 }
 
 // startCopies starts all of them or none.
-func (s *Service) startCopies(ctx context.Context, copies []*bothy.Sandbox, from *frozen) error {
+func (s *Service) startCopies(ctx context.Context, copies []*store.Sandbox, from *frozen) error {
 	var undo cleanup.Stack
 	defer undo.Run()
 	var wg sync.WaitGroup
@@ -176,7 +184,7 @@ func (s *Service) startCopies(ctx context.Context, copies []*bothy.Sandbox, from
 	return first
 }
 
-func (s *Service) undoCopy(ctx context.Context, c *bothy.Sandbox) {
+func (s *Service) undoCopy(ctx context.Context, c *store.Sandbox) {
 	x := bothy.Exit{Reason: bothy.EndError, Detail: "another copy of the same fork could not be started"}
 	if err := s.terminate(context.WithoutCancel(ctx), c.ID, x); err != nil {
 		s.log.Error("cannot end a copy", "sandbox", c.ID, "error", err)

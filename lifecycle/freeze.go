@@ -18,6 +18,7 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle/engines"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
 	"github.com/bothy-dev/bothy/snapshot"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // freezeOptions say how a running sandbox becomes a snapshot.
@@ -37,7 +38,7 @@ const guestPatience = 5 * time.Second
 
 // freeze writes a running sandbox into a snapshot that is durable when it
 // returns. When it fails the sandbox runs on. The caller holds its lock.
-func (s *Service) freeze(ctx context.Context, l *instance.Instance, sb *bothy.Sandbox, o freezeOptions) (*bothy.Snapshot, error) {
+func (s *Service) freeze(ctx context.Context, l *instance.Instance, sb *store.Sandbox, o freezeOptions) (*bothy.Snapshot, error) {
 	if err := s.checkSnapshotQuota(ctx, sb.ProjectID); err != nil {
 		return nil, err
 	}
@@ -126,7 +127,7 @@ func (s *Service) thaw(ctx context.Context, l *instance.Instance) error {
 }
 
 // seal makes a draft a snapshot, on disk and in the store.
-func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *bothy.Sandbox, build string, o freezeOptions) (*bothy.Snapshot, error) {
+func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *store.Sandbox, build string, o freezeOptions) (*bothy.Snapshot, error) {
 	m := &snapshot.Manifest{
 		ID: o.id, ProjectID: sb.ProjectID, SandboxID: sb.ID, ParentID: sb.HeadSnapshotID, Name: o.name, Kind: o.kind,
 		CreatedAt: s.clock.Now().UTC(), Engine: sb.Engine, EngineBuild: build, Kernel: sb.Kernel,
@@ -232,7 +233,7 @@ type ahead struct {
 
 // restoreAhead begins to wake a machine for sb, which stays as it is, where the host has
 // memory for two. The next wake takes it.
-func (s *Service) restoreAhead(ctx context.Context, sb *bothy.Sandbox, from *frozen) {
+func (s *Service) restoreAhead(ctx context.Context, sb *store.Sandbox, from *frozen) {
 	t, err := s.templateOf(sb.ProjectID, from.m.Sandbox.Template, from.m.Sandbox.TemplateDigest)
 	if err != nil || s.admission.FreeMemoryMB() < sb.MemoryMB+s.o.Pool.MinFreeMemoryMB {
 		return
@@ -270,7 +271,7 @@ func checking(ctx context.Context, dir string, m *snapshot.Manifest) *frozen {
 
 // restore starts a machine from a snapshot: with its memory if there is the engine build
 // that wrote it, and otherwise with its files. It says which.
-func (s *Service) restore(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, from *frozen) (bothy.Machine, *bothy.Resumed, error) {
+func (s *Service) restore(ctx context.Context, sb *store.Sandbox, t *bothy.Template, from *frozen) (bothy.Machine, *bothy.Resumed, error) {
 	if a := from.ahead; a != nil {
 		from.ahead = nil
 		defer a.cancel()
@@ -282,7 +283,7 @@ func (s *Service) restore(ctx context.Context, sb *bothy.Sandbox, t *bothy.Templ
 	return s.restoreMachine(ctx, sb, t, from, false)
 }
 
-func (s *Service) restoreMachine(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, from *frozen, beside bool) (bothy.Machine, *bothy.Resumed, error) {
+func (s *Service) restoreMachine(ctx context.Context, sb *store.Sandbox, t *bothy.Template, from *frozen, beside bool) (bothy.Machine, *bothy.Resumed, error) {
 	m := from.m
 	engine, err := s.engines.Need(ctx, sb.Engine)
 	if err != nil {

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // retryAfter is when a call that came at the wrong time is worth another try.
 const retryAfter = 5 * time.Second
 
 // wrongState says why a sandbox cannot be used now.
-func (s *Service) wrongState(sb *bothy.Sandbox) error {
+func (s *Service) wrongState(sb *store.Sandbox) error {
 	switch {
 	case sb.State.Ended() && sb.Ended != nil:
 		return bothy.Errorf(bothy.CodeSandboxEnded, "sandbox %s has ended (%s): %s", sb.ID, sb.Ended.Reason, sb.Ended.Detail).
@@ -33,7 +34,7 @@ func (s *Service) wrongState(sb *bothy.Sandbox) error {
 // Get returns one sandbox.
 func (s *Service) Get(ctx context.Context, id string) (*bothy.Sandbox, error) {
 	sb, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesRead)
-	return s.showBudget(sb), err
+	return s.public(sb), err
 }
 
 // List returns a page of the caller's sandboxes.
@@ -43,21 +44,21 @@ func (s *Service) List(ctx context.Context, f bothy.SandboxFilter) (bothy.Page[*
 		return bothy.Page[*bothy.Sandbox]{}, err
 	}
 	p, err := s.o.Store.Sandboxes(ctx, caller.ProjectID, f)
-	items := p.Items[:0]
+	shown := bothy.Page[*bothy.Sandbox]{Items: []*bothy.Sandbox{}, NextCursor: p.NextCursor}
 	for _, sb := range p.Items {
 		if now := s.ledger.Unsaved(sb.ID); now != nil {
 			sb = now
 		}
 		if len(f.States) == 0 || slices.Contains(f.States, sb.State) {
-			items = append(items, s.showBudget(sb))
+			shown.Items = append(shown.Items, s.public(sb))
 		}
 	}
-	p.Items = items
-	return p, err
+	return shown, err
 }
 
-// showBudget fills in what the tree of a sandbox may spend now.
-func (s *Service) showBudget(sb *bothy.Sandbox) *bothy.Sandbox {
+// public returns what a client sees of a row, with what the sandbox's tree may spend now.
+func (s *Service) public(row *store.Sandbox) *bothy.Sandbox {
+	sb := row.Public()
 	if sb == nil || sb.BudgetRoot == "" {
 		return sb
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy/lifecycle/warm"
+	"github.com/bothy-dev/bothy/store"
 
 	"github.com/bothy-dev/bothy"
 	blobdir "github.com/bothy-dev/bothy/blob/dir"
@@ -372,7 +373,7 @@ func (c *clock) pass(d time.Duration) {
 }
 
 // row is what the store has of a sandbox, whatever the server says.
-func (w *world) row(id string) *bothy.Sandbox {
+func (w *world) row(id string) *store.Sandbox {
 	w.t.Helper()
 	sb, err := w.store.Sandbox(w.t.Context(), id)
 	if err != nil {

@@ -4,19 +4,20 @@ import (
 	"context"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // Meter counts what sandboxes use, and knows which of them may run.
 type Meter interface {
 	// Starting returns the MeterState of a sandbox that is about to be stored
 	// as running, where counting begins.
-	Starting(ctx context.Context, sb *bothy.Sandbox, read func(context.Context) (bothy.MeterReading, error)) []byte
+	Starting(ctx context.Context, sb *store.Sandbox, read func(context.Context) (bothy.MeterReading, error)) []byte
 	// Started counts a sandbox from its MeterState on, or one that is adopted
 	// from where the last server stopped to. read tells its counters, for as
 	// long as it runs.
-	Started(ctx context.Context, sb *bothy.Sandbox, read func(context.Context) (bothy.MeterReading, error), adopted bool)
+	Started(ctx context.Context, sb *store.Sandbox, read func(context.Context) (bothy.MeterReading, error), adopted bool)
 	// Changed tells of new metadata and of a new budget.
-	Changed(ctx context.Context, sb *bothy.Sandbox)
+	Changed(ctx context.Context, sb *store.Sandbox)
 	// Stopped is called before a machine is given up, or after it has ended.
 	Stopped(ctx context.Context, id string)
 	// Recovered is called once what the last server left has been started.
@@ -24,7 +25,7 @@ type Meter interface {
 	SnapshotDeleted(ctx context.Context, n *bothy.Snapshot)
 
 	// Allow refuses a sandbox whose budgets are used up, with CodeBudget.
-	Allow(sb *bothy.Sandbox) error
+	Allow(sb *store.Sandbox) error
 	// CheckBudget refuses what cannot be a budget.
 	CheckBudget(amount float64) error
 	SetTreeBudget(ctx context.Context, root, project string, amount float64) error
@@ -38,17 +39,17 @@ type Meter interface {
 // noMeter counts nothing and allows everything.
 type noMeter struct{}
 
-func (noMeter) Starting(context.Context, *bothy.Sandbox, func(context.Context) (bothy.MeterReading, error)) []byte {
+func (noMeter) Starting(context.Context, *store.Sandbox, func(context.Context) (bothy.MeterReading, error)) []byte {
 	return nil
 }
 
-func (noMeter) Started(context.Context, *bothy.Sandbox, func(context.Context) (bothy.MeterReading, error), bool) {
+func (noMeter) Started(context.Context, *store.Sandbox, func(context.Context) (bothy.MeterReading, error), bool) {
 }
-func (noMeter) Changed(context.Context, *bothy.Sandbox)          {}
+func (noMeter) Changed(context.Context, *store.Sandbox)          {}
 func (noMeter) Stopped(context.Context, string)                  {}
 func (noMeter) Recovered()                                       {}
 func (noMeter) SnapshotDeleted(context.Context, *bothy.Snapshot) {}
-func (noMeter) Allow(*bothy.Sandbox) error                       { return nil }
+func (noMeter) Allow(*store.Sandbox) error                       { return nil }
 func (noMeter) ProjectBudget(string) *bothy.BudgetState          { return nil }
 func (noMeter) Trees() []string                                  { return nil }
 func (noMeter) TreeBudget(string) *bothy.BudgetState             { return nil }

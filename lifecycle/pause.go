@@ -7,6 +7,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/failpoint"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // Pause freezes a sandbox; see bothy.SnapshotService.
@@ -95,7 +96,7 @@ func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOpti
 }
 
 // finishPause stores that the sandbox is paused, and has its machine destroyed.
-func (s *Service) finishPause(ctx context.Context, l *instance.Instance, sb *bothy.Sandbox, n *bothy.Snapshot, destroy func(bothy.Machine)) error {
+func (s *Service) finishPause(ctx context.Context, l *instance.Instance, sb *store.Sandbox, n *bothy.Snapshot, destroy func(bothy.Machine)) error {
 	sb.EngineState, sb.ExpiresAt, sb.HeadSnapshotID = nil, nil, n.ID
 	// Who sees that it is paused must not find its machine any more: it wakes it.
 	s.setTracked(l, false)

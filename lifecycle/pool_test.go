@@ -65,7 +65,7 @@ func (s *shelf) keep(w *world, name string, sb *bothy.Sandbox) *bothy.Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.memory = map[string]*bothy.TemplateMemory{name: {
-		SnapshotID: n.ID, BaseDigest: sb.TemplateDigest, Engine: sb.Engine, CPU: sb.CPU, MemoryMB: sb.MemoryMB, DiskMB: sb.DiskMB,
+		SnapshotID: n.ID, BaseDigest: w.row(sb.ID).TemplateDigest, Engine: sb.Engine, CPU: sb.CPU, MemoryMB: sb.MemoryMB, DiskMB: sb.DiskMB,
 	}}
 	return n
 }
@@ -150,7 +150,7 @@ func TestPoolHandsOutWhatIsReady(t *testing.T) {
 	if len(gw.secrets) != 1 {
 		t.Errorf("the gateway has %d secrets", len(gw.secrets))
 	}
-	if got := w.get(sb.ID); got.GuestKey != id.Key || got.ProjectID != "mine" {
+	if got := w.row(sb.ID); got.GuestKey != id.Key || got.ProjectID != "mine" {
 		t.Errorf("stored is %+v", got)
 	}
 	w.hasReady(1)
@@ -207,8 +207,8 @@ func TestClaimTellsTheGuestWhatItDoesNotKnow(t *testing.T) {
 				t.Errorf("the guest of %s was told %d times when %s was handed out, want %d", id, told.Load(), sb.ID, c.told)
 			}
 			who := member.identity()
-			if who.SandboxID != id || who.Key == "" || w.get(id).GuestKey != who.Key {
-				t.Errorf("the guest is %+v, and stored is the key %q", who, w.get(id).GuestKey)
+			if who.SandboxID != id || who.Key == "" || w.row(id).GuestKey != who.Key {
+				t.Errorf("the guest is %+v, and stored is the key %q", who, w.row(id).GuestKey)
 			}
 		})
 	}
@@ -471,8 +471,8 @@ func TestPoolKeepsTheProcessesOfATemplate(t *testing.T) {
 		t.Errorf("a sandbox of the files alone is %s, which came from %+v", sb.ID, sb.Resumed)
 	}
 	sb := w.create(bothy.SandboxCreate{Template: "server", Env: map[string]string{"K": "v"}})
-	if sb.ID != waiting || sb.TemplateDigest != "sha256:a" || sb.CPU != 0.5 {
-		t.Errorf("got %s of %s with %v CPU, and %s waited", sb.ID, sb.TemplateDigest, sb.CPU, waiting)
+	if sb.ID != waiting || w.row(sb.ID).TemplateDigest != "sha256:a" || sb.CPU != 0.5 {
+		t.Errorf("got %s of %s with %v CPU, and %s waited", sb.ID, w.row(sb.ID).TemplateDigest, sb.CPU, waiting)
 	}
 	if r := w.get(sb.ID).Resumed; r == nil || r.SnapshotID != n.ID || r.Kind != bothy.SnapshotMemory {
 		t.Errorf("it came from %+v and not from %s", r, n.ID)

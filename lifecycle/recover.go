@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // recoverTimeout bounds the adoption of one machine.
@@ -95,7 +96,7 @@ func (s *Service) listSnapshot(ctx context.Context, id string) error {
 	return s.o.Store.PutSnapshot(ctx, record(m))
 }
 
-func (s *Service) recoverOne(ctx context.Context, sb *bothy.Sandbox) error {
+func (s *Service) recoverOne(ctx context.Context, sb *store.Sandbox) error {
 	if sb.State == bothy.StateRunning || sb.State == bothy.StatePausing {
 		// What cannot be opened is said below, where it matters.
 		_, _ = s.engines.Need(ctx, sb.Engine)
@@ -127,7 +128,7 @@ func (s *Service) recoverOne(ctx context.Context, sb *bothy.Sandbox) error {
 
 // recoverPausing finishes a pause whose snapshot is there, and undoes one whose
 // is not.
-func (s *Service) recoverPausing(ctx context.Context, sb *bothy.Sandbox) error {
+func (s *Service) recoverPausing(ctx context.Context, sb *store.Sandbox) error {
 	_, m, release, err := s.openSnapshot(ctx, sb.SnapshotID)
 	if err != nil {
 		sb.SnapshotID, sb.EarlierSnapshotID = sb.EarlierSnapshotID, ""

@@ -7,6 +7,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle/admission"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // Resume wakes a paused sandbox; see bothy.SnapshotService.
@@ -44,11 +45,11 @@ func (s *Service) Resume(ctx context.Context, id string, o bothy.ResumeOptions) 
 	case sb.State != bothy.StatePaused:
 		return nil, s.wrongState(sb)
 	}
-	return sb, s.resumeLocked(ctx, sb, o)
+	return sb.Public(), s.resumeLocked(ctx, sb, o)
 }
 
 // resumeLocked wakes sb from the snapshot that it sleeps in, and updates it.
-func (s *Service) resumeLocked(ctx context.Context, sb *bothy.Sandbox, o bothy.ResumeOptions) error {
+func (s *Service) resumeLocked(ctx context.Context, sb *store.Sandbox, o bothy.ResumeOptions) error {
 	if err := s.o.Meter.Allow(sb); err != nil {
 		return err
 	}
@@ -72,7 +73,7 @@ func (s *Service) resumeLocked(ctx context.Context, sb *bothy.Sandbox, o bothy.R
 }
 
 // resumeFromLatest makes sb run from the snapshot that it sleeps in.
-func (s *Service) resumeFromLatest(ctx context.Context, sb *bothy.Sandbox, o bothy.ResumeOptions, r *admission.Reservation) error {
+func (s *Service) resumeFromLatest(ctx context.Context, sb *store.Sandbox, o bothy.ResumeOptions, r *admission.Reservation) error {
 	dir, m, done, err := s.openSnapshot(ctx, sb.SnapshotID)
 	if err != nil {
 		return err
@@ -85,7 +86,7 @@ func (s *Service) resumeFromLatest(ctx context.Context, sb *bothy.Sandbox, o bot
 
 // resumeFrom makes sb run from a snapshot, with sb's own limits and policy. The
 // state allows it. On failure nothing of the machine is left.
-func (s *Service) resumeFrom(ctx context.Context, sb *bothy.Sandbox, from *frozen, r *admission.Reservation) error {
+func (s *Service) resumeFrom(ctx context.Context, sb *store.Sandbox, from *frozen, r *admission.Reservation) error {
 	l, err := s.startFrom(ctx, sb, from)
 	if err != nil {
 		return err
@@ -95,7 +96,7 @@ func (s *Service) resumeFrom(ctx context.Context, sb *bothy.Sandbox, from *froze
 }
 
 // startFrom is start from a snapshot.
-func (s *Service) startFrom(ctx context.Context, sb *bothy.Sandbox, from *frozen) (*instance.Instance, error) {
+func (s *Service) startFrom(ctx context.Context, sb *store.Sandbox, from *frozen) (*instance.Instance, error) {
 	t, err := s.templateOf(sb.ProjectID, from.m.Sandbox.Template, from.m.Sandbox.TemplateDigest)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // Rollback turns a sandbox back; see bothy.SnapshotService.
@@ -76,7 +77,7 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 		ending.Wait()
 		return nil, errors.Join(err, s.resumeLocked(ctx, sb, bothy.ResumeOptions{}))
 	}
-	return sb, err
+	return sb.Public(), err
 }
 
 func displayName(n *bothy.Snapshot) string {
@@ -88,7 +89,7 @@ func displayName(n *bothy.Snapshot) string {
 
 // rollTo wakes a paused sandbox from an earlier snapshot. If that fails it
 // sleeps on in the latest.
-func (s *Service) rollTo(ctx context.Context, sb *bothy.Sandbox, n *bothy.Snapshot, from *frozen) error {
+func (s *Service) rollTo(ctx context.Context, sb *store.Sandbox, n *bothy.Snapshot, from *frozen) error {
 	reservation, err := s.admission.Reserve(ctx, sb.ProjectID)
 	if err != nil {
 		return err

@@ -7,12 +7,13 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle/admission"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // track makes a machine one of the live ones: from here on its time, its memory
 // and its end are watched. It takes over the reservation, which there is
 // unless the last server left the machine.
-func (s *Service) track(l *instance.Instance, sb *bothy.Sandbox, r *admission.Reservation) {
+func (s *Service) track(l *instance.Instance, sb *store.Sandbox, r *admission.Reservation) {
 	ctx, cancel := context.WithCancel(s.background)
 	l.Cancel = cancel
 	s.o.Meter.Started(ctx, sb, l.Reading, r == nil)

@@ -219,7 +219,7 @@ func TestMemoryIsLeftAside(t *testing.T) {
 	if err != nil || n.Kind != bothy.SnapshotFiles || n.Name != "files" || n.Detail != "" {
 		t.Fatalf("%+v, %v", n, err)
 	}
-	if got := w.get(sb.ID); got.State != bothy.StateRunning || got.HeadSnapshotID != n.ID {
+	if got := w.row(sb.ID); got.State != bothy.StateRunning || got.HeadSnapshotID != n.ID {
 		t.Errorf("after the snapshot: %+v", got)
 	}
 	if copied := w.create(bothy.SandboxCreate{SnapshotID: n.ID}); copied.Resumed == nil || copied.Resumed.Kind != bothy.SnapshotFiles {
@@ -566,7 +566,7 @@ func TestRollbackWhileTheMachineEnds(t *testing.T) {
 				return err
 			}
 			back, err := w.Rollback(w.me(), sb.ID, n.ID)
-			if err != nil || back.State != bothy.StateRunning || back.HeadSnapshotID != n.ID {
+			if err != nil || back.State != bothy.StateRunning || w.row(sb.ID).HeadSnapshotID != n.ID {
 				t.Errorf("back as %+v, %v", back, err)
 			}
 		})

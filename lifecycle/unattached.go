@@ -8,6 +8,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // unattached is a running sandbox of the last server whose machine is not known to
@@ -53,7 +54,7 @@ func (s *Service) unattachedByID(id string) *unattached {
 
 // retryAttach has a sandbox tried again later. The caller holds its lock, and has
 // returned to it whatever of its machine was found.
-func (s *Service) retryAttach(sb *bothy.Sandbox, u *unattached, why string, err error) {
+func (s *Service) retryAttach(sb *store.Sandbox, u *unattached, why string, err error) {
 	first := false
 	s.mu.Lock()
 	u.why = why
@@ -128,7 +129,7 @@ func (s *Service) attachAgain(ctx context.Context, id string) error {
 
 // reattach connects to a machine that outlived the server. Only one that is gone ends
 // its sandbox; whatever else fails is tried again, see unattached.
-func (s *Service) reattach(ctx context.Context, sb *bothy.Sandbox) error {
+func (s *Service) reattach(ctx context.Context, sb *store.Sandbox) error {
 	// One that is to be paused when its time is up is adopted first: keep sees
 	// that it is overdue.
 	if sb.ExpiresAt != nil && !sb.ExpiresAt.After(s.clock.Now()) && sb.OnTimeout != bothy.TimeoutPause {
@@ -175,7 +176,7 @@ func (s *Service) reattach(ctx context.Context, sb *bothy.Sandbox) error {
 }
 
 // attachFound opens the network device of a machine that was found and asks its guest.
-func (s *Service) attachFound(ctx context.Context, sb *bothy.Sandbox, m bothy.Machine) (*instance.Instance, error) {
+func (s *Service) attachFound(ctx context.Context, sb *store.Sandbox, m bothy.Machine) (*instance.Instance, error) {
 	l, err := s.machines.Attach(ctx, sb, m, sb.GuestKey)
 	if err != nil {
 		return nil, err
@@ -192,7 +193,7 @@ func (s *Service) attachFound(ctx context.Context, sb *bothy.Sandbox, m bothy.Ma
 
 // findMachine is Adopt that returns when ctx ends, also where the engine does not. A
 // call that is still under way is not made twice.
-func (s *Service) findMachine(ctx context.Context, u *unattached, e bothy.Engine, sb *bothy.Sandbox) (bothy.Machine, error) {
+func (s *Service) findMachine(ctx context.Context, u *unattached, e bothy.Engine, sb *store.Sandbox) (bothy.Machine, error) {
 	if u.machine != nil {
 		return u.machine, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/cleanup"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // Update changes a live or paused sandbox.
@@ -28,10 +29,10 @@ func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) 
 	}
 	before := sb.Network
 	s.apply(sb, u)
-	if err := s.check(sb); err != nil {
+	if err := s.check(&sb.Sandbox); err != nil {
 		return nil, err
 	}
-	if err := s.admission.CheckChange(ctx, sb, u); err != nil {
+	if err := s.admission.CheckChange(ctx, &sb.Sandbox, u); err != nil {
 		return nil, err
 	}
 	if u.OnTimeout != nil && *u.OnTimeout == bothy.TimeoutPause {
@@ -77,11 +78,11 @@ func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) 
 		s.watchIdle(l, sb.IdleSeconds)
 	}
 	s.ledger.Emit(ctx, bothy.EventSandboxUpdated, sb, nil)
-	return sb, nil
+	return sb.Public(), nil
 }
 
 // replaceSecrets gives a sandbox other secrets.
-func (s *Service) replaceSecrets(ctx context.Context, l *instance.Instance, sb *bothy.Sandbox, list []bothy.Secret) error {
+func (s *Service) replaceSecrets(ctx context.Context, l *instance.Instance, sb *store.Sandbox, list []bothy.Secret) error {
 	if err := s.machines.ReplaceSecrets(sb, list); err != nil || l == nil {
 		return err
 	}
@@ -89,7 +90,7 @@ func (s *Service) replaceSecrets(ctx context.Context, l *instance.Instance, sb *
 }
 
 // restoreSecrets takes back what replaceSecrets did to a sandbox whose change failed.
-func (s *Service) restoreSecrets(ctx context.Context, l *instance.Instance, old *bothy.Sandbox) {
+func (s *Service) restoreSecrets(ctx context.Context, l *instance.Instance, old *store.Sandbox) {
 	if l == nil {
 		return
 	}
@@ -100,7 +101,7 @@ func (s *Service) restoreSecrets(ctx context.Context, l *instance.Instance, old 
 
 // tellSecrets gives the gateway of a sandbox that runs its secrets, and tells its guest what
 // stands for them and whom to trust.
-func (s *Service) tellSecrets(ctx context.Context, l *instance.Instance, sb *bothy.Sandbox) error {
+func (s *Service) tellSecrets(ctx context.Context, l *instance.Instance, sb *store.Sandbox) error {
 	t, err := s.templateOf(sb.ProjectID, sb.Template, sb.TemplateDigest)
 	if err != nil {
 		return err
@@ -116,7 +117,7 @@ func (s *Service) tellSecrets(ctx context.Context, l *instance.Instance, sb *bot
 	return s.machines.IdentifyAgain(ctx, l, sb, t)
 }
 
-func (s *Service) apply(sb *bothy.Sandbox, u bothy.SandboxUpdate) {
+func (s *Service) apply(sb *store.Sandbox, u bothy.SandboxUpdate) {
 	if u.TimeoutSeconds != nil {
 		sb.TimeoutSeconds = *u.TimeoutSeconds
 		if sb.State == bothy.StateRunning {

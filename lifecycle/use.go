@@ -9,6 +9,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
 	"github.com/bothy-dev/bothy/lifecycle/ledger"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // enter finds the caller's sandbox awake, and keeps it so until end is called.
@@ -51,7 +52,7 @@ func (s *Service) enter(ctx context.Context, id string, scope bothy.Scope, what 
 
 // comesBack reports whether a sandbox without a machine may have one for whoever
 // waits for its lock.
-func comesBack(sb *bothy.Sandbox) bool {
+func comesBack(sb *store.Sandbox) bool {
 	switch sb.State {
 	case bothy.StatePaused, bothy.StateResuming:
 		return sb.AutoResume
@@ -63,7 +64,7 @@ func comesBack(sb *bothy.Sandbox) bool {
 
 // ensureRunning returns the machine of the caller's sandbox, and wakes one that does so
 // on touch. The caller holds its lock.
-func (s *Service) ensureRunning(ctx context.Context, id string, scope bothy.Scope) (*instance.Instance, *bothy.Sandbox, error) {
+func (s *Service) ensureRunning(ctx context.Context, id string, scope bothy.Scope) (*instance.Instance, *store.Sandbox, error) {
 	sb, err := s.ledger.Find(ctx, id, scope)
 	if err != nil {
 		return nil, nil, err

@@ -8,17 +8,21 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // newSandbox turns a request into a sandbox with every default filled in.
-func (s *Service) newSandbox(req bothy.SandboxCreate) (*bothy.Sandbox, error) {
-	sb := &bothy.Sandbox{
-		ID: instance.NewID("sbx"), Name: req.Name, Template: req.Template, Engine: req.Engine, RequireAcceleration: req.RequireAcceleration,
-		CPU: req.CPU, MemoryMB: req.MemoryMB, DiskMB: req.DiskMB,
-		OnTimeout: req.OnTimeout, IdleSeconds: req.IdleSeconds, EndWhenIdle: req.EndWhenIdle, AutoResume: req.AutoResume,
-		Env: maps.Clone(req.Env), Metadata: maps.Clone(req.Metadata),
-		TimeoutSeconds: bothy.DefaultTimeoutSeconds,
-		CreatedAt:      s.clock.Now().UTC(),
+func (s *Service) newSandbox(req bothy.SandboxCreate) (*store.Sandbox, error) {
+	sb := &store.Sandbox{
+		Sandbox: bothy.Sandbox{
+			ID: instance.NewID("sbx"), Name: req.Name, Template: req.Template, Engine: req.Engine,
+			CPU: req.CPU, MemoryMB: req.MemoryMB, DiskMB: req.DiskMB,
+			OnTimeout: req.OnTimeout, IdleSeconds: req.IdleSeconds, AutoResume: req.AutoResume,
+			Env: maps.Clone(req.Env), Metadata: maps.Clone(req.Metadata),
+			TimeoutSeconds: bothy.DefaultTimeoutSeconds,
+			CreatedAt:      s.clock.Now().UTC(),
+		},
+		RequireAcceleration: req.RequireAcceleration, EndWhenIdle: req.EndWhenIdle,
 	}
 	if req.TimeoutSeconds != nil {
 		sb.TimeoutSeconds = *req.TimeoutSeconds
@@ -35,13 +39,13 @@ func (s *Service) newSandbox(req bothy.SandboxCreate) (*bothy.Sandbox, error) {
 	if sb.OnTimeout == "" {
 		sb.OnTimeout = bothy.TimeoutTerminate
 	}
-	if err := fillSize(sb, req.Size); err != nil {
+	if err := fillSize(&sb.Sandbox, req.Size); err != nil {
 		return nil, err
 	}
 	if err := s.o.Meter.CheckBudget(req.Budget); err != nil {
 		return nil, err
 	}
-	return sb, s.check(sb)
+	return sb, s.check(&sb.Sandbox)
 }
 
 func fillSize(sb *bothy.Sandbox, name string) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/metering"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/sqlite"
 )
 
@@ -35,7 +36,7 @@ func BenchmarkStartStop(b *testing.B) {
 	read := func(context.Context) (bothy.MeterReading, error) { return bothy.MeterReading{}, nil }
 	now := time.Now()
 	for b.Loop() {
-		sb := &bothy.Sandbox{ID: "s", ProjectID: "p", Template: "t", CPU: 1, MemoryMB: 512, StartedAt: &now, Metadata: map[string]string{"team": "red"}}
+		sb := &store.Sandbox{Sandbox: bothy.Sandbox{ID: "s", ProjectID: "p", Template: "t", CPU: 1, MemoryMB: 512, StartedAt: &now, Metadata: map[string]string{"team": "red"}}}
 		if err := m.Allow(sb); err != nil {
 			b.Fatal(err)
 		}

@@ -213,7 +213,7 @@ func (m *Meter) budgetState(id budgetID) *bothy.BudgetState {
 
 // Allow refuses what would have a sandbox run, with CodeBudget, when a budget
 // that it counts against is used up.
-func (m *Meter) Allow(sb *bothy.Sandbox) error {
+func (m *Meter) Allow(sb *store.Sandbox) error {
 	for _, b := range []struct {
 		whose, hint string
 		state       *bothy.BudgetState

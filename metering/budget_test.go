@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 func TestProjectBudget(t *testing.T) {
@@ -15,7 +16,7 @@ func TestProjectBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.start("a")
-	w.start("other", func(sb *bothy.Sandbox) { sb.ProjectID = "q" })
+	w.start("other", func(sb *store.Sandbox) { sb.ProjectID = "q" })
 	w.passing(15 * time.Second)
 	if got := w.events(); len(got) != 0 {
 		t.Fatalf("at 75 %%: %v", got)
@@ -106,7 +107,7 @@ func TestTreeBudget(t *testing.T) {
 	if err := w.SetTreeBudget(t.Context(), "root", "p", 30); err != nil {
 		t.Fatal(err)
 	}
-	member := func(sb *bothy.Sandbox) { sb.BudgetRoot = "root" }
+	member := func(sb *store.Sandbox) { sb.BudgetRoot = "root" }
 	w.start("root", member)
 	w.passing(8 * time.Second)
 	w.start("fork-1", member)

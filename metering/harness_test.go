@@ -88,7 +88,7 @@ type world struct {
 	mu        sync.Mutex
 	snapshots []*bothy.Snapshot
 	templates []*bothy.Template
-	sandboxes map[string]*bothy.Sandbox
+	sandboxes map[string]*store.Sandbox
 	machines  map[string]*machine
 	paused    []string // project and root
 	told      []bothy.Event
@@ -120,7 +120,7 @@ func newWorld(t *testing.T) *world {
 		t: t, path: filepath.Join(t.TempDir(), "b.db"),
 		clock:     &clock{at: store.Moment{Wall: time.Date(2026, 3, 10, 12, 30, 0, 0, time.UTC), Boot: "boot-1", Uptime: time.Hour}},
 		rates:     bothy.Rates{Currency: "EUR", VCPUHour: 3600}, // a second of a vCPU costs 1
-		sandboxes: map[string]*bothy.Sandbox{}, machines: map[string]*machine{},
+		sandboxes: map[string]*store.Sandbox{}, machines: map[string]*machine{},
 	}
 	w.open()
 	t.Cleanup(func() { w.db.Close() })
@@ -136,7 +136,7 @@ func (w *world) open() {
 	w.disk = &disk{Usage: w.db}
 	w.Meter, err = metering.New(w.t.Context(), metering.Options{
 		Store: w.disk, Clock: w.clock, Rates: w.rates,
-		Sandbox: func(_ context.Context, id string) (*bothy.Sandbox, error) {
+		Sandbox: func(_ context.Context, id string) (*store.Sandbox, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if sb := w.sandboxes[id]; sb != nil {
@@ -186,9 +186,9 @@ func (w *world) passing(d time.Duration) {
 }
 
 // start starts a sandbox of one vCPU and 100 MB.
-func (w *world) start(id string, change ...func(*bothy.Sandbox)) *machine {
+func (w *world) start(id string, change ...func(*store.Sandbox)) *machine {
 	now := w.clock.Now().Wall
-	sb := &bothy.Sandbox{ID: id, ProjectID: "p", Template: "t", CPU: 1, MemoryMB: 100, StartedAt: &now}
+	sb := &store.Sandbox{Sandbox: bothy.Sandbox{ID: id, ProjectID: "p", Template: "t", CPU: 1, MemoryMB: 100, StartedAt: &now}}
 	for _, c := range change {
 		c(sb)
 	}

@@ -31,7 +31,7 @@ import (
 type Options struct {
 	Store store.Usage
 	// Sandbox finds a sandbox in any state, for what its snapshots belong to.
-	Sandbox func(ctx context.Context, id string) (*bothy.Sandbox, error)
+	Sandbox func(ctx context.Context, id string) (*store.Sandbox, error)
 	// Snapshots and Templates list all there are.
 	Snapshots func(ctx context.Context) ([]*bothy.Snapshot, error)
 	Templates func(ctx context.Context) ([]*bothy.Template, error)

@@ -11,11 +11,12 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/failpoint"
+	"github.com/bothy-dev/bothy/store"
 )
 
 func TestSecondsAreCounted(t *testing.T) {
 	w := newWorld(t)
-	m := w.start("a", func(sb *bothy.Sandbox) { sb.CPU, sb.MemoryMB = 2.5, 512 })
+	m := w.start("a", func(sb *store.Sandbox) { sb.CPU, sb.MemoryMB = 2.5, 512 })
 	m.use(3, 100, 200)
 	w.passing(61*time.Second + 250*time.Millisecond)
 	m.use(0.5, 1, 2)
@@ -33,7 +34,7 @@ func TestWhatHappenedBeforeIsNobodys(t *testing.T) {
 	w := newWorld(t)
 	warm := &machine{reading: bothy.MeterReading{CPUSeconds: 7, NetworkCounters: bothy.NetworkCounters{EgressBytes: 9}}}
 	now := w.clock.Now().Wall
-	sb := &bothy.Sandbox{ID: "a", ProjectID: "p", CPU: 1, MemoryMB: 1, StartedAt: &now}
+	sb := &store.Sandbox{Sandbox: bothy.Sandbox{ID: "a", ProjectID: "p", CPU: 1, MemoryMB: 1, StartedAt: &now}}
 	sb.MeterState = w.Starting(t.Context(), sb, warm.read)
 	w.Started(t.Context(), sb, warm.read, false)
 	warm.use(1, 1, 0)
@@ -57,7 +58,7 @@ func TestPausesCostNothing(t *testing.T) {
 func TestGroups(t *testing.T) {
 	w := newWorld(t)
 	for i, team := range []string{"red", "red", "blue", ""} {
-		w.start(fmt.Sprint("s", i), func(sb *bothy.Sandbox) {
+		w.start(fmt.Sprint("s", i), func(sb *store.Sandbox) {
 			sb.ProjectID, sb.Template = fmt.Sprint("p", i%2), fmt.Sprint("t", i/2)
 			if team != "" {
 				sb.Metadata = map[string]string{"team": team, "a.b\"c": "x"}
@@ -97,7 +98,7 @@ func TestGroups(t *testing.T) {
 
 func TestPartOfADay(t *testing.T) {
 	w := newWorld(t)
-	w.start("a", func(sb *bothy.Sandbox) { sb.Metadata = map[string]string{"team": "red"} })
+	w.start("a", func(sb *store.Sandbox) { sb.Metadata = map[string]string{"team": "red"} })
 	w.clock.pass(50 * time.Hour) // 12:30 to 14:30, two days on
 	w.tick()
 	for _, c := range []struct {
@@ -130,7 +131,7 @@ func TestPartOfADay(t *testing.T) {
 
 func TestRelabelledFromNowOn(t *testing.T) {
 	w := newWorld(t)
-	w.start("a", func(sb *bothy.Sandbox) { sb.Metadata = map[string]string{"team": "red"} })
+	w.start("a", func(sb *store.Sandbox) { sb.Metadata = map[string]string{"team": "red"} })
 	w.passing(15 * time.Second)
 	sb := w.sandboxes["a"]
 	sb.Metadata = map[string]string{"team": "blue"}
@@ -327,7 +328,7 @@ func TestKilledWhileWriting(t *testing.T) {
 func TestStorage(t *testing.T) {
 	w := newWorld(t)
 	w.templates = []*bothy.Template{{Name: "t", Digest: "d", SizeBytes: 5 << 20, CreatedAt: w.clock.Now().Wall.AddDate(-1, 0, 0)}}
-	w.start("a", func(sb *bothy.Sandbox) { sb.Metadata = map[string]string{"team": "red"} })
+	w.start("a", func(sb *store.Sandbox) { sb.Metadata = map[string]string{"team": "red"} })
 	w.stop("a")
 	snapshot := &bothy.Snapshot{ID: "s", SandboxID: "a", ProjectID: "p", Template: "t", SizeBytes: 10<<20 + 1, CreatedAt: w.clock.Now().Wall}
 	w.snapshots = append(w.snapshots, snapshot)
@@ -450,8 +451,8 @@ func TestAgainstAnOracle(t *testing.T) {
 
 func TestProjectsSeeTheirOwn(t *testing.T) {
 	w := newWorld(t)
-	w.start("a", func(sb *bothy.Sandbox) { sb.ProjectID = "red" })
-	w.start("b", func(sb *bothy.Sandbox) { sb.ProjectID = "blue" })
+	w.start("a", func(sb *store.Sandbox) { sb.ProjectID = "red" })
+	w.start("b", func(sb *store.Sandbox) { sb.ProjectID = "blue" })
 	w.passing(5 * time.Second)
 	ask := func(project, asked string, scopes ...bothy.Scope) (float64, error) {
 		ctx := bothy.WithCaller(t.Context(), &bothy.Caller{ProjectID: project, Scopes: scopes})
@@ -510,7 +511,7 @@ func TestBadQueries(t *testing.T) {
 
 func TestTooManyLabels(t *testing.T) {
 	w := newWorld(t)
-	w.start("a", func(sb *bothy.Sandbox) {
+	w.start("a", func(sb *store.Sandbox) {
 		sb.Metadata = map[string]string{"a-first": strings.Repeat("x", 300)}
 		for i := range 100 {
 			sb.Metadata[fmt.Sprintf("k%02d", i)] = "v"

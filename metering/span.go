@@ -35,7 +35,7 @@ func (s *span) mark(id string) store.UsageMark {
 }
 
 // keyOf is what a sandbox's usage belongs to.
-func keyOf(sb *bothy.Sandbox) store.UsageKey {
+func keyOf(sb *store.Sandbox) store.UsageKey {
 	return store.UsageKey{Project: sb.ProjectID, Template: sb.Template, Sandbox: sb.ID, Labels: labels(sb.Metadata), Root: sb.BudgetRoot}
 }
 
@@ -50,7 +50,7 @@ type state struct {
 // Starting returns where counting begins, to be stored with the sandbox: a
 // server that is killed before it has written the first mark leaves at least
 // this.
-func (m *Meter) Starting(ctx context.Context, _ *bothy.Sandbox, read func(context.Context) (bothy.MeterReading, error)) []byte {
+func (m *Meter) Starting(ctx context.Context, _ *store.Sandbox, read func(context.Context) (bothy.MeterReading, error)) []byte {
 	s := state{Moment: m.now()}
 	if r, err := read(ctx); err == nil {
 		s.CPU, s.Egress, s.Ingress = microseconds(r.CPUSeconds), r.EgressBytes, r.IngressBytes
@@ -65,7 +65,7 @@ func (m *Meter) Starting(ctx context.Context, _ *bothy.Sandbox, read func(contex
 // Started counts a sandbox from its MeterState on, or, adopted, one that has run
 // on while no server was there from where the last one stopped to. read tells
 // its counters.
-func (m *Meter) Started(ctx context.Context, sb *bothy.Sandbox, read func(context.Context) (bothy.MeterReading, error), adopted bool) {
+func (m *Meter) Started(ctx context.Context, sb *store.Sandbox, read func(context.Context) (bothy.MeterReading, error), adopted bool) {
 	s := &span{
 		key: keyOf(sb), read: read, milliCPU: int64(math.Round(sb.CPU * 1000)), memoryMB: int64(sb.MemoryMB), at: m.now(),
 	}
@@ -92,7 +92,7 @@ func (m *Meter) Started(ctx context.Context, sb *bothy.Sandbox, read func(contex
 // errNotRead stands for counters that need not be read: they were a moment ago.
 var errNotRead = errors.New("not read")
 
-func startOf(sb *bothy.Sandbox) (s state, ok bool) {
+func startOf(sb *store.Sandbox) (s state, ok bool) {
 	return s, json.Unmarshal(sb.MeterState, &s) == nil
 }
 
@@ -130,7 +130,7 @@ func (m *Meter) Recovered() {
 }
 
 // Changed takes over what is new of a sandbox: its metadata and its budget.
-func (m *Meter) Changed(ctx context.Context, sb *bothy.Sandbox) {
+func (m *Meter) Changed(ctx context.Context, sb *store.Sandbox) {
 	key := keyOf(sb)
 	m.mu.Lock()
 	s := m.spans[sb.ID]

@@ -58,10 +58,20 @@ func (s e2bServer) Note(r *http.Request, sandbox, object, command string) {
 	middleware.NoteOuter(r, sandbox, object, command)
 }
 
+// Find finds a sandbox of any project. One that no project owns yet is not found.
 func (s e2bServer) Find(ctx context.Context, id string) (*bothy.Sandbox, error) {
-	return s.store.Sandbox(ctx, id)
+	row, err := s.store.Sandbox(ctx, id)
+	if err == nil && row.Pooled {
+		return nil, bothy.Errorf(bothy.CodeSandboxNotFound, "there is no sandbox %s", id)
+	}
+	return row.Public(), err
 }
 
 func (s e2bServer) Alive(ctx context.Context) ([]*bothy.Sandbox, error) {
-	return s.store.SandboxesInState(ctx, bothy.StateRunning, bothy.StatePausing, bothy.StatePaused, bothy.StateResuming)
+	rows, err := s.store.SandboxesInState(ctx, bothy.StateRunning, bothy.StatePausing, bothy.StatePaused, bothy.StateResuming)
+	alive := make([]*bothy.Sandbox, len(rows))
+	for i, row := range rows {
+		alive[i] = row.Public()
+	}
+	return alive, err
 }

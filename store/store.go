@@ -20,12 +20,12 @@ import (
 // copies. All methods may be called from many goroutines at once.
 type Store interface {
 	// PutSandbox stores a new sandbox, or replaces the one with its id.
-	PutSandbox(ctx context.Context, s *bothy.Sandbox) error
-	Sandbox(ctx context.Context, id string) (*bothy.Sandbox, error)
+	PutSandbox(ctx context.Context, s *Sandbox) error
+	Sandbox(ctx context.Context, id string) (*Sandbox, error)
 	// Sandboxes lists a project's sandboxes, newest first.
-	Sandboxes(ctx context.Context, projectID string, f bothy.SandboxFilter) (bothy.Page[*bothy.Sandbox], error)
+	Sandboxes(ctx context.Context, projectID string, f bothy.SandboxFilter) (bothy.Page[*Sandbox], error)
 	// SandboxesInState lists sandboxes of all projects, for the server itself.
-	SandboxesInState(ctx context.Context, states ...bothy.State) ([]*bothy.Sandbox, error)
+	SandboxesInState(ctx context.Context, states ...bothy.State) ([]*Sandbox, error)
 	// DeleteSandboxesEndedBefore forgets ended sandboxes and returns how many.
 	DeleteSandboxesEndedBefore(ctx context.Context, t time.Time) (int, error)
 

@@ -3,11 +3,11 @@ package instance
 import (
 	"strings"
 
-	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // hostname is what the sandbox calls itself.
-func hostname(sb *bothy.Sandbox) string {
+func hostname(sb *store.Sandbox) string {
 	h := strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-':

@@ -13,6 +13,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/cleanup"
 	"github.com/bothy-dev/bothy/internal/keepalive"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // Instance is a running machine with what belongs to it.
@@ -157,7 +158,7 @@ func (l *Instance) Hung() bool { return l.conns.isHung() }
 
 // Attach opens the network device of a machine and makes its gateway and guest. The
 // gateway is shut.
-func (s *Machines) Attach(ctx context.Context, sb *bothy.Sandbox, m bothy.Machine, key string) (*Instance, error) {
+func (s *Machines) Attach(ctx context.Context, sb *store.Sandbox, m bothy.Machine, key string) (*Instance, error) {
 	var undo cleanup.Stack
 	defer undo.Run()
 	dev, err := m.NetDevice(ctx)
@@ -183,7 +184,7 @@ func (s *Machines) Attach(ctx context.Context, sb *bothy.Sandbox, m bothy.Machin
 	return l, nil
 }
 
-func LimitsOf(sb *bothy.Sandbox) bothy.Limits {
+func LimitsOf(sb *store.Sandbox) bothy.Limits {
 	return bothy.Limits{
 		CPU: sb.CPU, MemoryMB: sb.MemoryMB, DiskMB: sb.DiskMB,
 		Processes: bothy.ProcessesFor(sb.MemoryMB),
@@ -199,7 +200,7 @@ var bundleVariables = []string{
 }
 
 // OpenNetwork tells a gateway whose sandbox it serves and under which policy.
-func OpenNetwork(gw bothy.Gateway, sb *bothy.Sandbox) error {
+func OpenNetwork(gw bothy.Gateway, sb *store.Sandbox) error {
 	if o, ok := gw.(bothy.OwnedGateway); ok {
 		o.SetOwner(sb.ProjectID)
 	}
@@ -208,13 +209,13 @@ func OpenNetwork(gw bothy.Gateway, sb *bothy.Sandbox) error {
 
 // Identify gives the machine its identity. What came up before is shut off until
 // the policy, set here first, says otherwise.
-func (s *Machines) Identify(ctx context.Context, l *Instance, sb *bothy.Sandbox, t *bothy.Template, took *Steps) error {
+func (s *Machines) Identify(ctx context.Context, l *Instance, sb *store.Sandbox, t *bothy.Template, took *Steps) error {
 	return s.IdentifyAs(ctx, l, sb, t, sb.ID, took)
 }
 
 // IdentifyAs is Identify with an id, which is empty as long as nobody owns the machine. A
 // guest that is what it is to be is not asked.
-func (s *Machines) IdentifyAs(ctx context.Context, l *Instance, sb *bothy.Sandbox, t *bothy.Template, id string, took *Steps) error {
+func (s *Machines) IdentifyAs(ctx context.Context, l *Instance, sb *store.Sandbox, t *bothy.Template, id string, took *Steps) error {
 	if err := OpenNetwork(l.Gateway, sb); err != nil {
 		return err
 	}
@@ -241,7 +242,7 @@ func (s *Machines) IdentifyAs(ctx context.Context, l *Instance, sb *bothy.Sandbo
 
 // IdentifyAgain tells the guest of a sandbox that runs what it is from now on. Its key stays,
 // so that a server that dies in between loses nothing.
-func (s *Machines) IdentifyAgain(ctx context.Context, l *Instance, sb *bothy.Sandbox, t *bothy.Template) error {
+func (s *Machines) IdentifyAgain(ctx context.Context, l *Instance, sb *store.Sandbox, t *bothy.Template) error {
 	who := s.identity(l, sb, t, sb.ID)
 	who.Key = sb.GuestKey
 	if l.told != nil && sameIdentity(*l.told, who) {
@@ -255,7 +256,7 @@ func (s *Machines) IdentifyAgain(ctx context.Context, l *Instance, sb *bothy.San
 }
 
 // identity is what the guest of a sandbox is told to be.
-func (s *Machines) identity(l *Instance, sb *bothy.Sandbox, t *bothy.Template, id string) bothy.Identity {
+func (s *Machines) identity(l *Instance, sb *store.Sandbox, t *bothy.Template, id string) bothy.Identity {
 	env := map[string]string{}
 	cas := s.o.CABundle
 	if keeper, ok := l.Gateway.(bothy.SecretKeeper); ok {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/keepalive"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // StartTimeout bounds the start of one machine, whatever the caller's patience. It and
@@ -62,7 +63,7 @@ func New(o Options, owner Owner) *Machines {
 	return &Machines{o: o, owner: owner, kept: keepalive.NewPool(o.Clock)}
 }
 
-func (s *Machines) MachineSpec(sb *bothy.Sandbox, t *bothy.Template) bothy.MachineSpec {
+func (s *Machines) MachineSpec(sb *store.Sandbox, t *bothy.Template) bothy.MachineSpec {
 	return bothy.MachineSpec{
 		ID: sb.ID, RootFS: t.RootFS, Guest: s.o.GuestImage, Hostname: hostname(sb), Limits: LimitsOf(sb),
 	}

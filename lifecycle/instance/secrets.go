@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // maxSecrets bounds the secrets of one sandbox.
@@ -18,7 +19,7 @@ type sealed struct {
 }
 
 // SealSecrets checks a request's secrets and encrypts them into the sandbox.
-func (s *Machines) SealSecrets(sb *bothy.Sandbox, list []bothy.Secret) error {
+func (s *Machines) SealSecrets(sb *store.Sandbox, list []bothy.Secret) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -27,7 +28,7 @@ func (s *Machines) SealSecrets(sb *bothy.Sandbox, list []bothy.Secret) error {
 
 // ReplaceSecrets encrypts other secrets into a sandbox. Those that keep their name keep what
 // stands for them inside.
-func (s *Machines) ReplaceSecrets(sb *bothy.Sandbox, list []bothy.Secret) error {
+func (s *Machines) ReplaceSecrets(sb *store.Sandbox, list []bothy.Secret) error {
 	v, err := s.openSecrets(sb)
 	switch {
 	case err != nil:
@@ -38,7 +39,7 @@ func (s *Machines) ReplaceSecrets(sb *bothy.Sandbox, list []bothy.Secret) error 
 	return s.seal(sb, list, v.Seed)
 }
 
-func (s *Machines) seal(sb *bothy.Sandbox, list []bothy.Secret, seed []byte) error {
+func (s *Machines) seal(sb *store.Sandbox, list []bothy.Secret, seed []byte) error {
 	if s.o.Vault == nil {
 		return bothy.Errorf(bothy.CodeUnsupported, "this server keeps no secrets").WithHint("Leave secrets out.")
 	}
@@ -53,7 +54,7 @@ func (s *Machines) seal(sb *bothy.Sandbox, list []bothy.Secret, seed []byte) err
 	return s.sealInto(sb, &sealed{List: list, Seed: seed})
 }
 
-func (s *Machines) sealInto(sb *bothy.Sandbox, v *sealed) error {
+func (s *Machines) sealInto(sb *store.Sandbox, v *sealed) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -69,7 +70,7 @@ func (s *Machines) sealInto(sb *bothy.Sandbox, v *sealed) error {
 }
 
 // CopySecrets gives a copy the secrets of its origin.
-func (s *Machines) CopySecrets(to, from *bothy.Sandbox) error {
+func (s *Machines) CopySecrets(to, from *store.Sandbox) error {
 	v, err := s.openSecrets(from)
 	if err != nil || v == nil {
 		return err
@@ -78,7 +79,7 @@ func (s *Machines) CopySecrets(to, from *bothy.Sandbox) error {
 }
 
 // openSecrets returns nil for a sandbox without secrets.
-func (s *Machines) openSecrets(sb *bothy.Sandbox) (*sealed, error) {
+func (s *Machines) openSecrets(sb *store.Sandbox) (*sealed, error) {
 	if sb.SealedSecrets == nil {
 		return nil, nil
 	}
@@ -91,7 +92,7 @@ func (s *Machines) openSecrets(sb *bothy.Sandbox) (*sealed, error) {
 }
 
 // GiveSecrets puts a sandbox's secrets into its gateway, and nowhere else.
-func (s *Machines) GiveSecrets(gw bothy.Gateway, sb *bothy.Sandbox) error {
+func (s *Machines) GiveSecrets(gw bothy.Gateway, sb *store.Sandbox) error {
 	v, err := s.openSecrets(sb)
 	if err != nil {
 		return err

@@ -6,11 +6,12 @@ import (
 	"sync"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // Emit records that something happened. A failure is logged and does not undo
 // what happened.
-func (g *Ledger) Emit(ctx context.Context, typ string, sb *bothy.Sandbox, data map[string]string) {
+func (g *Ledger) Emit(ctx context.Context, typ string, sb *store.Sandbox, data map[string]string) {
 	g.EmitFor(ctx, typ, sb.ID, sb.ProjectID, data)
 }
 

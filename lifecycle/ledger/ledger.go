@@ -10,12 +10,13 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/keylock"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // Store is what the ledger needs of store.Store.
 type Store interface {
-	Sandbox(ctx context.Context, id string) (*bothy.Sandbox, error)
-	PutSandbox(ctx context.Context, sb *bothy.Sandbox) error
+	Sandbox(ctx context.Context, id string) (*store.Sandbox, error)
+	PutSandbox(ctx context.Context, sb *store.Sandbox) error
 	AddEvent(ctx context.Context, e *bothy.Event) error
 	Events(ctx context.Context, projectID string, after int64, limit int) ([]bothy.Event, error)
 	EventsBefore(ctx context.Context, projectID string, before int64, limit int) ([]bothy.Event, error)
@@ -46,7 +47,7 @@ func New(o Options) *Ledger { return &Ledger{o: o, events: newBroadcaster()} }
 
 // Find returns the caller's sandbox from the store. Another project's does not
 // exist.
-func (g *Ledger) Find(ctx context.Context, id string, scope bothy.Scope) (*bothy.Sandbox, error) {
+func (g *Ledger) Find(ctx context.Context, id string, scope bothy.Scope) (*store.Sandbox, error) {
 	caller, err := bothy.Require(ctx, scope)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/failpoint"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // transitions lists what may follow what. Everything else is a bug, or a
@@ -31,7 +32,7 @@ func mayFollow(from, to bothy.State) bool {
 }
 
 // Transition changes the state and stores the sandbox. The caller holds its lock.
-func (g *Ledger) Transition(ctx context.Context, sb *bothy.Sandbox, to bothy.State) error {
+func (g *Ledger) Transition(ctx context.Context, sb *store.Sandbox, to bothy.State) error {
 	if err := checkTransition(sb, to); err != nil {
 		return err
 	}
@@ -44,7 +45,7 @@ func (g *Ledger) Transition(ctx context.Context, sb *bothy.Sandbox, to bothy.Sta
 	return nil
 }
 
-func checkTransition(sb *bothy.Sandbox, to bothy.State) error {
+func checkTransition(sb *store.Sandbox, to bothy.State) error {
 	if !mayFollow(sb.State, to) {
 		return fmt.Errorf("sandbox %s cannot go from %q to %q", sb.ID, sb.State, to)
 	}
@@ -54,19 +55,19 @@ func checkTransition(sb *bothy.Sandbox, to bothy.State) error {
 // ForceTransition is Transition to a state that the sandbox is in whatever the store
 // says: what cannot be stored now is stored later. It calls then, which may be nil,
 // once it is stored.
-func (g *Ledger) ForceTransition(ctx context.Context, sb *bothy.Sandbox, to bothy.State, then func()) {
+func (g *Ledger) ForceTransition(ctx context.Context, sb *store.Sandbox, to bothy.State, then func()) {
 	cannot := checkTransition(sb, to)
 	sb.State = to
 	g.insist(ctx, sb, cannot, then)
 }
 
 // End moves a sandbox, whose machine is gone, to its last state.
-func (g *Ledger) End(ctx context.Context, sb *bothy.Sandbox, x bothy.Exit) error {
+func (g *Ledger) End(ctx context.Context, sb *store.Sandbox, x bothy.Exit) error {
 	return g.EndThen(ctx, sb, x, nil)
 }
 
 // EndThen is End that calls then once the end is stored.
-func (g *Ledger) EndThen(ctx context.Context, sb *bothy.Sandbox, x bothy.Exit, then func()) error {
+func (g *Ledger) EndThen(ctx context.Context, sb *store.Sandbox, x bothy.Exit, then func()) error {
 	to := bothy.StateStopped
 	switch x.Reason {
 	case bothy.EndOutOfMemory, bothy.EndDiskFull, bothy.EndError, bothy.EndHostRestart:

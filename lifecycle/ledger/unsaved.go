@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // maxUnsent bounds the events that wait for the store; the oldest go first.
@@ -19,19 +20,19 @@ type unsaved struct {
 }
 
 type unsavedRow struct {
-	sb   bothy.Sandbox
+	sb   store.Sandbox
 	then func() // once it is stored; may be nil
 }
 
 // Sandbox is the row of a sandbox as it is now.
-func (g *Ledger) Sandbox(ctx context.Context, id string) (*bothy.Sandbox, error) {
+func (g *Ledger) Sandbox(ctx context.Context, id string) (*store.Sandbox, error) {
 	if sb := g.unsaved.row(id); sb != nil {
 		return sb, nil
 	}
 	return g.o.Store.Sandbox(ctx, id)
 }
 
-func (u *unsaved) row(id string) *bothy.Sandbox {
+func (u *unsaved) row(id string) *store.Sandbox {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if r, ok := u.rows[id]; ok {
@@ -41,7 +42,7 @@ func (u *unsaved) row(id string) *bothy.Sandbox {
 }
 
 // Put stores a sandbox, whose lock the caller holds.
-func (g *Ledger) Put(ctx context.Context, sb *bothy.Sandbox) error {
+func (g *Ledger) Put(ctx context.Context, sb *store.Sandbox) error {
 	if err := g.o.Store.PutSandbox(ctx, sb); err != nil {
 		return err
 	}
@@ -58,7 +59,7 @@ func (g *Ledger) Put(ctx context.Context, sb *bothy.Sandbox) error {
 // insist stores what has happened to a sandbox and cannot be refused any more, and
 // then calls then. What the store cannot take now, because the disk is full for
 // example, is remembered and stored when it can be.
-func (g *Ledger) insist(ctx context.Context, sb *bothy.Sandbox, cannot error, then func()) {
+func (g *Ledger) insist(ctx context.Context, sb *store.Sandbox, cannot error, then func()) {
 	if cannot == nil {
 		cannot = g.Put(context.WithoutCancel(ctx), sb)
 	}
@@ -94,7 +95,7 @@ func (g *Ledger) storeRow(ctx context.Context, id string) error {
 // Flush makes a last attempt to store what waits for it.
 func (g *Ledger) Flush(ctx context.Context) {
 	g.unsaved.mu.Lock()
-	rows := make([]bothy.Sandbox, 0, len(g.unsaved.rows))
+	rows := make([]store.Sandbox, 0, len(g.unsaved.rows))
 	for _, r := range g.unsaved.rows {
 		rows = append(rows, r.sb)
 	}
@@ -110,7 +111,7 @@ func (g *Ledger) Flush(ctx context.Context) {
 }
 
 // Unsaved is the row of a sandbox that could not be stored yet, or nil.
-func (g *Ledger) Unsaved(id string) *bothy.Sandbox { return g.unsaved.row(id) }
+func (g *Ledger) Unsaved(id string) *store.Sandbox { return g.unsaved.row(id) }
 
 // CountUnsaved counts the rows and events that could not be stored yet.
 func (g *Ledger) CountUnsaved() (rows, events int) {

@@ -18,6 +18,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/cleanup"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
 	"github.com/bothy-dev/bothy/snapshot"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // A golden snapshot is a machine that was booted, warmed and frozen before it
@@ -96,7 +97,7 @@ const goldenAtOnce = 2
 
 // Golden returns the golden snapshot from which a new sandbox is to be made,
 // or nil.
-func (s *Pool) Golden(sb *bothy.Sandbox) *golden {
+func (s *Pool) Golden(sb *store.Sandbox) *golden {
 	h := classOf(sb, "")
 	crowd := s.o.Busy() > goldenAtOnce
 	if crowd && !s.pool.runsCode(h.digest, s.o.Clock.Now()) {
@@ -288,7 +289,7 @@ func warm(ctx context.Context, g bothy.Guest, t *bothy.Template) error {
 }
 
 // RestoreGolden starts a machine from its shape's golden snapshot.
-func (s *Pool) RestoreGolden(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, g *golden) (bothy.Machine, error) {
+func (s *Pool) RestoreGolden(ctx context.Context, sb *store.Sandbox, t *bothy.Template, g *golden) (bothy.Machine, error) {
 	if err := g.unchanged(); err != nil {
 		return nil, err
 	}
@@ -296,7 +297,7 @@ func (s *Pool) RestoreGolden(ctx context.Context, sb *bothy.Sandbox, t *bothy.Te
 }
 
 // GoldenFailed is dropGolden for the golden snapshot that did not work for a sandbox.
-func (s *Pool) GoldenFailed(ctx context.Context, sb *bothy.Sandbox, g *golden, cause error) {
+func (s *Pool) GoldenFailed(ctx context.Context, sb *store.Sandbox, g *golden, cause error) {
 	s.dropGolden(ctx, classOf(sb, ""), g, cause)
 }
 

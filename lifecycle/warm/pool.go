@@ -12,6 +12,7 @@ import (
 	"github.com/bothy-dev/bothy/blob"
 	"github.com/bothy-dev/bothy/internal/cleanup"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // Options say what is made ahead of demand. The zero value makes nothing.
@@ -439,7 +440,7 @@ func (s *Pool) prepare(ctx context.Context, h class, t *bothy.Template) (*instan
 // restoreOrBoot starts a machine from its template's memory or from a golden snapshot, or
 // boots it if there is none or it does not work. It returns the key that the guest knows
 // already.
-func (s *Pool) restoreOrBoot(ctx context.Context, sb *bothy.Sandbox, h class, t *bothy.Template, g *golden) (bothy.Machine, string, error) {
+func (s *Pool) restoreOrBoot(ctx context.Context, sb *store.Sandbox, h class, t *bothy.Template, g *golden) (bothy.Machine, string, error) {
 	if h.memory != "" {
 		return s.o.RestoreMemory(ctx, sb, t, h.memory)
 	}
@@ -459,7 +460,7 @@ func (s *Pool) restoreOrBoot(ctx context.Context, sb *bothy.Sandbox, h class, t 
 
 // Claim takes a ready machine for a sandbox out of the pool, or returns nil: one with the
 // processes of a template's memory, if that snapshot is given.
-func (s *Pool) Claim(sb *bothy.Sandbox, memory string) *instance.Instance {
+func (s *Pool) Claim(sb *store.Sandbox, memory string) *instance.Instance {
 	h := classOf(sb, memory)
 	p := s.pool
 	p.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // class is what cannot be changed about a machine once it is there. Machines of
@@ -22,7 +23,7 @@ type class struct {
 	memory string
 }
 
-func classOf(sb *bothy.Sandbox, memory string) class {
+func classOf(sb *store.Sandbox, memory string) class {
 	return class{
 		engine: sb.Engine, digest: sb.TemplateDigest,
 		cpus: int(math.Ceil(sb.CPU)), memoryMB: sb.MemoryMB, diskMB: sb.DiskMB, memory: memory,
@@ -45,11 +46,14 @@ func (h class) String() string {
 }
 
 // sandbox is one of this shape that nobody owns and that is stored nowhere.
-func (h class) sandbox(id string, t *bothy.Template) *bothy.Sandbox {
-	return &bothy.Sandbox{
-		ID: id, Template: t.Name, TemplateDigest: h.digest, Engine: h.engine,
-		CPU: float64(h.cpus), MemoryMB: h.memoryMB, DiskMB: h.diskMB,
-		Network: bothy.Network{Mode: bothy.NetworkOff},
+func (h class) sandbox(id string, t *bothy.Template) *store.Sandbox {
+	return &store.Sandbox{
+		Sandbox: bothy.Sandbox{
+			ID: id, Template: t.Name, Engine: h.engine,
+			CPU: float64(h.cpus), MemoryMB: h.memoryMB, DiskMB: h.diskMB,
+			Network: bothy.Network{Mode: bothy.NetworkOff},
+		},
+		TemplateDigest: h.digest,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle/engines"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // Dependencies are what the pool is made of.
@@ -25,7 +26,7 @@ type Dependencies struct {
 	FreeMemoryMB func() int
 	// RestoreMemory starts a machine from the processes of a template, and returns the key
 	// that its guest knows already.
-	RestoreMemory func(ctx context.Context, sb *bothy.Sandbox, t *bothy.Template, snapshotID string) (bothy.Machine, string, error)
+	RestoreMemory func(ctx context.Context, sb *store.Sandbox, t *bothy.Template, snapshotID string) (bothy.Machine, string, error)
 	// GuestImage and CABundle are what every sandbox is given, and so part of what a
 	// golden snapshot depends on.
 	GuestImage string
@@ -63,7 +64,7 @@ func (s *Pool) Touch() { s.pool.touch() }
 
 // Asked notes that a machine was asked for: with the processes of a template's memory, if
 // that snapshot is given. create tells new sandboxes from those that are resumed.
-func (s *Pool) Asked(sb *bothy.Sandbox, t *bothy.Template, memory string, create bool) {
+func (s *Pool) Asked(sb *store.Sandbox, t *bothy.Template, memory string, create bool) {
 	s.pool.asked(classOf(sb, memory), t, s.o.Clock.Now(), create)
 }
 

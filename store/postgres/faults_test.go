@@ -27,7 +27,7 @@ func TestKilledWriter(t *testing.T) {
 	if at := os.Getenv(writeTo); at != "" {
 		s := open(t, at, postgres.WithHolder("h"))
 		for i := 0; ; i++ {
-			b := &bothy.Sandbox{ID: fmt.Sprint("s", i), State: bothy.StateRunning, CreatedAt: time.Now()}
+			b := &store.Sandbox{Sandbox: bothy.Sandbox{ID: fmt.Sprint("s", i), State: bothy.StateRunning, CreatedAt: time.Now()}}
 			if err := s.PutSandbox(t.Context(), b); err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +75,9 @@ func TestTheDatabaseGoesAndComesBack(t *testing.T) {
 	s := open(t, pg.Database(t))
 	defer s.Close()
 	ctx := t.Context()
-	put := func(id string) error { return s.PutSandbox(ctx, &bothy.Sandbox{ID: id, CreatedAt: time.Now()}) }
+	put := func(id string) error {
+		return s.PutSandbox(ctx, &store.Sandbox{Sandbox: bothy.Sandbox{ID: id, CreatedAt: time.Now()}})
+	}
 	if err := put("before"); err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +213,7 @@ func TestAnyText(t *testing.T) {
 	s := open(t, database(t))
 	defer s.Close()
 	ctx := t.Context()
-	want := &bothy.Sandbox{ID: "a", ProjectID: "p", Metadata: map[string]string{"k\x00": "v\x00", "a=b": "c"}}
+	want := &store.Sandbox{Sandbox: bothy.Sandbox{ID: "a", ProjectID: "p", Metadata: map[string]string{"k\x00": "v\x00", "a=b": "c"}}}
 	if err := s.PutSandbox(ctx, want); err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +318,7 @@ func TestLinksEndWithWhatTheyAreOf(t *testing.T) {
 	ctx := t.Context()
 	for i := range 30 {
 		id := fmt.Sprint("s", i)
-		box := &bothy.Sandbox{ID: id, ProjectID: "p", State: bothy.StateRunning}
+		box := &store.Sandbox{Sandbox: bothy.Sandbox{ID: id, ProjectID: "p", State: bothy.StateRunning}}
 		if err := s.PutSandbox(ctx, box); err != nil {
 			t.Fatal(err)
 		}

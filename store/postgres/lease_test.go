@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/postgres"
 )
 
@@ -29,7 +30,7 @@ func TestOneServerHasTheDatabase(t *testing.T) {
 	url := database(t)
 	s := open(t, url)
 	refused(t, url, bothy.CodeConflict, "another server uses this database: process ")
-	if err := s.PutSandbox(t.Context(), &bothy.Sandbox{ID: "a"}); err != nil {
+	if err := s.PutSandbox(t.Context(), &store.Sandbox{Sandbox: bothy.Sandbox{ID: "a"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -60,7 +61,7 @@ func TestWhoLostTheDatabaseChangesNothing(t *testing.T) {
 	url := database(t)
 	lost := open(t, url, postgres.WithHolder("h"), postgres.WithLease(time.Hour, time.Hour))
 	defer lost.Close()
-	if err := lost.PutSandbox(t.Context(), &bothy.Sandbox{ID: "a", Name: "before"}); err != nil {
+	if err := lost.PutSandbox(t.Context(), &store.Sandbox{Sandbox: bothy.Sandbox{ID: "a", Name: "before"}}); err != nil {
 		t.Fatal(err)
 	}
 	if a, err := lost.ReserveAnswer(t.Context(), "p", "k", "print"); a != nil || err != nil {
@@ -69,7 +70,7 @@ func TestWhoLostTheDatabaseChangesNothing(t *testing.T) {
 	has := open(t, url, postgres.WithHolder("h"))
 	defer has.Close()
 	ctx := t.Context()
-	if err := lost.PutSandbox(ctx, &bothy.Sandbox{ID: "a", Name: "after"}); bothy.ErrorCode(err) != bothy.CodeStore {
+	if err := lost.PutSandbox(ctx, &store.Sandbox{Sandbox: bothy.Sandbox{ID: "a", Name: "after"}}); bothy.ErrorCode(err) != bothy.CodeStore {
 		t.Errorf("a sandbox was stored: %v", err)
 	}
 	select {
@@ -111,12 +112,12 @@ func TestALeaseThatRanOutIsFree(t *testing.T) {
 	url := database(t)
 	slow := open(t, url, postgres.WithLease(time.Millisecond, time.Hour))
 	defer slow.Close()
-	if err := slow.PutSandbox(t.Context(), &bothy.Sandbox{ID: "a"}); err != nil {
+	if err := slow.PutSandbox(t.Context(), &store.Sandbox{Sandbox: bothy.Sandbox{ID: "a"}}); err != nil {
 		t.Error(err)
 	}
 	next := open(t, url)
 	defer next.Close()
-	if err := slow.PutSandbox(t.Context(), &bothy.Sandbox{ID: "b"}); bothy.ErrorCode(err) != bothy.CodeStore {
+	if err := slow.PutSandbox(t.Context(), &store.Sandbox{Sandbox: bothy.Sandbox{ID: "b"}}); bothy.ErrorCode(err) != bothy.CodeStore {
 		t.Error("the one before may still change something:", err)
 	}
 }
@@ -212,13 +213,13 @@ func TestAnOlderServerTakesNothingAway(t *testing.T) {
 	if _, err := postgres.Check(t.Context(), url); bothy.ErrorCode(err) != bothy.CodeUnsupported || bothy.AsError(err).Hint == "" {
 		t.Errorf("the check says %v", err)
 	}
-	if err := s.PutSandbox(t.Context(), &bothy.Sandbox{ID: "a"}); err != nil {
+	if err := s.PutSandbox(t.Context(), &store.Sandbox{Sandbox: bothy.Sandbox{ID: "a"}}); err != nil {
 		t.Errorf("the server that had the database: %v", err)
 	}
 	pg.Exec(t, url, `DELETE FROM schema_versions WHERE version_id = 999`)
 	next := open(t, url, postgres.WithHolder("older"))
 	defer next.Close()
-	if err := s.PutSandbox(t.Context(), &bothy.Sandbox{ID: "a"}); bothy.ErrorCode(err) != bothy.CodeStore {
+	if err := s.PutSandbox(t.Context(), &store.Sandbox{Sandbox: bothy.Sandbox{ID: "a"}}); bothy.ErrorCode(err) != bothy.CodeStore {
 		t.Errorf("once it was taken: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/record"
 )
 
@@ -17,7 +18,7 @@ const putSandbox = `INSERT INTO sandboxes (id, project, name, state, created_at,
 	metadata = excluded.metadata, record = excluded.record`
 
 // PutSandbox implements store.Store.
-func (s *Store) PutSandbox(ctx context.Context, b *bothy.Sandbox) error {
+func (s *Store) PutSandbox(ctx context.Context, b *store.Sandbox) error {
 	text, err := record.EncodeSandbox(b)
 	if err != nil {
 		return fmt.Errorf("store: put sandbox %s: %w", b.ID, err)
@@ -48,7 +49,7 @@ func Pairs(m map[string]string) []string {
 }
 
 // Sandbox implements store.Store.
-func (s *Store) Sandbox(ctx context.Context, id string) (*bothy.Sandbox, error) {
+func (s *Store) Sandbox(ctx context.Context, id string) (*store.Sandbox, error) {
 	b, found, err := first(ctx, s, "get sandbox", `SELECT record FROM sandboxes WHERE id = $1`, []any{id}, decoded(record.DecodeSandbox))
 	if err == nil && !found {
 		return nil, bothy.Errorf(bothy.CodeSandboxNotFound, "there is no sandbox %q", id).
@@ -59,7 +60,7 @@ func (s *Store) Sandbox(ctx context.Context, id string) (*bothy.Sandbox, error) 
 
 // Sandboxes implements store.Store. Machines in a pool have no owner yet and
 // are in nobody's list.
-func (s *Store) Sandboxes(ctx context.Context, projectID string, f bothy.SandboxFilter) (p bothy.Page[*bothy.Sandbox], err error) {
+func (s *Store) Sandboxes(ctx context.Context, projectID string, f bothy.SandboxFilter) (p bothy.Page[*store.Sandbox], err error) {
 	var q selection
 	q.add("project = ? AND NOT pooled", projectID)
 	in(&q, "state", f.States)
@@ -78,11 +79,11 @@ func (s *Store) Sandboxes(ctx context.Context, projectID string, f bothy.Sandbox
 	if err != nil {
 		return p, err
 	}
-	return record.Page(items, limit, func(b *bothy.Sandbox) string { return record.Cursor(b.CreatedAt, b.ID) }), nil
+	return record.Page(items, limit, func(b *store.Sandbox) string { return record.Cursor(b.CreatedAt, b.ID) }), nil
 }
 
 // SandboxesInState implements store.Store.
-func (s *Store) SandboxesInState(ctx context.Context, states ...bothy.State) ([]*bothy.Sandbox, error) {
+func (s *Store) SandboxesInState(ctx context.Context, states ...bothy.State) ([]*store.Sandbox, error) {
 	if len(states) == 0 {
 		return nil, nil
 	}

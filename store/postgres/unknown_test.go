@@ -120,7 +120,7 @@ func TestUnknownCommits(t *testing.T) {
 	}
 
 	cut()
-	if err := s.PutSandbox(ctx, &bothy.Sandbox{ID: "a", Name: "n"}); err != nil {
+	if err := s.PutSandbox(ctx, &store.Sandbox{Sandbox: bothy.Sandbox{ID: "a", Name: "n"}}); err != nil {
 		t.Errorf("a sandbox: %v", err)
 	}
 	wantCut(1)

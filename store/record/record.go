@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // The records are what the `record` columns hold. They embed the words of the
@@ -16,21 +17,11 @@ import (
 // over all fields.
 
 type sandboxRecord struct {
-	bothy.Sandbox
-	Network        networkRecord `json:"network"`
-	ProjectID      string        `json:"_project,omitempty"`
-	TemplateDigest string        `json:"_template_digest,omitempty"`
-	GuestKey       string        `json:"_guest_key,omitempty"`
-	SnapshotID     string        `json:"_snapshot_id,omitempty"`
-	EarlierID      string        `json:"_earlier_snapshot_id,omitempty"`
-	HeadSnapshotID string        `json:"_head_snapshot_id,omitempty"`
-	SealedSecrets  []byte        `json:"_sealed_secrets,omitempty"`
-	EngineState    []byte        `json:"_engine_state,omitempty"`
-	MeterState     []byte        `json:"_meter_state,omitempty"`
-	Ending         *bothy.Exit   `json:"_ending,omitempty"`
-	Pooled         bool          `json:"_pooled,omitempty"`
-	Accelerated    bool          `json:"_require_acceleration,omitempty"`
-	EndWhenIdle    bool          `json:"_end_when_idle,omitempty"`
+	store.Sandbox
+	Network    networkRecord `json:"network"`
+	ProjectID  string        `json:"_project,omitempty"`
+	SnapshotID string        `json:"_snapshot_id,omitempty"`
+	EarlierID  string        `json:"_earlier_snapshot_id,omitempty"`
 }
 
 // networkRecord is a Network without its methods: the wire form writes an unset
@@ -38,26 +29,21 @@ type sandboxRecord struct {
 type networkRecord bothy.Network
 
 // EncodeSandbox is the record of a sandbox.
-func EncodeSandbox(s *bothy.Sandbox) (string, error) {
+func EncodeSandbox(s *store.Sandbox) (string, error) {
 	return encode(sandboxRecord{
-		Sandbox: *s, Network: networkRecord(s.Network), ProjectID: s.ProjectID, TemplateDigest: s.TemplateDigest,
-		GuestKey: s.GuestKey, SnapshotID: s.SnapshotID, HeadSnapshotID: s.HeadSnapshotID, SealedSecrets: s.SealedSecrets, EngineState: s.EngineState, MeterState: s.MeterState, Ending: s.Ending, Pooled: s.Pooled,
-		Accelerated: s.RequireAcceleration, EarlierID: s.EarlierSnapshotID, EndWhenIdle: s.EndWhenIdle,
+		Sandbox: *s, Network: networkRecord(s.Network), ProjectID: s.ProjectID, SnapshotID: s.SnapshotID, EarlierID: s.EarlierSnapshotID,
 	})
 }
 
 // DecodeSandbox reads the record of a sandbox.
-func DecodeSandbox(text string) (*bothy.Sandbox, error) {
+func DecodeSandbox(text string) (*store.Sandbox, error) {
 	var r sandboxRecord
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		return nil, err
 	}
 	s := r.Sandbox
 	s.Network = bothy.Network(r.Network)
-	s.ProjectID, s.TemplateDigest, s.GuestKey = r.ProjectID, r.TemplateDigest, r.GuestKey
-	s.SnapshotID, s.HeadSnapshotID, s.EngineState, s.Pooled = r.SnapshotID, r.HeadSnapshotID, r.EngineState, r.Pooled
-	s.EarlierSnapshotID, s.EndWhenIdle = r.EarlierID, r.EndWhenIdle
-	s.SealedSecrets, s.MeterState, s.Ending, s.RequireAcceleration = r.SealedSecrets, r.MeterState, r.Ending, r.Accelerated
+	s.ProjectID, s.SnapshotID, s.EarlierSnapshotID = r.ProjectID, r.SnapshotID, r.EarlierID
 	return &s, nil
 }
 

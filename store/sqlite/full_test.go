@@ -24,9 +24,11 @@ func TestAFullDiskIsSaid(t *testing.T) {
 	}
 	long := strings.Repeat("x", 1<<20)
 	for what, do := range map[string]func() error{
-		"sandbox": func() error { return s.PutSandbox(t.Context(), &bothy.Sandbox{ID: "sbx", Name: long}) },
+		"sandbox": func() error {
+			return s.PutSandbox(t.Context(), &store.Sandbox{Sandbox: bothy.Sandbox{ID: "sbx", Name: long}})
+		},
 		"paused": func() error {
-			return s.PutSandbox(t.Context(), &bothy.Sandbox{ID: "sbx", Name: long, State: bothy.StatePaused})
+			return s.PutSandbox(t.Context(), &store.Sandbox{Sandbox: bothy.Sandbox{ID: "sbx", Name: long, State: bothy.StatePaused}})
 		},
 		"token":    func() error { return s.PutToken(t.Context(), &bothy.Token{ID: "t", Name: long}) },
 		"snapshot": func() error { return s.PutSnapshot(t.Context(), &bothy.Snapshot{ID: "snp", Name: long}) },

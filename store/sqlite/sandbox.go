@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/record"
 )
 
 // PutSandbox implements store.Store.
-func (s *Store) PutSandbox(ctx context.Context, b *bothy.Sandbox) error {
+func (s *Store) PutSandbox(ctx context.Context, b *store.Sandbox) error {
 	text, err := record.EncodeSandbox(b)
 	if err != nil {
 		return fmt.Errorf("store: put sandbox %s: %w", b.ID, err)
@@ -33,7 +34,7 @@ func (s *Store) PutSandbox(ctx context.Context, b *bothy.Sandbox) error {
 	return err
 }
 
-func endedAt(b *bothy.Sandbox) any {
+func endedAt(b *store.Sandbox) any {
 	if b.Ended == nil {
 		return nil
 	}
@@ -41,7 +42,7 @@ func endedAt(b *bothy.Sandbox) any {
 }
 
 // Sandbox implements store.Store.
-func (s *Store) Sandbox(ctx context.Context, id string) (*bothy.Sandbox, error) {
+func (s *Store) Sandbox(ctx context.Context, id string) (*store.Sandbox, error) {
 	var text string
 	err := s.stmt.sandbox.QueryRowContext(ctx, id).Scan(&text)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -56,7 +57,7 @@ func (s *Store) Sandbox(ctx context.Context, id string) (*bothy.Sandbox, error) 
 
 // Sandboxes implements store.Store. Machines in a pool have no owner yet and
 // are in nobody's list.
-func (s *Store) Sandboxes(ctx context.Context, projectID string, f bothy.SandboxFilter) (bothy.Page[*bothy.Sandbox], error) {
+func (s *Store) Sandboxes(ctx context.Context, projectID string, f bothy.SandboxFilter) (bothy.Page[*store.Sandbox], error) {
 	var q selection
 	q.add("project = ? AND NOT pooled", projectID)
 	in(&q, "state", f.States)
@@ -68,19 +69,19 @@ func (s *Store) Sandboxes(ctx context.Context, projectID string, f bothy.Sandbox
 		q.add("EXISTS (SELECT 1 FROM json_each(metadata) WHERE json_each.key = ? AND json_each.value = ?)", k, v)
 	}
 	if err := q.after(f.Cursor); err != nil {
-		return bothy.Page[*bothy.Sandbox]{}, err
+		return bothy.Page[*store.Sandbox]{}, err
 	}
 	limit := record.PageSize(f.Limit)
 	text, args := q.query("sandboxes", limit)
 	items, err := s.sandboxes(ctx, text, args...)
 	if err != nil {
-		return bothy.Page[*bothy.Sandbox]{}, err
+		return bothy.Page[*store.Sandbox]{}, err
 	}
-	return record.Page(items, limit, func(b *bothy.Sandbox) string { return record.Cursor(b.CreatedAt, b.ID) }), nil
+	return record.Page(items, limit, func(b *store.Sandbox) string { return record.Cursor(b.CreatedAt, b.ID) }), nil
 }
 
 // SandboxesInState implements store.Store.
-func (s *Store) SandboxesInState(ctx context.Context, states ...bothy.State) ([]*bothy.Sandbox, error) {
+func (s *Store) SandboxesInState(ctx context.Context, states ...bothy.State) ([]*store.Sandbox, error) {
 	if len(states) == 0 {
 		return nil, nil
 	}
@@ -89,7 +90,7 @@ func (s *Store) SandboxesInState(ctx context.Context, states ...bothy.State) ([]
 	return s.sandboxes(ctx, "SELECT record FROM sandboxes WHERE "+q.where[0]+" ORDER BY created_at DESC, id DESC", q.args...)
 }
 
-func (s *Store) sandboxes(ctx context.Context, text string, args ...any) ([]*bothy.Sandbox, error) {
+func (s *Store) sandboxes(ctx context.Context, text string, args ...any) ([]*store.Sandbox, error) {
 	rows, err := s.read.QueryContext(ctx, text, args...)
 	return collect("list sandboxes", rows, err, record.DecodeSandbox)
 }

@@ -114,7 +114,7 @@ func TestKilledWriter(t *testing.T) {
 func writeForever(t *testing.T, path string) {
 	s := open(t, path)
 	for i := 0; ; i++ {
-		b := &bothy.Sandbox{ID: fmt.Sprint("s", i), State: bothy.StateRunning, CreatedAt: time.Now()}
+		b := &store.Sandbox{Sandbox: bothy.Sandbox{ID: fmt.Sprint("s", i), State: bothy.StateRunning, CreatedAt: time.Now()}}
 		if err := s.PutSandbox(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
@@ -128,9 +128,12 @@ func BenchmarkPutPaused(b *testing.B)  { benchmarkPut(b, bothy.StatePaused) }
 func benchmarkPut(b *testing.B, state bothy.State) {
 	s := open(b, filepath.Join(b.TempDir(), "b.db"))
 	defer s.Close()
-	x := &bothy.Sandbox{
-		State: state, Template: "python-3.12", Engine: "gvisor", CPU: 1, CreatedAt: time.Now(), ProjectID: "default",
-		Metadata: map[string]string{"team": "red"}, EngineState: make([]byte, 512),
+	x := &store.Sandbox{
+		Sandbox: bothy.Sandbox{
+			State: state, Template: "python-3.12", Engine: "gvisor", CPU: 1, CreatedAt: time.Now(), ProjectID: "default",
+			Metadata: map[string]string{"team": "red"},
+		},
+		EngineState: make([]byte, 512),
 	}
 	for i := 0; b.Loop(); i++ {
 		x.ID = fmt.Sprintf("sbx-%d", i%1000)
@@ -143,7 +146,7 @@ func benchmarkPut(b *testing.B, state bothy.State) {
 func BenchmarkGet(b *testing.B) {
 	s := open(b, filepath.Join(b.TempDir(), "b.db"))
 	defer s.Close()
-	if err := s.PutSandbox(b.Context(), &bothy.Sandbox{ID: "a", EngineState: make([]byte, 512)}); err != nil {
+	if err := s.PutSandbox(b.Context(), &store.Sandbox{Sandbox: bothy.Sandbox{ID: "a"}, EngineState: make([]byte, 512)}); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {

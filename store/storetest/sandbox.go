@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // fill sets every field that v has to something that is not zero, so that a
@@ -76,23 +77,25 @@ func equal(t *testing.T, got, want any) {
 	}
 }
 
-func sandbox(id string, created time.Time) *bothy.Sandbox {
-	return &bothy.Sandbox{
-		ID: id, State: bothy.StateRunning, Template: "t", Engine: "fake", CPU: 1, MemoryMB: 512, DiskMB: 2048,
-		CreatedAt: created, ProjectID: "p", OnTimeout: bothy.TimeoutTerminate,
+func sandbox(id string, created time.Time) *store.Sandbox {
+	return &store.Sandbox{
+		Sandbox: bothy.Sandbox{
+			ID: id, State: bothy.StateRunning, Template: "t", Engine: "fake", CPU: 1, MemoryMB: 512, DiskMB: 2048,
+			CreatedAt: created, ProjectID: "p", OnTimeout: bothy.TimeoutTerminate,
+		},
 	}
 }
 
 func testSandboxWhole(t *testing.T, f *fixture) {
 	for _, state := range []bothy.State{bothy.StateRunning, bothy.StatePaused, bothy.StateFailed} {
-		want := full[bothy.Sandbox](t)
+		want := full[store.Sandbox](t)
 		want.ID, want.State = "sbx-"+string(state), state
 		f.must(f.PutSandbox(f.ctx, want))
 		got, err := f.Sandbox(f.ctx, want.ID)
 		f.must(err)
 		equal(t, got, want)
 	}
-	empty := &bothy.Sandbox{ID: "empty"}
+	empty := &store.Sandbox{Sandbox: bothy.Sandbox{ID: "empty"}}
 	f.must(f.PutSandbox(f.ctx, empty))
 	got, err := f.Sandbox(f.ctx, "empty")
 	f.must(err)
@@ -150,7 +153,7 @@ func listIDs(t *testing.T, f *fixture, filter bothy.SandboxFilter) []string {
 	return ids(p.Items)
 }
 
-func ids(items []*bothy.Sandbox) []string {
+func ids(items []*store.Sandbox) []string {
 	out := []string{}
 	for _, s := range items {
 		out = append(out, s.ID)
@@ -199,7 +202,7 @@ func testSandboxProjects(t *testing.T, f *fixture) {
 	mine, theirs, pooled := sandbox("mine", epoch), sandbox("theirs", epoch), sandbox("pooled", epoch)
 	theirs.ProjectID = "q"
 	pooled.Pooled = true
-	for _, s := range []*bothy.Sandbox{mine, theirs, pooled} {
+	for _, s := range []*store.Sandbox{mine, theirs, pooled} {
 		f.must(f.PutSandbox(f.ctx, s))
 	}
 	wantIDs(t, f, bothy.SandboxFilter{}, "mine")
@@ -267,14 +270,14 @@ func testSandboxesInState(t *testing.T, f *fixture) {
 }
 
 func testForgetSandboxes(t *testing.T, f *fixture) {
-	for id, set := range map[string]func(*bothy.Sandbox){
-		"running": func(s *bothy.Sandbox) {},
-		"paused":  func(s *bothy.Sandbox) { s.State = bothy.StatePaused },
-		"old": func(s *bothy.Sandbox) {
+	for id, set := range map[string]func(*store.Sandbox){
+		"running": func(s *store.Sandbox) {},
+		"paused":  func(s *store.Sandbox) { s.State = bothy.StatePaused },
+		"old": func(s *store.Sandbox) {
 			s.State, s.Ended = bothy.StateStopped, &bothy.Ended{Reason: bothy.EndTerminated, At: epoch.Add(time.Minute)}
 		},
-		"failed": func(s *bothy.Sandbox) { s.State = bothy.StateFailed },
-		"recent": func(s *bothy.Sandbox) {
+		"failed": func(s *store.Sandbox) { s.State = bothy.StateFailed },
+		"recent": func(s *store.Sandbox) {
 			s.State, s.Ended = bothy.StateStopped, &bothy.Ended{Reason: bothy.EndTerminated, At: epoch.Add(time.Hour)}
 		},
 	} {

@@ -44,13 +44,16 @@ func fill(t *testing.T, s full) {
 	must(s.PutToken(ctx, &bothy.Token{ID: "t", ProjectID: "p", Hash: "hash", CreatedAt: epoch}))
 	must(s.PutToken(ctx, &bothy.Token{ID: "used", ProjectID: "p", Hash: "hash 2", CreatedAt: epoch, LastUsedAt: &at}))
 	for i := range 1500 { // more than are carried at once
-		must(s.PutSandbox(ctx, &bothy.Sandbox{ID: fmt.Sprint("s", i), ProjectID: "p", State: bothy.StatePaused, CreatedAt: epoch, Pooled: i%2 == 0}))
+		must(s.PutSandbox(ctx, &store.Sandbox{Sandbox: bothy.Sandbox{ID: fmt.Sprint("s", i), ProjectID: "p", State: bothy.StatePaused, CreatedAt: epoch}, Pooled: i%2 == 0}))
 	}
-	must(s.PutSandbox(ctx, &bothy.Sandbox{
-		ID: "box", Name: "ünïcode 'quoted'", ProjectID: "p", State: bothy.StateRunning, CreatedAt: epoch, EngineState: []byte{0, 1, 0xff},
-		Metadata: map[string]string{"b\x00": "v\x00", "a": "<&>", "": "\u2028"},
+	must(s.PutSandbox(ctx, &store.Sandbox{
+		Sandbox: bothy.Sandbox{
+			ID: "box", Name: "ünïcode 'quoted'", ProjectID: "p", State: bothy.StateRunning, CreatedAt: epoch,
+			Metadata: map[string]string{"b\x00": "v\x00", "a": "<&>", "": "\u2028"},
+		},
+		EngineState: []byte{0, 1, 0xff},
 	}))
-	must(s.PutSandbox(ctx, &bothy.Sandbox{ID: "old", ProjectID: "p", State: bothy.StateStopped, CreatedAt: epoch, Ended: &bothy.Ended{Reason: bothy.EndTerminated, At: at}}))
+	must(s.PutSandbox(ctx, &store.Sandbox{Sandbox: bothy.Sandbox{ID: "old", ProjectID: "p", State: bothy.StateStopped, CreatedAt: epoch, Ended: &bothy.Ended{Reason: bothy.EndTerminated, At: at}}}))
 	must(s.PutSnapshot(ctx, &bothy.Snapshot{ID: "n", ProjectID: "p", SandboxID: "box", CreatedAt: epoch, SizeBytes: 1 << 40}))
 	must(s.AddLink(ctx, &bothy.Link{ID: "l", ProjectID: "p", SandboxID: "box", TokenID: "t", CreatedAt: epoch, ExpiresAt: at}))
 	must(s.PutWebhook(ctx, &bothy.Webhook{ID: "w", ProjectID: "p", CreatedAt: epoch, SealedSecret: []byte{0, 0xff}}))
