@@ -26,7 +26,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'
 
 .PHONY: build
-build: tools console/embed/index.html.gz bin/bothy $(PYTHON_BUNDLE) ## build bin/bothy, which is all there is to install but for the templates
+build: tools console/embed/index.html.gz bin/bothy $(PYTHON_BUNDLE) ## build bin/bothy, and bin/bothy-bench for `bothy bench`: all there is to install but for the templates
 
 # Go knows better than make what is out of date, so these always ask it.
 .PHONY: bin/bothy
@@ -39,6 +39,7 @@ bin/bothy: bin/go.mod
 	@$(RELEASE) '-s -w -buildid=' -o bin/vminit ./cmd/vminit
 	@$(GO_RUN) ./internal/embedded/pack -guest bin/guest -sentry bin/sentry -vminit bin/vminit
 	@$(RELEASE) '-s -w -X main.version=$(VERSION)' -o bin/bothy ./cmd/bothy
+	@$(RELEASE) '-s -w' -o bin/bothy-bench ./cmd/bothy-bench
 
 bin/go.mod: go.mod go.sum scripts/gvisor $(shell find third_party/gvisor/apply third_party/gvisor/patches third_party/gvisor/add)
 	@scripts/gvisor
@@ -133,8 +134,8 @@ test-upgrade: host build ## carry snapshots to and fro between this bothy and an
 		$(GO) test -count=1 -timeout 25m -p 1 -run 'TestMemoryOutlivesUpgrades|TestRefusedBuildGivesItsFiles|TestEngineOfAnEarlierBuild' ./test/snapshots ./engine/gvisor
 
 .PHONY: install
-install: host build ## install bothy to PREFIX (/usr/local)
-	install -D -m 755 bin/bothy $(DESTDIR)$(PREFIX)/bin/bothy
+install: host build ## install bothy and bothy-bench to PREFIX (/usr/local)
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin bin/bothy bin/bothy-bench
 	install -D -m 644 $(PYTHON_BUNDLE) $(DESTDIR)$(PREFIX)/share/bothy/$(notdir $(PYTHON_BUNDLE))
 
 .PHONY: clean

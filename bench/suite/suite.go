@@ -1,5 +1,5 @@
 // Package suite is what `bothy bench` measures: the cases with fixed names, each
-// against the other programs that are asked for and are there. Only cli and
+// against the other programs that are asked for and installed. Only cmd/bothy-bench and
 // tests use it.
 package suite
 

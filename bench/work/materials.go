@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/bothy-dev/bothy/internal/benchrun"
 )
 
 //go:embed pins
@@ -26,7 +28,7 @@ const (
 )
 
 // DefaultCache is where materials are kept.
-const DefaultCache = "/var/cache/bothy-bench"
+const DefaultCache = benchrun.DefaultMaterials
 
 // Materials are what some rows need and a template does not have: wheels, a cache
 // of npm, a Go toolchain, Debian packages. The usual clients fetch them on the host,

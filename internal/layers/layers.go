@@ -25,7 +25,6 @@ var areas = []area{
 	{"services", "services", []string{"lifecycle", "lifecycle/admission", "lifecycle/engines", "lifecycle/instance", "lifecycle/ledger", "lifecycle/register", "lifecycle/warm", "access", "agents", "audit", "certs", "inflight", "metering", "session", "telemetry", "template", "templates", "vault", "webhook"}},
 	{"storage", "storage", []string{"store", "blob", "snapshot"}},
 	{"machines", "sandboxes", []string{"engine", "gateway", "guest", "guest/abi", "cmd/sentry", "cmd/guest", "cmd/vminit"}},
-	{"measuring", "measuring", []string{"bench"}},
 }
 
 // allowed says for each room which others its packages may import, besides their own
@@ -36,7 +35,7 @@ var allowed = map[string][]string{
 	"cmd/sentry": {"engine"},
 	"cmd/vminit": {"engine"},
 	"cli": {
-		"access", "audit", "bench", "client", "coding", "config", "doctor", "engine", "lifecycle/register", "mcp", "server", "snapshot", "template",
+		"access", "audit", "client", "coding", "config", "doctor", "engine", "lifecycle/register", "mcp", "server", "snapshot", "template",
 	},
 	"server": {
 		"access", "agents", "api", "api/middleware", "api/rest", "audit", "blob", "certs", "client", "config", "console", "doctor", "e2b", "engine", "gateway", "guest", "inflight",
@@ -58,11 +57,10 @@ var allowed = map[string][]string{
 	"audit":              {"store"},
 	"metering":           {"store"},
 	"template":           {"templates"},
-	"bench":              {"client", "template"},
 }
 
 // tools are packages that are no part of the product, and may import anything.
-var tools = []string{"test", "examples", "third_party", "cmd/pybundle", "bench/cmd", "template/cmd", "mcp/internal", "agents/agentstest", "api/apitest", "engine/enginetest"}
+var tools = []string{"test", "examples", "third_party", "cmd/pybundle", "bench", "cmd/bothy-bench", "template/cmd", "mcp/internal", "agents/agentstest", "api/apitest", "engine/enginetest"}
 
 // A Package is what `go list -json` says of one.
 type Package struct {

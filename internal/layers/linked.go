@@ -11,7 +11,7 @@ var unlinked = []string{
 	"testing", "net/http/httptest", // they add flags, and a server that trusts everybody
 	"github.com/google/go-cmp", "github.com/letsencrypt/challtestsrv", "github.com/letsencrypt/pebble", "github.com/rogpeppe/go-internal",
 	"github.com/kluctl/go-embed-python", // cmd/pybundle packs it when Bothy is built
-	"bench/cmd", "bench/switches", "cmd/pybundle", "engine/fake", "examples", "internal/layers", "test",
+	"bench", "cmd/bothy-bench", "cmd/pybundle", "engine/fake", "examples", "internal/layers", "test",
 }
 
 // Linked returns the packages among a program's dependencies that only tests,
