@@ -61,13 +61,6 @@ func (s *Service) Tell(ctx context.Context, typ, project, sandbox string, data m
 	s.ledger.EmitFor(ctx, typ, sandbox, project, data)
 }
 
-type beyondQuotaKey struct{}
-
-// beyondQuota lets a snapshot be made although the project's are too many.
-func beyondQuota(ctx context.Context) context.Context {
-	return context.WithValue(ctx, beyondQuotaKey{}, true)
-}
-
 // giveBudget makes a new sandbox the root of a tree with a budget of its own, or
 // part of the tree that it comes from. It is called before anything is started.
 func (s *Service) giveBudget(ctx context.Context, sb *store.Sandbox, amount float64, from string) error {

@@ -11,17 +11,6 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// TemplateMaker makes templates of what sandboxes have changed, and compares that.
-type TemplateMaker interface {
-	// Capture makes a template of a base and a tar of changes, and fills in t.
-	Capture(ctx context.Context, t, base *bothy.Template, changes string) error
-	// Compare lists at most limit files that differ between two sandboxes, each given
-	// as a base and a tar of changes.
-	Compare(ctx context.Context, sinceBase *bothy.Template, since string, nowBase *bothy.Template, now string, limit int) (*bothy.SnapshotChanges, error)
-	// HoldsSnapshot returns the template that needs a snapshot, or nil.
-	HoldsSnapshot(id string) (*bothy.Template, error)
-}
-
 // CreateTemplate makes a template of a sandbox; see bothy.TemplateCapturer.
 func (s *Service) CreateTemplate(ctx context.Context, id string, req bothy.TemplateCapture) (*bothy.Template, error) {
 	if _, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite); err != nil {
@@ -140,45 +129,6 @@ func (s *Service) tryMemory(ctx context.Context, t, files *bothy.Template) error
 		WithHint("Try again; if it fails again, leave memory out. The sandbox is as it was.").Because(err)
 }
 
-// createFromMemory makes a new sandbox of a template that has memory.
-func (s *Service) createFromMemory(ctx context.Context, req bothy.SandboxCreate, t *bothy.Template) (*bothy.Sandbox, error) {
-	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite)
-	if err != nil {
-		return nil, err
-	}
-	from := t.Memory
-	dir, m, done, err := s.openSnapshot(ctx, from.SnapshotID)
-	if err != nil {
-		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the template %s has lost its memory", t.Ref()).
-			WithHint("Make it again: bothy template create --memory --from SANDBOX %s.", t.Ref()).Because(err)
-	}
-	defer done()
-	if req.Size != "" || req.MemoryMB != 0 && req.MemoryMB != from.MemoryMB || req.DiskMB != 0 && req.DiskMB != from.DiskMB {
-		return nil, invalid("the processes of template %s run in %d MB of memory and on %d MB of disk", t.Ref(), from.MemoryMB, from.DiskMB).
-			WithHint("Leave size, memory_mb and disk_mb out, or make a template of the files alone.")
-	}
-	req.MemoryMB, req.DiskMB, req.Template, req.Engine = from.MemoryMB, from.DiskMB, t.Ref(), m.Engine
-	if req.CPU == 0 {
-		req.CPU = from.CPU
-	}
-	sb, err := s.newSandbox(req)
-	if err != nil {
-		return nil, err
-	}
-	sb.ProjectID, sb.TemplateDigest = caller.ProjectID, m.Sandbox.TemplateDigest
-	if err := s.o.Meter.Allow(sb); err != nil {
-		return nil, err
-	}
-	if err := s.allow(ctx, sb); err != nil {
-		return nil, err
-	}
-	files, err := s.templateOf(sb.ProjectID, m.Sandbox.Template, m.Sandbox.TemplateDigest)
-	if err != nil {
-		return nil, err
-	}
-	return s.createOf(ctx, sb, files, from.SnapshotID, req, func() (*instance.Instance, error) { return s.startFrom(ctx, sb, checking(ctx, dir, m)) })
-}
-
 // restoreTemplate starts a machine that nobody owns yet from the memory of a template.
 func (s *Service) restoreTemplate(ctx context.Context, sb *store.Sandbox, t *bothy.Template, snapshotID string) (bothy.Machine, string, error) {
 	dir, m, done, err := s.openSnapshot(ctx, snapshotID)
@@ -192,28 +142,4 @@ func (s *Service) restoreTemplate(ctx context.Context, sb *store.Sandbox, t *bot
 		err = bothy.Errorf(bothy.CodeEngine, "%s", how.Detail)
 	}
 	return machine, m.GuestKey, err
-}
-
-// heldByTemplate refuses to delete a snapshot that a template starts from.
-func (s *Service) heldByTemplate(id string) error {
-	if s.o.TemplateMaker == nil {
-		return nil
-	}
-	t, err := s.o.TemplateMaker.HoldsSnapshot(id)
-	if err != nil || t == nil {
-		return err
-	}
-	return bothy.Errorf(bothy.CodeSnapshotInUse, "the template %s starts from snapshot %s", t.Ref(), id).
-		WithHint("Delete the template: bothy template rm %s.", t.Ref())
-}
-
-// templateOf finds the image that memory was written with, under the name that it had then if
-// that still has it: older builds of engines want it at the same path.
-func (s *Service) templateOf(project, name, digest string) (*bothy.Template, error) {
-	if ref, err := bothy.ParseTemplateRef(name); err == nil && ref.Name != "" {
-		if t, err := s.o.Templates.LookupFor(project, ref.Name+"@"+digest); err == nil {
-			return t, nil
-		}
-	}
-	return s.o.Templates.LookupFor(project, digest)
 }

@@ -9,9 +9,6 @@ import (
 	"github.com/bothy-dev/bothy/snapshot"
 )
 
-// maxComparisons bounds how many run at once: each holds two root file systems.
-const maxComparisons = 2
-
 // snapshotFiles are the files of a snapshot, until released.
 type snapshotFiles struct {
 	base    *bothy.Template

@@ -351,3 +351,61 @@ func (s *Service) startCopy(ctx context.Context, c *store.Sandbox, from *frozen)
 	s.ledger.Emit(ctx, bothy.EventSandboxCreated, c, map[string]string{"template": c.Template, "parent_snapshot_id": c.ParentSnapshotID})
 	return nil
 }
+
+// createFromMemory makes a new sandbox of a template that has memory.
+func (s *Service) createFromMemory(ctx context.Context, req bothy.SandboxCreate, t *bothy.Template) (*bothy.Sandbox, error) {
+	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite)
+	if err != nil {
+		return nil, err
+	}
+	from := t.Memory
+	dir, m, done, err := s.openSnapshot(ctx, from.SnapshotID)
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the template %s has lost its memory", t.Ref()).
+			WithHint("Make it again: bothy template create --memory --from SANDBOX %s.", t.Ref()).Because(err)
+	}
+	defer done()
+	if req.Size != "" || req.MemoryMB != 0 && req.MemoryMB != from.MemoryMB || req.DiskMB != 0 && req.DiskMB != from.DiskMB {
+		return nil, invalid("the processes of template %s run in %d MB of memory and on %d MB of disk", t.Ref(), from.MemoryMB, from.DiskMB).
+			WithHint("Leave size, memory_mb and disk_mb out, or make a template of the files alone.")
+	}
+	req.MemoryMB, req.DiskMB, req.Template, req.Engine = from.MemoryMB, from.DiskMB, t.Ref(), m.Engine
+	if req.CPU == 0 {
+		req.CPU = from.CPU
+	}
+	sb, err := s.newSandbox(req)
+	if err != nil {
+		return nil, err
+	}
+	sb.ProjectID, sb.TemplateDigest = caller.ProjectID, m.Sandbox.TemplateDigest
+	if err := s.o.Meter.Allow(sb); err != nil {
+		return nil, err
+	}
+	if err := s.allow(ctx, sb); err != nil {
+		return nil, err
+	}
+	files, err := s.templateOf(sb.ProjectID, m.Sandbox.Template, m.Sandbox.TemplateDigest)
+	if err != nil {
+		return nil, err
+	}
+	return s.createOf(ctx, sb, files, from.SnapshotID, req, func() (*instance.Instance, error) { return s.startFrom(ctx, sb, checking(ctx, dir, m)) })
+}
+
+// startFrom is start from a snapshot.
+func (s *Service) startFrom(ctx context.Context, sb *store.Sandbox, from *frozen) (*instance.Instance, error) {
+	t, err := s.templateOf(sb.ProjectID, from.m.Sandbox.Template, from.m.Sandbox.TemplateDigest)
+	if err != nil {
+		return nil, err
+	}
+	before := sb.Resumed
+	key := from.m.GuestKey
+	l, err := s.start(ctx, sb, t, key, func(ctx context.Context) (bothy.Machine, error) {
+		machine, how, err := s.restore(ctx, sb, t, from)
+		sb.Resumed = how
+		return machine, err
+	})
+	if err != nil {
+		sb.Resumed = before
+	}
+	return l, err
+}

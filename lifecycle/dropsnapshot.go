@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
@@ -42,4 +43,49 @@ func (s *Service) dropSnapshot(ctx context.Context, id string) error {
 		s.o.Meter.SnapshotDeleted(ctx, n)
 	}
 	return errors.Join(removed, err)
+}
+
+// DeleteSnapshot frees a snapshot that no paused sandbox needs. Snapshots are
+// whole: what was made from this one, or from its children, stays.
+func (s *Service) DeleteSnapshot(ctx context.Context, id string) error {
+	n, err := s.findSnapshot(ctx, id, bothy.ScopeSandboxesWrite)
+	if err != nil {
+		return err
+	}
+	if err := s.heldByTemplate(id); err != nil {
+		return err
+	}
+	// The sandbox's lock keeps it from falling asleep or waking meanwhile.
+	unlock, err := s.ledger.LockFor(ctx, n.SandboxID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	sb, err := s.ledger.Sandbox(ctx, n.SandboxID)
+	if err == nil && sb.SnapshotID == id && !sb.State.Ended() && sb.State != bothy.StateRunning {
+		return bothy.Errorf(bothy.CodeSnapshotInUse, "sandbox %s sleeps in snapshot %s", sb.ID, id).
+			WithHint("Resume or terminate the sandbox first.")
+	}
+	if err != nil && bothy.ErrorCode(err) != bothy.CodeSandboxNotFound {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx)
+	if err := s.dropSnapshot(ctx, id); err != nil {
+		return err
+	}
+	s.ledger.EmitFor(ctx, bothy.EventSnapshotDeleted, n.SandboxID, n.ProjectID, map[string]string{"snapshot_id": id})
+	return nil
+}
+
+// heldByTemplate refuses to delete a snapshot that a template starts from.
+func (s *Service) heldByTemplate(id string) error {
+	if s.o.TemplateMaker == nil {
+		return nil
+	}
+	t, err := s.o.TemplateMaker.HoldsSnapshot(id)
+	if err != nil || t == nil {
+		return err
+	}
+	return bothy.Errorf(bothy.CodeSnapshotInUse, "the template %s starts from snapshot %s", t.Ref(), id).
+		WithHint("Delete the template: bothy template rm %s.", t.Ref())
 }

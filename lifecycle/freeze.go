@@ -342,3 +342,14 @@ func (s *Service) restoreMachine(ctx context.Context, sb *store.Sandbox, t *both
 	}
 	return machine, how, err
 }
+
+// templateOf finds the image that memory was written with, under the name that it had then if
+// that still has it: older builds of engines want it at the same path.
+func (s *Service) templateOf(project, name, digest string) (*bothy.Template, error) {
+	if ref, err := bothy.ParseTemplateRef(name); err == nil && ref.Name != "" {
+		if t, err := s.o.Templates.LookupFor(project, ref.Name+"@"+digest); err == nil {
+			return t, nil
+		}
+	}
+	return s.o.Templates.LookupFor(project, digest)
+}

@@ -68,3 +68,18 @@ func (s *Service) public(row *store.Sandbox) *bothy.Sandbox {
 	}
 	return sb
 }
+
+func (s *Service) findSnapshot(ctx context.Context, id string, scope bothy.Scope) (*bothy.Snapshot, error) {
+	caller, err := bothy.Require(ctx, scope)
+	if err != nil {
+		return nil, err
+	}
+	n, err := s.o.Store.Snapshot(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if n.ProjectID != caller.ProjectID {
+		return nil, bothy.Errorf(bothy.CodeSnapshotNotFound, "there is no snapshot %q", id).WithHint("`bothy snapshots` lists them.")
+	}
+	return n, nil
+}

@@ -347,3 +347,31 @@ func trustedKeys(o Options) []snapshot.PublicKey {
 	}
 	return o.TrustedKeys
 }
+
+// repeat does something again and again until ctx ends.
+func repeat(ctx context.Context, every time.Duration, do func()) {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			do()
+		}
+	}
+}
+
+// maxComparisons bounds how many run at once: each holds two root file systems.
+const maxComparisons = 2
+
+// TemplateMaker makes templates of what sandboxes have changed, and compares that.
+type TemplateMaker interface {
+	// Capture makes a template of a base and a tar of changes, and fills in t.
+	Capture(ctx context.Context, t, base *bothy.Template, changes string) error
+	// Compare lists at most limit files that differ between two sandboxes, each given
+	// as a base and a tar of changes.
+	Compare(ctx context.Context, sinceBase *bothy.Template, since string, nowBase *bothy.Template, now string, limit int) (*bothy.SnapshotChanges, error)
+	// HoldsSnapshot returns the template that needs a snapshot, or nil.
+	HoldsSnapshot(id string) (*bothy.Template, error)
+}

@@ -12,9 +12,6 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// recoverTimeout bounds the adoption of one machine.
-const recoverTimeout = 15 * time.Second
-
 // Recover takes over what the last server left: machines that still live are
 // adopted, those that are overdue are ended, what was half done is finished or
 // undone, and what nothing owns is removed. It returns how many were adopted.
@@ -196,20 +193,6 @@ func (s *Service) Janitor(ctx context.Context, every, keepEnded time.Duration) {
 		s.sweepNetworkLogs(ctx)
 		s.forgetBudgets(ctx)
 	})
-}
-
-// repeat does something again and again until ctx ends.
-func repeat(ctx context.Context, every time.Duration, do func()) {
-	t := time.NewTicker(every)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			do()
-		}
-	}
 }
 
 // Sorted ids of the live sandboxes, for `bothy down` and tests.

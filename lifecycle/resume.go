@@ -6,7 +6,6 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle/admission"
-	"github.com/bothy-dev/bothy/lifecycle/instance"
 	"github.com/bothy-dev/bothy/store"
 )
 
@@ -93,23 +92,4 @@ func (s *Service) resumeFrom(ctx context.Context, sb *store.Sandbox, from *froze
 	}
 	s.track(l, sb, r)
 	return nil
-}
-
-// startFrom is start from a snapshot.
-func (s *Service) startFrom(ctx context.Context, sb *store.Sandbox, from *frozen) (*instance.Instance, error) {
-	t, err := s.templateOf(sb.ProjectID, from.m.Sandbox.Template, from.m.Sandbox.TemplateDigest)
-	if err != nil {
-		return nil, err
-	}
-	before := sb.Resumed
-	key := from.m.GuestKey
-	l, err := s.start(ctx, sb, t, key, func(ctx context.Context) (bothy.Machine, error) {
-		machine, how, err := s.restore(ctx, sb, t, from)
-		sb.Resumed = how
-		return machine, err
-	})
-	if err != nil {
-		sb.Resumed = before
-	}
-	return l, err
 }

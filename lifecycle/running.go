@@ -5,35 +5,10 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/lifecycle/admission"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
+	"github.com/bothy-dev/bothy/lifecycle/register"
 	"github.com/bothy-dev/bothy/store"
 )
-
-// track makes a machine one of the live ones: from here on its time, its memory
-// and its end are watched. It takes over the reservation, which there is
-// unless the last server left the machine.
-func (s *Service) track(l *instance.Instance, sb *store.Sandbox, r *admission.Reservation) {
-	ctx, cancel := context.WithCancel(s.background)
-	l.Cancel = cancel
-	s.o.Meter.Started(ctx, sb, l.Reading, r == nil)
-	s.mu.Lock()
-	l.Root = sb.BudgetRoot
-	s.instances[l.ID] = l
-	s.mu.Unlock()
-	s.admission.Running(l.ID, l.Project, r)
-	s.arm(l, sb.ExpiresAt)
-	if s.register.Dir != "" {
-		row := *sb
-		s.watchers.Go(func() { s.enlist(l, row) })
-	}
-	s.watchers.Go(func() { s.machines.WatchMemory(ctx, l) })
-	s.watchers.Go(func() { s.watchExit(ctx, l) })
-	l.Activity.Touch(s.clock.Now())
-	s.watchIdle(l, sb.IdleSeconds)
-	s.machines.WatchIdleness(l, true, !l.Fresh)
-	s.warm.Touch()
-}
 
 // untrack is the opposite of keep, without the machine's end.
 func (s *Service) untrack(l *instance.Instance) {
@@ -124,4 +99,31 @@ func expiry(from time.Time, seconds int) *time.Time {
 	}
 	t := from.Add(time.Duration(seconds) * time.Second)
 	return &t
+}
+
+// enlist registers a machine that lives. It is called beside what the caller waits
+// for: a server that is killed just now loses no more than the second knowledge.
+func (s *Service) enlist(l *instance.Instance, sb store.Sandbox) {
+	e := register.Entry{ID: sb.ID, Name: sb.Name, ProjectID: sb.ProjectID, Template: sb.Template, Engine: sb.Engine, EngineState: sb.EngineState}
+	if sb.StartedAt != nil {
+		e.StartedAt = *sb.StartedAt
+	}
+	l.Enlisting.Lock()
+	defer l.Enlisting.Unlock()
+	if s.instance(l.ID) != l || s.background.Err() != nil {
+		return
+	}
+	if err := s.register.Put(register.RunningList, e); err != nil {
+		s.log.Warn("cannot register a machine", "sandbox", l.ID, "error", err)
+	}
+	s.register.Remove(register.UnclaimedList, l.ID)
+}
+
+// strike takes a machine off the register, unless the sandbox has another one.
+func (s *Service) strike(l *instance.Instance) {
+	l.Enlisting.Lock()
+	defer l.Enlisting.Unlock()
+	if s.instance(l.ID) == nil && s.background.Err() == nil {
+		s.register.Remove(register.RunningList, l.ID)
+	}
 }

@@ -106,11 +106,3 @@ func (s *Service) lookForEnds() {
 		}
 	}
 }
-
-// hasUnclaimed reports whether the store has lost sandboxes. Then nothing is swept:
-// what nobody seems to own may be another one of them.
-func (s *Service) hasUnclaimed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.unclaimed) > 0
-}

@@ -1,0 +1,34 @@
+package lifecycle
+
+import (
+	"context"
+
+	"github.com/bothy-dev/bothy/lifecycle/admission"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
+	"github.com/bothy-dev/bothy/store"
+)
+
+// track makes a machine one of the live ones: from here on its time, its memory
+// and its end are watched. It takes over the reservation, which there is
+// unless the last server left the machine.
+func (s *Service) track(l *instance.Instance, sb *store.Sandbox, r *admission.Reservation) {
+	ctx, cancel := context.WithCancel(s.background)
+	l.Cancel = cancel
+	s.o.Meter.Started(ctx, sb, l.Reading, r == nil)
+	s.mu.Lock()
+	l.Root = sb.BudgetRoot
+	s.instances[l.ID] = l
+	s.mu.Unlock()
+	s.admission.Running(l.ID, l.Project, r)
+	s.arm(l, sb.ExpiresAt)
+	if s.register.Dir != "" {
+		row := *sb
+		s.watchers.Go(func() { s.enlist(l, row) })
+	}
+	s.watchers.Go(func() { s.machines.WatchMemory(ctx, l) })
+	s.watchers.Go(func() { s.watchExit(ctx, l) })
+	l.Activity.Touch(s.clock.Now())
+	s.watchIdle(l, sb.IdleSeconds)
+	s.machines.WatchIdleness(l, true, !l.Fresh)
+	s.warm.Touch()
+}
