@@ -72,5 +72,5 @@ func (l *Library) Finish(t *filetree.Tree, searchPath string) error { return Fin
 
 // WriteTree writes a tree as the image of a template.
 func (l *Library) WriteTree(t *filetree.Tree, image string) error {
-	return t.Write(image, filetree.WriteOptions{Time: stamp})
+	return t.Write(image, filetree.WriteOptions{Time: stamp, Xattrs: keepAttributes, Drop: cannotRun})
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // finishing counts the ways in which images were finished.
-const finishing = 2
+const finishing = 3
 
 // image is a finished image in the cache.
 type image struct{ key, path string }

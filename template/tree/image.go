@@ -46,7 +46,13 @@ type extendedInode struct {
 	Reserved2                          [16]byte
 }
 
+// The numbers of the names of access control lists.
+const (
+	aclAccess  = 2
+	aclDefault = 3
+)
+
 // xattrNames are the beginnings of names that are numbers on disk.
 var xattrNames = map[uint8]string{
-	1: "user.", 2: "system.posix_acl_access", 3: "system.posix_acl_default", 4: "trusted.", 6: "security.",
+	1: "user.", aclAccess: "system.posix_acl_access", aclDefault: "system.posix_acl_default", 4: "trusted.", 6: "security.",
 }

@@ -20,6 +20,8 @@ type WriteOptions struct {
 	Time int64
 	// Xattrs keeps extended attributes. The kernel of sandboxes must be able to read them.
 	Xattrs bool
+	// Drop says which of them are left out all the same. Optional.
+	Drop func(name, value string) bool
 }
 
 // Write writes the tree as an EROFS image. It is not compressed, and no content lies
@@ -94,7 +96,7 @@ func (w *writer) place() error {
 	for _, i := range w.all {
 		if w.o.Xattrs {
 			var err error
-			if i.xattrs, err = packXattrs(i.n.Xattrs); err != nil {
+			if i.xattrs, err = packXattrs(i.n.Xattrs, w.o.Drop); err != nil {
 				return err
 			}
 		}
@@ -294,7 +296,7 @@ func exactly(n int64, err error) func(want int64) error {
 }
 
 // packXattrs makes the form on disk.
-func packXattrs(m map[string]string) ([]byte, error) {
+func packXattrs(m map[string]string, drop func(name, value string) bool) ([]byte, error) {
 	if len(m) == 0 {
 		return nil, nil
 	}
@@ -306,6 +308,12 @@ func packXattrs(m map[string]string) ([]byte, error) {
 	out := make([]byte, 12)
 	for _, name := range names {
 		kind, rest, ok := xattrKind(name)
+		if kind == aclAccess || kind == aclDefault { // engines and container images write them in different forms
+			continue
+		}
+		if drop != nil && drop(name, m[name]) {
+			continue
+		}
 		if !ok || len(rest) > 255 || len(m[name]) > math.MaxUint16 {
 			continue // no kernel would have it
 		}

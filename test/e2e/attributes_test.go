@@ -1,0 +1,58 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// attributes sets an attribute of a file that no command reads, and gives programs
+// capabilities, whose value is no text: one what sandboxes have, and one what they have not.
+const attributes = `import os, shutil
+open("/srv/marked", "w").write("x")
+os.setxattr("/srv/marked", "user.colour", b"green\xff")
+for name, bits in ("able", [0x80, 0x04]), ("raw", [0, 0x20]):
+    shutil.copy(os.path.realpath("/bin/grep"), "/srv/" + name)
+    os.setxattr("/srv/" + name, "security.capability", bytes([1, 0, 0, 2] + bits) + bytes(14))`
+
+// attributesSeen says what an unprivileged user sees of that.
+const attributesSeen = `cd /srv && python3 -c 'import os
+print(os.listxattr("marked"), os.getxattr("marked", "user.colour"), os.listxattr("/etc/hostname"))
+try: os.getxattr("marked", "user.other")
+except OSError as e: print(e.strerror)
+' && for program in grep ./able ./raw; do $program CapEff /proc/self/status; done`
+
+const attributesWanted = `['user.colour'] b'green\xff' []
+No data available
+CapEff:	0000000000000000
+CapEff:	0000000000000480
+CapEff:	0000000000000000`
+
+// What a build has set on files holds in sandboxes, over a change of the file and over a
+// snapshot of the files.
+func TestAttributesOfFiles(t *testing.T) {
+	name := fmt.Sprintf("attributes-%d", os.Getpid())
+	file := "FROM " + templateName + "\nUSER root\nRUN <<END\n#!/usr/bin/env python3\n" + attributes + "\nEND\nRUN echo y >>/srv/marked\nUSER user"
+	if b, log := shared.built(t, bothy.BuildRequest{Name: name, Dockerfile: file}); b.State != bothy.BuildSucceeded {
+		t.Fatalf("%+v\n%s", b, log)
+	}
+	b := newBox(t, bothy.SandboxCreate{Template: name})
+	if got := b.sh("", attributesSeen); got != attributesWanted {
+		t.Errorf("a sandbox says\n%s", got)
+	}
+	b.sh("root", "echo z >>/srv/marked")
+	if _, err := b.s.Snapshots.Pause(b.ctx, b.id, bothy.PauseOptions{FilesOnly: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.s.Snapshots.Resume(b.ctx, b.id, bothy.ResumeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.sh("", "cat /srv/marked | tr -d '\\n'; echo; "+attributesSeen); got != "xyz\n"+attributesWanted {
+		t.Errorf("after its files were saved it says\n%s", got)
+	}
+	if err := b.s.Sandboxes.Terminate(b.ctx, b.id); err != nil {
+		t.Fatal(err)
+	}
+}
