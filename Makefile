@@ -100,6 +100,11 @@ test-console: host build ## drive the whole console in a browser
 	@scripts/packages chromium:chromium
 	@test/console/run
 
+.PHONY: bench-console
+bench-console: host build ## measure the console in a browser with 1,000 sandboxes (CONSOLE_SANDBOXES), and its terminal
+	@scripts/packages chromium:chromium python3:python3
+	@test/console/run bench
+
 .PHONY: fuzz-decoder
 fuzz-decoder: host build ## look for checkpoints that take too much to decode, FUZZ_TIME (10m) in each of two ways
 	BOTHY_DECODE_TIME=$(FUZZ_TIME) $(TEST) -count=1 -v -timeout 0 -run TestSpoiltStateIsDecodedOrRefused ./engine/gvisor

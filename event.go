@@ -50,9 +50,21 @@ var EventTypes = []string{
 	EventEnginePreparing, EventBudgetWarning, EventBudgetExceeded,
 }
 
+// EventFilter chooses events.
+type EventFilter struct {
+	// Since leaves out those with this id and below.
+	Since int64
+	// SandboxID leaves out those of other sandboxes, and of none.
+	SandboxID string
+	// Follow waits for new ones.
+	Follow bool
+}
+
 // EventService tells what happened.
 type EventService interface {
-	// Events calls fn for the caller's events with an id above since, oldest
-	// first, and, with follow, for new ones until ctx ends.
-	Events(ctx context.Context, since int64, follow bool, fn func(Event) error) error
+	// Events calls fn for the caller's events, oldest first, and, where they are
+	// followed, for new ones until ctx ends.
+	Events(ctx context.Context, f EventFilter, fn func(Event) error) error
+	// LastEvent returns an id above which are only events that happen from now on.
+	LastEvent(ctx context.Context) (int64, error)
 }

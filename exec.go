@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"time"
 )
 
 // Command is what to run: a line for the shell, or an argument vector.
@@ -126,7 +127,8 @@ func (e ExecEvent) Bytes() ([]byte, error) {
 	return []byte(e.Data), nil
 }
 
-// ProcessInfo describes a process that was started through the API.
+// ProcessInfo describes a process: one that was started through the API or, where all
+// are listed, any.
 type ProcessInfo struct {
 	PID     int               `json:"pid"`
 	Command []string          `json:"command"`
@@ -144,6 +146,13 @@ type ProcessInfo struct {
 	// offsets.
 	OutputStart int64 `json:"output_start"`
 	OutputEnd   int64 `json:"output_end"`
+	// What follows is known only where all processes are listed. Unmanaged is set where
+	// it was not started through the API: then nothing is known of its output and end.
+	Unmanaged   bool       `json:"unmanaged,omitempty"`
+	ParentPID   int        `json:"parent_pid,omitempty"`
+	StartedAt   *time.Time `json:"started_at,omitempty"`
+	CPUSeconds  float64    `json:"cpu_seconds,omitempty"`
+	MemoryBytes int64      `json:"memory_bytes,omitempty"`
 }
 
 // TerminalRequest opens a PTY.
@@ -191,12 +200,15 @@ type ExecService interface {
 	// Processes lists what was started through the API and is running, or has
 	// ended with output still held.
 	Processes(ctx context.Context, id string) ([]ProcessInfo, error)
+	// AllProcesses lists these and every other process that runs in the sandbox.
+	AllProcesses(ctx context.Context, id string) ([]ProcessInfo, error)
 	// Output calls fn for the output held from a byte offset on, then follows
 	// the process to its end. Leaving does not touch the process.
 	Output(ctx context.Context, id string, pid int, from int64, fn func(ExecEvent) error) error
 	// Stdin writes to a background process; eof closes its input after that.
 	Stdin(ctx context.Context, id string, pid int, data []byte, eof bool) error
-	// Signal sends a signal, by number, to the process group.
+	// Signal sends a signal, by number, to the process group of what was started
+	// through the API, or to any other process.
 	Signal(ctx context.Context, id string, pid int, signal int) error
 	// Terminal opens a PTY.
 	Terminal(ctx context.Context, id string, req TerminalRequest) (Terminal, error)

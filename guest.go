@@ -81,6 +81,7 @@ type Guest interface {
 	Exec(ctx context.Context, req ExecRequest) (*ExecResult, error)
 	ExecStream(ctx context.Context, req ExecRequest, fn func(ExecEvent) error) error
 	Processes(ctx context.Context) ([]ProcessInfo, error)
+	AllProcesses(ctx context.Context) ([]ProcessInfo, error)
 	Output(ctx context.Context, pid int, from int64, fn func(ExecEvent) error) error
 	Stdin(ctx context.Context, pid int, data []byte, eof bool) error
 	Signal(ctx context.Context, pid int, signal int) error

@@ -30,6 +30,21 @@ type HostPool struct {
 	Spares      int   `json:"spares"`
 	Golden      int   `json:"golden"`
 	GoldenBytes int64 `json:"golden_bytes"`
+	// Contents is what is held ready of each kind.
+	Contents []HostPoolItem `json:"contents"`
+}
+
+// HostPoolItem is one kind of sandbox that is held ready.
+type HostPoolItem struct {
+	Template string `json:"template"`
+	Engine   string `json:"engine"`
+	CPUs     int    `json:"cpus"`
+	MemoryMB int    `json:"memory_mb"`
+	DiskMB   int    `json:"disk_mb"`
+	// Ready counts those that nobody has asked for yet.
+	Ready int `json:"ready"`
+	// GoldenBytes is what a snapshot takes up from which they are made; 0 is none.
+	GoldenBytes int64 `json:"golden_bytes"`
 }
 
 // HostEngine is an engine of the server. One that is not open yet is opened when a

@@ -26,6 +26,15 @@ type Metrics struct {
 	IdleForSeconds float64  `json:"idle_for_seconds,omitempty"`
 }
 
+// SandboxMetrics is the latest measurement of a sandbox.
+type SandboxMetrics struct {
+	SandboxID string `json:"sandbox_id"`
+	// CPUUsed is how many processors the sandbox has used on average since the
+	// measurement before; nil at the first.
+	CPUUsed *float64 `json:"cpu_used"`
+	Metrics
+}
+
 // MetricsService tells what sandboxes use.
 type MetricsService interface {
 	Metrics(ctx context.Context, id string) (*Metrics, error)
@@ -34,6 +43,9 @@ type MetricsService interface {
 	// hour at most, since the sandbox was last started or resumed, or the server was:
 	// of a sandbox that does not run there is none.
 	MetricsHistory(ctx context.Context, id string, from, to time.Time) ([]*Metrics, error)
+	// LatestMetrics returns the latest of these of every sandbox of the project that
+	// runs and was measured.
+	LatestMetrics(ctx context.Context) ([]*SandboxMetrics, error)
 }
 
 // PortService reaches servers inside sandboxes.

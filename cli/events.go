@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -12,8 +13,8 @@ import (
 )
 
 func newEvents(a *app) *cobra.Command {
-	var follow bool
-	var since int64
+	var f bothy.EventFilter
+	var fresh bool
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Show what happened to the project's sandboxes",
@@ -21,13 +22,26 @@ func newEvents(a *app) *cobra.Command {
 
 With --json each event is printed as the API sent it, one a line.`,
 		Example: `  bothy events -f
+  bothy events -f --new --sandbox SANDBOX
   bothy events --since 1042 --json`,
 		Args: usage(cobra.NoArgs),
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until interrupted")
-	cmd.Flags().Int64Var(&since, "since", 0, "show only events after this `id`")
+	cmd.Flags().BoolVarP(&f.Follow, "follow", "f", false, "go on until interrupted")
+	cmd.Flags().Int64Var(&f.Since, "since", 0, "show only events after this `id`")
+	cmd.Flags().StringVar(&f.SandboxID, "sandbox", "", "show only events of this `sandbox`")
+	cmd.Flags().BoolVar(&fresh, "new", false, "with --follow, show only what happens from now on")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, _ []string) error {
-		err := s.events.Events(ctx, since, follow, func(e bothy.Event) error {
+		if fresh {
+			if !f.Follow {
+				return usageError(cmd, errors.New("--new shows what happens from now on: give --follow, too"))
+			}
+			last, err := s.events.LastEvent(ctx)
+			if err != nil {
+				return err
+			}
+			f.Since = max(f.Since, last)
+		}
+		err := s.events.Events(ctx, f, func(e bothy.Event) error {
 			if a.json {
 				return a.printJSON(e)
 			}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -16,15 +17,26 @@ import (
 func newMetrics(a *app) *cobra.Command {
 	var since time.Duration
 	cmd := &cobra.Command{
-		Use:   "metrics SANDBOX",
-		Short: "Show what a sandbox uses now, or has used",
+		Use:   "metrics [SANDBOX]",
+		Short: "Show what a sandbox uses now, or has used, or what all use",
 		Long: `Show what a sandbox uses now or, with --since, what was measured every ten
-seconds. The last half hour is kept at most, since the sandbox was last started or
+seconds. Without a sandbox, show the latest of these of all that run.
+The last half hour is kept at most, since the sandbox was last started or
 resumed.`,
-		Args: usage(cobra.ExactArgs(1)),
+		Args: usage(cobra.MaximumNArgs(1)),
 	}
 	cmd.Flags().DurationVar(&since, "since", 0, "show what was measured before, a `time` back as in 10m")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		if len(args) == 0 {
+			if since > 0 {
+				return usageError(cmd, errors.New("--since is for one sandbox: name it"))
+			}
+			list, err := s.metrics.LatestMetrics(ctx)
+			if err != nil {
+				return err
+			}
+			return a.show(map[string]any{"items": list}, func(w io.Writer) { printLatest(w, list) })
+		}
 		if since > 0 {
 			list, err := s.metrics.MetricsHistory(ctx, args[0], time.Now().Add(-since), time.Time{})
 			if err != nil {
@@ -56,6 +68,20 @@ func printMetrics(w io.Writer, m *bothy.Metrics) {
 		"held awake by", strings.Join(m.HeldAwakeBy, ", "),
 		"idle for", idle,
 	)
+}
+
+func printLatest(w io.Writer, list []*bothy.SandboxMetrics) {
+	rows := make([][]string, len(list))
+	for i, m := range list {
+		cpu := "-"
+		if m.CPUUsed != nil {
+			cpu = fmt.Sprintf("%.2f", *m.CPUUsed)
+		}
+		rows[i] = []string{
+			m.SandboxID, cpu, ofLimit(m.MemoryBytes, m.MemoryLimitBytes), size(m.DiskBytes), strconv.Itoa(m.Processes), size(m.EgressBytes), size(m.IngressBytes),
+		}
+	}
+	table(w, []string{"SANDBOX", "CPUS", "MEMORY", "DISK", "PROCESSES", "SENT", "RECEIVED"}, rows)
 }
 
 func printHistory(w io.Writer, list []*bothy.Metrics) {

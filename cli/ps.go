@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -12,19 +13,26 @@ import (
 )
 
 func newProcesses(a *app) *cobra.Command {
+	var all bool
 	cmd := &cobra.Command{
 		Use:   "ps SANDBOX",
 		Short: "List the commands that were started in a sandbox",
 		Long: `List the commands that were started through the API, and are running or have
-ended with their output still held.`,
+ended with their output still held. With --all, every process that runs in the sandbox,
+too, and what it uses.`,
 		Args: usage(cobra.ExactArgs(1)),
 	}
+	cmd.Flags().BoolVar(&all, "all", false, "list every process that runs in the sandbox, too")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
-		list, err := s.exec.Processes(ctx, args[0])
+		read, print := s.exec.Processes, printProcesses
+		if all {
+			read, print = s.exec.AllProcesses, printProcessTable
+		}
+		list, err := read(ctx, args[0])
 		if err != nil {
 			return err
 		}
-		return a.show(list, func(w io.Writer) { printProcesses(w, list) })
+		return a.show(list, func(w io.Writer) { print(w, list) })
 	})
 	return cmd
 }
@@ -35,6 +43,19 @@ func printProcesses(w io.Writer, list []bothy.ProcessInfo) {
 		rows[i] = []string{strconv.Itoa(p.PID), orDash(p.User), processState(p), size(p.OutputEnd), commandLine(p.Command)}
 	}
 	table(w, []string{"PID", "USER", "STATE", "OUTPUT", "COMMAND"}, rows)
+}
+
+// printProcessTable shows what runs, and then what has ended.
+func printProcessTable(w io.Writer, list []bothy.ProcessInfo) {
+	rows := make([][]string, len(list))
+	for i, p := range list {
+		parent, cpu, memory := "-", "-", "-"
+		if p.Running {
+			parent, cpu, memory = strconv.Itoa(p.ParentPID), fmt.Sprintf("%.2f s", p.CPUSeconds), size(p.MemoryBytes)
+		}
+		rows[i] = []string{strconv.Itoa(p.PID), parent, orDash(p.User), processState(p), cpu, memory, commandLine(p.Command)}
+	}
+	table(w, []string{"PID", "PARENT", "USER", "STATE", "CPU", "MEMORY", "COMMAND"}, rows)
 }
 
 func processState(p bothy.ProcessInfo) string {

@@ -36,7 +36,7 @@ func (a *app) tellOfPreparation(ctx context.Context, s *session, begun time.Time
 	if line.live {
 		line.draw("starting the sandbox")
 	}
-	_ = s.events.Events(ctx, 0, true, func(e bothy.Event) error {
+	_ = s.events.Events(ctx, bothy.EventFilter{Follow: true}, func(e bothy.Event) error {
 		// The server's clock may be a little behind.
 		if e.Type == bothy.EventEnginePreparing && e.Time.After(begun.Add(-time.Second)) {
 			line.say("prepare the engine "+e.Data["engine"], e.Data["step"])

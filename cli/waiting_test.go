@@ -14,7 +14,7 @@ import (
 // preparing tells of a preparation, in a history with an older one.
 type preparing struct{ begun time.Time }
 
-func (p preparing) Events(ctx context.Context, _ int64, _ bool, fn func(bothy.Event) error) error {
+func (p preparing) Events(ctx context.Context, _ bothy.EventFilter, fn func(bothy.Event) error) error {
 	for _, e := range []bothy.Event{
 		{Time: p.begun.Add(-time.Hour), Type: bothy.EventEnginePreparing, Data: map[string]string{"engine": "microvm", "step": "an old story"}},
 		{Time: p.begun.Add(time.Second), Type: bothy.EventSandboxCreated},
@@ -27,6 +27,8 @@ func (p preparing) Events(ctx context.Context, _ int64, _ bool, fn func(bothy.Ev
 	<-ctx.Done()
 	return ctx.Err()
 }
+
+func (p preparing) LastEvent(context.Context) (int64, error) { return 0, nil }
 
 // slow is a server whose sandboxes take some time.
 type slow struct {

@@ -584,9 +584,9 @@ func TestEventsAndNetwork(t *testing.T) {
 		}
 		return enough
 	}
-	f.must(f.Events.Events(f.ctx, 0, false, collect))
+	f.must(f.Events.Events(f.ctx, bothy.EventFilter{}, collect))
 	f.must(f.Sandboxes.Terminate(f.ctx, id))
-	if err := f.Events.Events(f.ctx, 1, true, collect); !errors.Is(err, enough) {
+	if err := f.Events.Events(f.ctx, bothy.EventFilter{Since: 1, Follow: true}, collect); !errors.Is(err, enough) {
 		t.Fatal(err)
 	}
 	if strings.Join(types, " ") != "sandbox.created sandbox.ended" {

@@ -82,6 +82,11 @@ func (e *Exec) Processes(ctx context.Context, id string) ([]bothy.ProcessInfo, e
 	return items[bothy.ProcessInfo](ctx, e.conn, http.MethodGet, sandboxPath(id, "/processes"), nil, nil)
 }
 
+// AllProcesses implements bothy.ExecService.
+func (e *Exec) AllProcesses(ctx context.Context, id string) ([]bothy.ProcessInfo, error) {
+	return items[bothy.ProcessInfo](ctx, e.conn, http.MethodGet, sandboxPath(id, "/processes"), url.Values{"all": {"true"}}, nil)
+}
+
 // Output implements bothy.ExecService.
 func (e *Exec) Output(ctx context.Context, id string, pid int, from int64, fn func(bothy.ExecEvent) error) error {
 	q := url.Values{}

@@ -30,6 +30,11 @@ func (m *Metrics) MetricsHistory(ctx context.Context, id string, from, to time.T
 	return items[*bothy.Metrics](ctx, m.conn, http.MethodGet, sandboxPath(id, "/metrics/history"), q, nil)
 }
 
+// LatestMetrics implements bothy.MetricsService.
+func (m *Metrics) LatestMetrics(ctx context.Context) ([]*bothy.SandboxMetrics, error) {
+	return items[*bothy.SandboxMetrics](ctx, m.conn, http.MethodGet, "/v1/metrics", nil, nil)
+}
+
 // ServerMetrics returns the metrics of the whole server, as Prometheus reads them.
 // The key needs the scope metrics:read in the default project.
 func (m *Metrics) ServerMetrics(ctx context.Context) ([]byte, error) {

@@ -106,12 +106,12 @@ func (t *Tokens) DeleteToken(ctx context.Context, id string) error {
 type Events struct{ conn *conn }
 
 // Events implements bothy.EventService.
-func (e *Events) Events(ctx context.Context, since int64, wait bool, fn func(bothy.Event) error) error {
-	if wait {
-		return follow(ctx, e.conn, "/v1/events", sinceID(since), fn)
+func (e *Events) Events(ctx context.Context, f bothy.EventFilter, fn func(bothy.Event) error) error {
+	if f.Follow {
+		return follow(ctx, e.conn, "/v1/events", eventQuery(f), fn)
 	}
 	for {
-		q := sinceID(since)
+		q := eventQuery(f)
 		q.Set("limit", "1000")
 		p, err := get[bothy.Page[bothy.Event]](ctx, e.conn, http.MethodGet, "/v1/events", q, nil)
 		if err != nil {
@@ -121,7 +121,7 @@ func (e *Events) Events(ctx context.Context, since int64, wait bool, fn func(bot
 			if err := fn(ev); err != nil {
 				return err
 			}
-			since = ev.ID
+			f.Since = ev.ID
 		}
 		if p.NextCursor == "" {
 			return nil
@@ -129,10 +129,22 @@ func (e *Events) Events(ctx context.Context, since int64, wait bool, fn func(bot
 	}
 }
 
-func sinceID(id int64) url.Values {
+// LastEvent implements bothy.EventService.
+func (e *Events) LastEvent(ctx context.Context) (int64, error) {
+	p, err := get[bothy.Page[bothy.Event]](ctx, e.conn, http.MethodGet, "/v1/events", url.Values{"new": {"true"}}, nil)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(p.NextCursor, 10, 64)
+}
+
+func eventQuery(f bothy.EventFilter) url.Values {
 	q := url.Values{}
-	if id > 0 {
-		q.Set("since", strconv.FormatInt(id, 10))
+	if f.Since > 0 {
+		q.Set("since", strconv.FormatInt(f.Since, 10))
+	}
+	if f.SandboxID != "" {
+		q.Set("sandbox_id", f.SandboxID)
 	}
 	return q
 }

@@ -161,7 +161,7 @@ func (d *Door) pageOfEvents(ctx context.Context, id string, wanted func(bothy.Ev
 	}
 	var err error
 	if oldestFirst && id == "" {
-		err = d.Events.Events(ctx, 0, false, collect)
+		err = d.Events.Events(ctx, bothy.EventFilter{}, collect)
 	} else {
 		err = d.Events.EventsBackwards(ctx, collect)
 	}

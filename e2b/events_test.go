@@ -30,7 +30,7 @@ func (h *history) tell(list []bothy.Event, fn func(bothy.Event) error) error {
 	return nil
 }
 
-func (h *history) Events(_ context.Context, _ int64, _ bool, fn func(bothy.Event) error) error {
+func (h *history) Events(_ context.Context, _ bothy.EventFilter, fn func(bothy.Event) error) error {
 	return h.tell(h.all, fn)
 }
 

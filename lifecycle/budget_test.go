@@ -66,7 +66,7 @@ func (m *metered) wantState(id string, want bothy.State) {
 }
 
 func (m *metered) types() (types []string) {
-	err := m.Events(m.me(), 0, false, func(e bothy.Event) error {
+	err := m.Events(m.me(), bothy.EventFilter{}, func(e bothy.Event) error {
 		types = append(types, e.Type)
 		return nil
 	})

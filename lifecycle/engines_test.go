@@ -51,7 +51,7 @@ func TestThePreparationOfAnEngineIsToldOf(t *testing.T) {
 	stranger := bothy.WithCaller(t.Context(), &bothy.Caller{ProjectID: "other", Scopes: bothy.AllScopes})
 	w.create(bothy.SandboxCreate{Engine: "vm"})
 	told := func(ctx context.Context) (list []map[string]string) {
-		err := w.Events(ctx, 0, false, func(e bothy.Event) error {
+		err := w.Events(ctx, bothy.EventFilter{}, func(e bothy.Event) error {
 			if e.Type == bothy.EventEnginePreparing {
 				list = append(list, e.Data)
 			}

@@ -27,6 +27,10 @@ func (s *Service) Processes(ctx context.Context, id string) ([]bothy.ProcessInfo
 	return get(ctx, s, id, bothy.ScopeSandboxesRead, func(g bothy.Guest) ([]bothy.ProcessInfo, error) { return g.Processes(ctx) })
 }
 
+func (s *Service) AllProcesses(ctx context.Context, id string) ([]bothy.ProcessInfo, error) {
+	return get(ctx, s, id, bothy.ScopeSandboxesRead, func(g bothy.Guest) ([]bothy.ProcessInfo, error) { return g.AllProcesses(ctx) })
+}
+
 func (s *Service) Output(ctx context.Context, id string, pid int, from int64, fn func(bothy.ExecEvent) error) error {
 	return s.use(ctx, id, bothy.ScopeSandboxesRead, func(g bothy.Guest) error { return g.Output(ctx, pid, from, fn) })
 }

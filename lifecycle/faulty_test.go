@@ -61,7 +61,7 @@ func newFullWorld(t *testing.T) (*world, *atomic.Bool) {
 func (w *world) wantEvent(id, typ string) {
 	w.t.Helper()
 	found := false
-	err := w.Events(w.me(), 0, false, func(e bothy.Event) error {
+	err := w.Events(w.me(), bothy.EventFilter{}, func(e bothy.Event) error {
 		found = found || e.SandboxID == id && e.Type == typ
 		return nil
 	})

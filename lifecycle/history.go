@@ -2,6 +2,8 @@ package lifecycle
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -64,6 +66,37 @@ func (s *Service) measure(ctx context.Context, l *instance.Instance) (*bothy.Met
 		m.Processes, m.DiskBytes = g.Processes, g.DiskUsedBytes
 	}
 	return m, nil
+}
+
+// LatestMetrics tells what sandboxes use; see bothy.MetricsService.
+func (s *Service) LatestMetrics(ctx context.Context) ([]*bothy.SandboxMetrics, error) {
+	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesRead)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	own := make([]*instance.Instance, 0, len(s.instances))
+	for _, l := range s.instances {
+		if l.Project == caller.ProjectID {
+			own = append(own, l)
+		}
+	}
+	s.mu.Unlock()
+	list := make([]*bothy.SandboxMetrics, 0, len(own))
+	for _, l := range own {
+		before, last := l.History.Latest()
+		if last == nil {
+			continue
+		}
+		m := &bothy.SandboxMetrics{SandboxID: l.ID, Metrics: *last}
+		if before != nil {
+			used := max(0, last.CPUSeconds-before.CPUSeconds) / max(0.001, last.Time.Sub(before.Time).Seconds())
+			m.CPUUsed = &used
+		}
+		list = append(list, m)
+	}
+	slices.SortFunc(list, func(a, b *bothy.SandboxMetrics) int { return strings.Compare(a.SandboxID, b.SandboxID) })
+	return list, nil
 }
 
 // MetricsHistory tells what a sandbox has used; see bothy.MetricsService.

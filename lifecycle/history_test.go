@@ -51,3 +51,37 @@ func TestHistoryOfMetrics(t *testing.T) {
 		t.Errorf("it is %s", got.State)
 	}
 }
+
+// The list of what sandboxes use has the caller's own, and how many processors they used
+// since they were measured before.
+func TestLatestMetrics(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	latest := func() []*bothy.SandboxMetrics {
+		t.Helper()
+		list, err := w.LatestMetrics(w.me())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	if list := latest(); len(list) != 0 {
+		t.Errorf("before the first measurement: %+v", list)
+	}
+	w.MeasureAll(t.Context())
+	if list := latest(); len(list) != 1 || list[0].SandboxID != sb.ID || list[0].CPUUsed != nil || list[0].CPUCount == 0 {
+		t.Errorf("after the first: %+v", list)
+	}
+	w.clock.pass(10 * time.Second)
+	w.MeasureAll(t.Context())
+	if list := latest(); len(list) != 1 || list[0].CPUUsed == nil || !list[0].Time.Equal(w.clock.Now()) {
+		t.Errorf("after the second: %+v", list)
+	}
+	if list, err := w.LatestMetrics(as(t, "theirs")); err != nil || len(list) != 0 {
+		t.Errorf("to another project: %+v, %v", list, err)
+	}
+	w.pause(sb.ID)
+	if list := latest(); len(list) != 0 {
+		t.Errorf("while it is paused: %+v", list)
+	}
+}

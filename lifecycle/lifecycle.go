@@ -228,6 +228,9 @@ func (s *Service) StartPool() {
 	s.watchers.Go(func() { s.warm.Run(s.background) })
 }
 
+// PoolContents tells what is held ready of each kind.
+func (s *Service) PoolContents() []bothy.HostPoolItem { return s.warm.Contents() }
+
 // Pool tells what is held ready.
 func (s *Service) Pool(ctx context.Context) warm.Stats { return s.warm.Stats(ctx) }
 
@@ -254,14 +257,17 @@ func (s *Service) tellStep(ctx context.Context, project, engine, step string) {
 func (s *Service) OpenEngines(ctx context.Context) { s.engines.OpenAll(ctx) }
 
 // Events tells what happened to the caller's objects.
-func (s *Service) Events(ctx context.Context, since int64, follow bool, fn func(bothy.Event) error) error {
-	return s.ledger.Events(ctx, since, follow, fn)
+func (s *Service) Events(ctx context.Context, f bothy.EventFilter, fn func(bothy.Event) error) error {
+	return s.ledger.Events(ctx, f, fn)
 }
 
 // EventsBackwards tells what happened to the caller's objects, the latest first.
 func (s *Service) EventsBackwards(ctx context.Context, fn func(bothy.Event) error) error {
 	return s.ledger.EventsBackwards(ctx, fn)
 }
+
+// LastEvent implements bothy.EventService.
+func (s *Service) LastEvent(ctx context.Context) (int64, error) { return s.ledger.LastEvent(ctx) }
 
 // instanceOwner is what instances ask of the service.
 type instanceOwner struct{ s *Service }

@@ -196,7 +196,7 @@ func TestMemoryLimitKillsAProcessNotTheSandbox(t *testing.T) {
 	}
 	eventually(t, "an event tells it", func() bool {
 		found := false
-		w.Events(w.me(), 0, false, func(e bothy.Event) error {
+		w.Events(w.me(), bothy.EventFilter{}, func(e bothy.Event) error {
 			found = found || e.Type == bothy.EventSandboxOOM
 			return nil
 		})

@@ -38,7 +38,7 @@ func (h *host) Host(ctx context.Context) (*bothy.Host, error) {
 	}
 	a := &bothy.Host{
 		Version: s.version, CPUs: runtime.NumCPU(), FreeMemoryBytes: c.FreeMemoryBytes, Sandboxes: map[string]int{},
-		Pool:    bothy.HostPool{Ready: c.Pooled, MemoryBytes: c.PooledBytes, Spares: c.Spares, Golden: c.Golden, GoldenBytes: c.GoldenBytes},
+		Pool:    bothy.HostPool{Ready: c.Pooled, MemoryBytes: c.PooledBytes, Spares: c.Spares, Golden: c.Golden, GoldenBytes: c.GoldenBytes, Contents: s.lifecycle.PoolContents()},
 		Engines: s.lifecycle.Engines(), Creations: s.metrics.Creations(),
 	}
 	for state, n := range c.Sandboxes {

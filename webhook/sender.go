@@ -51,7 +51,7 @@ func (x *sender) work() {
 	defer close(x.done)
 	defer x.cancel()
 	for {
-		err := x.s.o.Events.Events(x.ctx, x.state.LastEventID, true, x.deal)
+		err := x.s.o.Events.Events(x.ctx, bothy.EventFilter{Since: x.state.LastEventID, Follow: true}, x.deal)
 		if errors.Is(err, errDisabled) || x.ctx.Err() != nil {
 			return
 		}

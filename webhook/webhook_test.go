@@ -113,17 +113,17 @@ func (m *memory) happens(project, typ string) {
 	m.more = make(chan struct{})
 }
 
-func (m *memory) Events(ctx context.Context, since int64, follow bool, fn func(bothy.Event) error) error {
+func (m *memory) Events(ctx context.Context, f bothy.EventFilter, fn func(bothy.Event) error) error {
 	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesRead)
 	if err != nil {
 		return err
 	}
 	for {
 		m.mu.Lock()
-		events, more := slices.Clone(m.events[since:]), m.more
+		events, more := slices.Clone(m.events[f.Since:]), m.more
 		m.mu.Unlock()
 		for _, e := range events {
-			since = e.ID
+			f.Since = e.ID
 			if e.ProjectID == caller.ProjectID {
 				if err := fn(e); err != nil {
 					return err

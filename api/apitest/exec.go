@@ -158,6 +158,19 @@ func (w *World) Processes(ctx context.Context, id string) ([]bothy.ProcessInfo, 
 	return all, nil
 }
 
+// AllProcesses implements bothy.ExecService, with one that nobody asked for.
+func (w *World) AllProcesses(ctx context.Context, id string) ([]bothy.ProcessInfo, error) {
+	all, err := w.Processes(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	began := Epoch
+	return append(all, bothy.ProcessInfo{
+		PID: 4001, Command: []string{"sleep", "60"}, User: "user", Running: true,
+		Unmanaged: true, ParentPID: 1, StartedAt: &began, CPUSeconds: 0.5, MemoryBytes: 1 << 20,
+	}), nil
+}
+
 // process finds a process. The caller holds w.mu.
 func (w *World) process(ctx context.Context, id string, pid int, scope bothy.Scope) (*process, error) {
 	b, err := w.get(ctx, id, scope)

@@ -42,6 +42,24 @@ func (w *World) MetricsHistory(ctx context.Context, id string, from, to time.Tim
 	return list, nil
 }
 
+// LatestMetrics implements bothy.MetricsService.
+func (w *World) LatestMetrics(ctx context.Context) ([]*bothy.SandboxMetrics, error) {
+	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesRead)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list := []*bothy.SandboxMetrics{}
+	for id, b := range w.sandboxes {
+		if b.ProjectID == caller.ProjectID && b.State == bothy.StateRunning {
+			used := 0.5
+			list = append(list, &bothy.SandboxMetrics{SandboxID: id, CPUUsed: &used, Metrics: bothy.Metrics{Time: Epoch, CPUCount: 1}})
+		}
+	}
+	return list, nil
+}
+
 // DialPort implements bothy.PortService. On port 7 everything comes back, and
 // the line "bye" ends it; on port 8080 is the world's Server.
 func (w *World) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {

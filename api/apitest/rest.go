@@ -307,8 +307,21 @@ func (w *World) RemoveTemplate(ctx context.Context, name string) error {
 	return nil
 }
 
+// LastEvent implements bothy.EventService.
+func (w *World) LastEvent(ctx context.Context) (id int64, err error) {
+	if _, err := bothy.Require(ctx, bothy.ScopeSandboxesRead); err != nil {
+		return 0, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range w.events {
+		id = max(id, e.ID)
+	}
+	return id, w.err
+}
+
 // Events implements bothy.EventService.
-func (w *World) Events(ctx context.Context, since int64, follow bool, fn func(bothy.Event) error) error {
+func (w *World) Events(ctx context.Context, f bothy.EventFilter, fn func(bothy.Event) error) error {
 	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesRead)
 	if err != nil {
 		return err
@@ -321,15 +334,15 @@ func (w *World) Events(ctx context.Context, since int64, follow bool, fn func(bo
 			return err
 		}
 		for _, e := range all {
-			if e.ID <= since || e.ProjectID != caller.ProjectID {
+			if e.ID <= f.Since || e.ProjectID != caller.ProjectID || (f.SandboxID != "" && e.SandboxID != f.SandboxID) {
 				continue
 			}
 			if err := fn(e); err != nil {
 				return err
 			}
-			since = e.ID
+			f.Since = e.ID
 		}
-		if !follow {
+		if !f.Follow {
 			return nil
 		}
 		select {

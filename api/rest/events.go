@@ -15,6 +15,8 @@ type eventsInput struct {
 	Accept      string `header:"Accept" hidden:"true"`
 	LastEventID string `header:"Last-Event-ID" hidden:"true"`
 	Since       int64  `query:"since" minimum:"0" doc:"Only events with an id above this one."`
+	SandboxID   string `query:"sandbox_id" doc:"Only events of this sandbox."`
+	New         bool   `query:"new" doc:"Only what happens from now on. As JSON, no items, and the next_cursor after which that is."`
 	Limit       int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many to return at most, as JSON."`
 }
 
@@ -36,8 +38,16 @@ func (s *handlers) registerEvents() {
 		if middleware.WantsEvents(in.Accept) {
 			return s.followEvents(in), nil
 		}
+		if in.New {
+			last, err := svc.LastEvent(ctx)
+			if err != nil {
+				return nil, err
+			}
+			p := bothy.Page[bothy.Event]{Items: []bothy.Event{}, NextCursor: strconv.FormatInt(last, 10)}
+			return openapi.Respond(func(w http.ResponseWriter, _ *http.Request) { openapi.WriteJSON(w, http.StatusOK, p) }), nil
+		}
 		p := bothy.Page[bothy.Event]{Items: []bothy.Event{}}
-		err := svc.Events(ctx, in.Since, false, func(e bothy.Event) error {
+		err := svc.Events(ctx, bothy.EventFilter{Since: in.Since, SandboxID: in.SandboxID}, func(e bothy.Event) error {
 			if len(p.Items) == in.Limit {
 				p.NextCursor = strconv.FormatInt(p.Items[in.Limit-1].ID, 10)
 				return errEnough
@@ -60,7 +70,15 @@ func (s *handlers) followEvents(in *eventsInput) *openapi.Response {
 		ctx, cancel := s.Following(r.Context())
 		defer cancel()
 		s.streamEvents(w, r, ctx, func(ctx context.Context, send func(string, any) error) error {
-			return s.services.Events.Events(ctx, in.Since, true, func(e bothy.Event) error {
+			f := bothy.EventFilter{Since: in.Since, SandboxID: in.SandboxID, Follow: true}
+			if in.New && f.Since == 0 {
+				last, err := s.services.Events.LastEvent(ctx)
+				if err != nil {
+					return err
+				}
+				f.Since = last
+			}
+			return s.services.Events.Events(ctx, f, func(e bothy.Event) error {
 				return send(strconv.FormatInt(e.ID, 10), e)
 			})
 		})

@@ -40,4 +40,15 @@ func (s *handlers) registerMetrics() {
 		}
 		return openapi.AnswerList(list), nil
 	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "list-metrics", Method: http.MethodGet, Path: "/v1/metrics", Tag: "Sandboxes",
+		Summary: "Show what all sandboxes use", Scope: bothy.ScopeSandboxesRead,
+		Text: "The latest measurement of every sandbox of the project that runs; they are measured every ten seconds, and the first comes within ten.",
+	}, func(ctx context.Context, _ *openapi.Empty) (*openapi.Answer[openapi.Items[*bothy.SandboxMetrics]], error) {
+		list, err := svc.LatestMetrics(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return openapi.AnswerList(list), nil
+	})
 }

@@ -95,6 +95,11 @@ func (signal) Schema(huma.Registry) *huma.Schema {
 		map[string]any{"type": "integer", "minimum": 1, "maximum": 64})
 }
 
+type processesInput struct {
+	ID  string `path:"id" doc:"The sandbox's id."`
+	All bool   `query:"all" doc:"Also those that were not started through the API."`
+}
+
 func (s *handlers) registerProcesses() {
 	svc := s.services.Exec
 	if svc == nil {
@@ -104,9 +109,14 @@ func (s *handlers) registerProcesses() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "list-processes", Method: http.MethodGet, Path: base, Tag: "Commands",
 		Summary: "List processes", Scope: bothy.ScopeSandboxesRead,
-		Text: "Those that were started through the API and run, or have ended with output still held.",
-	}, func(ctx context.Context, in *openapi.IDInput) (*openapi.Answer[openapi.Items[bothy.ProcessInfo]], error) {
-		p, err := svc.Processes(ctx, in.ID)
+		Text: "Those that were started through the API and run, or have ended with output still held. With `all`, every process that runs in the sandbox, too, " +
+			"and what each that runs uses.",
+	}, func(ctx context.Context, in *processesInput) (*openapi.Answer[openapi.Items[bothy.ProcessInfo]], error) {
+		list := svc.Processes
+		if in.All {
+			list = svc.AllProcesses
+		}
+		p, err := list(ctx, in.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -140,14 +150,14 @@ func (s *handlers) registerProcesses() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "signal-process", Method: http.MethodPost, Path: base + "/{pid}/signal", Tag: "Commands",
 		Summary: "Send a signal to a process", Scope: bothy.ScopeSandboxesWrite,
-		Text: "The whole process group gets it.",
+		Text: "Of one that was started through the API, the whole process group gets it; of any other, the process alone.",
 	}, func(ctx context.Context, in *signalInput) (*openapi.Empty, error) {
 		return nil, svc.Signal(ctx, in.ID, in.PID, int(in.Body.Signal))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "kill-process", Method: http.MethodDelete, Path: base + "/{pid}", Tag: "Commands",
 		Summary: "Kill a process", Scope: bothy.ScopeSandboxesWrite,
-		Text: "Kills the process and all that it started.",
+		Text: "Kills the process and all that it started. Of one that was not started through the API, it alone is killed.",
 	}, func(ctx context.Context, in *ProcessRef) (*openapi.Empty, error) {
 		return nil, svc.Signal(ctx, in.ID, in.PID, int(signals["KILL"]))
 	})

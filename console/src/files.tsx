@@ -1,71 +1,157 @@
-/** The files of a sandbox: browse, edit, upload, download. */
+/** The files of a sandbox: browse, edit, bring in and take out. */
 import type { FileInfo, Sandbox } from "bothy";
 import { useState } from "preact/hooks";
 import type { Editor } from "./editor";
-import { Button, bytes, save, Time, Trouble, useRead, useTrouble } from "./ui";
+import { A, Button, bytes, Empty, go, Moment, save, Trouble, useRead, useTrouble } from "./ui";
 
 const editable = 1 << 20;
 const join = (folder: string, name: string) => `${folder === "/" ? "" : folder}/${name}`;
 const parent = (path: string) => path.slice(0, path.lastIndexOf("/")) || "/";
 
-async function whole(stream: ReadableStream<Uint8Array>): Promise<BlobPart[]> {
+/** A file on its way, or many. */
+interface Way { name: string; done: number; of?: number }
+
+async function whole(stream: ReadableStream<Uint8Array>, moved: (n: number) => void): Promise<BlobPart[]> {
   const parts: BlobPart[] = [];
   const reader = stream.getReader();
-  for (let next = await reader.read(); !next.done; next = await reader.read()) parts.push(next.value as Uint8Array<ArrayBuffer>);
+  for (let next = await reader.read(); !next.done; next = await reader.read()) {
+    parts.push(next.value as Uint8Array<ArrayBuffer>);
+    moved(next.value.length);
+  }
   return parts;
 }
 
-export function FilesTab({ sandbox, write }: { sandbox: Sandbox; write: boolean }) {
-  const [folder, setFolder] = useState("/workspace");
-  const [open, setOpen] = useState<{ path: string; text: string; Editor: typeof Editor }>();
-  const { value, trouble, again } = useRead(() => sandbox.files.list(folder), folder);
+interface Incoming { path: string; file?: File }
+
+/** What was dropped, with all that is in folders; a folder has no file. */
+async function dropped(items: DataTransferItemList): Promise<Incoming[]> {
+  const list: Incoming[] = [];
+  const walk = async (entry: FileSystemEntry): Promise<void> => {
+    const path = entry.fullPath.slice(1);
+    if (entry.isFile) return void list.push({ path, file: await new Promise<File>((done, failed) => (entry as FileSystemFileEntry).file(done, failed)) });
+    list.push({ path });
+    const reader = (entry as FileSystemDirectoryEntry).createReader();
+    for (;;) {
+      const some = await new Promise<FileSystemEntry[]>((done, failed) => reader.readEntries(done, failed));
+      if (some.length === 0) return;
+      for (const e of some) await walk(e);
+    }
+  };
+  for (const [entry, file] of [...items].map((i) => [i.webkitGetAsEntry(), i.getAsFile()] as const)) { // all at once: they are gone after the event
+    if (entry) await walk(entry);
+    else if (file) list.push({ path: file.name, file });
+  }
+  return list;
+}
+
+function Crumbs({ sandbox, folder }: { sandbox: Sandbox; folder: string }) {
+  const names = folder.split("/").filter(Boolean);
+  const to = (n: number) => `sandboxes/${sandbox.id}/files/${names.slice(0, n).map(encodeURIComponent).join("/") || "."}`;
+  return (
+    <nav class="crumbs mono" aria-label="Folder">
+      <A to={to(0)}>/</A>
+      {names.map((name, i) => <span key={i}>{i < names.length - 1 ? <><A to={to(i + 1)}>{name}</A> /</> : <b>{name}</b>}</span>)}
+    </nav>
+  );
+}
+
+export function FilesTab({ sandbox, folder: asked, write }: { sandbox: Sandbox; folder: string; write: boolean }) {
+  const folder = asked === "/" ? "/workspace" : asked === "/." ? "/" : asked;
+  const [open, setOpen] = useState<{ path: string; text: string; saved: string; Editor: typeof Editor }>();
+  const { value, trouble, again } = useRead(() => sandbox.files.list(folder), folder, 10);
   const [failed, attempt] = useTrouble();
+  const [way, setWay] = useState<Way>();
+  const [over, setOver] = useState(false);
+  const at = (path: string) => `sandboxes/${sandbox.id}/files/${path.split("/").filter(Boolean).map(encodeURIComponent).join("/") || "."}`;
+  const leaves = () => !open || open.text === open.saved || confirm(`Leave ${open.path} without saving it?`);
   const show = (f: FileInfo) => attempt(async () => {
-    if (f.type === "directory") return setFolder(join(folder, f.name));
+    if (!leaves()) return;
     if (f.size > editable) throw new Error(`${f.name} has ${bytes(f.size)}, which is too much to edit here. Download it.`);
     const path = join(folder, f.name);
+    if (f.linkTarget && (await sandbox.files.list(path).catch(() => undefined))) return go(at(path)); // a link to a folder
     const [text, { Editor }] = await Promise.all([sandbox.files.read(path), import("./editor")]);
-    setOpen({ path, text, Editor });
+    setOpen({ path, text, saved: text, Editor });
   });
   const download = (f: FileInfo) => attempt(async () => {
-    const path = join(folder, f.name);
-    if (f.type === "directory") save(`${f.name}.tar`, await whole(await sandbox.files.readArchive(path)));
-    else save(f.name, await whole(await sandbox.files.readStream(path)));
-  });
-  const upload = (files: FileList | null | undefined) => attempt(async () => {
-    for (const f of files ?? []) await sandbox.files.write(join(folder, f.name), f);
+    const path = join(folder, f.name), folders = f.type === "directory";
+    const name = folders ? `${f.name}.tar` : f.name;
+    const stream = folders ? await sandbox.files.readArchive(path) : await sandbox.files.readStream(path);
+    let done = 0;
+    save(name, await whole(stream, (n) => setWay({ name, done: (done += n), of: folders ? undefined : f.size })));
+  }).finally(() => setWay(undefined));
+  const upload = (list: Incoming[]) => attempt(async () => {
+    const of = list.reduce((n, i) => n + (i.file?.size ?? 0), 0);
+    let done = 0;
+    for (const { path, file } of list) {
+      setWay({ name: path, done, of });
+      if (file) await sandbox.files.write(join(folder, path), file);
+      else await sandbox.files.mkdir(join(folder, path));
+      done += file?.size ?? 0;
+    }
     await again();
+  }).finally(() => setWay(undefined));
+  const unpack = (tar: File | undefined) => attempt(async () => {
+    if (!tar) return;
+    setWay({ name: tar.name, done: 0 });
+    await sandbox.files.writeArchive(folder, tar);
+    await again();
+  }).finally(() => setWay(undefined));
+  const make = () => attempt(async () => {
+    const name = prompt("Name of the folder");
+    if (name) await sandbox.files.mkdir(join(folder, name)).then(again);
   });
   const remove = (f: FileInfo) => attempt(async () => {
-    if (!confirm(`Delete ${f.name}?`)) return;
+    if (!confirm(`Delete ${f.name}${f.type === "directory" ? " and all that is in it" : ""}?`)) return;
     await sandbox.files.remove(join(folder, f.name));
+    await again();
+  });
+  const keep = () => attempt(async () => {
+    if (!open) return;
+    await sandbox.files.write(open.path, open.text);
+    setOpen((old) => old && { ...old, saved: open.text });
     await again();
   });
   const drop = (e: DragEvent) => {
     e.preventDefault();
-    if (write) void upload(e.dataTransfer?.files);
+    setOver(false);
+    if (write && e.dataTransfer) void attempt(async () => upload(await dropped(e.dataTransfer!.items)));
   };
+  const sorted = value && [...value].sort((a, b) => Number(b.type === "directory") - Number(a.type === "directory") || a.name.localeCompare(b.name));
   return (
-    <div class="files" onDragOver={(e) => e.preventDefault()} onDrop={drop}>
+    <div class={over ? "files over" : "files"} onDragOver={(e) => (e.preventDefault(), setOver(write))} onDragLeave={(e) => e.currentTarget.contains(e.relatedTarget as Node) || setOver(false)} onDrop={drop}>
       <div class="bar">
-        <button type="button" disabled={folder === "/"} onClick={() => setFolder(parent(folder))}>Up</button>
-        <code>{folder}</code>
-        {write && <label>Upload <input type="file" multiple onChange={(e) => void upload(e.currentTarget.files)} /></label>}
+        <Crumbs sandbox={sandbox} folder={folder} />
+        {write && (
+          <>
+            <Button work={make}>New folder</Button>
+            <label class="button">Upload <input class="hidden" type="file" multiple onChange={(e) => void upload([...(e.currentTarget.files ?? [])].map((file) => ({ path: file.name, file })))} /></label>
+            <label class="button">Unpack a tar <input class="hidden" type="file" accept=".tar" onChange={(e) => void unpack(e.currentTarget.files?.[0])} /></label>
+          </>
+        )}
       </div>
       <Trouble text={failed || trouble} />
-      {value?.length === 0 && <p>This folder is empty.{write && " Drop files here."}</p>}
-      <table><thead><tr><th>Name</th><th>Size</th><th>Changed</th><th><span class="hidden">Act</span></th></tr></thead>
-        <tbody>{value?.map((f) => (
-          <tr key={f.name}><td><button type="button" class="name" onClick={() => void show(f)}>{f.name}{f.type === "directory" && "/"}</button></td>
-            <td>{f.type === "file" && bytes(f.size)}</td><td><Time at={f.modifiedAt} /></td>
-            <td><Button work={() => download(f)}>Download</Button>{write && <Button work={() => remove(f)}>Delete</Button>}</td></tr>
-        ))}</tbody></table>
+      {way && <p role="status"><progress max={way.of || undefined} value={way.of ? way.done : undefined} aria-label={way.name} /> {way.name} <small>{bytes(way.done)}{way.of ? ` of ${bytes(way.of)}` : ""}</small></p>}
+      {!value && !trouble && <p class="waits" role="status">Reading {folder}…</p>}
+      {value?.length === 0 && folder === "/workspace" && <Empty><p>Nothing is here yet.</p>{write && <p>Drop files or folders on this page.</p>}</Empty>}
+      {sorted && (sorted.length > 0 || folder !== "/workspace") && (
+        <table><thead><tr><th>Name</th><th class="number">Size</th><th>Changed</th><th>Owner</th><th>Mode</th><th><span class="hidden">What to do</span></th></tr></thead>
+          <tbody>
+            {folder !== "/" && <tr><td><A to={at(parent(folder))}>..</A></td><td /><td /><td /><td /><td /></tr>}
+            {sorted.map((f) => (
+              <tr key={f.name}>
+                <td class="mono">{f.type === "directory" ? <A to={at(join(folder, f.name))}>{f.name}/</A> : <button type="button" class="name" onClick={() => void show(f)}>{f.name}</button>}{f.linkTarget && <small> → {f.linkTarget}</small>}</td>
+                <td class="number">{f.type === "directory" ? "" : bytes(f.size)}</td><td><Moment at={f.modifiedAt} /></td><td>{f.owner}</td><td class="mono">{f.mode}</td>
+                <td><Button kind="quiet" work={() => download(f)}>Download</Button>{write && <Button kind="quiet danger" work={() => remove(f)}>Delete</Button>}</td>
+              </tr>
+            ))}
+          </tbody></table>
+      )}
       {open && (
         <section>
-          <h2>{open.path}</h2>
+          <div class="bar" style={{ marginTop: "1.2rem" }}><h2 class="mono" style={{ margin: "0 auto 0 0" }}>{open.path}{open.text !== open.saved && <small> · not saved</small>}</h2>
+            {write && <Button kind="main" work={keep}>Save</Button>}
+            <button type="button" onClick={() => leaves() && setOpen(undefined)}>Close</button></div>
           <open.Editor key={open.path} path={open.path} text={open.text} write={write} change={(text) => setOpen((old) => old && { ...old, text })} />
-          {write && <Button work={() => attempt(async () => (await sandbox.files.write(open.path, open.text), await again()))}>Save</Button>}
-          <button type="button" onClick={() => setOpen(undefined)}>Close</button>
         </section>
       )}
     </div>

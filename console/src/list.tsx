@@ -1,81 +1,107 @@
 /** The sandboxes, kept true by the stream of events; only the rows in sight are drawn. */
-import type { Network, NetworkMode, SandboxInfo, Secret, Size } from "bothy";
+import type { Network, NetworkMode, SandboxInfo, SandboxMetrics, Secret, Size } from "bothy";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { bothy, hasEnded, isLive, type Login, may } from "./server";
-import { A, Button, go, Time, Trouble, useRead, useTrouble, Command } from "./ui";
+import { bothy, isLive, type Login, may } from "./server";
+import { useStream } from "./stream";
+import { A, Button, bytes, Command, Empty, go, Time, Trouble, useQuery, useRead, useTrouble } from "./ui";
 
 const rowHeight = 36;
+const drawn = 60;
 
-/** Follows what happens in the project, and says whether the connection stands. */
-export function useEvents(changed: (sandboxId?: string) => void): boolean {
-  const [connected, setConnected] = useState(true);
-  useEffect(() => {
-    const stop = new AbortController();
-    const follow = async () => {
-      let since = 0;
-      for await (const e of bothy.events({ follow: false, signal: stop.signal })) since = e.id;
-      changed();
-      setConnected(true);
-      for await (const e of bothy.events({ since, rejoin: false, signal: stop.signal })) changed(e.sandboxId);
-    };
-    const forever = async () => {
-      while (!stop.signal.aborted) {
-        await follow().catch((error) => {
-          if (hasEnded(error)) dispatchEvent(new Event("logged-out"));
-        });
-        if (stop.signal.aborted) return;
-        setConnected(false);
-        await new Promise((r) => setTimeout(r, 1000));
-      }
-    };
-    void forever();
-    return () => stop.abort();
-  }, []);
-  return connected;
-}
+/** More changed sandboxes than these are read as a list. */
+const few = 20;
 
 function useSandboxes() {
   const [all, setAll] = useState(new Map<string, SandboxInfo>());
   const [ready, setReady] = useState(false);
   const [trouble, attempt] = useTrouble();
-  const changed = (id?: string) =>
-    void attempt(async () => {
-      if (!id) {
-        const list = await bothy.sandboxes.list({ live: true, limit: 1000 }).all();
-        setAll(new Map(list.map((s) => [s.id, s.info])));
-        return setReady(true);
-      }
-      const { info } = await bothy.sandboxes.get(id);
-      setAll((old) => {
-        const next = new Map(old);
-        if (isLive(info)) next.set(id, info);
-        else next.delete(id);
-        return next;
-      });
+  const waiting = useRef(new Set<string>());
+  const readAll = async () => {
+    const list = await bothy.sandboxes.list({ live: true, limit: 1000 }).all();
+    setAll(new Map(list.map((s) => [s.id, s.info])));
+    setReady(true);
+  };
+  const readChanged = async () => {
+    const ids = [...waiting.current];
+    waiting.current.clear();
+    if (ids.length > few) return readAll();
+    const changed = await Promise.all(ids.map(async (id) => (await bothy.sandboxes.get(id)).info));
+    setAll((old) => {
+      const next = new Map(old);
+      for (const s of changed) isLive(s) ? next.set(s.id, s) : next.delete(s.id);
+      return next;
     });
-  return { all, ready, trouble, connected: useEvents(changed), attempt };
+  };
+  const connected = useStream(async (signal, stands) => {
+    const since = await bothy.lastEvent({ signal });
+    await readAll();
+    stands();
+    for await (const e of bothy.events({ since, rejoin: false, signal })) {
+      if (e.sandboxId && waiting.current.add(e.sandboxId).size === 1) setTimeout(() => void attempt(readChanged), 100);
+    }
+  }, "");
+  return { all, ready, trouble, connected, attempt };
 }
 
 const matches = (s: SandboxInfo, words: string[]) => {
-  const text = [s.id, s.name, s.state, s.template, s.engine, ...Object.entries(s.metadata ?? {}).map(([k, v]) => `${k}=${v}`)].join(" ").toLowerCase();
+  const text = [s.id, s.name, s.state, s.template, s.engine, s.ended?.reason, ...Object.entries(s.metadata ?? {}).map(([k, v]) => `${k}=${v}`)].join(" ").toLowerCase();
   return words.every((w) => text.includes(w));
 };
 
 export const networkText = (n: Network) => (typeof n === "string" ? n : (n.mode ?? "restricted"));
 
+type Use = Map<string, SandboxMetrics>;
+type Order = (a: SandboxInfo, b: SandboxInfo, use: Use) => number;
+const text = (of: (s: SandboxInfo) => string | undefined): Order => (a, b) => (of(a) ?? "").localeCompare(of(b) ?? "");
+const number = (of: (s: SandboxInfo, use: Use) => number): Order => (a, b, use) => of(b, use) - of(a, use);
+/** What a click on the head of a column sorts by; a second one turns it round. */
+const orders: Record<string, Order> = {
+  Sandbox: text((s) => s.name ?? s.id), State: text((s) => s.state), Template: text((s) => s.template), Engine: text((s) => s.engine),
+  Age: number((s) => +s.createdAt), "Time left": number((s) => -(s.expiresAt ? +s.expiresAt : Infinity)),
+  CPU: number((s, use) => use.get(s.id)?.cpuUsed ?? -1), Memory: number((s, use) => use.get(s.id)?.memoryBytes ?? -1), Network: text((s) => networkText(s.network)),
+  Sent: number((s, use) => use.get(s.id)?.egressBytes ?? -1), Ended: number((s) => +(s.ended?.at ?? 0)),
+};
+
+const none: Use = new Map();
+const useUse = (on: boolean) => useRead(async () => (on ? new Map((await bothy.metrics()).map((m) => [m.sandboxId, m])) : none), on, 10).value ?? none;
+const useEnded = (on: boolean) => useRead(async () => (on ? (await bothy.sandboxes.list({ state: ["stopped", "failed"], limit: 500 })).items.map((s) => s.info) : []), on, 10);
+
 export function SandboxList({ login }: { login: Login }) {
   const { all, ready, trouble, connected, attempt } = useSandboxes();
-  const [filter, setFilter] = useState("");
+  const [filter, setFilter] = useQuery("q");
+  const [state, setState] = useQuery("state");
+  const [sort, setSort] = useQuery("sort");
   const [chosen, setChosen] = useState(new Set<string>());
   const [making, setMaking] = useState(false);
+  const search = useRef<HTMLInputElement>(null);
+  const ended = state === "ended";
+  const past = useEnded(ended);
+  const use = useUse(!ended);
+  useEffect(() => {
+    const pressed = (e: KeyboardEvent) => {
+      if (e.key !== "/" || /^(INPUT|TEXTAREA|SELECT)$/.test((e.target as HTMLElement).tagName)) return;
+      e.preventDefault();
+      search.current?.focus();
+    };
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  }, []);
   const rows = useMemo(() => {
     const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
-    return [...all.values()].filter((s) => matches(s, words)).sort((a, b) => +new Date(b.createdAt) - +new Date(a.createdAt));
-  }, [all, filter]);
+    const from = ended ? (past.value ?? []) : [...all.values()].filter((s) => !state || s.state === state);
+    const [column, turned] = sort.startsWith("-") ? [sort.slice(1), -1] : [sort, 1];
+    const order = orders[column] ?? orders[ended ? "Ended" : "Age"]!;
+    return from.filter((s) => matches(s, words)).sort((a, b) => turned * order(a, b, use) || +b.createdAt - +a.createdAt);
+  }, [all, filter, state, sort, use, past.value]);
+  const counts = useMemo(() => {
+    const of: Record<string, number> = {};
+    for (const s of all.values()) of[s.state] = (of[s.state] ?? 0) + 1;
+    return Object.entries(of).sort();
+  }, [all]);
   const write = may(login, "sandboxes:write");
-  const picked = rows.filter((s) => chosen.has(s.id));
+  const picked = ended ? [] : rows.filter((s) => chosen.has(s.id));
   const end = () => attempt(async () => {
-    if (!confirm(`Terminate ${picked.length} sandboxes?`)) return;
+    if (!confirm(`Terminate ${picked.length === 1 ? picked[0]!.name ?? picked[0]!.id : `${picked.length} sandboxes`}?`)) return;
     const left = [...picked];
     const some = async () => {
       for (let s = left.pop(); s; s = left.pop()) {
@@ -85,50 +111,71 @@ export function SandboxList({ login }: { login: Login }) {
     };
     await Promise.all(Array.from({ length: 8 }, some));
   });
+  const chip = (value: string, name: string) => <button key={name} type="button" aria-pressed={state === value} onClick={() => setState(state === value ? "" : value)}>{name}</button>;
+  const waits = ended ? !past.value && !past.trouble : !ready && !trouble;
   return (
     <main>
-      <div class="bar">
-        <h1>Sandboxes <small>{rows.length}</small></h1>
-        <input type="search" aria-label="Filter" placeholder="id, name, state, template, label=value" value={filter} onInput={(e) => setFilter(e.currentTarget.value)} />
-        {write && <button type="button" onClick={() => setMaking(!making)} aria-expanded={making}>New sandbox</button>}
-        {write && <Button kind="danger" disabled={picked.length === 0} work={end}>Terminate {picked.length || ""}</Button>}
+      <div class="bar left">
+        <h1>Sandboxes</h1>
+        <div class="chips" role="group" aria-label="State">{chip("", `all ${all.size}`)}{counts.map(([name, n]) => chip(name, `${name} ${n}`))}{chip("ended", "ended")}</div>
+        <input ref={search} type="search" aria-label="Filter" placeholder="id, name, template, label=value" value={filter} onInput={(e) => setFilter(e.currentTarget.value)} />
+        {write && picked.length > 0 && <Button kind="danger" work={end}>Terminate {picked.length}</Button>}
+        {write && <button type="button" class={making ? "" : "main"} onClick={() => setMaking(!making)} aria-expanded={making}>{making ? "Close" : "New sandbox"}</button>}
       </div>
       {!connected && <p class="lost" role="status">The connection to the server is lost. Trying again…</p>}
-      <Trouble text={trouble} />
+      <Trouble text={trouble || past.trouble} />
       {making && <Create />}
-      {!ready && !trouble && <p role="status">Reading the list…</p>}
-      {ready && all.size === 0 && <p>No sandbox runs. Make one above, or with <Command>bothy create --template python-3.12</Command></p>}
-      {rows.length > 0 && <Rows rows={rows} chosen={chosen} choose={write ? setChosen : undefined} />}
+      {waits && <p class="waits" role="status">Reading the list…</p>}
+      {ready && !ended && all.size === 0 && <Empty><p>No sandbox runs.</p><p>Make one above, or with <Command>bothy create --template python-3.12</Command></p></Empty>}
+      {!waits && rows.length === 0 && (ended || all.size > 0) && <Empty><p>{ended && !filter ? "No sandbox has ended that is still remembered." : "No sandbox matches."}</p></Empty>}
+      {rows.length > 0 && <Rows rows={rows} use={use} ended={ended} sort={sort} setSort={setSort} chosen={chosen} choose={write && !ended ? setChosen : undefined} />}
     </main>
   );
 }
 
-function Rows({ rows, chosen, choose }: { rows: SandboxInfo[]; chosen: Set<string>; choose?: (s: Set<string>) => void }) {
+interface RowsProps { rows: SandboxInfo[]; use: Use; ended: boolean; sort: string; setSort: (s: string) => void; chosen: Set<string>; choose?: (s: Set<string>) => void }
+
+function Rows({ rows, use, ended, sort, setSort, chosen, choose }: RowsProps) {
   const frame = useRef<HTMLDivElement>(null);
-  const [top, setTop] = useState(0);
-  const first = Math.max(0, Math.min(Math.floor(top / rowHeight) - 10, rows.length - 70));
-  const shown = rows.slice(first, first + 70);
+  const [step, setStep] = useState(0); // in tens, so that not each movement draws anew
+  const first = Math.max(0, Math.min(step * 10 - 15, rows.length - drawn));
+  const shown = rows.slice(first, first + drawn);
   const toggle = (id: string) => {
     const next = new Set(chosen);
     if (!next.delete(id)) next.add(id);
     choose?.(next);
   };
+  const every = rows.length > 0 && rows.every((s) => chosen.has(s.id));
+  const head = (name: string, kind?: string) => (
+    <th class={kind} aria-sort={sort === name ? "ascending" : sort === `-${name}` ? "descending" : undefined}>
+      <button type="button" onClick={() => setSort(sort === name ? `-${name}` : sort === `-${name}` ? "" : name)}>{name}{sort === name ? " ↓" : sort === `-${name}` ? " ↑" : ""}</button>
+    </th>
+  );
   return (
-    <div class="frame" ref={frame} tabIndex={0} role="region" aria-label="Sandboxes" onScroll={() => setTop(frame.current!.scrollTop)}>
+    <div class="frame" ref={frame} tabIndex={0} role="region" aria-label="Sandboxes" onScroll={() => setStep(Math.floor(frame.current!.scrollTop / rowHeight / 10))}>
       <table class="list">
-        <thead><tr><th><span class="hidden">Choose</span></th><th>Sandbox</th><th>State</th><th>Template</th><th>Engine</th><th>Age</th><th>Time left</th><th>CPU</th><th>Memory</th><th>Network</th><th>Labels</th></tr></thead>
+        <thead><tr>
+          <th>{choose ? <input type="checkbox" aria-label="Choose all" checked={every} onChange={() => choose(every ? new Set() : new Set(rows.map((s) => s.id)))} /> : <span class="hidden">Choose</span>}</th>
+          {head("Sandbox")}{head("State")}{head("Template")}{head("Engine")}{head("Age")}{head(ended ? "Ended" : "Time left")}{head("CPU", "number")}{head("Memory", "number")}{head("Network")}{head("Sent", "number")}<th>Labels</th>
+        </tr></thead>
         <tbody>
           {first > 0 && <tr aria-hidden="true" style={{ height: first * rowHeight }} />}
-          {shown.map((s) => (
-            <tr key={s.id} class="row">
-              <td>{choose && <input type="checkbox" aria-label={`Choose ${s.id}`} checked={chosen.has(s.id)} onChange={() => toggle(s.id)} />}</td>
-              <td><A to={`sandboxes/${s.id}`}>{s.name ? `${s.name} (${s.id})` : s.id}</A></td>
-              <td><span class={`state ${s.state}`}>{s.state}</span></td><td>{s.template}</td><td>{s.engine}</td>
-              <td><Time at={s.createdAt} /></td><td><Time at={s.expiresAt} left /></td><td>{s.cpu}</td><td>{s.memoryMb} MB</td>
-              <td>{networkText(s.network)}</td><td>{Object.entries(s.metadata ?? {}).map(([k, v]) => <span key={k} class="label">{k}={v}</span>)}</td>
-            </tr>
-          ))}
-          {rows.length > first + 70 && <tr aria-hidden="true" style={{ height: (rows.length - first - 70) * rowHeight }} />}
+          {shown.map((s) => {
+            const m = use.get(s.id);
+            return (
+              <tr key={s.id} class={chosen.has(s.id) ? "row chosen" : "row"}>
+                <td>{choose && <input type="checkbox" aria-label={`Choose ${s.id}`} checked={chosen.has(s.id)} onChange={() => toggle(s.id)} />}</td>
+                <td><A to={`sandboxes/${s.id}`}>{s.name ? <>{s.name} <small>{s.id}</small></> : s.id}</A></td>
+                <td><span class={`state ${s.state}`}>{s.ended ? s.ended.reason.replaceAll("_", " ") : s.state}</span></td><td title={s.template}>{s.template}</td><td>{s.engine}</td>
+                <td><Time at={s.createdAt} /></td><td>{ended ? <Time at={s.ended?.at} /> : <Time at={s.expiresAt} left />}</td>
+                <td class="number">{typeof m?.cpuUsed === "number" ? `${m.cpuUsed.toFixed(2)} ` : ""}<small>/ {s.cpu}</small></td>
+                <td class="number">{m ? `${Math.round(m.memoryBytes / 2 ** 20)} ` : ""}<small>/ {s.memoryMb} MiB</small></td>
+                <td>{networkText(s.network)}</td><td class="number">{m ? bytes(m.egressBytes) : ""}</td>
+                <td title={Object.entries(s.metadata ?? {}).map(([k, v]) => `${k}=${v}`).join("\n")}>{Object.entries(s.metadata ?? {}).map(([k, v]) => <span key={k} class="label">{k}={v}</span>)}</td>
+              </tr>
+            );
+          })}
+          {rows.length > first + drawn && <tr aria-hidden="true" style={{ height: (rows.length - first - drawn) * rowHeight }} />}
         </tbody>
       </table>
     </div>
@@ -176,26 +223,32 @@ function Create() {
   });
   const field = (name: string, label: string, type = "text") => <label>{label}<input name={name} type={type} step="any" /></label>;
   return (
-    <form ref={form} class="create" onSubmit={(e) => e.preventDefault()}>
+    <form ref={form} class="create" onSubmit={(e) => (e.preventDefault(), void make())}>
       <Trouble text={trouble || unread} />
-      <label>Template<select name="template">{templates?.map((t) => <option key={t.name}>{t.name}</option>)}</select></label>
+      <label>Template<select name="template">{templates?.map((t) => <option key={t.name} selected={t.name === "python-3.12"}>{t.name}</option>)}</select></label>
       {field("name", "Name")}
-      <label>From a snapshot<select name="snapshot"><option value="">none</option>{snapshots?.map((s) => <option key={s.id} value={s.id}>{s.name ? `${s.name} (${s.id})` : s.id}</option>)}</select></label>
       <label>Size<select name="size"><option value="">default</option><option>small</option><option>medium</option><option>large</option></select></label>
-      {field("cpu", "CPUs", "number")}{field("memory", "Memory, MB", "number")}{field("disk", "Disk, MB", "number")}
-      {field("timeout", "Lives, seconds", "number")}{field("idle", "Idle, seconds", "number")}{field("engine", "Engine")}{field("budget", "Budget", "number")}
       <label>Network<select name="network"><option value="">off</option><option>restricted</option><option>open</option></select></label>
-      <label class="check"><input type="checkbox" name="pause" />Pause when the time is up</label>
-      <label class="check"><input type="checkbox" name="resume" />Wake when it is asked for</label>
-      <label>Labels, name=value<textarea name="labels" rows={2} /></label>
-      <label>Environment, NAME=value<textarea name="env" rows={2} /></label>
-      <label>May reach (host names)<textarea name="allow" rows={2} /></label>
-      <label>May reach (address ranges)<textarea name="cidrs" rows={2} /></label>
-      <label>May not reach (address ranges)<textarea name="deny" rows={2} /></label>
-      {field("ports", "May reach (ports)")}{field("presets", "Lists, such as pypi or npm")}
-      <label>Secrets, NAME=VALUE HOST,HOST<textarea name="secrets" rows={2} autocomplete="off" spellcheck={false} /></label>
-      <label class="check"><input type="checkbox" name="accelerated" />Refuse an emulated machine</label>
-      <Button work={make}>Create</Button>
+      {field("timeout", "Lives, seconds", "number")}
+      <label>From a snapshot<select name="snapshot"><option value="">none</option>{snapshots?.map((s) => <option key={s.id} value={s.id}>{s.name ? `${s.name} (${s.id})` : s.id}</option>)}</select></label>
+      <details><summary>Resources and life</summary><div class="inner">
+        {field("cpu", "CPUs", "number")}{field("memory", "Memory, MiB", "number")}{field("disk", "Disk, MiB", "number")}{field("idle", "Idle, seconds", "number")}{field("engine", "Engine")}{field("budget", "Budget", "number")}
+        <label class="check"><input type="checkbox" name="pause" />Pause when the time is up</label>
+        <label class="check"><input type="checkbox" name="resume" />Wake when it is asked for</label>
+        <label class="check"><input type="checkbox" name="accelerated" />Refuse an emulated machine</label>
+      </div></details>
+      <details><summary>Network and secrets</summary><div class="inner">
+        <label>May reach (host names)<textarea name="allow" rows={2} /></label>
+        <label>May reach (address ranges)<textarea name="cidrs" rows={2} /></label>
+        <label>May not reach (address ranges)<textarea name="deny" rows={2} /></label>
+        {field("ports", "May reach (ports)")}{field("presets", "Lists, such as pypi or npm")}
+        <label>Secrets, NAME=VALUE HOST,HOST<textarea name="secrets" rows={2} autocomplete="off" spellcheck={false} /></label>
+      </div></details>
+      <details><summary>Labels and environment</summary><div class="inner">
+        <label>Labels, name=value<textarea name="labels" rows={2} /></label>
+        <label>Environment, NAME=value<textarea name="env" rows={2} /></label>
+      </div></details>
+      <div class="whole"><Button kind="main" work={make}>Create</Button></div>
     </form>
   );
 }

@@ -1,7 +1,7 @@
 /** The output of a sandbox's commands, as they write it. */
 import type { ProcessInfo, Sandbox } from "bothy";
 import { useEffect, useState } from "preact/hooks";
-import { Trouble, useTrouble } from "./ui";
+import { Empty, Trouble, useTrouble } from "./ui";
 
 /** A browser has few connections to a server: more commands than these wait for one to end. */
 const streams = 3;
@@ -50,7 +50,7 @@ export function Logs({ sandbox }: { sandbox: Sandbox }) {
   return (
     <>
       <Trouble text={trouble} />
-      {printed.size === 0 && <p>Nothing was printed yet. What commands print appears here.</p>}
+      {printed.size === 0 && <Empty><p>Nothing was printed yet. What commands print appears here.</p></Empty>}
       {[...printed].map(([pid, { command, text }]) => <section key={pid}><h2><code>{command}</code> <small>{pid}</small></h2><pre tabIndex={0} role="log" aria-label={`Output of ${pid}`}>{text}</pre></section>)}
     </>
   );

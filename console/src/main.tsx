@@ -1,14 +1,20 @@
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { Audit, Keys, Templates, Usage } from "./admin";
+import { Audit } from "./audit";
 import { HostPage } from "./host";
+import { Keys } from "./keys";
 import { SandboxList } from "./list";
 import { Projects } from "./projects";
 import { SandboxPage } from "./sandbox";
 import { type Login, logIn, logOut, may, textOf, whoAmI } from "./server";
+import { Templates } from "./templates";
 import { Tree } from "./tree";
-import { A, Command } from "./ui";
+import { A, Command, go } from "./ui";
+import { Usage } from "./usage";
 import "./style.css";
+
+/** A hut, drawn here so that no file is fetched for it. */
+const Mark = () => <svg viewBox="0 0 24 24" aria-hidden="true" fill="none" stroke="currentColor" stroke-width="2" stroke-linejoin="round"><path d="M3 11.5 12 4l9 7.5M5.5 10v10h13V10M10 20v-6h4v6" /></svg>;
 
 function useAddress(): string[] {
   const read = () => location.pathname.replace(/^\/console\/?/, "").split("/").filter(Boolean).map(decodeURIComponent);
@@ -36,11 +42,11 @@ function LoginPage({ done, said }: { done: (l: Login) => void; said: string }) {
   };
   return (
     <main class="login">
-      <h1>Bothy</h1>
+      <h1><Mark />Bothy</h1>
       <form onSubmit={(e) => void submit(e)}>
         <label for="key">API key</label>
-        <input id="key" name="key" type="password" autocomplete="off" required />
-        <button type="submit">Log in</button>
+        <input id="key" name="key" type="password" autocomplete="off" required autofocus />
+        <button type="submit" class="main">Log in</button>
         {trouble && <p class="trouble" role="alert">{trouble}</p>}
       </form>
       <p>Or run <Command>bothy console</Command>, which opens this page logged in.</p>
@@ -49,14 +55,14 @@ function LoginPage({ done, said }: { done: (l: Login) => void; said: string }) {
 }
 
 function Page({ login, at }: { login: Login; at: string[] }) {
-  const [room = "sandboxes", id, tab] = at;
-  if (room === "sandboxes" && id) return <SandboxPage key={id} id={id} tab={tab ?? "overview"} login={login} />;
+  const [room = "sandboxes", id, tab, ...folder] = at;
+  if (room === "sandboxes" && id) return <SandboxPage key={id} id={id} tab={tab ?? "overview"} folder={`/${folder.join("/")}`} login={login} />;
   switch (room) {
     case "sandboxes": return <SandboxList login={login} />;
     case "snapshots": return <Tree login={login} />;
     case "templates": return <Templates login={login} />;
     case "usage": return <Usage />;
-    case "keys": return <Keys />;
+    case "keys": return <Keys login={login} />;
     case "projects": return <Projects login={login} />;
     case "host": return <HostPage />;
     case "audit": return <Audit login={login} />;
@@ -70,22 +76,26 @@ function App() {
   const at = useAddress();
   useEffect(() => {
     const code = /^#code=([0-9a-f]+)$/.exec(location.hash)?.[1];
-    history.replaceState(null, "", location.pathname);
+    if (location.hash) history.replaceState(null, "", location.pathname + location.search);
     (code ? logIn({ code }) : whoAmI()).then((l) => setLogin(l ?? null), (error) => (setSaid(textOf(error)), setLogin(null)));
     const ended = () => (setSaid("The login has ended. Log in again."), setLogin(null));
     addEventListener("logged-out", ended);
     return () => removeEventListener("logged-out", ended);
   }, []);
+  useEffect(() => {
+    const [room = "sandboxes", id, tab] = at;
+    document.title = `${[id && tab, id ?? room].filter(Boolean).join(" · ")} · Bothy`;
+  }, [at]);
   if (login === undefined) return <p class="login" role="status">Asking the server…</p>;
   if (!login) return <LoginPage said={said} done={setLogin} />;
   const rooms = ["sandboxes", "snapshots", "templates", "usage", ...(may(login, "admin") ? ["projects", "keys", "audit", ...(login.operator ? ["host"] : [])] : [])];
   return (
     <>
       <header>
-        <strong>Bothy</strong>
+        <a class="brand" href="/console/" onClick={(e) => (e.preventDefault(), go("sandboxes"))}><Mark />Bothy</a>
         <nav aria-label="Pages">{rooms.map((r) => <A key={r} to={r} current={(at[0] ?? "sandboxes") === r}>{r}</A>)}<a href="/docs">API</a></nav>
-        <span class="who">{login.project}{login.token_name && ` · ${login.token_name}`}{!may(login, "sandboxes:write") && " · read only"}</span>
-        <button type="button" onClick={() => void logOut().then(() => (setSaid(""), setLogin(null)))}>Log out</button>
+        <span class="who"><b>{login.project}</b>{login.token_name && ` · ${login.token_name}`}{!may(login, "sandboxes:write") && " · read only"}</span>
+        <button type="button" class="quiet" onClick={() => void logOut().then(() => (setSaid(""), setLogin(null)))}>Log out</button>
       </header>
       <Page login={login} at={at} />
     </>

@@ -8,7 +8,7 @@ async function run(sandbox: Sandbox, at: HTMLElement, stop: AbortSignal, say: (t
     import("@xterm/xterm"), import("@xterm/addon-fit"), import("@xterm/addon-web-links"), import("@xterm/xterm/css/xterm.css"),
   ]);
   if (stop.aborted) return;
-  const screen = new XTerm({ cursorBlink: true, fontSize: 14, screenReaderMode: true });
+  const screen = new XTerm({ cursorBlink: true, fontSize: 13.5, fontFamily: 'ui-monospace, SFMono-Regular, Menlo, "Liberation Mono", "DejaVu Sans Mono", monospace', screenReaderMode: true, theme: { background: "#0c0e10" } });
   const fit = new FitAddon();
   screen.loadAddon(fit);
   screen.loadAddon(new WebLinksAddon());
@@ -57,5 +57,5 @@ export function TerminalTab({ sandbox }: { sandbox: Sandbox }) {
     return () => stop.abort();
   }, [sandbox.id]);
   // The line stays when it is empty: the terminal would lose the focus if it were moved.
-  return <><p role="status">{said}</p><div class="terminal" ref={at} /></>;
+  return <><p role="status" class="waits">{said}</p><div class="shell" ref={at} /></>;
 }

@@ -3,7 +3,7 @@ import type { SandboxInfo, Snapshot } from "bothy";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { bothy, type Login, may } from "./server";
-import { A, Button, bytes, go, save, Time, Trouble, useRead, useTrouble, Command } from "./ui";
+import { A, Button, bytes, Command, Empty, go, save, Time, Trouble, useRead, useTrouble } from "./ui";
 
 interface Family { snapshots: Snapshot[]; sandboxes: SandboxInfo[] }
 
@@ -54,10 +54,10 @@ export function Tree({ login }: { login: Login }) {
   const roots = value?.snapshots.filter((s) => !value.snapshots.some((p) => p.id === s.parentId)) ?? [];
   return (
     <main>
-      <h1>Snapshots</h1>
+      <div class="bar"><h1>Snapshots {value && <small>{value.snapshots.length}</small>}</h1>{value && value.snapshots.length > 0 && <small>{bytes(value.snapshots.reduce((n, s) => n + s.sizeBytes, 0))} in all</small>}</div>
       <Trouble text={failed || trouble} />
-      {!value && !trouble && <p role="status">Reading the snapshots…</p>}
-      {value?.snapshots.length === 0 && <p>There is no snapshot. Make one on a sandbox's page, or with <Command>bothy snapshot create SANDBOX</Command></p>}
+      {!value && !trouble && <p class="waits" role="status">Reading the snapshots…</p>}
+      {value?.snapshots.length === 0 && <Empty><p>There is no snapshot.</p><p>Make one on a sandbox's page, or with <Command>bothy snapshot SANDBOX</Command></p></Empty>}
       {pair && all.some((s) => s.id === pair.since) && all.some((s) => s.id === pair.id) && <Comparison pair={pair} choose={choose} snapshots={all} />}
       {value && <ul class="tree">{roots.map((s) => <Node key={s.id} of={s} family={value} act={act} compare={compare} write={may(login, "sandboxes:write")} />)}</ul>}
     </main>
@@ -74,20 +74,23 @@ function Node({ of: s, family, act, compare, write }: NodeProps) {
   return (
     <li>
       <div class="node">
-        <b>{s.name ?? s.id}</b> {s.kind}, {bytes(s.sizeBytes)}, <Time at={s.createdAt} /> ago, of {owner ? <A to={`sandboxes/${s.sandboxId}`}>{s.sandboxId}</A> : s.sandboxId}
-        {family.snapshots.length > 1 && <button type="button" onClick={() => compare(s)}>Compare</button>}
+        <span class={s.kind === "memory" ? "dot" : "dot files"} title={s.kind === "memory" ? "memory, processes and files" : "files alone"} />
+        <span class="what"><b>{s.name ?? s.id}</b> <small>{s.kind} · {bytes(s.sizeBytes)} · <Time at={s.createdAt} /> ago · of {owner ? <A to={`sandboxes/${s.sandboxId}`}>{owner.name ?? s.sandboxId}</A> : s.sandboxId}</small></span>
+        <span class="acts">
+        {family.snapshots.length > 1 && <button type="button" class="quiet" onClick={() => compare(s)}>Compare</button>}
         {write && (
           <>
-            <Button work={() => act(fork)}>Fork</Button>
-            {owner && <Button work={() => act(async () => (await bothy.sandboxes.get(owner.id)).rollback(s.id))}>Roll back</Button>}
-            <Button work={() => act(async () => go(`sandboxes/${(await bothy.snapshots.resume(s.id)).id}`))}>Resume</Button>
-            <Button work={() => act(take)}>Export</Button>
-            <Button kind="danger" work={() => act(async () => confirm("Delete this snapshot?") && bothy.snapshots.delete(s.id))}>Delete</Button>
+            <Button kind="quiet" work={() => act(fork)}>Fork</Button>
+            {owner && <Button kind="quiet" work={() => act(async () => (await bothy.sandboxes.get(owner.id)).rollback(s.id))}>Roll back</Button>}
+            <Button kind="quiet" work={() => act(async () => go(`sandboxes/${(await bothy.snapshots.resume(s.id)).id}`))}>Resume</Button>
+            <Button kind="quiet" work={() => act(take)}>Export</Button>
+            <Button kind="quiet danger" work={() => act(async () => confirm("Delete this snapshot?") && bothy.snapshots.delete(s.id))}>Delete</Button>
           </>
         )}
+        </span>
       </div>
       {branch([
-        ...family.sandboxes.filter((x) => x.parentSnapshotId === s.id).map((x) => <li key={x.id}><A to={`sandboxes/${x.id}`}>{x.name ?? x.id}</A> <span class={`state ${x.state}`}>{x.state}</span></li>),
+        ...family.sandboxes.filter((x) => x.parentSnapshotId === s.id).map((x) => <li key={x.id}><div class="node"><span class={`state ${x.state}`}>{x.state}</span> <A to={`sandboxes/${x.id}`}>{x.name ?? x.id}</A> <small><Time at={x.createdAt} /> ago</small></div></li>),
         ...family.snapshots.filter((x) => x.parentId === s.id).map((x) => <Node key={x.id} of={x} family={family} act={act} compare={compare} write={write} />),
       ])}
     </li>

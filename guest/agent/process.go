@@ -15,6 +15,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/guest/account"
 	"github.com/bothy-dev/bothy/guest/command"
+	"github.com/bothy-dev/bothy/guest/procfs"
 	"github.com/bothy-dev/bothy/guest/wire/processpb"
 )
 
@@ -30,7 +31,51 @@ func (s *processService) List(ctx context.Context, req *processpb.ListRequest) (
 			res.Processes = append(res.Processes, processInfo(p))
 		}
 	}
+	if req.Table {
+		return res, s.addTable(res)
+	}
 	return res, nil
+}
+
+// addTable adds what each process that runs uses, and those that are no commands.
+func (s *processService) addTable(res *processpb.ListResponse) error {
+	table, err := s.a.commands.Table()
+	if err != nil {
+		return err
+	}
+	commands := make(map[uint32]*processpb.ProcessInfo, len(res.Processes))
+	for _, p := range res.Processes {
+		if p.Running {
+			commands[p.Pid] = p
+		}
+	}
+	names := s.a.accounts.Names()
+	booted := time.Now().Add(-time.Duration(procfs.Uptime() * float64(time.Second)))
+	for _, x := range table {
+		p := commands[uint32(x.PID)]
+		if p == nil {
+			p = unmanaged(x, names)
+			res.Processes = append(res.Processes, p)
+		}
+		p.Parent, p.MemoryBytes, p.CpuMs = uint32(x.PPID), x.RSSBytes, x.CPUTicks*10
+		p.StartedUnixMs = booted.Add(time.Duration(x.StartTicks) * 10 * time.Millisecond).UnixMilli()
+	}
+	return nil
+}
+
+func unmanaged(x procfs.Process, names account.Names) *processpb.ProcessInfo {
+	p := &processpb.ProcessInfo{Pid: uint32(x.PID), Running: true, Unmanaged: true, Config: &processpb.ProcessConfig{Cmd: x.Name}}
+	if argv := procfs.Command(x.PID); len(argv) > 0 {
+		p.Config.Cmd, p.Config.Args = strings.ToValidUTF8(argv[0], "\ufffd"), argv[1:]
+		for i, arg := range p.Config.Args {
+			p.Config.Args[i] = strings.ToValidUTF8(arg, "\ufffd")
+		}
+	}
+	p.Config.Cmd = strings.ToValidUTF8(p.Config.Cmd, "\ufffd")
+	if uid, err := procfs.UID(x.PID); err == nil {
+		p.User = names.User(uid)
+	}
+	return p
 }
 
 func processInfo(p *command.Process) *processpb.ProcessInfo {
@@ -370,7 +415,10 @@ func (s *processService) SendSignal(ctx context.Context, req *processpb.SendSign
 	}
 	p, err := s.find(req.Process)
 	if err == nil {
-		err = p.Signal(syscall.Signal(number))
+		return &processpb.SendSignalResponse{}, p.Signal(syscall.Signal(number))
+	}
+	if x, ok := req.Process.GetSelector().(*processpb.ProcessSelector_Pid); ok {
+		err = s.a.commands.SignalOther(int(x.Pid), syscall.Signal(number))
 	}
 	return &processpb.SendSignalResponse{}, err
 }

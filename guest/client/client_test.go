@@ -360,10 +360,58 @@ func TestBackground(t *testing.T) {
 		t.Errorf("process %+v", p)
 	}
 	wantCode(t, g.Signal(t.Context(), res.PID, 15), bothy.CodeProcessNotFound)
-	wantCode(t, g.Signal(t.Context(), 1, 15), bothy.CodeProcessNotFound)
+	wantCode(t, g.Signal(t.Context(), 1, 15), bothy.CodeInvalid)
 	wantCode(t, g.Signal(t.Context(), res.PID, 99), bothy.CodeInvalid)
 	wantCode(t, g.Stdin(t.Context(), res.PID, []byte("x"), false), bothy.CodeConflict)
 	wantCode(t, g.Output(t.Context(), 999999, 0, nil), bothy.CodeProcessNotFound)
+}
+
+// All processes are listed, those of nobody's asking, too, and take signals.
+func TestAllProcesses(t *testing.T) {
+	g := adopted(t)
+	req := line("sh -c 'echo $$; exec sleep 987' & wait; echo ended")
+	req.Background = true
+	res, err := g.Exec(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text string
+	var child bothy.ProcessInfo
+	err = g.Output(t.Context(), res.PID, 0, func(e bothy.ExecEvent) error {
+		text += e.Data
+		if child.PID != 0 || !strings.Contains(text, "\n") {
+			return nil
+		}
+		for child.PID == 0 { // until the shell has become the other program
+			all, err := g.AllProcesses(t.Context())
+			if err != nil {
+				return err
+			}
+			for _, p := range all {
+				if fmt.Sprint(p.PID) == strings.TrimSpace(text) && strings.Join(p.Command, " ") == "sleep 987" {
+					child = p
+				}
+				if p.PID == 1 || p.PID == g.process.Pid {
+					return fmt.Errorf("what the sandbox runs on is listed: %+v", p)
+				}
+				if p.PID == res.PID && (p.Unmanaged || p.StartedAt == nil || p.MemoryBytes == 0 || p.ParentPID == 0) {
+					return fmt.Errorf("the command: %+v", p)
+				}
+			}
+		}
+		return g.Signal(t.Context(), child.PID, 15)
+	})
+	if err != nil || !strings.HasSuffix(text, "ended\n") {
+		t.Fatal(text, err)
+	}
+	if !child.Unmanaged || !child.Running || child.User != "root" || child.StartedAt == nil || time.Since(*child.StartedAt) > time.Hour || child.MemoryBytes == 0 || child.OutputEnd != 0 {
+		t.Errorf("%+v", child)
+	}
+	wantCode(t, g.Signal(t.Context(), child.PID, 15), bothy.CodeProcessNotFound)
+	wantCode(t, g.Signal(t.Context(), g.process.Pid, 9), bothy.CodeInvalid)
+	if list, err := g.Processes(t.Context()); err != nil || len(list) != 1 {
+		t.Errorf("%+v, %v", list, err)
+	}
 }
 
 func TestTerminal(t *testing.T) {

@@ -115,8 +115,17 @@ func (c *Client) Output(ctx context.Context, pid int, from int64, fn func(bothy.
 // Processes lists what was started through the API and is running, or has
 // ended with output still held.
 func (c *Client) Processes(ctx context.Context) ([]bothy.ProcessInfo, error) {
+	return c.processes(ctx, &processpb.ListRequest{All: true})
+}
+
+// AllProcesses lists these and all others that run.
+func (c *Client) AllProcesses(ctx context.Context) ([]bothy.ProcessInfo, error) {
+	return c.processes(ctx, &processpb.ListRequest{All: true, Table: true})
+}
+
+func (c *Client) processes(ctx context.Context, req *processpb.ListRequest) ([]bothy.ProcessInfo, error) {
 	var res processpb.ListResponse
-	err := c.unary(ctx, rpc{procedure: processpb.ProcessListProcedure, retry: true}, &processpb.ListRequest{All: true}, &res)
+	err := c.unary(ctx, rpc{procedure: processpb.ProcessListProcedure, retry: true}, req, &res)
 	if err != nil {
 		return nil, err
 	}
@@ -127,6 +136,11 @@ func (c *Client) Processes(ctx context.Context) ([]bothy.ProcessInfo, error) {
 			Cwd: p.GetConfig().GetCwd(), Env: p.GetConfig().GetEnvs(), User: p.User, Tag: p.GetTag(),
 			Terminal: p.Terminal, Running: p.Running, TimedOut: p.TimedOut, OOMKilled: p.OomKilled,
 			OutputStart: p.OutputStart, OutputEnd: p.OutputEnd,
+			Unmanaged: p.Unmanaged, ParentPID: int(p.Parent), CPUSeconds: float64(p.CpuMs) / 1000, MemoryBytes: p.MemoryBytes,
+		}
+		if p.StartedUnixMs > 0 {
+			at := time.UnixMilli(p.StartedUnixMs).UTC()
+			list[i].StartedAt = &at
 		}
 		if p.ExitCode != nil {
 			code := int(*p.ExitCode)

@@ -13,12 +13,14 @@ import (
 // maxRounds bounds how often a tree is looked at again while it grows.
 const maxRounds = 64
 
+// kernelThreads is the parent of all threads of the kernel in a virtual machine.
+const kernelThreads = 2
+
 // Signal sends a signal to the command's process group. SIGKILL goes to all
 // that the command started. An ended command is CodeProcessNotFound.
 func (p *Process) Signal(sig syscall.Signal) error {
 	if sig < 1 || sig > 64 {
-		return bothy.Errorf(bothy.CodeInvalid, "%d is not a signal", int(sig)).
-			WithHint("Signals are numbers from 1 to 64, such as 2 (INT), 9 (KILL) or 15 (TERM).")
+		return notASignal(sig)
 	}
 	if sig == syscall.SIGKILL {
 		if !p.Running() {
@@ -114,6 +116,27 @@ func (p *Process) tree() []int {
 	return pids
 }
 
+// SignalOther sends a signal to a process that is no command of the manager's.
+func (m *Manager) SignalOther(pid int, sig syscall.Signal) error {
+	switch {
+	case sig < 1 || sig > 64:
+		return notASignal(sig)
+	case protected(pid):
+		return bothy.Errorf(bothy.CodeInvalid, "process %d is what the sandbox runs on", pid).WithHint("Terminate the sandbox to end it.")
+	}
+	if err := syscall.Kill(pid, sig); err == syscall.ESRCH {
+		return bothy.Errorf(bothy.CodeProcessNotFound, "there is no process %d", pid).WithHint("List all processes to see those that run.")
+	} else if err != nil {
+		return fmt.Errorf("signal process %d: %w", pid, err)
+	}
+	return nil
+}
+
+func notASignal(sig syscall.Signal) error {
+	return bothy.Errorf(bothy.CodeInvalid, "%d is not a signal", int(sig)).
+		WithHint("Signals are numbers from 1 to 64, such as 2 (INT), 9 (KILL) or 15 (TERM).")
+}
+
 // members reads the table of processes for those that tree lists. The caller holds m.mu.
 func (p *Process) members() []procfs.Process {
 	all, err := procfs.All()
@@ -148,6 +171,15 @@ func (m *Manager) owners(all []procfs.Process) map[int]*Process {
 		}
 	}
 	return owner
+}
+
+// Table lists the processes that run: not the agent, what it runs on, and threads of the
+// kernel.
+func (m *Manager) Table() ([]procfs.Process, error) {
+	all, err := procfs.All()
+	return slices.DeleteFunc(all, func(p procfs.Process) bool {
+		return protected(p.PID) || p.Dead() || p.PID == kernelThreads || p.PPID == kernelThreads && procfs.Command(p.PID) == nil
+	}), err
 }
 
 func protected(pid int) bool { return pid <= 1 || pid == os.Getpid() }

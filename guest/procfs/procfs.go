@@ -9,6 +9,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Process is one line of the process table.
@@ -19,6 +21,8 @@ type Process struct {
 	RSSBytes             int64
 	// StartTicks is when it was started, in hundredths of a second since boot.
 	StartTicks int64
+	// CPUTicks is the processor time that it has used, in hundredths of a second.
+	CPUTicks int64
 }
 
 // Dead reports whether the process only waits to be reaped.
@@ -73,8 +77,8 @@ func parseStat(b []byte) (Process, error) {
 	if len(f) < 22 || len(f[0]) != 1 {
 		return Process{}, errFormat
 	}
-	var n [6]int64
-	for i, s := range [...]string{string(bytes.TrimSpace(b[:open])), f[1], f[2], f[3], f[21], f[19]} {
+	var n [8]int64
+	for i, s := range [...]string{string(bytes.TrimSpace(b[:open])), f[1], f[2], f[3], f[21], f[19], f[11], f[12]} {
 		v, err := strconv.ParseInt(s, 10, 64)
 		if err != nil {
 			return Process{}, errFormat
@@ -84,8 +88,24 @@ func parseStat(b []byte) (Process, error) {
 	return Process{
 		PID: int(n[0]), PPID: int(n[1]), PGID: int(n[2]), SID: int(n[3]),
 		Name: string(b[open+1 : end]), State: f[0][0], RSSBytes: n[4] * int64(os.Getpagesize()),
-		StartTicks: n[5],
+		StartTicks: n[5], CPUTicks: n[6] + n[7],
 	}, nil
+}
+
+// Command returns the argument vector of a process. A thread of the kernel has none.
+func Command(pid int) []string {
+	b, err := read(pid, "cmdline")
+	if b = bytes.TrimRight(b, "\x00"); err != nil || len(b) == 0 {
+		return nil
+	}
+	return strings.Split(string(b), "\x00")
+}
+
+// UID returns who runs a process.
+func UID(pid int) (uint32, error) {
+	var st unix.Stat_t
+	err := unix.Stat("/proc/"+strconv.Itoa(pid), &st)
+	return st.Uid, err
 }
 
 // Env returns the value that a variable had when the process was started, or

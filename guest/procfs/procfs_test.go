@@ -11,7 +11,7 @@ func TestParseStatSurvivesHostileNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Process{PID: 42, PPID: 7, PGID: 42, SID: 40, Name: "a) R 1 (b", State: 'S', RSSBytes: 25 * int64(os.Getpagesize()), StartTicks: 99}
+	want := Process{PID: 42, PPID: 7, PGID: 42, SID: 40, Name: "a) R 1 (b", State: 'S', RSSBytes: 25 * int64(os.Getpagesize()), StartTicks: 99, CPUTicks: 11}
 	if p != want {
 		t.Errorf("got %+v, want %+v", p, want)
 	}

@@ -8,7 +8,7 @@ import { Webhooks } from "./webhooks.js";
 import { eventsOf, type EventOptions } from "./events.js";
 import { type BothyOptions, type Call, type CallOptions, Transport } from "./transport.js";
 import type { PageList } from "./page.js";
-import type { AuditCheck, AuditRecord, BothyEvent, Host, Limits, UsageItem, UsageReport } from "./types.js";
+import type { AuditCheck, AuditRecord, BothyEvent, Host, Limits, SandboxMetrics, UsageItem, UsageReport } from "./types.js";
 
 /** A page of a report, with times as text. */
 type UsagePage = Omit<UsageReport, "from" | "to" | "asOf"> & { from: string; to: string; asOf: string; nextCursor?: string };
@@ -92,6 +92,16 @@ export class Bothy {
   /** Returns what the server's host has, holds ready and should be known about. For the operator. */
   async host(options: CallOptions = {}): Promise<Host> {
     return this.#transport.json({ path: "/v1/host", ...options });
+  }
+
+  /** Returns the latest measurement of every sandbox that runs; they are measured every ten seconds. */
+  async metrics(options: CallOptions = {}): Promise<SandboxMetrics[]> {
+    return (await this.#transport.json<{ items: SandboxMetrics[] }>({ path: "/v1/metrics", ...options })).items;
+  }
+
+  /** Returns an id for {@link EventOptions.since}, above which are only events that happen from now on. */
+  async lastEvent(options: CallOptions = {}): Promise<number> {
+    return Number((await this.#transport.json<{ nextCursor: string }>({ path: "/v1/events", query: { new: true }, ...options })).nextCursor);
   }
 
   /** Returns what was used, and what it costs. */

@@ -7,6 +7,8 @@ import type { BothyEvent } from "./types.js";
 export interface EventOptions extends CallOptions {
   /** Begin after the event with this id. Default: with the first that is still known. */
   since?: number;
+  /** Only events of the sandbox with this id. */
+  sandboxId?: string;
   /** False to end with the last event that has happened. Default true: new ones are waited for. */
   follow?: boolean;
   /** False to be told when the connection breaks or the server ends it, instead of joining again. Default true. */
@@ -16,25 +18,26 @@ export interface EventOptions extends CallOptions {
 const maxRejoins = 10;
 
 /**
- * Yields events. Those of other sandboxes are left out when one is given.
+ * Yields events.
  *
  * @internal
  */
-export async function* eventsOf(transport: Transport, options: EventOptions, sandboxId?: string): AsyncGenerator<BothyEvent, void, undefined> {
+export async function* eventsOf(transport: Transport, options: EventOptions): AsyncGenerator<BothyEvent, void, undefined> {
   const events = options.follow === false ? pastEvents(transport, options) : followEvents(transport, options);
-  for await (const event of events) if (!sandboxId || event.sandboxId === sandboxId) yield event;
+  const { sandboxId } = options;
+  for await (const event of events) if (!sandboxId || event.sandboxId === sandboxId) yield event; // an older server sends all
 }
 
-function pastEvents(transport: Transport, { since, signal }: EventOptions): PageList<BothyEvent> {
-  const fetch = (cursor?: string): Promise<Page<BothyEvent>> => transport.json({ path: "/v1/events", query: { since: cursor, limit: 1000 }, signal });
+function pastEvents(transport: Transport, { since, sandboxId, signal }: EventOptions): PageList<BothyEvent> {
+  const fetch = (cursor?: string): Promise<Page<BothyEvent>> => transport.json({ path: "/v1/events", query: { since: cursor, sandbox_id: sandboxId, limit: 1000 }, signal });
   return new PageList(fetch, since?.toString());
 }
 
 /** When the connection breaks, it goes on after the last event that was seen. */
-async function* followEvents(transport: Transport, { since, signal, rejoin = true }: EventOptions): AsyncGenerator<BothyEvent, void, undefined> {
+async function* followEvents(transport: Transport, { since, sandboxId, signal, rejoin = true }: EventOptions): AsyncGenerator<BothyEvent, void, undefined> {
   for (let failures = 0; ; failures++) {
     try {
-      for await (const event of transport.events<BothyEvent>({ path: "/v1/events", query: { since }, signal })) {
+      for await (const event of transport.events<BothyEvent>({ path: "/v1/events", query: { since, sandbox_id: sandboxId }, signal })) {
         since = event.id;
         failures = 0;
         yield event;

@@ -3,7 +3,7 @@ import { type ExecEvent, type ExecResult, ResultCollector, toExecEvent, type Wir
 import { Decoder, toBase64 } from "./output.js";
 import type { CallOptions, Transport } from "./transport.js";
 
-/** A process that was started through the API. */
+/** A process: one that was started through the API or, where all are listed, any. */
 export interface ProcessInfo {
   pid: number;
   command: string[];
@@ -11,6 +11,8 @@ export interface ProcessInfo {
   env?: Record<string, string>;
   user?: string;
   tag?: string;
+  /** It has a terminal, which can be joined. */
+  terminal?: boolean;
   running: boolean;
   /** Undefined while it runs. */
   exitCode?: number;
@@ -20,6 +22,15 @@ export interface ProcessInfo {
   outputStart: number;
   /** The byte offset behind the newest output. */
   outputEnd: number;
+  /** It was not started through the API: nothing is known of its output and end. */
+  unmanaged?: boolean;
+  /** What it belongs to. This and what follows are set of those that run, where all are listed. */
+  parentPid?: number;
+  startedAt?: Date;
+  /** The processor time that it has used. */
+  cpuSeconds?: number;
+  /** The memory that it holds. */
+  memoryBytes?: number;
 }
 
 const signals = {

@@ -136,9 +136,9 @@ export class Sandbox {
     return new Process(this.#transport, this.#path, pid);
   }
 
-  /** Lists the processes that were started through the API. */
-  async processes(options: CallOptions = {}): Promise<ProcessInfo[]> {
-    return (await this.#transport.json<{ items: ProcessInfo[] }>({ path: `${this.#path}/processes`, ...options })).items;
+  /** Lists the processes that were started through the API; with `all`, every other that runs, too, and what each uses. */
+  async processes({ all, signal }: CallOptions & { all?: boolean } = {}): Promise<ProcessInfo[]> {
+    return (await this.#transport.json<{ items: ProcessInfo[] }>({ path: `${this.#path}/processes`, query: { all }, signal })).items;
   }
 
   /** Opens a terminal (PTY). */
@@ -260,7 +260,7 @@ export class Sandbox {
 
   /** Yields what has happened to the sandbox, and then what happens, until the caller leaves the loop. */
   events(options: EventOptions = {}): AsyncGenerator<BothyEvent, void, undefined> {
-    return eventsOf(this.#transport, options, this.id);
+    return eventsOf(this.#transport, { ...options, sandboxId: this.id });
   }
 
   /** Opens a port of this computer that leads to a port of the sandbox. Only in runtimes that have `node:net`. */

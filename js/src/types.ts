@@ -394,6 +394,26 @@ export interface Metrics {
   idleForSeconds?: number;
 }
 
+/** The latest measurement of a sandbox that runs. */
+export interface SandboxMetrics extends Metrics {
+  sandboxId: string;
+  /** How many processors it has used on average since it was measured before; null at its first measurement. */
+  cpuUsed: number | null;
+}
+
+/** One kind of sandbox that a server holds ready. */
+export interface HostPoolItem {
+  template: string;
+  engine: string;
+  cpus: number;
+  memoryMb: number;
+  diskMb: number;
+  /** How many nobody has asked for yet. */
+  ready: number;
+  /** What the snapshot takes up from which they are made; 0 where there is none. */
+  goldenBytes: number;
+}
+
 /** What the machine that a server runs on has, and what the server makes of it. */
 export interface Host {
   version: string;
@@ -407,7 +427,7 @@ export interface Host {
   /** How many there may be; null is any number. */
   maxSandboxes: number | null;
   /** What is held ready so that sandboxes start fast. */
-  pool: { ready: number; memoryBytes: number; spares: number; golden: number; goldenBytes: number };
+  pool: { ready: number; memoryBytes: number; spares: number; golden: number; goldenBytes: number; contents: HostPoolItem[] };
   /** One that is not open yet is opened when a sandbox first needs it. */
   engines: { name: string; open: boolean; build?: string; kernel?: string; snapshots: boolean; acceleration?: "kvm" | "emulated" }[];
   /** How long requests to create a sandbox took: how many at most so long, and longer than those before. */

@@ -31,6 +31,21 @@ func (h *History) Add(m bothy.Metrics) {
 	h.oldest = (h.oldest + 1) % maxHistory
 }
 
+// Latest returns the last measurement and the one before; nil where there is none.
+func (h *History) Latest() (before, last *bothy.Metrics) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := func(back int) *bothy.Metrics {
+		n := len(h.points)
+		if n < back {
+			return nil
+		}
+		m := h.points[(h.oldest+n-back)%n]
+		return &m
+	}
+	return at(2), at(1)
+}
+
 // Between returns what was measured from one time to another, both included, oldest
 // first. A zero time is no bound.
 func (h *History) Between(from, to time.Time) []*bothy.Metrics {

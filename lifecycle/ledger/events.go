@@ -86,28 +86,39 @@ func (b *broadcaster) next() <-chan struct{} {
 
 const eventPage = 500
 
+// LastEvent returns an id above which are only events that happen from now on.
+func (g *Ledger) LastEvent(ctx context.Context) (int64, error) {
+	if _, err := bothy.Require(ctx, bothy.ScopeSandboxesRead); err != nil {
+		return 0, err
+	}
+	return g.o.Store.LastEvent(ctx)
+}
+
 // Events tells what happened to the caller's objects.
-func (g *Ledger) Events(ctx context.Context, since int64, follow bool, fn func(bothy.Event) error) error {
+func (g *Ledger) Events(ctx context.Context, f bothy.EventFilter, fn func(bothy.Event) error) error {
 	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesRead)
 	if err != nil {
 		return err
 	}
 	for {
 		next := g.events.next()
-		page, err := g.o.Store.Events(ctx, caller.ProjectID, since, eventPage)
+		page, err := g.o.Store.Events(ctx, caller.ProjectID, f.Since, eventPage)
 		if err != nil {
 			return err
 		}
 		for _, e := range page {
+			f.Since = e.ID
+			if f.SandboxID != "" && e.SandboxID != f.SandboxID {
+				continue
+			}
 			if err := fn(e); err != nil {
 				return err
 			}
-			since = e.ID
 		}
 		if len(page) == eventPage {
 			continue
 		}
-		if !follow {
+		if !f.Follow {
 			return nil
 		}
 		select {

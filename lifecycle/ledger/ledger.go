@@ -20,6 +20,7 @@ type Store interface {
 	AddEvent(ctx context.Context, e *bothy.Event) error
 	Events(ctx context.Context, projectID string, after int64, limit int) ([]bothy.Event, error)
 	EventsBefore(ctx context.Context, projectID string, before int64, limit int) ([]bothy.Event, error)
+	LastEvent(ctx context.Context) (int64, error)
 }
 
 // Options are what a ledger is made of.

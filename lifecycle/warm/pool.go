@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -581,6 +582,41 @@ type Stats struct {
 	// golden snapshots take up on disk.
 	MemoryBytes int64 `json:"memory_bytes"`
 	GoldenBytes int64 `json:"golden_bytes"`
+}
+
+// Contents tells what is held ready of each class, by template.
+func (s *Pool) Contents() []bothy.HostPoolItem {
+	all := map[class]*bothy.HostPoolItem{}
+	item := func(h class) *bothy.HostPoolItem {
+		if all[h] == nil {
+			name := h.digest
+			if t, err := s.o.Known.Lookup(h.digest); err == nil {
+				name = t.Name
+			}
+			all[h] = &bothy.HostPoolItem{Template: name, Engine: h.engine, CPUs: h.cpus, MemoryMB: h.memoryMB, DiskMB: h.diskMB}
+		}
+		return all[h]
+	}
+	s.pool.mu.Lock()
+	for h, ready := range s.pool.ready {
+		if len(ready) > 0 {
+			item(h).Ready = len(ready)
+		}
+	}
+	s.pool.mu.Unlock()
+	s.goldens.mu.Lock()
+	for h, g := range s.goldens.ready {
+		item(h).GoldenBytes = g.size
+	}
+	s.goldens.mu.Unlock()
+	list := []bothy.HostPoolItem{}
+	for _, i := range all {
+		list = append(list, *i)
+	}
+	slices.SortFunc(list, func(a, b bothy.HostPoolItem) int {
+		return cmp.Or(strings.Compare(a.Template, b.Template), strings.Compare(a.Engine, b.Engine), a.MemoryMB-b.MemoryMB, a.CPUs-b.CPUs, a.DiskMB-b.DiskMB)
+	})
+	return list
 }
 
 // Stats tells what is held ready.

@@ -290,13 +290,18 @@ class ExecEvent:
 
 @dataclass(frozen=True, slots=True)
 class ProcessInfo:
-    """A process that was started through the API.
+    """A process: one that was started through the API or, where all are listed, any.
 
     Attributes:
         exit_code: ``None`` while it runs.
         terminal: It has a terminal, which :meth:`Sandbox.join_terminal` joins.
         output_start: The byte offset of the oldest output that the server still holds.
         output_end: The byte offset behind the newest.
+        unmanaged: It was not started through the API: nothing is known of its output and end.
+        parent_pid: What it belongs to. This and what follows are set where all are listed.
+        started_at: When it was started.
+        cpu_seconds: The processor time that it has used.
+        memory_bytes: The memory that it holds.
     """
 
     pid: int
@@ -312,6 +317,11 @@ class ProcessInfo:
     oom_killed: bool = False
     output_start: int = 0
     output_end: int = 0
+    unmanaged: bool = False
+    parent_pid: int = 0
+    started_at: datetime | None = None
+    cpu_seconds: float = 0.0
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -635,6 +645,20 @@ class Metrics:
     ingress_bytes: int = 0
     held_awake_by: tuple[str, ...] = ()
     idle_for_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxMetrics(Metrics):
+    """The latest measurement of a sandbox that runs.
+
+    Attributes:
+        sandbox_id: The sandbox.
+        cpu_used: How many processors it has used on average since it was measured before;
+            ``None`` at its first measurement.
+    """
+
+    sandbox_id: str = ""
+    cpu_used: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

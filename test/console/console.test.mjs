@@ -1,64 +1,17 @@
 // The console as its visitors meet it: in a browser, with a real server behind it.
 import assert from "node:assert/strict";
-import { execFileSync, spawn } from "node:child_process";
-import { mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
-import { createRequire } from "node:module";
+import { execFileSync } from "node:child_process";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import net from "node:net";
 import { after, before, test } from "node:test";
+import { at, bothy, call, endAll, openBrowser, require, serve, stop, visit, work } from "./harness.mjs";
 
-const require = createRequire(new URL("../../console/package.json", import.meta.url));
-const { chromium } = require("playwright-core");
-const { CONSOLE_WORK: work, CONSOLE_BOTHY: bothy, CONSOLE_QUICK: mode, CONSOLE_PICTURES: pictures } = process.env;
+const { CONSOLE_QUICK: mode, CONSOLE_PICTURES: pictures } = process.env;
 const whole = mode === "quick" ? test.skip : test;
-const launch = {
-  executablePath: "/usr/bin/chromium",
-  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
-};
-let url, admin, reader, browser, page, box, server;
-
-async function serve(listen) {
-  const log = `${work}/log`;
-  writeFileSync(log, "");
-  const out = openSync(log, "a");
-  server = spawn(bothy, ["serve", "--listen", listen, "--bootstrap-credentials", `${work}/credentials.json`],
-    { stdio: ["ignore", out, out], env: { ...process.env, BOTHY_HOME: `${work}/home`, BOTHY_POOL: "off" } });
-  writeFileSync(`${work}/pid`, String(server.pid));
-  const end = Date.now() + 60_000;
-  while (!readFileSync(log, "utf8").includes("msg=ready")) {
-    assert.ok(Date.now() < end && server.exitCode === null, readFileSync(log, "utf8"));
-    await new Promise((r) => setTimeout(r, 50));
-  }
-}
-
-async function stop() {
-  const gone = new Promise((r) => server.once("exit", r));
-  server.kill();
-  await gone;
-}
-
-async function call(key, method, path, body) {
-  const answer = await fetch(url + path, { method, headers: { authorization: `Bearer ${key}`, "content-type": "application/json" }, body: body && JSON.stringify(body) });
-  const text = await answer.text();
-  assert.ok(answer.ok, `${method} ${path}: ${answer.status} ${text}`);
-  return text && JSON.parse(text);
-}
+let url, admin, reader, browser, page, box;
 
 const run = (command) => call(admin, "POST", `/v1/sandboxes/${box}/exec`, { command });
-
-/** A visitor of their own, who fails the test when a script of a sandbox runs. */
-async function visitor(key, at = "", from = url) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
-  const p = await context.newPage();
-  p.setDefaultTimeout(20_000);
-  p.on("dialog", (d) => (d.type() === "confirm" ? d.accept() : d.dismiss()));
-  await p.goto(`${from}/console/${at}`);
-  if (key) {
-    await p.getByLabel("API key").fill(key);
-    await p.getByRole("button", { name: "Log in" }).click();
-    await p.getByRole("button", { name: "Log out" }).waitFor();
-  }
-  return p;
-}
+const visitor = (key, path, from) => visit(browser, key, path, from);
 
 async function accessible(p) {
   await p.evaluate(readFileSync(require.resolve("axe-core/axe.min.js"), "utf8"));
@@ -74,18 +27,17 @@ const picture = (p, name) => pictures && p.screenshot({ path: `${pictures}/${nam
 
 before(async () => {
   await serve("127.0.0.1:0");
-  ({ url, api_key: admin } = JSON.parse(readFileSync(`${work}/credentials.json`, "utf8")));
+  ({ url, admin } = at);
   reader = (await call(admin, "POST", "/v1/tokens", { name: "reader", scopes: ["sandboxes:read", "templates:read"] })).key;
   box = (await call(admin, "POST", "/v1/sandboxes", {
     template: "python-3.12", timeout_seconds: 900, network: "restricted", metadata: { note: "<img src=x onerror=window.pwned=1>" },
   })).id;
-  browser = await chromium.launch(launch);
+  browser = await openBrowser();
 });
 
 after(async () => {
   await browser?.close();
-  const { items } = await call(admin, "GET", "/v1/sandboxes");
-  for (const s of items.filter((s) => !s.ended)) await call(admin, "DELETE", `/v1/sandboxes/${s.id}`);
+  await endAll();
   await stop();
 });
 
@@ -146,6 +98,15 @@ test("the list is live, and what is in a label is text", async () => {
   await page.getByLabel(`Choose ${id}`).check();
   await page.getByRole("button", { name: "Terminate 1" }).click();
   await page.getByRole("link", { name: id }).waitFor({ state: "detached" });
+  await page.getByLabel("Filter").fill("no-such-sandbox");
+  await page.getByText("No sandbox matches").waitFor();
+  await page.reload(); // what is looked for is in the address
+  await page.getByText("No sandbox matches").waitFor();
+  await page.getByLabel("Filter").fill("");
+  await page.getByRole("button", { name: "ended", exact: true }).click();
+  await page.locator("tr.row", { hasText: id }).getByText("terminated").waitFor();
+  await page.getByRole("button", { name: "ended", exact: true }).click();
+  await page.getByRole("link", { name: box }).waitFor();
   assert.equal(await page.evaluate(() => window.pwned), undefined);
 });
 
@@ -153,6 +114,7 @@ test("a sandbox is made in the page", async () => {
   await page.getByRole("button", { name: "New sandbox" }).click();
   await page.getByLabel("Template").selectOption("python-3.12-bare");
   await page.getByLabel("Name", { exact: true }).fill("made-here");
+  await page.getByText("Network and secrets").click();
   await page.getByLabel("May reach (host names)").fill("example.com");
   await page.getByLabel("Secrets").fill("MADE_KEY=never-shown-here example.com");
   await page.getByRole("button", { name: "Create" }).click();
@@ -174,6 +136,19 @@ test("a terminal takes what is typed", async () => {
   await page.locator(".xterm-rows", { hasText: "typed-42" }).waitFor();
   await picture(page, "terminal");
   assert.equal((await run("cat /workspace/typed")).stdout, "typed-42\n");
+});
+
+test("processes are live, whoever started them, and take signals", async () => {
+  await page.goto(`${url}/console/sandboxes/${box}/processes`);
+  await page.getByText("Ended", { exact: true }).waitFor(); // what was typed above
+  await run("setsid sleep 987 </dev/null >/dev/null 2>&1 &");
+  const row = page.locator("tr", { has: page.getByText("sleep 987", { exact: true }) });
+  await row.getByText("user", { exact: true }).waitFor();
+  await accessible(page);
+  await picture(page, "processes");
+  await row.getByRole("button", { name: "SIGTERM" }).click();
+  await row.waitFor({ state: "detached" });
+  assert.equal((await run("pgrep -f '[s]leep 987' || echo none")).stdout, "none\n");
 });
 
 whole("a terminal whose connection breaks joins its shell again", async () => {
@@ -233,11 +208,25 @@ test("files go up, are edited and come down; their names do nothing", async () =
   await page.getByRole("button", { name: "Save", disabled: false }).waitFor();
   assert.equal((await run("cat /workspace/colours.py")).stdout, "def twice(n):\r\n\treturn n * 2  # é\r\n# end");
   await accessible(page);
-  await run(`echo x >'/workspace/${evil}'`);
-  await page.reload();
+  await page.getByRole("button", { name: "Close", exact: true }).click();
+  await run(`mkdir -p /workspace/one/two; echo deep >/workspace/one/two/three.txt; echo x >'/workspace/${evil}'`);
+  await page.goto(`${url}/console/sandboxes/${box}/files/workspace/one/two`); // every folder has an address
+  await page.getByRole("button", { name: "three.txt" }).waitFor();
+  await page.getByRole("navigation", { name: "Folder" }).getByRole("link", { name: "workspace" }).click();
+  await page.evaluate(async () => { // a folder is dropped, as far as a script may
+    const dropped = new DataTransfer();
+    dropped.items.add(new File(["dragged in"], "dragged.txt"));
+    document.querySelector(".files").dispatchEvent(new DragEvent("drop", { dataTransfer: dropped, bubbles: true, cancelable: true }));
+  });
+  await page.getByRole("button", { name: "dragged.txt" }).waitFor();
+  assert.equal((await run("cat /workspace/dragged.txt")).stdout, "dragged in");
   await page.getByRole("button", { name: evil }).waitFor();
   const [download] = await Promise.all([page.waitForEvent("download"), page.locator("tr", { hasText: "up.txt" }).getByRole("button", { name: "Download" }).click()]);
   assert.equal(readFileSync(await download.path(), "utf8"), "edited");
+  const [archive] = await Promise.all([page.waitForEvent("download"), page.locator("tr", { hasText: "one/" }).getByRole("button", { name: "Download" }).click()]);
+  assert.equal(archive.suggestedFilename(), "one.tar");
+  await page.getByLabel("Unpack a tar").setInputFiles({ name: "one.tar", mimeType: "application/x-tar", buffer: readFileSync(await archive.path()) });
+  await page.getByRole("status").filter({ hasText: "one.tar" }).waitFor({ state: "detached" });
   assert.equal(await page.evaluate(() => window.pwned), undefined);
   await accessible(page);
 });
@@ -270,6 +259,18 @@ whole("HTML of a cell is shut in a frame without scripts", async () => {
   await page.getByRole("button", { name: "Run" }).click();
   await page.frameLocator("iframe").getByText("bold").waitFor();
   assert.equal(await page.locator("iframe").getAttribute("sandbox"), "");
+  await page.getByLabel("Code").fill("import sys, time\nprint('begun', flush=True)\nwhile not __import__('os').path.exists('/workspace/go-on'): time.sleep(0.1)\nprint('<img src=x onerror=window.pwned=1>')");
+  await page.keyboard.press("Control+Enter");
+  await page.locator(".printed", { hasText: "begun" }).waitFor(); // while it runs
+  await page.getByText("running…").waitFor();
+  await run("touch /workspace/go-on");
+  await page.locator(".printed", { hasText: "<img src=x" }).waitFor();
+  await page.getByLabel("Code").fill("import matplotlib.pyplot as plt, pandas\nplt.plot([1, 3, 2])\nplt.show()\npandas.DataFrame({'a': [1, 2]})");
+  await page.keyboard.press("Control+Enter");
+  await page.locator("img[src^='data:image/png']").waitFor();
+  await page.frameLocator("iframe").last().getByRole("columnheader", { name: "a" }).waitFor();
+  await accessible(page);
+  await picture(page, "code");
   assert.equal(await page.evaluate(() => window.pwned), undefined);
 });
 
@@ -379,7 +380,7 @@ whole("a narrow screen needs no scrolling sideways", async () => {
   for (const at of [...rooms, ...["overview", "terminal", "files", "code", "processes", "network", "ports", "logs"].map((tab) => `sandboxes/${box}/${tab}`)]) {
     await p.goto(`${url}/console/${at}`);
     await p.locator("main").waitFor();
-    await p.waitForFunction(() => !document.querySelector("main > [role=status]") || document.querySelector("main table, main .terminal"));
+    await p.waitForFunction(() => !document.querySelector("main > [role=status]") || document.querySelector("main table, main .shell"));
     const wide = await p.evaluate(() => [document.documentElement, ...document.querySelectorAll("main, header")].filter((e) => e.scrollWidth > e.clientWidth).map((e) => `${e.localName} ${e.scrollWidth} of ${e.clientWidth}`));
     assert.deepEqual(wide, [], at);
     await picture(p, `narrow-${at.replaceAll("/", "-")}`);
@@ -399,7 +400,10 @@ test("the host says what it has, holds and lacks", async () => {
   assert.match(await found.textContent(), /MiB are free/);
   const h = await call(admin, "GET", "/v1/host");
   assert.ok(h.cpus > 0 && h.memory_bytes > h.free_memory_bytes && h.disk_bytes > h.free_disk_bytes && h.free_disk_bytes > 0, JSON.stringify(h));
-  assert.ok(h.creations.reduce((n, c) => n + c.count, 0) > 0, "the sandboxes of before are in the histogram");
+  const creations = h.creations.reduce((n, c) => n + c.count, 0);
+  assert.ok(creations > 0, "the sandboxes of before are in the histogram");
+  await page.getByText("requests since the server was started").waitFor();
+  assert.ok(Array.isArray(h.pool.contents));
   await accessible(page);
   await picture(page, "host");
 });
@@ -450,12 +454,35 @@ whole("the other pages open without trouble", async () => {
   }
   await page.getByRole("button", { name: "Verify" }).click();
   await page.getByText("as they were written").waitFor();
+  await page.getByLabel("Action").fill("create-sandbox");
+  await page.keyboard.press("Enter");
+  await page.waitForFunction(() => [...document.querySelectorAll("tbody tr")].every((r) => r.textContent.includes("create-sandbox")));
+  await page.getByLabel("Sandbox").fill(box);
+  await page.keyboard.press("Enter");
+  await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 1);
+  await page.reload();
+  assert.equal(await page.getByLabel("Action").inputValue(), "create-sandbox");
   await page.goto(`${url}/console/usage`);
   await page.getByLabel("By").selectOption("label");
   await page.getByLabel("Label", { exact: true }).fill("note");
   await page.keyboard.press("Enter");
   await page.getByRole("columnheader", { name: "label:note" }).waitFor();
   await page.locator("tbody td", { hasText: "<img src=x" }).waitFor();
+  const [csv] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "CSV" }).click()]);
+  assert.match(readFileSync(await csv.path(), "utf8"), /^"label:note",cost,currency,[^]*"<img src=x/);
+  await page.goto(`${url}/console/projects`);
+  await page.getByLabel("Budget of default").fill("25");
+  await page.getByRole("button", { name: "Change" }).first().click();
+  await page.getByText(/of 25 [A-Z]+/).waitFor();
+  assert.equal((await call(admin, "GET", "/v1/projects/default")).budget.limit, 25);
+  await page.goto(`${url}/console/keys`);
+  await page.getByLabel("Name").fill("of the page");
+  await page.getByRole("button", { name: "Make a key" }).click();
+  const key = await page.getByRole("status").locator("code").textContent();
+  await call(key, "GET", "/v1/sandboxes");
+  await page.locator("tr", { hasText: "of the page" }).getByRole("button", { name: "Revoke" }).click();
+  await page.locator("tr", { hasText: "of the page" }).waitFor({ state: "detached" });
+  assert.equal((await fetch(`${url}/v1/sandboxes`, { headers: { authorization: `Bearer ${key}` } })).status, 401);
 });
 
 whole("a command of an empty page can be copied", async () => {
@@ -476,6 +503,12 @@ whole("a login that is over leads back to the key", async () => {
   await p.getByRole("button", { name: "Log in" }).click();
   await p.getByRole("heading", { name: box }).waitFor(); // where the visitor was
   await p.context().close();
+  const expires_at = new Date(Date.now() + 15_000).toISOString(); // a login ends with its key
+  const { key } = await call(admin, "POST", "/v1/tokens", { name: "brief", scopes: ["sandboxes:read"], expires_at });
+  const brief = await visitor(key);
+  await brief.getByRole("link", { name: box }).waitFor();
+  await brief.getByText("The login has ended").waitFor({ timeout: 30_000 });
+  await brief.context().close();
 });
 
 test("who may only read touches nothing", async () => {
@@ -537,7 +570,7 @@ test("a page outlives the server, and ends with its key", async () => {
   const { id, key } = await call(admin, "POST", "/v1/tokens", { name: "short", scopes: ["sandboxes:read"] });
   const p = await visitor(key);
   await p.getByRole("link", { name: box }).waitFor();
-  await stop();
+  await stop("SIGKILL");
   await p.getByText("The connection to the server is lost").waitFor();
   await serve(new URL(url).host);
   await p.getByText("The connection to the server is lost").waitFor({ state: "detached" });

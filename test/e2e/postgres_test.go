@@ -178,7 +178,7 @@ func TestPostgresThroughPgBouncer(t *testing.T) {
 		t.Errorf("the audit: %+v, %v", check, err)
 	}
 	last, n := int64(0), 0
-	err = s.Events.Events(t.Context(), 0, false, func(e bothy.Event) error {
+	err = s.Events.Events(t.Context(), bothy.EventFilter{}, func(e bothy.Event) error {
 		if n++; e.ID <= last {
 			t.Errorf("event %d follows %d", e.ID, last)
 		}
@@ -239,7 +239,7 @@ func TestPostgresMigration(t *testing.T) {
 	refused("sqlite", "sqlite", "or the other way round")
 	events := func() (n int) {
 		t.Helper()
-		if err := s.Events.Events(t.Context(), 0, false, func(bothy.Event) error { n++; return nil }); err != nil {
+		if err := s.Events.Events(t.Context(), bothy.EventFilter{}, func(bothy.Event) error { n++; return nil }); err != nil {
 			t.Error(err)
 		}
 		return n

@@ -130,6 +130,8 @@ test("a process is started, listed, written to, signalled and killed", async () 
   assert.equal(process.pid, 7);
   assert.deepEqual(fake.requests(route)[0]?.json, { command: "cat", cwd: "/tmp", background: true });
   assert.deepEqual(await sbx.processes(), [{ pid: 7, command: ["cat"], running: true, outputStart: 0, outputEnd: 5, env: { MY_KEY: "1" } }]);
+  await sbx.processes({ all: true });
+  assert.deepEqual(fake.requests(`GET ${base}`).map((seen) => seen.query.get("all")), [null, "true"]);
   await process.write("hello\n");
   await process.write(new Uint8Array([0, 255]));
   await process.closeStdin();

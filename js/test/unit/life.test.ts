@@ -200,6 +200,18 @@ test("events that have happened are listed, page by page", async () => {
   for await (const seen of open(fake).events({ since: 4, follow: false })) ids.push(seen.id);
   assert.deepEqual(ids, [5, 7]);
   assert.deepEqual(fake.seen.map((seen) => seen.query.get("since")), ["4", "6"]);
+  assert.deepEqual(fake.seen.map((seen) => seen.query.get("sandbox_id")), ["sbx_1", "sbx_1"]);
+});
+
+test("what happens from now on, and what all sandboxes use, is asked of the client", async () => {
+  await using fake = await FakeServer.start();
+  fake
+    .on("GET /v1/events", json({ items: [], next_cursor: "41" }))
+    .on("GET /v1/metrics", json({ items: [{ sandbox_id: "sbx_1", cpu_used: 0.5, time: "2026-01-02T03:04:05Z", memory_bytes: 7 }] }));
+  assert.equal(await fake.client().lastEvent(), 41);
+  assert.equal(fake.seen[0]?.query.get("new"), "true");
+  const [used] = await fake.client().metrics();
+  assert.deepEqual([used?.sandboxId, used?.cpuUsed, used?.memoryBytes, used?.time], ["sbx_1", 0.5, 7, new Date("2026-01-02T03:04:05Z")]);
 });
 
 test("a template is built with its progress, and a build that fails is an error", async () => {

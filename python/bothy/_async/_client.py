@@ -43,6 +43,7 @@ from .._types import (
     NetworkArg,
     Project,
     PushedTemplate,
+    SandboxMetrics,
     Scope,
     Snapshot,
     SnapshotChanges,
@@ -889,24 +890,43 @@ class AsyncClient:
             AuditCheck, await self._call(Request("GET", "/v1/audit/verify", params=params))
         )
 
-    async def events(self, since: int = 0) -> list[Event]:
+    async def metrics(self) -> list[SandboxMetrics]:
+        """Return the latest measurement of every sandbox that runs.
+
+        They are measured every ten seconds.
+        """
+        wire = await self._call(Request("GET", "/v1/metrics"))
+        return [decode(SandboxMetrics, item) for item in wire["items"]]
+
+    async def last_event(self) -> int:
+        """Return an id above which are only events that happen from now on."""
+        wire = await self._call(Request("GET", "/v1/events", params={"new": "true"}))
+        return int(wire["next_cursor"])
+
+    async def events(self, since: int = 0, *, sandbox: str | None = None) -> list[Event]:
         """Return what happened in the project, oldest first.
 
         Args:
             since: Only events with an id above this one.
+            sandbox: Only events of the sandbox with this id.
         """
-        pages = self._pages("/v1/events", {"since": since}, None, cursor_name="since")
+        params = {"since": since, "sandbox_id": sandbox}
+        pages = self._pages("/v1/events", params, None, cursor_name="since")
         return [decode(Event, item) for item in await pages]
 
-    def watch_events(self, since: int = 0) -> AsyncEventStream[Event]:
+    def watch_events(
+        self, since: int = 0, *, sandbox: str | None = None
+    ) -> AsyncEventStream[Event]:
         """Iterate over what happened in the project, and happens from now on.
 
         Args:
             since: Only events with an id above this one.
+            sandbox: Only events of the sandbox with this id.
         """
         from ._stream import AsyncEventStream, decoder, stream_request  # needs this module itself
 
-        request = stream_request("GET", "/v1/events", params={"since": since})
+        params = {"since": since, "sandbox_id": sandbox}
+        request = stream_request("GET", "/v1/events", params=params)
         return AsyncEventStream(self, request, decoder(Event))
 
     async def _copy(self, response: httpx.Response, file: IO[bytes]) -> None:

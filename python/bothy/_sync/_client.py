@@ -44,6 +44,7 @@ from .._types import (
     NetworkArg,
     Project,
     PushedTemplate,
+    SandboxMetrics,
     Scope,
     Snapshot,
     SnapshotChanges,
@@ -890,24 +891,43 @@ class Client:
             AuditCheck, self._call(Request("GET", "/v1/audit/verify", params=params))
         )
 
-    def events(self, since: int = 0) -> list[Event]:
+    def metrics(self) -> list[SandboxMetrics]:
+        """Return the latest measurement of every sandbox that runs.
+
+        They are measured every ten seconds.
+        """
+        wire = self._call(Request("GET", "/v1/metrics"))
+        return [decode(SandboxMetrics, item) for item in wire["items"]]
+
+    def last_event(self) -> int:
+        """Return an id above which are only events that happen from now on."""
+        wire = self._call(Request("GET", "/v1/events", params={"new": "true"}))
+        return int(wire["next_cursor"])
+
+    def events(self, since: int = 0, *, sandbox: str | None = None) -> list[Event]:
         """Return what happened in the project, oldest first.
 
         Args:
             since: Only events with an id above this one.
+            sandbox: Only events of the sandbox with this id.
         """
-        pages = self._pages("/v1/events", {"since": since}, None, cursor_name="since")
+        params = {"since": since, "sandbox_id": sandbox}
+        pages = self._pages("/v1/events", params, None, cursor_name="since")
         return [decode(Event, item) for item in pages]
 
-    def watch_events(self, since: int = 0) -> EventStream[Event]:
+    def watch_events(
+        self, since: int = 0, *, sandbox: str | None = None
+    ) -> EventStream[Event]:
         """Iterate over what happened in the project, and happens from now on.
 
         Args:
             since: Only events with an id above this one.
+            sandbox: Only events of the sandbox with this id.
         """
         from ._stream import EventStream, decoder, stream_request  # needs this module itself
 
-        request = stream_request("GET", "/v1/events", params={"since": since})
+        params = {"since": since, "sandbox_id": sandbox}
+        request = stream_request("GET", "/v1/events", params=params)
         return EventStream(self, request, decoder(Event))
 
     def _copy(self, response: httpx.Response, file: IO[bytes]) -> None:

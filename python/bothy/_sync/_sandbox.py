@@ -435,9 +435,14 @@ class Sandbox:
         """Return a handle to a process that was started before, maybe by another program."""
         return Process(self, pid)
 
-    def processes(self) -> builtins.list[ProcessInfo]:
-        """Return what was started through the API and runs, or ended with output still held."""
-        wire = self._client._call(Request("GET", f"{self._path}/processes"))
+    def processes(self, *, all: bool = False) -> builtins.list[ProcessInfo]:
+        """Return what was started through the API and runs, or ended with output still held.
+
+        Args:
+            all: Return every other process that runs, too, and what each uses.
+        """
+        params = {"all": "true"} if all else None
+        wire = self._client._call(Request("GET", f"{self._path}/processes", params=params))
         return [decode(ProcessInfo, item) for item in wire["items"]]
 
     @io.opens
@@ -716,15 +721,17 @@ class Sandbox:
         Args:
             since: Only events with an id above this one.
         """
-        return [event for event in self._client.events(since) if event.sandbox_id == self.id]
+        events = self._client.events(since, sandbox=self.id)
+        return [event for event in events if event.sandbox_id == self.id]  # an older server's
 
     def watch_events(self, since: int = 0) -> EventStream[Event]:
         """Iterate over what happened to it, and happens from now on."""
 
-        def mine(wire: dict[str, Any]) -> Event | None:
+        def mine(wire: dict[str, Any]) -> Event | None:  # an older server sends all
             return decode(Event, wire) if wire.get("sandbox_id") == self.id else None
 
-        request = stream_request("GET", "/v1/events", params={"since": since})
+        params = {"since": since, "sandbox_id": self.id}
+        request = stream_request("GET", "/v1/events", params=params)
         return EventStream(self._client, request, mine)
 
     def endpoint(self, port: int) -> Endpoint:

@@ -265,7 +265,23 @@ def test_a_project_is_watched(fake: FakeServer, client: Client) -> None:
     ]
     fake.routes["GET", "/v1/events"] = lambda exchange: exchange.send_events(iter(happened))
     assert [e.sandbox_id for e in client.watch_events(3)] == ["s4", "s5"]
-    assert fake.seen[-1].query["since"] == "3"
+    assert fake.seen[-1].query == {"since": "3"}
+    assert [e.id for e in client.watch_events(3, sandbox="s4")] == [4, 5]
+    assert fake.seen[-1].query == {"since": "3", "sandbox_id": "s4"}
+    fake.routes["GET", "/v1/events"] = lambda _: as_json({"items": [], "next_cursor": "41"})
+    assert client.last_event() == 41
+    assert fake.seen[-1].query == {"new": "true"}
+
+
+def test_what_all_sandboxes_use(fake: FakeServer, client: Client) -> None:
+    used = [
+        {"sandbox_id": "s1", "cpu_used": None, "time": "2026-01-02T03:04:05Z"},
+        {"sandbox_id": "s2", "cpu_used": 0.5, "memory_bytes": 7},
+    ]
+    fake.routes["GET", "/v1/metrics"] = lambda _: as_json({"items": used})
+    first, second = client.metrics()
+    assert (first.sandbox_id, first.cpu_used, first.time is None) == ("s1", None, False)
+    assert (second.sandbox_id, second.cpu_used, second.memory_bytes) == ("s2", 0.5, 7)
 
 
 def test_a_recipe_is_built_and_followed(

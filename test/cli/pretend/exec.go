@@ -234,6 +234,18 @@ func (w Exec) Processes(_ context.Context, id string) ([]bothy.ProcessInfo, erro
 	return list, nil
 }
 
+// AllProcesses lists what was started, and one more.
+func (w Exec) AllProcesses(ctx context.Context, id string) ([]bothy.ProcessInfo, error) {
+	list, err := w.Processes(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return append(list, bothy.ProcessInfo{
+		PID: 4001, Command: []string{"sleep", "60"}, User: "user", Running: true,
+		Unmanaged: true, ParentPID: 1, CPUSeconds: 0.5, MemoryBytes: 1 << 20,
+	}), nil
+}
+
 // Output follows a process.
 func (w Exec) Output(ctx context.Context, id string, pid int, from int64, fn func(bothy.ExecEvent) error) error {
 	p, err := w.process(id, pid)

@@ -13,22 +13,25 @@ import (
 type History struct{ *World }
 
 // Events tells of a sandbox's life.
-func (w History) Events(ctx context.Context, since int64, follow bool, fn func(bothy.Event) error) error {
+func (w History) Events(ctx context.Context, f bothy.EventFilter, fn func(bothy.Event) error) error {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	story := []bothy.Event{
 		{ID: 1, Time: at, Type: bothy.EventSandboxCreated, SandboxID: "sbxone", Data: map[string]string{"template": "python-3.12"}},
 		{ID: 2, Time: at.Add(time.Minute), Type: bothy.EventSandboxEnded, SandboxID: "sbxone", Data: map[string]string{"reason": "timeout"}},
 	}
 	for _, e := range story {
-		if e.ID <= since {
+		if e.ID <= f.Since || (f.SandboxID != "" && e.SandboxID != f.SandboxID) {
 			continue
 		}
 		if err := fn(e); err != nil {
 			return err
 		}
 	}
-	return wait(ctx, follow)
+	return wait(ctx, f.Follow)
 }
+
+// LastEvent is the last of the story.
+func (w History) LastEvent(context.Context) (int64, error) { return 2, nil }
 
 // NetworkLog tells of three connections.
 func (w History) NetworkLog(ctx context.Context, id string, _ time.Time, follow bool, fn func(bothy.NetworkDecision) error) error {

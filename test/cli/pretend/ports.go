@@ -2,7 +2,9 @@ package pretend
 
 import (
 	"context"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -34,6 +36,23 @@ func (w Exec) MetricsHistory(ctx context.Context, id string, from, _ time.Time) 
 		if m.Time = m.Time.Add(-ago); !m.Time.Before(from) {
 			list = append(list, m)
 		}
+	}
+	return list, nil
+}
+
+// LatestMetrics tells of all of them.
+func (w Exec) LatestMetrics(ctx context.Context) ([]*bothy.SandboxMetrics, error) {
+	list := []*bothy.SandboxMetrics{}
+	w.mu.Lock()
+	ids := slices.Sorted(maps.Keys(w.sandboxes))
+	w.mu.Unlock()
+	for _, id := range ids {
+		m, err := w.Metrics(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		used := 0.25
+		list = append(list, &bothy.SandboxMetrics{SandboxID: id, CPUUsed: &used, Metrics: *m})
 	}
 	return list, nil
 }
