@@ -94,6 +94,13 @@ func (noSandboxes) List(context.Context, bothy.SandboxFilter) (bothy.Page[*bothy
 	return bothy.Page[*bothy.Sandbox]{}, nil
 }
 
+func (noSandboxes) CheckCreate(_ context.Context, req bothy.SandboxCreate) error {
+	if req.Template == "missing" {
+		return bothy.Errorf(bothy.CodeTemplateNotFound, "there is no template %q", req.Template)
+	}
+	return nil
+}
+
 func (noSandboxes) Create(_ context.Context, req bothy.SandboxCreate) (*bothy.Sandbox, error) {
 	return nil, bothy.Errorf(bothy.CodeBudget, "the budget is used up; %d secrets, %s", len(req.Secrets), req.Secrets[0].Value).WithHint("Raise it.")
 }
@@ -132,6 +139,11 @@ func TestAttach(t *testing.T) {
 	}
 	if _, err := s.AttachAgents(bothy.WithCaller(t.Context(), &bothy.Caller{ProjectID: "p", Scopes: []bothy.Scope{bothy.ScopeSandboxesWrite}}), bothy.AgentAttach{}); bothy.ErrorCode(err) != bothy.CodeForbidden {
 		t.Error(err)
+	}
+
+	missing := bothy.AgentAttach{Environment: "env_1", Key: testKey, Sandbox: &bothy.SandboxCreate{Template: "missing"}}
+	if _, err := s.AttachAgents(ctx, missing); bothy.ErrorCode(err) != bothy.CodeTemplateNotFound || len(m.agents) != 0 {
+		t.Errorf("a template that is not there: %v", err)
 	}
 
 	req := bothy.AgentAttach{Environment: "env_1", Key: testKey, Sandbox: &bothy.SandboxCreate{Secrets: []bothy.Secret{{Name: "A", Value: "the-value", Hosts: []string{"a.example.org"}}}}}

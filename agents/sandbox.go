@@ -95,13 +95,22 @@ func (s *session) labels() map[string]string {
 
 // create makes a sandbox as the attachment says.
 func (s *session) create(ctx context.Context) (string, error) {
-	req := s.worker.attachment.Sandbox
-	req.Secrets = s.worker.secret.Secrets
+	box, err := s.worker.o.Sandboxes.Create(ctx, sandboxOf(s.worker.attachment, s.worker.secret, s.labels()))
+	if err != nil {
+		return "", err
+	}
+	return box.ID, nil
+}
+
+// sandboxOf is what a session's sandbox is made from.
+func sandboxOf(a *bothy.AgentAttachment, secret sealed, labels map[string]string) bothy.SandboxCreate {
+	req := a.Sandbox
+	req.Secrets = secret.Secrets
 	req.Metadata = maps.Clone(req.Metadata)
 	if req.Metadata == nil {
 		req.Metadata = map[string]string{}
 	}
-	maps.Copy(req.Metadata, s.labels())
+	maps.Copy(req.Metadata, labels)
 	// Its time is bounded so that one that is forgotten costs nothing, and it comes back when it is used.
 	if req.TimeoutSeconds == nil {
 		req.TimeoutSeconds = new(sessionTimeout)
@@ -110,11 +119,7 @@ func (s *session) create(ctx context.Context) (string, error) {
 		req.OnTimeout = bothy.TimeoutPause
 	}
 	req.AutoResume = true
-	box, err := s.worker.o.Sandboxes.Create(ctx, req)
-	if err != nil {
-		return "", err
-	}
-	return box.ID, nil
+	return req
 }
 
 // explain says why something failed in the sandbox, for the agent.

@@ -42,6 +42,8 @@ type Vault interface {
 
 // Sandboxes is what the service needs of bothy.SandboxService.
 type Sandboxes interface {
+	// CheckCreate says why Create would refuse a request at any time.
+	CheckCreate(ctx context.Context, req bothy.SandboxCreate) error
 	Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbox, error)
 	Get(ctx context.Context, id string) (*bothy.Sandbox, error)
 	List(ctx context.Context, f bothy.SandboxFilter) (bothy.Page[*bothy.Sandbox], error)
@@ -109,6 +111,9 @@ func (s *Service) AttachAgents(ctx context.Context, req bothy.AgentAttach) (*bot
 	}
 	a, secret, err := attachmentOf(req)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.o.Sandboxes.CheckCreate(ctx, sandboxOf(a, secret, nil)); err != nil {
 		return nil, err
 	}
 	a.ProjectID = caller.ProjectID

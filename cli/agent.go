@@ -15,10 +15,11 @@ import (
 )
 
 func newAgent(a *app) *cobra.Command {
-	cmd := group("agent", "Have coding agents do tasks in sandboxes", newAgentRun(a), newAgentDiff(a), newAgentList(a))
+	cmd := group("agent", "Have coding agents do tasks in sandboxes (managed agents: bothy agents)", newAgentRun(a), newAgentDiff(a), newAgentList(a))
 	cmd.Long = `Have a coding agent do a task in a sandbox of its own. Its credential is taken
 from this program's environment and put in place by the gateway: it is never
-in the sandbox. bothy acp runs the same agents for an editor.`
+in the sandbox. bothy acp runs the same agents for an editor. Environments of Claude
+Managed Agents are attached by bothy agents.`
 	return cmd
 }
 

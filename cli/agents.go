@@ -17,7 +17,11 @@ import (
 const environmentKey = "ANTHROPIC_ENVIRONMENT_KEY"
 
 func newAgents(a *app) *cobra.Command {
-	return group("agents", "Work for managed agents in sandboxes", newAgentsAttach(a), newAgentsList(a), newAgentsGet(a), newAgentsDetach(a))
+	cmd := group("agents", "Have the server work for Claude Managed Agents (coding agents: bothy agent)", newAgentsAttach(a), newAgentsList(a), newAgentsGet(a), newAgentsDetach(a))
+	cmd.Long = `Have the server work for the self-hosted environments of Claude Managed Agents, whose
+loop runs elsewhere. A coding agent that runs in a sandbox itself is started by
+bothy agent.`
+	return cmd
 }
 
 func newAgentsAttach(a *app) *cobra.Command {

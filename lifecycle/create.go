@@ -60,6 +60,36 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 	return s.createOf(ctx, sb, t, "", req, func() (*instance.Instance, error) { return s.startNew(ctx, sb, t) })
 }
 
+// CheckCreate says why Create would refuse what is asked for at any time: a template or a
+// snapshot that is not there, a size that no plan of the project has. What else there is at
+// the time of Create, and budgets, it leaves to Create.
+func (s *Service) CheckCreate(ctx context.Context, req bothy.SandboxCreate) error {
+	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite)
+	if err != nil {
+		return err
+	}
+	if req.SnapshotID != "" {
+		_, err := s.findSnapshot(ctx, req.SnapshotID, bothy.ScopeSandboxesWrite)
+		return err
+	}
+	if _, err := s.engines.Choose(ctx, req.Engine, req.RequireAcceleration); err != nil {
+		return err
+	}
+	sb, err := s.newSandbox(req)
+	if err != nil {
+		return err
+	}
+	sb.ProjectID = caller.ProjectID
+	if err := s.machines.SealSecrets(sb, req.Secrets); err != nil {
+		return err
+	}
+	if err := s.admission.Check(ctx, sb); err != nil {
+		return err
+	}
+	_, err = s.o.Templates.LookupFor(sb.ProjectID, sb.Template)
+	return err
+}
+
 // createOf makes a new sandbox that its project may have. It takes a machine that is ready,
 // with the processes of a template's memory if that snapshot is given, or starts one.
 //

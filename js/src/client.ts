@@ -1,3 +1,4 @@
+import { Agents } from "./agents.js";
 import { auditOf, type AuditOptions } from "./audit.js";
 import { Projects } from "./projects.js";
 import { Sandboxes } from "./sandboxes.js";
@@ -56,6 +57,8 @@ export class Bothy {
   readonly tokens: Tokens;
   /** Projects: find; and make and change, for the operator. */
   readonly projects: Projects;
+  /** Environments of Claude Managed Agents that the server works for, for administrators. */
+  readonly agents: Agents;
   /** Webhooks, for administrators. */
   readonly webhooks: Webhooks;
   readonly #transport: Transport;
@@ -67,6 +70,7 @@ export class Bothy {
     this.templates = new Templates(this.#transport);
     this.tokens = new Tokens(this.#transport);
     this.projects = new Projects(this.#transport);
+    this.agents = new Agents(this.#transport);
     this.webhooks = new Webhooks(this.#transport);
   }
 
@@ -74,7 +78,7 @@ export class Bothy {
    * Calls the REST API directly and returns the decoded JSON, or `undefined` for no content. Names are
    * those of the API, such as `created_at`.
    *
-   * @param path The path with its version, such as `/v1/agents`.
+   * @param path The path with its version, such as `/v1/limits`.
    */
   async request(method: NonNullable<Call["method"]>, path: string, { query, json, signal }: RequestOptions = {}): Promise<unknown> {
     const sent = json === undefined ? {} : { body: JSON.stringify(json), headers: { "Content-Type": "application/json" } };

@@ -11,6 +11,7 @@ export { Templates, type BuildOptions, type PushOptions } from "./templates.js";
 export { Template, TemplateRecipe, type CopyOptions, type Ready, type StartOptions } from "./recipe.js";
 export { Projects, type ProjectParams } from "./projects.js";
 export { Tokens, type TokenParams } from "./tokens.js";
+export { Agents, type AttachParams } from "./agents.js";
 export { Webhooks, type WebhookParams } from "./webhooks.js";
 export * from "./errors.js";
 export { CommandError, ExecResult } from "./exec.js";

@@ -470,6 +470,34 @@ export interface Project {
   budget?: Budget;
 }
 
+/** An environment of Claude Managed Agents that the server works for. */
+export interface AgentAttachment {
+  id: string;
+  environment: string;
+  /** The service that it belongs to. */
+  url: string;
+  /** What each session's sandbox is made from, without the values of secrets. */
+  sandbox: CreateParams;
+  /** The tools of the agent's own. */
+  tools?: { name: string; command: string }[];
+  maxSessions: number;
+  createdAt: Date;
+  state: "waiting" | "working" | "failing";
+  /** Why it fails. */
+  lastError?: string;
+  sessions: AgentSession[];
+}
+
+/** A session of managed agents that the server has worked for. */
+export interface AgentSession {
+  id: string;
+  /** Missing until a tool is first called. */
+  sandboxId?: string;
+  /** A piece of its work is claimed. */
+  working: boolean;
+  lastError?: string;
+}
+
 /** Where the project's events are sent. */
 export interface Webhook {
   id: string;

@@ -70,6 +70,8 @@ from ._sync._shell import Shell
 from ._sync._stream import EventStream, ExecStream
 from ._sync._terminal import Terminal
 from ._types import (
+    AgentAttachment,
+    AgentSession,
     AuditCheck,
     AuditRecord,
     Budget,
@@ -131,6 +133,8 @@ from ._types import (
 from ._version import VERSION as __version__
 
 __all__ = [
+    "AgentAttachment",
+    "AgentSession",
     "AsyncClient",
     "AsyncContexts",
     "AsyncEventStream",

@@ -756,6 +756,47 @@ class Project:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentSession:
+    """A session of managed agents that the server has worked for.
+
+    Attributes:
+        sandbox_id: Its sandbox; ``""`` until a tool is first called.
+        working: A piece of its work is claimed.
+        last_error: Why its work last failed.
+    """
+
+    id: str
+    sandbox_id: str = ""
+    working: bool = False
+    last_error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentAttachment:
+    """An environment of Claude Managed Agents that the server works for.
+
+    Attributes:
+        environment: The environment's id.
+        url: The service that it belongs to.
+        sandbox: What each session's sandbox is made from, without the values of secrets.
+        tools: The tools of the agent's own, with ``name`` and ``command``.
+        state: ``waiting``, ``working`` or ``failing``.
+        last_error: Why it fails.
+    """
+
+    id: str
+    environment: str = ""
+    url: str = ""
+    sandbox: dict[str, Any] = field(default_factory=dict)
+    tools: tuple[dict[str, str], ...] = ()
+    max_sessions: int = 0
+    created_at: datetime | None = None
+    state: str = "waiting"
+    last_error: str = ""
+    sessions: tuple[AgentSession, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Webhook:
     """Where the project's events are sent.
 
@@ -1044,3 +1085,8 @@ def network_to_wire(network: NetworkArg | None) -> Any:
     if isinstance(network, Network):
         return network.to_wire()
     return network if network is None or isinstance(network, str) else dict(network)
+
+
+def secret_to_wire(secret: Secret | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON object of a secret."""
+    return secret.to_wire() if isinstance(secret, Secret) else dict(secret)

@@ -29,8 +29,13 @@ type agentsWorld struct {
 
 func newAgentsWorld(t *testing.T, lease time.Duration) *agentsWorld {
 	t.Helper()
+	return newAgentsWorldWith(t, lease, "")
+}
+
+func newAgentsWorldWith(t *testing.T, lease time.Duration, settings string) *agentsWorld {
+	t.Helper()
 	w := &agentsWorld{T: t, server: stoppedServer(t), queue: agentstest.New(agentsEnvironment, agentsKey, lease)}
-	w.NoPool, w.Settings = true, "webhooks: {allow: [127.0.0.1/32]}\n"
+	w.NoPool, w.Settings = true, "webhooks: {allow: [127.0.0.1/32]}\n"+settings
 	w.must(w.Start())
 	w.attach(agentsKey)
 	t.Cleanup(func() {
@@ -352,6 +357,51 @@ func TestAgentsSandboxIsPaused(t *testing.T) {
 	w.awaitState(box, bothy.StatePaused)
 	if _, err := w.Agents.AgentAttachment(t.Context(), w.id); bothy.ErrorCode(err) != bothy.CodeNotFound {
 		t.Error(err)
+	}
+}
+
+// A sandbox whose budget is used up is paused, at the server's own rates, and the agent is told.
+// With more to spend it goes on.
+func TestAgentsBudgetIsUsedUp(t *testing.T) {
+	w := newAgentsWorldWith(t, 10*time.Second, "rates: {vcpu_hour: 720}\n") // 0.2 a second
+	attach := func(budget float64) {
+		t.Helper()
+		_, err := w.Agents.AttachAgents(t.Context(), bothy.AgentAttach{
+			Environment: agentsEnvironment, Key: agentsKey, URL: w.queue.URL, Sandbox: &bothy.SandboxCreate{Template: templateName, Budget: budget},
+		})
+		w.must(err)
+	}
+	attach(0.3)
+	s := w.queue.Session(nil)
+	w.want(s.Call("bash", in{"command": "echo 1 > file; echo 1"}), "1\n", false)
+	box := w.sandbox(s.ID)
+	w.awaitState(box, bothy.StatePaused)
+	w.wantPart(s.Call("bash", in{"command": "cat file"}), "budget", true)
+	w.wantPart(s.Call("read", in{"file_path": "file"}), "budget", true)
+	_, err := w.Sandboxes.Update(t.Context(), box, bothy.SandboxUpdate{Budget: new(1000.0)})
+	w.must(err)
+	w.want(s.Call("bash", in{"command": "cat file"}), "1\n", false)
+	if got := w.sandbox(s.ID); got != box {
+		t.Errorf("the session has the sandbox %s instead of %s", got, box)
+	}
+}
+
+// What could never be made into a sandbox is refused when it is asked for.
+func TestAgentsAttachIsChecked(t *testing.T) {
+	w := newAgentsWorld(t, 10*time.Second)
+	for code, box := range map[bothy.Code]bothy.SandboxCreate{
+		bothy.CodeTemplateNotFound: {Template: "no-such-template"},
+		bothy.CodeSnapshotNotFound: {SnapshotID: "snpnone"},
+		bothy.CodeInvalid:          {Template: templateName, MemoryMB: 1},
+	} {
+		_, err := w.Agents.AttachAgents(t.Context(), bothy.AgentAttach{Environment: "env_other", Key: agentsKey, URL: w.queue.URL, Sandbox: &box})
+		if bothy.ErrorCode(err) != code {
+			t.Errorf("%+v: %v instead of %s", box, err, code)
+		}
+	}
+	all, err := w.Agents.AgentAttachments(t.Context())
+	if err != nil || len(all) != 1 {
+		t.Errorf("%d attachments, %v", len(all), err)
 	}
 }
 

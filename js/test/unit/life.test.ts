@@ -275,6 +275,29 @@ test("projects are made, found and changed", async () => {
   assert.deepEqual(fake.seen[3]?.json, { budget: 0 });
 });
 
+test("environments of managed agents are attached and detached", async () => {
+  await using fake = await FakeServer.start();
+  const wire = {
+    id: "agt_1", environment: "env_1", url: "https://a.example.org", state: "working", max_sessions: 3, created_at: "2026-01-02T03:04:05Z",
+    sandbox: { template: "node-22", memory_mb: 1024 }, sessions: [{ id: "sesn_1", sandbox_id: "sbx_1", working: true }],
+  };
+  fake
+    .on("POST /v1/agents", json(wire, 201))
+    .on("GET /v1/agents", json({ items: [wire] }))
+    .on("GET /v1/agents/env_1", json(wire))
+    .on("DELETE /v1/agents/agt_1", noContent);
+  const { agents } = fake.client();
+  const tools = [{ name: "shout", command: "tr a-z A-Z" }];
+  const made = await agents.attach({ environment: "env_1", key: "the-key", tools, maxSessions: 3, sandbox: { template: "node-22", memoryMb: 1024, env: { aB: "c" } } });
+  assert.equal(made.sessions[0]?.sandboxId, "sbx_1");
+  assert.equal(made.sandbox.memoryMb, 1024);
+  assert.deepEqual(fake.seen[0]?.json, { environment: "env_1", key: "the-key", tools, max_sessions: 3, sandbox: { template: "node-22", memory_mb: 1024, env: { aB: "c" } } });
+  assert.deepEqual((await agents.list()).map((a) => a.createdAt), [new Date("2026-01-02T03:04:05Z")]);
+  assert.equal((await agents.get("env_1")).maxSessions, 3);
+  await agents.detach("agt_1");
+  assert.equal(fake.seen[3]?.method, "DELETE");
+});
+
 test("webhooks are made, changed, tried and deleted", async () => {
   await using fake = await FakeServer.start();
   const hook = { id: "whk_1", url: "https://a.example.org", enabled: true, format: "standard", created_at: "2026-01-02T03:04:05Z", last_event_id: 7 };

@@ -35,6 +35,7 @@ from .._recipe import TemplateRecipe
 from .._retry import failure_of, pause_after_answer, pause_after_break
 from .._sse import EventParser
 from .._types import (
+    AgentAttachment,
     AuditCheck,
     AuditRecord,
     Build,
@@ -54,6 +55,7 @@ from .._types import (
     Webhook,
     WebhookTest,
     network_to_wire,
+    secret_to_wire,
 )
 from .._version import VERSION
 
@@ -745,6 +747,74 @@ class Client:
         body = without_none({"plan": plan, "budget": budget})
         request = Request("PATCH", named("projects", project_id), json=body)
         return decode(Project, self._call(request))
+
+    def attach_agents(
+        self,
+        environment: str,
+        key: str,
+        *,
+        tools: Mapping[str, str] | None = None,
+        max_sessions: int | None = None,
+        agents_url: str | None = None,
+        **sandbox: Any,
+    ) -> AgentAttachment:
+        """Have the server work for a self-hosted environment of Claude Managed Agents.
+
+        Each session gets a sandbox, in which its tools run. An environment that is attached
+        gets the new key and choices, and its sessions go on.
+
+        Args:
+            environment: Its id.
+            key: Its key. The server keeps it encrypted, and shows it to nobody.
+            tools: Tools of the agent's own: for each name the command in the sandbox, which
+                gets the input as JSON and prints the result.
+            max_sessions: How many sessions are worked for at once; 10 where not given.
+            agents_url: The service, where it is not Anthropic's.
+            **sandbox: What a session's sandbox is made from, as for :meth:`Sandbox.create`.
+
+        Raises:
+            InvalidArgumentError: A value cannot be.
+            TemplateNotFoundError: There is no such template.
+            ForbiddenError: The client's own key lacks the scope ``admin``.
+        """
+        made = dict(sandbox)
+        if "network" in made:
+            made["network"] = network_to_wire(made["network"])
+        if made.get("secrets"):
+            made["secrets"] = [secret_to_wire(s) for s in made["secrets"]]
+        commands = (tools or {}).items()
+        body = {
+            "environment": environment,
+            "key": key,
+            "url": agents_url,
+            "tools": [{"name": n, "command": c} for n, c in commands] or None,
+            "max_sessions": max_sessions,
+            "sandbox": without_none(made) or None,
+        }
+        wire = self._call(Request("POST", "/v1/agents", json=without_none(body)))
+        return decode(AgentAttachment, wire)
+
+    def agent_attachments(self) -> list[AgentAttachment]:
+        """Return the environments that the server works for, the oldest first."""
+        wire = self._call(Request("GET", "/v1/agents"))
+        return [decode(AgentAttachment, item) for item in wire["items"]]
+
+    def agent_attachment(self, attachment_id: str) -> AgentAttachment:
+        """Return an attached environment, by its attachment's id or its own.
+
+        Raises:
+            NotFoundError: It is not attached.
+        """
+        wire = self._call(Request("GET", named("agents", attachment_id)))
+        return decode(AgentAttachment, wire)
+
+    def detach_agents(self, attachment: AgentAttachment | str) -> None:
+        """End the work for an environment, given the attachment or its id.
+
+        The key is forgotten, and the sandboxes of its sessions are paused.
+        """
+        found = attachment if isinstance(attachment, str) else attachment.id
+        self._call(Request("DELETE", named("agents", found)))
 
     def webhooks(self) -> list[Webhook]:
         """Return the project's webhooks, the oldest first."""

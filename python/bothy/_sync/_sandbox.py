@@ -42,6 +42,7 @@ from .._types import (
     Template,
     UsageReport,
     network_to_wire,
+    secret_to_wire,
 )
 from ._client import Client, Patience, Request, borrowed, new_key, without_none
 from ._code import Contexts, context_id, follow_code
@@ -870,11 +871,6 @@ def exec_body(
 def patience_for(timeout_seconds: float | None) -> Patience:
     """Return how long to wait for a command that the server ends after ``timeout_seconds``."""
     return timeout_seconds + 30.0 if timeout_seconds else None
-
-
-def secret_to_wire(secret: Secret | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON object of a secret."""
-    return secret.to_wire() if isinstance(secret, Secret) else dict(secret)
 
 
 def since_param(since: datetime | None) -> dict[str, Any]:

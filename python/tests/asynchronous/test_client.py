@@ -20,6 +20,7 @@ from bothy import (
     ForbiddenError,
     InvalidArgumentError,
     Network,
+    Secret,
     Template,
     TemplateNotFoundError,
     Token,
@@ -151,6 +152,40 @@ async def test_keys(fake: FakeServer, client: AsyncClient) -> None:
     await client.delete_token(made)
     await client.delete_token(Token("tok_1").id)
     assert gone == ["/v1/tokens/tok_1"] * 2
+
+
+async def test_agents(fake: FakeServer, client: AsyncClient) -> None:
+    wire = {
+        "id": "agt_1",
+        "environment": "env_1",
+        "state": "working",
+        "max_sessions": 3,
+        "sandbox": {"template": "node-22"},
+        "tools": [{"name": "shout", "command": "tr a-z A-Z"}],
+        "sessions": [{"id": "sesn_1", "sandbox_id": "sbx_1", "working": True}],
+    }
+    fake.routes["POST", "/v1/agents"] = lambda _: as_json(wire, 201)
+    made = await client.attach_agents(
+        "env_1",
+        "the-key",
+        tools={"shout": "tr a-z A-Z"},
+        max_sessions=3,
+        template="node-22",
+        network=Network(allow_domains=("a.example.org",)),
+        secrets=[Secret("A", "value", hosts=("a.example.org",))],
+    )
+    assert made.sessions[0].sandbox_id == "sbx_1" and made.tools[0]["name"] == "shout"
+    sent = fake.seen[-1].json
+    assert (sent["environment"], sent["key"], "url" in sent) == ("env_1", "the-key", False)
+    assert sent["sandbox"]["network"]["allow_domains"] == ["a.example.org"]
+    assert sent["sandbox"]["secrets"][0]["value"] == "value"
+    fake.routes["GET", "/v1/agents"] = lambda _: as_json({"items": [wire]})
+    assert [a.state for a in await client.agent_attachments()] == ["working"]
+    fake.routes["GET", "/v1/agents/env_1"] = lambda _: as_json(wire)
+    assert (await client.agent_attachment("env_1")).max_sessions == 3
+    fake.routes["DELETE", "/v1/agents/agt_1"] = lambda _: Answer(204)
+    await client.detach_agents(made)
+    assert fake.seen[-1].method == "DELETE"
 
 
 async def test_webhooks(fake: FakeServer, client: AsyncClient) -> None:
