@@ -8,6 +8,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/access"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/sqlite"
 )
 
@@ -26,7 +27,7 @@ func (b boxes) Get(ctx context.Context, id string) (*bothy.Sandbox, error) {
 	if sb.ProjectID != c.ProjectID {
 		return nil, bothy.Errorf(bothy.CodeSandboxNotFound, "there is no sandbox %q", id)
 	}
-	return sb, nil
+	return &sb.Sandbox, nil
 }
 
 type linkWorld struct {
@@ -58,7 +59,7 @@ func (w *linkWorld) use(token *bothy.Token) {
 
 func (w *linkWorld) put(t *testing.T, id string, s bothy.State) {
 	t.Helper()
-	if err := w.db.PutSandbox(t.Context(), &bothy.Sandbox{ID: id, ProjectID: "default", State: s, CreatedAt: start}); err != nil {
+	if err := w.db.PutSandbox(t.Context(), &store.Sandbox{Sandbox: bothy.Sandbox{ID: id, ProjectID: "default", State: s, CreatedAt: start}}); err != nil {
 		t.Fatal(err)
 	}
 }
