@@ -35,6 +35,9 @@ type OuterPorts interface {
 	// ServePort answers a request if it is for that protocol, and reports whether it was.
 	// The sandbox and the port are those in the host name, or empty.
 	ServePort(w http.ResponseWriter, r *http.Request, sandbox string, port uint16) bool
+	// ServeMissing answers a request for what there is not, if it comes from a client of
+	// the protocol.
+	ServeMissing(w http.ResponseWriter, r *http.Request) bool
 }
 
 // SetOuterPorts has another protocol look at requests for ports first.

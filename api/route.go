@@ -35,6 +35,9 @@ func (s *Server) NoRoute() http.Handler { return http.HandlerFunc(s.noRoute) }
 
 // noRoute answers where there is nothing.
 func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
+	if s.outerPorts != nil && s.outerPorts.ServeMissing(w, r) {
+		return
+	}
 	var allowed []string
 	for _, m := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
 		probe := *r

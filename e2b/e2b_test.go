@@ -2,8 +2,10 @@ package e2b
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -134,6 +136,38 @@ func TestVersions(t *testing.T) {
 		r.Header["Lang"], r.Header["Package_version"] = []string{c.language}, []string{c.version}
 		if err := d.checkVersion(r); (err != nil) != c.refused {
 			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// TestVersionsTested keeps what is said of versions to those with which the tests run.
+func TestVersionsTested(t *testing.T) {
+	for language, c := range map[string]struct{ file, pin string }{
+		"python": {"../test/e2b/requirements-newest.txt", "e2b==%d.%d.%d\n"}, "js": {"../test/e2b/newest/package.json", `"e2b": "%d.%d.%d"`},
+	} {
+		text, err := os.ReadFile(c.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := newest[language]
+		if pin := fmt.Sprintf(c.pin, v[0], v[1], v[2]); !strings.Contains(string(text), pin) {
+			t.Errorf("%s does not have %s", c.file, pin)
+		}
+	}
+}
+
+func TestCallsThatAreMissing(t *testing.T) {
+	for _, c := range []struct{ language, version, want string }{
+		{"python", "3.0.0", "newer than 2.63.0"}, {"js", "2.51.1", "newer than 2.51.0"}, {"python", "2.63.0", "docs/e2b.md"}, {"python", "dev", "docs/e2b.md"},
+		{"", "", ""}, {"ruby", "1.0.0", ""},
+	} {
+		r := httptest.NewRequest("POST", "/v3/sandboxes", nil)
+		r.Header["Lang"], r.Header["Package_version"] = []string{c.language}, []string{c.version}
+		w := httptest.NewRecorder()
+		if answered := New(Services{}, Config{}).ServeMissing(w, r); answered != (c.want != "") {
+			t.Errorf("%+v: %v", c, answered)
+		} else if answered && (w.Code != http.StatusNotImplemented || !strings.Contains(w.Body.String(), c.want)) {
+			t.Errorf("%+v: %d %s", c, w.Code, w.Body)
 		}
 	}
 }

@@ -25,6 +25,26 @@ func (d *Door) checkVersion(r *http.Request) error {
 		WithHint("Use version %d.%d.%d or newer, or a domain: docs/e2b.md says how", first[0], first[1], first[2])
 }
 
+// newest are the newest versions of E2B's SDKs that were tested.
+var newest = map[string][3]int{"python": {2, 63, 0}, "js": {2, 51, 0}}
+
+// ServeMissing tells a client of E2B's that its version may be to blame, if it asks for what
+// there is not.
+func (d *Door) ServeMissing(w http.ResponseWriter, r *http.Request) bool {
+	language, text := r.Header.Get("Lang"), r.Header.Get("Package_version")
+	last, ok := newest[language]
+	if !ok || text == "" {
+		return false
+	}
+	err := unsupported("version %s of E2B's SDK asks for %s %s, which does not exist here", text, r.Method, r.URL.Path).
+		WithHint("docs/e2b.md says what there is")
+	if v, ok := versionOf(text); ok && before(last, v) {
+		_ = err.WithHint("It is newer than %d.%d.%d, the last that was tested: use that, or a newer version of this server", last[0], last[1], last[2])
+	}
+	Fail(w, r, http.StatusNotImplemented, err)
+	return true
+}
+
 func versionOf(text string) (v [3]int, ok bool) {
 	parts := strings.SplitN(text, ".", 3)
 	if len(parts) != 3 {

@@ -210,6 +210,12 @@ class Control(unittest.TestCase):
         for path in ("/volumes", "/secrets", "/teams", "/nodes", "/api-keys", "/access-tokens", "/events/webhooks/w/deliveries"):
             self.failure("GET", path, 501)
 
+    def test_calls_of_other_versions(self):
+        sdk = {"Lang": "python", "Package_version": "9.0.0"}
+        self.assertIn("newer than 2.63.0", self.failure("POST", "/v9/sandboxes", 501, {}, headers=sdk))
+        self.assertIn("newer than", self.failure("PATCH", "/sandboxes", 501, {}, headers=sdk))
+        self.assertEqual(ask("POST", "/v9/sandboxes", {})[2]["code"], "not_found")
+
     def test_webhooks_and_events(self):
         body = {"name": "n", "url": "https://hooks.example.org", "enabled": False, "signatureSecret": "a secret", "events": ["sandbox.lifecycle.killed"]}
         for missing in ("name", "url", "signatureSecret", "events"):
