@@ -83,7 +83,7 @@ func (s *Service) CheckCreate(ctx context.Context, req bothy.SandboxCreate) erro
 	if err := s.machines.SealSecrets(sb, req.Secrets); err != nil {
 		return err
 	}
-	if err := s.admission.Check(ctx, sb); err != nil {
+	if err := s.admission.Check(ctx, &sb.Sandbox); err != nil {
 		return err
 	}
 	_, err = s.o.Templates.LookupFor(sb.ProjectID, sb.Template)
