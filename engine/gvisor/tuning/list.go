@@ -63,5 +63,6 @@ var All = []Optimisation{
 	{Name: "late-types", Where: "patches/0014-checkpoint-types-registered-on-demand.patch", Does: "The types of checkpoints are registered on demand."},
 	{Name: "page-readers", Where: "patches/1001-checkpoint-pages-readers-per-processor.patch", Does: "A checkpoint's memory is read by as many threads as there are processors, not 128."},
 	{Name: "statistics", Where: "patches/1002-checkpoint-statistics-off.patch", Does: "The time that objects of a checkpoint take is not measured."},
+	{Name: "stub-threads", Where: "patches/1020-stub-threads-for-the-sandbox.patch", Does: "A program has as many threads on the host as its sandbox has processors, not two more."},
 	{Name: "call-counters", Where: "patches/1005-unimplemented-syscalls-not-counted.patch", Does: "System calls that there are not are not counted."},
 }

@@ -1,5 +1,7 @@
 package systrap
 
+import "gvisor.dev/gvisor/pkg/tuning"
+
 // ExtraProcessors is how many of the processors that Go uses in this process are not the
 // sandbox's.
 var ExtraProcessors int
@@ -10,7 +12,7 @@ const minStubThreads = 2
 // stubThreads is how many threads run a program's on the host, for so many processors that Go
 // uses. More than the sandbox has would only take each other's place.
 func stubThreads(processors int) int {
-	if ExtraProcessors == 0 {
+	if ExtraProcessors == 0 || !tuning.On("stub-threads") {
 		return processors
 	}
 	return max(processors-ExtraProcessors, minStubThreads)
