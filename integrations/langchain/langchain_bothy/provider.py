@@ -17,7 +17,7 @@ from deepagents_code.integrations.sandbox_provider import (
 from .backend import connect
 
 LIFE_SECONDS = 3600
-"""After so long a sandbox of the command line is paused; it can be resumed by its id."""
+"""After so long a sandbox of the command line is paused; the next command wakes it."""
 
 
 class BothyProvider(SandboxProvider):
@@ -38,7 +38,12 @@ class BothyProvider(SandboxProvider):
     ) -> SandboxBackendProtocol:
         """Find a sandbox, and wake it if it is paused, or make one."""
         if sandbox_id is None:
-            return connect(timeout_seconds=LIFE_SECONDS, on_timeout="pause")
+            return connect(
+                timeout_seconds=LIFE_SECONDS,
+                on_timeout="pause",
+                auto_resume=True,
+                metadata={"client": "deepagents-code"},
+            )
         try:
             backend = connect(sandbox_id)
         except NoSandboxError as error:
