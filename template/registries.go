@@ -152,7 +152,7 @@ func (l *Library) registryOptions(project string, ref name.Reference, mirror boo
 	if project == bothy.DefaultProject && auth == authn.Anonymous {
 		as = remote.WithAuthFromKeychain(authn.DefaultKeychain)
 	}
-	return []remote.Option{remote.WithTransport(onlyTLS{over, l.opts.Registries.PlainHTTP}), as}, nil
+	return []remote.Option{remote.WithTransport(attentive{onlyTLS{over, l.opts.Registries.PlainHTTP}}), as}, nil
 }
 
 // loginFor finds the login for an image's registry; without one it is authn.Anonymous.

@@ -29,8 +29,10 @@ const metadataKey = "bothy.build"
 const (
 	buildMemoryMB = 2048
 	buildDiskMB   = 16384
-	// maxAtOnce bounds the builds that run at the same time; the others wait.
-	maxAtOnce = 4
+	// maxAtOnce bounds the builds that run at the same time, and maxOfProject those of one
+	// project; the others wait.
+	maxAtOnce    = 12
+	maxOfProject = 4
 	// maxPerProject bounds the builds of a project that run or wait.
 	maxPerProject = 20
 	// keepRecords and contextLife say how long what has ended is kept.
@@ -103,7 +105,9 @@ type Builder struct {
 	work  string
 	slots chan struct{}
 	turns turns
-	free  func(dir string) (int64, error)
+	// running counts the builds of each project.
+	running turns
+	free    func(dir string) (int64, error)
 	// maxFiles bounds the entries of a context.
 	maxFiles int64
 	// large is held while a large context is read: its tree takes hundreds of MB of memory.
@@ -258,6 +262,12 @@ func (b *Builder) begin(r *record) {
 	r.cancel = cancel
 	b.wg.Go(func() {
 		defer cancel(nil)
+		most := maxOfProject
+		if err := b.running.take(ctx, r.build.ProjectID, &most); err != nil {
+			r.finish(nil, err)
+			return
+		}
+		defer b.running.give(r.build.ProjectID)
 		select {
 		case b.slots <- struct{}{}:
 			defer func() { <-b.slots }()

@@ -317,3 +317,38 @@ func sumOf(t *testing.T, path string) string {
 	}
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(text))
 }
+
+// One project's builds leave room for those of others, however many there are.
+func TestBuildsOfOneProjectLeaveRoom(t *testing.T) {
+	w := newWorld(t)
+	var ids []string
+	for i := range maxAtOnce + 1 {
+		b, err := w.StartBuild(w.me(), bothy.BuildRequest{Name: fmt.Sprint("many", i), Dockerfile: fmt.Sprintf("FROM base\nENV N=%d\nRUN wait", i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, b.ID)
+	}
+	for range maxOfProject {
+		<-w.entered
+	}
+	other := w.as("another")
+	b, err := w.StartBuild(other, bothy.BuildRequest{Name: "made", Dockerfile: "FROM base\nRUN write /a 1"})
+	if err == nil {
+		err = w.BuildLog(other, b.ID, 0, func(int64, bothy.BuildEvent) error { return nil }) // to its end
+	}
+	if err == nil {
+		b, err = w.Builder.Build(other, b.ID)
+	}
+	if err != nil || b.State != bothy.BuildSucceeded {
+		t.Errorf("another project's build: %+v, %v", b, err)
+	}
+	if running := w.left(); running != maxOfProject {
+		t.Errorf("%d commands of one project are run at once", running)
+	}
+	for _, id := range ids {
+		if b, err := w.CancelBuild(w.me(), id); err != nil || b.State != bothy.BuildCancelled {
+			t.Errorf("%+v, %v", b, err)
+		}
+	}
+}

@@ -1,6 +1,9 @@
 package build
 
 import (
+	"archive/tar"
+	"bytes"
+	"fmt"
 	"io"
 	"io/fs"
 	"log"
@@ -8,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -18,6 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -81,5 +86,114 @@ func TestImagesOfPrivateRegistries(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// layerOf is a layer of a tar.
+func layerOf(t *testing.T, content []byte) v1.Layer {
+	t.Helper()
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// A Dockerfile may start from any image. What there is of bad ones is an error that says
+// what, or harmless.
+func TestImagesThatNobodyShouldTrust(t *testing.T) {
+	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	bend := func([]byte) []byte { return nil } // of layers
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") {
+			images.ServeHTTP(w, r)
+			return
+		}
+		said := httptest.NewRecorder()
+		images.ServeHTTP(said, r)
+		body := said.Body.Bytes()
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		if bent := bend(body); bent != nil && body[0] != '{' {
+			body = bent
+		}
+		_, _ = w.Write(body)
+	}))
+	defer s.Close()
+	host := strings.TrimPrefix(s.URL, "http://")
+	push := func(image string, img v1.Image, err error) {
+		t.Helper()
+		var ref name.Reference
+		if err == nil {
+			ref, err = name.ParseReference(host + "/" + image)
+		}
+		if err == nil {
+			err = remote.Write(ref, img)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	layers := func(tars ...[]byte) (v1.Image, error) {
+		all := make([]v1.Layer, len(tars))
+		for i, content := range tars {
+			all[i] = layerOf(t, content)
+		}
+		return mutate.AppendLayers(empty.Image, all...)
+	}
+	onbuild, err := mutate.Config(empty.Image, v1.Config{OnBuild: []string{"RUN something"}})
+	push("onbuild", onbuild, err)
+	many := make([][]byte, 200)
+	for i := range many {
+		many[i] = tarOf(fmt.Sprint("file", i), "", "last", fmt.Sprint(i))
+	}
+	deep, err := layers(many...)
+	push("deep", deep, err)
+	climbing, err := layers(tarOf("../../outside", "x"))
+	push("climbing", climbing, err)
+	var links bytes.Buffer
+	tw := tar.NewWriter(&links)
+	_ = tw.WriteHeader(&tar.Header{Name: "way", Typeflag: tar.TypeSymlink, Linkname: t.TempDir()})
+	_ = tw.WriteHeader(&tar.Header{Name: "way/in", Typeflag: tar.TypeReg, Mode: 0o644})
+	tw.Close()
+	linked, err := layers(links.Bytes())
+	push("linked", linked, err)
+	whole, err := layers(tarOf("a", strings.Repeat("a", 9000)))
+	push("whole", whole, err)
+
+	for _, c := range []struct {
+		image, want string
+		bend        func([]byte) []byte
+	}{
+		{"onbuild", "ONBUILD", nil},
+		{"deep", "", nil},
+		{"climbing", "", nil},
+		{"linked", "", nil},
+		{"whole", "layer 1 of the image could not be fetched", func(b []byte) []byte { return b[:len(b)/2] }},
+		{"whole", "layer 1 of the image could not be fetched", func(b []byte) []byte {
+			b = bytes.Clone(b)
+			b[len(b)-1] ^= 1
+			return b
+		}},
+	} {
+		bend = func([]byte) []byte { return nil }
+		if c.bend != nil {
+			bend = c.bend
+		}
+		w := newWorld(t)
+		r := w.build(bothy.BuildRequest{Name: "made", Dockerfile: "FROM " + host + "/" + c.image + "\nWORKDIR /new"})
+		if c.want == "" != (r.State == bothy.BuildSucceeded) || !strings.Contains(r.Error, c.want) {
+			t.Errorf("%s: %s %s", c.image, r.State, r.Error)
+		}
+		if c.image == "deep" {
+			if n, err := r.files.Get("/last"); err != nil || n.Data.Size != 3 {
+				t.Errorf("of 200 layers the last is not on top: %v", err)
+			}
+		}
+		if left, _ := os.ReadDir(w.work); len(left) != 0 {
+			t.Errorf("%s has left %v", c.image, left)
+		}
+		if up, _ := filepath.Glob(filepath.Join(filepath.Dir(w.dir), "outside")); len(up) != 0 {
+			t.Errorf("%s has written %v", c.image, up)
+		}
 	}
 }
