@@ -118,3 +118,16 @@ func TestAFailedBuildLeavesASandbox(t *testing.T) {
 		}
 	}
 }
+
+// A command that never ends costs what it was given, and leaves nothing.
+func TestCommandsOfBuildsThatNeverEnd(t *testing.T) {
+	name := fmt.Sprintf("endless-%d", os.Getpid())
+	b, log := shared.built(t, bothy.BuildRequest{Name: name, Dockerfile: "FROM " + templateName + "\nRUN echo begun && sleep 54322", TimeoutSeconds: 2})
+	if b.State != bothy.BuildFailed || !strings.Contains(b.Error, "line 2: the command did not end within 2 seconds") || !strings.Contains(log, "begun") {
+		t.Errorf("%+v\n%s", b, log)
+	}
+	list, err := shared.Sandboxes.List(t.Context(), bothy.SandboxFilter{Metadata: map[string]string{"bothy.build": b.ID}})
+	if err != nil || len(list.Items) != 1 || list.Items[0].State != bothy.StateStopped {
+		t.Errorf("its sandboxes: %+v, %v", list.Items, err)
+	}
+}
