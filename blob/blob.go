@@ -1,7 +1,7 @@
 // Package blob keeps named trees of files, such as snapshots. A tree is there
-// whole or not at all. One interface, one suite of tests (blobtest); a folder
-// is the implementation now, object storage another. lifecycle and snapshot use
-// it.
+// whole or not at all. One interface, one suite of tests (blobtest); a folder of the
+// host is one implementation, object storage with a folder in front another.
+// lifecycle and snapshot use it.
 package blob
 
 import "context"
@@ -27,6 +27,21 @@ type Store interface {
 	List(ctx context.Context) ([]string, error)
 	// Size is what a tree takes up, in bytes.
 	Size(ctx context.Context, name string) (int64, error)
+}
+
+// Remote is a Store whose trees are carried to where they outlive this host. What was
+// carried may leave the host's disk, and comes back when it is opened.
+type Remote interface {
+	Store
+	// Keep carries a tree there in the background. It goes on, also through errors, until
+	// the tree is there or removed, or the store is closed; a later server must ask again.
+	Keep(name string)
+	// Kept reports whether a tree is there.
+	Kept(name string) bool
+	// WaitKept waits until a tree is there, for no longer than ctx.
+	WaitKept(ctx context.Context, name string) error
+	// ReadFile reads a small file of a tree, without the rest of it.
+	ReadFile(ctx context.Context, name, file string) ([]byte, error)
 }
 
 // Draft is a tree in the making. Its methods are called by one goroutine at a

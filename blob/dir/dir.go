@@ -65,6 +65,12 @@ func (s *Store) path(name string) (string, error) {
 	return filepath.Join(s.root, name), nil
 }
 
+// CheckName refuses what cannot name a tree.
+func (s *Store) CheckName(name string) error {
+	_, err := s.path(name)
+	return err
+}
+
 // Create makes a draft.
 func (s *Store) Create(_ context.Context, name string) (blob.Draft, error) {
 	final, err := s.path(name)
@@ -147,6 +153,21 @@ func (s *Store) Remove(_ context.Context, name string) error {
 	}
 	s.going[name] = true
 	return nil
+}
+
+// RemoveClosed removes a tree unless somebody has it open, and reports whether it did.
+func (s *Store) RemoveClosed(name string) (bool, error) {
+	s.mu.Lock()
+	if s.open[name] > 0 {
+		s.mu.Unlock()
+		return false, nil
+	}
+	going, err := s.hide(name)
+	s.mu.Unlock()
+	if err != nil || going == "" {
+		return false, err
+	}
+	return true, s.discard(going)
 }
 
 // hide renames a tree, so that no half of it can be found, and returns its new

@@ -1,0 +1,138 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// bury writes down that a tree was removed, or that nothing knows it, and since when.
+func (s *Store) bury(name string) error {
+	return s.remember(gone, name, []byte(s.o.now().UTC().Format(time.RFC3339)))
+}
+
+// Collect removes from the bucket what was removed longer ago than the grace time. Before
+// each it asks the records, which are the truth: what they name is kept after all.
+func (s *Store) Collect(ctx context.Context) error {
+	if s.o.Doubtful {
+		return nil
+	}
+	names, err := s.stateNames(gone)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range names {
+		if err := s.collectOne(ctx, name); err != nil {
+			errs = append(errs, err)
+			if errors.Is(err, ErrUnavailable) || ctx.Err() != nil {
+				break
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Store) collectOne(ctx context.Context, name string) error {
+	named, err := s.o.Named(ctx, name)
+	if err != nil {
+		return err
+	}
+	if named {
+		// Its removal was not finished, or the records were restored.
+		if err := removeFile(s.state(gone, name)); err != nil {
+			return err
+		}
+		if s.Local(name) {
+			s.Keep(name)
+		}
+		return nil
+	}
+	text, err := os.ReadFile(s.state(gone, name))
+	if err != nil {
+		return err
+	}
+	since, err := time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
+	if err != nil {
+		return s.bury(name) // it counts from now
+	}
+	if s.o.now().Sub(since) < s.o.Grace {
+		return nil
+	}
+	if err := s.bucket.Usable(); err != nil {
+		return err
+	}
+	if err := s.bucket.removeTree(ctx, s.o.Kind, name); err != nil {
+		return err
+	}
+	s.log.Info("removed from the object storage", "kind", s.o.Kind, "name", name)
+	return removeFile(s.state(gone, name))
+}
+
+// Sweep looks in the bucket for trees that no record names, such as those of a server that
+// is no more. Each of them is removed when no record has named it for the grace time.
+func (s *Store) Sweep(ctx context.Context) error {
+	if s.o.Doubtful {
+		return nil
+	}
+	if err := s.bucket.Usable(); err != nil {
+		return err
+	}
+	names, err := s.bucket.names(ctx, s.bucket.key(s.o.Kind)+"/", 0)
+	if err != nil {
+		return err
+	}
+	known, err := s.stateNames(indexes)
+	if err != nil {
+		return err
+	}
+	// An index that this host has may be of a tree that another has removed.
+	names = append(names, known...)
+	slices.Sort(names)
+	names = slices.Compact(names)
+	for _, name := range names {
+		if s.has(gone, name) || s.Local(name) {
+			continue
+		}
+		named, err := s.o.Named(ctx, name)
+		if err != nil {
+			return err
+		}
+		if !named {
+			if err := errors.Join(s.bury(name), removeFile(s.state(indexes, name))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+const (
+	collectEvery = 10 * time.Minute
+	sweepEvery   = 24 * time.Hour
+)
+
+// RunCollector collects now and then until ctx ends.
+func (s *Store) RunCollector(ctx context.Context) {
+	swept := time.Now().Add(-sweepEvery + time.Hour) // not in the first hour
+	t := time.NewTicker(collectEvery)
+	defer t.Stop()
+	for {
+		err := s.Collect(ctx)
+		if time.Since(swept) > sweepEvery {
+			swept = time.Now()
+			err = errors.Join(err, s.Sweep(ctx))
+		}
+		if err != nil && ctx.Err() == nil {
+			s.log.Warn("not all that is not needed was removed from the object storage", "kind", s.o.Kind, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/bothy-dev/bothy/internal/disk"
+)
+
+// fetch is a tree that is being fetched. It is not evicted before those who wait for it
+// have opened it.
+type fetch struct {
+	ctx     context.Context
+	cancel  context.CancelFunc
+	done    chan struct{}
+	err     error
+	waiters int
+}
+
+// openFetched opens a tree after fetching it, once for all who ask meanwhile.
+func (s *Store) openFetched(ctx context.Context, name string) (string, func(), error) {
+	s.mu.Lock()
+	f := s.fetches[name]
+	if f == nil {
+		f = &fetch{done: make(chan struct{})}
+		f.ctx, f.cancel = context.WithCancel(s.ctx)
+		s.fetches[name] = f
+		s.work.Go(func() {
+			defer close(f.done)
+			f.err = s.fetch(f.ctx, name)
+		})
+	}
+	f.waiters++
+	s.mu.Unlock()
+	defer s.leave(name, f)
+	select {
+	case <-f.done:
+	case <-ctx.Done():
+		return "", nil, context.Cause(ctx)
+	}
+	if f.err != nil {
+		return "", nil, s.fetchError(name, f.err)
+	}
+	dir, release, err := s.local.Open(ctx, name)
+	if err == nil {
+		s.used(name)
+	}
+	return dir, release, err
+}
+
+// leave ends a fetch that nobody waits for any more.
+func (s *Store) leave(name string, f *fetch) {
+	s.mu.Lock()
+	f.waiters--
+	last := f.waiters == 0
+	if last {
+		f.cancel()
+		delete(s.fetches, name)
+	}
+	s.mu.Unlock()
+	if last {
+		s.evict()
+	}
+}
+
+func (s *Store) fetch(ctx context.Context, name string) error {
+	if err := s.bucket.Usable(); err != nil {
+		return err
+	}
+	// Another fetch, which ended just now, may have brought it.
+	if s.Local(name) {
+		return nil
+	}
+	i, err := s.indexOf(ctx, name)
+	if err != nil {
+		return err
+	}
+	if err := s.makeRoom(i.room()); err != nil {
+		return err
+	}
+	d, err := s.local.Create(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer d.Discard()
+	begun := time.Now()
+	guard := &disk.Guard{Dir: s.root, Min: s.o.MinFree}
+	if err := s.bucket.download(ctx, s.o.Kind, name, i, d.Dir(), guard); err != nil {
+		return err
+	}
+	// A fetch that was given up just now may have brought it all the same.
+	if err := d.Commit(ctx); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	s.transfers.fetched.Add(i.transferred())
+	s.log.Info("fetched from the object storage", "kind", s.o.Kind, "name", name, "bytes", i.transferred(), "ms", time.Since(begun).Milliseconds())
+	if s.has(gone, name) { // it was removed meanwhile
+		return errors.Join(s.local.Remove(context.WithoutCancel(ctx), name), &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist})
+	}
+	return nil
+}
+
+// makeRoom evicts until so many bytes fit on the disk, if they can.
+func (s *Store) makeRoom(bytes int64) error {
+	short := func() (int64, error) {
+		free, err := disk.Free(s.root)
+		return bytes + s.o.MinFree - free, err
+	}
+	lacking, err := short()
+	if err == nil && lacking > 0 {
+		s.evictUntil(func(_, freed int64) bool { return freed >= lacking })
+		lacking, err = short()
+	}
+	if err == nil && lacking > 0 {
+		err = fmt.Errorf("%d bytes are needed, and %d more are to stay free: %w", bytes, s.o.MinFree, disk.ErrNoRoom)
+	}
+	return err
+}
+
+// evict brings what is here and in the bucket below the bound.
+func (s *Store) evict() {
+	if s.o.CacheBytes > 0 {
+		s.evictUntil(func(left, _ int64) bool { return left <= s.o.CacheBytes })
+	}
+}
+
+// cached is a tree that is on this host and in the bucket.
+type cached struct {
+	name string
+	used time.Time
+	size int64
+}
+
+// evictUntil removes trees from this host that are in the bucket, those first that were
+// used least lately, until enough of them, told what is left and what was freed.
+func (s *Store) evictUntil(enough func(left, freed int64) bool) {
+	if s.bucket.Usable() != nil {
+		return
+	}
+	s.evicting.Lock()
+	defer s.evicting.Unlock()
+	all, left, err := s.cachedTrees()
+	if err != nil {
+		s.log.Warn("cannot look for what could leave this host's disk", "error", err)
+		return
+	}
+	var freed int64
+	for _, c := range all {
+		if enough(left, freed) {
+			return
+		}
+		s.mu.Lock()
+		wanted := s.fetches[c.name] != nil
+		s.mu.Unlock()
+		if wanted {
+			continue
+		}
+		removed, err := s.local.RemoveClosed(c.name)
+		if err != nil {
+			s.log.Warn("cannot remove from this host's disk what is in the object storage", "kind", s.o.Kind, "name", c.name, "error", err)
+		}
+		if removed {
+			left, freed = left-c.size, freed+c.size
+			s.mu.Lock()
+			delete(s.sizes, c.name)
+			s.mu.Unlock()
+		}
+	}
+}
+
+func (s *Store) cachedTrees() (all []cached, total int64, err error) {
+	kept, err := s.stateNames(indexes)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, name := range kept {
+		info, err := os.Stat(s.state(indexes, name))
+		if err != nil {
+			continue // removed just now
+		}
+		size, here := s.localSize(name)
+		if here {
+			all, total = append(all, cached{name, info.ModTime(), size}), total+size
+		}
+	}
+	slices.SortFunc(all, func(a, b cached) int { return a.used.Compare(b.used) })
+	return all, total, nil
+}
+
+// localSize is what a tree takes up on this host's disk, if it is there.
+func (s *Store) localSize(name string) (int64, bool) {
+	path := filepath.Join(s.root, name)
+	if _, err := os.Stat(path); err != nil {
+		return 0, false
+	}
+	s.mu.Lock()
+	size, ok := s.sizes[name]
+	s.mu.Unlock()
+	if ok {
+		return size, true
+	}
+	err := filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			size += st.Blocks * 512
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, false
+	}
+	s.mu.Lock()
+	s.sizes[name] = size
+	s.mu.Unlock()
+	return size, true
+}

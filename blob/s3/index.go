@@ -1,0 +1,185 @@
+package s3
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/bothy-dev/bothy"
+)
+
+const (
+	// indexName is the object that makes a tree visible.
+	indexName     = "index.json"
+	indexVersion  = 1
+	maxIndexBytes = 64 << 20
+	// chunkSize is what is sent, checked and retried at once. Smaller ones cost more
+	// requests, larger ones memory.
+	chunkSize = 8 << 20
+	// inlineBytes is up to what size a file stands in the index itself.
+	inlineBytes = 64 << 10
+	// maxFileBytes keeps sums of sizes from overflowing.
+	maxFileBytes = 1 << 44
+)
+
+// index says what a tree is made of.
+type index struct {
+	Version int      `json:"version"`
+	Folders []folder `json:"folders,omitempty"`
+	Files   []file   `json:"files"`
+}
+
+type folder struct {
+	Name string      `json:"name"`
+	Mode fs.FileMode `json:"mode"`
+}
+
+type file struct {
+	Name string      `json:"name"`
+	Mode fs.FileMode `json:"mode"`
+	Size int64       `json:"size"`
+	// Sparse marks a file with holes. Chunks that are all hole are left out.
+	Sparse bool    `json:"sparse,omitempty"`
+	Chunks []chunk `json:"chunks,omitempty"`
+	// Data is what is in a small file, instead of chunks.
+	Data []byte `json:"data,omitempty"`
+}
+
+type chunk struct {
+	At   int64 `json:"at"`
+	Size int64 `json:"size"`
+	// SHA256 is of the bytes in the file.
+	SHA256 string `json:"sha256"`
+	// Stored is the size of the object.
+	Stored int64 `json:"stored"`
+	Zstd   bool  `json:"zstd,omitempty"`
+}
+
+// object is the name of a chunk below its tree.
+func (c chunk) object() string {
+	if c.Zstd {
+		return c.SHA256 + ".zst"
+	}
+	return c.SHA256
+}
+
+// size is that of the files, holes included.
+func (i *index) size() (n int64) {
+	for _, f := range i.Files {
+		n += f.Size
+	}
+	return n
+}
+
+// room is about what the files take up on a disk.
+func (i *index) room() (n int64) {
+	for _, f := range i.Files {
+		if !f.Sparse {
+			n += f.Size
+			continue
+		}
+		for _, c := range f.Chunks {
+			n += c.Size
+		}
+	}
+	return n
+}
+
+// transferred is what the objects take up.
+func (i *index) transferred() (n int64) {
+	for _, f := range i.Files {
+		n += int64(len(f.Data))
+		for _, c := range f.Chunks {
+			n += c.Stored
+		}
+	}
+	return n
+}
+
+func (i *index) encode() ([]byte, error) { return json.Marshal(i) }
+
+// decodeIndex reads an index that somebody else may have written.
+func decodeIndex(name string, text []byte) (*index, error) {
+	var i index
+	if err := json.Unmarshal(text, &i); err != nil {
+		return nil, damaged(name, "its index cannot be read").Because(err)
+	}
+	if i.Version != indexVersion {
+		return nil, bothy.Errorf(bothy.CodeUnsupported, "%s has an index of version %d in the object storage, and this server reads %d", name, i.Version, indexVersion).
+			WithHint("Upgrade this server.")
+	}
+	seen := map[string]bool{}
+	for _, d := range i.Folders {
+		if err := checkName(d.Name, d.Mode, seen); err != nil {
+			return nil, damaged(name, "its index %v", err)
+		}
+	}
+	for _, f := range i.Files {
+		if err := errors.Join(checkName(f.Name, f.Mode, seen), f.check()); err != nil {
+			return nil, damaged(name, "its index %v", err)
+		}
+	}
+	return &i, nil
+}
+
+func checkName(name string, mode fs.FileMode, seen map[string]bool) error {
+	switch {
+	case !filepath.IsLocal(name) || name == "." || filepath.Clean(name) != name || strings.ContainsAny(name, "\x00\\"):
+		return fmt.Errorf("names %q", name)
+	case seen[name]:
+		return fmt.Errorf("names %s twice", name)
+	case mode&^fs.ModePerm != 0:
+		return fmt.Errorf("says that %s is no plain file", name)
+	}
+	seen[name] = true
+	return nil
+}
+
+func (f *file) check() error {
+	if f.Size < 0 || f.Size > maxFileBytes {
+		return fmt.Errorf("says that %s has %d bytes", f.Name, f.Size)
+	}
+	if f.Size <= inlineBytes {
+		if int64(len(f.Data)) != f.Size || len(f.Chunks) > 0 {
+			return fmt.Errorf("does not hold %s whole", f.Name)
+		}
+		return nil
+	}
+	at := int64(0)
+	for _, c := range f.Chunks {
+		sum, err := hex.DecodeString(c.SHA256)
+		switch {
+		case err != nil || len(sum) != 32 || strings.ToLower(c.SHA256) != c.SHA256:
+			return fmt.Errorf("has no checksum of %s", f.Name)
+		case c.Size < 1 || c.Size > chunkSize || c.At < at || c.At+c.Size > f.Size || (!f.Sparse && c.At != at):
+			return fmt.Errorf("has %s in pieces that do not fit", f.Name)
+		case c.Stored < 1 || c.Stored > c.Size || (!c.Zstd && c.Stored != c.Size):
+			return fmt.Errorf("has %s in pieces of wrong sizes", f.Name)
+		}
+		at = c.At + c.Size
+	}
+	if !f.Sparse && at != f.Size {
+		return fmt.Errorf("does not hold %s whole", f.Name)
+	}
+	return nil
+}
+
+// index reads the index of a tree; fs.ErrNotExist where there is none.
+func (b *Bucket) index(ctx context.Context, kind, name string) (*index, []byte, error) {
+	text, err := b.get(ctx, b.key(kind, name, indexName), maxIndexBytes, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	i, err := decodeIndex(name, text)
+	return i, text, err
+}
+
+func damaged(name, format string, args ...any) *bothy.Error {
+	return bothy.Errorf(bothy.CodeSnapshotDamaged, "%s is damaged in the object storage: "+format, append([]any{name}, args...)...).
+		WithHint("Nothing was started from it. Use another snapshot of the same sandbox, or a backup of the bucket.")
+}

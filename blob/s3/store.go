@@ -1,0 +1,343 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/blob"
+	"github.com/bothy-dev/bothy/blob/dir"
+	"github.com/bothy-dev/bothy/internal/disk"
+)
+
+// Options are what a store is told.
+type Options struct {
+	// Kind is the part of the bucket that the trees lie in, such as snapshots.
+	Kind string
+	// State is a folder for what the store must remember.
+	State string
+	// CacheBytes bounds what trees that are in the bucket take up on this host as well; 0
+	// is no bound.
+	CacheBytes int64
+	// MinFree is how many bytes of the disk stay free.
+	MinFree int64
+	// Grace is how long what was removed stays in the bucket.
+	Grace time.Duration
+	// Named reports whether the records know a tree. What they know is not removed from
+	// the bucket, and nothing is while they cannot be asked.
+	Named func(ctx context.Context, name string) (bool, error)
+	// Doubtful says that the records may lack something: then nothing is removed.
+	Doubtful bool
+	// OnKept is told of each tree that was asked to be kept, when it is in the bucket.
+	OnKept func(name string)
+	Log    *slog.Logger
+
+	// now and backoff are for tests.
+	now     func() time.Time
+	backoff func(failures int) time.Duration
+}
+
+// Store implements blob.Remote. Trees that are only on this host are never evicted.
+type Store struct {
+	local  *dir.Store
+	root   string
+	bucket *Bucket
+	o      Options
+	log    *slog.Logger
+
+	ctx  context.Context
+	stop context.CancelFunc
+	work sync.WaitGroup
+
+	mu      sync.Mutex
+	uploads map[string]*upload
+	wake    chan struct{} // takes one
+	fetches map[string]*fetch
+	sizes   map[string]int64 // of local trees, on disk
+	// pause is until when no upload begins, since the storage is away.
+	pause    time.Time
+	failures int
+
+	evicting  sync.Mutex
+	transfers struct{ sent, fetched, failed atomic.Int64 }
+}
+
+var _ blob.Remote = (*Store)(nil)
+
+// Open returns the store with its local trees in root. One process at a time may have it
+// open. Nothing is read from or written to the bucket before it is claimed.
+func Open(root string, b *Bucket, o Options) (*Store, error) {
+	local, err := dir.Open(root)
+	if err != nil {
+		return nil, err
+	}
+	if o.now == nil {
+		o.now = time.Now
+	}
+	if o.backoff == nil {
+		o.backoff = backoff
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Store{
+		local: local, root: root, bucket: b, o: o, log: o.Log, wake: make(chan struct{}, 1),
+		uploads: map[string]*upload{}, fetches: map[string]*fetch{}, sizes: map[string]int64{},
+	}
+	for _, d := range []string{indexes, gone} {
+		if err := os.MkdirAll(filepath.Join(o.State, d), 0o700); err != nil {
+			return nil, err
+		}
+		drafts, _ := filepath.Glob(filepath.Join(o.State, d, draftPrefix+"*"))
+		for _, path := range drafts {
+			_ = os.Remove(path)
+		}
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	for range uploadsAtOnce {
+		s.work.Go(s.uploader)
+	}
+	return s, nil
+}
+
+// Close ends what is under way. It goes on when it is asked for again.
+func (s *Store) Close() {
+	s.stop()
+	s.work.Wait()
+}
+
+// draftPrefix begins the names of files of the state that are half written.
+const draftPrefix = ".new-"
+
+// The folders of the state.
+const (
+	// indexes has the indexes of trees that are in the bucket.
+	indexes = "index"
+	// gone has the times at which trees were removed that may still be there.
+	gone = "gone"
+)
+
+func (s *Store) state(folder, name string) string { return filepath.Join(s.o.State, folder, name) }
+
+func (s *Store) has(folder, name string) bool {
+	_, err := os.Stat(s.state(folder, name))
+	return err == nil
+}
+
+// Create makes a draft on this host.
+func (s *Store) Create(ctx context.Context, name string) (blob.Draft, error) {
+	d, err := s.local.Create(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &draft{d, s, name}, nil
+}
+
+// draft commits to this host. The name must not be taken in the bucket either.
+type draft struct {
+	blob.Draft
+	s    *Store
+	name string
+}
+
+func (d *draft) Commit(ctx context.Context) error {
+	if d.s.has(indexes, d.name) {
+		return fmt.Errorf("%s: %w", d.name, fs.ErrExist)
+	}
+	return d.Draft.Commit(ctx)
+}
+
+// Open opens a tree on this host, and fetches it first where it is only in the bucket.
+func (s *Store) Open(ctx context.Context, name string) (string, func(), error) {
+	dir, release, err := s.local.Open(ctx, name)
+	if !errors.Is(err, fs.ErrNotExist) || s.has(gone, name) {
+		if err == nil {
+			s.used(name)
+		}
+		return dir, release, err
+	}
+	return s.openFetched(ctx, name)
+}
+
+// used makes a tree one of the last that are evicted.
+func (s *Store) used(name string) {
+	now := s.o.now()
+	_ = os.Chtimes(s.state(indexes, name), now, now) // without an index it is not evicted
+}
+
+// Remove removes a tree here at once, and from the bucket after the grace time.
+func (s *Store) Remove(ctx context.Context, name string) error {
+	if err := s.local.CheckName(name); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	u := s.uploads[name]
+	delete(s.uploads, name)
+	s.mu.Unlock()
+	if u != nil {
+		u.end()
+	}
+	if err := s.bury(name); err != nil {
+		return err
+	}
+	if err := s.local.Remove(ctx, name); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	delete(s.sizes, name)
+	s.mu.Unlock()
+	return removeFile(s.state(indexes, name))
+}
+
+// List names the trees that are on this host, or are known to it.
+func (s *Store) List(ctx context.Context) ([]string, error) {
+	names, err := s.local.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := s.stateNames(indexes)
+	if err != nil {
+		return nil, err
+	}
+	names = append(names, kept...)
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return s.has(gone, name) }), nil
+}
+
+// Local reports whether a tree is on this host's disk.
+func (s *Store) Local(name string) bool {
+	_, release, err := s.local.Open(context.Background(), name)
+	if err != nil {
+		return false
+	}
+	release()
+	return true
+}
+
+// Size adds up the files.
+func (s *Store) Size(ctx context.Context, name string) (int64, error) {
+	n, err := s.local.Size(ctx, name)
+	if !errors.Is(err, fs.ErrNotExist) || s.has(gone, name) {
+		return n, err
+	}
+	i, err := s.indexOf(ctx, name)
+	if err != nil {
+		return 0, s.fetchError(name, err)
+	}
+	return i.size(), nil
+}
+
+// ReadFile reads a small file: on this host, or out of the tree's index.
+func (s *Store) ReadFile(ctx context.Context, name, file string) ([]byte, error) {
+	dir, release, err := s.local.Open(ctx, name)
+	if err == nil {
+		defer release()
+		return os.ReadFile(filepath.Join(dir, file))
+	}
+	if !errors.Is(err, fs.ErrNotExist) || s.has(gone, name) {
+		return nil, err
+	}
+	i, err := s.indexOf(ctx, name)
+	if err != nil {
+		return nil, s.fetchError(name, err)
+	}
+	for _, f := range i.Files {
+		if f.Name == file && f.Size <= inlineBytes {
+			return f.Data, nil
+		}
+	}
+	return nil, &fs.PathError{Op: "read", Path: name + "/" + file, Err: fs.ErrNotExist}
+}
+
+// indexOf reads the index of a tree, of this host's copy or the bucket's, which it keeps.
+func (s *Store) indexOf(ctx context.Context, name string) (*index, error) {
+	text, err := os.ReadFile(s.state(indexes, name))
+	if err == nil {
+		return decodeIndex(name, text)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err := s.bucket.Usable(); err != nil {
+		return nil, err
+	}
+	i, text, err := s.bucket.index(ctx, s.o.Kind, name)
+	if err != nil {
+		return nil, err
+	}
+	return i, s.remember(indexes, name, text)
+}
+
+// fetchError is what somebody is told whose tree could not be fetched.
+func (s *Store) fetchError(name string, err error) error {
+	var be *bothy.Error
+	switch {
+	case err == nil || errors.Is(err, context.Canceled) || errors.Is(err, fs.ErrNotExist):
+		return err
+	case errors.As(err, &be) && be.Code != bothy.CodeStore && be.Code != bothy.CodeConflict && be.Code != bothy.CodeInvalid:
+		return err
+	case errors.Is(err, disk.ErrNoRoom) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+		return bothy.Errorf(bothy.CodeDiskFull, "the host's disk has no room to fetch %s from the object storage", name).
+			WithHint("Delete snapshots that are not needed, or ask the operator for space; nothing was lost.").Because(err)
+	}
+	e := bothy.Errorf(bothy.CodeStore, "the object storage with %s cannot be reached", name).
+		WithHint("Try again; nothing was lost. `bothy doctor` on the server's host says what is wrong with it.").Because(err)
+	e.RetryAfter = 5 * time.Second
+	return e
+}
+
+// remember writes a file of the state, durably.
+func (s *Store) remember(folder, name string, text []byte) error {
+	path := s.state(folder, name)
+	f, err := os.CreateTemp(filepath.Dir(path), draftPrefix)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err == nil {
+		err = syncFolder(filepath.Dir(path))
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+func syncFolder(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// stateNames lists a folder of the state.
+func (s *Store) stateNames(folder string) (names []string, err error) {
+	entries, err := os.ReadDir(filepath.Join(s.o.State, folder))
+	for _, e := range entries {
+		if e.Name()[0] != '.' {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}

@@ -1,0 +1,755 @@
+package s3
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/blob"
+	"github.com/bothy-dev/bothy/blob/blobtest"
+	"github.com/bothy-dev/bothy/blob/s3/s3test"
+	"github.com/bothy-dev/bothy/internal/failpoint"
+)
+
+// host is a server's store on a bucket, with the records that it asks.
+type host struct {
+	*Store
+	t      *testing.T
+	server *s3test.Server
+	url    string
+	dir    string
+	now    atomic.Int64
+
+	mu      sync.Mutex
+	records map[string]bool
+	kept    []string
+}
+
+func newHost(t *testing.T, change func(*Options)) *host {
+	server := s3test.Start(t)
+	return hostAt(t, server, server.Bucket(t, "bothy"), t.TempDir(), change)
+}
+
+// hostAt is a host with a folder and a bucket that others may have used.
+func hostAt(t *testing.T, server *s3test.Server, url, dir string, change func(*Options)) *host {
+	h := &host{t: t, server: server, url: url, dir: dir, records: map[string]bool{}}
+	h.now.Store(time.Now().UnixNano())
+	h.open(change)
+	return h
+}
+
+func (h *host) open(change func(*Options)) {
+	h.t.Helper()
+	b := openBucket(h.t, h.url)
+	if err := b.Claim(h.t.Context(), "owner", false); err != nil {
+		h.t.Fatal(err)
+	}
+	o := h.options()
+	if change != nil {
+		change(&o)
+	}
+	var err error
+	if h.Store, err = Open(filepath.Join(h.dir, "trees"), b, o); err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(h.Store.Close)
+}
+
+func (h *host) options() Options {
+	return Options{
+		Kind: "snapshots", State: filepath.Join(h.dir, "state"), Grace: time.Hour,
+		Named: func(_ context.Context, name string) (bool, error) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return h.records[name], nil
+		},
+		OnKept: func(name string) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.kept = append(h.kept, name)
+		},
+		now:     func() time.Time { return time.Unix(0, h.now.Load()) },
+		backoff: func(int) time.Duration { return 10 * time.Millisecond },
+	}
+}
+
+func openBucket(t *testing.T, url string) *Bucket {
+	t.Helper()
+	l, err := ParseLocation(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := OpenBucket(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// add makes a tree on this host and a record of it.
+func (h *host) add(name string, files map[string][]byte) {
+	h.t.Helper()
+	d, err := h.Create(h.t.Context(), name)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for path, data := range files {
+		full := filepath.Join(d.Dir(), path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o711), os.WriteFile(full, data, 0o600)); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	if err := d.Commit(h.t.Context()); err != nil {
+		h.t.Fatal(err)
+	}
+	h.mu.Lock()
+	h.records[name] = true
+	h.mu.Unlock()
+}
+
+// keep carries a tree to the bucket.
+func (h *host) keep(name string) {
+	h.t.Helper()
+	h.Keep(name)
+	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
+	defer cancel()
+	if err := h.WaitKept(ctx, name); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// forget takes all trees that are in the bucket off this host.
+func (h *host) forget() {
+	h.evictUntil(func(left, _ int64) bool { return left <= 0 })
+}
+
+func (h *host) wantFiles(name string, want map[string][]byte) {
+	h.t.Helper()
+	dir, release, err := h.Open(h.t.Context(), name)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer release()
+	got := map[string][]byte{}
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rel, _ := filepath.Rel(dir, path)
+		got[rel], err = os.ReadFile(path)
+		return err
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if !slices.Equal(slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want))) {
+		h.t.Fatalf("files: %q", slices.Sorted(maps.Keys(got)))
+	}
+	for path := range want {
+		if !bytes.Equal(got[path], want[path]) {
+			h.t.Errorf("%s has other bytes: %d of %d", path, len(got[path]), len(want[path]))
+		}
+	}
+}
+
+func random(n int) []byte {
+	b := make([]byte, n)
+	r := rand.NewChaCha8([32]byte{1})
+	_, _ = r.Read(b)
+	return b
+}
+
+// files are of each kind: small, large, compressible, not, with several chunks.
+func files() map[string][]byte {
+	return map[string][]byte{
+		"manifest.json":     []byte(`{"version":1}`),
+		"files.tar":         bytes.Repeat([]byte("compressible "), 300_000),
+		"memory/pages.img":  random(2*chunkSize + 4321),
+		"memory/empty":      {},
+		"memory/state":      random(inlineBytes),
+		"memory/state.more": random(inlineBytes + 1),
+	}
+}
+
+func TestStoreIsABlobStore(t *testing.T) {
+	server := s3test.Start(t)
+	var n int
+	open := func(t *testing.T, dir string) *Store {
+		n++
+		b := openBucket(t, bucketFor(t, server, dir))
+		if err := b.Claim(t.Context(), "owner", false); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(dir, b, Options{Kind: "snapshots", State: dir + "-state", Grace: time.Hour, Named: func(context.Context, string) (bool, error) { return true, nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		return s
+	}
+	t.Run("on this host", func(t *testing.T) {
+		blobtest.Run(t, func(t *testing.T, dir string) blob.Store { return open(t, dir) })
+	})
+	t.Run("only in the bucket", func(t *testing.T) {
+		blobtest.Run(t, func(t *testing.T, dir string) blob.Store { return &bucketOnly{open(t, dir)} })
+	})
+}
+
+// bucketFor is one bucket for each folder.
+func bucketFor(t *testing.T, server *s3test.Server, dir string) string {
+	name := "b" + strings.ToLower(strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return r
+		}
+		return -1
+	}, dir)) + "x"
+	if there, err := server.Client.BucketExists(t.Context(), name); err != nil {
+		t.Fatal(err)
+	} else if there {
+		return server.URL(name)
+	}
+	return server.Bucket(t, name)
+}
+
+// bucketOnly is a store whose trees leave the host as soon as they are committed.
+type bucketOnly struct{ *Store }
+
+func (s *bucketOnly) Create(ctx context.Context, name string) (blob.Draft, error) {
+	d, err := s.Store.Create(ctx, name)
+	return &evictedDraft{d, s.Store, name}, err
+}
+
+type evictedDraft struct {
+	blob.Draft
+	s    *Store
+	name string
+}
+
+func (d *evictedDraft) Commit(ctx context.Context) error {
+	if err := d.Draft.Commit(ctx); err != nil {
+		return err
+	}
+	d.s.Keep(d.name)
+	if err := d.s.WaitKept(ctx, d.name); err != nil {
+		return err
+	}
+	if removed, err := d.s.local.RemoveClosed(d.name); err != nil || !removed {
+		return fmt.Errorf("%s is still on this host: %v", d.name, err)
+	}
+	return nil
+}
+
+func TestEveryKindOfFileComesBack(t *testing.T) {
+	h := newHost(t, nil)
+	want := files()
+	h.add("one", want)
+	h.keep("one")
+	h.forget()
+	if h.Local("one") {
+		t.Fatal("it is still on this host")
+	}
+	h.wantFiles("one", want)
+	if !h.Local("one") {
+		t.Error("what was fetched is not on this host")
+	}
+	if got, err := h.ReadFile(t.Context(), "one", "manifest.json"); err != nil || !bytes.Equal(got, want["manifest.json"]) {
+		t.Errorf("read %q, %v", got, err)
+	}
+	var packed int
+	for _, key := range h.server.Objects(t, "bothy") {
+		if strings.HasSuffix(key, ".zst") {
+			packed++
+		}
+	}
+	if packed != 1 {
+		t.Errorf("%d chunks are compressed, where one is worth it", packed)
+	}
+}
+
+func TestAnotherHostFetchesIt(t *testing.T) {
+	h := newHost(t, nil)
+	want := files()
+	h.add("one", want)
+	h.keep("one")
+	other := hostAt(t, h.server, h.url, t.TempDir(), nil)
+	if got, err := other.ReadFile(t.Context(), "one", "manifest.json"); err != nil || !bytes.Equal(got, want["manifest.json"]) {
+		t.Errorf("read %q, %v", got, err)
+	}
+	if other.Local("one") {
+		t.Error("to read one file, all were fetched")
+	}
+	other.wantFiles("one", want)
+	if _, _, err := other.Open(t.Context(), "none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a tree that is nowhere: %v", err)
+	}
+}
+
+func TestHolesStayHoles(t *testing.T) {
+	h := newHost(t, nil)
+	d, err := h.Create(t.Context(), "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(d.Dir(), "ram"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []int64{5 * chunkSize, 9*chunkSize + 100_000} {
+		if _, err := f.WriteAt(random(10_000), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(f.Truncate(160<<20), f.Close(), d.Commit(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(filepath.Join(h.root, "one", "ram"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.keep("one")
+	h.forget()
+	dir, release, err := h.Open(t.Context(), "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	after, err := os.ReadFile(filepath.Join(dir, "ram"))
+	if err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the bytes are not the same: %v", err)
+	}
+	info, err := os.Stat(filepath.Join(dir, "ram"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used := info.Sys().(*syscall.Stat_t).Blocks * 512; used > 1<<20 {
+		t.Errorf("it takes up %d bytes", used)
+	}
+}
+
+// A server that is killed in the middle leaves nothing that can be found, and the next
+// goes on where it was.
+func TestUploadGoesOnAfterItStopped(t *testing.T) {
+	for _, at := range []string{"s3.chunk", "s3.commit", "s3.committed", "s3.uploaded"} {
+		t.Run(at, func(t *testing.T) {
+			h := newHost(t, nil)
+			want := files()
+			h.add("one", want)
+			hit := make(chan struct{})
+			var once sync.Once
+			mend := failpoint.Set(at, func() error {
+				once.Do(func() { close(hit) })
+				h.Store.stop() // the end of the server
+				return errors.New("killed")
+			})
+			h.Keep("one")
+			<-hit
+			h.Store.Close()
+			mend()
+			if h.Kept("one") {
+				t.Fatal("it is said to be in the bucket")
+			}
+			other := hostAt(t, h.server, h.url, t.TempDir(), nil)
+			_, _, err := other.Open(t.Context(), "one")
+			if whole := at == "s3.committed" || at == "s3.uploaded"; whole != (err == nil) {
+				t.Errorf("another host finds it: %v", err)
+			}
+			before := len(h.server.Asked("PUT /bothy/snapshots/one/"))
+			h.open(nil)
+			h.keep("one")
+			if at != "s3.chunk" {
+				if again := len(h.server.Asked("PUT /bothy/snapshots/one/")) - before; again > 1 {
+					t.Errorf("%d objects were sent again", again)
+				}
+			}
+			h.forget()
+			h.wantFiles("one", want)
+		})
+	}
+}
+
+func TestStorageIsAway(t *testing.T) {
+	h := newHost(t, nil)
+	want := files()
+	h.add("one", want)
+	h.keep("one")
+	h.forget()
+	mend := h.server.Spoil(s3test.Faults{Away: func(*http.Request) bool { return true }})
+	// What is new is safe on this host, and waits.
+	h.add("two", want)
+	h.Keep("two")
+	h.wantFiles("two", want)
+	_, _, err := h.Open(t.Context(), "one")
+	var be *bothy.Error
+	if !errors.As(err, &be) || be.Code != bothy.CodeStore || be.RetryAfter == 0 || be.Hint == "" {
+		t.Errorf("fetching says %v", err)
+	}
+	if h.Local("one") {
+		t.Error("half a tree is on this host")
+	}
+	if h.Kept("two") || h.Pending() != 1 {
+		t.Error("what waits is not said to wait")
+	}
+	h.forget()
+	if !h.Local("two") {
+		t.Fatal("what is only on this host was evicted")
+	}
+	mend()
+	h.keep("two")
+	h.wantFiles("one", want)
+}
+
+func TestStorageStopsInTheMiddle(t *testing.T) {
+	h := newHost(t, nil)
+	want := files()
+	h.add("one", want)
+	h.keep("one")
+	h.forget()
+	var cut atomic.Int64
+	chunks := func(r *http.Request) bool {
+		return r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/one/") && !strings.HasSuffix(r.URL.Path, indexName)
+	}
+	// Once in a while it is only tried again.
+	h.server.Spoil(s3test.Faults{Cut: func(r *http.Request) int64 {
+		if chunks(r) && cut.Add(1) == 1 {
+			return 1000
+		}
+		return 0
+	}})
+	h.wantFiles("one", want)
+	h.forget()
+	mend := h.server.Spoil(s3test.Faults{Cut: func(r *http.Request) int64 {
+		if chunks(r) {
+			return 1000
+		}
+		return 0
+	}})
+	_, _, err := h.Open(t.Context(), "one")
+	if bothy.ErrorCode(err) != bothy.CodeStore {
+		t.Errorf("fetching says %v", err)
+	}
+	h.wantClean()
+	mend()
+	h.wantFiles("one", want)
+}
+
+// wantClean finds what a failure left on this host.
+func (h *host) wantClean() {
+	h.t.Helper()
+	entries, err := os.ReadDir(h.root)
+	if err != nil || len(entries) > 0 {
+		h.t.Errorf("left on this host: %v, %v", entries, err)
+	}
+}
+
+func TestStorageGivesOtherBytes(t *testing.T) {
+	h := newHost(t, nil)
+	want := files()
+	h.add("one", want)
+	h.keep("one")
+	h.forget()
+	for what, fault := range map[string]func(r *http.Request, b []byte) []byte{
+		"a bit": func(r *http.Request, b []byte) []byte {
+			if r.Method == http.MethodGet && !strings.HasSuffix(r.URL.Path, indexName) && len(b) > 10 {
+				b[len(b)/2] ^= 1
+			}
+			return b
+		},
+		"another chunk": func(r *http.Request, b []byte) []byte {
+			if r.Method == http.MethodGet && int64(len(b)) == chunkSize {
+				return bytes.Repeat([]byte{7}, len(b))
+			}
+			return b
+		},
+	} {
+		mend := h.server.Spoil(s3test.Faults{Answer: fault})
+		_, _, err := h.Open(t.Context(), "one")
+		if bothy.ErrorCode(err) != bothy.CodeSnapshotDamaged {
+			t.Errorf("%s: %v", what, err)
+		}
+		h.wantClean()
+		mend()
+	}
+	h.wantFiles("one", want)
+}
+
+// A storage that says to have taken something and has not is noticed while there is
+// another copy.
+func TestStorageLosesWhatItTook(t *testing.T) {
+	h := newHost(t, nil)
+	want := files()
+	h.add("one", want)
+	var lost atomic.Bool
+	h.server.Spoil(s3test.Faults{Answer: func(r *http.Request, b []byte) []byte {
+		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, ".zst") && lost.CompareAndSwap(false, true) {
+			key := strings.TrimPrefix(r.URL.Path, "/bothy/")
+			if err := h.server.Remove("bothy", key); err != nil {
+				t.Error(err)
+			}
+		}
+		return b
+	}})
+	h.keep("one")
+	if !lost.Load() {
+		t.Fatal("nothing was lost")
+	}
+	h.forget()
+	h.wantFiles("one", want)
+}
+
+func TestFetchedOnce(t *testing.T) {
+	h := newHost(t, nil)
+	want := files()
+	h.add("one", want)
+	h.keep("one")
+	h.forget()
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() { h.wantFiles("one", want) })
+	}
+	all.Wait()
+	seen := map[string]int{}
+	for _, r := range h.server.Asked("GET /bothy/snapshots/one/") {
+		seen[r]++
+	}
+	for r, n := range seen {
+		if n > 1 {
+			t.Errorf("%s: %d times", r, n)
+		}
+	}
+}
+
+func TestFetchEndsWithTheLastWhoWaits(t *testing.T) {
+	h := newHost(t, nil)
+	h.add("one", files())
+	h.keep("one")
+	h.forget()
+	asked, answer := make(chan struct{}, 100), make(chan struct{})
+	mend := h.server.Spoil(s3test.Faults{Before: func(r *http.Request) { asked <- struct{}{}; <-answer }})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { _, _, err := h.Open(ctx, "one"); ended <- err }()
+	<-asked
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("it says %v", err)
+	}
+	close(answer)
+	mend()
+	h.wantFiles("one", files())
+}
+
+func TestCacheIsBounded(t *testing.T) {
+	one := map[string][]byte{"f": random(1 << 20)}
+	h := newHost(t, func(o *Options) { o.CacheBytes = 5 << 19 }) // two and a half
+	for n := range 4 {
+		name := fmt.Sprint("t", n)
+		h.add(name, one)
+		h.now.Add(int64(time.Minute))
+		h.keep(name)
+	}
+	h.add("own", one) // is not in the bucket
+	h.evict()
+	var here []string
+	for _, name := range []string{"t0", "t1", "t2", "t3", "own"} {
+		if h.Local(name) {
+			here = append(here, name)
+		}
+	}
+	if fmt.Sprint(here) != "[t2 t3 own]" {
+		t.Errorf("on this host are %v", here)
+	}
+	// One that is open stays.
+	h.now.Add(int64(time.Minute))
+	_, release, err := h.Open(t.Context(), "t0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.forget()
+	if !h.Local("t0") || h.Local("t3") {
+		t.Error("what is open was evicted, or what is not stayed")
+	}
+	release()
+	if names, err := h.List(t.Context()); err != nil || fmt.Sprint(names) != "[own t0 t1 t2 t3]" {
+		t.Errorf("listed: %v, %v", names, err)
+	}
+}
+
+func TestFullDisk(t *testing.T) {
+	h := newHost(t, nil)
+	h.add("one", files())
+	h.keep("one")
+	h.forget()
+	h.o.MinFree = 1 << 60
+	_, _, err := h.Open(t.Context(), "one")
+	if bothy.ErrorCode(err) != bothy.CodeDiskFull {
+		t.Errorf("before it begins: %v", err)
+	}
+	h.o.MinFree = 0
+	defer failpoint.Set("s3.fetched", func() error { return &fs.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC} })()
+	_, _, err = h.Open(t.Context(), "one")
+	if bothy.ErrorCode(err) != bothy.CodeDiskFull {
+		t.Errorf("in the middle: %v", err)
+	}
+	h.wantClean()
+}
+
+func TestRemovedAfterTheGraceTime(t *testing.T) {
+	h := newHost(t, nil)
+	for _, name := range []string{"one", "two"} {
+		h.add(name, files())
+		h.keep(name)
+	}
+	remove := func(name string) {
+		t.Helper()
+		if err := h.Remove(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove("one")
+	h.mu.Lock()
+	delete(h.records, "one")
+	h.mu.Unlock()
+	h.collect()
+	if !h.inBucket("one") {
+		t.Error("it was removed within the grace time")
+	}
+	if _, _, err := h.Open(t.Context(), "one"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it can still be opened: %v", err)
+	}
+	h.now.Add(int64(2 * time.Hour))
+	mend := h.server.Spoil(s3test.Faults{Away: func(r *http.Request) bool { return r.Method == http.MethodDelete }})
+	if err := h.Collect(t.Context()); err == nil {
+		t.Error("nothing is said of a storage that is away")
+	}
+	mend()
+	h.collect()
+	if h.inBucket("one") || !h.inBucket("two") {
+		t.Errorf("in the bucket: %v", h.server.Objects(t, "bothy"))
+	}
+	// What the records still name is not removed.
+	remove("two")
+	h.now.Add(int64(2 * time.Hour))
+	h.collect()
+	if !h.inBucket("two") {
+		t.Fatal("a tree was removed that the records name")
+	}
+	h.wantFiles("two", files())
+}
+
+func (h *host) collect() {
+	h.t.Helper()
+	if err := h.Collect(h.t.Context()); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *host) inBucket(name string) bool {
+	return slices.ContainsFunc(h.server.Objects(h.t, "bothy"), func(key string) bool { return strings.HasPrefix(key, "snapshots/"+name+"/") })
+}
+
+func TestSweepAsksTheRecords(t *testing.T) {
+	h := newHost(t, nil)
+	for _, name := range []string{"known", "orphan"} {
+		h.add(name, files())
+		h.keep(name)
+	}
+	other := hostAt(t, h.server, h.url, t.TempDir(), nil)
+	other.records["known"] = true
+	sweep := func() {
+		t.Helper()
+		if err := other.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		other.collect()
+	}
+	other.o.Doubtful = true
+	sweep()
+	other.now.Add(int64(2 * time.Hour))
+	other.o.Doubtful = false
+	sweep() // since now nothing names it
+	if !h.inBucket("orphan") {
+		t.Fatal("what was not known for less than the grace time was removed")
+	}
+	other.now.Add(int64(2 * time.Hour))
+	sweep()
+	if h.inBucket("orphan") || !h.inBucket("known") {
+		t.Errorf("in the bucket: %v", h.server.Objects(t, "bothy"))
+	}
+}
+
+func TestRecordsCannotBeAsked(t *testing.T) {
+	h := newHost(t, nil)
+	h.add("one", files())
+	h.keep("one")
+	if err := h.Remove(t.Context(), "one"); err != nil {
+		t.Fatal(err)
+	}
+	h.now.Add(int64(2 * time.Hour))
+	h.o.Named = func(context.Context, string) (bool, error) { return false, errors.New("the database is away") }
+	if err := h.Collect(t.Context()); err == nil {
+		t.Error("it says nothing")
+	}
+	if !h.inBucket("one") {
+		t.Error("it was removed")
+	}
+}
+
+func TestRemoveEndsAnUpload(t *testing.T) {
+	h := newHost(t, nil)
+	h.add("one", files())
+	begun, on := make(chan struct{}, 100), make(chan struct{})
+	mend := h.server.Spoil(s3test.Faults{Before: func(r *http.Request) {
+		if r.Method == http.MethodPut {
+			begun <- struct{}{}
+			<-on
+		}
+	}})
+	h.Keep("one")
+	<-begun
+	waited := make(chan error)
+	go func() { waited <- h.WaitKept(t.Context(), "one") }()
+	if err := h.Remove(t.Context(), "one"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waited; !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("who waited is told %v", err)
+	}
+	close(on)
+	mend()
+	if h.Pending() != 0 || h.Local("one") {
+		t.Error("it is still on its way, or on this host")
+	}
+}
+
+func TestNamesTakenInTheBucket(t *testing.T) {
+	h := newHost(t, nil)
+	h.add("one", files())
+	h.keep("one")
+	other := hostAt(t, h.server, h.url, t.TempDir(), nil)
+	other.add("one", map[string][]byte{"f": []byte("something else")})
+	failed := make(chan struct{})
+	var once sync.Once
+	other.o.backoff = func(int) time.Duration { once.Do(func() { close(failed) }); return time.Hour }
+	other.Keep("one")
+	<-failed
+	if other.Kept("one") {
+		t.Error("it is said to be kept")
+	}
+	h.forget()
+	h.wantFiles("one", files())
+}
