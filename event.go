@@ -32,8 +32,10 @@ const (
 	EventSandboxOOM        = "sandbox.oom_killed"
 	EventSnapshotCreated   = "snapshot.created"
 	EventSnapshotDeleted   = "snapshot.deleted"
-	EventTemplateBuilt     = "template.built"
-	EventTemplateDeleted   = "template.deleted"
+	// EventSnapshotStored tells that a snapshot is in the object storage now.
+	EventSnapshotStored  = "snapshot.stored"
+	EventTemplateBuilt   = "template.built"
+	EventTemplateDeleted = "template.deleted"
 	// EventEnginePreparing tells what the first sandbox of an engine waits for: data
 	// names the engine and the step, such as the download of a kernel.
 	EventEnginePreparing = "engine.preparing"
@@ -46,7 +48,7 @@ const (
 // EventTypes are the types of the events that are recorded.
 var EventTypes = []string{
 	EventSandboxCreated, EventSandboxUpdated, EventSandboxPaused, EventSandboxResumed, EventSandboxForked, EventSandboxRolledBack,
-	EventSandboxUnattached, EventSandboxEnded, EventSandboxOOM, EventSnapshotCreated, EventSnapshotDeleted,
+	EventSandboxUnattached, EventSandboxEnded, EventSandboxOOM, EventSnapshotCreated, EventSnapshotDeleted, EventSnapshotStored,
 	EventEnginePreparing, EventBudgetWarning, EventBudgetExceeded,
 }
 

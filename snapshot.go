@@ -15,6 +15,17 @@ const (
 	SnapshotFiles  SnapshotKind = "files"
 )
 
+// Durable is what has to be lost for a snapshot to be lost.
+type Durable string
+
+// Where snapshots lie.
+const (
+	// DurableHost is the disk of the server's host alone.
+	DurableHost Durable = "host"
+	// DurableStore is the object storage as well.
+	DurableStore Durable = "store"
+)
+
 // Snapshot is a frozen sandbox.
 type Snapshot struct {
 	ID        string       `json:"id"`
@@ -25,6 +36,8 @@ type Snapshot struct {
 	Kind      SnapshotKind `json:"kind"`
 	SizeBytes int64        `json:"size_bytes"`
 	CreatedAt time.Time    `json:"created_at"`
+	// Durable says where its files are.
+	Durable Durable `json:"durable"`
 	// Detail says why a snapshot holds files only where memory could be expected.
 	Detail string `json:"detail,omitempty"`
 
@@ -82,6 +95,9 @@ type PauseOptions struct {
 	// FilesOnly keeps files and drops memory and processes.
 	FilesOnly bool
 	Name      string
+	// Wait is DurableStore to have the answer wait until the snapshot is in the object
+	// storage. It is given up after some minutes; the snapshot says how far it came.
+	Wait Durable
 }
 
 // ResumeOptions say how a paused sandbox comes back.
@@ -96,6 +112,8 @@ type SnapshotCreate struct {
 	Name string
 	// FilesOnly leaves memory and processes out.
 	FilesOnly bool
+	// Wait is that of PauseOptions.
+	Wait Durable
 }
 
 // SnapshotMover carries snapshots between servers, as one file each.

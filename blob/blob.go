@@ -4,7 +4,11 @@
 // lifecycle and snapshot use it.
 package blob
 
-import "context"
+import (
+	"context"
+	"os"
+	"path/filepath"
+)
 
 // Store keeps trees.
 //
@@ -40,6 +44,8 @@ type Remote interface {
 	Kept(name string) bool
 	// WaitKept waits until a tree is there, for no longer than ctx.
 	WaitKept(ctx context.Context, name string) error
+	// Local reports whether a tree is on this host's disk.
+	Local(name string) bool
 	// ReadFile reads a small file of a tree, without the rest of it.
 	ReadFile(ctx context.Context, name, file string) ([]byte, error)
 }
@@ -57,4 +63,17 @@ type Draft interface {
 	Commit(ctx context.Context) error
 	// Discard deletes the draft. After Commit it does nothing.
 	Discard()
+}
+
+// ReadFile reads a small file of a tree, without fetching the rest of it from elsewhere.
+func ReadFile(ctx context.Context, s Store, name, file string) ([]byte, error) {
+	if r, ok := s.(Remote); ok {
+		return r.ReadFile(ctx, name, file)
+	}
+	dir, release, err := s.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return os.ReadFile(filepath.Join(dir, file))
 }

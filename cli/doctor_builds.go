@@ -2,11 +2,7 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/bothy-dev/bothy/lifecycle/register"
@@ -88,20 +84,12 @@ func checkBuilds(c config.Config) doctor.Result {
 // buildNeeds counts snapshots and running sandboxes by their build.
 func buildNeeds(c config.Config) (map[string]needs, error) {
 	all := map[string]needs{}
-	dir := filepath.Join(c.Home, "snapshots")
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	manifests, err := server.SnapshotManifests(c)
+	if err != nil {
 		return nil, err
 	}
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), "snp") {
-			continue
-		}
-		build, err := snapshot.BuildOf(filepath.Join(dir, e.Name()))
-		if err != nil {
-			return nil, err
-		}
-		if build != "" {
+	for _, text := range manifests {
+		if build := snapshot.BuildOf(text); build != "" {
 			n := all[build]
 			n.snapshots++
 			all[build] = n

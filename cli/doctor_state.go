@@ -20,6 +20,7 @@ import (
 func stateChecks(c config.Config) []doctor.Check {
 	return []doctor.Check{
 		{Name: "store", Run: func(ctx context.Context) doctor.Result { return server.CheckStore(ctx, c) }},
+		{Name: "object storage", Run: func(ctx context.Context) doctor.Result { return server.CheckBlobs(ctx, c) }},
 		{Name: "template images", Run: func(ctx context.Context) doctor.Result { return checkImages(ctx, c) }},
 		{Name: "engine builds", Run: func(context.Context) doctor.Result { return checkBuilds(c) }},
 		{Name: "sandboxes", Run: func(context.Context) doctor.Result { return checkUnclaimed(c) }},

@@ -16,17 +16,21 @@ func newPause(a *app) *cobra.Command {
 		Use:   "pause SANDBOX",
 		Short: "Freeze a sandbox, and print the id of the snapshot it sleeps in",
 		Long: `Freeze a sandbox: its memory, its processes and its files. It stays in the
-list, and costs neither CPU nor memory until it is resumed.`,
+list, and costs neither CPU nor memory until it is resumed.
+
+It is safe on the server's disk when the command ends. With --wait store the
+command ends when it is in the server's object storage as well.`,
 		Args: usage(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().BoolVar(&options.FilesOnly, "files-only", false, "keep the files and drop memory and processes")
 	cmd.Flags().StringVar(&options.Name, "name", "", "`name` of the snapshot")
+	waitFlag(cmd, &options.Wait)
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		snapshot, err := s.snapshots.Pause(ctx, args[0], options)
 		if err != nil {
 			return err
 		}
-		return a.showSnapshot(snapshot)
+		return a.showSnapshot(snapshot, options.Wait)
 	})
 	return cmd
 }

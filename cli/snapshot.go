@@ -20,15 +20,21 @@ func newSnapshot(a *app) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&req.FilesOnly, "files-only", false, "keep the files, without memory and processes")
 	cmd.Flags().StringVar(&req.Name, "name", "", "`name` of the snapshot")
+	waitFlag(cmd, &req.Wait)
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		snapshot, err := s.snapshots.CreateSnapshot(ctx, args[0], req)
 		if err != nil {
 			return err
 		}
-		return a.showSnapshot(snapshot)
+		return a.showSnapshot(snapshot, req.Wait)
 	})
 	cmd.AddCommand(newSnapshotExport(a), newSnapshotImport(a), newSnapshotKey(a), newSnapshotDiff(a))
 	return cmd
+}
+
+// waitFlag lets somebody wait for the object storage.
+func waitFlag(cmd *cobra.Command, wait *bothy.Durable) {
+	cmd.Flags().StringVar((*string)(wait), "wait", "", "end when the snapshot is in a `place`: store is the object storage")
 }
 
 func newSnapshotDiff(a *app) *cobra.Command {
@@ -65,9 +71,12 @@ D is removed. A file whose times alone differ is not listed.`,
 
 // showSnapshot prints the id of a new snapshot, and says if it holds less than was
 // asked for.
-func (a *app) showSnapshot(n *bothy.Snapshot) error {
+func (a *app) showSnapshot(n *bothy.Snapshot, wait bothy.Durable) error {
 	if n.Detail != "" {
 		a.warn("%s", n.Detail)
+	}
+	if wait == bothy.DurableStore && n.Durable != bothy.DurableStore {
+		a.warn("the snapshot is on the server's disk, and not in the object storage yet")
 	}
 	return a.show(n, func(w io.Writer) { fmt.Fprintln(w, n.ID) })
 }
@@ -125,7 +134,7 @@ func (a *app) snapshots(ctx context.Context, s *session, filter bothy.SnapshotFi
 func printSnapshots(w io.Writer, list []*bothy.Snapshot) {
 	rows := make([][]string, len(list))
 	for i, s := range list {
-		rows[i] = []string{s.ID, orDash(s.Name), s.SandboxID, orDash(s.ParentID), string(s.Kind), size(s.SizeBytes), age(s.CreatedAt)}
+		rows[i] = []string{s.ID, orDash(s.Name), s.SandboxID, orDash(s.ParentID), string(s.Kind), size(s.SizeBytes), orDash(string(s.Durable)), age(s.CreatedAt)}
 	}
-	table(w, []string{"ID", "NAME", "SANDBOX", "PARENT", "KIND", "SIZE", "AGE"}, rows)
+	table(w, []string{"ID", "NAME", "SANDBOX", "PARENT", "KIND", "SIZE", "DURABLE", "AGE"}, rows)
 }

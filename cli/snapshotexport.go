@@ -68,7 +68,7 @@ file the sandbox's files are kept, and the command says so.`,
 		if err != nil {
 			return err
 		}
-		return a.showSnapshot(snapshot)
+		return a.showSnapshot(snapshot, "")
 	})
 	return cmd
 }

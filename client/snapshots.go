@@ -32,12 +32,16 @@ func ForkJSON(req bothy.ForkRequest) any {
 
 func snapshotPath(id string) string { return "/v1/snapshots/" + url.PathEscape(id) }
 
+// snapshotRequest is what a pause and a live snapshot are told.
+type snapshotRequest struct {
+	Memory bool          `json:"memory"`
+	Name   string        `json:"name,omitempty"`
+	Wait   bothy.Durable `json:"wait,omitempty"`
+}
+
 // Pause implements bothy.SnapshotService.
 func (s *Snapshots) Pause(ctx context.Context, id string, o bothy.PauseOptions) (*bothy.Snapshot, error) {
-	in := struct {
-		Memory bool   `json:"memory"`
-		Name   string `json:"name,omitempty"`
-	}{!o.FilesOnly, o.Name}
+	in := snapshotRequest{!o.FilesOnly, o.Name, o.Wait}
 	var out struct{ Snapshot *bothy.Snapshot }
 	if err := s.conn.call(ctx, http.MethodPost, sandboxPath(id, "/pause"), nil, in, &out); err != nil {
 		return nil, err
@@ -65,10 +69,7 @@ func (s *Snapshots) Resume(ctx context.Context, id string, o bothy.ResumeOptions
 
 // CreateSnapshot implements bothy.SnapshotService.
 func (s *Snapshots) CreateSnapshot(ctx context.Context, id string, req bothy.SnapshotCreate) (*bothy.Snapshot, error) {
-	in := struct {
-		Memory bool   `json:"memory"`
-		Name   string `json:"name,omitempty"`
-	}{!req.FilesOnly, req.Name}
+	in := snapshotRequest{!req.FilesOnly, req.Name, req.Wait}
 	return get[bothy.Snapshot](ctx, s.conn, http.MethodPost, sandboxPath(id, "/snapshots"), nil, in)
 }
 

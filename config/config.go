@@ -30,6 +30,9 @@ type Config struct {
 	// Store is where the records of the state are: empty for files in Home, or the URL of
 	// a PostgreSQL database.
 	Store string `yaml:"store"`
+	// Blobs is object storage for the files of snapshots, as s3://BUCKET/PREFIX?…; empty
+	// for this host's disk alone.
+	Blobs string `yaml:"blobs"`
 	// Templates is the folder of the templates; empty means Home/templates.
 	Templates string `yaml:"templates"`
 	// Listen is the address of the API.
@@ -220,6 +223,11 @@ type Snapshots struct {
 	ProjectQuotaMB int64 `yaml:"project_quota_mb"`
 	// MinFreeDiskMB is how much of the host's disk imports and builds of templates leave.
 	MinFreeDiskMB int64 `yaml:"min_free_disk_mb"`
+	// CacheMB bounds what snapshots that are in the object storage take up on this host's
+	// disk as well.
+	CacheMB int64 `yaml:"cache_mb"`
+	// GraceHours is how long a deleted snapshot stays in the object storage.
+	GraceHours int `yaml:"grace_hours"`
 	// TrustedKeys are the keys of other servers, of whose archives memory is imported.
 	TrustedKeys []string `yaml:"trusted_keys"`
 }
@@ -256,7 +264,7 @@ func Default() Config {
 			Templates: []string{bothy.DefaultTemplate}, Ready: 1, ReadyMax: 4, Spares: 2, GoldenMax: 16,
 			MinFreeMemoryMB: 2048,
 		},
-		Engines: Engines{KeepMB: 4096}, Snapshots: Snapshots{MinFreeDiskMB: 2048}, Network: Network{CABundle: "/etc/ssl/certs/ca-certificates.crt"},
+		Engines: Engines{KeepMB: 4096}, Snapshots: Snapshots{MinFreeDiskMB: 2048, CacheMB: 20480, GraceHours: 24}, Network: Network{CABundle: "/etc/ssl/certs/ca-certificates.crt"},
 		Inflight: defaultInflight(),
 		Metering: Metering{FlushSeconds: 10, WarnAt: 0.8}, Rates: defaultRates(),
 		Audit: Audit{KeepDays: 365, Commands: true}, E2B: defaultE2B(), OpenAI: defaultOpenAI(),
@@ -284,7 +292,7 @@ func Load(path string, getenv func(string) string) (Config, error) {
 		}
 	}
 	for env, field := range map[string]*string{
-		"BOTHY_HOME": &c.Home, "BOTHY_STORE": &c.Store, "BOTHY_LISTEN": &c.Listen, "BOTHY_TEMPLATES": &c.Templates, "BOTHY_KERNELS": &c.Engine.Microvm.Kernels,
+		"BOTHY_HOME": &c.Home, "BOTHY_STORE": &c.Store, "BOTHY_BLOBS": &c.Blobs, "BOTHY_LISTEN": &c.Listen, "BOTHY_TEMPLATES": &c.Templates, "BOTHY_KERNELS": &c.Engine.Microvm.Kernels,
 	} {
 		if v := getenv(env); v != "" {
 			*field = v
@@ -334,11 +342,15 @@ func (c *Config) Finish() error {
 		return bothy.Errorf(bothy.CodeInvalid, "store is no URL of a database").
 			WithHint("Give postgres://USER@HOST:5432/DATABASE, or nothing for files in home.")
 	}
+	if c.Blobs != "" && !strings.HasPrefix(c.Blobs, "s3://") {
+		return bothy.Errorf(bothy.CodeInvalid, "blobs is no URL of a bucket").
+			WithHint("Give s3://BUCKET/PREFIX?endpoint=https://HOST, or nothing for this host's disk alone.")
+	}
 	if c.LogFormat != "text" && c.LogFormat != "json" {
 		return bothy.Errorf(bothy.CodeInvalid, "log_format is %q", c.LogFormat).WithHint("Give text or json.")
 	}
 	if c.Sandboxes.Max < 0 || c.Sandboxes.MinFreeMemoryMB < 0 || c.Sandboxes.WaitSeconds < 0 || c.Sandboxes.StartsAtOnce < 0 || c.Sandboxes.KeepEndedHours < 0 ||
-		c.Snapshots.KeepPerSandbox < 0 || c.Snapshots.KeepHours < 0 || c.Snapshots.ProjectQuotaMB < 0 || c.Snapshots.MinFreeDiskMB < 0 || c.Engines.KeepMB < 0 {
+		c.Snapshots.KeepPerSandbox < 0 || c.Snapshots.KeepHours < 0 || c.Snapshots.ProjectQuotaMB < 0 || c.Snapshots.MinFreeDiskMB < 0 || c.Snapshots.CacheMB < 0 || c.Snapshots.GraceHours < 0 || c.Engines.KeepMB < 0 {
 		return bothy.Errorf(bothy.CodeInvalid, "a number under engines, sandboxes or snapshots is negative").WithHint("Give 0 for no bound.")
 	}
 	if c.Audit.KeepDays < 0 {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/blob"
 	"github.com/bothy-dev/bothy/snapshot"
 )
 
@@ -64,24 +65,20 @@ func (s *Service) sweepBuilds(ctx context.Context) error {
 
 // neededBuilds counts the snapshots with memory by the build that wrote it.
 func (s *Service) neededBuilds(ctx context.Context) (map[string]int, error) {
-	ids, err := s.o.Blobs.List(ctx)
+	ids, err := s.snapshotIDs(ctx)
 	if err != nil {
 		return nil, err
 	}
 	needed := map[string]int{}
 	for _, id := range ids {
-		dir, release, err := s.o.Blobs.Open(ctx, id)
+		text, err := blob.ReadFile(ctx, s.o.Blobs, id, snapshot.ManifestName)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // just deleted
+			continue // just deleted, or nothing could be woken from it
 		}
-		if err != nil {
-			return nil, err
-		}
-		build, err := snapshot.BuildOf(dir)
-		release()
 		if err != nil {
 			return nil, fmt.Errorf("which build snapshot %s needs is not known: %w", id, err)
 		}
+		build := snapshot.BuildOf(text)
 		if build != "" {
 			needed[build]++
 		}

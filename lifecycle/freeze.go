@@ -152,6 +152,7 @@ func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *store.Sandbox,
 		return nil, errors.Join(err, s.dropSnapshot(ctx, o.id))
 	}
 	s.ledger.Emit(ctx, bothy.EventSnapshotCreated, sb, map[string]string{"snapshot_id": o.id, "kind": string(o.kind)})
+	s.keep(o.id)
 	s.pruneSoon(sb.ProjectID, sb.ID)
 	return n, nil
 }
@@ -174,7 +175,7 @@ func sealDraft(ctx context.Context, draft blob.Draft, m *snapshot.Manifest, room
 func record(m *snapshot.Manifest) *bothy.Snapshot {
 	return &bothy.Snapshot{
 		ID: m.ID, SandboxID: m.SandboxID, ParentID: m.ParentID, Name: m.Name, Template: m.Sandbox.Template,
-		Kind: m.Kind, SizeBytes: m.Size(), CreatedAt: m.CreatedAt, Detail: m.Detail, ProjectID: m.ProjectID,
+		Kind: m.Kind, SizeBytes: m.Size(), CreatedAt: m.CreatedAt, Detail: m.Detail, ProjectID: m.ProjectID, Durable: bothy.DurableHost,
 	}
 }
 

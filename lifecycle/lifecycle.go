@@ -146,7 +146,11 @@ type Service struct {
 	transfers *transfers
 	// comparisons are under way.
 	comparisons chan struct{}
-	trusted     []snapshot.PublicKey // whose archives keep their memory
+	// remote is Blobs where that carries snapshots to object storage, and else nil. Who
+	// changes or deletes the record of one because of that holds storing.
+	remote  blob.Remote
+	storing sync.Mutex
+	trusted []snapshot.PublicKey // whose archives keep their memory
 
 	// background ends what runs on its own: watchers and timers.
 	background context.Context
@@ -197,6 +201,7 @@ func New(o Options) *Service {
 
 		claims: claims{by: map[string]int64{}}, transfers: newTransfers(), comparisons: make(chan struct{}, maxComparisons), trusted: trustedKeys(o),
 	}
+	s.remote, _ = o.Blobs.(blob.Remote)
 	s.ledger = ledger.New(ledger.Options{Store: o.Store, Observe: o.Observe, Clock: o.Clock, Log: o.Log, Background: ctx})
 	s.engines = engines.New(engines.Options{
 		Open: o.Engines, Openers: o.Openers, Default: o.Engine, Auto: o.Auto, Clock: o.Clock, Log: o.Log, Background: ctx,

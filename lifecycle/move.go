@@ -104,6 +104,7 @@ func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r
 	}
 	s.ledger.EmitFor(ctx, bothy.EventSnapshotCreated, m.SandboxID, caller.ProjectID,
 		map[string]string{"snapshot_id": id, "imported": "true", "kind": string(m.Kind)})
+	s.keep(id)
 	return n, nil
 }
 

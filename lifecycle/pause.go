@@ -15,9 +15,17 @@ func (s *Service) Pause(ctx context.Context, id string, o bothy.PauseOptions) (*
 	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
 		return nil, err
 	}
-	if err := checkName(o.Name); err != nil {
+	if err := errors.Join(checkName(o.Name), s.checkWait(o.Wait)); err != nil {
 		return nil, err
 	}
+	n, err := s.pause(ctx, id, o)
+	if err != nil {
+		return nil, err
+	}
+	return s.waitStored(ctx, n, o.Wait), nil
+}
+
+func (s *Service) pause(ctx context.Context, id string, o bothy.PauseOptions) (*bothy.Snapshot, error) {
 	unlock, err := s.ledger.LockFor(ctx, id)
 	if err != nil {
 		return nil, err

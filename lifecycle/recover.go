@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store"
 )
 
@@ -48,6 +50,9 @@ func (s *Service) Recover(ctx context.Context) (int, error) {
 // listSnapshots makes the list that of the snapshots on disk, where a server was
 // killed while it was about to list one or had just deleted one.
 func (s *Service) listSnapshots(ctx context.Context) error {
+	if s.remote != nil {
+		return s.keepSnapshots(ctx)
+	}
 	ids, err := s.o.Blobs.List(ctx)
 	if err != nil {
 		return err
@@ -126,7 +131,12 @@ func (s *Service) recoverOne(ctx context.Context, sb *store.Sandbox) error {
 // recoverPausing finishes a pause whose snapshot is there, and undoes one whose
 // is not.
 func (s *Service) recoverPausing(ctx context.Context, sb *store.Sandbox) error {
-	_, m, release, err := s.openSnapshot(ctx, sb.SnapshotID)
+	var m *snapshot.Manifest
+	release := func() {}
+	err := error(fs.ErrNotExist)
+	if s.remote == nil || s.remote.Local(sb.SnapshotID) {
+		_, m, release, err = s.openSnapshot(ctx, sb.SnapshotID)
+	}
 	if err != nil {
 		sb.SnapshotID, sb.EarlierSnapshotID = sb.EarlierSnapshotID, ""
 		s.ledger.ForceTransition(ctx, sb, bothy.StateRunning, nil)
@@ -138,6 +148,7 @@ func (s *Service) recoverPausing(ctx context.Context, sb *store.Sandbox) error {
 	if err := s.o.Store.PutSnapshot(ctx, n); err != nil {
 		s.log.Warn("cannot list a snapshot, which the next start does", "snapshot", n.ID, "error", err)
 	}
+	s.keep(n.ID)
 	sb.EngineState, sb.ExpiresAt, sb.HeadSnapshotID = nil, nil, n.ID
 	earlier := sb.EarlierSnapshotID
 	s.ledger.ForceTransition(ctx, sb, bothy.StatePaused, func() { s.dropPauseSnapshot(ctx, earlier) })

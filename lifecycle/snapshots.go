@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
@@ -14,9 +15,17 @@ var (
 
 // CreateSnapshot takes a live snapshot.
 func (s *Service) CreateSnapshot(ctx context.Context, id string, req bothy.SnapshotCreate) (*bothy.Snapshot, error) {
-	if err := checkName(req.Name); err != nil {
+	if err := errors.Join(checkName(req.Name), s.checkWait(req.Wait)); err != nil {
 		return nil, err
 	}
+	n, err := s.createSnapshot(ctx, id, req)
+	if err != nil {
+		return nil, err
+	}
+	return s.waitStored(ctx, n, req.Wait), nil
+}
+
+func (s *Service) createSnapshot(ctx context.Context, id string, req bothy.SnapshotCreate) (*bothy.Snapshot, error) {
 	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ type pauseIn struct {
 	SandboxID string `json:"sandbox_id" jsonschema:"The sandbox's id"`
 	Memory    *bool  `json:"memory,omitempty" jsonschema:"Keep memory and processes, and not the files alone; true by default"`
 	Name      string `json:"name,omitempty" jsonschema:"A name for the snapshot"`
+	Wait      string `json:"wait,omitempty" jsonschema:"store: answer only when the snapshot is in the server's object storage"`
 }
 
 type pauseOut struct {
@@ -29,6 +30,7 @@ type snapshotIn struct {
 	SandboxID string `json:"sandbox_id" jsonschema:"The sandbox's id"`
 	Memory    *bool  `json:"memory,omitempty" jsonschema:"Keep memory and processes, and not the files alone; true by default"`
 	Name      string `json:"name,omitempty" jsonschema:"A name for the snapshot"`
+	Wait      string `json:"wait,omitempty" jsonschema:"store: answer only when the snapshot is in the server's object storage"`
 }
 
 type forkIn struct {
@@ -54,7 +56,7 @@ func (t tools) addSnapshots() {
 		"Freezes a sandbox with its memory, processes and files, and frees what it used. Paused, it costs storage only; resume_sandbox brings it back exactly where it was.",
 		func(ctx context.Context, req *mcp.CallToolRequest, in pauseIn) ([]mcp.Content, pauseOut, error) {
 			progressOf(req).say(ctx, "writing the snapshot")
-			n, err := t.Snapshots.Pause(ctx, in.SandboxID, bothy.PauseOptions{FilesOnly: in.Memory != nil && !*in.Memory, Name: in.Name})
+			n, err := t.Snapshots.Pause(ctx, in.SandboxID, bothy.PauseOptions{FilesOnly: in.Memory != nil && !*in.Memory, Name: in.Name, Wait: bothy.Durable(in.Wait)})
 			if err != nil {
 				return nil, pauseOut{}, err
 			}
@@ -71,7 +73,7 @@ func (t tools) addSnapshots() {
 		"Takes a live snapshot of a running sandbox, which runs on. The snapshot can be rolled back to, or started from, any number of times.",
 		func(ctx context.Context, req *mcp.CallToolRequest, in snapshotIn) ([]mcp.Content, *bothy.Snapshot, error) {
 			progressOf(req).say(ctx, "writing the snapshot")
-			n, err := t.Snapshots.CreateSnapshot(ctx, in.SandboxID, bothy.SnapshotCreate{FilesOnly: in.Memory != nil && !*in.Memory, Name: in.Name})
+			n, err := t.Snapshots.CreateSnapshot(ctx, in.SandboxID, bothy.SnapshotCreate{FilesOnly: in.Memory != nil && !*in.Memory, Name: in.Name, Wait: bothy.Durable(in.Wait)})
 			return nil, n, err
 		})
 	add(t, adds, "fork_sandbox", "Fork a sandbox",

@@ -8,6 +8,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -24,6 +26,7 @@ import (
 	"github.com/bothy-dev/bothy/audit"
 	"github.com/bothy-dev/bothy/blob"
 	blobdir "github.com/bothy-dev/bothy/blob/dir"
+	"github.com/bothy-dev/bothy/blob/s3"
 	"github.com/bothy-dev/bothy/certs"
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/engine/builds"
@@ -60,6 +63,7 @@ type Server struct {
 	templates *template.Library
 	builder   *build.Builder
 	blobs     blob.Store
+	bucket    *s3.Bucket // nil without object storage
 	golden    blob.Store
 	vault     *vault.Vault
 	builds    *builds.Store
@@ -112,13 +116,13 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	if err := s.openAudit(ctx); err != nil {
 		return nil, err
 	}
-	if s.blobs, err = blobdir.Open(filepath.Join(c.Home, "snapshots")); err != nil {
+	if s.vault, err = vault.Open(filepath.Join(c.Home, "secrets.key")); err != nil {
+		return nil, err
+	}
+	if err := s.openBlobs(ctx); err != nil {
 		return nil, err
 	}
 	if s.golden, err = blobdir.Open(filepath.Join(c.Home, "golden")); err != nil {
-		return nil, err
-	}
-	if s.vault, err = vault.Open(filepath.Join(c.Home, "secrets.key")); err != nil {
 		return nil, err
 	}
 	if s.projects, err = access.NewProjects(ctx, s.store, time.Now); err != nil {
@@ -226,7 +230,7 @@ func (s *Server) templateInUse(ctx context.Context, project, digest string, with
 			return true, nil
 		}
 	}
-	names, err := s.blobs.List(ctx)
+	names, err := s.snapshotNames(ctx)
 	if err != nil {
 		return true, err
 	}
@@ -234,12 +238,14 @@ func (s *Server) templateInUse(ctx context.Context, project, digest string, with
 		if without[name] {
 			continue
 		}
-		dir, release, err := s.blobs.Open(ctx, name)
+		text, err := blob.ReadFile(ctx, s.blobs, name, snapshot.ManifestName)
+		if s.bucket != nil && err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return true, err // it may need it
+		}
 		if err != nil {
 			continue // just deleted
 		}
-		m, err := snapshot.Read(dir)
-		release()
+		m, err := snapshot.Parse(text)
 		if err == nil && m.Sandbox.TemplateDigest == digest && (project == "" || m.ProjectID == project) {
 			return true, nil
 		}

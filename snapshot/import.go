@@ -169,7 +169,7 @@ func readManifest(t *tar.Reader) (*Manifest, PublicKey, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	m, err := parse(b)
+	m, err := Parse(b)
 	return m, by, err
 }
 

@@ -200,10 +200,11 @@ func Read(dir string) (*Manifest, error) {
 	if err != nil {
 		return nil, damaged("it has no manifest").Because(err)
 	}
-	return parse(b)
+	return Parse(b)
 }
 
-func parse(b []byte) (*Manifest, error) {
+// Parse reads the text of a manifest.
+func Parse(b []byte) (*Manifest, error) {
 	var m Manifest
 	if err := json.Unmarshal(b, &m); err != nil {
 		return nil, damaged("its manifest cannot be read").Because(err)

@@ -466,6 +466,7 @@ var Descriptions = map[string]fields{
 		"kind":       field("What it holds: memory, processes and files, or files alone."),
 		"size_bytes": field("What it takes on disk."),
 		"created_at": field("When it was taken, or imported."),
+		"durable":    field("Where its files are: on the disk of the server's host alone, or in object storage as well. The event `snapshot.stored` tells when that changed."),
 		"detail":     field("Why it holds files only, where memory was asked for or imported; missing otherwise."),
 	},
 	"SnapshotChanges": {
@@ -482,6 +483,7 @@ var Descriptions = map[string]fields{
 	"PauseRequest": {
 		"memory": field("Keep memory and processes; files alone when false.", byDefault(true)),
 		"name":   field("A name for the snapshot.", atMost(128)),
+		"wait":   field("Answer only when the snapshot is there: `store` is the object storage, which a server has whose operator set it. After four minutes the answer comes in any case, and the snapshot's `durable` says how far it came."),
 	},
 	"Paused": {
 		"snapshot_id": field("The snapshot that the sandbox sleeps in."),
@@ -493,6 +495,7 @@ var Descriptions = map[string]fields{
 	"SnapshotRequest": {
 		"memory": field("Keep memory and processes, and not the files alone.", byDefault(true)),
 		"name":   field("A name for the snapshot.", atMost(128)),
+		"wait":   field("Answer only when the snapshot is there: `store` is the object storage, which a server has whose operator set it. After four minutes the answer comes in any case, and the snapshot's `durable` says how far it came."),
 	},
 	"ForkRequest": {
 		"count":           field("How many copies.", between(1, 100), byDefault(1)),

@@ -18,6 +18,7 @@ func registerAliases(r huma.Registry) {
 	r.RegisterTypeAlias(reflect.TypeFor[bothy.EndReason](), reflect.TypeFor[endReasonSchema]())
 	r.RegisterTypeAlias(reflect.TypeFor[bothy.OnTimeout](), reflect.TypeFor[onTimeoutSchema]())
 	r.RegisterTypeAlias(reflect.TypeFor[bothy.SnapshotKind](), reflect.TypeFor[snapshotKindSchema]())
+	r.RegisterTypeAlias(reflect.TypeFor[bothy.Durable](), reflect.TypeFor[durableSchema]())
 	r.RegisterTypeAlias(reflect.TypeFor[bothy.Scope](), reflect.TypeFor[scopeSchema]())
 	r.RegisterTypeAlias(reflect.TypeFor[bothy.FileType](), reflect.TypeFor[fileTypeSchema]())
 }
@@ -35,6 +36,7 @@ type (
 	endReasonSchema    string
 	onTimeoutSchema    string
 	snapshotKindSchema string
+	durableSchema      string
 	scopeSchema        string
 	fileTypeSchema     string
 	commandSchema      struct{}
@@ -61,6 +63,11 @@ func (onTimeoutSchema) Schema(huma.Registry) *huma.Schema {
 // Schema implements huma.SchemaProvider.
 func (snapshotKindSchema) Schema(huma.Registry) *huma.Schema {
 	return choice(bothy.SnapshotMemory, bothy.SnapshotFiles)
+}
+
+// Schema implements huma.SchemaProvider.
+func (durableSchema) Schema(huma.Registry) *huma.Schema {
+	return choice(bothy.DurableHost, bothy.DurableStore)
 }
 
 // Schema implements huma.SchemaProvider.

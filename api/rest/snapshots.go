@@ -11,8 +11,9 @@ import (
 
 // PauseRequest says how to pause.
 type PauseRequest struct {
-	Memory *bool  `json:"memory,omitempty"`
-	Name   string `json:"name,omitempty"`
+	Memory *bool         `json:"memory,omitempty"`
+	Name   string        `json:"name,omitempty"`
+	Wait   bothy.Durable `json:"wait,omitempty"`
 }
 
 // Paused is the answer to a pause.
@@ -28,8 +29,9 @@ type ResumeRequest struct {
 
 // SnapshotRequest names a live snapshot, and says what it holds.
 type SnapshotRequest struct {
-	Memory *bool  `json:"memory,omitempty"`
-	Name   string `json:"name,omitempty"`
+	Memory *bool         `json:"memory,omitempty"`
+	Name   string        `json:"name,omitempty"`
+	Wait   bothy.Durable `json:"wait,omitempty"`
 }
 
 // ForkRequest is the wire form of a request for copies.
@@ -102,7 +104,7 @@ func (s *handlers) registerSnapshots() {
 	}, func(ctx context.Context, in *pauseInput) (*openapi.Answer[Paused], error) {
 		var o bothy.PauseOptions
 		if b := in.Body; b != nil {
-			o = bothy.PauseOptions{FilesOnly: b.Memory != nil && !*b.Memory, Name: b.Name}
+			o = bothy.PauseOptions{FilesOnly: b.Memory != nil && !*b.Memory, Name: b.Name, Wait: b.Wait}
 		}
 		n, err := svc.Pause(ctx, in.ID, o)
 		if err != nil {
@@ -133,7 +135,7 @@ func (s *handlers) registerSnapshots() {
 	}, func(ctx context.Context, in *snapshotInput) (*openapi.Answer[*bothy.Snapshot], error) {
 		var req bothy.SnapshotCreate
 		if b := in.Body; b != nil {
-			req = bothy.SnapshotCreate{FilesOnly: b.Memory != nil && !*b.Memory, Name: b.Name}
+			req = bothy.SnapshotCreate{FilesOnly: b.Memory != nil && !*b.Memory, Name: b.Name, Wait: b.Wait}
 		}
 		return one(svc.CreateSnapshot(ctx, in.ID, req))
 	})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -182,4 +183,35 @@ func (b *Bucket) index(ctx context.Context, kind, name string) (*index, []byte, 
 func damaged(name, format string, args ...any) *bothy.Error {
 	return bothy.Errorf(bothy.CodeSnapshotDamaged, "%s is damaged in the object storage: "+format, append([]any{name}, args...)...).
 		WithHint("Nothing was started from it. Use another snapshot of the same sandbox, or a backup of the bucket.")
+}
+
+// Known reads a small file of each tree whose index is in the state of a store.
+func Known(state, name string) (map[string][]byte, error) {
+	known := map[string][]byte{}
+	entries, err := os.ReadDir(filepath.Join(state, indexes))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(state, indexes, e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // just removed
+		}
+		if err != nil {
+			return nil, err
+		}
+		i, err := decodeIndex(e.Name(), text)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range i.Files {
+			if f.Name == name {
+				known[e.Name()] = f.Data
+			}
+		}
+	}
+	return known, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -22,6 +23,9 @@ type marker struct {
 }
 
 const markerFormat = 1
+
+// tryFolder is where Try writes.
+const tryFolder = "try"
 
 // Claim finds out whether the place is this owner's, and makes it so where it is empty. With
 // used, it must be the owner's already: there are records of what lies in it. Every error
@@ -82,10 +86,12 @@ func (b *Bucket) mayClaim(ctx context.Context, used bool) error {
 		return bothy.Errorf(bothy.CodeConflict, "%s has no mark of this server, but its records say that snapshots lie there: it is the wrong bucket, or was emptied", b.Location).
 			WithHint("Correct the setting blobs, or restore the bucket. Nothing was changed.")
 	}
-	names, err := b.names(ctx, b.Location.Prefix, 1)
+	names, err := b.names(ctx, b.Location.Prefix, 2)
 	if err != nil {
 		return err
 	}
+	// What was tried, and could not be removed again, is in nobody's way.
+	names = slices.DeleteFunc(names, func(name string) bool { return name == tryFolder })
 	if len(names) > 0 {
 		return bothy.Errorf(bothy.CodeConflict, "%s holds objects that are not Bothy's, such as %s", b.Location, names[0]).
 			WithHint("Give an empty bucket, or a prefix of its own: s3://%s/bothy?….", b.Location.Bucket)
@@ -123,7 +129,7 @@ func (b *Bucket) Try(ctx context.Context, name string) error {
 	if err := b.checkKeys(); err != nil {
 		return err
 	}
-	key, text := b.key("try", name), []byte(name)
+	key, text := b.key(tryFolder, name), []byte(name)
 	if err := b.put(ctx, key, text, true); err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ export function SandboxPage({ id, tab, folder, login }: { id: string; tab: strin
 const said: Record<string, [string, string?]> = {
   "sandbox.created": ["Created"], "sandbox.updated": ["Changed"], "sandbox.paused": ["Paused", "paused"], "sandbox.resumed": ["Resumed"], "sandbox.forked": ["Forked"],
   "sandbox.rolled_back": ["Rolled back"], "sandbox.unattached": ["Not taken over yet", "paused"], "sandbox.ended": ["Ended", "ended"], "sandbox.oom_killed": ["Out of memory", "oom"],
-  "snapshot.created": ["Snapshot taken"], "snapshot.deleted": ["Snapshot deleted"], "budget.warning": ["Budget nearly used", "budget"], "budget.exceeded": ["Budget used up", "budget"],
+  "snapshot.created": ["Snapshot taken"], "snapshot.deleted": ["Snapshot deleted"], "snapshot.stored": ["Snapshot in object storage"], "budget.warning": ["Budget nearly used", "budget"], "budget.exceeded": ["Budget used up", "budget"],
 };
 
 function Life({ events }: { events: BothyEvent[] }) {

@@ -11,7 +11,7 @@ import { Process, type ProcessInfo } from "./process.js";
 import { Shell } from "./shell.js";
 import { Terminal, type TerminalOptions } from "./terminal.js";
 import { type CallOptions, startSeconds, type Transport } from "./transport.js";
-import type { BothyEvent, CreateParams, ForkParams, Limits, Link, LinkInfo, LinkKind, ListParams, Logs, Metrics, ResumeParams, SandboxInfo, Snapshot, Template, TemplateFromParams, UpdateParams, UsageReport } from "./types.js";
+import type { BothyEvent, CreateParams, Durable, ForkParams, Limits, Link, LinkInfo, LinkKind, ListParams, Logs, Metrics, ResumeParams, SandboxInfo, Snapshot, Template, TemplateFromParams, UpdateParams, UsageReport } from "./types.js";
 
 /** Which server the static methods of {@link Sandbox} talk to. By default the environment says. */
 export interface Connection extends CallOptions {
@@ -165,9 +165,10 @@ export class Sandbox {
   /**
    * Freezes the sandbox and returns the id of the snapshot in which it sleeps. It
    * keeps its id and costs no CPU and no memory until it is resumed. With
-   * `memory: false` only its files are kept.
+   * `memory: false` only its files are kept. With `wait: "store"` it returns when the
+   * snapshot is in the server's object storage as well, or after four minutes.
    */
-  async pause(options: CallOptions & { memory?: boolean; name?: string } = {}): Promise<string> {
+  async pause(options: CallOptions & { memory?: boolean; name?: string; wait?: Durable } = {}): Promise<string> {
     const { signal, ...json } = options;
     const answer = await this.#post<{ snapshotId: string }>("pause", json, signal);
     this.info = { ...this.info, state: "paused" };
@@ -179,8 +180,12 @@ export class Sandbox {
     return (this.info = await this.#post<SandboxInfo>("resume", options.memory === undefined ? undefined : { memory: options.memory }, options.signal));
   }
 
-  /** Takes a live snapshot; the sandbox runs on. With `memory: false` only its files are kept. */
-  async snapshot(options: CallOptions & { memory?: boolean; name?: string } = {}): Promise<Snapshot> {
+  /**
+   * Takes a live snapshot; the sandbox runs on. With `memory: false` only its files are
+   * kept. With `wait: "store"` it returns when the snapshot is in the server's object
+   * storage as well, or after four minutes: `durable` says which.
+   */
+  async snapshot(options: CallOptions & { memory?: boolean; name?: string; wait?: Durable } = {}): Promise<Snapshot> {
     const { signal, ...json } = options;
     return this.#post("snapshots", json, signal);
   }

@@ -173,6 +173,9 @@ export interface ResumeParams {
 /** How much a snapshot holds: memory, processes and files, or files alone. */
 export type SnapshotKind = "memory" | "files";
 
+/** Where the files of a snapshot are: on the disk of the server's host alone, or in object storage as well. */
+export type Durable = "host" | "store";
+
 /** A frozen sandbox. */
 export interface Snapshot {
   id: string;
@@ -184,6 +187,7 @@ export interface Snapshot {
   kind: SnapshotKind;
   sizeBytes: number;
   createdAt: Date;
+  durable: Durable;
   /** Why it holds files only, where memory was asked for or imported. */
   detail?: string;
 }

@@ -32,6 +32,7 @@ Size = Literal["small", "medium", "large"]
 """A named choice of CPU, memory and disk."""
 
 SnapshotKind = Literal["memory", "files"]
+Durable = Literal["host", "store"]
 """How much a snapshot holds."""
 
 FileType = Literal["file", "directory", "symlink", "other"]
@@ -376,6 +377,8 @@ class Snapshot:
         kind: ``"memory"`` (memory, processes and files) or ``"files"``.
         parent_id: The snapshot before it in the sandbox's history, or ``""``.
         size_bytes: What it takes on the server's disk, in bytes.
+        durable: ``"host"`` while its files are on the disk of the server's host alone, and
+            ``"store"`` when they are in object storage as well.
         detail: Why it holds files only, where memory was asked for or imported, or ``""``.
     """
 
@@ -388,6 +391,7 @@ class Snapshot:
     size_bytes: int = 0
     created_at: datetime | None = None
     detail: str = ""
+    durable: Durable = "host"
 
 
 @dataclass(frozen=True, slots=True)

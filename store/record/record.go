@@ -65,6 +65,9 @@ func DecodeSnapshot(text string) (*bothy.Snapshot, error) {
 	}
 	s := r.Snapshot
 	s.ProjectID = r.ProjectID
+	if s.Durable == "" { // it was written before there was another place
+		s.Durable = bothy.DurableHost
+	}
 	return &s, nil
 }
 

@@ -372,7 +372,7 @@ func testAnswerForgotten(t *testing.T, f *fixture) {
 func testReopen(t *testing.T, f *fixture) {
 	b := sandbox("a", epoch)
 	f.must(f.PutSandbox(f.ctx, b))
-	n := &bothy.Snapshot{ID: "n", ProjectID: "p", CreatedAt: epoch}
+	n := &bothy.Snapshot{ID: "n", ProjectID: "p", CreatedAt: epoch, Durable: bothy.DurableHost}
 	f.must(f.PutSnapshot(f.ctx, n))
 	k := &bothy.Token{ID: "t", ProjectID: "p", Hash: "h", CreatedAt: epoch}
 	f.must(f.PutToken(f.ctx, k))

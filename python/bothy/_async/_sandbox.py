@@ -20,6 +20,7 @@ from .._types import (
     CodeContext,
     CodeResult,
     Command,
+    Durable,
     Endpoint,
     Event,
     ExecResult,
@@ -587,7 +588,9 @@ class AsyncSandbox:
         """Change what it may reach, at once, for open connections too."""
         return await self.update(network=network)
 
-    async def pause(self, *, memory: bool = True, name: str | None = None) -> str:
+    async def pause(
+        self, *, memory: bool = True, name: str | None = None, wait: Durable | None = None
+    ) -> str:
         """Freeze it to disk and return the id of the snapshot; see :meth:`resume`.
 
         While it is paused it costs no CPU and no memory.
@@ -595,20 +598,26 @@ class AsyncSandbox:
         Args:
             memory: Keep memory and processes; without, only the files are kept.
             name: A name for the snapshot.
+            wait: ``"store"`` returns when the snapshot is in the server's object storage as
+                well, or after four minutes; its ``durable`` says which.
         """
-        body = {"memory": None if memory else False, "name": name}
+        body = {"memory": None if memory else False, "name": name, "wait": wait}
         wire = await self._client._call(self._post("/pause", body, patience=START_SECONDS))
         self._info = dataclasses.replace(self._info, state="paused")
         return str(wire["snapshot_id"])
 
-    async def snapshot(self, name: str | None = None, *, memory: bool = True) -> Snapshot:
+    async def snapshot(
+        self, name: str | None = None, *, memory: bool = True, wait: Durable | None = None
+    ) -> Snapshot:
         """Take a snapshot of memory, processes and files while it runs on.
 
         Args:
             name: A name for the snapshot.
             memory: Keep memory and processes; without, only the files are kept.
+            wait: ``"store"`` returns when the snapshot is in the server's object storage as
+                well, or after four minutes; its ``durable`` says which.
         """
-        body = {"memory": None if memory else False, "name": name}
+        body = {"memory": None if memory else False, "name": name, "wait": wait}
         request = self._post("/snapshots", body, patience=START_SECONDS)
         return decode(Snapshot, await self._client._call(request))
 

@@ -21,6 +21,7 @@ from .._types import (
     CodeContext,
     CodeResult,
     Command,
+    Durable,
     Endpoint,
     Event,
     ExecResult,
@@ -586,7 +587,9 @@ class Sandbox:
         """Change what it may reach, at once, for open connections too."""
         return self.update(network=network)
 
-    def pause(self, *, memory: bool = True, name: str | None = None) -> str:
+    def pause(
+        self, *, memory: bool = True, name: str | None = None, wait: Durable | None = None
+    ) -> str:
         """Freeze it to disk and return the id of the snapshot; see :meth:`resume`.
 
         While it is paused it costs no CPU and no memory.
@@ -594,20 +597,26 @@ class Sandbox:
         Args:
             memory: Keep memory and processes; without, only the files are kept.
             name: A name for the snapshot.
+            wait: ``"store"`` returns when the snapshot is in the server's object storage as
+                well, or after four minutes; its ``durable`` says which.
         """
-        body = {"memory": None if memory else False, "name": name}
+        body = {"memory": None if memory else False, "name": name, "wait": wait}
         wire = self._client._call(self._post("/pause", body, patience=START_SECONDS))
         self._info = dataclasses.replace(self._info, state="paused")
         return str(wire["snapshot_id"])
 
-    def snapshot(self, name: str | None = None, *, memory: bool = True) -> Snapshot:
+    def snapshot(
+        self, name: str | None = None, *, memory: bool = True, wait: Durable | None = None
+    ) -> Snapshot:
         """Take a snapshot of memory, processes and files while it runs on.
 
         Args:
             name: A name for the snapshot.
             memory: Keep memory and processes; without, only the files are kept.
+            wait: ``"store"`` returns when the snapshot is in the server's object storage as
+                well, or after four minutes; its ``durable`` says which.
         """
-        body = {"memory": None if memory else False, "name": name}
+        body = {"memory": None if memory else False, "name": name, "wait": wait}
         request = self._post("/snapshots", body, patience=START_SECONDS)
         return decode(Snapshot, self._client._call(request))
 

@@ -16,7 +16,7 @@ type Snapshots struct{ *World }
 func (w Snapshots) add(id, name string, kind bothy.SnapshotKind) *bothy.Snapshot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := &bothy.Snapshot{ID: newID("snp"), SandboxID: id, Name: name, Kind: kind, Template: bothy.DefaultTemplate, SizeBytes: 5 << 20, CreatedAt: time.Now().UTC()}
+	s := &bothy.Snapshot{ID: newID("snp"), SandboxID: id, Name: name, Kind: kind, Template: bothy.DefaultTemplate, SizeBytes: 5 << 20, Durable: bothy.DurableHost, CreatedAt: time.Now().UTC()}
 	w.snapshots[s.ID] = s
 	return s
 }

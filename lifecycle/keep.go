@@ -1,0 +1,123 @@
+package lifecycle
+
+import (
+	"context"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// waitForStore bounds how long an answer waits for a snapshot to be in the object storage.
+// Clients wait a little longer for it.
+const waitForStore = 4 * time.Minute
+
+// keep carries a snapshot to the object storage, in the background, where there is one.
+func (s *Service) keep(id string) {
+	if s.remote != nil {
+		s.remote.Keep(id)
+	}
+}
+
+// SnapshotStored writes down that a snapshot is in the object storage.
+func (s *Service) SnapshotStored(ctx context.Context, id string) {
+	// It must not be written again after somebody deletes it meanwhile.
+	s.storing.Lock()
+	n, err := s.o.Store.Snapshot(ctx, id)
+	if bothy.ErrorCode(err) == bothy.CodeSnapshotNotFound {
+		s.storing.Unlock()
+		return
+	}
+	changed := err == nil && n.Durable != bothy.DurableStore
+	if changed {
+		n.Durable = bothy.DurableStore
+		err = s.o.Store.PutSnapshot(ctx, n)
+	}
+	s.storing.Unlock()
+	if err != nil {
+		s.log.Warn("cannot write down that a snapshot is in the object storage, which the next start does", "snapshot", id, "error", err)
+	} else if changed {
+		s.ledger.EmitFor(ctx, bothy.EventSnapshotStored, n.SandboxID, n.ProjectID, map[string]string{"snapshot_id": id, "durable": string(n.Durable)})
+	}
+}
+
+// checkWait refuses to wait for what cannot come.
+func (s *Service) checkWait(wait bothy.Durable) error {
+	switch {
+	case wait == "" || wait == bothy.DurableHost:
+		return nil
+	case wait != bothy.DurableStore:
+		return invalid("wait is %q", wait).WithHint("Give store, or host, which is always waited for.")
+	case s.remote == nil:
+		return bothy.Errorf(bothy.CodeUnsupported, "this server keeps snapshots on its host's disk alone, so none comes to be in the object storage").
+			WithHint("Leave wait out, or ask the operator for object storage: the setting blobs.")
+	}
+	return nil
+}
+
+// waitStored waits for a snapshot that was just made, as its maker asked. The snapshot is
+// there in any case, and says how far it came.
+func (s *Service) waitStored(ctx context.Context, n *bothy.Snapshot, wait bothy.Durable) *bothy.Snapshot {
+	if wait != bothy.DurableStore {
+		return n
+	}
+	wctx, cancel := context.WithTimeout(ctx, waitForStore)
+	defer cancel()
+	if err := s.remote.WaitKept(wctx, n.ID); err != nil {
+		s.log.Warn("a snapshot is not in the object storage in the time that its maker waits", "snapshot", n.ID, "error", err)
+		return n
+	}
+	ctx = context.WithoutCancel(ctx)
+	s.SnapshotStored(ctx, n.ID)
+	if now, err := s.o.Store.Snapshot(ctx, n.ID); err == nil {
+		return now
+	}
+	return n
+}
+
+// keepSnapshots goes on with what the last server was about to carry to the object storage.
+// The records are the truth: none is deleted because its files are not found.
+func (s *Service) keepSnapshots(ctx context.Context) error {
+	local, err := s.o.Blobs.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range local {
+		if !s.remote.Local(id) {
+			continue
+		}
+		if _, err := s.o.Store.Snapshot(ctx, id); bothy.ErrorCode(err) != bothy.CodeSnapshotNotFound {
+			continue
+		}
+		if err := s.listSnapshot(ctx, id); err != nil {
+			s.log.Warn("a snapshot on disk belongs to nobody", "snapshot", id, "error", err)
+		}
+	}
+	all, err := s.o.Store.AllSnapshots(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range all {
+		here := s.remote.Local(n.ID)
+		switch {
+		case n.Durable == bothy.DurableStore && (!here || s.remote.Kept(n.ID)):
+		case here || s.remote.Kept(n.ID):
+			s.remote.Keep(n.ID)
+		default:
+			s.log.Warn("the files of a snapshot are not on this host", "snapshot", n.ID, "sandbox", n.SandboxID)
+		}
+	}
+	return nil
+}
+
+// snapshotIDs names all snapshots with files.
+func (s *Service) snapshotIDs(ctx context.Context) ([]string, error) {
+	if s.remote == nil {
+		return s.o.Blobs.List(ctx)
+	}
+	all, err := s.o.Store.AllSnapshots(ctx)
+	ids := make([]string, len(all))
+	for i, n := range all {
+		ids[i] = n.ID
+	}
+	return ids, err
+}

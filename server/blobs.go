@@ -1,0 +1,258 @@
+package server
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	blobdir "github.com/bothy-dev/bothy/blob/dir"
+	"github.com/bothy-dev/bothy/blob/s3"
+	"github.com/bothy-dev/bothy/config"
+	"github.com/bothy-dev/bothy/doctor"
+	"github.com/bothy-dev/bothy/internal/random"
+	"github.com/bothy-dev/bothy/snapshot"
+	"github.com/bothy-dev/bothy/vault"
+)
+
+const (
+	// snapshotKind is the part of the object storage that has snapshots.
+	snapshotKind = "snapshots"
+	// claimTimeout is how long a start waits for the object storage.
+	claimTimeout = 15 * time.Second
+	// claimAgain is how often storage that was away is tried.
+	claimAgain = 10 * time.Second
+)
+
+// objectState is where the server remembers what is in the object storage.
+func objectState(home string) string { return filepath.Join(home, "objects", snapshotKind) }
+
+// openBlobs opens what keeps the files of snapshots.
+func (s *Server) openBlobs(ctx context.Context) error {
+	root := filepath.Join(s.config.Home, "snapshots")
+	stored, err := s.storedSnapshots(ctx)
+	if err != nil {
+		return err
+	}
+	if s.config.Blobs == "" {
+		if err := onlyHere(root, stored); err != nil {
+			return err
+		}
+		s.blobs, err = blobdir.Open(root)
+		return err
+	}
+	bucket, err := openBucket(s.config)
+	if err != nil {
+		return err
+	}
+	if err := s.claim(ctx, bucket, len(stored) > 0); err != nil {
+		return err
+	}
+	background, stop := context.WithCancel(context.Background())
+	blobs, err := s3.Open(root, bucket, s3.Options{
+		Kind: snapshotKind, State: objectState(s.config.Home),
+		CacheBytes: s.config.Snapshots.CacheMB << 20, MinFree: s.config.Snapshots.MinFreeDiskMB << 20,
+		Grace: time.Duration(s.config.Snapshots.GraceHours) * time.Hour,
+		Named: s.namesSnapshot, Doubtful: s.missing > 0,
+		OnKept: func(name string) { s.lifecycle.SnapshotStored(background, name) },
+		Log:    s.log,
+	})
+	if err != nil {
+		stop()
+		return err
+	}
+	s.blobs, s.bucket = blobs, bucket
+	s.undo.Add(func() { stop(); blobs.Close() })
+	go blobs.RunCollector(background)
+	if bucket.Usable() != nil {
+		go s.claimLater(background, blobs, len(stored) > 0)
+	}
+	return nil
+}
+
+func openBucket(c config.Config) (*s3.Bucket, error) {
+	l, err := s3.ParseLocation(c.Blobs)
+	if err != nil {
+		return nil, err
+	}
+	return s3.OpenBucket(l)
+}
+
+// claim makes sure that the bucket is this server's. One that cannot be reached now is no
+// error: snapshots are safe on the host's disk, and follow.
+func (s *Server) claim(ctx context.Context, b *s3.Bucket, used bool) error {
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	err := b.Claim(ctx, bucketOwner(s.vault), used)
+	if errors.Is(err, s3.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+		s.log.Warn("the object storage cannot be reached: snapshots stay on this host's disk until it can", "blobs", b.Location.String(), "error", err)
+		return nil
+	}
+	return err
+}
+
+func (s *Server) claimLater(ctx context.Context, blobs *s3.Store, used bool) {
+	t := time.NewTicker(claimAgain)
+	defer t.Stop()
+	for told := ""; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		tctx, cancel := context.WithTimeout(ctx, claimTimeout)
+		err := s.bucket.Claim(tctx, bucketOwner(s.vault), used)
+		cancel()
+		switch {
+		case err == nil:
+			s.log.Info("the object storage can be reached", "blobs", s.bucket.Location.String())
+			blobs.Retry()
+			return
+		case !errors.Is(err, s3.ErrUnavailable) && err.Error() != told:
+			told = err.Error()
+			s.log.Error("the object storage cannot be used: snapshots stay on this host's disk", "blobs", s.bucket.Location.String(), "error", err)
+		}
+	}
+}
+
+// bucketOwner names the servers that can read each other's snapshots: those with one key.
+func bucketOwner(v *vault.Vault) string {
+	return hex.EncodeToString(v.Derive("owner of object storage")[:16])
+}
+
+// storedSnapshots are the snapshots that the records say to be in the object storage.
+func (s *Server) storedSnapshots(ctx context.Context) (stored []string, err error) {
+	all, err := s.store.AllSnapshots(ctx)
+	for _, n := range all {
+		if n.Durable == bothy.DurableStore {
+			stored = append(stored, n.ID)
+		}
+	}
+	return stored, err
+}
+
+// onlyHere refuses to go on without the object storage while something is only there.
+func onlyHere(root string, stored []string) error {
+	lacking := 0
+	for _, id := range stored {
+		if _, err := os.Stat(filepath.Join(root, id)); errors.Is(err, fs.ErrNotExist) {
+			lacking++
+		}
+	}
+	if lacking == 0 {
+		return nil
+	}
+	return bothy.Errorf(bothy.CodeConflict, "%d snapshots are in object storage and not on this host, and the setting blobs names none", lacking).
+		WithHint("Set blobs again; or bring them here first: bothy migrate --blobs-to host, with that setting.")
+}
+
+// namesSnapshot reports whether the records know a snapshot.
+func (s *Server) namesSnapshot(ctx context.Context, id string) (bool, error) {
+	_, err := s.store.Snapshot(ctx, id)
+	if bothy.ErrorCode(err) == bothy.CodeSnapshotNotFound {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// snapshotNames are the snapshots whose manifests can be read.
+func (s *Server) snapshotNames(ctx context.Context) (names []string, err error) {
+	if s.bucket == nil {
+		return s.blobs.List(ctx)
+	}
+	all, err := s.store.AllSnapshots(ctx)
+	for _, n := range all {
+		names = append(names, n.ID)
+	}
+	return names, err
+}
+
+// SnapshotManifests are the manifests of the snapshots that a home knows, by their ids: of
+// those on this host, and of those in the object storage whose index it has.
+func SnapshotManifests(c config.Config) (map[string][]byte, error) {
+	all, err := s3.Known(objectState(c.Home), snapshot.ManifestName)
+	if err != nil {
+		return nil, err
+	}
+	root := filepath.Join(c.Home, "snapshots")
+	entries, err := os.ReadDir(root)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), "snp") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, e.Name(), snapshot.ManifestName))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all[e.Name()] = text
+	}
+	return all, nil
+}
+
+// CheckBlobs finds out whether the object storage of the settings can be used.
+func CheckBlobs(ctx context.Context, c config.Config) doctor.Result {
+	if c.Blobs == "" {
+		return doctor.Result{Status: doctor.OK, Detail: "The files of snapshots are in " + filepath.Join(c.Home, "snapshots") + "."}
+	}
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	b, took, err := tryBucket(ctx, c)
+	if err != nil {
+		if errors.Is(err, s3.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+			err = bothy.Errorf(bothy.CodeStore, "the object storage of blobs cannot be reached: %s", lastOf(err)).
+				WithHint("Check the endpoint, the network, and for https the certificate (ca_file). Until it is back, snapshots stay on this host's disk.")
+		}
+		e := bothy.AsError(err)
+		if e.Code == bothy.CodeInternal {
+			e = bothy.Errorf(bothy.CodeStore, "the object storage of blobs cannot be used: %v", err)
+		}
+		return doctor.Result{Status: doctor.Fail, Detail: strings.ToUpper(e.Detail[:1]) + e.Detail[1:] + ".", Fix: e.Hint}
+	}
+	return doctor.Result{Status: doctor.OK, Detail: fmt.Sprintf("%s takes, lists and gives back objects, in %d ms.", b.Location, took.Milliseconds())}
+}
+
+func tryBucket(ctx context.Context, c config.Config) (*s3.Bucket, time.Duration, error) {
+	b, err := openBucket(c)
+	if err != nil {
+		return nil, 0, err
+	}
+	owner, err := b.Owner(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	key := filepath.Join(c.Home, "secrets.key")
+	if _, missing := os.Stat(key); owner != "" && missing == nil {
+		v, err := vault.Open(key)
+		if err != nil {
+			return nil, 0, err
+		}
+		if owner != bucketOwner(v) {
+			return nil, 0, bothy.Errorf(bothy.CodeConflict, "%s belongs to another server", b.Location).
+				WithHint("Give each server, or group of servers with the same secrets.key, a bucket or prefix of its own in the setting blobs.")
+		}
+	}
+	begun := time.Now()
+	err = b.Try(ctx, random.Hex(8))
+	return b, time.Since(begun), err
+}
+
+// lastOf is the cause at the end of an error's story.
+func lastOf(err error) string {
+	text := err.Error()
+	if i := strings.LastIndex(text, s3.ErrUnavailable.Error()); i >= 0 {
+		text = strings.TrimPrefix(text[i+len(s3.ErrUnavailable.Error()):], ": ")
+	}
+	return strings.TrimRight(text, ". ")
+}
