@@ -3,20 +3,22 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
 
+	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/server"
 )
 
 func newMigrate(a *app) *cobra.Command {
-	var from, to, path string
+	var from, to, path, blobs string
 	cmd := &cobra.Command{
-		Use:   "migrate --from STORE --to STORE",
-		Short: "Carry the server's records from files to PostgreSQL, or back",
+		Use:   "migrate {--from STORE --to STORE | --blobs-to host}",
+		Short: "Carry the server's records to PostgreSQL or back, or snapshots back to its host",
 		Long: `Carry the records of the server (sandboxes, keys, events, usage, the audit and all
 else) from its files to a PostgreSQL database, or back. One of the stores is
 sqlite, which are the files in $BOTHY_HOME, and the other a URL. The password
@@ -25,13 +27,19 @@ is better given by PGPASSWORD or PGPASSFILE, since command lines can be seen.
 The server must not run, its sandboxes may; the target must be empty. Either all
 records arrive or none. Files are put aside at the end, under another name; a
 database stays as it is. The setting store says from which of the two the
-server starts: change it before that.`,
+server starts: change it before that.
+
+With --blobs-to host it fetches all snapshots from the object storage that the
+setting blobs names, so that the server can do without it. The other way there is
+nothing to do: a server that is started with blobs carries what it has.`,
 		Example: `  sudo bothy down
-  sudo bothy migrate --from sqlite --to postgres://bothy@db.example.org/bothy`,
+  sudo bothy migrate --from sqlite --to postgres://bothy@db.example.org/bothy
+  sudo bothy migrate --config /etc/bothy.yaml --blobs-to host`,
 		Args: usage(cobra.NoArgs),
 	}
 	cmd.Flags().StringVar(&from, "from", "", "`store` with the records: sqlite, or a URL")
 	cmd.Flags().StringVar(&to, "to", "", "empty `store`: sqlite, or a URL")
+	cmd.Flags().StringVar(&blobs, "blobs-to", "", "fetch all snapshots to this `place`: host")
 	cmd.Flags().StringVar(&path, "config", "", "`file` with the server's settings")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := config.Load(path, os.Getenv)
@@ -41,9 +49,25 @@ server starts: change it before that.`,
 		if err != nil {
 			return err
 		}
+		if blobs != "" {
+			if from != "" || to != "" {
+				return bothy.Errorf(bothy.CodeInvalid, "--blobs-to is with --from or --to").WithHint("Carry the one, and then the other.")
+			}
+			return a.migrateBlobs(cmd.Context(), c, blobs)
+		}
 		return a.migrate(cmd.Context(), c, from, to)
 	}
 	return cmd
+}
+
+func (a *app) migrateBlobs(ctx context.Context, c config.Config, to string) error {
+	m, err := server.MigrateBlobs(ctx, c, to, server.Options{Version: a.version, Log: slog.New(slog.NewTextHandler(a.stderr, nil))})
+	if err != nil {
+		return err
+	}
+	return a.show(m, func(w io.Writer) {
+		fmt.Fprintf(w, "%d snapshots are on this host, of which %d were fetched. Take blobs out of the settings before you start the server.\nWhat is in the object storage stays there.\n", m.Snapshots, m.Fetched)
+	})
 }
 
 func (a *app) migrate(ctx context.Context, c config.Config, from, to string) error {

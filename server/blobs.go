@@ -148,7 +148,7 @@ func onlyHere(root string, stored []string) error {
 	if lacking == 0 {
 		return nil
 	}
-	return bothy.Errorf(bothy.CodeConflict, "%d snapshots are in object storage and not on this host, and the setting blobs names none", lacking).
+	return bothy.Errorf(bothy.CodeConflict, "the setting blobs names no object storage, and %d of the snapshots in the records are not on this host but there", lacking).
 		WithHint("Set blobs again; or bring them here first: bothy migrate --blobs-to host, with that setting.")
 }
 

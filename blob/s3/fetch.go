@@ -141,7 +141,7 @@ type cached struct {
 // evictUntil removes trees from this host that are in the bucket, those first that were
 // used least lately, until enough of them, told what is left and what was freed.
 func (s *Store) evictUntil(enough func(left, freed int64) bool) {
-	if s.bucket.Usable() != nil {
+	if s.o.KeepAll || s.bucket.Usable() != nil {
 		return
 	}
 	s.evicting.Lock()

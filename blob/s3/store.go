@@ -29,6 +29,8 @@ type Options struct {
 	// CacheBytes bounds what trees that are in the bucket take up on this host as well; 0
 	// is no bound.
 	CacheBytes int64
+	// KeepAll evicts nothing, also where the disk is short of room.
+	KeepAll bool
 	// MinFree is how many bytes of the disk stay free.
 	MinFree int64
 	// Grace is how long what was removed stays in the bucket.
