@@ -64,17 +64,7 @@ var bootCPUs cpuSlots
 func (b *cpuSlots) reserve(group *cgroup.Group) *bootAffinity {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.on == nil {
-		b.on = map[int]int{}
-		if unix.SchedGetaffinity(0, &b.all) == nil && 1 < b.all.Count() && b.all.Count() <= fewCPUs {
-			for cpu := range len(b.all) * 64 {
-				if b.all.IsSet(cpu) {
-					b.on[cpu] = 0
-				}
-			}
-		}
-	}
-	if len(b.on) == 0 {
+	if !b.pins() {
 		return nil
 	}
 	least := -1
@@ -92,6 +82,32 @@ func (b *cpuSlots) reserve(group *cgroup.Group) *bootAffinity {
 	})}
 	one.cpus.Set(least)
 	return one
+}
+
+// pins reports whether machines that boot are pinned here. b.mu is held.
+func (b *cpuSlots) pins() bool {
+	if b.on == nil {
+		b.on = map[int]int{}
+		if unix.SchedGetaffinity(0, &b.all) == nil && 1 < b.all.Count() && b.all.Count() <= fewCPUs {
+			for cpu := range len(b.all) * 64 {
+				if b.all.IsSet(cpu) {
+					b.on[cpu] = 0
+				}
+			}
+		}
+	}
+	return len(b.on) > 0
+}
+
+// releaseFound lets a machine that was found again use every processor: the server that
+// started it may have ended before it did so.
+func (b *cpuSlots) releaseFound(group *cgroup.Group) {
+	b.mu.Lock()
+	pinned, all := b.pins(), b.all
+	b.mu.Unlock()
+	if pinned {
+		spread(group, &all)
+	}
 }
 
 // spread lets all threads of a group use the given processors. A thread started meanwhile

@@ -142,6 +142,7 @@ func (e *Engine) Adopt(_ context.Context, id string, b []byte) (bothy.Machine, e
 	if err := m.group.SetFrozen(false); err != nil {
 		e.log.Warn("cannot thaw a machine that was found again", "sandbox", id, "error", err)
 	}
+	bootCPUs.releaseFound(m.group)
 	if _, err := os.Stat(filepath.Join(m.dir, pausedMark)); err == nil {
 		m.tasks = unsure
 		if err := m.restrain(); err != nil {
