@@ -15,7 +15,7 @@ const (
 	ScopeSandboxesWrite Scope = "sandboxes:write"
 	ScopeTemplatesRead  Scope = "templates:read"
 	ScopeTemplatesWrite Scope = "templates:write"
-	// ScopeMetricsRead is for whoever collects the server's metrics, in the default
+	// ScopeMetricsRead is for programs that collect the server's metrics, in the default
 	// project.
 	ScopeMetricsRead Scope = "metrics:read"
 	ScopeAdmin       Scope = "admin"

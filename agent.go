@@ -81,7 +81,7 @@ type AgentAttach struct {
 // AgentService keeps a project's attachments.
 type AgentService interface {
 	// AttachAgents attaches an environment. For one that is attached it replaces the
-	// key and the rest, and its sessions go on.
+	// key and the rest, and its sessions continue.
 	AttachAgents(ctx context.Context, req AgentAttach) (*AgentAttachment, error)
 	// AgentAttachments lists the caller's, oldest first.
 	AgentAttachments(ctx context.Context) ([]*AgentAttachment, error)

@@ -67,7 +67,7 @@ type AuditCheck struct {
 	Records int64 `json:"records"`
 	First   int64 `json:"first"`
 	Last    int64 `json:"last"`
-	// Head is the hash of the last record. Whoever keeps it elsewhere can prove
+	// Head is the hash of the last record. An operator who keeps it elsewhere can prove
 	// later that nothing up to it was changed.
 	Head string `json:"head"`
 	// Broken is the first record that is not as it was written, and Detail what
@@ -98,7 +98,7 @@ type AuditRecorder interface {
 	RecordUse(r AuditRecord, changes bool)
 }
 
-// Origin is what a door knows of a request beside its caller.
+// Origin is what an API knows of a request besides its caller.
 type Origin struct {
 	RequestID string
 	// Remote is the address that the request came from, without its port.

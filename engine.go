@@ -182,8 +182,8 @@ type MachineNamer interface {
 
 // A Preparer is an engine that can do the first part of a start before anybody
 // asks for it. A spare is what that part makes: it runs nothing yet. The next
-// Start or Restore of its kind takes it, and nobody notices but by the time it
-// takes. Spares belong to nobody: Sweep of the next engine removes them if they
+// Start or Restore of its kind takes it, which shows only in the time it
+// takes. Spares belong to no sandbox: Sweep of the next engine removes them if they
 // were not ended by KeepSpares.
 type Preparer interface {
 	// Prepare makes a spare of spec's kind.
@@ -245,7 +245,7 @@ type Machine interface {
 	// limit, again while they stay there, at most every few milliseconds, and
 	// once when they no longer do. It returns when the machine ends or ctx does.
 	WatchMemory(ctx context.Context, fn func(used, limit int64)) error
-	// Freeze stops every process inside at once. Thaw lets them go on, also
+	// Freeze stops every process inside at once. Thaw lets them continue, also
 	// after a Snapshot with Stop, and after Adopt of a machine whose guest does
 	// not answer because a server was killed in the middle of one.
 	Freeze(ctx context.Context) error

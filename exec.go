@@ -73,7 +73,7 @@ type ExecRequest struct {
 	MergeStderr bool `json:"merge_stderr,omitempty"`
 	// Background answers as soon as the command has started.
 	Background bool `json:"background,omitempty"`
-	// KeepRunning lets the command go on when its caller leaves before its end;
+	// KeepRunning lets the command run on when its caller leaves before its end;
 	// otherwise it is killed then, with all it started.
 	KeepRunning bool `json:"keep_running,omitempty"`
 }

@@ -62,7 +62,7 @@ type FileEvent struct {
 type FileService interface {
 	// Read opens a file. The caller closes it. The size comes with the info.
 	Read(ctx context.Context, id, path, user string) (io.ReadCloser, *FileInfo, error)
-	// Write stores r's bytes beside path and puts them into place, making the
+	// Write stores r's bytes in a temporary file and renames it to path, making the
 	// folders above. A writer that breaks off changes nothing. A reader never
 	// sees half a file, unless the file that is there is somebody else's or has
 	// several names and is therefore written over.

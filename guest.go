@@ -26,7 +26,7 @@ type Identity struct {
 	DefaultUser      string
 	DefaultCwd       string
 	MemoryLimitBytes int64
-	// CABundle is PEM to trust, beside what the template trusts. May be empty.
+	// CABundle is PEM to trust in addition to what the template trusts. May be empty.
 	CABundle string
 	// ResolvConf is the content of /etc/resolv.conf.
 	ResolvConf string
@@ -75,7 +75,7 @@ type Guest interface {
 	// that.
 	Freeze(ctx context.Context) error
 	Thaw(ctx context.Context) error
-	// CloseIdle closes connections that nobody uses.
+	// CloseIdle closes connections that are not in use.
 	CloseIdle()
 
 	Exec(ctx context.Context, req ExecRequest) (*ExecResult, error)

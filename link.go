@@ -50,7 +50,7 @@ type LinkService interface {
 	CreateLink(ctx context.Context, sandboxID string, req LinkCreate) (*Link, error)
 	// Links lists those of a sandbox that can still be used, newest first.
 	Links(ctx context.Context, sandboxID string) ([]*Link, error)
-	// DeleteLink ends a link, and what goes on by it, at once.
+	// DeleteLink ends a link and the connections made through it at once.
 	DeleteLink(ctx context.Context, sandboxID, id string) error
 	// HoldLink finds a link that has not ended: CodeUnauthenticated otherwise. As with
 	// KeyHolder, end is called when it ends before release was called.

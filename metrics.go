@@ -64,7 +64,7 @@ type PortDialer interface {
 
 // OwnedGateway is what a Gateway can do that shares something among projects.
 type OwnedGateway interface {
-	// SetOwner tells which project owns the sandbox. Until then nobody does.
+	// SetOwner tells which project owns the sandbox. Until then none does.
 	SetOwner(projectID string)
 }
 

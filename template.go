@@ -10,7 +10,7 @@ import (
 const ManifestVersion = 1
 
 // Template is what a sandbox starts from: one read-only root file system image
-// and this manifest, which lies beside it as manifest.json.
+// and this manifest, manifest.json in the same folder.
 type Template struct {
 	Version     int       `json:"version"`
 	Name        string    `json:"name"`

@@ -140,7 +140,7 @@ type BuildContext struct {
 	SizeBytes int64  `json:"size_bytes"`
 }
 
-// TemplateBuilder makes templates from Dockerfiles. Builds go on when whoever asked for
+// TemplateBuilder makes templates from Dockerfiles. Builds continue when the caller of
 // them has gone, and begin again where the server was restarted. A request that is the
 // same as that of a build under way joins it.
 type TemplateBuilder interface {

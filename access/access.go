@@ -153,7 +153,7 @@ func (t *Tokens) find(ctx context.Context, hash string) (*entry, error) {
 }
 
 // known reports whether there can be a key with this hash, without asking the
-// store: whoever tries keys must not keep it from those who have one.
+// store: guessed keys must not keep it from callers with a real one.
 func (t *Tokens) known(ctx context.Context, hash string) (bool, error) {
 	t.hashesMu.RLock()
 	_, known := t.hashes[hash]

@@ -65,7 +65,7 @@ func (h *holders) remove(id string, x *holder) {
 	}
 }
 
-// end tells all who hold one of the ids. Nobody can hold them afterwards who
+// end tells all holders of one of the ids. No caller can hold them afterwards who
 // looked them up before.
 func (h *holders) end(cause error, ids ...string) {
 	h.mu.Lock()

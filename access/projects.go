@@ -72,7 +72,7 @@ func NewProjects(ctx context.Context, s ProjectStore, now func() time.Time) (*Pr
 	return p, err
 }
 
-// Plan returns a project's plan. That of a project which nobody made is the
+// Plan returns a project's plan. A project that was not created has the
 // default plan.
 func (p *Projects) Plan(ctx context.Context, id string) (bothy.Plan, error) {
 	p.mu.RLock()

@@ -238,7 +238,7 @@ func (s *Server) Serve() error {
 }
 
 // Drain ends what only follows, and waits until no other request is under way,
-// for as long as the grace. Meanwhile it goes on listening, so that new requests
+// for as long as the grace. Meanwhile it keeps listening, so that new requests
 // are refused by the services with a reason, and /healthz tells load balancers.
 func (s *Server) Drain() {
 	s.chain.BeginClosing()

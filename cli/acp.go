@@ -43,7 +43,7 @@ on either side is carried to the other before and after each turn.
 
 What .gitignore names stays where it is. Nothing of the sandbox is written
 outside of the folder, and no hooks or settings into its .git. A file that was
-changed on both sides is kept here, and the sandbox's is put beside it as
+changed on both sides is kept here, and the sandbox's is put next to it as
 NAME.from-sandbox.
 
 The agent's credential is taken from this program's environment and put in
@@ -61,7 +61,7 @@ place by the gateway: it is never in the sandbox.`,
 	flags.BoolVar(&f.ignored, "with-ignored", false, "carry what .gitignore names, too")
 	flags.StringArrayVar(&f.exclude, "exclude", nil, "leave out what matches this `pattern`, as in a .gitignore (repeatable)")
 	flags.BoolVar(&f.keep, "keep", false, "pause the sandbox at the end, and take it up for the same folder the next time")
-	flags.DurationVar(&f.idle, "rest", 10*time.Minute, "pause the sandbox, and the agent in it, after a `time` in which nobody said anything; 0 for never")
+	flags.DurationVar(&f.idle, "rest", 10*time.Minute, "pause the sandbox, and the agent in it, after a `time` without a message; 0 for never")
 	f.create.add(flags)
 	takesCommand(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

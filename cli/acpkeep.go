@@ -76,7 +76,7 @@ func cloneWith(m map[string]string, key, value string) map[string]string {
 	return clone
 }
 
-// leave pauses the sandbox, and keeps what is needed to go on with it.
+// leave pauses the sandbox, and keeps what is needed to continue with it.
 func (e *editing) leave(ctx context.Context) error {
 	if err := writeStates(e.sandbox, e.project.Now()); err != nil {
 		e.warn("the next time, files that differ are kept twice: %v", err)

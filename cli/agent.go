@@ -90,7 +90,7 @@ func newAgentRun(a *app) *cobra.Command {
 		Short: "Have a coding agent do a task; exits with its code",
 		Long: `Have a coding agent do a task in a sandbox, and show what it says. When it is
 done, or waits for a word of yours, the sandbox is paused and named: --continue
-goes on in it with another task, --fork in a copy of it, and bothy agent diff
+continues in it with another task, --fork in a copy of it, and bothy agent diff
 shows what was changed.
 
 The repository is a URL, which is cloned inside, or a folder of this host, of
@@ -106,8 +106,8 @@ input.`,
 	flags.StringVar(&f.task, "task", "", "`what` to do, or - to read it from standard input")
 	flags.StringVar(&f.repo, "repo", "", "`URL` or folder to work on")
 	flags.StringVar(&f.branch, "branch", "", "`branch` of the URL to clone (default its own)")
-	flags.StringVar(&f.resume, "continue", "", "go on in this `sandbox` of an earlier run")
-	flags.StringVar(&f.fork, "fork", "", "go on in a copy of this `sandbox` of an earlier run")
+	flags.StringVar(&f.resume, "continue", "", "continue in this `sandbox` of an earlier run")
+	flags.StringVar(&f.fork, "fork", "", "continue in a copy of this `sandbox` of an earlier run")
 	flags.StringVar(&f.out, "out", "", "write what was changed to this `file`, as a patch")
 	flags.BoolVar(&f.remove, "rm", false, "end the sandbox afterwards")
 	addAgents(cmd, &f.agents)

@@ -101,7 +101,7 @@ func (r *agentRun) begin(ctx context.Context, cmd *cobra.Command) error {
 	return r.tell("new")
 }
 
-// takeUp goes on in a sandbox of an earlier run, or in a copy of it.
+// takeUp continues in a sandbox of an earlier run, or in a copy of it.
 func (r *agentRun) takeUp(ctx context.Context, id string) error {
 	sandbox, err := r.s.sandboxes.Get(ctx, id)
 	if err != nil {
@@ -309,7 +309,7 @@ func (r *agentRun) patch(ctx context.Context) error {
 	return writeBeside(r.f.out, strings.NewReader(patch), nil)
 }
 
-// end pauses or ends the sandbox, and says how to go on.
+// end pauses or ends the sandbox, and says how to continue.
 func (r *agentRun) end(err error) error {
 	if r.f.remove {
 		if endErr := r.terminate(r.s, r.sandbox); err == nil {

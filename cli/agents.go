@@ -37,7 +37,7 @@ session gets a sandbox made from these flags, in which its tools run.
 
 The environment key is read from $` + environmentKey + `, or from a file. The
 server keeps it encrypted, and no sandbox sees it. An environment that is
-attached already gets the new key and flags, and its sessions go on.
+attached already gets the new key and flags, and its sessions continue.
 
 A tool of the agent's own is a command in the sandbox: it gets the input as JSON on
 its standard input, and what it prints is the result.`,

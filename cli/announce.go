@@ -50,7 +50,7 @@ func (a *app) announce(ctx context.Context, s *server.Server, bootstrap string) 
 }
 
 // saveServerFile tells up and down that this process is the server of its home, until
-// done is called. On a full disk it goes on trying.
+// done is called. On a full disk it keeps trying.
 func saveServerFile(ctx context.Context, s *server.Server, credentials string) (done func(), err error) {
 	f, err := describeServer(os.Getpid(), s.Addr().String())
 	if err != nil {

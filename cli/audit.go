@@ -50,7 +50,7 @@ With --json each record is printed as the API sent it, one a line.`,
 	flags.StringVar(&f.filter.ProjectID, "project", "", "only this `project`")
 	flags.BoolVar(&f.filter.Refused, "refused", false, "only what was refused")
 	flags.BoolVar(&f.filter.Oldest, "oldest", false, "show the oldest first")
-	flags.Int64Var(&f.filter.Cursor, "after", 0, "go on from the record with this `id`")
+	flags.Int64Var(&f.filter.Cursor, "after", 0, "continue from the record with this `id`")
 	flags.IntVar(&f.limit, "limit", 100, "show at most so many; 0 shows all")
 	flags.BoolVarP(&f.follow, "follow", "f", false, "show new ones until interrupted")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -19,7 +19,7 @@ const completeTimeout = 2 * time.Second
 // it is.
 type source func(ctx context.Context, s *session) ([]string, error)
 
-// words are a source that asks nobody.
+// words are a fixed source.
 func words(list ...string) source {
 	return func(context.Context, *session) ([]string, error) { return list, nil }
 }

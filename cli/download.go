@@ -91,7 +91,7 @@ func (d *downloader) getFile(ctx context.Context, source, to string) error {
 }
 
 // writeBeside writes a file next to its place and renames it there, so that
-// nobody sees half of it.
+// it is never seen half written.
 func writeBeside(to string, r io.Reader, info *bothy.FileInfo) error {
 	f, err := os.CreateTemp(filepath.Dir(to), ".bothy-*")
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 	exitNoCommand = 127
 	// exitInterrupted is what a shell expects after Ctrl-C.
 	exitInterrupted = 130
-	// exitPipe is what a shell expects when nobody read the output.
+	// exitPipe is what a shell expects when the output's reader went away.
 	exitPipe = 141
 )
 

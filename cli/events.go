@@ -26,7 +26,7 @@ With --json each event is printed as the API sent it, one a line.`,
   bothy events --since 1042 --json`,
 		Args: usage(cobra.NoArgs),
 	}
-	cmd.Flags().BoolVarP(&f.Follow, "follow", "f", false, "go on until interrupted")
+	cmd.Flags().BoolVarP(&f.Follow, "follow", "f", false, "keep following until interrupted")
 	cmd.Flags().Int64Var(&f.Since, "since", 0, "show only events after this `id`")
 	cmd.Flags().StringVar(&f.SandboxID, "sandbox", "", "show only events of this `sandbox`")
 	cmd.Flags().BoolVar(&fresh, "new", false, "with --follow, show only what happens from now on")

@@ -33,7 +33,7 @@ several words are run as they are.`,
 	f.add(flags)
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable, as `KEY=VALUE` (repeatable)")
 	flags.Float64Var(&f.timeout, "timeout", 0, "`seconds` after which the command is killed (default none)")
-	flags.BoolVar(&f.keep, "keep-running", false, "let the command go on when Ctrl-C, or a lost connection, ends this one")
+	flags.BoolVar(&f.keep, "keep-running", false, "keep the command running when Ctrl-C, or a lost connection, ends this one")
 	flags.BoolVar(&f.merge, "merge-stderr", false, "write standard error to standard output, in order")
 	flags.BoolVarP(&f.background, "background", "d", false, "start the command, print its pid and leave")
 	takesCommand(cmd)
@@ -143,7 +143,7 @@ func interrupted(ctx context.Context, err error) error {
 }
 
 // execJSON runs a command and prints the API's answer. A pipe is read only
-// with input: one that nobody closes would hold the command up for ever.
+// with input: one that is never closed would block the command for ever.
 func (a *app) execJSON(ctx context.Context, s *session, id string, req bothy.ExecRequest, input bool) error {
 	if kind := a.inputKind(); kind == inputFile || (kind == inputPipe && input) {
 		if err := a.wholeInput(&req); err != nil {

@@ -106,7 +106,7 @@ func (a *app) accept(ctx context.Context, s *session, id string, l net.Listener,
 	}
 }
 
-// lingerTime is how long the sandbox's server may go on answering a client
+// lingerTime is how long the sandbox's server may keep answering a client
 // that has said all it had to say.
 const lingerTime = 30 * time.Second
 

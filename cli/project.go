@@ -26,7 +26,7 @@ func newProjectCreate(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create PROJECT",
 		Short: "Make a project",
-		Long: `Make a project: an owner of sandboxes, snapshots and keys, which nobody else
+		Long: `Make a project: an owner of sandboxes, snapshots and keys, which no other project
 sees. Give it a key with bothy token create --project.
 
 ` + planHelp,

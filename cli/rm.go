@@ -48,7 +48,7 @@ func sandboxIDs(list []*bothy.Sandbox) []string {
 	return ids
 }
 
-// each calls f for every id, prints those for which it was done, and goes on
+// each calls f for every id, prints those for which it succeeded, and continues
 // after a failure. The last failure decides the exit code.
 func (a *app) each(ids []string, f func(id string) error) error {
 	var failed error

@@ -121,7 +121,7 @@ func startTime(pid int) (string, error) {
 var errStillRunning = errors.New("it has not ended")
 
 // stop asks the process to end and waits for it. The descriptor of the process
-// makes sure that nobody else gets the signal.
+// makes sure that no other process gets the signal.
 func (f *serverFile) stop(timeout time.Duration) error {
 	fd, err := unix.PidfdOpen(f.PID, 0)
 	if err == unix.ESRCH {

@@ -111,7 +111,7 @@ func inputClosed(err error) bool {
 	return false
 }
 
-// kill ends a process that nobody follows any more.
+// kill ends a process that is no longer followed.
 func kill(exec bothy.ExecService, id string, pid int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

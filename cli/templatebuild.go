@@ -21,7 +21,7 @@ func newTemplateBuild(a *app) *cobra.Command {
 		Short: "Build a template from a Dockerfile, or a built-in one",
 		Long: `Build a template from a Dockerfile, with the files of the folder CONTEXT. Each
 RUN is executed in a sandbox, under the network policy that the flags choose.
-What a step makes is kept, and taken from there the next time. The build goes on
+What a step makes is kept, and taken from there the next time. The build continues
 when this command is interrupted: bothy template logs shows it again.
 
 Without CONTEXT and -f, NAME is a built-in template: python-3.12,

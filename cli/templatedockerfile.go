@@ -221,7 +221,7 @@ func (a *app) followBuild(ctx context.Context, s *session, b *bothy.Build) error
 	})
 	if err != nil {
 		if ctx.Err() != nil {
-			a.warn("the build goes on: bothy template logs %s shows it, and bothy template cancel %s ends it", b.ID, b.ID)
+			a.warn("the build continues: bothy template logs %s shows it, and bothy template cancel %s ends it", b.ID, b.ID)
 		}
 		return err
 	}

@@ -25,7 +25,7 @@ func newWebhookCreate(a *app) *cobra.Command {
 other. Its secret, with which requests are signed, is shown this once.
 
 What the receiver does not take is tried again for a day, and then the webhook is
-disabled; bothy webhook set --enable goes on where it stopped.`,
+disabled; bothy webhook set --enable continues where it stopped.`,
 		Example: `  bothy webhook create https://hooks.example.org/bothy
   bothy webhook create https://hooks.example.org/bothy --event sandbox.ended --event sandbox.oom_killed`,
 		Args: usage(cobra.ExactArgs(1)),
@@ -110,7 +110,7 @@ func newWebhookSet(a *app) *cobra.Command {
 		Use:   "set WEBHOOK",
 		Short: "Change, enable or disable a webhook",
 		Long: `Change, enable or disable a webhook. What is waiting is tried at once, and one that
-is enabled goes on with the events that it has missed, as far as they are kept.`,
+is enabled continues with the events it missed, as far as they are kept.`,
 		Example: `  bothy webhook set whk_1f0c5ad2b3e4f607 --enable`,
 		Args:    usage(cobra.ExactArgs(1)),
 	}

@@ -22,7 +22,7 @@ import (
 const CodeUnreachable bothy.Code = "server_unreachable"
 
 // Client is a server, seen from outside. Its fields are the server's services;
-// the caller is whoever owns the key, and not the one in the context.
+// the caller is the owner of the key, and not the one in the context.
 type Client struct {
 	Sandboxes *Sandboxes
 	Exec      *Exec
@@ -77,7 +77,7 @@ func New(baseURL, key string, opts ...Option) *Client {
 	}
 }
 
-// CAFileEnv names a file with certificate authorities to trust beside those of
+// CAFileEnv names a file with certificate authorities to trust in addition to those of
 // the host, in PEM, for servers whose certificate comes from one's own.
 const CAFileEnv = "BOTHY_CA_FILE"
 

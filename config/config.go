@@ -435,7 +435,7 @@ func (p Pool) check() error {
 	return nil
 }
 
-// TrustedCAs returns the PEM that sandboxes trust beside their template's, or
+// TrustedCAs returns the PEM that sandboxes trust in addition to their template's, or
 // "".
 func (c *Config) TrustedCAs() (string, error) {
 	if !c.Network.TrustHostCA {

@@ -48,7 +48,7 @@ func (h *Host) checkKernel(context.Context) Result {
 	case major < 4 || major == 4 && minor < 15:
 		return fail(fmt.Sprintf("Linux %s is too old.", release), "Use Linux 5.4 or newer.")
 	case major < 5 || major == 5 && minor < 4:
-		return warn(fmt.Sprintf("Linux %s is old, and nobody tests Bothy on it.", release), "Use Linux 5.4 or newer.")
+		return warn(fmt.Sprintf("Linux %s is old, and Bothy is not tested on it.", release), "Use Linux 5.4 or newer.")
 	}
 	return ok(fmt.Sprintf("Linux %s.", release))
 }

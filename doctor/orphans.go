@@ -9,7 +9,7 @@ import (
 // mostNamed is how many orphans are named; of more there is only the number.
 const mostNamed = 5
 
-// checkOrphans looks for machines that nobody will ever end.
+// checkOrphans looks for machines that no server will end.
 func (h *Host) checkOrphans(context.Context) Result {
 	if h.Orphans == nil || h.euid != 0 {
 		return ok("Not looked for: only root can.")

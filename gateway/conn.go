@@ -65,7 +65,7 @@ func (c *guestConn) Quiet() bool {
 	return c.ep.Readiness(waiter.ReadableEvents|waiter.EventHUp|waiter.EventErr) == 0
 }
 
-// abort sends the guest a reset and wakes whoever reads or writes.
+// abort sends the guest a reset and wakes readers and writers.
 func (c *guestConn) abort() { c.ep.Abort() }
 
 // sendTo copies what the guest sends to out until the guest has no more.

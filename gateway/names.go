@@ -28,7 +28,7 @@ const (
 )
 
 // standIns is the pool of addresses that stand for names. It is a range for
-// benchmarks, which nobody routes.
+// benchmarks, which are not routed.
 var standIns = netip.MustParsePrefix("198.18.0.0/15")
 
 // errNoName is returned for a name that does not exist.

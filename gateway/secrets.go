@@ -43,7 +43,7 @@ func CheckSecrets(list []bothy.Secret) error {
 // their hosts. Values go nowhere else: not into the sandbox, a log or an error.
 // Placeholders and the certificate authority follow from seed, or, when it is
 // empty, from Options.SecretSeed: a copy of a sandbox that is given the same
-// seed goes on with what it has in memory.
+// seed continues with what it has in memory.
 func (g *Gateway) SetSecrets(list []bothy.Secret, seed []byte) error {
 	s := &secrets{seed: seed}
 	if len(seed) == 0 {

@@ -190,7 +190,7 @@ func shakeHands(ctx context.Context, r *tcp.ForwarderRequest, wq *waiter.Queue) 
 	return ep, nil
 }
 
-// wake makes whoever waits on wq look at its endpoint again, until done.
+// wake makes waiters on wq look at their endpoint again, until done.
 func wake(wq *waiter.Queue, done <-chan struct{}) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -181,7 +181,7 @@ func (p *Pool) drop(s *share) {
 	}
 }
 
-// leave takes a project out of the turn when nobody of it waits any more.
+// leave takes a project out of the turn when none of its requests waits any more.
 func (p *Pool) leave(s *share) {
 	if s.waiters.Len() == 0 && s.turn != nil {
 		p.turn.Remove(s.turn)

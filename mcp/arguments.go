@@ -45,7 +45,7 @@ func rename(in map[string]json.RawMessage, names map[string]string, as json.RawM
 }
 
 // checked refuses arguments that a tool does not take, in words that tell a model
-// what to send instead. The library's own check names schemas that nobody has seen.
+// what to send instead. The library's own check names schemas that callers do not see.
 func (t tools) checked(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		p, ok := req.GetParams().(*mcp.CallToolParamsRaw)

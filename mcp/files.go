@@ -43,7 +43,7 @@ type readOut struct {
 	Offset    int64  `json:"offset"`
 	Encoding  string `json:"encoding" jsonschema:"utf-8, base64, or image where the content is one"`
 	Content   string `json:"content"`
-	Truncated bool   `json:"truncated" jsonschema:"The file goes on after what was read"`
+	Truncated bool   `json:"truncated" jsonschema:"The file continues after what was read"`
 }
 
 type listFilesIn struct {
@@ -132,7 +132,7 @@ func (t tools) readFile(ctx context.Context, _ *mcp.CallToolRequest, in readIn) 
 		}
 		return nil, readOut{}, err
 	}
-	// One byte more tells whether the file goes on: those of /proc have no size.
+	// One byte more tells whether the file continues: files in /proc have no size.
 	b, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
 	if err != nil {
 		return nil, readOut{}, err

@@ -1,5 +1,5 @@
 // Package mcp is the door for agents: the Model Context Protocol, over HTTP
-// beside the REST API and over stdin and stdout. Its tools call the same
+// next to the REST API and over stdin and stdout. Its tools call the same
 // services as the other doors.
 package mcp
 
@@ -93,7 +93,7 @@ func withCaller(next mcp.MethodHandler) mcp.MethodHandler {
 				ctx = bothy.WithOrigin(ctx, o)
 			}
 			// In the revisions with sessions a call outlives its HTTP request.
-			// There is nobody then whom its answer could reach.
+			// Its answer could reach no one then.
 			if request, ok := x.TokenInfo.Extra[requestKey].(context.Context); ok && method == "tools/call" {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithCancel(ctx)

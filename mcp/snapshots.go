@@ -63,7 +63,7 @@ func (t tools) addSnapshots() {
 			return nil, pauseOut{SandboxID: in.SandboxID, SnapshotID: n.ID, Snapshot: n}, nil
 		})
 	add(t, sets, "resume_sandbox", "Resume a sandbox",
-		"Wakes a paused sandbox. It goes on where it was, under the same id.",
+		"Resumes a paused sandbox. It continues where it was, under the same id.",
 		func(ctx context.Context, req *mcp.CallToolRequest, in resumeIn) ([]mcp.Content, *bothy.Sandbox, error) {
 			progressOf(req).say(ctx, "waking the sandbox")
 			sb, err := t.Snapshots.Resume(ctx, in.SandboxID, bothy.ResumeOptions{FilesOnly: in.Memory != nil && !*in.Memory})

@@ -80,7 +80,7 @@ func (t tools) addTemplates() {
 		})
 }
 
-// buildLogPatience is how long the log of a build that goes on is read.
+// buildLogPatience is how long the log of an unfinished build is read.
 const buildLogPatience = 500 * time.Millisecond
 
 // buildLog returns the end of what a build has said by now.
@@ -98,7 +98,7 @@ func (t tools) buildLog(ctx context.Context, b *bothy.Build) ([]string, error) {
 		}
 		return nil
 	})
-	// The log of a build that goes on does not end.
+	// The log of an unfinished build does not end.
 	if !b.State.Ended() && errors.Is(err, context.DeadlineExceeded) {
 		err = nil
 	}

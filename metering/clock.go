@@ -11,7 +11,7 @@ import (
 )
 
 // Clock tells the time in two ways: as people have it, and since the host was
-// started, which nobody can set back.
+// started, which cannot be set back.
 type Clock interface {
 	Now() store.Moment
 }

@@ -6,7 +6,7 @@
 // counted and the mark go to the store in one transaction, so that a server
 // which is killed leaves no time that is counted twice, and none that is
 // counted never but for what came after the last mark. Time is measured by a
-// clock that nobody can set; the clock on the wall only says to which hour it
+// clock that cannot be set; the wall clock only says to which hour it
 // belongs.
 package metering
 
@@ -65,7 +65,7 @@ type Meter struct {
 	log   *slog.Logger
 	boot  string // makes the ids of batches this server's own
 
-	// flushing is held by whoever writes, and while a sum must match what has
+	// flushing is held while writing, and while a sum must match what has
 	// not been written. It is taken before any other.
 	flushing sync.Mutex
 	// asking bounds the questions that are answered at once: they take the
@@ -118,7 +118,7 @@ type failing struct {
 	err   error
 }
 
-// New goes on where the last server stopped.
+// New continues where the last server stopped.
 func New(ctx context.Context, o Options) (*Meter, error) {
 	if o.Clock == nil {
 		o.Clock = HostClock()
@@ -363,7 +363,7 @@ func (m *Meter) take() {
 	}
 }
 
-// sayAgain is how often a failure that goes on is logged.
+// sayAgain is how often a lasting failure is logged.
 const sayAgain = time.Minute
 
 func (m *Meter) note(err error) {

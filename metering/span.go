@@ -117,7 +117,7 @@ func (s *span) begin(from state, known bool, r bothy.MeterReading, read bool) {
 }
 
 // Recovered forgets the marks of sandboxes that the last server left and that
-// are gone: nobody knows how long they lived on.
+// are gone: how long they lived on is unknown.
 func (m *Meter) Recovered() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 // BuildsFolder is where a server keeps what its engines are made of.
 func BuildsFolder(c config.Config) string { return filepath.Join(c.Home, "engines") }
 
-// RegisterFolder is where a server says beside its database which machines are sandboxes'.
+// RegisterFolder is where a server records, apart from its database, which machines belong to sandboxes.
 func RegisterFolder(c config.Config) string { return filepath.Join(c.Home, "register") }
 
 // spoken are the versions of what is said between a server and its engines' processes.
@@ -22,7 +22,7 @@ var spoken = map[string]builds.Range{
 	microvm.Name: {Oldest: microvm.OldestProtocol, Newest: microvm.Protocol},
 }
 
-// openBuilds opens the builds of earlier servers, and puts this one's programs beside them.
+// openBuilds opens the builds of earlier servers, and adds this one's programs.
 func (s *Server) openBuilds() (embedded.Paths, error) {
 	c := s.config.Engines
 	if err := builds.CheckRefuse(c.Refuse); err != nil {

@@ -16,7 +16,7 @@ func (s *Server) withLogins(a api.Services) (api.Services, error) {
 	return a, err
 }
 
-// openConsole puts the pages beside the REST API.
+// openConsole serves the pages next to the REST API.
 func (s *Server) openConsole() {
 	s.api.Handle("GET "+console.Path, console.Handler())
 	s.api.Handle("GET /{$}", console.Front(s.api.NoRoute()))

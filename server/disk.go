@@ -7,7 +7,7 @@ import (
 )
 
 // fullBelow is the room in bytes below which no sandbox is started: it is what the
-// server itself needs to go on storing what happens.
+// server itself needs to keep storing what happens.
 const fullBelow = 16 << 20
 
 // freeBytes is the room on the disk of a folder, or much where that is not known.

@@ -12,7 +12,7 @@ import (
 	"github.com/bothy-dev/bothy/e2b"
 )
 
-// openE2B puts the door for E2B's clients beside the REST API.
+// openE2B serves E2B's clients next to the REST API.
 func (s *Server) openE2B() {
 	c := s.config.E2B
 	if !c.Enabled {

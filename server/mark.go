@@ -13,7 +13,7 @@ import (
 // markEvery is how often the mark is brought up to date.
 const markEvery = time.Minute
 
-// mark says beside the database how far its audit had come. The audit survives a power
+// mark records, apart from the database, how far its audit had come. The audit survives a power
 // cut and only grows, so a database that is behind its mark has lost something, or is
 // an older one.
 type mark struct {

@@ -2,7 +2,7 @@ package server
 
 import "github.com/bothy-dev/bothy/mcp"
 
-// openMCP puts the agents' door beside the REST API.
+// openMCP serves agents next to the REST API.
 func (s *Server) openMCP() {
 	server := mcp.New(mcp.Services{
 		Sandboxes: s.lifecycle, Exec: s.lifecycle, Code: s.lifecycle, Files: s.lifecycle.Files(), Snapshots: s.lifecycle, Limits: s.lifecycle,

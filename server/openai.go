@@ -8,7 +8,7 @@ import (
 	"github.com/bothy-dev/bothy/openai"
 )
 
-// openOpenAI puts the door for clients of OpenAI's containers beside the REST API.
+// openOpenAI serves clients of OpenAI's containers next to the REST API.
 func (s *Server) openOpenAI() {
 	c := s.config.OpenAI
 	if !c.Enabled {

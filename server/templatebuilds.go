@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy/template/build"
 )
 
-// openBuilder makes what builds templates from Dockerfiles. It goes on with the builds of
+// openBuilder makes what builds templates from Dockerfiles. It continues the builds of
 // the last server at Recover.
 func (s *Server) openBuilder() error {
 	cas, err := s.config.TrustedCAs()

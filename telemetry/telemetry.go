@@ -19,7 +19,7 @@ import (
 type Census struct {
 	// Sandboxes counts those that have not ended, by state.
 	Sandboxes map[bothy.State]int
-	// Pooled are the ready sandboxes that nobody has asked for yet, and
+	// Pooled are the ready sandboxes that no request has taken yet, and
 	// PooledBytes the memory that they use. Spares are half-started ones.
 	Pooled      int
 	PooledBytes int64
@@ -120,7 +120,7 @@ type censor struct {
 
 var (
 	sandboxesDesc = prometheus.NewDesc("bothy_sandboxes", "Sandboxes that have not ended, by state.", []string{"state"}, nil)
-	pooledDesc    = prometheus.NewDesc("bothy_pool_ready", "Ready sandboxes that nobody has asked for yet.", nil, nil)
+	pooledDesc    = prometheus.NewDesc("bothy_pool_ready", "Ready sandboxes that no request has taken yet.", nil, nil)
 	pooledMemDesc = prometheus.NewDesc("bothy_pool_memory_bytes", "Memory of the ready sandboxes, in bytes.", nil, nil)
 	sparesDesc    = prometheus.NewDesc("bothy_pool_spares", "Half-started sandboxes.", nil, nil)
 	goldenDesc    = prometheus.NewDesc("bothy_golden_snapshots", "Golden snapshots, from which sandboxes are made.", nil, nil)

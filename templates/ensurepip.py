@@ -1,4 +1,4 @@
-"""Puts pip into a virtual environment, from the wheel that lies beside it.
+"""Puts pip into a virtual environment, from the wheel in the same folder.
 
 The interpreter of this template comes without the ensurepip of the standard
 library. This one answers the same calls: ``python -m venv`` needs it.

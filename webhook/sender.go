@@ -76,7 +76,7 @@ func (x *sender) deal(e bothy.Event) error {
 	for try := 0; ; try++ {
 		_, err := x.s.post(x.ctx, x.w, e)
 		if x.ctx.Err() != nil {
-			return x.ctx.Err() // and whoever comes next sends it again
+			return x.ctx.Err() // and the next server sends it again
 		}
 		now := time.Now().UTC()
 		var no refused
@@ -114,14 +114,14 @@ func (x *sender) deal(e bothy.Event) error {
 	}
 }
 
-// store keeps how far it is. Whoever deletes the webhook at the same time wins.
+// store keeps how far it is. A deletion of the webhook at the same time wins.
 func (x *sender) store() error {
 	x.skipped = 0
 	return x.s.o.Store.SetWebhookState(context.WithoutCancel(x.ctx), x.w.ID, x.state)
 }
 
 // disable switches the webhook off. The events are not lost: when it is enabled again
-// it goes on with them.
+// it continues with them.
 func (x *sender) disable(why string) error {
 	x.state.DisabledReason, x.state.LastError, x.state.NextAttemptAt = why, why, nil
 	ctx := context.WithoutCancel(x.ctx)
@@ -137,7 +137,7 @@ func (x *sender) disable(why string) error {
 	return errDisabled
 }
 
-// rest waits, and reports whether to go on.
+// rest waits, and reports whether to continue.
 func (x *sender) rest(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -142,7 +142,7 @@ func (s *Service) Webhook(ctx context.Context, id string) (*bothy.Webhook, error
 }
 
 // UpdateWebhook implements bothy.WebhookService. What failed before is tried again at
-// once; one that is enabled goes on where it stopped.
+// once; one that is enabled continues where it stopped.
 func (s *Service) UpdateWebhook(ctx context.Context, id string, u bothy.WebhookUpdate) (*bothy.Webhook, error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -170,7 +170,7 @@ func (s *Service) UpdateWebhook(ctx context.Context, id string, u bothy.WebhookU
 			return nil, err
 		}
 	}
-	s.stop(id) // so that nobody else changes its state
+	s.stop(id) // so that nothing else changes its state
 	if w, err = s.changed(ctx, w); err != nil {
 		return nil, err
 	}

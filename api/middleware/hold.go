@@ -84,7 +84,7 @@ func (s *Chain) HoldKey(r *http.Request, key string) (*bothy.Caller, error) {
 }
 
 // EndedBy is what the caller is to be told of the end of a request's context, or
-// nil where it goes on, or ended because the caller or the server went away.
+// nil while it continues, or if it ended because the caller or the server went away.
 func EndedBy(ctx context.Context) *bothy.Error {
 	var e *bothy.Error
 	if ctx.Err() != nil && errors.As(context.Cause(ctx), &e) {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Life tells requests how long they may go on while the server closes.
+// Life tells requests how long they may run while the server closes.
 type Life struct {
 	// closing ends when the server begins to close: streams that only follow end with it.
 	closing      context.Context

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// RefusedFor is how long a caller may go on sending a body that was refused, and
+	// RefusedFor is how long a caller may keep sending a body that was refused, and
 	// maxRefused how many may do so at once.
 	RefusedFor = 10 * time.Second
 	maxRefused = 256

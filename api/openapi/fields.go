@@ -97,7 +97,7 @@ var Descriptions = map[string]fields{
 		"findings":          field("What is worth knowing about the host and the server."),
 	},
 	"HostPool": {
-		"ready":        field("Ready sandboxes that nobody has asked for yet."),
+		"ready":        field("Ready sandboxes that no request has taken yet."),
 		"memory_bytes": field("The memory that those use."),
 		"spares":       field("Half-started sandboxes."),
 		"golden":       field("Snapshots from which sandboxes are made."),
@@ -240,7 +240,7 @@ var Descriptions = map[string]fields{
 	"AuditRecord": {
 		"id":          field("Grows by one from record to record."),
 		"time":        field("When it was asked for."),
-		"project":     field("The project of whoever asked; missing where no key was recognised."),
+		"project":     field("The project of the caller; missing where no key was recognised."),
 		"token_id":    field("The key that was used."),
 		"token_name":  field("That key's name then."),
 		"link_id":     field("The link to a port by which somebody came, which that key made."),
@@ -276,7 +276,7 @@ var Descriptions = map[string]fields{
 	"ExecRequest": {
 		"command":         field(""),
 		"cwd":             field("Where it starts.", byDefault(bothy.DefaultCwd)),
-		"env":             field("Environment variables, beside those of the sandbox."),
+		"env":             field("Environment variables, in addition to the sandbox's."),
 		"user":            field("Who runs it.", byDefault(bothy.DefaultUser)),
 		"timeout_seconds": field("Kills it and all that it started after so long; 0 is no limit but the sandbox's own.", between(0, bothy.MaxTimeoutSeconds), byDefault(0)),
 		"stdin":           field("Its input, after which comes end of file."),
@@ -578,7 +578,7 @@ var Descriptions = map[string]fields{
 	"BuildRequest": {
 		"name":             field("The template's name.", example("tools")),
 		"dockerfile":       field("The Dockerfile's text. Without it, the file of that name in the context is read.", example("FROM python-3.12\nRUN pip install requests")),
-		"file":             field("The path of the Dockerfile in the context. Its own .dockerignore lies beside it.", byDefault("Dockerfile")),
+		"file":             field("The path of the Dockerfile in the context. Its own .dockerignore is in the same folder.", byDefault("Dockerfile")),
 		"contexts":         field("Further uploads by the names that COPY --from and mounts use."),
 		"context_id":       field("The files that COPY and ADD take: the id that an upload got."),
 		"args":             field("Values of ARGs. They can be seen in the build's record."),
@@ -650,7 +650,7 @@ var Descriptions = map[string]fields{
 		"error":    field("Why the build failed."),
 	},
 	"Event": {
-		"id":         field("Grows with time; give the last one as `since` to go on from there.", atLeast(1)),
+		"id":         field("Grows with time; give the last one as `since` to continue from there.", atLeast(1)),
 		"time":       field("When it happened."),
 		"type":       field("What happened, such as sandbox.created."),
 		"sandbox_id": field("To which sandbox."),
@@ -681,7 +681,7 @@ var Descriptions = map[string]fields{
 		"sandbox_id": field("The sandbox that it leads to."),
 		"port":       field("The TCP port inside the sandbox."),
 		"kind":       field("Whether it is for a browser or a webhook."),
-		"url":        field("The link, shown once. Whoever has it uses the port. To a webhook's, the path that is called is appended."),
+		"url":        field("The link, shown once. Anyone who has it can use the port. To a webhook's, the path that is called is appended."),
 		"token_id":   field("The key that made it, and with which it ends."),
 		"token_name": field("That key's name then."),
 		"created_at": field("When it was made."),

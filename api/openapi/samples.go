@@ -29,7 +29,7 @@ type codeSample struct {
 	Source string `json:"source" yaml:"source"`
 }
 
-// placeholders are the values that the examples have in paths, beside those of ids.
+// placeholders are the values that the examples use in paths, other than ids.
 var placeholders = map[string]string{
 	"{name}": "my-template", "{context}": "CONTEXT_ID", "{shell}": "default", "{link}": "LINK_ID", "{pid}": "7", "{port}": "8000",
 }

@@ -52,7 +52,7 @@ func TakeLink(r *http.Request) (token string) {
 	return token
 }
 
-// ServeLink shows a port under a host name of its own, to whoever has a link or
+// ServeLink shows a port under a host name of its own to anyone with a link or
 // a key.
 func (s *Ports) ServeLink(w http.ResponseWriter, r *http.Request, t Target, webhook string) {
 	middleware.RequestFrom(r.Context()).Operation = &ProxyOperation
@@ -132,7 +132,7 @@ func cookieName(r *http.Request) string {
 }
 
 // fromOwnPage refuses what a page of another sandbox, or of anyone else, has a
-// visitor's browser send: the browser adds the cookie, whoever wrote the page. Such
+// visitor's browser send: the browser adds the cookie whichever page sends the request. Such
 // a page may lead the visitor here, and no more. Browsers say so in Sec-Fetch-Site,
 // which they send to hosts they trust the connection to, and in Origin, which they
 // send with all that is neither a navigation nor a plain picture or script. What

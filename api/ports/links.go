@@ -77,7 +77,7 @@ func (s *Ports) registerLinks() {
 	})
 }
 
-// makesLinks reports why there are no links, to whoever may know of the sandbox.
+// makesLinks reports why there are no links, to callers who may see the sandbox.
 func (s *Ports) makesLinks(ctx context.Context, id string) error {
 	if svc := s.Sandboxes; svc != nil {
 		if _, err := svc.Get(ctx, id); err != nil {

@@ -29,7 +29,7 @@ func (s *handlers) registerAgents() {
 		Summary: "Attach an environment of managed agents", Scope: bothy.ScopeAdmin, Status: http.StatusCreated, Secret: true,
 		Text: "The server works for a self-hosted environment of Claude Managed Agents from now on: each session gets a sandbox, in which " +
 			"its tools run. The environment key is kept encrypted, and is never shown again or seen by a sandbox. An environment that is " +
-			"attached already gets the new key and choices, and its sessions go on.",
+			"attached already gets the new key and choices, and its sessions continue.",
 	}, func(ctx context.Context, in *agentsInput) (*openapi.Answer[*bothy.AgentAttachment], error) {
 		return one(svc.AttachAgents(ctx, in.Body))
 	})

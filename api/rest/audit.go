@@ -22,7 +22,7 @@ type (
 		Refused bool      `query:"refused" doc:"Only what was answered with 401, 403 or 404."`
 		Order   string    `query:"order" enum:"newest,oldest" default:"newest" doc:"Which come first."`
 		Limit   int       `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many to return at most."`
-		Cursor  int64     `query:"cursor" minimum:"0" doc:"The next_cursor of the page before, or the id of a record to go on from."`
+		Cursor  int64     `query:"cursor" minimum:"0" doc:"The next_cursor of the page before, or the id of a record to continue from."`
 	}
 	auditCheckInput struct {
 		At   int64  `query:"at" minimum:"0" doc:"The id of a record whose hash was kept elsewhere."`

@@ -52,7 +52,7 @@ func (s *handlers) registerBuilds() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "start-build", Method: http.MethodPost, Path: "/v1/templates/builds", Tag: "Templates",
 		Summary: "Build a template from a Dockerfile", Scope: bothy.ScopeTemplatesWrite, Status: http.StatusCreated,
-		Text: "Answers at once with the build, which goes on by itself, also when its caller has gone or the server is restarted. A request " +
+		Text: "Answers at once with the build, which continues in the background, also when its caller disconnects or the server is restarted. A request " +
 			"that is the same as that of a build under way gets that one. Every RUN is executed in a sandbox, under `network`.",
 	}, func(ctx context.Context, in *buildStart) (*openapi.Answer[*bothy.Build], error) {
 		return one(svc.StartBuild(ctx, in.Body))
@@ -77,7 +77,7 @@ func (s *handlers) registerBuilds() {
 		ID: "follow-build", Method: http.MethodGet, Path: "/v1/templates/builds/{id}/logs", Tag: "Templates",
 		Summary: "Follow a build", Scope: bothy.ScopeTemplatesRead,
 		Text: "What the build has said from event number `from` on, and what it says until it ends. The last event has the template, or " +
-			"the error. Leaving does not touch the build; whoever comes back gives the number after the last that it got.",
+			"the error. Disconnecting does not stop the build; to resume reading, give the number after the last line received.",
 		Returns: []middleware.Form{middleware.As[bothy.BuildEvent](middleware.EventsType)},
 	}, func(_ context.Context, in *buildLogInput) (*openapi.Response, error) {
 		return openapi.Respond(func(w http.ResponseWriter, r *http.Request) {

@@ -13,7 +13,7 @@ import (
 // again, before it is hung up.
 const rejoinTime = time.Minute
 
-// detached are the terminals that nobody is connected to for the moment.
+// detached are the terminals without a connection at the moment.
 type detached struct {
 	mu     sync.Mutex
 	timers map[terminalKey]*time.Timer

@@ -43,7 +43,7 @@ func (s *handlers) streamEvents(w http.ResponseWriter, r *http.Request, ctx cont
 	switch {
 	case middleware.EndedBy(ctx) != nil:
 		s.endEvents(w, r, es, middleware.EndedBy(ctx))
-	case ctx.Err() != nil: // the caller or the server is going: nobody to tell
+	case ctx.Err() != nil: // the caller or the server is leaving: there is no one to tell
 		if bothy.ErrorCode(err) == bothy.CodeCommandCancelled {
 			middleware.Note(r.Context(), problem.Of(err))
 		}

@@ -109,7 +109,7 @@ func (s *handlers) registerFileBytes(svc bothy.FileService) {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "read-file", Audit: true, Method: http.MethodGet, Path: filesPath, Tag: "Files",
 		Summary: "Read a file or list a folder", Scope: bothy.ScopeSandboxesRead,
-		Text: "A file comes as its bytes, described by the header X-File-Info; a folder as JSON. A range of bytes may be asked for, to go on with a download.",
+		Text: "A file comes as its bytes, described by the header X-File-Info; a folder as JSON. A range of bytes may be requested, to continue a download.",
 		Returns: []middleware.Form{
 			middleware.Bytes("application/octet-stream"),
 			middleware.As[openapi.Items[bothy.FileInfo]]("application/json"),
@@ -325,7 +325,7 @@ const copySize = 256 << 10
 var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 
 // copyOrAbort sends bytes. Where they stop short, it cuts the connection, so
-// that nobody takes half a file for a whole one.
+// so that half a file is never taken for a whole one.
 func (s *handlers) copyOrAbort(w http.ResponseWriter, r *http.Request, from io.Reader) {
 	h := w.Header()
 	if err := bothy.TakeMemory(r.Context(), copySize); err != nil {

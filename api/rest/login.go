@@ -91,7 +91,7 @@ func (s *handlers) whoLogsIn(r *http.Request, key, code string) (*bothy.Caller, 
 	return s.HoldKeyID(r, x)
 }
 
-// showLogin answers with nothing where nobody is logged in, which is no failure.
+// showLogin answers with nothing where no one is logged in, which is not a failure.
 func (s *handlers) showLogin(w http.ResponseWriter, r *http.Request) error {
 	if len(middleware.SessionSecrets(r)) == 0 {
 		w.WriteHeader(http.StatusNoContent)

@@ -30,7 +30,7 @@ func (s *handlers) registerProjects() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "create-project", Method: http.MethodPost, Path: "/v1/projects", Tag: "Projects",
 		Summary: "Create a project", Scope: bothy.ScopeAdmin, Status: http.StatusCreated,
-		Text: "A project owns sandboxes, snapshots and keys, and nobody else sees them. Its plan bounds what it may use: " + bothy.PlanNames() +
+		Text: "A project owns sandboxes, snapshots and keys, which no other project sees. Its plan bounds what it may use: " + bothy.PlanNames() +
 			". Only the default project, which is the operator's, makes projects.",
 	}, func(ctx context.Context, in *projectInput) (*openapi.Answer[*bothy.Project], error) {
 		return one(svc.CreateProject(ctx, in.Body))

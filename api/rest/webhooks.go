@@ -55,7 +55,7 @@ func (s *handlers) registerWebhooks() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "update-webhook", Method: http.MethodPatch, Path: base + "/{id}", Tag: "Webhooks",
 		Summary: "Change a webhook", Scope: bothy.ScopeAdmin,
-		Text: "What is waiting is tried at once. One that is enabled again goes on with the events that it has missed, as far as they are kept.",
+		Text: "What is waiting is tried at once. One that is enabled again continues with the events it missed, as far as they are kept.",
 	}, func(ctx context.Context, in *webhookUpdateInput) (*openapi.Answer[*bothy.Webhook], error) {
 		return one(svc.UpdateWebhook(ctx, in.ID, in.Body))
 	})

@@ -162,7 +162,7 @@ func (o Options) turns(j job) int {
 }
 
 // draw shows the samples of a result from the least to the largest, so that
-// medians and tails can be seen beside each other.
+// medians and tails can be compared.
 func draw(r *bench.Result) bench.Plot {
 	p := bench.Plot{Title: r.Name, X: "% of the turns", Y: r.Unit}
 	add := func(name string, samples []float64) {

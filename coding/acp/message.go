@@ -105,7 +105,7 @@ type lines struct {
 	each func(line []byte)
 }
 
-// maxLine bounds a message: whoever writes a longer one without an end would fill this
+// maxLine bounds a message: an endless line would fill this
 // host's memory.
 const maxLine = 64 << 20
 

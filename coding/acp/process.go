@@ -16,7 +16,7 @@ import (
 
 // Process is an agent that was started in a sandbox, as a background command. Its
 // connection may be lost and its server restarted: the output is joined again where it was
-// left. While nobody speaks with it, its sandbox is paused.
+// left. While no message is exchanged, its sandbox is paused.
 type Process struct {
 	Exec      bothy.ExecService
 	Snapshots bothy.SnapshotService
@@ -26,7 +26,7 @@ type Process struct {
 	Stderr io.Writer
 	// Patience is how long a server may be away.
 	Patience time.Duration
-	// Idle is how long nobody says anything until the sandbox is paused, 0 for ever, and
+	// Idle is how long the connection is silent until the sandbox is paused, 0 for ever, and
 	// Busy tells whether there is an answer to wait for.
 	Idle time.Duration
 	Busy func() bool
@@ -211,7 +211,7 @@ func (p *Process) still() {
 	p.Idle = 0
 }
 
-// rest pauses the sandbox when nobody waits for the agent.
+// rest pauses the sandbox when no request waits for the agent.
 func (p *Process) rest() {
 	if p.Busy() {
 		p.touch()

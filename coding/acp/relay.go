@@ -173,7 +173,7 @@ func (r *Relay) editorSays(ctx context.Context, line []byte) error {
 	return r.toAgent(ctx, m.line())
 }
 
-// ask keeps a request in mind, or says why nobody will answer it.
+// ask records a request, or says why it will not be answered.
 func (r *Relay) ask(m *message) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

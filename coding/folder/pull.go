@@ -169,7 +169,7 @@ func (w *writer) link(name string, r entry) {
 	w.base[name] = pair{Local: w.base[name].Local, Remote: r}
 }
 
-// file fetches a file beside its place, and puts it there in one step.
+// file fetches a file into a temporary one, and renames that to its place.
 func (w *writer) file(ctx context.Context, name string, r entry) error {
 	if r.Size > MaxFile {
 		w.note("left %s in the sandbox: it has %d bytes, more than the %d that are carried", name, r.Size, int64(MaxFile))
@@ -222,7 +222,7 @@ func (w *writer) file(ctx context.Context, name string, r entry) error {
 }
 
 // mode is what the permission bits of a file become here. They stay where the agent has left
-// them alone, and it gives nobody else a right to write.
+// them alone, and it gives no other user a right to write.
 func (w *writer) mode(name string, r entry) fs.FileMode {
 	if b := w.base[name]; b.Local.Kind == kindFile && b.Remote.Mode == r.Mode {
 		return b.Local.Mode
@@ -230,7 +230,7 @@ func (w *writer) mode(name string, r entry) fs.FileMode {
 	return r.Mode &^ 0o022
 }
 
-// conflict keeps both files: this host's in its place, and the sandbox's beside it.
+// conflict keeps both files: this host's in its place, and the sandbox's next to it.
 func (w *writer) conflict(name, beside string, r entry) error {
 	w.report.Conflicts = append(w.report.Conflicts, name)
 	if strings.HasPrefix(name, ".git/") {

@@ -14,7 +14,7 @@ import (
 )
 
 // rules say what is not carried. What .gitignore named when they were made stays ignored,
-// so that nobody inside can have a file carried in by editing it.
+// so that a program inside cannot have a file carried in by editing it.
 type rules struct {
 	local   string
 	exclude gitignore.Matcher

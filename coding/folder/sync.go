@@ -21,7 +21,7 @@ type Report struct {
 }
 
 // Sync carries to each side what was changed on the other since the last time. Where both
-// have changed, both are kept: the sandbox's file lies beside the other one afterwards.
+// have changed, both are kept: the sandbox's file is then next to the other one.
 func (f *Folder) Sync(ctx context.Context) (Report, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,7 +93,7 @@ func (f *Folder) plan(local, remote map[string]entry) (p plan) {
 	return plan{pull: slices.Sorted(maps.Keys(pull)), push: slices.Sorted(maps.Keys(push))}
 }
 
-// State is what is kept to go on with the same sandbox another time.
+// State is what is kept to continue with the same sandbox later.
 type State struct {
 	Inside string          `json:"inside"`
 	Base   map[string]pair `json:"base"`

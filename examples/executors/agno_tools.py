@@ -12,7 +12,7 @@ class BothyTools(Toolkit):
     """Tools that work in a sandbox.
 
     Args:
-        sandbox: Where they work. Whoever made it ends it.
+        sandbox: Where they work. Its creator ends it.
         timeout_seconds: How long one call may take.
     """
 

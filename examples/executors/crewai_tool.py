@@ -17,7 +17,7 @@ class RunPython(BaseTool):
     """Runs Python where the variables of earlier calls still are.
 
     Args:
-        sandbox: Where it runs. Whoever made it ends it.
+        sandbox: Where it runs. Its creator ends it.
         timeout_seconds: How long one call may take.
     """
 

@@ -56,7 +56,7 @@ func (b *content) Read(p []byte) (int, error) {
 
 func (b *content) Close() error { return b.res.Body.Close() }
 
-// Write stores r's bytes beside path and puts them into place, making the folders
+// Write stores r's bytes in a temporary file and renames it to path, making the folders
 // above. A file that is there keeps its owner, mode and links, unless the options
 // say otherwise.
 func (c *Client) Write(ctx context.Context, path string, r io.Reader, o bothy.WriteOptions) (*bothy.FileInfo, error) {

@@ -1,4 +1,4 @@
-// Package cleanup keeps the undo of every step beside the step. Any package may
+// Package cleanup keeps the undo of every step next to the step. Any package may
 // use it.
 package cleanup
 

@@ -19,7 +19,7 @@ func Free(dir string) (int64, error) {
 // ErrNoRoom is that a disk has less free than is to stay free.
 var ErrNoRoom = errors.New("the host's disk has no room for more")
 
-// A Guard is told what is written to a disk of the host, as a writer beside the real one,
+// A Guard is told what is written to a disk of the host, as a second writer,
 // and fails while that has too little free: what others send must not take from sandboxes
 // what they live on.
 type Guard struct {

@@ -1,4 +1,4 @@
-// Package embedded carries the programs that bothy needs beside itself: the guest
+// Package embedded carries the other programs that bothy needs: the guest
 // agent, as the image that is mounted into every sandbox, the sentry, and the first
 // program of virtual machines.
 // `make build` puts them into the folder bin before it compiles bothy, so that

@@ -1,4 +1,4 @@
-// Package random makes what nobody can guess.
+// Package random makes unguessable strings.
 package random
 
 import (

@@ -22,7 +22,7 @@ export interface AuditOptions extends CallOptions {
   order?: "newest" | "oldest";
   /** How many of a page, 1 to 1000. Default: 100. */
   limit?: number;
-  /** Go on after the record with this id, or with a page's `nextCursor`. */
+  /** Continue after the record with this id, or with a page's `nextCursor`. */
   cursor?: number | string;
 }
 

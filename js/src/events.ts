@@ -33,7 +33,7 @@ function pastEvents(transport: Transport, { since, sandboxId, signal }: EventOpt
   return new PageList(fetch, since?.toString());
 }
 
-/** When the connection breaks, it goes on after the last event that was seen. */
+/** When the connection breaks, it continues after the last event that was seen. */
 async function* followEvents(transport: Transport, { since, sandboxId, signal, rejoin = true }: EventOptions): AsyncGenerator<BothyEvent, void, undefined> {
   for (let failures = 0; ; failures++) {
     try {

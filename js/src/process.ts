@@ -67,7 +67,7 @@ const pausedLook = 2;
 /**
  * A process in the background of a sandbox. It outlives this object and this
  * program. Loop over it to follow its output from the start to its end: when the
- * connection breaks, the loop goes on at the byte where it was.
+ * connection breaks, the loop continues at the byte where it was.
  */
 export class Process implements AsyncIterable<ExecEvent> {
   /** The process id inside the sandbox. */
@@ -110,7 +110,7 @@ export class Process implements AsyncIterable<ExecEvent> {
         }
       } catch (error) {
         if (joined && (error instanceof SandboxPausedError || error instanceof SandboxNotReadyError)) {
-          // It sleeps in the middle of it, and goes on when it is resumed.
+          // It was paused in the middle of it, and continues when it is resumed.
           await this.#transport.pause(pausedLook, options.signal);
           failures = -1;
           continue;

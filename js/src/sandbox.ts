@@ -45,7 +45,7 @@ export interface Endpoint {
   url: string;
   /** The same for WebSockets. */
   webSocketUrl: string;
-  /** What each request must carry. It holds the key, which does not arrive inside: show it to nobody. */
+  /** What each request must carry. It holds the key, which does not arrive inside: keep it secret. */
   headers: Record<string, string>;
 }
 
@@ -288,7 +288,7 @@ export class Sandbox {
   }
 
   /**
-   * Returns a link to the HTTP server on a port of the sandbox, for a browser. Whoever
+   * Returns a link to the HTTP server on a port of the sandbox, for a browser. Anyone who
    * has the link can use it, without a key, until it ends: after an hour, unless told
    * otherwise. For a webhook see {@link createLink}. Programs on this computer can use
    * {@link forward} instead.
@@ -312,7 +312,7 @@ export class Sandbox {
     return (await this.#transport.json<{ items: LinkInfo[] }>({ path: `${this.#path}/links`, ...options })).items;
   }
 
-  /** Revokes a link. What goes on by it ends within a second. */
+  /** Revokes a link. Connections made through it end within a second. */
   async deleteLink(id: string, options: CallOptions = {}): Promise<void> {
     await this.#transport.empty({ method: "DELETE", path: `${this.#path}/links/${encodeURIComponent(id)}`, ...options });
   }

@@ -40,7 +40,7 @@ export class Sandboxes {
       const info = await this.#transport.json<SandboxInfo>({ ...call, signal: undefined });
       await new Sandbox(this.#transport, info).terminate();
     } catch {
-      // Nothing was made, or nobody answers: then it ends with its time.
+      // Nothing was made, or the server does not answer: then it ends with its time.
     }
   }
 

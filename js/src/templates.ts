@@ -55,7 +55,7 @@ export class Templates {
   }
 
   /**
-   * Starts to build a template from a recipe or a Dockerfile. The server goes on by itself. A
+   * Starts to build a template from a recipe or a Dockerfile. The build runs on the server. A
    * request that is the same as that of a build under way gets that one.
    */
   async startBuild(params: TemplateBuildParams, options: CallOptions = {}): Promise<Build> {

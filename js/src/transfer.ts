@@ -113,7 +113,7 @@ async function* packFile(at: Local, path: string, name: string, stats: Stats, re
 }
 
 /**
- * Unpacks an archive that came from a sandbox, which nobody trusts: nothing is
+ * Unpacks an archive that came from a sandbox and is not trusted: nothing is
  * written outside of root, and links are made last, so that no entry is written
  * through one.
  */
@@ -210,7 +210,7 @@ async function makeFolder(fs: Fs, path: string): Promise<void> {
   await fs.mkdir(path);
 }
 
-/** Writes a file beside its place and renames it there, and returns its size. */
+/** Writes a temporary file and renames it to its place, and returns its size. */
 export async function writeFile({ fs, path: p }: Local, path: string, content: AsyncIterable<Uint8Array>, attributes: { mode: number; mtime: number }): Promise<number> {
   const beside = p.join(p.dirname(path), `.${p.basename(path).slice(0, 100)}.${globalThis.crypto.randomUUID()}`);
   const file = await fs.open(beside, "wx", 0o600);

@@ -546,7 +546,7 @@ export interface AuditRecord {
   id: number;
   /** When it was asked for. */
   time: Date;
-  /** The project of whoever asked. */
+  /** The project of the caller. */
   project?: string;
   /** The key that was used, and its name then. */
   tokenId?: string;

@@ -41,7 +41,7 @@ export class Webhooks {
     return this.#transport.json({ path: `/v1/webhooks/${encodeURIComponent(id)}`, ...options });
   }
 
-  /** Changes a webhook. What is waiting is tried at once; one that is enabled goes on where it stopped. */
+  /** Changes a webhook. What is waiting is tried at once; one that is enabled continues where it stopped. */
   async update(id: string, params: WebhookParams & { enabled?: boolean }, options: CallOptions = {}): Promise<Webhook> {
     return this.#transport.json({ method: "PATCH", path: `/v1/webhooks/${encodeURIComponent(id)}`, json: params, ...options });
   }

@@ -591,7 +591,7 @@ class Endpoint:
         url: The address; paths are appended to it. It ends with a slash.
         websocket_url: The same for WebSockets.
         headers: What each request must carry. They hold the key, which does not arrive
-            inside: show them to nobody.
+            inside: keep them secret.
     """
 
     url: str
@@ -952,7 +952,7 @@ class AuditRecord:
 
     Attributes:
         id: Grows by one from record to record.
-        project: The project of whoever asked.
+        project: The project of the caller.
         token_id: The key that was used.
         token_name: That key's name then.
         action: What was done: an operation of the API, such as ``create-sandbox``, or

@@ -1,7 +1,7 @@
 """Starts ipykernel's Python kernel so that nothing is lost that is written by processes.
 
 ipykernel has a thread read what comes to descriptors 1 and 2. Where that is late, the
-end of a run is told before, and nobody hears the rest. Here who flushes a stream, which
+end of a run is told before, and the rest is lost. Here who flushes a stream, which
 ipykernel does at the end of each run, reads what is there first.
 """
 

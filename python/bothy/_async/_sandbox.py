@@ -376,7 +376,7 @@ class AsyncSandbox:
             timeout_seconds: Kill it, and all that it started, after so many seconds.
             stdin: What it reads from standard input.
             merge_stderr: Write standard error into ``stdout``, in the order of writing.
-            keep_running: Let it run on when nobody waits for it any more.
+            keep_running: Let it run on when the caller stops waiting for it.
             on_stdout: Called with each piece of standard output as it is written.
             on_stderr: Called with each piece of standard error as it is written.
 
@@ -766,7 +766,7 @@ class AsyncSandbox:
     async def url(self, port: int, *, expires_seconds: int | None = None) -> str:
         """Return a link to the HTTP server on a port of the sandbox, for a browser.
 
-        Whoever has the link can use it, without a key, until it ends. For a webhook see
+        Anyone who has the link can use it, without a key, until it ends. For a webhook see
         :meth:`create_link`. Programs on this computer can use :meth:`forward` instead.
 
         Args:
@@ -800,7 +800,7 @@ class AsyncSandbox:
         return [decode(Link, item) for item in wire["items"]]
 
     async def delete_link(self, link_id: str) -> None:
-        """Revoke a link. What goes on by it ends within a second."""
+        """Revoke a link. Connections made through it end within a second."""
         await self._client._call(Request("DELETE", f"{self._path}/links/{link_id}"))
 
     @io.opens
@@ -839,7 +839,7 @@ class AsyncSandbox:
 async def _undo(client: AsyncClient, request: Request) -> None:
     """End what a cancelled creation has made: its answer was on the way already.
 
-    It is asked for again by its key. Where nothing was made, or nobody answers, there
+    It is asked for again by its key. Where nothing was made, or the server does not answer, there
     is nothing to be done: the sandbox ends with its time.
     """
     try:

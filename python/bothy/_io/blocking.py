@@ -73,7 +73,7 @@ class Reader:
         return whole[:size]
 
     def close(self) -> None:
-        """Do nothing: nobody else reads."""
+        """Do nothing: there is no other reader."""
 
 
 class ByteStream:
@@ -136,7 +136,7 @@ class ByteStream:
             if self._closed:
                 return
             self._closed = True
-            # Whoever waits for the socket wakes up; the last one frees it.
+            # Waiters for the socket wake up; the last one frees it.
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._free()
@@ -243,7 +243,7 @@ def wait_until_ready(
 
 
 class Leftovers:
-    """Nothing: nobody cancels a thread."""
+    """Nothing: a thread is never cancelled."""
 
     @contextlib.contextmanager
     def of_cancelled(self, undo: Callable[[], None]) -> Iterator[None]:

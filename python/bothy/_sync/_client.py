@@ -373,7 +373,7 @@ class Client:
         no_cache: bool = False,
         shell_on_failure: bool = False,
     ) -> Build:
-        """Start to build a template, and return at once. The server goes on by itself.
+        """Start to build a template, and return at once. The build runs on the server.
 
         The arguments are those of :meth:`build_template`, with ``no_cache`` to run every step
         again. A request that is the same as that of a build under way gets that one.
@@ -871,7 +871,7 @@ class Client:
     ) -> Webhook:
         """Change a webhook, given itself or its id, and return it.
 
-        What is waiting is tried at once; one that is enabled goes on where it stopped.
+        What is waiting is tried at once; one that is enabled continues where it stopped.
 
         Args:
             webhook: The webhook.
@@ -926,7 +926,7 @@ class Client:
             project: Only this project.
             refused: Only what was answered with 401, 403 or 404.
             oldest: The oldest first.
-            after: Go on after the record with this id, in the order that is asked for.
+            after: Continue after the record with this id, in the order that is asked for.
             limit: At most so many; all where not given.
 
         Raises:

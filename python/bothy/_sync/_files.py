@@ -195,7 +195,7 @@ class Files:
         """Copy a file or folder of this computer into the sandbox, in pieces, of any size.
 
         Modes and modification times are kept. A folder is put into the folder ``path``,
-        which is made where it is missing, beside what is there.
+        which is made where it is missing; what is there stays.
 
         Args:
             source: A path, or a file object that is open for reading bytes.

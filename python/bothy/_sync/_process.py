@@ -75,7 +75,7 @@ class Process:
     def output(self, from_offset: int = 0) -> list[ExecEvent]:
         """Return the output from a byte offset on that there is by now, without waiting.
 
-        The next call can go on behind it, at ``events[-1].offset + len(events[-1].raw)``.
+        The next call can continue behind it, at ``events[-1].offset + len(events[-1].raw)``.
         """
         info = self.info()
         end = info.output_end
@@ -179,7 +179,7 @@ class ProcessStream(EventStream[ExecEvent]):
             except (SandboxPausedError, SandboxNotReadyError):
                 if not self._joined:
                     raise
-                # It sleeps in the middle of it, and goes on when it is resumed.
+                # It was paused in the middle of it, and continues when it is resumed.
                 io.sleep(PAUSED_LOOK)
                 self._request, self._response = self._join(), None
                 continue
