@@ -81,9 +81,9 @@ type MachineSpec struct {
 	// Build is the build of the engine that wrote the memory which Restore wakes. Empty
 	// stands for the engine's own, with which Start starts everything.
 	Build string
-	// Beside has the machine start although another with its ID lives, which is
-	// destroyed next. An engine that cannot do that says CodeConflict.
-	Beside bool
+	// AllowConcurrent starts the machine while another with its ID still runs, which
+	// the caller destroys next. An engine that cannot do that returns CodeConflict.
+	AllowConcurrent bool
 }
 
 // SnapshotOptions say what of a machine is written where.
@@ -95,16 +95,15 @@ type SnapshotOptions struct {
 	// root file system alone, as a tar with overlay whiteouts, for
 	// MachineSpec.FilesTar.
 	FilesTar string
-	// Stop leaves the machine standing still: the caller destroys it next, or
-	// thaws it if it changes its mind. Otherwise the machine runs on as if
-	// nothing had been, also when the snapshot fails.
+	// Stop leaves the machine paused: the caller destroys it next, or thaws it.
+	// Without it the machine runs on afterwards, also when the snapshot fails.
 	Stop bool
-	// Standing, if not nil, is called once the machine stands still, by an engine
-	// that does something else first.
-	Standing func()
-	// Small looks for what need not be written, which may take longer than to write
-	// it.
-	Small bool
+	// OnPaused, if not nil, is called once the machine is paused, by an engine that
+	// does something else first.
+	OnPaused func()
+	// Compact leaves out what need not be written. To find it may take longer than to
+	// write it.
+	Compact bool
 }
 
 // Exit says how a machine ended.

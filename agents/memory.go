@@ -132,7 +132,7 @@ func (s *session) openMemory(ctx context.Context, p piece) error {
 	return err
 }
 
-// closeMemory reconciles the memories for the last time, unless the work goes on elsewhere: then
+// closeMemory reconciles the memories for the last time, unless the work continues elsewhere: then
 // the sandbox keeps what was changed in it.
 func (s *session) closeMemory(ctx context.Context) {
 	m := s.memory

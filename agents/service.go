@@ -3,7 +3,7 @@
 // A worker asks an environment's queue for sessions, gives each a sandbox, and runs in it
 // the tools that the session's agent calls. What must not be lost or done twice is in the
 // store before it is begun: which work is claimed, and how far each call has come. So a
-// server that is killed is followed by one that goes on in the same sandboxes.
+// server that is killed is followed by one that continues in the same sandboxes.
 package agents
 
 import (
@@ -197,7 +197,7 @@ func (s *Service) DetachAgents(ctx context.Context, id string) error {
 	return s.o.Store.DeleteAgents(ctx, a.ProjectID, a.ID)
 }
 
-// Run works until ctx ends. What is claimed then stays claimed, for the next server to go on with.
+// Run works until ctx ends. What is claimed then stays claimed, for the next server to continue.
 func (s *Service) Run(ctx context.Context) error {
 	clearDir(s.o.Dir)
 	s.changing.Lock()

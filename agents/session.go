@@ -102,14 +102,14 @@ func (s *session) work(ctx context.Context, p piece) {
 	why := context.Cause(held)
 	switch {
 	case errors.Is(why, errClosing), errors.Is(why, errReplaced):
-		return // whoever comes next goes on with it
+		return // the next worker continues it
 	case !errors.Is(why, errFinished):
 		err = why
 	}
 	if err != nil {
 		log.Warn("the work has ended early", "error", err)
 	}
-	// Stopped first: while the lease is held nobody else works in the sandbox's name.
+	// Stopped first: while the lease is held no other worker uses the sandbox.
 	s.rest(ctx, over, why)
 	_ = failpoint.Hit("agents.rested")
 	if !errors.Is(why, errLeaseLost) {

@@ -87,7 +87,7 @@ func (s *session) endShell(ctx context.Context) error {
 	return s.change(ctx, func(r *record) { r.Shell = 0 })
 }
 
-// bash runs a command in the shell, or goes on with one that a server before this has begun.
+// bash runs a command in the shell, or continues one that an earlier server has begun.
 func (s *session) bash(ctx context.Context, id, call, command string, timeout time.Duration) (result string, failed bool, err error) {
 	c := s.call(call)
 	if c.Process != 0 {
@@ -207,7 +207,7 @@ func (s *session) follow(ctx context.Context, id string, c callState) (string, b
 }
 
 // cut reports whether a call that ends with ctx is to end in the sandbox, too. One whose server
-// stops goes on, for the next server to wait for.
+// stops continues, for the next server to wait for.
 func cut(ctx context.Context) bool {
 	why := context.Cause(ctx)
 	return !errors.Is(why, errClosing) && !errors.Is(why, errReplaced)

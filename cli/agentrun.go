@@ -206,7 +206,7 @@ func (r *agentRun) carry(ctx context.Context) error {
 	return err
 }
 
-// The agent's own repository is left alone: what was changed is found by one beside it.
+// The agent's own repository is left alone: what was changed is found by a second one.
 const (
 	baseGit    = `git --git-dir="$HOME/.cache/bothy/base.git" --work-tree=. -c core.autocrlf=false -c user.name=bothy -c user.email=bothy@localhost -c commit.gpgsign=false `
 	baseScript = `mkdir -p "$HOME/.cache/bothy" && git init --quiet --bare "$HOME/.cache/bothy/base.git" && ` +
@@ -330,7 +330,7 @@ func (r *agentRun) end(err error) error {
 func (r *agentRun) hints() {
 	w := r.stderr
 	fmt.Fprintf(w, "bothy: sandbox %s is paused\n", r.sandbox)
-	fmt.Fprintf(w, "  go on:      bothy agent run %s --continue %s --task …\n", r.agent.Name, r.sandbox)
+	fmt.Fprintf(w, "  continue:   bothy agent run %s --continue %s --task …\n", r.agent.Name, r.sandbox)
 	fmt.Fprintf(w, "  in a copy:  bothy agent run %s --fork %s --task …\n", r.agent.Name, r.sandbox)
 	if r.dir != "" {
 		fmt.Fprintf(w, "  changes:    bothy agent diff %s | git apply\n", r.sandbox)

@@ -71,7 +71,7 @@ func saveServerFile(ctx context.Context, s *server.Server, credentials string) (
 // publish writes credentials to where the user's commands find them, and returns
 // the file that holds a key of the same server. What opens this server is left as
 // it is, and so is what opens another: then there is no such file, and the result
-// is "". Credentials that open no server are kept beside.
+// is "". Credentials that open no server are kept under another name.
 func (a *app) publish(ctx context.Context, mine client.Credentials, own func(client.Credentials) bool) (path string, err error) {
 	if path, err = client.CredentialsPath(); err != nil {
 		return "", err

@@ -71,7 +71,7 @@ func bench(r benchrun.Request) error {
 	err = benchrun.Exec(r)
 	if errors.Is(err, benchrun.ErrNotInstalled) {
 		return bothy.Errorf(bothy.CodeNotFound, "%v", err).
-			WithHint("`make build` makes it beside bothy, and `make install` installs both.")
+			WithHint("`make build` builds it next to bothy, and `make install` installs both.")
 	}
 	return err
 }

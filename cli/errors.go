@@ -118,7 +118,7 @@ func inCommands(hint string) string {
 
 var (
 	resumeCall = regexp.MustCompile(`POST /v1/sandboxes/([^\s/]+)/resume`)
-	// orCall is a command that a call stands beside, in either order.
+	// orCall is a command next to a call, in either order.
 	orCall   = regexp.MustCompile("(`bothy [^`]+`) or (?:GET|POST) /v1/[^\\s,.]+|(?:GET|POST) /v1/[^\\s,]+, or (`bothy [^`]+`)")
 	lookCall = regexp.MustCompile(`^GET /openapi\.json, or open /docs, .*$`)
 )

@@ -45,7 +45,7 @@ func describeServer(pid int, listen string) (*serverFile, error) {
 	return &serverFile{PID: pid, Start: start, Exe: exe, Listen: listen}, nil
 }
 
-// saveTo writes the file beside and renames it, under a name of its own: `up` and
+// saveTo writes the file under a temporary name of its own and renames it: `up` and
 // the server that it started both write it.
 func (f *serverFile) saveTo(path string) error {
 	b, err := json.Marshal(f)

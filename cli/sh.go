@@ -103,7 +103,7 @@ func (a *app) shell(ctx context.Context, s *session, id string, req bothy.Termin
 	defer func() { _ = term.Restore(fd, before) }()
 	defer context.AfterFunc(ctx, func() { _ = t.Close() })()
 	defer followSize(fd, t)()
-	// Nobody waits for this copy: a read from a terminal cannot be stopped, and
+	// This copy is not waited for: a read from a terminal cannot be stopped, and
 	// the process ends soon after the shell.
 	go func() { _, _ = io.Copy(t, a.stdin) }()
 	_, copyErr := io.Copy(a.stdout, t)

@@ -16,7 +16,7 @@ import (
 const GroupPrefix = "bothy-"
 
 // An Orphan is a machine that runs although the folder that it was started in was deleted,
-// and that no server holds: nobody will ever end it.
+// and that no server holds, so that none will end it.
 type Orphan struct {
 	// Name is the machine's, and Folder where it was.
 	Name, Folder string

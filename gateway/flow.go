@@ -20,7 +20,7 @@ type target struct {
 	// label is the name for which a real address was given out, for the log.
 	label string
 	// unchecked is set for a connection to a name that was opened in mode open,
-	// where nobody looks whether it really is for that name.
+	// where it is not checked that it really is for that name.
 	unchecked bool
 	// resolver is set for connections to the gateway's own DNS.
 	resolver bool

@@ -2,7 +2,7 @@
 // user-space TCP/IP stack that sees every packet the sandbox sends, and lets
 // through what the sandbox's policy allows.
 //
-// There is one Gateway per running sandbox. It starts shut. Whoever hands the
+// There is one Gateway per running sandbox. It starts shut. A caller that hands the
 // sandbox out sets the policy first; the host reaches the guest through Dial
 // in every mode. Only the server's parts list makes gateways; what goes in and
 // out are words of package bothy.
@@ -121,7 +121,7 @@ type Gateway struct {
 	flows  map[*flow]struct{}
 	udp    int
 	// spent is how much of the budget this sandbox holds, and project who owns
-	// it, "" as long as nobody does.
+	// it, "" as long as none does.
 	spent   int
 	project string
 	closed  bool

@@ -187,7 +187,7 @@ func (c *countedConn) Write(p []byte) (int, error) {
 }
 
 // Close ends the connection. The endpoint itself is freed by the session, when
-// nobody uses it any more.
+// it is no longer used.
 func (c *countedConn) Close() error {
 	c.once.Do(func() {
 		_ = c.client.CloseWrite()

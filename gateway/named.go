@@ -303,7 +303,7 @@ func (s *session) run(forward func() error) error {
 	return nil
 }
 
-// deny ends a connection that may not go on. Where the outside has not spoken
+// deny ends a connection that may not continue. Where the outside has not spoken
 // yet, the guest is told why in the protocol that it speaks.
 func (s *session) deny(err error) {
 	reason := err.Error()

@@ -42,7 +42,7 @@ func (s *Service) pauseOver(ctx context.Context, id string) {
 	if err != nil || sb.State != bothy.StateRunning || s.o.Meter.Allow(sb) == nil {
 		return
 	}
-	// Whoever has filled up the storage of snapshots must not run on for that.
+	// A full storage of snapshots must not be a way to keep running.
 	_, err = s.pauseLocked(beyondQuota(ctx), id, bothy.PauseOptions{})
 	if err == nil {
 		s.log.Info("paused a sandbox whose budget is used up", "sandbox", id)
@@ -160,7 +160,7 @@ func (s *Service) forgetBudgets(ctx context.Context) {
 	}
 	alive, err := s.o.Store.SandboxesInState(ctx, bothy.LiveStates...)
 	if err != nil {
-		s.log.Warn("cannot look for budgets that nobody needs", "error", err)
+		s.log.Warn("cannot look for budgets that are no longer needed", "error", err)
 		return
 	}
 	needed := map[string]bool{}

@@ -115,7 +115,7 @@ func (s *Service) captureMemory(ctx context.Context, sb *store.Sandbox, t, base 
 }
 
 // tryMemory wakes the memory of a template once, before anybody starts from it. Where the
-// host lacks the memory for that, whoever does so first finds out.
+// host lacks the memory for that, the first sandbox made from it finds out.
 func (s *Service) tryMemory(ctx context.Context, t, files *bothy.Template) error {
 	if free := s.admission.FreeMemoryMB(); free < t.Memory.MemoryMB+s.o.Pool.MinFreeMemoryMB {
 		s.log.Warn("the memory of a template was not tried, for want of memory", "template", t.Name, "free_mb", free)
@@ -129,7 +129,7 @@ func (s *Service) tryMemory(ctx context.Context, t, files *bothy.Template) error
 		WithHint("Try again; if it fails again, leave memory out. The sandbox is as it was.").Because(err)
 }
 
-// restoreTemplate starts a machine that nobody owns yet from the memory of a template.
+// restoreTemplate starts a machine without an owner from the memory of a template.
 func (s *Service) restoreTemplate(ctx context.Context, sb *store.Sandbox, t *bothy.Template, snapshotID string) (bothy.Machine, string, error) {
 	dir, m, done, err := s.openSnapshot(ctx, snapshotID)
 	if err != nil {

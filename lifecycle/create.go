@@ -94,7 +94,7 @@ func (s *Service) CheckCreate(ctx context.Context, req bothy.SandboxCreate) erro
 // with the processes of a template's memory if that snapshot is given, or starts one.
 //
 // A sandbox that gets one that is ready need not be stored before: should the server die, the
-// next one finds a machine that is nobody's, as it was.
+// next one finds a machine without an owner, as it was.
 func (s *Service) createOf(ctx context.Context, sb *store.Sandbox, t *bothy.Template, memory string, req bothy.SandboxCreate, start func() (*instance.Instance, error)) (*bothy.Sandbox, error) {
 	reservation, err := s.admission.Reserve(ctx, sb.ProjectID)
 	if err != nil {

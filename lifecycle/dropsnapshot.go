@@ -8,7 +8,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
-// dropPauseSnapshot deletes a snapshot that a pause made and that nobody gave a name:
+// dropPauseSnapshot deletes a snapshot that a pause made and that has no name:
 // the sandbox has a later one.
 func (s *Service) dropPauseSnapshot(ctx context.Context, id string) {
 	if id == "" {

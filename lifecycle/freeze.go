@@ -69,7 +69,7 @@ func (s *Service) freeze(ctx context.Context, l *instance.Instance, sb *store.Sa
 // capture writes a machine's memory or files, or both, into dir.
 func (s *Service) capture(ctx context.Context, l *instance.Instance, dir string, kind bothy.SnapshotKind, files, stop, hurry bool) error {
 	var o bothy.SnapshotOptions
-	o.Stop, o.Small = stop, stop && !hurry
+	o.Stop, o.Compact = stop, stop && !hurry
 	if files {
 		o.FilesTar = filepath.Join(dir, snapshot.FilesTar)
 	}
@@ -99,7 +99,7 @@ func (s *Service) capture(ctx context.Context, l *instance.Instance, dir string,
 	// In a copy their other end would not be there.
 	l.KeptConns.CloseIdle()
 	begun := time.Now()
-	o.Standing = func() { begun = time.Now() }
+	o.OnPaused = func() { begun = time.Now() }
 	done := l.StandStill()
 	err = l.Machine.Snapshot(ctx, o)
 	done()
@@ -116,7 +116,7 @@ func (s *Service) capture(ctx context.Context, l *instance.Instance, dir string,
 	return err
 }
 
-// thaw lets a machine that stands still go on.
+// thaw resumes a machine that stands still.
 func (s *Service) thaw(ctx context.Context, l *instance.Instance) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.engines.Patience(l.Engine, guestPatience))
 	defer cancel()
@@ -223,7 +223,7 @@ type frozen struct {
 	ahead *ahead
 }
 
-// ahead is a machine that is being woken beside the one that its sandbox still has.
+// ahead is a machine that is being restored while its sandbox still has another.
 type ahead struct {
 	cancel  context.CancelFunc
 	done    chan struct{}
@@ -284,7 +284,7 @@ func (s *Service) restore(ctx context.Context, sb *store.Sandbox, t *bothy.Templ
 	return s.restoreMachine(ctx, sb, t, from, false)
 }
 
-func (s *Service) restoreMachine(ctx context.Context, sb *store.Sandbox, t *bothy.Template, from *frozen, beside bool) (bothy.Machine, *bothy.Resumed, error) {
+func (s *Service) restoreMachine(ctx context.Context, sb *store.Sandbox, t *bothy.Template, from *frozen, concurrent bool) (bothy.Machine, *bothy.Resumed, error) {
 	m := from.m
 	engine, err := s.engines.Need(ctx, sb.Engine)
 	if err != nil {
@@ -295,7 +295,7 @@ func (s *Service) restoreMachine(ctx context.Context, sb *store.Sandbox, t *both
 	}
 	how := &bothy.Resumed{SnapshotID: m.ID, Kind: bothy.SnapshotMemory, At: s.clock.Now().UTC()}
 	spec := s.machines.MachineSpec(sb, t)
-	spec.Beside = beside
+	spec.AllowConcurrent = concurrent
 	switch {
 	case !m.Has(snapshot.MemoryDir):
 		how.Kind, how.Detail = bothy.SnapshotFiles, cmp.Or(m.Detail, "the snapshot holds files only: processes were not kept")

@@ -96,7 +96,7 @@ type Options struct {
 	// DiskFull reports that the disk under the sandboxes has no room for another one.
 	// Optional.
 	DiskFull func() bool
-	// Register is a folder that says beside the store which machines are sandboxes'.
+	// Register is a folder that records, apart from the store, which machines belong to sandboxes.
 	// Optional.
 	Register string
 	// Doubtful says that the store has lost something: what it does not know of is not
@@ -158,7 +158,7 @@ type Service struct {
 	watchers   sync.WaitGroup
 
 	register register.Register
-	// recovered is set when machines that nobody has adopted may be removed, and pooled
+	// recovered is set when machines that were not adopted may be removed, and pooled
 	// when golden snapshots of an engine are to be looked for.
 	recovered, pooled atomic.Bool
 
@@ -224,7 +224,7 @@ func New(o Options) *Service {
 }
 
 // StartPool begins to make what is wanted ahead of demand. Call it after Recover. It
-// goes on until Close.
+// continues until Close.
 func (s *Service) StartPool() {
 	if s.warm.Off() {
 		return
@@ -306,13 +306,13 @@ func (h host) SlowestStart(d time.Duration) time.Duration {
 }
 
 // Drain starts no sandbox any more: who asks for one, or waits for a place, is
-// told that the server is shutting down. What has begun goes on.
+// told that the server is shutting down. What has begun continues.
 func (s *Service) Drain() {
 	s.admission.Close()
 }
 
 // Close lets go of the live sandboxes without ending them: they run on, and
-// the next server's Recover finds them. What nobody owned yet is ended.
+// the next server's Recover finds them. Machines without an owner are ended.
 func (s *Service) Close() error {
 	s.Drain()
 	s.mu.Lock()

@@ -51,7 +51,7 @@ type pausing struct {
 	destroy func(bothy.Machine)
 }
 
-// pauseKeeping is pauseLocked for one who goes on with the sandbox.
+// pauseKeeping is pauseLocked for a caller that keeps using the sandbox.
 func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOptions, how pausing) (_ *bothy.Snapshot, err error) {
 	sb, err := s.ledger.Sandbox(ctx, id)
 	if err != nil {

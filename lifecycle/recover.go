@@ -62,7 +62,7 @@ func (s *Service) listSnapshots(ctx context.Context) error {
 			continue
 		}
 		if err := s.listSnapshot(ctx, id); err != nil {
-			s.log.Warn("a snapshot on disk belongs to nobody", "snapshot", id, "error", err)
+			s.log.Warn("a snapshot on disk has no owner", "snapshot", id, "error", err)
 		}
 	}
 	listed, err := s.o.Store.AllSnapshots(ctx)

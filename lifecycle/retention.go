@@ -7,7 +7,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// pruneSoon deletes what a sandbox has too many of, once nobody holds the sandbox that
+// pruneSoon deletes what a sandbox has too many of, once no call holds the sandbox that
 // has just been written down.
 func (s *Service) pruneSoon(project, sandbox string) {
 	if s.o.Retention.PerSandbox > 0 && s.background.Err() == nil {

@@ -101,7 +101,7 @@ func expiry(from time.Time, seconds int) *time.Time {
 	return &t
 }
 
-// enlist registers a machine that lives. It is called beside what the caller waits
+// enlist registers a machine that lives. It is called in parallel with what the caller waits
 // for: a server that is killed just now loses no more than the second knowledge.
 func (s *Service) enlist(l *instance.Instance, sb store.Sandbox) {
 	e := register.Entry{ID: sb.ID, Name: sb.Name, ProjectID: sb.ProjectID, Template: sb.Template, Engine: sb.Engine, EngineState: sb.EngineState}

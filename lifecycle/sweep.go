@@ -42,7 +42,7 @@ func (s *Service) keptMachine(name string) bool {
 }
 
 // hasUnclaimed reports whether the store has lost sandboxes. Then nothing is swept:
-// what nobody seems to own may be another one of them.
+// a machine that seems to have no owner may be another one of them.
 func (s *Service) hasUnclaimed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

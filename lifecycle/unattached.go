@@ -74,7 +74,7 @@ func (s *Service) endUnattached(u *unattached) {
 	}
 	e := s.engines.Get(u.engine)
 	if e == nil {
-		return // whoever opens it sweeps
+		return // it is swept when it is opened
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.background), 30*time.Second)
 	defer cancel()

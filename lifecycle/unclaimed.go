@@ -100,7 +100,7 @@ func (s *Service) lookForEnds() {
 			}
 		})
 	} else if len(ending) > 0 {
-		// Now that all is known again, what is nobody's may go.
+		// Now that all is known again, machines without an owner may go.
 		if err := s.sweep(context.WithoutCancel(s.background)); err != nil {
 			s.log.Warn("cannot remove what was left of machines", "error", err)
 		}

@@ -14,7 +14,7 @@ import (
 
 // enter finds the caller's sandbox awake, and keeps it so until end is called.
 // Who comes while it falls asleep waits for that, and wakes it again where it
-// wakes on touch: nobody is let into a machine that is being written. The store
+// wakes on touch: no call gets into a machine that is being written. The store
 // is asked only when there is no machine to go to.
 func (s *Service) enter(ctx context.Context, id string, scope bothy.Scope, what string) (l *instance.Instance, end func(), err error) {
 	caller, err := bothy.Require(ctx, scope)
@@ -45,7 +45,7 @@ func (s *Service) enter(ctx context.Context, id string, scope bothy.Scope, what 
 	if l, _, err = s.ensureRunning(ctx, id, scope); err != nil {
 		return nil, nil, err
 	}
-	// With the lock nobody can pause it.
+	// With the lock it cannot be paused.
 	end, err = s.machines.Hold(l, what)
 	return l, end, err
 }

@@ -4,7 +4,7 @@
 // it knows of a container is in the sandbox's metadata, and what it knows of a file in the
 // file's id.
 //
-// server mounts Routes beside the REST API, whose checks stand before every call.
+// server mounts Routes next to the REST API, whose checks stand before every call.
 package openai
 
 import (

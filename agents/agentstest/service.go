@@ -165,7 +165,7 @@ func (s *Service) AwaitRest(session string) {
 	}
 }
 
-// Busy has the service answer that it is overloaded to whoever posts results, or no longer.
+// Busy has the service answer that it is overloaded to posted results, or no longer.
 func (s *Service) Busy(busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -396,7 +396,7 @@ func (s *Service) stop(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusConflict, "conflict_error", "the work is stopped")
 	default:
 		x.state = "stopped"
-		// What came while nobody worked for the session any more needs new work.
+		// What came while the session had no worker needs new work.
 		if p := s.sessions[x.session]; p != nil && len(p.open()) > 0 {
 			s.enqueue(x.session)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Agents is a bothy.AgentService that works for nobody.
+// Agents is a bothy.AgentService without a service behind it.
 type Agents struct {
 	mu  sync.Mutex
 	all []*bothy.AgentAttachment

@@ -115,7 +115,7 @@ func (s *handlers) serveTerminal(w http.ResponseWriter, r *http.Request, in *ter
 // serveTerm moves bytes until the process ends, the caller leaves, or ctx ends. It
 // reports whether the process ended, and whether the connection broke without a
 // word. What reads and writes does so without a context: the end of one cuts the
-// connection in the middle of a frame, and whoever calls has yet to close it with
+// connection in the middle of a frame, and the caller has yet to close it with
 // a reason.
 func serveTerm(ctx context.Context, conn *websocket.Conn, term bothy.Terminal) (ended, broke bool) {
 	ctx, cancel := context.WithCancel(ctx)

@@ -68,7 +68,7 @@ func surviveSignals() error {
 }
 
 // leaveChildren gives up the handler that the runtime has for the end of a child,
-// and with it the interruption of a thread each time: whoever waits for children
+// and with it the interruption of a thread each time: a process that waits for children
 // does so by a call.
 func leaveChildren() error { return sigaction{}.set(syscall.SIGCHLD) }
 

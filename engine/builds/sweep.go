@@ -96,7 +96,7 @@ func (s *Store) newest(all []Build) map[string]bool {
 	return keep
 }
 
-// keptBytes is what builds take up beside those that stay in any case, files that they
+// keptBytes is what builds take up in addition to those that stay in any case, files that they
 // share once.
 func keptBytes(all []Build, keep map[string]bool) (n int64) {
 	seen := map[string]bool{}
@@ -138,8 +138,8 @@ func (s *Store) drop(name string) (bool, error) {
 	return true, failpoint.Hit("builds.dropped")
 }
 
-// removeFiles removes what no record names, nobody holds and this server has not brought.
-// What is being written has a name of its own, and nobody writes while mu is held: Put
+// removeFiles removes files that no record names, that are not in use, and that this server has not brought.
+// What is being written has a name of its own, and nothing is written while mu is held: Put
 // pins first what it will name.
 func (s *Store) removeFiles() error {
 	s.mu.Lock()

@@ -12,7 +12,7 @@ import (
 
 // verify checks all of a build's files: that each is only its owner's to write, who runs
 // this server, and has the right SHA-256. What was right is not read again while the server
-// runs and the file is the same, with the same dates: nobody but its owner could change
+// runs and the file is the same, with the same dates: only its owner could change
 // it without a trace.
 func (s *Store) verify(b *Build) error {
 	for _, dir := range []string{s.dir, filepath.Join(s.dir, recordsDir)} {

@@ -384,7 +384,7 @@ func (g *Group) FD() (*os.File, error) {
 }
 
 // Enter moves the calling thread, and so what it starts, into the group. Unlike a
-// move by others that makes nobody wait. The thread must be locked to its goroutine,
+// move by others that blocks no one. The thread must be locked to its goroutine,
 // and should end soon. With v2 it does nothing; see FD.
 func (g *Group) Enter() error {
 	if g.p.v2 != "" {

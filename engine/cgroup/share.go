@@ -15,7 +15,7 @@ import (
 // Sharing has the groups that compute all the time give way to those that want a
 // processor only now and then, while the processors are all in use. A group that uses
 // about its fair share or more is scheduled as idle work: it gets what the others
-// leave, in equal parts, and whoever wakes up beside it runs at once. Without that, an
+// leave, in equal parts, and a sandbox that wakes up next to it runs at once. Without that, an
 // interactive command waits for a time slice of its neighbours each time that it goes
 // from one thread to another.
 //
@@ -43,7 +43,7 @@ type sharer struct {
 const (
 	// lookEvery is how often it looks whether the processors are all in use.
 	lookEvery = 250 * time.Millisecond
-	// someRest is the part of the processors' time that is unused where nobody has to
+	// someRest is the part of the processors' time that is unused where no task has to
 	// wait for one.
 	someRest = 0.2
 	// memory is how long a rate takes to forget.
@@ -151,7 +151,7 @@ func (s *Sharing) decide() map[string]bool {
 	return changes
 }
 
-// idleFile has a group be scheduled as idle work beside its siblings.
+// idleFile has a group scheduled as idle work among its siblings.
 const idleFile = "cpu.idle"
 
 func (g *Group) giveWay(yes bool) error {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// watchFrom is the part of the limit below which nobody needs to look.
+	// watchFrom is the part of the limit below which memory is not watched.
 	watchFrom = 0.6
 	// fastest is how quickly a program is expected to fill memory, in bytes per
 	// second: the next look comes before the limit can be reached at that rate.

@@ -274,7 +274,7 @@ func sameID(t *testing.T, s *suite) {
 func beside(t *testing.T, s *suite) {
 	old := s.start(t, "a")
 	spec := s.spec("a")
-	spec.Beside = true
+	spec.AllowConcurrent = true
 	m, err := s.begin(func() (bothy.Machine, error) { return s.e.Start(t.Context(), spec) })
 	if bothy.ErrorCode(err) == bothy.CodeConflict {
 		t.Skip("not with this engine")

@@ -146,7 +146,7 @@ func (e *Engine) start(ctx context.Context, spec bothy.MachineSpec, restored str
 	}
 	e.host.mu.Lock()
 	defer e.host.mu.Unlock()
-	if e.host.machines[spec.ID] != nil && !spec.Beside {
+	if e.host.machines[spec.ID] != nil && !spec.AllowConcurrent {
 		return nil, engine.Conflict(spec.ID)
 	}
 	for name, x := range e.host.spares {
@@ -258,7 +258,7 @@ func (e *Engine) Adopt(ctx context.Context, id string, _ []byte) (bothy.Machine,
 	return nil, bothy.Errorf(bothy.CodeNotFound, "the machine of sandbox %s is gone", id)
 }
 
-// Sweep ends the machines that this engine does not hold and nobody keeps.
+// Sweep ends the machines that this engine does not hold and the caller does not keep.
 func (e *Engine) Sweep(ctx context.Context, keep func(string) bool) ([]string, error) {
 	e.host.mu.Lock()
 	var swept []string

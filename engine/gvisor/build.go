@@ -16,7 +16,7 @@ import (
 // driver's business, and may change with each version of gVisor.
 //
 // Raise it with any change that a driver or a guest of before does not understand; then
-// either keep the old way beside the new one, by the build's version, or raise
+// either keep the old way next to the new one, by the build's version, or raise
 // OldestProtocol, too, which leaves the files alone of what older builds have written.
 const (
 	Protocol       = 1

@@ -43,7 +43,7 @@ type Options struct {
 	// SentryDigest and GuestDigest are the SHA-256 of Sentry and Guest, in hex, where the
 	// caller has just found them. They are read from the files when empty.
 	SentryDigest, GuestDigest string
-	// Guest is the image with the guest. A snapshot's process 1 goes on in it,
+	// Guest is the image with the guest. A snapshot's process 1 continues in it,
 	// so it is a part of the build. It may be empty where no snapshots are kept.
 	Guest string
 	// CgroupParent names the cgroup of this server's machines, unique on the

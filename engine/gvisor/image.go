@@ -69,7 +69,7 @@ func (i *image) writeAhead(memory int64) {
 }
 
 // cut takes off what was written ahead and not written again: the pages that still
-// have the mark, which nobody else has seen. The others come first, because the sentry
+// have the mark, which no other process has seen. The others come first, because the sentry
 // writes one after the other.
 func (i *image) cut() error {
 	if i.ahead == 0 {

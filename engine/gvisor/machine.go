@@ -37,7 +37,7 @@ type Machine struct {
 	// untake lets another machine have the ID, once.
 	untake func()
 
-	// steering is held by who pauses the kernel, lets it go on or changes its limits,
+	// steering is held while the kernel is paused, resumed or given other limits,
 	// before mu. A kernel that hangs keeps it for long, so nothing else waits for it.
 	steering sync.Mutex
 
@@ -219,7 +219,7 @@ func (c *netDevice) WriteFrame(pieces ...[]byte) error {
 func (c *netDevice) MTU() int     { return netns.MTU }
 func (c *netDevice) Close() error { return c.f.Close() }
 
-// Unchecked tells the gateway that nobody looks at checksums: the kernel inside
+// Unchecked tells the gateway that checksums are not checked: the kernel inside
 // takes what its packet socket gives it for checked.
 func (c *netDevice) Unchecked() bool { return true }
 
@@ -367,7 +367,7 @@ func (m *Machine) WatchMemory(ctx context.Context, fn func(used, limit int64)) e
 // Freeze stops the whole sentry, its clocks included.
 func (m *Machine) Freeze(context.Context) error { return m.group.SetFrozen(true) }
 
-// Thaw lets it go on.
+// Thaw lets it continue.
 func (m *Machine) Thaw(context.Context) error {
 	return errors.Join(m.group.SetFrozen(false), m.unpause())
 }

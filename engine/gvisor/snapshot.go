@@ -30,8 +30,8 @@ func (m *Machine) Snapshot(_ context.Context, o bothy.SnapshotOptions) error {
 	if err := m.pause(); err != nil {
 		return err
 	}
-	if o.Standing != nil {
-		o.Standing()
+	if o.OnPaused != nil {
+		o.OnPaused()
 	}
 	err = m.write(o, i)
 	if err == nil && o.Stop {
@@ -68,7 +68,7 @@ func (m *Machine) write(o bothy.SnapshotOptions, i *image) error {
 	if o.MemoryDir == "" {
 		return nil
 	}
-	if err := m.checkpoint(i, o.Small); err != nil {
+	if err := m.checkpoint(i, o.Compact); err != nil {
 		return fmt.Errorf("checkpoint %s: %w", m.ID(), diskFull(err, o.MemoryDir))
 	}
 	return nil

@@ -202,7 +202,7 @@ func (s *spawning) bootArgs(more ...string) []string {
 }
 
 // env is the environment of a sentry. It is told how many processors it has and
-// what they can do, and nobody asks for the names of its pieces of memory.
+// what they can do, and the names of its pieces of memory are not needed.
 func (s *spawning) env() []string {
 	env := append(s.off.Env(), entry.ProcessorsEnv+"="+strconv.Itoa(runtime.NumCPU()))
 	if !s.off[tuning.GoDebug] {

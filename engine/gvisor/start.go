@@ -36,7 +36,7 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 // launch takes or makes everything a sentry needs and calls begin, which boots
 // or restores it. On failure nothing is left.
 func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(*preparedSentry) error) (_ *Machine, err error) {
-	if err := e.take(spec.ID, spec.Beside); err != nil {
+	if err := e.take(spec.ID, spec.AllowConcurrent); err != nil {
 		return nil, err
 	}
 	undo := cleanup.Make(func() { e.untake(spec.ID) })
@@ -56,7 +56,7 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 	}
 	if p == nil {
 		name := spec.ID
-		if spec.Beside {
+		if spec.AllowConcurrent {
 			name = spareName()
 		}
 		if p, err = e.prepareSentry(name, spec, sentry); err != nil {
@@ -94,11 +94,11 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 	return m, nil
 }
 
-// take reserves an id, beside another machine that has it only if that is allowed.
-func (e *Engine) take(id string, beside bool) error {
+// take reserves an id, which another machine may have only if concurrent says so.
+func (e *Engine) take(id string, concurrent bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.taken[id] > 0 && !beside {
+	if e.taken[id] > 0 && !concurrent {
 		return engine.Conflict(id)
 	}
 	e.taken[id]++

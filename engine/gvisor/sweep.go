@@ -24,7 +24,7 @@ func (e *Engine) MachineName(id string, b []byte) string {
 	return cmp.Or(st.Name, id)
 }
 
-// Sweep removes what is left of machines that nobody owns. Namespaces and taps
+// Sweep removes what is left of machines without an owner. Namespaces and taps
 // need no sweeping: they end with the last process in them.
 func (e *Engine) Sweep(_ context.Context, keep func(name string) bool) ([]string, error) {
 	owned := func(name string) bool {

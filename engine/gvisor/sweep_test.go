@@ -18,7 +18,7 @@ func TestSweepRemovesTheEarlierMachineOfALivingSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	beside := spec("a")
-	beside.Beside = true
+	beside.AllowConcurrent = true
 	later, err := first.Start(t.Context(), beside)
 	if err != nil {
 		t.Fatal(err)

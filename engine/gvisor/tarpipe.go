@@ -28,7 +28,7 @@ func newTarPipe(w io.Writer) (*tarPipe, error) {
 	p := &tarPipe{in: in, out: r, done: make(chan error, 1)}
 	go func() {
 		_, err := io.Copy(w, r)
-		// A sentry that writes what nobody takes must learn of it.
+		// A sentry that writes what is not read must learn of it.
 		p.done <- errors.Join(err, r.Close())
 	}()
 	return p, nil

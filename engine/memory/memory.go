@@ -12,7 +12,7 @@ const (
 	// GVisorHeadroom is what gVisor's kernel may use besides the sandbox's own memory.
 	GVisorHeadroom = 256 << 20
 	// GVisorProcess is what one of the sandbox's processes costs the host's kernel, in
-	// page tables and stacks that nobody inside can see.
+	// page tables and stacks that are not visible inside.
 	GVisorProcess = 160 << 10
 	// SnapshotFactor is how many times its usual limit a gVisor machine may use while its
 	// user's processes stand still and its kernel is written or read. To be killed for

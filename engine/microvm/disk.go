@@ -13,7 +13,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// layerMB is what a file system of its own needs beside the quota.
+// layerMB is what a file system of its own needs in addition to the quota.
 const layerMB = 16
 
 // makeLayer makes the empty writable layer of a machine: a sparse file with a file

@@ -46,7 +46,7 @@ type Options struct {
 	Init string
 	// Boot is the kernel and initramfs.
 	Boot boot.Image
-	// Guest is the image with the guest. A snapshot's process 1 goes on in it, so it
+	// Guest is the image with the guest. A snapshot's process 1 continues in it, so it
 	// is a part of the build. It may be empty where no snapshots are kept.
 	Guest string
 	// QEMU is the program's name or path; empty stands for DefaultQEMU.

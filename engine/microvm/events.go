@@ -50,7 +50,7 @@ func (m *Machine) watchEvents() {
 		m.mu.Lock()
 		paused := m.paused
 		m.mu.Unlock()
-		if !paused { // else it tries by itself when it goes on
+		if !paused { // else it tries by itself when it continues
 			_, _ = q.do(ctx, "cont", nil)
 		}
 	}

@@ -21,7 +21,7 @@ const (
 	// maxCPUs is how many processors every machine has. Those that its limits do not
 	// grant stand still.
 	maxCPUs = 4
-	// kernelMB is the memory of a machine's kernel and of what is there beside the
+	// kernelMB is the memory of a machine's kernel and of what is there in addition to the
 	// sandbox. On top of it the kernel takes one part in tablesOf of what it may ever
 	// have: a note of 64 bytes on each page of 4096, and tables.
 	kernelMB = 112

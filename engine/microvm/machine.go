@@ -39,7 +39,7 @@ type Machine struct {
 	ramAt uint64
 	ramFD int
 
-	// steering is held by who stops it or lets it go on, before mu.
+	// steering is held while it is stopped or resumed, and taken before mu.
 	steering sync.Mutex
 
 	mu     sync.Mutex
@@ -192,7 +192,7 @@ func (m *Machine) release() error {
 	return err
 }
 
-// end is Destroy for a machine that nobody got.
+// end is Destroy for a machine that was not handed out.
 func (m *Machine) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -232,7 +232,7 @@ func (m *Machine) ask(ctx context.Context, q vm.Request) (vm.Reply, error) {
 }
 
 // Stats tells what the host knows, and what the machine says as long as it runs and
-// nobody steers it.
+// no call controls it.
 func (m *Machine) Stats(ctx context.Context) (bothy.MachineStats, error) {
 	cpu, err := m.group.CPUSeconds()
 	if err != nil {

@@ -30,7 +30,7 @@ type vmm interface {
 // monitor steers one machine.
 type monitor interface {
 	// pause stops the processors, and what is on its way to disks, and resume lets
-	// them go on. Both are no error when it is so already.
+	// them continue. Both are no error when it is so already.
 	pause(ctx context.Context) error
 	resume(ctx context.Context) error
 	paused(ctx context.Context) (bool, error)
@@ -59,7 +59,7 @@ type hardware struct {
 	wake bool
 
 	root, guest, upper int
-	files              int // 0: no such disk; below: one that nobody reads again
+	files              int // 0: no such disk; below: one that is not read again
 	modules            int // 0: no such disk
 	monitor, events    int
 	dev                int

@@ -168,7 +168,7 @@ func (m *Machine) openBelow() (*os.File, error) {
 	return nil, errors.New("QEMU has no memory for the machine")
 }
 
-// pauseCPUs and resumeCPUs stop the machine's processors, and let them go on.
+// pauseCPUs and resumeCPUs stop and resume the machine's processors.
 func (m *Machine) pauseCPUs(ctx context.Context, c monitor) error {
 	if err := c.pause(ctx); err != nil {
 		return err
@@ -226,7 +226,7 @@ func (m *Machine) Freeze(ctx context.Context) error {
 	return m.steer(ctx, m.pauseCPUs)
 }
 
-// Thaw lets it go on.
+// Thaw lets it continue.
 func (m *Machine) Thaw(ctx context.Context) error {
 	m.steering.Lock()
 	defer m.steering.Unlock()
@@ -294,7 +294,7 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 	return m, nil
 }
 
-// wake loads what was written into a new machine and lets the guest in it go on.
+// wake loads what was written into a new machine and resumes the guest in it.
 func (m *Machine) wake(ctx context.Context, c monitor, devices *os.File, before bothy.Limits) error {
 	if err := mapOver(m.proc.PID, m.ramAt, m.ramSize(), m.ramFD); err != nil {
 		return err

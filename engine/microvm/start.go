@@ -331,7 +331,7 @@ func reopen(f *os.File) (*os.File, error) {
 	return os.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 }
 
-// run starts the jail, and lets it go on when it is in the cgroup.
+// run starts the jail, and lets it continue when it is in the cgroup.
 func (e *Engine) run(c jail.Config, group *cgroup.Group, words *os.File, passed []*os.File) (pid int, err error) {
 	theirs, ours, err := os.Pipe()
 	if err != nil {

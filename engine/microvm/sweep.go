@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy/engine"
 )
 
-// Sweep removes what is left of machines that nobody owns. Namespaces and mounts need
+// Sweep removes what is left of machines without an owner. Namespaces and mounts need
 // no sweeping: they end with the last process in them, and a process that was not yet
 // in its cgroup ends by itself without its server.
 func (e *Engine) Sweep(_ context.Context, keep func(id string) bool) ([]string, error) {

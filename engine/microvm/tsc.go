@@ -50,6 +50,6 @@ func rateSince(first instant) uint64 {
 	return uint64(math.Round(float64(last.ticks-first.ticks) / float64(last.nanos-first.nanos) * 1e6))
 }
 
-// sameRate reports whether a machine may go on by a counter of another rate: it would
+// sameRate reports whether a machine may continue with a counter of another rate: it would
 // take a second for this much more or less.
 func sameRate(a, b uint64) bool { return math.Abs(float64(a)-float64(b)) <= 0.001*float64(a) }

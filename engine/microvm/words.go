@@ -85,7 +85,7 @@ func (w *words) until(done <-chan struct{}, is func(said []byte) bool) bool {
 // lastRead is how long the last words may take from the pipe to the reader.
 const lastRead = 50 * time.Millisecond
 
-// end returns all when nobody is left who could say more.
+// end returns all when no process is left that could say more.
 func (w *words) end() []byte {
 	if w.f != nil {
 		w.f.SetReadDeadline(time.Now().Add(lastRead))

@@ -43,7 +43,7 @@ func Gone(err error) bool {
 	return errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist)
 }
 
-// Close gives the descriptor back; the process goes on.
+// Close gives the descriptor back; the process continues.
 func (p Process) Close() error { return p.fd.Close() }
 
 // Wait returns when the process has ended, and reaps it if it is a child. It waits in
@@ -110,7 +110,7 @@ func (p Process) exitStatus() (unix.WaitStatus, bool) {
 	return 0, false
 }
 
-// zombieStatus reads how a process ended that nobody has reaped.
+// zombieStatus reads how a process ended that was not reaped.
 func (p Process) zombieStatus() (unix.WaitStatus, bool) {
 	fields, err := stat(p.PID)
 	const state, started, exitCode = 0, 19, 49

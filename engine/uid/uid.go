@@ -1,5 +1,5 @@
 // Package uid gives every machine a user id of its own on the host, so that a machine that
-// broke out of its kernel is nobody's equal: it may neither signal nor trace another, nor
+// broke out of its kernel shares its id with no other: it may neither signal nor trace another, nor
 // use up what the host's kernel counts by user. Engines use it.
 //
 // A taken id is a symbolic link in a folder that all servers of the host share. Its name is
@@ -63,7 +63,7 @@ func open(dir string, r Range) (*Pool, error) {
 // Range is the ids that the pool gives out.
 func (p *Pool) Range() Range { return p.ids }
 
-// Take gives an id to the machine of a folder, which exists. Nobody else gets it as long as
+// Take gives an id to the machine of a folder, which exists. No other machine gets it as long as
 // the folder exists, or until Release.
 func (p *Pool) Take(folder string) (id int, err error) {
 	folder, err = filepath.Abs(folder)

@@ -1,7 +1,7 @@
 // Package account reads the sandbox's user database, /etc/passwd and
 // /etc/group, without the C library. Only the guest's agent uses it.
 //
-// The files belong to whoever is inside, so nothing in them is trusted: reads
+// The files belong to the sandbox's user, so nothing in them is trusted: reads
 // are bounded, damaged lines are skipped, and root is always known.
 package account
 
@@ -119,7 +119,7 @@ func (d *DB) user(name string) (*User, error) {
 		WithHint("Name a user of /etc/passwd, such as %q or \"root\".", bothy.DefaultUser)
 }
 
-// Names are the names of users and groups at one moment. Whoever describes many
+// Names are the names of users and groups at one moment. A caller that describes many
 // files takes them once: each look at a database asks for the state of two files.
 type Names struct {
 	users  []*User

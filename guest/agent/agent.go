@@ -135,7 +135,7 @@ func (a *Agent) handler() http.Handler {
 }
 
 // later is a service that is made when it is first called, which takes a while for each:
-// nobody needs all of them to begin with.
+// not all of them are needed to begin with.
 func later(make func() (string, http.Handler)) http.Handler {
 	made := sync.OnceValue(func() http.Handler {
 		_, h := make()

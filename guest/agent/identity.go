@@ -92,7 +92,7 @@ func (a *Agent) adopt(req *guestpb.AdoptRequest) (*guestpb.AdoptResponse, error)
 		user: cmp.Or(req.DefaultUser, old.user), cwd: cmp.Or(req.DefaultCwd, old.cwd),
 		memoryLimit: req.MemoryLimitBytes, generation: old.generation + 1,
 	})
-	if old.sandboxID == "" { // what ran before was nobody's
+	if old.sandboxID == "" { // what ran before had no owner
 		a.commands.ForgetEnded()
 	}
 	res := &guestpb.AdoptResponse{Version: a.opt.Version, Kernel: kernelName()}

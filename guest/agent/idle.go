@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// idleTime is how long nobody asks for anything before memory is given back.
+// idleTime is how long no request comes before memory is given back.
 const idleTime = 5 * time.Second
 
 // idle gives memory back to the sandbox when there is nothing to do. The

@@ -175,7 +175,7 @@ func (l *hijackedResponse) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// drainTime is how long a client may go on sending after the response.
+// drainTime is how long a client may keep sending after the response.
 const drainTime = 10 * time.Second
 
 // close sends the response, then drains the rest of the body, so that a client that is still

@@ -56,7 +56,7 @@ func cancelled(ctx context.Context) error {
 		return callError(ctx, ctx.Err())
 	}
 	return bothy.Errorf(bothy.CodeCommandCancelled, "the command was killed because the request for it was given up").
-		WithHint("To have a command go on when its caller leaves, start it with keep_running, or in the background.").
+		WithHint("To keep a command running when its caller leaves, start it with keep_running, or in the background.").
 		Because(ctx.Err())
 }
 
@@ -104,7 +104,7 @@ func (a *attended) hasKilled() bool {
 	return a.killed
 }
 
-// kill ends a command that nobody follows any more.
+// kill ends a command that is no longer followed.
 func (c *Client) kill(pid int) {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanUp)
 	defer cancel()

@@ -1,7 +1,7 @@
 // Package client is how the host talks to the guest agent of one sandbox. The
 // services use it, one Client for each running sandbox.
 //
-// A guest runs next to code that nobody trusts and may have been taken over by
+// A guest runs next to untrusted code and may have been taken over by
 // it. So nothing that it says is believed to be small, complete or in time:
 // reads are bounded, and calls that should be short have a time-out.
 //
@@ -200,7 +200,7 @@ func (c *Client) Thaw(ctx context.Context) error {
 	return c.unary(ctx, rpc{procedure: guestpb.GuestThawProcedure}, &guestpb.ThawRequest{}, &guestpb.ThawResponse{})
 }
 
-// Stats is what goes on in a sandbox, as seen from inside.
+// Stats is what a sandbox uses, as seen from inside.
 type Stats struct {
 	Processes        int
 	Commands         int
@@ -216,7 +216,7 @@ type Stats struct {
 	Uptime        time.Duration
 }
 
-// Stats returns what goes on in the sandbox.
+// Stats returns what the sandbox uses.
 func (c *Client) Stats(ctx context.Context) (*Stats, error) {
 	var res guestpb.StatsResponse
 	if err := c.unary(ctx, rpc{procedure: guestpb.GuestStatsProcedure, retry: true}, &guestpb.StatsRequest{}, &res); err != nil {

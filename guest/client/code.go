@@ -72,7 +72,7 @@ func (c *Client) RunCodeStream(ctx context.Context, req bothy.CodeRequest, fn fu
 	for {
 		var res guestpb.RunResponse // maps would be merged into an old one
 		err := s.next(&res)
-		if errors.Is(err, errNoRoom) { // a display, say: the code goes on
+		if errors.Is(err, errNoRoom) { // a display, say: the code continues
 			skipped = true
 			continue
 		}

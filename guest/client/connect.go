@@ -95,7 +95,7 @@ func callError(ctx context.Context, err error) error {
 			WithHint("It may be busy or out of memory; try again, or look at its metrics.").Because(context.DeadlineExceeded)
 	case ctx.Err() != nil:
 		return bothy.Errorf(bothy.CodeTimeout, "the call was given up: its caller left, or the server stops").
-			WithHint("Look what came of it before you try again; a command that was started with keep_running goes on.").Because(ctx.Err())
+			WithHint("Look what came of it before you try again; a command that was started with keep_running continues.").Because(ctx.Err())
 	}
 	return unreachable(err)
 }

@@ -86,7 +86,7 @@ type Context struct {
 	CreatedAt         time.Time
 
 	m     *Manager
-	turn  chan struct{} // holds one token: whoever has it runs code
+	turn  chan struct{} // holds one token: its holder runs code
 	ended chan struct{} // closed when the context is removed
 
 	mu      sync.Mutex

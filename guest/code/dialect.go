@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// dialect says in a language what the agent wants to have done beside the
+// dialect says in a language what the agent wants done in addition to the
 // caller's code. None of it leaves a trace among the caller's variables.
 type dialect struct {
 	// export sets environment variables for good.

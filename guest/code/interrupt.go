@@ -14,7 +14,7 @@ type piece struct {
 }
 
 // arrive enters a piece of code. What only warms the kernel is not entered:
-// nobody means to interrupt it.
+// an interrupt is not meant for it.
 func (c *Context) arrive(req Request) *piece {
 	p := &piece{}
 	c.mu.Lock()
@@ -50,7 +50,7 @@ func (c *Context) begin(p *piece, w *watchdog) bool {
 }
 
 // Interrupt stops the code that runs in the context, or that is next while the
-// kernel starts. Code that takes no notice goes on. Where there is none, the
+// kernel starts. Code that takes no notice continues. Where there is none, the
 // error is CodeConflict.
 func (c *Context) Interrupt() error {
 	c.mu.Lock()

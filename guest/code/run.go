@@ -193,7 +193,7 @@ func (c *Context) ready(ctx context.Context) (kernel, error) {
 }
 
 // adopt tells a kernel that was started before the sandbox became somebody
-// else. One that nobody has used yet also gets randomness of its own; in one
+// else. An unused one also gets randomness of its own; in one
 // that was used, what a program has set up is not touched.
 func (c *Context) adopt(k kernel, id Identity) {
 	c.mu.Lock()
@@ -216,7 +216,7 @@ func (c *Context) adopt(k kernel, id Identity) {
 	}
 }
 
-// Adopted tells the kernels that nobody has used yet that the sandbox has become
+// Adopted tells the unused kernels that the sandbox has become
 // somebody else, so that the first piece of code does not wait for it. The others
 // are told before their next piece of code.
 func (m *Manager) Adopted() {
@@ -242,7 +242,7 @@ func (m *Manager) Adopted() {
 				if _, dead := k.died(); !dead {
 					c.adopt(k, id)
 				}
-			default: // whoever has the turn sees to it
+			default: // the holder of the turn sees to it
 			}
 		}()
 	}

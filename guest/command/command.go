@@ -306,7 +306,7 @@ func (m *Manager) collectNow(pid int) bool {
 	return m.running[pid] == nil
 }
 
-// rest stops the reaper that is to start, if there is nobody to wait for.
+// rest stops the reaper that is to start, if there is no process to wait for.
 func (m *Manager) rest() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -411,7 +411,7 @@ func (m *Manager) dropUpTo(i int) {
 	m.ended = kept
 }
 
-// ForgetEnded forgets the ended commands that nobody looks at.
+// ForgetEnded forgets the ended commands without a reader.
 func (m *Manager) ForgetEnded() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -253,7 +253,7 @@ func (o *output) find(at int64) Chunk {
 // Truncated reports whether output that this reader asked for was gone.
 func (r *Reader) Truncated() bool { return r.truncated }
 
-// Close lets the command go on without this reader.
+// Close lets the command continue without this reader.
 func (r *Reader) Close() {
 	r.o.mu.Lock()
 	defer r.o.mu.Unlock()

@@ -90,7 +90,7 @@ func (p *Process) Output() (start, end int64) { return p.out.bounds() }
 // Attach follows the output from an offset, or, if it is negative, from now.
 func (p *Process) Attach(from int64) *Reader { return p.out.attach(from) }
 
-// begin starts all that happens beside the command.
+// begin starts all that happens in parallel with the command.
 func (p *Process) begin(io *stdio) {
 	for _, o := range io.outputs {
 		go p.pump(o)

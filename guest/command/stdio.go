@@ -72,7 +72,7 @@ func (m *Manager) openIO(s Spec) (*stdio, error) {
 	return io, nil
 }
 
-// feed fills the pipe while nobody reads it yet, so that a small input needs
+// feed fills the pipe before it is read, so that a small input needs
 // no goroutine. The rest is kept for later.
 func (io *stdio) feed(input []byte, whole bool) {
 	io.input = input

@@ -44,7 +44,7 @@ const bufferSize = 256 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// Write stores r beside path and then puts it into place, making the folders
+// Write stores r in a temporary file and renames it to path, making the folders
 // above: by renaming it where that leaves owner and links as they are, and
 // otherwise by copying. Until then, and if anything fails, what was there stays
 // as it was.
@@ -94,7 +94,7 @@ func (t *pending) close() {
 	}
 }
 
-// create opens a new file beside the place where it will be.
+// create opens a new file in the folder where it will be.
 func (f *FS) create(u *account.User, path string, o WriteOptions) (*pending, error) {
 	t := &pending{mode: 0o644}
 	err := f.as(u, func() (err error) {

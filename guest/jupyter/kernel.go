@@ -179,7 +179,7 @@ type Options struct {
 }
 
 // Execute runs code to its end and calls fn for what it gives. Ending ctx does
-// not end the code: interrupt it for that, and go on waiting.
+// not end the code: interrupt it for that, and keep waiting.
 func (k *Kernel) Execute(ctx context.Context, code string, o Options, fn func(Output) error) (Reply, error) {
 	x := newExecution()
 	err := k.request(x, "execute_request", map[string]any{
@@ -350,7 +350,7 @@ func (k *Kernel) parse(frames [][]byte) (m incoming, parent string, ok bool) {
 
 const (
 	// maxQueued bounds the bytes of output that wait to be taken. A kernel must
-	// be listened to all the time: it drops what nobody takes.
+	// be read all the time: it drops what is not taken.
 	maxQueued = 8 << 20
 )
 

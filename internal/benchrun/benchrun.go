@@ -16,7 +16,7 @@ import (
 // Program is the name of the program that measures.
 const Program = "bothy-bench"
 
-// ErrNotInstalled is returned by Exec where the program is neither beside this one nor in
+// ErrNotInstalled is returned by Exec where the program is neither next to this one nor in
 // $PATH.
 var ErrNotInstalled = errors.New(Program + " is not installed")
 

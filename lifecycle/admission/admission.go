@@ -93,7 +93,7 @@ func (c *Controller) Running(id, project string, r *Reservation) {
 	}
 }
 
-// Remove no longer counts a sandbox, and admits nobody in its place yet.
+// Remove no longer counts a sandbox, and admits no other in its place yet.
 func (c *Controller) Remove(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

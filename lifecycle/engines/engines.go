@@ -129,7 +129,7 @@ func (s *Set) Need(ctx context.Context, name string) (bothy.Engine, error) {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "this server has no engine %q", name).
 			WithHint("Leave engine out, or use one of: %s.", strings.Join(append(s.Names(), bothy.EngineAuto), ", "))
 	}
-	// Whoever asks next needs it as well, so it goes on when this one goes away.
+	// The next caller needs it as well, so it continues when this one goes away.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
 	defer cancel()
 	stop := context.AfterFunc(s.o.Background, cancel)

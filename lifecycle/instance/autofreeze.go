@@ -74,12 +74,12 @@ func (s *Machines) Wake(l *Instance) (release func(), err error) {
 	}), nil
 }
 
-// thaw lets a frozen machine go on. The caller holds st.mu.
+// thaw resumes a frozen machine. The caller holds st.mu.
 func (s *Machines) thaw(l *Instance) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.o.Patience(l.Engine, freezeTimeout))
 	defer cancel()
 	if err := l.Machine.Thaw(ctx); err != nil {
-		return bothy.Errorf(bothy.CodeEngine, "sandbox %s does not go on", l.ID).
+		return bothy.Errorf(bothy.CodeEngine, "sandbox %s cannot be thawed", l.ID).
 			WithHint("Try again; if that does not help, end it.").Because(err)
 	}
 	l.still.frozen = false

@@ -23,7 +23,7 @@ const (
 	statsPatience = 5 * time.Second
 )
 
-// guestConns are the connections to a guest, so that they can be cut: whoever waits
+// guestConns are the connections to a guest, so that they can be cut: a caller that waits
 // for a kernel that hangs would wait for ever.
 type guestConns struct {
 	mu   sync.Mutex

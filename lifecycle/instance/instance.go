@@ -213,7 +213,7 @@ func (s *Machines) Identify(ctx context.Context, l *Instance, sb *store.Sandbox,
 	return s.IdentifyAs(ctx, l, sb, t, sb.ID, took)
 }
 
-// IdentifyAs is Identify with an id, which is empty as long as nobody owns the machine. A
+// IdentifyAs is Identify with an id, which is empty as long as the machine has no owner. A
 // guest that is what it is to be is not asked.
 func (s *Machines) IdentifyAs(ctx context.Context, l *Instance, sb *store.Sandbox, t *bothy.Template, id string, took *Steps) error {
 	if err := OpenNetwork(l.Gateway, sb); err != nil {

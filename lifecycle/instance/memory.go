@@ -115,7 +115,7 @@ func (o *overLimit) next(now time.Time, used, limit int64) overAction {
 
 // patience is how long memory must not have fallen after a kill before the next:
 // longer while most of what was killed has not come back. The sandbox's kernel
-// lets nobody take much more in that time.
+// lets no process take much more in that time.
 func (o *overLimit) patience(used, limit int64) time.Duration {
 	switch {
 	case o.freed == 0:

@@ -1,7 +1,7 @@
 // Package register answers, without the store, which machines belong to sandboxes: it
 // keeps a file for each that runs. A server that finds one there of which its store knows
 // nothing knows that the store has lost something, and does not take the machine for one
-// that nobody owns.
+// without an owner.
 package register
 
 import (

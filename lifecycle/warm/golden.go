@@ -55,7 +55,7 @@ const goldenPause = 10 * time.Minute
 type goldens struct {
 	store blob.Store
 	max   int
-	// salt is what every one of them depends on beside its shape.
+	// salt is what every one of them depends on in addition to its class.
 	salt func() (string, error)
 	// making is held by who makes one, before mu.
 	making sync.Mutex
@@ -255,7 +255,7 @@ func (s *Pool) freezeGolden(ctx context.Context, name string, h class, t *bothy.
 	if err := os.Mkdir(memory, 0o711); err != nil {
 		return err
 	}
-	if err := m.Snapshot(ctx, bothy.SnapshotOptions{MemoryDir: memory, Stop: true, Small: true}); err != nil {
+	if err := m.Snapshot(ctx, bothy.SnapshotOptions{MemoryDir: memory, Stop: true, Compact: true}); err != nil {
 		return err
 	}
 	manifest := &snapshot.Manifest{

@@ -72,7 +72,7 @@ type pool struct {
 	demand map[class]*demand
 	// code is when code was last run in a template, by its digest.
 	code map[string]time.Time
-	// busy is when a sandbox was last seen to start, quiet when nobody waited
+	// busy is when a sandbox was last seen to start, quiet when no request waited
 	// for one, and made when the pool last made something.
 	busy, quiet, made time.Time
 }
@@ -264,7 +264,7 @@ func (s *Pool) poolStep(ctx context.Context) bool {
 	return s.addSpare(ctx, wanted)
 }
 
-// quiet reports whether nobody waits for a sandbox, or has for so long that what
+// quiet reports whether no request waits for a sandbox, or some have for so long that what
 // is ready would help.
 func (s *Pool) quiet() bool {
 	starting := s.o.Busy()

@@ -45,7 +45,7 @@ func (h class) String() string {
 	return size
 }
 
-// sandbox is one of this shape that nobody owns and that is stored nowhere.
+// sandbox is one of this class that has no owner and is not stored.
 func (h class) sandbox(id string, t *bothy.Template) *store.Sandbox {
 	return &store.Sandbox{
 		Sandbox: bothy.Sandbox{

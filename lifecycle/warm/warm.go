@@ -74,7 +74,7 @@ func (s *Pool) Forget(snapshotID string) { s.pool.forget(snapshotID) }
 // RanCode notes that code was run in a sandbox of the template with this digest.
 func (s *Pool) RanCode(digest string) { s.pool.ranCode(digest, s.o.Clock.Now()) }
 
-// Try wakes the memory of a template in a machine that nobody gets, and ends it again. files
+// Try wakes the memory of a template in a machine that is not handed out, and ends it again. files
 // is the template that the processes run on.
 func (s *Pool) Try(ctx context.Context, m *bothy.TemplateMemory, files *bothy.Template) error {
 	l, err := s.prepare(ctx, memoryClass(m), files)

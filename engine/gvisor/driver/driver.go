@@ -111,7 +111,7 @@ const (
 	OpCheckpoint OpName = "checkpoint"
 	// OpTar writes the changed files to a pipe.
 	OpTar OpName = "tar"
-	// OpPause and OpResume stop the kernel's tasks, and let them go on.
+	// OpPause and OpResume stop the kernel's tasks, and let them continue.
 	OpPause  OpName = "pause"
 	OpResume OpName = "resume"
 )

@@ -38,7 +38,7 @@ func Main() error {
 	// that shuts down, and are not meant for it alone.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGTERM)
 	hurry()
-	log.SetLevel(log.Warning) // nobody reads what the library would say otherwise
+	log.SetLevel(log.Warning) // what the library would say otherwise is not read
 	if slices.Contains(os.Args, "boot") {
 		if tuning.On(tuning.Announce) {
 			keepCaller(os.Args)

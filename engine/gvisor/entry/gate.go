@@ -13,7 +13,7 @@ import (
 
 // gate keeps the processes of a snapshot from going on as somebody they no
 // longer are. It is shut when the sentry starts. Until process 1 opens it, at the
-// end of the adoption, nobody else gets through a system call: nothing can be
+// end of the adoption, no other process gets through a system call: nothing can be
 // read of the old identity, and nothing can be told to anybody.
 //
 // A task that waited in a system call when the snapshot was taken makes that
@@ -34,7 +34,7 @@ func (b *barrier) open() {
 	})
 }
 
-// pass returns when the task may go on. One that is interrupted comes back.
+// pass returns when the task may continue. One that is interrupted comes back.
 func (b *barrier) pass(t *kernel.Task) error {
 	if b.isOpen.Load() || isProcessOne(t) || isBegunByProcessOne(t) {
 		return nil

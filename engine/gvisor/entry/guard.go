@@ -25,7 +25,7 @@ var guards = map[string]guard{
 	"pidfd_open":        sparesProcessOne(func(arch.SyscallArguments) bool { return true }),
 
 	// RLIMIT_NPROC is kept by Linux, and nothing is born without memory. Here a
-	// fork bomb would go on until the host's kernel ends the sandbox.
+	// fork bomb would continue until the host's kernel ends the sandbox.
 	"clone":  hasRoom,
 	"clone3": hasRoom,
 	"fork":   hasRoom,

@@ -19,7 +19,7 @@ import (
 // memory that belongs to no process, or to one that looks small: to kill the largest one
 // does not free it, and the sandbox would end. So a program may have its kernel use only a
 // part of the sandbox's memory. Beyond that, calls that take more fail as they do where
-// Linux has no more of what they ask for; those that give back, and process 1, go on.
+// Linux has no more of what they ask for; those that give back, and process 1, continue.
 const (
 	// kmemPart is which part of the sandbox's memory that is.
 	kmemPart = 2

@@ -21,7 +21,7 @@ const (
 	// holdAtMost is how long that takes after each kill at most: there may be
 	// nobody to kill.
 	holdAtMost = 2 * time.Second
-	// holdPause is the time that the others have to go on when that was in vain,
+	// holdPause is the time that the others may run when that was in vain,
 	// unless they take more memory.
 	holdPause = 200 * time.Millisecond
 	// holdLook is how often those that stand still look for memory.
@@ -145,7 +145,7 @@ func (w *watch) run(k *kernel.Kernel) {
 
 // hold makes everybody but process 1 stand still until there is memory again,
 // which this process may have, or process 1 frees by killing.
-// Only those who have been killed go on, to die. Such stops are no part of
+// Only killed processes continue, so that they end. Such stops are no part of
 // snapshots, so what is restored is not held.
 func (w *watch) hold(k *kernel.Kernel) {
 	held := slices.DeleteFunc(others(k), dies)
@@ -189,7 +189,7 @@ func (w *watch) hold(k *kernel.Kernel) {
 	}
 }
 
-// breathe lets the others go on for a moment after all of them were held in vain:
+// breathe lets the others run for a moment after all of them were held in vain:
 // process 1 may wait for one of them.
 func (w *watch) breathe(k *kernel.Kernel) {
 	used := memoryUsed(k)
@@ -205,7 +205,7 @@ func dies(t *kernel.Task) bool {
 	return t.Killed() || t.ExitState() != kernel.TaskExitNone
 }
 
-// alone reports whether nobody but process 1 lives.
+// alone reports whether only process 1 lives.
 func alone(k *kernel.Kernel) bool {
 	root := k.RootPIDNamespace()
 	one := root.ThreadGroupWithID(1)

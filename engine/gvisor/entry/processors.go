@@ -31,14 +31,14 @@ func delayFastPath() {
 	})
 }
 
-// moreProcessors is how many this process has beside those of the sandbox.
+// moreProcessors is how many this process has in addition to the sandbox's.
 const moreProcessors = 2
 
 // fixProcessors gives this process some more processors than the sandbox sees, for
 // good. Who waits for a program to make its next system call looks for it in a loop,
 // and with a single processor would keep everybody else waiting, for up to 10 ms each
 // time. The library itself adds one for each thread that reads memory from a
-// checkpoint, which leave the kernel too little to go on meanwhile.
+// checkpoint, which leave the kernel too little to work with meanwhile.
 func fixProcessors() {
 	setExtraProcessors(moreProcessors)
 	told := 0

@@ -44,7 +44,7 @@ var (
 
 func init() { state.Register((*trimmer)(nil)) }
 
-// InvalidateUnsavable takes back what nobody has touched.
+// InvalidateUnsavable takes back what was not touched.
 func (*trimmer) InvalidateUnsavable(ctx context.Context) error {
 	hurryFor(standStill)
 	kmem.spare()

@@ -24,7 +24,7 @@ const (
 // has several threads, it would have to wait for more room for some milliseconds.
 const ConfineHighest = 255
 
-// File makes a file in memory that can be executed, and changed by nobody. It is
+// File makes a file in memory that can be executed, and cannot be changed. It is
 // closed on exec.
 func File(name string, program []byte) (_ int, err error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING

@@ -13,7 +13,7 @@ import (
 // That process is in new namespaces (user, PID, mount, IPC and UTS) and a new session.
 // It is told of at ConfinePID, and waits at ConfineGo until somebody has said who root
 // of its user namespace is. It then is that root, with no capability but CAP_SYS_PTRACE,
-// in an empty root that nobody can write to but for /proc. Nobody there is left with
+// in an empty root that is read-only but for /proc. No process there is left with
 // more, but a child of it that waits at ConfineUmount, then unmounts /proc, and exits
 // with 0 if all of that worked.
 //
@@ -82,7 +82,7 @@ func Confine(lastCap int) []byte {
 }
 
 // A call is a system call of a program. By what it returns (0, more or less) the program
-// goes on at a label; without one that is the next call, or "fail" where it is less.
+// continues at a label; without one that is the next call, or "fail" where it is less.
 type call struct {
 	label            string
 	number           uint32

@@ -4,7 +4,7 @@
 //
 // Entering a namespace is a matter of one OS thread, and a Go program cannot
 // keep the threads that are born meanwhile out of it. So the server never does
-// it: the helper, which dials nobody, does.
+// it: the helper, which makes no connections, does.
 package netns
 
 import (

@@ -2,7 +2,7 @@
 // a VMM loads without a boot loader, and an initramfs with the few modules that
 // the machine needs and its first program. The kernel is Debian's for clouds,
 // fetched by apt, or one that the operator names. Everything is kept in a folder
-// of the server's, each version beside the others, and made only once.
+// of the server's, each version next to the others, and made only once.
 //
 // engine/microvm and server use this package.
 package boot
@@ -33,7 +33,7 @@ type Image struct {
 	Kernel    string `json:"-"`
 	Initramfs string `json:"-"`
 	// Modules is the path of an EROFS image of all the kernel's modules; empty when
-	// there are none beside it.
+	// there are none next to it.
 	Modules string `json:"-"`
 	// Version is what the kernel calls itself, such as 6.1.0-40-cloud-amd64.
 	Version string `json:"version"`
@@ -123,7 +123,7 @@ func Find(ctx context.Context, dir string, o Options) (Image, error) {
 	return finish(dir, k, o)
 }
 
-// keptFor is how long what nobody asks for any more is kept. Engines copy what they boot, so
+// keptFor is how long unused files are kept. Engines copy what they boot, so
 // that snapshots can be woken with it, and ask for it at each of their starts: it must be
 // there only from the answer to the copy. Servers share the folder, and what is asked for
 // again is made again, a kernel with more effort. What a killed process left may be old.
@@ -139,7 +139,7 @@ func used(dirs ...string) {
 	}
 }
 
-// prune removes what nobody has asked for in a while. Debian's kernel that was fetched last
+// prune removes what has not been used for a while. Debian's kernel that was fetched last
 // stays. The folder is locked.
 func prune(dir string) {
 	last, _ := currentKernel(dir)
@@ -201,7 +201,7 @@ type kernel struct {
 	Version string `json:"version"`
 	Source  string `json:"source"`
 	Size    int64  `json:"size"`
-	// Modules are files beside the kernel, in the order in which to load them.
+	// Modules are files next to the kernel, in the order in which to load them.
 	Modules []string `json:"modules"`
 }
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// modulesName is the image of all of a kernel's modules, beside the kernel.
+// modulesName is the image of all of a kernel's modules, next to the kernel.
 const modulesName = "modules.erofs"
 
 // writeModules makes the image of a kernel's modules, as they would lie in
@@ -51,7 +51,7 @@ func run(ctx context.Context, name string, args ...string) error {
 }
 
 // unpackTo writes all modules below root, uncompressed, and what depmod reads
-// beside them.
+// next to them.
 func (s *moduleSet) unpackTo(root string) error {
 	for name, read := range s.files {
 		data, err := read()

@@ -18,7 +18,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/microvm/vm"
 )
 
-// needed are the modules that a machine cannot do without, in the kernel or beside
+// needed are the modules that a machine cannot do without, in the kernel or next to
 // it, and useful those that are loaded where there are any.
 var (
 	needed = []string{"virtio_mmio", "virtio_blk", "virtio_net", "virtio_console", "erofs", "overlay", "ext4"}

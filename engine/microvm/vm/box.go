@@ -28,7 +28,7 @@ type box struct {
 	spare blocks
 
 	mu sync.Mutex
-	// closed is set in a copy that nobody has adopted: its user's processes stand
+	// closed is set in a copy that is not adopted yet: its user's processes stand
 	// still until then.
 	closed bool
 }
@@ -44,13 +44,13 @@ const (
 const freezeTime = 10 * time.Second
 
 // headroom is the memory above the limit at which the kernel kills. At the limit it
-// slows down whoever wants more, and the host has the guest choose.
+// slows down processes that want more, and the host has the guest choose.
 const (
 	slowAbove = 8 << 20
 	headroom  = 48 << 20
 )
 
-// guestTasks are the threads of the guest beside the sandbox's processes.
+// guestTasks are the threads of the guest, in addition to the sandbox's processes.
 const guestTasks = 32
 
 func startBox(o Start, news *os.File) (*box, error) {
@@ -321,7 +321,7 @@ func processes(group string) (n int, err error) {
 	return n, err
 }
 
-// freeze stops everything, in such a way that thaw can let the guest go on alone.
+// freeze stops everything, in such a way that thaw can resume the guest alone.
 func (b *box) freeze() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -331,7 +331,7 @@ func (b *box) freeze() error {
 	return write(userGroup+"/cgroup.freeze", "1")
 }
 
-// thaw lets everything go on, or the guest alone where nobody has adopted it.
+// thaw resumes everything, or the guest alone in a copy that is not adopted yet.
 func (b *box) thaw() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -195,7 +195,7 @@ func showModules() error {
 		return nil // the kernel came without
 	}
 	if _, err := os.Stat(sandboxDir + "/lib"); err != nil {
-		return nil // nobody there would look for them
+		return nil // they are not looked for there
 	}
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err != nil {

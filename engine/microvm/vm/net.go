@@ -21,7 +21,7 @@ func network() error {
 	}
 	defer unix.Close(fd)
 	_ = write("/proc/sys/net/ipv6/conf/"+netDeviceName+"/disable_ipv6", "1")
-	// Anybody may ping, as there is nobody else behind the network device.
+	// Any user may ping, as the network device has a single peer.
 	_ = write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647")
 	if err := up(fd, "lo"); err != nil {
 		return err

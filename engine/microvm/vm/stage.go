@@ -117,7 +117,7 @@ const (
 	noexec = plain | unix.MS_NOEXEC
 )
 
-// furnish mounts what a root file system holds beside files.
+// furnish mounts what a root file system holds in addition to files.
 func furnish(memory int64) error {
 	share := func(part int64) string { return fmt.Sprintf(",size=%dk", memory/part>>10) }
 	for _, m := range []struct {

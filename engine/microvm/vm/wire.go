@@ -1,4 +1,4 @@
-// Package vm is what runs inside a virtual machine beside the sandbox, and the words
+// Package vm is what runs inside a virtual machine next to the sandbox, and the words
 // by which the host speaks to it. It is the first program of the machine's kernel: it
 // puts the file systems together, starts the guest in namespaces of its own, and from
 // then on does what only somebody outside of the sandbox can do. cmd/vminit is its
@@ -32,9 +32,9 @@ const (
 	OpStats  = "stats"  // tell what is used
 	OpLimits = "limits" // change them
 	OpFreeze = "freeze" // stop all of the sandbox at once
-	OpThaw   = "thaw"   // let it go on
+	OpThaw   = "thaw"   // let it continue
 	OpFiles  = "files"  // send the changed files as a tar; the sandbox is frozen
-	OpWake   = "wake"   // go on in a copy: for the guest alone, until it is adopted
+	OpWake   = "wake"   // continue in a copy: the guest alone, until it is adopted
 )
 
 // Request is what the host asks for. There is one at a time: the next ends the one
