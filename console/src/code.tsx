@@ -7,11 +7,14 @@ interface Cell { code: string; printed: string; results: CodeOutput[]; result?: 
 
 const kept = 200_000;
 
+/** How high a page may be: it cannot be asked, for no script runs in it. The visitor can pull it longer. */
+const heightOf = (html: string) => Math.min(28, 3.5 + 1.9 * (html.match(/<(tr|p|br|li|h\d)\b/gi)?.length ?? 0));
+
 function Output({ output }: { output: CodeOutput }) {
   const image = ["png", "jpeg"].find((k) => output[k] ?? output[`image/${k}`]);
   if (image) return <img alt={output.text ?? output["text/plain"] ?? "a result"} src={`data:image/${image};base64,${output[image] ?? output[`image/${image}`]}`} />;
   const html = output.html ?? output["text/html"];
-  if (html) return <iframe title="A result in HTML" sandbox="" srcdoc={html} />;
+  if (html) return <iframe title="A result in HTML" sandbox="" srcdoc={html} style={{ height: `${heightOf(html)}rem` }} />;
   const text = output.text ?? output["text/plain"];
   return <pre tabIndex={0}>{text ?? JSON.stringify(output, null, 2)}</pre>;
 }

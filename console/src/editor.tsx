@@ -30,10 +30,12 @@ const languages: [RegExp, () => Promise<LanguageSupport | StreamLanguage<unknown
 ];
 
 /** The tab key leaves the editor, as it leaves every field: who uses no mouse is not caught in it. */
-export function Editor({ path, text, write, change }: { path: string; text: string; write: boolean; change: (text: string) => void }) {
+export function Editor({ path, text, write, change, keep }: { path: string; text: string; write: boolean; change: (text: string) => void; keep: () => void }) {
   const at = useRef<HTMLDivElement>(null);
   const changed = useRef(change);
   changed.current = change;
+  const kept = useRef(keep);
+  kept.current = keep;
   useEffect(() => {
     const language = new Compartment();
     const view = new EditorView({
@@ -42,7 +44,7 @@ export function Editor({ path, text, write, change }: { path: string; text: stri
         doc: text,
         extensions: [
           lineNumbers(), highlightSpecialChars(), history(), drawSelection(), indentOnInput(), bracketMatching(), EditorView.lineWrapping,
-          syntaxHighlighting(classHighlighter), language.of([]), keymap.of([...defaultKeymap, ...historyKeymap]), EditorState.readOnly.of(!write),
+          syntaxHighlighting(classHighlighter), language.of([]), keymap.of([{ key: "Mod-s", preventDefault: true, run: () => (write && kept.current(), true) }, ...defaultKeymap, ...historyKeymap]), EditorState.readOnly.of(!write),
           EditorState.lineSeparator.of(text.includes("\r\n") ? "\r\n" : "\n"), EditorView.contentAttributes.of({ "aria-label": path, spellcheck: "false" }),
           EditorView.updateListener.of((u) => u.docChanged && changed.current(u.state.sliceDoc())),
         ],

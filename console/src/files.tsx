@@ -148,10 +148,12 @@ export function FilesTab({ sandbox, folder: asked, write }: { sandbox: Sandbox; 
       )}
       {open && (
         <section>
-          <div class="bar" style={{ marginTop: "1.2rem" }}><h2 class="mono" style={{ margin: "0 auto 0 0" }}>{open.path}{open.text !== open.saved && <small> · not saved</small>}</h2>
-            {write && <Button kind="main" work={keep}>Save</Button>}
-            <button type="button" onClick={() => leaves() && setOpen(undefined)}>Close</button></div>
-          <open.Editor key={open.path} path={open.path} text={open.text} write={write} change={(text) => setOpen((old) => old && { ...old, text })} />
+          <h2 class="mono">{open.path}{open.text !== open.saved && <small> · not saved</small>}</h2>
+          <open.Editor key={open.path} path={open.path} text={open.text} write={write} change={(text) => setOpen((old) => old && { ...old, text })} keep={() => void keep()} />
+          <div class="bar" style={{ marginTop: ".6rem" }}>
+            {write && <Button kind="main" work={keep} title="Ctrl+S">Save</Button>}
+            <button type="button" onClick={() => leaves() && setOpen(undefined)}>Close</button>
+          </div>
         </section>
       )}
     </div>

@@ -102,10 +102,10 @@ export function Templates({ login }: { login: Login }) {
             {write && <td><Button kind="quiet danger" work={() => remove(t)}>Remove</Button></td>}</tr>)}</tbody></table>
       )}
       {builds.value && builds.value.length > 0 && (
-        <><h2>Builds</h2>
+        <section aria-label="Builds"><h2>Builds</h2>
           <table><thead><tr><th>Build</th><th>State</th><th>Steps</th><th>Begun</th><th><span class="hidden">What to do</span></th></tr></thead>
             <tbody>{builds.value.map((b) => <tr key={b.id}><td>{b.name}</td><td class={b.state === "failed" ? "no" : b.state === "succeeded" ? "yes" : ""}>{b.state}{b.error && `: ${b.error}`}</td><td>{underWay(b) && b.steps > 0 && <progress value={b.done} max={b.steps} aria-label={`Steps of ${b.name}`} />} {b.done} of {b.steps}</td><td><Time at={b.createdAt} /> ago</td>
-              <td><Button kind="quiet" work={async () => setShown(b.id)}>Log</Button>{write && underWay(b) && <Button kind="quiet danger" work={() => attempt(async () => (await bothy.templates.cancelBuild(b), await builds.again()))}>Cancel</Button>}</td></tr>)}</tbody></table></>
+              <td><Button kind="quiet" work={async () => setShown(b.id)}>Log</Button>{write && underWay(b) && <Button kind="quiet danger" work={() => attempt(async () => (await bothy.templates.cancelBuild(b), await builds.again()))}>Cancel</Button>}</td></tr>)}</tbody></table></section>
       )}
     </main>
   );

@@ -36,7 +36,7 @@ function days(items: UsageItem[], from: Date, to: Date): [string, number][] {
 function Days({ list, currency }: { list: [string, number][]; currency: string }) {
   const top = Math.max(...list.map(([, cost]) => cost), 1e-9);
   return (
-    <section class="card" aria-label="Cost by day">
+    <section class="card" aria-label="Daily cost">
       <ul class="columns">{list.map(([name, cost]) => <li key={name} style={{ height: `${(cost / top) * 100}%` }} title={`${name}: ${cost.toFixed(4)} ${currency}`}><span class="hidden">{name}: {cost.toFixed(4)}</span></li>)}</ul>
       <div class="axis ends" aria-hidden="true"><span>{list[0]?.[0]}</span><span>at most {top < 1e-6 ? 0 : top.toFixed(4)} {currency} a day</span><span>{list.at(-1)?.[0]}</span></div>
     </section>

@@ -204,8 +204,9 @@ test("files go up, are edited and come down; their names do nothing", async () =
   await page.locator(".tok-keyword", { hasText: "return" }).waitFor();
   await page.getByRole("textbox", { name: "colours.py" }).press("Control+End");
   await page.keyboard.type("# end");
-  await page.getByRole("button", { name: "Save" }).click();
-  await page.getByRole("button", { name: "Save", disabled: false }).waitFor();
+  await page.getByText("not saved").waitFor();
+  await page.keyboard.press("Control+s");
+  await page.getByText("not saved").waitFor({ state: "detached" });
   assert.equal((await run("cat /workspace/colours.py")).stdout, "def twice(n):\r\n\treturn n * 2  # é\r\n# end");
   await accessible(page);
   await page.getByRole("button", { name: "Close", exact: true }).click();
@@ -418,7 +419,7 @@ whole("a template is built from a Dockerfile, and its log followed", async () =>
     await page.getByRole("button", { name: "Build", exact: true }).click();
   };
   const log = page.getByRole("log");
-  const row = page.locator("tbody tr", { hasText: name });
+  const row = page.getByRole("region", { name: "Builds" }).locator("tbody tr", { hasText: name });
   try {
     await start("FROM python-3.12-bare\nCOPY note.txt /note.txt\nRUN no-such-command <b>bold</b>\n");
     await log.getByText("nothing was sent").or(log.getByText("note.txt")).first().waitFor();
