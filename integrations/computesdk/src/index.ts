@@ -136,8 +136,9 @@ async function run(sandbox: Sandbox, command: string, options: RunCommandOptions
     await sandbox.spawn(command, { cwd, env, timeoutSeconds });
     return { exitCode: 0, stdout: "", stderr: "", durationMs: performance.now() - begun };
   }
-  const { exitCode, stdout, stderr, durationMs, timedOut } = await sandbox.exec(command, { cwd, env, timeoutSeconds, onStdout, onStderr });
-  return { exitCode: timedOut ? TIMEOUT_EXIT_CODE : exitCode, stdout, stderr, durationMs };
+  const { exitCode, stdout, stderr, durationMs, timedOut, truncated } = await sandbox.exec(command, { cwd, env, timeoutSeconds, onStdout, onStderr });
+  const cut = truncated ? "\n[output was dropped: it was too large]\n" : "";
+  return { exitCode: timedOut ? TIMEOUT_EXIT_CODE : exitCode, stdout, stderr: stderr + cut, durationMs };
 }
 
 async function describe(sandbox: Sandbox): Promise<SandboxInfo> {

@@ -4,11 +4,12 @@ import json
 import logging
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from bothy import Client, Sandbox
+from bothy import Client, Sandbox, adapters
 from harbor.environments.factory import EnvironmentFactory
 from harbor.models.task.config import EnvironmentConfig, NetworkMode, NetworkPolicy
 from harbor.models.trial.paths import TrialPaths
@@ -170,3 +171,14 @@ def test_a_job(task, tmp_path, monkeypatch):
             for template in client.templates():
                 if template.name.startswith("harbor/"):
                     client.delete_template(template.name)
+
+def test_an_untested_version_is_said_once(monkeypatch, task):
+    adapters.check_version.cache_clear()
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "9.9.9")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            make(task)
+    adapters.check_version.cache_clear()
+    (one,) = [w for w in said if w.category is adapters.UntestedVersionWarning]
+    assert "9.9.9" in str(one.message)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import posixpath
 import uuid
 from collections.abc import Iterator
 from typing import Any, Literal, overload
+from weakref import WeakKeyDictionary
 
 from bothy import (
     AsyncSandbox,
@@ -41,7 +43,10 @@ from pydantic import BaseModel
 
 WORKSPACE = "/workspace"
 MAX_STDIN = 4 << 20  # characters: a request holds 16 MiB
+STARTS = 8  # sandboxes that start at once: more would only share the host's processors
 DEAD = (SandboxEndedError, SandboxNotFoundError, SandboxNotReadyError, SandboxPausedError)
+
+_starting: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 class BothySandboxConfig(BaseModel, frozen=True):
@@ -100,7 +105,8 @@ class BothySandboxEnvironment(SandboxEnvironment):
         if isinstance(config, str):
             config = BothySandboxConfig(template=config)
         options = config.model_dump(exclude_none=True) if config else BothySandboxConfig().model_dump(exclude_none=True)
-        sandbox = await AsyncSandbox.create(**options, metadata={"inspect_task": task_name[:200]})
+        async with _starting.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(STARTS)):
+            sandbox = await AsyncSandbox.create(**options, metadata={"inspect_task": task_name[:200]})
         from inspect_ai.log import transcript
 
         transcript().info({"sandbox_id": sandbox.id}, source="bothy")

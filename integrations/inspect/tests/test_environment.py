@@ -1,9 +1,11 @@
 """Inspect's own checks of a sandbox environment, and what they leave out, against a real server."""
 
+import warnings
+
 import pytest
 import pytest_asyncio
 import tiktoken
-from bothy import Sandbox
+from bothy import Sandbox, adapters
 from inspect_ai import Task, eval
 from inspect_ai.dataset import Sample
 from inspect_ai.model import ModelOutput, get_model
@@ -53,3 +55,15 @@ def test_an_evaluation(tmp_path, monkeypatch):
     assert [(m.text, m.error) for m in ran.messages if m.role == "tool"] == [("42", None)]
     ids = [e.data["sandbox_id"] for e in ran.events if e.event == "info" and e.source == "bothy"]
     assert len(ids) == 1 and Sandbox.get(ids[0]).info.state == "stopped"
+
+async def test_an_untested_version_is_said_once(monkeypatch):
+    adapters.check_version.cache_clear()
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "9.9.9")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            made = await BothySandboxEnvironment.sample_init("versions", "python-3.12-bare", {})
+            await BothySandboxEnvironment.sample_cleanup("versions", None, made, False)
+    adapters.check_version.cache_clear()
+    (one,) = [w for w in said if w.category is adapters.UntestedVersionWarning]
+    assert "9.9.9" in str(one.message)

@@ -3,9 +3,10 @@
 import asyncio
 import importlib.metadata
 import time
+import warnings
 
 import pytest
-from bothy import Sandbox
+from bothy import Sandbox, adapters
 from deepagents import create_deep_agent
 from langchain_bothy import BothySandbox
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
@@ -90,3 +91,14 @@ def test_an_agent(made):
 def test_the_command_line_finds_it():
     (found,) = importlib.metadata.entry_points(group="deepagents_code.sandbox_providers", name="bothy")
     assert found.value == "langchain_bothy.provider:BothyProvider"
+
+def test_an_untested_version_is_said_once(monkeypatch, made):
+    adapters.check_version.cache_clear()
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "9.9.9")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            BothySandbox(sandbox=made.sandbox)
+    adapters.check_version.cache_clear()
+    (one,) = [w for w in said if w.category is adapters.UntestedVersionWarning]
+    assert "9.9.9" in str(one.message)
