@@ -45,8 +45,8 @@ there that opens another server stays as it is; then the key is in
 $BOTHY_HOME/admin.json.
 SIGHUP has the TLS certificate be read again, where there is one.
 
-Settings come from flags, then from BOTHY_HOME, BOTHY_STORE, BOTHY_LISTEN,
-BOTHY_TEMPLATES and BOTHY_KERNELS, then from the file named by --config.`,
+Settings come from flags, then from BOTHY_HOME, BOTHY_STORE, BOTHY_BLOBS,
+BOTHY_LISTEN, BOTHY_TEMPLATES and BOTHY_KERNELS, then from the file named by --config.`,
 		Example: `  sudo bothy serve
   sudo bothy serve --print-config >/etc/bothy.yaml
   sudo bothy serve --config /etc/bothy.yaml --trust-host-ca`,

@@ -109,10 +109,11 @@ func program(t testing.TB) string {
 	} else {
 		here = filepath.Join(filepath.Dir(here), "../../..")
 	}
-	if out, err := exec.Command(filepath.Join(here, "scripts/versitygw")).CombinedOutput(); err != nil {
+	out, err := exec.Command(filepath.Join(here, "scripts/versitygw")).Output()
+	if err != nil {
 		t.Fatalf("cannot build an S3 server: %v\n%s", err, out)
 	}
-	return filepath.Join(here, "bin/tools/versitygw")
+	return strings.TrimSpace(string(out))
 }
 
 func moduleFolder(t testing.TB) string {
@@ -264,4 +265,13 @@ func (s *Server) Objects(t testing.TB, bucket string) (keys []string) {
 // Remove removes an object, behind the back of whoever wrote it.
 func (s *Server) Remove(bucket, key string) error {
 	return s.Client.RemoveObject(context.Background(), bucket, key, minio.RemoveObjectOptions{})
+}
+
+// Put writes an object.
+func (s *Server) Put(t testing.TB, bucket, key, text string) {
+	t.Helper()
+	_, err := s.Client.PutObject(context.Background(), bucket, key, strings.NewReader(text), int64(len(text)), minio.PutObjectOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 }

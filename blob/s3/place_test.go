@@ -1,0 +1,204 @@
+package s3
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/blob/s3/s3test"
+)
+
+func TestLocations(t *testing.T) {
+	l, err := ParseLocation("s3://a-bucket/some/prefix/?endpoint=https://s3.example.org:9000&region=eu-1&path_style=true&sse=aws:kms&kms_key=k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Location{Bucket: "a-bucket", Prefix: "some/prefix/", Endpoint: "s3.example.org:9000", TLS: true, Region: "eu-1", PathStyle: true, Encryption: "aws:kms", KMSKey: "k"}
+	if *l != want {
+		t.Errorf("got %+v", *l)
+	}
+	if l, err := ParseLocation("s3://bucket"); err != nil || l.Prefix != "" || l.Endpoint != amazon || !l.TLS {
+		t.Errorf("the shortest: %+v, %v", l, err)
+	}
+	for _, bad := range []string{
+		"", "bucket", "https://bucket", "s3://", "s3://B", "s3://x", "s3://a_bucket", "s3://user:secret@bucket", "s3://bucket#x",
+		"s3://bucket?endpoint=s3.example.org", "s3://bucket?endpoint=ftp://h", "s3://bucket?endpoint=https://h/path", "s3://bucket?endpoint=https://u:secret@h",
+		"s3://bucket?endpont=https://h", "s3://bucket?region=a&region=b", "s3://bucket?path_style=perhaps", "s3://bucket?sse=rot13",
+		"s3://bucket?kms_key=k", "s3://bucket?sse=AES256&kms_key=k", "s3://bucket?profile=p", "s3://bucket?ca_file=/not/there", "s3://bucket?%zz",
+	} {
+		_, err := ParseLocation(bad)
+		var be *bothy.Error
+		if !errors.As(err, &be) || be.Code != bothy.CodeInvalid || be.Hint == "" {
+			t.Errorf("%s: %v", bad, err)
+		} else if strings.Contains(be.Detail+be.Hint, "secret@") || strings.Contains(be.Detail, ":secret") {
+			t.Errorf("%s: a password is said: %v", bad, err)
+		}
+	}
+}
+
+func TestIndexesOfOthersAreChecked(t *testing.T) {
+	sum := strings.Repeat("ab", 32)
+	whole := `{"version":1,"files":[{"name":"f","mode":384,"size":100000,"chunks":[{"at":0,"size":100000,"sha256":"` + sum + `","stored":9,"zstd":true}]}]}`
+	if _, err := decodeIndex("x", []byte(whole)); err != nil {
+		t.Fatal(err)
+	}
+	for what, change := range map[string][2]string{
+		"a path that climbs":     {`"f"`, `"../f"`},
+		"an absolute path":       {`"f"`, `"/etc/f"`},
+		"a device":               {`384`, `67109248`},
+		"a negative size":        {`"size":100000,"chunks"`, `"size":-1,"chunks"`},
+		"a hole":                 {`"at":0`, `"at":5`},
+		"less than the file":     {`"size":100000,"sha256"`, `"size":99999,"sha256"`},
+		"more than the file":     {`"size":100000,"sha256"`, `"size":100001,"sha256"`},
+		"no sum":                 {sum, "12"},
+		"an object elsewhere":    {sum, "../../../" + sum},
+		"more than is unpacked":  {`"stored":9`, `"stored":100001`},
+		"another size, unpacked": {`,"zstd":true`, ``},
+		"no JSON":                {`{"version"`, `{version`},
+	} {
+		if _, err := decodeIndex("x", []byte(strings.Replace(whole, change[0], change[1], 1))); bothy.ErrorCode(err) != bothy.CodeSnapshotDamaged {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := decodeIndex("x", []byte(strings.Replace(whole, `"version":1`, `"version":2`, 1))); bothy.ErrorCode(err) != bothy.CodeUnsupported {
+		t.Errorf("a newer one: %v", err)
+	}
+}
+
+func TestWhoseBucket(t *testing.T) {
+	server := s3test.Start(t)
+	claim := func(url, owner string, used bool) error {
+		t.Helper()
+		b := openBucket(t, url)
+		err := b.Claim(t.Context(), owner, used)
+		if (b.Usable() == nil) != (err == nil) {
+			t.Errorf("claimed with %v, and usable with %v", err, b.Usable())
+		}
+		return err
+	}
+	url := server.Bucket(t, "one")
+	if err := claim(url, "me", true); bothy.ErrorCode(err) != bothy.CodeConflict {
+		t.Errorf("an empty one, where something should be: %v", err)
+	}
+	if keys := server.Objects(t, "one"); len(keys) > 0 {
+		t.Errorf("it was written to: %v", keys)
+	}
+	for _, used := range []bool{false, true} {
+		if err := claim(url, "me", used); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := claim(url, "another", false); bothy.ErrorCode(err) != bothy.CodeConflict {
+		t.Errorf("another's: %v", err)
+	}
+	prefix := strings.Replace(url, "s3://one", "s3://one/apart", 1)
+	if err := claim(prefix, "another", false); err != nil {
+		t.Errorf("a prefix of its own: %v", err)
+	}
+	url = server.Bucket(t, "two")
+	server.Put(t, "two", "photo.jpg", "x")
+	if err := claim(url, "me", false); bothy.ErrorCode(err) != bothy.CodeConflict || !strings.Contains(err.Error(), "photo.jpg") {
+		t.Errorf("one with other things: %v", err)
+	}
+	url = server.Bucket(t, "three")
+	server.Put(t, "three", markerName, "{}")
+	if err := claim(url, "me", false); bothy.ErrorCode(err) != bothy.CodeConflict {
+		t.Errorf("a mark that is none: %v", err)
+	}
+	server.Put(t, "three", markerName, `{"format":99,"owner":"me"}`)
+	if err := claim(url, "me", false); bothy.ErrorCode(err) != bothy.CodeUnsupported {
+		t.Errorf("a newer mark: %v", err)
+	}
+	if err := claim(server.URL("nowhere"), "me", false); bothy.ErrorCode(err) != bothy.CodeStore || !strings.Contains(err.Error(), "no bucket nowhere") {
+		t.Errorf("no bucket: %v", err)
+	}
+	mend := server.Spoil(s3test.Faults{Away: func(*http.Request) bool { return true }})
+	if err := claim(server.URL("one"), "me", false); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("away: %v", err)
+	}
+	mend()
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+	if err := claim(server.URL("one"), "me", false); bothy.ErrorCode(err) != bothy.CodeStore || errors.Is(err, ErrUnavailable) {
+		t.Errorf("wrong keys: %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(file, []byte("[bothy]\naws_access_key_id = "+s3test.AccessKey+"\naws_secret_access_key = "+s3test.SecretKey+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := claim(server.URL("one")+"&profile=bothy&credentials="+file, "me", false); err != nil {
+		t.Errorf("keys in a file: %v", err)
+	}
+}
+
+func TestTry(t *testing.T) {
+	server := s3test.Start(t)
+	b := openBucket(t, server.Bucket(t, "one"))
+	if err := b.Try(t.Context(), "x"); err != nil {
+		t.Error(err)
+	}
+	if keys := server.Objects(t, "one"); len(keys) > 0 {
+		t.Errorf("left: %v", keys)
+	}
+	server.Spoil(s3test.Faults{Answer: func(r *http.Request, b []byte) []byte {
+		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/x") {
+			return []byte("y")
+		}
+		return b
+	}})
+	if err := b.Try(t.Context(), "x"); err == nil {
+		t.Error("other bytes are not noticed")
+	}
+}
+
+// The storage's certificate is that of an authority of its own, and it is asked to encrypt.
+func TestOwnAuthorityAndEncryption(t *testing.T) {
+	server := s3test.Start(t)
+	server.Bucket(t, "one")
+	to, err := url.Parse(server.Endpoint())
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan string, 100)
+	front := httptest.NewTLSServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		if r.In.Method == http.MethodPut {
+			asked <- r.In.Header.Get("X-Amz-Server-Side-Encryption")
+		}
+		r.SetURL(to)
+		r.Out.Host = r.In.Host
+	}})
+	defer front.Close()
+	at := "s3://one?region=" + s3test.Region + "&path_style=true&sse=AES256&endpoint=" + url.QueryEscape(front.URL)
+	if err := openBucket(t, at).Claim(t.Context(), "me", false); !errors.Is(err, ErrUnavailable) || !errors.As(err, new(x509.UnknownAuthorityError)) {
+		t.Errorf("without the authority: %v", err)
+	}
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw})
+	if err := os.WriteFile(ca, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := openBucket(t, at+"&ca_file="+ca).Claim(t.Context(), "me", false); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-asked; got != "AES256" {
+		t.Errorf("encryption that was asked for: %q", got)
+	}
+	if err := os.WriteFile(ca, []byte("nothing"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := ParseLocation(at + "&ca_file=" + ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenBucket(l); bothy.ErrorCode(err) != bothy.CodeInvalid {
+		t.Errorf("a file without a certificate: %v", err)
+	}
+}
