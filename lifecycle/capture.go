@@ -128,18 +128,3 @@ func (s *Service) tryMemory(ctx context.Context, t, files *bothy.Template) error
 	return bothy.Errorf(bothy.CodeTemplateInvalid, "the template %s was not made: its processes did not wake from their memory", t.Name).
 		WithHint("Try again; if it fails again, leave memory out. The sandbox is as it was.").Because(err)
 }
-
-// restoreTemplate starts a machine without an owner from the memory of a template.
-func (s *Service) restoreTemplate(ctx context.Context, sb *store.Sandbox, t *bothy.Template, snapshotID string) (bothy.Machine, string, error) {
-	dir, m, done, err := s.openSnapshot(ctx, snapshotID)
-	if err != nil {
-		return nil, "", err
-	}
-	defer done()
-	machine, how, err := s.restore(ctx, sb, t, checking(ctx, dir, m))
-	if err == nil && how.Kind != bothy.SnapshotMemory {
-		s.machines.Destroy(machine)
-		err = bothy.Errorf(bothy.CodeEngine, "%s", how.Detail)
-	}
-	return machine, m.GuestKey, err
-}

@@ -354,3 +354,18 @@ func (s *Service) templateOf(project, name, digest string) (*bothy.Template, err
 	}
 	return s.o.Templates.LookupFor(project, digest)
 }
+
+// restoreTemplate starts a machine without an owner from the memory of a template.
+func (s *Service) restoreTemplate(ctx context.Context, sb *store.Sandbox, t *bothy.Template, snapshotID string) (bothy.Machine, string, error) {
+	dir, m, done, err := s.openSnapshot(ctx, snapshotID)
+	if err != nil {
+		return nil, "", err
+	}
+	defer done()
+	machine, how, err := s.restore(ctx, sb, t, checking(ctx, dir, m))
+	if err == nil && how.Kind != bothy.SnapshotMemory {
+		s.machines.Destroy(machine)
+		err = bothy.Errorf(bothy.CodeEngine, "%s", how.Detail)
+	}
+	return machine, m.GuestKey, err
+}

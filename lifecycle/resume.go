@@ -12,7 +12,7 @@ import (
 // Resume wakes a paused sandbox; see bothy.SnapshotService.
 func (s *Service) Resume(ctx context.Context, id string, o bothy.ResumeOptions) (*bothy.Sandbox, error) {
 	if strings.HasPrefix(id, "snp") {
-		n, err := s.Snapshot(ctx, id)
+		n, err := s.findSnapshot(ctx, id, bothy.ScopeSandboxesRead)
 		if err != nil {
 			return nil, err
 		}

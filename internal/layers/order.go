@@ -23,7 +23,7 @@ func Backwards(folder, center string) (uses int, backwards []string, err error) 
 	declaredIn := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		for _, d := range declared(files[name]) {
-			if d != center {
+			if d != center && d != "_" {
 				declaredIn[d] = name
 			}
 		}
