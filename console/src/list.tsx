@@ -1,5 +1,6 @@
 /** The sandboxes, kept true by the stream of events; only the rows in sight are drawn. */
 import type { Network, NetworkMode, SandboxInfo, SandboxMetrics, Secret, Size } from "bothy";
+import { Component } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { bothy, isLive, type Login, may } from "./server";
 import { useStream } from "./stream";
@@ -133,6 +134,30 @@ export function SandboxList({ login }: { login: Login }) {
   );
 }
 
+interface RowProps { of: SandboxInfo; use?: SandboxMetrics; ended: boolean; chosen: boolean; toggle?: (id: string) => void }
+
+/** One row, which is drawn again only where something of it has changed, and not while others are scrolled into sight. */
+class Row extends Component<RowProps> {
+  override shouldComponentUpdate(next: RowProps): boolean {
+    const { of, use, ended, chosen } = this.props;
+    return of !== next.of || use !== next.use || ended !== next.ended || chosen !== next.chosen;
+  }
+  override render({ of: s, use: m, ended, chosen, toggle }: RowProps) {
+    return (
+      <tr class={chosen ? "row chosen" : "row"}>
+        <td>{toggle && <input type="checkbox" aria-label={`Choose ${s.id}`} checked={chosen} onChange={() => toggle(s.id)} />}</td>
+        <td><A to={`sandboxes/${s.id}`}>{s.name ? <>{s.name} <small>{s.id}</small></> : s.id}</A></td>
+        <td><span class={`state ${s.state}`}>{s.ended ? s.ended.reason.replaceAll("_", " ") : s.state}</span></td><td title={s.template}>{s.template}</td><td>{s.engine}</td>
+        <td><Time at={s.createdAt} /></td><td>{ended ? <Time at={s.ended?.at} /> : <Time at={s.expiresAt} left />}</td>
+        <td class="number">{typeof m?.cpuUsed === "number" ? `${m.cpuUsed.toFixed(2)} ` : ""}<small>/ {s.cpu}</small></td>
+        <td class="number">{m ? `${Math.round(m.memoryBytes / 2 ** 20)} ` : ""}<small>/ {s.memoryMb} MiB</small></td>
+        <td>{networkText(s.network)}</td><td class="number">{m ? bytes(m.egressBytes) : ""}</td>
+        <td title={Object.entries(s.metadata ?? {}).map(([k, v]) => `${k}=${v}`).join("\n")}>{Object.entries(s.metadata ?? {}).map(([k, v]) => <span key={k} class="label">{k}={v}</span>)}</td>
+      </tr>
+    );
+  }
+}
+
 interface RowsProps { rows: SandboxInfo[]; use: Use; ended: boolean; sort: string; setSort: (s: string) => void; chosen: Set<string>; choose?: (s: Set<string>) => void }
 
 function Rows({ rows, use, ended, sort, setSort, chosen, choose }: RowsProps) {
@@ -145,6 +170,9 @@ function Rows({ rows, use, ended, sort, setSort, chosen, choose }: RowsProps) {
     if (!next.delete(id)) next.add(id);
     choose?.(next);
   };
+  const latest = useRef(toggle);
+  latest.current = toggle;
+  const [toggleLatest] = useState(() => (id: string) => latest.current(id));
   const every = rows.length > 0 && rows.every((s) => chosen.has(s.id));
   const head = (name: string, kind?: string) => (
     <th class={kind} aria-sort={sort === name ? "ascending" : sort === `-${name}` ? "descending" : undefined}>
@@ -160,21 +188,7 @@ function Rows({ rows, use, ended, sort, setSort, chosen, choose }: RowsProps) {
         </tr></thead>
         <tbody>
           {first > 0 && <tr aria-hidden="true" style={{ height: first * rowHeight }} />}
-          {shown.map((s) => {
-            const m = use.get(s.id);
-            return (
-              <tr key={s.id} class={chosen.has(s.id) ? "row chosen" : "row"}>
-                <td>{choose && <input type="checkbox" aria-label={`Choose ${s.id}`} checked={chosen.has(s.id)} onChange={() => toggle(s.id)} />}</td>
-                <td><A to={`sandboxes/${s.id}`}>{s.name ? <>{s.name} <small>{s.id}</small></> : s.id}</A></td>
-                <td><span class={`state ${s.state}`}>{s.ended ? s.ended.reason.replaceAll("_", " ") : s.state}</span></td><td title={s.template}>{s.template}</td><td>{s.engine}</td>
-                <td><Time at={s.createdAt} /></td><td>{ended ? <Time at={s.ended?.at} /> : <Time at={s.expiresAt} left />}</td>
-                <td class="number">{typeof m?.cpuUsed === "number" ? `${m.cpuUsed.toFixed(2)} ` : ""}<small>/ {s.cpu}</small></td>
-                <td class="number">{m ? `${Math.round(m.memoryBytes / 2 ** 20)} ` : ""}<small>/ {s.memoryMb} MiB</small></td>
-                <td>{networkText(s.network)}</td><td class="number">{m ? bytes(m.egressBytes) : ""}</td>
-                <td title={Object.entries(s.metadata ?? {}).map(([k, v]) => `${k}=${v}`).join("\n")}>{Object.entries(s.metadata ?? {}).map(([k, v]) => <span key={k} class="label">{k}={v}</span>)}</td>
-              </tr>
-            );
-          })}
+          {shown.map((s) => <Row key={s.id} of={s} use={use.get(s.id)} ended={ended} chosen={chosen.has(s.id)} toggle={choose && toggleLatest} />)}
           {rows.length > first + drawn && <tr aria-hidden="true" style={{ height: (rows.length - first - drawn) * rowHeight }} />}
         </tbody>
       </table>
