@@ -28,10 +28,13 @@ const (
 	// EventSandboxUnattached tells that a sandbox which outlived its server cannot be
 	// used yet, because its machine could not be taken over; it is tried again.
 	EventSandboxUnattached = "sandbox.unattached"
-	EventSandboxEnded      = "sandbox.ended"
-	EventSandboxOOM        = "sandbox.oom_killed"
-	EventSnapshotCreated   = "snapshot.created"
-	EventSnapshotDeleted   = "snapshot.deleted"
+	// EventSandboxHostLost tells that the host of a sandbox was given up, and what became
+	// of the sandbox.
+	EventSandboxHostLost = "sandbox.host_lost"
+	EventSandboxEnded    = "sandbox.ended"
+	EventSandboxOOM      = "sandbox.oom_killed"
+	EventSnapshotCreated = "snapshot.created"
+	EventSnapshotDeleted = "snapshot.deleted"
 	// EventSnapshotStored tells that a snapshot is in the object storage now.
 	EventSnapshotStored  = "snapshot.stored"
 	EventTemplateBuilt   = "template.built"
@@ -48,7 +51,7 @@ const (
 // EventTypes are the types of the events that are recorded.
 var EventTypes = []string{
 	EventSandboxCreated, EventSandboxUpdated, EventSandboxPaused, EventSandboxResumed, EventSandboxForked, EventSandboxRolledBack,
-	EventSandboxUnattached, EventSandboxEnded, EventSandboxOOM, EventSnapshotCreated, EventSnapshotDeleted, EventSnapshotStored,
+	EventSandboxUnattached, EventSandboxHostLost, EventSandboxEnded, EventSandboxOOM, EventSnapshotCreated, EventSnapshotDeleted, EventSnapshotStored,
 	EventEnginePreparing, EventBudgetWarning, EventBudgetExceeded,
 }
 

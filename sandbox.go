@@ -37,6 +37,7 @@ const (
 	EndDiskFull    EndReason = "disk_full"
 	EndExited      EndReason = "exited"
 	EndHostRestart EndReason = "host_restart"
+	EndHostLost    EndReason = "host_lost"
 	EndError       EndReason = "error"
 )
 

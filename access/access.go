@@ -52,7 +52,8 @@ type Store interface {
 }
 
 // Tokens is the bothy.TokenService over a store. This process must be the only
-// one that changes the tokens in it: a cache answers most authentications.
+// one that changes the tokens in it: a cache answers most authentications. Where others
+// change them as well (WithShared), Refresh is called every few seconds.
 type Tokens struct {
 	store Store
 	now   func() time.Time
@@ -62,6 +63,9 @@ type Tokens struct {
 	// were revoked may stay.
 	hashesMu sync.RWMutex
 	hashes   map[string]struct{}
+	// loaded is when they were read, where other servers make keys as well.
+	shared bool
+	loaded time.Time
 	// projects is optional.
 	projects *Projects
 	holders  holders
@@ -157,14 +161,14 @@ func (t *Tokens) find(ctx context.Context, hash string) (*entry, error) {
 func (t *Tokens) known(ctx context.Context, hash string) (bool, error) {
 	t.hashesMu.RLock()
 	_, known := t.hashes[hash]
-	loaded := t.hashes != nil
+	loaded := t.hashes != nil && (known || !t.shared || t.now().Sub(t.loaded) < loadAgain)
 	t.hashesMu.RUnlock()
 	if loaded {
 		return known, nil
 	}
 	t.hashesMu.Lock()
 	defer t.hashesMu.Unlock()
-	if t.hashes == nil {
+	if t.hashes == nil || t.shared && t.now().Sub(t.loaded) >= loadAgain {
 		all, err := t.store.TokenHashes(context.WithoutCancel(ctx))
 		if err != nil {
 			return false, err
@@ -173,6 +177,7 @@ func (t *Tokens) known(ctx context.Context, hash string) (bool, error) {
 		for _, h := range all {
 			t.hashes[h] = struct{}{}
 		}
+		t.loaded = t.now()
 	}
 	_, known = t.hashes[hash]
 	return known, nil

@@ -12,11 +12,17 @@ import (
 // route finds out by the request's host and path what is asked for.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	t, named := s.ports.LinkTarget(r.Host)
-	if !named {
+	if !named && middleware.PeerFrom(r.Context()) == nil {
 		if err := s.chain.Hosts.Check(r.Host); err != nil {
 			s.chain.Fail(w, r, err)
 			return
 		}
+	}
+	if s.peers != nil && s.peers.Route(w, r) {
+		if named {
+			ports.TakeLink(r) // it must not be logged
+		}
+		return
 	}
 	if s.outerPorts != nil && s.outerPorts.ServePort(w, r, t.Sandbox, t.Port) {
 		return

@@ -93,6 +93,8 @@ type Server struct {
 	registry *openapi.Registry
 	ports    *ports.Ports
 	mux      *http.ServeMux
+	// peers leads requests to other hosts. Optional.
+	peers Peers
 	// outerPorts is another protocol's way to ports. Optional.
 	outerPorts OuterPorts
 

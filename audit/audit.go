@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -54,7 +55,7 @@ type Options struct {
 
 // Log is the record. It is a bothy.AuditService and a bothy.AuditRecorder. Its
 // life is Open, Close. This process must be the only one that writes to its
-// store.
+// store, unless the store tells it of what others add: see store.ErrAuditMoved.
 type Log struct {
 	store Store
 	o     Options
@@ -249,6 +250,14 @@ func (l *Log) storeBatch() bool {
 		}
 	}
 	err := l.store.AppendAudit(context.Background(), lines)
+	if errors.Is(err, store.ErrAuditMoved) {
+		// Another server has added to the chain: the same records follow its end.
+		var ends store.AuditEnds
+		if ends, err = l.store.AuditEnds(context.Background()); err == nil {
+			l.lastID, l.lastHash = ends.LastID, ends.LastHash
+			return true
+		}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if (err == nil) != (l.failing == nil) {

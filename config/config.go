@@ -30,6 +30,8 @@ type Config struct {
 	// Store is where the records of the state are: empty for files in Home, or the URL of
 	// a PostgreSQL database.
 	Store string `yaml:"store"`
+	// Cluster makes the server one of several hosts that share the database.
+	Cluster Cluster `yaml:"cluster"`
 	// Blobs is object storage for the files of snapshots, as s3://BUCKET/PREFIX?…; empty
 	// for this host's disk alone.
 	Blobs string `yaml:"blobs"`
@@ -74,6 +76,42 @@ type Config struct {
 	Webhooks  Webhooks  `yaml:"webhooks"`
 
 	Registries Registries `yaml:"registries"`
+}
+
+// Cluster is this server among the hosts that share a database. Without a name it is alone.
+type Cluster struct {
+	// Name is the host's, and stays.
+	Name string `yaml:"name"`
+	// Listen is where it answers other hosts, and Address where they reach it; empty means
+	// Listen.
+	Listen  string `yaml:"listen"`
+	Address string `yaml:"address"`
+	// Labels are shown with the host.
+	Labels map[string]string `yaml:"labels"`
+	// LeaseSeconds is for how long a host is taken for alive that does not renew its lease.
+	LeaseSeconds int `yaml:"lease_seconds"`
+}
+
+// On reports whether the server is one of several hosts.
+func (c Cluster) On() bool { return c.Name != "" }
+
+// shortestLease is how short a lease may be: a renewal must have time to come through.
+const shortestLease = 5
+
+func (c Config) checkCluster() error {
+	switch k := c.Cluster; {
+	case !k.On():
+		return nil
+	case c.Store == "":
+		return bothy.Errorf(bothy.CodeInvalid, "cluster.name is set, and store is not").WithHint("Name the PostgreSQL database that the hosts share in `store`.")
+	case c.Blobs != "":
+		return bothy.Errorf(bothy.CodeInvalid, "cluster.name and blobs are both set").WithHint("Hosts of a cluster keep their snapshots on their own disks; leave `blobs` empty.")
+	case k.Listen == "":
+		return bothy.Errorf(bothy.CodeInvalid, "cluster.name is set, and cluster.listen is not").WithHint("Give the address on which the other hosts reach this one, such as 10.0.0.5:7710.")
+	case k.LeaseSeconds < shortestLease:
+		return bothy.Errorf(bothy.CodeInvalid, "cluster.lease_seconds is %d", k.LeaseSeconds).WithHint("Give %d or more.", shortestLease)
+	}
+	return nil
 }
 
 // Registries say how registries of images are reached.
@@ -267,7 +305,7 @@ func Default() Config {
 		Engines: Engines{KeepMB: 4096}, Snapshots: Snapshots{MinFreeDiskMB: 2048, CacheMB: 20480, GraceHours: 24}, Network: Network{CABundle: "/etc/ssl/certs/ca-certificates.crt"},
 		Inflight: defaultInflight(),
 		Metering: Metering{FlushSeconds: 10, WarnAt: 0.8}, Rates: defaultRates(),
-		Audit: Audit{KeepDays: 365, Commands: true}, E2B: defaultE2B(), OpenAI: defaultOpenAI(),
+		Audit: Audit{KeepDays: 365, Commands: true}, E2B: defaultE2B(), OpenAI: defaultOpenAI(), Cluster: Cluster{Labels: map[string]string{}, LeaseSeconds: 15},
 	}
 }
 
@@ -362,7 +400,7 @@ func (c *Config) Finish() error {
 	if c.ShutdownSeconds < 0 {
 		return bothy.Errorf(bothy.CodeInvalid, "shutdown_seconds is %d", c.ShutdownSeconds).WithHint("Give 0 to cut requests off at once.")
 	}
-	return errors.Join(c.Engine.check(), c.TLS.check(), c.checkListen(), c.checkProxies(), c.Pool.check(), c.Inflight.check(), c.E2B.check(), c.OpenAI.check())
+	return errors.Join(c.Engine.check(), c.TLS.check(), c.checkListen(), c.checkProxies(), c.checkCluster(), c.Pool.check(), c.Inflight.check(), c.E2B.check(), c.OpenAI.check())
 }
 
 func (t TLS) check() error {

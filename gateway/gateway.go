@@ -75,7 +75,10 @@ type Options struct {
 	// SecretSeed makes the placeholders and the certificate authority of a
 	// sandbox the same again after it slept. By default both are random.
 	SecretSeed []byte
-	Clock      bothy.Clock
+	// Await waits until this host may speak for its sandboxes, or ctx ends, which is an
+	// error. It is asked before each connection, look-up and write. Optional.
+	Await func(ctx context.Context) error
+	Clock bothy.Clock
 }
 
 // Gateway is the other end of one sandbox's network device. Its methods may be called
@@ -173,6 +176,9 @@ func newGateway(dev bothy.NetDevice, o Options) *Gateway {
 	}
 	if g.resolver == nil {
 		g.resolver = hostResolver{}
+	}
+	if o.Await != nil {
+		g.dialer, g.resolver = gatedDialer{g.dialer, o.Await}, gatedResolver{g.resolver, o.Await}
 	}
 	if g.presets == nil {
 		g.presets = DefaultPresets()

@@ -64,6 +64,9 @@ type Options struct {
 	NetworkLogs NetworkLogs
 	// CABundle is PEM that every sandbox trusts. Optional.
 	CABundle string
+	// Elsewhere counts the sandboxes of a project that run on other hosts, where some share
+	// the store. Optional.
+	Elsewhere func(ctx context.Context, projectID string) (int, error)
 	// MaxSandboxes bounds live sandboxes on this host. 0 means no bound.
 	MaxSandboxes int
 	// MinFreeMemoryMB is what the host keeps for itself: a create that finds
@@ -212,7 +215,7 @@ func New(o Options) *Service {
 		GuestImage: o.GuestImage, Patience: s.engines.Patience, Clock: o.Clock, Log: o.Log, Background: ctx,
 	}, instanceOwner{s})
 	s.admission = admission.New(admission.Options{
-		Plans: o.Plans, MaxSandboxes: o.MaxSandboxes, MinFreeMemoryMB: o.MinFreeMemoryMB, Wait: o.AdmissionWait,
+		Plans: o.Plans, Elsewhere: o.Elsewhere, MaxSandboxes: o.MaxSandboxes, MinFreeMemoryMB: o.MinFreeMemoryMB, Wait: o.AdmissionWait,
 		StartsAtOnce: o.StartsAtOnce, FreeMemoryMB: o.FreeMemoryMB, Clock: o.Clock, Background: ctx,
 	}, host{s})
 	s.warm = warm.New(warm.Dependencies{
@@ -220,8 +223,14 @@ func New(o Options) *Service {
 		FreeMemoryMB: s.admission.FreeMemoryMB, GuestImage: o.GuestImage, CABundle: o.CABundle,
 		RestoreMemory: s.restoreTemplate, Clock: o.Clock, Log: o.Log, Background: ctx,
 	})
+	if o.Elsewhere != nil {
+		s.watchers.Go(func() { s.ledger.PollEvents(pollEvents) })
+	}
 	return s
 }
+
+// pollEvents is how often it is looked whether other hosts have stored events.
+const pollEvents = time.Second
 
 // StartPool begins to make what is wanted ahead of demand. Call it after Recover. It
 // continues until Close.

@@ -18,7 +18,7 @@ import (
 // adopted, those that are overdue are ended, what was half done is finished or
 // undone, and what nothing owns is removed. It returns how many were adopted.
 func (s *Service) Recover(ctx context.Context) (int, error) {
-	open, err := s.o.Store.SandboxesInState(ctx, bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StateResuming, bothy.StateStopping)
+	open, err := s.o.Store.OwnSandboxesInState(ctx, bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StateResuming, bothy.StateStopping)
 	if err != nil {
 		return 0, err
 	}
@@ -65,7 +65,7 @@ func (s *Service) listSnapshots(ctx context.Context) error {
 			s.log.Warn("a snapshot on disk has no owner", "snapshot", id, "error", err)
 		}
 	}
-	listed, err := s.o.Store.AllSnapshots(ctx)
+	listed, err := s.o.Store.OwnSnapshots(ctx)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (s *Service) recoverPausing(ctx context.Context, sb *store.Sandbox) error {
 // dropPauseSnapshots deletes the snapshots of sleeps that are over, which a server that was
 // killed did not come to.
 func (s *Service) dropPauseSnapshots(ctx context.Context) error {
-	paused, err := s.o.Store.SandboxesInState(ctx, bothy.StatePaused)
+	paused, err := s.o.Store.OwnSandboxesInState(ctx, bothy.StatePaused)
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (s *Service) dropPauseSnapshots(ctx context.Context) error {
 			s.dropPauseSnapshot(ctx, sb.EarlierSnapshotID)
 		}
 	}
-	all, err := s.o.Store.AllSnapshots(ctx)
+	all, err := s.o.Store.OwnSnapshots(ctx)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func (s *Service) Prune(ctx context.Context) {
 	if r.PerSandbox == 0 && r.For == 0 {
 		return
 	}
-	all, err := s.o.Store.AllSnapshots(ctx)
+	all, err := s.o.Store.OwnSnapshots(ctx)
 	if err != nil {
 		s.log.Warn("cannot list snapshots", "error", err)
 		return

@@ -21,6 +21,9 @@ func (s *Service) track(l *instance.Instance, sb *store.Sandbox, r *admission.Re
 	s.mu.Unlock()
 	s.admission.Running(l.ID, l.Project, r)
 	s.arm(l, sb.ExpiresAt)
+	if err := s.machines.Hush(s.background, l); err != nil {
+		s.log.Error("a sandbox could not be frozen with all the others", "sandbox", l.ID, "error", err)
+	}
 	if s.register.Dir != "" {
 		row := *sb
 		s.watchers.Go(func() { s.enlist(l, row) })

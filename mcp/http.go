@@ -49,7 +49,7 @@ func Handler(s *mcp.Server, tokens bothy.TokenService, log *slog.Logger) http.Ha
 	o.Stateless, o.SessionTimeout = true, 0
 	stateless := mcp.NewStreamableHTTPHandler(always, &o)
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Mcp-Protocol-Version") >= firstStateless {
+		if r.Header.Get("Mcp-Protocol-Version") >= firstStateless || r.Context().Value(aloneKey{}) != nil {
 			stateless.ServeHTTP(w, r)
 			return
 		}
@@ -62,6 +62,12 @@ func Handler(s *mcp.Server, tokens bothy.TokenService, log *slog.Logger) http.Ha
 		})(h).ServeHTTP(w, r)
 	}))
 }
+
+type aloneKey struct{}
+
+// Alone says that a message of an older revision is in no session of this server's: another
+// host of the cluster has the session, and this one the sandbox.
+func Alone(ctx context.Context) context.Context { return context.WithValue(ctx, aloneKey{}, true) }
 
 // Metadata serves what RFC 9728 says of the resource: keys come in the header,
 // and are made with `bothy token create`, not by an authorization server.

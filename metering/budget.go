@@ -60,6 +60,41 @@ func (m *Meter) loadBudgets(ctx context.Context) error {
 	return nil
 }
 
+// reloadBudgets takes note of the budgets that other servers have set, and of what their
+// sandboxes have spent.
+func (m *Meter) reloadBudgets(ctx context.Context) {
+	m.putting.Lock()
+	all, err := m.o.Store.Budgets(ctx)
+	if err == nil {
+		there := map[budgetID]bool{}
+		m.mu.Lock()
+		for _, b := range all {
+			id := budgetID{b.Kind, b.ID}
+			there[id] = true
+			if was := m.budgets[id]; was != nil {
+				was.Budget = b
+			} else {
+				m.budgets[id] = &budget{Budget: b}
+			}
+		}
+		for id := range m.budgets {
+			if !there[id] {
+				delete(m.budgets, id)
+			}
+		}
+		m.mu.Unlock()
+	}
+	m.putting.Unlock()
+	for _, b := range all {
+		if err == nil {
+			err = m.refresh(ctx, budgetID{b.Kind, b.ID})
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		m.log.Warn("what other hosts have spent cannot be read", "error", err)
+	}
+}
+
 // bounded reports whether a project has a budget. It is called with m.mu held.
 func (m *Meter) bounded(project string) bool {
 	return m.budgets[budgetID{store.BudgetProject, project}] != nil

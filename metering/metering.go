@@ -38,6 +38,9 @@ type Options struct {
 	// Project returns CodeProjectNotFound where there is no project.
 	Project func(ctx context.Context, id string) error
 	Rates   bothy.Rates
+	// Storage says whether this server counts snapshots and templates, where several share
+	// the store and one does it for all. Optional.
+	Storage func() bool
 	// Every is how often running sandboxes are counted, and StorageEvery how
 	// often snapshots and templates are: 10 s and 60 s when zero.
 	Every        time.Duration
@@ -221,6 +224,9 @@ func (m *Meter) Tick(ctx context.Context) {
 	}
 	if !all {
 		m.count(ctx, false, func(s *span) bool { return s.key.Root != "" || m.bounded(s.key.Project) })
+	}
+	if m.o.Storage != nil && all {
+		m.reloadBudgets(ctx)
 	}
 	m.watchBudgets(ctx)
 	m.pack(ctx, now)

@@ -12,7 +12,9 @@ import (
 // storage is up to when snapshots and templates have been counted. They take up
 // space also while no server runs.
 type storage struct {
-	at store.Moment
+	// mine is set while this server counts for all that share the store.
+	mine bool
+	at   store.Moment
 	// known are those that were there then; others began later.
 	known map[string]bool
 	// gone are those that were deleted while others were being listed.
@@ -47,6 +49,9 @@ func mb(bytes int64) int64 { return max(1, (bytes+1<<20-1)>>20) }
 // whether it was.
 func (m *Meter) countStorage(ctx context.Context) bool {
 	now := m.now()
+	if m.o.Storage != nil && !m.mayCountStorage(ctx, now) {
+		return false
+	}
 	m.mu.Lock()
 	waits := elapsed(m.storage.at, now) < m.o.StorageEvery
 	if !waits {
@@ -98,6 +103,28 @@ func (m *Meter) countStorage(ctx context.Context) bool {
 	return true
 }
 
+// mayCountStorage reports whether this server counts for all. One that begins to goes on
+// where the one before it stopped.
+func (m *Meter) mayCountStorage(ctx context.Context, now store.Moment) bool {
+	may := m.o.Storage()
+	m.mu.Lock()
+	was := m.storage.mine
+	m.mu.Unlock()
+	if may && !was {
+		p, err := m.o.Store.UsageProgress(ctx)
+		if err != nil {
+			return false
+		}
+		m.mu.Lock()
+		m.storage = newStorage(p.Storage, now)
+		m.mu.Unlock()
+	}
+	m.mu.Lock()
+	m.storage.mine = may
+	m.mu.Unlock()
+	return may
+}
+
 func (m *Meter) storedDue() *storedDue {
 	if m.stored == nil {
 		m.stored = &storedDue{rows: map[rowKey]store.Counts{}, at: m.storage.at}
@@ -147,6 +174,9 @@ func (m *Meter) SnapshotDeleted(ctx context.Context, n *bothy.Snapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
+	if m.o.Storage != nil && !m.storage.mine {
+		return // who counts it for all has done so until a moment ago
+	}
 	d := m.storage.occupied(n.ID, n.CreatedAt, now)
 	m.bookStorage(m.storedDue(), key, store.Snapshots, mb(n.SizeBytes), d, now)
 	m.storage.gone[n.ID] = true

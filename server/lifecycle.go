@@ -69,6 +69,9 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 			o.Log = s.log.With("sandbox", id)
 			o.SecretSeed = s.vault.Derive("gateway of " + id)
 			o.Journal = journals.Open(id)
+			if s.keeper != nil {
+				o.Await = s.keeper.Await
+			}
 			return gateway.New(c, o)
 		},
 		CheckNetwork: func(n bothy.Network) error { return gateway.CheckPolicy(n, nil) },
@@ -84,6 +87,7 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 			Ready: s.config.Pool.Ready, ReadyMax: s.config.Pool.ReadyMax, Templates: s.config.Pool.Templates,
 			MinFreeMemoryMB: s.config.Pool.MinFreeMemoryMB,
 		},
+		Elsewhere:    s.elsewhere(),
 		MaxSandboxes: s.config.Sandboxes.Max,
 		Register:     RegisterFolder(s.config),
 		Doubtful:     s.missing > 0,

@@ -11,7 +11,8 @@ import (
 // openMeter makes what counts what is used. It begins to count with runMeter.
 func (s *Server) openMeter(ctx context.Context) (err error) {
 	s.meter, err = metering.New(ctx, metering.Options{
-		Store: s.store, Sandbox: s.store.Sandbox, Snapshots: s.store.AllSnapshots,
+		Storage: s.countsStorage(),
+		Store:   s.store, Sandbox: s.store.Sandbox, Snapshots: s.store.AllSnapshots,
 		Templates: func(context.Context) ([]*bothy.Template, error) { return s.templates.All() },
 		Project: func(ctx context.Context, id string) error {
 			_, err := s.store.Project(ctx, id)

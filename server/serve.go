@@ -35,8 +35,13 @@ func (s *Server) Serve(ctx context.Context) error {
 	if err := s.builder.Recover(ctx); err != nil {
 		s.log.Error("not every build of the last server could be recovered", "error", err)
 	}
-	stopAgents := s.runAgents()
+	stopAgents := func() {}
+	if s.hosts == nil {
+		stopAgents = s.runAgents()
+	}
 	defer stopAgents()
+	stopCluster := s.runCluster()
+	defer stopCluster()
 	s.lifecycle.StartPool()
 	go s.lifecycle.OpenEngines(ctx)
 	go s.collectTemplates(ctx)
@@ -50,6 +55,9 @@ func (s *Server) Serve(ctx context.Context) error {
 	select {
 	case err := <-served:
 		return err
+	case <-s.given:
+		lost = bothy.Errorf(bothy.CodeConflict, "the other hosts have given this one up, so its sandboxes have ended here").
+			WithHint("Start it again: it joins as the host that it was.")
 	case <-s.storeLost:
 		lost = bothy.Errorf(bothy.CodeConflict, "another server has taken over the database; this one ends, and its sandboxes live on").
 			WithHint("See which server has it with `bothy doctor`, and give each a database of its own.")

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -28,6 +29,7 @@ import (
 	blobdir "github.com/bothy-dev/bothy/blob/dir"
 	"github.com/bothy-dev/bothy/blob/s3"
 	"github.com/bothy-dev/bothy/certs"
+	"github.com/bothy-dev/bothy/cluster"
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/engine/gvisor"
@@ -39,6 +41,7 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/metering"
 	"github.com/bothy-dev/bothy/snapshot"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/telemetry"
 	"github.com/bothy-dev/bothy/template"
 	"github.com/bothy-dev/bothy/template/build"
@@ -74,8 +77,19 @@ type Server struct {
 	inflight  *inflight.Limits
 	api       *api.Server
 
+	// hosts are those that share the database, keeper knows whether this one may go on, and
+	// cluster manages them; nil where this server is alone.
+	hosts   store.Hosts
+	keeper  *cluster.Keeper
+	cluster cluster.Service
+	peers   net.Listener
+	// onDuty is set while this host does what one does for all.
+	onDuty atomic.Bool
+
 	// storeLost is closed when another server has taken the database; nil where none can.
 	storeLost <-chan struct{}
+	// given is closed once the other hosts have given this one up, and its machines are gone.
+	given chan struct{}
 
 	// missing counts the records that the database had and lacks.
 	missing int64
@@ -128,7 +142,11 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	if s.projects, err = access.NewProjects(ctx, s.store, time.Now); err != nil {
 		return nil, err
 	}
-	s.tokens = access.New(s.store, access.WithLog(s.log), access.WithProjects(s.projects))
+	keys := []access.Option{access.WithLog(s.log), access.WithProjects(s.projects)}
+	if s.hosts != nil {
+		keys = append(keys, access.WithShared())
+	}
+	s.tokens = access.New(s.store, keys...)
 	registries := template.Registries(c.Registries)
 	if err := registries.Check(); err != nil {
 		return nil, err
@@ -169,7 +187,12 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	}
 	s.api = api.New(services, listens)
 	s.runMeter()
-	s.runWebhooks()
+	if s.hosts == nil {
+		s.runWebhooks()
+	}
+	if err := s.openCluster(ctx); err != nil {
+		return nil, err
+	}
 	s.openMCP()
 	s.openE2B()
 	s.openOpenAI()

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -44,12 +45,23 @@ func (s *Server) openStore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := postgres.Open(ctx, c.Store, postgres.WithAnswerBounds(s.answerBounds()), postgres.WithLog(s.log),
-		postgres.WithHome(id), postgres.WithHolder(holder(c.Home, id)))
+	opts := []postgres.Option{
+		postgres.WithAnswerBounds(s.answerBounds()), postgres.WithLog(s.log), postgres.WithHome(id), postgres.WithHolder(holder(c.Home, id)),
+	}
+	if c.Cluster.On() {
+		times := leaseTimes(c)
+		opts = append(opts, postgres.WithMember(postgres.Member{Name: c.Cluster.Name, Address: cmp.Or(c.Cluster.Address, c.Cluster.Listen), Labels: c.Cluster.Labels}),
+			postgres.WithLease(times.Lease, times.Renew()))
+	}
+	db, err := postgres.Open(ctx, c.Store, opts...)
 	if err != nil {
 		return err
 	}
 	s.storeLost = db.Lost()
+	if c.Cluster.On() {
+		s.hosts = db
+		s.openKeeper()
+	}
 	s.keepStore(db)
 	return nil
 }

@@ -5,6 +5,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -26,6 +27,9 @@ type Store interface {
 	Sandboxes(ctx context.Context, projectID string, f bothy.SandboxFilter) (bothy.Page[*Sandbox], error)
 	// SandboxesInState lists sandboxes of all projects, for the server itself.
 	SandboxesInState(ctx context.Context, states ...bothy.State) ([]*Sandbox, error)
+	// OwnSandboxesInState lists those of them that are this server's. Where it shares the
+	// store with others, each sandbox is one server's.
+	OwnSandboxesInState(ctx context.Context, states ...bothy.State) ([]*Sandbox, error)
 	// DeleteSandboxesEndedBefore forgets ended sandboxes and returns how many.
 	DeleteSandboxesEndedBefore(ctx context.Context, t time.Time) (int, error)
 
@@ -34,6 +38,8 @@ type Store interface {
 	Snapshots(ctx context.Context, projectID string, f bothy.SnapshotFilter) (bothy.Page[*bothy.Snapshot], error)
 	// AllSnapshots lists the snapshots of all projects, for the server itself.
 	AllSnapshots(ctx context.Context) ([]*bothy.Snapshot, error)
+	// OwnSnapshots lists those of sandboxes that are this server's, or were to their end.
+	OwnSnapshots(ctx context.Context) ([]*bothy.Snapshot, error)
 	// SnapshotSum counts a project's snapshots and adds up their sizes; with "" those
 	// of all projects.
 	SnapshotSum(ctx context.Context, projectID string) (count int, bytes int64, err error)
@@ -126,7 +132,8 @@ type Store interface {
 	// AuditEnds returns the ends of the audit's chain.
 	AuditEnds(ctx context.Context) (AuditEnds, error)
 	// AppendAudit adds lines to the end of the chain: all of them or none. They
-	// survive a power cut.
+	// survive a power cut. Where servers share the store it fails with ErrAuditMoved if the
+	// first line does not follow the last one, since another server has added to it.
 	AppendAudit(ctx context.Context, lines []AuditLine) error
 	// AuditLines returns up to f.Limit lines as f has it, with ID, Record and
 	// Hash.
@@ -137,6 +144,9 @@ type Store interface {
 
 	Close() error
 }
+
+// ErrAuditMoved says that the audit's chain has another end by now.
+var ErrAuditMoved = errors.New("the audit has another end by now")
 
 // AuditLine is a link of the audit's chain. Record is what was hashed.
 type AuditLine struct {

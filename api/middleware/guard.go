@@ -15,6 +15,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/api/problem"
+	"github.com/bothy-dev/bothy/session"
 )
 
 const (
@@ -124,6 +125,13 @@ func (s *Chain) logRequest(r *http.Request, rec *recorder, info *Request, status
 // Authenticate finds the caller and puts it into the request's context, which
 // ends with the caller's key. The request comes back in any case.
 func (s *Chain) Authenticate(r *http.Request) (*http.Request, error) {
+	if p := PeerFrom(r.Context()); p != nil && p.TokenID != "" {
+		caller, err := s.HoldKeyID(r, session.Session{ProjectID: p.Project, TokenID: p.TokenID})
+		if err != nil {
+			return r, err
+		}
+		return WithCaller(r, caller), nil
+	}
 	if s.comesWithLogin(r) {
 		caller, _, err := s.SessionCaller(r)
 		if err != nil {

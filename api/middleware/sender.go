@@ -12,6 +12,9 @@ import (
 // sender says from where and by which scheme a request was sent. What a trusted
 // proxy says of that is believed; from anyone else it is only the sender's word.
 func (s *Chain) sender(r *http.Request) (remote, scheme string) {
+	if p := PeerFrom(r.Context()); p != nil {
+		return p.Remote, p.Scheme
+	}
 	scheme = "http"
 	if r.TLS != nil {
 		scheme = "https"

@@ -52,7 +52,7 @@ func (StateSchema) Schema(huma.Registry) *huma.Schema {
 // Schema implements huma.SchemaProvider.
 func (endReasonSchema) Schema(huma.Registry) *huma.Schema {
 	return choice(bothy.EndTerminated, bothy.EndTimeout, bothy.EndOutOfMemory, bothy.EndDiskFull,
-		bothy.EndExited, bothy.EndHostRestart, bothy.EndError)
+		bothy.EndExited, bothy.EndHostRestart, bothy.EndHostLost, bothy.EndError)
 }
 
 // Schema implements huma.SchemaProvider.

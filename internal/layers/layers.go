@@ -22,7 +22,7 @@ type area struct {
 var areas = []area{
 	{"program", "the program", []string{"cmd/bothy", "cli", "server", "config", "doctor"}},
 	{"doors", "what clients speak to", []string{"api", "api/rest", "api/ports", "api/openapi", "api/middleware", "api/problem", "mcp", "e2b", "openai", "console", "client", "coding"}},
-	{"services", "services", []string{"lifecycle", "lifecycle/admission", "lifecycle/engines", "lifecycle/instance", "lifecycle/ledger", "lifecycle/register", "lifecycle/warm", "access", "agents", "audit", "certs", "inflight", "metering", "session", "telemetry", "template", "templates", "vault", "webhook"}},
+	{"services", "services", []string{"lifecycle", "lifecycle/admission", "lifecycle/engines", "lifecycle/instance", "lifecycle/ledger", "lifecycle/register", "lifecycle/warm", "access", "agents", "audit", "certs", "cluster", "inflight", "metering", "session", "telemetry", "template", "templates", "vault", "webhook"}},
 	{"storage", "storage", []string{"store", "blob", "snapshot"}},
 	{"machines", "sandboxes", []string{"engine", "gateway", "guest", "guest/abi", "cmd/sentry", "cmd/guest", "cmd/vminit"}},
 }
@@ -38,7 +38,7 @@ var allowed = map[string][]string{
 		"access", "audit", "client", "coding", "config", "doctor", "engine", "lifecycle/register", "mcp", "server", "snapshot", "template",
 	},
 	"server": {
-		"access", "agents", "api", "api/middleware", "api/rest", "audit", "blob", "certs", "client", "config", "console", "doctor", "e2b", "engine", "gateway", "guest", "inflight",
+		"access", "agents", "api", "api/middleware", "api/rest", "audit", "blob", "certs", "client", "cluster", "config", "console", "doctor", "e2b", "engine", "gateway", "guest", "inflight",
 		"lifecycle", "lifecycle/engines", "lifecycle/warm", "mcp", "metering", "openai", "session", "snapshot", "store", "telemetry", "template", "vault", "webhook",
 	},
 	"engine":             {"guest/abi"},
@@ -55,6 +55,7 @@ var allowed = map[string][]string{
 	"lifecycle/instance": {"store"},
 	"lifecycle/ledger":   {"store"},
 	"audit":              {"store"},
+	"cluster":            {"store"},
 	"metering":           {"store"},
 	"template":           {"templates"},
 }

@@ -23,6 +23,8 @@ type Plans interface {
 type Options struct {
 	// Plans bound what projects use. Optional.
 	Plans Plans
+	// Elsewhere counts the sandboxes of a project that run on other hosts. Optional.
+	Elsewhere func(ctx context.Context, projectID string) (int, error)
 	// MaxSandboxes bounds the sandboxes that run. 0 means no bound.
 	MaxSandboxes int
 	// MinFreeMemoryMB is what the host keeps for itself. 0 means no bound.

@@ -129,13 +129,21 @@ func (c *Controller) runningIn(project string) int {
 	return n
 }
 
+// elsewhere counts the sandboxes of a project on other hosts, where its plan bounds them.
+func (c *Controller) elsewhere(ctx context.Context, project string, p bothy.Plan) (int, error) {
+	if p.Sandboxes == nil || c.o.Elsewhere == nil {
+		return 0, nil
+	}
+	return c.o.Elsewhere(ctx, project)
+}
+
 // checkCount refuses one more running sandbox to a project that has as many as
 // it may. The caller holds c.mu.
-func (c *Controller) checkCount(project string, p bothy.Plan) error {
+func (c *Controller) checkCount(project string, p bothy.Plan, elsewhere int) error {
 	if p.Sandboxes == nil {
 		return nil
 	}
-	if n := c.runningIn(project); n >= *p.Sandboxes {
+	if n := c.runningIn(project) + elsewhere; n >= *p.Sandboxes {
 		return bothy.Errorf(bothy.CodeQuota, "with the plan %s the project runs up to %d at once, and %d run", p.Name, *p.Sandboxes, n).
 			WithHint("Terminate or pause one: bothy ls. Paused sandboxes do not count.")
 	}

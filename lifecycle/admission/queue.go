@@ -61,7 +61,9 @@ type queue struct {
 type waiter struct {
 	project string
 	plan    bothy.Plan
-	answer  chan admitted // takes one
+	// elsewhere are those of the project that run on other hosts.
+	elsewhere int
+	answer    chan admitted // takes one
 }
 
 type admitted struct {
@@ -76,6 +78,10 @@ func (c *Controller) Reserve(ctx context.Context, project string) (*Reservation,
 	if err != nil {
 		return nil, err
 	}
+	elsewhere, err := c.elsewhere(ctx, project, plan)
+	if err != nil {
+		return nil, err
+	}
 	free := c.freeForSandboxes()
 	for free < c.o.MinFreeMemoryMB && c.host.Shrink() {
 		free = c.freeForSandboxes()
@@ -86,7 +92,7 @@ func (c *Controller) Reserve(ctx context.Context, project string) (*Reservation,
 		c.mu.Unlock()
 		return nil, shuttingDown()
 	}
-	if err := c.checkCount(project, plan); err != nil {
+	if err := c.checkCount(project, plan, elsewhere); err != nil {
 		c.mu.Unlock()
 		return nil, err
 	}
@@ -97,14 +103,18 @@ func (c *Controller) Reserve(ctx context.Context, project string) (*Reservation,
 		return r, nil
 	}
 	patience := c.o.Wait
+	if bothy.MayGoElsewhere(ctx) {
+		patience = 0
+	}
 	if full == nil {
+		// It starts soon.
 		patience = max(patience, slowest)
 	}
 	if patience <= 0 || c.queue.waiting >= maxWaiting {
 		c.mu.Unlock()
 		return nil, orBusy(full)
 	}
-	w := &waiter{project: project, plan: plan, answer: make(chan admitted, 1)}
+	w := &waiter{project: project, plan: plan, elsewhere: elsewhere, answer: make(chan admitted, 1)}
 	c.queue.join(w)
 	c.lookForMemory()
 	c.mu.Unlock()
@@ -151,7 +161,7 @@ func (c *Controller) admit() {
 			return
 		}
 		w := c.queue.next()
-		switch err := c.checkCount(w.project, w.plan); {
+		switch err := c.checkCount(w.project, w.plan, w.elsewhere); {
 		case full != nil:
 			w.answer <- admitted{err: full}
 		case err != nil:
@@ -204,6 +214,18 @@ func (c *Controller) atCapacity(free int) error {
 		return capacityError("the host has %d MB of memory left", free).WithHint("Try again when other sandboxes have ended.")
 	}
 	return nil
+}
+
+// Full reports whether the host can take no more sandboxes now, though what is held ready
+// were given up for them.
+func (c *Controller) Full() bool {
+	free := c.freeForSandboxes()
+	for free < c.o.MinFreeMemoryMB && c.host.Shrink() {
+		free = c.freeForSandboxes()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed || c.atCapacity(free) != nil
 }
 
 // orBusy is the error of a request that waited for others to start.

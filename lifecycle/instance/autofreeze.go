@@ -33,7 +33,9 @@ type autofreeze struct {
 	users  int
 	frozen bool
 	closed bool // no more checks
-	stop   func() bool
+	// suspended is set while it is frozen because no machine of this host may run.
+	suspended bool
+	stop      func() bool
 	// owned is set once the machine is a sandbox, and ran when code may have been
 	// run in its interpreters: from then on they are its user's processes.
 	owned, ran bool
@@ -58,6 +60,9 @@ func (s *Machines) Wake(l *Instance) (release func(), err error) {
 	st := &l.still
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	if s.suspended.Load() {
+		return nil, suspendedError(l.ID)
+	}
 	if st.frozen {
 		if err := s.thaw(l); err != nil {
 			return nil, err
@@ -109,7 +114,7 @@ func (s *Machines) Hold(l *Instance, what string) (end func(), err error) {
 func (s *Machines) GuestStats(ctx context.Context, l *Instance) (bothy.GuestStats, error) {
 	st := &l.still
 	st.mu.Lock()
-	if st.frozen {
+	if st.frozen || st.suspended {
 		defer st.mu.Unlock()
 		return st.guest, nil
 	}
@@ -165,7 +170,7 @@ func (s *Machines) check(l *Instance) {
 	st := &l.still
 	st.mu.Lock()
 	idle := s.o.Clock.Now().Sub(st.last)
-	if st.closed || st.frozen || st.users > 0 || idle < freezeAfter {
+	if st.closed || st.frozen || st.suspended || st.users > 0 || idle < freezeAfter {
 		if !st.frozen {
 			s.checkLater(l, max(freezeAfter-idle, freezeConfirm))
 		}
@@ -187,7 +192,7 @@ func (s *Machines) check(l *Instance) {
 	case before == nil || !now.quietSince(*before):
 		st.before = &now
 		s.checkLater(l, freezeConfirm)
-	case st.users > 0 || st.last != last:
+	case st.users > 0 || st.suspended || st.last != last:
 		s.checkLater(l, freezeAfter)
 	default:
 		st.guest = g

@@ -7,6 +7,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -57,6 +58,8 @@ type Machines struct {
 	o     Options
 	owner Owner
 	kept  *keepalive.Pool
+	// suspended is set while no machine may run.
+	suspended atomic.Bool
 }
 
 func New(o Options, owner Owner) *Machines {

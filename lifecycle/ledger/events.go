@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/store"
@@ -82,6 +83,25 @@ func (b *broadcaster) next() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.ch
+}
+
+// PollEvents has those who follow events see those that other servers store, until the
+// service ends.
+func (g *Ledger) PollEvents(every time.Duration) {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	var last int64
+	for {
+		select {
+		case <-g.o.Background.Done():
+			return
+		case <-t.C:
+		}
+		if id, err := g.o.Store.LastEvent(g.o.Background); err == nil && id != last {
+			last = id
+			g.events.wake()
+		}
+	}
 }
 
 const eventPage = 500

@@ -70,7 +70,7 @@ func (g *Ledger) End(ctx context.Context, sb *store.Sandbox, x bothy.Exit) error
 func (g *Ledger) EndThen(ctx context.Context, sb *store.Sandbox, x bothy.Exit, then func()) error {
 	to := bothy.StateStopped
 	switch x.Reason {
-	case bothy.EndOutOfMemory, bothy.EndDiskFull, bothy.EndError, bothy.EndHostRestart:
+	case bothy.EndOutOfMemory, bothy.EndDiskFull, bothy.EndError, bothy.EndHostRestart, bothy.EndHostLost:
 		to = bothy.StateFailed
 	}
 	if !mayFollow(sb.State, to) {

@@ -89,7 +89,20 @@ func (g *Ledger) storeRow(ctx context.Context, id string) error {
 	if sb == nil {
 		return nil
 	}
-	return g.Put(ctx, sb)
+	err = g.Put(ctx, sb)
+	if bothy.ErrorCode(err) == bothy.CodeMisdirected {
+		// The others have given this host up, and it is another's: what became of it is
+		// for that one to say.
+		g.unsaved.forget(id)
+		return nil
+	}
+	return err
+}
+
+func (u *unsaved) forget(id string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.rows, id)
 }
 
 // Flush makes a last attempt to store what waits for it.

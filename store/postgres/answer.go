@@ -49,7 +49,7 @@ type answerUse struct{ bytes, keys int64 }
 
 // count finds out what is used.
 func (a *answers) count(ctx context.Context, pool *pgxpool.Pool) error {
-	a.used, a.bytes = map[string]*answerUse{}, 0
+	used, bytes := map[string]*answerUse{}, int64(0)
 	rows, err := pool.Query(ctx, `SELECT project, sum(size)::bigint, count(*) FROM answers GROUP BY project`)
 	if err != nil {
 		return err
@@ -57,10 +57,18 @@ func (a *answers) count(ctx context.Context, pool *pgxpool.Pool) error {
 	var project string
 	var u answerUse
 	_, err = pgx.ForEachRow(rows, []any{&project, &u.bytes, &u.keys}, func() error {
-		a.add(project, u.bytes, u.keys)
+		one := u
+		used[project] = &one
+		bytes += u.bytes
 		return nil
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.used, a.bytes = used, bytes
+	return nil
 }
 
 // add notes that a project uses more, or less.
@@ -100,7 +108,7 @@ func (s *Store) ReserveAnswer(ctx context.Context, projectID, key, fingerprint s
 	err := s.changing(ctx, "reserve answer", light, func(ctx context.Context) error {
 		b := &pgx.Batch{}
 		s.hold(b, light)
-		b.Queue(`DELETE FROM answers WHERE project = $1 AND key = $2 AND (created_at < $3 OR status = 0 AND epoch < $4) RETURNING project, size`,
+		b.Queue(`DELETE FROM answers WHERE project = $1 AND key = $2 AND (created_at < $3 OR status = 0 AND `+s.voidEpoch("$4")+`) RETURNING project, size`,
 			clean([]any{projectID, key, nanos(now.Add(-answerLife)), s.lease.epoch})...)
 		b.Queue(`INSERT INTO answers (project, key, fingerprint, created_at, epoch, nonce, status, dropped, size, header)
 			VALUES ($1, $2, $3, $4, $5, $6, 0, false, $7, '{}') ON CONFLICT (project, key) DO NOTHING`,
@@ -142,6 +150,14 @@ func (s *Store) ReserveAnswer(ctx context.Context, projectID, key, fingerprint s
 		return nil, nil
 	}
 	return found, nil
+}
+
+// voidEpoch is the condition that whoever took a reservation is no more.
+func (s *Store) voidEpoch(mine string) string {
+	if s.shared() {
+		return "epoch <> " + mine + " AND NOT EXISTS (SELECT 1 FROM hosts h WHERE h.epoch = answers.epoch AND h.dead_at IS NULL)"
+	}
+	return "epoch < " + mine
 }
 
 // scanAnswer reads an answer, and whether it is the reservation of the call that asks.
@@ -240,6 +256,12 @@ func (s *Store) forgetAnswers(ctx context.Context, now time.Time) error {
 	a.mu.Unlock()
 	if !due {
 		return nil
+	}
+	if s.shared() {
+		// The others keep answers as well.
+		if err := a.count(ctx, s.pool); err != nil {
+			s.log.Warn("the answers in the database cannot be counted", "error", reason(err))
+		}
 	}
 	n, err := s.deleteAnswers(ctx, `id IN (SELECT id FROM answers WHERE created_at < $1 ORDER BY created_at LIMIT $2)`, nanos(now.Add(-answerLife)), forgetAtOnce)
 	if err != nil || n == forgetAtOnce {

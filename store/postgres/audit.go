@@ -39,14 +39,44 @@ func (s *Store) AppendAudit(ctx context.Context, lines []store.AuditLine) error 
 		c.actions, c.records, c.hashes = append(c.actions, l.Action), append(c.records, l.Record), append(c.hashes, l.Hash)
 	}
 	last := lines[len(lines)-1]
+	if s.shared() {
+		return s.appendShared(ctx, lines, c.ids, c.times, c.projects, c.tokens, c.sandboxes, c.actions, c.statuses, c.records, c.hashes)
+	}
 	_, err := s.change(ctx, "append to the audit", whole,
-		do(`INSERT INTO audit (id, time, project, token_id, sandbox_id, action, status, record, hash)
-			SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[], $9::text[])
-				AS l(id, time, project, token_id, sandbox_id, action, status, record, hash)
-			WHERE NOT EXISTS (SELECT 1 FROM audit WHERE audit.id = l.id AND audit.hash = l.hash)`,
+		do(addAudit,
 			c.ids, c.times, c.projects, c.tokens, c.sandboxes, c.actions, c.statuses, c.records, c.hashes),
 		do(`UPDATE audit_ends SET last_id = $1, last_hash = $2`, last.ID, last.Hash))
 	return err
+}
+
+const addAudit = `INSERT INTO audit (id, time, project, token_id, sandbox_id, action, status, record, hash)
+	SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[], $9::text[])
+		AS l(id, time, project, token_id, sandbox_id, action, status, record, hash)
+	WHERE NOT EXISTS (SELECT 1 FROM audit WHERE audit.id = l.id AND audit.hash = l.hash)`
+
+// appendShared is AppendAudit where other servers append as well. Who does holds the row of
+// the ends until the commit.
+func (s *Store) appendShared(ctx context.Context, lines []store.AuditLine, args ...any) error {
+	first, last := lines[0], lines[len(lines)-1]
+	return s.transaction(ctx, "append to the audit", whole, func(ctx context.Context, tx pgx.Tx) error {
+		var end int64
+		if err := tx.QueryRow(ctx, `SELECT last_id FROM audit_ends FOR UPDATE`).Scan(&end); err != nil {
+			return err
+		}
+		if end != first.ID-1 {
+			// An attempt of which nobody knew whether it was made may have been.
+			var made bool
+			if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM audit WHERE id = $1 AND hash = $2)`, last.ID, last.Hash).Scan(&made); err != nil || made {
+				return err
+			}
+			return store.ErrAuditMoved
+		}
+		if _, err := tx.Exec(ctx, addAudit, clean(args)...); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `UPDATE audit_ends SET last_id = $1, last_hash = $2`, last.ID, last.Hash)
+		return err
+	})
 }
 
 // AuditLines implements store.Store.

@@ -99,8 +99,11 @@ func (s *Store) send(ctx context.Context, k kind, list []statement, scan func(pg
 
 func (s *Store) hold(b *pgx.Batch, k kind) {
 	text := `SELECT server_holds($1)`
+	if s.shared() {
+		text = `SELECT host_holds($1)`
+	}
 	if k == light {
-		text = `SELECT server_holds($1), set_config('synchronous_commit', 'off', true)`
+		text += `, set_config('synchronous_commit', 'off', true)`
 	}
 	b.Queue(text, s.lease.epoch)
 }
@@ -189,9 +192,9 @@ func gone(err error) bool {
 		errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err)
 }
 
-// codeHeld is what the database answers to a server that no longer holds it, and codeFull
-// when its disk is full.
-const codeHeld, codeFull = "BTHY1", "53100"
+// codeHeld is what the database answers to a server that no longer holds it, codeOwned to one
+// that changes a sandbox of another's, and codeFull is the answer when its disk is full.
+const codeHeld, codeOwned, codeFull = "BTHY1", "BTHY2", "53100"
 
 // fault is what a caller is told of what failed.
 func (s *Store) fault(op string, err error) error {
@@ -207,6 +210,8 @@ func (s *Store) fault(op string, err error) error {
 	case errors.As(err, &e) && e.Code == codeHeld:
 		s.loseLease()
 		return s.lease.err()
+	case errors.As(err, &e) && e.Code == codeOwned:
+		return bothy.Errorf(bothy.CodeMisdirected, "another host has this sandbox by now").WithHint("Try again.").Because(wrapped)
 	case errors.As(err, &e) && e.Code == codeFull:
 		return bothy.Errorf(bothy.CodeDiskFull, "the disk of the server's database is full, so nothing can be stored").
 			WithHint("Delete sandboxes and snapshots that are not needed, or have the operator make room for the database.").Because(wrapped)

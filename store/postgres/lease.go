@@ -39,18 +39,25 @@ const leaseSchema = `CREATE TABLE IF NOT EXISTS server_lease (
 
 type lease struct {
 	holder string
+	shared bool
 	// epoch is this server's, and 0 before it has the lease.
 	epoch int64
 	gone  atomic.Bool
 	lost  chan struct{}
 	once  sync.Once
 	stop  func()
+	// renewed is when the last renewal that came through was sent.
+	renewed atomic.Pointer[time.Time]
 }
 
 // err is what is wrong with the lease, if anything is.
 func (l *lease) err() error {
 	if !l.gone.Load() {
 		return nil
+	}
+	if l.shared {
+		return bothy.Errorf(bothy.CodeStore, "the other hosts have given this one up, which changes nothing any more").
+			WithHint("It joins again when it is restarted.")
 	}
 	return bothy.Errorf(bothy.CodeStore, "another server has taken over the database of this one, which changes nothing any more").
 		WithHint("Ask the other server. Give each server a database of its own.")
@@ -142,7 +149,7 @@ func (s *Store) renewLease() (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-s.lease.lost:
-				s.log.Error("another server has taken over the database; this one changes nothing any more")
+				s.log.Error(s.lease.err().Error())
 				return
 			case <-t.C:
 			}
@@ -168,6 +175,9 @@ func (s *Store) renewLease() (stop func()) {
 func (s *Store) renew(ctx context.Context) (held bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, max(s.renewEvery, time.Second))
 	defer cancel()
+	if s.shared() {
+		return s.renewShared(ctx)
+	}
 	tag, err := s.pool.Exec(ctx, `UPDATE server_lease SET until = clock_timestamp() + make_interval(secs => $2) WHERE epoch = $1`, s.lease.epoch, s.leaseTime.Seconds())
 	return tag.RowsAffected() == 1, err
 }
@@ -177,9 +187,16 @@ func (s *Store) dropLease() {
 	if s.lease.epoch == 0 {
 		return
 	}
+	if s.lease.stop == nil {
+		return
+	}
 	s.lease.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
+	if s.shared() {
+		s.leaveShared(ctx)
+		return
+	}
 	if _, err := s.pool.Exec(ctx, `UPDATE server_lease SET until = clock_timestamp() WHERE epoch = $1`, s.lease.epoch); err != nil {
 		s.log.Warn("the database could not be let go of; it is free in a few seconds", "error", reason(err))
 	}

@@ -1,5 +1,6 @@
 // Package postgres keeps the server's state in a PostgreSQL database, 14 or later. One
-// server at a time uses a database: it holds a lease on it. Only server and tests open it.
+// server at a time uses a database: it holds a lease on it. With WithMember several share it,
+// each with a lease of its own. Only server and tests open it.
 //
 // It needs nothing of a connection beyond a transaction, so that a pooler may stand between:
 // no prepared statements, no locks of a session, no notifications.
@@ -14,6 +15,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,6 +43,10 @@ type Store struct {
 	answers answers
 	lease   lease
 	events  eventQueue
+	// member is this server among those that share the database; without a name it is the
+	// only one.
+	member  Member
+	figures atomic.Pointer[func() bothy.HostFigures]
 
 	home                            string
 	leaseTime, renewEvery, patience time.Duration
@@ -97,11 +103,20 @@ func Open(ctx context.Context, url string, opts ...Option) (_ *Store, err error)
 	if err := s.awaitDatabase(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.takeLease(ctx); err != nil {
+	take := s.takeLease
+	if s.shared() {
+		take = s.openShared
+	}
+	if err := take(ctx); err != nil {
 		return nil, err
 	}
 	if err := migrate(ctx, config); err != nil {
 		return nil, fmt.Errorf("bring the database up to date: %w", err)
+	}
+	if s.shared() {
+		if err := s.register(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.answers.count(ctx, s.pool); err != nil {
 		return nil, fmt.Errorf("count the answers in the database: %w", err)

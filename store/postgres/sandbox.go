@@ -11,8 +11,8 @@ import (
 	"github.com/bothy-dev/bothy/store/record"
 )
 
-const putSandbox = `INSERT INTO sandboxes (id, project, name, state, created_at, ended_at, pooled, metadata, record)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text[], $9)
+const putSandbox = `INSERT INTO sandboxes (id, project, name, state, created_at, ended_at, pooled, metadata, record, host, host_epoch)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text[], $9, $10, $11)
 	ON CONFLICT (id) DO UPDATE SET project = excluded.project, name = excluded.name, state = excluded.state,
 	created_at = excluded.created_at, ended_at = excluded.ended_at, pooled = excluded.pooled,
 	metadata = excluded.metadata, record = excluded.record`
@@ -27,7 +27,12 @@ func (s *Store) PutSandbox(ctx context.Context, b *store.Sandbox) error {
 	if b.Ended != nil {
 		ended = nanosOrNull(&b.Ended.At)
 	}
-	list := []statement{do(putSandbox, b.ID, b.ProjectID, b.Name, string(b.State), nanos(b.CreatedAt), ended, b.Pooled, Pairs(b.Metadata), text)}
+	var list []statement
+	if s.shared() {
+		list = append(list, do(`SELECT host_owns($1, $2)`, s.lease.epoch, b.ID))
+	}
+	list = append(list, do(putSandbox, b.ID, b.ProjectID, b.Name, string(b.State), nanos(b.CreatedAt), ended, b.Pooled, Pairs(b.Metadata), text,
+		s.member.Name, s.ownEpoch()))
 	if b.State == bothy.StateStopped || b.State == bothy.StateFailed {
 		// A link that is being added holds the sandbox's row, so it is seen here.
 		list = append(list, do(`DELETE FROM links WHERE sandbox_id = $1`, b.ID))
@@ -89,6 +94,15 @@ func (s *Store) SandboxesInState(ctx context.Context, states ...bothy.State) ([]
 	}
 	return list(ctx, s, "list sandboxes", `SELECT record FROM sandboxes WHERE state = ANY($1::text[]) ORDER BY created_at DESC, id DESC`,
 		[]any{words(states)}, decoded(record.DecodeSandbox))
+}
+
+// OwnSandboxesInState implements store.Store.
+func (s *Store) OwnSandboxesInState(ctx context.Context, states ...bothy.State) ([]*store.Sandbox, error) {
+	if !s.shared() {
+		return s.SandboxesInState(ctx, states...)
+	}
+	return list(ctx, s, "list sandboxes", `SELECT record FROM sandboxes WHERE host = $1 AND host_epoch = $2 AND state = ANY($3::text[]) ORDER BY created_at DESC, id DESC`,
+		[]any{s.member.Name, s.lease.epoch, words(states)}, decoded(record.DecodeSandbox))
 }
 
 // DeleteSandboxesEndedBefore implements store.Store.

@@ -16,10 +16,10 @@ func (s *Store) PutSnapshot(ctx context.Context, n *bothy.Snapshot) error {
 	if err != nil {
 		return fmt.Errorf("store: put snapshot %s: %w", n.ID, err)
 	}
-	_, err = s.change(ctx, "put snapshot", whole, do(`INSERT INTO snapshots (id, project, sandbox_id, name, created_at, bytes, record) VALUES ($1, $2, $3, $4, $5, $6, $7)
+	_, err = s.change(ctx, "put snapshot", whole, do(`INSERT INTO snapshots (id, project, sandbox_id, name, created_at, bytes, record, host) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 		ON CONFLICT (id) DO UPDATE SET project = excluded.project, sandbox_id = excluded.sandbox_id,
 		name = excluded.name, created_at = excluded.created_at, bytes = excluded.bytes, record = excluded.record`,
-		n.ID, n.ProjectID, n.SandboxID, n.Name, nanos(n.CreatedAt), n.SizeBytes, text))
+		n.ID, n.ProjectID, n.SandboxID, n.Name, nanos(n.CreatedAt), n.SizeBytes, text, s.member.Name))
 	return err
 }
 
@@ -62,6 +62,15 @@ func (s *Store) Snapshots(ctx context.Context, projectID string, f bothy.Snapsho
 // AllSnapshots implements store.Store.
 func (s *Store) AllSnapshots(ctx context.Context) ([]*bothy.Snapshot, error) {
 	return list(ctx, s, "list all snapshots", `SELECT record FROM snapshots ORDER BY created_at DESC, id DESC`, nil, decoded(record.DecodeSnapshot))
+}
+
+// OwnSnapshots implements store.Store.
+func (s *Store) OwnSnapshots(ctx context.Context) ([]*bothy.Snapshot, error) {
+	if !s.shared() {
+		return s.AllSnapshots(ctx)
+	}
+	return list(ctx, s, "list snapshots", `SELECT record FROM snapshots WHERE host = $1 ORDER BY created_at DESC, id DESC`,
+		[]any{s.member.Name}, decoded(record.DecodeSnapshot))
 }
 
 // SnapshotSum implements store.Store.

@@ -52,9 +52,10 @@ var (
 		JOIN usage_keys k ON k.digest = u.digest ON CONFLICT (key, hour) DO UPDATE SET ` + added("usage_hours")
 	addTrees = `INSERT INTO usage_trees (root, ` + meters + `) SELECT * FROM unnest($1::text[], ` + arrays(2) + `)
 		ON CONFLICT (root) DO UPDATE SET ` + added("usage_trees")
-	putMarks = `INSERT INTO usage_marks (sandbox, started, wall, boot, uptime, cpu, egress, ingress)
-		SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[])
-		ON CONFLICT (sandbox) DO UPDATE SET started = excluded.started, wall = excluded.wall, boot = excluded.boot,
+	putMarks = `INSERT INTO usage_marks (sandbox, started, wall, boot, uptime, cpu, egress, ingress, host)
+		SELECT m.*, $9 FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[])
+			AS m(sandbox, started, wall, boot, uptime, cpu, egress, ingress)
+		ON CONFLICT (sandbox) DO UPDATE SET host = excluded.host, started = excluded.started, wall = excluded.wall, boot = excluded.boot,
 		uptime = excluded.uptime, cpu = excluded.cpu, egress = excluded.egress, ingress = excluded.ingress`
 	putState = `INSERT INTO usage_state (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value`
 )
@@ -81,13 +82,13 @@ func (c *columns) args() (list []any) {
 
 // WriteUsage implements store.Usage.
 func (s *Store) WriteUsage(ctx context.Context, b store.UsageBatch) error {
-	steps, err := usageSteps(b)
+	steps, err := s.usageSteps(b)
 	if err != nil {
 		return fmt.Errorf("store: write usage: %w", err)
 	}
 	err = s.transaction(ctx, "write usage", once, func(ctx context.Context, tx pgx.Tx) error {
 		var last string
-		err := tx.QueryRow(ctx, `SELECT value FROM usage_state WHERE name = $1 FOR UPDATE`, stateBatch).Scan(&last)
+		err := tx.QueryRow(ctx, `SELECT value FROM usage_state WHERE name = $1 FOR UPDATE`, s.batchName()).Scan(&last)
 		if err == nil && last == b.ID && b.ID != "" {
 			return nil
 		}
@@ -111,7 +112,7 @@ func (s *Store) WriteUsage(ctx context.Context, b store.UsageBatch) error {
 
 // usageSteps are what is to be done for a batch. What goes to the same row is added up
 // first, which a statement could not do.
-func usageSteps(b store.UsageBatch) (steps []statement, err error) {
+func (s *Store) usageSteps(b store.UsageBatch) (steps []statement, err error) {
 	type hourOf struct {
 		digest [sha256.Size]byte
 		hour   int64
@@ -163,10 +164,10 @@ func usageSteps(b store.UsageBatch) (steps []statement, err error) {
 			walls, uptimes = append(walls, nanos(m.Wall)), append(uptimes, int64(m.Uptime))
 			cpus, egress, ingress = append(cpus, m.CPU), append(egress, m.Egress), append(ingress, m.Ingress)
 		}
-		steps = append(steps, do(putMarks, sandboxes, started, walls, boots, uptimes, cpus, egress, ingress))
+		steps = append(steps, do(putMarks, sandboxes, started, walls, boots, uptimes, cpus, egress, ingress, s.member.Name))
 	}
 	if len(b.Gone) > 0 {
-		steps = append(steps, do(`DELETE FROM usage_marks WHERE sandbox = ANY($1::text[])`, append([]string(nil), b.Gone...)))
+		steps = append(steps, do(`DELETE FROM usage_marks WHERE sandbox = ANY($1::text[]) AND host = $2`, append([]string(nil), b.Gone...), s.member.Name))
 	}
 	if b.Storage != nil {
 		text, err := json.Marshal(b.Storage)
@@ -175,7 +176,15 @@ func usageSteps(b store.UsageBatch) (steps []statement, err error) {
 		}
 		steps = append(steps, do(putState, stateStorage, string(text)))
 	}
-	return append(steps, do(putState, stateBatch, b.ID)), nil
+	return append(steps, do(putState, s.batchName(), b.ID)), nil
+}
+
+// batchName is under which the last batch of this server is known.
+func (s *Store) batchName() string {
+	if s.shared() {
+		return stateBatch + " of " + s.member.Name
+	}
+	return stateBatch
 }
 
 // Digest is what a row of usage_keys is found by: its words may be longer than an index takes.
@@ -196,7 +205,7 @@ func sum[K comparable](m map[K]store.Counts, k K, c store.Counts) {
 
 // UsageProgress implements store.Usage.
 func (s *Store) UsageProgress(ctx context.Context) (p store.UsageProgress, err error) {
-	p.Marks, err = list(ctx, s, "read the progress of usage", `SELECT sandbox, started, wall, boot, uptime, cpu, egress, ingress FROM usage_marks`, nil,
+	p.Marks, err = list(ctx, s, "read the progress of usage", `SELECT sandbox, started, wall, boot, uptime, cpu, egress, ingress FROM usage_marks WHERE host = $1`, []any{s.member.Name},
 		func(row pgx.CollectableRow) (m store.UsageMark, err error) {
 			var wall, uptime int64
 			err = row.Scan(&m.Sandbox, &m.Started, &wall, &m.Boot, &uptime, &m.CPU, &m.Egress, &m.Ingress)

@@ -90,6 +90,11 @@ func (s *Store) SandboxesInState(ctx context.Context, states ...bothy.State) ([]
 	return s.sandboxes(ctx, "SELECT record FROM sandboxes WHERE "+q.where[0]+" ORDER BY created_at DESC, id DESC", q.args...)
 }
 
+// OwnSandboxesInState implements store.Store.
+func (s *Store) OwnSandboxesInState(ctx context.Context, states ...bothy.State) ([]*store.Sandbox, error) {
+	return s.SandboxesInState(ctx, states...)
+}
+
 func (s *Store) sandboxes(ctx context.Context, text string, args ...any) ([]*store.Sandbox, error) {
 	rows, err := s.read.QueryContext(ctx, text, args...)
 	return collect("list sandboxes", rows, err, record.DecodeSandbox)

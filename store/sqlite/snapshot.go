@@ -67,6 +67,11 @@ func (s *Store) AllSnapshots(ctx context.Context) ([]*bothy.Snapshot, error) {
 	return collect("list all snapshots", rows, err, record.DecodeSnapshot)
 }
 
+// OwnSnapshots implements store.Store.
+func (s *Store) OwnSnapshots(ctx context.Context) ([]*bothy.Snapshot, error) {
+	return s.AllSnapshots(ctx)
+}
+
 // SnapshotSum implements store.Store.
 func (s *Store) SnapshotSum(ctx context.Context, projectID string) (count int, bytes int64, err error) {
 	of, args := s.stmt.snapshotSum, []any{projectID}

@@ -243,6 +243,7 @@ func TestAllOrNothing(t *testing.T) {
 
 // derived are the tables that are made of others, or say nothing of what is kept.
 var derived = []string{
+	"hosts", "host_duties", "host_authority", "host_tokens",
 	"goose_db_version", "sqlite_sequence", "schema_versions", "server_lease", "usage_keys",
 	"usage_days", "usage_projects", "usage_hour_totals", "usage_day_totals", "usage_month_totals", "usage_packs", "usage_unpacked",
 }

@@ -1,0 +1,63 @@
+package access
+
+import (
+	"context"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// loadAgain is how soon after the last time it is looked again whether another server has
+// made a key that is not known here.
+const loadAgain = 200 * time.Millisecond
+
+// WithShared says that other servers change the tokens and projects as well.
+func WithShared() Option { return func(t *Tokens) { t.shared = true } }
+
+// Refresh takes note of what other servers have changed: keys that they revoked open nothing
+// any more, and who holds one is told.
+func (t *Tokens) Refresh(ctx context.Context) error {
+	all, err := t.store.TokenHashes(ctx)
+	if err != nil {
+		return err
+	}
+	there := make(map[string]struct{}, len(all))
+	for _, h := range all {
+		there[h] = struct{}{}
+	}
+	for _, token := range t.cache.all() {
+		if _, ok := there[token.Hash]; ok {
+			continue
+		}
+		// It may have been made after the list.
+		if _, err := t.store.TokenByHash(ctx, token.Hash); bothy.ErrorCode(err) == bothy.CodeNotFound {
+			t.cache.drop(token.ID)
+			t.holders.end(revokedKey(), token.ID)
+		}
+	}
+	t.hashesMu.Lock()
+	defer t.hashesMu.Unlock()
+	t.hashes, t.loaded = there, t.now()
+	if t.projects != nil {
+		t.projects.forget()
+	}
+	return nil
+}
+
+// all returns what is cached.
+func (c *cache) all() []*bothy.Token {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	list := make([]*bothy.Token, 0, len(c.byID))
+	for _, e := range c.byID {
+		list = append(list, e.token)
+	}
+	return list
+}
+
+// forget has plans be read again.
+func (p *Projects) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.plans)
+}

@@ -1,0 +1,57 @@
+package api
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/bothy-dev/bothy/api/middleware"
+)
+
+// Peers are the other hosts of a cluster.
+type Peers interface {
+	// Route has another host answer a request, where one has what it is about, and reports
+	// whether the request is dealt with.
+	Route(w http.ResponseWriter, r *http.Request) (handled bool)
+}
+
+// SetPeers has requests led to other hosts. It is called before Serve.
+func (s *Server) SetPeers(p Peers) { s.peers = p }
+
+// ServePeers answers what other hosts pass on, until l is closed. h checks who they are.
+func (s *Server) ServePeers(l net.Listener, h http.Handler) *http.Server {
+	x := &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 128 << 10,
+		ErrorLog:    slog.NewLogLogger(s.chain.Log.Handler(), slog.LevelDebug),
+		BaseContext: s.http.BaseContext, ConnState: middleware.ConnState, ConnContext: middleware.ConnContext,
+	}
+	go func() { _ = x.Serve(l) }()
+	return x
+}
+
+// Fail answers a request with an error.
+func (s *Server) Fail(w http.ResponseWriter, r *http.Request, err error) { s.chain.Fail(w, r, err) }
+
+// LoggedIn finds the key behind a request, and reports whether the request came with a
+// browser's login in its place.
+func (s *Server) LoggedIn(r *http.Request) (project, token string, login bool, err error) {
+	if key := r.Header.Get("X-Api-Key"); key != "" && r.Header.Get("Authorization") == "" {
+		c, err := s.chain.Tokens.Authenticate(r.Context(), key)
+		if err != nil {
+			return "", "", false, err
+		}
+		return c.ProjectID, c.TokenID, false, nil
+	}
+	if _, err := s.chain.Authenticate(r); err != nil {
+		return "", "", false, err
+	}
+	c := middleware.RequestFrom(r.Context()).Caller
+	return c.ProjectID, c.TokenID, r.Header.Get("Authorization") == "", nil
+}
+
+// PortOf finds the sandbox of a host name that leads to a port, if it is one.
+func (s *Server) PortOf(host string) (sandbox string) {
+	t, _ := s.ports.LinkTarget(host)
+	return t.Sandbox
+}

@@ -1,0 +1,120 @@
+package cluster
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// The headers by which a host tells another what it knows of a request. They are believed
+// only on connections between hosts, and never let in from outside.
+const (
+	headerRemote  = "Bothy-Peer-Remote"
+	headerScheme  = "Bothy-Peer-Scheme"
+	headerProject = "Bothy-Peer-Project"
+	headerToken   = "Bothy-Peer-Token"
+	// headerPlace says that the host is asked for a new sandbox, and that another one is
+	// asked where it refuses.
+	headerPlace = "Bothy-Peer-Place"
+	// headerAlone marks a message of an agent that belongs to no session of the host's.
+	headerAlone = "Bothy-Peer-Alone"
+)
+
+var peerHeaders = []string{headerRemote, headerScheme, headerProject, headerToken, headerPlace, headerAlone}
+
+// Peer is what another host says of a request that it passes on.
+type Peer struct {
+	// Host is its name.
+	Host string
+	// Remote and Scheme are where the request came from, and how.
+	Remote, Scheme string
+	// Project and TokenID are the key's for which it speaks, where the request brings none.
+	Project, TokenID string
+	// Alone says that the message of an agent belongs to no session.
+	Alone bool
+}
+
+type peerKey struct{}
+
+// PeerFrom returns the host that a request came from, or nil.
+func PeerFrom(ctx context.Context) *Peer {
+	p, _ := ctx.Value(peerKey{}).(*Peer)
+	return p
+}
+
+// FromPeers takes what hosts send: next gets the requests that they pass on, and join those
+// of hosts that want to be one.
+func FromPeers(next, join http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == joinPath {
+			join.ServeHTTP(w, r)
+			return
+		}
+		host := peerName(r.TLS)
+		if host == "" {
+			http.Error(w, "only hosts of the cluster may ask here", http.StatusForbidden)
+			return
+		}
+		p := &Peer{
+			Host: host, Remote: r.Header.Get(headerRemote), Scheme: r.Header.Get(headerScheme),
+			Project: r.Header.Get(headerProject), TokenID: r.Header.Get(headerToken), Alone: r.Header.Get(headerAlone) != "",
+		}
+		ctx := context.WithValue(r.Context(), peerKey{}, p)
+		if r.Header.Get(headerPlace) != "" {
+			ctx = bothy.WithElsewhere(ctx)
+		}
+		dropPeerHeaders(r.Header)
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+func dropPeerHeaders(h http.Header) {
+	for _, name := range peerHeaders {
+		h.Del(name)
+	}
+}
+
+// transport speaks to the hosts, whose names stand in the URLs in the place of addresses.
+type transport struct {
+	authority *Authority
+	// each has connections of its own, by name and address.
+	mu  sync.Mutex
+	all map[string]*http.Transport
+}
+
+const dialTime = 3 * time.Second
+
+func (t *transport) to(name, address string) http.RoundTripper {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	key := name + " " + address
+	if x := t.all[key]; x != nil {
+		return x
+	}
+	if t.all == nil {
+		t.all = map[string]*http.Transport{}
+	}
+	x := &http.Transport{
+		TLSClientConfig: t.authority.client(name), DisableCompression: true, MaxIdleConnsPerHost: 128, IdleConnTimeout: time.Minute,
+		TLSHandshakeTimeout: time.Minute, ExpectContinueTimeout: 5 * time.Second,
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			d := net.Dialer{Timeout: dialTime, KeepAlive: 5 * time.Second}
+			c, err := d.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, &notSentError{err}
+			}
+			return c, nil
+		},
+	}
+	t.all[key] = x
+	return x
+}
+
+// notSentError says that nothing of a request has left.
+type notSentError struct{ error }
+
+func (e *notSentError) Unwrap() error { return e.error }

@@ -1,0 +1,157 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
+)
+
+// watchedBody knows whether anything was read of it.
+type watchedBody struct {
+	io.ReadCloser
+	began atomic.Bool
+}
+
+func (b *watchedBody) Read(p []byte) (int, error) {
+	b.began.Store(true)
+	return b.ReadCloser.Read(p)
+}
+
+// candidates is how many other hosts are compared for a new sandbox. Few are enough for an
+// even load, and as many look at the same host at once as there are hosts.
+const candidates = 3
+
+// nearby is how much more this host may have to do than another and take a sandbox all the
+// same: to go elsewhere costs time.
+const nearby = 0.1
+
+// place finds a host for a new sandbox: this one, where one waits here or no other has more
+// room; then the others. Only a refusal before anything was done leads to the next.
+func (x *Router) place(w http.ResponseWriter, r *http.Request, t target, c Caller) bool {
+	hosts, err := x.list(r.Context())
+	if err != nil {
+		x.o.Fail(w, r, err)
+		return true
+	}
+	self, others := x.choose(hosts)
+	if self && (x.o.Ready() || len(others) == 0) {
+		return false
+	}
+	if self {
+		own := slices.IndexFunc(hosts, func(h bothy.ClusterHost) bool { return h.Self })
+		if x.score(hosts[own]) <= x.score(others[0])+nearby {
+			return false
+		}
+	}
+	again := replayable(r)
+	for _, h := range others {
+		x.count(h.Name)
+		err := x.send(w, r, t, c, store.Ownership{Host: h.Name, Address: h.Address}, true)
+		if err == nil {
+			return true
+		}
+		if !errors.Is(err, errAgain) || !again(r) {
+			x.o.Fail(w, r, unanswered(h.Name, err))
+			return true
+		}
+	}
+	if x.cordoned(hosts) {
+		e := bothy.Errorf(bothy.CodeCapacity, "no host has room for another sandbox").
+			WithHint("End some, or have the operator add a host: bothy host add.")
+		e.RetryAfter = 5 * time.Second
+		x.o.Fail(w, r, e)
+		return true
+	}
+	return false // it waits here, and is told why where that is in vain
+}
+
+// choose says whether this host may take a new sandbox, and which others to ask, best first.
+func (x *Router) choose(hosts []bothy.ClusterHost) (self bool, others []bothy.ClusterHost) {
+	for _, h := range hosts {
+		switch {
+		case h.Self:
+			self = h.State == bothy.HostUp && !x.o.Full()
+		case x.takes(h):
+			others = append(others, h)
+		}
+	}
+	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+	others = others[:min(len(others), candidates)]
+	slices.SortStableFunc(others, func(a, b bothy.ClusterHost) int { return cmp.Compare(x.score(a), x.score(b)) })
+	return self, others
+}
+
+// takes reports whether another host may be asked to take a sandbox.
+func (x *Router) takes(h bothy.ClusterHost) bool {
+	return h.State == bothy.HostUp && h.LeaseSeconds > 0 && (h.MaxSandboxes == 0 || h.Live < h.MaxSandboxes)
+}
+
+// score is how much a host has to do: the less, the better.
+func (x *Router) score(h bothy.ClusterHost) float64 {
+	x.mu.Lock()
+	placed := x.placed[h.Name]
+	x.mu.Unlock()
+	used := 0.0
+	if h.MemoryBytes > 0 {
+		used = 1 - float64(h.FreeMemoryBytes)/float64(h.MemoryBytes)
+	}
+	return used + float64(h.Live+placed)/float64(16*max(1, h.CPUs))
+}
+
+// count notes that a host was asked, which its figures do not show yet.
+func (x *Router) count(host string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.placed[host]++
+}
+
+// list is the hosts, as they were a moment ago.
+func (x *Router) list(ctx context.Context) ([]bothy.ClusterHost, error) {
+	x.mu.Lock()
+	hosts, fresh := x.hosts, time.Since(x.asked) < hostsFor
+	x.mu.Unlock()
+	if fresh {
+		return hosts, nil
+	}
+	hosts, err := x.o.Hosts.Hosts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.hosts, x.asked = hosts, time.Now()
+	clear(x.placed)
+	return hosts, nil
+}
+
+func (x *Router) cordoned(hosts []bothy.ClusterHost) bool {
+	return slices.ContainsFunc(hosts, func(h bothy.ClusterHost) bool { return h.Self && h.State != bothy.HostUp })
+}
+
+// mayTake reports whether this host may take a sandbox that is nobody's.
+func (x *Router) mayTake() bool {
+	hosts, err := x.list(context.Background())
+	return err == nil && x.o.Keeper.Live() && !x.cordoned(hosts) && !x.o.Full()
+}
+
+// other is a host that may take what this one may not.
+func (x *Router) other() (h bothy.ClusterHost, ok bool) {
+	hosts, err := x.list(context.Background())
+	if err != nil {
+		return h, false
+	}
+	_, others := x.choose(hosts)
+	if len(others) == 0 {
+		return h, false
+	}
+	return others[0], true
+}

@@ -1,0 +1,513 @@
+package cluster
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
+)
+
+// DutyAll is the work that one host does for all: webhooks and managed agents. What is asked
+// about them is asked of that host.
+const DutyAll = "all"
+
+// Caller is who a request is from.
+type Caller struct {
+	// Project and TokenID are set where the request brings no key that another host could
+	// check, but a login of this one.
+	Project, TokenID string
+}
+
+// RouterOptions are what a Router is made of.
+type RouterOptions struct {
+	Hosts     store.Hosts
+	Authority *Authority
+	Keeper    *Keeper
+	// Here reports whether a sandbox runs on this host.
+	Here func(id string) bool
+	// Full reports whether this host has no room for one more sandbox, and Ready whether one
+	// waits here.
+	Full, Ready func() bool
+	// Port finds the sandbox of a host name that leads to a port.
+	Port func(host string) (sandbox string)
+	// Authenticate finds the caller of a request.
+	Authenticate func(r *http.Request) (Caller, error)
+	// Agents is the path of the agents' protocol.
+	Agents string
+	Fail   func(w http.ResponseWriter, r *http.Request, err error)
+	Log    *slog.Logger
+}
+
+// Router leads requests to the hosts that have what they are about.
+type Router struct {
+	o         RouterOptions
+	transport transport
+
+	mu     sync.Mutex
+	known  map[string]known // owners of sandboxes on other hosts
+	hosts  []bothy.ClusterHost
+	asked  time.Time // when hosts were listed
+	placed map[string]int
+}
+
+// known is a host that had a sandbox a moment ago.
+type known struct {
+	host, address string
+	at            time.Time
+}
+
+const (
+	// knownFor is how long an owner is taken for granted. If it is no longer that, it says so.
+	knownFor = 30 * time.Second
+	maxKnown = 100_000
+	// hostsFor is how old the list of hosts may be.
+	hostsFor = time.Second
+	// maxPeek bounds what is read of a body to see what it is about, and maxReplay what is
+	// kept of one so that it can be sent a second time.
+	maxPeek   = 32 << 20
+	maxReplay = 256 << 10
+)
+
+// NewRouter makes a router.
+func NewRouter(o RouterOptions) *Router {
+	return &Router{o: o, transport: transport{authority: o.Authority}, known: map[string]known{}, placed: map[string]int{}}
+}
+
+// target is what a request is about.
+type target struct {
+	sandbox, snapshot string
+	// duty is for requests about work that one host does for all, and place for new sandboxes.
+	duty, place bool
+	// alone is set for the message of an agent that another host may answer.
+	alone bool
+}
+
+var (
+	sandboxID  = regexp.MustCompile(`^sbx[0-9a-hjkmnp-z]{16}$`)
+	snapshotID = regexp.MustCompile(`^snp[0-9a-hjkmnp-z]{16}$`)
+)
+
+// Route answers a request, or reports that it is this host's to answer.
+func (x *Router) Route(w http.ResponseWriter, r *http.Request) (handled bool) {
+	peer := PeerFrom(r.Context())
+	if peer == nil {
+		dropPeerHeaders(r.Header)
+	}
+	caller, t, err := x.targetOf(r, peer)
+	if err != nil {
+		return false // as it is refused here
+	}
+	switch {
+	case t.sandbox != "":
+		return x.toSandbox(w, r, t, caller, peer)
+	case t.snapshot != "":
+		return x.toSnapshot(w, r, t, caller, peer)
+	case t.duty && peer == nil:
+		return x.toDuty(w, r, caller)
+	case t.place && peer == nil:
+		return x.place(w, r, t, caller)
+	}
+	return false
+}
+
+// targetOf finds out what a request is about. It asks for a key before it reads more than the
+// head, and fails where there is none.
+func (x *Router) targetOf(r *http.Request, peer *Peer) (c Caller, t target, err error) {
+	if id := x.o.Port(r.Host); id != "" {
+		return c, target{sandbox: id}, nil
+	}
+	if id, _, _ := strings.Cut(r.Header.Get("E2b-Sandbox-Id"), "-"); sandboxID.MatchString(id) {
+		return c, target{sandbox: id}, nil
+	}
+	t = ofPath(r)
+	body := t.place || r.URL.Path == x.o.Agents && r.Method == http.MethodPost
+	if t == (target{}) && !body {
+		return c, t, nil
+	}
+	if peer == nil {
+		if c, err = x.o.Authenticate(r); err != nil {
+			return c, t, err
+		}
+	}
+	if body {
+		err = x.readTarget(r, &t)
+	}
+	return c, t, err
+}
+
+// ofPath is what a request is about by its path.
+func ofPath(r *http.Request) (t target) {
+	path := strings.TrimPrefix(r.URL.Path, "/v1")
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	for i, p := range parts {
+		if reads && i == len(parts)-1 && i == 1 && (parts[0] == "sandboxes" || parts[0] == "snapshots") && path != r.URL.Path {
+			break // the record of it, which every host can read
+		}
+		switch {
+		case sandboxID.MatchString(p) && t.sandbox == "" && t.snapshot == "":
+			t.sandbox = p
+		case snapshotID.MatchString(p) && t.sandbox == "" && t.snapshot == "":
+			t.snapshot = p
+		}
+	}
+	if t.sandbox != "" || t.snapshot != "" {
+		return t
+	}
+	if len(parts) > 0 && path != r.URL.Path && (parts[0] == "webhooks" || parts[0] == "agents") {
+		t.duty = true
+	}
+	t.place = r.Method == http.MethodPost && (path == "/sandboxes" || r.URL.Path == "/sandboxes" || r.URL.Path == "/v2/sandboxes")
+	return t
+}
+
+// readTarget finds what a request is about in its body, which stays in it.
+func (x *Router) readTarget(r *http.Request, t *target) error {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxPeek+1))
+	if err != nil {
+		return err
+	}
+	rest := r.Body
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), rest), rest}
+	if len(body) <= maxPeek {
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		r.ContentLength = int64(len(body))
+		r.TransferEncoding = nil
+	}
+	if t.place {
+		var asked struct {
+			SnapshotID string `json:"snapshot_id"`
+			TemplateID string `json:"templateID"`
+		}
+		if json.Unmarshal(body, &asked) != nil {
+			return nil
+		}
+		for _, id := range []string{asked.SnapshotID, asked.TemplateID} {
+			if snapshotID.MatchString(id) {
+				t.snapshot = id
+			}
+		}
+		return nil
+	}
+	var message struct {
+		Method string `json:"method"`
+		Params struct {
+			Name      string         `json:"name"`
+			Arguments map[string]any `json:"arguments"`
+		} `json:"params"`
+	}
+	if json.Unmarshal(body, &message) != nil || message.Method != "tools/call" {
+		return nil
+	}
+	t.alone = true
+	for _, v := range message.Params.Arguments {
+		id, _ := v.(string)
+		switch {
+		case sandboxID.MatchString(id):
+			t.sandbox = id
+		case snapshotID.MatchString(id):
+			t.snapshot = id
+		}
+	}
+	t.place = message.Params.Name == "create_sandbox"
+	return nil
+}
+
+// toSandbox leads a request to the host that has a sandbox.
+func (x *Router) toSandbox(w http.ResponseWriter, r *http.Request, t target, c Caller, peer *Peer) bool {
+	if x.o.Here(t.sandbox) {
+		return false
+	}
+	if peer == nil {
+		if k, ok := x.remembered(t.sandbox); ok {
+			return x.pass(w, r, t, c, store.Ownership{Host: k.host, Address: k.address})
+		}
+	}
+	for range 3 {
+		o, err := x.o.Hosts.SandboxHost(r.Context(), t.sandbox)
+		if bothy.ErrorCode(err) == bothy.CodeSandboxNotFound {
+			return false
+		}
+		if err != nil {
+			x.o.Fail(w, r, err)
+			return true
+		}
+		if o.Host != "" || o.Sandbox.Ended() {
+			return x.owned(w, r, t, c, peer, o)
+		}
+		// It is nobody's. Who takes it has it.
+		if peer == nil && !x.mayTake() {
+			if to, ok := x.other(); ok {
+				return x.pass(w, r, t, c, store.Ownership{Host: to.Name, Address: to.Address})
+			}
+		}
+		if ok, err := x.o.Hosts.ClaimSandbox(r.Context(), t.sandbox); err != nil {
+			x.o.Fail(w, r, err)
+			return true
+		} else if ok {
+			x.o.Log.Info("a sandbox that was nobody's is this host's now", "sandbox", t.sandbox)
+			return false
+		}
+	}
+	x.o.Fail(w, r, elsewhere("sandbox "+t.sandbox))
+	return true
+}
+
+// owned leads a request to the host that has something, by what the database says now.
+func (x *Router) owned(w http.ResponseWriter, r *http.Request, t target, c Caller, peer *Peer, o store.Ownership) bool {
+	switch {
+	case o.Host == x.o.Hosts.Self(), o.Host == "", o.Sandbox.Ended() && (o.Dead || peer != nil):
+		return false
+	case peer != nil:
+		// Whoever asked has old news. It asks the database, and then that host.
+		x.o.Fail(w, r, elsewhere("what this request is about"))
+		return true
+	case o.Dead:
+		e := bothy.Errorf(bothy.CodeStore, "the host %s is dead, and the snapshot of this sandbox is there alone", o.Host).
+			WithHint("It can be used again when that host is back. To give it up, have the operator start the host, or create another sandbox.")
+		e.RetryAfter = time.Minute
+		x.o.Fail(w, r, e)
+		return true
+	}
+	return x.pass(w, r, t, c, o)
+}
+
+func elsewhere(what string) error {
+	e := bothy.Errorf(bothy.CodeMisdirected, "%s is on another host by now", what).WithHint("Try again.")
+	e.RetryAfter = time.Second
+	return e
+}
+
+func (x *Router) toSnapshot(w http.ResponseWriter, r *http.Request, t target, c Caller, peer *Peer) bool {
+	sandbox, o, err := x.o.Hosts.SnapshotHost(r.Context(), t.snapshot)
+	if bothy.ErrorCode(err) == bothy.CodeSnapshotNotFound {
+		return false
+	}
+	if err != nil {
+		x.o.Fail(w, r, err)
+		return true
+	}
+	if o.Host == "" && o.Sandbox != "" && !o.Sandbox.Ended() {
+		t.sandbox = sandbox
+		return x.toSandbox(w, r, t, c, peer)
+	}
+	o.Sandbox = "" // the files of an ended sandbox are still on its host
+	return x.owned(w, r, t, c, peer, o)
+}
+
+func (x *Router) toDuty(w http.ResponseWriter, r *http.Request, c Caller) bool {
+	o, err := x.o.Hosts.DutyHost(r.Context(), DutyAll)
+	if err != nil {
+		x.o.Fail(w, r, err)
+		return true
+	}
+	if o.Host == "" || o.Dead {
+		e := bothy.Errorf(bothy.CodeStore, "no host has taken over the webhooks and agents yet").WithHint("Try again in a few seconds.")
+		e.RetryAfter = 3 * time.Second
+		x.o.Fail(w, r, e)
+		return true
+	}
+	return x.owned(w, r, target{}, c, nil, o)
+}
+
+func (x *Router) remembered(id string) (known, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	k, ok := x.known[id]
+	return k, ok && time.Since(k.at) < knownFor
+}
+
+func (x *Router) remember(id string, o store.Ownership) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.known) >= maxKnown {
+		clear(x.known)
+	}
+	x.known[id] = known{o.Host, o.Address, time.Now()}
+}
+
+func (x *Router) forget(id string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.known, id)
+}
+
+// errAgain says that another host is to be asked, and nothing has been done.
+var errAgain = errors.New("another host is to be asked")
+
+// pass has another host answer, and, where that one no longer has what the request is about,
+// asks once more who does. It reports true, but for a request that is this host's by then.
+func (x *Router) pass(w http.ResponseWriter, r *http.Request, t target, c Caller, o store.Ownership) bool {
+	again := replayable(r)
+	err := x.send(w, r, t, c, o, false)
+	if err == nil {
+		if t.sandbox != "" {
+			x.remember(t.sandbox, o)
+		}
+		return true
+	}
+	x.forget(t.sandbox)
+	if !errors.Is(err, errAgain) || !again(r) {
+		x.o.Fail(w, r, unanswered(o.Host, err))
+		return true
+	}
+	now, ferr := x.ownerNow(r.Context(), t)
+	switch {
+	case ferr != nil:
+		x.o.Fail(w, r, ferr)
+	case now.Host == x.o.Hosts.Self():
+		return false
+	case now.Host == "" || now.Dead || now == o:
+		x.o.Fail(w, r, unanswered(o.Host, err))
+	default:
+		if err = x.send(w, r, t, c, now, false); err != nil {
+			x.o.Fail(w, r, unanswered(now.Host, err))
+		}
+	}
+	return true
+}
+
+func (x *Router) ownerNow(ctx context.Context, t target) (o store.Ownership, err error) {
+	switch {
+	case t.sandbox != "":
+		o, err = x.o.Hosts.SandboxHost(ctx, t.sandbox)
+	case t.snapshot != "":
+		_, o, err = x.o.Hosts.SnapshotHost(ctx, t.snapshot)
+	default:
+		o, err = x.o.Hosts.DutyHost(ctx, DutyAll)
+	}
+	o.Sandbox = ""
+	return o, err
+}
+
+// unanswered is what a caller is told of a host that did not answer.
+func unanswered(host string, err error) error {
+	e := bothy.Errorf(bothy.CodeStore, "the host %s, which has what this request is about, does not answer", host).
+		WithHint("Try again in a few seconds, with the same Idempotency-Key where the request changes something: it may have been done.").Because(err)
+	e.RetryAfter = 3 * time.Second
+	return e
+}
+
+// replayable prepares a request to be sent twice, and returns what makes it whole again, if
+// that can be.
+func replayable(r *http.Request) (again func(*http.Request) bool) {
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+		return func(*http.Request) bool { return true }
+	}
+	if r.GetBody == nil && r.ContentLength > 0 && r.ContentLength <= maxReplay {
+		if body, err := io.ReadAll(io.LimitReader(r.Body, r.ContentLength)); err == nil {
+			rest := r.Body
+			r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+			r.Body = struct {
+				io.Reader
+				io.Closer
+			}{bytes.NewReader(body), rest}
+		}
+	}
+	if r.GetBody == nil {
+		// The other host says whether it has it before it asks for the body.
+		r.Header.Set("Expect", "100-continue")
+		read := &watchedBody{ReadCloser: r.Body}
+		r.Body = read
+		return func(*http.Request) bool { return !read.began.Load() }
+	}
+	return func(r *http.Request) bool {
+		body, err := r.GetBody()
+		r.Body = body
+		return err == nil
+	}
+}
+
+// send has a host answer. What it refuses before it has done anything is errAgain: that it
+// does not have what the request is about, or, for a new sandbox, that there is no room.
+func (x *Router) send(w http.ResponseWriter, r *http.Request, t target, c Caller, o store.Ownership, place bool) (err error) {
+	origin := bothy.OriginFrom(r.Context())
+	proxy := &httputil.ReverseProxy{
+		Transport: x.transport.to(o.Host, o.Address), FlushInterval: -1,
+		ErrorLog: slog.NewLogLogger(x.o.Log.Handler(), slog.LevelDebug),
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL = &url.URL{Scheme: "https", Host: o.Host, Path: p.In.URL.Path, RawPath: p.In.URL.RawPath, RawQuery: p.In.URL.RawQuery}
+			p.Out.Host = p.In.Host
+			for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+				if v, ok := p.In.Header[name]; ok {
+					p.Out.Header[name] = v
+				}
+			}
+			h := p.Out.Header
+			dropPeerHeaders(h)
+			h.Set(headerRemote, r.RemoteAddr)
+			h.Set(headerScheme, cmp.Or(origin.Scheme, "http"))
+			h.Set("X-Request-Id", origin.RequestID)
+			if c.TokenID != "" {
+				h.Set(headerProject, c.Project)
+				h.Set(headerToken, c.TokenID)
+			}
+			if place {
+				h.Set(headerPlace, "1")
+			}
+			if t.alone {
+				h.Set(headerAlone, "1")
+				h.Del("Mcp-Session-Id")
+			}
+		},
+		ModifyResponse: func(res *http.Response) error {
+			if refused(res, place) {
+				return errAgain
+			}
+			for _, name := range []string{"X-Request-Id", "X-Content-Type-Options", "Cache-Control"} {
+				res.Header.Del(name) // this host has set them
+			}
+			return nil
+		},
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, e error) {
+			var unsent *notSentError
+			if err = e; errors.As(e, &unsent) {
+				err = errors.Join(errAgain, e)
+			}
+		},
+	}
+	proxy.ServeHTTP(w, r)
+	return err
+}
+
+// refused reports whether a host has refused a request for which another may be asked.
+func refused(res *http.Response, place bool) bool {
+	if !strings.HasPrefix(res.Header.Get("Content-Type"), "application/problem+json") {
+		return false
+	}
+	if res.StatusCode != http.StatusMisdirectedRequest && !(place && (res.StatusCode == http.StatusServiceUnavailable || res.StatusCode == http.StatusNotFound)) {
+		return false
+	}
+	body, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+	if err != nil {
+		return false
+	}
+	var p struct {
+		Code bothy.Code `json:"code"`
+	}
+	_ = json.Unmarshal(body, &p)
+	res.Body = io.NopCloser(bytes.NewReader(body))
+	switch p.Code {
+	case bothy.CodeMisdirected:
+		return true
+	case bothy.CodeCapacity, bothy.CodeShuttingDown, bothy.CodeTemplateNotFound:
+		return place
+	}
+	return false
+}

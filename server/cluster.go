@@ -1,0 +1,192 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/middleware"
+	"github.com/bothy-dev/bothy/cluster"
+	"github.com/bothy-dev/bothy/config"
+	"github.com/bothy-dev/bothy/mcp"
+)
+
+// refreshEvery is how often it is looked what other hosts have changed: keys and plans.
+const refreshEvery = 2 * time.Second
+
+func leaseTimes(c config.Config) cluster.Times {
+	return cluster.Times{Lease: time.Duration(c.Cluster.LeaseSeconds) * time.Second}
+}
+
+// openKeeper makes what knows whether this host may go on. It does nothing before runCluster
+// but to tell.
+func (s *Server) openKeeper() {
+	s.given = make(chan struct{})
+	s.keeper = cluster.NewKeeper(cluster.KeeperOptions{
+		Times: leaseTimes(s.config), Renewed: s.hosts.Renewed, Lost: s.hosts.Lost(), Log: s.log,
+		Suspend: func() { s.lifecycle.Suspend() }, Unsuspend: func() { s.lifecycle.Unsuspend() },
+		Abandon: func() { s.lifecycle.Abandon(); close(s.given) },
+	})
+	s.storeLost = nil // the keeper deals with it
+}
+
+// elsewhere counts the sandboxes of a project on other hosts; nil where there are none.
+func (s *Server) elsewhere() func(context.Context, string) (int, error) {
+	if s.hosts == nil {
+		return nil
+	}
+	return s.hosts.LiveOf
+}
+
+// countsStorage reports whether this host counts snapshots and templates for all.
+func (s *Server) countsStorage() func() bool {
+	if s.hosts == nil {
+		return nil
+	}
+	return s.onDuty.Load
+}
+
+// openCluster makes what leads requests to other hosts.
+func (s *Server) openCluster(ctx context.Context) error {
+	if s.hosts == nil {
+		return nil
+	}
+	authority, err := cluster.OpenAuthority(ctx, s.hosts, s.vault)
+	if err != nil {
+		return err
+	}
+	key, err := os.ReadFile(filepath.Join(s.config.Home, "secrets.key"))
+	if err != nil {
+		return err
+	}
+	c := s.config.Cluster
+	s.cluster.Store = s.hosts
+	s.cluster.Invitations = &cluster.Invitations{
+		Hosts: s.hosts, Authority: authority, Address: cmp.Or(c.Address, c.Listen), Grant: cluster.Grant{Key: key, Store: withoutPassword(s.config.Store)},
+	}
+	s.hosts.SetFigures(s.figures)
+	s.api.SetPeers(cluster.NewRouter(cluster.RouterOptions{
+		Hosts: s.hosts, Authority: authority, Keeper: s.keeper, Here: s.lifecycle.Here, Full: s.lifecycle.Full,
+		Ready: func() bool { return s.lifecycle.Pool(context.Background()).Ready > 0 },
+		Port:  s.api.PortOf, Agents: mcp.Path, Fail: s.api.Fail, Log: s.log,
+		Authenticate: func(r *http.Request) (c cluster.Caller, err error) {
+			project, token, login, err := s.api.LoggedIn(r)
+			if login {
+				c = cluster.Caller{Project: project, TokenID: token}
+			}
+			return c, err
+		},
+	}))
+	l, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return bothy.Errorf(bothy.CodeConflict, "the address %s (cluster.listen) cannot be listened on", c.Listen).
+			WithHint("Stop what listens there, or choose another address.").Because(err)
+	}
+	s.undo.Add(func() { l.Close() })
+	s.peers = tls.NewListener(l, authority.Server())
+	return nil
+}
+
+// servePeer answers a request that another host passes on, as if it had come here.
+func (s *Server) servePeer(w http.ResponseWriter, r *http.Request) {
+	p := cluster.PeerFrom(r.Context())
+	ctx := middleware.WithPeer(r.Context(), middleware.Peer{Remote: p.Remote, Scheme: p.Scheme, Project: p.Project, TokenID: p.TokenID})
+	if p.Alone {
+		ctx = mcp.Alone(ctx)
+	}
+	r = r.WithContext(ctx)
+	r.TLS = nil // it is that of the hosts
+	s.api.ServeHTTP(w, r)
+}
+
+// runCluster keeps this host to its lease, gives up hosts that died, and does what one host
+// does for all, until stop is called.
+func (s *Server) runCluster() (stop func()) {
+	if s.hosts == nil {
+		return func() {}
+	}
+	peers := s.api.ServePeers(s.peers, cluster.FromPeers(http.HandlerFunc(s.servePeer), s.cluster.Invitations))
+	s.log.Info("host of a cluster", "name", s.config.Cluster.Name, "listen", s.peers.Addr().String())
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { s.keeper.Run(ctx) })
+	running.Go(func() {
+		s.keeper.Sexton(ctx, s.hosts, cluster.FateOf(s.storedElsewhere, time.Now))
+	})
+	running.Go(func() {
+		s.keeper.Duty(ctx, s.hosts, cluster.DutyAll, func(ctx context.Context) {
+			s.onDuty.Store(true)
+			defer s.onDuty.Store(false)
+			stopWebhooks := s.inBackground(s.webhooks.Run, "webhooks cannot be read, and send nothing")
+			defer stopWebhooks()
+			stopAgents := s.runAgents()
+			defer stopAgents()
+			<-ctx.Done()
+		})
+	})
+	running.Go(func() { s.refresh(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if peers.Shutdown(ctx) != nil {
+			peers.Close()
+		}
+	}
+}
+
+// refresh takes note of what other hosts have changed.
+func (s *Server) refresh(ctx context.Context) {
+	t := time.NewTicker(refreshEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if err := s.tokens.Refresh(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("it cannot be found out what other hosts have changed", "error", err)
+		}
+	}
+}
+
+// storedElsewhere reports whether hosts besides the one that wrote a snapshot have it.
+func (s *Server) storedElsewhere(*bothy.Snapshot) bool { return false }
+
+// figures are what the other hosts are told of this one.
+func (s *Server) figures() bothy.HostFigures {
+	f := bothy.HostFigures{
+		Version: s.version, CPUs: runtime.NumCPU(), Live: s.lifecycle.Live(), Ready: s.lifecycle.Pool(context.Background()).Ready,
+		MaxSandboxes: s.config.Sandboxes.Max, FreeMemoryBytes: s.lifecycle.FreeMemoryBytes(),
+	}
+	var memory unix.Sysinfo_t
+	if unix.Sysinfo(&memory) == nil {
+		f.MemoryBytes = int64(memory.Totalram) * int64(memory.Unit)
+	}
+	return f
+}
+
+// withoutPassword is a URL that may be shown.
+func withoutPassword(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	if u.User != nil {
+		u.User = url.User(u.User.Username())
+	}
+	return u.String()
+}

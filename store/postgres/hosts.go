@@ -1,0 +1,510 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/random"
+	"github.com/bothy-dev/bothy/store"
+	"github.com/bothy-dev/bothy/store/record"
+)
+
+// Servers that share a database have a row each in hosts, with a lease and an epoch. The row
+// of the lease of a single server is what they take in turn while they bring the tables up to
+// date, and it counts their epochs.
+
+const (
+	// sharedHome stands in the place of a home in the lease of a database that hosts share.
+	sharedHome = "cluster"
+	// openingTime is for how long a host has the tables for itself while it joins, and
+	// openingPatience how long the others wait for their turn.
+	openingTime     = time.Minute
+	openingPatience = 90 * time.Second
+	// restartTime is how long a host that was stopped may take to come back before the others
+	// give it up.
+	restartTime = 2 * time.Minute
+)
+
+// Member is a server among those that share a database.
+type Member struct {
+	// Name is the host's, and Address where the others reach it.
+	Name, Address string
+	Labels        map[string]string
+}
+
+// WithMember has the server share the database with others.
+func WithMember(m Member) Option {
+	return func(s *Store) { s.member, s.lease.shared = m, true }
+}
+
+var _ store.Hosts = (*Store)(nil)
+
+func (s *Store) shared() bool { return s.lease.shared }
+
+// ownEpoch is what a new sandbox has for the epoch of its host.
+func (s *Store) ownEpoch() int64 {
+	if s.shared() {
+		return s.lease.epoch
+	}
+	return 0
+}
+
+// openShared takes the turn to bring the tables up to date, with a new epoch.
+func (s *Store) openShared(ctx context.Context) error {
+	l := &s.lease
+	l.lost = make(chan struct{})
+	if l.holder == "" {
+		l.holder = random.Hex(16)
+	}
+	deadline := time.Now().Add(openingPatience)
+	for {
+		busy, err := s.takeTurn(ctx)
+		if err != nil {
+			l.epoch = 0
+			return unreachable(err)
+		}
+		if busy == "" {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return bothy.Errorf(bothy.CodeConflict, "another host has been opening the database for too long: %s", busy).
+				WithHint("See what that server does, and start this one again.")
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(firstPause * 5):
+		}
+	}
+}
+
+// takeTurn returns who else has the turn.
+func (s *Store) takeTurn(ctx context.Context) (busy string, err error) {
+	l := &s.lease
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		b := &pgx.Batch{}
+		b.Queue(`SELECT set_config('lock_timeout', '20000', true)`)
+		b.Queue(`SELECT pg_advisory_xact_lock($1)`, int64(openingLock))
+		b.Queue(leaseSchema)
+		b.Queue(`INSERT INTO server_lease VALUES (1, 0, '', '', '', 'epoch') ON CONFLICT DO NOTHING`)
+		if err := tx.SendBatch(ctx, b).Close(); err != nil {
+			return err
+		}
+		if err := checkForm(ctx, tx); err != nil {
+			return err
+		}
+		var home, holder, place string
+		var held bool
+		err := tx.QueryRow(ctx, `SELECT epoch, home, holder, place, until > clock_timestamp() FROM server_lease FOR UPDATE`).
+			Scan(&l.epoch, &home, &holder, &place, &held)
+		if err != nil {
+			return err
+		}
+		if home != "" && home != sharedHome && home != s.home {
+			return bothy.Errorf(bothy.CodeConflict, "the database belongs to a server that is no host of a cluster, with the state %s", home).
+				WithHint("Give that server the `cluster` setting first, so that it becomes the first host, or name another database in `store`.")
+		}
+		if held && holder != l.holder {
+			if home != sharedHome {
+				return bothy.Errorf(bothy.CodeConflict, "another server uses this database: %s", place).WithHint("Stop that server.")
+			}
+			busy = place
+			return nil
+		}
+		l.epoch++
+		host, _ := os.Hostname()
+		// The home stays until this host has registered: only then is what it had its own.
+		_, err = tx.Exec(ctx, `UPDATE server_lease SET epoch = $1, holder = $2, place = $3, until = clock_timestamp() + make_interval(secs => $4)`,
+			l.epoch, l.holder, fmt.Sprintf("process %d on %s", os.Getpid(), cleanText(host)), openingTime.Seconds())
+		return err
+	})
+	return busy, err
+}
+
+// register makes this server one of the hosts, and ends its turn.
+func (s *Store) register(ctx context.Context) error {
+	l := &s.lease
+	labels, err := json.Marshal(s.member.Labels)
+	if err != nil {
+		return err
+	}
+	sent := time.Now()
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', '20000', true)`); err != nil {
+			return err
+		}
+		var home string
+		err := tx.QueryRow(ctx, `SELECT home FROM server_lease WHERE epoch = $1 FOR UPDATE`, l.epoch).Scan(&home)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return bothy.Errorf(bothy.CodeConflict, "another host took its turn before this one had joined").WithHint("Start this server again.")
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.replaceHost(ctx, tx, string(labels)); err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		// What it had before is its own again, with its new epoch.
+		b.Queue(`UPDATE sandboxes SET host_epoch = $2 WHERE host = $1`, s.member.Name, l.epoch)
+		if home != sharedHome {
+			b.Queue(`UPDATE sandboxes SET host = $1, host_epoch = $2 WHERE host = ''`, s.member.Name, l.epoch)
+			b.Queue(`UPDATE snapshots SET host = $1 WHERE host = ''`, s.member.Name)
+			b.Queue(`UPDATE usage_marks SET host = $1 WHERE host = ''`, s.member.Name)
+		}
+		b.Queue(`UPDATE server_lease SET home = $2, until = clock_timestamp() WHERE epoch = $1`, l.epoch, sharedHome)
+		return tx.SendBatch(ctx, b).Close()
+	})
+	if err != nil {
+		return unreachable(err)
+	}
+	l.renewed.Store(&sent)
+	l.stop = s.renewLease()
+	return nil
+}
+
+// replaceHost writes this server's row, in the place of that of the one before it.
+func (s *Store) replaceHost(ctx context.Context, tx pgx.Tx, labels string) error {
+	var home, holder, place string
+	var lives bool
+	var left float64
+	// The lock waits for what the server before has begun, and nothing of its begins after it.
+	err := tx.QueryRow(ctx, `SELECT home, holder, address, dead_at IS NULL AND until > clock_timestamp(), extract(epoch FROM until - clock_timestamp())::float8
+		FROM hosts WHERE id = $1 FOR UPDATE`, s.member.Name).Scan(&home, &holder, &place, &lives, &left)
+	found := err == nil
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return err
+	}
+	if found && home != s.home {
+		return bothy.Errorf(bothy.CodeConflict, "there is another host with the name %s, at %s", s.member.Name, place).
+			WithHint("Give this one another `cluster.name`. If the other is gone for good: `bothy host rm %s`.", s.member.Name)
+	}
+	if found && lives && holder != s.lease.holder {
+		return bothy.Errorf(bothy.CodeConflict, "the host %s is running already, at %s", s.member.Name, place).
+			WithHint("Stop it, or wait %d seconds if it is dead.", int(left)+1)
+	}
+	text := `INSERT INTO hosts (id, epoch, home, holder, address, wish, until, joined, labels, figures)
+		VALUES ($1, $2, $3, $4, $5, 'up', clock_timestamp() + make_interval(secs => $6), clock_timestamp(), $7, '{}')`
+	if found {
+		text = `UPDATE hosts SET epoch = $2, home = $3, holder = $4, address = $5, until = clock_timestamp() + make_interval(secs => $6),
+			labels = $7, dead_at = NULL WHERE id = $1`
+	}
+	_, err = tx.Exec(ctx, text, s.member.Name, s.lease.epoch, s.home, s.lease.holder, s.member.Address, s.leaseTime.Seconds(), labels)
+	return err
+}
+
+func (s *Store) renewShared(ctx context.Context) (held bool, err error) {
+	figures := []byte("{}")
+	if f := s.figures.Load(); f != nil {
+		if figures, err = json.Marshal((*f)()); err != nil {
+			return false, err
+		}
+	}
+	sent := time.Now()
+	tag, err := s.pool.Exec(ctx, `UPDATE hosts SET until = clock_timestamp() + make_interval(secs => $2), figures = $3 WHERE epoch = $1 AND dead_at IS NULL`,
+		s.lease.epoch, s.leaseTime.Seconds(), string(figures))
+	if err != nil || tag.RowsAffected() == 0 {
+		return false, err
+	}
+	s.lease.renewed.Store(&sent)
+	return true, nil
+}
+
+// leaveShared gives this host time to be started again, and its duties to others.
+func (s *Store) leaveShared(ctx context.Context) {
+	b := &pgx.Batch{}
+	b.Queue(`UPDATE hosts SET until = clock_timestamp() + make_interval(secs => $2) WHERE epoch = $1 AND dead_at IS NULL`, s.lease.epoch, max(restartTime, s.leaseTime).Seconds())
+	b.Queue(`DELETE FROM host_duties WHERE epoch = $1`, s.lease.epoch)
+	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
+		s.log.Warn("the other hosts could not be told that this one is restarted", "error", reason(err))
+	}
+}
+
+// Self implements store.Hosts.
+func (s *Store) Self() string { return s.member.Name }
+
+// Renewed implements store.Hosts.
+func (s *Store) Renewed() time.Time {
+	if t := s.lease.renewed.Load(); t != nil {
+		return *t
+	}
+	return time.Time{}
+}
+
+// SetFigures implements store.Hosts.
+func (s *Store) SetFigures(f func() bothy.HostFigures) { s.figures.Store(&f) }
+
+// Hosts implements store.Hosts.
+func (s *Store) Hosts(ctx context.Context) ([]bothy.ClusterHost, error) {
+	return list(ctx, s, "list hosts", `SELECT id, address, CASE WHEN dead_at IS NULL THEN wish ELSE 'dead' END, epoch, labels, joined,
+			extract(epoch FROM until - clock_timestamp())::float8, figures,
+			(SELECT count(*) FROM sandboxes s WHERE s.host = h.id AND s.state NOT IN ('stopped', 'failed') AND NOT pooled)
+		FROM hosts h ORDER BY id`, nil, func(row pgx.CollectableRow) (h bothy.ClusterHost, err error) {
+		var labels, figures, state string
+		if err = row.Scan(&h.Name, &h.Address, &state, &h.Epoch, &labels, &h.JoinedAt, &h.LeaseSeconds, &figures, &h.Sandboxes); err != nil {
+			return h, err
+		}
+		h.State, h.Self = bothy.HostState(state), h.Name == s.member.Name
+		return h, errors.Join(json.Unmarshal([]byte(labels), &h.Labels), json.Unmarshal([]byte(figures), &h.HostFigures))
+	})
+}
+
+// SetHostState implements store.Hosts.
+func (s *Store) SetHostState(ctx context.Context, name string, state bothy.HostState) error {
+	n, err := s.change(ctx, "change a host", whole, do(`UPDATE hosts SET wish = $2 WHERE id = $1`, name, string(state)))
+	if err == nil && n == 0 {
+		err = noHost(name)
+	}
+	return err
+}
+
+func noHost(name string) error {
+	return bothy.Errorf(bothy.CodeNotFound, "there is no host %q", name).WithHint("`bothy host ls` lists them.")
+}
+
+// RemoveHost implements store.Hosts.
+func (s *Store) RemoveHost(ctx context.Context, name string) error {
+	return s.transaction(ctx, "remove a host", once, func(ctx context.Context, tx pgx.Tx) error {
+		var dead bool
+		var sandboxes int
+		err := tx.QueryRow(ctx, `SELECT dead_at IS NOT NULL, (SELECT count(*) FROM sandboxes WHERE host = $1 AND state NOT IN ('stopped', 'failed'))
+			FROM hosts WHERE id = $1 FOR UPDATE`, name).Scan(&dead, &sandboxes)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return noHost(name)
+		}
+		if err != nil {
+			return err
+		}
+		if !dead {
+			return bothy.Errorf(bothy.CodeConflict, "the host %s is not dead", name).
+				WithHint("Stop its server with `bothy down` there; the others give it up after %d seconds.", int(restartTime.Seconds()))
+		}
+		if sandboxes > 0 {
+			return bothy.Errorf(bothy.CodeConflict, "%d paused sandboxes have their snapshots on the host %s alone", sandboxes, name).
+				WithHint("Start the host again, or delete these sandboxes.")
+		}
+		_, err = tx.Exec(ctx, `DELETE FROM hosts WHERE id = $1`, name)
+		return err
+	})
+}
+
+const ownership = `SELECT coalesce(h.id, ''), coalesce(h.address, ''), coalesce(h.dead_at IS NOT NULL, false), `
+
+func scanOwnership(row pgx.CollectableRow) (o store.Ownership, err error) {
+	var state string
+	err = row.Scan(&o.Host, &o.Address, &o.Dead, &state)
+	o.Sandbox = bothy.State(state)
+	return o, err
+}
+
+// SandboxHost implements store.Hosts.
+func (s *Store) SandboxHost(ctx context.Context, id string) (store.Ownership, error) {
+	o, found, err := first(ctx, s, "find the host of a sandbox", ownership+`s.state FROM sandboxes s LEFT JOIN hosts h ON h.id = s.host WHERE s.id = $1`,
+		[]any{id}, scanOwnership)
+	if err == nil && !found {
+		return o, bothy.Errorf(bothy.CodeSandboxNotFound, "there is no sandbox %q", id).WithHint("List your sandboxes with `bothy ls` or GET /v1/sandboxes.")
+	}
+	return o, err
+}
+
+// SnapshotHost implements store.Hosts.
+func (s *Store) SnapshotHost(ctx context.Context, id string) (sandbox string, o store.Ownership, err error) {
+	type found struct {
+		sandbox string
+		store.Ownership
+	}
+	f, ok, err := first(ctx, s, "find the host of a snapshot", `SELECT n.sandbox_id, coalesce(h.id, ''), coalesce(h.address, ''), coalesce(h.dead_at IS NOT NULL, false), coalesce(s.state, '')
+		FROM snapshots n LEFT JOIN sandboxes s ON s.id = n.sandbox_id
+		LEFT JOIN hosts h ON h.id = CASE WHEN s.state IS NULL OR s.state IN ('stopped', 'failed') THEN n.host ELSE s.host END WHERE n.id = $1`,
+		[]any{id}, func(row pgx.CollectableRow) (f found, err error) {
+			var state string
+			err = row.Scan(&f.sandbox, &f.Host, &f.Address, &f.Dead, &state)
+			f.Sandbox = bothy.State(state)
+			return f, err
+		})
+	if err == nil && !ok {
+		err = noSnapshot(id)
+	}
+	return f.sandbox, f.Ownership, err
+}
+
+// ClaimSandbox implements store.Hosts.
+func (s *Store) ClaimSandbox(ctx context.Context, id string) (claimed bool, err error) {
+	err = s.transaction(ctx, "claim a sandbox", once, func(ctx context.Context, tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `UPDATE sandboxes SET host = $2, host_epoch = $3 WHERE id = $1 AND host = ''`, id, s.member.Name, s.lease.epoch)
+		if claimed = err == nil && tag.RowsAffected() == 1; !claimed {
+			return err
+		}
+		_, err = tx.Exec(ctx, `UPDATE snapshots SET host = $2 WHERE sandbox_id = $1`, id, s.member.Name)
+		return err
+	})
+	return claimed && err == nil, err
+}
+
+// LiveOf implements store.Hosts.
+func (s *Store) LiveOf(ctx context.Context, project string) (int, error) {
+	n, _, err := first(ctx, s, "count sandboxes", `SELECT count(*) FROM sandboxes WHERE project = $1 AND host <> $2 AND NOT pooled
+		AND state IN ('starting', 'running', 'pausing', 'resuming', 'stopping')`, []any{project, s.member.Name}, pgx.RowTo[int])
+	return n, err
+}
+
+// TakeDuty implements store.Hosts.
+func (s *Store) TakeDuty(ctx context.Context, name string) (bool, error) {
+	n, err := s.change(ctx, "take a duty", whole, do(`INSERT INTO host_duties (name, epoch) VALUES ($1, $2)
+		ON CONFLICT (name) DO UPDATE SET epoch = excluded.epoch WHERE host_duties.epoch = excluded.epoch
+		OR NOT EXISTS (SELECT 1 FROM hosts WHERE hosts.epoch = host_duties.epoch AND dead_at IS NULL)`, name, s.lease.epoch))
+	return n == 1, err
+}
+
+// DutyHost implements store.Hosts.
+func (s *Store) DutyHost(ctx context.Context, name string) (store.Ownership, error) {
+	o, _, err := first(ctx, s, "find who has a duty", ownership+`'' FROM host_duties d JOIN hosts h ON h.epoch = d.epoch WHERE d.name = $1`, []any{name}, scanOwnership)
+	return o, err
+}
+
+// Authority implements store.Hosts.
+func (s *Store) Authority(ctx context.Context, make func() (string, []byte, error)) (certificate string, sealed []byte, err error) {
+	err = s.transaction(ctx, "read the hosts' authority", once, func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(openingLock)); err != nil {
+			return err
+		}
+		err := tx.QueryRow(ctx, `SELECT certificate, sealed_key FROM host_authority`).Scan(&certificate, &sealed)
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		if certificate, sealed, err = make(); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `INSERT INTO host_authority VALUES (1, $1, $2)`, certificate, sealed)
+		return err
+	})
+	return certificate, sealed, err
+}
+
+// AddHostToken implements store.Hosts.
+func (s *Store) AddHostToken(ctx context.Context, hash string, life time.Duration) error {
+	_, err := s.change(ctx, "add a token for a host", whole,
+		do(`DELETE FROM host_tokens WHERE expires < clock_timestamp()`),
+		do(`INSERT INTO host_tokens VALUES ($1, clock_timestamp() + make_interval(secs => $2)) ON CONFLICT DO NOTHING`, hash, life.Seconds()))
+	return err
+}
+
+// UseHostToken implements store.Hosts.
+func (s *Store) UseHostToken(ctx context.Context, hash string) (bool, error) {
+	n, err := s.change(ctx, "use a token for a host", once, do(`DELETE FROM host_tokens WHERE hash = $1 AND expires > clock_timestamp()`, hash))
+	return n == 1, err
+}
+
+// BuryHosts implements store.Hosts.
+func (s *Store) BuryHosts(ctx context.Context, grace time.Duration, fate store.Fate) (done []store.Burial, err error) {
+	const overdue = `dead_at IS NULL AND epoch <> $1 AND until + make_interval(secs => $2) < clock_timestamp()`
+	late, err := list(ctx, s, "find dead hosts", `SELECT id, epoch FROM hosts WHERE `+overdue, []any{s.lease.epoch, grace.Seconds()},
+		func(row pgx.CollectableRow) (b store.Burial, err error) { return b, row.Scan(&b.Host, &b.Epoch) })
+	for _, b := range late {
+		buried := false
+		terr := s.transaction(ctx, "give a host up", once, func(ctx context.Context, tx pgx.Tx) error {
+			buried, b.Freed, b.Kept, b.Ended = false, 0, 0, 0
+			// What it has begun to change is finished before, and it changes nothing after it.
+			err := tx.QueryRow(ctx, `SELECT true FROM hosts WHERE id = $3 AND epoch = $4 AND `+overdue+` FOR UPDATE`,
+				s.lease.epoch, grace.Seconds(), b.Host, b.Epoch).Scan(&buried)
+			if errors.Is(err, pgx.ErrNoRows) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			return s.bury(ctx, tx, &b, fate)
+		})
+		if terr == nil && buried {
+			done = append(done, b)
+		}
+		err = errors.Join(err, terr)
+	}
+	return done, err
+}
+
+func (s *Store) bury(ctx context.Context, tx pgx.Tx, b *store.Burial, fate store.Fate) error {
+	rows, err := tx.Query(ctx, `SELECT record FROM sandboxes WHERE host = $1 AND state NOT IN ('stopped', 'failed') FOR UPDATE`, b.Host)
+	if err != nil {
+		return err
+	}
+	all, err := pgx.CollectRows(rows, decoded(record.DecodeSandbox))
+	if err != nil {
+		return err
+	}
+	var projects, texts []string
+	var times []int64
+	for _, sb := range all {
+		var lookup error
+		free, event := fate(sb, b.Host, func(id string) *bothy.Snapshot {
+			var text string
+			if err := tx.QueryRow(ctx, `SELECT record FROM snapshots WHERE id = $1`, id).Scan(&text); err != nil {
+				if !errors.Is(err, pgx.ErrNoRows) {
+					lookup = err
+				}
+				return nil
+			}
+			n, err := record.DecodeSnapshot(text)
+			lookup = errors.Join(lookup, err)
+			return n
+		})
+		if lookup != nil {
+			return lookup
+		}
+		if err := s.passOn(ctx, tx, sb, free); err != nil {
+			return err
+		}
+		switch {
+		case sb.State.Ended():
+			b.Ended++
+		case free:
+			b.Freed++
+		default:
+			b.Kept++
+		}
+		if event.Type != "" {
+			text, err := record.EncodeEvent(&event)
+			if err != nil {
+				return err
+			}
+			projects, texts, times = append(projects, event.ProjectID), append(texts, text), append(times, nanos(event.Time))
+		}
+	}
+	batch := &pgx.Batch{}
+	// Nobody knows how long they lived on.
+	batch.Queue(`DELETE FROM usage_marks WHERE host = $1`, b.Host)
+	batch.Queue(`UPDATE hosts SET dead_at = clock_timestamp() WHERE id = $1`, b.Host)
+	if len(texts) > 0 {
+		batch.Queue(addEvents, clean([]any{int64(len(texts)), projects, times, texts})...)
+	}
+	return tx.SendBatch(ctx, batch).Close()
+}
+
+// passOn stores what became of a sandbox of a dead host.
+func (s *Store) passOn(ctx context.Context, tx pgx.Tx, sb *store.Sandbox, free bool) error {
+	text, err := record.EncodeSandbox(sb)
+	if err != nil {
+		return err
+	}
+	var ended *int64
+	if sb.Ended != nil {
+		ended = nanosOrNull(&sb.Ended.At)
+	}
+	b := &pgx.Batch{}
+	b.Queue(`UPDATE sandboxes SET state = $2, ended_at = $3, record = $4, host_epoch = 0 WHERE id = $1`, clean([]any{sb.ID, string(sb.State), ended, text})...)
+	if free {
+		b.Queue(`UPDATE sandboxes SET host = '' WHERE id = $1`, sb.ID)
+		b.Queue(`UPDATE snapshots SET host = '' WHERE sandbox_id = $1`, sb.ID)
+	}
+	if sb.State.Ended() {
+		b.Queue(`DELETE FROM links WHERE sandbox_id = $1`, sb.ID)
+	}
+	return tx.SendBatch(ctx, b).Close()
+}

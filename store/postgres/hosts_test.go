@@ -1,0 +1,295 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
+	"github.com/bothy-dev/bothy/store/postgres"
+	"github.com/bothy-dev/bothy/store/storetest"
+)
+
+// member opens a database as one of the hosts that share it.
+func member(t testing.TB, url, name string, opts ...postgres.Option) *postgres.Store {
+	t.Helper()
+	return open(t, url, append([]postgres.Option{postgres.WithMember(postgres.Member{Name: name, Address: name + ".example:7710", Labels: map[string]string{"zone": name}}),
+		postgres.WithHome("home of " + name), postgres.WithHolder("holder of " + name)}, opts...)...)
+}
+
+// crashed is a server that ends without a word: its lease is renewed no more.
+func crashed(t testing.TB, url, name string) *postgres.Store {
+	return member(t, url, name, postgres.WithLease(time.Nanosecond, time.Hour))
+}
+
+func TestSharedStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T, now func() time.Time) storetest.Opener {
+		url := database(t)
+		return func() store.Store { return member(t, url, "one", postgres.WithNow(now)) }
+	})
+}
+
+func sandbox(id string, st bothy.State) *store.Sandbox {
+	return &store.Sandbox{Sandbox: bothy.Sandbox{ID: id, ProjectID: "p", State: st, CreatedAt: time.Now().UTC()}}
+}
+
+func TestOnlyTheOwnerChangesASandbox(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	one, two := member(t, url, "one"), member(t, url, "two")
+	defer one.Close()
+	defer two.Close()
+	must(t, one.PutSandbox(ctx, sandbox("sbx1", bothy.StateRunning)))
+	if err := two.PutSandbox(ctx, sandbox("sbx1", bothy.StateStopped)); bothy.ErrorCode(err) != bothy.CodeMisdirected {
+		t.Errorf("another host's change: %v", err)
+	}
+	if sb, err := two.Sandbox(ctx, "sbx1"); err != nil || sb.State != bothy.StateRunning {
+		t.Errorf("afterwards: %+v %v", sb, err)
+	}
+	must(t, one.PutSandbox(ctx, sandbox("sbx1", bothy.StatePaused)))
+	if own, err := two.OwnSandboxesInState(ctx, bothy.LiveStates...); err != nil || len(own) != 0 {
+		t.Errorf("another host's own: %v %v", own, err)
+	}
+	if own, err := one.OwnSandboxesInState(ctx, bothy.LiveStates...); err != nil || len(own) != 1 {
+		t.Errorf("its own: %v %v", own, err)
+	}
+	if ok, err := two.ClaimSandbox(ctx, "sbx1"); err != nil || ok {
+		t.Errorf("a sandbox of a host that lives was claimed: %v %v", ok, err)
+	}
+	o, err := two.SandboxHost(ctx, "sbx1")
+	if err != nil || o.Host != "one" || o.Address != "one.example:7710" || o.Dead || o.Sandbox != bothy.StatePaused {
+		t.Errorf("its host: %+v %v", o, err)
+	}
+}
+
+func TestTwoHostsOfOneName(t *testing.T) {
+	url := database(t)
+	one := member(t, url, "one")
+	defer one.Close()
+	for what, opts := range map[string][]postgres.Option{
+		"another home":         {postgres.WithHome("elsewhere")},
+		"a copy of the home":   {postgres.WithHolder("a copy")},
+		"a server of its kind": {},
+	} {
+		o := append([]postgres.Option{postgres.WithMember(postgres.Member{Name: "one"}), postgres.WithHome("home of one"), postgres.WithHolder("holder of one")}, opts...)
+		if what == "a server of its kind" {
+			o = []postgres.Option{postgres.WithHome("home of one")}
+		}
+		if s, err := postgres.Open(t.Context(), url, o...); bothy.ErrorCode(err) != bothy.CodeConflict {
+			t.Errorf("%s: %v", what, err)
+			if err == nil {
+				s.Close()
+			}
+		}
+	}
+}
+
+func TestASingleServerBecomesTheFirstHost(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	single := open(t, url, postgres.WithHome("home of one"), postgres.WithHolder("holder of one"))
+	must(t, single.PutSandbox(ctx, sandbox("sbx1", bothy.StatePaused)))
+	must(t, single.PutSnapshot(ctx, &bothy.Snapshot{ID: "snp1", SandboxID: "sbx1", ProjectID: "p", CreatedAt: time.Now().UTC()}))
+	single.Close()
+	if s, err := postgres.Open(ctx, url, postgres.WithMember(postgres.Member{Name: "two"}), postgres.WithHome("home of two")); bothy.ErrorCode(err) != bothy.CodeConflict {
+		t.Fatalf("a host took another server's database: %v", err)
+		s.Close()
+	}
+	one := member(t, url, "one")
+	defer one.Close()
+	own, err := one.OwnSandboxesInState(ctx, bothy.StatePaused)
+	snapshots, serr := one.OwnSnapshots(ctx)
+	if err != nil || serr != nil || len(own) != 1 || len(snapshots) != 1 {
+		t.Errorf("its own: %v %v, %v %v", own, err, snapshots, serr)
+	}
+	must(t, one.PutSandbox(ctx, sandbox("sbx1", bothy.StateStopped)))
+}
+
+func TestADeadHostIsGivenUp(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	dead, two := crashed(t, url, "dead"), member(t, url, "two")
+	defer two.Close()
+	for id, st := range map[string]bothy.State{"sbxp": bothy.StatePaused, "sbxk": bothy.StatePaused, "sbxr": bothy.StateRunning, "sbxe": bothy.StateStopped} {
+		must(t, dead.PutSandbox(ctx, sandbox(id, st)))
+	}
+	must(t, dead.PutSnapshot(ctx, &bothy.Snapshot{ID: "snp1", SandboxID: "sbxp", ProjectID: "p", CreatedAt: time.Now().UTC()}))
+	if ok, err := dead.TakeDuty(ctx, "webhooks"); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if ok, err := two.TakeDuty(ctx, "webhooks"); err != nil || ok {
+		t.Errorf("a duty was taken from a host that nobody has given up: %v %v", ok, err)
+	}
+	if a, err := dead.ReserveAnswer(ctx, "p", "key", "f"); a != nil || err != nil {
+		t.Fatal(a, err)
+	}
+	if a, err := two.ReserveAnswer(ctx, "p", "key", "f"); err != nil || a == nil || a.Status != 0 {
+		t.Errorf("a reservation that another host holds: %+v %v", a, err)
+	}
+	if done, err := two.BuryHosts(ctx, time.Hour, nil); err != nil || len(done) != 0 {
+		t.Fatalf("within the grace: %v %v", done, err)
+	}
+	fate := func(sb *store.Sandbox, host string, snapshot func(string) *bothy.Snapshot) (bool, bothy.Event) {
+		if host != "dead" {
+			t.Errorf("the fate of a sandbox of %s", host)
+		}
+		switch sb.ID {
+		case "sbxp":
+			return snapshot("snp1") != nil && snapshot("snpnone") == nil, bothy.Event{}
+		case "sbxr":
+			sb.State, sb.Ended = bothy.StateFailed, &bothy.Ended{Reason: bothy.EndHostLost, At: time.Now().UTC()}
+			return true, bothy.Event{Type: "sandbox.host_lost", SandboxID: sb.ID, ProjectID: "p", Time: time.Now().UTC()}
+		}
+		return false, bothy.Event{}
+	}
+	done, err := two.BuryHosts(ctx, 0, fate)
+	if err != nil || len(done) != 1 || done[0].Freed != 1 || done[0].Kept != 1 || done[0].Ended != 1 {
+		t.Fatalf("buried: %+v %v", done, err)
+	}
+	// The dead change nothing any more, also where they live.
+	for what, err := range map[string]error{
+		"its sandbox":   dead.PutSandbox(ctx, sandbox("sbxp", bothy.StateResuming)),
+		"a new sandbox": dead.PutSandbox(ctx, sandbox("sbxn", bothy.StateStarting)),
+		"an event":      dead.AddEvent(ctx, &bothy.Event{Type: "x", ProjectID: "p"}),
+	} {
+		if bothy.ErrorCode(err) != bothy.CodeStore {
+			t.Errorf("%s, by the dead: %v", what, err)
+		}
+	}
+	select {
+	case <-dead.Lost():
+	default:
+		t.Error("the dead does not know")
+	}
+	if ok, err := two.ClaimSandbox(ctx, "sbxp"); err != nil || !ok {
+		t.Errorf("claim: %v %v", ok, err)
+	}
+	must(t, two.PutSandbox(ctx, sandbox("sbxp", bothy.StateRunning)))
+	if ok, err := two.ClaimSandbox(ctx, "sbxk"); err != nil || ok {
+		t.Errorf("what waits for its host was claimed: %v %v", ok, err)
+	}
+	if events, err := two.Events(ctx, "p", 0, 10); err != nil || len(events) != 1 || events[0].SandboxID != "sbxr" {
+		t.Errorf("events: %v %v", events, err)
+	}
+	if ok, err := two.TakeDuty(ctx, "webhooks"); err != nil || !ok {
+		t.Errorf("its duty: %v %v", ok, err)
+	}
+	if a, err := two.ReserveAnswer(ctx, "p", "key", "f"); err != nil || a != nil {
+		t.Errorf("its reservation: %+v %v", a, err)
+	}
+	if hosts, err := two.Hosts(ctx); err != nil || len(hosts) != 2 || hosts[0].State != bothy.HostDead || hosts[0].Sandboxes != 1 || hosts[1].Sandboxes != 1 || !hosts[1].Self {
+		t.Errorf("hosts: %+v %v", hosts, err)
+	}
+	if err := two.RemoveHost(ctx, "dead"); bothy.ErrorCode(err) != bothy.CodeConflict {
+		t.Errorf("a host that a sandbox waits for was removed: %v", err)
+	}
+	dead.Close()
+	// When it is back, what waited for it is its own again, and nothing else.
+	back := member(t, url, "dead")
+	defer back.Close()
+	must(t, back.PutSandbox(ctx, sandbox("sbxk", bothy.StateRunning)))
+	if err := back.PutSandbox(ctx, sandbox("sbxp", bothy.StateStopped)); bothy.ErrorCode(err) != bothy.CodeMisdirected {
+		t.Errorf("what was taken meanwhile: %v", err)
+	}
+}
+
+func TestOneOfManyClaims(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	dead, one, two := crashed(t, url, "dead"), member(t, url, "one"), member(t, url, "two")
+	defer one.Close()
+	defer two.Close()
+	const n = 20
+	for i := range n {
+		must(t, dead.PutSandbox(ctx, sandbox(fmt.Sprint("sbx", i), bothy.StatePaused)))
+	}
+	free := func(*store.Sandbox, string, func(string) *bothy.Snapshot) (bool, bothy.Event) {
+		return true, bothy.Event{}
+	}
+	// Both bury at once; one of them does.
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	buried, won := 0, map[string]int{}
+	for _, s := range []*postgres.Store{one, two} {
+		wg.Go(func() {
+			done, err := s.BuryHosts(ctx, 0, free)
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			buried += len(done)
+		})
+	}
+	wg.Wait()
+	if buried != 1 {
+		t.Errorf("the host was buried %d times", buried)
+	}
+	for range 4 {
+		for _, s := range []*postgres.Store{one, two} {
+			wg.Go(func() {
+				for i := range n {
+					id := fmt.Sprint("sbx", i)
+					if ok, err := s.ClaimSandbox(ctx, id); err != nil {
+						t.Error(err)
+					} else if ok {
+						mu.Lock()
+						won[id]++
+						mu.Unlock()
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if len(won) != n {
+		t.Errorf("%d of %d were claimed", len(won), n)
+	}
+	for id, times := range won {
+		if times != 1 {
+			t.Errorf("%s was claimed %d times", id, times)
+		}
+	}
+	dead.Close()
+}
+
+func TestHostsShareTheAudit(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	one, two := member(t, url, "one"), member(t, url, "two")
+	defer one.Close()
+	defer two.Close()
+	line := func(id int64, hash string) []store.AuditLine {
+		return []store.AuditLine{{ID: id, Hash: hash, Record: "{}", Time: time.Now()}}
+	}
+	must(t, one.AppendAudit(ctx, line(1, "a")))
+	if err := two.AppendAudit(ctx, line(1, "b")); !errors.Is(err, store.ErrAuditMoved) {
+		t.Errorf("a second first line: %v", err)
+	}
+	must(t, two.AppendAudit(ctx, line(2, "b")))
+	must(t, one.AppendAudit(ctx, line(1, "a"))) // as when nobody knew whether it was made
+	if ends, err := one.AuditEnds(ctx); err != nil || ends.LastID != 2 || ends.LastHash != "b" {
+		t.Errorf("ends: %+v %v", ends, err)
+	}
+}
+
+func TestHostTokensAreGoodOnce(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	one := member(t, url, "one")
+	defer one.Close()
+	must(t, one.AddHostToken(ctx, "h", time.Hour))
+	must(t, one.AddHostToken(ctx, "old", 0))
+	for i, want := range []bool{true, false} {
+		if ok, err := one.UseHostToken(ctx, "h"); err != nil || ok != want {
+			t.Errorf("use %d: %v %v", i, ok, err)
+		}
+	}
+	if ok, err := one.UseHostToken(ctx, "old"); err != nil || ok {
+		t.Errorf("one that is too old: %v %v", ok, err)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,229 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store/postgres/pgtest"
+)
+
+// lease is that of the hosts in these tests, in seconds. A host is given up after a third more.
+const lease = 6
+
+// newHosts starts hosts that share a database, each with a home of its own.
+func newHosts(t *testing.T, names ...string) (hosts []*server) {
+	t.Helper()
+	pg := pgtest.ForTest(t)
+	url := pg.Database(t)
+	for i, name := range names {
+		s := stoppedServer(t)
+		s.NoPool, s.SameAddress, s.Store = true, true, url
+		s.Settings = fmt.Sprintf("cluster:\n  name: %s\n  listen: %s\n  lease_seconds: %d\n", name, freeAddress(t), lease)
+		if i > 0 {
+			hosts[0].admits(t, s)
+		}
+		if err := s.Start(); err != nil {
+			t.Fatal(err)
+		}
+		hosts = append(hosts, s)
+	}
+	return hosts
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// admits lets another server join, with the key of this one.
+func (s *server) admits(t *testing.T, other *server) {
+	t.Helper()
+	for from, to := range map[string]string{
+		filepath.Join(s.Home, "secrets.key"):     filepath.Join(other.Home, "secrets.key"),
+		filepath.Join(s.Dir, "credentials.json"): filepath.Join(other.Dir, "credentials.json"),
+	} {
+		b, err := os.ReadFile(from)
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(to), 0o711)
+		}
+		if err == nil {
+			err = os.WriteFile(to, b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// at is the same sandbox, asked for at another host.
+func (b *box) at(s *server) *box {
+	other := *b
+	other.s = s
+	return &other
+}
+
+// Every host answers for every sandbox.
+func TestAnyHostAnswers(t *testing.T) {
+	t.Parallel()
+	hosts := newHosts(t, "one", "two")
+	one, two := hosts[0], hosts[1]
+	b := one.newBox(t, bothy.SandboxCreate{MemoryMB: 64, Metadata: map[string]string{"a": "b"}})
+	there := b.at(two)
+	if got := there.sh("user", "echo $((6*7))"); got != "42" {
+		t.Errorf("a command by the other host: %q", got)
+	}
+	content := strings.Repeat("content ", 1<<16)
+	there.write("/workspace/file", content)
+	if got := b.read("/workspace/file"); got != content {
+		t.Errorf("a file by the other host has %d bytes", len(got))
+	}
+	list, err := two.Sandboxes.List(t.Context(), bothy.SandboxFilter{Metadata: map[string]string{"a": "b"}})
+	if err != nil || len(list.Items) != 1 {
+		t.Errorf("its list: %v %v", list.Items, err)
+	}
+	if _, err := two.Snapshots.Pause(t.Context(), b.id, bothy.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := two.Snapshots.Resume(t.Context(), b.id, bothy.ResumeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if sb := there.get(); sb.State != bothy.StateRunning {
+		t.Errorf("it is %s", sb.State)
+	}
+	if err := two.Sandboxes.Terminate(t.Context(), b.id); err != nil {
+		t.Fatal(err)
+	}
+	if sb := b.get(); !sb.State.Ended() {
+		t.Errorf("it is %s", sb.State)
+	}
+}
+
+// A host that is killed and started again has its sandboxes as before; one that is not has
+// none of them after a while, and the others say what became of them.
+func TestAHostDies(t *testing.T) {
+	t.Parallel()
+	hosts := newHosts(t, "one", "two")
+	one, two := hosts[0], hosts[1]
+	b := one.newBox(t, bothy.SandboxCreate{MemoryMB: 64, Name: "runs"})
+	paused := one.newBox(t, bothy.SandboxCreate{MemoryMB: 64, Name: "paused"})
+	paused.write("/workspace/file", "content")
+	if _, err := one.Snapshots.Pause(t.Context(), paused.id, bothy.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.at(two).exec(bothy.ExecRequest{Command: bothy.Command{Args: []string{"true"}}}); bothy.ErrorCode(err) != bothy.CodeStore {
+		t.Errorf("a command in a sandbox of a host that is away: %v", err)
+	}
+	if err := one.Start(); err != nil {
+		t.Fatal(err)
+	}
+	b.usable()
+	if err := one.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	ended := two.awaitEndOf(t, b.id)
+	if ended.Ended.Reason != bothy.EndHostLost {
+		t.Errorf("it ended with %+v", ended.Ended)
+	}
+	// Its snapshot is on the dead host alone: it waits for it.
+	if _, err := two.Snapshots.Resume(t.Context(), paused.id, bothy.ResumeOptions{}); bothy.ErrorCode(err) != bothy.CodeStore {
+		t.Errorf("a sandbox whose snapshot is away was resumed: %v", err)
+	}
+	if err := one.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := two.Snapshots.Resume(t.Context(), paused.id, bothy.ResumeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := paused.at(two).read("/workspace/file"); got != "content" {
+		t.Errorf("it woke with %q", got)
+	}
+	if left := one.Processes(b.id); len(left) > 0 {
+		t.Errorf("of the sandbox that has ended elsewhere there is: %v", left)
+	}
+}
+
+// awaitEndOf waits until a sandbox has ended.
+func (s *server) awaitEndOf(t *testing.T, id string) *bothy.Sandbox {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hangs)
+	defer cancel()
+	var found *bothy.Sandbox
+	err := s.Events.Events(ctx, 0, true, func(e bothy.Event) error {
+		if e.SandboxID != id || e.Type != bothy.EventSandboxEnded {
+			return nil
+		}
+		sb, err := s.Sandboxes.Get(ctx, id)
+		if err == nil {
+			found = sb
+			err = context.Canceled
+		}
+		return err
+	})
+	if found == nil {
+		t.Fatalf("the sandbox %s has not ended: %v", id, err)
+	}
+	return found
+}
+
+// A host that is stopped for so long that it was given up ends its sandboxes before it does
+// anything else, and joins again.
+func TestAHostThatWasGivenUpEndsItsSandboxes(t *testing.T) {
+	t.Parallel()
+	hosts := newHosts(t, "one", "two")
+	one, two := hosts[0], hosts[1]
+	b := one.newBox(t, bothy.SandboxCreate{MemoryMB: 64})
+	if err := one.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if ended := two.awaitEndOf(t, b.id); ended.Ended.Reason != bothy.EndHostLost {
+		t.Errorf("it ended with %+v", ended.Ended)
+	}
+	if len(one.Processes(b.id)) == 0 {
+		t.Error("its machine is gone while its host stands still")
+	}
+	if err := one.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.Ends(); err == nil {
+		t.Error("the host that was given up goes on")
+	}
+	if left := one.Processes(b.id); len(left) > 0 {
+		t.Errorf("of the sandbox there is: %v", left)
+	}
+	if err := one.Start(); err != nil {
+		t.Fatal(err)
+	}
+	b = two.newBox(t, bothy.SandboxCreate{MemoryMB: 64})
+	b.at(one).usable()
+}
+
+// While a host stands still for less than its lease, nobody notices but by the time.
+func TestAHostIsAwayForAMoment(t *testing.T) {
+	t.Parallel()
+	hosts := newHosts(t, "one", "two")
+	one, two := hosts[0], hosts[1]
+	b := one.newBox(t, bothy.SandboxCreate{MemoryMB: 64})
+	if err := one.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(lease*time.Second*4/5, func() { _ = one.Signal(syscall.SIGCONT) })
+	if got := b.at(two).sh("user", "echo here"); got != "here" {
+		t.Errorf("a command through a host that stood still: %q", got)
+	}
+}
