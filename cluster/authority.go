@@ -63,7 +63,7 @@ func OpenAuthority(ctx context.Context, hosts store.Hosts, v Vault) (*Authority,
 	der, err := v.Open(sealed, sealedAs)
 	if err != nil {
 		return nil, bothy.Errorf(bothy.CodeConflict, "this host has not joined the cluster: its secrets.key is not that of the other hosts").
-			WithHint("Run `bothy host add` on a host of the cluster, and then on this one the command that it prints.").Because(err)
+			WithHint("Give it an empty BOTHY_HOME with the secrets.key of one of them. docs/cluster.md says how a host joins.").Because(err)
 	}
 	key, err := x509.ParseECPrivateKey(der)
 	if err != nil {

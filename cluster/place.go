@@ -66,7 +66,7 @@ func (x *Router) place(w http.ResponseWriter, r *http.Request, t target, c Calle
 	}
 	if x.cordoned(hosts) {
 		e := bothy.Errorf(bothy.CodeCapacity, "no host has room for another sandbox").
-			WithHint("End some, or have the operator add a host: bothy host add.")
+			WithHint("End some, or have the operator add a host.")
 		e.RetryAfter = 5 * time.Second
 		x.o.Fail(w, r, e)
 		return true

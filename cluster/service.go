@@ -49,7 +49,7 @@ func (s *Service) SetHostState(ctx context.Context, name string, state bothy.Hos
 	}
 	i := slices.IndexFunc(hosts, func(h bothy.ClusterHost) bool { return h.Name == name })
 	if i < 0 {
-		return nil, bothy.Errorf(bothy.CodeNotFound, "there is no host %q", name).WithHint("`bothy host ls` lists them.")
+		return nil, bothy.Errorf(bothy.CodeNotFound, "there is no host %q", name).WithHint("Look for its name in the database, in the table hosts.")
 	}
 	return &hosts[i], nil
 }

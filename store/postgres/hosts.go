@@ -184,7 +184,7 @@ func (s *Store) replaceHost(ctx context.Context, tx pgx.Tx, labels string) error
 	}
 	if found && home != s.home {
 		return bothy.Errorf(bothy.CodeConflict, "there is another host with the name %s, at %s", s.member.Name, place).
-			WithHint("Give this one another `cluster.name`. If the other is gone for good: `bothy host rm %s`.", s.member.Name)
+			WithHint("Give this one another `cluster.name`.")
 	}
 	if found && lives && holder != s.lease.holder {
 		return bothy.Errorf(bothy.CodeConflict, "the host %s is running already, at %s", s.member.Name, place).
@@ -266,7 +266,7 @@ func (s *Store) SetHostState(ctx context.Context, name string, state bothy.HostS
 }
 
 func noHost(name string) error {
-	return bothy.Errorf(bothy.CodeNotFound, "there is no host %q", name).WithHint("`bothy host ls` lists them.")
+	return bothy.Errorf(bothy.CodeNotFound, "there is no host %q", name).WithHint("Look for its name in the database, in the table hosts.")
 }
 
 // RemoveHost implements store.Hosts.

@@ -164,7 +164,7 @@ func (s *server) awaitEndOf(t *testing.T, id string) *bothy.Sandbox {
 	ctx, cancel := context.WithTimeout(t.Context(), hangs)
 	defer cancel()
 	var found *bothy.Sandbox
-	err := s.Events.Events(ctx, 0, true, func(e bothy.Event) error {
+	err := s.Events.Events(ctx, bothy.EventFilter{SandboxID: id, Follow: true}, func(e bothy.Event) error {
 		if e.SandboxID != id || e.Type != bothy.EventSandboxEnded {
 			return nil
 		}
