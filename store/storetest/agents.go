@@ -9,6 +9,7 @@ import (
 
 func testAgents(t *testing.T, f *fixture) {
 	want := full[bothy.AgentAttachment](t)
+	want.Sandbox.EndWhenIdle = false // no request can ask for it
 	want.ID, want.ProjectID, want.CreatedAt, want.Sandbox.Network.Mode = "whole", "p", epoch, bothy.NetworkOff
 	f.must(f.PutAgents(f.ctx, want))
 	f.must(f.PutAgents(f.ctx, &bothy.AgentAttachment{ID: "later", ProjectID: "p", CreatedAt: epoch.Add(time.Second)}))
