@@ -1,10 +1,12 @@
 /** The files of a sandbox: browse, edit, bring in and take out. */
 import type { FileInfo, Sandbox } from "bothy";
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { Editor } from "./editor";
 import { A, Button, bytes, Empty, go, Moment, save, Trouble, useRead, useTrouble } from "./ui";
 
 const editable = 1 << 20;
+/** How large a file may be that is dragged out: it is fetched when the button goes down. */
+const draggable = 16 << 20;
 const join = (folder: string, name: string) => `${folder === "/" ? "" : folder}/${name}`;
 const parent = (path: string) => path.slice(0, path.lastIndexOf("/")) || "/";
 
@@ -79,6 +81,24 @@ export function FilesTab({ sandbox, folder: asked, write }: { sandbox: Sandbox; 
     let done = 0;
     save(name, await whole(stream, (n) => setWay({ name, done: (done += n), of: folders ? undefined : f.size })));
   }).finally(() => setWay(undefined));
+  const held = useRef<{ path: string; url: string }>();
+  const letGo = () => {
+    if (held.current) URL.revokeObjectURL(held.current.url);
+    held.current = undefined;
+  };
+  useEffect(() => letGo, []);
+  const movable = (f: FileInfo) => f.type === "file" && f.size <= draggable;
+  const hold = (f: FileInfo) => attempt(async () => {
+    if (!movable(f)) return;
+    const path = join(folder, f.name), content = await sandbox.files.readBytes(path);
+    letGo();
+    held.current = { path, url: URL.createObjectURL(new Blob([content as BlobPart], { type: "application/octet-stream" })) };
+  });
+  const drag = (e: DragEvent, f: FileInfo) => { // a browser takes the bytes of what is dropped outside from the address
+    if (held.current?.path !== join(folder, f.name)) return e.preventDefault();
+    e.dataTransfer!.effectAllowed = "copy";
+    e.dataTransfer!.setData("DownloadURL", `application/octet-stream:${f.name.replaceAll(":", "_")}:${held.current.url}`);
+  };
   const upload = (list: Incoming[]) => attempt(async () => {
     const of = list.reduce((n, i) => n + (i.file?.size ?? 0), 0);
     let done = 0;
@@ -139,7 +159,7 @@ export function FilesTab({ sandbox, folder: asked, write }: { sandbox: Sandbox; 
             {folder !== "/" && <tr><td><A to={at(parent(folder))}>..</A></td><td /><td /><td /><td /><td /></tr>}
             {sorted.map((f) => (
               <tr key={f.name}>
-                <td class="mono">{f.type === "directory" ? <A to={at(join(folder, f.name))}>{f.name}/</A> : <button type="button" class="name" onClick={() => void show(f)}>{f.name}</button>}{f.linkTarget && <small> → {f.linkTarget}</small>}</td>
+                <td class="mono" draggable={movable(f)} onPointerDown={() => void hold(f)} onDragStart={(e) => drag(e, f)}>{f.type === "directory" ? <A to={at(join(folder, f.name))}>{f.name}/</A> : <button type="button" class="name" onClick={() => void show(f)}>{f.name}</button>}{f.linkTarget && <small> → {f.linkTarget}</small>}</td>
                 <td class="number">{f.type === "directory" ? "" : bytes(f.size)}</td><td><Moment at={f.modifiedAt} /></td><td>{f.owner}</td><td class="mono">{f.mode}</td>
                 <td><Button kind="quiet" work={() => download(f)}>Download</Button>{write && <Button kind="quiet danger" work={() => remove(f)}>Delete</Button>}</td>
               </tr>

@@ -224,6 +224,19 @@ test("files go up, are edited and come down; their names do nothing", async () =
   await page.getByRole("button", { name: evil }).waitFor();
   const [download] = await Promise.all([page.waitForEvent("download"), page.locator("tr", { hasText: "up.txt" }).getByRole("button", { name: "Download" }).click()]);
   assert.equal(readFileSync(await download.path(), "utf8"), "edited");
+  const cell = page.locator("td[draggable=true]", { hasText: "up.txt" }); // what is dragged out, as far as a script may see it
+  const out = await cell.evaluate(async (td) => {
+    td.dispatchEvent(new PointerEvent("pointerdown", { bubbles: true }));
+    for (;;) {
+      const e = new DragEvent("dragstart", { dataTransfer: new DataTransfer(), bubbles: true, cancelable: true });
+      if (td.dispatchEvent(e)) return e.dataTransfer.getData("DownloadURL"); // it is refused until the bytes are there
+      await new Promise(requestAnimationFrame);
+    }
+  });
+  const [, kind, name, from] = /^([^:]*):([^:]*):(blob:.*)$/.exec(out);
+  assert.deepEqual([kind, name], ["application/octet-stream", "up.txt"]);
+  const [dragged] = await Promise.all([page.waitForEvent("download"), page.evaluate((href) => Object.assign(document.createElement("a"), { href, download: "x" }).click(), from)]);
+  assert.equal(readFileSync(await dragged.path(), "utf8"), "edited");
   const [archive] = await Promise.all([page.waitForEvent("download"), page.locator("tr", { hasText: "one/" }).getByRole("button", { name: "Download" }).click()]);
   assert.equal(archive.suggestedFilename(), "one.tar");
   await page.getByLabel("Unpack a tar").setInputFiles({ name: "one.tar", mimeType: "application/x-tar", buffer: readFileSync(await archive.path()) });
