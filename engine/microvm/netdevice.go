@@ -1,6 +1,8 @@
 package microvm
 
 import (
+	"cmp"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -8,6 +10,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"bufio"
 
@@ -53,6 +56,29 @@ func openNetDevice(path string) (*netDevice, error) {
 		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, netDeviceBuffer)
 	})
 	return &netDevice{conn: conn, raw: raw, in: bufio.NewReaderSize(conn, 64<<10)}, nil
+}
+
+// awaitNetDevice returns when QEMU listens at the network device, or has ended. QEMU begins to
+// listen in a thread of its own, and a frame that the machine sends before that ends QEMU with
+// a segmentation fault. QEMU hangs up on a connection that says nothing once it has taken it.
+func awaitNetDevice(ctx context.Context, path string) error {
+	conn, err := dialUnix(path)
+	if err != nil {
+		return fmt.Errorf("wait for the network device: %w", err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })()
+	if err := conn.CloseWrite(); err != nil {
+		return err
+	}
+	_, err = conn.Read(make([]byte, 1))
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("wait for the network device: %w", cmp.Or(err, errors.New("it sends before the machine runs")))
+	}
+	return nil
 }
 
 func (c *netDevice) ReadFrame(p []byte) (int, error) {

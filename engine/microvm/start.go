@@ -195,6 +195,9 @@ func (m *Machine) begin(ctx context.Context, begin func(context.Context, *Machin
 	if m.ramAt, err = findRAM(m.proc.PID, m.ramSize()); err != nil {
 		return err
 	}
+	if err := awaitNetDevice(ctx, filepath.Join(m.dir, netDeviceSocket)); err != nil {
+		return err
+	}
 	return begin(ctx, m, c)
 }
 
