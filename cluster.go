@@ -60,6 +60,11 @@ type HostInvitation struct {
 	Command string `json:"command"`
 }
 
+// HostUpdate changes what is wanted of a host.
+type HostUpdate struct {
+	State HostState `json:"state"`
+}
+
 // ClusterService manages the hosts of a cluster, for the operator.
 type ClusterService interface {
 	Hosts(ctx context.Context) ([]ClusterHost, error)

@@ -55,7 +55,7 @@ func everything(world *apitest.World, tokens *apitest.Tokens, answers *apitest.A
 	return Services{
 		Recorder: audits, Answers: answers, Log: log,
 		Services: rest.Services{Audit: audits, Tokens: tokens, Sandboxes: world, Exec: world, Code: world, Files: world.Files(), Templates: world, Capturer: world, Builder: &apitest.Builder{Made: world.MadeTemplate}, Snapshots: world,
-			Events: world, Network: world, Metrics: world, Ports: world, Links: &apitest.Links{World: world}, Webhooks: &apitest.Webhooks{}, Agents: &apitest.Agents{}, Mover: world, Logs: world, Limits: world, Projects: &apitest.Projects{}, Usage: &apitest.Usage{}, Host: &apitest.Host{}},
+			Events: world, Network: world, Metrics: world, Ports: world, Links: &apitest.Links{World: world}, Webhooks: &apitest.Webhooks{}, Agents: &apitest.Agents{}, Mover: world, Logs: world, Limits: world, Projects: &apitest.Projects{}, Usage: &apitest.Usage{}, Host: &apitest.Host{}, Cluster: &apitest.Cluster{}},
 	}
 }
 

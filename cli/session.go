@@ -29,6 +29,7 @@ type session struct {
 	links     bothy.LinkService
 	webhooks  bothy.WebhookService
 	agents    bothy.AgentService
+	hosts     bothy.ClusterService
 	limits    bothy.LimitsService
 	usage     bothy.UsageService
 	projects  bothy.ProjectService
@@ -52,7 +53,7 @@ func (a *app) do(f action) func(*cobra.Command, []string) error {
 func newSession(c *client.Client) *session {
 	return &session{
 		sandboxes: c.Sandboxes, exec: c.Exec, code: c.Code, shells: c.Shells, files: c.Files, templates: c.Templates, builder: c.Builder, capturer: c.Templates, tokens: c.Tokens,
-		snapshots: c.Snapshots, mover: c.Mover, network: c.Network, events: c.Events, metrics: c.Metrics, ports: c.Ports, links: c.Links, webhooks: c.Webhooks, agents: c.Agents, limits: c.Limits, usage: c.Usage,
+		snapshots: c.Snapshots, mover: c.Mover, network: c.Network, events: c.Events, metrics: c.Metrics, ports: c.Ports, links: c.Links, webhooks: c.Webhooks, agents: c.Agents, hosts: c.Hosts, limits: c.Limits, usage: c.Usage,
 		projects: c.Projects, audit: c.Audit,
 	}
 }

@@ -40,6 +40,7 @@ type Client struct {
 	Links     *Links
 	Webhooks  *Webhooks
 	Agents    *Agents
+	Hosts     *Hosts
 	Mover     *Mover
 	Logs      *Logs
 	Limits    *Limits
@@ -72,7 +73,7 @@ func New(baseURL, key string, opts ...Option) *Client {
 	}
 	return &Client{
 		Sandboxes: &Sandboxes{c}, Exec: &Exec{c}, Code: &Code{c}, Shells: &Shells{c}, Files: &Files{c}, Snapshots: &Snapshots{c},
-		Templates: &Templates{c}, Builder: &Builder{c}, Tokens: &Tokens{c}, Events: &Events{c}, Network: &Network{c}, Metrics: &Metrics{c}, Ports: &Ports{c}, Links: &Links{c}, Webhooks: &Webhooks{c}, Agents: &Agents{c},
+		Templates: &Templates{c}, Builder: &Builder{c}, Tokens: &Tokens{c}, Events: &Events{c}, Network: &Network{c}, Metrics: &Metrics{c}, Ports: &Ports{c}, Links: &Links{c}, Webhooks: &Webhooks{c}, Agents: &Agents{c}, Hosts: &Hosts{c},
 		Mover: &Mover{c}, Logs: &Logs{c}, Limits: &Limits{c}, Host: &Host{c}, Projects: &Projects{c}, Usage: &Usage{c}, Audit: &Audit{c}, conn: c,
 	}
 }

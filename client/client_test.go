@@ -40,7 +40,7 @@ func start(t *testing.T) *fixture {
 	t.Helper()
 	w, tokens := apitest.New(), apitest.NewTokens()
 	s := api.New(api.Services{Services: rest.Services{
-		Tokens: tokens, Sandboxes: w, Exec: w, Code: w, Files: w.Files(), Templates: w, Capturer: w, Builder: &apitest.Builder{Made: w.MadeTemplate}, Snapshots: w, Events: w, Network: w, Metrics: w, Ports: w, Mover: w, Logs: w, Limits: w, Host: &apitest.Host{},
+		Tokens: tokens, Sandboxes: w, Exec: w, Code: w, Files: w.Files(), Templates: w, Capturer: w, Builder: &apitest.Builder{Made: w.MadeTemplate}, Snapshots: w, Events: w, Network: w, Metrics: w, Ports: w, Mover: w, Logs: w, Limits: w, Host: &apitest.Host{}, Cluster: &apitest.Cluster{},
 	}, Answers: &apitest.Answers{}, Log: slog.New(slog.DiscardHandler)}, api.Config{Listen: "127.0.0.1:0"})
 	if err := s.Listen(); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Service is the bothy.ClusterService.
+// Service is the bothy.ClusterService. Without a store it is that of a server that is alone.
 type Service struct {
 	Store       store.Hosts
 	Invitations *Invitations
@@ -16,9 +16,21 @@ type Service struct {
 
 var _ bothy.ClusterService = (*Service)(nil)
 
+// check refuses who may not manage hosts, and where there are none to manage.
+func (s *Service) check(ctx context.Context) error {
+	if _, err := bothy.RequireOperator(ctx, bothy.ScopeAdmin); err != nil {
+		return err
+	}
+	if s.Store == nil {
+		return bothy.Errorf(bothy.CodeConflict, "this server is alone, and no host of a cluster").
+			WithHint("Set store and cluster in its settings: see docs/cluster.md.")
+	}
+	return nil
+}
+
 // Hosts implements bothy.ClusterService.
 func (s *Service) Hosts(ctx context.Context) ([]bothy.ClusterHost, error) {
-	if _, err := bothy.RequireOperator(ctx, bothy.ScopeAdmin); err != nil {
+	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
 	return s.Store.Hosts(ctx)
@@ -26,7 +38,7 @@ func (s *Service) Hosts(ctx context.Context) ([]bothy.ClusterHost, error) {
 
 // InviteHost implements bothy.ClusterService.
 func (s *Service) InviteHost(ctx context.Context) (*bothy.HostInvitation, error) {
-	if _, err := bothy.RequireOperator(ctx, bothy.ScopeAdmin); err != nil {
+	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
 	return s.Invitations.Invite(ctx)
@@ -34,7 +46,7 @@ func (s *Service) InviteHost(ctx context.Context) (*bothy.HostInvitation, error)
 
 // SetHostState implements bothy.ClusterService.
 func (s *Service) SetHostState(ctx context.Context, name string, state bothy.HostState) (*bothy.ClusterHost, error) {
-	if _, err := bothy.RequireOperator(ctx, bothy.ScopeAdmin); err != nil {
+	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
 	if state != bothy.HostUp && state != bothy.HostCordoned {
@@ -49,14 +61,14 @@ func (s *Service) SetHostState(ctx context.Context, name string, state bothy.Hos
 	}
 	i := slices.IndexFunc(hosts, func(h bothy.ClusterHost) bool { return h.Name == name })
 	if i < 0 {
-		return nil, bothy.Errorf(bothy.CodeNotFound, "there is no host %q", name).WithHint("Look for its name in the database, in the table hosts.")
+		return nil, bothy.Errorf(bothy.CodeNotFound, "there is no host %q", name).WithHint("`bothy host ls` lists them.")
 	}
 	return &hosts[i], nil
 }
 
 // RemoveHost implements bothy.ClusterService.
 func (s *Service) RemoveHost(ctx context.Context, name string) error {
-	if _, err := bothy.RequireOperator(ctx, bothy.ScopeAdmin); err != nil {
+	if err := s.check(ctx); err != nil {
 		return err
 	}
 	return s.Store.RemoveHost(ctx, name)

@@ -25,6 +25,12 @@ import (
 // refreshEvery is how often it is looked what other hosts have changed: keys and plans.
 const refreshEvery = 2 * time.Second
 
+// JoinCluster makes an empty home that of one more host of a cluster, with a token for it, and
+// returns the URL of the cluster's database, without its password.
+func JoinCluster(ctx context.Context, c config.Config, token string) (string, error) {
+	return cluster.Join(ctx, token, c.Home)
+}
+
 func leaseTimes(c config.Config) cluster.Times {
 	return cluster.Times{Lease: time.Duration(c.Cluster.LeaseSeconds) * time.Second}
 }

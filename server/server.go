@@ -180,7 +180,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 		Templates: s.templates, Capturer: s.lifecycle, Builder: s.builder, Snapshots: s.lifecycle, Code: s.lifecycle, Events: s.lifecycle, Network: s.lifecycle,
 		Metrics: s.lifecycle, Ports: s.lifecycle, Links: access.NewLinks(s.store, s.tokens, s.lifecycle), Webhooks: s.webhooks, Agents: s.agents,
 		Mover: s.lifecycle, Logs: s.lifecycle, Limits: s.lifecycle, Usage: s.meter, Projects: s.projects,
-		Audit: s.audit, Host: &host{server: s},
+		Audit: s.audit, Host: &host{server: s}, Cluster: &s.cluster,
 	}, Recorder: s.audit, Answers: s.store, Inflight: s.inflight, Log: s.log}))
 	if err != nil {
 		return nil, err

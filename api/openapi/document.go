@@ -66,6 +66,7 @@ func humaConfig(version, address string) huma.Config {
 				{Name: "Webhooks", Description: "Being told of what happens."},
 				{Name: "Usage", Description: "What was used, and what it costs."},
 				{Name: "Limits", Description: "What the project may use, and what the host has."},
+				{Name: "Hosts", Description: "The servers that share a database."},
 				{Name: "Projects", Description: "Projects, their plans and budgets."},
 				{Name: "Tokens", Description: "Who may do what."},
 			},

@@ -31,7 +31,7 @@ type codeSample struct {
 
 // placeholders are the values that the examples use in paths, other than ids.
 var placeholders = map[string]string{
-	"{name}": "my-template", "{context}": "CONTEXT_ID", "{shell}": "default", "{link}": "LINK_ID", "{pid}": "7", "{port}": "8000",
+	"{name}": "my-template", "{context}": "CONTEXT_ID", "{shell}": "default", "{link}": "LINK_ID", "{host}": "two", "{pid}": "7", "{port}": "8000",
 }
 
 // addSamples gives each operation an example in curl, Python and JavaScript.

@@ -38,6 +38,7 @@ type Services struct {
 	Usage     bothy.UsageService
 	Audit     bothy.AuditService
 	Host      bothy.HostService
+	Cluster   bothy.ClusterService
 }
 
 // Times are how long the handlers wait; each has a default.
@@ -93,6 +94,7 @@ func Register(registry *openapi.Registry, chain *middleware.Chain, services Serv
 	s.registerUsage()
 	s.registerAudit()
 	s.registerHost()
+	s.registerHosts()
 	s.registerSession()
 	documentUploads(registry.OpenAPI().Paths, registry.Schema(reflect.TypeFor[openapi.Items[bothy.FileInfo]]()))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -12,7 +13,9 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/cluster"
 	"github.com/bothy-dev/bothy/store/postgres/pgtest"
+	"github.com/bothy-dev/bothy/test/testserver"
 )
 
 // lease is that of the hosts in these tests, in seconds. A host is given up after a third more.
@@ -48,23 +51,34 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// admits lets another server join, with the key of this one.
+// admits lets another server join. The commands of both use the same key of the API.
 func (s *server) admits(t *testing.T, other *server) {
 	t.Helper()
-	for from, to := range map[string]string{
-		filepath.Join(s.Home, "secrets.key"):     filepath.Join(other.Home, "secrets.key"),
-		filepath.Join(s.Dir, "credentials.json"): filepath.Join(other.Dir, "credentials.json"),
-	} {
-		b, err := os.ReadFile(from)
-		if err == nil {
-			err = os.MkdirAll(filepath.Dir(to), 0o711)
-		}
-		if err == nil {
-			err = os.WriteFile(to, b, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	invited, err := s.Hosts.InviteHost(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bothy, err := testserver.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	join := func() ([]byte, error) {
+		cmd := exec.Command(bothy, strings.Fields(invited.Command)[2:]...) // without sudo
+		cmd.Env = append(os.Environ(), "BOTHY_HOME="+other.Home)
+		return cmd.CombinedOutput()
+	}
+	if out, err := join(); err != nil || !strings.Contains(string(out), "store: postgres://") {
+		t.Fatalf("%s: %v\n%s", invited.Command, err, out)
+	}
+	if out, err := join(); err == nil || !strings.Contains(string(out), "has been used by a server of its own") {
+		t.Errorf("a host joined twice: %v\n%s", err, out)
+	}
+	key, err := os.ReadFile(filepath.Join(s.Dir, "credentials.json"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(other.Dir, "credentials.json"), key, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -73,6 +87,48 @@ func (b *box) at(s *server) *box {
 	other := *b
 	other.s = s
 	return &other
+}
+
+// A token lets one host in, once. A host that is cordoned gets no new sandboxes, and only one
+// that is lost is forgotten.
+func TestAHostIsManaged(t *testing.T) {
+	t.Parallel()
+	hosts := newHosts(t, "one", "two")
+	one, two := hosts[0], hosts[1]
+	invited, err := one.Hosts.InviteHost(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := invited.Command[strings.LastIndex(invited.Command, " ")+1:]
+	if _, err := cluster.Join(t.Context(), token, filepath.Join(t.TempDir(), "three")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cluster.Join(t.Context(), token, filepath.Join(t.TempDir(), "four")); bothy.ErrorCode(err) != bothy.CodeForbidden {
+		t.Errorf("a token let a second host in: %v", err)
+	}
+	if h, err := one.Hosts.SetHostState(t.Context(), "two", bothy.HostCordoned); err != nil || h.State != bothy.HostCordoned {
+		t.Fatalf("%+v %v", h, err)
+	}
+	sb, err := two.Sandboxes.Create(t.Context(), bothy.SandboxCreate{Template: "python-3.12-bare", MemoryMB: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := two.Hosts.Hosts(t.Context())
+	if err != nil || len(all) != 2 || all[0].Sandboxes != 1 || all[1].Sandboxes != 0 || !all[1].Self || all[1].State != bothy.HostCordoned {
+		t.Errorf("a sandbox that the cordoned host was asked for: %+v %v", all, err)
+	}
+	if err := two.Sandboxes.Terminate(t.Context(), sb.ID); err != nil {
+		t.Error(err)
+	}
+	if err := one.Hosts.RemoveHost(t.Context(), "two"); bothy.ErrorCode(err) != bothy.CodeConflict {
+		t.Errorf("a host that lives was removed: %v", err)
+	}
+	if _, err := one.Hosts.SetHostState(t.Context(), "two", bothy.HostUp); err != nil {
+		t.Error(err)
+	}
+	if _, err := one.Hosts.SetHostState(t.Context(), "five", bothy.HostUp); bothy.ErrorCode(err) != bothy.CodeNotFound {
+		t.Errorf("a host that does not exist: %v", err)
+	}
 }
 
 // Every host answers for every sandbox.

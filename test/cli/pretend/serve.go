@@ -21,7 +21,7 @@ import (
 func (w *World) services() api.Services {
 	return api.Services{Services: rest.Services{
 		Tokens: Tokens{w}, Sandboxes: Sandboxes{w}, Exec: Exec{w}, Files: Files{w}, Templates: Templates{w}, Capturer: Templates{w}, Builder: &apitest.Builder{Made: w.addTemplate},
-		Snapshots: Snapshots{w}, Mover: Mover{w}, Events: History{w}, Network: History{w}, Metrics: Exec{w}, Ports: Exec{w}, Links: &apitest.Links{World: Sandboxes{w}},
+		Snapshots: Snapshots{w}, Mover: Mover{w}, Events: History{w}, Network: History{w}, Metrics: Exec{w}, Ports: Exec{w}, Links: &apitest.Links{World: Sandboxes{w}}, Cluster: &apitest.Cluster{},
 	}, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 }
 

@@ -1,0 +1,36 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// Hosts is the server's bothy.ClusterService.
+type Hosts struct{ conn *conn }
+
+var _ bothy.ClusterService = (*Hosts)(nil)
+
+const hostsPath = "/v1/hosts"
+
+// Hosts implements bothy.ClusterService.
+func (h *Hosts) Hosts(ctx context.Context) ([]bothy.ClusterHost, error) {
+	return items[bothy.ClusterHost](ctx, h.conn, http.MethodGet, hostsPath, nil, nil)
+}
+
+// InviteHost implements bothy.ClusterService.
+func (h *Hosts) InviteHost(ctx context.Context) (*bothy.HostInvitation, error) {
+	return get[bothy.HostInvitation](ctx, h.conn, http.MethodPost, hostsPath, nil, nil)
+}
+
+// SetHostState implements bothy.ClusterService.
+func (h *Hosts) SetHostState(ctx context.Context, name string, state bothy.HostState) (*bothy.ClusterHost, error) {
+	return get[bothy.ClusterHost](ctx, h.conn, http.MethodPatch, hostsPath+"/"+url.PathEscape(name), nil, bothy.HostUpdate{State: state})
+}
+
+// RemoveHost implements bothy.ClusterService.
+func (h *Hosts) RemoveHost(ctx context.Context, name string) error {
+	return h.conn.call(ctx, http.MethodDelete, hostsPath+"/"+url.PathEscape(name), nil, nil, nil)
+}
