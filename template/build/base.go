@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/template"
 	"github.com/bothy-dev/bothy/template/tree"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
@@ -34,6 +35,10 @@ func (b *Builder) openBase(ctx context.Context, project, ref string, logins []bo
 	}
 	if code := bothy.ErrorCode(err); code != bothy.CodeTemplateNotFound && code != bothy.CodeInvalid {
 		return nil, err
+	}
+	if slices.Contains(template.BuiltIn(), ref) { // never somebody's image of that name
+		return nil, bothy.Errorf(bothy.CodeTemplateNotFound, "the built-in template %s is not on this server yet", ref).
+			WithHint("The operator makes it: bothy template build %s.", ref)
 	}
 	if filepath.IsAbs(ref) || strings.HasPrefix(ref, ".") {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "%s is neither a template nor a reference to an image", ref)

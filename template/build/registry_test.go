@@ -197,3 +197,13 @@ func TestImagesThatNobodyShouldTrust(t *testing.T) {
 		}
 	}
 }
+
+// The name of a built-in template that was not made here is never looked for in a registry,
+// where anybody may have put an image under it.
+func TestABuiltInTemplateIsNotFetched(t *testing.T) {
+	w := newWorld(t)
+	r := w.build(bothy.BuildRequest{Name: "made", Dockerfile: "FROM debian-12\nRUN print x"})
+	if r.State != bothy.BuildFailed || !strings.Contains(r.Error, "line 1: the built-in template debian-12 is not on this server yet") {
+		t.Errorf("%+v", r.Build)
+	}
+}
