@@ -11,20 +11,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/exitcode"
 )
 
 // The exit codes of every command other than run, exec and sh, which exit with
 // the code of what they ran.
 const (
-	exitDone     = 0
-	exitFailed   = 1
-	exitUsage    = 2
-	exitNotFound = 3
-	exitRefused  = 4
-	// exitNoCommand is what a shell says of a command that is not there.
-	exitNoCommand = 127
-	// exitInterrupted is what a shell expects after Ctrl-C.
-	exitInterrupted = 130
+	exitDone        = exitcode.Done
+	exitFailed      = exitcode.Failed
+	exitUsage       = exitcode.Usage
+	exitInterrupted = exitcode.Interrupted
 	// exitPipe is what a shell expects when the output's reader went away.
 	exitPipe = 141
 )
@@ -123,44 +119,9 @@ var (
 	lookCall = regexp.MustCompile(`^GET /openapi\.json, or open /docs, .*$`)
 )
 
-// codes gives the exit code of the failures that have one of their own.
-var codes = map[bothy.Code]int{
-	bothy.CodeInvalid:        exitUsage,
-	bothy.CodePathInvalid:    exitUsage,
-	bothy.CodeCommandInvalid: exitUsage,
-
-	bothy.CodeCommandNotFound: exitNoCommand,
-
-	bothy.CodeNotFound:         exitNotFound,
-	bothy.CodeTemplateNotFound: exitNotFound,
-	bothy.CodeProjectNotFound:  exitNotFound,
-	bothy.CodeSandboxNotFound:  exitNotFound,
-	bothy.CodeSnapshotNotFound: exitNotFound,
-	bothy.CodeProcessNotFound:  exitNotFound,
-	bothy.CodeContextNotFound:  exitNotFound,
-	bothy.CodeFileNotFound:     exitNotFound,
-
-	bothy.CodeUnauthenticated: exitRefused,
-	bothy.CodeTokenExpired:    exitRefused,
-	bothy.CodeForbidden:       exitRefused,
-	bothy.CodeQuota:           exitRefused,
-	bothy.CodeBudget:          exitRefused,
-	bothy.CodeCapacity:        exitRefused,
-	bothy.CodeRateLimited:     exitRefused,
-}
-
 func codeFor(err error) int {
-	var wrong *wrongUsage
-	var e *bothy.Error
-	switch {
-	case errors.As(err, &wrong):
+	if wrong := (*wrongUsage)(nil); errors.As(err, &wrong) {
 		return exitUsage
-	case errors.Is(err, context.Canceled):
-		return exitInterrupted
-	case errors.As(err, &e):
-		if code, ok := codes[e.Code]; ok {
-			return code
-		}
 	}
-	return exitFailed
+	return exitcode.Of(err)
 }

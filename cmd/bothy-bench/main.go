@@ -21,6 +21,7 @@ import (
 	"github.com/bothy-dev/bothy/bench/suite"
 	"github.com/bothy-dev/bothy/client"
 	"github.com/bothy-dev/bothy/internal/benchrun"
+	"github.com/bothy-dev/bothy/internal/exitcode"
 )
 
 // payloadWord makes this program the payload of the network's cases.
@@ -36,11 +37,11 @@ func main() {
 	switch {
 	case errors.As(err, &misuse{}):
 		fmt.Fprintln(os.Stderr, "  hint: `bothy bench --help` shows how to use it.")
-		os.Exit(2)
+		os.Exit(exitcode.Usage)
 	case errors.As(err, &refused) && refused.Hint != "":
 		fmt.Fprintln(os.Stderr, "  hint:", refused.Hint)
 	}
-	os.Exit(1)
+	os.Exit(exitcode.Of(err))
 }
 
 // A misuse is a request that makes no sense.

@@ -124,7 +124,7 @@ func (v *victim) all() string {
 // wants a body must be given one here.
 func (v *victim) bodies() map[string]string {
 	return map[string]string{
-		"create-project": `{"id":"walkers-own"}`, "update-project": `{"plan":"starter"}`, "update-sandbox": `{"name":"taken"}`,
+		"create-project": `{"id":"walkers-own"}`, "update-project": `{"plan":"starter"}`, "update-host": `{"state":"cordoned"}`, "update-sandbox": `{"name":"taken"}`,
 		"run-code": `{"code":"touch /workspace/taken","language":"bash"}`, "exec": `{"command":"touch /workspace/taken"}`, "exec-in-shell": `{"command":"touch /workspace/taken"}`,
 		"write-file": `{"path":"/workspace/taken","content":"x"}`, "put-file": "x", "write-archive": "", "make-folder": `{"path":"/workspace/taken"}`,
 		"move-file": `{"from":"/workspace/` + secretWord + `","to":"/workspace/taken"}`, "create-link": `{"port":8000}`,
@@ -178,7 +178,7 @@ func (v *victim) operations() []operation {
 		case strings.HasPrefix(path, "/v1/projects/"):
 			id = v.project
 		}
-		at := strings.NewReplacer("{id}", id, "{pid}", v.pid, "{context}", v.context, "{port}", "8000", "{link}", v.link, "{shell}", "default", "{name}", templateName).Replace(path)
+		at := strings.NewReplacer("{id}", id, "{pid}", v.pid, "{context}", v.context, "{port}", "8000", "{link}", v.link, "{host}", "one", "{shell}", "default", "{name}", templateName).Replace(path)
 		if strings.Contains(at, "{") {
 			v.Fatalf("%s: give its parameter a value here", path)
 		}
@@ -306,7 +306,7 @@ func TestTheWholeAPIAsSomebodyElse(t *testing.T) {
 	}
 	// What a stranger may do is about its own project, where there is nothing.
 	own := map[string][]int{
-		"list-audit": {200}, "list-events": {200}, "get-limits": {200}, "list-projects": {200}, "list-sandboxes": {200}, "list-snapshots": {200},
+		"list-audit": {200}, "list-events": {200}, "get-limits": {200}, "list-projects": {200}, "list-sandboxes": {200}, "list-metrics": {200}, "list-snapshots": {200},
 		"list-templates": {200}, "list-builds": {200}, "start-build": {201}, "upload-build-context": {201, 400}, "get-template": {200}, "get-template-sbom": {200}, "get-template-provenance": {200}, "list-tokens": {200}, "get-usage": {200}, "list-webhooks": {200}, "create-webhook": {201}, "list-agents": {200}, "attach-agents": {201}, "import-snapshot": {400, 422},
 		"get-archive-key": {200}, // the public half, which is no secret
 		"push-template":   {422}, // to an address that no project may reach
