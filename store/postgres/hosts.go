@@ -89,15 +89,7 @@ func (s *Store) openShared(ctx context.Context) error {
 func (s *Store) takeTurn(ctx context.Context) (busy string, err error) {
 	l := &s.lease
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		b := &pgx.Batch{}
-		b.Queue(`SELECT set_config('lock_timeout', '20000', true)`)
-		b.Queue(`SELECT pg_advisory_xact_lock($1)`, int64(openingLock))
-		b.Queue(leaseSchema)
-		b.Queue(`INSERT INTO server_lease VALUES (1, 0, '', '', '', 'epoch') ON CONFLICT DO NOTHING`)
-		if err := tx.SendBatch(ctx, b).Close(); err != nil {
-			return err
-		}
-		if err := checkForm(ctx, tx); err != nil {
+		if err := lockOpening(ctx, tx); err != nil {
 			return err
 		}
 		var home, holder, place string

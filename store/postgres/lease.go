@@ -79,6 +79,21 @@ func (s *Store) loseLease() {
 	})
 }
 
+// lockOpening has servers look at the lease one after the other, and refuses one that cannot
+// use the tables: it must not take them from one that can.
+func lockOpening(ctx context.Context, tx pgx.Tx) error {
+	b := &pgx.Batch{}
+	// Another server's change that never ends must not be waited for.
+	b.Queue(`SELECT set_config('lock_timeout', '20000', true)`)
+	b.Queue(`SELECT pg_advisory_xact_lock($1)`, int64(openingLock))
+	b.Queue(leaseSchema)
+	b.Queue(`INSERT INTO server_lease VALUES (1, 0, '', '', '', 'epoch') ON CONFLICT DO NOTHING`)
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return err
+	}
+	return checkForm(ctx, tx)
+}
+
 // takeLease takes the database for this server, or says who has it.
 func (s *Store) takeLease(ctx context.Context) error {
 	l := &s.lease
@@ -87,17 +102,7 @@ func (s *Store) takeLease(ctx context.Context) error {
 		l.holder = random.Hex(16)
 	}
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		b := &pgx.Batch{}
-		// Another server's change that never ends must not be waited for.
-		b.Queue(`SELECT set_config('lock_timeout', '20000', true)`)
-		b.Queue(`SELECT pg_advisory_xact_lock($1)`, int64(openingLock))
-		b.Queue(leaseSchema)
-		b.Queue(`INSERT INTO server_lease VALUES (1, 0, '', '', '', 'epoch') ON CONFLICT DO NOTHING`)
-		if err := tx.SendBatch(ctx, b).Close(); err != nil {
-			return err
-		}
-		// A server that cannot use the tables must not take them from one that can.
-		if err := checkForm(ctx, tx); err != nil {
+		if err := lockOpening(ctx, tx); err != nil {
 			return err
 		}
 		// The lock waits for changes that the server before has begun, and no change of its
