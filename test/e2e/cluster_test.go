@@ -24,12 +24,18 @@ const lease = 6
 // newHosts starts hosts that share a database, each with a home of its own.
 func newHosts(t *testing.T, names ...string) (hosts []*server) {
 	t.Helper()
+	return newHostsWith(t, func(_ int, settings, store string) (string, string) { return settings, store }, names...)
+}
+
+// newHostsWith is newHosts, with other settings, and another way to the database, for each.
+func newHostsWith(t *testing.T, change func(i int, settings, store string) (string, string), names ...string) (hosts []*server) {
+	t.Helper()
 	pg := pgtest.ForTest(t)
 	url := pg.Database(t)
 	for i, name := range names {
+		settings, store := change(i, fmt.Sprintf("cluster:\n  name: %s\n  listen: %s\n  lease_seconds: %d\n", name, freeAddress(t), lease), url)
 		s := stoppedServer(t)
-		s.NoPool, s.SameAddress, s.Store = true, true, url
-		s.Settings = fmt.Sprintf("cluster:\n  name: %s\n  listen: %s\n  lease_seconds: %d\n", name, freeAddress(t), lease)
+		s.NoPool, s.SameAddress, s.Store, s.Settings = true, true, store, settings
 		if i > 0 {
 			hosts[0].admits(t, s)
 		}
@@ -106,7 +112,7 @@ func TestAHostIsManaged(t *testing.T) {
 	if _, err := cluster.Join(t.Context(), token, filepath.Join(t.TempDir(), "four")); bothy.ErrorCode(err) != bothy.CodeForbidden {
 		t.Errorf("a token let a second host in: %v", err)
 	}
-	if h, err := one.Hosts.SetHostState(t.Context(), "two", bothy.HostCordoned); err != nil || h.State != bothy.HostCordoned {
+	if h, err := one.Hosts.UpdateHost(t.Context(), "two", bothy.HostUpdate{State: bothy.HostCordoned}); err != nil || h.State != bothy.HostCordoned {
 		t.Fatalf("%+v %v", h, err)
 	}
 	sb, err := two.Sandboxes.Create(t.Context(), bothy.SandboxCreate{Template: "python-3.12-bare", MemoryMB: 64})
@@ -123,10 +129,10 @@ func TestAHostIsManaged(t *testing.T) {
 	if err := one.Hosts.RemoveHost(t.Context(), "two"); bothy.ErrorCode(err) != bothy.CodeConflict {
 		t.Errorf("a host that lives was removed: %v", err)
 	}
-	if _, err := one.Hosts.SetHostState(t.Context(), "two", bothy.HostUp); err != nil {
+	if _, err := one.Hosts.UpdateHost(t.Context(), "two", bothy.HostUpdate{State: bothy.HostUp}); err != nil {
 		t.Error(err)
 	}
-	if _, err := one.Hosts.SetHostState(t.Context(), "five", bothy.HostUp); bothy.ErrorCode(err) != bothy.CodeNotFound {
+	if _, err := one.Hosts.UpdateHost(t.Context(), "five", bothy.HostUpdate{State: bothy.HostUp}); bothy.ErrorCode(err) != bothy.CodeNotFound {
 		t.Errorf("a host that does not exist: %v", err)
 	}
 }

@@ -1,0 +1,178 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
+)
+
+// kept is a keeper whose lease a test renews.
+type kept struct {
+	*Keeper
+	renewed time.Time
+	lost    chan struct{}
+	did     []string
+	begun   time.Time
+}
+
+func newKept(t *testing.T, lease time.Duration) *kept {
+	k := &kept{renewed: time.Now(), begun: time.Now(), lost: make(chan struct{})}
+	note := func(what string) func() {
+		return func() { k.did = append(k.did, what+" "+time.Since(k.begun).String()) }
+	}
+	k.Keeper = NewKeeper(KeeperOptions{
+		Times: Times{Lease: lease}, Renewed: func() time.Time { return k.renewed }, Lost: k.lost, Log: slog.New(slog.DiscardHandler),
+		Suspend: note("suspend"), Unsuspend: note("unsuspend"), Abandon: note("abandon"),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		k.Run(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return k
+}
+
+func (k *kept) want(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	if !slices.Equal(k.did, want) {
+		t.Errorf("it did %q, not %q", k.did, want)
+	}
+}
+
+// until lets time pass up to a moment since the begin.
+func (k *kept) until(d time.Duration) { time.Sleep(d - time.Since(k.begun)) }
+
+// At three fifths of a lease without a renewal all is frozen, well before others may take over,
+// and it goes on with the next renewal.
+func TestKeeperSuspendsBeforeTheLeaseEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKept(t, 15*time.Second)
+		k.until(8900 * time.Millisecond)
+		k.want(t)
+		if !k.Live() {
+			t.Error("it is not live before it has to stop")
+		}
+		// From the very moment on, also before the next look.
+		k.until(9*time.Second + time.Nanosecond)
+		if k.Live() {
+			t.Error("it is live after it has to stop")
+		}
+		k.until(9050 * time.Millisecond)
+		k.want(t, "suspend 9s")
+		waited := make(chan error, 1)
+		go func() { waited <- k.Await(t.Context()) }()
+		k.until(12050 * time.Millisecond)
+		if len(waited) > 0 {
+			t.Errorf("what waited went on: %v", <-waited)
+		}
+		k.renewed = time.Now()
+		k.until(12200 * time.Millisecond)
+		k.want(t, "suspend 9s", "unsuspend 12.1s")
+		if err := <-waited; err != nil || !k.Live() {
+			t.Errorf("it is not live after a renewal: %v", err)
+		}
+	})
+}
+
+// One that was given up ends everything, once, and is never live again.
+func TestKeeperAbandonsWhatIsOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKept(t, 15*time.Second)
+		k.until(time.Minute)
+		waited := make(chan error, 1)
+		go func() { waited <- k.Await(t.Context()) }()
+		close(k.lost)
+		k.until(61 * time.Second)
+		k.renewed = time.Now()
+		k.until(2 * time.Minute)
+		if len(k.did) != 2 || k.did[1] != "abandon 1m0s" {
+			t.Errorf("it did %q", k.did)
+		}
+		if k.Live() {
+			t.Error("it is live")
+		}
+		if err := <-waited; !errors.Is(err, ErrGone) {
+			t.Errorf("what waited: %v", err)
+		}
+	})
+}
+
+// A host that was not in touch with the database itself does not give up others: after an
+// outage all leases have run out.
+func TestKeeperIsSteadyOnlyAfterALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKept(t, 15*time.Second)
+		renew := func(until time.Duration) {
+			for time.Since(k.begun) < until {
+				k.renewed = time.Now()
+				time.Sleep(3 * time.Second)
+			}
+		}
+		renew(18 * time.Second)
+		if k.Steady() {
+			t.Error("it is steady before a lease and its grace are over")
+		}
+		renew(24 * time.Second)
+		if !k.Steady() {
+			t.Error("it is not steady")
+		}
+		k.until(32 * time.Second) // nothing for eight seconds
+		renew(36 * time.Second)
+		if k.Steady() {
+			t.Error("it is steady right after an outage")
+		}
+		renew(60 * time.Second)
+		if !k.Steady() {
+			t.Error("it is not steady a while after an outage")
+		}
+	})
+}
+
+func TestFate(t *testing.T) {
+	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	snapshots := map[string]*bothy.Snapshot{
+		"snp1": {ID: "snp1", SandboxID: "sbx", CreatedAt: at.Add(-time.Hour), Durable: bothy.DurableStore},
+		"snp2": {ID: "snp2", SandboxID: "sbx", ParentID: "snp1", CreatedAt: at.Add(-time.Minute)},
+		"snp3": {ID: "snp3", SandboxID: "another", CreatedAt: at, Durable: bothy.DurableStore},
+	}
+	decide := FateOf(func(n *bothy.Snapshot) bool { return n.Durable == bothy.DurableStore }, func() time.Time { return at })
+	for what, c := range map[string]struct {
+		sb    store.Sandbox
+		free  bool
+		state bothy.State
+		why   bothy.EndReason
+	}{
+		"paused here alone":       {store.Sandbox{Sandbox: bothy.Sandbox{State: bothy.StatePaused, SnapshotID: "snp2"}}, false, bothy.StatePaused, ""},
+		"paused in the store":     {store.Sandbox{Sandbox: bothy.Sandbox{State: bothy.StatePaused, SnapshotID: "snp1"}}, true, bothy.StatePaused, ""},
+		"resuming":                {store.Sandbox{Sandbox: bothy.Sandbox{State: bothy.StateResuming, SnapshotID: "snp1"}}, true, bothy.StatePaused, ""},
+		"running, never stored":   {store.Sandbox{Sandbox: bothy.Sandbox{State: bothy.StateRunning}}, true, bothy.StateFailed, bothy.EndHostLost},
+		"pausing, never stored":   {store.Sandbox{Sandbox: bothy.Sandbox{State: bothy.StatePausing, SnapshotID: "snp9"}}, true, bothy.StateFailed, bothy.EndHostLost},
+		"running from another's":  {store.Sandbox{Sandbox: bothy.Sandbox{State: bothy.StateRunning}, HeadSnapshotID: "snp3"}, true, bothy.StateFailed, bothy.EndHostLost},
+		"starting":                {store.Sandbox{Sandbox: bothy.Sandbox{State: bothy.StateStarting}}, true, bothy.StateFailed, bothy.EndHostLost},
+		"stopping":                {store.Sandbox{Sandbox: bothy.Sandbox{State: bothy.StateStopping}, Ending: &bothy.Exit{Reason: bothy.EndTimeout}}, true, bothy.StateStopped, bothy.EndTimeout},
+		"running, stored earlier": {store.Sandbox{Sandbox: bothy.Sandbox{State: bothy.StateRunning}, HeadSnapshotID: "snp2"}, true, bothy.StatePaused, ""},
+	} {
+		sb := c.sb
+		sb.ID = "sbx"
+		free, e := decide(&sb, "one", func(id string) *bothy.Snapshot { return snapshots[id] })
+		if free != c.free || sb.State != c.state || e.Type == "" || e.SandboxID != "sbx" {
+			t.Errorf("%s: free %v, %s, %+v", what, free, sb.State, e)
+		}
+		if (sb.Ended != nil) != (c.why != "") || sb.Ended != nil && sb.Ended.Reason != c.why {
+			t.Errorf("%s: it ended with %+v", what, sb.Ended)
+		}
+		if what == "running, stored earlier" && (sb.SnapshotID != "snp1" || e.Data["age_seconds"] != "3600") {
+			t.Errorf("%s: in %s, %v", what, sb.SnapshotID, e.Data)
+		}
+	}
+}

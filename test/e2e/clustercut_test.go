@@ -1,0 +1,285 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// wire is the way from a host to the database, which can be cut: bytes then go nowhere, as on
+// a network that is broken, and no connection ends.
+type wire struct {
+	dir string
+
+	mu    sync.Mutex
+	whole chan struct{} // closed while bytes pass
+}
+
+const pgSocket = ".s.PGSQL.5432"
+
+// newWire leads to the database of a URL, and returns the URL of its near end.
+func newWire(t *testing.T, database string) (*wire, string) {
+	t.Helper()
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	far := filepath.Join(q.Get("host"), pgSocket)
+	dir, err := os.MkdirTemp("", "wire")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	l, err := net.Listen("unix", filepath.Join(dir, pgSocket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{dir: dir, whole: make(chan struct{})}
+	close(w.whole)
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() { cancel(); l.Close() })
+	go func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go w.carry(ctx, near, far)
+		}
+	}()
+	q.Set("host", dir)
+	u.RawQuery = q.Encode()
+	return w, u.String()
+}
+
+func (w *wire) carry(ctx context.Context, near net.Conn, far string) {
+	defer near.Close()
+	other, err := net.Dial("unix", far)
+	if err != nil {
+		return
+	}
+	defer other.Close()
+	defer context.AfterFunc(ctx, func() { near.Close(); other.Close() })()
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{near, other}, {other, near}} {
+		both.Go(func() {
+			defer way[1].Close()
+			buf := make([]byte, 32<<10)
+			for {
+				n, err := way[0].Read(buf)
+				w.mu.Lock()
+				whole := w.whole
+				w.mu.Unlock()
+				select {
+				case <-whole:
+				case <-ctx.Done():
+					return
+				}
+				if n > 0 {
+					if _, err := way[1].Write(buf[:n]); err != nil {
+						return
+					}
+				}
+				if err != nil {
+					return
+				}
+			}
+		})
+	}
+	both.Wait()
+}
+
+func (w *wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.whole = make(chan struct{})
+}
+
+func (w *wire) mend() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.whole)
+}
+
+// ear hears what sandboxes send to this computer.
+type ear struct {
+	conn *net.UDPConn
+	mu   sync.Mutex
+	at   time.Time
+	last string
+}
+
+// outside is an address of this computer that a sandbox reaches like any other host.
+func outside(t *testing.T) net.IP {
+	t.Helper()
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && !n.IP.IsLoopback() && !n.IP.IsLinkLocalUnicast() {
+			return n.IP.To4()
+		}
+	}
+	t.Skip("this computer has no address of its own")
+	return nil
+}
+
+func newEar(t *testing.T) *ear {
+	t.Helper()
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: outside(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	e := &ear{conn: c}
+	go func() {
+		buf := make([]byte, 2048)
+		for {
+			n, _, err := c.ReadFromUDP(buf)
+			if err != nil {
+				return
+			}
+			e.mu.Lock()
+			e.at, e.last = time.Now(), string(bytes.TrimSpace(buf[:n]))
+			e.mu.Unlock()
+		}
+	}()
+	return e
+}
+
+func (e *ear) heard() (time.Time, string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.at, e.last
+}
+
+// await waits until something is heard that was sent after now.
+func (e *ear) await(t *testing.T) {
+	t.Helper()
+	_, before := e.heard()
+	eventually(t, "the sandbox is heard", func() bool { _, now := e.heard(); return now != before })
+}
+
+// talk has a sandbox send numbers without end.
+func (e *ear) talk(b *box) {
+	b.Helper()
+	program := fmt.Sprintf(`import itertools, socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for n in itertools.count():
+    try: s.sendto(str(n).encode(), (%q, %d))
+    except OSError: pass
+    time.sleep(0.005)
+`, e.conn.LocalAddr().(*net.UDPAddr).IP, e.conn.LocalAddr().(*net.UDPAddr).Port)
+	b.write("/tmp/talk.py", program)
+	b.sh("", "setsid -f python3 /tmp/talk.py >/tmp/talk.log 2>&1 </dev/null")
+	e.await(b.T)
+}
+
+// cutHosts are two hosts, of which the first has a wire to the database.
+func cutHosts(t *testing.T) (one, two *server, w *wire, e *ear, b *box) {
+	t.Helper()
+	e = newEar(t)
+	change := func(i int, settings, store string) (string, string) {
+		if i == 0 {
+			w, store = newWire(t, store)
+		}
+		return settings + fmt.Sprintf("network:\n  allow: [%s/32]\n", e.conn.LocalAddr().(*net.UDPAddr).IP), store
+	}
+	hosts := newHostsWith(t, change, "one", "two")
+	one, two = hosts[0], hosts[1]
+	b = one.newBox(t, bothy.SandboxCreate{Network: &bothy.Network{Mode: bothy.NetworkOpen}})
+	e.talk(b)
+	return one, two, w, e, b
+}
+
+// leaseEnd is until when the others take a host for alive, by what the database says.
+func leaseEnd(t *testing.T, asked *server, name string) time.Time {
+	t.Helper()
+	now := time.Now()
+	all, err := asked.Hosts.Hosts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range all {
+		if h.Name == name {
+			return now.Add(time.Duration(h.LeaseSeconds * float64(time.Second)))
+		}
+	}
+	t.Fatalf("there is no host %s", name)
+	return now
+}
+
+// A host that is cut off from the database freezes its sandboxes before its lease ends: nothing
+// leaves them from then on. Once they are another's, or ended, they are gone, and so is it.
+func TestNothingLeavesAHostThatIsCutOff(t *testing.T) {
+	t.Parallel()
+	one, two, w, e, b := cutHosts(t)
+	w.cut()
+	one.logged(t, "could not be renewed, so its sandboxes stand still", 1)
+	eventually(t, "the sandbox is frozen", func() bool { return isFrozen(t, one, b.id) })
+	ends := leaseEnd(t, two, "one")
+	if left := time.Until(ends); left <= 0 {
+		t.Errorf("it stood still %s after the end of the lease", -left)
+	}
+	if ended := two.awaitEndOf(t, b.id); ended.Ended.Reason != bothy.EndHostLost {
+		t.Errorf("it ended with %+v", ended.Ended)
+	}
+	if at, n := e.heard(); at.After(ends) {
+		t.Errorf("packet %s left the sandbox %s after the end of its host's lease", n, at.Sub(ends))
+	}
+	_, last := e.heard()
+	w.mend()
+	if err := one.Ends(); err == nil {
+		t.Error("the host that was given up goes on")
+	}
+	if left := one.Processes(b.id); len(left) > 0 {
+		t.Errorf("of the sandbox there is: %v", left)
+	}
+	if _, now := e.heard(); now != last {
+		t.Errorf("the sandbox was heard after it had ended: %s, then %s", last, now)
+	}
+	one.Store = two.Store
+	if err := one.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A host that has the database again before its lease ends goes on as if nothing had been.
+func TestAHostThatIsCutOffForAMomentGoesOn(t *testing.T) {
+	t.Parallel()
+	one, two, w, e, b := cutHosts(t)
+	b.write("/workspace/file", "content")
+	for range 2 {
+		w.cut()
+		eventually(t, "the sandbox is frozen", func() bool { return isFrozen(t, one, b.id) })
+		w.mend()
+		e.await(t)
+		inside, err := strconv.ParseInt(b.at(two).sh("", "date +%s"), 10, 64)
+		if off := time.Since(time.Unix(inside, 0)); err != nil || off < -5*time.Second || off > hangs {
+			t.Errorf("its clock is %s behind, %v", off, err)
+		}
+		if got := b.read("/workspace/file"); got != "content" {
+			t.Errorf("its file has %q", got)
+		}
+		if sb := b.get(); sb.State != bothy.StateRunning || sb.Resumed != nil {
+			t.Errorf("it is %s, %+v", sb.State, sb.Resumed)
+		}
+		b.usable()
+	}
+	if got := b.sh("", "cat /tmp/talk.log"); strings.TrimSpace(got) != "" {
+		t.Errorf("its program says %q", got)
+	}
+}
