@@ -14,6 +14,8 @@ const (
 	HostUp HostState = "up"
 	// HostCordoned takes none; those that it has run on.
 	HostCordoned HostState = "cordoned"
+	// HostDraining takes none, and gives those that it has to other hosts.
+	HostDraining HostState = "draining"
 	// HostDead did not renew its lease, and the others have given it up.
 	HostDead HostState = "dead"
 )
@@ -49,6 +51,8 @@ type HostFigures struct {
 	Ready int `json:"ready"`
 	// MaxSandboxes is how many may run there; 0 is no bound.
 	MaxSandboxes int `json:"max_sandboxes"`
+	// MoveProblem is why a sandbox that is to leave the host could not yet.
+	MoveProblem string `json:"move_problem,omitempty"`
 }
 
 // HostInvitation lets one more host join.
@@ -63,6 +67,23 @@ type HostInvitation struct {
 // HostUpdate changes what is wanted of a host.
 type HostUpdate struct {
 	State HostState `json:"state"`
+	// UntilRestart has a host that drains be up again once its server is started anew.
+	UntilRestart bool `json:"until_restart,omitempty"`
+}
+
+// SandboxMove asks for a sandbox to be moved to another host: Host, or the one that has
+// the least to do where that is empty.
+type SandboxMove struct {
+	Host string `json:"host,omitempty"`
+}
+
+// MovedSandbox says how a sandbox was moved.
+type MovedSandbox struct {
+	SandboxID string `json:"sandbox_id"`
+	From      string `json:"from"`
+	To        string `json:"to"`
+	// StillMS is for how many milliseconds a running sandbox stood still.
+	StillMS int64 `json:"still_ms"`
 }
 
 // ClusterService manages the hosts of a cluster, for the operator.
@@ -70,10 +91,13 @@ type ClusterService interface {
 	Hosts(ctx context.Context) ([]ClusterHost, error)
 	// InviteHost makes a token with which a new host joins.
 	InviteHost(ctx context.Context) (*HostInvitation, error)
-	// SetHostState makes a host HostUp or HostCordoned.
-	SetHostState(ctx context.Context, name string, s HostState) (*ClusterHost, error)
+	// UpdateHost makes a host HostUp, HostCordoned or HostDraining.
+	UpdateHost(ctx context.Context, name string, u HostUpdate) (*ClusterHost, error)
 	// RemoveHost forgets a dead host that has no sandboxes.
 	RemoveHost(ctx context.Context, name string) error
+	// MoveSandbox moves a sandbox of any project, running or paused, to another host. Where
+	// that fails the sandbox stays where it is, as it was.
+	MoveSandbox(ctx context.Context, id string, m SandboxMove) (*MovedSandbox, error)
 }
 
 type elsewhereKey struct{}

@@ -31,6 +31,10 @@ const (
 	// EventSandboxHostLost tells that the host of a sandbox was given up, and what became
 	// of the sandbox.
 	EventSandboxHostLost = "sandbox.host_lost"
+	// EventSandboxMoved tells that a sandbox is on another host now, and
+	// EventSandboxMoveFailed why it is not, and goes on where it was.
+	EventSandboxMoved      = "sandbox.moved"
+	EventSandboxMoveFailed = "sandbox.move_failed"
 	EventSandboxEnded    = "sandbox.ended"
 	EventSandboxOOM      = "sandbox.oom_killed"
 	EventSnapshotCreated = "snapshot.created"
@@ -51,7 +55,7 @@ const (
 // EventTypes are the types of the events that are recorded.
 var EventTypes = []string{
 	EventSandboxCreated, EventSandboxUpdated, EventSandboxPaused, EventSandboxResumed, EventSandboxForked, EventSandboxRolledBack,
-	EventSandboxUnattached, EventSandboxHostLost, EventSandboxEnded, EventSandboxOOM, EventSnapshotCreated, EventSnapshotDeleted, EventSnapshotStored,
+	EventSandboxUnattached, EventSandboxHostLost, EventSandboxMoved, EventSandboxMoveFailed, EventSandboxEnded, EventSandboxOOM, EventSnapshotCreated, EventSnapshotDeleted, EventSnapshotStored,
 	EventEnginePreparing, EventBudgetWarning, EventBudgetExceeded,
 }
 

@@ -114,6 +114,9 @@ func TestStrangerSeesNothing(t *testing.T) {
 		if c.ID == "rollback-sandbox" {
 			code = bothy.CodeSnapshotNotFound
 		}
+		if c.ID == "move-sandbox" {
+			code = bothy.CodeForbidden // that is the operator's, whatever there is
+		}
 		stranger.failed(code, stranger.do(c.Method, target, body, h))
 	}
 	if n < 20 {

@@ -12,8 +12,8 @@ import (
 // Peers are the other hosts of a cluster.
 type Peers interface {
 	// Route has another host answer a request, where one has what it is about, and reports
-	// whether the request is dealt with.
-	Route(w http.ResponseWriter, r *http.Request) (handled bool)
+	// whether the request is dealt with. leave is called once it has been in any case.
+	Route(w http.ResponseWriter, r *http.Request) (handled bool, leave func())
 }
 
 // SetPeers has requests led to other hosts. It is called before Serve.

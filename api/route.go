@@ -18,11 +18,15 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if s.peers != nil && s.peers.Route(w, r) {
-		if named {
-			ports.TakeLink(r) // it must not be logged
+	if s.peers != nil {
+		handled, leave := s.peers.Route(w, r)
+		defer leave()
+		if handled {
+			if named {
+				ports.TakeLink(r) // it must not be logged
+			}
+			return
 		}
-		return
 	}
 	if s.outerPorts != nil && s.outerPorts.ServePort(w, r, t.Sandbox, t.Port) {
 		return

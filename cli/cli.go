@@ -93,7 +93,7 @@ func newHelp(root *cobra.Command) *cobra.Command {
 func commands() []func(*app) *cobra.Command {
 	return []func(*app) *cobra.Command{
 		newUp, newDown,
-		newACP, newAgent, newAgents, newAudit, newBench, newConsole, newE2B, newHost, newLink, newMCP, newProject, newServe, newUsage, newBudget, newWebhook,
+		newACP, newAgent, newAgents, newAudit, newBench, newConsole, newE2B, newHost, newLink, newMCP, newMove, newProject, newServe, newUsage, newBudget, newWebhook,
 		newDoctor, newMigrate,
 		newRun, newCreate, newList, newGet, newRemove, newExec, newShells, newCode, newContext, newCopy, newFiles,
 		newTemplate, newToken,

@@ -2,10 +2,14 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +21,8 @@ import (
 func newHost(a *app) *cobra.Command {
 	return group("host", "See and manage the hosts that share a database", newHostList(a), newHostAdd(a), newHostJoin(a),
 		newHostState(a, "cordon", bothy.HostCordoned, "Give hosts no new sandboxes; those that they have continue"),
-		newHostState(a, "uncordon", bothy.HostUp, "Have cordoned hosts take new sandboxes again"),
+		newHostState(a, "uncordon", bothy.HostUp, "Have cordoned hosts, and such as drain, take new sandboxes again"),
+		newHostDrain(a),
 		newHostRemove(a))
 }
 
@@ -106,8 +111,126 @@ func newHostState(a *app, verb string, state bothy.HostState, short string) *cob
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		return a.each(args, func(name string) error {
-			_, err := s.hosts.SetHostState(ctx, name, state)
+			_, err := s.hosts.UpdateHost(ctx, name, bothy.HostUpdate{State: state})
 			return err
+		})
+	})
+	return cmd
+}
+
+func newHostDrain(a *app) *cobra.Command {
+	var self bool
+	var deadline time.Duration
+	cmd := &cobra.Command{
+		Use:   "drain [HOST]",
+		Short: "Move all sandboxes of a host to others",
+		Long: `Give a host no new sandboxes, move those that it has to other hosts, with memory,
+processes and files, and wait until the last has left. Requests to a sandbox wait while
+it moves. What cannot be moved stays as it is, and is tried again; at the deadline the
+host is left cordoned, and the exit code is 1.
+
+--self drains the host that answers, until its server is started again: it is for hooks
+that run before a server is stopped. A host that is named stays as it is until uncordon.`,
+		Example: "  bothy host drain two\n  bothy host drain --self --deadline 100s",
+		Args:    usage(cobra.MaximumNArgs(1)),
+	}
+	cmd.Flags().BoolVar(&self, "self", false, "drain the host that answers, until its server is started again")
+	cmd.Flags().DurationVar(&deadline, "deadline", 0, "give up after this time, and leave what has not moved")
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		if self == (len(args) == 1) {
+			return usageError(cmd, errors.New("name one host, or give --self"))
+		}
+		if deadline < 0 {
+			return usageError(cmd, fmt.Errorf("--deadline %s is less than 0", deadline))
+		}
+		return a.drainHost(ctx, s, args, deadline)
+	})
+	return cmd
+}
+
+// drainLook is how often it is looked how far a drain has come.
+const drainLook = 500 * time.Millisecond
+
+func (a *app) drainHost(ctx context.Context, s *session, args []string, deadline time.Duration) error {
+	all, err := s.hosts.Hosts(ctx)
+	if err != nil {
+		return err
+	}
+	is := func(h bothy.ClusterHost) bool { return len(args) == 0 && h.Self || len(args) == 1 && h.Name == args[0] }
+	i := slices.IndexFunc(all, is)
+	if i < 0 {
+		return bothy.Errorf(bothy.CodeNotFound, "there is no host %q", strings.Join(args, " ")).WithHint("`bothy host ls` lists them.")
+	}
+	name := all[i].Name
+	is = func(h bothy.ClusterHost) bool { return h.Name == name }
+	if all[i].State == bothy.HostDead {
+		return bothy.Errorf(bothy.CodeConflict, "the host %s is dead: what it had is given up already, or waits for it", name).
+			WithHint("`bothy host rm %s` forgets it once it has no sandboxes.", name)
+	}
+	if _, err := s.hosts.UpdateHost(ctx, name, bothy.HostUpdate{State: bothy.HostDraining, UntilRestart: len(args) == 0}); err != nil {
+		return err
+	}
+	var late <-chan time.Time
+	if deadline > 0 {
+		late = time.After(deadline)
+	}
+	tick := time.NewTicker(drainLook)
+	defer tick.Stop()
+	for begun := time.Now(); ; {
+		if all, err = s.hosts.Hosts(ctx); err != nil {
+			return err
+		}
+		if i = slices.IndexFunc(all, is); i < 0 || all[i].State != bothy.HostDraining {
+			return bothy.Errorf(bothy.CodeConflict, "the host %s is not being drained any more", name).WithHint("Somebody else has changed that: `bothy host ls`.")
+		}
+		h := all[i]
+		if h.Sandboxes == 0 {
+			return a.show(h, func(w io.Writer) {
+				fmt.Fprintf(w, "%s has no sandboxes any more, after %s\n", name, time.Since(begun).Round(time.Second))
+			})
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			continue
+		case <-late:
+		}
+		if len(args) == 1 {
+			if _, err := s.hosts.UpdateHost(ctx, name, bothy.HostUpdate{State: bothy.HostCordoned}); err != nil {
+				return err
+			}
+		}
+		e := bothy.Errorf(bothy.CodeConflict, "%d sandboxes are still on the host %s after %s", h.Sandboxes, name, deadline)
+		if h.MoveProblem != "" {
+			e.Detail += "; the last that could not be moved: " + h.MoveProblem
+		}
+		return e.WithHint("They go on there. Drain it again with more time, or see what the other hosts have room for: `bothy host ls`.")
+	}
+}
+
+func newMove(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "move SANDBOX [HOST]",
+		Short: "Move a sandbox to another host",
+		Long: `Move a sandbox to another host, with its memory, processes, files and snapshots, also
+one that is paused. Without a host it goes to the one that has the least to do. Requests
+to it wait meanwhile. Where that fails the sandbox stays where it is. Needs the operator's
+key, with which the sandboxes of all projects can be moved.`,
+		Example: "  bothy move sbx1c9w2k4q8m3n5p7r two",
+		Args:    usage(cobra.RangeArgs(1, 2)),
+	}
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		var req bothy.SandboxMove
+		if len(args) == 2 {
+			req.Host = args[1]
+		}
+		m, err := s.hosts.MoveSandbox(ctx, args[0], req)
+		if err != nil {
+			return err
+		}
+		return a.show(m, func(w io.Writer) {
+			fmt.Fprintf(w, "%s is on %s now; it stood still for %d ms\n", m.SandboxID, m.To, m.StillMS)
 		})
 	})
 	return cmd

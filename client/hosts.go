@@ -25,9 +25,14 @@ func (h *Hosts) InviteHost(ctx context.Context) (*bothy.HostInvitation, error) {
 	return get[bothy.HostInvitation](ctx, h.conn, http.MethodPost, hostsPath, nil, nil)
 }
 
-// SetHostState implements bothy.ClusterService.
-func (h *Hosts) SetHostState(ctx context.Context, name string, state bothy.HostState) (*bothy.ClusterHost, error) {
-	return get[bothy.ClusterHost](ctx, h.conn, http.MethodPatch, hostsPath+"/"+url.PathEscape(name), nil, bothy.HostUpdate{State: state})
+// UpdateHost implements bothy.ClusterService.
+func (h *Hosts) UpdateHost(ctx context.Context, name string, u bothy.HostUpdate) (*bothy.ClusterHost, error) {
+	return get[bothy.ClusterHost](ctx, h.conn, http.MethodPatch, hostsPath+"/"+url.PathEscape(name), nil, u)
+}
+
+// MoveSandbox implements bothy.ClusterService.
+func (h *Hosts) MoveSandbox(ctx context.Context, id string, m bothy.SandboxMove) (*bothy.MovedSandbox, error) {
+	return get[bothy.MovedSandbox](ctx, h.conn, http.MethodPost, sandboxPath(id, "/move"), nil, m)
 }
 
 // RemoveHost implements bothy.ClusterService.

@@ -46,9 +46,9 @@ func PeerFrom(ctx context.Context) *Peer {
 	return p
 }
 
-// FromPeers takes what hosts send: next gets the requests that they pass on, and join those
-// of hosts that want to be one.
-func FromPeers(next, join http.Handler) http.Handler {
+// FromPeers takes what hosts send: next gets the requests that they pass on, move the sandboxes
+// that they offer, and join the requests of those that want to be hosts.
+func FromPeers(next, join, move http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == joinPath {
 			join.ServeHTTP(w, r)
@@ -57,6 +57,10 @@ func FromPeers(next, join http.Handler) http.Handler {
 		host := peerName(r.TLS)
 		if host == "" {
 			http.Error(w, "only hosts of the cluster may ask here", http.StatusForbidden)
+			return
+		}
+		if r.URL.Path == movePath {
+			move.ServeHTTP(w, r)
 			return
 		}
 		p := &Peer{
@@ -86,7 +90,12 @@ type transport struct {
 	all map[string]*http.Transport
 }
 
-const dialTime = 3 * time.Second
+const (
+	dialTime = 3 * time.Second
+	// patience is how long another host may take before it asks for the body of a request: it
+	// has it wait while a sandbox moves.
+	patience = 2 * time.Minute
+)
 
 func (t *transport) to(name, address string) http.RoundTripper {
 	t.mu.Lock()
@@ -100,7 +109,7 @@ func (t *transport) to(name, address string) http.RoundTripper {
 	}
 	x := &http.Transport{
 		TLSClientConfig: t.authority.client(name), DisableCompression: true, MaxIdleConnsPerHost: 128, IdleConnTimeout: time.Minute,
-		TLSHandshakeTimeout: time.Minute, ExpectContinueTimeout: 5 * time.Second,
+		TLSHandshakeTimeout: time.Minute, ExpectContinueTimeout: patience,
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			d := net.Dialer{Timeout: dialTime, KeepAlive: 5 * time.Second}
 			c, err := d.DialContext(ctx, network, address)

@@ -36,6 +36,8 @@ type RouterOptions struct {
 	Hosts     store.Hosts
 	Authority *Authority
 	Keeper    *Keeper
+	// Gate has requests wait for sandboxes that are being moved. Optional.
+	Gate *Gate
 	// Here reports whether a sandbox runs on this host.
 	Here func(id string) bool
 	// Full reports whether this host has no room for one more sandbox, and Ready whether one
@@ -100,27 +102,61 @@ var (
 	snapshotID = regexp.MustCompile(`^snp[0-9a-hjkmnp-z]{16}$`)
 )
 
-// Route answers a request, or reports that it is this host's to answer.
-func (x *Router) Route(w http.ResponseWriter, r *http.Request) (handled bool) {
+// Route answers a request, or reports that it is this host's to answer. leave is called when it
+// has been.
+func (x *Router) Route(w http.ResponseWriter, r *http.Request) (handled bool, leave func()) {
 	peer := PeerFrom(r.Context())
 	if peer == nil {
 		dropPeerHeaders(r.Header)
 	}
 	caller, t, err := x.targetOf(r, peer)
+	none := func() {}
 	if err != nil {
-		return false // as it is refused here
+		return false, none // as it is refused here
 	}
 	switch {
+	case t.sandbox != "" && isMove(r):
+		return x.toSandbox(w, r, t, caller, peer), none
 	case t.sandbox != "":
-		return x.toSandbox(w, r, t, caller, peer)
+		return x.gated(w, r, t.sandbox, func() bool { return x.toSandbox(w, r, t, caller, peer) })
 	case t.snapshot != "":
-		return x.toSnapshot(w, r, t, caller, peer)
+		return x.gated(w, r, x.sandboxOf(r, t.snapshot), func() bool { return x.toSnapshot(w, r, t, caller, peer) })
 	case t.duty && peer == nil:
-		return x.toDuty(w, r, caller)
+		return x.toDuty(w, r, caller), none
 	case t.place && peer == nil:
-		return x.place(w, r, t, caller)
+		return x.place(w, r, t, caller), none
 	}
-	return false
+	return false, none
+}
+
+// isMove reports whether a request moves a sandbox: it waits for the others, and not they for it.
+func isMove(r *http.Request) bool {
+	return r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/v1/sandboxes/") && strings.HasSuffix(r.URL.Path, "/move")
+}
+
+// gated has a request wait while its sandbox moves from here. What another host answers is not
+// counted: that one does.
+func (x *Router) gated(w http.ResponseWriter, r *http.Request, sandbox string, route func() bool) (handled bool, leave func()) {
+	if x.o.Gate == nil || sandbox == "" {
+		return route(), func() {}
+	}
+	leave, err := x.o.Gate.Enter(r.Context(), sandbox)
+	if err != nil {
+		x.o.Fail(w, r, err)
+		return true, func() {}
+	}
+	return route(), leave
+}
+
+func (x *Router) sandboxOf(r *http.Request, snapshot string) string {
+	if x.o.Gate == nil {
+		return ""
+	}
+	sandbox, _, err := x.o.Hosts.SnapshotHost(r.Context(), snapshot)
+	if err != nil {
+		return ""
+	}
+	return sandbox
 }
 
 // targetOf finds out what a request is about. It asks for a key before it reads more than the
@@ -378,6 +414,8 @@ func (x *Router) pass(w http.ResponseWriter, r *http.Request, t target, c Caller
 	default:
 		if err = x.send(w, r, t, c, now, false); err != nil {
 			x.o.Fail(w, r, unanswered(now.Host, err))
+		} else if t.sandbox != "" {
+			x.remember(t.sandbox, now)
 		}
 	}
 	return true

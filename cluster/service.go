@@ -12,6 +12,7 @@ import (
 type Service struct {
 	Store       store.Hosts
 	Invitations *Invitations
+	Mover       *Mover
 }
 
 var _ bothy.ClusterService = (*Service)(nil)
@@ -44,15 +45,18 @@ func (s *Service) InviteHost(ctx context.Context) (*bothy.HostInvitation, error)
 	return s.Invitations.Invite(ctx)
 }
 
-// SetHostState implements bothy.ClusterService.
-func (s *Service) SetHostState(ctx context.Context, name string, state bothy.HostState) (*bothy.ClusterHost, error) {
+// UpdateHost implements bothy.ClusterService.
+func (s *Service) UpdateHost(ctx context.Context, name string, u bothy.HostUpdate) (*bothy.ClusterHost, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
-	if state != bothy.HostUp && state != bothy.HostCordoned {
-		return nil, bothy.Errorf(bothy.CodeInvalid, "a host cannot be made %q", state).WithHint("The states are up and cordoned.")
+	switch {
+	case u.State != bothy.HostUp && u.State != bothy.HostCordoned && u.State != bothy.HostDraining:
+		return nil, bothy.Errorf(bothy.CodeInvalid, "a host cannot be made %q", u.State).WithHint("The states are up, cordoned and draining.")
+	case u.UntilRestart && u.State != bothy.HostDraining:
+		return nil, bothy.Errorf(bothy.CodeInvalid, "a host cannot be %s until it is restarted", u.State).WithHint("until_restart is for draining.")
 	}
-	if err := s.Store.SetHostState(ctx, name, state); err != nil {
+	if err := s.Store.UpdateHost(ctx, name, u); err != nil {
 		return nil, err
 	}
 	hosts, err := s.Store.Hosts(ctx)
@@ -61,7 +65,7 @@ func (s *Service) SetHostState(ctx context.Context, name string, state bothy.Hos
 	}
 	i := slices.IndexFunc(hosts, func(h bothy.ClusterHost) bool { return h.Name == name })
 	if i < 0 {
-		return nil, bothy.Errorf(bothy.CodeNotFound, "there is no host %q", name).WithHint("`bothy host ls` lists them.")
+		return nil, noHost(name)
 	}
 	return &hosts[i], nil
 }
@@ -72,4 +76,12 @@ func (s *Service) RemoveHost(ctx context.Context, name string) error {
 		return err
 	}
 	return s.Store.RemoveHost(ctx, name)
+}
+
+// MoveSandbox implements bothy.ClusterService, on the host that has the sandbox.
+func (s *Service) MoveSandbox(ctx context.Context, id string, m bothy.SandboxMove) (*bothy.MovedSandbox, error) {
+	if err := s.check(ctx); err != nil {
+		return nil, err
+	}
+	return s.Mover.Move(ctx, id, m.Host)
 }

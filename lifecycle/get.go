@@ -14,6 +14,9 @@ const retryAfter = 5 * time.Second
 
 // wrongState says why a sandbox cannot be used now.
 func (s *Service) wrongState(sb *store.Sandbox) error {
+	if err := s.departures.elsewhere(sb.ID); err != nil {
+		return err
+	}
 	switch {
 	case sb.State.Ended() && sb.Ended != nil:
 		return bothy.Errorf(bothy.CodeSandboxEnded, "sandbox %s has ended (%s): %s", sb.ID, sb.Ended.Reason, sb.Ended.Detail).

@@ -147,6 +147,8 @@ type Service struct {
 	warm      *warm.Pool
 	claims    claims
 	transfers *transfers
+	// departures are the sandboxes that were given to other hosts.
+	departures departures
 	// comparisons are under way.
 	comparisons chan struct{}
 	// remote is Blobs where that carries snapshots to object storage, and else nil. Who
@@ -278,6 +280,11 @@ func (s *Service) Events(ctx context.Context, f bothy.EventFilter, fn func(bothy
 // EventsBackwards tells what happened to the caller's objects, the latest first.
 func (s *Service) EventsBackwards(ctx context.Context, fn func(bothy.Event) error) error {
 	return s.ledger.EventsBackwards(ctx, fn)
+}
+
+// Emit records that something happened to a sandbox beside the service.
+func (s *Service) Emit(ctx context.Context, typ, id, project string, data map[string]string) {
+	s.ledger.EmitFor(ctx, typ, id, project, data)
 }
 
 // LastEvent implements bothy.EventService.

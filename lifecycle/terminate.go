@@ -32,6 +32,9 @@ func (s *Service) terminateLocked(ctx context.Context, id string, x bothy.Exit) 
 	if err != nil || sb.State.Ended() {
 		return err
 	}
+	if err := s.departures.elsewhere(id); err != nil {
+		return err
+	}
 	sleeps := []string{sb.SnapshotID, sb.EarlierSnapshotID}
 	// A row must not outlive the snapshot that it sleeps in.
 	dropPauseSnapshots := func() {

@@ -158,6 +158,9 @@ func (s *Service) whyGone(ctx context.Context, l *instance.Instance) error {
 	case <-l.Gone:
 	case <-waiting.Done():
 	}
+	if err := s.departures.cutOff(l.ID); err != nil {
+		return err
+	}
 	sb, err := s.ledger.Sandbox(ctx, l.ID)
 	if err != nil {
 		return err

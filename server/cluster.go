@@ -81,9 +81,9 @@ func (s *Server) openCluster(ctx context.Context) error {
 	s.cluster.Invitations = &cluster.Invitations{
 		Hosts: s.hosts, Authority: authority, Address: cmp.Or(c.Address, c.Listen), Grant: cluster.Grant{Key: key, Store: withoutPassword(s.config.Store)},
 	}
-	s.hosts.SetFigures(s.figures)
-	s.api.SetPeers(cluster.NewRouter(cluster.RouterOptions{
-		Hosts: s.hosts, Authority: authority, Keeper: s.keeper, Here: s.lifecycle.Here, Full: s.lifecycle.Full,
+	gate := &cluster.Gate{}
+	router := cluster.NewRouter(cluster.RouterOptions{
+		Hosts: s.hosts, Authority: authority, Keeper: s.keeper, Gate: gate, Here: s.lifecycle.Here, Full: s.lifecycle.Full,
 		Ready: func() bool { return s.lifecycle.Pool(context.Background()).Ready > 0 },
 		Port:  s.api.PortOf, Agents: mcp.Path, Fail: s.api.Fail, Log: s.log,
 		Authenticate: func(r *http.Request) (c cluster.Caller, err error) {
@@ -93,7 +93,10 @@ func (s *Server) openCluster(ctx context.Context) error {
 			}
 			return c, err
 		},
-	}))
+	})
+	s.api.SetPeers(router)
+	s.cluster.Mover = s.newMover(gate, router)
+	s.hosts.SetFigures(s.figures)
 	l, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return bothy.Errorf(bothy.CodeConflict, "the address %s (cluster.listen) cannot be listened on", c.Listen).
@@ -122,7 +125,7 @@ func (s *Server) runCluster() (stop func()) {
 	if s.hosts == nil {
 		return func() {}
 	}
-	peers := s.api.ServePeers(s.peers, cluster.FromPeers(http.HandlerFunc(s.servePeer), s.cluster.Invitations))
+	peers := s.api.ServePeers(s.peers, cluster.FromPeers(http.HandlerFunc(s.servePeer), s.cluster.Invitations, s.cluster.Mover))
 	s.log.Info("host of a cluster", "name", s.config.Cluster.Name, "listen", s.peers.Addr().String())
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -142,6 +145,8 @@ func (s *Server) runCluster() (stop func()) {
 		})
 	})
 	running.Go(func() { s.refresh(ctx) })
+	running.Go(func() { s.cluster.Mover.Drain(ctx) })
+	running.Go(func() { s.dropMoved(ctx) })
 	return func() {
 		cancel()
 		running.Wait()
@@ -177,6 +182,9 @@ func (s *Server) figures() bothy.HostFigures {
 	f := bothy.HostFigures{
 		Version: s.version, CPUs: runtime.NumCPU(), Live: s.lifecycle.Live(), Ready: s.lifecycle.Pool(context.Background()).Ready,
 		MaxSandboxes: s.config.Sandboxes.Max, FreeMemoryBytes: s.lifecycle.FreeMemoryBytes(),
+	}
+	if s.cluster.Mover != nil {
+		f.MoveProblem = s.cluster.Mover.Problem()
 	}
 	var memory unix.Sysinfo_t
 	if unix.Sysinfo(&memory) == nil {

@@ -184,7 +184,7 @@ func sum(ctx context.Context, dir, name string, strong bool) (Part, error) {
 // reader ends with its context, and hides the file's other talents.
 type reader struct {
 	ctx context.Context
-	f   *os.File
+	f   io.Reader
 }
 
 func (r *reader) Read(p []byte) (int, error) {

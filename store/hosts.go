@@ -22,8 +22,12 @@ type Hosts interface {
 	SetFigures(f func() bothy.HostFigures)
 
 	Hosts(ctx context.Context) ([]bothy.ClusterHost, error)
-	// SetHostState changes what is wanted of a host; CodeNotFound where there is none.
-	SetHostState(ctx context.Context, name string, s bothy.HostState) error
+	// Epoch is that of this run of the server. Wanted is what was wanted of this host when
+	// its lease was renewed last.
+	Epoch() int64
+	Wanted() bothy.HostState
+	// UpdateHost changes what is wanted of a host; CodeNotFound where there is none.
+	UpdateHost(ctx context.Context, name string, u bothy.HostUpdate) error
 	// RemoveHost forgets a dead host; CodeConflict where it lives or has sandboxes.
 	RemoveHost(ctx context.Context, name string) error
 
@@ -33,6 +37,10 @@ type Hosts interface {
 	SnapshotHost(ctx context.Context, id string) (sandbox string, o Ownership, err error)
 	// ClaimSandbox makes a sandbox this host's that is nobody's, and reports whether it did.
 	ClaimSandbox(ctx context.Context, id string) (bool, error)
+	// TakeSandbox makes a sandbox this host's, with its snapshots, that another run of a
+	// host gives away, and stores sb. It reports whether it did: not where the sandbox is
+	// not that host's any more, or the attempt, by sb.Moving, is not the present one.
+	TakeSandbox(ctx context.Context, from string, epoch int64, sb *Sandbox) (bool, error)
 	// LiveOf counts the sandboxes of a project that run or start, on all hosts but this.
 	LiveOf(ctx context.Context, project string) (int, error)
 

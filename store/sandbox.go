@@ -26,6 +26,9 @@ type Sandbox struct {
 	MeterState []byte `json:"_meter_state,omitempty"`
 	// Ending is why the sandbox is stopping, for a server that restarts meanwhile.
 	Ending *bothy.Exit `json:"_ending,omitempty"`
+	// Moving names the attempt to give the sandbox to another host that is under way, which
+	// may take it only under this name.
+	Moving string `json:"_moving,omitempty"`
 	// Pooled marks a machine that waits in a pool and has no owner yet.
 	Pooled bool `json:"_pooled,omitempty"`
 }

@@ -52,6 +52,8 @@ type Metrics struct {
 	seconds  *prometheus.HistogramVec
 	events   *prometheus.CounterVec
 	ended    *prometheus.CounterVec
+	moves    *prometheus.CounterVec
+	still    prometheus.Histogram
 }
 
 // buckets reach from the claim of a ready sandbox to a command of minutes, in
@@ -75,12 +77,18 @@ func New(version string, census func(context.Context) (Census, error)) *Metrics 
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "bothy_sandboxes_ended_total", Help: "Sandboxes that have ended, by reason.",
 		}, []string{"reason"}),
+		moves: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "bothy_moves_total", Help: "Attempts to move a sandbox to another host, by outcome: moved, refused or failed.",
+		}, []string{"outcome"}),
+		still: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "bothy_move_still_seconds", Help: "How long running sandboxes stood still while they were moved to another host.", Buckets: buckets,
+		}),
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "bothy_build_info", Help: "The version of the server; always 1.", ConstLabels: prometheus.Labels{"version": version},
 	})
 	build.Set(1)
-	m.registry.MustRegister(m.requests, m.seconds, m.events, m.ended, build, &censor{census},
+	m.registry.MustRegister(m.requests, m.seconds, m.events, m.ended, m.moves, m.still, build, &censor{census},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -110,6 +118,15 @@ func (m *Metrics) Event(e bothy.Event) {
 	m.events.WithLabelValues(e.Type).Inc()
 	if e.Type == bothy.EventSandboxEnded {
 		m.ended.WithLabelValues(e.Data["reason"]).Inc()
+	}
+}
+
+// Move counts an attempt to move a sandbox to another host, for which it stood still where it
+// ran.
+func (m *Metrics) Move(outcome string, still time.Duration) {
+	m.moves.WithLabelValues(outcome).Inc()
+	if still > 0 {
+		m.still.Observe(still.Seconds())
 	}
 }
 

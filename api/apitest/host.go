@@ -56,8 +56,21 @@ func (c *Cluster) InviteHost(ctx context.Context) (*bothy.HostInvitation, error)
 	return &bothy.HostInvitation{Token: "bothyhost_x", ExpiresAt: time.Now().Add(time.Hour), Command: "sudo bothy host join bothyhost_x"}, nil
 }
 
-// SetHostState implements bothy.ClusterService.
-func (c *Cluster) SetHostState(ctx context.Context, name string, state bothy.HostState) (*bothy.ClusterHost, error) {
+// MoveSandbox implements bothy.ClusterService.
+func (c *Cluster) MoveSandbox(ctx context.Context, id string, m bothy.SandboxMove) (*bothy.MovedSandbox, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, err := c.hosts(ctx); err != nil {
+		return nil, err
+	}
+	if m.Host != "" && m.Host != "one" {
+		return nil, noHost(m.Host)
+	}
+	return &bothy.MovedSandbox{SandboxID: id, From: "two", To: "one", StillMS: 120}, nil
+}
+
+// UpdateHost implements bothy.ClusterService.
+func (c *Cluster) UpdateHost(ctx context.Context, name string, u bothy.HostUpdate) (*bothy.ClusterHost, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all, err := c.hosts(ctx)
@@ -67,8 +80,8 @@ func (c *Cluster) SetHostState(ctx context.Context, name string, state bothy.Hos
 	if name != "two" || c.removed {
 		return nil, noHost(name)
 	}
-	c.cordoned = state == bothy.HostCordoned
-	all[1].State = state
+	c.cordoned = u.State == bothy.HostCordoned
+	all[1].State = u.State
 	return &all[1], nil
 }
 

@@ -787,7 +787,7 @@ var Descriptions = map[string]fields{
 	"ClusterHost": {
 		"name":              field("The host's name."),
 		"address":           field("Where the other hosts reach it."),
-		"state":             field("up, cordoned (gets no new sandboxes), or dead (did not renew its lease).", oneOf("up", "cordoned", "dead")),
+		"state":             field("up, cordoned (gets no new sandboxes), draining (gives those that it has to others, too), or dead (did not renew its lease).", oneOf("up", "cordoned", "draining", "dead")),
 		"self":              field("Whether it is the host that answers."),
 		"epoch":             field("Counts the runs of all servers; each run has a number of its own."),
 		"labels":            field("The labels in its settings."),
@@ -801,9 +801,20 @@ var Descriptions = map[string]fields{
 		"live":              field("How many sandboxes run there."),
 		"ready":             field("How many sandboxes wait there for an owner."),
 		"max_sandboxes":     field("How many may run there; 0 is no bound."),
+		"move_problem":      field("Why a sandbox that is to leave the host could not yet."),
 	},
 	"HostUpdate": {
-		"state": field("What is wanted of the host.", oneOf("up", "cordoned")),
+		"state":         field("What is wanted of the host.", oneOf("up", "cordoned", "draining")),
+		"until_restart": field("Have a host that drains be up again once its server is started anew."),
+	},
+	"SandboxMove": {
+		"host": field("The host to move it to; the one that has the least to do when empty."),
+	},
+	"MovedSandbox": {
+		"sandbox_id": field("The sandbox."),
+		"from":       field("The host that it was on."),
+		"to":         field("The host that it is on now."),
+		"still_ms":   field("For how long it stood still, in milliseconds, if it ran."),
 	},
 	"HostInvitation": {
 		"token":      field("What the new host joins with. It is good once."),

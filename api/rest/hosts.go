@@ -13,6 +13,10 @@ type (
 	hostInput struct {
 		Host string `path:"host" doc:"The host's name."`
 	}
+	sandboxMoveInput struct {
+		ID   string `path:"id" doc:"The sandbox's id."`
+		Body *bothy.SandboxMove
+	}
 	hostUpdateInput struct {
 		Host string `path:"host" doc:"The host's name."`
 		Body bothy.HostUpdate
@@ -45,10 +49,21 @@ func (s *handlers) registerHosts() {
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "update-host", Method: http.MethodPatch, Path: path, Tag: "Hosts",
-		Summary: "Cordon a host, or have it take sandboxes again", Scope: bothy.ScopeAdmin,
-		Text: "A cordoned host gets no new sandboxes; those that it has continue. Needs the operator's key.",
+		Summary: "Cordon or drain a host, or have it take sandboxes again", Scope: bothy.ScopeAdmin,
+		Text: "A cordoned host gets no new sandboxes; those that it has continue. One that drains gives them to other hosts, too, one after the other: it is done when sandboxes is 0, and move_problem says why one could not be moved yet. Needs the operator's key.",
 	}, func(ctx context.Context, in *hostUpdateInput) (*openapi.Answer[*bothy.ClusterHost], error) {
-		return one(svc.SetHostState(ctx, in.Host, in.Body.State))
+		return one(svc.UpdateHost(ctx, in.Host, in.Body))
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "move-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/move", Tag: "Hosts",
+		Summary: "Move a sandbox to another host", Scope: bothy.ScopeAdmin,
+		Text: "With its memory, processes, files and snapshots, also one that is paused, and of any project. New requests to it wait meanwhile, and none is lost; a call that is under way for more than 15 seconds is cut off, and connections to the outside are, as by a pause. On an error it stays where it was, as it was. Needs the operator's key.",
+	}, func(ctx context.Context, in *sandboxMoveInput) (*openapi.Answer[*bothy.MovedSandbox], error) {
+		var req bothy.SandboxMove
+		if in.Body != nil {
+			req = *in.Body
+		}
+		return one(svc.MoveSandbox(ctx, in.ID, req))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "remove-host", Method: http.MethodDelete, Path: path, Tag: "Hosts",

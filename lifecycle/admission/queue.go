@@ -121,6 +121,24 @@ func (c *Controller) Reserve(ctx context.Context, project string) (*Reservation,
 	return c.await(ctx, w, patience)
 }
 
+// ReserveArrival makes room for a sandbox that comes from another host, or says at once that
+// there is none. It runs already, so its project's plan has allowed it.
+func (c *Controller) ReserveArrival(project string) (*Reservation, error) {
+	free := c.freeForSandboxes()
+	for free < c.o.MinFreeMemoryMB && c.host.Shrink() {
+		free = c.freeForSandboxes()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, shuttingDown()
+	}
+	if full := c.atCapacity(free); full != nil {
+		return nil, full
+	}
+	return c.newReservation(project), nil
+}
+
 // await waits for a waiter's turn. One that gives up leaves the queue.
 func (c *Controller) await(ctx context.Context, w *waiter, patience time.Duration) (*Reservation, error) {
 	late := make(chan struct{})

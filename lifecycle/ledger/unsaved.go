@@ -69,6 +69,11 @@ func (g *Ledger) insist(ctx context.Context, sb *store.Sandbox, cannot error, th
 		}
 		return
 	}
+	if bothy.ErrorCode(cannot) == bothy.CodeMisdirected {
+		// It is another host's: what became of it is for that one to say.
+		g.unsaved.forget(sb.ID)
+		return
+	}
 	g.o.Log.Error("cannot store the state of a sandbox, and try again until it is stored", "sandbox", sb.ID, "state", sb.State, "error", cannot)
 	g.unsaved.mu.Lock()
 	if g.unsaved.rows == nil {

@@ -186,7 +186,7 @@ func (s *Store) replaceHost(ctx context.Context, tx pgx.Tx, labels string) error
 		VALUES ($1, $2, $3, $4, $5, 'up', clock_timestamp() + make_interval(secs => $6), clock_timestamp(), $7, '{}')`
 	if found {
 		text = `UPDATE hosts SET epoch = $2, home = $3, holder = $4, address = $5, until = clock_timestamp() + make_interval(secs => $6),
-			labels = $7, dead_at = NULL WHERE id = $1`
+			labels = $7, dead_at = NULL, wish = CASE wish WHEN 'leaving' THEN 'up' ELSE wish END WHERE id = $1`
 	}
 	_, err = tx.Exec(ctx, text, s.member.Name, s.lease.epoch, s.home, s.lease.holder, s.member.Address, s.leaseTime.Seconds(), labels)
 	return err
@@ -200,11 +200,16 @@ func (s *Store) renewShared(ctx context.Context) (held bool, err error) {
 		}
 	}
 	sent := time.Now()
-	tag, err := s.pool.Exec(ctx, `UPDATE hosts SET until = clock_timestamp() + make_interval(secs => $2), figures = $3 WHERE epoch = $1 AND dead_at IS NULL`,
-		s.lease.epoch, s.leaseTime.Seconds(), string(figures))
-	if err != nil || tag.RowsAffected() == 0 {
+	var wish string
+	err = s.pool.QueryRow(ctx, `UPDATE hosts SET until = clock_timestamp() + make_interval(secs => $2), figures = $3 WHERE epoch = $1 AND dead_at IS NULL RETURNING wish`,
+		s.lease.epoch, s.leaseTime.Seconds(), string(figures)).Scan(&wish)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
 		return false, err
 	}
+	s.wanted.Store(&wish)
 	s.lease.renewed.Store(&sent)
 	return true, nil
 }
@@ -222,6 +227,21 @@ func (s *Store) leaveShared(ctx context.Context) {
 // Self implements store.Hosts.
 func (s *Store) Self() string { return s.member.Name }
 
+// Epoch implements store.Hosts.
+func (s *Store) Epoch() int64 { return s.lease.epoch }
+
+// Wanted implements store.Hosts.
+func (s *Store) Wanted() bothy.HostState {
+	w := s.wanted.Load()
+	switch {
+	case w == nil:
+		return bothy.HostUp
+	case *w == leaving:
+		return bothy.HostDraining
+	}
+	return bothy.HostState(*w)
+}
+
 // Renewed implements store.Hosts.
 func (s *Store) Renewed() time.Time {
 	if t := s.lease.renewed.Load(); t != nil {
@@ -235,7 +255,7 @@ func (s *Store) SetFigures(f func() bothy.HostFigures) { s.figures.Store(&f) }
 
 // Hosts implements store.Hosts.
 func (s *Store) Hosts(ctx context.Context) ([]bothy.ClusterHost, error) {
-	return list(ctx, s, "list hosts", `SELECT id, address, CASE WHEN dead_at IS NULL THEN wish ELSE 'dead' END, epoch, labels, joined,
+	return list(ctx, s, "list hosts", `SELECT id, address, CASE WHEN dead_at IS NOT NULL THEN 'dead' WHEN wish = 'leaving' THEN 'draining' ELSE wish END, epoch, labels, joined,
 			extract(epoch FROM until - clock_timestamp())::float8, figures,
 			(SELECT count(*) FROM sandboxes s WHERE s.host = h.id AND s.state NOT IN ('stopped', 'failed') AND NOT pooled)
 		FROM hosts h ORDER BY id`, nil, func(row pgx.CollectableRow) (h bothy.ClusterHost, err error) {
@@ -248,9 +268,19 @@ func (s *Store) Hosts(ctx context.Context) ([]bothy.ClusterHost, error) {
 	})
 }
 
-// SetHostState implements store.Hosts.
-func (s *Store) SetHostState(ctx context.Context, name string, state bothy.HostState) error {
-	n, err := s.change(ctx, "change a host", whole, do(`UPDATE hosts SET wish = $2 WHERE id = $1`, name, string(state)))
+// leaving is the wish for a host that drains until it is started again.
+const leaving = "leaving"
+
+// UpdateHost implements store.Hosts.
+func (s *Store) UpdateHost(ctx context.Context, name string, u bothy.HostUpdate) error {
+	wish := string(u.State)
+	if u.State == bothy.HostDraining && u.UntilRestart {
+		wish = leaving
+	}
+	n, err := s.change(ctx, "change a host", whole, do(`UPDATE hosts SET wish = $2 WHERE id = $1`, name, wish))
+	if err == nil && name == s.member.Name {
+		s.wanted.Store(&wish)
+	}
 	if err == nil && n == 0 {
 		err = noHost(name)
 	}
@@ -338,6 +368,41 @@ func (s *Store) ClaimSandbox(ctx context.Context, id string) (claimed bool, err 
 		return err
 	})
 	return claimed && err == nil, err
+}
+
+// TakeSandbox implements store.Hosts.
+func (s *Store) TakeSandbox(ctx context.Context, from string, epoch int64, sb *store.Sandbox) (taken bool, err error) {
+	after := *sb
+	after.Moving = ""
+	text, err := record.EncodeSandbox(&after)
+	if err != nil {
+		return false, err
+	}
+	err = s.transaction(ctx, "take a sandbox", once, func(ctx context.Context, tx pgx.Tx) error {
+		taken = false
+		var before string
+		err := tx.QueryRow(ctx, `SELECT record FROM sandboxes WHERE id = $1 AND host = $2 AND host_epoch = $3 FOR UPDATE`, sb.ID, from, epoch).Scan(&before)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		row, err := record.DecodeSandbox(before)
+		if err != nil || sb.Moving == "" || row.Moving != sb.Moving {
+			return err
+		}
+		b := &pgx.Batch{}
+		b.Queue(`UPDATE sandboxes SET state = $2, record = $3, host = $4, host_epoch = $5 WHERE id = $1`,
+			clean([]any{sb.ID, string(sb.State), text, s.member.Name, s.lease.epoch})...)
+		b.Queue(`UPDATE snapshots SET host = $2 WHERE sandbox_id = $1`, sb.ID, s.member.Name)
+		if err := tx.SendBatch(ctx, b).Close(); err != nil {
+			return err
+		}
+		taken = true
+		return nil
+	})
+	return taken && err == nil, err
 }
 
 // LiveOf implements store.Hosts.

@@ -293,3 +293,76 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// A sandbox goes from one host to another only under the attempt that is in its row, and only
+// from the run of the server that began it.
+func TestASandboxIsTaken(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	one, two := member(t, url, "one"), member(t, url, "two")
+	defer two.Close()
+	sb := sandbox("sbx1", bothy.StatePausing)
+	sb.Moving = "attempt"
+	must(t, one.PutSandbox(ctx, sb))
+	must(t, one.PutSnapshot(ctx, &bothy.Snapshot{ID: "snp1", SandboxID: "sbx1", ProjectID: "p", CreatedAt: time.Now().UTC()}))
+	after := sandbox("sbx1", bothy.StateRunning)
+	for what, c := range map[string]struct {
+		from    string
+		epoch   int64
+		attempt string
+	}{
+		"of another host": {"two", one.Epoch(), "attempt"}, "of another run": {"one", one.Epoch() + 1, "attempt"},
+		"by another attempt": {"one", one.Epoch(), "earlier"}, "by none": {"one", one.Epoch(), ""},
+	} {
+		after.Moving = c.attempt
+		if ok, err := two.TakeSandbox(ctx, c.from, c.epoch, after); ok || err != nil {
+			t.Errorf("a sandbox %s was taken: %v %v", what, ok, err)
+		}
+	}
+	after.Moving = "attempt"
+	if ok, err := two.TakeSandbox(ctx, "one", one.Epoch(), after); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if ok, err := two.TakeSandbox(ctx, "one", one.Epoch(), after); ok || err != nil {
+		t.Errorf("it was taken twice: %v %v", ok, err)
+	}
+	own, err := two.OwnSandboxesInState(ctx, bothy.StateRunning)
+	snapshots, serr := two.OwnSnapshots(ctx)
+	if err != nil || serr != nil || len(own) != 1 || own[0].Moving != "" || len(snapshots) != 1 {
+		t.Errorf("it has %+v %v, %v %v", own, err, snapshots, serr)
+	}
+	sb.Moving, sb.State = "", bothy.StateRunning
+	if err := one.PutSandbox(ctx, sb); bothy.ErrorCode(err) != bothy.CodeMisdirected {
+		t.Errorf("the first host took it back: %v", err)
+	}
+	one.Close()
+}
+
+// A host that drains until it is restarted is up when it has been.
+func TestAWishThatEndsWithTheServer(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	one := member(t, url, "one", postgres.WithLease(time.Minute, 10*time.Millisecond))
+	state := func() bothy.HostState {
+		all, err := one.Hosts(ctx)
+		must(t, err)
+		return all[0].State
+	}
+	for _, c := range []struct {
+		u     bothy.HostUpdate
+		after bothy.HostState
+	}{
+		{bothy.HostUpdate{State: bothy.HostDraining}, bothy.HostDraining},
+		{bothy.HostUpdate{State: bothy.HostDraining, UntilRestart: true}, bothy.HostUp},
+		{bothy.HostUpdate{State: bothy.HostCordoned}, bothy.HostCordoned},
+	} {
+		must(t, one.UpdateHost(ctx, "one", c.u))
+		if got := state(); got != c.u.State || one.Wanted() != c.u.State {
+			t.Errorf("%+v: it is %s, and knows of %s", c.u, got, one.Wanted())
+		}
+		one.Close()
+		one = member(t, url, "one", postgres.WithLease(time.Minute, 10*time.Millisecond))
+		if got := state(); got != c.after {
+			t.Errorf("%+v: after a restart it is %s", c.u, got)
+		}
+	}
+	one.Close()
+}

@@ -47,6 +47,8 @@ type Store struct {
 	// only one.
 	member  Member
 	figures atomic.Pointer[func() bothy.HostFigures]
+	// wanted is what was wanted of this host at the last renewal.
+	wanted atomic.Pointer[string]
 
 	home                            string
 	leaseTime, renewEvery, patience time.Duration

@@ -124,7 +124,7 @@ func (v *victim) all() string {
 // wants a body must be given one here.
 func (v *victim) bodies() map[string]string {
 	return map[string]string{
-		"create-project": `{"id":"walkers-own"}`, "update-project": `{"plan":"starter"}`, "update-host": `{"state":"cordoned"}`, "update-sandbox": `{"name":"taken"}`,
+		"create-project": `{"id":"walkers-own"}`, "update-project": `{"plan":"starter"}`, "update-host": `{"state":"cordoned"}`, "move-sandbox": `{}`, "update-sandbox": `{"name":"taken"}`,
 		"run-code": `{"code":"touch /workspace/taken","language":"bash"}`, "exec": `{"command":"touch /workspace/taken"}`, "exec-in-shell": `{"command":"touch /workspace/taken"}`,
 		"write-file": `{"path":"/workspace/taken","content":"x"}`, "put-file": "x", "write-archive": "", "make-folder": `{"path":"/workspace/taken"}`,
 		"move-file": `{"from":"/workspace/` + secretWord + `","to":"/workspace/taken"}`, "create-link": `{"port":8000}`,

@@ -1,0 +1,359 @@
+package cluster
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
+)
+
+const (
+	// movePath is where a host offers a sandbox to another.
+	movePath = "/cluster/move"
+	// headerOffer is what it offers.
+	headerOffer = "Bothy-Peer-Offer"
+	// admitTime is how long the other host may take to accept or refuse, and answerTime to
+	// answer once it has everything.
+	admitTime, answerTime = 30 * time.Second, 2 * time.Minute
+	// drainLook is how often it is looked whether this host is to be drained, drainAtOnce how
+	// many sandboxes leave it at once, and drainAgain when one that could not is tried again.
+	drainLook   = time.Second
+	drainAtOnce = 2
+	drainAgain  = 20 * time.Second
+)
+
+// MoverOptions are what a Mover is made of.
+type MoverOptions struct {
+	Hosts store.Hosts
+	Gate  *Gate
+	// Depart gives a sandbox away, and Arrive takes one: see lifecycle.
+	Depart func(ctx context.Context, id string, d store.Departure) (still time.Duration, refused bool, err error)
+	Arrive func(ctx context.Context, o store.Offer, body io.Reader, take func(context.Context, *store.Sandbox) (bool, error)) error
+	// Own lists this host's sandboxes that can be moved, and ProjectOf finds whose one is.
+	Own       func(ctx context.Context) ([]*store.Sandbox, error)
+	ProjectOf func(ctx context.Context, id string) (string, error)
+	// Event is told of a sandbox that was moved, or could not be.
+	Event func(ctx context.Context, e bothy.Event)
+	// Observe is told how a move ended, and for how long a sandbox that ran stood still.
+	Observe func(outcome string, still time.Duration)
+	Log     *slog.Logger
+}
+
+// Mover moves sandboxes to other hosts, and takes those that come.
+type Mover struct {
+	o      MoverOptions
+	router *Router
+
+	// problem is why the last sandbox that was to leave could not.
+	problem atomic.Pointer[string]
+
+	mu     sync.Mutex
+	moving map[string]bool
+}
+
+// NewMover makes a mover, which chooses hosts as the router does.
+func NewMover(o MoverOptions, r *Router) *Mover {
+	return &Mover{o: o, router: r, moving: map[string]bool{}}
+}
+
+// Problem is why a sandbox that is to leave this host could not yet, or empty.
+func (m *Mover) Problem() string {
+	if p := m.problem.Load(); p != nil {
+		return *p
+	}
+	return ""
+}
+
+// begin notes that a sandbox moves, and reports whether it did not already.
+func (m *Mover) begin(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.moving[id] {
+		return false
+	}
+	m.moving[id] = true
+	return true
+}
+
+func (m *Mover) end(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.moving, id)
+}
+
+// Move moves a sandbox of this host to another one: the one that is named, or the best that
+// takes it. Only a refusal leads to the next.
+func (m *Mover) Move(ctx context.Context, id, to string) (*bothy.MovedSandbox, error) {
+	project, err := m.o.ProjectOf(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	targets, err := m.targets(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	if !m.begin(id) {
+		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is being moved already", id).WithHint("Wait for that.")
+	}
+	defer m.end(id)
+	var last error
+	for _, h := range targets {
+		still, refused, err := m.o.Depart(ctx, id, store.Departure{
+			To: h.Name, Epoch: m.o.Hosts.Epoch(),
+			Park: func(ctx context.Context) func() { return m.o.Gate.Park(ctx, id) },
+			Carry: func(ctx context.Context, o store.Offer, send func(io.Writer) error) (store.Carried, error) {
+				return m.carry(ctx, h, o, send)
+			},
+		})
+		e := bothy.Event{Type: bothy.EventSandboxMoved, SandboxID: id, ProjectID: project, Data: map[string]string{"from": m.o.Hosts.Self(), "to": h.Name}}
+		if err == nil {
+			e.Data["still_ms"] = strconv.FormatInt(still.Milliseconds(), 10)
+			m.tell(ctx, e, "moved", still)
+			m.o.Log.Info("a sandbox was moved", "sandbox", id, "to", h.Name, "still", still.Round(time.Millisecond).String())
+			return &bothy.MovedSandbox{SandboxID: id, From: m.o.Hosts.Self(), To: h.Name, StillMS: still.Milliseconds()}, nil
+		}
+		last = err
+		e.Type, e.Data["detail"] = bothy.EventSandboxMoveFailed, bothy.AsError(err).Detail
+		m.tell(ctx, e, map[bool]string{true: "refused", false: "failed"}[refused], 0)
+		m.o.Log.Warn("a sandbox could not be moved, and stays", "sandbox", id, "to", h.Name, "refused", refused, "error", err)
+		if !refused {
+			break
+		}
+	}
+	return nil, last
+}
+
+func (m *Mover) tell(ctx context.Context, e bothy.Event, outcome string, still time.Duration) {
+	m.o.Event(context.WithoutCancel(ctx), e)
+	m.o.Observe(outcome, still)
+}
+
+// targets are the hosts that a sandbox may be moved to, best first.
+func (m *Mover) targets(ctx context.Context, to string) ([]bothy.ClusterHost, error) {
+	hosts, err := m.o.Hosts.Hosts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if to != "" {
+		i := slices.IndexFunc(hosts, func(h bothy.ClusterHost) bool { return h.Name == to })
+		switch {
+		case i < 0:
+			return nil, noHost(to)
+		case hosts[i].Self:
+			return nil, bothy.Errorf(bothy.CodeConflict, "the sandbox is on the host %s already", to).WithHint("Name another host: `bothy host ls`.")
+		case hosts[i].State != bothy.HostUp:
+			return nil, bothy.Errorf(bothy.CodeConflict, "the host %s takes no sandboxes: it is %s", to, hosts[i].State).
+				WithHint("`bothy host uncordon %s` has it take some, or name another host.", to)
+		}
+		return hosts[i : i+1], nil
+	}
+	list := slices.DeleteFunc(hosts, func(h bothy.ClusterHost) bool { return h.Self || !m.router.takes(h) })
+	slices.SortStableFunc(list, func(a, b bothy.ClusterHost) int { return cmp.Compare(m.router.score(a), m.router.score(b)) })
+	if len(list) == 0 {
+		e := bothy.Errorf(bothy.CodeCapacity, "no other host takes sandboxes now").WithHint("Add one, or uncordon one: `bothy host ls`.")
+		e.RetryAfter = 5 * time.Second
+		return nil, e
+	}
+	m.router.count(list[0].Name)
+	return list, nil
+}
+
+func noHost(name string) error {
+	return bothy.Errorf(bothy.CodeNotFound, "there is no host %q", name).WithHint("`bothy host ls` lists them.")
+}
+
+// carry offers a sandbox to a host, and sends it once that accepts.
+func (m *Mover) carry(ctx context.Context, h bothy.ClusterHost, o store.Offer, send func(io.Writer) error) (store.Carried, error) {
+	offer, err := json.Marshal(o)
+	if err != nil {
+		return store.CarriedRefused, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	accepted := make(chan struct{})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got100Continue: sync.OnceFunc(func() { close(accepted) })})
+	r, w := io.Pipe()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+h.Name+movePath, r)
+	if err != nil {
+		return store.CarriedRefused, err
+	}
+	req.Header.Set("Expect", "100-continue")
+	req.Header.Set(headerOffer, base64.StdEncoding.EncodeToString(offer))
+	sent := make(chan error, 1)
+	go func() {
+		admit := time.NewTimer(admitTime)
+		defer admit.Stop()
+		select {
+		case <-accepted:
+		case <-admit.C:
+			cancel(errors.New("it does not say whether it takes the sandbox"))
+			sent <- nil
+			return
+		case <-ctx.Done():
+			sent <- nil
+			return
+		}
+		err := send(w)
+		w.CloseWithError(err)
+		if err == nil {
+			time.AfterFunc(answerTime, func() { cancel(errors.New("it does not answer")) })
+		}
+		sent <- err
+	}()
+	res, err := m.router.transport.to(h.Name, h.Address).RoundTrip(req)
+	if err == nil {
+		err = answerOf(res)
+	} else if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	cancel(nil)
+	r.CloseWithError(io.ErrClosedPipe)
+	failed := <-sent
+	var unsent *notSentError
+	var refusal *bothy.Error
+	switch {
+	case err == nil && failed == nil:
+		return store.CarriedOver, nil
+	case failed != nil && !errors.Is(failed, io.ErrClosedPipe):
+		return store.CarriedUnknown, failed // this host's fault
+	case errors.As(err, &unsent):
+		return store.CarriedRefused, unreachable(h.Name, err)
+	case errors.As(err, &refusal):
+		return store.CarriedRefused, refusal
+	}
+	return store.CarriedUnknown, unreachable(h.Name, err)
+}
+
+func unreachable(host string, err error) error {
+	e := bothy.Errorf(bothy.CodeStore, "the host %s, which is to take the sandbox, does not answer", host).
+		WithHint("See whether it runs: `bothy host ls`.").Because(err)
+	e.RetryAfter = 5 * time.Second
+	return e
+}
+
+// refusalForm is how a host says why it does not take a sandbox.
+type refusalForm struct {
+	Code   bothy.Code `json:"code"`
+	Detail string     `json:"detail"`
+	Hint   string     `json:"hint,omitempty"`
+}
+
+func answerOf(res *http.Response) error {
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+	if res.StatusCode == http.StatusNoContent {
+		return nil
+	}
+	var f refusalForm
+	if err != nil || json.Unmarshal(body, &f) != nil || f.Detail == "" {
+		return errors.Join(err, errors.New(res.Status+": "+string(bytes.TrimSpace(body))))
+	}
+	return bothy.Errorf(f.Code, "%s", f.Detail).WithHint("%s", f.Hint)
+}
+
+// ServeHTTP takes a sandbox that another host offers.
+func (m *Mover) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	err := m.arrive(r)
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	m.o.Log.Warn("a sandbox that another host offered does not come here", "from", peerName(r.TLS), "error", err)
+	e := bothy.AsError(err)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusConflict)
+	_ = json.NewEncoder(w).Encode(refusalForm{e.Code, e.Detail, e.Hint})
+}
+
+func (m *Mover) arrive(r *http.Request) error {
+	b, err := base64.StdEncoding.DecodeString(r.Header.Get(headerOffer))
+	var o store.Offer
+	if err != nil || r.Method != http.MethodPost || json.Unmarshal(b, &o) != nil {
+		return bothy.Errorf(bothy.CodeInvalid, "this is no offer of a sandbox")
+	}
+	if wanted := m.o.Hosts.Wanted(); wanted != bothy.HostUp {
+		return bothy.Errorf(bothy.CodeCapacity, "the host %s takes no sandboxes: it is %s", m.o.Hosts.Self(), wanted)
+	}
+	if !m.router.o.Keeper.Live() {
+		return bothy.Errorf(bothy.CodeStore, "the host %s has lost touch with the database", m.o.Hosts.Self())
+	}
+	from := peerName(r.TLS)
+	return m.o.Arrive(r.Context(), o, r.Body, func(ctx context.Context, sb *store.Sandbox) (bool, error) {
+		return m.o.Hosts.TakeSandbox(ctx, from, o.Epoch, sb)
+	})
+}
+
+// Drain moves this host's sandboxes away for as long as that is wanted, until ctx ends.
+func (m *Mover) Drain(ctx context.Context) {
+	t := time.NewTicker(drainLook)
+	defer t.Stop()
+	tried := map[string]time.Time{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if m.o.Hosts.Wanted() != bothy.HostDraining {
+			clear(tried)
+			m.problem.Store(nil)
+			continue
+		}
+		if m.router.o.Keeper.Live() {
+			m.drain(ctx, tried)
+		}
+	}
+}
+
+// drain moves each sandbox that there is once.
+func (m *Mover) drain(ctx context.Context, tried map[string]time.Time) {
+	own, err := m.o.Own(ctx)
+	if err != nil {
+		m.o.Log.Warn("a host that is to be drained cannot list its sandboxes", "error", err)
+		return
+	}
+	if len(own) == 0 {
+		m.problem.Store(nil)
+		return
+	}
+	slots := make(chan struct{}, drainAtOnce)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, sb := range own {
+		mu.Lock()
+		early := time.Since(tried[sb.ID]) < drainAgain
+		mu.Unlock()
+		if early {
+			continue
+		}
+		slots <- struct{}{}
+		if ctx.Err() != nil || m.o.Hosts.Wanted() != bothy.HostDraining {
+			break
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if _, err := m.Move(ctx, sb.ID, ""); err != nil {
+				why := "sandbox " + sb.ID + ": " + bothy.AsError(err).Detail
+				m.problem.Store(&why)
+				mu.Lock()
+				tried[sb.ID] = time.Now()
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+}

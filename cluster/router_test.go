@@ -1,0 +1,230 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
+)
+
+const aSandbox = "sbx0123456789abcdef"
+
+// openVault seals nothing.
+type openVault struct{}
+
+func (openVault) Seal(plain []byte, _ string) ([]byte, error)  { return plain, nil }
+func (openVault) Open(sealed []byte, _ string) ([]byte, error) { return sealed, nil }
+
+// shared is the database of some hosts.
+type shared struct {
+	mu          sync.Mutex
+	certificate string
+	key         []byte
+	owner       store.Ownership
+	asked       int
+}
+
+// rest is what these tests do not need.
+type rest interface{ store.Hosts }
+
+// hosts is one host's view of it.
+type hosts struct {
+	rest
+	self string
+	*shared
+}
+
+func (h hosts) Self() string { return h.self }
+
+func (h hosts) Authority(_ context.Context, make func() (string, []byte, error)) (string, []byte, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.certificate == "" {
+		var err error
+		if h.certificate, h.key, err = make(); err != nil {
+			return "", nil, err
+		}
+	}
+	return h.certificate, h.key, nil
+}
+
+func (h hosts) SandboxHost(context.Context, string) (store.Ownership, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asked++
+	return h.owner, nil
+}
+
+// peer is another host, and what it was asked.
+type peer struct {
+	address string
+	answer  http.HandlerFunc
+	mu      sync.Mutex
+	bodies  []string
+}
+
+func newPeer(t *testing.T, name string, s *shared, answer http.HandlerFunc) *peer {
+	t.Helper()
+	a, err := OpenAuthority(t.Context(), hosts{self: name, shared: s}, openVault{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &peer{answer: answer}
+	x := httptest.NewUnstartedServer(FromPeers(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Expect") != "" && r.Header.Get("X-Refuse") != "" {
+			p.note("unread")
+			p.answer(w, r)
+			return
+		}
+		b, _ := io.ReadAll(r.Body)
+		p.note(string(b))
+		p.answer(w, r)
+	}), http.NotFoundHandler(), http.NotFoundHandler()))
+	x.TLS = a.Server()
+	x.StartTLS()
+	t.Cleanup(x.Close)
+	p.address = x.Listener.Addr().String()
+	return p
+}
+
+func (p *peer) note(body string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bodies = append(p.bodies, body)
+}
+
+func misdirected(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(http.StatusMisdirectedRequest)
+	_ = json.NewEncoder(w).Encode(map[string]any{"code": bothy.CodeMisdirected})
+}
+
+func answers(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") }
+
+func hangsUp(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }
+
+// newRouter is the router of a host that has no sandboxes.
+func newRouter(t *testing.T, s *shared) *httptest.Server {
+	t.Helper()
+	h := hosts{self: "one", shared: s}
+	a, err := OpenAuthority(t.Context(), h, openVault{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := NewRouter(RouterOptions{
+		Hosts: h, Authority: a, Gate: &Gate{}, Here: func(string) bool { return false }, Port: func(string) string { return "" },
+		Authenticate: func(*http.Request) (Caller, error) { return Caller{}, nil }, Log: slog.New(slog.DiscardHandler),
+		Keeper: NewKeeper(KeeperOptions{Times: Times{Lease: time.Hour}, Renewed: time.Now}),
+		Fail: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, string(bothy.ErrorCode(err)), 599)
+		},
+	})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handled, leave := x.Route(w, r)
+		defer leave()
+		if !handled {
+			_, _ = io.WriteString(w, "here")
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+func post(t *testing.T, url string, body io.Reader) string {
+	t.Helper()
+	res, err := http.Post(url+"/v1/sandboxes/"+aSandbox+"/exec", "application/json", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%d %s", res.StatusCode, strings.TrimSpace(string(b)))
+}
+
+// A host that does not have the sandbox any more says so, and the one that has it by the
+// database is asked, once, with the whole request.
+func TestAWrongHostIsAskedOnce(t *testing.T) {
+	s := &shared{}
+	two, three := newPeer(t, "two", s, answers), newPeer(t, "three", s, answers)
+	one := newRouter(t, s)
+	s.owner = store.Ownership{Host: "two", Address: two.address}
+	if got := post(t, one.URL, strings.NewReader(`{"a":1}`)); got != "200 done" {
+		t.Fatalf("at first: %s", got)
+	}
+	two.answer = misdirected
+	s.owner, s.asked = store.Ownership{Host: "three", Address: three.address}, 0
+	large := strings.Repeat("x", maxReplay)
+	if got := post(t, one.URL, strings.NewReader(large)); got != "200 done" {
+		t.Errorf("after it has moved: %s", got)
+	}
+	if len(two.bodies) != 2 || len(three.bodies) != 1 || three.bodies[0] != large || s.asked != 1 {
+		t.Errorf("the hosts were asked %d and %d times, and the database %d times", len(two.bodies), len(three.bodies), s.asked)
+	}
+	// It knows by now.
+	if got := post(t, one.URL, strings.NewReader("{}")); got != "200 done" || len(two.bodies) != 2 || s.asked != 1 {
+		t.Errorf("the next time: %s", got)
+	}
+	// One that moves on and on is not followed for ever.
+	three.answer = misdirected
+	s.owner = store.Ownership{Host: "two", Address: two.address}
+	if got := post(t, one.URL, strings.NewReader("{}")); got != "599 store_unavailable" || len(three.bodies) != 3 || len(two.bodies) != 3 {
+		t.Errorf("where nobody has it: %s, %d %d", got, len(three.bodies), len(two.bodies))
+	}
+	// It may have come here meanwhile.
+	s.owner = store.Ownership{Host: "one"}
+	if got := post(t, one.URL, strings.NewReader("{}")); got != "200 here" {
+		t.Errorf("where this host has it: %s", got)
+	}
+}
+
+// A body of unknown length is sent to the right host even so, since the wrong one refuses
+// before it has asked for it.
+func TestAWrongHostDoesNotUseTheBodyUp(t *testing.T) {
+	s := &shared{}
+	two, three := newPeer(t, "two", s, misdirected), newPeer(t, "three", s, answers)
+	one := newRouter(t, s)
+	s.owner = store.Ownership{Host: "two", Address: two.address}
+	before := two.answer
+	two.answer = answers
+	post(t, one.URL, strings.NewReader("{}"))
+	two.answer = before
+	s.owner = store.Ownership{Host: "three", Address: three.address}
+	content := strings.Repeat("content ", 1<<18)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, one.URL+"/v1/sandboxes/"+aSandbox+"/files", io.MultiReader(strings.NewReader(content)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Refuse", "1")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if res.StatusCode != http.StatusOK || len(three.bodies) != 1 {
+		t.Fatalf("%s, %d", res.Status, len(three.bodies))
+	}
+}
+
+// One that does not answer may have done what was asked: nobody else is asked.
+func TestASilentHostIsAskedNoMore(t *testing.T) {
+	s := &shared{}
+	two, three := newPeer(t, "two", s, hangsUp), newPeer(t, "three", s, answers)
+	one := newRouter(t, s)
+	s.owner = store.Ownership{Host: "two", Address: two.address}
+	if got := post(t, one.URL, strings.NewReader("{}")); got != "599 store_unavailable" || len(three.bodies) != 0 || len(two.bodies) != 1 {
+		t.Errorf("%s, %d %d", got, len(two.bodies), len(three.bodies))
+	}
+}

@@ -1,0 +1,174 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/client"
+)
+
+// killsVariable says how many hosts TestHostsAreKilledAtRandom kills. `make test-cluster` sets it.
+const killsVariable = "BOTHY_TEST_KILLS"
+
+func kills(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv(killsVariable)
+	if text == "" {
+		return 4
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s is %q", killsVariable, text)
+	}
+	return n
+}
+
+// One of three hosts after the other is killed, and started again, while sandboxes are made, used,
+// paused, resumed and moved through all of them. No sandbox is ever on two hosts, none that was
+// paused is lost, and no request that is repeated under its key is answered in two ways.
+func TestHostsAreKilledAtRandom(t *testing.T) {
+	t.Parallel()
+	names := []string{"one", "two", "three"}
+	// A host is away for so short a time that it is not given up.
+	hosts := newHostsWith(t, func(_ int, settings, store string) (string, string) {
+		return strings.Replace(settings, fmt.Sprintf("lease_seconds: %d", lease), "lease_seconds: 60", 1), store
+	}, names...)
+	n := kills(t)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	boxes := make([]*box, 6)
+	for i := range boxes {
+		boxes[i] = hosts[i%3].newBox(t, bothy.SandboxCreate{MemoryMB: 64, AutoResume: i%2 == 0})
+		boxes[i].sh("", fmt.Sprintf("echo content %d >/workspace/file", i))
+	}
+	// pick is a host to ask; which may be away.
+	alive := func(i int) *server { return hosts[i%3] }
+	for round := range n {
+		ctx, cancel := context.WithTimeout(t.Context(), hangs)
+		var users sync.WaitGroup
+		victim := random.IntN(3)
+		var keys []string
+		var mu sync.Mutex
+		answers := map[string]map[string]bool{}
+		for i, b := range boxes {
+			through, what, to := b.at(alive(victim+1+random.IntN(2))), random.IntN(5), names[random.IntN(3)]
+			users.Go(func() {
+				// Whatever fails now is because a host is away.
+				switch what {
+				case 0:
+					_, _ = through.s.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{})
+				case 1:
+					_, _ = through.s.Snapshots.Resume(ctx, b.id, bothy.ResumeOptions{})
+				case 2, 3:
+					_, _ = through.s.Hosts.MoveSandbox(ctx, b.id, bothy.SandboxMove{Host: to})
+				default:
+					_, _ = through.s.Exec.Exec(ctx, b.id, line("", fmt.Sprintf("echo %d >/workspace/last-%d", round, i)))
+				}
+			})
+		}
+		for i := range 2 {
+			key := fmt.Sprintf("key-%d-%d-%d", seed, round, i)
+			keys = append(keys, key)
+			through := alive(victim + 1 + i)
+			users.Go(func() {
+				for ctx.Err() == nil {
+					sb, err := through.create(client.WithIdempotencyKey(ctx, key), smallest)
+					if err != nil {
+						time.Sleep(20 * time.Millisecond)
+						continue
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					answers[key] = map[string]bool{sb.ID: true}
+					return
+				}
+			})
+		}
+		time.Sleep(time.Duration(random.IntN(600)) * time.Millisecond)
+		if err := hosts[victim].Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := hosts[victim].Start(); err != nil {
+			t.Fatal(err)
+		}
+		users.Wait()
+		for _, key := range keys {
+			for _, s := range hosts {
+				sb, err := s.create(client.WithIdempotencyKey(ctx, key), smallest)
+				if err != nil {
+					t.Fatalf("round %d: a request that was done is repeated: %v", round, err)
+				}
+				answers[key][sb.ID] = true
+			}
+			if len(answers[key]) != 1 {
+				t.Errorf("round %d: the request %s was answered with %v", round, key, answers[key])
+			}
+			for id := range answers[key] {
+				if err := hosts[0].Sandboxes.Terminate(ctx, id); err != nil {
+					t.Errorf("round %d: %v", round, err)
+				}
+			}
+		}
+		for i, b := range boxes {
+			b.settled(t, hosts, fmt.Sprintf("round %d, %s was killed, sandbox %d", round, names[victim], i), fmt.Sprintf("content %d", i))
+		}
+		cancel()
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// settled checks that a sandbox is on one host, and has what it had.
+func (b *box) settled(t *testing.T, hosts []*server, what, content string) {
+	t.Helper()
+	eventually(t, what+": it is running or paused", func() bool {
+		sb := b.get()
+		if sb.State.Ended() {
+			t.Fatalf("%s: it has ended: %+v", what, sb.Ended)
+		}
+		return sb.State == bothy.StateRunning || sb.State == bothy.StatePaused
+	})
+	running := b.get().State == bothy.StateRunning
+	most := 0
+	if running {
+		most = 1
+	}
+	eventually(t, what+": it is on one host", func() bool {
+		on := 0
+		for _, s := range hosts {
+			if len(s.Processes(b.id)) > 0 {
+				on++
+			}
+		}
+		return on == most
+	})
+	for i := range hosts {
+		through := hosts[(i+len(what))%len(hosts)]
+		if b.get().State == bothy.StatePaused {
+			if _, err := through.Snapshots.Resume(t.Context(), b.id, bothy.ResumeOptions{}); err != nil {
+				t.Fatalf("%s: it does not wake: %v", what, err)
+			}
+		}
+		var got string
+		eventually(t, what+": it can be used", func() bool {
+			r, err := b.at(through).exec(line("", "cat /workspace/file"))
+			if err == nil {
+				got = strings.TrimSpace(r.Stdout)
+			}
+			return err == nil
+		})
+		if got != content {
+			t.Errorf("%s: its file has %q", what, got)
+		}
+	}
+}
