@@ -16,6 +16,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"os"
+	"os/signal"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -106,6 +107,8 @@ type Manager struct {
 	privileged bool
 	// rows is true where the kernel makes a row of calls at once.
 	rows bool
+	// polls is true where the reaper must not wait in the kernel.
+	polls bool
 	// openFiles is the bound on open files with which plain commands begin.
 	openFiles unix.Rlimit
 
@@ -113,6 +116,8 @@ type Manager struct {
 	running map[int]*Process
 	ended   []*Process // oldest first
 	reaping bool       // the reaper is at work
+	// ends is what SIGCHLD is told to while the reaper waits for it, or nil.
+	ends chan os.Signal
 	// soon starts the reaper, if it is set. awaited is set while somebody waits for
 	// one command that is about to end.
 	soon    *time.Timer
@@ -141,6 +146,7 @@ func New(cfg Config) (*Manager, error) {
 			return nil, err
 		}
 	}
+	m.polls = m.rows
 	m.buffers.New = func() any { return new([segmentSize]byte) }
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, err
@@ -320,38 +326,63 @@ func (m *Manager) rest() {
 }
 
 // lookOften and lookSeldom are how soon a reaper that does not wait looks again, after
-// a child has ended and after a while in which none has.
+// a child has ended and after a while in which none has. After quietLooks in vain it looks
+// when the kernel says that a child has ended.
 const (
 	lookOften  = 10 * time.Millisecond
 	lookSeldom = 50 * time.Millisecond
+	quietLooks = 20
 )
 
 // reap collects children until there are none. In a sandbox's own kernel it looks for
 // them from time to time: a thread that waits there keeps all others from going on until
 // the runtime notices, which takes as long as a command. Most are collected where their
-// outputs end, by await.
+// outputs end, by await. SIGCHLD costs each command time as well, so it is asked for only
+// when nothing has ended for a while: then looking would keep an idle sandbox awake.
 func (m *Manager) reap() {
 	options := 0
-	if m.rows {
+	if m.polls {
 		options = unix.WNOHANG
 	}
-	for pause := lookOften; ; {
+	ends := make(chan os.Signal, 1)
+	looks, pause := 0, lookOften
+	for {
 		pid, err := peek(unix.P_ALL, 0, options)
 		m.mu.Lock()
 		if err == nil && pid != 0 {
 			m.collect(pid)
-			pause = lookOften
+			looks, pause = 0, lookOften
+			m.tellEnds(nil)
 		} else if err != nil && len(m.running) == 0 { // else one was forked just after the peek
 			m.reaping = false
+			m.tellEnds(nil)
 			m.mu.Unlock()
 			return
 		}
+		told := m.ends != nil
+		if looks++; looks > quietLooks {
+			m.tellEnds(ends) // and look once more
+		}
 		m.mu.Unlock()
-		if err == nil && pid == 0 {
+		switch {
+		case err != nil || pid != 0:
+		case told:
+			<-ends
+		default:
 			time.Sleep(pause)
 			pause = min(2*pause, lookSeldom)
 		}
 	}
+}
+
+// tellEnds has a channel told when a child ends, or with nil none. The caller holds m.mu.
+func (m *Manager) tellEnds(c chan os.Signal) {
+	if m.ends != nil && c == nil {
+		signal.Stop(m.ends)
+	} else if m.ends == nil && c != nil {
+		signal.Notify(c, unix.SIGCHLD)
+	}
+	m.ends = c
 }
 
 // peek waits for a child to end, and leaves it to be reaped. With unix.WNOHANG it

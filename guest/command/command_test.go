@@ -398,3 +398,45 @@ func largest() (Victim, bool, error) {
 	defer m.mu.Unlock()
 	return m.largest()
 }
+
+// eventually waits until a condition holds that is looked at under the manager's lock.
+func eventually(t *testing.T, what string, holds func(m *Manager) bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		m := manager()
+		m.mu.Lock()
+		ok := holds(m)
+		m.mu.Unlock()
+		if ok {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("after a minute not yet: %s", what)
+		}
+	}
+}
+
+func TestReaperIsWokenByTheKernelWhenNothingEndsForLong(t *testing.T) {
+	eventually(t, "the reaper has nothing to do", func(m *Manager) bool {
+		m.polls = !m.reaping
+		return m.polls
+	})
+	t.Cleanup(func() {
+		eventually(t, "the reaper has nothing to do", func(m *Manager) bool {
+			m.polls = m.reaping
+			return !m.reaping
+		})
+	})
+	server := start(t, sh("exec sleep 1000"))
+	for range 2 { // it waits again after it was woken
+		eventually(t, "the reaper waits for SIGCHLD", func(m *Manager) bool { return m.ends != nil })
+		if p := start(t, sh("exit 3")); exit(t, p).Code != 3 {
+			t.Errorf("a command ended with %+v while another runs", exit(t, p))
+		}
+	}
+	eventually(t, "the reaper waits for SIGCHLD", func(m *Manager) bool { return m.ends != nil })
+	server.Kill()
+	if e := exit(t, server); e.Signal == 0 {
+		t.Errorf("the killed command ended with %+v", e)
+	}
+}

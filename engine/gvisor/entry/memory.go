@@ -33,6 +33,12 @@ const (
 	fastest = 4 << 30
 	nearest = 2 * time.Millisecond
 	longest = 250 * time.Millisecond
+	// calm is how long a look may be put off while the use of memory does not change. Who
+	// is given more than there is ends the pause; only what was given before and is touched
+	// late can fill memory unseen.
+	calm = time.Second
+	// little is by how many bytes it may change and still be the same.
+	little = 256 << 10
 	// idleLooks is after how many looks at a sandbox in which nothing was born
 	// and only process 1 lives the watch ends, to cost nothing.
 	idleLooks = 20
@@ -117,7 +123,7 @@ func tell(word chan<- struct{}) {
 func (w *watch) run(k *kernel.Kernel) {
 	idle, starts := 0, uint64(0)
 	var freed time.Time
-	for {
+	for last, pause := int64(0), time.Duration(0); ; {
 		left := memoryLeft(k)
 		if left <= 0 || left <= grace() && time.Since(freed) > freePause {
 			w.hold(k)
@@ -127,11 +133,17 @@ func (w *watch) run(k *kernel.Kernel) {
 				continue
 			}
 		}
+		pause = putOff(pause, left, last)
+		last = left
 		select {
 		case <-w.hurry:
-		case <-time.After(min(max(time.Duration(float64(left)/fastest*float64(time.Second)), nearest), longest)):
+			pause = 0
+		case <-time.After(pause):
 		}
 		w.mu.Lock()
+		if starts != w.starts {
+			pause = 0
+		}
 		if starts != w.starts || !alone(k) {
 			idle, starts = 0, w.starts
 		} else if idle++; idle > idleLooks {
@@ -141,6 +153,17 @@ func (w *watch) run(k *kernel.Kernel) {
 		}
 		w.mu.Unlock()
 	}
+}
+
+// putOff is how long the next look may wait, after a pause and with so much memory left and
+// so much at the look before: less than it takes to fill that, and longer each time while
+// little changes.
+func putOff(pause time.Duration, left, before int64) time.Duration {
+	soon := min(max(time.Duration(float64(left)/fastest*float64(time.Second)), nearest), longest)
+	if change := left - before; change < -little || change > little {
+		return soon
+	}
+	return max(soon, min(2*pause, calm))
 }
 
 // hold makes everybody but process 1 stand still until there is memory again,

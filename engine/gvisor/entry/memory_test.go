@@ -24,6 +24,29 @@ func TestGivingLooksOnlyWhenAllMayBeGone(t *testing.T) {
 	}
 }
 
+func TestLooksAreRareWhileNothingChanges(t *testing.T) {
+	const left = 256 << 20
+	pause := putOff(0, left, 0)
+	if pause > time.Second*left/fastest {
+		t.Fatalf("the first pause is %v, in which memory can be full", pause)
+	}
+	for range 10 {
+		next := putOff(pause, left, left+little)
+		if next < pause {
+			t.Fatalf("%v is followed by %v while nothing changes", pause, next)
+		}
+		pause = next
+	}
+	if pause != calm {
+		t.Errorf("the pause ends up at %v, want %v", pause, calm)
+	}
+	for _, before := range []int64{left + little + 1, left - little - 1} {
+		if soon := putOff(pause, left, before); soon != putOff(0, left, 0) {
+			t.Errorf("the pause is %v after the use of memory has changed", soon)
+		}
+	}
+}
+
 func TestGivingWaitsForTheWatch(t *testing.T) {
 	for name, see := range map[string]func(w *watch, used *atomic.Int64){
 		"that stops everybody": func(w *watch, _ *atomic.Int64) { w.holding.Store(true) },
