@@ -183,7 +183,11 @@ func (a *arrival) wake(ctx context.Context) error {
 	}
 	bounded, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, instance.StartTimeout))
 	defer cancel()
-	machine, how, err := s.restoreMachine(bounded, sb, a.t, a.last, true)
+	machine, how, err := s.restoreMachine(bounded, sb, a.t, a.last, false)
+	if bothy.ErrorCode(err) == bothy.CodeConflict {
+		// It has just left this host, and its machine here is not gone yet.
+		machine, how, err = s.restoreMachine(bounded, sb, a.t, a.last, true)
+	}
 	if err != nil {
 		return err
 	}

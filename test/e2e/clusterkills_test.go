@@ -143,10 +143,18 @@ func (b *box) settled(t *testing.T, hosts []*server, what, content string) {
 	if running {
 		most = 1
 	}
+	var found string
+	defer func() {
+		if t.Failed() {
+			t.Logf("%s: on the hosts there was, last: %s (running: %v, now %s)", what, found, running, b.get().State)
+		}
+	}()
 	eventually(t, what+": it is on one host", func() bool {
 		on := 0
+		found = ""
 		for _, s := range hosts {
-			if len(s.Processes(b.id)) > 0 {
+			if p := s.Processes(b.id); len(p) > 0 {
+				found += fmt.Sprint(s.Home, p, " ")
 				on++
 			}
 		}

@@ -69,6 +69,9 @@ func TestASandboxIsMoved(t *testing.T) {
 	if on := sandboxesOn(t, one); on["one"] != 0 || on["two"] != 1 {
 		t.Errorf("the hosts have %v", on)
 	}
+	if len(two.Processes(b.id)) == 0 {
+		t.Error("the other host has no process of it")
+	}
 	if n := count(); n < before {
 		t.Errorf("its process counts %d after %d", n, before)
 	}
@@ -210,6 +213,19 @@ func TestAHostIsDrainedUnderLoad(t *testing.T) {
 	}
 	for _, b := range boxes[:n-1] {
 		b.usable()
+	}
+	var still []int
+	err = hosts[1].Events.Events(t.Context(), bothy.EventFilter{}, func(e bothy.Event) error {
+		if ms, err := strconv.Atoi(e.Data["still_ms"]); err == nil && e.Type == bothy.EventSandboxMoved && ms > 0 {
+			still = append(still, ms)
+		}
+		return nil
+	})
+	if err != nil || len(still) != n-1 {
+		t.Errorf("the events tell of %v, %v", still, err)
+	} else {
+		slices.Sort(still)
+		t.Logf("they stood still for %v ms", still)
 	}
 	// It takes none until that is wanted.
 	sb := hosts[0].newBox(t, smallest)
