@@ -78,7 +78,7 @@ test-cluster: host build ## kill one of three hosts KILLS times (50), at random,
 	@scripts/packages @/usr/lib/postgresql:postgresql
 	@BOTHY_E2E=1 BOTHY_TEST_KILLS=$(or $(KILLS),50) BOTHY_BIN=$(CURDIR)/bin/bothy BOTHY_TEMPLATES=$${BOTHY_TEMPLATES:-/var/lib/bothy/templates} CGO_ENABLED=0 \
 		GOFLAGS='-trimpath -buildvcs=false -modfile=$(CURDIR)/bin/go.mod -tags=gvisorpatched' \
-		$(GO) test -count=1 -timeout 120m -v -run 'TestHosts|TestAHost|TestASandboxIsMoved|TestADrain|TestAnyHost|TestNothingLeaves' ./test/e2e
+		$(GO) test -count=1 -timeout 120m -v -run 'TestHosts|TestAHost|TestASandboxIsMoved|TestADrain|TestAnyHost|TestNothingLeavesAHost' ./test/e2e
 
 .PHONY: test-clients
 test-clients: host build ## run E2B's SDKs of all ages, and what is built on them

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bothy-dev/bothy/cluster"
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/doctor"
 	"github.com/bothy-dev/bothy/internal/random"
@@ -49,6 +50,9 @@ func (s *Server) openStore(ctx context.Context) error {
 		postgres.WithAnswerBounds(s.answerBounds()), postgres.WithLog(s.log), postgres.WithHome(id), postgres.WithHolder(holder(c.Home, id)),
 	}
 	if c.Cluster.On() {
+		if err := cluster.CheckName(c.Cluster.Name); err != nil {
+			return err
+		}
 		times := leaseTimes(c)
 		opts = append(opts, postgres.WithMember(postgres.Member{Name: c.Cluster.Name, Address: cmp.Or(c.Cluster.Address, c.Cluster.Listen), Labels: c.Cluster.Labels}),
 			postgres.WithLease(times.Lease, times.Renew()))
