@@ -4,6 +4,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -42,7 +43,12 @@ type KeeperOptions struct {
 	// Suspend freezes everything, Unsuspend lets it go on, and Abandon ends it. They are
 	// called one at a time.
 	Suspend, Unsuspend, Abandon func()
-	Log                         *slog.Logger
+	// Older reports, once Lost is closed, that this host was not given up: its database is
+	// an older one. Its sandboxes stand still then, and Keep is called.
+	Older  func() bool
+	Keep   func()
+	Log    *slog.Logger
+	Counts *Counts
 }
 
 // Keeper knows whether this host may go on.
@@ -58,7 +64,10 @@ type Keeper struct {
 }
 
 // NewKeeper makes a keeper, of a host whose lease has just begun.
-func NewKeeper(o KeeperOptions) *Keeper { return &Keeper{o: o, begun: time.Now()} }
+func NewKeeper(o KeeperOptions) *Keeper {
+	o.Counts = cmp.Or(o.Counts, &Counts{})
+	return &Keeper{o: o, begun: time.Now()}
+}
 
 // fresh reports whether the last renewal is new enough. A process that was stopped, and a
 // machine that was, must find out by themselves: the one by the clock that nobody sets, the
@@ -73,6 +82,9 @@ func (k *Keeper) age() (age, wall time.Duration) {
 	now, last := time.Now(), k.o.Renewed()
 	return now.Sub(last), now.Round(0).Sub(last.Round(0))
 }
+
+// LeaseAge is how long ago the renewal was sent that came through last.
+func (k *Keeper) LeaseAge() time.Duration { age, _ := k.age(); return age }
 
 // Live reports whether this host may act for its sandboxes.
 func (k *Keeper) Live() bool { return !k.suspended.Load() && !k.gone.Load() && k.fresh() }
@@ -119,6 +131,12 @@ func (k *Keeper) Run(ctx context.Context) {
 			return
 		case <-k.o.Lost:
 			k.gone.Store(true)
+			if k.o.Older != nil && k.o.Older() {
+				k.o.Log.Error("the database is older than this host; its sandboxes stand still and are kept")
+				k.o.Suspend()
+				k.o.Keep()
+				return
+			}
 			k.o.Log.Error("the other hosts have given this one up; its sandboxes are ended here")
 			k.o.Abandon()
 			return
@@ -137,6 +155,7 @@ func (k *Keeper) look() {
 	switch fresh := k.fresh(); {
 	case !fresh && !k.suspended.Load():
 		k.suspended.Store(true)
+		k.o.Counts.Freezes.Add(1)
 		age, _ := k.age()
 		k.o.Log.Warn("the lease of this host could not be renewed, so its sandboxes stand still", "since", age.Round(time.Millisecond).String())
 		k.o.Suspend()
@@ -161,7 +180,7 @@ func (k *Keeper) Duty(ctx context.Context, hosts store.Hosts, name string, do fu
 		has := false
 		if k.Live() {
 			var err error
-			if has, err = hosts.TakeDuty(ctx, name); err != nil && ctx.Err() == nil {
+			if has, err = takeDuty(ctx, hosts, name); err != nil && ctx.Err() == nil {
 				k.o.Log.Warn("it cannot be found out which host has a duty", "duty", name, "error", err)
 			}
 		}
@@ -186,6 +205,15 @@ func (k *Keeper) Duty(ctx context.Context, hosts store.Hosts, name string, do fu
 	}
 }
 
+// takeDuty takes a duty that no other host has. To look is cheap; all who take wait for each other.
+func takeDuty(ctx context.Context, hosts store.Hosts, name string) (bool, error) {
+	o, err := hosts.DutyHost(ctx, name)
+	if err != nil || o.Host != "" && o.Host != hosts.Self() && !o.Dead {
+		return false, err
+	}
+	return hosts.TakeDuty(ctx, name)
+}
+
 // Sexton gives up hosts that died, until ctx ends. fate decides what becomes of their sandboxes.
 func (k *Keeper) Sexton(ctx context.Context, hosts store.Hosts, fate store.Fate) {
 	t := time.NewTicker(k.o.Times.Renew())
@@ -200,6 +228,7 @@ func (k *Keeper) Sexton(ctx context.Context, hosts store.Hosts, fate store.Fate)
 			continue
 		}
 		done, err := hosts.BuryHosts(ctx, k.o.Times.Grace(), fate)
+		k.o.Counts.GivenUp.Add(int64(len(done)))
 		for _, b := range done {
 			k.o.Log.Warn("a host is dead", "host", b.Host, "epoch", b.Epoch, "free", b.Freed, "waiting_for_it", b.Kept, "ended", b.Ended)
 		}

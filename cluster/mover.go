@@ -161,8 +161,8 @@ func (m *Mover) targets(ctx context.Context, to string) ([]bothy.ClusterHost, er
 		}
 		return hosts[i : i+1], nil
 	}
-	list := slices.DeleteFunc(hosts, func(h bothy.ClusterHost) bool { return h.Self || !m.router.takes(h) })
-	slices.SortStableFunc(list, func(a, b bothy.ClusterHost) int { return cmp.Compare(m.router.score(a), m.router.score(b)) })
+	list := slices.DeleteFunc(hosts, func(h bothy.ClusterHost) bool { return h.Self || !takes(&h) })
+	slices.SortStableFunc(list, func(a, b bothy.ClusterHost) int { return cmp.Compare(m.router.score(&a), m.router.score(&b)) })
 	if len(list) == 0 {
 		e := bothy.Errorf(bothy.CodeCapacity, "no other host takes sandboxes now").WithHint("Add one, or uncordon one: `bothy host ls`.")
 		e.RetryAfter = 5 * time.Second

@@ -42,15 +42,9 @@ func (x *Router) place(w http.ResponseWriter, r *http.Request, t target, c Calle
 		x.o.Fail(w, r, err)
 		return true
 	}
-	self, others := x.choose(hosts)
-	if self && (x.o.Ready() || len(others) == 0) {
+	here, others := x.plan(hosts)
+	if here {
 		return false
-	}
-	if self {
-		own := slices.IndexFunc(hosts, func(h bothy.ClusterHost) bool { return h.Self })
-		if x.score(hosts[own]) <= x.score(others[0])+nearby {
-			return false
-		}
 	}
 	again := replayable(r)
 	for _, h := range others {
@@ -74,29 +68,50 @@ func (x *Router) place(w http.ResponseWriter, r *http.Request, t target, c Calle
 	return false // it waits here, and is told why where that is in vain
 }
 
+// plan says whether a new sandbox is made on this host at once, and otherwise which others are
+// asked for it, best first.
+func (x *Router) plan(hosts []bothy.ClusterHost) (here bool, others []bothy.ClusterHost) {
+	self, others := x.choose(hosts)
+	if !self {
+		return false, others
+	}
+	if len(others) == 0 || x.o.Ready() {
+		return true, nil
+	}
+	own := slices.IndexFunc(hosts, func(h bothy.ClusterHost) bool { return h.Self })
+	if here = x.score(&hosts[own]) <= x.score(&others[0])+nearby; here {
+		x.count(hosts[own].Name)
+	}
+	return here, others
+}
+
 // choose says whether this host may take a new sandbox, and which others to ask, best first.
 func (x *Router) choose(hosts []bothy.ClusterHost) (self bool, others []bothy.ClusterHost) {
-	for _, h := range hosts {
-		switch {
+	var fit []int
+	for i := range hosts {
+		switch h := &hosts[i]; {
 		case h.Self:
 			self = h.State == bothy.HostUp && !x.o.Full()
-		case x.takes(h):
-			others = append(others, h)
+		case takes(h):
+			fit = append(fit, i)
 		}
 	}
-	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
-	others = others[:min(len(others), candidates)]
-	slices.SortStableFunc(others, func(a, b bothy.ClusterHost) int { return cmp.Compare(x.score(a), x.score(b)) })
+	for i := range min(len(fit), candidates) {
+		j := i + rand.IntN(len(fit)-i)
+		fit[i], fit[j] = fit[j], fit[i]
+		others = append(others, hosts[fit[i]])
+	}
+	slices.SortStableFunc(others, func(a, b bothy.ClusterHost) int { return cmp.Compare(x.score(&a), x.score(&b)) })
 	return self, others
 }
 
 // takes reports whether another host may be asked to take a sandbox.
-func (x *Router) takes(h bothy.ClusterHost) bool {
+func takes(h *bothy.ClusterHost) bool {
 	return h.State == bothy.HostUp && h.LeaseSeconds > 0 && (h.MaxSandboxes == 0 || h.Live < h.MaxSandboxes)
 }
 
 // score is how much a host has to do: the less, the better.
-func (x *Router) score(h bothy.ClusterHost) float64 {
+func (x *Router) score(h *bothy.ClusterHost) float64 {
 	x.mu.Lock()
 	placed := x.placed[h.Name]
 	x.mu.Unlock()
@@ -107,22 +122,26 @@ func (x *Router) score(h bothy.ClusterHost) float64 {
 	return used + float64(h.Live+placed)/float64(16*max(1, h.CPUs))
 }
 
-// count notes that a host was asked, which its figures do not show yet.
+// count notes that a host gets a sandbox, which its figures do not show yet.
 func (x *Router) count(host string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.placed[host]++
 }
 
+// listFor is how old a list of so many hosts may be. Each has a list of all, so what all of them
+// read would grow with the square of their number; like this it grows with that.
+func listFor(hosts int) time.Duration { return max(hostsFor, time.Duration(hosts)*hostsFor/100) }
+
 // list is the hosts, as they were a moment ago.
 func (x *Router) list(ctx context.Context) ([]bothy.ClusterHost, error) {
 	x.mu.Lock()
-	hosts, fresh := x.hosts, time.Since(x.asked) < hostsFor
+	hosts, fresh := x.hosts, time.Since(x.asked) < listFor(len(x.hosts))
 	x.mu.Unlock()
 	if fresh {
 		return hosts, nil
 	}
-	hosts, err := x.o.Hosts.Hosts(ctx)
+	hosts, err := x.o.Hosts.Peers(ctx)
 	if err != nil {
 		return nil, err
 	}

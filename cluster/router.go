@@ -51,6 +51,7 @@ type RouterOptions struct {
 	Agents string
 	Fail   func(w http.ResponseWriter, r *http.Request, err error)
 	Log    *slog.Logger
+	Counts *Counts
 }
 
 // Router leads requests to the hosts that have what they are about.
@@ -75,7 +76,7 @@ const (
 	// knownFor is how long an owner is taken for granted. If it is no longer that, it says so.
 	knownFor = 30 * time.Second
 	maxKnown = 100_000
-	// hostsFor is how old the list of hosts may be.
+	// hostsFor is how old the list of up to a hundred hosts may be.
 	hostsFor = time.Second
 	// maxPeek bounds what is read of a body to see what it is about, and maxReplay what is
 	// kept of one so that it can be sent a second time.
@@ -85,6 +86,7 @@ const (
 
 // NewRouter makes a router.
 func NewRouter(o RouterOptions) *Router {
+	o.Counts = cmp.Or(o.Counts, &Counts{})
 	return &Router{o: o, transport: transport{authority: o.Authority}, known: map[string]known{}, placed: map[string]int{}}
 }
 
@@ -521,6 +523,7 @@ func (x *Router) send(w http.ResponseWriter, r *http.Request, t target, c Caller
 		},
 	}
 	proxy.ServeHTTP(w, r)
+	x.o.Counts.sent(place, err == nil, errors.Is(err, errAgain))
 	return err
 }
 

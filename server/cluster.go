@@ -20,6 +20,7 @@ import (
 	"github.com/bothy-dev/bothy/cluster"
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/mcp"
+	"github.com/bothy-dev/bothy/telemetry"
 )
 
 // refreshEvery is how often it is looked what other hosts have changed: keys and plans.
@@ -40,9 +41,10 @@ func leaseTimes(c config.Config) cluster.Times {
 func (s *Server) openKeeper() {
 	s.given = make(chan struct{})
 	s.keeper = cluster.NewKeeper(cluster.KeeperOptions{
-		Times: leaseTimes(s.config), Renewed: s.hosts.Renewed, Lost: s.hosts.Lost(), Log: s.log,
+		Times: leaseTimes(s.config), Renewed: s.hosts.Renewed, Lost: s.hosts.Lost(), Log: s.log, Counts: &s.counts,
 		Suspend: func() { s.lifecycle.Suspend() }, Unsuspend: func() { s.lifecycle.Unsuspend() },
 		Abandon: func() { s.lifecycle.Abandon(); close(s.given) },
+		Older:   s.hosts.Older, Keep: func() { close(s.given) },
 	})
 	s.storeLost = nil // the keeper deals with it
 }
@@ -85,7 +87,7 @@ func (s *Server) openCluster(ctx context.Context) error {
 	router := cluster.NewRouter(cluster.RouterOptions{
 		Hosts: s.hosts, Authority: authority, Keeper: s.keeper, Gate: gate, Here: s.lifecycle.Here, Full: s.lifecycle.Full,
 		Ready: func() bool { return s.lifecycle.Pool(context.Background()).Ready > 0 },
-		Port:  s.api.PortOf, Agents: mcp.Path, Fail: s.api.Fail, Log: s.log,
+		Port:  s.api.PortOf, Agents: mcp.Path, Fail: s.api.Fail, Log: s.log, Counts: &s.counts,
 		Authenticate: func(r *http.Request) (c cluster.Caller, err error) {
 			project, token, login, err := s.api.LoggedIn(r)
 			if login {
@@ -97,6 +99,7 @@ func (s *Server) openCluster(ctx context.Context) error {
 	s.api.SetPeers(router)
 	s.cluster.Mover = s.newMover(gate, router)
 	s.hosts.SetFigures(s.figures)
+	s.metrics.Cluster(s.asHost)
 	l, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return bothy.Errorf(bothy.CodeConflict, "the address %s (cluster.listen) cannot be listened on", c.Listen).
@@ -191,6 +194,16 @@ func (s *Server) figures() bothy.HostFigures {
 		f.MemoryBytes = int64(memory.Totalram) * int64(memory.Unit)
 	}
 	return f
+}
+
+// asHost tells the metrics how this host does.
+func (s *Server) asHost() telemetry.ClusterHost {
+	c := &s.counts
+	return telemetry.ClusterHost{
+		LeaseAge: s.keeper.LeaseAge().Seconds(), FreezeAge: leaseTimes(s.config).Suspend().Seconds(), Live: s.keeper.Live(), Duty: s.onDuty.Load(),
+		Freezes: c.Freezes.Load(), GivenUp: c.GivenUp.Load(), Forwarded: c.Forwarded.Load(), Elsewhere: c.Elsewhere.Load(),
+		Unanswered: c.Unanswered.Load(), Placed: c.Placed.Load(), Refused: c.Refused.Load(),
+	}
 }
 
 // withoutPassword is a URL that may be shown.

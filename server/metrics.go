@@ -20,7 +20,8 @@ func (s *Server) census(ctx context.Context) (telemetry.Census, error) {
 	if s.inflight != nil {
 		c.Inflight = s.held()
 	}
-	alive, err := s.store.SandboxesInState(ctx, bothy.LiveStates...)
+	// Of a cluster each host counts its own.
+	alive, err := s.store.OwnSandboxesInState(ctx, bothy.LiveStates...)
 	if err != nil {
 		return c, err
 	}

@@ -58,6 +58,10 @@ func (s *Server) Serve(ctx context.Context) error {
 	case <-s.given:
 		lost = bothy.Errorf(bothy.CodeConflict, "the other hosts have given this one up, so its sandboxes have ended here").
 			WithHint("Start it again: it joins as the host that it was.")
+		if s.hosts.Older() {
+			lost = bothy.Errorf(bothy.CodeConflict, "the database is older than this host, as after a backup was restored; this server ends, and its sandboxes are kept, frozen").
+				WithHint("Restore the newest backup, and start it again. docs/cluster.md says what else can be done.")
+		}
 	case <-s.storeLost:
 		lost = bothy.Errorf(bothy.CodeConflict, "another server has taken over the database; this one ends, and its sandboxes live on").
 			WithHint("See which server has it with `bothy doctor`, and give each a database of its own.")

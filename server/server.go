@@ -82,6 +82,7 @@ type Server struct {
 	hosts   store.Hosts
 	keeper  *cluster.Keeper
 	cluster cluster.Service
+	counts  cluster.Counts
 	peers   net.Listener
 	// onDuty is set while this host does what one does for all.
 	onDuty atomic.Bool

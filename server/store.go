@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -55,7 +56,7 @@ func (s *Server) openStore(ctx context.Context) error {
 		}
 		times := leaseTimes(c)
 		opts = append(opts, postgres.WithMember(postgres.Member{Name: c.Cluster.Name, Address: cmp.Or(c.Cluster.Address, c.Cluster.Listen), Labels: c.Cluster.Labels}),
-			postgres.WithLease(times.Lease, times.Renew()))
+			postgres.WithLease(times.Lease, times.Renew()), postgres.WithLastEpoch(lastEpoch(c.Home)))
 	}
 	db, err := postgres.Open(ctx, c.Store, opts...)
 	if err != nil {
@@ -64,6 +65,10 @@ func (s *Server) openStore(ctx context.Context) error {
 	s.storeLost = db.Lost()
 	if c.Cluster.On() {
 		s.hosts = db
+		if err := keepEpoch(c.Home, db.Epoch()); err != nil {
+			db.Close()
+			return err
+		}
 		s.openKeeper()
 	}
 	s.keepStore(db)
@@ -91,6 +96,24 @@ func homeID(home string) (string, error) {
 		return "", err
 	}
 	return id, os.Rename(draft, path)
+}
+
+// epochFile is where a host keeps what it knows of the age of its database.
+const epochFile = "cluster-epoch"
+
+func lastEpoch(home string) int64 {
+	b, _ := os.ReadFile(filepath.Join(home, epochFile))
+	n, _ := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	return n
+}
+
+func keepEpoch(home string, n int64) error {
+	path := filepath.Join(home, epochFile)
+	draft := path + ".new"
+	if err := os.WriteFile(draft, fmt.Appendln(nil, n), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(draft, path)
 }
 
 // holder names what the lock of a home guards: the home in this place. A copy of it has

@@ -18,10 +18,16 @@ type Hosts interface {
 	// clock. Lost is closed once the others have given this host up.
 	Renewed() time.Time
 	Lost() <-chan struct{}
+	// Older reports, once Lost is closed, that it was not that: the database is older than this
+	// host's lease.
+	Older() bool
 	// SetFigures sets what is said of this host with each renewal.
 	SetFigures(f func() bothy.HostFigures)
 
 	Hosts(ctx context.Context) ([]bothy.ClusterHost, error)
+	// Peers are the hosts as they say of themselves, without Sandboxes, which to count takes
+	// long where there are many.
+	Peers(ctx context.Context) ([]bothy.ClusterHost, error)
 	// Epoch is that of this run of the server. Wanted is what was wanted of this host when
 	// its lease was renewed last.
 	Epoch() int64

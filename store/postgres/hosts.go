@@ -44,6 +44,10 @@ func WithMember(m Member) Option {
 	return func(s *Store) { s.member, s.lease.shared = m, true }
 }
 
+// WithLastEpoch tells the epoch that this server had when it opened the database before. One
+// that has not counted so far is refused, as it is older or another.
+func WithLastEpoch(n int64) Option { return func(s *Store) { s.lastEpoch = n } }
+
 var _ store.Hosts = (*Store)(nil)
 
 func (s *Store) shared() bool { return s.lease.shared }
@@ -109,6 +113,10 @@ func (s *Store) takeTurn(ctx context.Context) (busy string, err error) {
 			}
 			busy = place
 			return nil
+		}
+		if l.epoch < s.lastEpoch {
+			return bothy.Errorf(bothy.CodeConflict, "the database is older than this host, or another one: it counts %d starts of servers, and this host's last was number %d", l.epoch, s.lastEpoch).
+				WithHint("Restore its newest backup. To go on with it as it is, stop all hosts, and delete the file cluster-epoch in the BOTHY_HOME of each. Sandboxes that the database does not know are kept then, frozen.")
 		}
 		l.epoch++
 		host, _ := os.Hostname()
@@ -255,10 +263,17 @@ func (s *Store) SetFigures(f func() bothy.HostFigures) { s.figures.Store(&f) }
 
 // Hosts implements store.Hosts.
 func (s *Store) Hosts(ctx context.Context) ([]bothy.ClusterHost, error) {
+	return s.listHosts(ctx, `(SELECT count(*) FROM sandboxes s WHERE s.host = h.id AND s.state NOT IN ('stopped', 'failed') AND NOT pooled)`)
+}
+
+// Peers implements store.Hosts.
+func (s *Store) Peers(ctx context.Context) ([]bothy.ClusterHost, error) {
+	return s.listHosts(ctx, `0`)
+}
+
+func (s *Store) listHosts(ctx context.Context, sandboxes string) ([]bothy.ClusterHost, error) {
 	return list(ctx, s, "list hosts", `SELECT id, address, CASE WHEN dead_at IS NOT NULL THEN 'dead' WHEN wish = 'leaving' THEN 'draining' ELSE wish END, epoch, labels, joined,
-			extract(epoch FROM until - clock_timestamp())::float8, figures,
-			(SELECT count(*) FROM sandboxes s WHERE s.host = h.id AND s.state NOT IN ('stopped', 'failed') AND NOT pooled)
-		FROM hosts h ORDER BY id`, nil, func(row pgx.CollectableRow) (h bothy.ClusterHost, err error) {
+			extract(epoch FROM until - clock_timestamp())::float8, figures, `+sandboxes+` FROM hosts h ORDER BY id`, nil, func(row pgx.CollectableRow) (h bothy.ClusterHost, err error) {
 		var labels, figures, state string
 		if err = row.Scan(&h.Name, &h.Address, &state, &h.Epoch, &labels, &h.JoinedAt, &h.LeaseSeconds, &figures, &h.Sandboxes); err != nil {
 			return h, err

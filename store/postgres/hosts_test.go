@@ -366,3 +366,50 @@ func TestAWishThatEndsWithTheServer(t *testing.T) {
 	}
 	one.Close()
 }
+
+// A database from an older backup does not know the hosts that joined since. They notice that
+// they were not given up, and are not let in again.
+func TestAnOlderDatabaseIsNoticed(t *testing.T) {
+	url := database(t)
+	one := member(t, url, "one", postgres.WithLease(time.Hour, 20*time.Millisecond))
+	defer one.Close()
+	pg.Exec(t, url, `UPDATE server_lease SET epoch = 0; UPDATE hosts SET epoch = 0`)
+	<-one.Lost()
+	if !one.Older() {
+		t.Error("it takes itself for given up")
+	}
+	if err := one.PutSandbox(t.Context(), sandbox("sbx1", bothy.StateRunning)); bothy.ErrorCode(err) != bothy.CodeStore {
+		t.Errorf("a change: %v", err)
+	}
+	s, err := postgres.Open(t.Context(), url, postgres.WithMember(postgres.Member{Name: "one"}), postgres.WithHome("home of one"),
+		postgres.WithHolder("holder of one"), postgres.WithLastEpoch(one.Epoch()))
+	if err == nil {
+		s.Close()
+	}
+	if bothy.ErrorCode(err) != bothy.CodeConflict {
+		t.Errorf("it joins again: %v", err)
+	}
+	var counted int64
+	if err := one.Sees(t.Context(), `SELECT epoch FROM server_lease`, &counted); err != nil || counted != 0 {
+		t.Errorf("one that was refused was counted: %d %v", counted, err)
+	}
+}
+
+// One that was given up is told from that.
+func TestTheGivenUpIsNotOlder(t *testing.T) {
+	url := database(t)
+	one := crashed(t, url, "one")
+	defer one.Close()
+	two := member(t, url, "two")
+	defer two.Close()
+	if done, err := two.BuryHosts(t.Context(), 0, freed); err != nil || len(done) != 1 {
+		t.Fatal(done, err)
+	}
+	if err := one.PutSandbox(t.Context(), sandbox("sbx1", bothy.StateRunning)); bothy.ErrorCode(err) != bothy.CodeStore {
+		t.Errorf("a change: %v", err)
+	}
+	<-one.Lost()
+	if one.Older() {
+		t.Error("it takes the database for an older one")
+	}
+}

@@ -43,6 +43,8 @@ type lease struct {
 	// epoch is this server's, and 0 before it has the lease.
 	epoch int64
 	gone  atomic.Bool
+	// older is set where the database was found to be older than this server's lease on it.
+	older atomic.Bool
 	lost  chan struct{}
 	once  sync.Once
 	stop  func()
@@ -54,6 +56,10 @@ type lease struct {
 func (l *lease) err() error {
 	if !l.gone.Load() {
 		return nil
+	}
+	if l.older.Load() {
+		return bothy.Errorf(bothy.CodeStore, "the database is older than this host, which changes nothing any more").
+			WithHint("It was restored from a backup. See docs/cluster.md.")
 	}
 	if l.shared {
 		return bothy.Errorf(bothy.CodeStore, "the other hosts have given this one up, which changes nothing any more").
@@ -74,10 +80,25 @@ func (s *Store) Lost() <-chan struct{} { return s.lease.lost }
 
 func (s *Store) loseLease() {
 	s.lease.once.Do(func() {
+		s.lease.older.Store(s.shared() && !s.counted())
 		s.lease.gone.Store(true)
 		close(s.lease.lost)
 	})
 }
+
+// counted reports whether the database has counted this server's epoch, which one that was
+// restored from an older backup has not.
+func (s *Store) counted() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), s.renewEvery+time.Second)
+	defer cancel()
+	var epoch int64
+	// Where that cannot be found out, the cautious answer is the one that ends nothing.
+	return s.pool.QueryRow(ctx, `SELECT epoch FROM server_lease`).Scan(&epoch) == nil && epoch >= s.lease.epoch
+}
+
+// Older reports, once Lost is closed, that this host was not given up: the database is older
+// than its lease, or nobody knows.
+func (s *Store) Older() bool { return s.lease.older.Load() }
 
 // lockOpening has servers look at the lease one after the other, and refuses one that cannot
 // use the tables: it must not take them from one that can.

@@ -49,6 +49,8 @@ type Store struct {
 	figures atomic.Pointer[func() bothy.HostFigures]
 	// wanted is what was wanted of this host at the last renewal.
 	wanted atomic.Pointer[string]
+	// lastEpoch is what it had when it opened the database before.
+	lastEpoch int64
 
 	home                            string
 	leaseTime, renewEvery, patience time.Duration
