@@ -61,6 +61,10 @@ tools: # what building Bothy and its templates needs
 demo: host build ## build, start the server, and run the example of the README
 	@scripts/demo
 
+.PHONY: demo-cluster
+demo-cluster: host build ## build, and show three hosts of a cluster on this machine, one of which dies
+	@scripts/demo-cluster
+
 .PHONY: host
 host: # what a host of sandboxes needs
 	@scripts/packages mkfs.erofs:erofs-utils mmdebstrap:mmdebstrap ip:iproute2 @/etc/ssl/certs/ca-certificates.crt:ca-certificates
@@ -79,6 +83,16 @@ test-cluster: host build ## kill one of three hosts KILLS times (50), at random,
 	@BOTHY_E2E=1 BOTHY_TEST_KILLS=$(or $(KILLS),50) BOTHY_BIN=$(CURDIR)/bin/bothy BOTHY_TEMPLATES=$${BOTHY_TEMPLATES:-/var/lib/bothy/templates} CGO_ENABLED=0 \
 		GOFLAGS='-trimpath -buildvcs=false -modfile=$(CURDIR)/bin/go.mod -tags=gvisorpatched' \
 		$(GO) test -count=1 -timeout 120m -v -run 'TestHosts|TestAHost|TestASandboxIsMoved|TestADrain|TestAnyHost|TestNothingLeavesAHost' ./test/e2e
+
+.PHONY: test-claims
+test-claims: bin/go.mod ## have hosts claim sandboxes CLAIMS times (10000) while connections are cut, and check that it could have been one after the other
+	@scripts/packages @/usr/lib/postgresql:postgresql
+	@BOTHY_TEST_CLAIMS=$(or $(CLAIMS),10000) $(TEST) -count=1 -v -timeout 20m -run 'TestClaimsAreLinearizable|TestABrokenClaimIsFoundOut' ./store/postgres
+	@cd test/linear && $(GO) test ./...
+
+.PHONY: simulate-cluster
+simulate-cluster: bin/go.mod ## simulate the leases and placement of HOSTS (1000) with SANDBOXES (1000000), and what their database is asked
+	@BOTHY_SIM_HOSTS=$(or $(HOSTS),1000) BOTHY_SIM_SANDBOXES=$(or $(SANDBOXES),1000000) $(TEST) -count=1 -v -timeout 60m -run TestSimulation ./cluster
 
 .PHONY: test-clients
 test-clients: host build ## run E2B's SDKs of all ages, and what is built on them
