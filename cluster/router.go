@@ -43,6 +43,9 @@ type RouterOptions struct {
 	// Full reports whether this host has no room for one more sandbox, and Ready whether one
 	// waits here.
 	Full, Ready func() bool
+	// Fetchable reports whether this host can have the files of a snapshot without the host
+	// that wrote it.
+	Fetchable func(ctx context.Context, id string) (bool, error)
 	// Port finds the sandbox of a host name that leads to a port.
 	Port func(host string) (sandbox string)
 	// Authenticate finds the caller of a request.
@@ -344,6 +347,16 @@ func (x *Router) toSnapshot(w http.ResponseWriter, r *http.Request, t target, c 
 	if o.Host == "" && o.Sandbox != "" && !o.Sandbox.Ended() {
 		t.sandbox = sandbox
 		return x.toSandbox(w, r, t, c, peer)
+	}
+	if o.Dead && x.o.Fetchable != nil {
+		fetchable, err := x.o.Fetchable(r.Context(), t.snapshot)
+		if err != nil {
+			x.o.Fail(w, r, err)
+			return true
+		}
+		if fetchable {
+			return false
+		}
 	}
 	o.Sandbox = "" // the files of an ended sandbox are still on its host
 	return x.owned(w, r, t, c, peer, o)

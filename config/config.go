@@ -104,8 +104,6 @@ func (c Config) checkCluster() error {
 		return nil
 	case c.Store == "":
 		return bothy.Errorf(bothy.CodeInvalid, "cluster.name is set, and store is not").WithHint("Name the PostgreSQL database that the hosts share in `store`.")
-	case c.Blobs != "":
-		return bothy.Errorf(bothy.CodeInvalid, "cluster.name and blobs are both set").WithHint("Hosts of a cluster keep their snapshots on their own disks; leave `blobs` empty.")
 	case k.Listen == "":
 		return bothy.Errorf(bothy.CodeInvalid, "cluster.name is set, and cluster.listen is not").WithHint("Give the address on which the other hosts reach this one, such as 10.0.0.5:7710.")
 	case k.LeaseSeconds < shortestLease:

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -81,11 +82,23 @@ func (s *Service) keepSnapshots(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var own map[string]bool // sandboxes, where other hosts have some
+	if s.o.Elsewhere != nil {
+		if own, err = s.ownSandboxes(ctx); err != nil {
+			return err
+		}
+	}
 	for _, id := range local {
 		if !s.remote.Local(id) {
 			continue
 		}
 		if _, err := s.o.Store.Snapshot(ctx, id); bothy.ErrorCode(err) != bothy.CodeSnapshotNotFound {
+			continue
+		}
+		if own != nil {
+			if err := s.notListed(ctx, id, own); err != nil {
+				s.log.Warn("a snapshot on disk is no sandbox's of this host", "snapshot", id, "error", err)
+			}
 			continue
 		}
 		if err := s.listSnapshot(ctx, id); err != nil {
@@ -102,11 +115,38 @@ func (s *Service) keepSnapshots(ctx context.Context) error {
 		case n.Durable == bothy.DurableStore && (!here || s.remote.Kept(n.ID)):
 		case here || s.remote.Kept(n.ID):
 			s.remote.Keep(n.ID)
-		default:
+		case own == nil || own[n.SandboxID]:
 			s.log.Warn("the files of a snapshot are not on this host", "snapshot", n.ID, "sandbox", n.SandboxID)
 		}
 	}
 	return nil
+}
+
+// ownSandboxes names those of this host that have not ended.
+func (s *Service) ownSandboxes(ctx context.Context) (map[string]bool, error) {
+	all, err := s.o.Store.OwnSandboxesInState(ctx, bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StatePaused, bothy.StateResuming, bothy.StateStopping)
+	own := map[string]bool{}
+	for _, sb := range all {
+		own[sb.ID] = true
+	}
+	return own, err
+}
+
+// notListed deals with a snapshot on this host's disk that has no record, where other hosts
+// may have deleted that. What had come to the object storage had one, which somebody deleted.
+func (s *Service) notListed(ctx context.Context, id string, own map[string]bool) error {
+	if s.remote.Kept(id) {
+		return s.remote.Remove(ctx, id)
+	}
+	_, m, release, err := s.openSnapshot(ctx, id)
+	if err != nil {
+		return err
+	}
+	release()
+	if !own[m.SandboxID] {
+		return fmt.Errorf("sandbox %s is not this host's", m.SandboxID)
+	}
+	return s.listSnapshot(ctx, id)
 }
 
 // snapshotIDs names all snapshots with files.

@@ -86,8 +86,9 @@ func (s *Server) openCluster(ctx context.Context) error {
 	gate := &cluster.Gate{}
 	router := cluster.NewRouter(cluster.RouterOptions{
 		Hosts: s.hosts, Authority: authority, Keeper: s.keeper, Gate: gate, Here: s.lifecycle.Here, Full: s.lifecycle.Full,
-		Ready: func() bool { return s.lifecycle.Pool(context.Background()).Ready > 0 },
-		Port:  s.api.PortOf, Agents: mcp.Path, Fail: s.api.Fail, Log: s.log, Counts: &s.counts,
+		Ready:     func() bool { return s.lifecycle.Pool(context.Background()).Ready > 0 },
+		Fetchable: s.fetchable,
+		Port:      s.api.PortOf, Agents: mcp.Path, Fail: s.api.Fail, Log: s.log, Counts: &s.counts,
 		Authenticate: func(r *http.Request) (c cluster.Caller, err error) {
 			project, token, login, err := s.api.LoggedIn(r)
 			if login {
@@ -178,7 +179,17 @@ func (s *Server) refresh(ctx context.Context) {
 }
 
 // storedElsewhere reports whether hosts besides the one that wrote a snapshot have it.
-func (s *Server) storedElsewhere(*bothy.Snapshot) bool { return false }
+func (s *Server) storedElsewhere(n *bothy.Snapshot) bool { return n.Durable == bothy.DurableStore }
+
+// fetchable reports whether this host can have the files of a snapshot without the host that
+// wrote it.
+func (s *Server) fetchable(ctx context.Context, id string) (bool, error) {
+	if s.bucket == nil {
+		return false, nil
+	}
+	n, err := s.store.Snapshot(ctx, id)
+	return err == nil && s.storedElsewhere(n), err
+}
 
 // figures are what the other hosts are told of this one.
 func (s *Server) figures() bothy.HostFigures {

@@ -220,6 +220,24 @@ func TestAHostDies(t *testing.T) {
 	}
 }
 
+// awaitEvent waits for an event of a sandbox, also one that was before.
+func (s *server) awaitEvent(t *testing.T, id string, kind string) (found bothy.Event) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hangs)
+	defer cancel()
+	err := s.Events.Events(ctx, bothy.EventFilter{SandboxID: id, Follow: true}, func(e bothy.Event) error {
+		if e.SandboxID == id && e.Type == kind {
+			found = e
+			return context.Canceled
+		}
+		return nil
+	})
+	if found.Type == "" {
+		t.Fatalf("there was no event %s of sandbox %s: %v", kind, id, err)
+	}
+	return found
+}
+
 // awaitEndOf waits until a sandbox has ended.
 func (s *server) awaitEndOf(t *testing.T, id string) *bothy.Sandbox {
 	t.Helper()

@@ -1,0 +1,145 @@
+package e2e
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/blob/s3/s3test"
+)
+
+// newStoringHosts starts hosts that share a database and object storage.
+func newStoringHosts(t *testing.T, names ...string) ([]*server, *s3test.Server) {
+	t.Helper()
+	objects := s3test.StartIn(t, t.TempDir())
+	keys := filepath.Join(t.TempDir(), "keys")
+	text := "[default]\naws_access_key_id = " + s3test.AccessKey + "\naws_secret_access_key = " + s3test.SecretKey + "\n"
+	if err := os.WriteFile(keys, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	blobs := objects.Bucket(t, "bothy") + "&credentials=" + keys
+	return newHostsWith(t, func(_ int, settings, store string) (string, string) {
+		return settings + "blobs: " + blobs + "\n", store
+	}, names...), objects
+}
+
+// counts starts a process that counts in memory, and returns how far it says it is.
+func (b *box) counts() (read func() string) {
+	b.sh("", "setsid -f bash -c 'n=0; echo $$ >/tmp/pid; while :; do n=$((n+1)); echo $n >/tmp/next; mv /tmp/next /tmp/count; sleep 0.05; done' >/dev/null 2>&1 </dev/null; until [ -s /tmp/count ]; do sleep 0.05; done")
+	return func() string { return b.sh("", "kill -0 $(cat /tmp/pid) && cat /tmp/pid") }
+}
+
+// awaitHostLost waits until the hosts that are left have decided about a sandbox of one that is not.
+func (s *server) awaitHostLost(t *testing.T, id string) bothy.Event {
+	t.Helper()
+	return s.awaitEvent(t, id, bothy.EventSandboxHostLost)
+}
+
+// What was in the object storage when its host died goes on at another: what was paused with
+// its memory, what ran as it was at its last snapshot. What had not arrived waits for its host.
+func TestAHostDiesWithObjectStorage(t *testing.T) {
+	t.Parallel()
+	hosts, objects := newStoringHosts(t, "one", "two")
+	one, two := hosts[0], hosts[1]
+	paused, runs, late, gone := one.ownBox(t), one.ownBox(t), one.ownBox(t), one.ownBox(t)
+	was := paused.counts()()
+	paused.write("/workspace/file", "paused")
+	slept, err := one.Snapshots.Pause(t.Context(), paused.id, bothy.PauseOptions{Wait: bothy.DurableStore})
+	if err != nil || slept.Durable != bothy.DurableStore {
+		t.Fatalf("%+v %v", slept, err)
+	}
+	gone.write("/workspace/file", "gone")
+	ofGone, err := one.Snapshots.CreateSnapshot(t.Context(), gone.id, bothy.SnapshotCreate{Name: "kept", Wait: bothy.DurableStore})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := one.Sandboxes.Terminate(t.Context(), gone.id); err != nil {
+		t.Fatal(err)
+	}
+	ran := runs.counts()()
+	runs.write("/workspace/file", "then")
+	taken, err := one.Snapshots.CreateSnapshot(t.Context(), runs.id, bothy.SnapshotCreate{Wait: bothy.DurableStore})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs.write("/workspace/file", "later")
+	mend := objects.Spoil(s3test.Faults{Away: func(r *http.Request) bool { return r.Method == http.MethodPut }})
+	late.write("/workspace/file", "late")
+	if _, err := one.Snapshots.Pause(t.Context(), late.id, bothy.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	mend()
+
+	for _, b := range []*box{paused, runs, late} {
+		two.awaitHostLost(t, b.id)
+	}
+	e := two.awaitHostLost(t, runs.id)
+	if e.Data["snapshot_id"] != taken.ID || e.Data["age_seconds"] == "" || !strings.Contains(e.Data["detail"], "the host one was lost") {
+		t.Errorf("what is said of the sandbox that ran: %v", e.Data)
+	}
+	for _, c := range []struct {
+		*box
+		pid, content string
+	}{{paused, was, "paused"}, {runs, ran, "then"}} {
+		if sb, err := two.Sandboxes.Get(t.Context(), c.id); err != nil || sb.State != bothy.StatePaused {
+			t.Fatalf("%+v %v", sb, err)
+		}
+		sb, err := two.Snapshots.Resume(t.Context(), c.id, bothy.ResumeOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sb.Resumed == nil || sb.Resumed.Kind != bothy.SnapshotMemory {
+			t.Errorf("it was resumed as %+v", sb.Resumed)
+		}
+		b := c.at(two)
+		if got := b.sh("", "kill -0 $(cat /tmp/pid) && cat /tmp/pid"); got != c.pid {
+			t.Errorf("the process that counts is %q, and was %s", got, c.pid)
+		}
+		if got := b.read("/workspace/file"); got != c.content {
+			t.Errorf("the file holds %q, and not %q", got, c.content)
+		}
+	}
+	// A snapshot of a sandbox that had ended is no host's alone either.
+	from, err := two.Sandboxes.Create(t.Context(), bothy.SandboxCreate{SnapshotID: ofGone.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fork := &box{t, two, t.Context(), from.ID}
+	if got := fork.read("/workspace/file"); got != "gone" {
+		t.Errorf("what was made from a snapshot has %q", got)
+	}
+	// It goes back to what it was, from a snapshot of its own that the dead host wrote.
+	r := runs.at(two)
+	r.write("/workspace/file", "spoilt")
+	if _, err := two.Snapshots.Rollback(t.Context(), runs.id, taken.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.read("/workspace/file"); got != "then" {
+		t.Errorf("after a rollback the file holds %q", got)
+	}
+	if _, err := two.Snapshots.Resume(t.Context(), late.id, bothy.ResumeOptions{}); bothy.ErrorCode(err) != bothy.CodeStore {
+		t.Errorf("a sandbox was resumed whose snapshot had not arrived: %v", err)
+	}
+
+	if err := one.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if left := append(one.Processes(runs.id), one.Processes(paused.id)...); len(left) > 0 {
+		t.Errorf("of sandboxes that are on the other host there is: %v", left)
+	}
+	if _, err := two.Snapshots.Resume(t.Context(), late.id, bothy.ResumeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := late.at(two).read("/workspace/file"); got != "late" {
+		t.Errorf("what had not arrived woke with %q", got)
+	}
+	for _, b := range []*box{paused, runs, fork} {
+		b.at(two).usable()
+	}
+}
