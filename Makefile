@@ -94,6 +94,10 @@ test-claims: bin/go.mod ## have hosts claim sandboxes CLAIMS times (10000) while
 simulate-cluster: bin/go.mod ## simulate the leases and placement of HOSTS (1000) with SANDBOXES (1000000), and what their database is asked
 	@BOTHY_SIM_HOSTS=$(or $(HOSTS),1000) BOTHY_SIM_SANDBOXES=$(or $(SANDBOXES),1000000) $(TEST) -count=1 -v -timeout 60m -run TestSimulation ./cluster
 
+.PHONY: test-packaging
+test-packaging: build ## check the Helm chart, the Nomad job, the Compose file and the systemd units
+	@test/packaging/run
+
 .PHONY: test-clients
 test-clients: host build ## run E2B's SDKs of all ages, and what is built on them
 	@test/e2b/run full
