@@ -133,10 +133,11 @@ func (s *Service) ownSandboxes(ctx context.Context) (map[string]bool, error) {
 }
 
 // notListed deals with a snapshot on this host's disk that has no record, where other hosts
-// may have deleted that. What had come to the object storage had one, which somebody deleted.
+// may have deleted that. What had come to the object storage had one: it is not listed again,
+// and goes when no record has named it for the grace time.
 func (s *Service) notListed(ctx context.Context, id string, own map[string]bool) error {
 	if s.remote.Kept(id) {
-		return s.remote.Remove(ctx, id)
+		return nil
 	}
 	_, m, release, err := s.openSnapshot(ctx, id)
 	if err != nil {

@@ -240,6 +240,42 @@ func TestServerGoesOnToKeepSnapshots(t *testing.T) {
 	}
 }
 
+// Where other hosts may have deleted a record, only a snapshot that cannot have had one is listed
+// again: one of a sandbox of this host that never came to the storage.
+func TestWhatAnotherHostDeletedIsNotListed(t *testing.T) {
+	w, r := remoteWorld(t)
+	narrow := w.narrow
+	w.narrow = func(o *lifecycle.Options) {
+		narrow(o)
+		o.Elsewhere = func(context.Context, string) (int, error) { return 0, nil }
+	}
+	w.restart()
+	snap := func(sandbox string) string {
+		n, err := w.CreateSnapshot(w.me(), sandbox, bothy.SnapshotCreate{Name: "n"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n.ID
+	}
+	own, ended := w.create(bothy.SandboxCreate{}), w.create(bothy.SandboxCreate{})
+	stored, unlisted, others := snap(own.ID), snap(own.ID), snap(ended.ID)
+	r().arrive(stored)
+	if err := w.Terminate(w.me(), ended.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{stored, unlisted, others} {
+		if err := w.store.DeleteSnapshot(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.restart()
+	for id, want := range map[string]bothy.Code{stored: bothy.CodeSnapshotNotFound, unlisted: "", others: bothy.CodeSnapshotNotFound} {
+		if _, err := w.Service.Snapshot(w.me(), id); bothy.ErrorCode(err) != want {
+			t.Errorf("the snapshot %s (%s, %s, %s): %v", id, stored, unlisted, others, err)
+		}
+	}
+}
+
 // The records are the truth: what is not on this host is not forgotten.
 func TestNoRecordIsDeletedForMissingFiles(t *testing.T) {
 	w, r := remoteWorld(t)

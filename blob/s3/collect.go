@@ -68,6 +68,12 @@ func (s *Store) collectOne(ctx context.Context, name string) error {
 	if err := s.bucket.removeTree(ctx, s.o.Kind, name); err != nil {
 		return err
 	}
+	if err := s.local.Remove(ctx, name); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	delete(s.sizes, name)
+	s.mu.Unlock()
 	s.log.Info("removed from the object storage", "kind", s.o.Kind, "name", name)
 	return removeFile(s.state(gone, name))
 }
@@ -94,7 +100,9 @@ func (s *Store) Sweep(ctx context.Context) error {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	for _, name := range names {
-		if s.has(gone, name) || s.Local(name) {
+		// What is only on this host may be about to get its record. What is in the bucket had
+		// one, which may have been deleted by another host.
+		if s.has(gone, name) || s.Local(name) && !s.has(indexes, name) {
 			continue
 		}
 		named, err := s.o.Named(ctx, name)

@@ -692,6 +692,37 @@ func TestSweepAsksTheRecords(t *testing.T) {
 	}
 }
 
+// What another host has deleted goes from this one's disk, too. What only this host has stays.
+func TestDeletedByAnotherHost(t *testing.T) {
+	h := newHost(t, nil)
+	for _, name := range []string{"deleted", "new"} {
+		h.add(name, files())
+	}
+	h.keep("deleted")
+	h.mu.Lock()
+	clear(h.records)
+	h.mu.Unlock()
+	sweep := func() {
+		t.Helper()
+		if err := h.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		h.collect()
+	}
+	sweep()
+	if !h.Local("deleted") || !h.inBucket("deleted") {
+		t.Error("it went before the grace time")
+	}
+	h.now.Add(int64(2 * time.Hour))
+	sweep()
+	if h.Local("deleted") || h.inBucket("deleted") {
+		t.Errorf("it stays, on this host: %v; in the bucket: %v", h.Local("deleted"), h.inBucket("deleted"))
+	}
+	if !h.Local("new") {
+		t.Error("what is only on this host was removed")
+	}
+}
+
 func TestRecordsCannotBeAsked(t *testing.T) {
 	h := newHost(t, nil)
 	h.add("one", files())
