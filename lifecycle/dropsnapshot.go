@@ -38,9 +38,7 @@ func (s *Service) dropSnapshot(ctx context.Context, id string) error {
 	if err := failpoint.Hit("lifecycle.removed"); err != nil {
 		return err
 	}
-	s.storing.Lock()
 	err := s.o.Store.DeleteSnapshot(ctx, id)
-	s.storing.Unlock()
 	if err == nil && unlisted == nil {
 		s.o.Meter.SnapshotDeleted(ctx, n)
 	}

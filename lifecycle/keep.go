@@ -21,19 +21,15 @@ func (s *Service) keep(id string) {
 
 // SnapshotStored writes down that a snapshot is in the object storage.
 func (s *Service) SnapshotStored(ctx context.Context, id string) {
-	// It must not be written again after somebody deletes it meanwhile.
-	s.storing.Lock()
 	n, err := s.o.Store.Snapshot(ctx, id)
-	if bothy.ErrorCode(err) == bothy.CodeSnapshotNotFound {
-		s.storing.Unlock()
-		return
-	}
 	changed := err == nil && n.Durable != bothy.DurableStore
 	if changed {
 		n.Durable = bothy.DurableStore
-		err = s.o.Store.PutSnapshot(ctx, n)
+		err = s.o.Store.UpdateSnapshot(ctx, n)
 	}
-	s.storing.Unlock()
+	if bothy.ErrorCode(err) == bothy.CodeSnapshotNotFound {
+		return // somebody has deleted it, maybe on another host
+	}
 	if err != nil {
 		s.log.Warn("cannot write down that a snapshot is in the object storage, which the next start does", "snapshot", id, "error", err)
 	} else if changed {

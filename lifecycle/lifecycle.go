@@ -151,10 +151,8 @@ type Service struct {
 	departures departures
 	// comparisons are under way.
 	comparisons chan struct{}
-	// remote is Blobs where that carries snapshots to object storage, and else nil. Who
-	// changes or deletes the record of one because of that holds storing.
+	// remote is Blobs where that carries snapshots to object storage, and else nil.
 	remote  blob.Remote
-	storing sync.Mutex
 	trusted []snapshot.PublicKey // whose archives keep their memory
 
 	// background ends what runs on its own: watchers and timers.

@@ -34,6 +34,9 @@ type Store interface {
 	DeleteSandboxesEndedBefore(ctx context.Context, t time.Time) (int, error)
 
 	PutSnapshot(ctx context.Context, s *bothy.Snapshot) error
+	// UpdateSnapshot replaces what is known of a snapshot that is still there. One that
+	// somebody deleted meanwhile stays deleted.
+	UpdateSnapshot(ctx context.Context, s *bothy.Snapshot) error
 	Snapshot(ctx context.Context, id string) (*bothy.Snapshot, error)
 	Snapshots(ctx context.Context, projectID string, f bothy.SnapshotFilter) (bothy.Page[*bothy.Snapshot], error)
 	// AllSnapshots lists the snapshots of all projects, for the server itself.

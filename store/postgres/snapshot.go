@@ -23,6 +23,19 @@ func (s *Store) PutSnapshot(ctx context.Context, n *bothy.Snapshot) error {
 	return err
 }
 
+// UpdateSnapshot implements store.Store.
+func (s *Store) UpdateSnapshot(ctx context.Context, n *bothy.Snapshot) error {
+	text, err := record.EncodeSnapshot(n)
+	if err != nil {
+		return fmt.Errorf("store: update snapshot %s: %w", n.ID, err)
+	}
+	changed, err := s.change(ctx, "update snapshot", whole, do(`UPDATE snapshots SET name = $2, bytes = $3, record = $4 WHERE id = $1`, n.ID, n.Name, n.SizeBytes, text))
+	if err == nil && changed == 0 {
+		return noSnapshot(n.ID)
+	}
+	return err
+}
+
 // Snapshot implements store.Store.
 func (s *Store) Snapshot(ctx context.Context, id string) (*bothy.Snapshot, error) {
 	n, found, err := first(ctx, s, "get snapshot", `SELECT record FROM snapshots WHERE id = $1`, []any{id}, decoded(record.DecodeSnapshot))

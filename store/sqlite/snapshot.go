@@ -20,6 +20,19 @@ func (s *Store) PutSnapshot(ctx context.Context, n *bothy.Snapshot) error {
 	return err
 }
 
+// UpdateSnapshot implements store.Store.
+func (s *Store) UpdateSnapshot(ctx context.Context, n *bothy.Snapshot) error {
+	text, err := record.EncodeSnapshot(n)
+	if err != nil {
+		return fmt.Errorf("store: update snapshot %s: %w", n.ID, err)
+	}
+	changed, err := s.execCount(ctx, "update snapshot", s.stmt.updateSnapshot, n.Name, n.SizeBytes, text, n.ID)
+	if err == nil && changed == 0 {
+		return noSnapshot(n.ID)
+	}
+	return err
+}
+
 // Snapshot implements store.Store.
 func (s *Store) Snapshot(ctx context.Context, id string) (*bothy.Snapshot, error) {
 	var text string

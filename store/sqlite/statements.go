@@ -11,9 +11,9 @@ type statements struct {
 	putSandbox, putPausedSandbox, forgetSandboxes *sql.Stmt
 	sandbox                                       *sql.Stmt
 
-	putSnapshot, deleteSnapshot *sql.Stmt
-	snapshot, allSnapshots      *sql.Stmt
-	snapshotSum, snapshotSumAll *sql.Stmt
+	putSnapshot, updateSnapshot, deleteSnapshot *sql.Stmt
+	snapshot, allSnapshots                      *sql.Stmt
+	snapshotSum, snapshotSumAll                 *sql.Stmt
 
 	putToken, deleteToken, touchToken *sql.Stmt
 	tokenByHash, tokens               *sql.Stmt
@@ -56,6 +56,7 @@ func (st *statements) prepare(ctx context.Context, s *Store) error {
 		{s.durable, &st.putSnapshot, `INSERT INTO snapshots (id, project, sandbox_id, name, created_at, bytes, record) VALUES (?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (id) DO UPDATE SET project = excluded.project, sandbox_id = excluded.sandbox_id,
 			name = excluded.name, created_at = excluded.created_at, bytes = excluded.bytes, record = excluded.record`},
+		{s.durable, &st.updateSnapshot, `UPDATE snapshots SET name = ?, bytes = ?, record = ? WHERE id = ?`},
 		{s.durable, &st.deleteSnapshot, `DELETE FROM snapshots WHERE id = ?`},
 		{s.read, &st.snapshot, `SELECT record FROM snapshots WHERE id = ?`},
 		{s.read, &st.snapshotSum, `SELECT count(*), coalesce(sum(bytes), 0) FROM snapshots WHERE project = ?`},

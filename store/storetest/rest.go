@@ -50,7 +50,15 @@ func testSnapshots(t *testing.T, f *fixture) {
 	f.must(f.PutSnapshot(f.ctx, theirs))
 	testSnapshotSums(f, map[string]int64{"p": want.SizeBytes + 7, "q": 1 << 40, "": want.SizeBytes + 7 + 1<<40})
 
+	updated := *other
+	updated.Durable = bothy.DurableStore
+	f.must(f.UpdateSnapshot(f.ctx, &updated))
+	got, err = f.Snapshot(f.ctx, updated.ID)
+	f.must(err)
+	equal(t, got.Durable, bothy.DurableStore)
+
 	f.must(f.DeleteSnapshot(f.ctx, "whole"))
+	f.wantCode(f.UpdateSnapshot(f.ctx, want), bothy.CodeSnapshotNotFound)
 	testSnapshotSums(f, map[string]int64{"p": 7})
 	_, err = f.Snapshot(f.ctx, "whole")
 	f.wantCode(err, bothy.CodeSnapshotNotFound)
