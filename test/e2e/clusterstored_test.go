@@ -142,4 +142,26 @@ func TestAHostDiesWithObjectStorage(t *testing.T) {
 	for _, b := range []*box{paused, runs, fork} {
 		b.at(two).usable()
 	}
+	two.isRefused(t, "another place", func(settings string) string { return strings.Replace(settings, "s3://bothy?", "s3://bothy/other?", 1) })
+	two.isRefused(t, "a name that no host can have", func(settings string) string { return strings.Replace(settings, "name: two", "name: Two!", 1) })
+	if err := two.Start(); err != nil {
+		t.Fatal(err)
+	}
+	runs.at(two).usable()
+}
+
+// isRefused has a host start with other settings, and leaves it stopped.
+func (s *server) isRefused(t *testing.T, what string, change func(settings string) string) {
+	t.Helper()
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	own := s.Settings
+	defer func() { s.Settings = own }()
+	if s.Settings = change(own); s.Settings == own {
+		t.Fatalf("its settings have nothing to change for %s:\n%s", what, own)
+	}
+	if s.Start() == nil {
+		t.Errorf("it starts with %s", what)
+	}
 }
