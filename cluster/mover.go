@@ -279,13 +279,33 @@ func (m *Mover) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(refusalForm{e.Code, e.Detail, e.Hint})
 }
 
+// wanted is what is wanted of this host. What the last renewal of the lease said may be old.
+func (m *Mover) wanted(ctx context.Context) (bothy.HostState, error) {
+	if m.o.Hosts.Wanted() == bothy.HostUp {
+		return bothy.HostUp, nil
+	}
+	all, err := m.o.Hosts.Hosts(ctx)
+	if err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(all, func(h bothy.ClusterHost) bool { return h.Self })
+	if i < 0 {
+		return bothy.HostDead, nil
+	}
+	return all[i].State, nil
+}
+
 func (m *Mover) arrive(r *http.Request) error {
 	b, err := base64.StdEncoding.DecodeString(r.Header.Get(headerOffer))
 	var o store.Offer
 	if err != nil || r.Method != http.MethodPost || json.Unmarshal(b, &o) != nil {
 		return bothy.Errorf(bothy.CodeInvalid, "this is no offer of a sandbox")
 	}
-	if wanted := m.o.Hosts.Wanted(); wanted != bothy.HostUp {
+	wanted, err := m.wanted(r.Context())
+	if err != nil {
+		return err
+	}
+	if wanted != bothy.HostUp {
 		return bothy.Errorf(bothy.CodeCapacity, "the host %s takes no sandboxes: it is %s", m.o.Hosts.Self(), wanted)
 	}
 	if !m.router.o.Keeper.Live() {

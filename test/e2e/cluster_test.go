@@ -32,10 +32,14 @@ func newHostsWith(t *testing.T, change func(i int, settings, store string) (stri
 	t.Helper()
 	pg := pgtest.ForTest(t)
 	url := pg.Database(t)
+	kernels, err := kernelsFolder()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i, name := range names {
 		settings, store := change(i, fmt.Sprintf("cluster:\n  name: %s\n  listen: %s\n  lease_seconds: %d\n", name, freeAddress(t), lease), url)
 		s := stoppedServer(t)
-		s.NoPool, s.SameAddress, s.Store, s.Settings = true, true, store, settings
+		s.NoPool, s.SameAddress, s.Store, s.Settings, s.Env = true, true, store, settings, []string{"BOTHY_KERNELS=" + kernels}
 		if i > 0 {
 			hosts[0].admits(t, s)
 		}

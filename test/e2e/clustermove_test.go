@@ -158,6 +158,24 @@ func TestASandboxIsMoved(t *testing.T) {
 	b.usable()
 }
 
+// A virtual machine is moved as well.
+func TestASandboxIsMovedInAVirtualMachine(t *testing.T) {
+	t.Parallel()
+	needEngine(t, "microvm")
+	hosts := newHosts(t, "one", "two")
+	b := hosts[0].newBox(t, bothy.SandboxCreate{Engine: "microvm"})
+	b.sh("", "echo content >/workspace/file; setsid -f sh -c 'while :; do echo x >>/tmp/beats; sleep 0.1; done' >/dev/null 2>&1 </dev/null")
+	for _, to := range []string{"two", "one"} {
+		b.moveTo(to)
+		if got := b.sh("", "cat /workspace/file"); got != "content" {
+			t.Errorf("on %s its file has %q", to, got)
+		}
+		beats := func() string { return b.sh("", "wc -l </tmp/beats") }
+		before := beats()
+		eventually(t, "its process goes on", func() bool { return beats() != before })
+	}
+}
+
 // Nobody who uses sandboxes notices that their host is drained: commands that are run in them
 // all the while, through a third host, by their own and by the one that they go to, all succeed,
 // each once.
@@ -343,6 +361,9 @@ func TestHostsAreKilledWhileASandboxMoves(t *testing.T) {
 					return len(must(one.Hosts.Hosts(t.Context()))) == 2
 				})
 				_, err := one.Hosts.MoveSandbox(t.Context(), b.id, bothy.SandboxMove{Host: "two"})
+				if code := bothy.ErrorCode(err); code == bothy.CodeCapacity || code == bothy.CodeConflict {
+					t.Fatalf("it was not moved: %v", err)
+				}
 				if err := dies.Dies(); err != nil {
 					t.Fatalf("the failpoint was not reached: %v; the move ended with %v", err, err)
 				}
