@@ -165,3 +165,44 @@ func (s *server) isRefused(t *testing.T, what string, change func(settings strin
 		t.Errorf("it starts with %s", what)
 	}
 }
+
+// A sandbox that moves, and comes back, finds its snapshots in the object storage.
+func TestAHostFetchesTheSnapshotsOfASandboxThatMoved(t *testing.T) {
+	t.Parallel()
+	hosts, _ := newStoringHosts(t, "one", "two")
+	one, two := hosts[0], hosts[1]
+	b := one.ownBox(t)
+	b.write("/workspace/file", "then")
+	kept, err := one.Snapshots.CreateSnapshot(t.Context(), b.id, bothy.SnapshotCreate{Name: "kept", Wait: bothy.DurableStore})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, to := range []*server{two, one} {
+		on := b.at(to)
+		b.write("/workspace/file", "later")
+		b.moveTo([]string{"two", "one"}[i])
+		if got := on.read("/workspace/file"); got != "later" {
+			t.Errorf("after the move the file holds %q", got)
+		}
+		if _, err := to.Snapshots.Rollback(t.Context(), b.id, kept.ID); err != nil {
+			t.Fatal(err)
+		}
+		if got := on.read("/workspace/file"); got != "then" {
+			t.Errorf("after the rollback the file holds %q", got)
+		}
+	}
+	// One that sleeps is fetched by the host that it is moved to, and is no longer another's.
+	if _, err := one.Snapshots.Pause(t.Context(), b.id, bothy.PauseOptions{Wait: bothy.DurableStore}); err != nil {
+		t.Fatal(err)
+	}
+	b.moveTo("two")
+	if _, err := one.Snapshots.Resume(t.Context(), b.id, bothy.ResumeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if on := sandboxesOn(t, one); on["one"] != 0 || on["two"] != 1 {
+		t.Errorf("the hosts have %v", on)
+	}
+	if got := b.read("/workspace/file"); got != "then" {
+		t.Errorf("it woke with %q", got)
+	}
+}
