@@ -28,6 +28,9 @@ func MigrateBlobs(ctx context.Context, c config.Config, to string, o Options) (*
 	case c.Blobs == "":
 		return nil, bothy.Errorf(bothy.CodeInvalid, "the setting blobs names no object storage").
 			WithHint("Name the settings with --config, or set BOTHY_BLOBS.")
+	case c.Cluster.On():
+		return nil, bothy.Errorf(bothy.CodeConflict, "the object storage is that of all hosts of the cluster, and one host cannot take the snapshots of the others").
+			WithHint("Leave blobs set. To go to another bucket, stop all hosts, and copy everything in this one with the tools of the storage.")
 	}
 	if _, err := os.Stat(filepath.Join(c.Home, "secrets.key")); err != nil {
 		return nil, bothy.Errorf(bothy.CodeFileNotFound, "there is no state in %s", c.Home).WithHint("Set BOTHY_HOME, or name the settings with --config.")
