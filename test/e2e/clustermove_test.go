@@ -185,7 +185,11 @@ func TestAHostIsDrainedUnderLoad(t *testing.T) {
 	const n = 10
 	boxes := make([]*box, n)
 	for i := range boxes {
-		boxes[i] = hosts[0].newBox(t, bothy.SandboxCreate{MemoryMB: 64})
+		boxes[i] = hosts[0].ownBox(t)
+	}
+	begun, err := hosts[0].Events.LastEvent(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
 	if _, err := hosts[0].Snapshots.Pause(t.Context(), boxes[n-1].id, bothy.PauseOptions{}); err != nil {
 		t.Fatal(err)
@@ -233,7 +237,7 @@ func TestAHostIsDrainedUnderLoad(t *testing.T) {
 		b.usable()
 	}
 	var still []int
-	err = hosts[1].Events.Events(t.Context(), bothy.EventFilter{}, func(e bothy.Event) error {
+	err = hosts[1].Events.Events(t.Context(), bothy.EventFilter{Since: begun}, func(e bothy.Event) error {
 		if ms, err := strconv.Atoi(e.Data["still_ms"]); err == nil && e.Type == bothy.EventSandboxMoved && ms > 0 {
 			still = append(still, ms)
 		}
@@ -413,15 +417,13 @@ func TestHostsAreKilledWhileASandboxMoves(t *testing.T) {
 	}
 }
 
-// ownBox is a new sandbox on this host of two: the other is cordoned meanwhile.
+// ownBox is a new sandbox on the first host, which this is.
 func (s *server) ownBox(t *testing.T) *box {
 	t.Helper()
-	set := func(state bothy.HostState) {
-		if _, err := s.Hosts.UpdateHost(t.Context(), "two", bothy.HostUpdate{State: state}); err != nil {
-			t.Fatal(err)
-		}
+	b := s.newBox(t, smallest)
+	_, err := s.Hosts.MoveSandbox(t.Context(), b.id, bothy.SandboxMove{Host: "one"})
+	if err != nil && bothy.ErrorCode(err) != bothy.CodeConflict { // it is there already
+		t.Fatal(err)
 	}
-	set(bothy.HostCordoned)
-	defer set(bothy.HostUp)
-	return s.newBox(t, smallest)
+	return b
 }
