@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ import (
 // kept is a keeper whose lease a test renews.
 type kept struct {
 	*Keeper
+	mu      sync.Mutex // of renewed and did
 	renewed time.Time
 	lost    chan struct{}
 	did     []string
@@ -25,10 +27,14 @@ type kept struct {
 func newKept(t *testing.T, lease time.Duration) *kept {
 	k := &kept{renewed: time.Now(), begun: time.Now(), lost: make(chan struct{})}
 	note := func(what string) func() {
-		return func() { k.did = append(k.did, what+" "+time.Since(k.begun).String()) }
+		return func() {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.did = append(k.did, what+" "+time.Since(k.begun).String())
+		}
 	}
 	k.Keeper = NewKeeper(KeeperOptions{
-		Times: Times{Lease: lease}, Renewed: func() time.Time { return k.renewed }, Lost: k.lost, Log: slog.New(slog.DiscardHandler),
+		Times: Times{Lease: lease}, Renewed: k.last, Lost: k.lost, Log: slog.New(slog.DiscardHandler),
 		Suspend: note("suspend"), Unsuspend: note("unsuspend"), Abandon: note("abandon"),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -41,11 +47,29 @@ func newKept(t *testing.T, lease time.Duration) *kept {
 	return k
 }
 
+func (k *kept) last() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.renewed
+}
+
+func (k *kept) renew() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.renewed = time.Now()
+}
+
+func (k *kept) all() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.did)
+}
+
 func (k *kept) want(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
-	if !slices.Equal(k.did, want) {
-		t.Errorf("it did %q, not %q", k.did, want)
+	if !slices.Equal(k.all(), want) {
+		t.Errorf("it did %q, not %q", k.all(), want)
 	}
 }
 
@@ -75,7 +99,7 @@ func TestKeeperSuspendsBeforeTheLeaseEnds(t *testing.T) {
 		if len(waited) > 0 {
 			t.Errorf("what waited went on: %v", <-waited)
 		}
-		k.renewed = time.Now()
+		k.renew()
 		k.until(12200 * time.Millisecond)
 		k.want(t, "suspend 9s", "unsuspend 12.1s")
 		if err := <-waited; err != nil || !k.Live() {
@@ -93,10 +117,10 @@ func TestKeeperAbandonsWhatIsOthers(t *testing.T) {
 		go func() { waited <- k.Await(t.Context()) }()
 		close(k.lost)
 		k.until(61 * time.Second)
-		k.renewed = time.Now()
+		k.renew()
 		k.until(2 * time.Minute)
-		if len(k.did) != 2 || k.did[1] != "abandon 1m0s" {
-			t.Errorf("it did %q", k.did)
+		if did := k.all(); len(did) != 2 || did[1] != "abandon 1m0s" {
+			t.Errorf("it did %q", did)
 		}
 		if k.Live() {
 			t.Error("it is live")
@@ -114,7 +138,7 @@ func TestKeeperIsSteadyOnlyAfterALease(t *testing.T) {
 		k := newKept(t, 15*time.Second)
 		renew := func(until time.Duration) {
 			for time.Since(k.begun) < until {
-				k.renewed = time.Now()
+				k.renew()
 				time.Sleep(3 * time.Second)
 			}
 		}

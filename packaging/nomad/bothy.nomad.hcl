@@ -73,7 +73,7 @@ job "bothy" {
 
       config {
         command = var.program
-        args    = ["serve", "--config", "${NOMAD_TASK_DIR}/bothy.yaml", "--bootstrap-credentials", "/var/lib/bothy/admin.json"]
+        args    = ["serve", "--config", "${NOMAD_TASK_DIR}/bothy.yaml", "--bootstrap-credentials", "/root/.config/bothy/credentials.json"]
       }
 
       template {
