@@ -41,6 +41,10 @@ bin/bothy: bin/go.mod
 	@$(RELEASE) '-s -w -X main.version=$(VERSION)' -o bin/bothy ./cmd/bothy
 	@$(RELEASE) '-s -w' -o bin/bothy-bench ./cmd/bothy-bench
 
+.PHONY: bin/fakeapi
+bin/fakeapi: # the fake server of the SDKs' unit tests
+	@CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -o $@ ./api/apitest/fakeapi
+
 bin/go.mod: go.mod go.sum scripts/gvisor $(shell find third_party/gvisor/apply third_party/gvisor/patches third_party/gvisor/add)
 	@scripts/gvisor
 

@@ -15,7 +15,6 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/api/apitest"
 	"github.com/bothy-dev/bothy/api/problem"
-	"github.com/bothy-dev/bothy/api/rest"
 )
 
 // fixture is a server over a make-believe world, and what it logged.
@@ -51,11 +50,11 @@ func (b *safeBuffer) String() string {
 }
 
 func everything(world *apitest.World, tokens *apitest.Tokens, answers *apitest.Answers, log *slog.Logger) Services {
-	audits := &apitest.Audit{}
+	services, audits := world.Services(tokens), &apitest.Audit{}
+	services.Audit = audits
 	return Services{
 		Recorder: audits, Answers: answers, Log: log,
-		Services: rest.Services{Audit: audits, Tokens: tokens, Sandboxes: world, Exec: world, Code: world, Files: world.Files(), Templates: world, Capturer: world, Builder: &apitest.Builder{Made: world.MadeTemplate}, Snapshots: world,
-			Events: world, Network: world, Metrics: world, Ports: world, Links: &apitest.Links{World: world}, Webhooks: &apitest.Webhooks{}, Agents: &apitest.Agents{}, Mover: world, Logs: world, Limits: world, Projects: &apitest.Projects{}, Usage: &apitest.Usage{}, Host: &apitest.Host{}, Cluster: &apitest.Cluster{}},
+		Services: services,
 	}
 }
 

@@ -36,6 +36,8 @@ type World struct {
 	Server http.Handler
 	// Fetched counts the requests that a port's kept connections may serve.
 	Fetched atomic.Int64
+	// PageSize, when not zero, bounds each page of sandboxes.
+	PageSize int
 	// Plain makes ids of letters and digits alone.
 	Plain bool
 	// Ran is the last piece of code, and Done what was done to contexts.
@@ -205,6 +207,9 @@ func (w *World) List(ctx context.Context, f bothy.SandboxFilter) (p bothy.Page[*
 	if w.err != nil {
 		return p, w.err
 	}
+	if w.PageSize > 0 && (f.Limit == 0 || f.Limit > w.PageSize) {
+		f.Limit = w.PageSize
+	}
 	for i := len(w.order) - 1; i >= 0; i-- {
 		b := w.sandboxes[w.order[i]]
 		if b.ProjectID != caller.ProjectID || !matches(b, f) {
@@ -256,6 +261,15 @@ func (w *World) Update(ctx context.Context, id string, u bothy.SandboxUpdate) (*
 	}
 	if u.Network != nil {
 		b.Network = *u.Network
+	}
+	if u.OnTimeout != nil {
+		b.OnTimeout = *u.OnTimeout
+	}
+	if u.IdleSeconds != nil {
+		b.IdleSeconds = *u.IdleSeconds
+	}
+	if u.Budget != nil {
+		b.Budget = *u.Budget
 	}
 	w.event(bothy.EventSandboxUpdated, b)
 	return copyOf(b), nil

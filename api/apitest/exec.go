@@ -53,13 +53,21 @@ func (w *World) begin(ctx context.Context, id string, req bothy.ExecRequest) err
 	defer w.mu.Unlock()
 	w.Executed = req
 	b, err := w.get(ctx, id, bothy.ScopeSandboxesWrite)
-	if err == nil && b.State == bothy.StatePaused {
-		err = bothy.Errorf(bothy.CodeSandboxPaused, "the sandbox %s is paused", id).WithHint("Resume it first: POST /v1/sandboxes/%s/resume.", id)
+	if err == nil {
+		err = b.awake()
 	}
 	if line(req.Command) == "panic" {
 		panic("the fake was told to panic")
 	}
 	return err
+}
+
+// awake fails where a sandbox is paused.
+func (b *sandbox) awake() error {
+	if b.State != bothy.StatePaused {
+		return nil
+	}
+	return bothy.Errorf(bothy.CodeSandboxPaused, "the sandbox %s is paused", b.ID).WithHint("Resume it first: POST /v1/sandboxes/%s/resume.", b.ID)
 }
 
 // Started reports whether a command was the last to be begun.
@@ -174,6 +182,9 @@ func (w *World) AllProcesses(ctx context.Context, id string) ([]bothy.ProcessInf
 // process finds a process. The caller holds w.mu.
 func (w *World) process(ctx context.Context, id string, pid int, scope bothy.Scope) (*process, error) {
 	b, err := w.get(ctx, id, scope)
+	if err == nil {
+		err = b.awake()
+	}
 	if err != nil {
 		return nil, err
 	}

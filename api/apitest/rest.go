@@ -32,7 +32,7 @@ func (w *World) Pause(ctx context.Context, id string, o bothy.PauseOptions) (*bo
 func (w *World) snapshot(b *sandbox, name string) *bothy.Snapshot {
 	n := &bothy.Snapshot{
 		ID: w.id("snap"), SandboxID: b.ID, Name: name, Template: b.Template, Kind: bothy.SnapshotMemory,
-		SizeBytes: 1, CreatedAt: Epoch, Durable: bothy.DurableHost, ProjectID: b.ProjectID,
+		SizeBytes: 1 << 40, CreatedAt: Epoch, Durable: bothy.DurableHost, ProjectID: b.ProjectID,
 	}
 	w.snapshots = append(w.snapshots, n)
 	return n

@@ -50,7 +50,7 @@ async def test_cancelling_the_block_terminates(fake: FakeServer) -> None:
     task = asyncio.create_task(work())
     await entered.wait()
     await cancel(task)
-    assert fake.sandboxes["sbx-1"]["state"] == "stopped"
+    assert fake.sandboxes["sbx-0001"]["state"] == "stopped"
 
 
 def slow_creation(fake: FakeServer) -> tuple[threading.Event, threading.Event]:
@@ -67,12 +67,12 @@ def slow_creation(fake: FakeServer) -> tuple[threading.Event, threading.Event]:
         return as_json(made[key], 201)
 
     def end(exchange: Exchange) -> Answer:
-        fake.sandboxes["sbx-1"]["state"] = "stopped"
+        fake.api("DELETE", "/v1/sandboxes/sbx-0001")
         ended.set()
         return Answer(204)
 
     fake.routes["POST", "/v1/sandboxes"] = create
-    fake.routes["DELETE", "/v1/sandboxes/sbx-1"] = end
+    fake.routes["DELETE", "/v1/sandboxes/sbx-0001"] = end
     return asked, ended
 
 
@@ -86,7 +86,7 @@ async def test_what_a_cancelled_creation_has_made_is_ended(fake: FakeServer) -> 
     asked, ended = slow_creation(fake)
     await cancel_creation(asked)
     assert await asyncio.to_thread(ended.wait, 10)
-    assert list(fake.sandboxes) == ["sbx-1"]
+    assert list(fake.sandboxes) == ["sbx-0001"]
 
 
 async def test_a_client_is_closed_when_nothing_is_left_of_a_cancelled_creation(
@@ -142,8 +142,8 @@ async def test_cancelling_a_folder_download(fake: FakeServer, tmp_path: Path) ->
         except OSError:
             exchange.fake.killed.set()
 
-    fake.folders.add("/d")
     async with AsyncSandbox.create() as sbx:
+        await sbx.files.mkdir("/d")
         fake.routes["GET", f"/v1/sandboxes/{sbx.id}/files/archive"] = endless
         task = asyncio.create_task(sbx.files.download("/d", tmp_path / "d"))
         assert await asyncio.to_thread(sent.wait, 10)
@@ -173,4 +173,4 @@ async def test_uploading_does_not_hold_up_other_tasks(fake: FakeServer) -> None:
         await sbx.refresh()
         turned.set()
         await upload
-    assert fake.files["/f"] == b"content"
+    assert fake.calls("PUT", "/files")[-1].body == b"content"

@@ -59,7 +59,7 @@ def test_sandbox_that_is_dropped_says_nothing_to_the_server(fake: FakeServer) ->
     sent = len(fake.seen)
     del sbx
     gc.collect()
-    assert len(fake.seen) == sent and fake.sandboxes["sbx-1"]["state"] == "running"
+    assert len(fake.seen) == sent and fake.sandboxes["sbx-0001"]["state"] == "running"
 
 
 def test_closing_a_stream_wakes_its_reader() -> None:

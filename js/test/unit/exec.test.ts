@@ -41,7 +41,7 @@ test("a callback that throws ends the command", async () => {
   await using fake = await FakeServer.start();
   const left = new Promise((resolve) => {
     fake.on(route, (seen, response) => {
-      seen.request.socket.on("close", resolve);
+      void seen.gone.then(resolve);
       sendEvents(response, out("x", 0));
     });
   });
@@ -60,7 +60,7 @@ test("leaving the loop over a command's output hangs up, which kills it", async 
   await using fake = await FakeServer.start();
   const left = new Promise((resolve) => {
     fake.on(route, (seen, response) => {
-      seen.request.socket.on("close", resolve);
+      void seen.gone.then(resolve);
       sendEvents(response, out("y\n", 0));
     });
   });
@@ -219,7 +219,7 @@ test("leaving the loop over a process's output does not touch the process", asyn
   await using fake = await FakeServer.start();
   const left = new Promise((resolve) => {
     fake.on(output, (seen, response) => {
-      seen.request.socket.on("close", resolve);
+      void seen.gone.then(resolve);
       sendEvents(response, out("tick\n", 0));
     });
   });

@@ -65,7 +65,7 @@ test("cancelling a stream that is read hangs up", async () => {
   await using fake = await FakeServer.start();
   const left = new Promise((resolve) => {
     fake.on(`GET ${base}`, (seen, response) => {
-      seen.request.socket.on("close", resolve);
+      void seen.gone.then(resolve);
       response.write("endless");
     });
   });
@@ -80,7 +80,7 @@ test("half a file is never taken for a whole one", async () => {
   await using fake = await FakeServer.start();
   fake.on(`GET ${base}`, (_, response) => {
     response.writeHead(200, { "Content-Length": "10" });
-    response.write("half", () => response.destroy());
+    response.write("half").destroy();
   });
   await assert.rejects(open(fake).files.read("a"), ConnectionError);
   await assert.rejects(async () => {
@@ -132,7 +132,7 @@ test("a watch yields changes until it is closed", async () => {
   await using fake = await FakeServer.start();
   const left = new Promise((resolve) => {
     fake.on(`GET ${base}/watch`, (seen, response) => {
-      seen.request.socket.on("close", resolve);
+      void seen.gone.then(resolve);
       sendEvents(response, { type: "create", path: "/workspace/a", name: "a" });
     });
   });
@@ -177,7 +177,7 @@ test("a download that breaks off leaves nothing, and keeps what was there", asyn
   await using fake = await FakeServer.start();
   fake.on(`GET ${base}`, (_, response) => {
     response.writeHead(200, { "Content-Type": "application/octet-stream", "Content-Length": "10" });
-    response.write("half", () => response.destroy());
+    response.write("half").destroy();
   });
   const at = await folder(t);
   await writeFile(join(at, "out"), "before");

@@ -1,31 +1,32 @@
-import { createHash } from "node:crypto";
-import type { IncomingMessage } from "node:http";
-import type { Socket } from "node:net";
+import type { Order } from "./fake.js";
 
-/** The server's end of a WebSocket, byte by byte, so that tests can misbehave. */
+/** A frame of the client, unmasked. */
+interface Frame {
+  op: number;
+  payload: Buffer;
+}
+
+/** The server's end of a WebSocket, whose bytes are the test's to send, so that it can misbehave. */
 export class ServerSocket {
-  readonly request: IncomingMessage;
-  readonly socket: Socket;
-  #held: Buffer;
-  readonly #frames: { op: number; payload: Buffer }[] = [];
-  readonly #waiting: ((frame: { op: number; payload: Buffer }) => void)[] = [];
+  readonly target: string;
+  readonly headers: Record<string, string | undefined>;
+  /** Resolves when the client hung up. */
   readonly closed: Promise<void>;
+  readonly #order: Order;
+  readonly #frames: Frame[] = [];
+  readonly #waiting: ((frame: Frame) => void)[] = [];
+  #close: () => void = () => undefined;
 
-  constructor(request: IncomingMessage, socket: Socket, head: Buffer) {
-    this.request = request;
-    this.socket = socket;
-    this.#held = head;
-    this.closed = new Promise((resolve) => socket.on("close", () => resolve()));
-    socket.on("error", () => undefined);
-    socket.on("end", () => socket.end());
-    socket.on("data", (chunk: Buffer) => this.#onData(chunk));
+  constructor(target: string, headers: Record<string, string | undefined>, order: Order) {
+    this.target = target;
+    this.headers = headers;
+    this.#order = order;
+    this.closed = new Promise((resolve) => (this.#close = resolve));
   }
 
   /** Says yes to the upgrade. */
   accept(headers: Record<string, string> = {}): this {
-    const key = createHash("sha1").update(`${this.request.headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest("base64");
-    const lines = Object.entries({ Upgrade: "websocket", Connection: "Upgrade", "Sec-WebSocket-Accept": key, ...headers }).map(([name, value]) => `${name}: ${value}\r\n`);
-    this.socket.write(`HTTP/1.1 101 Switching Protocols\r\n${lines.join("")}\r\n`);
+    this.#order("upgrade", { headers });
     return this;
   }
 
@@ -41,7 +42,7 @@ export class ServerSocket {
 
   /** Sends frames in one write. */
   send(...frames: Buffer[]): void {
-    this.socket.write(Buffer.concat(frames));
+    this.#order("write", { data: Buffer.concat(frames).toString("base64") });
   }
 
   /** Closes with a code and a reason. */
@@ -49,32 +50,21 @@ export class ServerSocket {
     this.send(ServerSocket.frame(8, Buffer.concat([Buffer.from([code >> 8, code & 255]), Buffer.from(reason)])));
   }
 
-  /** Waits for the next frame of the client, unmasked. */
-  async receive(): Promise<{ op: number; payload: Buffer }> {
+  /** Breaks the connection. */
+  destroy(): void {
+    this.#order("drop");
+  }
+
+  /** Waits for the next frame of the client. */
+  async receive(): Promise<Frame> {
     return this.#frames.shift() ?? new Promise((resolve) => this.#waiting.push(resolve));
   }
 
-  #onData(chunk: Buffer): void {
-    this.#held = Buffer.concat([this.#held, chunk]);
-    for (let frame = this.#next(); frame; frame = this.#next()) {
-      const waiting = this.#waiting.shift();
-      if (waiting) waiting(frame);
-      else this.#frames.push(frame);
-    }
-  }
-
-  #next(): { op: number; payload: Buffer } | undefined {
-    if (this.#held.length < 2) return undefined;
-    const second = this.#held.readUInt8(1);
-    if ((second & 128) === 0) throw new Error("the client sent a frame without a mask");
-    let [length, at] = [second & 127, 2];
-    if (length === 126) [length, at] = [this.#held.length < 4 ? Infinity : this.#held.readUInt16BE(2), 4];
-    else if (length === 127) [length, at] = [this.#held.length < 10 ? Infinity : Number(this.#held.readBigUInt64BE(2)), 10];
-    if (this.#held.length < at + 4 + length) return undefined;
-    const mask = this.#held.subarray(at, at + 4);
-    const payload = Buffer.from(this.#held.subarray(at + 4, at + 4 + length)).map((byte, i) => byte ^ (mask[i & 3] as number)) as Buffer;
-    const op = this.#held.readUInt8(0) & 15;
-    this.#held = this.#held.subarray(at + 4 + length);
-    return { op, payload: Buffer.from(payload) };
+  /** Takes a frame of the client, or nothing when it hung up. */
+  hear(frame: Frame | undefined): void {
+    const waiting = frame && this.#waiting.shift();
+    if (!frame) this.#close();
+    else if (waiting) waiting(frame);
+    else this.#frames.push(frame);
   }
 }

@@ -17,7 +17,7 @@ function open(fake: FakeServer): Sandbox {
 
 /** Resolves with the server's end of the next connection, which is not accepted yet. */
 function nextSocket(fake: FakeServer): Promise<ServerSocket> {
-  return new Promise((resolve) => fake.onUpgrade((request, socket, head) => resolve(new ServerSocket(request, socket, head))));
+  return new Promise((resolve) => fake.onUpgrade(resolve));
 }
 
 async function printed(terminal: AsyncIterable<Uint8Array>): Promise<string> {
@@ -33,10 +33,10 @@ test("a terminal types, resizes, prints, and tells how its process ended", async
   const server = (await arriving).accept({ "X-Process-Id": "42" });
   await using terminal = await opening;
 
-  const url = new URL(server.request.url ?? "", fake.url);
+  const url = new URL(server.target, fake.url);
   assert.equal(url.pathname, "/v1/sandboxes/sbx_1/terminal");
   assert.deepEqual(Object.fromEntries(url.searchParams), { cols: "120", rows: "40", user: "root", "env.TERM_PROGRAM": "x", command: "exec 'echo' 'it'\\''s'" });
-  assert.equal(server.request.headers.authorization, "Bearer bothy_test");
+  assert.equal(server.headers.authorization, "Bearer bothy_test");
   assert.equal(terminal.pid, 42);
 
   await terminal.write("ls -l\n");
@@ -104,7 +104,7 @@ test("closing a terminal says goodbye and ends the loop over it", async () => {
 });
 
 for (const [how, act] of [
-  ["is cut", (server: ServerSocket): unknown => server.socket.destroy()],
+  ["is cut", (server: ServerSocket): unknown => server.destroy()],
   ["is closed because the server goes away", (server: ServerSocket): void => server.close(1001, "the server is closing")],
   ["sends a masked frame", (server: ServerSocket): void => server.send(Buffer.from([0x82, 0x80, 1, 2, 3, 4]))],
   ["uses an unknown extension", (server: ServerSocket): void => server.send(Buffer.from([0xc2, 0x00]))],
@@ -181,7 +181,7 @@ test("a forwarded port carries bytes both ways", async () => {
   assert.equal(forward.url, `http://127.0.0.1:${forward.port}`);
   const local = connect(forward.port, forward.host);
   const server = (await arriving).accept();
-  assert.equal(new URL(server.request.url ?? "", fake.url).pathname, "/v1/sandboxes/sbx_1/ports/8080");
+  assert.equal(new URL(server.target, fake.url).pathname, "/v1/sandboxes/sbx_1/ports/8080");
   local.write("GET / HTTP/1.0\r\n\r\n");
   assert.equal((await server.receive()).payload.toString(), "GET / HTTP/1.0\r\n\r\n");
   server.send(ServerSocket.frame(binary, "HTTP/1.0 200 OK\r\n\r\n"), ServerSocket.frame(binary, "hello"));

@@ -144,7 +144,7 @@ test("a body that can be read again is sent again whole", async () => {
 
 test("a slow answer is a TimeoutError, and the request ends", async () => {
   await using fake = await FakeServer.start();
-  const left = new Promise((resolve) => fake.on("GET /slow", (seen) => void seen.request.socket.on("close", resolve)));
+  const left = new Promise((resolve) => fake.on("GET /slow", (seen) => void seen.gone.then(resolve)));
   const { transport } = patient(fake, { requestTimeoutSeconds: 0.05 });
   await assert.rejects(transport.json({ path: "/slow" }), (error: bothy.BothyError) => {
     assert.ok(error instanceof bothy.TimeoutError);
@@ -166,7 +166,7 @@ test("an aborted call throws the signal's reason and hangs up on the server", as
   const stop = new AbortController();
   const left = new Promise((resolve) => {
     fake.on("POST /v1/sandboxes/sbx_1/exec", (seen) => {
-      seen.request.socket.on("close", resolve);
+      void seen.gone.then(resolve);
       stop.abort(new Error("enough"));
     });
   });

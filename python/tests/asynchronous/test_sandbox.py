@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 import pytest
-from fake_server import Answer, FakeServer, as_json, final, out
+from fake_server import Answer, FakeServer, as_json, final, out, problem, sandbox
 
 from bothy import (
     AsyncClient,
@@ -25,7 +25,7 @@ async def test_readme(fake: FakeServer) -> None:
     async with AsyncSandbox.create(template="python-3.12") as sbx:
         await sbx.files.write("/workspace/main.py", "print(sum(range(1_000_000)))")
         result = await sbx.exec("python /workspace/main.py")
-    assert fake.files["/workspace/main.py"] == b"print(sum(range(1_000_000)))"
+    assert fake.calls("PUT", "/files")[0].body == b"print(sum(range(1_000_000)))"
     assert (result.stdout, result.duration_ms, result.ok) == ("499999500000\n", 12, True)
     assert fake.sandboxes[sbx.id]["state"] == "stopped"
     assert sbx.info.state == "stopped"
@@ -40,8 +40,9 @@ async def test_block_that_raises_terminates(fake: FakeServer) -> None:
 
 async def test_failed_termination_does_not_hide_the_blocks_error(fake: FakeServer) -> None:
     with pytest.raises(KeyError):
-        async with AsyncSandbox.create():
-            fake.sandboxes.clear()
+        async with AsyncSandbox.create() as sbx:
+            gone = problem(404, "sandbox_not_found", "it is gone")
+            fake.routes["DELETE", f"/v1/sandboxes/{sbx.id}"] = lambda _: gone
             raise KeyError("mine")
 
 
@@ -87,12 +88,13 @@ async def test_network_forms(fake: FakeServer, client: AsyncClient) -> None:
 
 
 async def test_info_has_real_types(fake: FakeServer, client: AsyncClient) -> None:
-    fake.add_sandbox(
+    wire = sandbox(
         state="failed",
         ended={"reason": "out_of_memory", "detail": "over 512 MiB", "at": "2026-03-04T06:00:00Z"},
         field_of_a_newer_server=True,
         expires_at=None,
     )
+    fake.routes["GET", "/v1/sandboxes/sbx-1"] = lambda _: as_json(wire)
     info = (await AsyncSandbox.get("sbx-1", client=client)).info
     assert info.created_at == datetime(2026, 3, 4, 5, 6, 7, 123456, tzinfo=timezone.utc)
     assert info.ended is not None and info.ended.reason == "out_of_memory"
@@ -105,24 +107,27 @@ async def test_get_unknown(fake: FakeServer, client: AsyncClient) -> None:
     assert caught.value.code == "sandbox_not_found" and caught.value.status == 404
 
 
+@pytest.mark.parametrize("fake", [2], indirect=True)
 async def test_list_walks_the_pages(fake: FakeServer, client: AsyncClient) -> None:
-    fake.page_size = 2
     for n in range(5):
         fake.add_sandbox(name="even" if n % 2 == 0 else "odd", metadata={"n": str(n)})
     assert [s.id for s in await AsyncSandbox.list(client=client)] == [
-        f"sbx-{n}" for n in range(1, 6)
+        f"sbx-000{n}" for n in range(5, 0, -1)
     ]
     assert [s.id for s in await AsyncSandbox.list(limit=3, client=client)] == [
-        "sbx-1",
-        "sbx-2",
-        "sbx-3",
+        "sbx-0005",
+        "sbx-0004",
+        "sbx-0003",
     ]
-    assert [s.id for s in await AsyncSandbox.list(name="odd", client=client)] == ["sbx-2", "sbx-4"]
-    assert [s.id for s in await AsyncSandbox.list(metadata={"n": "4"}, client=client)] == ["sbx-5"]
+    odd = await AsyncSandbox.list(name="odd", client=client)
+    assert [s.id for s in odd] == ["sbx-0004", "sbx-0002"]
+    labelled = await AsyncSandbox.list(metadata={"n": "4"}, client=client)
+    assert [s.id for s in labelled] == ["sbx-0005"]
     assert await AsyncSandbox.list(state=["stopped", "failed"], client=client) == []
 
 
 async def test_missing_template_has_a_hint(fake: FakeServer) -> None:
+    fake.next_answers = [problem(404, "template_not_found", 'there is no "missing"', "Build it.")]
     with pytest.raises(TemplateNotFoundError) as caught:
         await AsyncSandbox.create("missing")
     assert caught.value.hint == "Build it." and "Build it." in str(caught.value)
@@ -176,8 +181,8 @@ async def test_killed_command_says_so(fake: FakeServer) -> None:
 
 
 async def test_exec_in_a_paused_sandbox(fake: FakeServer, client: AsyncClient) -> None:
-    fake.add_sandbox(state="paused")
-    sbx = await AsyncSandbox.get("sbx-1", client=client)
+    sbx = await AsyncSandbox.get(fake.add_sandbox()["id"], client=client)
+    fake.api("POST", f"/v1/sandboxes/{sbx.id}/pause")
     with pytest.raises(SandboxPausedError):
         await sbx.exec("true")
 

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from fake_server import Exchange, FakeServer, as_json, final, out, problem
+from fake_server import Answer, Exchange, FakeServer, as_json, final, out, problem, sandbox
 
 from bothy import (
     Client,
@@ -47,7 +47,7 @@ def test_the_engine_is_chosen_and_tells_of_itself(
     fake: FakeServer, client: Client
 ) -> None:
     vm = {"engine": "microvm", "acceleration": "emulated", "kernel": "6.1.0-vm"}
-    fake.routes["POST", "/v1/sandboxes"] = lambda _: as_json(fake.add_sandbox(**vm), 201)
+    fake.routes["POST", "/v1/sandboxes"] = lambda _: as_json(sandbox(**vm), 201)
     sbx = Sandbox.create(engine="auto", require_acceleration=False, client=client)
     assert fake.seen[-1].json == {"engine": "auto", "require_acceleration": False}
     told = sbx.info
@@ -67,7 +67,7 @@ def test_snapshots_fork_and_rollback(fake: FakeServer, sbx: Sandbox) -> None:
     assert sbx.snapshots() == [snapshot]
     assert fake.calls("GET", "/snapshots")[0].query["sandbox_id"] == sbx.id
     copies = sbx.fork(3, metadata={"k": "v"}, network="off")
-    assert [c.id for c in copies] == ["sbx-2", "sbx-3", "sbx-4"]
+    assert [c.id for c in copies] == ["sbx-0003", "sbx-0004", "sbx-0005"]
     forked = fake.calls("POST", "/fork")[0]
     assert forked.headers["idempotency-key"]
     assert forked.json == {"count": 3, "metadata": {"k": "v"}, "network": "off"}
@@ -78,6 +78,14 @@ def test_snapshots_fork_and_rollback(fake: FakeServer, sbx: Sandbox) -> None:
 
 
 def test_a_template_is_made_of_a_sandbox(fake: FakeServer, sbx: Sandbox) -> None:
+    def make(exchange: Exchange) -> Answer:
+        asked = exchange.request_seen.json
+        made = {"name": asked["name"], "digest": "sha256:02", "project": "red"}
+        if asked.get("memory"):
+            made["memory"] = {"snapshot_id": "snap-1", "memory_mb": 512}
+        return as_json(made, 201)
+
+    fake.routes["POST", f"/v1/sandboxes/{sbx.id}/template"] = make
     made = sbx.create_template("team/app:v3", description="the app")
     assert (made.name, made.project, made.memory) == ("team/app:v3", "red", None)
     made = sbx.create_template("app", memory=True)
@@ -149,17 +157,17 @@ def test_code_with_callbacks(fake: FakeServer, sbx: Sandbox) -> None:
 
 def test_contexts(fake: FakeServer, sbx: Sandbox) -> None:
     context = sbx.contexts.create("javascript", cwd="/tmp")
-    assert (context.id, context.language, context.cwd) == ("ctx-1", "javascript", "/tmp")
+    assert (context.id, context.language, context.cwd) == ("ctx-0002", "javascript", "/tmp")
     assert sbx.contexts.list() == [context]
     sbx.contexts.interrupt(context)
-    sbx.contexts.restart("ctx-1")
+    sbx.contexts.restart("ctx-0002")
     assert [s.path.rpartition("contexts/")[2] for s in fake.calls("POST")[-2:]] == [
-        "ctx-1/interrupt",
-        "ctx-1/restart",
+        "ctx-0002/interrupt",
+        "ctx-0002/restart",
     ]
     sbx.contexts.remove(context)
     with pytest.raises(ContextNotFoundError):
-        sbx.contexts.remove("ctx-1")
+        sbx.contexts.remove("ctx-0002")
 
 
 def test_network_log(fake: FakeServer, sbx: Sandbox) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fake_server import Exchange, FakeServer, final, out
+from fake_server import Exchange, FakeServer, as_json, final, out
 
 from bothy import (
     Sandbox,
@@ -39,7 +39,7 @@ def test_spawn_and_wait(fake: FakeServer, sbx: Sandbox) -> None:
     body = fake.calls("POST", "/exec")[0].json
     assert body == {"command": ["sleep", "1"], "cwd": "/tmp", "background": True}
     result = process.wait()
-    assert (process.pid, result.stdout, result.exit_code) == (42, "hello", 2)
+    assert (process.pid, result.stdout, result.exit_code) == (100, "hello", 2)
     assert not result.truncated
     assert process.wait() is result
 
@@ -84,11 +84,9 @@ def test_character_that_is_cut_by_a_drop(fake: FakeServer, sbx: Sandbox) -> None
 def test_stream_goes_on_after_a_pause(
     fake: FakeServer, sbx: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sandbox = fake.sandboxes[sbx.id]
-
     def first(exchange: Exchange) -> Iterator[dict[str, Any]]:
         yield out("before ", 0)
-        sandbox["state"] = "paused"
+        fake.api("POST", f"/v1/sandboxes/{sbx.id}/pause")
         exchange.cut()
 
     looks = 0
@@ -97,7 +95,7 @@ def test_stream_goes_on_after_a_pause(
         nonlocal looks
         looks += 1
         if looks == 20:
-            sandbox["state"] = "running"
+            fake.api("POST", f"/v1/sandboxes/{sbx.id}/resume")
 
     monkeypatch.setattr(io, "sleep", sleep)
     fake.outputs = [first, lambda _: iter([out("after", 7), final()])]
@@ -106,7 +104,7 @@ def test_stream_goes_on_after_a_pause(
 
 
 def test_process_of_a_paused_sandbox(fake: FakeServer, sbx: Sandbox) -> None:
-    fake.sandboxes[sbx.id]["state"] = "paused"
+    fake.api("POST", f"/v1/sandboxes/{sbx.id}/pause")
     with pytest.raises(SandboxPausedError):
         sbx.process(42).wait()
 
@@ -141,7 +139,8 @@ def test_output_so_far(fake: FakeServer, sbx: Sandbox) -> None:
         yield out("def", 3, "stderr")
         exchange.wait_until_client_leaves()
 
-    fake.processes = [{"pid": 42, "running": True, "output_start": 0, "output_end": 6}]
+    running = {"items": [{"pid": 42, "running": True, "output_start": 0, "output_end": 6}]}
+    fake.routes["GET", f"/v1/sandboxes/{sbx.id}/processes"] = lambda _: as_json(running)
     fake.outputs = [output]
     process = sbx.process(42)
     events = process.output()
@@ -163,7 +162,7 @@ def test_waiting_ends_in_time(fake: FakeServer, sbx: Sandbox) -> None:
 
 
 def test_input_signals_and_end(fake: FakeServer, sbx: Sandbox) -> None:
-    process = sbx.process(42)
+    process = sbx.spawn("cat")
     process.write("häl")
     process.write(b"\xff", eof=True)
     process.close_stdin()
@@ -183,11 +182,12 @@ def test_input_signals_and_end(fake: FakeServer, sbx: Sandbox) -> None:
     with pytest.raises(ValueError, match="SIGFOO"):
         process.signal("SIGFOO")
     process.kill()
-    assert fake.calls("DELETE")[0].path == "/v1/sandboxes/sbx-1/processes/42"
+    assert fake.calls("DELETE")[0].path == f"/v1/sandboxes/{sbx.id}/processes/{process.pid}"
 
 
 def test_list_and_info(fake: FakeServer, sbx: Sandbox) -> None:
-    fake.processes = [{"pid": 42, "command": ["sleep", "9"], "running": False, "exit_code": 0}]
+    running = {"items": [{"pid": 42, "command": ["sleep", "9"], "running": False, "exit_code": 0}]}
+    fake.routes["GET", f"/v1/sandboxes/{sbx.id}/processes"] = lambda _: as_json(running)
     (info,) = sbx.processes()
     assert info == sbx.process(42).info()
     assert info.command == ("sleep", "9") and info.exit_code == 0 and not info.running
@@ -210,7 +210,8 @@ def test_bytes_in_and_out(fake: FakeServer, sbx: Sandbox) -> None:
 
 
 def test_output_of_a_terminal(fake: FakeServer, sbx: Sandbox) -> None:
-    fake.processes = [{"pid": 42, "terminal": True, "running": True, "output_end": 5}]
+    running = {"items": [{"pid": 42, "terminal": True, "running": True, "output_end": 5}]}
+    fake.routes["GET", f"/v1/sandboxes/{sbx.id}/processes"] = lambda _: as_json(running)
     piece = {"stream": "pty", "data": "hello", "offset": 0}
     fake.outputs = [lambda _: iter([piece])]
     events = sbx.process(42).output()
