@@ -35,10 +35,10 @@ const (
 	// EventSandboxMoveFailed why it is not, and goes on where it was.
 	EventSandboxMoved      = "sandbox.moved"
 	EventSandboxMoveFailed = "sandbox.move_failed"
-	EventSandboxEnded    = "sandbox.ended"
-	EventSandboxOOM      = "sandbox.oom_killed"
-	EventSnapshotCreated = "snapshot.created"
-	EventSnapshotDeleted = "snapshot.deleted"
+	EventSandboxEnded      = "sandbox.ended"
+	EventSandboxOOM        = "sandbox.oom_killed"
+	EventSnapshotCreated   = "snapshot.created"
+	EventSnapshotDeleted   = "snapshot.deleted"
 	// EventSnapshotStored tells that a snapshot is in the object storage now.
 	EventSnapshotStored  = "snapshot.stored"
 	EventTemplateBuilt   = "template.built"
