@@ -41,7 +41,7 @@ type HostPoolItem struct {
 	CPUs     int    `json:"cpus"`
 	MemoryMB int    `json:"memory_mb"`
 	DiskMB   int    `json:"disk_mb"`
-	// Ready counts those that nobody has asked for yet.
+	// Ready counts those that are not handed out yet.
 	Ready int `json:"ready"`
 	// GoldenBytes is what a snapshot takes up from which they are made; 0 is none.
 	GoldenBytes int64 `json:"golden_bytes"`

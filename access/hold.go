@@ -10,7 +10,7 @@ import (
 
 // holders are the requests that work in the name of a key or a link, by its id.
 //
-// A key that is revoked between its look-up and add would be held by nobody who
+// A key that is revoked between its look-up and add would be held by no call that
 // is told. So every end begins a new generation, and add takes only who looked
 // up in the present one.
 type holders struct {

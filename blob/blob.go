@@ -24,7 +24,7 @@ type Store interface {
 	// called, also when the tree is removed meanwhile. Nothing may be written
 	// there. A tree that is not there is fs.ErrNotExist.
 	Open(ctx context.Context, name string) (dir string, release func(), err error)
-	// Remove deletes a tree: nobody finds it any more, and those that have it
+	// Remove deletes a tree: it is no longer found, and those that have it
 	// open keep it until they release it. One that is not there is no error.
 	Remove(ctx context.Context, name string) error
 	// List names the trees, sorted.

@@ -16,7 +16,7 @@ const (
 
 // again waits for as long as the server asks, and makes a refused request ready to be
 // sent once more. It reports false where that is of no use or not possible: the call
-// was refused for another reason, its body can be read only once, or nobody waits any
+// was refused for another reason, its body can be read only once, or its caller does not wait any
 // more.
 func again(r *http.Request, refused *bothy.Error) bool {
 	if refused.Code != bothy.CodeRateLimited || refused.RetryAfter <= 0 || refused.RetryAfter > longestPause {

@@ -18,7 +18,7 @@ type passage struct {
 	inside int
 	// opened is closed when the sandbox is parked no more; nil where it is not.
 	opened chan struct{}
-	// idle is closed when the last request leaves; nil where nobody waits for that. park has
+	// idle is closed when the last request leaves; nil where no call waits for that. park has
 	// the sandbox parked at that moment.
 	idle chan struct{}
 	park bool

@@ -156,7 +156,7 @@ func (x *Router) cordoned(hosts []bothy.ClusterHost) bool {
 	return slices.ContainsFunc(hosts, func(h bothy.ClusterHost) bool { return h.Self && h.State != bothy.HostUp })
 }
 
-// mayTake reports whether this host may take a sandbox that is nobody's.
+// mayTake reports whether this host may take a sandbox that has no host.
 func (x *Router) mayTake() bool {
 	hosts, err := x.list(context.Background())
 	return err == nil && x.o.Keeper.Live() && !x.cordoned(hosts) && !x.o.Full()

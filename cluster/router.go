@@ -292,7 +292,7 @@ func (x *Router) toSandbox(w http.ResponseWriter, r *http.Request, t target, c C
 		if o.Host != "" || o.Sandbox.Ended() {
 			return x.owned(w, r, t, c, peer, o)
 		}
-		// It is nobody's. Who takes it has it.
+		// It has no host. The first that takes it has it.
 		if peer == nil && !x.mayTake() {
 			if to, ok := x.other(); ok {
 				return x.pass(w, r, t, c, store.Ownership{Host: to.Name, Address: to.Address})
@@ -302,7 +302,7 @@ func (x *Router) toSandbox(w http.ResponseWriter, r *http.Request, t target, c C
 			x.o.Fail(w, r, err)
 			return true
 		} else if ok {
-			x.o.Log.Info("a sandbox that was nobody's is this host's now", "sandbox", t.sandbox)
+			x.o.Log.Info("a sandbox without a host is this host's now", "sandbox", t.sandbox)
 			return false
 		}
 	}

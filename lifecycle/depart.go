@@ -227,7 +227,7 @@ func (d *departure) stop(ctx context.Context) error {
 }
 
 // takeBack has the sandbox go on here, and reports whether it does: it does not where it is
-// the other host's already. As long as nobody knows, it stands still.
+// the other host's already. As long as that is unknown, it stands still.
 func (d *departure) takeBack(ctx context.Context) bool {
 	s, sb := d.s, d.sb
 	sb.Moving = ""

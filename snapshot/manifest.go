@@ -1,6 +1,6 @@
 // Package snapshot is the form of a snapshot on disk: a folder with a manifest,
 // the engine's files, and the sandbox's files apart. lifecycle writes and reads
-// snapshots with it; nobody else needs it.
+// snapshots with it; no other package needs it.
 //
 //	manifest.json   what it is, and the size and checksums of every part
 //	memory/         what the engine needs to wake memory and processes
@@ -239,7 +239,7 @@ func Verify(ctx context.Context, dir string, m *Manifest, strong bool) error {
 	return nil
 }
 
-// checkListed refuses files that nobody has a checksum of.
+// checkListed refuses files without a checksum.
 func checkListed(dir string, m *Manifest) error {
 	if m.Fresh {
 		return nil

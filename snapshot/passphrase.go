@@ -17,7 +17,7 @@ var workFactor = 18
 // scryptTurn is held by the one that derives a key from a passphrase.
 var scryptTurn = make(chan struct{}, 1)
 
-// takeScryptTurn waits until nobody else derives a key.
+// takeScryptTurn waits until no other call derives a key.
 func takeScryptTurn(ctx context.Context) (release func(), err error) {
 	select {
 	case scryptTurn <- struct{}{}:

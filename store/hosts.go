@@ -41,7 +41,7 @@ type Hosts interface {
 	SandboxHost(ctx context.Context, id string) (Ownership, error)
 	// SnapshotHost finds whose a snapshot is, by its sandbox, and which sandbox that is.
 	SnapshotHost(ctx context.Context, id string) (sandbox string, o Ownership, err error)
-	// ClaimSandbox makes a sandbox this host's that is nobody's, and reports whether it did.
+	// ClaimSandbox makes a sandbox without a host this host's, and reports whether it did.
 	ClaimSandbox(ctx context.Context, id string) (bool, error)
 	// TakeSandbox makes a sandbox this host's, with its snapshots, that another run of a
 	// host gives away, and stores sb. It reports whether it did: not where the sandbox is
@@ -69,7 +69,7 @@ type Hosts interface {
 
 // Ownership says whose something is.
 type Ownership struct {
-	// Host is empty where it is nobody's. Address is where it is reached, and Dead says that
+	// Host is empty where it has none. Address is where it is reached, and Dead says that
 	// it was given up, and State what is wanted of it.
 	Host    string
 	Address string

@@ -255,7 +255,7 @@ func explain(name string, err error) error {
 		WithHint("Building again is safe. Proxies and certificates are taken from the usual environment variables of the server.")
 }
 
-// dropOld deletes the images that a name has moved on from and nobody needs.
+// dropOld deletes the images that a name has moved on from and that are not needed.
 func (l *Library) dropOld(ctx context.Context, t *bothy.Template) {
 	_ = l.collect(ctx, t.Name) // what stays goes the next time
 }

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// enter starts a program as if nobody had started it: files are open to all that
-// may see them, and descriptors that the server got from its parent are closed.
-// With those mmdebstrap ends up at numbers of two digits, which dash cannot name.
+// enter starts a program whose new files all users may read, and without the descriptors
+// that the server got from its parent: with those mmdebstrap ends up at numbers of two
+// digits, which dash cannot name.
 const enter = `umask 022; for f in /proc/self/fd/*; do f=${f##*/}; ((f > 2)) && eval "exec $f>&-"; done; exec "$@"`
 
 // command runs a program, tells the caller each line that it prints, and puts

@@ -14,7 +14,7 @@ import (
 )
 
 // aptConf is how apt works inside: small, and as root all the way, since
-// changing to its own user costs time and protects nobody here.
+// changing to its own user costs time and protects nothing here.
 const aptConf = `APT::Install-Recommends "false";
 APT::Sandbox::User "root";
 Acquire::Languages "none";

@@ -171,7 +171,7 @@ func noDigest(hex string) error {
 }
 
 // inUse asks whether an image is needed by more than some snapshots; unknown is the answer
-// when nobody knows.
+// when it is not known.
 func (l *Library) inUse(ctx context.Context, hex string, without map[string]bool, unknown bool) (bool, error) {
 	if l.opts.InUse == nil {
 		return unknown, nil

@@ -155,7 +155,7 @@ func (l *Library) memoryOf(name string, digests []string, kept map[string]bool) 
 	return snapshots
 }
 
-// collect deletes the images of a name that have no tag and that nobody needs. The caller
+// collect deletes the images of a name that have no tag and are not needed. The caller
 // holds the name's lock.
 func (l *Library) collect(ctx context.Context, name string) error {
 	digests, err := l.digests(name)
@@ -182,7 +182,7 @@ func (l *Library) collect(ctx context.Context, name string) error {
 	return errors.Join(errs...)
 }
 
-// Collect deletes all images that no name leads to and that nobody needs any more. A
+// Collect deletes all images that no name leads to and that are not needed any more. A
 // server calls it now and then: what used an image may have ended since its tag moved on.
 func (l *Library) Collect(ctx context.Context) error {
 	all, err := l.everything()

@@ -166,7 +166,7 @@ func (w *World) Processes(ctx context.Context, id string) ([]bothy.ProcessInfo, 
 	return all, nil
 }
 
-// AllProcesses implements bothy.ExecService, with one that nobody asked for.
+// AllProcesses implements bothy.ExecService, with one that is no command of the API's.
 func (w *World) AllProcesses(ctx context.Context, id string) ([]bothy.ProcessInfo, error) {
 	all, err := w.Processes(ctx, id)
 	if err != nil {

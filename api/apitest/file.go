@@ -199,7 +199,7 @@ func (w Files) Watch(ctx context.Context, id, p, _ string, recursive bool, fn fu
 }
 
 // ReadArchive implements bothy.FileService. The bytes are no tar, which is
-// nobody's business on the way.
+// none of the business of what lies on the way.
 func (w Files) ReadArchive(ctx context.Context, id, p, _ string, o bothy.ArchiveOptions) (io.ReadCloser, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

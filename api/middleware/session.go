@@ -33,7 +33,7 @@ func (s *Chain) SessionCaller(r *http.Request) (*bothy.Caller, session.Session, 
 		return nil, session.Session{}, err
 	}
 	info := RequestFrom(r.Context())
-	err := bothy.Errorf(bothy.CodeUnauthenticated, "nobody is logged in").WithHint("Log in at /console/.")
+	err := bothy.Errorf(bothy.CodeUnauthenticated, "you are not logged in").WithHint("Log in at /console/.")
 	for _, secret := range SessionSecrets(r) {
 		x, release, holdErr := s.Sessions.Hold(secret, info.End)
 		if holdErr != nil {

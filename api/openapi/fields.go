@@ -110,7 +110,7 @@ var Descriptions = map[string]fields{
 		"cpus":         field("How many processors they have."),
 		"memory_mb":    field("Their memory."),
 		"disk_mb":      field("Their disk."),
-		"ready":        field("How many are ready that nobody has asked for yet."),
+		"ready":        field("How many are ready and not handed out yet."),
 		"golden_bytes": field("What the snapshot takes up on disk from which they are made; 0 where there is none."),
 	},
 	"HostEngine": {

@@ -22,7 +22,7 @@ import (
 	"github.com/bothy-dev/bothy/template"
 )
 
-// firstPort is the first server's, in a network namespace where nobody else is.
+// firstPort is the first server's, in a network namespace of its own.
 const firstPort = 7700
 
 // Image is the path of the template's image.

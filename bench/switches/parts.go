@@ -75,7 +75,7 @@ func pools(ctx context.Context, field []*contender, o Options) ([]*bench.Result,
 			if err := start.Once(ctx, record); err != nil {
 				return err
 			}
-			return c.pooled.AwaitPool(ctx) // what it makes next disturbs nobody
+			return c.pooled.AwaitPool(ctx) // what it makes next disturbs no measurement
 		}}
 	})
 }

@@ -55,7 +55,7 @@ func (s *Store) openFetched(ctx context.Context, name string) (string, func(), e
 	return dir, release, err
 }
 
-// leave ends a fetch that nobody waits for any more.
+// leave ends a fetch once its last waiter is gone.
 func (s *Store) leave(name string, f *fetch) {
 	s.mu.Lock()
 	f.waiters--

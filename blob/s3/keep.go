@@ -29,7 +29,7 @@ type upload struct {
 	asked    time.Time
 }
 
-// end waits until nobody works on it, and wakes those who wait for it.
+// end waits until no upload or fetch works on it, and wakes those that wait for it.
 func (u *upload) end() {
 	u.cancel()
 	u.idle <- struct{}{}

@@ -90,7 +90,7 @@ func (b *Bucket) mayClaim(ctx context.Context, used bool) error {
 	if err != nil {
 		return err
 	}
-	// What was tried, and could not be removed again, is in nobody's way.
+	// A test object that could not be removed does no harm.
 	names = slices.DeleteFunc(names, func(name string) bool { return name == tryFolder })
 	if len(names) > 0 {
 		return bothy.Errorf(bothy.CodeConflict, "%s holds objects that are not Bothy's, such as %s", b.Location, names[0]).

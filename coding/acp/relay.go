@@ -107,7 +107,7 @@ func Refuse(in io.Reader, out io.Writer, why string) {
 	}
 }
 
-// toEditor writes a line. That nobody reads it is seen at in, which is closed then.
+// toEditor writes a line. An editor that has gone is noticed at in, which is closed then.
 func (r *Relay) toEditor(line []byte) {
 	r.writing.Lock()
 	defer r.writing.Unlock()

@@ -42,7 +42,7 @@ func Run(t *testing.T, h Harness) {
 		"A start that is given up leaves nothing":          cancelledStart,
 		"A machine outlives its engine and is adopted":     adopted,
 		"A machine that is gone is not adopted":            adoptGone,
-		"Sweep removes what nobody keeps and nothing else": sweep,
+		"Sweep removes what is not kept and nothing else":  sweep,
 		"Many start and end at once":                       manyAtOnce,
 		"Limits can be changed and use is told":            limits,
 		"A frozen machine stands still":                    frozen,
@@ -201,7 +201,7 @@ func announced(t *testing.T, s *suite) {
 	if err := gone.Destroy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	gone.(bothy.Announcer).Announced(t.Context()) // nobody will come any more
+	gone.(bothy.Announcer).Announced(t.Context()) // no other call will come
 }
 
 func twoMachines(t *testing.T, s *suite) {
@@ -369,7 +369,7 @@ func sweep(t *testing.T, s *suite) {
 	select {
 	case <-b.Done():
 	case <-time.After(10 * time.Second):
-		t.Error("the machine that nobody keeps lives on")
+		t.Error("the machine that is not kept still runs")
 	}
 	s.answers(t, plug(t, kept))
 }

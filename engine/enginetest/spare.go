@@ -102,7 +102,7 @@ func spareAdopted(t *testing.T, s *suite) {
 	m := s.start(t, "a")
 	state := m.State()
 	plug(t, m).Close()
-	// The next server adopts the machine; the other spare belongs to nobody.
+	// The next server adopts the machine; the other spare has no owner.
 	next := s.engine(t)
 	kept, err := next.Adopt(t.Context(), "a", state)
 	if err != nil {

@@ -33,7 +33,7 @@ func users(t *testing.T, s *suite) {
 	}
 }
 
-// owns notes the user of a machine's processes, which must be nobody else's.
+// owns notes the user of a machine's processes, which no other machine may have.
 func owns(t *testing.T, owner map[int]string, m bothy.Machine) {
 	t.Helper()
 	var state struct{ PID int }

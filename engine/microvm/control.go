@@ -77,7 +77,7 @@ func ask(ctx context.Context, dir string, q vm.Request, out io.Writer) (vm.Reply
 		}
 		if kind == vm.KindData {
 			if out == nil {
-				return r, errors.New("the machine sent data that nobody asked for")
+				return r, errors.New("the machine sent data that was not asked for")
 			}
 			if _, err := out.Write(b); err != nil {
 				return r, err

@@ -85,7 +85,7 @@ func (r Range) check(f files) error {
 
 func (r Range) taken(whose string) error {
 	return bothy.Errorf(bothy.CodeInvalid, "of the user ids %s for sandboxes some are %s", r, whose).
-		WithHint("Set engine.uids to a range that nobody has, such as %s.", defaults[0])
+		WithHint("Set engine.uids to a range that is not in use, such as %s.", defaults[0])
 }
 
 // within reports whether this process's user namespace has all ids.

@@ -33,7 +33,7 @@ func Engines(c config.Config) []doctor.StartProbe {
 	}
 }
 
-// probeFolder makes a folder for a probe. Who runs sandboxes is nobody, and must pass.
+// probeFolder makes a folder for a probe. Sandboxes run as nobody, which must be able to pass through it.
 func probeFolder() (dir string, done func(), err error) {
 	if dir, err = os.MkdirTemp("/var/tmp", "bothy-doctor-"); err != nil {
 		return "", nil, err

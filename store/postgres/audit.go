@@ -64,7 +64,7 @@ func (s *Store) appendShared(ctx context.Context, lines []store.AuditLine, args 
 			return err
 		}
 		if end != first.ID-1 {
-			// An attempt of which nobody knew whether it was made may have been.
+			// An attempt whose outcome was unknown may have been made.
 			var made bool
 			if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM audit WHERE id = $1 AND hash = $2)`, last.ID, last.Hash).Scan(&made); err != nil || made {
 				return err

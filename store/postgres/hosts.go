@@ -550,7 +550,7 @@ func (s *Store) bury(ctx context.Context, tx pgx.Tx, b *store.Burial, fate store
 		}
 	}
 	batch := &pgx.Batch{}
-	// Nobody knows how long they lived on.
+	// It is not known how long they lived on.
 	batch.Queue(`DELETE FROM usage_marks WHERE host = $1`, b.Host)
 	batch.Queue(`UPDATE hosts SET dead_at = clock_timestamp() WHERE id = $1`, b.Host)
 	if len(texts) > 0 {

@@ -18,7 +18,7 @@ import (
 // database. Each server that takes it counts its epoch up; every change names the epoch of
 // its server, and fails once that is another's (server_holds in the migrations). So the
 // time of a lease only decides when another may take over, and never whether a change is
-// made: a server that could not renew it in time, and that nobody replaced, goes on.
+// made: a server that could not renew it in time, and that was not replaced, continues.
 
 const (
 	leaseTime  = 15 * time.Second

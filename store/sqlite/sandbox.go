@@ -56,7 +56,7 @@ func (s *Store) Sandbox(ctx context.Context, id string) (*store.Sandbox, error) 
 }
 
 // Sandboxes implements store.Store. Machines in a pool have no owner yet and
-// are in nobody's list.
+// are in no list.
 func (s *Store) Sandboxes(ctx context.Context, projectID string, f bothy.SandboxFilter) (bothy.Page[*store.Sandbox], error) {
 	var q selection
 	q.add("project = ? AND NOT pooled", projectID)

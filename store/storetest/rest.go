@@ -373,7 +373,7 @@ func testAnswerForgotten(t *testing.T, f *fixture) {
 	f.must(f.ForgetAnswer(f.ctx, "p", "key"))
 	f.must(f.ForgetAnswer(f.ctx, "p", "key"))
 	if f.StoreAnswer(f.ctx, "p", "key", store.Answer{Status: 200}) == nil {
-		t.Fatal("an answer was stored under a key that nobody holds")
+		t.Fatal("an answer was stored under a key that was not reserved")
 	}
 }
 

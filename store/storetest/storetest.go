@@ -29,7 +29,7 @@ func Run(t *testing.T, make Maker) {
 		{"sandbox is a copy", testSandboxCopy},
 		{"sandbox not found", testSandboxNotFound},
 		{"sandboxes are filtered", testSandboxFilters},
-		{"sandbox list is nobody else's", testSandboxProjects},
+		{"sandbox list is the project's alone", testSandboxProjects},
 		{"sandbox pages are stable", testSandboxPages},
 		{"sandbox cursor is checked", testBadCursor},
 		{"sandboxes in state", testSandboxesInState},

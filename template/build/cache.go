@@ -66,7 +66,7 @@ func (c *cache) keep(tmp, path string) error {
 	return os.Remove(tmp)
 }
 
-// replace is keep where nobody refers to what is there.
+// replace is keep for what is not referred to.
 func (c *cache) replace(tmp, path string) error {
 	if err := flush(tmp); err != nil {
 		return err

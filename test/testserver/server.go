@@ -215,7 +215,7 @@ func (s *Server) connect(url, credentials string) error {
 	return nil
 }
 
-// Running says whether the program was started, and nobody has seen it end.
+// Running reports whether the program was started and has not been seen to end.
 func (s *Server) Running() bool { return s.cmd != nil }
 
 // PID is the number of the program's process. It must run.
