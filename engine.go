@@ -153,7 +153,7 @@ type Engine interface {
 	// another kind of host), and leaves dir as it was.
 	Restore(ctx context.Context, spec MachineSpec, dir string) (Machine, error)
 	// Adopt finds a machine that is still alive, by its stored State. One that
-	// was frozen goes on. It returns CodeNotFound when the machine is gone, and only
+	// was frozen continues. It returns CodeNotFound when the machine is gone, and only
 	// then: whatever else fails may be tried again.
 	Adopt(ctx context.Context, id string, state []byte) (Machine, error)
 	// Sweep removes processes, namespaces, mounts, cgroups and folders of

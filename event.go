@@ -32,7 +32,7 @@ const (
 	// of the sandbox.
 	EventSandboxHostLost = "sandbox.host_lost"
 	// EventSandboxMoved tells that a sandbox is on another host now, and
-	// EventSandboxMoveFailed why it is not, and goes on where it was.
+	// EventSandboxMoveFailed why it is not, and continues where it was.
 	EventSandboxMoved      = "sandbox.moved"
 	EventSandboxMoveFailed = "sandbox.move_failed"
 	EventSandboxEnded      = "sandbox.ended"

@@ -1,5 +1,5 @@
 // Package audit keeps the record of who did what. The doors (api, mcp) hand it
-// records, which it links into a chain of hashes and stores in batches, beside
+// records, which it links into a chain of hashes and stores in batches, outside
 // the path of requests. server gives it the store; only the doors use it.
 package audit
 

@@ -31,7 +31,7 @@ const (
 
 var colours = []string{"#1b6ca8", "#c8553d", "#5b8c5a", "#7d5ba6"}
 
-// WritePlots writes plots as one SVG picture, two beside each other.
+// WritePlots writes plots as one SVG picture, two in a row.
 func WritePlots(w io.Writer, plots []Plot) error {
 	out := bufio.NewWriter(w)
 	width, height := sheet(plots)

@@ -96,7 +96,7 @@ func RunCode(t Target, id string) Subject {
 	}}
 }
 
-// kernelAlone is a program that times 1+1 in a kernel beside it, each time that it
+// kernelAlone is a program that times 1+1 in a kernel that it starts, each time that it
 // reads a line.
 const kernelAlone = `
 import sys, time

@@ -37,7 +37,7 @@ type Store interface {
 // carried may leave the host's disk, and comes back when it is opened.
 type Remote interface {
 	Store
-	// Keep carries a tree there in the background. It goes on, also through errors, until
+	// Keep carries a tree there in the background. It retries after errors, until
 	// the tree is there or removed, or the store is closed; a later server must ask again.
 	Keep(name string)
 	// Kept reports whether a tree is there.

@@ -30,7 +30,7 @@ type ACMEOptions struct {
 	Log               *slog.Logger
 }
 
-// ACME gets certificates by RFC 8555, and renews them. Getting goes on in the
+// ACME gets certificates by RFC 8555, and renews them. Getting continues in the
 // background: until there is one, connections fail, and the log says why.
 type ACME struct {
 	domains []string

@@ -79,7 +79,7 @@ func newHostJoin(a *app) *cobra.Command {
 		Use:   "join TOKEN",
 		Short: "Make this computer a host of a cluster",
 		Long: `Fetch what a server needs to share a database with other hosts into an empty
-$BOTHY_HOME, and print the settings that it needs beside. bothy host add makes the
+$BOTHY_HOME, and print the settings that it needs in addition. bothy host add makes the
 token on a host that is there already, whose cluster.listen must be reached from
 here. The server is started after that, with these settings.`,
 		Example: "  sudo bothy host join bothyhost_eyJhIjoi…",

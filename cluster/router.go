@@ -316,7 +316,7 @@ func (x *Router) owned(w http.ResponseWriter, r *http.Request, t target, c Calle
 	case o.Host == x.o.Hosts.Self(), o.Host == "", o.Sandbox.Ended() && (o.Dead || peer != nil):
 		return false
 	case peer != nil:
-		// Whoever asked has old news. It asks the database, and then that host.
+		// The host that asked has old news. It asks the database, and then that host.
 		x.o.Fail(w, r, elsewhere("what this request is about"))
 		return true
 	case o.Dead:

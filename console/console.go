@@ -1,5 +1,5 @@
 // Package console serves the pages of the console, which are built from the TypeScript
-// beside it and embedded. It knows files and headers; the pages use the REST API.
+// next to it and embedded. It knows files and headers; the pages use the REST API.
 package console
 
 import (

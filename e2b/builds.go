@@ -108,7 +108,7 @@ func (d *Door) requestBuild(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// tagsOf are the tags that a build gets: that of its name, those that are named beside it, or
+// tagsOf are the tags that a build gets: that of its name, those that are named in addition, or
 // the one that a name has without any.
 func tagsOf(name string, more []string) []string {
 	var tags []string

@@ -3,7 +3,7 @@
 // server's address. It translates E2B's protocol into calls of the same services that
 // the other doors lead to, one file for each group of routes, and keeps nothing.
 //
-// server mounts Routes beside the REST API, and has the Door look at requests for
+// server mounts Routes next to the REST API, and has the Door look at requests for
 // ports of sandboxes first. What stands before every call, such as the key and the
 // record of who did what, is the REST door's.
 package e2b
@@ -57,7 +57,7 @@ type Keys interface {
 	IDs(ctx context.Context, projectID string) ([]string, error)
 }
 
-// Server is what the door needs of the server beside which it stands.
+// Server is what the door needs of the server.
 type Server interface {
 	// ServePort works on a request for a port of a sandbox as one of the call, in the
 	// name of the caller that hold finds.

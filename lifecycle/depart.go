@@ -19,7 +19,7 @@ import (
 // accepted, all of its snapshots, then, with the machine stopped, its memory. The other host
 // wakes it with its network shut, and makes it its own by one change in the database, which
 // names this run of this server and the attempt. Whatever fails before that change leaves the
-// machine here, where it goes on; and before it goes on here, the row is changed so that the
+// machine here, where it continues; and before it does, the row is changed so that the
 // other host's change would fail. So whatever dies at whatever moment, one host has it.
 
 // departure is one attempt to give a sandbox to another host.

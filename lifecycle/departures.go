@@ -37,7 +37,7 @@ func (d *departures) host(id string) string {
 	return d.to[id]
 }
 
-// elsewhere is the error for a call that has done nothing yet: whoever passes it on asks the
+// elsewhere is the error for a call that has done nothing yet: the host that passes it on asks the
 // other host. It is nil for a sandbox that has not left.
 func (d *departures) elsewhere(id string) error {
 	to := d.host(id)

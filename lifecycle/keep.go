@@ -71,7 +71,7 @@ func (s *Service) waitStored(ctx context.Context, n *bothy.Snapshot, wait bothy.
 	return n
 }
 
-// keepSnapshots goes on with what the last server was about to carry to the object storage.
+// keepSnapshots continues what the last server was about to carry to the object storage.
 // The records are the truth: none is deleted because its files are not found.
 func (s *Service) keepSnapshots(ctx context.Context) error {
 	local, err := s.o.Blobs.List(ctx)

@@ -280,7 +280,7 @@ func (s *Service) EventsBackwards(ctx context.Context, fn func(bothy.Event) erro
 	return s.ledger.EventsBackwards(ctx, fn)
 }
 
-// Emit records that something happened to a sandbox beside the service.
+// Emit records something that happened to a sandbox outside the service.
 func (s *Service) Emit(ctx context.Context, typ, id, project string, data map[string]string) {
 	s.ledger.EmitFor(ctx, typ, id, project, data)
 }

@@ -103,7 +103,7 @@ func (m *Meter) countStorage(ctx context.Context) bool {
 	return true
 }
 
-// mayCountStorage reports whether this server counts for all. One that begins to goes on
+// mayCountStorage reports whether this server counts for all. One that begins to continues
 // where the one before it stopped.
 func (m *Meter) mayCountStorage(ctx context.Context, now store.Moment) bool {
 	may := m.o.Storage()

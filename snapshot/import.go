@@ -19,7 +19,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// ImportOptions say how an archive is read. Whoever sent it may have made it up.
+// ImportOptions say how an archive is read. Its sender may have made it up.
 type ImportOptions struct {
 	Passphrase string
 	// Trusted are the keys whose signature makes memory welcome. Of other archives
@@ -258,7 +258,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
 	}
-	// One more byte tells an end from a stream that goes on.
+	// One more byte tells the end from a longer stream.
 	n, err := b.r.Read(p[:min(int64(len(p)), b.left+1)])
 	if int64(n) > b.left {
 		n, err = int(b.left), damaged("it is longer than its manifest says").

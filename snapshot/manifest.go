@@ -37,7 +37,7 @@ const (
 )
 
 // Manifest says what a snapshot is. It holds the key of the guest that sleeps
-// in it, so it is as secret as the memory beside it.
+// in it, so it is as secret as the memory in the same snapshot.
 type Manifest struct {
 	Version     int                `json:"version"`
 	ID          string             `json:"id"`

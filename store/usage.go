@@ -35,7 +35,7 @@ func (c *Counts) Add(o Counts) {
 	}
 }
 
-// UsageKey is what a count belongs to, beside its time.
+// UsageKey is what a count belongs to, besides its time.
 type UsageKey struct {
 	Project  string
 	Template string

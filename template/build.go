@@ -243,7 +243,7 @@ func (b *build) say(format string, args ...any) {
 	b.log(bothy.BuildEvent{Step: b.step, Message: fmt.Sprintf(format, args...), Percent: b.percent})
 }
 
-// explain makes a failure of a build one that a caller can read: whoever may
+// explain makes a failure of a build one that a caller can read: who may
 // build templates may see what the tools said.
 func explain(name string, err error) error {
 	var e *bothy.Error

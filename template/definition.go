@@ -32,7 +32,7 @@ type definition struct {
 type debianBase struct {
 	Suite      string   `yaml:"suite"`
 	Components string   `yaml:"components"`
-	Keyring    string   `yaml:"keyring"` // a file beside the definition
+	Keyring    string   `yaml:"keyring"` // a file next to the definition
 	Packages   []string `yaml:"packages"`
 }
 
@@ -91,7 +91,7 @@ func readDefinition(files fs.FS, name string) (*definition, error) {
 }
 
 // finishing counts the ways in which a root file system was made of a definition.
-// Whoever changes what bootstrap or finish do to it counts on.
+// A change of what bootstrap or finish do to it needs the next number.
 const finishing = 3
 
 // recipe identifies all that decides what a definition makes, but for the

@@ -14,7 +14,7 @@ const registrySilence = 2 * time.Minute
 
 var errSilent = errors.New("it has said nothing for two minutes")
 
-// attentive gives up requests in which nothing moves any more: whoever waits for a registry
+// attentive gives up requests in which nothing moves any more: a caller that waits for a registry
 // holds what others wait for.
 type attentive struct{ http.RoundTripper }
 

@@ -40,7 +40,7 @@ func (b *build) fromStage(ctx context.Context, path string) (bool, error) {
 	return true, b.command(ctx, nil, "tar", "--extract", "--preserve-permissions", "--numeric-owner", "--file", path, "--directory", b.root.dir)
 }
 
-// keepStage keeps the base for other templates. It is written beside and renamed,
+// keepStage keeps the base for other templates. It is written under another name and renamed,
 // so that a base is there whole or not at all.
 func (b *build) keepStage(ctx context.Context, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // Verify reads the image of a template and compares it with its digest. That takes
-// about a second for each gigabyte, so no start does it: whoever suspects a disk does.
+// about a second for each gigabyte, so no start does it: an operator who suspects a disk does.
 func Verify(ctx context.Context, t *bothy.Template) error {
 	f, err := os.Open(t.RootFS)
 	if err != nil {

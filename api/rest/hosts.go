@@ -43,7 +43,7 @@ func (s *handlers) registerHosts() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "invite-host", Method: http.MethodPost, Path: base, Tag: "Hosts",
 		Summary: "Let another host join", Scope: bothy.ScopeAdmin, Status: http.StatusCreated, Secret: true,
-		Text: "Makes a token that is good once, for an hour. Whoever has it gets the key of all secrets, so keep it as you keep that. Needs the operator's key.",
+		Text: "Makes a token that is good once, for an hour. It gives its holder the key of all secrets, so keep it as secret as that. Needs the operator's key.",
 	}, func(ctx context.Context, _ *openapi.Empty) (*openapi.Answer[*bothy.HostInvitation], error) {
 		return one(svc.InviteHost(ctx))
 	})

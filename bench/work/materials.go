@@ -58,7 +58,7 @@ func pinned(kind string) []byte {
 	return b
 }
 
-// stamp is the copy of the versions beside what was fetched.
+// stamp is the copy of the versions next to what was fetched.
 const stamp = "pins"
 
 func (m *Materials) folder(kind string) string { return filepath.Join(m.Cache, kind) }

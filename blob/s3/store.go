@@ -112,7 +112,7 @@ func Open(root string, b *Bucket, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close ends what is under way. It goes on when it is asked for again.
+// Close ends what is under way. Uploads continue when they are asked for again.
 func (s *Store) Close() {
 	s.stop()
 	s.work.Wait()

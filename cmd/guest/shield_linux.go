@@ -48,7 +48,7 @@ func shield() error {
 }
 
 // dropInheritable empties the set of capabilities that pass through execve
-// beside the bounding set.
+// besides the bounding set.
 func dropInheritable() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

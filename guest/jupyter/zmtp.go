@@ -34,7 +34,7 @@ const (
 var (
 	errProtocol = errors.New("not a ZeroMQ peer")
 	// errTooLong is returned for a message that was dropped. The connection
-	// goes on.
+	// continues.
 	errTooLong = errors.New("the message is too long")
 )
 

@@ -20,7 +20,7 @@ const (
 	answerLife = 24 * time.Hour
 	// forgetEvery is how often old answers are deleted.
 	forgetEvery = time.Minute
-	// rowBytes is about what a row takes beside its header and body.
+	// rowBytes is about what a row takes besides its header and body.
 	rowBytes = 300
 	// evictAtOnce is how many answers make room in one change, and forgetAtOnce how many
 	// old ones a call deletes.
@@ -89,7 +89,7 @@ func (a *answers) add(project string, bytes, keys int64) {
 }
 
 // ReserveAnswer implements store.Store. A reservation of a server before this one is void:
-// whoever made it no longer holds the database.
+// the server that made it no longer holds the database.
 func (s *Store) ReserveAnswer(ctx context.Context, projectID, key, fingerprint string) (*store.Answer, error) {
 	now := s.now()
 	if err := s.settle(ctx, answerKey{projectID, key}); err != nil {
@@ -152,7 +152,7 @@ func (s *Store) ReserveAnswer(ctx context.Context, projectID, key, fingerprint s
 	return found, nil
 }
 
-// voidEpoch is the condition that whoever took a reservation is no more.
+// voidEpoch is the condition that the server that took a reservation is no more.
 func (s *Store) voidEpoch(mine string) string {
 	if s.shared() {
 		return "epoch <> " + mine + " AND NOT EXISTS (SELECT 1 FROM hosts h WHERE h.epoch = answers.epoch AND h.dead_at IS NULL)"

@@ -9,7 +9,7 @@ import (
 )
 
 // While the database is away, requests that have begun come to an end. Their reservations
-// would stay taken, and whoever repeats the request would be told for a day that it is being
+// would stay taken, and a client that repeats the request would be told for a day that it is being
 // worked on. So their ends are kept here until the database has them.
 
 // maxLate bounds the ends that are kept, and maxLateBytes their bodies.

@@ -34,7 +34,7 @@ type statement struct {
 
 func do(text string, args ...any) statement { return statement{text, args} }
 
-// kind says what is asked of a change beside what it does.
+// kind says what is asked of a change besides what it does.
 type kind int
 
 const (

@@ -236,7 +236,7 @@ func Check(ctx context.Context, url string) (i Info, err error) {
 	return i, nil
 }
 
-// checkForm refuses tables that a newer server has written. Whoever brings them up to date
+// checkForm refuses tables that a newer server has written. The server that brings them up to date
 // holds the lease, so they stay as they are while the lease is being taken.
 func checkForm(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row

@@ -12,7 +12,7 @@ import (
 )
 
 // The records are what the `record` columns hold. They embed the words of the
-// project in their wire form and name beside it what that form leaves out. A
+// project in their wire form and add what that form leaves out. A
 // field that is added to a word as `json:"-"` must be added here; a test walks
 // over all fields.
 

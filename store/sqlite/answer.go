@@ -18,7 +18,7 @@ const (
 	answerLife = 24 * time.Hour
 	// forgetEvery is how often old answers are deleted.
 	forgetEvery = time.Minute
-	// rowBytes is about what a row takes beside its header and body.
+	// rowBytes is about what a row takes besides its header and body.
 	rowBytes = 300
 )
 
@@ -46,7 +46,7 @@ CREATE INDEX IF NOT EXISTS answers_whole ON answers (project, id) WHERE status <
 // their own: what callers can fill must not take room, pages or the write lock from
 // what the server cannot do without, and SQLite gives nothing back to the disk.
 type answers struct {
-	mu     sync.Mutex // held by whoever uses db, and for what follows
+	mu     sync.Mutex // held while db is used, and for what follows
 	db     *sql.DB
 	get    *sql.Stmt
 	bounds store.AnswerBounds

@@ -35,7 +35,7 @@ const readers = 4
 // system's hands and survives the death of this process; with one it survives
 // a power cut too, and costs what the disk takes for an fsync. So there are two
 // connections that write: fast for what dies with the host anyway, durable for
-// what must outlive it. write is held by whoever uses either of them, because
+// what must outlive it. write is held while either of them is used, because
 // SQLite lets only one write at a time and waiting here is cheaper and fairer
 // than its busy loop.
 type Store struct {
@@ -103,7 +103,7 @@ func Open(ctx context.Context, path string, opts ...Option) (_ *Store, err error
 }
 
 // makePrivate creates the file before SQLite does, which would ask for 0644.
-// The files that SQLite puts beside it get the same mode.
+// The files that SQLite puts next to it get the same mode.
 func makePrivate(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

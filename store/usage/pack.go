@@ -43,7 +43,7 @@ import (
 // count can be read as 8 bytes. All numbers are little-endian. What is stored ends
 // with a CRC-32C of the rest. The counts and all small columns are stored together.
 
-// The parts of a pack, beside labelPart followed by the label's name.
+// The parts of a pack, besides labelPart followed by the label's name.
 const (
 	PartCounts   = "counts"
 	PartHour     = "hour"

@@ -276,7 +276,7 @@ type bound struct {
 	exact bool
 }
 
-// next goes on to a further column.
+// next moves to a further column.
 func (b *bound) next(size uint64, p place) {
 	b.at *= size
 	if b.exact {

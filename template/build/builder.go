@@ -90,7 +90,7 @@ type Options struct {
 	// Seal and Open encrypt the secrets of builds that wait.
 	Seal func(plain []byte, bound string) ([]byte, error)
 	Open func(sealed []byte, bound string) ([]byte, error)
-	// CABundle is what every sandbox trusts beside its own.
+	// CABundle is what every sandbox trusts besides its own.
 	CABundle string
 	// CheckNetwork refuses policies that no gateway would take. Optional.
 	CheckNetwork func(bothy.Network) error

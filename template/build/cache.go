@@ -54,7 +54,7 @@ func (c *cache) has(path string) bool {
 	return os.Chtimes(path, now, now) == nil
 }
 
-// keep puts a file that was written beside into its place. Where there is one already it
+// keep moves a file that was written under another name into its place. Where there is one already it
 // stays, since builds at work refer to it, and the new one goes.
 func (c *cache) keep(tmp, path string) error {
 	if err := flush(tmp); err != nil {

@@ -21,7 +21,7 @@ func (j *job) leave(ctx context.Context, r *running, failed error) error {
 	if !j.req.ShellOnFailure || ctx.Err() != nil || bothy.ErrorCode(failed) != bothy.CodeTemplateInvalid {
 		return failed
 	}
-	if j.hasLeft.Swap(true) { // by another stage, beside this one
+	if j.hasLeft.Swap(true) { // by another stage, at the same time
 		return failed
 	}
 	j.say(bothy.BuildEvent{Step: r.title, Message: "a sandbox is started with what there was before this command"})

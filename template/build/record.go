@@ -191,7 +191,7 @@ func (r *record) left(sandbox string) {
 }
 
 // finish ends the build. A build that the server's end has stopped stays as it is: the
-// next server goes on with it.
+// next server continues it.
 func (r *record) finish(t *bothy.Template, err error) {
 	if err != nil && r.b.background.Err() != nil && !errors.Is(err, errCancelled) {
 		return

@@ -15,7 +15,7 @@ import (
 
 // A workbench is the sandbox of a stage's commands. It serves the next one, too, where
 // that finds in it what it would find in a new one: the files of the step before, and
-// beside them nothing that the last command has left.
+// besides them nothing that the last command has left.
 type workbench struct {
 	j       *job
 	id      string // "" while there is none
@@ -23,7 +23,7 @@ type workbench struct {
 	network bothy.Network
 	files   *tree.Tree // what it holds
 	until   time.Time  // when it is too old for another command
-	beside  string     // what was in it beside files when it was new
+	beside  string     // what was in it besides files when it was new
 }
 
 // clear ends the sandbox.
@@ -95,7 +95,7 @@ var besideImage = struct{ files, folders []string }{
 	folders: []string{"proc", "run", "dev", "dev/shm"},
 }
 
-// look describes what is in the sandbox beside files of the image: its processes, what is in
+// look describes what is in the sandbox besides files of the image: its processes, what is in
 // memory, and the files that are each sandbox's own. It is "" where that cannot be told.
 func (w *workbench) look(ctx context.Context) string {
 	sum := sha256.New()

@@ -25,7 +25,7 @@ type WriteOptions struct {
 }
 
 // Write writes the tree as an EROFS image. It is not compressed, and no content lies
-// beside an inode, so that sandboxes can map all of it. The same tree makes the same
+// next to an inode, so that sandboxes can map all of it. The same tree makes the same
 // image: first come the inodes, folders after folders, then what is in them.
 func (t *Tree) Write(image string, o WriteOptions) (err error) {
 	w := &writer{o: o, ids: map[*Node]*inode{}}

@@ -48,7 +48,7 @@ func (s *Server) Leftovers(sandbox string) error {
 	return errors.Join(errs...)
 }
 
-// drafts reports what lies beside the snapshots and is none.
+// drafts reports what lies in the folder of the snapshots and is none.
 func (s *Server) drafts() error {
 	dir := filepath.Join(s.Home, "snapshots")
 	entries, err := os.ReadDir(dir)
@@ -62,7 +62,7 @@ func (s *Server) drafts() error {
 				errs = append(errs, fmt.Errorf("half a snapshot is left: %s", e.Name()))
 			}
 		} else if inside, err := os.ReadDir(filepath.Join(dir, e.Name())); err == nil && len(inside) > 0 {
-			errs = append(errs, fmt.Errorf("%s is left beside the snapshots", e.Name()))
+			errs = append(errs, fmt.Errorf("%s is left in the folder of the snapshots", e.Name()))
 		}
 	}
 	return errors.Join(errs...)

@@ -41,7 +41,7 @@ var programs = map[string]program{}
 // book collects what the cases have measured.
 type book struct {
 	bench.Report
-	// plots are written beside the samples, as one picture.
+	// plots are written next to the samples, as one picture.
 	plots []bench.Plot
 }
 

@@ -262,7 +262,7 @@ func (s *Server) Objects(t testing.TB, bucket string) (keys []string) {
 	return keys
 }
 
-// Remove removes an object, behind the back of whoever wrote it.
+// Remove removes an object, without its writer's knowledge.
 func (s *Server) Remove(bucket, key string) error {
 	return s.Client.RemoveObject(context.Background(), bucket, key, minio.RemoveObjectOptions{})
 }
