@@ -16,7 +16,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"os"
-	"os/signal"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -107,7 +106,7 @@ type Manager struct {
 	privileged bool
 	// rows is true where the kernel makes a row of calls at once.
 	rows bool
-	// polls is true where the reaper must not wait in the kernel.
+	// polls is true where the reaper looks for a while before it waits in the kernel.
 	polls bool
 	// openFiles is the bound on open files with which plain commands begin.
 	openFiles unix.Rlimit
@@ -116,8 +115,7 @@ type Manager struct {
 	running map[int]*Process
 	ended   []*Process // oldest first
 	reaping bool       // the reaper is at work
-	// ends is what SIGCHLD is told to while the reaper waits for it, or nil.
-	ends chan os.Signal
+	vain    int        // how often the reaper has looked since a child ended
 	// soon starts the reaper, if it is set. awaited is set while somebody waits for
 	// one command that is about to end.
 	soon    *time.Timer
@@ -326,8 +324,7 @@ func (m *Manager) rest() {
 }
 
 // lookOften and lookSeldom are how soon a reaper that does not wait looks again, after
-// a child has ended and after a while in which none has. After quietLooks in vain it looks
-// when the kernel says that a child has ended.
+// a child has ended and after a while in which none has. After quietLooks in vain it waits.
 const (
 	lookOften  = 10 * time.Millisecond
 	lookSeldom = 50 * time.Millisecond
@@ -337,52 +334,34 @@ const (
 // reap collects children until there are none. In a sandbox's own kernel it looks for
 // them from time to time: a thread that waits there keeps all others from going on until
 // the runtime notices, which takes as long as a command. Most are collected where their
-// outputs end, by await. SIGCHLD costs each command time as well, so it is asked for only
-// when nothing has ended for a while: then looking would keep an idle sandbox awake.
+// outputs end, by await. When nothing has ended for a while it waits all the same, since
+// to look would keep an idle sandbox awake.
 func (m *Manager) reap() {
-	options := 0
-	if m.polls {
-		options = unix.WNOHANG
-	}
-	ends := make(chan os.Signal, 1)
-	looks, pause := 0, lookOften
-	for {
+	for pause := lookOften; ; {
+		options := 0
+		m.mu.Lock()
+		if m.polls && m.vain <= quietLooks {
+			options = unix.WNOHANG
+		}
+		m.mu.Unlock()
 		pid, err := peek(unix.P_ALL, 0, options)
 		m.mu.Lock()
 		if err == nil && pid != 0 {
 			m.collect(pid)
-			looks, pause = 0, lookOften
-			m.tellEnds(nil)
+			m.vain, pause = 0, lookOften
 		} else if err != nil && len(m.running) == 0 { // else one was forked just after the peek
-			m.reaping = false
-			m.tellEnds(nil)
+			m.reaping, m.vain = false, 0
 			m.mu.Unlock()
 			return
-		}
-		told := m.ends != nil
-		if looks++; looks > quietLooks {
-			m.tellEnds(ends) // and look once more
+		} else {
+			m.vain++
 		}
 		m.mu.Unlock()
-		switch {
-		case err != nil || pid != 0:
-		case told:
-			<-ends
-		default:
+		if err == nil && pid == 0 {
 			time.Sleep(pause)
 			pause = min(2*pause, lookSeldom)
 		}
 	}
-}
-
-// tellEnds has a channel told when a child ends, or with nil none. The caller holds m.mu.
-func (m *Manager) tellEnds(c chan os.Signal) {
-	if m.ends != nil && c == nil {
-		signal.Stop(m.ends)
-	} else if m.ends == nil && c != nil {
-		signal.Notify(c, unix.SIGCHLD)
-	}
-	m.ends = c
 }
 
 // peek waits for a child to end, and leaves it to be reaped. With unix.WNOHANG it

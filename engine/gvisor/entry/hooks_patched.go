@@ -27,6 +27,8 @@ import (
 // onAllocate has f called before the library gives memory out. Locks are held then.
 func onAllocate(f func(*pgalloc.MemoryFile, uint64)) { pgalloc.OnAllocate = f }
 
+const tellsOfAllocations = true
+
 // onSetProcessors has f called instead of runtime.GOMAXPROCS. It returns what it was called
 // with the last time.
 func onSetProcessors(f func(n int) int) { gomaxprocs.OnSet = f }

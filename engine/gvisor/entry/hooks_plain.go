@@ -19,6 +19,8 @@ import (
 
 func onAllocate(func(*pgalloc.MemoryFile, uint64)) {}
 
+const tellsOfAllocations = false
+
 func onSetProcessors(func(n int) int) {}
 
 func delayFastPathUntil(int, func()) {}

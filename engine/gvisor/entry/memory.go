@@ -160,7 +160,7 @@ func (w *watch) run(k *kernel.Kernel) {
 // little changes.
 func putOff(pause time.Duration, left, before int64) time.Duration {
 	soon := min(max(time.Duration(float64(left)/fastest*float64(time.Second)), nearest), longest)
-	if change := left - before; change < -little || change > little {
+	if change := left - before; !tellsOfAllocations || change < -little || change > little {
 		return soon
 	}
 	return max(soon, min(2*pause, calm))
