@@ -30,6 +30,7 @@ var Tables = []Table{
 	{"usage_trees", []string{"root", "vcpu", "cpu", "memory", "egress", "ingress", "snapshots", "templates"}},
 	{"usage_marks", []string{"sandbox", "started", "wall", "boot", "uptime", "cpu", "egress", "ingress"}},
 	{"usage_state", []string{"name", "value"}},
+	{"places", []string{"id", "location", "created_at", "used"}},
 	{"budgets", []string{"kind", "id", "project", "amount", "record"}},
 }
 

@@ -132,6 +132,17 @@ type Store interface {
 	// ForgetAnswer frees a key, so that the request can be tried again.
 	ForgetAnswer(ctx context.Context, projectID, key string) error
 
+	// Places lists the places in object storage of this store's servers: the one that is used,
+	// if any is, and those that a server is about to mark.
+	Places(ctx context.Context) ([]Place, error)
+	// AddPlace writes down a place that a server is about to mark as this store's.
+	AddPlace(ctx context.Context, p Place) error
+	// UsePlace makes a place the one that is used unless another is, forgets those that were
+	// to be marked, and returns the one that is used.
+	UsePlace(ctx context.Context, p Place) (Place, error)
+	// ForgetPlaces forgets all places, so that another can be used.
+	ForgetPlaces(ctx context.Context) error
+
 	// AuditEnds returns the ends of the audit's chain.
 	AuditEnds(ctx context.Context) (AuditEnds, error)
 	// AppendAudit adds lines to the end of the chain: all of them or none. They
@@ -146,6 +157,16 @@ type Store interface {
 	DeleteAuditBefore(ctx context.Context, t time.Time, most int) (int, error)
 
 	Close() error
+}
+
+// Place is a place in object storage. It has an object that names it.
+type Place struct {
+	ID string
+	// Location says for people where it was when it was used last.
+	Location  string
+	CreatedAt time.Time
+	// Used says that it is the one that the servers of the store use.
+	Used bool
 }
 
 // ErrAuditMoved says that the audit's chain has another end by now.

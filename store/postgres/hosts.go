@@ -70,8 +70,10 @@ func (s *Store) openShared(ctx context.Context) error {
 	deadline := time.Now().Add(openingPatience)
 	for {
 		busy, err := s.takeTurn(ctx)
+		if err != nil || busy != "" {
+			l.epoch = 0 // it is another's
+		}
 		if err != nil {
-			l.epoch = 0
 			return unreachable(err)
 		}
 		if busy == "" {
@@ -126,6 +128,15 @@ func (s *Store) takeTurn(ctx context.Context) (busy string, err error) {
 		return err
 	})
 	return busy, err
+}
+
+// endTurn lets the next host open the database, where this one has not come to register.
+func (s *Store) endTurn() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if _, err := s.pool.Exec(ctx, `UPDATE server_lease SET until = clock_timestamp() WHERE epoch = $1`, s.lease.epoch); err != nil {
+		s.log.Warn("the other hosts could not be told that this one is not joining, and wait for it", "error", reason(err))
+	}
 }
 
 // register makes this server one of the hosts, and ends its turn.

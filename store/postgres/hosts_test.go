@@ -83,6 +83,10 @@ func TestTwoHostsOfOneName(t *testing.T) {
 				s.Close()
 			}
 		}
+		var waits bool
+		if err := one.Sees(t.Context(), `SELECT until > clock_timestamp() FROM server_lease`, &waits); err != nil || waits {
+			t.Errorf("%s: a host that was refused keeps the others waiting: %v %v", what, waits, err)
+		}
 	}
 }
 

@@ -214,6 +214,7 @@ func (s *Store) dropLease() {
 		return
 	}
 	if s.lease.stop == nil {
+		s.endTurn()
 		return
 	}
 	s.lease.stop()

@@ -41,6 +41,8 @@ func (r rowsIn) ReadRows(ctx context.Context, t store.Table, each func([]any) er
 		columns = strings.Replace(columns, "pooled", "pooled::int", 1)
 	case "answers":
 		columns = strings.Replace(columns, "dropped", "dropped::int", 1)
+	case "places":
+		columns = strings.Replace(columns, "used", "used::int", 1)
 	case "events_end", "audit_ends":
 		from += " WHERE last_id > 0"
 	case "usage_hours":
@@ -134,6 +136,8 @@ func queue(b *pgx.Batch, t store.Table, row []any) error {
 				row[i] = row[i] != int64(0)
 			}
 		}
+	case "places":
+		row[3] = row[3] != int64(0)
 	case "usage_hours":
 		of := func(i int) string { text, _ := row[i].(string); return text }
 		key := store.UsageKey{Project: of(0), Template: of(1), Sandbox: of(2), Labels: of(3)}

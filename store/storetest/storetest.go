@@ -42,6 +42,7 @@ func Run(t *testing.T, make Maker) {
 		{"links end with their key, sandbox and time", testLinksEnd},
 		{"webhooks", testWebhooks},
 		{"agents", testAgents},
+		{"places", testPlaces},
 		{"projects", testProjects},
 		{"events", testEvents},
 		{"old events are forgotten", testForgetEvents},

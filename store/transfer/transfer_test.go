@@ -60,10 +60,14 @@ func fill(t *testing.T, s full) {
 	must(s.SetWebhookState(ctx, "w", bothy.WebhookState{LastEventID: 2}))
 	must(s.PutAgents(ctx, &bothy.AgentAttachment{ID: "a", ProjectID: "p", CreatedAt: epoch}))
 	must(s.PutAgentSession(ctx, "a", "session", []byte{0, 0xff}))
+	must(s.AddPlace(ctx, store.Place{ID: "p", Location: "s3://bucket/", CreatedAt: epoch}))
+	_, err := s.UsePlace(ctx, store.Place{ID: "p", Location: "s3://bucket/", CreatedAt: epoch})
+	must(err)
+	must(s.AddPlace(ctx, store.Place{ID: "q", Location: "s3://bucket/other/", CreatedAt: at}))
 	for i := range 3 {
 		must(s.AddEvent(ctx, &bothy.Event{ProjectID: "p", Time: epoch.Add(time.Duration(i) * time.Hour), Type: "x"}))
 	}
-	_, err := s.DeleteEventsBefore(ctx, epoch.Add(3*time.Hour)) // all, of which the last id is kept
+	_, err = s.DeleteEventsBefore(ctx, epoch.Add(3*time.Hour)) // all, of which the last id is kept
 	must(err)
 	must(s.AddEvent(ctx, &bothy.Event{ProjectID: "p", Time: at, Type: "x"}))
 	for _, key := range []string{"done", "dropped", "held"} {
@@ -198,6 +202,7 @@ func same(t *testing.T, name string, a, b full) {
 		ask(s.TokenByHash(ctx, "hash 2"))
 		ask(s.Webhook(ctx, "p", "w"))
 		ask(s.LastEvent(ctx))
+		ask(s.Places(ctx))
 		ask(s.AuditEnds(ctx))
 		ask(s.ReserveAnswer(ctx, "p", "done", "print"))
 		ask(s.ReserveAnswer(ctx, "p", "dropped", "print"))
