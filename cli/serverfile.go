@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy/internal/wholefile"
 )
 
 // serverFile says which process is the server of a home. A pid alone would not
@@ -45,19 +47,13 @@ func describeServer(pid int, listen string) (*serverFile, error) {
 	return &serverFile{PID: pid, Start: start, Exe: exe, Listen: listen}, nil
 }
 
-// saveTo writes the file under a temporary name of its own and renames it: `up` and
-// the server that it started both write it.
+// saveTo writes the file: `up` and the server that it started both do.
 func (f *serverFile) saveTo(path string) error {
 	b, err := json.Marshal(f)
 	if err != nil {
 		return err
 	}
-	beside := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if err := os.WriteFile(beside, append(b, '\n'), 0o644); err != nil {
-		_ = os.Remove(beside)
-		return err
-	}
-	return os.Rename(beside, path)
+	return wholefile.Write(path, append(b, '\n'), 0o644)
 }
 
 // runningServer returns the live server of this home, or nil.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/secretfile"
 )
 
 // DefaultURL is where `bothy up` starts a server.
@@ -105,25 +106,11 @@ func SaveCredentials(c Credentials) error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return notSaved(path, err)
-	}
 	text, err := json.MarshalIndent(c, "", "  ")
-	if err != nil {
-		return notSaved(path, err)
-	}
-	f, err := os.CreateTemp(dir, ".credentials-*") // 0600 from the start
-	if err != nil {
-		return notSaved(path, err)
-	}
-	_, err = f.Write(append(text, '\n'))
-	err = errors.Join(err, f.Sync(), f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = secretfile.Write(path, append(text, '\n'))
 	}
 	if err != nil {
-		_ = os.Remove(f.Name())
 		return notSaved(path, err)
 	}
 	return nil

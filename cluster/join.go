@@ -15,6 +15,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/random"
+	"github.com/bothy-dev/bothy/internal/wholefile"
 	"github.com/bothy-dev/bothy/store"
 )
 
@@ -128,9 +129,5 @@ func Join(ctx context.Context, token, home string) (storeURL string, err error) 
 	if err := json.Unmarshal(answer, &g); err != nil {
 		return "", err
 	}
-	draft := path + ".new"
-	if err := os.WriteFile(draft, g.Key, 0o600); err != nil {
-		return "", err
-	}
-	return g.Store, os.Rename(draft, path)
+	return g.Store, wholefile.Write(path, g.Key, 0o600)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/doctor"
 	"github.com/bothy-dev/bothy/internal/random"
+	"github.com/bothy-dev/bothy/internal/wholefile"
 	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/postgres"
 	"github.com/bothy-dev/bothy/store/sqlite"
@@ -91,11 +92,7 @@ func homeID(home string) (string, error) {
 		return "", err
 	}
 	id := random.Hex(16)
-	draft := path + ".new"
-	if err := os.WriteFile(draft, []byte(id+"\n"), 0o600); err != nil {
-		return "", err
-	}
-	return id, os.Rename(draft, path)
+	return id, wholefile.Write(path, []byte(id+"\n"), 0o600)
 }
 
 // epochFile is where a host keeps what it knows of the age of its database.
@@ -108,12 +105,7 @@ func lastEpoch(home string) int64 {
 }
 
 func keepEpoch(home string, n int64) error {
-	path := filepath.Join(home, epochFile)
-	draft := path + ".new"
-	if err := os.WriteFile(draft, fmt.Appendln(nil, n), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(draft, path)
+	return wholefile.Write(filepath.Join(home, epochFile), fmt.Appendln(nil, n), 0o600)
 }
 
 // holder names what the lock of a home guards: the home in this place. A copy of it has

@@ -12,7 +12,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+
+	"github.com/bothy-dev/bothy/internal/wholefile"
 )
 
 const keySize = 32
@@ -47,16 +48,7 @@ func Open(path string) (*Vault, error) {
 func create(path string) ([]byte, error) {
 	key := make([]byte, keySize)
 	rand.Read(key)
-	f, err := os.CreateTemp(filepath.Dir(path), ".key-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(key)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return nil, err
-	}
-	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := wholefile.Create(path, key, 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
 	return os.ReadFile(path)

@@ -18,6 +18,7 @@ import (
 	"github.com/bothy-dev/bothy/blob"
 	"github.com/bothy-dev/bothy/blob/dir"
 	"github.com/bothy-dev/bothy/internal/disk"
+	"github.com/bothy-dev/bothy/internal/wholefile"
 )
 
 // Options are what a store is told.
@@ -100,7 +101,7 @@ func Open(root string, b *Bucket, o Options) (*Store, error) {
 		if err := os.MkdirAll(filepath.Join(o.State, d), 0o700); err != nil {
 			return nil, err
 		}
-		drafts, _ := filepath.Glob(filepath.Join(o.State, d, draftPrefix+"*"))
+		drafts, _ := filepath.Glob(filepath.Join(o.State, d, wholefile.Draft+"*"))
 		for _, path := range drafts {
 			_ = os.Remove(path)
 		}
@@ -117,9 +118,6 @@ func (s *Store) Close() {
 	s.stop()
 	s.work.Wait()
 }
-
-// draftPrefix begins the names of files of the state that are half written.
-const draftPrefix = ".new-"
 
 // The folders of the state.
 const (
@@ -300,30 +298,7 @@ func (s *Store) fetchError(name string, err error) error {
 
 // remember writes a file of the state, durably.
 func (s *Store) remember(folder, name string, text []byte) error {
-	path := s.state(folder, name)
-	f, err := os.CreateTemp(filepath.Dir(path), draftPrefix)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err == nil {
-		err = syncFolder(filepath.Dir(path))
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
-}
-
-func syncFolder(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return wholefile.Write(s.state(folder, name), text, 0o600)
 }
 
 func removeFile(path string) error {

@@ -14,10 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/failpoint"
+	"github.com/bothy-dev/bothy/internal/wholefile"
 )
 
 // A Source is a file of the host that becomes a part of a build. One that lies in the
@@ -95,7 +94,7 @@ func (s *Store) write(b *Build, from []Source) error {
 		return err
 	}
 	b.CreatedAt = time.Now().UTC()
-	if err := syncDir(s.dir); err != nil {
+	if err := wholefile.Sync(s.dir); err != nil {
 		return err
 	}
 	if err := failpoint.Hit("builds.record"); err != nil {
@@ -105,7 +104,7 @@ func (s *Store) write(b *Build, from []Source) error {
 	if err != nil {
 		return err
 	}
-	return replace(s.record(b.Name), append(data, '\n'))
+	return wholefile.Write(s.record(b.Name), append(data, '\n'), 0o644)
 }
 
 // add copies a file into the store, under its digest.
@@ -177,7 +176,7 @@ func sum(r io.Reader) (string, error) {
 
 // newPrefix begins the names of what is not finished, and goingPrefix of what is removed.
 const (
-	newPrefix     = ".new-"
+	newPrefix     = wholefile.Draft
 	extractPrefix = ".extract-" // of package embedded
 	goingPrefix   = ".going-"
 	treePrefix    = "tree-"
@@ -320,30 +319,4 @@ func readRecord(path string) (*Build, error) {
 // isPlace accepts no path, and those in a tree.
 func isPlace(path string) bool {
 	return path == "" || filepath.IsLocal("."+filepath.Join("/", path)) && !strings.Contains(path, "..")
-}
-
-// replace writes a file that is there whole or as it was, and durable.
-func replace(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), newPrefix)
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return unix.Fsync(int(d.Fd()))
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/bothy-dev/bothy/internal/failpoint"
+	"github.com/bothy-dev/bothy/internal/wholefile"
 )
 
 // Needed says how many snapshots need which build, by name.
@@ -132,7 +133,7 @@ func (s *Store) drop(name string) (bool, error) {
 	if err := os.Remove(s.record(name)); err != nil {
 		return false, err
 	}
-	if err := syncDir(filepath.Join(s.dir, recordsDir)); err != nil {
+	if err := wholefile.Sync(filepath.Join(s.dir, recordsDir)); err != nil {
 		return true, err
 	}
 	return true, failpoint.Hit("builds.dropped")

@@ -19,6 +19,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/microvm"
 	"github.com/bothy-dev/bothy/engine/microvm/boot"
 	"github.com/bothy-dev/bothy/internal/embedded"
+	"github.com/bothy-dev/bothy/internal/wholefile"
 )
 
 const (
@@ -149,14 +150,5 @@ func writeTrial(file string, t Trial) error {
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(file), ".kvm-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(data)
-	if err = errors.Join(err, tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), file)
+	return wholefile.Write(file, data, 0o600)
 }

@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/bothy-dev/bothy/internal/wholefile"
 )
 
 // metaPackage is the Debian package that depends on the newest kernel for clouds.
@@ -71,7 +73,7 @@ func debianKernel(ctx context.Context, dir string, have kernel, o Options) (kern
 	if err != nil {
 		return kernel{}, err
 	}
-	return k, replace(filepath.Join(dir, current), filepath.Base(k.dir)+"\n")
+	return k, wholefile.Write(filepath.Join(dir, current), []byte(filepath.Base(k.dir)+"\n"), 0o644)
 }
 
 // downloadFolder makes a folder that apt's own user can write to.

@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -413,18 +412,6 @@ func write(path string, data []byte) error {
 	}
 	_, err = f.Write(data)
 	return errors.Join(err, f.Sync(), f.Close())
-}
-
-// replace writes a small file over an older one.
-func replace(path, content string) error {
-	tmp := path + ".new"
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := write(tmp, []byte(content)); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
 }
 
 // fileDigest is the SHA-256 over files one after the other, in hex.
