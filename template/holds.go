@@ -1,6 +1,7 @@
 package template
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy/internal/wholefile"
 )
 
 const (
@@ -73,25 +76,22 @@ func (h *holds) write(image string, now time.Time) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := writeIfMissing(filepath.Join(dir, ownerName), h.home); err != nil {
-		return err
+	if home, err := os.ReadFile(filepath.Join(dir, ownerName)); err != nil || string(home) != h.home {
+		// Others read it at any time, and take a name that is not there for a home that is gone.
+		if err := wholefile.Write(filepath.Join(dir, ownerName), []byte(h.home), 0o644); err != nil {
+			return err
+		}
 	}
 	path := filepath.Join(dir, image)
-	if err := writeIfMissing(path, ""); err != nil {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
 		return err
 	}
-	return os.Chtimes(path, now, now)
+	return errors.Join(f.Close(), os.Chtimes(path, now, now))
 }
 
-func writeIfMissing(path, text string) error {
-	if _, err := os.Stat(path); err == nil {
-		return nil
-	}
-	return os.WriteFile(path, []byte(text), 0o644)
-}
-
-// holder is the home of another server that holds an image, or "". One whose home is gone
-// needs nothing any more.
+// holder is the home of another server that holds an image, its folder where nothing tells
+// whose it is, or "". A server whose home is gone needs nothing any more.
 func (h *holds) holder(image string) string {
 	servers, _ := os.ReadDir(h.dir)
 	for _, s := range servers {
@@ -102,15 +102,22 @@ func (h *holds) holder(image string) string {
 		if _, err := os.Stat(filepath.Join(dir, image)); err != nil {
 			continue
 		}
-		home, err := os.ReadFile(filepath.Join(dir, ownerName))
-		if err != nil {
-			continue
-		}
-		if _, err := os.Stat(string(home)); err == nil {
-			return string(home)
+		if home, gone := signature(dir); !gone {
+			return cmp.Or(home, dir)
 		}
 	}
 	return ""
+}
+
+// signature is the home of the server that signed a folder, and whether that is gone. Nothing is
+// known of a folder that nobody has signed yet.
+func signature(dir string) (home string, gone bool) {
+	b, err := os.ReadFile(filepath.Join(dir, ownerName))
+	if err != nil || len(b) == 0 {
+		return "", false
+	}
+	_, err = os.Stat(string(b))
+	return string(b), errors.Is(err, fs.ErrNotExist)
 }
 
 // sweep lets go of what this server does not need any more, and removes the folders of
@@ -120,8 +127,7 @@ func (h *holds) sweep(ctx context.Context, needed func(image string) (bool, erro
 	servers, _ := os.ReadDir(h.dir)
 	for _, s := range servers {
 		dir := filepath.Join(h.dir, s.Name())
-		home, err := os.ReadFile(filepath.Join(dir, ownerName))
-		if _, gone := os.Stat(string(home)); err == nil && errors.Is(gone, os.ErrNotExist) {
+		if _, gone := signature(dir); gone {
 			errs = append(errs, os.RemoveAll(dir))
 		}
 	}

@@ -2,8 +2,11 @@ package template
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -79,4 +82,65 @@ func TestAServerThatIsGoneHoldsNothing(t *testing.T) {
 	if entries, _ := os.ReadDir(filepath.Join(a.dir, holdsName)); len(entries) > 0 {
 		t.Errorf("%v are left", entries)
 	}
+}
+
+// A server that begins makes its folder before it signs it, and others look in between.
+func TestAFolderThatNobodySignedYetStays(t *testing.T) {
+	library := t.TempDir()
+	a, b := newHolds(library, t.TempDir()), newHolds(library, t.TempDir())
+	for name, damage := range map[string]func(string) error{
+		"unsigned": os.Remove,
+		"empty":    func(name string) error { return os.Truncate(name, 0) },
+		"unreadable": func(name string) error {
+			return errors.Join(os.Remove(name), os.Symlink(filepath.Base(name), name))
+		},
+	} {
+		must(t, a.add("one"))
+		must(t, damage(filepath.Join(a.own(), ownerName)))
+		must(t, b.sweep(t.Context(), nil))
+		if got := b.holder("one"); got != a.own() {
+			t.Errorf("%s: the image is held by %q", name, got)
+		}
+		a = newHolds(library, a.home) // it starts again
+		must(t, a.add("one"))
+		if got := b.holder("one"); got != a.home {
+			t.Errorf("%s: the image is then held by %q", name, got)
+		}
+	}
+}
+
+// Servers begin while others sweep, and a name is never seen before its text.
+func TestServersBeginWhileOthersSweep(t *testing.T) {
+	library := t.TempDir()
+	other := newHolds(library, t.TempDir())
+	must(t, other.add("one"))
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if err := other.sweep(ctx, func(string) (bool, error) { return true, nil }); err != nil {
+					t.Error(err)
+				}
+				names, _ := filepath.Glob(filepath.Join(library, holdsName, "*", ownerName))
+				for _, name := range names {
+					if b, err := os.ReadFile(name); !errors.Is(err, fs.ErrNotExist) && (err != nil || len(b) == 0) {
+						t.Errorf("a name is %q: %v", b, err)
+					}
+				}
+			}
+		})
+	}
+	for range 50 {
+		h := newHolds(library, t.TempDir())
+		if err := h.add("one"); err != nil {
+			t.Error(err)
+		}
+		if got := other.holder("one"); got == "" {
+			t.Error("nobody holds the image")
+		}
+		must(t, os.RemoveAll(h.own()))
+	}
+	stop()
+	wg.Wait()
 }
