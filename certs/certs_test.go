@@ -17,6 +17,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/certs"
+	"github.com/bothy-dev/bothy/internal/freeport"
 )
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -226,22 +228,13 @@ func pebble(t *testing.T, httpPort, tlsPort int) (directory, caFile string, root
 	}
 }
 
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // A server without a certificate gets one from the authority, by either
 // challenge, and one that starts again still has it.
 func TestACME(t *testing.T) {
 	for name, http := range map[string]bool{"http-01": true, "tls-alpn-01": false} {
 		t.Run(name, func(t *testing.T) {
-			port := freePort(t)
+			_, text, _ := net.SplitHostPort(freeport.ForTest(t))
+			port, _ := strconv.Atoi(text)
 			o := certs.ACMEOptions{Domains: []string{"bothy.example.org"}, Email: "me@example.org", Dir: t.TempDir(), Log: quiet}
 			if http {
 				o.HTTPPort = port

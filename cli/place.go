@@ -6,6 +6,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+
+	"github.com/bothy-dev/bothy/internal/freeport"
 )
 
 // The defaults of a server on this host.
@@ -31,22 +33,20 @@ func kernelsHome() string {
 // listenAddress is where the server of this host listens.
 func listenAddress() string { return cmp.Or(os.Getenv("BOTHY_LISTEN"), defaultListen) }
 
-// checkListen reads an address, and gives port 0 a free port.
-func checkListen(addr string) (string, error) {
+// checkListen reads an address, and gives port 0 a port that stays free until done is called.
+func checkListen(addr string) (listen string, done func(), err error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return "", usagef("Write it as in 127.0.0.1:7700.", "%q is not an address to listen on", addr)
+		return "", nil, usagef("Write it as in 127.0.0.1:7700.", "%q is not an address to listen on", addr)
 	}
 	if port != "0" {
-		return addr, nil
+		return addr, func() {}, nil
 	}
-	l, err := net.Listen("tcp", addr)
+	listen, taken, err := freeport.Take(host)
 	if err != nil {
-		return "", fmt.Errorf("cannot listen on %s: %w", addr, err)
+		return "", nil, fmt.Errorf("cannot listen on %s: %w", addr, err)
 	}
-	defer l.Close()
-	_, port, err = net.SplitHostPort(l.Addr().String())
-	return net.JoinHostPort(host, port), err
+	return listen, func() { _ = taken.Close() }, nil
 }
 
 // dialAddress is how a client on this host reaches a server that listens on

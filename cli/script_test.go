@@ -18,6 +18,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/client"
+	"github.com/bothy-dev/bothy/internal/freeport"
 	"github.com/bothy-dev/bothy/test/cli/pretend"
 )
 
@@ -82,11 +83,12 @@ func setup(env *testscript.Env) error {
 	// Under the race detector every program otherwise waits a second at its end.
 	env.Setenv("GORACE", "atexit_sleep_ms=0")
 	env.Setenv("BOTHY_TEMPLATES", os.Getenv("BOTHY_TEMPLATES"))
-	port, err := checkListen("127.0.0.1:0")
+	address, taken, err := freeport.Take("127.0.0.1")
 	if err != nil {
 		return err
 	}
-	env.Setenv("PORT", strings.TrimPrefix(port, "127.0.0.1:"))
+	env.Defer(func() { _ = taken.Close() })
+	env.Setenv("PORT", strings.TrimPrefix(address, "127.0.0.1:"))
 	home := filepath.Join(env.WorkDir, "home")
 	env.Setenv("HOME", home)
 	state, err := stateFolder(env)

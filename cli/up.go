@@ -95,10 +95,11 @@ func (a *app) ensureServer(ctx context.Context, f upFlags, serveArgs []string) (
 	if server != nil {
 		return server, true, a.waitHealthy(ctx, server, nil)
 	}
-	listen, err := checkListen(f.listen)
+	listen, done, err := checkListen(f.listen)
 	if err != nil {
 		return nil, false, err
 	}
+	defer done()
 	if err := a.requirements(ctx, listen, f.install); err != nil {
 		return nil, false, err
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -24,6 +23,7 @@ import (
 	"github.com/bothy-dev/bothy/api/apitest"
 	"github.com/bothy-dev/bothy/api/rest"
 	"github.com/bothy-dev/bothy/client"
+	"github.com/bothy-dev/bothy/internal/freeport"
 )
 
 type fixture struct {
@@ -651,14 +651,9 @@ func TestIdempotencyKey(t *testing.T) {
 }
 
 func TestNoServer(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
+	address := freeport.ForTest(t)
 	c := client.New("http://"+address, "key")
-	_, err = c.Sandboxes.Get(t.Context(), "x")
+	_, err := c.Sandboxes.Get(t.Context(), "x")
 	e := wantCode(t, err, client.CodeUnreachable)
 	if !strings.Contains(e.Hint, "bothy up") || !strings.Contains(e.Detail, address) {
 		t.Errorf("%+v", e)

@@ -7,6 +7,7 @@ import asyncio
 import functools
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -120,13 +121,30 @@ def edit(project: Path, tmp_path: Path):
     return start
 
 
+def free_address() -> tuple[str, socket.socket]:
+    """Find an address that stays the caller's while the socket is open, as internal/freeport does.
+
+    The kernel gives no port below its range to a connection, and an abstract name keeps
+    other tests away.
+    """
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for port in random.sample(range(10000, first), first - 10000):
+        taken = socket.socket(socket.AF_UNIX)
+        try:
+            taken.bind(f"\0bothy-port-{port}")
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            taken.close()
+            continue
+        return f"127.0.0.1:{port}", taken
+    raise RuntimeError("no port is free")
+
+
 class Server:
     """A server of a test's own, which can be stopped and started again."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{s.getsockname()[1]}"
+        self.address, self.taken = free_address()
         self.folder, self.process = folder, None
 
     def start(self) -> None:

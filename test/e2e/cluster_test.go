@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/cluster"
+	"github.com/bothy-dev/bothy/internal/freeport"
 	"github.com/bothy-dev/bothy/store/postgres/pgtest"
 	"github.com/bothy-dev/bothy/test/testserver"
 )
@@ -37,7 +37,7 @@ func newHostsWith(t *testing.T, change func(i int, settings, store string) (stri
 		t.Fatal(err)
 	}
 	for i, name := range names {
-		settings, store := change(i, fmt.Sprintf("cluster:\n  name: %s\n  listen: %s\n  lease_seconds: %d\n", name, freeAddress(t), lease), url)
+		settings, store := change(i, fmt.Sprintf("cluster:\n  name: %s\n  listen: %s\n  lease_seconds: %d\n", name, freeport.ForTest(t), lease), url)
 		s := stoppedServer(t)
 		s.NoPool, s.SameAddress, s.Store, s.Settings, s.Env = true, true, store, settings, []string{"BOTHY_KERNELS=" + kernels}
 		if i > 0 {
@@ -49,16 +49,6 @@ func newHostsWith(t *testing.T, change func(i int, settings, store string) (stri
 		hosts = append(hosts, s)
 	}
 	return hosts
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // admits lets another server join. The commands of both use the same key of the API.

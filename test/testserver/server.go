@@ -22,6 +22,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/client"
 	"github.com/bothy-dev/bothy/internal/failpoint"
+	"github.com/bothy-dev/bothy/internal/freeport"
 )
 
 // Server is a server with a home of its own, and a client of it while it runs. It
@@ -51,10 +52,14 @@ type Server struct {
 	// NoPool keeps it from making anything by itself, so that all there is on the
 	// host is what the test asked for.
 	NoPool bool
-	// SameAddress has it listen where it did before.
+	// SameAddress has it listen at one address at every start.
 	SameAddress bool
 
 	program, templates string
+
+	// address is for SameAddress, and its own until taken is closed.
+	address string
+	taken   io.Closer
 
 	cmd   *exec.Cmd // nil unless it runs
 	ended chan *os.ProcessState
@@ -160,8 +165,14 @@ func (s *Server) Start(failpoints ...string) error {
 
 func (s *Server) command(credentials string, failpoints []string) (*exec.Cmd, error) {
 	listen := "127.0.0.1:0"
-	if s.SameAddress && s.Address != "" {
-		listen = s.Address
+	if s.SameAddress {
+		if s.taken == nil {
+			var err error
+			if s.address, s.taken, err = freeport.Take("127.0.0.1"); err != nil {
+				return nil, err
+			}
+		}
+		listen = s.address
 	}
 	args := []string{"serve", "--listen", listen, "--bootstrap-credentials", credentials}
 	if s.Settings != "" {
@@ -285,6 +296,10 @@ func (s *Server) ShutDown() error {
 		errs = append(errs, s.terminateAll(), s.Stop(), s.Leftovers(""), s.drafts())
 	}
 	errs = append(errs, s.Sweep(), os.RemoveAll(s.Dir))
+	if s.taken != nil {
+		errs = append(errs, s.taken.Close())
+		s.taken = nil
+	}
 	return errors.Join(errs...)
 }
 

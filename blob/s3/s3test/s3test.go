@@ -22,6 +22,8 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"github.com/bothy-dev/bothy/internal/freeport"
 )
 
 // The keys of the server.
@@ -69,7 +71,7 @@ func Start(t testing.TB) *Server {
 // StartIn is Start for a folder of the caller's, which leaves the environment alone.
 func StartIn(t testing.TB, dir string) *Server {
 	t.Helper()
-	s := &Server{dir: dir, direct: freeAddress(t)}
+	s := &Server{dir: dir, direct: freeport.ForTest(t)}
 	for _, d := range []string{"objects", "meta"} {
 		if err := os.MkdirAll(filepath.Join(s.dir, d), 0o700); err != nil {
 			t.Fatal(err)
@@ -129,16 +131,6 @@ func moduleFolder(t testing.TB) string {
 	}
 	t.Fatal("the test does not run in the module's folder")
 	return ""
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func (s *Server) waitFor(t testing.TB, ended <-chan error) {

@@ -2,6 +2,7 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
@@ -42,7 +43,7 @@ export class Server implements AsyncDisposable {
   static async start(): Promise<Server> {
     installation();
     const home = await mkdtemp(join(tmpdir(), "bothy-js-e2e-"));
-    const { url, child } = await launch(home, "127.0.0.1:0");
+    const { url, child } = await launch(home, await freeAddress());
     const { api_key: apiKey } = JSON.parse(await readFile(credentials(home), "utf8")) as { api_key: string };
     return new Server({ url, apiKey }, home, child);
   }
@@ -65,6 +66,25 @@ export class Server implements AsyncDisposable {
     for (const sbx of await new Bothy(this.access).sandboxes.list({ state: [...states] }).all()) await sbx.terminate();
     await this.#stop("SIGTERM");
     await rm(this.#home, { recursive: true });
+  }
+}
+
+/** An address that is free while the server is down, too: the kernel gives no port below its range to a connection. */
+async function freeAddress(): Promise<string> {
+  const lowest = 10_000;
+  const range = await readFile("/proc/sys/net/ipv4/ip_local_port_range", "utf8");
+  const room = Number(range.trim().split(/\s+/)[0]) - lowest;
+  for (;;) {
+    const server = createServer().listen(lowest + Math.floor(Math.random() * room), "127.0.0.1");
+    try {
+      await once(server, "listening");
+    } catch {
+      continue; // somebody listens there
+    }
+    const { port } = server.address() as AddressInfo;
+    server.close();
+    await once(server, "close");
+    return `127.0.0.1:${port}`;
   }
 }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -42,9 +43,23 @@ def find_binary() -> Path:
     )
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+def free_address() -> tuple[str, socket.socket]:
+    """Find an address that stays the caller's while the socket is open, as internal/freeport does.
+
+    The kernel gives no port below its range to a connection, and an abstract name keeps
+    other tests away.
+    """
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for port in random.sample(range(10000, first), first - 10000):
+        taken = socket.socket(socket.AF_UNIX)
+        try:
+            taken.bind(f"\0bothy-port-{port}")
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            taken.close()
+            continue
+        return f"127.0.0.1:{port}", taken
+    pytest.fail("no port is free", pytrace=False)
 
 
 class Server:
@@ -55,7 +70,7 @@ class Server:
         # Not pytest's own folder: the sandboxes' processes, which are nobody, must pass through.
         self.home = Path(tempfile.mkdtemp(prefix="bothy-e2e-"))
         self.home.chmod(0o711)
-        self._listen = f"127.0.0.1:{free_port()}"
+        self._listen, self._taken = free_address()
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> dict[str, str]:
@@ -99,6 +114,7 @@ class Server:
                     sandbox.terminate()
         finally:
             self.end()
+            self._taken.close()
             shutil.rmtree(self.home, ignore_errors=True)
 
 
