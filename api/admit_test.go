@@ -34,7 +34,7 @@ func (f *fixture) nothingHeld() {
 	f.Helper()
 	l := f.services.Inflight
 	for name, p := range map[string]*inflight.Pool{"requests": l.Requests, "streams": l.Streams, "memory": l.Memory} {
-		for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 			used, _ := p.Stats()
 			if used == 0 {
 				break

@@ -250,7 +250,7 @@ func (l *lab) tryHTTPAt(addr, send, loot string) error {
 
 // expect sends bytes and reads until what it wants arrives.
 func expect(c net.Conn, send, want string) error {
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(hangs))
 	if _, err := io.WriteString(c, send); err != nil {
 		return err
 	}

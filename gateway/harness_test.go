@@ -133,9 +133,13 @@ func (g *guest) receive() {
 	}
 }
 
+// hangs is how long what is bound to happen may take. The machine may be busy with other
+// things, so this says nothing about speed.
+const hangs = time.Minute
+
 // dial connects from inside to an address, and returns an error for a refusal.
 func (g *guest) dial(to string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(g.t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(g.t.Context(), hangs)
 	defer cancel()
 	a := netip.MustParseAddrPort(to)
 	c, err := gonet.DialContextTCP(ctx, g.stack, tcpip.FullAddress{NIC: 1, Addr: tcpip.AddrFrom4(a.Addr().As4()), Port: a.Port()}, ipv4.ProtocolNumber)
@@ -303,7 +307,7 @@ func (l *lab) policy(n bothy.Network) {
 
 // ping sends a line over c and expects it back.
 func ping(c net.Conn, line string) error {
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(hangs))
 	if _, err := c.Write([]byte(line)); err != nil {
 		return err
 	}
@@ -320,7 +324,7 @@ func ping(c net.Conn, line string) error {
 // eventually waits for something that another goroutine is about to do.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); {
+	for end := time.Now().Add(hangs); !ok(); {
 		if time.Now().After(end) {
 			t.Fatalf("it did not happen: %s", what)
 		}

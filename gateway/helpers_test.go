@@ -59,7 +59,7 @@ func (g *guest) queryAt(network, server, name string, kind uint16) (*dns.Msg, er
 		return nil, err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(hangs))
 	m := new(dns.Msg)
 	m.SetQuestion(dns.Fqdn(name), kind)
 	co := &dns.Conn{Conn: c}

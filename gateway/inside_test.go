@@ -215,7 +215,7 @@ func TestRefusalsDoNotTellInnerAddresses(t *testing.T) {
 
 // answer sends bytes and returns all that comes back.
 func answer(c net.Conn, send string) string {
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(hangs))
 	_, _ = c.Write([]byte(send))
 	var b strings.Builder
 	buf := make([]byte, 4096)

@@ -87,7 +87,7 @@ func TestFollowMissesNothing(t *testing.T) {
 			if a != fmt.Sprint(i) {
 				t.Fatalf("got line %s, want %d", a, i)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(hangs):
 			t.Fatalf("line %d did not come", i)
 		}
 	}

@@ -73,7 +73,7 @@ func (l *lab) exchange(name string, port int, send string) (string, error) {
 		return "", err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(hangs))
 	if _, err := io.WriteString(c, send); err != nil {
 		return "", err
 	}
@@ -182,7 +182,7 @@ func TestServerMaySpeakFirstOnAnAllowedPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(hangs))
 	if line, err := bufio.NewReaderSize(c, 16).ReadString('\n'); err != nil || line != "SSH-2.0-test\r\n" {
 		t.Fatalf("got %q, %v", line, err)
 	}
@@ -283,7 +283,7 @@ func TestSilentConnectionEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _ = io.WriteString(c, first)
-		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(hangs))
 		_, err = io.ReadAll(c)
 		if ne, ok := err.(net.Error); ok && ne.Timeout() {
 			t.Errorf("after %q the gateway waits without end", first)

@@ -168,7 +168,7 @@ func getURL(args []string) error {
 		return (&net.Dialer{}).DialContext(ctx, network, "10.0.0.1:53")
 	}}
 	tr := &http.Transport{DialContext: (&net.Dialer{Resolver: resolver}).DialContext}
-	res, err := (&http.Client{Transport: tr, Timeout: 5 * time.Second}).Get(args[0])
+	res, err := (&http.Client{Transport: tr, Timeout: hangs}).Get(args[0])
 	if err != nil {
 		return err
 	}

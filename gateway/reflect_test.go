@@ -249,7 +249,7 @@ func TestValueDoesNotComeBackOverWebSocket(t *testing.T) {
 	roots := v.ca.pool()
 	roots.AppendCertsFromPEM(v.gateway.CAPEM())
 	tc := tls.Client(c, &tls.Config{ServerName: "api.example", RootCAs: roots})
-	_ = tc.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = tc.SetDeadline(time.Now().Add(hangs))
 	placeholder := v.gateway.Placeholders()["KEY"]
 	fmt.Fprintf(tc, "GET /socket HTTP/1.1\r\nHost: api.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Extensions: permessage-deflate\r\nAuthorization: %s\r\n\r\n", placeholder)
 	br := bufio.NewReader(tc)

@@ -159,7 +159,7 @@ func (v *vault) client(http2 bool) *http.Client {
 		},
 	}
 	v.t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: 10 * time.Second}
+	return &http.Client{Transport: tr, Timeout: hangs}
 }
 
 func (v *vault) do(c *http.Client, url string, header ...string) (int, string) {
@@ -328,7 +328,7 @@ func TestWebSocketPassesThroughAnInterception(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(v.gateway.CAPEM())
 	tc := tls.Client(c, &tls.Config{ServerName: "api.example", RootCAs: roots})
-	_ = tc.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = tc.SetDeadline(time.Now().Add(hangs))
 	fmt.Fprintf(tc, "GET /ws HTTP/1.1\r\nHost: api.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nAuthorization: %s\r\n\r\n", v.gateway.Placeholders()["KEY"])
 	br := bufio.NewReader(tc)
 	res, err := http.ReadResponse(br, nil)

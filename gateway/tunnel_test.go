@@ -62,7 +62,7 @@ func dialFor(c *net.UnixConn) {
 		return
 	}
 	network, addr, _ := strings.Cut(string(b[:n]), " ")
-	out, err := net.DialTimeout(network, addr, 5*time.Second)
+	out, err := net.DialTimeout(network, addr, hangs)
 	if err != nil {
 		return
 	}

@@ -368,7 +368,7 @@ func dieAt(t *testing.T, w *world, step string, do func()) {
 	go do()
 	select {
 	case <-died:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("it never came to %s", step)
 	}
 	remove()

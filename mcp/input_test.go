@@ -221,7 +221,7 @@ func TestLeavingEndsTheCommand(t *testing.T) {
 					if id != sb.ID {
 						t.Errorf("the command of %s was ended", id)
 					}
-				case <-time.After(30 * time.Second):
+				case <-time.After(time.Minute):
 					t.Error("the command goes on")
 				}
 				<-done
@@ -258,7 +258,7 @@ func TestTheEndOfServeEndsItsCalls(t *testing.T) {
 			select {
 			case <-over:
 				return true
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				return false
 			}
 		},
@@ -266,7 +266,7 @@ func TestTheEndOfServeEndsItsCalls(t *testing.T) {
 			select {
 			case <-served:
 				return true
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				return false
 			}
 		},

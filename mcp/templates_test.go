@@ -18,7 +18,7 @@ func TestTemplates(t *testing.T) {
 		Build bothy.Build
 		Log   []string
 	}
-	for end := time.Now().Add(30 * time.Second); !got.Build.State.Ended() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !got.Build.State.Ended() && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		must(t, s, "get_build", m{"build_id": b.ID}, &got)
 	}
 	if got.Build.State != bothy.BuildSucceeded || len(got.Log) == 0 {

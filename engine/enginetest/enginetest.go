@@ -224,7 +224,7 @@ func netDeviceAgain(t *testing.T, s *suite) {
 
 func destroy(t *testing.T, m bothy.Machine) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if err := m.Destroy(ctx); err != nil {
 		t.Fatalf("destroy %s: %v", m.ID(), err)
@@ -338,7 +338,7 @@ func adopted(t *testing.T, s *suite) {
 	destroy(t, n)
 	select {
 	case <-m.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the first engine does not see that the machine has ended")
 	}
 }
@@ -368,7 +368,7 @@ func sweep(t *testing.T, s *suite) {
 	}
 	select {
 	case <-b.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the machine that is not kept still runs")
 	}
 	s.answers(t, plug(t, kept))
@@ -384,7 +384,7 @@ func manyAtOnce(t *testing.T, s *suite) {
 				t.Errorf("start %s: %v", id, err)
 				return
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 			defer cancel()
 			if err := m.Destroy(ctx); err != nil {
 				t.Errorf("destroy %s: %v", id, err)

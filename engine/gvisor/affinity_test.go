@@ -23,7 +23,7 @@ func TestBootAffinity(t *testing.T) {
 	dir, parent := newPlace(t)
 	m := startPinned(t, newEngine(t, dir, parent))
 	m.(bothy.Announcer).Announced(t.Context())
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		others, n := threads(t, m, all.Count())
 		if len(others) == 0 && n >= 3 {
 			return

@@ -105,7 +105,7 @@ func startConfined(t *testing.T) {
 			}
 		}
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		var left []string
 		own, _ := filepath.Glob("/proc/self/task/*/cgroup")
 		for _, path := range own {

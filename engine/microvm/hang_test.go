@@ -38,7 +38,7 @@ func TestHungMachineIsGivenUp(t *testing.T) {
 		if be := bothy.AsError(err); be.Code != bothy.CodeEngine || be.Hint == "" {
 			t.Errorf("%s of a machine that hangs: %v", name, err)
 		}
-		if took := time.Since(begun); took > 20*time.Second {
+		if took := time.Since(begun); took > time.Minute {
 			t.Errorf("%s waited for %v", name, took)
 		}
 	}
@@ -49,7 +49,7 @@ func TestHungMachineIsGivenUp(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("Destroy waits for a machine that hangs")
 	}
 }

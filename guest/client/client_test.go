@@ -583,7 +583,7 @@ func TestWatch(t *testing.T) {
 	if _, err := g.Mkdir(t.Context(), "w/old", ""); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var seen []string
 	var once sync.Once

@@ -69,7 +69,7 @@ func exit(t *testing.T, p *Process) Exit {
 	t.Helper()
 	select {
 	case <-p.Done():
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the command does not end")
 	}
 	e, ok := p.Exit()
@@ -232,7 +232,7 @@ func TestTimeoutKillsTheWholeTree(t *testing.T) {
 // waitGone waits for a process to end: killing is not instantaneous.
 func waitGone(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if p, err := procfs.Read(pid); err != nil || p.Dead() {
 			return
 		}
@@ -334,7 +334,7 @@ func TestOrphansAreReaped(t *testing.T) {
 
 func waitReaped(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if _, err := procfs.Read(pid); err != nil {
 			return
 		}

@@ -14,7 +14,7 @@ import (
 
 func next(t *testing.T, w *Watcher) Event {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	e, err := w.Next(ctx, 0)
 	if err != nil {

@@ -122,7 +122,7 @@ func (k *fakeKernel) answer(shell *socket, m incoming, parent []byte) {
 
 func connect(t *testing.T, conn *Connection) *Kernel {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	k, err := Connect(ctx, conn)
 	if err != nil {
@@ -154,7 +154,7 @@ func TestExecute(t *testing.T) {
 			t.Errorf("got %q, want %q", s, want)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := k.Interrupt(ctx); err != nil {
 		t.Error(err)

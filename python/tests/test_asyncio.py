@@ -118,7 +118,7 @@ async def test_many_at_once_over_one_client(fake: FakeServer) -> None:
     together = threading.Barrier(20)
 
     def script(_: Exchange) -> Iterator[dict[str, Any]]:
-        together.wait(10)
+        together.wait(60)
         yield out("done")
         yield final()
 
@@ -163,7 +163,7 @@ async def test_create_can_be_awaited_or_entered(fake: FakeServer) -> None:
 async def test_uploading_does_not_hold_up_other_tasks(fake: FakeServer) -> None:
     class Slow(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
-            assert turned.wait(10)
+            assert turned.wait(60)
             return super().read(size)
 
     turned = threading.Event()

@@ -18,7 +18,7 @@ def test_one_client_in_many_threads(fake: FakeServer) -> None:
     together = threading.Barrier(10)
 
     def script(_: Exchange) -> Iterator[dict[str, Any]]:
-        together.wait(10)
+        together.wait(60)
         yield out("done")
         yield final()
 
@@ -49,7 +49,7 @@ def test_loop_that_is_left_kills_the_command_at_once(fake: FakeServer) -> None:
             for event in sbx.exec_stream("forever"):
                 assert event.data == "tick"
                 break
-            assert fake.killed.wait(10)
+            assert fake.killed.wait(60)
         finally:
             gc.enable()
 

@@ -405,11 +405,14 @@ func TestAgentsAttachIsChecked(t *testing.T) {
 	}
 }
 
+// goesOn is a command that ends when it is told to, and would then be seen to have gone on.
+const goesOn = "touch begun; until [ -e go ]; do sleep 0.1; done; touch late"
+
 // Work whose lease another worker has taken ends at once, and nothing of it is posted.
 func TestAgentsLeaseIsLost(t *testing.T) {
 	w := newAgentsWorld(t, 4*time.Second)
 	s := w.queue.Session(nil)
-	id := s.Start("bash", in{"command": "touch begun; sleep 3; touch late"})
+	id := s.Start("bash", in{"command": goesOn})
 	for w.sandbox(s.ID) == "" {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -430,9 +433,9 @@ func TestAgentsLeaseIsLost(t *testing.T) {
 	if _, err := w.Snapshots.Resume(t.Context(), box, bothy.ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	res, err := w.Exec.Exec(t.Context(), box, bothy.ExecRequest{Command: bothy.Command{Line: "sleep 3; ls"}})
+	res, err := w.Exec.Exec(t.Context(), box, bothy.ExecRequest{Command: bothy.Command{Line: "touch go; sleep 3; ls"}})
 	w.must(err)
-	if res.Stdout != "begun\n" {
+	if res.Stdout != "begun\ngo\n" {
 		t.Errorf("the command went on: %q", res.Stdout)
 	}
 }
@@ -470,13 +473,13 @@ func TestAgentsKeyIsRevoked(t *testing.T) {
 func TestAgentsInterrupt(t *testing.T) {
 	w := newAgentsWorld(t, 10*time.Second)
 	s := w.queue.Session(nil)
-	id := s.Start("bash", in{"command": "touch begun; sleep 3; touch late"})
+	id := s.Start("bash", in{"command": goesOn})
 	for w.sandbox(s.ID) == "" {
 		time.Sleep(10 * time.Millisecond)
 	}
 	w.awaitFile(w.sandbox(s.ID), "/workspace/begun")
 	s.Interrupt()
-	w.want(s.Call("bash", in{"command": "sleep 3; ls"}), "begun\n", false)
+	w.want(s.Call("bash", in{"command": "touch go; sleep 3; ls"}), "begun\ngo\n", false)
 	if n := s.Posted(id); n != 0 {
 		t.Errorf("the interrupted call was answered %d times", n)
 	}

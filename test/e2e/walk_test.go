@@ -265,7 +265,7 @@ func TestTheWholeAPIAsSomebodyElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	stranger := key(bothy.TokenCreate{ProjectID: "walkers", Scopes: bothy.AllScopes}).Key
-	soon := time.Now().Add(time.Second)
+	soon := time.Now().Add(5 * time.Second)
 	expired := key(bothy.TokenCreate{Scopes: bothy.AllScopes, ExpiresAt: &soon})
 	revoked := key(bothy.TokenCreate{Scopes: bothy.AllScopes})
 	if err := s.Tokens.DeleteToken(t.Context(), revoked.ID); err != nil {

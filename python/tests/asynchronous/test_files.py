@@ -84,7 +84,7 @@ async def test_watch(fake: FakeServer, sbx: AsyncSandbox) -> None:
         async for change in changes:
             assert change == FileEvent("create", "/d/x", "x")
             break
-    assert fake.killed.wait(10)
+    assert fake.killed.wait(60)
     assert fake.calls("GET", "/watch")[0].query == {"path": "/d", "recursive": "true"}
 
 

@@ -145,7 +145,7 @@ async def test_output_so_far(fake: FakeServer, sbx: AsyncSandbox) -> None:
     events = await process.output()
     assert [(e.stream, e.data) for e in events] == [("stdout", "abc"), ("stderr", "def")]
     assert await process.output(6) == []
-    assert fake.killed.wait(10)
+    assert fake.killed.wait(60)
 
 
 async def test_waiting_ends_in_time(fake: FakeServer, sbx: AsyncSandbox) -> None:

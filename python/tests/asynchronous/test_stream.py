@@ -19,7 +19,7 @@ async def test_first_chunk_arrives_while_the_command_runs(
 
     def script(_: Exchange) -> Iterator[dict[str, Any]]:
         yield out("one", 0, pid=9)
-        assert seen_by_client.wait(10)
+        assert seen_by_client.wait(60)
         yield out("two", 3, "stderr")
         yield final(4, timed_out=True, hint="Give it more time.")
 
@@ -48,7 +48,7 @@ async def test_leaving_the_stream_kills_the_command(fake: FakeServer, sbx: Async
         async for event in stream:
             assert event.data == "tick"
             break
-    assert fake.killed.wait(10)
+    assert fake.killed.wait(60)
 
 
 async def test_stream_without_a_block(fake: FakeServer, sbx: AsyncSandbox) -> None:
@@ -87,7 +87,7 @@ async def test_callback_that_raises_kills_the_command(fake: FakeServer, sbx: Asy
     fake.scripts["forever"] = script
     with pytest.raises(LookupError, match="tick"):
         await sbx.exec("forever", on_stdout=fail)
-    assert fake.killed.wait(10)
+    assert fake.killed.wait(60)
 
 
 async def test_failure_in_the_middle_of_a_stream(fake: FakeServer, sbx: AsyncSandbox) -> None:

@@ -43,7 +43,7 @@ async def test_terminal(fake: FakeServer, sbx: AsyncSandbox) -> None:
             (10, b"are you there"),
         ]
     )
-    assert ended.wait(10) and got[3] == (8, (1000).to_bytes(2, "big"))
+    assert ended.wait(60) and got[3] == (8, (1000).to_bytes(2, "big"))
     query = fake.calls("GET", "/terminal")[0].query
     assert query == {"command": "echo 'a b'", "cols": "100", "rows": "30", "env.A": "1"}
     assert fake.calls("GET", "/terminal")[0].headers["authorization"].startswith("Bearer ")
@@ -121,7 +121,7 @@ async def test_read_until_a_prompt(fake: FakeServer, sbx: AsyncSandbox) -> None:
     def shell(exchange: Exchange) -> None:
         for piece in (b"\x1b[?2004h", b"bothy:~", b"$ ls\r\na.txt\r\nbothy:~$ "):
             exchange.send_frame(2, piece)
-        asked.wait(10)
+        asked.wait(60)
         exchange.send_frame(2, b"bye")
         exchange.send_frame(8, (1000).to_bytes(2, "big") + b'{"exit_code":0}')
 

@@ -85,7 +85,7 @@ def test_watch(fake: FakeServer, sbx: Sandbox) -> None:
         for change in changes:
             assert change == FileEvent("create", "/d/x", "x")
             break
-    assert fake.killed.wait(10)
+    assert fake.killed.wait(60)
     assert fake.calls("GET", "/watch")[0].query == {"path": "/d", "recursive": "true"}
 
 

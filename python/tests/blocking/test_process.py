@@ -146,7 +146,7 @@ def test_output_so_far(fake: FakeServer, sbx: Sandbox) -> None:
     events = process.output()
     assert [(e.stream, e.data) for e in events] == [("stdout", "abc"), ("stderr", "def")]
     assert process.output(6) == []
-    assert fake.killed.wait(10)
+    assert fake.killed.wait(60)
 
 
 def test_waiting_ends_in_time(fake: FakeServer, sbx: Sandbox) -> None:
