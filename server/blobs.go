@@ -18,6 +18,7 @@ import (
 	"github.com/bothy-dev/bothy/doctor"
 	"github.com/bothy-dev/bothy/internal/random"
 	"github.com/bothy-dev/bothy/snapshot"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/vault"
 )
 
@@ -69,6 +70,11 @@ func (s *Server) openBlobs(ctx context.Context) error {
 	}
 	s.blobs, s.bucket = blobs, bucket
 	s.undo.Add(func() { stop(); blobs.Close() })
+	if bucket.Usable() == nil {
+		if err := blobs.Settle(); err != nil {
+			return err
+		}
+	}
 	go blobs.RunCollector(background)
 	if bucket.Usable() != nil {
 		go s.claimLater(background, blobs, len(stored) > 0)
@@ -89,7 +95,7 @@ func openBucket(c config.Config) (*s3.Bucket, error) {
 func (s *Server) claim(ctx context.Context, b *s3.Bucket, used bool) error {
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
-	err := b.Claim(ctx, bucketOwner(s.vault), used)
+	err := b.Claim(ctx, s.bucketClaim(used))
 	if errors.Is(err, s3.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 		s.log.Warn("the object storage cannot be reached: snapshots stay on this host's disk until it can", "blobs", b.Location.String(), "error", err)
 		return nil
@@ -107,8 +113,11 @@ func (s *Server) claimLater(ctx context.Context, blobs *s3.Store, used bool) {
 		case <-t.C:
 		}
 		tctx, cancel := context.WithTimeout(ctx, claimTimeout)
-		err := s.bucket.Claim(tctx, bucketOwner(s.vault), used)
+		err := s.bucket.Claim(tctx, s.bucketClaim(used))
 		cancel()
+		if err == nil {
+			err = blobs.Settle()
+		}
 		switch {
 		case err == nil:
 			s.log.Info("the object storage can be reached", "blobs", s.bucket.Location.String())
@@ -119,6 +128,32 @@ func (s *Server) claimLater(ctx context.Context, blobs *s3.Store, used bool) {
 			s.log.Error("the object storage cannot be used: snapshots stay on this host's disk", "blobs", s.bucket.Location.String(), "error", err)
 		}
 	}
+}
+
+// bucketClaim is what is said to the object storage. used says that there are records of what
+// lies in it.
+func (s *Server) bucketClaim(used bool) s3.Claim {
+	return s3.Claim{Owner: bucketOwner(s.vault), Places: places{s.store}, Used: used}
+}
+
+// places are the records of places in object storage.
+type places struct{ store database }
+
+func (p places) Places(ctx context.Context) (all []s3.Place, err error) {
+	known, err := p.store.Places(ctx)
+	for _, k := range known {
+		all = append(all, s3.Place(k))
+	}
+	return all, err
+}
+
+func (p places) AddPlace(ctx context.Context, n s3.Place) error {
+	return p.store.AddPlace(ctx, store.Place(n))
+}
+
+func (p places) UsePlace(ctx context.Context, n s3.Place) (s3.Place, error) {
+	used, err := p.store.UsePlace(ctx, store.Place(n))
+	return s3.Place(used), err
 }
 
 // bucketOwner names the servers that can read each other's snapshots: those with one key.

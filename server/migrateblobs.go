@@ -30,55 +30,147 @@ func MigrateBlobs(ctx context.Context, c config.Config, to string, o Options) (*
 			WithHint("Name the settings with --config, or set BOTHY_BLOBS.")
 	case c.Cluster.On():
 		return nil, bothy.Errorf(bothy.CodeConflict, "the object storage is that of all hosts of the cluster, and one host cannot take the snapshots of the others").
-			WithHint("Leave blobs set. To go to another bucket, stop all hosts, and copy everything in this one with the tools of the storage.")
+			WithHint("Leave blobs set. To go to another bucket, stop all hosts, and copy everything in this one, also bothy.json, with the tools of the storage.")
 	}
+	m := &BlobMigration{}
+	err := withBlobs(ctx, c, o, s3.Claim{Used: true}, func(s *Server, blobs *s3.Store) error {
+		return s.fetchAll(ctx, blobs, m)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// withBlobs does something with the object storage of a home whose server does not run.
+func withBlobs(ctx context.Context, c config.Config, o Options, claim s3.Claim, do func(*Server, *s3.Store) error) error {
 	if _, err := os.Stat(filepath.Join(c.Home, "secrets.key")); err != nil {
-		return nil, bothy.Errorf(bothy.CodeFileNotFound, "there is no state in %s", c.Home).WithHint("Set BOTHY_HOME, or name the settings with --config.")
+		return bothy.Errorf(bothy.CodeFileNotFound, "there is no state in %s", c.Home).WithHint("Set BOTHY_HOME, or name the settings with --config.")
 	}
 	s := &Server{config: c, version: o.Version, log: o.Log}
 	defer s.Close()
 	if err := s.openHome(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.openStore(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	var err error
 	if s.vault, err = vault.Open(filepath.Join(c.Home, "secrets.key")); err != nil {
-		return nil, err
+		return err
 	}
 	bucket, err := openBucket(c)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	claim.Owner = bucketOwner(s.vault)
+	claim.Places = places{s.store}
+	if claim.Adopt {
+		claim.Places = adopted{places{s.store}}
 	}
 	// Here one that is away is an error.
-	if err := bucket.Claim(ctx, bucketOwner(s.vault), true); err != nil {
-		return nil, err
+	if err := bucket.Claim(ctx, claim); err != nil {
+		return err
 	}
 	blobs, err := s3.Open(filepath.Join(c.Home, "snapshots"), bucket, s3.Options{
 		Kind: snapshotKind, State: objectState(c.Home), MinFree: c.Snapshots.MinFreeDiskMB << 20, KeepAll: true, Log: s.log,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer blobs.Close()
-	return s.fetchAll(ctx, blobs)
+	if err := blobs.Settle(); err != nil {
+		return err
+	}
+	return do(s, blobs)
 }
 
-// fetchAll changes no record before all files are here.
-func (s *Server) fetchAll(ctx context.Context, blobs *s3.Store) (*BlobMigration, error) {
-	all, err := s.store.AllSnapshots(ctx)
+// adopted are records that take a place in the stead of the one that is used.
+type adopted struct{ places }
+
+func (a adopted) UsePlace(ctx context.Context, p s3.Place) (s3.Place, error) {
+	if err := a.store.ForgetPlaces(ctx); err != nil {
+		return p, err
+	}
+	return a.places.UsePlace(ctx, p)
+}
+
+// BlobAdoption is what AdoptBlobs has done.
+type BlobAdoption struct {
+	// Location is the place that the server uses from now on.
+	Location string `json:"location"`
+	// Snapshots are in the records; Stored of them are in the place.
+	Snapshots int `json:"snapshots"`
+	Stored    int `json:"stored"`
+	// Lost are those that the records said to be in the object storage, and that are neither
+	// in the place nor on this host.
+	Lost []string `json:"lost,omitempty"`
+}
+
+// AdoptBlobs makes the place of the setting blobs the one that a home's server uses, with what
+// is in it, in place of the one in its records. No server of the database may run.
+func AdoptBlobs(ctx context.Context, c config.Config, o Options) (*BlobAdoption, error) {
+	if c.Blobs == "" {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the setting blobs names no object storage").
+			WithHint("Name the settings with --config, or set BOTHY_BLOBS.")
+	}
+	a := &BlobAdoption{}
+	err := withBlobs(ctx, c, o, s3.Claim{Adopt: true}, func(s *Server, blobs *s3.Store) error {
+		return s.compareStored(ctx, blobs, a)
+	})
 	if err != nil {
 		return nil, err
 	}
-	m := &BlobMigration{Snapshots: len(all)}
+	return a, nil
+}
+
+// compareStored has the records say which snapshots are in the object storage.
+func (s *Server) compareStored(ctx context.Context, blobs *s3.Store, a *BlobAdoption) error {
+	l, err := s3.ParseLocation(s.config.Blobs)
+	if err != nil {
+		return err
+	}
+	all, err := s.store.AllSnapshots(ctx)
+	if err != nil {
+		return err
+	}
+	a.Location, a.Snapshots = l.String(), len(all)
+	for _, n := range all {
+		has, err := blobs.Has(ctx, n.ID)
+		if err != nil {
+			return err
+		}
+		was := n.Durable
+		n.Durable = bothy.DurableHost
+		if has {
+			n.Durable = bothy.DurableStore
+			a.Stored++
+		} else if was == bothy.DurableStore && !blobs.Local(n.ID) {
+			a.Lost = append(a.Lost, n.ID)
+		}
+		if n.Durable != was {
+			if err := s.store.UpdateSnapshot(ctx, n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fetchAll changes no record before all files are here.
+func (s *Server) fetchAll(ctx context.Context, blobs *s3.Store, m *BlobMigration) error {
+	all, err := s.store.AllSnapshots(ctx)
+	if err != nil {
+		return err
+	}
+	m.Snapshots = len(all)
 	for _, n := range all {
 		if n.Durable != bothy.DurableStore || blobs.Local(n.ID) {
 			continue
 		}
 		_, release, err := blobs.Open(ctx, n.ID)
 		if err != nil {
-			return nil, fmt.Errorf("fetch snapshot %s, after %d others: %w", n.ID, m.Fetched, err)
+			return fmt.Errorf("fetch snapshot %s, after %d others: %w", n.ID, m.Fetched, err)
 		}
 		release()
 		m.Fetched++
@@ -87,10 +179,13 @@ func (s *Server) fetchAll(ctx context.Context, blobs *s3.Store) (*BlobMigration,
 		if n.Durable == bothy.DurableStore {
 			n.Durable = bothy.DurableHost
 			if err := s.store.PutSnapshot(ctx, n); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
 	// What is known of this storage is nothing that another one has.
-	return m, os.RemoveAll(objectState(s.config.Home))
+	if err := s.store.ForgetPlaces(ctx); err != nil {
+		return err
+	}
+	return os.RemoveAll(objectState(s.config.Home))
 }

@@ -43,6 +43,7 @@ type Bucket struct {
 
 	mu    sync.Mutex
 	unfit error // why nothing may be read or written
+	place string
 }
 
 // ErrUnavailable is that the storage could not be reached, or could not answer now.

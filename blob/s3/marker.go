@@ -2,6 +2,8 @@ package s3
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +12,8 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/failpoint"
+	"github.com/bothy-dev/bothy/internal/random"
 )
 
 // markerName is the object that says whose a bucket is.
@@ -18,7 +22,9 @@ const markerName = "bothy.json"
 type marker struct {
 	Format int `json:"format"`
 	// Owner names the servers that share the bucket: those with one key for secrets.
-	Owner     string    `json:"owner"`
+	Owner string `json:"owner"`
+	// Place names the bucket, or the prefix in it, wherever it is copied.
+	Place     string    `json:"place,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
 }
 
@@ -27,43 +33,189 @@ const markerFormat = 1
 // tryFolder is where Try writes.
 const tryFolder = "try"
 
-// Claim finds out whether the place is this owner's, and makes it so where it is empty. With
-// used, it must be the owner's already: there are records of what lies in it. Every error
-// but ErrUnavailable is that nothing may be read or written there.
-func (b *Bucket) Claim(ctx context.Context, owner string, used bool) error {
-	err := b.claim(ctx, owner, used)
+// Place is a place in object storage as the records have it: ID is what its mark says,
+// Location where it was when it was used last, and Used says that it is the one that is used
+// and not one that is about to be marked.
+type Place struct {
+	ID, Location string
+	CreatedAt    time.Time
+	Used         bool
+}
+
+// Places are the records of places.
+type Places interface {
+	Places(ctx context.Context) ([]Place, error)
+	// AddPlace writes down a place that is about to be marked.
+	AddPlace(ctx context.Context, p Place) error
+	// UsePlace makes a place the one that is used unless another is, and returns that which is.
+	UsePlace(ctx context.Context, p Place) (Place, error)
+}
+
+// Claim says who wants to use a bucket.
+type Claim struct {
+	Owner string
+	// Places are the owner's records of places.
+	Places Places
+	// Used says that there are records of what lies in the bucket.
+	Used bool
+	// Adopt takes a place that is the owner's, or that is empty, whatever lay in another.
+	Adopt bool
+}
+
+// Claim finds out whether the place is the one that the owner's records name, and makes it so
+// where they name none and it is empty. Every error but ErrUnavailable is that nothing may be
+// read or written there.
+func (b *Bucket) Claim(ctx context.Context, c Claim) error {
+	place, err := b.claim(ctx, c)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.unfit = err
+	b.unfit, b.place = err, place
 	return err
 }
 
-func (b *Bucket) claim(ctx context.Context, owner string, used bool) error {
+// Place is what the mark of a claimed bucket says.
+func (b *Bucket) Place() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.place
+}
+
+func (b *Bucket) claim(ctx context.Context, c Claim) (string, error) {
 	if err := b.checkKeys(); err != nil {
-		return err
+		return "", err
+	}
+	// A place that is used has had its mark for as long, so they are read before it.
+	known, err := c.Places.Places(ctx)
+	if err != nil {
+		return "", err
 	}
 	m, err := b.marker(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := b.mayClaim(ctx, used); err != nil {
-			return err
+		if err := b.mark(ctx, c, known); err != nil {
+			return "", err
 		}
-		text, _ := json.Marshal(marker{Format: markerFormat, Owner: owner, CreatedAt: time.Now().UTC().Truncate(time.Second)})
-		if err := b.put(ctx, b.key(markerName), text, true); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-		m, err = b.marker(ctx) // another may have been quicker
+		m, err = b.newMarker(ctx) // another may have been quicker
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
 	switch {
 	case m.Format > markerFormat:
-		return bothy.Errorf(bothy.CodeUnsupported, "%s was written by a newer Bothy", b.Location).WithHint("Upgrade this server.")
-	case m.Owner != owner:
-		return bothy.Errorf(bothy.CodeConflict, "%s belongs to another server, since %s", b.Location, m.CreatedAt.Format(time.DateOnly)).
+		return "", bothy.Errorf(bothy.CodeUnsupported, "%s was written by a newer Bothy", b.Location).WithHint("Upgrade this server.")
+	case m.Owner != c.Owner:
+		return "", bothy.Errorf(bothy.CodeConflict, "%s belongs to another server, since %s", b.Location, m.CreatedAt.Format(time.DateOnly)).
 			WithHint("Give each server, or group of servers with the same secrets.key, a bucket or prefix of its own in the setting blobs.")
 	}
+	return b.use(ctx, c, m)
+}
+
+// use makes the place with a mark the one that is used, if it is one that the records name.
+// They are read after the mark: who marks a place has told them before.
+func (b *Bucket) use(ctx context.Context, c Claim, m *marker) (string, error) {
+	p := Place{ID: m.Place, Location: b.Location.String(), CreatedAt: m.CreatedAt}
+	named := p.ID == "" || c.Adopt // marks of servers that kept no records of places
+	if p.ID == "" {
+		sum := sha256.Sum256(fmt.Appendln(nil, m.Owner, m.CreatedAt.UTC()))
+		p.ID = hex.EncodeToString(sum[:16])
+	}
+	all, err := c.Places.Places(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, known := range all {
+		if known.Used && known.ID != p.ID && !c.Adopt {
+			return "", b.notThePlace(known)
+		}
+		named = named || known.ID == p.ID
+	}
+	if !named {
+		return "", bothy.Errorf(bothy.CodeConflict, "%s is in use with another database, since %s: this one has no record of it", b.Location, m.CreatedAt.Format(time.DateOnly)).
+			WithHint("Name that database in the setting store, or an empty bucket or prefix in the setting blobs. " +
+				"To take this one over, run `bothy migrate --blobs-adopt`: what no record names is deleted from it after snapshots.grace_hours.")
+	}
+	used, err := c.Places.UsePlace(ctx, p)
+	if err != nil {
+		return "", err
+	}
+	if used.ID != p.ID {
+		return "", b.notThePlace(used)
+	}
+	return used.ID, nil
+}
+
+func (b *Bucket) notThePlace(used Place) error {
+	return bothy.Errorf(bothy.CodeConflict, "%s is not the place that the records name, which was %s when it was used last", b.Location, used.Location).
+		WithHint("Correct the setting blobs. To move, copy everything there, also %s; to start with this one instead, run `bothy migrate --blobs-adopt`. Nothing was changed.", markerName)
+}
+
+// mark marks an empty place as the owner's, unless another server does so first.
+func (b *Bucket) mark(ctx context.Context, c Claim, known []Place) error {
+	now := time.Now().UTC().Truncate(time.Second)
+	p := Place{ID: random.Hex(16), Location: b.Location.String(), CreatedAt: now}
+	lost := false
+	for _, k := range known {
+		if !c.Adopt && k.Used {
+			return b.noMark(k)
+		}
+		if lost = k.Used && k.Location == p.Location; lost {
+			p = k
+			break
+		}
+	}
+	if c.Used && !c.Adopt {
+		return bothy.Errorf(bothy.CodeConflict, "%s has no mark of this server, but its records say that snapshots lie there: it is the wrong bucket, or was emptied", b.Location).
+			WithHint("Correct the setting blobs, or restore the bucket. Nothing was changed.")
+	}
+	names, err := b.names(ctx, b.Location.Prefix, 3)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(names, markerName) {
+		return nil
+	}
+	// A test object that could not be removed does no harm.
+	names = slices.DeleteFunc(names, func(name string) bool { return name == tryFolder })
+	if len(names) > 0 && !lost {
+		return bothy.Errorf(bothy.CodeConflict, "%s holds objects that are not Bothy's, such as %s", b.Location, names[0]).
+			WithHint("Give an empty bucket, or a prefix of its own: s3://%s/bothy?….", b.Location.Bucket)
+	}
+	// The other hosts of a cluster find it in the records once they find the mark.
+	if err := c.Places.AddPlace(ctx, p); err != nil {
+		return err
+	}
+	if err := failpoint.Hit("s3.mark"); err != nil {
+		return err
+	}
+	text, _ := json.Marshal(marker{Format: markerFormat, Owner: c.Owner, Place: p.ID, CreatedAt: now})
+	if err := b.put(ctx, b.key(markerName), text, true); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
 	return nil
+}
+
+// noMark is the error of a place without a mark while the records name one.
+func (b *Bucket) noMark(used Place) error {
+	if used.Location != b.Location.String() {
+		return b.notThePlace(used)
+	}
+	return bothy.Errorf(bothy.CodeConflict, "%s has lost the mark that it had since %s: the bucket was emptied, or made anew", b.Location, used.CreatedAt.Format(time.DateOnly)).
+		WithHint("Restore what was in it. To do without, run `bothy migrate --blobs-adopt`: snapshots on the disks of hosts are then carried there again, and the others are lost. Nothing was changed.")
+}
+
+// newMarker reads a marker that was just written, by this server or another. Some storage
+// says that it is there before it can be read.
+func (b *Bucket) newMarker(ctx context.Context) (m *marker, err error) {
+	for pause := 10 * time.Millisecond; pause < 3*time.Second; pause *= 2 {
+		if m, err = b.marker(ctx); !errors.Is(err, fs.ErrNotExist) {
+			return m, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+	return nil, fmt.Errorf("%w: %s has a new mark that cannot be read yet", ErrUnavailable, b.Location)
 }
 
 // marker reads the marker; fs.ErrNotExist where there is none.
@@ -78,25 +230,6 @@ func (b *Bucket) marker(ctx context.Context) (*marker, error) {
 			WithHint("Give a bucket or prefix of its own in the setting blobs.")
 	}
 	return &m, nil
-}
-
-// mayClaim refuses places that are empty and should not be, or should be empty and are not.
-func (b *Bucket) mayClaim(ctx context.Context, used bool) error {
-	if used {
-		return bothy.Errorf(bothy.CodeConflict, "%s has no mark of this server, but its records say that snapshots lie there: it is the wrong bucket, or was emptied", b.Location).
-			WithHint("Correct the setting blobs, or restore the bucket. Nothing was changed.")
-	}
-	names, err := b.names(ctx, b.Location.Prefix, 2)
-	if err != nil {
-		return err
-	}
-	// A test object that could not be removed does no harm.
-	names = slices.DeleteFunc(names, func(name string) bool { return name == tryFolder })
-	if len(names) > 0 {
-		return bothy.Errorf(bothy.CodeConflict, "%s holds objects that are not Bothy's, such as %s", b.Location, names[0]).
-			WithHint("Give an empty bucket, or a prefix of its own: s3://%s/bothy?….", b.Location.Bucket)
-	}
-	return nil
 }
 
 // checkKeys says so when there are no keys to speak with.

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -11,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/bothy-dev/bothy"
@@ -79,7 +82,9 @@ func TestWhoseBucket(t *testing.T) {
 	claim := func(url, owner string, used bool) error {
 		t.Helper()
 		b := openBucket(t, url)
-		err := b.Claim(t.Context(), owner, used)
+		c := claimOf(url, owner)
+		c.Used = used
+		err := b.Claim(t.Context(), c)
 		if (b.Usable() == nil) != (err == nil) {
 			t.Errorf("claimed with %v, and usable with %v", err, b.Usable())
 		}
@@ -134,8 +139,126 @@ func TestWhoseBucket(t *testing.T) {
 	if err := os.WriteFile(file, []byte("[bothy]\naws_access_key_id = "+s3test.AccessKey+"\naws_secret_access_key = "+s3test.SecretKey+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := claim(server.URL("one")+"&profile=bothy&credentials="+file, "me", false); err != nil {
+	if err := openBucket(t, server.URL("one")+"&profile=bothy&credentials="+file).Claim(t.Context(), claimOf(server.URL("one"), "me")); err != nil {
 		t.Errorf("keys in a file: %v", err)
+	}
+}
+
+// wants claims a bucket, and checks the outcome: nil is that it is taken, and otherwise the error
+// has the words and says what to do.
+func wants(t *testing.T, what, url string, c Claim, refusal string) {
+	t.Helper()
+	b := openBucket(t, url)
+	err := b.Claim(t.Context(), c)
+	if refusal == "" {
+		if err != nil || b.Usable() != nil || b.Place() == "" {
+			t.Errorf("%s: %v", what, err)
+		}
+		return
+	}
+	var be *bothy.Error
+	if !errors.As(err, &be) || be.Code != bothy.CodeConflict || !strings.Contains(be.Detail, refusal) || be.Hint == "" || b.Usable() == nil {
+		t.Errorf("%s: %v, and not that it %q", what, err, refusal)
+	}
+}
+
+// A bucket and a database know each other.
+func TestABucketAndADatabaseKnowEachOther(t *testing.T) {
+	server := s3test.Start(t)
+	first, second := server.Bucket(t, "first"), server.Bucket(t, "second")
+	d := &database{}
+	c := Claim{Owner: "me", Places: d}
+	wants(t, "a new bucket", first, c, "")
+	wants(t, "the same again", first, c, "")
+	was := d.all[0]
+	if !was.Used || len(d.all) != 1 {
+		t.Errorf("the records: %+v", d.all)
+	}
+	wants(t, "another empty one", second, c, "is not the place that the records name")
+	if keys := server.Objects(t, "second"); len(keys) > 0 {
+		t.Errorf("the wrong one was written to: %v", keys)
+	}
+	others := Claim{Owner: "me", Places: &database{}}
+	wants(t, "another database's", first, others, "in use with another database")
+	wants(t, "another database's empty one", second, others, "")
+	wants(t, "one that another database marked", second, c, "is not the place that the records name")
+	wants(t, "another cluster's", first, Claim{Owner: "other", Places: d, Adopt: true}, "belongs to another server")
+
+	mark := server.Get(t, "first", markerName)
+	if err := server.Remove("first", markerName); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, "an emptied one", first, c, "emptied")
+	moved := server.Bucket(t, "moved")
+	server.Put(t, "moved", markerName, mark)
+	server.Put(t, "moved", "snapshots/x/index.json", "{}")
+	wants(t, "a copy of all that was there", moved, c, "")
+	if now := d.all[0]; now.ID != was.ID || now.Location == was.Location {
+		t.Errorf("after the move the records have %+v", now)
+	}
+	wants(t, "the emptied one by its old name", first, c, "is not the place that the records name")
+
+	c.Adopt = true
+	server.Put(t, "first", "photo.jpg", "x")
+	wants(t, "things of others", first, c, "not Bothy's")
+	if err := server.Remove("moved", markerName); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, "its own that lost only its mark", moved, c, "")
+	if now := d.all[0]; now.ID != was.ID {
+		t.Errorf("its new mark is another: %+v", now)
+	}
+	others = Claim{Owner: "me", Places: &database{}, Adopt: true}
+	wants(t, "another database's, taken over", moved, others, "")
+}
+
+// Marks of earlier versions name no place.
+func TestAnEarlierMarkIsAccepted(t *testing.T) {
+	server := s3test.Start(t)
+	url := server.Bucket(t, "one")
+	server.Put(t, "one", markerName, `{"format":1,"owner":"me","created_at":"2026-01-02T03:04:05Z"}`)
+	server.Put(t, "one", "snapshots/x/index.json", "{}")
+	d := &database{}
+	for range 2 {
+		wants(t, "without records", url, Claim{Owner: "me", Places: d, Used: true}, "")
+	}
+	wants(t, "with another's records", url, Claim{Owner: "me", Places: &database{all: []Place{{ID: "x", Used: true}}}}, "is not the place that the records name")
+}
+
+// Hosts that start at the same time with a new bucket agree about it, whoever of them is the first.
+func TestHostsMarkABucketTogether(t *testing.T) {
+	server := s3test.Start(t)
+	for round := range 5 {
+		url := server.Bucket(t, fmt.Sprint("bucket", round))
+		d := &database{}
+		// In every other round all have found no mark, and an empty bucket, before one writes its own.
+		var looked atomic.Int32
+		all := make(chan struct{})
+		mend := server.Spoil(s3test.Faults{Before: func(r *http.Request) {
+			if round%2 == 0 && r.Method == http.MethodPut {
+				if looked.Add(1) == 4 {
+					close(all)
+				}
+				<-all
+			}
+		}})
+		var hosts sync.WaitGroup
+		places := make([]string, 4)
+		errs := make([]error, 4)
+		for i := range places {
+			b := openBucket(t, url)
+			hosts.Go(func() {
+				errs[i] = b.Claim(t.Context(), Claim{Owner: "me", Places: d})
+				places[i] = b.Place()
+			})
+		}
+		hosts.Wait()
+		mend()
+		for i := range places {
+			if errs[i] != nil || places[i] == "" || places[i] != places[0] {
+				t.Errorf("round %d: host %d: %q, %v", round, i, places[i], errs[i])
+			}
+		}
 	}
 }
 
@@ -177,7 +300,7 @@ func TestOwnAuthorityAndEncryption(t *testing.T) {
 	}})
 	defer front.Close()
 	at := "s3://one?region=" + s3test.Region + "&path_style=true&sse=AES256&endpoint=" + url.QueryEscape(front.URL)
-	if err := openBucket(t, at).Claim(t.Context(), "me", false); !errors.Is(err, ErrUnavailable) || !errors.As(err, new(x509.UnknownAuthorityError)) {
+	if err := openBucket(t, at).Claim(t.Context(), claimOf(at, "me")); !errors.Is(err, ErrUnavailable) || !errors.As(err, new(x509.UnknownAuthorityError)) {
 		t.Errorf("without the authority: %v", err)
 	}
 	ca := filepath.Join(t.TempDir(), "ca.pem")
@@ -185,7 +308,7 @@ func TestOwnAuthorityAndEncryption(t *testing.T) {
 	if err := os.WriteFile(ca, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := openBucket(t, at+"&ca_file="+ca).Claim(t.Context(), "me", false); err != nil {
+	if err := openBucket(t, at+"&ca_file="+ca).Claim(t.Context(), claimOf(at, "me")); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-asked; got != "AES256" {

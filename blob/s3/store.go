@@ -113,6 +113,48 @@ func Open(root string, b *Bucket, o Options) (*Store, error) {
 	return s, nil
 }
 
+// placeFile names the place that the state is of.
+const placeFile = "place"
+
+// Settle forgets what is known of another place than the one that the bucket is now.
+func (s *Store) Settle() error {
+	path := filepath.Join(s.o.State, placeFile)
+	was, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if string(was) == s.bucket.Place() {
+		return nil
+	}
+	if err == nil {
+		for _, folder := range []string{indexes, gone} {
+			names, err := s.stateNames(folder)
+			if err != nil {
+				return err
+			}
+			for _, name := range names {
+				if err := removeFile(s.state(folder, name)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	draft := path + ".new"
+	if err := os.WriteFile(draft, []byte(s.bucket.Place()), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(draft, path)
+}
+
+// Has reports whether the bucket has a tree, whatever is known here.
+func (s *Store) Has(ctx context.Context, name string) (bool, error) {
+	_, _, err := s.bucket.index(ctx, s.o.Kind, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // Close ends what is under way. Uploads continue when they are asked for again.
 func (s *Store) Close() {
 	s.stop()

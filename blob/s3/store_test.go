@@ -56,7 +56,7 @@ func hostAt(t *testing.T, server *s3test.Server, url, dir string, change func(*O
 func (h *host) open(change func(*Options)) {
 	h.t.Helper()
 	b := openBucket(h.t, h.url)
-	if err := b.Claim(h.t.Context(), "owner", false); err != nil {
+	if err := b.Claim(h.t.Context(), claimOf(h.url, "owner")); err != nil {
 		h.t.Fatal(err)
 	}
 	o := h.options()
@@ -86,6 +86,50 @@ func (h *host) options() Options {
 		now:     func() time.Time { return time.Unix(0, h.now.Load()) },
 		backoff: func(int) time.Duration { return 10 * time.Millisecond },
 	}
+}
+
+// database has the records of places of servers that share them.
+type database struct {
+	mu  sync.Mutex
+	all []Place
+}
+
+func (d *database) Places(context.Context) ([]Place, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.all), nil
+}
+
+func (d *database) AddPlace(_ context.Context, p Place) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !slices.ContainsFunc(d.all, func(k Place) bool { return k.ID == p.ID }) {
+		p.Used = false
+		d.all = append(d.all, p)
+	}
+	return nil
+}
+
+func (d *database) UsePlace(_ context.Context, p Place) (Place, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, k := range d.all {
+		if k.Used && k.ID != p.ID {
+			return k, nil
+		}
+	}
+	p.Used = true
+	d.all = []Place{p}
+	return p, nil
+}
+
+// databases are those of the owners of buckets.
+var databases sync.Map
+
+// claimOf is the claim of a server whose database knows the bucket, if any knows it.
+func claimOf(url, owner string) Claim {
+	d, _ := databases.LoadOrStore(url+" "+owner, &database{})
+	return Claim{Owner: owner, Places: d.(*database)}
 }
 
 func openBucket(t *testing.T, url string) *Bucket {
@@ -167,7 +211,7 @@ func (h *host) wantFiles(name string, want map[string][]byte) {
 	}
 }
 
-func random(n int) []byte {
+func noise(n int) []byte {
 	b := make([]byte, n)
 	r := rand.NewChaCha8([32]byte{1})
 	_, _ = r.Read(b)
@@ -179,10 +223,10 @@ func files() map[string][]byte {
 	return map[string][]byte{
 		"manifest.json":     []byte(`{"version":1}`),
 		"files.tar":         bytes.Repeat([]byte("compressible "), 300_000),
-		"memory/pages.img":  random(2*chunkSize + 4321),
+		"memory/pages.img":  noise(2*chunkSize + 4321),
 		"memory/empty":      {},
-		"memory/state":      random(inlineBytes),
-		"memory/state.more": random(inlineBytes + 1),
+		"memory/state":      noise(inlineBytes),
+		"memory/state.more": noise(inlineBytes + 1),
 	}
 }
 
@@ -191,8 +235,9 @@ func TestStoreIsABlobStore(t *testing.T) {
 	var n int
 	open := func(t *testing.T, dir string) *Store {
 		n++
-		b := openBucket(t, bucketFor(t, server, dir))
-		if err := b.Claim(t.Context(), "owner", false); err != nil {
+		url := bucketFor(t, server, dir)
+		b := openBucket(t, url)
+		if err := b.Claim(t.Context(), claimOf(url, "owner")); err != nil {
 			t.Fatal(err)
 		}
 		s, err := Open(dir, b, Options{Kind: "snapshots", State: dir + "-state", Grace: time.Hour, Named: func(context.Context, string) (bool, error) { return true, nil }})
@@ -310,7 +355,7 @@ func TestHolesStayHoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, at := range []int64{5 * chunkSize, 9*chunkSize + 100_000} {
-		if _, err := f.WriteAt(random(10_000), at); err != nil {
+		if _, err := f.WriteAt(noise(10_000), at); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -554,7 +599,7 @@ func TestFetchEndsWithTheLastWhoWaits(t *testing.T) {
 }
 
 func TestCacheIsBounded(t *testing.T) {
-	one := map[string][]byte{"f": random(1 << 20)}
+	one := map[string][]byte{"f": noise(1 << 20)}
 	h := newHost(t, func(o *Options) { o.CacheBytes = 5 << 19 }) // two and a half
 	for n := range 4 {
 		name := fmt.Sprint("t", n)

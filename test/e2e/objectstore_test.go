@@ -161,6 +161,14 @@ func TestWrongObjectStorage(t *testing.T) {
 		}
 	}
 	s.Env = own
+	mark := objects.Get(t, "bothy", "bothy.json")
+	if err := objects.Remove("bothy", "bothy.json"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(); err == nil {
+		t.Fatal("it starts with its bucket emptied")
+	}
+	objects.Put(t, "bothy", "bothy.json", mark)
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -259,6 +259,21 @@ func (s *Server) Remove(bucket, key string) error {
 	return s.Client.RemoveObject(context.Background(), bucket, key, minio.RemoveObjectOptions{})
 }
 
+// Get reads an object.
+func (s *Server) Get(t testing.TB, bucket, key string) string {
+	t.Helper()
+	o, err := s.Client.GetObject(context.Background(), bucket, key, minio.GetObjectOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	text, err := io.ReadAll(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 // Put writes an object.
 func (s *Server) Put(t testing.TB, bucket, key, text string) {
 	t.Helper()
