@@ -19,6 +19,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/random"
 	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store"
+	"github.com/bothy-dev/bothy/telemetry"
 	"github.com/bothy-dev/bothy/vault"
 )
 
@@ -29,6 +30,8 @@ const (
 	claimTimeout = 15 * time.Second
 	// claimAgain is how often storage that was away is tried.
 	claimAgain = 10 * time.Second
+	// checkEvery is how often it is looked whether storage that answers is still this server's.
+	checkEvery = time.Minute
 )
 
 // objectState is where the server remembers what is in the object storage.
@@ -76,10 +79,25 @@ func (s *Server) openBlobs(ctx context.Context) error {
 		}
 	}
 	go blobs.RunCollector(background)
-	if bucket.Usable() != nil {
-		go s.claimLater(background, blobs, len(stored) > 0)
-	}
+	go s.watchBucket(background, blobs, len(stored) > 0)
 	return nil
+}
+
+// objectStorage is what the metrics tell of the object storage.
+func (s *Server) objectStorage() telemetry.ObjectStorage {
+	o := telemetry.ObjectStorage{Available: s.bucket.Answers() && s.bucket.Usable() == nil}
+	if blobs, ok := s.blobs.(*s3.Store); ok {
+		o.Kinds = append(o.Kinds, objectKind(snapshotKind, blobs.Reading()))
+	}
+	return o
+}
+
+func objectKind(kind string, r s3.Reading) telemetry.ObjectKind {
+	return telemetry.ObjectKind{
+		Kind: kind, Pending: r.Pending, Oldest: r.Oldest.Seconds(),
+		Uploads: r.Uploads, UploadFailures: r.UploadFailures, UploadBytes: r.UploadBytes,
+		Fetches: r.Fetches, FetchFailures: r.FetchFailures, FetchBytes: r.FetchBytes, Damaged: r.Damaged, Repaired: r.Repaired,
+	}
 }
 
 func openBucket(c config.Config) (*s3.Bucket, error) {
@@ -103,30 +121,51 @@ func (s *Server) claim(ctx context.Context, b *s3.Bucket, used bool) error {
 	return err
 }
 
-func (s *Server) claimLater(ctx context.Context, blobs *s3.Store, used bool) {
-	t := time.NewTicker(claimAgain)
-	defer t.Stop()
-	for told := ""; ; {
+// watchBucket claims storage that could not be, and looks now and then whether what it has is
+// still there.
+func (s *Server) watchBucket(ctx context.Context, blobs *s3.Store, used bool) {
+	told := ""
+	for {
+		wait := claimAgain
+		if s.bucket.Usable() == nil && s.bucket.Answers() {
+			wait = checkEvery
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
+		case <-time.After(wait):
 		}
 		tctx, cancel := context.WithTimeout(ctx, claimTimeout)
+		if s.bucket.Usable() == nil {
+			silent := !s.bucket.Answers()
+			err := s.bucket.Check(tctx)
+			cancel()
+			if s.tellOfBucket(&told, err); err == nil && silent {
+				blobs.Retry()
+			}
+			continue
+		}
 		err := s.bucket.Claim(tctx, s.bucketClaim(used))
 		cancel()
 		if err == nil {
 			err = blobs.Settle()
 		}
-		switch {
-		case err == nil:
-			s.log.Info("the object storage can be reached", "blobs", s.bucket.Location.String())
+		if s.tellOfBucket(&told, err); err == nil {
+			s.log.Info("the object storage can be used", "blobs", s.bucket.Location.String())
 			blobs.Retry()
-			return
-		case !errors.Is(err, s3.ErrUnavailable) && err.Error() != told:
-			told = err.Error()
-			s.log.Error("the object storage cannot be used: snapshots stay on this host's disk", "blobs", s.bucket.Location.String(), "error", err)
 		}
+	}
+}
+
+// tellOfBucket logs an error of the storage once.
+func (s *Server) tellOfBucket(told *string, err error) {
+	switch {
+	case err == nil:
+		*told = ""
+	case errors.Is(err, s3.ErrUnavailable) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+	case err.Error() != *told:
+		*told = err.Error()
+		s.log.Error("the object storage cannot be used: snapshots stay on this host's disk", "blobs", s.bucket.Location.String(), "error", err)
 	}
 }
 

@@ -160,6 +160,9 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 		return nil, err
 	}
 	s.metrics = telemetry.New(s.version, s.census)
+	if s.bucket != nil {
+		s.metrics.ObjectStorage(s.objectStorage)
+	}
 	if err := s.openMeter(ctx); err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -41,9 +42,13 @@ type Bucket struct {
 	creds    *credentials.Credentials
 	slots    chan struct{} // chunks under way
 
+	// silent is set while the storage does not answer.
+	silent atomic.Bool
+
 	mu    sync.Mutex
 	unfit error // why nothing may be read or written
 	place string
+	since time.Time
 }
 
 // ErrUnavailable is that the storage could not be reached, or could not answer now.
@@ -149,10 +154,21 @@ func (b *Bucket) Usable() error {
 	return b.unfit
 }
 
+// Answers reports whether the storage answered when it was asked something last.
+func (b *Bucket) Answers() bool { return !b.silent.Load() }
+
+// note writes down whether the storage answers.
+func (b *Bucket) note(err *error) {
+	if !errors.Is(*err, context.Canceled) {
+		b.silent.Store(errors.Is(*err, ErrUnavailable))
+	}
+}
+
 func (b *Bucket) key(parts ...string) string { return b.Location.Prefix + path.Join(parts...) }
 
 // put stores an object. With fresh, one that is there already is fs.ErrExist.
-func (b *Bucket) put(ctx context.Context, key string, data []byte, fresh bool) error {
+func (b *Bucket) put(ctx context.Context, key string, data []byte, fresh bool) (err error) {
+	defer b.note(&err)
 	o := minio.PutObjectOptions{SendContentMd5: true, DisableMultipart: true, ServerSideEncryption: b.sse, ContentType: "application/octet-stream"}
 	if fresh {
 		o.SetMatchETagExcept("*")
@@ -169,7 +185,8 @@ func (b *Bucket) put(ctx context.Context, key string, data []byte, fresh bool) e
 
 // get reads an object of at most so many bytes, and probably about as many as hint says.
 // One that is not there is fs.ErrNotExist.
-func (b *Bucket) get(ctx context.Context, key string, most, hint int64) ([]byte, error) {
+func (b *Bucket) get(ctx context.Context, key string, most, hint int64) (_ []byte, err error) {
+	defer b.note(&err)
 	o, err := b.client.GetObject(ctx, b.Location.Bucket, key, minio.GetObjectOptions{})
 	if err != nil {
 		return nil, b.told("read", key, err)
@@ -187,8 +204,9 @@ func (b *Bucket) get(ctx context.Context, key string, most, hint int64) ([]byte,
 
 // list returns the sizes of the objects whose keys begin with a prefix, by the rest of
 // their keys.
-func (b *Bucket) list(ctx context.Context, prefix string) (map[string]int64, error) {
-	sizes := map[string]int64{}
+func (b *Bucket) list(ctx context.Context, prefix string) (sizes map[string]int64, err error) {
+	defer b.note(&err)
+	sizes = map[string]int64{}
 	for o := range b.client.ListObjectsIter(ctx, b.Location.Bucket, minio.ListObjectsOptions{Prefix: prefix, Recursive: true}) {
 		if o.Err != nil {
 			return nil, b.told("list", prefix, o.Err)
@@ -200,6 +218,7 @@ func (b *Bucket) list(ctx context.Context, prefix string) (map[string]int64, err
 
 // names lists what lies directly below a prefix.
 func (b *Bucket) names(ctx context.Context, prefix string, most int) (names []string, err error) {
+	defer b.note(&err)
 	for o := range b.client.ListObjectsIter(ctx, b.Location.Bucket, minio.ListObjectsOptions{Prefix: prefix}) {
 		if o.Err != nil {
 			return nil, b.told("list", prefix, o.Err)
@@ -214,7 +233,8 @@ func (b *Bucket) names(ctx context.Context, prefix string, most int) (names []st
 	return names, ctx.Err()
 }
 
-func (b *Bucket) remove(ctx context.Context, key string) error {
+func (b *Bucket) remove(ctx context.Context, key string) (err error) {
+	defer b.note(&err)
 	return b.told("remove", key, b.client.RemoveObject(ctx, b.Location.Bucket, key, minio.RemoveObjectOptions{}))
 }
 

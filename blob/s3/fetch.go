@@ -34,7 +34,9 @@ func (s *Store) openFetched(ctx context.Context, name string) (string, func(), e
 		s.fetches[name] = f
 		s.work.Go(func() {
 			defer close(f.done)
-			f.err = s.fetch(f.ctx, name)
+			if f.err = s.fetch(f.ctx, name); f.err != nil && f.ctx.Err() == nil {
+				s.counts.fetchFailures.Add(1)
+			}
 		})
 	}
 	f.waiters++
@@ -99,7 +101,8 @@ func (s *Store) fetch(ctx context.Context, name string) error {
 	if err := d.Commit(ctx); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	s.transfers.fetched.Add(i.transferred())
+	s.counts.fetches.Add(1)
+	s.counts.fetchBytes.Add(i.transferred())
 	s.log.Info("fetched from the object storage", "kind", s.o.Kind, "name", name, "bytes", i.transferred(), "ms", time.Since(begun).Milliseconds())
 	if s.has(gone, name) { // it was removed meanwhile
 		return errors.Join(s.local.Remove(context.WithoutCancel(ctx), name), &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist})

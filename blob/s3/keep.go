@@ -167,7 +167,8 @@ func (s *Store) carry(u *upload, name string) error {
 	if err := failpoint.Hit("s3.uploaded"); err != nil {
 		return err
 	}
-	s.transfers.sent.Add(i.transferred())
+	s.counts.uploads.Add(1)
+	s.counts.uploadBytes.Add(i.transferred())
 	if err := s.remember(indexes, name, text); err != nil {
 		return err
 	}
@@ -189,7 +190,7 @@ func (s *Store) carried(name string, u *upload, err error) {
 		u.cancel()
 		close(u.done)
 	default:
-		s.transfers.failed.Add(1)
+		s.counts.uploadFailures.Add(1)
 		u.failures++
 		u.next = time.Now().Add(s.o.backoff(u.failures))
 		if errors.Is(err, ErrUnavailable) {

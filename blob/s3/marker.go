@@ -28,6 +28,15 @@ type marker struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
+// id names the place. Marks of servers that kept no records of places name none.
+func (m *marker) id() string {
+	if m.Place != "" {
+		return m.Place
+	}
+	sum := sha256.Sum256(fmt.Appendln(nil, m.Owner, m.CreatedAt.UTC()))
+	return hex.EncodeToString(sum[:16])
+}
+
 const markerFormat = 1
 
 // tryFolder is where Try writes.
@@ -66,10 +75,31 @@ type Claim struct {
 // where they name none and it is empty. Every error but ErrUnavailable is that nothing may be
 // read or written there.
 func (b *Bucket) Claim(ctx context.Context, c Claim) error {
-	place, err := b.claim(ctx, c)
+	p, err := b.claim(ctx, c)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.unfit, b.place = err, place
+	b.unfit, b.place, b.since = err, p.ID, p.CreatedAt
+	return err
+}
+
+// Check finds out whether a claimed bucket still has its mark. One that has lost it, or has
+// another, is not used until it is claimed again.
+func (b *Bucket) Check(ctx context.Context) error {
+	m, err := b.marker(ctx)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case errors.Is(err, ErrUnavailable) || ctx.Err() != nil:
+		return err
+	case errors.Is(err, fs.ErrNotExist):
+		err = b.noMark(Place{Location: b.Location.String(), CreatedAt: b.since})
+	case err == nil && m.id() != b.place:
+		err = bothy.Errorf(bothy.CodeConflict, "%s was made another server's, on %s", b.Location, m.CreatedAt.Format(time.DateOnly)).
+			WithHint("Restore what was in it. Nothing is read or written there until then.")
+	}
+	if b.unfit == nil && err != nil {
+		b.unfit = err
+	}
 	return err
 }
 
@@ -80,30 +110,30 @@ func (b *Bucket) Place() string {
 	return b.place
 }
 
-func (b *Bucket) claim(ctx context.Context, c Claim) (string, error) {
+func (b *Bucket) claim(ctx context.Context, c Claim) (p Place, err error) {
 	if err := b.checkKeys(); err != nil {
-		return "", err
+		return Place{}, err
 	}
 	// A place that is used has had its mark for as long, so they are read before it.
 	known, err := c.Places.Places(ctx)
 	if err != nil {
-		return "", err
+		return Place{}, err
 	}
 	m, err := b.marker(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := b.mark(ctx, c, known); err != nil {
-			return "", err
+			return Place{}, err
 		}
 		m, err = b.newMarker(ctx) // another may have been quicker
 	}
 	if err != nil {
-		return "", err
+		return Place{}, err
 	}
 	switch {
 	case m.Format > markerFormat:
-		return "", bothy.Errorf(bothy.CodeUnsupported, "%s was written by a newer Bothy", b.Location).WithHint("Upgrade this server.")
+		return Place{}, bothy.Errorf(bothy.CodeUnsupported, "%s was written by a newer Bothy", b.Location).WithHint("Upgrade this server.")
 	case m.Owner != c.Owner:
-		return "", bothy.Errorf(bothy.CodeConflict, "%s belongs to another server, since %s", b.Location, m.CreatedAt.Format(time.DateOnly)).
+		return Place{}, bothy.Errorf(bothy.CodeConflict, "%s belongs to another server, since %s", b.Location, m.CreatedAt.Format(time.DateOnly)).
 			WithHint("Give each server, or group of servers with the same secrets.key, a bucket or prefix of its own in the setting blobs.")
 	}
 	return b.use(ctx, c, m)
@@ -111,36 +141,32 @@ func (b *Bucket) claim(ctx context.Context, c Claim) (string, error) {
 
 // use makes the place with a mark the one that is used, if it is one that the records name.
 // They are read after the mark: who marks a place has told them before.
-func (b *Bucket) use(ctx context.Context, c Claim, m *marker) (string, error) {
-	p := Place{ID: m.Place, Location: b.Location.String(), CreatedAt: m.CreatedAt}
-	named := p.ID == "" || c.Adopt // marks of servers that kept no records of places
-	if p.ID == "" {
-		sum := sha256.Sum256(fmt.Appendln(nil, m.Owner, m.CreatedAt.UTC()))
-		p.ID = hex.EncodeToString(sum[:16])
-	}
+func (b *Bucket) use(ctx context.Context, c Claim, m *marker) (Place, error) {
+	p := Place{ID: m.id(), Location: b.Location.String(), CreatedAt: m.CreatedAt}
+	named := m.Place == "" || c.Adopt
 	all, err := c.Places.Places(ctx)
 	if err != nil {
-		return "", err
+		return Place{}, err
 	}
 	for _, known := range all {
 		if known.Used && known.ID != p.ID && !c.Adopt {
-			return "", b.notThePlace(known)
+			return Place{}, b.notThePlace(known)
 		}
 		named = named || known.ID == p.ID
 	}
 	if !named {
-		return "", bothy.Errorf(bothy.CodeConflict, "%s is in use with another database, since %s: this one has no record of it", b.Location, m.CreatedAt.Format(time.DateOnly)).
+		return Place{}, bothy.Errorf(bothy.CodeConflict, "%s is in use with another database, since %s: this one has no record of it", b.Location, m.CreatedAt.Format(time.DateOnly)).
 			WithHint("Name that database in the setting store, or an empty bucket or prefix in the setting blobs. " +
 				"To take this one over, run `bothy migrate --blobs-adopt`: what no record names is deleted from it after snapshots.grace_hours.")
 	}
 	used, err := c.Places.UsePlace(ctx, p)
 	if err != nil {
-		return "", err
+		return Place{}, err
 	}
 	if used.ID != p.ID {
-		return "", b.notThePlace(used)
+		return Place{}, b.notThePlace(used)
 	}
-	return used.ID, nil
+	return used, nil
 }
 
 func (b *Bucket) notThePlace(used Place) error {

@@ -71,8 +71,45 @@ type Store struct {
 	pause    time.Time
 	failures int
 
-	evicting  sync.Mutex
-	transfers struct{ sent, fetched, failed atomic.Int64 }
+	evicting sync.Mutex
+	counts   counts
+}
+
+// counts are of what was carried to the bucket and back.
+type counts struct {
+	uploads, uploadFailures, uploadBytes atomic.Int64
+	fetches, fetchFailures, fetchBytes   atomic.Int64
+	damaged, repaired                    atomic.Int64
+}
+
+// Reading is how a store does at one moment, and what it did since it was opened.
+type Reading struct {
+	// Pending are on their way to the bucket, and Oldest is for how long one of them has been.
+	Pending int
+	Oldest  time.Duration
+
+	Uploads, UploadFailures, UploadBytes int64
+	Fetches, FetchFailures, FetchBytes   int64
+	// Damaged are chunks that were wrong or missing in the bucket, and Repaired those that
+	// were written again.
+	Damaged, Repaired int64
+}
+
+// Reading takes a reading.
+func (s *Store) Reading() Reading {
+	c := &s.counts
+	r := Reading{
+		Uploads: c.uploads.Load(), UploadFailures: c.uploadFailures.Load(), UploadBytes: c.uploadBytes.Load(),
+		Fetches: c.fetches.Load(), FetchFailures: c.fetchFailures.Load(), FetchBytes: c.fetchBytes.Load(),
+		Damaged: c.damaged.Load(), Repaired: c.repaired.Load(),
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.Pending = len(s.uploads)
+	for _, u := range s.uploads {
+		r.Oldest = max(r.Oldest, time.Since(u.asked))
+	}
+	return r
 }
 
 var _ blob.Remote = (*Store)(nil)
