@@ -2,6 +2,9 @@ package bothy
 
 import (
 	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -51,6 +54,12 @@ type HostFigures struct {
 	Ready int `json:"ready"`
 	// MaxSandboxes is how many may run there; 0 is no bound.
 	MaxSandboxes int `json:"max_sandboxes"`
+	// Load is how many threads want a processor, by the host's average of a minute, for each
+	// processor that it has.
+	Load float64 `json:"load"`
+	// Templates are the beginnings of the digests of the images that are on the host, unless
+	// there are too many to tell; see HostTemplate.
+	Templates []string `json:"templates,omitempty"`
 	// MoveProblem is why a sandbox that is to leave the host could not yet.
 	MoveProblem string `json:"move_problem,omitempty"`
 }
@@ -100,13 +109,65 @@ type ClusterService interface {
 	MoveSandbox(ctx context.Context, id string, m SandboxMove) (*MovedSandbox, error)
 }
 
+// maxHostTemplates is how many templates a host tells of, and hostTemplate how much of each.
+const (
+	maxHostTemplates = 64
+	hostTemplate     = 12
+)
+
+// HostTemplate is how HostFigures.Templates name the image of a digest.
+func HostTemplate(digest string) string {
+	_, hex, _ := strings.Cut(digest, ":")
+	return hex[:min(len(hex), hostTemplate)]
+}
+
+// HostTemplates are the images of some digests, for HostFigures.Templates.
+func HostTemplates(digests []string) (names []string) {
+	for _, d := range digests {
+		names = append(names, HostTemplate(d))
+	}
+	slices.Sort(names)
+	if names = slices.Compact(names); len(names) > maxHostTemplates {
+		return nil
+	}
+	return names
+}
+
 type elsewhereKey struct{}
+
+// elsewhere is what becomes of a request that may go to another host.
+type elsewhere struct{ left atomic.Bool }
 
 // WithElsewhere says that a request that is refused here because the host is full is taken to
 // another host: it need not wait.
 func WithElsewhere(ctx context.Context) context.Context {
-	return context.WithValue(ctx, elsewhereKey{}, true)
+	return context.WithValue(ctx, elsewhereKey{}, &elsewhere{})
+}
+
+// WithElsewhereOf says of ctx what was said of the request that it works for.
+func WithElsewhereOf(ctx, request context.Context) context.Context {
+	if e := request.Value(elsewhereKey{}); e != nil {
+		return context.WithValue(ctx, elsewhereKey{}, e)
+	}
+	return ctx
 }
 
 // MayGoElsewhere reports whether that was said.
 func MayGoElsewhere(ctx context.Context) bool { return ctx.Value(elsewhereKey{}) != nil }
+
+// LeaveToOthers notes how an attempt to do what was asked ended: with an error before anything
+// was done, for a reason that another host need not have, or otherwise.
+func LeaveToOthers(ctx context.Context, err error) {
+	e, ok := ctx.Value(elsewhereKey{}).(*elsewhere)
+	if !ok {
+		return
+	}
+	code := ErrorCode(err)
+	e.left.Store(code == CodeCapacity || code == CodeShuttingDown || code == CodeTemplateNotFound)
+}
+
+// LeftToOthers reports whether that was noted.
+func LeftToOthers(ctx context.Context) bool {
+	e, ok := ctx.Value(elsewhereKey{}).(*elsewhere)
+	return ok && e.left.Load()
+}

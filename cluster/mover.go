@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -162,13 +161,14 @@ func (m *Mover) targets(ctx context.Context, to string) ([]bothy.ClusterHost, er
 		return hosts[i : i+1], nil
 	}
 	list := slices.DeleteFunc(hosts, func(h bothy.ClusterHost) bool { return h.Self || !takes(&h) })
-	slices.SortStableFunc(list, func(a, b bothy.ClusterHost) int { return cmp.Compare(m.router.score(&a), m.router.score(&b)) })
+	n := &needs{}
+	m.router.sort(ctx, list, n)
 	if len(list) == 0 {
 		e := bothy.Errorf(bothy.CodeCapacity, "no other host takes sandboxes now").WithHint("Add one, or uncordon one: `bothy host ls`.")
 		e.RetryAfter = 5 * time.Second
 		return nil, e
 	}
-	m.router.count(list[0].Name)
+	m.router.count(list[0].Name, n)
 	return list, nil
 }
 

@@ -20,6 +20,9 @@ const (
 	// headerPlace says that the host is asked for a new sandbox, and that another one is
 	// asked where it refuses.
 	headerPlace = "Bothy-Peer-Place"
+	// headerLeft is in an answer to that, and says that nothing was done and another host is to
+	// be asked, in whatever form the answer itself says so.
+	headerLeft = "Bothy-Peer-Left"
 	// headerAlone marks a message of an agent that belongs to no session of the host's.
 	headerAlone = "Bothy-Peer-Alone"
 )
@@ -70,11 +73,48 @@ func FromPeers(next, join, move http.Handler) http.Handler {
 		ctx := context.WithValue(r.Context(), peerKey{}, p)
 		if r.Header.Get(headerPlace) != "" {
 			ctx = bothy.WithElsewhere(ctx)
+			w = &placing{ResponseWriter: w, left: func() bool { return bothy.LeftToOthers(ctx) }}
 		}
 		dropPeerHeaders(r.Header)
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
+
+// placing is the answer to a request for a new sandbox. It tells the host that asked whether
+// another one is to be asked.
+type placing struct {
+	http.ResponseWriter
+	left func() bool
+	told bool
+}
+
+func (p *placing) tell() {
+	if !p.told && p.left() {
+		p.Header().Set(headerLeft, "1")
+	}
+	p.told = true
+}
+
+func (p *placing) WriteHeader(status int) {
+	if status >= 200 {
+		p.tell()
+	}
+	p.ResponseWriter.WriteHeader(status)
+}
+
+func (p *placing) Write(b []byte) (int, error) {
+	p.tell()
+	return p.ResponseWriter.Write(b)
+}
+
+// Flush has what is said of the answer wait until something is known of it.
+func (p *placing) Flush() {
+	if p.told {
+		_ = http.NewResponseController(p.ResponseWriter).Flush()
+	}
+}
+
+func (p *placing) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 func dropPeerHeaders(h http.Header) {
 	for _, name := range peerHeaders {

@@ -34,21 +34,22 @@ const candidates = 3
 // same: to go elsewhere costs time.
 const nearby = 0.1
 
-// place finds a host for a new sandbox: this one, where one waits here or no other has more
-// room; then the others. Only a refusal before anything was done leads to the next.
+// place finds a host for a new sandbox: this one, where one waits here or no other is better;
+// then the others. Only a refusal before anything was done leads to the next.
 func (x *Router) place(w http.ResponseWriter, r *http.Request, t target, c Caller) bool {
 	hosts, err := x.list(r.Context())
 	if err != nil {
 		x.o.Fail(w, r, err)
 		return true
 	}
-	here, others := x.plan(hosts)
+	n := x.needsOf(t, c)
+	here, others := x.plan(r.Context(), hosts, n)
 	if here {
 		return false
 	}
 	again := replayable(r)
 	for _, h := range others {
-		x.count(h.Name)
+		x.count(h.Name, n)
 		err := x.send(w, r, t, c, store.Ownership{Host: h.Name, Address: h.Address}, true)
 		if err == nil {
 			return true
@@ -70,23 +71,24 @@ func (x *Router) place(w http.ResponseWriter, r *http.Request, t target, c Calle
 
 // plan says whether a new sandbox is made on this host at once, and otherwise which others are
 // asked for it, best first.
-func (x *Router) plan(hosts []bothy.ClusterHost) (here bool, others []bothy.ClusterHost) {
-	self, others := x.choose(hosts)
+func (x *Router) plan(ctx context.Context, hosts []bothy.ClusterHost, n *needs) (here bool, others []bothy.ClusterHost) {
+	self, others := x.choose(ctx, hosts, n)
 	if !self {
 		return false, others
 	}
-	if len(others) == 0 || x.o.Ready() {
+	if len(others) == 0 || x.o.Ready(n.name) {
 		return true, nil
 	}
 	own := slices.IndexFunc(hosts, func(h bothy.ClusterHost) bool { return h.Self })
-	if here = x.score(&hosts[own]) <= x.score(&others[0])+nearby; here {
-		x.count(hosts[own].Name)
+	score := x.scores(ctx, n)
+	if here = score(&hosts[own]) <= score(&others[0])+nearby; here {
+		x.count(hosts[own].Name, n)
 	}
 	return here, others
 }
 
 // choose says whether this host may take a new sandbox, and which others to ask, best first.
-func (x *Router) choose(hosts []bothy.ClusterHost) (self bool, others []bothy.ClusterHost) {
+func (x *Router) choose(ctx context.Context, hosts []bothy.ClusterHost, n *needs) (self bool, others []bothy.ClusterHost) {
 	var fit []int
 	for i := range hosts {
 		switch h := &hosts[i]; {
@@ -96,13 +98,25 @@ func (x *Router) choose(hosts []bothy.ClusterHost) (self bool, others []bothy.Cl
 			fit = append(fit, i)
 		}
 	}
-	for i := range min(len(fit), candidates) {
-		j := i + rand.IntN(len(fit)-i)
-		fit[i], fit[j] = fit[j], fit[i]
-		others = append(others, hosts[fit[i]])
+	rand.Shuffle(len(fit), func(i, j int) { fit[i], fit[j] = fit[j], fit[i] })
+	// Where few of many hosts have the image, one of those is compared in any case.
+	if len(fit) > candidates {
+		if has := slices.IndexFunc(fit, func(i int) bool { return !n.lacks(&hosts[i]) }); has > 0 {
+			fit[0], fit[has] = fit[has], fit[0]
+		}
+		fit = fit[:candidates]
 	}
-	slices.SortStableFunc(others, func(a, b bothy.ClusterHost) int { return cmp.Compare(x.score(&a), x.score(&b)) })
+	for _, i := range fit {
+		others = append(others, hosts[i])
+	}
+	x.sort(ctx, others, n)
 	return self, others
+}
+
+// sort puts the best first.
+func (x *Router) sort(ctx context.Context, hosts []bothy.ClusterHost, n *needs) {
+	score := x.scores(ctx, n)
+	slices.SortStableFunc(hosts, func(a, b bothy.ClusterHost) int { return cmp.Compare(score(&a), score(&b)) })
 }
 
 // takes reports whether another host may be asked to take a sandbox.
@@ -110,23 +124,40 @@ func takes(h *bothy.ClusterHost) bool {
 	return h.State == bothy.HostUp && h.LeaseSeconds > 0 && (h.MaxSandboxes == 0 || h.Live < h.MaxSandboxes)
 }
 
-// score is how much a host has to do: the less, the better.
-func (x *Router) score(h *bothy.ClusterHost) float64 {
-	x.mu.Lock()
-	placed := x.placed[h.Name]
-	x.mu.Unlock()
-	used := 0.0
-	if h.MemoryBytes > 0 {
-		used = 1 - float64(h.FreeMemoryBytes)/float64(h.MemoryBytes)
+// scores says how good a host is for a sandbox: the less, the better.
+func (x *Router) scores(ctx context.Context, n *needs) func(h *bothy.ClusterHost) float64 {
+	projects := x.spreadOf(ctx, n.project)
+	return func(h *bothy.ClusterHost) float64 {
+		x.mu.Lock()
+		placed, of := x.placed[h.Name], x.placed[ofProject(h.Name, n.project)]
+		x.mu.Unlock()
+		used := 0.0
+		if h.MemoryBytes > 0 {
+			used = 1 - float64(h.FreeMemoryBytes)/float64(h.MemoryBytes)
+		}
+		score := used + float64(h.Live+placed)/float64(16*max(1, h.CPUs)) + busy*min(max(0, h.Load), busiest)
+		if projects != nil {
+			mine := float64(projects[h.Name] + of)
+			score += crowding * mine / (mine + 1)
+		}
+		if n.lacks(h) {
+			score += fetching
+		}
+		return score
 	}
-	return used + float64(h.Live+placed)/float64(16*max(1, h.CPUs))
 }
 
+// ofProject is where sandboxes of a project are counted that a host gets.
+func ofProject(host, project string) string { return host + " " + project }
+
 // count notes that a host gets a sandbox, which its figures do not show yet.
-func (x *Router) count(host string) {
+func (x *Router) count(host string, n *needs) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.placed[host]++
+	if n.project != "" {
+		x.placed[ofProject(host, n.project)]++
+	}
 }
 
 // listFor is how old a list of so many hosts may be. Each has a list of all, so what all of them
@@ -149,6 +180,7 @@ func (x *Router) list(ctx context.Context) ([]bothy.ClusterHost, error) {
 	defer x.mu.Unlock()
 	x.hosts, x.asked = hosts, time.Now()
 	clear(x.placed)
+	clear(x.spreads)
 	return hosts, nil
 }
 
@@ -168,7 +200,7 @@ func (x *Router) other() (h bothy.ClusterHost, ok bool) {
 	if err != nil {
 		return h, false
 	}
-	_, others := x.choose(hosts)
+	_, others := x.choose(context.Background(), hosts, &needs{})
 	if len(others) == 0 {
 		return h, false
 	}

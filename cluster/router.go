@@ -29,6 +29,8 @@ type Caller struct {
 	// Project and TokenID are set where the request brings no key that another host could
 	// check, but a login of this one.
 	Project, TokenID string
+	// Owner is the project in any case.
+	Owner string
 }
 
 // RouterOptions are what a Router is made of.
@@ -40,9 +42,15 @@ type RouterOptions struct {
 	Gate *Gate
 	// Here reports whether a sandbox runs on this host.
 	Here func(id string) bool
-	// Full reports whether this host has no room for one more sandbox, and Ready whether one
-	// waits here.
-	Full, Ready func() bool
+	// Full reports whether this host has no room for one more sandbox, and Ready whether one of
+	// a template waits here.
+	Full  func() bool
+	Ready func(template string) bool
+	// Template finds a template by what a project asks for, in the words of
+	// bothy.HostFigures, and its name. Optional.
+	Template func(project, asked string) (name, image string)
+	// Spread counts a project's sandboxes that run on each host. Optional.
+	Spread func(ctx context.Context, project string) (map[string]int, error)
 	// Fetchable reports whether this host can have the files of a snapshot without the host
 	// that wrote it.
 	Fetchable func(ctx context.Context, id string) (bool, error)
@@ -62,11 +70,13 @@ type Router struct {
 	o         RouterOptions
 	transport transport
 
-	mu     sync.Mutex
-	known  map[string]known // owners of sandboxes on other hosts
-	hosts  []bothy.ClusterHost
-	asked  time.Time // when hosts were listed
-	placed map[string]int
+	mu    sync.Mutex
+	known map[string]known // owners of sandboxes on other hosts
+	hosts []bothy.ClusterHost
+	asked time.Time // when hosts were listed
+	// placed counts what hosts got since then, in all and by project.
+	placed  map[string]int
+	spreads map[string]spread
 }
 
 // known is a host that had a sandbox a moment ago.
@@ -90,7 +100,7 @@ const (
 // NewRouter makes a router.
 func NewRouter(o RouterOptions) *Router {
 	o.Counts = cmp.Or(o.Counts, &Counts{})
-	return &Router{o: o, transport: transport{authority: o.Authority}, known: map[string]known{}, placed: map[string]int{}}
+	return &Router{o: o, transport: transport{authority: o.Authority}, known: map[string]known{}, placed: map[string]int{}, spreads: map[string]spread{}}
 }
 
 // target is what a request is about.
@@ -98,6 +108,8 @@ type target struct {
 	sandbox, snapshot string
 	// duty is for requests about work that one host does for all, and place for new sandboxes.
 	duty, place bool
+	// template is the one that a new sandbox is asked of; empty is the usual one.
+	template string
 	// alone is set for the message of an agent that another host may answer.
 	alone bool
 }
@@ -211,7 +223,7 @@ func ofPath(r *http.Request) (t target) {
 	if len(parts) > 0 && path != r.URL.Path && (parts[0] == "webhooks" || parts[0] == "agents") {
 		t.duty = true
 	}
-	t.place = r.Method == http.MethodPost && (path == "/sandboxes" || r.URL.Path == "/sandboxes" || r.URL.Path == "/v2/sandboxes")
+	t.place = r.Method == http.MethodPost && (path == "/sandboxes" || r.URL.Path == "/sandboxes" || r.URL.Path == "/v2/sandboxes" || r.URL.Path == "/v1/containers")
 	return t
 }
 
@@ -235,10 +247,12 @@ func (x *Router) readTarget(r *http.Request, t *target) error {
 		var asked struct {
 			SnapshotID string `json:"snapshot_id"`
 			TemplateID string `json:"templateID"`
+			Template   string `json:"template"`
 		}
 		if json.Unmarshal(body, &asked) != nil {
 			return nil
 		}
+		t.template = cmp.Or(asked.Template, asked.TemplateID)
 		for _, id := range []string{asked.SnapshotID, asked.TemplateID} {
 			if snapshotID.MatchString(id) {
 				t.snapshot = id
@@ -266,7 +280,9 @@ func (x *Router) readTarget(r *http.Request, t *target) error {
 			t.snapshot = id
 		}
 	}
-	t.place = message.Params.Name == "create_sandbox"
+	if t.place = message.Params.Name == "create_sandbox"; t.place {
+		t.template, _ = message.Params.Arguments["template"].(string)
+	}
 	return nil
 }
 
@@ -520,7 +536,9 @@ func (x *Router) send(w http.ResponseWriter, r *http.Request, t target, c Caller
 			}
 		},
 		ModifyResponse: func(res *http.Response) error {
-			if refused(res, place) {
+			left := place && res.Header.Get(headerLeft) != ""
+			res.Header.Del(headerLeft)
+			if left || refused(res, place) {
 				return errAgain
 			}
 			for _, name := range []string{"X-Request-Id", "X-Content-Type-Options", "Cache-Control"} {

@@ -212,13 +212,13 @@ func (h *simHost) create(byName map[string]*simHost) bool {
 	if err != nil {
 		return false
 	}
-	here, others := h.router.plan(hosts)
+	here, others := h.router.plan(context.Background(), hosts, &needs{})
 	if here {
 		h.live.Add(1)
 		return true
 	}
 	for _, o := range others {
-		h.router.count(o.Name)
+		h.router.count(o.Name, &needs{})
 		if to := byName[o.Name]; to.keeper.Live() && !to.full() {
 			to.live.Add(1)
 			return true
@@ -265,7 +265,7 @@ func simulate(t *testing.T, n, sandboxes int) {
 			Times: times, Renewed: h.Renewed, Lost: h.lost, Log: slog.New(slog.DiscardHandler),
 			Suspend: func() { h.frozen.Add(1) }, Unsuspend: func() {}, Abandon: func() {},
 		})
-		h.router = NewRouter(RouterOptions{Hosts: h, Keeper: h.keeper, Full: h.full, Ready: func() bool { return false }})
+		h.router = NewRouter(RouterOptions{Hosts: h, Keeper: h.keeper, Full: h.full, Ready: func(string) bool { return false }})
 		d.mu.Lock()
 		d.hosts, h.until = append(d.hosts, h), start.Add(times.Lease)
 		d.mu.Unlock()

@@ -95,13 +95,16 @@ type Cluster struct {
 // On reports whether the server is one of several hosts.
 func (c Cluster) On() bool { return c.Name != "" }
 
+// defaultLease is that of LeaseSeconds.
+const defaultLease = 15
+
 // shortestLease is how short a lease may be: a renewal must have time to come through.
 const shortestLease = 5
 
 func (c Config) checkCluster() error {
 	switch k := c.Cluster; {
 	case !k.On():
-		return nil
+		return k.checkAlone()
 	case c.Store == "":
 		return bothy.Errorf(bothy.CodeInvalid, "cluster.name is set, and store is not").WithHint("Name the PostgreSQL database that the hosts share in `store`.")
 	case k.Listen == "":
@@ -110,6 +113,24 @@ func (c Config) checkCluster() error {
 		return bothy.Errorf(bothy.CodeInvalid, "cluster.lease_seconds is %d", k.LeaseSeconds).WithHint("Give %d or more.", shortestLease)
 	}
 	return nil
+}
+
+// checkAlone refuses settings of a host that is none.
+func (c Cluster) checkAlone() error {
+	var set []string
+	for name, is := range map[string]bool{
+		"listen": c.Listen != "", "address": c.Address != "", "labels": len(c.Labels) > 0, "lease_seconds": c.LeaseSeconds != defaultLease,
+	} {
+		if is {
+			set = append(set, "cluster."+name)
+		}
+	}
+	if len(set) == 0 {
+		return nil
+	}
+	slices.Sort(set)
+	return bothy.Errorf(bothy.CodeInvalid, "%s is set, and cluster.name is not: this server is no host of a cluster", strings.Join(set, ", ")).
+		WithHint("Name the host in cluster.name, and the PostgreSQL database that the hosts share in `store`; or leave the settings below cluster out. See docs/cluster.md.")
 }
 
 // Registries say how registries of images are reached.
@@ -303,7 +324,7 @@ func Default() Config {
 		Engines: Engines{KeepMB: 4096}, Snapshots: Snapshots{MinFreeDiskMB: 2048, CacheMB: 20480, GraceHours: 24}, Network: Network{CABundle: "/etc/ssl/certs/ca-certificates.crt"},
 		Inflight: defaultInflight(),
 		Metering: Metering{FlushSeconds: 10, WarnAt: 0.8}, Rates: defaultRates(),
-		Audit: Audit{KeepDays: 365, Commands: true}, E2B: defaultE2B(), OpenAI: defaultOpenAI(), Cluster: Cluster{Labels: map[string]string{}, LeaseSeconds: 15},
+		Audit: Audit{KeepDays: 365, Commands: true}, E2B: defaultE2B(), OpenAI: defaultOpenAI(), Cluster: Cluster{Labels: map[string]string{}, LeaseSeconds: defaultLease},
 	}
 }
 

@@ -199,6 +199,27 @@ func TestEngineSettings(t *testing.T) {
 	}
 }
 
+func TestSettingsOfAClusterNeedOne(t *testing.T) {
+	for text, want := range map[string]string{
+		"cluster: {labels: {zone: a}}\n":                                        "cluster.labels is set, and cluster.name is not",
+		"cluster: {listen: 10.0.0.5:7710, address: h:7710, lease_seconds: 9}\n": "cluster.address, cluster.lease_seconds, cluster.listen is set",
+		"cluster: {name: one, listen: 10.0.0.5:7710}\n":                         "store is not",
+		"store: postgres://db/x\ncluster: {name: one}\n":                        "cluster.listen is not",
+	} {
+		p := filepath.Join(t.TempDir(), "c.yaml")
+		if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Load(p, none)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := bothy.AsError(c.Finish()); e.Code != bothy.CodeInvalid || !strings.Contains(e.Detail, want) || e.Hint == "" {
+			t.Errorf("%s: %v", text, e)
+		}
+	}
+}
+
 func TestInflightIsChecked(t *testing.T) {
 	for name, set := range map[string]func(*Inflight){
 		"inflight.requests":         func(i *Inflight) { i.Requests = 0 },

@@ -22,6 +22,12 @@ const (
 
 // Create makes a sandbox; see bothy.SandboxService.
 func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbox, error) {
+	sb, err := s.create(ctx, req)
+	bothy.LeaveToOthers(ctx, err)
+	return sb, err
+}
+
+func (s *Service) create(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbox, error) {
 	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite)
 	if err != nil {
 		return nil, err

@@ -99,7 +99,7 @@ func withCaller(next mcp.MethodHandler) mcp.MethodHandler {
 				ctx, cancel = context.WithCancel(ctx)
 				defer cancel()
 				defer context.AfterFunc(request, cancel)()
-				ctx = bothy.WithMemoryOf(ctx, request)
+				ctx = bothy.WithElsewhereOf(bothy.WithMemoryOf(ctx, request), request)
 			}
 		}
 		return next(ctx, method, req)

@@ -61,8 +61,9 @@ func (t tools) addSandboxes() {
 	add(t, adds, "create_sandbox", "Create a sandbox",
 		"Creates a new Linux sandbox and returns when it is ready for commands. It uses up one of your concurrent sandboxes until it is terminated, paused or out of time.",
 		func(ctx context.Context, req *mcp.CallToolRequest, in createIn) (_ []mcp.Content, _ *bothy.Sandbox, err error) {
-			p := progressOf(req)
-			p.say(ctx, "starting the sandbox")
+			if !bothy.MayGoElsewhere(ctx) { // nothing is said before it is known whether it starts here
+				progressOf(req).say(ctx, "starting the sandbox")
+			}
 			sb, err := t.Sandboxes.Create(ctx, bothy.SandboxCreate(in))
 			return nil, sb, err
 		})

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -86,7 +87,7 @@ func (s *Server) openCluster(ctx context.Context) error {
 	gate := &cluster.Gate{}
 	router := cluster.NewRouter(cluster.RouterOptions{
 		Hosts: s.hosts, Authority: authority, Keeper: s.keeper, Gate: gate, Here: s.lifecycle.Here, Full: s.lifecycle.Full,
-		Ready:     func() bool { return s.lifecycle.Pool(context.Background()).Ready > 0 },
+		Ready: s.readyOf, Template: s.templateAsked, Spread: s.hosts.LiveByHost,
 		Fetchable: s.fetchable,
 		Port:      s.api.PortOf, Agents: mcp.Path, Fail: s.api.Fail, Log: s.log, Counts: &s.counts,
 		Authenticate: func(r *http.Request) (c cluster.Caller, err error) {
@@ -94,6 +95,7 @@ func (s *Server) openCluster(ctx context.Context) error {
 			if login {
 				c = cluster.Caller{Project: project, TokenID: token}
 			}
+			c.Owner = project
 			return c, err
 		},
 	})
@@ -191,11 +193,59 @@ func (s *Server) fetchable(ctx context.Context, id string) (bool, error) {
 	return err == nil && s.storedElsewhere(n), err
 }
 
+// readyOf reports whether a sandbox of a template is held ready here.
+func (s *Server) readyOf(template string) bool {
+	return slices.ContainsFunc(s.lifecycle.PoolContents(), func(i bothy.HostPoolItem) bool {
+		return i.Ready > 0 && (template == "" || i.Template == template)
+	})
+}
+
+// templateAsked finds the template of a request for a sandbox, in any of its forms.
+func (s *Server) templateAsked(project, asked string) (name, image string) {
+	if to := s.config.E2B.Templates[asked]; to != "" {
+		asked = to
+	}
+	t, err := s.templates.Find(project, cmp.Or(asked, bothy.DefaultTemplate))
+	if err != nil {
+		return "", "" // it is refused where it is asked for
+	}
+	return t.Name, bothy.HostTemplate(t.Digest)
+}
+
+// imagesFor is how old what is said of the templates on this host may be.
+const imagesFor = 10 * time.Second
+
+// images are the templates on this host, as the other hosts are told of them.
+type images struct {
+	mu    sync.Mutex
+	at    time.Time
+	names []string
+}
+
+func (i *images) of(all func() ([]*bothy.Template, error)) []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if time.Since(i.at) < imagesFor {
+		return i.names
+	}
+	list, err := all()
+	if err != nil {
+		return i.names
+	}
+	digests := make([]string, len(list))
+	for j, t := range list {
+		digests[j] = t.Digest
+	}
+	i.at, i.names = time.Now(), bothy.HostTemplates(digests)
+	return i.names
+}
+
 // figures are what the other hosts are told of this one.
 func (s *Server) figures() bothy.HostFigures {
 	f := bothy.HostFigures{
 		Version: s.version, CPUs: runtime.NumCPU(), Live: s.lifecycle.Live(), Ready: s.lifecycle.Pool(context.Background()).Ready,
 		MaxSandboxes: s.config.Sandboxes.Max, FreeMemoryBytes: s.lifecycle.FreeMemoryBytes(),
+		Templates: s.images.of(s.templates.All),
 	}
 	if s.cluster.Mover != nil {
 		f.MoveProblem = s.cluster.Mover.Problem()
@@ -203,6 +253,7 @@ func (s *Server) figures() bothy.HostFigures {
 	var memory unix.Sysinfo_t
 	if unix.Sysinfo(&memory) == nil {
 		f.MemoryBytes = int64(memory.Totalram) * int64(memory.Unit)
+		f.Load = float64(memory.Loads[0]) / (1 << 16) / float64(f.CPUs)
 	}
 	return f
 }

@@ -83,6 +83,7 @@ type Server struct {
 	keeper  *cluster.Keeper
 	cluster cluster.Service
 	counts  cluster.Counts
+	images  images
 	peers   net.Listener
 	// onDuty is set while this host does what one does for all.
 	onDuty atomic.Bool

@@ -49,6 +49,8 @@ type Hosts interface {
 	TakeSandbox(ctx context.Context, from string, epoch int64, sb *Sandbox) (bool, error)
 	// LiveOf counts the sandboxes of a project that run or start, on all hosts but this.
 	LiveOf(ctx context.Context, project string) (int, error)
+	// LiveByHost counts them on each host.
+	LiveByHost(ctx context.Context, project string) (map[string]int, error)
 
 	// BuryHosts gives up the hosts whose leases ran out longer ago than grace. What becomes
 	// of each of their sandboxes that has not ended is decided by fate.

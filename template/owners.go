@@ -61,6 +61,9 @@ func (l *Library) everything() ([]*Library, error) {
 	return all, nil
 }
 
+// Find finds a template as a project sees it, to look at it.
+func (l *Library) Find(project, name string) (*bothy.Template, error) { return l.find(project, name) }
+
 // All lists the templates of all projects, for the server itself.
 func (l *Library) All() ([]*bothy.Template, error) {
 	all, err := l.everything()

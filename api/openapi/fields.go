@@ -801,6 +801,8 @@ var Descriptions = map[string]fields{
 		"live":              field("How many sandboxes run there."),
 		"ready":             field("How many sandboxes wait there for an owner."),
 		"max_sandboxes":     field("How many may run there; 0 is no bound."),
+		"load":              field("How many threads want a processor, by the average of a minute, for each processor that it has."),
+		"templates":         field("The images that are on the host, by the first 12 digits of their digests. Missing where there are more than 64."),
 		"move_problem":      field("Why a sandbox that is to leave the host could not yet."),
 	},
 	"HostUpdate": {

@@ -438,6 +438,24 @@ func (s *Store) LiveOf(ctx context.Context, project string) (int, error) {
 	return n, err
 }
 
+// LiveByHost implements store.Hosts.
+func (s *Store) LiveByHost(ctx context.Context, project string) (map[string]int, error) {
+	type row struct {
+		Host  string
+		Count int
+	}
+	rows, err := list(ctx, s, "count sandboxes by host", `SELECT host, count(*) FROM sandboxes WHERE project = $1 AND NOT pooled
+		AND state IN ('starting', 'running', 'pausing', 'resuming', 'stopping') GROUP BY host`, []any{project}, pgx.RowToStructByPos[row])
+	if err != nil {
+		return nil, err
+	}
+	counts := map[string]int{}
+	for _, r := range rows {
+		counts[r.Host] = r.Count
+	}
+	return counts, nil
+}
+
 // TakeDuty implements store.Hosts.
 func (s *Store) TakeDuty(ctx context.Context, name string) (bool, error) {
 	n, err := s.change(ctx, "take a duty", whole, do(`INSERT INTO host_duties (name, epoch) VALUES ($1, $2)

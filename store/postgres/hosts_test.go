@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -61,6 +62,25 @@ func TestOnlyTheOwnerChangesASandbox(t *testing.T) {
 	o, err := two.SandboxHost(ctx, "sbx1")
 	if err != nil || o.Host != "one" || o.Address != "one.example:7710" || o.Dead || o.Sandbox != bothy.StatePaused {
 		t.Errorf("its host: %+v %v", o, err)
+	}
+}
+
+func TestSandboxesAreCountedByHost(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	one, two := member(t, url, "one"), member(t, url, "two")
+	defer one.Close()
+	defer two.Close()
+	must(t, one.PutSandbox(ctx, sandbox("sbx1", bothy.StateRunning)))
+	must(t, one.PutSandbox(ctx, sandbox("sbx2", bothy.StateStarting)))
+	must(t, one.PutSandbox(ctx, sandbox("sbx3", bothy.StatePaused)))
+	must(t, two.PutSandbox(ctx, sandbox("sbx4", bothy.StateRunning)))
+	for _, of := range []*postgres.Store{one, two} {
+		if got, err := of.LiveByHost(ctx, "p"); err != nil || !maps.Equal(got, map[string]int{"one": 2, "two": 1}) {
+			t.Errorf("by host: %v %v", got, err)
+		}
+	}
+	if got, err := one.LiveByHost(ctx, "another"); err != nil || len(got) != 0 {
+		t.Errorf("of another project: %v %v", got, err)
 	}
 }
 

@@ -1,0 +1,262 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/problem"
+)
+
+// peers are the hosts that a test has.
+type peers struct {
+	hosts
+	all []bothy.ClusterHost
+}
+
+func (p *peers) Peers(context.Context) ([]bothy.ClusterHost, error) { return p.all, nil }
+
+// idle is a host that has nothing to do.
+func idle(name string, change func(h *bothy.ClusterHost)) bothy.ClusterHost {
+	h := bothy.ClusterHost{Name: name, State: bothy.HostUp, LeaseSeconds: 10, HostFigures: bothy.HostFigures{CPUs: 4, MemoryBytes: 100, FreeMemoryBytes: 90}}
+	if change != nil {
+		change(&h)
+	}
+	return h
+}
+
+// placer is the router of the host "one", which may be changed.
+func placer(t *testing.T, all []bothy.ClusterHost, change func(o *RouterOptions)) *Router {
+	t.Helper()
+	s := &shared{}
+	h := &peers{hosts{self: "one", shared: s}, all}
+	a, err := OpenAuthority(t.Context(), h, openVault{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := RouterOptions{
+		Hosts: h, Authority: a, Here: func(string) bool { return false }, Port: func(string) string { return "" }, Agents: "/mcp",
+		Full: func() bool { return false }, Ready: func(string) bool { return false },
+		Authenticate: func(*http.Request) (Caller, error) { return Caller{Owner: "default"}, nil }, Log: slog.New(slog.DiscardHandler),
+		Keeper: NewKeeper(KeeperOptions{Times: Times{Lease: time.Hour}, Renewed: time.Now}),
+		Fail: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, bothy.AsError(err).Detail+" "+bothy.AsError(err).Hint, 599)
+		},
+	}
+	if change != nil {
+		change(&o)
+	}
+	return NewRouter(o)
+}
+
+func names(hosts []bothy.ClusterHost) (names []string) {
+	for _, h := range hosts {
+		names = append(names, h.Name)
+	}
+	return names
+}
+
+func TestTheBestOfSomeHostsIsChosen(t *testing.T) {
+	self := idle("one", func(h *bothy.ClusterHost) { h.Self = true })
+	for name, c := range map[string]struct {
+		needs needs
+		two   func(h *bothy.ClusterHost)
+		three func(h *bothy.ClusterHost)
+		// want are the other hosts, best first.
+		want []string
+	}{
+		"less memory":     {two: func(h *bothy.ClusterHost) { h.FreeMemoryBytes = 40 }, want: []string{"three", "two"}},
+		"more sandboxes":  {two: func(h *bothy.ClusterHost) { h.Live = 20 }, want: []string{"three", "two"}},
+		"busy":            {two: func(h *bothy.ClusterHost) { h.Load = 1.5 }, want: []string{"three", "two"}},
+		"cordoned":        {two: func(h *bothy.ClusterHost) { h.State = bothy.HostCordoned }, want: []string{"three"}},
+		"without a lease": {three: func(h *bothy.ClusterHost) { h.LeaseSeconds = -1 }, want: []string{"two"}},
+		"full":            {three: func(h *bothy.ClusterHost) { h.MaxSandboxes, h.Live = 5, 5 }, want: []string{"two"}},
+		"the image is there": {
+			needs: needs{template: "aaa"}, two: func(h *bothy.ClusterHost) { h.Templates = []string{"bbb"} },
+			three: func(h *bothy.ClusterHost) { h.Templates, h.FreeMemoryBytes = []string{"aaa", "bbb"}, 70 }, want: []string{"three", "two"},
+		},
+		"the image is there, on a host that is nearly full": {
+			needs: needs{template: "aaa"}, two: func(h *bothy.ClusterHost) { h.Templates = []string{"bbb"} },
+			three: func(h *bothy.ClusterHost) { h.Templates, h.FreeMemoryBytes = []string{"aaa"}, 5 }, want: []string{"two", "three"},
+		},
+		"the project's others": {needs: needs{project: "default"}, want: []string{"three", "two"}},
+		"the project's others, and much to do": {
+			needs: needs{project: "default"}, three: func(h *bothy.ClusterHost) { h.FreeMemoryBytes = 30 }, want: []string{"two", "three"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := placer(t, nil, func(o *RouterOptions) {
+				o.Spread = func(context.Context, string) (map[string]int, error) { return map[string]int{"two": 2}, nil }
+			})
+			if _, others := x.choose(t.Context(), []bothy.ClusterHost{self, idle("two", c.two), idle("three", c.three)}, &c.needs); !slices.Equal(names(others), c.want) {
+				t.Errorf("they are asked in the order %v, not %v", names(others), c.want)
+			}
+		})
+	}
+}
+
+// Of many hosts a few are compared. One that has the image is among them.
+func TestAHostWithTheImageIsAmongThoseCompared(t *testing.T) {
+	all := []bothy.ClusterHost{idle("one", func(h *bothy.ClusterHost) { h.Self = true })}
+	for i := range 100 {
+		all = append(all, idle(fmt.Sprint("other", i), func(h *bothy.ClusterHost) {
+			if h.Templates = []string{"bbb"}; i == 70 {
+				h.Templates = []string{"aaa"}
+			}
+		}))
+	}
+	for range 20 {
+		_, others := placer(t, nil, nil).choose(t.Context(), all, &needs{template: "aaa"})
+		if len(others) != candidates || others[0].Name != "other70" {
+			t.Fatalf("%v are asked", names(others))
+		}
+	}
+}
+
+// One that is ready here is taken, and otherwise a host that is clearly better.
+func TestASandboxIsMadeHereUnlessAnotherHostIsClearlyBetter(t *testing.T) {
+	self := idle("one", func(h *bothy.ClusterHost) { h.Self, h.FreeMemoryBytes = true, 85 })
+	better := []bothy.ClusterHost{self, idle("two", nil)}
+	best := []bothy.ClusterHost{idle("one", func(h *bothy.ClusterHost) { h.Self, h.FreeMemoryBytes = true, 40 }), idle("two", nil)}
+	ready := func(o *RouterOptions) { o.Ready = func(name string) bool { return name == "python" } }
+	spread := func(o *RouterOptions) {
+		o.Spread = func(context.Context, string) (map[string]int, error) { return map[string]int{"one": 1}, nil }
+	}
+	for name, c := range map[string]struct {
+		hosts  []bothy.ClusterHost
+		needs  needs
+		change func(o *RouterOptions)
+		want   bool
+	}{
+		"hardly better":          {better, needs{}, nil, true},
+		"clearly better":         {best, needs{}, nil, false},
+		"ready here":             {best, needs{name: "python"}, ready, true},
+		"another is ready here":  {best, needs{name: "node"}, ready, false},
+		"full":                   {better, needs{}, func(o *RouterOptions) { o.Full = func() bool { return true } }, false},
+		"one of the project":     {better, needs{project: "default"}, spread, false},
+		"none of this project's": {better, needs{}, spread, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if here, _ := placer(t, nil, c.change).plan(t.Context(), c.hosts, &c.needs); here != c.want {
+				t.Errorf("it is made here: %v", here)
+			}
+		})
+	}
+}
+
+// What this host has placed counts before the hosts say so: a burst spreads.
+func TestABurstSpreads(t *testing.T) {
+	all := []bothy.ClusterHost{idle("one", func(h *bothy.ClusterHost) { h.Self = true }), idle("two", nil), idle("three", nil)}
+	x := placer(t, all, func(o *RouterOptions) {
+		o.Spread = func(context.Context, string) (map[string]int, error) { return map[string]int{}, nil }
+	})
+	n, got := &needs{project: "default"}, map[string]int{}
+	for range 30 {
+		here, others := x.plan(t.Context(), all, n)
+		name := "one"
+		if !here {
+			name = others[0].Name
+			x.count(name, n)
+		}
+		got[name]++
+	}
+	for _, h := range all {
+		if got[h.Name] < 6 { // this host is somewhat preferred
+			t.Errorf("they are spread as %v", got)
+		}
+	}
+}
+
+// creates are the requests that make a sandbox, in all forms.
+var creates = map[string]string{
+	"/v1/sandboxes":  `{"template":"python"}`,
+	"/sandboxes":     `{"templateID":"base"}`,
+	"/v1/containers": `{"name":"box"}`,
+	"/mcp":           `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"create_sandbox","arguments":{}}}`,
+}
+
+// full refuses as a door of its own form does, which knows no problem documents.
+func full(w http.ResponseWriter, r *http.Request) {
+	bothy.LeaveToOthers(r.Context(), bothy.Errorf(bothy.CodeCapacity, "full"))
+	w.Header().Set("Content-Type", "text/event-stream")
+	_ = http.NewResponseController(w).Flush()
+	_, _ = io.WriteString(w, "data: it is full\n\n")
+}
+
+func fullProblem(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", problem.ContentType)
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_ = json.NewEncoder(w).Encode(map[string]any{"code": bothy.CodeCapacity})
+}
+
+// A refusal leads to the next host, in whatever form; silence and other errors do not.
+func TestARefusalLeadsToTheNextHost(t *testing.T) {
+	invalid := func(w http.ResponseWriter, r *http.Request) {
+		bothy.LeaveToOthers(r.Context(), bothy.Errorf(bothy.CodeInvalid, "no"))
+		http.Error(w, "invalid", http.StatusBadRequest)
+	}
+	for name, c := range map[string]struct {
+		two  http.HandlerFunc
+		want string
+		// third says that the other host is asked, too.
+		third bool
+	}{
+		"refused in its own form": {full, "200 done", true},
+		"refused":                 {fullProblem, "200 done", true},
+		"invalid":                 {invalid, "400 invalid", false},
+		"silent":                  {hangsUp, "599 the host two, which has what this request is about, does not answer", false},
+	} {
+		for path, body := range creates {
+			t.Run(name+path, func(t *testing.T) {
+				s := &shared{}
+				two, three := newPeer(t, "two", s, c.two), newPeer(t, "three", s, answers)
+				x := placer(t, []bothy.ClusterHost{
+					idle("one", func(h *bothy.ClusterHost) { h.Self = true }),
+					idle("two", func(h *bothy.ClusterHost) { h.Address = two.address }),
+					idle("three", func(h *bothy.ClusterHost) { h.Address, h.FreeMemoryBytes = three.address, 50 }),
+				}, func(o *RouterOptions) {
+					o.Full = func() bool { return true }
+					a, err := OpenAuthority(t.Context(), hosts{self: "one", shared: s}, openVault{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					o.Authority = a
+				})
+				server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if handled, leave := x.Route(w, r); !handled {
+						leave()
+						_, _ = io.WriteString(w, "here")
+					}
+				}))
+				t.Cleanup(server.Close)
+				res, err := http.Post(server.URL+path, "application/json", strings.NewReader(body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer res.Body.Close()
+				b, err := io.ReadAll(res.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := fmt.Sprintf("%d %s", res.StatusCode, b); !strings.HasPrefix(got, c.want) {
+					t.Errorf("the answer is %q", got)
+				}
+				if len(three.bodies) != map[bool]int{true: 1}[c.third] || c.third && three.bodies[0] != body {
+					t.Errorf("the other host was asked %q", three.bodies)
+				}
+				if res.Header.Get(headerLeft) != "" {
+					t.Error("what hosts say to each other is in the answer")
+				}
+			})
+		}
+	}
+}

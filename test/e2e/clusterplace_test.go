@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// A host that has no room refuses, and the next is asked: whichever way a sandbox is asked for.
+func TestAHostThatIsFullLeavesSandboxesToOthers(t *testing.T) {
+	t.Parallel()
+	hosts := newHostsWith(t, func(i int, settings, store string) (string, string) {
+		if i == 1 { // it looks as good as any, and refuses all
+			settings += "sandboxes: {min_free_memory_mb: 100000000}\n"
+		}
+		return settings, store
+	}, "one", "two", "three")
+	one := hosts[0]
+	if _, err := one.Hosts.UpdateHost(t.Context(), "one", bothy.HostUpdate{State: bothy.HostCordoned}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), hangs)
+	defer cancel()
+	ids := map[string]bool{}
+	ask := func(path, body string) string {
+		key := http.Header{"Content-Type": {"application/json"}, "Authorization": {"Bearer " + one.Key}}
+		if path == "/sandboxes" {
+			key = http.Header{"Content-Type": {"application/json"}, "X-Api-Key": {one.Key}}
+		}
+		status, text := one.raw(t, http.MethodPost, path, body, key)
+		if status/100 != 2 {
+			t.Fatalf("POST %s: %d %s", path, status, text)
+		}
+		var made struct {
+			ID        string `json:"id"`
+			SandboxID string `json:"sandboxID"`
+		}
+		if err := json.Unmarshal([]byte(text), &made); err != nil {
+			t.Fatal(err)
+		}
+		id, _, _ := strings.Cut(made.ID+made.SandboxID, "-")
+		return id
+	}
+	agent := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+	session, err := agent.Connect(ctx, &sdk.StreamableClientTransport{
+		Endpoint: one.URL() + "/api/sandboxes/mcp", HTTPClient: &http.Client{Transport: keyed{one.Key}},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	for range 3 {
+		for _, id := range []string{
+			ask("/v1/sandboxes", `{"template":"python-3.12-bare","memory_mb":64}`),
+			ask("/sandboxes", `{"templateID":"python-3.12-bare"}`),
+			ask("/v1/containers", `{"name":"box"}`),
+			func() string {
+				p := &sdk.CallToolParams{Name: "create_sandbox", Arguments: map[string]any{"template": "python-3.12-bare", "memory_mb": 64}}
+				p.SetProgressToken("token")
+				res, err := session.CallTool(ctx, p)
+				if err != nil || res.IsError {
+					t.Fatalf("an agent gets none: %+v %v", res, err)
+				}
+				made, _ := res.StructuredContent.(map[string]any)
+				id, _ := made["id"].(string)
+				return id
+			}(),
+		} {
+			if ids[id] = true; id == "" {
+				t.Error("a sandbox has no id")
+			}
+			// So that the one that refuses always looks better than the one that takes them.
+			if err := one.Sandboxes.Terminate(ctx, id); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if len(ids) != 12 {
+		t.Errorf("%d sandboxes were made", len(ids))
+	}
+	_, metrics := one.raw(t, http.MethodGet, "/metrics", "", http.Header{"Authorization": {"Bearer " + one.Key}})
+	if !strings.Contains(metrics, "bothy_placement_refusals_total") || strings.Contains(metrics, "bothy_placement_refusals_total 0\n") {
+		t.Errorf("no host refused: %s", metrics)
+	}
+}
+
+// The sandboxes of a project are spread over hosts that have as much to do.
+func TestHostsShareTheSandboxesOfAProject(t *testing.T) {
+	t.Parallel()
+	hosts := newHosts(t, "one", "two", "three")
+	for range 9 {
+		hosts[0].newBox(t, smallest)
+	}
+	on := sandboxesOn(t, hosts[1])
+	for _, name := range []string{"one", "two", "three"} {
+		if on[name] == 0 {
+			t.Errorf("the hosts have %v", on)
+		}
+	}
+	eventually(t, "all hosts say which templates they have", func() bool {
+		return !slices.ContainsFunc(must(hosts[0].Hosts.Hosts(t.Context())), func(h bothy.ClusterHost) bool { return len(h.Templates) == 0 })
+	})
+}
