@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -81,6 +82,7 @@ func StartIn(t testing.TB, dir string) *Server {
 		"posix", "--sidecar", filepath.Join(s.dir, "meta"), filepath.Join(s.dir, "objects"))
 	said := &strings.Builder{}
 	cmd.Stdout, cmd.Stderr = said, said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // tests that are killed leave nothing
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -54,6 +54,7 @@ max_client_conn = 200
 	cmd := s.command("", file)
 	cmd.Path, cmd.Args[0], cmd.Dir = program, program, dir
 	cmd.Stderr = s.log
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGINT
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
