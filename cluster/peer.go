@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,8 +51,8 @@ func PeerFrom(ctx context.Context) *Peer {
 }
 
 // FromPeers takes what hosts send: next gets the requests that they pass on, move the sandboxes
-// that they offer, and join the requests of those that want to be hosts.
-func FromPeers(next, join, move http.Handler) http.Handler {
+// that they offer, trees the requests for files, and join those of who wants to be a host.
+func FromPeers(next, join, move, trees http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == joinPath {
 			join.ServeHTTP(w, r)
@@ -64,6 +65,10 @@ func FromPeers(next, join, move http.Handler) http.Handler {
 		}
 		if r.URL.Path == movePath {
 			move.ServeHTTP(w, r)
+			return
+		}
+		if strings.HasPrefix(r.URL.Path, treesPath) {
+			trees.ServeHTTP(w, r)
 			return
 		}
 		p := &Peer{

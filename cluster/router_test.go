@@ -89,7 +89,7 @@ func newPeer(t *testing.T, name string, s *shared, answer http.HandlerFunc) *pee
 		b, _ := io.ReadAll(r.Body)
 		p.note(string(b))
 		p.answer(w, r)
-	}), http.NotFoundHandler(), http.NotFoundHandler()))
+	}), http.NotFoundHandler(), http.NotFoundHandler(), http.NotFoundHandler()))
 	x.TLS = a.Server()
 	x.StartTLS()
 	t.Cleanup(x.Close)

@@ -64,7 +64,7 @@ func (a *arrival) admit(ctx context.Context) (err error) {
 	if s.Here(o.ID) {
 		return bothy.Errorf(bothy.CodeConflict, "sandbox %s is here already", o.ID)
 	}
-	if a.t, err = s.templateOf(o.ProjectID, o.Template, o.TemplateDigest); err != nil {
+	if a.t, err = s.templateOf(ctx, o.ProjectID, o.Template, o.TemplateDigest); err != nil {
 		return err
 	}
 	if err := s.room(); err != nil {

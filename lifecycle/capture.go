@@ -30,7 +30,7 @@ func (s *Service) CreateTemplate(ctx context.Context, id string, req bothy.Templ
 	if err != nil {
 		return nil, err
 	}
-	base, err := s.o.Templates.LookupFor(sb.ProjectID, sb.TemplateDigest)
+	base, err := s.o.Templates.LookupFor(ctx, sb.ProjectID, sb.TemplateDigest)
 	if err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ func (s *Service) filesOf(ctx context.Context, id string) (*snapshotFiles, error
 	if err != nil {
 		return nil, err
 	}
-	base, err := s.o.Templates.LookupFor(n.ProjectID, m.Sandbox.TemplateDigest)
+	base, err := s.o.Templates.LookupFor(ctx, n.ProjectID, m.Sandbox.TemplateDigest)
 	if err != nil {
 		release()
 		return nil, err

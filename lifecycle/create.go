@@ -55,7 +55,7 @@ func (s *Service) create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 	if err := s.allow(ctx, sb); err != nil {
 		return nil, err
 	}
-	t, err := s.o.Templates.LookupFor(sb.ProjectID, sb.Template)
+	t, err := s.o.Templates.LookupFor(ctx, sb.ProjectID, sb.Template)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (s *Service) CheckCreate(ctx context.Context, req bothy.SandboxCreate) erro
 	if err := s.admission.Check(ctx, &sb.Sandbox); err != nil {
 		return err
 	}
-	_, err = s.o.Templates.LookupFor(sb.ProjectID, sb.Template)
+	_, err = s.o.Templates.LookupFor(ctx, sb.ProjectID, sb.Template)
 	return err
 }
 
@@ -420,7 +420,7 @@ func (s *Service) createFromMemory(ctx context.Context, req bothy.SandboxCreate,
 	if err := s.allow(ctx, sb); err != nil {
 		return nil, err
 	}
-	files, err := s.templateOf(sb.ProjectID, m.Sandbox.Template, m.Sandbox.TemplateDigest)
+	files, err := s.templateOf(ctx, sb.ProjectID, m.Sandbox.Template, m.Sandbox.TemplateDigest)
 	if err != nil {
 		return nil, err
 	}
@@ -429,7 +429,7 @@ func (s *Service) createFromMemory(ctx context.Context, req bothy.SandboxCreate,
 
 // startFrom is start from a snapshot.
 func (s *Service) startFrom(ctx context.Context, sb *store.Sandbox, from *frozen) (*instance.Instance, error) {
-	t, err := s.templateOf(sb.ProjectID, from.m.Sandbox.Template, from.m.Sandbox.TemplateDigest)
+	t, err := s.templateOf(ctx, sb.ProjectID, from.m.Sandbox.Template, from.m.Sandbox.TemplateDigest)
 	if err != nil {
 		return nil, err
 	}

@@ -235,7 +235,7 @@ type ahead struct {
 // restoreAhead begins to wake a machine for sb, which stays as it is, where the host has
 // memory for two. The next wake takes it.
 func (s *Service) restoreAhead(ctx context.Context, sb *store.Sandbox, from *frozen) {
-	t, err := s.templateOf(sb.ProjectID, from.m.Sandbox.Template, from.m.Sandbox.TemplateDigest)
+	t, err := s.templateOf(ctx, sb.ProjectID, from.m.Sandbox.Template, from.m.Sandbox.TemplateDigest)
 	if err != nil || s.admission.FreeMemoryMB() < sb.MemoryMB+s.o.Pool.MinFreeMemoryMB {
 		return
 	}
@@ -346,13 +346,13 @@ func (s *Service) restoreMachine(ctx context.Context, sb *store.Sandbox, t *both
 
 // templateOf finds the image that memory was written with, under the name that it had then if
 // that still has it: older builds of engines want it at the same path.
-func (s *Service) templateOf(project, name, digest string) (*bothy.Template, error) {
+func (s *Service) templateOf(ctx context.Context, project, name, digest string) (*bothy.Template, error) {
 	if ref, err := bothy.ParseTemplateRef(name); err == nil && ref.Name != "" {
-		if t, err := s.o.Templates.LookupFor(project, ref.Name+"@"+digest); err == nil {
+		if t, err := s.o.Templates.LookupFor(ctx, project, ref.Name+"@"+digest); err == nil {
 			return t, nil
 		}
 	}
-	return s.o.Templates.LookupFor(project, digest)
+	return s.o.Templates.LookupFor(ctx, project, digest)
 }
 
 // restoreTemplate starts a machine without an owner from the memory of a template.

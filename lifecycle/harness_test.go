@@ -180,7 +180,9 @@ type templates struct{ image string }
 
 var digest = "sha256:" + strings.Repeat("1", 64)
 
-func (t templates) LookupFor(_, name string) (*bothy.Template, error) { return t.Lookup(name) }
+func (t templates) LookupFor(_ context.Context, _, name string) (*bothy.Template, error) {
+	return t.Lookup(name)
+}
 
 func (t templates) Lookup(name string) (*bothy.Template, error) {
 	if name == "none" {

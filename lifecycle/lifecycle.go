@@ -129,7 +129,7 @@ type Templates interface {
 	// Lookup finds one that is for all by its name, or any by its digest.
 	Lookup(name string) (*bothy.Template, error)
 	// LookupFor finds one as a project sees it.
-	LookupFor(project, name string) (*bothy.Template, error)
+	LookupFor(ctx context.Context, project, name string) (*bothy.Template, error)
 }
 
 // Service implements bothy.SandboxService, SnapshotService, ExecService,

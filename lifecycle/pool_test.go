@@ -34,7 +34,9 @@ type shelf struct {
 	memory map[string]*bothy.TemplateMemory
 }
 
-func (s *shelf) LookupFor(_, name string) (*bothy.Template, error) { return s.Lookup(name) }
+func (s *shelf) LookupFor(_ context.Context, _, name string) (*bothy.Template, error) {
+	return s.Lookup(name)
+}
 
 func (s *shelf) Lookup(name string) (*bothy.Template, error) {
 	s.mu.Lock()

@@ -102,7 +102,7 @@ func (s *Service) restoreSecrets(ctx context.Context, l *instance.Instance, old 
 // tellSecrets gives the gateway of a sandbox that runs its secrets, and tells its guest what
 // stands for them and whom to trust.
 func (s *Service) tellSecrets(ctx context.Context, l *instance.Instance, sb *store.Sandbox) error {
-	t, err := s.templateOf(sb.ProjectID, sb.Template, sb.TemplateDigest)
+	t, err := s.templateOf(ctx, sb.ProjectID, sb.Template, sb.TemplateDigest)
 	if err != nil {
 		return err
 	}

@@ -100,6 +100,7 @@ func (s *Server) openCluster(ctx context.Context) error {
 		},
 	})
 	s.api.SetPeers(router)
+	s.trees = cluster.NewTrees(s.hosts, authority, s.openShared)
 	s.cluster.Mover = s.newMover(gate, router)
 	s.hosts.SetFigures(s.figures)
 	s.metrics.Cluster(s.asHost)
@@ -131,7 +132,7 @@ func (s *Server) runCluster() (stop func()) {
 	if s.hosts == nil {
 		return func() {}
 	}
-	peers := s.api.ServePeers(s.peers, cluster.FromPeers(http.HandlerFunc(s.servePeer), s.cluster.Invitations, s.cluster.Mover))
+	peers := s.api.ServePeers(s.peers, cluster.FromPeers(http.HandlerFunc(s.servePeer), s.cluster.Invitations, s.cluster.Mover, s.trees))
 	s.log.Info("host of a cluster", "name", s.config.Cluster.Name, "listen", s.peers.Addr().String())
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -245,7 +246,7 @@ func (s *Server) figures() bothy.HostFigures {
 	f := bothy.HostFigures{
 		Version: s.version, CPUs: runtime.NumCPU(), Live: s.lifecycle.Live(), Ready: s.lifecycle.Pool(context.Background()).Ready,
 		MaxSandboxes: s.config.Sandboxes.Max, FreeMemoryBytes: s.lifecycle.FreeMemoryBytes(),
-		Templates: s.images.of(s.templates.All),
+		Templates: s.images.of(s.templates.Here),
 	}
 	if s.cluster.Mover != nil {
 		f.MoveProblem = s.cluster.Mover.Problem()

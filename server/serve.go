@@ -35,6 +35,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	if err := s.builder.Recover(ctx); err != nil {
 		s.log.Error("not every build of the last server could be recovered", "error", err)
 	}
+	s.compareTemplates(ctx)
 	stopAgents := func() {}
 	if s.hosts == nil {
 		stopAgents = s.runAgents()

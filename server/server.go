@@ -84,7 +84,10 @@ type Server struct {
 	cluster cluster.Service
 	counts  cluster.Counts
 	images  images
-	peers   net.Listener
+	// shared is what they have in common, and trees has files of theirs.
+	shared store.Shared
+	trees  *cluster.Trees
+	peers  net.Listener
 	// onDuty is set while this host does what one does for all.
 	onDuty atomic.Bool
 
@@ -125,6 +128,12 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	if err := s.openStore(ctx); err != nil {
 		return nil, err
 	}
+	if s.hosts == nil {
+		// Names that hosts had in common may be older than what is in the folder now.
+		if err := s.store.ForgetTemplateNames(ctx); err != nil {
+			return nil, err
+		}
+	}
 	// Ended after the audit, so that the mark is beyond its last record.
 	if err := s.watchMark(ctx); err != nil {
 		return nil, err
@@ -155,7 +164,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	}
 	s.templates = template.NewLibrary(c.Templates, template.Options{
 		Registries: registries, Version: s.version, MinFreeDisk: c.Snapshots.MinFreeDiskMB << 20,
-		Home: c.Home, InUse: s.templateInUse, Quota: s.templateQuota, Forget: s.forgetMemory, Transport: gateway.Transport(c.Network.Allow, c.Network.Forbid),
+		Home: c.Home, Shared: s.sharedTemplates(), InUse: s.templateInUse, Quota: s.templateQuota, Forget: s.forgetMemory, Transport: gateway.Transport(c.Network.Allow, c.Network.Forbid),
 	})
 	if err := s.openEngine(binaries); err != nil {
 		return nil, err

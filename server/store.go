@@ -30,6 +30,8 @@ import (
 type database interface {
 	store.Store
 	store.Usage
+	// ForgetTemplateNames forgets the names of templates that hosts had in common.
+	ForgetTemplateNames(ctx context.Context) error
 }
 
 // openStore opens the database. The home is locked, so that of a server before this one
@@ -65,7 +67,7 @@ func (s *Server) openStore(ctx context.Context) error {
 	}
 	s.storeLost = db.Lost()
 	if c.Cluster.On() {
-		s.hosts = db
+		s.hosts, s.shared = db, db
 		if err := keepEpoch(c.Home, db.Epoch()); err != nil {
 			db.Close()
 			return err

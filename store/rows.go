@@ -31,6 +31,8 @@ var Tables = []Table{
 	{"usage_marks", []string{"sandbox", "started", "wall", "boot", "uptime", "cpu", "egress", "ingress"}},
 	{"usage_state", []string{"name", "value"}},
 	{"places", []string{"id", "location", "created_at", "used"}},
+	{"template_names", []string{"project", "name", "tag", "digest", "version", "changed_at", "record"}},
+	{"shared_trees", []string{"kind", "name", "host", "bytes", "created_at", "stored_at", "unneeded_at", "record"}},
 	{"budgets", []string{"kind", "id", "project", "amount", "record"}},
 }
 

@@ -63,6 +63,6 @@ func TestACaptureThatFailsLeavesNothing(t *testing.T) {
 	if left, err := os.ReadDir(filepath.Join(l.dir, ".build")); err != nil || len(left) > 0 {
 		t.Errorf("left %v, %v", left, err)
 	}
-	_, err = l.LookupFor("red", "app")
+	_, err = l.LookupFor(t.Context(), "red", "app")
 	fails(t, err, bothy.CodeTemplateNotFound)
 }

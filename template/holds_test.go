@@ -26,18 +26,18 @@ func TestServersLeaveEachOthersImages(t *testing.T) {
 	b := NewLibrary(a.dir, server(homeB))
 	operator := project(t, bothy.DefaultProject)
 	old := adopted(t, a, operator, "app", other(t, a, "one"))
-	found, err := a.LookupFor("", "app") // a sandbox is made
+	found, err := a.LookupFor(t.Context(), "", "app") // a sandbox is made
 	must(t, err)
 	used[homeA] = found.Digest
 	adopted(t, b, operator, "app", other(t, b, "two")) // the name moves on, by the other server
 	other(t, b, "three")
 	must(t, b.Collect(operator))
-	if _, err := a.LookupFor("", old.Digest); err != nil {
+	if _, err := a.LookupFor(t.Context(), "", old.Digest); err != nil {
 		t.Fatal("the image of a sandbox of another server has gone:", err)
 	}
 	must(t, b.RemoveTemplate(operator, "app"))
 	must(t, b.RemoveTemplate(operator, "other"))
-	if _, err := a.LookupFor("", old.Digest); err != nil {
+	if _, err := a.LookupFor(t.Context(), "", old.Digest); err != nil {
 		t.Fatal("the image of a sandbox of another server has gone:", err)
 	}
 
@@ -68,7 +68,7 @@ func TestAServerThatIsGoneHoldsNothing(t *testing.T) {
 	a := library(t, Options{Home: home, InUse: free}, "tools")
 	b := NewLibrary(a.dir, Options{Home: t.TempDir(), InUse: free})
 	operator := project(t, bothy.DefaultProject)
-	made, err := a.LookupFor("", "tools")
+	made, err := a.LookupFor(t.Context(), "", "tools")
 	must(t, err)
 	if got := b.holds.holder(digestOf(made.Digest)); got != home {
 		t.Errorf("it is held by %q", got)

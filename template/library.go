@@ -45,6 +45,8 @@ type Options struct {
 	Version string
 	// Home is that of the server, by which others that share the folder know it.
 	Home string
+	// Shared is set where hosts have their templates in common.
+	Shared *Shared
 	// Share is the folder of the data files that come with bothy. Without it
 	// BOTHY_SHARE is asked, then the neighbourhood of the program.
 	Share string
@@ -60,6 +62,9 @@ type Library struct {
 	project  string
 	projects projects
 	holds    *holds
+	common   *common
+	// parent is the library that this one is part of.
+	parent *Library
 }
 
 var _ bothy.TemplateService = (*Library)(nil)
@@ -69,7 +74,7 @@ func NewLibrary(dir string, opts Options) *Library {
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
 	}
-	return &Library{dir: dir, opts: opts, holds: newHolds(dir, opts.Home)}
+	return &Library{dir: dir, opts: opts, holds: newHolds(dir, opts.Home), common: newCommon(opts.Shared)}
 }
 
 // Templates lists the templates by name. Damaged ones are left out; asking for
@@ -79,6 +84,7 @@ func (l *Library) Templates(ctx context.Context) ([]*bothy.Template, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.look(ctx)
 	return l.listed(l.visible(c.ProjectID))
 }
 
@@ -90,9 +96,20 @@ func (l *Library) Lookup(name string) (*bothy.Template, error) {
 		if err != nil {
 			return nil, err
 		}
-		return byDigest(all, hex)
+		t, err := byDigest(all, hex)
+		return l.ifHere(t, err)
 	}
-	return l.find("", name)
+	t, err := l.find("", name)
+	return l.ifHere(t, err)
+}
+
+// ifHere begins to fetch an image that this host does not have, and says that there is none.
+func (l *Library) ifHere(t *bothy.Template, err error) (*bothy.Template, error) {
+	if err != nil || l.common == nil || isHere(t) {
+		return t, err
+	}
+	l.fetch(t)
+	return nil, bothy.Errorf(bothy.CodeTemplateNotFound, "the image of the template %s is not on this host yet", t.Ref()).WithHint("It is being fetched.")
 }
 
 // Template finds a template as the caller's project sees it.
@@ -101,13 +118,22 @@ func (l *Library) Template(ctx context.Context, name string) (*bothy.Template, e
 	if err != nil {
 		return nil, err
 	}
+	l.look(ctx)
 	return l.find(c.ProjectID, name)
 }
 
 // LookupFor finds a template as a project sees it, for something to be made from: no server
-// collects its image from now on, until this one needs it no more.
-func (l *Library) LookupFor(project, name string) (*bothy.Template, error) {
+// collects its image from now on, until this one needs it no more. An image that is on other
+// hosts is fetched.
+func (l *Library) LookupFor(ctx context.Context, project, name string) (*bothy.Template, error) {
+	l.look(ctx)
 	t, err := l.find(project, name)
+	if hex, ok := strings.CutPrefix(name, digestPrefix); ok && bothy.ErrorCode(err) == bothy.CodeTemplateNotFound {
+		t, err = l.byDigestElsewhere(ctx, l.visible(project), hex)
+	}
+	if err == nil {
+		err = l.bring(ctx, t)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -141,10 +167,28 @@ func (l *Library) byRef(ref bothy.TemplateRef) (*bothy.Template, error) {
 	if ref.Digest != "" {
 		version = strings.TrimPrefix(ref.Digest, digestPrefix)
 	}
+	if ref.Digest == "" {
+		if row, known := l.common.of(l.key(ref.Name, version)); known && row.digest != "" {
+			return l.load(ref.Name, version)
+		} else if known {
+			return nil, notFound(ref.String(), []*Library{l})
+		}
+	}
 	if _, err := os.Lstat(filepath.Join(l.home(ref.Name), version)); errors.Is(err, fs.ErrNotExist) {
+		if t := l.awayBy(ref.Name, version); t != nil {
+			return t, nil
+		}
 		return nil, notFound(ref.String(), []*Library{l})
 	}
 	return l.load(ref.Name, version)
+}
+
+// awayBy finds an image that a name has on other hosts, or nil.
+func (l *Library) awayBy(name, hex string) *bothy.Template {
+	for _, n := range l.common.with(l.project, func(k nameKey, n sharedName) bool { return k.name == name && n.digest == digestPrefix+hex }) {
+		return l.away(n.template, name, "")
+	}
+	return nil
 }
 
 func byDigest(in []*Library, hex string) (*bothy.Template, error) {
@@ -185,7 +229,13 @@ func (l *Library) inUse(ctx context.Context, hex string, without map[string]bool
 
 // load finds one version of a template and checks it against its image.
 func (l *Library) load(name, version string) (*bothy.Template, error) {
-	t, err := l.loadPath(name, l.path(name, version))
+	path := l.path(name, version)
+	if row, known := l.common.of(l.key(name, version)); known && row.digest != "" {
+		if _, err := os.Stat(filepath.Join(path, imageName)); errors.Is(err, fs.ErrNotExist) {
+			return l.away(row.template, name, tagOf(version)), nil
+		}
+	}
+	t, err := l.loadPath(name, path)
 	if err == nil {
 		t.Name, t.Tag, t.Project = name, tagOf(version), l.project
 	}
@@ -233,6 +283,9 @@ func (l *Library) loadPath(name, path string) (*bothy.Template, error) {
 // path is where a version lies. The link that a tag is may move on at any time,
 // so what it points to is another path each time.
 func (l *Library) path(name, version string) string {
+	if row, known := l.common.of(l.key(name, version)); known && row.digest != "" {
+		return filepath.Join(l.home(name), digestOf(row.digest))
+	}
 	home := l.home(name)
 	if target, err := os.Readlink(filepath.Join(home, version)); err == nil && filepath.IsLocal(target) && filepath.Base(target) == target {
 		version = target

@@ -15,6 +15,17 @@ import (
 // kernel's own wait cannot be given up when the caller goes away.
 const lockPoll = 200 * time.Millisecond
 
+// tryLock is lock, where nobody else is waited for.
+func (l *Library) tryLock(name string) (unlock func(), free bool, err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	unlock, err = l.lock(ctx, name, cancel)
+	cancel()
+	if errors.Is(err, context.Canceled) {
+		return nil, false, nil
+	}
+	return unlock, err == nil, err
+}
+
 // lock takes the lock of one name against this and other processes, and calls
 // waiting once if somebody else holds it. The lock file stays: removing it would
 // let two processes hold locks on two files of one name.

@@ -32,7 +32,7 @@ func (l *Library) of(project string) *Library {
 	if own := l.projects.by[project]; own != nil {
 		return own
 	}
-	own := &Library{dir: filepath.Join(l.dir, projectsName, folderOf(project)), opts: l.opts, project: project, holds: l.holds}
+	own := &Library{dir: filepath.Join(l.dir, projectsName, folderOf(project)), opts: l.opts, project: project, holds: l.holds, common: l.common, parent: l}
 	if l.projects.by == nil {
 		l.projects.by = map[string]*Library{}
 	}
@@ -58,11 +58,24 @@ func (l *Library) everything() ([]*Library, error) {
 	for _, e := range entries {
 		all = append(all, l.of(e.Name()))
 	}
+	for _, project := range l.common.owners() {
+		if own := l.of(project); !slices.Contains(all, own) {
+			all = append(all, own)
+		}
+	}
 	return all, nil
 }
 
 // Find finds a template as a project sees it, to look at it.
 func (l *Library) Find(project, name string) (*bothy.Template, error) { return l.find(project, name) }
+
+// root is the library that has those of all projects.
+func (l *Library) root() *Library {
+	if l.parent != nil {
+		return l.parent
+	}
+	return l
+}
 
 // All lists the templates of all projects, for the server itself.
 func (l *Library) All() ([]*bothy.Template, error) {
@@ -71,6 +84,12 @@ func (l *Library) All() ([]*bothy.Template, error) {
 		return nil, err
 	}
 	return l.listed(all)
+}
+
+// Here lists those of all projects whose images this host has.
+func (l *Library) Here() ([]*bothy.Template, error) {
+	all, err := l.All()
+	return slices.DeleteFunc(all, func(t *bothy.Template) bool { return !isHere(t) }), err
 }
 
 func (l *Library) listed(in []*Library) ([]*bothy.Template, error) {
@@ -122,6 +141,12 @@ func tagOf(link string) string {
 // names lists what has a tag, in order.
 func (l *Library) names() ([]string, error) {
 	all, err := l.folders()
+	for k := range l.common.with(l.project, func(_ nameKey, n sharedName) bool { return n.digest != "" }) {
+		if !slices.Contains(all, k.name) {
+			all = append(all, k.name)
+		}
+	}
+	slices.Sort(all)
 	return slices.DeleteFunc(all, func(name string) bool { return len(l.tags(name)) == 0 }), err
 }
 
@@ -141,8 +166,24 @@ func (l *Library) folders() ([]string, error) {
 	return names, nil
 }
 
-// tags lists the links of a name.
+// tags lists what leads to images of a name, in the form of links: where hosts have templates in
+// common, what they have, and what this one has not told them yet.
 func (l *Library) tags(name string) []string {
+	links := slices.DeleteFunc(l.links(name), func(link string) bool {
+		row, known := l.common.of(l.key(name, link))
+		return known && row.digest == ""
+	})
+	for k := range l.common.with(l.project, func(k nameKey, n sharedName) bool { return k.name == name && n.digest != "" }) {
+		if link := tagLink(k.tag); !slices.Contains(links, link) {
+			links = append(links, link)
+		}
+	}
+	slices.Sort(links)
+	return links
+}
+
+// links lists the links of a name in the folder.
+func (l *Library) links(name string) []string {
 	entries, _ := os.ReadDir(l.home(name))
 	var links []string
 	for _, e := range entries {

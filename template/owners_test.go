@@ -58,7 +58,7 @@ func TestAProjectSeesItsOwnTemplatesAndThoseForAll(t *testing.T) {
 	for _, ref := range []string{"team/app:v3", "team/app", secret.Digest, "team/app@" + secret.Digest} {
 		_, err := l.Template(blue, ref)
 		fails(t, err, bothy.CodeTemplateNotFound)
-		_, err = l.LookupFor("blue", ref)
+		_, err = l.LookupFor(t.Context(), "blue", ref)
 		fails(t, err, bothy.CodeTemplateNotFound)
 	}
 	fails(t, l.RemoveTemplate(blue, "team/app:v3"), bothy.CodeTemplateNotFound)
@@ -85,7 +85,7 @@ func TestAProjectsTemplateStandsBeforeOneForAll(t *testing.T) {
 	l := library(t, Options{}, "tools")
 	mine := adopted(t, l, project(t, "red"), "tools", other(t, l, "red's"))
 	for id, want := range map[string]string{"red": "red", "blue": ""} {
-		got, err := l.LookupFor(id, "tools")
+		got, err := l.LookupFor(t.Context(), id, "tools")
 		must(t, err)
 		if got.Project != want || (got.Digest == mine.Digest) != (want == "red") {
 			t.Errorf("%s starts from that of %q", id, got.Project)
@@ -93,7 +93,7 @@ func TestAProjectsTemplateStandsBeforeOneForAll(t *testing.T) {
 	}
 	// Removing one's own leaves that of all.
 	must(t, l.RemoveTemplate(project(t, "red"), "tools"))
-	if got, err := l.LookupFor("red", "tools"); err != nil || got.Project != "" {
+	if got, err := l.LookupFor(t.Context(), "red", "tools"); err != nil || got.Project != "" {
 		t.Errorf("red finds %v, %v", got, err)
 	}
 }
@@ -123,7 +123,7 @@ func TestTagging(t *testing.T) {
 	_, err = l.TagTemplate(red, "app:v1", []string{"v2", "stable"})
 	must(t, err)
 	other(t, l, "three") // which was "two", and is for all
-	_, err = l.LookupFor("red", two.Digest)
+	_, err = l.LookupFor(t.Context(), "red", two.Digest)
 	fails(t, err, bothy.CodeTemplateNotFound)
 
 	for _, bad := range []struct {
@@ -160,7 +160,7 @@ func TestAnImageOfTwoNames(t *testing.T) {
 	adopted(t, l, red, "copy", from)
 	must(t, l.RemoveTemplate(red, "app"))
 	fails(t, l.RemoveTemplate(red, "copy"), bothy.CodeTemplateInUse)
-	if _, err := l.LookupFor("red", used); err != nil {
+	if _, err := l.LookupFor(t.Context(), "red", used); err != nil {
 		t.Error("the image that is needed has gone:", err)
 	}
 }
@@ -202,12 +202,12 @@ func TestAnImageThatProcessesRunOnStays(t *testing.T) {
 		fails(t, l.RemoveTemplate(c, "base"), bothy.CodeTemplateInUse)
 		must(t, l.Untag(c, "base", "v1"))
 		must(t, l.Collect(c))
-		if _, err := l.LookupFor(bothy.CallerFrom(c).ProjectID, base.Digest); err != nil {
+		if _, err := l.LookupFor(t.Context(), bothy.CallerFrom(c).ProjectID, base.Digest); err != nil {
 			t.Error("the image that processes run on has gone:", err)
 		}
 		must(t, l.RemoveTemplate(c, "app"))
 		must(t, l.Collect(c))
-		_, err := l.LookupFor(bothy.CallerFrom(c).ProjectID, base.Digest)
+		_, err := l.LookupFor(t.Context(), bothy.CallerFrom(c).ProjectID, base.Digest)
 		fails(t, err, bothy.CodeTemplateNotFound)
 	}
 }
@@ -223,7 +223,7 @@ func TestATagThatMovesLeavesWhatUsesTheOldImage(t *testing.T) {
 	if got, err := l.Template(red, "app:v1"); err != nil || got.Digest != second.Digest {
 		t.Fatalf("app:v1 is %v, %v", got, err)
 	}
-	if _, err := l.LookupFor("red", first.Digest); err != nil {
+	if _, err := l.LookupFor(t.Context(), "red", first.Digest); err != nil {
 		t.Error("the old image has gone:", err)
 	}
 	// A tag whose image another one keeps can go; the last one can not while it is needed.
@@ -236,7 +236,7 @@ func TestATagThatMovesLeavesWhatUsesTheOldImage(t *testing.T) {
 	delete(used, first.Digest)
 	must(t, l.RemoveTemplate(red, "app:stable"))
 	other(t, l, "three") // which was "one", and is for all
-	_, err := l.LookupFor("red", first.Digest)
+	_, err := l.LookupFor(t.Context(), "red", first.Digest)
 	fails(t, err, bothy.CodeTemplateNotFound)
 	must(t, l.RemoveTemplate(red, "app"))
 	if list, err := l.Templates(red); err != nil || len(list) != 2 {

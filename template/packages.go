@@ -15,6 +15,9 @@ func (l *Library) TemplateSBOM(ctx context.Context, name, format string) (json.R
 	if err != nil {
 		return nil, err
 	}
+	if err := l.bring(ctx, t); err != nil {
+		return nil, err
+	}
 	files, err := filetree.Read(t.RootFS)
 	if err != nil {
 		return nil, damaged(t.Name, err.Error())

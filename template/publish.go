@@ -45,6 +45,7 @@ func (l *Library) publish(ctx context.Context, t *bothy.Template, work string) e
 		return fmt.Errorf("publish template: %w", err)
 	}
 	t.RootFS = filepath.Join(final, imageName)
+	l.recordLater(ctx, t)
 	return nil
 }
 

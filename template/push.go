@@ -43,7 +43,7 @@ func (l *Library) PushTemplate(ctx context.Context, template string, req bothy.T
 	if err != nil {
 		return nil, err
 	}
-	t, err := l.LookupFor(c.ProjectID, template)
+	t, err := l.LookupFor(ctx, c.ProjectID, template)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/bothy-dev/bothy"
@@ -27,6 +28,7 @@ func (l *Library) RemoveTemplate(ctx context.Context, name string) error {
 		return bothy.Errorf(bothy.CodeInvalid, "%s names an image, and only names can be removed", name).
 			WithHint("Remove its name or its tag; the image goes when nothing needs it any more.")
 	}
+	l.look(ctx)
 	own := l.of(c.ProjectID)
 	if own != l && len(own.tags(ref.Name)) == 0 && len(l.tags(ref.Name)) > 0 {
 		return bothy.Errorf(bothy.CodeForbidden, "the template %s is for all projects, and only the operator may remove it", ref.Name).
@@ -56,9 +58,14 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 	if err != nil {
 		return err
 	}
+	for link := range l.awayFrom(ref.Name) {
+		digests = append(digests, filepath.Base(l.path(ref.Name, link)))
+	}
+	slices.Sort(digests)
+	digests = slices.Compact(digests)
 	var kept map[string]bool
 	if tag {
-		if _, err := os.Lstat(filepath.Join(l.home(ref.Name), link)); err != nil {
+		if !slices.Contains(l.tags(ref.Name), link) {
 			return notFound(ref.String(), []*Library{l})
 		}
 		kept = l.tagged(ref.Name, link)
@@ -85,14 +92,22 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 				WithHint("Terminate its sandboxes and delete its snapshots first: bothy ls, bothy snapshots.")
 		}
 	}
+	going := l.tags(ref.Name)
 	if tag && len(kept) > 0 {
-		if err := os.Remove(filepath.Join(l.home(ref.Name), link)); err != nil {
+		going = []string{link}
+	}
+	// The others first: who was away does not bring back what they know to be removed.
+	if err := l.unrecord(ctx, ref.Name, going...); err != nil {
+		return err
+	}
+	if tag && len(kept) > 0 {
+		if err := os.Remove(filepath.Join(l.home(ref.Name), link)); err != nil && !(l.common != nil && errors.Is(err, fs.ErrNotExist)) {
 			return fmt.Errorf("remove template %s: %w", ref, err)
 		}
 		return l.collect(ctx, ref.Name)
 	}
 	// The links go first: without them the rest is invisible.
-	for _, link := range l.tags(ref.Name) {
+	for _, link := range l.links(ref.Name) {
 		if err := os.Remove(filepath.Join(l.home(ref.Name), link)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove template %s: %w", ref, err)
 		}
@@ -120,7 +135,16 @@ func (l *Library) elsewhere(name, hex string) bool {
 			return true
 		}
 	}
-	return false
+	return len(l.common.with(l.project, func(k nameKey, n sharedName) bool { return k.name != name && n.digest == digestPrefix+hex })) > 0
+}
+
+// awayFrom are the links of a name that hosts have in common.
+func (l *Library) awayFrom(name string) map[string]bool {
+	links := map[string]bool{}
+	for k := range l.common.with(l.project, func(k nameKey, n sharedName) bool { return k.name == name && n.digest != "" }) {
+		links[tagLink(k.tag)] = true
+	}
+	return links
 }
 
 // memoryBases are the images that processes of templates run on, but for those of one name.
@@ -253,6 +277,7 @@ func (l *Library) checkQuota(ctx context.Context, more int64) error {
 
 // used is how many bytes the images of this library take up.
 func (l *Library) used() (sum int64, err error) {
+	here := map[string]bool{}
 	names, err := l.folders()
 	if err != nil {
 		return 0, err
@@ -264,8 +289,16 @@ func (l *Library) used() (sum int64, err error) {
 		}
 		for _, hex := range digests {
 			if info, err := os.Stat(filepath.Join(l.home(name), hex, imageName)); err == nil {
+				here[name+" "+hex] = true
 				sum += info.Size()
 			}
+		}
+	}
+	// What is not here yet counts as well: it is the project's on whichever host.
+	for k, n := range l.common.with(l.project, func(_ nameKey, n sharedName) bool { return n.digest != "" }) {
+		if id := k.name + " " + digestOf(n.digest); !here[id] {
+			here[id] = true
+			sum += n.template.SizeBytes
 		}
 	}
 	return sum, nil

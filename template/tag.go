@@ -35,6 +35,7 @@ func (l *Library) TagTemplate(ctx context.Context, name string, tags []string) (
 				WithHint("Use up to 63 letters, digits, dots, dashes and underscores, not beginning with a dot or a dash.")
 		}
 	}
+	l.look(ctx)
 	own := l.of(c.ProjectID)
 	if own != l && len(own.tags(ref.Name)) == 0 && len(l.tags(ref.Name)) > 0 {
 		return nil, bothy.Errorf(bothy.CodeForbidden, "the template %s is for all projects, and only the operator may tag it", ref.Name).
@@ -54,6 +55,11 @@ func (l *Library) Untag(ctx context.Context, name, tag string) error {
 		return err
 	}
 	defer unlock()
+	if row, known := l.common.of(l.key(name, tagLink(tag))); !known || row.digest != "" {
+		if err := l.unrecord(ctx, name, tagLink(tag)); err != nil {
+			return err
+		}
+	}
 	err = os.Remove(filepath.Join(l.home(name), tagLink(tag)))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("untag template %s:%s: %w", name, tag, err)
@@ -75,6 +81,18 @@ func (l *Library) tag(ctx context.Context, ref bothy.TemplateRef, tags []string)
 	}
 	version := filepath.Base(filepath.Dir(t.RootFS))
 	tagged := make([]*bothy.Template, len(tags))
+	if l.common != nil {
+		for i, tag := range tags {
+			tagged[i] = clone(t)
+			tagged[i].Tag = tagOf(tagLink(tag))
+		}
+		if err := l.record(ctx, tagged...); err != nil {
+			return nil, err
+		}
+		if !isHere(t) { // it gets its tags here when it is fetched
+			return tagged, l.collect(ctx, ref.Name)
+		}
+	}
 	for i, tag := range tags {
 		if err := relink(l.home(ref.Name), tagLink(tag), version); err != nil {
 			return nil, fmt.Errorf("tag template %s: %w", ref, err)

@@ -57,7 +57,7 @@ var allowed = map[string][]string{
 	"audit":              {"store"},
 	"cluster":            {"store"},
 	"metering":           {"store"},
-	"template":           {"templates"},
+	"template":           {"store", "templates"},
 }
 
 // tools are packages that are no part of the product, and may import anything.

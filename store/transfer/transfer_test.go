@@ -95,6 +95,17 @@ func fill(t *testing.T, s full) {
 	if _, err := s.PackUsage(ctx, 490500); err != nil {
 		t.Fatal(err)
 	}
+	if r, ok := s.(store.Rows); ok { // what only hosts with a common store write
+		at := epoch.UnixNano()
+		for _, table := range store.Tables {
+			switch table.Name {
+			case "template_names":
+				must(r.WriteRows(ctx, table, [][]any{{"", "tools", "latest", "sha256:1", int64(1), at, "{}"}, {"p", "gone", "v1", "", int64(2), at, "{}"}}))
+			case "shared_trees":
+				must(r.WriteRows(ctx, table, [][]any{{"templates", "1", "one", int64(5), at, at, nil, "{}"}, {"engines", "a", "two", int64(6), at, nil, at, "{}"}}))
+			}
+		}
+	}
 	must(s.PutBudget(ctx, store.Budget{Kind: store.BudgetTree, ID: "box", Project: "p", Amount: 0.1, Warned: "life"}))
 }
 

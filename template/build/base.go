@@ -29,7 +29,7 @@ func (b *Builder) openBase(ctx context.Context, project, ref string, logins []bo
 	if ref == scratch {
 		return b.emptyBase()
 	}
-	t, err := b.o.Library.LookupFor(project, ref)
+	t, err := b.o.Library.LookupFor(ctx, project, ref)
 	if err == nil {
 		return ofTemplate(t), nil
 	}

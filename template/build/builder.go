@@ -60,7 +60,7 @@ type Sandboxes interface {
 // Library has the templates that builds start from, and takes those that they make.
 type Library interface {
 	// LookupFor finds what a project sees under a name.
-	LookupFor(project, name string) (*bothy.Template, error)
+	LookupFor(ctx context.Context, project, name string) (*bothy.Template, error)
 	Adopt(ctx context.Context, t *bothy.Template, image string) error
 	// Untag takes a tag away, also where something needs its image.
 	Untag(ctx context.Context, name, tag string) error

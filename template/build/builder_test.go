@@ -79,7 +79,7 @@ func TestWhatIsKnownIsNotDoneAgain(t *testing.T) {
 	if got := w.commands(); len(got) != 0 || found.Digest != fresh.Digest {
 		t.Errorf("after a build without the cache, ran %q for %s, and that has made %s", got, found.Digest, fresh.Digest)
 	}
-	if entry, err := w.library.LookupFor(bothy.DefaultProject, "made"); err != nil || sumOf(t, entry.RootFS) != entry.Digest {
+	if entry, err := w.library.LookupFor(t.Context(), bothy.DefaultProject, "made"); err != nil || sumOf(t, entry.RootFS) != entry.Digest {
 		t.Errorf("the digest is not that of the image: %v", err)
 	}
 	w.build(bothy.BuildRequest{Dockerfile: "FROM base\nENV A=1\nRUN write /a 1", ContextID: w.upload("f", "x")})

@@ -15,7 +15,7 @@ import (
 func TestATemplateKnowsItsOrigin(t *testing.T) {
 	w := newWorld(t)
 	context := w.upload("a.txt", "a")
-	base, err := w.library.LookupFor(bothy.DefaultProject, "base")
+	base, err := w.library.LookupFor(t.Context(), bothy.DefaultProject, "base")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestATemplateKnowsItsOrigin(t *testing.T) {
 		if r.Error != "" {
 			t.Fatal(r.Error)
 		}
-		made, err := w.library.LookupFor(bothy.DefaultProject, name)
+		made, err := w.library.LookupFor(t.Context(), bothy.DefaultProject, name)
 		if err != nil {
 			t.Fatal(err)
 		}

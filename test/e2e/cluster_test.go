@@ -39,7 +39,11 @@ func newHostsWith(t *testing.T, change func(i int, settings, store string) (stri
 	for i, name := range names {
 		settings, store := change(i, fmt.Sprintf("cluster:\n  name: %s\n  listen: %s\n  lease_seconds: %d\n", name, freeport.ForTest(t), lease), url)
 		s := stoppedServer(t)
-		s.NoPool, s.SameAddress, s.Store, s.Settings, s.Env = true, true, store, settings, []string{"BOTHY_KERNELS=" + kernels}
+		s.NoPool, s.SameAddress, s.Store, s.Settings, s.Env = true, true, store, settings, append(s.Env, "BOTHY_KERNELS="+kernels)
+		if _, own, ok := strings.Cut(settings, "templates: "); ok { // the environment would have the last word
+			own, _, _ = strings.Cut(own, "\n")
+			s.Env = append(s.Env, "BOTHY_TEMPLATES="+own)
+		}
 		if i > 0 {
 			hosts[0].admits(t, s)
 		}

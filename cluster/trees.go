@@ -1,0 +1,155 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
+)
+
+// treesPath is below where a host asks another for files: KIND/NAME/FILE.
+const treesPath = "/cluster/trees/"
+
+// treeSilence is how long another host may say nothing while it sends a file.
+const treeSilence = 30 * time.Second
+
+// Trees lets hosts have files of each other.
+type Trees struct {
+	Hosts store.Hosts
+	// Open opens a file of this host's; fs.ErrNotExist where it has none.
+	Open func(kind, name, file string) (*os.File, error)
+
+	transport transport
+}
+
+// NewTrees makes Trees for hosts of an authority.
+func NewTrees(hosts store.Hosts, a *Authority, open func(kind, name, file string) (*os.File, error)) *Trees {
+	return &Trees{Hosts: hosts, Open: open, transport: transport{authority: a}}
+}
+
+// ServeHTTP sends a file to another host.
+func (x *Trees) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	parts := strings.SplitN(strings.TrimPrefix(r.URL.Path, treesPath), "/", 3)
+	if r.Method != http.MethodGet || len(parts) != 3 || slices.Contains(parts, "") {
+		http.Error(w, "a kind, a name and a file are wanted", http.StatusBadRequest)
+		return
+	}
+	f, err := x.Open(parts[0], parts[1], parts[2])
+	if errors.Is(err, fs.ErrNotExist) {
+		http.Error(w, "it is not here", http.StatusNotFound)
+		return
+	}
+	if err != nil {
+		http.Error(w, "it cannot be read", http.StatusInternalServerError)
+		return
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		http.Error(w, "it cannot be read", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.FormatInt(info.Size(), 10))
+	_, _ = io.Copy(w, f)
+}
+
+// errNoHost says that no host has a file.
+var errNoHost = errors.New("no host that answers has it")
+
+// Fetch writes a file of another host to one of this host, which is made anew: of the host
+// that is named first, and then of the others. What arrives is for the caller to check. An
+// error is CodeStore.
+func (x *Trees) Fetch(ctx context.Context, first, kind, name, file, to string, most int64) error {
+	hosts, err := x.Hosts.Peers(ctx)
+	if err != nil {
+		return err
+	}
+	hosts = slices.DeleteFunc(hosts, func(h bothy.ClusterHost) bool { return h.Self || h.State == bothy.HostDead })
+	slices.SortStableFunc(hosts, func(a, b bothy.ClusterHost) int {
+		return cmp.Compare(boolInt(b.Name == first), boolInt(a.Name == first))
+	})
+	failed := []error{errNoHost}
+	for _, h := range hosts {
+		err := x.fetchFrom(ctx, h, kind, name, file, to, most)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		failed = append(failed, fmt.Errorf("%s: %w", h.Name, err))
+	}
+	e := bothy.Errorf(bothy.CodeStore, "no host that answers has %s/%s", kind, name).
+		WithHint("Start the host %s again, which has made it, or make it anew.", first).Because(errors.Join(failed...))
+	e.RetryAfter = 5 * time.Second
+	return e
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (x *Trees) fetchFrom(ctx context.Context, h bothy.ClusterHost, kind, name, file, to string, most int64) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	quiet := time.AfterFunc(treeSilence, func() { cancel(errors.New("it says nothing")) })
+	defer quiet.Stop()
+	u := url.URL{Scheme: "https", Host: h.Name, Path: treesPath + kind + "/" + name + "/" + file}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return err
+	}
+	res, err := x.transport.to(h.Name, h.Address).RoundTrip(req)
+	if err != nil {
+		return errors.Join(context.Cause(ctx), err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return errors.New(res.Status)
+	}
+	if res.ContentLength < 0 || res.ContentLength > most {
+		return fmt.Errorf("it has %d bytes there, and at most %d are wanted", res.ContentLength, most)
+	}
+	f, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(f, &heard{res.Body, quiet})
+	if err = errors.Join(err, f.Close()); err == nil && n != res.ContentLength {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil && context.Cause(ctx) != nil {
+		err = context.Cause(ctx)
+	}
+	return err
+}
+
+// heard puts off a timer for as long as something arrives.
+type heard struct {
+	r     io.Reader
+	quiet *time.Timer
+}
+
+func (h *heard) Read(p []byte) (int, error) {
+	n, err := h.r.Read(p)
+	if n > 0 {
+		h.quiet.Reset(treeSilence)
+	}
+	return n, err
+}

@@ -1,0 +1,67 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
+)
+
+// Names that were removed are known as that, versions only grow, and who says what he knows of
+// a name changes it only where that is so still.
+func TestTemplateNames(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	one, two := member(t, url, "one"), member(t, url, "two")
+	defer one.Close()
+	defer two.Close()
+	name := func(tag, digest string, known int64) store.TemplateName {
+		return store.TemplateName{Project: "p", Name: "app", Tag: tag, Digest: digest, Version: known, Manifest: []byte(`{"a":1}`)}
+	}
+	image := store.Tree{Kind: store.TreeTemplates, Name: "d1", Host: "one", Bytes: 7, At: time.Unix(1, 0).UTC(), Record: []byte("{}")}
+	if err := one.NameTemplates(ctx, []store.TemplateName{name("v1", "d1", 0), name("v2", "d1", 0)}, []store.Tree{image}, true); err != nil {
+		t.Fatal(err)
+	}
+	// The second host knew of nothing, so that it changes nothing.
+	if err := two.NameTemplates(ctx, []store.TemplateName{name("v1", "d2", 0)}, nil, true); err != nil {
+		t.Fatal(err)
+	}
+	got, newest, err := two.TemplateNames(ctx, 0)
+	if err != nil || len(got) != 2 || newest != 2 || got[0].Digest != "d1" || string(got[0].Manifest) != `{"a":1}` {
+		t.Fatalf("%+v %d %v", got, newest, err)
+	}
+	if err := two.NameTemplates(ctx, []store.TemplateName{name("v1", "d2", got[0].Version)}, nil, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.NameTemplates(ctx, []store.TemplateName{name("v2", "", 0)}, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	got, newer, err := one.TemplateNames(ctx, newest)
+	if err != nil || len(got) != 2 || got[0].Digest != "d2" || got[1].Digest != "" || newer <= newest {
+		t.Fatalf("%+v %d %v", got, newer, err)
+	}
+	if v, err := two.TemplateVersion(ctx); err != nil || v != newer {
+		t.Errorf("the version is %d, %v", v, err)
+	}
+	tree, err := two.Tree(ctx, store.TreeTemplates, "d1")
+	if err != nil || tree.Host != "one" || tree.Bytes != 7 || !tree.At.Equal(image.At) || tree.StoredAt != nil {
+		t.Errorf("%+v %v", tree, err)
+	}
+	other := image
+	other.Host = "two"
+	if err := two.PutTree(ctx, other); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := one.Trees(ctx, store.TreeTemplates); err != nil || len(all) != 1 || all[0].Host != "one" {
+		t.Errorf("%+v %v", all, err)
+	}
+	if _, err := one.Tree(ctx, store.TreeEngines, "d1"); bothy.ErrorCode(err) != bothy.CodeNotFound {
+		t.Error(err)
+	}
+	if err := one.ForgetTemplateNames(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got, newest, err := two.TemplateNames(ctx, 0); err != nil || len(got) != 0 || newest != 0 {
+		t.Errorf("%+v %d %v", got, newest, err)
+	}
+}

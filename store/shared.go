@@ -1,0 +1,61 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// Shared is what hosts that share a store have in common besides its records: the names of
+// templates, and what of their files is known.
+type Shared interface {
+	// TemplateNames returns the names that have changed after a version, and the version of
+	// the newest change of all.
+	TemplateNames(ctx context.Context, after int64) ([]TemplateName, int64, error)
+	// TemplateVersion is the version of the newest change.
+	TemplateVersion(ctx context.Context) (int64, error)
+	// NameTemplates records names, and what is known of their images, in one step. With
+	// unchanged, those are left out whose version is not the one given, which is 0 for names
+	// that the store has never heard of.
+	NameTemplates(ctx context.Context, names []TemplateName, images []Tree, unchanged bool) error
+	// Tree finds what is known of a tree; CodeNotFound where nothing is.
+	Tree(ctx context.Context, kind, name string) (*Tree, error)
+	// Trees lists those of a kind.
+	Trees(ctx context.Context, kind string) ([]Tree, error)
+	// PutTree records a tree, unless there is one of its name: the first that was published
+	// is the one that all have.
+	PutTree(ctx context.Context, t Tree) error
+}
+
+// TemplateName is a name of a template with one tag.
+type TemplateName struct {
+	// Project is empty where the template is for all.
+	Project, Name, Tag string
+	// Digest is that of the image, and empty where the name was removed.
+	Digest string
+	// Version is that of the last change.
+	Version int64
+	// Manifest is the template's.
+	Manifest []byte
+}
+
+// Tree is a folder of files that hosts have of each other.
+type Tree struct {
+	// Kind is the kind of tree, and Name names one of it.
+	Kind, Name string
+	// Host is the one that has published it.
+	Host  string
+	Bytes int64
+	At    time.Time
+	// StoredAt is since when it is in the object storage, and UnneededAt since when nothing
+	// needs it.
+	StoredAt, UnneededAt *time.Time
+	// Record says what its files are.
+	Record []byte
+}
+
+// The kinds of trees.
+const (
+	TreeTemplates = "templates"
+	TreeEngines   = "engines"
+	TreeGoldens   = "goldens"
+)

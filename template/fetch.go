@@ -1,0 +1,248 @@
+package template
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/disk"
+	"github.com/bothy-dev/bothy/internal/failpoint"
+	"github.com/bothy-dev/bothy/store"
+)
+
+// fetching is an image that is being fetched, once for all who ask meanwhile. It goes on when
+// they have gone: the next will ask again.
+type fetching struct {
+	done chan struct{}
+	err  error
+}
+
+// fetchTimeout bounds the fetch of one image.
+const fetchTimeout = 30 * time.Minute
+
+// isHere reports whether this host has the image of a template.
+func isHere(t *bothy.Template) bool {
+	_, err := os.Stat(t.RootFS)
+	return err == nil
+}
+
+// bring returns a template whose image this host has, and fetches the image first where it
+// has not.
+func (l *Library) bring(ctx context.Context, t *bothy.Template) error {
+	if l.common == nil || isHere(t) {
+		return nil
+	}
+	f := l.fetch(t)
+	select {
+	case <-f.done:
+		return f.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// fetch begins to fetch the image of a template, unless that is under way.
+func (l *Library) fetch(t *bothy.Template) *fetching {
+	s, at := l.common, l.of(t.Project)
+	path := filepath.Join(at.home(t.Name), digestOf(t.Digest))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.fetches[path]; f != nil {
+		return f
+	}
+	f := &fetching{done: make(chan struct{})}
+	s.fetches[path] = f
+	wanted := clone(t)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
+		defer cancel()
+		begun := time.Now()
+		f.err = at.fetchNow(ctx, wanted)
+		if f.err != nil {
+			s.Log.Warn("the image of a template could not be fetched", "template", wanted.Ref(), "digest", wanted.Digest, "error", f.err)
+		} else {
+			s.Log.Info("the image of a template was fetched", "template", wanted.Ref(), "digest", wanted.Digest, "bytes", wanted.SizeBytes, "ms", time.Since(begun).Milliseconds())
+		}
+		s.mu.Lock()
+		delete(s.fetches, path)
+		s.mu.Unlock()
+		close(f.done)
+	}()
+	return f
+}
+
+// fetchNow brings an image into this library. It is there whole, or not at all.
+func (l *Library) fetchNow(ctx context.Context, t *bothy.Template) error {
+	if isHere(t) {
+		return nil // another fetch, which ended just now, has brought it
+	}
+	parent := filepath.Join(l.dir, ".build")
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return fmt.Errorf("fetch the template %s: %w", t.Ref(), err)
+	}
+	work, err := os.MkdirTemp(parent, ".fetch-*")
+	if err != nil {
+		return fmt.Errorf("fetch the template %s: %w", t.Ref(), err)
+	}
+	defer os.RemoveAll(work)
+	image := filepath.Join(work, imageName)
+	if other := l.sameImage(t); other != "" {
+		err = linkOrCopy(other, image)
+	} else {
+		if err := roomFor(l.dir, t.SizeBytes, l.opts.MinFreeDisk); err != nil {
+			return bothy.Errorf(bothy.CodeDiskFull, "the host's disk has no room to fetch the template %s, which has %d MB", t.Ref(), t.SizeBytes>>20).
+				WithHint("Delete templates and snapshots that are not needed, or ask the operator for space.").Because(err)
+		}
+		err = l.common.Fetch(ctx, t, image)
+	}
+	if err != nil {
+		return err
+	}
+	if err := checkImage(ctx, t, image); err != nil {
+		return err
+	}
+	if err := failpoint.Hit("template.fetched"); err != nil {
+		return err
+	}
+	if err := writeManifest(work, t); err != nil {
+		return err
+	}
+	home := l.home(t.Name)
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		return fmt.Errorf("fetch the template %s: %w", t.Ref(), err)
+	}
+	if err := l.holds.add(digestOf(t.Digest)); err != nil {
+		return fmt.Errorf("hold the image of template %s: %w", t.Ref(), err)
+	}
+	if err := moveVersion(work, filepath.Join(home, digestOf(t.Digest))); err != nil {
+		return fmt.Errorf("fetch the template %s: %w", t.Ref(), err)
+	}
+	return l.linkFetched(t)
+}
+
+// linkFetched gives an image the names in the folder that it has in the store, so that a server
+// which is alone here later finds them.
+func (l *Library) linkFetched(t *bothy.Template) error {
+	unlock, free, err := l.tryLock(t.Name)
+	if err != nil || !free {
+		return err // who holds it gives names itself
+	}
+	defer unlock()
+	for k := range l.common.with(l.project, func(k nameKey, n sharedName) bool { return k.name == t.Name && n.digest == t.Digest }) {
+		if err := relink(l.home(t.Name), tagLink(k.tag), digestOf(t.Digest)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sameImage is the path of an image that another name or project has here, or empty.
+func (l *Library) sameImage(t *bothy.Template) string {
+	all, err := l.root().everything()
+	if err != nil {
+		return ""
+	}
+	for _, at := range all {
+		names, _ := at.folders()
+		for _, name := range names {
+			path := filepath.Join(at.home(name), digestOf(t.Digest), imageName)
+			if info, err := os.Stat(path); err == nil && info.Size() == t.SizeBytes && path != t.RootFS {
+				return path
+			}
+		}
+	}
+	return ""
+}
+
+// checkImage compares an image with its digest, and flushes it.
+func checkImage(ctx context.Context, t *bothy.Template, image string) error {
+	f, err := os.Open(image)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, &untilDone{ctx, f})
+	if err != nil {
+		return err
+	}
+	if got := digestPrefix + hex.EncodeToString(h.Sum(nil)); got != t.Digest || n != t.SizeBytes {
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "what was fetched as the template %s has other bytes than were built", t.Ref()).
+			WithHint("Nothing was started from it. Build the template again: bothy template build %s --force.", t.Name)
+	}
+	return errors.Join(os.Chmod(image, 0o644), f.Sync())
+}
+
+// roomFor reports disk.ErrNoRoom where so many bytes do not fit.
+func roomFor(dir string, bytes, free int64) error {
+	have, err := disk.Free(dir)
+	if err == nil && bytes > have-free {
+		err = disk.ErrNoRoom
+	}
+	return err
+}
+
+// byDigestElsewhere finds a template that this host has no image of, by the digest of that: one that
+// has a name, or had one. It is not found where no host has published it, or it is of a project
+// whose templates in does not hold.
+func (l *Library) byDigestElsewhere(ctx context.Context, in []*Library, hex string) (*bothy.Template, error) {
+	if l.common == nil || !isDigest(digestPrefix+hex) {
+		return nil, noDigest(hex)
+	}
+	for _, at := range in {
+		for k, n := range l.common.with(at.project, func(_ nameKey, n sharedName) bool { return n.digest == digestPrefix+hex }) {
+			return at.away(n.template, k.name, ""), nil
+		}
+	}
+	tree, err := l.common.Store.Tree(ctx, store.TreeTemplates, hex)
+	if bothy.ErrorCode(err) == bothy.CodeNotFound {
+		return nil, noDigest(hex)
+	}
+	if err != nil {
+		return nil, err
+	}
+	t, err := sharedTemplate(store.TemplateName{Digest: digestPrefix + hex, Manifest: tree.Record})
+	if err != nil {
+		return nil, damaged(digestPrefix+hex, err.Error())
+	}
+	for _, at := range in {
+		if at.project == t.Project {
+			return at.away(t, t.Name, ""), nil
+		}
+	}
+	return nil, noDigest(hex)
+}
+
+// away is a template whose image this host does not have yet, as this library will have it.
+func (l *Library) away(t *bothy.Template, name, tag string) *bothy.Template {
+	t = clone(t)
+	t.Name, t.Tag, t.Project = name, tag, l.project
+	t.RootFS = filepath.Join(l.home(name), digestOf(t.Digest), imageName)
+	return t
+}
+
+// OpenShared opens an image for another host; fs.ErrNotExist where this one has none.
+func (l *Library) OpenShared(digest string) (*os.File, error) {
+	if !isDigest(digest) {
+		return nil, os.ErrNotExist
+	}
+	all, err := l.everything()
+	if err != nil {
+		return nil, err
+	}
+	t, err := byDigest(all, digestOf(digest))
+	if bothy.ErrorCode(err) == bothy.CodeTemplateNotFound {
+		return nil, os.ErrNotExist
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.Open(t.RootFS)
+}

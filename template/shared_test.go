@@ -1,0 +1,296 @@
+package template
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
+)
+
+// commonStore is a store that hosts share, in memory.
+type commonStore struct {
+	store.Shared
+	mu    sync.Mutex
+	names map[nameKey]store.TemplateName
+	trees map[string]store.Tree
+	last  int64
+	away  error
+}
+
+func newCommonStore() *commonStore {
+	return &commonStore{names: map[nameKey]store.TemplateName{}, trees: map[string]store.Tree{}}
+}
+
+func (s *commonStore) TemplateNames(_ context.Context, after int64) (list []store.TemplateName, newest int64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range s.names {
+		if n.Version > after {
+			list = append(list, n)
+		}
+	}
+	return list, s.last, s.away
+}
+
+func (s *commonStore) TemplateVersion(context.Context) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last, s.away
+}
+
+func (s *commonStore) NameTemplates(_ context.Context, names []store.TemplateName, images []store.Tree, unchanged bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.away != nil {
+		return s.away
+	}
+	for _, i := range images {
+		if _, ok := s.trees[i.Name]; !ok {
+			s.trees[i.Name] = i
+		}
+	}
+	for _, n := range names {
+		k := nameKey{n.Project, n.Name, n.Tag}
+		if unchanged && s.names[k].Version != n.Version {
+			continue
+		}
+		s.last++
+		n.Version = s.last
+		s.names[k] = n
+	}
+	return nil
+}
+
+func (s *commonStore) Tree(_ context.Context, kind, name string) (*store.Tree, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, ok := s.trees[name]
+	if !ok || kind != store.TreeTemplates {
+		return nil, bothy.Errorf(bothy.CodeNotFound, "no such tree")
+	}
+	return &t, s.away
+}
+
+func (s *commonStore) setAway(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = err
+}
+
+// hostsOf are libraries of hosts that share a store and fetch images of each other.
+type hostsOf struct {
+	t   *testing.T
+	db  *commonStore
+	all map[string]*Library
+	// spoil changes what arrives.
+	spoil   func(path string)
+	fetches int
+	mu      sync.Mutex
+}
+
+func newHostsOf(t *testing.T, db *commonStore) *hostsOf {
+	return &hostsOf{t: t, db: db, all: map[string]*Library{}}
+}
+
+func (h *hostsOf) opts(name, home string) Options {
+	return Options{Shared: &Shared{Store: h.db, Host: name, State: filepath.Join(home, "templates.json"), Fetch: h.fetch}}
+}
+
+// join adds a host, with an empty folder.
+func (h *hostsOf) join(name string) *Library {
+	home := h.t.TempDir()
+	l := NewLibrary(filepath.Join(home, "templates"), h.opts(name, home))
+	h.all[name] = l
+	return l
+}
+
+// again is the same host, started anew.
+func (h *hostsOf) again(name string) *Library {
+	was := h.all[name]
+	l := NewLibrary(was.dir, h.opts(name, filepath.Dir(was.dir)))
+	h.all[name] = l
+	return l
+}
+
+func (h *hostsOf) fetch(ctx context.Context, t *bothy.Template, to string) error {
+	h.mu.Lock()
+	h.fetches++
+	h.mu.Unlock()
+	for _, l := range h.all {
+		f, err := l.OpenShared(t.Digest)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		out, err := os.Create(to)
+		if err != nil {
+			return err
+		}
+		defer out.Close()
+		_, err = io.Copy(out, f)
+		if h.spoil != nil {
+			h.spoil(to)
+		}
+		return err
+	}
+	return bothy.Errorf(bothy.CodeStore, "no host has it")
+}
+
+// A template that one host has is every host's, with its tags, by its project alone; it is
+// fetched once for all who ask, and by whoever has lost it.
+func TestATemplateOfOneHostIsAllHosts(t *testing.T) {
+	h := newHostsOf(t, newCommonStore())
+	one, two := h.join("one"), h.join("two")
+	all, red := project(t, bothy.DefaultProject), project(t, "red")
+	made := other(t, one, "content")
+	own := adopted(t, one, red, "app:v1", made)
+	list, err := two.Templates(all)
+	if must(t, err); names(list) != "/other " {
+		t.Errorf("the other host lists %s", names(list))
+	}
+	if list, err = two.Templates(red); err != nil || names(list) != "red/app:v1 /other " {
+		t.Errorf("the other host lists %s, %v", names(list), err)
+	}
+	if _, err := two.LookupFor(t.Context(), "blue", "app:v1"); bothy.ErrorCode(err) != bothy.CodeTemplateNotFound {
+		t.Error("another project has it:", err)
+	}
+	var asked sync.WaitGroup
+	for range 8 {
+		asked.Go(func() {
+			got, err := two.LookupFor(t.Context(), "red", "app:v1")
+			if err != nil || got.Digest != own.Digest || sumOf(t, got.RootFS) != own.Digest {
+				t.Errorf("%+v %v", got, err)
+			}
+		})
+	}
+	asked.Wait()
+	if h.fetches != 1 {
+		t.Errorf("it was fetched %d times", h.fetches)
+	}
+	// That of another name with the same image is here already.
+	if got, err := two.LookupFor(t.Context(), "", "other"); err != nil || sumOf(t, got.RootFS) != made.Digest || h.fetches != 1 {
+		t.Errorf("%+v %v, fetched %d times", got, err, h.fetches)
+	}
+	if used, err := two.UsedBy("red"); err != nil || used != own.SizeBytes {
+		t.Errorf("the project's take up %d bytes, %v", used, err)
+	}
+	must(t, os.RemoveAll(two.dir))
+	if got, err := two.LookupFor(t.Context(), "red", own.Digest); err != nil || sumOf(t, got.RootFS) != own.Digest {
+		t.Errorf("by its digest: %+v %v", got, err)
+	}
+	// A tag that moves on one host moves on all, and what a sandbox was made from is still found.
+	later := other(t, one, "later")
+	if got, err := two.LookupFor(t.Context(), "", "other"); err != nil || got.Digest != later.Digest {
+		t.Errorf("%+v %v", got, err)
+	}
+	if _, err := two.LookupFor(t.Context(), "", made.Digest); err != nil {
+		t.Error("an image without a name:", err)
+	}
+	if _, err := two.TagTemplate(all, "other", []string{"v9"}); err != nil {
+		t.Error(err)
+	}
+	if got, err := one.Template(all, "other:v9"); err != nil || got.Digest != later.Digest {
+		t.Errorf("%+v %v", got, err)
+	}
+}
+
+// What arrives is compared with the digest, and nothing half is left.
+func TestOtherBytesAreNotTaken(t *testing.T) {
+	h := newHostsOf(t, newCommonStore())
+	one, two := h.join("one"), h.join("two")
+	made := other(t, one, "content")
+	h.spoil = func(path string) {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		must(t, err)
+		_, err = f.WriteAt([]byte{1, 2, 3}, 100)
+		must(t, errors.Join(err, f.Close()))
+	}
+	_, err := two.LookupFor(t.Context(), "", "other")
+	fails(t, err, bothy.CodeTemplateInvalid)
+	h.spoil = nil
+	if got, err := two.LookupFor(t.Context(), "", "other"); err != nil || sumOf(t, got.RootFS) != made.Digest {
+		t.Errorf("%+v %v", got, err)
+	}
+	must(t, os.Truncate(filepath.Join(one.dir, "other", digestOf(made.Digest), imageName), 100))
+	three := h.join("three")
+	delete(h.all, "two")
+	if _, err := three.LookupFor(t.Context(), "", "other"); err == nil {
+		t.Error("a damaged image was taken")
+	}
+	if left, _ := filepath.Glob(filepath.Join(three.dir, ".build", "*")); len(left) > 0 {
+		t.Errorf("there is left: %q", left)
+	}
+}
+
+// A name that was removed while a host was away goes from it, and what that has made meanwhile
+// stays. A store that is new, or has forgotten all, takes the names of the hosts.
+func TestAHostThatWasAwayBringsNothingBack(t *testing.T) {
+	h := newHostsOf(t, newCommonStore())
+	one, two := h.join("one"), h.join("two")
+	operator := project(t, bothy.DefaultProject)
+	first := other(t, one, "content")
+	for _, name := range []string{"kept", "gone", "again"} {
+		adopted(t, one, operator, name, first)
+		_, err := two.LookupFor(t.Context(), "", name)
+		must(t, err)
+	}
+	must(t, errors.Join(one.Sync(t.Context()), two.Sync(t.Context())))
+	must(t, one.RemoveTemplate(operator, "gone"))
+	must(t, one.RemoveTemplate(operator, "again"))
+	two = h.again("two") // with its folder as it was
+	if links := two.links("gone"); len(links) == 0 {
+		t.Fatal("the test needs a host that has not heard of it")
+	}
+	// Away from the store it has what it had.
+	h.db.setAway(errors.New("away"))
+	if _, err := two.LookupFor(t.Context(), "", "kept"); err != nil {
+		t.Error(err)
+	}
+	if err := two.RemoveTemplate(operator, "kept"); err == nil {
+		t.Error("a template was removed that the other hosts cannot hear of")
+	}
+	if err := two.Sync(t.Context()); err == nil {
+		t.Error("it was compared with nothing")
+	}
+	adopted(t, two, operator, "again", other(t, two, "made while the store was away"))
+	h.db.setAway(nil)
+	must(t, two.Sync(t.Context()))
+	for _, l := range []*Library{one, two} {
+		if list, err := l.Templates(operator); err != nil || names(list) != "/again /kept /other " {
+			t.Errorf("there are %s, %v", names(list), err)
+		}
+	}
+	if links := two.links("gone"); len(links) > 0 {
+		t.Errorf("the folder still has %q", links)
+	}
+	// A store that knows nothing.
+	empty := newCommonStore()
+	h.db = empty
+	one, two = h.again("one"), h.again("two")
+	must(t, errors.Join(two.Sync(t.Context()), one.Sync(t.Context())))
+	if list, err := one.Templates(operator); err != nil || names(list) != "/again /kept /other " {
+		t.Errorf("a new store has %s, %v", names(list), err)
+	}
+}
+
+func sumOf(t *testing.T, path string) string {
+	t.Helper()
+	f, err := os.Open(path)
+	must(t, err)
+	defer f.Close()
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	must(t, err)
+	return digestPrefix + hex.EncodeToString(h.Sum(nil))
+}

@@ -1,0 +1,160 @@
+package e2e
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/test/testserver"
+)
+
+// bare is the template that only the first host of these tests has.
+const bare = "python-3.12-bare"
+
+// ownTemplates gives hosts folders of templates of their own: the first one has a template, and
+// the others nothing.
+func ownTemplates(t *testing.T) (folder func(i int) string) {
+	t.Helper()
+	shared, err := testserver.Templates()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// On the same disk, where images can be linked.
+	root, err := os.MkdirTemp(filepath.Dir(shared), "own-templates-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(root) })
+	if err := os.Chmod(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	folder = func(i int) string { return filepath.Join(root, string(rune('a'+i))) }
+	from := filepath.Join(shared, bare)
+	err = filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(folder(0), bare, rel)
+		switch {
+		case d.IsDir():
+			return os.MkdirAll(to, 0o755)
+		case d.Type()&fs.ModeSymlink != 0:
+			target, err := os.Readlink(path)
+			if err != nil {
+				return err
+			}
+			return os.Symlink(target, to)
+		}
+		return os.Link(path, to)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// newOwnHosts are hosts of which only the first one has a template.
+func newOwnHosts(t *testing.T, names ...string) (hosts []*server, folder func(i int) string) {
+	t.Helper()
+	folder = ownTemplates(t)
+	hosts = newHostsWith(t, func(i int, settings, store string) (string, string) {
+		return settings + "templates: " + folder(i) + "\n", store
+	}, names...)
+	return hosts, folder
+}
+
+// only has new sandboxes made on one host.
+func only(t *testing.T, hosts []*server, names []string, name string) {
+	t.Helper()
+	for _, other := range names {
+		state := bothy.HostCordoned
+		if other == name {
+			state = bothy.HostUp
+		}
+		if _, err := hosts[0].Hosts.UpdateHost(t.Context(), other, bothy.HostUpdate{State: state}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (s *server) templateNames(t *testing.T) (list []string) {
+	t.Helper()
+	all, err := s.Templates.Templates(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tm := range all {
+		list = append(list, tm.Ref())
+	}
+	return list
+}
+
+// A template that one host has is all hosts', without an import. One that was removed while a
+// host was away does not come back with it.
+func TestHostsHaveTemplatesInCommon(t *testing.T) {
+	t.Parallel()
+	names := []string{"one", "two"}
+	hosts, folder := newOwnHosts(t, names...)
+	one, two := hosts[0], hosts[1]
+	if got := two.templateNames(t); !slices.Equal(got, []string{bare}) {
+		t.Fatalf("the host without a template lists %q", got)
+	}
+	only(t, hosts, names, "two")
+	b := two.newBox(t, bothy.SandboxCreate{Template: bare, MemoryMB: 64})
+	if on := sandboxesOn(t, one); on["two"] != 1 {
+		t.Fatalf("the hosts have %v", on)
+	}
+	b.write("/workspace/file", "captured")
+	if _, err := two.Templates.CreateTemplate(t.Context(), b.id, bothy.TemplateCapture{Name: "mine:v1"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := two.Templates.TagTemplate(t.Context(), "mine:v1", []string{"v2"}); err != nil {
+		t.Fatal(err)
+	}
+	only(t, hosts, names, "one")
+	made := one.newBox(t, bothy.SandboxCreate{Template: "mine:v2", MemoryMB: 64})
+	if on := sandboxesOn(t, one); on["one"] != 1 {
+		t.Fatalf("the hosts have %v", on)
+	}
+	if got := made.read("/workspace/file"); got != "captured" {
+		t.Errorf("the template of the other host has %q", got)
+	}
+	for _, id := range []string{made.id, b.id} {
+		if err := one.Sandboxes.Terminate(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := one.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := two.Templates.RemoveTemplate(t.Context(), "mine"); err != nil {
+		t.Fatal(err)
+	}
+	if links, _ := filepath.Glob(filepath.Join(folder(0), "mine", "@*")); len(links) == 0 {
+		t.Error("the test needs a host that has the name in its folder")
+	}
+	if err := one.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := one.Hosts.UpdateHost(t.Context(), "two", bothy.HostUpdate{State: bothy.HostUp}); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range hosts {
+		if got := h.templateNames(t); !slices.Equal(got, []string{bare}) {
+			t.Errorf("after the removal a host lists %q", got)
+		}
+		if _, err := h.Sandboxes.Create(t.Context(), bothy.SandboxCreate{Template: "mine:v2", MemoryMB: 64}); bothy.ErrorCode(err) != bothy.CodeTemplateNotFound {
+			t.Errorf("a template that was removed: %v", err)
+		}
+	}
+	if links, _ := filepath.Glob(filepath.Join(folder(0), "mine", "@*")); len(links) > 0 {
+		t.Errorf("the host that was away still has %q", links)
+	}
+}
