@@ -82,9 +82,10 @@ test: host build ## run every test there is, or one suite of them: RUN=go (an un
 	@scripts/test $(RUN)
 
 .PHONY: test-cluster
-test-cluster: host build ## kill one of three hosts KILLS times (50), at random, and at every step of a move
+test-cluster: host build ## kill one of three hosts KILLS times (50), at random, and at every step of a move, and cut their network CUTS times (30)
 	@scripts/packages @/usr/lib/postgresql:postgresql
-	@BOTHY_E2E=1 BOTHY_TEST_KILLS=$(or $(KILLS),50) BOTHY_BIN=$(CURDIR)/bin/bothy BOTHY_TEMPLATES=$${BOTHY_TEMPLATES:-/var/lib/bothy/templates} CGO_ENABLED=0 \
+	@scripts/versitygw >/dev/null
+	@BOTHY_E2E=1 BOTHY_TEST_KILLS=$(or $(KILLS),50) BOTHY_TEST_CUTS=$(or $(CUTS),30) BOTHY_BIN=$(CURDIR)/bin/bothy BOTHY_TEMPLATES=$${BOTHY_TEMPLATES:-/var/lib/bothy/templates} CGO_ENABLED=0 \
 		GOFLAGS='-trimpath -buildvcs=false -modfile=$(CURDIR)/bin/go.mod -tags=gvisorpatched' \
 		$(GO) test -count=1 -timeout 120m -v -run 'TestHosts|TestAHost|TestASandboxIsMoved|TestADrain|TestAnyHost|TestNothingLeavesAHost' ./test/e2e
 
@@ -128,6 +129,17 @@ bench-e2b: host build ## measure E2B's SDK against Bothy's own, which it may be 
 test-console: host build ## drive the whole console in a browser
 	@scripts/packages chromium:chromium
 	@test/console/run
+
+.PHONY: bench-drain
+bench-drain: host build ## measure the drain of a host with SANDBOXES (100) to two others
+	@scripts/packages @/usr/lib/postgresql:postgresql
+	@$(GO_RUN) ./bench/cmd/bench -n $(or $(SANDBOXES),100) drain
+
+.PHONY: bench-cluster
+bench-cluster: host build ## measure commands through another host, creates with PostgreSQL, and a host that loses its power
+	@scripts/packages @/usr/lib/postgresql:postgresql
+	@scripts/versitygw >/dev/null
+	@$(GO_RUN) ./bench/cmd/bench through store lost
 
 .PHONY: bench-console
 bench-console: host build ## measure the console in a browser with 1,000 sandboxes (CONSOLE_SANDBOXES), and its terminal

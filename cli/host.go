@@ -176,6 +176,7 @@ func (a *app) drainHost(ctx context.Context, s *session, args []string, deadline
 	}
 	tick := time.NewTicker(drainLook)
 	defer tick.Stop()
+	said := ""
 	for begun := time.Now(); ; {
 		if all, err = s.hosts.Hosts(ctx); err != nil {
 			return err
@@ -188,6 +189,10 @@ func (a *app) drainHost(ctx context.Context, s *session, args []string, deadline
 			return a.show(h, func(w io.Writer) {
 				fmt.Fprintf(w, "%s has no sandboxes any more, after %s\n", name, time.Since(begun).Round(time.Second))
 			})
+		}
+		if h.MoveProblem != "" && h.MoveProblem != said {
+			said = h.MoveProblem
+			fmt.Fprintf(a.stderr, "bothy: a sandbox stays for now, of %d: %s\n", h.Sandboxes, said)
 		}
 		select {
 		case <-ctx.Done():

@@ -14,6 +14,8 @@ type Counts struct {
 	// Placed are new sandboxes that other hosts were asked for, and Refused those that they
 	// did not take.
 	Placed, Refused atomic.Int64
+	// Thaws is how often its sandboxes went on again after they had stood still.
+	Thaws atomic.Int64
 }
 
 // sent counts what came of a request to another host.

@@ -121,6 +121,10 @@ func Join(ctx context.Context, token, home string) (storeURL string, err error) 
 	if err != nil {
 		return "", err
 	}
+	if res.StatusCode == http.StatusServiceUnavailable {
+		return "", bothy.Errorf(bothy.CodeStore, "the host at %s cannot let this one in now: %s", t.Address, bytes.TrimSpace(answer)).
+			WithHint("Try again with the same token once that host has its database.")
+	}
 	if res.StatusCode != http.StatusOK {
 		return "", bothy.Errorf(bothy.CodeForbidden, "the host at %s refuses: %s", t.Address, bytes.TrimSpace(answer)).
 			WithHint("Make another token with `bothy host add` there; each is good once, for an hour.")

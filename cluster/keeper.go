@@ -40,6 +40,8 @@ type KeeperOptions struct {
 	// this host has been given up.
 	Renewed func() time.Time
 	Lost    <-chan struct{}
+	// Wall is what the clock on the wall said at a moment. Optional.
+	Wall func(moment time.Time) time.Time
 	// Suspend freezes everything, Unsuspend lets it go on, and Abandon ends it. They are
 	// called one at a time.
 	Suspend, Unsuspend, Abandon func()
@@ -66,6 +68,9 @@ type Keeper struct {
 // NewKeeper makes a keeper, of a host whose lease has just begun.
 func NewKeeper(o KeeperOptions) *Keeper {
 	o.Counts = cmp.Or(o.Counts, &Counts{})
+	if o.Wall == nil {
+		o.Wall = func(moment time.Time) time.Time { return moment.Round(0) }
+	}
 	return &Keeper{o: o, begun: time.Now()}
 }
 
@@ -80,7 +85,7 @@ func (k *Keeper) fresh() bool {
 
 func (k *Keeper) age() (age, wall time.Duration) {
 	now, last := time.Now(), k.o.Renewed()
-	return now.Sub(last), now.Round(0).Sub(last.Round(0))
+	return now.Sub(last), k.o.Wall(now).Sub(k.o.Wall(last))
 }
 
 // LeaseAge is how long ago the renewal was sent that came through last.
@@ -162,6 +167,7 @@ func (k *Keeper) look() {
 	case fresh && k.suspended.Load():
 		k.o.Unsuspend()
 		k.suspended.Store(false)
+		k.o.Counts.Thaws.Add(1)
 		k.o.Log.Info("the lease of this host is renewed, and its sandboxes go on")
 	}
 }

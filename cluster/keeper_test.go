@@ -24,8 +24,16 @@ type kept struct {
 	begun   time.Time
 }
 
-func newKept(t *testing.T, lease time.Duration) *kept {
+func newKept(t *testing.T, lease time.Duration) *kept { return newKeptBy(t, lease, nil) }
+
+// newKeptBy is newKept, by a clock on the wall that is not the real one: ahead says by how much
+// it goes ahead, so long after the begin.
+func newKeptBy(t *testing.T, lease time.Duration, ahead func(after time.Duration) time.Duration) *kept {
 	k := &kept{renewed: time.Now(), begun: time.Now(), lost: make(chan struct{})}
+	var wall func(time.Time) time.Time
+	if ahead != nil {
+		wall = func(moment time.Time) time.Time { return moment.Round(0).Add(ahead(moment.Sub(k.begun))) }
+	}
 	note := func(what string) func() {
 		return func() {
 			k.mu.Lock()
@@ -34,7 +42,7 @@ func newKept(t *testing.T, lease time.Duration) *kept {
 		}
 	}
 	k.Keeper = NewKeeper(KeeperOptions{
-		Times: Times{Lease: lease}, Renewed: k.last, Lost: k.lost, Log: slog.New(slog.DiscardHandler),
+		Times: Times{Lease: lease}, Renewed: k.last, Lost: k.lost, Wall: wall, Log: slog.New(slog.DiscardHandler),
 		Suspend: note("suspend"), Unsuspend: note("unsuspend"), Abandon: note("abandon"),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -106,6 +114,50 @@ func TestKeeperSuspendsBeforeTheLeaseEnds(t *testing.T) {
 			t.Errorf("it is not live after a renewal: %v", err)
 		}
 	})
+}
+
+// The clocks of hosts may be set to anything: a lease is the database's time, and a host counts by
+// how much time has passed. A clock that is set is noticed, in doubt for standing still, until the
+// next renewal.
+func TestKeeperWithClocksThatAreWrong(t *testing.T) {
+	jump := func(at, by time.Duration) func(time.Duration) time.Duration {
+		return func(after time.Duration) time.Duration {
+			if after < at {
+				return 0
+			}
+			return by
+		}
+	}
+	for what, c := range map[string]struct {
+		ahead func(time.Duration) time.Duration
+		want  []string
+	}{
+		"an hour ahead":            {func(time.Duration) time.Duration { return time.Hour }, nil},
+		"ten years behind":         {func(time.Duration) time.Duration { return -10 * 365 * 24 * time.Hour }, nil},
+		"a fifth too fast":         {func(after time.Duration) time.Duration { return after / 5 }, nil},
+		"at half speed":            {func(after time.Duration) time.Duration { return -after / 2 }, nil},
+		"set ahead by a second":    {jump(20*time.Second, time.Second), nil},
+		"set ahead by an hour":     {jump(20*time.Second, time.Hour), []string{"suspend 20s", "unsuspend 21s"}},
+		"set back by an hour":      {jump(20*time.Second, -time.Hour), []string{"suspend 20s", "unsuspend 21s"}},
+		"set back by five seconds": {jump(20*time.Second, -5*time.Second), nil},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKeptBy(t, 15*time.Second, c.ahead)
+				// As often as in earnest, and never at a moment at which it is looked.
+				for at := 2950 * time.Millisecond; at < time.Minute; at += 3 * time.Second {
+					k.until(at)
+					k.renew()
+				}
+				k.want(t, c.want...)
+				begun := 59950 * time.Millisecond // the last renewal
+				k.until(begun + 9*time.Second + 200*time.Millisecond)
+				if did := k.all(); len(did) != len(c.want)+1 || k.Live() {
+					t.Errorf("without a renewal it did %q", did)
+				}
+			})
+		})
+	}
 }
 
 // One that was given up ends everything, once, and is never live again.

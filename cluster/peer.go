@@ -130,6 +130,7 @@ func dropPeerHeaders(h http.Header) {
 // transport speaks to the hosts, whose names stand in the URLs in the place of addresses.
 type transport struct {
 	authority *Authority
+	conns     watchedConns
 	// each has connections of its own, by name and address.
 	mu  sync.Mutex
 	all map[string]*http.Transport
@@ -156,12 +157,12 @@ func (t *transport) to(name, address string) http.RoundTripper {
 		TLSClientConfig: t.authority.client(name), DisableCompression: true, MaxIdleConnsPerHost: 128, IdleConnTimeout: time.Minute,
 		TLSHandshakeTimeout: time.Minute, ExpectContinueTimeout: patience,
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			d := net.Dialer{Timeout: dialTime, KeepAlive: 5 * time.Second}
+			d := net.Dialer{Timeout: dialTime, KeepAliveConfig: keepAlive}
 			c, err := d.DialContext(ctx, network, address)
 			if err != nil {
 				return nil, &notSentError{err}
 			}
-			return c, nil
+			return t.conns.watch(c), nil
 		},
 	}
 	t.all[key] = x

@@ -424,9 +424,6 @@ func (x *Router) pass(w http.ResponseWriter, r *http.Request, t target, c Caller
 	again := replayable(r)
 	err := x.send(w, r, t, c, o, false)
 	if err == nil {
-		if t.sandbox != "" {
-			x.remember(t.sandbox, o)
-		}
 		return true
 	}
 	x.forget(t.sandbox)
@@ -445,8 +442,6 @@ func (x *Router) pass(w http.ResponseWriter, r *http.Request, t target, c Caller
 	default:
 		if err = x.send(w, r, t, c, now, false); err != nil {
 			x.o.Fail(w, r, unanswered(now.Host, err))
-		} else if t.sandbox != "" {
-			x.remember(t.sandbox, now)
 		}
 	}
 	return true
@@ -540,6 +535,14 @@ func (x *Router) send(w http.ResponseWriter, r *http.Request, t target, c Caller
 			res.Header.Del(headerLeft)
 			if left || refused(res, place) {
 				return errAgain
+			}
+			switch {
+			case t.sandbox == "" || place:
+			case res.StatusCode == http.StatusServiceUnavailable:
+				// It may have lost touch with the database, and be given up meanwhile.
+				x.forget(t.sandbox)
+			default:
+				x.remember(t.sandbox, o)
 			}
 			for _, name := range []string{"X-Request-Id", "X-Content-Type-Options", "Cache-Control"} {
 				res.Header.Del(name) // this host has set them

@@ -5,6 +5,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -111,6 +112,22 @@ func (c Config) checkCluster() error {
 		return bothy.Errorf(bothy.CodeInvalid, "cluster.name is set, and cluster.listen is not").WithHint("Give the address on which the other hosts reach this one, such as 10.0.0.5:7710.")
 	case k.LeaseSeconds < shortestLease:
 		return bothy.Errorf(bothy.CodeInvalid, "cluster.lease_seconds is %d", k.LeaseSeconds).WithHint("Give %d or more.", shortestLease)
+	}
+	return c.Cluster.checkAddresses()
+}
+
+// checkAddresses refuses addresses at which other hosts would find themselves, or nobody.
+func (c Cluster) checkAddresses() error {
+	for _, x := range []struct{ key, at string }{{"listen", c.Listen}, {"address", cmp.Or(c.Address, c.Listen)}} {
+		host, port, err := net.SplitHostPort(x.at)
+		if err != nil || port == "" || port == "0" {
+			return bothy.Errorf(bothy.CodeInvalid, "cluster.%s is %q", x.key, x.at).WithHint("Give an address and a port that stays, such as 10.0.0.5:7710.")
+		}
+		ip, err := netip.ParseAddr(host)
+		if x.key == "address" && (host == "" || err == nil && ip.IsUnspecified()) {
+			return bothy.Errorf(bothy.CodeInvalid, "other hosts cannot reach this one at %s", x.at).
+				WithHint("Say in `cluster.address` where they reach it, such as 10.0.0.5:7710.")
+		}
 	}
 	return nil
 }

@@ -220,6 +220,36 @@ func TestSettingsOfAClusterNeedOne(t *testing.T) {
 	}
 }
 
+func TestClusterSettings(t *testing.T) {
+	good := func() Config {
+		c := Default()
+		c.Store, c.Cluster.Name, c.Cluster.Listen = "postgres:///bothy", "one", "10.0.0.5:7710"
+		return c
+	}
+	for what, x := range map[string]struct {
+		change func(*Config)
+		wrong  string
+	}{
+		"right":                        {func(*Config) {}, ""},
+		"all addresses, and one said":  {func(c *Config) { c.Cluster.Listen, c.Cluster.Address = "0.0.0.0:7710", "one.example:7710" }, ""},
+		"no store":                     {func(c *Config) { c.Store = "" }, "store is not"},
+		"no listen":                    {func(c *Config) { c.Cluster.Listen = "" }, "cluster.listen is not"},
+		"a short lease":                {func(c *Config) { c.Cluster.LeaseSeconds = 1 }, "lease_seconds"},
+		"no port":                      {func(c *Config) { c.Cluster.Listen = "10.0.0.5" }, `cluster.listen is "10.0.0.5"`},
+		"a port that changes":          {func(c *Config) { c.Cluster.Listen = "10.0.0.5:0" }, `cluster.listen is "10.0.0.5:0"`},
+		"an address without a port":    {func(c *Config) { c.Cluster.Address = "one.example" }, `cluster.address is "one.example"`},
+		"all addresses":                {func(c *Config) { c.Cluster.Listen = "0.0.0.0:7710" }, "cannot reach this one at 0.0.0.0:7710"},
+		"all addresses, of both kinds": {func(c *Config) { c.Cluster.Listen = ":7710" }, "cannot reach this one at :7710"},
+	} {
+		c := good()
+		x.change(&c)
+		err := c.Finish()
+		if x.wrong == "" && err != nil || x.wrong != "" && (bothy.ErrorCode(err) != bothy.CodeInvalid || !strings.Contains(err.Error(), x.wrong) || bothy.AsError(err).Hint == "") {
+			t.Errorf("%s: %v, want %q", what, err, x.wrong)
+		}
+	}
+}
+
 func TestInflightIsChecked(t *testing.T) {
 	for name, set := range map[string]func(*Inflight){
 		"inflight.requests":         func(i *Inflight) { i.Requests = 0 },

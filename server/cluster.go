@@ -110,7 +110,7 @@ func (s *Server) openCluster(ctx context.Context) error {
 			WithHint("Stop what listens there, or choose another address.").Because(err)
 	}
 	s.undo.Add(func() { l.Close() })
-	s.peers = tls.NewListener(l, authority.Server())
+	s.peers = tls.NewListener(cluster.Listen(l), authority.Server())
 	return nil
 }
 
@@ -265,7 +265,7 @@ func (s *Server) asHost() telemetry.ClusterHost {
 	return telemetry.ClusterHost{
 		LeaseAge: s.keeper.LeaseAge().Seconds(), FreezeAge: leaseTimes(s.config).Suspend().Seconds(), Live: s.keeper.Live(), Duty: s.onDuty.Load(),
 		Freezes: c.Freezes.Load(), GivenUp: c.GivenUp.Load(), Forwarded: c.Forwarded.Load(), Elsewhere: c.Elsewhere.Load(),
-		Unanswered: c.Unanswered.Load(), Placed: c.Placed.Load(), Refused: c.Refused.Load(),
+		Unanswered: c.Unanswered.Load(), Placed: c.Placed.Load(), Refused: c.Refused.Load(), Thaws: c.Thaws.Load(),
 	}
 }
 

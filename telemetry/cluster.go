@@ -19,6 +19,8 @@ type ClusterHost struct {
 	// Placed are new sandboxes that other hosts were asked for, and Refused those of them
 	// that they refused.
 	Placed, Refused int64
+	// Thaws is how often its sandboxes went on again after they had stood still.
+	Thaws int64
 }
 
 // Cluster adds the metrics of a host of a cluster. now is asked at each scrape.
@@ -40,6 +42,7 @@ func (m *Metrics) Cluster(now func() ClusterHost) {
 	count("bothy_forwarded_requests_unanswered_total", "Requests that another host did not answer.", func(h ClusterHost) int64 { return h.Unanswered })
 	count("bothy_placements_total", "New sandboxes that this host asked others for.", func(h ClusterHost) int64 { return h.Placed })
 	count("bothy_placement_refusals_total", "New sandboxes that this host asked others for and that they refused.", func(h ClusterHost) int64 { return h.Refused })
+	count("bothy_host_thaws_total", "How often this host's sandboxes went on after they had stood still for want of a lease.", func(h ClusterHost) int64 { return h.Thaws })
 }
 
 func oneIf(is bool) float64 {

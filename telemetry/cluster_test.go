@@ -9,7 +9,7 @@ import (
 
 func TestCluster(t *testing.T) {
 	m := New("v", func(context.Context) (Census, error) { return Census{}, nil })
-	now := ClusterHost{LeaseAge: 1.5, FreezeAge: 9, Live: true, Freezes: 2, GivenUp: 3, Forwarded: 4, Elsewhere: 5, Unanswered: 6, Placed: 7, Refused: 8}
+	now := ClusterHost{LeaseAge: 1.5, FreezeAge: 9, Live: true, Freezes: 2, GivenUp: 3, Forwarded: 4, Elsewhere: 5, Unanswered: 6, Placed: 7, Refused: 8, Thaws: 9}
 	m.Cluster(func() ClusterHost { return now })
 	scrape := func() string {
 		w := httptest.NewRecorder()
@@ -21,6 +21,7 @@ func TestCluster(t *testing.T) {
 		"bothy_host_lease_age_seconds 1.5", "bothy_host_lease_freeze_seconds 9", "bothy_host_live 1", "bothy_host_duty 0",
 		"bothy_host_freezes_total 2", "bothy_hosts_given_up_total 3", "bothy_forwarded_requests_total 4",
 		"bothy_forwarded_requests_elsewhere_total 5", "bothy_forwarded_requests_unanswered_total 6", "bothy_placements_total 7", "bothy_placement_refusals_total 8",
+		"bothy_host_thaws_total 9",
 	} {
 		if !strings.Contains(text, "\n"+line+"\n") {
 			t.Errorf("there is no line %q", line)

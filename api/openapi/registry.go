@@ -200,6 +200,8 @@ func (a *Answer[T]) AuditOutput() (sandbox, object string) {
 		return "", x.ID
 	case *bothy.Link:
 		return "", x.ID
+	case *bothy.MovedSandbox:
+		return x.SandboxID, x.From + " " + x.To
 	case middleware.Touched:
 		return "", x.AuditObject()
 	case Items[*bothy.Sandbox]:

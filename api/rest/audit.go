@@ -66,6 +66,16 @@ func (in *projectInput) AuditObject() string    { return in.Body.ID }
 func (in *rollbackInput) AuditObject() string   { return in.Body.SnapshotID }
 func (in *auditInput) AuditObject() string      { return in.Project }
 func (in *auditCheckInput) AuditObject() string { return in.Head }
+func (in *hostInput) AuditObject() string       { return in.Host }
+func (in *hostUpdateInput) AuditObject() string { return in.Host + " " + string(in.Body.State) }
+
+// AuditObject is the host that a sandbox was to be moved to.
+func (in *sandboxMoveInput) AuditObject() string {
+	if in.Body == nil {
+		return ""
+	}
+	return in.Body.Host
+}
 
 // CommandText is a command as a person would read it.
 func CommandText(c bothy.Command) string {

@@ -62,6 +62,8 @@ type ServerOptions struct {
 	Env      []string
 	// Program is another build, if not empty.
 	Program string
+	// Joins is a host of the cluster that it joins, if any.
+	Joins *Server
 }
 
 // ServerWith is Server with options.
@@ -84,6 +86,11 @@ func (l *Lab) ServerWith(ctx context.Context, o ServerOptions) (*Server, error) 
 	if err := os.WriteFile(config, []byte(settings), 0o600); err != nil {
 		return nil, err
 	}
+	if o.Joins != nil {
+		if err := l.join(ctx, program, home, credentials, o.Joins); err != nil {
+			return nil, err
+		}
+	}
 	cmd := exec.Command(program, "serve", "--config", config, "--bootstrap-credentials", credentials, "--log-format", "json")
 	cmd.Env = append(os.Environ(), append(slices.Clone(o.Env),
 		"HOME="+l.Dir, "BOTHY_HOME="+home, "BOTHY_TEMPLATES="+l.Templates, "BOTHY_KERNELS="+l.Kernels, "BOTHY_LISTEN="+listen)...)
@@ -102,7 +109,7 @@ func (l *Lab) ServerWith(ctx context.Context, o ServerOptions) (*Server, error) 
 		if err := json.Unmarshal(b, &c); err != nil {
 			return err
 		}
-		s.Client, s.Key = client.New(c.URL, c.APIKey), c.APIKey
+		s.Client, s.Key = client.New("http://"+listen, c.APIKey), c.APIKey
 		return s.Client.Health(ctx)
 	})
 	if err != nil {

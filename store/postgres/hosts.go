@@ -193,6 +193,9 @@ func (s *Store) replaceHost(ctx context.Context, tx pgx.Tx, labels string) error
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return err
 	}
+	if err := s.checkName(ctx, tx); err != nil {
+		return err
+	}
 	if found && home != s.home {
 		return bothy.Errorf(bothy.CodeConflict, "there is another host with the name %s, at %s", s.member.Name, place).
 			WithHint("Give this one another `cluster.name`.")
@@ -209,6 +212,23 @@ func (s *Store) replaceHost(ctx context.Context, tx pgx.Tx, labels string) error
 	}
 	_, err = tx.Exec(ctx, text, s.member.Name, s.lease.epoch, s.home, s.lease.holder, s.member.Address, s.leaseTime.Seconds(), labels)
 	return err
+}
+
+// checkName refuses this server another name than that under which it has sandboxes: it would not
+// know them, and the others would give them up.
+func (s *Store) checkName(ctx context.Context, tx pgx.Tx) error {
+	var name string
+	var sandboxes int
+	err := tx.QueryRow(ctx, `SELECT h.id, count(*) FROM hosts h JOIN sandboxes s ON s.host = h.id AND s.state NOT IN ('stopped', 'failed')
+		WHERE h.home = $1 AND h.id <> $2 GROUP BY h.id LIMIT 1`, s.home, s.member.Name).Scan(&name, &sandboxes)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return bothy.Errorf(bothy.CodeConflict, "this host is %s in the cluster, with %d sandboxes, and cluster.name says %s", name, sandboxes, s.member.Name).
+		WithHint("Set `cluster.name` to %s again. To rename it, have `bothy host drain %s` move its sandboxes away before.", name, name)
 }
 
 func (s *Store) renewShared(ctx context.Context) (held bool, err error) {
@@ -314,7 +334,7 @@ func (s *Store) UpdateHost(ctx context.Context, name string, u bothy.HostUpdate)
 }
 
 func noHost(name string) error {
-	return bothy.Errorf(bothy.CodeNotFound, "there is no host %q", name).WithHint("Look for its name in the database, in the table hosts.")
+	return bothy.Errorf(bothy.CodeNotFound, "there is no host %q", name).WithHint("`bothy host ls` lists them.")
 }
 
 // RemoveHost implements store.Hosts.

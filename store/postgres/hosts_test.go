@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -108,6 +109,32 @@ func TestTwoHostsOfOneName(t *testing.T) {
 			t.Errorf("%s: a host that was refused keeps the others waiting: %v %v", what, waits, err)
 		}
 	}
+}
+
+// A host that comes under another name would not know its sandboxes, and the others would give
+// them up. Without any it may be called anything.
+func TestAHostWithTwoNames(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	one := member(t, url, "one")
+	must(t, one.PutSandbox(ctx, sandbox("sbx1", bothy.StatePaused)))
+	one.Close()
+	renamed := func() (*postgres.Store, error) {
+		return postgres.Open(ctx, url, postgres.WithMember(postgres.Member{Name: "two"}), postgres.WithHome("home of one"), postgres.WithHolder("holder of one"))
+	}
+	s, err := renamed()
+	if e := bothy.AsError(err); err == nil || e.Code != bothy.CodeConflict || !strings.Contains(e.Detail, "this host is one in the cluster, with 1 sandboxes") || e.Hint == "" {
+		t.Errorf("a host with another name: %v", err)
+	}
+	if err == nil {
+		s.Close()
+	}
+	one = member(t, url, "one")
+	must(t, one.PutSandbox(ctx, sandbox("sbx1", bothy.StateStopped)))
+	one.Close()
+	if s, err = renamed(); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
 }
 
 func TestASingleServerBecomesTheFirstHost(t *testing.T) {

@@ -255,7 +255,7 @@ func checkForm(ctx context.Context, db interface {
 	}
 	if has > known {
 		return bothy.Errorf(bothy.CodeUnsupported, "the database was written by a newer server (its form is %d, and this program knows those up to %d)", has, known).
-			WithHint("Start the newer program again, or restore the backup from before the upgrade.")
+			WithHint("Start the newer program, which other hosts of a cluster have already, or restore the backup from before the upgrade.")
 	}
 	return nil
 }

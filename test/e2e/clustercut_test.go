@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +22,8 @@ import (
 // a network that is broken, and no connection ends.
 type wire struct {
 	dir string
+	// delay is for how long what is sent is under way.
+	delay atomic.Int64
 
 	mu    sync.Mutex
 	whole chan struct{} // closed while bytes pass
@@ -36,13 +39,17 @@ func newWire(t *testing.T, database string) (*wire, string) {
 		t.Fatal(err)
 	}
 	q := u.Query()
-	far := filepath.Join(q.Get("host"), pgSocket)
+	socket := pgSocket
+	if port := q.Get("port"); port != "" {
+		socket = ".s.PGSQL." + port
+	}
+	far := filepath.Join(q.Get("host"), socket)
 	dir, err := os.MkdirTemp("", "wire")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	l, err := net.Listen("unix", filepath.Join(dir, pgSocket))
+	l, err := net.Listen("unix", filepath.Join(dir, socket))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,6 +86,7 @@ func (w *wire) carry(ctx context.Context, near net.Conn, far string) {
 			buf := make([]byte, 32<<10)
 			for {
 				n, err := way[0].Read(buf)
+				time.Sleep(time.Duration(w.delay.Load()))
 				w.mu.Lock()
 				whole := w.whole
 				w.mu.Unlock()
@@ -139,7 +147,13 @@ func outside(t *testing.T) net.IP {
 
 func newEar(t *testing.T) *ear {
 	t.Helper()
-	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: outside(t)})
+	return newEarAt(t, outside(t))
+}
+
+// newEarAt is an ear at an address of this computer.
+func newEarAt(t *testing.T, ip net.IP) *ear {
+	t.Helper()
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: ip})
 	if err != nil {
 		t.Fatal(err)
 	}

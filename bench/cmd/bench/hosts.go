@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/bench"
+	"github.com/bothy-dev/bothy/bench/lab"
+	"github.com/bothy-dev/bothy/store/postgres/pgtest"
+)
+
+func init() {
+	programs["drain"] = program{about: "a drain of one of three hosts with -n sandboxes (100) in which a process runs: needs Debian's postgresql", run: drain}
+	programs["through"] = program{about: "a command through a host that does not have the sandbox, against its own: needs Debian's postgresql", run: through}
+	programs["lost"] = program{about: "until a sandbox of a host that lost its power answers at another: needs Debian's postgresql, and builds an S3 server", run: lost}
+}
+
+// hostNames are the hosts of the clusters here.
+var hostNames = []string{"one", "two", "three"}
+
+// cluster starts three hosts with a database of their own.
+func cluster(ctx context.Context, l *lab.Lab, settings string) (hosts []*lab.Server, stop func(), err error) {
+	pg, err := pgtest.Start(true)
+	if err != nil {
+		return nil, nil, err
+	}
+	hosts, err = l.Hosts(ctx, hostNames, pg.URL("postgres"), settings)
+	if err != nil {
+		pg.Stop()
+		return nil, nil, err
+	}
+	return hosts, pg.Stop, nil
+}
+
+func stateOf(ctx context.Context, s *lab.Server, names []string, state bothy.HostState) error {
+	for _, name := range names {
+		if _, err := s.Client.Hosts.UpdateHost(ctx, name, bothy.HostUpdate{State: state}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// counting has a process in a sandbox that counts, and says where it stands.
+const counting = `setsid -f bash -c 'echo $$ >/tmp/pid; n=0; while :; do n=$((n+1)); echo $n >/tmp/count.new; mv /tmp/count.new /tmp/count; sleep 0.1; done' >/dev/null 2>&1 </dev/null; until [ -s /tmp/count ]; do sleep 0.05; done; cat /tmp/pid`
+
+// drainUsers is how many use sandboxes, one after the other, during a drain.
+const drainUsers = 4
+
+// drain moves all sandboxes of a host to two others.
+func drain(ctx context.Context, l *lab.Lab, b *book, n int) error {
+	n = orElse(n, 100)
+	hosts, stop, err := cluster(ctx, l, "sandboxes:\n  min_free_memory_mb: 256\n")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	one := hosts[0]
+	if err := stateOf(ctx, one, hostNames[1:], bothy.HostCordoned); err != nil {
+		return err
+	}
+	ids, pids := make([]string, n), make([]string, n)
+	for i := range n {
+		sb, _, err := one.Create(ctx, bothy.SandboxCreate{MemoryMB: 64, DiskMB: 64})
+		if err != nil {
+			return fmt.Errorf("sandbox %d: %w", i, err)
+		}
+		ids[i] = sb.ID
+		r, err := one.Run(ctx, sb.ID, bothy.Command{Line: counting})
+		if err != nil {
+			return fmt.Errorf("sandbox %d: %w", i, err)
+		}
+		pids[i] = strings.TrimSpace(r.Stdout)
+	}
+	if err := stateOf(ctx, one, hostNames[1:], bothy.HostUp); err != nil {
+		return err
+	}
+	since, err := one.Client.Events.LastEvent(ctx)
+	if err != nil {
+		return err
+	}
+	uses, failed := atomic.Int64{}, atomic.Int64{}
+	var first atomic.Pointer[error]
+	using, enough := context.WithCancel(ctx)
+	var users sync.WaitGroup
+	var took [drainUsers][]float64
+	for u := range drainUsers {
+		users.Go(func() {
+			for i := u; using.Err() == nil; i += drainUsers {
+				began := time.Now()
+				_, err := hosts[i%len(hosts)].Run(ctx, ids[i%n], bench.True)
+				took[u] = append(took[u], bench.Since(began))
+				if uses.Add(1); err != nil {
+					failed.Add(1)
+					first.CompareAndSwap(nil, &err)
+				}
+			}
+		})
+	}
+	began := time.Now()
+	_, err = hosts[2].Client.Hosts.UpdateHost(ctx, "one", bothy.HostUpdate{State: bothy.HostDraining})
+	for left := n; err == nil && left > 0; {
+		time.Sleep(20 * time.Millisecond)
+		left, err = sandboxesOf(ctx, hosts[2], "one")
+	}
+	total := time.Since(began)
+	enough()
+	users.Wait()
+	if err != nil {
+		return err
+	}
+	var still []float64
+	err = one.Client.Events.Events(ctx, bothy.EventFilter{Since: since}, func(e bothy.Event) error {
+		if ms, err := strconv.ParseFloat(e.Data["still_ms"], 64); err == nil && e.Type == bothy.EventSandboxMoved {
+			still = append(still, ms)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	gone := 0
+	for i, id := range ids {
+		r, err := hosts[1].Run(ctx, id, bothy.Command{Line: "kill -0 " + pids[i] + " && n=$(cat /tmp/count) && until [ $(cat /tmp/count) -gt $n ]; do sleep 0.05; done"})
+		if err != nil {
+			gone++
+			fmt.Printf("sandbox %d is lost: %v %+v\n", i, err, r)
+		}
+	}
+	r := bench.Single("drain.still", "ms", still, bench.Bound{AtMost: 500})
+	r.Notes = append(r.Notes, fmt.Sprintf("%d sandboxes, %d lost, all moved after %.1f s; %d commands meanwhile, %d failed", n, gone, total.Seconds(), uses.Load(), failed.Load()))
+	b.Results = append(b.Results, r, bench.Single("drain.total", "s", []float64{total.Seconds()}), bench.Single("drain.command", "ms", slices.Concat(took[:]...)))
+	switch {
+	case gone > 0:
+		err = fmt.Errorf("%d of %d sandboxes are lost", gone, n)
+	case failed.Load() > 0:
+		err = fmt.Errorf("%d of %d commands failed; the first: %w", failed.Load(), uses.Load(), *first.Load())
+	case len(still) != n:
+		err = fmt.Errorf("%d of %d sandboxes were moved", len(still), n)
+	}
+	return err
+}
+
+func sandboxesOf(ctx context.Context, asked *lab.Server, name string) (int, error) {
+	all, err := asked.Client.Hosts.Hosts(ctx)
+	if err != nil {
+		return 0, err
+	}
+	i := slices.IndexFunc(all, func(h bothy.ClusterHost) bool { return h.Name == name })
+	if i < 0 {
+		return 0, errors.New("there is no host " + name)
+	}
+	return all[i].Sandboxes, nil
+}
+
+// throughAtMostMS is what a command may take longer through another host.
+const throughAtMostMS = 1
+
+// through takes turns between the host that has a sandbox and another.
+func through(ctx context.Context, l *lab.Lab, b *book, n int) error {
+	hosts, stop, err := cluster(ctx, l, "")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	sb, _, err := hosts[0].Create(ctx, bothy.SandboxCreate{MemoryMB: 64})
+	if err != nil {
+		return err
+	}
+	if _, err := hosts[0].Client.Hosts.MoveSandbox(ctx, sb.ID, bothy.SandboxMove{Host: "one"}); err != nil && bothy.ErrorCode(err) != bothy.CodeConflict {
+		return err
+	}
+	const measure = "through.exec"
+	var own float64
+	var more []float64
+	once := func(s *lab.Server, done func(took float64)) func(context.Context, bench.Record) error {
+		return func(ctx context.Context, record bench.Record) error {
+			began := time.Now()
+			if _, err := s.Run(ctx, sb.ID, bench.True); err != nil {
+				return err
+			}
+			took := bench.Since(began)
+			record(measure, took)
+			done(took)
+			return nil
+		}
+	}
+	err = b.run(ctx, bench.Case{
+		N: orElse(n, 500), Measures: []bench.Measure{{Name: measure, Unit: "ms"}},
+		Subjects: []bench.Subject{
+			{Name: "own host", Once: once(hosts[0], func(took float64) { own = took })},
+			{Name: "another host", Once: once(hosts[1], func(took float64) { more = append(more, took-own) })},
+		},
+	})
+	if len(more) > 1 {
+		b.Results = append(b.Results, bench.Single("through.exec_more", "ms", more[1:], bench.Bound{AtMost: throughAtMostMS}))
+	}
+	return err
+}
+
+// lostAtMostS is how long what ran on a host that lost its power may be away.
+const lostAtMostS = 25
+
+// lost has a host lose its power, and waits for its sandboxes at another.
+func lost(ctx context.Context, l *lab.Lab, b *book, n int) error {
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return fmt.Errorf("find the folder of the module: %w", err)
+	}
+	program, err := exec.CommandContext(ctx, filepath.Join(strings.TrimSpace(string(root)), "scripts", "versitygw")).Output()
+	if err != nil {
+		return fmt.Errorf("build an S3 server: %w", err)
+	}
+	blobs, err := l.Objects(ctx, strings.TrimSpace(string(program)))
+	if err != nil {
+		return err
+	}
+	hosts, stop, err := cluster(ctx, l, "blobs: "+blobs+"\n")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if err := stateOf(ctx, hosts[0], hostNames[:2], bothy.HostCordoned); err != nil {
+		return err
+	}
+	n = orElse(n, 10)
+	ids, pids := make([]string, n), make([]string, n)
+	for i := range n {
+		sb, _, err := hosts[2].Create(ctx, bothy.SandboxCreate{MemoryMB: 64, AutoResume: true})
+		if err != nil {
+			return err
+		}
+		r, err := hosts[2].Run(ctx, sb.ID, bothy.Command{Line: counting})
+		if err != nil {
+			return err
+		}
+		ids[i], pids[i] = sb.ID, strings.TrimSpace(r.Stdout)
+		if _, err := hosts[2].Client.Snapshots.CreateSnapshot(ctx, sb.ID, bothy.SnapshotCreate{Wait: bothy.DurableStore}); err != nil {
+			return err
+		}
+	}
+	if err := stateOf(ctx, hosts[0], hostNames[:2], bothy.HostUp); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := hosts[2].Kill(); err != nil {
+		return err
+	}
+	took := make([]float64, n)
+	var wg sync.WaitGroup
+	for i, id := range ids {
+		wg.Go(func() {
+			for ctx.Err() == nil && time.Since(began) < 5*time.Minute {
+				if _, err := hosts[i%2].Run(ctx, id, bothy.Command{Line: "kill -0 " + pids[i]}); err == nil {
+					took[i] = time.Since(began).Seconds()
+					return
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+	}
+	wg.Wait()
+	if i := slices.Index(took, 0); i >= 0 {
+		return fmt.Errorf("sandbox %s is not back", ids[i])
+	}
+	b.Results = append(b.Results, bench.Single("lost.back", "s", took, bench.Bound{AtMost: lostAtMostS}))
+	return nil
+}

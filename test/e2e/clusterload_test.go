@@ -1,0 +1,327 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/client"
+	"github.com/bothy-dev/bothy/store/postgres/pgtest"
+	"github.com/bothy-dev/bothy/test/testserver"
+)
+
+// load has users work in sandboxes through all hosts until it ends: each adds lines to a file, and
+// counts them. What is refused must say why, and that it can be tried again.
+type load struct {
+	t     *testing.T
+	hosts []*server
+	boxes []*box
+	// closed are hosts that nobody uses, as a balancer has it before a server is stopped.
+	closed  []sync.RWMutex
+	stop    context.CancelFunc
+	users   sync.WaitGroup
+	did     []atomic.Int64
+	refused atomic.Int64
+}
+
+// newLoad begins with one user for each sandbox, in which a process runs as well.
+func newLoad(t *testing.T, hosts []*server, boxes []*box) *load {
+	l := &load{t: t, hosts: hosts, boxes: boxes, closed: make([]sync.RWMutex, len(hosts)), did: make([]atomic.Int64, len(boxes))}
+	for _, b := range boxes {
+		b.counts()
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	l.stop = stop
+	t.Cleanup(func() { stop(); l.users.Wait() })
+	for i, b := range boxes {
+		l.users.Go(func() {
+			for n := i; ctx.Err() == nil; n++ {
+				at := n % len(hosts)
+				if !l.closed[at].TryRLock() {
+					continue
+				}
+				l.use(i, b.at(hosts[at]))
+				l.closed[at].RUnlock()
+			}
+		})
+	}
+	return l
+}
+
+func (l *load) use(i int, b *box) {
+	before := l.did[i].Load()
+	r, err := b.exec(line("", "echo x >>/workspace/lines; wc -l </workspace/lines"))
+	if err != nil {
+		if !retriable(err) {
+			l.t.Errorf("a command in sandbox %d: %v", i, err)
+			l.stop()
+		}
+		l.refused.Add(1)
+		// It may have been done.
+		eventually(l.t, "the lines can be counted", func() bool {
+			r, err = b.exec(line("", "cat /workspace/lines 2>/dev/null | wc -l"))
+			if err != nil && !retriable(err) {
+				l.t.Errorf("a command in sandbox %d: %v", i, err)
+				return true
+			}
+			return err == nil
+		})
+		if err != nil {
+			return
+		}
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(r.Stdout), 10, 64)
+	if err != nil || n != before+1 && (l.refused.Load() == 0 || n != before) {
+		l.t.Errorf("sandbox %d has %q lines after %d commands", i, r.Stdout, before)
+		l.stop()
+	}
+	l.did[i].Store(n)
+}
+
+// retriable reports whether an error names its reason, and says that the call can be made again.
+func retriable(err error) bool {
+	e := bothy.AsError(err)
+	switch e.Code {
+	case bothy.CodeStore, bothy.CodeCapacity, bothy.CodeShuttingDown, bothy.CodeMisdirected, bothy.CodeSandboxNotReady:
+		return e.RetryAfter > 0 && e.Detail != ""
+	}
+	return false
+}
+
+// worked waits until every user has got something done since now.
+func (l *load) worked() {
+	l.t.Helper()
+	before := make([]int64, len(l.did))
+	for i := range l.did {
+		before[i] = l.did[i].Load()
+	}
+	for i := range l.did {
+		eventually(l.t, fmt.Sprintf("something is done in sandbox %d", i), func() bool { return l.did[i].Load() > before[i] || l.t.Failed() })
+	}
+}
+
+// ends has the users stop, and checks that each sandbox is there once, with its process.
+func (l *load) ends() {
+	l.t.Helper()
+	l.stop()
+	l.users.Wait()
+	for i, b := range l.boxes {
+		b.sh("", "kill -0 $(cat /tmp/pid)")
+		on := 0
+		for _, s := range l.hosts {
+			if len(s.Processes(b.id)) > 0 {
+				on++
+			}
+		}
+		if on != 1 {
+			l.t.Errorf("sandbox %d is on %d hosts", i, on)
+		}
+	}
+	l.t.Logf("%d refusals", l.refused.Load())
+}
+
+// One host after the other is drained and started again as another build of the program, while all
+// sandboxes are used. Nobody notices.
+func TestHostsAreUpgradedOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	hosts := newHosts(t, "one", "two", "three")
+	boxes := make([]*box, 6)
+	for i := range boxes {
+		boxes[i] = hosts[i%3].newBox(t, smallest)
+	}
+	program, err := testserver.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Other bytes, unless a whole other build is given.
+	other := os.Getenv("BOTHY_TEST_UPGRADE_B")
+	if other == "" {
+		other = filepath.Join(hosts[0].Dir, "bothy-other")
+		if err := copyOf(program, other); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := newLoad(t, hosts, boxes)
+	l.worked()
+	for i, s := range hosts {
+		l.closed[i].Lock()
+		if out, err := s.cli(t, program, "host", "drain", "--self", "--deadline", "4m"); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		for _, b := range boxes {
+			eventually(t, "nothing of a sandbox that left is there", func() bool { return len(s.Processes(b.id)) == 0 })
+		}
+		if err := s.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		l.worked()
+		s.Binary = other
+		if err := s.Start(); err != nil {
+			t.Fatal(err)
+		}
+		l.closed[i].Unlock()
+		l.worked()
+	}
+	l.ends()
+	if n := l.refused.Load(); n > 0 {
+		t.Errorf("%d commands were refused", n)
+	}
+	for _, h := range must(hosts[0].Hosts.Hosts(t.Context())) {
+		if h.State != bothy.HostUp {
+			t.Errorf("the host %s is %s", h.Name, h.State)
+		}
+	}
+}
+
+func copyOf(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	if _, err := io.Copy(out, in); err != nil {
+		return err
+	}
+	// What follows the program is nothing to whoever runs it.
+	if _, err := out.WriteString("another build\n"); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+// The database is restarted, slow, away for so long that sandboxes stand still, and replaced by
+// its replica, while sandboxes are used and made. None is lost or there twice; what cannot be done
+// is refused with a reason and a time.
+func TestHostsUnderLoadWhileTheDatabaseFails(t *testing.T) {
+	t.Parallel()
+	for _, bouncer := range []bool{false, true} {
+		t.Run(map[bool]string{false: "direct", true: "PgBouncer"}[bouncer], func(t *testing.T) {
+			t.Parallel()
+			testDatabaseFails(t, bouncer)
+		})
+	}
+}
+
+func testDatabaseFails(t *testing.T, bouncer bool) {
+	pg := pgtest.ForTest(t)
+	direct := pg.Database(t)
+	now := pg
+	var replica *pgtest.Server
+	var way *wire
+	url := direct
+	if bouncer {
+		config, err := pgx.ParseConfig(direct)
+		if err != nil {
+			t.Fatal(err)
+		}
+		url = pg.Bouncer(t, config.Database)
+		way, url = newWire(t, url)
+	} else {
+		replica = pg.Replica(t)
+		url = pg.Either(replica, direct)
+	}
+	hosts := newHostsOf(t, url, "one", "two")
+	boxes := make([]*box, 4)
+	for i := range boxes {
+		boxes[i] = hosts[i%2].newBox(t, smallest)
+	}
+	l := newLoad(t, hosts, boxes)
+	l.worked()
+	// Each request has a key, and is repeated until it is done: as many sandboxes as requests.
+	ctx, enough := context.WithCancel(t.Context())
+	var made sync.WaitGroup
+	var all, doubled atomic.Int64
+	made.Go(func() {
+		for n := 0; ctx.Err() == nil; n++ {
+			key := client.WithIdempotencyKey(t.Context(), fmt.Sprint("made-", n))
+			var sb *bothy.Sandbox
+			for try := n; sb == nil; try++ {
+				var err error
+				if sb, err = hosts[try%2].create(key, smallest); err != nil && !retriable(err) {
+					t.Errorf("a sandbox is not made: %v", err)
+					return
+				}
+			}
+			again, err := hosts[(n+1)%2].create(key, smallest)
+			for ; err != nil && retriable(err); again, err = hosts[n%2].create(key, smallest) {
+			}
+			if err != nil {
+				t.Errorf("a request that was done is repeated: %v", err)
+				return
+			}
+			if all.Add(1); again.ID != sb.ID {
+				doubled.Add(1)
+			}
+			for err = hosts[0].Sandboxes.Terminate(t.Context(), sb.ID); err != nil && retriable(err); err = hosts[0].Sandboxes.Terminate(t.Context(), sb.ID) {
+			}
+			if err != nil {
+				t.Errorf("a sandbox does not end: %v", err)
+				return
+			}
+		}
+	})
+	works := func(what string) {
+		t.Helper()
+		t.Log(what)
+		l.worked()
+		before := all.Load()
+		eventually(t, "sandboxes are made", func() bool { return all.Load() > before+1 || t.Failed() })
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT} { // an orderly end, and a crash
+		now.End(sig)
+		if err := now.Run(); err != nil {
+			t.Fatal(err)
+		}
+		works("the database was restarted")
+	}
+	// Away for so long that all sandboxes stand still, and shorter than a lease.
+	now.End(syscall.SIGINT)
+	for _, b := range boxes {
+		on := hosts[0]
+		if len(on.Processes(b.id)) == 0 {
+			on = hosts[1]
+		}
+		eventually(t, "the sandbox is frozen", func() bool { return isFrozen(t, on, b.id) })
+	}
+	if err := now.Run(); err != nil {
+		t.Fatal(err)
+	}
+	works("the database was away")
+	if way != nil {
+		way.delay.Store(int64(30 * time.Millisecond))
+		works("the database is slow")
+		way.delay.Store(0)
+	}
+	if replica != nil {
+		pg.Promote(t, replica, func() { pg.End(syscall.SIGQUIT) })
+		works("the replica has taken over")
+	}
+	enough()
+	made.Wait()
+	l.ends()
+	if n := doubled.Load(); n > 0 {
+		t.Errorf("%d of %d requests were answered in two ways", n, all.Load())
+	}
+	for _, h := range must(hosts[0].Hosts.Hosts(t.Context())) {
+		if h.State != bothy.HostUp || h.Sandboxes == 0 {
+			t.Errorf("the host %s is %s, and has %d sandboxes", h.Name, h.State, h.Sandboxes)
+		}
+	}
+}

@@ -1,0 +1,276 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// boxOn is a new sandbox on a host.
+func (f *farHosts) boxOn(name string, req bothy.SandboxCreate) *box {
+	f.Helper()
+	b := f.hosts[0].newBox(f.T, req)
+	_, err := b.s.Hosts.MoveSandbox(b.ctx, b.id, bothy.SandboxMove{Host: name})
+	if err != nil && bothy.ErrorCode(err) != bothy.CodeConflict { // it is there already
+		f.Fatal(err)
+	}
+	return b
+}
+
+// unanswered checks that a command through a host is refused with a reason, and what to do.
+func (b *box) unanswered(what string) {
+	b.Helper()
+	_, err := b.exec(line("", "true"))
+	e := bothy.AsError(err)
+	if err == nil || e.Code != bothy.CodeStore || e.RetryAfter == 0 || e.Hint == "" {
+		b.Errorf("%s: a command is answered with %+v", what, err)
+	}
+}
+
+// again waits until a sandbox can be used. Whoever is refused until then is told to try again.
+func (b *box) again() {
+	b.Helper()
+	eventually(b.T, "the sandbox can be used again", func() bool {
+		_, err := b.exec(line("", "true"))
+		if e := bothy.AsError(err); err != nil && (e.Code != bothy.CodeStore || e.RetryAfter == 0) {
+			b.Fatalf("a command after the network is whole again: %v", err)
+		}
+		return err == nil
+	})
+	b.usable()
+}
+
+func (f *farHosts) allUp() {
+	f.Helper()
+	for _, h := range must(f.hosts[0].Hosts.Hosts(f.Context())) {
+		if h.State != bothy.HostUp {
+			f.Errorf("the host %s is %s", h.Name, h.State)
+		}
+	}
+}
+
+// Any two that speak with each other are cut off: two hosts, a host and the database, a host and
+// the object storage. Users of other ways notice nothing, those of this one are told, and all is
+// well when the network is whole again.
+func TestHostsThroughPartitions(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("an S3 server takes minutes to build the first time")
+	}
+	var e *ear
+	f := newFarHosts(t, lease, func(self string) string {
+		e = newEarAt(t, net.ParseIP(self).To4())
+		return fmt.Sprintf("network:\n  allow: [%s/32]\n", self)
+	}, "one", "two", "three")
+	one, two, three := f.hosts[0], f.hosts[1], f.hosts[2]
+	a, b, c := f.boxOn("one", smallest), f.boxOn("two", smallest), f.boxOn("three", smallest)
+	usable := func() {
+		t.Helper()
+		for _, s := range f.hosts {
+			for _, x := range []*box{a, b, c} {
+				x.at(s).again()
+			}
+		}
+		f.allUp()
+	}
+	usable()
+
+	t.Log("two hosts")
+	began := make(chan error, 1)
+	go func() {
+		_, err := b.at(one).exec(line("", "touch /tmp/began; while [ ! -e /tmp/end ]; do sleep 0.1; done"))
+		began <- err
+	}()
+	b.sh("", "until [ -e /tmp/began ]; do sleep 0.05; done")
+	f.cut("one", "two")
+	b.at(one).unanswered("through a host that is cut off from the one that has it")
+	if err := <-began; bothy.ErrorCode(err) != bothy.CodeStore {
+		t.Errorf("a command that ran when its host was cut off: %v", err)
+	}
+	a.at(two).unanswered("the other way round")
+	for _, x := range []*box{a, b, c} {
+		x.at(three).usable()
+	}
+	_, err := three.Hosts.MoveSandbox(t.Context(), b.id, bothy.SandboxMove{Host: "one"})
+	if bothy.ErrorCode(err) != bothy.CodeStore || !strings.Contains(err.Error(), "the host one, which is to take the sandbox, does not answer") {
+		t.Errorf("a move between them: %v", err)
+	}
+	b.at(two).usable()
+	for _, s := range f.hosts { // with one host that does not answer, another takes it, or the same is asked again
+		var sb *bothy.Sandbox
+		eventually(t, "a sandbox is made", func() bool { sb, err = s.create(t.Context(), smallest); return err == nil })
+		if err := three.Sandboxes.Terminate(t.Context(), sb.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	f.allUp()
+	f.mend("one", "two")
+	b.sh("", "touch /tmp/end")
+	usable()
+
+	t.Log("a host and the object storage")
+	f.cut("one", nodeS3)
+	a.write("/workspace/file", "content")
+	snapshot, err := two.Snapshots.Pause(t.Context(), a.id, bothy.PauseOptions{})
+	if err != nil || snapshot.Durable != bothy.DurableHost {
+		t.Fatalf("paused without object storage: %+v, %v", snapshot, err)
+	}
+	if _, err := three.Snapshots.Resume(t.Context(), a.id, bothy.ResumeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	usable()
+	f.mend("one", nodeS3)
+	eventually(t, "the snapshot arrives in the object storage", func() bool {
+		n, err := two.Snapshots.Snapshot(t.Context(), snapshot.ID)
+		return err == nil && n.Durable == bothy.DurableStore
+	})
+	usable()
+
+	t.Log("a host and the database, for a moment")
+	f.cut("one", nodeDB)
+	eventually(t, "its sandbox is frozen", func() bool { return isFrozen(t, one, a.id) })
+	for _, x := range []*box{b, c} {
+		x.at(two).usable()
+	}
+	f.mend("one", nodeDB)
+	usable()
+
+	t.Log("all hosts and the database")
+	f.cut(nodeDB, "one", "two", "three")
+	for i, x := range []*box{a, b, c} {
+		eventually(t, "its sandbox is frozen", func() bool { return isFrozen(t, f.hosts[i], x.id) })
+	}
+	f.mend(nodeDB, "one", "two", "three")
+	usable()
+
+	t.Log("a host and the database, for long")
+	talks := f.boxOn("one", bothy.SandboxCreate{Network: &bothy.Network{Mode: bothy.NetworkOpen}})
+	e.talk(talks)
+	kept, err := two.Snapshots.CreateSnapshot(t.Context(), a.id, bothy.SnapshotCreate{Wait: bothy.DurableStore})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.write("/workspace/file", "later")
+	f.cut("one", nodeDB)
+	one.logged(t, "could not be renewed, so its sandboxes stand still", 3)
+	eventually(t, "the sandbox that talks is frozen", func() bool { return isFrozen(t, one, talks.id) })
+	ends := leaseEnd(t, two, "one")
+	if ended := two.awaitEndOf(t, talks.id); ended.Ended.Reason != bothy.EndHostLost {
+		t.Errorf("it ended with %+v", ended.Ended)
+	}
+	lost := two.awaitHostLost(t, a.id)
+	if lost.Data["snapshot_id"] != kept.ID {
+		t.Errorf("the sandbox with a snapshot: %v", lost.Data)
+	}
+	// Its host still answers, and says that it cannot tell. Who comes again learns of the new one.
+	eventually(t, "the sandbox goes on elsewhere", func() bool {
+		_, err := three.Snapshots.Resume(t.Context(), a.id, bothy.ResumeOptions{})
+		if e := bothy.AsError(err); err != nil && e.RetryAfter == 0 {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	if got := a.at(three).read("/workspace/file"); got != "content" {
+		t.Errorf("it woke with %q", got)
+	}
+	if at, n := e.heard(); at.After(ends) {
+		t.Errorf("packet %s left the sandbox %s after the end of its host's lease", n, at.Sub(ends))
+	}
+	_, last := e.heard()
+	f.mend("one", nodeDB)
+	if err := one.Ends(); err == nil {
+		t.Error("the host that was given up goes on")
+	}
+	for _, x := range []*box{a, talks} {
+		if left := one.Processes(x.id); len(left) > 0 {
+			t.Errorf("of a sandbox that was given up there is: %v", left)
+		}
+	}
+	if _, now := e.heard(); now != last {
+		t.Errorf("the sandbox was heard after it had ended: %s, then %s", last, now)
+	}
+	if err := one.Start(); err != nil {
+		t.Fatal(err)
+	}
+	usable()
+	if got := a.at(one).read("/workspace/file"); got != "content" {
+		t.Errorf("its file has %q", got)
+	}
+}
+
+// cutsVariable says how often TestHostsAreCutOffAtRandom cuts the network. `make test-cluster` sets it.
+const cutsVariable = "BOTHY_TEST_CUTS"
+
+// A wire after the other is cut for a while, while sandboxes are used, paused, resumed and moved
+// over all of them. No sandbox is lost, or on two hosts.
+func TestHostsAreCutOffAtRandom(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("an S3 server takes minutes to build the first time")
+	}
+	n := 3
+	if text := os.Getenv(cutsVariable); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil {
+			t.Fatalf("%s is %q", cutsVariable, text)
+		}
+	}
+	names := []string{"one", "two", "three"}
+	// None is cut off for so long that it is given up.
+	f := newFarHosts(t, 60, func(string) string { return "" }, names...)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	boxes := make([]*box, 6)
+	for i := range boxes {
+		boxes[i] = f.hosts[i%3].newBox(t, bothy.SandboxCreate{MemoryMB: 64, AutoResume: i%2 == 0})
+		boxes[i].sh("", fmt.Sprintf("echo content %d >/workspace/file", i))
+	}
+	for round := range n {
+		host := random.IntN(3)
+		other := []string{nodeDB, nodeS3, names[(host+1)%3]}[random.IntN(3)]
+		what := fmt.Sprintf("round %d, %s and %s", round, names[host], other)
+		var users sync.WaitGroup
+		cut := make(chan struct{})
+		for i, b := range boxes {
+			through, does, to, first := b.at(f.hosts[random.IntN(3)]), random.IntN(5), names[random.IntN(3)], random.IntN(2) == 0
+			users.Go(func() {
+				if !first {
+					<-cut
+				}
+				// Whatever fails now is because of the network.
+				switch does {
+				case 0:
+					_, _ = through.s.Snapshots.Pause(b.ctx, b.id, bothy.PauseOptions{})
+				case 1:
+					_, _ = through.s.Snapshots.Resume(b.ctx, b.id, bothy.ResumeOptions{})
+				case 2, 3:
+					_, _ = through.s.Hosts.MoveSandbox(b.ctx, b.id, bothy.SandboxMove{Host: to})
+				default:
+					_, _ = through.exec(line("", fmt.Sprintf("echo %d >/workspace/last-%d", round, i)))
+				}
+			})
+		}
+		time.Sleep(time.Duration(random.IntN(200)) * time.Millisecond)
+		f.cut(names[host], other)
+		close(cut)
+		time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond)
+		f.mend(names[host], other)
+		users.Wait()
+		for i, b := range boxes {
+			b.settled(t, f.hosts, fmt.Sprintf("%s, sandbox %d", what, i), fmt.Sprintf("content %d", i))
+		}
+		if t.Failed() {
+			return
+		}
+	}
+	f.allUp()
+}
