@@ -37,17 +37,17 @@ func newACP(a *app) *cobra.Command {
 		Use:   "acp [flags] [-- COMMAND…]",
 		Short: "Run a coding agent in a sandbox for an editor that speaks ACP",
 		Long: `Speak the Agent Client Protocol on stdin and stdout, for an editor that starts
-its agents as programs. The agent runs in a sandbox of its own. The folder of
-a session is carried in at its start, to the same path, and what was changed
-on either side is carried to the other before and after each turn.
+its agents as programs. The agent runs in its own sandbox. The session's folder
+is copied in at the start, to the same path, and changes on either side are
+copied to the other before and after each turn.
 
-What .gitignore names stays where it is. Nothing of the sandbox is written
-outside of the folder, and no hooks or settings into its .git. A file that was
-changed on both sides is kept here, and the sandbox's is put next to it as
-NAME.from-sandbox.
+What .gitignore names stays where it is. Nothing from the sandbox is written
+outside the folder, and no hooks or settings into its .git. If a file was
+changed on both sides, the local one is kept, and the sandbox's is put next to
+it as NAME.from-sandbox.
 
-The agent's credential is taken from this program's environment and put in
-place by the gateway: it is never in the sandbox.`,
+The agent's credential is taken from this program's environment and inserted by
+the gateway: it is never in the sandbox.`,
 		Example: `  bothy acp --agent claude-code
   bothy acp --agent claude-code --preset npm --preset github --keep
   bothy acp -t my-agent --secret MY_KEY@api.example.com -- my-agent --acp`,

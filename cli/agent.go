@@ -16,9 +16,9 @@ import (
 
 func newAgent(a *app) *cobra.Command {
 	cmd := group("agent", "Have coding agents do tasks in sandboxes (managed agents: bothy agents)", newAgentRun(a), newAgentDiff(a), newAgentList(a))
-	cmd.Long = `Have a coding agent do a task in a sandbox of its own. Its credential is taken
-from this program's environment and put in place by the gateway: it is never
-in the sandbox. bothy acp runs the same agents for an editor. Environments of Claude
+	cmd.Long = `Have a coding agent do a task in its own sandbox. Its credential is taken from
+this program's environment and inserted by the gateway: it is never in the
+sandbox. bothy acp runs the same agents for an editor. Environments of Claude
 Managed Agents are attached by bothy agents.`
 	return cmd
 }
@@ -88,13 +88,13 @@ func newAgentRun(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run AGENT --task TEXT [flags]",
 		Short: "Have a coding agent do a task; exits with its code",
-		Long: `Have a coding agent do a task in a sandbox, and show what it says. When it is
-done, or waits for a word of yours, the sandbox is paused and named: --continue
-continues in it with another task, --fork in a copy of it, and bothy agent diff
-shows what was changed.
+		Long: `Have a coding agent do a task in a sandbox, and show its output. When it is
+done, or waits for your answer, the sandbox is paused and its id printed:
+--continue gives it another task, --fork does so in a copy, and bothy agent diff
+shows the changes.
 
-The repository is a URL, which is cloned inside, or a folder of this host, of
-which a copy is carried in, less what .gitignore names. The task - is standard
+The repository is a URL, which is cloned inside, or a folder on this host, which
+is copied in without what .gitignore names. The task - is read from standard
 input.`,
 		Example: `  bothy agent run claude-code --repo . --task 'Make the tests pass' --out changes.patch
   bothy agent run claude-code --repo https://github.com/golang/example --task 'Explain hello'
@@ -173,8 +173,8 @@ func newAgentDiff(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff SANDBOX",
 		Short: "Show what an agent has changed in its repository, as a patch",
-		Long: `Show what an agent has changed since its repository was cloned or carried in,
-committed or not, as a patch for git apply. A paused sandbox is woken for that
+		Long: `Show what an agent has changed since its repository was cloned or copied in,
+committed or not, as a patch for git apply. A paused sandbox is resumed for this
 and paused again.`,
 		Example: `  bothy agent diff sbx4f2a
   bothy agent diff sbx4f2a | git apply`,

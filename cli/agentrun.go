@@ -178,7 +178,7 @@ func (r *agentRun) fetch(ctx context.Context) error {
 		return err
 	}
 	if err := r.inside(ctx, bothy.ExecRequest{Command: bothy.Command{Args: []string{"sh", "-c", baseScript}}, Cwd: r.dir}); err != nil {
-		return fmt.Errorf("cannot keep in mind what the repository was like: %w", err)
+		return fmt.Errorf("cannot record the repository's initial state: %w", err)
 	}
 	return nil
 }

@@ -32,12 +32,12 @@ func newAgentsAttach(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "attach --environment ENVIRONMENT",
 		Short: "Work for an environment of managed agents",
-		Long: `Have the server work for a self-hosted environment of Claude Managed Agents: each
-session gets a sandbox made from these flags, in which its tools run.
+		Long: `Have the server work for a self-hosted environment of Claude Managed Agents:
+each session gets a sandbox created from these flags, in which its tools run.
 
 The environment key is read from $` + environmentKey + `, or from a file. The
-server keeps it encrypted, and no sandbox sees it. An environment that is
-attached already gets the new key and flags, and its sessions continue.
+server keeps it encrypted, and no sandbox sees it. Attaching an environment
+again replaces the key and flags, and its sessions continue.
 
 A tool of the agent's own is a command in the sandbox: it gets the input as JSON on
 its standard input, and what it prints is the result.`,
@@ -118,7 +118,7 @@ func agentsHealth(g *bothy.AgentAttachment) string {
 func newAgentsList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
-		Short: "List attached environments and how they do",
+		Short: "List attached environments and their state",
 		Args:  usage(cobra.NoArgs),
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, _ []string) error {
@@ -170,9 +170,9 @@ func newAgentsGet(a *app) *cobra.Command {
 func newAgentsDetach(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "detach ATTACHMENT…",
-		Short: "End the work for environments",
-		Long: `End the work for environments, by their attachments' ids or their own. The sandboxes of
-their sessions are paused; bothy rm ends them.`,
+		Short: "Stop working for environments",
+		Long: `Stop working for environments, given by their attachments' ids or their own. The
+sandboxes of their sessions are paused; bothy rm ends them.`,
 		Args: usage(cobra.MinimumNArgs(1)),
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {

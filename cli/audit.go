@@ -30,9 +30,9 @@ func newAudit(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Show who did what",
-		Long: `Show who did what, when, from where, and how it ended, also what was tried and
-refused; the newest first. The key must have the scope admin. That of the
-default project sees all projects, and another its own.
+		Long: `Show who did what, when, from where, and with what result, including refused
+attempts; newest first. The key must have the scope admin. A key of the default
+project sees all projects, any other its own.
 
 With --json each record is printed as the API sent it, one a line.`,
 		Example: `  bothy audit --since 24h
@@ -160,15 +160,14 @@ func newAuditVerify(a *app) *cobra.Command {
 	var head string
 	cmd := &cobra.Command{
 		Use:   "verify [FILE]",
-		Short: "Check that the records are as they were written",
-		Long: `Check that the records are as they were written. Each one's hash covers the
-record and the hash before it, so that none can be changed, removed or put in
-between without changing all that follow. It prints the last record's number and
-hash: keep them elsewhere, and --head proves later that nothing up to there was
-made anew.
+		Short: "Check that no record was altered",
+		Long: `Check that no record was altered. Each record's hash covers the record and the
+previous hash, so that none can be changed, removed or inserted without changing
+all that follow. It prints the last record's number and hash: keep them
+elsewhere, and --head proves later that nothing up to there was rewritten.
 
 With FILE it checks what bothy audit --oldest --json has printed, without a
-server; - stands for standard input.`,
+server; - is standard input.`,
 		Example: `  bothy audit verify
   bothy audit verify --head 1042:HASH
   bothy audit verify audit.jsonl`,
@@ -222,12 +221,12 @@ func (a *app) checkExport(name string) (*bothy.AuditCheck, error) {
 func (a *app) showCheck(c *bothy.AuditCheck) error {
 	err := a.show(c, func(w io.Writer) {
 		if c.OK {
-			fmt.Fprintf(w, "%d records, all as they were written\nhead %d:%s\n", c.Records, c.Last, c.Head)
+			fmt.Fprintf(w, "%d records, none altered\nhead %d:%s\n", c.Records, c.Last, c.Head)
 		}
 	})
 	if err != nil || c.OK {
 		return err
 	}
-	return bothy.Errorf(bothy.CodeConflict, "record %d of the audit is not right: %s", c.Broken, c.Detail).
-		WithHint("%d records before it are as they were written; compare with a backup.", c.Records)
+	return bothy.Errorf(bothy.CodeConflict, "record %d of the audit was altered: %s", c.Broken, c.Detail).
+		WithHint("The %d records before it are unaltered; compare with a backup.", c.Records)
 }

@@ -18,13 +18,14 @@ func newBench(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure this host",
-		Long: `Measure how fast Bothy is on this host, through its API with a key, and next to
-other programs that do the same with the same files, turn by turn.
+		Long: `Measure how fast Bothy is on this host, through its API with a key, alternating
+with other programs that do the same with the same files.
 
-It starts servers of its own, with folders and ports of their own, and ends them
-again; that needs root. With --server it measures the one that the other commands
-talk to, as far as that makes sense. A rival that is not installed is said to be
-missing. docs/benchmark.md says what each name means and how it is measured.`,
+It starts separate servers, with their own folders and ports, and stops them
+again; that needs root. With --server it measures the one that the other
+commands talk to, as far as that makes sense. Programs to compare with that are
+not installed are listed as missing. docs/benchmark.md says what each name means
+and how it is measured.`,
 		Example: `  sudo bothy bench --quick
   sudo bothy bench --only create_pool,exec -n 50 --out results
   sudo bothy bench --engine microvm --only create_exec_cold,resume_small

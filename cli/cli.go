@@ -44,11 +44,11 @@ func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "bothy",
 		Short: "Disposable, isolated Linux machines for AI agents",
-		Long: `Bothy gives each AI agent a disposable, isolated Linux machine of its own.
+		Long: `Bothy gives each AI agent its own disposable, isolated Linux machine.
 
 Start with:
   bothy up                            start the server on this host
-  bothy run -- python3 -c 'print(1)'  run one command in a sandbox of its own`,
+  bothy run -- python3 -c 'print(1)'  run one command in a new sandbox`,
 		Version:       a.version,
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -23,13 +23,14 @@ func newCode(a *app) *cobra.Command {
 	var save string
 	cmd := &cobra.Command{
 		Use:   "code SANDBOX [CODE]",
-		Short: "Run code whose variables stay, as in a notebook",
-		Long: `Run a piece of code in Python, JavaScript or bash. Variables stay from one piece
-to the next, in the language's own context or in the one that is named. Without
-CODE it is read from standard input.
+		Short: "Run code with persistent variables, as in a notebook",
+		Long: `Run a piece of code in Python, JavaScript or bash. Variables persist from one
+piece to the next, in the language's default context or in the one given.
+Without CODE it is read from standard input.
 
-What the code prints appears as it is written, and then its results as text.
-When it raises, its traceback goes to standard error and the exit code is 1.`,
+The code's output appears as it is written, followed by its results as text. If
+it raises an exception, the traceback goes to standard error and the exit code
+is 1.`,
 		Example: `  bothy code sbx4f2a 'x = 20 + 1'
   bothy code sbx4f2a 'x * 2'
   bothy code sbx4f2a -l javascript '[1, 2, 3].map((n) => n * n)'

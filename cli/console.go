@@ -19,9 +19,9 @@ func newConsole(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "console",
 		Short: "Open the console in a browser",
-		Long: `Print a link to the server's console, and open it in a browser where there is a
-display. The link logs in with the rights of the API key in use. It works once, within
-a minute, and holds no key.`,
+		Long: `Print a link to the server's console, and open it in a browser if there is a
+display. The link logs in with the rights of the API key in use. It works once,
+within a minute, and does not contain the key.`,
 		Example: `  bothy console
   bothy console --no-open`,
 		Args: usage(cobra.NoArgs),

@@ -11,7 +11,7 @@ import (
 )
 
 func newContext(a *app) *cobra.Command {
-	return group("context", "Create, list, interrupt and end the places where code runs", newContextCreate(a), newContextList(a),
+	return group("context", "Create, list, interrupt and end contexts, in which code runs", newContextCreate(a), newContextList(a),
 		newContextDo(a, "interrupt", "Interrupt the code that runs in a context", func(s *session) contextAction { return s.code.InterruptContext }),
 		newContextDo(a, "restart", "Make a context as new: its variables are forgotten", func(s *session) contextAction { return s.code.RestartContext }),
 		newContextDo(a, "rm", "End a context and the code in it", func(s *session) contextAction { return s.code.DeleteContext }))
@@ -21,7 +21,7 @@ func newContextCreate(a *app) *cobra.Command {
 	var req bothy.CodeContextCreate
 	cmd := &cobra.Command{
 		Use:   "create SANDBOX",
-		Short: "Make a context with variables of its own, and print its id",
+		Short: "Create a context with its own variables, and print its id",
 		Args:  usage(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().StringVarP(&req.Language, "language", "l", "", "python, javascript or bash (default python)")

@@ -18,7 +18,7 @@ func newCopy(a *app) *cobra.Command {
 standard input or standard output. A destination that is a folder, or ends in
 a slash, receives the sources inside it; SOURCE/. means what is in a folder.
 
-Permissions and times of change are kept. A symbolic link that leads out of
+Permissions and modification times are kept. A symbolic link that leads out of
 the destination on this host is not copied.`,
 		Example: `  bothy cp main.py sbx4f2a:/workspace/
   bothy cp 'data/*.csv' sbx4f2a:/workspace/data/

@@ -47,7 +47,7 @@ func (f *createFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.engine, "engine", "", "`engine` to run on: gvisor, microvm or auto (default the server's)")
 	flags.BoolVar(&f.accelerated, "require-acceleration", false, "refuse a virtual machine that would be emulated")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable, as `KEY=VALUE` (repeatable)")
-	flags.StringArrayVar(&f.secrets, "secret", nil, "secret to put in place on the way to its hosts, as `NAME@HOST,…`; its value is $NAME here (repeatable)")
+	flags.StringArrayVar(&f.secrets, "secret", nil, "secret that the gateway inserts into requests to its hosts, as `NAME@HOST,…`; its value is $NAME here (repeatable)")
 	flags.StringArrayVar(&f.metadata, "metadata", nil, "metadata, as `KEY=VALUE` (repeatable)")
 	flags.Float64Var(&f.budget, "budget", 0, "`amount` that the sandbox and its forks may spend before they are paused (default any)")
 	f.network.add(flags)

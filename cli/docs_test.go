@@ -18,23 +18,23 @@ const cliPage = "../docs/cli.md"
 
 const cliPageTop = `# The command line
 
-One binary, ` + "`bothy`" + `, is the server and its client. This page is made from
-the help of the commands.
+One binary, ` + "`bothy`" + `, is the server and its client. This page is generated
+from the commands' help.
 
-Every command exits with 0 when it is done, 1 when it failed, 2 on wrong usage,
-3 when something was not found, and 4 when it was refused: a key that is missing
-or may not do it, or a limit of the plan. ` + "`run`, `exec`, `shell exec` and `sh`" + ` exit with
-the code of what they ran, and with 127 where there is no such command.
+Every command exits with 0 on success, 1 on failure, 2 on wrong usage, 3 when
+something was not found, and 4 when it was refused: because a key is missing or
+lacks the right, or because of a limit of the plan. ` + "`run`, `exec`, `shell exec` and `sh`" + ` exit
+with the code of what they ran, and with 127 if there is no such command.
 
 ` + "`bothy completion bash`" + ` (or zsh, fish, powershell) prints a script for your shell, with
 which the Tab key completes commands, ids, templates and modes.
 
 The server's URL and the key come from ` + "`--url`, `BOTHY_URL` and `BOTHY_API_KEY`" + `,
 or else from ` + "`~/.config/bothy/credentials.json`, which `bothy up` and `bothy serve`" + ` write
-(below ` + "`$XDG_CONFIG_HOME`" + ` where that is set).
-Failures go to standard error as ` + "`bothy: what is wrong`" + ` and, mostly, a line
+(below ` + "`$XDG_CONFIG_HOME`" + ` if that is set).
+Errors go to standard error as ` + "`bothy: what is wrong`" + ` and, usually, a line
 ` + "`  hint: what to do`" + `. With ` + "`--json`" + ` a command prints exactly what the API
-returned, also for a failure.
+returned, even on failure.
 `
 
 // TestCommandPage keeps docs/cli.md as the commands are. After a change of

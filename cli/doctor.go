@@ -41,25 +41,26 @@ func newDoctor(a *app) *cobra.Command {
 		Use:   "doctor",
 		Short: "Check this host by really starting a sandbox on each engine",
 		Long: `Check this host: its kernel, rights, tools, disk, memory and port, start a
-sandbox on each engine, and look at what the server has stored: whether its
-database can be reached, whether the images of templates have the bytes that were built, which engine builds are kept
-and what needs them, and whether machines run whose sandboxes the database has
-lost. Every finding that is not good says what to do.
+sandbox on each engine, and check what the server has stored: whether its
+database can be reached, whether template images are intact, which engine builds
+are kept and what needs them, and whether any running machines belong to
+sandboxes that the database has lost. Every problem comes with what to do about
+it.
 
-It also looks for sandboxes that still run although their server's folder was
-deleted. Those of any other server are left alone.
+It also looks for sandboxes that are still running although their server's
+folder was deleted. Those of any other server are left alone.
 
-With --fix it ends such sandboxes, installs the programs that are missing, also
-those that only virtual machines need, with apt-get, and fetches the newest
-kernel for virtual machines from Debian. A server that runs takes a new kernel when it is started
-again; memory snapshots of the kernel before are woken with that one.
+With --fix it ends such sandboxes, installs missing programs with apt-get,
+including those that only virtual machines need, and fetches the newest kernel
+for virtual machines from Debian. A running server uses a new kernel after a
+restart; memory snapshots are still restored with the kernel that wrote them.
 
 Machines whose sandboxes the database has lost are frozen and kept, so that
 nothing is gone once the database is restored. With --end-unclaimed the server
 ends them, within seconds.
 
-With -v it also lists the optimisations of the gVisor engine. For maintainers:
-the server that is started with BOTHY_GVISOR_OFF=NAME,NAME… does without those.
+With -v it also lists the optimisations of the gVisor engine. For maintainers: a
+server started with BOTHY_GVISOR_OFF=NAME,NAME… switches these off.
 
 The exit code is 1 when a check failed.`,
 		Example: `  bothy doctor

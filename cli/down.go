@@ -30,7 +30,7 @@ func newDown(a *app) *cobra.Command {
 	var terminate bool
 	cmd := &cobra.Command{
 		Use:   "down",
-		Short: "Stop the server of this host",
+		Short: "Stop the server on this host",
 		Long: `Stop the server whose state is in $BOTHY_HOME (default /var/lib/bothy), whether
 bothy up or bothy serve started it. The project's running sandboxes are paused
 first, with their memory, and wait for bothy resume; --terminate ends them

@@ -13,7 +13,7 @@ import (
 )
 
 func newE2B(a *app) *cobra.Command {
-	return group("e2b", "Use what was written for E2B", newE2BEnv(a))
+	return group("e2b", "Use programs written for E2B", newE2BEnv(a))
 }
 
 // e2bVariables are what E2B's SDKs read.
@@ -29,13 +29,13 @@ func newE2BEnv(a *app) *cobra.Command {
 	var domain string
 	cmd := &cobra.Command{
 		Use:   "env",
-		Short: "Print the variables that have E2B's SDKs use this server",
-		Long: `Print the variables that have E2B's SDKs, and what is built on them, use this
-server, as commands for a shell.
+		Short: "Print the variables that make E2B's SDKs use this server",
+		Long: `Print the environment variables that make E2B's SDKs, and programs built on
+them, use this server, as shell commands.
 
-The key is the one that bothy itself uses, written as E2B's are: beginning with e2b_.
---new-key makes another, which may use sandboxes and read templates and no more, and
-which stays until it is removed with bothy token rm.`,
+The key is the one that bothy itself uses, in E2B's format: beginning with e2b_.
+--new-key creates another, which may use sandboxes and read templates and no
+more, and which lasts until it is removed with bothy token rm.`,
 		Example: `  eval "$(bothy e2b env)"
   eval "$(bothy e2b env --new-key)"
   bothy e2b env --domain boxes.example.org`,

@@ -19,7 +19,7 @@ func newExec(a *app) *cobra.Command {
 		Short: "Run a command in a sandbox; exits with its code",
 		Long: `Run a command in a sandbox. Its output appears as it is written, standard
 input is passed on unless it is a terminal, and Ctrl-C kills the command with
-all that it started.
+everything it started.
 
 One word is a line for the shell (bash -lc, or sh -lc where there is no bash);
 several words are run as they are.`,

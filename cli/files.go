@@ -15,11 +15,11 @@ import (
 
 func newFiles(a *app) *cobra.Command {
 	var user string
-	cmd := group("files", "Look at and change the files of a sandbox",
+	cmd := group("files", "View and change the files of a sandbox",
 		newFilesList(a, &user), newFilesStat(a, &user), newFilesRead(a, &user), newFilesWrite(a, &user), newFilesMkdir(a, &user),
 		newFilesMove(a, &user), newFilesRemove(a, &user), newFilesWatch(a, &user))
-	cmd.Long = `Look at and change the files of a sandbox. Relative paths begin at /workspace.
-For whole folders, and for times and permissions, there is bothy cp.`
+	cmd.Long = `View and change the files of a sandbox. Relative paths start at /workspace. For
+whole folders, and to keep times and permissions, use bothy cp.`
 	for _, child := range cmd.Commands() {
 		child.Flags().StringVarP(&user, "user", "u", "", "`user` who does it (default user)")
 	}
@@ -107,12 +107,12 @@ func newFilesWrite(a *app, user *string) *cobra.Command {
 	var mode string
 	cmd := &cobra.Command{
 		Use:   "write SANDBOX PATH",
-		Short: "Write standard input to a file, which appears whole or not at all",
+		Short: "Write standard input to a file, atomically",
 		Example: `  echo 'print(42)' | bothy files write sbx4f2a main.py
   bothy files write sbx4f2a run.sh --mode 755 < run.sh`,
 		Args: usage(cobra.ExactArgs(2)),
 	}
-	cmd.Flags().StringVar(&mode, "mode", "", "its permissions, in octal (default those of the file that is there, or 644)")
+	cmd.Flags().StringVar(&mode, "mode", "", "its permissions, in octal (default those of the existing file, or 644)")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		o := bothy.WriteOptions{User: *user}
 		if mode != "" {
@@ -134,7 +134,7 @@ func newFilesWrite(a *app, user *string) *cobra.Command {
 func newFilesMkdir(a *app, user *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mkdir SANDBOX PATH",
-		Short: "Make a folder, and those above it",
+		Short: "Create a folder, and those above it",
 		Args:  usage(cobra.ExactArgs(2)),
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
@@ -166,7 +166,7 @@ func newFilesMove(a *app, user *string) *cobra.Command {
 func newFilesRemove(a *app, user *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm SANDBOX PATH…",
-		Short: "Delete files, and folders with all that is in them",
+		Short: "Delete files, and folders with everything in them",
 		Args:  usage(cobra.MinimumNArgs(2)),
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {

@@ -17,7 +17,7 @@ func newFork(a *app) *cobra.Command {
 	var env, metadata []string
 	cmd := &cobra.Command{
 		Use:   "fork SANDBOX",
-		Short: "Make running copies of a sandbox, memory included, and print their ids",
+		Short: "Make running copies of a sandbox, including memory, and print their ids",
 		Args:  usage(cobra.ExactArgs(1)),
 	}
 	flags := cmd.Flags()
@@ -57,8 +57,8 @@ func newFork(a *app) *cobra.Command {
 func newRollback(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback SANDBOX SNAPSHOT",
-		Short: "Make a sandbox what it was at a snapshot",
-		Long: `Make a sandbox what it was at a snapshot. What it was until now is kept as
+		Short: "Return a sandbox to a snapshot",
+		Long: `Return a sandbox to its state at a snapshot. Its state until now is kept as
 another snapshot.`,
 		Args: usage(cobra.ExactArgs(2)),
 	}

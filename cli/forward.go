@@ -18,9 +18,9 @@ func newForward(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forward SANDBOX [LOCAL:]PORT…",
 		Short: "Make ports of a sandbox reachable on this host",
-		Long: `Make TCP ports of a sandbox reachable on this host, until Ctrl-C. Without
-LOCAL the port is the same here; 0 is any that is free. The sandbox's network
-policy is not concerned: nothing in the sandbox can reach out through it.`,
+		Long: `Make TCP ports of a sandbox reachable on this host, until Ctrl-C. Without LOCAL
+the port is the same here; 0 picks a free one. The sandbox's network policy does
+not matter: nothing in the sandbox can reach out through this.`,
 		Example: `  bothy forward sbx4f2a 8000
   bothy forward sbx4f2a 8080:80 0:5432`,
 		Args: usage(cobra.MinimumNArgs(2)),

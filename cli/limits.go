@@ -16,7 +16,7 @@ import (
 func newLimits(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limits",
-		Short: "Show what the project may use, and what of it is in use",
+		Short: "Show what the project may use, and how much it uses",
 		Args:  usage(cobra.NoArgs),
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, _ []string) error {

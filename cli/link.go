@@ -15,10 +15,10 @@ import (
 func newLink(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "link",
-		Short: "Make, list and revoke links to ports of sandboxes",
-		Long: `Make, list and revoke links to ports of sandboxes. A link works without a key
+		Short: "Create, list and revoke links to ports of sandboxes",
+		Long: `Create, list and revoke links to ports of sandboxes. A link works without a key
 until it expires or is revoked, and ends with its sandbox and with the key that
-made it.`,
+created it.`,
 		Args: usage(cobra.NoArgs),
 	}
 	cmd.AddCommand(newLinkCreate(a), newLinkList(a), newLinkRemove(a))
@@ -30,14 +30,15 @@ func newLinkCreate(a *app) *cobra.Command {
 	var req bothy.LinkCreate
 	cmd := &cobra.Command{
 		Use:   "create SANDBOX PORT",
-		Short: "Make a link to a port and print it",
-		Long: `Make a link to the HTTP server on a port of a sandbox, and print it. It is shown
-this once.
+		Short: "Create a link to a port and print it",
+		Long: `Create a link to the HTTP server on a port of a sandbox, and print it. It is
+shown only this once.
 
 A link is for a browser, which keeps it in a cookie. After it was opened, only
-the sandbox's own pages may send what changes something, or open WebSockets. One
-made with --webhook is for programs: the path that they call is appended to it,
-requests by any method pass through, and nothing is redirected.`,
+the sandbox's own pages may send requests that change something, or open
+WebSockets. A link created with --webhook is for programs: the path that they
+call is appended to it, requests with any method pass through, and nothing is
+redirected.`,
 		Example: `  bothy link create sbx4f2a 8000
   bothy link create sbx4f2a 8000 --webhook --expires 24h`,
 		Args: usage(cobra.ExactArgs(2)),
@@ -87,7 +88,7 @@ func newLinkList(a *app) *cobra.Command {
 func newLinkRemove(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm SANDBOX LINK…",
-		Short: "Revoke links at once",
+		Short: "Revoke links immediately",
 		Args:  usage(cobra.MinimumNArgs(2)),
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {

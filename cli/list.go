@@ -26,7 +26,7 @@ func newList(a *app) *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List sandboxes",
-		Long:    `List sandboxes, newest first. Those that have ended are shown with --all.`,
+		Long:    `List sandboxes, newest first. Ended ones are shown with --all.`,
 		Example: `  bothy ls
   bothy ls --state paused -l run=17
   bothy rm $(bothy ls -q)`,

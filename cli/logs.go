@@ -16,9 +16,8 @@ func newLogs(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs SANDBOX [PID]",
 		Short: "Show the output of a background command",
-		Long: `Show the output of a command that was started with exec -d. Without PID it is
-that of the last one. The sandbox holds a bounded amount of output; what is
-older has been dropped.
+		Long: `Show the output of a command started with exec -d, by default the last one. The
+sandbox buffers a limited amount of output; older output is dropped.
 
 With --json each piece of output is printed as the API sent it, one a line.`,
 		Example: `  bothy logs sbx4f2a

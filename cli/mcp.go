@@ -16,9 +16,9 @@ func newMCP(a *app) *cobra.Command {
 		Use:   "mcp",
 		Short: "Speak the Model Context Protocol on stdin and stdout",
 		Long: `Speak the Model Context Protocol on stdin and stdout, for clients that start
-their servers as programs. The tools work on the server that the other commands
-work on. Clients that speak HTTP need no program: the server itself answers at
-/api/sandboxes/mcp, to whom brings a key.`,
+their servers as programs. The tools use the same server as the other commands.
+Clients that support HTTP need no program: the server itself answers at
+/api/sandboxes/mcp, to callers with a key.`,
 		Example: `  claude mcp add bothy -- bothy mcp`,
 		Args:    usage(cobra.NoArgs),
 	}

@@ -18,14 +18,13 @@ func newMetrics(a *app) *cobra.Command {
 	var since time.Duration
 	cmd := &cobra.Command{
 		Use:   "metrics [SANDBOX]",
-		Short: "Show what a sandbox uses now, or has used, or what all use",
-		Long: `Show what a sandbox uses now or, with --since, what was measured every ten
-seconds. Without a sandbox, show the latest of these of all that run.
-The last half hour is kept at most, since the sandbox was last started or
-resumed.`,
+		Short: "Show what a sandbox, or all sandboxes, use now or have used",
+		Long: `Show what a sandbox uses now or, with --since, the measurements taken every ten
+seconds. Without a sandbox, show the latest measurement of each running one. At
+most the last half hour is kept, since the sandbox was last started or resumed.`,
 		Args: usage(cobra.MaximumNArgs(1)),
 	}
-	cmd.Flags().DurationVar(&since, "since", 0, "show what was measured before, a `time` back as in 10m")
+	cmd.Flags().DurationVar(&since, "since", 0, "show earlier measurements, a `time` back as in 10m")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		if len(args) == 0 {
 			if since > 0 {

@@ -81,16 +81,15 @@ func newNetworkSecrets(a *app) *cobra.Command {
 	var words []string
 	cmd := &cobra.Command{
 		Use:   "secrets SANDBOX",
-		Short: "Replace the secrets of a sandbox, at once",
-		Long: `Replace the secrets of a sandbox: it has those that are named here, and no
-others. Those that keep their name keep what stands for them inside. Commands that
-run already keep their environment.`,
+		Short: "Replace the secrets of a sandbox, immediately",
+		Long: `Replace the secrets of a sandbox with those given here. Secrets that keep their
+name keep their placeholder. Running commands keep their environment.`,
 		Example: `  bothy network secrets sbx4f2a --secret API_KEY@api.example.com
   bothy network secrets sbx4f2a --none`,
 		Args: usage(cobra.ExactArgs(1)),
 	}
 	none := cmd.Flags().Bool("none", false, "leave it none")
-	cmd.Flags().StringArrayVar(&words, "secret", nil, "secret to put in place on the way to its hosts, as `NAME@HOST,…`; its value is $NAME here (repeatable)")
+	cmd.Flags().StringArrayVar(&words, "secret", nil, "secret that the gateway inserts into requests to its hosts, as `NAME@HOST,…`; its value is $NAME here (repeatable)")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		if *none == (len(words) > 0) {
 			return usagef("Name secrets with --secret, or give --none.", "either secrets or --none are wanted")
@@ -112,7 +111,7 @@ func newNetworkSet(a *app) *cobra.Command {
 	var f networkFlags
 	cmd := &cobra.Command{
 		Use:   "set SANDBOX [MODE]",
-		Short: "Change what a sandbox may reach, at once",
+		Short: "Change what a sandbox may reach, immediately",
 		Long: `Change what a sandbox may reach: off, restricted or open, or a list of what
 is allowed. Connections that are no longer allowed are cut.`,
 		Example: `  bothy network set sbx4f2a off
@@ -146,7 +145,7 @@ func newNetworkLog(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "log SANDBOX",
 		Short: "Show what a sandbox tried to reach",
-		Long: `Show what a sandbox tried to reach, and what became of it.
+		Long: `Show what a sandbox tried to reach, and the gateway's decisions.
 
 With --json each decision is printed as the API sent it, one a line.`,
 		Args: usage(cobra.ExactArgs(1)),

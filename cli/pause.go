@@ -14,12 +14,12 @@ func newPause(a *app) *cobra.Command {
 	var options bothy.PauseOptions
 	cmd := &cobra.Command{
 		Use:   "pause SANDBOX",
-		Short: "Freeze a sandbox, and print the id of the snapshot it sleeps in",
-		Long: `Freeze a sandbox: its memory, its processes and its files. It stays in the
-list, and costs neither CPU nor memory until it is resumed.
+		Short: "Freeze a sandbox, and print the id of its snapshot",
+		Long: `Freeze a sandbox: its memory, its processes and its files. It stays in the list,
+and takes neither CPU nor memory until it is resumed.
 
-It is safe on the server's disk when the command ends. With --wait store the
-command ends when it is in the server's object storage as well.`,
+When the command ends, the snapshot is safely on the server's disk. With --wait
+store the command ends when it is in the server's object storage as well.`,
 		Args: usage(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().BoolVar(&options.FilesOnly, "files-only", false, "keep the files and drop memory and processes")
@@ -40,14 +40,14 @@ func newResume(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume SANDBOX|SNAPSHOT",
 		Short: "Wake a paused sandbox, exactly where it was",
-		Long: `Wake a paused sandbox with its memory and processes. Where only its files could be
-kept, it says so on the standard error, and why.
+		Long: `Wake a paused sandbox with its memory and processes. If only its files could be
+kept, it says so on standard error, with the reason.
 
-With --files-only its memory is left aside: it starts anew with its files, which
-helps where what ran in it is stuck.`,
+With --files-only its memory is discarded: it restarts with its files, which
+helps if the programs in it are stuck.`,
 		Args: usage(cobra.ExactArgs(1)),
 	}
-	cmd.Flags().BoolVar(&options.FilesOnly, "files-only", false, "leave memory and processes aside, and start anew with the files")
+	cmd.Flags().BoolVar(&options.FilesOnly, "files-only", false, "discard memory and processes, and restart with the files")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		sandbox, err := s.snapshots.Resume(ctx, args[0], options)
 		if err != nil {

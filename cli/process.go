@@ -30,9 +30,9 @@ func newProcessStdin(a *app) *cobra.Command {
 	var eof bool
 	cmd := &cobra.Command{
 		Use:   "stdin SANDBOX PID [TEXT]",
-		Short: "Write to the input of a command that was started with exec -d",
-		Long: `Write to the input of a command that was started with exec -d: a line, or
-without one all of standard input. --eof ends the command's input.`,
+		Short: "Write to the input of a command started with exec -d",
+		Long: `Write to the input of a command started with exec -d: a line, or without one all
+of standard input. --eof ends the command's input.`,
 		Example: `  bothy process stdin sbx4f2a 214 'yes'
   bothy process stdin sbx4f2a 214 --eof < data.csv`,
 		Args: usage(cobra.RangeArgs(2, 3)),
@@ -75,7 +75,7 @@ func (a *app) passInput(ctx context.Context, s *session, id string, pid int, eof
 func newProcessSignal(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "signal SANDBOX PID SIGNAL",
-		Short: "Send a signal to a command and all of its process group",
+		Short: "Send a signal to a command and its whole process group",
 		Example: `  bothy process signal sbx4f2a 214 INT
   bothy process signal sbx4f2a 214 10`,
 		Args: usage(cobra.ExactArgs(3)),
@@ -112,7 +112,7 @@ func signalNumber(text string) (int, error) {
 func newProcessKill(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kill SANDBOX PID…",
-		Short: "Kill commands and all that they started",
+		Short: "Kill commands and everything they started",
 		Args:  usage(cobra.MinimumNArgs(2)),
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {

@@ -14,7 +14,7 @@ import (
 )
 
 func newProject(a *app) *cobra.Command {
-	return group("project", "Make, list and change projects and their plans", newProjectCreate(a), newProjectList(a), newProjectSet(a))
+	return group("project", "Create, list and change projects and their plans", newProjectCreate(a), newProjectList(a), newProjectSet(a))
 }
 
 const planHelp = `A plan bounds how many sandboxes run at once, their size, time and network, the
@@ -25,8 +25,8 @@ func newProjectCreate(a *app) *cobra.Command {
 	var req bothy.ProjectCreate
 	cmd := &cobra.Command{
 		Use:   "create PROJECT",
-		Short: "Make a project",
-		Long: `Make a project: an owner of sandboxes, snapshots and keys, which no other project
+		Short: "Create a project",
+		Long: `Create a project, which owns sandboxes, snapshots and keys that no other project
 sees. Give it a key with bothy token create --project.
 
 ` + planHelp,
@@ -74,15 +74,15 @@ func newProjectSet(a *app) *cobra.Command {
 	var budget float64
 	cmd := &cobra.Command{
 		Use:   "set PROJECT",
-		Short: "Give a project another plan or budget",
-		Long: `Give a project another plan, from now on, or another budget. A smaller plan takes
-nothing away that is in use: only more is refused.
+		Short: "Change a project's plan or budget",
+		Long: `Change a project's plan or budget, from now on. A smaller plan takes away
+nothing that is in use; it only refuses more.
 
 A budget is what the project may spend in a calendar month (UTC), in the currency
-of the server's rates; 0 lifts it. At 80 % of it there is an event budget.warning.
-When it is used up there is an event budget.exceeded, the project's sandboxes are
-paused, with their memory, and nothing more may run until the budget is raised or
-the month is over.
+of the server's rates; 0 removes it. At 80 % there is an event budget.warning.
+When it is used up there is an event budget.exceeded, the project's sandboxes
+are paused, with their memory, and nothing more may run until the budget is
+raised or the month is over.
 
 ` + planHelp,
 		Example: `  bothy project set research --plan team

@@ -17,12 +17,12 @@ func newProcesses(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps SANDBOX",
 		Short: "List the commands that were started in a sandbox",
-		Long: `List the commands that were started through the API, and are running or have
-ended with their output still held. With --all, every process that runs in the sandbox,
-too, and what it uses.`,
+		Long: `List commands that were started through the API, and are running or have ended
+with their output still buffered. With --all, also every process in the sandbox,
+and what it uses.`,
 		Args: usage(cobra.ExactArgs(1)),
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "list every process that runs in the sandbox, too")
+	cmd.Flags().BoolVar(&all, "all", false, "also list every process in the sandbox")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		read, print := s.exec.Processes, printProcesses
 		if all {

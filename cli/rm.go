@@ -16,7 +16,7 @@ func newRemove(a *app) *cobra.Command {
 		Use:     "rm SANDBOX…",
 		Aliases: []string{"terminate"},
 		Short:   "Terminate sandboxes",
-		Long:    `Terminate sandboxes. Their processes and files are gone; their snapshots stay.`,
+		Long:    `Terminate sandboxes. Their processes and files are lost; their snapshots stay.`,
 		Example: `  bothy rm sbx4f2a
   bothy rm --all`,
 		Args: func(cmd *cobra.Command, args []string) error {

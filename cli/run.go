@@ -17,10 +17,10 @@ func newRun(a *app) *cobra.Command {
 	var files []string
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND…",
-		Short: "Run one command in a sandbox of its own; exits with its code",
+		Short: "Run one command in a new sandbox; exits with its code",
 		Long: `Create a sandbox, copy files in, run a command, show its output as it is
 written, and terminate the sandbox, whatever happens. Standard input is passed
-on unless it is a terminal; Ctrl-C ends it all.
+on unless it is a terminal; Ctrl-C ends everything.
 
 One word is a line for the shell (bash -lc, or sh -lc where there is no bash);
 several words are run as they are.`,

@@ -33,17 +33,17 @@ func newServe(a *app) *cobra.Command {
 		Use:   "serve",
 		Short: "Run the server in the foreground",
 		Long: `Run the server in the foreground until it is told to stop (Ctrl-C, SIGTERM).
-It then starts no sandbox any more and finishes the requests under way, for
-shutdown_seconds at most. Sandboxes live on without it, and the next server of
-the same BOTHY_HOME finds them again. bothy up does this in the background, and bothy down
-stops either.
+It then starts no more sandboxes and finishes requests in flight, for at most
+shutdown_seconds. Sandboxes live on without it, and the next server with the
+same BOTHY_HOME finds them again. bothy up does this in the background, and
+bothy down stops either.
 
-It prints where it listens and which file holds a key. At its first start it makes
-that key, which may do everything, and writes it to where commands and SDKs look for
-it: ~/.config/bothy/credentials.json, or the same below $XDG_CONFIG_HOME. A file
-there that opens another server stays as it is; then the key is in
-$BOTHY_HOME/admin.json.
-SIGHUP has the TLS certificate be read again, where there is one.
+It prints where it listens and which file holds a key. At its first start it
+creates that key, which may do everything, and writes it to where commands and
+SDKs look for it: ~/.config/bothy/credentials.json, or the same below
+$XDG_CONFIG_HOME. A file there that is for another server stays as it is; the
+key is then in $BOTHY_HOME/admin.json. SIGHUP reloads the TLS certificate, if
+there is one.
 
 Settings come from flags, then from BOTHY_HOME, BOTHY_STORE, BOTHY_BLOBS,
 BOTHY_LISTEN, BOTHY_TEMPLATES and BOTHY_KERNELS, then from the file named by --config.`,

@@ -11,13 +11,13 @@ import (
 )
 
 func newShells(a *app) *cobra.Command {
-	cmd := group("shell", "Run commands in shells whose directory and variables stay", newShellCreate(a), newShellExec(a), newShellList(a),
+	cmd := group("shell", "Run commands in shells whose directory and variables persist", newShellCreate(a), newShellExec(a), newShellList(a),
 		newShellDo(a, "interrupt", "Interrupt the command that runs in a shell", func(s *session) contextAction { return s.shells.Interrupt }),
 		newShellDo(a, "restart", "Make a shell as new: its directory and variables are forgotten", func(s *session) contextAction { return s.shells.Restart }),
 		newShellDo(a, "rm", "End a shell and what it started", func(s *session) contextAction { return s.shells.Delete }))
-	cmd.Long = `Run commands in a kept shell: one bash whose directory and variables stay from
-one command to the next. Each sandbox has one that needs not be made, named
-default, and can have more. bothy sh is for people: it opens a terminal.`
+	cmd.Long = `Run commands in a kept shell: one bash whose directory and variables persist
+from one command to the next. Each sandbox has one named default, which need not
+be created, and can have more. bothy sh is for people: it opens a terminal.`
 	return cmd
 }
 
@@ -25,7 +25,7 @@ func newShellCreate(a *app) *cobra.Command {
 	var req bothy.ShellCreate
 	cmd := &cobra.Command{
 		Use:   "create SANDBOX",
-		Short: "Make a shell of its own, and print its id",
+		Short: "Create another shell, and print its id",
 		Args:  usage(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().StringVarP(&req.Cwd, "cwd", "w", "", "`folder` in which it starts (default /workspace)")
@@ -45,9 +45,9 @@ func newShellExec(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec SANDBOX [flags] -- COMMAND…",
 		Short: "Run a command in a shell; exits with its code",
-		Long: `Run a command in a kept shell. What it sets is there for the next one. Its
-output appears as it is written, it has no standard input, and Ctrl-C ends the
-command and not the shell.
+		Long: `Run a command in a kept shell. What it sets stays for the next one. Its output
+appears as it is written, it has no standard input, and Ctrl-C ends the command
+but not the shell.
 
 One word is a line for bash; several words are run as they are.`,
 		Example: `  bothy shell exec sbx4f2a 'cd src && export MODE=test'

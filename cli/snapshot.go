@@ -15,7 +15,7 @@ func newSnapshot(a *app) *cobra.Command {
 	var req bothy.SnapshotCreate
 	cmd := &cobra.Command{
 		Use:   "snapshot SANDBOX",
-		Short: "Take a snapshot of a sandbox, which runs on, and print its id",
+		Short: "Take a snapshot of a running sandbox, and print its id",
 		Args:  usage(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().BoolVar(&req.FilesOnly, "files-only", false, "keep the files, without memory and processes")
@@ -42,8 +42,8 @@ func newSnapshotDiff(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff OLD NEW",
 		Short: "List the files that differ between two snapshots",
-		Long: `List the files that differ from one snapshot to another: A is added, M is changed,
-D is removed. A file whose times alone differ is not listed.`,
+		Long: `List the files that differ from one snapshot to another: A is added, M is
+changed, D is removed. A file of which only the times differ is not listed.`,
 		Args: usage(cobra.ExactArgs(2)),
 	}
 	cmd.Flags().IntVar(&limit, "limit", 1000, "show at most `count` files")

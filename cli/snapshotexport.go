@@ -18,9 +18,9 @@ func newSnapshotExport(a *app) *cobra.Command {
 		Use:   "export SNAPSHOT FILE",
 		Short: "Write a snapshot into a file, - for standard output",
 		Long: `Write a snapshot into one compressed file, which another server can import.
-It holds the sandbox's memory and files, with all secrets in them: encrypt it
-with a passphrase if it leaves this host. The server signs it with the key that
-"bothy snapshot key" shows.`,
+It holds the sandbox's memory and files, including all secrets in them: encrypt
+it with a passphrase if it leaves this host. The server signs it with the key
+that "bothy snapshot key" shows.`,
 		Args: usage(cobra.ExactArgs(2)),
 	}
 	passphraseFlag(cmd, &passphraseFile)
@@ -52,12 +52,12 @@ func newSnapshotImport(a *app) *cobra.Command {
 		Use:   "import FILE",
 		Short: "Read a snapshot from a file, - for standard input, and print its id",
 		Long: `Read a snapshot from a file that "bothy snapshot export" wrote, - for standard
-input, and print its id. Memory and processes are kept if this server signed the
-file, or one whose key its settings trust (snapshots.trusted_keys). Of any other
-file the sandbox's files are kept, and the command says so.`,
+input, and print its id. Memory and processes are kept if the file was signed by
+this server, or by one whose key its settings trust (snapshots.trusted_keys).
+From any other file only the sandbox's files are kept, and the command says so.`,
 		Args: usage(cobra.ExactArgs(1)),
 	}
-	cmd.Flags().StringVar(&name, "name", "", "`name` of the snapshot (default the one that it had)")
+	cmd.Flags().StringVar(&name, "name", "", "`name` of the snapshot (default its original name)")
 	passphraseFlag(cmd, &passphraseFile)
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		passphrase, err := readPassphrase(passphraseFile)
@@ -76,10 +76,10 @@ file the sandbox's files are kept, and the command says so.`,
 func newSnapshotKey(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
-		Short: "Print the key by which another server knows what this one exported",
-		Long: `Print the public key of the server, which signs what it exports. A server that
+		Short: "Print the key with which other servers verify exports from this one",
+		Long: `Print the public key of the server, with which it signs exports. A server that
 has the key under snapshots.trusted_keys in its settings imports memory and
-processes from here, and of other archives the files alone.`,
+processes from here; from other archives it imports only the files.`,
 		Args: usage(cobra.NoArgs),
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, _ []string) error {

@@ -65,8 +65,8 @@ func newTemplateTag(a *app) *cobra.Command {
 		Use:   "tag NAME TAG…",
 		Short: "Give a template more tags",
 		Long: `Give a template of the key's project more tags: NAME, NAME:TAG or NAME@DIGEST
-says which image. A tag that another image had moves; what was started from that
-stays as it is.`,
+selects the image. A tag moves from the image that had it before; sandboxes
+started from that image stay as they are.`,
 		Example: `  bothy template tag team/app:v3 stable latest`,
 		Args:    usage(cobra.MinimumNArgs(2)),
 	}
@@ -85,9 +85,9 @@ func newTemplatePush(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "push NAME REFERENCE",
 		Short: "Push a template to a registry, as an image",
-		Long: `Push a template to a registry, as an image of one layer that any container engine
-can run. The server does it, with the credentials that docker login has left for
-its user where the key is the operator's, or with --registry.`,
+		Long: `Push a template to a registry, as a single-layer image that any container engine
+can run. The server does it, with the credentials that docker login has stored
+for its user if the key is the operator's, or with --registry.`,
 		Example: `  bothy template push tools registry.example.com/team/tools:v3
   bothy template push tools registry.example.com/team/tools:v3 --registry host=registry.example.com,username=me,password-env=TOKEN`,
 		Args: usage(cobra.ExactArgs(2)),
@@ -140,9 +140,9 @@ func (a *app) writeText(text []byte) error {
 func newTemplateProvenance(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "provenance NAME",
-		Short: "Say how a template was made, and from what",
-		Long: `Say how a template was made, and from what, as an in-toto statement with SLSA
-provenance in JSON. It is what the server recorded, and not signed.`,
+		Short: "Show how a template was made, and from what",
+		Long: `Show how a template was made, and from what, as an in-toto statement with SLSA
+provenance in JSON. It is what the server recorded, and is not signed.`,
 		Example: `  bothy template provenance tools >provenance.json`,
 		Args:    usage(cobra.ExactArgs(1)),
 	}
@@ -160,8 +160,8 @@ func newTemplateRemove(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm NAME…",
 		Short: "Delete templates",
-		Long: `Delete templates: NAME with all its tags, or NAME:TAG alone. One that a sandbox
-or a snapshot still needs is not deleted.`,
+		Long: `Delete templates: NAME with all its tags, or just NAME:TAG. A template that a
+sandbox or a snapshot still needs is not deleted.`,
 		Args: usage(cobra.MinimumNArgs(1)),
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, names []string) error {

@@ -21,8 +21,8 @@ func newTemplateBuild(a *app) *cobra.Command {
 		Short: "Build a template from a Dockerfile, or a built-in one",
 		Long: `Build a template from a Dockerfile, with the files of the folder CONTEXT. Each
 RUN is executed in a sandbox, under the network policy that the flags choose.
-What a step makes is kept, and taken from there the next time. The build continues
-when this command is interrupted: bothy template logs shows it again.
+The result of each step is cached. The build continues when this command is
+interrupted: bothy template logs shows it again.
 
 Without CONTEXT and -f, NAME is a built-in template: python-3.12,
 python-3.12-bare, node-22, ubuntu-24.04 or debian-12.`,
@@ -49,13 +49,13 @@ func newTemplateImport(a *app) *cobra.Command {
 		Use:   "import IMAGE NAME",
 		Short: "Make a template from an OCI image",
 		Long: `Make a template from an OCI image: a reference in a registry, an OCI layout
-folder, or a tar that docker save wrote. Folders and tars are read by the
-server, so they must lie on its host.`,
+folder, or a tar written by docker save. Folders and tars are read by the
+server, so they must be on its host.`,
 		Example: `  bothy template import registry.example.com/team/tools:3 tools
   bothy template import ./image.tar tools`,
 		Args: usage(cobra.ExactArgs(2)),
 	}
-	cmd.Flags().BoolVar(&req.Force, "force", false, "import again although the template is there")
+	cmd.Flags().BoolVar(&req.Force, "force", false, "import again even if the template exists")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		req.Image, req.Name = imagePath(args[0]), args[1]
 		return a.build(ctx, s, req)

@@ -14,23 +14,23 @@ func newTemplateCreate(a *app) *cobra.Command {
 	req, from := bothy.TemplateCapture{}, ""
 	cmd := &cobra.Command{
 		Use:   "create NAME --from SANDBOX",
-		Short: "Make a template of a sandbox",
-		Long: `Make a template of a sandbox that runs or is paused: new sandboxes start from
-its files. With --memory they start from its running processes, too, in the
-size and on the engine that it has. The sandbox stays as it is.
+		Short: "Make a template from a sandbox",
+		Long: `Make a template from a running or paused sandbox: new sandboxes start from its
+files. With --memory they start with its running processes, too, with its size
+and engine. The sandbox stays as it is.
 
-NAME may have a tag, as in team/app:v3. A template belongs to the project of
-the key; what the operator's project makes is for all projects.`,
+NAME may have a tag, as in team/app:v3. A template belongs to the key's project;
+templates of the operator's project are for all projects.`,
 		Example: `  bothy template create --from web team/app:v3
   bothy template create --from web --memory app-running`,
 		Args: usage(cobra.ExactArgs(1)),
 	}
-	cmd.Flags().StringVar(&from, "from", "", "`sandbox` to make it of")
+	cmd.Flags().StringVar(&from, "from", "", "`sandbox` to make it from")
 	cmd.Flags().BoolVar(&req.Memory, "memory", false, "keep the running processes, too")
 	cmd.Flags().StringVar(&req.Description, "description", "", "what the template is for")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		if from == "" {
-			return usageError(cmd, errors.New("--from is needed: the sandbox to make it of"))
+			return usageError(cmd, errors.New("--from is needed: the sandbox to make it from"))
 		}
 		req.Name = args[0]
 		t, err := s.capturer.CreateTemplate(ctx, from, req)

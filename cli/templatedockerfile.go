@@ -290,7 +290,7 @@ func newTemplateBuilds(a *app) *cobra.Command {
 func newTemplateLogs(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs BUILD",
-		Short: "Show what a build has said, and follow it to its end",
+		Short: "Show a build's output, and follow it to its end",
 		Args:  usage(cobra.ExactArgs(1)),
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {

@@ -21,7 +21,7 @@ func (f *startFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.want.User, "start-user", "", "`user` who runs it")
 	flags.StringVar(&f.want.Cwd, "start-cwd", "", "`folder` in which it starts")
 	flags.IntVar(&f.want.TimeoutSeconds, "start-timeout", 0, "`seconds` that it may take to be ready (default 60)")
-	flags.Float64Var(&f.want.CPU, "start-cpu", 0, "`number` of processors of sandboxes that ask for none (default 1)")
+	flags.Float64Var(&f.want.CPU, "start-cpu", 0, "`number` of processors of sandboxes that do not request any (default 1)")
 	flags.IntVar(&f.want.MemoryMB, "start-memory", 0, "memory of sandboxes with it, in `MiB` (default 512)")
 	flags.IntVar(&f.want.DiskMB, "start-disk", 0, "disk of sandboxes with it, in `MiB` (default 2048)")
 }

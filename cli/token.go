@@ -14,7 +14,7 @@ import (
 )
 
 func newToken(a *app) *cobra.Command {
-	return group("token", "Make, list and revoke API keys", newTokenCreate(a), newTokenList(a), newTokenRemove(a))
+	return group("token", "Create, list and revoke API keys", newTokenCreate(a), newTokenList(a), newTokenRemove(a))
 }
 
 func newTokenCreate(a *app) *cobra.Command {
@@ -23,9 +23,9 @@ func newTokenCreate(a *app) *cobra.Command {
 	var req bothy.TokenCreate
 	cmd := &cobra.Command{
 		Use:   "create [NAME]",
-		Short: "Make an API key and print it",
-		Long: `Make an API key and print it. It is shown this once: the server keeps only
-its hash.
+		Short: "Create an API key and print it",
+		Long: `Create an API key and print it. It is shown only this once: the server keeps
+only its hash.
 
 The scopes are sandboxes:read, sandboxes:write, templates:read,
 templates:write, metrics:read (of the whole server, in the project default) and
@@ -37,7 +37,7 @@ templates.`,
 	flags := cmd.Flags()
 	flags.StringSliceVar(&scopes, "scope", defaultScopes, "`scope` of what the key may do (repeatable)")
 	flags.DurationVar(&expires, "expires", 0, "how long the key is valid, a `time` as in 24h (default for ever)")
-	flags.BoolVar(&req.E2B, "e2b", false, "make a key of the form that E2B's SDKs ask for")
+	flags.BoolVar(&req.E2B, "e2b", false, "create a key in the format that E2B's SDKs require")
 	flags.StringVar(&req.ProjectID, "project", "", "`project` of the key (default your own)")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		req.Name = strings.Join(args, "")
@@ -64,7 +64,7 @@ var defaultScopes = []string{
 func newTokenList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
-		Short: "List the project's keys, the operator's with all, without their secrets",
+		Short: "List the project's keys (the operator's: all keys), without their secrets",
 		Args:  usage(cobra.NoArgs),
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, _ []string) error {
@@ -99,7 +99,7 @@ func printTokens(w io.Writer, tokens []*bothy.Token) {
 func newTokenRemove(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm TOKEN…",
-		Short: "Revoke keys at once, by id",
+		Short: "Revoke keys immediately, by id",
 		Args:  usage(cobra.MinimumNArgs(1)),
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, ids []string) error {

@@ -33,14 +33,14 @@ func newUp(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up [-- SERVE FLAGS…]",
 		Short: "Start the server on this host, in the background",
-		Long: `Check this host, start the server in the background, make the first API key,
-and print the server's URL and where the key is. Doing it again is fine.
+		Long: `Check this host, start the server in the background, create the first API key,
+and print the server's URL and where the key is. Running it again is safe.
 
 The server keeps its state and its log in $BOTHY_HOME (default /var/lib/bothy).
 The key goes to ~/.config/bothy/credentials.json, or the same below
-$XDG_CONFIG_HOME, unless that file opens another server. A server that bothy serve
-started from the same $BOTHY_HOME is found, too. What follows -- is passed on to
-bothy serve.`,
+$XDG_CONFIG_HOME, unless that file is for another server. A server that bothy
+serve started with the same $BOTHY_HOME is found, too. Arguments after -- are
+passed on to bothy serve.`,
 		Example: `  sudo bothy up
   sudo bothy up --install --template python-3.12-bare
   sudo BOTHY_HOME=/srv/second bothy up --listen 127.0.0.1:7800`,
@@ -126,7 +126,7 @@ func (a *app) requirements(ctx context.Context, listen string, install bool) err
 	})
 	if !report.OK {
 		return bothy.Errorf(bothy.CodeUnsupported, "this host is not ready for the server").
-			WithHint("Do what is said above, then run it again; `bothy doctor` shows every check.")
+			WithHint("Follow the advice above, then run it again; `bothy doctor` shows every check.")
 	}
 	return nil
 }

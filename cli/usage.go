@@ -21,12 +21,12 @@ func newUsage(a *app) *cobra.Command {
 	q := bothy.UsageQuery{Limit: 10000}
 	cmd := &cobra.Command{
 		Use:   "usage",
-		Short: "Show what was used, and what it costs",
+		Short: "Show usage and what it costs",
 		Long: `Show what the project's sandboxes, snapshots and templates have used, and what
 that costs by the server's rates. The default project's admin sees all projects.
 
-Without --from it is what was used since the beginning of the month. Time is
-counted by the hour, in UTC: --from and --to are widened to whole hours.
+The default for --from is the beginning of the month. Usage is kept by the hour,
+in UTC: --from and --to are widened to whole hours.
 
 With --json each page of the answer is printed as the API sent it, one a line.`,
 		Example: `  bothy usage
@@ -132,10 +132,10 @@ func hours(seconds float64, unit string) string {
 func newBudget(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "budget SANDBOX AMOUNT",
-		Short: "Bound what a sandbox and its forks may spend",
-		Long: `Bound what a sandbox, and all that was and is forked from it, may spend, in the
-currency of the server's rates; 0 lifts the bound. When it is used up they are
-paused, with their memory, and can be resumed when it has been raised.`,
+		Short: "Limit what a sandbox and its forks may spend",
+		Long: `Limit what a sandbox, and everything forked from it before or later, may spend,
+in the currency of the server's rates; 0 removes the limit. When it is used up
+they are paused, with their memory, and can be resumed when it has been raised.`,
 		Example: `  bothy budget sbx4f2a 2.50`,
 		Args:    usage(cobra.ExactArgs(2)),
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 func newWebhook(a *app) *cobra.Command {
-	return group("webhook", "Have events sent to a URL", newWebhookCreate(a), newWebhookList(a), newWebhookGet(a), newWebhookSet(a),
+	return group("webhook", "Send events to a URL", newWebhookCreate(a), newWebhookList(a), newWebhookGet(a), newWebhookSet(a),
 		newWebhookTest(a), newWebhookRemove(a))
 }
 
@@ -20,20 +20,20 @@ func newWebhookCreate(a *app) *cobra.Command {
 	var req bothy.WebhookCreate
 	cmd := &cobra.Command{
 		Use:   "create URL",
-		Short: "Make a webhook and print its id and secret",
-		Long: `Make a webhook: the project's events from now on are sent to a URL, one after the
-other. Its secret, with which requests are signed, is shown this once.
+		Short: "Create a webhook and print its id and secret",
+		Long: `Create a webhook: the project's events from now on are sent to a URL, one after
+the other. Its secret, with which requests are signed, is shown only this once.
 
-What the receiver does not take is tried again for a day, and then the webhook is
-disabled; bothy webhook set --enable continues where it stopped.`,
+Failed deliveries are retried for a day, and then the webhook is disabled; bothy
+webhook set --enable continues where it stopped.`,
 		Example: `  bothy webhook create https://hooks.example.org/bothy
   bothy webhook create https://hooks.example.org/bothy --event sandbox.ended --event sandbox.oom_killed`,
 		Args: usage(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().StringVar(&req.Name, "name", "", "`name` to know it by")
-	cmd.Flags().StringArrayVar(&req.Events, "event", nil, "`type` of events to send, again for each (default all)")
+	cmd.Flags().StringArrayVar(&req.Events, "event", nil, "`type` of events to send (repeatable) (default all)")
 	cmd.Flags().StringVar(&req.Secret, "secret", "", "`secret` that signs requests (default one is made)")
-	cmd.Flags().BoolVar(&req.Disabled, "disabled", false, "send nothing before it is enabled")
+	cmd.Flags().BoolVar(&req.Disabled, "disabled", false, "send nothing until it is enabled")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		req.URL = args[0]
 		h, err := s.webhooks.CreateWebhook(ctx, req)
@@ -61,7 +61,7 @@ func webhookHealth(h *bothy.Webhook) string {
 func newWebhookList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
-		Short: "List webhooks and how they do",
+		Short: "List webhooks and their state",
 		Args:  usage(cobra.NoArgs),
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, _ []string) error {
@@ -87,7 +87,7 @@ func newWebhookList(a *app) *cobra.Command {
 func newWebhookGet(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get WEBHOOK",
-		Short: "Show a webhook, and how far its deliveries have come",
+		Short: "Show a webhook and the state of its deliveries",
 		Args:  usage(cobra.ExactArgs(1)),
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
@@ -109,15 +109,16 @@ func newWebhookSet(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set WEBHOOK",
 		Short: "Change, enable or disable a webhook",
-		Long: `Change, enable or disable a webhook. What is waiting is tried at once, and one that
-is enabled continues with the events it missed, as far as they are kept.`,
+		Long: `Change, enable or disable a webhook. Pending events are retried at once, and an
+enabled webhook continues with the events it missed, as far back as they are
+kept.`,
 		Example: `  bothy webhook set whk_1f0c5ad2b3e4f607 --enable`,
 		Args:    usage(cobra.ExactArgs(1)),
 	}
 	f := cmd.Flags()
 	f.StringVar(&name, "name", "", "`name` to know it by")
 	f.StringVar(&url, "url", "", "`URL` to send events to")
-	f.StringArrayVar(&events, "event", nil, "`type` of events to send, again for each")
+	f.StringArrayVar(&events, "event", nil, "`type` of events to send (repeatable)")
 	f.BoolVar(&all, "all-events", false, "send events of all types")
 	f.StringVar(&secret, "secret", "", "`secret` that signs requests")
 	f.BoolVar(&enable, "enable", false, "send events again")
