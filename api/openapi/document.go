@@ -58,13 +58,13 @@ func humaConfig(version, address string) huma.Config {
 				{Name: "Commands", Description: "Running commands, processes and terminals."},
 				{Name: "Code", Description: "Running code in a kernel that keeps its state."},
 				{Name: "Files", Description: "Moving files in and out."},
-				{Name: "Snapshots", Description: "Pausing, copying and turning back time."},
+				{Name: "Snapshots", Description: "Pausing, copying and rolling back."},
 				{Name: "Network", Description: "Reaching servers in sandboxes, and what sandboxes tried to reach."},
 				{Name: "Templates", Description: "What sandboxes start from."},
 				{Name: "Events", Description: "What happened."},
-				{Name: "Agents", Description: "Working for managed agents."},
-				{Name: "Webhooks", Description: "Being told of what happens."},
-				{Name: "Usage", Description: "What was used, and what it costs."},
+				{Name: "Agents", Description: "Sandboxes for managed agents."},
+				{Name: "Webhooks", Description: "Events sent to a URL."},
+				{Name: "Usage", Description: "Usage and what it costs."},
 				{Name: "Limits", Description: "What the project may use, and what the host has."},
 				{Name: "Hosts", Description: "The servers that share a database."},
 				{Name: "Projects", Description: "Projects, their plans and budgets."},
@@ -72,7 +72,7 @@ func humaConfig(version, address string) huma.Config {
 			},
 			Components: &huma.Components{
 				Schemas:         registry,
-				SecuritySchemes: map[string]*huma.SecurityScheme{"key": {Type: "http", Scheme: "bearer", Description: "A key made by `bothy token create`."}},
+				SecuritySchemes: map[string]*huma.SecurityScheme{"key": {Type: "http", Scheme: "bearer", Description: "A key created with `bothy token create`."}},
 				Responses:       map[string]*huma.Response{"Problem": problemResponse()},
 				Parameters: map[string]*huma.Param{"IdempotencyKey": {
 					Name: middleware.IdempotencyKey, In: "header", Schema: &huma.Schema{Type: "string", Extensions: map[string]any{"maxLength": middleware.MaxKeyLength}},
@@ -90,7 +90,7 @@ func problemResponse() *huma.Response {
 	return &huma.Response{
 		Description: "It failed. `code` is stable; `detail` says what is wrong, and `hint` what to do.",
 		Headers: map[string]*huma.Param{
-			"Retry-After": {Description: "After how many seconds trying again can succeed.", Schema: &huma.Schema{Type: "integer"}},
+			"Retry-After": {Description: "After how many seconds a retry can succeed.", Schema: &huma.Schema{Type: "integer"}},
 		},
 		Content: map[string]*huma.MediaType{problem.ContentType: {Schema: &huma.Schema{Ref: "#/components/schemas/Problem"}}},
 	}

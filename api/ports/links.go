@@ -43,18 +43,18 @@ func (s *Ports) registerLinks() {
 	const base = "/v1/sandboxes/{id}/links"
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "create-link", Method: http.MethodPost, Path: base, Tag: "Network",
-		Summary: "Make a link to a port", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated, Secret: true,
-		Text: "The link works without a key and shows what the HTTP server on that port shows, WebSockets included. It ends when it expires " +
-			"or is deleted, with its sandbox, and with the key that made it. One of the kind `browser` is opened in a browser, and after that " +
+		Summary: "Create a link to a port", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated, Secret: true,
+		Text: "The link works without a key and gives access to the HTTP server on that port, including WebSockets. It ends when it expires " +
+			"or is deleted, with its sandbox, and with the key that created it. One of the kind `browser` is opened in a browser, and after that " +
 			"only pages of the same sandbox may send requests that change something, or open WebSockets. One of the kind `webhook` takes requests " +
-			"by any method: append a path to its `url`, or send what is between `/_bothy/` and the slash after it in the header X-Bothy-Link.",
+			"with any method: append a path to its `url`, or send the part between `/_bothy/` and the next slash in the header X-Bothy-Link.",
 	}, func(ctx context.Context, in *linkInput) (*openapi.Answer[*bothy.Link], error) {
 		return s.createLink(ctx, in)
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "list-links", Method: http.MethodGet, Path: base, Tag: "Network",
 		Summary: "List links to ports", Scope: bothy.ScopeSandboxesRead,
-		Text: "Those that have not ended, newest first, without their `url`, which is shown once.",
+		Text: "Active links, newest first, without their `url`, which is shown only once.",
 	}, func(ctx context.Context, in *openapi.IDInput) (*openapi.Answer[openapi.Items[*bothy.Link]], error) {
 		if err := s.makesLinks(ctx, in.ID); err != nil {
 			return nil, err
@@ -68,7 +68,7 @@ func (s *Ports) registerLinks() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "delete-link", Method: http.MethodDelete, Path: base + "/{link}", Tag: "Network",
 		Summary: "Revoke a link", Scope: bothy.ScopeSandboxesWrite,
-		Text: "It opens nothing any more, and the connections that were made by it end within a second.",
+		Text: "It stops working, and connections made through it end within a second.",
 	}, func(ctx context.Context, in *linkRef) (*openapi.Empty, error) {
 		if err := s.makesLinks(ctx, in.ID); err != nil {
 			return nil, err

@@ -70,9 +70,9 @@ func (s *Ports) register() {
 		ID: "forward-port", Audit: true, Method: http.MethodGet, Path: portPath, Tag: "Network",
 		Summary: "Connect to a port", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusSwitchingProtocols,
 		Text: "A WebSocket that carries the bytes of one TCP connection in binary frames, both ways. " +
-			"Servers that listen only on the sandbox's own loopback are reached, too. " +
-			"For those that speak HTTP there is also `/v1/sandboxes/{id}/ports/{port}/…`: all that is sent there, by any method, goes to the " +
-			"server in the sandbox, WebSockets included. The key is taken out on the way.",
+			"Servers that listen only on the sandbox's own loopback can be reached, too. " +
+			"For HTTP servers there is also `/v1/sandboxes/{id}/ports/{port}/…`: any request there, with any method, goes to the " +
+			"server in the sandbox, including WebSockets. The key is removed on the way.",
 	}, func(_ context.Context, in *portInput) (*openapi.Response, error) {
 		return openapi.Respond(func(w http.ResponseWriter, r *http.Request) { s.serveTunnel(w, r, in) }), nil
 	})

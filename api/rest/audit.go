@@ -21,7 +21,7 @@ type (
 		Project string    `query:"project" doc:"Only this project; the default project sees all."`
 		Refused bool      `query:"refused" doc:"Only what was answered with 401, 403 or 404."`
 		Order   string    `query:"order" enum:"newest,oldest" default:"newest" doc:"Which come first."`
-		Limit   int       `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many to return at most."`
+		Limit   int       `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"The most to return."`
 		Cursor  int64     `query:"cursor" minimum:"0" doc:"The next_cursor of the page before, or the id of a record to continue from."`
 	}
 	auditCheckInput struct {
@@ -38,8 +38,8 @@ func (s *handlers) registerAudit() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Tag: "Events",
 		Summary: "List who did what", Scope: bothy.ScopeAdmin, Audit: true,
-		Text: "What was done, and what was tried and refused: who, what, to what, when, from where, and how it ended. " +
-			"The default project sees that of all projects, and another its own.",
+		Text: "Everything that was done, or tried and refused: by whom, to what, when, from where, and with what result. " +
+			"The default project sees all projects, any other only its own.",
 	}, func(ctx context.Context, in *auditInput) (*openapi.Answer[bothy.Page[bothy.AuditRecord]], error) {
 		return page(svc.Audit(ctx, bothy.AuditFilter{
 			Since: in.Since, Until: in.Until, Action: in.Action, TokenID: in.Token, SandboxID: in.Sandbox, ProjectID: in.Project,
@@ -48,9 +48,9 @@ func (s *handlers) registerAudit() {
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "verify-audit", Method: http.MethodGet, Path: "/v1/audit/verify", Tag: "Events",
-		Summary: "Check that the audit is as it was written", Scope: bothy.ScopeAdmin, Audit: true,
-		Text: "Each record's hash covers the record and the hash before it. With `at` and `head`, of a check in the past, " +
-			"it is also checked that nothing up to there was made anew. Only the default project checks.",
+		Summary: "Check that the audit was not altered", Scope: bothy.ScopeAdmin, Audit: true,
+		Text: "Each record's hash covers the record and the previous hash. With `at` and `head` from an earlier check, " +
+			"it also checks that nothing up to there was rewritten. Only for the default project.",
 	}, func(ctx context.Context, in *auditCheckInput) (*openapi.Answer[*bothy.AuditCheck], error) {
 		return one(svc.CheckAudit(ctx, in.At, in.Head))
 	})

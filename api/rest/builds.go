@@ -33,8 +33,8 @@ func (s *handlers) registerBuilds() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "upload-build-context", Method: http.MethodPost, Path: "/v1/templates/contexts", Tag: "Templates", Raw: true,
 		Summary: "Upload the files of a build", Scope: bothy.ScopeTemplatesWrite, Status: http.StatusCreated,
-		Text: "The body is a tar, as it is or compressed with gzip, of the folder that COPY and ADD take files from. It may hold files, " +
-			"folders and symbolic links, at most a million, of 16 GB in all. The answer's `id` is for `context_id` of builds within the " +
+		Text: "The body is a tar, plain or compressed with gzip, of the folder that COPY and ADD take files from. It may hold files, " +
+			"folders and symbolic links, at most a million, and 16 GB in total. The answer's `id` is for `context_id` of builds within the " +
 			"next day; the same files have the same id.",
 		Returns: []middleware.Form{middleware.As[bothy.BuildContext]("application/json")},
 	}, func(context.Context, *openapi.Empty) (*openapi.Response, error) {
@@ -52,14 +52,14 @@ func (s *handlers) registerBuilds() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "start-build", Method: http.MethodPost, Path: "/v1/templates/builds", Tag: "Templates",
 		Summary: "Build a template from a Dockerfile", Scope: bothy.ScopeTemplatesWrite, Status: http.StatusCreated,
-		Text: "Answers at once with the build, which continues in the background, also when its caller disconnects or the server is restarted. A request " +
-			"that is the same as that of a build under way gets that one. Every RUN is executed in a sandbox, under `network`.",
+		Text: "Answers at once with the build, which continues in the background, even if its caller disconnects or the server is restarted. A request " +
+			"identical to that of a build in progress returns that build. Every RUN is executed in a sandbox, under `network`.",
 	}, func(ctx context.Context, in *buildStart) (*openapi.Answer[*bothy.Build], error) {
 		return one(svc.StartBuild(ctx, in.Body))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "list-builds", Method: http.MethodGet, Path: "/v1/templates/builds", Tag: "Templates",
-		Summary: "List builds", Scope: bothy.ScopeTemplatesRead, Text: "Newest first. Those that have ended are kept for a week.",
+		Summary: "List builds", Scope: bothy.ScopeTemplatesRead, Text: "Newest first. Ended builds are kept for a week.",
 	}, func(ctx context.Context, _ *openapi.Empty) (*openapi.Answer[openapi.Items[*bothy.Build]], error) {
 		all, err := svc.Builds(ctx)
 		if err != nil {
@@ -76,7 +76,7 @@ func (s *handlers) registerBuilds() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "follow-build", Method: http.MethodGet, Path: "/v1/templates/builds/{id}/logs", Tag: "Templates",
 		Summary: "Follow a build", Scope: bothy.ScopeTemplatesRead,
-		Text: "What the build has said from event number `from` on, and what it says until it ends. The last event has the template, or " +
+		Text: "The build's events from number `from` on, until it ends. The last event has the template, or " +
 			"the error. Disconnecting does not stop the build; to resume reading, give the number after the last line received.",
 		Returns: []middleware.Form{middleware.As[bothy.BuildEvent](middleware.EventsType)},
 	}, func(_ context.Context, in *buildLogInput) (*openapi.Response, error) {
@@ -91,7 +91,7 @@ func (s *handlers) registerBuilds() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "cancel-build", Method: http.MethodDelete, Path: "/v1/templates/builds/{id}", Tag: "Templates",
 		Summary: "Cancel a build", Scope: bothy.ScopeTemplatesWrite, Status: http.StatusOK,
-		Text: "Ends a build that has not ended: its sandboxes end, and no template is made. Its log stays.",
+		Text: "Ends a build in progress: its sandboxes end, and no template is made. Its log is kept.",
 	}, func(ctx context.Context, in *buildID) (*openapi.Answer[*bothy.Build], error) {
 		return one(svc.CancelBuild(ctx, in.ID))
 	})

@@ -21,9 +21,9 @@ func (s *handlers) registerCapture() {
 	}
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "create-template", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/template", Tag: "Templates",
-		Summary: "Make a template of a sandbox", Scope: bothy.ScopeTemplatesWrite, Status: http.StatusCreated,
-		Text: "New sandboxes start from its files, or, with `memory`, from its running processes, too. The sandbox runs on, or stays paused. " +
-			"The template belongs to the project; one that the operator's project makes is for all. The key needs `sandboxes:write`, too.",
+		Summary: "Make a template from a sandbox", Scope: bothy.ScopeTemplatesWrite, Status: http.StatusCreated,
+		Text: "New sandboxes start from its files, or, with `memory`, with its running processes, too. The sandbox keeps running, or stays paused. " +
+			"The template belongs to the project; templates of the operator's project are for all. The key needs `sandboxes:write`, too.",
 	}, func(ctx context.Context, in *captureInput) (*openapi.Answer[*bothy.Template], error) {
 		return one(svc.CreateTemplate(ctx, in.ID, in.Body))
 	})

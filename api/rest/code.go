@@ -33,9 +33,9 @@ func (s *handlers) registerCode() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "run-code", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/code", Tag: "Code",
 		Summary: "Run code", Scope: bothy.ScopeSandboxesWrite,
-		Text: "Runs code in a context, where variables stay from one piece to the next. An exception in the code is a result, and no failure of the call. " +
+		Text: "Runs code in a context, where variables persist from one piece to the next. An exception in the code is a result, not an error of the call. " +
 			"With `Accept: text/event-stream` output and results come as events while the code runs, and the last event has `is_final`; " +
-			"a caller who goes away before that interrupts the code.",
+			"a caller that disconnects before that interrupts the code.",
 		Returns: []middleware.Form{middleware.As[bothy.CodeResult]("application/json"), middleware.As[bothy.CodeEvent](middleware.EventsType)},
 	}, func(ctx context.Context, in *codeInput) (*openapi.Response, error) {
 		if middleware.WantsEvents(in.Accept) {
@@ -67,8 +67,8 @@ func (s *handlers) registerContexts(svc bothy.CodeService) {
 	const base = "/v1/sandboxes/{id}/contexts"
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "create-context", Method: http.MethodPost, Path: base, Tag: "Code",
-		Summary: "Make a context", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated,
-		Text: "A place of its own for variables. Contexts run code at the same time as each other.",
+		Summary: "Create a context", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated,
+		Text: "A context has its own variables. Different contexts run code concurrently.",
 	}, func(ctx context.Context, in *contextInput) (*openapi.Answer[*bothy.CodeContext], error) {
 		if in.Body == nil {
 			in.Body = &bothy.CodeContextCreate{}

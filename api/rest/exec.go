@@ -53,7 +53,7 @@ func (s *handlers) registerExec() {
 		Summary: "Run a command", Scope: bothy.ScopeSandboxesWrite,
 		Text: "Answers when the command has ended, with its exit code and output; with `background`, as soon as it has started. " +
 			"With `Accept: text/event-stream` the output comes as events while the command runs, and the last event has `is_final`. " +
-			"When the connection ends before the command does, the command is killed with all that it started, unless it is in the background or has `keep_running`. " +
+			"When the connection ends before the command does, the command is killed with everything it started, unless it is in the background or has `keep_running`. " +
 			"Such a killed command is not run again under its Idempotency-Key: the repetition is answered with `command_cancelled`. " +
 			"With both a key and `keep_running`, the repetition gets the command's result.",
 		Returns: []middleware.Form{middleware.As[bothy.ExecResult]("application/json"), middleware.As[ExecEvent](middleware.EventsType)},

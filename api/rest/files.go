@@ -33,7 +33,7 @@ const fileInfoHeader = "X-File-Info"
 type FileRef struct {
 	ID   string `path:"id" doc:"The sandbox's id."`
 	Path string `query:"path" required:"true" doc:"The path; relative ones begin at /workspace."`
-	User string `query:"user" doc:"As whom to act; user when empty."`
+	User string `query:"user" doc:"The user to act as; user if empty."`
 }
 
 type (
@@ -43,7 +43,7 @@ type (
 	}
 	putInput struct {
 		FileRef
-		Atomic     bool      `query:"atomic" doc:"Replace a file that is there by a new one of the user's, in one step. Otherwise it keeps its owner, mode and links, and must be one that the user may write."`
+		Atomic     bool      `query:"atomic" doc:"Replace an existing file with a new one owned by the user, in one step. Otherwise the file keeps its owner, mode and links, and the user must be allowed to write it."`
 		Mode       string    `query:"mode" pattern:"^[0-7]{3,4}$" doc:"The permission bits in octal; 0644 when empty."`
 		ModifiedAt time.Time `query:"modified_at" doc:"The time of modification to give the file."`
 	}
@@ -120,7 +120,7 @@ func (s *handlers) registerFileBytes(svc bothy.FileService) {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "put-file", Method: http.MethodPut, Path: filesPath, Tag: "Files", Raw: true,
 		Summary: "Write a file", Scope: bothy.ScopeSandboxesWrite,
-		Text: "The body is the file's bytes, of any size. The file appears whole or not at all; the folders above it are made.",
+		Text: "The body is the file's bytes, of any size. The file is written atomically; the folders above it are created.",
 	}, func(ctx context.Context, in *putInput) (*openapi.Response, error) {
 		mode, err := parseMode(in.Mode)
 		if err != nil {
@@ -149,7 +149,7 @@ func (s *handlers) registerFileBytes(svc bothy.FileService) {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "delete-file", Method: http.MethodDelete, Path: filesPath, Tag: "Files",
 		Summary: "Delete a file or folder", Scope: bothy.ScopeSandboxesWrite,
-		Text: "A folder goes with all that is in it.",
+		Text: "A folder is deleted with everything in it.",
 	}, func(ctx context.Context, in *FileRef) (*openapi.Empty, error) {
 		return nil, svc.Remove(ctx, in.ID, in.Path, in.User)
 	})
@@ -164,7 +164,7 @@ func (s *handlers) registerFileTree(svc bothy.FileService) {
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "make-folder", Method: http.MethodPost, Path: filesPath + "/mkdir", Tag: "Files",
-		Summary: "Make a folder", Scope: bothy.ScopeSandboxesWrite, Text: "And the folders above it.",
+		Summary: "Create a folder", Scope: bothy.ScopeSandboxesWrite, Text: "And the folders above it.",
 	}, func(ctx context.Context, in *mkdirInput) (*openapi.Answer[*bothy.FileInfo], error) {
 		return one(svc.Mkdir(ctx, in.ID, in.Body.Path, in.Body.User))
 	})
@@ -177,7 +177,7 @@ func (s *handlers) registerFileTree(svc bothy.FileService) {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "watch-files", Method: http.MethodGet, Path: filesPath + "/watch", Tag: "Files",
 		Summary: "Watch a folder", Scope: bothy.ScopeSandboxesRead,
-		Text:    "An event for every change, until the caller leaves.",
+		Text:    "An event for every change, until the caller disconnects.",
 		Returns: []middleware.Form{middleware.As[bothy.FileEvent](middleware.EventsType)},
 	}, func(_ context.Context, in *watchInput) (*openapi.Response, error) {
 		return openapi.Respond(func(w http.ResponseWriter, r *http.Request) {
@@ -194,7 +194,7 @@ func (s *handlers) registerArchive(svc bothy.FileService) {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "read-archive", Audit: true, Method: http.MethodGet, Path: filesPath + "/archive", Tag: "Files",
 		Summary: "Download a folder as a tar", Scope: bothy.ScopeSandboxesRead,
-		Text: "The entries' names are relative to the folder; of a single file it is the file's name. Modes, times, symbolic links and hard links " +
+		Text: "The entries' names are relative to the folder; for a single file it is the file's name. Modes, times, symbolic links and hard links " +
 			"among the entries are kept; devices, pipes and sockets are left out.",
 		Returns: []middleware.Form{middleware.Bytes("application/x-tar"), middleware.Bytes("application/gzip")},
 	}, func(_ context.Context, in *readArchiveInput) (*openapi.Response, error) {
@@ -213,7 +213,7 @@ func (s *handlers) registerArchive(svc bothy.FileService) {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "write-archive", Method: http.MethodPut, Path: filesPath + "/archive", Tag: "Files", Raw: true,
 		Summary: "Unpack a tar into a folder", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusNoContent,
-		Text: "The body is a tar of any size, as it is or compressed with gzip, which is told by its first bytes. What is there is replaced entry by entry. " +
+		Text: "The body is a tar of any size, plain or compressed with gzip, which is detected by its first bytes. Existing files are replaced entry by entry. " +
 			"Hard links are kept; an entry whose name or link leads out of the folder is refused.",
 	}, func(_ context.Context, in *FileRef) (*openapi.Response, error) {
 		return s.writeBody(func(r *http.Request) (*bothy.FileInfo, error) {
@@ -484,9 +484,9 @@ func documentUploads(paths map[string]*huma.PathItem, list *huma.Schema) {
 			Content: map[string]*huma.MediaType{"application/octet-stream": {Schema: bytes}}}
 		p.Post.RequestBody.Content["multipart/form-data"] = &huma.MediaType{Schema: &huma.Schema{
 			Type: "object", Properties: map[string]*huma.Schema{
-				"path": {Type: "string", Description: "Where the file after it goes; its filename when missing."},
-				"mode": {Type: "string", Description: "The permission bits of the file after it, in octal."},
-				"user": {Type: "string", Description: "Who owns the files after it."},
+				"path": {Type: "string", Description: "The path of the file that follows; its filename if missing."},
+				"mode": {Type: "string", Description: "The permission bits of the file that follows, in octal."},
+				"user": {Type: "string", Description: "Who owns the files that follow."},
 				"file": bytes,
 			},
 		}}

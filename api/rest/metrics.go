@@ -24,15 +24,15 @@ func (s *handlers) registerMetrics() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "get-metrics", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/metrics", Tag: "Sandboxes",
 		Summary: "Show what a sandbox uses", Scope: bothy.ScopeSandboxesRead,
-		Text: "CPU, memory, disk, processes and network bytes now, and what holds the sandbox awake.",
+		Text: "Current CPU, memory, disk, processes and network bytes, and what keeps the sandbox awake.",
 	}, func(ctx context.Context, in *openapi.IDInput) (*openapi.Answer[*bothy.Metrics], error) {
 		return one(svc.Metrics(ctx, in.ID))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "metrics-history", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/metrics/history", Tag: "Sandboxes",
 		Summary: "Show what a sandbox has used", Scope: bothy.ScopeSandboxesRead,
-		Text: "What was measured every ten seconds, oldest first. The last half hour is kept at most, in memory: " +
-			"a sandbox that was resumed, and a server that was started anew, begin again, and of a sandbox that does not run there is nothing.",
+		Text: "Measurements taken every ten seconds, oldest first. At most the last half hour is kept, in memory: " +
+			"they start over when a sandbox is resumed or the server is restarted, and there are none for a sandbox that is not running.",
 	}, func(ctx context.Context, in *historyInput) (*openapi.Answer[openapi.Items[*bothy.Metrics]], error) {
 		list, err := svc.MetricsHistory(ctx, in.ID, in.From, in.To)
 		if err != nil {
@@ -43,7 +43,7 @@ func (s *handlers) registerMetrics() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "list-metrics", Method: http.MethodGet, Path: "/v1/metrics", Tag: "Sandboxes",
 		Summary: "Show what all sandboxes use", Scope: bothy.ScopeSandboxesRead,
-		Text: "The latest measurement of every sandbox of the project that runs; they are measured every ten seconds, and the first comes within ten.",
+		Text: "The latest measurement of every running sandbox of the project; they are measured every ten seconds, for the first time within ten.",
 	}, func(ctx context.Context, _ *openapi.Empty) (*openapi.Answer[openapi.Items[*bothy.SandboxMetrics]], error) {
 		list, err := svc.LatestMetrics(ctx)
 		if err != nil {

@@ -33,9 +33,9 @@ func (s *handlers) registerMover() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "export-snapshot", Audit: true, Method: http.MethodGet, Path: "/v1/snapshots/{id}/export", Tag: "Snapshots",
 		Summary: "Export a snapshot as one file", Scope: bothy.ScopeSandboxesWrite,
-		Text: "An archive (tar, zstd, and age with a passphrase) of all memory and files, signed with this server's key. It can be " +
-			"imported on another server: with its memory where that server trusts the key and has the engine build that wrote it, " +
-			"with its files anywhere. Few exports and imports are under way at once: one more waits a little, and is then refused " +
+		Text: "An archive (tar, zstd, and age if there is a passphrase) of all memory and files, signed with this server's key. It can be " +
+			"imported on another server: with its memory if that server trusts the key and has the engine build that wrote it, " +
+			"with its files anywhere. The number of concurrent exports and imports is limited: a further one waits briefly, and is then refused " +
 			"with `rate_limited` or `capacity` and `Retry-After`.",
 		Returns: []middleware.Form{middleware.Bytes("application/octet-stream")},
 	}, func(_ context.Context, in *exportInput) (*openapi.Response, error) {
@@ -44,11 +44,11 @@ func (s *handlers) registerMover() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "import-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/import", Tag: "Snapshots", Raw: true,
 		Summary: "Import a snapshot", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated,
-		Text: "The body is an archive, of any size that the project's quota and the host's disk have room for. Every byte is " +
-			"checked before the snapshot is there: under a new id, as of a sandbox that was never here, made now. Memory and " +
-			"processes are kept only of an archive that this server signed, or one whose key is among the settings' " +
-			"`snapshots.trusted_keys`. Of any other the files are kept: `kind` is `files` and `detail` says why, as does " +
-			"`resumed.detail` of sandboxes that begin there.",
+		Text: "The body is an archive, of any size that fits the project's quota and the host's disk. Every byte is " +
+			"checked before the snapshot appears, under a new id, dated now, as of a sandbox unknown to this server. Memory and " +
+			"processes are kept only from an archive signed by this server, or with a key listed in the settings' " +
+			"`snapshots.trusted_keys`. From any other only the files are kept: `kind` is `files` and `detail` says why, as does " +
+			"`resumed.detail` of sandboxes created from it.",
 	}, func(_ context.Context, in *importInput) (*openapi.Response, error) {
 		return openapi.Respond(func(w http.ResponseWriter, r *http.Request) {
 			r.Body = io.NopCloser(r.Body) // it is not done with when its taker is
@@ -64,8 +64,8 @@ func (s *handlers) registerMover() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "get-archive-key", Method: http.MethodGet, Path: "/v1/snapshots/key", Tag: "Snapshots",
 		Summary: "Get the key that signs archives", Scope: bothy.ScopeSandboxesRead,
-		Text: "The public key of this server, by which another one knows what was exported here: its operator adds it to " +
-			"`snapshots.trusted_keys` of the settings.",
+		Text: "The public key of this server, with which another one verifies what was exported here: its operator adds it to " +
+			"`snapshots.trusted_keys` in the settings.",
 	}, func(ctx context.Context, _ *struct{}) (*openapi.Answer[*bothy.ArchiveKey], error) {
 		return one(svc.ArchiveKey(ctx))
 	})

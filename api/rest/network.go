@@ -24,7 +24,7 @@ func (s *handlers) registerNetwork() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "network-log", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/network/log", Tag: "Network",
 		Summary: "Show what a sandbox tried to reach", Scope: bothy.ScopeSandboxesRead,
-		Text: "Each connection and look-up, whether it was allowed, and by which rule or why not. " +
+		Text: "Each connection and DNS query, whether it was allowed, and by which rule or why not. " +
 			"With `Accept: text/event-stream`, new ones follow as they happen.",
 		Returns: []middleware.Form{
 			middleware.As[openapi.Items[bothy.NetworkDecision]]("application/json"),

@@ -109,8 +109,8 @@ func (s *handlers) registerProcesses() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "list-processes", Method: http.MethodGet, Path: base, Tag: "Commands",
 		Summary: "List processes", Scope: bothy.ScopeSandboxesRead,
-		Text: "Those that were started through the API and run, or have ended with output still held. With `all`, every process that runs in the sandbox, too, " +
-			"and what each that runs uses.",
+		Text: "Those that were started through the API and are running, or have ended with output still buffered. With `all`, also every other running process, " +
+			"and what each running one uses.",
 	}, func(ctx context.Context, in *processesInput) (*openapi.Answer[openapi.Items[bothy.ProcessInfo]], error) {
 		list := svc.Processes
 		if in.All {
@@ -125,8 +125,8 @@ func (s *handlers) registerProcesses() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "follow-output", Method: http.MethodGet, Path: base + "/{pid}/output", Tag: "Commands",
 		Summary: "Follow a process's output", Scope: bothy.ScopeSandboxesRead,
-		Text: "Events as those of exec: the output that is held from an offset on, then new output, and at last the end of the process. " +
-			"To join again after a broken connection, ask from the offset behind the last byte that arrived. Leaving does not touch the process.",
+		Text: "Events like those of exec: the buffered output from an offset on, then new output, and finally the end of the process. " +
+			"To rejoin after a broken connection, request the offset after the last byte received. Disconnecting does not affect the process.",
 		Returns: []middleware.Form{middleware.As[ExecEvent](middleware.EventsType)},
 	}, func(_ context.Context, in *outputInput) (*openapi.Response, error) {
 		return openapi.Respond(func(w http.ResponseWriter, r *http.Request) {
@@ -150,14 +150,14 @@ func (s *handlers) registerProcesses() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "signal-process", Method: http.MethodPost, Path: base + "/{pid}/signal", Tag: "Commands",
 		Summary: "Send a signal to a process", Scope: bothy.ScopeSandboxesWrite,
-		Text: "Of one that was started through the API, the whole process group gets it; of any other, the process alone.",
+		Text: "For a process started through the API, the whole process group gets it; for any other, only the process.",
 	}, func(ctx context.Context, in *signalInput) (*openapi.Empty, error) {
 		return nil, svc.Signal(ctx, in.ID, in.PID, int(in.Body.Signal))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "kill-process", Method: http.MethodDelete, Path: base + "/{pid}", Tag: "Commands",
 		Summary: "Kill a process", Scope: bothy.ScopeSandboxesWrite,
-		Text: "Kills the process and all that it started. Of one that was not started through the API, it alone is killed.",
+		Text: "Kills the process and everything it started. If it was not started through the API, only the process itself is killed.",
 	}, func(ctx context.Context, in *ProcessRef) (*openapi.Empty, error) {
 		return nil, svc.Signal(ctx, in.ID, in.PID, int(signals["KILL"]))
 	})

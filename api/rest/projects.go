@@ -30,15 +30,15 @@ func (s *handlers) registerProjects() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "create-project", Method: http.MethodPost, Path: "/v1/projects", Tag: "Projects",
 		Summary: "Create a project", Scope: bothy.ScopeAdmin, Status: http.StatusCreated,
-		Text: "A project owns sandboxes, snapshots and keys, which no other project sees. Its plan bounds what it may use: " + bothy.PlanNames() +
-			". Only the default project, which is the operator's, makes projects.",
+		Text: "A project owns sandboxes, snapshots and keys, which no other project sees. Its plan limits what it may use: " + bothy.PlanNames() +
+			". Only the default project, which is the operator's, can create projects.",
 	}, func(ctx context.Context, in *projectInput) (*openapi.Answer[*bothy.Project], error) {
 		return one(svc.CreateProject(ctx, in.Body))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "list-projects", Method: http.MethodGet, Path: "/v1/projects", Tag: "Projects",
 		Summary: "List projects", Scope: bothy.ScopeAdmin,
-		Text: "All of them for the default project, and its own for another.",
+		Text: "All of them for the default project, only its own for any other.",
 	}, func(ctx context.Context, _ *openapi.Empty) (*openapi.Answer[openapi.Items[*bothy.Project]], error) {
 		p, err := svc.Projects(ctx)
 		if err != nil {
@@ -55,7 +55,7 @@ func (s *handlers) registerProjects() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "update-project", Method: http.MethodPatch, Path: "/v1/projects/{id}", Tag: "Projects",
 		Summary: "Change a project", Scope: bothy.ScopeAdmin,
-		Text: "A smaller plan takes nothing away that is in use: only more is refused.",
+		Text: "A smaller plan takes away nothing that is in use; it only refuses more.",
 	}, func(ctx context.Context, in *projectUpdateInput) (*openapi.Answer[*bothy.Project], error) {
 		return one(svc.UpdateProject(ctx, in.ID, in.Body))
 	})

@@ -32,8 +32,8 @@ type updateInput struct {
 
 type listInput struct {
 	Name   string `query:"name" doc:"Only sandboxes with this name."`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many to return at most."`
-	Cursor string `query:"cursor" doc:"The next_cursor of the page before."`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"The most to return."`
+	Cursor string `query:"cursor" doc:"The next_cursor of the previous page."`
 
 	states   []bothy.State
 	metadata map[string]string
@@ -91,7 +91,7 @@ func (s *handlers) registerSandboxes() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "create-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes", Tag: "Sandboxes",
 		Summary: "Create a sandbox", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated,
-		Text: "Starts a sandbox from a template or a snapshot, and answers when it runs. Without a body all defaults hold.",
+		Text: "Starts a sandbox from a template or a snapshot, and answers when it is running. Without a body all defaults apply.",
 	}, func(ctx context.Context, in *createInput) (*createdOutput, error) {
 		if in.Body == nil {
 			in.Body = &bothy.SandboxCreate{}
@@ -105,7 +105,7 @@ func (s *handlers) registerSandboxes() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "list-sandboxes", Method: http.MethodGet, Path: "/v1/sandboxes", Tag: "Sandboxes",
 		Summary: "List sandboxes", Scope: bothy.ScopeSandboxesRead, AnyQuery: true,
-		Text: "Newest first, ended ones included. Filter by metadata with parameters of the form `metadata.KEY=VALUE`; all filters must match.",
+		Text: "Newest first, including ended ones. Filter by metadata with parameters of the form `metadata.KEY=VALUE`; all filters must match.",
 		Parameters: []*huma.Param{{
 			Name: "state", In: "query", Schema: &huma.Schema{Type: huma.TypeArray, Items: openapi.StateSchema("").Schema(nil)},
 			Description: "Only sandboxes in one of these states. May be repeated, or hold several separated by commas.",
@@ -122,21 +122,21 @@ func (s *handlers) registerSandboxes() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "get-sandbox", Method: http.MethodGet, Path: "/v1/sandboxes/{id}", Tag: "Sandboxes",
 		Summary: "Get a sandbox", Scope: bothy.ScopeSandboxesRead,
-		Text: "Also after its end: `ended` then says why and when.",
+		Text: "Even after its end: `ended` then says why and when.",
 	}, func(ctx context.Context, in *openapi.IDInput) (*openapi.Answer[*bothy.Sandbox], error) {
 		return one(svc.Get(ctx, in.ID))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "update-sandbox", Method: http.MethodPatch, Path: "/v1/sandboxes/{id}", Tag: "Sandboxes",
 		Summary: "Change a sandbox", Scope: bothy.ScopeSandboxesWrite,
-		Text: "Fields that are left out stay as they are. `timeout_seconds` counts from now; `network` takes effect at once, also on open connections.",
+		Text: "Fields that are left out stay as they are. `timeout_seconds` counts from now; `network` takes effect immediately, on open connections too.",
 	}, func(ctx context.Context, in *updateInput) (*openapi.Answer[*bothy.Sandbox], error) {
 		return one(svc.Update(ctx, in.ID, in.Body))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "terminate-sandbox", Method: http.MethodDelete, Path: "/v1/sandboxes/{id}", Tag: "Sandboxes",
 		Summary: "Terminate a sandbox", Scope: bothy.ScopeSandboxesWrite,
-		Text: "Ends it and frees all that it held. Terminating an ended sandbox is not an error.",
+		Text: "Ends it and frees its resources. Terminating an ended sandbox is not an error.",
 	}, func(ctx context.Context, in *openapi.IDInput) (*openapi.Empty, error) {
 		return nil, svc.Terminate(ctx, in.ID)
 	})

@@ -16,13 +16,13 @@ type (
 	}
 	shellExecInput struct {
 		ID     string `path:"id" doc:"The sandbox's id."`
-		Shell  string `path:"shell" doc:"The shell's id, or default for the one that each sandbox has without being asked for."`
+		Shell  string `path:"shell" doc:"The shell's id, or default for the one that every sandbox has."`
 		Accept string `header:"Accept" hidden:"true"`
 		Body   bothy.ShellRequest
 	}
 	shellRef struct {
 		ID    string `path:"id" doc:"The sandbox's id."`
-		Shell string `path:"shell" doc:"The shell's id, or default for the one that each sandbox has without being asked for."`
+		Shell string `path:"shell" doc:"The shell's id, or default for the one that every sandbox has."`
 	}
 )
 
@@ -34,8 +34,8 @@ func (s *handlers) registerShells() {
 	const base = "/v1/sandboxes/{id}/shells"
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "create-shell", Method: http.MethodPost, Path: base, Tag: "Commands",
-		Summary: "Make a kept shell", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated,
-		Text: "A bash whose directory and variables stay from one command to the next. Commands in one shell run one after the other, those in different shells at once.",
+		Summary: "Create a kept shell", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated,
+		Text: "A bash whose directory and variables persist from one command to the next. Commands in one shell run one after the other, in different shells concurrently.",
 	}, func(ctx context.Context, in *shellInput) (*openapi.Answer[*bothy.Shell], error) {
 		req := bothy.CodeContextCreate{Language: "bash"}
 		if in.Body != nil {
@@ -67,9 +67,9 @@ func (s *handlers) registerShells() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "exec-in-shell", Method: http.MethodPost, Path: base + "/{shell}/exec", Tag: "Commands",
 		Summary: "Run a command in a kept shell", Scope: bothy.ScopeSandboxesWrite,
-		Text: "Answers when the command has ended. A time-out ends the command and what it started, and not the shell. " +
+		Text: "Answers when the command has ended. A time-out ends the command and what it started, but not the shell. " +
 			"With `Accept: text/event-stream` the output comes as events while the command runs, and the last event has `is_final`; " +
-			"a caller who goes away before that ends the command.",
+			"a caller that disconnects before that ends the command.",
 		Returns: []middleware.Form{middleware.As[bothy.ShellResult]("application/json"), middleware.As[bothy.ShellEvent](middleware.EventsType)},
 	}, s.execInShell)
 	names := func(in *shellRef) (id, contextID string) { return in.ID, bothy.ShellContext(in.Shell) }

@@ -81,15 +81,15 @@ type (
 	snapshotsInput struct {
 		SandboxID string `query:"sandbox_id" doc:"Only the snapshots of this sandbox: its tree, by parent_id."`
 		Name      string `query:"name" doc:"Only snapshots with this name."`
-		Limit     int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many to return at most."`
-		Cursor    string `query:"cursor" doc:"The next_cursor of the page before."`
+		Limit     int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"The most to return."`
+		Cursor    string `query:"cursor" doc:"The next_cursor of the previous page."`
 	}
 )
 
 type changesInput struct {
 	ID    string `path:"id" doc:"The snapshot's id."`
 	Since string `query:"since" required:"true" minLength:"1" doc:"The id of the snapshot to compare with."`
-	Limit int    `query:"limit" minimum:"1" maximum:"10000" default:"1000" doc:"How many files to return at most."`
+	Limit int    `query:"limit" minimum:"1" maximum:"10000" default:"1000" doc:"The most files to return."`
 }
 
 func (s *handlers) registerSnapshots() {
@@ -100,7 +100,7 @@ func (s *handlers) registerSnapshots() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "pause-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/pause", Tag: "Snapshots",
 		Summary: "Pause a sandbox", Scope: bothy.ScopeSandboxesWrite,
-		Text: "Freezes memory, processes and files. The sandbox stays, in the state `paused`, and costs no CPU and no memory.",
+		Text: "Freezes memory, processes and files. The sandbox stays, in the state `paused`, and takes no CPU and no memory.",
 	}, func(ctx context.Context, in *pauseInput) (*openapi.Answer[Paused], error) {
 		var o bothy.PauseOptions
 		if b := in.Body; b != nil {
@@ -122,16 +122,16 @@ func (s *handlers) registerSnapshots() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "resume-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/resume", Tag: "Snapshots",
 		Summary: "Resume a sandbox", Scope: bothy.ScopeSandboxesWrite,
-		Text: "Back exactly where it was, under the same id; with `memory: false` it starts anew with its files.",
+		Text: "It continues exactly where it was, with the same id; with `memory: false` it restarts with its files.",
 	}, resume)
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "resume-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{id}/resume", Tag: "Snapshots",
-		Summary: "Resume the sandbox that sleeps in a snapshot", Scope: bothy.ScopeSandboxesWrite,
+		Summary: "Resume the sandbox that is paused in a snapshot", Scope: bothy.ScopeSandboxesWrite,
 	}, resume)
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "create-snapshot", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/snapshots", Tag: "Snapshots",
 		Summary: "Take a live snapshot", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated,
-		Text: "The sandbox runs on. With `memory: false` the snapshot holds its files alone.",
+		Text: "The sandbox keeps running. With `memory: false` the snapshot holds only its files.",
 	}, func(ctx context.Context, in *snapshotInput) (*openapi.Answer[*bothy.Snapshot], error) {
 		var req bothy.SnapshotCreate
 		if b := in.Body; b != nil {
@@ -142,7 +142,7 @@ func (s *handlers) registerSnapshots() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "fork-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/fork", Tag: "Snapshots",
 		Summary: "Fork a sandbox", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated,
-		Text: "Makes running copies, memory included; the original runs on. What is not given is taken from the original.",
+		Text: "Makes running copies, including memory; the original keeps running. Fields that are not given are taken from the original.",
 	}, func(ctx context.Context, in *forkInput) (*openapi.Answer[openapi.Items[*bothy.Sandbox]], error) {
 		if in.Body == nil {
 			in.Body = &ForkRequest{}
@@ -156,7 +156,7 @@ func (s *handlers) registerSnapshots() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "rollback-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/rollback", Tag: "Snapshots",
 		Summary: "Roll a sandbox back", Scope: bothy.ScopeSandboxesWrite,
-		Text: "The same sandbox as it was at a snapshot. What it was until now is kept as another snapshot.",
+		Text: "Returns the sandbox to its state at a snapshot. Its state until now is kept as another snapshot.",
 	}, func(ctx context.Context, in *rollbackInput) (*openapi.Answer[*bothy.Sandbox], error) {
 		return one(svc.Rollback(ctx, in.ID, in.Body.SnapshotID))
 	})
@@ -183,14 +183,14 @@ func (s *handlers) registerSnapshotObjects(svc bothy.SnapshotService) {
 		ID: "compare-snapshots", Method: http.MethodGet, Path: "/v1/snapshots/{id}/changes", Tag: "Snapshots",
 		Summary: "List the files that differ from another snapshot", Scope: bothy.ScopeSandboxesRead,
 		Text: "The files that were added, changed or removed from the snapshot `since` to this one, in the order of their paths. " +
-			"The two may be of different sandboxes and templates. A file whose times alone differ is not listed.",
+			"The two may be of different sandboxes and templates. A file of which only the times differ is not listed.",
 	}, func(ctx context.Context, in *changesInput) (*openapi.Answer[*bothy.SnapshotChanges], error) {
 		return one(svc.CompareSnapshots(ctx, in.Since, in.ID, in.Limit))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "delete-snapshot", Method: http.MethodDelete, Path: "/v1/snapshots/{id}", Tag: "Snapshots",
 		Summary: "Delete a snapshot", Scope: bothy.ScopeSandboxesWrite,
-		Text: "Refused with `snapshot_in_use` while a paused sandbox sleeps in it.",
+		Text: "Refused with `snapshot_in_use` while a paused sandbox needs it.",
 	}, func(ctx context.Context, in *openapi.IDInput) (*openapi.Empty, error) {
 		return nil, svc.DeleteSnapshot(ctx, in.ID)
 	})

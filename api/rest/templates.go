@@ -58,7 +58,7 @@ func (s *handlers) registerTemplates() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "build-template", Method: http.MethodPost, Path: "/v1/templates", Tag: "Templates",
 		Summary: "Build a template", Scope: bothy.ScopeTemplatesWrite, Status: http.StatusCreated,
-		Text: "From an image, or the built-in template of that name. Answers with the template when it is built; " +
+		Text: "From an image, or the built-in template with that name. Answers with the template when it is built; " +
 			"with `Accept: text/event-stream`, progress comes as events and the last one has the template.",
 		Returns: []middleware.Form{middleware.As[bothy.Template]("application/json"), middleware.As[bothy.BuildEvent](middleware.EventsType)},
 	}, func(ctx context.Context, in *buildInput) (*openapi.Response, error) {
@@ -74,8 +74,8 @@ func (s *handlers) registerTemplates() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "tag-template", Method: http.MethodPost, Path: "/v1/templates/{name}/tags", Tag: "Templates",
 		Summary: "Tag a template", Scope: bothy.ScopeTemplatesWrite,
-		Text: "Gives a template of the project more tags and answers with it by each of them. A tag that another image " +
-			"had moves to this one; sandboxes and snapshots made from that image stay as they are.",
+		Text: "Gives a template of the project more tags and answers with the template under each of them. A tag that another image " +
+			"had moves to this one; sandboxes and snapshots made from the other image stay as they are.",
 	}, func(ctx context.Context, in *tagInput) (*openapi.Answer[openapi.Items[*bothy.Template]], error) {
 		t, err := svc.TagTemplate(ctx, in.Name, in.Body.Tags)
 		if err != nil {
@@ -86,8 +86,8 @@ func (s *handlers) registerTemplates() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "push-template", Method: http.MethodPost, Path: "/v1/templates/{name}/push", Tag: "Templates",
 		Summary: "Push a template to a registry", Scope: bothy.ScopeTemplatesWrite,
-		Text: "Writes the template's files and settings to a registry, as an image of one layer that any container engine can run, and " +
-			"answers when it is there. What the template has of running processes is not part of it.",
+		Text: "Writes the template's files and settings to a registry, as a single-layer image that any container engine can run, and " +
+			"answers when it is there. Running processes of the template are not included.",
 	}, func(ctx context.Context, in *pushInput) (*openapi.Answer[*bothy.PushedTemplate], error) {
 		return one(svc.PushTemplate(ctx, in.Name, in.Body))
 	})
@@ -95,7 +95,7 @@ func (s *handlers) registerTemplates() {
 		ID: "get-template-sbom", Method: http.MethodGet, Path: "/v1/sboms/{name}", Tag: "Templates",
 		Summary: "List what is installed in a template", Scope: bothy.ScopeTemplatesRead,
 		Text: "A software bill of materials: the packages that Debian's, Python's and Node's package managers have installed, with the URLs " +
-			"by which scanners know them. The same template gives the same text.",
+			"that scanners use. The same template gives the same text.",
 		Returns: []middleware.Form{middleware.As[map[string]any]("application/json")},
 	}, func(ctx context.Context, in *sbomInput) (*openapi.Response, error) {
 		text, err := svc.TemplateSBOM(ctx, in.Name, in.Format)
@@ -103,9 +103,9 @@ func (s *handlers) registerTemplates() {
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "get-template-provenance", Method: http.MethodGet, Path: "/v1/provenance/{name}", Tag: "Templates",
-		Summary: "Say how a template was made", Scope: bothy.ScopeTemplatesRead,
-		Text: "An in-toto statement with SLSA provenance 1.0: the Dockerfile and its arguments, but for those that look like a secret's, or the image or " +
-			"sandbox that it was made of, with the digests of what went into it. It is what the server recorded, and not signed.",
+		Summary: "Show how a template was made", Scope: bothy.ScopeTemplatesRead,
+		Text: "An in-toto statement with SLSA provenance 1.0: the Dockerfile and its arguments, except those that look like secrets, or the image or " +
+			"sandbox that it was made from, with the digests of its inputs. It is what the server recorded, and is not signed.",
 		Returns: []middleware.Form{middleware.As[map[string]any]("application/json")},
 	}, func(ctx context.Context, in *templateInput) (*openapi.Response, error) {
 		text, err := svc.TemplateProvenance(ctx, in.Name)

@@ -30,7 +30,7 @@ type terminalInput struct {
 	Process int    `query:"process" minimum:"1" doc:"Join the terminal of this process instead of opening one."`
 	From    int64  `query:"from" minimum:"0" doc:"When joining: the byte offset in its output to begin at; what is held may begin later."`
 
-	Announce bool `query:"announce" doc:"Begin with a text frame {\"process\": PID}, for browsers, which do not show the headers of the upgrading answer."`
+	Announce bool `query:"announce" doc:"Begin with a text frame {\"process\": PID}, for browsers, which do not expose the headers of the answer to the upgrade."`
 
 	env map[string]string
 }
@@ -59,9 +59,9 @@ func (s *handlers) registerTerminal() {
 		Summary: "Open a terminal", Scope: bothy.ScopeSandboxesWrite, AnyQuery: true, Status: http.StatusSwitchingProtocols,
 		Text: "A WebSocket. Binary frames are the terminal's bytes, both ways. A text frame `{\"resize\":{\"cols\":80,\"rows\":24}}` " +
 			"changes the window. When the process ends, the server closes with code 1000 and the reason `{\"exit_code\":0}`. " +
-			"The upgrading answer names the process in X-Process-Id. Closing the socket hangs up. " +
+			"The answer to the upgrade names the process in X-Process-Id. Closing the socket hangs up. " +
 			"When the connection breaks without a close frame, the terminal stays for a minute: open it again with `process` and, " +
-			"to get what was missed, `from`, the number of bytes that had arrived. " +
+			"to get what was missed, `from`, the number of bytes received so far. " +
 			"When the key is revoked or expires, the server hangs up and closes with code 1008 and the reason.",
 		Parameters: []*huma.Param{{
 			Name: "env.NAME", In: "query", Schema: &huma.Schema{Type: "string"},

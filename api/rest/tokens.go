@@ -21,7 +21,7 @@ func (s *handlers) registerTokens() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "create-token", Method: http.MethodPost, Path: "/v1/tokens", Tag: "Tokens",
 		Summary: "Create a token", Scope: bothy.ScopeAdmin, Status: http.StatusCreated, Secret: true,
-		Text: "The answer holds the key, which is shown this once: the server keeps only its hash.",
+		Text: "The answer contains the key, which is shown only this once: the server keeps only its hash.",
 	}, func(ctx context.Context, in *tokenInput) (*openapi.Answer[*bothy.Token], error) {
 		if in.Body == nil {
 			in.Body = &bothy.TokenCreate{}
@@ -41,7 +41,7 @@ func (s *handlers) registerTokens() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "delete-token", Method: http.MethodDelete, Path: "/v1/tokens/{id}", Tag: "Tokens",
 		Summary: "Revoke a token", Scope: bothy.ScopeAdmin,
-		Text: "From the moment of the answer on, the key opens nothing.",
+		Text: "Once the answer arrives, the key no longer works.",
 	}, func(ctx context.Context, in *openapi.IDInput) (*openapi.Empty, error) {
 		return nil, svc.DeleteToken(ctx, in.ID)
 	})

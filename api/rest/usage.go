@@ -16,14 +16,14 @@ const csvType = "text/csv"
 
 type usageInput struct {
 	Accept   string `header:"Accept" hidden:"true"`
-	From     string `query:"from" doc:"From when: RFC 3339, or a day. The beginning of the present month when left out." example:"2026-01-01"`
-	To       string `query:"to" doc:"Until when, which is not included. The present when left out." example:"2026-02-01T00:00:00Z"`
-	GroupBy  string `query:"group_by" doc:"What to split by, separated by commas: day or hour, project, template, sandbox, and label:KEY for a key of the metadata." default:"day" example:"day,label:team"`
-	Project  string `query:"project" doc:"Only this project. The default project's admin sees all when it is left out, everybody else their own."`
+	From     string `query:"from" doc:"From when: RFC 3339, or a day. By default the beginning of this month." example:"2026-01-01"`
+	To       string `query:"to" doc:"Until when, exclusive. By default now." example:"2026-02-01T00:00:00Z"`
+	GroupBy  string `query:"group_by" doc:"What to group by, separated by commas: day or hour, project, template, sandbox, and label:KEY for a key of the metadata." default:"day" example:"day,label:team"`
+	Project  string `query:"project" doc:"Only this project. Without it, the default project's admin sees all projects, anyone else their own."`
 	Sandbox  string `query:"sandbox" doc:"Only this sandbox and its snapshots."`
 	Template string `query:"template" doc:"Only sandboxes of this template."`
-	Limit    int    `query:"limit" minimum:"1" maximum:"10000" default:"1000" doc:"How many groups to return at most."`
-	Cursor   string `query:"cursor" doc:"The next_cursor of the page before."`
+	Limit    int    `query:"limit" minimum:"1" maximum:"10000" default:"1000" doc:"The most groups to return."`
+	Cursor   string `query:"cursor" doc:"The next_cursor of the previous page."`
 }
 
 func (in *usageInput) query() (q bothy.UsageQuery, err error) {
@@ -63,9 +63,9 @@ func (s *handlers) registerUsage() {
 	}
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "get-usage", Method: http.MethodGet, Path: "/v1/usage", Tag: "Usage",
-		Summary: "Show what was used", Scope: bothy.ScopeSandboxesRead,
-		Text: "What projects have used, and what it costs by the server's rates, in groups that are sorted by all that they are split by. " +
-			"Time is counted by the hour: `from` and `to` are widened to whole ones, and the answer says to which. " +
+		Summary: "Show usage", Scope: bothy.ScopeSandboxesRead,
+		Text: "What projects have used, and what it costs by the server's rates, in groups sorted by what they are grouped by. " +
+			"Usage is kept by the hour: `from` and `to` are widened to whole hours, which the answer shows. " +
 			"With `Accept: text/csv`, the groups of the page as a table with a header; `X-Next-Cursor` is then the next page's.",
 		Returns: []middleware.Form{middleware.As[bothy.UsageReport]("application/json"), middleware.Bytes(csvType)},
 	}, func(ctx context.Context, in *usageInput) (*openapi.Response, error) {

@@ -32,13 +32,13 @@ func (s *handlers) registerWebhooks() {
 		ID: "create-webhook", Method: http.MethodPost, Path: base, Tag: "Webhooks",
 		Summary: "Create a webhook", Scope: bothy.ScopeAdmin, Status: http.StatusCreated, Secret: true,
 		Text: "The project's events from now on are sent to its `url`, one after the other, each as the body of a POST and as GET /v1/events " +
-			"has it. Requests are signed with `secret`, which is shown in this answer alone. What the receiver does not take is tried again, for a day.",
+			"shows it. Requests are signed with `secret`, which is shown only in this answer. Failed deliveries are retried for a day.",
 	}, func(ctx context.Context, in *webhookInput) (*openapi.Answer[*bothy.Webhook], error) {
 		return one(svc.CreateWebhook(ctx, in.Body))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "list-webhooks", Method: http.MethodGet, Path: base, Tag: "Webhooks",
-		Summary: "List webhooks", Scope: bothy.ScopeAdmin, Text: "Those of the project, oldest first.",
+		Summary: "List webhooks", Scope: bothy.ScopeAdmin, Text: "Only the project's, oldest first.",
 	}, func(ctx context.Context, _ *openapi.Empty) (*openapi.Answer[openapi.Items[*bothy.Webhook]], error) {
 		all, err := svc.Webhooks(ctx)
 		if err != nil {
@@ -48,14 +48,14 @@ func (s *handlers) registerWebhooks() {
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "get-webhook", Method: http.MethodGet, Path: base + "/{id}", Tag: "Webhooks",
-		Summary: "Get a webhook", Scope: bothy.ScopeAdmin, Text: "With how far its deliveries have come, and why they fail.",
+		Summary: "Get a webhook", Scope: bothy.ScopeAdmin, Text: "With the state of its deliveries, and why they fail.",
 	}, func(ctx context.Context, in *webhookIDInput) (*openapi.Answer[*bothy.Webhook], error) {
 		return one(svc.Webhook(ctx, in.ID))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "update-webhook", Method: http.MethodPatch, Path: base + "/{id}", Tag: "Webhooks",
 		Summary: "Change a webhook", Scope: bothy.ScopeAdmin,
-		Text: "What is waiting is tried at once. One that is enabled again continues with the events it missed, as far as they are kept.",
+		Text: "Pending events are retried at once. One that is enabled again continues with the events it missed, as far back as they are kept.",
 	}, func(ctx context.Context, in *webhookUpdateInput) (*openapi.Answer[*bothy.Webhook], error) {
 		return one(svc.UpdateWebhook(ctx, in.ID, in.Body))
 	})
@@ -67,8 +67,8 @@ func (s *handlers) registerWebhooks() {
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "test-webhook", Method: http.MethodPost, Path: base + "/{id}/test", Tag: "Webhooks",
-		Summary: "Try a webhook", Scope: bothy.ScopeAdmin,
-		Text: "Sends an event of the type webhook.test, once, also to one that is disabled, and tells what the receiver answered.",
+		Summary: "Test a webhook", Scope: bothy.ScopeAdmin,
+		Text: "Sends an event of the type webhook.test, once, even if the webhook is disabled, and shows the receiver's answer.",
 	}, func(ctx context.Context, in *webhookIDInput) (*openapi.Answer[*bothy.WebhookTest], error) {
 		return one(svc.TestWebhook(ctx, in.ID))
 	})
