@@ -24,31 +24,31 @@ const (
 
 type writeIn struct {
 	SandboxID string `json:"sandbox_id" jsonschema:"The sandbox's id"`
-	Path      string `json:"path" jsonschema:"Where; relative paths start at /workspace. Folders are made as needed"`
-	Content   string `json:"content" jsonschema:"What the file shall hold"`
+	Path      string `json:"path" jsonschema:"The file's path; relative paths start at /workspace. Folders are created as needed"`
+	Content   string `json:"content" jsonschema:"The file's content"`
 	Encoding  string `json:"encoding,omitempty" jsonschema:"utf-8 (the default), or base64 for bytes"`
-	Mode      string `json:"mode,omitempty" jsonschema:"Permissions in octal, such as 0755; those of the file that is there, or 0644"`
+	Mode      string `json:"mode,omitempty" jsonschema:"Permissions in octal, such as 0755; by default those of the existing file, or 0644"`
 }
 
 type readIn struct {
 	SandboxID string `json:"sandbox_id" jsonschema:"The sandbox's id"`
-	Path      string `json:"path" jsonschema:"Which file; relative paths start at /workspace"`
+	Path      string `json:"path" jsonschema:"The file's path; relative paths start at /workspace"`
 	Offset    int64  `json:"offset,omitempty" jsonschema:"The first byte to read; 0 by default"`
-	Limit     int    `json:"limit,omitempty" jsonschema:"Read at most so many bytes; 262144 by default, 4194304 at most"`
+	Limit     int    `json:"limit,omitempty" jsonschema:"Read at most this many bytes; 262144 by default, 4194304 at most"`
 }
 
 type readOut struct {
 	Path      string `json:"path"`
 	Size      int64  `json:"size" jsonschema:"The whole file's size in bytes"`
 	Offset    int64  `json:"offset"`
-	Encoding  string `json:"encoding" jsonschema:"utf-8, base64, or image where the content is one"`
+	Encoding  string `json:"encoding" jsonschema:"utf-8, base64, or image if the content is one"`
 	Content   string `json:"content"`
 	Truncated bool   `json:"truncated" jsonschema:"The file continues after what was read"`
 }
 
 type listFilesIn struct {
 	SandboxID string `json:"sandbox_id" jsonschema:"The sandbox's id"`
-	Path      string `json:"path,omitempty" jsonschema:"Which folder; /workspace by default"`
+	Path      string `json:"path,omitempty" jsonschema:"The folder's path; /workspace by default"`
 	Depth     int    `json:"depth,omitempty" jsonschema:"How many levels deep, 1 to 32; 1 by default"`
 }
 
@@ -62,7 +62,7 @@ type listFilesOut struct {
 
 func (t tools) addFiles() {
 	add(t, destroys, "write_file", "Write a file",
-		"Writes a file in a sandbox, whole. A file of that name is replaced; readers never see half of it.",
+		"Writes a whole file in a sandbox, atomically. An existing file with that name is replaced.",
 		func(ctx context.Context, _ *mcp.CallToolRequest, in writeIn) ([]mcp.Content, *bothy.FileInfo, error) {
 			content, mode, err := in.decode()
 			if err != nil {
@@ -72,10 +72,10 @@ func (t tools) addFiles() {
 			return nil, i, err
 		})
 	add(t, reads, "read_file", "Read a file",
-		"Reads a file of a sandbox, or a part of it. Text is returned as it is, pictures as images, other bytes in base64. Changes nothing.",
+		"Reads a file in a sandbox, or a part of it. Text is returned as is, images as images, other bytes in base64. Changes nothing.",
 		t.readFile)
 	add(t, reads, "list_files", "List files",
-		"Lists a folder of a sandbox. Changes nothing.",
+		"Lists a folder in a sandbox. Changes nothing.",
 		func(ctx context.Context, _ *mcp.CallToolRequest, in listFilesIn) ([]mcp.Content, listFilesOut, error) {
 			depth, err := bounded("depth", in.Depth, 1, 32)
 			if err != nil {

@@ -27,15 +27,15 @@ const (
 
 type shellIn struct {
 	SandboxID      string            `json:"sandbox_id" jsonschema:"The sandbox's id"`
-	Command        string            `json:"command" jsonschema:"A line for bash"`
+	Command        string            `json:"command" jsonschema:"A bash command line"`
 	Cwd            string            `json:"cwd,omitempty" jsonschema:"Where it runs; /workspace by default"`
 	User           string            `json:"user,omitempty" jsonschema:"Who runs it: user (the default) or root"`
-	Env            map[string]string `json:"env,omitempty" jsonschema:"Further environment variables"`
+	Env            map[string]string `json:"env,omitempty" jsonschema:"Additional environment variables"`
 	Stdin          string            `json:"stdin,omitempty" jsonschema:"What the command reads from its standard input"`
-	Kept           bool              `json:"kept,omitempty" jsonschema:"Run it in the sandbox's kept shell, whose directory and variables stay from one command to the next; without cwd, user, env and stdin"`
-	Restart        bool              `json:"restart,omitempty" jsonschema:"Make the kept shell as new first; the command may then be empty"`
-	TimeoutSeconds float64           `json:"timeout_seconds,omitempty" jsonschema:"Kill the command, and all it started, after so long; without it only the sandbox's own time counts"`
-	MaxOutputBytes int               `json:"max_output_bytes,omitempty" jsonschema:"Keep so much of stdout and of stderr, the middle is left out; 65536 by default, 4194304 at most"`
+	Kept           bool              `json:"kept,omitempty" jsonschema:"Run it in the sandbox's kept shell, whose directory and variables persist from one command to the next; not with cwd, user, env or stdin"`
+	Restart        bool              `json:"restart,omitempty" jsonschema:"Reset the kept shell first; the command may then be empty"`
+	TimeoutSeconds float64           `json:"timeout_seconds,omitempty" jsonschema:"Kill the command, and everything it started, after this long; by default only the sandbox's own time-out applies"`
+	MaxOutputBytes int               `json:"max_output_bytes,omitempty" jsonschema:"Keep this much of stdout and of stderr, leaving out the middle; 65536 by default, 4194304 at most"`
 }
 
 type shellOut struct {
@@ -51,10 +51,10 @@ type shellOut struct {
 
 type codeIn struct {
 	SandboxID      string  `json:"sandbox_id" jsonschema:"The sandbox's id"`
-	Code           string  `json:"code" jsonschema:"What to run. Variables stay from one call to the next"`
+	Code           string  `json:"code" jsonschema:"The code to run. Variables persist from one call to the next"`
 	Language       string  `json:"language,omitempty" jsonschema:"python (the default), javascript or bash"`
 	ContextID      string  `json:"context_id,omitempty" jsonschema:"Where to run it; by default each language has one context"`
-	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" jsonschema:"Interrupt the code after so long"`
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" jsonschema:"Interrupt the code after this long"`
 }
 
 type codeOut struct {

@@ -20,24 +20,24 @@ type createIn struct {
 	DiskMB              int               `json:"disk_mb,omitempty" jsonschema:"Disk in MiB; 2048 by default"`
 	Size                string            `json:"size,omitempty" jsonschema:"small (1 CPU, 512 MB), medium (2 CPUs, 2 GB) or large (4 CPUs, 8 GB)"`
 	Network             *bothy.Network    `json:"network,omitempty"`
-	TimeoutSeconds      *int              `json:"timeout_seconds,omitempty" jsonschema:"After how long the sandbox ends by itself; 600 by default, 0 for never"`
+	TimeoutSeconds      *int              `json:"timeout_seconds,omitempty" jsonschema:"After how many seconds the sandbox ends by itself; 600 by default, 0 for never"`
 	OnTimeout           bothy.OnTimeout   `json:"on_timeout,omitempty" jsonschema:"terminate (the default) or pause"`
-	IdleSeconds         int               `json:"idle_seconds,omitempty" jsonschema:"Pause the sandbox when nothing happened in it for so long"`
-	AutoResume          bool              `json:"auto_resume,omitempty" jsonschema:"Wake the sandbox by itself when it is used while paused"`
-	Env                 map[string]string `json:"env,omitempty" jsonschema:"Environment variables of every command. Not for secrets"`
+	IdleSeconds         int               `json:"idle_seconds,omitempty" jsonschema:"Pause the sandbox when it has been idle for this long"`
+	AutoResume          bool              `json:"auto_resume,omitempty" jsonschema:"Resume the sandbox automatically when it is used while paused"`
+	Env                 map[string]string `json:"env,omitempty" jsonschema:"Environment variables for every command. Not for secrets"`
 	Secrets             []bothy.Secret    `json:"-"`
-	Metadata            map[string]string `json:"metadata,omitempty" jsonschema:"Labels of your own"`
+	Metadata            map[string]string `json:"metadata,omitempty" jsonschema:"Your own labels"`
 	Engine              string            `json:"engine,omitempty" jsonschema:"What gives the sandbox its kernel: gvisor (a kernel in software), microvm (a virtual machine, the stronger wall) or auto; the server's choice by default"`
 	RequireAcceleration bool              `json:"require_acceleration,omitempty" jsonschema:"Refuse a virtual machine that would be emulated, and so slow"`
 	EndWhenIdle         bool              `json:"-"`
-	Budget              float64           `json:"budget,omitempty" jsonschema:"What it and all that is forked from it may spend, in the currency of the server's prices; when that is used up they are paused. 0, the default, is no bound"`
+	Budget              float64           `json:"budget,omitempty" jsonschema:"What it and everything forked from it may spend, in the currency of the server's prices; when that is used up they are paused. 0, the default, is no limit"`
 }
 
 type listIn struct {
 	State  string `json:"state,omitempty" jsonschema:"Only those that are starting, running, pausing, paused, resuming, stopping, stopped or failed; by default all that have not ended"`
-	Name   string `json:"name,omitempty" jsonschema:"Only those of this name"`
-	Limit  int    `json:"limit,omitempty" jsonschema:"At most so many, 1 to 1000; 100 by default"`
-	Cursor string `json:"cursor,omitempty" jsonschema:"next_cursor of the answer before"`
+	Name   string `json:"name,omitempty" jsonschema:"Only those with this name"`
+	Limit  int    `json:"limit,omitempty" jsonschema:"At most this many, 1 to 1000; 100 by default"`
+	Cursor string `json:"cursor,omitempty" jsonschema:"next_cursor of the previous answer"`
 }
 
 type sandboxIn struct {
@@ -81,19 +81,19 @@ func (t tools) addSandboxes() {
 			return nil, page, err
 		})
 	add(t, reads, "get_sandbox_limits", "Show limits",
-		"Shows how many sandboxes, of what size, you may have, and what of it is in use. Changes nothing.",
+		"Shows how many sandboxes, of what size, you may have, and how many are in use. Changes nothing.",
 		func(ctx context.Context, _ *mcp.CallToolRequest, _ nothing) ([]mcp.Content, *bothy.PlanLimits, error) {
 			l, err := t.Limits.Limits(ctx)
 			return nil, l, err
 		})
 	add(t, sets, "set_network", "Set the network policy",
-		"Changes what a running sandbox may reach. Takes effect at once: open connections that are no longer allowed are cut.",
+		"Changes what a running sandbox may reach. Takes effect immediately: open connections that are no longer allowed are cut.",
 		func(ctx context.Context, _ *mcp.CallToolRequest, in networkIn) ([]mcp.Content, *bothy.Sandbox, error) {
 			sb, err := t.Sandboxes.Update(ctx, in.SandboxID, bothy.SandboxUpdate{Network: &in.Network})
 			return nil, sb, err
 		})
 	add(t, destroys, "terminate_sandbox", "Terminate a sandbox",
-		"Ends a sandbox for good: its processes, memory and files are gone. Its snapshots stay. Terminating an ended sandbox does nothing.",
+		"Ends a sandbox for good: its processes, memory and files are lost. Its snapshots stay. Terminating an ended sandbox does nothing.",
 		func(ctx context.Context, _ *mcp.CallToolRequest, in sandboxIn) ([]mcp.Content, ended, error) {
 			out := ended{SandboxID: in.SandboxID}
 			if err := t.Sandboxes.Terminate(ctx, in.SandboxID); err != nil {

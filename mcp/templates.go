@@ -18,14 +18,14 @@ type templatesOut struct {
 }
 
 type buildIn struct {
-	Name       string               `json:"name" jsonschema:"The template's name, with a tag or without, such as tools or team/app:v3"`
-	Dockerfile string               `json:"dockerfile" jsonschema:"The Dockerfile's text; FROM a template such as python-3.12, or an image. It can take no files but those of heredocs"`
+	Name       string               `json:"name" jsonschema:"The template's name, with or without a tag, such as tools or team/app:v3"`
+	Dockerfile string               `json:"dockerfile" jsonschema:"The Dockerfile's text; FROM a template such as python-3.12, or an image. The only files it can use are heredocs"`
 	Args       map[string]string    `json:"args,omitempty" jsonschema:"Values of the Dockerfile's ARGs"`
-	Target     string               `json:"target,omitempty" jsonschema:"The stage to make, instead of the last"`
-	Start      *bothy.TemplateStart `json:"start,omitempty" jsonschema:"A program that runs already in every sandbox made from the template: command, and ready with one of port, url, file, command"`
+	Target     string               `json:"target,omitempty" jsonschema:"The stage to build, instead of the last"`
+	Start      *bothy.TemplateStart `json:"start,omitempty" jsonschema:"A program that is already running in every sandbox created from the template: command, and ready with one of port, url, file, command"`
 	Network    bothy.Network        `json:"network,omitzero"`
 	NoCache    bool                 `json:"no_cache,omitempty" jsonschema:"Run every step again"`
-	Shell      bool                 `json:"shell_on_failure,omitempty" jsonschema:"Where a command fails, leave a sandbox for half an hour with what there was before it; the failure names it"`
+	Shell      bool                 `json:"shell_on_failure,omitempty" jsonschema:"If a command fails, leave a sandbox in the state before it for half an hour; the error names it"`
 }
 
 type buildID struct {
@@ -40,9 +40,9 @@ type buildOut struct {
 
 type captureIn struct {
 	SandboxID   string `json:"sandbox_id" jsonschema:"The sandbox's id"`
-	Name        string `json:"name" jsonschema:"The template's name, with a tag or without, such as tools or team/app:v3"`
+	Name        string `json:"name" jsonschema:"The template's name, with or without a tag, such as tools or team/app:v3"`
 	Description string `json:"description,omitempty" jsonschema:"What the template is for"`
-	Memory      bool   `json:"memory,omitempty" jsonschema:"Keep the running processes, too, and not the files alone"`
+	Memory      bool   `json:"memory,omitempty" jsonschema:"Keep the running processes, too, not only the files"`
 }
 
 func (t tools) addTemplates() {
@@ -53,7 +53,7 @@ func (t tools) addTemplates() {
 			return nil, templatesOut{Items: append([]*bothy.Template{}, list...)}, err
 		})
 	add(t, adds, "build_template", "Build a template",
-		"Starts to build a template from a Dockerfile, and returns at once; get_build tells how far it has come. Every RUN is executed in a sandbox.",
+		"Starts building a template from a Dockerfile, and returns at once; get_build shows its progress. Every RUN is executed in a sandbox.",
 		func(ctx context.Context, _ *mcp.CallToolRequest, in buildIn) ([]mcp.Content, *bothy.Build, error) {
 			req := bothy.BuildRequest{Name: in.Name, Dockerfile: in.Dockerfile, Args: in.Args, Target: in.Target, Start: in.Start, NoCache: in.NoCache, ShellOnFailure: in.Shell}
 			if in.Network.Mode != "" {
@@ -62,8 +62,8 @@ func (t tools) addTemplates() {
 			b, err := t.Builder.StartBuild(ctx, req)
 			return nil, b, err
 		})
-	add(t, reads, "get_build", "Look at a build",
-		"Tells the state of a build (queued, running, succeeded, failed, cancelled), why it failed, and the end of its log.",
+	add(t, reads, "get_build", "Show a build",
+		"Shows the state of a build (queued, running, succeeded, failed, cancelled), why it failed, and the end of its log.",
 		func(ctx context.Context, _ *mcp.CallToolRequest, in buildID) ([]mcp.Content, buildOut, error) {
 			b, err := t.Builder.Build(ctx, in.BuildID)
 			if err != nil {
@@ -72,8 +72,8 @@ func (t tools) addTemplates() {
 			log, err := t.buildLog(ctx, b)
 			return nil, buildOut{Build: b, Log: log}, err
 		})
-	add(t, adds, "create_template", "Make a template of a sandbox",
-		"Makes a template of a sandbox that was set up: new sandboxes start with its files, or with its running processes, too. The sandbox stays as it is.",
+	add(t, adds, "create_template", "Make a template from a sandbox",
+		"Makes a template from a sandbox that you have set up: new sandboxes start with its files, or with its running processes, too. The sandbox stays as it is.",
 		func(ctx context.Context, _ *mcp.CallToolRequest, in captureIn) ([]mcp.Content, *bothy.Template, error) {
 			made, err := t.Capturer.CreateTemplate(ctx, in.SandboxID, bothy.TemplateCapture{Name: in.Name, Description: in.Description, Memory: in.Memory})
 			return nil, made, err
