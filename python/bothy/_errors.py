@@ -21,9 +21,9 @@ class BothyError(Exception):
         detail: One sentence that says what is wrong.
         code: The stable name of this kind of failure, such as ``sandbox_paused``.
         hint: One sentence that says what to do about it; may be empty.
-        status: The HTTP status of the server's answer, or ``None`` where there was none.
+        status: The HTTP status of the server's answer, or ``None`` if there was none.
         request_id: The id under which the server's log has the details, if one was sent.
-        retry_after: Seconds after which trying again can succeed, where the server said so.
+        retry_after: Seconds after which a retry can succeed, if the server said so.
     """
 
     default_code = "error"
@@ -83,7 +83,7 @@ class ForbiddenError(BothyError):
 
 
 class InvalidArgumentError(BothyError):
-    """An argument has a value that cannot be (400, 422)."""
+    """An argument has an invalid value (400, 422)."""
 
     default_code = "invalid_argument"
 
@@ -119,7 +119,7 @@ class ProjectNotFoundError(NotFoundError):
 
 
 class ProcessNotFoundError(NotFoundError):
-    """No process with this pid was started through the API, or it is forgotten."""
+    """No process with this pid was started through the API, or it has been forgotten."""
 
     default_code = "process_not_found"
 
@@ -173,7 +173,7 @@ class QuotaExceededError(BothyError):
 
 
 class BudgetExceededError(QuotaExceededError):
-    """What the project, or the sandbox and its forks, may spend is spent (402).
+    """The budget of the project, or of the sandbox and its forks, is used up (402).
 
     What ran is paused, with its memory. Raise the budget and resume it.
     """

@@ -60,8 +60,8 @@ class Steps:
         Args:
             source: Paths in the context, with ``*``, ``?`` and ``[…]`` as in Dockerfiles.
             target: Where to; a folder where it ends with ``/`` or there are several sources.
-            user: Who owns them, such as ``"user"`` or ``"1000:1000"``; root when left out.
-            mode: Their permissions, such as ``0o755``; those that they have when left out.
+            user: Who owns them, such as ``"user"`` or ``"1000:1000"``; root by default.
+            mode: Their permissions, such as ``0o755``; those that they have by default.
         """
         sources = [source] if isinstance(source, str) else list(source)
         if not sources or not target:
@@ -100,19 +100,19 @@ class Steps:
         memory_mb: int | None = None,
         disk_mb: int | None = None,
     ) -> TemplateRecipe:
-        """Have a program run already when a sandbox starts.
+        """Have a program already running when a sandbox starts.
 
-        It is started when the template is built, and new sandboxes wake with it.
+        It is started when the template is built, and new sandboxes wake up with it running.
 
         Args:
             command: What ``sh`` runs in the background.
-            ready: When it may be used; at once when left out.
-            user: Who runs it; who runs commands in sandboxes when left out.
+            ready: When it may be used; at once by default.
+            user: Who runs it; who runs commands in sandboxes by default.
             cwd: Where it starts.
-            timeout_seconds: How long it may take to be ready; 60 when left out.
-            cpu: The processors of sandboxes that ask for none; 1 when left out.
-            memory_mb: The memory of sandboxes with it; 512 MiB when left out.
-            disk_mb: Their disk; 2048 MiB when left out.
+            timeout_seconds: How long it may take to be ready; 60 by default.
+            cpu: The processors of sandboxes that do not request any; 1 by default.
+            memory_mb: The memory of sandboxes with it; 512 MiB by default.
+            disk_mb: Their disk; 2048 MiB by default.
         """
         if not command:
             raise InvalidArgumentError("start wants a command")
@@ -142,7 +142,7 @@ class TemplateRecipe(Steps):
         base: The template, or the image in a registry, that it begins with.
         lines: The lines of the Dockerfile that it has become.
         sources: What it copies from the build's context.
-        started: The program that runs already in new sandboxes, as the API takes it.
+        started: The program that is already running in new sandboxes, as the API takes it.
         runs_as: Who runs the next step; ``""`` stands for root.
     """
 

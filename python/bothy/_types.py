@@ -15,7 +15,7 @@ from ._recipe import Steps, TemplateRecipe
 State = Literal[
     "starting", "running", "pausing", "paused", "resuming", "stopping", "stopped", "failed"
 ]
-"""Where a sandbox is in its life."""
+"""The state of a sandbox."""
 
 EndReason = Literal[
     "terminated", "timeout", "out_of_memory", "disk_full", "exited", "host_restart", "error"
@@ -23,7 +23,7 @@ EndReason = Literal[
 """Why a sandbox ended."""
 
 NetworkMode = Literal["off", "restricted", "open"]
-"""The reach of a sandbox, from nothing to everything that is not forbidden."""
+"""What a sandbox may reach, from nothing to everything that is not forbidden."""
 
 OnTimeout = Literal["terminate", "pause"]
 """What happens to a sandbox when its time is up."""
@@ -101,7 +101,7 @@ NetworkArg = Union[NetworkMode, Network, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A credential that is put in place on the way out and never enters the sandbox.
+    """A credential that the gateway inserts into requests and that never enters the sandbox.
 
     Attributes:
         name: What it is called; inside, the environment variable of this name holds a placeholder.
@@ -111,7 +111,7 @@ class Secret:
             usual headers for credentials.
         override: Set the header in every request to the hosts, whatever the request has there;
             nothing stands for the value inside.
-        allow_echo: The value is none to hide: a host may send it back.
+        allow_echo: The value need not be hidden: a host may send it back.
     """
 
     name: str
@@ -157,18 +157,18 @@ class SandboxInfo:
     """A sandbox as the server described it last. Sizes are MiB, times are UTC.
 
     Attributes:
-        expires_at: When its time is up; ``None`` where it has no limit.
-        timeout_seconds: The time that it was given, in seconds; 0 means none.
+        expires_at: When its time is up; ``None`` if it has no limit.
+        timeout_seconds: Its time-out, in seconds; 0 means none.
         idle_seconds: After how many idle seconds it is paused; 0 means never.
-        secret_names: What its secrets are called. Their values are never told.
+        secret_names: The names of its secrets. Their values are never shown.
         parent_snapshot_id: The snapshot that it was started from, or ``""``.
-        budget: What it and its forks may spend; 0 means that there is no bound.
-        budget_root: The sandbox that got the budget, or ``""``.
+        budget: What it and its forks may spend; 0 means no limit.
+        budget_root: The sandbox that the budget was set on, or ``""``.
         acceleration: What runs its virtual machine, ``kvm`` or ``emulated``; ``""`` where it
             is none.
-        kernel: What its kernel calls itself, or ``""`` until it has run.
-        resumed: What came back when it was last woken, or ``None`` where it never was.
-        ended: How it ended, or ``None`` while it has not.
+        kernel: The version that its kernel reports, or ``""`` until it has run.
+        resumed: What came back when it was last resumed, or ``None`` if it never was.
+        ended: How it ended, or ``None`` if it has not.
     """
 
     id: str
@@ -212,7 +212,7 @@ class ExecResult:
         duration_ms: How long it ran, in milliseconds.
         timed_out: It was killed because ``timeout_seconds`` had passed.
         oom_killed: It was killed because the sandbox's memory was used up.
-        truncated: Output over the server's bound was dropped from the middle.
+        truncated: Output over the server's limit was dropped from the middle.
         pid: Its process id inside the sandbox.
         hint: What to do when a limit killed it; otherwise empty.
     """
@@ -297,12 +297,12 @@ class ProcessInfo:
         exit_code: ``None`` while it runs.
         terminal: It has a terminal, which :meth:`Sandbox.join_terminal` joins.
         output_start: The byte offset of the oldest output that the server still holds.
-        output_end: The byte offset behind the newest.
+        output_end: The byte offset after the newest.
         unmanaged: It was not started through the API: nothing is known of its output and end.
         parent_pid: What it belongs to. This and what follows are set where all are listed.
         started_at: When it was started.
-        cpu_seconds: The processor time that it has used.
-        memory_bytes: The memory that it holds.
+        cpu_seconds: The CPU time that it has used.
+        memory_bytes: The memory that it uses.
     """
 
     pid: int
@@ -444,7 +444,7 @@ class Template(Steps):
     Attributes:
         size_bytes: The size of its image.
         tag: The tag of its name; ``""`` stands for ``latest``.
-        project: The project that owns it; ``""`` where it is for all.
+        project: The project that owns it; ``""`` if it is for all.
         memory: What it has of running processes, if anything.
     """
 
@@ -472,8 +472,8 @@ class PushedTemplate:
 
     Attributes:
         reference: Where it is, with its digest.
-        digest: That of the image's manifest.
-        size_bytes: The size of the image, as it was compressed.
+        digest: The digest of the image's manifest.
+        size_bytes: The compressed size of the image.
     """
 
     reference: str
@@ -491,11 +491,11 @@ class Build:
         done: How many of them are done.
         cached: How many of those were taken from an earlier build.
         warnings: About the Dockerfile.
-        digest: That of the template's image, where it has succeeded.
-        code: The kind of failure, where it has failed.
-        error: Why it has failed.
-        hint: What to do about that.
-        sandbox_id: That of the sandbox which ``shell_on_failure`` has left.
+        digest: The digest of the template's image, if it succeeded.
+        code: The kind of error, if it failed.
+        error: Why it failed.
+        hint: What to do about it.
+        sandbox_id: The sandbox left by ``shell_on_failure``.
     """
 
     id: str
@@ -533,12 +533,12 @@ class BuildEvent:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A key of the server.
+    """An API key of the server.
 
     Attributes:
         expires_at: When it becomes invalid, or ``None`` for never.
-        last_used_at: When it was used last, or ``None`` where it never was.
-        key: The secret itself, only where it has just been made; not shown by ``repr``.
+        last_used_at: When it was used last, or ``None`` if it never was.
+        key: The secret itself, only if it was just created; not shown by ``repr``.
     """
 
     id: str
@@ -553,7 +553,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class NetworkDecision:
-    """One line of a sandbox's network log: what it tried to reach, and what became of it.
+    """One line of a sandbox's network log: what it tried to reach, and the decision.
 
     Attributes:
         protocol: ``tcp``, ``udp``, ``dns``, ``icmp``, ``tls``, ``http`` or ``quic``.
@@ -562,7 +562,7 @@ class NetworkDecision:
         bytes_out: Payload that the sandbox sent, in bytes.
         bytes_in: Payload that it received, in bytes.
         closed: This line reports the end of a connection.
-        repeated: How many equal decisions were folded into this line.
+        repeated: How many identical decisions were folded into this line.
     """
 
     time: datetime
@@ -604,12 +604,12 @@ class Link:
     """The right to use one port of a sandbox without a key.
 
     Attributes:
-        id: By which it is revoked.
-        url: The link, only where it was just made. To a webhook's, the path that is called
+        id: Its id, by which it is revoked.
+        url: The link, only if it was just created. To a webhook's, the path that is called
             is appended.
-        token_id: The key that made it, and with which it ends.
-        token_name: That key's name then.
-        expires_at: From when on it is refused.
+        token_id: The key that created it, and with which it ends.
+        token_name: That key's name at the time.
+        expires_at: When it expires.
     """
 
     id: str = ""
@@ -653,7 +653,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class SandboxMetrics(Metrics):
-    """The latest measurement of a sandbox that runs.
+    """The latest measurement of a running sandbox.
 
     Attributes:
         sandbox_id: The sandbox.
@@ -749,8 +749,8 @@ class Project:
 
     Attributes:
         id: Its name.
-        plan: The plan that bounds what it may use.
-        budget: What it may spend in a month, or ``None`` where there is no bound.
+        plan: The plan that limits what it may use.
+        budget: What it may spend in a month, or ``None`` if there is no limit.
     """
 
     id: str
@@ -806,13 +806,13 @@ class Webhook:
 
     Attributes:
         url: Where they are sent.
-        events: The types that are sent; empty when all are.
+        events: The types that are sent; empty if all are.
         format: What requests look like: ``standard``, or ``e2b`` for one that was made by E2B's
             API.
         secret: What requests are signed with, only in the answer that makes the webhook.
-        last_event_id: The last event that was dealt with.
-        delivered_at: When the receiver last took one.
-        failing_since: Since when deliveries fail, or ``None``.
+        last_event_id: The last event that was processed.
+        delivered_at: When the receiver last accepted one.
+        failing_since: Since when deliveries have been failing, or ``None``.
         last_error: Why the last attempt failed.
         next_attempt_at: When it is tried again.
         disabled_reason: Why the server has disabled it.
@@ -838,11 +838,11 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class WebhookTest:
-    """What came of the test of a webhook.
+    """The result of testing a webhook.
 
     Attributes:
-        status: The HTTP status that the receiver answered, or 0.
-        error: Why the event counts as not delivered; empty when it was.
+        status: The HTTP status of the receiver's answer, or 0.
+        error: Why the event counts as not delivered; empty if it was delivered.
         milliseconds: How long it took.
     """
 
@@ -853,12 +853,12 @@ class WebhookTest:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the project's plan allows, and what of it is in use.
+    """What the project's plan allows, and how much of it is in use.
 
     Attributes:
         creates_per_minute: How many sandboxes may be made in a minute; 0 where there is no
             limit.
-        budget: What it may spend in a month, or ``None`` where there is no bound.
+        budget: What it may spend in a month, or ``None`` if there is no limit.
         templates: What the project's own templates take up.
     """
 
@@ -873,17 +873,17 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was used, and what it costs.
+    """Usage, and what it costs.
 
     Attributes:
         vcpu_seconds: CPUs that sandboxes had, times the seconds for which they ran.
-        cpu_seconds: CPU time that they really used.
+        cpu_seconds: CPU time that they actually used.
         memory_mb_seconds: MiB of memory that they had, times the seconds for which they ran.
         egress_bytes: What they sent.
         ingress_bytes: What they received.
-        snapshot_mb_seconds: MiB that snapshots took up, times seconds.
-        template_mb_seconds: MiB that templates took up, times seconds.
-        cost: All this in money, by the server's rates.
+        snapshot_mb_seconds: Size of snapshots in MiB, times seconds.
+        template_mb_seconds: Size of templates in MiB, times seconds.
+        cost: The cost of all this, by the server's rates.
     """
 
     vcpu_seconds: float = 0.0
@@ -948,13 +948,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """Something that somebody did, or tried to do. What is not known is empty.
+    """An action that someone performed or attempted. Unknown fields are empty.
 
     Attributes:
         id: Grows by one from record to record.
         project: The project of the caller.
         token_id: The key that was used.
-        token_name: That key's name then.
+        token_name: That key's name at the time.
         action: What was done: an operation of the API, such as ``create-sandbox``, or
             ``mcp:`` and the name of a tool.
         sandbox_id: The sandbox that it was done to, or that it made.
@@ -963,12 +963,12 @@ class AuditRecord:
         remote: The address that the request came from.
         request_id: The request's id, as in the server's log.
         status: The HTTP status of the answer.
-        code: Why it failed or was refused; empty where it was done.
+        code: Why it failed or was refused; empty if it succeeded.
         duration_ms: How long it took, in milliseconds.
         count: How many refused attempts, or requests to ports, this record stands for,
             where they came too quickly for one each.
-        link_id: The link to a port by which somebody came, which the key made.
-        hash: The hash of this record and the one before.
+        link_id: The port link that was used, which the key created.
+        hash: The hash of this record and the previous one.
     """
 
     id: int
@@ -992,7 +992,7 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True)
 class AuditCheck:
-    """What became of checking that the audit is as it was written.
+    """The result of checking that the audit was not altered.
 
     Attributes:
         ok: Whether it is.
@@ -1000,7 +1000,7 @@ class AuditCheck:
         first: The id of the first of them.
         last: The id of the last.
         head: The hash of the last record, to keep elsewhere and check against later.
-        broken: The first record that is not as it was written; 0 where all are.
+        broken: The first record that was altered; 0 if none was.
         detail: What is wrong with it.
     """
 
@@ -1024,7 +1024,7 @@ class CodeError:
 
 @dataclass(frozen=True, slots=True)
 class CodeResult:
-    """What a piece of code gave.
+    """The result of a piece of code.
 
     Attributes:
         results: What it displayed, in order: each a mapping from MIME type to data
@@ -1036,7 +1036,7 @@ class CodeResult:
         duration_ms: How long it ran, in milliseconds.
         timed_out: It was interrupted because ``timeout_seconds`` had passed.
         oom_killed: Its process was killed because the sandbox's memory was used up.
-        truncated: Output over the server's bound was dropped.
+        truncated: Output over the server's limit was dropped.
         context_id: The context that it ran in.
         hint: What to do when a limit ended it; otherwise empty.
         exit_code: For code in bash, what its last command ended with, or, after ``exit``,
@@ -1076,7 +1076,7 @@ class CodeResult:
 
 @dataclass(frozen=True, slots=True)
 class CodeContext:
-    """A place where code runs and variables stay."""
+    """A place where code runs and variables persist."""
 
     id: str
     language: str = "python"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class AsyncContexts:
-    """The code contexts of one sandbox: places where code runs and variables stay."""
+    """The code contexts of one sandbox: places where code runs and variables persist."""
 
     def __init__(self, sandbox: AsyncSandbox) -> None:
         self._sandbox = sandbox
@@ -29,7 +29,7 @@ class AsyncContexts:
         """Make a context of its own.
 
         Args:
-            language: What its code is written in; ``python`` where not given.
+            language: What its code is written in; ``python`` by default.
             cwd: The folder that it starts in.
         """
         request = self._sandbox._post("/contexts", {"language": language, "cwd": cwd})
@@ -41,7 +41,7 @@ class AsyncContexts:
         return [decode(CodeContext, item) for item in wire["items"]]
 
     async def remove(self, context: CodeContext | str) -> None:
-        """End a context, given itself or its id; its variables are gone.
+        """End a context, given itself or its id; its variables are lost.
 
         Raises:
             ContextNotFoundError: There is none with this id.
@@ -59,7 +59,7 @@ class AsyncContexts:
         await self._call("POST", context, "/interrupt")
 
     async def restart(self, context: CodeContext | str) -> None:
-        """Make a context as new; its variables are gone."""
+        """Reset a context; its variables are lost."""
         await self._call("POST", context, "/restart")
 
     async def _call(self, method: str, context: CodeContext | str, part: str) -> None:

@@ -38,7 +38,7 @@ PIECE = 256 << 10
 class AsyncFiles:
     """The files of one sandbox. Relative paths start at ``/workspace``.
 
-    Every method takes ``user``, the user inside who does it (``user`` where not given), and
+    Every method takes ``user``, the user inside who does it (``user`` by default), and
     raises :class:`FileNotFoundInSandboxError`, :class:`PermissionDeniedError` and the other
     children of :class:`FileError`.
     """
@@ -107,7 +107,7 @@ class AsyncFiles:
         Args:
             path: Where to write it.
             content: Text (stored as UTF-8) or bytes.
-            mode: Permission bits such as ``0o755``; where not given those that it has, or
+            mode: Permission bits such as ``0o755``; by default those that it has, or
                 ``0o644``.
             user: Who writes it, and owns a new one.
             atomic: Put a new file of the user's in the place of any that is there, in one

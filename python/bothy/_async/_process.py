@@ -100,7 +100,7 @@ class AsyncProcess:
         """Wait for the end and return it with all the output that the server still holds.
 
         Args:
-            timeout_seconds: Give up waiting after so many seconds; the process runs on.
+            timeout_seconds: Give up waiting after this many seconds; the process runs on.
             on_stdout: Called with each piece of standard output.
             on_stderr: Called with each piece of standard error.
 
@@ -131,7 +131,7 @@ class AsyncProcess:
         await self._post("signal", {"signal": signal_number(signal)})
 
     async def kill(self) -> None:
-        """Kill it and all that it started."""
+        """Kill it and everything it started."""
         await self._sandbox._client._call(Request("DELETE", self._path))
 
     @property

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class AsyncShell:
-    """One bash whose directory and variables stay from command to command.
+    """One bash whose directory and variables persist from command to command.
 
     Commands in one shell run one after the other, and as the sandbox's user. With
     ``async with`` the shell ends with the block.
@@ -57,8 +57,8 @@ class AsyncShell:
         """Run a command to its end; what it sets is there for the next.
 
         Args:
-            command: A line for bash, or many.
-            timeout_seconds: End the command after so many seconds, and not the shell.
+            command: One or more lines for bash.
+            timeout_seconds: End the command after this many seconds, but not the shell.
             on_stdout: Called with each piece of standard output as it is written.
             on_stderr: Called with each piece of standard error as it is written.
 
@@ -92,7 +92,7 @@ class AsyncShell:
         raise ConnectionFailedError("the stream of the command's output broke off")
 
     async def interrupt(self) -> None:
-        """End the command that runs, and not the shell.
+        """End the command that runs, but not the shell.
 
         Raises:
             ConflictError: No command runs, or it has not arrived yet.
@@ -100,7 +100,7 @@ class AsyncShell:
         await self._call("POST", "/interrupt")
 
     async def restart(self) -> None:
-        """Make the shell as new, and end what it started."""
+        """Reset the shell, and end what it started."""
         await self._call("POST", "/restart")
 
     async def close(self) -> None:

@@ -89,7 +89,7 @@ class AsyncWebSocket:
                 return None
 
     async def close(self) -> None:
-        """Say good-bye and close the connection. Closing it twice does nothing."""
+        """Close the connection. Closing it twice does nothing."""
         if self._closed:
             return
         self._closed = True

@@ -85,7 +85,7 @@ class AsyncTerminal:
 
         Args:
             marker: What to wait for.
-            timeout_seconds: Give up after so long; what has been printed is kept. ``None``
+            timeout_seconds: Give up after this long; what has been printed is kept. ``None``
                 waits for ever.
 
         Raises:

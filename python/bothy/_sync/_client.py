@@ -190,7 +190,7 @@ class Client:
         return self._call(Request(method, path, params=params, json=json))
 
     def limits(self) -> Limits:
-        """Return what the project's plan allows, and what of it is in use."""
+        """Return what the project's plan allows, and how much of it is in use."""
         return decode(Limits, self._call(Request("GET", "/v1/limits")))
 
     def usage(
@@ -203,11 +203,11 @@ class Client:
         sandbox: str | None = None,
         template: str | None = None,
     ) -> UsageReport:
-        """Return what was used, and what it costs.
+        """Return usage, and what it costs.
 
         Args:
-            start: From when, with a time zone; the first of this month when left out.
-            end: Until when, which is not included; now when left out.
+            start: From when, with a time zone; the first of this month by default.
+            end: Until when, which is not included; now by default.
             group_by: ``day`` or ``hour``, ``project``, ``template``, ``sandbox``, and
                 ``label:KEY`` for a key of the metadata: one of them, or several.
             project: Only this project. Only the operator sees others than their own.
@@ -216,7 +216,7 @@ class Client:
 
         Raises:
             InvalidArgumentError: It cannot be grouped like that, or the times cannot be.
-            ProjectNotFoundError: There is no such project, or it is somebody else's.
+            ProjectNotFoundError: There is no such project, or it belongs to someone else.
         """
         params: dict[str, Any] = {
             "from": start and format_time(start.timestamp()),
@@ -295,12 +295,12 @@ class Client:
                 cache and no log.
             registries: Logins for the images that FROM and COPY --from name: ``host``,
                 ``username`` and ``password`` of each. They are in no record and no log.
-            network: What commands may reach; ``"restricted"`` with all presets when left out.
-            engine: The engine that runs commands; the server's when left out.
-            cpu: The number of processors for commands; 1 when left out.
-            memory_mb: Their memory; 2048 MiB, or what the plan allows, when left out.
-            disk_mb: Their disk; 16384 MiB, or what the plan allows, when left out.
-            timeout_seconds: How long each command may take; 3600 when left out.
+            network: What commands may reach; ``"restricted"`` with all presets by default.
+            engine: The engine that runs commands; the server's by default.
+            cpu: The number of processors for commands; 1 by default.
+            memory_mb: Their memory; 2048 MiB, or what the plan allows, by default.
+            disk_mb: Their disk; 16384 MiB, or what the plan allows, by default.
+            timeout_seconds: How long each command may take; 3600 by default.
             shell_on_failure: Where a command fails, leave a sandbox for half an hour with
                 what there was before it. The error's hint names it.
 
@@ -555,7 +555,7 @@ class Client:
         Args:
             sandbox_id: Only those of this sandbox.
             name: Only those with this name.
-            limit: At most so many; all where not given.
+            limit: At most this many; all by default.
         """
         params = {"sandbox_id": sandbox_id, "name": name}
         return [decode(Snapshot, s) for s in self._pages("/v1/snapshots", params, limit)]
@@ -576,7 +576,7 @@ class Client:
         Args:
             snapshot: The later snapshot or its id.
             since: The earlier one or its id.
-            limit: At most so many, up to 10000.
+            limit: At most this many, up to 10000.
 
         Raises:
             SnapshotNotFoundError: There is none with one of the ids.
@@ -674,8 +674,8 @@ class Client:
 
         Args:
             name: A name, to know it again.
-            project: The project that it is for; the caller's where not given.
-            scopes: What it may do; all that has to do with sandboxes where not given.
+            project: The project that it is for; the caller's by default.
+            scopes: What it may do; all that has to do with sandboxes by default.
             expires_at: When it becomes invalid, which must have a time zone; never where
                 not given.
 
@@ -705,7 +705,7 @@ class Client:
         """Return a project by its id.
 
         Raises:
-            ProjectNotFoundError: There is no such project, or it is somebody else's.
+            ProjectNotFoundError: There is no such project, or it belongs to someone else.
         """
         return decode(Project, self._call(Request("GET", named("projects", project_id))))
 
@@ -716,13 +716,13 @@ class Client:
 
         Args:
             project_id: Its name.
-            plan: The plan that bounds it: ``starter`` where not given, ``pro``, ``team`` or
+            plan: The plan that limits it: ``starter`` by default, ``pro``, ``team`` or
                 ``unlimited``.
             budget: What it may spend in a month, in the currency of the server's rates; no
-                bound where not given.
+                bound by default.
 
         Raises:
-            ConflictError: There is one of this name.
+            ConflictError: There is one with this name.
             ForbiddenError: The client's own key is not the operator's.
         """
         body = without_none({"id": project_id, "plan": plan, "budget": budget})
@@ -768,12 +768,12 @@ class Client:
             key: Its key. The server keeps it encrypted, and shows it to nobody.
             tools: Tools of the agent's own: for each name the command in the sandbox, which
                 gets the input as JSON and prints the result.
-            max_sessions: How many sessions are worked for at once; 10 where not given.
+            max_sessions: How many sessions are worked for at once; 10 by default.
             agents_url: The service, where it is not Anthropic's.
             **sandbox: What a session's sandbox is made from, as for :meth:`Sandbox.create`.
 
         Raises:
-            InvalidArgumentError: A value cannot be.
+            InvalidArgumentError: A value is invalid.
             TemplateNotFoundError: There is no such template.
             ForbiddenError: The client's own key lacks the scope ``admin``.
         """
@@ -795,7 +795,7 @@ class Client:
         return decode(AgentAttachment, wire)
 
     def agent_attachments(self) -> list[AgentAttachment]:
-        """Return the environments that the server works for, the oldest first."""
+        """Return the environments that the server works for, oldest first."""
         wire = self._call(Request("GET", "/v1/agents"))
         return [decode(AgentAttachment, item) for item in wire["items"]]
 
@@ -817,12 +817,12 @@ class Client:
         self._call(Request("DELETE", named("agents", found)))
 
     def webhooks(self) -> list[Webhook]:
-        """Return the project's webhooks, the oldest first."""
+        """Return the project's webhooks, oldest first."""
         wire = self._call(Request("GET", "/v1/webhooks"))
         return [decode(Webhook, item) for item in wire["items"]]
 
     def webhook(self, webhook_id: str) -> Webhook:
-        """Return a webhook by its id, with how far its deliveries have come.
+        """Return a webhook by its id, with the state of its deliveries.
 
         Raises:
             NotFoundError: There is no such webhook.
@@ -846,11 +846,11 @@ class Client:
             url: Where to send events, by http or https.
             events: The types to send, such as ``sandbox.ended``; all where empty.
             name: A name for people.
-            secret: What requests are signed with, 8 to 512 characters; made where not given.
-            disabled: Send nothing before it is enabled.
+            secret: What requests are signed with, 8 to 512 characters; generated by default.
+            disabled: Send nothing until it is enabled.
 
         Raises:
-            InvalidArgumentError: The address, or a type of events, cannot be.
+            InvalidArgumentError: The address, or an event type, is invalid.
             ForbiddenError: The client's own key is not an administrator's.
         """
         body = {"url": url, "events": list(events), "name": name, "secret": secret}
@@ -871,7 +871,7 @@ class Client:
     ) -> Webhook:
         """Change a webhook, given itself or its id, and return it.
 
-        What is waiting is tried at once; one that is enabled continues where it stopped.
+        Pending events are retried at once; an enabled webhook continues where it stopped.
 
         Args:
             webhook: The webhook.
@@ -894,7 +894,7 @@ class Client:
         self._call(Request("DELETE", _webhook_path(webhook)))
 
     def test_webhook(self, webhook: Webhook | str) -> WebhookTest:
-        """Send an event of the type ``webhook.test``, once, and tell what the receiver answered."""
+        """Send an event of the type ``webhook.test``, once, and return the receiver's answer."""
         wire = self._call(Request("POST", _webhook_path(webhook) + "/test"))
         return decode(WebhookTest, wire)
 
@@ -912,7 +912,7 @@ class Client:
         after: int | None = None,
         limit: int | None = None,
     ) -> list[AuditRecord]:
-        """Return who did what, the newest first. For administrators.
+        """Return who did what, newest first. For administrators.
 
         The operator sees all projects, and what no key was recognised for; others see their
         own project.
@@ -924,10 +924,10 @@ class Client:
             token: Only what this key did, given itself or its id.
             sandbox: Only what was done to the sandbox with this id.
             project: Only this project.
-            refused: Only what was answered with 401, 403 or 404.
+            refused: Only requests answered with 401, 403 or 404.
             oldest: The oldest first.
-            after: Continue after the record with this id, in the order that is asked for.
-            limit: At most so many; all where not given.
+            after: Continue after the record with this id, in the requested order.
+            limit: At most this many; all by default.
 
         Raises:
             ForbiddenError: The client's own key is not an administrator's.
@@ -947,7 +947,7 @@ class Client:
         return [decode(AuditRecord, item) for item in pages]
 
     def check_audit(self, *, at: int = 0, head: str | None = None) -> AuditCheck:
-        """Check that the audit is as it was written. For the operator.
+        """Check that the audit was not altered. For the operator.
 
         Args:
             at: The id of a record whose hash was kept elsewhere.
@@ -962,7 +962,7 @@ class Client:
         )
 
     def metrics(self) -> list[SandboxMetrics]:
-        """Return the latest measurement of every sandbox that runs.
+        """Return the latest measurement of every running sandbox.
 
         They are measured every ten seconds.
         """
@@ -988,7 +988,7 @@ class Client:
     def watch_events(
         self, since: int = 0, *, sandbox: str | None = None
     ) -> EventStream[Event]:
-        """Iterate over what happened in the project, and happens from now on.
+        """Iterate over the project's events, past and new.
 
         Args:
             since: Only events with an id above this one.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Contexts:
-    """The code contexts of one sandbox: places where code runs and variables stay."""
+    """The code contexts of one sandbox: places where code runs and variables persist."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -30,7 +30,7 @@ class Contexts:
         """Make a context of its own.
 
         Args:
-            language: What its code is written in; ``python`` where not given.
+            language: What its code is written in; ``python`` by default.
             cwd: The folder that it starts in.
         """
         request = self._sandbox._post("/contexts", {"language": language, "cwd": cwd})
@@ -42,7 +42,7 @@ class Contexts:
         return [decode(CodeContext, item) for item in wire["items"]]
 
     def remove(self, context: CodeContext | str) -> None:
-        """End a context, given itself or its id; its variables are gone.
+        """End a context, given itself or its id; its variables are lost.
 
         Raises:
             ContextNotFoundError: There is none with this id.
@@ -60,7 +60,7 @@ class Contexts:
         self._call("POST", context, "/interrupt")
 
     def restart(self, context: CodeContext | str) -> None:
-        """Make a context as new; its variables are gone."""
+        """Reset a context; its variables are lost."""
         self._call("POST", context, "/restart")
 
     def _call(self, method: str, context: CodeContext | str, part: str) -> None:

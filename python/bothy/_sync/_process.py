@@ -101,7 +101,7 @@ class Process:
         """Wait for the end and return it with all the output that the server still holds.
 
         Args:
-            timeout_seconds: Give up waiting after so many seconds; the process runs on.
+            timeout_seconds: Give up waiting after this many seconds; the process runs on.
             on_stdout: Called with each piece of standard output.
             on_stderr: Called with each piece of standard error.
 
@@ -132,7 +132,7 @@ class Process:
         self._post("signal", {"signal": signal_number(signal)})
 
     def kill(self) -> None:
-        """Kill it and all that it started."""
+        """Kill it and everything it started."""
         self._sandbox._client._call(Request("DELETE", self._path))
 
     @property

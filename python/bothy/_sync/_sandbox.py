@@ -134,11 +134,11 @@ class Sandbox:
             network: ``"off"``, ``"restricted"``, ``"open"``, or a :class:`Network`.
             timeout_seconds: After how many seconds its time is up; 0 for never.
             on_timeout: What happens then: ``terminate`` or ``pause``.
-            idle_seconds: Pause it after so many seconds without work.
+            idle_seconds: Pause it after this many seconds without work.
             auto_resume: Wake it by the next call when it is paused.
             env: Environment variables for every command.
-            secrets: Credentials that the gateway puts in place and that never enter it.
-            metadata: Labels of your own, to list by.
+            secrets: Credentials that the gateway inserts and that never enter it.
+            metadata: Your own labels, to list by.
             engine: What gives it its kernel: ``gvisor``, ``microvm``, or ``auto``, which
                 leaves it to the server's policy.
             require_acceleration: Refuse a virtual machine that would be emulated.
@@ -149,11 +149,11 @@ class Sandbox:
             client: A client to use and leave open.
 
         Raises:
-            InvalidArgumentError: A value cannot be.
+            InvalidArgumentError: A value is invalid.
             TemplateNotFoundError: There is no such template.
             QuotaExceededError: The project's plan does not allow another.
-            BudgetExceededError: What the project may spend is spent.
-            CapacityError: The host has no room, also after some tries.
+            BudgetExceededError: The project's budget is used up.
+            CapacityError: The host has no room, even after some retries.
             UnsupportedError: Acceleration is required, and the server has none.
         """
         body = {
@@ -198,7 +198,7 @@ class Sandbox:
         api_key: str | None = None,
         client: Client | None = None,
     ) -> Sandbox:
-        """Find a sandbox by its id, in any state, ended ones included.
+        """Find a sandbox by its id, in any state, including ended ones.
 
         Raises:
             SandboxNotFoundError: There is none with this id.
@@ -226,7 +226,7 @@ class Sandbox:
             state: Only those in this state, or in one of these.
             name: Only those with this name.
             metadata: Only those with all these labels.
-            limit: At most so many; all where not given.
+            limit: At most this many; all by default.
             live: Only those that have not ended, as ``bothy ls`` shows them; unless ``state``
                 says otherwise.
             url: The server's address, where no ``client`` is given.
@@ -255,14 +255,14 @@ class Sandbox:
 
         Args:
             snapshot_or_sandbox_id: What :meth:`pause` returned, or the sandbox's own id.
-            memory: Bring memory and processes back; without, it starts anew with its files.
+            memory: Bring memory and processes back; if false, it restarts with its files.
             url: The server's address, where no ``client`` is given.
             api_key: The key, where no ``client`` is given.
             client: A client to use and leave open.
 
         Raises:
             NotFoundError: There is neither a sandbox nor a snapshot with this id.
-            CapacityError: The host has no room, also after some tries.
+            CapacityError: The host has no room, even after some retries.
         """
         with borrowed(client, url, api_key) as used:
             path = f"{sandbox_path(snapshot_or_sandbox_id)}/resume"
@@ -278,7 +278,7 @@ class Sandbox:
         api_key: str | None = None,
         client: Client | None = None,
     ) -> Limits:
-        """Return what the project's plan allows, and what of it is in use."""
+        """Return what the project's plan allows, and how much of it is in use."""
         with borrowed(client, url, api_key) as used:
             return used.limits()
 
@@ -364,15 +364,15 @@ class Sandbox:
 
         A non-zero exit code is not an error; ``result.check()`` makes it one. Giving up
         waiting (an interrupt, a callback that raises, a lost connection)
-        kills the command with all that it started, unless ``keep_running`` is set.
+        kills the command with everything it started, unless ``keep_running`` is set.
 
         Args:
             command: A line for ``bash -lc`` (``sh -lc`` where the image has no bash), or a
                 list of arguments that is run as it is.
-            cwd: Where to run it; ``/workspace`` where not given.
+            cwd: Where to run it; ``/workspace`` by default.
             env: More environment variables.
-            user: Who runs it, such as ``root``; ``user`` where not given.
-            timeout_seconds: Kill it, and all that it started, after so many seconds.
+            user: Who runs it, such as ``root``; ``user`` by default.
+            timeout_seconds: Kill it, and everything it started, after this many seconds.
             stdin: What it reads from standard input.
             merge_stderr: Write standard error into ``stdout``, in the order of writing.
             keep_running: Let it run on when the caller stops waiting for it.
@@ -461,12 +461,12 @@ class Sandbox:
         """Open a terminal (PTY).
 
         Args:
-            command: What runs in it; a login shell where not given.
+            command: What runs in it; a login shell by default.
             cols: The width of its window, in characters.
             rows: The height of its window, in lines.
-            cwd: Where to run it; ``/workspace`` where not given.
+            cwd: Where to run it; ``/workspace`` by default.
             env: More environment variables.
-            user: Who runs it; ``user`` where not given.
+            user: Who runs it; ``user`` by default.
         """
         line = command if command is None or isinstance(command, str) else shlex.join(command)
         params = {"command": line, "cols": cols, "rows": rows, "cwd": cwd, "user": user}
@@ -493,10 +493,10 @@ class Sandbox:
 
     @io.opens
     def shell(self, *, cwd: str | None = None) -> Shell:
-        """Make a shell whose directory and variables stay from command to command.
+        """Make a shell whose directory and variables persist from command to command.
 
         Args:
-            cwd: Where it starts; ``/workspace`` where not given.
+            cwd: Where it starts; ``/workspace`` by default.
         """
         wire = self._client._call(self._post("/shells", {"cwd": cwd}))
         return Shell(self, wire["id"])
@@ -524,10 +524,10 @@ class Sandbox:
 
         Args:
             code: The code.
-            language: ``python`` (where not given), ``javascript`` or ``bash``.
-            context: Where to run it; one for each language where not given.
+            language: ``python`` (the default), ``javascript`` or ``bash``.
+            context: Where to run it; one for each language by default.
             env: Environment variables that are set while it runs.
-            timeout_seconds: Interrupt it after so many seconds.
+            timeout_seconds: Interrupt it after this many seconds.
             on_stdout: Called with each piece of standard output as it is written.
             on_stderr: Called with each piece of standard error as it is written.
             on_result: Called with each thing that is displayed, by MIME type.
@@ -580,11 +580,11 @@ class Sandbox:
         return self._learn(self._client._call(request))
 
     def set_timeout(self, timeout_seconds: int) -> SandboxInfo:
-        """Let its time be up so many seconds from now; 0 for never."""
+        """Let its time be up this many seconds from now; 0 for never."""
         return self.update(timeout_seconds=timeout_seconds)
 
     def set_network(self, network: NetworkArg) -> SandboxInfo:
-        """Change what it may reach, at once, for open connections too."""
+        """Change what it may reach, immediately, for open connections too."""
         return self.update(network=network)
 
     def pause(
@@ -592,10 +592,10 @@ class Sandbox:
     ) -> str:
         """Freeze it to disk and return the id of the snapshot; see :meth:`resume`.
 
-        While it is paused it costs no CPU and no memory.
+        While paused, it takes no CPU and no memory.
 
         Args:
-            memory: Keep memory and processes; without, only the files are kept.
+            memory: Keep memory and processes; if false, only the files are kept.
             name: A name for the snapshot.
             wait: ``"store"`` returns when the snapshot is in the server's object storage as
                 well, or after four minutes; its ``durable`` says which.
@@ -612,7 +612,7 @@ class Sandbox:
 
         Args:
             name: A name for the snapshot.
-            memory: Keep memory and processes; without, only the files are kept.
+            memory: Keep memory and processes; if false, only the files are kept.
             wait: ``"store"`` returns when the snapshot is in the server's object storage as
                 well, or after four minutes; its ``durable`` says which.
         """
@@ -653,7 +653,7 @@ class Sandbox:
         network: NetworkArg | None = None,
         secrets: bool = False,
     ) -> builtins.list[Sandbox]:
-        """Make ``n`` running copies, memory included, and return them; this one runs on.
+        """Make ``n`` running copies, including memory, and return them; this one runs on.
 
         What is not given is taken over from this one, but for its secrets: those the copies
         have only with ``secrets``.
@@ -671,7 +671,7 @@ class Sandbox:
         return [type(self)(self._client, decode(SandboxInfo, item)) for item in wire["items"]]
 
     def rollback(self, snapshot: Snapshot | str) -> SandboxInfo:
-        """Make it what it was at a snapshot; what it was until now is kept as another.
+        """Return it to its state at a snapshot; its state until now is kept as another.
 
         Raises:
             SnapshotNotFoundError: There is no such snapshot.
@@ -682,7 +682,7 @@ class Sandbox:
         return self._learn(self._client._call(request))
 
     def network_log(self, since: datetime | None = None) -> builtins.list[NetworkDecision]:
-        """Return what it tried to reach, and what became of it, oldest first.
+        """Return what it tried to reach, and the decision, oldest first.
 
         Args:
             since: Only from this time on, which must have a time zone.
@@ -692,7 +692,7 @@ class Sandbox:
         return [decode(NetworkDecision, item) for item in wire["items"]]
 
     def watch_network(self, since: datetime | None = None) -> EventStream[NetworkDecision]:
-        """Iterate over what it tried to reach, and tries from now on."""
+        """Iterate over what it tried to reach, then follow new attempts."""
         request = stream_request("GET", f"{self._path}/network/log", params=since_param(since))
         return EventStream(self._client, request, decoder(NetworkDecision))
 
@@ -703,13 +703,13 @@ class Sandbox:
     def metrics_history(
         self, start: datetime | None = None, end: datetime | None = None
     ) -> builtins.list[Metrics]:
-        """Return what was measured every ten seconds, oldest first.
+        """Return the measurements taken every ten seconds, oldest first.
 
-        The last half hour is kept at most, since it was last started or resumed.
+        At most the last half hour is kept, since it was last started or resumed.
 
         Args:
-            start: Only what was measured from then on.
-            end: Only what was measured until then.
+            start: Only measurements from then on.
+            end: Only measurements until then.
         """
         params = {name: at and at.isoformat() for name, at in (("from", start), ("to", end))}
         request = Request("GET", f"{self._path}/metrics/history", params=params)
@@ -735,7 +735,7 @@ class Sandbox:
         return [event for event in events if event.sandbox_id == self.id]  # an older server's
 
     def watch_events(self, since: int = 0) -> EventStream[Event]:
-        """Iterate over what happened to it, and happens from now on."""
+        """Iterate over events about it, past and new."""
 
         def mine(wire: dict[str, Any]) -> Event | None:  # an older server sends all
             return decode(Event, wire) if wire.get("sandbox_id") == self.id else None
@@ -770,7 +770,7 @@ class Sandbox:
 
         Args:
             port: The port inside the sandbox.
-            expires_seconds: For how long it can be used; one hour where not given.
+            expires_seconds: For how long it can be used; one hour by default.
         """
         return (self.create_link(port, expires_seconds=expires_seconds)).url
 
@@ -787,7 +787,7 @@ class Sandbox:
             kind: ``browser`` is opened in a browser; after that only the sandbox's own pages
                 may send what changes something. ``webhook`` is for programs: append the
                 path that they call to its ``url``. Requests by any method pass through.
-            expires_seconds: For how long it can be used; one hour where not given.
+            expires_seconds: For how long it can be used; one hour by default.
         """
         given = None if kind == "browser" else kind
         body = {"port": port, "kind": given, "expires_seconds": expires_seconds}
@@ -810,7 +810,7 @@ class Sandbox:
 
         Args:
             port: The port inside the sandbox.
-            local_port: Where to listen; any free port where not given, see ``forward.port``.
+            local_port: Where to listen; any free port by default, see ``forward.port``.
             local_host: The address to listen on.
         """
         path = f"{self._path}/ports/{port}"
@@ -836,10 +836,10 @@ class Sandbox:
 
 
 def _undo(client: Client, request: Request) -> None:
-    """End what a cancelled creation has made: its answer was on the way already.
+    """End what a cancelled create has made: its answer was already on the way.
 
     It is asked for again by its key. Where nothing was made, or the server does not answer, there
-    is nothing to be done: the sandbox ends with its time.
+    is nothing to be done: the sandbox ends when its time is up.
     """
     try:
         with contextlib.suppress(Exception):

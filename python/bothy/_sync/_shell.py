@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Shell:
-    """One bash whose directory and variables stay from command to command.
+    """One bash whose directory and variables persist from command to command.
 
     Commands in one shell run one after the other, and as the sandbox's user. With
     ``with`` the shell ends with the block.
@@ -58,8 +58,8 @@ class Shell:
         """Run a command to its end; what it sets is there for the next.
 
         Args:
-            command: A line for bash, or many.
-            timeout_seconds: End the command after so many seconds, and not the shell.
+            command: One or more lines for bash.
+            timeout_seconds: End the command after this many seconds, but not the shell.
             on_stdout: Called with each piece of standard output as it is written.
             on_stderr: Called with each piece of standard error as it is written.
 
@@ -93,7 +93,7 @@ class Shell:
         raise ConnectionFailedError("the stream of the command's output broke off")
 
     def interrupt(self) -> None:
-        """End the command that runs, and not the shell.
+        """End the command that runs, but not the shell.
 
         Raises:
             ConflictError: No command runs, or it has not arrived yet.
@@ -101,7 +101,7 @@ class Shell:
         self._call("POST", "/interrupt")
 
     def restart(self) -> None:
-        """Make the shell as new, and end what it started."""
+        """Reset the shell, and end what it started."""
         self._call("POST", "/restart")
 
     def close(self) -> None:

@@ -90,7 +90,7 @@ class WebSocket:
                 return None
 
     def close(self) -> None:
-        """Say good-bye and close the connection. Closing it twice does nothing."""
+        """Close the connection. Closing it twice does nothing."""
         if self._closed:
             return
         self._closed = True
