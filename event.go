@@ -40,9 +40,13 @@ const (
 	EventSnapshotCreated   = "snapshot.created"
 	EventSnapshotDeleted   = "snapshot.deleted"
 	// EventSnapshotStored tells that a snapshot is in the object storage now.
-	EventSnapshotStored  = "snapshot.stored"
-	EventTemplateBuilt   = "template.built"
-	EventTemplateDeleted = "template.deleted"
+	EventSnapshotStored = "snapshot.stored"
+	// EventSnapshotRepaired tells that the object storage had lost something of a snapshot
+	// that is there again, and EventSnapshotDamaged that no host had it.
+	EventSnapshotRepaired = "snapshot.repaired"
+	EventSnapshotDamaged  = "snapshot.damaged"
+	EventTemplateBuilt    = "template.built"
+	EventTemplateDeleted  = "template.deleted"
 	// EventEnginePreparing tells what the first sandbox of an engine waits for: data
 	// names the engine and the step, such as the download of a kernel.
 	EventEnginePreparing = "engine.preparing"
@@ -56,6 +60,7 @@ const (
 var EventTypes = []string{
 	EventSandboxCreated, EventSandboxUpdated, EventSandboxPaused, EventSandboxResumed, EventSandboxForked, EventSandboxRolledBack,
 	EventSandboxUnattached, EventSandboxHostLost, EventSandboxMoved, EventSandboxMoveFailed, EventSandboxEnded, EventSandboxOOM, EventSnapshotCreated, EventSnapshotDeleted, EventSnapshotStored,
+	EventSnapshotRepaired, EventSnapshotDamaged,
 	EventEnginePreparing, EventBudgetWarning, EventBudgetExceeded,
 }
 

@@ -51,8 +51,9 @@ func PeerFrom(ctx context.Context) *Peer {
 }
 
 // FromPeers takes what hosts send: next gets the requests that they pass on, move the sandboxes
-// that they offer, trees the requests for files, and join those of who wants to be a host.
-func FromPeers(next, join, move, trees http.Handler) http.Handler {
+// that they offer, trees the requests for files and pieces those for what the object storage has
+// lost of them, and join those of who wants to be a host.
+func FromPeers(next, join, move, trees, pieces http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == joinPath {
 			join.ServeHTTP(w, r)
@@ -65,6 +66,10 @@ func FromPeers(next, join, move, trees http.Handler) http.Handler {
 		}
 		if r.URL.Path == movePath {
 			move.ServeHTTP(w, r)
+			return
+		}
+		if r.URL.Path == piecePath {
+			pieces.ServeHTTP(w, r)
 			return
 		}
 		if strings.HasPrefix(r.URL.Path, treesPath) {

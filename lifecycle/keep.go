@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -35,6 +36,20 @@ func (s *Service) SnapshotStored(ctx context.Context, id string) {
 	} else if changed {
 		s.ledger.EmitFor(ctx, bothy.EventSnapshotStored, n.SandboxID, n.ProjectID, map[string]string{"snapshot_id": id, "durable": string(n.Durable)})
 	}
+}
+
+// SnapshotDamaged tells that the object storage had lost pieces of a snapshot, of which so many
+// were written again.
+func (s *Service) SnapshotDamaged(ctx context.Context, id string, found, repaired int) {
+	n, err := s.o.Store.Snapshot(ctx, id)
+	if err != nil {
+		return // nobody knows it any more
+	}
+	typ := bothy.EventSnapshotDamaged
+	if repaired == found {
+		typ = bothy.EventSnapshotRepaired
+	}
+	s.ledger.EmitFor(ctx, typ, n.SandboxID, n.ProjectID, map[string]string{"snapshot_id": id, "pieces": strconv.Itoa(found), "repaired": strconv.Itoa(repaired)})
 }
 
 // checkWait refuses to wait for what cannot come.

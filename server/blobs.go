@@ -14,6 +14,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	blobdir "github.com/bothy-dev/bothy/blob/dir"
 	"github.com/bothy-dev/bothy/blob/s3"
+	"github.com/bothy-dev/bothy/cluster"
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/doctor"
 	"github.com/bothy-dev/bothy/internal/random"
@@ -64,8 +65,15 @@ func (s *Server) openBlobs(ctx context.Context) error {
 		CacheBytes: s.config.Snapshots.CacheMB << 20, MinFree: s.config.Snapshots.MinFreeDiskMB << 20,
 		Grace: time.Duration(s.config.Snapshots.GraceHours) * time.Hour,
 		Named: s.namesSnapshot, Doubtful: s.missing > 0,
-		OnKept: func(name string) { s.lifecycle.SnapshotStored(background, name) },
-		Log:    s.log,
+		OnKept:   func(name string) { s.lifecycle.SnapshotStored(background, name) },
+		OnDamage: func(name string, found, repaired int) { s.lifecycle.SnapshotDamaged(background, name, found, repaired) },
+		Elsewhere: func(ctx context.Context, p s3.Piece, good func([]byte) bool) error {
+			if s.pieces.Router == nil {
+				return fs.ErrNotExist
+			}
+			return s.pieces.Ask(ctx, cluster.Piece{Kind: snapshotKind, Name: p.Name, File: p.File, At: p.At, Size: p.Size}, good)
+		},
+		Log: s.log,
 	})
 	if err != nil {
 		stop()
@@ -81,6 +89,15 @@ func (s *Server) openBlobs(ctx context.Context) error {
 	go blobs.RunCollector(background)
 	go s.watchBucket(background, blobs, len(stored) > 0)
 	return nil
+}
+
+// readPiece gives another host a piece of what is on this host's disk.
+func (s *Server) readPiece(ctx context.Context, p cluster.Piece) ([]byte, error) {
+	blobs, ok := s.blobs.(*s3.Store)
+	if !ok || p.Kind != snapshotKind {
+		return nil, fs.ErrNotExist
+	}
+	return blobs.Piece(ctx, s3.Piece{Name: p.Name, File: p.File, At: p.At, Size: p.Size})
 }
 
 // objectStorage is what the metrics tell of the object storage.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/api/middleware"
+	"github.com/bothy-dev/bothy/blob/s3"
 	"github.com/bothy-dev/bothy/cluster"
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/mcp"
@@ -102,6 +103,7 @@ func (s *Server) openCluster(ctx context.Context) error {
 	s.api.SetPeers(router)
 	s.trees = cluster.NewTrees(s.hosts, authority, s.openShared)
 	s.cluster.Mover = s.newMover(gate, router)
+	s.pieces = cluster.Pieces{Router: router, Read: s.readPiece, Max: s3.MaxPiece}
 	s.hosts.SetFigures(s.figures)
 	s.metrics.Cluster(s.asHost)
 	l, err := net.Listen("tcp", c.Listen)
@@ -132,7 +134,7 @@ func (s *Server) runCluster() (stop func()) {
 	if s.hosts == nil {
 		return func() {}
 	}
-	peers := s.api.ServePeers(s.peers, cluster.FromPeers(http.HandlerFunc(s.servePeer), s.cluster.Invitations, s.cluster.Mover, s.trees))
+	peers := s.api.ServePeers(s.peers, cluster.FromPeers(http.HandlerFunc(s.servePeer), s.cluster.Invitations, s.cluster.Mover, s.trees, &s.pieces))
 	s.log.Info("host of a cluster", "name", s.config.Cluster.Name, "listen", s.peers.Addr().String())
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

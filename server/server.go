@@ -87,6 +87,7 @@ type Server struct {
 	// shared is what they have in common, and trees has files of theirs.
 	shared store.Shared
 	trees  *cluster.Trees
+	pieces cluster.Pieces
 	peers  net.Listener
 	// onDuty is set while this host does what one does for all.
 	onDuty atomic.Bool

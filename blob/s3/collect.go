@@ -132,10 +132,10 @@ func (s *Store) RunCollector(ctx context.Context) {
 		err := s.Collect(ctx)
 		if time.Since(swept) > sweepEvery {
 			swept = time.Now()
-			err = errors.Join(err, s.Sweep(ctx))
+			err = errors.Join(err, s.Sweep(ctx), s.Mend(ctx))
 		}
 		if err != nil && ctx.Err() == nil {
-			s.log.Warn("not all that is not needed was removed from the object storage", "kind", s.o.Kind, "error", err)
+			s.log.Warn("the object storage could not be brought in order", "kind", s.o.Kind, "error", err)
 		}
 		select {
 		case <-ctx.Done():

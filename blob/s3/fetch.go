@@ -94,7 +94,9 @@ func (s *Store) fetch(ctx context.Context, name string) error {
 	defer d.Discard()
 	begun := time.Now()
 	guard := &disk.Guard{Dir: s.root, Min: s.o.MinFree}
-	if err := s.bucket.download(ctx, s.o.Kind, name, i, d.Dir(), guard); err != nil {
+	m := &mender{s: s, name: name}
+	defer m.tell()
+	if err := s.bucket.download(ctx, s.o.Kind, name, i, d.Dir(), guard, m.mend); err != nil {
 		return err
 	}
 	// A fetch that was given up just now may have brought it all the same.

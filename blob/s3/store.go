@@ -43,7 +43,13 @@ type Options struct {
 	Doubtful bool
 	// OnKept is told of each tree that was asked to be kept, when it is in the bucket.
 	OnKept func(name string)
-	Log    *slog.Logger
+	// Elsewhere asks other hosts for a piece of a tree that they have on their disks, until good
+	// accepts one. It is an error where none has it; nil where there are no others.
+	Elsewhere func(ctx context.Context, p Piece, good func([]byte) bool) error
+	// OnDamage is told of a tree of which pieces in the bucket were wrong or missing, and how
+	// many of them were written again.
+	OnDamage func(name string, found, repaired int)
+	Log      *slog.Logger
 
 	// now and backoff are for tests.
 	now     func() time.Time
@@ -351,6 +357,9 @@ func (s *Store) indexOf(ctx context.Context, name string) (*index, error) {
 		return nil, err
 	}
 	i, text, err := s.bucket.index(ctx, s.o.Kind, name)
+	if err != nil {
+		i, text, err = s.mendIndex(ctx, name, err)
+	}
 	if err != nil {
 		return nil, err
 	}

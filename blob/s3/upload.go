@@ -63,6 +63,9 @@ func (b *Bucket) upload(ctx context.Context, kind, name, dir string) (*index, []
 	if errors.Is(err, fs.ErrExist) {
 		return b.sameTree(ctx, kind, name, i)
 	}
+	if err == nil {
+		err = b.compareIndex(ctx, kind, name, text)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -114,6 +117,15 @@ func (b *Bucket) compareSizes(ctx context.Context, kind, name string, i *index) 
 		}
 	}
 	return nil
+}
+
+// compareIndex finds that the storage has said to have an index and has not.
+func (b *Bucket) compareIndex(ctx context.Context, kind, name string, text []byte) error {
+	got, err := b.get(ctx, b.key(kind, name, indexName), maxIndexBytes, int64(len(text)))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !bytes.Equal(got, text) {
+		return fmt.Errorf("%w: it accepted the index of %s, and has not what was sent", ErrUnavailable, name)
+	}
+	return err
 }
 
 // scan lists what lies in a folder, with the bytes of what is small.

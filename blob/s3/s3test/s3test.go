@@ -4,6 +4,9 @@ package s3test
 
 import (
 	"context"
+	"crypto/md5"
+	"encoding/hex"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -54,6 +57,8 @@ type Faults struct {
 	Cut func(r *http.Request) int64
 	// Answer changes what is answered.
 	Answer func(r *http.Request, body []byte) []byte
+	// Lose has an object accepted and not kept.
+	Lose func(r *http.Request) bool
 	// Before is called first, and may wait.
 	Before func(r *http.Request)
 }
@@ -173,6 +178,14 @@ func (s *Server) startProxy(t testing.TB) {
 		}
 		if f.Away != nil && f.Away(r) {
 			panic(http.ErrAbortHandler)
+		}
+		if f.Lose != nil && r.Method == http.MethodPut && f.Lose(r) {
+			sum := md5.New()
+			if _, err := io.Copy(sum, r.Body); err != nil {
+				panic(http.ErrAbortHandler)
+			}
+			w.Header().Set("ETag", fmt.Sprintf("%q", hex.EncodeToString(sum.Sum(nil))))
+			return
 		}
 		rp.ServeHTTP(w, r)
 	}))
