@@ -1,19 +1,19 @@
 import type { CallOptions, Transport } from "./transport.js";
 import type { AgentAttachment, CreateParams } from "./types.js";
 
-/** What an environment of managed agents is attached with. */
+/** How to attach an environment of managed agents. */
 export interface AttachParams {
   /** The environment's id. */
   environment: string;
-  /** Its key. The server keeps it encrypted, and shows it to nobody. */
+  /** Its key. The server keeps it encrypted, and never shows it. */
   key: string;
-  /** The service, where it is not Anthropic's. */
+  /** The service, if it is not Anthropic's. */
   url?: string;
   /** What a session's sandbox is made from. */
   sandbox?: Omit<CreateParams, "name">;
   /** Tools of the agent's own: commands in the sandbox that get the input as JSON and print the result. */
   tools?: { name: string; command: string }[];
-  /** How many sessions are worked for at once. Default 10. */
+  /** How many sessions are served at once. Default 10. */
   maxSessions?: number;
 }
 
@@ -34,7 +34,7 @@ export class Agents {
     return this.#transport.json({ method: "POST", path: "/v1/agents", json: params, signal });
   }
 
-  /** Lists the attached environments, the oldest first. */
+  /** Lists the attached environments, oldest first. */
   async list(options: CallOptions = {}): Promise<AgentAttachment[]> {
     return (await this.#transport.json<{ items: AgentAttachment[] }>({ path: "/v1/agents", ...options })).items;
   }
@@ -44,7 +44,7 @@ export class Agents {
     return this.#transport.json({ path: `/v1/agents/${encodeURIComponent(id)}`, ...options });
   }
 
-  /** Ends the work for an environment. Its key is forgotten, and the sandboxes of its sessions are paused. */
+  /** Stops working for an environment. Its key is deleted, and the sandboxes of its sessions are paused. */
   async detach(id: string, options: CallOptions = {}): Promise<void> {
     await this.#transport.empty({ method: "DELETE", path: `/v1/agents/${encodeURIComponent(id)}`, ...options });
   }

@@ -16,7 +16,7 @@ export interface AuditOptions extends CallOptions {
   sandbox?: string;
   /** Only this project. */
   project?: string;
-  /** Only what was answered with 401, 403 or 404. */
+  /** Only requests answered with 401, 403 or 404. */
   refused?: boolean;
   /** Which come first. Default: the newest. */
   order?: "newest" | "oldest";

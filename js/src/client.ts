@@ -16,13 +16,13 @@ type UsagePage = Omit<UsageReport, "from" | "to" | "asOf"> & { from: string; to:
 
 /** Options of {@link Bothy.usage}. */
 export interface UsageOptions extends CallOptions {
-  /** From when; the beginning of this month when left out. */
+  /** From when; by default the beginning of this month. */
   from?: Date;
-  /** Until when, which is not included; now when left out. */
+  /** Until when, exclusive; now by default. */
   to?: Date;
   /** `day` (the default) or `hour`, `project`, `template`, `sandbox`, and `label:KEY` for a key of the metadata. */
   groupBy?: string | readonly string[];
-  /** Only this project. Only the operator sees others than their own. */
+  /** Only this project. Only the operator sees projects other than their own. */
   project?: string;
   /** Only this sandbox and its snapshots. */
   sandbox?: string;
@@ -55,7 +55,7 @@ export class Bothy {
   readonly templates: Templates;
   /** Keys, for administrators. */
   readonly tokens: Tokens;
-  /** Projects: find; and make and change, for the operator. */
+  /** Projects: find; create and change, for the operator. */
   readonly projects: Projects;
   /** Environments of Claude Managed Agents that the server works for, for administrators. */
   readonly agents: Agents;
@@ -88,17 +88,17 @@ export class Bothy {
     });
   }
 
-  /** Returns what the project may use, and what is in use. */
+  /** Returns the project's limits, and how much is in use. */
   async limits(options: CallOptions = {}): Promise<Limits> {
     return this.#transport.json({ path: "/v1/limits", ...options });
   }
 
-  /** Returns what the server's host has, holds ready and should be known about. For the operator. */
+  /** Returns the capacity of the server's host, its pool, and findings about it. For the operator. */
   async host(options: CallOptions = {}): Promise<Host> {
     return this.#transport.json({ path: "/v1/host", ...options });
   }
 
-  /** Returns the latest measurement of every sandbox that runs; they are measured every ten seconds. */
+  /** Returns the latest measurement of every running sandbox; they are measured every ten seconds. */
   async metrics(options: CallOptions = {}): Promise<SandboxMetrics[]> {
     return (await this.#transport.json<{ items: SandboxMetrics[] }>({ path: "/v1/metrics", ...options })).items;
   }
@@ -108,7 +108,7 @@ export class Bothy {
     return Number((await this.#transport.json<{ nextCursor: string }>({ path: "/v1/events", query: { new: true }, ...options })).nextCursor);
   }
 
-  /** Returns what was used, and what it costs. */
+  /** Returns usage, and what it costs. */
   async usage({ signal, groupBy, from, to, ...query }: UsageOptions = {}): Promise<UsageReport> {
     const by = typeof groupBy === "object" ? groupBy.join(",") : groupBy;
     const items: UsageItem[] = [];
@@ -122,23 +122,23 @@ export class Bothy {
     }
   }
 
-  /** Yields what has happened in the project, and then what happens, until the caller leaves the loop. */
+  /** Yields the project's events, past and new, until you leave the loop. */
   events(options: EventOptions = {}): AsyncGenerator<BothyEvent, void, undefined> {
     return eventsOf(this.#transport, options);
   }
 
   /**
-   * Returns who did what, the newest first: `await` it for one page, or loop over it with `for await`.
-   * For administrators. The operator sees all projects, and others their own.
+   * Returns who did what, newest first: `await` it for one page, or loop over it with `for await`.
+   * For administrators. The operator sees all projects, and others only their own.
    */
   audit(options: AuditOptions = {}): PageList<AuditRecord> {
     return auditOf(this.#transport, options);
   }
 
   /**
-   * Checks that the audit is as it was written. For the operator.
+   * Checks that the audit was not altered. For the operator.
    *
-   * @param kept A record's id and hash that were kept elsewhere: nothing up to there may have been made anew.
+   * @param kept A record's id and hash from an earlier check: verifies that nothing up to there was rewritten.
    */
   async checkAudit(kept?: { at: number; head: string }, options: CallOptions = {}): Promise<AuditCheck> {
     return this.#transport.json({ path: "/v1/audit/verify", query: kept && { at: kept.at, head: kept.head }, ...options });

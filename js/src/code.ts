@@ -2,10 +2,10 @@ import { BothyError, ConnectionError } from "./errors.js";
 import { BoundedText, Decoder } from "./output.js";
 import type { Call, CallOptions, Transport } from "./transport.js";
 
-/** What code can be written in, where the template has it. */
+/** Languages for code, if the template has them. */
 export type Language = "python" | "javascript" | "bash";
 
-/** Something that code displayed, by MIME type: text as it is, images in base64. */
+/** Something that code displayed, by MIME type: text as is, images in base64. */
 export type CodeOutput = Record<string, string>;
 
 /** The exception that ended a piece of code. */
@@ -19,9 +19,9 @@ export interface CodeError {
 export interface RunCodeOptions extends CallOptions {
   /** Default `python`. */
   language?: Language;
-  /** Where variables stay from one piece of code to the next. Default: one for each language. */
+  /** Where variables persist from one piece of code to the next. Default: one for each language. */
   context?: CodeContext | string;
-  /** Interrupts the code after so long. */
+  /** Interrupts the code after this long. */
   timeoutSeconds?: number;
   /** Set while the code runs. */
   env?: Record<string, string>;
@@ -49,7 +49,7 @@ export interface CodeResultFields {
   exitCode?: number;
 }
 
-/** What a piece of code gave. An exception in the code is a result, not an error; see {@link check}. */
+/** The result of a piece of code. An exception in the code is a result, not an error; see {@link check}. */
 export class CodeResult {
   /** What it displayed, in order. */
   readonly results: CodeOutput[];
@@ -67,13 +67,13 @@ export class CodeResult {
   readonly timedOut: boolean;
   /** True when it was killed because the sandbox's memory was full. */
   readonly oomKilled: boolean;
-  /** True when output was left out because it was too much. */
+  /** True if output was left out because it was too long. */
   readonly truncated: boolean;
   /** The context in which it ran. */
   readonly contextId: string;
   /** What to do when a limit ended it. */
   readonly hint?: string;
-  /** For code in bash, what its last command ended with, or, after `exit`, the shell. */
+  /** For code in bash, the exit code of its last command, or, after `exit`, of the shell. */
   readonly exitCode?: number;
 
   constructor(fields: CodeResultFields) {
@@ -108,7 +108,7 @@ export class CodeResult {
   }
 }
 
-/** Code ended with an exception, and {@link CodeResult.check} was asked to mind. */
+/** Code ended with an exception, and {@link CodeResult.check} was called. */
 export class CodeFailedError extends BothyError {
   /** The whole result. */
   readonly result: CodeResult;
@@ -119,7 +119,7 @@ export class CodeFailedError extends BothyError {
   }
 }
 
-/** A place where code runs and variables stay. */
+/** A place where code runs and variables persist. */
 export interface CodeContext {
   id: string;
   language: Language;
@@ -138,7 +138,7 @@ export class Contexts {
     this.#path = `${sandboxPath}/contexts`;
   }
 
-  /** Makes a context of its own. */
+  /** Creates a context with its own variables. */
   async create(params: { language?: Language; cwd?: string } = {}, options: CallOptions = {}): Promise<CodeContext> {
     return this.#transport.json({ method: "POST", path: this.#path, json: params, ...options });
   }
@@ -148,7 +148,7 @@ export class Contexts {
     return (await this.#transport.json<{ items: CodeContext[] }>({ path: this.#path, ...options })).items;
   }
 
-  /** Ends a context; its variables are gone. */
+  /** Ends a context; its variables are lost. */
   async remove(context: CodeContext | string, options: CallOptions = {}): Promise<void> {
     await this.#transport.empty({ method: "DELETE", path: this.#of(context), ...options });
   }
@@ -161,7 +161,7 @@ export class Contexts {
     await this.#transport.empty({ method: "POST", path: `${this.#of(context)}/interrupt`, ...options });
   }
 
-  /** Makes a context as new; its variables are gone. */
+  /** Resets a context; its variables are lost. */
   async restart(context: CodeContext | string, options: CallOptions = {}): Promise<void> {
     await this.#transport.empty({ method: "POST", path: `${this.#of(context)}/restart`, ...options });
   }

@@ -13,7 +13,7 @@ export interface Credentials {
   apiKey: string;
 }
 
-/** Where `bothy serve` listens when it is told nothing else. */
+/** Where `bothy serve` listens by default. */
 const defaultUrl = "http://127.0.0.1:7700";
 
 function environment(name: string): string | undefined {

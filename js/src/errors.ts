@@ -1,32 +1,32 @@
 import { fromWire } from "./wire.js";
 
-/** What a {@link BothyError} is made of. */
+/** The fields of a {@link BothyError}. */
 export interface ErrorFields {
-  /** The stable name of the kind of failure, such as `sandbox_paused`. */
+  /** The stable name of the kind of error, such as `sandbox_paused`. */
   code: string;
   /** One sentence that says what is wrong. */
   detail: string;
   /** One sentence that says what to do about it. */
   hint?: string;
-  /** The HTTP status, where a server answered. */
+  /** The HTTP status, if a server answered. */
   status?: number;
   /** The id of the request, to find it in the server's log. */
   requestId?: string;
   /** How long the server asked to wait before trying again. */
   retryAfterSeconds?: number;
-  /** What lies under this error. */
+  /** The cause of this error. */
   cause?: unknown;
 }
 
 /** The parent of every error that this package throws. */
 export class BothyError extends Error {
-  /** The stable name of the kind of failure. Match on this, not on the message. */
+  /** The stable name of the kind of error. Match on this, not on the message. */
   readonly code: string;
   /** One sentence that says what is wrong. */
   readonly detail: string;
   /** One sentence that says what to do about it. */
   readonly hint?: string;
-  /** The HTTP status, where a server answered. */
+  /** The HTTP status, if a server answered. */
   readonly status?: number;
   /** The id of the request, to find it in the server's log. */
   readonly requestId?: string;
@@ -49,7 +49,7 @@ export class BothyError extends Error {
 export class AuthenticationError extends BothyError {}
 /** No API key was given and none was found on this machine. */
 export class CredentialsError extends AuthenticationError {}
-/** The key is good but may not do this. */
+/** The key is valid but may not do this. */
 export class ForbiddenError extends BothyError {}
 /** The request itself is wrong. */
 export class InvalidArgumentError extends BothyError {}
@@ -64,7 +64,7 @@ export class SnapshotNotFoundError extends NotFoundError {}
 export class TemplateNotFoundError extends NotFoundError {}
 /** There is no project with this name, or it is not the caller's to see. */
 export class ProjectNotFoundError extends NotFoundError {}
-/** No such process was started through the API, or it is forgotten. */
+/** No such process was started through the API, or it has been forgotten. */
 export class ProcessNotFoundError extends NotFoundError {}
 /** There is no such code context in the sandbox. */
 export class ContextNotFoundError extends NotFoundError {}
@@ -99,7 +99,7 @@ export class DiskFullError extends FileError {}
 
 /** The plan does not allow more of this. */
 export class QuotaExceededError extends BothyError {}
-/** What the project, or the sandbox and its forks, may spend is spent (402). Raise the budget and resume what was paused. */
+/** The budget of the project, or of the sandbox and its forks, is used up (402). Raise the budget and resume what was paused. */
 export class BudgetExceededError extends QuotaExceededError {}
 /** The host is full at the moment. */
 export class CapacityError extends BothyError {}

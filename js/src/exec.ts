@@ -103,7 +103,7 @@ export class ExecResult {
   readonly timedOut: boolean;
   /** True when it was killed because the sandbox's memory was full. */
   readonly oomKilled: boolean;
-  /** True when output was left out because it was too much. */
+  /** True if output was left out because it was too long. */
   readonly truncated: boolean;
   /** The process id inside the sandbox. */
   readonly pid: number;
@@ -124,12 +124,12 @@ export class ExecResult {
     this.#raw = { stdout: fields.stdoutBase64, stderr: fields.stderrBase64 };
   }
 
-  /** Standard output as it was written, also where it is not UTF-8. */
+  /** Standard output as it was written, even if it is not UTF-8. */
   get stdoutBytes(): Uint8Array {
     return Decoder.bytes(this.#raw.stdout || this.stdout, this.#raw.stdout ? "base64" : undefined);
   }
 
-  /** Standard error as it was written, also where it is not UTF-8. */
+  /** Standard error as it was written, even if it is not UTF-8. */
   get stderrBytes(): Uint8Array {
     return Decoder.bytes(this.#raw.stderr || this.stderr, this.#raw.stderr ? "base64" : undefined);
   }
@@ -146,7 +146,7 @@ export class ExecResult {
   }
 }
 
-/** A command ended with an exit code other than zero, and {@link ExecResult.check} was asked to mind. */
+/** A command ended with an exit code other than zero, and {@link ExecResult.check} was called. */
 export class CommandError extends BothyError {
   /** The whole result. */
   readonly result: ExecResult;

@@ -36,7 +36,7 @@ export interface FileEvent {
 
 /** Options of every file operation. */
 export interface FileOptions extends CallOptions {
-  /** Whose rights apply, and who owns what is made. Default `user`. */
+  /** The user whose rights apply, and who owns new files. Default `user`. */
   user?: string;
 }
 
@@ -46,13 +46,13 @@ export interface WriteOptions extends FileOptions {
   mode?: number;
   /** Kept as the modification time. */
   modifiedAt?: Date;
-  /** Puts a new file of the user's in the place of any that is there, in one step, also of one that the user may not write. */
+  /** Replaces any existing file with a new one owned by the user, in one step, even one that the user may not write. */
   atomic?: boolean;
 }
 
 /** Options of {@link Files.readBytes}. */
 export interface ReadOptions extends FileOptions {
-  /** Where to begin, in bytes. Beyond the end of the file there is nothing to read, which is no error. */
+  /** Where to begin, in bytes. Reading beyond the end of the file returns nothing and is not an error. */
   offset?: number;
   /** How many bytes to read at most. */
   length?: number;
@@ -88,7 +88,7 @@ export class Files {
     return new TextDecoder("utf-8", { ignoreBOM: true }).decode(await this.readBytes(path, options));
   }
 
-  /** Returns the bytes of a file, or those of them from `offset` on, `length` at most. */
+  /** Returns the bytes of a file, or from `offset` on at most `length` of them. */
   async readBytes(path: string, options: ReadOptions = {}): Promise<Uint8Array> {
     const { offset = 0, length } = options;
     const headers = rangeHeader(offset, length);
@@ -116,14 +116,14 @@ export class Files {
   }
 
   /**
-   * Writes a file, making the folders above it. One that is there keeps its owner, its mode and its other names.
+   * Writes a file, creating the folders above it. An existing file keeps its owner, mode and other names.
    * A reader sees the old content or the new, never half of it, except of a file that has several names or another owner.
    */
   async write(path: string, content: FileContent, options: WriteOptions = {}): Promise<FileInfo> {
     return this.#put(path, toBody(content), options);
   }
 
-  /** Lists a folder, `depth` levels deep (1, its own entries, when left out). */
+  /** Lists a folder, `depth` levels deep (by default 1, its own entries). */
   async list(path = ".", options: FileOptions & { depth?: number } = {}): Promise<FileInfo[]> {
     const { user, depth, signal } = options;
     const query = { path, user, depth };
@@ -149,7 +149,7 @@ export class Files {
     }
   }
 
-  /** Makes a folder and those above it. It may exist already. */
+  /** Creates a folder and those above it. It may exist already. */
   async mkdir(path: string, options: FileOptions = {}): Promise<FileInfo> {
     return this.#json("POST", "mkdir", { path, user: options.user }, options);
   }
@@ -159,7 +159,7 @@ export class Files {
     return this.#json("POST", "move", { from, to, user: options.user }, options);
   }
 
-  /** Removes a file, or a folder with all that is in it. */
+  /** Removes a file, or a folder with everything in it. */
   async remove(path: string, options: FileOptions = {}): Promise<void> {
     await this.#transport.empty({ method: "DELETE", path: this.#base, query: { path, user: options.user }, signal: options.signal });
   }
@@ -168,7 +168,7 @@ export class Files {
    * Watches a folder, and what is below it with `recursive`. The promise is
    * fulfilled when the server has begun to answer; a very busy sandbox may begin
    * to watch a moment later. When changes came faster than they were read, one of
-   * the type `overflow` says so: look at the folder anew.
+   * the type `overflow` says so: look at the folder again.
    *
    * ```ts
    * await using changes = await sbx.files.watch("/workspace");
@@ -210,7 +210,7 @@ export class Files {
   /**
    * Brings a file or a folder of the sandbox to this computer, of any size, with
    * permissions and modification times. `to` is the new path itself. A file is
-   * there whole or not at all; nothing is ever written outside of `to`.
+   * there whole or not at all; nothing is ever written outside `to`.
    */
   async download(from: string, to: string | URL, options: FileOptions = {}): Promise<TransferResult> {
     const at = await local();

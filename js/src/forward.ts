@@ -5,7 +5,7 @@ import { WebSocketClient } from "./websocket.js";
 
 /** Options of {@link Sandbox.forward}. */
 export interface ForwardOptions extends CallOptions {
-  /** The port of this computer to listen on. Default: any that is free. */
+  /** The port of this computer to listen on. Default: any free one. */
   localPort?: number;
   /** The address of this computer to listen on. Default `127.0.0.1`. */
   localHost?: string;

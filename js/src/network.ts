@@ -1,4 +1,4 @@
-/** The reach of a sandbox: nothing, what is allowed, or everything that is not forbidden. */
+/** What a sandbox may reach: nothing, what is allowed, or everything that is not forbidden. */
 export type NetworkMode = "off" | "restricted" | "open";
 
 /** Which destinations a sandbox may reach. */
@@ -20,12 +20,12 @@ export interface NetworkPolicy {
 /** A network policy: a mode (`"restricted"` means all the presets), or an object. */
 export type Network = NetworkMode | NetworkPolicy;
 
-/** One line of a sandbox's network log: what it tried to reach, and what became of it. */
+/** One line of a sandbox's network log: what it tried to reach, and the decision. */
 export interface NetworkDecision {
   time: Date;
   /** `tcp`, `udp`, `dns`, `icmp`, `tls`, `http` or `quic`. */
   protocol: string;
-  /** The host name that was asked for, where one is known. */
+  /** The requested host name, if known. */
   name?: string;
   address?: string;
   port?: number;
@@ -40,6 +40,6 @@ export interface NetworkDecision {
   bytesIn: number;
   /** True on the line that reports the end of a connection. */
   closed?: boolean;
-  /** How many equal decisions were folded into this line. */
+  /** How many identical decisions were folded into this line. */
   repeated?: number;
 }

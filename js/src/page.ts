@@ -1,7 +1,7 @@
 /** One page of a list. */
 export interface Page<T> {
   items: T[];
-  /** Give it as `cursor` to have the next page; undefined on the last. */
+  /** Pass it as `cursor` for the next page; undefined on the last. */
   nextCursor?: string;
 }
 

@@ -20,16 +20,16 @@ export interface ProcessInfo {
   oomKilled?: boolean;
   /** The byte offset of the oldest output that is still held. */
   outputStart: number;
-  /** The byte offset behind the newest output. */
+  /** The byte offset after the newest output. */
   outputEnd: number;
   /** It was not started through the API: nothing is known of its output and end. */
   unmanaged?: boolean;
   /** What it belongs to. This and what follows are set of those that run, where all are listed. */
   parentPid?: number;
   startedAt?: Date;
-  /** The processor time that it has used. */
+  /** The CPU time that it has used. */
   cpuSeconds?: number;
-  /** The memory that it holds. */
+  /** The memory that it uses. */
   memoryBytes?: number;
 }
 

@@ -5,11 +5,11 @@ import type { Project } from "./types.js";
 export interface ProjectParams {
   /** `starter` (the default of a new one), `pro`, `team` or `unlimited`. */
   plan?: string;
-  /** What it may spend in a month, in the currency of the server's rates; 0 is no bound. */
+  /** What it may spend in a month, in the currency of the server's rates; 0 is no limit. */
   budget?: number;
 }
 
-/** The projects of a server. Only the operator makes and changes them, and sees all. */
+/** The projects of a server. Only the operator can create and change them, and sees all. */
 export class Projects {
   readonly #transport: Transport;
 
@@ -18,7 +18,7 @@ export class Projects {
     this.#transport = transport;
   }
 
-  /** Makes a project. Fails with a `ConflictError` when there is one of this name. */
+  /** Creates a project. Fails with a `ConflictError` if there is one with this name. */
   async create(id: string, params: ProjectParams = {}, options: CallOptions = {}): Promise<Project> {
     return this.#transport.json({ method: "POST", path: "/v1/projects", json: { id, ...params }, ...options });
   }
@@ -33,7 +33,7 @@ export class Projects {
     return this.#transport.json({ path: `/v1/projects/${encodeURIComponent(id)}`, ...options });
   }
 
-  /** Changes a project. What runs already is left alone by a smaller plan; only more is refused. */
+  /** Changes a project. A smaller plan leaves running sandboxes alone; it only refuses more. */
   async update(id: string, params: ProjectParams, options: CallOptions = {}): Promise<Project> {
     return this.#transport.json({ method: "PATCH", path: `/v1/projects/${encodeURIComponent(id)}`, json: params, ...options });
   }

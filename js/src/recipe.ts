@@ -7,17 +7,17 @@ import type { Template as TemplateInfo } from "./types.js";
  */
 export type Ready = number | string | { port: number } | { url: string } | { file: string } | { command: string };
 
-/** A program that runs already in new sandboxes. */
+/** A program that is already running in new sandboxes. */
 export interface StartOptions {
-  /** When it may be used. Default: at once. */
+  /** When it is ready. Default: at once. */
   ready?: Ready;
-  /** Who runs it. Default: who runs commands in sandboxes. */
+  /** Who runs it. Default: the user who runs commands in sandboxes. */
   user?: string;
   /** Where it starts. */
   cwd?: string;
   /** How long it may take to be ready. Default 60. */
   timeoutSeconds?: number;
-  /** The processors of sandboxes that ask for none. Default 1. */
+  /** The processors of sandboxes that do not request any. Default 1. */
   cpu?: number;
   /** The memory of sandboxes with it, in MiB. Default 512. */
   memoryMb?: number;
@@ -29,7 +29,7 @@ export interface StartOptions {
 export interface CopyOptions {
   /** Who owns the files, such as `user` or `1000:1000`. Default root. */
   user?: string;
-  /** Their permissions, such as 0o755. Default: those that they have. */
+  /** Their permissions, such as 0o755. Default: unchanged. */
   mode?: number;
 }
 
@@ -67,7 +67,7 @@ export class TemplateRecipe {
     return this.#parts.sources;
   }
 
-  /** The program that runs already in new sandboxes, as the API takes it. */
+  /** The program that is already running in new sandboxes, as the API takes it. */
   get started(): object | undefined {
     return this.#parts.started;
   }
@@ -119,7 +119,7 @@ export class TemplateRecipe {
     return recipe;
   }
 
-  /** Makes a folder, and has later steps and commands in sandboxes start there. */
+  /** Creates a folder, and has later steps and commands in sandboxes start there. */
   workdir(path: string): TemplateRecipe {
     if (!path || /[\r\n]/.test(path)) throw invalid(`a folder wants one line of text, not ${JSON.stringify(path)}`);
     return this.#line(`WORKDIR ${path}`);
@@ -131,8 +131,8 @@ export class TemplateRecipe {
   }
 
   /**
-   * Has a program run already when a sandbox starts. It is started when the template is built,
-   * and new sandboxes wake with it.
+   * Has a program already running when a sandbox starts. It is started when the template is built,
+   * and new sandboxes wake up with it running.
    *
    * @param command What `sh` runs in the background.
    */

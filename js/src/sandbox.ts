@@ -94,13 +94,13 @@ export class Sandbox {
     return connect({ client, url, apiKey }).sandboxes.list(filter, { signal });
   }
 
-  /** Wakes a paused sandbox, by its own id or by its snapshot's. With `memory: false` it starts anew with its files. */
+  /** Wakes a paused sandbox, by its own id or by its snapshot's. With `memory: false` it restarts with its files. */
   static async resume(id: string, options: Connection & ResumeParams = {}): Promise<Sandbox> {
     const { memory, signal } = options;
     return connect(options).sandboxes.resume(id, { memory, signal });
   }
 
-  /** Returns what the project may use, and what is in use. */
+  /** Returns the project's limits, and how much is in use. */
   static async limits(connection: Connection = {}): Promise<Limits> {
     return connect(connection).limits({ signal: connection.signal });
   }
@@ -146,7 +146,7 @@ export class Sandbox {
     return Terminal.open(this.#transport, this.#path, options);
   }
 
-  /** Makes a shell whose directory and variables stay from command to command. */
+  /** Makes a shell whose directory and variables persist from command to command. */
   async shell(options: CallOptions & { cwd?: string } = {}): Promise<Shell> {
     const { signal, ...json } = options;
     return this.getShell((await this.#post<{ id: string }>("shells", json, signal)).id);
@@ -163,7 +163,7 @@ export class Sandbox {
   }
 
   /**
-   * Freezes the sandbox and returns the id of the snapshot in which it sleeps. It
+   * Freezes the sandbox and returns the id of its snapshot. It
    * keeps its id and costs no CPU and no memory until it is resumed. With
    * `memory: false` only its files are kept. With `wait: "store"` it returns when the
    * snapshot is in the server's object storage as well, or after four minutes.
@@ -175,7 +175,7 @@ export class Sandbox {
     return answer.snapshotId;
   }
 
-  /** Wakes the sandbox. It is back exactly where it was; with `memory: false` it starts anew with its files. */
+  /** Wakes the sandbox. It is back exactly where it was; with `memory: false` it restarts with its files. */
   async resume(options: CallOptions & ResumeParams = {}): Promise<SandboxInfo> {
     return (this.info = await this.#post<SandboxInfo>("resume", options.memory === undefined ? undefined : { memory: options.memory }, options.signal));
   }
@@ -209,7 +209,7 @@ export class Sandbox {
     return items.map((info) => new Sandbox(this.#transport, info));
   }
 
-  /** Turns the sandbox into what it was at a snapshot. What it was until now is kept as another snapshot. */
+  /** Returns the sandbox to its state at a snapshot. Its state until now is kept as another snapshot. */
   async rollback(snapshot: Snapshot | string, options: CallOptions = {}): Promise<SandboxInfo> {
     const snapshotId = typeof snapshot === "string" ? snapshot : snapshot.id;
     return (this.info = await this.#post<SandboxInfo>("rollback", { snapshotId }, options.signal));
@@ -249,7 +249,7 @@ export class Sandbox {
   }
 
   /**
-   * Returns what was measured every ten seconds, oldest first. The last half hour is
+   * Returns the measurements taken every ten seconds, oldest first. The last half hour is
    * kept at most, since the sandbox was last started or resumed.
    */
   async metricsHistory(options: CallOptions & { from?: Date; to?: Date } = {}): Promise<Metrics[]> {

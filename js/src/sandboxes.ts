@@ -61,7 +61,7 @@ export class Sandboxes {
     return new PageList(fetch, params.cursor);
   }
 
-  /** Wakes a paused sandbox, by its own id or by its snapshot's. With `memory: false` it starts anew with its files. */
+  /** Wakes a paused sandbox, by its own id or by its snapshot's. With `memory: false` it restarts with its files. */
   async resume(id: string, options: CallOptions & ResumeParams = {}): Promise<Sandbox> {
     return (await this.#wake("snapshots", id, options)) ?? (await this.#wake("sandboxes", id, options)) ?? nothingToWake(id);
   }

@@ -5,7 +5,7 @@ import type { CallOptions, Transport } from "./transport.js";
 
 /** How a command in a {@link Shell} is run. */
 export interface ShellExecOptions extends CallOptions {
-  /** Ends the command after so long, and not the shell. */
+  /** Ends the command, but not the shell, after this long. */
   timeoutSeconds?: number;
   /** Called with every piece of standard output as it arrives. */
   onStdout?: (text: string) => void;
@@ -15,7 +15,7 @@ export interface ShellExecOptions extends CallOptions {
 
 /** A command that has ended in a {@link Shell}. */
 export class ShellResult extends ExecResult {
-  /** True when the shell itself has ended, as by `exit`. The next command gets a new one. */
+  /** True if the shell itself has ended, for example by `exit`. The next command gets a new one. */
   readonly ended: boolean;
 
   constructor(fields: Omit<ExecResultFields, "pid"> & { ended?: boolean }) {
@@ -25,11 +25,11 @@ export class ShellResult extends ExecResult {
 }
 
 /**
- * One bash whose directory and variables stay from command to command. Commands in
+ * One bash whose directory and variables persist from command to command. Commands in
  * one shell run one after the other, and as the sandbox's user.
  */
 export class Shell {
-  /** By this {@link Sandbox.getShell} finds it again. */
+  /** The id by which {@link Sandbox.getShell} finds it again. */
   readonly id: string;
   readonly #transport: Transport;
   readonly #path: string;
@@ -41,7 +41,7 @@ export class Shell {
     this.#path = `${sandboxPath}/shells/${encodeURIComponent(id)}`;
   }
 
-  /** Runs a command to its end; what it sets is there for the next. */
+  /** Runs a command to its end; what it sets stays for the next. */
   async exec(command: string, options: ShellExecOptions = {}): Promise<ShellResult> {
     const { timeoutSeconds, signal } = options;
     const call = {
@@ -56,7 +56,7 @@ export class Shell {
     return follow(this.#transport.events<WireExecEvent & { ended?: boolean }>(call), options);
   }
 
-  /** Ends the command that runs, and not the shell. Throws a {@link ConflictError} where none runs. */
+  /** Ends the running command, but not the shell. Throws a {@link ConflictError} if there is none. */
   async interrupt(options: CallOptions = {}): Promise<void> {
     await this.#transport.empty({ method: "POST", path: `${this.#path}/interrupt`, ...options });
   }

@@ -78,7 +78,7 @@ export class Snapshots {
     return this.#transport.json({ method: "POST", path: "/v1/snapshots/import", query: { name }, headers, body: toBody(archive), repeatable: false, timeoutSeconds: 0, signal });
   }
 
-  /** Wakes the sandbox that sleeps in a snapshot. With `memory: false` it starts anew with its files. */
+  /** Wakes the sandbox that is paused in a snapshot. With `memory: false` it restarts with its files. */
   async resume(id: string, options: CallOptions & ResumeParams = {}): Promise<Sandbox> {
     const call = { method: "POST", path: `${path(id)}/resume`, json: options.memory === undefined ? undefined : { memory: options.memory }, timeoutSeconds: startSeconds, signal: options.signal } as const;
     return new Sandbox(this.#transport, await this.#transport.json<SandboxInfo>(call));

@@ -166,7 +166,7 @@ export interface ForkParams {
 
 /** How a paused sandbox comes back. */
 export interface ResumeParams {
-  /** Bring memory and processes back, which is the default. Without, it starts anew with its files. */
+  /** Bring memory and processes back, which is the default. If false, it restarts with its files. */
   memory?: boolean;
 }
 
@@ -244,7 +244,7 @@ export interface TemplateParams {
   name: string;
   /** An OCI image. */
   image?: string;
-  /** Build again although the template is there. */
+  /** Build again even if the template exists. */
   force?: boolean;
 }
 
@@ -440,7 +440,7 @@ export interface Host {
   findings: { name: string; status: "ok" | "warn" | "fail"; detail: string; fix?: string }[];
 }
 
-/** What a project may use, and what is in use. A limit that is null is none. */
+/** A project's limits, and how much is in use. A limit of null means no limit. */
 export interface Limits {
   plan: string;
   sandboxes: { limit: number | null; used: number };
@@ -591,7 +591,7 @@ export interface AuditCheck {
   detail?: string;
 }
 
-/** What was used, and what it costs by the server's rates. */
+/** Usage, and what it costs by the server's rates. */
 export interface Usage {
   /** Virtual CPUs that sandboxes had, times the seconds for which they ran. */
   vcpuSeconds: number;
@@ -643,7 +643,7 @@ export interface Link extends LinkInfo {
 /** How a link is used: opened in a browser, or called by programs. */
 export type LinkKind = "browser" | "webhook";
 
-/** What is known of a link to a port of a sandbox. It ends with its sandbox, and with the key that made it. */
+/** A link to a port of a sandbox. It ends with its sandbox, and with the key that created it. */
 export interface LinkInfo {
   /** By which it is revoked. */
   id: string;

@@ -31,17 +31,17 @@ export class Webhooks {
     return this.#transport.json({ method: "POST", path: "/v1/webhooks", json: { url, ...params }, signal });
   }
 
-  /** Lists the project's webhooks, the oldest first. */
+  /** Lists the project's webhooks, oldest first. */
   async list(options: CallOptions = {}): Promise<Webhook[]> {
     return (await this.#transport.json<{ items: Webhook[] }>({ path: "/v1/webhooks", ...options })).items;
   }
 
-  /** Finds a webhook, with how far its deliveries have come. */
+  /** Finds a webhook, with the state of its deliveries. */
   async get(id: string, options: CallOptions = {}): Promise<Webhook> {
     return this.#transport.json({ path: `/v1/webhooks/${encodeURIComponent(id)}`, ...options });
   }
 
-  /** Changes a webhook. What is waiting is tried at once; one that is enabled continues where it stopped. */
+  /** Changes a webhook. Pending events are retried at once; an enabled webhook continues where it stopped. */
   async update(id: string, params: WebhookParams & { enabled?: boolean }, options: CallOptions = {}): Promise<Webhook> {
     return this.#transport.json({ method: "PATCH", path: `/v1/webhooks/${encodeURIComponent(id)}`, json: params, ...options });
   }

@@ -61,7 +61,7 @@ class Steps:
             source: Paths in the context, with ``*``, ``?`` and ``[…]`` as in Dockerfiles.
             target: Where to; a folder where it ends with ``/`` or there are several sources.
             user: Who owns them, such as ``"user"`` or ``"1000:1000"``; root by default.
-            mode: Their permissions, such as ``0o755``; those that they have by default.
+            mode: Their permissions, such as ``0o755``; unchanged by default.
         """
         sources = [source] if isinstance(source, str) else list(source)
         if not sources or not target:
@@ -107,7 +107,7 @@ class Steps:
         Args:
             command: What ``sh`` runs in the background.
             ready: When it may be used; at once by default.
-            user: Who runs it; who runs commands in sandboxes by default.
+            user: Who runs it; by default the user who runs commands in sandboxes.
             cwd: Where it starts.
             timeout_seconds: How long it may take to be ready; 60 by default.
             cpu: The processors of sandboxes that do not request any; 1 by default.

@@ -376,10 +376,10 @@ class Snapshot:
     Attributes:
         kind: ``"memory"`` (memory, processes and files) or ``"files"``.
         parent_id: The snapshot before it in the sandbox's history, or ``""``.
-        size_bytes: What it takes on the server's disk, in bytes.
+        size_bytes: Its size on the server's disk, in bytes.
         durable: ``"host"`` while its files are on the disk of the server's host alone, and
             ``"store"`` when they are in object storage as well.
-        detail: Why it holds files only, where memory was asked for or imported, or ``""``.
+        detail: Why it holds only files although memory was requested or imported, or ``""``.
     """
 
     id: str
@@ -396,7 +396,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A file that differs between two snapshots. Times alone do not count.
+    """A file that differs between two snapshots, in more than its times.
 
     Attributes:
         change: ``"added"``, ``"changed"`` or ``"removed"``.
@@ -415,7 +415,7 @@ class SnapshotChanges:
     """The files that differ between two snapshots, in the order of their paths.
 
     Attributes:
-        truncated: There are more than the limit let through.
+        truncated: There are more than the limit.
     """
 
     items: list[FileChange] = field(default_factory=list)
@@ -424,7 +424,7 @@ class SnapshotChanges:
 
 @dataclass(frozen=True, slots=True)
 class TemplateMemory:
-    """What a template has of running processes: they start in this size on this engine."""
+    """A template's running processes: they start with this size, on this engine."""
 
     snapshot_id: str = ""
     size_bytes: int = 0
@@ -445,7 +445,7 @@ class Template(Steps):
         size_bytes: The size of its image.
         tag: The tag of its name; ``""`` stands for ``latest``.
         project: The project that owns it; ``""`` if it is for all.
-        memory: What it has of running processes, if anything.
+        memory: Its running processes, if any.
     """
 
     name: str
@@ -468,7 +468,7 @@ class Template(Steps):
 
 @dataclass(frozen=True, slots=True)
 class PushedTemplate:
-    """An image in a registry that was made of a template.
+    """An image in a registry that was made from a template.
 
     Attributes:
         reference: Where it is, with its digest.
@@ -483,7 +483,7 @@ class PushedTemplate:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """One making of a template from a recipe or a Dockerfile.
+    """One build of a template from a recipe or a Dockerfile.
 
     Attributes:
         state: ``queued``, ``running``, ``succeeded``, ``failed`` or ``cancelled``.
@@ -691,7 +691,7 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """The output that a sandbox still holds, by process in the order of their start.
+    """The output that a sandbox still buffers, by process in the order of their start.
 
     Attributes:
         truncated: Output was dropped, by the sandbox or to keep the answer short.
@@ -859,7 +859,7 @@ class Limits:
         creates_per_minute: How many sandboxes may be made in a minute; 0 where there is no
             limit.
         budget: What it may spend in a month, or ``None`` if there is no limit.
-        templates: What the project's own templates take up.
+        templates: The size of the project's own templates.
     """
 
     plan: str = ""

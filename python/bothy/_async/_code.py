@@ -1,4 +1,4 @@
-"""Code that runs in a sandbox and keeps its variables."""
+"""Code that runs in a sandbox, with persistent variables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AsyncContexts:
     async def create(
         self, language: Language | None = None, *, cwd: str | None = None
     ) -> CodeContext:
-        """Make a context of its own.
+        """Create a context with its own variables.
 
         Args:
             language: What its code is written in; ``python`` by default.
@@ -36,7 +36,7 @@ class AsyncContexts:
         return decode(CodeContext, await self._sandbox._client._call(request))
 
     async def list(self) -> list[CodeContext]:
-        """Return the contexts that there are."""
+        """Return all contexts."""
         wire = await self._sandbox._client._call(Request("GET", self._path))
         return [decode(CodeContext, item) for item in wire["items"]]
 

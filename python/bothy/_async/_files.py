@@ -98,7 +98,7 @@ class AsyncFiles:
         user: str | None = None,
         atomic: bool = False,
     ) -> FileInfo:
-        """Write a file, and make the folders above it.
+        """Write a file, and create the folders above it.
 
         A file that is there gets the new content, and keeps its owner, its mode and its
         other names. A reader in the sandbox sees the old content or the new, never half of
@@ -159,7 +159,7 @@ class AsyncFiles:
         return True
 
     async def mkdir(self, path: str, *, user: str | None = None) -> FileInfo:
-        """Make a folder and those above it. It may be there already."""
+        """Create a folder and those above it. It may exist already."""
         body = without_none({"path": path, "user": user})
         return decode(FileInfo, await self._call("POST", "/mkdir", json=body))
 
@@ -169,7 +169,7 @@ class AsyncFiles:
         return decode(FileInfo, await self._call("POST", "/move", json=body))
 
     async def remove(self, path: str, *, user: str | None = None) -> None:
-        """Delete a file, or a folder with all that is in it."""
+        """Delete a file, or a folder with everything in it."""
         await self._call("DELETE", "", {"path": path, "user": user})
 
     def watch(
@@ -424,7 +424,7 @@ class AsyncFiles:
 
 
 def file_info(response: httpx.Response) -> FileInfo | None:
-    """Return what the answer with a file's bytes says about the file; of a folder, nothing."""
+    """Return the file info in the answer with a file's bytes; for a folder, nothing."""
     header = response.headers.get("x-file-info")
     return decode(FileInfo, parse_json(header.encode())) if header else None
 

@@ -220,7 +220,7 @@ async def collect(
     on_stdout: io.Callback[str] | None,
     on_stderr: io.Callback[str] | None,
 ) -> ExecResult:
-    """Follow a command to its end and return what came of it."""
+    """Follow a command to its end and return its result."""
     callbacks = {"stdout": on_stdout, "stderr": on_stderr}
     collected = OutputCollector()
     final = ExecEvent(is_final=True)

@@ -117,11 +117,11 @@ class AsyncSandbox:
         api_key: str | None = None,
         client: AsyncClient | None = None,
     ) -> AsyncSandbox:
-        """Make a sandbox and return it when it is running.
+        """Create a sandbox and return it when it is running.
 
-        What a cancelled call has made is ended.
+        A sandbox created by a cancelled call is ended.
 
-        What is not given is the server's default: template ``python-3.12``, 1 CPU,
+        The server's defaults are: template ``python-3.12``, 1 CPU,
         512 MiB of memory, no network, terminated after 600 seconds.
 
         Args:
@@ -335,14 +335,14 @@ class AsyncSandbox:
         return self._learn(await self._client._call(Request("GET", self._path)))
 
     async def terminate(self) -> None:
-        """End the sandbox and free all that it held. Ending an ended one does nothing."""
+        """End the sandbox and free its resources. Ending an ended one does nothing."""
         await self._client._call(Request("DELETE", self._path))
         if self._info.state not in ("stopped", "failed"):
             self._info = dataclasses.replace(self._info, state="stopped")
         await self.close()
 
     async def close(self) -> None:
-        """Let go of the connections and leave the sandbox running."""
+        """Close the connections and leave the sandbox running."""
         if not self._left:
             self._left = True
             await self._client._leave()
@@ -361,7 +361,7 @@ class AsyncSandbox:
         on_stdout: io.Callback[str] | None = None,
         on_stderr: io.Callback[str] | None = None,
     ) -> ExecResult:
-        """Run a command to its end and return what came of it.
+        """Run a command to its end and return its result.
 
         A non-zero exit code is not an error; ``result.check()`` makes it one. Giving up
         waiting (an interrupt, a cancelled task, a callback that raises, a lost connection)
@@ -503,7 +503,7 @@ class AsyncSandbox:
         return AsyncShell(self, wire["id"])
 
     def get_shell(self, shell_id: str = "default") -> AsyncShell:
-        """Return a shell that was made before, or the one that each sandbox has anyway."""
+        """Return an existing shell, or the one that every sandbox has."""
         return AsyncShell(self, shell_id)
 
     async def run_code(
@@ -581,7 +581,7 @@ class AsyncSandbox:
         return self._learn(await self._client._call(request))
 
     async def set_timeout(self, timeout_seconds: int) -> SandboxInfo:
-        """Let its time be up this many seconds from now; 0 for never."""
+        """Set its time-out to this many seconds from now; 0 for none."""
         return await self.update(timeout_seconds=timeout_seconds)
 
     async def set_network(self, network: NetworkArg) -> SandboxInfo:
@@ -624,16 +624,16 @@ class AsyncSandbox:
     async def create_template(
         self, name: str, *, memory: bool = False, description: str | None = None
     ) -> Template:
-        """Make a template of the sandbox's files, from which new sandboxes start.
+        """Make a template from the sandbox's files, from which new sandboxes start.
 
         Args:
-            name: The template's name, with a tag or without: ``team/app:v3``.
+            name: The template's name, with or without a tag: ``team/app:v3``.
             memory: Keep the running processes, too. New sandboxes start with them, in the
                 size of this one.
             description: What the template is for.
 
         Raises:
-            QuotaExceededError: The project's templates or snapshots take up what they may.
+            QuotaExceededError: The project's quota for templates or snapshots is used up.
         """
         body = without_none({"name": name, "memory": memory or None, "description": description})
         request = self._post("/template", body, patience=START_SECONDS)
@@ -718,7 +718,7 @@ class AsyncSandbox:
         return [decode(Metrics, item) for item in wire["items"]]
 
     async def logs(self, pid: int | None = None) -> Logs:
-        """Return the output of its commands that is still held.
+        """Return the output of its commands that is still buffered.
 
         Args:
             pid: Only that of this process.
@@ -778,7 +778,7 @@ class AsyncSandbox:
     async def create_link(
         self, port: int, *, kind: LinkKind = "browser", expires_seconds: int | None = None
     ) -> Link:
-        """Make a link to the HTTP server on a port of the sandbox, which works without a key.
+        """Create a link to the HTTP server on a port of the sandbox, which works without a key.
 
         It ends when it expires or is deleted, with the sandbox, and with the key that
         this client uses.

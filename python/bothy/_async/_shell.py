@@ -1,4 +1,4 @@
-"""A shell that stays."""
+"""A persistent shell."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class AsyncShell:
         on_stdout: io.Callback[str] | None = None,
         on_stderr: io.Callback[str] | None = None,
     ) -> ShellResult:
-        """Run a command to its end; what it sets is there for the next.
+        """Run a command to its end; what it sets stays for the next.
 
         Args:
             command: One or more lines for bash.

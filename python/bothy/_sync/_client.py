@@ -87,7 +87,7 @@ class Request:
     Attributes:
         patience: How long the server may be silent.
         keyed: Whether an idempotency key makes the call safe to repeat.
-        key: That key, where the call may be made again later; any where it is empty.
+        key: The key, if the call may be repeated later; if empty, a new one is made.
         once: The body cannot be read twice.
     """
 
@@ -104,9 +104,9 @@ class Request:
 
 
 class Client:
-    """A server and a key, with connections that are used again.
+    """A server and a key, with a connection pool.
 
-    Every method of :class:`Sandbox` that makes or finds sandboxes takes a client;
+    Every method of :class:`Sandbox` that creates or finds sandboxes takes a client;
     without one it makes its own, which is closed with the sandbox. One client may be
     used by many threads at once, in one process.
 
@@ -114,11 +114,11 @@ class Client:
         url: The server's address; otherwise ``BOTHY_URL`` or the file of ``bothy up``.
         api_key: The key; otherwise ``BOTHY_API_KEY`` or the file of ``bothy up``.
         timeout_seconds: How long the server may take to answer an ordinary call.
-        max_retries: How often a call that is safe to repeat is repeated.
+        max_retries: How often a call that is safe to repeat is retried.
         transport: Another way to send requests, for tests and proxies.
 
     Raises:
-        CredentialsError: The URL or the key was found nowhere.
+        CredentialsError: No URL or no key was found.
     """
 
     def __init__(
@@ -207,15 +207,15 @@ class Client:
 
         Args:
             start: From when, with a time zone; the first of this month by default.
-            end: Until when, which is not included; now by default.
+            end: Until when, exclusive; now by default.
             group_by: ``day`` or ``hour``, ``project``, ``template``, ``sandbox``, and
                 ``label:KEY`` for a key of the metadata: one of them, or several.
-            project: Only this project. Only the operator sees others than their own.
+            project: Only this project. Only the operator sees projects other than their own.
             sandbox: Only this sandbox and its snapshots.
             template: Only sandboxes of this template.
 
         Raises:
-            InvalidArgumentError: It cannot be grouped like that, or the times cannot be.
+            InvalidArgumentError: It cannot be grouped like that, or the times are invalid.
             ProjectNotFoundError: There is no such project, or it belongs to someone else.
         """
         params: dict[str, Any] = {
@@ -465,14 +465,15 @@ class Client:
         return decode(Build, self._call(Request("GET", named("templates/builds", build))))
 
     def cancel_build(self, build: Build | str) -> Build:
-        """End a build that has not ended. Nothing of it is left but its log."""
+        """End a build in progress. Only its log is left."""
         path = named("templates/builds", build if isinstance(build, str) else build.id)
         return decode(Build, self._call(Request("DELETE", path)))
 
     def tag_template(self, name: str, *tags: str) -> list[Template]:
-        """Give a template of the project more tags, and return it by each of them.
+        """Give a template of the project more tags, and return the template for each.
 
-        A tag that another image had moves. What was started from that image stays as it is.
+        A tag moves from the image that had it before; sandboxes started from that one stay as
+        they are.
 
         Args:
             name: NAME, NAME:TAG or NAME@DIGEST.
@@ -490,7 +491,7 @@ class Client:
     def template_sbom(
         self, name: str, format: Literal["spdx", "cyclonedx"] = "spdx"
     ) -> dict[str, Any]:
-        """Return what package managers have installed in a template, for scanners.
+        """Return what package managers installed in a template, for scanners.
 
         Args:
             name: The template.
@@ -525,12 +526,12 @@ class Client:
 
         Args:
             name: The template.
-            reference: Where to, such as ``"registry.example.com/team/app:v3"``.
+            reference: The destination, such as ``"registry.example.com/team/app:v3"``.
             registries: The login for that registry: ``host``, ``username`` and ``password``.
 
         Raises:
             TemplateNotFoundError: There is no such template.
-            InvalidArgumentError: The registry does not take it.
+            InvalidArgumentError: The registry does not accept it.
         """
         body: dict[str, Any] = {"reference": reference}
         if registries:
@@ -653,7 +654,7 @@ class Client:
         """Delete a snapshot, given itself or its id.
 
         Raises:
-            ConflictError: A paused sandbox sleeps in it (``snapshot_in_use``).
+            ConflictError: A paused sandbox needs it (``snapshot_in_use``).
         """
         self._call(Request("DELETE", named("snapshots", snapshot_id_of(snapshot))))
 
@@ -670,12 +671,12 @@ class Client:
         scopes: Sequence[Scope] | None = None,
         expires_at: datetime | None = None,
     ) -> Token:
-        """Make a key, and return it with its secret, which is shown only here.
+        """Create a key, and return it with its secret, which is shown only here.
 
         Args:
-            name: A name, to know it again.
+            name: A name to recognise it by.
             project: The project that it is for; the caller's by default.
-            scopes: What it may do; all that has to do with sandboxes by default.
+            scopes: What it may do; by default everything that has to do with sandboxes.
             expires_at: When it becomes invalid, which must have a time zone; never where
                 not given.
 
@@ -692,7 +693,7 @@ class Client:
         return decode(Token, wire)
 
     def delete_token(self, token: Token | str) -> None:
-        """Revoke a key, given itself or its id (not its secret), at once."""
+        """Revoke a key immediately, given itself or its id (not its secret)."""
         token_id = token if isinstance(token, str) else token.id
         self._call(Request("DELETE", named("tokens", token_id)))
 
@@ -712,14 +713,14 @@ class Client:
     def create_project(
         self, project_id: str, *, plan: str | None = None, budget: float | None = None
     ) -> Project:
-        """Make a project. For the operator.
+        """Create a project. For the operator.
 
         Args:
             project_id: Its name.
             plan: The plan that limits it: ``starter`` by default, ``pro``, ``team`` or
                 ``unlimited``.
             budget: What it may spend in a month, in the currency of the server's rates; no
-                bound by default.
+                limit by default.
 
         Raises:
             ConflictError: There is one with this name.
@@ -733,12 +734,12 @@ class Client:
     ) -> Project:
         """Change a project, and return it. For the operator.
 
-        What runs already is left alone by a smaller plan; only more is refused.
+        A smaller plan leaves running sandboxes alone; it only refuses more.
 
         Args:
             project_id: Its name.
             plan: Another plan.
-            budget: What it may spend in a month; 0 lifts the bound.
+            budget: What it may spend in a month; 0 removes the limit.
 
         Raises:
             ProjectNotFoundError: There is no such project.
@@ -768,8 +769,8 @@ class Client:
             key: Its key. The server keeps it encrypted, and shows it to nobody.
             tools: Tools of the agent's own: for each name the command in the sandbox, which
                 gets the input as JSON and prints the result.
-            max_sessions: How many sessions are worked for at once; 10 by default.
-            agents_url: The service, where it is not Anthropic's.
+            max_sessions: How many sessions are served at once; 10 by default.
+            agents_url: The service, if it is not Anthropic's.
             **sandbox: What a session's sandbox is made from, as for :meth:`Sandbox.create`.
 
         Raises:
@@ -809,9 +810,9 @@ class Client:
         return decode(AgentAttachment, wire)
 
     def detach_agents(self, attachment: AgentAttachment | str) -> None:
-        """End the work for an environment, given the attachment or its id.
+        """Stop working for an environment, given the attachment or its id.
 
-        The key is forgotten, and the sandboxes of its sessions are paused.
+        The key is deleted, and the sandboxes of its sessions are paused.
         """
         found = attachment if isinstance(attachment, str) else attachment.id
         self._call(Request("DELETE", named("agents", found)))
@@ -1157,7 +1158,7 @@ def direct_transport(url: SplitResult) -> httpx.HTTPTransport | None:
 
 
 def new_key() -> str:
-    """Return an idempotency key that no other call has."""
+    """Return a unique idempotency key."""
     return uuid.uuid4().hex
 
 
@@ -1165,7 +1166,7 @@ def parse_json(body: bytes) -> Any:
     """Return the value of a JSON answer.
 
     Raises:
-        ServerError: It is not JSON, so it does not come from the server that was meant.
+        ServerError: It is not JSON, so it does not come from a Bothy server.
     """
     try:
         return json.loads(body)

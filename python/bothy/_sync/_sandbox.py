@@ -118,9 +118,11 @@ class Sandbox:
         api_key: str | None = None,
         client: Client | None = None,
     ) -> Sandbox:
-        """Make a sandbox and return it when it is running.
+        """Create a sandbox and return it when it is running.
 
-        What is not given is the server's default: template ``python-3.12``, 1 CPU,
+        A sandbox created by a cancelled call is ended.
+
+        The server's defaults are: template ``python-3.12``, 1 CPU,
         512 MiB of memory, no network, terminated after 600 seconds.
 
         Args:
@@ -334,14 +336,14 @@ class Sandbox:
         return self._learn(self._client._call(Request("GET", self._path)))
 
     def terminate(self) -> None:
-        """End the sandbox and free all that it held. Ending an ended one does nothing."""
+        """End the sandbox and free its resources. Ending an ended one does nothing."""
         self._client._call(Request("DELETE", self._path))
         if self._info.state not in ("stopped", "failed"):
             self._info = dataclasses.replace(self._info, state="stopped")
         self.close()
 
     def close(self) -> None:
-        """Let go of the connections and leave the sandbox running."""
+        """Close the connections and leave the sandbox running."""
         if not self._left:
             self._left = True
             self._client._leave()
@@ -360,7 +362,7 @@ class Sandbox:
         on_stdout: io.Callback[str] | None = None,
         on_stderr: io.Callback[str] | None = None,
     ) -> ExecResult:
-        """Run a command to its end and return what came of it.
+        """Run a command to its end and return its result.
 
         A non-zero exit code is not an error; ``result.check()`` makes it one. Giving up
         waiting (an interrupt, a callback that raises, a lost connection)
@@ -502,7 +504,7 @@ class Sandbox:
         return Shell(self, wire["id"])
 
     def get_shell(self, shell_id: str = "default") -> Shell:
-        """Return a shell that was made before, or the one that each sandbox has anyway."""
+        """Return an existing shell, or the one that every sandbox has."""
         return Shell(self, shell_id)
 
     def run_code(
@@ -580,7 +582,7 @@ class Sandbox:
         return self._learn(self._client._call(request))
 
     def set_timeout(self, timeout_seconds: int) -> SandboxInfo:
-        """Let its time be up this many seconds from now; 0 for never."""
+        """Set its time-out to this many seconds from now; 0 for none."""
         return self.update(timeout_seconds=timeout_seconds)
 
     def set_network(self, network: NetworkArg) -> SandboxInfo:
@@ -623,16 +625,16 @@ class Sandbox:
     def create_template(
         self, name: str, *, memory: bool = False, description: str | None = None
     ) -> Template:
-        """Make a template of the sandbox's files, from which new sandboxes start.
+        """Make a template from the sandbox's files, from which new sandboxes start.
 
         Args:
-            name: The template's name, with a tag or without: ``team/app:v3``.
+            name: The template's name, with or without a tag: ``team/app:v3``.
             memory: Keep the running processes, too. New sandboxes start with them, in the
                 size of this one.
             description: What the template is for.
 
         Raises:
-            QuotaExceededError: The project's templates or snapshots take up what they may.
+            QuotaExceededError: The project's quota for templates or snapshots is used up.
         """
         body = without_none({"name": name, "memory": memory or None, "description": description})
         request = self._post("/template", body, patience=START_SECONDS)
@@ -717,7 +719,7 @@ class Sandbox:
         return [decode(Metrics, item) for item in wire["items"]]
 
     def logs(self, pid: int | None = None) -> Logs:
-        """Return the output of its commands that is still held.
+        """Return the output of its commands that is still buffered.
 
         Args:
             pid: Only that of this process.
@@ -777,7 +779,7 @@ class Sandbox:
     def create_link(
         self, port: int, *, kind: LinkKind = "browser", expires_seconds: int | None = None
     ) -> Link:
-        """Make a link to the HTTP server on a port of the sandbox, which works without a key.
+        """Create a link to the HTTP server on a port of the sandbox, which works without a key.
 
         It ends when it expires or is deleted, with the sandbox, and with the key that
         this client uses.
