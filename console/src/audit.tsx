@@ -39,7 +39,7 @@ export function Audit({ login }: { login: Login }) {
         <label class="check"><input type="checkbox" checked={!!refused} onChange={(e) => setRefused(e.currentTarget.checked ? "yes" : "")} /> Refused only</label>
       </form>
       <Trouble text={failed} />
-      {check && <p role="status" class={check.ok ? "note" : "lost"}>{check.ok ? `All ${check.records} records are as they were written.` : `Record ${check.broken} is not as it was written: ${check.detail}`}</p>}
+      {check && <p role="status" class={check.ok ? "note" : "lost"}>{check.ok ? `All ${check.records} records are unaltered.` : `Record ${check.broken} was altered: ${check.detail}`}</p>}
       {!list && !failed && <p class="waits" role="status">Reading the records…</p>}
       {list?.length === 0 && <Empty><p>No record matches.</p></Empty>}
       {list && list.length > 0 && (

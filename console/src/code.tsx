@@ -57,7 +57,7 @@ export function Code({ sandbox }: { sandbox: Sandbox }) {
   });
   return (
     <>
-      {cells.length === 0 && <Empty><p>Variables stay from one cell to the next. A plot, a table or an image is shown where it is made.</p></Empty>}
+      {cells.length === 0 && <Empty><p>Variables persist from one cell to the next. Plots, tables and images are shown below their cell.</p></Empty>}
       {cells.map((cell, i) => <CellView key={i} cell={cell} />)}
       <Trouble text={trouble} />
       <textarea ref={field} class="editor small" style={{ marginTop: ".8rem" }} aria-label="Code" spellcheck={false} value={code} onInput={(e) => setCode(e.currentTarget.value)}

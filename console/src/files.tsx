@@ -121,7 +121,7 @@ export function FilesTab({ sandbox, folder: asked, write }: { sandbox: Sandbox; 
     if (name) await sandbox.files.mkdir(join(folder, name)).then(again);
   });
   const remove = (f: FileInfo) => attempt(async () => {
-    if (!confirm(`Delete ${f.name}${f.type === "directory" ? " and all that is in it" : ""}?`)) return;
+    if (!confirm(`Delete ${f.name}${f.type === "directory" ? " and everything in it" : ""}?`)) return;
     await sandbox.files.remove(join(folder, f.name));
     await again();
   });

@@ -12,7 +12,7 @@ function Meter({ name, used, of }: { name: string; used: number; of: number }) {
 
 function Histogram({ columns }: { columns: { upToSeconds: number | null; count: number }[] }) {
   const last = columns.findLastIndex((c) => c.count > 0);
-  if (last < 0) return <Empty><p>No sandbox was created since the server was started.</p><p>Create one with <Command>bothy create</Command></p></Empty>;
+  if (last < 0) return <Empty><p>No sandbox has been created since the server was started.</p><p>Create one with <Command>bothy create</Command></p></Empty>;
   const shown = columns.slice(Math.max(0, columns.findIndex((c) => c.count > 0) - 1), last + 2);
   const top = Math.max(...shown.map((c) => c.count), 1);
   const name = (end: number | null) => (end === null ? "longer" : end < 1 ? `${Math.round(end * 1000)} ms` : `${end} s`);
@@ -54,7 +54,7 @@ export function HostPage() {
             <dt>Sandboxes</dt><dd>{live || "none"}, of {h.maxSandboxes ?? "any number"}</dd>
           </dl>
         </section>
-        <section class="card"><h2>How long creating took</h2><Histogram columns={h.creations} /></section>
+        <section class="card"><h2>Creation times</h2><Histogram columns={h.creations} /></section>
         <section class="card full"><h2>Held ready</h2><Pool pool={h.pool} /></section>
         <section class="card full"><h2>Engines</h2>
           <table>
@@ -67,7 +67,7 @@ export function HostPage() {
             <thead><tr><th>What</th><th>Outcome</th><th>Found</th><th>What to do</th></tr></thead>
             <tbody>{h.findings.map((f, i) => <tr key={i}><td>{f.name}</td><td class={f.status === "ok" ? "yes" : f.status === "warn" ? "warn" : "no"}>{f.status}</td><td>{f.detail}</td><td>{f.fix}</td></tr>)}</tbody>
           </table>
-          <p>For more, which starts sandboxes, run <Command>bothy doctor</Command></p>
+          <p>For further checks, which start sandboxes, run <Command>bothy doctor</Command></p>
         </section>
       </div>
     </main>

@@ -38,7 +38,7 @@ export function Keys({ login }: { login: Login }) {
       {made?.key && <p role="status" class="note">The key, shown this once: <Command>{made.key}</Command> <button type="button" onClick={() => setMade(undefined)}>Hide</button></p>}
       <table><thead><tr><th>Name</th><th>Id</th><th>Project</th><th>Scopes</th><th>Made</th><th>Last used</th><th>Ends</th><th><span class="hidden">Act</span></th></tr></thead>
         <tbody>{value?.map((t) => <tr key={t.id}><td><b>{t.name || "–"}</b></td><td><code>{t.id}</code></td><td>{t.project}</td><td>{t.scopes.join(", ")}</td><td><Moment at={t.createdAt} /></td><td>{t.lastUsedAt ? <><Time at={t.lastUsedAt} /> ago</> : "never"}</td><td>{t.expiresAt ? <Moment at={t.expiresAt} /> : "never"}</td>
-          <td><Button kind="quiet danger" work={() => attempt(async () => confirm(`Revoke ${t.name || t.id}? What uses it is refused at once.`) && (await bothy.tokens.delete(t.id), await again()))}>Revoke</Button></td></tr>)}</tbody></table>
+          <td><Button kind="quiet danger" work={() => attempt(async () => confirm(`Revoke ${t.name || t.id}? Requests with it are refused immediately.`) && (await bothy.tokens.delete(t.id), await again()))}>Revoke</Button></td></tr>)}</tbody></table>
     </main>
   );
 }

@@ -127,8 +127,8 @@ export function SandboxList({ login }: { login: Login }) {
       <Trouble text={trouble || past.trouble} />
       {making && <Create />}
       {waits && <p class="waits" role="status">Reading the list…</p>}
-      {ready && !ended && all.size === 0 && <Empty><p>No sandbox runs.</p><p>Make one above, or with <Command>bothy create --template python-3.12</Command></p></Empty>}
-      {!waits && rows.length === 0 && (ended || all.size > 0) && <Empty><p>{ended && !filter ? "No sandbox has ended that is still remembered." : "No sandbox matches."}</p></Empty>}
+      {ready && !ended && all.size === 0 && <Empty><p>No sandbox is running.</p><p>Make one above, or with <Command>bothy create --template python-3.12</Command></p></Empty>}
+      {!waits && rows.length === 0 && (ended || all.size > 0) && <Empty><p>{ended && !filter ? "There are no ended sandboxes." : "No sandbox matches."}</p></Empty>}
       {rows.length > 0 && <Rows rows={rows} use={use} ended={ended} sort={sort} setSort={setSort} chosen={chosen} choose={write && !ended ? setChosen : undefined} />}
     </main>
   );

@@ -8,7 +8,7 @@ const plans = ["starter", "pro", "team", "unlimited"];
 
 const budgetOf = (text: string) => {
   const n = Number(text || 0);
-  if (!(n >= 0)) throw new Error(`The budget, ${text}, is not a number of 0 or more. 0 is no bound.`);
+  if (!(n >= 0)) throw new Error(`The budget, ${text}, is not a number of 0 or more. 0 is no limit.`);
   return n;
 };
 
@@ -20,7 +20,7 @@ function Row({ project: p, change }: { project: Project; change?: (work: () => P
     <tr>
       <td><b>{p.id}</b></td><td><Time at={p.createdAt} /></td>
       <td>{change ? <select aria-label={`Plan of ${p.id}`} value={plan} onChange={(e) => setPlan(e.currentTarget.value)}>{[...new Set([...plans, p.plan])].map((n) => <option key={n}>{n}</option>)}</select> : p.plan}</td>
-      <td>{p.budget ? <><meter min={0} max={p.budget.limit} high={p.budget.limit * 0.8} value={p.budget.used} aria-label={`Budget of ${p.id} that is used`} /> {p.budget.used.toFixed(4)} of {p.budget.limit} {p.budget.currency}</> : "no bound"}</td>
+      <td>{p.budget ? <><meter min={0} max={p.budget.limit} high={p.budget.limit * 0.8} value={p.budget.used} aria-label={`Budget of ${p.id} that is used`} /> {p.budget.used.toFixed(4)} of {p.budget.limit} {p.budget.currency}</> : "no limit"}</td>
       {change && <td><input aria-label={`Budget of ${p.id}`} inputMode="decimal" size={8} value={budget} onInput={(e) => setBudget(e.currentTarget.value)} /> <Button work={save}>Change</Button></td>}
     </tr>
   );

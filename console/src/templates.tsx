@@ -28,7 +28,7 @@ function DockerfileForm({ built }: { built: (b: Build) => void }) {
         <label>A Dockerfile <input type="file" onChange={(e) => void e.currentTarget.files?.[0]?.text().then(setText)} /></label>
         <label>Folder for COPY <input name="folder" type="file" {...{ webkitdirectory: true }} /></label>
         <label>Or a tar of it <input name="tar" type="file" accept=".tar,.tgz,.gz" /></label>
-        <label class="check"><input name="fresh" type="checkbox" /> Build every step anew</label>
+        <label class="check"><input name="fresh" type="checkbox" /> Rebuild every step</label>
         <label class="whole">Dockerfile <textarea class="editor small" spellcheck={false} value={text} placeholder={"FROM python-3.12\nRUN pip install pandas"} onInput={(e) => setText(e.currentTarget.value)} /></label>
         <div class="whole"><Button kind="main" work={start}>Build</Button></div>
       </form>
@@ -73,7 +73,7 @@ export function Templates({ login }: { login: Login }) {
     await again();
   });
   const remove = (t: Template) => attempt(async () => {
-    if (!confirm(`Remove the template ${t.name}? Sandboxes that run keep what they have.`)) return;
+    if (!confirm(`Remove the template ${t.name}? Running sandboxes are not affected.`)) return;
     await bothy.templates.delete(t.name);
     await again();
   });

@@ -68,18 +68,18 @@ export function Usage() {
       <Trouble text={trouble || limits.trouble} />
       <div class="cards">
         <section class="card"><h2>Cost</h2>
-          {value ? <dl><dt>In all</dt><dd><b>{value.total.cost.toFixed(4)} {value.currency}</b></dd><dt>CPU</dt><dd>{span(value.total.cpuSeconds)} used, of {span(value.total.vcpuSeconds)} had</dd><dt>Sent</dt><dd>{bytes(value.total.egressBytes)}</dd><dt>Received</dt><dd>{bytes(value.total.ingressBytes)}</dd></dl> : !trouble && <p class="waits" role="status">Adding it up…</p>}
+          {value ? <dl><dt>Total</dt><dd><b>{value.total.cost.toFixed(4)} {value.currency}</b></dd><dt>CPU</dt><dd>{span(value.total.cpuSeconds)} used of {span(value.total.vcpuSeconds)} allocated</dd><dt>Sent</dt><dd>{bytes(value.total.egressBytes)}</dd><dt>Received</dt><dd>{bytes(value.total.ingressBytes)}</dd></dl> : !trouble && <p class="waits" role="status">Adding it up…</p>}
         </section>
         {l && (
           <section class="card"><h2>Plan {l.plan}</h2>
             <dl><dt>Sandboxes</dt><dd>{l.sandboxes.used} of {l.sandboxes.limit ?? "any number"}</dd><dt>Snapshots</dt><dd>{l.snapshots.usedMb} MiB of {l.snapshots.limitMb ? `${l.snapshots.limitMb} MiB` : "any size"}</dd>
               <dt>Templates</dt><dd>{l.templates.usedMb} MiB of {l.templates.limitMb ? `${l.templates.limitMb} MiB` : "any size"}</dd>
-              <dt>Budget</dt><dd>{l.budget ? <><meter min={0} max={l.budget.limit} high={l.budget.limit * 0.8} value={l.budget.used} aria-label="Budget" /> {l.budget.used.toFixed(4)} of {l.budget.limit} {l.budget.currency} this month</> : "no bound"}</dd></dl>
+              <dt>Budget</dt><dd>{l.budget ? <><meter min={0} max={l.budget.limit} high={l.budget.limit * 0.8} value={l.budget.used} aria-label="Budget" /> {l.budget.used.toFixed(4)} of {l.budget.limit} {l.budget.currency} this month</> : "no limit"}</dd></dl>
           </section>
         )}
       </div>
       {chosen === "day" && value && <div style={{ marginTop: "1rem" }}><Days list={days(value.items, value.from, value.to)} currency={value.currency} /></div>}
-      {value?.items.length === 0 && <Empty><p>Nothing was used in this time.</p></Empty>}
+      {value?.items.length === 0 && <Empty><p>No usage in this period.</p></Empty>}
       {sorted && sorted.length > 0 && (
         <table style={{ marginTop: "1rem" }}><thead><tr><th>{by || "day"}</th><th class="number">Cost</th><th class="number">CPU time</th><th class="number">Memory, MiB hours</th><th class="number">Sent</th><th><span class="hidden">Plot</span></th></tr></thead>
           <tbody>{sorted.map((i) => <tr key={nameOf(i)}><td>{nameOf(i)}</td><td class="number">{i.cost.toFixed(4)}</td><td class="number">{span(i.cpuSeconds)}</td><td class="number">{Math.round(i.memoryMbSeconds / 3600)}</td><td class="number">{bytes(i.egressBytes)}</td><td class="wide"><div class="share" style={{ width: `${(i.cost / top) * 100}%` }} /></td></tr>)}</tbody></table>

@@ -467,7 +467,7 @@ whole("the other pages open without trouble", async () => {
     await picture(page, room);
   }
   await page.getByRole("button", { name: "Verify" }).click();
-  await page.getByText("as they were written").waitFor();
+  await page.getByText("are unaltered").waitFor();
   await page.getByLabel("Action").fill("create-sandbox");
   await page.keyboard.press("Enter");
   await page.waitForFunction(() => [...document.querySelectorAll("tbody tr")].every((r) => r.textContent.includes("create-sandbox")));
