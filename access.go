@@ -53,7 +53,7 @@ type TokenCreate struct {
 	E2B bool `json:"e2b,omitempty"`
 }
 
-// Caller is who asks.
+// Caller is the identity behind a request.
 type Caller struct {
 	ProjectID string
 	TokenID   string

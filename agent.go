@@ -20,7 +20,8 @@ const (
 	AgentsWaiting AgentState = "waiting"
 	// AgentsWorking has sessions that it works for.
 	AgentsWorking AgentState = "working"
-	// AgentsFailing cannot reach its queue, or is refused by it. LastError says why.
+	// AgentsFailing means that the queue cannot be reached, or refuses the key.
+	// LastError says why.
 	AgentsFailing AgentState = "failing"
 )
 

@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// AuditRecord is one thing that somebody did, or tried to do.
+// AuditRecord is one action that someone performed or attempted.
 //
 // Records form a chain: Hash is the SHA-256, in hex, of the hash of the record
 // before (nothing for the first), a newline, and the record itself as JSON
-// without its hash. So none can be changed, removed or put in between later
-// without changing all that follow.
+// without its hash. So none can later be changed, removed or inserted without
+// changing all that follow.
 type AuditRecord struct {
 	// ID counts records without gaps.
 	ID   int64     `json:"id"`
 	Time time.Time `json:"time"`
-	// ProjectID, TokenID and TokenName say who. They are empty where nobody
-	// was recognised.
+	// ProjectID, TokenID and TokenName say who. They are empty if no key was
+	// recognised.
 	ProjectID string `json:"project,omitempty"`
 	TokenID   string `json:"token_id,omitempty"`
 	TokenName string `json:"token_name,omitempty"`
-	// LinkID is that of the link by which somebody came, which the token made.
+	// LinkID is the id of the link that was used, which the token created.
 	LinkID string `json:"link_id,omitempty"`
 	// Action is the id of an operation of the API, such as create-sandbox, or
 	// mcp: and the name of a tool, or request where nothing was recognised.
@@ -29,12 +29,14 @@ type AuditRecord struct {
 	// a token, a project or a template.
 	SandboxID string `json:"sandbox_id,omitempty"`
 	Object    string `json:"object,omitempty"`
-	// Command is what was run, shortened, without what looks like a key.
+	// Command is what was run, shortened, without anything that looks like a
+	// key.
 	Command string `json:"command,omitempty"`
 	// Remote is the address that the request came from, without its port.
 	Remote    string `json:"remote,omitempty"`
 	RequestID string `json:"request_id,omitempty"`
-	// Status is that of the HTTP answer. Code is empty where it was done.
+	// Status is the HTTP status of the answer. Code is empty if the action
+	// succeeded.
 	Status     int   `json:"status"`
 	Code       Code  `json:"code,omitempty"`
 	DurationMS int64 `json:"duration_ms"`
@@ -70,8 +72,8 @@ type AuditCheck struct {
 	// Head is the hash of the last record. An operator who keeps it elsewhere can prove
 	// later that nothing up to it was changed.
 	Head string `json:"head"`
-	// Broken is the first record that is not as it was written, and Detail what
-	// is wrong with it.
+	// Broken is the first record that was altered, and Detail says what is
+	// wrong with it.
 	Broken int64  `json:"broken,omitempty"`
 	Detail string `json:"detail,omitempty"`
 }
@@ -86,7 +88,7 @@ type AuditService interface {
 	CheckAudit(ctx context.Context, at int64, head string) (*AuditCheck, error)
 }
 
-// AuditRecorder takes note of what was done.
+// AuditRecorder records what was done.
 type AuditRecorder interface {
 	// Admit reports whether what is about to be done can be recorded; the error
 	// is for the caller. Whatever is done must be admitted first.

@@ -29,13 +29,13 @@ type ClusterHost struct {
 	// Address is where the other hosts reach it.
 	Address string    `json:"address"`
 	State   HostState `json:"state"`
-	// Self says that it is the one that answers.
+	// Self is set for the host that answers.
 	Self bool `json:"self"`
 	// Epoch counts the runs of all servers: each has one of its own.
 	Epoch    int64             `json:"epoch"`
 	Labels   map[string]string `json:"labels,omitempty"`
 	JoinedAt time.Time         `json:"joined_at"`
-	// LeaseSeconds is how much is left of its lease, less than 0 where it has run out.
+	// LeaseSeconds is what is left of its lease; negative if it has run out.
 	LeaseSeconds float64 `json:"lease_seconds"`
 	// Sandboxes are those that it has and that have not ended.
 	Sandboxes int `json:"sandboxes"`

@@ -12,11 +12,11 @@ const DefaultLanguage = "python"
 // one piece to the next.
 type CodeRequest struct {
 	Code string `json:"code"`
-	// Language is python, javascript or bash, where the template has it. With
-	// a ContextID it may be left out.
+	// Language is python, javascript or bash, if the template has it. With a
+	// ContextID it may be left out.
 	Language string `json:"language,omitempty"`
-	// ContextID is where the code runs: by default in the one that each
-	// language has without being asked for.
+	// ContextID is where the code runs: by default in the language's default
+	// context.
 	ContextID string `json:"context_id,omitempty"`
 	// TimeoutSeconds interrupts the code; 0 means no limit other than the
 	// sandbox's own.
@@ -24,12 +24,12 @@ type CodeRequest struct {
 	// Env is set while the code runs.
 	Env map[string]string `json:"env,omitempty"`
 
-	// Quiet code does not count, and what it gives is not shown: it prepares a context.
+	// Quiet code is not counted and its results are not shown: it prepares a context.
 	Quiet bool `json:"-"`
 }
 
-// CodeOutput is something that code displayed, by MIME type: text as it is,
-// binary formats such as image/png in base64, JSON as text.
+// CodeOutput is something that code displayed, by MIME type: text as is, binary
+// formats such as image/png in base64, JSON as text.
 type CodeOutput map[string]string
 
 // CodeError is the exception that ended a piece of code.
@@ -47,8 +47,8 @@ type CodeResult struct {
 	Stdout  string       `json:"stdout"`
 	Stderr  string       `json:"stderr"`
 	Error   *CodeError   `json:"error,omitempty"`
-	// ExitCode is what the shell's last command ended with, or the shell itself;
-	// only code in bash has one.
+	// ExitCode is the exit code of the shell's last command, or of the shell
+	// itself; only bash code has one.
 	ExitCode *int `json:"exit_code,omitempty"`
 	// ExecutionCount is the number of this piece in its context, from 1.
 	ExecutionCount int    `json:"execution_count"`
@@ -112,15 +112,15 @@ type CodeService interface {
 	// DeleteContext ends a context; its variables are gone.
 	DeleteContext(ctx context.Context, id, contextID string) error
 	// InterruptContext stops the code that runs in a context, or that is next
-	// while the interpreter starts, as Ctrl-C does. Where there is none, the
-	// error is CodeConflict.
+	// while the interpreter starts, as Ctrl-C does. If there is none, the error
+	// is CodeConflict.
 	InterruptContext(ctx context.Context, id, contextID string) error
 	// RestartContext makes a context as new.
 	RestartContext(ctx context.Context, id, contextID string) error
 }
 
-// CodeRunner is what a Guest can do that runs code: the methods of CodeService,
-// for its one sandbox.
+// CodeRunner is implemented by a Guest that can run code: the methods of
+// CodeService, for its one sandbox.
 type CodeRunner interface {
 	RunCode(ctx context.Context, req CodeRequest) (*CodeResult, error)
 	RunCodeStream(ctx context.Context, req CodeRequest, fn func(CodeEvent) error) error

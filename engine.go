@@ -14,12 +14,12 @@ type EngineInfo struct {
 	// Build identifies the exact build. A memory snapshot can be restored only
 	// by the build that made it, which a BuildKeeper keeps.
 	Build string `json:"build"`
-	// Kernel is what the sandbox's own kernel calls itself.
+	// Kernel is the version that the sandbox's own kernel reports.
 	Kernel string `json:"kernel"`
 	// Snapshots is true when the engine can freeze memory and processes.
 	Snapshots bool `json:"snapshots"`
 	// Acceleration says what runs the processor of a virtual machine. It is empty
-	// for an engine whose sandboxes run on the host's processor as it is.
+	// for an engine whose sandboxes run directly on the host's processor.
 	Acceleration Acceleration `json:"acceleration,omitempty"`
 }
 
@@ -72,14 +72,14 @@ type MachineSpec struct {
 	Guest  string
 	// Hostname is the initial one; the guest changes it at adoption.
 	Hostname string
-	// Limits hold from the start, but for CPU: that one holds from the first
-	// SetLimits on, so that it does not hold up the start itself.
+	// Limits apply from the start, except CPU, which applies from the first
+	// SetLimits on, so that it does not slow down the start.
 	Limits Limits
 	// FilesTar, if not empty, holds changes to the root file system that Start
 	// applies before anything runs.
 	FilesTar string
-	// Build is the build of the engine that wrote the memory which Restore wakes. Empty
-	// stands for the engine's own, with which Start starts everything.
+	// Build is the engine build that wrote the memory that Restore loads. Empty means
+	// the engine's own build, which Start always uses.
 	Build string
 	// AllowConcurrent starts the machine while another with its ID still runs, which
 	// the caller destroys next. An engine that cannot do that returns CodeConflict.
@@ -135,14 +135,15 @@ var ErrMemoryUnusable = errors.New("the memory cannot be used on this host")
 // from a snapshot; in both cases the guest agent is process 1 and answers at
 // GuestAddr:GuestPort over the machine's network device. The machine then lives until it
 // is destroyed or ends by itself. It does not die with this process: State is
-// stored, and after a restart Adopt finds it again. Sweep removes what no
-// longer belongs to anybody.
+// stored, and after a restart Adopt finds it again. Sweep removes leftovers that belong
+// to no machine.
 //
 // All methods may be called from many goroutines at once. When a method fails,
 // it has undone what it did.
 type Engine interface {
 	Info() EngineInfo
-	// Check starts nothing, and says with a hint what is missing on this host.
+	// Check starts nothing; its error has a hint that says what is missing on
+	// this host.
 	Check(ctx context.Context) error
 	// Start boots a machine. It returns when the kernel runs and process 1 has
 	// been started; the guest may need a few milliseconds more.
@@ -179,17 +180,16 @@ type MachineNamer interface {
 	MachineName(id string, state []byte) string
 }
 
-// A Preparer is an engine that can do the first part of a start before anybody
-// asks for it. A spare is what that part makes: it runs nothing yet. The next
-// Start or Restore of its kind takes it, which shows only in the time it
-// takes. Spares belong to no sandbox: Sweep of the next engine removes them if they
-// were not ended by KeepSpares.
+// A Preparer is an engine that can do the first part of a start ahead of demand.
+// The result is a spare, which runs nothing yet. The next Start or Restore of its
+// kind takes it, and is only faster for it. Spares belong to no sandbox: Sweep of
+// the next engine removes them if KeepSpares did not end them.
 type Preparer interface {
 	// Prepare makes a spare of spec's kind.
 	Prepare(ctx context.Context, spec MachineSpec) error
 	// Spares tells how many there are of each kind.
 	Spares() []Spare
-	// KeepSpares ends all spares but so many of each kind.
+	// KeepSpares ends all but n spares of each kind.
 	KeepSpares(ctx context.Context, keep []Spare) error
 }
 
@@ -200,9 +200,8 @@ type Announcer interface {
 	Announced(ctx context.Context)
 }
 
-// A CPUMeter is a Machine that tells the CPU time of its Stats by itself, where all of
-// them take longer. It is asked often: for what a sandbox has used, and whenever one is
-// handed out.
+// A CPUMeter is a Machine that can return its CPU time alone, because Stats takes
+// longer. It is called often: to meter usage, and whenever a sandbox is handed out.
 type CPUMeter interface {
 	// CPUSeconds is the CPU time used so far, in seconds.
 	CPUSeconds() (float64, error)

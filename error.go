@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Code is a stable, documented name for a kind of failure. Programs match on
-// it; people read Detail and Hint.
+// Code is a stable, documented name for a kind of error. Programs match on it;
+// people read Detail and Hint.
 type Code string
 
 // The codes that the service returns. Adding one is fine; renaming one breaks
@@ -82,7 +82,7 @@ type Error struct {
 	Err error
 }
 
-// Error returns the whole story, cause included, for the log.
+// Error returns all of it, including the cause, for the log.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if e.Op != "" {

@@ -31,8 +31,9 @@ const (
 	// EventSandboxHostLost tells that the host of a sandbox was given up, and what became
 	// of the sandbox.
 	EventSandboxHostLost = "sandbox.host_lost"
-	// EventSandboxMoved tells that a sandbox is on another host now, and
-	// EventSandboxMoveFailed why it is not, and continues where it was.
+	// EventSandboxMoved says that a sandbox is on another host now;
+	// EventSandboxMoveFailed says why a move failed, after which the sandbox
+	// continues where it was.
 	EventSandboxMoved      = "sandbox.moved"
 	EventSandboxMoveFailed = "sandbox.move_failed"
 	EventSandboxEnded      = "sandbox.ended"
@@ -41,14 +42,14 @@ const (
 	EventSnapshotDeleted   = "snapshot.deleted"
 	// EventSnapshotStored tells that a snapshot is in the object storage now.
 	EventSnapshotStored = "snapshot.stored"
-	// EventSnapshotRepaired tells that the object storage had lost something of a snapshot
-	// that is there again, and EventSnapshotDamaged that no host had it.
+	// EventSnapshotRepaired says that a part of a snapshot that the object storage had lost
+	// is there again; EventSnapshotDamaged says that no host had it.
 	EventSnapshotRepaired = "snapshot.repaired"
 	EventSnapshotDamaged  = "snapshot.damaged"
 	EventTemplateBuilt    = "template.built"
 	EventTemplateDeleted  = "template.deleted"
-	// EventEnginePreparing tells what the first sandbox of an engine waits for: data
-	// names the engine and the step, such as the download of a kernel.
+	// EventEnginePreparing says what the first sandbox of an engine is waiting for:
+	// data names the engine and the step, such as the download of a kernel.
 	EventEnginePreparing = "engine.preparing"
 	EventBudgetWarning   = "budget.warning"
 	EventBudgetExceeded  = "budget.exceeded"
@@ -76,8 +77,8 @@ type EventFilter struct {
 
 // EventService tells what happened.
 type EventService interface {
-	// Events calls fn for the caller's events, oldest first, and, where they are
-	// followed, for new ones until ctx ends.
+	// Events calls fn for the caller's events, oldest first, and, when
+	// following, for new ones until ctx ends.
 	Events(ctx context.Context, f EventFilter, fn func(Event) error) error
 	// LastEvent returns an id above which are only events that happen from now on.
 	LastEvent(ctx context.Context) (int64, error)

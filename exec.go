@@ -11,9 +11,9 @@ import (
 
 // Command is what to run: a line for the shell, or an argument vector.
 type Command struct {
-	// Line is run by `bash -lc`, or by `sh -lc` where the image has no bash.
+	// Line is run by `bash -lc`, or by `sh -lc` if the image has no bash.
 	Line string
-	// Args is run as it is. It wins over Line.
+	// Args is run as is. It takes precedence over Line.
 	Args []string
 }
 
@@ -47,7 +47,7 @@ func (c Command) Argv() []string {
 // Bounds of one command.
 const (
 	// DefaultExecOutputBytes bounds stdout and stderr each in a blocking
-	// result; what is over it is dropped from the middle and Truncated is set.
+	// result; anything beyond is dropped from the middle and Truncated is set.
 	DefaultExecOutputBytes = 10 << 20
 	// DefaultCwd is where commands start.
 	DefaultCwd = "/workspace"
@@ -66,8 +66,8 @@ type ExecRequest struct {
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
 	// Stdin is given to the command, and then end of file.
 	Stdin string `json:"stdin,omitempty"`
-	// StdinEncoding is "base64" where a caller of the API has written Stdin so,
-	// to hold bytes that are not UTF-8. The API decodes it.
+	// StdinEncoding is "base64" if a caller of the API has encoded Stdin, for
+	// bytes that are not UTF-8. The API decodes it.
 	StdinEncoding string `json:"stdin_encoding,omitempty"`
 	// MergeStderr writes standard error into Stdout, in the order of writing.
 	MergeStderr bool `json:"merge_stderr,omitempty"`
@@ -84,14 +84,14 @@ type ExecResult struct {
 	ExitCode int    `json:"exit_code"`
 	Stdout   string `json:"stdout"`
 	Stderr   string `json:"stderr"`
-	// StdoutBase64 and StderrBase64 hold the bytes as they are, where they are
-	// not UTF-8: the text has U+FFFD in their place.
+	// StdoutBase64 and StderrBase64 hold the exact bytes if they are not UTF-8:
+	// the text has U+FFFD in their place.
 	StdoutBase64 string `json:"stdout_base64,omitempty"`
 	StderrBase64 string `json:"stderr_base64,omitempty"`
 	DurationMS   int64  `json:"duration_ms"`
 	TimedOut     bool   `json:"timed_out"`
 	OOMKilled    bool   `json:"oom_killed"`
-	// Truncated is true where a bound on output was reached.
+	// Truncated is true if a limit on output was reached.
 	Truncated bool `json:"truncated"`
 	PID       int  `json:"pid"`
 	// Hint says what to do when the command was killed by a limit.
@@ -127,8 +127,8 @@ func (e ExecEvent) Bytes() ([]byte, error) {
 	return []byte(e.Data), nil
 }
 
-// ProcessInfo describes a process: one that was started through the API or, where all
-// are listed, any.
+// ProcessInfo describes a process: one started through the API or, when all are
+// listed, any.
 type ProcessInfo struct {
 	PID     int               `json:"pid"`
 	Command []string          `json:"command"`
@@ -136,7 +136,7 @@ type ProcessInfo struct {
 	Env     map[string]string `json:"env,omitempty"`
 	User    string            `json:"user,omitempty"`
 	Tag     string            `json:"tag,omitempty"`
-	// Terminal is set where it has a terminal, which can be joined.
+	// Terminal is set if it has a terminal, which can be attached to.
 	Terminal  bool `json:"terminal,omitempty"`
 	Running   bool `json:"running"`
 	ExitCode  *int `json:"exit_code,omitempty"`
@@ -146,8 +146,9 @@ type ProcessInfo struct {
 	// offsets.
 	OutputStart int64 `json:"output_start"`
 	OutputEnd   int64 `json:"output_end"`
-	// What follows is known only where all processes are listed. Unmanaged is set where
-	// it was not started through the API: then nothing is known of its output and end.
+	// The following fields are set only when all processes are listed. Unmanaged is set
+	// if the process was not started through the API: nothing is then known about its
+	// output and end.
 	Unmanaged   bool       `json:"unmanaged,omitempty"`
 	ParentPID   int        `json:"parent_pid,omitempty"`
 	StartedAt   *time.Time `json:"started_at,omitempty"`
@@ -197,8 +198,8 @@ type ExecService interface {
 	// end. When ctx ends or fn fails, the command is killed, unless KeepRunning
 	// is set.
 	ExecStream(ctx context.Context, id string, req ExecRequest, fn func(ExecEvent) error) error
-	// Processes lists what was started through the API and is running, or has
-	// ended with output still held.
+	// Processes lists commands that were started through the API and are
+	// running, or have ended with output still buffered.
 	Processes(ctx context.Context, id string) ([]ProcessInfo, error)
 	// AllProcesses lists these and every other process that runs in the sandbox.
 	AllProcesses(ctx context.Context, id string) ([]ProcessInfo, error)
@@ -207,8 +208,8 @@ type ExecService interface {
 	Output(ctx context.Context, id string, pid int, from int64, fn func(ExecEvent) error) error
 	// Stdin writes to a background process; eof closes its input after that.
 	Stdin(ctx context.Context, id string, pid int, data []byte, eof bool) error
-	// Signal sends a signal, by number, to the process group of what was started
-	// through the API, or to any other process.
+	// Signal sends a signal, by number, to the process group of a command that
+	// was started through the API, or to any other process.
 	Signal(ctx context.Context, id string, pid int, signal int) error
 	// Terminal opens a PTY.
 	Terminal(ctx context.Context, id string, req TerminalRequest) (Terminal, error)

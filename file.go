@@ -34,16 +34,16 @@ type FileInfo struct {
 
 // WriteOptions are the attributes of a file that is written.
 type WriteOptions struct {
-	// Mode is the permission bits. Zero keeps those of the file that is there,
-	// and means 0644 for a new one.
+	// Mode is the permission bits. Zero keeps those of an existing file, and
+	// means 0644 for a new one.
 	Mode uint32
 	// User owns the file; DefaultUser when empty.
 	User string
 	// ModifiedAt is kept when set.
 	ModifiedAt time.Time
-	// Atomic replaces the file that is there by a new one of the user's in one
-	// step. Otherwise that file keeps its owner, its mode and its other names
-	// (hard links), and must be one that the user may write.
+	// Atomic replaces an existing file with a new one owned by the user, in one
+	// step. Otherwise the file keeps its owner, mode and other names (hard
+	// links), and the user must be allowed to write it.
 	Atomic bool
 	// Size is how many bytes there will be, or 0 when that is not known. To know it
 	// makes large files faster.
@@ -62,10 +62,10 @@ type FileEvent struct {
 type FileService interface {
 	// Read opens a file. The caller closes it. The size comes with the info.
 	Read(ctx context.Context, id, path, user string) (io.ReadCloser, *FileInfo, error)
-	// Write stores r's bytes in a temporary file and renames it to path, making the
-	// folders above. A writer that breaks off changes nothing. A reader never
-	// sees half a file, unless the file that is there is somebody else's or has
-	// several names and is therefore written over.
+	// Write stores r's bytes in a temporary file and renames it to path, creating
+	// the folders above. If r fails, nothing changes. A reader never sees half a
+	// file, unless an existing file has another owner or several names and is
+	// therefore overwritten in place.
 	Write(ctx context.Context, id, path string, r io.Reader, o WriteOptions) (*FileInfo, error)
 	// List returns the entries of a folder, depth levels deep (1 for its own
 	// entries only).

@@ -26,7 +26,8 @@ type Identity struct {
 	DefaultUser      string
 	DefaultCwd       string
 	MemoryLimitBytes int64
-	// CABundle is PEM to trust in addition to what the template trusts. May be empty.
+	// CABundle holds certificates in PEM, trusted in addition to the template's. May
+	// be empty.
 	CABundle string
 	// ResolvConf is the content of /etc/resolv.conf.
 	ResolvConf string

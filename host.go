@@ -2,11 +2,11 @@ package bothy
 
 import "context"
 
-// Host is what the machine that a server runs on has, and what the server makes of it.
+// Host describes the machine that a server runs on, and how the server uses it.
 type Host struct {
 	Version string `json:"version"`
 	CPUs    int    `json:"cpus"`
-	// MemoryBytes and DiskBytes are what there is in all, and the Free ones what is left.
+	// MemoryBytes and DiskBytes are totals; the Free ones are what is left.
 	MemoryBytes     int64 `json:"memory_bytes"`
 	FreeMemoryBytes int64 `json:"free_memory_bytes"`
 	DiskBytes       int64 `json:"disk_bytes"`
@@ -23,14 +23,14 @@ type Host struct {
 	Findings []HostFinding `json:"findings"`
 }
 
-// HostPool is what is held ready so that sandboxes start fast.
+// HostPool is what is kept ready so that sandboxes start fast.
 type HostPool struct {
 	Ready       int   `json:"ready"`
 	MemoryBytes int64 `json:"memory_bytes"`
 	Spares      int   `json:"spares"`
 	Golden      int   `json:"golden"`
 	GoldenBytes int64 `json:"golden_bytes"`
-	// Contents is what is held ready of each kind.
+	// Contents is what is kept ready of each kind.
 	Contents []HostPoolItem `json:"contents"`
 }
 
@@ -43,7 +43,8 @@ type HostPoolItem struct {
 	DiskMB   int    `json:"disk_mb"`
 	// Ready counts those that are not handed out yet.
 	Ready int `json:"ready"`
-	// GoldenBytes is what a snapshot takes up from which they are made; 0 is none.
+	// GoldenBytes is the size of the snapshot that they are made from; 0 if there
+	// is none.
 	GoldenBytes int64 `json:"golden_bytes"`
 }
 

@@ -3,7 +3,7 @@ package bothy
 import "context"
 
 // PlanLimits is what the caller's project may use, and what is in use. A nil
-// limit is none.
+// limit means no limit.
 type PlanLimits struct {
 	Plan      string   `json:"plan"`
 	Sandboxes InUse    `json:"sandboxes"`
@@ -34,7 +34,7 @@ type PerLimit struct {
 	MemoryMB       int     `json:"memory_mb"`
 	DiskMB         int     `json:"disk_mb"`
 	TimeoutSeconds int     `json:"timeout_seconds"`
-	// NoTimeout is true where a sandbox may ask for none, with 0.
+	// NoTimeout is true if a sandbox may have none, requested with 0.
 	NoTimeout bool          `json:"no_timeout"`
 	Networks  []NetworkMode `json:"networks"`
 }

@@ -10,8 +10,8 @@ func WithMemory(ctx context.Context, take func(ctx context.Context, bytes int64)
 	return context.WithValue(ctx, memoryKey{}, take)
 }
 
-// TakeMemory reports whether the server may hold so many bytes more for the request,
-// until its end. It may wait. CodeRateLimited says that it may not; outside of
+// TakeMemory reserves n more bytes of the server's memory for the request, until the
+// request ends. It may wait. CodeRateLimited means that they were refused; outside
 // requests everything is allowed.
 func TakeMemory(ctx context.Context, bytes int64) error {
 	take, _ := ctx.Value(memoryKey{}).(func(context.Context, int64) error)

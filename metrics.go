@@ -38,10 +38,10 @@ type SandboxMetrics struct {
 // MetricsService tells what sandboxes use.
 type MetricsService interface {
 	Metrics(ctx context.Context, id string) (*Metrics, error)
-	// MetricsHistory returns what was measured every ten seconds from one time to
-	// another, oldest first; a zero time is no bound. It is kept in memory for half an
-	// hour at most, since the sandbox was last started or resumed, or the server was:
-	// of a sandbox that does not run there is none.
+	// MetricsHistory returns the measurements taken every ten seconds between two
+	// times, oldest first; a zero time is no limit. At most half an hour is kept, in
+	// memory, since the sandbox was last started or resumed, or the server was
+	// started. There are none for a sandbox that is not running.
 	MetricsHistory(ctx context.Context, id string, from, to time.Time) ([]*Metrics, error)
 	// LatestMetrics returns the latest of these of every sandbox of the project that
 	// runs and was measured.
@@ -56,20 +56,21 @@ type PortService interface {
 	DialPort(ctx context.Context, id string, port uint16) (net.Conn, error)
 }
 
-// PortDialer is what a Guest can do that connects to servers on the sandbox's
-// loopback.
+// PortDialer is implemented by a Guest that can connect to servers on the
+// sandbox's loopback.
 type PortDialer interface {
 	DialPort(ctx context.Context, port uint16) (net.Conn, error)
 }
 
-// OwnedGateway is what a Gateway can do that shares something among projects.
+// OwnedGateway is implemented by a Gateway that shares something among
+// projects.
 type OwnedGateway interface {
 	// SetOwner tells which project owns the sandbox. Until then none does.
 	SetOwner(projectID string)
 }
 
-// SecretKeeper is what a Gateway can do that puts secrets in place on the way
-// out.
+// SecretKeeper is implemented by a Gateway that inserts secrets into outgoing
+// requests.
 type SecretKeeper interface {
 	// SetSecrets replaces the secrets. CodeInvalid names the one at fault. What
 	// the sandbox sees of them follows from seed, and is the same for two that

@@ -30,7 +30,8 @@ type Network struct {
 	AllowDomains []string       `json:"allow_domains,omitempty"`
 	AllowCIDRs   []netip.Prefix `json:"allow_cidrs,omitempty"`
 	AllowPorts   []uint16       `json:"allow_ports,omitempty"`
-	// DenyCIDRs are closed in mode open, but for what the fields above allow.
+	// DenyCIDRs are closed in mode open, except for what the fields above
+	// allow.
 	DenyCIDRs []netip.Prefix `json:"deny_cidrs,omitempty"`
 }
 
@@ -133,7 +134,7 @@ type NetDevice interface {
 	// ReadFrame reads one frame from the sandbox into p and returns its length.
 	ReadFrame(p []byte) (int, error)
 	// WriteFrame sends one frame, given in pieces, to the sandbox. It does not
-	// wait for a reader: where there is no room a frame is lost, as on a wire.
+	// wait for a reader: if there is no room, the frame is lost, as on a wire.
 	WriteFrame(pieces ...[]byte) error
 	// MTU is the largest IP packet that fits a frame, in bytes.
 	MTU() int
@@ -145,7 +146,7 @@ type NetworkDecision struct {
 	Time time.Time `json:"time"`
 	// Protocol is tcp, udp, dns, icmp, tls, http or quic.
 	Protocol string `json:"protocol"`
-	// Name is the host name that was asked for, where one is known.
+	// Name is the requested host name, if known.
 	Name    string `json:"name,omitempty"`
 	Address string `json:"address,omitempty"`
 	Port    uint16 `json:"port,omitempty"`

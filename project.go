@@ -15,7 +15,7 @@ type Project struct {
 	Plan      string    `json:"plan"`
 	CreatedAt time.Time `json:"created_at"`
 	// Budget is what the project may spend in a calendar month, in UTC; nil is
-	// no bound.
+	// no limit.
 	Budget *BudgetState `json:"budget,omitempty"`
 }
 
@@ -24,18 +24,18 @@ type ProjectCreate struct {
 	ID string `json:"id"`
 	// Plan is one of Plans; DefaultPlan when empty.
 	Plan string `json:"plan,omitempty"`
-	// Budget is what it may spend in a month; 0 is no bound.
+	// Budget is what it may spend in a month; 0 is no limit.
 	Budget float64 `json:"budget,omitempty"`
 }
 
 // ProjectUpdate changes a project. Nil fields stay as they are.
 type ProjectUpdate struct {
 	Plan *string `json:"plan,omitempty"`
-	// Budget is what it may spend in a month; 0 lifts the bound.
+	// Budget is what it may spend in a month; 0 removes the limit.
 	Budget *float64 `json:"budget,omitempty"`
 }
 
-// Plan says what a project may use. Nil and zero mean no bound other than the
+// Plan says what a project may use. Nil and zero mean no limit other than the
 // host's.
 type Plan struct {
 	Name string
@@ -52,7 +52,7 @@ type Plan struct {
 	Networks []NetworkMode
 	// SnapshotsMB bounds what snapshots take up, in MiB.
 	SnapshotsMB *int64
-	// TemplatesMB bounds what the project's own templates take up, in MiB.
+	// TemplatesMB limits the size of the project's own templates, in MiB.
 	TemplatesMB *int64
 	// CreatesPerMinute bounds how quickly sandboxes are made.
 	CreatesPerMinute int
@@ -101,7 +101,8 @@ type ProjectService interface {
 	UpdateProject(ctx context.Context, id string, u ProjectUpdate) (*Project, error)
 }
 
-// NoProject is the error of a project that is not there, or not the caller's.
+// NoProject is the error for a project that does not exist, or is not the
+// caller's.
 func NoProject(id string) *Error {
 	return Errorf(CodeProjectNotFound, "there is no project %q", id).WithHint("`bothy project ls` lists them.")
 }

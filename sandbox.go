@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// State is where a sandbox is in its life.
+// State is the state of a sandbox.
 type State string
 
 // The states of a sandbox.
@@ -51,8 +51,8 @@ type Ended struct {
 // Resumed says what a resume brought back.
 type Resumed struct {
 	SnapshotID string `json:"snapshot_id"`
-	// Kind is "memory" when everything went on where it was, and "files" when
-	// the processes are gone; Detail says why.
+	// Kind is "memory" if everything continued where it was, and "files" if the
+	// processes are gone; Detail says why.
 	Kind   SnapshotKind `json:"kind"`
 	Detail string       `json:"detail,omitempty"`
 	At     time.Time    `json:"at"`
@@ -129,13 +129,14 @@ type Sandbox struct {
 	IdleSeconds    int               `json:"idle_seconds,omitempty"`
 	AutoResume     bool              `json:"auto_resume,omitempty"`
 	Env            map[string]string `json:"env,omitempty"`
-	// SecretNames are all that is told of the secrets.
+	// SecretNames are the only thing shown about the secrets.
 	SecretNames      []string          `json:"secret_names,omitempty"`
 	Metadata         map[string]string `json:"metadata,omitempty"`
 	ParentSnapshotID string            `json:"parent_snapshot_id,omitempty"`
-	// Budget is what the sandbox and all that is forked from it may spend, in
-	// the currency of the server's rates; 0 is no bound. BudgetRoot is the
-	// sandbox that got the budget: this one, or what it was forked from.
+	// Budget is what the sandbox and everything forked from it may spend, in
+	// the currency of the server's rates; 0 is no limit. BudgetRoot is the
+	// sandbox that the budget was set on: this one, or the one it was forked
+	// from.
 	Budget     float64 `json:"budget,omitempty"`
 	BudgetRoot string  `json:"budget_root,omitempty"`
 	Ended      *Ended  `json:"ended,omitempty"`
@@ -150,9 +151,9 @@ type Sandbox struct {
 	EarlierSnapshotID string `json:"-"`
 }
 
-// SandboxCreate is a request for a new sandbox. Zero values mean the defaults. The API
-// and the Go client use it as it is. A new field is described in api/openapi/fields.go, and MCP,
-// the command line and each SDK need it too: test/fields names those that lack it.
+// SandboxCreate is a request for a new sandbox. Zero values mean the defaults. The API and the
+// Go client use it as is. A new field is described in api/openapi/fields.go, and MCP, the
+// command line and each SDK need it too: test/fields names those that lack it.
 type SandboxCreate struct {
 	Template       string            `json:"template,omitempty"`
 	SnapshotID     string            `json:"snapshot_id,omitempty"`
@@ -176,23 +177,24 @@ type SandboxCreate struct {
 	// EndWhenIdle has the sandbox ended after IdleSeconds, not paused. It is for doors
 	// whose protocol says so.
 	EndWhenIdle bool `json:"-"`
-	// Budget is what the sandbox and all that is forked from it may spend; 0 is
-	// no bound.
+	// Budget is what the sandbox and everything forked from it may spend; 0 is
+	// no limit.
 	Budget float64 `json:"budget,omitempty"`
 }
 
-// Secret is a credential that the gateway puts in place on the way to Hosts.
-// Its value never enters the sandbox. It is put into Header alone, or, where that
-// is empty, into Authorization and a few other headers that carry credentials.
+// Secret is a credential that the gateway inserts into requests to Hosts. Its
+// value never enters the sandbox. It is only put into Header, or, if that is
+// empty, into Authorization and a few other headers that carry credentials.
 type Secret struct {
 	Name   string   `json:"name"`
 	Value  string   `json:"value"`
 	Hosts  []string `json:"hosts"`
 	Header string   `json:"header,omitempty"`
-	// Override sets Header in every request, whatever the request has there. Nothing
-	// stands for the value inside the sandbox.
+	// Override sets Header in every request, whatever the request contains. The
+	// sandbox then gets no placeholder.
 	Override bool `json:"override,omitempty"`
-	// AllowEcho says that the value is none to hide: a host may send it back.
+	// AllowEcho says that the value need not be hidden: a host may send it
+	// back.
 	AllowEcho bool `json:"allow_echo,omitempty"`
 }
 
@@ -205,8 +207,8 @@ type SandboxUpdate struct {
 	Metadata map[string]string `json:"metadata,omitzero"`
 	Name     *string           `json:"name,omitempty"`
 	Network  *Network          `json:"network,omitempty"`
-	// Secrets replaces all there are; an empty list drops them. Those that keep their
-	// name keep what stands for them inside.
+	// Secrets replaces all secrets; an empty list removes them. Those that keep their
+	// name keep their placeholder.
 	Secrets []Secret `json:"secrets,omitzero"`
 	// Budget bounds the sandbox and all that was and is forked from it; 0 lifts
 	// the bound.

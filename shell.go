@@ -10,7 +10,7 @@ type ShellCreate struct {
 	Cwd string `json:"cwd,omitempty"`
 }
 
-// Shell is a bash that stays: its directory and variables are there for the next
+// Shell is a persistent bash: its directory and variables are kept for the next
 // command. It is a context of CodeService whose language is bash.
 type Shell struct {
 	ID        string    `json:"id"`
@@ -28,7 +28,8 @@ type ShellRequest struct {
 
 // ShellResult is a command that ended in a kept shell.
 type ShellResult struct {
-	// ExitCode is what the last command ended with, or, after exit, the shell.
+	// ExitCode is the exit code of the last command, or, after exit, of the
+	// shell.
 	ExitCode   int    `json:"exit_code"`
 	Stdout     string `json:"stdout"`
 	Stderr     string `json:"stderr"`
@@ -36,7 +37,7 @@ type ShellResult struct {
 	TimedOut   bool   `json:"timed_out"`
 	OOMKilled  bool   `json:"oom_killed"`
 	Truncated  bool   `json:"truncated"`
-	// Ended is set where the shell itself has ended. The next command gets a new one.
+	// Ended is set if the shell itself has ended. The next command gets a new one.
 	Ended bool   `json:"ended"`
 	Hint  string `json:"hint,omitempty"`
 }

@@ -18,7 +18,7 @@ const (
 // Durable is what has to be lost for a snapshot to be lost.
 type Durable string
 
-// Where snapshots lie.
+// Where snapshots are stored.
 const (
 	// DurableHost is the disk of the server's host alone.
 	DurableHost Durable = "host"
@@ -102,8 +102,7 @@ type PauseOptions struct {
 
 // ResumeOptions say how a paused sandbox comes back.
 type ResumeOptions struct {
-	// FilesOnly leaves memory aside, also where there is some: the sandbox starts anew
-	// with its files.
+	// FilesOnly discards any memory: the sandbox restarts with its files.
 	FilesOnly bool
 }
 
@@ -119,13 +118,13 @@ type SnapshotCreate struct {
 // SnapshotMover carries snapshots between servers, as one file each.
 type SnapshotMover interface {
 	// ExportSnapshot writes a snapshot as a compressed archive, encrypted if a
-	// passphrase is given. It can be written again elsewhere with its files,
-	// and with its memory where there is the engine's build that wrote it.
+	// passphrase is given. It can be imported elsewhere with its files, and
+	// with its memory if the engine build that wrote it is there.
 	ExportSnapshot(ctx context.Context, id, passphrase string, w io.Writer) error
-	// ImportSnapshot reads an archive whole, checks it, and keeps it under a
-	// new id, as a snapshot of a sandbox that was never here. A name replaces the
-	// one that it had. Memory is kept only of archives that this server, or one whose
-	// key its operator trusts, has signed; Detail says so if it was left out.
+	// ImportSnapshot reads a whole archive, checks it, and stores it under a new id,
+	// as a snapshot of a sandbox unknown to this server. A name replaces its original
+	// one. Memory is kept only from archives signed by this server, or with a key
+	// that its operator trusts; Detail says so if it was left out.
 	ImportSnapshot(ctx context.Context, name, passphrase string, r io.Reader) (*Snapshot, error)
 	// ArchiveKey returns the public key that signs what this server exports.
 	ArchiveKey(ctx context.Context) (*ArchiveKey, error)
@@ -147,15 +146,15 @@ type SnapshotService interface {
 	CreateSnapshot(ctx context.Context, id string, req SnapshotCreate) (*Snapshot, error)
 	Snapshot(ctx context.Context, id string) (*Snapshot, error)
 	Snapshots(ctx context.Context, f SnapshotFilter) (Page[*Snapshot], error)
-	// CompareSnapshots lists at most limit files that are not in the snapshot as they are
-	// in the one called since.
+	// CompareSnapshots lists at most limit files that differ between the snapshot and the
+	// one called since.
 	CompareSnapshots(ctx context.Context, since, id string, limit int) (*SnapshotChanges, error)
 	// DeleteSnapshot frees a snapshot; CodeSnapshotInUse while a paused
 	// sandbox sleeps in it.
 	DeleteSnapshot(ctx context.Context, id string) error
 	// Fork makes count running copies, memory included.
 	Fork(ctx context.Context, id string, req ForkRequest) ([]*Sandbox, error)
-	// Rollback makes the sandbox what it was at a snapshot; what it was until
+	// Rollback returns the sandbox to its state at a snapshot; its state until
 	// now is kept as another snapshot.
 	Rollback(ctx context.Context, id, snapshotID string) (*Sandbox, error)
 }

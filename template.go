@@ -24,8 +24,8 @@ type Template struct {
 	Cwd string `json:"cwd,omitempty"`
 	// User runs commands; DefaultUser when empty.
 	User string `json:"user,omitempty"`
-	// Image is what the template's image says about running it, for those that were made
-	// from a Dockerfile.
+	// Image is what the template's image says about running it, for templates built from
+	// a Dockerfile.
 	Image *ImageConfig `json:"image,omitempty"`
 	// Entrypoint is the command of the image that the template was made from. It
 	// is kept for people: nothing starts by itself in a sandbox.
@@ -42,20 +42,21 @@ type Template struct {
 	// starts.
 	Warm []string `json:"warm,omitempty"`
 
-	// Recipe identifies how this build of Bothy makes a built-in template. One
-	// that was made by another recipe is made anew when it is built again.
+	// Recipe identifies how this build of Bothy makes a built-in template. A
+	// template made by another recipe is rebuilt when it is built again.
 	Recipe string `json:"recipe,omitempty"`
 
-	// Tag is that of the name, where it is not "latest".
+	// Tag is the tag of the name, if it is not "latest".
 	Tag string `json:"tag,omitempty"`
 	// Project owns the template; empty means that it is for all.
 	Project string `json:"project,omitempty"`
 
-	// Memory is set where sandboxes start with the processes of the one that the template
+	// Memory is set if sandboxes start with the processes of the one that the template
 	// was made from.
 	Memory *TemplateMemory `json:"memory,omitempty"`
 
-	// Start is the program that runs already in new sandboxes, where a build has started one.
+	// Start is the program that is already running in new sandboxes, if the build started
+	// one.
 	Start *TemplateStart `json:"start,omitempty"`
 
 	// Origin says how the template was made; nil for those of earlier versions.
@@ -73,7 +74,7 @@ type TemplateOrigin struct {
 	ID string `json:"id,omitempty"`
 	// Bothy is the version of the server that made it.
 	Bothy string `json:"bothy,omitempty"`
-	// Parameters are what was asked for, and Settings what else the result may depend on.
+	// Parameters are what was requested, and Settings what else the result may depend on.
 	Parameters map[string]any `json:"parameters"`
 	Settings   map[string]any `json:"settings,omitempty"`
 	// Materials are what it was made from.
@@ -99,9 +100,8 @@ type Material struct {
 	Digest string `json:"digest"` // sha256:<hex>
 }
 
-// ImageConfig is what the image of a container says about running it. Nothing of it
-// happens by itself in a sandbox, but for the environment, the user and the folder, which
-// are the template's.
+// ImageConfig is what the image of a container says about running it. Sandboxes use none
+// of it except the environment, the user and the folder, which are the template's.
 type ImageConfig struct {
 	Entrypoint   []string          `json:"entrypoint,omitempty"`
 	Cmd          []string          `json:"cmd,omitempty"`
@@ -122,8 +122,8 @@ type Healthcheck struct {
 	Retries            int      `json:"retries,omitempty"`
 }
 
-// TemplateMemory is what a template has of the processes of a sandbox. They run only on
-// the engine and in the size that they ran in.
+// TemplateMemory describes a template's running processes, which came from a sandbox.
+// They run only on the same engine and with the same size.
 type TemplateMemory struct {
 	SnapshotID string `json:"snapshot_id"`
 	// BaseDigest is that of the image that the processes run on, which stays for as long as
@@ -147,8 +147,8 @@ type TemplateCapture struct {
 
 // TemplateCapturer makes templates of sandboxes.
 type TemplateCapturer interface {
-	// CreateTemplate makes a template of a sandbox that runs or is paused, and leaves it
-	// as it is.
+	// CreateTemplate makes a template from a running or paused sandbox, and leaves the
+	// sandbox as it is.
 	CreateTemplate(ctx context.Context, sandboxID string, req TemplateCapture) (*Template, error)
 }
 
@@ -161,19 +161,21 @@ type TemplateService interface {
 	Template(ctx context.Context, name string) (*Template, error)
 	// BuildTemplate makes a template and calls log for every line of progress.
 	BuildTemplate(ctx context.Context, req TemplateBuild, log func(BuildEvent)) (*Template, error)
-	// TagTemplate gives a template of the caller's own more tags, and returns it by each
-	// of them. A tag that another image had moves; what runs from that stays as it is.
+	// TagTemplate gives one of the caller's own templates more tags, and returns it
+	// under each of them. A tag moves from the image that had it; what runs from that
+	// image stays as it is.
 	TagTemplate(ctx context.Context, name string, tags []string) ([]*Template, error)
 	// PushTemplate writes a template to a registry, as an image.
 	PushTemplate(ctx context.Context, name string, req TemplatePush) (*PushedTemplate, error)
-	// TemplateSBOM lists what the package managers in a template have installed, as JSON in
-	// one of the formats for that.
+	// TemplateSBOM lists what package managers installed in a template, as JSON in one of
+	// the SBOM formats.
 	TemplateSBOM(ctx context.Context, name, format string) (json.RawMessage, error)
 	// TemplateProvenance says how a template was made, as an in-toto statement with the
 	// predicate of SLSA 1.0, in JSON.
 	TemplateProvenance(ctx context.Context, name string) (json.RawMessage, error)
-	// RemoveTemplate deletes a name with all its tags, or, where a tag is given, that
-	// tag. CodeTemplateInUse while a sandbox or a snapshot needs what would be lost.
+	// RemoveTemplate deletes a name with all its tags, or, if a tag is given, only
+	// that tag. The error is CodeTemplateInUse while a sandbox or a snapshot needs
+	// what would be lost.
 	RemoveTemplate(ctx context.Context, name string) error
 }
 
@@ -210,7 +212,7 @@ const (
 type TemplateBuild struct {
 	Name  string `json:"name"`
 	Image string `json:"image,omitempty"` // OCI reference, layout folder or docker-save tar
-	// Force builds again although the template is there.
+	// Force builds again even if the template exists.
 	Force bool `json:"force,omitempty"`
 }
 

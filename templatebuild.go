@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// BuildState is where a build is in its life.
+// BuildState is the state of a build.
 type BuildState string
 
 // The states of a build.
@@ -24,7 +24,7 @@ func (s BuildState) Ended() bool {
 }
 
 // BuildSecret is what a command may see while it runs, by RUN --mount=type=secret. It is
-// in no layer, in no cache and in no log.
+// in no layer, cache or log.
 type BuildSecret struct {
 	ID    string `json:"id"`
 	Value string `json:"value"`
@@ -33,7 +33,7 @@ type BuildSecret struct {
 // RegistryLogin is who fetches images from a registry. Like a secret it is kept nowhere but
 // with the build that waits.
 type RegistryLogin struct {
-	// Host is that of the registry, with its port where that is not the usual one.
+	// Host is the registry's host, with its port if that is not the default.
 	Host     string `json:"host"`
 	Username string `json:"username"`
 	Password string `json:"password"`
@@ -66,7 +66,7 @@ type BuildRequest struct {
 	TimeoutSeconds int `json:"timeout_seconds,omitempty"`
 	// NoCache runs every step again.
 	NoCache bool `json:"no_cache,omitempty"`
-	// ShellOnFailure leaves a sandbox with what there was before a command that failed.
+	// ShellOnFailure leaves a sandbox in the state before the command that failed.
 	ShellOnFailure bool `json:"shell_on_failure,omitempty"`
 	// Start is a program that runs already in new sandboxes.
 	Start *TemplateStart `json:"start,omitempty"`
@@ -92,7 +92,7 @@ type TemplateStart struct {
 }
 
 // TemplateReady says when a program is ready, in one way: something listens on a port, a URL
-// answers with less than 400, a file is there, or a command succeeds.
+// answers with a status below 400, a file exists, or a command succeeds.
 type TemplateReady struct {
 	Port    int    `json:"port,omitempty"`
 	URL     string `json:"url,omitempty"`
@@ -140,9 +140,9 @@ type BuildContext struct {
 	SizeBytes int64  `json:"size_bytes"`
 }
 
-// TemplateBuilder makes templates from Dockerfiles. Builds continue when the caller of
-// them has gone, and begin again where the server was restarted. A request that is the
-// same as that of a build under way joins it.
+// TemplateBuilder builds templates from Dockerfiles. Builds continue when their caller
+// disconnects, and start over after a restart of the server. A request identical to
+// that of a build in progress joins it.
 type TemplateBuilder interface {
 	// UploadContext keeps a tar, which may be compressed with gzip, for some hours.
 	UploadContext(ctx context.Context, r io.Reader) (*BuildContext, error)

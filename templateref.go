@@ -42,7 +42,7 @@ func ValidTemplateName(s string) bool {
 	return err == nil && r.Digest == ""
 }
 
-// ParseTemplateRef reads what a caller names a template by.
+// ParseTemplateRef parses a caller's reference to a template.
 func ParseTemplateRef(s string) (TemplateRef, error) {
 	r := TemplateRef{Tag: DefaultTag}
 	rest := s

@@ -10,7 +10,7 @@ import (
 // storage, are exact to the millisecond.
 type Usage struct {
 	// VCPUSeconds are the processors that sandboxes had, times the time for
-	// which they ran; CPUSeconds what they have really used of them.
+	// which they ran; CPUSeconds are what they actually used.
 	VCPUSeconds float64 `json:"vcpu_seconds"`
 	CPUSeconds  float64 `json:"cpu_seconds"`
 	// MemoryMBSeconds is the memory that sandboxes had, in MiB, times the time
@@ -79,7 +79,7 @@ type UsageQuery struct {
 	// From is the beginning of the present month when zero, and To the present
 	// when zero.
 	From, To time.Time
-	// GroupBy is by what the answer is split, in this order; nil is by day.
+	// GroupBy is what the answer is grouped by, in this order; nil is by day.
 	GroupBy []string
 	// Project is one project; empty is the caller's own, or all for the
 	// default project's admin.
@@ -99,7 +99,7 @@ type UsageService interface {
 	Usage(ctx context.Context, q UsageQuery) (*UsageReport, error)
 }
 
-// MeterReading is what a sandbox's counters stand at. They only grow.
+// MeterReading is a reading of a sandbox's counters. They only grow.
 type MeterReading struct {
 	// CPUSeconds counts since the sandbox's machine was started.
 	CPUSeconds float64
@@ -139,15 +139,14 @@ type BudgetState struct {
 	Limit    float64 `json:"limit"`
 	Used     float64 `json:"used"`
 	Currency string  `json:"currency"`
-	// ResetsAt is when Used begins anew; nil for a budget that holds once and
-	// for all.
+	// ResetsAt is when Used starts over; nil for a budget without a period.
 	ResetsAt *time.Time `json:"resets_at,omitempty"`
 }
 
 // MaxBudget is the largest budget.
 const MaxBudget = 1e12
 
-// CheckBudget refuses an amount that is none. 0 is no budget.
+// CheckBudget refuses an invalid amount. 0 is no budget.
 func CheckBudget(amount float64) error {
 	if !(amount >= 0 && amount <= MaxBudget) { // refuses NaN, too
 		return Errorf(CodeInvalid, "budget is %v", amount).WithHint("Give an amount of money from 0, which is no budget, to %v.", MaxBudget)

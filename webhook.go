@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// WebhookFormat is what a webhook's requests look like.
+// WebhookFormat is the format of a webhook's requests.
 type WebhookFormat string
 
 // The formats of webhooks.
@@ -43,7 +43,7 @@ type WebhookState struct {
 	// DeliveredAt is when the receiver last took one.
 	DeliveredAt *time.Time `json:"delivered_at,omitempty"`
 	// FailingSince and LastError are set from a failed attempt to the next one that
-	// succeeds. NextAttemptAt is when it is tried again.
+	// succeeds. NextAttemptAt is when it is retried.
 	FailingSince  *time.Time `json:"failing_since,omitempty"`
 	LastError     string     `json:"last_error,omitempty"`
 	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
@@ -60,7 +60,7 @@ type WebhookCreate struct {
 	Events []string `json:"events,omitempty"`
 	// Secret is made by the server when empty.
 	Secret string `json:"secret,omitempty"`
-	// Disabled makes one that sends nothing until it is enabled.
+	// Disabled creates a webhook that sends nothing until it is enabled.
 	Disabled bool          `json:"disabled,omitempty"`
 	Format   WebhookFormat `json:"format,omitempty"`
 }
@@ -74,7 +74,7 @@ type WebhookUpdate struct {
 	Enabled *bool     `json:"enabled,omitempty"`
 }
 
-// WebhookTest is what came of a test.
+// WebhookTest is the result of a test.
 type WebhookTest struct {
 	// Status is the receiver's HTTP status, 0 when there was no answer.
 	Status int `json:"status,omitempty"`
