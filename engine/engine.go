@@ -1,5 +1,4 @@
-// Package engine is what engines share: how they find what is left of machines, and
-// what they say when something fails.
+// Package engine is what engines share: finding leftovers of machines, and errors.
 package engine
 
 import (
@@ -83,8 +82,8 @@ func UIDs(p *uid.Pool) (*uid.Pool, error) {
 	return uid.Default()
 }
 
-// Groups is where the cgroups of an engine's machines live. Its error says what the
-// host lacks.
+// Groups returns where the cgroups of an engine's machines are. Its error says what
+// the host lacks.
 func Groups(parent string) (*cgroup.Parent, error) {
 	p, err := cgroup.NewParent(parent)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 
 // FilesTar is the file into which the tar of a machine's files is written, by the machine
 // itself. The tar holds the holes of sparse files as zeros, and a hole costs a sandbox
-// nothing: one call makes terabytes of it. Zeros therefore become holes again, and what
-// is more than a machine of its size can mean is refused.
+// nothing: one call makes terabytes of it. Zeros therefore become holes again, and a tar
+// larger than a machine of its size could need is refused.
 type FilesTar struct {
 	f     *os.File
 	most  int64
@@ -33,8 +33,8 @@ func CreateFilesTar(path string, l bothy.Limits) (*FilesTar, error) {
 	return &FilesTar{f: f, most: MostFilesTar(l), block: make([]byte, 0, tarBlock)}, nil
 }
 
-// MostFilesTar is how many bytes such a tar may have: what the disk holds, as much again
-// in holes, and a header for each file that fits into memory.
+// MostFilesTar is the largest size of such a tar: the disk's size, as much again in
+// holes, and a header for each file that fits into memory.
 func MostFilesTar(l bothy.Limits) int64 { return int64(2*l.DiskMB+l.MemoryMB+256) << 20 }
 
 // Write implements io.Writer.

@@ -25,8 +25,8 @@ type Orphan struct {
 	group *cgroup.Group
 }
 
-// Orphans finds those of all servers that ever ran on this host. A machine whose folder is
-// there, or that some process holds by a descriptor, as servers do, is none.
+// Orphans finds those of all servers that ever ran on this host. A machine whose folder
+// exists, or that a process holds by a descriptor, as servers do, is not an orphan.
 func Orphans() ([]Orphan, error) {
 	parents, err := cgroup.Parents(GroupPrefix)
 	if err != nil {
@@ -81,8 +81,9 @@ func (o Orphan) End() error {
 	return errors.Join(o.group.End(), o.group.Remove())
 }
 
-// deletedFolder is the folder of a machine's processes, if it was deleted: the kernel marks
-// what is left open of it. So a folder that only this process cannot see does not count.
+// deletedFolder returns the folder of a machine's processes if it was deleted: the kernel
+// marks open files of it as such. A folder that merely is invisible to this process does
+// not count.
 func deletedFolder(pids []int) string {
 	for _, pid := range pids {
 		proc := fmt.Sprintf("/proc/%d", pid)

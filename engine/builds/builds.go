@@ -1,20 +1,20 @@
 // Package builds keeps the programs and images that engines are made of, so that a
-// snapshot's memory is woken by the build that wrote it, also after an upgrade. Engines
+// snapshot's memory is restored by the build that wrote it, even after an upgrade. Engines
 // and the packages server and cli use it.
 //
-// A store is one folder. Its files carry their SHA-256 in their names, and are there whole
-// or not at all:
+// A store is one folder. Its files carry their SHA-256 in their names, and are written
+// atomically:
 //
 //	sentry-SHA256, guest-SHA256.erofs, …   what builds are made of; builds may share them
 //	tree-SHA256/                           folders made of such files, as hard links
 //	builds/NAME.json                       a record for each build, which names its files
 //
-// Files come before the record that names them, and go after it. So a server that is killed
-// leaves files that no record names, which the next sweep removes, and never a record
-// whose files are not there.
+// Files are written before the record that names them, and removed after it. So a server
+// that is killed leaves files that no record names, which the next sweep removes, and never
+// a record whose files are missing.
 //
-// A build stays while a machine of it lives (see Hold) or somebody says that it is needed
-// (see Sweep). The newest of each engine always stays.
+// A build is kept while a machine of it lives (see Hold) or it is reported as needed (see
+// Sweep). The newest build of each engine is always kept.
 package builds
 
 import (
@@ -39,7 +39,7 @@ type Build struct {
 	Engine string `json:"engine"`
 	// Versions are what its parts call themselves, such as that of the gVisor library.
 	Versions []string `json:"versions"`
-	// Protocol is the version of what is said between the server and the build's
+	// Protocol is the version of the protocol between the server and the build's
 	// processes: arguments, files, calls, and the guest's API.
 	Protocol int `json:"protocol"`
 	// Host is what of the host its snapshots depend on; empty where nothing matters.
@@ -51,7 +51,7 @@ type Build struct {
 	// there.
 	Tree string   `json:"tree,omitempty"`
 	Dirs []string `json:"dirs,omitempty"`
-	// Stamp says what the files were made of, by their dates and sizes.
+	// Stamp identifies what the files were made from, by dates and sizes.
 	Stamp     string    `json:"stamp,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
 }
@@ -100,13 +100,14 @@ type Store struct {
 	pinned map[string]bool
 	// own are the builds that this server put, by engine.
 	own map[string]string
-	// holds are how often builds are held, with what they were then, and touched are
-	// those that were held at some time since the last sweep began.
+	// holds counts how often builds are held, with their records; touched are those
+	// held at any time since the last sweep began.
 	holds   map[string]*held
 	touched map[string]bool
 	// verified are files whose SHA-256 was right, as they were then.
 	verified map[string]os.FileInfo
-	// sweeping is held by who sweeps, and making by who makes a tree, before mu.
+	// sweeping is locked during a sweep, and making while a tree is made, before
+	// mu.
 	sweeping, making sync.Mutex
 }
 
@@ -126,7 +127,7 @@ func Open(dir string, o Options) (*Store, error) {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return nil, err
 		}
-		// Who could write here could have a program of his own run.
+		// Anyone who could write here could run their own program.
 		if err := os.Chmod(d, 0o755); err != nil {
 			return nil, err
 		}
@@ -138,7 +139,7 @@ func Open(dir string, o Options) (*Store, error) {
 	return s, s.removeUnfinished()
 }
 
-// removeUnfinished removes what a server that was killed left half done.
+// removeUnfinished removes what a killed server left half done.
 func (s *Store) removeUnfinished() error {
 	var errs []error
 	for _, dir := range []string{s.dir, filepath.Join(s.dir, recordsDir)} {

@@ -19,8 +19,8 @@ import (
 	"github.com/bothy-dev/bothy/internal/wholefile"
 )
 
-// A Source is a file of the host that becomes a part of a build. One that lies in the
-// store already is not copied.
+// A Source is a file on the host that becomes a part of a build. One already in the
+// store is not copied.
 type Source struct {
 	From string
 	// Role or Place, as of a File.
@@ -28,8 +28,8 @@ type Source struct {
 }
 
 // Put records the build of this server's engine, with its files, and holds it for as long
-// as the server runs. A build of the same name and stamp that is there whole is taken as it
-// is. The operator may refuse it, which is CodeEngineMissing.
+// as the server runs. A complete build with the same name and stamp is used as it is. The
+// operator may refuse it, which is CodeEngineMissing.
 func (s *Store) Put(b Build, from []Source) (*Held, error) {
 	if by := s.refused(b.Name, &b); by != "" {
 		return nil, refusesOwn(b.Name, by)
@@ -152,7 +152,7 @@ func (s *Store) add(src Source) (File, error) {
 	return f, os.Rename(out.Name(), to)
 }
 
-// whole reports whether a file is there with the right bytes.
+// whole reports whether a file exists with the right content.
 func whole(path string, f File) bool {
 	got, err := Digest(path)
 	return err == nil && got == f.SHA256
@@ -174,7 +174,8 @@ func sum(r io.Reader) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// newPrefix begins the names of what is not finished, and goingPrefix of what is removed.
+// newPrefix begins the names of unfinished files, and goingPrefix those of files being
+// removed.
 const (
 	newPrefix     = wholefile.Draft
 	extractPrefix = ".extract-" // of package embedded
@@ -201,7 +202,7 @@ func treeName(b *Build) string {
 	return treePrefix + hex.EncodeToString(digest[:])
 }
 
-// makeTree links a build's files into its tree, unless that is there.
+// makeTree links a build's files into its tree, unless that exists.
 func (s *Store) makeTree(b *Build) error {
 	s.making.Lock()
 	defer s.making.Unlock()

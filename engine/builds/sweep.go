@@ -15,13 +15,13 @@ import (
 // Needed says how many snapshots need which build, by name.
 type Needed = func(context.Context) (map[string]int, error)
 
-// Sweep removes the builds that nothing needs: that are not held, not the newest of their
-// engine, and not needed. Beyond the bound it also removes those that are, the longest
-// unused first; what needs them gives its files. It returns the names of those that went.
+// Sweep removes unneeded builds: those that are not held, not the newest of their engine, and
+// not in needed. Beyond the size limit it also removes needed ones, the longest unused first;
+// their snapshots then restore only files. It returns the names of the removed builds.
 //
-// needed is asked after it was noted what is held. A snapshot that is being written belongs
-// to a machine that holds its build until the snapshot can be listed, so one of both is seen;
-// and what is held from then on stays.
+// needed is called after the held builds were noted. A snapshot that is being written belongs
+// to a machine that holds its build until the snapshot can be listed, so at least one of the
+// two is seen; and builds held from then on are kept.
 func (s *Store) Sweep(ctx context.Context, needed Needed) ([]string, error) {
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
@@ -139,9 +139,9 @@ func (s *Store) drop(name string) (bool, error) {
 	return true, failpoint.Hit("builds.dropped")
 }
 
-// removeFiles removes files that no record names, that are not in use, and that this server has not brought.
-// What is being written has a name of its own, and nothing is written while mu is held: Put
-// pins first what it will name.
+// removeFiles removes files that no record names, that are not in use, and that are not from this server.
+// Unfinished files have other names, and nothing is written while mu is held: Put first pins what it will
+// name.
 func (s *Store) removeFiles() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

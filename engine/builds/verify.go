@@ -32,7 +32,8 @@ func (s *Store) verify(b *Build) error {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}
 	}
-	// A tree is links to what was just verified, and can be made again.
+	// A tree consists of links to files that were just verified, and can be
+	// recreated.
 	return s.makeTree(b)
 }
 

@@ -18,8 +18,8 @@ import (
 
 // Harness is how the suite makes engines and machines.
 type Harness struct {
-	// New returns an engine that keeps its things in dir. Engines with the same
-	// dir find each other's machines. The suite closes what has Close.
+	// New returns an engine that keeps its state in dir. Engines with the same
+	// dir find each other's machines. The suite closes engines that have Close.
 	New func(t *testing.T, dir string) bothy.Engine
 	// RootFS and Guest are the images that machines start from.
 	RootFS, Guest string

@@ -12,12 +12,11 @@ import (
 	"github.com/bothy-dev/bothy/engine/builds"
 )
 
-// Protocol is the version of what this server says to a virtual machine and hears from it:
-// QEMU's arguments and monitor, what the first program inside is asked, and the guest's API.
-// Raise it with any change that a machine of before does not understand; then either keep
-// the old way next to the new one, by the build's version, or raise OldestProtocol, too, which
-// leaves the files alone of what older builds have written. Raise argsRevision as well where
-// it is about QEMU.
+// Protocol is the version of the protocol between this server and a virtual machine: QEMU's
+// arguments and monitor, requests to the first program inside, and the guest's API. Raise it
+// with any change that an older machine does not understand; then either support both
+// versions, or raise OldestProtocol, too, after which snapshots of older builds restore only
+// their files. Raise argsRevision as well if the change concerns QEMU.
 const (
 	Protocol       = 1
 	OldestProtocol = 1
@@ -29,7 +28,7 @@ const (
 	roleModules = "modules"
 )
 
-// openBuilds opens a store of the engine's own where there is none to share.
+// openBuilds opens the engine's own store if there is none to share.
 func (e *Engine) openBuilds() (err error) {
 	e.builds = e.o.Builds
 	if e.builds == nil {
@@ -116,8 +115,8 @@ func (e *Engine) makeBuild(host string) (string, error) {
 	return fmt.Sprintf("%s-%s-%s-%s-%s", Name, e.vmm.version(), e.o.Boot.Version, e.o.Acceleration, hex.EncodeToString(h.Sum(nil)[:6])), nil
 }
 
-// removeOldTrees removes what earlier servers kept in a way of their own. What runs of it
-// has it open.
+// removeOldTrees removes trees in an older layout. Running machines have their files
+// open.
 func removeOldTrees(cache string) {
 	for _, pattern := range []string{"tree-*", "modules-*"} {
 		found, _ := filepath.Glob(filepath.Join(cache, pattern))

@@ -11,8 +11,8 @@ import (
 
 // An emulated machine's kernel measures its timer in the first second, by a loop that
 // goes wrong when the host takes the processor away at the wrong moment. It then has
-// timers that are much too slow, or none, and cannot be told better. The host knows
-// what it must have found, and boots such a machine again.
+// timers that are much too slow, or none, and this cannot be corrected. The host
+// knows the right value, and boots such a machine again.
 
 // errTimer is the cause of the end of a start that is to be tried again.
 var errTimer = errors.New("the machine's kernel has measured its timer wrongly")
@@ -27,7 +27,7 @@ const (
 	timerTries = 6
 )
 
-// badTimer reports whether a kernel's words tell of a wrong timer.
+// badTimer reports whether a kernel's messages show a wrong timer.
 func badTimer(said []byte) bool {
 	if bytes.Contains(said, []byte(timerDead)) {
 		return true

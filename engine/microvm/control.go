@@ -18,8 +18,8 @@ import (
 	"github.com/bothy-dev/bothy/engine/microvm/vm"
 )
 
-// The pipes of a machine, in its folder of pipes. QEMU opens them by their names with
-// these ends; what the machine reads is in, what it writes is out.
+// The pipes of a machine, in its folder of pipes. QEMU opens them by these name
+// suffixes; the machine reads from in and writes to out.
 const (
 	pipesDir = "m"
 	ctlPipe  = "ctl"

@@ -13,7 +13,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// layerMB is what a file system of its own needs in addition to the quota.
+// layerMB is what a separate file system needs in addition to the quota.
 const layerMB = 16
 
 // makeLayer makes the empty writable layer of a machine: a sparse file with a file
@@ -49,8 +49,8 @@ func makeBlank(path string, diskMB int) error {
 	return os.Rename(f.Name(), path)
 }
 
-// copyFile makes a copy that shares the blocks with its original where the file system
-// can, and else leaves holes where the original has them.
+// copyFile makes a copy that shares blocks with the original if the file system
+// supports it, and otherwise keeps the original's holes.
 func copyFile(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {

@@ -1,12 +1,12 @@
-// Package microvm is the engine that gives every sandbox a virtual machine of its own,
-// with a Linux kernel in it: the processor's own boundary. Only server and tests use
-// it; everything else sees bothy.Engine.
+// Package microvm is the engine that gives every sandbox its own virtual machine with a Linux
+// kernel: the boundary is the processor's. Only server and tests use it; everything else sees
+// bothy.Engine.
 //
-// A machine is one process of QEMU, as a user of its own, in an empty root and namespaces of its
-// own, behind a system call filter, under a cgroup. Its disks are the template's image
-// and the guest's, read-only and shared, and a sparse file for what is written. Its
-// network device and its monitors are sockets in the machine's folder, so that it outlives the
-// server. Where the host has no KVM that works the processor is emulated.
+// A machine is one QEMU process with its own user, an empty root and its own namespaces, behind
+// a system call filter, under a cgroup. Its disks are the template's image and the guest's,
+// read-only and shared, and a sparse file for writes. Its network device and its monitors are
+// sockets in the machine's folder, so that it outlives the server. If the host has no working
+// KVM, the processor is emulated.
 //
 // A snapshot's memory is a file that each copy maps privately: a copy loads what it
 // touches, and copies share what they do not change.
@@ -37,7 +37,7 @@ const Name = "microvm"
 // DefaultQEMU is the program that runs machines unless Options says otherwise.
 const DefaultQEMU = "qemu-system-x86_64"
 
-// Options say where the engine keeps its things, and what machines are made of.
+// Options say where the engine keeps its state, and what machines are made of.
 type Options struct {
 	// Dir holds one folder per machine.
 	Dir string
@@ -47,28 +47,28 @@ type Options struct {
 	// Boot is the kernel and initramfs.
 	Boot boot.Image
 	// Guest is the image with the guest. A snapshot's process 1 continues in it, so it
-	// is a part of the build. It may be empty where no snapshots are kept.
+	// is part of the build. It may be empty if no snapshots are kept.
 	Guest string
-	// QEMU is the program's name or path; empty stands for DefaultQEMU.
+	// QEMU is the program's name or path; empty means DefaultQEMU.
 	QEMU string
-	// Acceleration is what Probe has found; empty stands for emulated.
+	// Acceleration is the result of Probe; empty means emulated.
 	Acceleration bothy.Acceleration
 	// DiskPatience is how long a machine waits for room on the host's disk before it
-	// is ended. Zero stands for 30 seconds.
+	// is ended. Zero means 30 seconds.
 	DiskPatience time.Duration
 	// CgroupParent names the cgroup of this server's machines, unique on the host.
 	CgroupParent string
-	// UIDs gives each machine a user of its own; nil stands for uid.Default.
+	// UIDs gives each machine its own user; nil means uid.Default.
 	UIDs *uid.Pool
-	// Builds keeps this build for later ones, and has those of earlier ones; nil stands
-	// for a store in Dir.
+	// Builds keeps this build for later servers, and those of earlier ones; nil means a
+	// store in Dir.
 	Builds *builds.Store
 	Log    *slog.Logger
 }
 
 const defaultDiskPatience = 30 * time.Second
 
-// cacheName is the folder in Options.Dir of what is made once.
+// cacheName is the folder in Options.Dir for files that are made once.
 const cacheName = ".cache"
 
 // Engine implements bothy.Engine.
@@ -147,7 +147,7 @@ func missing(err error) error {
 		WithHint("Run: sudo bothy doctor --fix").Because(err)
 }
 
-// Close gives up what the engine holds. Machines live on.
+// Close releases the engine's resources. Machines live on.
 func (e *Engine) Close() error {
 	e.sharing.Close()
 	e.cgroups.Remove() // as far as no machine is in it

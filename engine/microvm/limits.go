@@ -18,19 +18,19 @@ import (
 )
 
 const (
-	// maxCPUs is how many processors every machine has. Those that its limits do not
-	// grant stand still.
+	// maxCPUs is how many processors every machine has. Those beyond its limits are
+	// offline.
 	maxCPUs = 4
 	// kernelMB is the memory of a machine's kernel and of what is there in addition to the
-	// sandbox. On top of it the kernel takes one part in tablesOf of what it may ever
-	// have: a note of 64 bytes on each page of 4096, and tables.
+	// sandbox. On top of it the kernel takes one part in tablesOf of the most memory it
+	// may ever have: 64 bytes for each page of 4096, and tables.
 	kernelMB = 112
 	tablesOf = 56
 	// growMB is how much a machine's memory may grow while it runs, at most, and it
 	// grows to about twice at most: its kernel takes its part of all from the beginning.
 	growMB = 1024
 	// lastMB is the end of a machine's memory, where the initramfs and tables are. It is
-	// no whole block, so that none is lost.
+	// not a whole block, so that no block is lost.
 	lastMB = 16
 	// hostTasks is how many threads QEMU may have.
 	hostTasks = 256
@@ -52,7 +52,7 @@ func memorySizes(l bothy.Limits) (ramMB, openMB, ownMB int) {
 
 func upToBlock(mb int) int { return (mb + vm.BlockMB - 1) / vm.BlockMB * vm.BlockMB }
 
-// hole is where there is no memory.
+// hole is an address range without memory.
 func (s class) hole() (fromMB, toMB int) { return s.OpenMB - lastMB, upToBlock(s.OpenMB - lastMB) }
 
 // spareBlocks are those that a machine can grow by.

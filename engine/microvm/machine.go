@@ -44,8 +44,8 @@ type Machine struct {
 
 	mu     sync.Mutex
 	limits bothy.Limits
-	// paused is set while the processors stand still, and late when the limits could
-	// not be set inside for that.
+	// paused is set while the processors are stopped, and late if the limits inside
+	// could not be set because of that.
 	paused, late bool
 	last         vm.Stats
 	ending       bool // Destroy was called
@@ -119,7 +119,7 @@ func (e *Engine) Adopt(ctx context.Context, id string, b []byte) (bothy.Machine,
 		return nil, err
 	}
 	p := plan{spec: bothy.MachineSpec{ID: id, Limits: st.Limits}, class: st.Class, uid: st.UID, build: st.Build}
-	// Its snapshots hold files alone where the build was not kept, or may not be used.
+	// Its snapshots hold only files if the build was not kept, or may not be used.
 	p.kept, _ = e.holdBuild(st.Build)
 	m := e.newMachine(p, proc, e.cgroups.Open(id), e.dir(id))
 	m.ramAt, m.ramFD = st.RAMAt, st.RAMFD
@@ -136,7 +136,7 @@ func (e *Engine) Adopt(ctx context.Context, id string, b []byte) (bothy.Machine,
 
 func (m *Machine) ramSize() uint64 { return uint64(m.class.RAMMB) << 20 }
 
-// bound ends what is done for ctx when the machine ends, and after d.
+// bound returns a context that also ends when the machine ends, and after d.
 func (m *Machine) bound(ctx context.Context, d time.Duration) (context.Context, func()) {
 	ctx, stop := context.WithTimeout(ctx, d)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -169,7 +169,7 @@ func (m *Machine) Exit() bothy.Exit {
 	return m.exit
 }
 
-// watch waits for QEMU's end, finds out why, and frees what it held.
+// watch waits until QEMU ends, finds out why, and frees what it held.
 func (m *Machine) watch() {
 	status, known := m.proc.WaitStatus()
 	said := m.words.end()
@@ -217,7 +217,7 @@ func (m *Machine) Destroy(ctx context.Context) error {
 	}
 }
 
-// askTime bounds what is asked of a machine, emulated ones included.
+// askTime limits a request to a machine, even an emulated one.
 const askTime = 60 * time.Second
 
 // shortened is what tests make of askTime, while machines are asked.
@@ -231,8 +231,8 @@ func (m *Machine) ask(ctx context.Context, q vm.Request) (vm.Reply, error) {
 	return ask(ctx, m.dir, q, nil)
 }
 
-// Stats tells what the host knows, and what the machine says as long as it runs and
-// no call controls it.
+// Stats returns what the host knows, and what the machine reports while it runs and
+// no other call controls it.
 func (m *Machine) Stats(ctx context.Context) (bothy.MachineStats, error) {
 	cpu, err := m.group.CPUSeconds()
 	if err != nil {
@@ -271,8 +271,8 @@ func (m *Machine) askStats(ctx context.Context) {
 	m.mu.Unlock()
 }
 
-// statsTime is how long to wait for a machine that may just have been stopped. What it
-// said before is told then.
+// statsTime is how long to wait for a machine that may just have been stopped. After
+// that its last report is returned.
 const statsTime = 5 * time.Second
 
 // SetLimits changes the cgroups of the host and inside.
@@ -319,8 +319,8 @@ func (m *Machine) setInner(ctx context.Context, c monitor, l bothy.Limits) error
 	return m.withBalloon(ctx, c, l, func() (vm.Reply, error) { return m.ask(ctx, vm.Request{Op: vm.OpLimits, Limits: &inner}) })
 }
 
-// withBalloon calls set, which sets the limits inside, when all the memory for them is
-// there, and then takes what is above them.
+// withBalloon calls set, which sets the limits inside, once all the memory for them is
+// available, and then takes back what exceeds them.
 func (m *Machine) withBalloon(ctx context.Context, c monitor, l bothy.Limits, set func() (vm.Reply, error)) error {
 	open, err := c.ballooned(ctx)
 	if err == nil && open < m.class.balloonBytes(l, m.class.neededBlocks(l)) {
@@ -353,7 +353,7 @@ func deflate(ctx context.Context, c monitor, all int64) error {
 	}
 }
 
-// WatchMemory passes on what the machine tells by itself.
+// WatchMemory passes on the machine's own notifications.
 func (m *Machine) WatchMemory(ctx context.Context, fn func(used, limit int64)) error {
 	ctx, cancel := m.bound(ctx, time.Duration(1<<62))
 	defer cancel()

@@ -58,9 +58,10 @@ func openNetDevice(path string) (*netDevice, error) {
 	return &netDevice{conn: conn, raw: raw, in: bufio.NewReaderSize(conn, 64<<10)}, nil
 }
 
-// awaitNetDevice returns when QEMU listens at the network device, or has ended. QEMU begins to
-// listen in a thread of its own, and a frame that the machine sends before that ends QEMU with
-// a segmentation fault. QEMU hangs up on a connection that says nothing once it has taken it.
+// awaitNetDevice returns when QEMU listens at the network device, or has ended. QEMU starts
+// listening in a separate thread, and a frame that the machine sends before that crashes QEMU
+// with a segmentation fault. QEMU closes a connection that sends nothing once it has accepted
+// it.
 func awaitNetDevice(ctx context.Context, path string) error {
 	conn, err := dialUnix(path)
 	if err != nil {
@@ -134,7 +135,7 @@ func (c *netDevice) WriteFrame(pieces ...[]byte) error {
 	return nil
 }
 
-// tryWrite writes what there is room for now.
+// tryWrite writes as much as there is room for.
 func (c *netDevice) tryWrite(pieces [][]byte) (n int, err error) {
 	werr := c.raw.Write(func(fd uintptr) bool {
 		for {

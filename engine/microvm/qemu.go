@@ -29,13 +29,13 @@ type vmm interface {
 
 // monitor steers one machine.
 type monitor interface {
-	// pause stops the processors, and what is on its way to disks, and resume lets
-	// them continue. Both are no error when it is so already.
+	// pause stops the processors and pending disk writes, and resume lets them
+	// continue. Neither is an error if already in that state.
 	pause(ctx context.Context) error
 	resume(ctx context.Context) error
 	paused(ctx context.Context) (bool, error)
 	// save writes the state of all devices, without memory, of a paused machine; load
-	// reads it in one that was started to be loaded, which is paused after that.
+	// reads it in one that was started for this, which is paused afterwards.
 	save(ctx context.Context, to *os.File) error
 	load(ctx context.Context, from *os.File) error
 	// balloon sets how much memory the machine's kernel may use, which it then takes or
@@ -75,7 +75,8 @@ const emulatedCPU = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand,+arat"
 // translated is the memory for translated code, in MB.
 const translated = 128
 
-// argsRevision changes with what is below: a snapshot needs the machine it is of.
+// argsRevision changes with the arguments below: a snapshot needs the same
+// machine that it was taken of.
 const argsRevision = 2
 
 func (q qemu) version() string { return fmt.Sprintf("qemu%s.%d", q.program.version, argsRevision) }
@@ -247,8 +248,9 @@ func (q qemuMonitor) ballooned(ctx context.Context) (int64, error) {
 	return is.Actual, err
 }
 
-// save uses what Xen's tools use, for whom somebody else keeps the memory, too. It
-// writes no description of the devices at the end, so load does not look for one.
+// save uses the command made for Xen's tools, which also keep the memory
+// elsewhere. It writes no description of the devices at the end, so load does not
+// look for one.
 func (q qemuMonitor) save(ctx context.Context, to *os.File) error {
 	b, err := q.do(ctx, "add-fd", nil, to)
 	if err != nil {

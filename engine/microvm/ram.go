@@ -19,9 +19,9 @@ const (
 	pageOfFile  = 1 << 61
 )
 
-// writeRAM writes the memory of a paused machine to a file: what it has written by
-// itself, and the rest from the file below it. For a machine that was booted that is
-// all, and nobody else's.
+// writeRAM writes the memory of a paused machine to a file: the pages that it wrote
+// itself, and the rest from the file below. A booted machine's file holds all its
+// memory and is private.
 func writeRAM(to *os.File, pid int, addr, size uint64, below *os.File, booted bool) error {
 	if booted {
 		return copyPages(to, below, int64(size))
@@ -66,7 +66,7 @@ func writeRAM(to *os.File, pid int, addr, size uint64, below *os.File, booted bo
 	return nil
 }
 
-// copyPages copies what there is in a file, and leaves out pages that are empty.
+// copyPages copies a file's data, and leaves out empty pages.
 func copyPages(to, from *os.File, size int64) error {
 	if err := to.Truncate(size); err != nil {
 		return err

@@ -40,11 +40,11 @@ func findRAM(pid int, size uint64) (uint64, error) {
 	return 0, errors.New("QEMU has no memory for the machine")
 }
 
-// mapOver has a process that waits map its descriptor fd over what it has at an
-// address, privately: what it reads is the file's, what it writes its own. QEMU itself
-// would want to write to the file, which others share.
+// mapOver makes a stopped process map its descriptor fd privately over its memory at
+// an address: reads come from the file, writes stay private. QEMU itself would need to
+// write to the file, which others share.
 //
-// Versions of QEMU from 8.2 on can do the same, but give no memory back then.
+// Versions of QEMU from 8.2 on can do the same, but then do not give memory back.
 func mapOver(pid int, addr, size uint64, fd int) error {
 	got, err := inject(pid, unix.SYS_MMAP, addr, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_NORESERVE, uint64(fd), 0)
 	if err != nil {
@@ -88,7 +88,8 @@ func injectNow(pid int, nr uint64, args ...uint64) (result uint64, err error) {
 	if err := unix.PtraceGetRegs(pid, &before); err != nil {
 		return 0, err
 	}
-	// It has just been in a system call, so the instruction that calls lies behind.
+	// It has just been in a system call, so the system call instruction is right
+	// before.
 	call := before.Rip - 2
 	var code [2]byte
 	if _, err := unix.PtracePeekText(pid, uintptr(call), code[:]); err != nil {
@@ -120,7 +121,7 @@ func injectNow(pid int, nr uint64, args ...uint64) (result uint64, err error) {
 	return regs.Rax, unix.PtraceSetRegs(pid, &before)
 }
 
-// awaitStop waits until the tracee stands still.
+// awaitStop waits until the tracee has stopped.
 func awaitStop(pid int) error {
 	for {
 		var ws unix.WaitStatus

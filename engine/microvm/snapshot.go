@@ -33,16 +33,15 @@ type written struct {
 	Limits bothy.Limits `json:"limits"`
 }
 
-// stoppedMark is the file in a machine's folder that is there while the sandbox in it
-// may stand still for a snapshot, for a server that takes over.
+// stoppedMark is a file that exists in a machine's folder while its sandbox may be
+// stopped for a snapshot, for a server that takes over.
 const stoppedMark = "stopped"
 
-// snapshotTime bounds what is done for a snapshot inside.
+// snapshotTime limits what is done inside for a snapshot.
 const snapshotTime = 10 * time.Minute
 
-// Snapshot stops the sandbox inside its kernel, then the machine, and writes both down
-// as they are. What a copy of it does first is up to the supervisor, because nothing
-// else in there runs.
+// Snapshot stops the sandbox inside its kernel, then the machine, and writes the state
+// of both. In a copy the supervisor acts first, because nothing else in there runs.
 func (m *Machine) Snapshot(ctx context.Context, o bothy.SnapshotOptions) error {
 	m.steering.Lock()
 	defer m.steering.Unlock()
@@ -149,8 +148,8 @@ func (m *Machine) writeMemory(ctx context.Context, c monitor, dir string) error 
 	return create(shapeFile, func(f *os.File) error { return json.NewEncoder(f).Encode(w) })
 }
 
-// openBelow opens the file behind the machine's memory: what QEMU has made for one that
-// was booted, or what it was woken from, which may have no name any more.
+// openBelow opens the file behind the machine's memory: the one QEMU made for a booted
+// machine, or the one it was restored from, which may have been unlinked.
 func (m *Machine) openBelow() (*os.File, error) {
 	dir := fmt.Sprintf("/proc/%d/fd/", m.proc.PID)
 	if m.ramFD != 0 {
@@ -244,7 +243,7 @@ func (m *Machine) steer(ctx context.Context, f func(context.Context, monitor) er
 	return m.hung(f(ctx, c))
 }
 
-// Restore wakes a machine from a snapshot. Its memory is read where it is touched.
+// Restore starts a machine from a snapshot. Its memory is read on demand.
 func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string) (bothy.Machine, error) {
 	w, err := readWritten(dir)
 	if err != nil {
@@ -294,7 +293,7 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 	return m, nil
 }
 
-// wake loads what was written into a new machine and resumes the guest in it.
+// wake loads the saved state into a new machine and resumes the guest in it.
 func (m *Machine) wake(ctx context.Context, c monitor, devices *os.File, before bothy.Limits) error {
 	if err := mapOver(m.proc.PID, m.ramAt, m.ramSize(), m.ramFD); err != nil {
 		return err
@@ -319,8 +318,8 @@ func (m *Machine) wake(ctx context.Context, c monitor, devices *os.File, before 
 const (
 	// maxShape bounds shapeFile, which the server reads.
 	maxShape = 64 << 10
-	// mostMB and mostCPUs bound what it may say, so that nothing that is computed of it
-	// overflows.
+	// mostMB and mostCPUs limit its values, so that computations with them cannot
+	// overflow.
 	mostMB   = 1 << 30
 	mostCPUs = 1 << 10
 )

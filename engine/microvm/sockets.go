@@ -28,7 +28,7 @@ func dialUnix(path string) (conn *net.UnixConn, err error) {
 	return conn, err
 }
 
-// listenUnix makes a socket that somebody else is to accept at.
+// listenUnix creates a listening socket for another process to accept on.
 func listenUnix(path string) (f *os.File, err error) {
 	err = viaFolder(path, func(short string) error {
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})

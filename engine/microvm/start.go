@@ -201,7 +201,8 @@ func (m *Machine) begin(ctx context.Context, begin func(context.Context, *Machin
 	return begin(ctx, m, c)
 }
 
-// explain adds to the error of a start what the machine has said, and what it means.
+// explain adds the machine's own messages to the error of a start, and what they
+// mean.
 func (m *Machine) explain(err error) error {
 	m.awaitEnd(err)
 	var be *bothy.Error
@@ -252,8 +253,8 @@ func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
 // layerName is the file in a machine's folder behind its writable layer.
 const layerName = "upper"
 
-// makePlaces makes the folder's own folders and pipes, and returns where the machine
-// and QEMU say what goes wrong.
+// makePlaces creates the machine's folders and pipes, and returns where the machine
+// and QEMU report errors.
 func makePlaces(dir string, user int) (words *os.File, err error) {
 	for _, name := range []string{"root", pipesDir} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
@@ -329,7 +330,7 @@ func (e *Engine) spawn(p plan, dir string, group *cgroup.Group, words *os.File) 
 	return pid, ramFD, err
 }
 
-// reopen makes a descriptor of its own for a file, for reading.
+// reopen returns a new descriptor for a file, for reading.
 func reopen(f *os.File) (*os.File, error) {
 	return os.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 }

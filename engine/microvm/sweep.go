@@ -9,9 +9,9 @@ import (
 	"github.com/bothy-dev/bothy/engine"
 )
 
-// Sweep removes what is left of machines without an owner. Namespaces and mounts need
-// no sweeping: they end with the last process in them, and a process that was not yet
-// in its cgroup ends by itself without its server.
+// Sweep removes leftovers of machines without an owner. Namespaces and mounts need no
+// sweeping: they disappear with the last process in them, and a process that was not
+// yet in its cgroup ends by itself without its server.
 func (e *Engine) Sweep(_ context.Context, keep func(id string) bool) ([]string, error) {
 	owned := func(id string) bool { return strings.HasPrefix(id, ".") || e.holds(id) || keep(id) }
 	return engine.Sweep(e.cgroups, e.o.Dir, owned, e.sweepOne)

@@ -76,7 +76,7 @@ func findQEMU(path string) (program, error) {
 	return p, nil
 }
 
-// libraryLine is one of what the loader lists: a name, and where it is.
+// libraryLine matches a line of the loader's list: a name and a path.
 var libraryLine = regexp.MustCompile(`(?m)^\s*(?:\S+ => )?(/\S+) \(0x`)
 
 // treeDirs are the empty folders of a tree.

@@ -16,11 +16,11 @@ import (
 	"github.com/bothy-dev/bothy/engine/microvm/vm"
 )
 
-// maxWords is how much of what a machine says is kept, in bytes: the end of it.
+// maxWords is how much of a machine's output is kept, in bytes: its tail.
 const maxWords = 16 << 10
 
-// words is what a machine's kernel, its supervisor and QEMU say when something goes
-// wrong.
+// words holds what a machine's kernel, its supervisor and QEMU print when something
+// goes wrong.
 type words struct {
 	f       *os.File
 	drained chan struct{}
@@ -31,7 +31,7 @@ type words struct {
 	heard chan struct{}
 }
 
-// listen keeps the end of what is said in a machine's pipe.
+// listen keeps the tail of what is written to a machine's pipe.
 func listen(dir string) *words {
 	w := &words{drained: make(chan struct{}), heard: make(chan struct{})}
 	f, err := openPipe(dir, wordPipe+pipeOut)
@@ -131,7 +131,7 @@ func (m *Machine) cause(said []byte, how string) bothy.Exit {
 	return bothy.Exit{Reason: bothy.EndError, Detail: "the sandbox's machine " + how + "; the server's log has its last words"}
 }
 
-// watchNews calls fn with what a machine tells, until ctx ends.
+// watchNews calls fn with a machine's notifications, until ctx ends.
 func watchNews(ctx context.Context, dir string, fn func(vm.News)) error {
 	f, err := openPipe(dir, newsPipe+pipeOut)
 	if err != nil {
@@ -142,7 +142,7 @@ func watchNews(ctx context.Context, dir string, fn func(vm.News)) error {
 	s := bufio.NewScanner(f)
 	for s.Scan() {
 		var n vm.News
-		// A line of which somebody else has read the half says nothing.
+		// A line that another reader has partly consumed is useless.
 		if json.Unmarshal(s.Bytes(), &n) == nil {
 			fn(n)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/sysfile"
 )
 
-// Process is one that is ours to end, child or not.
+// Process is a process that we may kill, child or not.
 type Process struct {
 	PID     int
 	Started uint64 // in clock ticks since the host's boot
@@ -50,8 +50,8 @@ func (p Process) Close() error { return p.fd.Close() }
 // Go's poller and holds no thread.
 func (p Process) Wait() { p.wait() }
 
-// WaitStatus is Wait, and says how the process ended as far as that is known: of one that
-// is no child only newer kernels tell.
+// WaitStatus is Wait, and returns the exit status if it is known: for a process that is
+// not a child only newer kernels report it.
 func (p Process) WaitStatus() (status unix.WaitStatus, known bool) {
 	if status, known = p.wait(); !known {
 		status, known = p.exitStatus()
@@ -77,14 +77,14 @@ func (p Process) wait() (status unix.WaitStatus, known bool) {
 }
 
 const (
-	// reapAgain is when to look again whether somebody else has reaped a process, and
-	// reapTries how often.
+	// reapAgain is how long to wait before checking again whether another process has
+	// reaped this one, and reapTries how often to check.
 	reapAgain = 5 * time.Millisecond
 	reapTries = 20
 )
 
-// exitStatus is how a process ended that somebody else reaps: /proc tells it until then,
-// and the descriptor afterwards, with newer kernels.
+// exitStatus returns the exit status of a process that another process reaps: from /proc
+// until then, and afterwards from the descriptor, with newer kernels.
 func (p Process) exitStatus() (unix.WaitStatus, bool) {
 	for range reapTries {
 		if status, known := p.zombieStatus(); known {
@@ -157,15 +157,14 @@ func End(pid int) (status unix.WaitStatus) {
 	return status
 }
 
-// Alive reports whether a process runs: one that has ended and was not reaped
-// does not.
+// Alive reports whether a process is running; a zombie is not.
 func Alive(pid int) bool {
 	p, err := Open(pid)
 	return err == nil && p.Is(p.Started)
 }
 
-// Is reports whether the process runs and is the one that was started then. It
-// closes p.
+// Is reports whether the process is running and is the one started at that
+// time. It closes p.
 func (p Process) Is(started uint64) bool {
 	defer p.Close()
 	return p.Started == started && p.Runs()

@@ -21,7 +21,8 @@ const mostID = 1<<31 - 1
 // containers themselves, with 65,536 ids.
 var defaults = []Range{{1_900_000_000, 1_900_999_999}, {40_000, 59_999}}
 
-// Parse reads a range such as 200000-265535. Nothing stands for the default range.
+// Parse reads a range such as 200000-265535. The empty string is the default
+// range.
 func Parse(text string) (Range, error) {
 	if text == "" {
 		return Range{}, nil
@@ -62,8 +63,8 @@ func defaultRange(f files) (Range, error) {
 	return Range{}, first
 }
 
-// check refuses ids that this host cannot give, or that are somebody's. A machine's group
-// has the number of its user.
+// check refuses ids that this host cannot use, or that are already assigned. A machine's
+// group id equals its user id.
 func (r Range) check(f files) error {
 	if !r.within(f.uidMap) {
 		return bothy.Errorf(bothy.CodeInvalid, "this host does not have all of the user ids %s", r).
@@ -99,7 +100,7 @@ func (r Range) within(uidMap string) bool {
 	return false
 }
 
-// owner finds who has an id of the range in a file of accounts, or of ranges.
+// owner finds an account, or a range, in a file that overlaps the range.
 func (r Range) owner(path string, ranges bool) string {
 	for fields := range lines(path, ":") {
 		if len(fields) < 3 {

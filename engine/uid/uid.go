@@ -1,10 +1,10 @@
-// Package uid gives every machine a user id of its own on the host, so that a machine that
-// broke out of its kernel shares its id with no other: it may neither signal nor trace another, nor
-// use up what the host's kernel counts by user. Engines use it.
+// Package uid gives every machine its own user id on the host, so that a machine that broke out of
+// its kernel shares its id with no other: it can neither signal nor trace another, nor use up what
+// the host's kernel counts per user. Engines use it.
 //
-// A taken id is a symbolic link in a folder that all servers of the host share. Its name is
-// the id and it leads to the machine's folder. An id whose folder is gone is free: a machine
-// that outlives its server keeps its id, and none is lost with a server.
+// An allocated id is a symbolic link in a folder that all servers on the host share. Its name is
+// the id and it points to the machine's folder. An id whose folder is gone is free: a machine that
+// outlives its server keeps its id, and no id is leaked with a server.
 package uid
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Dir is where the taken ids of this host are. It need not outlive the host's boot.
+// Dir is where the allocated ids of this host are. It need not survive a reboot.
 const Dir = "/run/bothy/uids"
 
 // Pool gives ids out.
@@ -34,8 +34,8 @@ type Pool struct {
 	next int
 }
 
-// Open returns the pool of a range, or of the default one if there is none. It forgets the
-// machines that are gone.
+// Open returns the pool of a range, or of the default one if it is nil. It frees the ids
+// of machines that are gone.
 func Open(r Range) (*Pool, error) {
 	if r == (Range{}) {
 		var err error
@@ -87,7 +87,7 @@ func (p *Pool) Take(folder string) (id int, err error) {
 	return id, err
 }
 
-// take reports false if somebody has the id.
+// take reports false if the id is taken.
 func (p *Pool) take(id int, folder string) (bool, error) {
 	link := p.link(id)
 	err := os.Symlink(folder, link)
@@ -117,7 +117,7 @@ func (p *Pool) Release(id int, folder string) error {
 
 func (p *Pool) link(id int) string { return filepath.Join(p.dir, strconv.Itoa(id)) }
 
-// gone reports whether what a link leads to is no more.
+// gone reports whether a link's target no longer exists.
 func gone(link string) bool {
 	_, err := os.Stat(link)
 	return errors.Is(err, fs.ErrNotExist)
@@ -137,7 +137,7 @@ func (p *Pool) forget() error {
 	return err
 }
 
-// locked calls f while no other server changes what is taken.
+// locked calls f while no other server allocates ids.
 func (p *Pool) locked(f func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

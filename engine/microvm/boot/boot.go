@@ -1,8 +1,8 @@
-// Package boot makes what a virtual machine boots: a kernel, as the ELF file that
+// Package boot makes what a virtual machine boots: a kernel, as an ELF file that
 // a VMM loads without a boot loader, and an initramfs with the few modules that
-// the machine needs and its first program. The kernel is Debian's for clouds,
+// the machine needs and its first program. The kernel is Debian's cloud kernel,
 // fetched by apt, or one that the operator names. Everything is kept in a folder
-// of the server's, each version next to the others, and made only once.
+// of the server, by version, and made only once.
 //
 // engine/microvm and server use this package.
 package boot
@@ -34,7 +34,7 @@ type Image struct {
 	// Modules is the path of an EROFS image of all the kernel's modules; empty when
 	// there are none next to it.
 	Modules string `json:"-"`
-	// Version is what the kernel calls itself, such as 6.1.0-40-cloud-amd64.
+	// Version is the kernel's version string, such as 6.1.0-40-cloud-amd64.
 	Version string `json:"version"`
 	// Source says where the kernel is from: the name of a Debian package, or the
 	// path that the operator gave.
@@ -50,12 +50,13 @@ type Options struct {
 	// Kernel, if not empty, is the operator's own: the path of a Debian package, of
 	// a bzImage, or of an ELF kernel. Otherwise it is Debian's for clouds.
 	Kernel string
-	// Modules is the folder of the modules of a Kernel that is no package. Empty
-	// stands for /lib/modules/VERSION; what is not found there must be built in.
+	// Modules is the folder of the modules of a Kernel that is not a package.
+	// Empty means /lib/modules/VERSION; modules not found there must be built
+	// in.
 	Modules string
-	// Update asks apt for the newest package also where there is a kernel already.
+	// Update asks apt for the newest package even if there is a kernel already.
 	Update bool
-	// Progress, if not nil, is told what is being done and takes long.
+	// Progress, if not nil, is called with steps that take long.
 	Progress func(string)
 }
 
@@ -73,8 +74,8 @@ var errNone = errors.New("none has been fetched yet")
 // current is the file that says which folder has Debian's kernel.
 const current = "current"
 
-// Prepare returns the image, and fetches and makes what is missing of it. It may
-// be called by several processes at once. Errors have CodeEngineMissing.
+// Prepare returns the image, fetching and making what is missing. It may be
+// called by several processes at once. Errors have CodeEngineMissing.
 func Prepare(ctx context.Context, dir string, o Options) (Image, error) {
 	if o.Kernel != "" {
 		return Find(ctx, dir, o)
@@ -99,8 +100,8 @@ func Prepare(ctx context.Context, dir string, o Options) (Image, error) {
 	return finish(dir, k, o)
 }
 
-// Find returns the image without fetching anything. What can be made of files
-// that are there is made. It returns CodeEngineMissing when there is no kernel.
+// Find returns the image without fetching anything, making what can be made
+// from existing files. It returns CodeEngineMissing if there is no kernel.
 func Find(ctx context.Context, dir string, o Options) (Image, error) {
 	if !exists(dir) && o.Kernel == "" {
 		return Image{}, unavailable(errNone)
@@ -130,7 +131,7 @@ var keptFor = map[string]time.Duration{
 	"image-*": time.Hour, "kernel-*": 24 * time.Hour, ".new-*": 24 * time.Hour, ".fetch-*": 24 * time.Hour,
 }
 
-// used marks what somebody asked for.
+// used marks a file as recently used.
 func used(dirs ...string) {
 	now := time.Now()
 	for _, dir := range dirs {
@@ -192,8 +193,8 @@ func lock(dir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// kernel is a folder with a kernel and the modules that a machine needs of it.
-// Its name has the digest of what it was made of.
+// kernel is a folder with a kernel and those of its modules that a machine
+// needs. Its name contains the digest of its inputs.
 type kernel struct {
 	dir string
 
@@ -248,7 +249,7 @@ type unpacked struct {
 	all     *moduleSet
 }
 
-// publishKernel writes a folder that is there whole or not at all.
+// publishKernel writes a folder atomically.
 func publishKernel(ctx context.Context, dir, name string, u unpacked, o Options) (kernel, error) {
 	k := kernel{dir: filepath.Join(dir, name), Version: u.version, Source: u.source, Size: int64(len(u.image))}
 	tmp, err := os.MkdirTemp(dir, ".new-")
@@ -281,7 +282,7 @@ func publishKernel(ctx context.Context, dir, name string, u unpacked, o Options)
 	if err := write(filepath.Join(tmp, "kernel.json"), data); err != nil {
 		return k, err
 	}
-	// One that is there and not whole makes way.
+	// An incomplete one is replaced.
 	if err := os.RemoveAll(k.dir); err != nil {
 		return k, err
 	}
@@ -346,7 +347,7 @@ func openKernel(path, modules string) (unpacked, error) {
 	return u, err
 }
 
-// imageOf makes the initramfs for a kernel and a first program, unless it is there.
+// imageOf makes the initramfs for a kernel and a first program, unless it exists.
 func imageOf(dir string, k kernel, o Options) (Image, error) {
 	image := Image{Kernel: k.path(), Modules: k.modules(), Version: k.Version, Source: k.Source}
 	init, err := os.ReadFile(o.Init)

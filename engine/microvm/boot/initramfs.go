@@ -34,7 +34,7 @@ func initramfs(k kernel, init []byte) ([]byte, error) {
 	if err := put("init", cpio.TypeReg|0o755, init); err != nil {
 		return nil, err
 	}
-	// The kernel runs this when somebody asks for what a module has.
+	// The kernel runs this when a module is requested.
 	if err := put(strings.TrimPrefix(vm.Modprobe, "/"), cpio.TypeSymlink|0o777, []byte("/init")); err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ const modulesName = "modules.erofs"
 
 // writeModules makes the image of a kernel's modules, as they would lie in
 // /lib/modules/VERSION, with the indexes of depmod. The machine mounts it, so that
-// what is not needed to boot can be loaded when somebody asks for it.
+// modules not needed for booting can be loaded on request.
 func writeModules(ctx context.Context, set *moduleSet, version, to string) error {
 	if len(set.files) == 0 {
 		return nil

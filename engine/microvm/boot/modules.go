@@ -18,8 +18,8 @@ import (
 	"github.com/bothy-dev/bothy/engine/microvm/vm"
 )
 
-// needed are the modules that a machine cannot do without, in the kernel or next to
-// it, and useful those that are loaded where there are any.
+// needed are the modules that a machine requires, built in or loadable, and useful
+// those that are loaded if they exist.
 var (
 	needed = []string{"virtio_mmio", "virtio_blk", "virtio_net", "virtio_console", "erofs", "overlay", "ext4"}
 	useful = []string{"virtio_rng", "virtio_balloon", "vmgenid", "crc32c_generic"}
@@ -33,7 +33,7 @@ type module struct {
 
 func (m module) file() string { return m.name + ".ko" }
 
-// moduleSet is what a kernel comes with.
+// moduleSet is the modules of a kernel.
 type moduleSet struct {
 	files   map[string]func() ([]byte, error) // by name, still packed
 	paths   map[string]string
@@ -97,7 +97,8 @@ func readModules(dir string) (*moduleSet, error) {
 	return s, err
 }
 
-// inOrder returns what a machine needs, each after what it depends on.
+// inOrder returns the modules that a machine needs, each after its
+// dependencies.
 func (s *moduleSet) inOrder() ([]module, error) {
 	var list []module
 	done := map[string]bool{}

@@ -1,7 +1,7 @@
-// Package jail shuts the program that emulates a machine in before it runs: it gets
-// an empty root with what it needs read-only, no user of the host's, no capability and
-// no way to gain one. engine/microvm asks for it; cmd/vminit runs it, in new
-// namespaces, as the last program before.
+// Package jail confines the program that emulates a machine before it runs: it gets an
+// empty root with what it needs read-only, no user of the host, no capability and no
+// way to gain one. engine/microvm asks for it; cmd/vminit runs it, in new namespaces,
+// as the last program before.
 package jail
 
 import (
@@ -25,7 +25,7 @@ const configFD = 3
 // FirstFD is the first descriptor that passes through.
 const FirstFD = configFD + 1
 
-// Config says what to run, and what it sees. Paths are the host's, but for those
+// Config says what to run, and what it sees. Paths are the host's, except those
 // below the new root.
 type Config struct {
 	// Root is the folder that becomes the root, and At an empty one to mount it at.
