@@ -22,7 +22,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/sysfile"
 )
 
-// Limits are what a group may use. Zero means no limit.
+// Limits is what a group may use. Zero means no limit.
 type Limits struct {
 	CPU         float64
 	MemoryBytes int64
@@ -359,7 +359,7 @@ func descendants(pid int) []int {
 	return all
 }
 
-// children lists what the threads of a process have started.
+// children lists the child processes of a process's threads.
 func children(pid int) (found []int) {
 	tasks := "/proc/" + strconv.Itoa(pid) + "/task"
 	dir, err := os.Open(tasks)
@@ -383,9 +383,9 @@ func (g *Group) FD() (*os.File, error) {
 	return os.Open(g.dir(""))
 }
 
-// Enter moves the calling thread, and so what it starts, into the group. Unlike a
-// move by others that blocks no one. The thread must be locked to its goroutine,
-// and should end soon. With v2 it does nothing; see FD.
+// Enter moves the calling thread, and so what it starts, into the group. Unlike
+// moving another process, this blocks nothing. The thread must be locked to its
+// goroutine, and should end soon. With v2 it does nothing; see FD.
 func (g *Group) Enter() error {
 	if g.p.v2 != "" {
 		return nil
@@ -624,9 +624,9 @@ func (g *Group) End() error {
 	}
 }
 
-// hold opens the processes of a list, but for this one. A number that was listed may
-// be that of another process by the time it is used, where many begin and end. So
-// only what is listed still when it has been opened is what was meant.
+// hold opens the processes of a list, except this one. A listed pid may have been
+// reused by the time it is opened. So only processes that are still listed after
+// they were opened count.
 func hold(list func() ([]int, error)) ([]process.Process, error) {
 	pids, err := list()
 	if err != nil {

@@ -12,12 +12,11 @@ import (
 	"github.com/bothy-dev/bothy/engine/sysfile"
 )
 
-// Sharing has the groups that compute all the time give way to those that want a
-// processor only now and then, while the processors are all in use. A group that uses
-// about its fair share or more is scheduled as idle work: it gets what the others
-// leave, in equal parts, and a sandbox that wakes up next to it runs at once. Without that, an
-// interactive command waits for a time slice of its neighbours each time that it goes
-// from one thread to another.
+// Sharing makes groups that compute all the time give way to those that need a processor only
+// now and then, while all processors are busy. A group that uses about its fair share or more
+// is scheduled as idle work: it gets an equal part of what the others leave, and a sandbox
+// that wakes up runs at once. Without this, an interactive command waits for a time slice of
+// its neighbours at each thread switch.
 //
 // It needs cpu.idle, which Linux has from 5.15 on; without it, it does nothing.
 type Sharing struct {
@@ -36,14 +35,14 @@ type sharer struct {
 	at   time.Time
 	used float64 // in seconds, at that time
 	rate float64 // in processors, of the last second or so
-	// giving is true for one that gives way.
+	// giving is true for a group that gives way.
 	giving bool
 }
 
 const (
 	// lookEvery is how often it looks whether the processors are all in use.
 	lookEvery = 250 * time.Millisecond
-	// someRest is the part of the processors' time that is unused where no task has to
+	// someRest is the idle fraction of the processors' time at which no task has to
 	// wait for one.
 	someRest = 0.2
 	// memory is how long a rate takes to forget.
@@ -78,8 +77,8 @@ func (s *Sharing) Close() {
 	s.done.Wait()
 }
 
-// look sees who uses how much, if anybody may have to wait for it, and says who is to
-// give way.
+// look measures the groups' usage, if any task may have to wait, and returns which
+// groups should give way.
 func (s *Sharing) look(now time.Time) {
 	rested, err := s.idle()
 	if err != nil {

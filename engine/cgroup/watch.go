@@ -23,10 +23,10 @@ const (
 	farPoll  = 250 * time.Millisecond
 )
 
-// WatchMemory calls fn again and again while the group uses more memory than
-// watchFrom of the limit, and once when it no longer does. Below that line it costs
-// nothing with v1, where the kernel tells when it is crossed, and four looks a second
-// with v2, where it does not. It returns when ctx ends or the group is gone.
+// WatchMemory calls fn repeatedly while the group uses more memory than watchFrom of
+// the limit, and once when it no longer does. Below that threshold it costs nothing
+// with v1, where the kernel notifies when it is crossed, and four reads a second with
+// v2, where it does not. It returns when ctx ends or the group is gone.
 func (g *Group) WatchMemory(ctx context.Context, limit int64, fn func(used, limit int64)) error {
 	line := int64(float64(limit) * watchFrom)
 	var crossed *os.File
@@ -53,8 +53,9 @@ func (g *Group) WatchMemory(ctx context.Context, limit int64, fn func(used, limi
 			near = used > line
 			fn(used, limit)
 		}
-		// The kernel tells when the line is crossed by all pages, those of the
-		// page cache included, so only below it by that count may we wait.
+		// The kernel notifies when the threshold is crossed by all pages,
+		// including the page cache, so we may wait only while that count is
+		// below it.
 		switch {
 		case used > line || g.usage() > line:
 			err = sleep(ctx, untilReached(limit-used))

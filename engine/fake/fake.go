@@ -1,6 +1,6 @@
-// Package fake is an engine in memory, for quick tests of everything above it.
-// Its machines have a network stack at the sandbox's address and a guest that
-// is given by the test; they run no code of anybody's. Only tests use it.
+// Package fake is an in-memory engine, for quick tests of everything above it.
+// Its machines have a network stack at the sandbox's address and a guest
+// provided by the test; they run no code. Only tests use it.
 package fake
 
 import (
@@ -56,8 +56,8 @@ type spare struct {
 	kind bothy.MachineSpec
 }
 
-// Machine finds a machine by its id, and touches nothing. It is nil when there is
-// none.
+// Machine finds a machine by its id, without side effects. It returns nil if
+// there is none.
 func (h *Host) Machine(id string) *Machine {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -88,8 +88,8 @@ func New(h *Host, build string) *Engine {
 	return As(h, bothy.EngineInfo{Name: Name, Build: build, Kernel: "fake", Snapshots: true})
 }
 
-// As returns an engine that says of itself what it is told. Two engines with
-// different names do not share a host.
+// As returns an engine with the given info. Two engines with different names do
+// not share a host.
 func As(h *Host, info bothy.EngineInfo) *Engine {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -99,7 +99,7 @@ func As(h *Host, info bothy.EngineInfo) *Engine {
 	return &Engine{host: h, info: info, held: map[string]bool{}}
 }
 
-// Info is what the engine was told to be.
+// Info returns the info that the engine was created with.
 func (e *Engine) Info() bothy.EngineInfo { return e.info }
 
 // Check finds nothing missing.
@@ -223,7 +223,7 @@ func (e *Engine) Spares() []bothy.Spare {
 	return list
 }
 
-// KeepSpares ends all but so many of each kind.
+// KeepSpares ends all but n spares of each kind.
 func (e *Engine) KeepSpares(_ context.Context, keep []bothy.Spare) error {
 	e.host.mu.Lock()
 	defer e.host.mu.Unlock()

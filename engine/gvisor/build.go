@@ -9,15 +9,15 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor/library"
 )
 
-// Protocol is the version of what this server says to the processes of a build, and hears
-// from them: the requests of package driver, with the files that go along and the form of
-// images; what a sentry says at the pipe of its launch, and what its environment and its
-// processes' descriptors are; and the guest's API. What is said to a sentry itself is its own
-// driver's business, and may change with each version of gVisor.
+// Protocol is the version of the protocol between this server and the processes of a build:
+// the requests of package driver, with the files passed along and the format of images; what
+// a sentry writes to the pipe of its launch, its environment and its processes' descriptors;
+// and the guest's API. How a driver talks to its own sentry is not part of it, and may change
+// with each version of gVisor.
 //
-// Raise it with any change that a driver or a guest of before does not understand; then
-// either keep the old way next to the new one, by the build's version, or raise
-// OldestProtocol, too, which leaves the files alone of what older builds have written.
+// Raise it with any change that an older driver or guest does not understand; then either
+// support both versions, or raise OldestProtocol, too, after which snapshots of older builds
+// restore only their files.
 const (
 	Protocol       = 1
 	OldestProtocol = 1
@@ -73,8 +73,8 @@ func (e *Engine) ofBuild(spec bothy.MachineSpec, kept *builds.Held) (bothy.Machi
 	return spec, sentry, err
 }
 
-// ofEarlierBuild says what the operator can do about memory that an earlier build cannot
-// wake.
+// ofEarlierBuild returns what the operator can do about memory that an earlier build
+// cannot restore.
 func (e *Engine) ofEarlierBuild(build string, err error) error {
 	var be *bothy.Error
 	if build == "" || build == e.build || !errors.As(err, &be) || be.Code != bothy.CodeSnapshotDamaged {

@@ -9,7 +9,7 @@ import (
 // specFile is the name under which the library's command looks for the spec.
 const specFile = "config.json"
 
-// writeBundle lays the spec where the sentry looks for it.
+// writeBundle puts the spec where the sentry looks for it.
 func writeBundle(dir string, spec []byte) error {
 	if err := os.MkdirAll(filepath.Join(dir, "root"), 0o755); err != nil {
 		return err

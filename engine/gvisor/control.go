@@ -17,7 +17,7 @@ const (
 	slowestBytes = 16 << 20
 )
 
-// timeFor is how long a sentry may take to read or write so many bytes.
+// timeFor is how long a sentry may take to read or write n bytes.
 func timeFor(bytes int64) time.Duration {
 	return controlTime + time.Duration(max(0, bytes)/slowestBytes)*time.Second
 }
@@ -27,8 +27,8 @@ func (p *preparedSentry) do(ctx context.Context, op driver.Op, files ...*os.File
 	return p.sentry.do(ctx, p.sb.ControlSocketPath, op, files)
 }
 
-// do has the sentry do something within a time. A sentry that takes longer hangs, and
-// may still do it should it ever go on.
+// do makes the sentry do something within a time. A sentry that takes longer hangs,
+// and may still do it if it ever continues.
 func (m *Machine) do(within time.Duration, op driver.Op, files ...*os.File) error {
 	if m.e.controlTime > 0 {
 		within = m.e.controlTime

@@ -1,11 +1,11 @@
-// Package gvisor is the engine that gives every sandbox a second kernel in
-// software: gVisor, linked in. It needs no hardware virtualisation. Only
-// server and tests use it; everything else sees bothy.Engine.
+// Package gvisor is the engine that gives every sandbox a user-space kernel: gVisor,
+// linked in. It needs no hardware virtualisation. Only server and tests use it;
+// everything else sees bothy.Engine.
 //
-// A machine is one process, the sentry, in namespaces of its own as an
-// unprivileged user of its own, under a cgroup. Its root file system is a read-only EROFS
-// image under an overlay whose upper layer is an unlinked file on disk. There
-// is no gofer: nothing of the host's file system is reachable from inside.
+// A machine is one process, the sentry, in its own namespaces, with its own unprivileged
+// user, under a cgroup. Its root file system is a read-only EROFS image under an overlay
+// whose upper layer is an unlinked file on disk. There is no gofer: nothing in the host's
+// file system is reachable from inside.
 package gvisor
 
 import (
@@ -33,23 +33,23 @@ import (
 // Name is what requests call this engine.
 const Name = "gvisor"
 
-// Options say where the engine keeps its things.
+// Options say where the engine keeps its state.
 type Options struct {
 	// Dir holds one folder per machine. The sentries, which have no rights there, must
 	// be able to pass through it.
 	Dir string
 	// Sentry is the path of the binary made from cmd/sentry.
 	Sentry string
-	// SentryDigest and GuestDigest are the SHA-256 of Sentry and Guest, in hex, where the
-	// caller has just found them. They are read from the files when empty.
+	// SentryDigest and GuestDigest are the SHA-256 of Sentry and Guest, in hex, if the
+	// caller has just computed them. If empty they are computed from the files.
 	SentryDigest, GuestDigest string
 	// Guest is the image with the guest. A snapshot's process 1 continues in it,
-	// so it is a part of the build. It may be empty where no snapshots are kept.
+	// so it is part of the build. It may be empty if no snapshots are kept.
 	Guest string
 	// CgroupParent names the cgroup of this server's machines, unique on the
 	// host.
 	CgroupParent string
-	// UIDs gives each machine a user of its own; nil stands for uid.Default.
+	// UIDs gives each machine its own user; nil means uid.Default.
 	UIDs *uid.Pool
 	// Builds keeps this build for later ones, and has those of earlier ones. With nil,
 	// only memory of this build is woken.

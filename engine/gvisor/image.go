@@ -46,11 +46,11 @@ const (
 	aheadStep  = 1 << 20
 )
 
-// writeAhead writes the file of pages once while the machine runs, as long as its
-// memory is, in bytes. To write a page of a file for the first time takes almost twice
-// as long as to write it again: room has to be found for it in memory and on the disk.
-// Its own content need not be known for that. A disk without room is left to be found
-// by who writes that.
+// writeAhead writes the pages file once while the machine is still running, with as
+// many bytes as its memory has. Writing a page of a file for the first time takes
+// almost twice as long as writing it again, because it must be allocated in memory and
+// on disk; the content does not matter for that. If the disk is full, the later write
+// reports it.
 func (i *image) writeAhead(memory int64) {
 	if memory < worthAhead {
 		return
@@ -68,9 +68,9 @@ func (i *image) writeAhead(memory int64) {
 	}
 }
 
-// cut takes off what was written ahead and not written again: the pages that still
-// have the mark, which no other process has seen. The others come first, because the sentry
-// writes one after the other.
+// cut truncates what was written ahead and not overwritten: the pages that still have the
+// mark, which no other process has seen. They are at the end, because the sentry writes
+// sequentially.
 func (i *image) cut() error {
 	if i.ahead == 0 {
 		return nil

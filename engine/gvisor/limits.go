@@ -29,8 +29,8 @@ func unhurried(l bothy.Limits) cgroup.Limits {
 // restoreCPUs is how many processors a machine may use while its kernel is read.
 const restoreCPUs = 4
 
-// restoring are the limits of a machine while its kernel is read from a file of so many
-// bytes, which may have been written to take all that there is.
+// restoring returns the limits of a machine while its kernel is read from a file of
+// that size, which may be crafted to exhaust memory.
 func restoring(l bothy.Limits, state int64) cgroup.Limits {
 	c := cgroupLimits(l)
 	c.CPU = max(restoreCPUs, l.CPU)
@@ -39,8 +39,8 @@ func restoring(l bothy.Limits, state int64) cgroup.Limits {
 }
 
 const (
-	// restrainAgain is when to look again whether what was used for a snapshot has
-	// come back, and restrainAfter for how long to wait for it.
+	// restrainAgain is the interval at which to check whether memory used for a
+	// snapshot was freed, and restrainAfter how long to wait for it.
 	restrainAgain = 500 * time.Millisecond
 	restrainAfter = 30 * time.Second
 )
@@ -85,7 +85,8 @@ func (m *Machine) restrain() error {
 	return nil
 }
 
-// isLenient reports whether memory over the limit may be what a snapshot took.
+// isLenient reports whether memory over the limit may have been used by a
+// snapshot.
 func (m *Machine) isLenient() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

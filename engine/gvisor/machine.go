@@ -66,9 +66,8 @@ type tasks int
 const (
 	running tasks = iota
 	paused
-	// unsure is what a server that takes over knows when the one before was
-	// killed around a snapshot, and what is known when a kernel has not answered. Thaw
-	// takes it for paused.
+	// unsure is the state after the previous server was killed around a snapshot, and
+	// after a kernel has not answered. Thaw treats it as paused.
 	unsure
 )
 
@@ -131,7 +130,7 @@ func (e *Engine) Adopt(_ context.Context, id string, b []byte) (bothy.Machine, e
 	if err := e.take(id, true); err != nil {
 		return nil, err
 	}
-	// Its snapshots hold files alone where the build was not kept, or may not be used.
+	// Its snapshots hold only files if the build was not kept, or may not be used.
 	kept, _ := e.holdBuild(st.Build)
 	m, err := e.newMachine(bothy.MachineSpec{ID: id, Limits: st.Limits, Build: st.Build}, st.UID, kept, sb, e.cgroups.Open(name), filepath.Join(e.dir, name))
 	if err != nil {
@@ -233,7 +232,7 @@ func (m *Machine) Exit() bothy.Exit {
 	return m.exit
 }
 
-// watch waits for the sentry's end, finds out why, and frees what it held.
+// watch waits until the sentry ends, finds out why, and frees what it held.
 func (m *Machine) watch() {
 	status, known := m.proc.WaitStatus()
 	m.mu.Lock()
@@ -301,7 +300,7 @@ func (m *Machine) Destroy(ctx context.Context) error {
 	if err := m.proc.Kill(); err != nil {
 		return err
 	}
-	// What is made of a spare has a name of its own, and need not wait.
+	// A machine made from a spare has a new name, and need not wait.
 	m.untake()
 	select {
 	case <-m.done:

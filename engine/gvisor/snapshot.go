@@ -18,9 +18,9 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
-// Snapshot checkpoints the kernel with all that is in it. What is written is of
-// one moment, because the kernel is paused around it. It is written with all the
-// CPU there is: what the sandbox may use is no bound on how long it stands still.
+// Snapshot checkpoints the kernel with everything in it. The checkpoint is
+// consistent, because the kernel is paused around it. It is written without the
+// sandbox's CPU limit, so that a small limit does not prolong the pause.
 func (m *Machine) Snapshot(_ context.Context, o bothy.SnapshotOptions) error {
 	i, err := m.prepare(o)
 	if err != nil {
@@ -40,8 +40,8 @@ func (m *Machine) Snapshot(_ context.Context, o bothy.SnapshotOptions) error {
 	return errors.Join(err, m.unpause(), i.cut())
 }
 
-// prepare does what can be done while the machine runs. The image has no files where
-// no memory is to be written.
+// prepare does what can be done while the machine is running. The image has no files
+// if no memory is to be written.
 func (m *Machine) prepare(o bothy.SnapshotOptions) (*image, error) {
 	i := &image{}
 	if o.MemoryDir == "" {
@@ -125,8 +125,8 @@ func (m *Machine) sendFiles(to io.Writer, within time.Duration) error {
 	return pipe.end(m.do(within, driver.Op{Name: driver.OpTar, Container: m.sb.ID}, pipe.in))
 }
 
-// pausedMark is the file in a machine's folder that is there while the kernel
-// may be paused and its CPU unlimited, for a server that takes over.
+// pausedMark is a file that exists in a machine's folder while the kernel may
+// be paused and its CPU unlimited, for a server that takes over.
 const pausedMark = "paused"
 
 // pause and unpause stop the kernel's tasks, not the sentry. The kernel counts
@@ -144,7 +144,7 @@ func (m *Machine) pause() error {
 	return nil
 }
 
-// beginPause lifts the limits. It reports false where the kernel is paused already.
+// beginPause lifts the limits. It reports false if the kernel is already paused.
 func (m *Machine) beginPause() (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -193,8 +193,8 @@ func (m *Machine) unpause() error {
 	return errors.Join(limited, os.Remove(filepath.Join(m.dir, pausedMark)))
 }
 
-// Restore wakes a machine from a checkpoint. Its memory is read while it runs
-// already; what is touched is read first.
+// Restore starts a machine from a checkpoint. Its memory is loaded while it is
+// already running; touched pages first.
 func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string) (bothy.Machine, error) {
 	state, all, err := imageSize(dir)
 	if err != nil {

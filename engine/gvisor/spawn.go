@@ -32,10 +32,10 @@ import (
 	"github.com/bothy-dev/bothy/engine/sysfile"
 )
 
-// spawn starts the sentry process and returns when it waits for what to do, with the
-// pipe at which it says later that its process 1 listens. The
-// library could do so itself (sandbox.New), but in no cgroup of v1: to move a process
-// afterwards, with what it has started by then, costs as much as all the rest here.
+// spawn starts the sentry process and returns when it waits for commands, with the
+// pipe on which it later reports that its process 1 listens. The library could do
+// this itself (sandbox.New), but not inside a v1 cgroup: moving a process afterwards,
+// with what it has started by then, costs as much as everything else here.
 func (e *Engine) spawn(p *preparedSentry, spec bothy.MachineSpec, ns *os.File) (_ *sandbox.Sandbox, notify *os.File, err error) {
 	if err := prepareOnce(); err != nil {
 		return nil, nil, err
@@ -75,11 +75,11 @@ func unready(status unix.WaitStatus, dir string) error {
 
 func socketPath(dir, name string) string { return filepath.Join(dir, "runsc-"+name+".sock") }
 
-// prepareOnce makes this process one that sentries may be started from: they inherit
-// none of its files, and that they may lock memory, as the library asks for. They
-// also inherit the room for descriptors: were there too little for the highest
-// number that the library uses, making more in a process of many threads would keep
-// the sentry waiting for some milliseconds.
+// prepareOnce prepares this process for starting sentries: they inherit none of its
+// files, but its right to lock memory, which the library requires. They also inherit
+// the size of the descriptor table: if it were too small for the highest number that
+// the library uses, growing it in a process with many threads would delay the sentry
+// by some milliseconds.
 var prepareOnce = sync.OnceValue(func() error {
 	if err := sandbox.SetCloExeOnAllFDs(); err != nil {
 		return err
@@ -98,10 +98,10 @@ var prepareOnce = sync.OnceValue(func() error {
 	return err
 })
 
-// keepFiles has sentries inherit none of this process's files. The library opens sockets
-// that others would inherit, on another sandbox's network device, and closes them when garbage is
-// collected; the last to close one waits for some milliseconds. Where the host's kernel
-// is too old for it, the sentry closes them.
+// keepFiles makes sentries inherit none of this process's files. The library opens sockets on a
+// sandbox's network device that other sentries would inherit, and closes them at garbage
+// collection; the last to close one waits for some milliseconds. If the host's kernel is too old,
+// the sentry closes them.
 func keepFiles() { _ = unix.CloseRange(firstFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) }
 
 // firstFD comes after the standard files.
@@ -201,8 +201,8 @@ func (s *spawning) bootArgs(more ...string) []string {
 	return slices.Insert(slices.Clone(s.Args), s.Boot, more...)
 }
 
-// env is the environment of a sentry. It is told how many processors it has and
-// what they can do, and the names of its pieces of memory are not needed.
+// env is the environment of a sentry. It contains the number of processors and
+// their features, and disables names for memory areas.
 func (s *spawning) env() []string {
 	env := append(s.off.Env(), entry.ProcessorsEnv+"="+strconv.Itoa(runtime.NumCPU()))
 	if !s.off[tuning.GoDebug] {
@@ -214,9 +214,9 @@ func (s *spawning) env() []string {
 	return env
 }
 
-// start starts the sentry in its namespaces, its cgroup and its boot affinity, and returns its
-// number. On the host it is a user of its own, in a user namespace that knows no other
-// and in which it is root, until it has shut itself in.
+// start starts the sentry in its namespaces, its cgroup and with its boot affinity, and
+// returns its pid. On the host it has its own user, in a user namespace that maps only this
+// user as root, until it has sandboxed itself.
 func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, b *bootAffinity, user int) (pid int, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -281,8 +281,8 @@ func (s *spawning) startConfined(confiner *os.File, program string, sys syscall.
 		defer ends[i+1].Close()
 	}
 	told, tells, waits, lets, umounts, umount := ends[0], ends[1], ends[2], ends[3], ends[4], ends[5]
-	// The program is one of its own files: any other number may become that of another
-	// file on the way there. The sentry closes it.
+	// The program is passed as one of its own descriptors: any other number might
+	// refer to another file by the time it is used. The sentry closes it.
 	files := slices.Concat([]*os.File{null, null, null, tells, waits, umounts, sentry}, s.files, []*os.File{umount, confiner})
 	args := s.bootArgs(fmt.Sprint(s.MountFD, len(files)-2))
 	path := fmt.Sprintf("/proc/self/fd/%d", len(files)-1)
@@ -316,9 +316,9 @@ func (s *spawning) startConfined(confiner *os.File, program string, sys syscall.
 	return pid, nil
 }
 
-// confiner returns a program that makes the sentry's namespaces, gives it an empty root,
-// and takes from it, before it starts, what it would otherwise give up by itself: with
-// its many threads that takes some milliseconds. It is nil where there is none.
+// confiner returns a program that creates the sentry's namespaces, gives it an empty
+// root, and drops its privileges before it starts; dropping them itself would take the
+// sentry some milliseconds because of its many threads. It is nil if there is none.
 var confiner = sync.OnceValue(func() *os.File {
 	b, err := os.ReadFile("/proc/sys/kernel/cap_last_cap")
 	if err != nil {

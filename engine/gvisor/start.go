@@ -139,7 +139,7 @@ func openImages(spec bothy.MachineSpec, dir string) (_ []*os.File, err error) {
 	return append(files, os.NewFile(uintptr(fd), "overlay")), nil
 }
 
-// lastWords returns the end of what the sentry wrote when it panicked.
+// lastWords returns the tail of the sentry's output when it panicked.
 func lastWords(dir string) string {
 	b, err := os.ReadFile(filepath.Join(dir, driver.PanicLog))
 	if err != nil {
@@ -148,7 +148,7 @@ func lastWords(dir string) string {
 	return string(b[:min(len(b), 600)])
 }
 
-// firstLine returns the first line of what failed, cut where it is long.
+// firstLine returns the first line of an error, truncated if it is long.
 func firstLine(words string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(words), "\n")
 	return line[:min(len(line), 200)]

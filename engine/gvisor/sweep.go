@@ -14,8 +14,8 @@ import (
 
 var _ bothy.MachineNamer = (*Engine)(nil)
 
-// MachineName is that of its preparedSentry. A sandbox that was rolled back, or was made of a spare,
-// runs in one that is not called like it, and another one that is may be left over.
+// MachineName is the name of its preparedSentry. A sandbox that was rolled back, or was made from a
+// spare, runs in a machine with another name, and a leftover machine may have its own.
 func (e *Engine) MachineName(id string, b []byte) string {
 	var st state
 	if json.Unmarshal(b, &st) != nil {
@@ -24,8 +24,8 @@ func (e *Engine) MachineName(id string, b []byte) string {
 	return cmp.Or(st.Name, id)
 }
 
-// Sweep removes what is left of machines without an owner. Namespaces and taps
-// need no sweeping: they end with the last process in them.
+// Sweep removes leftovers of machines without an owner. Namespaces and taps
+// need no sweeping: they disappear with the last process in them.
 func (e *Engine) Sweep(_ context.Context, keep func(name string) bool) ([]string, error) {
 	owned := func(name string) bool {
 		e.mu.Lock()

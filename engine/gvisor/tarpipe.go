@@ -28,13 +28,14 @@ func newTarPipe(w io.Writer) (*tarPipe, error) {
 	p := &tarPipe{in: in, out: r, done: make(chan error, 1)}
 	go func() {
 		_, err := io.Copy(w, r)
-		// A sentry that writes what is not read must learn of it.
+		// A sentry must notice when its output is no longer read.
 		p.done <- errors.Join(err, r.Close())
 	}()
 	return p, nil
 }
 
-// end waits for what the sentry wrote, or, when it failed, for nothing more.
+// end waits until all of the sentry's output was read, or, if it failed, does
+// not wait.
 func (p *tarPipe) end(failed error) error {
 	_ = p.in.Close()
 	if failed != nil {

@@ -60,7 +60,8 @@ var anyConfig = sync.OnceValues(func() (*config.Config, error) {
 // cpuPeriod is the period, in microseconds, that cgroups show inside.
 const cpuPeriod = 100_000
 
-// hostFlags tell the sentry what it would read of the host where it cannot.
+// hostFlags tell the sentry what it would otherwise read from the host and
+// cannot.
 var hostFlags = sync.OnceValue(func() (flags []string) {
 	read := func(path string) string {
 		b, _ := os.ReadFile(path) // not every host has it
@@ -79,8 +80,8 @@ var hostFlags = sync.OnceValue(func() (flags []string) {
 	return flags
 })
 
-// overlaySize bounds what is above the root image: its bytes and, where the library knows
-// of that, its files.
+// overlaySize limits the overlay's upper layer: its bytes and, if the library supports
+// it, its files.
 func overlaySize(patched bool, l bothy.Limits) string {
 	size := fmt.Sprintf("%dm", l.DiskMB)
 	if patched {
@@ -89,13 +90,13 @@ func overlaySize(patched bool, l bothy.Limits) string {
 	return size
 }
 
-// flagOf is the flag by which a sentry is told of a file.
+// flagOf is the flag that passes a file to a sentry.
 var flagOf = map[Role]string{
 	RolePanicLog: "panic-log-fd", RoleRoot: "io-fds", RoleGuest: "io-fds", RoleFilestore: "gofer-filestore-fds",
 	RoleFilesTar: "rootfs-upper-tar-fd", RoleSpec: "spec-fd", RoleControl: "controller-fd", RoleNull: "stdio-fds", RoleReady: "start-sync-fd",
 }
 
-// Prepare fills in what the library's command for a sentry asks for.
+// Prepare fills in what the library's command for a sentry requires.
 func Prepare(l Launch) (p Prepared, err error) {
 	given := map[bool][]string{}
 	for i, role := range l.Files {

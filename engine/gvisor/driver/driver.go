@@ -1,8 +1,8 @@
-// Package driver is all that a server says to a sentry: its arguments, the spec of its
-// sandbox, and the calls at its control socket. That depends on the version of gVisor, so
-// each sentry carries the driver that fits it: a server drives the sentry of its own build
-// by calling this package, and that of an earlier build by running that sentry's program
-// with Arg, which does the same over there. engine/gvisor and its entry use it.
+// Package driver is how a server talks to a sentry: its arguments, the spec of its
+// sandbox, and the calls on its control socket. This depends on the version of gVisor, so
+// each sentry carries the matching driver: a server drives a sentry of its own build by
+// calling this package, and one of an earlier build by running that sentry's program with
+// Arg, which does the same there. engine/gvisor and its entry use it.
 package driver
 
 import (
@@ -31,8 +31,8 @@ const Arg = "driver"
 // FirstFD is the descriptor of the first of a request's files, in a driver.
 const FirstFD = 3
 
-// Request is what a driver is asked for: to prepare a launch, or to do something at the
-// control socket of a sentry. Its form, and the meaning of what is in it, is the protocol.
+// Request is a request to a driver: to prepare a launch, or to do something on the control
+// socket of a sentry. Its format and meaning are part of the protocol.
 type Request struct {
 	Launch *Launch `json:"launch,omitempty"`
 	Socket string  `json:"socket,omitempty"`
@@ -43,7 +43,7 @@ type Request struct {
 
 // Launch is a sentry that is to be started.
 type Launch struct {
-	// Name is what the sentry calls its sandbox, and Dir the folder of the machine.
+	// Name is the sentry's name for its sandbox, and Dir the folder of the machine.
 	Name string `json:"name"`
 	Dir  string `json:"dir"`
 	// RootFS and Guest are the paths of its images.
@@ -60,7 +60,7 @@ type Launch struct {
 	Off tuning.Off `json:"-"`
 }
 
-// A Role is what a sentry uses a file for.
+// A Role says what a sentry uses a file for.
 type Role string
 
 // The roles of files.
@@ -78,8 +78,8 @@ const (
 
 // Prepared is how to start a sentry.
 type Prepared struct {
-	// Args are its arguments. At Boot there come those of Alone, where it has to shut
-	// itself in, or MountFD with the number of a descriptor, where that was done for it.
+	// Args are its arguments. At Boot those of Alone are inserted if it has to sandbox
+	// itself, or MountFD with the number of a descriptor if that was done for it.
 	Args    []string `json:"args"`
 	Boot    int      `json:"boot"`
 	Alone   []string `json:"alone"`
@@ -91,7 +91,7 @@ type Prepared struct {
 // Op is something that a sentry is to do.
 type Op struct {
 	Name OpName `json:"name"`
-	// Container is what the sentry calls its sandbox.
+	// Container is the sentry's name for its sandbox.
 	Container string `json:"container,omitempty"`
 	// Small looks for what need not be written.
 	Small bool `json:"small,omitempty"`

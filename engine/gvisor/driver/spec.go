@@ -16,17 +16,17 @@ const (
 	guestPath  = "/.bothy/guest"
 )
 
-// rootImage and guestImage stand for the images, which the sentry gets as descriptors. A
-// checkpoint is restored only with the names that it began with, and an image may be
-// elsewhere by then.
+// rootImage and guestImage are placeholders for the images, which the sentry gets as
+// descriptors. A checkpoint can only be restored with the original names, and an image
+// may be elsewhere by then.
 const (
 	rootImage  = "/root.erofs"
 	guestImage = "/guest.erofs"
 )
 
 // commandCaps are what the commands of root may do inside their own kernel, and
-// guestCaps what process 1 may do. The guest would drop the difference by
-// itself, which takes it much longer.
+// guestCaps what process 1 may do. Otherwise the guest would have to drop the
+// difference itself, which takes much longer.
 var (
 	commandCaps = []string{
 		"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
@@ -114,5 +114,5 @@ func share(l bothy.Limits, part int64, options ...string) []string {
 // link takes up to 2 KB of the kernel's, and as much again until garbage is collected.
 const inodeBytes = 8 << 10
 
-// Inodes is how many files there may be, besides those of the template.
+// Inodes is how many files there may be, in addition to the template's.
 func Inodes(l bothy.Limits) int64 { return l.MemoryBytes() / inodeBytes }

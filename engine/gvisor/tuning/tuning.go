@@ -1,7 +1,7 @@
-// Package tuning lists what makes sentries faster or smaller than gVisor is by itself, and
-// switches parts of that off: so a maintainer measures each alone, or finds the one that is
-// at fault. The server and its sentries read it; what is listed here is nothing that a
-// sandbox needs to be safe or right.
+// Package tuning lists the optimisations that make sentries faster or smaller than upstream
+// gVisor, and can switch them off one by one: so a maintainer can measure each alone, or
+// find the one at fault. The server and its sentries read it; no sandbox needs anything
+// listed here to be safe or correct.
 package tuning
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Variable is the environment variable that names what is off, separated by commas. The
-// server hands it on to its sentries.
+// Variable is the environment variable that lists what is off, separated by commas. The
+// server passes it on to its sentries.
 const Variable = "BOTHY_GVISOR_OFF"
 
 // An Optimisation is one of them.
@@ -78,8 +78,8 @@ func (o Off) Env() []string {
 	return []string{fmt.Sprintf("%s=%v", Variable, o)}
 }
 
-// Own is what the environment of this process says. It fails if that names what there is
-// not.
+// Own returns what the environment of this process says. It fails if that names an
+// unknown optimisation.
 var Own = sync.OnceValues(func() (Off, error) { return Parse(os.Getenv(Variable)) })
 
 // On reports whether one is on in this process. A sentry may be older than the server that

@@ -24,13 +24,13 @@ const (
 type blocks struct {
 	// aside are the names of those that the kernel does without, the next to come last.
 	aside []string
-	// used is how many it uses all the same.
+	// used is how many it uses regardless.
 	used int
 }
 
-// setAside has the kernel do without n blocks. It keeps those where it has something
-// that cannot be moved. If there are not enough others, or it does not know how, it goes
-// on using them, and the host's balloon must take them.
+// setAside takes n blocks offline. The kernel keeps blocks that hold unmovable memory.
+// If there are not enough others, or the kernel does not support it, they stay in use,
+// and the host's balloon must take them.
 func setAside(n int) blocks {
 	s := blocks{used: n}
 	size, err := os.ReadFile(blocksDir + "/block_size_bytes")
@@ -55,7 +55,7 @@ func setAside(n int) blocks {
 	return s
 }
 
-// bring has the kernel use so many of them, at least.
+// bring puts at least n blocks online.
 func (s *blocks) bring(n int) error {
 	for s.used < n && len(s.aside) > 0 {
 		last := len(s.aside) - 1

@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// box is the sandbox: the guest and what it starts. The cgroup "sandbox" holds two:
-// "guest" with the guest alone, so that it can run while the others are stopped, and
-// "user", which is the root of what the sandbox sees. Commands begin in "main" below
-// it: a cgroup that holds processes cannot give controllers to those below, and what
-// runs containers needs that.
+// box is the sandbox: the guest and what it starts. The cgroup "sandbox" has two
+// children: "guest" with only the guest, so that it can run while the others are
+// stopped, and "user", which is the root of what the sandbox sees. Commands start in
+// "main" below it: a cgroup with processes cannot delegate controllers to its
+// children, which container runtimes need.
 type box struct {
 	news  *os.File
 	guest *exec.Cmd
@@ -28,8 +28,8 @@ type box struct {
 	spare blocks
 
 	mu sync.Mutex
-	// closed is set in a copy that is not adopted yet: its user's processes stand
-	// still until then.
+	// closed is set in a copy that is not adopted yet: its user's processes are
+	// stopped until then.
 	closed bool
 }
 
@@ -40,7 +40,7 @@ const (
 	mainGroup    = userGroup + "/main"
 )
 
-// freezeTime is how long processes may take to stand still.
+// freezeTime is how long processes may take to stop.
 const freezeTime = 10 * time.Second
 
 // headroom is the memory above the limit at which the kernel kills. At the limit it
@@ -129,7 +129,7 @@ func assemble(o Start) error {
 	return nil
 }
 
-// copyOwner gives the folder to what the other's owner and rights are.
+// copyOwner gives the folder the other's owner and mode.
 func copyOwner(from, to string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(from, &st); err != nil {
@@ -142,7 +142,7 @@ func (b *box) makeGroups() error {
 	if err := write(cgroupDir+"/cgroup.subtree_control", "+memory +pids"); err != nil {
 		return err
 	}
-	// What runs containers inside finds these as well, where the kernel has them.
+	// Container runtimes inside find these as well, if the kernel has them.
 	for _, c := range []string{"+cpu", "+cpuset", "+io"} {
 		_ = write(cgroupDir+"/cgroup.subtree_control", c)
 	}
@@ -205,8 +205,7 @@ func (b *box) setLimits(l Limits) error {
 	return nil
 }
 
-// startGuest runs this program once more, in namespaces of its own, which becomes the
-// guest.
+// startGuest runs this program again, in new namespaces, where it becomes the guest.
 func (b *box) startGuest(o Start) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -51,9 +51,9 @@ type bpfInsn struct {
 	imm  int32
 }
 
-// restrictDevices has the kernel refuse every device but these to what is in the
-// cgroup. Root inside may make nodes, and so could reach the disks and the console.
-// Programs of its own for the cgroups below may refuse more.
+// restrictDevices makes the kernel refuse all other devices to processes in the
+// cgroup. Root inside may create device nodes, and so could reach the disks and the
+// console. BPF programs that it attaches to cgroups below can only refuse more.
 func restrictDevices(group string) error {
 	dir, err := os.Open(group)
 	if err != nil {
@@ -86,9 +86,9 @@ func restrictDevices(group string) error {
 	return nil
 }
 
-// deviceProgram reads struct bpf_cgroup_dev_ctx: the kind in the low half of the first
-// word and what is to be done in the high one, then major and minor. It returns 1 for
-// what is allowed.
+// deviceProgram reads struct bpf_cgroup_dev_ctx: the type in the low half of the first
+// word and the access in the high one, then major and minor. It returns 1 for what is
+// allowed.
 func deviceProgram() []bpfInsn {
 	const (
 		load    = unix.BPF_LDX | unix.BPF_MEM | unix.BPF_W

@@ -60,8 +60,8 @@ func installGate() (int, error) {
 	return int(fd), nil
 }
 
-// keepGate opens the gate when the guest asks. From anybody else inside the call is
-// one that the kernel does not know.
+// keepGate opens the gate when the guest asks. For any other process inside, the
+// system call does not exist.
 func (b *box) keepGate(gate *os.File) {
 	fd := gate.Fd()
 	for {

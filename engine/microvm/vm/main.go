@@ -29,7 +29,8 @@ const (
 // stageArg makes this program the last step before the guest.
 const stageArg = "stage"
 
-// plugTime is how long what the host has plugged in may take to appear.
+// plugTime is how long a device that the host has plugged in may take to
+// appear.
 const plugTime = 30 * time.Second
 
 // Main is the whole program. It does not return.

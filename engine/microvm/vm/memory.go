@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reportingOrder is where the kernel keeps how small a piece of free memory it gives
-// back to the host: 4096 bytes shifted by so much.
+// reportingOrder is the kernel parameter for the smallest piece of free memory that
+// it gives back to the host: 4096 bytes shifted by this much.
 const reportingOrder = "/sys/module/page_reporting/parameters/page_reporting_order"
 
 // reportSmallPieces has the kernel give back single pages. By itself it looks for pieces
@@ -27,8 +27,8 @@ func reportSmallPieces() error {
 	return nil
 }
 
-// keepFree has the kernel keep as much memory free as one without huge pages, which would
-// keep 64 MB, for everybody. It must be said again when memory has come or gone.
+// keepFree makes the kernel reserve as little free memory as one without huge pages; with
+// them it would reserve 64 MB. It must be set again when memory was added or removed.
 func keepFree() error {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Modprobe is the program that the kernel runs when somebody asks for what a module
-// has. It is this one.
+// Modprobe is the program that the kernel runs when a module is requested. It is
+// this one.
 const Modprobe = "/sbin/modprobe"
 
 // moduleDir is where the image of all modules is mounted, if there is one.
@@ -48,7 +48,7 @@ func newModules(dir string) *modules { return &modules{dir: dir} }
 // moduleName is how the kernel writes a module's name.
 func moduleName(s string) string { return strings.ReplaceAll(s, "-", "_") }
 
-// load loads a module, or all those that go by an alias, each after what it needs.
+// load loads a module, or all modules with an alias, each after its dependencies.
 func (m *modules) load(name string) error {
 	if err := m.readNeeds(); err != nil {
 		return err
@@ -144,7 +144,8 @@ func (m *modules) before(name string) (list []string, err error) {
 	return list, err
 }
 
-// SoftBefore lists what is to be loaded before a module by "pre: a b post: c".
+// SoftBefore lists the modules to be loaded before a module according to "pre:
+// a b post: c".
 func SoftBefore(words []string) (list []string) {
 	pre := false
 	for _, w := range words {
@@ -177,7 +178,7 @@ func (m *modules) lines(list string, fn func(words []string)) error {
 	return s.Err()
 }
 
-// mountModules mounts the image of all modules, where there is one.
+// mountModules mounts the image of all modules, if there is one.
 func mountModules() error {
 	d, err := disk(DiskModules)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 const netDeviceName = "eth0"
 
-// network sets up the two interfaces: what a sandbox has at the end of its network device.
+// network sets up the two interfaces that a sandbox has.
 func network() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -22,7 +22,7 @@ type supervisor struct {
 	box *box // once started
 }
 
-// errGivenUp is what a request ends with when another one has come.
+// errGivenUp is the error of a request that was superseded by another one.
 var errGivenUp = errors.New("the host gave the request up")
 
 // serve answers requests, one at a time: the next one ends the one before.
@@ -154,8 +154,8 @@ func setClock(unixNano int64) error {
 	return nil
 }
 
-// addEntropy mixes the host's randomness into the kernel's, and has the kernel make
-// its keys anew.
+// addEntropy mixes the host's randomness into the kernel's pool, and makes the
+// kernel reseed.
 func addEntropy(p []byte) error {
 	f, err := os.OpenFile("/dev/urandom", os.O_RDWR, 0)
 	if err != nil {
@@ -180,5 +180,5 @@ func tell(w io.Writer, n News) {
 	}
 }
 
-// shortly is between two looks at what is about to happen.
+// shortly is the interval for polling something that is about to happen.
 const shortly = time.Millisecond

@@ -73,7 +73,7 @@ func becomeGuest() error {
 	if err := unix.Sendmsg(stageSocket, []byte{0}, unix.UnixRights(gate), nil, 0); err != nil {
 		return err
 	}
-	// What the guest says goes where the kernel's words go.
+	// The guest's output goes where the kernel's messages go.
 	for fd := range 2 {
 		if err := unix.Dup3(int(null.Fd()), fd, 0); err != nil {
 			return err
@@ -117,7 +117,7 @@ const (
 	noexec = plain | unix.MS_NOEXEC
 )
 
-// furnish mounts what a root file system holds in addition to files.
+// furnish mounts the special file systems of a root file system.
 func furnish(memory int64) error {
 	share := func(part int64) string { return fmt.Sprintf(",size=%dk", memory/part>>10) }
 	for _, m := range []struct {

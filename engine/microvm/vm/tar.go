@@ -249,7 +249,7 @@ func dress(dir int, base string, perm uint32, h *tar.Header) error {
 	return unix.UtimesNanoAt(dir, base, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// unpackFile writes a file and leaves out what is zero.
+// unpackFile writes a file and leaves holes for zeros.
 func unpackFile(dir int, base string, content io.Reader) error {
 	fd, err := unix.Openat(dir, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {

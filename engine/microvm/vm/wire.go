@@ -1,8 +1,8 @@
-// Package vm is what runs inside a virtual machine next to the sandbox, and the words
-// by which the host speaks to it. It is the first program of the machine's kernel: it
-// puts the file systems together, starts the guest in namespaces of its own, and from
-// then on does what only somebody outside of the sandbox can do. cmd/vminit is its
-// binary; engine/microvm speaks to it.
+// Package vm is the supervisor that runs inside a virtual machine next to the
+// sandbox, and the protocol by which the host talks to it. It is the first program of
+// the machine's kernel: it assembles the file systems, starts the guest in new
+// namespaces, and from then on does what can only be done from outside the sandbox.
+// cmd/vminit is its binary; engine/microvm speaks to it.
 package vm
 
 import (
@@ -14,7 +14,8 @@ import (
 	"io"
 )
 
-// The names of what the host plugs into a machine. Disks and ports are found by them.
+// The names of the devices that the host plugs into a machine. Disks and ports are
+// found by them.
 const (
 	DiskRoot  = "root"  // the template's image
 	DiskGuest = "guest" // the image with the guest
@@ -37,8 +38,8 @@ const (
 	OpWake   = "wake"   // continue in a copy: the guest alone, until it is adopted
 )
 
-// Request is what the host asks for. There is one at a time: the next ends the one
-// before.
+// Request is a request from the host. There is one at a time: the next one ends
+// the previous one.
 type Request struct {
 	Op    string `json:"op"`
 	Start *Start `json:"start,omitempty"`
@@ -88,7 +89,7 @@ type Reply struct {
 	Blocks int `json:"blocks"`
 }
 
-// News is what a machine tells by itself: of a sandbox that gets over its limit, or
+// News is a machine's notification that a sandbox has exceeded its limit, or is
 // below it again.
 type News struct {
 	MemoryBytes int64 `json:"memory_bytes"`
@@ -104,22 +105,22 @@ const (
 	KindReply   Kind = 'r'
 )
 
-// A frame is a mark, the request's number, a kind, a length and that many bytes. The
-// mark and the number together are how a reader finds its place in what somebody
-// before it has left half read.
+// A frame is a mark, the request's number, a kind, a length and that many bytes. By
+// the mark and the number a reader resynchronises after a previous reader stopped in
+// the middle of a frame.
 const (
 	mark       = "\xb0\x07hy"
 	numberSize = 8
 	headSize   = len(mark) + numberSize + 1 + 4
 	// MaxFrame is the most bytes in a frame. A whole request fits what a pipe takes
-	// at once, so that it is there whole or not at all.
+	// atomically.
 	MaxFrame    = 64 << 10
 	maxRequest  = 4096 - headSize
 	lastWordTag = "bothy: "
 )
 
-// LastWord makes the line in which a machine says why it ends, and LastWords finds
-// it in what the machine has said.
+// LastWord formats the line in which a machine says why it ends, and LastWords
+// finds it in the machine's output.
 func LastWord(why string) string { return "\n" + lastWordTag + why + "\n" }
 
 // LastWords returns the reason in what LastWord made, or "".
@@ -160,7 +161,7 @@ type Reader struct {
 	synced bool
 }
 
-// NewReader reads what belongs to a request from r, and skips what is left of others.
+// NewReader reads the frames of a request from r, and skips leftovers of others.
 func NewReader(r io.Reader, number uint64) *Reader { return &Reader{r: r, number: number} }
 
 // Next returns the next frame. Its bytes are good until the call after.
