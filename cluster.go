@@ -39,7 +39,18 @@ type ClusterHost struct {
 	LeaseSeconds float64 `json:"lease_seconds"`
 	// Sandboxes are those that it has and that have not ended.
 	Sandboxes int `json:"sandboxes"`
+	// Processor is the host's. ProcessorProblem says what other hosts' sandboxes may use that it
+	// has not.
+	Processor        *HostProcessor `json:"processor,omitempty"`
+	ProcessorProblem string         `json:"processor_problem,omitempty"`
 	HostFigures
+}
+
+// HostProcessor is the processor of a host, and what sandboxes see of it.
+type HostProcessor struct {
+	Processor
+	// CPULevel is what new sandboxes of the host see: host, or a level.
+	CPULevel string `json:"cpu_level"`
 }
 
 // HostFigures are what a host says of itself with each renewal of its lease. They are some
@@ -60,6 +71,9 @@ type HostFigures struct {
 	// Templates are the beginnings of the digests of the images that are on the host, unless
 	// there are too many to tell; see HostTemplate.
 	Templates []string `json:"templates,omitempty"`
+	// Builds are the engine builds whose memory the host can wake, as far as is known: an engine
+	// that is not open yet tells nothing.
+	Builds []string `json:"builds,omitempty"`
 	// MoveProblem is why a sandbox that is to leave the host could not yet.
 	MoveProblem string `json:"move_problem,omitempty"`
 }

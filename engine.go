@@ -21,6 +21,10 @@ type EngineInfo struct {
 	// Acceleration says what runs the processor of a virtual machine. It is empty
 	// for an engine whose sandboxes run directly on the host's processor.
 	Acceleration Acceleration `json:"acceleration,omitempty"`
+	// Host is what memory that is woken may use of the processor; it is unknown where the
+	// build says so already. Shown is what new sandboxes see of it, which is set by CPULevel.
+	Host, Shown Processor `json:"-"`
+	CPULevel    string    `json:"-"`
 }
 
 // EngineAuto stands in requests and settings for the engine that the operator's

@@ -143,6 +143,9 @@ type Sandbox struct {
 	// Resumed says how much of a sandbox came back when it was last woken.
 	Resumed *Resumed `json:"resumed,omitempty"`
 
+	// HostLabels are those that its host has to have.
+	HostLabels map[string]string `json:"host_labels,omitempty"`
+
 	// ProjectID is the owner. Callers see only their own project's objects.
 	ProjectID string `json:"-"`
 	// SnapshotID is the snapshot of the latest pause, and EarlierSnapshotID that of the
@@ -180,6 +183,8 @@ type SandboxCreate struct {
 	// Budget is what the sandbox and everything forked from it may spend; 0 is
 	// no limit.
 	Budget float64 `json:"budget,omitempty"`
+	// HostLabels has the sandbox made on a host of the cluster with these labels, all of them.
+	HostLabels map[string]string `json:"host_labels,omitempty"`
 }
 
 // Secret is a credential that the gateway inserts into requests to Hosts. Its

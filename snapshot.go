@@ -42,6 +42,16 @@ type Snapshot struct {
 	Detail string `json:"detail,omitempty"`
 
 	ProjectID string `json:"-"`
+	// Needs is what a host must have to wake its memory, if there is any.
+	Needs *MemoryNeeds `json:"-"`
+}
+
+// MemoryNeeds is what a host must have to wake some memory.
+type MemoryNeeds struct {
+	Engine string `json:"engine"`
+	Build  string `json:"build"`
+	// Processor is missing where nothing is known of it.
+	Processor *Processor `json:"processor,omitempty"`
 }
 
 // FileChangeKind is how a file differs between two snapshots.

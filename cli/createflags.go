@@ -30,6 +30,7 @@ type createFlags struct {
 	budget    float64
 
 	accelerated bool
+	host        []string
 }
 
 func (f *createFlags) add(flags *pflag.FlagSet) {
@@ -50,6 +51,7 @@ func (f *createFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.secrets, "secret", nil, "secret that the gateway inserts into requests to its hosts, as `NAME@HOST,…`; its value is $NAME here (repeatable)")
 	flags.StringArrayVar(&f.metadata, "metadata", nil, "metadata, as `KEY=VALUE` (repeatable)")
 	flags.Float64Var(&f.budget, "budget", 0, "`amount` that the sandbox and its forks may spend before they are paused (default any)")
+	flags.StringArrayVar(&f.host, "host-label", nil, "only on a host of the cluster with this label, as `KEY=VALUE` (repeatable)")
 	f.network.add(flags)
 }
 
@@ -74,7 +76,10 @@ func (f *createFlags) request(flags *pflag.FlagSet) (bothy.SandboxCreate, error)
 	if req.Secrets, err = secrets(f.secrets); err != nil {
 		return req, err
 	}
-	req.Metadata, err = keyValues("--metadata", f.metadata)
+	if req.Metadata, err = keyValues("--metadata", f.metadata); err != nil {
+		return req, err
+	}
+	req.HostLabels, err = keyValues("--host-label", f.host)
 	return req, err
 }
 

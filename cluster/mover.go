@@ -66,7 +66,9 @@ type Mover struct {
 
 // NewMover makes a mover, which chooses hosts as the router does.
 func NewMover(o MoverOptions, r *Router) *Mover {
-	return &Mover{o: o, router: r, moving: map[string]bool{}}
+	m := &Mover{o: o, router: r, moving: map[string]bool{}}
+	r.mover = m
+	return m
 }
 
 // Problem is why a sandbox that is to leave this host could not yet, or empty.
@@ -101,10 +103,15 @@ func (m *Mover) Move(ctx context.Context, id, to string) (*bothy.MovedSandbox, e
 	if err != nil {
 		return nil, err
 	}
-	targets, err := m.targets(ctx, to)
+	targets, err := m.targets(ctx, id, to)
 	if err != nil {
 		return nil, err
 	}
+	return m.moveTo(ctx, id, project, targets)
+}
+
+// moveTo moves a sandbox of this host to the first of some that takes it.
+func (m *Mover) moveTo(ctx context.Context, id, project string, targets []bothy.ClusterHost) (*bothy.MovedSandbox, error) {
 	if !m.begin(id) {
 		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is being moved already", id).WithHint("Wait for that.")
 	}
@@ -142,7 +149,7 @@ func (m *Mover) tell(ctx context.Context, e bothy.Event, outcome string, still t
 }
 
 // targets are the hosts that a sandbox may be moved to, best first.
-func (m *Mover) targets(ctx context.Context, to string) ([]bothy.ClusterHost, error) {
+func (m *Mover) targets(ctx context.Context, id, to string) ([]bothy.ClusterHost, error) {
 	hosts, err := m.o.Hosts.Hosts(ctx)
 	if err != nil {
 		return nil, err
@@ -158,11 +165,22 @@ func (m *Mover) targets(ctx context.Context, to string) ([]bothy.ClusterHost, er
 			return nil, bothy.Errorf(bothy.CodeConflict, "the host %s takes no sandboxes: it is %s", to, hosts[i].State).
 				WithHint("`bothy host uncordon %s` has it take some, or name another host.", to)
 		}
+		if n := m.router.needsOfSandbox(ctx, id); !hasLabels(&hosts[i], n.labels) {
+			return nil, bothy.Errorf(bothy.CodeConflict, "the sandbox is for hosts with the labels %s, which the host %s has not", labelsText(n.labels), to).
+				WithHint("Name another host: `bothy host ls` shows the labels.")
+		}
 		return hosts[i : i+1], nil
 	}
-	list := slices.DeleteFunc(hosts, func(h bothy.ClusterHost) bool { return h.Self || !takes(&h) })
-	n := &needs{}
+	n := m.router.needsOfSandbox(ctx, id)
+	up := slices.DeleteFunc(slices.Clone(hosts), func(h bothy.ClusterHost) bool { return h.Self || !takes(&h) })
+	list := slices.DeleteFunc(slices.Clone(up), func(h bothy.ClusterHost) bool { return !n.fits(&h) })
 	m.router.sort(ctx, list, n)
+	if len(list) == 0 && len(n.labels) > 0 {
+		return nil, noRoom(n.labels)
+	}
+	if len(list) == 0 && len(up) > 0 {
+		return nil, NoHost("", *n.memory, up)
+	}
 	if len(list) == 0 {
 		e := bothy.Errorf(bothy.CodeCapacity, "no other host takes sandboxes now").WithHint("Add one, or uncordon one: `bothy host ls`.")
 		e.RetryAfter = 5 * time.Second

@@ -42,7 +42,16 @@ func (x *Router) place(w http.ResponseWriter, r *http.Request, t target, c Calle
 		x.o.Fail(w, r, err)
 		return true
 	}
-	n := x.needsOf(t, c)
+	return x.placeBy(w, r, t, c, hosts, x.needsOf(r.Context(), t, c))
+}
+
+// placeBy is place by what the sandbox needs.
+func (x *Router) placeBy(w http.ResponseWriter, r *http.Request, t target, c Caller, hosts []bothy.ClusterHost, n *needs) bool {
+	if err := checkLabels(n.labels, hosts); err != nil {
+		x.o.Fail(w, r, err)
+		return true
+	}
+	hosts = x.withProcessors(r.Context(), hosts, n)
 	here, others := x.plan(r.Context(), hosts, n)
 	if here {
 		return false
@@ -59,11 +68,8 @@ func (x *Router) place(w http.ResponseWriter, r *http.Request, t target, c Calle
 			return true
 		}
 	}
-	if x.cordoned(hosts) {
-		e := bothy.Errorf(bothy.CodeCapacity, "no host has room for another sandbox").
-			WithHint("End some, or have the operator add a host.")
-		e.RetryAfter = 5 * time.Second
-		x.o.Fail(w, r, e)
+	if x.cordoned(hosts) || slices.ContainsFunc(hosts, func(h bothy.ClusterHost) bool { return h.Self && !hasLabels(&h, n.labels) }) {
+		x.o.Fail(w, r, noRoom(n.labels))
 		return true
 	}
 	return false // it waits here, and is told why where that is in vain
@@ -76,7 +82,7 @@ func (x *Router) plan(ctx context.Context, hosts []bothy.ClusterHost, n *needs) 
 	if !self {
 		return false, others
 	}
-	if len(others) == 0 || x.o.Ready(n.name) {
+	if len(others) == 0 || n.name != "" && x.o.Ready(n.name) {
 		return true, nil
 	}
 	own := slices.IndexFunc(hosts, func(h bothy.ClusterHost) bool { return h.Self })
@@ -93,8 +99,8 @@ func (x *Router) choose(ctx context.Context, hosts []bothy.ClusterHost, n *needs
 	for i := range hosts {
 		switch h := &hosts[i]; {
 		case h.Self:
-			self = h.State == bothy.HostUp && !x.o.Full()
-		case takes(h):
+			self = h.State == bothy.HostUp && !x.o.Full() && n.can(h)
+		case n.fits(h):
 			fit = append(fit, i)
 		}
 	}
@@ -194,15 +200,63 @@ func (x *Router) mayTake() bool {
 	return err == nil && x.o.Keeper.Live() && !x.cordoned(hosts) && !x.o.Full()
 }
 
-// other is a host that may take what this one may not.
-func (x *Router) other() (h bothy.ClusterHost, ok bool) {
-	hosts, err := x.list(context.Background())
+// other is a host that is to take a sandbox without a host, where this one is not: ok is false
+// where it is, be it that no host is better.
+func (x *Router) other(ctx context.Context, id string) (h bothy.ClusterHost, ok bool, err error) {
+	hosts, err := x.list(ctx)
 	if err != nil {
-		return h, false
+		return h, false, nil
 	}
-	_, others := x.choose(context.Background(), hosts, &needs{})
-	if len(others) == 0 {
-		return h, false
+	n := x.needsOfSandbox(ctx, id)
+	self, others := x.choose(ctx, x.withProcessors(ctx, hosts, n), n)
+	switch {
+	case self && x.o.Keeper.Live():
+		return h, false, nil
+	case len(others) > 0:
+		return others[0], true, nil
+	case slices.ContainsFunc(hosts, func(h bothy.ClusterHost) bool { return h.Self && !hasLabels(&h, n.labels) }):
+		return h, false, noRoom(n.labels)
 	}
-	return others[0], true
+	return h, false, nil
+}
+
+// needsOfSandbox are the needs of a sandbox that there is, as far as they are known.
+func (x *Router) needsOfSandbox(ctx context.Context, id string) *needs {
+	n := &needs{}
+	if x.o.Wanted == nil {
+		return n
+	}
+	if w, err := x.o.Wanted(ctx, id); err == nil {
+		n.project, n.memory, n.labels = w.Project, w.Memory, w.Labels
+	}
+	return n
+}
+
+// withProcessors are the hosts with their processors, where those matter. They are as long as
+// all the rest, and change only when a host starts.
+func (x *Router) withProcessors(ctx context.Context, hosts []bothy.ClusterHost, n *needs) []bothy.ClusterHost {
+	if n.memory == nil || n.memory.Processor == nil {
+		return hosts
+	}
+	x.mu.Lock()
+	known := x.processors
+	x.mu.Unlock()
+	if slices.ContainsFunc(hosts, func(h bothy.ClusterHost) bool { _, ok := known[h.Epoch]; return !ok }) {
+		all, err := x.o.Hosts.Hosts(ctx)
+		if err != nil {
+			return hosts // each host decides for itself
+		}
+		known = map[int64]*bothy.HostProcessor{}
+		for _, h := range all {
+			known[h.Epoch] = h.Processor
+		}
+		x.mu.Lock()
+		x.processors = known
+		x.mu.Unlock()
+	}
+	hosts = slices.Clone(hosts)
+	for i := range hosts {
+		hosts[i].Processor = known[hosts[i].Epoch]
+	}
+	return hosts
 }

@@ -58,6 +58,10 @@ func placer(t *testing.T, all []bothy.ClusterHost, change func(o *RouterOptions)
 	return NewRouter(o)
 }
 
+func processorOf(level string) *bothy.Processor {
+	return &bothy.Processor{Vendor: "AuthenticAMD", Level: level, CacheLine: 64, Features: bothy.CPUFeatures(level)}
+}
+
 func names(hosts []bothy.ClusterHost) (names []string) {
 	for _, h := range hosts {
 		names = append(names, h.Name)
@@ -89,6 +93,31 @@ func TestTheBestOfSomeHostsIsChosen(t *testing.T) {
 			three: func(h *bothy.ClusterHost) { h.Templates, h.FreeMemoryBytes = []string{"aaa"}, 5 }, want: []string{"two", "three"},
 		},
 		"the project's others": {needs: needs{project: "default"}, want: []string{"three", "two"}},
+		"a lower processor": {
+			needs: needs{memory: &bothy.MemoryNeeds{Engine: "gvisor", Build: "gvisor-1", Processor: processorOf(bothy.CPULevel4)}},
+			two: func(h *bothy.ClusterHost) {
+				h.Processor = &bothy.HostProcessor{Processor: *processorOf(bothy.CPULevel3)}
+			},
+			three: func(h *bothy.ClusterHost) {
+				h.Processor, h.FreeMemoryBytes = &bothy.HostProcessor{Processor: *processorOf(bothy.CPULevel4)}, 10
+			},
+			want: []string{"three"},
+		},
+		"another build": {
+			needs: needs{memory: &bothy.MemoryNeeds{Engine: "gvisor", Build: "gvisor-1"}},
+			two:   func(h *bothy.ClusterHost) { h.Builds = []string{"gvisor-2", "microvm-1"} },
+			three: func(h *bothy.ClusterHost) { h.Builds, h.FreeMemoryBytes = []string{"gvisor-1", "gvisor-2"}, 10 }, want: []string{"three"},
+		},
+		"builds of an engine that is not open": {
+			needs: needs{memory: &bothy.MemoryNeeds{Engine: "microvm", Build: "microvm-1"}},
+			two:   func(h *bothy.ClusterHost) { h.Builds = []string{"gvisor-2"} },
+			three: func(h *bothy.ClusterHost) { h.Builds = []string{"gvisor-2", "microvm-2"} }, want: []string{"two"},
+		},
+		"a snapshot that one has": {needs: needs{at: "three"}, three: func(h *bothy.ClusterHost) { h.FreeMemoryBytes = 70 }, want: []string{"three", "two"}},
+		"labels": {
+			needs: needs{labels: map[string]string{"zone": "a", "disk": "fast"}}, two: func(h *bothy.ClusterHost) { h.Labels = map[string]string{"zone": "a"} },
+			three: func(h *bothy.ClusterHost) { h.Labels = map[string]string{"zone": "a", "disk": "fast", "x": "y"} }, want: []string{"three"},
+		},
 		"the project's others, and much to do": {
 			needs: needs{project: "default"}, three: func(h *bothy.ClusterHost) { h.FreeMemoryBytes = 30 }, want: []string{"two", "three"},
 		},
@@ -257,6 +286,66 @@ func TestARefusalLeadsToTheNextHost(t *testing.T) {
 					t.Error("what hosts say to each other is in the answer")
 				}
 			})
+		}
+	}
+}
+
+// What no host can have is refused with what there is.
+func TestWhatNoHostCanHaveIsRefused(t *testing.T) {
+	host := func(name, level, shown string) bothy.ClusterHost {
+		return idle(name, func(h *bothy.ClusterHost) {
+			h.Processor, h.Labels = &bothy.HostProcessor{Processor: *processorOf(level), CPULevel: shown}, map[string]string{"zone": name}
+		})
+	}
+	dead := host("four", bothy.CPULevel4, bothy.CPUHost)
+	dead.State = bothy.HostDead
+	all := []bothy.ClusterHost{host("two", bothy.CPULevel2, bothy.CPUHost), host("three", bothy.CPULevel3, bothy.CPUHost), dead}
+	e := bothy.AsError(NoHost("snp1", bothy.MemoryNeeds{Engine: "gvisor", Build: "gvisor-1", Processor: processorOf(bothy.CPULevel4)}, all))
+	for _, want := range []string{"snp1", "gvisor-1", "AuthenticAMD x86-64-v4", "two (up, AuthenticAMD x86-64-v2 without", "three (up, AuthenticAMD x86-64-v3 without adx, avx512bw"} {
+		if e.Code != bothy.CodeUnsupported || !strings.Contains(e.Detail, want) || strings.Contains(e.Detail, "four") || !strings.Contains(e.Hint, "files_only") {
+			t.Errorf("the error is %s; %s", e.Detail, e.Hint)
+			break
+		}
+	}
+	e = bothy.AsError(checkLabels(map[string]string{"zone": "four"}, all))
+	if e.Code != bothy.CodeInvalid || !strings.Contains(e.Detail, "zone=four") || !strings.Contains(e.Hint, "zone=three (three), zone=two (two)") {
+		t.Errorf("the error is %s; %s", e.Detail, e.Hint)
+	}
+	if err := checkLabels(map[string]string{"zone": "two"}, all); err != nil {
+		t.Error(err)
+	}
+
+	tellProblems(all)
+	if p := all[0].ProcessorProblem; !strings.Contains(p, "the host three") || !strings.Contains(p, "engine.cpu_level") || all[1].ProcessorProblem != "" {
+		t.Errorf("the problems are %q and %q", p, all[1].ProcessorProblem)
+	}
+	all = []bothy.ClusterHost{host("two", bothy.CPULevel3, bothy.CPUHost), host("three", bothy.CPULevel4, bothy.CPULevel3)}
+	tellProblems(all)
+	for _, h := range all {
+		if h.ProcessorProblem != "" {
+			t.Errorf("where all see one level, the host %s has the problem %s", h.Name, h.ProcessorProblem)
+		}
+	}
+}
+
+// Which requests wake a sandbox that is paused is known by their paths.
+func TestRequestsThatWake(t *testing.T) {
+	for request, want := range map[string][2]bool{
+		"POST /v1/sandboxes/" + aSandbox + "/resume":    {true, false},
+		"POST /v1/sandboxes/" + aSandbox + "/fork":      {true, false},
+		"POST /sandboxes/" + aSandbox + "/connect":      {true, false},
+		"POST /v1/sandboxes/" + aSandbox + "/exec":      {false, true},
+		"GET /v1/sandboxes/" + aSandbox + "/files/read": {false, true},
+		"GET /v1/sandboxes/" + aSandbox + "/metrics":    {false, false},
+		"POST /v1/sandboxes/" + aSandbox + "/pause":     {false, false},
+		"DELETE /v1/sandboxes/" + aSandbox:              {false, false},
+		"POST /v1/sandboxes/" + aSandbox + "/move":      {false, false},
+		"GET /v1/sandboxes/" + aSandbox + "/resume":     {false, false},
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		target := ofPath(httptest.NewRequest(method, path, nil))
+		if got := [2]bool{target.wakes, target.uses}; got != want {
+			t.Errorf("%s: %v", request, got)
 		}
 	}
 }

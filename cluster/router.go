@@ -12,6 +12,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -46,9 +47,11 @@ type RouterOptions struct {
 	// a template waits here.
 	Full  func() bool
 	Ready func(template string) bool
-	// Template finds a template by what a project asks for, in the words of
-	// bothy.HostFigures, and its name. Optional.
-	Template func(project, asked string) (name, image string)
+	// Template finds a template by what a project asks for. Optional.
+	Template func(ctx context.Context, project, asked string) Asked
+	// Wanted finds what a sandbox wants of a host, and Memory what a snapshot does. Optional.
+	Wanted func(ctx context.Context, id string) (*Wanted, error)
+	Memory func(ctx context.Context, snapshot string) (*bothy.MemoryNeeds, error)
 	// Spread counts a project's sandboxes that run on each host. Optional.
 	Spread func(ctx context.Context, project string) (map[string]int, error)
 	// Fetchable reports whether this host can have the files of a snapshot without the host
@@ -77,6 +80,10 @@ type Router struct {
 	// placed counts what hosts got since then, in all and by project.
 	placed  map[string]int
 	spreads map[string]spread
+	// processors are those of the hosts, by their epochs.
+	processors map[int64]*bothy.HostProcessor
+	// mover gives away what this host cannot wake.
+	mover *Mover
 }
 
 // known is a host that had a sandbox a moment ago.
@@ -110,6 +117,10 @@ type target struct {
 	duty, place bool
 	// template is the one that a new sandbox is asked of; empty is the usual one.
 	template string
+	// wakes says that a paused sandbox is to wake, and uses that it does if it wakes by itself.
+	wakes, uses bool
+	// labels are those that the host of a new sandbox has to have.
+	labels map[string]string
 	// alone is set for the message of an agent that another host may answer.
 	alone bool
 }
@@ -135,6 +146,7 @@ func (x *Router) Route(w http.ResponseWriter, r *http.Request) (handled bool, le
 	case t.sandbox != "" && isMove(r):
 		return x.toSandbox(w, r, t, caller, peer), none
 	case t.sandbox != "":
+		x.giveAway(r, t, caller, peer)
 		return x.gated(w, r, t.sandbox, func() bool { return x.toSandbox(w, r, t, caller, peer) })
 	case t.snapshot != "":
 		return x.gated(w, r, x.sandboxOf(r, t.snapshot), func() bool { return x.toSnapshot(w, r, t, caller, peer) })
@@ -187,7 +199,7 @@ func (x *Router) targetOf(r *http.Request, peer *Peer) (c Caller, t target, err 
 	}
 	t = ofPath(r)
 	body := t.place || r.URL.Path == x.o.Agents && r.Method == http.MethodPost
-	if t == (target{}) && !body {
+	if t.sandbox == "" && t.snapshot == "" && !t.duty && !body {
 		return c, t, nil
 	}
 	if peer == nil {
@@ -217,6 +229,9 @@ func ofPath(r *http.Request) (t target) {
 			t.snapshot = p
 		}
 	}
+	if t.sandbox != "" {
+		t.ofUse(r)
+	}
 	if t.sandbox != "" || t.snapshot != "" {
 		return t
 	}
@@ -245,14 +260,15 @@ func (x *Router) readTarget(r *http.Request, t *target) error {
 	}
 	if t.place {
 		var asked struct {
-			SnapshotID string `json:"snapshot_id"`
-			TemplateID string `json:"templateID"`
-			Template   string `json:"template"`
+			SnapshotID string            `json:"snapshot_id"`
+			TemplateID string            `json:"templateID"`
+			Template   string            `json:"template"`
+			HostLabels map[string]string `json:"host_labels"`
 		}
 		if json.Unmarshal(body, &asked) != nil {
 			return nil
 		}
-		t.template = cmp.Or(asked.Template, asked.TemplateID)
+		t.template, t.labels = cmp.Or(asked.Template, asked.TemplateID), asked.HostLabels
 		for _, id := range []string{asked.SnapshotID, asked.TemplateID} {
 			if snapshotID.MatchString(id) {
 				t.snapshot = id
@@ -280,10 +296,26 @@ func (x *Router) readTarget(r *http.Request, t *target) error {
 			t.snapshot = id
 		}
 	}
+	t.wakes = slices.Contains(wakingTools, message.Params.Name)
+	t.uses = slices.Contains(usingTools, message.Params.Name)
 	if t.place = message.Params.Name == "create_sandbox"; t.place {
 		t.template, _ = message.Params.Arguments["template"].(string)
+		labels, _ := message.Params.Arguments["host_labels"].(map[string]any)
+		for key, value := range labels {
+			if text, ok := value.(string); ok {
+				t.labels = with(t.labels, key, text)
+			}
+		}
 	}
 	return nil
+}
+
+func with(m map[string]string, key, value string) map[string]string {
+	if m == nil {
+		m = map[string]string{}
+	}
+	m[key] = value
+	return m
 }
 
 // toSandbox leads a request to the host that has a sandbox.
@@ -309,8 +341,13 @@ func (x *Router) toSandbox(w http.ResponseWriter, r *http.Request, t target, c C
 			return x.owned(w, r, t, c, peer, o)
 		}
 		// It has no host. The first that takes it has it.
-		if peer == nil && !x.mayTake() {
-			if to, ok := x.other(); ok {
+		if peer == nil {
+			to, ok, err := x.other(r.Context(), t.sandbox)
+			if err != nil {
+				x.o.Fail(w, r, err)
+				return true
+			}
+			if ok {
 				return x.pass(w, r, t, c, store.Ownership{Host: to.Name, Address: to.Address})
 			}
 		}
@@ -364,13 +401,16 @@ func (x *Router) toSnapshot(w http.ResponseWriter, r *http.Request, t target, c 
 		t.sandbox = sandbox
 		return x.toSandbox(w, r, t, c, peer)
 	}
-	if o.Dead && x.o.Fetchable != nil {
+	if (o.Dead || t.place && x.o.Memory != nil) && x.o.Fetchable != nil {
 		fetchable, err := x.o.Fetchable(r.Context(), t.snapshot)
 		if err != nil {
 			x.o.Fail(w, r, err)
 			return true
 		}
-		if fetchable {
+		if fetchable && peer == nil && t.place {
+			return x.placeCopy(w, r, t, c, o)
+		}
+		if fetchable && (o.Dead || bothy.MayGoElsewhere(r.Context())) {
 			return false
 		}
 	}

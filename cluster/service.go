@@ -34,7 +34,9 @@ func (s *Service) Hosts(ctx context.Context) ([]bothy.ClusterHost, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
-	return s.Store.Hosts(ctx)
+	hosts, err := s.Store.Hosts(ctx)
+	tellProblems(hosts)
+	return hosts, err
 }
 
 // InviteHost implements bothy.ClusterService.
@@ -63,6 +65,7 @@ func (s *Service) UpdateHost(ctx context.Context, name string, u bothy.HostUpdat
 	if err != nil {
 		return nil, err
 	}
+	tellProblems(hosts)
 	i := slices.IndexFunc(hosts, func(h bothy.ClusterHost) bool { return h.Name == name })
 	if i < 0 {
 		return nil, noHost(name)

@@ -200,8 +200,10 @@ type Engine struct {
 	Auto string `yaml:"auto"`
 	// UIDs is the range of the host's user ids of which every machine gets one, such as
 	// 200000-265535; empty means one that no account and no container has.
-	UIDs    string  `yaml:"uids"`
-	Microvm Microvm `yaml:"microvm"`
+	UIDs string `yaml:"uids"`
+	// CPULevel is what sandboxes see of the processor: bothy.CPUHost, or a level of x86-64.
+	CPULevel string  `yaml:"cpu_level"`
+	Microvm  Microvm `yaml:"microvm"`
 }
 
 // What the engine auto is.
@@ -233,6 +235,7 @@ func (e Engine) check() error {
 		of         []string
 	}{
 		{"engine.default", e.Default, []string{"gvisor", "microvm", bothy.EngineAuto}},
+		{"engine.cpu_level", e.CPULevel, []string{bothy.CPUHost, bothy.CPULevel2, bothy.CPULevel3, bothy.CPULevel4}},
 		{"engine.auto", e.Auto, []string{AutoAccelerated, AutoStrongest}},
 		{"engine.microvm.acceleration", e.Microvm.Acceleration, []string{"auto", "kvm", "emulated"}},
 	} {
@@ -332,7 +335,7 @@ func Default() Config {
 		TLS: TLS{ACME: ACME{
 			DirectoryURL: "https://acme-v02.api.letsencrypt.org/directory", HTTPPort: 80, TLSPort: 443,
 		}},
-		Engine:    Engine{Default: "gvisor", Auto: AutoAccelerated, Microvm: Microvm{Acceleration: "auto"}},
+		Engine:    Engine{Default: "gvisor", Auto: AutoAccelerated, CPULevel: bothy.CPUHost, Microvm: Microvm{Acceleration: "auto"}},
 		Sandboxes: Sandboxes{Max: 2000, MinFreeMemoryMB: 512, WaitSeconds: 10, KeepEndedHours: 168},
 		Pool: Pool{
 			Templates: []string{bothy.DefaultTemplate}, Ready: 1, ReadyMax: 4, Spares: 2, GoldenMax: 16,

@@ -188,6 +188,7 @@ func TestEngineSettings(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"engine: {default: docker}\n":                 "engine.default",
+		"engine: {cpu_level: x86-64-v9}\n":            "engine.cpu_level",
 		"engine: {auto: fastest}\n":                   "engine.auto",
 		"engine: {microvm: {acceleration: \"on\"}}\n": "engine.microvm.acceleration",
 		"engine: {microvm: {modules: /lib/x}}\n":      "engine.microvm.modules",

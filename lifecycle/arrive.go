@@ -81,6 +81,10 @@ func (a *arrival) admit(ctx context.Context) (err error) {
 			return bothy.Errorf(bothy.CodeConflict, "this host cannot wake memory of engine build %s, %s", o.Build, why).
 				WithHint("Move it to a host with that build.")
 		}
+		if host := e.Info().Host; !host.Wakes(o.Processor) {
+			return bothy.Errorf(bothy.CodeConflict, "this host cannot wake memory that was written on another processor, %s: it has %s", o.Processor, missing(host, o.Processor)).
+				WithHint("Move it to a host with such a processor: `bothy host ls -o json` lists them.")
+		}
 	}
 	if !o.Running() {
 		return nil
@@ -195,6 +199,7 @@ func (a *arrival) wake(ctx context.Context) error {
 	if how.Kind != bothy.SnapshotMemory {
 		return bothy.Errorf(bothy.CodeConflict, "its memory cannot be woken on this host: %s", how.Detail)
 	}
+	s.sees(sb, a.last.m)
 	l, err := s.machines.Attach(ctx, sb, machine, a.last.m.GuestKey)
 	if err != nil {
 		return err

@@ -32,6 +32,9 @@ func (s *Service) create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 	if err != nil {
 		return nil, err
 	}
+	if err := s.checkHostLabels(req.HostLabels); err != nil {
+		return nil, err
+	}
 	if err := s.room(); err != nil {
 		return nil, err
 	}
@@ -234,7 +237,9 @@ func (s *Service) assignOrStart(ctx context.Context, sb *store.Sandbox, t *bothy
 	if claimed == nil {
 		return start()
 	}
-	if memory != "" {
+	if memory == "" {
+		s.sees(sb, nil)
+	} else {
 		sb.Resumed = &bothy.Resumed{SnapshotID: memory, Kind: bothy.SnapshotMemory, At: s.clock.Now().UTC()}
 	}
 	l, err := s.assign(ctx, sb, t, claimed)
@@ -251,6 +256,7 @@ func (s *Service) assignOrStart(ctx context.Context, sb *store.Sandbox, t *bothy
 
 // startNew wakes a machine from a golden snapshot, or boots one.
 func (s *Service) startNew(ctx context.Context, sb *store.Sandbox, t *bothy.Template) (*instance.Instance, error) {
+	s.sees(sb, nil)
 	if g := s.warm.Golden(sb); g != nil {
 		l, err := s.start(ctx, sb, t, g.Key, func(ctx context.Context) (bothy.Machine, error) {
 			return s.warm.RestoreGolden(ctx, sb, t, g)
@@ -424,6 +430,7 @@ func (s *Service) createFromMemory(ctx context.Context, req bothy.SandboxCreate,
 	if err != nil {
 		return nil, err
 	}
+	s.sees(sb, m)
 	return s.createOf(ctx, sb, files, from.SnapshotID, req, func() (*instance.Instance, error) { return s.startFrom(ctx, sb, checking(ctx, dir, m)) })
 }
 
@@ -438,6 +445,11 @@ func (s *Service) startFrom(ctx context.Context, sb *store.Sandbox, from *frozen
 	l, err := s.start(ctx, sb, t, key, func(ctx context.Context) (bothy.Machine, error) {
 		machine, how, err := s.restore(ctx, sb, t, from)
 		sb.Resumed = how
+		if how != nil && how.Kind == bothy.SnapshotMemory {
+			s.sees(sb, from.m)
+		} else {
+			s.sees(sb, nil)
+		}
 		return machine, err
 	})
 	if err != nil {

@@ -89,11 +89,12 @@ func (d *departure) describe(ctx context.Context) error {
 		}
 		defer release()
 		d.offer.Engine, d.offer.Build, d.offer.Kind = m.Engine, m.EngineBuild, m.Kind
+		d.offer.Processor = m.Processor
 		return nil
 	case sb.State != bothy.StateRunning || l == nil:
 		return s.wrongState(sb)
 	}
-	d.offer.Build = l.Machine.Build()
+	d.offer.Build, d.offer.Processor = l.Machine.Build(), s.processorOf(sb)
 	if why := s.foreignBuild(sb.Engine, d.offer.Build); why != "" {
 		return bothy.Errorf(bothy.CodeConflict, "sandbox %s cannot be moved with its memory: it was started by engine build %s, which this host has not kept", d.id, d.offer.Build).
 			WithHint("Pause and resume it, or let it end here.")
@@ -137,7 +138,7 @@ func (d *departure) send(ctx context.Context, w io.Writer) error {
 	if d.l != nil {
 		m := &snapshot.Manifest{
 			ID: d.sb.SnapshotID, ProjectID: d.sb.ProjectID, SandboxID: d.id, Kind: bothy.SnapshotMemory, Engine: d.sb.Engine, EngineBuild: d.offer.Build,
-			GuestKey: d.sb.GuestKey, Sandbox: snapshot.Origin{Template: d.sb.Template, TemplateDigest: d.sb.TemplateDigest}, Fresh: true,
+			GuestKey: d.sb.GuestKey, Processor: d.s.processorOf(d.sb), Sandbox: snapshot.Origin{Template: d.sb.Template, TemplateDigest: d.sb.TemplateDigest}, Fresh: true,
 		}
 		if err := to.Send(ctx, d.draft.Dir(), m); err != nil {
 			return err

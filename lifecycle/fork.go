@@ -143,7 +143,7 @@ func (s *Service) captureNow(ctx context.Context, id string) (sb *store.Sandbox,
 		return nil, "", nil, nil, snapshotError(err)
 	}
 	m = &snapshot.Manifest{
-		Engine: sb.Engine, EngineBuild: l.Machine.Build(), GuestKey: sb.GuestKey,
+		Engine: sb.Engine, EngineBuild: l.Machine.Build(), GuestKey: sb.GuestKey, Processor: s.processorOf(sb),
 		Sandbox: snapshot.Origin{TemplateDigest: sb.TemplateDigest}, Fresh: true,
 	}
 	return sb, draft.Dir(), m, func() { draft.Discard(); letGo() }, nil

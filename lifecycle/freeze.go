@@ -131,7 +131,7 @@ func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *store.Sandbox,
 	m := &snapshot.Manifest{
 		ID: o.id, ProjectID: sb.ProjectID, SandboxID: sb.ID, ParentID: sb.HeadSnapshotID, Name: o.name, Kind: o.kind,
 		CreatedAt: s.clock.Now().UTC(), Engine: sb.Engine, EngineBuild: build, Kernel: sb.Kernel,
-		Detail: o.detail, GuestKey: sb.GuestKey,
+		Detail: o.detail, GuestKey: sb.GuestKey, Processor: s.processorOf(sb),
 		Sandbox: snapshot.Origin{
 			Name: sb.Name, Template: sb.Template, TemplateDigest: sb.TemplateDigest,
 			CPU: sb.CPU, MemoryMB: sb.MemoryMB, DiskMB: sb.DiskMB, Network: sb.Network,
@@ -173,10 +173,14 @@ func sealDraft(ctx context.Context, draft blob.Draft, m *snapshot.Manifest, room
 }
 
 func record(m *snapshot.Manifest) *bothy.Snapshot {
-	return &bothy.Snapshot{
+	n := &bothy.Snapshot{
 		ID: m.ID, SandboxID: m.SandboxID, ParentID: m.ParentID, Name: m.Name, Template: m.Sandbox.Template,
 		Kind: m.Kind, SizeBytes: m.Size(), CreatedAt: m.CreatedAt, Detail: m.Detail, ProjectID: m.ProjectID, Durable: bothy.DurableHost,
 	}
+	if m.Kind == bothy.SnapshotMemory {
+		n.Needs = needsOf(m)
+	}
+	return n
 }
 
 // snapshotError gives the failures of the disk their own words.
@@ -310,6 +314,14 @@ func (s *Service) restoreMachine(ctx context.Context, sb *store.Sandbox, t *both
 		if why != "" {
 			how.Kind = bothy.SnapshotFiles
 			how.Detail = fmt.Sprintf("the memory was written by engine build %s, %s: the files are back, the processes are gone", m.EngineBuild, why)
+			break
+		}
+		if host := engine.Info().Host; !host.Wakes(m.Processor) {
+			if s.o.NoHost != nil {
+				return nil, nil, s.o.NoHost(ctx, m.ID, *needsOf(m))
+			}
+			how.Kind = bothy.SnapshotFiles
+			how.Detail = fmt.Sprintf("the memory was written on another processor, %s, and this host has %s: the files are back, the processes are gone", m.Processor, missing(host, m.Processor))
 		}
 	}
 	var machine bothy.Machine

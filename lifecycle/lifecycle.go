@@ -64,6 +64,11 @@ type Options struct {
 	NetworkLogs NetworkLogs
 	// CABundle is PEM that every sandbox trusts. Optional.
 	CABundle string
+	// HostLabels are this host's, which may be none; nil where there is no cluster.
+	HostLabels map[string]string
+	// NoHost is the error for memory that can be woken on no host of the cluster; nil where there
+	// is no cluster, and files are woken instead.
+	NoHost func(ctx context.Context, snapshotID string, needs bothy.MemoryNeeds) error
 	// Elsewhere counts the sandboxes of a project that run on other hosts, where some share
 	// the store. Optional.
 	Elsewhere func(ctx context.Context, projectID string) (int, error)

@@ -24,6 +24,7 @@ func (s *Service) newSandbox(req bothy.SandboxCreate) (*store.Sandbox, error) {
 		},
 		RequireAcceleration: req.RequireAcceleration, EndWhenIdle: req.EndWhenIdle,
 	}
+	sb.HostLabels = maps.Clone(req.HostLabels)
 	if req.TimeoutSeconds != nil {
 		sb.TimeoutSeconds = *req.TimeoutSeconds
 	}

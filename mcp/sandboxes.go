@@ -31,6 +31,7 @@ type createIn struct {
 	RequireAcceleration bool              `json:"require_acceleration,omitempty" jsonschema:"Refuse a virtual machine that would be emulated, and so slow"`
 	EndWhenIdle         bool              `json:"-"`
 	Budget              float64           `json:"budget,omitempty" jsonschema:"What it and everything forked from it may spend, in the currency of the server's prices; when that is used up they are paused. 0, the default, is no limit"`
+	HostLabels          map[string]string `json:"host_labels,omitempty" jsonschema:"Only on a host of the cluster with these labels, all of them, such as {\"zone\":\"a\"}"`
 }
 
 type listIn struct {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -21,6 +22,8 @@ import (
 	"github.com/bothy-dev/bothy/blob/s3"
 	"github.com/bothy-dev/bothy/cluster"
 	"github.com/bothy-dev/bothy/config"
+	"github.com/bothy-dev/bothy/engine/builds"
+	"github.com/bothy-dev/bothy/engine/microvm"
 	"github.com/bothy-dev/bothy/mcp"
 	"github.com/bothy-dev/bothy/telemetry"
 )
@@ -88,7 +91,7 @@ func (s *Server) openCluster(ctx context.Context) error {
 	gate := &cluster.Gate{}
 	router := cluster.NewRouter(cluster.RouterOptions{
 		Hosts: s.hosts, Authority: authority, Keeper: s.keeper, Gate: gate, Here: s.lifecycle.Here, Full: s.lifecycle.Full,
-		Ready: s.readyOf, Template: s.templateAsked, Spread: s.hosts.LiveByHost,
+		Ready: s.readyOf, Template: s.templateAsked, Spread: s.hosts.LiveByHost, Wanted: s.wanted, Memory: s.memoryOf,
 		Fetchable: s.fetchable,
 		Port:      s.api.PortOf, Agents: mcp.Path, Fail: s.api.Fail, Log: s.log, Counts: &s.counts,
 		Authenticate: func(r *http.Request) (c cluster.Caller, err error) {
@@ -196,6 +199,49 @@ func (s *Server) fetchable(ctx context.Context, id string) (bool, error) {
 	return err == nil && s.storedElsewhere(n), err
 }
 
+// wakeable are the engine builds whose memory this host can wake, as far as is known.
+func (s *Server) wakeable() (names []string) {
+	all, err := builds.List(s.builds.Dir())
+	if err != nil {
+		return nil
+	}
+	vms := s.microvm.Load()
+	for i := range all {
+		b := &all[i]
+		switch {
+		case builds.RefusedBy(s.config.Engines.Refuse, b.Name, b) != "":
+		case b.Engine != microvm.Name || vms != nil && vms.Wakes(b):
+			names = append(names, b.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// hostLabels are this host's; nil without a cluster.
+func (s *Server) hostLabels() map[string]string {
+	if s.hosts == nil {
+		return nil
+	}
+	labels := map[string]string{}
+	maps.Copy(labels, s.config.Cluster.Labels)
+	return labels
+}
+
+// noHost is the error for memory that no host of the cluster can wake; nil without a cluster.
+func (s *Server) noHost() func(context.Context, string, bothy.MemoryNeeds) error {
+	if s.hosts == nil {
+		return nil
+	}
+	return func(ctx context.Context, snapshotID string, needs bothy.MemoryNeeds) error {
+		all, err := s.hosts.Hosts(ctx)
+		if err != nil {
+			return err
+		}
+		return cluster.NoHost(snapshotID, needs, all)
+	}
+}
+
 // readyOf reports whether a sandbox of a template is held ready here.
 func (s *Server) readyOf(template string) bool {
 	return slices.ContainsFunc(s.lifecycle.PoolContents(), func(i bothy.HostPoolItem) bool {
@@ -204,15 +250,51 @@ func (s *Server) readyOf(template string) bool {
 }
 
 // templateAsked finds the template of a request for a sandbox, in any of its forms.
-func (s *Server) templateAsked(project, asked string) (name, image string) {
+func (s *Server) templateAsked(ctx context.Context, project, asked string) (a cluster.Asked) {
 	if to := s.config.E2B.Templates[asked]; to != "" {
 		asked = to
 	}
 	t, err := s.templates.Find(project, cmp.Or(asked, bothy.DefaultTemplate))
 	if err != nil {
-		return "", "" // it is refused where it is asked for
+		return a // it is refused where it is asked for
 	}
-	return t.Name, bothy.HostTemplate(t.Digest)
+	a.Name, a.Image = t.Name, bothy.HostTemplate(t.Digest)
+	if t.Memory == nil {
+		return a
+	}
+	a.Image = bothy.HostTemplate(t.Memory.BaseDigest)
+	if n, err := s.store.Snapshot(ctx, t.Memory.SnapshotID); err == nil {
+		a.Memory = n.Needs
+	}
+	if _, o, err := s.hosts.SnapshotHost(ctx, t.Memory.SnapshotID); err == nil && !o.Dead {
+		a.Host = o.Host
+	}
+	return a
+}
+
+// wanted is what a sandbox wants of the host that takes it.
+func (s *Server) wanted(ctx context.Context, id string) (*cluster.Wanted, error) {
+	sb, err := s.store.Sandbox(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	w := &cluster.Wanted{Project: sb.ProjectID, AutoResume: sb.AutoResume, Labels: sb.HostLabels}
+	if w.Memory = s.lifecycle.MemoryOf(sb); w.Memory == nil && sb.SnapshotID != "" {
+		w.Memory, err = s.memoryOf(ctx, sb.SnapshotID)
+	}
+	return w, err
+}
+
+// memoryOf is what a host must have to wake a snapshot's memory; nil where it has none.
+func (s *Server) memoryOf(ctx context.Context, snapshotID string) (*bothy.MemoryNeeds, error) {
+	n, err := s.store.Snapshot(ctx, snapshotID)
+	if bothy.ErrorCode(err) == bothy.CodeSnapshotNotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return n.Needs, nil
 }
 
 // imagesFor is how old what is said of the templates on this host may be.
@@ -248,7 +330,7 @@ func (s *Server) figures() bothy.HostFigures {
 	f := bothy.HostFigures{
 		Version: s.version, CPUs: runtime.NumCPU(), Live: s.lifecycle.Live(), Ready: s.lifecycle.Pool(context.Background()).Ready,
 		MaxSandboxes: s.config.Sandboxes.Max, FreeMemoryBytes: s.lifecycle.FreeMemoryBytes(),
-		Templates: s.images.of(s.templates.Here),
+		Templates: s.images.of(s.templates.Here), Builds: s.wakeable(),
 	}
 	if s.cluster.Mover != nil {
 		f.MoveProblem = s.cluster.Mover.Problem()

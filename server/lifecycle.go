@@ -87,6 +87,8 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 			Ready: s.config.Pool.Ready, ReadyMax: s.config.Pool.ReadyMax, Templates: s.config.Pool.Templates,
 			MinFreeMemoryMB: s.config.Pool.MinFreeMemoryMB,
 		},
+		NoHost:       s.noHost(),
+		HostLabels:   s.hostLabels(),
 		Elsewhere:    s.elsewhere(),
 		MaxSandboxes: s.config.Sandboxes.Max,
 		Register:     RegisterFolder(s.config),

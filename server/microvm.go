@@ -47,6 +47,7 @@ func (s *Server) openMicrovm(ctx context.Context, b embedded.Paths) (bothy.Engin
 	e, err := microvm.New(microvm.Options{
 		Dir: filepath.Join(s.config.Home, "vms"), Init: b.Vminit, Boot: image, Guest: b.GuestImage, Acceleration: t.Acceleration,
 		CgroupParent: "bothy-" + shortHash(s.config.Home) + "-vm", UIDs: s.uids, Builds: s.builds, Log: s.log,
+		Processor: hostProcessor(), CPULevel: s.config.Engine.CPULevel,
 	})
 	if err != nil {
 		return nil, err

@@ -119,6 +119,9 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 			s.Close()
 		}
 	}()
+	if err := checkProcessor(c); err != nil {
+		return nil, err
+	}
 	if err := s.openHome(); err != nil {
 		return nil, err
 	}

@@ -58,7 +58,8 @@ func (s *Server) openStore(ctx context.Context) error {
 			return err
 		}
 		times := leaseTimes(c)
-		opts = append(opts, postgres.WithMember(postgres.Member{Name: c.Cluster.Name, Address: cmp.Or(c.Cluster.Address, c.Cluster.Listen), Labels: c.Cluster.Labels}),
+		opts = append(opts, postgres.WithMember(postgres.Member{Name: c.Cluster.Name, Address: cmp.Or(c.Cluster.Address, c.Cluster.Listen), Labels: c.Cluster.Labels,
+			Processor: bothy.HostProcessor{Processor: hostProcessor(), CPULevel: c.Engine.CPULevel}}),
 			postgres.WithLease(times.Lease, times.Renew()), postgres.WithLastEpoch(lastEpoch(c.Home)))
 	}
 	db, err := postgres.Open(ctx, c.Store, opts...)

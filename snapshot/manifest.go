@@ -50,6 +50,8 @@ type Manifest struct {
 	Engine      string             `json:"engine"`
 	EngineBuild string             `json:"engine_build"`
 	Kernel      string             `json:"kernel,omitempty"`
+	// Processor is what the processes in memory may use of one.
+	Processor *bothy.Processor `json:"processor,omitempty"`
 	// Detail is why a snapshot holds files only, where memory could be expected.
 	Detail   string `json:"detail,omitempty"`
 	GuestKey string `json:"guest_key,omitempty"`

@@ -26,7 +26,7 @@ type Hosts interface {
 
 	Hosts(ctx context.Context) ([]bothy.ClusterHost, error)
 	// Peers are the hosts as they say of themselves, without Sandboxes, which to count takes
-	// long where there are many.
+	// long where there are many, and without Processor, which is long.
 	Peers(ctx context.Context) ([]bothy.ClusterHost, error)
 	// Epoch is that of this run of the server. Wanted is what was wanted of this host when
 	// its lease was renewed last.

@@ -16,12 +16,14 @@ type Offer struct {
 	Attempt string `json:"attempt"`
 	Epoch   int64  `json:"epoch"`
 	// Engine, Build and Kind are those of what is to be woken.
-	Engine         string             `json:"engine"`
-	Build          string             `json:"build"`
-	Kind           bothy.SnapshotKind `json:"kind"`
-	Template       string             `json:"template"`
-	TemplateDigest string             `json:"template_digest"`
-	MemoryMB       int                `json:"memory_mb"`
+	Engine string             `json:"engine"`
+	Build  string             `json:"build"`
+	Kind   bothy.SnapshotKind `json:"kind"`
+	// Processor is what its processes may use of one, where that is known.
+	Processor      *bothy.Processor `json:"processor,omitempty"`
+	Template       string           `json:"template"`
+	TemplateDigest string           `json:"template_digest"`
+	MemoryMB       int              `json:"memory_mb"`
 }
 
 // Running reports whether the sandbox runs, and comes with its memory.

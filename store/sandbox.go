@@ -29,6 +29,10 @@ type Sandbox struct {
 	// Moving names the attempt to give the sandbox to another host that is under way, which
 	// may take it only under this name.
 	Moving string `json:"_moving,omitempty"`
+	// CPULevel is that of the server which started the sandbox, and Processor what its processes
+	// may use of one where that is not what such a server shows.
+	CPULevel  string           `json:"_cpu_level,omitempty"`
+	Processor *bothy.Processor `json:"_processor,omitempty"`
 	// Pooled marks a machine that waits in a pool and has no owner yet.
 	Pooled bool `json:"_pooled,omitempty"`
 }

@@ -64,6 +64,7 @@ var Descriptions = map[string]fields{
 		"budget":             field("What it and everything forked from it may spend, in the currency of the server's rates; missing if there is no limit."),
 		"budget_root":        field("The sandbox that the budget was set on: this one, or the one that it was forked from."),
 		"resumed":            field("What came back when it was last resumed."),
+		"host_labels":        field("The labels that its host has to have, where some were asked for."),
 		"ended":              field("Why and when it ended; missing while it lives."),
 	},
 	"Ended": {
@@ -221,6 +222,7 @@ var Descriptions = map[string]fields{
 		"engine":               field("The technology that gives it its own kernel: gvisor, microvm, or auto, which leaves it to the server's policy; empty is the server's default.", example("gvisor")),
 		"require_acceleration": field("Refuse to create it if its virtual machine would be emulated, or if it would not be a virtual machine. It is then also resumed only with acceleration.", byDefault(false)),
 		"budget":               field("What it and everything forked from it may spend, in the currency of the server's rates; 0 is no limit. When it is used up they are paused.", between(0, bothy.MaxBudget), byDefault(0)),
+		"host_labels":          field("Make it on a host of the cluster with these labels, all of them. It goes to no other host later. Refused where no host has them, and where there is no cluster.", example(map[string]string{"zone": "a"})),
 	},
 	"SandboxUpdate": {
 		"timeout_seconds": field("Its time-out, counted from now; 0 is none.", between(0, bothy.MaxTimeoutSeconds), example(3600)),
@@ -804,6 +806,17 @@ var Descriptions = map[string]fields{
 		"load":              field("The load average over one minute, divided by the number of its processors."),
 		"templates":         field("The images that are on the host, by the first 12 digits of their digests. Missing if there are more than 64."),
 		"move_problem":      field("Why a sandbox could not be moved off the host yet."),
+		"builds":            field("The engine builds whose memory the host can wake, as far as is known: an engine that has not been needed yet tells nothing."),
+		"processor":         field("Its processor."),
+		"processor_problem": field("What sandboxes of another host may use that this processor has not, so that their memory cannot be woken here."),
+	},
+	"HostProcessor": {
+		"vendor":     field("As the processor says it: AuthenticAMD, GenuineIntel."),
+		"level":      field("The highest level of x86-64 that it has: x86-64-v1 to x86-64-v4."),
+		"cache_line": field("The bytes of a line of its cache."),
+		"hides":      field("Whether the host can hide features from programs that ask the processor itself."),
+		"features":   field("What it can do, in the words of /proc/cpuinfo."),
+		"cpu_level":  field("What new sandboxes see of it: host, which is all, or a level."),
 	},
 	"HostUpdate": {
 		"state":         field("The desired state of the host.", oneOf("up", "cordoned", "draining")),

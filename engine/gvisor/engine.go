@@ -51,6 +51,10 @@ type Options struct {
 	CgroupParent string
 	// UIDs gives each machine its own user; nil means uid.Default.
 	UIDs *uid.Pool
+	// Processor is the host's, and CPULevel what sandboxes see of it; empty stands for
+	// bothy.CPUHost.
+	Processor bothy.Processor
+	CPULevel  string
 	// Builds keeps this build for later ones, and has those of earlier ones. With nil,
 	// only memory of this build is woken.
 	Builds *builds.Store
@@ -62,6 +66,10 @@ type Engine struct {
 	dir     string
 	sentry  string
 	build   string
+	host    bothy.Processor
+	level   string
+	shown   bothy.Processor
+	masked  []string        // the features that sandboxes may see; nil is all
 	library library.Library // the sentry's
 	builds  *builds.Store
 	off     tuning.Off
@@ -149,6 +157,10 @@ func New(o Options) (*Engine, error) {
 		dir:     o.Dir,
 		sentry:  o.Sentry,
 		build:   build,
+		host:    o.Processor,
+		level:   o.CPULevel,
+		shown:   o.Processor.Shown(o.CPULevel),
+		masked:  masked(o.CPULevel),
 		library: gvisor,
 		builds:  o.Builds,
 		off:     off,
@@ -172,7 +184,15 @@ func (e *Engine) Close() error {
 
 // Info says which engine this is.
 func (e *Engine) Info() bothy.EngineInfo {
-	return bothy.EngineInfo{Name: Name, Build: e.build, Kernel: version.LinuxRelease(), Snapshots: true}
+	return bothy.EngineInfo{Name: Name, Build: e.build, Kernel: version.LinuxRelease(), Snapshots: true, Host: e.host, Shown: e.shown, CPULevel: e.level}
+}
+
+// masked are the features that sandboxes of a level may see, or nil for all.
+func masked(level string) []string {
+	if level == "" || level == bothy.CPUHost {
+		return nil
+	}
+	return bothy.CPUFeatures(level)
 }
 
 // Library is the gVisor that its sentries are built from.

@@ -40,7 +40,7 @@ func (e *Engine) spawn(p *preparedSentry, spec bothy.MachineSpec, ns *os.File) (
 	if err := prepareOnce(); err != nil {
 		return nil, nil, err
 	}
-	s := spawning{off: e.off}
+	s := spawning{off: e.off, masked: e.masked}
 	defer s.close()
 	if notify, err = s.arguments(p.sentry, p.name, spec, p.dir); err != nil {
 		return nil, nil, err
@@ -113,8 +113,9 @@ const highestFD = launcher.ConfineHighest
 // spawning is a sentry that is about to start.
 type spawning struct {
 	driver.Prepared
-	files []*os.File // from firstFile on
-	off   tuning.Off
+	files  []*os.File // from firstFile on
+	off    tuning.Off
+	masked []string
 }
 
 func (s *spawning) close() {
@@ -154,7 +155,7 @@ func (s *spawning) arguments(sentry program, name string, spec bothy.MachineSpec
 	}
 	s.Prepared, err = sentry.prepare(driver.Launch{
 		Name: name, Dir: dir, RootFS: spec.RootFS, Guest: spec.Guest, Hostname: spec.Hostname, Limits: spec.Limits,
-		Files: roles(spec), FirstFD: firstFile, Patched: sentry.library.Patched, Off: s.off,
+		Files: roles(spec), FirstFD: firstFile, Patched: sentry.library.Patched, Off: s.off, CPUFeatures: s.masked,
 	})
 	if err != nil {
 		return nil, err

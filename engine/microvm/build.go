@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/builds"
@@ -91,8 +92,24 @@ func (e *Engine) host() (string, error) {
 	if e.o.Acceleration != bothy.AccelerationKVM {
 		return string(e.o.Acceleration), nil
 	}
+	if leveled(e.o.CPULevel) {
+		// All hosts whose machines see the same.
+		p := e.shown()
+		return p.Vendor + " " + strings.Join(p.Features, " "), nil
+	}
 	return processorModel()
 }
+
+// features are those of the processor that new machines see; nil is all.
+func (e *Engine) features() []string {
+	if e.o.Acceleration != bothy.AccelerationKVM || !leveled(e.o.CPULevel) {
+		return nil
+	}
+	return e.shown().Features
+}
+
+// leveled reports whether machines see less than all of the host's processor.
+func leveled(level string) bool { return level != "" && level != bothy.CPUHost }
 
 // makeBuild names all that a snapshot depends on.
 func (e *Engine) makeBuild(host string) (string, error) {
@@ -131,6 +148,9 @@ func (e *Engine) HoldBuild(build string) (release func(), err error) {
 	kept, err := e.holdBuild(build)
 	return kept.Release, err
 }
+
+// Wakes reports whether memory of a build that was kept can be woken on this host.
+func (e *Engine) Wakes(b *builds.Build) bool { return b.Host == e.own.Host }
 
 // holdBuild returns nil for this engine's own build, which stays anyway.
 func (e *Engine) holdBuild(build string) (*builds.Held, error) {

@@ -53,6 +53,10 @@ type Options struct {
 	QEMU string
 	// Acceleration is the result of Probe; empty means emulated.
 	Acceleration bothy.Acceleration
+	// Processor is the host's, and CPULevel what machines that it accelerates see of it; empty
+	// stands for bothy.CPUHost.
+	Processor bothy.Processor
+	CPULevel  string
 	// DiskPatience is how long a machine waits for room on the host's disk before it
 	// is ended. Zero means 30 seconds.
 	DiskPatience time.Duration
@@ -156,7 +160,17 @@ func (e *Engine) Close() error {
 
 // Info says which engine this is.
 func (e *Engine) Info() bothy.EngineInfo {
-	return bothy.EngineInfo{Name: Name, Build: e.own.Name, Kernel: e.o.Boot.Version, Snapshots: true, Acceleration: e.o.Acceleration}
+	return bothy.EngineInfo{Name: Name, Build: e.own.Name, Kernel: e.o.Boot.Version, Snapshots: true, Acceleration: e.o.Acceleration, Shown: e.shown(), CPULevel: e.o.CPULevel}
+}
+
+// shown is what machines see of the processor. An emulated one has another.
+func (e *Engine) shown() bothy.Processor {
+	if e.o.Acceleration != bothy.AccelerationKVM {
+		return bothy.Processor{}
+	}
+	p := e.o.Processor.Shown(e.o.CPULevel)
+	p.Hides = true
+	return p
 }
 
 // Check says what this host lacks: New has seen to it.

@@ -53,6 +53,8 @@ type hardware struct {
 	// bootCPUs are those that the kernel starts with.
 	bootCPUs int
 	accel    bothy.Acceleration
+	// features are those of the processor that the kernel sees; nil is all.
+	features []string
 	// ticks is how many thousand times a second the host's counter ticks.
 	ticks uint64
 	// wake is set for one that is to be loaded.
@@ -71,6 +73,33 @@ type qemu struct{ program }
 // emulatedCPU is a processor that every program for x86-64 of the last ten years runs
 // on, of what emulation does well.
 const emulatedCPU = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand,+arat"
+
+// qemuFeatures are QEMU's names where they differ from Linux's, and those that its processor
+// qemu64 has anyway.
+var qemuFeatures = map[string]string{
+	"pni": "sse3", "sse4_1": "sse4.1", "sse4_2": "sse4.2", "lahf_lm": "lahf-lm", "osxsave": "",
+	"apic": "", "clflush": "", "cmov": "", "cx8": "", "de": "", "fpu": "", "fxsr": "", "lm": "", "mca": "", "mce": "", "mmx": "", "msr": "", "mtrr": "",
+	"nx": "", "pae": "", "pat": "", "pge": "", "pse": "", "pse36": "", "sep": "", "sse": "", "sse2": "", "syscall": "", "tsc": "", "vme": "", "ht": "",
+}
+
+// cpuModel is QEMU's processor with some features, or the host's with all. What clocks and
+// interrupts need is KVM's own.
+func cpuModel(features []string) string {
+	if features == nil {
+		return "host,migratable=on"
+	}
+	model := "qemu64,-svm,+x2apic,+tsc-deadline,+arat"
+	for _, f := range features {
+		name, other := qemuFeatures[f]
+		if !other {
+			name = f
+		}
+		if name != "" {
+			model += ",+" + name
+		}
+	}
+	return model
+}
 
 // translated is the memory for translated code, in MB.
 const translated = 128
@@ -95,7 +124,7 @@ func (q qemu) command(h hardware) ([]string, error) {
 	}
 	switch h.accel {
 	case bothy.AccelerationKVM:
-		a = append(a, "-accel", "kvm", "-cpu", "host,migratable=on")
+		a = append(a, "-accel", "kvm", "-cpu", cpuModel(h.features))
 	default:
 		a = append(a, "-accel", fmt.Sprintf("tcg,thread=multi,tb-size=%d", translated), "-cpu", emulatedCPU)
 	}

@@ -289,7 +289,7 @@ func (e *Engine) spawn(p plan, dir string, group *cgroup.Group, words *os.File) 
 		return jail.FirstFD + len(passed) - 1, nil
 	}
 	holeFrom, holeTo := p.class.hole()
-	h := hardware{ramMB: p.class.RAMMB, cpus: p.class.CPUs, bootCPUs: processors(p.spec.Limits), accel: e.o.Acceleration, ticks: p.class.Ticks, holeFromMB: holeFrom, holeToMB: holeTo, wake: p.ram != nil}
+	h := hardware{ramMB: p.class.RAMMB, cpus: p.class.CPUs, bootCPUs: processors(p.spec.Limits), accel: e.o.Acceleration, features: e.features(), ticks: p.class.Ticks, holeFromMB: holeFrom, holeToMB: holeTo, wake: p.ram != nil}
 	if h.root, err = pass(engine.OpenImage(p.spec.RootFS)); err != nil {
 		return 0, 0, err
 	}

@@ -123,6 +123,8 @@ export interface CreateParams {
   requireAcceleration?: boolean;
   /** What it and its forks may spend, in the currency of the server's rates, before they are paused. */
   budget?: number;
+  /** Only on a host of the cluster with these labels, all of them. */
+  hostLabels?: Record<string, string>;
 }
 
 /** What may change while a sandbox lives. What is left out stays as it is. */

@@ -7,7 +7,7 @@
  */
 
 /** The keys whose values belong to the user and are passed through untouched. */
-const opaque = new Set(["metadata", "env", "args", "data", "results", "packages", "labels"]);
+const opaque = new Set(["metadata", "env", "args", "data", "results", "packages", "labels", "host_labels"]);
 
 const isTime = (key: string): boolean => key === "at" || key === "time" || key.endsWith("_at") || key.endsWith("_since");
 const timestamp = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d/;

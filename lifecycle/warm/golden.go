@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -124,8 +125,12 @@ func (s *Pool) goldenName(h class) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %d %d %d %s",
-		s.o.Engines.Get(h.engine).Info().Build, h.engine, h.digest, h.cpus, h.memoryMB, h.diskMB, salt))
+	i := s.o.Engines.Get(h.engine).Info()
+	key := fmt.Appendf(nil, "%s %s %s %d %d %d %s", i.Build, h.engine, h.digest, h.cpus, h.memoryMB, h.diskMB, salt)
+	if p := i.Shown; p.Known() {
+		key = fmt.Appendf(key, " %s %d %s", p, p.CacheLine, strings.Join(p.Features, " "))
+	}
+	sum := sha256.Sum256(key)
 	return hex.EncodeToString(sum[:16]), nil
 }
 
@@ -262,6 +267,9 @@ func (s *Pool) freezeGolden(ctx context.Context, name string, h class, t *bothy.
 		ID: name, Kind: bothy.SnapshotMemory, CreatedAt: s.o.Clock.Now().UTC(),
 		Engine: h.engine, EngineBuild: engine.Info().Build, Kernel: engine.Info().Kernel, GuestKey: sb.GuestKey,
 		Sandbox: snapshot.Origin{Template: t.Name, TemplateDigest: h.digest, CPU: sb.CPU, MemoryMB: h.memoryMB, DiskMB: h.diskMB},
+	}
+	if p := engine.Info().Shown; p.Known() {
+		manifest.Processor = &p
 	}
 	if err := snapshot.Seal(ctx, draft.Dir(), manifest); err != nil {
 		return err

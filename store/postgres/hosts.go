@@ -37,6 +37,7 @@ type Member struct {
 	// Name is the host's, and Address where the others reach it.
 	Name, Address string
 	Labels        map[string]string
+	Processor     bothy.HostProcessor
 }
 
 // WithMember has the server share the database with others.
@@ -146,6 +147,10 @@ func (s *Store) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	processor, err := json.Marshal(s.member.Processor)
+	if err != nil {
+		return err
+	}
 	sent := time.Now()
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', '20000', true)`); err != nil {
@@ -159,7 +164,7 @@ func (s *Store) register(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.replaceHost(ctx, tx, string(labels)); err != nil {
+		if err := s.replaceHost(ctx, tx, string(labels), string(processor)); err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
@@ -182,7 +187,7 @@ func (s *Store) register(ctx context.Context) error {
 }
 
 // replaceHost writes this server's row, in the place of that of the one before it.
-func (s *Store) replaceHost(ctx context.Context, tx pgx.Tx, labels string) error {
+func (s *Store) replaceHost(ctx context.Context, tx pgx.Tx, labels, processor string) error {
 	var home, holder, place string
 	var lives bool
 	var left float64
@@ -204,13 +209,13 @@ func (s *Store) replaceHost(ctx context.Context, tx pgx.Tx, labels string) error
 		return bothy.Errorf(bothy.CodeConflict, "the host %s is running already, at %s", s.member.Name, place).
 			WithHint("Stop it, or wait %d seconds if it is dead.", int(left)+1)
 	}
-	text := `INSERT INTO hosts (id, epoch, home, holder, address, wish, until, joined, labels, figures)
-		VALUES ($1, $2, $3, $4, $5, 'up', clock_timestamp() + make_interval(secs => $6), clock_timestamp(), $7, '{}')`
+	text := `INSERT INTO hosts (id, epoch, home, holder, address, wish, until, joined, labels, processor, figures)
+		VALUES ($1, $2, $3, $4, $5, 'up', clock_timestamp() + make_interval(secs => $6), clock_timestamp(), $7, $8, '{}')`
 	if found {
 		text = `UPDATE hosts SET epoch = $2, home = $3, holder = $4, address = $5, until = clock_timestamp() + make_interval(secs => $6),
-			labels = $7, dead_at = NULL, wish = CASE wish WHEN 'leaving' THEN 'up' ELSE wish END WHERE id = $1`
+			labels = $7, processor = $8, dead_at = NULL, wish = CASE wish WHEN 'leaving' THEN 'up' ELSE wish END WHERE id = $1`
 	}
-	_, err = tx.Exec(ctx, text, s.member.Name, s.lease.epoch, s.home, s.lease.holder, s.member.Address, s.leaseTime.Seconds(), labels)
+	_, err = tx.Exec(ctx, text, s.member.Name, s.lease.epoch, s.home, s.lease.holder, s.member.Address, s.leaseTime.Seconds(), labels, processor)
 	return err
 }
 
@@ -294,22 +299,29 @@ func (s *Store) SetFigures(f func() bothy.HostFigures) { s.figures.Store(&f) }
 
 // Hosts implements store.Hosts.
 func (s *Store) Hosts(ctx context.Context) ([]bothy.ClusterHost, error) {
-	return s.listHosts(ctx, `(SELECT count(*) FROM sandboxes s WHERE s.host = h.id AND s.state NOT IN ('stopped', 'failed') AND NOT pooled)`)
+	return s.listHosts(ctx, `(SELECT count(*) FROM sandboxes s WHERE s.host = h.id AND s.state NOT IN ('stopped', 'failed') AND NOT pooled)`, `processor`)
 }
 
 // Peers implements store.Hosts.
 func (s *Store) Peers(ctx context.Context) ([]bothy.ClusterHost, error) {
-	return s.listHosts(ctx, `0`)
+	return s.listHosts(ctx, `0`, `'{}'`)
 }
 
-func (s *Store) listHosts(ctx context.Context, sandboxes string) ([]bothy.ClusterHost, error) {
+func (s *Store) listHosts(ctx context.Context, sandboxes, processor string) ([]bothy.ClusterHost, error) {
 	return list(ctx, s, "list hosts", `SELECT id, address, CASE WHEN dead_at IS NOT NULL THEN 'dead' WHEN wish = 'leaving' THEN 'draining' ELSE wish END, epoch, labels, joined,
-			extract(epoch FROM until - clock_timestamp())::float8, figures, `+sandboxes+` FROM hosts h ORDER BY id`, nil, func(row pgx.CollectableRow) (h bothy.ClusterHost, err error) {
-		var labels, figures, state string
-		if err = row.Scan(&h.Name, &h.Address, &state, &h.Epoch, &labels, &h.JoinedAt, &h.LeaseSeconds, &figures, &h.Sandboxes); err != nil {
+			extract(epoch FROM until - clock_timestamp())::float8, figures, `+sandboxes+`, `+processor+` FROM hosts h ORDER BY id`, nil, func(row pgx.CollectableRow) (h bothy.ClusterHost, err error) {
+		var labels, figures, state, processor string
+		if err = row.Scan(&h.Name, &h.Address, &state, &h.Epoch, &labels, &h.JoinedAt, &h.LeaseSeconds, &figures, &h.Sandboxes, &processor); err != nil {
 			return h, err
 		}
 		h.State, h.Self = bothy.HostState(state), h.Name == s.member.Name
+		var p bothy.HostProcessor
+		if err := json.Unmarshal([]byte(processor), &p); err != nil {
+			return h, err
+		}
+		if p.Known() {
+			h.Processor = &p
+		}
 		return h, errors.Join(json.Unmarshal([]byte(labels), &h.Labels), json.Unmarshal([]byte(figures), &h.HostFigures))
 	})
 }

@@ -49,12 +49,13 @@ func DecodeSandbox(text string) (*store.Sandbox, error) {
 
 type snapshotRecord struct {
 	bothy.Snapshot
-	ProjectID string `json:"_project,omitempty"`
+	ProjectID string             `json:"_project,omitempty"`
+	Needs     *bothy.MemoryNeeds `json:"_needs,omitempty"`
 }
 
 // EncodeSnapshot is the record of a snapshot.
 func EncodeSnapshot(s *bothy.Snapshot) (string, error) {
-	return encode(snapshotRecord{Snapshot: *s, ProjectID: s.ProjectID})
+	return encode(snapshotRecord{Snapshot: *s, ProjectID: s.ProjectID, Needs: s.Needs})
 }
 
 // DecodeSnapshot reads the record of a snapshot.
@@ -64,7 +65,7 @@ func DecodeSnapshot(text string) (*bothy.Snapshot, error) {
 		return nil, err
 	}
 	s := r.Snapshot
-	s.ProjectID = r.ProjectID
+	s.ProjectID, s.Needs = r.ProjectID, r.Needs
 	if s.Durable == "" { // it was written before there was another place
 		s.Durable = bothy.DurableHost
 	}

@@ -51,6 +51,8 @@ type Launch struct {
 	Guest    string       `json:"guest"`
 	Hostname string       `json:"hostname"`
 	Limits   bothy.Limits `json:"limits"`
+	// CPUFeatures are those of the processor that programs are shown; empty means all.
+	CPUFeatures []string `json:"cpu_features,omitempty"`
 	// Files are the roles of the files that it will have, from FirstFD on.
 	Files   []Role `json:"files"`
 	FirstFD int    `json:"first_fd"`

@@ -2,8 +2,10 @@ package driver
 
 import (
 	"fmt"
+	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"gvisor.dev/gvisor/runsc/specutils"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
@@ -98,6 +100,10 @@ func ociSpec(s Launch, emptyRoot string) *specs.Spec {
 			"dev.gvisor.spec.rootfs.source":  rootImage,
 			"dev.gvisor.spec.rootfs.overlay": "memory",
 		},
+	}
+	if len(s.CPUFeatures) > 0 {
+		// A checkpoint keeps those that it began with.
+		spec.Annotations[specutils.AnnotationCPUFeatures] = strings.Join(s.CPUFeatures, ",")
 	}
 	// Where the first files came from is not said here (the sentry gets them as a
 	// descriptor): a checkpoint is restored only with the annotations that it began with.

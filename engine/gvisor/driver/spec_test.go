@@ -21,7 +21,7 @@ func TestSpecIsRead(t *testing.T) {
 		Name: "read", RootFS: "/templates/rootfs.erofs", Guest: "/guest.erofs", Hostname: "box",
 		Limits: bothy.Limits{CPU: 1, MemoryMB: 512, DiskMB: 1024, Processes: 100},
 	}, "/empty")
-	more := ociSpec(Launch{Name: "more", Limits: bothy.Limits{CPU: 1, MemoryMB: 512}}, "/empty")
+	more := ociSpec(Launch{Name: "more", Limits: bothy.Limits{CPU: 1, MemoryMB: 512}, CPUFeatures: bothy.CPUFeatures(bothy.CPULevel2)}, "/empty")
 	more.Process.NoNewPrivileges = true
 	more.Linux.MaskedPaths = []string{"/proc/kcore"}
 	for name, want := range map[string]*specs.Spec{"usual": usual, "more": more} {

@@ -4,12 +4,17 @@
 package processor
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 
 	"gvisor.dev/gvisor/pkg/cpuid"
+
+	"github.com/bothy-dev/bothy"
 )
 
 // variable is the environment variable that holds the answers.
@@ -17,6 +22,33 @@ const variable = "BOTHY_PROCESSOR"
 
 // Env is the variable, with its value, that a sentry is started with.
 var Env = sync.OnceValue(func() string { return variable + "=" + encode(ask()) })
+
+// Host is this host's processor.
+var Host = sync.OnceValue(func() bothy.Processor {
+	fs := ask().ToFeatureSet()
+	vendor := fs.VendorID()
+	p := bothy.Processor{Vendor: string(vendor[:]), CacheLine: int(fs.CacheLine()), Hides: hides()}
+	for _, f := range cpuid.AllFeatures() {
+		if fs.HasFeature(f) {
+			p.Features = append(p.Features, f.String())
+		}
+	}
+	slices.Sort(p.Features)
+	p.Level = bothy.CPULevelOf(p.Features)
+	return p
+})
+
+// hides reports whether the kernel can have the processor stop programs that ask it what it
+// can do.
+func hides() bool {
+	b, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range bytes.Lines(b) {
+		if bytes.HasPrefix(line, []byte("flags")) {
+			return slices.Contains(strings.Fields(string(line)), "cpuid_fault")
+		}
+	}
+	return false
+}
 
 func encode(static cpuid.Static) string {
 	var b []byte

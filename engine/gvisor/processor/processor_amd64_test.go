@@ -3,10 +3,13 @@ package processor
 import (
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"gvisor.dev/gvisor/pkg/cpuid"
+
+	"github.com/bothy-dev/bothy"
 )
 
 func TestFeaturesAreWhatTheLibrarySees(t *testing.T) {
@@ -37,5 +40,21 @@ func TestNonsenseIsNotBelieved(t *testing.T) {
 		if got := decode(value); got != nil {
 			t.Errorf("%q is taken for %v", value, got)
 		}
+	}
+}
+
+// The library refuses to start with a feature that it does not know.
+func TestTheLibraryKnowsTheFeaturesOfLevels(t *testing.T) {
+	for _, f := range bothy.CPUFeatures(bothy.CPULevel4) {
+		if _, ok := cpuid.FeatureFromString(f); !ok {
+			t.Errorf("it does not know %s", f)
+		}
+	}
+}
+
+func TestTheHostsProcessor(t *testing.T) {
+	h := Host()
+	if h.Vendor == "" || h.Level == "" || h.CacheLine == 0 || !slices.IsSorted(h.Features) || !slices.Contains(h.Features, "sse2") {
+		t.Errorf("it is %+v", h)
 	}
 }

@@ -114,6 +114,7 @@ class Sandbox:
         engine: str | None = None,
         require_acceleration: bool | None = None,
         budget: float | None = None,
+        host_labels: Mapping[str, str] | None = None,
         url: str | None = None,
         api_key: str | None = None,
         client: Client | None = None,
@@ -146,6 +147,7 @@ class Sandbox:
             require_acceleration: Refuse a virtual machine that would be emulated.
             budget: What it and its forks may spend, in the currency of the server's rates,
                 before they are paused.
+            host_labels: Only on a host of the cluster with these labels, all of them.
             url: The server's address, where no ``client`` is given.
             api_key: The key, where no ``client`` is given.
             client: A client to use and leave open.
@@ -177,6 +179,7 @@ class Sandbox:
             "engine": engine,
             "require_acceleration": require_acceleration,
             "budget": budget,
+            "host_labels": host_labels and dict(host_labels),
         }
         request = Request(
             "POST",

@@ -1,0 +1,94 @@
+package cluster
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
+)
+
+// waking are the last parts of paths that wake a paused sandbox, and wakingTools the agents'
+// tools that do.
+var (
+	waking      = []string{"resume", "connect", "fork"}
+	wakingTools = []string{"resume_sandbox", "fork_sandbox"}
+	// using are the parts of paths after a sandbox's id that wake one that wakes by itself.
+	using      = []string{"exec", "code", "files", "processes", "shells", "ports", "terminal"}
+	usingTools = []string{"run_shell", "run_code", "write_file", "read_file", "list_files"}
+)
+
+// ofUse says what a request to a sandbox does to one that is paused.
+func (t *target) ofUse(r *http.Request) {
+	_, rest, _ := strings.Cut(r.URL.Path, t.sandbox)
+	parts := strings.Split(strings.Trim(rest, "/"), "/")
+	t.wakes = r.Method == http.MethodPost && len(parts) == 1 && slices.Contains(waking, parts[0])
+	t.uses = slices.Contains(using, parts[0])
+}
+
+// giveAway gives a paused sandbox that is to wake to another host, where this one has it and
+// has no room for it, takes none, or cannot wake its memory. Where no other takes it, it stays,
+// and what becomes of it here tells why.
+func (x *Router) giveAway(r *http.Request, t target, c Caller, peer *Peer) {
+	ctx := r.Context()
+	if !t.wakes && !t.uses || x.mover == nil || x.o.Wanted == nil || x.o.Here(t.sandbox) {
+		return
+	}
+	if _, elsewhere := x.remembered(t.sandbox); elsewhere && peer == nil {
+		return
+	}
+	o, err := x.o.Hosts.SandboxHost(ctx, t.sandbox)
+	if err != nil || o.Host != x.o.Hosts.Self() || o.Sandbox != bothy.StatePaused {
+		return
+	}
+	w, err := x.o.Wanted(ctx, t.sandbox)
+	if err != nil || !t.wakes && !w.AutoResume {
+		return
+	}
+	if peer != nil {
+		if c, err = x.o.Authenticate(r); err != nil {
+			return
+		}
+	}
+	if c.Owner != w.Project {
+		return
+	}
+	hosts, err := x.list(ctx)
+	if err != nil {
+		return
+	}
+	n := &needs{project: w.Project, memory: w.Memory, labels: w.Labels}
+	self, others := x.choose(ctx, x.withProcessors(ctx, hosts, n), n)
+	if self || len(others) == 0 {
+		return
+	}
+	for _, h := range others {
+		x.count(h.Name, n)
+	}
+	m, err := x.mover.moveTo(ctx, t.sandbox, w.Project, others)
+	if err != nil {
+		x.o.Log.Warn("a paused sandbox that is to wake could not be given to another host", "sandbox", t.sandbox, "error", err)
+		return
+	}
+	x.o.Log.Info("a paused sandbox wakes on another host", "sandbox", t.sandbox, "host", m.To)
+}
+
+// placeCopy finds a host for a new sandbox from a snapshot that all hosts can fetch: best the
+// one that has it.
+func (x *Router) placeCopy(w http.ResponseWriter, r *http.Request, t target, c Caller, o store.Ownership) bool {
+	hosts, err := x.list(r.Context())
+	if err != nil {
+		x.o.Fail(w, r, err)
+		return true
+	}
+	n := &needs{project: c.Owner, labels: t.labels}
+	if !o.Dead {
+		n.at = o.Host
+	}
+	if n.memory, err = x.o.Memory(r.Context(), t.snapshot); err != nil {
+		x.o.Fail(w, r, err)
+		return true
+	}
+	return x.placeBy(w, r, t, c, hosts, n)
+}

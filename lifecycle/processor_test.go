@@ -1,0 +1,168 @@
+package lifecycle_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/fake"
+	"github.com/bothy-dev/bothy/lifecycle"
+)
+
+// onProcessor starts the server again on a host whose processor is of a level, and which shows
+// sandboxes another.
+func (w *world) onProcessor(level, shown string, change func(*lifecycle.Options)) {
+	w.t.Helper()
+	w.narrow = func(o *lifecycle.Options) {
+		host := bothy.Processor{Vendor: "AuthenticAMD", Level: level, CacheLine: 64, Features: bothy.CPUFeatures(level)}
+		info := fake.New(w.host, w.build).Info()
+		info.Host, info.Shown, info.CPULevel = host, host.Shown(shown), shown
+		w.engine = fake.As(w.host, info)
+		o.Engines = map[string]bothy.Engine{"fake": w.engine}
+		if change != nil {
+			change(o)
+		}
+	}
+	w.restart()
+}
+
+// needs are those of the snapshot that a sandbox sleeps in.
+func (w *world) needs(id string) *bothy.MemoryNeeds {
+	w.t.Helper()
+	sb, err := w.store.Sandbox(w.t.Context(), id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	n, err := w.store.Snapshot(w.t.Context(), sb.SnapshotID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return n.Needs
+}
+
+// A snapshot says what its processes may use of a processor: what was shown to them first,
+// whatever has become of the server and its settings since.
+func TestASnapshotSaysWhatProcessorItNeeds(t *testing.T) {
+	w := newWorld(t)
+	w.onProcessor(bothy.CPULevel4, bothy.CPUHost, nil)
+	whole := w.create(bothy.SandboxCreate{})
+	w.onProcessor(bothy.CPULevel4, bothy.CPULevel2, nil)
+	masked := w.create(bothy.SandboxCreate{})
+	for _, want := range []struct {
+		id, level string
+	}{{whole.ID, bothy.CPULevel4}, {masked.ID, bothy.CPULevel2}} {
+		for range 2 { // the second time it woke from its memory
+			if _, err := w.Pause(w.me(), want.id, bothy.PauseOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			n := w.needs(want.id)
+			if n == nil || n.Engine != "fake" || n.Build != w.build || n.Processor == nil || n.Processor.Level != want.level {
+				t.Fatalf("its snapshot needs %+v, and is of %s", n, want.level)
+			}
+			if sb, err := w.Resume(w.me(), want.id, bothy.ResumeOptions{}); err != nil || sb.Resumed.Kind != bothy.SnapshotMemory {
+				t.Fatalf("%+v %v", sb, err)
+			}
+		}
+	}
+	// Started anew with its files, it sees what is shown now.
+	if _, err := w.Pause(w.me(), whole.ID, bothy.PauseOptions{FilesOnly: true}); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.needs(whole.ID); n != nil {
+		t.Errorf("a snapshot without memory needs %+v", n)
+	}
+	if _, err := w.Resume(w.me(), whole.ID, bothy.ResumeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Pause(w.me(), whole.ID, bothy.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.needs(whole.ID); n.Processor.Level != bothy.CPULevel2 {
+		t.Errorf("its snapshot needs %s", n.Processor)
+	}
+}
+
+// On a processor that lacks what memory may use the files come back, and in a cluster an error
+// says so first: the sandbox stays as it was.
+func TestMemoryOfAnotherProcessorIsNotWoken(t *testing.T) {
+	w := newWorld(t)
+	w.onProcessor(bothy.CPULevel4, bothy.CPUHost, nil)
+	sb := w.create(bothy.SandboxCreate{})
+	if _, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.onProcessor(bothy.CPULevel3, bothy.CPUHost, func(o *lifecycle.Options) {
+		o.NoHost = func(_ context.Context, id string, n bothy.MemoryNeeds) error {
+			return bothy.Errorf(bothy.CodeUnsupported, "no host for %s of %s", id, n.Processor)
+		}
+	})
+	_, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{})
+	if bothy.ErrorCode(err) != bothy.CodeUnsupported || !strings.Contains(bothy.AsError(err).Detail, "of AuthenticAMD x86-64-v4") {
+		t.Errorf("in a cluster: %v", err)
+	}
+	if after := w.get(sb.ID); after.State != bothy.StatePaused {
+		t.Errorf("it is %s", after.State)
+	}
+	if _, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{FilesOnly: true}); err != nil {
+		t.Errorf("its files alone: %v", err)
+	}
+
+	w.onProcessor(bothy.CPULevel4, bothy.CPUHost, nil)
+	sb = w.create(bothy.SandboxCreate{})
+	if _, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.onProcessor(bothy.CPULevel3, bothy.CPUHost, nil)
+	back, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{})
+	if err != nil || back.Resumed.Kind != bothy.SnapshotFiles || !strings.Contains(back.Resumed.Detail, "without adx, avx512bw") {
+		t.Errorf("alone: %+v %v", back, err)
+	}
+}
+
+// A host refuses a sandbox whose memory it could not wake, before that has stopped.
+func TestASandboxDepartsToNoLowerProcessor(t *testing.T) {
+	for _, c := range []struct {
+		shown   string
+		refused bool
+	}{{bothy.CPUHost, true}, {bothy.CPULevel3, false}} {
+		t.Run(c.shown, func(t *testing.T) {
+			p := newPair(t)
+			p.one.onProcessor(bothy.CPULevel4, c.shown, p.one.narrow)
+			p.two.onProcessor(bothy.CPULevel3, bothy.CPUHost, p.two.narrow)
+			sb := p.one.create(bothy.SandboxCreate{})
+			refused, err := p.move(sb.ID)
+			if !c.refused {
+				if refused || err != nil {
+					t.Errorf("%v %v", refused, err)
+				}
+				p.on(t, "moved", sb.ID, p.two, bothy.StateRunning)
+				return
+			}
+			if !refused || bothy.ErrorCode(err) != bothy.CodeConflict || !strings.Contains(bothy.AsError(err).Detail, "another processor") || p.parked != 0 {
+				t.Errorf("%v %v, parked %d times", refused, err, p.parked)
+			}
+			p.on(t, "refused", sb.ID, p.one, bothy.StateRunning)
+		})
+	}
+}
+
+func TestLabelsOfHosts(t *testing.T) {
+	w := newWorld(t)
+	ask := func(labels map[string]string) error {
+		_, err := w.Create(w.me(), bothy.SandboxCreate{HostLabels: labels})
+		return err
+	}
+	wantCode(t, ask(map[string]string{"zone": "a"}), bothy.CodeUnsupported)
+	w.reopen(func(o *lifecycle.Options) { o.HostLabels = map[string]string{"zone": "a", "disk": "fast"} })
+	wantCode(t, ask(map[string]string{"zone": "b"}), bothy.CodeCapacity)
+	many := map[string]string{}
+	for i := range 17 {
+		many[strings.Repeat("x", i+1)] = "y"
+	}
+	wantCode(t, ask(many), bothy.CodeInvalid)
+	sb := w.create(bothy.SandboxCreate{HostLabels: map[string]string{"zone": "a"}})
+	if got := w.get(sb.ID); len(got.HostLabels) != 1 || got.HostLabels["zone"] != "a" {
+		t.Errorf("it has %v", got.HostLabels)
+	}
+}
