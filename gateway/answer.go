@@ -19,9 +19,9 @@ const (
 	smallDocument = 1 << 20
 )
 
-// scrubAnswer takes out of an answer the values of the secrets that its host
-// may know. The sandbox sees their placeholders, or stars where the length must
-// stay.
+// scrubAnswer removes from an answer the values of the secrets that its host
+// may know. The sandbox sees their placeholders, or asterisks if the length
+// must not change.
 func scrubAnswer(res *http.Response) error {
 	forms := placementOf(res.Request).forms
 	s := newScrubber(forms, false)
@@ -65,7 +65,7 @@ func scrubBody(res *http.Response, forms []swap) {
 	res.Body = body
 }
 
-// scrubbedBody is a body, and a trailer, which is there when the body is closed.
+// scrubbedBody is a body with a trailer, which is set when the body is closed.
 type scrubbedBody struct {
 	io.Reader
 	src   io.Closer
@@ -115,8 +115,8 @@ func (u *unzipped) Read(p []byte) (int, error) {
 	return u.zr.Read(p)
 }
 
-// isText reports whether a placeholder can stand in a body for a value: whether
-// nothing in it counts its bytes.
+// isText reports whether a placeholder can replace a value in a body: whether
+// nothing in the body depends on its length.
 func isText(contentType string) bool {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -148,9 +148,9 @@ func (c *scrubbedConn) CloseWrite() error {
 	return nil
 }
 
-// wholeAnswers asks again for the whole where a host gives a part of something
-// small to a request that carried a secret: in parts, a value that the host
-// sends back could not be recognised.
+// wholeAnswers requests the whole again if a host answers a request that
+// carried a secret with a part of something small: in parts, a value that the
+// host sends back could not be recognised.
 type wholeAnswers struct{ next http.RoundTripper }
 
 func (w wholeAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -183,5 +183,5 @@ func (w finalOnly) WriteHeader(status int) {
 	}
 }
 
-// Unwrap gives http.ResponseController what is underneath.
+// Unwrap is for http.ResponseController.
 func (w finalOnly) Unwrap() http.ResponseWriter { return w.ResponseWriter }

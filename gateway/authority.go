@@ -30,9 +30,9 @@ const (
 	maxLeaves = 256
 )
 
-// certificateAuthority vouches, inside one sandbox alone, for the gateway
-// where it stands in for a host that receives a secret. Its key lives in memory
-// only.
+// certificateAuthority is trusted inside one sandbox only. It issues
+// certificates for the gateway when it impersonates a host that receives a
+// secret. Its key is kept only in memory.
 type certificateAuthority struct {
 	clock bothy.Clock
 	key   *ecdsa.PrivateKey
@@ -105,7 +105,7 @@ func serial() *big.Int {
 	return n.Add(n, big.NewInt(1))
 }
 
-// certificate returns one for name, from memory where it is fresh.
+// certificate returns a certificate for name, cached if it is fresh.
 func (a *certificateAuthority) certificate(name string) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -138,7 +138,7 @@ func (a *certificateAuthority) mint(name string, now time.Time) (*tls.Certificat
 		NotBefore: now.Add(-clockSkew), NotAfter: now.Add(leafLife),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
-	// The subject carries the name where it fits; clients read DNSNames.
+	// The subject carries the name if it fits; clients read DNSNames.
 	if len(name) <= 64 {
 		tmpl.Subject.CommonName = name
 	}

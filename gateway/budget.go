@@ -8,19 +8,19 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxServerConns bounds the connections of all sandboxes of a process, where the
-// process may hold descriptors enough.
+// maxServerConns limits the connections of all sandboxes of a process, if the
+// process may open enough descriptors.
 const maxServerConns = 64 << 10
 
-// Budget bounds the connections to the outside that the gateways of a process
-// hold together, because each takes a descriptor of the process. It is fair by
-// what is left: a sandbox may hold at most as many as are free, and a project
-// twice as many. So one greedy sandbox gets half, two a third each, and there is
-// always something free for those who have little. The methods may be called
+// Budget limits the connections to the outside that the gateways of a process
+// hold together, because each takes a descriptor of the process. Shares depend
+// on what is left: a sandbox may hold at most as many as are free, and a project
+// twice as many. So one greedy sandbox gets half, two a third each, and there
+// are always some free for sandboxes that have few. The methods may be called
 // from many goroutines.
 type Budget struct {
 	max int
-	// lines bounds what is logged about refusals.
+	// lines limits logging about refusals.
 	lines *rate.Limiter
 
 	mu       sync.Mutex
@@ -28,7 +28,7 @@ type Budget struct {
 	projects map[string]int
 }
 
-// NewBudget returns a budget of so many connections. Options.Budget takes it.
+// NewBudget returns a budget of n connections, for Options.Budget.
 func NewBudget(max int) *Budget {
 	return &Budget{max: max, projects: map[string]int{}, lines: rate.NewLimiter(rate.Every(time.Minute), 1)}
 }
@@ -50,7 +50,7 @@ func (b *Budget) Open() int {
 	return b.total
 }
 
-// take takes one connection for a sandbox that holds so many already.
+// take takes one connection for a sandbox that already holds that many.
 func (b *Budget) take(project string, held int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,8 +81,9 @@ func (g *Gateway) SetOwner(project string) {
 	g.project = project
 }
 
-// spend takes one connection out of the server's budget, and returns what gives
-// it back, or nil when there is none for this sandbox. The caller holds g.mu.
+// spend takes one connection out of the server's budget, and returns a function
+// that gives it back, or nil if there is none left for this sandbox. The caller
+// holds g.mu.
 func (g *Gateway) spend() (giveBack func()) {
 	project := g.project
 	if !g.budget.take(project, g.spent) {

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// client reads what the guest sends on a connection whose beginning, or whole,
-// must be checked. It keeps what was read and not yet sent on.
+// client reads what the guest sends on a connection that must be checked at its
+// beginning or throughout. It buffers what was read and not yet sent on.
 type client struct {
 	*guestConn
 	buf []byte
-	// patience is how long the guest may take for one message of its own.
+	// patience is how long the guest may take for one message.
 	patience time.Duration
 }
 
@@ -290,7 +290,7 @@ type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// setPatience bounds the time until the guest has said what it wants.
+// setPatience limits the time until the guest has sent its message.
 func (c *client) setPatience() { _ = c.SetReadDeadline(time.Now().Add(c.patience)) }
 
 func (c *client) clearPatience() { _ = c.SetReadDeadline(time.Time{}) }

@@ -261,7 +261,7 @@ func closeWrite(c net.Conn) error {
 	return nil
 }
 
-// resetConn closes c with a reset where it can.
+// resetConn closes c with a reset if possible.
 func resetConn(c net.Conn) {
 	if l, ok := c.(interface{ SetLinger(int) error }); ok {
 		_ = l.SetLinger(0)

@@ -66,8 +66,8 @@ func (p *policy) open(name string, addrs []netip.Addr) ([]netip.Addr, error) {
 	return left, nil
 }
 
-// outdates reports whether a connection that is open may lead to what the policy
-// denies: which of a name's addresses it leads to is not kept.
+// outdates reports whether an open connection may lead to an address that the
+// policy denies: which of a name's addresses it uses is not recorded.
 func (p *policy) outdates(t target) bool {
 	if len(p.denied) == 0 || !t.standIn {
 		return false

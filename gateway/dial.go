@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// outerTime bounds each step of reaching what a Transport reaches.
+// outerTime limits each step of a Transport's connections.
 const outerTime = 30 * time.Second
 
-// Transport asks servers whose addresses somebody else has chosen. Its connections lead
-// to the internet and to what allow names, and not to this host, a private network or
-// what forbid names. It uses no proxy, which would reach them in its place.
+// Transport is for requests to addresses chosen by users. Its connections lead to the
+// internet and to networks in allow, but not to this host, a private network or
+// networks in forbid. It uses no proxy, which could reach those instead.
 func Transport(allow, forbid []netip.Prefix) *http.Transport {
 	g := &guard{allow: allow, forbid: forbid, host: theHost}
 	d := &net.Dialer{Timeout: outerTime, Control: func(_, address string, _ syscall.RawConn) error {

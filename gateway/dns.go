@@ -119,7 +119,7 @@ func (g *Gateway) answerOne(c net.Conn) error {
 	return err
 }
 
-// answer returns the reply to one query, or nil for what is not a query.
+// answer returns the reply to a query, or nil if the message is not a query.
 func (g *Gateway) answer(query []byte, overUDP bool) []byte {
 	q := new(dns.Msg)
 	if err := q.Unpack(query); err != nil || q.Response {

@@ -10,23 +10,23 @@ import (
 
 // target is where the guest wants to go.
 type target struct {
-	// dst is what the guest put on the packet.
+	// dst is the destination in the guest's packet.
 	dst netip.AddrPort
-	// standIn is set when dst is an address that stands for a name. The name
-	// may be unknown here: a sandbox that slept remembers addresses of an
-	// earlier gateway. Then the connection itself must say it.
+	// standIn is set if dst is an address that stands for a name. The name may
+	// be unknown here, because a resumed sandbox remembers addresses from an
+	// earlier gateway. The connection itself must then state the name.
 	standIn bool
 	name    string
 	// label is the name for which a real address was given out, for the log.
 	label string
 	// unchecked is set for a connection to a name that was opened in mode open,
-	// where it is not checked that it really is for that name.
+	// in which it is not checked that it really is for that name.
 	unchecked bool
 	// resolver is set for connections to the gateway's own DNS.
 	resolver bool
 }
 
-// target returns what dst stands for now.
+// target returns what dst currently stands for.
 func (g *Gateway) target(dst netip.AddrPort) target {
 	t := target{dst: dst, standIn: standIns.Contains(dst.Addr())}
 	if t.standIn {

@@ -2,10 +2,10 @@
 // user-space TCP/IP stack that sees every packet the sandbox sends, and lets
 // through what the sandbox's policy allows.
 //
-// There is one Gateway per running sandbox. It starts shut. A caller that hands the
-// sandbox out sets the policy first; the host reaches the guest through Dial
-// in every mode. Only the server's parts list makes gateways; what goes in and
-// out are words of package bothy.
+// There is one Gateway per running sandbox. It starts shut. The policy is set
+// before the sandbox is handed out; the host reaches the guest through Dial in
+// every mode. Only package server creates gateways; their interface is in terms of
+// package bothy.
 package gateway
 
 import (
@@ -29,7 +29,8 @@ const DefaultMaxConns = 4096
 
 // A Dialer opens the gateway's own connections to the outside. Network is
 // "tcp" or "udp", address an IP address and a port: names are resolved before,
-// and what was checked is what is dialled. *net.Dialer is one.
+// and exactly the address that was checked is dialled. *net.Dialer implements
+// it.
 type Dialer interface {
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -102,10 +103,10 @@ type Gateway struct {
 	names   *names
 	lines   *decisionLog
 	queries chan struct{}
-	// forbiddenLines bounds what the sandbox can have the host log.
+	// forbiddenLines limits what the sandbox can make the host log.
 	forbiddenLines *rate.Limiter
 
-	// seed is what secrets without a seed of their own use.
+	// seed is used for secrets without their own seed.
 	seed    []byte
 	secrets atomic.Pointer[secrets]
 
@@ -117,8 +118,9 @@ type Gateway struct {
 	// persisted waits for OnDecision, which gets the last lines after work.
 	persisted sync.WaitGroup
 
-	// mu guards what follows. A flow is judged and registered under one lock,
-	// so that a new policy either judges it itself or was there before it.
+	// mu guards the fields below. A flow is checked and registered under one
+	// lock, so that a new policy either applies to it from the start or finds
+	// it registered.
 	mu     sync.Mutex
 	policy *policy
 	flows  map[*flow]struct{}
@@ -252,8 +254,8 @@ func (g *Gateway) currentPolicy() *policy {
 	return g.policy
 }
 
-// Counters returns the payload that passed between the sandbox and the
-// outside, with what the journal says of earlier gateways. What the host itself sends over Dial is not in it.
+// Counters returns the payload that passed between the sandbox and the outside, including that of earlier
+// gateways from the journal, but not what the host itself sends over Dial.
 func (g *Gateway) Counters() bothy.NetworkCounters {
 	return bothy.NetworkCounters{EgressBytes: g.egress.Load(), IngressBytes: g.ingress.Load()}
 }

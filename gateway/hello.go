@@ -35,9 +35,9 @@ var (
 )
 
 // parseHello reads a ClientHello from the beginning of b, over as many records
-// as it takes. It returns the server name and the number of bytes that the
-// records fill, errShort when b does not hold all of it, and another error for
-// what the gateway cannot check.
+// as it takes. It returns the server name and the number of bytes of the
+// records, errShort if b does not hold all of it, and another error for
+// anything the gateway cannot check.
 func parseHello(b []byte) (sni string, used int, err error) {
 	message, used, err := helloMessage(b)
 	if err != nil {

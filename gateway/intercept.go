@@ -19,7 +19,7 @@ import (
 // idleHTTP is how long an intercepted connection may be idle.
 const idleHTTP = 5 * time.Minute
 
-// intercept stands in for the host of a TLS connection: it ends TLS with a
+// intercept impersonates the host of a TLS connection: it terminates TLS with a
 // certificate of the sandbox's own authority, puts secrets into the requests,
 // and speaks TLS to the real host, which it verifies.
 func (s *session) intercept(name string) error {
@@ -59,8 +59,8 @@ func (s *session) runIntercepted(forward func() error) error {
 	return err
 }
 
-// transport reaches the real host. Its first connection is the one that was
-// made when the guest's was accepted.
+// transport connects to the real host. Its first connection is the one made
+// when the guest's was accepted.
 func (s *session) transport(name string) *http.Transport {
 	first := make(chan net.Conn, 1)
 	first <- s.up

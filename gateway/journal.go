@@ -49,8 +49,8 @@ func (j *Journals) Open(id string) *Journal { return &Journal{path: j.path(id)} 
 
 func (j *Journals) path(id string) string { return filepath.Join(j.dir, id+".jsonl") }
 
-// Read returns what is kept of a sandbox's decisions, oldest first: nothing for
-// one that never decided any.
+// Read returns the stored decisions of a sandbox, oldest first; none if there
+// never were any.
 func (j *Journals) Read(id string) ([]bothy.NetworkDecision, error) {
 	lines, _, err := j.Open(id).load()
 	return lines, err
@@ -190,8 +190,8 @@ func (j *Journal) close() error {
 	return j.closeFile()
 }
 
-// remember takes over what an earlier gateway of the same sandbox knew. It
-// returns the number of the first line that will be new.
+// remember loads the lines of an earlier gateway of the same sandbox. It
+// returns the number of the first new line.
 func (g *Gateway) remember(j *Journal) uint64 {
 	lines, counts, err := j.load()
 	if err != nil {

@@ -32,9 +32,9 @@ type UncheckedNetDevice interface {
 	Unchecked() bool
 }
 
-// link is a stack.LinkEndpoint over a NetDevice. It lets in only what an honest
-// guest would send: ARP and IPv4 from the guest's own addresses. Everything
-// else ends here, before any protocol code sees it.
+// link is a stack.LinkEndpoint over a NetDevice. It accepts only what a
+// well-behaved guest would send: ARP and IPv4 from the guest's own addresses.
+// Everything else is dropped here, before any protocol code sees it.
 type link struct {
 	dev bothy.NetDevice
 	// offload is set when the other end does not look at checksums.
@@ -125,7 +125,8 @@ func (l *link) admit(frame []byte) bool {
 
 func (l *link) admitIPv4(p []byte) bool {
 	h := header.IPv4(p)
-	// Options are of no use on a link with two ends, and source routes lie.
+	// IP options are useless on a point-to-point link, and source routes can be
+	// forged.
 	if p[0] != 0x45 || int(h.TotalLength()) > len(p) || int(h.TotalLength()) < header.IPv4MinimumSize {
 		return false
 	}
@@ -276,8 +277,8 @@ func (l *link) ParseHeader(*stack.PacketBuffer) bool    { return true }
 func (l *link) Close()                                  {}
 func (l *link) SetOnCloseAction(func())                 {}
 
-// Capabilities says that what comes over the network device needs no checksum test: the
-// network device is memory, not a wire.
+// Capabilities says that packets from the network device need no checksum validation:
+// the device is memory, not a wire.
 func (l *link) Capabilities() stack.LinkEndpointCapabilities {
 	if l.offload {
 		return stack.CapabilityRXChecksumOffload | stack.CapabilityTXChecksumOffload

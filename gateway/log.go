@@ -13,16 +13,16 @@ const (
 	logSize = 1024
 	// foldWindow is how long equal decisions are counted instead of written.
 	foldWindow = 10 * time.Second
-	// logBurst and logRate bound the lines that a sandbox can cause: so many at
-	// once, and so many a second in the long run.
+	// logBurst and logRate limit the lines that a sandbox can cause: at once,
+	// and per second in the long run.
 	logBurst = 200
 	logRate  = 20
 )
 
-// decisionLog is the memory of what a gateway decided: a bounded ring that
-// readers can follow. Equal decisions are folded, and a sandbox that makes too
-// many different ones gets a count instead of lines, so that it can fill
-// neither the memory nor a reader's disk.
+// decisionLog holds a gateway's decisions in a bounded ring that readers can
+// follow. Identical decisions are folded, and if a sandbox makes too many
+// different ones they are only counted, so that it can fill neither memory nor
+// a reader's disk.
 type decisionLog struct {
 	clock bothy.Clock
 
@@ -187,7 +187,8 @@ func (l *decisionLog) tick() {
 	l.arm()
 }
 
-// close writes what is still folded. Readers get the rest and then end.
+// close writes the lines that are still being folded. Readers get the rest and
+// then end.
 func (l *decisionLog) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -217,8 +218,8 @@ func (l *decisionLog) since(t time.Time) ([]bothy.NetworkDecision, uint64) {
 	return lines, l.next
 }
 
-// from returns a copy of the lines from number i on and, when there are none
-// yet, a channel that says when to look again. It returns neither after close.
+// from returns a copy of the lines from number i on or, if there are none yet,
+// a channel that signals new ones. It returns neither after close.
 func (l *decisionLog) from(i uint64) (lines []bothy.NetworkDecision, next uint64, grown <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -21,8 +21,9 @@ const (
 	lastWordsTime = time.Second
 )
 
-// serveName carries a connection to an address that stands for a name. The
-// outside is dialled first, so that the guest sees a refusal as one.
+// serveName serves a connection to an address that stands for a name. The
+// outside is dialled first, so that the guest sees a refused connection as
+// refused.
 func (g *Gateway) serveName(f *flow, v verdict, r *tcp.ForwarderRequest) {
 	var up net.Conn
 	if name := f.target().name; name != "" {
@@ -71,7 +72,7 @@ func (f *flow) unreachable(protocol string, v verdict, err error) bothy.NetworkD
 	return f.failed(protocol, v, err)
 }
 
-// session is a connection that must show that it is for the name its address
+// session is a connection that must prove that it is for the name its address
 // stands for.
 type session struct {
 	g       *Gateway
@@ -108,8 +109,8 @@ func (s *session) serve() {
 	s.g.lines.record(s.f.closing(s.protocol, s.verdict.rule, err))
 }
 
-// inspect reads the beginning of what the guest sends, decides, and returns
-// what carries the rest of it.
+// inspect reads the beginning of what the guest sends, decides, and returns a
+// function that carries the rest.
 func (s *session) inspect() (forward func() error, err error) {
 	t := s.f.target()
 	if t.unchecked {
@@ -259,7 +260,7 @@ func (s *session) upgraded() bool {
 	return false
 }
 
-// startInbound copies what the outside sends to the guest.
+// startInbound copies data from the outside to the guest.
 func (s *session) startInbound() {
 	if s.ended != nil {
 		return
@@ -303,8 +304,8 @@ func (s *session) run(forward func() error) error {
 	return nil
 }
 
-// deny ends a connection that may not continue. Where the outside has not spoken
-// yet, the guest is told why in the protocol that it speaks.
+// deny ends a connection that may not continue. If the outside has not sent
+// anything yet, the guest is told why in the protocol that it speaks.
 func (s *session) deny(err error) {
 	reason := err.Error()
 	if why := s.f.whyRevoked(); why != "" {

@@ -27,8 +27,8 @@ const (
 	lookupTime = 10 * time.Second
 )
 
-// standIns is the pool of addresses that stand for names. It is a range for
-// benchmarks, which are not routed.
+// standIns is the pool of addresses that stand for names. It is the range for
+// benchmarks, which is not routed.
 var standIns = netip.MustParsePrefix("198.18.0.0/15")
 
 // errNoName is returned for a name that does not exist.
@@ -49,8 +49,8 @@ type names struct {
 	// told remembers under which name a real address was given out. It is for
 	// the log alone: nothing is allowed because of it.
 	told map[netip.Addr]string
-	// next is where the search for a free stand-in begins. It only moves on,
-	// so that an address is not soon given to another name.
+	// next is where the search for a free stand-in begins. It only moves
+	// forward, so that an address is not soon reused for another name.
 	next netip.Addr
 }
 
@@ -140,8 +140,8 @@ func (n *names) toldFor(addr netip.Addr) string {
 	return n.told[addr]
 }
 
-// resolve returns the addresses that name really has, from memory where it is
-// fresh. Questions for one name at the same time are asked once.
+// resolve returns the real addresses of name, cached if fresh. Concurrent
+// queries for one name are made once.
 func (n *names) resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	n.mu.Lock()
 	e := n.entry(name)
@@ -201,7 +201,7 @@ func (g *Gateway) lookup(ctx context.Context, name string) ([]netip.Addr, error)
 }
 
 // reachable returns the addresses of name that are not forbidden, IPv4 first,
-// or why there is none.
+// or an error if there are none.
 func (g *Gateway) reachable(ctx context.Context, name string) ([]netip.Addr, error) {
 	addrs, err := g.names.resolve(ctx, name)
 	if err != nil {
@@ -241,10 +241,10 @@ type forbiddenError struct {
 	kinds []string
 }
 
-// Error is what the sandbox may see.
+// Error returns what the sandbox may see.
 func (e *forbiddenError) Error() string { return e.name + " has no address that may be reached" }
 
-// reason is what stands in the sandbox's log.
+// reason returns what the sandbox's log shows.
 func (e *forbiddenError) reason() string {
 	return e.Error() + ": what it has is " + strings.Join(e.kinds, "; ")
 }

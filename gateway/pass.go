@@ -8,8 +8,9 @@ import (
 	"github.com/miekg/dns"
 )
 
-// passedOn are the types that a sandbox in mode open may ask for besides
-// addresses. Not HTTPS and SVCB: they carry the keys that hide server names.
+// passedOn are the types that a sandbox in mode open may query besides
+// addresses, but not HTTPS and SVCB: they carry the keys that hide server
+// names.
 var passedOn = []uint16{
 	dns.TypeTXT, dns.TypeMX, dns.TypeSRV, dns.TypeCNAME, dns.TypeNS, dns.TypeSOA, dns.TypeCAA, dns.TypePTR, dns.TypeNAPTR,
 }
@@ -24,8 +25,8 @@ type Exchanger interface {
 	Exchange(ctx context.Context, q dns.Question) ([]dns.RR, error)
 }
 
-// passOn has the host's resolver answer a question that is not for an address,
-// where the name belongs to the internet, and not to the operator's network.
+// passOn lets the host's resolver answer a query that is not for an address, if
+// the name is public and not in the operator's network.
 func (g *Gateway) passOn(ctx context.Context, q dns.Question, name string, v verdict, m *dns.Msg) int {
 	x, ok := g.resolver.(Exchanger)
 	if !ok {
@@ -65,9 +66,9 @@ func (g *Gateway) passOn(ctx context.Context, q dns.Question, name string, v ver
 // one.
 var errNotPublic = errors.New("neither the name nor a domain above it has an address that may be reached")
 
-// public returns nil when name belongs to the internet. What decides is its
-// addresses, and where it has none, those of the name servers and then of the
-// domain above. The host's resolver may know names that the internet does not.
+// public returns nil if name is public. This is decided by its addresses, or if
+// it has none, by those of its name servers and then of the domain above. The
+// host's resolver may know names that the internet does not.
 func (g *Gateway) public(ctx context.Context, x Exchanger, name string, kind uint16) error {
 	if kind == dns.TypePTR && strings.HasSuffix(name, ".in-addr.arpa") {
 		return nil // The address that it asks about has been checked.
@@ -83,7 +84,7 @@ func (g *Gateway) public(ctx context.Context, x Exchanger, name string, kind uin
 	return errNotPublic
 }
 
-// served decides by the name servers of a domain, where it has any.
+// served decides by the name servers of a domain, if it has any.
 func (g *Gateway) served(ctx context.Context, x Exchanger, domain string) (decided bool, err error) {
 	if !strings.Contains(domain, ".") {
 		return false, nil // Everything is below a top-level domain.

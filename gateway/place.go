@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// credentialHeaders are where a secret without a header of its own is put in
-// place. A host sends other headers back more easily: Origin, Idempotency-Key,
-// X-Request-Id.
+// credentialHeaders are the headers into which a secret without its own header
+// is put. Hosts are more likely to send other headers back: Origin,
+// Idempotency-Key, X-Request-Id.
 var credentialHeaders = []string{
 	"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "X-Auth-Token", "X-Access-Token", "Private-Token",
 }
 
-// placement is what was done to one request.
+// placement records what was done to one request.
 type placement struct {
 	// put names the secrets whose value is in the request.
 	put []string
-	// left tells of placeholders that were found where none is replaced.
+	// left reports placeholders that were found where none is replaced.
 	left []leftover
 	// forms are the values for the request's host, in the forms in which they
 	// could come back.
@@ -31,7 +31,7 @@ type placement struct {
 // leftover is a placeholder that stays, and where.
 type leftover struct{ secret, where string }
 
-// headers returns where the secret may be put.
+// headers returns the headers into which the secret may be put.
 func (c *secret) headers() []string {
 	if c.header != "" {
 		return []string{c.header}
@@ -156,7 +156,7 @@ func acceptsGzip(list string) bool {
 	return false
 }
 
-// placementOf returns what was done to a request on its way out.
+// placementOf returns the placement of an outgoing request.
 func placementOf(r *http.Request) *placement {
 	if r != nil {
 		if p, ok := r.Context().Value(placementKey{}).(*placement); ok {

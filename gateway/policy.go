@@ -20,7 +20,8 @@ type policy struct {
 	mode    bothy.NetworkMode
 	domains domains
 	cidrs   []netip.Prefix
-	// denied are closed in mode open, but for what domains and cidrs hold.
+	// denied are closed in mode open, except for what domains and cidrs
+	// contain.
 	denied []netip.Prefix
 	// ports is nil when the policy lists none.
 	ports map[uint16]bool
@@ -45,8 +46,8 @@ var shut = &policy{mode: bothy.NetworkOff}
 // maxRules bounds each list of a policy.
 const maxRules = 4096
 
-// CheckPolicy refuses a policy that SetPolicy would. Presets are those of the
-// gateways, or nil for the ones that come with Bothy.
+// CheckPolicy refuses a policy that SetPolicy would refuse. Presets are those
+// of the gateways, or nil for the ones that come with Bothy.
 func CheckPolicy(n bothy.Network, presets Presets) error {
 	if presets == nil {
 		presets = DefaultPresets()

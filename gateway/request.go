@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxHead bounds the head of an HTTP request, and what is kept of it.
+	// maxHead limits the head of an HTTP request, and what is kept of it.
 	maxHead = 64 << 10
 	// maxLine bounds a line in its body.
 	maxLine = 8 << 10
@@ -25,12 +25,12 @@ const (
 )
 
 // request is the head of one HTTP/1 request, as much of it as the gateway has
-// to understand: whom it is for, and where it ends. A head that two readers
-// could understand differently is not read at all.
+// to understand: which host it is for, and where it ends. A head that two
+// parsers could understand differently is refused.
 type request struct {
 	// host is the canonical name that the request is for.
 	host string
-	// head is what is sent on, ending in an empty line.
+	// head is what is forwarded, ending in an empty line.
 	head   []byte
 	body   bodyKind
 	length int64
@@ -38,7 +38,7 @@ type request struct {
 	webSocket bool
 }
 
-// methods are the ones by which HTTP is told from other protocols.
+// methods are used to tell HTTP from other protocols.
 var methods = []string{
 	"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "PRI",
 	"PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK", "REPORT", "SEARCH",
@@ -167,7 +167,8 @@ func hostOf(s string) (string, bool) {
 	return canonicalName(name)
 }
 
-// framing finds out where the body ends, and takes only what is beyond doubt.
+// framing determines where the body ends, and accepts only unambiguous
+// requests.
 func (fs fields) framing(r *request, version string) error {
 	lengths, codings := fs.all("content-length"), fs.all("transfer-encoding")
 	switch {

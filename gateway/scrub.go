@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// minScrubbed is the length from which a value is looked for in answers. A
-	// shorter one would be found where it is not meant.
+	// minScrubbed is the minimum length of a value that is looked for in
+	// answers. A shorter one would match by accident.
 	minScrubbed = 6
 	// minCore is the same for a piece of base64.
 	minCore = 8
 )
 
-// swap is one form of a value, and what the sandbox sees in its place.
+// swap is one form of a value, and what the sandbox sees instead.
 type swap struct{ value, shown string }
 
-// formsOf lists the forms in which a value could come back: as it is, as it
-// stands in a URL, in JSON and in HTML, and inside base64.
+// formsOf lists the forms in which a value could come back: as is, as encoded
+// in a URL, in JSON and in HTML, and inside base64.
 func formsOf(value, placeholder string) []swap {
 	if len(value) < minScrubbed {
 		return nil
@@ -57,7 +57,7 @@ func base64Core(encoding *base64.Encoding, value string, shift int) string {
 	return all[first:last]
 }
 
-// scrubber takes values out of what a host answers.
+// scrubber removes values from a host's answer.
 type scrubber struct{ needles []needle }
 
 // needle is a swap as bytes.
@@ -92,7 +92,7 @@ func (s *scrubber) header(h http.Header) {
 	}
 }
 
-// next finds the first value in b. It returns an index of -1 when there is none.
+// next finds the first value in b. It returns the index -1 if there is none.
 func (s *scrubber) next(b []byte) (at int, found needle) {
 	at = -1
 	for _, n := range s.needles {
@@ -118,8 +118,8 @@ func (s *scrubber) unfinished(b []byte) int {
 	return most
 }
 
-// clean appends b without values to out, and returns what has to wait for more
-// bytes, which at the end is nothing.
+// clean appends b without values to out, and returns the part that has to wait
+// for more bytes, which at the end is empty.
 func (s *scrubber) clean(out, b []byte, end bool) (cleaned, rest []byte) {
 	for {
 		at, found := s.next(b)
@@ -142,10 +142,10 @@ type scrubbedReader struct {
 	src      io.Reader
 	scrubber *scrubber
 
-	// in has room for what is read, after held bytes that wait for more.
+	// in is the read buffer; it begins with held bytes that wait for more.
 	in   []byte
 	held int
-	// out is what was cleaned and not yet taken, in the memory of cleaned.
+	// out is what was cleaned and not yet read, in the memory of cleaned.
 	cleaned, out []byte
 	err          error
 }

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// secrets are the credentials of one sandbox and what is needed to put them in
-// place. It never changes; a gateway replaces the whole.
+// secrets are the credentials of one sandbox and what is needed to insert them.
+// It is immutable; a gateway replaces it as a whole.
 type secrets struct {
 	list []*secret
 	// seed is what placeholders and the certificate authority follow from.
@@ -21,7 +21,7 @@ type secrets struct {
 	ca   *certificateAuthority
 }
 
-// secret is one credential, with what stands for it inside the sandbox.
+// secret is one credential, with its placeholder.
 type secret struct {
 	name        string
 	value       string
@@ -29,7 +29,7 @@ type secret struct {
 	override    bool
 	placeholder string
 	hosts       domains
-	// forms are how the value may come back, and what is put in their place.
+	// forms are how the value may come back, with their replacements.
 	forms []swap
 }
 
@@ -39,11 +39,11 @@ func CheckSecrets(list []bothy.Secret) error {
 	return err
 }
 
-// SetSecrets replaces the credentials that are put in place on the way to
-// their hosts. Values go nowhere else: not into the sandbox, a log or an error.
-// Placeholders and the certificate authority follow from seed, or, when it is
-// empty, from Options.SecretSeed: a copy of a sandbox that is given the same
-// seed continues with what it has in memory.
+// SetSecrets replaces the credentials that are inserted into requests to their
+// hosts. Values go nowhere else: not into the sandbox, a log or an error.
+// Placeholders and the certificate authority are derived from seed, or, if it
+// is empty, from Options.SecretSeed: a copy of a sandbox with the same seed can
+// continue to use what it has in memory.
 func (g *Gateway) SetSecrets(list []bothy.Secret, seed []byte) error {
 	s := &secrets{seed: seed}
 	if len(seed) == 0 {
@@ -155,8 +155,8 @@ func (g *Gateway) CAPEM() []byte {
 	return nil
 }
 
-// Placeholders returns what the sandbox is given in place of each secret that it has to put
-// into requests.
+// Placeholders returns what the sandbox is given instead of each secret, to put into
+// requests.
 func (g *Gateway) Placeholders() map[string]string {
 	m := map[string]string{}
 	for _, s := range g.secrets.Load().list {

@@ -61,13 +61,13 @@ func (s *spliceReader) splice(fd uintptr) bool {
 	return true
 }
 
-// takeUrgentInline has urgent bytes come in their place among the others. Left
-// aside they would be lost, and hide from SIOCINQ what is behind them.
+// takeUrgentInline delivers urgent bytes in order among the others. Otherwise
+// they would be lost, and SIOCINQ would not count what is behind them.
 func takeUrgentInline(fd uintptr) {
 	_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_OOBINLINE, 1)
 }
 
-// errLost is returned for a socket that does not give what it held.
+// errLost is returned for a socket that does not return the data it held.
 var errLost = errors.New("the connection was lost")
 
 // peek tells an empty socket from one at its end, or broken.

@@ -22,8 +22,8 @@ import (
 
 const (
 	nicID = 1
-	// The buffers of one connection, each way. They are limits: memory is held
-	// only for what the other side has not taken yet.
+	// The buffers of one connection, in each direction. They are limits: memory
+	// is only used for data that the other side has not read yet.
 	bufferMin     = 4 << 10
 	bufferDefault = 256 << 10
 	bufferMax     = 1 << 20

@@ -35,8 +35,8 @@ func addrPort(a tcpip.Address, port uint16) netip.AddrPort {
 // dnsAddrPort is the only service of the gateway itself.
 var dnsAddrPort = netip.AddrPortFrom(bothy.GatewayAddr, 53)
 
-// admitTCP sees the packets that belong to no connection. It returns false for
-// what is not allowed, and the stack answers that with a reset at once.
+// admitTCP handles packets that belong to no connection. It returns false for
+// those that are not allowed, which the stack answers with a reset at once.
 func (g *Gateway) admitTCP(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
 	flags := header.TCP(pkt.TransportHeader().Slice()).Flags()
 	if !flags.Contains(header.TCPFlagSyn) || flags.Contains(header.TCPFlagAck) {
@@ -56,10 +56,11 @@ func (g *Gateway) admitTCP(id stack.TransportEndpointID, pkt *stack.PacketBuffer
 }
 
 // awaitClosed waits until the gateway's end of an earlier connection between
-// the same ports is gone. The sandbox's kernel has closed its own end, or it
-// would not use the port again, and what it sent to that effect came before the
+// the same ports is gone. The sandbox's kernel has closed its own end, since it
+// would not reuse the port otherwise, and its closing packets came before the
 // SYN, but may not have been processed yet. A SYN that met the old end would be
-// dropped, and only be sent again after a second, or be answered with a reset.
+// dropped, and only be retransmitted after a second, or be answered with a
+// reset.
 func (g *Gateway) awaitClosed(id stack.TransportEndpointID) {
 	for range closingTries {
 		ep, ok := g.stack.FindTransportEndpoint(header.IPv4ProtocolNumber, header.TCPProtocolNumber, id, nicID).(*tcp.Endpoint)

@@ -23,8 +23,9 @@ const (
 	maxUDP = 1024
 )
 
-// handleUDP sees the datagrams that belong to no association. It returns false
-// for what is not allowed, and the stack says "port unreachable".
+// handleUDP handles datagrams that belong to no association. It returns false
+// for those that are not allowed, which the stack answers with "port
+// unreachable".
 func (g *Gateway) handleUDP(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
 	t := g.target(addrPort(id.LocalAddress, id.LocalPort))
 	f, v := g.openUDP(t)
@@ -50,8 +51,8 @@ func udpName(port uint16) string {
 	return "udp"
 }
 
-// openUDP registers a UDP association where the policy allows one. Names are
-// reached over TCP only: in a datagram there is nothing that the gateway could
+// openUDP registers a UDP association if the policy allows it. Names are
+// reached only over TCP: in a datagram there is nothing that the gateway could
 // check, and QUIC hides its server name.
 func (g *Gateway) openUDP(t target) (*flow, verdict) {
 	if t.standIn {

@@ -1,6 +1,5 @@
-// Package agent is the guest's agent: the server that runs inside every
-// sandbox as process 1 and does there what the host asks for. Only cmd/guest
-// uses it, and tests.
+// Package agent is the guest's agent: the server that runs inside every sandbox as process
+// 1 and carries out the host's requests. Only cmd/guest and tests use it.
 //
 // It speaks Connect over HTTP/1.1 and unencrypted HTTP/2: the services process.Process and
 // filesystem.Filesystem and the path /files as E2B's envd does, and beside
@@ -35,7 +34,7 @@ import (
 // maxMessage bounds one message of a caller. Anything larger is streamed.
 const maxMessage = 4 << 20
 
-// Options configure an agent. New fills in what is missing.
+// Options configure an agent. New fills in missing ones.
 type Options struct {
 	Version string
 	// Peer is the only address that is served; the zero value means any.
@@ -67,9 +66,8 @@ type Agent struct {
 	identity identity
 	watchers watchers
 	server   *http.Server
-	// sentry is whether the kernel is that of Bothy's gVisor. There one write is seen
-	// whole or not at all, and randomness comes from the host: what it is given is
-	// thrown away.
+	// sentry is whether the kernel is Bothy's gVisor. There a single write is atomic,
+	// and randomness comes from the host: what it is given is ignored.
 	sentry bool
 }
 
@@ -195,8 +193,8 @@ type request struct {
 // user's home as envd has it.
 const headerWorkdir = "Bothy-Workdir"
 
-// request reads the headers of a call: the user's name comes as that of HTTP
-// basic authentication, and a group where the password would be.
+// request reads the headers of a call: the user's name is that of HTTP basic
+// authentication, and a group takes the place of the password.
 func (a *Agent) request(h http.Header) (request, error) {
 	r := http.Request{Header: h}
 	name, group, _ := r.BasicAuth()

@@ -22,8 +22,8 @@ const batchSize = 64 << 10
 
 var batchBuffers = sync.Pool{New: func() any { return new([batchSize]byte) }}
 
-// batch holds back what a stream sends until it is flushed. Connect flushes
-// after every message, which costs more than the message.
+// batch buffers a stream's messages until it is flushed. Connect flushes after
+// every message, which costs more than the message.
 type batch struct {
 	http.ResponseWriter
 	buf *[batchSize]byte // nil when nothing is held
@@ -48,7 +48,7 @@ func (b *batch) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// empty passes on what is held.
+// empty writes out the buffer.
 func (b *batch) empty() error {
 	if b.buf == nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 
 const (
 	bootIDPath = "/proc/sys/kernel/random/boot_id"
-	// ownBootID is the file that is mounted over it, where the kernel is Linux.
+	// ownBootID is the file that is mounted over it, if the kernel is Linux.
 	ownBootID = "/run/.bothy-boot-id"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy/guest/wire/guestpb"
 )
 
-// codeHost is what the agent is to code contexts.
+// codeHost is the agent's side of code contexts.
 type codeHost struct{ a *Agent }
 
 func (h codeHost) Start(s command.Spec) (*command.Process, error) { return h.a.commands.Start(s) }

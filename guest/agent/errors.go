@@ -12,8 +12,8 @@ import (
 	"github.com/bothy-dev/bothy/guest/wire/guestpb"
 )
 
-// codes says how each kind of failure is told in Connect and in HTTP; what is
-// not here is internal.
+// codes maps each kind of error to its codes in Connect and HTTP; any other is
+// internal.
 var codes = map[bothy.Code]struct {
 	connect connect.Code
 	http    int

@@ -74,7 +74,7 @@ var fileTypes = map[bothy.FileType]filesystempb.FileType{
 	bothy.FileSymlink:   filesystempb.FileType_FILE_TYPE_SYMLINK,
 }
 
-// entry is what is told of a file. Only clients of E2B's hear what they said of it.
+// entry describes a file. Only E2B's clients get their own metadata back.
 func (s *filesystemService) entry(ctx context.Context, i files.Info) *filesystempb.EntryInfo {
 	e := entry(i)
 	if info, ok := connect.CallInfoForHandlerContext(ctx); ok && info.RequestHeader().Get(headerWorkdir) == "" && e.Path != "" {

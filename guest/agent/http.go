@@ -213,16 +213,16 @@ func (a *Agent) getEnvdFile(w http.ResponseWriter, r *http.Request) {
 	serveFile(w, r, file, info)
 }
 
-// envdEntry is what an E2B client learns about a file that it wrote.
+// envdEntry is what an E2B client is told about a file that it wrote.
 type envdEntry struct {
 	Name string         `json:"name"`
 	Type bothy.FileType `json:"type"`
 	Path string         `json:"path"`
-	// Metadata is what the client said of it.
+	// Metadata is the client's metadata for it.
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// metadataOf reads what a client says of the files that it writes.
+// metadataOf reads a client's metadata for the files that it writes.
 func metadataOf(h http.Header) map[string]string {
 	var m map[string]string
 	for name := range h {
