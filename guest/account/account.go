@@ -20,7 +20,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// maxFile bounds what is read of a database file.
+// maxFile limits what is read of a database file.
 const maxFile = 1 << 20
 
 // User is an account with the groups that it belongs to.
@@ -57,9 +57,9 @@ type stamp struct {
 // New returns a database over two files in the form of passwd(5) and group(5).
 func New(passwd, group string) *DB { return &DB{passwd: passwd, groupFile: group} }
 
-// Lookup finds a user by name or by number, with a group behind a colon where it is to
-// have that one alone. A number with a group need not be known, as in images of
-// containers. Otherwise an unknown one is CodeUserNotFound.
+// Lookup finds a user by name or number, optionally with a colon and the only group it
+// shall have. A number with a group need not be known, as in container images.
+// Otherwise an unknown user is CodeUserNotFound.
 func (d *DB) Lookup(spec string) (*User, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -126,7 +126,7 @@ type Names struct {
 	groups map[uint32]string
 }
 
-// Names returns the names as they are now.
+// Names returns the current names.
 func (d *DB) Names() Names {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -40,12 +40,12 @@ type identityState struct {
 type identity struct {
 	mu    sync.Mutex
 	state *identityState
-	// adopting is held while the sandbox becomes somebody else, and guards what
-	// follows.
+	// adopting is held while the sandbox gets a new identity, and guards the
+	// fields below.
 	adopting sync.Mutex
-	// certificates is the sum of the certificates that were added last, and
-	// the others are what was written last. They are not written again, also in
-	// a copy: its files are as old as this memory.
+	// certificates is the checksum of the certificates added last, and the
+	// others are what was written last. They are not rewritten, even in a copy:
+	// its files are from the same moment as this memory.
 	certificates                  [sha256.Size]byte
 	resolver, hostname, machineID string
 	mark                          *mark
@@ -63,8 +63,8 @@ func (i *identity) set(s identityState) {
 	i.state = &s
 }
 
-// isHostname reports whether s is letters, digits and, but for the first, hyphens, at
-// most 63 of them.
+// isHostname reports whether s consists of at most 63 letters, digits and, except at
+// the beginning, hyphens.
 func isHostname(s string) bool {
 	for i, c := range []byte(s) {
 		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
@@ -75,8 +75,8 @@ func isHostname(s string) bool {
 	return 0 < len(s) && len(s) <= 63
 }
 
-// adopt makes the sandbox the one that req describes. Only the key is
-// essential: a user who has broken /etc must still be able to wake up.
+// adopt gives the sandbox the identity in req. Only the key is essential: a
+// sandbox whose user has broken /etc must still be able to wake up.
 func (a *Agent) adopt(req *guestpb.AdoptRequest) (*guestpb.AdoptResponse, error) {
 	if req.Key == "" {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "a sandbox cannot be adopted without a key")
@@ -174,7 +174,7 @@ func (a *Agent) adoptResolver(req *guestpb.AdoptRequest) error {
 	return err
 }
 
-// certificates is where Debian and most others keep what they trust.
+// certificates is where Debian and most others keep trusted certificates.
 const certificates = "/etc/ssl/certs/ca-certificates.crt"
 
 // needsCertificates reports whether the caller has certificates that are new
@@ -183,7 +183,7 @@ func (a *Agent) needsCertificates(req *guestpb.AdoptRequest) bool {
 	return req.CaBundle == "" && len(req.CaBundleSha256) > 0 && !bytes.Equal(req.CaBundleSha256, a.identity.certificates[:])
 }
 
-// adoptCertificates adds to what the sandbox trusts what it does not trust yet.
+// adoptCertificates adds new certificates to those that the sandbox trusts.
 func (a *Agent) adoptCertificates(req *guestpb.AdoptRequest) error {
 	sum := sha256.Sum256([]byte(req.CaBundle))
 	if req.CaBundle == "" || sum == a.identity.certificates {
@@ -233,8 +233,8 @@ func eachCertificate(pem string) iter.Seq[string] {
 	}
 }
 
-// adoptClock returns how far the clock was behind, and sets it where that
-// matters and is possible.
+// adoptClock returns how far the clock was behind, and sets it if that matters
+// and is possible.
 func (a *Agent) adoptClock(host time.Time) int64 {
 	skew := time.Until(host)
 	if a.opt.SetClock != nil && skew.Abs() > time.Second {
@@ -245,9 +245,9 @@ func (a *Agent) adoptClock(host time.Time) int64 {
 	return int64(skew)
 }
 
-// replaceFile puts a new file in the place of whatever is there. A user may
-// have put a pipe or a link there: nothing is opened that already exists.
-// Where a file is mounted and cannot be replaced, it is written to.
+// replaceFile replaces whatever is at a path with a new file. A user may have
+// put a pipe or a link there: nothing existing is opened. If a file is mounted
+// there and cannot be replaced, it is written to.
 func (a *Agent) replaceFile(path, text string, mode os.FileMode) error {
 	path = filepath.Join(a.opt.Root, path)
 	temp := path + ".bothy"

@@ -16,7 +16,7 @@ type idle struct {
 	mu     sync.Mutex
 	active int
 	timer  *time.Timer
-	// release is debug.FreeOSMemory, but for tests.
+	// release is debug.FreeOSMemory, except in tests.
 	release func()
 }
 

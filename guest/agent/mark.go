@@ -9,9 +9,9 @@ import (
 // generation is the file by which programs can see that they are in a copy.
 const generation = "/run/bothy/generation"
 
-// mark is the file as it was written last. It stays open where that saves making
-// another, which takes a third of the time of an adoption: in gVisor's kernel one
-// write is seen whole or not at all.
+// mark is the file as it was written last. It stays open if it can be rewritten
+// in place, since creating another takes a third of the time of an adoption: in
+// gVisor's kernel a single write is atomic.
 type mark struct {
 	fd       int
 	dev, ino uint64
@@ -34,7 +34,7 @@ func (a *Agent) leaveMark(text string) error {
 	return nil
 }
 
-// openMark keeps a mark of so many bytes open. It is nil when something else is
+// openMark keeps a mark of n bytes open. It returns nil if something else is
 // there already.
 func openMark(path string, size int) *mark {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -51,8 +51,8 @@ func openMark(path string, size int) *mark {
 	return m
 }
 
-// rewrite reports whether it could: the mark must be where it was and as long as
-// it was.
+// rewrite reports whether it succeeded: the mark must still be in place and have
+// its old length.
 func (m *mark) rewrite(path, text string) bool {
 	if m == nil || len(text) != m.size {
 		return false

@@ -19,7 +19,7 @@ import (
 	"github.com/bothy-dev/bothy/guest/wire/processpb"
 )
 
-// headerKeepAlive asks for a sign of life every so many seconds.
+// headerKeepAlive asks for a keep-alive message every n seconds.
 const headerKeepAlive = "Keepalive-Ping-Interval"
 
 type processService struct{ a *Agent }
@@ -126,8 +126,7 @@ func (s *processService) Start(ctx context.Context, req *processpb.StartRequest,
 	})
 }
 
-// start starts a command. Where an image has no bash, what is for it runs in its
-// sh.
+// start starts a command. If an image has no bash, bash commands run in its sh.
 func (s *processService) start(spec command.Spec) (*command.Process, error) {
 	p, err := s.a.commands.Start(spec)
 	if bothy.ErrorCode(err) != bothy.CodeCommandNotFound || !isForBash(spec.Argv) {
@@ -149,7 +148,7 @@ func isForBash(argv []string) bool {
 	return argv[0] == "/bin/bash" && (len(argv) == 4 && argv[1] == "-l" && argv[2] == "-c" || len(argv) == 2 && argv[1] == "-l")
 }
 
-// spec turns a request into what the command manager starts.
+// spec turns a request into a command.Spec.
 func (s *processService) spec(ctx context.Context, h http.Header, req *processpb.StartRequest) (command.Spec, error) {
 	r, err := s.a.request(h)
 	if err != nil {
@@ -207,8 +206,8 @@ func terminalSize(s *processpb.PTY_Size) *command.Size {
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// environment merges, later ones winning: what every command has, what the
-// sandbox was adopted with, and what the caller gives.
+// environment merges, with later ones taking precedence: every command's
+// variables, the sandbox's, and the caller's.
 func (a *Agent) environment(u *account.User, asked map[string]string, terminal bool) ([]string, error) {
 	merged := map[string]string{
 		"PATH": defaultPath, "HOME": u.Home, "USER": u.Name, "LOGNAME": u.Name, "SHELL": u.Shell, "LANG": "C.UTF-8",
@@ -273,8 +272,8 @@ func follow(ctx context.Context, p *command.Process, r *command.Reader, h http.H
 	}
 }
 
-// waiter waits for output, and flushes what was sent before once nothing
-// follows it soon.
+// waiter waits for output, and flushes what was sent before if no more follows
+// soon.
 type waiter struct {
 	b      *batch
 	tick   <-chan time.Time

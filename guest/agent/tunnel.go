@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// tunnelProtocol is what the connection of a tunnel call is upgraded to:
-	// the bytes of one TCP connection.
+	// tunnelProtocol is the protocol that the connection of a tunnel call is
+	// upgraded to: the bytes of one TCP connection.
 	tunnelProtocol = "bothy-tunnel"
 	tunnelTimeout  = 5 * time.Second
 )

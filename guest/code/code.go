@@ -1,9 +1,9 @@
 // Package code runs pieces of code in contexts: processes in which variables
-// stay from one piece to the next. A context is a Jupyter kernel where one is
-// installed for its language, and otherwise a small driver of our own. Only the
-// guest's agent uses it.
+// persist from one piece to the next. A context is a Jupyter kernel if one is
+// installed for its language, and otherwise one of our own small drivers. Only
+// the guest's agent uses it.
 //
-// Contexts cost nothing until the first piece of code comes.
+// Contexts cost nothing until the first piece of code runs.
 package code
 
 import (
@@ -60,7 +60,7 @@ type Result struct {
 	OOMKilled      bool
 	Truncated      bool
 	Hint           string
-	// ExitCode is what a shell's code ended with.
+	// ExitCode is the exit code of a shell's code.
 	ExitCode *int
 }
 

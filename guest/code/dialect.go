@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// dialect says in a language what the agent wants done in addition to the
-// caller's code. None of it leaves a trace among the caller's variables.
+// dialect holds, for a language, the code that the agent runs in addition to
+// the caller's. It leaves nothing among the caller's variables.
 type dialect struct {
 	// export sets environment variables for good.
 	export func(env map[string]string) string
-	// save sets environment variables and remembers what they were; restore
-	// takes that back.
+	// save sets environment variables and remembers their old values; restore
+	// restores those.
 	save    func(env map[string]string) string
 	restore func() string
 	// reseed gives the language's random numbers a new beginning.

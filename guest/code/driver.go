@@ -25,8 +25,8 @@ import (
 //go:embed driver/driver.sh driver/driver.py driver/driver.js driver/jupyter.py
 var driverFiles embed.FS
 
-// drivers say how each language's own driver is started: by the first of the
-// programs that is there, with the driver's file and the mark.
+// drivers say how each language's driver is started: by the first of the
+// programs that exists, with the driver's file and the mark.
 var drivers = map[string]struct {
 	programs []string
 	args     []string
@@ -37,9 +37,9 @@ var drivers = map[string]struct {
 	"bash":       {[]string{"bash"}, []string{"-l"}, "driver.sh"},
 }
 
-// install puts a driver's file where its program can read it. It is the
-// agent's own and written anew each time: a sandbox may have been restored
-// from one with an older agent.
+// install puts a driver's file where its program can read it. The agent owns it
+// and rewrites it each time: a sandbox may have been restored from one with an
+// older agent.
 func (m *Manager) install(name string) (string, error) {
 	b, err := driverFiles.ReadFile("driver/" + name)
 	if err == nil {
@@ -65,7 +65,7 @@ const (
 )
 
 // driver is a kernel that is one of our small programs. Requests and replies
-// have pipes of their own, so that the outputs are the code's alone; a mark in
+// have separate pipes, so that the outputs belong to the code alone; a mark in
 // both outputs shows where those of a piece of code end.
 type driver struct {
 	lang    string
@@ -221,7 +221,7 @@ func (d *driver) send(code string, quiet bool) error {
 	return err
 }
 
-// receive passes on replies up to the one that ends a piece of code.
+// receive forwards replies up to the one that ends a piece of code.
 func (d *driver) receive(to chan<- reply, done <-chan struct{}) error {
 	for {
 		line, err := readLine(d.reader)
@@ -354,7 +354,7 @@ func (d *driver) died() (Result, bool) {
 	return res, dead
 }
 
-// outputs follows what the code writes while one piece of it runs.
+// outputs follows the output of one piece of code while it runs.
 type outputs struct {
 	c      chan Output // with no stream: a mark
 	cancel context.CancelFunc
@@ -394,7 +394,7 @@ func (d *driver) follow() *outputs {
 // open reports whether a mark is still to come.
 func (o *outputs) open() bool { return o.marks < 2 }
 
-// drain passes on what the code wrote before it died.
+// drain forwards what the code wrote before it died.
 func (o *outputs) drain(fn func(Output) error, quiet bool) {
 	late := time.After(markTime)
 	for {

@@ -37,8 +37,8 @@ func (c *Context) takeTurn(p *piece) {
 	p.hasTurn = true
 }
 
-// begin is called when the kernel is about to get the code. It returns false
-// where that has been interrupted.
+// begin is called when the kernel is about to get the code. It returns false if
+// that was interrupted.
 func (c *Context) begin(p *piece, w *watchdog) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,9 +49,9 @@ func (c *Context) begin(p *piece, w *watchdog) bool {
 	return true
 }
 
-// Interrupt stops the code that runs in the context, or that is next while the
-// kernel starts. Code that takes no notice continues. Where there is none, the
-// error is CodeConflict.
+// Interrupt stops the code that is running in the context, or that is next
+// while the kernel starts. Code that ignores the interrupt continues. If there
+// is none, the error is CodeConflict.
 func (c *Context) Interrupt() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -191,7 +191,7 @@ func (k *jupyterKernel) connect(ctx context.Context, conn *jupyter.Connection) e
 	return e
 }
 
-// lastWords returns the end of what the kernel's process wrote.
+// lastWords returns the tail of the output of the kernel's process.
 func (k *jupyterKernel) lastWords() string {
 	_, end := k.process.Output()
 	r := k.process.Attach(max(end-400, 0))

@@ -19,7 +19,7 @@ type Request struct {
 	Env map[string]string
 	// Timeout interrupts the code; 0 means never.
 	Timeout time.Duration
-	// Quiet code does not count, and what it gives is not shown.
+	// Quiet code is not counted and its results are not shown.
 	Quiet bool
 }
 
@@ -35,12 +35,12 @@ type kernel interface {
 	interrupt()
 	// kill ends the process. A run that waits returns errDied.
 	kill()
-	// died returns what is known about the end of the process, and false while
+	// died returns what is known about how the process ended, and false while
 	// it lives.
 	died() (Result, bool)
 }
 
-// Run runs code and calls fn for what it gives. When ctx ends, or fn fails, the
+// Run runs code and calls fn with its results. When ctx ends, or fn fails, the
 // code is interrupted.
 func (c *Context) Run(ctx context.Context, req Request, fn func(Output) error) (Result, error) {
 	p := c.arrive(req)
@@ -115,7 +115,7 @@ func (c *Context) watch(ctx context.Context, w *watchdog, req Request, fn func(O
 	return res, err
 }
 
-// buried tells of a kernel that died while it ran code. The next piece of code
+// buried reports that a kernel died while it ran code. The next piece of code
 // gets a new one.
 func (c *Context) buried(k kernel, res Result) Result {
 	end, _ := k.died()
@@ -192,9 +192,9 @@ func (c *Context) ready(ctx context.Context) (kernel, error) {
 	return k, nil
 }
 
-// adopt tells a kernel that was started before the sandbox became somebody
-// else. An unused one also gets randomness of its own; in one
-// that was used, what a program has set up is not touched.
+// adopt updates a kernel that was started before the sandbox got its identity.
+// An unused one is also reseeded; in a used one, the program's own state is
+// left alone.
 func (c *Context) adopt(k kernel, id Identity) {
 	c.mu.Lock()
 	known, fresh := c.adopted, c.fresh
@@ -216,9 +216,9 @@ func (c *Context) adopt(k kernel, id Identity) {
 	}
 }
 
-// Adopted tells the unused kernels that the sandbox has become
-// somebody else, so that the first piece of code does not wait for it. The others
-// are told before their next piece of code.
+// Adopted updates the unused kernels when the sandbox has got a new identity, so
+// that the first piece of code does not wait for it. The others are updated
+// before their next piece of code.
 func (m *Manager) Adopted() {
 	contexts := m.List()
 	if len(contexts) == 0 {

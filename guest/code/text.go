@@ -35,8 +35,8 @@ func partialRune(b []byte) int {
 	return 0
 }
 
-// textBundle makes every format a text: JSON strings and lists of them are what
-// they hold, anything else stays JSON.
+// textBundle converts every format to text: JSON strings and lists of strings
+// become their content, anything else stays JSON.
 func textBundle(data map[string]json.RawMessage) bothy.CodeOutput {
 	out := make(bothy.CodeOutput, len(data))
 	for mime, raw := range data {

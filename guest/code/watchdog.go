@@ -12,7 +12,8 @@ const (
 	// kernel is killed.
 	interruptTime = 5 * time.Second
 	// repeatTime is after how long an interrupt is repeated: one that comes at
-	// the wrong moment is lost, as when a shell is about to start a program.
+	// the wrong moment is lost, for example when a shell is about to start a
+	// program.
 	repeatTime = time.Second
 )
 
@@ -78,7 +79,7 @@ func (w *watchdog) timeUp() {
 // rest is called when the code is over.
 func (w *watchdog) rest() { close(w.over) }
 
-// note says in a result what the watchdog did.
+// note records in a result what the watchdog did.
 func (w *watchdog) note(res *Result, timeout time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

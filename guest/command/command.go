@@ -38,14 +38,14 @@ type Size struct{ Cols, Rows uint16 }
 // Spec says what to run.
 type Spec struct {
 	Argv []string
-	// Env is the whole environment. PATH in it is where the command is found.
+	// Env is the whole environment. The command is looked up in its PATH.
 	Env []string
 	Dir string
 	// User runs the command; nil means the agent's own user.
 	User *account.User
 	Tag  string
 	// Internal marks what the agent runs for itself, such as the interpreter of
-	// a code context: listings do not show it, and it is no work.
+	// a code context: listings do not show it, and it does not count as work.
 	Internal bool
 	// Asked is what listings show.
 	Asked Asked
@@ -104,9 +104,9 @@ type Manager struct {
 	buffers sync.Pool
 	// privileged is true where commands can be given another user.
 	privileged bool
-	// rows is true where the kernel makes a row of calls at once.
+	// rows is true if the kernel executes batches of system calls.
 	rows bool
-	// polls is true where the reaper looks for a while before it waits in the kernel.
+	// polls is true if the reaper polls for a while before it waits in the kernel.
 	polls bool
 	// openFiles is the bound on open files with which plain commands begin.
 	openFiles unix.Rlimit
@@ -116,8 +116,8 @@ type Manager struct {
 	ended   []*Process // oldest first
 	reaping bool       // the reaper is at work
 	vain    int        // how often the reaper has looked since a child ended
-	// soon starts the reaper, if it is set. awaited is set while somebody waits for
-	// one command that is about to end.
+	// soon starts the reaper, if it is set. awaited is set while a goroutine waits
+	// for one command that is about to end.
 	soon    *time.Timer
 	awaited bool
 	closed  bool
@@ -259,9 +259,9 @@ func (m *Manager) credential(u *account.User) (*syscall.Credential, error) {
 	return nil, nil
 }
 
-// reapDelay is how long the reaper lets new commands run before it waits for them.
-// It does so in a thread of its own, and most commands are over before: then the
-// end of their output has told.
+// reapDelay is how long the reaper lets new commands run before it waits for them,
+// in a separate thread. Most commands end before that, which is noticed by the end
+// of their output.
 const reapDelay = 10 * time.Millisecond
 
 func (m *Manager) startReaping() {
@@ -331,11 +331,11 @@ const (
 	quietLooks = 20
 )
 
-// reap collects children until there are none. In a sandbox's own kernel it looks for
-// them from time to time: a thread that waits there keeps all others from going on until
-// the runtime notices, which takes as long as a command. Most are collected where their
-// outputs end, by await. When nothing has ended for a while it waits all the same, since
-// to look would keep an idle sandbox awake.
+// reap collects children until there are none. In gVisor it polls: a thread that blocks
+// in wait keeps all others from running until the Go runtime notices, which takes as
+// long as a command. Most children are collected when their outputs end, by await. When
+// nothing has ended for a while it blocks after all, since polling would keep an idle
+// sandbox awake.
 func (m *Manager) reap() {
 	for pause := lookOften; ; {
 		options := 0
@@ -364,8 +364,8 @@ func (m *Manager) reap() {
 	}
 }
 
-// peek waits for a child to end, and leaves it to be reaped. With unix.WNOHANG it
-// does not wait, and returns 0 if there is none that has ended.
+// peek waits for a child to end, without reaping it. With unix.WNOHANG it does
+// not wait, and returns 0 if none has ended.
 func peek(kind, id, options int) (int, error) {
 	var info unix.Siginfo
 	for {
@@ -406,8 +406,8 @@ func (m *Manager) remember(p *Process) {
 	}
 }
 
-// dropUpTo forgets the oldest ended processes, m.ended[i] included, but for
-// those that still have readers or output to come.
+// dropUpTo forgets the oldest ended processes, up to m.ended[i], except those
+// that still have readers or pending output.
 func (m *Manager) dropUpTo(i int) {
 	kept := m.ended[:0]
 	for n, p := range m.ended {
@@ -476,13 +476,14 @@ func (m *Manager) List(all bool) []*Process {
 	return list
 }
 
-// Working returns how many commands run that were asked for. A terminal works as
-// long as somebody is connected to it, which is not seen here.
+// Working returns how many requested commands are running. Terminals are not
+// counted: one is busy while a client is connected to it, which is not known
+// here.
 func (m *Manager) Working() int {
 	return m.count(func(s Spec) bool { return !s.Internal && s.Terminal == nil })
 }
 
-// Internal counts what the agent runs for itself.
+// Internal counts the commands that the agent runs for itself.
 func (m *Manager) Internal() int { return m.count(func(s Spec) bool { return s.Internal }) }
 
 func (m *Manager) count(which func(Spec) bool) (n int) {

@@ -45,7 +45,7 @@ func (m *Manager) findProgram(name string, env []string, dir string) (string, er
 	return "", found
 }
 
-// modes tells the modes of files, 0 for those that are not there.
+// modes returns the modes of files, 0 for missing ones.
 func (m *Manager) modes(paths []string) iter.Seq2[int, uint32] {
 	if m.rows {
 		return slices.All(modesInRow(paths))
@@ -99,7 +99,7 @@ func lookupEnv(env []string, name string) string {
 }
 
 // startError explains why a command could not be started. The kernel says
-// little more than "no such file"; what is missing is found out here.
+// little more than "no such file"; this finds out what is missing.
 func startError(s Spec, err error) error {
 	name := s.Argv[0]
 	if e := dirError(s.Dir); e != nil {
@@ -144,8 +144,9 @@ const (
 	maxArguments = 2 << 20
 )
 
-// lengthError explains what is too long for any program to be given, or returns
-// nil. The kernels report it by different numbers.
+// lengthError explains which argument or environment is too long for any
+// program, or returns nil. The kernels report this with different error
+// numbers.
 func lengthError(s Spec) *bothy.Error {
 	const hint = "Write it to a file and run that (files.write, then `bash FILE`), or pass it through the standard input: `bash -s` reads a script there."
 	total := 0
@@ -177,7 +178,7 @@ func hasNUL(s Spec) bool {
 	return strings.ContainsRune(s.Dir, 0) || slices.ContainsFunc(append(slices.Clip(s.Argv), s.Env...), func(v string) bool { return strings.ContainsRune(v, 0) })
 }
 
-// isFolder reports whether what is to be run is a directory.
+// isFolder reports whether the command is a directory.
 func isFolder(s Spec) bool {
 	path := s.Argv[0]
 	if !strings.Contains(path, "/") {

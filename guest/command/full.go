@@ -9,8 +9,8 @@ import (
 // fullRoot is the file system whose room a command may have used up.
 const fullRoot = "/"
 
-// fullHint says what to do where a command failed and the sandbox's file system has no
-// room left, or is empty.
+// fullHint says what to do if a command failed and the sandbox's file system is full;
+// otherwise it is empty.
 func fullHint() string {
 	var st unix.Statfs_t
 	if unix.Statfs(fullRoot, &st) != nil {

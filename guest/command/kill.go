@@ -44,11 +44,12 @@ func (p *Process) gone() error {
 	return bothy.Errorf(bothy.CodeProcessNotFound, "process %d has ended", p.pid)
 }
 
-// Kill ends the command and everything that it started, also what has left its
-// process group or its session. Killing an ended command does nothing.
+// Kill ends the command and everything it started, including processes that
+// have left its process group or session. Killing an ended command does
+// nothing.
 //
-// A tree that forks while it is killed would get away, so it is stopped first,
-// until no new member shows, and then killed.
+// A tree that forks while it is killed would escape, so it is stopped first,
+// until no new member appears, and then killed.
 func (p *Process) Kill() {
 	m := p.m
 	m.mu.Lock()
@@ -56,8 +57,8 @@ func (p *Process) Kill() {
 	if m.running[p.pid] != p {
 		return
 	}
-	// The common case at once, also because a fork bomb leaves little time to
-	// anybody else; what follows catches the rest.
+	// The common case first, also because a fork bomb leaves little time for
+	// anything else; what follows catches the rest.
 	_ = syscall.Kill(-p.pid, syscall.SIGSTOP)
 	stopped := map[int]bool{}
 	for range maxRounds {
@@ -79,8 +80,8 @@ func (p *Process) Kill() {
 	}
 }
 
-// KillSince ends what the command has started since a time on procfs's clock, and not
-// the command itself nor what it had started before.
+// KillSince ends what the command has started since a time on procfs's clock, but
+// neither the command itself nor what it started before.
 func (p *Process) KillSince(ticks int64) {
 	m := p.m
 	m.mu.Lock()
@@ -173,8 +174,7 @@ func (m *Manager) owners(all []procfs.Process) map[int]*Process {
 	return owner
 }
 
-// Table lists the processes that run: not the agent, what it runs on, and threads of the
-// kernel.
+// Table lists the running processes, except the agent, its runtime, and kernel threads.
 func (m *Manager) Table() ([]procfs.Process, error) {
 	all, err := procfs.All()
 	return slices.DeleteFunc(all, func(p procfs.Process) bool {
@@ -203,7 +203,7 @@ func (m *Manager) ownerByKin(x procfs.Process, table map[int]procfs.Process) *Pr
 // Victim is a process that was killed to free memory.
 type Victim struct {
 	procfs.Process
-	// Command is what it belonged to, or nil.
+	// Command is the command it belonged to, or nil.
 	Command *Process
 	// Crowd is how many processes were killed with it, itself included, and
 	// HeldBytes the memory that all of them held.
@@ -215,9 +215,9 @@ type Victim struct {
 // taken for one. Killing a fork bomb process by process takes too long.
 const crowd = 8
 
-// KillLargest kills the process that holds the most memory, the agent aside,
-// and marks its command. Where that is one of a crowd, the whole process group
-// is killed. It returns false when there is none.
+// KillLargest kills the process that uses the most memory, except the agent,
+// and marks its command. If that is one of a large group, the whole process
+// group is killed. It returns false if there is none.
 func (m *Manager) KillLargest(limit int64) (Victim, bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -246,7 +246,7 @@ func (m *Manager) largest() (v Victim, ok bool, err error) {
 	owner := m.owners(all)
 	members, held := map[int]int{}, map[int]int64{} // by process group
 	for _, x := range all {
-		// Outside a sandbox other people's processes are none of ours.
+		// Outside a sandbox, other users' processes are not ours to kill.
 		ours := os.Getpid() == 1 || owner[x.PID] != nil
 		if !ours || protected(x.PID) || protected(x.PGID) || x.Dead() {
 			continue

@@ -31,7 +31,7 @@ type Chunk struct {
 const (
 	// segmentSize bounds one chunk.
 	segmentSize = 32 << 10
-	// minHeld is what an output may hold even when all outputs together hold
+	// minHeld is what an output may buffer even if all outputs together hold
 	// too much. It is larger than any append.
 	minHeld = 2 * segmentSize
 )
@@ -140,7 +140,7 @@ func (o *output) close() {
 	wake(&o.news)
 }
 
-// drop forgets what is held, for good.
+// drop discards the buffer, for good.
 func (o *output) drop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -156,8 +156,8 @@ func (o *output) bounds() (start, end int64) {
 	return o.start, o.end
 }
 
-// attach adds a reader that begins at an offset, or at the first one held if
-// that is later. A negative offset means what comes from now on.
+// attach adds a reader that starts at an offset, or at the oldest buffered one
+// if that is later. A negative offset means from now on.
 func (o *output) attach(from int64) *Reader {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -175,7 +175,7 @@ func (o *output) attach(from int64) *Reader {
 	return r
 }
 
-// wake tells everyone who waits on a channel to look again.
+// wake wakes all waiting readers.
 func wake(c *chan struct{}) {
 	if *c != nil {
 		close(*c)
@@ -212,7 +212,7 @@ func (r *Reader) Next(ctx context.Context, tick <-chan time.Time) (Chunk, error)
 	}
 }
 
-// poll returns what is there, or a channel to wait on.
+// poll returns buffered output, or a channel to wait on.
 func (r *Reader) poll() (Chunk, <-chan struct{}, error) {
 	o := r.o
 	o.mu.Lock()

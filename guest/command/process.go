@@ -61,7 +61,7 @@ type Process struct {
 // PID returns the process id.
 func (p *Process) PID() int { return p.pid }
 
-// Spec returns what was asked for.
+// Spec returns the request.
 func (p *Process) Spec() *Spec { return &p.spec }
 
 // User returns who runs it, or nil.
@@ -111,7 +111,7 @@ func (p *Process) begin(io *stdio) {
 	}
 }
 
-// pump moves one output of the command into what is held of it.
+// pump reads one output of the command into its buffer.
 func (p *Process) pump(s source) {
 	defer func() {
 		if !p.complete() && p.pending.Load() == 1 && p.Running() {
@@ -146,9 +146,9 @@ func (p *Process) pump(s source) {
 	}
 }
 
-// read waits for bytes, and takes a buffer only when they are there: a quiet
+// read waits for bytes, and takes a buffer only when there are some: a quiet
 // command costs no memory. With a buffer it also returns one count of
-// p.reading. It returns none when the file was closed meanwhile.
+// p.reading. It returns no buffer if the file was closed meanwhile.
 func (p *Process) read(rc syscall.RawConn, f *flood) (buf *[segmentSize]byte, n int) {
 	_ = rc.Read(func(fd uintptr) bool {
 		p.reading.Add(1)
@@ -186,9 +186,9 @@ func tryRead(fd int, buf []byte) int {
 	}
 }
 
-// flood notices a command that writes very much. Its pieces then pile up in a
-// larger pipe for a moment each time: where a change of process is dear, taking
-// each by itself would cost many times the work.
+// flood detects a command that writes very much. Its output is then collected
+// in a larger pipe for a moment each time: if context switches are expensive,
+// reading each piece by itself would cost many times as much.
 type flood struct {
 	since  time.Time
 	bytes  int
@@ -266,7 +266,7 @@ func (p *Process) finish() {
 	p.finished.Do(func() {
 		p.out.close()
 		close(p.done)
-		// Closing also ends writes that wait for somebody to read.
+		// Closing also ends writes that wait for a reader.
 		if p.stdin != nil {
 			p.stdin.Close()
 		}
@@ -298,7 +298,7 @@ func (p *Process) timeout() {
 	p.Kill()
 }
 
-// mark changes what the exit will say, unless the command has ended.
+// mark changes the recorded exit, unless the command has ended.
 func (p *Process) mark(f func(*Exit)) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/bothy-dev/bothy/guest/abi"
 )
 
-// isPlain reports whether a command has no input but what is empty, no terminal,
-// two outputs, and nothing else of its own: most have not.
+// isPlain reports whether a command has empty input, no terminal, two outputs,
+// and no other special settings, like most commands.
 func (s *Spec) isPlain() bool {
 	return s.Terminal == nil && !s.Stdin && len(s.Input) == 0 && len(s.Extra) == 0 && !s.MergeStderr
 }
@@ -23,9 +23,9 @@ type cloneArgs struct {
 
 const cloneClearSighand = 0x100000000
 
-// forkPlain starts the program of a plain command by two rows of calls, where
-// syscall.ForkExec would make some hundred. It returns the pid, and what the command
-// writes to.
+// forkPlain starts the program of a plain command with two batches of system calls,
+// where syscall.ForkExec would make some hundred calls. It returns the pid and the
+// command's output pipes.
 func (m *Manager) forkPlain(path string, argv []string, attr *syscall.ProcAttr) (int, *stdio, error) {
 	child, pipes, err := m.childRow(path, argv, attr)
 	defer child.release()
@@ -74,8 +74,8 @@ func (m *Manager) forkPlain(path string, argv []string, attr *syscall.ProcAttr) 
 	return pid, io, nil
 }
 
-// childRow is what the child does, and behind it an empty record. It also returns
-// which of the calls are told a pipe. The row is to be released also where that fails.
+// childRow is the child's batch, followed by an empty record. It also returns which of
+// the calls take a pipe as argument. The row must be released even on failure.
 func (m *Manager) childRow(path string, argv []string, attr *syscall.ProcAttr) (*row, []int, error) {
 	r := &row{calls: make([]abi.BatchCall, 0, 13)}
 	if path == "" || len(argv) == 0 {

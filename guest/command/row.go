@@ -10,11 +10,11 @@ import (
 	"github.com/bothy-dev/bothy/guest/abi"
 )
 
-// row is a row of system calls that the kernel makes at once, where it can: see
+// row is a batch of system calls that the kernel executes in one trap, if it can: see
 // abi.PrctlBatch.
 //
-// The kernel is told addresses as numbers, which the garbage collector does not know for
-// pointers. So what they are of is pinned until release.
+// The kernel gets addresses as numbers, which the garbage collector does not recognise
+// as pointers. So the objects are pinned until release.
 type row struct {
 	calls []abi.BatchCall
 	pins  runtime.Pinner
@@ -29,7 +29,7 @@ func (r *row) add(number uint32, args ...uint64) {
 	r.calls = append(r.calls, c)
 }
 
-// pointer returns an address for an argument, and keeps what is there.
+// pointer returns an address for an argument, and pins the object.
 func pointer[T any](r *row, p *T) uint64 {
 	r.pins.Pin(p)
 	return uint64(uintptr(unsafe.Pointer(p)))
@@ -61,7 +61,7 @@ func vector(r *row, list []string) (uint64, error) {
 // run makes the calls. It returns the error of the first that fails.
 func (r *row) run() error { return r.make(false) }
 
-// runAll makes all calls, also after one that fails.
+// runAll executes all calls, even after one that fails.
 func (r *row) runAll() { _ = r.make(true) }
 
 func (r *row) make(goOn bool) error {
@@ -76,13 +76,14 @@ func (r *row) make(goOn bool) error {
 	return nil
 }
 
-// address is where the calls are. They stay there until release, unless calls are added.
+// address returns the address of the calls. It is valid until release, unless calls are
+// added.
 func (r *row) address() uintptr {
 	r.pins.Pin(&r.calls[0])
 	return uintptr(unsafe.Pointer(&r.calls[0]))
 }
 
-// addressOf is where one of them is.
+// addressOf returns the address of one of them.
 func (r *row) addressOf(i int) uint64 {
 	return uint64(r.address()) + uint64(i)*uint64(unsafe.Sizeof(abi.BatchCall{}))
 }

@@ -150,8 +150,8 @@ func (p *packer) isLink(h *tar.Header, st fs.FileInfo) bool {
 	return false
 }
 
-// file adds a file as long as it is when it is opened: what it grows by later
-// is left out, what it lacks later is filled with zeros.
+// file adds a file with the length it has when it is opened: if it grows later,
+// the rest is left out, and if it shrinks, it is padded with zeros.
 func (p *packer) file(path string, h *tar.Header) error {
 	t := p.t
 	file, info, err := p.f.Open(p.u, path)
@@ -242,8 +242,8 @@ type unpacker struct {
 	f    *FS
 	u    *account.User
 	root *os.Root
-	// folders get their modes and times last: what is unpacked into them
-	// changes the times, and needs the right to write.
+	// folders get their modes and times last: unpacking into them changes the
+	// times, and needs write permission.
 	folders []*tar.Header
 }
 
@@ -290,7 +290,7 @@ func (x *unpacker) entry(h *tar.Header, r io.Reader) error {
 	return bothy.Errorf(bothy.CodeUnsupported, "the archive's entry %s is neither a file, a folder nor a link", quote(name))
 }
 
-// link gives an entry that is there, or was unpacked before, another name.
+// link gives an existing or previously unpacked entry another name.
 func (x *unpacker) link(target, name string) error {
 	err := x.f.as(x.u, func() error {
 		_, err := x.root.Lstat(target)
@@ -306,7 +306,7 @@ func (x *unpacker) link(target, name string) error {
 	return x.replace(name, func() error { return x.root.Link(target, name) })
 }
 
-// replace makes an entry in the place of what is there.
+// replace creates an entry, replacing what is there.
 func (x *unpacker) replace(name string, makeIt func() error) error {
 	return x.f.as(x.u, func() error {
 		if err := x.root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -358,7 +358,7 @@ func (x *unpacker) finish() error {
 	})
 }
 
-// entryTime returns an entry's time, or now where it has none.
+// entryTime returns an entry's time, or now if it has none.
 func entryTime(h *tar.Header) time.Time {
 	if h.ModTime.Unix() <= 0 {
 		return time.Now()
@@ -387,8 +387,8 @@ func archiveError(err error) error {
 		WithHint("Send a tar, as it is or compressed with gzip.").Because(err)
 }
 
-// moveAcross moves an entry to another file system: copied whole beside its
-// new place, renamed, and only then removed from the old.
+// moveAcross moves an entry to another file system: it is copied next to its
+// destination, renamed, and only then removed from the old place.
 func (f *FS) moveAcross(u *account.User, from, to string) error {
 	temp := filepath.Join(filepath.Dir(to), tempPrefix+rand.Text()[:12])
 	defer func() { _ = f.Remove(u, temp, false) }()

@@ -42,7 +42,7 @@ func parseExcludes(list []string) (excludes, error) {
 	return out, nil
 }
 
-// CheckExcludes says which pattern is none.
+// CheckExcludes returns an error for an invalid pattern.
 func CheckExcludes(list []string) error {
 	_, err := parseExcludes(list)
 	return err

@@ -1,9 +1,9 @@
 // Package files reads and changes the sandbox's file system on behalf of its
 // users. Only the guest's agent uses it.
 //
-// Every path is walked with the rights of the user who asks. Names come from
-// strangers and files change while they are looked at, so nothing is checked
-// by name and then used by name where it matters.
+// Every path is walked with the rights of the calling user. Names are untrusted
+// and files change concurrently, so nothing that matters is checked by name and
+// then used by name.
 package files
 
 import (
@@ -54,7 +54,8 @@ func New(accounts *account.DB) *FS {
 type Info struct {
 	Name, Path string
 	Kind       bothy.FileType
-	// Target is, for a symbolic link, what it leads to, and otherwise Kind.
+	// Target is, for a symbolic link, the kind of its target, and otherwise
+	// Kind.
 	Target     bothy.FileType
 	Size       int64
 	Mode       fs.FileMode
@@ -89,7 +90,7 @@ func Resolve(base, path string) (string, error) {
 	return filepath.Join(base, path), nil
 }
 
-// quote shows a path in an error, and no more of it than a person wants.
+// quote formats a path for an error, truncated if it is long.
 func quote(path string) string {
 	if len(path) > 200 {
 		return strconv.Quote(path[:200]) + "…"
@@ -147,7 +148,7 @@ func unbecome(groups []uint32) error {
 	return setGroups(groups)
 }
 
-// Stat describes an entry, and not what a symbolic link leads to.
+// Stat describes an entry, not the target of a symbolic link.
 func (f *FS) Stat(u *account.User, path string) (Info, error) {
 	var info Info
 	err := f.as(u, func() (err error) {
@@ -212,7 +213,7 @@ func kind(m fs.FileMode) bothy.FileType {
 }
 
 // List returns the entries of a folder, depth levels deep, each folder before
-// what is in it, sorted by name.
+// its content, sorted by name.
 func (f *FS) List(u *account.User, path string, depth int) ([]Info, error) {
 	var list []Info
 	err := f.as(u, func() (err error) {
@@ -358,7 +359,7 @@ func (f *FS) Open(u *account.User, path string) (*os.File, Info, error) {
 	return file, info, nil
 }
 
-// readable refuses what has no content to read, and the agent's own secrets.
+// readable refuses entries without content, and the agent's own secrets.
 func readable(file *os.File, info Info) error {
 	switch info.Kind {
 	case bothy.FileDirectory:
@@ -375,8 +376,8 @@ func readable(file *os.File, info Info) error {
 	return nil
 }
 
-// pathError turns what the kernel says into what a caller can use. An error
-// that is one already passes.
+// pathError turns a kernel error into one for the caller. One that already is
+// passes through.
 func pathError(path string, err error) error {
 	var done *bothy.Error
 	if err == nil || errors.As(err, &done) {

@@ -11,11 +11,11 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// metadataPrefix begins the names of the extended attributes in which what a client of
-// E2B's says of a file is kept.
+// metadataPrefix begins the names of the extended attributes for the metadata that
+// E2B's clients set on files.
 const metadataPrefix = "user.e2b."
 
-// maxMetadata bounds what is read of a file's attributes.
+// maxMetadata limits what is read of a file's attributes.
 const maxMetadata = 64 << 10
 
 // setMetadata makes m all that is said of a file.
@@ -35,7 +35,7 @@ func setMetadata(file *os.File, m map[string]string) error {
 	return nil
 }
 
-// Metadata is what a client of E2B's has said of a file, or nil.
+// Metadata returns the metadata that an E2B client set on a file, or nil.
 func Metadata(path string) map[string]string {
 	var m map[string]string
 	for _, name := range attributes(func(b []byte) (int, error) { return unix.Llistxattr(path, b) }) {

@@ -55,13 +55,14 @@ type Watcher struct {
 	notify    *os.File
 	fd        int
 	folders   map[int]string // watch descriptor to path below root, "" for root
-	// written is the kernel's number of the last renaming of a file that we
-	// wrote: for a watcher it is written where it appears.
+	// written is the kernel's cookie of the last rename of a file that we
+	// wrote: for a watcher it appears as written at its new name.
 	written uint32
 	pending []Event
-	// told has what was found in new folders. The kernel tells of some of it as
-	// well: of what came between the watch and the look, so in its events up to
-	// toldUntil. Like parsed and taken, that counts their bytes from the start.
+	// told has the entries found in new folders. The kernel reports some of
+	// them as well: those created between adding the watch and listing the
+	// folder, so in its events up to toldUntil. Like parsed and taken, that
+	// counts the bytes of events from the start.
 	told                     map[string]bool
 	toldUntil, parsed, taken int64
 	buf                      [4096]byte
@@ -88,8 +89,8 @@ func (f *FS) Watch(u *account.User, path string, recursive bool) (*Watcher, erro
 // Close ends the watch.
 func (w *Watcher) Close() error { return w.notify.Close() }
 
-// add follows a folder and, if asked, those in it. With news it also tells of
-// what is there already, because it came before the watch.
+// add watches a folder and, if requested, those in it. With news it also
+// reports existing entries, because they were created before the watch.
 func (w *Watcher) add(name string, news bool) error {
 	dir := filepath.Join(w.root, name)
 	if len(w.folders) >= maxWatched {
@@ -129,7 +130,7 @@ func (w *Watcher) add(name string, news bool) error {
 	return nil
 }
 
-// tell says of an entry that was found that it is new.
+// tell reports an entry that was found as new.
 func (w *Watcher) tell(name string) {
 	w.push(EventCreate, name)
 	if w.told == nil {
@@ -161,8 +162,8 @@ func (w *Watcher) push(kind, name string) {
 	}
 }
 
-// Next returns the next change. It returns ErrIdle when there is none for the
-// time idle, unless that is 0, and CodeFileNotFound once the folder is gone.
+// Next returns the next change. It returns ErrIdle if there is none within
+// idle, unless that is 0, and CodeFileNotFound once the folder is gone.
 func (w *Watcher) Next(ctx context.Context, idle time.Duration) (Event, error) {
 	for len(w.pending) == 0 {
 		if w.failed != nil {

@@ -21,18 +21,18 @@ import (
 
 // WriteOptions are the attributes of a file that is written.
 type WriteOptions struct {
-	// Mode is the permission bits. Zero means those of the file that is there,
-	// or 0644.
+	// Mode is the permission bits. Zero means those of an existing file, or
+	// 0644.
 	Mode uint32
 	// ModifiedAt is the time of the last change; now when zero.
 	ModifiedAt time.Time
-	// Atomic replaces the file that is there by a new one, which the user owns,
-	// in one step. Without it that file keeps its owner, its mode and its other
-	// names, and must be one that the user may write.
+	// Atomic replaces an existing file with a new one owned by the user, in one
+	// step. Otherwise the file keeps its owner, mode and other names, and the
+	// user must be allowed to write it.
 	Atomic bool
 	// SHA256, if not nil, is what the content must hash to.
 	SHA256 []byte
-	// Metadata is what a client of E2B's says of the file, in place of what it said before.
+	// Metadata is an E2B client's metadata for the file; it replaces any older metadata.
 	Metadata map[string]string
 }
 
@@ -44,10 +44,10 @@ const bufferSize = 256 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// Write stores r in a temporary file and renames it to path, making the folders
-// above: by renaming it where that leaves owner and links as they are, and
-// otherwise by copying. Until then, and if anything fails, what was there stays
-// as it was.
+// Write stores r in a temporary file and renames it to path, creating the
+// folders above. If a rename would change the owner or links of an existing
+// file, it copies over that file instead. Until then, and if anything fails,
+// the old file is unchanged.
 func (f *FS) Write(u *account.User, path string, r io.Reader, o WriteOptions) (Info, error) {
 	t, err := f.create(u, path, o)
 	if err != nil {
@@ -83,7 +83,7 @@ type pending struct {
 	file        *os.File
 	temp, final string
 	mode        fs.FileMode
-	// target is the file that is there, open, where it is to be kept.
+	// target is the existing file, open, if it is to be kept.
 	target *os.File
 }
 
@@ -144,8 +144,7 @@ func (f *FS) create(u *account.User, path string, o WriteOptions) (*pending, err
 	return t, err
 }
 
-// openTarget opens the file that is there, which fails unless the user may write
-// it.
+// openTarget opens the existing file, which fails unless the user may write it.
 func (t *pending) openTarget(o WriteOptions) error {
 	file, err := os.OpenFile(t.final, os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ETXTBSY) {
@@ -157,8 +156,8 @@ func (t *pending) openTarget(o WriteOptions) error {
 	return err
 }
 
-// decide gives up the target where a new file in its place would be the same:
-// that is put there in one step.
+// decide drops the target if replacing it with a new file makes no difference:
+// that happens in one step.
 func (t *pending) decide() error {
 	if t.file == nil {
 		file, err := os.CreateTemp("", tempPrefix)
@@ -191,7 +190,7 @@ func (t *pending) setMode(o WriteOptions) error {
 	return t.target.Chmod(fileMode(o.Mode))
 }
 
-// copyOver writes what was stored over the file that is there.
+// copyOver writes the stored content over the existing file.
 func (t *pending) copyOver(o WriteOptions) error {
 	if _, err := t.file.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -211,8 +210,8 @@ func (t *pending) copyOver(o WriteOptions) error {
 	return err
 }
 
-// followLinks returns where a path leads when it names a symbolic link, also
-// one to nothing.
+// followLinks returns the target of a path that names a symbolic link, even a
+// dangling one.
 func followLinks(path string) (string, error) {
 	for range 40 {
 		target, err := os.Readlink(path)
@@ -227,9 +226,9 @@ func followLinks(path string) (string, error) {
 	return "", unix.ELOOP
 }
 
-// A Splicer is content that can write itself into a file, which saves much of the
-// work with large ones. It is also an io.Reader, for where it cannot: what
-// SpliceInto has written when it returns errors.ErrUnsupported, Read does not give.
+// A Splicer is content that can write itself into a file, which is much cheaper for
+// large files. It is also an io.Reader, in case it cannot: Read continues after
+// what SpliceInto had written when it returned errors.ErrUnsupported.
 type Splicer interface {
 	SpliceInto(f *os.File) error
 }

@@ -1,5 +1,5 @@
-// Package procfs reads what the kernel tells about processes and memory under
-// /proc. Only the guest's agent uses it.
+// Package procfs reads information on processes and memory from /proc. Only the
+// guest's agent uses it.
 package procfs
 
 import (
@@ -30,7 +30,7 @@ func (p Process) Dead() bool { return p.State == 'Z' || p.State == 'X' }
 
 var errFormat = errors.New("unexpected format")
 
-// maxRead bounds what is read of one file under /proc.
+// maxRead limits what is read of one file under /proc.
 const maxRead = 64 << 10
 
 // All lists the processes that there are. Those that end meanwhile are left out.
