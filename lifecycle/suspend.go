@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bothy-dev/bothy/lifecycle/instance"
@@ -42,12 +43,15 @@ func (s *Service) hushAll() {
 func (s *Service) Abandon() {
 	s.machines.Suspend()
 	s.Drain()
+	var ended atomic.Int64
 	s.eachInstance(func(l *instance.Instance) {
 		l.ExpectEnd()
 		s.untrack(l)
 		s.machines.Destroy(l.Machine)
 		l.Ended()
+		ended.Add(1)
 	})
+	s.log.Warn("the sandboxes of this host, which was given up, are ended", "count", ended.Load())
 	s.mu.Lock()
 	clear(s.unattached)
 	s.mu.Unlock()

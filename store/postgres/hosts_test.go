@@ -111,6 +111,31 @@ func TestTwoHostsOfOneName(t *testing.T) {
 	}
 }
 
+// Hosts whose clocks are hours apart agree on who lives: a lease is by the database's clock.
+func TestLeasesAreByTheClockOfTheDatabase(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	by := func(off time.Duration) postgres.Option {
+		return postgres.WithNow(func() time.Time { return time.Now().Add(off) })
+	}
+	hosts := []*postgres.Store{member(t, url, "ahead", by(3*time.Hour)), member(t, url, "behind", by(-3*time.Hour))}
+	for _, s := range hosts {
+		defer s.Close()
+		done, err := s.BuryHosts(ctx, time.Hour, nil)
+		if err != nil || len(done) > 0 {
+			t.Errorf("%s gives up %+v, %v", s.Self(), done, err)
+		}
+		all, err := s.Hosts(ctx)
+		if err != nil || len(all) != 2 {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		for _, h := range all {
+			if h.State != bothy.HostUp || h.LeaseSeconds > 15 || h.LeaseSeconds < -time.Hour.Seconds() {
+				t.Errorf("to %s, %s is %s with %.0f s of its lease", s.Self(), h.Name, h.State, h.LeaseSeconds)
+			}
+		}
+	}
+}
+
 // A host that comes under another name would not know its sandboxes, and the others would give
 // them up. Without any it may be called anything.
 func TestAHostWithTwoNames(t *testing.T) {

@@ -36,6 +36,13 @@ type load struct {
 	refused atomic.Int64
 }
 
+// patientLease is that of hosts which are not to be given up while they have much to do.
+const patientLease = 15
+
+func patient(settings string) string {
+	return strings.Replace(settings, fmt.Sprintf("lease_seconds: %d", lease), fmt.Sprintf("lease_seconds: %d", patientLease), 1)
+}
+
 // newLoad begins with one user for each sandbox, in which a process runs as well.
 func newLoad(t *testing.T, hosts []*server, boxes []*box) *load {
 	l := &load{t: t, hosts: hosts, boxes: boxes, closed: make([]sync.RWMutex, len(hosts)), did: make([]atomic.Int64, len(boxes))}
@@ -136,7 +143,7 @@ func (l *load) ends() {
 // sandboxes are used. Nobody notices.
 func TestHostsAreUpgradedOneAfterTheOther(t *testing.T) {
 	t.Parallel()
-	hosts := newHosts(t, "one", "two", "three")
+	hosts := newHostsWith(t, func(_ int, settings, store string) (string, string) { return patient(settings), store }, "one", "two", "three")
 	boxes := make([]*box, 6)
 	for i := range boxes {
 		boxes[i] = hosts[i%3].newBox(t, smallest)
@@ -237,7 +244,7 @@ func testDatabaseFails(t *testing.T, bouncer bool) {
 		replica = pg.Replica(t)
 		url = pg.Either(replica, direct)
 	}
-	hosts := newHostsOf(t, url, "one", "two")
+	hosts := newHostsWith(t, func(_ int, settings, _ string) (string, string) { return patient(settings), url }, "one", "two")
 	boxes := make([]*box, 4)
 	for i := range boxes {
 		boxes[i] = hosts[i%2].newBox(t, smallest)

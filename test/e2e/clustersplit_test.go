@@ -66,7 +66,7 @@ func TestHostsThroughPartitions(t *testing.T) {
 		t.Skip("an S3 server takes minutes to build the first time")
 	}
 	var e *ear
-	f := newFarHosts(t, lease, func(self string) string {
+	f := newFarHosts(t, patientLease, func(self string) string {
 		e = newEarAt(t, net.ParseIP(self).To4())
 		return fmt.Sprintf("network:\n  allow: [%s/32]\n", self)
 	}, "one", "two", "three")
@@ -136,10 +136,10 @@ func TestHostsThroughPartitions(t *testing.T) {
 
 	t.Log("a host and the database, for a moment")
 	f.cut("one", nodeDB)
-	eventually(t, "its sandbox is frozen", func() bool { return isFrozen(t, one, a.id) })
 	for _, x := range []*box{b, c} {
 		x.at(two).usable()
 	}
+	eventually(t, "its sandbox is frozen", func() bool { return isFrozen(t, one, a.id) })
 	f.mend("one", nodeDB)
 	usable()
 
@@ -188,6 +188,9 @@ func TestHostsThroughPartitions(t *testing.T) {
 	f.mend("one", nodeDB)
 	if err := one.Ends(); err == nil {
 		t.Error("the host that was given up goes on")
+	}
+	if log := strings.Join(one.Log(), "\n"); !strings.Contains(log, "are ended\" count=") {
+		t.Error("it does not say how many sandboxes it has ended")
 	}
 	for _, x := range []*box{a, talks} {
 		if left := one.Processes(x.id); len(left) > 0 {
