@@ -275,7 +275,7 @@ func TestADrainThatCannotEnd(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
-	b := one.newBox(t, smallest)
+	b := one.ownBox(t)
 	program, err := testserver.Program()
 	if err != nil {
 		t.Fatal(err)

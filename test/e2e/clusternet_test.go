@@ -237,8 +237,8 @@ func newFarHosts(t *testing.T, leaseSeconds int, settings func(self string) stri
 	more := settings(f.self())
 	for i, name := range names {
 		s := stoppedServer(t)
-		s.NoPool, s.SameAddress, s.Store, s.Env = true, true, database, []string{"BOTHY_KERNELS=" + kernels}
-		s.Address = f.address(name) + ":7700"
+		s.NoPool, s.Store, s.Env = true, database, []string{"BOTHY_KERNELS=" + kernels}
+		s.Args = []string{"--listen", f.address(name) + ":7700"}
 		// Not by ip netns exec, which hides the cgroups.
 		s.Wrap = []string{"nsenter", "--net=/run/netns/" + f.namespace(name)}
 		s.Settings = fmt.Sprintf("insecure: true\ncluster:\n  name: %s\n  listen: %s:7710\n  lease_seconds: %d\nblobs: %s\n%s", name, f.address(name), leaseSeconds, bucket, more)

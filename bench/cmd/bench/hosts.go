@@ -51,8 +51,12 @@ func stateOf(ctx context.Context, s *lab.Server, names []string, state bothy.Hos
 	return nil
 }
 
-// counting has a process in a sandbox that counts, and says where it stands.
-const counting = `setsid -f bash -c 'echo $$ >/tmp/pid; n=0; while :; do n=$((n+1)); echo $n >/tmp/count.new; mv /tmp/count.new /tmp/count; sleep 0.1; done' >/dev/null 2>&1 </dev/null; until [ -s /tmp/count ]; do sleep 0.05; done; cat /tmp/pid`
+// counting has a process in a sandbox that counts, once in a second and without others, and says
+// which it is.
+const counting = `mkfifo /tmp/never; setsid -f bash -c 'echo $$ >/tmp/pid; exec 3<>/tmp/never; n=0; while :; do n=$((n+1)); echo $n >/tmp/count; read -t 1 -u 3; done' >/dev/null 2>&1 </dev/null; until [ -s /tmp/count ]; do sleep 0.05; done; cat /tmp/pid`
+
+// counts ends once the process has counted on.
+const counts = ` && n=$(cat /tmp/count) && until [ "$(cat /tmp/count)" -gt "${n:-0}" ] 2>/dev/null; do sleep 0.1; done`
 
 // drainUsers is how many use sandboxes, one after the other, during a drain.
 const drainUsers = 4
@@ -131,7 +135,7 @@ func drain(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	}
 	gone := 0
 	for i, id := range ids {
-		r, err := hosts[1].Run(ctx, id, bothy.Command{Line: "kill -0 " + pids[i] + " && n=$(cat /tmp/count) && until [ $(cat /tmp/count) -gt $n ]; do sleep 0.05; done"})
+		r, err := hosts[1].Run(ctx, id, bothy.Command{Line: "kill -0 " + pids[i] + counts})
 		if err != nil {
 			gone++
 			fmt.Printf("sandbox %d is lost: %v %+v\n", i, err, r)
