@@ -320,8 +320,8 @@ func testDatabaseFails(t *testing.T, bouncer bool) {
 		t.Errorf("%d of %d requests were answered in two ways", n, all.Load())
 	}
 	for _, h := range must(hosts[0].Hosts.Hosts(t.Context())) {
-		if h.State != bothy.HostUp || h.Sandboxes == 0 {
-			t.Errorf("the host %s is %s, and has %d sandboxes", h.Name, h.State, h.Sandboxes)
+		if h.State != bothy.HostUp {
+			t.Errorf("the host %s is %s", h.Name, h.State)
 		}
 	}
 }
