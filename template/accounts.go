@@ -18,7 +18,7 @@ type account struct {
 	path string
 	mode fs.FileMode
 	line string
-	// must is set where the file is made if it is missing.
+	// must is set if the file is created when it is missing.
 	must bool
 }
 
@@ -85,8 +85,8 @@ func (a account) add(r files) error {
 	return a.keepOwner(r, b.String())
 }
 
-// join adds the user to accounts that stay as they are, unless it is there already. A user
-// of the same number keeps it, and comes first.
+// join adds the user to existing accounts, unless it exists already. A user with the same
+// number keeps it, and comes first.
 func (a account) join(r files, text string) error {
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, userName+":") {
@@ -124,7 +124,7 @@ func (a account) tidy(line string) string {
 	return strings.Join(fields, ":") + "\n"
 }
 
-// keepOwner writes the file anew under the group that it had, such as shadow.
+// keepOwner rewrites the file with its old group, such as shadow.
 func (a account) keepOwner(r files, content string) error {
 	gid := 0
 	if a.mode == 0o640 {
@@ -136,7 +136,7 @@ func (a account) keepOwner(r files, content string) error {
 	return r.chown(a.path, 0, gid)
 }
 
-// groupID finds a group's number; 0 for a group that is not there.
+// groupID finds a group's number; 0 for an unknown group.
 func groupID(r files, name string) int {
 	data, err := r.read("/etc/group")
 	if err != nil {

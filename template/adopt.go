@@ -13,8 +13,8 @@ import (
 )
 
 // Adopt makes an image a template under t's name, and fills in the digest and the size
-// where they are not known. The image stays where it is too, as the same file if it lies
-// on the library's disk.
+// if they are missing. The image also stays where it is, as the same file if it is on
+// the library's disk.
 func (l *Library) Adopt(ctx context.Context, t *bothy.Template, image string) error {
 	ref, err := bothy.ParseTemplateRef(t.Name)
 	if err != nil || ref.Digest != "" {

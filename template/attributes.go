@@ -17,8 +17,8 @@ const inSandboxes = 1<<0 | // CHOWN
 	1<<29 | // AUDIT_WRITE
 	1<<31 // SETFCAP
 
-// cannotRun reports whether an attribute keeps a program from being run in sandboxes: one that
-// is to begin with capabilities which they have not. It runs without them, as ping does.
+// cannotRun reports whether an attribute would keep a program from running in sandboxes: file
+// capabilities that sandboxes do not have. Like ping, it then runs without them.
 func cannotRun(name, value string) bool {
 	if name != "security.capability" || len(value) < 20 {
 		return false

@@ -2,6 +2,6 @@
 
 package template
 
-// keepAttributes is whether the images of templates have extended attributes: gVisor as it is
-// published refuses a file that has any.
+// keepAttributes is whether template images have extended attributes: upstream gVisor refuses
+// files that have any.
 const keepAttributes = false

@@ -39,9 +39,9 @@ type step struct {
 	do     func(context.Context) error
 }
 
-// BuildTemplate makes a template, or returns the one that is there unless
-// req.Force is set. Builds of one name happen one after the other, also between
-// processes. A build that fails leaves what was there before as it was.
+// BuildTemplate makes a template, or returns the existing one unless req.Force
+// is set. Builds of one name run one after the other, even across processes. A
+// build that fails leaves the existing template as it was.
 func (l *Library) BuildTemplate(ctx context.Context, req bothy.TemplateBuild, log func(bothy.BuildEvent)) (*bothy.Template, error) {
 	// All projects use the same templates.
 	if _, err := bothy.RequireOperator(ctx, bothy.ScopeTemplatesWrite); err != nil {
@@ -101,8 +101,8 @@ func (l *Library) build(ctx context.Context, req bothy.TemplateBuild, log func(b
 	return b.t, nil
 }
 
-// upToDate reports whether a template is what building it again would make. An
-// image may have changed where it comes from, which only Force looks at.
+// upToDate reports whether rebuilding a template would make no difference. A
+// remote image may have changed, which only Force checks.
 func upToDate(t *bothy.Template, req bothy.TemplateBuild) bool {
 	if req.Image != "" {
 		return true
@@ -127,8 +127,8 @@ func check(req bothy.TemplateBuild) error {
 	return nil
 }
 
-// newBuild prepares an empty folder to work in, after removing what a build that
-// died has left. The caller holds the name's lock.
+// newBuild prepares an empty working folder, after removing leftovers of a build
+// that died. The caller holds the name's lock.
 func (l *Library) newBuild(ref bothy.TemplateRef, log func(bothy.BuildEvent)) (*build, error) {
 	b := &build{
 		lib:  l,
@@ -238,13 +238,13 @@ func (b *build) advance(part float64, format string, args ...any) {
 	b.log(bothy.BuildEvent{Step: b.step, Message: fmt.Sprintf(format, args...), Percent: b.percent + part*b.share})
 }
 
-// say tells the caller what is going on in the step at work.
+// say reports progress in the current step to the caller.
 func (b *build) say(format string, args ...any) {
 	b.log(bothy.BuildEvent{Step: b.step, Message: fmt.Sprintf(format, args...), Percent: b.percent})
 }
 
-// explain makes a failure of a build one that a caller can read: who may
-// build templates may see what the tools said.
+// explain turns a build failure into an error for the caller, who may see the
+// tools' output.
 func explain(name string, err error) error {
 	var e *bothy.Error
 	switch {
@@ -260,8 +260,8 @@ func (l *Library) dropOld(ctx context.Context, t *bothy.Template) {
 	_ = l.collect(ctx, t.Name) // what stays goes the next time
 }
 
-// removeTree deletes a folder, unless something is mounted in it: then it would
-// delete what is mounted there too.
+// removeTree deletes a folder, unless something is mounted in it, which would
+// be deleted too.
 func removeTree(dir string) error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

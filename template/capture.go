@@ -52,7 +52,7 @@ func (l *Library) Capture(ctx context.Context, t, base *bothy.Template, changes 
 }
 
 // Changed is the root file system of an image with changes on top, which engines have
-// written as a tar. Both files must stay as they are while the tree is used.
+// written as a tar. Neither file may change while the tree is used.
 func Changed(ctx context.Context, image, changes string) (*filetree.Tree, error) {
 	files, err := filetree.Read(image)
 	if err != nil {

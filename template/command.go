@@ -19,10 +19,10 @@ import (
 // digits, which dash cannot name.
 const enter = `umask 022; for f in /proc/self/fd/*; do f=${f##*/}; ((f > 2)) && eval "exec $f>&-"; done; exec "$@"`
 
-// command runs a program, tells the caller each line that it prints, and puts
-// the last lines into the error if it fails. The program and its children get a
-// mount namespace of their own, so that whatever they mount ends with them, and
-// they all die when ctx ends.
+// command runs a program, passes each line that it prints to the caller, and
+// puts the last lines into the error if it fails. The program and its children
+// get their own mount namespace, so that their mounts disappear with them, and
+// they are all killed when ctx ends.
 func (b *build) command(ctx context.Context, env []string, argv ...string) error {
 	cmd := exec.CommandContext(ctx, "/bin/bash", append([]string{"-c", enter, "bash"}, argv...)...)
 	cmd.Env = append(os.Environ(), env...)
@@ -44,11 +44,11 @@ func (b *build) command(ctx context.Context, env []string, argv ...string) error
 // noise are lines of mmdebstrap and pip that are about how we call them.
 var noise = regexp.MustCompile(`^(Get:\d|skipping |running --|Looking in |WARNING: Failed to open /usr/local/bin/python|WARNING: The scripts? .* not on PATH|Consider adding this directory)`)
 
-// complaint is a line in which apt, mmdebstrap or pip says what is wrong.
+// complaint matches an error line of apt, mmdebstrap or pip.
 var complaint = regexp.MustCompile(`^(E|ERROR|error): `)
 
-// tell passes on a program's lines and returns the first that are complaints, or
-// else the last of all.
+// tell passes on a program's lines and returns the first complaints, or else the
+// last lines.
 func (b *build) tell(r io.Reader) string {
 	const keep = 5
 	var last, wrong []string
@@ -74,7 +74,7 @@ func (b *build) tell(r io.Reader) string {
 	return strings.Join(last, "\n")
 }
 
-// hostCommand returns what a program of our own bundle prints.
+// hostCommand returns the output of a program in our bundle.
 func hostCommand(ctx context.Context, argv ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
 	if err != nil {

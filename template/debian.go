@@ -21,8 +21,9 @@ Acquire::Languages "none";
 Acquire::Retries "3";
 `
 
-// dpkgConf keeps manuals and translations out, also of what is installed later,
-// and does not flush every file to a disk that will not outlive the sandbox.
+// dpkgConf leaves out manuals and translations, also for packages installed
+// later, and disables syncing every file, since the disk does not outlive the
+// sandbox.
 const dpkgConf = `force-unsafe-io
 path-exclude=/usr/share/doc/*
 path-include=/usr/share/doc/*/copyright
@@ -85,8 +86,8 @@ func (b *build) bootstrap(ctx context.Context, d *debianBase) error {
 	if err != nil {
 		return err
 	}
-	// A lock of its own for the cache is not needed: the links are made and
-	// replaced one by one, and apt checks the digest of each file.
+	// The cache needs no separate lock: the links are made and replaced one by
+	// one, and apt checks the digest of each file.
 	env := []string{"LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive", "BOTHY_DEBS=" + debs, fmt.Sprintf("SOURCE_DATE_EPOCH=%d", stamp)}
 	return b.command(ctx, env, argv...)
 }

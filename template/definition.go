@@ -94,8 +94,8 @@ func readDefinition(files fs.FS, name string) (*definition, error) {
 // A change of what bootstrap or finish do to it needs the next number.
 const finishing = 3
 
-// recipe identifies all that decides what a definition makes, but for the
-// versions of the distribution's packages.
+// recipe identifies everything that determines the result of a definition,
+// except the versions of the distribution's packages.
 func (d *definition) recipe(files fs.FS) (string, error) {
 	sum := sha256.New()
 	text, err := yaml.Marshal(d)

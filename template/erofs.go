@@ -8,7 +8,7 @@ import (
 )
 
 // stamp is the time of every file in every image, 2025-01-01 UTC, so that the
-// same files make the same image. Zero would do but for zip, which knows nothing
+// same files make the same image. Zero would do, except that zip has no times
 // before 1980.
 const stamp = 1735689600
 

@@ -7,8 +7,8 @@ import (
 // files is a root file system that is finished: a folder of the host (rootfs), or a tree
 // in memory.
 type files interface {
-	// keeps reports whether the files are somebody's who has said what they are to be: what
-	// is there stays, and only what is missing is added.
+	// keeps reports whether existing files are intentional and stay as they are, so that
+	// only missing ones are added.
 	keeps() bool
 	resolve(name string, follow bool) (string, error)
 	exists(name string) bool

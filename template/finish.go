@@ -44,8 +44,8 @@ var folders = []struct {
 	{"/etc", 0o755, 0},
 	{"/home", 0o755, 0},
 	{"/proc", 0o555, 0},
-	// Not 0700: under gVisor `ls -l /` fails for the user then, and there is no
-	// secret from somebody who may be root.
+	// Not 0700: `ls -l /` would fail for the user under gVisor, and hiding it
+	// is pointless since the user may become root.
 	{"/root", 0o755, 0},
 	{"/run", 0o755, 0},
 	{"/sys", 0o555, 0},

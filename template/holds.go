@@ -27,8 +27,8 @@ const (
 	holdLife  = time.Hour
 )
 
-// holds say which images servers need. Servers may share a folder of templates, and none
-// can ask another's store. Each has a folder of its own there, with a file for each image.
+// holds record which images servers need. Servers may share a templates folder, and none
+// can query another's store. Each has its own folder there, with a file for each image.
 type holds struct {
 	dir  string
 	home string // of this server; "" holds nothing
@@ -77,7 +77,7 @@ func (h *holds) write(image string, now time.Time) error {
 		return err
 	}
 	if home, err := os.ReadFile(filepath.Join(dir, ownerName)); err != nil || string(home) != h.home {
-		// Others read it at any time, and take a name that is not there for a home that is gone.
+		// Others read it at any time, and take a missing name for a home that is gone.
 		if err := wholefile.Write(filepath.Join(dir, ownerName), []byte(h.home), 0o644); err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func (h *holds) holder(image string) string {
 }
 
 // signature is the home of the server that signed a folder, and whether that is gone. Nothing is
-// known of a folder that nobody has signed yet.
+// known about an unsigned folder.
 func signature(dir string) (home string, gone bool) {
 	b, err := os.ReadFile(filepath.Join(dir, ownerName))
 	if err != nil || len(b) == 0 {

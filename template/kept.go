@@ -15,12 +15,12 @@ const (
 	// settled is how old a file must be for its time to tell whether it was changed
 	// since: clocks of file systems are coarse.
 	settled = 2 * time.Second
-	// maxKept bounds what is kept, of a library whose templates are often rebuilt.
+	// maxKept limits the cache, for libraries whose templates are often rebuilt.
 	maxKept = 256
 )
 
-// shelf keeps what was read of templates, by the paths of their versions: every new
-// sandbox asks for one.
+// shelf caches template manifests by the paths of their versions: every new sandbox
+// needs one.
 type shelf struct {
 	mu  sync.Mutex
 	all map[string]kept
@@ -32,7 +32,7 @@ type kept struct {
 	manifest, image os.FileInfo
 }
 
-// get returns a copy of what is kept, unless the files have changed.
+// get returns a copy of the cached entry, unless the files have changed.
 func (s *shelf) get(path string) *bothy.Template {
 	s.mu.Lock()
 	k, ok := s.all[path]

@@ -15,8 +15,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// maxImageBytes bounds what the files of one image may hold in all, so that a
-// small archive cannot fill the disk.
+// maxImageBytes limits the total size of an image's files, so that a small
+// archive cannot fill the disk.
 const maxImageBytes = 64 << 30
 
 // Whiteouts are names in a layer that delete what layers below have.
@@ -25,8 +25,8 @@ const (
 	opaqueWhiteout = ".wh..wh..opq"
 )
 
-// unpackLayer applies one layer of an image, and fails if the layer is not what
-// the image says it is.
+// unpackLayer applies one layer of an image, and fails if the layer does not
+// match its digest.
 func (r *rootfs) unpackLayer(ctx context.Context, l v1.Layer, budget *int64, guard io.Writer) error {
 	want, err := l.DiffID()
 	if err != nil {
@@ -122,7 +122,8 @@ func (r *rootfs) hideBelow(dir string, own map[string]bool) error {
 	return nil
 }
 
-// makeWay deletes what an entry replaces: all but a folder under a folder.
+// makeWay deletes what an entry replaces, except a folder that is replaced by a
+// folder.
 func (r *rootfs) makeWay(at string, h *tar.Header) error {
 	info, err := r.root.Lstat(at)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -134,8 +135,8 @@ func (r *rootfs) makeWay(at string, h *tar.Header) error {
 	return r.root.RemoveAll(at)
 }
 
-// create makes the file of an entry, and reports whether the entry has an owner
-// and a mode of its own. Devices and pipes are left out: a sandbox has its own.
+// create makes the file of an entry, and reports whether the entry has its own
+// owner and mode. Devices and pipes are left out: a sandbox has its own.
 func (r *rootfs) create(at string, h *tar.Header, content io.Reader) (bool, error) {
 	switch h.Typeflag {
 	case tar.TypeReg:

@@ -25,10 +25,10 @@ const (
 
 // Options change how a Library works. The zero value is right for a server.
 type Options struct {
-	// InUse reports whether something of a project, or of any where that is empty, still
-	// needs the image with this digest; some snapshots, which go with it, do not count.
-	// Without it every image counts as unused when its template is removed, and
-	// as used when its template is built again.
+	// InUse reports whether anything in a project, or in any project if it is empty,
+	// still needs the image with this digest; snapshots that are deleted with it do not
+	// count. Without it every image counts as unused when its template is removed, and
+	// as used when its template is rebuilt.
 	InUse func(ctx context.Context, project, digest string, without map[string]bool) (bool, error)
 	// Quota is how many bytes the templates of a project may take up; 0 means any number.
 	Quota func(ctx context.Context, project string) (int64, error)
@@ -58,7 +58,7 @@ type Library struct {
 	dir   string
 	opts  Options
 	shelf shelf
-	// project owns all templates of this library, of one that is part of another.
+	// project owns all templates of this library, if it is part of another one.
 	project  string
 	projects projects
 	holds    *holds
@@ -77,8 +77,8 @@ func NewLibrary(dir string, opts Options) *Library {
 	return &Library{dir: dir, opts: opts, holds: newHolds(dir, opts.Home), common: newCommon(opts.Shared)}
 }
 
-// Templates lists the templates by name. Damaged ones are left out; asking for
-// one by its name says what is wrong with it.
+// Templates lists the templates by name. Damaged ones are left out; looking one
+// up by its name says what is wrong with it.
 func (l *Library) Templates(ctx context.Context) ([]*bothy.Template, error) {
 	c, err := bothy.Require(ctx, bothy.ScopeTemplatesRead)
 	if err != nil {
@@ -88,8 +88,8 @@ func (l *Library) Templates(ctx context.Context) ([]*bothy.Template, error) {
 	return l.listed(l.visible(c.ProjectID))
 }
 
-// Lookup finds a template for the server itself: by the name of one that is for all, or
-// any image by its digest, also one that no name leads to. It asks for no scope.
+// Lookup finds a template for the server itself: by the name of a shared one, or any
+// image by its digest, even an untagged one. It requires no scope.
 func (l *Library) Lookup(name string) (*bothy.Template, error) {
 	if hex, ok := strings.CutPrefix(name, digestPrefix); ok {
 		all, err := l.everything()
@@ -280,8 +280,8 @@ func (l *Library) loadPath(name, path string) (*bothy.Template, error) {
 	return t, nil
 }
 
-// path is where a version lies. The link that a tag is may move on at any time,
-// so what it points to is another path each time.
+// path is where a version is. A tag is a link that may move at any time, so
+// this is its target at the time.
 func (l *Library) path(name, version string) string {
 	if row, known := l.common.of(l.key(name, version)); known && row.digest != "" {
 		return filepath.Join(l.home(name), digestOf(row.digest))

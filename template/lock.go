@@ -15,7 +15,7 @@ import (
 // kernel's own wait cannot be given up when the caller goes away.
 const lockPoll = 200 * time.Millisecond
 
-// tryLock is lock, where nobody else is waited for.
+// tryLock is like lock, but does not wait.
 func (l *Library) tryLock(name string) (unlock func(), free bool, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	unlock, err = l.lock(ctx, name, cancel)
@@ -27,8 +27,8 @@ func (l *Library) tryLock(name string) (unlock func(), free bool, err error) {
 }
 
 // lock takes the lock of one name against this and other processes, and calls
-// waiting once if somebody else holds it. The lock file stays: removing it would
-// let two processes hold locks on two files of one name.
+// waiting once if it is held. The lock file stays: removing it would let two
+// processes hold locks on two files with one name.
 func (l *Library) lock(ctx context.Context, name string, waiting func()) (unlock func(), err error) {
 	dir := filepath.Join(l.dir, ".locks")
 	if err := os.MkdirAll(dir, 0o755); err != nil {

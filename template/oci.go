@@ -94,7 +94,7 @@ func pick(index v1.ImageIndex) (v1.Image, error) {
 	return found[0], nil
 }
 
-// descriptionLabel is where images say what they are for.
+// descriptionLabel is the label with an image's description.
 const descriptionLabel = "org.opencontainers.image.description"
 
 func (b *build) unpackImage(ctx context.Context, img v1.Image) error {
@@ -122,7 +122,7 @@ func (b *build) unpackImage(ctx context.Context, img v1.Image) error {
 	return nil
 }
 
-// takeConfig copies what an image says about running commands in it.
+// takeConfig copies an image's settings for commands.
 func (b *build) takeConfig(ref string, img v1.Image) error {
 	c, err := img.ConfigFile()
 	if err != nil {

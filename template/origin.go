@@ -30,7 +30,7 @@ func builtInOrigin(t *bothy.Template) *bothy.TemplateOrigin {
 	return &bothy.TemplateOrigin{Kind: bothy.FromBuiltIn, Parameters: map[string]any{"template": t.Name, "recipe": t.Recipe}}
 }
 
-// signOff adds what is known of a template when it is done.
+// signOff adds the provenance of a template when it is done.
 func (l *Library) signOff(t *bothy.Template) {
 	if t.Origin == nil {
 		return

@@ -121,8 +121,8 @@ func (l *Library) workFolder(name string) string {
 // folderOf is a name as that of a folder. Names hold no plus.
 func folderOf(name string) string { return strings.ReplaceAll(name, "/", "+") }
 
-// tagLink is the name of the link that a tag is, and tagOf the tag where it is not the
-// one that goes without saying.
+// tagLink is the file name of a tag's link, and tagOf the tag if it is not the
+// default.
 func tagLink(tag string) string {
 	if tag == bothy.DefaultTag {
 		return currentName
@@ -138,7 +138,7 @@ func tagOf(link string) string {
 	return tag
 }
 
-// names lists what has a tag, in order.
+// names lists all names with a tag, in order.
 func (l *Library) names() ([]string, error) {
 	all, err := l.folders()
 	for k := range l.common.with(l.project, func(_ nameKey, n sharedName) bool { return n.digest != "" }) {
@@ -209,7 +209,7 @@ func (l *Library) digests(name string) ([]string, error) {
 	return list, nil
 }
 
-// tagged reports which images of a name have a tag, but for one link.
+// tagged reports which images of a name have a tag, ignoring one link.
 func (l *Library) tagged(name, but string) map[string]bool {
 	kept := map[string]bool{}
 	for _, link := range l.tags(name) {

@@ -49,9 +49,9 @@ func (l *Library) publish(ctx context.Context, t *bothy.Template, work string) e
 	return nil
 }
 
-// moveVersion renames the image and its manifest into place. One that is there
-// already, with the same digest, may be damaged and is replaced; sandboxes that
-// have it open keep theirs.
+// moveVersion renames the image and its manifest into place. An existing one
+// with the same digest may be damaged and is replaced; sandboxes that have it
+// open keep theirs.
 func moveVersion(work, final string) error {
 	stage := filepath.Join(work, "version")
 	if err := os.Mkdir(stage, 0o755); err != nil {
@@ -92,8 +92,8 @@ func relink(home, link, version string) error {
 	return errors.Join(syncPath(home), syncPath(filepath.Dir(home)))
 }
 
-// measure fills in the digest and the size of an image, where they are not known, and
-// flushes it to disk.
+// measure fills in the digest and the size of an image if they are missing, and syncs
+// it to disk.
 func measure(t *bothy.Template, image string) error {
 	f, err := os.Open(image)
 	if err != nil {

@@ -52,7 +52,7 @@ func (l *Library) PushTemplate(ctx context.Context, template string, req bothy.T
 		return nil, damaged(t.Name, err.Error())
 	}
 	r, w := io.Pipe()
-	defer r.Close() // ends the writer where the reader stopped early
+	defer r.Close() // ends the writer if the reader stopped early
 	go func() { w.CloseWithError(files.WriteLayer(filetree.New(stampTime), w)) }()
 	img, err := imageOf(t, r)
 	if err != nil {

@@ -97,9 +97,9 @@ func (t onlyTLS) RoundTrip(r *http.Request) (*http.Response, error) {
 
 var errPlain = errors.New("it would be spoken to without TLS, which registries.plain_http does not allow")
 
-// OpenImage opens an image in a registry for a project. The operator's has what this host
-// has: its networks, its proxy, and the credentials of docker login. Any other reaches
-// what Options.Transport lets it, and is nobody there. Logins say otherwise for their registries.
+// OpenImage opens an image in a registry for a project. The operator's project uses the host's
+// networks, proxy, and docker login credentials. Any other reaches only what Options.Transport
+// allows, anonymously. Logins add credentials for their registries.
 func (l *Library) OpenImage(ctx context.Context, project, ref string, logins []bothy.RegistryLogin) (v1.Image, error) {
 	r, err := l.opts.Registries.parse(ref)
 	if err != nil {
@@ -170,7 +170,7 @@ func loginFor(ref name.Reference, logins []bothy.RegistryLogin) (authn.Authentic
 	return authn.Anonymous, nil
 }
 
-// pullError says what a registry said, or that there was nobody to say anything.
+// pullError explains a registry's error, or that there was no answer.
 func pullError(ref string, err error) error {
 	const save = "Or save the image where it can be fetched (docker save IMAGE -o FILE) and import the file."
 	if e := unreachable(ref, err, save); e != nil {
@@ -202,7 +202,8 @@ func pushError(ref string, err error) error {
 		WithHint("Check the name and the tag.").Because(err)
 }
 
-// registryStatus is what a registry answered; 0 where it did not.
+// registryStatus is the HTTP status of a registry's answer; 0 if there was
+// none.
 func registryStatus(err error) int {
 	if t, ok := errors.AsType[*transport.Error](err); ok {
 		return t.StatusCode
@@ -210,7 +211,7 @@ func registryStatus(err error) int {
 	return 0
 }
 
-// unreachable is the error of a registry that gave no answer, or nil where it did.
+// unreachable is the error for a registry that gave no answer, or nil if it did.
 func unreachable(ref string, err error, or string) error {
 	switch {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):

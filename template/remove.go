@@ -147,8 +147,8 @@ func (l *Library) awayFrom(name string) map[string]bool {
 	return links
 }
 
-// memoryBases are the images that processes of templates run on, but for those of one name.
-// Other servers may share this folder, and none knows what the snapshots of another need.
+// memoryBases are the images that the processes of templates run on, except those of one
+// name. Other servers may share this folder, and none knows what another's snapshots need.
 func (l *Library) memoryBases(but string) (map[string]bool, error) {
 	in := []*Library{l}
 	if l.project == "" {
@@ -168,7 +168,7 @@ func (l *Library) memoryBases(but string) (map[string]bool, error) {
 	return bases, err
 }
 
-// memoryOf are the snapshots that go with images of a name, but for those that are kept.
+// memoryOf are the snapshots that belong to images of a name, except those to be kept.
 func (l *Library) memoryOf(name string, digests []string, kept map[string]bool) map[string]bool {
 	snapshots := map[string]bool{}
 	for _, hex := range digests {
@@ -258,7 +258,8 @@ func (l *Library) holdUsed(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// checkQuota refuses so many bytes more than a project's templates may take up.
+// checkQuota returns an error if n more bytes exceed the quota of a project's
+// templates.
 func (l *Library) checkQuota(ctx context.Context, more int64) error {
 	if l.project == "" || l.opts.Quota == nil {
 		return nil

@@ -14,9 +14,9 @@ import (
 // maxLinks bounds the symbolic links on the way to one file, as Linux does.
 const maxLinks = 40
 
-// A rootfs is the folder that becomes a template's root file system. It may hold
-// links that somebody else made, so every path is looked up as the sandbox would
-// see it: absolute links start at this folder, and nothing leads out of it.
+// A rootfs is the folder that becomes a template's root file system. It may
+// contain untrusted links, so every path is resolved as the sandbox would see
+// it: absolute links start at this folder, and nothing leads out of it.
 type rootfs struct {
 	dir  string
 	root *os.Root
@@ -32,9 +32,9 @@ func openRootfs(dir string) (*rootfs, error) {
 
 func (r *rootfs) Close() error { return r.root.Close() }
 
-// resolve returns where a path leads, relative to the root and free of links, at
-// least in its parents; the last part is followed too if follow is set. What does
-// not exist is taken as it is written.
+// resolve returns where a path leads, relative to the root, with links in its
+// parents resolved; the last part is followed too if follow is set. Missing parts
+// are taken literally.
 func (r *rootfs) resolve(name string, follow bool) (string, error) {
 	done, rest := ".", filetree.Split(name)
 	for links := 0; len(rest) > 0; {
@@ -106,7 +106,7 @@ func (r *rootfs) exists(name string) bool {
 	return err == nil
 }
 
-// read returns a file's content, and nothing for a file that is not there.
+// read returns a file's content, or nothing if it does not exist.
 func (r *rootfs) read(name string) ([]byte, error) {
 	at, err := r.resolve(name, true)
 	if err != nil {
@@ -119,8 +119,8 @@ func (r *rootfs) read(name string) ([]byte, error) {
 	return data, err
 }
 
-// write makes a file that belongs to root, in place of whatever is there: a link
-// is replaced and not followed.
+// write creates a file owned by root, replacing whatever is there: a link is
+// replaced and not followed.
 func (r *rootfs) write(name, content string, mode fs.FileMode) error {
 	at, err := r.parent(name)
 	if err != nil {
@@ -135,7 +135,7 @@ func (r *rootfs) write(name, content string, mode fs.FileMode) error {
 	return r.root.Chmod(at, mode)
 }
 
-// copyIn makes a file from a stream, in place of whatever is there.
+// copyIn creates a file from a stream, replacing whatever is there.
 func (r *rootfs) copyIn(name string, content io.Reader, mode fs.FileMode) error {
 	at, err := r.parent(name)
 	if err != nil {
@@ -152,7 +152,7 @@ func (r *rootfs) copyIn(name string, content io.Reader, mode fs.FileMode) error 
 	return errors.Join(err, f.Chmod(mode), f.Close())
 }
 
-// mkdir makes a folder, or gives one that is there this mode and owner.
+// mkdir creates a folder, or gives an existing one this mode and owner.
 func (r *rootfs) mkdir(name string, mode fs.FileMode, uid int) error {
 	at, err := r.resolve(name, true)
 	if err != nil {
@@ -167,7 +167,7 @@ func (r *rootfs) mkdir(name string, mode fs.FileMode, uid int) error {
 	return r.root.Chmod(at, mode)
 }
 
-// symlink makes a link in place of whatever is there.
+// symlink creates a link, replacing whatever is there.
 func (r *rootfs) symlink(target, name string) error {
 	at, err := r.parent(name)
 	if err != nil {
@@ -179,7 +179,7 @@ func (r *rootfs) symlink(target, name string) error {
 	return r.root.Symlink(target, at)
 }
 
-// remove deletes what a path names, links themselves and not their targets.
+// remove deletes what a path names; links themselves, not their targets.
 func (r *rootfs) remove(names ...string) error {
 	for _, name := range names {
 		at, err := r.resolve(name, false)
@@ -193,7 +193,7 @@ func (r *rootfs) remove(names ...string) error {
 	return nil
 }
 
-// empty deletes what is in a folder and keeps the folder.
+// empty deletes the content of a folder and keeps the folder.
 func (r *rootfs) empty(name string) error {
 	entries, err := r.list(name)
 	if err != nil {
@@ -207,7 +207,7 @@ func (r *rootfs) empty(name string) error {
 	return nil
 }
 
-// list returns what is in a folder, and nothing for one that is not there.
+// list returns the entries of a folder, or none if it does not exist.
 func (r *rootfs) list(name string) ([]fs.DirEntry, error) {
 	at, err := r.resolve(name, true)
 	if err != nil {

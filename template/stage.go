@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// stageLife is how long a base is used again. Its packages are as old as it is,
-// so this bounds how late a new template gets a security update.
+// stageLife is how long a base is reused. Its packages are as old as it is, so
+// this limits how late a new template gets a security update.
 const stageLife = 24 * time.Hour
 
 // stagePath is where the base with these settings is kept for the templates that
@@ -26,8 +26,8 @@ func (b *build) stagePath(d *debianBase) (string, error) {
 	return filepath.Join(b.lib.dir, ".cache", "bases", fmt.Sprintf("%s-%.16x.tar", d.Suite, sha256.Sum256(settings))), nil
 }
 
-// fromStage fills the root file system from a kept base, if there is one that is
-// young enough.
+// fromStage fills the root file system from a cached base, if there is one that
+// is recent enough.
 func (b *build) fromStage(ctx context.Context, path string) (bool, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && time.Since(info.ModTime()) > stageLife {
@@ -40,8 +40,8 @@ func (b *build) fromStage(ctx context.Context, path string) (bool, error) {
 	return true, b.command(ctx, nil, "tar", "--extract", "--preserve-permissions", "--numeric-owner", "--file", path, "--directory", b.root.dir)
 }
 
-// keepStage keeps the base for other templates. It is written under another name and renamed,
-// so that a base is there whole or not at all.
+// keepStage caches the base for other templates. It is written under another name and
+// renamed, so that a base appears atomically.
 func (b *build) keepStage(ctx context.Context, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

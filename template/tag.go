@@ -44,8 +44,8 @@ func (l *Library) TagTemplate(ctx context.Context, name string, tags []string) (
 	return own.tag(ctx, ref, tags)
 }
 
-// Untag takes a tag of the caller's project away, also where something needs its image,
-// which then stays for as long as that does. One that is not there is no error.
+// Untag removes a tag of the caller's project, even if something needs its image, which
+// is then kept as long as it is needed. A missing tag is not an error.
 func (l *Library) Untag(ctx context.Context, name, tag string) error {
 	if c := bothy.CallerFrom(ctx); c != nil {
 		l = l.of(c.ProjectID)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FinishTree adds to a tree what sandboxes need, and leaves what is there as it is: the
+// FinishTree adds to a tree what sandboxes need and leaves what exists as it is: the
 // user, the folders, the names. searchPath is the PATH of commands; "" means the default.
 func FinishTree(t *filetree.Tree, searchPath string) error {
 	return finish(&treeFiles{t}, searchPath)
@@ -46,7 +46,7 @@ func (f *treeFiles) read(name string) ([]byte, error) {
 	return n.Data.Read(maxSmall)
 }
 
-// write leaves a file alone that is as it is to be.
+// write leaves a file alone if it already has the right content.
 func (f *treeFiles) write(name, content string, mode fs.FileMode) error {
 	at, err := f.t.Resolve(name, false)
 	if err != nil {

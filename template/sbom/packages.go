@@ -1,5 +1,6 @@
-// Package sbom says what a template's image holds, as the package managers in it say:
-// Debian's packages, Python's and Node's. It reads the image as data, and runs nothing of it.
+// Package sbom lists what is installed in a template's image according to its package
+// managers: Debian's, Python's and Node's. It reads the image as data, and runs nothing in
+// it.
 package sbom
 
 import (
@@ -17,7 +18,7 @@ import (
 	"github.com/bothy-dev/bothy/template/tree"
 )
 
-// Package is one that is installed.
+// Package is an installed package.
 type Package struct {
 	Kind    string // deb, pypi or npm
 	Name    string
@@ -54,7 +55,7 @@ const (
 	maxPackages = 100_000
 )
 
-// Packages lists what is installed, by kind and name. What cannot be read is left out.
+// Packages lists what is installed, by kind and name. Unreadable entries are left out.
 func Packages(t *tree.Tree) ([]Package, error) {
 	f := finder{distro: distro(t)}
 	err := tree.Walk(t.Root(), func(name string, n *tree.Node) error {
@@ -78,8 +79,8 @@ func Packages(t *tree.Tree) ([]Package, error) {
 	return f.found, err
 }
 
-// isNodePackage reports whether a folder is one that npm has made: NAME or @SCOPE/NAME in
-// a node_modules.
+// isNodePackage reports whether a folder was made by npm: NAME or @SCOPE/NAME in a
+// node_modules.
 func isNodePackage(dir string) bool {
 	above, _ := path.Split(strings.TrimSuffix(dir, "/"))
 	above = strings.TrimSuffix(above, "/")

@@ -49,7 +49,7 @@ func writeCycloneDX(w io.Writer, t *bothy.Template, list []Package) error {
 	return cyclonedx.NewBOMEncoder(w, cyclonedx.BOMFileFormatJSON).SetPretty(true).Encode(b)
 }
 
-// nobodySays is SPDX's word for what is not known.
+// nobodySays is SPDX's value for unknown information.
 const nobodySays = "NOASSERTION"
 
 func writeSPDX(w io.Writer, t *bothy.Template, list []Package) error {

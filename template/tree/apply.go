@@ -34,7 +34,7 @@ const (
 	xattrPrefix    = "SCHILY.xattr."
 )
 
-// Bounds of what is read from others.
+// Limits for untrusted input.
 const (
 	// MaxBytes bounds the content of all files of one image.
 	MaxBytes = 64 << 30
@@ -42,7 +42,7 @@ const (
 	MaxFiles = 4_000_000
 )
 
-// A Budget bounds what is read, and knows what has been.
+// A Budget limits what is read, and counts it.
 type Budget struct {
 	maxBytes, maxFiles int64
 	bytes, files       int64
@@ -51,7 +51,7 @@ type Budget struct {
 // NewBudget is that of one image.
 func NewBudget() *Budget { return BudgetOf(MaxBytes, MaxFiles) }
 
-// BudgetOf is one of so many bytes and files.
+// BudgetOf returns a budget of that many bytes and files.
 func BudgetOf(bytes, files int64) *Budget { return &Budget{maxBytes: bytes, maxFiles: files} }
 
 func (b *Budget) take(h *tar.Header) error {
@@ -64,8 +64,8 @@ func (b *Budget) take(h *tar.Header) error {
 	return nil
 }
 
-// Apply changes the tree by a layer: a tar, not compressed, that lies at a path of the
-// host and stays there, since the tree's files refer to it.
+// Apply applies a layer to the tree: an uncompressed tar at a path of the host, which
+// must stay there, since the tree's files refer to it.
 func (t *Tree) Apply(ctx context.Context, layer string, d Dialect, budget *Budget) error {
 	f, err := os.Open(layer)
 	if err != nil {
@@ -121,7 +121,7 @@ type applier struct {
 	dialect Dialect
 	own     map[string]bool // what this layer has put there
 	gone    map[string]bool // names of entries that say that something is gone
-	later   []*tar.Header   // hard links to what comes after them
+	later   []*tar.Header   // hard links to later entries
 }
 
 func (a *applier) entry(h *tar.Header, offset int64) error {
@@ -221,7 +221,7 @@ func (a *applier) hideBelow(dir string) error {
 	return nil
 }
 
-// link makes another name of a file, if that is there.
+// link adds a name for a file, if that exists.
 func (a *applier) link(h *tar.Header) (bool, error) {
 	n, err := a.t.Lget(h.Linkname)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -255,7 +255,7 @@ var fileTypes = map[byte]uint32{
 	tar.TypeChar: unix.S_IFCHR, tar.TypeBlock: unix.S_IFBLK, tar.TypeFifo: unix.S_IFIFO,
 }
 
-// node is what an entry describes.
+// node returns the node that an entry describes.
 func (a *applier) node(h *tar.Header, offset int64) (*Node, error) {
 	kind, ok := fileTypes[h.Typeflag]
 	if !ok {

@@ -14,9 +14,9 @@ type Change struct {
 	Old, New *Node
 }
 
-// Compare calls tell for each path at which t is not as old is, in order, until it
-// returns false. A file that differs in its times only is the same, and so is a folder
-// whose own permissions and owner are: what is in it is told of by itself.
+// Compare calls tell for each path at which t differs from old, in order, until it
+// returns false. A file that differs only in its times counts as the same, and so does
+// a folder with the same permissions and owner: its entries are compared separately.
 func (t *Tree) Compare(ctx context.Context, old *Tree, tell func(Change) bool) error {
 	c := &comparison{ctx: ctx, tell: tell, from: sources{}}
 	defer c.from.Close()
@@ -30,7 +30,7 @@ type comparison struct {
 	from sources
 }
 
-// dir reports whether to go on.
+// dir reports whether to continue.
 func (c *comparison) dir(name string, n, old *Node) (bool, error) {
 	names := map[string]bool{}
 	for _, d := range []*Node{n, old} {

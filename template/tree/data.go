@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Data says where the bytes of a regular file are: a part of a file of the host, which
-// stays as it is as long as the tree is used, or the text itself.
+// Data says where the bytes of a regular file are: a part of a file on the host, which
+// must not change while the tree is used, or the text itself.
 type Data struct {
 	Path   string
 	Offset int64

@@ -90,7 +90,7 @@ type differ struct {
 	linked  map[*Node]string // under which name a file is in the tar
 	from    sources
 	buf     []byte
-	// above are the folders on the way to what is written next.
+	// above are the parent folders of the next entry.
 	above []above
 }
 
@@ -119,7 +119,7 @@ func (d *differ) collect(n, old *Node) {
 	}
 }
 
-// dir goes through a folder; old is nil where the base has none there.
+// dir walks a folder; old is nil if the base has none there.
 func (d *differ) dir(name string, n, old *Node) error {
 	d.above = append(d.above, above{name: name, n: n})
 	defer func() { d.above = d.above[:len(d.above)-1] }()
@@ -149,7 +149,8 @@ func (d *differ) dir(name string, n, old *Node) error {
 	return nil
 }
 
-// flush writes the folders above what comes next, unless they are there already.
+// flush writes the parent folders of the next entry, unless they were written
+// already.
 func (d *differ) flush() error {
 	for i, p := range d.above {
 		if p.written {
@@ -199,7 +200,8 @@ func (d *differ) entry(name string, n, was *Node) error {
 	if err != nil {
 		return err
 	}
-	// Behind structs, or each would bring a way to copy of its own that makes a buffer.
+	// Wrapped in structs, or each would use its own copy method that allocates a
+	// buffer.
 	_, err = io.CopyBuffer(struct{ io.Writer }{d.w}, struct{ io.Reader }{r}, d.buf)
 	return err
 }

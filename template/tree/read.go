@@ -210,8 +210,8 @@ func (r *reader) dirents(n *Node, block []byte, depth int) error {
 	return nil
 }
 
-// xattrs reads the attributes of an inode and returns where they end. Shared ones are
-// not used by images of ours.
+// xattrs reads the attributes of an inode and returns where they end. Our images do
+// not use shared ones.
 func (r *reader) xattrs(n *Node, ino extendedInode, at int64) (int64, error) {
 	if ino.XattrCount == 0 {
 		return at, nil

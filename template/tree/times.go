@@ -2,7 +2,7 @@ package tree
 
 import "time"
 
-// NoLater gives what is younger than a time that time.
+// NoLater clamps all times to a maximum.
 func (t *Tree) NoLater(at time.Time) {
 	at = at.Truncate(time.Second)
 	older := map[*Node]*Node{} // files may have several names

@@ -1,10 +1,10 @@
 // Package tree holds root file systems in memory: every file's name, mode, owner, times
-// and extended attributes, and where its bytes lie on disk. It reads trees from EROFS
-// images and from the layers of container images, changes them, writes what has changed
-// as a layer, and writes whole trees as EROFS images.
+// and extended attributes, and where its bytes are on disk. It reads trees from EROFS
+// images and from the layers of container images, changes them, writes changes as a
+// layer, and writes whole trees as EROFS images.
 //
-// Nothing of a tree exists as a file of the host, so that links, devices and owners that
-// somebody else chose are mere data here: no path of a tree leads to a path of the host.
+// Nothing in a tree exists as a file on the host, so that untrusted links, devices and
+// owners are mere data here: no path in a tree leads to a path on the host.
 package tree
 
 import (
@@ -49,10 +49,10 @@ func (n *Node) IsLink() bool { return n.Mode&unix.S_IFMT == unix.S_IFLNK }
 // IsFile reports whether the node is a regular file.
 func (n *Node) IsFile() bool { return n.Mode&unix.S_IFMT == unix.S_IFREG }
 
-// Names lists what is in a folder, in order.
+// Names lists the entries of a folder, in order.
 func (n *Node) Names() []string { return slices.Sorted(maps.Keys(n.children)) }
 
-// Child returns what is in a folder under a name, or nil.
+// Child returns a folder's entry with a name, or nil.
 func (n *Node) Child(name string) *Node { return n.children[name] }
 
 // copy returns a node that can be changed, which has the same children.
@@ -90,9 +90,9 @@ func cloneDir(n *Node) *Node {
 // Root returns the folder /.
 func (t *Tree) Root() *Node { return t.root }
 
-// Resolve returns where a path leads, without links, at least in its parents; the last
-// part is followed too if follow is set. What does not exist is taken as it is written.
-// Nothing leads out of the tree.
+// Resolve returns where a path leads, with links in its parents resolved; the last part
+// is followed too if follow is set. Missing parts are taken literally. Nothing leads
+// out of the tree.
 func (t *Tree) Resolve(name string, follow bool) (string, error) {
 	done, rest := "", Split(name)
 	for links := 0; len(rest) > 0; {
@@ -141,8 +141,8 @@ func (t *Tree) at(name string) *Node {
 	return n
 }
 
-// Get returns what a path leads to; the last part is followed if it is a link. It is
-// fs.ErrNotExist where there is nothing.
+// Get returns what a path leads to; the last part is followed if it is a link. The
+// error is fs.ErrNotExist if there is nothing.
 func (t *Tree) Get(name string) (*Node, error) { return t.get(name, true) }
 
 // Lget is Get that does not follow the last part.
@@ -159,8 +159,8 @@ func (t *Tree) get(name string, follow bool) (*Node, error) {
 	return nil, &fs.PathError{Op: "find", Path: "/" + strings.TrimPrefix(name, "/"), Err: fs.ErrNotExist}
 }
 
-// Put places a node at a resolved path, in place of what is there, and makes the folders
-// above that are missing, as root's.
+// Put places a node at a resolved path, replacing what is there, and creates missing
+// parent folders, owned by root.
 func (t *Tree) Put(name string, n *Node) error {
 	parts := Split(name)
 	if len(parts) == 0 {
@@ -178,8 +178,8 @@ func (t *Tree) Put(name string, n *Node) error {
 	return nil
 }
 
-// PutFolder places a folder at a resolved path, and leaves what is in the one that is
-// there.
+// PutFolder places a folder at a resolved path, and keeps the content of an existing
+// one.
 func (t *Tree) PutFolder(name string, n *Node) error {
 	if old := t.at(name); old != nil && old.IsDir() {
 		n.children = old.children
@@ -187,7 +187,7 @@ func (t *Tree) PutFolder(name string, n *Node) error {
 	return t.Put(name, n)
 }
 
-// Bare returns a copy that can be changed, of a folder without what is in it.
+// Bare returns a copy that can be changed; of a folder, without its content.
 func (n *Node) Bare() *Node {
 	c := *n
 	if n.IsDir() {
@@ -215,8 +215,8 @@ func (t *Tree) mkdirs(parts []string, at time.Time) (*Node, error) {
 	return dir, nil
 }
 
-// Mkdir makes a folder at a path, with those above it, and returns it. One that is there
-// is left as it is.
+// Mkdir creates a folder at a path, with its parents, and returns it. An existing one is
+// left as it is.
 func (t *Tree) Mkdir(name string, at time.Time) (*Node, error) {
 	to, err := t.Resolve(name, true)
 	if err != nil {
@@ -225,7 +225,8 @@ func (t *Tree) Mkdir(name string, at time.Time) (*Node, error) {
 	return t.mkdirs(Split(to), at)
 }
 
-// Change has f change a copy of what a path leads to, in all the places where it is.
+// Change lets f change a copy of what a path leads to, and replaces it under all its
+// names.
 func (t *Tree) Change(name string, follow bool, f func(*Node)) error {
 	old, err := t.get(name, follow)
 	if err != nil {
@@ -251,7 +252,8 @@ func replace(dir, old, n *Node) {
 	}
 }
 
-// Remove deletes what a path names, a link itself and not its target, with all below it.
+// Remove deletes what a path names, with everything below it; a link itself, not its
+// target.
 func (t *Tree) Remove(name string) error {
 	at, err := t.Resolve(name, false)
 	if err != nil {

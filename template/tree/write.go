@@ -16,17 +16,17 @@ import (
 
 // WriteOptions say how an image is written.
 type WriteOptions struct {
-	// Time is what the image says of its own making, in seconds since 1970.
+	// Time is the image's creation time, in seconds since 1970.
 	Time int64
 	// Xattrs keeps extended attributes. The kernel of sandboxes must be able to read them.
 	Xattrs bool
-	// Drop says which of them are left out all the same. Optional.
+	// Drop says which of them are left out. Optional.
 	Drop func(name, value string) bool
 }
 
-// Write writes the tree as an EROFS image. It is not compressed, and no content lies
-// next to an inode, so that sandboxes can map all of it. The same tree makes the same
-// image: first come the inodes, folders after folders, then what is in them.
+// Write writes the tree as an EROFS image. It is not compressed and has no inline
+// content, so that sandboxes can map all of it. The same tree makes the same image:
+// first the inodes, folder by folder, then the content.
 func (t *Tree) Write(image string, o WriteOptions) (err error) {
 	w := &writer{o: o, ids: map[*Node]*inode{}}
 	w.number(t.root, t.root)
@@ -91,7 +91,7 @@ func (w *writer) number(n, parent *Node) {
 
 func (i *inode) nid() uint64 { return uint64(i.offset / slotSize) }
 
-// place decides where everything lies.
+// place decides where everything goes.
 func (w *writer) place() error {
 	for _, i := range w.all {
 		if w.o.Xattrs {
@@ -215,7 +215,7 @@ func (w *writer) write(f *os.File) error {
 	return b.Flush()
 }
 
-// pad fills a block of which so many bytes are written.
+// pad fills the rest of a block of which n bytes are written.
 func pad(w *bufio.Writer, written int64) {
 	if rest := written % blockSize; rest > 0 {
 		w.Write(make([]byte, blockSize-rest)) // an error comes with the flush
