@@ -23,8 +23,8 @@ import (
 
 const scratch = "scratch"
 
-// openBase finds what a FROM names: nothing, a template of the library, or an image in a
-// registry.
+// openBase opens the base that a FROM names: nothing, a template of the library, or an
+// image in a registry.
 func (b *Builder) openBase(ctx context.Context, project, ref string, logins []bothy.RegistryLogin, say func(string, ...any)) (*base, error) {
 	if ref == scratch {
 		return b.emptyBase()
@@ -168,8 +168,8 @@ func (b *Builder) unpack(ctx context.Context, img v1.Image, path string, say fun
 	return b.writeImage(t, path)
 }
 
-// fetch writes a layer, uncompressed, to a file, and fails where it is not what the
-// image says it is.
+// fetch writes a layer, uncompressed, to a file, and fails if it does not match its
+// digest.
 func (b *Builder) fetch(ctx context.Context, l v1.Layer, path string) (err error) {
 	want, err := l.DiffID()
 	if err != nil {

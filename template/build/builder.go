@@ -35,7 +35,8 @@ const (
 	maxOfProject = 4
 	// maxPerProject bounds the builds of a project that run or wait.
 	maxPerProject = 20
-	// keepRecords and contextLife say how long what has ended is kept.
+	// keepRecords and contextLife say how long ended builds and contexts are
+	// kept.
 	keepRecords = 7 * 24 * time.Hour
 	contextLife = 24 * time.Hour
 )
@@ -44,7 +45,7 @@ const (
 type Sandboxes interface {
 	// StartFrom makes a sandbox from an image that need not be a template, with changes.
 	StartFrom(ctx context.Context, req bothy.SandboxCreate, t *bothy.Template, files string) (*bothy.Sandbox, error)
-	// SaveFiles writes what a sandbox has changed, in the form that StartFrom takes.
+	// SaveFiles writes a sandbox's changes, in the format that StartFrom takes.
 	SaveFiles(ctx context.Context, id, path string) error
 	ExecStream(ctx context.Context, id string, req bothy.ExecRequest, fn func(bothy.ExecEvent) error) error
 	Exec(ctx context.Context, id string, req bothy.ExecRequest) (*bothy.ExecResult, error)
@@ -59,7 +60,7 @@ type Sandboxes interface {
 
 // Library has the templates that builds start from, and takes those that they make.
 type Library interface {
-	// LookupFor finds what a project sees under a name.
+	// LookupFor finds the template that a project sees under a name.
 	LookupFor(ctx context.Context, project, name string) (*bothy.Template, error)
 	Adopt(ctx context.Context, t *bothy.Template, image string) error
 	// Untag takes a tag away, also where something needs its image.
@@ -72,8 +73,8 @@ type Library interface {
 
 // Options are the parts that a Builder is made of.
 type Options struct {
-	// Dir holds records of builds and uploaded contexts; Cache holds layers, and lies best
-	// on the disk of the library.
+	// Dir holds records of builds and uploaded contexts; Cache holds layers, and is best
+	// on the library's disk.
 	Dir, Cache string
 	// CacheBytes bounds the cache; 0 means 20 GB.
 	CacheBytes int64
@@ -82,15 +83,15 @@ type Options struct {
 	Library    Library
 	// Plan is that of a project, which bounds what builds ask for by themselves. Optional.
 	Plan func(ctx context.Context, project string) (bothy.Plan, error)
-	// Bounded reports whether root in a sandbox of an engine can neither mount nor change its
-	// kernel, so that commands can share one. Optional: without it each has one of its own.
+	// Bounded reports whether root in an engine's sandbox can neither mount nor change its
+	// kernel, so that commands can share a sandbox. Optional: without it each gets its own.
 	Bounded func(engine string) bool
 	// MinFreeDisk is how many bytes of the host's disk builds leave; 0 means none.
 	MinFreeDisk int64
 	// Seal and Open encrypt the secrets of builds that wait.
 	Seal func(plain []byte, bound string) ([]byte, error)
 	Open func(sealed []byte, bound string) ([]byte, error)
-	// CABundle is what every sandbox trusts besides its own.
+	// CABundle holds additional certificates that every sandbox trusts.
 	CABundle string
 	// CheckNetwork refuses policies that no gateway would take. Optional.
 	CheckNetwork func(bothy.Network) error
@@ -360,7 +361,7 @@ func (j *job) publish(ctx context.Context, st *state) (*bothy.Template, error) {
 	return t, j.adopt(ctx, t, img)
 }
 
-// template is the manifest of what a state makes.
+// template is the manifest for a state.
 func (j *job) template(st *state) *bothy.Template {
 	s := st.settings
 	t := &bothy.Template{
@@ -459,7 +460,8 @@ func noContext(id string) error {
 	return bothy.Errorf(bothy.CodeInvalid, "there is no context %q", id).WithHint("Upload the folder again: contexts are kept for %.0f hours.", contextLife.Hours())
 }
 
-// Recover begins again what the last server was at, and forgets what is old.
+// Recover restarts the builds that the last server was running, and forgets old
+// ones.
 func (b *Builder) Recover(ctx context.Context) error {
 	entries, err := os.ReadDir(b.records())
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// A cache keeps what steps made: a layer for each, under a key that covers all that the
-// step depends on. Servers may share the folder: what is in it never changes, and is
-// there whole or not at all.
+// A cache keeps the results of steps: a layer for each, under a key that covers
+// everything the step depends on. Servers may share the folder: files in it never
+// change, and appear atomically.
 type cache struct {
 	dir string
 	max int64 // bytes
@@ -107,8 +107,8 @@ func (c *cache) recall(key string, v any) bool {
 	return err == nil && json.Unmarshal(text, v) == nil && c.has(c.note(key))
 }
 
-// prune deletes what was not used for longest, until the rest is within the bound. What was
-// used since a moment stays: builds at work refer to it.
+// prune deletes the least recently used layers, until the rest is within the limit. Those
+// used since a moment are kept: running builds refer to them.
 func (c *cache) prune(since time.Time) error {
 	type entry struct {
 		path string
@@ -143,7 +143,7 @@ func (c *cache) prune(since time.Time) error {
 	return err
 }
 
-// keyed gives every name a lock of its own.
+// keyed gives every name its own lock.
 type keyed struct {
 	mu sync.Mutex
 	m  map[string]chan struct{}

@@ -11,13 +11,13 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 )
 
-// settings are what an image says about commands in it.
+// settings are an image's settings for commands.
 type settings struct {
 	Env     []Var             `json:"env,omitempty"` // in the order in which they were first set
 	User    string            `json:"user,omitempty"`
 	Workdir string            `json:"workdir,omitempty"`
 	Image   bothy.ImageConfig `json:"image"`
-	// cmdSet is set once the stage has a CMD of its own: ENTRYPOINT drops that of the base.
+	// cmdSet is set once the stage has its own CMD: ENTRYPOINT drops that of the base.
 	CmdSet bool `json:"-"`
 }
 
@@ -227,7 +227,7 @@ func (s *settings) shell() []string {
 	return []string{"/bin/sh", "-c"}
 }
 
-// command is what a CMD or ENTRYPOINT is in an image.
+// command is the form of a CMD or ENTRYPOINT in an image.
 func (s *settings) command(step Step) []string {
 	if !step.UseShell {
 		return step.Args

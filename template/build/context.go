@@ -163,7 +163,7 @@ func (s *summer) content(n *tree.Node) (string, error) {
 	return s.known[n], nil
 }
 
-// sources sums what patterns stand for in a tree.
+// sources computes a checksum of what patterns match in a tree.
 func (s *summer) sources(t *tree.Tree, patterns []string) (string, error) {
 	var parts []any
 	for _, pattern := range patterns {

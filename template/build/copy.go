@@ -95,7 +95,7 @@ func (c *copying) options() error {
 	return nil
 }
 
-// match returns the paths that a source stands for. One without wildcards must be there.
+// match returns the paths that a source matches. One without wildcards must exist.
 func match(from *tree.Tree, pattern string) ([]string, error) {
 	clean := strings.TrimPrefix(path.Join("/", pattern), "/")
 	if !strings.ContainsAny(clean, `*?[\`) {
@@ -118,7 +118,7 @@ func match(from *tree.Tree, pattern string) ([]string, error) {
 	return found, err
 }
 
-// one copies a source: what is in a folder, or a file.
+// one copies a source: the content of a folder, or a file.
 func (c *copying) one(src, dest string) error {
 	n, err := c.from.Get(src)
 	if err != nil {
@@ -141,7 +141,7 @@ func (c *copying) one(src, dest string) error {
 	return c.file(n, dest, path.Base(src))
 }
 
-// folder merges what is in a folder into one of the destination.
+// folder merges the content of a folder into one of the destination.
 func (c *copying) folder(n *tree.Node, dest string) error {
 	to, err := c.to.Resolve(dest, true)
 	if err != nil {
@@ -150,7 +150,7 @@ func (c *copying) folder(n *tree.Node, dest string) error {
 	if old, err := c.to.Lget(to); err == nil && !old.IsDir() {
 		return fmt.Errorf("%s is there and is not a folder", dest)
 	} else if errors.Is(err, fs.ErrNotExist) {
-		// The folder itself is a new one, also where the source has another mode.
+		// The folder itself is a new one, even if the source has another mode.
 		if err := c.parents("/" + to); err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ func (b *Builder) guard(dir string) *disk.Guard {
 var errNoRoom = bothy.Errorf(bothy.CodeDiskFull, "the host's disk has no room for what the build makes").
 	WithHint("Delete templates and snapshots that are not needed, or ask the operator for space.")
 
-// diskFull names the cause of a failure where it is the host's disk.
+// diskFull explains a failure that was caused by the host's full disk.
 func diskFull(err error) error {
 	if errors.Is(err, disk.ErrNoRoom) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		e := *errNoRoom

@@ -164,7 +164,8 @@ func (r *reader) checkSources(stage int, steps []Step) error {
 	return nil
 }
 
-// sources are what a step takes files from, besides its own stage and the context.
+// sources are what a step takes files from, in addition to its own stage and the
+// context.
 func (s *Step) sources() []string {
 	var list []string
 	if s.Copy != nil && s.Copy.From != "" {
@@ -284,7 +285,7 @@ func refuse(at int, format string, args ...any) error {
 	return bothy.Errorf(bothy.CodeInvalid, "Dockerfile line %d: %s", at, fmt.Sprintf(format, args...))
 }
 
-// located makes an error of the parser one that names the line.
+// located adds the line to an error of the parser.
 func located(err error) error {
 	var where *parser.ErrorLocation
 	if errors.As(err, &where) && len(where.Locations) > 0 {

@@ -12,7 +12,7 @@ import (
 // image. Every command gets it, and many programs heed it.
 const epochArg = "SOURCE_DATE_EPOCH"
 
-// sourceDate reads the argument; nil where it is not given.
+// sourceDate reads the argument; nil if it is not given.
 func sourceDate(args map[string]string) (*time.Time, error) {
 	text, ok := args[epochArg]
 	if !ok {

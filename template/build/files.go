@@ -18,7 +18,7 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// keepLayer writes what a step has changed into the cache.
+// keepLayer writes a step's changes into the cache.
 func (j *job) keepLayer(path string, old, made *tree.Tree) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
@@ -35,8 +35,8 @@ func (j *job) keepLayer(path string, old, made *tree.Tree) error {
 	return nil
 }
 
-// copies counts the ways in which files were copied: what an earlier one made is not taken
-// from the cache.
+// copies is the version of how files are copied: layers made by an earlier version are not
+// taken from the cache.
 const copies = 2
 
 // copyStep does a COPY or an ADD.
@@ -76,7 +76,7 @@ func (j *job) copyStep(ctx context.Context, st *state, s Step, title string) (*s
 	})
 }
 
-// unpack returns what an archive holds, or nil for a file that is none.
+// unpack returns the content of an archive, or nil for any other file.
 func (j *job) unpack(ctx context.Context, n *tree.Node) (*tree.Tree, error) {
 	r, err := n.Data.Open()
 	if err != nil {
@@ -112,7 +112,8 @@ func (j *job) unpack(ctx context.Context, n *tree.Node) (*tree.Tree, error) {
 	return t, t.Apply(ctx, f.Name(), tree.Plain, tree.NewBudget())
 }
 
-// isLongHeader reports whether a block is the header of one that describes the next.
+// isLongHeader reports whether a block is the header of an entry that describes the
+// next one.
 func isLongHeader(head []byte) bool {
 	return bytes.Equal(head[257:262], []byte("ustar")) && bytes.ContainsAny(head[156:157], "xgLK")
 }

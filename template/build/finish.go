@@ -13,8 +13,8 @@ const finishing = 3
 // image is a finished image in the cache.
 type image struct{ key, path string }
 
-// imageSum is what is known of an image in the cache, which never changes: reading a large
-// one takes longer than all the rest of a build that finds everything done.
+// imageSum caches the digest and size of an image in the cache, which never changes:
+// reading a large one takes longer than the rest of a fully cached build.
 type imageSum struct {
 	Digest    string `json:"digest"`
 	SizeBytes int64  `json:"size_bytes"`
@@ -67,7 +67,7 @@ func (j *job) adopt(ctx context.Context, t *bothy.Template, img image) error {
 	return j.b.cache.remember(key, imageSum{t.Digest, t.SizeBytes})
 }
 
-// adoptAside makes an image a template under a tag of its own, which drop takes away: its
+// adoptAside makes an image a template under a temporary tag, which drop removes: its
 // sandboxes keep the image, and the template's name stays where it is.
 func (j *job) adoptAside(ctx context.Context, t *bothy.Template, prefix string, img image) (drop func(), err error) {
 	ref, err := bothy.ParseTemplateRef(t.Name)

@@ -11,12 +11,12 @@ import (
 const (
 	// leftSeconds is how long a sandbox lives that a failed build has left.
 	leftSeconds = 1800
-	// leftTag begins the tag of its image, which is there only while it starts.
+	// leftTag begins the tag of its image, which exists only while it starts.
 	leftTag = "failed-"
 )
 
-// leave starts a sandbox with what there was before a command failed, where the request
-// asks for one, and names it in the error.
+// leave starts a sandbox in the state before the failed command, if requested, and
+// names it in the error.
 func (j *job) leave(ctx context.Context, r *running, failed error) error {
 	if !j.req.ShellOnFailure || ctx.Err() != nil || bothy.ErrorCode(failed) != bothy.CodeTemplateInvalid {
 		return failed
@@ -37,8 +37,8 @@ func (j *job) leave(ctx context.Context, r *running, failed error) error {
 	return &e
 }
 
-// moment starts the sandbox. It is made from an image of its own, so that it can be paused
-// and woken as any other.
+// moment starts the sandbox. It is made from its own image, so that it can be paused and
+// resumed like any other.
 func (j *job) moment(ctx context.Context, r *running) (id string, err error) {
 	t := j.template(r.st)
 	t.Env, t.User = maps.Clone(r.env), r.user

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mounts are what RUN --mount asks for. They are placed among the files for as long as
-// the command runs, and taken out of what it leaves.
+// mounts are the mounts of a RUN --mount. They are placed among the files while the
+// command runs, and removed from its result.
 type mounts struct {
 	j    *job
 	list []mounted
@@ -195,7 +195,7 @@ func (m *mounts) place(t *tree.Tree) error {
 	return nil
 }
 
-// tell writes the secrets into a sandbox that runs: they lie on no disk but its own.
+// tell writes the secrets into a running sandbox: they are on no disk but its own.
 func (m *mounts) tell(ctx context.Context, sandbox string) error {
 	for _, one := range m.list {
 		if one.Type != "secret" {

@@ -24,8 +24,8 @@ type base struct {
 	key      string // by content
 	template *bothy.Template
 	settings settings
-	// ours is set for templates of the library, whose commands run as DefaultUser where
-	// nobody says otherwise.
+	// ours is set for templates of the library, whose commands run as DefaultUser by
+	// default.
 	ours bool
 
 	once sync.Once
@@ -116,7 +116,7 @@ type stageSlot struct {
 	err   error
 }
 
-// run makes all stages, side by side where they can be, and returns the last one's state.
+// run builds all stages, in parallel if possible, and returns the last one's state.
 func (j *job) run(ctx context.Context) (*state, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -171,14 +171,14 @@ func (j *job) stage(ctx context.Context, i int) (*state, error) {
 	return st, nil
 }
 
-// place is where a step stands in its stage.
+// place is a step's position in its stage.
 type place struct {
 	title string
 	bench *workbench
 	last  bool // of those that can share a sandbox
 }
 
-// title is what the log calls a step.
+// title is a step's name in the log.
 func (j *job) title(stage, n int, s Step) string {
 	where := fmt.Sprintf("[%d/%d]", n+1, len(j.recipe.Stages[stage].Steps))
 	if len(j.recipe.Stages) > 1 {
@@ -213,7 +213,7 @@ func (j *job) from(ctx context.Context, s *Stage) (*state, error) {
 	return &state{base: b, key: b.key, settings: b.settings.clone()}, nil
 }
 
-// base finds what a FROM or a --from names, once for a build.
+// base opens what a FROM or a --from names, once per build.
 func (j *job) base(ctx context.Context, ref string) (*base, error) {
 	j.mu.Lock()
 	slot := j.bases[ref]
@@ -316,7 +316,8 @@ func (j *job) workdir(ctx context.Context, st *state, s Step, title string) (*st
 	return n, nil
 }
 
-// cached is the state after a step that makes files, by do where they are not kept yet.
+// cached returns the state after a step that makes files; it runs do if they are not in
+// the cache.
 func (j *job) cached(ctx context.Context, st *state, key, title string, do func(*tree.Tree) (*tree.Tree, error)) (*state, error) {
 	n := st.next(key)
 	path := j.b.cache.layer(key)

@@ -1,11 +1,10 @@
-// Package build holds the steps of which templates are made, as plain data, and
-// reads them from Dockerfiles. It runs nothing: whoever runs a Recipe does so
-// in a sandbox.
+// Package build holds the steps of templates, as plain data, and reads them
+// from Dockerfiles. Recipes are run in sandboxes.
 //
-// Words are kept as they were written: variables such as $HOME depend on the
-// environment of the image that a stage starts from, and are replaced when the
-// step runs. Only the words of FROM, which know nothing but the ARGs before it,
-// are replaced while reading.
+// Words are kept as written: variables such as $HOME depend on the environment
+// of the image that a stage starts from, and are replaced when the step runs.
+// Only the words of FROM, which can only use the ARGs before it, are replaced
+// while reading.
 package build
 
 // A Recipe is one or more stages. The last is the template, unless a target was
@@ -91,7 +90,7 @@ type File struct {
 	Chomp bool `json:"chomp,omitempty"`
 }
 
-// A Mount is there while a command runs, and never in the image.
+// A Mount exists while a command runs, and never in the image.
 type Mount struct {
 	Type     string `json:"type"` // cache, secret, bind or tmpfs
 	ID       string `json:"id,omitempty"`

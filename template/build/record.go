@@ -190,8 +190,8 @@ func (r *record) left(sandbox string) {
 	r.build.SandboxID = sandbox
 }
 
-// finish ends the build. A build that the server's end has stopped stays as it is: the
-// next server continues it.
+// finish ends the build. A build that was stopped by the end of the server stays as it
+// is: the next server continues it.
 func (r *record) finish(t *bothy.Template, err error) {
 	if err != nil && r.b.background.Err() != nil && !errors.Is(err, errCancelled) {
 		return

@@ -35,10 +35,11 @@ func (j *job) runStep(ctx context.Context, st *state, s Step, at place) (*state,
 	}
 	network := j.network(s)
 	user := cmp.Or(st.settings.User, "root")
-	// Only builds of one project share what commands made: what they fetch may differ.
+	// Only builds of one project share the results of commands: what they fetch may
+	// differ.
 	key := keyOf("run", st.key, j.project, argv, script, env, st.settings.Workdir, user, network, mounts.keys)
-	// What follows one that is done again is done again, too, so it gets a key of its own,
-	// which later builds find.
+	// Steps after a re-run step are re-run, too, so it gets a new key, which later builds
+	// find.
 	redone := keyOf("redone", key)
 	var again string
 	switch {
@@ -104,7 +105,7 @@ func (j *job) env(st *state) map[string]string {
 	return env
 }
 
-// network is what a command may reach.
+// network returns what a command may reach.
 func (j *job) network(s Step) bothy.Network {
 	if s.Network == "none" {
 		return bothy.Network{Mode: bothy.NetworkOff}
@@ -115,8 +116,8 @@ func (j *job) network(s Step) bothy.Network {
 	return bothy.Network{Mode: bothy.NetworkRestricted}
 }
 
-// command returns what is executed. A command that is nothing but a heredoc is a script:
-// one for the shell, or, if it names its interpreter, a file.
+// command returns what is executed. A command that consists only of a heredoc is a
+// script: for the shell, or, if it names its interpreter, a file.
 func command(st *state, s Step) (argv []string, script string, err error) {
 	if !s.UseShell {
 		return s.Args, "", nil
@@ -156,7 +157,7 @@ func chomp(data string) string {
 	return strings.Join(lines, "")
 }
 
-// scriptPath is where a heredoc that names its interpreter lies while it runs.
+// scriptPath is where a heredoc that names its interpreter is while it runs.
 const scriptPath = "/.bothy-script"
 
 // running is one command at work.
@@ -211,10 +212,11 @@ func writeLayer(t, base *tree.Tree, path string) error {
 // needed are the folders that sandboxes mount on, or that their agent writes to.
 var needed = []string{".bothy", "dev", "proc", "sys", "etc", "tmp", "run"}
 
-// traces are what a sandbox's agent writes, and Docker mounts over. They are put back.
+// traces are files that a sandbox's agent writes and that Docker mounts over. They are
+// restored.
 var traces = []string{".bothy-script", "etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/machine-id", "etc/mtab", "run/.bothy-boot-id", "var/log/lastlog"}
 
-// prepare adds to the files what is only there while the command runs.
+// prepare adds files that exist only while the command runs.
 func (r *running) prepare(t *tree.Tree) error {
 	for _, name := range needed {
 		if n, err := t.Get(name); err == nil && n.IsDir() {
@@ -242,7 +244,7 @@ func (r *running) prepare(t *tree.Tree) error {
 	return r.mounts.place(t)
 }
 
-// restore takes away what was only there while the command ran.
+// restore removes files that exist only while the command runs.
 func (r *running) restore(after *tree.Tree) error {
 	placed := slices.Concat(traces, r.mounts.targets(r.old))
 	for _, name := range placed {
@@ -264,7 +266,7 @@ func (r *running) restore(after *tree.Tree) error {
 	return nil
 }
 
-// restorePath makes a path what it was.
+// restorePath restores a path to its previous state.
 func restorePath(after, old *tree.Tree, name string) {
 	was, err := old.Lget(name)
 	if err == nil {
@@ -282,7 +284,7 @@ func restorePath(after, old *tree.Tree, name string) {
 	}
 }
 
-// certificates are where the agent adds those that sandboxes are to trust.
+// certificates are the paths where the agent adds trusted certificates.
 const certificates = "etc/ssl/certs/ca-certificates.crt"
 
 // restoreCertificates puts the bundle back, unless the command has made another.
@@ -359,7 +361,7 @@ func (r *running) inside(ctx context.Context, base *tree.Tree, result string) er
 	return nil
 }
 
-// endSandbox ends one of the build's, also where the build has ended.
+// endSandbox ends one of the build's sandboxes, even if the build has ended.
 func (j *job) endSandbox(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
@@ -432,7 +434,7 @@ type lines struct {
 	say  func(string)
 }
 
-// maxLine is where a line is cut that does not end.
+// maxLine is the length at which an endless line is cut.
 const maxLine = 8 << 10
 
 func (l *lines) write(data []byte) {

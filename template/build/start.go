@@ -88,8 +88,8 @@ type starting struct {
 	pid     int
 }
 
-// start makes a template of the image in which the program runs already. The image has a
-// tag of its own meanwhile, so that the template's name moves when all is well.
+// start makes a template from the image with the program running. The image has a
+// temporary tag meanwhile, so that the template's name only moves on success.
 func (j *job) start(ctx context.Context, t *bothy.Template, img image) (*bothy.Template, error) {
 	final := t.Name
 	t.Start = j.req.Start
@@ -148,8 +148,8 @@ func (s *starting) run(ctx context.Context) error {
 	return nil
 }
 
-// await waits until the program is ready. One that has ended with a failure will never be;
-// one that has ended well may have left a daemon.
+// await waits until the program is ready. One that has failed never will be; one that
+// exited successfully may have left a daemon.
 func (s *starting) await(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
@@ -181,7 +181,7 @@ func (s *starting) await(ctx context.Context) error {
 	}
 }
 
-// awaited says what a program is ready by.
+// awaited describes the condition for being ready.
 func awaited(r *bothy.TemplateReady) string {
 	switch {
 	case r == nil:
@@ -262,14 +262,14 @@ func (s *starting) answers(ctx context.Context, text string) (bool, error) {
 	return res.StatusCode < 400, res.Body.Close()
 }
 
-// failed is the error of a program that did not come up, with the end of what it has said.
+// failed is the error for a program that did not come up, with the tail of its output.
 func (s *starting) failed(ctx context.Context, how, hint string) error {
 	said := &lines{say: func(line string) {
 		s.j.say(bothy.BuildEvent{Step: "start", Message: s.j.masked.Replace(line)})
 	}}
 	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	// Of one that runs, the output never ends.
+	// The output of a running program never ends.
 	err := s.j.b.o.Sandboxes.Output(short, s.sandbox, s.pid, 0, func(e bothy.ExecEvent) error {
 		data, _ := e.Bytes() // as much as can be read
 		said.write(data)

@@ -25,7 +25,7 @@ const contextPrefix = "ctx_"
 
 var validContext = regexp.MustCompile(`^ctx_[0-9a-f]{64}$`)
 
-// contextPath is where a context of a project lies.
+// contextPath is where a project's context is.
 func (b *Builder) contextPath(project, id string) string {
 	if !validContext.MatchString(id) {
 		return filepath.Join(b.contexts(), "none")

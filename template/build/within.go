@@ -19,12 +19,13 @@ func (j *job) patience() int {
 	return max(within(bothy.DefaultBuildTimeoutSeconds, j.plan.TimeoutSeconds-marginSeconds), 1)
 }
 
-// lifetime is how many seconds a sandbox may live in which something takes so many.
+// lifetime is the time-out in seconds of a sandbox in which something takes that
+// many.
 func (j *job) lifetime(seconds int) int {
 	return max(within(seconds+graceSeconds, j.plan.TimeoutSeconds), seconds)
 }
 
-// within is what is usual, or what a plan allows if that is less.
+// within is the default, or what a plan allows if that is less.
 func within(usual, allowed int) int {
 	if allowed <= 0 {
 		return usual
@@ -47,15 +48,15 @@ func (j *job) take(ctx context.Context) error {
 }
 func (j *job) give() { j.b.turns.give(j.project) }
 
-// turns lets the builds of a project have so many sandboxes at once as its plan allows:
-// stages and builds that are side by side wait for each other where it allows few.
+// turns limits the sandboxes of a project's builds to what its plan allows: if it
+// allows few, parallel stages and builds wait for each other.
 type turns struct {
 	mu    sync.Mutex
 	taken map[string]int
 	freed chan struct{} // closed when one is given back
 }
 
-// take waits until a project's builds have fewer than most, where that is given.
+// take waits until a project's builds have fewer than most, if that is set.
 func (t *turns) take(ctx context.Context, project string, most *int) error {
 	for {
 		t.mu.Lock()

@@ -13,9 +13,9 @@ import (
 	"github.com/bothy-dev/bothy/template/tree"
 )
 
-// A workbench is the sandbox of a stage's commands. It serves the next one, too, where
-// that finds in it what it would find in a new one: the files of the step before, and
-// besides them nothing that the last command has left.
+// A workbench is the sandbox of a stage's commands. It is reused for the next command
+// if that finds the same as in a new one: the files of the previous step, and nothing
+// else left by the last command.
 type workbench struct {
 	j       *job
 	id      string // "" while there is none
@@ -35,7 +35,7 @@ func (w *workbench) clear(ctx context.Context) {
 	*w = workbench{j: w.j}
 }
 
-// serves reports whether a command can run in the sandbox that is there.
+// serves reports whether a command can run in the existing sandbox.
 func (w *workbench) serves(r *running) bool {
 	return w.id != "" && r.step.isPlain() && w.files != nil && w.files == r.st.files && w.base == r.st.base &&
 		reflect.DeepEqual(w.network, r.network) && time.Now().Before(w.until)
@@ -61,8 +61,8 @@ func (w *workbench) start(ctx context.Context, r *running, changes string) error
 	return nil
 }
 
-// graceSeconds is how much longer a sandbox lives than its first command may run, where the
-// plan allows it: another command can begin in that time.
+// graceSeconds is how much longer than its first command a sandbox may live, if the plan
+// allows it: another command can start in that time.
 const graceSeconds = 600
 
 // release ends the sandbox after a command, unless it can serve the next one.
@@ -88,15 +88,16 @@ func isLast(following []Step) bool {
 	return true
 }
 
-// besideImage are files and folders that are not part of an image, or that each sandbox has
-// of its own. Of /proc, the processes count.
+// besideImage are files and folders that are not part of an image, or that are specific to
+// each sandbox. Of /proc, the processes count.
 var besideImage = struct{ files, folders []string }{
 	files:   []string{"etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/machine-id", certificates},
 	folders: []string{"proc", "run", "dev", "dev/shm"},
 }
 
-// look describes what is in the sandbox besides files of the image: its processes, what is in
-// memory, and the files that are each sandbox's own. It is "" where that cannot be told.
+// look describes what is in the sandbox in addition to the image's files: its processes, what
+// is in memory, and the files specific to each sandbox. It is "" if that cannot be
+// determined.
 func (w *workbench) look(ctx context.Context) string {
 	sum := sha256.New()
 	for _, name := range besideImage.files {

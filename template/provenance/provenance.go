@@ -18,8 +18,8 @@ import (
 
 const (
 	predicate = "https://slsa.dev/provenance/v1"
-	// home begins the names of the ways in which templates are made, and is that of who
-	// makes them: any server of Bothy. Statements are not signed.
+	// home begins the names of build types, and is the name of the builder: any Bothy
+	// server. Statements are not signed.
 	home = "https://github.com/bothy-dev/bothy"
 )
 
@@ -84,7 +84,7 @@ func predicateOf(o *bothy.TemplateOrigin) (*slsa.Provenance, error) {
 	return p, p.Validate()
 }
 
-// fields turns values into those of the library, by what they are in JSON.
+// fields converts values to the library's types, by way of JSON.
 func fields(values map[string]any) (*structpb.Struct, error) {
 	if len(values) == 0 {
 		return nil, nil
