@@ -59,12 +59,12 @@ func (s *Service) sweepBuilds(ctx context.Context) error {
 	if s.o.Builds == nil || unknown || s.o.Doubtful || s.hasUnclaimed() {
 		return nil
 	}
-	_, err := s.o.Builds.Sweep(ctx, s.neededBuilds)
+	_, err := s.o.Builds.Sweep(ctx, s.NeededBuilds)
 	return err
 }
 
-// neededBuilds counts the snapshots with memory by the build that wrote it.
-func (s *Service) neededBuilds(ctx context.Context) (map[string]int, error) {
+// NeededBuilds counts the snapshots with memory by the build that wrote it.
+func (s *Service) NeededBuilds(ctx context.Context) (map[string]int, error) {
 	ids, err := s.snapshotIDs(ctx)
 	if err != nil {
 		return nil, err

@@ -22,6 +22,14 @@ var spoken = map[string]builds.Range{
 	microvm.Name: {Oldest: microvm.OldestProtocol, Newest: microvm.Protocol},
 }
 
+// buildFetcher fetches builds of other hosts; nil for a server that is alone.
+func (s *Server) buildFetcher() func(name, dir string) (*builds.Build, error) {
+	if !s.config.Cluster.On() {
+		return nil
+	}
+	return s.fetchBuild
+}
+
 // openBuilds opens the builds of earlier servers, and adds this one's programs.
 func (s *Server) openBuilds() (embedded.Paths, error) {
 	c := s.config.Engines
@@ -29,7 +37,7 @@ func (s *Server) openBuilds() (embedded.Paths, error) {
 		return embedded.Paths{}, err
 	}
 	var err error
-	s.builds, err = builds.Open(BuildsFolder(s.config), builds.Options{Speaks: spoken, Refuse: c.Refuse, MaxBytes: c.KeepMB << 20, Log: s.log})
+	s.builds, err = builds.Open(BuildsFolder(s.config), builds.Options{Fetch: s.buildFetcher(), Speaks: spoken, Refuse: c.Refuse, MaxBytes: c.KeepMB << 20, Log: s.log})
 	if err != nil {
 		return embedded.Paths{}, err
 	}

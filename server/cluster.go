@@ -159,6 +159,7 @@ func (s *Server) runCluster() (stop func()) {
 	running.Go(func() { s.refresh(ctx) })
 	running.Go(func() { s.cluster.Mover.Drain(ctx) })
 	running.Go(func() { s.dropMoved(ctx) })
+	running.Go(func() { s.runObjects(ctx) })
 	return func() {
 		cancel()
 		running.Wait()

@@ -2,13 +2,17 @@ package server
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/template"
 )
@@ -19,6 +23,10 @@ const (
 	compareTime = 10 * time.Second
 	// compareEvery is how often the folder of templates is compared with what they have.
 	compareEvery = 30 * time.Second
+	// tellAgain is how often the other hosts are told of what this one has.
+	tellAgain = time.Hour
+	// buildTime bounds the fetch of an engine build: a sandbox waits for it.
+	buildTime = 5 * time.Minute
 	// imageFile is the one file of a tree of a template.
 	imageFile = "rootfs.erofs"
 )
@@ -36,20 +44,110 @@ func (s *Server) sharedTemplates() *template.Shared {
 
 // fetchImage writes the image of a template to a file of this host.
 func (s *Server) fetchImage(ctx context.Context, t *bothy.Template, to string) error {
-	name := strings.TrimPrefix(t.Digest, "sha256:")
-	first := ""
-	if tree, err := s.shared.Tree(ctx, store.TreeTemplates, name); err == nil {
-		first = tree.Host
+	name := strings.TrimPrefix(t.Digest, digestPrefix)
+	tree, err := s.shared.Tree(ctx, store.TreeTemplates, name)
+	if err != nil {
+		return err
 	}
-	return s.trees.Fetch(ctx, first, store.TreeTemplates, name, imageFile, to, t.SizeBytes)
+	dir, err := os.MkdirTemp(filepath.Dir(to), ".tree-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := s.fetchTree(ctx, tree, dir, []treeFile{{imageFile, t.SizeBytes}}); err != nil {
+		return err
+	}
+	return os.Rename(filepath.Join(dir, imageFile), to)
+}
+
+// fetchBuild writes the files of an engine build that this host lacks into a folder.
+func (s *Server) fetchBuild(name, dir string) (*builds.Build, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), buildTime)
+	defer cancel()
+	tree, err := s.shared.Tree(ctx, store.TreeEngines, name)
+	if err != nil {
+		return nil, err
+	}
+	b := &builds.Build{}
+	if err := json.Unmarshal(tree.Record, b); err != nil {
+		return nil, err
+	}
+	var files []treeFile
+	for _, f := range s.builds.Missing(b) {
+		files = append(files, treeFile{f.Name, f.Size})
+	}
+	if len(files) == 0 {
+		return b, nil
+	}
+	return b, s.fetchTree(ctx, tree, dir, files)
+}
+
+// publishBuilds tells the other hosts of the engine builds on this one. It does so for each
+// again after a while: what is told of is not removed from the object storage.
+func (s *Server) publishBuilds(ctx context.Context, told map[string]time.Time) error {
+	all, err := builds.List(s.builds.Dir())
+	if err != nil {
+		return err
+	}
+	for _, b := range all {
+		if time.Since(told[b.Name]) < tellAgain {
+			continue
+		}
+		text, err := json.Marshal(b)
+		if err != nil {
+			return err
+		}
+		t := store.Tree{Kind: store.TreeEngines, Name: b.Name, Host: s.config.Cluster.Name, Bytes: b.Size(), At: time.Now(), Record: text}
+		if err := s.shared.PutTree(ctx, t); err != nil {
+			return err
+		}
+		told[b.Name] = time.Now()
+	}
+	return nil
 }
 
 // openShared opens a file for another host.
 func (s *Server) openShared(kind, name, file string) (*os.File, error) {
-	if kind == store.TreeTemplates && file == imageFile {
-		return s.templates.OpenShared("sha256:" + name)
+	switch {
+	case kind == store.TreeTemplates && file == imageFile:
+		return s.templates.OpenShared(digestPrefix + name)
+	case kind == store.TreeEngines:
+		return s.builds.OpenFile(name, file)
 	}
 	return nil, fs.ErrNotExist
+}
+
+// linkTree gives a folder all files of a tree that this host has; fs.ErrNotExist where it has
+// not all of them.
+func (s *Server) linkTree(t *store.Tree, dir string) error {
+	var names []string
+	switch t.Kind {
+	case store.TreeTemplates:
+		names = []string{imageFile}
+	case store.TreeEngines:
+		b := &builds.Build{}
+		if err := json.Unmarshal(t.Record, b); err != nil {
+			return err
+		}
+		for _, f := range b.Files {
+			names = append(names, f.Name)
+		}
+	}
+	if len(names) == 0 {
+		return fs.ErrNotExist
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		f, err := s.openShared(t.Kind, t.Name, name)
+		if err != nil {
+			return err
+		}
+		err = os.Link(f.Name(), filepath.Join(dir, name))
+		if err = errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // compareTemplates compares the folder of templates with what the other hosts have, before this
@@ -58,11 +156,15 @@ func (s *Server) compareTemplates(ctx context.Context) {
 	if s.hosts == nil {
 		return
 	}
+	told := map[string]time.Time{}
 	once := func(bound time.Duration) {
 		ctx, cancel := context.WithTimeout(ctx, bound)
 		defer cancel()
 		if err := s.templates.Sync(ctx); err != nil {
 			s.log.Warn("the templates could not be compared with those of the other hosts", "error", err)
+		}
+		if err := s.publishBuilds(ctx, told); err != nil {
+			s.log.Warn("the other hosts could not be told of the engine builds on this one", "error", err)
 		}
 	}
 	once(compareTime)

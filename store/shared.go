@@ -24,7 +24,21 @@ type Shared interface {
 	// PutTree records a tree, unless there is one of its name: the first that was published
 	// is the one that all have.
 	PutTree(ctx context.Context, t Tree) error
+	// SetTreeStored says since when a tree is in the object storage; nil is that it is not.
+	SetTreeStored(ctx context.Context, kind, name string, at *time.Time) error
+	// SetTreeNeeded says whether something needs a tree. One that nothing needs keeps the time
+	// since when that is so.
+	SetTreeNeeded(ctx context.Context, kind, name string, needed bool) error
+	// CondemnTree marks a tree of the object storage as one that is being removed from there,
+	// where nothing has needed it since before a time, and reports whether it did.
+	CondemnTree(ctx context.Context, kind, name string, before time.Time) (bool, error)
 }
+
+// Condemned reports whether a tree is being removed from the object storage.
+func (t *Tree) Condemned() bool { return t.StoredAt != nil && t.StoredAt.Equal(Condemned) }
+
+// Condemned is the time at which a tree is said to be stored that is being removed.
+var Condemned = time.Unix(0, 0).UTC()
 
 // TemplateName is a name of a template with one tag.
 type TemplateName struct {

@@ -127,6 +127,24 @@ func (l *Library) fetchNow(ctx context.Context, t *bothy.Template) error {
 	return l.linkFetched(t)
 }
 
+// removeFetches removes what fetches have left that were killed.
+func (l *Library) removeFetches() error {
+	var errs []error
+	all, err := l.everything()
+	if err != nil {
+		return err
+	}
+	for _, at := range all {
+		left, _ := filepath.Glob(filepath.Join(at.dir, ".build", ".fetch-*"))
+		for _, dir := range left {
+			if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) > 2*fetchTimeout {
+				errs = append(errs, os.RemoveAll(dir))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // linkFetched gives an image the names in the folder that it has in the store, so that a server
 // which is alone here later finds them.
 func (l *Library) linkFetched(t *bothy.Template) error {

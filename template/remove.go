@@ -213,7 +213,7 @@ func (l *Library) Collect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
+	errs := []error{l.removeFetches()}
 	for _, at := range all {
 		errs = append(errs, at.holdUsed(ctx))
 	}

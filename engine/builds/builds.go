@@ -86,7 +86,11 @@ type Options struct {
 	Refuse []string
 	// MaxBytes bounds the builds of earlier servers; 0 means no bound.
 	MaxBytes int64
-	Log      *slog.Logger
+	// Fetch writes the files of a build that other hosts have published into a folder, under
+	// their names, and returns its record, which must come from where only hosts write; nil
+	// where this host is alone.
+	Fetch func(name, dir string) (*Build, error)
+	Log   *slog.Logger
 }
 
 // Store keeps builds. One process at a time may have a folder open; its methods may be
@@ -106,9 +110,9 @@ type Store struct {
 	touched map[string]bool
 	// verified are files whose SHA-256 was right, as they were then.
 	verified map[string]os.FileInfo
-	// sweeping is locked during a sweep, and making while a tree is made, before
-	// mu.
-	sweeping, making sync.Mutex
+	// sweeping is locked during a sweep, bringing while a build is fetched, and making while a
+	// tree is made, before mu.
+	sweeping, bringing, making sync.Mutex
 }
 
 type held struct {
@@ -182,6 +186,7 @@ func (s *Store) Hold(engine, name string) (*Held, error) {
 	if by := s.refused(name, nil); by != "" {
 		return nil, refusedError(name, by)
 	}
+	s.bring(name)
 	s.mu.Lock()
 	s.touched[name] = true // from here on a sweep that has begun leaves it alone
 	b, err := s.read(name)

@@ -303,18 +303,26 @@ func readRecord(path string) (*Build, error) {
 	if b.Name+".json" != filepath.Base(path) {
 		return nil, fmt.Errorf("%s is the record of %q", path, b.Name)
 	}
+	if err := b.check(); err != nil {
+		return nil, fmt.Errorf("%s names %w", path, err)
+	}
+	return b, nil
+}
+
+// check refuses what leads out of the store's folder.
+func (b *Build) check() error {
 	for _, f := range b.Files {
 		if f.Name != filepath.Base(f.Name) || strings.HasPrefix(f.Name, ".") || !isPlace(f.Place) {
-			return nil, fmt.Errorf("%s names the file %q", path, f.Name)
+			return fmt.Errorf("the file %q", f.Name)
 		}
 	}
 	if slices.ContainsFunc(b.Dirs, func(d string) bool { return !isPlace(d) }) {
-		return nil, fmt.Errorf("%s names a folder outside of its tree", path)
+		return errors.New("a folder outside of its tree")
 	}
 	if b.Tree != "" && b.Tree != treeName(b) {
-		return nil, fmt.Errorf("%s names another tree than its files make", path)
+		return errors.New("another tree than its files make")
 	}
-	return b, nil
+	return nil
 }
 
 // isPlace accepts no path, and those in a tree.

@@ -115,6 +115,27 @@ func (s *Store) PutTree(ctx context.Context, t store.Tree) error {
 	return err
 }
 
+// SetTreeStored implements store.Shared.
+func (s *Store) SetTreeStored(ctx context.Context, kind, name string, at *time.Time) error {
+	_, err := s.change(ctx, "record that a tree is stored", whole, do(`UPDATE shared_trees SET stored_at = $3 WHERE kind = $1 AND name = $2`, kind, name, nanosOrNull(at)))
+	return err
+}
+
+// SetTreeNeeded implements store.Shared.
+func (s *Store) SetTreeNeeded(ctx context.Context, kind, name string, needed bool) error {
+	since := nanos(s.now())
+	_, err := s.change(ctx, "record that a tree is needed", whole,
+		do(`UPDATE shared_trees SET unneeded_at = CASE WHEN $3 THEN NULL ELSE coalesce(unneeded_at, $4) END WHERE kind = $1 AND name = $2`, kind, name, needed, since))
+	return err
+}
+
+// CondemnTree implements store.Shared.
+func (s *Store) CondemnTree(ctx context.Context, kind, name string, before time.Time) (bool, error) {
+	n, err := s.change(ctx, "have a tree removed", whole, do(`UPDATE shared_trees SET stored_at = 0
+		WHERE kind = $1 AND name = $2 AND stored_at IS NOT NULL AND (unneeded_at <= $3 OR stored_at = 0)`, kind, name, nanos(before)))
+	return n == 1, err
+}
+
 // ForgetTemplateNames forgets all names of templates: a server that is alone has them in its
 // folder.
 func (s *Store) ForgetTemplateNames(ctx context.Context) error {

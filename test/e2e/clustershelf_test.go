@@ -1,13 +1,16 @@
 package e2e
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/test/testserver"
 )
 
@@ -16,7 +19,7 @@ const bare = "python-3.12-bare"
 
 // ownTemplates gives hosts folders of templates of their own: the first one has a template, and
 // the others nothing.
-func ownTemplates(t *testing.T) (folder func(i int) string) {
+func ownTemplates(t *testing.T, name string) (folder func(i int) string) {
 	t.Helper()
 	shared, err := testserver.Templates()
 	if err != nil {
@@ -32,7 +35,7 @@ func ownTemplates(t *testing.T) (folder func(i int) string) {
 		t.Fatal(err)
 	}
 	folder = func(i int) string { return filepath.Join(root, string(rune('a'+i))) }
-	from := filepath.Join(shared, bare)
+	from := filepath.Join(shared, name)
 	err = filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -41,7 +44,7 @@ func ownTemplates(t *testing.T) (folder func(i int) string) {
 		if err != nil {
 			return err
 		}
-		to := filepath.Join(folder(0), bare, rel)
+		to := filepath.Join(folder(0), name, rel)
 		switch {
 		case d.IsDir():
 			return os.MkdirAll(to, 0o755)
@@ -63,7 +66,7 @@ func ownTemplates(t *testing.T) (folder func(i int) string) {
 // newOwnHosts are hosts of which only the first one has a template.
 func newOwnHosts(t *testing.T, names ...string) (hosts []*server, folder func(i int) string) {
 	t.Helper()
-	folder = ownTemplates(t)
+	folder = ownTemplates(t, bare)
 	hosts = newHostsWith(t, func(i int, settings, store string) (string, string) {
 		return settings + "templates: " + folder(i) + "\n", store
 	}, names...)
@@ -157,4 +160,107 @@ func TestHostsHaveTemplatesInCommon(t *testing.T) {
 	if links, _ := filepath.Glob(filepath.Join(folder(0), "mine", "@*")); len(links) > 0 {
 		t.Errorf("the host that was away still has %q", links)
 	}
+}
+
+// newStoringOwnHosts are newOwnHosts with object storage.
+func newStoringOwnHosts(t *testing.T, names ...string) []*server {
+	t.Helper()
+	folder := ownTemplates(t, bare)
+	_, blobs := newBlobs(t)
+	return newHostsWith(t, func(i int, settings, store string) (string, string) {
+		return settings + "templates: " + folder(i) + "\nblobs: " + blobs + "\n", store
+	}, names...)
+}
+
+// With object storage a template does not need the host that has made it.
+func TestHostsFetchTemplatesFromObjectStorage(t *testing.T) {
+	t.Parallel()
+	hosts := newStoringOwnHosts(t, "one", "two")
+	one, two := hosts[0], hosts[1]
+	one.logged(t, "stored for all hosts.*kind=templates", 1)
+	one.logged(t, "stored for all hosts.*kind=engines", 1)
+	if err := one.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	two.newBox(t, bothy.SandboxCreate{Template: bare, MemoryMB: 64}).usable()
+	if err := one.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A sandbox that another engine build wrote to a snapshot wakes with its memory on a host that
+// never had that build, and fetches it: from the other host, or, once that is lost, from the
+// object storage.
+func TestHostsWakeWhatAnotherEngineBuildWrote(t *testing.T) {
+	t.Parallel()
+	older := testserver.Variant(t, "B") // before the servers' time counts
+	for name, start := range map[string]func(t *testing.T, names ...string) []*server{
+		"host": func(t *testing.T, names ...string) []*server { return newHosts(t, names...) },
+		"object storage": func(t *testing.T, names ...string) []*server {
+			hosts, _ := newStoringHosts(t, names...)
+			return hosts
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			hosts := start(t, "one", "two")
+			one, two := hosts[0], hosts[1]
+			if err := one.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			one.Binary = older
+			if err := one.Start(); err != nil {
+				t.Fatal(err)
+			}
+			b := one.ownBox(t)
+			was := b.counts()()
+			if name == "host" {
+				if _, err := one.Snapshots.Pause(t.Context(), b.id, bothy.PauseOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				b.moveTo("two")
+			} else {
+				one.logged(t, "stored for all hosts.*kind=engines.*name="+regexp.QuoteMeta(one.buildThatLacks(t, two)), 1)
+				if _, err := one.Snapshots.Pause(t.Context(), b.id, bothy.PauseOptions{Wait: bothy.DurableStore}); err != nil {
+					t.Fatal(err)
+				}
+				if err := one.Kill(); err != nil {
+					t.Fatal(err)
+				}
+				two.awaitHostLost(t, b.id)
+			}
+			sb, err := two.Snapshots.Resume(t.Context(), b.id, bothy.ResumeOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if sb.Resumed == nil || sb.Resumed.Kind != bothy.SnapshotMemory {
+				t.Errorf("it was resumed as %+v", sb.Resumed)
+			}
+			two.logged(t, "an engine build was fetched", 1)
+			if got := b.at(two).sh("", "kill -0 $(cat /tmp/pid) && cat /tmp/pid"); got != was {
+				t.Errorf("the process that counts is %q, and was %s", got, was)
+			}
+			if !one.Running() {
+				if err := one.Start(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// buildThatLacks is the engine build that a host has and another has not.
+func (s *server) buildThatLacks(t *testing.T, other *server) string {
+	t.Helper()
+	all, err := builds.List(filepath.Join(s.Home, "engines"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range all {
+		if _, err := os.Stat(filepath.Join(other.Home, "engines/builds", b.Name+".json")); errors.Is(err, fs.ErrNotExist) {
+			return b.Name
+		}
+	}
+	t.Fatal("the hosts have the same engine builds")
+	return ""
 }

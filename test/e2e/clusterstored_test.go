@@ -11,8 +11,8 @@ import (
 	"github.com/bothy-dev/bothy/blob/s3/s3test"
 )
 
-// newStoringHosts starts hosts that share a database and object storage.
-func newStoringHosts(t *testing.T, names ...string) ([]*server, *s3test.Server) {
+// newBlobs starts object storage, and returns the setting for it.
+func newBlobs(t *testing.T) (*s3test.Server, string) {
 	t.Helper()
 	objects := s3test.StartIn(t, t.TempDir())
 	keys := filepath.Join(t.TempDir(), "keys")
@@ -20,9 +20,17 @@ func newStoringHosts(t *testing.T, names ...string) ([]*server, *s3test.Server) 
 	if err := os.WriteFile(keys, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	blobs := objects.Bucket(t, "bothy") + "&credentials=" + keys
+	return objects, objects.Bucket(t, "bothy") + "&credentials=" + keys
+}
+
+// newStoringHosts starts hosts that share a database and object storage.
+func newStoringHosts(t *testing.T, names ...string) ([]*server, *s3test.Server) {
+	t.Helper()
+	objects, blobs := newBlobs(t)
+	folder := ownTemplates(t, templateName)
 	return newHostsWith(t, func(_ int, settings, store string) (string, string) {
-		return settings + "blobs: " + blobs + "\n", store
+		// What all of them have would be carried to the storage by each test.
+		return settings + "templates: " + folder(0) + "\nblobs: " + blobs + "\n", store
 	}, names...), objects
 }
 

@@ -25,7 +25,9 @@ type server struct {
 var shared *server
 
 func TestMain(m *testing.M) {
-	os.Exit(testserver.Main(m, 6, func(s *testserver.Server) { shared = &server{Server: s} }))
+	code := testserver.Main(m, 6, func(s *testserver.Server) { shared = &server{Server: s} })
+	testserver.RemoveVariants()
+	os.Exit(code)
 }
 
 // stoppedServer is a server for one test, to be started. It is shut down when the

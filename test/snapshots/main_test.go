@@ -17,7 +17,7 @@ var shared *server
 
 func TestMain(m *testing.M) {
 	code := testserver.Main(m, 4, func(s *testserver.Server) { shared = &server{s} })
-	removeVariants()
+	testserver.RemoveVariants()
 	os.Exit(code)
 }
 

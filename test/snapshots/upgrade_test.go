@@ -18,7 +18,7 @@ func (s *server) become(t *testing.T, name string) {
 	t.Helper()
 	s.Binary = ""
 	if name != "" {
-		s.Binary = variant(t, name)
+		s.Binary = testserver.Variant(t, name)
 	}
 	s.restart(t)
 }
@@ -83,8 +83,8 @@ func (b *box) madeUnder(want string) {
 // each of which has also made the sandbox's template anew.
 func TestMemoryOutlivesUpgrades(t *testing.T) {
 	t.Parallel()
-	variant(t, "B") // before the server's time counts
-	variant(t, "C")
+	testserver.Variant(t, "B") // before the server's time counts
+	testserver.Variant(t, "C")
 	s := stoppedServer(t)
 	s.NoPool = true
 	s.become(t, "")
@@ -178,7 +178,7 @@ func TestMemoryOutlivesUpgrades(t *testing.T) {
 // TestRefusedBuildGivesItsFiles names a build in the settings.
 func TestRefusedBuildGivesItsFiles(t *testing.T) {
 	t.Parallel()
-	variant(t, "B")
+	testserver.Variant(t, "B")
 	s := stoppedServer(t)
 	s.NoPool = true
 	s.become(t, "B")
@@ -199,7 +199,7 @@ func TestRefusedBuildGivesItsFiles(t *testing.T) {
 	if n := runs.pause(); n.Kind != bothy.SnapshotFiles || !strings.Contains(n.Detail, "engines.refuse") {
 		t.Errorf("a machine of a refused build is paused as %+v", n)
 	}
-	s.Binary = variant(t, "B")
+	s.Binary = testserver.Variant(t, "B")
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}

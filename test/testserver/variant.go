@@ -1,4 +1,4 @@
-package snapshots
+package testserver
 
 import (
 	"cmp"
@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-
-	"github.com/bothy-dev/bothy/test/testserver"
 )
 
 // variants are builds of the program that differ from the one under test, and from each
@@ -21,10 +19,10 @@ var variants struct {
 	made map[string]string
 }
 
-// variant builds one, or returns the one that was built before. Its programs are compiled in
+// Variant builds one, or returns the one that was built before. Its programs are compiled in
 // another way, so that all in them lies elsewhere. BOTHY_TEST_UPGRADE_name is the path of a
 // whole program to take instead, such as one with another version of gVisor.
-func variant(t *testing.T, name string) string {
+func Variant(t *testing.T, name string) string {
 	t.Helper()
 	if path := os.Getenv("BOTHY_TEST_UPGRADE_" + name); path != "" {
 		return path
@@ -43,7 +41,7 @@ func variant(t *testing.T, name string) string {
 }
 
 func buildVariant(name string) (string, error) {
-	root, err := testserver.Repository()
+	root, err := Repository()
 	if err != nil {
 		return "", err
 	}
@@ -97,5 +95,5 @@ func buildVariant(name string) (string, error) {
 	return path, run("build", "-ldflags=-s -w -X main.version="+name, "-overlay", overlayFile, "-o", path, "./cmd/bothy")
 }
 
-// removeVariants is called when all tests have ended.
-func removeVariants() { os.RemoveAll(variants.dir) }
+// RemoveVariants is called when all tests have ended.
+func RemoveVariants() { os.RemoveAll(variants.dir) }

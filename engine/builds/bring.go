@@ -1,0 +1,164 @@
+package builds
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bothy-dev/bothy/internal/wholefile"
+)
+
+// bring fetches a build that this store has no record of, if other hosts have it. Where that
+// fails the build is one that was not kept.
+func (s *Store) bring(name string) {
+	if s.o.Fetch == nil || !isName(name) {
+		return
+	}
+	missing := func() bool {
+		_, err := os.Stat(s.record(name))
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	if !missing() {
+		return
+	}
+	s.bringing.Lock()
+	defer s.bringing.Unlock()
+	if !missing() {
+		return // another has brought it meanwhile
+	}
+	begun := time.Now()
+	b, err := s.bringNow(name)
+	if err != nil {
+		s.o.Log.Warn("an engine build could not be fetched", "build", name, "error", err)
+		return
+	}
+	s.o.Log.Info("an engine build was fetched", "build", name, "mb", b.Size()>>20, "ms", time.Since(begun).Milliseconds())
+}
+
+func isName(name string) bool {
+	return name != "" && !strings.HasPrefix(name, ".") && !strings.ContainsAny(name, "/\x00")
+}
+
+func (s *Store) bringNow(name string) (*Build, error) {
+	dir, err := os.MkdirTemp(s.dir, newPrefix)
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	b, err := s.o.Fetch(name, dir)
+	if err != nil {
+		return nil, err
+	}
+	if b.Name != name {
+		return nil, fmt.Errorf("what was fetched is %q", b.Name)
+	}
+	if err := b.check(); err != nil {
+		return nil, err
+	}
+	for _, f := range b.Files {
+		s.Pin(f.Name) // no record names it yet
+	}
+	s.Pin(b.Tree)
+	for _, f := range b.Files {
+		if err := s.takeFile(dir, f); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.makeTree(b); err != nil {
+		return nil, err
+	}
+	if err := wholefile.Sync(s.dir); err != nil {
+		return nil, err
+	}
+	data, err := json.MarshalIndent(b, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	err = wholefile.Write(s.record(b.Name), append(data, '\n'), 0o644)
+	s.unpin(b)
+	return b, err
+}
+
+// unpin lets a later sweep remove the files of a build that this server has not brought along.
+// Those that its own builds have are named by their records.
+func (s *Store) unpin(b *Build) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own := map[string]bool{}
+	for _, name := range s.own {
+		if o, err := s.read(name); err == nil {
+			own[o.Tree] = true
+			for _, f := range o.Files {
+				own[f.Name] = true
+			}
+		}
+	}
+	for _, f := range b.Files {
+		if !own[f.Name] {
+			delete(s.pinned, f.Name)
+		}
+	}
+	if !own[b.Tree] {
+		delete(s.pinned, b.Tree)
+	}
+}
+
+// takeFile moves a fetched file into the store, unless it is there whole already.
+func (s *Store) takeFile(dir string, f File) error {
+	to := filepath.Join(s.dir, f.Name)
+	if whole(to, f) {
+		return nil
+	}
+	from := filepath.Join(dir, f.Name)
+	info, err := os.Lstat(from)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() || info.Size() != f.Size || !whole(from, f) {
+		return fmt.Errorf("what was fetched as %s has other bytes", f.Name)
+	}
+	if err := os.Chmod(from, f.mode()); err != nil {
+		return err
+	}
+	if err := wholefile.Sync(from); err != nil {
+		return err
+	}
+	return os.Rename(from, to)
+}
+
+// mode is that of a file in the store, by its name: some are programs.
+func (f File) mode() fs.FileMode {
+	for _, kind := range []string{"program-", "sentry-", "vminit-"} {
+		if strings.HasPrefix(f.Name, kind) {
+			return 0o755
+		}
+	}
+	return 0o644
+}
+
+// Missing are the files of a build that this store does not have, by their names.
+func (s *Store) Missing(b *Build) (files []File) {
+	for _, f := range b.Files {
+		if !whole(filepath.Join(s.dir, f.Name), f) && !slices.ContainsFunc(files, func(o File) bool { return o.Name == f.Name }) {
+			files = append(files, f)
+		}
+	}
+	return files
+}
+
+// OpenFile opens a file of a build, for another host; fs.ErrNotExist where there is none.
+func (s *Store) OpenFile(build, name string) (*os.File, error) {
+	s.mu.Lock()
+	b, err := s.read(build)
+	s.mu.Unlock()
+	if err != nil || !slices.ContainsFunc(b.Files, func(f File) bool { return f.Name == name }) {
+		return nil, fs.ErrNotExist
+	}
+	return os.Open(filepath.Join(s.dir, name))
+}

@@ -1,0 +1,109 @@
+package builds_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/engine/builds"
+)
+
+// fetcher copies what another store has.
+func fetcher(t *testing.T, from *builds.Store, spoil func(dir string)) (fetch func(name, dir string) (*builds.Build, error), calls *int) {
+	calls = new(int)
+	return func(name, dir string) (*builds.Build, error) {
+		*calls++
+		text, err := os.ReadFile(filepath.Join(from.Dir(), "builds", name+".json"))
+		if err != nil {
+			return nil, err
+		}
+		b := &builds.Build{}
+		if err := json.Unmarshal(text, b); err != nil {
+			return nil, err
+		}
+		for _, f := range b.Files {
+			in, err := from.OpenFile(name, f.Name)
+			if err != nil {
+				return nil, err
+			}
+			content, err := io.ReadAll(in)
+			if err = errors.Join(err, in.Close(), os.WriteFile(filepath.Join(dir, f.Name), content, 0o600)); err != nil {
+				return nil, err
+			}
+		}
+		if spoil != nil {
+			spoil(dir)
+		}
+		return b, nil
+	}, calls
+}
+
+// A build of another host is fetched once, and checked before it is used; what is refused, or
+// has other bytes, is not taken.
+func TestABuildOfAnotherHost(t *testing.T) {
+	far := put(t, t.TempDir(), "build-a", builds.Options{})
+	fetch, calls := fetcher(t, far, nil)
+	dir := t.TempDir()
+	s := put(t, dir, "build-b", builds.Options{Fetch: fetch})
+	*calls = 0
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			h, err := s.Hold(engine, "build-a")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if b, err := os.ReadFile(h.Path("sentry")); string(b) != "sentry of build-a" {
+				t.Errorf("the sentry is %q, %v", b, err)
+			}
+			if info, err := os.Stat(h.Path("sentry")); err != nil || info.Mode().Perm() != 0o755 {
+				t.Errorf("the sentry has %v, %v", info, err)
+			}
+			h.Release()
+		})
+	}
+	all.Wait()
+	if *calls != 1 {
+		t.Errorf("it was fetched %d times", *calls)
+	}
+	if _, err := s.Hold(engine, "build-x"); bothy.ErrorCode(err) != bothy.CodeUnsupported {
+		t.Errorf("a build that no host has: %v", err)
+	}
+	sweep(t, s, need("build-a"))
+	same(t, "left", names(t, dir), "build-a", "build-b")
+	same(t, "gone", sweep(t, s, need()), "build-a")
+	same(t, "files", files(t, dir), "guest", "sentry of build-b")
+
+	refusing := put(t, t.TempDir(), "build-b", builds.Options{Fetch: fetch, Refuse: []string{"build-a-"}})
+	if h, err := refusing.Hold(engine, "build-a"); err != nil {
+		t.Error(err)
+	} else {
+		h.Release()
+	}
+	*calls = 0
+	refusing = put(t, t.TempDir(), "build-b", builds.Options{Fetch: fetch, Refuse: []string{"build-a-too", "version-of-build-a"}})
+	if _, err := refusing.Hold(engine, "build-a"); bothy.ErrorCode(err) != bothy.CodeUnsupported {
+		t.Errorf("a build with a refused version: %v", err)
+	}
+
+	spoilt, _ := fetcher(t, far, func(dir string) {
+		all, _ := filepath.Glob(filepath.Join(dir, "sentry-*"))
+		for _, path := range all {
+			if err := os.WriteFile(path, []byte("sentry of somebody"), 0o755); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	dir = t.TempDir()
+	careful := put(t, dir, "build-b", builds.Options{Fetch: spoilt})
+	if _, err := careful.Hold(engine, "build-a"); bothy.ErrorCode(err) != bothy.CodeUnsupported {
+		t.Errorf("a build with other bytes: %v", err)
+	}
+	same(t, "what is kept", names(t, dir), "build-b")
+}

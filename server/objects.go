@@ -1,0 +1,244 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
+)
+
+const (
+	digestPrefix = "sha256:"
+	// storeEvery is how often it is looked what is to be carried to the object storage.
+	storeEvery = 10 * time.Second
+	// othersAfter is how old a tree is that others than its host carry there.
+	othersAfter = 5 * time.Minute
+	// collectObjects is how often it is looked what nothing needs.
+	collectObjects = 10 * time.Minute
+)
+
+// treeKinds are what hosts have in common as files.
+var treeKinds = []string{store.TreeTemplates, store.TreeEngines}
+
+// treeFile is a file of a tree.
+type treeFile struct {
+	name string
+	size int64
+}
+
+// fetchTree writes files of a tree into a folder: from the object storage, and where that has
+// not got them or is away, from another host. The caller compares them with their sums.
+func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files []treeFile) error {
+	spoilt := false
+	if s.bucket != nil && t.StoredAt != nil && !t.Condemned() {
+		err := s.bucket.GetTree(ctx, t.Kind, t.Name, dir, s.config.Snapshots.MinFreeDiskMB<<20)
+		if err == nil {
+			err = whole(dir, files)
+		}
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		spoilt = bothy.ErrorCode(err) == bothy.CodeSnapshotDamaged
+		if !spoilt && errors.Is(err, fs.ErrNotExist) { // as in storage that is new: it is carried there again
+			err = errors.Join(err, s.shared.SetTreeStored(ctx, t.Kind, t.Name, nil))
+		}
+		s.log.Warn("something could not be fetched from the object storage, so the other hosts are asked", "kind", t.Kind, "name", t.Name, "error", err)
+	}
+	for _, f := range files {
+		if err := s.trees.Fetch(ctx, t.Host, t.Kind, t.Name, f.name, filepath.Join(dir, f.name), f.size); err != nil {
+			return err
+		}
+	}
+	if spoilt { // a host has it whole, and carries it there again
+		err := s.bucket.RemoveTree(ctx, t.Kind, t.Name)
+		if err == nil {
+			err = s.shared.SetTreeStored(ctx, t.Kind, t.Name, nil)
+		}
+		if err != nil {
+			s.log.Warn("something that is damaged in the object storage stays there", "kind", t.Kind, "name", t.Name, "error", err)
+		}
+	}
+	return nil
+}
+
+func whole(dir string, files []treeFile) error {
+	for _, f := range files {
+		info, err := os.Lstat(filepath.Join(dir, f.name))
+		if err != nil {
+			return err
+		}
+		if !info.Mode().IsRegular() || info.Size() != f.size {
+			return fmt.Errorf("%s has %d bytes there and not %d", f.name, info.Size(), f.size)
+		}
+	}
+	return nil
+}
+
+// runObjects carries what hosts have in common to the object storage, and has the host that
+// works for all remove from there what nothing needs, until ctx ends.
+func (s *Server) runObjects(ctx context.Context) {
+	if s.bucket == nil {
+		return
+	}
+	every := time.NewTicker(storeEvery)
+	defer every.Stop()
+	collected := time.Now()
+	for {
+		if err := s.storeTrees(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("not all templates and engine builds are in the object storage yet", "error", err)
+		}
+		if time.Since(collected) > collectObjects && s.onDuty.Load() {
+			collected = time.Now()
+			if err := s.collectTrees(ctx, time.Duration(s.config.Snapshots.GraceHours)*time.Hour); err != nil && ctx.Err() == nil {
+				s.log.Warn("not all templates and engine builds that nothing needs were removed from the object storage", "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+	}
+}
+
+// storeTrees carries to the object storage what is not there, and is this host's to carry.
+func (s *Server) storeTrees(ctx context.Context) error {
+	if s.bucket.Usable() != nil {
+		return nil // it is told elsewhere
+	}
+	var errs []error
+	for _, kind := range treeKinds {
+		all, err := s.shared.Trees(ctx, kind)
+		if err != nil {
+			return err
+		}
+		for _, t := range all {
+			late := time.Since(t.At) > othersAfter
+			if t.StoredAt == nil && t.UnneededAt == nil && (late || t.Host == s.config.Cluster.Name) {
+				errs = append(errs, s.storeTree(ctx, &t))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Server) storeTree(ctx context.Context, t *store.Tree) error {
+	parent := filepath.Join(s.config.Home, "objects") // on the disk of what is linked
+	if t.Kind == store.TreeTemplates {
+		parent = filepath.Join(s.config.Templates, ".build")
+	}
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(parent, ".fetch-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := s.linkTree(t, dir); errors.Is(err, fs.ErrNotExist) {
+		return nil // another host has it
+	} else if err != nil {
+		return err
+	}
+	begun := time.Now()
+	if err := s.bucket.PutTree(ctx, t.Kind, t.Name, dir); err != nil {
+		return fmt.Errorf("store %s/%s: %w", t.Kind, t.Name, err)
+	}
+	now := time.Now()
+	if err := s.shared.SetTreeStored(ctx, t.Kind, t.Name, &now); err != nil {
+		return err
+	}
+	s.log.Info("stored for all hosts", "kind", t.Kind, "name", t.Name, "mb", t.Bytes>>20, "ms", time.Since(begun).Milliseconds())
+	return nil
+}
+
+// collectTrees removes from the object storage what nothing has needed for so long. The
+// records say what that is; nothing is removed because a listing lacks it, or while the records
+// may lack something.
+func (s *Server) collectTrees(ctx context.Context, grace time.Duration) error {
+	if s.missing > 0 {
+		return nil
+	}
+	needed, err := s.neededTrees(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, kind := range treeKinds {
+		all, err := s.shared.Trees(ctx, kind)
+		if err != nil {
+			return err
+		}
+		for _, t := range all {
+			gone, err := collectTree(ctx, s.shared, &t, needed, grace, s.bucket.RemoveTree)
+			if gone {
+				s.log.Info("removed from the object storage", "kind", t.Kind, "name", t.Name)
+			}
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// collectTree notes whether a tree is needed, and removes it where it has not been for so long. A
+// removal that was not finished is taken up again.
+func collectTree(ctx context.Context, shared store.Shared, t *store.Tree, needed func(context.Context, *store.Tree) (bool, error), grace time.Duration,
+	remove func(ctx context.Context, kind, name string) error) (gone bool, err error) {
+	if !t.Condemned() {
+		need, err := needed(ctx, t)
+		if err != nil {
+			return false, err
+		}
+		if need != (t.UnneededAt == nil) {
+			if err := shared.SetTreeNeeded(ctx, t.Kind, t.Name, need); err != nil {
+				return false, err
+			}
+		}
+		if need || t.StoredAt == nil {
+			return false, nil
+		}
+	}
+	condemned, err := shared.CondemnTree(ctx, t.Kind, t.Name, time.Now().Add(-grace))
+	if err != nil || !condemned {
+		return false, err
+	}
+	if err := remove(ctx, t.Kind, t.Name); err != nil {
+		return false, err
+	}
+	return true, shared.SetTreeStored(ctx, t.Kind, t.Name, nil)
+}
+
+// neededTrees returns what says whether a tree is needed: an image by a name, a sandbox or a
+// snapshot, and a build by a snapshot. A host that has a build says so again and again.
+func (s *Server) neededTrees(ctx context.Context) (func(context.Context, *store.Tree) (bool, error), error) {
+	names, _, err := s.shared.TemplateNames(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	named := map[string]bool{}
+	for _, n := range names {
+		named[n.Digest] = true
+	}
+	byBuild, err := s.lifecycle.NeededBuilds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, t *store.Tree) (bool, error) {
+		switch t.Kind {
+		case store.TreeTemplates:
+			if named[digestPrefix+t.Name] {
+				return true, nil
+			}
+			return s.templateInUse(ctx, "", digestPrefix+t.Name, nil)
+		case store.TreeEngines:
+			return byBuild[t.Name] > 0, nil
+		}
+		return true, nil
+	}, nil
+}
