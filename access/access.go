@@ -159,16 +159,27 @@ func (t *Tokens) find(ctx context.Context, hash string) (*entry, error) {
 // known reports whether there can be a key with this hash, without asking the
 // store: guessed keys must not keep it from callers with a real one.
 func (t *Tokens) known(ctx context.Context, hash string) (bool, error) {
+	asked := t.now()
 	t.hashesMu.RLock()
 	_, known := t.hashes[hash]
-	loaded := t.hashes != nil && (known || !t.shared || t.now().Sub(t.loaded) < loadAgain)
+	done := t.hashes != nil && (known || !t.shared)
+	early := t.loaded.Add(loadAgain).Sub(asked)
 	t.hashesMu.RUnlock()
-	if loaded {
+	if done {
 		return known, nil
+	}
+	if t.shared && early > 0 {
+		// Another server may have made it since the hashes were read, a moment ago.
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-time.After(early):
+		}
 	}
 	t.hashesMu.Lock()
 	defer t.hashesMu.Unlock()
-	if t.hashes == nil || t.shared && t.now().Sub(t.loaded) >= loadAgain {
+	if t.hashes == nil || t.shared && !t.loaded.After(asked) {
+		at := t.now()
 		all, err := t.store.TokenHashes(context.WithoutCancel(ctx))
 		if err != nil {
 			return false, err
@@ -177,7 +188,7 @@ func (t *Tokens) known(ctx context.Context, hash string) (bool, error) {
 		for _, h := range all {
 			t.hashes[h] = struct{}{}
 		}
-		t.loaded = t.now()
+		t.loaded = at
 	}
 	_, known = t.hashes[hash]
 	return known, nil

@@ -17,6 +17,7 @@ func WithShared() Option { return func(t *Tokens) { t.shared = true } }
 // Refresh takes note of what other servers have changed: keys that they revoked open nothing
 // any more, and who holds one is told.
 func (t *Tokens) Refresh(ctx context.Context) error {
+	at := t.now()
 	all, err := t.store.TokenHashes(ctx)
 	if err != nil {
 		return err
@@ -37,7 +38,7 @@ func (t *Tokens) Refresh(ctx context.Context) error {
 	}
 	t.hashesMu.Lock()
 	defer t.hashesMu.Unlock()
-	t.hashes, t.loaded = there, t.now()
+	t.hashes, t.loaded = there, at
 	if t.projects != nil {
 		t.projects.forget()
 	}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"strings"
@@ -178,3 +179,5 @@ func (t *transport) to(name, address string) http.RoundTripper {
 type notSentError struct{ error }
 
 func (e *notSentError) Unwrap() error { return e.error }
+
+func unsent(err error) bool { return errors.As(err, new(*notSentError)) }

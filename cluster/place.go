@@ -15,15 +15,25 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// watchedBody knows whether anything was read of it.
+// watchedBody knows whether anything was read of it. It ends by itself where its length is known:
+// who sends it looks for more after the last byte, and the server of the request closes the body
+// at the first byte of the answer, which may be before.
 type watchedBody struct {
 	io.ReadCloser
 	began atomic.Bool
+	left  int64 // negative where it is not known
 }
 
 func (b *watchedBody) Read(p []byte) (int, error) {
 	b.began.Store(true)
-	return b.ReadCloser.Read(p)
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := b.ReadCloser.Read(p)
+	if b.left > 0 {
+		b.left -= min(int64(n), b.left)
+	}
+	return n, err
 }
 
 // candidates is how many other hosts are compared for a new sandbox. Few are enough for an

@@ -61,8 +61,9 @@ type RouterOptions struct {
 	Port func(host string) (sandbox string)
 	// Authenticate finds the caller of a request.
 	Authenticate func(r *http.Request) (Caller, error)
-	// Agents is the path of the agents' protocol.
+	// Agents is the path of the agents' protocol, and Alone marks a message as one of no session.
 	Agents string
+	Alone  func(context.Context) context.Context
 	Fail   func(w http.ResponseWriter, r *http.Request, err error)
 	Log    *slog.Logger
 	Counts *Counts
@@ -121,8 +122,10 @@ type target struct {
 	wakes, uses bool
 	// labels are those that the host of a new sandbox has to have.
 	labels map[string]string
-	// alone is set for the message of an agent that another host may answer.
-	alone bool
+	// alone is set for the message of an agent that another host may answer, and session names
+	// the one that the message is in.
+	alone   bool
+	session string
 }
 
 var (
@@ -138,10 +141,17 @@ func (x *Router) Route(w http.ResponseWriter, r *http.Request) (handled bool, le
 		dropPeerHeaders(r.Header)
 	}
 	caller, t, err := x.targetOf(r, peer)
-	none := func() {}
 	if err != nil {
-		return false, none // as it is refused here
+		return false, func() {} // as it is refused here
 	}
+	if handled, leave = x.route(w, r, t, caller, peer); !handled && t.session != "" {
+		x.leaveSession(r, t.session)
+	}
+	return handled, leave
+}
+
+func (x *Router) route(w http.ResponseWriter, r *http.Request, t target, caller Caller, peer *Peer) (handled bool, leave func()) {
+	none := func() {}
 	switch {
 	case t.sandbox != "" && isMove(r):
 		return x.toSandbox(w, r, t, caller, peer), none
@@ -154,6 +164,8 @@ func (x *Router) Route(w http.ResponseWriter, r *http.Request) (handled bool, le
 		return x.toDuty(w, r, caller), none
 	case t.place && peer == nil:
 		return x.place(w, r, t, caller), none
+	case t.session != "" && peer == nil:
+		return x.toSession(w, r, t, caller), none
 	}
 	return false, none
 }
@@ -198,8 +210,11 @@ func (x *Router) targetOf(r *http.Request, peer *Peer) (c Caller, t target, err 
 		return c, target{sandbox: id}, nil
 	}
 	t = ofPath(r)
+	if r.URL.Path == x.o.Agents {
+		t.session = r.Header.Get(headerSession)
+	}
 	body := t.place || r.URL.Path == x.o.Agents && r.Method == http.MethodPost
-	if t.sandbox == "" && t.snapshot == "" && !t.duty && !body {
+	if t.sandbox == "" && t.snapshot == "" && t.session == "" && !t.duty && !body {
 		return c, t, nil
 	}
 	if peer == nil {
@@ -249,10 +264,14 @@ func (x *Router) readTarget(r *http.Request, t *target) error {
 		return err
 	}
 	rest := r.Body
+	var whole io.Reader = bytes.NewReader(body)
+	if len(body) > maxPeek {
+		whole = io.MultiReader(whole, rest)
+	}
 	r.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.MultiReader(bytes.NewReader(body), rest), rest}
+	}{whole, rest}
 	if len(body) <= maxPeek {
 		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 		r.ContentLength = int64(len(body))
@@ -527,7 +546,7 @@ func replayable(r *http.Request) (again func(*http.Request) bool) {
 	if r.GetBody == nil {
 		// The other host says whether it has it before it asks for the body.
 		r.Header.Set("Expect", "100-continue")
-		read := &watchedBody{ReadCloser: r.Body}
+		read := &watchedBody{ReadCloser: r.Body, left: r.ContentLength}
 		r.Body = read
 		return func(*http.Request) bool { return !read.began.Load() }
 	}
@@ -567,7 +586,7 @@ func (x *Router) send(w http.ResponseWriter, r *http.Request, t target, c Caller
 			}
 			if t.alone {
 				h.Set(headerAlone, "1")
-				h.Del("Mcp-Session-Id")
+				h.Del(headerSession)
 			}
 		},
 		ModifyResponse: func(res *http.Response) error {
@@ -590,8 +609,7 @@ func (x *Router) send(w http.ResponseWriter, r *http.Request, t target, c Caller
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, e error) {
-			var unsent *notSentError
-			if err = e; errors.As(e, &unsent) {
+			if err = e; unsent(e) {
 				err = errors.Join(errAgain, e)
 			}
 		},

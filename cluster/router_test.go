@@ -40,9 +40,12 @@ type rest interface{ store.Hosts }
 // hosts is one host's view of it.
 type hosts struct {
 	rest
-	self string
+	self  string
+	epoch int64
 	*shared
 }
+
+func (h hosts) Epoch() int64 { return h.epoch }
 
 func (h hosts) Self() string { return h.self }
 
@@ -229,5 +232,51 @@ func TestASilentHostIsAskedNoMore(t *testing.T) {
 	s.owner = store.Ownership{Host: "two", Address: two.address}
 	if got := post(t, one.URL, strings.NewReader("{}")); got != "599 store_unavailable" || len(three.bodies) != 0 || len(two.bodies) != 1 {
 		t.Errorf("%s, %d %d", got, len(two.bodies), len(three.bodies))
+	}
+}
+
+// The body of a request ends by itself: who sends it looks for more after its last byte, when
+// the answer may have begun and the body be closed.
+func TestAWatchedBodyEndsByItself(t *testing.T) {
+	for what, left := range map[string]int64{"of a known size": 7, "of an unknown size": -1} {
+		inner := &closing{r: strings.NewReader("content")}
+		b := &watchedBody{ReadCloser: inner, left: left}
+		got := make([]byte, 7)
+		if _, err := io.ReadFull(b, got); err != nil || string(got) != "content" || !b.began.Load() {
+			t.Errorf("%s: %q %v", what, got, err)
+		}
+		inner.closed = left >= 0
+		if n, err := b.Read(got); n != 0 || err != io.EOF {
+			t.Errorf("%s, at its end: %d %v", what, n, err)
+		}
+	}
+}
+
+// closing is the body of a request, which cannot be read once it is closed.
+type closing struct {
+	r      io.Reader
+	closed bool
+}
+
+func (c *closing) Read(p []byte) (int, error) {
+	if c.closed {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	return c.r.Read(p)
+}
+
+func (c *closing) Close() error { return nil }
+
+func TestSessionIDsSayWhoseTheyAre(t *testing.T) {
+	h := hosts{self: "host-1", epoch: 17}
+	ids := SessionIDs(h)
+	a, b := ids(), ids()
+	if name, epoch, ok := sessionHost(a); a == b || name != "host-1" || epoch != 17 || !ok {
+		t.Errorf("%q, %q: %s %d %v", a, b, name, epoch, ok)
+	}
+	for _, id := range []string{"", "WQIE5ODWZTO6AKLUNXO2KGMWAJ", "host.x.y", "host.17"} {
+		if _, _, ok := sessionHost(id); ok {
+			t.Errorf("%q is taken for a host's", id)
+		}
 	}
 }

@@ -139,6 +139,10 @@ func (s *Service) createOf(ctx context.Context, sb *store.Sandbox, t *bothy.Temp
 
 // created says that a new sandbox runs, or why its start has failed.
 func (s *Service) created(ctx context.Context, sb *store.Sandbox, l *instance.Instance, err error, r *admission.Reservation) (*bothy.Sandbox, error) {
+	if isBeyond(err) {
+		s.dropBudget(context.WithoutCancel(ctx), sb) // there is no sandbox
+		return nil, err
+	}
 	if err != nil {
 		err = s.startFault(err)
 		s.startFailed(context.WithoutCancel(ctx), sb, err)
@@ -243,7 +247,7 @@ func (s *Service) assignOrStart(ctx context.Context, sb *store.Sandbox, t *bothy
 		sb.Resumed = &bothy.Resumed{SnapshotID: memory, Kind: bothy.SnapshotMemory, At: s.clock.Now().UTC()}
 	}
 	l, err := s.assign(ctx, sb, t, claimed)
-	if err == nil || ctx.Err() != nil || bothy.ErrorCode(s.startFault(err)) == bothy.CodeDiskFull {
+	if err == nil || ctx.Err() != nil || isBeyond(err) || bothy.ErrorCode(s.startFault(err)) == bothy.CodeDiskFull {
 		return l, err
 	}
 	s.log.Warn("a ready sandbox could not be handed out, so another is started", "sandbox", sb.ID, "error", err)

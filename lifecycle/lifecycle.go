@@ -72,6 +72,9 @@ type Options struct {
 	// Elsewhere counts the sandboxes of a project that run on other hosts, where some share
 	// the store. Optional.
 	Elsewhere func(ctx context.Context, projectID string) (int, error)
+	// StartShared stores a sandbox that begins to run within bounds for all hosts (see
+	// store.Hosts). It is set where Elsewhere is.
+	StartShared func(ctx context.Context, sb *store.Sandbox, b store.StartBounds) error
 	// MaxSandboxes bounds live sandboxes on this host. 0 means no bound.
 	MaxSandboxes int
 	// MinFreeMemoryMB is what the host keeps for itself: a create that finds
@@ -210,7 +213,11 @@ func New(o Options) *Service {
 		claims: claims{by: map[string]int64{}}, transfers: newTransfers(), comparisons: make(chan struct{}, maxComparisons), trusted: trustedKeys(o),
 	}
 	s.remote, _ = o.Blobs.(blob.Remote)
-	s.ledger = ledger.New(ledger.Options{Store: o.Store, Observe: o.Observe, Clock: o.Clock, Log: o.Log, Background: ctx})
+	var start func(context.Context, *store.Sandbox, bool) error
+	if o.StartShared != nil {
+		start = s.startShared
+	}
+	s.ledger = ledger.New(ledger.Options{Store: o.Store, Start: start, Observe: o.Observe, Clock: o.Clock, Log: o.Log, Background: ctx})
 	s.engines = engines.New(engines.Options{
 		Open: o.Engines, Openers: o.Openers, Default: o.Engine, Auto: o.Auto, Clock: o.Clock, Log: o.Log, Background: ctx,
 		Opened: s.engineOpened, Step: s.tellStep,

@@ -31,6 +31,8 @@ type Services struct {
 	// Recorder keeps the record of who did what. Optional: where the services
 	// are those of a server elsewhere, that one records.
 	Recorder bothy.AuditRecorder
+	// SessionID names the sessions of clients of the older revisions. Optional.
+	SessionID func() string
 }
 
 const instructions = `Bothy gives you disposable Linux computers, called sandboxes. Create one, run
@@ -42,6 +44,7 @@ Commands start in /workspace as an ordinary user with passwordless sudo.`
 // New makes a server with all tools and resources. version is the program's.
 func New(services Services, version string, log *slog.Logger) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "bothy", Title: "Bothy sandboxes", Version: version}, &mcp.ServerOptions{
+		GetSessionID: services.SessionID,
 		Instructions: instructions,
 		Logger:       log,
 		// The list of tools never changes, and nothing is logged to clients.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"maps"
 	"net"
 	"net/http"
@@ -25,10 +26,11 @@ import (
 	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/engine/microvm"
 	"github.com/bothy-dev/bothy/mcp"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/telemetry"
 )
 
-// refreshEvery is how often it is looked what other hosts have changed: keys and plans.
+// refreshEvery is how often it is looked what other hosts have changed: keys, plans and logins.
 const refreshEvery = 2 * time.Second
 
 // JoinCluster makes an empty home that of one more host of a cluster, with a token for it, and
@@ -62,6 +64,15 @@ func (s *Server) elsewhere() func(context.Context, string) (int, error) {
 	return s.hosts.LiveOf
 }
 
+// startShared stores sandboxes that begin to run within bounds for all hosts; nil where there
+// is only this.
+func (s *Server) startShared() func(context.Context, *store.Sandbox, store.StartBounds) error {
+	if s.hosts == nil {
+		return nil
+	}
+	return s.hosts.StartSandbox
+}
+
 // countsStorage reports whether this host counts snapshots and templates for all.
 func (s *Server) countsStorage() func() bool {
 	if s.hosts == nil {
@@ -93,7 +104,7 @@ func (s *Server) openCluster(ctx context.Context) error {
 		Hosts: s.hosts, Authority: authority, Keeper: s.keeper, Gate: gate, Here: s.lifecycle.Here, Full: s.lifecycle.Full,
 		Ready: s.readyOf, Template: s.templateAsked, Spread: s.hosts.LiveByHost, Wanted: s.wanted, Memory: s.memoryOf,
 		Fetchable: s.fetchable,
-		Port:      s.api.PortOf, Agents: mcp.Path, Fail: s.api.Fail, Log: s.log, Counts: &s.counts,
+		Port:      s.api.PortOf, Agents: mcp.Path, Alone: mcp.Alone, Fail: s.api.Fail, Log: s.log, Counts: &s.counts,
 		Authenticate: func(r *http.Request) (c cluster.Caller, err error) {
 			project, token, login, err := s.api.LoggedIn(r)
 			if login {
@@ -181,7 +192,7 @@ func (s *Server) refresh(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		if err := s.tokens.Refresh(ctx); err != nil && ctx.Err() == nil {
+		if err := errors.Join(s.tokens.Refresh(ctx), s.logins.Refresh(ctx)); err != nil && ctx.Err() == nil {
 			s.log.Warn("it cannot be found out what other hosts have changed", "error", err)
 		}
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"path/filepath"
 	"time"
 
@@ -10,10 +11,10 @@ import (
 )
 
 // withLogins has browsers log in.
-func (s *Server) withLogins(a api.Services) (api.Services, error) {
-	var err error
-	a.Sessions, err = session.Open(filepath.Join(s.config.Home, "sessions.json"), time.Now)
-	return a, err
+func (s *Server) withLogins(ctx context.Context, a api.Services) (api.Services, error) {
+	a.Sessions = session.New(s.store, time.Now)
+	s.logins = a.Sessions
+	return a, a.Sessions.TakeFile(ctx, filepath.Join(s.config.Home, "sessions.json"))
 }
 
 // openConsole serves the pages next to the REST API.

@@ -90,6 +90,7 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 		NoHost:       s.noHost(),
 		HostLabels:   s.hostLabels(),
 		Elsewhere:    s.elsewhere(),
+		StartShared:  s.startShared(),
 		MaxSandboxes: s.config.Sandboxes.Max,
 		Register:     RegisterFolder(s.config),
 		Doubtful:     s.missing > 0,

@@ -1,10 +1,18 @@
 package server
 
-import "github.com/bothy-dev/bothy/mcp"
+import (
+	"github.com/bothy-dev/bothy/cluster"
+	"github.com/bothy-dev/bothy/mcp"
+)
 
 // openMCP serves agents next to the REST API.
 func (s *Server) openMCP() {
+	var ids func() string
+	if s.hosts != nil {
+		ids = cluster.SessionIDs(s.hosts)
+	}
 	server := mcp.New(mcp.Services{
+		SessionID: ids,
 		Sandboxes: s.lifecycle, Exec: s.lifecycle, Code: s.lifecycle, Files: s.lifecycle.Files(), Snapshots: s.lifecycle, Limits: s.lifecycle,
 		Templates: s.templates, Builder: s.builder, Capturer: s.lifecycle, Recorder: s.audit,
 	}, s.version, s.log)

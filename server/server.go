@@ -40,6 +40,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/cleanup"
 	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/metering"
+	"github.com/bothy-dev/bothy/session"
 	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/telemetry"
@@ -89,6 +90,7 @@ type Server struct {
 	trees  *cluster.Trees
 	pieces cluster.Pieces
 	peers  net.Listener
+	logins *session.Store
 	// onDuty is set while this host does what one does for all.
 	onDuty atomic.Bool
 
@@ -193,7 +195,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	if err != nil {
 		return nil, err
 	}
-	services, err := s.withLogins(withKeys(api.Services{Services: rest.Services{
+	services, err := s.withLogins(ctx, withKeys(api.Services{Services: rest.Services{
 		Tokens: s.tokens, Sandboxes: s.lifecycle, Exec: s.lifecycle, Files: s.lifecycle.Files(),
 		Templates: s.templates, Capturer: s.lifecycle, Builder: s.builder, Snapshots: s.lifecycle, Code: s.lifecycle, Events: s.lifecycle, Network: s.lifecycle,
 		Metrics: s.lifecycle, Ports: s.lifecycle, Links: access.NewLinks(s.store, s.tokens, s.lifecycle), Webhooks: s.webhooks, Agents: s.agents,

@@ -1,9 +1,10 @@
-// Package session keeps the logins of browsers. A login names the key that made it and
+// Package session knows the logins of browsers. A login names the key that made it and
 // holds none of its rights: who asks with one is looked up by that key each time, so it
 // ends with the key. Only hashes of what browsers hold are kept.
 package session
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -12,12 +13,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/internal/secretfile"
+	"github.com/bothy-dev/bothy/store"
 )
 
 const (
@@ -31,12 +34,15 @@ const (
 )
 
 // A Session is one login.
-type Session struct {
-	Hash      string    `json:"hash"`
-	ProjectID string    `json:"project"`
-	TokenID   string    `json:"token"`
-	CreatedAt time.Time `json:"created_at"`
-	ExpiresAt time.Time `json:"expires_at"`
+type Session = store.Login
+
+// Logins is what of a store.Store keeps them.
+type Logins interface {
+	AddLogin(ctx context.Context, l *store.Login, b store.LoginBounds) error
+	Login(ctx context.Context, hash string) (*store.Login, error)
+	TakeLogin(ctx context.Context, hash string) (*store.Login, error)
+	HaveLogins(ctx context.Context, hashes []string) ([]string, error)
+	DeleteLogin(ctx context.Context, hash string) error
 }
 
 type held struct {
@@ -44,61 +50,66 @@ type held struct {
 	timer *time.Timer
 }
 
-// Store is the logins of a server.
+// Store is the logins as a server sees them.
 type Store struct {
-	path string
-	now  func() time.Time
+	logins Logins
+	now    func() time.Time
 
-	mu       sync.Mutex
-	sessions map[string]Session
-	codes    map[string]Session // by hash; they do not outlive the process
-	holders  map[string]map[*held]struct{}
+	mu      sync.Mutex
+	holders map[string]map[*held]struct{} // by hash
 }
 
-// Open reads the logins in a file, which need not exist. With an empty path they are
-// kept in memory only.
-func Open(path string, now func() time.Time) (*Store, error) {
-	s := &Store{path: path, now: now, sessions: map[string]Session{}, codes: map[string]Session{}, holders: map[string]map[*held]struct{}{}}
-	if path == "" {
-		return s, nil
-	}
+// New makes a Store of what keeps logins.
+func New(logins Logins, now func() time.Time) *Store {
+	return &Store{logins: logins, now: now, holders: map[string]map[*held]struct{}{}}
+}
+
+// fileLogin is a login in the file in which servers kept them before the store did.
+type fileLogin struct {
+	Hash      string    `json:"hash"`
+	ProjectID string    `json:"project"`
+	TokenID   string    `json:"token"`
+	CreatedAt time.Time `json:"created_at"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// TakeFile takes over the logins of an earlier server, which kept them in a file, and deletes
+// it. It need not be there.
+func (s *Store) TakeFile(ctx context.Context, path string) error {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
+		return nil
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var list []Session
+	var list []fileLogin
 	if err := json.Unmarshal(text, &list); err != nil {
-		return nil, fmt.Errorf("the logins in %s cannot be read; delete the file to end them all: %w", path, err)
+		return fmt.Errorf("the logins in %s cannot be read; delete the file to end them all: %w", path, err)
 	}
-	for _, x := range list {
-		s.sessions[x.Hash] = x
+	slices.SortFunc(list, func(a, b fileLogin) int { return a.CreatedAt.Compare(b.CreatedAt) })
+	for _, l := range list {
+		x := Session{Hash: l.Hash, ProjectID: l.ProjectID, TokenID: l.TokenID, CreatedAt: l.CreatedAt, ExpiresAt: l.ExpiresAt}
+		if err := s.add(ctx, &x); err != nil {
+			return err
+		}
 	}
-	s.prune()
-	return s, nil
+	return os.Remove(path)
 }
 
 // Create makes a login for the holder of a key. The secret is for the browser.
-func (s *Store) Create(caller *bothy.Caller) (secret string, _ Session, err error) {
+func (s *Store) Create(ctx context.Context, caller *bothy.Caller) (secret string, _ Session, err error) {
 	secret = random()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.prune()
-	for s.count(caller.TokenID) >= maxPerToken {
-		s.drop(s.oldest(caller.TokenID), ended("another took its place"))
-	}
-	for len(s.sessions) >= maxSessions {
-		s.drop(s.oldest(""), ended("another took its place"))
-	}
 	x := s.fresh(secret, caller, Life)
-	s.sessions[x.Hash] = x
-	if err := s.save(); err != nil {
-		delete(s.sessions, x.Hash)
+	if err := s.add(ctx, &x); err != nil {
 		return "", Session{}, err
 	}
-	return secret, x, nil
+	// Others may have given way to it.
+	return secret, x, s.Refresh(ctx)
+}
+
+func (s *Store) add(ctx context.Context, x *Session) error {
+	return s.logins.AddLogin(ctx, x, store.LoginBounds{PerToken: maxPerToken, All: maxSessions})
 }
 
 func (s *Store) fresh(secret string, caller *bothy.Caller, life time.Duration) Session {
@@ -111,134 +122,114 @@ func (s *Store) fresh(secret string, caller *bothy.Caller, life time.Duration) S
 }
 
 // Hold finds a login, and has end called when it ends before release is.
-func (s *Store) Hold(secret string, end func(error)) (_ Session, release func(), err error) {
+func (s *Store) Hold(ctx context.Context, secret string, end func(error)) (_ Session, release func(), err error) {
+	sum := hash(secret)
+	h := &held{end: end}
+	// It is held before it is looked for: one that is deleted meanwhile ends then.
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	x, err := s.find(secret)
+	if s.holders[sum] == nil {
+		s.holders[sum] = map[*held]struct{}{}
+	}
+	s.holders[sum][h] = struct{}{}
+	s.mu.Unlock()
+	release = func() { s.letGo(sum, h) }
+	x, err := s.find(ctx, sum)
 	if err != nil {
+		release()
 		return Session{}, nil, err
 	}
-	h := &held{end: end}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	h.timer = time.AfterFunc(x.ExpiresAt.Sub(s.now()), func() { end(ended("it expired")) })
-	if s.holders[x.Hash] == nil {
-		s.holders[x.Hash] = map[*held]struct{}{}
-	}
-	s.holders[x.Hash][h] = struct{}{}
-	return x, func() { s.letGo(x.Hash, h) }, nil
+	return x, release, nil
 }
 
 func (s *Store) letGo(hash string, h *held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h.timer.Stop()
+	if h.timer != nil {
+		h.timer.Stop()
+	}
 	delete(s.holders[hash], h)
 	if len(s.holders[hash]) == 0 {
 		delete(s.holders, hash)
 	}
 }
 
-func (s *Store) find(secret string) (Session, error) {
-	sum := hash(secret)
-	x, ok := s.sessions[sum]
+func (s *Store) find(ctx context.Context, sum string) (Session, error) {
+	x, err := s.logins.Login(ctx, sum)
+	if err != nil && bothy.ErrorCode(err) != bothy.CodeNotFound {
+		return Session{}, err
+	}
 	// The look-up is by the hash; this keeps the decision itself free of timing.
-	if !ok || subtle.ConstantTimeCompare([]byte(x.Hash), []byte(sum)) != 1 {
+	if err != nil || x.Code || subtle.ConstantTimeCompare([]byte(x.Hash), []byte(sum)) != 1 {
 		return Session{}, ended("it is not known here")
 	}
 	if !s.now().Before(x.ExpiresAt) {
 		return Session{}, ended("it expired")
 	}
-	return x, nil
+	return *x, nil
 }
 
-// Delete ends a login, and what is under way in its name. One that is not known has
+// Delete ends a login, and what is under way in its name here. One that is not known has
 // ended already.
-func (s *Store) Delete(secret string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x, err := s.find(secret)
-	if err != nil {
-		return nil
+func (s *Store) Delete(ctx context.Context, secret string) error {
+	sum := hash(secret)
+	if err := s.logins.DeleteLogin(ctx, sum); err != nil {
+		return err
 	}
-	s.drop(x.Hash, ended("it was logged out"))
-	return s.save()
+	s.drop(sum, ended("it was logged out"))
+	return nil
 }
 
 // drop tells the holders in their own time: they may let go, which wants the lock.
 func (s *Store) drop(hash string, cause error) {
-	delete(s.sessions, hash)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for h := range s.holders[hash] {
 		go h.end(cause)
 	}
 }
 
-// NewCode makes a code with which a browser can log in once, within CodeLife.
-func (s *Store) NewCode(caller *bothy.Caller) (string, time.Time) {
-	code := random()
+// Refresh ends what is under way in the name of logins that have ended, on whichever host.
+func (s *Store) Refresh(ctx context.Context) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.prune()
-	x := s.fresh(code, caller, CodeLife)
-	s.codes[x.Hash] = x
-	return code, x.ExpiresAt
-}
-
-// Redeem uses a code up and says whose it was.
-func (s *Store) Redeem(code string) (Session, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sum := hash(code)
-	x, ok := s.codes[sum]
-	delete(s.codes, sum)
-	if !ok || !s.now().Before(x.ExpiresAt) {
-		return Session{}, bothy.Errorf(bothy.CodeUnauthenticated, "this link to the console was used already, or is older than a minute").
-			WithHint("Run `bothy console` again, or log in with an API key.")
-	}
-	return x, nil
-}
-
-func (s *Store) prune() {
-	now := s.now()
-	for _, m := range []map[string]Session{s.sessions, s.codes} {
-		for k, x := range m {
-			if !now.Before(x.ExpiresAt) {
-				delete(m, k)
-			}
-		}
-	}
-}
-
-func (s *Store) count(token string) (n int) {
-	for _, x := range s.sessions {
-		if x.TokenID == token {
-			n++
-		}
-	}
-	return n
-}
-
-func (s *Store) oldest(token string) (key string) {
-	for k, x := range s.sessions {
-		if (token == "" || x.TokenID == token) && (key == "" || x.CreatedAt.Before(s.sessions[key].CreatedAt)) {
-			key = k
-		}
-	}
-	return key
-}
-
-// save puts the file in the place of the last one whole.
-func (s *Store) save() error {
-	if s.path == "" {
+	hashes := slices.Collect(maps.Keys(s.holders))
+	s.mu.Unlock()
+	if len(hashes) == 0 {
 		return nil
 	}
-	list := make([]Session, 0, len(s.sessions))
-	for _, x := range s.sessions {
-		list = append(list, x)
-	}
-	text, err := json.Marshal(list)
+	known, err := s.logins.HaveLogins(ctx, hashes)
 	if err != nil {
 		return err
 	}
-	return secretfile.Write(s.path, text)
+	for _, hash := range hashes {
+		if !slices.Contains(known, hash) {
+			s.drop(hash, ended("it was logged out, or another took its place"))
+		}
+	}
+	return nil
+}
+
+// NewCode makes a code with which a browser can log in once, within CodeLife.
+func (s *Store) NewCode(ctx context.Context, caller *bothy.Caller) (string, time.Time, error) {
+	code := random()
+	x := s.fresh(code, caller, CodeLife)
+	x.Code = true
+	return code, x.ExpiresAt, s.add(ctx, &x)
+}
+
+// Redeem uses a code up and says whose it was.
+func (s *Store) Redeem(ctx context.Context, code string) (Session, error) {
+	x, err := s.logins.TakeLogin(ctx, hash(code))
+	if err != nil && bothy.ErrorCode(err) != bothy.CodeNotFound {
+		return Session{}, err
+	}
+	if err != nil || !x.Code || !s.now().Before(x.ExpiresAt) {
+		return Session{}, bothy.Errorf(bothy.CodeUnauthenticated, "this link to the console was used already, or is older than a minute").
+			WithHint("Run `bothy console` again, or log in with an API key.")
+	}
+	return *x, nil
 }
 
 func ended(why string) error {

@@ -47,6 +47,9 @@ type Hosts interface {
 	// host gives away, and stores sb. It reports whether it did: not where the sandbox is
 	// not that host's any more, or the attempt, by sb.Moving, is not the present one.
 	TakeSandbox(ctx context.Context, from string, epoch int64, sb *Sandbox) (bool, error)
+	// StartSandbox is PutSandbox for one that begins to count against its project's plan. With
+	// those of all hosts it is within the bounds, or nothing is stored and the error is a *Beyond.
+	StartSandbox(ctx context.Context, sb *Sandbox, b StartBounds) error
 	// LiveOf counts the sandboxes of a project that run or start, on all hosts but this.
 	LiveOf(ctx context.Context, project string) (int, error)
 	// LiveByHost counts them on each host.
@@ -68,6 +71,24 @@ type Hosts interface {
 	AddHostToken(ctx context.Context, hash string, life time.Duration) error
 	UseHostToken(ctx context.Context, hash string) (bool, error)
 }
+
+// StartBounds are what the plan of a project allows.
+type StartBounds struct {
+	// Sandboxes bounds those that run or start at once, on all hosts; nil is no bound.
+	Sandboxes *int
+	// PerMinute bounds how many start in a minute, as many of which may at once; 0 is no bound.
+	PerMinute int
+}
+
+// Beyond says that one more sandbox would be beyond StartBounds.
+type Beyond struct {
+	// Live is how many there are. Wait is set instead where they start too fast, and says
+	// when one more may.
+	Live int
+	Wait time.Duration
+}
+
+func (b *Beyond) Error() string { return "one more sandbox is beyond what its project may have" }
 
 // Ownership says whose something is.
 type Ownership struct {

@@ -17,6 +17,7 @@ var Tables = []Table{
 	{"sandboxes", []string{"id", "project", "name", "state", "created_at", "ended_at", "pooled", "metadata", "record"}},
 	{"snapshots", []string{"id", "project", "sandbox_id", "name", "created_at", "bytes", "record"}},
 	{"links", []string{"id", "project", "sandbox_id", "token_id", "created_at", "expires_at", "record"}},
+	{"logins", []string{"hash", "project", "token_id", "code", "created_at", "expires_at"}},
 	{"webhooks", []string{"id", "project", "created_at", "record", "state"}},
 	{"agents", []string{"id", "project", "created_at", "record"}},
 	{"agent_sessions", []string{"attachment", "session", "record"}},

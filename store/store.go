@@ -95,6 +95,18 @@ type Store interface {
 	// DeleteAgentSession forgets a session. One that is gone is fine.
 	DeleteAgentSession(ctx context.Context, attachment, session string) error
 
+	// AddLogin stores a new login or code. Those of its kind that expired by the time it was made
+	// are forgotten, and, beyond the bounds, the oldest.
+	AddLogin(ctx context.Context, l *Login, b LoginBounds) error
+	// Login finds a login or code by its hash, though it may have expired: CodeNotFound where
+	// there is none. TakeLogin forgets it as well: of two that take it one has it.
+	Login(ctx context.Context, hash string) (*Login, error)
+	TakeLogin(ctx context.Context, hash string) (*Login, error)
+	// HaveLogins returns those of the hashes that are known.
+	HaveLogins(ctx context.Context, hashes []string) ([]string, error)
+	// DeleteLogin forgets a login. One that is gone is fine.
+	DeleteLogin(ctx context.Context, hash string) error
+
 	// AddProject stores a new project: CodeConflict when there is one of its id.
 	AddProject(ctx context.Context, p *bothy.Project) error
 	// SetPlan changes a project's plan.

@@ -33,10 +33,13 @@ func (s *Chain) SessionCaller(r *http.Request) (*bothy.Caller, session.Session, 
 		return nil, session.Session{}, err
 	}
 	info := RequestFrom(r.Context())
-	err := bothy.Errorf(bothy.CodeUnauthenticated, "you are not logged in").WithHint("Log in at /console/.")
+	var err error = bothy.Errorf(bothy.CodeUnauthenticated, "you are not logged in").WithHint("Log in at /console/.")
 	for _, secret := range SessionSecrets(r) {
-		x, release, holdErr := s.Sessions.Hold(secret, info.End)
+		x, release, holdErr := s.Sessions.Hold(r.Context(), secret, info.End)
 		if holdErr != nil {
+			if bothy.ErrorCode(holdErr) != bothy.CodeUnauthenticated {
+				err = holdErr // whose it is cannot be found out now
+			}
 			continue
 		}
 		info.OnRelease(release)
@@ -102,12 +105,14 @@ func SessionSecrets(r *http.Request) (list []string) {
 	return list[:min(len(list), 4)]
 }
 
-func (s *Chain) DropLogins(r *http.Request) {
+// DropLogins ends the logins that a request brings.
+func (s *Chain) DropLogins(r *http.Request) error {
 	for _, secret := range SessionSecrets(r) {
-		if err := s.Sessions.Delete(secret); err != nil {
-			s.Log.Error("a login that was ended may come back with the next server", "error", err)
+		if err := s.Sessions.Delete(r.Context(), secret); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 func SetSessionCookie(w http.ResponseWriter, r *http.Request, value string, expires time.Time) {

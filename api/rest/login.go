@@ -70,8 +70,10 @@ func (s *handlers) logIn(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	middleware.WithCaller(r, caller)
-	s.DropLogins(r)
-	secret, x, err := s.Sessions.Create(caller)
+	if err := s.DropLogins(r); err != nil {
+		return err
+	}
+	secret, x, err := s.Sessions.Create(r.Context(), caller)
 	if err != nil {
 		return err
 	}
@@ -84,7 +86,7 @@ func (s *handlers) whoLogsIn(r *http.Request, key, code string) (*bothy.Caller, 
 	if code == "" {
 		return s.HoldKey(r, key)
 	}
-	x, err := s.Sessions.Redeem(code)
+	x, err := s.Sessions.Redeem(r.Context(), code)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +110,9 @@ func (s *handlers) logOut(w http.ResponseWriter, r *http.Request) error {
 	if err := middleware.FromOwnPage(r); err != nil {
 		return err
 	}
-	s.DropLogins(r)
+	if err := s.DropLogins(r); err != nil {
+		return err
+	}
 	middleware.SetSessionCookie(w, r, "", time.Unix(1, 0))
 	w.WriteHeader(http.StatusNoContent)
 	return nil
@@ -124,7 +128,10 @@ func (s *handlers) createConsoleLink(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	code, expires := s.Sessions.NewCode(middleware.RequestFrom(r.Context()).Caller)
+	code, expires, err := s.Sessions.NewCode(r.Context(), middleware.RequestFrom(r.Context()).Caller)
+	if err != nil {
+		return err
+	}
 	openapi.WriteJSON(w, http.StatusCreated, map[string]any{"path": "/console/#code=" + code, "expires_at": expires})
 	return nil
 }

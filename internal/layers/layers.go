@@ -57,6 +57,7 @@ var allowed = map[string][]string{
 	"audit":              {"store"},
 	"cluster":            {"store"},
 	"metering":           {"store"},
+	"session":            {"store"},
 	"template":           {"store", "templates"},
 }
 

@@ -23,7 +23,8 @@ type Plans interface {
 type Options struct {
 	// Plans bound what projects use. Optional.
 	Plans Plans
-	// Elsewhere counts the sandboxes of a project that run on other hosts. Optional.
+	// Elsewhere counts the sandboxes of a project that run on other hosts. Where it is set,
+	// the store counts the starts on all hosts, and tells Beyond. Optional.
 	Elsewhere func(ctx context.Context, projectID string) (int, error)
 	// MaxSandboxes bounds the sandboxes that run. 0 means no bound.
 	MaxSandboxes int
@@ -66,12 +67,14 @@ type Controller struct {
 	startingIn map[string]int
 	// creates are the rates at which projects make sandboxes.
 	creates map[string]*rate.Limiter
+	// tooFast is until when projects may make none, as the store has said.
+	tooFast map[string]time.Time
 	closed  bool
 }
 
 // New makes a controller.
 func New(o Options, host Host) *Controller {
-	return &Controller{o: o, host: host, running: map[string]string{}, startingIn: map[string]int{}, creates: map[string]*rate.Limiter{}}
+	return &Controller{o: o, host: host, running: map[string]string{}, startingIn: map[string]int{}, creates: map[string]*rate.Limiter{}, tooFast: map[string]time.Time{}}
 }
 
 // Close refuses every request from now on, also those that wait.

@@ -93,6 +93,9 @@ func (c *Controller) CheckRate(ctx context.Context, project string) error {
 	if err != nil || p.CreatesPerMinute == 0 {
 		return err
 	}
+	if c.o.Elsewhere != nil {
+		return c.checkTooFast(project, p)
+	}
 	limit := rate.Limit(float64(p.CreatesPerMinute) / 60)
 	c.mu.Lock()
 	l := c.creates[project]
@@ -104,10 +107,38 @@ func (c *Controller) CheckRate(ctx context.Context, project string) error {
 	if l.AllowN(c.o.Clock.Now(), 1) {
 		return nil
 	}
+	return tooFast(p, time.Duration(float64(time.Second)/float64(limit)))
+}
+
+func tooFast(p bothy.Plan, wait time.Duration) error {
 	e := bothy.Errorf(bothy.CodeRateLimited, "the plan %s makes up to %d sandboxes a minute", p.Name, p.CreatesPerMinute).
 		WithHint("Try again in a moment, or use a sandbox for more than one task.")
-	e.RetryAfter = time.Duration(float64(time.Second) / float64(limit))
+	e.RetryAfter = wait
 	return e
+}
+
+// checkTooFast refuses a new sandbox for as long as the store has said that it would.
+func (c *Controller) checkTooFast(project string, p bothy.Plan) error {
+	now := c.o.Clock.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if wait := c.tooFast[project].Sub(now); wait > 0 {
+		return tooFast(p, wait)
+	}
+	delete(c.tooFast, project)
+	return nil
+}
+
+// Beyond is the error of a start that the store has refused: with those of other hosts so many
+// live, or, if wait is set, the next may start after it.
+func (c *Controller) Beyond(project string, p bothy.Plan, live int, wait time.Duration) error {
+	if wait == 0 {
+		return tooMany(p, live)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tooFast[project] = c.o.Clock.Now().Add(wait)
+	return tooFast(p, wait)
 }
 
 func overPlan(p bothy.Plan, format string, args ...any) error {
@@ -144,8 +175,12 @@ func (c *Controller) checkCount(project string, p bothy.Plan, elsewhere int) err
 		return nil
 	}
 	if n := c.runningIn(project) + elsewhere; n >= *p.Sandboxes {
-		return bothy.Errorf(bothy.CodeQuota, "with the plan %s the project runs up to %d at once, and %d run", p.Name, *p.Sandboxes, n).
-			WithHint("Terminate or pause one: bothy ls. Paused sandboxes do not count.")
+		return tooMany(p, n)
 	}
 	return nil
+}
+
+func tooMany(p bothy.Plan, n int) error {
+	return bothy.Errorf(bothy.CodeQuota, "with the plan %s the project runs up to %d at once, and %d run", p.Name, *p.Sandboxes, n).
+		WithHint("Terminate or pause one: bothy ls. Paused sandboxes do not count.")
 }

@@ -61,9 +61,7 @@ type queue struct {
 type waiter struct {
 	project string
 	plan    bothy.Plan
-	// elsewhere are those of the project that run on other hosts.
-	elsewhere int
-	answer    chan admitted // takes one
+	answer  chan admitted // takes one
 }
 
 type admitted struct {
@@ -114,7 +112,7 @@ func (c *Controller) Reserve(ctx context.Context, project string) (*Reservation,
 		c.mu.Unlock()
 		return nil, orBusy(full)
 	}
-	w := &waiter{project: project, plan: plan, elsewhere: elsewhere, answer: make(chan admitted, 1)}
+	w := &waiter{project: project, plan: plan, answer: make(chan admitted, 1)}
 	c.queue.join(w)
 	c.lookForMemory()
 	c.mu.Unlock()
@@ -179,7 +177,8 @@ func (c *Controller) admit() {
 			return
 		}
 		w := c.queue.next()
-		switch err := c.checkCount(w.project, w.plan, w.elsewhere); {
+		// Those of other hosts may be fewer by now, and are counted when it starts.
+		switch err := c.checkCount(w.project, w.plan, 0); {
 		case full != nil:
 			w.answer <- admitted{err: full}
 		case err != nil:

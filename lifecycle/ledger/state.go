@@ -38,11 +38,20 @@ func (g *Ledger) Transition(ctx context.Context, sb *store.Sandbox, to bothy.Sta
 	}
 	from := sb.State
 	sb.State = to
-	if err := g.Put(ctx, sb); err != nil {
+	put := g.o.Store.PutSandbox
+	if g.o.Start != nil && starts(from, to) {
+		put = func(ctx context.Context, sb *store.Sandbox) error { return g.o.Start(ctx, sb, from == "") }
+	}
+	if err := g.put(ctx, sb, put); err != nil {
 		sb.State = from
 		return fmt.Errorf("store sandbox %s: %w", sb.ID, err)
 	}
 	return nil
+}
+
+// starts reports whether a sandbox counts against its project's plan from a transition on.
+func starts(from, to bothy.State) bool {
+	return (from == "" || from == bothy.StatePaused) && (to == bothy.StateStarting || to == bothy.StateRunning || to == bothy.StateResuming)
 }
 
 func checkTransition(sb *store.Sandbox, to bothy.State) error {

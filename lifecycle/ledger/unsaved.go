@@ -43,7 +43,11 @@ func (u *unsaved) row(id string) *store.Sandbox {
 
 // Put stores a sandbox, whose lock the caller holds.
 func (g *Ledger) Put(ctx context.Context, sb *store.Sandbox) error {
-	if err := g.o.Store.PutSandbox(ctx, sb); err != nil {
+	return g.put(ctx, sb, g.o.Store.PutSandbox)
+}
+
+func (g *Ledger) put(ctx context.Context, sb *store.Sandbox, put func(context.Context, *store.Sandbox) error) error {
+	if err := put(ctx, sb); err != nil {
 		return err
 	}
 	g.unsaved.mu.Lock()

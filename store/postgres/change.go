@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -15,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 const (
@@ -193,8 +195,9 @@ func gone(err error) bool {
 }
 
 // codeHeld is what the database answers to a server that no longer holds it, codeOwned to one
-// that changes a sandbox of another's, and codeFull is the answer when its disk is full.
-const codeHeld, codeOwned, codeFull = "BTHY1", "BTHY2", "53100"
+// that changes a sandbox of another's, codeMost and codeFast to one that starts more than a
+// project may have or too fast, and codeFull is the answer when its disk is full.
+const codeHeld, codeOwned, codeMost, codeFast, codeFull = "BTHY1", "BTHY2", "BTHY3", "BTHY4", "53100"
 
 // fault is what a caller is told of what failed.
 func (s *Store) fault(op string, err error) error {
@@ -212,6 +215,8 @@ func (s *Store) fault(op string, err error) error {
 		return s.lease.err()
 	case errors.As(err, &e) && e.Code == codeOwned:
 		return bothy.Errorf(bothy.CodeMisdirected, "another host has this sandbox by now").WithHint("Try again.").Because(wrapped)
+	case errors.As(err, &e) && (e.Code == codeMost || e.Code == codeFast):
+		return beyond(e)
 	case errors.As(err, &e) && e.Code == codeFull:
 		return bothy.Errorf(bothy.CodeDiskFull, "the disk of the server's database is full, so nothing can be stored").
 			WithHint("Delete sandboxes and snapshots that are not needed, or have the operator make room for the database.").Because(wrapped)
@@ -224,6 +229,18 @@ func (s *Store) fault(op string, err error) error {
 		return f
 	}
 	return wrapped
+}
+
+// beyond reads what host_starts said.
+func beyond(e *pgconn.PgError) error {
+	n, err := strconv.ParseFloat(e.Message, 64)
+	if err != nil {
+		return fmt.Errorf("store: start sandbox: %w", e)
+	}
+	if e.Code == codeMost {
+		return &store.Beyond{Live: int(n)}
+	}
+	return &store.Beyond{Wait: max(time.Duration(n*float64(time.Second)), time.Millisecond)}
 }
 
 // clean makes arguments such as PostgreSQL takes: its text has no zero characters, and is

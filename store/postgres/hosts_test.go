@@ -489,3 +489,115 @@ func TestTheGivenUpIsNotOlder(t *testing.T) {
 		t.Error("it takes the database for an older one")
 	}
 }
+
+// Starts on several hosts at once come one after another for a project with a bound, so that
+// the bounds are never passed, and never kept from anybody who is within them.
+func TestStartsOfAllHostsStayWithinBounds(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	var hosts []*postgres.Store
+	for _, name := range []string{"one", "two", "three"} {
+		hosts = append(hosts, member(t, url, name))
+		defer hosts[len(hosts)-1].Close()
+	}
+	const most, each = 7, 12
+	start := func(prefix string, b store.StartBounds, state bothy.State) (made []string, refused []*store.Beyond) {
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for h, host := range hosts {
+			for i := range each {
+				wg.Go(func() {
+					sb := sandbox(fmt.Sprintf("%s-%d-%d", prefix, h, i), state)
+					sb.ProjectID = prefix
+					err := host.StartSandbox(ctx, sb, b)
+					var beyond *store.Beyond
+					mu.Lock()
+					defer mu.Unlock()
+					switch {
+					case err == nil:
+						made = append(made, sb.ID)
+					case errors.As(err, &beyond):
+						refused = append(refused, beyond)
+					default:
+						t.Error(err)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		return made, refused
+	}
+
+	made, refused := start("count", store.StartBounds{Sandboxes: new(most)}, bothy.StateStarting)
+	if len(made) != most || len(refused) != len(hosts)*each-most {
+		t.Fatalf("%d were made and %d refused, and %d may run", len(made), len(refused), most)
+	}
+	for _, r := range refused {
+		if r.Live != most || r.Wait != 0 {
+			t.Errorf("refused with %+v", *r)
+		}
+	}
+	stored, err := hosts[0].SandboxesInState(ctx, bothy.StateStarting)
+	if err != nil || len(stored) != most {
+		t.Errorf("%d are stored: %v", len(stored), err)
+	}
+	// One that ends, on whichever host, makes room for one.
+	for _, host := range hosts {
+		sb := sandbox(made[0], bothy.StateStopped)
+		sb.ProjectID = "count"
+		if err := host.PutSandbox(ctx, sb); err != nil && bothy.ErrorCode(err) != bothy.CodeMisdirected {
+			t.Fatal(err)
+		}
+	}
+	if again, _ := start("count", store.StartBounds{Sandboxes: new(most)}, bothy.StateResuming); len(again) != most {
+		// Those that started already start once more, as when the answer to the first was lost.
+		t.Errorf("with room for one more %d were made", len(again))
+	}
+
+	const minute = 5
+	began := time.Now()
+	made, refused = start("rate", store.StartBounds{PerMinute: minute}, bothy.StateRunning)
+	meanwhile := int(time.Since(began).Minutes()*minute) + 1
+	if len(made) < minute || len(made) > minute+meanwhile || len(made)+len(refused) != len(hosts)*each {
+		t.Errorf("%d were made in a moment, %d refused, and %d may", len(made), len(refused), minute)
+	}
+	for _, r := range refused {
+		if r.Live != 0 || r.Wait <= 0 || r.Wait > time.Minute/minute {
+			t.Errorf("refused with %+v", *r)
+		}
+	}
+	// A bound that grows lets more through at its pace, and one that is gone all.
+	if all, _ := start("free", store.StartBounds{}, bothy.StateRunning); len(all) != len(hosts)*each {
+		t.Errorf("without a bound %d were made", len(all))
+	}
+}
+
+// A pool's machines have no owner, paused sandboxes do not run, and other projects have bounds
+// of their own.
+func TestOnlySandboxesThatRunCount(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	one, two := member(t, url, "one"), member(t, url, "two")
+	defer one.Close()
+	defer two.Close()
+	for id, st := range map[string]bothy.State{"sbxp": bothy.StatePaused, "sbxs": bothy.StateStopped, "sbxf": bothy.StateFailed, "sbxw": bothy.StateRunning, "sbxo": bothy.StateRunning} {
+		sb := sandbox(id, st)
+		sb.Pooled = id == "sbxw"
+		if id == "sbxo" {
+			sb.ProjectID = "other"
+		}
+		must(t, one.PutSandbox(ctx, sb))
+	}
+	bounds := store.StartBounds{Sandboxes: new(1)}
+	must(t, one.StartSandbox(ctx, sandbox("sbxp", bothy.StateResuming), bounds))
+	for _, st := range []bothy.State{bothy.StateRunning, bothy.StatePausing, bothy.StateStopping} {
+		must(t, one.PutSandbox(ctx, sandbox("sbxp", st)))
+		var beyond *store.Beyond
+		if err := two.StartSandbox(ctx, sandbox("sbx2", bothy.StateStarting), bounds); !errors.As(err, &beyond) || beyond.Live != 1 {
+			t.Errorf("while the other is %s: %v", st, err)
+		}
+	}
+	must(t, one.PutSandbox(ctx, sandbox("sbxp", bothy.StatePaused)))
+	must(t, two.StartSandbox(ctx, sandbox("sbx2", bothy.StateStarting), bounds))
+	if err := two.StartSandbox(ctx, sandbox("sbxp", bothy.StateResuming), bounds); bothy.ErrorCode(err) != bothy.CodeMisdirected {
+		t.Errorf("another host's sandbox: %v", err)
+	}
+}

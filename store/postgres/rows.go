@@ -43,6 +43,8 @@ func (r rowsIn) ReadRows(ctx context.Context, t store.Table, each func([]any) er
 		columns = strings.Replace(columns, "dropped", "dropped::int", 1)
 	case "places":
 		columns = strings.Replace(columns, "used", "used::int", 1)
+	case "logins":
+		columns = strings.Replace(columns, "code", "code::int", 1)
 	case "events_end", "audit_ends":
 		from += " WHERE last_id > 0"
 	case "usage_hours":
@@ -126,6 +128,12 @@ func queue(b *pgx.Batch, t store.Table, row []any) error {
 					return fmt.Errorf("metadata %q: %w", text, err)
 				}
 				row[i] = Pairs(m)
+			}
+		}
+	case "logins":
+		for i, c := range columns {
+			if c == "code" {
+				row[i] = row[i] != int64(0)
 			}
 		}
 	case "answers":

@@ -19,6 +19,16 @@ const putSandbox = `INSERT INTO sandboxes (id, project, name, state, created_at,
 
 // PutSandbox implements store.Store.
 func (s *Store) PutSandbox(ctx context.Context, b *store.Sandbox) error {
+	return s.putSandbox(ctx, b)
+}
+
+// StartSandbox implements store.Hosts.
+func (s *Store) StartSandbox(ctx context.Context, sb *store.Sandbox, b store.StartBounds) error {
+	return s.putSandbox(ctx, sb, do(`SELECT host_starts($1, $2, $3, $4)`, sb.ProjectID, sb.ID, b.Sandboxes, b.PerMinute))
+}
+
+// putSandbox stores a sandbox after what is to be found out before.
+func (s *Store) putSandbox(ctx context.Context, b *store.Sandbox, before ...statement) error {
 	text, err := record.EncodeSandbox(b)
 	if err != nil {
 		return fmt.Errorf("store: put sandbox %s: %w", b.ID, err)
@@ -31,6 +41,7 @@ func (s *Store) PutSandbox(ctx context.Context, b *store.Sandbox) error {
 	if s.shared() {
 		list = append(list, do(`SELECT host_owns($1, $2)`, s.lease.epoch, b.ID))
 	}
+	list = append(list, before...)
 	list = append(list, do(putSandbox, b.ID, b.ProjectID, b.Name, string(b.State), nanos(b.CreatedAt), ended, b.Pooled, Pairs(b.Metadata), text,
 		s.member.Name, s.ownEpoch()))
 	if b.State == bothy.StateStopped || b.State == bothy.StateFailed {

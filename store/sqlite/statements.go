@@ -21,6 +21,9 @@ type statements struct {
 	addLink, deleteLink, forgetLinks *sql.Stmt
 	link, links, countLinks          *sql.Stmt
 
+	addLogin, boundLogins, takeLogin, deleteLogin *sql.Stmt
+	login                                         *sql.Stmt
+
 	putWebhook, setWebhookState, deleteWebhook *sql.Stmt
 	webhook, webhooks                          *sql.Stmt
 
@@ -97,6 +100,14 @@ func (st *statements) prepare(ctx context.Context, s *Store) error {
 		{s.read, &st.link, `SELECT record FROM links WHERE id = ?`},
 		{s.read, &st.links, `SELECT record FROM links WHERE sandbox_id = ? ORDER BY created_at DESC, id DESC`},
 		{s.read, &st.countLinks, `SELECT count(*), coalesce(sum(sandbox_id = ?), 0) FROM links WHERE project = ?`},
+
+		{s.durable, &st.addLogin, `INSERT INTO logins (hash, project, token_id, code, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`},
+		{s.fast, &st.boundLogins, `DELETE FROM logins WHERE code = ?1 AND (expires_at <= ?2
+			OR hash IN (SELECT hash FROM logins WHERE code = ?1 AND token_id = ?3 ORDER BY created_at DESC LIMIT -1 OFFSET ?4)
+			OR hash IN (SELECT hash FROM logins WHERE code = ?1 ORDER BY created_at DESC LIMIT -1 OFFSET ?5))`},
+		{s.durable, &st.takeLogin, `DELETE FROM logins WHERE hash = ? RETURNING project, token_id, code, created_at, expires_at`},
+		{s.durable, &st.deleteLogin, `DELETE FROM logins WHERE hash = ?`},
+		{s.read, &st.login, `SELECT project, token_id, code, created_at, expires_at FROM logins WHERE hash = ?`},
 
 		{s.durable, &st.addProject, `INSERT INTO projects (id, plan, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`},
 		{s.durable, &st.setPlan, `UPDATE projects SET plan = ? WHERE id = ?`},

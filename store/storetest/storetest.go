@@ -40,6 +40,8 @@ func Run(t *testing.T, make Maker) {
 		{"token use is noted", testTouchToken},
 		{"links", testLinks},
 		{"links end with their key, sandbox and time", testLinksEnd},
+		{"logins", testLogins},
+		{"logins are bounded", testLoginsAreBounded},
 		{"webhooks", testWebhooks},
 		{"agents", testAgents},
 		{"places", testPlaces},

@@ -56,6 +56,9 @@ func fill(t *testing.T, s full) {
 	must(s.PutSandbox(ctx, &store.Sandbox{Sandbox: bothy.Sandbox{ID: "old", ProjectID: "p", State: bothy.StateStopped, CreatedAt: epoch, Ended: &bothy.Ended{Reason: bothy.EndTerminated, At: at}}}))
 	must(s.PutSnapshot(ctx, &bothy.Snapshot{ID: "n", ProjectID: "p", SandboxID: "box", CreatedAt: epoch, SizeBytes: 1 << 40}))
 	must(s.AddLink(ctx, &bothy.Link{ID: "l", ProjectID: "p", SandboxID: "box", TokenID: "t", CreatedAt: epoch, ExpiresAt: at}))
+	for _, code := range []bool{false, true} {
+		must(s.AddLogin(ctx, &store.Login{Hash: fmt.Sprint("h ", code), ProjectID: "p", TokenID: "t", Code: code, CreatedAt: epoch, ExpiresAt: at}, store.LoginBounds{PerToken: 9, All: 9}))
+	}
 	must(s.PutWebhook(ctx, &bothy.Webhook{ID: "w", ProjectID: "p", CreatedAt: epoch, SealedSecret: []byte{0, 0xff}}))
 	must(s.SetWebhookState(ctx, "w", bothy.WebhookState{LastEventID: 2}))
 	must(s.PutAgents(ctx, &bothy.AgentAttachment{ID: "a", ProjectID: "p", CreatedAt: epoch}))
@@ -259,7 +262,7 @@ func TestAllOrNothing(t *testing.T) {
 
 // derived are the tables that are made of others, or say nothing of what is kept.
 var derived = []string{
-	"hosts", "host_duties", "host_authority", "host_tokens",
+	"hosts", "host_duties", "host_authority", "host_tokens", "project_starts",
 	"goose_db_version", "sqlite_sequence", "schema_versions", "server_lease", "usage_keys",
 	"usage_days", "usage_projects", "usage_hour_totals", "usage_day_totals", "usage_month_totals", "usage_packs", "usage_unpacked",
 }

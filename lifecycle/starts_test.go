@@ -1,0 +1,136 @@
+package lifecycle_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle"
+	"github.com/bothy-dev/bothy/lifecycle/warm"
+	"github.com/bothy-dev/bothy/store"
+)
+
+// others stand for the other hosts of a cluster: they have as much of the plan as they say.
+type others struct {
+	w *world
+
+	mu     sync.Mutex
+	beyond *store.Beyond // what the next start is told
+	asked  []store.StartBounds
+}
+
+func (o *others) start(ctx context.Context, sb *store.Sandbox, b store.StartBounds) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.asked = append(o.asked, b)
+	if o.beyond != nil {
+		return o.beyond
+	}
+	return o.w.store.PutSandbox(ctx, sb)
+}
+
+func (o *others) say(b *store.Beyond) (asked int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.beyond = b
+	return len(o.asked)
+}
+
+func withOthers(t *testing.T, pool warm.Options, plan bothy.Plan) (*world, *others) {
+	o := &others{}
+	p := &plans{plan: plan}
+	w := newPoolWorld(t, pool, func(w *world) {
+		o.w = w
+		w.narrow = func(l *lifecycle.Options) {
+			l.Plans, l.StartShared = p, o.start
+			l.Elsewhere = func(context.Context, string) (int, error) { return 0, nil }
+		}
+	})
+	return w, o
+}
+
+// nothingIsLeft checks that a sandbox that was refused was never there.
+func (w *world) nothingIsLeft(what string, sandboxes, machines int) {
+	w.t.Helper()
+	page, err := w.List(w.me(), bothy.SandboxFilter{})
+	if err != nil || len(page.Items) != sandboxes {
+		w.t.Errorf("%s: %d sandboxes are listed, want %d (%v)", what, len(page.Items), sandboxes, err)
+	}
+	eventually(w.t, what+": its machine is gone", func() bool { return len(w.host.IDs()) == machines })
+}
+
+func TestAStartThatOtherHostsLeaveNoRoomForIsRefused(t *testing.T) {
+	three := 3
+	w, o := withOthers(t, warm.Options{}, bothy.Plan{Name: "three", Sandboxes: &three, CreatesPerMinute: 10})
+	first := w.create(small("a"))
+	if want := (store.StartBounds{Sandboxes: &three, PerMinute: 10}); len(o.asked) != 1 || o.asked[0] != want {
+		t.Errorf("the store was asked for %+v", o.asked)
+	}
+	o.say(&store.Beyond{Live: 3})
+	_, err := w.tryCreate(small("a"))
+	wantCode(t, err, bothy.CodeQuota)
+	w.nothingIsLeft("refused", 1, 1)
+	_, err = w.Fork(w.me(), first.ID, bothy.ForkRequest{Count: 1})
+	wantCode(t, err, bothy.CodeQuota)
+	w.nothingIsLeft("a fork", 1, 1)
+
+	o.say(nil)
+	w.pause(first.ID)
+	o.say(&store.Beyond{Live: 3})
+	_, err = w.Resume(w.me(), first.ID, bothy.ResumeOptions{})
+	wantCode(t, err, bothy.CodeQuota)
+	if got := w.get(first.ID); got.State != bothy.StatePaused {
+		t.Errorf("refused, it is %s", got.State)
+	}
+	o.say(nil)
+	if _, err := w.Resume(w.me(), first.ID, bothy.ResumeOptions{}); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+	if b := o.asked[len(o.asked)-1]; b.PerMinute != 0 || b.Sandboxes == nil {
+		t.Errorf("a resume counts as %+v", b)
+	}
+	if l, err := w.Limits(w.me()); err != nil || l.Sandboxes.Used != 1 {
+		t.Errorf("limits: %+v, %v", l.Sandboxes, err)
+	}
+}
+
+func TestAReadySandboxThatOtherHostsLeaveNoRoomForIsNotHandedOut(t *testing.T) {
+	three := 3
+	w, o := withOthers(t, warm.Options{Ready: 1, ReadyMax: 1, Templates: []string{"a"}}, bothy.Plan{Name: "three", Sandboxes: &three})
+	w.hasReady(1)
+	o.say(&store.Beyond{Live: 3})
+	before := w.pooled()
+	_, err := w.tryCreate(small("a"))
+	wantCode(t, err, bothy.CodeQuota)
+	w.hasReady(1)
+	if after := w.pooled(); len(before) == 1 && len(after) == 1 && before[0] == after[0] {
+		t.Error("a machine that has been told who it is waits again")
+	}
+	w.nothingIsLeft("refused", 0, 1)
+	o.say(nil)
+	w.create(small("a"))
+}
+
+func TestTheStoreIsNotAskedBeforeItLetsOneMoreStart(t *testing.T) {
+	w, o := withOthers(t, warm.Options{}, bothy.Plan{Name: "slow", CreatesPerMinute: 3})
+	o.say(&store.Beyond{Wait: 7 * time.Second})
+	_, err := w.tryCreate(small("a"))
+	wantCode(t, err, bothy.CodeRateLimited)
+	asked := o.say(nil)
+	w.clock.pass(5 * time.Second)
+	_, err = w.tryCreate(small("a"))
+	wantCode(t, err, bothy.CodeRateLimited)
+	if after := bothy.AsError(err).RetryAfter; after != 2*time.Second {
+		t.Errorf("try again after %v, want 2 s", after)
+	}
+	if now := o.say(nil); now != asked {
+		t.Error("the store was asked too early")
+	}
+	if _, err := w.Create(as(t, "other"), small("a")); err != nil {
+		t.Errorf("another project: %v", err)
+	}
+	w.clock.pass(2 * time.Second)
+	w.create(small("a"))
+}
