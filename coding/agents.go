@@ -1,5 +1,5 @@
-// Package coding knows coding agents: what starts them, and what they need. How they are run
-// is in the folders below: acp for editors, folder for the files that they work on.
+// Package coding describes coding agents: how to start them, and what they need. They are
+// run by the packages below: acp for editors, folder for the files that they work on.
 package coding
 
 import (
@@ -109,8 +109,8 @@ func (a *Agent) Task(task string, again bool) ([]string, error) {
 // errNoSecret says which variables would do.
 var errNoSecret = errors.New("no credential is set")
 
-// Apply adds what the agent needs to a request for a sandbox. What the request says itself
-// stays. Credentials come from lookup, which is os.LookupEnv.
+// Apply adds what the agent needs to a request for a sandbox. Existing fields take
+// precedence. Credentials come from lookup, which is os.LookupEnv.
 func (a *Agent) Apply(req *bothy.SandboxCreate, lookup func(string) (string, bool)) error {
 	if req.Template == "" && req.SnapshotID == "" {
 		req.Template = a.Template
@@ -150,8 +150,8 @@ func (a *Agent) Apply(req *bothy.SandboxCreate, lookup func(string) (string, boo
 	return nil
 }
 
-// holds tells whether the caller has brought one of the agent's credentials himself, for
-// hosts of his own.
+// holds reports whether the caller has given one of the agent's credentials, for other
+// hosts.
 func (a *Agent) holds(secrets []bothy.Secret) bool {
 	return slices.ContainsFunc(secrets, func(s bothy.Secret) bool {
 		return slices.ContainsFunc(a.Secrets, func(own Secret) bool { return own.Name == s.Name })

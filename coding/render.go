@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-// Render writes what an agent says, for a person to read. Format is the Output of an Agent.
+// Render writes an agent's output for people to read. Format is the Output of an Agent.
 func Render(format string, w io.Writer) io.WriteCloser {
 	if format == "claude" {
 		return &claude{w: w}
@@ -26,7 +26,7 @@ type claude struct {
 	rest []byte
 }
 
-// maxLine bounds what is kept of a line that does not end.
+// maxLine limits what is kept of an endless line.
 const maxLine = 16 << 20
 
 func (c *claude) Write(p []byte) (int, error) {
@@ -109,7 +109,7 @@ func (c *claude) say(text string) error {
 	return err
 }
 
-// brief is what a tool is to do, in one line.
+// brief describes a tool call in one line.
 func brief(input json.RawMessage) string {
 	var fields map[string]any
 	_ = json.Unmarshal(input, &fields)

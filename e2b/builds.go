@@ -31,8 +31,9 @@ const (
 	tokenForUpload = "upload"
 )
 
-// builds are those that clients have asked for: E2B gives a build its id before it is
-// told what to build. They are gone with the server; the builds themselves go on.
+// builds are those that clients have requested: E2B assigns a build's id before it is
+// told what to build. The ids are lost when the server ends; the builds themselves
+// continue.
 type builds struct {
 	mu    sync.Mutex
 	all   map[string]*templateBuild
@@ -154,8 +155,8 @@ func (d *Door) buildOf(r *http.Request) (*templateBuild, error) {
 
 func uploadKey(project, hash string) string { return project + "\x00" + hash }
 
-// uploadLink tells whether files of this hash are there, and otherwise where to send
-// them. Who sends them shows no key: the address is the proof, for an hour.
+// uploadLink says whether files with this hash exist, and otherwise where to upload
+// them. The upload needs no key: the signed address is valid for an hour.
 func (d *Door) uploadLink(w http.ResponseWriter, r *http.Request) error {
 	c, hash := bothy.CallerFrom(r.Context()), r.PathValue("hash")
 	if !validHash(hash) {
@@ -262,7 +263,7 @@ func (d *Door) startBuild(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// follow keeps what a build says until it has ended.
+// follow keeps a build's output until it has ended.
 func (d *Door) follow(ctx context.Context, b *templateBuild, id string) {
 	err := d.Builder.BuildLog(ctx, id, 0, func(_ int64, e bothy.BuildEvent) error {
 		b.mu.Lock()
@@ -300,7 +301,7 @@ func (d *Door) follow(ctx context.Context, b *templateBuild, id string) {
 	}
 }
 
-// tagMore gives what was built the tags that it does not have by its name.
+// tagMore adds the tags that are not part of the template's name.
 func (d *Door) tagMore(ctx context.Context, b *templateBuild) error {
 	var more []string
 	for _, tag := range b.tags[1:] {

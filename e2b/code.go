@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// interpreter answers what is asked of the code interpreter.
+// interpreter answers requests to the code interpreter.
 func (d *Door) interpreter(t target) Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		id, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/contexts/"), "/")
@@ -45,7 +45,7 @@ type codeContext struct {
 	Cwd      string `json:"cwd"`
 }
 
-// homeOfCode is where code starts unless it is told otherwise.
+// homeOfCode is where code starts by default.
 const homeOfCode = "/home/user"
 
 func (d *Door) createContext(w http.ResponseWriter, r *http.Request, t target) error {

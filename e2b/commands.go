@@ -21,9 +21,9 @@ import (
 // maxMessage bounds one message to the agent, as the agent does.
 const maxMessage = 4 << 20
 
-// noteCall says for the record what a call asks of the agent: the command that is run,
-// or the paths. It reads the message with the decoders that the agent has, so that both
-// understand the same.
+// noteCall notes for the audit what a call to the agent does: the command that is run,
+// or the paths. It uses the same decoders as the agent, so that both understand the
+// message the same way.
 func (d *Door) noteCall(r *http.Request, t target) error {
 	if r.URL.Path == "/files" {
 		d.Server.Note(r, t.id, r.URL.Query().Get("path"), "")
@@ -67,7 +67,7 @@ func (d *Door) noteCall(r *http.Request, t target) error {
 	return nil
 }
 
-// decode reads the one message of a request: as it is, or in the envelope of a stream.
+// decode reads the only message of a request: bare, or in the envelope of a stream.
 func decode(contentType string, body []byte, m proto.Message) error {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {

@@ -96,7 +96,7 @@ func loginsOf(in buildStart) ([]bothy.RegistryLogin, error) {
 }
 
 const (
-	// waitForStart is how E2B waits for a program of which nobody says when it is ready.
+	// waitForStart is how E2B waits for a program without a ready command.
 	waitForStart  = "sleep 20"
 	startPatience = 600
 )
@@ -125,7 +125,7 @@ var waitForPort = regexp.MustCompile(`^(?:\[ -n "\$\()?ss -[Hntlu]+ (?:sport = |
 
 func shellQuote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'"'"'`) + "'" }
 
-// buildBase is what a build begins with.
+// buildBase is what a build starts from.
 func (d *Door) buildBase(ctx context.Context, in buildStart) (string, error) {
 	name, isTemplate := in.FromImage, false
 	if in.FromTemplate != "" {

@@ -1,11 +1,11 @@
-// Package e2b is the door for programs that were written for E2B: its SDKs for Python
-// and JavaScript, and what is built on them, work unchanged when they are told this
-// server's address. It translates E2B's protocol into calls of the same services that
-// the other doors lead to, one file for each group of routes, and keeps nothing.
+// Package e2b implements E2B's API: its SDKs for Python and JavaScript, and programs
+// built on them, work unchanged when they are given this server's address. It
+// translates E2B's protocol into calls of the same services that the other APIs use,
+// one file for each group of routes, and keeps no state.
 //
 // server mounts Routes next to the REST API, and has the Door look at requests for
-// ports of sandboxes first. What stands before every call, such as the key and the
-// record of who did what, is the REST door's.
+// ports of sandboxes first. The middleware of every call, such as authentication and
+// the audit, is that of the REST API.
 package e2b
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Services is what the door leads to.
+// Services are the services behind the API.
 type Services struct {
 	Sandboxes bothy.SandboxService
 	Snapshots bothy.SnapshotService
@@ -57,7 +57,7 @@ type Keys interface {
 	IDs(ctx context.Context, projectID string) ([]string, error)
 }
 
-// Server is what the door needs of the server.
+// Server is what the package needs of the server.
 type Server interface {
 	// ServePort works on a request for a port of a sandbox as one of the call, in the
 	// name of the caller that hold finds.
@@ -65,7 +65,7 @@ type Server interface {
 		hold func(end func(error)) (*bothy.Caller, func(), error), h Handler)
 	// ShowPort shows a port of a sandbox to the caller in the request's context.
 	ShowPort(w http.ResponseWriter, r *http.Request, sandbox string, port uint16)
-	// Note says for the record what a call was about.
+	// Note records for the audit what a call was about.
 	Note(r *http.Request, sandbox, object, command string)
 	// Find looks a sandbox of any project up.
 	Find(ctx context.Context, id string) (*bothy.Sandbox, error)
@@ -73,15 +73,16 @@ type Server interface {
 	Alive(ctx context.Context) ([]*bothy.Sandbox, error)
 }
 
-// Config is what the operator chooses.
+// Config holds the operator's settings.
 type Config struct {
-	// Templates are E2B's names of templates, and what they are here.
+	// Templates are E2B's template names, and the templates that they stand for
+	// here.
 	Templates map[string]string
-	// PublicPorts lets sandboxes show their ports to everybody who knows their
-	// address, as E2B's do unless they are asked not to.
+	// PublicPorts lets anyone who knows the address use sandboxes' ports, as
+	// E2B does unless asked not to.
 	PublicPorts bool
-	// Domain is the one below which ports have names, with a port where it is not that
-	// of the scheme.
+	// Domain is the one below which ports have names, with a port if it is not the
+	// scheme's default.
 	Domain func() string
 	// Secret is what access tokens are made with.
 	Secret []byte
@@ -114,17 +115,17 @@ func New(s Services, c Config) *Door {
 
 // Call describes one operation.
 type Call struct {
-	// Pattern is where it is, as for http.ServeMux; empty for those at a port of a
+	// Pattern is its pattern for http.ServeMux; empty for calls at a port of a
 	// sandbox.
 	Pattern string
 	// ID names it in the record of who did what.
 	ID    string
 	Scope bothy.Scope
-	// Stream marks a call that lasts until somebody ends it, Audit one that is recorded
+	// Stream marks a call without an end of its own, Audit one that is recorded
 	// although it changes nothing, and Reads one that changes nothing although its
 	// method is not GET.
 	Stream, Audit, Reads bool
-	// Hold finds the caller where no key is shown; see api.
+	// Hold finds the caller of a request without a key; see api.
 	Hold func(r *http.Request, end func(error)) (*bothy.Caller, func(), error)
 }
 
@@ -156,9 +157,9 @@ func route(pattern, id string, scope bothy.Scope, h Handler) Route {
 // ownKeyLength is how many digits a key has that was not made for E2B's clients.
 const ownKeyLength = 64
 
-// KeyOf finds the key in a request of a client. Since many clients take only keys that
-// begin with e2b_, any other key of this server is one when that is put in the place of
-// its own beginning, which is what `bothy e2b env` does.
+// KeyOf finds the key in a client's request. Since many clients only accept keys that
+// begin with e2b_, any key of this server also works with its prefix replaced by that,
+// as `bothy e2b env` does.
 func KeyOf(r *http.Request) string {
 	key := r.Header.Get("X-Api-Key")
 	if key == "" {

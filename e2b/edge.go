@@ -66,8 +66,9 @@ func (d *Door) ServePort(w http.ResponseWriter, r *http.Request, sandbox string,
 	return true
 }
 
-// forControl reports whether a request that names a sandbox in its header is for the
-// control API all the same: clients of old put the header into all of their requests.
+// forControl reports whether a request that names a sandbox in its header is
+// nevertheless for the control API: old clients put the header into all of their
+// requests.
 func forControl(r *http.Request) bool {
 	if r.Header.Get("X-Api-Key") == "" || portOf(r.Header.Get(headerPort)) != agentPort {
 		return false
@@ -76,7 +77,7 @@ func forControl(r *http.Request) bool {
 	return !agent
 }
 
-// portOf reads a port, which is the agent's where none is given; 0 is none.
+// portOf reads a port, by default the agent's; 0 is invalid.
 func portOf(text string) uint16 {
 	if text == "" {
 		return agentPort
@@ -88,7 +89,7 @@ func portOf(text string) uint16 {
 	return uint16(n)
 }
 
-// reachable reports whether a sandbox is there, or comes when it is asked for.
+// reachable reports whether a sandbox is running, or resumes on request.
 func reachable(sb *bothy.Sandbox) bool {
 	switch stateOf(sb.State) {
 	case "running":
@@ -133,8 +134,8 @@ func (d *Door) serveTarget(w http.ResponseWriter, r *http.Request, t target, byH
 	return true
 }
 
-// public reports whether everybody may see a sandbox's ports: one that E2B's clients
-// made, and that they did not ask to be shut.
+// public reports whether anyone may use a sandbox's ports: if E2B's clients created
+// it, and did not ask for it to be closed.
 func (d *Door) public(sb *bothy.Sandbox) bool {
 	return d.config.PublicPorts && sb.Metadata[markName] != "" && sb.Metadata[markPrivate] == ""
 }
@@ -182,20 +183,20 @@ func (d *Door) serveCall(w http.ResponseWriter, r *http.Request, t target, c Cal
 
 type targetKey struct{}
 
-// edgeFailure is what is said where a sandbox's port cannot be reached.
+// edgeFailure is the answer if a sandbox's port cannot be reached.
 type edgeFailure struct {
 	failure
 	SandboxID string `json:"sandboxId,omitempty"`
 	Port      uint16 `json:"port,omitempty"`
 }
 
-// gone are the failures of which clients are told that the sandbox is not there.
+// gone are the errors that clients see as a missing sandbox.
 var gone = map[bothy.Code]bool{
 	bothy.CodeSandboxNotFound: true, bothy.CodeSandboxEnded: true, bothy.CodeSandboxPaused: true, bothy.CodeSandboxNotReady: true,
 }
 
-// FailPort answers a request for a port with an error. Clients know by 502 and these
-// words what is the matter.
+// FailPort answers a request for a port with an error. Clients recognise it by the
+// status 502 and this text.
 func FailPort(w http.ResponseWriter, r *http.Request, status int, err *bothy.Error) {
 	t, _ := r.Context().Value(targetKey{}).(target)
 	f := edgeFailure{failureOf(status, err), t.id, 0}
@@ -234,7 +235,8 @@ func (d *Door) agentProxy() *httputil.ReverseProxy {
 	}
 }
 
-// failedKey is where the proxy leaves its error, so that it takes the way of all errors.
+// failedKey is the context key for the proxy's error, so that it is handled like all
+// errors.
 type failedKey struct{}
 
 type agentTransport struct{ guests Guests }
@@ -303,7 +305,7 @@ var agentPaths = map[string]Call{
 	"/files":   {ID: "e2b:files", Audit: true},
 }
 
-// streams are the calls that last until somebody ends them.
+// streams are the calls without an end of their own.
 var streams = map[string]bool{
 	"/process.Process/Start": true, "/process.Process/Connect": true, "/process.Process/StreamInput": true,
 	"/filesystem.Filesystem/WatchDir": true,
@@ -316,8 +318,8 @@ var readers = map[string]bool{
 	"/filesystem.Filesystem/CreateWatcher": true, "/filesystem.Filesystem/GetWatcherEvents": true, "/filesystem.Filesystem/RemoveWatcher": true,
 }
 
-// agentCall finds what a request asks of the agent. Nothing but what clients of E2B's
-// need gets through: the agent does more for this server.
+// agentCall finds the agent call of a request. Only calls that E2B's clients need are
+// let through: the agent offers more to this server.
 func agentCall(r *http.Request) (Call, bool) {
 	p := r.URL.Path
 	if path.Clean(p) != p || r.URL.RawPath != "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// lifecycleTypes are E2B's types of events, and what they are here.
+// lifecycleTypes are E2B's event types, and their equivalents here.
 var lifecycleTypes = []struct{ e2b, ours string }{
 	{"sandbox.lifecycle.created", bothy.EventSandboxCreated},
 	{"sandbox.lifecycle.updated", bothy.EventSandboxUpdated},
@@ -54,7 +54,8 @@ type lifecycleEvent struct {
 	Timestamp   time.Time      `json:"timestamp"`
 }
 
-// describe shows an event with what is known of its sandbox, which may be nil.
+// describe converts an event, with what is known about its sandbox, which may
+// be nil.
 func describe(e bothy.Event, sb *bothy.Sandbox) lifecycleEvent {
 	l := lifecycleEvent{
 		Version: "v2", ID: strconv.FormatInt(e.ID, 10), Type: lifecycleType(e.Type), SandboxID: e.SandboxID,
@@ -81,7 +82,8 @@ type getter interface {
 	Get(ctx context.Context, id string) (*bothy.Sandbox, error)
 }
 
-// known is the sandbox of an event, or nil when it was forgotten or is none.
+// known is the sandbox of an event, or nil if it was forgotten or there is
+// none.
 func known(ctx context.Context, s getter, e bothy.Event) *bothy.Sandbox {
 	if e.SandboxID == "" {
 		return nil

@@ -10,13 +10,13 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// maxForm bounds the forms that are looked into here. Larger ones go to the agent as
-// they are.
+// maxForm limits the forms that are parsed here. Larger ones go to the agent
+// unchanged.
 const maxForm = 256 << 10
 
-// unwrapForm makes an upload of one small file in a form, which is how clients send
-// most files, the upload of that file alone: reading a form inside of a sandbox costs
-// half a millisecond more. All other uploads stay as they are.
+// unwrapForm turns a form with one small file, which is how clients send most files,
+// into a plain upload of that file: parsing a form inside a sandbox costs half a
+// millisecond more. All other uploads stay as they are.
 func unwrapForm(r *http.Request) error {
 	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || r.URL.Path != "/files" || r.Method != http.MethodPost || kind != "multipart/form-data" ||

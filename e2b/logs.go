@@ -22,9 +22,9 @@ type logEntry struct {
 	Fields    map[string]string `json:"fields"`
 }
 
-// logOf is the output of the commands in a request's sandbox, as far as it is held, by
-// line. Output carries no time here. So that clients can go on from a line by its time, each
-// line is a millisecond younger than the one before, and the first as old as the sandbox.
+// logOf returns the buffered output of the commands in a request's sandbox, by line. Output
+// has no timestamps here. So that clients can continue from a line by its time, each line is
+// a millisecond later than the previous one, beginning at the sandbox's creation.
 func (d *Door) logOf(r *http.Request) ([]logEntry, error) {
 	sb, err := d.found(r.Context(), d.id(r))
 	if err != nil {

@@ -113,8 +113,8 @@ func (d *Door) measured(ctx context.Context, sb *bothy.Sandbox, start, end int64
 	return list, nil
 }
 
-// metrics answers with what was measured while a sandbox ran, and with what it uses now
-// where the interval has not ended.
+// metrics answers with the measurements taken while a sandbox ran, and with the current
+// one if the interval includes now.
 func (d *Door) metrics(w http.ResponseWriter, r *http.Request) error {
 	end, err := number(r.URL.Query(), "end", math.MaxInt, 0, math.MaxInt)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// network is what a client asks of one.
+// network is a client's network settings.
 type network struct {
 	Public     *bool             `json:"allowPublicTraffic,omitempty"`
 	AllowOut   []string          `json:"allowOut,omitempty"`
@@ -29,7 +29,7 @@ func (d *Door) networkRoutes() []Route {
 	}
 }
 
-// check refuses what there is no counterpart of.
+// check refuses settings that have no equivalent here.
 func (n *network) check() error {
 	switch {
 	case n.Proxy != nil:
@@ -44,9 +44,9 @@ func (n *network) check() error {
 	return nil
 }
 
-// policyOf translates a network into a policy. Without any word on it everything is
-// allowed. What is allowed beats what is denied, so with all denied only the allowed is
-// left.
+// policyOf translates a network into a policy. By default everything is allowed. Allow
+// rules take precedence over deny rules, so with everything denied only the allowed
+// remains.
 func policyOf(internet *bool, n *network) (*bothy.Network, error) {
 	if n == nil {
 		n = &network{}
@@ -90,7 +90,7 @@ func prefixOf(text string) (netip.Prefix, error) {
 	return netip.ParsePrefix(text)
 }
 
-// mark keeps what was asked for, so that it can be told.
+// mark stores the requested settings, so that they can be returned.
 func (in *newSandbox) mark(m map[string]string) {
 	if in.Internet != nil {
 		m[markInternet] = strconv.FormatBool(*in.Internet)

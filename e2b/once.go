@@ -63,8 +63,8 @@ func (d *Door) make(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbo
 	return d.Sandboxes.Create(ctx, req)
 }
 
-// createOnce makes a sandbox, or finds the one that an earlier request with the same
-// Idempotency-Key has made and that is still there: the key is kept with it.
+// createOnce creates a sandbox, or finds the one created by an earlier request with
+// the same Idempotency-Key if it still exists: the key is stored with it.
 func (d *Door) createOnce(r *http.Request, req bothy.SandboxCreate) (*bothy.Sandbox, error) {
 	key := r.Header.Get("Idempotency-Key")
 	if key == "" {

@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// plain takes the compression off a call of the agent's services, which know none, so
-// that the record says what was asked in any case. Files may be compressed on their way
-// to the agent.
+// plain decompresses calls to the agent's services, which do not support compression,
+// so that the audit always sees the request. Files may be sent to the agent compressed.
 func plain(r *http.Request) {
 	if !strings.HasPrefix(r.URL.Path, "/process.") && !strings.HasPrefix(r.URL.Path, "/filesystem.") {
 		return
@@ -50,8 +49,8 @@ func (u *unzipper) Read(p []byte) (int, error) {
 	return u.z.Read(p)
 }
 
-// unframer reads the messages of a stream, each behind a flag and its length, and gives
-// them as they are without compression.
+// unframer reads the messages of a stream, each after a flag and its length, and
+// returns them decompressed.
 type unframer struct {
 	from io.Reader
 	left []byte

@@ -26,7 +26,7 @@ type prepared struct {
 	set map[string]struct{}
 }
 
-// maxPrepared bounds what is remembered. It begins afresh beyond that.
+// maxPrepared limits the cache. It is cleared beyond that.
 const maxPrepared = 20000
 
 func (p *prepared) has(sandbox, context string) bool {

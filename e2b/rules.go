@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// rule is one of those for a host: what is done to requests to it.
+// rule says what is done to requests to a host.
 type rule struct {
 	Transform *transform `json:"transform,omitempty"`
 }

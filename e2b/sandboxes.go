@@ -14,10 +14,10 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// envdVersion is what clients are told of the agent: with it they use all that they can.
+// envdVersion is the agent version that clients see: with it they use all features.
 const envdVersion = "0.6.4"
 
-// Sandboxes live so many seconds unless asked otherwise, by the version of the call.
+// The default time-outs of sandboxes in seconds, by the version of the call.
 const (
 	lifeV1 = 15
 	lifeV2 = 300
@@ -51,7 +51,7 @@ type newSandbox struct {
 	Volumes []map[string]any `json:"volumeMounts"`
 }
 
-// sandbox is what a client learns of one that it may use.
+// sandbox is what a client is told about a sandbox that it may use.
 type sandbox struct {
 	TemplateID   string `json:"templateID"`
 	SandboxID    string `json:"sandboxID"`
@@ -63,7 +63,7 @@ type sandbox struct {
 	Domain       string `json:"domain,omitempty"`
 }
 
-// listed is what a list says of a sandbox, and detail what is said of one.
+// listed is a sandbox in a list, and detail a single one.
 type listed struct {
 	TemplateID  string            `json:"templateID"`
 	SandboxID   string            `json:"sandboxID"`
@@ -178,7 +178,7 @@ func (d *Door) request(ctx context.Context, in newSandbox, life int) (req bothy.
 	return req, err
 }
 
-// check refuses what there is no counterpart of.
+// check refuses settings that have no equivalent here.
 func (in *newSandbox) check() error {
 	for k := range in.Metadata {
 		if strings.HasPrefix(k, markPrefix) {
@@ -199,7 +199,7 @@ func (in *newSandbox) check() error {
 	return nil
 }
 
-// seconds is a time-out in seconds. There is none without an end.
+// seconds is a time-out in seconds. It is always limited.
 func seconds(given *int, otherwise int) (*int, error) {
 	if given == nil {
 		return &otherwise, nil
@@ -211,7 +211,7 @@ func seconds(given *int, otherwise int) (*int, error) {
 	return &t, nil
 }
 
-// shown is a sandbox as it is shown to its maker.
+// shown is a sandbox as shown to its creator.
 func (d *Door) shown(ctx context.Context, sb *bothy.Sandbox) sandbox {
 	s := sandbox{
 		TemplateID: templateOf(sb), SandboxID: sb.ID, Alias: sb.Metadata[markName], ClientID: clientID,
@@ -232,8 +232,8 @@ func (d *Door) tokens(ctx context.Context, sb *bothy.Sandbox) (agent, traffic st
 
 func templateOf(sb *bothy.Sandbox) string { return sb.Template }
 
-// stateOf is a sandbox's state in E2B's words, or "" where they have none: it is not
-// there yet, or not any more.
+// stateOf is a sandbox's state in E2B's terms, or "" if there is no equivalent: it
+// is not there yet, or no longer.
 func stateOf(s bothy.State) string {
 	switch s {
 	case bothy.StateRunning, bothy.StatePausing:
@@ -367,7 +367,7 @@ func (d *Door) refresh(w http.ResponseWriter, r *http.Request) error {
 	return done(w)
 }
 
-// extend lets a sandbox live for so many seconds from now at least.
+// extend lets a sandbox live for at least this many seconds from now.
 func (d *Door) extend(ctx context.Context, sb *bothy.Sandbox, seconds int) (*bothy.Sandbox, error) {
 	if sb.ExpiresAt == nil || !sb.ExpiresAt.Before(d.now().Add(time.Duration(seconds)*time.Second)) {
 		return sb, nil
@@ -389,8 +389,8 @@ var statesOf = map[string][]bothy.State{
 	"paused":  {bothy.StatePaused, bothy.StateResuming},
 }
 
-// list answers with a page. What the store cannot choose by is chosen here, over all
-// that it lists, which is bounded by what a project may have.
+// list answers with a page. Filters that the store does not support are applied
+// here, to everything it lists, which is limited by what a project may have.
 func (d *Door) list(w http.ResponseWriter, r *http.Request, states []string, limit int) error {
 	f, want, err := filterOf(r.URL.Query(), states)
 	if err != nil {
@@ -422,7 +422,7 @@ func (d *Door) list(w http.ResponseWriter, r *http.Request, states []string, lim
 	return reply(w, http.StatusOK, page)
 }
 
-// filterOf reads what a list is to hold.
+// filterOf reads the filter of a list.
 func filterOf(q url.Values, states []string) (f bothy.SandboxFilter, want func(listed) bool, err error) {
 	f.Limit = 1000
 	if given := split(q["state"]); len(given) > 0 {

@@ -38,7 +38,7 @@ func (d *Door) pause(w http.ResponseWriter, r *http.Request) error {
 type resumeRequest struct {
 	Timeout   *int  `json:"timeout"`
 	AutoPause *bool `json:"autoPause"`
-	// Memory is false where the processes are to be gone.
+	// Memory is false if the processes are to be dropped.
 	Memory *bool `json:"memory"`
 }
 

@@ -78,8 +78,8 @@ func (d *Door) listSnapshots(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, list)
 }
 
-// sleeps returns what tells the snapshots in which sandboxes are paused, which are not
-// listed, from those that somebody took.
+// sleeps returns a function that recognises the snapshots of paused sandboxes, which
+// are not listed.
 func (d *Door) sleeps(ctx context.Context) func(*bothy.Snapshot) bool {
 	known := map[string]*bothy.Sandbox{}
 	return func(n *bothy.Snapshot) bool {

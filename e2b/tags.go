@@ -53,7 +53,7 @@ func buildIDOf(t *bothy.Template) string {
 	return uuid.NewSHA1(uuid.NameSpaceOID, []byte(t.Digest)).String()
 }
 
-// ownName is the name of a template that may be changed: none of those that the settings give.
+// ownName is the name of a template that may be changed, which those in the settings may not.
 func (d *Door) ownName(name string) (string, error) {
 	bare := bareName(name)
 	if _, ok := d.config.Templates[bare]; ok {
@@ -140,8 +140,8 @@ func (d *Door) listTags(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, list)
 }
 
-// sameName lists a template by each of its tags. Where a project has one of its own, those
-// for all of the same name are left out.
+// sameName lists a template under each of its tags. If a project has its own, shared ones
+// with the same name are left out.
 func (d *Door) sameName(ctx context.Context, name string) ([]*bothy.Template, error) {
 	all, err := d.Templates.Templates(ctx)
 	if err != nil {

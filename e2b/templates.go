@@ -18,8 +18,8 @@ func bareName(name string) string {
 	return name
 }
 
-// origin finds what a sandbox is to start from by any of the names that E2B's clients
-// use: one of E2B's own templates, a snapshot's id or name, or a template of this server.
+// origin finds what a sandbox starts from, by any of the names that E2B's clients use:
+// one of E2B's own templates, a snapshot's id or name, or a template of this server.
 func (d *Door) origin(ctx context.Context, asked string) (template, snapshot string, err error) {
 	name := bareName(asked)
 	if strings.HasPrefix(name, "snp") {
@@ -72,7 +72,7 @@ func (d *Door) templateRoutes() []Route {
 	}
 }
 
-// template is what a client learns of one.
+// template is what a client is told about a template.
 type template struct {
 	TemplateID    string     `json:"templateID"`
 	BuildID       string     `json:"buildID"`

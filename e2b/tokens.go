@@ -39,7 +39,8 @@ func sandboxOf(token string) string {
 // holder finds the caller behind proof of a key, as bothy.KeyHolder does.
 type holder func(end func(error)) (*bothy.Caller, func(), error)
 
-// byToken finds the caller behind a token for a sandbox; false means that it is none.
+// byToken finds the caller behind a token for a sandbox; false means that the token
+// is invalid.
 func (d *Door) byToken(ctx context.Context, what string, sb *bothy.Sandbox, token string) (holder, bool) {
 	id, _, _ := strings.Cut(token, ".")
 	if !hmac.Equal([]byte(token), []byte(d.token(what, id, sb.ID))) {
@@ -62,7 +63,7 @@ func (d *Door) byID(ctx context.Context, sb *bothy.Sandbox, id string) holder {
 	}
 }
 
-// everybody is the caller of a port that is shown to everybody.
+// everybody is the caller of a public port.
 func everybody(sb *bothy.Sandbox) holder {
 	return func(func(error)) (*bothy.Caller, func(), error) {
 		return &bothy.Caller{ProjectID: sb.ProjectID, Scopes: []bothy.Scope{bothy.ScopeSandboxesWrite}}, func() {}, nil
@@ -110,5 +111,5 @@ func signature(method string, q url.Values, token string) string {
 	return "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
-// farAhead stands for the end of what does not end by itself.
+// farAhead is the end time of sandboxes without a time-out.
 const farAhead = 100 * 365 * 24 * time.Hour

@@ -28,8 +28,8 @@ func (d *Door) checkVersion(r *http.Request) error {
 // newest are the newest versions of E2B's SDKs that were tested.
 var newest = map[string][3]int{"python": {2, 63, 0}, "js": {2, 51, 0}}
 
-// ServeMissing tells a client of E2B's that its version may be to blame, if it asks for what
-// there is not.
+// ServeMissing tells an E2B client that its version may be the reason, if it calls something
+// that does not exist.
 func (d *Door) ServeMissing(w http.ResponseWriter, r *http.Request) bool {
 	language, text := r.Header.Get("Lang"), r.Header.Get("Package_version")
 	last, ok := newest[language]

@@ -14,7 +14,7 @@ type budgetID struct {
 	id   string
 }
 
-// budget is one with what has been spent of it in its present period.
+// budget is a budget with what has been spent in its current period.
 type budget struct {
 	store.Budget
 	period    period
@@ -153,7 +153,7 @@ func (m *Meter) refresh(ctx context.Context, id budgetID) error {
 	return nil
 }
 
-// storedSum is what the store has of a budget's period.
+// storedSum is the store's sum for a budget's period.
 func (m *Meter) storedSum(ctx context.Context, id budgetID, p period) (c store.Counts, err error) {
 	if id.kind == store.BudgetTree {
 		return m.o.Store.TreeUsage(ctx, id.id)
@@ -165,13 +165,13 @@ func (m *Meter) storedSum(ctx context.Context, id budgetID, p period) (c store.C
 	return c, err
 }
 
-// SetProjectBudget bounds what a project may spend in a month. 0 is no bound.
+// SetProjectBudget limits what a project may spend in a month. 0 is no limit.
 func (m *Meter) SetProjectBudget(ctx context.Context, project string, amount float64) error {
 	return m.setBudget(ctx, store.Budget{Kind: store.BudgetProject, ID: project, Project: project, Amount: amount})
 }
 
-// SetTreeBudget bounds what a sandbox and all that is forked from it may spend.
-// 0 is no bound.
+// SetTreeBudget limits what a sandbox and everything forked from it may spend.
+// 0 is no limit.
 func (m *Meter) SetTreeBudget(ctx context.Context, root, project string, amount float64) error {
 	return m.setBudget(ctx, store.Budget{Kind: store.BudgetTree, ID: root, Project: project, Amount: amount})
 }
@@ -337,8 +337,8 @@ func (m *Meter) watchBudget(ctx context.Context, host Host, id budgetID) {
 	}
 }
 
-// tellBudget records the event once in each period. It is told before that is
-// noted: rather twice than never.
+// tellBudget records the event once in each period. It is recorded before that
+// is noted: better twice than never.
 func (m *Meter) tellBudget(ctx context.Context, host Host, typ string, b store.Budget, used float64) {
 	sandbox := ""
 	if b.Kind == store.BudgetTree {
@@ -364,7 +364,7 @@ func (m *Meter) tellBudget(ctx context.Context, host Host, typ string, b store.B
 
 func (m *Meter) cost(c store.Counts) float64 { return m.o.Rates.Cost(usage(c)) }
 
-// usage is counts in the units of the API, without what they cost.
+// usage converts counts to the units of the API, without cost.
 func usage(c store.Counts) bothy.Usage {
 	return bothy.Usage{
 		VCPUSeconds: float64(c[store.VCPU]) / 1e6, CPUSeconds: float64(c[store.CPU]) / 1e6,

@@ -1,13 +1,12 @@
-// Package metering counts what projects use, second by second, and keeps them
-// to their budgets. lifecycle tells it when sandboxes begin and stop to run;
+// Package metering counts what projects use, second by second, and enforces
+// their budgets. lifecycle tells it when sandboxes start and stop running;
 // server gives it a store.
 //
-// Each running sandbox has a mark: up to when it has been counted. What is
-// counted and the mark go to the store in one transaction, so that a server
-// which is killed leaves no time that is counted twice, and none that is
-// counted never but for what came after the last mark. Time is measured by a
-// clock that cannot be set; the wall clock only says to which hour it
-// belongs.
+// Each running sandbox has a mark: up to when it has been counted. Counts and
+// mark are stored in one transaction, so that after a crash of the server no
+// time is counted twice, and only the time after the last mark can be lost.
+// Time is measured by the monotonic clock; the wall clock only says which hour
+// it belongs to.
 package metering
 
 import (
@@ -35,7 +34,7 @@ type Options struct {
 	// Snapshots and Templates list all there are.
 	Snapshots func(ctx context.Context) ([]*bothy.Snapshot, error)
 	Templates func(ctx context.Context) ([]*bothy.Template, error)
-	// Project returns CodeProjectNotFound where there is no project.
+	// Project returns CodeProjectNotFound for an unknown project.
 	Project func(ctx context.Context, id string) error
 	Rates   bothy.Rates
 	// Storage says whether this server counts snapshots and templates, where several share
@@ -52,7 +51,7 @@ type Options struct {
 	Log   *slog.Logger
 }
 
-// Host is who does what budgets demand. Its methods may take long.
+// Host carries out what budgets demand. Its methods may take long.
 type Host interface {
 	// PauseOverBudget pauses the running sandboxes of a project, or, with a
 	// root, those of that sandbox's tree.
@@ -68,17 +67,16 @@ type Meter struct {
 	log   *slog.Logger
 	boot  string // makes the ids of batches this server's own
 
-	// flushing is held while writing, and while a sum must match what has
-	// not been written. It is taken before any other.
+	// flushing is held while writing, and while a sum must match unwritten
+	// counts. It is taken before any other lock.
 	flushing sync.Mutex
-	// asking bounds the questions that are answered at once: they take the
-	// store's time from everybody.
+	// asking limits the number of concurrent queries: they slow down the store
+	// for everyone.
 	asking  chan struct{}
 	queue   []store.UsageBatch // being written, oldest first; under flushing
 	batches int                // under flushing
 
-	// putting is held while a budget is stored, so that what is in memory is
-	// what is stored.
+	// putting is held while a budget is stored, so that memory and store agree.
 	putting sync.Mutex
 
 	mu      sync.Mutex
@@ -96,14 +94,14 @@ type Meter struct {
 	enforcing sync.WaitGroup
 }
 
-// due is what is to be written of one sandbox.
+// due is what is to be written for one sandbox.
 type due struct {
 	rows map[rowKey]store.Counts
 	mark bool
 	gone bool
 }
 
-// storedDue is what is to be written of snapshots and templates.
+// storedDue is what is to be written for snapshots and templates.
 type storedDue struct {
 	rows map[rowKey]store.Counts
 	at   store.Moment
@@ -282,7 +280,7 @@ func (m *Meter) count(ctx context.Context, counters bool, which func(*span) bool
 }
 
 // Health returns nil, or what an operator must know: usage that cannot be
-// written is kept in memory, and lost if the server ends before it can be.
+// written is kept in memory, and lost if the server ends before that.
 func (m *Meter) Health() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -302,7 +300,7 @@ func (m *Meter) Unwritten() time.Duration {
 // rowsPerBatch bounds the sandboxes of one transaction: others wait for it.
 const rowsPerBatch = 64
 
-// flush writes what is due. What cannot be written stays due.
+// flush writes everything due. What cannot be written stays due.
 func (m *Meter) flush(ctx context.Context) error {
 	m.flushing.Lock()
 	defer m.flushing.Unlock()
@@ -403,8 +401,8 @@ func (m *Meter) dueOf(id string) *due {
 }
 
 const (
-	// maxKeyLabels and maxLabelBytes bound what is kept of a sandbox's
-	// metadata, each of which costs rows of its own.
+	// maxKeyLabels and maxLabelBytes limit what is kept of a sandbox's
+	// metadata, since every label costs rows.
 	maxKeyLabels  = 16
 	maxLabelBytes = 256
 )

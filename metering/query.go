@@ -24,13 +24,13 @@ const (
 	// hour.
 	maxHours  = 20 * 366 * 24
 	maxHourly = 366 * 24
-	// fresh is how old an answer may be. An older one is counted anew.
+	// fresh is how old an answer may be. Otherwise usage is counted again.
 	fresh = time.Second
 	// maxAt is more than the hours of any group's time.
 	maxAt = 1 << 32
 	// maxAsking bounds the answers that are being looked for.
 	maxAsking = 2
-	// costDigits is to what a cost is rounded: a billionth.
+	// costDigits is what a cost is rounded to: a billionth.
 	costDigits = 1e9
 )
 
@@ -225,7 +225,7 @@ func parseCursor(cursor string, q store.UsageQuery) (*store.UsageGroup, error) {
 		WithHint("Pass the next_cursor of the page before, unchanged and with the same question, or leave it out to start at the first page.")
 }
 
-// freshen counts and writes what has happened since it was last done.
+// freshen counts and writes usage since the last time.
 func (m *Meter) freshen(ctx context.Context) {
 	now := m.now()
 	m.mu.Lock()

@@ -34,7 +34,7 @@ func (s *span) mark(id string) store.UsageMark {
 	return store.UsageMark{Sandbox: id, Started: s.started, Moment: s.at, CPU: s.cpu, Egress: s.egress, Ingress: s.ingress}
 }
 
-// keyOf is what a sandbox's usage belongs to.
+// keyOf returns the key that a sandbox's usage is counted under.
 func keyOf(sb *store.Sandbox) store.UsageKey {
 	return store.UsageKey{Project: sb.ProjectID, Template: sb.Template, Sandbox: sb.ID, Labels: labels(sb.Metadata), Root: sb.BudgetRoot}
 }
@@ -62,9 +62,9 @@ func (m *Meter) Starting(ctx context.Context, _ *store.Sandbox, read func(contex
 	return b
 }
 
-// Started counts a sandbox from its MeterState on, or, adopted, one that has run
-// on while no server was there from where the last one stopped to. read tells
-// its counters.
+// Started counts a sandbox from its MeterState on; an adopted one, which kept
+// running without a server, from where the last server stopped. read returns its
+// counters.
 func (m *Meter) Started(ctx context.Context, sb *store.Sandbox, read func(context.Context) (bothy.MeterReading, error), adopted bool) {
 	s := &span{
 		key: keyOf(sb), read: read, milliCPU: int64(math.Round(sb.CPU * 1000)), memoryMB: int64(sb.MemoryMB), at: m.now(),
@@ -89,7 +89,7 @@ func (m *Meter) Started(ctx context.Context, sb *store.Sandbox, read func(contex
 	m.dueOf(sb.ID).mark = true
 }
 
-// errNotRead stands for counters that need not be read: they were a moment ago.
+// errNotRead means that counters need not be read: they were read a moment ago.
 var errNotRead = errors.New("not read")
 
 func startOf(sb *store.Sandbox) (s state, ok bool) {
@@ -108,8 +108,9 @@ func (s *span) begin(from state, known bool, r bothy.MeterReading, read bool) {
 	if !read {
 		s.cpu, s.egress, s.ingress = from.CPU, from.Egress, from.Ingress
 	}
-	// A server that was killed may have lost the end of what the gateway
-	// counted: it begins again at less, and that is not to be lost twice.
+	// A server that was killed may have lost the gateway's last counts: the
+	// counter then continues from a lower value, which must not be counted as a
+	// loss twice.
 	s.cpu, s.egress, s.ingress = min(s.cpu, from.CPU), min(s.egress, from.Egress), min(s.ingress, from.Ingress)
 	ago := elapsed(from.Moment, s.at)
 	s.at.Uptime -= ago
@@ -129,7 +130,7 @@ func (m *Meter) Recovered() {
 	m.written = stale(m.now())
 }
 
-// Changed takes over what is new of a sandbox: its metadata and its budget.
+// Changed takes over a sandbox's new metadata and budget.
 func (m *Meter) Changed(ctx context.Context, sb *store.Sandbox) {
 	key := keyOf(sb)
 	m.mu.Lock()
@@ -213,8 +214,8 @@ func (m *Meter) book(rows map[rowKey]store.Counts, key store.UsageKey, now store
 	})
 }
 
-// split shares counts of the time d before end between the hours that it lies
-// in, so that nothing is lost to rounding.
+// split distributes counts for the time d before end over its hours, so that
+// nothing is lost to rounding.
 func split(end time.Time, d time.Duration, c store.Counts, fn func(hour int64, c store.Counts)) {
 	const hour = int64(time.Hour / time.Millisecond)
 	to := end.UnixMilli()

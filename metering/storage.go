@@ -19,7 +19,7 @@ type storage struct {
 	known map[string]bool
 	// gone are those that were deleted while others were being listed.
 	gone map[string]bool
-	// owners is what the snapshots of a sandbox belong to.
+	// owners are the keys that a sandbox's snapshots are counted under.
 	owners map[string]store.UsageKey
 }
 
@@ -103,8 +103,8 @@ func (m *Meter) countStorage(ctx context.Context) bool {
 	return true
 }
 
-// mayCountStorage reports whether this server counts for all. One that begins to continues
-// where the one before it stopped.
+// mayCountStorage reports whether this server counts for all hosts. One that takes over
+// continues where the previous one stopped.
 func (m *Meter) mayCountStorage(ctx context.Context, now store.Moment) bool {
 	may := m.o.Storage()
 	m.mu.Lock()
@@ -141,8 +141,8 @@ func (m *Meter) bookStorage(due *storedDue, key store.UsageKey, meter int, size 
 	m.book(due.rows, key, now, d, c)
 }
 
-// owner is what a snapshot's storage belongs to: its sandbox, as it is labelled
-// now, also when that has ended.
+// owner is the key for a snapshot's storage: its sandbox with its current
+// labels, even if that has ended.
 func (m *Meter) owner(ctx context.Context, n *bothy.Snapshot) store.UsageKey {
 	m.mu.Lock()
 	key, ok := m.storage.owners[n.SandboxID]
@@ -159,7 +159,7 @@ func (m *Meter) owner(ctx context.Context, n *bothy.Snapshot) store.UsageKey {
 		m.storage.owners[n.SandboxID] = key
 		m.mu.Unlock()
 	}
-	// A snapshot that was imported may name a sandbox of somebody else.
+	// An imported snapshot may name a sandbox of another project.
 	if key.Project != n.ProjectID {
 		key = store.UsageKey{Project: n.ProjectID, Sandbox: n.SandboxID}
 	}

@@ -16,8 +16,8 @@ type message struct {
 	method string // "" in a response
 }
 
-// parse reads a line. Only the first of equal keys could be read otherwise elsewhere, so
-// messages that matter are written anew.
+// parse reads a line. Other parsers may treat duplicate keys differently, so messages
+// that matter are re-encoded.
 func parse(line []byte) (*message, error) {
 	var m message
 	if err := json.Unmarshal(line, &m.fields); err != nil || m.fields == nil {

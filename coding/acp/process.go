@@ -14,15 +14,15 @@ import (
 	"github.com/bothy-dev/bothy/client"
 )
 
-// Process is an agent that was started in a sandbox, as a background command. Its
-// connection may be lost and its server restarted: the output is joined again where it was
-// left. While no message is exchanged, its sandbox is paused.
+// Process is an agent that was started in a sandbox, as a background command. The
+// connection may be lost and the server restarted: the output continues where it stopped.
+// While no message is exchanged, its sandbox is paused.
 type Process struct {
 	Exec      bothy.ExecService
 	Snapshots bothy.SnapshotService
 	Sandbox   string
 	PID       int
-	// Stderr gets what the agent writes there.
+	// Stderr gets the agent's standard error.
 	Stderr io.Writer
 	// Patience is how long a server may be away.
 	Patience time.Duration
@@ -30,7 +30,7 @@ type Process struct {
 	// Busy tells whether there is an answer to wait for.
 	Idle time.Duration
 	Busy func() bool
-	// Note is told what a person should know.
+	// Note is called with messages for the user.
 	Note func(format string, args ...any)
 
 	offset int64

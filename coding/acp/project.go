@@ -18,8 +18,8 @@ type Project struct {
 	Files   folder.Files
 	Exec    bothy.ExecService
 	Sandbox string
-	// Only is the one folder that is carried, or "" for those that the sessions name,
-	// and At where that one lies in the sandbox, or "" for the same path.
+	// Only is the one folder that is copied, or "" for those that the sessions name,
+	// and At its path in the sandbox, or "" for the same path.
 	Only, At string
 	// Ignored and Exclude are as in folder.Options.
 	Ignored bool
@@ -28,7 +28,8 @@ type Project struct {
 	States map[string]folder.State
 	// Ready is called before the sandbox is used.
 	Ready func(ctx context.Context) error
-	// Note is told what a person should know, and Carried what was carried.
+	// Note is called with messages for the user, and Carried with what was
+	// copied.
 	Note    func(format string, args ...any)
 	Carried func(local string, r folder.Report)
 
@@ -36,7 +37,7 @@ type Project struct {
 	open []*folder.Folder
 }
 
-// Open implements Folders. A folder in one that is open is open.
+// Open implements Folders. A folder inside an open one is open.
 func (p *Project) Open(ctx context.Context, dir string) error {
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -119,7 +120,7 @@ func (p *Project) prepare(ctx context.Context, script string, args ...string) er
 	return nil
 }
 
-// checkInside refuses places in which a sandbox has files of its own.
+// checkInside refuses paths where a sandbox has its own files.
 func checkInside(path string) error {
 	top, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if slices.Contains([]string{"bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "run", "sbin", "sys", "usr"}, top) || "/"+top == path && top != "workspace" {
@@ -179,7 +180,8 @@ func (p *Project) holding(local string) *folder.Folder {
 	return nil
 }
 
-// Allow implements Folders: what the editor does for the agent is bound as what is carried.
+// Allow implements Folders: what the editor does for the agent is restricted like what is
+// copied.
 func (p *Project) Allow(name string, write bool) error {
 	if filepath.IsAbs(name) && filepath.Clean(name) == name {
 		if real, ok := resolve(name); ok {
@@ -194,7 +196,8 @@ func (p *Project) Allow(name string, write bool) error {
 	return fmt.Errorf("%q is not in the project's folder, and files elsewhere on the editor's host are not for an agent in a sandbox", name)
 }
 
-// resolve follows links. Of a file that is not there yet, the folder is looked at.
+// resolve follows links. For a file that does not exist yet, it resolves the
+// folder.
 func resolve(name string) (string, bool) {
 	for real := name; ; real = filepath.Dir(real) {
 		resolved, err := filepath.EvalSymlinks(real)

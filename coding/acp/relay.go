@@ -18,7 +18,8 @@ import (
 type Agent interface {
 	// Send writes to its input.
 	Send(ctx context.Context, p []byte) error
-	// Follow calls out for what it writes until it has ended, and returns why it has.
+	// Follow calls out with the agent's output until it has ended, and returns why it
+	// did.
 	Follow(ctx context.Context, out func(p []byte) error) error
 }
 
@@ -26,7 +27,7 @@ type Agent interface {
 type Folders interface {
 	// Open carries a folder in, and keeps it the same on both sides from then on.
 	Open(ctx context.Context, dir string) error
-	// Sync carries what was changed, in both directions.
+	// Sync copies changes in both directions.
 	Sync(ctx context.Context) error
 	// Allow says why the agent may not have the editor read or write a file of this
 	// host.
@@ -40,7 +41,7 @@ type Folders interface {
 type Relay struct {
 	Agent   Agent
 	Folders Folders
-	// Note is told what a person should know.
+	// Note is called with messages for the user.
 	Note func(format string, args ...any)
 
 	writing sync.Mutex
@@ -91,8 +92,8 @@ func (r *Relay) end(err error) {
 	}
 }
 
-// Refuse answers every request on in with an error, for an agent that cannot be started:
-// the editor then shows what is wrong. It returns after the first one.
+// Refuse answers a request on in with an error, for an agent that cannot be started: the
+// editor then shows what is wrong. It returns after the first one.
 func Refuse(in io.Reader, out io.Writer, why string) {
 	reader := bufio.NewReaderSize(in, 1<<16)
 	for {
@@ -118,7 +119,7 @@ func (r *Relay) toAgent(ctx context.Context, line []byte) error {
 	return r.Agent.Send(ctx, append(line, '\n'))
 }
 
-// fromEditor reads what the editor says. Messages keep their order.
+// fromEditor reads the editor's messages. They keep their order.
 func (r *Relay) fromEditor(ctx context.Context, in io.Reader) error {
 	var failed error
 	split := lines{each: func(line []byte) {
@@ -280,7 +281,7 @@ func (r *Relay) editorAnswers(ctx context.Context, m *message) {
 	if asked == nil || asked.method != "fs/write_text_file" || m.fields["error"] != nil {
 		return
 	}
-	// The agent's other tools are to see what it has written.
+	// The agent's other tools must see what it has written.
 	if err := r.Folders.Sync(ctx); err != nil {
 		r.Note("%s was written here and not in the sandbox: %v", asked.params().text("path"), err)
 	}
@@ -319,8 +320,8 @@ func (r *Relay) fromAgent(ctx context.Context, line []byte) {
 	r.toEditor(m.line())
 }
 
-// allow says why the editor is not asked to do something. What is passed on is what was
-// looked at.
+// allow says why a request is not passed to the editor. Exactly what was checked is
+// passed on.
 func (r *Relay) allow(m *message) (code int, err error) {
 	switch {
 	case strings.HasPrefix(m.method, "terminal/"):

@@ -1,6 +1,6 @@
-// Package folder keeps a folder of this host and one in a sandbox the same: what was
-// changed on either side is carried to the other. The sandbox is not trusted. Nothing of it
-// is written outside of the folder, through a link, or where git would run it.
+// Package folder keeps a folder on this host and one in a sandbox in sync: changes on
+// either side are copied to the other. The sandbox is not trusted. Nothing from it is
+// written outside the folder, through a link, or where git would run it.
 package folder
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Bounds of what is carried.
+// Limits of what is copied.
 const (
 	// MaxEntries is how many files and folders there may be on each side.
 	MaxEntries = 50_000
@@ -36,7 +36,7 @@ type Files interface {
 	WriteArchive(ctx context.Context, id, path, user string, r io.Reader) error
 }
 
-// Options say what is carried.
+// Options say what is copied.
 type Options struct {
 	// Local is the folder on this host, absolute and without links, and Inside its
 	// path in the sandbox.
@@ -47,11 +47,11 @@ type Options struct {
 	Ignored bool
 	// Exclude are further patterns, as in a .gitignore.
 	Exclude []string
-	// Note is told what a person should know.
+	// Note is called with messages for the user.
 	Note func(format string, args ...any)
 }
 
-// Folder is a folder that lies on both sides.
+// Folder is a folder that exists on both sides.
 type Folder struct {
 	o     Options
 	files Files
@@ -111,8 +111,8 @@ func reason(err error) error {
 	return err
 }
 
-// Allow says why a file of this host is not to be read or written for the sandbox: what is
-// not carried is not had by another way either.
+// Allow says why a file on this host may not be read or written for the sandbox: files
+// that are not copied are not accessible in another way either.
 func (f *Folder) Allow(local string, write bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -130,7 +130,7 @@ func (f *Folder) Allow(local string, write bool) error {
 	return nil
 }
 
-// Options returns what the folder was made with.
+// Options returns the folder's options.
 func (f *Folder) Options() Options { return f.o }
 
 // note tells a person something, once.
@@ -160,8 +160,7 @@ const (
 	kindLink   = "link"
 )
 
-// entry is what is compared to tell whether something has changed. A zero entry is one
-// that is not there.
+// entry is compared to detect changes. A zero entry does not exist.
 type entry struct {
 	Kind   string      `json:"kind,omitempty"`
 	Size   int64       `json:"size,omitempty"`
@@ -176,7 +175,7 @@ func fileEntry(size int64, mode fs.FileMode, at time.Time) entry {
 	return entry{Kind: kindFile, Size: size, Mode: mode.Perm(), Time: at.UnixNano()}
 }
 
-// localEntry describes an entry of this host, or returns a zero entry for what is not carried.
+// localEntry describes an entry on this host, or returns a zero entry if it is not copied.
 func localEntry(name string, info fs.FileInfo) (entry, error) {
 	switch info.Mode().Type() {
 	case 0:
@@ -190,7 +189,7 @@ func localEntry(name string, info fs.FileInfo) (entry, error) {
 	return entry{}, nil
 }
 
-// scan returns what is in the folder of this host.
+// scan returns the content of the folder on this host.
 func (f *Folder) scan(ctx context.Context) (map[string]entry, error) {
 	found := map[string]entry{}
 	err := filepath.WalkDir(f.o.Local, func(full string, d fs.DirEntry, err error) error {
@@ -239,14 +238,14 @@ func skip(d fs.DirEntry) error {
 	return nil
 }
 
-// list returns what is in the folder in the sandbox.
+// list returns the content of the folder in the sandbox.
 func (f *Folder) list(ctx context.Context) (map[string]entry, error) {
 	found := map[string]entry{}
 	return found, f.listBelow(ctx, found, "")
 }
 
-// listBelow lists all that is below a folder at once. Where that is too much it goes down
-// step by step, past what is ignored.
+// listBelow lists everything below a folder at once. If that is too much it descends step
+// by step, skipping what is ignored.
 func (f *Folder) listBelow(ctx context.Context, found map[string]entry, name string) error {
 	dir := path.Join(f.o.Inside, name)
 	const deep = 64
@@ -277,7 +276,8 @@ func (f *Folder) name(info bothy.FileInfo) string {
 	return strings.TrimPrefix(strings.TrimPrefix(info.Path, f.o.Inside), "/")
 }
 
-// take adds to found what is not ignored. A folder comes before what is in it.
+// take adds entries that are not ignored to found. A folder comes before its
+// content.
 func (f *Folder) take(found map[string]entry, infos []bothy.FileInfo) {
 	for _, info := range infos {
 		name := f.name(info)

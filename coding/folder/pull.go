@@ -21,8 +21,8 @@ import (
 
 const nofollow = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 
-// writer writes what comes out of the sandbox. Everything goes through os.Root, so that no
-// path leads out of the folder.
+// writer writes files from the sandbox. Everything goes through os.Root, so that no path
+// leads out of the folder.
 type writer struct {
 	*Folder
 	root   *os.Root
@@ -40,8 +40,8 @@ func newWriter(f *Folder, local map[string]entry) (*writer, error) {
 
 func (w *writer) close() { w.root.Close() }
 
-// pull carries entries out of the sandbox: first what was removed, the deepest first, and
-// then the rest, folders before what is in them.
+// pull copies entries out of the sandbox: first removals, the deepest first, and then the
+// rest, folders before their content.
 func (w *writer) pull(ctx context.Context, names []string, remote map[string]entry) error {
 	for _, name := range slices.Backward(names) {
 		if !remote[name].there() {
@@ -67,13 +67,13 @@ func (w *writer) pull(ctx context.Context, names []string, remote map[string]ent
 	return nil
 }
 
-// settle notes that both sides have dealt with each other as they are.
+// settle records that both sides are in sync as they are.
 func (w *writer) settle(name string, remote entry) {
 	now := w.now(name)
 	w.base[name] = pair{Local: now, Remote: remote}
 }
 
-// now is what an entry of this host is like at this moment.
+// now is the current state of an entry on this host.
 func (w *writer) now(name string) entry {
 	info, err := w.root.Lstat(name)
 	if err != nil {
@@ -136,7 +136,8 @@ func (w *writer) folder(name string, r entry) {
 	w.note("left the folder %s in the sandbox: something else is in its place here", name)
 }
 
-// clear makes room for an entry of another kind, where that one is as it was carried in.
+// clear makes room for an entry of another kind, if the old one has not changed since it
+// was copied in.
 func (w *writer) clear(name string) error {
 	now := w.now(name)
 	if !now.there() {
@@ -221,8 +222,8 @@ func (w *writer) file(ctx context.Context, name string, r entry) error {
 	return nil
 }
 
-// mode is what the permission bits of a file become here. They stay where the agent has left
-// them alone, and it gives no other user a right to write.
+// mode returns the local permission bits of a file. They stay if the agent has not changed
+// them, and never give other users write permission.
 func (w *writer) mode(name string, r entry) fs.FileMode {
 	if b := w.base[name]; b.Local.Kind == kindFile && b.Remote.Mode == r.Mode {
 		return b.Local.Mode

@@ -54,8 +54,8 @@ func (f *Folder) push(ctx context.Context, names []string, local, remote map[str
 	if err != nil {
 		return r, err
 	}
-	// The other side is now what was sent. If somebody has changed it meanwhile, it is
-	// something else the next time.
+	// The other side now has what was sent. If it was changed meanwhile, it differs
+	// the next time.
 	for name, both := range p.sent {
 		f.base[name] = both
 		r.In++
@@ -66,7 +66,7 @@ func (f *Folder) push(ctx context.Context, names []string, local, remote map[str
 	return r, nil
 }
 
-// packer writes entries of this host as a tar, and keeps what they were like.
+// packer writes entries of this host as a tar, and records their state.
 type packer struct {
 	folder *Folder
 	ctx    context.Context
@@ -109,7 +109,7 @@ func (p *packer) one(name string) error {
 	return p.w.WriteHeader(h)
 }
 
-// file packs a file as it is when it is opened, and as long as it is then.
+// file packs a file with the length it has when it is opened.
 func (p *packer) file(name, full string, h *tar.Header) error {
 	file, err := openFile(full)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/format/gitignore"
 )
 
-// rules say what is not carried. What .gitignore named when they were made stays ignored,
-// so that a program inside cannot have a file carried in by editing it.
+// rules say what is not copied. What .gitignore named when they were made stays ignored,
+// so that a program inside cannot get a file copied in by editing it.
 type rules struct {
 	local   string
 	exclude gitignore.Matcher
@@ -40,7 +40,7 @@ func newRules(local string, exclude []string, ignored bool) (rules, error) {
 	return r, err
 }
 
-// read takes up what the .gitignore files say now.
+// read reads the current .gitignore files.
 func (r *rules) read() error {
 	if r.all {
 		return nil
@@ -83,7 +83,7 @@ func domain(folder string) []string {
 	return strings.Split(folder, "/")
 }
 
-// patterns reads a .gitignore. A link is none to git either.
+// patterns reads a .gitignore. Git ignores links, too.
 func patterns(file string, domain []string) (list []gitignore.Pattern, err error) {
 	info, err := os.Lstat(file)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
@@ -103,8 +103,8 @@ func patterns(file string, domain []string) (list []gitignore.Pattern, err error
 	return list, lines.Err()
 }
 
-// trackedAll lists the files that git keeps although .gitignore names them. Where there is
-// no git, or no repository, there are none.
+// trackedAll lists the files that git tracks although .gitignore names them. Without git,
+// or without a repository, there are none.
 func trackedAll(local string) []string {
 	if _, err := os.Lstat(filepath.Join(local, ".git")); err != nil {
 		return nil
@@ -127,8 +127,8 @@ func (r *rules) ignored(name string, folder bool) bool {
 	return matches(r.first, name, folder) || matches(r.now, name, folder)
 }
 
-// matches asks about an entry and the folders that it is in: what is in a folder that is
-// ignored is ignored with it.
+// matches checks an entry and its parent folders: everything in an ignored folder is
+// ignored.
 func matches(m gitignore.Matcher, name string, folder bool) bool {
 	parts := strings.Split(name, "/")
 	for i := 1; i < len(parts); i++ {

@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// Report says what a Sync has carried.
+// Report says what a Sync has copied.
 type Report struct {
-	// In and Out are how many files, folders and links went into the sandbox and came
-	// out of it, removed ones included, and Bytes what was in them.
+	// In and Out are how many files, folders and links were copied into and out of
+	// the sandbox, including removals, and Bytes their size.
 	In, Out int
 	Bytes   int64
 	// Conflicts are the files that were changed on both sides.
 	Conflicts []string
 }
 
-// Sync carries to each side what was changed on the other since the last time. Where both
-// have changed, both are kept: the sandbox's file is then next to the other one.
+// Sync copies to each side what was changed on the other since the last time. If both
+// have changed, both are kept: the sandbox's file is then next to the local one.
 func (f *Folder) Sync(ctx context.Context) (Report, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -42,7 +42,7 @@ func (f *Folder) Sync(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	defer out.close()
-	// What the agent has made comes first: it is what a person waits for.
+	// The agent's changes come first: the user is waiting for them.
 	pullErr := out.pull(ctx, p.pull, remote)
 	pushed, pushErr := f.push(ctx, p.push, local, remote)
 	r := out.report
@@ -51,8 +51,8 @@ func (f *Folder) Sync(ctx context.Context) (Report, error) {
 	return r, errors.Join(pullErr, pushErr)
 }
 
-// plan is what is to be carried, by name, with the names in order: a folder comes before
-// what is in it.
+// plan is what is to be copied, by name, with the names in order: a folder comes before
+// its content.
 type plan struct{ pull, push []string }
 
 func (f *Folder) plan(local, remote map[string]entry) (p plan) {
@@ -99,7 +99,7 @@ type State struct {
 	Base   map[string]pair `json:"base"`
 }
 
-// State returns what the two sides had in common at the last Sync.
+// State returns the common state of the two sides at the last Sync.
 func (f *Folder) State() State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -120,8 +120,8 @@ func (f *Folder) Restore(s State) error {
 	return nil
 }
 
-// Holds reports whether a path of this host lies in the folder, and says where that is in
-// the sandbox.
+// Holds reports whether a path on this host is in the folder, and returns its path in the
+// sandbox.
 func (f *Folder) Holds(local string) (inside string, ok bool) {
 	return under(local, f.o.Local, f.o.Inside)
 }
