@@ -1,6 +1,6 @@
-// Package access knows who is who: it makes, finds and revokes the keys with
-// which callers prove themselves. server gives it a store and hands it to
-// the doors (api, mcp, e2b), which authenticate every request with it.
+// Package access authenticates callers: it creates, finds and revokes API keys.
+// server gives it a store and passes it to the APIs (api, mcp, e2b), which
+// authenticate every request with it.
 package access
 
 import (
@@ -51,9 +51,9 @@ type Store interface {
 	TouchToken(ctx context.Context, id string, usedAt time.Time) error
 }
 
-// Tokens is the bothy.TokenService over a store. This process must be the only
-// one that changes the tokens in it: a cache answers most authentications. Where others
-// change them as well (WithShared), Refresh is called every few seconds.
+// Tokens is the bothy.TokenService over a store. This process must be the only one that
+// changes the tokens in it: most authentications are answered from a cache. If others
+// change them as well (WithShared), Refresh must be called every few seconds.
 type Tokens struct {
 	store Store
 	now   func() time.Time
@@ -325,8 +325,8 @@ func (t *Tokens) Tokens(ctx context.Context) ([]*bothy.Token, error) {
 	return all, nil
 }
 
-// DeleteToken implements bothy.TokenService. When it returns, the key opens
-// nothing any more, and who holds it has been told.
+// DeleteToken implements bothy.TokenService. When it returns, the key no longer
+// works, and requests that use it have been told.
 func (t *Tokens) DeleteToken(ctx context.Context, id string) error {
 	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
 	if err != nil {
@@ -349,8 +349,8 @@ func (t *Tokens) DeleteToken(ctx context.Context, id string) error {
 	return nil
 }
 
-// Hash returns what is stored of a key. A key is random and long, so a plain
-// hash keeps it as safe as a slow one would.
+// Hash returns the stored form of a key. A key is random and long, so a plain
+// hash is as safe as a slow one.
 func Hash(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:])

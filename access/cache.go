@@ -13,8 +13,8 @@ const maxCached = 10000
 // cache holds tokens by the hash of their key.
 //
 // A token that is read from the store while another call revokes it must not
-// enter the cache afterwards and live on in it. So every drop begins a new
-// generation, and add keeps only what was read in the present one.
+// enter the cache afterwards and stay there. So every drop begins a new
+// generation, and add keeps only tokens read in the current one.
 type cache struct {
 	mu         sync.RWMutex
 	generation uint64

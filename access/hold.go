@@ -8,11 +8,11 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// holders are the requests that work in the name of a key or a link, by its id.
+// holders are the requests in flight that use a key or a link, by its id.
 //
-// A key that is revoked between its look-up and add would be held by no call that
-// is told. So every end begins a new generation, and add takes only who looked
-// up in the present one.
+// A request whose key is revoked between its look-up and add would never be told.
+// So every end begins a new generation, and add only accepts look-ups made in the
+// current one.
 type holders struct {
 	mu         sync.Mutex
 	generation uint64
@@ -30,8 +30,8 @@ func (h *holders) now() (generation uint64) {
 	return h.generation
 }
 
-// add has end called when the id ends, or after the time that is left of it, where
-// that is known. It reports false, and does nothing, when something has ended since
+// add arranges for end to be called when the id ends, or when its remaining time,
+// if known, is up. It reports false, and does nothing, if anything has ended since
 // the generation.
 func (h *holders) add(generation uint64, id string, left *time.Duration, expired error, end func(error)) (release func(), ok bool) {
 	x := &holder{end: end}

@@ -29,12 +29,12 @@ type Projects struct {
 	plans map[string]bothy.Plan
 }
 
-// Budgets keeps projects to what they may spend.
+// Budgets enforces the budgets of projects.
 type Budgets interface {
-	// CheckBudget refuses what cannot be a budget; 0 is none.
+	// CheckBudget refuses an invalid budget; 0 is none.
 	CheckBudget(amount float64) error
 	SetProjectBudget(ctx context.Context, project string, amount float64) error
-	// ProjectBudget returns nil where there is none.
+	// ProjectBudget returns nil if there is none.
 	ProjectBudget(project string) *bothy.BudgetState
 }
 
@@ -51,7 +51,7 @@ func (p *Projects) checkBudget(amount float64) error {
 	return bothy.Errorf(bothy.CodeUnsupported, "this server keeps no budgets").WithHint("Leave budget out.")
 }
 
-// withBudget fills in the budget of a project as it is now.
+// withBudget fills in the current budget of a project.
 func (p *Projects) withBudget(x *bothy.Project, err error) (*bothy.Project, error) {
 	if err == nil && p.budgets != nil {
 		x.Budget = p.budgets.ProjectBudget(x.ID)
@@ -61,8 +61,8 @@ func (p *Projects) withBudget(x *bothy.Project, err error) (*bothy.Project, erro
 
 var _ bothy.ProjectService = (*Projects)(nil)
 
-// NewProjects returns the projects in a store, and makes the default one unless
-// it is there.
+// NewProjects returns the projects in a store, and creates the default one if
+// it is missing.
 func NewProjects(ctx context.Context, s ProjectStore, now func() time.Time) (*Projects, error) {
 	p := &Projects{store: s, now: now, plans: map[string]bothy.Plan{}}
 	_, err := s.Project(ctx, bothy.DefaultProject)

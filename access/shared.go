@@ -14,8 +14,8 @@ const loadAgain = 200 * time.Millisecond
 // WithShared says that other servers change the tokens and projects as well.
 func WithShared() Option { return func(t *Tokens) { t.shared = true } }
 
-// Refresh takes note of what other servers have changed: keys that they revoked open nothing
-// any more, and who holds one is told.
+// Refresh picks up changes by other servers: keys that they revoked no longer work, and
+// requests that use one are told.
 func (t *Tokens) Refresh(ctx context.Context) error {
 	at := t.now()
 	all, err := t.store.TokenHashes(ctx)

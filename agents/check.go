@@ -92,7 +92,7 @@ func checkURL(text string) error {
 	return nil
 }
 
-// clearDir removes what an earlier server has left in a folder.
+// clearDir removes an earlier server's leftovers in a folder.
 func clearDir(dir string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {

@@ -132,8 +132,8 @@ func (s *session) openMemory(ctx context.Context, p piece) error {
 	return err
 }
 
-// closeMemory reconciles the memories for the last time, unless the work continues elsewhere: then
-// the sandbox keeps what was changed in it.
+// closeMemory reconciles the memories for the last time, unless the work continues elsewhere: the
+// sandbox then keeps its changes.
 func (s *session) closeMemory(ctx context.Context) {
 	m := s.memory
 	if m == nil {
@@ -162,7 +162,7 @@ func (s *session) syncMemory(ctx context.Context) {
 	s.reconcile(ctx, func() { m.sync.SyncIfDue(ctx) })
 }
 
-// placeMemory copies the memories into a sandbox, or reconciles them with those that are there.
+// placeMemory copies the memories into a sandbox, or reconciles them with existing ones.
 func (s *session) placeMemory(ctx context.Context, sandbox string) error {
 	m := s.memory
 	if m == nil {
@@ -218,9 +218,9 @@ func (m *memory) readOnly(name string) string {
 	return ""
 }
 
-// exchange makes the sandbox's memories and the copies equal. What was changed in the sandbox is
-// copied out, but where the copy has changed, too: as the SDK has it, the service's version wins.
-// With back, what has changed in the copies is copied into the sandbox.
+// exchange makes the sandbox's memories and the copies equal. Changes in the sandbox are copied
+// out, unless the copy has changed, too: as in the SDK, the service's version wins. With back,
+// changes in the copies are copied into the sandbox.
 func (s *session) exchange(ctx context.Context, sandbox string, back bool) error {
 	agreed := maps.Clone(s.now().Memory)
 	if agreed == nil {

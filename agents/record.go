@@ -12,10 +12,11 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// noHeartbeat is what the first heartbeat of a lease expects of the one before.
+// noHeartbeat is what the first heartbeat of a lease expects as its
+// predecessor.
 const noHeartbeat = "NO_HEARTBEAT"
 
-// A record is what the store holds of a session, sealed.
+// A record is what the store holds about a session, encrypted.
 type record struct {
 	SandboxID string `json:"sandbox_id,omitempty"`
 	// WorkID is the work that is claimed, with the secret that it came with and the
@@ -25,7 +26,7 @@ type record struct {
 	Heartbeat string `json:"heartbeat,omitempty"`
 	// Shell is the process of the bash that stays, 0 for none.
 	Shell int `json:"shell,omitempty"`
-	// Skills are those that lie in the sandbox, as ID@VERSION.
+	// Skills are those in the sandbox, as ID@VERSION.
 	Skills []string `json:"skills,omitempty"`
 	// Calls are the calls whose results are not known to have been taken.
 	Calls map[string]callState `json:"calls,omitempty"`

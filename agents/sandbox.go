@@ -12,9 +12,9 @@ import (
 	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
-// ensure has the session's sandbox run, with its skills and memories in it, and
-// returns its id. A session whose sandbox has ended gets a new one; the error says so
-// once, since what was in the old one is gone.
+// ensure makes sure that the session's sandbox is running, with its skills and
+// memories, and returns its id. A session whose sandbox has ended gets a new one; the
+// error says so once, since the content of the old one is lost.
 func (s *session) ensure(ctx context.Context) (string, error) {
 	id := s.now().SandboxID
 	if s.ready {
@@ -102,7 +102,7 @@ func (s *session) create(ctx context.Context) (string, error) {
 	return box.ID, nil
 }
 
-// sandboxOf is what a session's sandbox is made from.
+// sandboxOf is the request that a session's sandbox is created from.
 func sandboxOf(a *bothy.AgentAttachment, secret sealed, labels map[string]string) bothy.SandboxCreate {
 	req := a.Sandbox
 	req.Secrets = secret.Secrets
@@ -111,7 +111,7 @@ func sandboxOf(a *bothy.AgentAttachment, secret sealed, labels map[string]string
 		req.Metadata = map[string]string{}
 	}
 	maps.Copy(req.Metadata, labels)
-	// Its time is bounded so that one that is forgotten costs nothing, and it comes back when it is used.
+	// Its time is limited so that a forgotten one costs nothing, and it resumes when it is used.
 	if req.TimeoutSeconds == nil {
 		req.TimeoutSeconds = new(sessionTimeout)
 	}
@@ -131,7 +131,7 @@ func explain(err error) string {
 	return err.Error()
 }
 
-// in is a path as it is in the sandbox.
+// in is a path in the sandbox.
 func in(name string) string {
 	if !path.IsAbs(name) {
 		name = path.Join(bothy.DefaultCwd, name)
@@ -141,7 +141,7 @@ func in(name string) string {
 
 var errFull = errors.New("there is enough output")
 
-// output is what a command gave, up to a bound.
+// output is a command's output, up to a limit.
 type output struct {
 	stdout, stderr []byte
 	cut            bool

@@ -23,7 +23,7 @@ type globInput struct {
 	Path    string `json:"path"`
 }
 
-// find lists what is below a folder: the time of its last change, a space, and its path.
+// find lists everything below a folder: modification time, a space, and the path.
 const findScript = `cd -- "$1" || exit 1
 if find --version >/dev/null 2>&1
 then find . -mindepth 1 -printf '%T@ %P\0'
@@ -110,8 +110,8 @@ type grepInput struct {
 	Path    string `json:"path"`
 }
 
-// grepScript searches with what the template has: ripgrep, or the grep of GNU with Perl's
-// expressions, or any other.
+// grepScript searches with what the template has: ripgrep, or GNU grep with Perl's
+// syntax, or any other grep.
 const grepScript = `if command -v rg >/dev/null
 then exec rg -n --no-heading --with-filename --color never --max-filesize 8M -e "$1" -- "$2"
 elif echo a | grep -qP a 2>/dev/null

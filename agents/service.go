@@ -1,9 +1,9 @@
-// Package agents does the work of self-hosted environments of Claude Managed Agents.
+// Package agents is the worker for self-hosted environments of Claude Managed Agents.
 //
-// A worker asks an environment's queue for sessions, gives each a sandbox, and runs in it
-// the tools that the session's agent calls. What must not be lost or done twice is in the
-// store before it is begun: which work is claimed, and how far each call has come. So a
-// server that is killed is followed by one that continues in the same sandboxes.
+// A worker polls an environment's queue for sessions, gives each a sandbox, and runs the
+// tools that the session's agent calls in it. Whatever must not be lost or done twice is
+// stored before it begins: claimed work, and the progress of each call. So after a crash
+// the next server continues in the same sandboxes.
 package agents
 
 import (
@@ -34,7 +34,7 @@ type Store interface {
 	DeleteAgentSession(ctx context.Context, attachment, session string) error
 }
 
-// Vault seals what lies in the store.
+// Vault encrypts what is in the store.
 type Vault interface {
 	Seal(plain []byte, bound string) ([]byte, error)
 	Open(sealed []byte, bound string) ([]byte, error)
@@ -97,7 +97,7 @@ var _ bothy.AgentService = (*Service)(nil)
 // New returns a service. It does no work before Run.
 func New(o Options) *Service { return &Service{o: o, workers: map[string]*worker{}} }
 
-// sealed is what an attachment keeps encrypted.
+// sealed is the encrypted part of an attachment.
 type sealed struct {
 	Key     string         `json:"key"`
 	Secrets []bothy.Secret `json:"secrets,omitempty"`
@@ -286,5 +286,5 @@ func (s *Service) shown(ctx context.Context, a *bothy.AgentAttachment) (*bothy.A
 	return &shown, nil
 }
 
-// boundTo keeps what is sealed from being moved to another attachment.
+// boundTo keeps encrypted data from being moved to another attachment.
 func boundTo(id string) string { return "agents " + id }

@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// stopTime bounds what is still said and done when work has ended.
+	// stopTime limits what is still done after work has ended.
 	stopTime = 10 * time.Second
 	// defaultIdle is how long a session is waited for before its sandbox is paused.
 	defaultIdle = time.Minute
-	// callTime bounds a call. Each tool has bounds of its own below it.
+	// callTime limits a call. Each tool has its own, lower limits.
 	callTime = 2 * maxBashTime
 )
 
@@ -40,8 +40,8 @@ type piece struct {
 	id, secret, heartbeat string
 }
 
-// credential is what authorizes requests for a piece of work: the token in its secret, or else
-// the environment key.
+// credential authorizes requests for a piece of work: the token in its secret, or else the
+// environment key.
 func (p piece) credential(key string) string {
 	if t := p.token(); t != "" {
 		return t
@@ -70,7 +70,7 @@ type session struct {
 	mu     sync.Mutex
 	record record
 
-	// These belong to who holds busy.
+	// These are guarded by busy.
 	ready    bool // the sandbox runs and has what belongs into it
 	agent    *anthropic.BetaManagedAgentsSession
 	requests []option.RequestOption
@@ -151,7 +151,7 @@ func (s *session) recover(ctx context.Context, failed bool) {
 }
 
 // serve runs the tools that the session calls, until it ends, is idle for long, or ctx
-// ends. over says that the session has come to its end.
+// ends. over says that the session has ended.
 func (s *session) serve(ctx context.Context, p piece) (over bool, err error) {
 	w := s.worker
 	s.requests = append(credential(p.credential(w.secret.Key)), option.WithMiddleware(whileHeld(ctx)))
@@ -194,9 +194,9 @@ func (s *session) serve(ctx context.Context, p piece) (over bool, err error) {
 	}
 }
 
-// whileHeld lets requests pass only while the lease is held: the SDK's runner sends the result of a
-// call that was cut short even when its context has ended. It answers as the service would
-// to who has lost the lease, since the SDK tries again after an error.
+// whileHeld lets requests pass only while the lease is held: the SDK's runner sends the result of
+// an aborted call even after its context has ended. It answers like the service after a lost lease,
+// since the SDK retries after an error.
 func whileHeld(held context.Context) option.Middleware {
 	return func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		if held.Err() != nil {
@@ -208,7 +208,7 @@ func whileHeld(held context.Context) option.Middleware {
 	}
 }
 
-// rest leaves the sandbox as it is to be until there is more work.
+// rest puts the sandbox in the state in which it waits for more work.
 func (s *session) rest(ctx context.Context, over bool, why error) {
 	r := s.now()
 	if r.SandboxID == "" {

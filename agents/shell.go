@@ -23,14 +23,14 @@ const (
 	defaultBashTime = 2 * time.Minute
 	maxBashTime     = time.Hour
 
-	// scripts is where commands lie while they run. What is written to the shell
-	// is one short line, which arrives whole or not at all.
+	// scripts is where commands are stored while they run. What is written to
+	// the shell is one short line, which arrives atomically.
 	scripts = "/tmp/.bothy-agents"
 )
 
-// A bash that stays is a process in the sandbox that reads lines. It outlives the server, as
-// does the output that is held of it, so a command is found again by the marks around
-// its output. Each call has marks of its own, so that output has none by accident.
+// The persistent bash is a process in the sandbox that reads lines. It outlives the server,
+// as does its buffered output, so a command is found again by the marks around its output.
+// Each call has its own marks, so that output does not contain them by accident.
 func begin(nonce string) string { return "<bothy-begin-" + nonce + ">\n" }
 func end(nonce string) string   { return "<bothy-end-" + nonce + ":" }
 func probe(nonce string) string { return "<bothy-probe-" + nonce + ">\n" }
@@ -87,7 +87,7 @@ func (s *session) endShell(ctx context.Context) error {
 	return s.change(ctx, func(r *record) { r.Shell = 0 })
 }
 
-// bash runs a command in the shell, or continues one that an earlier server has begun.
+// bash runs a command in the shell, or continues one that an earlier server started.
 func (s *session) bash(ctx context.Context, id, call, command string, timeout time.Duration) (result string, failed bool, err error) {
 	c := s.call(call)
 	if c.Process != 0 {

@@ -16,7 +16,8 @@ import (
 )
 
 // placeSkills copies the skills of the session's agent into its sandbox, below skills in the
-// working folder, unless they are there. One that cannot be had is left out, as the SDK has it.
+// working folder, unless they are there already. A skill that cannot be fetched is left out, as
+// in the SDK.
 func (s *session) placeSkills(ctx context.Context, sandbox string) error {
 	var want []string
 	for _, skill := range s.agent.Agent.Skills {
@@ -33,7 +34,7 @@ func (s *session) placeSkills(ctx context.Context, sandbox string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	// The SDK unpacks what comes from elsewhere, and keeps it within the folder.
+	// The SDK unpacks untrusted archives, and keeps them within the folder.
 	unpacked := agenttoolset.AgentToolContext{Workdir: dir}
 	if err := unpacked.SetupSkillsFromSession(ctx, s.worker.client, s.agent, s.requests...); err != nil {
 		return err

@@ -22,8 +22,8 @@ import (
 const (
 	// refusedPause is how long to wait after the queue has refused the key.
 	refusedPause = 5 * time.Minute
-	// reclaimAfter is how old work may be that was handed out and never acknowledged,
-	// which is what a server leaves that is killed in between.
+	// reclaimAfter is after how long work that was handed out and never acknowledged
+	// is reclaimed; a server that is killed in between leaves such work.
 	reclaimAfter = time.Minute
 )
 
@@ -86,7 +86,7 @@ func newWorker(ctx context.Context, o Options, a *bothy.AgentAttachment) (*worke
 	return w, nil
 }
 
-// start begins to work, first for what was claimed before.
+// start starts working, first on previously claimed work.
 func (w *worker) start(ctx context.Context) {
 	ctx = bothy.WithCaller(ctx, &bothy.Caller{
 		ProjectID: w.attachment.ProjectID, TokenID: "server", TokenName: w.attachment.ID,
@@ -190,7 +190,7 @@ func (w *worker) session(id string) *session {
 	return s
 }
 
-// forget removes a session that has come to its end.
+// forget removes a session that has ended.
 func (w *worker) forget(ctx context.Context, s *session) {
 	w.mu.Lock()
 	delete(w.sessions, s.id)

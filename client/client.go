@@ -1,6 +1,6 @@
-// Package client speaks to a Bothy server over its REST API. It implements the
-// service interfaces of the root package, so that what is written against them
-// (the CLI, the MCP server on stdin) runs here and inside the server alike.
+// Package client talks to a Bothy server over its REST API. It implements the
+// service interfaces of the root package, so that code written against them
+// (the CLI, the MCP server on stdin) works with it and inside the server alike.
 package client
 
 import (
@@ -58,7 +58,7 @@ type Option func(*conn)
 // WithHTTPClient makes the client use h, for tests and for special transports.
 func WithHTTPClient(h *http.Client) Option { return func(c *conn) { c.http = h } }
 
-// WithUserAgent sets what the client calls itself.
+// WithUserAgent sets the client's User-Agent.
 func WithUserAgent(s string) Option { return func(c *conn) { c.agent = s } }
 
 // New returns a client of the server at baseURL, such as

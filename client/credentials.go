@@ -22,7 +22,7 @@ type Credentials struct {
 }
 
 // CredentialsPath is the file that `bothy up` and `bothy serve` write:
-// bothy/credentials.json in $XDG_CONFIG_HOME, or in ~/.config where that is not
+// bothy/credentials.json in $XDG_CONFIG_HOME, or in ~/.config if that is not
 // set, or has no such file while ~/.config does.
 func CredentialsPath() (string, error) {
 	const name = "bothy/credentials.json"
@@ -50,9 +50,9 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// LoadCredentials takes BOTHY_URL and BOTHY_API_KEY, and what is missing from
-// the file; but the file's key is for the file's server alone. Without any key
-// the error is CodeUnauthenticated.
+// LoadCredentials uses BOTHY_URL and BOTHY_API_KEY, and whatever is missing
+// from the file; but the file's key is only used for the file's server. Without
+// any key the error is CodeUnauthenticated.
 func LoadCredentials() (Credentials, error) {
 	c := Credentials{URL: os.Getenv("BOTHY_URL"), APIKey: os.Getenv("BOTHY_API_KEY")}
 	if c.URL == "" || c.APIKey == "" {
@@ -79,7 +79,7 @@ func LoadCredentials() (Credentials, error) {
 
 func sameServer(a, b string) bool { return strings.TrimRight(a, "/") == strings.TrimRight(b, "/") }
 
-// readCredentials returns nothing, and no error, where there is no file.
+// readCredentials returns nothing, and no error, if there is no file.
 func readCredentials() (Credentials, error) {
 	var c Credentials
 	path, err := CredentialsPath()

@@ -40,8 +40,8 @@ func encodeStdin(req *bothy.ExecRequest) {
 	}
 }
 
-// untilFinal reads the events of a command. Where they stop before its end is
-// told, the connection was lost.
+// untilFinal reads the events of a command. If they stop before its final
+// event, the connection was lost.
 func (e *Exec) untilFinal(ctx context.Context, method, path string, q url.Values, in any, fn func(bothy.ExecEvent) error) error {
 	final := false
 	err := e.conn.events(ctx, method, path, q, in, func(raw json.RawMessage) error {

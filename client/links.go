@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Links is the server's bothy.LinkService, but for HoldLink.
+// Links is the server's bothy.LinkService, without HoldLink.
 type Links struct{ conn *conn }
 
 var _ bothy.LinkService = (*Links)(nil)

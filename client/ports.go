@@ -67,7 +67,7 @@ func (p *Ports) DialPort(ctx context.Context, id string, port uint16) (net.Conn,
 	return websocket.NetConn(context.Background(), ws, websocket.MessageBinary), nil
 }
 
-// dial opens a WebSocket where the request leads.
+// dial opens a WebSocket at the request's address.
 func (c *conn) dial(ctx context.Context, r *http.Request) (*websocket.Conn, http.Header, error) {
 	ws, res, err := websocket.Dial(ctx, r.URL.String(), &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: r.Header})
 	if err != nil {

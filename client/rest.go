@@ -79,7 +79,7 @@ func (t *Templates) RemoveTemplate(ctx context.Context, name string) error {
 	return t.conn.call(ctx, http.MethodDelete, templatePath(name), nil, nil, nil)
 }
 
-// Tokens is the server's bothy.TokenService, but for Authenticate.
+// Tokens is the server's bothy.TokenService, without Authenticate.
 type Tokens struct{ conn *conn }
 
 // Authenticate is not for clients: the server does it at every call.

@@ -10,14 +10,13 @@ import (
 const (
 	// maxRetries is how often a call is sent again that the server was too busy for.
 	maxRetries = 3
-	// longestPause bounds what the server may have us wait before that.
+	// longestPause limits how long the server may make us wait before a retry.
 	longestPause = 30 * time.Second
 )
 
-// again waits for as long as the server asks, and makes a refused request ready to be
-// sent once more. It reports false where that is of no use or not possible: the call
-// was refused for another reason, its body can be read only once, or its caller does not wait any
-// more.
+// again waits as long as the server asks, and prepares a refused request for a retry. It reports
+// false if that is useless or impossible: the call was refused for another reason, its body can
+// be read only once, or its caller has stopped waiting.
 func again(r *http.Request, refused *bothy.Error) bool {
 	if refused.Code != bothy.CodeRateLimited || refused.RetryAfter <= 0 || refused.RetryAfter > longestPause {
 		return false

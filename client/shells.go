@@ -10,7 +10,7 @@ import (
 )
 
 // Shells are the kept shells of sandboxes: each a bash whose directory and variables
-// stay. bothy.DefaultShell is the one that each sandbox has without being asked for.
+// persist. bothy.DefaultShell is the one that every sandbox has.
 type Shells struct{ conn *conn }
 
 func shellPath(id, shell, rest string) string {
@@ -52,7 +52,7 @@ func (s *Shells) Interrupt(ctx context.Context, id, shell string) error {
 	return s.conn.call(ctx, http.MethodPost, shellPath(id, shell, "/interrupt"), nil, nil, nil)
 }
 
-// Restart makes a shell as new, and ends what it started.
+// Restart resets a shell, and ends what it started.
 func (s *Shells) Restart(ctx context.Context, id, shell string) error {
 	return s.conn.call(ctx, http.MethodPost, shellPath(id, shell, "/restart"), nil, nil, nil)
 }

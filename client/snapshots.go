@@ -32,7 +32,7 @@ func ForkJSON(req bothy.ForkRequest) any {
 
 func snapshotPath(id string) string { return "/v1/snapshots/" + url.PathEscape(id) }
 
-// snapshotRequest is what a pause and a live snapshot are told.
+// snapshotRequest is the body of a pause and of a live snapshot.
 type snapshotRequest struct {
 	Memory bool          `json:"memory"`
 	Name   string        `json:"name,omitempty"`

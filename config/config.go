@@ -1,6 +1,6 @@
 // Package config holds the server's settings: one struct, its defaults in one
-// place, and the file that shows every key. cli and server read it; nothing else
-// does, since every part is told what it needs.
+// place, and the file that shows every key. Only cli and server read it; they
+// pass other packages what they need.
 package config
 
 import (
@@ -296,7 +296,7 @@ type Snapshots struct {
 	KeepPerSandbox int `yaml:"keep_per_sandbox"`
 	// KeepHours is how long each is kept.
 	KeepHours int `yaml:"keep_hours"`
-	// ProjectQuotaMB bounds what a project's snapshots take up.
+	// ProjectQuotaMB limits the size of a project's snapshots.
 	ProjectQuotaMB int64 `yaml:"project_quota_mb"`
 	// MinFreeDiskMB is how much of the host's disk imports and builds of templates leave.
 	MinFreeDiskMB int64 `yaml:"min_free_disk_mb"`
@@ -309,7 +309,7 @@ type Snapshots struct {
 	TrustedKeys []string `yaml:"trusted_keys"`
 }
 
-// Webhooks bounds what the server itself calls for others.
+// Webhooks limits which addresses the server itself calls for users.
 type Webhooks struct {
 	// Allow are private and other special prefixes in which receivers may be.
 	Allow []netip.Prefix `yaml:"allow"`

@@ -5,10 +5,11 @@ import "github.com/bothy-dev/bothy"
 // E2B is the door for programs that were written for E2B.
 type E2B struct {
 	Enabled bool `yaml:"enabled"`
-	// Templates are E2B's names of templates, and what they are here.
+	// Templates are E2B's template names, and the templates that they stand for
+	// here.
 	Templates map[string]string `yaml:"templates"`
-	// PublicPorts lets everybody who knows the address see a port of a sandbox that was
-	// made through this door, unless its maker shut it.
+	// PublicPorts lets anyone who knows the address use a port of a sandbox that was
+	// created through this API, unless its creator closed it.
 	PublicPorts bool `yaml:"public_ports"`
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Metering says how often what is used is counted.
+// Metering says how often usage is counted.
 type Metering struct {
 	// FlushSeconds is how often running sandboxes are counted, and so how much
 	// of their time a crash can lose.

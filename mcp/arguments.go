@@ -75,7 +75,7 @@ func wrongArguments(s *jsonschema.Schema, arguments json.RawMessage) error {
 	return nil
 }
 
-// fault says what is wrong with a value, or "". at names the value.
+// fault returns what is wrong with a value, or "". at names the value.
 func fault(s *jsonschema.Schema, at string, v any) string {
 	switch {
 	case len(s.AnyOf) > 0:
@@ -119,8 +119,8 @@ func fault(s *jsonschema.Schema, at string, v any) string {
 	return ""
 }
 
-// noneOf is the fault of a value that fits no alternative: that of the only one of
-// its kind, or else all that it might be.
+// noneOf is the fault of a value that matches no alternative: that of the only one
+// with its type, or else a list of the alternatives.
 func noneOf(alternatives []*jsonschema.Schema, at string, v any) string {
 	_, isObject := v.(map[string]any)
 	var forms []string
@@ -182,7 +182,7 @@ func kindOf(s *jsonschema.Schema) string {
 	return ""
 }
 
-// form says what a schema takes.
+// form describes what a schema accepts.
 func form(s *jsonschema.Schema) string {
 	switch kind := kindOf(s); {
 	case len(s.Enum) > 0:
@@ -213,7 +213,7 @@ func oneOf(values []any) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// names lists what an object may hold, what it must hold first.
+// names lists an object's properties, required ones first.
 func names(s *jsonschema.Schema) string {
 	all := slices.Sorted(maps.Keys(s.Properties))
 	if len(all) == 0 {

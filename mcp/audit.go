@@ -54,7 +54,7 @@ func (t tools) recorded(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// recordOf begins a record with what a call says of itself.
+// recordOf begins a record with the call's own information.
 func recordOf(ctx context.Context, p *mcp.CallToolParamsRaw) *bothy.AuditRecord {
 	var in struct {
 		SandboxID  string `json:"sandbox_id"`
@@ -77,7 +77,7 @@ func recordOf(ctx context.Context, p *mcp.CallToolParamsRaw) *bothy.AuditRecord 
 	return r
 }
 
-// note adds what came of a tool to the record of its call.
+// note adds a tool's result to the record of its call.
 func note(ctx context.Context, out any, err error) {
 	r, ok := ctx.Value(recordKey{}).(*bothy.AuditRecord)
 	if !ok {
@@ -95,8 +95,8 @@ func note(ctx context.Context, out any, err error) {
 	}
 }
 
-// statusOf is the HTTP status that the other doors would answer with, as far as
-// it tells what was refused.
+// statusOf is the HTTP status that the other APIs would answer with, as far as
+// it says what was refused.
 func statusOf(c bothy.Code) int {
 	switch {
 	case c == "":

@@ -16,7 +16,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Bounds of what is read of a file at once.
+// Limits of what is read from a file at once.
 const (
 	defaultRead = 256 << 10
 	maxRead     = 4 << 20

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// The services' hints name calls of the REST API and commands of the command line.
-// A model has neither: it is told of the tool that does the same, where there is one.
+// The services' hints name REST calls and shell commands. A model has neither: it is
+// told the tool that does the same, if there is one.
 var (
 	restCall = regexp.MustCompile(`(?:GET|POST|PUT|PATCH|DELETE) /v1/[^\s,.]+`)
 	command  = regexp.MustCompile("`?\\bbothy (ls|snapshots|resume|pause|rm|create|fork|rollback)\\b(?: --[a-z]+)*( (?:sbx|snp)\\w+)?`?")
@@ -19,8 +19,8 @@ var (
 	)
 )
 
-// restTools are the tools of REST calls, by method and what the path ends in; the
-// first that fits counts.
+// restTools are the tools for REST calls, by method and path suffix; the first
+// match counts.
 var restTools = []struct{ method, end, tool string }{
 	{"POST", "/resume", "resume_sandbox"},
 	{"POST", "/pause", "pause_sandbox"},

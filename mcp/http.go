@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// Path is where the protocol is spoken over HTTP.
+	// Path is the HTTP endpoint of the protocol.
 	Path = "/api/sandboxes/mcp"
 	// MetadataPath is where RFC 9728 has clients look for what guards it.
 	MetadataPath = "/.well-known/oauth-protected-resource" + Path
 
-	// callerKey is where a verified key's owner travels in auth.TokenInfo.
+	// callerKey is the key of a verified key's owner in auth.TokenInfo.
 	callerKey = "bothy.caller"
-	// originKey is where the rest that is known of the request does.
+	// originKey is the key of the request's origin.
 	originKey = "bothy.origin"
-	// requestKey is where the life of the HTTP request does.
+	// requestKey is the key of the HTTP request's context.
 	requestKey = "bothy.request"
 	// maxBody bounds a message: a file that is written travels in one.
 	maxBody = 32 << 20
 	// sessionIdle is how long a client of the older revisions may be silent.
 	sessionIdle = time.Hour
-	// firstStateless is the first revision in which each request stands for
-	// itself.
+	// firstStateless is the first revision in which each request is
+	// independent.
 	firstStateless = "2026-07-28"
 )
 
@@ -69,8 +69,8 @@ type aloneKey struct{}
 // host of the cluster has the session, and this one the sandbox.
 func Alone(ctx context.Context) context.Context { return context.WithValue(ctx, aloneKey{}, true) }
 
-// Metadata serves what RFC 9728 says of the resource: keys come in the header,
-// and are made with `bothy token create`, not by an authorization server.
+// Metadata serves the resource metadata of RFC 9728: keys come in the header,
+// and are created with `bothy token create`, not by an authorization server.
 func Metadata() http.Handler {
 	scopes := make([]string, len(bothy.AllScopes))
 	for i, s := range bothy.AllScopes {
@@ -114,7 +114,7 @@ func verifier(tokens bothy.TokenService) auth.TokenVerifier {
 	}
 }
 
-// originChecked refuses what a web page of another site sends: browsers tell
+// originChecked refuses requests from web pages of other sites: browsers send
 // the origin, and agents have none.
 func originChecked(next http.Handler) http.Handler {
 	same := http.NewCrossOriginProtection()

@@ -16,8 +16,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Services is what the tools are made of. All of them but Recorder must be
-// there.
+// Services are the services behind the tools. All of them except Recorder are
+// required.
 type Services struct {
 	Sandboxes bothy.SandboxService
 	Exec      bothy.ExecService
@@ -28,8 +28,8 @@ type Services struct {
 	Templates bothy.TemplateService
 	Builder   bothy.TemplateBuilder
 	Capturer  bothy.TemplateCapturer
-	// Recorder keeps the record of who did what. Optional: where the services
-	// are those of a server elsewhere, that one records.
+	// Recorder records the audit. Optional: if the services are those of a
+	// remote server, that one records.
 	Recorder bothy.AuditRecorder
 	// SessionID names the sessions of clients of the older revisions. Optional.
 	SessionID func() string
@@ -118,7 +118,7 @@ type tools struct {
 	schemas map[string]*jsonschema.Schema
 }
 
-// kind is what a tool does to the world.
+// kind is the kind of a tool's effect.
 type kind int
 
 const (
@@ -168,8 +168,8 @@ func add[In, Out any](t tools, k kind, name, title, description string, h handle
 	})
 }
 
-// failure is what the caller is told of an error: what is wrong, what to do, and
-// the code that programs match on.
+// failure is the caller's view of an error: what is wrong, what to do, and the
+// code that programs match on.
 func failure(err error) error {
 	e := bothy.AsError(err)
 	text := fmt.Sprintf("%s: %s", e.Code, e.Detail)

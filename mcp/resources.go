@@ -89,7 +89,7 @@ func (t tools) readPath(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp
 	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{c}}, nil
 }
 
-// resourcePath takes a URI apart: the sandbox's id, and what comes after it.
+// resourcePath splits a URI into the sandbox's id and the rest.
 func resourcePath(uri string) (id, rest string, err error) {
 	u, err := url.Parse(uri)
 	if err != nil || u.Scheme != "bothy" || u.Host != "sandboxes" {

@@ -15,7 +15,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Bounds of what a command's output may cost a model.
+// Limits on a command's output, to spare the model.
 const (
 	defaultOutput = 64 << 10
 	maxOutput     = 4 << 20

@@ -34,7 +34,7 @@ type buildID struct {
 
 type buildOut struct {
 	Build *bothy.Build `json:"build"`
-	// Log is the end of what the build has said.
+	// Log is the tail of the build's output.
 	Log []string `json:"log"`
 }
 
@@ -83,7 +83,7 @@ func (t tools) addTemplates() {
 // buildLogPatience is how long the log of an unfinished build is read.
 const buildLogPatience = 500 * time.Millisecond
 
-// buildLog returns the end of what a build has said by now.
+// buildLog returns the tail of a build's output so far.
 func (t tools) buildLog(ctx context.Context, b *bothy.Build) ([]string, error) {
 	log := []string{}
 	ctx, cancel := context.WithTimeout(ctx, buildLogPatience)

@@ -23,7 +23,7 @@ const (
 	anchor         = "last_active_at"
 )
 
-// memory is how many megabytes the names of limits stand for.
+// memory maps the names of memory limits to megabytes.
 var memory = map[string]int{"1g": 1024, "4g": 4096, "16g": 16384, "64g": 65536}
 
 type expiry struct {
@@ -97,7 +97,8 @@ func containerOf(sb *bothy.Sandbox, lastActive time.Time) container {
 	return c
 }
 
-// request translates what is asked for into a sandbox, and refuses what has no counterpart.
+// request translates a container's request into a sandbox's, and refuses what has no
+// equivalent.
 func (in *newContainer) request(template string) (req bothy.SandboxCreate, err error) {
 	req = bothy.SandboxCreate{
 		Template: template, Name: in.Name, MemoryMB: memory["1g"], IdleSeconds: defaultMinutes * 60, EndWhenIdle: true,
@@ -236,7 +237,7 @@ func (d *Door) live(r *http.Request) (*bothy.Sandbox, error) {
 	return sb, err
 }
 
-// get tells of a container, which counts as a use of it.
+// get returns a container, which counts as a use of it.
 func (d *Door) get(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("container")
 	d.Note(r, id, "", "")

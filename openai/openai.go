@@ -1,10 +1,9 @@
-// Package openai is the door for programs that were written for the containers of
-// OpenAI's API (/v1/containers): its official SDKs work unchanged when they are told this
-// server's address. A container is a sandbox. The door translates, and keeps nothing: what
-// it knows of a container is in the sandbox's metadata, and what it knows of a file in the
-// file's id.
+// Package openai implements the containers of OpenAI's API (/v1/containers): its official
+// SDKs work unchanged when they are given this server's address. A container is a sandbox.
+// The package translates and keeps no state: information on a container is in the
+// sandbox's metadata, and information on a file in the file's id.
 //
-// server mounts Routes next to the REST API, whose checks stand before every call.
+// server mounts Routes next to the REST API, whose middleware applies to every call.
 package openai
 
 import (
@@ -18,13 +17,13 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Services is what the door leads to.
+// Services are the services behind the API.
 type Services struct {
 	Sandboxes bothy.SandboxService
 	Exec      bothy.ExecService
 	Files     bothy.FileService
 	Limits    bothy.LimitsService
-	// Note says for the record what a call was about.
+	// Note records for the audit what a call was about.
 	Note func(r *http.Request, sandbox, object, command string)
 }
 
@@ -42,7 +41,7 @@ type Handler func(w http.ResponseWriter, r *http.Request) error
 
 // Route is one operation.
 type Route struct {
-	// Pattern is where it is, as for http.ServeMux.
+	// Pattern is its pattern for http.ServeMux.
 	Pattern string
 	// ID names it in the record of who did what.
 	ID    string
@@ -152,7 +151,7 @@ func pageOf[T any](items []T, limit int, id func(T) string) page[T] {
 	return p
 }
 
-// paging reads what a list is asked for.
+// paging reads the parameters of a list.
 func paging(q url.Values) (after string, limit int, ascending bool, err error) {
 	limit = 20
 	if text := q.Get("limit"); text != "" {

@@ -7,8 +7,7 @@ import (
 )
 
 // BuildOf returns the engine build that wrote the memory of the snapshot with a manifest, or ""
-// where there is none that could be woken. It also reads manifests of other versions of the
-// format.
+// if it has no memory. It also reads manifests of other versions of the format.
 func BuildOf(manifest []byte) string {
 	var m struct {
 		Kind        bothy.SnapshotKind `json:"kind"`

@@ -14,8 +14,7 @@ const (
 	maxPartBytes = 1 << 44
 )
 
-// check looks at what a manifest from elsewhere says about its parts, and adds up
-// their sizes.
+// check validates the parts in an untrusted manifest, and adds up their sizes.
 func (m *Manifest) check() (total int64, err error) {
 	if len(m.Parts) > maxParts {
 		return 0, damaged("its manifest has %d parts", len(m.Parts))

@@ -33,7 +33,8 @@ type ImportOptions struct {
 
 // Room is where an archive is unpacked.
 type Room interface {
-	// Take is asked before each block is written, and refuses what is too much.
+	// Take is called before each block is written, and refuses what is too
+	// much.
 	Take(bytes int64) error
 }
 
@@ -173,8 +174,8 @@ func readManifest(t *tar.Reader) (*Manifest, PublicKey, error) {
 	return m, by, err
 }
 
-// parts writes the parts that the manifest keeps, skips the others of the archive, and
-// refuses what is neither.
+// parts writes the parts that are to be kept, skips the manifest's other parts, and
+// refuses any that it does not list.
 func (i *importer) parts(t *tar.Reader, all []Part, m *Manifest) error {
 	want := map[string]int64{}
 	for _, p := range all {
@@ -226,7 +227,7 @@ func asArchiveErrorOrNil(err error) error {
 	return asArchiveError(err)
 }
 
-// measure finds out what the parts take up here.
+// measure determines how much space the parts take here.
 func measure(dir string, m *Manifest) error {
 	for i := range m.Parts {
 		p := &m.Parts[i]

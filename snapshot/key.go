@@ -13,7 +13,7 @@ import (
 // keyPrefix begins the text of a public key, so that it can be told from others.
 const keyPrefix = "bothy-key-"
 
-// signed says what a signature is for, so that it is worth nothing elsewhere.
+// signed states the purpose of a signature, so that it is invalid elsewhere.
 var signed = &ed25519.Options{Context: "bothy snapshot archive manifest"}
 
 // Key signs the archives that a server exports. Its zero value signs nothing.
@@ -79,8 +79,8 @@ func decodeKey(text string) (ed25519.PublicKey, error) {
 	return k, err
 }
 
-// signer returns the key that signed a manifest, or "" if none did. A signature that
-// is there and wrong is an error: the manifest was changed.
+// signer returns the key that signed a manifest, or "" if none did. An invalid
+// signature is an error: the manifest was changed.
 func signer(manifest []byte, records map[string]string) (PublicKey, error) {
 	by, sig := records[keyRecord], records[signatureRecord]
 	if by == "" && sig == "" {

@@ -1,6 +1,6 @@
-// Package snapshot is the form of a snapshot on disk: a folder with a manifest,
-// the engine's files, and the sandbox's files apart. lifecycle writes and reads
-// snapshots with it; no other package needs it.
+// Package snapshot is the on-disk format of a snapshot: a folder with a
+// manifest, the engine's files, and the sandbox's files separately. lifecycle
+// writes and reads snapshots with it; no other package needs it.
 //
 //	manifest.json   what it is, and the size and checksums of every part
 //	memory/         what the engine needs to wake memory and processes
@@ -36,8 +36,8 @@ const (
 	FilesTar     = "files.tar"
 )
 
-// Manifest says what a snapshot is. It holds the key of the guest that sleeps
-// in it, so it is as secret as the memory in the same snapshot.
+// Manifest describes a snapshot. It holds the key of the guest in it, so it is
+// as secret as the memory in the same snapshot.
 type Manifest struct {
 	Version     int                `json:"version"`
 	ID          string             `json:"id"`
@@ -50,7 +50,8 @@ type Manifest struct {
 	Engine      string             `json:"engine"`
 	EngineBuild string             `json:"engine_build"`
 	Kernel      string             `json:"kernel,omitempty"`
-	// Processor is what the processes in memory may use of one.
+	// Processor lists the processor features that the processes in memory may
+	// use.
 	Processor *bothy.Processor `json:"processor,omitempty"`
 	// Detail is why a snapshot holds files only, where memory could be expected.
 	Detail   string `json:"detail,omitempty"`
@@ -89,15 +90,14 @@ type Part struct {
 	CRC32C string `json:"crc32c"`
 	SHA256 string `json:"sha256"`
 	// Sparse marks a file with holes, whose SHA-256 is that of its blocks with data,
-	// and Stored is what it takes up on disk.
+	// and Stored is its size on disk.
 	Sparse bool  `json:"sparse,omitempty"`
 	Stored int64 `json:"stored_bytes,omitempty"`
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Seal lists the parts that lie in dir with their checksums, and writes the
-// manifest.
+// Seal lists the parts in dir with their checksums, and writes the manifest.
 func Seal(ctx context.Context, dir string, m *Manifest) error {
 	m.Version = Version
 	names, err := partNames(dir)
@@ -287,7 +287,7 @@ func (m *Manifest) Has(name string) bool {
 	return false
 }
 
-// Size adds up what the parts take up, in bytes.
+// Size is the total size of the parts, in bytes.
 func (m *Manifest) Size() (n int64) {
 	for _, p := range m.Parts {
 		if p.Sparse {

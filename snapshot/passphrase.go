@@ -14,7 +14,7 @@ import (
 // scrypt takes 2^workFactor KiB of memory for one, so archives may not ask for more.
 var workFactor = 18
 
-// scryptTurn is held by the one that derives a key from a passphrase.
+// scryptTurn is held while a key is derived from a passphrase.
 var scryptTurn = make(chan struct{}, 1)
 
 // takeScryptTurn waits until no other call derives a key.

@@ -18,13 +18,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A sparse file, such as the memory of a virtual machine, is mostly holes. What is
-// done with one costs what is in it: holes are not read, not written and not counted.
+// A sparse file, such as the memory of a virtual machine, is mostly holes. Work with
+// one is proportional to its data: holes are not read, not written and not counted.
 
 // sparseBlock is the unit in which the data of sparse files is looked at, in bytes.
 const sparseBlock = 64 << 10
 
-// storedBytes is what a file takes up on disk.
+// storedBytes is a file's size on disk.
 func storedBytes(info os.FileInfo) int64 {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -138,8 +138,8 @@ func writeSparse(path string, r io.Reader, room Room) error {
 	return errors.Join(err, f.Close())
 }
 
-// A CRC is a linear function of its register: what a zero byte does to it is a matrix
-// over bits, and what n of them do is the n-th power of that.
+// A CRC is a linear function of its register: the effect of a zero byte is a matrix
+// over bits, and the effect of n of them is its n-th power.
 
 type bitMatrix [32]uint32
 

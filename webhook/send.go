@@ -60,7 +60,7 @@ func (s *Service) post(ctx context.Context, w *bothy.Webhook, e bothy.Event) (st
 	return res.StatusCode, judge(res)
 }
 
-// judge says what an answer means.
+// judge interprets an answer.
 func judge(res *http.Response) error {
 	err := fmt.Errorf("the receiver answered %s", strings.TrimSpace(res.Status))
 	switch c := res.StatusCode; {

@@ -64,7 +64,7 @@ func (x *sender) work() {
 	}
 }
 
-// deal sends an event until that has come to an end.
+// deal sends an event until it is delivered or dropped.
 func (x *sender) deal(e bothy.Event) error {
 	if !wants(x.w, e.Type) {
 		x.state.LastEventID = e.ID

@@ -1,8 +1,8 @@
-// Package webhook sends the events of a project to URLs that it chose.
+// Package webhook sends the events of a project to its URLs.
 //
-// What is owed to a receiver is not a queue of its own: it is the events after the
-// last one that was dealt with, which the store has anyway. So a crash loses nothing,
-// and what it may do is send an event again.
+// There is no separate queue for a receiver: pending are the events after the last
+// processed one, which the store has anyway. So a crash loses nothing, and at worst
+// an event is sent again.
 package webhook
 
 import (
@@ -39,9 +39,9 @@ type Vault interface {
 	Open(sealed []byte, bound string) ([]byte, error)
 }
 
-// An Encoder writes an event as one format of requests has it: the body, and the
-// headers without the content type. A nil body means that the format has no such event.
-// Its context is that of somebody who may read the project.
+// An Encoder encodes an event in one format of requests: the body, and the headers
+// without the content type. A nil body means that the format has no such event. Its
+// context is that of a caller who may read the project.
 type Encoder func(ctx context.Context, w *bothy.Webhook, secret string, e bothy.Event, sent time.Time) (body []byte, h http.Header, err error)
 
 // Options are what a Service is made of.
@@ -49,7 +49,7 @@ type Options struct {
 	Store  Store
 	Events bothy.EventService
 	Vault  Vault
-	// Formats are those besides the standard one.
+	// Formats are those in addition to the standard one.
 	Formats map[bothy.WebhookFormat]Encoder
 	Log     *slog.Logger
 	// Transport sends the requests, and decides which addresses are reached. It must be given.
@@ -141,8 +141,8 @@ func (s *Service) Webhook(ctx context.Context, id string) (*bothy.Webhook, error
 	return s.o.Store.Webhook(ctx, caller.ProjectID, id)
 }
 
-// UpdateWebhook implements bothy.WebhookService. What failed before is tried again at
-// once; one that is enabled continues where it stopped.
+// UpdateWebhook implements bothy.WebhookService. Failed deliveries are retried at
+// once; an enabled webhook continues where it stopped.
 func (s *Service) UpdateWebhook(ctx context.Context, id string, u bothy.WebhookUpdate) (*bothy.Webhook, error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -178,7 +178,7 @@ func (s *Service) UpdateWebhook(ctx context.Context, id string, u bothy.WebhookU
 	return w, nil
 }
 
-// changed stores what a webhook is now, with the state that its sender has left.
+// changed stores a changed webhook, with the state that its sender has left.
 func (s *Service) changed(ctx context.Context, w *bothy.Webhook) (*bothy.Webhook, error) {
 	now, err := s.o.Store.Webhook(ctx, w.ProjectID, w.ID)
 	if err != nil {
@@ -256,7 +256,7 @@ func (s *Service) secret(w *bothy.Webhook) (string, error) {
 // boundTo keeps a sealed secret from being moved to another webhook.
 func boundTo(w *bothy.Webhook) string { return "webhook " + w.ID }
 
-// restart begins to deliver for a webhook as it is now.
+// restart starts delivering for a webhook in its current state.
 func (s *Service) restart(w *bothy.Webhook) {
 	s.stop(w.ID)
 	s.mu.Lock()

@@ -1,6 +1,6 @@
 // Package agentstest is a service that queues work for self-hosted environments of managed agents, as
-// the types of Anthropic's SDK describe it. It has no model: a test says what the agent
-// calls, and sees what the worker answers.
+// the types of Anthropic's SDK describe it. It has no model: a test makes the agent's calls, and sees
+// the worker's answers.
 //
 // It is strict. A request without the beta's header, with two credentials, with a field or
 // parameter that the SDK's types do not have, or for work that the caller does not hold is refused,

@@ -40,7 +40,7 @@ type World struct {
 	PageSize int
 	// Plain makes ids of letters and digits alone.
 	Plain bool
-	// Ran is the last piece of code, and Done what was done to contexts.
+	// Ran is the last piece of code, and Done lists actions on contexts.
 	Ran  bothy.CodeRequest
 	Done []string
 	// RefuseImports refuses archives before a byte of them is read.

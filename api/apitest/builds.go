@@ -14,7 +14,7 @@ import (
 // Builder is a bothy.TemplateBuilder in memory. A Dockerfile with the word "false" fails;
 // one with "sleep" runs until it is cancelled.
 type Builder struct {
-	// Made is told of every template, and returns it.
+	// Made is called with every new template, and returns it.
 	Made func(name string) *bothy.Template
 
 	mu     sync.Mutex

@@ -92,7 +92,7 @@ func (w *World) Contexts(ctx context.Context, id string) ([]bothy.CodeContext, e
 	return slices.Clone(b.contexts), nil
 }
 
-// change does something to a context, which Done tells of.
+// change does something to a context, and records it in Done.
 func (w *World) change(ctx context.Context, id, contextID, what string, do func(*sandbox)) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

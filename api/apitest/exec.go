@@ -27,7 +27,7 @@ func (p *process) touch() {
 	p.changed = make(chan struct{})
 }
 
-// run is what the commands of this world do.
+// run implements the commands of this world.
 func run(line string) (stdout, stderr string, exit int) {
 	name, rest, _ := strings.Cut(line, " ")
 	switch name {
@@ -62,7 +62,7 @@ func (w *World) begin(ctx context.Context, id string, req bothy.ExecRequest) err
 	return err
 }
 
-// awake fails where a sandbox is paused.
+// awake fails if a sandbox is paused.
 func (b *sandbox) awake() error {
 	if b.State != bothy.StatePaused {
 		return nil
@@ -166,7 +166,8 @@ func (w *World) Processes(ctx context.Context, id string) ([]bothy.ProcessInfo, 
 	return all, nil
 }
 
-// AllProcesses implements bothy.ExecService, with one that is no command of the API's.
+// AllProcesses implements bothy.ExecService, with one process that was not started
+// through the API.
 func (w *World) AllProcesses(ctx context.Context, id string) ([]bothy.ProcessInfo, error) {
 	all, err := w.Processes(ctx, id)
 	if err != nil {
@@ -261,8 +262,8 @@ func (w *World) Signal(ctx context.Context, id string, pid int, signal int) erro
 	return nil
 }
 
-// Terminal implements bothy.ExecService. It echoes, tells of every change of
-// the window, and ends with code 4 at the line "exit".
+// Terminal implements bothy.ExecService. It echoes, reports every change of the
+// window, and ends with code 4 at the line "exit".
 func (w *World) Terminal(ctx context.Context, id string, req bothy.TerminalRequest) (bothy.Terminal, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

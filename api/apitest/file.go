@@ -198,8 +198,8 @@ func (w Files) Watch(ctx context.Context, id, p, _ string, recursive bool, fn fu
 	return ctx.Err()
 }
 
-// ReadArchive implements bothy.FileService. The bytes are no tar, which is
-// none of the business of what lies on the way.
+// ReadArchive implements bothy.FileService. The bytes are not a tar, since
+// nothing on the way may depend on that.
 func (w Files) ReadArchive(ctx context.Context, id, p, _ string, o bothy.ArchiveOptions) (io.ReadCloser, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"github.com/bothy-dev/bothy/api/rest"
 )
 
-// Services returns the world as what a server answers from.
+// Services returns the world as the services of a server.
 func (w *World) Services(tokens bothy.TokenService) rest.Services {
 	return rest.Services{
 		Tokens: tokens, Sandboxes: w, Exec: w, Code: w, Files: w.Files(), Templates: w, Capturer: w,

@@ -47,7 +47,7 @@ type order struct {
 	// Status and Headers are those of "head" and "upgrade".
 	Status  int               `json:"status"`
 	Headers map[string]string `json:"headers"`
-	// Data is sent by "write" as it is.
+	// Data is sent by "write" unchanged.
 	Data []byte `json:"data"`
 }
 

@@ -13,7 +13,8 @@ import (
 	"strings"
 )
 
-// acceptSocket answers the handshake of a WebSocket. Headers may replace what is true.
+// acceptSocket answers the handshake of a WebSocket. Headers may replace the correct
+// ones.
 func acceptSocket(w io.Writer, r *http.Request, headers map[string]string) error {
 	sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 	all := map[string]string{"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Accept": base64.StdEncoding.EncodeToString(sum[:])}
