@@ -25,12 +25,19 @@ const (
 	EventSandboxResumed    = "sandbox.resumed"
 	EventSandboxForked     = "sandbox.forked"
 	EventSandboxRolledBack = "sandbox.rolled_back"
+	// EventSandboxRestarted tells that a sandbox which had failed was started again.
+	EventSandboxRestarted = "sandbox.restarted"
 	// EventSandboxUnattached tells that a sandbox which outlived its server cannot be
 	// used yet, because its machine could not be taken over; it is tried again.
 	EventSandboxUnattached = "sandbox.unattached"
 	// EventSandboxHostLost tells that the host of a sandbox was given up, and what became
 	// of the sandbox.
 	EventSandboxHostLost = "sandbox.host_lost"
+	// EventSandboxNotResumed tells that a sandbox which lost its host could not be resumed,
+	// why, and when it is tried again.
+	EventSandboxNotResumed = "sandbox.not_resumed"
+	// EventSandboxCheckpointFailed tells that a checkpoint could not be taken, and why.
+	EventSandboxCheckpointFailed = "sandbox.checkpoint_failed"
 	// EventSandboxMoved says that a sandbox is on another host now;
 	// EventSandboxMoveFailed says why a move failed, after which the sandbox
 	// continues where it was.
@@ -59,8 +66,8 @@ const (
 
 // EventTypes are the types of the events that are recorded.
 var EventTypes = []string{
-	EventSandboxCreated, EventSandboxUpdated, EventSandboxPaused, EventSandboxResumed, EventSandboxForked, EventSandboxRolledBack,
-	EventSandboxUnattached, EventSandboxHostLost, EventSandboxMoved, EventSandboxMoveFailed, EventSandboxEnded, EventSandboxOOM, EventSnapshotCreated, EventSnapshotDeleted, EventSnapshotStored,
+	EventSandboxCreated, EventSandboxUpdated, EventSandboxPaused, EventSandboxResumed, EventSandboxForked, EventSandboxRolledBack, EventSandboxRestarted,
+	EventSandboxUnattached, EventSandboxHostLost, EventSandboxNotResumed, EventSandboxCheckpointFailed, EventSandboxMoved, EventSandboxMoveFailed, EventSandboxEnded, EventSandboxOOM, EventSnapshotCreated, EventSnapshotDeleted, EventSnapshotStored,
 	EventSnapshotRepaired, EventSnapshotDamaged,
 	EventEnginePreparing, EventBudgetWarning, EventBudgetExceeded,
 }

@@ -67,6 +67,34 @@ const (
 	TimeoutPause     OnTimeout = "pause"
 )
 
+// OnHostLoss says what becomes of a sandbox that runs when its host is lost.
+type OnHostLoss string
+
+// The things that can become of it.
+const (
+	// HostLossPause has it paused at its last snapshot that is not lost as well.
+	HostLossPause OnHostLoss = "pause"
+	// HostLossResume has another host resume it from that at once.
+	HostLossResume OnHostLoss = "resume"
+	// HostLossFail has it end.
+	HostLossFail OnHostLoss = "fail"
+)
+
+// HostLoss tells of the last time that a sandbox which ran lost its host, and was paused.
+type HostLoss struct {
+	// Host is empty for a server that is alone.
+	Host string    `json:"host,omitempty"`
+	At   time.Time `json:"at"`
+	// SnapshotID is the snapshot that it was paused at, and AgeSeconds how old that was.
+	SnapshotID string `json:"snapshot_id"`
+	AgeSeconds int    `json:"age_seconds"`
+	// ResumeAttempts counts the attempts to resume it that failed, and Problem says why the
+	// last one did. NextResumeAt is when the next is made; nil when none is.
+	ResumeAttempts int        `json:"resume_attempts,omitempty"`
+	NextResumeAt   *time.Time `json:"next_resume_at,omitempty"`
+	Problem        string     `json:"problem,omitempty"`
+}
+
 // Defaults and bounds of a new sandbox.
 const (
 	DefaultTemplate       = "python-3.12"
@@ -81,6 +109,8 @@ const (
 	MinDiskMB             = 64
 	MaxDiskMB             = 65536
 	MaxTimeoutSeconds     = 30 * 24 * 3600
+	MinCheckpointSeconds  = 10
+	MaxCheckpointSeconds  = 24 * 3600
 	// MaxProcesses bounds the processes and threads inside one sandbox.
 	MaxProcesses = 2048
 	// ProcessesPerMB keeps processes that do nothing, of a quarter of a megabyte or
@@ -115,20 +145,25 @@ type Sandbox struct {
 	Engine   string `json:"engine"`
 	// Acceleration is what runs its virtual machine, if it is one, and Kernel
 	// what its kernel calls itself; of the last run. Empty before the first.
-	Acceleration   Acceleration      `json:"acceleration,omitempty"`
-	Kernel         string            `json:"kernel,omitempty"`
-	CPU            float64           `json:"cpu"`
-	MemoryMB       int               `json:"memory_mb"`
-	DiskMB         int               `json:"disk_mb"`
-	Network        Network           `json:"network"`
-	CreatedAt      time.Time         `json:"created_at"`
-	StartedAt      *time.Time        `json:"started_at,omitempty"`
-	ExpiresAt      *time.Time        `json:"expires_at,omitempty"`
-	TimeoutSeconds int               `json:"timeout_seconds"`
-	OnTimeout      OnTimeout         `json:"on_timeout"`
-	IdleSeconds    int               `json:"idle_seconds,omitempty"`
-	AutoResume     bool              `json:"auto_resume,omitempty"`
-	Env            map[string]string `json:"env,omitempty"`
+	Acceleration   Acceleration `json:"acceleration,omitempty"`
+	Kernel         string       `json:"kernel,omitempty"`
+	CPU            float64      `json:"cpu"`
+	MemoryMB       int          `json:"memory_mb"`
+	DiskMB         int          `json:"disk_mb"`
+	Network        Network      `json:"network"`
+	CreatedAt      time.Time    `json:"created_at"`
+	StartedAt      *time.Time   `json:"started_at,omitempty"`
+	ExpiresAt      *time.Time   `json:"expires_at,omitempty"`
+	TimeoutSeconds int          `json:"timeout_seconds"`
+	OnTimeout      OnTimeout    `json:"on_timeout"`
+	IdleSeconds    int          `json:"idle_seconds,omitempty"`
+	AutoResume     bool         `json:"auto_resume,omitempty"`
+	OnHostLoss     OnHostLoss   `json:"on_host_loss"`
+	// CheckpointSeconds is how often a checkpoint is taken while it runs, and CheckpointAt
+	// when the last one was.
+	CheckpointSeconds int               `json:"checkpoint_seconds,omitempty"`
+	CheckpointAt      *time.Time        `json:"checkpoint_at,omitempty"`
+	Env               map[string]string `json:"env,omitempty"`
 	// SecretNames are the only thing shown about the secrets.
 	SecretNames      []string          `json:"secret_names,omitempty"`
 	Metadata         map[string]string `json:"metadata,omitempty"`
@@ -142,6 +177,8 @@ type Sandbox struct {
 	Ended      *Ended  `json:"ended,omitempty"`
 	// Resumed says how much of a sandbox came back when it was last woken.
 	Resumed *Resumed `json:"resumed,omitempty"`
+	// HostLoss is nil for one that never lost its host, or ended with it.
+	HostLoss *HostLoss `json:"host_loss,omitempty"`
 
 	// HostLabels are those that its host has to have.
 	HostLabels map[string]string `json:"host_labels,omitempty"`
@@ -158,22 +195,25 @@ type Sandbox struct {
 // Go client use it as is. A new field is described in api/openapi/fields.go, and MCP, the
 // command line and each SDK need it too: test/fields names those that lack it.
 type SandboxCreate struct {
-	Template       string            `json:"template,omitempty"`
-	SnapshotID     string            `json:"snapshot_id,omitempty"`
-	Name           string            `json:"name,omitempty"`
-	CPU            float64           `json:"cpu,omitempty"`
-	MemoryMB       int               `json:"memory_mb,omitempty"`
-	DiskMB         int               `json:"disk_mb,omitempty"`
-	Size           string            `json:"size,omitempty"`
-	Network        *Network          `json:"network,omitempty"`
-	TimeoutSeconds *int              `json:"timeout_seconds,omitempty"`
-	OnTimeout      OnTimeout         `json:"on_timeout,omitempty"`
-	IdleSeconds    int               `json:"idle_seconds,omitempty"`
-	AutoResume     bool              `json:"auto_resume,omitempty"`
-	Env            map[string]string `json:"env,omitempty"`
-	Secrets        []Secret          `json:"secrets,omitempty"`
-	Metadata       map[string]string `json:"metadata,omitempty"`
-	Engine         string            `json:"engine,omitempty"`
+	Template       string     `json:"template,omitempty"`
+	SnapshotID     string     `json:"snapshot_id,omitempty"`
+	Name           string     `json:"name,omitempty"`
+	CPU            float64    `json:"cpu,omitempty"`
+	MemoryMB       int        `json:"memory_mb,omitempty"`
+	DiskMB         int        `json:"disk_mb,omitempty"`
+	Size           string     `json:"size,omitempty"`
+	Network        *Network   `json:"network,omitempty"`
+	TimeoutSeconds *int       `json:"timeout_seconds,omitempty"`
+	OnTimeout      OnTimeout  `json:"on_timeout,omitempty"`
+	IdleSeconds    int        `json:"idle_seconds,omitempty"`
+	AutoResume     bool       `json:"auto_resume,omitempty"`
+	OnHostLoss     OnHostLoss `json:"on_host_loss,omitempty"`
+	// CheckpointSeconds is how often a checkpoint is taken; 0 is never.
+	CheckpointSeconds int               `json:"checkpoint_seconds,omitempty"`
+	Env               map[string]string `json:"env,omitempty"`
+	Secrets           []Secret          `json:"secrets,omitempty"`
+	Metadata          map[string]string `json:"metadata,omitempty"`
+	Engine            string            `json:"engine,omitempty"`
 	// RequireAcceleration refuses an engine whose machines are emulated, or that
 	// has none.
 	RequireAcceleration bool `json:"require_acceleration,omitempty"`
@@ -208,6 +248,9 @@ type SandboxUpdate struct {
 	TimeoutSeconds *int       `json:"timeout_seconds,omitempty"`
 	OnTimeout      *OnTimeout `json:"on_timeout,omitempty"`
 	IdleSeconds    *int       `json:"idle_seconds,omitempty"`
+	// OnHostLoss that is not resume has a sandbox that waits to be resumed stay paused.
+	OnHostLoss        *OnHostLoss `json:"on_host_loss,omitempty"`
+	CheckpointSeconds *int        `json:"checkpoint_seconds,omitempty"`
 	// Metadata replaces all there is; an empty map drops them all.
 	Metadata map[string]string `json:"metadata,omitzero"`
 	Name     *string           `json:"name,omitempty"`
@@ -250,6 +293,10 @@ type SandboxService interface {
 	List(ctx context.Context, f SandboxFilter) (Page[*Sandbox], error)
 	// Update changes a live sandbox and returns it as it is now.
 	Update(ctx context.Context, id string, u SandboxUpdate) (*Sandbox, error)
+	// Restart starts a sandbox that has failed again, under its id and with its settings,
+	// from the snapshot that it was made from, if that is still there, or from its template.
+	// What it did until then is lost.
+	Restart(ctx context.Context, id string) (*Sandbox, error)
 	// Terminate ends a sandbox. Ending an ended one is not an error.
 	Terminate(ctx context.Context, id string) error
 }

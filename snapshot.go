@@ -38,6 +38,9 @@ type Snapshot struct {
 	CreatedAt time.Time    `json:"created_at"`
 	// Durable says where its files are.
 	Durable Durable `json:"durable"`
+	// Checkpoint says that the server took it by itself, and deletes it once there is a newer
+	// one.
+	Checkpoint bool `json:"checkpoint,omitempty"`
 	// Detail says why a snapshot holds files only where memory could be expected.
 	Detail string `json:"detail,omitempty"`
 

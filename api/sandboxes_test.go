@@ -16,7 +16,7 @@ func TestCreateWithEverything(t *testing.T) {
 	f := start(t)
 	res := f.ok(201, f.do("POST", "/v1/sandboxes", `{"template":"node-22","name":"n","cpu":0.5,"memory_mb":128,"disk_mb":256,
 		"network":{"mode":"restricted","presets":["pypi"],"allow_domains":["*.example.org"],"allow_cidrs":["192.0.2.0/24"],"allow_ports":[443]},
-		"timeout_seconds":0,"on_timeout":"pause","idle_seconds":60,"auto_resume":true,"env":{"A":"b"},
+		"timeout_seconds":0,"on_timeout":"pause","idle_seconds":60,"on_host_loss":"resume","checkpoint_seconds":30,"auto_resume":true,"env":{"A":"b"},
 		"secrets":[{"name":"k","value":"v","hosts":["api.example.com"],"header":"X-Key"}],"metadata":{"m":"n"},"engine":"fake"}`))
 	zero := 0
 	want := bothy.SandboxCreate{
@@ -25,7 +25,7 @@ func TestCreateWithEverything(t *testing.T) {
 			Mode: bothy.NetworkRestricted, Presets: []string{"pypi"}, AllowDomains: []string{"*.example.org"},
 			AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, AllowPorts: []uint16{443},
 		},
-		TimeoutSeconds: &zero, OnTimeout: bothy.TimeoutPause, IdleSeconds: 60, AutoResume: true, Env: map[string]string{"A": "b"},
+		TimeoutSeconds: &zero, OnTimeout: bothy.TimeoutPause, IdleSeconds: 60, AutoResume: true, OnHostLoss: bothy.HostLossResume, CheckpointSeconds: 30, Env: map[string]string{"A": "b"},
 		Secrets:  []bothy.Secret{{Name: "k", Value: "v", Hosts: []string{"api.example.com"}, Header: "X-Key"}},
 		Metadata: map[string]string{"m": "n"}, Engine: "fake",
 	}

@@ -98,7 +98,7 @@ func commands() []func(*app) *cobra.Command {
 		newRun, newCreate, newList, newGet, newRemove, newExec, newShells, newCode, newContext, newCopy, newFiles,
 		newTemplate, newToken,
 		newShell, newProcesses, newProcess, newLogs, newMetrics, newForward,
-		newPause, newResume, newSnapshot, newSnapshots, newFork, newRollback,
+		newUpdate, newPause, newResume, newRestart, newSnapshot, newSnapshots, newFork, newRollback,
 		newNetwork, newEvents, newLimits, newVersion,
 	}
 }

@@ -156,6 +156,8 @@ var arguments = map[string]struct {
 	"bothy shell interrupt":     {[]source{liveOnes}, false},
 	"bothy shell restart":       {[]source{liveOnes}, false},
 	"bothy shell rm":            {[]source{liveOnes}, false},
+	"bothy restart":             {[]source{sandboxWords(bothy.StateFailed)}, false},
+	"bothy update":              {[]source{sandboxWords(bothy.StateRunning, bothy.StatePaused)}, false},
 	"bothy pause":               {[]source{sandboxWords(bothy.StateRunning)}, true},
 	"bothy resume":              {[]source{eitherOf(pausedOnes, snapshotWords)}, true},
 	"bothy snapshot":            {[]source{sandboxWords(bothy.StateRunning)}, false},
@@ -179,14 +181,15 @@ var arguments = map[string]struct {
 
 // flagWords says what completes the values of flags, wherever they are.
 var flagWords = map[string]source{
-	"template":   templateWords,
-	"snapshot":   snapshotWords,
-	"network":    modes,
-	"size":       words("small", "medium", "large"),
-	"engine":     words("gvisor", "microvm", "auto"),
-	"on-timeout": words(string(bothy.TimeoutTerminate), string(bothy.TimeoutPause)),
-	"preset":     words("pypi", "npm", "github", "go", "debian", "crates", "llm"),
-	"scope":      words(scopeWords()...),
+	"template":     templateWords,
+	"snapshot":     snapshotWords,
+	"network":      modes,
+	"size":         words("small", "medium", "large"),
+	"engine":       words("gvisor", "microvm", "auto"),
+	"on-timeout":   words(string(bothy.TimeoutTerminate), string(bothy.TimeoutPause)),
+	"on-host-loss": words(string(bothy.HostLossPause), string(bothy.HostLossResume), string(bothy.HostLossFail)),
+	"preset":       words("pypi", "npm", "github", "go", "debian", "crates", "llm"),
+	"scope":        words(scopeWords()...),
 	"state": words(string(bothy.StateStarting), string(bothy.StateRunning), string(bothy.StatePausing), string(bothy.StatePaused),
 		string(bothy.StateResuming), string(bothy.StateStopping), string(bothy.StateStopped), string(bothy.StateFailed)),
 }

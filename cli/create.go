@@ -19,6 +19,7 @@ is up.
 The network is off unless --network says otherwise.`,
 		Example: `  bothy create
   bothy create node-22 --network restricted --timeout 3600
+  bothy create --checkpoint 60s --on-host-loss resume
   bothy create --size medium --name ci --metadata run=17`,
 		Args: usage(cobra.MaximumNArgs(1)),
 	}

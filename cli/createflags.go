@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"errors"
 	"os"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -23,6 +26,8 @@ type createFlags struct {
 	onTimeout string
 	idle      int
 	resume    bool
+	onLoss    string
+	every     interval
 	network   networkFlags
 	env       []string
 	secrets   []string
@@ -45,6 +50,8 @@ func (f *createFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.onTimeout, "on-timeout", "", "`what` happens then: terminate or pause (default terminate)")
 	flags.IntVar(&f.idle, "idle", 0, "pause after so many idle `seconds`")
 	flags.BoolVar(&f.resume, "auto-resume", false, "resume on the next request when paused")
+	flags.Var(&f.every, "checkpoint", "take a checkpoint every `interval` while it runs, as in 60s (default never)")
+	flags.StringVar(&f.onLoss, "on-host-loss", "", "`what` becomes of it when its host is lost: pause, resume or fail (default pause)")
 	flags.StringVar(&f.engine, "engine", "", "`engine` to run on: gvisor, microvm or auto (default the server's)")
 	flags.BoolVar(&f.accelerated, "require-acceleration", false, "refuse a virtual machine that would be emulated")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable, as `KEY=VALUE` (repeatable)")
@@ -60,7 +67,7 @@ func (f *createFlags) request(flags *pflag.FlagSet) (bothy.SandboxCreate, error)
 	req := bothy.SandboxCreate{
 		Template: f.template, SnapshotID: f.snapshot, Name: f.name, Size: f.size, Engine: f.engine,
 		CPU: f.cpu, MemoryMB: f.memory, DiskMB: f.disk,
-		OnTimeout: bothy.OnTimeout(f.onTimeout), IdleSeconds: f.idle, AutoResume: f.resume, Budget: f.budget,
+		OnTimeout: bothy.OnTimeout(f.onTimeout), IdleSeconds: f.idle, AutoResume: f.resume, OnHostLoss: bothy.OnHostLoss(f.onLoss), CheckpointSeconds: int(f.every), Budget: f.budget,
 		RequireAcceleration: f.accelerated,
 	}
 	if flags.Changed("timeout") {
@@ -116,3 +123,29 @@ func keyValues(flag string, words []string) (map[string]string, error) {
 	}
 	return m, nil
 }
+
+// interval is a flag's number of seconds, given as such or as in 60s, 5m or 1h.
+type interval int
+
+// Set implements pflag.Value.
+func (i *interval) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if n, nerr := strconv.Atoi(text); nerr == nil {
+		d, err = time.Duration(n)*time.Second, nil
+	}
+	if err != nil || d < 0 || d%time.Second != 0 {
+		return errors.New("give seconds, or a whole number of them as in 60s or 5m")
+	}
+	*i = interval(d / time.Second)
+	return nil
+}
+
+func (i *interval) String() string {
+	if *i == 0 {
+		return ""
+	}
+	return strconv.Itoa(int(*i))
+}
+
+// Type implements pflag.Value.
+func (i *interval) Type() string { return "interval" }

@@ -44,3 +44,24 @@ func TestTimeoutIsSentOnlyIfItWasGiven(t *testing.T) {
 		}
 	}
 }
+
+func TestCheckpointFlag(t *testing.T) {
+	for text, want := range map[string]int{"60s": 60, "60": 60, "2m": 120, "1h": 3600, "0": 0, "0s": 0} {
+		var f createFlags
+		flags := pflag.NewFlagSet("create", pflag.ContinueOnError)
+		f.add(flags)
+		if err := flags.Parse([]string{"--checkpoint", text, "--on-host-loss", "resume"}); err != nil {
+			t.Fatal(err)
+		}
+		req, err := f.request(flags)
+		if err != nil || req.CheckpointSeconds != want || req.OnHostLoss != bothy.HostLossResume {
+			t.Errorf("%s: %d %s %v", text, req.CheckpointSeconds, req.OnHostLoss, err)
+		}
+	}
+	for _, text := range []string{"", "x", "1.5s", "-1", "500ms"} {
+		var i interval
+		if i.Set(text) == nil {
+			t.Errorf("%q is taken for an interval", text)
+		}
+	}
+}

@@ -60,3 +60,22 @@ helps if the programs in it are stuck.`,
 	})
 	return cmd
 }
+
+func newRestart(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "restart SANDBOX",
+		Short: "Start a sandbox that has failed again, from what it was made from",
+		Long: `Start a sandbox that has failed again, as one whose host was lost, under its id and
+with its settings: from the snapshot that it was made from, if that is still there, or
+from its template. What it did until then is lost.`,
+		Args: usage(cobra.ExactArgs(1)),
+	}
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		sandbox, err := s.sandboxes.Restart(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return a.show(sandbox, func(w io.Writer) { fmt.Fprintln(w, sandbox.ID) })
+	})
+	return cmd
+}

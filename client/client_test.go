@@ -90,7 +90,7 @@ func TestSandboxes(t *testing.T) {
 			Mode: bothy.NetworkRestricted, Presets: []string{"pypi"}, AllowDomains: []string{"*.example.org"},
 			AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, AllowPorts: []uint16{443},
 		},
-		TimeoutSeconds: ptr(0), OnTimeout: bothy.TimeoutPause, IdleSeconds: 60, AutoResume: true, Env: map[string]string{"A": "b"},
+		TimeoutSeconds: ptr(0), OnTimeout: bothy.TimeoutPause, IdleSeconds: 60, AutoResume: true, OnHostLoss: bothy.HostLossResume, CheckpointSeconds: 30, Env: map[string]string{"A": "b"},
 		Secrets:  []bothy.Secret{{Name: "k", Value: "v", Hosts: []string{"api.example.com"}, Header: "X-Key"}},
 		Metadata: map[string]string{"x.y": "n & m"}, Engine: "fake",
 	}
@@ -106,7 +106,7 @@ func TestSandboxes(t *testing.T) {
 	}
 	u := bothy.SandboxUpdate{
 		TimeoutSeconds: ptr(0), OnTimeout: ptr(bothy.TimeoutPause), IdleSeconds: ptr(0), Metadata: map[string]string{},
-		Name: ptr(""), Network: &bothy.Network{Mode: bothy.NetworkOff},
+		Name: ptr(""), Network: &bothy.Network{Mode: bothy.NetworkOff}, OnHostLoss: ptr(bothy.HostLossFail), CheckpointSeconds: ptr(0),
 	}
 	_, err = f.Sandboxes.Update(f.ctx, b.ID, u)
 	f.must(err)
@@ -117,6 +117,9 @@ func TestSandboxes(t *testing.T) {
 	f.must(err)
 	if d := cmp.Diff(bothy.SandboxUpdate{}, f.world.Updated, prefixes); d != "" {
 		t.Fatalf("no change arrived as one:\n%s", d)
+	}
+	if _, err := f.Sandboxes.Restart(f.ctx, b.ID); bothy.ErrorCode(err) != bothy.CodeConflict {
+		t.Errorf("one that runs was restarted: %v", err)
 	}
 	f.must(f.Sandboxes.Terminate(f.ctx, b.ID))
 	f.must(f.Sandboxes.Terminate(f.ctx, b.ID))

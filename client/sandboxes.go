@@ -82,6 +82,11 @@ func (s *Sandboxes) Update(ctx context.Context, id string, u bothy.SandboxUpdate
 	return get[bothy.Sandbox](ctx, s.conn, http.MethodPatch, sandboxPath(id), nil, u)
 }
 
+// Restart implements bothy.SandboxService.
+func (s *Sandboxes) Restart(ctx context.Context, id string) (*bothy.Sandbox, error) {
+	return get[bothy.Sandbox](ctx, s.conn, http.MethodPost, sandboxPath(id)+"/restart", nil, nil)
+}
+
 // Terminate implements bothy.SandboxService.
 func (s *Sandboxes) Terminate(ctx context.Context, id string) error {
 	return s.conn.call(ctx, http.MethodDelete, sandboxPath(id), nil, nil, nil)

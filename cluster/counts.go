@@ -7,6 +7,9 @@ type Counts struct {
 	// Freezes is how often its sandboxes stood still because the lease was in doubt, and
 	// GivenUp how many hosts it has given up.
 	Freezes, GivenUp atomic.Int64
+	// LostPaused are the sandboxes which ran on hosts that it has given up, and are paused at
+	// a snapshot, and LostEnded those that have ended with them.
+	LostPaused, LostEnded atomic.Int64
 	// Forwarded are the requests that it passed on to other hosts, and that were answered
 	// there; Unanswered those that were not. Elsewhere are those that the other host did not
 	// take: it had not, or no longer, what they were about, or no room.

@@ -10,7 +10,7 @@ import (
 
 // FateOf decides what becomes of the sandboxes of a host that is lost. stored reports whether
 // other hosts have the files of a snapshot. What was paused stays paused; what ran is paused
-// at its last snapshot that others have, and otherwise has ended, and can be started again.
+// at its last snapshot that others have, and perhaps resumed from it, and otherwise has ended.
 func FateOf(stored func(*bothy.Snapshot) bool, now func() time.Time) store.Fate {
 	return func(sb *store.Sandbox, host string, snapshot func(string) *bothy.Snapshot) (bool, bothy.Event) {
 		at := now().UTC()
@@ -26,6 +26,12 @@ func FateOf(stored func(*bothy.Snapshot) bool, now func() time.Time) store.Fate 
 		e := bothy.Event{Type: bothy.EventSandboxHostLost, Time: at, SandboxID: sb.ID, ProjectID: sb.ProjectID, Data: map[string]string{"host": host}}
 		switch sb.State {
 		case bothy.StatePaused, bothy.StateResuming:
+			if sb.State == bothy.StateResuming && sb.OnHostLoss == bothy.HostLossResume && sb.ResumeAt() == nil {
+				// It was about to run.
+				if n := find(sb.SnapshotID); n != nil {
+					sb.PauseAfterLoss(host, n, at)
+				}
+			}
 			sb.State = bothy.StatePaused
 			sb.EngineState = nil
 			if find(sb.SnapshotID) != nil {
@@ -42,11 +48,14 @@ func FateOf(stored func(*bothy.Snapshot) bool, now func() time.Time) store.Fate 
 			end(sb, x, at)
 			return true, ended(sb, at)
 		case bothy.StateRunning, bothy.StatePausing:
-			if n := lastStored(sb, snapshot, find); n != nil {
-				sb.State, sb.SnapshotID, sb.EarlierSnapshotID, sb.HeadSnapshotID = bothy.StatePaused, n.ID, "", n.ID
-				sb.EngineState, sb.ExpiresAt = nil, nil
-				e.Data["state"], e.Data["snapshot_id"] = string(sb.State), n.ID
-				e.Data["age_seconds"] = fmt.Sprint(int(at.Sub(n.CreatedAt).Seconds()))
+			if sb.OnHostLoss == bothy.HostLossFail {
+				end(sb, bothy.Exit{Reason: bothy.EndHostLost, Detail: fmt.Sprintf("the host %s was lost, and on_host_loss is fail", host)}, at)
+				return true, ended(sb, at)
+			}
+			if n := sb.LastSnapshot(snapshot, find); n != nil {
+				sb.PauseAfterLoss(host, n, at)
+				e.Data["state"], e.Data["snapshot_id"], e.Data["on_host_loss"] = string(sb.State), n.ID, string(sb.OnHostLoss)
+				e.Data["age_seconds"] = fmt.Sprint(sb.HostLoss.AgeSeconds)
 				e.Data["detail"] = fmt.Sprintf("the host %s was lost; the sandbox is as it was at %s", host, n.CreatedAt.UTC().Format(time.RFC3339))
 				return true, e
 			}
@@ -56,24 +65,6 @@ func FateOf(stored func(*bothy.Snapshot) bool, now func() time.Time) store.Fate 
 	}
 }
 
-// lastStored is the newest of the snapshots from which a running sandbox came about that
-// others have: the one that was taken of it last, or what that followed.
-func lastStored(sb *store.Sandbox, snapshot, find func(string) *bothy.Snapshot) *bothy.Snapshot {
-	seen := map[string]bool{}
-	for id := sb.HeadSnapshotID; id != "" && !seen[id]; {
-		seen[id] = true
-		n := snapshot(id)
-		if n == nil || n.SandboxID != sb.ID {
-			return nil
-		}
-		if find(id) != nil {
-			return n
-		}
-		id = n.ParentID
-	}
-	return nil
-}
-
 func end(sb *store.Sandbox, x bothy.Exit, at time.Time) {
 	sb.State = bothy.StateStopped
 	if x.Reason == bothy.EndHostLost || x.Reason == bothy.EndOutOfMemory || x.Reason == bothy.EndDiskFull || x.Reason == bothy.EndError {
@@ -81,6 +72,7 @@ func end(sb *store.Sandbox, x bothy.Exit, at time.Time) {
 	}
 	sb.Ended = &bothy.Ended{Reason: x.Reason, Detail: x.Detail, At: at}
 	sb.ExpiresAt, sb.Ending, sb.EngineState, sb.GuestKey = nil, nil, nil, ""
+	sb.StopResuming()
 }
 
 func ended(sb *store.Sandbox, at time.Time) bothy.Event {

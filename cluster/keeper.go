@@ -47,8 +47,10 @@ type KeeperOptions struct {
 	Suspend, Unsuspend, Abandon func()
 	// Older reports, once Lost is closed, that this host was not given up: its database is
 	// an older one. Its sandboxes stand still then, and Keep is called.
-	Older  func() bool
-	Keep   func()
+	Older func() bool
+	Keep  func()
+	// Buried is told of hosts that this one has given up. Optional.
+	Buried func([]store.Burial)
 	Log    *slog.Logger
 	Counts *Counts
 }
@@ -236,7 +238,12 @@ func (k *Keeper) Sexton(ctx context.Context, hosts store.Hosts, fate store.Fate)
 		done, err := hosts.BuryHosts(ctx, k.o.Times.Grace(), fate)
 		k.o.Counts.GivenUp.Add(int64(len(done)))
 		for _, b := range done {
-			k.o.Log.Warn("a host is dead", "host", b.Host, "epoch", b.Epoch, "free", b.Freed, "waiting_for_it", b.Kept, "ended", b.Ended)
+			k.o.Counts.LostPaused.Add(int64(b.Paused))
+			k.o.Counts.LostEnded.Add(int64(b.Ended))
+			k.o.Log.Warn("a host is dead", "host", b.Host, "epoch", b.Epoch, "free", b.Freed, "waiting_for_it", b.Kept, "paused", b.Paused, "ended", b.Ended)
+		}
+		if len(done) > 0 && k.o.Buried != nil {
+			k.o.Buried(done)
 		}
 		if err != nil && ctx.Err() == nil {
 			k.o.Log.Error("a dead host could not be given up; it is tried again", "error", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -236,6 +237,12 @@ func TestFate(t *testing.T) {
 		"running from another's":  {store.Sandbox{Sandbox: bothy.Sandbox{State: bothy.StateRunning}, HeadSnapshotID: "snp3"}, true, bothy.StateFailed, bothy.EndHostLost},
 		"starting":                {store.Sandbox{Sandbox: bothy.Sandbox{State: bothy.StateStarting}}, true, bothy.StateFailed, bothy.EndHostLost},
 		"stopping":                {store.Sandbox{Sandbox: bothy.Sandbox{State: bothy.StateStopping}, Ending: &bothy.Exit{Reason: bothy.EndTimeout}}, true, bothy.StateStopped, bothy.EndTimeout},
+		"running, and to fail":    {store.Sandbox{Sandbox: bothy.Sandbox{State: bothy.StateRunning, OnHostLoss: bothy.HostLossFail}, HeadSnapshotID: "snp1"}, true, bothy.StateFailed, bothy.EndHostLost},
+		"running, to be resumed":  {store.Sandbox{Sandbox: bothy.Sandbox{State: bothy.StateRunning, OnHostLoss: bothy.HostLossResume}, HeadSnapshotID: "snp2"}, true, bothy.StatePaused, ""},
+		"resuming, to be resumed": {store.Sandbox{Sandbox: bothy.Sandbox{State: bothy.StateResuming, OnHostLoss: bothy.HostLossResume, SnapshotID: "snp1"}}, true, bothy.StatePaused, ""},
+		"paused, and to fail":     {store.Sandbox{Sandbox: bothy.Sandbox{State: bothy.StatePaused, OnHostLoss: bothy.HostLossFail, SnapshotID: "snp1"}}, true, bothy.StatePaused, ""},
+		"waiting to be resumed": {store.Sandbox{Sandbox: bothy.Sandbox{State: bothy.StatePaused, OnHostLoss: bothy.HostLossResume, SnapshotID: "snp1",
+			HostLoss: &bothy.HostLoss{SnapshotID: "snp1", NextResumeAt: &at}}}, true, bothy.StatePaused, ""},
 		"running, stored earlier": {store.Sandbox{Sandbox: bothy.Sandbox{State: bothy.StateRunning}, HeadSnapshotID: "snp2"}, true, bothy.StatePaused, ""},
 	} {
 		sb := c.sb
@@ -246,6 +253,13 @@ func TestFate(t *testing.T) {
 		}
 		if (sb.Ended != nil) != (c.why != "") || sb.Ended != nil && sb.Ended.Reason != c.why {
 			t.Errorf("%s: it ended with %+v", what, sb.Ended)
+		}
+		wakes := strings.HasSuffix(what, "to be resumed")
+		if due := sb.ResumeAt(); wakes != (due != nil && due.Equal(at)) {
+			t.Errorf("%s: it is to be resumed at %v", what, due)
+		}
+		if l := sb.HostLoss; strings.HasPrefix(what, "running") && sb.State == bothy.StatePaused && (l == nil || l.Host != "one" || l.SnapshotID != "snp1" || l.AgeSeconds != 3600 || !l.At.Equal(at)) {
+			t.Errorf("%s: it says %+v", what, l)
 		}
 		if what == "running, stored earlier" && (sb.SnapshotID != "snp1" || e.Data["age_seconds"] != "3600") {
 			t.Errorf("%s: in %s, %v", what, sb.SnapshotID, e.Data)

@@ -57,6 +57,8 @@ type RouterOptions struct {
 	// Fetchable reports whether this host can have the files of a snapshot without the host
 	// that wrote it.
 	Fetchable func(ctx context.Context, id string) (bool, error)
+	// Claimed is told of a sandbox without a host that is this host's from now on. Optional.
+	Claimed func(id string)
 	// Port finds the sandbox of a host name that leads to a port.
 	Port func(host string) (sandbox string)
 	// Authenticate finds the caller of a request.
@@ -126,6 +128,8 @@ type target struct {
 	// the one that the message is in.
 	alone   bool
 	session string
+	// restart is set where an ended sandbox is to be started again, on any host.
+	restart bool
 }
 
 var (
@@ -248,6 +252,7 @@ func ofPath(r *http.Request) (t target) {
 		t.ofUse(r)
 	}
 	if t.sandbox != "" || t.snapshot != "" {
+		t.restart = r.Method == http.MethodPost && parts[0] == "sandboxes" && parts[len(parts)-1] == "restart"
 		return t
 	}
 	if len(parts) > 0 && path != r.URL.Path && (parts[0] == "webhooks" || parts[0] == "agents") {
@@ -326,6 +331,7 @@ func (x *Router) readTarget(r *http.Request, t *target) error {
 			}
 		}
 	}
+	t.restart = message.Params.Name == "restart_sandbox"
 	return nil
 }
 
@@ -356,7 +362,8 @@ func (x *Router) toSandbox(w http.ResponseWriter, r *http.Request, t target, c C
 			x.o.Fail(w, r, err)
 			return true
 		}
-		if o.Host != "" || o.Sandbox.Ended() {
+		again := t.restart && o.Sandbox.Ended() && (o.Host == "" || o.Dead)
+		if (o.Host != "" || o.Sandbox.Ended()) && !again {
 			return x.owned(w, r, t, c, peer, o)
 		}
 		// It has no host. The first that takes it has it.
@@ -375,12 +382,18 @@ func (x *Router) toSandbox(w http.ResponseWriter, r *http.Request, t target, c C
 			return true
 		} else if ok {
 			x.o.Log.Info("a sandbox without a host is this host's now", "sandbox", t.sandbox)
+			if x.o.Claimed != nil {
+				x.o.Claimed(t.sandbox)
+			}
 			return false
 		}
 	}
 	x.o.Fail(w, r, elsewhere("sandbox "+t.sandbox))
 	return true
 }
+
+// MayTake reports whether this host may take a sandbox that has no host.
+func (x *Router) MayTake() bool { return x.mayTake() }
 
 // owned leads a request to the host that has something, by what the database says now.
 func (x *Router) owned(w http.ResponseWriter, r *http.Request, t target, c Caller, peer *Peer, o store.Ownership) bool {

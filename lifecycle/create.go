@@ -354,6 +354,7 @@ func (s *Service) activate(ctx context.Context, l *instance.Instance, sb *store.
 	sb.StartedAt = &now
 	sb.ExpiresAt = expiry(now, sb.TimeoutSeconds)
 	sb.EngineState = l.Machine.State()
+	sb.StopResuming()
 	info := s.engines.Get(sb.Engine).Info()
 	sb.Acceleration, sb.Kernel = info.Acceleration, info.Kernel
 	sb.MeterState = s.o.Meter.Starting(ctx, sb, l.Reading)

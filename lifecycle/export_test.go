@@ -1,5 +1,10 @@
 package lifecycle
 
+import (
+	"context"
+	"time"
+)
+
 // WaitingFor counts who hold the lock of a sandbox or wait for it.
 func (s *Service) WaitingFor(id string) int {
 	return s.ledger.LockUsers(id)
@@ -9,3 +14,11 @@ func (s *Service) WaitingFor(id string) int {
 func (s *Service) Ran(id string) bool {
 	return s.instance(id).CodeRan()
 }
+
+// ResumeDue is one look of ResumeLost.
+func (s *Service) ResumeDue(ctx context.Context, o LostOptions) error { return s.resumeDue(ctx, o) }
+
+// ResumeAttempts and ResumePause are how often it is tried, and how long is waited.
+const ResumeAttempts = resumeAttempts
+
+func ResumePause(attempts int) time.Duration { return resumePause(attempts) }

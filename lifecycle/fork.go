@@ -83,7 +83,7 @@ func (s *Service) copyOf(from *store.Sandbox, req bothy.ForkRequest, i int) (*st
 			Template: from.Template, Engine: from.Engine,
 			CPU: from.CPU, MemoryMB: from.MemoryMB, DiskMB: from.DiskMB, Network: from.Network,
 			TimeoutSeconds: from.TimeoutSeconds, OnTimeout: from.OnTimeout, IdleSeconds: from.IdleSeconds,
-			AutoResume: from.AutoResume, Env: maps.Clone(from.Env), Metadata: maps.Clone(from.Metadata),
+			AutoResume: from.AutoResume, OnHostLoss: from.OnHostLoss, CheckpointSeconds: from.CheckpointSeconds, Env: maps.Clone(from.Env), Metadata: maps.Clone(from.Metadata),
 			ParentSnapshotID: from.HeadSnapshotID, BudgetRoot: from.BudgetRoot,
 			CreatedAt: s.clock.Now().UTC(),
 		},

@@ -31,6 +31,8 @@ type freezeOptions struct {
 	detail string
 	// hurry takes the guest as it is, and so perhaps more of its memory.
 	hurry bool
+	// checkpoint is for one that the server takes by itself.
+	checkpoint bool
 }
 
 // guestPatience is how long the guest may take to prepare for a snapshot.
@@ -39,6 +41,9 @@ const guestPatience = 5 * time.Second
 // freeze writes a running sandbox into a snapshot that is durable when it
 // returns. When it fails the sandbox runs on. The caller holds its lock.
 func (s *Service) freeze(ctx context.Context, l *instance.Instance, sb *store.Sandbox, o freezeOptions) (*bothy.Snapshot, error) {
+	if o.checkpoint || o.stop {
+		ctx = s.replacing(ctx, sb)
+	}
 	if err := s.checkSnapshotQuota(ctx, sb.ProjectID); err != nil {
 		return nil, err
 	}
@@ -131,7 +136,7 @@ func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *store.Sandbox,
 	m := &snapshot.Manifest{
 		ID: o.id, ProjectID: sb.ProjectID, SandboxID: sb.ID, ParentID: sb.HeadSnapshotID, Name: o.name, Kind: o.kind,
 		CreatedAt: s.clock.Now().UTC(), Engine: sb.Engine, EngineBuild: build, Kernel: sb.Kernel,
-		Detail: o.detail, GuestKey: sb.GuestKey, Processor: s.processorOf(sb),
+		Detail: o.detail, GuestKey: sb.GuestKey, Processor: s.processorOf(sb), Checkpoint: o.checkpoint,
 		Sandbox: snapshot.Origin{
 			Name: sb.Name, Template: sb.Template, TemplateDigest: sb.TemplateDigest,
 			CPU: sb.CPU, MemoryMB: sb.MemoryMB, DiskMB: sb.DiskMB, Network: sb.Network,
@@ -151,9 +156,11 @@ func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *store.Sandbox,
 	if err := failpoint.Hit("lifecycle.sealed"); err != nil {
 		return nil, errors.Join(err, s.dropSnapshot(ctx, o.id))
 	}
-	s.ledger.Emit(ctx, bothy.EventSnapshotCreated, sb, map[string]string{"snapshot_id": o.id, "kind": string(o.kind)})
 	s.keep(o.id)
-	s.pruneSoon(sb.ProjectID, sb.ID)
+	if !o.checkpoint {
+		s.ledger.Emit(ctx, bothy.EventSnapshotCreated, sb, map[string]string{"snapshot_id": o.id, "kind": string(o.kind)})
+		s.pruneSoon(sb.ProjectID, sb.ID)
+	}
 	return n, nil
 }
 
@@ -175,7 +182,7 @@ func sealDraft(ctx context.Context, draft blob.Draft, m *snapshot.Manifest, room
 func record(m *snapshot.Manifest) *bothy.Snapshot {
 	n := &bothy.Snapshot{
 		ID: m.ID, SandboxID: m.SandboxID, ParentID: m.ParentID, Name: m.Name, Template: m.Sandbox.Template,
-		Kind: m.Kind, SizeBytes: m.Size(), CreatedAt: m.CreatedAt, Detail: m.Detail, ProjectID: m.ProjectID, Durable: bothy.DurableHost,
+		Kind: m.Kind, SizeBytes: m.Size(), CreatedAt: m.CreatedAt, Detail: m.Detail, Checkpoint: m.Checkpoint, ProjectID: m.ProjectID, Durable: bothy.DurableHost,
 	}
 	if m.Kind == bothy.SnapshotMemory {
 		n.Needs = needsOf(m)

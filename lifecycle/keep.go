@@ -34,6 +34,10 @@ func (s *Service) SnapshotStored(ctx context.Context, id string) {
 	if err != nil {
 		s.log.Warn("cannot write down that a snapshot is in the object storage, which the next start does", "snapshot", id, "error", err)
 	} else if changed {
+		s.checkpointStored(n)
+		if n.Checkpoint {
+			return // there are many
+		}
 		s.ledger.EmitFor(ctx, bothy.EventSnapshotStored, n.SandboxID, n.ProjectID, map[string]string{"snapshot_id": id, "durable": string(n.Durable)})
 	}
 }

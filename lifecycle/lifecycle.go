@@ -157,6 +157,10 @@ type Service struct {
 	transfers *transfers
 	// departures are the sandboxes that were given to other hosts.
 	departures departures
+	lost       lostCounts
+	// checkpointSlots bounds how many checkpoints are being taken.
+	checkpoints     checkpointCounts
+	checkpointSlots chan struct{}
 	// comparisons are under way.
 	comparisons chan struct{}
 	// remote is Blobs where that carries snapshots to object storage, and else nil.
@@ -210,7 +214,7 @@ func New(o Options) *Service {
 		o: o, clock: o.Clock, log: o.Log,
 		background: ctx, stop: stop, instances: map[string]*instance.Instance{}, unattached: map[string]*unattached{}, unclaimed: map[string]*unclaimed{}, register: register.Register{Dir: o.Register},
 
-		claims: claims{by: map[string]int64{}}, transfers: newTransfers(), comparisons: make(chan struct{}, maxComparisons), trusted: trustedKeys(o),
+		claims: claims{by: map[string]int64{}}, transfers: newTransfers(), comparisons: make(chan struct{}, maxComparisons), checkpointSlots: make(chan struct{}, checkpointsAtOnce), trusted: trustedKeys(o),
 	}
 	s.remote, _ = o.Blobs.(blob.Remote)
 	var start func(context.Context, *store.Sandbox, bool) error

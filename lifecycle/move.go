@@ -75,7 +75,7 @@ func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r
 	m, err := snapshot.Import(ctx, r, draft.Dir(), snapshot.ImportOptions{
 		Passphrase: passphrase, Trusted: s.trusted,
 		Accept: func(m *snapshot.Manifest, unpacked int64) (snapshot.Room, error) {
-			m.ID, m.SandboxID, m.ParentID, m.ProjectID = id, instance.NewID("sbx"), "", caller.ProjectID
+			m.ID, m.SandboxID, m.ParentID, m.ProjectID, m.Checkpoint = id, instance.NewID("sbx"), "", caller.ProjectID, false
 			m.Name, m.CreatedAt = cmp.Or(name, m.Name, "imported"), s.clock.Now().UTC()
 			if err := s.checkImported(ctx, m, unpacked); err != nil {
 				return nil, err

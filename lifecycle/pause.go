@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/failpoint"
@@ -90,7 +91,7 @@ func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOpti
 		return nil, err
 	}
 	head := sb.HeadSnapshotID
-	if err := s.finishPause(ctx, l, sb, n, how.destroy); err != nil {
+	if err := s.finishPause(ctx, l, sb, n, how.keep, how.destroy); err != nil {
 		sb.SnapshotID, sb.EarlierSnapshotID, sb.HeadSnapshotID = before, "", head
 		sb.EngineState, sb.ExpiresAt = l.Machine.State(), expiry(s.clock.Now().UTC(), sb.TimeoutSeconds)
 		err = errors.Join(err, s.thaw(ctx, l), s.dropSnapshot(ctx, n.ID))
@@ -103,13 +104,19 @@ func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOpti
 	return n, nil
 }
 
-// finishPause stores that the sandbox is paused, and has its machine destroyed.
-func (s *Service) finishPause(ctx context.Context, l *instance.Instance, sb *store.Sandbox, n *bothy.Snapshot, destroy func(bothy.Machine)) error {
+// finishPause stores that the sandbox is paused, and has its machine destroyed. Its checkpoints
+// go, but for the one to keep.
+func (s *Service) finishPause(ctx context.Context, l *instance.Instance, sb *store.Sandbox, n *bothy.Snapshot, keep string, destroy func(bothy.Machine)) error {
 	sb.EngineState, sb.ExpiresAt, sb.HeadSnapshotID = nil, nil, n.ID
+	checkpoints := sb.Checkpoints
+	if s.remote == nil { // and otherwise once this one is stored
+		sb.Checkpoints = nil
+	}
 	// Who sees that it is paused must not find its machine any more: it wakes it.
 	s.setTracked(l, false)
 	if err := s.ledger.Transition(ctx, sb, bothy.StatePaused); err != nil {
 		s.setTracked(l, true)
+		sb.Checkpoints = checkpoints
 		return err
 	}
 	_ = failpoint.Hit("lifecycle.asleep")
@@ -117,5 +124,9 @@ func (s *Service) finishPause(ctx context.Context, l *instance.Instance, sb *sto
 	destroy(l.Machine)
 	l.Ended()
 	s.ledger.Emit(ctx, bothy.EventSandboxPaused, sb, map[string]string{"snapshot_id": n.ID, "kind": string(n.Kind)})
+	if s.remote == nil {
+		checkpoints = slices.DeleteFunc(checkpoints, func(id string) bool { return id == keep || needs(sb, id) })
+		s.dropCheckpoints(ctx, checkpoints)
+	}
 	return nil
 }

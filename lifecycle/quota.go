@@ -89,6 +89,9 @@ func (s *Service) fits(ctx context.Context, project string, bytes int64) error {
 		return err
 	}
 	used += s.claims.by[project]
+	if bytes, ok := ctx.Value(replacingKey{}).(int64); ok {
+		used = max(0, used-bytes)
+	}
 	if bytes <= quota-used {
 		return nil
 	}

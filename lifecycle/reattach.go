@@ -95,7 +95,10 @@ func (s *Service) reattach(ctx context.Context, sb *store.Sandbox) error {
 	if bothy.ErrorCode(err) == bothy.CodeNotFound {
 		s.log.Info("machine is gone", "sandbox", sb.ID, "error", err)
 		s.dropUnattached(sb.ID)
-		return s.ledger.End(ctx, sb, bothy.Exit{Reason: bothy.EndHostRestart, Detail: "the sandbox was gone when the server came back: the host was restarted, or the sandbox's process was killed"})
+		if s.pauseAfterLoss(ctx, sb) {
+			return nil
+		}
+		return s.endWithCheckpoints(ctx, sb, bothy.Exit{Reason: bothy.EndHostRestart, Detail: "the sandbox was gone when the server came back: the host was restarted, or the sandbox's process was killed"})
 	}
 	if err != nil {
 		s.retryAttach(sb, u, "its machine could not be taken over", err)
@@ -105,7 +108,7 @@ func (s *Service) reattach(ctx context.Context, sb *store.Sandbox) error {
 	select {
 	case <-m.Done():
 		s.dropUnattached(sb.ID)
-		return s.ledger.End(ctx, sb, m.Exit())
+		return s.endWithCheckpoints(ctx, sb, m.Exit())
 	default:
 	}
 	l, err := s.attachFound(ctx, sb, m)

@@ -41,7 +41,7 @@ func (s *Service) Recover(ctx context.Context) (int, error) {
 	s.o.Meter.Recovered()
 	errs = append(errs, s.findUnclaimed(ctx))
 	s.recovered.Store(true)
-	errs = append(errs, s.sweep(ctx), s.listSnapshots(ctx), s.dropPauseSnapshots(ctx))
+	errs = append(errs, s.sweep(ctx), s.listSnapshots(ctx), s.dropPauseSnapshots(ctx), s.sweepCheckpoints(ctx))
 	s.Prune(ctx)
 	errs = append(errs, s.sweepBuilds(ctx))
 	return s.Live(), errors.Join(errs...)
@@ -163,6 +163,11 @@ func (s *Service) dropPauseSnapshots(ctx context.Context) error {
 		return err
 	}
 	for _, sb := range paused {
+		if len(sb.Checkpoints) > 0 {
+			if err := s.tidyCheckpoints(ctx, sb.ID); err != nil {
+				s.log.Warn("checkpoints that are of no use stay for now", "sandbox", sb.ID, "error", err)
+			}
+		}
 		if sb.EarlierSnapshotID != sb.SnapshotID {
 			s.dropPauseSnapshot(ctx, sb.EarlierSnapshotID)
 		}
@@ -197,6 +202,9 @@ func (s *Service) Janitor(ctx context.Context, every, keepEnded time.Duration) {
 			s.log.Warn("cannot untrack ended sandboxes", "error", err)
 		} else if n > 0 {
 			s.log.Info("forgot ended sandboxes", "count", n)
+		}
+		if err := s.sweepCheckpoints(ctx); err != nil {
+			s.log.Warn("cannot delete checkpoints that no sandbox has", "error", err)
 		}
 		if err := s.sweepBuilds(ctx); err != nil {
 			s.log.Warn("cannot remove engine builds that nothing needs", "error", err)

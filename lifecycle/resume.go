@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"strconv"
 	"strings"
 
 	"github.com/bothy-dev/bothy"
@@ -60,6 +61,7 @@ func (s *Service) resumeLocked(ctx context.Context, sb *store.Sandbox, o bothy.R
 		return err
 	}
 	defer reservation.Release()
+	lost := sb.HostLoss != nil && sb.HostLoss.SnapshotID == sb.SnapshotID
 	if err := s.ledger.Transition(ctx, sb, bothy.StateResuming); err != nil {
 		return err
 	}
@@ -67,7 +69,11 @@ func (s *Service) resumeLocked(ctx context.Context, sb *store.Sandbox, o bothy.R
 		s.ledger.ForceTransition(ctx, sb, bothy.StatePaused, nil)
 		return s.startFault(err)
 	}
-	s.ledger.Emit(ctx, bothy.EventSandboxResumed, sb, map[string]string{"snapshot_id": sb.SnapshotID, "kind": string(sb.Resumed.Kind)})
+	data := map[string]string{"snapshot_id": sb.SnapshotID, "kind": string(sb.Resumed.Kind)}
+	if lost {
+		data["after"], data["age_seconds"] = bothy.EventSandboxHostLost, strconv.Itoa(sb.HostLoss.AgeSeconds)
+	}
+	s.ledger.Emit(ctx, bothy.EventSandboxResumed, sb, data)
 	return nil
 }
 

@@ -26,6 +26,9 @@ func (s *Service) pruneSandbox(ctx context.Context, project, sandbox string) {
 			return
 		}
 		for _, n := range page.Items {
+			if n.Checkpoint {
+				continue
+			}
 			if kept++; kept > s.o.Retention.PerSandbox {
 				s.prune(ctx, n)
 			}
@@ -51,6 +54,9 @@ func (s *Service) Prune(ctx context.Context) {
 	type owned struct{ project, sandbox string }
 	kept := map[owned]int{}
 	for _, n := range newestFirst(all) {
+		if n.Checkpoint {
+			continue // they are few, and go by themselves
+		}
 		of := owned{n.ProjectID, n.SandboxID}
 		kept[of]++
 		tooMany := r.PerSandbox > 0 && kept[of] > r.PerSandbox

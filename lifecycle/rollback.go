@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/bothy-dev/bothy"
@@ -95,16 +96,20 @@ func (s *Service) rollTo(ctx context.Context, sb *store.Sandbox, n *bothy.Snapsh
 		return err
 	}
 	defer reservation.Release()
-	latest, head := sb.SnapshotID, sb.HeadSnapshotID
+	latest, head, checkpoints := sb.SnapshotID, sb.HeadSnapshotID, sb.Checkpoints
+	// They are of what it was, and not of what it becomes.
+	sb.Checkpoints = nil
 	if err := s.ledger.Transition(ctx, sb, bothy.StateResuming); err != nil {
+		sb.Checkpoints = checkpoints
 		return err
 	}
 	sb.HeadSnapshotID = n.ID
 	if err := s.resumeFrom(ctx, sb, from, reservation); err != nil {
-		sb.SnapshotID, sb.HeadSnapshotID = latest, head
+		sb.SnapshotID, sb.HeadSnapshotID, sb.Checkpoints = latest, head, checkpoints
 		s.ledger.ForceTransition(ctx, sb, bothy.StatePaused, nil)
 		return err
 	}
+	s.dropCheckpoints(ctx, slices.DeleteFunc(checkpoints, func(id string) bool { return needs(sb, id) }))
 	s.ledger.Emit(ctx, bothy.EventSandboxRolledBack, sb, map[string]string{"snapshot_id": n.ID, "kept_as": latest})
 	return nil
 }

@@ -90,7 +90,13 @@ func (s *Service) endByID(ctx context.Context, id string, x bothy.Exit) error {
 	if err != nil || sb.State.Ended() || s.instance(id) != nil {
 		return err
 	}
-	return s.ledger.End(ctx, sb, x)
+	return s.endWithCheckpoints(ctx, sb, x)
+}
+
+// endWithCheckpoints stores the end of a sandbox, and deletes its checkpoints.
+func (s *Service) endWithCheckpoints(ctx context.Context, sb *store.Sandbox, x bothy.Exit) error {
+	checkpoints := sb.Checkpoints
+	return s.ledger.EndThen(ctx, sb, x, func() { s.dropCheckpoints(context.WithoutCancel(ctx), checkpoints) })
 }
 
 func expiry(from time.Time, seconds int) *time.Time {

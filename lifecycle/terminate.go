@@ -35,7 +35,7 @@ func (s *Service) terminateLocked(ctx context.Context, id string, x bothy.Exit) 
 	if err := s.departures.elsewhere(id); err != nil {
 		return err
 	}
-	sleeps := []string{sb.SnapshotID, sb.EarlierSnapshotID}
+	sleeps := append([]string{sb.SnapshotID, sb.EarlierSnapshotID}, sb.Checkpoints...)
 	// A row must not outlive the snapshot that it sleeps in.
 	dropPauseSnapshots := func() {
 		_ = failpoint.Hit("lifecycle.ended")

@@ -15,6 +15,7 @@ func (s *Service) track(l *instance.Instance, sb *store.Sandbox, r *admission.Re
 	ctx, cancel := context.WithCancel(s.background)
 	l.Cancel = cancel
 	s.o.Meter.Started(ctx, sb, l.Reading, r == nil)
+	s.departures.remove(l.ID)
 	s.mu.Lock()
 	l.Root = sb.BudgetRoot
 	s.instances[l.ID] = l
@@ -32,6 +33,7 @@ func (s *Service) track(l *instance.Instance, sb *store.Sandbox, r *admission.Re
 	s.watchers.Go(func() { s.watchExit(ctx, l) })
 	l.Activity.Touch(s.clock.Now())
 	s.watchIdle(l, sb.IdleSeconds)
+	s.watchCheckpoints(l, sb)
 	s.machines.WatchIdleness(l, true, !l.Fresh)
 	s.warm.Touch()
 }

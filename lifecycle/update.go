@@ -76,6 +76,9 @@ func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) 
 		s.mu.Unlock()
 		s.arm(l, sb.ExpiresAt)
 		s.watchIdle(l, sb.IdleSeconds)
+		if u.CheckpointSeconds != nil {
+			s.watchCheckpoints(l, sb)
+		}
 	}
 	s.ledger.Emit(ctx, bothy.EventSandboxUpdated, sb, nil)
 	return sb.Public(), nil
@@ -129,6 +132,15 @@ func (s *Service) apply(sb *store.Sandbox, u bothy.SandboxUpdate) {
 	}
 	if u.IdleSeconds != nil {
 		sb.IdleSeconds = *u.IdleSeconds
+	}
+	if u.CheckpointSeconds != nil {
+		sb.CheckpointSeconds = *u.CheckpointSeconds
+	}
+	if u.OnHostLoss != nil {
+		sb.OnHostLoss = *u.OnHostLoss
+		if sb.OnHostLoss != bothy.HostLossResume {
+			sb.StopResuming()
+		}
 	}
 	if u.Metadata != nil {
 		sb.Metadata = maps.Clone(u.Metadata)

@@ -17,7 +17,7 @@ func (s *Service) newSandbox(req bothy.SandboxCreate) (*store.Sandbox, error) {
 		Sandbox: bothy.Sandbox{
 			ID: instance.NewID("sbx"), Name: req.Name, Template: req.Template, Engine: req.Engine,
 			CPU: req.CPU, MemoryMB: req.MemoryMB, DiskMB: req.DiskMB,
-			OnTimeout: req.OnTimeout, IdleSeconds: req.IdleSeconds, AutoResume: req.AutoResume,
+			OnTimeout: req.OnTimeout, IdleSeconds: req.IdleSeconds, AutoResume: req.AutoResume, OnHostLoss: req.OnHostLoss, CheckpointSeconds: req.CheckpointSeconds,
 			Env: maps.Clone(req.Env), Metadata: maps.Clone(req.Metadata),
 			TimeoutSeconds: bothy.DefaultTimeoutSeconds,
 			CreatedAt:      s.clock.Now().UTC(),
@@ -39,6 +39,9 @@ func (s *Service) newSandbox(req bothy.SandboxCreate) (*store.Sandbox, error) {
 	}
 	if sb.OnTimeout == "" {
 		sb.OnTimeout = bothy.TimeoutTerminate
+	}
+	if sb.OnHostLoss == "" {
+		sb.OnHostLoss = bothy.HostLossPause
 	}
 	if err := fillSize(&sb.Sandbox, req.Size); err != nil {
 		return nil, err
@@ -94,6 +97,15 @@ func (s *Service) check(sb *bothy.Sandbox) error {
 	}
 	if sb.OnTimeout != bothy.TimeoutTerminate && sb.OnTimeout != bothy.TimeoutPause {
 		return invalid("on_timeout is %q", sb.OnTimeout).WithHint("Give terminate or pause.")
+	}
+	if n := sb.CheckpointSeconds; n != 0 && (n < bothy.MinCheckpointSeconds || n > bothy.MaxCheckpointSeconds) {
+		return invalid("checkpoint_seconds is %d", n).
+			WithHint("Give a value from %d to %d, or 0 for no checkpoints.", bothy.MinCheckpointSeconds, bothy.MaxCheckpointSeconds)
+	}
+	switch sb.OnHostLoss {
+	case "", bothy.HostLossPause, bothy.HostLossResume, bothy.HostLossFail:
+	default:
+		return invalid("on_host_loss is %q", sb.OnHostLoss).WithHint("Give pause, resume or fail.")
 	}
 	if err := s.checkNetwork(sb.Network); err != nil {
 		return err

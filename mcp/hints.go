@@ -9,7 +9,7 @@ import (
 // told the tool that does the same, if there is one.
 var (
 	restCall = regexp.MustCompile(`(?:GET|POST|PUT|PATCH|DELETE) /v1/[^\s,.]+`)
-	command  = regexp.MustCompile("`?\\bbothy (ls|snapshots|resume|pause|rm|create|fork|rollback)\\b(?: --[a-z]+)*( (?:sbx|snp)\\w+)?`?")
+	command  = regexp.MustCompile("`?\\bbothy (ls|snapshots|resume|pause|rm|restart|create|fork|rollback)\\b(?: --[a-z]+)*( (?:sbx|snp)\\w+)?`?")
 	// either is what both of them are when they follow one another.
 	either = regexp.MustCompile(`(\w+_\w+(?: with [^.,]*?)?) or (\w+_\w+)`)
 	// elsewhere are the hints that hold for the other doors alone, whole.
@@ -24,6 +24,7 @@ var (
 var restTools = []struct{ method, end, tool string }{
 	{"POST", "/resume", "resume_sandbox"},
 	{"POST", "/pause", "pause_sandbox"},
+	{"POST", "/restart", "restart_sandbox"},
 	{"POST", "/fork", "fork_sandbox"},
 	{"POST", "/rollback", "rollback_sandbox"},
 	{"POST", "/snapshots", "snapshot_sandbox"},
@@ -37,7 +38,7 @@ var restTools = []struct{ method, end, tool string }{
 
 // commandTools are the tools of commands.
 var commandTools = map[string]string{
-	"ls": "list_sandboxes", "resume": "resume_sandbox", "pause": "pause_sandbox", "rm": "terminate_sandbox",
+	"ls": "list_sandboxes", "resume": "resume_sandbox", "pause": "pause_sandbox", "restart": "restart_sandbox", "rm": "terminate_sandbox",
 	"create": "create_sandbox", "fork": "fork_sandbox", "rollback": "rollback_sandbox",
 }
 

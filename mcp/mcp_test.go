@@ -137,7 +137,7 @@ func TestToolsAndTheirHints(t *testing.T) {
 		}
 	}
 	want := strings.Fields(`create_sandbox list_sandboxes get_sandbox_limits run_shell run_code write_file read_file list_files pause_sandbox
-		resume_sandbox snapshot_sandbox fork_sandbox rollback_sandbox set_network terminate_sandbox list_templates build_template get_build create_template`)
+		resume_sandbox snapshot_sandbox fork_sandbox rollback_sandbox set_network restart_sandbox terminate_sandbox list_templates build_template get_build create_template`)
 	slices.Sort(names)
 	slices.Sort(want)
 	if !slices.Equal(names, want) {

@@ -24,6 +24,8 @@ type createIn struct {
 	OnTimeout           bothy.OnTimeout   `json:"on_timeout,omitempty" jsonschema:"terminate (the default) or pause"`
 	IdleSeconds         int               `json:"idle_seconds,omitempty" jsonschema:"Pause the sandbox when it has been idle for this long"`
 	AutoResume          bool              `json:"auto_resume,omitempty" jsonschema:"Resume the sandbox automatically when it is used while paused"`
+	OnHostLoss          bothy.OnHostLoss  `json:"on_host_loss,omitempty" jsonschema:"What becomes of a running sandbox when its host is lost: pause (the default) at its last snapshot, resume from it on another host at once, or fail"`
+	CheckpointSeconds   int               `json:"checkpoint_seconds,omitempty" jsonschema:"How often a checkpoint is taken while it runs, 10 or more seconds: the loss of its host takes no more with it than what happened since; 0, the default, for never"`
 	Env                 map[string]string `json:"env,omitempty" jsonschema:"Environment variables for every command. Not for secrets"`
 	Secrets             []bothy.Secret    `json:"-"`
 	Metadata            map[string]string `json:"metadata,omitempty" jsonschema:"Your own labels"`
@@ -91,6 +93,12 @@ func (t tools) addSandboxes() {
 		"Changes what a running sandbox may reach. Takes effect immediately: open connections that are no longer allowed are cut.",
 		func(ctx context.Context, _ *mcp.CallToolRequest, in networkIn) ([]mcp.Content, *bothy.Sandbox, error) {
 			sb, err := t.Sandboxes.Update(ctx, in.SandboxID, bothy.SandboxUpdate{Network: &in.Network})
+			return nil, sb, err
+		})
+	add(t, adds, "restart_sandbox", "Restart a failed sandbox",
+		"Starts a sandbox that has failed again, under its id and with its settings, from what it was made from. What it did until then is lost. For one that is paused use resume_sandbox.",
+		func(ctx context.Context, _ *mcp.CallToolRequest, in sandboxIn) ([]mcp.Content, *bothy.Sandbox, error) {
+			sb, err := t.Sandboxes.Restart(ctx, in.SandboxID)
 			return nil, sb, err
 		})
 	add(t, destroys, "terminate_sandbox", "Terminate a sandbox",

@@ -25,6 +25,7 @@ import (
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/engine/microvm"
+	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/mcp"
 	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/telemetry"
@@ -46,12 +47,18 @@ func leaseTimes(c config.Config) cluster.Times {
 // openKeeper makes what knows whether this host may go on. It does nothing before runCluster
 // but to tell.
 func (s *Server) openKeeper() {
-	s.given = make(chan struct{})
+	s.given, s.buried = make(chan struct{}), make(chan struct{}, 1)
 	s.keeper = cluster.NewKeeper(cluster.KeeperOptions{
 		Times: leaseTimes(s.config), Renewed: s.hosts.Renewed, Lost: s.hosts.Lost(), Log: s.log, Counts: &s.counts,
 		Suspend: func() { s.lifecycle.Suspend() }, Unsuspend: func() { s.lifecycle.Unsuspend() },
 		Abandon: func() { s.lifecycle.Abandon(); close(s.given) },
 		Older:   s.hosts.Older, Keep: func() { close(s.given) },
+		Buried: func([]store.Burial) {
+			select {
+			case s.buried <- struct{}{}:
+			default: // it is looked already
+			}
+		},
 	})
 	s.storeLost = nil // the keeper deals with it
 }
@@ -103,8 +110,8 @@ func (s *Server) openCluster(ctx context.Context) error {
 	router := cluster.NewRouter(cluster.RouterOptions{
 		Hosts: s.hosts, Authority: authority, Keeper: s.keeper, Gate: gate, Here: s.lifecycle.Here, Full: s.lifecycle.Full,
 		Ready: s.readyOf, Template: s.templateAsked, Spread: s.hosts.LiveByHost, Wanted: s.wanted, Memory: s.memoryOf,
-		Fetchable: s.fetchable,
-		Port:      s.api.PortOf, Agents: mcp.Path, Alone: mcp.Alone, Fail: s.api.Fail, Log: s.log, Counts: &s.counts,
+		Fetchable: s.fetchable, Claimed: s.lifecycle.Claimed,
+		Port: s.api.PortOf, Agents: mcp.Path, Alone: mcp.Alone, Fail: s.api.Fail, Log: s.log, Counts: &s.counts,
 		Authenticate: func(r *http.Request) (c cluster.Caller, err error) {
 			project, token, login, err := s.api.LoggedIn(r)
 			if login {
@@ -118,6 +125,7 @@ func (s *Server) openCluster(ctx context.Context) error {
 	s.trees = cluster.NewTrees(s.hosts, authority, s.openShared)
 	s.cluster.Mover = s.newMover(gate, router)
 	s.pieces = cluster.Pieces{Router: router, Read: s.readPiece, Max: s3.MaxPiece}
+	s.mayTake = router.MayTake
 	s.hosts.SetFigures(s.figures)
 	s.metrics.Cluster(s.asHost)
 	l, err := net.Listen("tcp", c.Listen)
@@ -146,7 +154,7 @@ func (s *Server) servePeer(w http.ResponseWriter, r *http.Request) {
 // does for all, until stop is called.
 func (s *Server) runCluster() (stop func()) {
 	if s.hosts == nil {
-		return func() {}
+		return s.inBackground(s.resumeLost, "sandboxes that the host lost are not resumed")
 	}
 	peers := s.api.ServePeers(s.peers, cluster.FromPeers(http.HandlerFunc(s.servePeer), s.cluster.Invitations, s.cluster.Mover, s.trees, &s.pieces))
 	s.log.Info("host of a cluster", "name", s.config.Cluster.Name, "listen", s.peers.Addr().String())
@@ -168,6 +176,9 @@ func (s *Server) runCluster() (stop func()) {
 		})
 	})
 	running.Go(func() { s.refresh(ctx) })
+	running.Go(func() {
+		s.lifecycle.ResumeLost(ctx, lifecycle.LostOptions{Every: leaseTimes(s.config).Renew(), Now: s.buried, Hosts: s.hosts, MayTake: s.mayTake})
+	})
 	running.Go(func() { s.cluster.Mover.Drain(ctx) })
 	running.Go(func() { s.dropMoved(ctx) })
 	running.Go(func() { s.runObjects(ctx) })
@@ -180,6 +191,15 @@ func (s *Server) runCluster() (stop func()) {
 			peers.Close()
 		}
 	}
+}
+
+// resumeLostEvery is how often a server that is alone looks for sandboxes that its host lost.
+const resumeLostEvery = 3 * time.Second
+
+// resumeLost resumes, on a server that is alone, sandboxes that were gone when it came back.
+func (s *Server) resumeLost(ctx context.Context) error {
+	s.lifecycle.ResumeLost(ctx, lifecycle.LostOptions{Every: resumeLostEvery, MayTake: func() bool { return !s.lifecycle.Full() }})
+	return nil
 }
 
 // refresh takes note of what other hosts have changed.
@@ -361,7 +381,7 @@ func (s *Server) asHost() telemetry.ClusterHost {
 	return telemetry.ClusterHost{
 		LeaseAge: s.keeper.LeaseAge().Seconds(), FreezeAge: leaseTimes(s.config).Suspend().Seconds(), Live: s.keeper.Live(), Duty: s.onDuty.Load(),
 		Freezes: c.Freezes.Load(), GivenUp: c.GivenUp.Load(), Forwarded: c.Forwarded.Load(), Elsewhere: c.Elsewhere.Load(),
-		Unanswered: c.Unanswered.Load(), Placed: c.Placed.Load(), Refused: c.Refused.Load(), Thaws: c.Thaws.Load(),
+		Unanswered: c.Unanswered.Load(), LostPaused: c.LostPaused.Load(), LostEnded: c.LostEnded.Load(), Placed: c.Placed.Load(), Refused: c.Refused.Load(), Thaws: c.Thaws.Load(),
 	}
 }
 

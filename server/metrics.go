@@ -32,9 +32,19 @@ func (s *Server) census(ctx context.Context) (telemetry.Census, error) {
 	return c, err
 }
 
+// losses tells what became of sandboxes that lost their host.
+func (s *Server) losses() telemetry.Losses {
+	lost, points := s.lifecycle.Lost(), s.lifecycle.Checkpoints()
+	return telemetry.Losses{
+		Resumed: lost.Resumed, Failures: lost.Failed, LeftPaused: lost.GivenUp,
+		CheckpointsTaken: points.Taken, CheckpointsSkipped: points.Skipped, CheckpointsFailed: points.Failed, OldestSeconds: points.Oldest.Seconds(),
+	}
+}
+
 // openMetrics answers scrapes of those who bring a key for it. Where a request
 // comes from proves nothing: it may have come through a proxy.
 func (s *Server) openMetrics() error {
+	s.metrics.Losses(s.losses)
 	h := s.metrics.Handler()
 	s.api.Handle("GET /metrics", s.api.Authenticated(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := bothy.RequireOperator(r.Context(), bothy.ScopeMetricsRead); err != nil {

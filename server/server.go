@@ -98,6 +98,10 @@ type Server struct {
 	storeLost <-chan struct{}
 	// given is closed once the other hosts have given this one up, and its machines are gone.
 	given chan struct{}
+	// buried is sent to when this host has given another up, and mayTake reports whether it may
+	// take one of its sandboxes.
+	buried  chan struct{}
+	mayTake func() bool
 
 	// missing counts the records that the database had and lacks.
 	missing int64

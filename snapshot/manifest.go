@@ -56,8 +56,10 @@ type Manifest struct {
 	// Detail is why a snapshot holds files only, where memory could be expected.
 	Detail   string `json:"detail,omitempty"`
 	GuestKey string `json:"guest_key,omitempty"`
-	Sandbox  Origin `json:"sandbox"`
-	Parts    []Part `json:"parts"`
+	// Checkpoint marks one that a server took by itself.
+	Checkpoint bool   `json:"checkpoint,omitempty"`
+	Sandbox    Origin `json:"sandbox"`
+	Parts      []Part `json:"parts"`
 
 	// Fresh marks files that were written a moment ago, to be read once, and
 	// have no manifest on disk: nothing is listed and nothing verified.

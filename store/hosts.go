@@ -41,8 +41,12 @@ type Hosts interface {
 	SandboxHost(ctx context.Context, id string) (Ownership, error)
 	// SnapshotHost finds whose a snapshot is, by its sandbox, and which sandbox that is.
 	SnapshotHost(ctx context.Context, id string) (sandbox string, o Ownership, err error)
-	// ClaimSandbox makes a sandbox without a host this host's, and reports whether it did.
+	// ClaimSandbox makes a sandbox without a host this host's, or one that has ended and whose
+	// host is dead, and reports whether it did.
 	ClaimSandbox(ctx context.Context, id string) (bool, error)
+	// ReleaseSandbox stores sb, which is this host's and paused at a snapshot that others have,
+	// with its snapshots as one without a host.
+	ReleaseSandbox(ctx context.Context, sb *Sandbox) error
 	// TakeSandbox makes a sandbox this host's, with its snapshots, that another run of a
 	// host gives away, and stores sb. It reports whether it did: not where the sandbox is
 	// not that host's any more, or the attempt, by sb.Moving, is not the present one.
@@ -113,4 +117,6 @@ type Burial struct {
 	// Freed, Kept and Ended are the sandboxes that anybody may take now, that wait for the
 	// host, and that have ended.
 	Freed, Kept, Ended int
+	// Paused are those that ran, and are paused now.
+	Paused int
 }

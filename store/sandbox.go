@@ -26,6 +26,8 @@ type Sandbox struct {
 	MeterState []byte `json:"_meter_state,omitempty"`
 	// Ending is why the sandbox is stopping, for a server that restarts meanwhile.
 	Ending *bothy.Exit `json:"_ending,omitempty"`
+	// Checkpoints are the snapshots that the server has taken of it by itself, newest first.
+	Checkpoints []string `json:"_checkpoints,omitempty"`
 	// Moving names the attempt to give the sandbox to another host that is under way, which
 	// may take it only under this name.
 	Moving string `json:"_moving,omitempty"`
@@ -41,6 +43,9 @@ type Sandbox struct {
 func (s *Sandbox) Public() *bothy.Sandbox {
 	if s == nil {
 		return nil
+	}
+	if s.OnHostLoss == "" { // it was written before there was a choice
+		s.OnHostLoss = bothy.HostLossPause
 	}
 	return &s.Sandbox
 }

@@ -30,6 +30,9 @@ type Store interface {
 	// OwnSandboxesInState lists those of them that are this server's. Where it shares the
 	// store with others, each sandbox is one server's.
 	OwnSandboxesInState(ctx context.Context, states ...bothy.State) ([]*Sandbox, error)
+	// SandboxesToResume lists at most limit sandboxes that are to be resumed by a time, because
+	// they lost their host, and that are this server's or nobody's, those that wait longest first.
+	SandboxesToResume(ctx context.Context, by time.Time, limit int) ([]*Sandbox, error)
 	// DeleteSandboxesEndedBefore forgets ended sandboxes and returns how many.
 	DeleteSandboxesEndedBefore(ctx context.Context, t time.Time) (int, error)
 

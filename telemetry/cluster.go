@@ -13,6 +13,9 @@ type ClusterHost struct {
 	// Freezes is how often its sandboxes stood still because the lease was in doubt, and
 	// GivenUp how many hosts it has given up.
 	Freezes, GivenUp int64
+	// LostPaused and LostEnded are the sandboxes that ran on hosts which it has given up:
+	// paused at a snapshot, and ended.
+	LostPaused, LostEnded int64
 	// Forwarded, Elsewhere and Unanswered are the requests that it passed on to other hosts:
 	// which were answered, not taken, and neither.
 	Forwarded, Elsewhere, Unanswered int64
@@ -37,6 +40,8 @@ func (m *Metrics) Cluster(now func() ClusterHost) {
 	gauge("bothy_host_duty", "1 on the host that sends webhooks and runs agents for all.", func(h ClusterHost) float64 { return oneIf(h.Duty) })
 	count("bothy_host_freezes_total", "How often this host's sandboxes stood still because its lease was not renewed in time.", func(h ClusterHost) int64 { return h.Freezes })
 	count("bothy_hosts_given_up_total", "Hosts that this one has given up because they did not renew their leases.", func(h ClusterHost) int64 { return h.GivenUp })
+	count("bothy_lost_sandboxes_paused_total", "Sandboxes that ran on hosts which this one has given up, and were paused at a snapshot.", func(h ClusterHost) int64 { return h.LostPaused })
+	count("bothy_lost_sandboxes_ended_total", "Sandboxes that ended with hosts which this one has given up.", func(h ClusterHost) int64 { return h.LostEnded })
 	count("bothy_forwarded_requests_total", "Requests that were passed on to another host and answered there.", func(h ClusterHost) int64 { return h.Forwarded })
 	count("bothy_forwarded_requests_elsewhere_total", "Requests that another host did not take: it had no room, or not what they were about.", func(h ClusterHost) int64 { return h.Elsewhere })
 	count("bothy_forwarded_requests_unanswered_total", "Requests that another host did not answer.", func(h ClusterHost) int64 { return h.Unanswered })

@@ -4,6 +4,7 @@
 package apitest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -162,7 +163,7 @@ func (w *World) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.San
 	b.Sandbox = bothy.Sandbox{
 		ID: w.id("sbx"), Name: req.Name, State: bothy.StateRunning, Template: req.Template, Engine: "fake",
 		CPU: req.CPU, MemoryMB: req.MemoryMB, DiskMB: req.DiskMB, CreatedAt: Epoch, ProjectID: caller.ProjectID,
-		Env: req.Env, Metadata: req.Metadata, OnTimeout: req.OnTimeout, IdleSeconds: req.IdleSeconds, AutoResume: req.AutoResume,
+		Env: req.Env, Metadata: req.Metadata, OnTimeout: req.OnTimeout, IdleSeconds: req.IdleSeconds, AutoResume: req.AutoResume, OnHostLoss: cmp.Or(req.OnHostLoss, bothy.HostLossPause), CheckpointSeconds: req.CheckpointSeconds,
 		TimeoutSeconds: bothy.DefaultTimeoutSeconds, ParentSnapshotID: req.SnapshotID,
 	}
 	if req.Template == "" {
@@ -268,10 +269,32 @@ func (w *World) Update(ctx context.Context, id string, u bothy.SandboxUpdate) (*
 	if u.IdleSeconds != nil {
 		b.IdleSeconds = *u.IdleSeconds
 	}
+	if u.CheckpointSeconds != nil {
+		b.CheckpointSeconds = *u.CheckpointSeconds
+	}
+	if u.OnHostLoss != nil {
+		b.OnHostLoss = *u.OnHostLoss
+	}
 	if u.Budget != nil {
 		b.Budget = *u.Budget
 	}
 	w.event(bothy.EventSandboxUpdated, b)
+	return copyOf(b), nil
+}
+
+// Restart implements bothy.SandboxService.
+func (w *World) Restart(ctx context.Context, id string) (*bothy.Sandbox, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b, err := w.get(ctx, id, bothy.ScopeSandboxesWrite)
+	if err != nil {
+		return nil, err
+	}
+	if b.State != bothy.StateFailed {
+		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is %s, and only one that has failed is restarted", id, b.State)
+	}
+	b.State, b.Ended = bothy.StateRunning, nil
+	w.event(bothy.EventSandboxRestarted, b)
 	return copyOf(b), nil
 }
 

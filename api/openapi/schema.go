@@ -17,6 +17,7 @@ func registerAliases(r huma.Registry) {
 	r.RegisterTypeAlias(reflect.TypeFor[bothy.State](), reflect.TypeFor[StateSchema]())
 	r.RegisterTypeAlias(reflect.TypeFor[bothy.EndReason](), reflect.TypeFor[endReasonSchema]())
 	r.RegisterTypeAlias(reflect.TypeFor[bothy.OnTimeout](), reflect.TypeFor[onTimeoutSchema]())
+	r.RegisterTypeAlias(reflect.TypeFor[bothy.OnHostLoss](), reflect.TypeFor[onHostLossSchema]())
 	r.RegisterTypeAlias(reflect.TypeFor[bothy.SnapshotKind](), reflect.TypeFor[snapshotKindSchema]())
 	r.RegisterTypeAlias(reflect.TypeFor[bothy.Durable](), reflect.TypeFor[durableSchema]())
 	r.RegisterTypeAlias(reflect.TypeFor[bothy.Scope](), reflect.TypeFor[scopeSchema]())
@@ -35,6 +36,7 @@ type (
 	StateSchema        string
 	endReasonSchema    string
 	onTimeoutSchema    string
+	onHostLossSchema   string
 	snapshotKindSchema string
 	durableSchema      string
 	scopeSchema        string
@@ -58,6 +60,11 @@ func (endReasonSchema) Schema(huma.Registry) *huma.Schema {
 // Schema implements huma.SchemaProvider.
 func (onTimeoutSchema) Schema(huma.Registry) *huma.Schema {
 	return choice(bothy.TimeoutTerminate, bothy.TimeoutPause)
+}
+
+// Schema implements huma.SchemaProvider.
+func (onHostLossSchema) Schema(huma.Registry) *huma.Schema {
+	return choice(bothy.HostLossPause, bothy.HostLossResume, bothy.HostLossFail)
 }
 
 // Schema implements huma.SchemaProvider.

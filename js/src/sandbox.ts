@@ -100,6 +100,14 @@ export class Sandbox {
     return connect(options).sandboxes.resume(id, { memory, signal });
   }
 
+  /**
+   * Starts a sandbox again that has failed, as one whose host was lost, under its id and with its settings: from the
+   * snapshot that it was made from, if that is still there, or from its template. What it did until then is lost.
+   */
+  static async restart(id: string, connection: Connection = {}): Promise<Sandbox> {
+    return connect(connection).sandboxes.restart(id, { signal: connection.signal });
+  }
+
   /** Returns the project's limits, and how much is in use. */
   static async limits(connection: Connection = {}): Promise<Limits> {
     return connect(connection).limits({ signal: connection.signal });
@@ -207,6 +215,14 @@ export class Sandbox {
     const { signal, ...overrides } = params;
     const { items } = await this.#post<{ items: SandboxInfo[] }>("fork", { count, ...overrides }, signal);
     return items.map((info) => new Sandbox(this.#transport, info));
+  }
+
+  /**
+   * Starts the sandbox again once it has failed, as one whose host was lost: from the snapshot that it was made from,
+   * if that is still there, or from its template. What it did until then is lost.
+   */
+  async restart(options: CallOptions = {}): Promise<SandboxInfo> {
+    return (this.info = await this.#post<SandboxInfo>("restart", undefined, options.signal));
   }
 
   /** Returns the sandbox to its state at a snapshot. Its state until now is kept as another snapshot. */

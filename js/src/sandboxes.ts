@@ -66,6 +66,16 @@ export class Sandboxes {
     return (await this.#wake("snapshots", id, options)) ?? (await this.#wake("sandboxes", id, options)) ?? nothingToWake(id);
   }
 
+  /**
+   * Starts a sandbox again that has failed, under its id and with its settings: from the snapshot that it was made
+   * from, if that is still there, or from its template. What it did until then is lost.
+   */
+  async restart(id: string, options: CallOptions = {}): Promise<Sandbox> {
+    const path = `/v1/sandboxes/${encodeURIComponent(id)}/restart`;
+    const call = { method: "POST", path, timeoutSeconds: startSeconds, signal: options.signal } as const;
+    return new Sandbox(this.#transport, await this.#transport.json<SandboxInfo>(call));
+  }
+
   async #wake(kind: "snapshots" | "sandboxes", id: string, options: CallOptions & ResumeParams): Promise<Sandbox | undefined> {
     const path = `/v1/${kind}/${encodeURIComponent(id)}/resume`;
     try {

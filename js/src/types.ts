@@ -6,10 +6,13 @@ import type { TemplateRecipe } from "./recipe.js";
 export type SandboxState = "starting" | "running" | "pausing" | "paused" | "resuming" | "stopping" | "stopped" | "failed";
 
 /** Why a sandbox ended. */
-export type EndReason = "terminated" | "timeout" | "out_of_memory" | "disk_full" | "exited" | "host_restart" | "error";
+export type EndReason = "terminated" | "timeout" | "out_of_memory" | "disk_full" | "exited" | "host_restart" | "host_lost" | "error";
 
 /** What happens to a sandbox when its time is up. */
 export type OnTimeout = "terminate" | "pause";
+
+/** What becomes of a sandbox that runs when its host is lost. */
+export type OnHostLoss = "pause" | "resume" | "fail";
 
 /** A named choice of CPU, memory and disk. */
 export type Size = "small" | "medium" | "large";
@@ -47,6 +50,12 @@ export interface SandboxInfo {
   /** After how many idle seconds it is paused. */
   idleSeconds?: number;
   autoResume?: boolean;
+  /** How often a checkpoint is taken of it while it runs, in seconds; missing when never. */
+  checkpointSeconds?: number;
+  /** When the last checkpoint was taken; missing when none was. */
+  checkpointAt?: Date;
+  /** What becomes of it, where it runs, when its host is lost. */
+  onHostLoss: OnHostLoss;
   env?: Record<string, string>;
   /** What its secrets are called. Their values are never told. */
   secretNames?: string[];
@@ -59,8 +68,27 @@ export interface SandboxInfo {
   budgetRoot?: string;
   /** How much of it came back when it was last woken. */
   resumed?: Resumed;
+  /** The last time that it lost its host and was paused. */
+  hostLoss?: HostLoss;
   /** Set once it has ended. */
   ended?: Ended;
+}
+
+/** How a sandbox lost its host, and what has been done about it. */
+export interface HostLoss {
+  /** The host that was lost; missing where the server is alone. */
+  host?: string;
+  at: Date;
+  /** The snapshot that it was paused at. */
+  snapshotId: string;
+  /** How old that was then, in seconds: what happened in that time is lost. */
+  ageSeconds: number;
+  /** How many attempts to resume it have failed. */
+  resumeAttempts?: number;
+  /** When the next attempt is made; missing when none is. */
+  nextResumeAt?: Date;
+  /** Why the last attempt failed. */
+  problem?: string;
 }
 
 /** What a resume brought back. */
@@ -112,6 +140,16 @@ export interface CreateParams {
   idleSeconds?: number;
   /** Wake it, when it is paused, by the next call. */
   autoResume?: boolean;
+  /**
+   * How often a checkpoint is taken of it while it runs, in seconds, 10 or more: the loss of its host takes no more
+   * with it than what happened since. Default 0, which is never.
+   */
+  checkpointSeconds?: number;
+  /**
+   * What becomes of it, where it runs, when its host is lost. Default `pause`: at its last snapshot that is not
+   * lost as well. `resume` has another host resume it from that at once, and `fail` has it end.
+   */
+  onHostLoss?: OnHostLoss;
   /** Set for every command. */
   env?: Record<string, string>;
   secrets?: Secret[];
@@ -133,6 +171,9 @@ export interface UpdateParams {
   timeoutSeconds?: number;
   onTimeout?: OnTimeout;
   idleSeconds?: number;
+  /** In seconds; 0 for never. */
+  checkpointSeconds?: number;
+  onHostLoss?: OnHostLoss;
   metadata?: Record<string, string>;
   name?: string;
   network?: Network;
@@ -190,6 +231,8 @@ export interface Snapshot {
   sizeBytes: number;
   createdAt: Date;
   durable: Durable;
+  /** Whether the server took it by itself, and deletes it once there is a newer one. */
+  checkpoint?: boolean;
   /** Why it holds files only, where memory was asked for or imported. */
   detail?: string;
 }

@@ -31,6 +31,7 @@ const (
 type autofreeze struct {
 	mu     sync.Mutex
 	users  int
+	wakes  int // how often it has been used
 	frozen bool
 	closed bool // no more checks
 	// suspended is set while it is frozen because no machine of this host may run.
@@ -69,6 +70,7 @@ func (s *Machines) Wake(l *Instance) (release func(), err error) {
 		}
 	}
 	st.users++
+	st.wakes++
 	st.before, st.wait = nil, 0
 	return sync.OnceFunc(func() {
 		now := s.o.Clock.Now()

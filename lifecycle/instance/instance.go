@@ -39,8 +39,10 @@ type Instance struct {
 
 	Activity Activity
 	History  History
-	still    autofreeze
-	conns    guestConns
+	// Checkpoints are those that are taken of it.
+	Checkpoints Checkpoints
+	still       autofreeze
+	conns       guestConns
 	// KeptConns are connections to servers inside. One that is idle is no use of the
 	// sandbox.
 	KeptConns *keepalive.Conns
@@ -76,6 +78,7 @@ func (l *Instance) Detach() {
 		l.stopIdle()
 	}
 	l.mu.Unlock()
+	l.Checkpoints.Stop()
 	l.stopAutofreeze()
 	l.Cancel()
 	l.KeptConns.Close()

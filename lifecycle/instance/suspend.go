@@ -25,6 +25,9 @@ func (s *Machines) Suspend() { s.suspended.Store(true) }
 // Unsuspend lets machines be woken again. Those that were frozen by Hush are thawed by it.
 func (s *Machines) Unsuspend() { s.suspended.Store(false) }
 
+// Suspended reports whether they may not.
+func (s *Machines) Suspended() bool { return s.suspended.Load() }
+
 // Hush freezes a machine, or, where machines may run again, thaws one that it has frozen.
 func (s *Machines) Hush(ctx context.Context, l *Instance) error {
 	st := &l.still

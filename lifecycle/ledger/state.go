@@ -15,11 +15,14 @@ var transitions = map[bothy.State][]bothy.State{
 	// One whose machine waited is stored first when it runs, or when it cannot.
 	"":                  {bothy.StateStarting, bothy.StateRunning, bothy.StateFailed},
 	bothy.StateStarting: {bothy.StateRunning, bothy.StateFailed, bothy.StateStopped},
-	bothy.StateRunning:  {bothy.StatePausing, bothy.StateStopping, bothy.StateStopped, bothy.StateFailed},
+	// One whose host was lost is paused at an earlier snapshot.
+	bothy.StateRunning:  {bothy.StatePausing, bothy.StatePaused, bothy.StateStopping, bothy.StateStopped, bothy.StateFailed},
 	bothy.StatePausing:  {bothy.StatePaused, bothy.StateRunning, bothy.StateStopping, bothy.StateStopped, bothy.StateFailed},
 	bothy.StatePaused:   {bothy.StateResuming, bothy.StateStopped, bothy.StateFailed},
 	bothy.StateResuming: {bothy.StateRunning, bothy.StatePaused, bothy.StateStopped, bothy.StateFailed},
 	bothy.StateStopping: {bothy.StateStopped, bothy.StateFailed},
+	// One that has failed can be restarted.
+	bothy.StateFailed: {bothy.StateStarting},
 }
 
 func mayFollow(from, to bothy.State) bool {
@@ -90,6 +93,7 @@ func (g *Ledger) EndThen(ctx context.Context, sb *store.Sandbox, x bothy.Exit, t
 	sb.Ending = nil
 	sb.EngineState = nil
 	sb.GuestKey = ""
+	sb.StopResuming()
 	ended := *sb
 	g.ForceTransition(ctx, sb, to, func() {
 		g.Emit(ctx, bothy.EventSandboxEnded, &ended, map[string]string{"reason": string(x.Reason), "detail": x.Detail})

@@ -18,7 +18,14 @@ State = Literal[
 """The state of a sandbox."""
 
 EndReason = Literal[
-    "terminated", "timeout", "out_of_memory", "disk_full", "exited", "host_restart", "error"
+    "terminated",
+    "timeout",
+    "out_of_memory",
+    "disk_full",
+    "exited",
+    "host_restart",
+    "host_lost",
+    "error",
 ]
 """Why a sandbox ended."""
 
@@ -27,6 +34,9 @@ NetworkMode = Literal["off", "restricted", "open"]
 
 OnTimeout = Literal["terminate", "pause"]
 """What happens to a sandbox when its time is up."""
+
+OnHostLoss = Literal["pause", "resume", "fail"]
+"""What becomes of a sandbox that runs when its host is lost."""
 
 Size = Literal["small", "medium", "large"]
 """A named choice of CPU, memory and disk."""
@@ -153,6 +163,29 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
+class HostLoss:
+    """How a sandbox lost its host, and what has been done about it.
+
+    Attributes:
+        snapshot_id: The snapshot that it was paused at.
+        host: The host that was lost; ``""`` where the server is alone.
+        at: When it was given up, or was back (UTC).
+        age_seconds: How old the snapshot was then: what happened in that time is lost.
+        resume_attempts: How many attempts to resume it have failed.
+        next_resume_at: When the next attempt is made; ``None`` when none is.
+        problem: Why the last attempt failed, or ``""``.
+    """
+
+    snapshot_id: str
+    host: str = ""
+    at: datetime | None = None
+    age_seconds: int = 0
+    resume_attempts: int = 0
+    next_resume_at: datetime | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SandboxInfo:
     """A sandbox as the server described it last. Sizes are MiB, times are UTC.
 
@@ -160,6 +193,9 @@ class SandboxInfo:
         expires_at: When its time is up; ``None`` if it has no limit.
         timeout_seconds: Its time-out, in seconds; 0 means none.
         idle_seconds: After how many idle seconds it is paused; 0 means never.
+        checkpoint_seconds: How often a checkpoint is taken of it while it runs; 0 means never.
+        checkpoint_at: When the last checkpoint was taken, or ``None``.
+        on_host_loss: What becomes of it, where it runs, when its host is lost.
         secret_names: The names of its secrets. Their values are never shown.
         parent_snapshot_id: The snapshot that it was started from, or ``""``.
         budget: What it and its forks may spend; 0 means no limit.
@@ -168,6 +204,7 @@ class SandboxInfo:
             is none.
         kernel: The version that its kernel reports, or ``""`` until it has run.
         resumed: What came back when it was last resumed, or ``None`` if it never was.
+        host_loss: The last time that it lost its host and was paused, or ``None``.
         ended: How it ended, or ``None`` if it has not.
     """
 
@@ -189,6 +226,9 @@ class SandboxInfo:
     on_timeout: OnTimeout = "terminate"
     idle_seconds: int = 0
     auto_resume: bool = False
+    checkpoint_seconds: int = 0
+    checkpoint_at: datetime | None = None
+    on_host_loss: OnHostLoss = "pause"
     env: dict[str, str] = field(default_factory=dict)
     secret_names: list[str] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)
@@ -196,6 +236,7 @@ class SandboxInfo:
     budget: float = 0.0
     budget_root: str = ""
     resumed: Resumed | None = None
+    host_loss: HostLoss | None = None
     ended: Ended | None = None
 
 
@@ -379,6 +420,7 @@ class Snapshot:
         size_bytes: Its size on the server's disk, in bytes.
         durable: ``"host"`` while its files are on the disk of the server's host alone, and
             ``"store"`` when they are in object storage as well.
+        checkpoint: The server took it by itself, and deletes it once there is a newer one.
         detail: Why it holds only files although memory was requested or imported, or ``""``.
     """
 
@@ -392,6 +434,7 @@ class Snapshot:
     created_at: datetime | None = None
     detail: str = ""
     durable: Durable = "host"
+    checkpoint: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -418,7 +418,8 @@ func (s *Store) SnapshotHost(ctx context.Context, id string) (sandbox string, o 
 // ClaimSandbox implements store.Hosts.
 func (s *Store) ClaimSandbox(ctx context.Context, id string) (claimed bool, err error) {
 	err = s.transaction(ctx, "claim a sandbox", once, func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `UPDATE sandboxes SET host = $2, host_epoch = $3 WHERE id = $1 AND host = ''`, id, s.member.Name, s.lease.epoch)
+		tag, err := tx.Exec(ctx, `UPDATE sandboxes SET host = $2, host_epoch = $3 WHERE id = $1
+			AND (host = '' OR state IN ('stopped', 'failed') AND NOT EXISTS (SELECT 1 FROM hosts h WHERE h.id = sandboxes.host AND dead_at IS NULL))`, id, s.member.Name, s.lease.epoch)
 		if claimed = err == nil && tag.RowsAffected() == 1; !claimed {
 			return err
 		}
@@ -426,6 +427,19 @@ func (s *Store) ClaimSandbox(ctx context.Context, id string) (claimed bool, err 
 		return err
 	})
 	return claimed && err == nil, err
+}
+
+// ReleaseSandbox implements store.Hosts.
+func (s *Store) ReleaseSandbox(ctx context.Context, sb *store.Sandbox) error {
+	text, err := record.EncodeSandbox(sb)
+	if err != nil {
+		return err
+	}
+	_, err = s.change(ctx, "release a sandbox", once,
+		do(`SELECT host_owns($1, $2)`, s.lease.epoch, sb.ID),
+		do(`UPDATE snapshots SET host = '' WHERE sandbox_id = $1`, sb.ID),
+		do(`UPDATE sandboxes SET state = $2, record = $3, resume_at = $4, host = '', host_epoch = 0 WHERE id = $1`, sb.ID, string(sb.State), text, nanosOrNull(sb.ResumeAt())))
+	return err
 }
 
 // TakeSandbox implements store.Hosts.
@@ -451,8 +465,8 @@ func (s *Store) TakeSandbox(ctx context.Context, from string, epoch int64, sb *s
 			return err
 		}
 		b := &pgx.Batch{}
-		b.Queue(`UPDATE sandboxes SET state = $2, record = $3, host = $4, host_epoch = $5 WHERE id = $1`,
-			clean([]any{sb.ID, string(sb.State), text, s.member.Name, s.lease.epoch})...)
+		b.Queue(`UPDATE sandboxes SET state = $2, record = $3, host = $4, host_epoch = $5, resume_at = $6 WHERE id = $1`,
+			clean([]any{sb.ID, string(sb.State), text, s.member.Name, s.lease.epoch, nanosOrNull(after.ResumeAt())})...)
 		b.Queue(`UPDATE snapshots SET host = $2 WHERE sandbox_id = $1`, sb.ID, s.member.Name)
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err
@@ -543,7 +557,7 @@ func (s *Store) BuryHosts(ctx context.Context, grace time.Duration, fate store.F
 	for _, b := range late {
 		buried := false
 		terr := s.transaction(ctx, "give a host up", once, func(ctx context.Context, tx pgx.Tx) error {
-			buried, b.Freed, b.Kept, b.Ended = false, 0, 0, 0
+			buried, b.Freed, b.Kept, b.Ended, b.Paused = false, 0, 0, 0, 0
 			// What it has begun to change is finished before, and it changes nothing after it.
 			err := tx.QueryRow(ctx, `SELECT true FROM hosts WHERE id = $3 AND epoch = $4 AND `+overdue+` FOR UPDATE`,
 				s.lease.epoch, grace.Seconds(), b.Host, b.Epoch).Scan(&buried)
@@ -576,6 +590,7 @@ func (s *Store) bury(ctx context.Context, tx pgx.Tx, b *store.Burial, fate store
 	var times []int64
 	for _, sb := range all {
 		var lookup error
+		ran := sb.State == bothy.StateRunning || sb.State == bothy.StatePausing
 		free, event := fate(sb, b.Host, func(id string) *bothy.Snapshot {
 			var text string
 			if err := tx.QueryRow(ctx, `SELECT record FROM snapshots WHERE id = $1`, id).Scan(&text); err != nil {
@@ -593,6 +608,9 @@ func (s *Store) bury(ctx context.Context, tx pgx.Tx, b *store.Burial, fate store
 		}
 		if err := s.passOn(ctx, tx, sb, free); err != nil {
 			return err
+		}
+		if ran && sb.State == bothy.StatePaused {
+			b.Paused++
 		}
 		switch {
 		case sb.State.Ended():
@@ -631,13 +649,16 @@ func (s *Store) passOn(ctx context.Context, tx pgx.Tx, sb *store.Sandbox, free b
 		ended = nanosOrNull(&sb.Ended.At)
 	}
 	b := &pgx.Batch{}
-	b.Queue(`UPDATE sandboxes SET state = $2, ended_at = $3, record = $4, host_epoch = 0 WHERE id = $1`, clean([]any{sb.ID, string(sb.State), ended, text})...)
+	b.Queue(`UPDATE sandboxes SET state = $2, ended_at = $3, record = $4, resume_at = $5, host_epoch = 0 WHERE id = $1`,
+		clean([]any{sb.ID, string(sb.State), ended, text, nanosOrNull(sb.ResumeAt())})...)
 	if free {
 		b.Queue(`UPDATE sandboxes SET host = '' WHERE id = $1`, sb.ID)
 		b.Queue(`UPDATE snapshots SET host = '' WHERE sandbox_id = $1`, sb.ID)
 	}
 	if sb.State.Ended() {
 		b.Queue(`DELETE FROM links WHERE sandbox_id = $1`, sb.ID)
+		// The files of checkpoints go when no record has named them for a while.
+		b.Queue(`DELETE FROM snapshots WHERE sandbox_id = $1 AND id = ANY($2::text[])`, sb.ID, append([]string{}, sb.Checkpoints...))
 	}
 	return tx.SendBatch(ctx, b).Close()
 }

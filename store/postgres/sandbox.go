@@ -11,11 +11,11 @@ import (
 	"github.com/bothy-dev/bothy/store/record"
 )
 
-const putSandbox = `INSERT INTO sandboxes (id, project, name, state, created_at, ended_at, pooled, metadata, record, host, host_epoch)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text[], $9, $10, $11)
+const putSandbox = `INSERT INTO sandboxes (id, project, name, state, created_at, ended_at, pooled, metadata, record, host, host_epoch, resume_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text[], $9, $10, $11, $12)
 	ON CONFLICT (id) DO UPDATE SET project = excluded.project, name = excluded.name, state = excluded.state,
 	created_at = excluded.created_at, ended_at = excluded.ended_at, pooled = excluded.pooled,
-	metadata = excluded.metadata, record = excluded.record`
+	metadata = excluded.metadata, record = excluded.record, resume_at = excluded.resume_at`
 
 // PutSandbox implements store.Store.
 func (s *Store) PutSandbox(ctx context.Context, b *store.Sandbox) error {
@@ -43,7 +43,7 @@ func (s *Store) putSandbox(ctx context.Context, b *store.Sandbox, before ...stat
 	}
 	list = append(list, before...)
 	list = append(list, do(putSandbox, b.ID, b.ProjectID, b.Name, string(b.State), nanos(b.CreatedAt), ended, b.Pooled, Pairs(b.Metadata), text,
-		s.member.Name, s.ownEpoch()))
+		s.member.Name, s.ownEpoch(), nanosOrNull(b.ResumeAt())))
 	if b.State == bothy.StateStopped || b.State == bothy.StateFailed {
 		// A link that is being added holds the sandbox's row, so it is seen here.
 		list = append(list, do(`DELETE FROM links WHERE sandbox_id = $1`, b.ID))
@@ -114,6 +114,12 @@ func (s *Store) OwnSandboxesInState(ctx context.Context, states ...bothy.State) 
 	}
 	return list(ctx, s, "list sandboxes", `SELECT record FROM sandboxes WHERE host = $1 AND host_epoch = $2 AND state = ANY($3::text[]) ORDER BY created_at DESC, id DESC`,
 		[]any{s.member.Name, s.lease.epoch, words(states)}, decoded(record.DecodeSandbox))
+}
+
+// SandboxesToResume implements store.Store.
+func (s *Store) SandboxesToResume(ctx context.Context, by time.Time, limit int) ([]*store.Sandbox, error) {
+	return list(ctx, s, "list sandboxes to resume", `SELECT record FROM sandboxes WHERE resume_at <= $1 AND state = 'paused' AND (host = '' OR host_epoch = $3)
+		ORDER BY resume_at, id LIMIT $2`, []any{nanos(by), limit, s.ownEpoch()}, decoded(record.DecodeSandbox))
 }
 
 // DeleteSandboxesEndedBefore implements store.Store.

@@ -30,7 +30,7 @@ func (s *Store) PutSandbox(ctx context.Context, b *store.Sandbox) error {
 		st = s.stmt.putPausedSandbox
 	}
 	_, err = s.exec(ctx, "put sandbox", st, b.ID, b.ProjectID, b.Name, string(b.State),
-		nanos(b.CreatedAt), endedAt(b), b.Pooled, string(metadata), text)
+		nanos(b.CreatedAt), endedAt(b), b.Pooled, string(metadata), text, nanosOrNull(b.ResumeAt()))
 	return err
 }
 
@@ -122,6 +122,11 @@ func collect[T any](op string, rows *sql.Rows, err error, decode func(string) (T
 		return nil, fmt.Errorf("store: %s: %w", op, err)
 	}
 	return out, nil
+}
+
+// SandboxesToResume implements store.Store.
+func (s *Store) SandboxesToResume(ctx context.Context, by time.Time, limit int) ([]*store.Sandbox, error) {
+	return s.sandboxes(ctx, "SELECT record FROM sandboxes WHERE resume_at <= ? AND state = 'paused' ORDER BY resume_at, id LIMIT ?", nanos(by), limit)
 }
 
 // DeleteSandboxesEndedBefore implements store.Store.

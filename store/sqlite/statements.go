@@ -38,11 +38,11 @@ type statements struct {
 	lastEvent              *sql.Stmt
 }
 
-const putSandboxSQL = `INSERT INTO sandboxes (id, project, name, state, created_at, ended_at, pooled, metadata, record)
-	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+const putSandboxSQL = `INSERT INTO sandboxes (id, project, name, state, created_at, ended_at, pooled, metadata, record, resume_at)
+	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 	ON CONFLICT (id) DO UPDATE SET project = excluded.project, name = excluded.name, state = excluded.state,
 	created_at = excluded.created_at, ended_at = excluded.ended_at, pooled = excluded.pooled,
-	metadata = excluded.metadata, record = excluded.record`
+	metadata = excluded.metadata, record = excluded.record, resume_at = excluded.resume_at`
 
 func (st *statements) prepare(ctx context.Context, s *Store) error {
 	for _, p := range []struct {

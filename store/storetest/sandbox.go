@@ -103,6 +103,45 @@ func testSandboxWhole(t *testing.T, f *fixture) {
 	equal(t, got, empty)
 }
 
+func testSandboxesToResume(t *testing.T, f *fixture) {
+	due := func(id string, state bothy.State, after time.Duration) {
+		s := sandbox(id, epoch)
+		at := epoch.Add(after)
+		s.State, s.HostLoss = state, &bothy.HostLoss{SnapshotID: "snp", NextResumeAt: &at}
+		f.must(f.PutSandbox(f.ctx, s))
+	}
+	list := func(after time.Duration, limit int) string {
+		all, err := f.SandboxesToResume(f.ctx, epoch.Add(after), limit)
+		f.must(err)
+		var ids []string
+		for _, s := range all {
+			ids = append(ids, s.ID)
+		}
+		return strings.Join(ids, " ")
+	}
+	due("later", bothy.StatePaused, time.Hour)
+	due("second", bothy.StatePaused, 2*time.Second)
+	due("first", bothy.StatePaused, time.Second)
+	due("awake", bothy.StateRunning, time.Second)
+	f.must(f.PutSandbox(f.ctx, sandbox("never", epoch)))
+	for _, c := range []struct {
+		after time.Duration
+		limit int
+		want  string
+	}{{0, 10, ""}, {time.Second, 10, "first"}, {time.Minute, 10, "first second"}, {time.Minute, 1, "first"}, {2 * time.Hour, 10, "first second later"}} {
+		if got := list(c.after, c.limit); got != c.want {
+			t.Errorf("after %v, at most %d: %q and not %q", c.after, c.limit, got, c.want)
+		}
+	}
+	s, err := f.Sandbox(f.ctx, "first")
+	f.must(err)
+	s.StopResuming()
+	f.must(f.PutSandbox(f.ctx, s))
+	if got := list(time.Minute, 10); got != "second" {
+		t.Errorf("with one that is to be resumed no more: %q", got)
+	}
+}
+
 func testSandboxReplaced(t *testing.T, f *fixture) {
 	s := sandbox("a", epoch)
 	s.Name, s.Metadata = "before", map[string]string{"k": "before"}

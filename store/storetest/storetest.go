@@ -27,6 +27,7 @@ func Run(t *testing.T, make Maker) {
 		{"sandbox comes back whole", testSandboxWhole},
 		{"sandbox is replaced", testSandboxReplaced},
 		{"sandbox is a copy", testSandboxCopy},
+		{"sandboxes to resume", testSandboxesToResume},
 		{"sandbox not found", testSandboxNotFound},
 		{"sandboxes are filtered", testSandboxFilters},
 		{"sandbox list is the project's alone", testSandboxProjects},

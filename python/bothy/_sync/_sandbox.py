@@ -33,6 +33,7 @@ from .._types import (
     Metrics,
     NetworkArg,
     NetworkDecision,
+    OnHostLoss,
     OnTimeout,
     ProcessInfo,
     SandboxInfo,
@@ -108,6 +109,8 @@ class Sandbox:
         on_timeout: OnTimeout | None = None,
         idle_seconds: int | None = None,
         auto_resume: bool | None = None,
+        checkpoint_seconds: int | None = None,
+        on_host_loss: OnHostLoss | None = None,
         env: Mapping[str, str] | None = None,
         secrets: Sequence[Secret | Mapping[str, Any]] | None = None,
         metadata: Mapping[str, str] | None = None,
@@ -139,6 +142,12 @@ class Sandbox:
             on_timeout: What happens then: ``terminate`` or ``pause``.
             idle_seconds: Pause it after this many seconds without work.
             auto_resume: Wake it by the next call when it is paused.
+            checkpoint_seconds: How often a checkpoint is taken while it runs, in seconds, 10 or
+                more: the loss of its host takes no more with it than what happened since; 0,
+                the default, for never.
+            on_host_loss: What becomes of it, where it runs, when its host is lost: ``pause``, the
+                default, at its last snapshot that is not lost as well, ``resume`` from that on
+                another host at once, or ``fail``.
             env: Environment variables for every command.
             secrets: Credentials that the gateway inserts and that never enter it.
             metadata: Your own labels, to list by.
@@ -173,6 +182,8 @@ class Sandbox:
             "on_timeout": on_timeout,
             "idle_seconds": idle_seconds,
             "auto_resume": auto_resume,
+            "checkpoint_seconds": checkpoint_seconds,
+            "on_host_loss": on_host_loss,
             "env": env and dict(env),
             "secrets": secrets and [secret_to_wire(s) for s in secrets],
             "metadata": metadata and dict(metadata),
@@ -273,6 +284,37 @@ class Sandbox:
             path = f"{sandbox_path(snapshot_or_sandbox_id)}/resume"
             body = None if memory else {"memory": False}
             wire = used._call(Request("POST", path, json=body, patience=START_SECONDS))
+            return cls(used, decode(SandboxInfo, wire))
+
+    @classmethod
+    def restart(
+        cls,
+        sandbox_id: str,
+        *,
+        url: str | None = None,
+        api_key: str | None = None,
+        client: Client | None = None,
+    ) -> Sandbox:
+        """Start a sandbox that has failed again, under its id and with its settings.
+
+        It starts from the snapshot that it was made from, if that is still there, or from its
+        template. What it did until then is lost.
+
+        Args:
+            sandbox_id: The id of a sandbox whose state is ``failed``, as of one that ended with
+                ``host_lost``.
+            url: The server's address, where no ``client`` is given.
+            api_key: The key, where no ``client`` is given.
+            client: A client to use and leave open.
+
+        Raises:
+            NotFoundError: There is no sandbox with this id.
+            ConflictError: It has not failed.
+            CapacityError: The host has no room, also after some tries.
+        """
+        with borrowed(client, url, api_key) as used:
+            path = f"{sandbox_path(sandbox_id)}/restart"
+            wire = used._call(Request("POST", path, patience=START_SECONDS, key=new_key()))
             return cls(used, decode(SandboxInfo, wire))
 
     @classmethod
@@ -560,6 +602,8 @@ class Sandbox:
         timeout_seconds: int | None = None,
         on_timeout: OnTimeout | None = None,
         idle_seconds: int | None = None,
+        checkpoint_seconds: int | None = None,
+        on_host_loss: OnHostLoss | None = None,
         metadata: Mapping[str, str] | None = None,
         name: str | None = None,
         network: NetworkArg | None = None,
@@ -575,6 +619,8 @@ class Sandbox:
             "timeout_seconds": timeout_seconds,
             "on_timeout": on_timeout,
             "idle_seconds": idle_seconds,
+            "checkpoint_seconds": checkpoint_seconds,
+            "on_host_loss": on_host_loss,
             "metadata": metadata and dict(metadata),
             "name": name,
             "network": network_to_wire(network),

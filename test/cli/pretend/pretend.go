@@ -228,6 +228,17 @@ func (w Sandboxes) Update(_ context.Context, id string, u bothy.SandboxUpdate) (
 	return s.copy(), nil
 }
 
+// Restart starts one that has failed again, which none has.
+func (w Sandboxes) Restart(_ context.Context, id string) (*bothy.Sandbox, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s, ok := w.sandboxes[id]
+	if !ok {
+		return nil, notFound(id)
+	}
+	return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is %s, and only one that has failed is restarted", id, s.State)
+}
+
 // Terminate ends a sandbox.
 func (w Sandboxes) Terminate(_ context.Context, id string) error {
 	w.mu.Lock()

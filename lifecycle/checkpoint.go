@@ -1,0 +1,311 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
+	"github.com/bothy-dev/bothy/store"
+)
+
+// A checkpoint is a live snapshot that the server takes by itself, so that a host that is lost
+// takes no more with it than what happened since. The row of the sandbox lists its checkpoints:
+// the newest and, until that is in the object storage, the newest that is there. What no row
+// lists, because a server died in between, is found by its mark and deleted.
+
+const (
+	// checkpointsAtOnce bounds how many are being taken on this host: they write much.
+	checkpointsAtOnce = 2
+	// checkpointPatience is how long a checkpoint waits for another call that changes the
+	// sandbox, and checkpointSoon after what time one is tried again that could not be
+	// taken yet.
+	checkpointPatience = 2 * time.Second
+	checkpointSoon     = 5 * time.Second
+	// storePatience is how long the next one waits for the last to be in the object storage,
+	// so that storage which is slow gets one whole after the other. Where it is away for
+	// longer, the host's disk has a newer one at least.
+	storePatience = 5 * time.Minute
+)
+
+// CheckpointCounts is what became of checkpoints. Skipped were not needed, because nothing had
+// happened. Oldest is how long ago the state of a sandbox was the last saved one, of the
+// sandbox for which that is longest.
+type CheckpointCounts struct {
+	Taken, Skipped, Failed int64
+	Oldest                 time.Duration
+}
+
+type checkpointCounts struct{ taken, skipped, failed atomic.Int64 }
+
+// Checkpoints tells what became of checkpoints.
+func (s *Service) Checkpoints() CheckpointCounts {
+	c := CheckpointCounts{Taken: s.checkpoints.taken.Load(), Skipped: s.checkpoints.skipped.Load(), Failed: s.checkpoints.failed.Load()}
+	now := s.clock.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.instances {
+		if at := l.Checkpoints.Saved(); !at.IsZero() {
+			c.Oldest = max(c.Oldest, now.Sub(at))
+		}
+	}
+	return c
+}
+
+// watchCheckpoints arms the timer for the next checkpoint of a sandbox, or disarms it.
+func (s *Service) watchCheckpoints(l *instance.Instance, sb *store.Sandbox) {
+	every := time.Duration(sb.CheckpointSeconds) * time.Second
+	if every <= 0 {
+		l.Checkpoints.Stop()
+		return
+	}
+	// What it was woken with is saved, and so is what a checkpoint has.
+	var saved time.Time
+	for _, at := range []*time.Time{sb.StartedAt, sb.CheckpointAt} {
+		if at != nil && at.After(saved) {
+			saved = *at
+		}
+	}
+	l.Checkpoints.Start(saved, func() (stop func() bool) { return s.checkpointAfter(l, max(0, saved.Add(every).Sub(s.clock.Now()))) })
+}
+
+func (s *Service) checkpointAfter(l *instance.Instance, d time.Duration) (stop func() bool) {
+	return s.clock.AfterFunc(d, func() { s.checkpoint(l) })
+}
+
+// checkpoint takes a checkpoint that is due, and arms the timer for the next.
+func (s *Service) checkpoint(l *instance.Instance) {
+	s.mu.Lock()
+	gone := s.instances[l.ID] != l || s.background.Err() != nil
+	if !gone {
+		s.watchers.Add(1) // Close waits for what has begun
+	}
+	s.mu.Unlock()
+	if gone {
+		return
+	}
+	defer s.watchers.Done()
+	next, err := s.checkpointNow(s.background, l)
+	if err != nil && s.background.Err() == nil && !l.EndExpected() {
+		s.checkpointFailed(l, err)
+	}
+	l.Checkpoints.Again(func() (stop func() bool) { return s.checkpointAfter(l, next) })
+}
+
+// checkpointFailed counts a failure. The first in a row is told to the owner, and ever fewer of
+// those after it.
+func (s *Service) checkpointFailed(l *instance.Instance, err error) {
+	s.checkpoints.failed.Add(1)
+	n := l.Checkpoints.Fail()
+	s.log.Warn("a checkpoint could not be taken", "sandbox", l.ID, "failures", n, "error", err)
+	if n&(n-1) == 0 {
+		s.ledger.EmitFor(s.background, bothy.EventSandboxCheckpointFailed, l.ID, l.Project,
+			map[string]string{"detail": bothy.AsError(err).Detail, "failures": strconv.Itoa(n)})
+	}
+}
+
+// checkpointNow takes a checkpoint unless there is no need of one, and says when to look again.
+func (s *Service) checkpointNow(ctx context.Context, l *instance.Instance) (next time.Duration, err error) {
+	select {
+	case s.checkpointSlots <- struct{}{}:
+		defer func() { <-s.checkpointSlots }()
+	case <-ctx.Done():
+		return checkpointSoon, nil
+	}
+	unlock, err := s.ledger.LockWithin(ctx, l.ID, checkpointPatience)
+	if err != nil {
+		return checkpointSoon, nil // it is being changed
+	}
+	defer unlock()
+	sb, err := s.ledger.Sandbox(ctx, l.ID)
+	if err != nil {
+		return checkpointSoon, unlessGone(err)
+	}
+	every := time.Duration(sb.CheckpointSeconds) * time.Second
+	if sb.State != bothy.StateRunning || s.instance(l.ID) != l || every <= 0 {
+		return checkpointSoon, nil
+	}
+	if s.machines.Suspended() {
+		return checkpointSoon, nil // it does nothing
+	}
+	if l.RestedSince(l.Checkpoints.Rest()) {
+		s.checkpoints.skipped.Add(1)
+		l.Checkpoints.Save(s.clock.Now())
+		return every, nil
+	}
+	if s.lastOnItsWay(ctx, sb, every) {
+		return min(every, checkpointSoon), nil
+	}
+	return every, s.takeCheckpoint(context.WithoutCancel(ctx), l, sb)
+}
+
+// lastOnItsWay reports whether the last checkpoint is about to be in the object storage.
+func (s *Service) lastOnItsWay(ctx context.Context, sb *store.Sandbox, every time.Duration) bool {
+	if s.remote == nil || len(sb.Checkpoints) == 0 {
+		return false
+	}
+	n, err := s.o.Store.Snapshot(ctx, sb.Checkpoints[0])
+	return err == nil && n.Durable != bothy.DurableStore && s.clock.Now().Sub(n.CreatedAt) < max(storePatience, 3*every)
+}
+
+// takeCheckpoint takes one of a sandbox whose lock the caller holds.
+func (s *Service) takeCheckpoint(ctx context.Context, l *instance.Instance, sb *store.Sandbox) error {
+	rest := s.machines.Rest(ctx, l)
+	before, merr := l.Machine.Stats(ctx)
+	n, err := s.freeze(ctx, l, sb, freezeOptions{id: instance.NewID("snp"), kind: bothy.SnapshotMemory, checkpoint: true})
+	if after, err := l.Machine.Stats(ctx); err == nil && merr == nil {
+		// What the checkpoint took is no work of the sandbox's.
+		l.Activity.Discount(after.CPUSeconds - before.CPUSeconds)
+	}
+	if err != nil {
+		return err
+	}
+	all := append([]string{n.ID}, sb.Checkpoints...)
+	was, at := *sb, n.CreatedAt
+	sb.CheckpointAt = &at
+	keep, drop := s.sortCheckpoints(ctx, sb, all)
+	sb.Checkpoints = keep
+	if err := s.ledger.Put(ctx, sb); err != nil {
+		*sb = was
+		return errors.Join(err, s.dropSnapshot(ctx, n.ID))
+	}
+	s.checkpoints.taken.Add(1)
+	l.Checkpoints.Took(at, rest)
+	s.dropCheckpoints(ctx, drop)
+	return nil
+}
+
+// sortCheckpoints says which checkpoints of a sandbox, given newest first, are still of use.
+func (s *Service) sortCheckpoints(ctx context.Context, sb *store.Sandbox, all []string) (keep, drop []string) {
+	stored := func(id string) bool {
+		n, err := s.o.Store.Snapshot(ctx, id)
+		return err == nil && n.Durable == bothy.DurableStore
+	}
+	// What it sleeps in is newer, and so is what it was woken with.
+	enough := sb.State.Ended() || sb.State == bothy.StatePaused && (s.remote == nil || stored(sb.SnapshotID))
+	for _, id := range all {
+		switch {
+		case needs(sb, id):
+			// It goes when that does.
+		case enough:
+			drop = append(drop, id)
+		default:
+			keep = append(keep, id)
+			enough = s.remote == nil || stored(id)
+			if len(keep) > 1 && !enough { // older ones, and that is one of them, are of no use unless they are stored
+				keep, drop = keep[:len(keep)-1], append(drop, id)
+			}
+		}
+	}
+	return keep, drop
+}
+
+// needs reports whether a sandbox is in need of a snapshot, whether or not that is a checkpoint.
+func needs(sb *store.Sandbox, id string) bool {
+	return !sb.State.Ended() && slices.Contains([]string{sb.SnapshotID, sb.EarlierSnapshotID, sb.HeadSnapshotID}, id)
+}
+
+func (s *Service) dropCheckpoints(ctx context.Context, ids []string) {
+	for _, id := range ids {
+		if err := s.dropSnapshot(ctx, id); err != nil {
+			s.log.Warn("cannot delete an old checkpoint, and try again later", "snapshot", id, "error", err)
+		}
+	}
+}
+
+// tidyCheckpoints deletes the checkpoints of a sandbox that are of no use any more.
+func (s *Service) tidyCheckpoints(ctx context.Context, id string) error {
+	unlock, err := s.ledger.LockToWork(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	sb, err := s.ledger.Sandbox(ctx, id)
+	if err != nil {
+		return unlessGone(err)
+	}
+	keep, drop := s.sortCheckpoints(ctx, sb, sb.Checkpoints)
+	if len(drop) == 0 {
+		return nil
+	}
+	sb.Checkpoints = keep
+	if err := s.ledger.Put(ctx, sb); err != nil {
+		if bothy.ErrorCode(err) == bothy.CodeMisdirected {
+			return nil // it is another host's by now, which sees to it
+		}
+		return err
+	}
+	s.dropCheckpoints(ctx, drop)
+	return nil
+}
+
+// checkpointStored deletes what is of no use once a snapshot is in the object storage.
+func (s *Service) checkpointStored(n *bothy.Snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.background.Err() != nil {
+		return
+	}
+	s.watchers.Go(func() {
+		sb, err := s.ledger.Sandbox(s.background, n.SandboxID)
+		if err == nil && len(sb.Checkpoints) > 0 && (n.Checkpoint || sb.SnapshotID == n.ID) {
+			err = s.tidyCheckpoints(s.background, sb.ID)
+		}
+		if unlessGone(err) != nil && s.background.Err() == nil {
+			s.log.Warn("checkpoints that are of no use stay for now", "sandbox", n.SandboxID, "error", err)
+		}
+	})
+}
+
+// sweepCheckpoints deletes checkpoints that no sandbox has any more.
+func (s *Service) sweepCheckpoints(ctx context.Context) error {
+	all, err := s.o.Store.OwnSnapshots(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, n := range all {
+		if n.Checkpoint {
+			errs = append(errs, s.sweepCheckpoint(ctx, n))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Service) sweepCheckpoint(ctx context.Context, n *bothy.Snapshot) error {
+	unlock, err := s.ledger.LockToWork(ctx, n.SandboxID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	sb, err := s.ledger.Sandbox(ctx, n.SandboxID)
+	switch {
+	case bothy.ErrorCode(err) == bothy.CodeSandboxNotFound:
+	case err != nil:
+		return err
+	case needs(sb, n.ID) || !sb.State.Ended() && slices.Contains(sb.Checkpoints, n.ID):
+		return nil
+	}
+	return s.dropSnapshot(ctx, n.ID)
+}
+
+type replacingKey struct{}
+
+// replacing has a snapshot that is made with ctx take the place of the checkpoints of its
+// sandbox in its project's quota: they go once it is there.
+func (s *Service) replacing(ctx context.Context, sb *store.Sandbox) context.Context {
+	var bytes int64
+	for _, id := range sb.Checkpoints {
+		if n, err := s.o.Store.Snapshot(ctx, id); err == nil {
+			bytes += n.SizeBytes
+		}
+	}
+	if bytes == 0 {
+		return ctx
+	}
+	return context.WithValue(ctx, replacingKey{}, bytes)
+}

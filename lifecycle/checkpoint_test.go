@@ -1,0 +1,332 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle"
+)
+
+const every = 60 * time.Second
+
+// checkpointed makes a sandbox of which checkpoints are taken, and in which a process runs.
+func (w *world) checkpointed(req bothy.SandboxCreate) (id string) {
+	w.t.Helper()
+	req.CheckpointSeconds = int(every / time.Second)
+	id = w.create(req).ID
+	w.guests.last().setStats(bothy.GuestStats{Processes: 2})
+	return id
+}
+
+// points lists the checkpoints that there are, and whether each is in the object storage.
+func (w *world) points() (ids []string) {
+	w.t.Helper()
+	page, err := w.Snapshots(w.me(), bothy.SnapshotFilter{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, n := range page.Items {
+		if n.Checkpoint {
+			ids = append(ids, n.ID)
+		}
+	}
+	return ids
+}
+
+// wantPoints checks how many checkpoints there are, and that a sandbox's row knows them.
+func (w *world) wantPoints(when, id string, want int) []string {
+	w.t.Helper()
+	ids := w.points()
+	if len(ids) != want {
+		w.t.Fatalf("%s there are %d checkpoints, and not %d", when, len(ids), want)
+	}
+	if row := w.row(id); !slices.Equal(row.Checkpoints, ids) {
+		w.t.Fatalf("%s the row has %v, and there are %v", when, row.Checkpoints, ids)
+	}
+	return ids
+}
+
+func TestCheckpointsAreTaken(t *testing.T) {
+	w := newWorld(t)
+	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+	w.clock.pass(every - time.Second)
+	w.wantPoints("before the time", id, 0)
+	w.clock.pass(time.Second)
+	first := w.wantPoints("then", id, 1)
+	if sb := w.get(id); sb.State != bothy.StateRunning || sb.CheckpointAt == nil || !sb.CheckpointAt.Equal(w.clock.Now()) || sb.CheckpointSeconds != 60 {
+		t.Errorf("the sandbox says %v, every %d seconds", sb.CheckpointAt, sb.CheckpointSeconds)
+	}
+	w.clock.pass(every)
+	if second := w.wantPoints("later", id, 1); second[0] == first[0] {
+		t.Error("the old one was kept, and not the new one")
+	}
+	if e := append(w.events(id, bothy.EventSnapshotCreated), w.events(id, bothy.EventSnapshotDeleted)...); len(e) != 0 {
+		t.Errorf("checkpoints are events: %v", e)
+	}
+	// A server that is restarted goes on where the last one was.
+	w.clock.pass(every / 2)
+	w.restart()
+	w.guests.last().setStats(bothy.GuestStats{Processes: 2})
+	before := w.wantPoints("after a restart", id, 1)
+	w.clock.pass(every/2 - time.Second)
+	if now := w.wantPoints("before it is due again", id, 1); now[0] != before[0] {
+		t.Error("it was taken too early")
+	}
+	w.clock.pass(time.Second)
+	if now := w.wantPoints("when it is due again", id, 1); now[0] == before[0] {
+		t.Error("it was not taken after a restart")
+	}
+	if c := w.Checkpoints(); c.Taken != 1 || c.Failed != 0 || c.Oldest != 0 {
+		t.Errorf("it counts %+v", c)
+	}
+	// They are turned off and on.
+	for i, n := range []int{0, 30} {
+		if _, err := w.Update(w.me(), id, bothy.SandboxUpdate{CheckpointSeconds: &n}); err != nil {
+			t.Fatal(err)
+		}
+		last := w.wantPoints("after a change", id, 1)
+		w.clock.pass(30 * time.Second)
+		if now := w.wantPoints("a while after a change", id, 1); (now[0] != last[0]) != (i == 1) {
+			t.Errorf("with checkpoint_seconds %d another was taken: %v", n, now[0] != last[0])
+		}
+	}
+	// It is the user's as others are, until there is another.
+	from := w.create(bothy.SandboxCreate{SnapshotID: w.points()[0]})
+	if from.ParentSnapshotID != w.points()[0] || from.CheckpointSeconds != 0 {
+		t.Errorf("what was made from it is %+v", from)
+	}
+	if err := w.Terminate(w.me(), id); err != nil {
+		t.Fatal(err)
+	}
+	w.wantPoints("after the end", from.ID, 0)
+	for _, n := range []int{-1, 1, 9, 86401} {
+		_, err := w.Create(w.me(), bothy.SandboxCreate{CheckpointSeconds: n})
+		wantCode(t, err, bothy.CodeInvalid)
+	}
+}
+
+// Of a sandbox in which nothing can have happened no further checkpoint is taken.
+func TestASandboxAtRestNeedsNoCheckpoint(t *testing.T) {
+	w := newWorld(t)
+	id := w.create(bothy.SandboxCreate{CheckpointSeconds: 60, TimeoutSeconds: seconds(0)}).ID // nothing runs in it
+	w.clock.pass(every)
+	first := w.wantPoints("at first", id, 1)
+	for range 3 {
+		w.clock.pass(every)
+	}
+	if now := w.wantPoints("at rest", id, 1); now[0] != first[0] {
+		t.Error("another was taken of a sandbox at rest")
+	}
+	if c := w.Checkpoints(); c.Taken != 1 || c.Skipped != 3 || c.Oldest != 0 {
+		t.Errorf("it counts %+v", c)
+	}
+	if _, err := w.Exec(w.me(), id, bothy.ExecRequest{Command: bothy.Command{Line: "x"}}); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.pass(every)
+	if now := w.wantPoints("after a command", id, 1); now[0] == first[0] {
+		t.Error("none was taken after a command")
+	}
+}
+
+// A command that is under way while a checkpoint is taken may have happened after it.
+func TestACommandDuringACheckpointIsInTheNext(t *testing.T) {
+	w := newWorld(t)
+	id := w.create(bothy.SandboxCreate{CheckpointSeconds: 60, TimeoutSeconds: seconds(0)}).ID
+	w.host.Snapshotting = func(context.Context, string) error {
+		_, err := w.Exec(w.me(), id, bothy.ExecRequest{Command: bothy.Command{Line: "x"}}) // it is not in the way
+		return err
+	}
+	w.clock.pass(every)
+	first := w.wantPoints("at first", id, 1)
+	w.host.Snapshotting = nil
+	w.clock.pass(every)
+	if now := w.wantPoints("then", id, 1); now[0] == first[0] {
+		t.Error("what a command did meanwhile is in no checkpoint")
+	}
+}
+
+// Failures are counted and told, seldom where there are many, and the next attempt is made.
+func TestACheckpointFails(t *testing.T) {
+	w := newWorld(t)
+	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+	w.host.Snapshotting = func(context.Context, string) error { return errors.New("no") }
+	for range 5 {
+		w.clock.pass(every)
+	}
+	e := w.events(id, bothy.EventSandboxCheckpointFailed)
+	if len(e) != 3 || e[0]["failures"] != "1" || e[2]["failures"] != "4" || !strings.Contains(e[0]["detail"], "could not be written") {
+		t.Errorf("the events are %v", e)
+	}
+	if c := w.Checkpoints(); c.Taken != 0 || c.Failed != 5 || c.Oldest != 5*every {
+		t.Errorf("it counts %+v", c)
+	}
+	if sb := w.get(id); sb.State != bothy.StateRunning {
+		t.Errorf("it is %s", sb.State)
+	}
+	w.host.Snapshotting = nil
+	w.clock.pass(every)
+	w.wantPoints("once it works again", id, 1)
+}
+
+// The checkpoint of a sandbox that is paused goes: what it sleeps in is newer. After the resume
+// there are others, and those of a sandbox that is rolled back are of what it no longer is.
+func TestCheckpointsSurvivePausesAndRollbacks(t *testing.T) {
+	w := newWorld(t)
+	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+	w.clock.pass(every)
+	w.wantPoints("at first", id, 1)
+	if _, err := w.Pause(w.me(), id, bothy.PauseOptions{Name: "then"}); err != nil {
+		t.Fatal(err)
+	}
+	then := w.row(id).SnapshotID
+	w.wantPoints("while it is paused", id, 0)
+	w.clock.pass(every)
+	w.wantPoints("a while later", id, 0)
+	if _, err := w.Resume(w.me(), id, bothy.ResumeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.guests.last().setStats(bothy.GuestStats{Processes: 2})
+	w.clock.pass(every)
+	point := w.wantPoints("after the resume", id, 1)[0]
+	if _, err := w.Rollback(w.me(), id, then); err != nil {
+		t.Fatal(err)
+	}
+	w.wantPoints("after a rollback", id, 0)
+	w.guests.last().setStats(bothy.GuestStats{Processes: 2})
+	w.clock.pass(every)
+	if point = w.wantPoints("after that", id, 1)[0]; w.row(id).HeadSnapshotID != then {
+		t.Error("a checkpoint is in the sandbox's history")
+	}
+	// To go back to a checkpoint keeps it.
+	if _, err := w.Rollback(w.me(), id, point); err != nil {
+		t.Fatal(err)
+	}
+	w.guests.last().setStats(bothy.GuestStats{Processes: 2})
+	w.restart()
+	w.clock.pass(every)
+	if _, err := w.Service.Snapshot(w.me(), point); err != nil {
+		t.Errorf("what it was rolled back to: %v", err)
+	}
+}
+
+// A host that loses its power takes no more with it than what happened since the checkpoint.
+func TestACheckpointBoundsTheLoss(t *testing.T) {
+	w := newWorld(t)
+	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0), OnHostLoss: bothy.HostLossResume})
+	fails := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0), OnHostLoss: bothy.HostLossFail})
+	if _, err := w.CreateSnapshot(w.me(), id, bothy.SnapshotCreate{Name: "own"}); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.pass(every)
+	point := w.row(id).Checkpoints[0]
+	w.clock.pass(20 * time.Second)
+	w.reboot(21 * time.Second)
+	w.resumeDue(room(true))
+	sb := w.get(id)
+	if sb.State != bothy.StateRunning || sb.HostLoss == nil || sb.HostLoss.SnapshotID != point || sb.HostLoss.AgeSeconds != 41 {
+		t.Fatalf("it is %s: %+v", sb.State, sb.HostLoss)
+	}
+	if sb.CheckpointSeconds != 60 || sb.Resumed.SnapshotID != point {
+		t.Errorf("it was resumed as %+v", sb.Resumed)
+	}
+	if sb := w.get(fails); sb.State != bothy.StateFailed || len(w.points()) != 1 {
+		t.Errorf("one that is to fail is %s, and there are the checkpoints %v", sb.State, w.points())
+	}
+	w.guests.last().setStats(bothy.GuestStats{Processes: 2})
+	w.clock.pass(every)
+	row := w.row(id)
+	if len(row.Checkpoints) != 1 || row.Checkpoints[0] == point || row.HeadSnapshotID != point {
+		t.Errorf("after the resume the row has %v, and came from %s", row.Checkpoints, row.HeadSnapshotID)
+	}
+	if _, err := w.Pause(w.me(), id, bothy.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if left := w.points(); len(left) != 0 {
+		t.Errorf("once it is paused there are the checkpoints %v", left)
+	}
+}
+
+// With object storage the last one there stays until the next one has arrived.
+func TestACheckpointStaysUntilTheNextIsStored(t *testing.T) {
+	w, far := remoteWorld(t)
+	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+	w.clock.pass(every)
+	first := w.wantPoints("at first", id, 1)[0]
+	w.clock.pass(every)
+	w.wantPoints("while the first one is on its way", id, 1)
+	far().arrive(first)
+	w.clock.pass(every)
+	both := w.wantPoints("once it is there", id, 2)
+	if both[1] != first {
+		t.Errorf("there are %v, and not %s", both, first)
+	}
+	far().arrive(both[0])
+	eventually(t, "the older one goes", func() bool { return slices.Equal(w.points(), both[:1]) && len(w.row(id).Checkpoints) == 1 })
+	// The storage is away: what is on the disk is not too old, and what is there stays.
+	w.clock.pass(every)
+	stuck := w.wantPoints("then", id, 2)[0]
+	for range 6 {
+		w.clock.pass(every)
+	}
+	if now := w.wantPoints("while the storage is away", id, 2); now[0] == stuck || now[1] != both[0] {
+		t.Errorf("there are %v, with %s stored, and %s on its way", now, both[0], stuck)
+	}
+	// It goes once what the sandbox sleeps in has arrived.
+	n, err := w.Pause(w.me(), id, bothy.PauseOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.wantPoints("once it is paused", id, 2)
+	far().arrive(n.ID)
+	eventually(t, "both go", func() bool { return len(w.points()) == 0 && len(w.row(id).Checkpoints) == 0 })
+	for _, e := range w.events(id, bothy.EventSnapshotStored) {
+		if e["snapshot_id"] != n.ID {
+			t.Errorf("a checkpoint is an event: %v", e)
+		}
+	}
+}
+
+// Only the newest counts against the quota, and so does none once its sandbox is paused.
+func TestCheckpointsAndTheQuota(t *testing.T) {
+	w := newWorld(t)
+	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+	w.clock.pass(every)
+	n, err := w.Service.Snapshot(w.me(), w.wantPoints("at first", id, 1)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.retention = lifecycle.Retention{ProjectBytes: n.SizeBytes + n.SizeBytes/2, PerSandbox: 1}
+	w.restart()
+	w.guests.last().setStats(bothy.GuestStats{Processes: 2})
+	w.clock.pass(every)
+	if now := w.wantPoints("with a quota for one", id, 1); now[0] == n.ID {
+		t.Errorf("none was taken: %v", w.events(id, bothy.EventSandboxCheckpointFailed))
+	}
+	if _, err := w.CreateSnapshot(w.me(), id, bothy.SnapshotCreate{}); bothy.ErrorCode(err) != bothy.CodeQuota {
+		t.Errorf("a snapshot beyond the quota: %v", err)
+	}
+	if _, err := w.Pause(w.me(), id, bothy.PauseOptions{}); err != nil {
+		t.Errorf("a pause whose snapshot takes the place of a checkpoint: %v", err)
+	}
+}
+
+// What a server that was killed has left is found and deleted.
+func TestCheckpointsOfNobodyAreDeleted(t *testing.T) {
+	w := newWorld(t)
+	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+	w.clock.pass(every)
+	w.wantPoints("at first", id, 1)
+	row := w.row(id)
+	row.Checkpoints = nil
+	if err := w.store.PutSandbox(t.Context(), row); err != nil {
+		t.Fatal(err)
+	}
+	w.restart()
+	w.wantPoints("that no row has", id, 0)
+}

@@ -1,0 +1,137 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/lifecycle/instance"
+	"github.com/bothy-dev/bothy/store"
+)
+
+// Restart starts a sandbox that has failed again, under its id and with its settings, from what
+// it was made from. See bothy.SandboxService.
+func (s *Service) Restart(ctx context.Context, id string) (*bothy.Sandbox, error) {
+	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
+		return nil, err
+	}
+	unlock, err := s.ledger.LockFor(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	sb, err := s.ledger.Sandbox(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case sb.State == bothy.StateStopped:
+		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s has ended as it was to (%s), and only one that has failed is restarted", id, sb.Ended.Reason).
+			WithHint("Create another: bothy create.")
+	case sb.State == bothy.StatePaused:
+		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is paused, and to restart it would lose what it sleeps in", id).
+			WithHint("Resume it: bothy resume %s.", id)
+	case sb.State != bothy.StateFailed:
+		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is %s, and only one that has failed is restarted", id, sb.State).
+			WithHint("Use it as it is, or end it and create another.")
+	}
+	if err := s.restartLocked(ctx, sb); err != nil {
+		return nil, err
+	}
+	return sb.Public(), nil
+}
+
+func (s *Service) restartLocked(ctx context.Context, sb *store.Sandbox) error {
+	if err := s.room(); err != nil {
+		return err
+	}
+	if _, err := s.engines.Need(ctx, sb.Engine); err != nil {
+		return err
+	}
+	reason := sb.Ended.Reason
+	sb.Ended, sb.Resumed, sb.HostLoss, sb.StartedAt, sb.CheckpointAt = nil, nil, nil, nil, nil
+	sb.SnapshotID, sb.EarlierSnapshotID, sb.HeadSnapshotID, sb.Checkpoints = "", "", "", nil
+	if err := s.check(&sb.Sandbox); err != nil {
+		return err
+	}
+	if err := s.o.Meter.Allow(sb); err != nil {
+		return err
+	}
+	if err := s.allow(ctx, sb); err != nil {
+		return err
+	}
+	start, from, done, err := s.startAgain(ctx, sb)
+	if err != nil {
+		return err
+	}
+	defer done()
+	reservation, err := s.admission.Reserve(ctx, sb.ProjectID)
+	if err != nil {
+		return err
+	}
+	defer reservation.Release()
+	if sb.BudgetRoot == sb.ID && sb.Budget > 0 {
+		// The budget of one that has ended may be forgotten.
+		if err := s.o.Meter.SetTreeBudget(ctx, sb.ID, sb.ProjectID, sb.Budget); err != nil {
+			return err
+		}
+	}
+	if err := s.ledger.Transition(ctx, sb, bothy.StateStarting); err != nil {
+		return err
+	}
+	l, err := start()
+	if err != nil {
+		err = s.startFault(err)
+		s.log.Warn("sandbox did not start again", "sandbox", sb.ID, "error", err)
+		x := bothy.Exit{Reason: bothy.EndError, Detail: "it could not be restarted: " + bothy.AsError(err).Detail}
+		return errors.Join(err, s.ledger.End(context.WithoutCancel(ctx), sb, x))
+	}
+	l.Fresh = sb.Resumed == nil
+	s.track(l, sb, reservation)
+	data := map[string]string{"template": sb.Template, "after": string(reason)}
+	if from != "" {
+		data["snapshot_id"] = from
+	}
+	s.ledger.Emit(ctx, bothy.EventSandboxRestarted, sb, data)
+	return nil
+}
+
+// startAgain says how to start a sandbox from what it was made from: a snapshot, if that is still
+// there, or else its template. done is called after the start.
+func (s *Service) startAgain(ctx context.Context, sb *store.Sandbox) (start func() (*instance.Instance, error), snapshot string, done func(), err error) {
+	none := func() {}
+	if id := sb.ParentSnapshotID; id != "" {
+		n, err := s.o.Store.Snapshot(ctx, id)
+		if err == nil && n.ProjectID == sb.ProjectID {
+			return s.startAgainFrom(ctx, sb, id)
+		}
+		if err != nil && bothy.ErrorCode(err) != bothy.CodeSnapshotNotFound {
+			return nil, "", none, err
+		}
+	}
+	now, lookup := s.o.Templates.LookupFor(ctx, sb.ProjectID, sb.Template)
+	if lookup == nil && now.Memory != nil && now.Memory.BaseDigest == sb.TemplateDigest && now.Memory.Engine == sb.Engine {
+		return s.startAgainFrom(ctx, sb, now.Memory.SnapshotID)
+	}
+	t, err := s.templateOf(ctx, sb.ProjectID, sb.Template, sb.TemplateDigest)
+	if err != nil {
+		// What has its name by now is nearest to it.
+		if t, err = now, lookup; err != nil {
+			return nil, "", none, err
+		}
+		sb.TemplateDigest = t.Digest
+	}
+	return func() (*instance.Instance, error) { return s.startNew(ctx, sb, t) }, "", none, nil
+}
+
+func (s *Service) startAgainFrom(ctx context.Context, sb *store.Sandbox, id string) (start func() (*instance.Instance, error), snapshot string, done func(), err error) {
+	dir, m, release, err := s.openSnapshot(ctx, id)
+	if err != nil {
+		return nil, "", func() {}, err
+	}
+	if sb.ParentSnapshotID == id {
+		sb.HeadSnapshotID = id
+	}
+	from := checking(ctx, dir, m)
+	return func() (*instance.Instance, error) { return s.startFrom(ctx, sb, from) }, id, func() { _ = from.verified(); release() }, nil
+}
