@@ -575,7 +575,7 @@ func replayable(r *http.Request) (again func(*http.Request) bool) {
 func (x *Router) send(w http.ResponseWriter, r *http.Request, t target, c Caller, o store.Ownership, place bool) (err error) {
 	origin := bothy.OriginFrom(r.Context())
 	proxy := &httputil.ReverseProxy{
-		Transport: x.transport.to(o.Host, o.Address), FlushInterval: -1,
+		Transport: x.transport.to(o.Host, o.Address), FlushInterval: -1, BufferPool: copies{},
 		ErrorLog: slog.NewLogLogger(x.o.Log.Handler(), slog.LevelDebug),
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL = &url.URL{Scheme: "https", Host: o.Host, Path: p.In.URL.Path, RawPath: p.In.URL.RawPath, RawQuery: p.In.URL.RawQuery}
@@ -619,6 +619,9 @@ func (x *Router) send(w http.ResponseWriter, r *http.Request, t target, c Caller
 			for _, name := range []string{"X-Request-Id", "X-Content-Type-Options", "Cache-Control"} {
 				res.Header.Del(name) // this host has set them
 			}
+			if res.ContentLength > peerBuffer {
+				res.Body = bulk{res.Body}
+			}
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, e error) {
@@ -631,6 +634,30 @@ func (x *Router) send(w http.ResponseWriter, r *http.Request, t target, c Caller
 	x.o.Counts.sent(place, err == nil, errors.Is(err, errAgain))
 	return err
 }
+
+// bulk is the body of an answer of known length, which nobody waits for piece by piece: it is
+// passed on in large pieces, and not record by record of TLS.
+type bulk struct{ io.ReadCloser }
+
+func (b bulk) Read(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var more int
+		more, err = b.ReadCloser.Read(p[n:])
+		n += more
+	}
+	return n, err
+}
+
+// copies are the buffers through which answers are copied.
+type copies struct{}
+
+var copyBuffers = sync.Pool{New: func() any { b := make([]byte, peerBuffer); return &b }}
+
+// Get implements httputil.BufferPool.
+func (copies) Get() []byte { return *copyBuffers.Get().(*[]byte) }
+
+// Put implements httputil.BufferPool.
+func (copies) Put(b []byte) { copyBuffers.Put(&b) }
 
 // refused reports whether a host has refused a request for which another may be asked.
 func refused(res *http.Response, place bool) bool {

@@ -120,7 +120,7 @@ func answers(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, 
 func hangsUp(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }
 
 // newRouter is the router of a host that has no sandboxes.
-func newRouter(t *testing.T, s *shared) *httptest.Server {
+func newRouter(t testing.TB, s *shared) *httptest.Server {
 	t.Helper()
 	h := hosts{self: "one", shared: s}
 	a, err := OpenAuthority(t.Context(), h, openVault{})
