@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -47,12 +48,39 @@ func newHostList(a *app) *cobra.Command {
 				rows[i] = []string{
 					name, string(h.State), h.Address, strconv.Itoa(h.Sandboxes), strconv.Itoa(h.Live), strconv.Itoa(h.CPUs),
 					fmt.Sprintf("%d of %d MB", h.FreeMemoryBytes>>20, h.MemoryBytes>>20), fmt.Sprintf("%.0f s", h.LeaseSeconds),
+					processorWord(h.Processor), labelWords(h.Labels),
 				}
 			}
-			table(w, []string{"HOST", "STATE", "ADDRESS", "SANDBOXES", "RUNNING", "CPUS", "FREE MEMORY", "LEASE"}, rows)
+			table(w, []string{"HOST", "STATE", "ADDRESS", "SANDBOXES", "RUNNING", "CPUS", "FREE MEMORY", "LEASE", "PROCESSOR", "LABELS"}, rows)
+			for _, h := range all {
+				if h.ProcessorProblem != "" {
+					fmt.Fprintf(a.stderr, "bothy: host %s: %s\n", h.Name, h.ProcessorProblem)
+				}
+			}
 		})
 	})
 	return cmd
+}
+
+// processorWord is the level of a host's processor, and what sandboxes see of it where that is
+// less.
+func processorWord(p *bothy.HostProcessor) string {
+	switch {
+	case p == nil:
+		return "-"
+	case p.CPULevel != bothy.CPUHost:
+		return p.Level + ", shown as " + p.CPULevel
+	}
+	return p.Level
+}
+
+// labelWords are labels as --host-label takes them.
+func labelWords(labels map[string]string) string {
+	var words []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		words = append(words, key+"="+labels[key])
+	}
+	return strings.Join(words, " ")
 }
 
 func newHostAdd(a *app) *cobra.Command {

@@ -122,6 +122,9 @@ const (
 
 // lacks reports whether a host has not, or not yet, what a sandbox starts from.
 func (n *needs) lacks(h *bothy.ClusterHost) bool {
+	if n.memory != nil && len(h.Builds) > 0 && !slices.Contains(h.Builds, n.memory.Build) {
+		return true
+	}
 	return n.at != "" && n.at != h.Name || n.template != "" && len(h.Templates) > 0 && !slices.Contains(h.Templates, n.template)
 }
 

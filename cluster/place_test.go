@@ -106,12 +106,17 @@ func TestTheBestOfSomeHostsIsChosen(t *testing.T) {
 		"another build": {
 			needs: needs{memory: &bothy.MemoryNeeds{Engine: "gvisor", Build: "gvisor-1"}},
 			two:   func(h *bothy.ClusterHost) { h.Builds = []string{"gvisor-2", "microvm-1"} },
-			three: func(h *bothy.ClusterHost) { h.Builds, h.FreeMemoryBytes = []string{"gvisor-1", "gvisor-2"}, 10 }, want: []string{"three"},
+			three: func(h *bothy.ClusterHost) { h.Builds, h.FreeMemoryBytes = []string{"gvisor-1", "gvisor-2"}, 70 }, want: []string{"three", "two"},
 		},
-		"builds of an engine that is not open": {
-			needs: needs{memory: &bothy.MemoryNeeds{Engine: "microvm", Build: "microvm-1"}},
-			two:   func(h *bothy.ClusterHost) { h.Builds = []string{"gvisor-2"} },
-			three: func(h *bothy.ClusterHost) { h.Builds = []string{"gvisor-2", "microvm-2"} }, want: []string{"two"},
+		"another processor of virtual machines": {
+			needs: needs{memory: &bothy.MemoryNeeds{Engine: "microvm", Build: "microvm-1", Processor: processorOf(bothy.CPULevel3)}},
+			two: func(h *bothy.ClusterHost) {
+				h.Processor = &bothy.HostProcessor{Processor: *processorOf(bothy.CPULevel4), CPULevel: bothy.CPUHost}
+			},
+			three: func(h *bothy.ClusterHost) {
+				h.Processor = &bothy.HostProcessor{Processor: *processorOf(bothy.CPULevel4), CPULevel: bothy.CPULevel3}
+			},
+			want: []string{"three"},
 		},
 		"a snapshot that one has": {needs: needs{at: "three"}, three: func(h *bothy.ClusterHost) { h.FreeMemoryBytes = 70 }, want: []string{"three", "two"}},
 		"labels": {
@@ -301,7 +306,7 @@ func TestWhatNoHostCanHaveIsRefused(t *testing.T) {
 	dead.State = bothy.HostDead
 	all := []bothy.ClusterHost{host("two", bothy.CPULevel2, bothy.CPUHost), host("three", bothy.CPULevel3, bothy.CPUHost), dead}
 	e := bothy.AsError(NoHost("snp1", bothy.MemoryNeeds{Engine: "gvisor", Build: "gvisor-1", Processor: processorOf(bothy.CPULevel4)}, all))
-	for _, want := range []string{"snp1", "gvisor-1", "AuthenticAMD x86-64-v4", "two (up, AuthenticAMD x86-64-v2 without", "three (up, AuthenticAMD x86-64-v3 without adx, avx512bw"} {
+	for _, want := range []string{"snp1", "the engine gvisor", "AuthenticAMD x86-64-v4", "two (up, AuthenticAMD x86-64-v2 without", "three (up, AuthenticAMD x86-64-v3 without adx, avx512bw"} {
 		if e.Code != bothy.CodeUnsupported || !strings.Contains(e.Detail, want) || strings.Contains(e.Detail, "four") || !strings.Contains(e.Hint, "files_only") {
 			t.Errorf("the error is %s; %s", e.Detail, e.Hint)
 			break

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/bothy-dev/bothy"
@@ -14,11 +13,15 @@ func wakes(h *bothy.ClusterHost, of *bothy.MemoryNeeds) bool {
 	if of == nil {
 		return true
 	}
-	ofEngine := func(build string) bool { return strings.HasPrefix(build, of.Engine+"-") }
-	if slices.ContainsFunc(h.Builds, ofEngine) && !slices.Contains(h.Builds, of.Build) {
-		return false
+	p := h.Processor
+	if p == nil || of.Processor == nil {
+		return true
 	}
-	return h.Processor == nil || h.Processor.Wakes(of.Processor)
+	if of.Engine == "microvm" { // its processor is the same, or another
+		shown := p.Shown(p.CPULevel)
+		return shown.Vendor == of.Processor.Vendor && shown.Wakes(of.Processor) && of.Processor.Wakes(&shown)
+	}
+	return p.Wakes(of.Processor)
 }
 
 // NoHost is the error for memory that no host that lives can wake.
@@ -27,7 +30,7 @@ func NoHost(snapshotID string, needs bothy.MemoryNeeds, hosts []bothy.ClusterHos
 	if snapshotID != "" {
 		what = "the memory of snapshot " + snapshotID
 	}
-	wants := "the engine build " + needs.Build
+	wants := "the engine " + needs.Engine
 	if needs.Processor != nil {
 		wants += " and a processor like " + needs.Processor.String()
 	}

@@ -128,6 +128,13 @@ func (s *Server) openCluster(ctx context.Context) error {
 	s.mayTake = router.MayTake
 	s.hosts.SetFigures(s.figures)
 	s.metrics.Cluster(s.asHost)
+	problem, err := cluster.ProcessorProblem(ctx, s.hosts)
+	if err != nil {
+		return err
+	}
+	if problem != "" {
+		s.log.Warn("the processors of the hosts differ", "problem", problem)
+	}
 	l, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return bothy.Errorf(bothy.CodeConflict, "the address %s (cluster.listen) cannot be listened on", c.Listen).

@@ -66,6 +66,8 @@ export interface SandboxInfo {
   budget?: number;
   /** The sandbox that got the budget. */
   budgetRoot?: string;
+  /** The labels that its host must have. */
+  hostLabels?: Record<string, string>;
   /** How much of it came back when it was last woken. */
   resumed?: Resumed;
   /** The last time that it lost its host and was paused. */

@@ -32,7 +32,8 @@ export function toWire(value: unknown): unknown {
   const out: Record<string, unknown> = {};
   for (const [key, item] of Object.entries(value)) {
     if (item === undefined) continue;
-    out[toSnake(key)] = opaque.has(key) ? item : toWire(item);
+    const name = toSnake(key);
+    out[name] = opaque.has(name) ? item : toWire(item);
   }
   return out;
 }

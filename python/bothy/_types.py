@@ -200,6 +200,7 @@ class SandboxInfo:
         parent_snapshot_id: The snapshot that it was started from, or ``""``.
         budget: What it and its forks may spend; 0 means no limit.
         budget_root: The sandbox that the budget was set on, or ``""``.
+        host_labels: The labels that its host must have, if any.
         acceleration: What runs its virtual machine, ``kvm`` or ``emulated``; ``""`` where it
             is none.
         kernel: The version that its kernel reports, or ``""`` until it has run.
@@ -235,6 +236,7 @@ class SandboxInfo:
     parent_snapshot_id: str = ""
     budget: float = 0.0
     budget_root: str = ""
+    host_labels: dict[str, str] = field(default_factory=dict)
     resumed: Resumed | None = None
     host_loss: HostLoss | None = None
     ended: Ended | None = None

@@ -47,14 +47,15 @@ test("the engine is chosen and tells of itself", async () => {
   await using fake = await FakeServer.start();
   fake.on(
     "POST /v1/sandboxes",
-    json({ ...sandbox(), engine: "microvm", acceleration: "emulated", kernel: "6.1.0-vm" }, 201),
+    json({ ...sandbox(), engine: "microvm", acceleration: "emulated", kernel: "6.1.0-vm", host_labels: { disk_kind: "fast" } }, 201),
     problem(422, "acceleration_unavailable", "virtual machines would be emulated"),
   );
   const client = fake.client();
-  const { info } = await Sandbox.create({ engine: "auto", client });
+  const { info } = await Sandbox.create({ engine: "auto", hostLabels: { diskKind: "fast" }, client });
   assert.deepEqual([info.engine, info.acceleration, info.kernel], ["microvm", "emulated", "6.1.0-vm"]);
+  assert.deepEqual(info.hostLabels, { disk_kind: "fast" });
   await assert.rejects(Sandbox.create({ engine: "microvm", requireAcceleration: true, client }), UnsupportedError);
-  assert.deepEqual(fake.requests("POST /v1/sandboxes").map((seen) => seen.json), [{ engine: "auto" }, { engine: "microvm", require_acceleration: true }]);
+  assert.deepEqual(fake.requests("POST /v1/sandboxes").map((seen) => seen.json), [{ engine: "auto", host_labels: { diskKind: "fast" } }, { engine: "microvm", require_acceleration: true }]);
 });
 
 test("snapshots are taken, listed, found, carried elsewhere and deleted", async () => {

@@ -48,8 +48,14 @@ def test_the_engine_is_chosen_and_tells_of_itself(
 ) -> None:
     vm = {"engine": "microvm", "acceleration": "emulated", "kernel": "6.1.0-vm"}
     fake.routes["POST", "/v1/sandboxes"] = lambda _: as_json(sandbox(**vm), 201)
-    sbx = Sandbox.create(engine="auto", require_acceleration=False, client=client)
-    assert fake.seen[-1].json == {"engine": "auto", "require_acceleration": False}
+    sbx = Sandbox.create(
+        engine="auto", require_acceleration=False, host_labels={"disk_Kind": "fast"}, client=client
+    )
+    assert fake.seen[-1].json == {
+        "engine": "auto",
+        "require_acceleration": False,
+        "host_labels": {"disk_Kind": "fast"},
+    }
     told = sbx.info
     assert (told.engine, told.acceleration, told.kernel) == ("microvm", "emulated", "6.1.0-vm")
 
