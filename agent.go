@@ -45,8 +45,6 @@ type AgentAttachment struct {
 	Sessions    []AgentSession `json:"sessions"`
 
 	ProjectID string `json:"-"`
-	// Sealed holds the environment key and the values of secrets.
-	Sealed []byte `json:"-"`
 }
 
 // AgentTool is a custom tool of an agent that is a command in the sandbox. It is run

@@ -32,8 +32,7 @@ type Webhook struct {
 	CreatedAt time.Time `json:"created_at"`
 	WebhookState
 
-	ProjectID    string `json:"-"`
-	SealedSecret []byte `json:"-"`
+	ProjectID string `json:"-"`
 }
 
 // WebhookState is how far a webhook's deliveries have come.

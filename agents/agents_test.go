@@ -17,20 +17,21 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/agents/agentstest"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // memoryStore is a Store, and a Vault that shows whether it was used.
 type memoryStore struct {
 	mu       sync.Mutex
-	agents   map[string]*bothy.AgentAttachment
+	agents   map[string]*store.AgentAttachment
 	sessions map[string][]byte
 }
 
 func newStore() *memoryStore {
-	return &memoryStore{agents: map[string]*bothy.AgentAttachment{}, sessions: map[string][]byte{}}
+	return &memoryStore{agents: map[string]*store.AgentAttachment{}, sessions: map[string][]byte{}}
 }
 
-func (m *memoryStore) PutAgents(_ context.Context, a *bothy.AgentAttachment) error {
+func (m *memoryStore) PutAgents(_ context.Context, a *store.AgentAttachment) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	kept := *a
@@ -38,7 +39,7 @@ func (m *memoryStore) PutAgents(_ context.Context, a *bothy.AgentAttachment) err
 	return nil
 }
 
-func (m *memoryStore) Agents(_ context.Context, project string) (all []*bothy.AgentAttachment, _ error) {
+func (m *memoryStore) Agents(_ context.Context, project string) (all []*store.AgentAttachment, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, a := range m.agents {
@@ -243,12 +244,13 @@ func (i *idTool) Execute(ctx context.Context, _ json.RawMessage) ([]anthropic.Be
 func TestCallID(t *testing.T) {
 	q := agentstest.New("env_1", testKey, time.Minute)
 	defer q.Close()
-	a, secret, err := attachmentOf(bothy.AgentAttach{Environment: "env_1", Key: testKey, URL: q.URL})
+	asked, secret, err := attachmentOf(bothy.AgentAttach{Environment: "env_1", Key: testKey, URL: q.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := newStore()
 	plain, _ := json.Marshal(secret)
+	a := &store.AgentAttachment{AgentAttachment: *asked}
 	a.Sealed, _ = m.Seal(plain, boundTo(a.ID))
 	w, err := newWorker(t.Context(), Options{Store: m, Vault: m, Log: slog.New(slog.DiscardHandler)}, a)
 	if err != nil {

@@ -39,7 +39,7 @@ const (
 type memory struct {
 	dir    string
 	sync   *environments.SessionMemoryStores
-	stores []store
+	stores []volume
 	open   bool // all stores are copied to this host
 
 	mu     sync.Mutex
@@ -47,8 +47,8 @@ type memory struct {
 	last   time.Time
 }
 
-// A store is one memory store.
-type store struct {
+// A volume is one memory store.
+type volume struct {
 	id       string
 	copy     string // on this host
 	path     string // in the sandbox
@@ -56,7 +56,7 @@ type store struct {
 }
 
 // owner is to whom the store's files in the sandbox belong.
-func (st store) owner() string {
+func (st volume) owner() string {
 	if st.readOnly {
 		return "root"
 	}
@@ -74,7 +74,7 @@ func (s *session) openMemory(ctx context.Context, p piece) error {
 			continue
 		}
 		x := r.AsMemoryStore()
-		st := store{
+		st := volume{
 			id: x.MemoryStoreID, readOnly: x.Access == anthropic.BetaManagedAgentsMemoryStoreResourceAccessReadOnly,
 			path: cmp.Or(x.MountPath, in(path.Join("memory", path.Base(cmp.Or(x.Name, x.MemoryStoreID))))),
 		}
@@ -286,7 +286,7 @@ func sumIn(files map[string][]byte, name string) string {
 }
 
 // inside reads the memories of a store in the sandbox.
-func (s *session) inside(ctx context.Context, sandbox string, st store) (map[string][]byte, error) {
+func (s *session) inside(ctx context.Context, sandbox string, st volume) (map[string][]byte, error) {
 	r, err := s.worker.o.Files.ReadArchive(ctx, sandbox, st.path, "root", bothy.ArchiveOptions{})
 	if bothy.ErrorCode(err) == bothy.CodeFileNotFound {
 		return nil, nil
@@ -363,7 +363,7 @@ func put(dir, name string, content []byte, there bool) error {
 }
 
 // apply changes memories in the sandbox.
-func (s *session) apply(ctx context.Context, sandbox string, st store, changes map[string][]byte) error {
+func (s *session) apply(ctx context.Context, sandbox string, st volume, changes map[string][]byte) error {
 	var b bytes.Buffer
 	t := tar.NewWriter(&b)
 	for name, content := range changes {

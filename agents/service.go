@@ -16,6 +16,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/random"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // maxPerProject bounds the attachments of a project.
@@ -26,8 +27,8 @@ const defaultSessions = 10
 
 // Store is what the service needs of store.Store.
 type Store interface {
-	PutAgents(ctx context.Context, a *bothy.AgentAttachment) error
-	Agents(ctx context.Context, projectID string) ([]*bothy.AgentAttachment, error)
+	PutAgents(ctx context.Context, a *store.AgentAttachment) error
+	Agents(ctx context.Context, projectID string) ([]*store.AgentAttachment, error)
 	DeleteAgents(ctx context.Context, projectID, id string) error
 	PutAgentSession(ctx context.Context, attachment, session string, record []byte) error
 	AgentSessions(ctx context.Context, attachment string) (map[string][]byte, error)
@@ -109,13 +110,14 @@ func (s *Service) AttachAgents(ctx context.Context, req bothy.AgentAttach) (*bot
 	if err != nil {
 		return nil, err
 	}
-	a, secret, err := attachmentOf(req)
+	asked, secret, err := attachmentOf(req)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.o.Sandboxes.CheckCreate(ctx, sandboxOf(a, secret, nil)); err != nil {
+	if err := s.o.Sandboxes.CheckCreate(ctx, sandboxOf(asked, secret, nil)); err != nil {
 		return nil, err
 	}
+	a := &store.AgentAttachment{AgentAttachment: *asked}
 	a.ProjectID = caller.ProjectID
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -158,11 +160,12 @@ func (s *Service) AgentAttachments(ctx context.Context) ([]*bothy.AgentAttachmen
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.o.Store.Agents(ctx, caller.ProjectID)
+	rows, err := s.o.Store.Agents(ctx, caller.ProjectID)
 	if err != nil {
 		return nil, err
 	}
-	for i, a := range all {
+	all := make([]*bothy.AgentAttachment, len(rows))
+	for i, a := range rows {
 		if all[i], err = s.shown(ctx, a); err != nil {
 			return nil, err
 		}
@@ -231,7 +234,7 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 // start has a worker work for an attachment, if Run runs.
-func (s *Service) start(ctx context.Context, a *bothy.AgentAttachment) error {
+func (s *Service) start(ctx context.Context, a *store.AgentAttachment) error {
 	s.mu.Lock()
 	run := s.run
 	s.mu.Unlock()
@@ -261,11 +264,11 @@ func (s *Service) stop(id string, why error) {
 }
 
 // shown is an attachment as callers see it.
-func (s *Service) shown(ctx context.Context, a *bothy.AgentAttachment) (*bothy.AgentAttachment, error) {
+func (s *Service) shown(ctx context.Context, a *store.AgentAttachment) (*bothy.AgentAttachment, error) {
 	s.mu.Lock()
 	w := s.workers[a.ID]
 	s.mu.Unlock()
-	shown := *a
+	shown := a.AgentAttachment
 	shown.State, shown.Sessions = bothy.AgentsWaiting, []bothy.AgentSession{}
 	if w != nil {
 		w.show(&shown)

@@ -17,6 +17,7 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/packages/param"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 const (
@@ -51,9 +52,9 @@ type worker struct {
 	failure  string
 }
 
-func newWorker(ctx context.Context, o Options, a *bothy.AgentAttachment) (*worker, error) {
+func newWorker(ctx context.Context, o Options, a *store.AgentAttachment) (*worker, error) {
 	w := &worker{
-		o: o, attachment: a, sessions: map[string]*session{}, slots: make(chan struct{}, a.MaxSessions),
+		o: o, attachment: &a.AgentAttachment, sessions: map[string]*session{}, slots: make(chan struct{}, a.MaxSessions),
 		log: o.Log.With("attachment", a.ID, "environment", a.Environment),
 	}
 	plain, err := o.Vault.Open(a.Sealed, boundTo(a.ID))

@@ -76,19 +76,19 @@ type Store interface {
 
 	// PutWebhook stores a new webhook, or replaces the one with its id, but for its
 	// state. The secret is kept only sealed.
-	PutWebhook(ctx context.Context, w *bothy.Webhook) error
-	Webhook(ctx context.Context, projectID, id string) (*bothy.Webhook, error)
+	PutWebhook(ctx context.Context, w *Webhook) error
+	Webhook(ctx context.Context, projectID, id string) (*Webhook, error)
 	// Webhooks lists a project's, oldest first; with "" those of all projects.
-	Webhooks(ctx context.Context, projectID string) ([]*bothy.Webhook, error)
+	Webhooks(ctx context.Context, projectID string) ([]*Webhook, error)
 	// SetWebhookState changes how far a webhook has come. One that is gone is fine.
 	SetWebhookState(ctx context.Context, id string, st bothy.WebhookState) error
 	DeleteWebhook(ctx context.Context, projectID, id string) error
 
 	// PutAgents stores a new attachment, or replaces the one with its id. How it goes with
 	// it is not kept.
-	PutAgents(ctx context.Context, a *bothy.AgentAttachment) error
+	PutAgents(ctx context.Context, a *AgentAttachment) error
 	// Agents lists a project's, oldest first; with "" those of all projects.
-	Agents(ctx context.Context, projectID string) ([]*bothy.AgentAttachment, error)
+	Agents(ctx context.Context, projectID string) ([]*AgentAttachment, error)
 	// DeleteAgents deletes an attachment with its sessions.
 	DeleteAgents(ctx context.Context, projectID, id string) error
 	// PutAgentSession stores what is known of a session, in place of what was.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // attemptTime bounds one request with its answer.
@@ -31,7 +32,7 @@ type refused struct{ error }
 type gone struct{ error }
 
 // post sends one event, once.
-func (s *Service) post(ctx context.Context, w *bothy.Webhook, e bothy.Event) (status int, err error) {
+func (s *Service) post(ctx context.Context, w *store.Webhook, e bothy.Event) (status int, err error) {
 	encode := s.encoder(w.Format)
 	if encode == nil {
 		return 0, gone{fmt.Errorf("this server does not send the format %q", w.Format)}
@@ -40,7 +41,7 @@ func (s *Service) post(ctx context.Context, w *bothy.Webhook, e bothy.Event) (st
 	if err != nil {
 		return 0, fmt.Errorf("the secret cannot be read: %w", err)
 	}
-	body, h, err := encode(ctx, w, secret, e, time.Now())
+	body, h, err := encode(ctx, &w.Webhook, secret, e, time.Now())
 	if err != nil || body == nil {
 		return 0, err
 	}
@@ -128,7 +129,7 @@ func Sign(secret, id, timestamp string, body []byte) string {
 
 // TestWebhook implements bothy.WebhookService.
 func (s *Service) TestWebhook(ctx context.Context, id string) (*bothy.WebhookTest, error) {
-	w, err := s.Webhook(ctx, id)
+	w, err := s.row(ctx, id)
 	if err != nil {
 		return nil, err
 	}

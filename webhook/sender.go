@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 const (
@@ -29,7 +30,7 @@ var pauses = []time.Duration{
 // sender delivers for one webhook, as it was when the sender was made.
 type sender struct {
 	s       *Service
-	w       *bothy.Webhook
+	w       *store.Webhook
 	state   bothy.WebhookState
 	skipped int
 
@@ -38,7 +39,7 @@ type sender struct {
 	done   chan struct{}
 }
 
-func newSender(s *Service, w *bothy.Webhook) *sender {
+func newSender(s *Service, w *store.Webhook) *sender {
 	x := &sender{s: s, w: w, state: w.WebhookState, done: make(chan struct{})}
 	x.ctx, x.cancel = context.WithCancel(bothy.WithCaller(s.run, &bothy.Caller{
 		ProjectID: w.ProjectID, TokenName: "webhook " + w.ID, Scopes: []bothy.Scope{bothy.ScopeSandboxesRead},
@@ -66,7 +67,7 @@ func (x *sender) work() {
 
 // deal sends an event until it is delivered or dropped.
 func (x *sender) deal(e bothy.Event) error {
-	if !wants(x.w, e.Type) {
+	if !wants(&x.w.Webhook, e.Type) {
 		x.state.LastEventID = e.ID
 		if x.skipped++; x.skipped < skipped {
 			return nil

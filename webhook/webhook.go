@@ -18,6 +18,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/random"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // maxPerProject bounds the webhooks of a project.
@@ -25,9 +26,9 @@ const maxPerProject = 20
 
 // Store is what the service needs of store.Store.
 type Store interface {
-	PutWebhook(ctx context.Context, w *bothy.Webhook) error
-	Webhook(ctx context.Context, projectID, id string) (*bothy.Webhook, error)
-	Webhooks(ctx context.Context, projectID string) ([]*bothy.Webhook, error)
+	PutWebhook(ctx context.Context, w *store.Webhook) error
+	Webhook(ctx context.Context, projectID, id string) (*store.Webhook, error)
+	Webhooks(ctx context.Context, projectID string) ([]*store.Webhook, error)
 	SetWebhookState(ctx context.Context, id string, st bothy.WebhookState) error
 	DeleteWebhook(ctx context.Context, projectID, id string) error
 	LastEvent(ctx context.Context) (int64, error)
@@ -91,11 +92,11 @@ func (s *Service) CreateWebhook(ctx context.Context, req bothy.WebhookCreate) (*
 	if req.Secret == "" {
 		req.Secret = newSecret()
 	}
-	w := &bothy.Webhook{
+	w := &store.Webhook{Webhook: bothy.Webhook{
 		ID: "whk_" + random.Hex(8), Name: req.Name, URL: req.URL, Events: req.Events, Enabled: !req.Disabled, Format: req.Format,
 		CreatedAt: time.Now().UTC(), ProjectID: caller.ProjectID,
-	}
-	if err := s.check(w); err != nil {
+	}}
+	if err := s.check(&w.Webhook); err != nil {
 		return nil, err
 	}
 	if err := s.seal(w, req.Secret); err != nil {
@@ -118,7 +119,7 @@ func (s *Service) CreateWebhook(ctx context.Context, req bothy.WebhookCreate) (*
 		return nil, err
 	}
 	s.restart(w)
-	shown := *w
+	shown := w.Webhook
 	shown.Secret = req.Secret
 	return &shown, nil
 }
@@ -129,11 +130,28 @@ func (s *Service) Webhooks(ctx context.Context) ([]*bothy.Webhook, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.o.Store.Webhooks(ctx, caller.ProjectID)
+	rows, err := s.o.Store.Webhooks(ctx, caller.ProjectID)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*bothy.Webhook, len(rows))
+	for i, w := range rows {
+		all[i] = &w.Webhook
+	}
+	return all, nil
 }
 
 // Webhook implements bothy.WebhookService.
 func (s *Service) Webhook(ctx context.Context, id string) (*bothy.Webhook, error) {
+	w, err := s.row(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return &w.Webhook, nil
+}
+
+// row is a webhook of the caller's, who must be allowed to change it.
+func (s *Service) row(ctx context.Context, id string) (*store.Webhook, error) {
 	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
 	if err != nil {
 		return nil, err
@@ -146,7 +164,7 @@ func (s *Service) Webhook(ctx context.Context, id string) (*bothy.Webhook, error
 func (s *Service) UpdateWebhook(ctx context.Context, id string, u bothy.WebhookUpdate) (*bothy.Webhook, error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	w, err := s.Webhook(ctx, id)
+	w, err := s.row(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +180,7 @@ func (s *Service) UpdateWebhook(ctx context.Context, id string, u bothy.WebhookU
 	if u.Enabled != nil {
 		w.Enabled = *u.Enabled
 	}
-	if err := s.check(w); err != nil {
+	if err := s.check(&w.Webhook); err != nil {
 		return nil, err
 	}
 	if u.Secret != nil {
@@ -175,11 +193,11 @@ func (s *Service) UpdateWebhook(ctx context.Context, id string, u bothy.WebhookU
 		return nil, err
 	}
 	s.restart(w)
-	return w, nil
+	return &w.Webhook, nil
 }
 
 // changed stores a changed webhook, with the state that its sender has left.
-func (s *Service) changed(ctx context.Context, w *bothy.Webhook) (*bothy.Webhook, error) {
+func (s *Service) changed(ctx context.Context, w *store.Webhook) (*store.Webhook, error) {
 	now, err := s.o.Store.Webhook(ctx, w.ProjectID, w.ID)
 	if err != nil {
 		return nil, err
@@ -240,7 +258,7 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 // seal keeps a secret with its webhook.
-func (s *Service) seal(w *bothy.Webhook, secret string) (err error) {
+func (s *Service) seal(w *store.Webhook, secret string) (err error) {
 	if n := len(secret); n < 8 || n > 512 {
 		return bothy.Errorf(bothy.CodeInvalid, "secret: it has %d characters", n).WithHint("Give from 8 to 512, or none to have one made.")
 	}
@@ -248,16 +266,16 @@ func (s *Service) seal(w *bothy.Webhook, secret string) (err error) {
 	return err
 }
 
-func (s *Service) secret(w *bothy.Webhook) (string, error) {
+func (s *Service) secret(w *store.Webhook) (string, error) {
 	plain, err := s.o.Vault.Open(w.SealedSecret, boundTo(w))
 	return string(plain), err
 }
 
 // boundTo keeps a sealed secret from being moved to another webhook.
-func boundTo(w *bothy.Webhook) string { return "webhook " + w.ID }
+func boundTo(w *store.Webhook) string { return "webhook " + w.ID }
 
 // restart starts delivering for a webhook in its current state.
-func (s *Service) restart(w *bothy.Webhook) {
+func (s *Service) restart(w *store.Webhook) {
 	s.stop(w.ID)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,24 +17,25 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/webhook"
 )
 
 // memory is a store, a vault and the events of projects.
 type memory struct {
 	mu     sync.Mutex
-	hooks  map[string]*bothy.Webhook
+	hooks  map[string]*store.Webhook
 	events []bothy.Event
 	more   chan struct{}
 }
 
 func newMemory() *memory {
-	return &memory{hooks: map[string]*bothy.Webhook{}, more: make(chan struct{})}
+	return &memory{hooks: map[string]*store.Webhook{}, more: make(chan struct{})}
 }
 
 var errNone = bothy.Errorf(bothy.CodeNotFound, "none")
 
-func (m *memory) PutWebhook(_ context.Context, w *bothy.Webhook) error {
+func (m *memory) PutWebhook(_ context.Context, w *store.Webhook) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := *w
@@ -46,7 +47,7 @@ func (m *memory) PutWebhook(_ context.Context, w *bothy.Webhook) error {
 	return nil
 }
 
-func (m *memory) Webhook(_ context.Context, project, id string) (*bothy.Webhook, error) {
+func (m *memory) Webhook(_ context.Context, project, id string) (*store.Webhook, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if w := m.hooks[id]; w != nil && w.ProjectID == project {
@@ -56,7 +57,7 @@ func (m *memory) Webhook(_ context.Context, project, id string) (*bothy.Webhook,
 	return nil, errNone
 }
 
-func (m *memory) Webhooks(_ context.Context, project string) (all []*bothy.Webhook, _ error) {
+func (m *memory) Webhooks(_ context.Context, project string) (all []*store.Webhook, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, w := range m.hooks {

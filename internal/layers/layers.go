@@ -54,11 +54,13 @@ var allowed = map[string][]string{
 	"lifecycle/warm":     {"blob", "lifecycle/engines", "lifecycle/instance", "snapshot", "store"},
 	"lifecycle/instance": {"store"},
 	"lifecycle/ledger":   {"store"},
+	"agents":             {"store"},
 	"audit":              {"store"},
 	"cluster":            {"store"},
 	"metering":           {"store"},
 	"session":            {"store"},
 	"template":           {"store", "templates"},
+	"webhook":            {"store"},
 }
 
 // tools are packages that are no part of the product, and may import anything.

@@ -7,11 +7,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/record"
 )
 
 // PutAgents implements store.Store.
-func (s *Store) PutAgents(ctx context.Context, a *bothy.AgentAttachment) error {
+func (s *Store) PutAgents(ctx context.Context, a *store.AgentAttachment) error {
 	text, err := record.EncodeAgents(a)
 	if err != nil {
 		return fmt.Errorf("store: put agents %s: %w", a.ID, err)
@@ -22,7 +23,7 @@ func (s *Store) PutAgents(ctx context.Context, a *bothy.AgentAttachment) error {
 }
 
 // Agents implements store.Store.
-func (s *Store) Agents(ctx context.Context, projectID string) ([]*bothy.AgentAttachment, error) {
+func (s *Store) Agents(ctx context.Context, projectID string) ([]*store.AgentAttachment, error) {
 	return list(ctx, s, "list agents", `SELECT record FROM agents WHERE $1 = '' OR project = $1 ORDER BY created_at, id`,
 		[]any{projectID}, decoded(record.DecodeAgents))
 }

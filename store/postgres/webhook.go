@@ -7,11 +7,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/record"
 )
 
 // PutWebhook implements store.Store.
-func (s *Store) PutWebhook(ctx context.Context, w *bothy.Webhook) error {
+func (s *Store) PutWebhook(ctx context.Context, w *store.Webhook) error {
 	text, state, err := record.EncodeWebhook(w)
 	if err != nil {
 		return fmt.Errorf("store: put webhook %s: %w", w.ID, err)
@@ -21,7 +22,7 @@ func (s *Store) PutWebhook(ctx context.Context, w *bothy.Webhook) error {
 	return err
 }
 
-func scanWebhook(row pgx.CollectableRow) (*bothy.Webhook, error) {
+func scanWebhook(row pgx.CollectableRow) (*store.Webhook, error) {
 	var text, state string
 	if err := row.Scan(&text, &state); err != nil {
 		return nil, err
@@ -30,7 +31,7 @@ func scanWebhook(row pgx.CollectableRow) (*bothy.Webhook, error) {
 }
 
 // Webhook implements store.Store.
-func (s *Store) Webhook(ctx context.Context, projectID, id string) (*bothy.Webhook, error) {
+func (s *Store) Webhook(ctx context.Context, projectID, id string) (*store.Webhook, error) {
 	w, found, err := first(ctx, s, "get webhook", `SELECT record, state FROM webhooks WHERE project = $1 AND id = $2`, []any{projectID, id}, scanWebhook)
 	if err == nil && !found {
 		return nil, noWebhook(id)
@@ -44,7 +45,7 @@ func noWebhook(id string) error {
 }
 
 // Webhooks implements store.Store.
-func (s *Store) Webhooks(ctx context.Context, projectID string) ([]*bothy.Webhook, error) {
+func (s *Store) Webhooks(ctx context.Context, projectID string) ([]*store.Webhook, error) {
 	return list(ctx, s, "list webhooks", `SELECT record, state FROM webhooks WHERE $1 = '' OR project = $1 ORDER BY created_at, id`, []any{projectID}, scanWebhook)
 }
 

@@ -148,14 +148,13 @@ func DecodeLink(text string) (*bothy.Link, error) {
 
 // webhookRecord leaves out the state, which has a column of its own.
 type webhookRecord struct {
-	bothy.Webhook
-	ProjectID    string `json:"_project,omitempty"`
-	SealedSecret []byte `json:"_sealed_secret,omitempty"`
+	store.Webhook
+	ProjectID string `json:"_project,omitempty"`
 }
 
 // EncodeWebhook is the record of a webhook, and that of its state.
-func EncodeWebhook(w *bothy.Webhook) (text, state string, err error) {
-	kept := webhookRecord{Webhook: *w, ProjectID: w.ProjectID, SealedSecret: w.SealedSecret}
+func EncodeWebhook(w *store.Webhook) (text, state string, err error) {
+	kept := webhookRecord{Webhook: *w, ProjectID: w.ProjectID}
 	kept.Secret, kept.WebhookState = "", bothy.WebhookState{}
 	if text, err = encode(kept); err != nil {
 		return "", "", err
@@ -168,37 +167,36 @@ func EncodeWebhook(w *bothy.Webhook) (text, state string, err error) {
 func EncodeWebhookState(st bothy.WebhookState) (string, error) { return encode(st) }
 
 // DecodeWebhook reads the records of a webhook and of its state.
-func DecodeWebhook(text, state string) (*bothy.Webhook, error) {
+func DecodeWebhook(text, state string) (*store.Webhook, error) {
 	var r webhookRecord
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		return nil, err
 	}
 	w := r.Webhook
-	w.ProjectID, w.SealedSecret = r.ProjectID, r.SealedSecret
+	w.ProjectID = r.ProjectID
 	return &w, json.Unmarshal([]byte(state), &w.WebhookState)
 }
 
 type agentsRecord struct {
-	bothy.AgentAttachment
+	store.AgentAttachment
 	ProjectID string `json:"_project,omitempty"`
-	Sealed    []byte `json:"_sealed,omitempty"`
 }
 
 // EncodeAgents is the record of an attachment, without how it goes with it.
-func EncodeAgents(a *bothy.AgentAttachment) (string, error) {
-	kept := agentsRecord{AgentAttachment: *a, ProjectID: a.ProjectID, Sealed: a.Sealed}
+func EncodeAgents(a *store.AgentAttachment) (string, error) {
+	kept := agentsRecord{AgentAttachment: *a, ProjectID: a.ProjectID}
 	kept.State, kept.LastError, kept.Sessions = "", "", nil
 	return encode(kept)
 }
 
 // DecodeAgents reads the record of an attachment.
-func DecodeAgents(text string) (*bothy.AgentAttachment, error) {
+func DecodeAgents(text string) (*store.AgentAttachment, error) {
 	var r agentsRecord
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		return nil, err
 	}
 	a := r.AgentAttachment
-	a.ProjectID, a.Sealed = r.ProjectID, r.Sealed
+	a.ProjectID = r.ProjectID
 	return &a, nil
 }
 

@@ -5,11 +5,12 @@ import (
 	"fmt"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/record"
 )
 
 // PutAgents implements store.Store.
-func (s *Store) PutAgents(ctx context.Context, a *bothy.AgentAttachment) error {
+func (s *Store) PutAgents(ctx context.Context, a *store.AgentAttachment) error {
 	text, err := record.EncodeAgents(a)
 	if err != nil {
 		return fmt.Errorf("store: put agents %s: %w", a.ID, err)
@@ -19,13 +20,13 @@ func (s *Store) PutAgents(ctx context.Context, a *bothy.AgentAttachment) error {
 }
 
 // Agents implements store.Store.
-func (s *Store) Agents(ctx context.Context, projectID string) ([]*bothy.AgentAttachment, error) {
+func (s *Store) Agents(ctx context.Context, projectID string) ([]*store.AgentAttachment, error) {
 	rows, err := s.stmt.agents.QueryContext(ctx, projectID)
 	if err != nil {
 		return nil, fmt.Errorf("store: list agents: %w", err)
 	}
 	defer rows.Close()
-	var out []*bothy.AgentAttachment
+	var out []*store.AgentAttachment
 	for rows.Next() {
 		var text string
 		if err := rows.Scan(&text); err != nil {

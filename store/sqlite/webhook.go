@@ -7,11 +7,12 @@ import (
 	"fmt"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/record"
 )
 
 // PutWebhook implements store.Store.
-func (s *Store) PutWebhook(ctx context.Context, w *bothy.Webhook) error {
+func (s *Store) PutWebhook(ctx context.Context, w *store.Webhook) error {
 	text, state, err := record.EncodeWebhook(w)
 	if err != nil {
 		return fmt.Errorf("store: put webhook %s: %w", w.ID, err)
@@ -21,7 +22,7 @@ func (s *Store) PutWebhook(ctx context.Context, w *bothy.Webhook) error {
 }
 
 // Webhook implements store.Store.
-func (s *Store) Webhook(ctx context.Context, projectID, id string) (*bothy.Webhook, error) {
+func (s *Store) Webhook(ctx context.Context, projectID, id string) (*store.Webhook, error) {
 	var text, state string
 	err := s.stmt.webhook.QueryRowContext(ctx, projectID, id).Scan(&text, &state)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -39,13 +40,13 @@ func noWebhook(id string) error {
 }
 
 // Webhooks implements store.Store.
-func (s *Store) Webhooks(ctx context.Context, projectID string) ([]*bothy.Webhook, error) {
+func (s *Store) Webhooks(ctx context.Context, projectID string) ([]*store.Webhook, error) {
 	rows, err := s.stmt.webhooks.QueryContext(ctx, projectID)
 	if err != nil {
 		return nil, fmt.Errorf("store: list webhooks: %w", err)
 	}
 	defer rows.Close()
-	var out []*bothy.Webhook
+	var out []*store.Webhook
 	for rows.Next() {
 		var text, state string
 		if err := rows.Scan(&text, &state); err != nil {

@@ -5,15 +5,16 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 func testAgents(t *testing.T, f *fixture) {
-	want := full[bothy.AgentAttachment](t)
+	want := full[store.AgentAttachment](t)
 	want.Sandbox.EndWhenIdle = false // no request can ask for it
 	want.ID, want.ProjectID, want.CreatedAt, want.Sandbox.Network.Mode = "whole", "p", epoch, bothy.NetworkOff
 	f.must(f.PutAgents(f.ctx, want))
-	f.must(f.PutAgents(f.ctx, &bothy.AgentAttachment{ID: "later", ProjectID: "p", CreatedAt: epoch.Add(time.Second)}))
-	f.must(f.PutAgents(f.ctx, &bothy.AgentAttachment{ID: "other", ProjectID: "q", CreatedAt: epoch}))
+	f.must(f.PutAgents(f.ctx, &store.AgentAttachment{AgentAttachment: bothy.AgentAttachment{ID: "later", ProjectID: "p", CreatedAt: epoch.Add(time.Second)}}))
+	f.must(f.PutAgents(f.ctx, &store.AgentAttachment{AgentAttachment: bothy.AgentAttachment{ID: "other", ProjectID: "q", CreatedAt: epoch}}))
 	f.must(f.PutAgentSession(f.ctx, "whole", "s1", []byte("first")))
 	f.must(f.PutAgentSession(f.ctx, "whole", "s1", []byte{0, 0xff}))
 	f.must(f.PutAgentSession(f.ctx, "whole", "s2", []byte("second")))

@@ -5,14 +5,15 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 func testWebhooks(t *testing.T, f *fixture) {
-	want := full[bothy.Webhook](t)
+	want := full[store.Webhook](t)
 	want.ID, want.ProjectID, want.CreatedAt = "whole", "p", epoch
 	f.must(f.PutWebhook(f.ctx, want))
-	f.must(f.PutWebhook(f.ctx, &bothy.Webhook{ID: "later", ProjectID: "p", CreatedAt: epoch.Add(time.Second)}))
-	f.must(f.PutWebhook(f.ctx, &bothy.Webhook{ID: "other", ProjectID: "q", CreatedAt: epoch}))
+	f.must(f.PutWebhook(f.ctx, &store.Webhook{Webhook: bothy.Webhook{ID: "later", ProjectID: "p", CreatedAt: epoch.Add(time.Second)}}))
+	f.must(f.PutWebhook(f.ctx, &store.Webhook{Webhook: bothy.Webhook{ID: "other", ProjectID: "q", CreatedAt: epoch}}))
 	f.reopen()
 
 	want.Secret = "" // is kept only sealed

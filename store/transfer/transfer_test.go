@@ -59,9 +59,9 @@ func fill(t *testing.T, s full) {
 	for _, code := range []bool{false, true} {
 		must(s.AddLogin(ctx, &store.Login{Hash: fmt.Sprint("h ", code), ProjectID: "p", TokenID: "t", Code: code, CreatedAt: epoch, ExpiresAt: at}, store.LoginBounds{PerToken: 9, All: 9}))
 	}
-	must(s.PutWebhook(ctx, &bothy.Webhook{ID: "w", ProjectID: "p", CreatedAt: epoch, SealedSecret: []byte{0, 0xff}}))
+	must(s.PutWebhook(ctx, &store.Webhook{Webhook: bothy.Webhook{ID: "w", ProjectID: "p", CreatedAt: epoch}, SealedSecret: []byte{0, 0xff}}))
 	must(s.SetWebhookState(ctx, "w", bothy.WebhookState{LastEventID: 2}))
-	must(s.PutAgents(ctx, &bothy.AgentAttachment{ID: "a", ProjectID: "p", CreatedAt: epoch}))
+	must(s.PutAgents(ctx, &store.AgentAttachment{AgentAttachment: bothy.AgentAttachment{ID: "a", ProjectID: "p", CreatedAt: epoch}}))
 	must(s.PutAgentSession(ctx, "a", "session", []byte{0, 0xff}))
 	must(s.AddPlace(ctx, store.Place{ID: "p", Location: "s3://bucket/", CreatedAt: epoch}))
 	_, err := s.UsePlace(ctx, store.Place{ID: "p", Location: "s3://bucket/", CreatedAt: epoch})

@@ -102,3 +102,24 @@ func TestCommandsExist(t *testing.T) {
 		t.Errorf("CONTRIBUTING.md lists the suites %q, and there are %q", told, list)
 	}
 }
+
+// TestCheckDoesWhatIsListed compares what the page says of `make check` with its steps.
+func TestCheckDoesWhatIsListed(t *testing.T) {
+	script, err := os.ReadFile(filepath.Join(root, "scripts/check"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var steps []string
+	for _, m := range regexp.MustCompile(`(?m)^step "([^"]+)"$`).FindAllStringSubmatch(string(script), -1) {
+		steps = append(steps, m[1])
+	}
+	_, told, _ := strings.Cut(strings.Join(strings.Fields(page(t)), " "), "starts no sandbox: ")
+	told, _, _ = strings.Cut(told, ". Run it")
+	list := strings.Split(strings.NewReplacer("`", "", " and ", ", ", "the ", "").Replace(told), ", ")
+	if !slices.Equal(list, steps) {
+		t.Errorf("CONTRIBUTING.md says that make check looks at %q, and it does %q", list, steps)
+	}
+	if variable := "BOTHY_CHECK_VULNERABILITIES"; !strings.Contains(string(script), variable) || !strings.Contains(page(t), variable) {
+		t.Errorf("%s is not in both", variable)
+	}
+}
