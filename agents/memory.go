@@ -227,55 +227,61 @@ func (s *session) exchange(ctx context.Context, sandbox string, back bool) error
 		agreed = map[string]string{}
 	}
 	for _, st := range s.memory.stores {
-		inside, err := s.inside(ctx, sandbox, st)
-		if err != nil {
-			return err
-		}
-		outside, err := copied(st.copy)
-		if err != nil {
-			return err
-		}
-		prefix := st.path + "/"
-		if len(inside) == 0 { // an accident rather than so many deletions: the folder is filled again, as the SDK has it
-			maps.DeleteFunc(agreed, func(name, _ string) bool { return strings.HasPrefix(name, prefix) })
-			inside = map[string][]byte{}
-		}
-		names := maps.Clone(inside)
-		maps.Copy(names, outside)
-		for name := range agreed {
-			if rel, ok := strings.CutPrefix(name, prefix); ok {
-				names[rel] = nil
-			}
-		}
-		changes := map[string][]byte{} // for the sandbox; nil removes
-		for name := range names {
-			was, x, y := agreed[prefix+name], sumIn(inside, name), sumIn(outside, name)
-			switch {
-			case x == y:
-			case x != was && y == was && !st.readOnly:
-				if err := put(st.copy, name, inside[name], x != ""); err != nil {
-					return err
-				}
-				y = x
-			case !back:
-				continue
-			default:
-				if x != was && !st.readOnly {
-					s.worker.log.Warn("a memory was changed in the sandbox and at the service, whose version is kept", "session", s.id, "store", st.id, "path", name)
-				}
-				changes[name] = outside[name]
-			}
-			if y == "" {
-				delete(agreed, prefix+name)
-			} else {
-				agreed[prefix+name] = y
-			}
-		}
-		if err := s.apply(ctx, sandbox, st, changes); err != nil {
+		if err := s.exchangeOne(ctx, sandbox, st, agreed, back); err != nil {
 			return err
 		}
 	}
 	return s.change(ctx, func(r *record) { r.Memory = agreed })
+}
+
+// exchangeOne is exchange for one store. agreed has the sums of what was the same on both sides
+// the last time, by the paths in the sandbox.
+func (s *session) exchangeOne(ctx context.Context, sandbox string, st volume, agreed map[string]string, back bool) error {
+	inside, err := s.inside(ctx, sandbox, st)
+	if err != nil {
+		return err
+	}
+	outside, err := copied(st.copy)
+	if err != nil {
+		return err
+	}
+	prefix := st.path + "/"
+	if len(inside) == 0 { // an accident rather than so many deletions: the folder is filled again, as the SDK has it
+		maps.DeleteFunc(agreed, func(name, _ string) bool { return strings.HasPrefix(name, prefix) })
+		inside = map[string][]byte{}
+	}
+	names := maps.Clone(inside)
+	maps.Copy(names, outside)
+	for name := range agreed {
+		if rel, ok := strings.CutPrefix(name, prefix); ok {
+			names[rel] = nil
+		}
+	}
+	changes := map[string][]byte{} // for the sandbox; nil removes
+	for name := range names {
+		was, x, y := agreed[prefix+name], sumIn(inside, name), sumIn(outside, name)
+		switch {
+		case x == y:
+		case x != was && y == was && !st.readOnly:
+			if err := put(st.copy, name, inside[name], x != ""); err != nil {
+				return err
+			}
+			y = x
+		case !back:
+			continue
+		default:
+			if x != was && !st.readOnly {
+				s.worker.log.Warn("a memory was changed in the sandbox and at the service, whose version is kept", "session", s.id, "store", st.id, "path", name)
+			}
+			changes[name] = outside[name]
+		}
+		if y == "" {
+			delete(agreed, prefix+name)
+		} else {
+			agreed[prefix+name] = y
+		}
+	}
+	return s.apply(ctx, sandbox, st, changes)
 }
 
 func sumIn(files map[string][]byte, name string) string {

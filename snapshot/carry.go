@@ -169,58 +169,71 @@ func (r *Receiver) Next() (*Manifest, error) {
 
 // Receive writes the files of the snapshot into dir, which is empty.
 func (r *Receiver) Receive(ctx context.Context, dir string, m *Manifest) error {
-	var f *os.File
-	var size int64
-	finish := func() error {
-		if f == nil {
-			return nil
-		}
-		err := errors.Join(f.Truncate(size), f.Close())
-		f = nil
-		return err
-	}
-	defer func() {
-		if f != nil {
-			f.Close()
-		}
-	}()
+	var p part
+	defer func() { p.Close() }()
 	for {
 		h, err := r.head()
 		if err == nil && (h.Part != "" || h.Done) {
-			err = finish()
+			err = p.finish()
 		}
 		switch {
 		case err != nil:
 			return err
+		case h.Done && m.Fresh:
+			return nil
 		case h.Done:
-			if m.Fresh {
-				return nil
-			}
 			if err := measure(dir, m); err != nil {
 				return err
 			}
 			return Rewrite(dir, m)
 		case h.Part != "":
-			if h.Part != FilesTar && !isMemoryPart(h.Part) || h.Size < 0 || h.Size > maxPartBytes {
-				return damaged("it holds %q of %d bytes", h.Part, h.Size)
-			}
-			path := filepath.Join(dir, h.Part)
-			if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
-				return err
-			}
-			if f, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err != nil {
-				return err
-			}
-			size = h.Size
-		case f == nil || h.Offset < 0 || h.Length <= 0 || h.Length > carryPiece || h.Offset+h.Length > size:
-			return damaged("bytes belong to no part")
+			err = p.begin(dir, h)
 		default:
-			w := io.NewOffsetWriter(f, h.Offset)
-			if n, err := io.Copy(w, &reader{ctx, io.LimitReader(r.r, h.Length)}); err != nil || n < h.Length {
-				return errors.Join(err, shortOf(n, h.Length))
-			}
+			err = p.write(&reader{ctx, r.r}, h)
+		}
+		if err != nil {
+			return err
 		}
 	}
+}
+
+// A part is the file that is being received, if any.
+type part struct {
+	*os.File
+	size int64
+}
+
+// begin makes the file that a head announces.
+func (p *part) begin(dir string, h frame) (err error) {
+	if h.Part != FilesTar && !isMemoryPart(h.Part) || h.Size < 0 || h.Size > maxPartBytes {
+		return damaged("it holds %q of %d bytes", h.Part, h.Size)
+	}
+	path := filepath.Join(dir, h.Part)
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
+		return err
+	}
+	p.size = h.Size
+	p.File, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	return err
+}
+
+// write puts the bytes that follow a head into their place.
+func (p *part) write(from io.Reader, h frame) error {
+	if p.File == nil || h.Offset < 0 || h.Length <= 0 || h.Length > carryPiece || h.Offset+h.Length > p.size {
+		return damaged("bytes belong to no part")
+	}
+	n, err := io.Copy(io.NewOffsetWriter(p.File, h.Offset), io.LimitReader(from, h.Length))
+	return errors.Join(err, shortOf(n, h.Length))
+}
+
+// finish gives the file its size. What was not sent of it is a hole.
+func (p *part) finish() error {
+	if p.File == nil {
+		return nil
+	}
+	err := errors.Join(p.Truncate(p.size), p.Close())
+	p.File = nil
+	return err
 }
 
 func shortOf(n, want int64) error {
