@@ -84,7 +84,7 @@ func TestMetricsOnAListenerOfTheirOwn(t *testing.T) {
 	c.MetricsListen = l.Addr().String()
 	l.Close()
 	metricsOnly(t, c)
-	client := &http.Client{Timeout: 10 * time.Second}
+	client := &http.Client{Timeout: time.Minute}
 	for path, want := range map[string]int{"/metrics": 200, "/v1/sandboxes": 404, "/healthz": 404} {
 		res, err := client.Get("http://" + c.MetricsListen + path)
 		if err != nil {
