@@ -49,6 +49,11 @@ type Wanted struct {
 // fits reports whether another host may be asked to take what has these needs.
 func (n *needs) fits(h *bothy.ClusterHost) bool { return takes(h) && n.can(h) }
 
+// Fits reports whether a host can wake a sandbox, and is one that it may run on.
+func Fits(h *bothy.ClusterHost, w *Wanted) bool {
+	return (&needs{memory: w.Memory, labels: w.Labels}).can(h)
+}
+
 // can reports whether a host could have it, had it room.
 func (n *needs) can(h *bothy.ClusterHost) bool { return hasLabels(h, n.labels) && wakes(h, n.memory) }
 

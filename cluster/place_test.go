@@ -354,3 +354,23 @@ func TestRequestsThatWake(t *testing.T) {
 		}
 	}
 }
+
+func TestAHostFitsWhatItMayHave(t *testing.T) {
+	h := idle("one", func(h *bothy.ClusterHost) {
+		h.Processor, h.Labels = &bothy.HostProcessor{Processor: *processorOf(bothy.CPULevel3)}, map[string]string{"zone": "a"}
+	})
+	of := func(level string, labels map[string]string) *Wanted {
+		return &Wanted{Memory: &bothy.MemoryNeeds{Engine: "gvisor", Processor: processorOf(level)}, Labels: labels}
+	}
+	for _, c := range []struct {
+		w    *Wanted
+		want bool
+	}{
+		{of(bothy.CPULevel3, nil), true}, {of(bothy.CPULevel4, nil), false}, {&Wanted{}, true},
+		{of(bothy.CPULevel2, map[string]string{"zone": "a"}), true}, {of(bothy.CPULevel2, map[string]string{"zone": "b"}), false},
+	} {
+		if got := Fits(&h, c.w); got != c.want {
+			t.Errorf("%+v fits: %v", c.w, got)
+		}
+	}
+}

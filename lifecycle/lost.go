@@ -41,6 +41,8 @@ type LostOptions struct {
 	Hosts store.Hosts
 	// MayTake reports whether this host may take one more.
 	MayTake func() bool
+	// Fits reports whether this host can wake a sandbox, and is one that it may run on; nil is any.
+	Fits func(ctx context.Context, id string) bool
 }
 
 // LostCounts is what became of attempts to resume sandboxes that lost their host.
@@ -109,7 +111,7 @@ func (s *Service) resumeDue(ctx context.Context, o LostOptions) error {
 
 // resumeLost tries one that is due, unless another host does.
 func (s *Service) resumeLost(ctx context.Context, o LostOptions, sb *store.Sandbox) error {
-	room := o.MayTake()
+	room := o.MayTake() && (o.Fits == nil || o.Fits(ctx, sb.ID))
 	if at := sb.ResumeAt(); !room && (at == nil || s.clock.Now().Sub(*at) < roomPatience) {
 		return nil // another host may have room
 	}

@@ -176,6 +176,13 @@ func TestAResumeAfterALossFindsNoRoom(t *testing.T) {
 	if sb := w.get(id); sb.State != bothy.StatePaused || sb.HostLoss.ResumeAttempts != 1 || sb.HostLoss.Problem != "no host has had room for it" {
 		t.Errorf("it is %s, %+v", sb.State, sb.HostLoss)
 	}
+	// One that could not wake it leaves it to others as well.
+	unfit := room(true)
+	unfit.Fits = func(context.Context, string) bool { return false }
+	w.resumeDue(unfit)
+	if sb := w.get(id); sb.State != bothy.StatePaused || sb.HostLoss.ResumeAttempts != 1 {
+		t.Errorf("where it cannot wake it is %s, %+v", sb.State, sb.HostLoss)
+	}
 	w.clock.pass(time.Minute)
 	w.resumeDue(room(true))
 	if sb := w.get(id); sb.State != bothy.StateRunning || sb.HostLoss.NextResumeAt != nil {

@@ -184,7 +184,7 @@ func (s *Server) runCluster() (stop func()) {
 	})
 	running.Go(func() { s.refresh(ctx) })
 	running.Go(func() {
-		s.lifecycle.ResumeLost(ctx, lifecycle.LostOptions{Every: leaseTimes(s.config).Renew(), Now: s.buried, Hosts: s.hosts, MayTake: s.mayTake})
+		s.lifecycle.ResumeLost(ctx, lifecycle.LostOptions{Every: leaseTimes(s.config).Renew(), Now: s.buried, Hosts: s.hosts, MayTake: s.mayTake, Fits: s.fits})
 	})
 	running.Go(func() { s.cluster.Mover.Drain(ctx) })
 	running.Go(func() { s.dropMoved(ctx) })
@@ -322,6 +322,19 @@ func (s *Server) wanted(ctx context.Context, id string) (*cluster.Wanted, error)
 		w.Memory, err = s.memoryOf(ctx, sb.SnapshotID)
 	}
 	return w, err
+}
+
+// fits reports whether this host can wake a sandbox, and is one that it may run on.
+func (s *Server) fits(ctx context.Context, id string) bool {
+	w, err := s.wanted(ctx, id)
+	if err != nil {
+		return true // it is found out by trying
+	}
+	own := bothy.ClusterHost{Labels: s.config.Cluster.Labels}
+	if p := hostProcessor(); p.Known() {
+		own.Processor = &bothy.HostProcessor{Processor: p, CPULevel: s.config.Engine.CPULevel}
+	}
+	return cluster.Fits(&own, w)
 }
 
 // memoryOf is what a host must have to wake a snapshot's memory; nil where it has none.
