@@ -1,0 +1,93 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/test/testserver"
+)
+
+// Every mistake with the commands for hosts is answered with what to do.
+func TestHostsCommandsSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	hosts := newHosts(t, "one", "two")
+	program, err := testserver.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := hosts[0].ownBox(t)
+	run := func(s *server, args ...string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), program, args...)
+		cmd.Env = append(os.Environ(), "BOTHY_URL="+s.URL(), "BOTHY_API_KEY="+s.Key, "BOTHY_HOME="+filepath.Join(t.TempDir(), "home"))
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	invited, err := hosts[0].Hosts.InviteHost(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := run(hosts[0], "host", "join", invited.Token); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	unknown, err := hosts[0].Hosts.InviteHost(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		s    *server
+		args string
+		want []string
+	}{
+		{shared, "host ls", []string{"this server is alone", "docs/cluster.md"}},
+		{shared, "host add", []string{"this server is alone", "docs/cluster.md"}},
+		{shared, "host drain one", []string{"this server is alone", "docs/cluster.md"}},
+		{hosts[0], "host drain nowhere", []string{`there is no host "nowhere"`, "`bothy host ls` lists them"}},
+		{hosts[0], "host cordon nowhere", []string{`there is no host "nowhere"`, "`bothy host ls` lists them"}},
+		{hosts[0], "host rm nowhere", []string{`there is no host "nowhere"`, "`bothy host ls` lists them"}},
+		{hosts[0], "host rm two", []string{"the host two is not dead", "bothy down"}},
+		{hosts[0], "host drain", []string{"name one host, or give --self"}},
+		{hosts[0], "host drain one --self", []string{"name one host, or give --self"}},
+		{hosts[0], "move " + b.id + " nowhere", []string{`there is no host "nowhere"`, "`bothy host ls` lists them"}},
+		{hosts[0], "move " + b.id + " one", []string{"is on the host one already", "Name another host"}},
+		{hosts[0], "host join nonsense", []string{"this is no token", "bothy host add"}},
+		{hosts[0], "host join " + unknown.Token[:len(unknown.Token)-8], []string{"this is no token", "whole"}},
+		{hosts[0], "host join " + invited.Token, []string{"the token is not known, was used, or is too old", "Make another token with `bothy host add`"}},
+	} {
+		out, err := run(c.s, strings.Fields(c.args)...)
+		if err == nil {
+			t.Errorf("%s is done: %s", c.args, out)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s does not say %q: %s", c.args, want, out)
+			}
+		}
+	}
+	if _, err := hosts[0].Hosts.UpdateHost(t.Context(), "two", bothy.HostUpdate{State: bothy.HostCordoned}); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := run(hosts[0], "move", b.id, "two"); err == nil || !strings.Contains(out, "it is cordoned") || !strings.Contains(out, "`bothy host uncordon two`") {
+		t.Errorf("a move to a host that is cordoned: %v: %s", err, out)
+	}
+	// One that is put under another name while it has sandboxes.
+	one := hosts[0]
+	if err := one.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	own := one.Settings
+	one.Settings = strings.Replace(own, "name: one", "name: uno", 1)
+	if err := one.Start(); err == nil {
+		t.Error("a host has come under another name")
+	} else if log := strings.Join(one.Log(), "\n"); !strings.Contains(log, "this host is one in the cluster, with 1 sandboxes, and cluster.name says uno") {
+		t.Errorf("it does not say why it ends:\n%s", log)
+	}
+	one.Settings = own
+	if err := one.Start(); err != nil {
+		t.Fatal(err)
+	}
+	b.usable()
+}
