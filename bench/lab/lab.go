@@ -126,6 +126,9 @@ func New(o Options) (*Lab, error) {
 	return l, os.Chmod(dir, 0o711)
 }
 
+// Later has something ended with the lab, after what is started from now on.
+func (l *Lab) Later(end func()) { l.undo.Add(end) }
+
 // Close ends everything, last first.
 func (l *Lab) Close() { l.undo.Run() }
 

@@ -28,18 +28,15 @@ func init() {
 // hostNames are the hosts of the clusters here.
 var hostNames = []string{"one", "two", "three"}
 
-// cluster starts three hosts with a database of their own.
-func cluster(ctx context.Context, l *lab.Lab, settings string) (hosts []*lab.Server, stop func(), err error) {
+// cluster starts three hosts with a database of their own. It ends after them: they end their
+// sandboxes by it.
+func cluster(ctx context.Context, l *lab.Lab, settings string) ([]*lab.Server, error) {
 	pg, err := pgtest.Start(true)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	hosts, err = l.Hosts(ctx, hostNames, pg.URL("postgres"), settings)
-	if err != nil {
-		pg.Stop()
-		return nil, nil, err
-	}
-	return hosts, pg.Stop, nil
+	l.Later(pg.Stop)
+	return l.Hosts(ctx, hostNames, pg.URL("postgres"), settings)
 }
 
 func stateOf(ctx context.Context, s *lab.Server, names []string, state bothy.HostState) error {
@@ -64,11 +61,10 @@ const drainUsers = 4
 // drain moves all sandboxes of a host to two others.
 func drain(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	n = orElse(n, 100)
-	hosts, stop, err := cluster(ctx, l, "sandboxes:\n  min_free_memory_mb: 256\n")
+	hosts, err := cluster(ctx, l, "sandboxes:\n  min_free_memory_mb: 256\n")
 	if err != nil {
 		return err
 	}
-	defer stop()
 	one := hosts[0]
 	if err := stateOf(ctx, one, hostNames[1:], bothy.HostCordoned); err != nil {
 		return err
@@ -172,11 +168,10 @@ const throughAtMostMS = 1
 
 // through takes turns between the host that has a sandbox and another.
 func through(ctx context.Context, l *lab.Lab, b *book, n int) error {
-	hosts, stop, err := cluster(ctx, l, "")
+	hosts, err := cluster(ctx, l, "")
 	if err != nil {
 		return err
 	}
-	defer stop()
 	sb, _, err := hosts[0].Create(ctx, bothy.SandboxCreate{MemoryMB: 64})
 	if err != nil {
 		return err
@@ -229,11 +224,10 @@ func lost(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	if err != nil {
 		return err
 	}
-	hosts, stop, err := cluster(ctx, l, "blobs: "+blobs+"\n")
+	hosts, err := cluster(ctx, l, "blobs: "+blobs+"\n")
 	if err != nil {
 		return err
 	}
-	defer stop()
 	if err := stateOf(ctx, hosts[0], hostNames[:2], bothy.HostCordoned); err != nil {
 		return err
 	}
