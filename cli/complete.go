@@ -109,6 +109,23 @@ func tokenWords(ctx context.Context, s *session) ([]string, error) {
 	return list, err
 }
 
+// hostWords are the names of hosts in these states.
+func hostWords(states ...bothy.HostState) source {
+	return func(ctx context.Context, s *session) ([]string, error) {
+		if s.hosts == nil {
+			return nil, nil
+		}
+		hosts, err := s.hosts.Hosts(ctx)
+		var list []string
+		for _, h := range hosts {
+			if slices.Contains(states, h.State) {
+				list = append(list, cobra.CompletionWithDesc(h.Name, string(h.State)))
+			}
+		}
+		return list, err
+	}
+}
+
 // eitherOf offers the words of several sources.
 func eitherOf(sources ...source) source {
 	return func(ctx context.Context, s *session) (all []string, err error) {
@@ -175,6 +192,11 @@ var arguments = map[string]struct {
 	"bothy template provenance": {[]source{templateWords}, false},
 	"bothy template build":      {[]source{builtIn}, false},
 	"bothy token rm":            {[]source{tokenWords}, true},
+	"bothy host cordon":         {[]source{hostWords(bothy.HostUp)}, true},
+	"bothy host uncordon":       {[]source{hostWords(bothy.HostCordoned, bothy.HostDraining)}, true},
+	"bothy host drain":          {[]source{hostWords(bothy.HostUp, bothy.HostCordoned, bothy.HostDraining)}, false},
+	"bothy host rm":             {[]source{hostWords(bothy.HostDead)}, true},
+	"bothy move":                {[]source{liveOnes, hostWords(bothy.HostUp)}, false},
 	"bothy snapshots rm":        {[]source{snapshotWords}, true},
 	"bothy snapshot export":     {[]source{snapshotWords}, false},
 }

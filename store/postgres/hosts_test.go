@@ -601,3 +601,63 @@ func TestOnlySandboxesThatRunCount(t *testing.T) {
 		t.Errorf("another host's sandbox: %v", err)
 	}
 }
+
+// Who follows the events of a project misses none, whichever hosts write them and whichever is
+// asked: an id is never seen before a smaller one.
+func TestAFollowerMissesNoEventOfAnyHost(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	var hosts []*postgres.Store
+	for _, name := range []string{"one", "two", "three"} {
+		hosts = append(hosts, member(t, url, name))
+		defer hosts[len(hosts)-1].Close()
+	}
+	const writers, each = 3, 60
+	var wg sync.WaitGroup
+	var written sync.Map
+	for h, host := range hosts {
+		for w := range writers {
+			wg.Go(func() {
+				for i := range each {
+					e := &bothy.Event{ProjectID: "p", Time: time.Now().UTC(), Type: fmt.Sprint(h, "-", w, "-", i)}
+					if err := host.AddEvent(ctx, e); err != nil {
+						t.Error(err)
+					}
+					written.Store(e.ID, e.Type)
+				}
+			})
+		}
+	}
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	for _, host := range hosts {
+		var since int64
+		var seen int
+		for ended := false; ; {
+			list, err := host.Events(ctx, "p", since, 50)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range list {
+				if e.ID != since+1 {
+					t.Fatalf("after event %d comes %d", since, e.ID)
+				}
+				since = e.ID
+				seen++
+			}
+			if ended && len(list) == 0 {
+				break
+			}
+			select {
+			case <-done:
+				ended = true
+			default:
+			}
+		}
+		if seen != len(hosts)*writers*each {
+			t.Errorf("a follower saw %d events", seen)
+		}
+	}
+	if typ, ok := written.Load(int64(1)); !ok || typ == "" {
+		t.Error("the first event has no writer")
+	}
+}
