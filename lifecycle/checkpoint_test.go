@@ -330,3 +330,36 @@ func TestCheckpointsOfNobodyAreDeleted(t *testing.T) {
 	w.restart()
 	w.wantPoints("that no row has", id, 0)
 }
+
+// A sandbox that is moved takes its checkpoint along, and gets others where it is.
+func TestCheckpointsMoveWithTheirSandbox(t *testing.T) {
+	p := newPair(t)
+	id := p.one.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+	p.one.clock.pass(every)
+	first := p.one.row(id).Checkpoints
+	p.two.clock.pass(every)
+	if len(first) != 1 {
+		t.Fatalf("it has %v", first)
+	}
+	if refused, err := p.move(id); err != nil || refused {
+		t.Fatal(refused, err)
+	}
+	n, err := p.two.Service.Snapshot(p.two.me(), first[0])
+	if err != nil || !n.Checkpoint {
+		t.Fatalf("after the move: %+v %v", n, err)
+	}
+	if from := p.two.create(bothy.SandboxCreate{SnapshotID: first[0]}); from.ParentSnapshotID != first[0] {
+		t.Errorf("what was made from it is %+v", from)
+	}
+	if c := p.one.Checkpoints(); c.Oldest != 0 {
+		t.Errorf("the host that it left still counts it: %+v", c)
+	}
+	p.two.clock.pass(every)
+	now := p.one.row(id).Checkpoints
+	if len(now) != 1 || now[0] == first[0] || p.two.Checkpoints().Taken != 1 {
+		t.Errorf("where it is it has %v, after %v: %+v", now, first, p.two.Checkpoints())
+	}
+	if _, err := p.two.Service.Snapshot(p.two.me(), first[0]); bothy.ErrorCode(err) != bothy.CodeSnapshotNotFound {
+		t.Errorf("the one before: %v", err)
+	}
+}

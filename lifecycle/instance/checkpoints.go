@@ -43,7 +43,7 @@ func (s *Machines) Rest(ctx context.Context, l *Instance) Rest {
 func (l *Instance) RestedSince(r Rest) bool {
 	l.still.mu.Lock()
 	defer l.still.mu.Unlock()
-	return r.quiet && l.still.users == 0 && l.still.wakes == r.wakes+1
+	return r.quiet && l.still.wakes == r.wakes+1
 }
 
 // Start begins to take checkpoints of what was saved at a time.

@@ -120,11 +120,22 @@ test("a live sandbox is changed", async () => {
   assert.equal(sbx.info.timeoutSeconds, 60);
   await sbx.setNetwork({ allowDomains: ["*.example.org"], allowCidrs: ["192.0.2.0/24"] });
   await sbx.update({ onTimeout: "pause", idleSeconds: 30, metadata: { aB: "c" } });
+  await sbx.update({ checkpointSeconds: 30, onHostLoss: "resume" });
   assert.deepEqual(fake.seen.map((seen) => seen.json), [
     { timeout_seconds: 60 },
     { network: { allow_domains: ["*.example.org"], allow_cidrs: ["192.0.2.0/24"] } },
     { on_timeout: "pause", idle_seconds: 30, metadata: { aB: "c" } },
+    { checkpoint_seconds: 30, on_host_loss: "resume" },
   ]);
+});
+
+test("a sandbox that has failed is restarted", async () => {
+  await using fake = await FakeServer.start();
+  fake.on(`POST ${base}/restart`, json(sandbox({ host_loss: { at: "2026-01-02T03:04:05Z", snapshot_id: "snap_1", age_seconds: 41 } })));
+  const sbx = open(fake);
+  await sbx.restart();
+  assert.deepEqual([sbx.info.hostLoss?.snapshotId, sbx.info.hostLoss?.ageSeconds], ["snap_1", 41]);
+  assert.equal(sbx.info.hostLoss?.at.getTime(), Date.UTC(2026, 0, 2, 3, 4, 5));
 });
 
 test("what a sandbox uses, tries, prints and shows", async () => {

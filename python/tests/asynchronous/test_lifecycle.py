@@ -14,6 +14,7 @@ from bothy import (
     AsyncSandbox,
     BudgetExceededError,
     CodeFailedError,
+    ConflictError,
     ContextNotFoundError,
     InvalidArgumentError,
     Network,
@@ -112,6 +113,21 @@ async def test_changes(fake: FakeServer, sbx: AsyncSandbox) -> None:
     assert (await sbx.update(budget=2.5)).budget == 2.5
     await sbx.update(budget=0)
     assert fake.seen[-1].json == {"budget": 0}
+    info = await sbx.update(checkpoint_seconds=30, on_host_loss="resume")
+    assert (info.checkpoint_seconds, info.on_host_loss) == (30, "resume")
+    assert fake.seen[-1].json == {"checkpoint_seconds": 30, "on_host_loss": "resume"}
+
+
+async def test_restart(fake: FakeServer, client: AsyncClient, sbx: AsyncSandbox) -> None:
+    with pytest.raises(ConflictError):
+        await AsyncSandbox.restart(sbx.id, client=client)
+    loss = {"host": "one", "at": "2026-01-02T03:04:05Z", "snapshot_id": "snap-1", "age_seconds": 41}
+    fake.routes["POST", f"/v1/sandboxes/{sbx.id}/restart"] = lambda _: as_json(
+        sandbox(id=sbx.id, host_loss=loss)
+    )
+    again = await AsyncSandbox.restart(sbx.id, client=client)
+    assert again.id == sbx.id and again.info.host_loss is not None
+    assert (again.info.host_loss.snapshot_id, again.info.host_loss.age_seconds) == ("snap-1", 41)
 
 
 async def test_code(fake: FakeServer, sbx: AsyncSandbox) -> None:

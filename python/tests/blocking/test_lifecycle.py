@@ -15,6 +15,7 @@ from bothy import (
     Sandbox,
     BudgetExceededError,
     CodeFailedError,
+    ConflictError,
     ContextNotFoundError,
     InvalidArgumentError,
     Network,
@@ -113,6 +114,21 @@ def test_changes(fake: FakeServer, sbx: Sandbox) -> None:
     assert (sbx.update(budget=2.5)).budget == 2.5
     sbx.update(budget=0)
     assert fake.seen[-1].json == {"budget": 0}
+    info = sbx.update(checkpoint_seconds=30, on_host_loss="resume")
+    assert (info.checkpoint_seconds, info.on_host_loss) == (30, "resume")
+    assert fake.seen[-1].json == {"checkpoint_seconds": 30, "on_host_loss": "resume"}
+
+
+def test_restart(fake: FakeServer, client: Client, sbx: Sandbox) -> None:
+    with pytest.raises(ConflictError):
+        Sandbox.restart(sbx.id, client=client)
+    loss = {"host": "one", "at": "2026-01-02T03:04:05Z", "snapshot_id": "snap-1", "age_seconds": 41}
+    fake.routes["POST", f"/v1/sandboxes/{sbx.id}/restart"] = lambda _: as_json(
+        sandbox(id=sbx.id, host_loss=loss)
+    )
+    again = Sandbox.restart(sbx.id, client=client)
+    assert again.id == sbx.id and again.info.host_loss is not None
+    assert (again.info.host_loss.snapshot_id, again.info.host_loss.age_seconds) == ("snap-1", 41)
 
 
 def test_code(fake: FakeServer, sbx: Sandbox) -> None:
