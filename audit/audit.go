@@ -43,19 +43,19 @@ type Store interface {
 	DeleteAuditBefore(ctx context.Context, t time.Time, most int) (int, error)
 }
 
-// Options change a Log. The zero value is what they are by default.
+// Options change a Log. The zero value means the defaults.
 type Options struct {
 	// Keep is how long records are kept; for ever when zero.
 	Keep time.Duration
-	// NoCommands leaves out what was run.
+	// NoCommands leaves out the commands that were run.
 	NoCommands bool
 	Now        func() time.Time
 	Log        *slog.Logger
 }
 
-// Log is the record. It is a bothy.AuditService and a bothy.AuditRecorder. Its
-// life is Open, Close. This process must be the only one that writes to its
-// store, unless the store tells it of what others add: see store.ErrAuditMoved.
+// Log is the audit log. It is a bothy.AuditService and a bothy.AuditRecorder.
+// Its life is Open, Close. This process must be the only one that writes to its
+// store, unless the store reports what others add: see store.ErrAuditMoved.
 type Log struct {
 	store Store
 	o     Options
@@ -107,8 +107,8 @@ func Open(ctx context.Context, s Store, o Options) (*Log, error) {
 	return l, nil
 }
 
-// Close stores what is waiting, and ends the writer. What comes later is lost,
-// so the doors are closed first.
+// Close stores pending records, and ends the writer. Later ones are lost, so
+// the APIs must be closed first.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	already := l.closed
@@ -213,7 +213,7 @@ func (l *Log) Health() error {
 	return l.failing
 }
 
-// summarise puts what came too often for a record each into the queue.
+// summarise queues records for events that were only counted.
 func (l *Log) summarise(all bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -277,7 +277,7 @@ func (l *Log) storeBatch() bool {
 	return len(l.queue) > 0
 }
 
-// flush stores what was recorded before, so that readers see it.
+// flush stores pending records, so that readers see them.
 func (l *Log) flush() {
 	for l.storeBatch() {
 	}

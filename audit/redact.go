@@ -7,12 +7,12 @@ import (
 )
 
 const (
-	// maxCommand and maxObject bound what is kept of a command and of what it
-	// was done to, in bytes.
+	// maxCommand and maxObject limit what is kept of a command and of an
+	// object, in bytes.
 	maxCommand = 4096
 	maxObject  = 1024
-	// roughly is how much of them waits in the queue: enough that what is kept
-	// in the end does not end in half a key.
+	// roughly is how much of them is queued: enough that the stored text does
+	// not end with half a key.
 	roughly = 4 * maxCommand
 )
 

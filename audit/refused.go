@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	// refusedWindow is for how long what one address is refused is counted
-	// together, after the first refusedEach of them have a record each.
+	// refusedWindow is how long an address's refused requests are counted
+	// together, after the first refusedEach of them got their own record.
 	refusedWindow = time.Minute
 	refusedEach   = 10
-	// maxRefused bounds the addresses that are told apart. All further ones
-	// count as one.
+	// maxRefused limits the addresses that are counted separately. All further
+	// ones count as one.
 	maxRefused = 1024
 )
 
@@ -21,8 +21,8 @@ func refusal(status int) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusNotFound
 }
 
-// refusals counts refused attempts by who made them, so that somebody who tries
-// keys cannot fill the disk with records of it. The zero value is ready.
+// refusals counts refused attempts by client, so that guessing keys cannot fill
+// the disk with records. The zero value is ready for use.
 type refusals struct {
 	by map[refusedBy]*counted
 }
@@ -42,7 +42,7 @@ type counted struct {
 	last bothy.AuditRecord
 }
 
-// add counts one that gets no record of its own.
+// add counts an attempt that gets no record of its own.
 func (c *counted) add(r bothy.AuditRecord) {
 	r.Count = c.last.Count + 1
 	// These differ from one to the next.
@@ -50,7 +50,7 @@ func (c *counted) add(r bothy.AuditRecord) {
 	c.last = r
 }
 
-// takeDue takes out what was counted for as long as the window, or all of it.
+// takeDue removes counts that are as old as the window, or all of them.
 func takeDue[K comparable](by map[K]*counted, window time.Duration, now time.Time, all bool) (out []bothy.AuditRecord) {
 	for who, c := range by {
 		if age := now.Sub(c.began); !all && age >= 0 && age < window {

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Memory is what one request holds of a pool of bytes. It grows as the request does,
-// and all of it is given back at its end. Its methods may be called from many
-// goroutines at once.
+// Memory is what one request holds of a pool of bytes. It grows with the request,
+// and is released at its end. Its methods may be called from many goroutines at
+// once.
 type Memory struct {
 	pool    *Pool
 	project string
@@ -20,9 +20,9 @@ type Memory struct {
 // Memory returns that of a new request of a project, which holds nothing yet.
 func (p *Pool) Memory(project string) *Memory { return &Memory{pool: p, project: project} }
 
-// Hold takes n bytes more. It may wait for them. A request alone in its project is
-// given what it asks for up to the project's bound, and beyond that nothing more is
-// counted, since it could never be had.
+// Hold reserves n more bytes. It may wait for them. The only request of a project
+// gets what it asks for up to the project's limit, and anything beyond is not
+// counted, since it would never be available.
 func (m *Memory) Hold(ctx context.Context, n int64) error {
 	m.mu.Lock()
 	room := m.pool.most(m.project) - m.held
@@ -66,7 +66,7 @@ func (m *Memory) End() {
 	m.Keep(0)
 }
 
-// Limits are what the requests of a server share.
+// Limits are shared by the requests of a server.
 type Limits struct {
 	// Requests counts those that end by themselves, and Streams those that stay open.
 	Requests, Streams *Pool

@@ -46,7 +46,7 @@ type Pool struct {
 	refused  int64
 }
 
-// share is what a project holds, and who waits for more.
+// share is what a project holds, and its waiters.
 type share struct {
 	project string
 	used    int64
@@ -72,8 +72,8 @@ func (p *Pool) most(project string) int64 {
 	return max(min(p.bounds.Project, p.bounds.Total-p.bounds.Reserved), 1)
 }
 
-// Acquire takes n for a project, and waits for it if need be. What is more than the
-// project may ever hold is cut to that. The caller gives back what it got.
+// Acquire reserves n for a project, waiting if necessary. A request for more than
+// the project may ever hold is cut to that. The caller releases what it got.
 func (p *Pool) Acquire(ctx context.Context, project string, n int64) (got int64, err error) {
 	n = min(n, p.most(project))
 	p.mu.Lock()
@@ -126,7 +126,7 @@ func (p *Pool) wait(ctx context.Context, s *share, place *list.Element, w *waite
 	return 0, p.refuse(s)
 }
 
-// Release gives back n of what a project holds.
+// Release releases n of what a project holds.
 func (p *Pool) Release(project string, n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -181,7 +181,8 @@ func (p *Pool) drop(s *share) {
 	}
 }
 
-// leave takes a project out of the turn when none of its requests waits any more.
+// leave takes a project out of the rotation when none of its requests is waiting
+// any more.
 func (p *Pool) leave(s *share) {
 	if s.waiters.Len() == 0 && s.turn != nil {
 		p.turn.Remove(s.turn)

@@ -1,6 +1,6 @@
-// Package session knows the logins of browsers. A login names the key that made it and
-// holds none of its rights: who asks with one is looked up by that key each time, so it
-// ends with the key. Only hashes of what browsers hold are kept.
+// Package session keeps browser logins. A login refers to the key that created it and
+// has no rights of its own: each request with it is authenticated by that key, so it
+// ends with the key. Only hashes of cookies are kept.
 package session
 
 import (
@@ -28,7 +28,7 @@ const (
 	Life = 12 * time.Hour
 	// CodeLife is how long a code for a login can be used, once.
 	CodeLife = time.Minute
-	// maxSessions and maxPerToken bound what is kept; the oldest give way.
+	// maxSessions and maxPerToken limit what is kept; the oldest are dropped.
 	maxSessions = 10000
 	maxPerToken = 50
 )
@@ -171,8 +171,7 @@ func (s *Store) find(ctx context.Context, sum string) (Session, error) {
 	return *x, nil
 }
 
-// Delete ends a login, and what is under way in its name here. One that is not known has
-// ended already.
+// Delete ends a login, and its requests in flight here. An unknown one has ended already.
 func (s *Store) Delete(ctx context.Context, secret string) error {
 	sum := hash(secret)
 	if err := s.logins.DeleteLogin(ctx, sum); err != nil {

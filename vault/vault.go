@@ -1,5 +1,5 @@
-// Package vault encrypts what must not lie open in the store, with a key that
-// lies in a file of its own. server opens it; lifecycle uses it.
+// Package vault encrypts secrets in the store, with a key in a separate file.
+// server opens it; lifecycle uses it.
 package vault
 
 import (
@@ -24,7 +24,7 @@ type Vault struct {
 	aead cipher.AEAD
 }
 
-// Open reads the key in path, and makes one if there is none.
+// Open reads the key in path, and creates one if there is none.
 func Open(path string) (*Vault, error) {
 	key, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

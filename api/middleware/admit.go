@@ -18,20 +18,20 @@ const (
 	// DecodeFactor is how often a JSON body is in memory while it is decoded and
 	// checked, and decodedFactor after that.
 	DecodeFactor, decodedFactor = 6, 2
-	// itemBytes is about what an item of a page takes until it is sent.
+	// itemBytes is roughly the memory for an item of a page until it is sent.
 	itemBytes = 16 << 10
 )
 
-// load is what a request holds of the server's bounds.
+// load is what a request holds of the server's limits.
 type load struct {
 	admitted bool
 	memory   *inflight.Memory
 	body     int64
 }
 
-// Admit has a request take its place among those of its project, which it gives back
-// at its end. It may wait for that. It is called again for what was admitted already,
-// and then does nothing.
+// Admit reserves a request's place among those of its project until it ends. It may
+// wait for that. It may be called again for an admitted request, and then does
+// nothing.
 func (s *Chain) Admit(r *http.Request) (*http.Request, error) {
 	info, caller, limits := RequestFrom(r.Context()), bothy.CallerFrom(r.Context()), s.Inflight
 	if limits == nil || info == nil || caller == nil || info.admitted {
@@ -64,7 +64,7 @@ func (s *Chain) AdmitOther(r *http.Request) (*http.Request, error) {
 	return r, err
 }
 
-// StaysOpen reports whether a request lasts until somebody ends it.
+// StaysOpen reports whether a request has no end of its own.
 func StaysOpen(r *http.Request, c *Operation) bool {
 	if r.Header.Get("Upgrade") != "" || WantsEvents(r.Header.Get("Accept")) && r.Method == http.MethodGet {
 		return true
@@ -122,7 +122,7 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Decoded gives back what a body took while it was decoded.
+// Decoded releases the memory that a body took while it was decoded.
 func Decoded(ctx context.Context) {
 	if info := RequestFrom(ctx); info != nil && info.memory != nil && info.body > 0 {
 		info.memory.Keep(info.body * decodedFactor)

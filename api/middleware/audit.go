@@ -51,7 +51,7 @@ func (s *Chain) audit(r *http.Request, info *Request, status int, began time.Tim
 // maxID is longer than any id.
 const maxID = 64
 
-// describeTarget says what a call was about, as far as its path does.
+// describeTarget records a call's target, as far as its path shows it.
 func describeTarget(a *bothy.AuditRecord, c Operation, r *http.Request) {
 	id := r.PathValue("id")
 	if id == "" {

@@ -5,18 +5,18 @@ import (
 	"context"
 )
 
-// Commanded and Touched are inputs that say what is run, and what it is done to, other
-// than in the path. An output that is Touched says what was made.
+// Commanded and Touched are implemented by inputs that say what is run, and which
+// object is affected, in addition to the path. A Touched output says what was created.
 type (
 	Commanded interface{ AuditCommand() string }
 	Touched   interface{ AuditObject() string }
-	// Made is an output that says what was made.
+	// Made is implemented by an output that says what was created.
 	Made interface {
 		AuditOutput() (sandbox, object string)
 	}
 )
 
-// NoteInput notes what a call's input says for the audit.
+// NoteInput records what a call's input says, for the audit.
 func NoteInput(ctx context.Context, in any) {
 	info := RequestFrom(ctx)
 	if info == nil {
@@ -30,7 +30,7 @@ func NoteInput(ctx context.Context, in any) {
 	}
 }
 
-// NoteOutput notes what a call has made.
+// NoteOutput records what a call has created.
 func NoteOutput(ctx context.Context, out any) {
 	x, ok := out.(Made)
 	info := RequestFrom(ctx)

@@ -1,6 +1,7 @@
-// Package middleware is what stands around every request of the API: its id, the check of
-// its host, the log, recovery from panics, authentication, scope, the audit, bounds on
-// what is in flight, and idempotency. It knows requests and answers, and no operation.
+// Package middleware is the chain around every request of the API: its id, the check of
+// its host, the log, recovery from panics, authentication, scope, the audit, limits on
+// requests in flight, and idempotency. It deals with requests and answers, not with
+// particular operations.
 package middleware
 
 import (
@@ -17,9 +18,9 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Options are what the chain asks of the server.
+// Options are what the chain needs from the server.
 type Options struct {
-	// Tokens authenticates every request and is the one that must be there.
+	// Tokens authenticates every request, and is required.
 	Tokens bothy.TokenService
 	// Sessions are the logins of browsers. Optional.
 	Sessions *session.Store
@@ -36,8 +37,8 @@ type Options struct {
 	TrustedProxies []netip.Prefix
 	// AuditReads records also the calls that change nothing.
 	AuditReads bool
-	// Observe is told of every answered request: its route, which is empty for
-	// none, and its status. Optional.
+	// Observe is called for every answered request, with its route, which may
+	// be empty, and its status. Optional.
 	Observe func(method, route string, status int, took time.Duration)
 	// Route is what answers a request that has an id and a recorder.
 	Route http.HandlerFunc

@@ -53,7 +53,7 @@ func (s *Chain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.settle(rec)
 }
 
-// withOrigin returns the request with its context, which knows where it came from.
+// withOrigin returns the request with its origin in the context.
 func (s *Chain) withOrigin(ctx context.Context, r *http.Request, info *Request) *http.Request {
 	remote, scheme := s.sender(r)
 	r = r.WithContext(ctx)
@@ -159,8 +159,8 @@ func (s *Chain) Authenticate(r *http.Request) (*http.Request, error) {
 	return r.WithContext(bothy.WithCaller(r.Context(), caller)), nil
 }
 
-// Guard is what stands before every call under /v1: the key, the scope, the
-// bound on the body, and the memory of what was answered before.
+// Guard is the middleware of every call under /v1: the key, the scope, the
+// limit on the body, and idempotency.
 func (s *Chain) Guard(c Operation, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if info := RequestFrom(r.Context()); info != nil {

@@ -83,8 +83,8 @@ func (s *Chain) HoldKey(r *http.Request, key string) (*bothy.Caller, error) {
 	return caller, err
 }
 
-// EndedBy is what the caller is to be told of the end of a request's context, or
-// nil while it continues, or if it ended because the caller or the server went away.
+// EndedBy is the error for a caller whose request's context has ended, or nil while
+// it continues, or if it ended because the caller disconnected or the server stops.
 func EndedBy(ctx context.Context) *bothy.Error {
 	var e *bothy.Error
 	if ctx.Err() != nil && errors.As(context.Cause(ctx), &e) {

@@ -18,8 +18,8 @@ const (
 	IdempotencyKey      = "Idempotency-Key"
 	idempotencyReplayed = "Idempotency-Replayed"
 	MaxKeyLength        = 255
-	// MaxRemembered bounds an answer that is kept. Larger ones are known to
-	// have been given, and no more.
+	// MaxRemembered is the largest answer that is kept. For larger ones only
+	// the fact is recorded.
 	MaxRemembered = 256 << 10
 )
 
@@ -85,8 +85,8 @@ func (s *Chain) first(c Operation, project, key string, w http.ResponseWriter, r
 	kept = true
 }
 
-// whole reports whether the answer is a success to its end. A caller who has
-// left may come back for what was done meanwhile, but a stream was cut there.
+// whole reports whether the answer is a complete success. A caller that
+// disconnected may come back for the result, but a stream was cut off.
 func (t *tee) whole(r *http.Request) bool {
 	if t.status < 200 || t.status > 299 {
 		return false
@@ -95,8 +95,8 @@ func (t *tee) whole(r *http.Request) bool {
 }
 
 // cancelledCommand is the problem of a request whose command was killed because
-// the caller left. The repetition must be told so: to run the command once more
-// would do again what it has done so far.
+// the caller disconnected. A repetition must be told so: running the command
+// again would repeat its effects so far.
 func cancelledCommand(r *http.Request) *problem.Problem {
 	if info := RequestFrom(r.Context()); info != nil && info.problem != nil && info.problem.Code == bothy.CodeCommandCancelled {
 		return info.problem
@@ -173,8 +173,8 @@ func (t *tee) Write(b []byte) (int, error) {
 	return t.ResponseWriter.Write(b)
 }
 
-// answer is what a repetition will get. A secret is given once, so it is not
-// kept; the repetition hears that the request was done.
+// answer is what a repetition will get. A secret is shown only once, so it is
+// not kept; the repetition is told that the request was done.
 func (t *tee) answer(c Operation) store.Answer {
 	if t.overflow {
 		return store.Answer{Status: t.status, Dropped: true}

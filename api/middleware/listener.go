@@ -65,8 +65,8 @@ func (l *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// admit takes a connection in, for which another may have to go. It returns nil where
-// there is no room at all.
+// admit accepts a connection, for which another may have to be closed. It returns nil
+// if there is no room at all.
 func (l *bounded) admit(conn net.Conn) *boundedConn {
 	c := &boundedConn{Conn: conn, l: l, from: addrOf(conn)}
 	l.mu.Lock()
@@ -96,7 +96,7 @@ func (l *bounded) admit(conn net.Conn) *boundedConn {
 	return c
 }
 
-// overAddr reports whether an address has too many with so many more.
+// overAddr reports whether an address has too many connections with n more.
 func (l *bounded) overAddr(from netip.Addr, more int) bool {
 	return l.perAddr > 0 && !from.IsLoopback() && l.counts[from]+more > l.perAddr
 }
@@ -157,8 +157,8 @@ func (c *boundedConn) CloseWrite() error {
 	return nil
 }
 
-// addrOf is where a connection comes from: for IPv6 the network, of which everybody
-// has all addresses.
+// addrOf is where a connection comes from: for IPv6 the network, since a client has
+// all of its addresses.
 func addrOf(conn net.Conn) netip.Addr {
 	at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil {

@@ -19,7 +19,7 @@ type Operation struct {
 	Tag     string
 	Summary string
 	Text    string
-	// Scope is what the caller must hold.
+	// Scope is the scope that the caller must have.
 	Scope bothy.Scope
 	// Status is that of success; 200, or 204 for an empty answer, when zero.
 	Status int

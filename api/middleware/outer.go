@@ -8,9 +8,9 @@ import (
 	"github.com/bothy-dev/bothy/api/problem"
 )
 
-// Outer is a call of another protocol, which has keys and errors of its own shape. What
-// stands before every call stands before it, too: the key, the scope, the bounds on
-// what is under way, and the record of who did what.
+// Outer is a call of another protocol, with its own format of keys and errors. The same
+// middleware applies: the key, the scope, the limits on requests in flight, and the
+// audit.
 type Outer struct {
 	// ID is the call's name in the record.
 	ID    string

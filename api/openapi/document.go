@@ -31,7 +31,7 @@ type document struct {
 //go:embed docs.html docs.css docs.js
 var docs embed.FS
 
-// docsPolicy lets the page run the script of this server and ask this server, and no more.
+// docsPolicy lets the page run only this server's script and connect only to this server.
 const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
@@ -96,7 +96,7 @@ func problemResponse() *huma.Response {
 	}
 }
 
-// schemaName names lists after what is in them.
+// schemaName names lists after their items.
 func schemaName(t reflect.Type, hint string) string {
 	name := huma.DefaultSchemaNamer(t, hint)
 	if rest, ok := strings.CutPrefix(name, "Items"); ok {
@@ -108,8 +108,8 @@ func schemaName(t reflect.Type, hint string) string {
 	return name
 }
 
-// Finish adds what the registrations could not, and the routes that
-// show the document.
+// Finish adds what the registrations could not, and the routes that serve the
+// document.
 func (s *Registry) Finish() {
 	o := s.huma.OpenAPI()
 	s.Schema(reflect.TypeFor[problem.Problem]())

@@ -52,7 +52,8 @@ func (s *Registry) Mount(c middleware.Operation, h http.HandlerFunc) {
 	s.mux.HandleFunc(c.Path, s.chain.Guard(c, h))
 }
 
-// HandleFunc mounts what is no operation. It authenticates by itself.
+// HandleFunc mounts a route that is not an operation. It must authenticate by
+// itself.
 func (s *Registry) HandleFunc(pattern string, h http.HandlerFunc) { s.mux.HandleFunc(pattern, h) }
 
 // adapter puts huma's handlers behind the middleware.
@@ -187,7 +188,7 @@ type (
 	Response struct{ Body func(huma.Context) }
 )
 
-// AuditOutput says what was made.
+// AuditOutput says what was created.
 func (a *Answer[T]) AuditOutput() (sandbox, object string) {
 	switch x := any(a.Body).(type) {
 	case *bothy.Sandbox:

@@ -13,7 +13,7 @@ import (
 //go:embed samples.yaml
 var samplesText []byte
 
-// A sample is what the examples of an operation do.
+// A sample describes the examples of an operation.
 type sample struct {
 	Query  string `yaml:"query"`
 	JSON   string `yaml:"json"`

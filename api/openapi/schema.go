@@ -88,7 +88,7 @@ func (fileTypeSchema) Schema(huma.Registry) *huma.Schema {
 type object = map[string]any
 
 // LooseOneOf documents alternatives and leaves it to the type's own decoder to
-// tell them apart, because that one can say what is wrong.
+// distinguish them, because that gives better errors.
 func LooseOneOf(text string, alternatives ...object) *huma.Schema {
 	all := []any{}
 	for _, a := range alternatives {
@@ -129,8 +129,7 @@ func (networkSchema) Schema(huma.Registry) *huma.Schema {
 	return s
 }
 
-// property is what is said of one field: a description, and how its schema is
-// changed.
+// property describes one field: a description, and changes to its schema.
 type property struct {
 	text string
 	more []func(*huma.Schema)
@@ -158,8 +157,8 @@ func example(v any) func(*huma.Schema) { return func(s *huma.Schema) { s.Example
 
 func writeOnly(s *huma.Schema) { s.WriteOnly = true }
 
-// finishSchemas says what is known of each field. A schema or field that is
-// not there belongs to a service that this server does not have.
+// finishSchemas adds the descriptions of fields. A missing schema or field
+// belongs to a service that this server does not have.
 func finishSchemas(schemas map[string]*huma.Schema) {
 	for name, fields := range Descriptions {
 		s := schemas[name]

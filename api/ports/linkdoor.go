@@ -19,7 +19,7 @@ const (
 	// LinkPath and linkHeader carry a webhook's link.
 	LinkPath   = "/_bothy/"
 	LinkHeader = "X-Bothy-Link"
-	// linkIDPrefix begins a link's text where it is sent as a bearer.
+	// linkIDPrefix begins a link's text when it is sent as a bearer token.
 	linkIDPrefix = "lnk_"
 )
 
@@ -52,8 +52,8 @@ func TakeLink(r *http.Request) (token string) {
 	return token
 }
 
-// ServeLink shows a port under a host name of its own to anyone with a link or
-// a key.
+// ServeLink serves a port under its own host name to anyone with a link or a
+// key.
 func (s *Ports) ServeLink(w http.ResponseWriter, r *http.Request, t Target, webhook string) {
 	middleware.RequestFrom(r.Context()).Operation = &ProxyOperation
 	if t.Port == 0 {
@@ -77,8 +77,8 @@ func (s *Ports) ServeLink(w http.ResponseWriter, r *http.Request, t Target, webh
 	s.ShowPort(w, r, t)
 }
 
-// admitToPort finds by what a request may reach a port: a webhook's link, a browser's
-// in a cookie, or a key.
+// admitToPort finds the credential by which a request may reach a port: a webhook's
+// link, a browser's in a cookie, or a key.
 func (s *Ports) admitToPort(r *http.Request, t Target, webhook string) (*http.Request, error) {
 	if webhook != "" {
 		if r.Header.Get("Sec-Fetch-Mode") == "navigate" { // the page would know the link
@@ -101,7 +101,7 @@ func (s *Ports) admitToPort(r *http.Request, t Target, webhook string) (*http.Re
 }
 
 // enterByLink moves the link from the address into a cookie, so that it stays out
-// of logs and of what the page links to.
+// of logs and referrers.
 func (s *Ports) enterByLink(w http.ResponseWriter, r *http.Request, t Target, token string) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		s.Fail(w, r, bothy.Errorf(bothy.CodeMethodNotAllowed, "%s is not possible with a browser's link", r.Method).
@@ -131,12 +131,12 @@ func cookieName(r *http.Request) string {
 	return LinkCookie
 }
 
-// fromOwnPage refuses what a page of another sandbox, or of anyone else, has a
-// visitor's browser send: the browser adds the cookie whichever page sends the request. Such
-// a page may lead the visitor here, and no more. Browsers say so in Sec-Fetch-Site,
-// which they send to hosts they trust the connection to, and in Origin, which they
-// send with all that is neither a navigation nor a plain picture or script. What
-// has neither, and would change something, did not come from a browser of today.
+// fromOwnPage refuses requests that a page of another sandbox, or of any other site, makes a
+// visitor's browser send: the browser adds the cookie no matter which page sends the
+// request. Such a page may navigate here, but no more. Browsers state the origin in
+// Sec-Fetch-Site, which they send to hosts with a trusted connection, and in Origin, which
+// they send except for navigations and plain images or scripts. A request with neither that
+// would change something did not come from a current browser.
 func (s *Ports) fromOwnPage(r *http.Request, t Target) error {
 	h := r.Header
 	site, origin := h.Get("Sec-Fetch-Site"), h.Get("Origin")

@@ -77,7 +77,8 @@ func (s *Ports) registerLinks() {
 	})
 }
 
-// makesLinks reports why there are no links, to callers who may see the sandbox.
+// makesLinks returns an error if there are no links, for callers who may see the
+// sandbox.
 func (s *Ports) makesLinks(ctx context.Context, id string) error {
 	if svc := s.Sandboxes; svc != nil {
 		if _, err := svc.Get(ctx, id); err != nil {
@@ -112,8 +113,8 @@ func (s *Ports) createLink(ctx context.Context, in *linkInput) (*openapi.Answer[
 	return openapi.AnswerWith(link), nil
 }
 
-// linkScheme is https also where a trusted proxy takes the TLS off, which does not
-// know of *.localhost.
+// linkScheme is https also if a trusted proxy terminates TLS, but not for
+// *.localhost, which no proxy serves.
 func (s *Ports) linkScheme(ctx context.Context) string {
 	if !s.TLS && s.linkDomain() != "localhost" && bothy.OriginFrom(ctx).Scheme == "https" {
 		return "https"

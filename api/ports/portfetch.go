@@ -11,8 +11,8 @@ import (
 	"github.com/bothy-dev/bothy/internal/keepalive"
 )
 
-// PortFetcher is what a bothy.PortService can do that keeps connections to the
-// HTTP servers inside sandboxes.
+// PortFetcher is implemented by a bothy.PortService that pools connections to
+// the HTTP servers inside sandboxes.
 type PortFetcher interface {
 	// FetchPort sends a request to the server on a port, for which
 	// keepalive.Keepable holds. The answer's body must be closed.
@@ -29,7 +29,7 @@ type portTransport struct {
 func newPortTransport(ports bothy.PortService) *portTransport {
 	fetcher, _ := ports.(PortFetcher)
 	return &portTransport{fetcher, &http.Transport{
-		// A connection holds its sandbox awake for as long as it is there.
+		// A connection keeps its sandbox awake as long as it exists.
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: keepalive.MaxHeader,
@@ -49,9 +49,9 @@ func (p *portTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return p.fetcher.FetchPort(req, t.Sandbox, t.Port)
 }
 
-// partFlush is how long a part of an answer waits for more of it, where the answer's
-// length is known: a small one is sent in one piece. Those of unknown length, as
-// streams of events are, are sent as they come.
+// partFlush is how long a part of an answer waits for more of it if the answer's
+// length is known: a small one is sent in one piece. Answers of unknown length, such
+// as event streams, are sent as they come.
 const partFlush = time.Millisecond
 
 // sendWhole sends an answer whose length is known before the request is logged.

@@ -1,6 +1,6 @@
-// Package ports leads to the servers inside sandboxes: as tunnels of one TCP connection,
-// as a proxy below a path of the API, and under host names of their own, which links
-// open. What a sandbox serves must get no part in this server's own origin, keys or logins.
+// Package ports gives access to servers inside sandboxes: as tunnels of one TCP connection,
+// as a proxy below a path of the API, and under their own host names, which links open.
+// What a sandbox serves must not share this server's origin, keys or logins.
 package ports
 
 import (
@@ -42,13 +42,13 @@ type Config struct {
 	// which ports have names, "localhost" when empty.
 	LinkKey    []byte
 	LinkDomain string
-	// TLS says that the listener has TLS of its own. Addr is its address, or nil.
+	// TLS says that the listener itself uses TLS. Addr is its address, or nil.
 	TLS  bool
 	Addr func() net.Addr
 }
 
-// Ports shows the servers inside sandboxes: as tunnels, below a path of the API, and
-// under host names of their own, with links.
+// Ports serves access to the servers inside sandboxes: as tunnels, below a path of
+// the API, and under their own host names, with links.
 type Ports struct {
 	*middleware.Chain
 	Config
@@ -133,7 +133,7 @@ func carry(ctx context.Context, ws *websocket.Conn, conn net.Conn) (ended bool) 
 	}()
 	stop := context.AfterFunc(ctx, func() {
 		conn.Close()
-		// A caller who does not read would hold up the last frame for ever.
+		// A caller that does not read would hold up the last frame forever.
 		time.AfterFunc(middleware.CutAfter, func() { _ = ws.CloseNow() })
 	})
 	defer stop()
@@ -149,9 +149,9 @@ func carry(ctx context.Context, ws *websocket.Conn, conn net.Conn) (ended bool) 
 	}
 }
 
-// Target is a port of a sandbox, and the path under which it is shown,
-// which is empty where it has a host name of its own. linked says that a link
-// opened it, and not a key.
+// Target is a port of a sandbox, and the path under which it is served, which
+// is empty if it has its own host name. linked says that a link opened it, not
+// a key.
 type Target struct {
 	Sandbox string
 	Port    uint16
@@ -282,7 +282,7 @@ func (s *Ports) ShowPort(w http.ResponseWriter, r *http.Request, t Target) {
 	sendWhole(w)
 }
 
-// UseOf says what was asked of a port, without the query, in which there may be
+// UseOf describes a request to a port, without the query, which may contain
 // secrets.
 func (s *Ports) UseOf(r *http.Request, t Target) *middleware.PortUse {
 	path := strings.TrimPrefix(r.URL.Path, t.prefix)

@@ -84,7 +84,7 @@ type Problem struct {
 
 const ContentType = "application/problem+json"
 
-// Of turns any error into what the caller is told of it.
+// Of turns any error into the problem for the caller.
 func Of(err error) *Problem {
 	var e *bothy.Error
 	switch {
@@ -100,10 +100,10 @@ func Of(err error) *Problem {
 // Error implements error.
 func (p *Problem) Error() string { return p.err.Error() }
 
-// Cause is the error that the problem tells of.
+// Cause is the error behind the problem.
 func (p *Problem) Cause() *bothy.Error { return p.err }
 
-// Unwrap leads to the error that the problem tells of.
+// Unwrap returns the error behind the problem.
 func (p *Problem) Unwrap() error { return p.err }
 
 // GetStatus implements huma.StatusError.

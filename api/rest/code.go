@@ -98,7 +98,8 @@ type contextAction struct {
 	do                              func(ctx context.Context, id, contextID string) error
 }
 
-// addContextActions adds them below path, for what names says of an input.
+// addContextActions adds them below path; names extracts the names from an
+// input.
 func addContextActions[In any](s *handlers, path, tag string, names func(*In) (id, contextID string), actions []contextAction) {
 	for _, a := range actions {
 		openapi.Add(s.registry, middleware.Operation{

@@ -16,8 +16,8 @@ import (
 // tells the caller that it has been connected, and then every.
 type heartbeat struct{ first, every time.Duration }
 
-// eventStream writes server-sent events. The answer's status is decided by
-// what comes first: an event or a heartbeat (200), or a failure (its own).
+// eventStream writes server-sent events. What comes first decides the answer's
+// status: an event or a heartbeat (200), or an error (its own).
 type eventStream struct {
 	w     http.ResponseWriter
 	flush func() error
@@ -55,7 +55,7 @@ func (s *handlers) streamEvents(w http.ResponseWriter, r *http.Request, ctx cont
 	}
 }
 
-// endEvents tells of a failure: by the answer's status, or by a last event.
+// endEvents reports an error: by the answer's status, or by a last event.
 func (s *handlers) endEvents(w http.ResponseWriter, r *http.Request, es *eventStream, err error) {
 	if !es.started {
 		s.Fail(w, r, err)

@@ -293,8 +293,8 @@ func (s *handlers) sendRange(w http.ResponseWriter, r *http.Request, body io.Rea
 	s.copyOrAbort(w, r, io.LimitReader(body, last-first+1))
 }
 
-// byteRange reads a Range header with one range. Any other, and one that lies
-// outside, asks for the whole file: that is every server's right.
+// byteRange reads a Range header with one range. Any other, and one outside the
+// file, is answered with the whole file, as a server may.
 func byteRange(header string, size int64) (first, last int64, partial bool) {
 	spec, ok := strings.CutPrefix(header, "bytes=")
 	from, to, dash := strings.Cut(spec, "-")
@@ -437,7 +437,7 @@ func (s *handlers) writeParts(r *http.Request, path, user string) ([]*bothy.File
 	return written, nil
 }
 
-// formField takes what a field says about the files after it.
+// formField reads a field that applies to the files after it.
 func formField(part *multipart.Part, path *string, o *bothy.WriteOptions) error {
 	b, err := io.ReadAll(io.LimitReader(part, 8<<10))
 	if err != nil {

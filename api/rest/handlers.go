@@ -12,9 +12,9 @@ import (
 	"github.com/bothy-dev/bothy/api/openapi"
 )
 
-// Services are what the operations call. A nil service has no routes.
+// Services are the services behind the operations. A nil service has no routes.
 type Services struct {
-	// Tokens authenticates every request and is the one that must be there.
+	// Tokens authenticates every request, and is required.
 	Tokens    bothy.TokenService
 	Sandboxes bothy.SandboxService
 	Exec      bothy.ExecService

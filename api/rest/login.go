@@ -12,7 +12,7 @@ import (
 
 const sessionPath = "/console/session"
 
-// login is what the console is told of itself.
+// login is what the console is told about its login.
 type login struct {
 	Project   string        `json:"project"`
 	TokenID   string        `json:"token_id"`
@@ -93,7 +93,7 @@ func (s *handlers) whoLogsIn(r *http.Request, key, code string) (*bothy.Caller, 
 	return s.HoldKeyID(r, x)
 }
 
-// showLogin answers with nothing where no one is logged in, which is not a failure.
+// showLogin answers with nothing if no one is logged in, which is not an error.
 func (s *handlers) showLogin(w http.ResponseWriter, r *http.Request) error {
 	if len(middleware.SessionSecrets(r)) == 0 {
 		w.WriteHeader(http.StatusNoContent)
@@ -118,8 +118,8 @@ func (s *handlers) logOut(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// createConsoleLink is for `bothy console`: the code stands in the fragment, which
-// browsers send nowhere.
+// createConsoleLink is for `bothy console`: the code is in the fragment, which
+// browsers do not send.
 func (s *handlers) createConsoleLink(w http.ResponseWriter, r *http.Request) error {
 	if r.Header.Get("Authorization") == "" {
 		return bothy.Errorf(bothy.CodeUnauthenticated, "a link to the console is made with an API key").WithHint("Run `bothy console`.")

@@ -11,8 +11,9 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// An archive is of any size, so no time bounds its transfer. Its peer must keep a pace
-// instead: who stands still, or trickles, would hold one of few places for ever.
+// An archive may have any size, so its transfer has no time limit. Its peer must keep
+// a minimum rate instead: one that stalls, or trickles, would hold one of few slots
+// forever.
 const (
 	// paceSilence is how long a peer may do nothing at all.
 	paceSilence = 30 * time.Second
@@ -21,7 +22,7 @@ const (
 	paceBytes = 16 << 10
 )
 
-// pace counts the time that is spent on waiting for a peer, and what came of it.
+// pace counts the time spent waiting for a peer, and the bytes transferred.
 type pace struct {
 	silence time.Duration // paceSilence if 0
 	waited  time.Duration
@@ -70,5 +71,5 @@ func (w *pacedWriter) Write(b []byte) (int, error) {
 	return w.wait(w.c.SetWriteDeadline, func() (int, error) { return w.ResponseWriter.Write(b) })
 }
 
-// Unwrap lets http.ResponseController find what is inside.
+// Unwrap is for http.ResponseController.
 func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

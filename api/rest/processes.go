@@ -163,7 +163,7 @@ func (s *handlers) registerProcesses() {
 	})
 }
 
-// decodeContent reads text that is given as it is or in base64.
+// decodeContent reads text that is plain or in base64.
 func decodeContent(text, encoding string) ([]byte, error) {
 	if encoding != "base64" {
 		return []byte(text), nil

@@ -58,7 +58,8 @@ func (in *listInput) Resolve(ctx huma.Context) []error {
 	return errs
 }
 
-// expectedOne is what huma says of a value that is none of those of an enumeration.
+// expectedOne is the beginning of huma's message for a value that is not in an
+// enumeration.
 func expectedOne(of []any) string {
 	names := strings.TrimSuffix(fmt.Sprintln(of...), "\n")
 	return fmt.Sprintf(`expected value to be one of "%s"`, strings.ReplaceAll(names, " ", ", "))

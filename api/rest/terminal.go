@@ -154,8 +154,8 @@ func copyOutput(conn *websocket.Conn, term bothy.Terminal) error {
 
 var errUnknownFrame = errors.New("unknown text frame")
 
-// copyInput returns when the caller has left. What a process that has ended no
-// longer takes is dropped: the output tells of the end.
+// copyInput returns when the caller has disconnected. Input to an ended process
+// is dropped: the output reports the end.
 func copyInput(conn *websocket.Conn, term bothy.Terminal) error {
 	for {
 		kind, data, err := conn.Read(context.Background())

@@ -13,9 +13,9 @@ import (
 // machine is the id of the machine that this sandbox was adopted as, or nil.
 var machine atomic.Pointer[string]
 
-// mixBootID makes /proc/sys/kernel/random/boot_id, the one static file that is a UUID, a
-// copy's own: the kernel's memory has the same in each. It stays what it is for a sandbox
-// that sleeps and wakes.
+// mixBootID makes /proc/sys/kernel/random/boot_id, the only static file that is a UUID,
+// unique in each copy: the kernel's memory has the same value in each. It does not change
+// when a sandbox is paused and resumed.
 func mixBootID() {
 	onStaticFile(func(data string) string {
 		if id := machine.Load(); id != nil && isUUID(data) {

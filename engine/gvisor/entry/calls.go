@@ -44,9 +44,9 @@ func calling(prctl kernel.SyscallFn) kernel.SyscallFn {
 	}
 }
 
-// call makes the call that is described at an address, and writes its result there.
-// It makes none of a number that may not be in a row: a row in itself would have
-// no end.
+// call executes the system call described at an address, and writes its result
+// there. It refuses calls that may not be in a batch: a batch inside a batch would
+// never end.
 func call(t *kernel.Task, not uintptr, at hostarch.Addr) (uintptr, *kernel.SyscallControl, error) {
 	var b [callSize]byte
 	if _, err := t.CopyInBytes(at, b[:]); err != nil {
@@ -63,7 +63,7 @@ func call(t *kernel.Task, not uintptr, at hostarch.Addr) (uintptr, *kernel.Sysca
 	}
 	r, control, err := fn(t, number, args)
 	if control != nil {
-		// The task may be another one already, or stand still.
+		// The task may have been replaced already, or be stopped.
 		return r, control, err
 	}
 	result := int64(r)

@@ -6,9 +6,9 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// leaving closes the files of a process that exits before its memory is given back,
-// which takes longer than all the rest: who reads its output gets to know meanwhile
-// that there will be no more.
+// leaving closes the files of an exiting process before its memory is freed, which
+// takes longer than everything else: readers of its output see end of file
+// meanwhile.
 func leaving(exit kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
 		files := t.FDTable()

@@ -11,15 +11,15 @@ import (
 
 //go:generate go test -modfile=../../../bin/go.mod -tags=gvisorpatched -run IsWhatTheLibraryCompiles -update .
 
-// presetFilter gives the library the filter of the sentry's own system calls that it would
-// compile for our configuration, at every start, which is a fifth of the work of one. A
-// test compares the two. Where there is none, for another architecture or configuration,
-// the library does as always.
+// presetFilter gives the library a precompiled filter for the sentry's own system calls,
+// which it would otherwise compile at every start, a fifth of the work of one. A test
+// compares the two. If there is none for an architecture or configuration, the library
+// compiles it as usual.
 func presetFilter() { presetFilters(compiledFilters...) }
 
-// presetStubFilters gives the library the filters of the processes in which a sandbox's
-// programs run. They hold addresses that are another sentry's by chance only. A test
-// compares them with what the library would compile.
+// presetStubFilters gives the library precompiled filters for the processes in which a
+// sandbox's programs run. They contain addresses that could only by chance differ from
+// the sentry's. A test compares them with what the library would compile.
 func presetStubFilters() {
 	onStubFilter(renderStubFilter)
 }

@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// hurryBytes is how much memory this process may take while garbage lies.
+	// hurryBytes is how much memory this process may take while garbage
+	// collection is deferred.
 	hurryBytes = 64 << 20
 	// calmAfter is how long the first commands are spared the work of taking it
 	// away.
 	calmAfter = 2 * time.Second
-	// calmPercent is the garbage that is let lie for good, in percent of what is
-	// in use.
+	// calmPercent is the usual GOGC setting: garbage in percent of live memory.
 	calmPercent = 100
 )
 
-// hurry lets garbage lie: to collect it takes a fifth of the work of a start.
+// hurry defers garbage collection, which takes a fifth of the work of a start.
 func hurry() {
 	if !tuning.On(tuning.Garbage) {
 		return
@@ -40,8 +40,8 @@ func calmDown() {
 	})
 }
 
-// hurryFor lets garbage lie for a moment in which everybody waits, as long as it does
-// not take much more memory than there is in use already.
+// hurryFor defers garbage collection for a moment in which the sandbox waits, as long
+// as that does not take much more memory than is already in use.
 func hurryFor(d time.Duration) {
 	if !gate.isOpen.Load() || !tuning.On(tuning.Garbage) {
 		return // it lies already, or never

@@ -11,13 +11,13 @@ import (
 	"github.com/bothy-dev/bothy/guest/abi"
 )
 
-// gate keeps the processes of a snapshot from going on as somebody they no
-// longer are. It is shut when the sentry starts. Until process 1 opens it, at the
-// end of the adoption, no other process gets through a system call: nothing can be
-// read of the old identity, and nothing can be told to anybody.
+// gate keeps the processes of a snapshot from continuing with the old identity. It
+// is shut when the sentry starts. Until process 1 opens it, at the end of the
+// adoption, no other process gets through a system call: nothing of the old
+// identity can be read, and nothing can be sent.
 //
-// A task that waited in a system call when the snapshot was taken makes that
-// call anew after the restore, so it comes to the gate, too.
+// A task that waited in a system call when the snapshot was taken restarts that
+// call after the restore, so it reaches the gate, too.
 var gate = barrier{opened: make(chan struct{})}
 
 type barrier struct {

@@ -74,7 +74,7 @@ func installGuards() {
 	}
 }
 
-// and is a guard that refuses what one of two refuses.
+// and is a guard that refuses whatever either of two guards refuses.
 func (g guard) and(other guard) guard {
 	if g == nil {
 		return other
@@ -96,7 +96,7 @@ func (g guard) before(call kernel.SyscallFn) kernel.SyscallFn {
 	}
 }
 
-// telling tells the watch over memory when process 1 has killed somebody.
+// telling notifies the memory watch when process 1 has killed a process.
 func telling(kill kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
 		n, control, err := kill(t, number, args)

@@ -21,16 +21,16 @@ import (
 	"gvisor.dev/gvisor/runsc/boot/filter"
 )
 
-// What the patches of third_party/gvisor export. hooks_plain.go says what takes its place
-// where the library is the published one.
+// Hooks exported by the patches in third_party/gvisor. hooks_plain.go has the substitutes
+// for the upstream library.
 
 // onAllocate has f called before the library gives memory out. Locks are held then.
 func onAllocate(f func(*pgalloc.MemoryFile, uint64)) { pgalloc.OnAllocate = f }
 
 const tellsOfAllocations = true
 
-// onSetProcessors has f called instead of runtime.GOMAXPROCS. It returns what it was called
-// with the last time.
+// onSetProcessors makes the library call f instead of runtime.GOMAXPROCS. It returns the
+// argument of the last call.
 func onSetProcessors(f func(n int) int) { gomaxprocs.OnSet = f }
 
 // delayFastPathUntil has the library wait awake for system calls when wait has returned, in a
@@ -40,7 +40,7 @@ func delayFastPathUntil(n int, wait func()) { systrap.DelayFastPath(n, wait) }
 // setExtraProcessors tells the library how many processors this process has for itself.
 func setExtraProcessors(n int) { systrap.ExtraProcessors = n }
 
-// onStaticFile has f say what is read of a file whose content never changes.
+// onStaticFile lets f provide the content of static files.
 func onStaticFile(f func(data string) string) { vfs.OnStaticFile = f }
 
 // onStubFilter has f asked before the library compiles a filter of the processes in which a
@@ -64,8 +64,8 @@ func calibrateIn(t *kernel.Timekeeper, d time.Duration) bool { return t.Calibrat
 // knowsAnonymousMemory says whether eachAnonymous visits anything.
 const knowsAnonymousMemory = true
 
-// eachAnonymous visits the memory that a process was given which has no file behind it, and
-// where in f it lies. The kernel is paused.
+// eachAnonymous visits a process's anonymous memory, with its place in f. The kernel is
+// paused.
 func eachAnonymous(m *mm.MemoryManager, f *pgalloc.MemoryFile, visit func(hostarch.AddrRange, uint64)) {
 	m.AnonymousMemory(f, visit)
 }

@@ -15,16 +15,16 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// Files without content, pipes, sockets, watches and the like cost a sandbox's kernel
-// memory that belongs to no process, or to one that looks small: to kill the largest one
-// does not free it, and the sandbox would end. So a program may have its kernel use only a
-// part of the sandbox's memory. Beyond that, calls that take more fail as they do where
-// Linux has no more of what they ask for; those that give back, and process 1, continue.
+// Empty files, pipes, sockets, watches and the like take kernel memory that belongs to no
+// process, or to one that looks small: killing the largest process would not free it, and
+// the sandbox would end. So programs may make the kernel use only a part of the sandbox's
+// memory. Beyond that, calls that allocate fail as they do when Linux runs out of the
+// resource; those that release, and process 1, continue.
 const (
 	// kmemPart is which part of the sandbox's memory that is.
 	kmemPart = 2
-	// kmemSendPart is which part of it there is beyond that for what is sent: a command
-	// must be able to say what has failed.
+	// kmemSendPart is the additional part of it for sending: a command must be able to
+	// report what has failed.
 	kmemSendPart = 8
 	// kmemEvery is how many calls there are between two looks, while there is room.
 	kmemEvery = 64
@@ -49,7 +49,8 @@ var kmem = kernelMemory{
 
 type kernelMemory struct {
 	calls atomic.Uint64
-	// live is what a collection has found last, and over how much of that is too much.
+	// live is the result of the last collection, and over the threshold beyond which
+	// it is too much.
 	live, over atomic.Int64
 	// spared is until when nothing is refused, in nanoseconds.
 	spared atomic.Int64
@@ -65,15 +66,15 @@ type kernelMemory struct {
 	took      time.Duration
 }
 
-// heapUsed is what the kernel uses, garbage included, and the stacks of what waits, such
-// as for a timer.
+// heapUsed is what the kernel uses, including garbage, and goroutine stacks, such as
+// those of timers.
 func heapUsed() int64 {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(s)
 	return int64(s[0].Value.Uint64() + s[1].Value.Uint64())
 }
 
-// isFull reports whether the kernel uses more than it may, and so many bytes beyond that.
+// isFull reports whether the kernel uses more than it may plus n bytes.
 func (m *kernelMemory) isFull(beyond int64) bool { return m.seemsFull(beyond) && m.provesFull(beyond) }
 
 // seemsFull looks now and then, garbage included, and costs next to nothing.
@@ -92,13 +93,13 @@ func (m *kernelMemory) seemsFull(beyond int64) bool {
 // spare has nothing be refused for a while.
 func (m *kernelMemory) spare() { m.spared.Store(m.now().Add(kmemSpared).UnixNano()) }
 
-// provesFull has garbage collected first, so that what was given back just now counts.
+// provesFull collects garbage first, so that memory released just now counts.
 func (m *kernelMemory) provesFull(beyond int64) bool {
 	m.look(m.now(), m.most())
 	return m.over.Load() > beyond
 }
 
-// look collects garbage unless somebody has done so since a time.
+// look collects garbage unless that was done since a time.
 func (m *kernelMemory) look(since time.Time, most int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -126,7 +127,7 @@ func takes(why error) guard {
 	}
 }
 
-// takesIf is takes where the call's arguments say so.
+// takesIf is takes, if the call's arguments say so.
 func takesIf(is func(arch.SyscallArguments) bool, why error) guard {
 	refuse := takes(why)
 	return func(t *kernel.Task, args arch.SyscallArguments) error {

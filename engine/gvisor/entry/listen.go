@@ -11,9 +11,9 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 )
 
-// The server would have to ask again and again whether process 1 listens. It is told
-// instead: the library writes a byte to a pipe when the sentry has started, and the
-// next byte says that process 1 can be asked.
+// The server need not poll whether process 1 listens: the library writes a byte to a
+// pipe when the sentry has started, and the next byte says that process 1 is
+// reachable.
 
 // caller is the end of that pipe, or -1.
 var caller = calls{fd: -1}
@@ -37,7 +37,8 @@ func keepCaller(args []string) {
 	}
 }
 
-// tell says that process 1 can be asked, once. Who is not told asks all the same.
+// tell reports once that process 1 is reachable. A server that is not told polls
+// instead.
 func (c *calls) tell() {
 	c.once.Do(func() {
 		if c.fd >= 0 {
@@ -47,7 +48,7 @@ func (c *calls) tell() {
 	})
 }
 
-// listening tells of process 1's listening.
+// listening reports when process 1 listens.
 func listening(listen kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
 		n, control, err := listen(t, number, args)

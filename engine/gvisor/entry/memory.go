@@ -14,40 +14,40 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/usage"
 )
 
-// Process 1 kills the largest process at the memory limit. Where hundreds
-// compete for the processor and for memory it would come too late, so over the
-// limit everybody else stands still until enough of them have died.
+// Process 1 kills the largest process at the memory limit. If hundreds compete
+// for the processor and for memory it would come too late, so over the limit
+// all other processes are stopped until enough of them have died.
 const (
-	// holdAtMost is how long that takes after each kill at most: there may be
-	// nobody to kill.
+	// holdAtMost is the longest stop after each kill: there may be no process
+	// to kill.
 	holdAtMost = 2 * time.Second
 	// holdPause is the time that the others may run when that was in vain,
 	// unless they take more memory.
 	holdPause = 200 * time.Millisecond
-	// holdLook is how often those that stand still look for memory.
+	// holdLook is how often stopped processes check for memory.
 	holdLook = 5 * time.Millisecond
-	// freePause is how often this process gives back what it does not need, while
-	// little is left.
+	// freePause is how often this process frees unneeded memory while little is
+	// left.
 	freePause = time.Second
 	// fastest is how quickly memory is expected to fill, in bytes per second.
 	fastest = 4 << 30
 	nearest = 2 * time.Millisecond
 	longest = 250 * time.Millisecond
-	// calm is how long a look may be put off while the use of memory does not change. Who
-	// is given more than there is ends the pause; only what was given before and is touched
-	// late can fill memory unseen.
+	// calm is how long a check may be delayed while memory use does not change. An
+	// allocation beyond what is available ends the delay; only memory that was allocated
+	// before and is touched late can fill up unnoticed.
 	calm = time.Second
 	// little is by how many bytes it may change and still be the same.
 	little = 256 << 10
 	// idleLooks is after how many looks at a sandbox in which nothing was born
 	// and only process 1 lives the watch ends, to cost nothing.
 	idleLooks = 20
-	// refusalPause is what a refused start costs. A thousand processes that try
-	// again and again would leave process 1 no time to end them.
+	// refusalPause is the delay of a refused start. A thousand processes that
+	// retry constantly would leave process 1 no time to end them.
 	refusalPause = 50 * time.Millisecond
 	memoryWait   = 5 * time.Second
-	// lateAtMost is how long somebody who is given memory beyond all bounds waits
-	// until the watch has seen it, and lateLook how often he looks.
+	// lateAtMost is how long an allocation beyond all limits waits until the
+	// watch has noticed it, and lateLook how often it checks.
 	lateAtMost = 200 * time.Millisecond
 	lateLook   = time.Millisecond
 )
@@ -62,16 +62,17 @@ type watch struct {
 	chosen chan struct{}                 // takes word of process 1's kills
 	hurry  chan struct{}                 // ends a pause between two looks
 
-	// unseen is what may be given out until somebody looks how much is in use.
+	// unseen is how much may be allocated until memory use is checked.
 	unseen atomic.Int64
-	// most is how much may be in use before who is given more waits for the watch.
+	// most is how much may be in use before further allocations wait for the
+	// watch.
 	most atomic.Int64
-	// holding says that everybody stands still, or is about to.
+	// holding says that all processes are stopped, or about to be.
 	holding atomic.Bool
 }
 
-// watchGiving has the watch told before memory is given out. A program can take much
-// between two looks, above all where the watch gets little of the processor.
+// watchGiving notifies the watch before memory is allocated. A program can take much
+// between two checks, especially if the watch gets little CPU time.
 func watchGiving() {
 	onAllocate(func(f *pgalloc.MemoryFile, bytes uint64) {
 		if k := memory.kernel.Load(); k != nil && f == k.MemoryFile() {
@@ -109,10 +110,10 @@ func (w *watch) started(k *kernel.Kernel) {
 	}
 }
 
-// killed is called when process 1 has killed somebody.
+// killed is called when process 1 has killed a process.
 func (w *watch) killed() { tell(w.chosen) }
 
-// tell leaves word that somebody takes when he finds the time.
+// tell leaves a notification, without waiting for it to be handled.
 func tell(word chan<- struct{}) {
 	select {
 	case word <- struct{}{}:
@@ -166,10 +167,10 @@ func putOff(pause time.Duration, left, before int64) time.Duration {
 	return max(soon, min(2*pause, calm))
 }
 
-// hold makes everybody but process 1 stand still until there is memory again,
-// which this process may have, or process 1 frees by killing.
-// Only killed processes continue, so that they end. Such stops are no part of
-// snapshots, so what is restored is not held.
+// hold stops all processes except process 1 until there is memory again, which
+// this process frees, or process 1 by killing. Only killed processes continue,
+// so that they end. Such stops are not part of snapshots, so a restored sandbox
+// is not held.
 func (w *watch) hold(k *kernel.Kernel) {
 	held := slices.DeleteFunc(others(k), dies)
 	for _, t := range held {
@@ -287,11 +288,11 @@ func memoryMost() int64 {
 	return limit + grace()
 }
 
-// grace is how far beyond the limit everybody is held: at the limit itself the
-// server has process 1 kill somebody.
+// grace is how far beyond the limit all processes are stopped: at the limit
+// itself the server makes process 1 kill a process.
 func grace() int64 { return int64(usage.MaximumTotalMemoryBytes) / 16 }
 
-// memoryUsed is about what the host counts against the sandbox: the memory of
+// memoryUsed is roughly what the host counts against the sandbox: the memory of
 // its processes and of this one.
 func memoryUsed(k *kernel.Kernel) int64 {
 	used, err := k.MemoryFile().TotalUsage()

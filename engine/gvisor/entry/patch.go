@@ -14,11 +14,11 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
-// The library rewrites a system call instruction where a program first reaches it,
-// so that it takes a shorter way from then on. That costs as much as several calls
-// by the longer way: the page is copied, taken out and faulted in again. A program
-// that lives for a moment passes most of its instructions once, and never gets that
-// back. So an instruction is rewritten when a thread comes to it again.
+// The library rewrites a system call instruction when a program first executes it,
+// so that it takes a faster path from then on. That costs as much as several calls
+// on the slow path: the page is copied, unmapped and faulted in again. A
+// short-lived program executes most of its instructions once, so that this never
+// pays off. So an instruction is rewritten only when a thread executes it again.
 
 const platformName = "systrap"
 
@@ -68,15 +68,15 @@ func (c *patientContext) Switch(ctx context.Context, mm platform.MemoryManager, 
 	return c.Context.Switch(&c.running, mm, ac, cpu)
 }
 
-// running is the context in which a thread of a program runs. Who is about to
-// rewrite its last instruction asks it for the task, and without one leaves it as
-// it is.
+// running is the context in which a thread of a program runs. Before its last
+// instruction is rewritten it is asked for the task, and without one nothing is
+// rewritten.
 type running struct {
 	context.Context
 	memory usermem.IO
 	ac     *arch.Context64
-	// passed has a bit for each instruction that was met. Some share one, and the later of
-	// these is rewritten where it is met for the first time.
+	// passed has a bit for each instruction that was executed. Some share a bit, and the
+	// later of these is rewritten the first time.
 	passed [16]uint64
 }
 

@@ -16,8 +16,9 @@ const ProcessorsEnv = "BOTHY_PROCESSORS"
 // lookSpread is how often a sentry looks whether it has more than one processor.
 const lookSpread = 20 * time.Millisecond
 
-// delayFastPath has the library wait awake for system calls as soon as there is more than one
-// processor. With one, the waiting thread would take it from what it waits for.
+// delayFastPath makes the library busy-wait for system calls as soon as there is more than
+// one processor. With only one, the waiting thread would take it from the one that it waits
+// for.
 func delayFastPath() {
 	n, _ := strconv.Atoi(os.Getenv(ProcessorsEnv))
 	if n <= runtime.NumCPU() {
@@ -34,11 +35,11 @@ func delayFastPath() {
 // moreProcessors is how many this process has in addition to the sandbox's.
 const moreProcessors = 2
 
-// fixProcessors gives this process some more processors than the sandbox sees, for
-// good. Who waits for a program to make its next system call looks for it in a loop,
-// and with a single processor would keep everybody else waiting, for up to 10 ms each
-// time. The library itself adds one for each thread that reads memory from a
-// checkpoint, which leave the kernel too little to work with meanwhile.
+// fixProcessors sets GOMAXPROCS to somewhat more than the processors that the sandbox
+// sees, for good. A goroutine that busy-waits for a program's next system call would,
+// with a single processor, keep all others waiting, for up to 10 ms each time. The
+// library itself adds one for each thread that reads memory from a checkpoint, which
+// leaves the kernel too few meanwhile.
 func fixProcessors() {
 	setExtraProcessors(moreProcessors)
 	told := 0

@@ -21,17 +21,17 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
-// The library gives programs memory in blocks of 2 MB, of which they often touch
-// little. To write a checkpoint it then reads every page that was given out, and the
-// host has to find and clear a page for each that was never touched; that is half of
-// the time for which a small sandbox stands still. So before that these pages are
-// taken back, as madvise(MADV_DONTNEED) would: who touches them later gets zeros,
-// which is what is in them.
+// The library allocates program memory in blocks of 2 MB, of which often little is
+// touched. When writing a checkpoint it reads every allocated page, and the host has
+// to allocate and clear a page for each that was never touched; this is half of the
+// time for which a small sandbox is stopped. So these pages are released before, as
+// with madvise(MADV_DONTNEED): a program that touches them later gets zeros, which
+// is their content.
 
-// trimmer is mapped into process 1, because the library asks what is mapped to get
-// ready for a checkpoint. Nothing else is asked at that moment: all tasks stand
-// still then, and no page has been looked at. It is the same for every sandbox, and
-// is saved with it.
+// trimmer is mapped into process 1, because the library calls mapped objects to
+// prepare for a checkpoint. This is the only hook at that moment: all tasks are
+// stopped, and no page has been read. It is the same for every sandbox, and is
+// saved with it.
 type trimmer struct {
 	// Objects without a size have no identity, by which the library saves them.
 	_ uint64
@@ -44,7 +44,7 @@ var (
 
 func init() { state.Register((*trimmer)(nil)) }
 
-// InvalidateUnsavable takes back what was not touched.
+// InvalidateUnsavable releases untouched pages.
 func (*trimmer) InvalidateUnsavable(ctx context.Context) error {
 	hurryFor(standStill)
 	kmem.spare()
@@ -63,7 +63,7 @@ const standStill = time.Second
 // checkpoint, in bytes.
 const worthGivingBack = 64 << 20
 
-// giveBack returns to the host what the writing of a checkpoint took.
+// giveBack returns memory used for writing a checkpoint to the host.
 func giveBack() {
 	unused := []metrics.Sample{{Name: "/memory/classes/heap/free:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(unused)
@@ -101,7 +101,8 @@ func (*trimmer) StateLoad(context.Context, state.Source)           { fitted.Stor
 // of a checkpoint.
 var fitted atomic.Bool
 
-// fitTrimmer maps the trimmer into the memory of a task, unless it is there.
+// fitTrimmer maps the trimmer into the memory of a task, unless it is mapped
+// already.
 func fitTrimmer(t *kernel.Task) {
 	if !knowsAnonymousMemory || fitted.Load() {
 		return
@@ -114,11 +115,11 @@ func fitTrimmer(t *kernel.Task) {
 	fitted.Store(err == nil)
 }
 
-// smallestHole is the number of bytes that must lie untouched side by side. To take
-// them back costs more than to read one page or two.
+// smallestHole is the minimum number of contiguous untouched bytes. Releasing them
+// costs more than reading one or two pages.
 const smallestHole = 16 * hostarch.PageSize
 
-// trim takes back from all processes what they never touched. The kernel is paused.
+// trim releases what no process has touched. The kernel is paused.
 func trim(k *kernel.Kernel) {
 	if !tuning.On(tuning.Trim) {
 		return
@@ -142,8 +143,8 @@ func trim(k *kernel.Kernel) {
 			}
 		})
 	}
-	// To look for holes takes as long as to read a sixteenth of what is looked at,
-	// or more.
+	// Searching for holes takes as long as reading a sixteenth of the memory, or
+	// more.
 	if sum >= worthCounting {
 		_ = mf.UpdateUsage(nil)
 		if stats, _ := usage.MemoryAccounting.Copy(); stats.Anonymous >= sum-sum/16 {
@@ -161,14 +162,14 @@ func trim(k *kernel.Kernel) {
 // of it was touched.
 const worthCounting = 128 << 20
 
-// extent is memory of a process, and where in the file with all memory it lies.
+// extent is memory of a process, and its place in the file with all memory.
 type extent struct {
 	hostarch.AddrRange
 	off uint64
 }
 
-// anonymousMemory lists what a process was given that has no file behind it: only
-// that is zero where it was never touched.
+// anonymousMemory lists a process's anonymous memory: only that is zero where it
+// was never touched.
 func anonymousMemory(m *mm.MemoryManager, mf *pgalloc.MemoryFile) (extents []extent) {
 	eachAnonymous(m, mf, func(ar hostarch.AddrRange, off uint64) { extents = append(extents, extent{ar, off}) })
 	return extents
@@ -186,7 +187,7 @@ func trimProcess(m *mm.MemoryManager, fd int, extents []extent) {
 	}
 }
 
-// eachHole tells of the holes of a file in memory that are worth it.
+// eachHole visits the holes of a memory file that are large enough.
 func eachHole(fd int, from, end uint64, tell func(from, to uint64)) {
 	for from < end {
 		hole, err := unix.Seek(fd, int64(from), unix.SEEK_HOLE)

@@ -18,12 +18,12 @@ import (
 // need not find and clear, and finds out how the library's types load a checkpoint.
 
 const (
-	// waitsAfter is after how long a sentry counts as one that waits.
+	// waitsAfter is after how long a sentry counts as a waiting spare.
 	waitsAfter = 500 * time.Millisecond
 	// warmProcesses are for process 1, an interpreter that it keeps, and the first
 	// command.
 	warmProcesses = 3
-	// warmBytes is what it takes to load the kernel of a small sandbox.
+	// warmBytes is the memory needed to load the kernel of a small sandbox.
 	warmBytes = 12 << 20
 	warmPiece = 32 << 10
 )
@@ -48,8 +48,8 @@ func warmLater(p platform.Platform) {
 	})
 }
 
-// makeProcesses makes some, unless it is too late, and gives them back all at once: the
-// platform keeps them for who comes next.
+// makeProcesses creates some, unless it is too late, and releases them all at once: the
+// platform keeps them for reuse.
 func makeProcesses(p platform.Platform, n int) error {
 	for range n {
 		if begun.Load() {
@@ -64,8 +64,8 @@ func makeProcesses(p platform.Platform, n int) error {
 	return nil
 }
 
-// warmMemory takes memory from the host and lets it go again for this process's own
-// use, as what lies there as garbage already.
+// warmMemory allocates memory from the host and frees it again for this process's
+// own use.
 func warmMemory() {
 	pieces := make([][]byte, 0, warmBytes/warmPiece)
 	for range cap(pieces) {

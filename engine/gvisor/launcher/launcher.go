@@ -5,12 +5,12 @@ package launcher
 
 import "golang.org/x/sys/unix"
 
-// The descriptors by which Confine's program and who starts it understand each other.
-// The process that it makes has none of them when it executes the other program.
+// The descriptors by which Confine's program and its starter communicate. The process
+// that it creates has none of them when it executes the other program.
 const (
 	// ConfinePID takes, as 4 bytes, the number of the process that it makes.
 	ConfinePID = iota + 3
-	// ConfineGo is where that waits for one byte.
+	// ConfineGo is where it waits for one byte.
 	ConfineGo
 	// ConfineUmount is where its child waits for one byte.
 	ConfineUmount

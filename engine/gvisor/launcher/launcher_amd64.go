@@ -9,19 +9,19 @@ import (
 )
 
 // Confine returns a program that executes the one at ConfineProgram, with its own
-// arguments and environment, in a process that is a child of the caller's, and ends.
-// That process is in new namespaces (user, PID, mount, IPC and UTS) and a new session.
-// It is told of at ConfinePID, and waits at ConfineGo until somebody has said who root
-// of its user namespace is. It then is that root, with no capability but CAP_SYS_PTRACE,
-// in an empty root that is read-only but for /proc. No process there is left with
-// more, but a child of it that waits at ConfineUmount, then unmounts /proc, and exits
-// with 0 if all of that worked.
+// arguments and environment, in a process that is a child of the caller's, and ends. That
+// process is in new namespaces (user, PID, mount, IPC and UTS) and a new session. Its pid
+// is written to ConfinePID, and it waits at ConfineGo until its user namespace's id maps
+// were written. It then is root there, with no capability but CAP_SYS_PTRACE, in an empty
+// root that is read-only except for /proc. No process there keeps more rights, except a
+// child of it that waits at ConfineUmount, then unmounts /proc, and exits with 0 if all of
+// that worked.
 //
-// Each of them exits with the number of the error if anything fails, or with 127 if nobody
-// says the word that it waits for. lastCap is the highest capability that the host knows.
+// Each of them exits with the error number if anything fails, or with 127 if what it waits
+// for is never sent. lastCap is the highest capability that the host knows.
 //
-// The namespaces are not made for a child of the caller itself, because that could not
-// have the caller's memory until it executes the program: to copy the page tables of a
+// The namespaces are not created by a direct child of the caller, because that could not
+// share the caller's memory until it executes the program: copying the page tables of a
 // large program takes longer than all of this.
 func Confine(lastCap int) []byte {
 	const (
@@ -81,8 +81,9 @@ func Confine(lastCap int) []byte {
 	return program(calls)
 }
 
-// A call is a system call of a program. By what it returns (0, more or less) the program
-// continues at a label; without one that is the next call, or "fail" where it is less.
+// A call is a system call of a program. Depending on whether it returns 0, more or less,
+// the program continues at a label; by default at the next call, or at "fail" if it is
+// less.
 type call struct {
 	label            string
 	number           uint32
@@ -111,8 +112,8 @@ func words(w ...uint32) arg {
 	return arg{data: b}
 }
 
-// The arguments that are known only when the program runs are where it finds them,
-// counted from the beginning of its stack.
+// Arguments that are only known when the program runs are offsets from the
+// beginning of its stack.
 var (
 	result      = arg{number: -2} // address of what the last call returned
 	arguments   = arg{number: -3}

@@ -1,6 +1,6 @@
-// Package library tells which gVisor a program was built from: the published module, or
-// the copy of it that the build patches. The engine must know, because some
-// of what it asks of a sentry only the patched library understands.
+// Package library reports which gVisor a program was built from: the upstream module,
+// or the patched copy of it. The engine must know, because some of its requests are
+// only understood by the patched library.
 package library
 
 import (
@@ -41,8 +41,8 @@ func Of(path string) (Library, error) {
 	return l, nil
 }
 
-// Own is that of this program. In tests, of which the go command does not note what they
-// were built from, its version is empty.
+// Own returns this program's library. In tests, for which the go command does not record
+// build information, its version is empty.
 func Own() Library {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -17,7 +17,7 @@ import (
 // Client asks a helper process, which it starts when first needed and again
 // should it die or not answer. Its methods may be called from many goroutines at once.
 type Client struct {
-	// Timeout bounds one answer of the helper; zero stands for 10 seconds. An answer
+	// Timeout limits one answer of the helper; zero means 10 seconds. An answer
 	// takes some milliseconds, and more on a busy host.
 	Timeout time.Duration
 
@@ -179,7 +179,7 @@ func (c *Client) roundTrip(req request, want int) (_ []int, err error) {
 	return fds, nil
 }
 
-// rights returns the descriptors in control messages, also where it fails.
+// rights returns the descriptors in control messages, even on error.
 func rights(oob []byte) (fds []int, err error) {
 	msgs, err := unix.ParseSocketControlMessage(oob)
 	for _, m := range msgs {

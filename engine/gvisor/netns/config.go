@@ -10,7 +10,7 @@ const MTU = 65000
 // kernel to cut.
 const GSOMaxSize = 65536
 
-// Config is what a new tap looks like.
+// Config is the configuration of a new tap.
 type Config struct {
 	GuestMAC [6]byte
 	MTU      int

@@ -1,10 +1,10 @@
-// Package netns makes network namespaces with a tap device in them, and opens
-// their taps, in a helper process of its own. Only engine/gvisor uses it; the
+// Package netns creates network namespaces with a tap device in them, and opens
+// their taps, in a separate helper process. Only engine/gvisor uses it; the
 // helper's side is run by cmd/sentry.
 //
-// Entering a namespace is a matter of one OS thread, and a Go program cannot
-// keep the threads that are born meanwhile out of it. So the server never does
-// it: the helper, which makes no connections, does.
+// A namespace is entered by one OS thread, and a Go program cannot keep threads
+// created meanwhile out of it. So the server never does it: the helper, which
+// makes no connections, does.
 package netns
 
 import (

@@ -58,13 +58,14 @@ func encode(static cpuid.Static) string {
 	return base64.StdEncoding.EncodeToString(b)
 }
 
-// An answer is what the processor said to a question.
+// An answer is the processor's answer to a CPUID query.
 type answer struct {
 	In  cpuid.In
 	Out cpuid.Out
 }
 
-// Features is what the environment says of the processor, or else what that says itself.
+// Features returns the processor's features, from the environment, or else from the
+// processor itself.
 func Features() cpuid.FeatureSet {
 	static := decode(os.Getenv(variable))
 	if static == nil {
@@ -94,7 +95,7 @@ func decode(value string) cpuid.Static {
 // ask asks the processor once for each answer that there is.
 func ask() cpuid.Static { return cpuid.FeatureSet{Function: answers{}}.ToStatic() }
 
-// answers remembers what the processor has said.
+// answers caches the processor's answers.
 type answers cpuid.Static
 
 // Query implements cpuid.Function.
