@@ -2,9 +2,9 @@ package store
 
 import "context"
 
-// A Table is one kind of what a store keeps, in the form in which it is carried to another
-// store. It is not always a table of a database: what is derived from other rows is left out,
-// and what belongs together is joined.
+// A Table is one kind of record in a store, in the format in which it is transferred to
+// another store. It is not always a database table: data derived from other rows is left out,
+// and related rows are joined.
 type Table struct {
 	Name    string
 	Columns []string

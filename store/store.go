@@ -37,8 +37,8 @@ type Store interface {
 	DeleteSandboxesEndedBefore(ctx context.Context, t time.Time) (int, error)
 
 	PutSnapshot(ctx context.Context, s *bothy.Snapshot) error
-	// UpdateSnapshot replaces what is known of a snapshot that is still there. One that
-	// somebody deleted meanwhile stays deleted.
+	// UpdateSnapshot replaces the record of a snapshot that still exists. One that was
+	// deleted meanwhile stays deleted.
 	UpdateSnapshot(ctx context.Context, s *bothy.Snapshot) error
 	Snapshot(ctx context.Context, id string) (*bothy.Snapshot, error)
 	Snapshots(ctx context.Context, projectID string, f bothy.SnapshotFilter) (bothy.Page[*bothy.Snapshot], error)
@@ -91,7 +91,7 @@ type Store interface {
 	Agents(ctx context.Context, projectID string) ([]*AgentAttachment, error)
 	// DeleteAgents deletes an attachment with its sessions.
 	DeleteAgents(ctx context.Context, projectID, id string) error
-	// PutAgentSession stores what is known of a session, in place of what was.
+	// PutAgentSession stores a session's record, replacing any earlier one.
 	PutAgentSession(ctx context.Context, attachment, session string, record []byte) error
 	// AgentSessions returns those of an attachment by their ids.
 	AgentSessions(ctx context.Context, attachment string) (map[string][]byte, error)
@@ -131,14 +131,14 @@ type Store interface {
 	DeleteEventsBefore(ctx context.Context, t time.Time) (int, error)
 
 	// ReserveAnswer starts a request that carries an idempotency key. It
-	// returns nil when the key was free: it is now taken, and the caller works
+	// returns nil if the key was free: it is then taken, and the caller works
 	// on the request and then calls either StoreAnswer or ForgetAnswer.
-	// Otherwise it returns what is there, with Status 0 while another request
-	// with this key is still being worked on. Answers are forgotten a day
+	// Otherwise it returns the existing answer, with Status 0 while another
+	// request with this key is still in progress. Answers are forgotten a day
 	// after the reservation, and reservations when the store is opened: their
-	// requests died with the server that held them. What a project, and all of
-	// them, may keep is bounded: of the oldest answers first the bodies go, and
-	// then the keys.
+	// requests died with the server that held them. The size per project and in
+	// total is limited: the oldest answers first lose their bodies, and then
+	// their keys.
 	ReserveAnswer(ctx context.Context, projectID, key, fingerprint string) (*Answer, error)
 	// StoreAnswer keeps the reply to a reserved request. Fingerprint and
 	// CreatedAt stay those of the reservation. One that is Dropped, or too large,
@@ -167,8 +167,8 @@ type Store interface {
 	// AuditLines returns up to f.Limit lines as f has it, with ID, Record and
 	// Hash.
 	AuditLines(ctx context.Context, f bothy.AuditFilter) ([]AuditLine, error)
-	// DeleteAuditBefore forgets the beginning of the chain, up to the first line
-	// that is not older than t and at most so many, and returns how many.
+	// DeleteAuditBefore deletes the beginning of the chain, up to the first line
+	// that is not older than t, but at most that many lines, and returns how many.
 	DeleteAuditBefore(ctx context.Context, t time.Time, most int) (int, error)
 
 	Close() error
@@ -222,7 +222,7 @@ type Answer struct {
 	Dropped bool
 }
 
-// AnswerBounds bound what is kept for idempotency keys.
+// AnswerBounds limit what is kept for idempotency keys.
 type AnswerBounds struct {
 	// ProjectBytes and ProjectKeys are for one project, and Bytes for all.
 	ProjectBytes, Bytes int64

@@ -35,7 +35,7 @@ func (c *Counts) Add(o Counts) {
 	}
 }
 
-// UsageKey is what a count belongs to, besides its time.
+// UsageKey is what a count belongs to, apart from its time.
 type UsageKey struct {
 	Project  string
 	Template string
@@ -47,7 +47,7 @@ type UsageKey struct {
 	Root string
 }
 
-// UsageRow is what was used in one hour.
+// UsageRow is the usage of one hour.
 type UsageRow struct {
 	UsageKey
 	// Hour is hours since the epoch.
@@ -76,7 +76,8 @@ type Moment struct {
 	Uptime time.Duration `json:"uptime"`
 }
 
-// UsageBatch is written in one transaction: what was counted, and up to when.
+// UsageBatch is written in one transaction: the counts, and up to when they
+// were made.
 type UsageBatch struct {
 	// ID is never that of another batch. One whose ID is that of the last
 	// batch that was written is not written again.
@@ -105,8 +106,8 @@ type UsageQuery struct {
 	// Hour wins over Day.
 	Day, Hour, Project, Template, Sandbox bool
 	Labels                                []string
-	// In narrows it down to what is set in it. Labels and Root are not looked
-	// at.
+	// In narrows it down to the fields that are set. Labels and Root are
+	// ignored.
 	In UsageKey
 	// After is the last group of the page before, and Limit how many groups to
 	// return at most; 0 is all of them.
@@ -130,7 +131,7 @@ func CompareUsage(a, b UsageGroup) int {
 		strings.Compare(a.Template, b.Template), slices.Compare(a.Labels, b.Labels))
 }
 
-// BudgetKind says what a budget bounds.
+// BudgetKind says what a budget limits.
 type BudgetKind string
 
 // The kinds of budgets.
@@ -139,8 +140,8 @@ const (
 	BudgetTree    BudgetKind = "tree"
 )
 
-// Budget bounds what a project spends in a month, or a sandbox with all that
-// was forked from it in its life.
+// Budget limits what a project spends in a month, or a sandbox with everything
+// forked from it during its life.
 type Budget struct {
 	Kind BudgetKind
 	// ID is the project, or the sandbox at the root.
@@ -153,22 +154,22 @@ type Budget struct {
 	Exceeded string
 }
 
-// Usage keeps what was used. Like Store, a method returns when its change is
-// durable against the death of the server, and all methods may be called from
-// many goroutines at once.
+// Usage stores usage. As with Store, a method returns when its change would
+// survive a crash of the server, and all methods may be called from many
+// goroutines at once.
 type Usage interface {
 	// WriteUsage writes a batch whole or not at all. After an error it is not
 	// known which; to repeat it with the same ID is then safe.
 	WriteUsage(ctx context.Context, b UsageBatch) error
 	// UsageProgress returns how far the last server came.
 	UsageProgress(ctx context.Context) (UsageProgress, error)
-	// PackUsage does one step of bringing what was used before an hour into the
-	// form from which questions are answered soonest, and reports whether there
+	// PackUsage does one step of packing usage from before an hour into the
+	// format from which queries are answered fastest, and reports whether there
 	// is more to do. No answer depends on it.
 	PackUsage(ctx context.Context, before int64) (more bool, err error)
 	// QueryUsage returns groups in the order of CompareUsage.
 	QueryUsage(ctx context.Context, q UsageQuery) ([]UsageGroup, error)
-	// TreeUsage is what has been written for a root.
+	// TreeUsage returns the usage that has been written for a root.
 	TreeUsage(ctx context.Context, root string) (Counts, error)
 
 	// PutBudget stores a budget, or replaces it; one of nothing is removed.

@@ -20,7 +20,7 @@ const (
 	answerLife = 24 * time.Hour
 	// forgetEvery is how often old answers are deleted.
 	forgetEvery = time.Minute
-	// rowBytes is about what a row takes besides its header and body.
+	// rowBytes is roughly the size of a row without its header and body.
 	rowBytes = 300
 	// evictAtOnce is how many answers make room in one change, and forgetAtOnce how many
 	// old ones a call deletes.
@@ -28,8 +28,8 @@ const (
 	forgetAtOnce = 500
 )
 
-// answers knows how much is kept for idempotency keys. Since one server has the database,
-// it need not ask each time; it may be off by what is being written.
+// answers tracks how much is kept for idempotency keys. Since one server has the
+// database, it need not query each time; it may be off by concurrent writes.
 type answers struct {
 	bounds store.AnswerBounds
 
@@ -44,10 +44,10 @@ type answers struct {
 	evicting sync.Mutex // held by who makes room
 }
 
-// answerUse is what a project's answers take.
+// answerUse is the size of a project's answers.
 type answerUse struct{ bytes, keys int64 }
 
-// count finds out what is used.
+// count determines what is used.
 func (a *answers) count(ctx context.Context, pool *pgxpool.Pool) error {
 	used, bytes := map[string]*answerUse{}, int64(0)
 	rows, err := pool.Query(ctx, `SELECT project, sum(size)::bigint, count(*) FROM answers GROUP BY project`)
@@ -172,7 +172,7 @@ func scanAnswer(row pgx.CollectableRow, own *bool) (*store.Answer, error) {
 	return &a, json.Unmarshal([]byte(header), &a.Header)
 }
 
-// answerSize is what a row that was deleted took.
+// answerSize is the size of a deleted row.
 type answerSize struct {
 	project string
 	size    int64
@@ -243,8 +243,8 @@ func (s *Store) deleteAnswers(ctx context.Context, which string, args ...any) (i
 	return len(removed), nil
 }
 
-// forgetAnswers deletes some of what is too old, once in a while. Where much is, the next
-// calls go on with it, so that none waits long.
+// forgetAnswers deletes some expired answers, once in a while. If there are many, the
+// next calls continue, so that none takes long.
 func (s *Store) forgetAnswers(ctx context.Context, now time.Time) error {
 	a := &s.answers
 	a.mu.Lock()

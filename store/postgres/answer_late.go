@@ -8,9 +8,9 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// While the database is away, requests that have begun come to an end. Their reservations
-// would stay taken, and a client that repeats the request would be told for a day that it is being
-// worked on. So their ends are kept here until the database has them.
+// Requests may end while the database is unreachable. Their reservations would stay taken, and a
+// client that repeats the request would be told for a day that it is in progress. So their results
+// are kept here until the database has them.
 
 // maxLate bounds the ends that are kept, and maxLateBytes their bodies.
 const maxLate, maxLateBytes = 10_000, 64 << 20
@@ -20,7 +20,7 @@ const settleTime = 2 * time.Second
 
 type answerKey struct{ project, key string }
 
-// lateEnd is the answer, or nil where the key is to be free.
+// lateEnd is the answer, or nil if the key is to be released.
 type lateEnd struct{ answer *store.Answer }
 
 func (e lateEnd) bytes() int64 {
@@ -69,7 +69,8 @@ func (s *Store) settle(ctx context.Context, k answerKey) error {
 	return s.StoreAnswer(ctx, k.project, k.key, *e.answer)
 }
 
-// settleAll writes what was kept, until the database is away again, or some time has passed.
+// settleAll writes what was kept, until the database is unreachable again, or some time has
+// passed.
 func (s *Store) settleAll(ctx context.Context) {
 	end := time.Now().Add(settleTime)
 	a := &s.answers

@@ -23,8 +23,8 @@ func (s *Store) AuditEnds(ctx context.Context) (e store.AuditEnds, err error) {
 	return e, err
 }
 
-// AppendAudit implements store.Store. Lines that are there already are not added again:
-// whether a change was made is not always known.
+// AppendAudit implements store.Store. Existing lines are not added again: it is not
+// always known whether an earlier attempt succeeded.
 func (s *Store) AppendAudit(ctx context.Context, lines []store.AuditLine) error {
 	var c struct {
 		ids, times, statuses                                  []int64

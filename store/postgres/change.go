@@ -36,12 +36,12 @@ type statement struct {
 
 func do(text string, args ...any) statement { return statement{text, args} }
 
-// kind says what is asked of a change besides what it does.
+// kind says what guarantees a change needs.
 type kind int
 
 const (
-	// whole changes are safe once they return, and are tried again when nobody knows
-	// whether they were made: to make them twice comes to the same.
+	// whole changes are durable once they return, and are retried if it is unknown
+	// whether they were made: they are idempotent.
 	whole kind = iota
 	// once is for those that must not be made twice.
 	once
@@ -110,7 +110,7 @@ func (s *Store) hold(b *pgx.Batch, k kind) {
 	b.Queue(text, s.lease.epoch)
 }
 
-// transaction is a change that looks at what it finds.
+// transaction is a change that depends on what it reads.
 func (s *Store) transaction(ctx context.Context, op string, k kind, make func(context.Context, pgx.Tx) error) error {
 	return s.changing(ctx, op, k, func(ctx context.Context) error {
 		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
@@ -124,7 +124,7 @@ func (s *Store) transaction(ctx context.Context, op string, k kind, make func(co
 	})
 }
 
-// changing makes a change, and makes it again where that is right.
+// changing makes a change, and retries it if appropriate.
 func (s *Store) changing(ctx context.Context, op string, k kind, make func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("store: %s: %w", op, err)
@@ -140,7 +140,7 @@ func (s *Store) changing(ctx context.Context, op string, k kind, make func(conte
 	})
 }
 
-// attempts makes an attempt, and others where that is right.
+// attempts makes an attempt, and further ones if appropriate.
 func (s *Store) attempts(ctx context.Context, op string, repeatable bool, make func() error) error {
 	deadline := time.Now().Add(patience)
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -194,12 +194,12 @@ func gone(err error) bool {
 		errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err)
 }
 
-// codeHeld is what the database answers to a server that no longer holds it, codeOwned to one
-// that changes a sandbox of another's, codeMost and codeFast to one that starts more than a
-// project may have or too fast, and codeFull is the answer when its disk is full.
+// codeHeld is the database's error for a server that no longer holds it, codeOwned for one
+// that changes another host's sandbox, codeMost and codeFast for one that starts more than a
+// project may have or too fast, and codeFull for a full disk.
 const codeHeld, codeOwned, codeMost, codeFast, codeFull = "BTHY1", "BTHY2", "BTHY3", "BTHY4", "53100"
 
-// fault is what a caller is told of what failed.
+// fault is the error for the caller.
 func (s *Store) fault(op string, err error) error {
 	if err == nil {
 		return nil

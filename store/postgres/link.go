@@ -11,8 +11,8 @@ import (
 	"github.com/bothy-dev/bothy/store/record"
 )
 
-// addLink holds the rows of the token and the sandbox until the link is there, so that
-// who ends one of them sees it, and it sees who did.
+// addLink locks the rows of the token and the sandbox until the link is stored, so
+// that ending either of them sees the link, or the link sees that.
 const addLink = `WITH token AS MATERIALIZED (SELECT 1 FROM tokens WHERE id = $4 FOR SHARE),
 	sandbox AS MATERIALIZED (SELECT 1 FROM sandboxes WHERE id = $3 AND state NOT IN ('stopped', 'failed') FOR SHARE)
 	INSERT INTO links (id, project, sandbox_id, token_id, created_at, expires_at, record)

@@ -1,9 +1,9 @@
-// Package postgres keeps the server's state in a PostgreSQL database, 14 or later. One
-// server at a time uses a database: it holds a lease on it. With WithMember several share it,
-// each with a lease of its own. Only server and tests open it.
+// Package postgres keeps the server's state in a PostgreSQL database, 14 or later. One server
+// at a time uses a database: it holds a lease on it. With WithMember several share it, each
+// with its own lease. Only server and tests open it.
 //
-// It needs nothing of a connection beyond a transaction, so that a pooler may stand between:
-// no prepared statements, no locks of a session, no notifications.
+// It relies on nothing in a connection beyond a transaction, so that a pooler may be in
+// between: no prepared statements, no session locks, no notifications.
 package postgres
 
 import (
@@ -33,9 +33,9 @@ var migrations embed.FS
 
 // Store is a store.Store in a PostgreSQL database.
 //
-// What is written is as safe as the database makes its commits, but for answers, the last
-// use of tokens, and how far webhooks and agents have come: these are not waited for, and
-// the last of them may be lost with the database's host, as they are with a server's host.
+// Writes are as durable as the database's commits, except for answers, the last use of
+// tokens, and the progress of webhooks and agents: these are not waited for, and the last
+// of them may be lost if the database's host crashes, as they are with a server's host.
 type Store struct {
 	pool    *pgxpool.Pool
 	now     func() time.Time
@@ -66,22 +66,23 @@ type Option func(*Store)
 // WithNow sets the clock by which stored answers grow old.
 func WithNow(now func() time.Time) Option { return func(s *Store) { s.now = now } }
 
-// WithLog sets where the store tells of its lease.
+// WithLog sets where the store logs events of its lease.
 func WithLog(log *slog.Logger) Option { return func(s *Store) { s.log = log } }
 
 // WithAnswerBounds sets how much is kept for idempotency keys.
 func WithAnswerBounds(b store.AnswerBounds) Option { return func(s *Store) { s.answers.bounds = b } }
 
-// WithHome names the folder that has what is not in the database: the snapshots and the
-// machines. A database is of the first home that opens it, and no other opens it after that.
+// WithHome names the folder with what is not in the database: the snapshots and the
+// machines. A database belongs to the first home that opens it, and no other can open it
+// after that.
 func WithHome(id string) Option { return func(s *Store) { s.home = id } }
 
 // WithPatience sets for how long a database that does not answer is waited for.
 func WithPatience(d time.Duration) Option { return func(s *Store) { s.patience = d } }
 
-// WithHolder names the server that opens the store. Of one that died before it could let go
-// of the database, the next with its name takes it over at once: the caller must know that
-// it is dead.
+// WithHolder names the server that opens the store. If a server died without releasing the
+// database, the next one with its name takes over at once: the caller must be sure that it
+// is dead.
 func WithHolder(name string) Option { return func(s *Store) { s.lease.holder = name } }
 
 // Open connects to the database of a URL, takes it for this server, and makes or brings up
@@ -129,9 +130,9 @@ func Open(ctx context.Context, url string, opts ...Option) (_ *Store, err error)
 }
 
 const (
-	// connections is how many the pool may have where the URL does not say.
+	// connections is the size of the pool if the URL does not set it.
 	connections = 16
-	// connectTimeout is how long a host may take to answer where the URL does not say.
+	// connectTimeout is how long a host may take to answer if the URL does not set it.
 	connectTimeout = 5 * time.Second
 	// openPatience is for a database that starts with the same host as the server.
 	openPatience = 15 * time.Second
@@ -161,7 +162,8 @@ func parse(url string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// awaitDatabase waits until the database answers, and refuses what is too old.
+// awaitDatabase waits until the database answers, and refuses one that is too
+// old.
 func (s *Store) awaitDatabase(ctx context.Context) error {
 	deadline := time.Now().Add(s.patience)
 	for said := false; ; said = true {
@@ -179,7 +181,7 @@ func (s *Store) awaitDatabase(ctx context.Context) error {
 	}
 }
 
-// checkVersion refuses what is too old, and finds out whether the database can be reached.
+// checkVersion refuses a database that is too old, and checks whether it can be reached.
 func (s *Store) checkVersion(ctx context.Context) error {
 	var number int
 	var name string
@@ -236,8 +238,8 @@ func Check(ctx context.Context, url string) (i Info, err error) {
 	return i, nil
 }
 
-// checkForm refuses tables that a newer server has written. The server that brings them up to date
-// holds the lease, so they stay as they are while the lease is being taken.
+// checkForm refuses tables written by a newer server. The server that migrates them holds the
+// lease, so they do not change while the lease is being taken.
 func checkForm(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }) error {
@@ -313,7 +315,7 @@ func unreachable(err error) error {
 		WithHint("Check the `store` setting, that PostgreSQL runs there, and that it lets this user in.").Because(err)
 }
 
-// reason is what is wrong, in one line.
+// reason describes an error in one line.
 func reason(err error) string {
 	if e := (*pgconn.PgError)(nil); errors.As(err, &e) {
 		return fmt.Sprintf("%s (%s)", e.Message, e.Code)

@@ -59,7 +59,7 @@ type selection struct {
 	args  []any
 }
 
-// add adds a condition, in which each ? stands for the next argument.
+// add adds a condition, in which each ? is the next argument.
 func (q *selection) add(cond string, args ...any) {
 	for _, a := range args {
 		q.args = append(q.args, a)

@@ -11,7 +11,8 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Load gives load a store whose rows are all there when it returns, or none of them.
+// Load gives load a store whose rows are committed all together when it returns, or
+// not at all.
 func (s *Store) Load(ctx context.Context, load func(store.Rows) error) error {
 	return s.fault("load", pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		// What is read elsewhere may take longer than a change of a server's.

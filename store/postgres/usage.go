@@ -26,7 +26,7 @@ const (
 	stateStorage = "storage"
 )
 
-// added is what a row becomes to which counts are added.
+// added is the row after counts are added.
 func added(table string) string {
 	var sums []string
 	for m := range strings.SplitSeq(meters, ", ") {
@@ -35,7 +35,7 @@ func added(table string) string {
 	return strings.Join(sums, ", ")
 }
 
-// arrays are the arguments of so many arrays of numbers, from the first one on.
+// arrays are the arguments for n arrays of numbers, from the first one on.
 func arrays(first int) string {
 	var list []string
 	for i := range len(store.Counts{}) {
@@ -110,8 +110,8 @@ func (s *Store) WriteUsage(ctx context.Context, b store.UsageBatch) error {
 	return err
 }
 
-// usageSteps are what is to be done for a batch. What goes to the same row is added up
-// first, which a statement could not do.
+// usageSteps are the statements for a batch. Counts for the same row are added up
+// first, which a single statement could not do.
 func (s *Store) usageSteps(b store.UsageBatch) (steps []statement, err error) {
 	type hourOf struct {
 		digest [sha256.Size]byte
@@ -187,7 +187,7 @@ func (s *Store) batchName() string {
 	return stateBatch
 }
 
-// Digest is what a row of usage_keys is found by: its words may be longer than an index takes.
+// Digest is the index key of a row in usage_keys: its text may be longer than an index allows.
 func Digest(k store.UsageKey) [sha256.Size]byte {
 	var b []byte
 	for _, w := range []string{k.Project, k.Template, k.Sandbox, k.Labels} {

@@ -13,8 +13,8 @@ import (
 	"github.com/bothy-dev/bothy/store/usage"
 )
 
-// QueryUsage implements store.Usage. The database adds up. Only labels are told apart here:
-// they are JSON that may hold what the database's own would refuse.
+// QueryUsage implements store.Usage. The database adds up. Only labels are grouped here:
+// they are JSON that may contain what the database's own type would refuse.
 func (s *Store) QueryUsage(ctx context.Context, q store.UsageQuery) ([]store.UsageGroup, error) {
 	text, args := usageSQL(q)
 	type sums struct {
@@ -61,7 +61,7 @@ func labelsOf(text string, names []string) ([]string, error) {
 	return out, nil
 }
 
-// usageSQL adds up what a question is about, in the order of the answer.
+// usageSQL adds up a query's groups, in the order of the answer.
 func usageSQL(q store.UsageQuery) (text string, args []any) {
 	of := selection{}
 	of.add("h.hour >= ? AND h.hour < ?", q.From, q.To)

@@ -10,15 +10,15 @@ import (
 )
 
 // Lists are ordered by creation, newest first, and then by id. A cursor names
-// the last row of its page, so what is inserted meanwhile neither shifts nor
-// repeats anything.
+// the last row of its page, so rows inserted meanwhile neither shift nor repeat
+// anything.
 
 const (
 	defaultLimit = 100
 	maxLimit     = 1000
 )
 
-// PageSize is how many rows a page has when so many are asked for; 0 leaves it open.
+// PageSize is how many rows a page has for a requested number; 0 means the default.
 func PageSize(limit int) int {
 	switch {
 	case limit <= 0:
@@ -47,7 +47,7 @@ func ParseCursor(c string) (created int64, id string, err error) {
 		WithHint("Pass the next_cursor of the page before, unchanged, or leave it out to start at the first page.")
 }
 
-// Page is a page of so many items, of which one more was asked for than fits.
+// Page makes a page of n items, of which one more was queried than fits.
 func Page[T any](items []T, limit int, cursor func(T) string) bothy.Page[T] {
 	p := bothy.Page[T]{Items: items}
 	if len(items) > limit {

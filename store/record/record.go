@@ -11,10 +11,9 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// The records are what the `record` columns hold. They embed the words of the
-// project in their wire form and add what that form leaves out. A
-// field that is added to a word as `json:"-"` must be added here; a test walks
-// over all fields.
+// The records are the content of the `record` columns. They embed the domain
+// types in their wire format and add what that leaves out. A field that is
+// added to a type with `json:"-"` must be added here; a test checks all fields.
 
 type sandboxRecord struct {
 	store.Sandbox
@@ -73,7 +72,7 @@ func DecodeSnapshot(text string) (*bothy.Snapshot, error) {
 }
 
 // tokenRecord leaves out the key, which is never stored, and the time of the
-// last use, which has a column of its own.
+// last use, which has its own column.
 type tokenRecord struct {
 	bothy.Token
 	Hash string `json:"_hash"`
@@ -146,7 +145,7 @@ func DecodeLink(text string) (*bothy.Link, error) {
 	return &l, nil
 }
 
-// webhookRecord leaves out the state, which has a column of its own.
+// webhookRecord leaves out the state, which has its own column.
 type webhookRecord struct {
 	store.Webhook
 	ProjectID string `json:"_project,omitempty"`

@@ -18,7 +18,7 @@ const (
 	answerLife = 24 * time.Hour
 	// forgetEvery is how often old answers are deleted.
 	forgetEvery = time.Minute
-	// rowBytes is about what a row takes besides its header and body.
+	// rowBytes is roughly the size of a row without its header and body.
 	rowBytes = 300
 )
 
@@ -42,9 +42,9 @@ CREATE INDEX IF NOT EXISTS answers_age ON answers (created_at);
 CREATE INDEX IF NOT EXISTS answers_oldest ON answers (project, id) WHERE status <> 0;
 CREATE INDEX IF NOT EXISTS answers_whole ON answers (project, id) WHERE status <> 0 AND dropped = 0`
 
-// answers keeps the replies to requests with idempotency keys. They have a file of
-// their own: what callers can fill must not take room, pages or the write lock from
-// what the server cannot do without, and SQLite gives nothing back to the disk.
+// answers keeps the answers to requests with idempotency keys. They have a separate
+// file: data that callers can fill must not take space, pages or the write lock
+// from essential data, and SQLite does not return space to the disk.
 type answers struct {
 	mu     sync.Mutex // held while db is used, and for what follows
 	db     *sql.DB
@@ -58,13 +58,13 @@ type answers struct {
 	forgot time.Time // when nothing old was left
 }
 
-// answerUse is what a project's answers take.
+// answerUse is the size of a project's answers.
 type answerUse struct{ bytes, keys int64 }
 
 // answersPath is the file of the answers that go with a database.
 func answersPath(path string) string { return strings.TrimSuffix(path, ".db") + "-answers.db" }
 
-// open writes nothing into a file that is there, so that it works on a full disk.
+// open writes nothing into an existing file, so that it works on a full disk.
 func (a *answers) open(ctx context.Context, path string) error {
 	err := makePrivate(path)
 	if err == nil {
@@ -86,7 +86,7 @@ func (a *answers) open(ctx context.Context, path string) error {
 	return nil
 }
 
-// count finds out what is used.
+// count determines what is used.
 func (a *answers) count(ctx context.Context) error {
 	a.used, a.bytes = map[string]*answerUse{}, 0
 	if err := a.db.QueryRowContext(ctx, `SELECT coalesce(max(id), 0) FROM answers`).Scan(&a.stale); err != nil {

@@ -72,8 +72,8 @@ func (a *answers) thin(ctx context.Context, project string) (n int, err error) {
 	return n, nil
 }
 
-// forgetOld deletes some of what is too old, once in a while. Where much is, the
-// next calls go on with it, so that none waits long.
+// forgetOld deletes some expired answers, once in a while. If there are many,
+// the next calls continue, so that none takes long.
 func (a *answers) forgetOld(ctx context.Context, now time.Time) error {
 	if since := now.Sub(a.forgot); since >= 0 && since < forgetEvery {
 		return nil

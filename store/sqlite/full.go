@@ -15,8 +15,7 @@ import (
 // fullBelow is the room in bytes below which a disk counts as full.
 const fullBelow = 1 << 20
 
-// fault is what a caller is told of a change that failed: that the disk is full, where
-// it is.
+// fault is the caller's error for a failed change: that the disk is full, if it is.
 func (s *Store) fault(op string, err error) error {
 	if err == nil {
 		return nil
@@ -30,7 +29,7 @@ func (s *Store) fault(op string, err error) error {
 }
 
 // isFull reports whether an error of SQLite means that there is no room in a folder.
-// Not every file that SQLite cannot make longer is told of as a full disk.
+// SQLite does not report every file that it cannot extend as a full disk.
 func isFull(err error, dir string) bool {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {

@@ -66,7 +66,7 @@ func (s *Store) WriteRows(ctx context.Context, t store.Table, rows [][]any) erro
 	defer s.write.Unlock()
 	switch t.Name {
 	case "events_end":
-		// The row is there only after a first event.
+		// The row exists only after a first event.
 		_, err := s.fast.ExecContext(ctx, `DELETE FROM sqlite_sequence WHERE name = 'events'`)
 		if err == nil {
 			_, err = s.fast.ExecContext(ctx, `INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)`, rows[0]...)

@@ -26,18 +26,18 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// readers is how many reads may go on at once.
+// readers is how many reads may run at once.
 const readers = 4
 
 // Store is a store.Store in a SQLite file.
 //
 // The file is in WAL mode. Without a sync, a commit is in the operating
-// system's hands and survives the death of this process; with one it survives
-// a power cut too, and costs what the disk takes for an fsync. So there are two
-// connections that write: fast for what dies with the host anyway, durable for
-// what must outlive it. write is held while either of them is used, because
-// SQLite lets only one write at a time and waiting here is cheaper and fairer
-// than its busy loop.
+// system's hands and survives a crash of this process; with one it also
+// survives a power cut, and costs an fsync. So there are two connections that
+// write: fast for what dies with the host anyway, durable for what must outlive
+// it. write is held while either of them is used, because SQLite allows only
+// one writer at a time and waiting here is cheaper and fairer than its busy
+// loop.
 type Store struct {
 	write   sync.Mutex
 	packing sync.Mutex // taken before write
@@ -148,8 +148,8 @@ func migrate(ctx context.Context, db *sql.DB, a *answers) error {
 	return err
 }
 
-// refuseNewer refuses a database that a later server has changed: this one would
-// neither find nor keep what it does not know of.
+// refuseNewer refuses a database that a newer server has changed: this one would
+// neither find nor keep what it does not know.
 func refuseNewer(ctx context.Context, p *goose.Provider) error {
 	has, err := p.GetDBVersion(ctx)
 	if err != nil {
@@ -171,8 +171,8 @@ func (s *Store) Close() error { return s.closeAll() }
 
 func (s *Store) closeAll() error {
 	var errs []error
-	// The last connection to close folds the log into the database; it must be
-	// one that syncs.
+	// The last connection to close checkpoints the WAL into the database; it
+	// must be one that syncs.
 	for _, db := range []*sql.DB{s.answers.db, s.read, s.fast, s.durable} {
 		if db != nil {
 			errs = append(errs, db.Close())

@@ -17,8 +17,7 @@ import (
 var _ store.Usage = (*Store)(nil)
 
 const (
-	// hoursPerDay is that of a time zone in which nobody lives: UTC without
-	// leap seconds.
+	// hoursPerDay is exact, since times are in UTC without leap seconds.
 	hoursPerDay = 24
 	// maxKeys bounds the keys that are remembered. They are forgotten
 	// beyond that.
@@ -191,7 +190,7 @@ type (
 	}
 )
 
-// everybody is the project of the sums over all projects.
+// everybody is the project for sums over all projects.
 const everybody = ""
 
 // rows adds up what goes to the same row before it writes: the sums are few.

@@ -15,9 +15,9 @@ import (
 
 // Hours are packed when they are over: each time into the pack of their day, and
 // when that is over into one of its sums, and so for months. A pack that must be
-// made, or made anew because something was counted late, is in usage_unpacked,
-// and until it is made its records are read instead. So no answer ever depends on
-// how far the packing is.
+// made, or remade because something was counted late, is listed in
+// usage_unpacked, and until it is made its records are read instead. So no answer
+// ever depends on the progress of packing.
 
 // The grains of packs.
 const (
@@ -189,7 +189,7 @@ func (s *Store) makePack(ctx context.Context, u unpacked) error {
 	return tx.Commit()
 }
 
-// dropPack has a pack be made anew.
+// dropPack causes a pack to be remade.
 func (s *Store) dropPack(ctx context.Context, p packAt) error {
 	s.write.Lock()
 	defer s.write.Unlock()
@@ -206,7 +206,7 @@ func (s *Store) dropPack(ctx context.Context, p packAt) error {
 	return w.err
 }
 
-// unpack has a pack be made anew.
+// unpack causes a pack to be remade.
 func (w *usageWriter) unpack(p packAt) {
 	w.exec(w.u.dropPack, p.grain, p.at, p.project)
 	w.exec(w.u.unpack, p.grain, p.at, p.project)

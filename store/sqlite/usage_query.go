@@ -13,10 +13,10 @@ import (
 	"github.com/bothy-dev/bothy/store/usage"
 )
 
-// A question is answered from the largest stretches of time that fit: whole months
-// and days from what is kept of months and days, and what is left at both ends
-// from hours. Questions about templates and projects go to the tables of totals,
-// those about sandboxes and labels to the packs.
+// A query is answered from the largest periods that fit: whole months and days
+// from monthly and daily data, and the rest at both ends from hours. Queries by
+// template and project use the tables of totals, those by sandbox and label the
+// packs.
 
 // QueryUsage implements store.Usage.
 func (s *Store) QueryUsage(ctx context.Context, q store.UsageQuery) (list []store.UsageGroup, err error) {
@@ -126,7 +126,7 @@ func (p usagePart) group(unit int64, q store.UsageQuery) int64 {
 	return unit
 }
 
-// totals adds up a stretch of one project's time, or everybody's.
+// totals adds up a period of one project, or of all.
 func (s *Store) totals(ctx context.Context, q store.UsageQuery, p usagePart, project string, found *usage.Groups) error {
 	var of store.UsageGroup
 	var c store.Counts
@@ -203,8 +203,8 @@ func (s *Store) words(ctx context.Context, text string, args ...any) (list []str
 	return list, rows.Err()
 }
 
-// cell is what is asked of the packs of one stretch of time: from and to are
-// hours for the grain of hours, and days for the others.
+// cell is a query to the packs of one period: from and to are hours for the
+// grain of hours, and days for the others.
 type cell struct {
 	grain    string
 	at       int64
@@ -215,7 +215,7 @@ type cell struct {
 	rows bool
 }
 
-// queryPacks answers from the packs, and where there is none from the records.
+// queryPacks answers from the packs, and from the records if there is none.
 func (s *Store) queryPacks(ctx context.Context, q store.UsageQuery, found *usage.Groups) error {
 	packed, err := s.packed(ctx)
 	if err != nil {
@@ -349,7 +349,7 @@ func (s *Store) queryCell(ctx context.Context, q store.UsageQuery, c cell, proje
 	return err
 }
 
-// queryRecords is for what is not packed.
+// queryRecords is for data that is not packed.
 func (s *Store) queryRecords(ctx context.Context, q store.UsageQuery, c cell, project string, found *usage.Groups) error {
 	records, err := s.records(ctx, c, project)
 	if p := usage.PackRecords(project, records, c.grain == grainHour || c.rows); p != nil && err == nil {
@@ -416,7 +416,7 @@ func (s *Store) eachPack(ctx context.Context, q store.UsageQuery, c cell, projec
 // maxQueries bounds the questions about packs that are kept prepared.
 const maxQueries = 128
 
-// queryAgain is for what one answer asks many times: it prepares it.
+// queryAgain is for queries that one answer makes many times: it prepares them.
 func (s *Store) queryAgain(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
 	s.usage.mu.Lock()
 	st, known := s.usage.queries[text]

@@ -236,7 +236,7 @@ func testForgetEvents(t *testing.T, f *fixture) {
 	}
 }
 
-// fewer is a context that ends after it was looked at so many times.
+// fewer is a context that ends after it was checked n times.
 type fewer struct {
 	context.Context
 	left *atomic.Int64

@@ -12,7 +12,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// usage is the part of a store that keeps what was used.
+// usage is the part of a store that stores usage.
 func (f *fixture) usage() store.Usage {
 	f.Helper()
 	u, ok := f.Store.(store.Usage)
@@ -144,7 +144,7 @@ func sameGroup(a, b store.UsageGroup) bool {
 	return store.CompareUsage(a, b) == 0 && a.Counts == b.Counts
 }
 
-// sumUp is what a query must answer.
+// sumUp is the expected answer to a query.
 func sumUp(rows []store.UsageRow, q store.UsageQuery) []store.UsageGroup {
 	sums := map[string]*store.UsageGroup{}
 	in := func(want, is string) bool { return want == "" || want == is }

@@ -1,12 +1,12 @@
-// Package usage keeps what was used in packs: columns of one project and one stretch of
-// time. A question reads only the columns that it asks about, so adding up millions of
-// records takes as long as reading thousands of rows from the database does.
+// Package usage stores usage in packs: columns for one project and one period. A query
+// reads only the columns that it needs, so adding up millions of records takes as long as
+// reading thousands of rows from the database.
 //
 // What is written first are rows: amounts of each meter by hour and key (project,
-// template, sandbox, labels). They stay the truth, and packs are made from them, of days
-// for hours and of months for days, once a stretch of time is over. A pack that is
-// damaged or missing is made again, and the question is answered from the rows
-// meanwhile. package store/sqlite holds the rows and the packs, and decides which to ask.
+// template, sandbox, labels). They are authoritative, and packs are made from them, by
+// day for hours and by month for days, once a period is over. A damaged or missing pack
+// is remade, and queries are answered from the rows meanwhile. Package store/sqlite holds
+// the rows and the packs, and decides which to use.
 //
 // An answer is a page of groups in order. It is made in one pass over the packs that
 // keeps only the groups that can still be on the page.
@@ -232,8 +232,7 @@ func packCounts(values []store.Counts) counts {
 	return append(c, make([]byte, countsTail)...)
 }
 
-// Pack is what a question needs of a pack: the parts that it does not ask for may
-// be missing.
+// Pack holds the parts of a pack that a query needs; others may be missing.
 type Pack struct {
 	Project string
 	counts  counts
@@ -248,7 +247,7 @@ type Pack struct {
 // castagnoli is the polynomial that processors have an instruction for.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// sealed is a part as it is stored: with its checksum.
+// sealed is a part as stored, with its checksum.
 func sealed(part []byte) []byte {
 	return binary.LittleEndian.AppendUint32(slices.Clip(part), crc32.Checksum(part, castagnoli))
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// A page of an answer is made in one pass that keeps only what can be on it: what
-// comes after the page before, and before the last of the groups that fill it
-// already.
+// A page of an answer is made in one pass that keeps only groups that can be on
+// it: those after the previous page, and before the last of the groups that
+// already fill it.
 
 // Groups are the groups of a page.
 type Groups struct {
@@ -62,7 +62,7 @@ func (g *Groups) Add(of store.UsageGroup, c store.Counts) {
 	g.List = append(g.List, made)
 }
 
-// nameOf appends what tells a group from all others, and is in order as they are.
+// nameOf appends a unique name of a group, in the same order as the groups.
 func nameOf(b []byte, of store.UsageGroup) []byte {
 	b = binary.BigEndian.AppendUint64(b, uint64(of.At))
 	b = appendWord(appendWord(appendWord(b, of.Project), of.Sandbox), of.Template)
@@ -85,7 +85,7 @@ func (g *Groups) sort() {
 	slices.SortFunc(g.List, func(a, b *group) int { return strings.Compare(a.name, b.name) })
 }
 
-// Tighten drops what is beyond the page, and reports whether the page is full.
+// Tighten drops groups beyond the page, and reports whether the page is full.
 func (g *Groups) Tighten() bool {
 	if g.limit == 0 || len(g.List) < g.limit {
 		return false
@@ -169,7 +169,7 @@ type scanner struct {
 	table    []int32
 }
 
-// cleared is a slice of so many zeros, in the same space if it is large enough.
+// cleared is a slice of n zeros, in the same space if it is large enough.
 func cleared[T any](s []T, n int) []T {
 	s = slices.Grow(s[:0], n)[:n]
 	clear(s)
@@ -263,7 +263,7 @@ func (s *scanner) searchHour(at int64) place {
 	}
 }
 
-// place is where a value is in a column, or would be.
+// place is the index of a value in a column, or where it would be.
 type place struct {
 	at    uint64
 	found bool
@@ -326,10 +326,10 @@ func (s *scanner) words(w words, after, last string) {
 	}
 }
 
-// most is what a rank may come to.
+// most is the largest possible rank.
 const most = 1 << 62
 
-// grow makes room in the ranks for a further column of so many values.
+// grow makes room in the ranks for another column of n values.
 func (s *scanner) grow(size uint64, after, last place) uint64 {
 	if s.size > most/size {
 		s.squeeze()

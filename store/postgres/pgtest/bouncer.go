@@ -31,7 +31,7 @@ func (s *Server) Bouncer(t testing.TB, database string) string {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// Any user is let in, as the one that the line of databases names.
+	// Any user may log in, as the one named in the databases line.
 	settings := fmt.Sprintf(`[databases]
 * = host=%[1]s user=postgres
 [pgbouncer]

@@ -1,6 +1,5 @@
-// Package pgtest runs PostgreSQL for tests: a cluster of its own in a folder for temporary
-// files, reached by a socket in it, as the user postgres where the tests are root. Only
-// tests import it.
+// Package pgtest runs PostgreSQL for tests: a new cluster in a temporary folder, reached
+// by a socket in it, as the user postgres if the tests are root. Only tests import it.
 package pgtest
 
 import (
