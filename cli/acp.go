@@ -238,7 +238,8 @@ func (e *editing) keepAlive(ctx context.Context, seconds int) (stop func()) {
 	return func() { cancel(); done.Wait() }
 }
 
-// finish carries out what is left, and ends or pauses the sandbox, whatever happened.
+// finish copies out the remaining changes, and ends or pauses the sandbox, whatever
+// happened.
 func (e *editing) finish(err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

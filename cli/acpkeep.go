@@ -18,7 +18,8 @@ import (
 // folderKey is the metadata of a sandbox that is kept for a folder of this host.
 const folderKey = "bothy.acp"
 
-// start makes a sandbox, or takes up the one that was kept for the same folder and agent.
+// start creates a sandbox, or continues with the one that was kept for the same folder
+// and agent.
 func (e *editing) start(ctx context.Context, req bothy.SandboxCreate) (map[string]folder.State, error) {
 	if !e.f.keep {
 		return nil, e.fresh(ctx, req)
@@ -90,7 +91,7 @@ func (e *editing) leave(ctx context.Context) error {
 	return nil
 }
 
-// statesFile is where this host remembers what it had in common with a sandbox.
+// statesFile is where this host stores the common state with a sandbox.
 func statesFile(sandbox string) (string, error) {
 	dir := os.Getenv("XDG_STATE_HOME")
 	if dir == "" {

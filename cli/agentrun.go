@@ -164,7 +164,7 @@ func repositoryName(repo string) string {
 	return name
 }
 
-// fetch brings the repository into the sandbox, and keeps in mind what it was like.
+// fetch copies the repository into the sandbox, and records its initial state.
 func (r *agentRun) fetch(ctx context.Context) error {
 	if isURL(r.f.repo) {
 		clone := []string{"git", "clone", "--quiet"}
@@ -206,7 +206,7 @@ func (r *agentRun) carry(ctx context.Context) error {
 	return err
 }
 
-// The agent's own repository is left alone: what was changed is found by a second one.
+// The agent's own repository is left alone: a second one is used to find changes.
 const (
 	baseGit    = `git --git-dir="$HOME/.cache/bothy/base.git" --work-tree=. -c core.autocrlf=false -c user.name=bothy -c user.email=bothy@localhost -c commit.gpgsign=false `
 	baseScript = `mkdir -p "$HOME/.cache/bothy" && git init --quiet --bare "$HOME/.cache/bothy/base.git" && ` +
@@ -273,7 +273,7 @@ func (j jsonPieces) Write(p []byte) (int, error) {
 
 func (jsonPieces) Close() error { return nil }
 
-// agentPatch is what was changed in a repository of a sandbox.
+// agentPatch returns the changes in a sandbox's repository.
 func agentPatch(ctx context.Context, s *session, id, dir string) (string, error) {
 	var patch, problem strings.Builder
 	code := -1

@@ -19,9 +19,9 @@ import (
 // credentials are in the file that this one would write.
 const foreignTimeout = 5 * time.Second
 
-// announce says on standard output where the server listens and where a key of
-// it is. The key of a server that was told of no file goes to where the user's
-// commands look for it. done is called when the server has ended.
+// announce prints where the server listens and where a key for it is. Unless a
+// file was given, the key is written to where the user's commands look for it.
+// done is called when the server has ended.
 func (a *app) announce(ctx context.Context, s *server.Server, bootstrap string) (done func(), err error) {
 	path, err := s.FirstKey(ctx, bootstrap)
 	if err != nil {
@@ -69,9 +69,10 @@ func saveServerFile(ctx context.Context, s *server.Server, credentials string) (
 }
 
 // publish writes credentials to where the user's commands find them, and returns
-// the file that holds a key of the same server. What opens this server is left as
-// it is, and so is what opens another: then there is no such file, and the result
-// is "". Credentials that open no server are kept under another name.
+// the file that holds a key for the same server. A file with a valid key for this
+// server is left as it is, and so is one for another server: then there is no
+// such file, and the result is "". Credentials that work on no server are kept
+// under another name.
 func (a *app) publish(ctx context.Context, mine client.Credentials, own func(client.Credentials) bool) (path string, err error) {
 	if path, err = client.CredentialsPath(); err != nil {
 		return "", err
@@ -106,7 +107,7 @@ func keepBeside(path string) error {
 // isDiskFull reports whether an error says that there is no room.
 func isDiskFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
-// diskAgain is how soon what a full disk did not allow is tried again.
+// diskAgain is how soon a write that failed on a full disk is retried.
 const diskAgain = 10 * time.Second
 
 // untilItWorks calls do from time to time until it succeeds, or ctx ends.

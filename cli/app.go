@@ -30,8 +30,9 @@ func newApp(stdin *os.File, stdout, stderr io.Writer) *app {
 	return &app{stdin: stdin, stdout: stdout, stderr: stderr}
 }
 
-// show prints what the API returned with --json, and calls human otherwise.
-// value is what was returned, for answers that are not one JSON document.
+// show prints what the API returned if --json is set, and calls human
+// otherwise. value is the result, for answers that are not a single JSON
+// document.
 func (a *app) show(value any, human func(w io.Writer)) error {
 	if !a.json {
 		human(a.stdout)

@@ -62,8 +62,8 @@ func readIgnore(folder, dockerfile string) (*patternmatcher.PatternMatcher, erro
 	return patternmatcher.New(nil)
 }
 
-// packContext writes a folder as a tar. The server leaves out what is ignored anyway; here
-// that saves sending it.
+// packContext writes a folder as a tar. The server would ignore the same files anyway;
+// leaving them out saves sending them.
 func packContext(w io.Writer, folder string, ignored *patternmatcher.PatternMatcher) error {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -90,7 +90,7 @@ func packContext(w io.Writer, folder string, ignored *patternmatcher.PatternMatc
 	return errors.Join(err, t.Close())
 }
 
-// keepsNames has the files sent that say what is ignored: the server reads them.
+// keepsNames makes sure that ignore files are sent: the server reads them.
 func keepsNames(name string) bool { return strings.HasSuffix(name, ".dockerignore") }
 
 func packContextEntry(t *tar.Writer, root *os.Root, name string, d fs.DirEntry) error {

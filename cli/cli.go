@@ -15,7 +15,7 @@ import (
 )
 
 // Main executes the command line of this process, and returns its exit code. version is
-// what the program says of itself.
+// the program's version.
 func Main(version string) int {
 	if doctor.IsProbe() {
 		return doctor.RunProbe()

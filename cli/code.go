@@ -156,8 +156,8 @@ func (a *app) showOutput(out bothy.CodeOutput) error {
 	return err
 }
 
-// keepOutput writes the other forms of what was displayed to a folder, where
-// they are numbered.
+// keepOutput writes the other formats of what was displayed to a folder, as
+// numbered files.
 func (a *app) keepOutput(out bothy.CodeOutput, folder string, n *int) error {
 	for _, kind := range slices.Sorted(maps.Keys(out)) {
 		ending, ok := kinds[kind]

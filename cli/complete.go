@@ -15,8 +15,7 @@ import (
 // completeTimeout bounds how long the Tab key may wait for a server.
 const completeTimeout = 2 * time.Second
 
-// A source finds words to complete with. A word may be followed by a tab and what
-// it is.
+// A source finds completions. A word may be followed by a tab and a description.
 type source func(ctx context.Context, s *session) ([]string, error)
 
 // words are a fixed source.

@@ -15,8 +15,8 @@ import (
 	"github.com/bothy-dev/bothy/client"
 )
 
-// credentialsName is where the credentials are below the home of another user,
-// whose environment is not known.
+// credentialsName is where the credentials are below another user's home, whose
+// environment is unknown.
 const credentialsName = ".config/bothy/credentials.json"
 
 func readCredentials(path string) (c client.Credentials, err error) {
@@ -100,8 +100,8 @@ func publishToCaller(ctx context.Context, c client.Credentials) error {
 	if home == "" {
 		return nil
 	}
-	// The folder is the user's, who may put links into it: os.Root follows none
-	// that lead out of it.
+	// The folder belongs to the user, who may put links into it: os.Root
+	// follows none that lead out of it.
 	root, err := os.OpenRoot(home)
 	if err != nil {
 		return err

@@ -216,8 +216,8 @@ func startOne(ctx context.Context, s *session) (time.Duration, error) {
 	return time.Since(start), err
 }
 
-// templateToTry is the default template where the server has it. An image of somebody's
-// own may lack anything.
+// templateToTry is the default template if the server has it. A custom image may lack
+// anything.
 func templateToTry(templates []*bothy.Template) string {
 	for _, t := range templates {
 		if t.Name == bothy.DefaultTemplate {

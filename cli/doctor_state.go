@@ -67,7 +67,7 @@ func checkUnclaimed(c config.Config) doctor.Result {
 	}
 }
 
-// endUnclaimed has the server end what it keeps aside.
+// endUnclaimed makes the server end the unclaimed machines.
 func (a *app) endUnclaimed(c config.Config) error {
 	list, err := register.Unclaimed(server.RegisterFolder(c))
 	for _, u := range list {

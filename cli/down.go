@@ -52,8 +52,8 @@ func (a *app) down(ctx context.Context, terminate bool) error {
 		return a.printDown(result)
 	}
 	result.Stopped, result.PID = true, server.PID
-	// A server that does not answer is stopped all the same, unless sandboxes
-	// were to be ended.
+	// A server that does not answer is stopped anyway, unless sandboxes were to
+	// be ended.
 	if err := a.drain(ctx, server, terminate, result); err != nil {
 		if terminate {
 			return err

@@ -14,8 +14,8 @@ import (
 	"github.com/bothy-dev/bothy/internal/exitcode"
 )
 
-// The exit codes of every command other than run, exec and sh, which exit with
-// the code of what they ran.
+// The exit codes of every command except run, exec and sh, which exit with the
+// code of what they ran.
 const (
 	exitDone        = exitcode.Done
 	exitFailed      = exitcode.Failed
@@ -37,7 +37,7 @@ type wrongUsage struct {
 
 func (e *wrongUsage) Error() string { return e.detail }
 
-// usageError turns what the flag parser says into wrong usage of cmd.
+// usageError turns an error of the flag parser into a usage error of cmd.
 func usageError(cmd *cobra.Command, err error) error {
 	return &wrongUsage{detail: flagDetail(err), hint: fmt.Sprintf("`%s --help` shows how to use it.", cmd.CommandPath())}
 }

@@ -142,8 +142,8 @@ func interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// execJSON runs a command and prints the API's answer. A pipe is read only
-// with input: one that is never closed would block the command for ever.
+// execJSON runs a command and prints the API's answer. A pipe is read only with
+// --stdin: one that is never closed would block the command forever.
 func (a *app) execJSON(ctx context.Context, s *session, id string, req bothy.ExecRequest, input bool) error {
 	if kind := a.inputKind(); kind == inputFile || (kind == inputPipe && input) {
 		if err := a.wholeInput(&req); err != nil {

@@ -31,7 +31,7 @@ not matter: nothing in the sandbox can reach out through this.`,
 		if err != nil {
 			return err
 		}
-		// A sandbox that is not there is said now, not at the first connection.
+		// A missing sandbox is reported now, not at the first connection.
 		if _, err := s.sandboxes.Get(ctx, args[0]); err != nil {
 			return interrupted(ctx, err)
 		}
@@ -110,8 +110,8 @@ func (a *app) accept(ctx context.Context, s *session, id string, l net.Listener,
 // that has said all it had to say.
 const lingerTime = 30 * time.Second
 
-// tunnel carries bytes both ways until the sandbox's side is done. A WebSocket
-// cannot be closed by half, so the end of what the client says is not passed on.
+// tunnel copies bytes both ways until the sandbox's side is done. A WebSocket
+// cannot be half-closed, so the end of the client's input is not passed on.
 func tunnel(local, remote net.Conn) {
 	defer remote.Close()
 	go func() {

@@ -37,7 +37,7 @@ func reason(err error) error {
 	return err
 }
 
-// warn tells of something that does not stop the work.
+// warn prints a problem that does not stop the work.
 func (a *app) warn(format string, args ...any) {
 	fmt.Fprintf(a.stderr, "bothy: "+format+"\n", args...)
 }

@@ -21,7 +21,7 @@ type networkFlags struct {
 
 func (f *networkFlags) add(flags *pflag.FlagSet) { f.addFor(flags, "off") }
 
-// addFor is add with another mode where no flag is given.
+// addFor is add with a different default mode.
 func (f *networkFlags) addFor(flags *pflag.FlagSet, byDefault string) {
 	flags.StringVar(&f.mode, "network", "", "network `mode`: off, restricted (package registries, GitHub, LLM APIs) or open (default "+byDefault+")")
 	flags.StringSliceVar(&f.presets, "preset", nil, "restrict the network to this `preset` of destinations (repeatable)")

@@ -144,8 +144,8 @@ func (a *app) serve(ctx context.Context, c config.Config, bootstrap string) erro
 	return s.Serve(ctx)
 }
 
-// onHangup has the certificate read again at each SIGHUP, or the server stopped where
-// there is no TLS.
+// onHangup reloads the certificate at each SIGHUP, or stops the server if there is no
+// TLS.
 func onHangup(ctx context.Context, hup <-chan os.Signal, s *server.Server, stop func()) {
 	for {
 		select {

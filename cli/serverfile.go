@@ -76,7 +76,7 @@ func runningServer() (*serverFile, error) {
 }
 
 // alive reports whether the process is still the one that was started. Its
-// binary may have been replaced since.
+// binary may have been replaced meanwhile.
 func (f *serverFile) alive() bool {
 	start, err := startTime(f.PID)
 	if err != nil || start != f.Start {
@@ -86,8 +86,8 @@ func (f *serverFile) alive() bool {
 	return err == nil && strings.TrimSuffix(exe, " (deleted)") == strings.TrimSuffix(f.Exe, " (deleted)")
 }
 
-// log is the file that the process writes its log to, or "" where that is none, such
-// as the terminal or the journal of a service.
+// log is the file that the process writes its log to, or "" if that is not a file
+// but the terminal or a service's journal.
 func (f *serverFile) log() string {
 	path, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/2", f.PID))
 	if err != nil {

@@ -32,7 +32,7 @@ func newSnapshot(a *app) *cobra.Command {
 	return cmd
 }
 
-// waitFlag lets somebody wait for the object storage.
+// waitFlag adds the flag to wait for the object storage.
 func waitFlag(cmd *cobra.Command, wait *bothy.Durable) {
 	cmd.Flags().StringVar((*string)(wait), "wait", "", "end when the snapshot is in a `place`: store is the object storage")
 }

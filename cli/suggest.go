@@ -26,12 +26,12 @@ func onlyCommands(cmd *cobra.Command, args []string) error {
 	return usagef(hint, "unknown command %q for %q", args[0], cmd.CommandPath())
 }
 
-// valueKinds says what the values of flags are, by their types.
+// valueKinds describes the values of flags, by their types.
 var valueKinds = map[string]string{
 	"int": "a whole number", "float64": "a number", "bool": "true or false", "duration": "a time such as 90s, 10m or 24h",
 }
 
-// flagDetail says what is wrong with a flag. The library's own words name Go
+// flagDetail says what is wrong with a flag. The library's own message names Go
 // functions.
 func flagDetail(err error) string {
 	var invalid *pflag.InvalidValueError

@@ -260,8 +260,7 @@ func (a *app) openLeft(ctx context.Context, s *session, b *bothy.Build, failed *
 	return failed
 }
 
-// buildLine prints one event: its step, where that is another one than before, and what a
-// command has said.
+// buildLine prints one event: its step, if that has changed, and a command's output.
 func (a *app) buildLine(e bothy.BuildEvent, begins bool) {
 	if begins {
 		io.WriteString(a.stderr, "=> "+join(e.Step, "")+"\n")

@@ -26,7 +26,7 @@ func (f *startFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&f.want.DiskMB, "start-disk", 0, "disk of sandboxes with it, in `MiB` (default 2048)")
 }
 
-// read returns what the flags ask for, or nil.
+// read returns the request in the flags, or nil.
 func (f *startFlags) read() (*bothy.TemplateStart, error) {
 	f.want.Command = f.start
 	if f.ready != "" {

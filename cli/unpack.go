@@ -25,7 +25,7 @@ type unpacker struct {
 	refused []string
 }
 
-// unpack writes a tar below folder, and says what it refused to write.
+// unpack writes a tar below folder, and returns what it refused to write.
 func unpack(r io.Reader, folder string) (refused []string, err error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {

@@ -131,7 +131,7 @@ func (a *app) requirements(ctx context.Context, listen string, install bool) err
 	return nil
 }
 
-// ensureTemplate builds a template unless it is there.
+// ensureTemplate builds a template unless it exists.
 func (a *app) ensureTemplate(ctx context.Context, s *session, name string) error {
 	_, err := s.templates.Template(ctx, name)
 	if bothy.ErrorCode(err) != bothy.CodeTemplateNotFound {

@@ -40,7 +40,7 @@ func (u *uploader) put(ctx context.Context, sources []string, to string) error {
 	return nil
 }
 
-// look says what lies at a path in the sandbox.
+// look returns what is at a path in the sandbox.
 func (u *uploader) look(ctx context.Context, path string) (exists, isDir bool, err error) {
 	info, err := u.session.files.Stat(ctx, u.id, path, u.user)
 	if bothy.ErrorCode(err) == bothy.CodeFileNotFound {
@@ -74,8 +74,8 @@ func (u *uploader) putOne(ctx context.Context, source, to string, into, exists b
 	return fmt.Errorf("cannot copy %s: it is neither a file nor a folder", source)
 }
 
-// baseName is the name that a copy gets inside a folder; "" when the source
-// means what is in it.
+// baseName is the name that a copy gets inside a folder; "" if the source means
+// the folder's content.
 func baseName(source string) string {
 	if source == "." || strings.HasSuffix(source, "/.") {
 		return ""

@@ -21,11 +21,11 @@ const startTimeout = 60 * time.Second
 
 func logPath() string { return filepath.Join(home(), "server.log") }
 
-// adminPath is where the server writes the key that it makes at its first
+// adminPath is where the server writes the key that it creates at its first
 // start.
 func adminPath() string { return filepath.Join(home(), server.AdminFile) }
 
-// startServer starts `bothy serve` in a session of its own, and waits until it
+// startServer starts `bothy serve` in a new session, and waits until it
 // answers.
 func (a *app) startServer(ctx context.Context, listen string, args []string) (*serverFile, error) {
 	if err := os.MkdirAll(home(), 0o711); err != nil {
@@ -106,7 +106,7 @@ func (a *app) waitHealthy(ctx context.Context, server *serverFile, ended <-chan 
 	return nil
 }
 
-// printLog shows what the server wrote since its start, at most the last lines.
+// printLog shows the last lines that the server has logged since its start.
 func (a *app) printLog(from int64) {
 	const lines = 15
 	b, err := os.ReadFile(logPath())
@@ -119,12 +119,12 @@ func (a *app) printLog(from int64) {
 	}
 }
 
-// install installs packages, showing what the package manager says.
+// install installs packages, showing the package manager's output.
 func (a *app) install(ctx context.Context, packages []string) error {
 	return a.hostCommand(ctx, doctor.InstallCommand(packages))
 }
 
-// hostCommand runs a command line, and shows it and what it says.
+// hostCommand runs a command line, and shows it and its output.
 func (a *app) hostCommand(ctx context.Context, line string) error {
 	fmt.Fprintln(a.stderr, line)
 	cmd := exec.CommandContext(ctx, "sh", "-c", line)

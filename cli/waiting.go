@@ -10,7 +10,7 @@ import (
 // quiet is how long a person waits without being told what for.
 const quiet = 1500 * time.Millisecond
 
-// create makes a sandbox. Where that takes long it says what the server is doing,
+// create creates a sandbox. If that takes long it shows what the server is doing,
 // such as fetching a kernel for its first virtual machine.
 func (a *app) create(ctx context.Context, s *session, req bothy.SandboxCreate) (*bothy.Sandbox, error) {
 	watched, stop := context.WithCancel(ctx)
@@ -23,8 +23,8 @@ func (a *app) create(ctx context.Context, s *session, req bothy.SandboxCreate) (
 	return s.sandboxes.Create(ctx, req)
 }
 
-// tellOfPreparation shows the steps of what a slow start waits for until ctx ends.
-// That no such step is heard of is no failure.
+// tellOfPreparation shows the steps that a slow start waits for, until ctx ends.
+// It is not an error if there are none.
 func (a *app) tellOfPreparation(ctx context.Context, s *session, begun time.Time) {
 	select {
 	case <-ctx.Done():

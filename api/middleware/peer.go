@@ -2,10 +2,10 @@ package middleware
 
 import "context"
 
-// Peer is what another host of a cluster says of a request that it passes on, which has been
-// checked there as one from outside is.
+// Peer is what another host of a cluster says about a request that it forwards, which has
+// been checked there like any request from outside.
 type Peer struct {
-	// Remote and Scheme are where the request came from, and how.
+	// Remote and Scheme are the request's origin.
 	Remote, Scheme string
 	// Project and TokenID are the key's that lets it in, where it brings none itself.
 	Project, TokenID string
@@ -13,13 +13,13 @@ type Peer struct {
 
 type peerKey struct{}
 
-// WithPeer says that a request comes from another host. Only what has checked the other end
-// of the connection may say so.
+// WithPeer marks a request as coming from another host. Only code that has authenticated
+// the other end of the connection may call it.
 func WithPeer(ctx context.Context, p Peer) context.Context {
 	return context.WithValue(ctx, peerKey{}, &p)
 }
 
-// PeerFrom returns what was said, or nil.
+// PeerFrom returns the peer of a request, or nil.
 func PeerFrom(ctx context.Context) *Peer {
 	p, _ := ctx.Value(peerKey{}).(*Peer)
 	return p

@@ -85,7 +85,7 @@ func (w *WholeProblem) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Send sends what was held back.
+// Send sends the buffered answer.
 func (w *WholeProblem) Send() {
 	if w.status == 0 {
 		return
@@ -95,7 +95,7 @@ func (w *WholeProblem) Send() {
 	_, _ = w.ResponseWriter.Write(w.body.Bytes())
 }
 
-// settle reads and drops what is left of a body that was refused.
+// settle reads and discards the rest of a refused body.
 func (s *Chain) settle(w *recorder) {
 	if !w.refused || !w.body.pending() {
 		return

@@ -11,20 +11,21 @@ import (
 	"github.com/bothy-dev/bothy/api/problem"
 )
 
-// A Request is what the middleware knows of a request while it is worked on.
+// A Request is what the middleware knows about a request in flight.
 type Request struct {
 	id     string
 	Caller *bothy.Caller
-	// Operation is what was asked for, if that was recognised; command, sandbox and
-	// object are for the audit. recorded says that another protocol has recorded it.
+	// Operation is the requested operation, if it was recognised; command, sandbox
+	// and object are for the audit. recorded says that another protocol has recorded
+	// it.
 	Operation                *Operation
 	command, sandbox, object string
 	recorded                 bool
-	// Use is what was asked of a port in a sandbox, if that was it.
+	// Use is the request to a port in a sandbox, if it is one.
 	Use *PortUse
 	// Outer is the call of another protocol, if it is one.
 	Outer *Outer
-	// problem is what the caller was told, with its cause.
+	// problem is the error sent to the caller, with its cause.
 	problem *problem.Problem
 
 	hold
@@ -62,7 +63,7 @@ func requestID(r *http.Request) string {
 	return "req_" + hex.EncodeToString(b[:])
 }
 
-// recorder knows what was answered.
+// recorder records the answer.
 type recorder struct {
 	http.ResponseWriter
 	status int

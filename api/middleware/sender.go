@@ -9,8 +9,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// sender says from where and by which scheme a request was sent. What a trusted
-// proxy says of that is believed; from anyone else it is only the sender's word.
+// sender returns the client's address and scheme of a request. A trusted proxy's
+// headers are believed; anyone else's are ignored.
 func (s *Chain) sender(r *http.Request) (remote, scheme string) {
 	if p := PeerFrom(r.Context()); p != nil {
 		return p.Remote, p.Scheme
@@ -40,8 +40,8 @@ func (s *Chain) trusts(a netip.Addr) bool {
 	return slices.ContainsFunc(s.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// client walks back along the proxies to the first address that is not of one that
-// is trusted. What stands before it is that client's own word.
+// client walks back along the proxies to the first address that is not a trusted
+// proxy. Anything before it is that client's own claim.
 func (s *Chain) client(from netip.Addr, forwarded []string) netip.Addr {
 	for i := len(forwarded) - 1; i >= 0 && s.trusts(from); i-- {
 		text := forwarded[i]
@@ -70,8 +70,8 @@ func splitList(values []string) []string {
 	return out
 }
 
-// SchemeOf is how the client called: https also where a trusted proxy took the TLS
-// off.
+// SchemeOf is the scheme that the client used: https also if a trusted proxy
+// terminated TLS.
 func SchemeOf(r *http.Request) string {
 	if scheme := bothy.OriginFrom(r.Context()).Scheme; scheme != "" {
 		return scheme

@@ -13,7 +13,7 @@ import (
 
 const (
 	// SessionCookie holds a browser's login; the second name is for TLS, where the
-	// browser keeps siblings of this host from setting it.
+	// browser prevents siblings of this host from setting it.
 	SessionCookie     = "bothy_session"
 	SessionHostCookie = "__Host-bothy_session"
 	// consoleHeader comes with every request that a login pays for. No form, link or
@@ -62,8 +62,8 @@ func (s *Chain) HoldKeyID(r *http.Request, x session.Session) (*bothy.Caller, er
 	return caller, err
 }
 
-// comesWithLogin reports whether a request is to be judged by a login. Ports are not
-// reached with one: what a sandbox serves must never be a page of this origin.
+// comesWithLogin reports whether a request is authenticated by a login. Ports cannot
+// be reached with one: what a sandbox serves must never be a page of this origin.
 func (s *Chain) comesWithLogin(r *http.Request) bool {
 	return s.Sessions != nil && r.Header.Get("Authorization") == "" &&
 		!strings.Contains(r.URL.Path, "/ports/") && len(SessionSecrets(r)) > 0

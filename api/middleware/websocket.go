@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// MaxFrame bounds what a caller may send at once.
+	// MaxFrame limits what a caller may send at once.
 	MaxFrame  = 1 << 20
 	pingEvery = 30 * time.Second
 )
