@@ -147,6 +147,12 @@ func (x *Router) needsOf(ctx context.Context, t target, c Caller) *needs {
 type spread struct {
 	at    time.Time
 	count map[string]int
+	total int
+}
+
+// freshFor is how old it may be. To count takes as long as there are many, and each host does.
+func (s *spread) freshFor(hosts int) time.Duration {
+	return max(listFor(hosts), time.Duration(s.total)*time.Millisecond)
 }
 
 // maxSpread is of how many projects that is known at once.
@@ -159,7 +165,7 @@ func (x *Router) spreadOf(ctx context.Context, project string) map[string]int {
 	}
 	x.mu.Lock()
 	s, ok := x.spreads[project]
-	fresh := ok && time.Since(s.at) < listFor(len(x.hosts))
+	fresh := ok && time.Since(s.at) < s.freshFor(len(x.hosts))
 	x.mu.Unlock()
 	if fresh {
 		return s.count
@@ -173,6 +179,10 @@ func (x *Router) spreadOf(ctx context.Context, project string) map[string]int {
 	if len(x.spreads) >= maxSpread {
 		clear(x.spreads)
 	}
-	x.spreads[project] = spread{time.Now(), count}
+	s = spread{at: time.Now(), count: count}
+	for _, n := range count {
+		s.total += n
+	}
+	x.spreads[project] = s
 	return count
 }

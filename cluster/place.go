@@ -196,7 +196,6 @@ func (x *Router) list(ctx context.Context) ([]bothy.ClusterHost, error) {
 	defer x.mu.Unlock()
 	x.hosts, x.asked = hosts, time.Now()
 	clear(x.placed)
-	clear(x.spreads)
 	return hosts, nil
 }
 

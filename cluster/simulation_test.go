@@ -45,10 +45,11 @@ const (
 	burials
 	looksForDuty
 	takesOfDuty
+	counts
 	kinds
 )
 
-var kindNames = [kinds]string{"renewals of leases", "lists of hosts", "looks for dead hosts", "attempts to give one up", "looks for who has a duty", "attempts to take it"}
+var kindNames = [kinds]string{"renewals of leases", "lists of hosts", "looks for dead hosts", "attempts to give one up", "looks for who has a duty", "attempts to take it", "counts by host"}
 
 var errAway = errors.New("the database is away")
 
@@ -186,6 +187,20 @@ func (h *simHost) TakeDuty(context.Context, string) (bool, error) {
 	return h.d.duty == h, nil
 }
 
+// spread counts the sandboxes of the only project on each host.
+func (h *simHost) spread(context.Context, string) (map[string]int, error) {
+	if err := h.d.ask(counts); err != nil {
+		return nil, err
+	}
+	h.d.mu.Lock()
+	defer h.d.mu.Unlock()
+	on := make(map[string]int, len(h.d.hosts))
+	for _, o := range h.d.hosts {
+		on[o.name] = int(o.live.Load())
+	}
+	return on, nil
+}
+
 // run is what a host does all the time.
 func (h *simHost) run(ctx context.Context, times Times, wg *sync.WaitGroup) {
 	ctx, h.stop = context.WithCancel(ctx)
@@ -212,13 +227,13 @@ func (h *simHost) create(byName map[string]*simHost) bool {
 	if err != nil {
 		return false
 	}
-	here, others := h.router.plan(context.Background(), hosts, &needs{})
+	here, others := h.router.plan(context.Background(), hosts, &needs{project: "default"})
 	if here {
 		h.live.Add(1)
 		return true
 	}
 	for _, o := range others {
-		h.router.count(o.Name, &needs{})
+		h.router.count(o.Name, &needs{project: "default"})
 		if to := byName[o.Name]; to.keeper.Live() && !to.full() {
 			to.live.Add(1)
 			return true
@@ -265,7 +280,7 @@ func simulate(t *testing.T, n, sandboxes int) {
 			Times: times, Renewed: h.Renewed, Lost: h.lost, Log: slog.New(slog.DiscardHandler),
 			Suspend: func() { h.frozen.Add(1) }, Unsuspend: func() {}, Abandon: func() {},
 		})
-		h.router = NewRouter(RouterOptions{Hosts: h, Keeper: h.keeper, Full: h.full, Ready: func(string) bool { return false }})
+		h.router = NewRouter(RouterOptions{Hosts: h, Keeper: h.keeper, Full: h.full, Ready: func(string) bool { return false }, Spread: h.spread})
 		d.mu.Lock()
 		d.hosts, h.until = append(d.hosts, h), start.Add(times.Lease)
 		d.mu.Unlock()
