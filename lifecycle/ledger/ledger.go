@@ -27,7 +27,7 @@ type Store interface {
 type Options struct {
 	Store Store
 	// Start stores a sandbox that begins to count against its project's plan, or refuses to;
-	// created says that it is a new one. Without it PutSandbox does.
+	// created says that it is a new one, or one that is restarted. Without it PutSandbox does.
 	Start func(ctx context.Context, sb *store.Sandbox, created bool) error
 	// Observe is told of every event that is stored. Optional.
 	Observe func(bothy.Event)

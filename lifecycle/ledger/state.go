@@ -43,7 +43,9 @@ func (g *Ledger) Transition(ctx context.Context, sb *store.Sandbox, to bothy.Sta
 	sb.State = to
 	put := g.o.Store.PutSandbox
 	if g.o.Start != nil && starts(from, to) {
-		put = func(ctx context.Context, sb *store.Sandbox) error { return g.o.Start(ctx, sb, from == "") }
+		put = func(ctx context.Context, sb *store.Sandbox) error {
+			return g.o.Start(ctx, sb, from != bothy.StatePaused)
+		}
 	}
 	if err := g.put(ctx, sb, put); err != nil {
 		sb.State = from
@@ -54,8 +56,11 @@ func (g *Ledger) Transition(ctx context.Context, sb *store.Sandbox, to bothy.Sta
 
 // starts reports whether a sandbox counts against its project's plan from a transition on.
 func starts(from, to bothy.State) bool {
-	return (from == "" || from == bothy.StatePaused) && (to == bothy.StateStarting || to == bothy.StateRunning || to == bothy.StateResuming)
+	return !counts(from) && counts(to)
 }
+
+// counts reports whether a sandbox in a state counts as one that runs.
+func counts(s bothy.State) bool { return s != "" && s != bothy.StatePaused && !s.Ended() }
 
 func checkTransition(sb *store.Sandbox, to bothy.State) error {
 	if !mayFollow(sb.State, to) {
