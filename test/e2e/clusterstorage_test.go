@@ -1,0 +1,256 @@
+package e2e
+
+import (
+	"bytes"
+	"net/http"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/blob/s3/s3test"
+)
+
+// fillWithNoise writes a file of several pieces, and returns its sum.
+func (b *box) fillWithNoise() (sum string) {
+	return b.sh("", "head -c 30000000 /dev/urandom >/workspace/noise; sha256sum </workspace/noise")
+}
+
+func (b *box) noise() (sum string) { return b.sh("", "sha256sum </workspace/noise") }
+
+// pauseStored pauses a sandbox, and returns its snapshot once that is in the object storage.
+func (b *box) pauseStored() string {
+	b.Helper()
+	sb, err := b.s.Snapshots.Pause(b.ctx, b.id, bothy.PauseOptions{Wait: bothy.DurableStore})
+	if err != nil || sb.Durable != bothy.DurableStore {
+		b.Fatalf("a pause that waits for the object storage: %+v, %v", sb, err)
+	}
+	return sb.ID
+}
+
+func (b *box) wantPaused(what string) {
+	b.Helper()
+	if sb := b.get(); sb.State != bothy.StatePaused {
+		b.Errorf("%s: it is %s", what, sb.State)
+	}
+}
+
+// wakesWith resumes a sandbox, which has what it had.
+func (b *box) wakesWith(what, sum string) {
+	b.Helper()
+	if _, err := b.s.Snapshots.Resume(b.ctx, b.id, bothy.ResumeOptions{}); err != nil {
+		b.Fatalf("%s: %v", what, err)
+	}
+	if got := b.noise(); got != sum {
+		b.Errorf("%s: it woke with other files: %s and not %s", what, got, sum)
+	}
+}
+
+// restartWithout starts a server again whose disk has lost its snapshots.
+func (s *server) restartWithout(t *testing.T) {
+	t.Helper()
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	s.loseDisk(t)
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pieceOf is the key of a piece of a snapshot in the storage.
+func pieceOf(t *testing.T, objects *s3test.Server, snapshot string) string {
+	t.Helper()
+	for _, key := range objects.Objects(t, "bothy") {
+		if strings.HasPrefix(key, "snapshots/"+snapshot+"/") && !strings.HasSuffix(key, "index.json") {
+			return key
+		}
+	}
+	t.Fatalf("snapshot %s has no pieces in the storage", snapshot)
+	return ""
+}
+
+// The object storage is slow, loses what it has accepted, gives back other bytes, and damages
+// what it has. No sandbox is lost by it, and all is as before once it is over.
+func TestHostsGetOverTheirObjectStorage(t *testing.T) {
+	t.Parallel()
+	hosts, objects := newStoringHosts(t, "one", "two")
+	one, two := hosts[0], hosts[1]
+	b := one.ownBox(t)
+	sum := b.fillWithNoise()
+	isPiece := func(r *http.Request) bool { return strings.Contains(r.URL.Path, "/snapshots/snp") }
+
+	var puts atomic.Int32
+	mend := objects.Spoil(s3test.Faults{
+		Before: func(*http.Request) { time.Sleep(30 * time.Millisecond) }, // each way across a continent
+		Lose:   func(r *http.Request) bool { return isPiece(r) && puts.Add(1)%3 == 1 && puts.Load() < 6 },
+	})
+	b.pauseStored()
+	mend()
+	if puts.Load() < 2 {
+		t.Fatalf("the storage was to lose something, and was asked to keep %d objects", puts.Load())
+	}
+	one.restartWithout(t)
+
+	mend = objects.Spoil(s3test.Faults{Answer: func(r *http.Request, body []byte) []byte {
+		if r.Method != http.MethodGet || !isPiece(r) || strings.HasSuffix(r.URL.Path, "index.json") || len(body) == 0 {
+			return body
+		}
+		body = bytes.Clone(body)
+		body[len(body)/2] ^= 1
+		return body
+	}})
+	if _, err := one.Snapshots.Resume(t.Context(), b.id, bothy.ResumeOptions{}); bothy.ErrorCode(err) != bothy.CodeSnapshotDamaged {
+		t.Errorf("a resume by storage that gives back other bytes: %v", err)
+	}
+	b.wantPaused("by storage that gives back other bytes")
+	one.awaitEvent(t, b.id, bothy.EventSnapshotDamaged)
+	mend()
+	b.wakesWith("once the storage gives back what it has", sum)
+
+	// It moves, and its new host fetches the snapshot, of which the storage has lost a piece. The
+	// host before has it on its disk.
+	snapshot := b.pauseStored()
+	b.moveTo("two")
+	key := pieceOf(t, objects, snapshot)
+	was := objects.Get(t, "bothy", key)
+	objects.Put(t, "bothy", key, "not what was here")
+	b.wakesWith("with a piece that the other host has", sum)
+	if e := one.awaitEvent(t, b.id, bothy.EventSnapshotRepaired); e.Data["snapshot_id"] != snapshot || e.Data["repaired"] != "1" {
+		t.Errorf("what is said of the repair: %v", e.Data)
+	}
+	if objects.Get(t, "bothy", key) != was {
+		t.Error("the piece in the storage is not what it was")
+	}
+	if _, _, text := two.ask(t, "GET", "/metrics", "", bearer(two.Key)); !strings.Contains(text, "\nbothy_objects_repaired_total{kind=\"snapshots\"} 1\n") || !strings.Contains(text, "\nbothy_object_storage_available 1\n") {
+		t.Errorf("the metrics do not tell of the repair, or of storage that is there:\n%s", text)
+	}
+}
+
+// A host is killed while it carries a snapshot to the object storage. The sandbox waits for it, and
+// any host can have it afterwards.
+func TestAHostDiesInTheMiddleOfAnUpload(t *testing.T) {
+	t.Parallel()
+	hosts, _ := newStoringHosts(t, "one", "two")
+	one, two := hosts[0], hosts[1]
+	b := one.ownBox(t)
+	sum := b.fillWithNoise()
+	for _, at := range []string{"s3.chunk", "s3.committed"} {
+		if err := one.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		if err := one.Start(at + "=kill"); err != nil {
+			t.Fatal(err)
+		}
+		// The answer may be lost with the server; the pause is not.
+		_, _ = one.Snapshots.Pause(t.Context(), b.id, bothy.PauseOptions{})
+		if err := one.Dies(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := two.Snapshots.Resume(t.Context(), b.id, bothy.ResumeOptions{}); bothy.ErrorCode(err) != bothy.CodeStore {
+			t.Errorf("%s: a resume of what has not arrived: %v", at, err)
+		}
+		if err := one.Start(); err != nil {
+			t.Fatal(err)
+		}
+		b.wantPaused(at)
+		sb := b.get()
+		two.stored(t, sb.SnapshotID)
+		one.restartWithout(t)
+		b.at(two).wakesWith(at, sum)
+	}
+}
+
+// onSmallDisk moves the state of a stopped server to a disk of its own.
+func (s *server) onSmallDisk(t *testing.T) {
+	t.Helper()
+	keep := t.TempDir()
+	copyAll := func(from, to string) {
+		if out, err := exec.Command("cp", "-a", from+"/.", to).CombinedOutput(); err != nil {
+			t.Fatalf("copy %s: %v %s", from, err, out)
+		}
+	}
+	copyAll(s.Home, keep)
+	s.smallDisk(t)
+	copyAll(keep, s.Home)
+}
+
+// The disk of a host fills while it fetches a snapshot, and while it carries one away. Both are done
+// once there is room.
+func TestAHostsDiskFillsInTheMiddle(t *testing.T) {
+	t.Parallel()
+	hosts, objects := newStoringHosts(t, "one", "two")
+	one, two := hosts[0], hosts[1]
+	two.Settings += "snapshots:\n  min_free_disk_mb: 0\n"
+	if err := two.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	two.onSmallDisk(t)
+	if err := two.Start(); err != nil {
+		t.Fatal(err)
+	}
+	b := one.ownBox(t)
+	sum := b.fillWithNoise()
+	b.pauseStored()
+	if err := one.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	two.awaitHostLost(t, b.id)
+	at := b.at(two)
+
+	// midway does something while the storage waits with the second piece that it is asked to
+	// give or take.
+	midway := func(method string, do func()) (mend func()) {
+		var pieces atomic.Int32
+		reached, carryOn := make(chan struct{}), make(chan struct{})
+		mend = objects.Spoil(s3test.Faults{Before: func(r *http.Request) {
+			if r.Method == method && strings.Contains(r.URL.Path, "/snapshots/snp") && !strings.HasSuffix(r.URL.Path, "index.json") && pieces.Add(1) == 2 {
+				close(reached)
+				<-carryOn
+			}
+		}})
+		go func() {
+			<-reached
+			do()
+			close(carryOn)
+		}()
+		return mend
+	}
+	var free func()
+	var filled sync.WaitGroup
+	fill := func() {
+		defer filled.Done()
+		free = two.fill(t)
+	}
+	filled.Add(1)
+	mend := midway(http.MethodGet, fill)
+	_, err := two.Snapshots.Resume(t.Context(), b.id, bothy.ResumeOptions{})
+	filled.Wait()
+	mend()
+	if bothy.ErrorCode(err) != bothy.CodeDiskFull {
+		t.Errorf("the disk is full in the middle of a fetch: %v", err)
+	}
+	at.wantPaused("after a fetch onto a full disk")
+	free()
+	at.wakesWith("once there is room", sum)
+
+	filled.Add(1)
+	mend = midway(http.MethodPut, fill)
+	n, err := two.Snapshots.Pause(t.Context(), b.id, bothy.PauseOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	filled.Wait()
+	mend()
+	at.wantPaused("with a full disk")
+	free()
+	two.stored(t, n.ID)
+	two.restartWithout(t)
+	at.wakesWith("what was carried from a disk that was full", sum)
+	if err := one.Start(); err != nil { // for the end of the sandboxes
+		t.Fatal(err)
+	}
+}
