@@ -130,6 +130,43 @@ func TestHostsGetOverTheirObjectStorage(t *testing.T) {
 	}
 }
 
+// A host is killed while it carries a snapshot to the object storage. The sandbox waits for it, and
+// any host can have it afterwards.
+func TestAHostDiesInTheMiddleOfAnUpload(t *testing.T) {
+	t.Parallel()
+	hosts, _ := newStoringHosts(t, "one", "two")
+	one, two := hosts[0], hosts[1]
+	b := one.ownBox(t)
+	sum := b.fillWithNoise()
+	for _, at := range []string{"s3.chunk", "s3.committed"} {
+		if err := one.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		if err := one.Start(at + "=kill"); err != nil {
+			t.Fatal(err)
+		}
+		// The answer may be lost with the server; the pause is not.
+		_, _ = one.Snapshots.Pause(t.Context(), b.id, bothy.PauseOptions{})
+		if err := one.Dies(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := two.Snapshots.Resume(t.Context(), b.id, bothy.ResumeOptions{}); bothy.ErrorCode(err) != bothy.CodeStore {
+			t.Errorf("%s: a resume of what has not arrived: %v", at, err)
+		}
+		if err := one.Start(); err != nil {
+			t.Fatal(err)
+		}
+		b.wantPaused(at)
+		page, err := one.Snapshots.Snapshots(t.Context(), bothy.SnapshotFilter{SandboxID: b.id})
+		if err != nil || len(page.Items) == 0 {
+			t.Fatalf("%s: snapshots are %+v, %v", at, page.Items, err)
+		}
+		two.stored(t, page.Items[0].ID) // the newest
+		one.restartWithout(t)
+		b.at(two).wakesWith(at, sum)
+	}
+}
+
 // onSmallDisk moves the state of a stopped server to a disk of its own.
 func (s *server) onSmallDisk(t *testing.T) {
 	t.Helper()
