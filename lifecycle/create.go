@@ -261,7 +261,7 @@ func (s *Service) assignOrStart(ctx context.Context, sb *store.Sandbox, t *bothy
 // startNew wakes a machine from a golden snapshot, or boots one.
 func (s *Service) startNew(ctx context.Context, sb *store.Sandbox, t *bothy.Template) (*instance.Instance, error) {
 	s.sees(sb, nil)
-	if g := s.warm.Golden(sb); g != nil {
+	if g := s.warm.Golden(ctx, sb, t); g != nil {
 		l, err := s.start(ctx, sb, t, g.Key, func(ctx context.Context) (bothy.Machine, error) {
 			return s.warm.RestoreGolden(ctx, sb, t, g)
 		})

@@ -24,7 +24,7 @@ const (
 )
 
 // treeKinds are what hosts have in common as files.
-var treeKinds = []string{store.TreeTemplates, store.TreeEngines}
+var treeKinds = []string{store.TreeTemplates, store.TreeEngines, store.TreeGoldens}
 
 // treeFile is a file of a tree.
 type treeFile struct {
@@ -37,7 +37,7 @@ type treeFile struct {
 func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files []treeFile) error {
 	spoilt := false
 	if s.bucket != nil && t.StoredAt != nil && !t.Condemned() {
-		err := s.bucket.GetTree(ctx, t.Kind, t.Name, dir, s.config.Snapshots.MinFreeDiskMB<<20)
+		err := s.bucket.GetTree(ctx, t.Kind, objectName(t), dir, s.config.Snapshots.MinFreeDiskMB<<20)
 		if err == nil {
 			err = whole(dir, files)
 		}
@@ -51,12 +51,15 @@ func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files
 		s.log.Warn("something could not be fetched from the object storage, so the other hosts are asked", "kind", t.Kind, "name", t.Name, "error", err)
 	}
 	for _, f := range files {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, f.name)), 0o711); err != nil {
+			return err
+		}
 		if err := s.trees.Fetch(ctx, t.Host, t.Kind, t.Name, f.name, filepath.Join(dir, f.name), f.size); err != nil {
 			return err
 		}
 	}
 	if spoilt { // a host has it whole, and carries it there again
-		err := s.bucket.RemoveTree(ctx, t.Kind, t.Name)
+		err := s.bucket.RemoveTree(ctx, t.Kind, objectName(t))
 		if err == nil {
 			err = s.shared.SetTreeStored(ctx, t.Kind, t.Name, nil)
 		}
@@ -65,6 +68,19 @@ func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files
 		}
 	}
 	return nil
+}
+
+// objectName names a tree in the object storage. A golden snapshot that was made anew has another
+// manifest.
+func objectName(t *store.Tree) string {
+	if t.Kind != store.TreeGoldens {
+		return t.Name
+	}
+	r, err := readGoldenRecord(t.Record)
+	if err != nil {
+		return t.Name
+	}
+	return t.Name + "-" + r.Manifest[:min(16, len(r.Manifest))]
 }
 
 func whole(dir string, files []treeFile) error {
@@ -147,7 +163,7 @@ func (s *Server) storeTree(ctx context.Context, t *store.Tree) error {
 		return err
 	}
 	begun := time.Now()
-	if err := s.bucket.PutTree(ctx, t.Kind, t.Name, dir); err != nil {
+	if err := s.bucket.PutTree(ctx, t.Kind, objectName(t), dir); err != nil {
 		return fmt.Errorf("store %s/%s: %w", t.Kind, t.Name, err)
 	}
 	now := time.Now()
@@ -208,7 +224,7 @@ func collectTree(ctx context.Context, shared store.Shared, t *store.Tree, needed
 	if err != nil || !condemned {
 		return false, err
 	}
-	if err := remove(ctx, t.Kind, t.Name); err != nil {
+	if err := remove(ctx, t.Kind, objectName(t)); err != nil {
 		return false, err
 	}
 	return true, shared.SetTreeStored(ctx, t.Kind, t.Name, nil)
@@ -238,6 +254,8 @@ func (s *Server) neededTrees(ctx context.Context) (func(context.Context, *store.
 			return s.templateInUse(ctx, "", digestPrefix+t.Name, nil)
 		case store.TreeEngines:
 			return byBuild[t.Name] > 0, nil
+		case store.TreeGoldens:
+			return false, nil // but for what hosts that have it say
 		}
 		return true, nil
 	}, nil

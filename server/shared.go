@@ -113,6 +113,8 @@ func (s *Server) openShared(kind, name, file string) (*os.File, error) {
 		return s.templates.OpenShared(digestPrefix + name)
 	case kind == store.TreeEngines:
 		return s.builds.OpenFile(name, file)
+	case kind == store.TreeGoldens:
+		return s.openGoldenFile(name, file)
 	}
 	return nil, fs.ErrNotExist
 }
@@ -132,6 +134,17 @@ func (s *Server) linkTree(t *store.Tree, dir string) error {
 		for _, f := range b.Files {
 			names = append(names, f.Name)
 		}
+	case store.TreeGoldens:
+		r, err := readGoldenRecord(t.Record)
+		if err != nil {
+			return err
+		}
+		for _, f := range r.Files {
+			names = append(names, f.Name)
+		}
+		if own, err := s.manifestSum(t.Name); err != nil || own != r.Manifest {
+			return fs.ErrNotExist // this host has made another one of this name
+		}
 	}
 	if len(names) == 0 {
 		return fs.ErrNotExist
@@ -140,6 +153,10 @@ func (s *Server) linkTree(t *store.Tree, dir string) error {
 	for _, name := range slices.Compact(names) {
 		f, err := s.openShared(t.Kind, t.Name, name)
 		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o711); err != nil {
+			f.Close()
 			return err
 		}
 		err = os.Link(f.Name(), filepath.Join(dir, name))
@@ -165,6 +182,9 @@ func (s *Server) compareTemplates(ctx context.Context) {
 		}
 		if err := s.publishBuilds(ctx, told); err != nil {
 			s.log.Warn("the other hosts could not be told of the engine builds on this one", "error", err)
+		}
+		if err := s.publishGoldens(ctx, told); err != nil {
+			s.log.Warn("the other hosts could not be told of the golden snapshots on this one", "error", err)
 		}
 	}
 	once(compareTime)

@@ -21,8 +21,8 @@ type Shared interface {
 	Tree(ctx context.Context, kind, name string) (*Tree, error)
 	// Trees lists those of a kind.
 	Trees(ctx context.Context, kind string) ([]Tree, error)
-	// PutTree records a tree, unless there is one of its name: the first that was published
-	// is the one that all have.
+	// PutTree records a tree, and that it is needed. Where another host has one of its name,
+	// that is the one that all have.
 	PutTree(ctx context.Context, t Tree) error
 	// SetTreeStored says since when a tree is in the object storage; nil is that it is not.
 	SetTreeStored(ctx context.Context, kind, name string, at *time.Time) error

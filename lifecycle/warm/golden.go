@@ -64,6 +64,8 @@ type goldens struct {
 	mu     sync.Mutex
 	ready  map[class]*golden
 	failed map[class]time.Time
+	// asked is when the other hosts were asked for one that they did not have.
+	asked map[class]time.Time
 }
 
 func newGoldens(o Dependencies) *goldens {
@@ -74,7 +76,7 @@ func newGoldens(o Dependencies) *goldens {
 			ca := sha256.Sum256([]byte(o.CABundle))
 			return guest + " " + hex.EncodeToString(ca[:]), err
 		}),
-		ready: map[class]*golden{}, failed: map[class]time.Time{},
+		ready: map[class]*golden{}, failed: map[class]time.Time{}, asked: map[class]time.Time{},
 	}
 }
 
@@ -97,14 +99,97 @@ func digestOf(path string) (string, error) {
 const goldenAtOnce = 2
 
 // Golden returns the golden snapshot from which a new sandbox is to be made,
-// or nil.
-func (s *Pool) Golden(sb *store.Sandbox) *golden {
+// or nil. One that other hosts have is fetched, which takes less time than a boot.
+func (s *Pool) Golden(ctx context.Context, sb *store.Sandbox, t *bothy.Template) *golden {
 	h := classOf(sb, "")
 	crowd := s.o.Busy() > goldenAtOnce
 	if crowd && !s.pool.runsCode(h.digest, s.o.Clock.Now()) {
 		return nil
 	}
-	return s.golden(h)
+	if g := s.golden(h); g != nil {
+		return g
+	}
+	return s.fetchedGolden(ctx, h, t)
+}
+
+const (
+	// fetchWait is how long a new sandbox waits for a golden snapshot of another host, and
+	// askAgain how long the others are not asked again for one that they did not have.
+	fetchWait = 3 * time.Second
+	askAgain  = 30 * time.Second
+)
+
+// fetchedGolden returns the golden snapshot of a shape that other hosts have, or nil. Nobody
+// waits for it while another one is made or fetched.
+func (s *Pool) fetchedGolden(ctx context.Context, h class, t *bothy.Template) *golden {
+	gs := s.goldens
+	if s.o.Shared == nil || !s.wantsGolden(h, t) || !gs.making.TryLock() {
+		return nil
+	}
+	defer gs.making.Unlock()
+	now := s.o.Clock.Now()
+	gs.mu.Lock()
+	again := now.Sub(gs.asked[h]) < askAgain
+	gs.asked[h] = now
+	gs.mu.Unlock()
+	if again {
+		return nil
+	}
+	name, err := s.goldenName(h)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, fetchWait)
+	defer cancel()
+	g, err := s.openGolden(ctx, name, h)
+	if errors.Is(err, os.ErrNotExist) {
+		if s.fetchGolden(ctx, name) {
+			g, err = s.openGolden(ctx, name, h)
+		}
+	}
+	if err != nil {
+		return nil // it is booted, and the pool sees to the rest
+	}
+	g.used = now
+	gs.mu.Lock()
+	gs.ready[h] = g
+	gs.mu.Unlock()
+	return g
+}
+
+// fetchGolden fetches a golden snapshot that other hosts have, and reports whether it is here
+// then. What arrives is compared with the checksums that the host which has made it has told.
+func (s *Pool) fetchGolden(ctx context.Context, name string) bool {
+	if s.o.Shared == nil {
+		return false
+	}
+	begun := time.Now()
+	err := func() error {
+		draft, err := s.goldens.store.Create(ctx, name)
+		if err != nil {
+			return err
+		}
+		defer draft.Discard()
+		if err := s.o.Shared.Fetch(ctx, name, draft.Dir()); err != nil {
+			return err
+		}
+		m, err := snapshot.Read(draft.Dir())
+		if err != nil {
+			return err
+		}
+		if err := snapshot.Verify(ctx, draft.Dir(), m, true); err != nil {
+			return err
+		}
+		return draft.Commit(ctx)
+	}()
+	switch {
+	case err == nil:
+		s.o.Log.Info("a golden snapshot was fetched", "name", name, "ms", time.Since(begun).Milliseconds())
+		return true
+	case bothy.ErrorCode(err) != bothy.CodeNotFound:
+		s.o.Log.Warn("a golden snapshot of another host cannot be used", "name", name, "error", err)
+	}
+	return false
 }
 
 // golden returns the golden snapshot of a shape, or nil.
@@ -178,7 +263,15 @@ func (s *Pool) findOrMakeGolden(ctx context.Context, h class, t *bothy.Template)
 	if err != nil {
 		return nil, false, err
 	}
+	defer func() {
+		if err == nil && s.o.Shared != nil {
+			s.o.Shared.Made(name)
+		}
+	}()
 	g, err := s.openGolden(ctx, name, h)
+	if errors.Is(err, os.ErrNotExist) && s.fetchGolden(ctx, name) {
+		g, err = s.openGolden(ctx, name, h)
+	}
 	if err == nil {
 		return g, true, nil
 	}

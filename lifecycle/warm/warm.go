@@ -27,6 +27,8 @@ type Dependencies struct {
 	// RestoreMemory starts a machine from the processes of a template, and returns the key
 	// that its guest knows already.
 	RestoreMemory func(ctx context.Context, sb *store.Sandbox, t *bothy.Template, snapshotID string) (bothy.Machine, string, error)
+	// Shared are the golden snapshots that other hosts have; nil where this one is alone.
+	Shared SharedGoldens
 	// GuestImage and CABundle are what every sandbox is given, and so part of what a
 	// golden snapshot depends on.
 	GuestImage string
@@ -35,6 +37,15 @@ type Dependencies struct {
 	Log        *slog.Logger
 	// Background ends with the service.
 	Background context.Context
+}
+
+// SharedGoldens are golden snapshots that hosts have in common.
+type SharedGoldens interface {
+	// Fetch writes the files of one into an empty folder; CodeNotFound where no host has told
+	// of it. Its manifest is the one that a host has told of.
+	Fetch(ctx context.Context, name, dir string) error
+	// Made tells the other hosts of one that this host has.
+	Made(name string)
 }
 
 // templateFinder finds templates, by name or by digest.

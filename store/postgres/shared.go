@@ -110,8 +110,11 @@ func (s *Store) Trees(ctx context.Context, kind string) ([]store.Tree, error) {
 
 // PutTree implements store.Shared.
 func (s *Store) PutTree(ctx context.Context, t store.Tree) error {
-	_, err := s.change(ctx, "record a tree", whole, do(`INSERT INTO shared_trees (kind, name, host, bytes, created_at, record) VALUES ($1, $2, $3, $4, $5, $6)
-		ON CONFLICT (kind, name) DO UPDATE SET unneeded_at = NULL`, t.Kind, t.Name, t.Host, t.Bytes, nanos(t.At), string(t.Record)))
+	_, err := s.change(ctx, "record a tree", whole, do(`INSERT INTO shared_trees AS t (kind, name, host, bytes, created_at, record) VALUES ($1, $2, $3, $4, $5, $6)
+		ON CONFLICT (kind, name) DO UPDATE SET unneeded_at = NULL,
+			stored_at = CASE WHEN t.host = excluded.host AND t.record <> excluded.record THEN NULL ELSE t.stored_at END,
+			bytes = CASE WHEN t.host = excluded.host THEN excluded.bytes ELSE t.bytes END,
+			record = CASE WHEN t.host = excluded.host THEN excluded.record ELSE t.record END`, t.Kind, t.Name, t.Host, t.Bytes, nanos(t.At), string(t.Record)))
 	return err
 }
 

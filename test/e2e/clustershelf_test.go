@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/builds"
@@ -263,4 +264,40 @@ func (s *server) buildThatLacks(t *testing.T, other *server) string {
 	}
 	t.Fatal("the hosts have the same engine builds")
 	return ""
+}
+
+// The first sandbox of a new host starts from the golden snapshot that another host has made.
+func TestHostsHaveGoldenSnapshotsInCommon(t *testing.T) {
+	t.Parallel()
+	const warmed = "python-3.12" // whose interpreter runs already in new sandboxes
+	folder := ownTemplates(t, warmed)
+	names := []string{"one", "two"}
+	hosts := newHostsWith(t, func(i int, settings, store string) (string, string) {
+		return settings + "templates: " + folder(i) + "\npool: {templates: [" + warmed + "]}\n", store
+	}, names...)
+	one, two := hosts[0], hosts[1]
+	if err := two.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	restart := func(s *server) {
+		if err := s.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		s.NoPool = false
+		if err := s.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restart(one)
+	one.logged(t, "the other hosts can fetch a golden snapshot", 1)
+	only(t, hosts, names, "two")
+	restart(two)
+	begun := time.Now()
+	b := two.newBox(t, bothy.SandboxCreate{Template: warmed})
+	t.Logf("the first sandbox of a new host was there after %s", time.Since(begun))
+	if on := sandboxesOn(t, one); on["two"] != 1 {
+		t.Fatalf("the hosts have %v", on)
+	}
+	b.usable()
+	two.logged(t, "a golden snapshot was fetched", 1)
 }
