@@ -261,6 +261,23 @@ func (s *Service) checkpointStored(n *bothy.Snapshot) {
 	})
 }
 
+// dropLostCheckpoints deletes checkpoints of a sandbox which its row does not list, since they
+// were lost with its host. The caller holds its lock.
+func (s *Service) dropLostCheckpoints(ctx context.Context, sb *store.Sandbox) {
+	page, err := s.o.Store.Snapshots(ctx, sb.ProjectID, bothy.SnapshotFilter{SandboxID: sb.ID, Limit: 1000})
+	if err != nil {
+		s.log.Warn("checkpoints that were lost with a host stay in the list for now", "sandbox", sb.ID, "error", err)
+		return
+	}
+	var lost []string
+	for _, n := range page.Items {
+		if n.Checkpoint && !needs(sb, n.ID) && !slices.Contains(sb.Checkpoints, n.ID) {
+			lost = append(lost, n.ID)
+		}
+	}
+	s.dropCheckpoints(ctx, lost)
+}
+
 // sweepCheckpoints deletes checkpoints that no sandbox has any more.
 func (s *Service) sweepCheckpoints(ctx context.Context) error {
 	all, err := s.o.Store.OwnSnapshots(ctx)

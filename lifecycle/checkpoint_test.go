@@ -3,6 +3,8 @@ package lifecycle_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -361,5 +363,42 @@ func TestCheckpointsMoveWithTheirSandbox(t *testing.T) {
 	}
 	if _, err := p.two.Service.Snapshot(p.two.me(), first[0]); bothy.ErrorCode(err) != bothy.CodeSnapshotNotFound {
 		t.Errorf("the one before: %v", err)
+	}
+}
+
+// A checkpoint that was lost with its host, since it had not arrived, leaves no record: not once
+// its sandbox is resumed from the one before, and not once it has ended.
+func TestALostCheckpointIsForgotten(t *testing.T) {
+	for _, resumes := range []bool{true, false} {
+		w, far := remoteWorld(t)
+		on := bothy.HostLossPause
+		if resumes {
+			on = bothy.HostLossResume
+		}
+		id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0), OnHostLoss: on})
+		w.clock.pass(every)
+		stored := w.wantPoints("at first", id, 1)[0]
+		far().arrive(stored)
+		w.clock.pass(every)
+		lost := w.wantPoints("then", id, 2)[0]
+		if err := os.RemoveAll(filepath.Join(w.dir, "snapshots", lost)); err != nil {
+			t.Fatal(err)
+		}
+		w.reboot(time.Second)
+		if sb := w.get(id); sb.State != bothy.StatePaused || w.row(id).SnapshotID != stored {
+			t.Fatalf("it is %s in %s, and not in %s", sb.State, w.row(id).SnapshotID, stored)
+		}
+		if resumes {
+			w.resumeDue(room(true))
+			if left := w.points(); !slices.Equal(left, []string{stored}) {
+				t.Errorf("once it is resumed there are the checkpoints %v, and not %s", left, stored)
+			}
+		}
+		if err := w.Terminate(w.me(), id); err != nil {
+			t.Fatal(err)
+		}
+		if left := w.points(); len(left) != 0 {
+			t.Errorf("once it has ended there are the checkpoints %v", left)
+		}
 	}
 }

@@ -71,6 +71,7 @@ func (s *Service) resumeLocked(ctx context.Context, sb *store.Sandbox, o bothy.R
 	}
 	data := map[string]string{"snapshot_id": sb.SnapshotID, "kind": string(sb.Resumed.Kind)}
 	if lost {
+		s.dropLostCheckpoints(ctx, sb)
 		data["after"], data["age_seconds"] = bothy.EventSandboxHostLost, strconv.Itoa(sb.HostLoss.AgeSeconds)
 	}
 	s.ledger.Emit(ctx, bothy.EventSandboxResumed, sb, data)

@@ -42,6 +42,9 @@ func (s *Service) terminateLocked(ctx context.Context, id string, x bothy.Exit) 
 		for _, id := range sleeps {
 			s.dropPauseSnapshot(ctx, id)
 		}
+		if sb.HostLoss != nil {
+			s.dropLostCheckpoints(ctx, sb)
+		}
 	}
 	l := s.instance(id)
 	if l == nil {
