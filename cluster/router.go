@@ -65,10 +65,14 @@ type RouterOptions struct {
 	Authenticate func(r *http.Request) (Caller, error)
 	// Agents is the path of the agents' protocol, and Alone marks a message as one of no session.
 	Agents string
-	Alone  func(context.Context) context.Context
-	Fail   func(w http.ResponseWriter, r *http.Request, err error)
-	Log    *slog.Logger
-	Counts *Counts
+	// Upload finds the project of a request that brings files of a build and no key, if it is one,
+	// and HasBuild reports whether a build is known on this host.
+	Upload   func(r *http.Request) (project string)
+	HasBuild func(id string) bool
+	Alone    func(context.Context) context.Context
+	Fail     func(w http.ResponseWriter, r *http.Request, err error)
+	Log      *slog.Logger
+	Counts   *Counts
 }
 
 // Router leads requests to the hosts that have what they are about.
@@ -130,6 +134,9 @@ type target struct {
 	session string
 	// restart is set where an ended sandbox is to be started again, on any host.
 	restart bool
+	// build is for requests about builds of templates, and buildID says about which.
+	build   bool
+	buildID string
 }
 
 var (
@@ -168,6 +175,8 @@ func (x *Router) route(w http.ResponseWriter, r *http.Request, t target, caller 
 		return x.toDuty(w, r, caller), none
 	case t.place && peer == nil:
 		return x.place(w, r, t, caller), none
+	case t.build && peer == nil:
+		return x.toBuild(w, r, t, caller), none
 	case t.session != "" && peer == nil:
 		return x.toSession(w, r, t, caller), none
 	}
@@ -218,8 +227,11 @@ func (x *Router) targetOf(r *http.Request, peer *Peer) (c Caller, t target, err 
 		t.session = r.Header.Get(headerSession)
 	}
 	body := t.place || r.URL.Path == x.o.Agents && r.Method == http.MethodPost
-	if t.sandbox == "" && t.snapshot == "" && t.session == "" && !t.duty && !body {
+	if t.sandbox == "" && t.snapshot == "" && t.session == "" && !t.build && !t.duty && !body {
 		return c, t, nil
+	}
+	if project := x.o.Upload(r); project != "" {
+		return Caller{Owner: project}, t, nil
 	}
 	if peer == nil {
 		if c, err = x.o.Authenticate(r); err != nil {
@@ -253,6 +265,9 @@ func ofPath(r *http.Request) (t target) {
 	}
 	if t.sandbox != "" || t.snapshot != "" {
 		t.restart = r.Method == http.MethodPost && parts[0] == "sandboxes" && parts[len(parts)-1] == "restart"
+		return t
+	}
+	if t.build, t.buildID = ofBuild(r); t.build {
 		return t
 	}
 	if len(parts) > 0 && path != r.URL.Path && (parts[0] == "webhooks" || parts[0] == "agents") {
@@ -319,6 +334,9 @@ func (x *Router) readTarget(r *http.Request, t *target) error {
 		case snapshotID.MatchString(id):
 			t.snapshot = id
 		}
+	}
+	if name := message.Params.Name; name == "build_template" || name == "get_build" {
+		t.build = true
 	}
 	t.wakes = slices.Contains(wakingTools, message.Params.Name)
 	t.uses = slices.Contains(usingTools, message.Params.Name)
@@ -605,7 +623,7 @@ func (x *Router) send(w http.ResponseWriter, r *http.Request, t target, c Caller
 		ModifyResponse: func(res *http.Response) error {
 			left := place && res.Header.Get(headerLeft) != ""
 			res.Header.Del(headerLeft)
-			if left || refused(res, place) {
+			if left || refused(res, place) || t.buildID != "" && res.StatusCode == http.StatusNotFound {
 				return errAgain
 			}
 			switch {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -32,6 +33,7 @@ type shared struct {
 	key         []byte
 	owner       store.Ownership
 	asked       int
+	peers       []bothy.ClusterHost
 }
 
 // rest is what these tests do not need.
@@ -46,6 +48,8 @@ type hosts struct {
 }
 
 func (h hosts) Epoch() int64 { return h.epoch }
+
+func (h hosts) Peers(context.Context) ([]bothy.ClusterHost, error) { return h.peers, nil }
 
 func (h hosts) Self() string { return h.self }
 
@@ -129,6 +133,7 @@ func newRouter(t testing.TB, s *shared) *httptest.Server {
 	}
 	x := NewRouter(RouterOptions{
 		Hosts: h, Authority: a, Gate: &Gate{}, Here: func(string) bool { return false }, Port: func(string) string { return "" },
+		Upload: func(*http.Request) string { return "" }, HasBuild: func(string) bool { return false },
 		Authenticate: func(*http.Request) (Caller, error) { return Caller{}, nil }, Log: slog.New(slog.DiscardHandler),
 		Keeper: NewKeeper(KeeperOptions{Times: Times{Lease: time.Hour}, Renewed: time.Now}),
 		Fail: func(w http.ResponseWriter, _ *http.Request, err error) {
@@ -279,4 +284,100 @@ func TestSessionIDsSayWhoseTheyAre(t *testing.T) {
 			t.Errorf("%q is taken for a host's", id)
 		}
 	}
+}
+
+func TestRequestsAboutBuilds(t *testing.T) {
+	for request, want := range map[string]string{
+		"POST /v1/templates/builds": "yes ", "GET /v1/templates/builds": "yes ", "GET /v1/templates/builds/bld_1": "yes bld_1",
+		"GET /v1/templates/builds/bld_1/logs": "yes bld_1", "DELETE /v1/templates/builds/bld_1": "yes bld_1", "POST /v1/templates/contexts": "yes ",
+		"POST /v3/templates": "yes ", "POST /v2/templates": "yes ", "POST /v2/templates/t/builds/b": "yes b", "GET /templates/t/builds/b/status": "yes b",
+		"GET /templates/t/builds/b/logs": "yes b", "GET /templates/t/files/hash": "yes ", "PUT /templates/upload/token": "yes ",
+		"GET /v1/templates": "no", "GET /v1/templates/t": "no", "GET /templates": "no", "GET /v2/templates": "no", "DELETE /templates/t": "no", "POST /v1/sandboxes": "no", "GET /": "no",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		got := "no"
+		if build, id := ofBuild(httptest.NewRequest(method, path, nil)); build {
+			got = "yes " + id
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", request, got, want)
+		}
+	}
+}
+
+// All hosts agree on who makes the builds of a project, whoever is asked, and not all projects have
+// the same one. Those that take no new work come last, and dead ones not at all.
+func TestBuildersOfAProject(t *testing.T) {
+	hosts := []bothy.ClusterHost{
+		{Name: "a", State: bothy.HostUp, LeaseSeconds: 5}, {Name: "b", State: bothy.HostUp, LeaseSeconds: 5}, {Name: "c", State: bothy.HostUp, LeaseSeconds: 5},
+		{Name: "d", State: bothy.HostDraining, LeaseSeconds: 5}, {Name: "e", State: bothy.HostDead}, {Name: "f", State: bothy.HostUp, LeaseSeconds: -1},
+	}
+	names := func(list []bothy.ClusterHost) (s string) {
+		for _, h := range list {
+			s += h.Name
+		}
+		return s
+	}
+	firsts := map[string]int{}
+	for i := range 300 {
+		project := fmt.Sprint("project ", i)
+		order := names(builders(hosts, project))
+		for self := range 4 {
+			seen := slices.Clone(hosts)
+			slices.Reverse(seen)
+			seen[len(seen)-1-self].Self = true
+			if got := names(builders(seen, project)); got != order {
+				t.Fatalf("%s: %s and %s", project, order, got)
+			}
+		}
+		if len(order) != 4 || order[3] != 'd' {
+			t.Fatalf("%s: %s", project, order)
+		}
+		firsts[order[:1]]++
+	}
+	for _, h := range hosts[:3] {
+		if n := firsts[h.Name]; n < 50 {
+			t.Errorf("%s makes the builds of %d of 300 projects: %v", h.Name, n, firsts)
+		}
+	}
+}
+
+// A build is looked for on the other hosts where this one does not know it, and what is said of
+// one that nobody knows depends on whether all were asked.
+func TestABuildIsLookedForOnAllHosts(t *testing.T) {
+	s := &shared{}
+	knows := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the build") }
+	two, three := newPeer(t, "two", s, http.NotFound), newPeer(t, "three", s, knows)
+	s.peers = []bothy.ClusterHost{
+		{Name: "one", State: bothy.HostUp, LeaseSeconds: 5, Self: true},
+		{Name: "two", Address: two.address, State: bothy.HostUp, LeaseSeconds: 5}, {Name: "three", Address: three.address, State: bothy.HostDraining, LeaseSeconds: 5},
+	}
+	ask := func() string {
+		return fetch(t, newRouter(t, s).URL+"/v1/templates/builds/bld_1")
+	}
+	if got := ask(); got != "200 the build" {
+		t.Errorf("where the last host knows it: %s", got)
+	}
+	three.answer = http.NotFound
+	if got := ask(); got != "200 here" {
+		t.Errorf("where nobody knows it, this host says so: %s", got)
+	}
+	s.peers[1].State = bothy.HostDead
+	if got := ask(); got != "599 not_found" {
+		t.Errorf("where one is lost: %s", got)
+	}
+}
+
+func fetch(t *testing.T, url string) string {
+	t.Helper()
+	res, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%d %s", res.StatusCode, strings.TrimSpace(string(b)))
 }

@@ -210,6 +210,22 @@ func (d *Door) holdUpload(r *http.Request, end func(error)) (*bothy.Caller, func
 	return d.Keys.HoldID(r.Context(), project, key, end)
 }
 
+// UploadProject is the project that an address to upload files to is for, if it is valid.
+func (d *Door) UploadProject(token string) string {
+	project, _, _, err := d.uploadOf(token)
+	if err != nil {
+		return ""
+	}
+	return project
+}
+
+// HasBuild reports whether a client was given this id for a build here.
+func (d *Door) HasBuild(id string) bool {
+	d.builds.mu.Lock()
+	defer d.builds.mu.Unlock()
+	return d.builds.all[id] != nil
+}
+
 // upload takes files as a tar.
 func (d *Door) upload(w http.ResponseWriter, r *http.Request) error {
 	project, _, hash, err := d.uploadOf(r.PathValue("token"))

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -111,7 +112,7 @@ func (s *Server) openCluster(ctx context.Context) error {
 		Hosts: s.hosts, Authority: authority, Keeper: s.keeper, Gate: gate, Here: s.lifecycle.Here, Full: s.lifecycle.Full,
 		Ready: s.readyOf, Template: s.templateAsked, Spread: s.hosts.LiveByHost, Wanted: s.wanted, Memory: s.memoryOf,
 		Fetchable: s.fetchable, Claimed: s.lifecycle.Claimed,
-		Port: s.api.PortOf, Agents: mcp.Path, Alone: mcp.Alone, Fail: s.api.Fail, Log: s.log, Counts: &s.counts,
+		Port: s.api.PortOf, Agents: mcp.Path, Alone: mcp.Alone, Upload: s.uploadProject, HasBuild: s.hasBuild, Fail: s.api.Fail, Log: s.log, Counts: &s.counts,
 		Authenticate: func(r *http.Request) (c cluster.Caller, err error) {
 			project, token, login, err := s.api.LoggedIn(r)
 			if login {
@@ -143,6 +144,21 @@ func (s *Server) openCluster(ctx context.Context) error {
 	s.undo.Add(func() { l.Close() })
 	s.peers = tls.NewListener(cluster.Listen(l), authority.Server())
 	return nil
+}
+
+// uploadProject finds the project of a request that brings files of a build by an address for
+// them, as E2B's clients do.
+func (s *Server) uploadProject(r *http.Request) string {
+	token, ok := strings.CutPrefix(r.URL.Path, "/templates/upload/")
+	if !ok || s.e2b == nil {
+		return ""
+	}
+	return s.e2b.UploadProject(token)
+}
+
+// hasBuild reports whether a build is known here.
+func (s *Server) hasBuild(id string) bool {
+	return s.builder.Has(id) || s.e2b != nil && s.e2b.HasBuild(id)
 }
 
 // servePeer answers a request that another host passes on, as if it had come here.

@@ -24,6 +24,7 @@ func (s *Server) openE2B() {
 	}, e2b.Config{
 		Templates: c.Templates, PublicPorts: c.PublicPorts, Domain: s.e2bDomain, Secret: s.vault.Derive("e2b"), Log: s.log,
 	})
+	s.e2b = door
 	for _, r := range door.Routes() {
 		s.api.HandleOuter(r.Pattern, outer(r.Call, e2b.KeyOf, e2b.Fail), r.Handler)
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/bothy-dev/bothy/certs"
 	"github.com/bothy-dev/bothy/cluster"
 	"github.com/bothy-dev/bothy/config"
+	"github.com/bothy-dev/bothy/e2b"
 	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/engine/gvisor"
 	"github.com/bothy-dev/bothy/engine/microvm"
@@ -91,6 +92,7 @@ type Server struct {
 	pieces cluster.Pieces
 	peers  net.Listener
 	logins *session.Store
+	e2b    *e2b.Door // nil where its clients are not served
 	// onDuty is set while this host does what one does for all.
 	onDuty atomic.Bool
 

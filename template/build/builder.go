@@ -397,6 +397,13 @@ func (b *Builder) Build(ctx context.Context, id string) (*bothy.Build, error) {
 	return r.view(), nil
 }
 
+// Has reports whether a build is known, whoever asks.
+func (b *Builder) Has(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.builds[id] != nil
+}
+
 func (b *Builder) find(ctx context.Context, id string, scope bothy.Scope) (*record, error) {
 	caller, err := bothy.Require(ctx, scope)
 	if err != nil {

@@ -1,0 +1,120 @@
+package cluster
+
+import (
+	"errors"
+	"hash/fnv"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
+)
+
+// Builds of templates are known to the host that makes them. All those of a project are made by
+// one host, which every host finds by the names of those that are up, so that identical requests
+// meet there. Where another host becomes that one, those that were begun before are looked for
+// on all.
+
+// ofBuild reports whether a request is about builds of templates, and about which.
+func ofBuild(r *http.Request) (build bool, id string) {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	of := func(prefix ...string) bool {
+		return len(parts) >= len(prefix) && slices.Equal(parts[:len(prefix)], prefix)
+	}
+	at := func(i int) string {
+		if i < len(parts) {
+			return parts[i]
+		}
+		return ""
+	}
+	switch {
+	case of("v1", "templates", "builds"):
+		return true, at(3)
+	case of("v1", "templates", "contexts"):
+		return true, ""
+	// E2B's clients.
+	case r.Method == http.MethodPost && len(parts) == 2 && (of("v2", "templates") || of("v3", "templates")):
+		return true, ""
+	case of("v2", "templates") && at(3) == "builds":
+		return true, at(4)
+	case of("templates") && at(2) == "builds":
+		return true, at(3)
+	case of("templates") && at(2) == "files", of("templates", "upload"):
+		return true, ""
+	}
+	return false, ""
+}
+
+// builders orders the hosts that are there: first the one that makes the builds of a project, and
+// behind it those that would if it were not up.
+func builders(hosts []bothy.ClusterHost, project string) (list []bothy.ClusterHost) {
+	for _, h := range hosts {
+		if h.State != bothy.HostDead && (h.Self || h.LeaseSeconds > 0) {
+			list = append(list, h)
+		}
+	}
+	weight := func(h bothy.ClusterHost) uint64 {
+		sum := fnv.New64a()
+		_, _ = sum.Write([]byte(project + "\x00" + h.Name))
+		w := sum.Sum64() >> 1
+		w ^= w >> 29
+		w *= 0x9e3779b97f4a7c15
+		if w >>= 1; h.State == bothy.HostUp {
+			w |= 1 << 63
+		}
+		return w
+	}
+	slices.SortStableFunc(list, func(a, b bothy.ClusterHost) int {
+		switch x, y := weight(a), weight(b); {
+		case x > y:
+			return -1
+		case x < y:
+			return 1
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return list
+}
+
+// toBuild leads a request about builds to the host that makes those of its project, or to the one
+// that knows the build.
+func (x *Router) toBuild(w http.ResponseWriter, r *http.Request, t target, c Caller) bool {
+	hosts, err := x.list(r.Context())
+	if err != nil {
+		x.o.Fail(w, r, err)
+		return true
+	}
+	if t.buildID != "" && x.o.HasBuild(t.buildID) {
+		return false
+	}
+	again := replayable(r)
+	for _, h := range builders(hosts, c.Owner) {
+		if h.Self {
+			if t.buildID == "" {
+				return false
+			}
+			continue // it does not know the build
+		}
+		err := x.send(w, r, t, c, store.Ownership{Host: h.Name, Address: h.Address}, false)
+		if err == nil {
+			return true
+		}
+		if !errors.Is(err, errAgain) || !again(r) {
+			x.o.Fail(w, r, unanswered(h.Name, err))
+			return true
+		}
+	}
+	var lost []string
+	for _, h := range hosts {
+		if !h.Self && (h.State == bothy.HostDead || h.LeaseSeconds <= 0) {
+			lost = append(lost, h.Name)
+		}
+	}
+	if t.buildID != "" && len(lost) > 0 {
+		x.o.Fail(w, r, bothy.Errorf(bothy.CodeNotFound, "no host knows the build %q, and one that may have made it is lost: %s", t.buildID, strings.Join(lost, ", ")).
+			WithHint("Start the build again, with the same request."))
+		return true
+	}
+	return false
+}

@@ -1,0 +1,104 @@
+package e2e
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// makes reports whether a host makes, or has made, a build.
+func (s *server) makes(id string) bool {
+	all, err := filepath.Glob(filepath.Join(s.Home, "builds", "records", id+"*"))
+	return err == nil && len(all) > 0
+}
+
+// Builds of templates are known to every host: their state, their logs as they grow, and how to
+// end them. Identical requests meet, wherever they arrive, and a build of a host that is lost is
+// said to be so and can be started again.
+func TestAnyHostKnowsABuild(t *testing.T) {
+	t.Parallel()
+	hosts := newHosts(t, "one", "two")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*hangs)
+	defer cancel()
+	req := bothy.BuildRequest{Name: "cluster-built", Dockerfile: "FROM " + templateName + "\nRUN echo be\"\"gan; until [ -e /nothing ]; do sleep 0.1; done\n"}
+	b, err := hosts[0].Builder.StartBuild(ctx, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := hosts[1].Builder.StartBuild(ctx, req); err != nil || again.ID != b.ID {
+		t.Errorf("the same request, at the other host: %+v, %v", again, err)
+	}
+	for _, s := range hosts {
+		if got, err := s.Builder.Build(ctx, b.ID); err != nil || got.ID != b.ID || got.Name != req.Name {
+			t.Errorf("the build by %s: %+v, %v", s.Address, got, err)
+		}
+		list, err := s.Builder.Builds(ctx)
+		if err != nil || !slices.ContainsFunc(list, func(x *bothy.Build) bool { return x.ID == b.ID }) {
+			t.Errorf("the list by %s: %+v, %v", s.Address, list, err)
+		}
+		// Its log is followed while it grows.
+		seen := false
+		follow, stop := context.WithCancel(ctx)
+		err = s.Builder.BuildLog(follow, b.ID, 0, func(_ int64, e bothy.BuildEvent) error {
+			if strings.Contains(e.Message, "began") {
+				seen = true
+				stop()
+			}
+			return nil
+		})
+		stop()
+		if !seen {
+			t.Errorf("the log by %s: %v", s.Address, err)
+		}
+	}
+	maker := slices.IndexFunc(hosts, func(s *server) bool { return s.makes(b.ID) })
+	if maker < 0 {
+		t.Fatal("no host makes it")
+	}
+	other := hosts[1-maker]
+	if _, err := other.Builder.CancelBuild(ctx, b.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Builder.BuildLog(ctx, b.ID, 0, func(int64, bothy.BuildEvent) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	if got, err := other.Builder.Build(ctx, b.ID); err != nil || got.State != bothy.BuildCancelled {
+		t.Errorf("after it was cancelled: %+v, %v", got, err)
+	}
+
+	second, err := other.Builder.StartBuild(ctx, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := hosts[maker].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the build is said to be lost", func() bool {
+		_, err := other.Builder.Build(ctx, second.ID)
+		return bothy.ErrorCode(err) == bothy.CodeNotFound && strings.Contains(err.Error(), "is lost: "+[]string{"one", "two"}[maker])
+	})
+	req.Dockerfile = "FROM " + templateName + "\nRUN echo again\n"
+	third, err := other.Builder.StartBuild(ctx, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Builder.BuildLog(ctx, third.ID, 0, func(int64, bothy.BuildEvent) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	if got, err := other.Builder.Build(ctx, third.ID); err != nil || got.State != bothy.BuildSucceeded {
+		t.Errorf("built again, it is %+v, %v", got, err)
+	}
+
+	// Back again, the first host continues what it was making, as any server does.
+	if err := hosts[maker].Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the build is known again, and ends", func() bool {
+		got, err := other.Builder.CancelBuild(ctx, second.ID)
+		return err == nil && got.State.Ended()
+	})
+}
