@@ -85,7 +85,7 @@ func (x *Router) toBuild(w http.ResponseWriter, r *http.Request, t target, c Cal
 		x.o.Fail(w, r, err)
 		return true
 	}
-	if t.buildID != "" && x.o.HasBuild(t.buildID) {
+	if t.buildID != "" && x.o.HasBuild != nil && x.o.HasBuild(t.buildID) {
 		return false
 	}
 	again := replayable(r)

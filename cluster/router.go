@@ -66,7 +66,7 @@ type RouterOptions struct {
 	// Agents is the path of the agents' protocol, and Alone marks a message as one of no session.
 	Agents string
 	// Upload finds the project of a request that brings files of a build and no key, if it is one,
-	// and HasBuild reports whether a build is known on this host.
+	// and HasBuild reports whether a build is known on this host. Both are optional.
 	Upload   func(r *http.Request) (project string)
 	HasBuild func(id string) bool
 	Alone    func(context.Context) context.Context
@@ -230,8 +230,10 @@ func (x *Router) targetOf(r *http.Request, peer *Peer) (c Caller, t target, err 
 	if t.sandbox == "" && t.snapshot == "" && t.session == "" && !t.build && !t.duty && !body {
 		return c, t, nil
 	}
-	if project := x.o.Upload(r); project != "" {
-		return Caller{Owner: project}, t, nil
+	if x.o.Upload != nil {
+		if project := x.o.Upload(r); project != "" {
+			return Caller{Owner: project}, t, nil
+		}
 	}
 	if peer == nil {
 		if c, err = x.o.Authenticate(r); err != nil {
