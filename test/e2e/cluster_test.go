@@ -18,8 +18,24 @@ import (
 	"github.com/bothy-dev/bothy/test/testserver"
 )
 
-// lease is that of the hosts in these tests, in seconds. A host is given up after a third more.
-const lease = 6
+// Leases of hosts, in seconds. A host is given up after a third more: by lease none is, however busy
+// this computer is. Tests that wait for that have hosts with shortLease.
+const (
+	lease      = 60
+	shortLease = 15
+)
+
+// newMortalHosts is newHosts, with a short lease.
+func newMortalHosts(t *testing.T, names ...string) (hosts []*server) {
+	t.Helper()
+	return newHostsWith(t, func(_ int, settings, store string) (string, string) { return mortal(settings), store }, names...)
+}
+
+func mortal(settings string) string { return withLease(settings, shortLease) }
+
+func withLease(settings string, seconds int) string {
+	return strings.Replace(settings, fmt.Sprintf("lease_seconds: %d", lease), fmt.Sprintf("lease_seconds: %d", seconds), 1)
+}
 
 // newHosts starts hosts that share a database, each with a home of its own.
 func newHosts(t *testing.T, names ...string) (hosts []*server) {
@@ -175,7 +191,7 @@ func TestAnyHostAnswers(t *testing.T) {
 // none of them after a while, and the others say what became of them.
 func TestAHostDies(t *testing.T) {
 	t.Parallel()
-	hosts := newHosts(t, "one", "two")
+	hosts := newMortalHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
 	b := one.newBox(t, bothy.SandboxCreate{MemoryMB: 64, Name: "runs"})
 	paused := one.newBox(t, bothy.SandboxCreate{MemoryMB: 64, Name: "paused"})
@@ -263,7 +279,7 @@ func (s *server) awaitEndOf(t *testing.T, id string) *bothy.Sandbox {
 // anything else, and joins again.
 func TestAHostThatWasGivenUpEndsItsSandboxes(t *testing.T) {
 	t.Parallel()
-	hosts := newHosts(t, "one", "two")
+	hosts := newMortalHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
 	b := one.newBox(t, bothy.SandboxCreate{MemoryMB: 64})
 	if err := one.Signal(syscall.SIGSTOP); err != nil {
@@ -295,13 +311,13 @@ func TestAHostThatWasGivenUpEndsItsSandboxes(t *testing.T) {
 // by who waits for it.
 func TestAHostIsAwayForAMoment(t *testing.T) {
 	t.Parallel()
-	hosts := newHosts(t, "one", "two")
+	hosts := newMortalHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
 	b := one.newBox(t, bothy.SandboxCreate{MemoryMB: 64})
 	if err := one.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(lease*time.Second*2/5, func() { _ = one.Signal(syscall.SIGCONT) })
+	time.AfterFunc(shortLease*time.Second*2/5, func() { _ = one.Signal(syscall.SIGCONT) })
 	if got := b.at(two).sh("user", "echo here"); got != "here" {
 		t.Errorf("a command through a host that stood still: %q", got)
 	}

@@ -38,12 +38,8 @@ type load struct {
 	unknown []int64
 }
 
-// patientLease is that of hosts which are not to be given up while they have much to do.
-const patientLease = 15
-
-func patient(settings string) string {
-	return strings.Replace(settings, fmt.Sprintf("lease_seconds: %d", lease), fmt.Sprintf("lease_seconds: %d", patientLease), 1)
-}
+// breathe leaves the processors to others for a moment, where something is repeated.
+func breathe() { time.Sleep(20 * time.Millisecond) }
 
 // newLoad begins with one user for each sandbox, in which a process runs as well.
 func newLoad(t *testing.T, hosts []*server, boxes []*box) *load {
@@ -58,11 +54,11 @@ func newLoad(t *testing.T, hosts []*server, boxes []*box) *load {
 		l.users.Go(func() {
 			for n := i; ctx.Err() == nil; n++ {
 				at := n % len(hosts)
-				if !l.closed[at].TryRLock() {
-					continue
+				if l.closed[at].TryRLock() {
+					l.use(i, b.at(hosts[at]))
+					l.closed[at].RUnlock()
 				}
-				l.use(i, b.at(hosts[at]))
-				l.closed[at].RUnlock()
+				breathe()
 			}
 		})
 	}
@@ -136,7 +132,7 @@ func (l *load) ends() {
 // sandboxes are used. Nobody notices.
 func TestHostsAreUpgradedOneAfterTheOther(t *testing.T) {
 	t.Parallel()
-	hosts := newHostsWith(t, func(_ int, settings, store string) (string, string) { return patient(settings), store }, "one", "two", "three")
+	hosts := newHosts(t, "one", "two", "three")
 	boxes := make([]*box, 6)
 	for i := range boxes {
 		boxes[i] = hosts[i%3].newBox(t, smallest)
@@ -237,7 +233,7 @@ func testDatabaseFails(t *testing.T, bouncer bool) {
 		replica = pg.Replica(t)
 		url = pg.Either(replica, direct)
 	}
-	hosts := newHostsWith(t, func(_ int, settings, _ string) (string, string) { return patient(settings), url }, "one", "two")
+	hosts := newHostsWith(t, func(_ int, settings, _ string) (string, string) { return withLease(settings, 2*shortLease), url }, "one", "two")
 	boxes := make([]*box, 4)
 	for i := range boxes {
 		boxes[i] = hosts[i%2].newBox(t, smallest)
@@ -253,6 +249,7 @@ func testDatabaseFails(t *testing.T, bouncer bool) {
 			key := client.WithIdempotencyKey(t.Context(), fmt.Sprint("made-", n))
 			var sb *bothy.Sandbox
 			for try := n; sb == nil; try++ {
+				breathe()
 				var err error
 				if sb, err = hosts[try%2].create(key, smallest); err != nil && !retriable(err) {
 					t.Errorf("a sandbox is not made: %v", err)
@@ -261,6 +258,7 @@ func testDatabaseFails(t *testing.T, bouncer bool) {
 			}
 			again, err := hosts[(n+1)%2].create(key, smallest)
 			for ; err != nil && retriable(err); again, err = hosts[n%2].create(key, smallest) {
+				breathe()
 			}
 			if err != nil {
 				t.Errorf("a request that was done is repeated: %v", err)
@@ -270,6 +268,7 @@ func testDatabaseFails(t *testing.T, bouncer bool) {
 				doubled.Add(1)
 			}
 			for err = hosts[0].Sandboxes.Terminate(t.Context(), sb.ID); err != nil && retriable(err); err = hosts[0].Sandboxes.Terminate(t.Context(), sb.ID) {
+				breathe()
 			}
 			if err != nil {
 				t.Errorf("a sandbox does not end: %v", err)

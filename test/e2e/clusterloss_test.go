@@ -219,7 +219,8 @@ func TestAHostDiesAndACheckpointIsLeft(t *testing.T) {
 	if err := one.Sandboxes.Terminate(t.Context(), b.id); err != nil {
 		t.Fatal(err)
 	}
-	if page, err := one.Snapshots.Snapshots(t.Context(), bothy.SnapshotFilter{SandboxID: b.id}); err != nil || len(page.Items) != 0 {
-		t.Errorf("of one that has ended there is left: %+v %v", page.Items, err)
-	}
+	eventually(t, "of one that has ended no snapshot is left", func() bool {
+		page, err := one.Snapshots.Snapshots(t.Context(), bothy.SnapshotFilter{SandboxID: b.id})
+		return err == nil && len(page.Items) == 0
+	})
 }

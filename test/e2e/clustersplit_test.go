@@ -80,7 +80,7 @@ func TestHostsThroughPartitions(t *testing.T) {
 		t.Skip("an S3 server takes minutes to build the first time")
 	}
 	var e *ear
-	f := newFarHosts(t, patientLease, func(self string) string {
+	f := newFarHosts(t, shortLease, func(self string) string {
 		e = newEarAt(t, net.ParseIP(self).To4())
 		return fmt.Sprintf("network:\n  allow: [%s/32]\n", self)
 	}, "one", "two", "three")

@@ -139,6 +139,9 @@ func TestAHostDiesInTheMiddleOfAnUpload(t *testing.T) {
 	b := one.ownBox(t)
 	sum := b.fillWithNoise()
 	for _, at := range []string{"s3.chunk", "s3.committed"} {
+		if sandboxesOn(t, one)["one"] != 1 {
+			b.moveTo("one")
+		}
 		if err := one.Stop(); err != nil {
 			t.Fatal(err)
 		}

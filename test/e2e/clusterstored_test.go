@@ -23,14 +23,14 @@ func newBlobs(t *testing.T) (*s3test.Server, string) {
 	return objects, objects.Bucket(t, "bothy") + "&credentials=" + keys
 }
 
-// newStoringHosts starts hosts that share a database and object storage.
+// newStoringHosts starts hosts that share a database and object storage, with a short lease.
 func newStoringHosts(t *testing.T, names ...string) ([]*server, *s3test.Server) {
 	t.Helper()
 	objects, blobs := newBlobs(t)
 	folder := ownTemplates(t, templateName)
 	return newHostsWith(t, func(_ int, settings, store string) (string, string) {
 		// What all of them have would be carried to the storage by each test.
-		return settings + "templates: " + folder(0) + "\nblobs: " + blobs + "\n", store
+		return mortal(settings) + "templates: " + folder(0) + "\nblobs: " + blobs + "\n", store
 	}, names...), objects
 }
 

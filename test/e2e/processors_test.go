@@ -171,9 +171,8 @@ func TestHostsWakeWhatTheirProcessorsCan(t *testing.T) {
 	if _, err := three.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	states := map[string]bothy.HostState{"one": bothy.HostUp, "two": bothy.HostCordoned}
-	for name, state := range states {
-		if _, err := one.Hosts.UpdateHost(ctx, name, bothy.HostUpdate{State: state}); err != nil {
+	for _, h := range []bothy.ClusterHost{{Name: "one", State: bothy.HostUp}, {Name: "two", State: bothy.HostCordoned}} {
+		if _, err := one.Hosts.UpdateHost(ctx, h.Name, bothy.HostUpdate{State: h.State}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -186,8 +185,10 @@ func TestHostsWakeWhatTheirProcessorsCan(t *testing.T) {
 		if sandboxesOn(t, one)["one"] == 1 {
 			return true
 		}
-		_, err = three.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{})
-		return err != nil
+		if _, err = three.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return false
 	})
 	if got := b.sh("", "cat /dev/shm/memory"); got != "kept" {
 		t.Errorf("its memory holds %q", got)
