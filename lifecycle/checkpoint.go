@@ -132,7 +132,7 @@ func (s *Service) checkpointNow(ctx context.Context, l *instance.Instance) (next
 	if s.machines.Suspended() {
 		return checkpointSoon, nil // it does nothing
 	}
-	if l.RestedSince(l.Checkpoints.Rest()) {
+	if l.RestedSince(l.Checkpoints.Rest()) && s.hasCheckpoint(ctx, sb) {
 		s.checkpoints.skipped.Add(1)
 		l.Checkpoints.Save(s.clock.Now())
 		return every, nil
@@ -141,6 +141,15 @@ func (s *Service) checkpointNow(ctx context.Context, l *instance.Instance) (next
 		return min(every, checkpointSoon), nil
 	}
 	return every, s.takeCheckpoint(context.WithoutCancel(ctx), l, sb)
+}
+
+// hasCheckpoint reports whether the last checkpoint is there, which its owner may have deleted.
+func (s *Service) hasCheckpoint(ctx context.Context, sb *store.Sandbox) bool {
+	if len(sb.Checkpoints) == 0 {
+		return false
+	}
+	_, err := s.o.Store.Snapshot(ctx, sb.Checkpoints[0])
+	return bothy.ErrorCode(err) != bothy.CodeSnapshotNotFound
 }
 
 // lastOnItsWay reports whether the last checkpoint is about to be in the object storage.
@@ -278,8 +287,12 @@ func (s *Service) dropLostCheckpoints(ctx context.Context, sb *store.Sandbox) {
 	s.dropCheckpoints(ctx, lost)
 }
 
-// sweepCheckpoints deletes checkpoints that no sandbox has any more.
+// sweepCheckpoints deletes checkpoints that no sandbox has any more. Where the database has
+// lost something, a sandbox may have one that it does not know of.
 func (s *Service) sweepCheckpoints(ctx context.Context) error {
+	if s.o.Doubtful || s.hasUnclaimed() {
+		return nil
+	}
 	all, err := s.o.Store.OwnSnapshots(ctx)
 	if err != nil {
 		return err

@@ -131,9 +131,16 @@ func TestASandboxAtRestNeedsNoCheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.clock.pass(every)
-	if now := w.wantPoints("after a command", id, 1); now[0] == first[0] {
+	second := w.wantPoints("after a command", id, 1)
+	if second[0] == first[0] {
 		t.Error("none was taken after a command")
 	}
+	// One that its owner deletes is missed.
+	if err := w.DeleteSnapshot(w.me(), second[0]); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.pass(every)
+	w.wantPoints("after it was deleted", id, 1)
 }
 
 // A command that is under way while a checkpoint is taken may have happened after it.
@@ -329,6 +336,13 @@ func TestCheckpointsOfNobodyAreDeleted(t *testing.T) {
 	if err := w.store.PutSandbox(t.Context(), row); err != nil {
 		t.Fatal(err)
 	}
+	// As long as the database is in doubt it may be a row's.
+	w.narrow = func(o *lifecycle.Options) { o.Doubtful = true }
+	w.restart()
+	if left := w.points(); len(left) != 1 {
+		t.Errorf("with a database in doubt there are %v", left)
+	}
+	w.narrow = nil
 	w.restart()
 	w.wantPoints("that no row has", id, 0)
 }

@@ -6,12 +6,13 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/failpoint"
+	"github.com/bothy-dev/bothy/store"
 )
 
-// dropPauseSnapshot deletes a snapshot that a pause made and that has no name:
-// the sandbox has a later one.
-func (s *Service) dropPauseSnapshot(ctx context.Context, id string) {
-	if id == "" {
+// dropPauseSnapshot deletes a snapshot that a pause of a sandbox made and that
+// has no name: the sandbox has a later one.
+func (s *Service) dropPauseSnapshot(ctx context.Context, sb *store.Sandbox, id string) {
+	if id == "" || id == sb.OwnSnapshotID {
 		return
 	}
 	n, err := s.o.Store.Snapshot(ctx, id)

@@ -117,6 +117,89 @@ func TestAHostLosesItsPower(t *testing.T) {
 	}
 }
 
+// What its owner took stays when a sandbox that lost its host has slept in it.
+func TestAnOwnersSnapshotStaysAfterALoss(t *testing.T) {
+	for what, over := range map[string]func(w *world, id string) error{
+		"an end": func(w *world, id string) error { return w.Terminate(w.me(), id) },
+		"an end of the next run": func(w *world, id string) error {
+			_, err := w.Resume(w.me(), id, bothy.ResumeOptions{})
+			return errors.Join(err, w.Terminate(w.me(), id))
+		},
+		"the next pause": func(w *world, id string) error {
+			_, err := w.Resume(w.me(), id, bothy.ResumeOptions{})
+			_, perr := w.Pause(w.me(), id, bothy.PauseOptions{})
+			return errors.Join(err, perr)
+		},
+		"a pause that another server finishes": func(w *world, id string) error {
+			if _, err := w.Resume(w.me(), id, bothy.ResumeOptions{}); err != nil {
+				return err
+			}
+			own := w.row(id).SnapshotID
+			_, err := w.Pause(w.me(), id, bothy.PauseOptions{})
+			row := w.row(id)
+			row.EarlierSnapshotID = own
+			err = errors.Join(err, w.store.PutSandbox(w.t.Context(), row))
+			w.restart()
+			return err
+		},
+		"an end that another server finishes": func(w *world, id string) error {
+			row := w.row(id)
+			row.State, row.Ended = bothy.StateStopped, &bothy.Ended{Reason: bothy.EndTerminated, At: w.clock.Now()}
+			err := w.store.PutSandbox(w.t.Context(), row)
+			w.restart()
+			return err
+		},
+	} {
+		w := newWorld(t)
+		id := w.create(bothy.SandboxCreate{}).ID
+		n, err := w.CreateSnapshot(w.me(), id, bothy.SnapshotCreate{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.reboot(time.Second)
+		if got := w.row(id).SnapshotID; got != n.ID {
+			t.Fatalf("it sleeps in %q", got)
+		}
+		if err := over(w, id); err != nil {
+			t.Fatal(what, err)
+		}
+		if _, err := w.Service.Snapshot(w.me(), n.ID); err != nil {
+			t.Errorf("after %s: %v", what, err)
+		}
+	}
+}
+
+// Where its owner has deleted what they took since, it sleeps in what it slept in before, which
+// goes with the next sleep as ever.
+func TestALossAfterASnapshotIsDeleted(t *testing.T) {
+	w := newWorld(t)
+	id := w.create(bothy.SandboxCreate{}).ID
+	asleep, err := w.Pause(w.me(), id, bothy.PauseOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Resume(w.me(), id, bothy.ResumeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	n, err := w.CreateSnapshot(w.me(), id, bothy.SnapshotCreate{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.DeleteSnapshot(w.me(), n.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.reboot(time.Second)
+	if sb := w.get(id); sb.State != bothy.StatePaused || w.row(id).SnapshotID != asleep.ID {
+		t.Fatalf("it is %s in %q, and not in %s: %+v", sb.State, w.row(id).SnapshotID, asleep.ID, sb.Ended)
+	}
+	if err := w.Terminate(w.me(), id); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Service.Snapshot(w.me(), asleep.ID); bothy.ErrorCode(err) != bothy.CodeSnapshotNotFound {
+		t.Errorf("what it slept in, after its end: %v", err)
+	}
+}
+
 // lostWorld is a world with a sandbox that waits to be resumed.
 func lostWorld(t *testing.T) (w *world, id string) {
 	w = newWorld(t)

@@ -99,7 +99,7 @@ func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOpti
 		return nil, err
 	}
 	if before != how.keep {
-		s.dropPauseSnapshot(ctx, before)
+		s.dropPauseSnapshot(ctx, sb, before)
 	}
 	return n, nil
 }

@@ -151,7 +151,7 @@ func (s *Service) recoverPausing(ctx context.Context, sb *store.Sandbox) error {
 	s.keep(n.ID)
 	sb.EngineState, sb.ExpiresAt, sb.HeadSnapshotID = nil, nil, n.ID
 	earlier := sb.EarlierSnapshotID
-	s.ledger.ForceTransition(ctx, sb, bothy.StatePaused, func() { s.dropPauseSnapshot(ctx, earlier) })
+	s.ledger.ForceTransition(ctx, sb, bothy.StatePaused, func() { s.dropPauseSnapshot(ctx, sb, earlier) })
 	return nil
 }
 
@@ -169,7 +169,7 @@ func (s *Service) dropPauseSnapshots(ctx context.Context) error {
 			}
 		}
 		if sb.EarlierSnapshotID != sb.SnapshotID {
-			s.dropPauseSnapshot(ctx, sb.EarlierSnapshotID)
+			s.dropPauseSnapshot(ctx, sb, sb.EarlierSnapshotID)
 		}
 	}
 	all, err := s.o.Store.OwnSnapshots(ctx)
@@ -182,7 +182,7 @@ func (s *Service) dropPauseSnapshots(ctx context.Context) error {
 		}
 		sb, err := s.ledger.Sandbox(ctx, n.SandboxID)
 		if err == nil && sb.ProjectID == n.ProjectID && sb.State.Ended() && sb.SnapshotID == n.ID {
-			s.dropPauseSnapshot(ctx, n.ID)
+			s.dropPauseSnapshot(ctx, sb, n.ID)
 		}
 	}
 	return nil

@@ -40,7 +40,7 @@ func (s *Service) terminateLocked(ctx context.Context, id string, x bothy.Exit) 
 	dropPauseSnapshots := func() {
 		_ = failpoint.Hit("lifecycle.ended")
 		for _, id := range sleeps {
-			s.dropPauseSnapshot(ctx, id)
+			s.dropPauseSnapshot(ctx, sb, id)
 		}
 		if sb.HostLoss != nil {
 			s.dropLostCheckpoints(ctx, sb)

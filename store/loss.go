@@ -24,6 +24,11 @@ func (s *Sandbox) lastBefore(any, find func(id string) *bothy.Snapshot) *bothy.S
 	for id := s.HeadSnapshotID; id != "" && !seen[id]; {
 		seen[id] = true
 		n := any(id)
+		if n == nil && s.Resumed != nil {
+			// It is deleted. What is known of those before it is where the run began.
+			id = s.Resumed.SnapshotID
+			continue
+		}
 		if n == nil || n.SandboxID != s.ID {
 			return nil
 		}
@@ -38,6 +43,9 @@ func (s *Sandbox) lastBefore(any, find func(id string) *bothy.Snapshot) *bothy.S
 // PauseAfterLoss makes a sandbox that ran when its host was lost one that is paused at a
 // snapshot, and that is resumed at once if it is to be.
 func (s *Sandbox) PauseAfterLoss(host string, n *bothy.Snapshot, at time.Time) {
+	if !n.Checkpoint && n.ID != s.SnapshotID && n.ID != s.EarlierSnapshotID {
+		s.OwnSnapshotID = n.ID // no pause made it
+	}
 	s.State, s.SnapshotID, s.EarlierSnapshotID, s.HeadSnapshotID = bothy.StatePaused, n.ID, "", n.ID
 	s.EngineState, s.ExpiresAt, s.Moving, s.Checkpoints = nil, nil, "", nil
 	s.HostLoss = &bothy.HostLoss{Host: host, At: at, SnapshotID: n.ID, AgeSeconds: max(0, int(at.Sub(n.CreatedAt).Seconds()))}

@@ -17,6 +17,9 @@ type Sandbox struct {
 	// HeadSnapshotID is the snapshot that the present run began with: the parent of the
 	// next one.
 	HeadSnapshotID string `json:"_head_snapshot_id,omitempty"`
+	// OwnSnapshotID is a snapshot that its owner took and that it slept in since its host was
+	// lost: it stays when the sleep is over.
+	OwnSnapshotID string `json:"_own_snapshot_id,omitempty"`
 	// SealedSecrets are the secrets, encrypted with the server's own key.
 	SealedSecrets []byte `json:"_sealed_secrets,omitempty"`
 	// EngineState is what the engine needs to find the machine again after the server

@@ -565,6 +565,13 @@ func TestStartsOfAllHostsStayWithinBounds(t *testing.T) {
 			t.Errorf("refused with %+v", *r)
 		}
 	}
+	// A start that counts for nothing takes nothing from those that do.
+	if made, _ := start("resumed", store.StartBounds{Sandboxes: new(1)}, bothy.StateRunning); len(made) != 1 {
+		t.Errorf("%d were resumed", len(made))
+	}
+	if made, _ := start("resumed", store.StartBounds{PerMinute: minute}, bothy.StateRunning); len(made) < minute {
+		t.Errorf("after the first start was a resume, %d were made in a moment, and %d may", len(made), minute)
+	}
 	// A bound that grows lets more through at its pace, and one that is gone all.
 	if all, _ := start("free", store.StartBounds{}, bothy.StateRunning); len(all) != len(hosts)*each {
 		t.Errorf("without a bound %d were made", len(all))

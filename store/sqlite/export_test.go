@@ -11,5 +11,11 @@ func Bound(s *Store, pages int) error {
 	return err
 }
 
+// SyncedOnly refuses what is written without a sync.
+func SyncedOnly(s *Store) error {
+	_, err := s.fast.Exec("PRAGMA query_only = 1")
+	return err
+}
+
 // RoomToMap is the check of the disk before a database is opened.
 var RoomToMap = roomToMap

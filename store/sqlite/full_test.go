@@ -45,6 +45,29 @@ func TestAFullDiskIsSaid(t *testing.T) {
 	}
 }
 
+// A power cut must not take from a row what it knows of checkpoints, nor what a sandbox sleeps in.
+func TestTheRowsOfCheckpointsAreSynced(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "b.db"))
+	defer s.Close()
+	if err := sqlite.SyncedOnly(s); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		state       bothy.State
+		checkpoints []string
+		synced      bool
+	}{
+		{bothy.StateRunning, nil, false},
+		{bothy.StateRunning, []string{"snp"}, true},
+		{bothy.StatePaused, nil, true},
+	} {
+		err := s.PutSandbox(t.Context(), &store.Sandbox{Sandbox: bothy.Sandbox{ID: "sbx", State: c.state}, Checkpoints: c.checkpoints})
+		if (err == nil) != c.synced {
+			t.Errorf("%s with %v: %v", c.state, c.checkpoints, err)
+		}
+	}
+}
+
 func TestADatabaseOfANewerServerIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "b.db")
 	open(t, path).Close()

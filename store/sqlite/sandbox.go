@@ -26,8 +26,8 @@ func (s *Store) PutSandbox(ctx context.Context, b *store.Sandbox) error {
 		}
 	}
 	st := s.stmt.putSandbox
-	if b.State == bothy.StatePaused {
-		st = s.stmt.putPausedSandbox
+	if b.State == bothy.StatePaused || len(b.Checkpoints) > 0 { // a checkpoint that no row has is deleted
+		st = s.stmt.putSandboxDurably
 	}
 	_, err = s.exec(ctx, "put sandbox", st, b.ID, b.ProjectID, b.Name, string(b.State),
 		nanos(b.CreatedAt), endedAt(b), b.Pooled, string(metadata), text, nanosOrNull(b.ResumeAt()))

@@ -8,8 +8,8 @@ import (
 
 // statements are prepared once: parsing SQL costs more than a small write.
 type statements struct {
-	putSandbox, putPausedSandbox, forgetSandboxes *sql.Stmt
-	sandbox                                       *sql.Stmt
+	putSandbox, putSandboxDurably, forgetSandboxes *sql.Stmt
+	sandbox                                        *sql.Stmt
 
 	putSnapshot, updateSnapshot, deleteSnapshot *sql.Stmt
 	snapshot, allSnapshots                      *sql.Stmt
@@ -51,7 +51,7 @@ func (st *statements) prepare(ctx context.Context, s *Store) error {
 		text string
 	}{
 		{s.fast, &st.putSandbox, putSandboxSQL},
-		{s.durable, &st.putPausedSandbox, putSandboxSQL},
+		{s.durable, &st.putSandboxDurably, putSandboxSQL},
 		{s.fast, &st.forgetSandboxes, `DELETE FROM sandboxes WHERE id IN
 			(SELECT id FROM sandboxes WHERE state IN ('stopped', 'failed') AND coalesce(ended_at, created_at) < ? LIMIT ?)`},
 		{s.read, &st.sandbox, `SELECT record FROM sandboxes WHERE id = ?`},

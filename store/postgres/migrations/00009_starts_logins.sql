@@ -13,14 +13,15 @@ CREATE INDEX sandboxes_live ON sandboxes (project)
 
 -- The start of a sandbox begins with this. It fails where its project has as many as it may on all
 -- hosts (most), or makes them too fast (minute, of which 0 is no bound), and says how many run, or
--- for how many seconds to wait. A start that was made already is not counted twice.
+-- for how many seconds to wait. A start that was made already is not counted twice. A project begins
+-- with all that it may, also where its first start has no bound.
 -- +goose StatementBegin
 CREATE FUNCTION host_starts(of_project text, sandbox text, most bigint, minute bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     live bigint;
     left_now double precision;
 BEGIN
-    INSERT INTO project_starts VALUES (of_project, minute, clock_timestamp()) ON CONFLICT DO NOTHING;
+    INSERT INTO project_starts VALUES (of_project, 'infinity', clock_timestamp()) ON CONFLICT DO NOTHING;
     SELECT least(minute, may + extract(epoch FROM clock_timestamp() - at) * minute / 60) INTO left_now
         FROM project_starts WHERE project = of_project FOR UPDATE;
     PERFORM 1 FROM sandboxes WHERE id = sandbox AND NOT pooled AND state IN ('starting', 'running', 'resuming');
