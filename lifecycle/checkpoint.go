@@ -129,8 +129,8 @@ func (s *Service) checkpointNow(ctx context.Context, l *instance.Instance) (next
 	if sb.State != bothy.StateRunning || s.instance(l.ID) != l || every <= 0 {
 		return checkpointSoon, nil
 	}
-	if s.machines.Suspended() {
-		return checkpointSoon, nil // it does nothing
+	if s.machines.Suspended() || l.Checkpoints.Held() {
+		return checkpointSoon, nil // it does nothing, or is about to move
 	}
 	if l.RestedSince(l.Checkpoints.Rest()) && s.hasCheckpoint(ctx, sb) {
 		s.checkpoints.skipped.Add(1)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/failpoint"
 	"github.com/bothy-dev/bothy/lifecycle"
 )
 
@@ -377,6 +378,37 @@ func TestCheckpointsMoveWithTheirSandbox(t *testing.T) {
 	}
 	if _, err := p.two.Service.Snapshot(p.two.me(), first[0]); bothy.ErrorCode(err) != bothy.CodeSnapshotNotFound {
 		t.Errorf("the one before: %v", err)
+	}
+}
+
+// One that is being moved gets no checkpoint meanwhile, which would be sent while it stands
+// still, and gets it at once where it stays.
+func TestASandboxThatMovesGetsNoCheckpoint(t *testing.T) {
+	p := newPair(t)
+	id := p.one.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+	p.one.clock.pass(every)
+	wantTaken := func(when string, want int64) {
+		t.Helper()
+		if c := p.one.Checkpoints(); c.Taken != want || c.Failed != 0 {
+			t.Errorf("%s it counts %+v, and not %d", when, c, want)
+		}
+	}
+	wantTaken("at first", 1)
+	p.sending = func() {
+		p.one.clock.pass(every)
+		wantTaken("while it is sent", 1)
+	}
+	restore := failpoint.Set("move.stopped", func() error { return errors.New("no") })
+	defer restore()
+	if _, err := p.move(id); err == nil {
+		t.Fatal("it moved")
+	}
+	restore()
+	p.one.clock.pass(lifecycle.CheckpointSoon)
+	wantTaken("where it stays", 2)
+	p.sending = nil
+	if refused, err := p.move(id); err != nil || refused {
+		t.Fatal(refused, err)
 	}
 }
 

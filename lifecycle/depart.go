@@ -35,6 +35,7 @@ type departure struct {
 	l      *instance.Instance // nil for a paused sandbox
 	unlock func()
 	unpark func()
+	letGo  func() // of its checkpoints
 	draft  blob.Draft
 	// stopped says that the machine stands still, and since when.
 	stopped bool
@@ -48,7 +49,7 @@ type departure struct {
 // error it stays here, as it was. refused says that the other host did not want it.
 func (s *Service) Depart(ctx context.Context, id string, how store.Departure) (still time.Duration, refused bool, err error) {
 	ctx = context.WithoutCancel(ctx)
-	d := &departure{s: s, id: id, how: how, unlock: func() {}, unpark: func() {}}
+	d := &departure{s: s, id: id, how: how, unlock: func() {}, unpark: func() {}, letGo: func() {}}
 	if err := d.describe(ctx); err != nil {
 		return 0, false, err
 	}
@@ -57,6 +58,7 @@ func (s *Service) Depart(ctx context.Context, id string, how store.Departure) (s
 		if d.draft != nil {
 			d.draft.Discard()
 		}
+		d.letGo()
 		d.unlock()
 		d.unpark()
 	}()
@@ -117,6 +119,9 @@ func (d *departure) send(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := d.holdCheckpoints(ctx); err != nil {
+		return err
+	}
 	if err := d.sendSnapshots(ctx, to); err != nil {
 		return err
 	}
@@ -148,6 +153,22 @@ func (d *departure) send(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	return failpoint.Hit("move.sent")
+}
+
+// holdCheckpoints has the sandbox get no more checkpoints here: the next would be sent while it
+// stands still.
+func (d *departure) holdCheckpoints(ctx context.Context) error {
+	l := d.s.instance(d.id)
+	if l == nil {
+		return nil
+	}
+	d.letGo = l.Checkpoints.Hold()
+	unlock, err := d.s.ledger.LockFor(ctx, d.id) // one that is being taken is finished
+	if err != nil {
+		return err
+	}
+	unlock()
+	return nil
 }
 
 // sendSnapshots sends the snapshots of the sandbox that have not been sent, but for those that

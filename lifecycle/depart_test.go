@@ -58,6 +58,8 @@ type pair struct {
 	parked, unparked int
 	// lost has the answer of a move be lost.
 	lost bool
+	// sending is called once the snapshots that there are have been sent.
+	sending func()
 }
 
 func newPair(t *testing.T) *pair {
@@ -89,7 +91,12 @@ func (b *begun) Read(p []byte) (int, error) {
 
 func (p *pair) move(id string) (refused bool, err error) {
 	_, refused, err = p.one.Depart(p.one.t.Context(), id, store.Departure{
-		To: "two", Park: func(context.Context) func() { p.parked++; return func() { p.unparked++ } },
+		To: "two", Park: func(context.Context) func() {
+			if p.parked++; p.sending != nil {
+				p.sending()
+			}
+			return func() { p.unparked++ }
+		},
 		Carry: func(ctx context.Context, o store.Offer, send func(io.Writer) error) (store.Carried, error) {
 			r, w := io.Pipe()
 			body, done := &begun{Reader: r, at: make(chan struct{})}, make(chan error, 1)

@@ -21,4 +21,7 @@ func (s *Service) ResumeDue(ctx context.Context, o LostOptions) error { return s
 // ResumeAttempts and ResumePause are how often it is tried, and how long is waited.
 const ResumeAttempts = resumeAttempts
 
+// CheckpointSoon is when a checkpoint is tried again that could not be taken yet.
+const CheckpointSoon = checkpointSoon
+
 func ResumePause(attempts int) time.Duration { return resumePause(attempts) }

@@ -15,6 +15,8 @@ type Checkpoints struct {
 	rest  Rest
 	// failures counts those since the last one that was taken.
 	failures int
+	// held counts who wants none to be taken for now.
+	held int
 }
 
 // Rest is how a machine was when a snapshot of it was about to be taken.
@@ -99,6 +101,25 @@ func (c *Checkpoints) Fail() int {
 	defer c.mu.Unlock()
 	c.failures++
 	return c.failures
+}
+
+// Hold has none be taken until it is let go.
+func (c *Checkpoints) Hold() (letGo func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held++
+	return sync.OnceFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.held--
+	})
+}
+
+// Held reports whether none is to be taken for now.
+func (c *Checkpoints) Held() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held > 0
 }
 
 // Rest is how the machine was before the last checkpoint.
