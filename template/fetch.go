@@ -153,12 +153,11 @@ func (l *Library) linkFetched(t *bothy.Template) error {
 		return err // who holds it gives names itself
 	}
 	defer unlock()
-	for k := range l.common.with(l.project, func(k nameKey, n sharedName) bool { return k.name == t.Name && n.digest == t.Digest }) {
-		if err := relink(l.home(t.Name), tagLink(k.tag), digestOf(t.Digest)); err != nil {
-			return err
-		}
+	var links []string
+	for k := range l.common.withName(l.project, t.Name, func(_ nameKey, n sharedName) bool { return n.digest == t.Digest }) {
+		links = append(links, tagLink(k.tag))
 	}
-	return nil
+	return l.point(t.Name, digestOf(t.Digest), links...)
 }
 
 // sameImage is the path of an image that another name or project has here, or empty.

@@ -185,7 +185,7 @@ func (l *Library) byRef(ref bothy.TemplateRef) (*bothy.Template, error) {
 
 // awayBy finds an image that a name has on other hosts, or nil.
 func (l *Library) awayBy(name, hex string) *bothy.Template {
-	for _, n := range l.common.with(l.project, func(k nameKey, n sharedName) bool { return k.name == name && n.digest == digestPrefix+hex }) {
+	for _, n := range l.common.withName(l.project, name, func(_ nameKey, n sharedName) bool { return n.digest == digestPrefix+hex }) {
 		return l.away(n.template, name, "")
 	}
 	return nil

@@ -142,11 +142,10 @@ func tagOf(link string) string {
 func (l *Library) names() ([]string, error) {
 	all, err := l.folders()
 	for k := range l.common.with(l.project, func(_ nameKey, n sharedName) bool { return n.digest != "" }) {
-		if !slices.Contains(all, k.name) {
-			all = append(all, k.name)
-		}
+		all = append(all, k.name)
 	}
 	slices.Sort(all)
+	all = slices.Compact(all)
 	return slices.DeleteFunc(all, func(name string) bool { return len(l.tags(name)) == 0 }), err
 }
 
@@ -173,7 +172,7 @@ func (l *Library) tags(name string) []string {
 		row, known := l.common.of(l.key(name, link))
 		return known && row.digest == ""
 	})
-	for k := range l.common.with(l.project, func(k nameKey, n sharedName) bool { return k.name == name && n.digest != "" }) {
+	for k := range l.common.withName(l.project, name, func(_ nameKey, n sharedName) bool { return n.digest != "" }) {
 		if link := tagLink(k.tag); !slices.Contains(links, link) {
 			links = append(links, link)
 		}

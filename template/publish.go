@@ -21,7 +21,8 @@ import (
 // safe to die at any point: flush, rename, then move the link.
 func (l *Library) publish(ctx context.Context, t *bothy.Template, work string) error {
 	image := filepath.Join(work, imageName)
-	if err := measure(t, image); err != nil {
+	err := measure(t, image)
+	if err != nil {
 		return err
 	}
 	if err := l.checkQuota(ctx, t.SizeBytes); err != nil {
@@ -41,11 +42,17 @@ func (l *Library) publish(ctx context.Context, t *bothy.Template, work string) e
 	if err := moveVersion(work, final); err != nil {
 		return fmt.Errorf("publish template: %w", err)
 	}
-	if err := relink(home, tagLink(cmp.Or(t.Tag, bothy.DefaultTag)), hex); err != nil {
+	t.RootFS = filepath.Join(final, imageName)
+	link := tagLink(cmp.Or(t.Tag, bothy.DefaultTag))
+	// The others first, so that a link which they were not told of is one that is to be told.
+	if l.recordLater(ctx, t) {
+		err = l.point(t.Name, hex, link)
+	} else {
+		err = relink(home, link, hex)
+	}
+	if err != nil {
 		return fmt.Errorf("publish template: %w", err)
 	}
-	t.RootFS = filepath.Join(final, imageName)
-	l.recordLater(ctx, t)
 	return nil
 }
 

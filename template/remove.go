@@ -141,7 +141,7 @@ func (l *Library) elsewhere(name, hex string) bool {
 // awayFrom are the links of a name that hosts have in common.
 func (l *Library) awayFrom(name string) map[string]bool {
 	links := map[string]bool{}
-	for k := range l.common.with(l.project, func(k nameKey, n sharedName) bool { return k.name == name && n.digest != "" }) {
+	for k := range l.common.withName(l.project, name, func(_ nameKey, n sharedName) bool { return n.digest != "" }) {
 		links[tagLink(k.tag)] = true
 	}
 	return links

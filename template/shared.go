@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/store"
@@ -24,7 +25,7 @@ type Shared struct {
 	Store store.Shared
 	// Host names this one.
 	Host string
-	// State is a file that says what the store had when it was asked last.
+	// State is a file that says what the store and the folder had when they were compared last.
 	State string
 	// Fetch writes the image of a template to a file.
 	Fetch func(ctx context.Context, t *bothy.Template, to string) error
@@ -47,32 +48,60 @@ type sharedName struct {
 // projects.
 type common struct {
 	Shared
-	// asking is held by who asks the store, and syncing by who compares the folder with it.
-	asking, syncing sync.Mutex
+	// syncing is held by who compares the folder with the store.
+	syncing sync.Mutex
 
-	mu      sync.Mutex
-	names   map[nameKey]sharedName
+	mu sync.Mutex
+	// names are by project, name and tag.
+	names   map[string]map[string]map[string]sharedName
 	version int64
 	// read is set once the store was asked.
 	read bool
+	// asking is the question that goes to the store after the one that is under way, if busy.
+	asking *asking
+	busy   bool
 	// fetches are the images that are being fetched.
 	fetches map[string]*fetching
+	// compared is what the file State says, and unread why that is not known.
+	compared compared
+	unread   error
 }
+
+// compared is what the store and the folder had when they were compared last.
+type compared struct {
+	names []store.TemplateName
+	// links are what a link in the folder was, or became by this server since then: its digests,
+	// one of which is empty if it was not there. What it is otherwise, others have made it.
+	links map[nameKey][]string
+}
+
+// asking is a question of what has changed, for all who ask before it goes to the store.
+type asking struct {
+	done chan struct{}
+	err  error
+}
+
+const (
+	// askTimeout bounds a question, and lookTimeout how long somebody waits for its answer who
+	// can do without.
+	askTimeout  = 30 * time.Second
+	lookTimeout = 2 * time.Second
+)
 
 func newCommon(o *Shared) *common {
 	if o == nil {
 		return nil
 	}
-	s := &common{Shared: *o, names: map[nameKey]sharedName{}, fetches: map[string]*fetching{}}
+	s := &common{Shared: *o, names: map[string]map[string]map[string]sharedName{}, fetches: map[string]*fetching{}}
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
 	}
 	// Until the store answers, it is taken to have what it had.
-	before, err := s.readState()
-	if err != nil {
-		s.Log.Warn("it is not known which templates the other hosts had", "error", err)
+	s.compared, s.unread = s.readState()
+	if s.unread != nil {
+		s.Log.Warn("it is not known which templates the other hosts had", "error", s.unread)
 	}
-	for _, n := range before {
+	for _, n := range s.compared.names {
 		s.take(n)
 	}
 	return s
@@ -110,7 +139,13 @@ func (s *common) take(n store.TemplateName) {
 		}
 		row.template = t
 	}
-	s.names[nameKey{n.Project, n.Name, n.Tag}] = row
+	if s.names[n.Project] == nil {
+		s.names[n.Project] = map[string]map[string]sharedName{}
+	}
+	if s.names[n.Project][n.Name] == nil {
+		s.names[n.Project][n.Name] = map[string]sharedName{}
+	}
+	s.names[n.Project][n.Name][n.Tag] = row
 }
 
 // of returns what the store has of a name: whether it has heard of it, and its image.
@@ -120,7 +155,7 @@ func (s *common) of(k nameKey) (row sharedName, known bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	row, known = s.names[k]
+	row, known = s.names[k.project][k.name][k.tag]
 	return row, known
 }
 
@@ -132,12 +167,31 @@ func (s *common) with(project string, keep func(nameKey, sharedName) bool) map[n
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for k, row := range s.names {
-		if k.project == project && keep(k, row) {
+	for name := range s.names[project] {
+		s.gather(found, project, name, keep)
+	}
+	return found
+}
+
+// withName is with for one name.
+func (s *common) withName(project, name string, keep func(nameKey, sharedName) bool) map[nameKey]sharedName {
+	found := map[nameKey]sharedName{}
+	if s == nil {
+		return found
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gather(found, project, name, keep)
+	return found
+}
+
+// gather is for with and withName.
+func (s *common) gather(found map[nameKey]sharedName, project, name string, keep func(nameKey, sharedName) bool) {
+	for tag, row := range s.names[project][name] {
+		if k := (nameKey{project, name, tag}); keep(k, row) {
 			found[k] = row
 		}
 	}
-	return found
 }
 
 // owners are the projects that have names.
@@ -147,21 +201,57 @@ func (s *common) owners() (list []string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for k := range s.names {
-		if k.project != "" && !slices.Contains(list, k.project) {
-			list = append(list, k.project)
+	for project := range s.names {
+		if project != "" {
+			list = append(list, project)
 		}
 	}
 	return list
 }
 
-// refresh takes note of what other hosts have changed before it was called.
+// refresh takes note of what other hosts have changed before it was called. Who asks while a
+// question is under way, to which the answer may be too old, shares the next one.
 func (s *common) refresh(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
-	s.asking.Lock()
-	defer s.asking.Unlock()
+	s.mu.Lock()
+	a := s.asking
+	if a == nil {
+		a = &asking{done: make(chan struct{})}
+		s.asking = a
+	}
+	if !s.busy {
+		s.busy = true
+		go s.answer()
+	}
+	s.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// answer asks the store until nobody waits.
+func (s *common) answer() {
+	for {
+		s.mu.Lock()
+		a := s.asking
+		s.asking, s.busy = nil, a != nil
+		s.mu.Unlock()
+		if a == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+		a.err = s.ask(ctx)
+		cancel()
+		close(a.done)
+	}
+}
+
+func (s *common) ask(ctx context.Context) error {
 	s.mu.Lock()
 	at, read := s.version, s.read
 	s.mu.Unlock()
@@ -193,9 +283,25 @@ func (s *common) refresh(ctx context.Context) error {
 	return nil
 }
 
-// look is refresh, where what was known before is good enough while the store is away.
+// isKnown reports whether it is known what the store has, or had.
+func (s *common) isKnown() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.read || len(s.names) > 0
+}
+
+// look is refresh, where what was known before is good enough while the store is away, or slow.
 func (l *Library) look(ctx context.Context) {
-	if err := l.common.refresh(ctx); err != nil && ctx.Err() == nil {
+	if l.common == nil {
+		return
+	}
+	wait := ctx
+	if l.common.isKnown() {
+		var cancel func()
+		wait, cancel = context.WithTimeout(ctx, lookTimeout)
+		defer cancel()
+	}
+	if err := l.common.refresh(wait); err != nil && ctx.Err() == nil {
 		l.common.Log.Debug("it cannot be found out which templates other hosts have changed", "error", err)
 	}
 }
@@ -236,12 +342,58 @@ func (l *Library) asNamed(t *bothy.Template) (n store.TemplateName, image store.
 	return n, image, nil
 }
 
-// recordLater is record for something that is done here already: while the store is away, it
-// is told at the next comparison.
-func (l *Library) recordLater(ctx context.Context, tagged ...*bothy.Template) {
-	if err := l.record(ctx, tagged...); err != nil {
-		l.common.Log.Warn("the other hosts will be told later of a template", "template", tagged[0].Ref(), "error", err)
+// recordLater is record for something that is done here in any case: while the store is away, it
+// is told at the next comparison. It returns whether the store knows.
+func (l *Library) recordLater(ctx context.Context, t *bothy.Template) (told bool) {
+	err := l.record(ctx, t)
+	if err != nil {
+		l.common.Log.Warn("the other hosts will be told later of a template", "template", t.Ref(), "error", err)
 	}
+	return err == nil
+}
+
+// point is relink for links to an image that the store has by these names. It is noted first that
+// this server moves them: whatever becomes of it, they are not taken for what others have changed
+// here.
+func (l *Library) point(name, version string, links ...string) error {
+	s := l.common
+	if s != nil {
+		if err := s.note(func(seen map[nameKey][]string) {
+			for _, link := range links {
+				k := l.key(name, link)
+				if digest := digestPrefix + version; !slices.Contains(seen[k], digest) {
+					seen[k] = append(slices.Clip(seen[k]), digest)
+				}
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	for _, link := range links {
+		if err := relink(l.home(name), link, version); err != nil {
+			return err
+		}
+		if s != nil {
+			s.mu.Lock()
+			s.compared.links[l.key(name, link)] = []string{digestPrefix + version}
+			s.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+// note keeps what change does to what is known of links.
+func (s *common) note(change func(links map[nameKey][]string)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unread != nil {
+		return s.unread
+	}
+	if s.compared.links == nil {
+		s.compared.links = map[nameKey][]string{}
+	}
+	change(s.compared.links)
+	return s.writeState()
 }
 
 // unrecord tells the store that names were removed, before they are.
@@ -280,13 +432,18 @@ func (l *Library) Sync(ctx context.Context) error {
 	}
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
-	before, err := s.readState()
+	s.mu.Lock()
+	if s.unread != nil {
+		s.compared, s.unread = s.readState()
+	}
+	err := s.unread
+	base := map[nameKey]string{}
+	for _, n := range s.compared.names {
+		base[nameKey{n.Project, n.Name, n.Tag}] = n.Digest
+	}
+	s.mu.Unlock()
 	if err != nil {
 		return err
-	}
-	base := map[nameKey]store.TemplateName{}
-	for _, n := range before {
-		base[nameKey{n.Project, n.Name, n.Tag}] = n
 	}
 	if err := s.refresh(ctx); err != nil {
 		return err
@@ -299,12 +456,24 @@ func (l *Library) Sync(ctx context.Context) error {
 	for _, at := range all {
 		errs = append(errs, at.syncOwn(ctx, base))
 	}
-	errs = append(errs, s.refresh(ctx), s.writeState())
+	errs = append(errs, s.refresh(ctx))
+	for _, at := range all {
+		at.noteMissing()
+	}
+	names, err := s.sharedNames()
+	errs = append(errs, err)
+	if err == nil {
+		s.mu.Lock()
+		s.compared.names = names
+		errs = append(errs, s.writeState())
+		s.mu.Unlock()
+	}
 	return errors.Join(errs...)
 }
 
-// syncOwn is Sync for one library. base is what the store had when the two were compared last.
-func (l *Library) syncOwn(ctx context.Context, base map[nameKey]store.TemplateName) error {
+// syncOwn is Sync for one library. base are the digests that the store had when the two were
+// compared last.
+func (l *Library) syncOwn(ctx context.Context, base map[nameKey]string) error {
 	names, err := l.folders()
 	if err != nil {
 		return err
@@ -312,108 +481,216 @@ func (l *Library) syncOwn(ctx context.Context, base map[nameKey]store.TemplateNa
 	var errs []error
 	for _, name := range names {
 		for _, link := range l.links(name) {
-			target, err := os.Readlink(filepath.Join(l.home(name), link))
-			if err != nil {
-				continue // moved on just now
-			}
-			here := digestPrefix + target
-			k := l.key(name, link)
-			row, known := l.common.of(k)
-			was, compared := base[k]
-			changedHere := compared && was.Digest != here
-			switch {
-			case known && row.digest == here:
-			case !known, changedHere && row.digest == was.Digest, changedHere && row.digest == "":
-				errs = append(errs, l.give(ctx, name, link, target, row.version))
-			case row.digest == "":
-				errs = append(errs, l.dropLink(ctx, name, link, target))
-			}
+			errs = append(errs, l.syncLink(ctx, name, link, base))
 		}
 	}
 	return errors.Join(errs...)
 }
 
+// A comparison is what becomes of a link.
+type comparison int
+
+const (
+	// asItWas is a link of which the store need not hear, and seen one that was not compared yet.
+	asItWas comparison = iota
+	seen
+	// given goes to the store, and dropped from the folder.
+	given
+	dropped
+)
+
+// compare decides what becomes of a link. It may be older than what the store has: that alone is
+// no change that was made here.
+func (l *Library) compare(name, link string, base map[nameKey]string) (what comparison, target string, known int64) {
+	target, err := os.Readlink(filepath.Join(l.home(name), link))
+	if err != nil {
+		return asItWas, "", 0 // moved on just now
+	}
+	s, here, k := l.common, digestPrefix+target, l.key(name, link)
+	row, has := s.of(k)
+	s.mu.Lock()
+	was, compared := s.compared.links[k]
+	s.mu.Unlock()
+	changedHere := compared && !slices.Contains(was, here)
+	switch {
+	case !has, row.digest != here && changedHere && (row.digest == "" || row.digest == base[k]):
+		return given, target, row.version
+	case row.digest == "":
+		return dropped, target, 0
+	case slices.Equal(was, []string{here}):
+		return asItWas, target, 0
+	}
+	return seen, target, 0
+}
+
+func (l *Library) syncLink(ctx context.Context, name, link string, base map[nameKey]string) error {
+	if what, _, _ := l.compare(name, link, base); what == asItWas {
+		return nil
+	}
+	unlock, free, err := l.tryLock(name)
+	if err != nil || !free {
+		return err // who holds it may be about to move it
+	}
+	defer unlock()
+	what, target, known := l.compare(name, link, base)
+	switch what {
+	case asItWas:
+		return nil
+	case given:
+		if done, err := l.give(ctx, name, link, target, known); err != nil || !done {
+			return err
+		}
+	case dropped:
+		if err := l.dropLink(ctx, name, link); err != nil {
+			return err
+		}
+		target = ""
+	}
+	l.common.saw(l.key(name, link), target)
+	return nil
+}
+
+// saw notes what a link is, until that is written with the rest.
+func (s *common) saw(k nameKey, target string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.compared.links == nil {
+		s.compared.links = map[nameKey][]string{}
+	}
+	if target != "" {
+		target = digestPrefix + target
+	}
+	s.compared.links[k] = []string{target}
+}
+
+// noteMissing notes which names of the store have no link in the folder.
+func (l *Library) noteMissing() {
+	s := l.common
+	for k := range s.with(l.project, func(nameKey, sharedName) bool { return true }) {
+		s.mu.Lock()
+		was := s.compared.links[k]
+		s.mu.Unlock()
+		if slices.Equal(was, []string{""}) {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(l.home(k.name), tagLink(k.tag))); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		s.mu.Lock()
+		unchanged := slices.Equal(was, s.compared.links[k])
+		s.mu.Unlock()
+		if unchanged {
+			s.saw(k, "")
+		}
+	}
+}
+
 // give tells the store of a name that it does not have like this, unless it was changed
-// meanwhile.
-func (l *Library) give(ctx context.Context, name, link, version string, known int64) error {
+// meanwhile. It does not where the image is damaged. The caller holds the name's lock.
+func (l *Library) give(ctx context.Context, name, link, version string, known int64) (done bool, err error) {
 	t, err := l.loadPath(name, filepath.Join(l.home(name), version))
 	if err != nil {
-		return nil // damaged, as whoever asks for it is told
+		return false, nil // damaged, as whoever asks for it is told
 	}
 	if info, err := os.Stat(t.RootFS); err != nil || info.Size() != t.SizeBytes {
-		return nil
+		return false, nil
 	}
 	t.Name, t.Tag, t.Project = name, tagOf(link), l.project
 	n, image, err := l.asNamed(t)
 	if err != nil {
-		return err
+		return false, err
 	}
 	n.Version = known
 	if err := l.common.Store.NameTemplates(ctx, []store.TemplateName{n}, []store.Tree{image}, true); err != nil {
-		return err
+		return false, err
 	}
 	l.common.Log.Info("a template of this host is one of all hosts now", "template", t.Ref())
 	if l.common.Published != nil {
 		l.common.Published(t.Digest)
 	}
-	return nil
+	return true, nil
 }
 
-// dropLink removes a name that another host has removed, unless somebody gives it here now.
-func (l *Library) dropLink(ctx context.Context, name, link, target string) error {
-	unlock, free, err := l.tryLock(name)
-	if err != nil || !free {
-		return err
-	}
-	defer unlock()
-	path := filepath.Join(l.home(name), link)
-	if now, err := os.Readlink(path); err != nil || now != target {
-		return nil
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// dropLink removes a name that another host has removed. The caller holds the name's lock.
+func (l *Library) dropLink(ctx context.Context, name, link string) error {
+	if err := os.Remove(filepath.Join(l.home(name), link)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	l.common.Log.Info("a template was removed by another host", "template", name, "tag", tagName(link))
-	err = l.collect(ctx, name)
+	err := l.collect(ctx, name)
 	_ = os.Remove(l.home(name)) // where nothing is left of it
 	return err
 }
 
-// readState reads what the store had when it was compared last.
-func (s *common) readState() (names []store.TemplateName, err error) {
-	text, err := os.ReadFile(s.State)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &names)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", s.State, err)
-	}
-	return names, nil
+// state is the form of compared in a file.
+type state struct {
+	Names []store.TemplateName `json:"names"`
+	Links []linkState          `json:"links"`
 }
 
-func (s *common) writeState() error {
+type linkState struct {
+	Project string   `json:"project,omitempty"`
+	Name    string   `json:"name"`
+	Tag     string   `json:"tag"`
+	Digests []string `json:"digests"`
+}
+
+// readState reads what was compared last.
+func (s *common) readState() (c compared, err error) {
+	text, err := os.ReadFile(s.State)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	var from state
+	if err == nil {
+		err = json.Unmarshal(text, &from)
+	}
+	if err != nil {
+		return c, fmt.Errorf("read %s: %w", s.State, err)
+	}
+	c = compared{from.Names, map[nameKey][]string{}}
+	for _, l := range from.Links {
+		c.links[nameKey{l.Project, l.Name, l.Tag}] = l.Digests
+	}
+	return c, nil
+}
+
+// sharedNames are the names that the store has, in order.
+func (s *common) sharedNames() ([]store.TemplateName, error) {
 	names := []store.TemplateName{}
 	s.mu.Lock()
-	for k, row := range s.names {
-		n := store.TemplateName{Project: k.project, Name: k.name, Tag: k.tag, Digest: row.digest, Version: row.version}
-		if row.template != nil {
-			text, err := sharedRecord(row.template)
-			if err != nil {
-				s.mu.Unlock()
-				return err
+	defer s.mu.Unlock()
+	for project, own := range s.names {
+		for name, tags := range own {
+			for tag, row := range tags {
+				n := store.TemplateName{Project: project, Name: name, Tag: tag, Digest: row.digest, Version: row.version}
+				if row.template != nil {
+					text, err := sharedRecord(row.template)
+					if err != nil {
+						return nil, err
+					}
+					n.Manifest = text
+				}
+				names = append(names, n)
 			}
-			n.Manifest = text
 		}
-		names = append(names, n)
 	}
-	s.mu.Unlock()
 	slices.SortFunc(names, func(a, b store.TemplateName) int {
 		return strings.Compare(a.Project+" "+a.Name+" "+a.Tag, b.Project+" "+b.Name+" "+b.Tag)
 	})
-	text, err := json.Marshal(names)
+	return names, nil
+}
+
+// writeState keeps what was compared last. The caller holds mu.
+func (s *common) writeState() error {
+	to := state{Names: s.compared.names, Links: []linkState{}}
+	for k, digests := range s.compared.links {
+		to.Links = append(to.Links, linkState{k.project, k.name, k.tag, digests})
+	}
+	slices.SortFunc(to.Links, func(a, b linkState) int {
+		return strings.Compare(a.Project+" "+a.Name+" "+a.Tag, b.Project+" "+b.Name+" "+b.Tag)
+	})
+	text, err := json.Marshal(to)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -281,6 +282,156 @@ func TestAHostThatWasAwayBringsNothingBack(t *testing.T) {
 	must(t, errors.Join(two.Sync(t.Context()), one.Sync(t.Context())))
 	if list, err := one.Templates(operator); err != nil || names(list) != "/again /kept /other " {
 		t.Errorf("a new store has %s, %v", names(list), err)
+	}
+}
+
+// app is what the store has of that name.
+func (h *hostsOf) app() string {
+	h.db.mu.Lock()
+	defer h.db.mu.Unlock()
+	return h.db.names[nameKey{"", "app", bothy.DefaultTag}].Digest
+}
+
+// A host whose folder is behind the store does not take it back to what it has.
+func TestAStaleHostTakesNothingBack(t *testing.T) {
+	h := newHostsOf(t, newCommonStore())
+	one, two := h.join("one"), h.join("two")
+	operator := project(t, bothy.DefaultProject)
+	adopted(t, one, operator, "app", other(t, one, "content"))
+	if _, err := two.LookupFor(t.Context(), "", "app"); err != nil {
+		t.Fatal(err)
+	}
+	must(t, errors.Join(one.Sync(t.Context()), two.Sync(t.Context())))
+	newer := adopted(t, one, operator, "app", other(t, one, "later"))
+	for range 3 {
+		must(t, two.Sync(t.Context()))
+		if has := h.app(); has != newer.Digest {
+			t.Fatal("the store was taken back to", has)
+		}
+	}
+	two = h.again("two")
+	must(t, two.Sync(t.Context()))
+	if got, err := two.Template(operator, "app"); err != nil || got.Digest != newer.Digest || h.app() != newer.Digest {
+		t.Errorf("%+v %v", got, err)
+	}
+	// What others than servers change here is for all.
+	alone := NewLibrary(two.dir, Options{})
+	by := adopted(t, alone, operator, "app", other(t, alone, "by hand"))
+	must(t, errors.Join(two.Sync(t.Context()), one.Sync(t.Context())))
+	if got, err := one.Template(operator, "app"); err != nil || got.Digest != by.Digest {
+		t.Errorf("%+v %v", got, err)
+	}
+}
+
+// What this server itself has put in the folder is not brought back by it when another host has
+// removed it meanwhile.
+func TestAHostBringsNothingBackThatItMadeOrFetched(t *testing.T) {
+	operator := project(t, bothy.DefaultProject)
+	for how, move := range map[string]func(t *testing.T, one, two *Library){
+		"fetched": func(t *testing.T, one, two *Library) {
+			adopted(t, one, operator, "app", other(t, one, "later"))
+			if _, err := two.LookupFor(t.Context(), "", "app"); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"made": func(t *testing.T, one, two *Library) { adopted(t, two, operator, "app", other(t, two, "later")) },
+		"tagged": func(t *testing.T, one, two *Library) {
+			adopted(t, two, operator, "app:v2", other(t, two, "later"))
+			if _, err := two.TagTemplate(operator, "app:v2", []string{bothy.DefaultTag}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			h := newHostsOf(t, newCommonStore())
+			one, two := h.join("one"), h.join("two")
+			adopted(t, one, operator, "app", other(t, one, "content"))
+			if _, err := two.LookupFor(t.Context(), "", "app"); err != nil {
+				t.Fatal(err)
+			}
+			must(t, errors.Join(one.Sync(t.Context()), two.Sync(t.Context())))
+			move(t, one, two)
+			must(t, one.RemoveTemplate(operator, "app"))
+			two = h.again("two") // it was killed before it could compare anything
+			if links := two.links("app"); len(links) == 0 {
+				t.Fatal("the test needs a host that has not heard of it")
+			}
+			must(t, errors.Join(two.Sync(t.Context()), two.Sync(t.Context())))
+			if has, links := h.app(), two.links("app"); has != "" || len(links) > 0 {
+				t.Errorf("the store has %q, and the folder %q", has, links)
+			}
+		})
+	}
+}
+
+// slowStore answers when it is allowed to.
+type slowStore struct {
+	*commonStore
+	asked  chan struct{}
+	answer chan struct{}
+}
+
+func (s *slowStore) TemplateVersion(ctx context.Context) (int64, error) {
+	s.asked <- struct{}{}
+	select {
+	case <-s.answer:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	return s.commonStore.TemplateVersion(ctx)
+}
+
+// Who waits for a slow store may go, what was known is good enough for who looks, and an answer
+// is for those who asked before its question went out.
+func TestASlowStoreHoldsNobody(t *testing.T) {
+	slow := &slowStore{newCommonStore(), make(chan struct{}, 99), make(chan struct{})}
+	home := t.TempDir()
+	l := NewLibrary(filepath.Join(home, "templates"), Options{Shared: &Shared{Store: slow, Host: "one", State: filepath.Join(home, "templates.json")}})
+	must(t, l.common.refresh(t.Context())) // the first asks for all names
+	first := make(chan error, 1)
+	go func() { first <- l.common.refresh(t.Context()) }()
+	<-slow.asked
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if err := l.common.refresh(gone); !errors.Is(err, context.Canceled) {
+		t.Error("a caller that has gone waited:", err)
+	}
+	if _, err := l.Templates(project(t, bothy.DefaultProject)); err != nil {
+		t.Error(err)
+	}
+	must(t, slow.NameTemplates(t.Context(), []store.TemplateName{{Name: "app", Tag: "v1", Manifest: []byte("{}")}}, nil, false))
+	var later sync.WaitGroup
+	for range 8 {
+		later.Go(func() {
+			if err := l.common.refresh(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if _, known := l.common.of(nameKey{"", "app", "v1"}); !known {
+				t.Error("the answer was older than the question")
+			}
+		})
+	}
+	close(slow.answer)
+	must(t, <-first)
+	later.Wait()
+}
+
+// The rows of one name are found without those of the others.
+func TestNamesAreFoundByName(t *testing.T) {
+	home := t.TempDir()
+	l := NewLibrary(filepath.Join(home, "templates"), Options{Shared: &Shared{Store: newCommonStore(), State: filepath.Join(home, "templates.json")}})
+	for i := range 50 {
+		for _, project := range []string{"", "red"} {
+			l.common.take(store.TemplateName{Project: project, Name: fmt.Sprint("app", i), Tag: "v1"})
+		}
+	}
+	asked := 0
+	found := l.common.withName("red", "app7", func(nameKey, sharedName) bool { asked++; return true })
+	if _, ok := found[nameKey{"red", "app7", "v1"}]; asked != 1 || len(found) != 1 || !ok {
+		t.Errorf("%d rows were looked at for %v", asked, found)
+	}
+	if n := len(l.common.with("red", func(nameKey, sharedName) bool { return true })); n != 50 {
+		t.Errorf("the project has %d", n)
 	}
 }
 

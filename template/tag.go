@@ -94,7 +94,7 @@ func (l *Library) tag(ctx context.Context, ref bothy.TemplateRef, tags []string)
 		}
 	}
 	for i, tag := range tags {
-		if err := relink(l.home(ref.Name), tagLink(tag), version); err != nil {
+		if err := l.point(ref.Name, version, tagLink(tag)); err != nil {
 			return nil, fmt.Errorf("tag template %s: %w", ref, err)
 		}
 		if tagged[i], err = l.load(ref.Name, tagLink(tag)); err != nil {
