@@ -132,6 +132,10 @@ func (s *Server) Sweep() error {
 	for _, p := range s.Processes("") {
 		_ = syscall.Kill(p.PID, syscall.SIGKILL)
 	}
+	for _, dir := range s.Cgroups("") { // what is frozen does not end
+		_ = os.WriteFile(filepath.Join(dir, "freezer.state"), []byte("THAWED"), 0)
+		_ = os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("0"), 0)
+	}
 	var errs []error
 	for _, dir := range append(s.Cgroups(""), s.cgroupParents()...) {
 		if err := removeCgroup(dir); err != nil {
