@@ -142,8 +142,9 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	}
 	if s.hosts == nil {
 		// Names that hosts had in common may be older than what is in the folder now.
+		// Where nothing can be stored now, the next start does it.
 		if err := s.store.ForgetTemplateNames(ctx); err != nil {
-			return nil, err
+			s.log.Warn("names of templates that hosts had in common stay in the database for now", "error", err)
 		}
 	}
 	// Ended after the audit, so that the mark is beyond its last record.

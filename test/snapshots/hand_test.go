@@ -73,6 +73,8 @@ func TestHostReboots(t *testing.T) {
 	t.Parallel()
 	s := ownServer(t)
 	paused, running := s.newBox(t, bothy.SandboxCreate{}), s.newBox(t, bothy.SandboxCreate{})
+	unsaved, given := s.newBox(t, bothy.SandboxCreate{}), s.newBox(t, bothy.SandboxCreate{OnHostLoss: bothy.HostLossFail})
+	given.snapshot("")
 	paused.startCounter()
 	before := paused.counter()
 	paused.pause()
@@ -90,9 +92,16 @@ func TestHostReboots(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.restart(t)
-	if sb := running.get(); sb.State != bothy.StateFailed || sb.Ended == nil || sb.Ended.Reason != bothy.EndHostRestart {
-		t.Errorf("the sandbox that ran is %s, %+v", sb.State, sb.Ended)
+	for what, b := range map[string]*box{"has no snapshot": unsaved, "is to fail": given} {
+		if sb := b.get(); sb.State != bothy.StateFailed || sb.Ended == nil || sb.Ended.Reason != bothy.EndHostRestart {
+			t.Errorf("the sandbox that ran and %s is %s, %+v", what, sb.State, sb.Ended)
+		}
 	}
+	if sb := running.get(); sb.State != bothy.StatePaused || sb.HostLoss == nil || sb.HostLoss.SnapshotID != snapshot.ID {
+		t.Errorf("the sandbox that ran and had a snapshot is %s, %+v", sb.State, sb.HostLoss)
+	}
+	running.resume(running.id)
+	running.sh("true")
 	paused.is(bothy.StatePaused)
 	paused.resume(paused.id)
 	paused.wentOn(before)
