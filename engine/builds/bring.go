@@ -14,6 +14,16 @@ import (
 	"github.com/bothy-dev/bothy/internal/wholefile"
 )
 
+// fetchAgain is how long a build is not asked for again that could not be fetched.
+const fetchAgain = 3 * time.Second
+
+// fetch is the last one of a build, for all who want that meanwhile. It is forgotten once it
+// has brought the build.
+type fetch struct {
+	done  chan struct{}
+	ended time.Time
+}
+
 // bring fetches a build that this store has no record of, if other hosts have it. Where that
 // fails the build is one that was not kept.
 func (s *Store) bring(name string) {
@@ -27,13 +37,32 @@ func (s *Store) bring(name string) {
 	if !missing() {
 		return
 	}
-	s.bringing.Lock()
-	defer s.bringing.Unlock()
+	s.mu.Lock()
+	f := s.fetches[name]
+	if f != nil && (f.ended.IsZero() || time.Since(f.ended) < fetchAgain) {
+		s.mu.Unlock()
+		<-f.done
+		return
+	}
+	f = &fetch{done: make(chan struct{})}
+	s.fetches[name] = f
+	s.mu.Unlock()
+	var err error
+	defer func() {
+		s.mu.Lock()
+		f.ended = time.Now()
+		if err == nil {
+			delete(s.fetches, name)
+		}
+		s.mu.Unlock()
+		close(f.done)
+	}()
 	if !missing() {
 		return // another has brought it meanwhile
 	}
 	begun := time.Now()
-	b, err := s.bringNow(name)
+	var b *Build
+	b, err = s.bringNow(name)
 	if err != nil {
 		s.o.Log.Warn("an engine build could not be fetched", "build", name, "error", err)
 		return
@@ -61,6 +90,8 @@ func (s *Store) bringNow(name string) (*Build, error) {
 	if err := b.check(); err != nil {
 		return nil, err
 	}
+	s.placing.Lock() // of two that have a file in common, one would unpin it for both
+	defer s.placing.Unlock()
 	for _, f := range b.Files {
 		s.Pin(f.Name) // no record names it yet
 	}

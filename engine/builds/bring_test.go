@@ -7,7 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/builds"
@@ -106,4 +109,49 @@ func TestABuildOfAnotherHost(t *testing.T) {
 		t.Errorf("a build with other bytes: %v", err)
 	}
 	same(t, "what is kept", names(t, dir), "build-b")
+}
+
+// A build that is fetched slowly holds up no other, and one that could not be fetched is asked for
+// once for all who want it, and again after a while.
+func TestBuildsOfOtherHostsDoNotWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		far := put(t, t.TempDir(), "build-a", builds.Options{})
+		quick, _ := fetcher(t, far, nil)
+		var begun atomic.Int32
+		away := make(chan struct{})
+		s := put(t, t.TempDir(), "build-b", builds.Options{Fetch: func(name, dir string) (*builds.Build, error) {
+			if name == "build-a" {
+				return quick(name, dir)
+			}
+			begun.Add(1)
+			<-away
+			return nil, errors.New("away")
+		}})
+		var all sync.WaitGroup
+		hold := func() {
+			if _, err := s.Hold(engine, "build-slow"); bothy.ErrorCode(err) != bothy.CodeUnsupported {
+				t.Error(err)
+			}
+		}
+		for range 5 {
+			all.Go(hold)
+		}
+		synctest.Wait()
+		if h, err := s.Hold(engine, "build-a"); err != nil {
+			t.Error(err)
+		} else {
+			h.Release()
+		}
+		close(away)
+		all.Wait()
+		hold()
+		if n := begun.Load(); n != 1 {
+			t.Errorf("it was asked for %d times", n)
+		}
+		time.Sleep(time.Minute)
+		hold()
+		if n := begun.Load(); n != 2 {
+			t.Errorf("after a while it was asked for %d times", n)
+		}
+	})
 }

@@ -110,9 +110,11 @@ type Store struct {
 	touched map[string]bool
 	// verified are files whose SHA-256 was right, as they were then.
 	verified map[string]os.FileInfo
-	// sweeping is locked during a sweep, bringing while a build is fetched, and making while a
+	// fetches are those of builds that other hosts have, by name.
+	fetches map[string]*fetch
+	// sweeping is locked during a sweep, placing while a fetched build is put in its place, and making while a
 	// tree is made, before mu.
-	sweeping, bringing, making sync.Mutex
+	sweeping, placing, making sync.Mutex
 }
 
 type held struct {
@@ -138,7 +140,7 @@ func Open(dir string, o Options) (*Store, error) {
 	}
 	s := &Store{
 		dir: dir, o: o, pinned: map[string]bool{}, own: map[string]string{}, holds: map[string]*held{},
-		touched: map[string]bool{}, verified: map[string]os.FileInfo{},
+		touched: map[string]bool{}, verified: map[string]os.FileInfo{}, fetches: map[string]*fetch{},
 	}
 	return s, s.removeUnfinished()
 }
