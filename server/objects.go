@@ -7,9 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/blob"
+	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store"
 )
 
@@ -21,6 +24,8 @@ const (
 	othersAfter = 5 * time.Minute
 	// collectObjects is how often it is looked what nothing needs.
 	collectObjects = 10 * time.Minute
+	// uploadPrefix begins the names of folders that are being carried there.
+	uploadPrefix = ".fetch-"
 )
 
 // treeKinds are what hosts have in common as files.
@@ -99,16 +104,43 @@ func whole(dir string, files []treeFile) error {
 // runObjects carries what hosts have in common to the object storage, and has the host that
 // works for all remove from there what nothing needs, until ctx ends.
 func (s *Server) runObjects(ctx context.Context) {
+	s.removeUploads()
 	if s.bucket == nil {
 		return
 	}
+	var collecting sync.WaitGroup
+	defer collecting.Wait()
+	collecting.Go(func() { s.runCollect(ctx) })
 	every := time.NewTicker(storeEvery)
 	defer every.Stop()
-	collected := time.Now()
 	for {
 		if err := s.storeTrees(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("not all templates and engine builds are in the object storage yet", "error", err)
 		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+	}
+}
+
+// removeUploads removes what a server that was killed was about to carry to the object storage.
+func (s *Server) removeUploads() {
+	left, _ := filepath.Glob(filepath.Join(s.config.Home, "objects", uploadPrefix+"*"))
+	for _, dir := range left {
+		if err := os.RemoveAll(dir); err != nil {
+			s.log.Warn("the rest of an upload stays", "folder", dir, "error", err)
+		}
+	}
+}
+
+// runCollect removes from the object storage what nothing needs, while this host works for all.
+func (s *Server) runCollect(ctx context.Context) {
+	every := time.NewTicker(storeEvery)
+	defer every.Stop()
+	collected := time.Now()
+	for {
 		if time.Since(collected) > collectObjects && s.onDuty.Load() {
 			collected = time.Now()
 			if err := s.collectTrees(ctx, time.Duration(s.config.Snapshots.GraceHours)*time.Hour); err != nil && ctx.Err() == nil {
@@ -152,7 +184,7 @@ func (s *Server) storeTree(ctx context.Context, t *store.Tree) error {
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp(parent, ".fetch-*")
+	dir, err := os.MkdirTemp(parent, uploadPrefix+"*")
 	if err != nil {
 		return err
 	}
@@ -245,13 +277,21 @@ func (s *Server) neededTrees(ctx context.Context) (func(context.Context, *store.
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, t *store.Tree) (bool, error) {
+	inUse := sync.OnceValues(func() (func(digest string) bool, error) { return s.imagesInUse(ctx) })
+	return func(_ context.Context, t *store.Tree) (bool, error) {
 		switch t.Kind {
 		case store.TreeTemplates:
 			if named[digestPrefix+t.Name] {
 				return true, nil
 			}
-			return s.templateInUse(ctx, "", digestPrefix+t.Name, nil)
+			if t.StoredAt == nil && t.UnneededAt != nil {
+				return false, nil // it has gone
+			}
+			used, err := inUse()
+			if err != nil {
+				return true, err
+			}
+			return used(digestPrefix + t.Name), nil
 		case store.TreeEngines:
 			return byBuild[t.Name] > 0, nil
 		case store.TreeGoldens:
@@ -259,4 +299,50 @@ func (s *Server) neededTrees(ctx context.Context) (func(context.Context, *store.
 		}
 		return true, nil
 	}, nil
+}
+
+// imagesInUse returns what says whether a sandbox that has not ended, or a snapshot, needs an image.
+// A snapshot whose manifest is on another host needs that of its sandbox, and where nothing is
+// known of that either, it may need any.
+func (s *Server) imagesInUse(ctx context.Context) (func(digest string) bool, error) {
+	used := map[string]bool{}
+	open, err := s.store.SandboxesInState(ctx, unended...)
+	if err != nil {
+		return nil, err
+	}
+	for _, sb := range open {
+		used[sb.TemplateDigest] = true
+	}
+	all, err := s.store.AllSnapshots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	unknown := false
+	for _, n := range all {
+		text, err := blob.ReadFile(ctx, s.blobs, n.ID, snapshot.ManifestName)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		if err == nil {
+			if m, err := snapshot.Parse(text); err == nil {
+				used[m.Sandbox.TemplateDigest] = true
+				continue
+			}
+		}
+		if named, err := s.namesSnapshot(ctx, n.ID); err != nil {
+			return nil, err
+		} else if !named {
+			continue // just deleted
+		}
+		sb, err := s.store.Sandbox(ctx, n.SandboxID)
+		if err != nil && bothy.ErrorCode(err) != bothy.CodeSandboxNotFound {
+			return nil, err
+		}
+		if err == nil && sb.TemplateDigest != "" {
+			used[sb.TemplateDigest] = true
+			continue
+		}
+		unknown = true
+	}
+	return func(digest string) bool { return unknown || used[digest] }, nil
 }

@@ -2,10 +2,19 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/blob"
+	"github.com/bothy-dev/bothy/config"
+	"github.com/bothy-dev/bothy/lifecycle"
+	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store"
 )
 
@@ -80,5 +89,140 @@ func TestTreesThatNothingNeedsGo(t *testing.T) {
 	}
 	if collect(0) || removed != 2 {
 		t.Error("what is not there was removed again")
+	}
+}
+
+// recordsOf are the records of sandboxes and snapshots.
+type recordsOf struct {
+	database
+	open      []*store.Sandbox
+	ended     map[string]*store.Sandbox
+	snapshots []*bothy.Snapshot
+	deleted   map[string]bool
+	listed    int
+}
+
+func (r *recordsOf) SandboxesInState(context.Context, ...bothy.State) ([]*store.Sandbox, error) {
+	r.listed++
+	return r.open, nil
+}
+
+func (r *recordsOf) AllSnapshots(context.Context) ([]*bothy.Snapshot, error) { return r.snapshots, nil }
+
+func (r *recordsOf) Snapshot(_ context.Context, id string) (*bothy.Snapshot, error) {
+	if r.deleted[id] {
+		return nil, bothy.Errorf(bothy.CodeSnapshotNotFound, "it was deleted")
+	}
+	return &bothy.Snapshot{ID: id}, nil
+}
+
+func (r *recordsOf) Sandbox(_ context.Context, id string) (*store.Sandbox, error) {
+	if sb := r.ended[id]; sb != nil {
+		return sb, nil
+	}
+	return nil, bothy.Errorf(bothy.CodeSandboxNotFound, "there is none")
+}
+
+// namesOf are the names that hosts have in common.
+type namesOf struct {
+	store.Shared
+	names []store.TemplateName
+}
+
+func (n *namesOf) TemplateNames(context.Context, int64) ([]store.TemplateName, int64, error) {
+	return n.names, 1, nil
+}
+
+// manifests is a host's folder of snapshots.
+type manifests struct {
+	blob.Store
+	dir string
+	err error
+}
+
+func (m *manifests) Open(_ context.Context, name string) (string, func(), error) {
+	dir := filepath.Join(m.dir, name)
+	_, err := os.Stat(dir)
+	return dir, func() {}, errors.Join(err, m.err)
+}
+
+func (m *manifests) List(context.Context) ([]string, error) { return nil, nil }
+
+// An image that only a snapshot of another host needs stays in the object storage, and the records
+// are read once for all images.
+func TestObjectsOfSnapshotsOfOtherHostsStay(t *testing.T) {
+	here := &manifests{dir: t.TempDir()}
+	var m snapshot.Manifest
+	m.Version, m.Sandbox.TemplateDigest = snapshot.Version, "sha256:here"
+	text, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(here.dir, "snphere"), 0o700), os.WriteFile(filepath.Join(here.dir, "snphere", snapshot.ManifestName), text, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	sandbox := func(id, digest string) *store.Sandbox {
+		sb := &store.Sandbox{TemplateDigest: digest}
+		sb.ID = id
+		return sb
+	}
+	records := &recordsOf{
+		open:  []*store.Sandbox{sandbox("sbx1", "sha256:open")},
+		ended: map[string]*store.Sandbox{"sbx2": sandbox("sbx2", "sha256:far"), "sbx4": sandbox("sbx4", "sha256:deleted")},
+		snapshots: []*bothy.Snapshot{{ID: "snphere", SandboxID: "sbx1"}, {ID: "snpfar", SandboxID: "sbx2"},
+			{ID: "snpdeleted", SandboxID: "sbx4"}},
+		deleted: map[string]bool{"snpdeleted": true},
+	}
+	s := &Server{store: records, blobs: here, shared: &namesOf{names: []store.TemplateName{{Digest: "sha256:named"}}}}
+	s.lifecycle = lifecycle.New(lifecycle.Options{Store: records, Blobs: here})
+	at := time.Now()
+	check := func(want map[string]bool) {
+		t.Helper()
+		needed, err := s.neededTrees(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range want {
+			if need, err := needed(t.Context(), &store.Tree{Kind: store.TreeTemplates, Name: name, StoredAt: &at}); err != nil || need != want {
+				t.Errorf("%s is needed: %v %v", name, need, err)
+			}
+		}
+	}
+	records.listed = 0
+	check(map[string]bool{"named": true, "open": true, "here": true, "far": true, "deleted": false, "other": false})
+	if records.listed != 1 {
+		t.Errorf("the records were read %d times", records.listed)
+	}
+	// Nobody knows what this one needs.
+	records.snapshots = append(records.snapshots, &bothy.Snapshot{ID: "snpunknown", SandboxID: "sbx3"})
+	check(map[string]bool{"far": true, "other": true})
+	needed, err := s.neededTrees(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	here.err = errors.New("away")
+	if need, err := needed(t.Context(), &store.Tree{Kind: store.TreeTemplates, Name: "other", StoredAt: &at}); err == nil || !need {
+		t.Errorf("what cannot be read needs nothing: %v %v", need, err)
+	}
+	if need, err := needed(t.Context(), &store.Tree{Kind: store.TreeTemplates, Name: "other", UnneededAt: &at}); err != nil || need {
+		t.Errorf("what has gone is needed: %v %v", need, err)
+	}
+}
+
+// What a killed server was about to store goes at the next start.
+func TestObjectsThatWereLeftGo(t *testing.T) {
+	home := t.TempDir()
+	left, other := filepath.Join(home, "objects", ".fetch-1"), filepath.Join(home, "objects", "snapshots")
+	for _, dir := range []string{left, other} {
+		if err := os.MkdirAll(filepath.Join(dir, "x"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	(&Server{config: config.Config{Home: home}}).runObjects(t.Context())
+	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("it is still there:", err)
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Error(err)
 	}
 }

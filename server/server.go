@@ -268,10 +268,13 @@ func (s *Server) openAudit(ctx context.Context) (err error) {
 	return err
 }
 
+// unended are the states of sandboxes that have not ended.
+var unended = []bothy.State{bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StatePaused, bothy.StateResuming}
+
 // templateInUse reports whether a sandbox that has not ended, or a snapshot, needs an
 // image: one of a project, or any where that is empty, but for some snapshots.
 func (s *Server) templateInUse(ctx context.Context, project, digest string, without map[string]bool) (bool, error) {
-	open, err := s.store.SandboxesInState(ctx, bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StatePaused, bothy.StateResuming)
+	open, err := s.store.SandboxesInState(ctx, unended...)
 	if err != nil {
 		return true, err
 	}
