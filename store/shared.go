@@ -22,7 +22,8 @@ type Shared interface {
 	// Trees lists those of a kind.
 	Trees(ctx context.Context, kind string) ([]Tree, error)
 	// PutTree records a tree, and that it is needed. Where another host has one of its name,
-	// that is the one that all have.
+	// that is the one that all have, unless that host is dead or nothing needed it, and it is
+	// not in the object storage.
 	PutTree(ctx context.Context, t Tree) error
 	// SetTreeStored says since when a tree is in the object storage; nil is that it is not.
 	SetTreeStored(ctx context.Context, kind, name string, at *time.Time) error

@@ -108,13 +108,19 @@ func (s *Store) Trees(ctx context.Context, kind string) ([]store.Tree, error) {
 	return list(ctx, s, "list trees", `SELECT `+treeColumns+` FROM shared_trees WHERE kind = $1 ORDER BY created_at DESC, name`, []any{kind}, scanTree)
 }
 
+// replaces is where a host that publishes a tree has it replace the one of that name: its own,
+// or one that is nowhere any more, as far as anybody says.
+const replaces = `(t.host = excluded.host OR t.stored_at IS NULL AND (t.unneeded_at IS NOT NULL
+	OR NOT EXISTS (SELECT 1 FROM hosts h WHERE h.id = t.host AND h.dead_at IS NULL)))`
+
 // PutTree implements store.Shared.
 func (s *Store) PutTree(ctx context.Context, t store.Tree) error {
 	_, err := s.change(ctx, "record a tree", whole, do(`INSERT INTO shared_trees AS t (kind, name, host, bytes, created_at, record) VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (kind, name) DO UPDATE SET unneeded_at = NULL,
 			stored_at = CASE WHEN t.host = excluded.host AND t.record <> excluded.record THEN NULL ELSE t.stored_at END,
-			bytes = CASE WHEN t.host = excluded.host THEN excluded.bytes ELSE t.bytes END,
-			record = CASE WHEN t.host = excluded.host THEN excluded.record ELSE t.record END`, t.Kind, t.Name, t.Host, t.Bytes, nanos(t.At), string(t.Record)))
+			host = CASE WHEN `+replaces+` THEN excluded.host ELSE t.host END,
+			bytes = CASE WHEN `+replaces+` THEN excluded.bytes ELSE t.bytes END,
+			record = CASE WHEN `+replaces+` THEN excluded.record ELSE t.record END`, t.Kind, t.Name, t.Host, t.Bytes, nanos(t.At), string(t.Record)))
 	return err
 }
 

@@ -86,3 +86,42 @@ func TestTemplateNames(t *testing.T) {
 		t.Errorf("%+v %d %v", got, newest, err)
 	}
 }
+
+// What a host has published that is dead, or that nothing has needed, is replaced by what another
+// has, unless it is in the object storage.
+func TestTreesOfLostHosts(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	dead, two, three := crashed(t, url, "dead"), member(t, url, "two"), member(t, url, "three")
+	defer dead.Close()
+	defer two.Close()
+	defer three.Close()
+	tree := func(name, host string) store.Tree {
+		return store.Tree{Kind: store.TreeGoldens, Name: name, Host: host, Bytes: int64(len(host)), At: time.Unix(1, 0).UTC(), Record: []byte(`"` + host + `"`)}
+	}
+	check := func(name, want string) {
+		t.Helper()
+		got, err := two.Tree(ctx, store.TreeGoldens, name)
+		if err != nil || got.Host != want || string(got.Record) != `"`+want+`"` || got.Bytes != int64(len(want)) || got.UnneededAt != nil {
+			t.Errorf("%s: %+v %v, want that of %s", name, got, err, want)
+		}
+	}
+	for _, name := range []string{"lost", "stored"} {
+		must(t, dead.PutTree(ctx, tree(name, "dead")))
+		must(t, two.PutTree(ctx, tree(name, "two")))
+		check(name, "dead") // nobody has given it up
+	}
+	at := time.Unix(5, 0).UTC()
+	must(t, dead.SetTreeStored(ctx, store.TreeGoldens, "stored", &at))
+	if done, err := two.BuryHosts(ctx, 0, nil); err != nil || len(done) != 1 {
+		t.Fatal(done, err)
+	}
+	must(t, two.PutTree(ctx, tree("lost", "two")))
+	must(t, two.PutTree(ctx, tree("stored", "two")))
+	check("lost", "two")
+	check("stored", "dead")
+	must(t, three.PutTree(ctx, tree("lost", "three")))
+	check("lost", "two")
+	must(t, three.SetTreeNeeded(ctx, store.TreeGoldens, "lost", false))
+	must(t, three.PutTree(ctx, tree("lost", "three")))
+	check("lost", "three")
+}
