@@ -193,8 +193,8 @@ func TestAHostDies(t *testing.T) {
 	t.Parallel()
 	hosts := newMortalHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
-	b := one.newBox(t, bothy.SandboxCreate{MemoryMB: 64, Name: "runs"})
-	paused := one.newBox(t, bothy.SandboxCreate{MemoryMB: 64, Name: "paused"})
+	b := one.boxOn(t, "one", bothy.SandboxCreate{MemoryMB: 64, Name: "runs"})
+	paused := one.boxOn(t, "one", bothy.SandboxCreate{MemoryMB: 64, Name: "paused"})
 	paused.write("/workspace/file", "content")
 	if _, err := one.Snapshots.Pause(t.Context(), paused.id, bothy.PauseOptions{}); err != nil {
 		t.Fatal(err)
@@ -281,7 +281,7 @@ func TestAHostThatWasGivenUpEndsItsSandboxes(t *testing.T) {
 	t.Parallel()
 	hosts := newMortalHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
-	b := one.newBox(t, bothy.SandboxCreate{MemoryMB: 64})
+	b := one.ownBox(t)
 	if err := one.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +313,7 @@ func TestAHostIsAwayForAMoment(t *testing.T) {
 	t.Parallel()
 	hosts := newMortalHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
-	b := one.newBox(t, bothy.SandboxCreate{MemoryMB: 64})
+	b := one.ownBox(t)
 	if err := one.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

@@ -214,7 +214,7 @@ func cutHosts(t *testing.T) (one, two *server, w *wire, e *ear, b *box) {
 	}
 	hosts := newHostsWith(t, change, "one", "two")
 	one, two = hosts[0], hosts[1]
-	b = one.newBox(t, bothy.SandboxCreate{Network: &bothy.Network{Mode: bothy.NetworkOpen}})
+	b = one.boxOn(t, "one", bothy.SandboxCreate{Network: &bothy.Network{Mode: bothy.NetworkOpen}})
 	e.talk(b)
 	return one, two, w, e, b
 }

@@ -74,7 +74,7 @@ func TestHostsRefuseAnOldDatabase(t *testing.T) {
 	url := pg.Database(t)
 	hosts := newHostsOf(t, url, "one", "two")
 	one, two := hosts[0], hosts[1]
-	b := one.newBox(t, bothy.SandboxCreate{MemoryMB: 64})
+	b := one.ownBox(t)
 	b.write("/workspace/file", "content")
 	pg.Exec(t, url, `CREATE TABLE kept AS SELECT l.epoch AS counted, h.id, h.epoch FROM server_lease l, hosts h`)
 	pg.Exec(t, url, `UPDATE server_lease SET epoch = 0; UPDATE hosts SET epoch = -epoch`)

@@ -148,7 +148,7 @@ func TestAnyHostContinuesTheSessionOfAnAgent(t *testing.T) {
 	if res := two.send(ctx, t, http.MethodPost, "/api/sandboxes/mcp", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, a.header(two)); res.StatusCode != http.StatusAccepted {
 		t.Fatalf("a notification to the other host: %s", res.Status)
 	}
-	here, there := one.newBox(t, bothy.SandboxCreate{MemoryMB: 64}), two.newBox(t, bothy.SandboxCreate{MemoryMB: 64})
+	here, there := one.boxOn(t, "one", smallest), two.boxOn(t, "two", smallest)
 	works := func(hosts []*server, boxes ...*box) {
 		t.Helper()
 		for _, s := range hosts {

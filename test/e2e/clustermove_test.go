@@ -48,7 +48,7 @@ func TestASandboxIsMoved(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
-	b := one.newBox(t, bothy.SandboxCreate{Env: map[string]string{"NAME": "value"}})
+	b := one.boxOn(t, "one", bothy.SandboxCreate{Env: map[string]string{"NAME": "value"}})
 	b.sh("", "setsid -f bash -c 'n=0; while :; do n=$((n+1)); echo $n >/tmp/count; sleep 0.05; done' >/dev/null 2>&1 </dev/null; echo content >/workspace/file")
 	kept, err := one.Snapshots.CreateSnapshot(t.Context(), b.id, bothy.SnapshotCreate{Name: "kept"})
 	if err != nil {
@@ -163,7 +163,7 @@ func TestASandboxIsMovedInAVirtualMachine(t *testing.T) {
 	t.Parallel()
 	needEngine(t, "microvm")
 	hosts := newHosts(t, "one", "two")
-	b := hosts[0].newBox(t, bothy.SandboxCreate{Engine: "microvm"})
+	b := hosts[0].boxOn(t, "one", bothy.SandboxCreate{Engine: "microvm"})
 	b.sh("", "echo content >/workspace/file; setsid -f sh -c 'while :; do echo x >>/tmp/beats; sleep 0.1; done' >/dev/null 2>&1 </dev/null")
 	for _, to := range []string{"two", "one"} {
 		b.moveTo(to)
@@ -273,7 +273,7 @@ func (s *server) cli(t *testing.T, program string, args ...string) (string, erro
 // What cannot be moved goes on where it is, and the command says why.
 func TestADrainThatCannotEnd(t *testing.T) {
 	t.Parallel()
-	hosts := newHosts(t, "one", "two")
+	hosts := newMortalHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
 	b := one.ownBox(t)
 	program, err := testserver.Program()
@@ -283,7 +283,7 @@ func TestADrainThatCannotEnd(t *testing.T) {
 	if _, err := one.Hosts.UpdateHost(t.Context(), "two", bothy.HostUpdate{State: bothy.HostCordoned}); err != nil {
 		t.Fatal(err)
 	}
-	out, err := two.cli(t, program, "host", "drain", "one", "--deadline", "6s")
+	out, err := two.cli(t, program, "host", "drain", "one", "--deadline", "20s")
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || !strings.Contains(out, "a sandbox stays for now, of 1: sandbox "+b.id) || !strings.Contains(out, "1 sandboxes are still on the host one") || !strings.Contains(out, "no other host takes sandboxes now") {
 		t.Errorf("%v: %s", err, out)
@@ -420,8 +420,14 @@ func TestHostsAreKilledWhileASandboxMoves(t *testing.T) {
 // ownBox is a new sandbox on the first host, which this is.
 func (s *server) ownBox(t *testing.T) *box {
 	t.Helper()
-	b := s.newBox(t, smallest)
-	_, err := s.Hosts.MoveSandbox(t.Context(), b.id, bothy.SandboxMove{Host: "one"})
+	return s.boxOn(t, "one", smallest)
+}
+
+// boxOn is a new sandbox on a host, wherever it was placed.
+func (s *server) boxOn(t *testing.T, name string, req bothy.SandboxCreate) *box {
+	t.Helper()
+	b := s.newBox(t, req)
+	_, err := s.Hosts.MoveSandbox(t.Context(), b.id, bothy.SandboxMove{Host: name})
 	if err != nil && bothy.ErrorCode(err) != bothy.CodeConflict { // it is there already
 		t.Fatal(err)
 	}

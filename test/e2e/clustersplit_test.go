@@ -17,12 +17,7 @@ import (
 // boxOn is a new sandbox on a host.
 func (f *farHosts) boxOn(name string, req bothy.SandboxCreate) *box {
 	f.Helper()
-	b := f.hosts[0].newBox(f.T, req)
-	_, err := b.s.Hosts.MoveSandbox(b.ctx, b.id, bothy.SandboxMove{Host: name})
-	if err != nil && bothy.ErrorCode(err) != bothy.CodeConflict { // it is there already
-		f.Fatal(err)
-	}
-	return b
+	return f.hosts[0].boxOn(f.T, name, req)
 }
 
 // unanswered checks that a command through a host is refused with a reason, and what to do.
