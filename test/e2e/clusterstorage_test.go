@@ -136,6 +136,9 @@ func TestAHostDiesInTheMiddleOfAnUpload(t *testing.T) {
 	t.Parallel()
 	hosts, _ := newStoringHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
+	for _, kind := range []string{"templates", "engines"} { // it would die of these uploads as well
+		one.logged(t, "stored for all hosts.*kind="+kind, 1)
+	}
 	b := one.ownBox(t)
 	sum := b.fillWithNoise()
 	for _, at := range []string{"s3.chunk", "s3.committed"} {
