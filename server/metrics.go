@@ -44,7 +44,6 @@ func (s *Server) losses() telemetry.Losses {
 // openMetrics answers scrapes of those who bring a key for it. Where a request
 // comes from proves nothing: it may have come through a proxy.
 func (s *Server) openMetrics() error {
-	s.metrics.Losses(s.losses)
 	h := s.metrics.Handler()
 	s.api.Handle("GET /metrics", s.api.Authenticated(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := bothy.RequireOperator(r.Context(), bothy.ScopeMetricsRead); err != nil {

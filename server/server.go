@@ -183,6 +183,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 		return nil, err
 	}
 	s.metrics = telemetry.New(s.version, s.census)
+	s.metrics.Losses(s.losses)
 	if s.bucket != nil {
 		s.metrics.ObjectStorage(s.objectStorage)
 	}
