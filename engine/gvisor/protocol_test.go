@@ -33,6 +33,7 @@ var said = struct {
 			driver.RolePanicLog, driver.RoleRoot, driver.RoleGuest, driver.RoleFilestore, driver.RoleFilesTar,
 			driver.RoleSpec, driver.RoleControl, driver.RoleNull, driver.RoleReady,
 		},
+		CPUFeatures: []string{"sse4_2"},
 	}},
 	Prepared: driver.Prepared{Args: []string{"a", "boot"}, Boot: 2, Alone: []string{"b"}, MountFD: "c", Spec: json.RawMessage(`{}`)},
 	Ops: []driver.Request{
