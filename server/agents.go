@@ -7,7 +7,7 @@ import (
 	"github.com/bothy-dev/bothy/gateway"
 )
 
-// openAgents makes what works for managed agents. It does no work before runAgents.
+// openAgents creates the service for managed agents. It is idle until runAgents.
 func (s *Server) openAgents() {
 	s.agents = agents.New(agents.Options{
 		Store: s.store, Vault: s.vault, Sandboxes: s.lifecycle, Sleeper: s.lifecycle, Commands: s.lifecycle, Files: s.lifecycle.Files(),
@@ -15,8 +15,8 @@ func (s *Server) openAgents() {
 	})
 }
 
-// runAgents works for managed agents until stop is called. The sandboxes of the last
-// server must have been taken over before.
+// runAgents works for managed agents until stop is called. Call it only after the previous
+// server's sandboxes have been recovered.
 func (s *Server) runAgents() (stop func()) {
-	return s.inBackground(s.agents.Run, "environments of managed agents cannot be read, and are not worked for")
+	return s.inBackground(s.agents.Run, "cannot read the environments of managed agents; their tools do not run")
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy/certs"
 )
 
-// apiConfig is how the API listens.
+// apiConfig returns the API's settings, and opens the TLS certificates they name.
 func (s *Server) apiConfig() (c api.Config, err error) {
 	c = api.Config{
 		Listen: s.config.Listen, AllowedHosts: s.config.AllowedHosts, Version: s.version, AuditReads: s.config.Audit.Reads,

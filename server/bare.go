@@ -10,9 +10,9 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle"
 )
 
-// This build is not for use: everybody may do everything, and nothing is bounded,
-// counted or recorded. What that saves is what all of it costs; see
-// bench/cmd/bench.
+// The "bare" build exists only for measurements: it skips authentication, quotas, metering and
+// audit. The difference from a normal build is what those cost; see bench/cmd/bench. Never
+// deploy it.
 
 func withMetering(o lifecycle.Options) lifecycle.Options {
 	o.Plans, o.Meter = nil, nil
@@ -24,7 +24,7 @@ func withKeys(s api.Services) api.Services {
 	return s
 }
 
-// anybody takes every key for the operator's.
+// anybody accepts every key as the operator's.
 type anybody struct{ bothy.TokenService }
 
 var operator = &bothy.Caller{ProjectID: bothy.DefaultProject, TokenID: "bare", Scopes: bothy.AllScopes}

@@ -25,20 +25,20 @@ import (
 )
 
 const (
-	// snapshotKind is the part of the object storage that has snapshots.
+	// snapshotKind is the part of the object storage for snapshots.
 	snapshotKind = "snapshots"
 	// claimTimeout is how long a start waits for the object storage.
 	claimTimeout = 15 * time.Second
-	// claimAgain is how often storage that was away is tried.
+	// claimAgain is how often unreachable storage is retried.
 	claimAgain = 10 * time.Second
-	// checkEvery is how often it is looked whether storage that answers is still this server's.
+	// checkEvery is how often storage that answers is checked to still belong to this server.
 	checkEvery = time.Minute
 )
 
-// objectState is where the server remembers what is in the object storage.
+// objectState is the folder with the server's index of the object storage.
 func objectState(home string) string { return filepath.Join(home, "objects", snapshotKind) }
 
-// openBlobs opens what keeps the files of snapshots.
+// openBlobs opens the storage for the files of snapshots.
 func (s *Server) openBlobs(ctx context.Context) error {
 	root := filepath.Join(s.config.Home, "snapshots")
 	stored, err := s.storedSnapshots(ctx)
@@ -91,7 +91,7 @@ func (s *Server) openBlobs(ctx context.Context) error {
 	return nil
 }
 
-// readPiece gives another host a piece of what is on this host's disk.
+// readPiece reads a piece of a file on this host's disk for another host.
 func (s *Server) readPiece(ctx context.Context, p cluster.Piece) ([]byte, error) {
 	blobs, ok := s.blobs.(*s3.Store)
 	if !ok || p.Kind != snapshotKind {
@@ -100,7 +100,7 @@ func (s *Server) readPiece(ctx context.Context, p cluster.Piece) ([]byte, error)
 	return blobs.Piece(ctx, s3.Piece{Name: p.Name, File: p.File, At: p.At, Size: p.Size})
 }
 
-// objectStorage is what the metrics tell of the object storage.
+// objectStorage returns the metrics of the object storage.
 func (s *Server) objectStorage() telemetry.ObjectStorage {
 	o := telemetry.ObjectStorage{Available: s.bucket.Answers() && s.bucket.Usable() == nil}
 	if blobs, ok := s.blobs.(*s3.Store); ok {
@@ -125,21 +125,21 @@ func openBucket(c config.Config) (*s3.Bucket, error) {
 	return s3.OpenBucket(l)
 }
 
-// claim makes sure that the bucket is this server's. One that cannot be reached now is no
-// error: snapshots are safe on the host's disk, and follow.
+// claim makes sure that the bucket belongs to this server. A bucket that cannot be reached is
+// no error: snapshots are safe on the host's disk, and are uploaded later.
 func (s *Server) claim(ctx context.Context, b *s3.Bucket, used bool) error {
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
 	err := b.Claim(ctx, s.bucketClaim(used))
 	if errors.Is(err, s3.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
-		s.log.Warn("the object storage cannot be reached: snapshots stay on this host's disk until it can", "blobs", b.Location.String(), "error", err)
+		s.log.Warn("cannot reach the object storage; snapshots stay on this host's disk until it answers", "blobs", b.Location.String(), "error", err)
 		return nil
 	}
 	return err
 }
 
-// watchBucket claims storage that could not be, and looks now and then whether what it has is
-// still there.
+// watchBucket claims storage that could not be claimed yet, and checks regularly that it still
+// belongs to this server.
 func (s *Server) watchBucket(ctx context.Context, blobs *s3.Store, used bool) {
 	told := ""
 	for {
@@ -168,13 +168,13 @@ func (s *Server) watchBucket(ctx context.Context, blobs *s3.Store, used bool) {
 			err = blobs.Settle()
 		}
 		if s.tellOfBucket(&told, err); err == nil {
-			s.log.Info("the object storage can be used", "blobs", s.bucket.Location.String())
+			s.log.Info("the object storage is available", "blobs", s.bucket.Location.String())
 			blobs.Retry()
 		}
 	}
 }
 
-// tellOfBucket logs an error of the storage once.
+// tellOfBucket logs each distinct error of the storage once.
 func (s *Server) tellOfBucket(told *string, err error) {
 	switch {
 	case err == nil:
@@ -182,17 +182,17 @@ func (s *Server) tellOfBucket(told *string, err error) {
 	case errors.Is(err, s3.ErrUnavailable) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 	case err.Error() != *told:
 		*told = err.Error()
-		s.log.Error("the object storage cannot be used: snapshots stay on this host's disk", "blobs", s.bucket.Location.String(), "error", err)
+		s.log.Error("cannot use the object storage; snapshots stay on this host's disk", "blobs", s.bucket.Location.String(), "error", err)
 	}
 }
 
-// bucketClaim is what is said to the object storage. used says that there are records of what
-// lies in it.
+// bucketClaim returns this server's claim on the object storage. used says that the records
+// mention objects in it.
 func (s *Server) bucketClaim(used bool) s3.Claim {
 	return s3.Claim{Owner: bucketOwner(s.vault), Places: places{s.store}, Used: used}
 }
 
-// places are the records of places in object storage.
+// places adapts the store to the records of places that s3 needs.
 type places struct{ store database }
 
 func (p places) Places(ctx context.Context) (all []s3.Place, err error) {
@@ -212,12 +212,13 @@ func (p places) UsePlace(ctx context.Context, n s3.Place) (s3.Place, error) {
 	return s3.Place(used), err
 }
 
-// bucketOwner names the servers that can read each other's snapshots: those with one key.
+// bucketOwner identifies the servers that can read each other's snapshots: those with the same
+// secrets.key.
 func bucketOwner(v *vault.Vault) string {
 	return hex.EncodeToString(v.Derive("owner of object storage")[:16])
 }
 
-// storedSnapshots are the snapshots that the records say to be in the object storage.
+// storedSnapshots returns the snapshots that the records place in the object storage.
 func (s *Server) storedSnapshots(ctx context.Context) (stored []string, err error) {
 	all, err := s.store.AllSnapshots(ctx)
 	for _, n := range all {
@@ -228,7 +229,8 @@ func (s *Server) storedSnapshots(ctx context.Context) (stored []string, err erro
 	return stored, err
 }
 
-// onlyHere refuses to go on without the object storage while something is only there.
+// onlyHere returns an error if the setting blobs is missing while some snapshots exist only in
+// the object storage.
 func onlyHere(root string, stored []string) error {
 	lacking := 0
 	for _, id := range stored {
@@ -239,8 +241,8 @@ func onlyHere(root string, stored []string) error {
 	if lacking == 0 {
 		return nil
 	}
-	return bothy.Errorf(bothy.CodeConflict, "the setting blobs names no object storage, and %d of the snapshots in the records are not on this host but there", lacking).
-		WithHint("Set blobs again; or bring them here first: bothy migrate --blobs-to host, with that setting.")
+	return bothy.Errorf(bothy.CodeConflict, "the setting blobs is empty, but %d snapshots in the records exist only in the object storage", lacking).
+		WithHint("Set blobs again, or first fetch them to this host with that setting: bothy migrate --blobs-to host")
 }
 
 // namesSnapshot reports whether the records know a snapshot.
@@ -252,7 +254,7 @@ func (s *Server) namesSnapshot(ctx context.Context, id string) (bool, error) {
 	return err == nil, err
 }
 
-// snapshotNames are the snapshots whose manifests can be read.
+// snapshotNames lists the snapshots whose manifests can be read.
 func (s *Server) snapshotNames(ctx context.Context) (names []string, err error) {
 	if s.bucket == nil {
 		return s.blobs.List(ctx)
@@ -264,8 +266,8 @@ func (s *Server) snapshotNames(ctx context.Context) (names []string, err error) 
 	return names, err
 }
 
-// SnapshotManifests are the manifests of the snapshots that a home knows, by their ids: of
-// those on this host, and of those in the object storage whose index it has.
+// SnapshotManifests returns the manifests of the snapshots that a home knows, by id: those on
+// this host, and those in the object storage that its index lists.
 func SnapshotManifests(c config.Config) (map[string][]byte, error) {
 	all, err := s3.Known(objectState(c.Home), snapshot.ManifestName)
 	if err != nil {
@@ -292,7 +294,7 @@ func SnapshotManifests(c config.Config) (map[string][]byte, error) {
 	return all, nil
 }
 
-// CheckBlobs finds out whether the object storage of the settings can be used.
+// CheckBlobs checks whether the configured object storage is usable.
 func CheckBlobs(ctx context.Context, c config.Config) doctor.Result {
 	if c.Blobs == "" {
 		return doctor.Result{Status: doctor.OK, Detail: "The files of snapshots are in " + filepath.Join(c.Home, "snapshots") + "."}
@@ -302,16 +304,16 @@ func CheckBlobs(ctx context.Context, c config.Config) doctor.Result {
 	b, took, err := tryBucket(ctx, c)
 	if err != nil {
 		if errors.Is(err, s3.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
-			err = bothy.Errorf(bothy.CodeStore, "the object storage of blobs cannot be reached: %s", lastOf(err)).
+			err = bothy.Errorf(bothy.CodeStore, "cannot reach the object storage (blobs): %s", lastOf(err)).
 				WithHint("Check the endpoint, the network, and for https the certificate (ca_file). Until it is back, snapshots stay on this host's disk.")
 		}
 		e := bothy.AsError(err)
 		if e.Code == bothy.CodeInternal {
-			e = bothy.Errorf(bothy.CodeStore, "the object storage of blobs cannot be used: %v", err)
+			e = bothy.Errorf(bothy.CodeStore, "cannot use the object storage (blobs): %v", err)
 		}
 		return doctor.Result{Status: doctor.Fail, Detail: strings.ToUpper(e.Detail[:1]) + e.Detail[1:] + ".", Fix: e.Hint}
 	}
-	return doctor.Result{Status: doctor.OK, Detail: fmt.Sprintf("%s takes, lists and gives back objects, in %d ms.", b.Location, took.Milliseconds())}
+	return doctor.Result{Status: doctor.OK, Detail: fmt.Sprintf("%s stores, lists and returns objects, in %d ms.", b.Location, took.Milliseconds())}
 }
 
 func tryBucket(ctx context.Context, c config.Config) (*s3.Bucket, time.Duration, error) {
@@ -339,7 +341,7 @@ func tryBucket(ctx context.Context, c config.Config) (*s3.Bucket, time.Duration,
 	return b, time.Since(begun), err
 }
 
-// lastOf is the cause at the end of an error's story.
+// lastOf returns the last part of an error's text, which names the cause.
 func lastOf(err error) string {
 	text := err.Error()
 	if i := strings.LastIndex(text, s3.ErrUnavailable.Error()); i >= 0 {

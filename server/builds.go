@@ -10,19 +10,19 @@ import (
 	"github.com/bothy-dev/bothy/internal/embedded"
 )
 
-// BuildsFolder is where a server keeps what its engines are made of.
+// BuildsFolder is where a server keeps the programs of its engines.
 func BuildsFolder(c config.Config) string { return filepath.Join(c.Home, "engines") }
 
 // RegisterFolder is where a server records, apart from its database, which machines belong to sandboxes.
 func RegisterFolder(c config.Config) string { return filepath.Join(c.Home, "register") }
 
-// spoken are the versions of what is said between a server and its engines' processes.
+// spoken lists the versions of the protocol between a server and its engines' processes.
 var spoken = map[string]builds.Range{
 	gvisor.Name:  {Oldest: gvisor.OldestProtocol, Newest: gvisor.Protocol},
 	microvm.Name: {Oldest: microvm.OldestProtocol, Newest: microvm.Protocol},
 }
 
-// buildFetcher fetches builds of other hosts; nil for a server that is alone.
+// buildFetcher fetches engine builds from other hosts. It is nil without a cluster.
 func (s *Server) buildFetcher() func(name, dir string) (*builds.Build, error) {
 	if !s.config.Cluster.On() {
 		return nil
@@ -30,7 +30,7 @@ func (s *Server) buildFetcher() func(name, dir string) (*builds.Build, error) {
 	return s.fetchBuild
 }
 
-// openBuilds opens the builds of earlier servers, and adds this one's programs.
+// openBuilds opens the engine builds of earlier servers and adds this server's own.
 func (s *Server) openBuilds() (embedded.Paths, error) {
 	c := s.config.Engines
 	if err := builds.CheckRefuse(c.Refuse); err != nil {

@@ -32,11 +32,12 @@ import (
 	"github.com/bothy-dev/bothy/telemetry"
 )
 
-// refreshEvery is how often it is looked what other hosts have changed: keys, plans and logins.
+// refreshEvery is how often this host reads what other hosts have changed: keys, plans and
+// logins.
 const refreshEvery = 2 * time.Second
 
-// JoinCluster makes an empty home that of one more host of a cluster, with a token for it, and
-// returns the URL of the cluster's database, without its password.
+// JoinCluster turns an empty home into that of a new host of a cluster, using a join token. It
+// returns the URL of the cluster's database without its password.
 func JoinCluster(ctx context.Context, c config.Config, token string) (string, error) {
 	return cluster.Join(ctx, token, c.Home)
 }
@@ -45,8 +46,8 @@ func leaseTimes(c config.Config) cluster.Times {
 	return cluster.Times{Lease: time.Duration(c.Cluster.LeaseSeconds) * time.Second}
 }
 
-// openKeeper makes what knows whether this host may go on. It does nothing before runCluster
-// but to tell.
+// openKeeper creates the keeper, which guards this host's lease. It does not act until
+// runCluster.
 func (s *Server) openKeeper() {
 	s.given, s.buried = make(chan struct{}), make(chan struct{}, 1)
 	s.keeper = cluster.NewKeeper(cluster.KeeperOptions{
@@ -57,14 +58,14 @@ func (s *Server) openKeeper() {
 		Buried: func([]store.Burial) {
 			select {
 			case s.buried <- struct{}{}:
-			default: // it is looked already
+			default: // a check is already pending
 			}
 		},
 	})
-	s.storeLost = nil // the keeper deals with it
+	s.storeLost = nil // the keeper handles it
 }
 
-// elsewhere counts the sandboxes of a project on other hosts; nil where there are none.
+// elsewhere counts the sandboxes of a project on other hosts. It is nil without a cluster.
 func (s *Server) elsewhere() func(context.Context, string) (int, error) {
 	if s.hosts == nil {
 		return nil
@@ -72,8 +73,8 @@ func (s *Server) elsewhere() func(context.Context, string) (int, error) {
 	return s.hosts.LiveOf
 }
 
-// startShared stores sandboxes that begin to run within bounds for all hosts; nil where there
-// is only this.
+// startShared stores a starting sandbox within the limits that all hosts share. It is nil
+// without a cluster.
 func (s *Server) startShared() func(context.Context, *store.Sandbox, store.StartBounds) error {
 	if s.hosts == nil {
 		return nil
@@ -81,7 +82,7 @@ func (s *Server) startShared() func(context.Context, *store.Sandbox, store.Start
 	return s.hosts.StartSandbox
 }
 
-// countsStorage reports whether this host counts snapshots and templates for all.
+// countsStorage reports whether this host meters snapshots and templates for all hosts.
 func (s *Server) countsStorage() func() bool {
 	if s.hosts == nil {
 		return nil
@@ -89,7 +90,7 @@ func (s *Server) countsStorage() func() bool {
 	return s.onDuty.Load
 }
 
-// openCluster makes what leads requests to other hosts.
+// openCluster creates what forwards requests to other hosts.
 func (s *Server) openCluster(ctx context.Context) error {
 	if s.hosts == nil {
 		return nil
@@ -138,7 +139,7 @@ func (s *Server) openCluster(ctx context.Context) error {
 	}
 	l, err := net.Listen("tcp", c.Listen)
 	if err != nil {
-		return bothy.Errorf(bothy.CodeConflict, "the address %s (cluster.listen) cannot be listened on", c.Listen).
+		return bothy.Errorf(bothy.CodeConflict, "cannot listen on %s (cluster.listen)", c.Listen).
 			WithHint("Stop what listens there, or choose another address.").Because(err)
 	}
 	s.undo.Add(func() { l.Close() })
@@ -146,8 +147,8 @@ func (s *Server) openCluster(ctx context.Context) error {
 	return nil
 }
 
-// uploadProject finds the project of a request that brings files of a build by an address for
-// them, as E2B's clients do.
+// uploadProject returns the project of a request that uploads files for a build to an address
+// made for it, as E2B's clients do.
 func (s *Server) uploadProject(r *http.Request) string {
 	token, ok := strings.CutPrefix(r.URL.Path, "/templates/upload/")
 	if !ok || s.e2b == nil {
@@ -156,12 +157,12 @@ func (s *Server) uploadProject(r *http.Request) string {
 	return s.e2b.UploadProject(token)
 }
 
-// hasBuild reports whether a build is known here.
+// hasBuild reports whether this host knows a template build.
 func (s *Server) hasBuild(id string) bool {
 	return s.builder.Has(id) || s.e2b != nil && s.e2b.HasBuild(id)
 }
 
-// servePeer answers a request that another host passes on, as if it had come here.
+// servePeer answers a request that another host forwarded, as if it had arrived here.
 func (s *Server) servePeer(w http.ResponseWriter, r *http.Request) {
 	p := cluster.PeerFrom(r.Context())
 	ctx := middleware.WithPeer(r.Context(), middleware.Peer{Remote: p.Remote, Scheme: p.Scheme, Project: p.Project, TokenID: p.TokenID})
@@ -169,15 +170,15 @@ func (s *Server) servePeer(w http.ResponseWriter, r *http.Request) {
 		ctx = mcp.Alone(ctx)
 	}
 	r = r.WithContext(ctx)
-	r.TLS = nil // it is that of the hosts
+	r.TLS = nil // this is the connection between hosts, not the client's
 	s.api.ServeHTTP(w, r)
 }
 
-// runCluster keeps this host to its lease, gives up hosts that died, and does what one host
-// does for all, until stop is called.
+// runCluster renews this host's lease, gives up hosts that died, and does the shared work while
+// on duty, until stop is called.
 func (s *Server) runCluster() (stop func()) {
 	if s.hosts == nil {
-		return s.inBackground(s.resumeLost, "sandboxes that the host lost are not resumed")
+		return s.inBackground(s.resumeLost, "cannot resume the sandboxes that the host lost")
 	}
 	peers := s.api.ServePeers(s.peers, cluster.FromPeers(http.HandlerFunc(s.servePeer), s.cluster.Invitations, s.cluster.Mover, s.trees, &s.pieces))
 	s.log.Info("host of a cluster", "name", s.config.Cluster.Name, "listen", s.peers.Addr().String())
@@ -191,7 +192,7 @@ func (s *Server) runCluster() (stop func()) {
 		s.keeper.Duty(ctx, s.hosts, cluster.DutyAll, func(ctx context.Context) {
 			s.onDuty.Store(true)
 			defer s.onDuty.Store(false)
-			stopWebhooks := s.inBackground(s.webhooks.Run, "webhooks cannot be read, and send nothing")
+			stopWebhooks := s.inBackground(s.webhooks.Run, "cannot read the webhooks; none are sent")
 			defer stopWebhooks()
 			stopAgents := s.runAgents()
 			defer stopAgents()
@@ -216,16 +217,18 @@ func (s *Server) runCluster() (stop func()) {
 	}
 }
 
-// resumeLostEvery is how often a server that is alone looks for sandboxes that its host lost.
+// resumeLostEvery is how often a server without a cluster looks for sandboxes that its host
+// lost.
 const resumeLostEvery = 3 * time.Second
 
-// resumeLost resumes, on a server that is alone, sandboxes that were gone when it came back.
+// resumeLost resumes the sandboxes whose machines were gone when a server without a cluster
+// started.
 func (s *Server) resumeLost(ctx context.Context) error {
 	s.lifecycle.ResumeLost(ctx, lifecycle.LostOptions{Every: resumeLostEvery, MayTake: func() bool { return !s.lifecycle.Full() }})
 	return nil
 }
 
-// refresh takes note of what other hosts have changed.
+// refresh reads what other hosts have changed.
 func (s *Server) refresh(ctx context.Context) {
 	t := time.NewTicker(refreshEvery)
 	defer t.Stop()
@@ -236,15 +239,15 @@ func (s *Server) refresh(ctx context.Context) {
 		case <-t.C:
 		}
 		if err := errors.Join(s.tokens.Refresh(ctx), s.logins.Refresh(ctx)); err != nil && ctx.Err() == nil {
-			s.log.Warn("it cannot be found out what other hosts have changed", "error", err)
+			s.log.Warn("cannot read what other hosts have changed", "error", err)
 		}
 	}
 }
 
-// storedElsewhere reports whether hosts besides the one that wrote a snapshot have it.
+// storedElsewhere reports whether a snapshot survives the loss of the host that wrote it.
 func (s *Server) storedElsewhere(n *bothy.Snapshot) bool { return n.Durable == bothy.DurableStore }
 
-// fetchable reports whether this host can have the files of a snapshot without the host that
+// fetchable reports whether this host can get the files of a snapshot without the host that
 // wrote it.
 func (s *Server) fetchable(ctx context.Context, id string) (bool, error) {
 	if s.bucket == nil {
@@ -254,7 +257,8 @@ func (s *Server) fetchable(ctx context.Context, id string) (bool, error) {
 	return err == nil && s.storedElsewhere(n), err
 }
 
-// wakeable are the engine builds whose memory this host can wake, as far as is known.
+// wakeable returns the engine builds whose memory snapshots this host can restore, as far as is
+// known.
 func (s *Server) wakeable() (names []string) {
 	all, err := builds.List(s.builds.Dir())
 	if err != nil {
@@ -273,7 +277,7 @@ func (s *Server) wakeable() (names []string) {
 	return names
 }
 
-// hostLabels are this host's; nil without a cluster.
+// hostLabels returns this host's labels. It is nil without a cluster.
 func (s *Server) hostLabels() map[string]string {
 	if s.hosts == nil {
 		return nil
@@ -283,7 +287,8 @@ func (s *Server) hostLabels() map[string]string {
 	return labels
 }
 
-// noHost is the error for memory that no host of the cluster can wake; nil without a cluster.
+// noHost returns the error for memory that no host of the cluster can restore. It is nil
+// without a cluster.
 func (s *Server) noHost() func(context.Context, string, bothy.MemoryNeeds) error {
 	if s.hosts == nil {
 		return nil
@@ -297,21 +302,21 @@ func (s *Server) noHost() func(context.Context, string, bothy.MemoryNeeds) error
 	}
 }
 
-// readyOf reports whether a sandbox of a template is held ready here.
+// readyOf reports whether the ready pool here has a sandbox of a template.
 func (s *Server) readyOf(template string) bool {
 	return slices.ContainsFunc(s.lifecycle.PoolContents(), func(i bothy.HostPoolItem) bool {
 		return i.Ready > 0 && (template == "" || i.Template == template)
 	})
 }
 
-// templateAsked finds the template of a request for a sandbox, in any of its forms.
+// templateAsked resolves the template in a request for a sandbox, in any of its forms.
 func (s *Server) templateAsked(ctx context.Context, project, asked string) (a cluster.Asked) {
 	if to := s.config.E2B.Templates[asked]; to != "" {
 		asked = to
 	}
 	t, err := s.templates.Find(project, cmp.Or(asked, bothy.DefaultTemplate))
 	if err != nil {
-		return a // it is refused where it is asked for
+		return a // the operation itself reports it
 	}
 	a.Name, a.Image = t.Name, bothy.HostTemplate(t.Digest)
 	if t.Memory == nil {
@@ -327,7 +332,7 @@ func (s *Server) templateAsked(ctx context.Context, project, asked string) (a cl
 	return a
 }
 
-// wanted is what a sandbox wants of the host that takes it.
+// wanted returns what a sandbox requires of the host that takes it.
 func (s *Server) wanted(ctx context.Context, id string) (*cluster.Wanted, error) {
 	sb, err := s.store.Sandbox(ctx, id)
 	if err != nil {
@@ -340,11 +345,11 @@ func (s *Server) wanted(ctx context.Context, id string) (*cluster.Wanted, error)
 	return w, err
 }
 
-// fits reports whether this host can wake a sandbox, and is one that it may run on.
+// fits reports whether this host can restore a sandbox and satisfies its host labels.
 func (s *Server) fits(ctx context.Context, id string) bool {
 	w, err := s.wanted(ctx, id)
 	if err != nil {
-		return true // it is found out by trying
+		return true // restoring it reports the error
 	}
 	own := bothy.ClusterHost{Labels: s.config.Cluster.Labels}
 	if p := hostProcessor(); p.Known() {
@@ -353,7 +358,7 @@ func (s *Server) fits(ctx context.Context, id string) bool {
 	return cluster.Fits(&own, w)
 }
 
-// memoryOf is what a host must have to wake a snapshot's memory; nil where it has none.
+// memoryOf returns what a host needs to restore a snapshot's memory; nil if it has none.
 func (s *Server) memoryOf(ctx context.Context, snapshotID string) (*bothy.MemoryNeeds, error) {
 	n, err := s.store.Snapshot(ctx, snapshotID)
 	if bothy.ErrorCode(err) == bothy.CodeSnapshotNotFound {
@@ -365,10 +370,10 @@ func (s *Server) memoryOf(ctx context.Context, snapshotID string) (*bothy.Memory
 	return n.Needs, nil
 }
 
-// imagesFor is how old what is said of the templates on this host may be.
+// imagesFor is how long the list of this host's templates is cached.
 const imagesFor = 10 * time.Second
 
-// images are the templates on this host, as the other hosts are told of them.
+// images caches the templates on this host, as published to the other hosts.
 type images struct {
 	mu    sync.Mutex
 	at    time.Time
@@ -393,7 +398,7 @@ func (i *images) of(all func() ([]*bothy.Template, error)) []string {
 	return i.names
 }
 
-// figures are what the other hosts are told of this one.
+// figures returns what this host publishes about itself to the others.
 func (s *Server) figures() bothy.HostFigures {
 	f := bothy.HostFigures{
 		Version: s.version, CPUs: runtime.NumCPU(), Live: s.lifecycle.Live(), Ready: s.lifecycle.Pool(context.Background()).Ready,
@@ -411,7 +416,7 @@ func (s *Server) figures() bothy.HostFigures {
 	return f
 }
 
-// asHost tells the metrics how this host does.
+// asHost returns the metrics of this host as part of the cluster.
 func (s *Server) asHost() telemetry.ClusterHost {
 	c := &s.counts
 	return telemetry.ClusterHost{
@@ -421,7 +426,7 @@ func (s *Server) asHost() telemetry.ClusterHost {
 	}
 }
 
-// withoutPassword is a URL that may be shown.
+// withoutPassword removes the password from a URL.
 func withoutPassword(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {

@@ -6,11 +6,11 @@ import (
 	"github.com/bothy-dev/bothy/internal/disk"
 )
 
-// fullBelow is the room in bytes below which no sandbox is started: it is what the
-// server itself needs to keep storing what happens.
+// fullBelow is the free space in bytes below which no sandbox starts. The rest is reserved for
+// the server's own records.
 const fullBelow = 16 << 20
 
-// freeBytes is the room on the disk of a folder, or much where that is not known.
+// freeBytes returns the free space on a folder's disk, or MaxUint64 if it cannot be determined.
 func freeBytes(dir string) uint64 {
 	free, err := disk.Free(dir)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/bothy-dev/bothy/e2b"
 )
 
-// openE2B serves E2B's clients next to the REST API.
+// openE2B serves E2B's clients on the API's listener.
 func (s *Server) openE2B() {
 	c := s.config.E2B
 	if !c.Enabled {
@@ -31,7 +31,8 @@ func (s *Server) openE2B() {
 	s.api.SetOuterPorts(door)
 }
 
-// e2bDomain is the domain below which ports have names, as clients write it.
+// e2bDomain is the domain of sandboxes' port names as clients write it, with a port if it is
+// not the default.
 func (s *Server) e2bDomain() string {
 	domain := s.config.LinkDomain
 	if a, ok := s.api.Addr().(*net.TCPAddr); ok && (domain == "localhost" || s.config.TLS.On() && a.Port != 443) {
@@ -44,7 +45,7 @@ func outer(c e2b.Call, key func(*http.Request) string, fail func(http.ResponseWr
 	return middleware.Outer{ID: c.ID, Scope: c.Scope, Stream: c.Stream, Audit: c.Audit, Reads: c.Reads, Key: key, Hold: c.Hold, Fail: fail}
 }
 
-// e2bServer fits the server to what the door asks of it.
+// e2bServer adapts the server to e2b.Services.
 type e2bServer struct {
 	*api.Server
 	store database
@@ -59,7 +60,8 @@ func (s e2bServer) Note(r *http.Request, sandbox, object, command string) {
 	middleware.NoteOuter(r, sandbox, object, command)
 }
 
-// Find finds a sandbox of any project. One that no project owns yet is not found.
+// Find finds a sandbox of any project. Ready machines that are not yet assigned to a project
+// are not found.
 func (s e2bServer) Find(ctx context.Context, id string) (*bothy.Sandbox, error) {
 	row, err := s.store.Sandbox(ctx, id)
 	if err == nil && row.Pooled {

@@ -12,7 +12,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
-// hostProcessor is this host's. A test has it do less than it can.
+// hostProcessor describes this host's processor. A failpoint makes it appear less capable.
 func hostProcessor() bothy.Processor {
 	p := processor.Host()
 	if failpoint.Hit("server.processor") != nil {
@@ -21,7 +21,8 @@ func hostProcessor() bothy.Processor {
 	return p
 }
 
-// checkProcessor refuses a level that the processor has not.
+// checkProcessor returns an error if the configured CPU level exceeds what the processor
+// supports.
 func checkProcessor(c config.Config) error {
 	level := c.Engine.CPULevel
 	if p := hostProcessor(); level != bothy.CPUHost && !p.AtLeast(level) {

@@ -15,13 +15,12 @@ import (
 	"github.com/bothy-dev/bothy/internal/secretfile"
 )
 
-// AdminFile is the file in a server's home that holds the key which it makes at its
-// first start.
+// AdminFile is the file in a server's home with the key created at the first start.
 const AdminFile = "admin.json"
 
-// FirstKey makes the first key of a new server, and returns the file that holds
-// one of its keys: bootstrap, if it is given, or else the file of this home. It
-// returns "" where there are keys and no file of this home holds one.
+// FirstKey creates the first key of a new server and returns the path of the file with it:
+// bootstrap if given, else the file in this home. It returns "" if keys exist but this home has
+// no file with a valid one.
 func (s *Server) FirstKey(ctx context.Context, bootstrap string) (path string, err error) {
 	path = cmp.Or(bootstrap, filepath.Join(s.config.Home, AdminFile))
 	if bootstrap == "" && !s.holdsKey(ctx, path) {
@@ -30,7 +29,7 @@ func (s *Server) FirstKey(ctx context.Context, bootstrap string) (path string, e
 		if err != nil {
 			return "", err
 		}
-		if len(made) > 0 { // who revoked the first key does not want another
+		if len(made) > 0 { // the operator has revoked the first key: do not create another
 			return "", nil
 		}
 	}

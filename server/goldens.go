@@ -21,8 +21,8 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// goldenRecord is what hosts tell each other of a golden snapshot. Its parts are listed in its
-// manifest with their checksums.
+// goldenRecord is what hosts tell each other about a golden snapshot. Its manifest lists the
+// files' checksums.
 type goldenRecord struct {
 	// Manifest is the SHA-256 of the manifest.
 	Manifest string       `json:"manifest_sha256"`
@@ -42,16 +42,16 @@ func readGoldenRecord(text []byte) (*goldenRecord, error) {
 	}
 	for _, f := range r.Files {
 		if !filepath.IsLocal(f.Name) || filepath.Clean(f.Name) != f.Name || f.Size < 0 || f.Mode&^fs.ModePerm != 0 {
-			return nil, fmt.Errorf("a golden snapshot names the file %q", f.Name)
+			return nil, fmt.Errorf("the record of a golden snapshot has an invalid file name, size or mode: %q", f.Name)
 		}
 	}
 	return r, nil
 }
 
-// hostGoldens are the golden snapshots of the hosts of a cluster.
+// hostGoldens shares golden snapshots between the hosts of a cluster.
 type hostGoldens struct{ s *Server }
 
-// sharedGoldens are those of the other hosts; nil for a server that is alone.
+// sharedGoldens returns the golden snapshots of the other hosts. It is nil without a cluster.
 func (s *Server) sharedGoldens() warm.SharedGoldens {
 	if s.hosts == nil {
 		return nil
@@ -89,7 +89,7 @@ func (g hostGoldens) Fetch(ctx context.Context, name, dir string) error {
 		return err
 	}
 	if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != r.Manifest {
-		return bothy.Errorf(bothy.CodeSnapshotDamaged, "what was fetched as the golden snapshot %s has another manifest than was told", name)
+		return bothy.Errorf(bothy.CodeSnapshotDamaged, "the manifest of the fetched golden snapshot %s differs from the published one", name)
 	}
 	return nil
 }
@@ -100,15 +100,15 @@ func (g hostGoldens) Made(name string) {
 		ctx, cancel := context.WithTimeout(context.Background(), compareTime)
 		defer cancel()
 		if err := g.s.publishGolden(ctx, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			g.s.log.Warn("the other hosts will be told later of a golden snapshot", "name", name, "error", err)
+			g.s.log.Warn("cannot publish a golden snapshot to the other hosts; trying again later", "name", name, "error", err)
 		} else if err == nil {
-			g.s.log.Info("the other hosts can fetch a golden snapshot", "name", name)
+			g.s.log.Info("published a golden snapshot to the other hosts", "name", name)
 		}
 	}()
 }
 
-// publishGoldens tells the other hosts of the golden snapshots on this one, of each again after a
-// while: those of which no host tells are removed from the object storage.
+// publishGoldens tells the other hosts about the golden snapshots on this one. It repeats each
+// regularly, since those that no host announces are deleted from the object storage.
 func (s *Server) publishGoldens(ctx context.Context, told map[string]time.Time) error {
 	names, err := s.golden.List(ctx)
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *Server) publishGoldens(ctx context.Context, told map[string]time.Time) 
 			continue
 		}
 		if err := s.publishGolden(ctx, name); errors.Is(err, fs.ErrNotExist) {
-			continue // it was given up just now
+			continue // deleted meanwhile
 		} else if err != nil {
 			return err
 		}
@@ -175,7 +175,7 @@ func (s *Server) manifestSum(name string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// openGoldenFile opens a file of a golden snapshot, for another host.
+// openGoldenFile opens a file of a golden snapshot for another host.
 func (s *Server) openGoldenFile(name, file string) (*os.File, error) {
 	names, err := s.golden.List(context.Background())
 	if err != nil {

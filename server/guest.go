@@ -8,7 +8,7 @@ import (
 	guestclient "github.com/bothy-dev/bothy/guest/client"
 )
 
-// guest fits the guest's client to what the lifecycle asks of a guest.
+// guest adapts the guest's client to bothy.Guest.
 type guest struct {
 	*guestclient.Client
 	log *slog.Logger

@@ -13,11 +13,11 @@ import (
 	"github.com/bothy-dev/bothy/engine"
 )
 
-// findingsAge is how long findings are shown before the checks are made again: they make
-// files, groups and devices to see that they can.
+// findingsAge is how long findings are cached. The checks create files, groups and devices to
+// see that they can.
 const findingsAge = time.Minute
 
-// host tells the operator about the host.
+// host implements bothy.HostService.
 type host struct {
 	server *Server
 
@@ -61,7 +61,7 @@ func (h *host) Host(ctx context.Context) (*bothy.Host, error) {
 	return a, nil
 }
 
-// look returns what the checks found, which are made once for all who ask meanwhile.
+// look returns what the checks found. Concurrent callers share one run.
 func (h *host) look(ctx context.Context) []bothy.HostFinding {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,7 +81,7 @@ func (h *host) look(ctx context.Context) []bothy.HostFinding {
 	for _, problem := range s.problems() {
 		found = append(found, bothy.HostFinding{Name: "server", Status: string(doctor.Warn), Detail: problem})
 	}
-	// Others wait for these, so who asked first may go away.
+	// Other callers wait for this run, so it must not end with the first caller's context.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	doctor.Run(ctx, d.RunningChecks(), func(r doctor.Result) {

@@ -10,14 +10,14 @@ import (
 	"github.com/bothy-dev/bothy/telemetry"
 )
 
-// The parts of the host that requests may have where the settings do not say: of its
-// memory a quarter, and of the descriptors, which sandboxes need more of, as well.
+// Default limits for requests, when the settings give none: a quarter of the host's memory and
+// a quarter of its file descriptors, within these bounds. Sandboxes need the rest.
 const (
 	memoryShare, leastMemory, mostMemory = 4, 256 << 20, 2 << 30
 	connShare, leastConns, mostConns     = 4, 64, 16384
 )
 
-// openInflight bounds what requests hold of the server.
+// openInflight creates the limits on what requests in flight may hold.
 func (s *Server) openInflight() *inflight.Limits {
 	c := s.config.Inflight
 	bounds := func(total, project int64) inflight.Bounds {
@@ -49,14 +49,14 @@ func hostMemory() int64 {
 	return int64(info.Totalram) * int64(info.Unit)
 }
 
-// connections are how many the API may have, in all and from one address.
+// connections returns the maximum number of API connections, in total and per address.
 func (s *Server) connections() (all, perAddress int) {
 	c := s.config.Inflight
 	all = c.Connections
 	if all == 0 {
 		all = leastConns
 		var limit unix.Rlimit
-		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil { // the runtime has raised it to what is allowed
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil { // the Go runtime has raised the soft limit to the hard one
 			all = int(max(min(limit.Cur/connShare, mostConns), leastConns))
 		}
 	}
@@ -64,7 +64,7 @@ func (s *Server) connections() (all, perAddress int) {
 	if perAddress == 0 {
 		perAddress = max(all/2, 1)
 	}
-	s.log.Info("connections to the API are bounded", "all", all, "per_address", perAddress)
+	s.log.Info("connections to the API are limited", "all", all, "per_address", perAddress)
 	return all, perAddress
 }
 
@@ -73,7 +73,7 @@ func (s *Server) answerBounds() store.AnswerBounds {
 	return store.AnswerBounds{ProjectBytes: c.AnswersPerProjectMB << 20, Bytes: c.AnswersMB << 20, ProjectKeys: c.AnswersPerProject}
 }
 
-// held is what requests hold of the server, for its metrics.
+// held returns what requests in flight hold, for the metrics.
 func (s *Server) held() (all []telemetry.Inflight) {
 	for _, x := range []struct {
 		resource string

@@ -118,7 +118,7 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 	return nil
 }
 
-// trustedKeys reads the keys of other servers in the settings.
+// trustedKeys parses snapshots.trusted_keys: the keys of other servers.
 func trustedKeys(texts []string) (keys []snapshot.PublicKey, err error) {
 	for _, text := range texts {
 		k, err := snapshot.ParsePublicKey(text)
@@ -135,7 +135,7 @@ func (s *Server) gatewayOptions(cas string) (gateway.Options, error) {
 	if cas != "" {
 		o.RootCAs = x509.NewCertPool()
 		if !o.RootCAs.AppendCertsFromPEM([]byte(cas)) {
-			return o, errors.New("network.ca_bundle holds no certificate that can be read")
+			return o, errors.New("network.ca_bundle contains no valid certificate")
 		}
 	}
 	return o, nil

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// markEvery is how often the mark is brought up to date.
+// markEvery is how often the mark is updated.
 const markEvery = time.Minute
 
-// mark records, apart from the database, how far its audit had come. The audit survives a power
-// cut and only grows, so a database that is behind its mark has lost something, or is
-// an older one.
+// mark records outside the database the last id of its audit log. The audit survives a power
+// cut and only grows, so a database whose audit ends before the mark has lost records or is an
+// older copy.
 type mark struct {
 	path string
 	last int64
@@ -25,18 +25,18 @@ type markFile struct {
 	AuditID int64 `json:"audit_id"`
 }
 
-// openMark compares a mark with the audit's last record, and returns how many records
-// are missing.
+// openMark compares the mark with the audit's last id, and returns how many records are
+// missing.
 func openMark(path string, last int64) (*mark, int64) {
 	var f markFile
 	b, err := os.ReadFile(path)
 	if err != nil || json.Unmarshal(b, &f) != nil {
-		return &mark{path: path}, 0 // a first start, or an earlier version
+		return &mark{path: path}, 0 // first start, or upgraded from a version without marks
 	}
 	return &mark{path: path, last: f.AuditID}, max(0, f.AuditID-last)
 }
 
-// move moves the mark to the audit's last record.
+// move updates the mark to the audit's last id.
 func (m *mark) move(last int64) error {
 	if last == m.last {
 		return nil
@@ -61,7 +61,7 @@ func (m *mark) move(last int64) error {
 	return err
 }
 
-// watchMark finds out whether the database has lost something, and keeps its mark.
+// watchMark checks whether the database has lost records, and keeps the mark up to date.
 func (s *Server) watchMark(ctx context.Context) error {
 	ends, err := s.store.AuditEnds(ctx)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *Server) watchMark(ctx context.Context) error {
 	}
 	m, missing := openMark(filepath.Join(RegisterFolder(s.config), "database"), ends.LastID)
 	if s.missing = missing; missing > 0 {
-		s.log.Error("the database lacks records that it had: it was damaged, or is an older one. Nothing is removed until the next start; restore a backup if this is not meant", "audit_records", missing)
+		s.log.Error("the database has lost records: it was damaged, or an older copy was restored. Nothing is deleted until the next start; if this is not intended, restore a backup", "audit_records", missing)
 	}
 	move := func() {
 		ends, err := s.store.AuditEnds(context.Background())
@@ -77,7 +77,7 @@ func (s *Server) watchMark(ctx context.Context) error {
 			err = m.move(ends.LastID)
 		}
 		if err != nil {
-			s.log.Warn("cannot keep the database's mark", "error", err)
+			s.log.Warn("cannot update the database's mark", "error", err)
 		}
 	}
 	stop, done := make(chan struct{}), make(chan struct{})

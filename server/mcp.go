@@ -5,7 +5,7 @@ import (
 	"github.com/bothy-dev/bothy/mcp"
 )
 
-// openMCP serves agents next to the REST API.
+// openMCP serves the Model Context Protocol on the API's listener.
 func (s *Server) openMCP() {
 	var ids func() string
 	if s.hosts != nil {

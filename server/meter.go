@@ -8,7 +8,7 @@ import (
 	"github.com/bothy-dev/bothy/metering"
 )
 
-// openMeter makes what counts what is used. It begins to count with runMeter.
+// openMeter creates the usage meter. It counts nothing until runMeter.
 func (s *Server) openMeter(ctx context.Context) (err error) {
 	s.meter, err = metering.New(ctx, metering.Options{
 		Storage: s.countsStorage(),
@@ -27,8 +27,7 @@ func (s *Server) openMeter(ctx context.Context) (err error) {
 	return err
 }
 
-// runMeter counts until the server closes, which it does before sandboxes are
-// let go of.
+// runMeter meters until the server closes. It stops before sandboxes are detached.
 func (s *Server) runMeter() {
 	s.meter.Serve(s.lifecycle)
 	ctx, stop := context.WithCancel(context.Background())
@@ -41,22 +40,22 @@ func (s *Server) runMeter() {
 		stop()
 		<-done
 		if err := s.meter.Close(context.Background()); err != nil {
-			s.log.Error("the last usage could not be written", "error", err)
+			s.log.Error("cannot write the last usage", "error", err)
 		}
 	})
 }
 
-// problems says what is wrong although the server answers.
+// problems lists what is wrong although the server still answers.
 func (s *Server) problems() (found []string) {
-	// The causes are for the log: they name files of the host.
+	// The causes name files of the host, so they go to the log only.
 	if s.meter.Health() != nil {
-		found = append(found, "usage cannot be written and is kept in memory; the server's log says why")
+		found = append(found, "usage cannot be written and is kept in memory; see the server's log for the cause")
 	}
 	if s.audit.Health() != nil {
-		found = append(found, "the audit cannot be stored and is kept in memory; the server's log says why")
+		found = append(found, "the audit cannot be stored and is kept in memory; see the server's log for the cause")
 	}
 	if s.missing > 0 {
-		found = append(found, "the database lacks records that it had: it was damaged, or is an older one; the server's log says more")
+		found = append(found, "the database has lost records: it was damaged, or an older copy was restored; see the server's log")
 	}
 	return append(found, s.lifecycle.Problems()...)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/bothy-dev/bothy/telemetry"
 )
 
-// census counts what the server has, for its metrics.
+// census collects the server's current counts for its metrics.
 func (s *Server) census(ctx context.Context) (telemetry.Census, error) {
 	pool := s.lifecycle.Pool(ctx)
 	c := telemetry.Census{
@@ -20,7 +20,7 @@ func (s *Server) census(ctx context.Context) (telemetry.Census, error) {
 	if s.inflight != nil {
 		c.Inflight = s.held()
 	}
-	// Of a cluster each host counts its own.
+	// Each host of a cluster reports its own sandboxes.
 	alive, err := s.store.OwnSandboxesInState(ctx, bothy.LiveStates...)
 	if err != nil {
 		return c, err
@@ -32,7 +32,7 @@ func (s *Server) census(ctx context.Context) (telemetry.Census, error) {
 	return c, err
 }
 
-// losses tells what became of sandboxes that lost their host.
+// losses reports the outcome for sandboxes that lost their host.
 func (s *Server) losses() telemetry.Losses {
 	lost, points := s.lifecycle.Lost(), s.lifecycle.Checkpoints()
 	return telemetry.Losses{
@@ -41,8 +41,8 @@ func (s *Server) losses() telemetry.Losses {
 	}
 }
 
-// openMetrics answers scrapes of those who bring a key for it. Where a request
-// comes from proves nothing: it may have come through a proxy.
+// openMetrics serves /metrics to callers with a key that allows it. The remote address is not
+// enough: the request may have come through a proxy.
 func (s *Server) openMetrics() error {
 	h := s.metrics.Handler()
 	s.api.Handle("GET /metrics", s.api.Authenticated(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -55,14 +55,14 @@ func (s *Server) openMetrics() error {
 	return s.listenForMetrics(h)
 }
 
-// listenForMetrics opens the listener on which metrics need no key.
+// listenForMetrics opens the optional listener that serves metrics without a key.
 func (s *Server) listenForMetrics(h http.Handler) error {
 	if s.config.MetricsListen == "" {
 		return nil
 	}
 	l, err := net.Listen("tcp", s.config.MetricsListen)
 	if err != nil {
-		return bothy.Errorf(bothy.CodeConflict, "the address %s (metrics_listen) cannot be listened on", s.config.MetricsListen).
+		return bothy.Errorf(bothy.CodeConflict, "cannot listen on %s (metrics_listen)", s.config.MetricsListen).
 			WithHint("Stop what listens there, or choose another address.").Because(err)
 	}
 	mux := http.NewServeMux()

@@ -15,28 +15,28 @@ import (
 	"github.com/bothy-dev/bothy/server/probe"
 )
 
-// autoPolicies are what the setting engine.auto means.
+// autoPolicies maps the setting engine.auto to the engines to try, in order.
 var autoPolicies = map[string][]engines.Choice{
 	config.AutoAccelerated: {{Engine: microvm.Name, Accelerated: true}, {Engine: gvisor.Name}},
 	config.AutoStrongest:   {{Engine: microvm.Name}, {Engine: gvisor.Name}},
 }
 
-// openMicrovm makes the engine of virtual machines ready: it fetches a kernel if there
-// is none, and tries out what runs the processor.
+// openMicrovm opens the microvm engine: it fetches a kernel if there is none, and tests whether
+// KVM works.
 func (s *Server) openMicrovm(ctx context.Context, b embedded.Paths) (bothy.Engine, error) {
 	if err := probe.CheckQEMU(); err != nil {
 		return nil, err
 	}
 	o := probe.BootOptions(s.config, b)
 	o.Progress = func(step string) {
-		s.log.Info("prepare virtual machines", "step", step)
+		s.log.Info("preparing virtual machines", "step", step)
 		engines.Step(ctx, step)
 	}
 	image, err := boot.Prepare(ctx, s.config.Engine.Microvm.Kernels, o)
 	if err != nil {
 		return nil, err
 	}
-	engines.Step(ctx, "try what runs its processor")
+	engines.Step(ctx, "test whether KVM works")
 	t, err := probe.TryKVM(ctx, s.config, b, image, true)
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (s *Server) openMicrovm(ctx context.Context, b embedded.Paths) (bothy.Engin
 	return e, nil
 }
 
-// defaultBuild is the engine build of requests that name no engine.
+// defaultBuild returns the build of the engine used when a request names none.
 func (s *Server) defaultBuild() string {
 	if e := s.microvm.Load(); e != nil && s.config.Engine.Default == microvm.Name {
 		return e.Info().Build
@@ -64,7 +64,7 @@ func (s *Server) defaultBuild() string {
 	return s.engine.Info().Build
 }
 
-// closeMicrovm gives up the engine of virtual machines if it was opened.
+// closeMicrovm closes the microvm engine if it was opened.
 func (s *Server) closeMicrovm() {
 	if e := s.microvm.Load(); e != nil {
 		e.Close()

@@ -18,19 +18,19 @@ import (
 	"github.com/bothy-dev/bothy/store/transfer"
 )
 
-// StoreFiles is the word for the files of SQLite in the home, where databases have URLs.
+// StoreFiles stands for the SQLite files in the home, where databases have URLs.
 const StoreFiles = "sqlite"
 
-// Migration is what Migrate has done.
+// Migration is the result of Migrate.
 type Migration struct {
 	Tables []transfer.Moved `json:"tables"`
-	// Kept is where the files are now that the records came from, if they were in files.
+	// Kept is the new path of the source files, if the records came from files.
 	Kept string `json:"kept,omitempty"`
 }
 
-// Migrate carries the records of a home's server from its files to a PostgreSQL database, or
-// back: all of them or none. The server must not run, and the target must be empty. Where the
-// records come from, they stay.
+// Migrate copies the records of a home's server from its files to a PostgreSQL database, or
+// back: all of them or none. The server must not be running, and the target must be empty. The
+// source keeps its records.
 func Migrate(ctx context.Context, c config.Config, from, to string, o Options) (*Migration, error) {
 	isURL := func(s string) bool {
 		return strings.HasPrefix(s, "postgres://") || strings.HasPrefix(s, "postgresql://")
@@ -42,7 +42,7 @@ func Migrate(ctx context.Context, c config.Config, from, to string, o Options) (
 	case to == StoreFiles && isURL(from):
 		url = from
 	default:
-		return nil, bothy.Errorf(bothy.CodeInvalid, "records go from %s to a PostgreSQL database, or back", StoreFiles).
+		return nil, bothy.Errorf(bothy.CodeInvalid, "records can be migrated from %s to a PostgreSQL database, or back", StoreFiles).
 			WithHint("Give --from %s --to postgres://USER@HOST/DATABASE, or the other way round.", StoreFiles)
 	}
 	if _, err := os.Stat(c.Home); err != nil {
@@ -77,7 +77,7 @@ func Migrate(ctx context.Context, c config.Config, from, to string, o Options) (
 	return toFiles(ctx, files, there, db)
 }
 
-// toDatabase puts the files aside at the end, so that no server starts with them by mistake.
+// toDatabase renames the files at the end, so that no server starts with them by mistake.
 func toDatabase(ctx context.Context, files string, db *postgres.Store) (*Migration, error) {
 	if err := mustBeEmpty(ctx, db, "the database"); err != nil {
 		return nil, err
@@ -97,13 +97,13 @@ func toDatabase(ctx context.Context, files string, db *postgres.Store) (*Migrati
 	m.Kept = files + ".moved-" + time.Now().UTC().Format("20060102T150405")
 	for _, suffix := range []string{"", "-wal", "-shm"} {
 		if err := os.Rename(files+suffix, m.Kept+suffix); err != nil && (suffix == "" || !errors.Is(err, fs.ErrNotExist)) {
-			return nil, fmt.Errorf("the records are in the database, but %s could not be put aside: %w", files+suffix, err)
+			return nil, fmt.Errorf("the records are in the database, but %s could not be renamed: %w", files+suffix, err)
 		}
 	}
 	return &m, nil
 }
 
-// toFiles writes other files first, which become the server's once they are whole.
+// toFiles writes to temporary files, and renames them once they are complete.
 func toFiles(ctx context.Context, files string, there bool, db *postgres.Store) (*Migration, error) {
 	if there {
 		old, err := sqlite.Open(ctx, files)
@@ -131,7 +131,7 @@ func toFiles(ctx context.Context, files string, there bool, db *postgres.Store) 
 	}
 	var m Migration
 	m.Tables, err = transfer.Rows(ctx, db, target)
-	// Closing writes the log into the file.
+	// Closing checkpoints the write-ahead log into the file.
 	if err = errors.Join(err, target.Close()); err != nil {
 		return nil, err
 	}
@@ -146,8 +146,8 @@ func toFiles(ctx context.Context, files string, there bool, db *postgres.Store) 
 func mustBeEmpty(ctx context.Context, s store.RowReader, name string) error {
 	empty, err := transfer.Empty(ctx, s)
 	if err == nil && !empty {
-		err = bothy.Errorf(bothy.CodeConflict, "%s has records already", name).
-			WithHint("Give an empty target. What is there is not overwritten.")
+		err = bothy.Errorf(bothy.CodeConflict, "%s already contains records", name).
+			WithHint("Give an empty target. Existing records are never overwritten.")
 	}
 	return err
 }

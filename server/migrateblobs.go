@@ -12,25 +12,25 @@ import (
 	"github.com/bothy-dev/bothy/vault"
 )
 
-// BlobMigration is what MigrateBlobs has done.
+// BlobMigration is the result of MigrateBlobs.
 type BlobMigration struct {
 	Snapshots int `json:"snapshots"`
 	Fetched   int `json:"fetched"`
 }
 
-// MigrateBlobs fetches all snapshots of a home from the object storage to this host. The
-// server must not run. What is in the storage stays there.
+// MigrateBlobs fetches all snapshots of a home from the object storage to this host. The server
+// must not be running. The objects stay in the storage.
 func MigrateBlobs(ctx context.Context, c config.Config, to string, o Options) (*BlobMigration, error) {
 	switch {
 	case to != string(bothy.DurableHost):
 		return nil, bothy.Errorf(bothy.CodeInvalid, "--blobs-to is %q", to).
-			WithHint("Give host. To carry snapshots to object storage, start the server with the setting blobs.")
+			WithHint("Give host. To copy snapshots to object storage, start the server with the setting blobs.")
 	case c.Blobs == "":
 		return nil, bothy.Errorf(bothy.CodeInvalid, "the setting blobs names no object storage").
 			WithHint("Name the settings with --config, or set BOTHY_BLOBS.")
 	case c.Cluster.On():
-		return nil, bothy.Errorf(bothy.CodeConflict, "the object storage is that of all hosts of the cluster, and one host cannot take the snapshots of the others").
-			WithHint("Leave blobs set. To go to another bucket, stop all hosts, and copy everything in this one, also bothy.json, with the tools of the storage.")
+		return nil, bothy.Errorf(bothy.CodeConflict, "the object storage is shared by all hosts of the cluster, and one host cannot take the others' snapshots").
+			WithHint("Leave blobs set. To move to another bucket, stop all hosts, and copy everything in this one, including bothy.json, with the storage's own tools.")
 	}
 	m := &BlobMigration{}
 	err := withBlobs(ctx, c, o, s3.Claim{Used: true}, func(s *Server, blobs *s3.Store) error {
@@ -42,7 +42,8 @@ func MigrateBlobs(ctx context.Context, c config.Config, to string, o Options) (*
 	return m, nil
 }
 
-// withBlobs does something with the object storage of a home whose server does not run.
+// withBlobs opens the object storage of a home whose server is not running, and calls do with
+// it.
 func withBlobs(ctx context.Context, c config.Config, o Options, claim s3.Claim, do func(*Server, *s3.Store) error) error {
 	if _, err := os.Stat(filepath.Join(c.Home, "secrets.key")); err != nil {
 		return bothy.Errorf(bothy.CodeFileNotFound, "there is no state in %s", c.Home).WithHint("Set BOTHY_HOME, or name the settings with --config.")
@@ -68,7 +69,7 @@ func withBlobs(ctx context.Context, c config.Config, o Options, claim s3.Claim, 
 	if claim.Adopt {
 		claim.Places = adopted{places{s.store}}
 	}
-	// Here one that is away is an error.
+	// Unlike at a server's start, storage that cannot be reached is an error here.
 	if err := bucket.Claim(ctx, claim); err != nil {
 		return err
 	}
@@ -85,7 +86,7 @@ func withBlobs(ctx context.Context, c config.Config, o Options, claim s3.Claim, 
 	return do(s, blobs)
 }
 
-// adopted are records that take a place in the stead of the one that is used.
+// adopted lets a claim replace the place in the records with its own.
 type adopted struct{ places }
 
 func (a adopted) UsePlace(ctx context.Context, p s3.Place) (s3.Place, error) {
@@ -95,20 +96,21 @@ func (a adopted) UsePlace(ctx context.Context, p s3.Place) (s3.Place, error) {
 	return a.places.UsePlace(ctx, p)
 }
 
-// BlobAdoption is what AdoptBlobs has done.
+// BlobAdoption is the result of AdoptBlobs.
 type BlobAdoption struct {
 	// Location is the place that the server uses from now on.
 	Location string `json:"location"`
-	// Snapshots are in the records; Stored of them are in the place.
+	// Snapshots is the number of snapshots in the records; Stored of them are in the object
+	// storage.
 	Snapshots int `json:"snapshots"`
 	Stored    int `json:"stored"`
-	// Lost are those that the records said to be in the object storage, and that are neither
-	// in the place nor on this host.
+	// Lost are the snapshots that the records place in the object storage, but that are neither
+	// there nor on this host.
 	Lost []string `json:"lost,omitempty"`
 }
 
-// AdoptBlobs makes the place of the setting blobs the one that a home's server uses, with what
-// is in it, in place of the one in its records. No server of the database may run.
+// AdoptBlobs makes the place in the setting blobs, with its contents, the one that a home's
+// server uses, replacing the one in its records. No server of the database may be running.
 func AdoptBlobs(ctx context.Context, c config.Config, o Options) (*BlobAdoption, error) {
 	if c.Blobs == "" {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "the setting blobs names no object storage").
@@ -124,7 +126,7 @@ func AdoptBlobs(ctx context.Context, c config.Config, o Options) (*BlobAdoption,
 	return a, nil
 }
 
-// compareStored has the records say which snapshots are in the object storage.
+// compareStored updates the records of which snapshots are in the object storage.
 func (s *Server) compareStored(ctx context.Context, blobs *s3.Store, a *BlobAdoption) error {
 	l, err := s3.ParseLocation(s.config.Blobs)
 	if err != nil {
@@ -157,7 +159,7 @@ func (s *Server) compareStored(ctx context.Context, blobs *s3.Store, a *BlobAdop
 	return nil
 }
 
-// fetchAll changes no record before all files are here.
+// fetchAll changes no record until all files are on this host.
 func (s *Server) fetchAll(ctx context.Context, blobs *s3.Store, m *BlobMigration) error {
 	all, err := s.store.AllSnapshots(ctx)
 	if err != nil {
@@ -183,7 +185,7 @@ func (s *Server) fetchAll(ctx context.Context, blobs *s3.Store, m *BlobMigration
 			}
 		}
 	}
-	// What is known of this storage is nothing that another one has.
+	// What is cached about this storage is not true of any other.
 	if err := s.store.ForgetPlaces(ctx); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// newMover makes what moves sandboxes between hosts.
+// newMover creates the mover of sandboxes between hosts.
 func (s *Server) newMover(gate *cluster.Gate, router *cluster.Router) *cluster.Mover {
 	return cluster.NewMover(cluster.MoverOptions{
 		Hosts: s.hosts, Gate: gate, Depart: s.lifecycle.Depart, Arrive: s.lifecycle.Arrive, Observe: s.metrics.Move, Log: s.log,
@@ -30,15 +30,15 @@ func (s *Server) newMover(gate *cluster.Gate, router *cluster.Router) *cluster.M
 	}, router)
 }
 
-// dropMoved removes the files of snapshots that are another host's by now: a server that is
-// killed while a sandbox moves may leave some. The database says whose each is.
+// dropMoved deletes the files of snapshots that now belong to another host. A server killed
+// during a move may leave some; the database says who owns each.
 func (s *Server) dropMoved(ctx context.Context) {
 	if s.bucket != nil {
 		return
 	}
 	ids, err := s.blobs.List(ctx)
 	if err != nil {
-		s.log.Warn("it cannot be found out which snapshots have left this host", "error", err)
+		s.log.Warn("cannot list the snapshots on this host, so those that moved away are not deleted", "error", err)
 		return
 	}
 	for _, id := range ids {
@@ -50,7 +50,7 @@ func (s *Server) dropMoved(ctx context.Context) {
 			continue
 		}
 		if err := s.blobs.Remove(ctx, id); err != nil {
-			s.log.Warn("the files of a snapshot that is another host's stay here", "snapshot", id, "error", err)
+			s.log.Warn("cannot delete the files of a snapshot that moved to another host", "snapshot", id, "error", err)
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle"
 )
 
-// withMetering and withKeys leave the parts as they are. A build with the tag bare,
-// which is only for measuring what they cost, does without.
+// withMetering and withKeys change nothing in a normal build. Builds with the tag bare disable
+// metering and authentication, to measure what they cost.
 func withMetering(o lifecycle.Options) lifecycle.Options { return o }
 
 func withKeys(s api.Services) api.Services { return s }

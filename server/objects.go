@@ -18,17 +18,17 @@ import (
 
 const (
 	digestPrefix = "sha256:"
-	// storeEvery is how often it is looked what is to be carried to the object storage.
+	// storeEvery is how often trees to upload are looked for.
 	storeEvery = 10 * time.Second
-	// othersAfter is how old a tree is that others than its host carry there.
+	// othersAfter is the age at which other hosts upload a tree that its own host has not.
 	othersAfter = 5 * time.Minute
-	// collectObjects is how often it is looked what nothing needs.
+	// collectObjects is how often unneeded trees are looked for.
 	collectObjects = 10 * time.Minute
-	// uploadPrefix begins the names of folders that are being carried there.
+	// uploadPrefix begins the names of folders that are being uploaded.
 	uploadPrefix = ".fetch-"
 )
 
-// treeKinds are what hosts have in common as files.
+// treeKinds are the kinds of files that hosts share.
 var treeKinds = []string{store.TreeTemplates, store.TreeEngines, store.TreeGoldens}
 
 // treeFile is a file of a tree.
@@ -37,8 +37,8 @@ type treeFile struct {
 	size int64
 }
 
-// fetchTree writes files of a tree into a folder: from the object storage, and where that has
-// not got them or is away, from another host. The caller compares them with their sums.
+// fetchTree writes the files of a tree into a folder: from the object storage or, if that lacks
+// them or cannot be reached, from another host. The caller verifies their checksums.
 func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files []treeFile) error {
 	spoilt := false
 	if s.bucket != nil && t.StoredAt != nil && !t.Condemned() {
@@ -50,10 +50,10 @@ func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files
 			return err
 		}
 		spoilt = bothy.ErrorCode(err) == bothy.CodeSnapshotDamaged
-		if !spoilt && errors.Is(err, fs.ErrNotExist) { // as in storage that is new: it is carried there again
+		if !spoilt && errors.Is(err, fs.ErrNotExist) { // as after a change of storage: have it uploaded again
 			err = errors.Join(err, s.shared.SetTreeStored(ctx, t.Kind, t.Name, nil))
 		}
-		s.log.Warn("something could not be fetched from the object storage, so the other hosts are asked", "kind", t.Kind, "name", t.Name, "error", err)
+		s.log.Warn("cannot fetch a tree from the object storage; asking the other hosts", "kind", t.Kind, "name", t.Name, "error", err)
 	}
 	for _, f := range files {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, f.name)), 0o711); err != nil {
@@ -63,20 +63,20 @@ func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files
 			return err
 		}
 	}
-	if spoilt { // a host has it whole, and carries it there again
+	if spoilt { // a host has an intact copy, and uploads it again
 		err := s.bucket.RemoveTree(ctx, t.Kind, objectName(t))
 		if err == nil {
 			err = s.shared.SetTreeStored(ctx, t.Kind, t.Name, nil)
 		}
 		if err != nil {
-			s.log.Warn("something that is damaged in the object storage stays there", "kind", t.Kind, "name", t.Name, "error", err)
+			s.log.Warn("cannot delete a damaged tree from the object storage", "kind", t.Kind, "name", t.Name, "error", err)
 		}
 	}
 	return nil
 }
 
-// objectName names a tree in the object storage. A golden snapshot that was made anew has another
-// manifest.
+// objectName names a tree in the object storage. A golden snapshot made anew has a new
+// manifest, so the manifest is part of the name.
 func objectName(t *store.Tree) string {
 	if t.Kind != store.TreeGoldens {
 		return t.Name
@@ -95,14 +95,14 @@ func whole(dir string, files []treeFile) error {
 			return err
 		}
 		if !info.Mode().IsRegular() || info.Size() != f.size {
-			return fmt.Errorf("%s has %d bytes there and not %d", f.name, info.Size(), f.size)
+			return fmt.Errorf("%s has %d bytes in the object storage, not %d", f.name, info.Size(), f.size)
 		}
 	}
 	return nil
 }
 
-// runObjects carries what hosts have in common to the object storage, and has the host that
-// works for all remove from there what nothing needs, until ctx ends.
+// runObjects uploads shared trees to the object storage until ctx ends, and on the host on duty
+// deletes those that nothing needs.
 func (s *Server) runObjects(ctx context.Context) {
 	s.removeUploads()
 	if s.bucket == nil {
@@ -115,7 +115,7 @@ func (s *Server) runObjects(ctx context.Context) {
 	defer every.Stop()
 	for {
 		if err := s.storeTrees(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("not all templates and engine builds are in the object storage yet", "error", err)
+			s.log.Warn("cannot upload all templates, engine builds and golden snapshots to the object storage; trying again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -125,17 +125,17 @@ func (s *Server) runObjects(ctx context.Context) {
 	}
 }
 
-// removeUploads removes what a server that was killed was about to carry to the object storage.
+// removeUploads deletes the upload folders that a killed server left behind.
 func (s *Server) removeUploads() {
 	left, _ := filepath.Glob(filepath.Join(s.config.Home, "objects", uploadPrefix+"*"))
 	for _, dir := range left {
 		if err := os.RemoveAll(dir); err != nil {
-			s.log.Warn("the rest of an upload stays", "folder", dir, "error", err)
+			s.log.Warn("cannot delete the folder of an unfinished upload", "folder", dir, "error", err)
 		}
 	}
 }
 
-// runCollect removes from the object storage what nothing needs, while this host works for all.
+// runCollect deletes unneeded trees from the object storage while this host is on duty.
 func (s *Server) runCollect(ctx context.Context) {
 	every := time.NewTicker(storeEvery)
 	defer every.Stop()
@@ -144,7 +144,7 @@ func (s *Server) runCollect(ctx context.Context) {
 		if time.Since(collected) > collectObjects && s.onDuty.Load() {
 			collected = time.Now()
 			if err := s.collectTrees(ctx, time.Duration(s.config.Snapshots.GraceHours)*time.Hour); err != nil && ctx.Err() == nil {
-				s.log.Warn("not all templates and engine builds that nothing needs were removed from the object storage", "error", err)
+				s.log.Warn("cannot delete all unneeded templates and engine builds from the object storage", "error", err)
 			}
 		}
 		select {
@@ -155,10 +155,10 @@ func (s *Server) runCollect(ctx context.Context) {
 	}
 }
 
-// storeTrees carries to the object storage what is not there, and is this host's to carry.
+// storeTrees uploads the trees that the object storage lacks and that this host should upload.
 func (s *Server) storeTrees(ctx context.Context) error {
 	if s.bucket.Usable() != nil {
-		return nil // it is told elsewhere
+		return nil // watchBucket logs it
 	}
 	var errs []error
 	for _, kind := range treeKinds {
@@ -177,7 +177,7 @@ func (s *Server) storeTrees(ctx context.Context) error {
 }
 
 func (s *Server) storeTree(ctx context.Context, t *store.Tree) error {
-	parent := filepath.Join(s.config.Home, "objects") // on the disk of what is linked
+	parent := filepath.Join(s.config.Home, "objects") // hard links need the same disk
 	if t.Kind == store.TreeTemplates {
 		parent = filepath.Join(s.config.Templates, ".build")
 	}
@@ -202,13 +202,13 @@ func (s *Server) storeTree(ctx context.Context, t *store.Tree) error {
 	if err := s.shared.SetTreeStored(ctx, t.Kind, t.Name, &now); err != nil {
 		return err
 	}
-	s.log.Info("stored for all hosts", "kind", t.Kind, "name", t.Name, "mb", t.Bytes>>20, "ms", time.Since(begun).Milliseconds())
+	s.log.Info("uploaded to the object storage", "kind", t.Kind, "name", t.Name, "mb", t.Bytes>>20, "ms", time.Since(begun).Milliseconds())
 	return nil
 }
 
-// collectTrees removes from the object storage what nothing has needed for so long. The
-// records say what that is; nothing is removed because a listing lacks it, or while the records
-// may lack something.
+// collectTrees deletes from the object storage what nothing has needed for the grace period.
+// The records decide; nothing is deleted because a listing lacks it, or while the records may
+// be incomplete.
 func (s *Server) collectTrees(ctx context.Context, grace time.Duration) error {
 	if s.missing > 0 {
 		return nil
@@ -226,7 +226,7 @@ func (s *Server) collectTrees(ctx context.Context, grace time.Duration) error {
 		for _, t := range all {
 			gone, err := collectTree(ctx, s.shared, &t, needed, grace, s.bucket.RemoveTree)
 			if gone {
-				s.log.Info("removed from the object storage", "kind", t.Kind, "name", t.Name)
+				s.log.Info("deleted from the object storage", "kind", t.Kind, "name", t.Name)
 			}
 			errs = append(errs, err)
 		}
@@ -234,8 +234,8 @@ func (s *Server) collectTrees(ctx context.Context, grace time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// collectTree notes whether a tree is needed, and removes it where it has not been for so long. A
-// removal that was not finished is taken up again.
+// collectTree records whether a tree is needed, and deletes it if it has not been for the grace
+// period. It also resumes an unfinished deletion.
 func collectTree(ctx context.Context, shared store.Shared, t *store.Tree, needed func(context.Context, *store.Tree) (bool, error), grace time.Duration,
 	remove func(ctx context.Context, kind, name string) error) (gone bool, err error) {
 	if !t.Condemned() {
@@ -262,8 +262,9 @@ func collectTree(ctx context.Context, shared store.Shared, t *store.Tree, needed
 	return true, shared.SetTreeStored(ctx, t.Kind, t.Name, nil)
 }
 
-// neededTrees returns what says whether a tree is needed: an image by a name, a sandbox or a
-// snapshot, and a build by a snapshot. A host that has a build says so again and again.
+// neededTrees returns a function that reports whether a tree is needed: an image by a name, a
+// sandbox or a snapshot; a build by a snapshot. Hosts that have a build also keep it by
+// announcing it regularly.
 func (s *Server) neededTrees(ctx context.Context) (func(context.Context, *store.Tree) (bool, error), error) {
 	names, _, err := s.shared.TemplateNames(ctx, 0)
 	if err != nil {
@@ -285,7 +286,7 @@ func (s *Server) neededTrees(ctx context.Context) (func(context.Context, *store.
 				return true, nil
 			}
 			if t.StoredAt == nil && t.UnneededAt != nil {
-				return false, nil // it has gone
+				return false, nil // already deleted
 			}
 			used, err := inUse()
 			if err != nil {
@@ -295,15 +296,15 @@ func (s *Server) neededTrees(ctx context.Context) (func(context.Context, *store.
 		case store.TreeEngines:
 			return byBuild[t.Name] > 0, nil
 		case store.TreeGoldens:
-			return false, nil // but for what hosts that have it say
+			return false, nil // kept only while hosts announce it
 		}
 		return true, nil
 	}, nil
 }
 
-// imagesInUse returns what says whether a sandbox that has not ended, or a snapshot, needs an image.
-// A snapshot whose manifest is on another host needs that of its sandbox, and where nothing is
-// known of that either, it may need any.
+// imagesInUse returns a function that reports whether a sandbox that has not ended, or a
+// snapshot, uses an image. For a snapshot whose manifest is on another host, its sandbox's
+// image counts. If that is unknown as well, every image counts as in use.
 func (s *Server) imagesInUse(ctx context.Context) (func(digest string) bool, error) {
 	used := map[string]bool{}
 	open, err := s.store.SandboxesInState(ctx, unended...)

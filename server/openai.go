@@ -8,7 +8,7 @@ import (
 	"github.com/bothy-dev/bothy/openai"
 )
 
-// openOpenAI serves clients of OpenAI's containers next to the REST API.
+// openOpenAI serves OpenAI's containers API on the API's listener.
 func (s *Server) openOpenAI() {
 	c := s.config.OpenAI
 	if !c.Enabled {

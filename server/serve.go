@@ -9,13 +9,13 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Listen opens the API's listener, on which nothing is answered before Serve.
+// Listen opens the API's listener. Requests wait until Serve.
 func (s *Server) Listen() error { return s.api.Listen() }
 
-// Addr is the address that the API listens on, which is known after Listen.
+// Addr is the API's address. It is valid after Listen.
 func (s *Server) Addr() net.Addr { return s.api.Addr() }
 
-// URL is where clients reach the API, which is known after Listen.
+// URL is where clients reach the API. It is valid after Listen.
 func (s *Server) URL() string { return s.api.URL() }
 
 // Home is the folder of the server's state.
@@ -24,16 +24,16 @@ func (s *Server) Home() string { return s.config.Home }
 // Log is the server's log.
 func (s *Server) Log() *slog.Logger { return s.log }
 
-// Serve takes over the sandboxes of the last server and answers requests until ctx
-// ends, or another server has taken the database, which is an error. It then finishes the
-// requests in flight. Sandboxes live on.
+// Serve recovers the previous server's sandboxes and answers requests until ctx ends. It also
+// stops, with an error, if another server takes the database or the cluster gives this host up.
+// It then finishes the requests in flight. Sandboxes keep running.
 func (s *Server) Serve(ctx context.Context) error {
 	adopted, err := s.lifecycle.Recover(ctx)
 	if err != nil {
-		s.log.Error("not everything of the last server could be recovered", "error", err)
+		s.log.Error("cannot recover every sandbox of the previous server", "error", err)
 	}
 	if err := s.builder.Recover(ctx); err != nil {
-		s.log.Error("not every build of the last server could be recovered", "error", err)
+		s.log.Error("cannot recover every template build of the previous server", "error", err)
 	}
 	s.compareTemplates(ctx)
 	stopAgents := func() {}
@@ -57,32 +57,32 @@ func (s *Server) Serve(ctx context.Context) error {
 	case err := <-served:
 		return err
 	case <-s.given:
-		lost = bothy.Errorf(bothy.CodeConflict, "the other hosts have given this one up, so its sandboxes have ended here").
-			WithHint("Start it again: it joins as the host that it was.")
+		lost = bothy.Errorf(bothy.CodeConflict, "this host lost its lease and the other hosts took over, so its sandboxes have ended here").
+			WithHint("Start it again: it rejoins under the same name.")
 		if s.hosts.Older() {
-			lost = bothy.Errorf(bothy.CodeConflict, "the database is older than this host, as after a backup was restored; this server ends, and its sandboxes are kept, frozen").
-				WithHint("Restore the newest backup, and start it again. docs/cluster.md says what else can be done.")
+			lost = bothy.Errorf(bothy.CodeConflict, "the database is older than this host, as after restoring a backup; this server stops, and its sandboxes stay frozen").
+				WithHint("Restore the newest backup, and start it again. See docs/cluster.md for other options.")
 		}
 	case <-s.storeLost:
-		lost = bothy.Errorf(bothy.CodeConflict, "another server has taken over the database; this one ends, and its sandboxes live on").
-			WithHint("See which server has it with `bothy doctor`, and give each a database of its own.")
+		lost = bothy.Errorf(bothy.CodeConflict, "another server has taken over the database; this one stops, and its sandboxes keep running").
+			WithHint("Find the other server with `bothy doctor`, and give each server its own database.")
 	case <-ctx.Done():
 	}
-	s.log.Info("stopping; sandboxes live on", "sandboxes", s.lifecycle.Live())
+	s.log.Info("stopping; sandboxes keep running", "sandboxes", s.lifecycle.Live())
 	stopAgents()
 	s.lifecycle.Drain()
 	s.api.Drain()
 	return errors.Join(lost, s.api.Close(), <-served)
 }
 
-// ReloadCertificate reads the TLS certificate again, and reports whether there is TLS. A
-// certificate that cannot be read is logged, and the old one stays.
+// ReloadCertificate reads the TLS certificate again, and reports whether TLS is on. If the new
+// certificate cannot be read, that is logged and the old one stays in use.
 func (s *Server) ReloadCertificate() bool {
 	if s.certs == nil {
 		return false
 	}
 	if err := s.certs.Reload(); err != nil {
-		s.log.Error("the certificate stays the old one", "error", err)
+		s.log.Error("cannot reload the certificate; the old one stays in use", "error", err)
 	}
 	return true
 }

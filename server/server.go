@@ -1,7 +1,6 @@
-// Package server is the composition: it opens the parts of a server and introduces them
-// to each other. It is the one place that knows which technology stands behind which
-// interface. The life of a Server is New, Listen, Serve, Close; the command line and
-// tests use it.
+// Package server is the composition root: it opens the components of a server and connects
+// them. It is the only package that knows which technology implements which interface. The life
+// of a Server is New, Listen, Serve, Close; the command line and tests use it.
 package server
 
 import (
@@ -51,7 +50,7 @@ import (
 	"github.com/bothy-dev/bothy/webhook"
 )
 
-// Server is everything that runs in one server process.
+// Server holds everything that runs in one server process.
 type Server struct {
 	config    config.Config
 	version   string
@@ -74,52 +73,52 @@ type Server struct {
 	builds    *builds.Store
 	uids      *uid.Pool
 	engine    *gvisor.Engine
-	microvm   atomic.Pointer[microvm.Engine] // once it is needed
+	microvm   atomic.Pointer[microvm.Engine] // nil until it is needed
 	lifecycle *lifecycle.Service
 	inflight  *inflight.Limits
 	api       *api.Server
 
-	// hosts are those that share the database, keeper knows whether this one may go on, and
-	// cluster manages them; nil where this server is alone.
+	// hosts are the hosts that share the database, keeper guards this host's lease, and cluster
+	// manages the hosts; nil without a cluster.
 	hosts   store.Hosts
 	keeper  *cluster.Keeper
 	cluster cluster.Service
 	counts  cluster.Counts
 	images  images
-	// shared is what they have in common, and trees has files of theirs.
+	// shared records the files that hosts share, and trees fetches them.
 	shared store.Shared
 	trees  *cluster.Trees
 	pieces cluster.Pieces
 	peers  net.Listener
 	logins *session.Store
-	e2b    *e2b.Door // nil where its clients are not served
-	// onDuty is set while this host does what one does for all.
+	e2b    *e2b.Door // nil if E2B's clients are not served
+	// onDuty is set while this host does the work that one host does for all.
 	onDuty atomic.Bool
 
-	// storeLost is closed when another server has taken the database; nil where none can.
+	// storeLost is closed when another server has taken the database; nil if none can.
 	storeLost <-chan struct{}
-	// given is closed once the other hosts have given this one up, and its machines are gone.
+	// given is closed once the other hosts have given this one up and its machines are gone.
 	given chan struct{}
-	// buried is sent to when this host has given another up, and mayTake reports whether it may
-	// take one of its sandboxes.
+	// buried receives when this host has given another up. mayTake reports whether this host
+	// may take over one of its sandboxes.
 	buried  chan struct{}
 	mayTake func() bool
 
-	// missing counts the records that the database had and lacks.
+	// missing counts the audit records that the database has lost.
 	missing int64
 
 	undo cleanup.Stack
 }
 
-// Options are what a server takes besides its settings.
+// Options are what a server needs besides its settings.
 type Options struct {
-	// Version is what the server says of itself.
+	// Version is the version that the server reports.
 	Version string
 	Log     *slog.Logger
 }
 
-// New opens what a server is made of, and takes its home for itself until Close. On an
-// error nothing stays open.
+// New opens the components of a server, and locks its home until Close. On an error everything
+// is closed again.
 func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error) {
 	s := &Server{config: c, version: o.Version, log: o.Log}
 	defer func() {
@@ -141,13 +140,13 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 		return nil, err
 	}
 	if s.hosts == nil {
-		// Names that hosts had in common may be older than what is in the folder now.
-		// Where nothing can be stored now, the next start does it.
+		// Names from an earlier cluster may be older than what is in the folder now. If the
+		// database cannot be written now, the next start deletes them.
 		if err := s.store.ForgetTemplateNames(ctx); err != nil {
-			s.log.Warn("names of templates that hosts had in common stay in the database for now", "error", err)
+			s.log.Warn("cannot delete the template names of an earlier cluster; trying again at the next start", "error", err)
 		}
 	}
-	// Ended after the audit, so that the mark is beyond its last record.
+	// Opened before the audit, so that it closes after it and the mark includes its last record.
 	if err := s.watchMark(ctx); err != nil {
 		return nil, err
 	}
@@ -228,11 +227,11 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	return s, s.openMetrics()
 }
 
-// Close ends everything but the sandboxes, in the reverse order.
+// Close closes the components in reverse order. Sandboxes keep running.
 func (s *Server) Close() { s.undo.Run() }
 
-// openHome makes the folder of the server's state and takes it for itself. The
-// sentries, which are nobody, must be able to pass through it.
+// openHome creates the folder of the server's state and locks it. Its mode lets the sentries,
+// which run as nobody, pass through.
 func (s *Server) openHome() error {
 	if err := os.MkdirAll(s.config.Home, 0o711); err != nil {
 		return err
@@ -253,8 +252,8 @@ func (s *Server) openHome() error {
 	return nil
 }
 
-// openAudit continues the record of who did what. It is closed when nothing is
-// left that would be recorded, and before the store.
+// openAudit opens the audit log. It is closed after everything that writes to it, and before
+// the store.
 func (s *Server) openAudit(ctx context.Context) (err error) {
 	s.audit, err = audit.Open(ctx, s.store, audit.Options{
 		Keep: time.Duration(s.config.Audit.KeepDays) * 24 * time.Hour, NoCommands: !s.config.Audit.Commands, Log: s.log,
@@ -262,7 +261,7 @@ func (s *Server) openAudit(ctx context.Context) (err error) {
 	if err == nil {
 		s.undo.Add(func() {
 			if err := s.audit.Close(); err != nil {
-				s.log.Error("the audit is not whole", "error", err)
+				s.log.Error("cannot write the last audit records", "error", err)
 			}
 		})
 	}
@@ -272,8 +271,8 @@ func (s *Server) openAudit(ctx context.Context) (err error) {
 // unended are the states of sandboxes that have not ended.
 var unended = []bothy.State{bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StatePaused, bothy.StateResuming}
 
-// templateInUse reports whether a sandbox that has not ended, or a snapshot, needs an
-// image: one of a project, or any where that is empty, but for some snapshots.
+// templateInUse reports whether an image is used by a sandbox that has not ended or by a
+// snapshot, in the given project or, if it is empty, in any. Snapshots in without do not count.
 func (s *Server) templateInUse(ctx context.Context, project, digest string, without map[string]bool) (bool, error) {
 	open, err := s.store.SandboxesInState(ctx, unended...)
 	if err != nil {
@@ -294,7 +293,7 @@ func (s *Server) templateInUse(ctx context.Context, project, digest string, with
 		}
 		text, err := blob.ReadFile(ctx, s.blobs, name, snapshot.ManifestName)
 		if s.bucket != nil && err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return true, err // it may need it
+			return true, err // unknown counts as in use
 		}
 		if err != nil {
 			continue // just deleted
@@ -307,31 +306,31 @@ func (s *Server) templateInUse(ctx context.Context, project, digest string, with
 	return false, nil
 }
 
-// templateQuota is how many bytes a project's templates may take up; 0 is no bound.
+// templateQuota returns how many bytes a project's templates may take up; 0 means no limit.
 func (s *Server) templateQuota(ctx context.Context, project string) (int64, error) {
 	p, err := s.projects.Plan(ctx, project)
 	if err != nil || p.TemplatesMB == nil {
 		return 0, err
 	}
-	return max(*p.TemplatesMB<<20, 1), nil // where none are allowed, the first is too many
+	return max(*p.TemplatesMB<<20, 1), nil // a plan of 0 MB allows none, and must not become "no limit"
 }
 
-// forgetMemory deletes the snapshot of a template that is gone.
+// forgetMemory deletes the memory snapshot of a removed template.
 func (s *Server) forgetMemory(ctx context.Context, project, snapshotID string) {
 	owner := &bothy.Caller{ProjectID: project, TokenID: "server", Scopes: bothy.AllScopes}
 	err := s.lifecycle.DeleteSnapshot(bothy.WithCaller(context.WithoutCancel(ctx), owner), snapshotID)
 	if err != nil && bothy.ErrorCode(err) != bothy.CodeSnapshotNotFound {
-		s.log.Warn("the memory of a template that was removed stays", "snapshot", snapshotID, "error", err)
+		s.log.Warn("cannot delete the memory snapshot of a removed template", "snapshot", snapshotID, "error", err)
 	}
 }
 
-// collectTemplates removes images that nothing needs any more, at once and every hour.
+// collectTemplates deletes unused images now and every hour.
 func (s *Server) collectTemplates(ctx context.Context) {
 	every := time.NewTicker(time.Hour)
 	defer every.Stop()
 	for {
 		if err := s.templates.Collect(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("not every image that is not needed was removed", "error", err)
+			s.log.Warn("cannot delete every unused image", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -18,20 +18,19 @@ import (
 )
 
 const (
-	// compareTime bounds how long a start waits until it is known which templates the other
-	// hosts have.
+	// compareTime limits how long a start waits for the list of the other hosts' templates.
 	compareTime = 10 * time.Second
-	// compareEvery is how often the folder of templates is compared with what they have.
+	// compareEvery is how often the template folder is compared with the other hosts'.
 	compareEvery = 30 * time.Second
-	// tellAgain is how often the other hosts are told of what this one has.
+	// tellAgain is how often a host repeats what it has to the others.
 	tellAgain = time.Hour
-	// buildTime bounds the fetch of an engine build: a sandbox waits for it.
+	// buildTime limits the fetch of an engine build: a sandbox waits for it.
 	buildTime = 5 * time.Minute
-	// imageFile is the one file of a tree of a template.
+	// imageFile is the only file in a template's tree.
 	imageFile = "rootfs.erofs"
 )
 
-// sharedTemplates is how hosts have templates in common; nil for a server that is alone.
+// sharedTemplates shares templates between hosts. It is nil without a cluster.
 func (s *Server) sharedTemplates() *template.Shared {
 	if s.hosts == nil {
 		return nil
@@ -42,7 +41,7 @@ func (s *Server) sharedTemplates() *template.Shared {
 	}
 }
 
-// fetchImage writes the image of a template to a file of this host.
+// fetchImage writes a template's image to a file on this host.
 func (s *Server) fetchImage(ctx context.Context, t *bothy.Template, to string) error {
 	name := strings.TrimPrefix(t.Digest, digestPrefix)
 	tree, err := s.shared.Tree(ctx, store.TreeTemplates, name)
@@ -82,8 +81,8 @@ func (s *Server) fetchBuild(name, dir string) (*builds.Build, error) {
 	return b, s.fetchTree(ctx, tree, dir, files)
 }
 
-// publishBuilds tells the other hosts of the engine builds on this one. It does so for each
-// again after a while: what is told of is not removed from the object storage.
+// publishBuilds tells the other hosts about the engine builds on this one. It repeats each
+// regularly, since builds that no host announces are deleted from the object storage.
 func (s *Server) publishBuilds(ctx context.Context, told map[string]time.Time) error {
 	all, err := builds.List(s.builds.Dir())
 	if err != nil {
@@ -119,8 +118,8 @@ func (s *Server) openShared(kind, name, file string) (*os.File, error) {
 	return nil, fs.ErrNotExist
 }
 
-// linkTree gives a folder all files of a tree that this host has; fs.ErrNotExist where it has
-// not all of them.
+// linkTree hard-links all files of a tree on this host into a folder. It returns fs.ErrNotExist
+// if this host lacks any of them.
 func (s *Server) linkTree(t *store.Tree, dir string) error {
 	var names []string
 	switch t.Kind {
@@ -143,7 +142,7 @@ func (s *Server) linkTree(t *store.Tree, dir string) error {
 			names = append(names, f.Name)
 		}
 		if own, err := s.manifestSum(t.Name); err != nil || own != r.Manifest {
-			return fs.ErrNotExist // this host has made another one of this name
+			return fs.ErrNotExist // this host has a different one under this name
 		}
 	}
 	if len(names) == 0 {
@@ -167,8 +166,8 @@ func (s *Server) linkTree(t *store.Tree, dir string) error {
 	return nil
 }
 
-// compareTemplates compares the folder of templates with what the other hosts have, before this
-// host says that it is ready, and again and again until ctx ends.
+// compareTemplates compares the template folder with the other hosts', once before the server
+// is ready and then regularly until ctx ends.
 func (s *Server) compareTemplates(ctx context.Context) {
 	if s.hosts == nil {
 		return
@@ -178,13 +177,13 @@ func (s *Server) compareTemplates(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, bound)
 		defer cancel()
 		if err := s.templates.Sync(ctx); err != nil {
-			s.log.Warn("the templates could not be compared with those of the other hosts", "error", err)
+			s.log.Warn("cannot compare the templates with those of the other hosts", "error", err)
 		}
 		if err := s.publishBuilds(ctx, told); err != nil {
-			s.log.Warn("the other hosts could not be told of the engine builds on this one", "error", err)
+			s.log.Warn("cannot publish this host's engine builds to the other hosts", "error", err)
 		}
 		if err := s.publishGoldens(ctx, told); err != nil {
-			s.log.Warn("the other hosts could not be told of the golden snapshots on this one", "error", err)
+			s.log.Warn("cannot publish this host's golden snapshots to the other hosts", "error", err)
 		}
 	}
 	once(compareTime)

@@ -26,16 +26,16 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// database is what keeps the server's records.
+// database stores the server's records.
 type database interface {
 	store.Store
 	store.Usage
-	// ForgetTemplateNames forgets the names of templates that hosts had in common.
+	// ForgetTemplateNames deletes the template names that hosts of a cluster shared.
 	ForgetTemplateNames(ctx context.Context) error
 }
 
-// openStore opens the database. The home is locked, so that of a server before this one
-// with the same home nothing is left.
+// openStore opens the database. The home is locked by now, so no earlier server of this home is
+// still running.
 func (s *Server) openStore(ctx context.Context) error {
 	c := s.config
 	if c.Store == "" {
@@ -84,7 +84,7 @@ func (s *Server) keepStore(db database) {
 	s.undo.Add(func() { db.Close() })
 }
 
-// homeID names the state in a home. A copy on another host keeps it.
+// homeID identifies the state in a home. A copy of the home has the same id.
 func homeID(home string) (string, error) {
 	path := filepath.Join(home, "server-id")
 	b, err := os.ReadFile(path)
@@ -98,7 +98,7 @@ func homeID(home string) (string, error) {
 	return id, wholefile.Write(path, []byte(id+"\n"), 0o600)
 }
 
-// epochFile is where a host keeps what it knows of the age of its database.
+// epochFile stores the newest epoch of the database that this host has seen.
 const epochFile = "cluster-epoch"
 
 func lastEpoch(home string) int64 {
@@ -111,8 +111,9 @@ func keepEpoch(home string, n int64) error {
 	return wholefile.Write(filepath.Join(home, epochFile), fmt.Appendln(nil, n), 0o600)
 }
 
-// holder names what the lock of a home guards: the home in this place. A copy of it has
-// another name, and must wait until the lease of the first has run out.
+// holder identifies who holds the lock on a home's database: the home at this path on this
+// machine. A copy of the home elsewhere has another holder, and must wait until the first one's
+// lease expires.
 func holder(home, id string) string {
 	machine, err := os.ReadFile("/etc/machine-id")
 	if err != nil {
@@ -123,14 +124,14 @@ func holder(home, id string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// slowStore is how long a question to the database may take before it is worth a warning:
-// each start of a sandbox asks several.
+// slowStore is the round trip to the database above which doctor warns: each start of a sandbox
+// takes several.
 const slowStore = 10 * time.Millisecond
 
-// CheckStore finds out whether the database of the settings can be used.
+// CheckStore checks whether the configured database is usable.
 func CheckStore(ctx context.Context, c config.Config) doctor.Result {
 	if c.Store == "" {
-		return doctor.Result{Status: doctor.OK, Detail: "The records are in files of SQLite in " + c.Home + "."}
+		return doctor.Result{Status: doctor.OK, Detail: "The records are in SQLite files in " + c.Home + "."}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
@@ -144,7 +145,7 @@ func CheckStore(ctx context.Context, c config.Config) doctor.Result {
 		detail += "; it is used by " + i.Server
 	}
 	if i.RoundTrip > slowStore {
-		return doctor.Result{Status: doctor.Warn, Detail: detail + ".", Fix: "Put the database near this host: each start of a sandbox asks it several times."}
+		return doctor.Result{Status: doctor.Warn, Detail: detail + ".", Fix: "Put the database near this host: each start of a sandbox takes several round trips."}
 	}
 	return doctor.Result{Status: doctor.OK, Detail: detail + "."}
 }

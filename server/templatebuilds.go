@@ -9,8 +9,8 @@ import (
 	"github.com/bothy-dev/bothy/template/build"
 )
 
-// openBuilder makes what builds templates from Dockerfiles. It continues the builds of
-// the last server at Recover.
+// openBuilder creates the builder of templates from Dockerfiles. Its Recover continues the
+// builds of the previous server.
 func (s *Server) openBuilder() error {
 	cas, err := s.config.TrustedCAs()
 	if err != nil {

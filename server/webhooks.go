@@ -10,7 +10,7 @@ import (
 	"github.com/bothy-dev/bothy/webhook"
 )
 
-// openWebhooks makes what sends events to URLs. It sends none before runWebhooks.
+// openWebhooks creates the webhook service. It sends nothing until runWebhooks.
 func (s *Server) openWebhooks() {
 	s.webhooks = webhook.New(webhook.Options{
 		Store: s.store, Events: s.lifecycle, Vault: s.vault, Transport: gateway.Transport(s.config.Webhooks.Allow, nil), Log: s.log,
@@ -20,10 +20,10 @@ func (s *Server) openWebhooks() {
 
 // runWebhooks sends events until the server closes.
 func (s *Server) runWebhooks() {
-	s.undo.Add(s.inBackground(s.webhooks.Run, "webhooks cannot be read, and send nothing"))
+	s.undo.Add(s.inBackground(s.webhooks.Run, "cannot read the webhooks; none are sent"))
 }
 
-// inBackground runs something until stop is called, which waits for its end.
+// inBackground runs a function until stop is called. stop waits for it to return.
 func (s *Server) inBackground(run func(context.Context) error, failed string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

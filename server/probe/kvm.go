@@ -24,27 +24,27 @@ import (
 
 const (
 	kvmDevice = "/dev/kvm"
-	// kvmTimeout is how long a machine may take to boot under KVM, of which a good
-	// host needs a small part.
+	// kvmTimeout is how long a machine may take to boot under KVM. A good host needs a fraction
+	// of it.
 	kvmTimeout = 10 * time.Second
-	// kvmAgain is how long a bad outcome holds: the host may only have been busy.
+	// kvmAgain is how long a failure is cached: the host may only have been busy.
 	kvmAgain = 24 * time.Hour
 )
 
-// Trial is what came of booting a machine under KVM.
+// Trial is the outcome of booting a machine under KVM.
 type Trial struct {
 	Acceleration bothy.Acceleration `json:"acceleration"`
-	// Reason says why there is none.
+	// Reason says why there is no acceleration.
 	Reason string `json:"reason,omitempty"`
 
-	// Of is what the outcome holds for: kernels and QEMU.
+	// Of identifies the kernels and the QEMU that the outcome is valid for.
 	Of string    `json:"of"`
 	At time.Time `json:"at"`
 }
 
-// TryKVM finds out what runs the processors of virtual machines, by booting one. A
-// device that is there proves nothing: on many hosts it leads nowhere. With cached, an
-// earlier outcome on the same host will do.
+// TryKVM determines whether virtual machines run under KVM or emulated, by booting one: on many
+// hosts the device exists but does not work. With cached, an earlier outcome on the same host
+// is used.
 func TryKVM(ctx context.Context, c config.Config, b embedded.Paths, image boot.Image, cached bool) (t Trial, err error) {
 	t = Trial{Acceleration: bothy.AccelerationEmulated, At: time.Now().UTC()}
 	if c.Engine.Microvm.Acceleration == "emulated" {
@@ -53,7 +53,7 @@ func TryKVM(ctx context.Context, c config.Config, b embedded.Paths, image boot.I
 	}
 	defer func() {
 		if err == nil && t.Acceleration == bothy.AccelerationEmulated && c.Engine.Microvm.Acceleration == "kvm" {
-			err = bothy.Errorf(bothy.CodeEngineMissing, "the settings want KVM, and there is none: %s", t.Reason).
+			err = bothy.Errorf(bothy.CodeEngineMissing, "the settings require KVM, which does not work here: %s", t.Reason).
 				WithHint("Use a host with KVM, or set `engine.microvm.acceleration: auto`.")
 		}
 	}()
@@ -81,21 +81,21 @@ func TryKVM(ctx context.Context, c config.Config, b embedded.Paths, image boot.I
 	case ctx.Err() != nil:
 		return t, ctx.Err()
 	case bothy.ErrorCode(failed) == bothy.CodeEngineMissing:
-		return t, failed // also without KVM
+		return t, failed // it would fail without KVM as well
 	case failed == nil:
 		t.Acceleration = bothy.AccelerationKVM
 	case short.Err() != nil:
-		t.Reason = fmt.Sprintf("%s is there, and a machine did not boot under it within %v", kvmDevice, kvmTimeout)
+		t.Reason = fmt.Sprintf("%s exists, but a machine did not boot under it within %v", kvmDevice, kvmTimeout)
 	default:
-		t.Reason = fmt.Sprintf("%s is there, and a machine does not boot under it: %s", kvmDevice, oneLine(failed))
+		t.Reason = fmt.Sprintf("%s exists, but a machine does not boot under it: %s", kvmDevice, oneLine(failed))
 	}
 	return t, writeTrial(file, t)
 }
 
-// maxReason bounds what is said of a failure, in bytes.
+// maxReason limits the text of a failure, in bytes.
 const maxReason = 240
 
-// oneLine is the story of an error, for the operator. Its end says most.
+// oneLine flattens an error for a log line, keeping its tail, which names the root cause.
 func oneLine(err error) string {
 	text := strings.TrimSuffix(strings.Join(strings.Fields(err.Error()), " "), ".")
 	if len(text) > maxReason {
@@ -104,7 +104,7 @@ func oneLine(err error) string {
 	return text
 }
 
-// noKVM says why there is no KVM to try, or nothing.
+// noKVM returns why KVM cannot be tried, or "".
 func noKVM(device string) string {
 	f, err := os.OpenFile(device, os.O_RDWR, 0)
 	switch {
@@ -119,7 +119,7 @@ func noKVM(device string) string {
 	return fmt.Sprintf("%s cannot be opened: %v", device, errors.Unwrap(err))
 }
 
-// kvmHost names all that may change whether KVM works.
+// kvmHost identifies everything that may change whether KVM works.
 func kvmHost(image boot.Image) (string, error) {
 	qemu, err := exec.LookPath(microvm.DefaultQEMU)
 	if err != nil {

@@ -16,13 +16,12 @@ import (
 	"github.com/bothy-dev/bothy/internal/embedded"
 )
 
-// BootOptions say what virtual machines boot, by the settings.
+// BootOptions returns what virtual machines boot, from the settings.
 func BootOptions(c config.Config, b embedded.Paths) boot.Options {
 	return boot.Options{Init: b.Vminit, Kernel: c.Engine.Microvm.Kernel, Modules: c.Engine.Microvm.Modules}
 }
 
-// CheckQEMU says in one way everywhere that QEMU is not there. Whether its version
-// will do the engine finds out.
+// CheckQEMU returns an error if QEMU is not installed. The engine checks its version.
 func CheckQEMU() error {
 	if _, err := exec.LookPath(microvm.DefaultQEMU); err != nil {
 		return bothy.Errorf(bothy.CodeEngineMissing, "QEMU, which runs virtual machines, is not installed").
@@ -31,9 +30,9 @@ func CheckQEMU() error {
 	return nil
 }
 
-// FetchKernel fetches the newest kernel, or unpacks the operator's.
+// FetchKernel fetches the newest kernel, or unpacks the operator's own.
 func FetchKernel(ctx context.Context, c config.Config, say func(string)) error {
-	// Not where a server that runs keeps its own.
+	// Not in the folder that a running server uses.
 	dir, done, err := probeFolder()
 	if err != nil {
 		return err
@@ -52,8 +51,8 @@ func FetchKernel(ctx context.Context, c config.Config, say func(string)) error {
 	return err
 }
 
-// probeMicrovm boots a virtual machine without a server and without a template, after
-// it has found out what runs the processor.
+// probeMicrovm boots a virtual machine without a server and without a template, under KVM if
+// that works.
 func probeMicrovm(c config.Config) func(context.Context) (doctor.Started, error) {
 	return func(ctx context.Context) (s doctor.Started, err error) {
 		if err := CheckQEMU(); err != nil {
@@ -83,13 +82,13 @@ func probeMicrovm(c config.Config) func(context.Context) (doctor.Started, error)
 		s.Took, s.Detail = took, fmt.Sprintf("It ran Linux %s under KVM.", image.Version)
 		if t.Acceleration == bothy.AccelerationEmulated {
 			s.Detail = fmt.Sprintf("It ran Linux %s, emulated: %s.", image.Version, t.Reason)
-			s.Slow = "For speed use a host with KVM; on one that is a virtual machine itself, its provider must allow nested virtualisation."
+			s.Slow = "For speed use a host with KVM; if the host is itself a virtual machine, its provider must allow nested virtualisation."
 		}
 		return s, nil
 	}
 }
 
-// startVM starts a virtual machine with nothing but the guest, and ends it.
+// startVM starts a virtual machine that contains only the guest, and destroys it.
 func startVM(ctx context.Context, dir string, b embedded.Paths, image boot.Image, a bothy.Acceleration) (took time.Duration, err error) {
 	rootfs, err := emptyRootFS(ctx, dir)
 	if err != nil {

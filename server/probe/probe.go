@@ -1,6 +1,6 @@
-// Package probe starts sandboxes without a server and without a template, to find out
-// what this host can do: for `bothy doctor`, and for the server before it first starts
-// a virtual machine. Only server and cli use it.
+// Package probe starts sandboxes without a server and without a template, to determine what
+// this host can run: for `bothy doctor`, and for the server before it starts its first virtual
+// machine. Only server and cli use it.
 package probe
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/embedded"
 )
 
-// Engines starts a sandbox on each engine.
+// Engines returns a probe for each engine.
 func Engines(c config.Config) []doctor.StartProbe {
 	return []doctor.StartProbe{
 		{Engine: gvisor.Name, Start: probeGvisor},
@@ -33,7 +33,8 @@ func Engines(c config.Config) []doctor.StartProbe {
 	}
 }
 
-// probeFolder makes a folder for a probe. Sandboxes run as nobody, which must be able to pass through it.
+// probeFolder creates a folder for a probe. Sandboxes run as nobody, which must be able to pass
+// through it.
 func probeFolder() (dir string, done func(), err error) {
 	if dir, err = os.MkdirTemp("/var/tmp", "bothy-doctor-"); err != nil {
 		return "", nil, err
@@ -46,8 +47,8 @@ func probeFolder() (dir string, done func(), err error) {
 	return dir, done, nil
 }
 
-// probeGvisor starts a sandbox without a server and without a template: the
-// guest is all that there is in it.
+// probeGvisor starts a sandbox that contains only the guest, without a server and without a
+// template.
 func probeGvisor(ctx context.Context) (s doctor.Started, err error) {
 	dir, done, err := probeFolder()
 	if err != nil {
@@ -81,16 +82,15 @@ func probeGvisor(ctx context.Context) (s doctor.Started, err error) {
 	return s, err
 }
 
-// tellLibrary says from which gVisor the sentry was built.
+// tellLibrary reports which gVisor the sentry was built from.
 func tellLibrary(s *doctor.Started, gvisor library.Library) {
 	s.Detail = fmt.Sprintf("Its kernel is %v.", gvisor)
 	if !gvisor.Patched {
-		s.Slow = "Build bothy with `make build`: with plain gVisor sandboxes start more slowly, and the number of their files has no bound."
+		s.Slow = "Build bothy with `make build`: with unpatched gVisor, sandboxes start more slowly and their number of files is not limited."
 	}
 }
 
-// startOnce starts a machine, waits until its guest has taken an identity, and
-// ends it.
+// startOnce starts a machine, waits until its guest has adopted an identity, and destroys it.
 func startOnce(ctx context.Context, e bothy.Engine, spec bothy.MachineSpec) (took time.Duration, err error) {
 	began := time.Now()
 	m, err := e.Start(ctx, spec)
@@ -118,7 +118,7 @@ func startOnce(ctx context.Context, e bothy.Engine, spec bothy.MachineSpec) (too
 	return time.Since(began), nil
 }
 
-// emptyRootFS makes an image with nothing but the folders that must be there.
+// emptyRootFS creates an image with only the required folders.
 func emptyRootFS(ctx context.Context, dir string) (string, error) {
 	root := filepath.Join(dir, "root")
 	for _, d := range []string{"dev", "etc", "proc", "run", "sys", "tmp", "workspace", ".bothy"} {

@@ -178,8 +178,8 @@ func TestHostsFetchTemplatesFromObjectStorage(t *testing.T) {
 	t.Parallel()
 	hosts := newStoringOwnHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
-	one.logged(t, "stored for all hosts.*kind=templates", 1)
-	one.logged(t, "stored for all hosts.*kind=engines", 1)
+	one.logged(t, "uploaded to the object storage.*kind=templates", 1)
+	one.logged(t, "uploaded to the object storage.*kind=engines", 1)
 	if err := one.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestHostsWakeWhatAnotherEngineBuildWrote(t *testing.T) {
 				}
 				b.moveTo("two")
 			} else {
-				one.logged(t, "stored for all hosts.*kind=engines.*name="+regexp.QuoteMeta(one.buildThatLacks(t, two)), 1)
+				one.logged(t, "uploaded to the object storage.*kind=engines.*name="+regexp.QuoteMeta(one.buildThatLacks(t, two)), 1)
 				if _, err := one.Snapshots.Pause(t.Context(), b.id, bothy.PauseOptions{Wait: bothy.DurableStore}); err != nil {
 					t.Fatal(err)
 				}
@@ -289,7 +289,7 @@ func TestHostsHaveGoldenSnapshotsInCommon(t *testing.T) {
 		}
 	}
 	restart(one)
-	one.logged(t, "the other hosts can fetch a golden snapshot", 1)
+	one.logged(t, "published a golden snapshot to the other hosts", 1)
 	only(t, hosts, names, "two")
 	restart(two)
 	begun := time.Now()

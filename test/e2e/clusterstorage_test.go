@@ -137,7 +137,7 @@ func TestAHostDiesInTheMiddleOfAnUpload(t *testing.T) {
 	hosts, _ := newStoringHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
 	for _, kind := range []string{"templates", "engines"} { // it would die of these uploads as well
-		one.logged(t, "stored for all hosts.*kind="+kind, 1)
+		one.logged(t, "uploaded to the object storage.*kind="+kind, 1)
 	}
 	b := one.ownBox(t)
 	sum := b.fillWithNoise()

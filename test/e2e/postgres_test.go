@@ -253,7 +253,7 @@ func TestPostgresMigration(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 		if way.store == "" {
-			refused(url, "sqlite", "has records already")
+			refused(url, "sqlite", "already contains records")
 		} else {
 			refused("sqlite", url, "there are no records in")
 		}
