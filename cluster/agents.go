@@ -11,17 +11,18 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Clients of the older revisions of the agents' protocol have sessions, which are one run of a
-// server's. Their ids say whose, so that whichever host gets a message knows.
+// Clients of older revisions of the Model Context Protocol have sessions, which live in one run
+// of a server. A session's id names the host and its epoch, so that any host can forward its
+// messages.
 
 const headerSession = "Mcp-Session-Id"
 
-// SessionIDs makes the ids of the sessions that agents begin on this host.
+// SessionIDs returns a function that makes the ids of MCP sessions on this host.
 func SessionIDs(hosts store.Hosts) func() string {
 	return func() string { return fmt.Sprintf("%s.%d.%s", hosts.Self(), hosts.Epoch(), random.Hex(16)) }
 }
 
-// sessionHost finds which run of which host has a session.
+// sessionHost returns the host and the epoch in the id of a session.
 func sessionHost(id string) (name string, epoch int64, ok bool) {
 	name, rest, _ := strings.Cut(id, ".")
 	run, _, ok := strings.Cut(rest, ".")
@@ -31,8 +32,8 @@ func sessionHost(id string) (name string, epoch int64, ok bool) {
 	return name, epoch, true
 }
 
-// toSession leads the message of an agent to the host that has its session, if that run of a
-// server is not over.
+// toSession forwards an MCP message to the host that has its session, unless that run of the
+// server has ended.
 func (x *Router) toSession(w http.ResponseWriter, r *http.Request, t target, c Caller) bool {
 	name, epoch, ok := sessionHost(t.session)
 	if !ok || name == x.o.Hosts.Self() {
@@ -43,7 +44,7 @@ func (x *Router) toSession(w http.ResponseWriter, r *http.Request, t target, c C
 		x.o.Fail(w, r, err)
 		return true
 	}
-	// The list may be a moment old, and the run younger than it.
+	// The cached list may be older than the run.
 	i := slices.IndexFunc(hosts, func(h bothy.ClusterHost) bool {
 		return h.Name == name && h.Epoch <= epoch && h.State != bothy.HostDead && !h.Self
 	})
@@ -61,7 +62,7 @@ func (x *Router) toSession(w http.ResponseWriter, r *http.Request, t target, c C
 	return false
 }
 
-// leaveSession has a message stand for itself that this host answers and that is in a session of
+// leaveSession marks a message that this host answers as sessionless if its session belongs to
 // another run of a server.
 func (x *Router) leaveSession(r *http.Request, id string) {
 	name, epoch, ok := sessionHost(id)

@@ -9,17 +9,17 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// waking are the last parts of paths that wake a paused sandbox, and wakingTools the agents'
-// tools that do.
+// waking are the last path elements of requests that resume a paused sandbox, and wakingTools
+// the MCP tools that do.
 var (
 	waking      = []string{"resume", "connect", "fork"}
 	wakingTools = []string{"resume_sandbox", "fork_sandbox"}
-	// using are the parts of paths after a sandbox's id that wake one that wakes by itself.
+	// using are the path elements after a sandbox's id that resume a sandbox with auto_resume.
 	using      = []string{"exec", "code", "files", "processes", "shells", "ports", "terminal"}
 	usingTools = []string{"run_shell", "run_code", "write_file", "read_file", "list_files"}
 )
 
-// ofUse says what a request to a sandbox does to one that is paused.
+// ofUse determines whether a request resumes a paused sandbox.
 func (t *target) ofUse(r *http.Request) {
 	_, rest, _ := strings.Cut(r.URL.Path, t.sandbox)
 	parts := strings.Split(strings.Trim(rest, "/"), "/")
@@ -27,9 +27,9 @@ func (t *target) ofUse(r *http.Request) {
 	t.uses = slices.Contains(using, parts[0])
 }
 
-// giveAway gives a paused sandbox that is to wake to another host, where this one has it and
-// has no room for it, takes none, or cannot wake its memory. Where no other takes it, it stays,
-// and what becomes of it here tells why.
+// giveAway moves a paused sandbox that is about to resume to another host if this host is full,
+// cordoned or cannot restore its memory. If no other host takes it, it stays, and the attempt
+// to resume it here reports why.
 func (x *Router) giveAway(r *http.Request, t target, c Caller, peer *Peer) {
 	ctx := r.Context()
 	if !t.wakes && !t.uses || x.mover == nil || x.o.Wanted == nil || x.o.Here(t.sandbox) {
@@ -68,14 +68,14 @@ func (x *Router) giveAway(r *http.Request, t target, c Caller, peer *Peer) {
 	}
 	m, err := x.mover.moveTo(ctx, t.sandbox, w.Project, others)
 	if err != nil {
-		x.o.Log.Warn("a paused sandbox that is to wake could not be given to another host", "sandbox", t.sandbox, "error", err)
+		x.o.Log.Warn("cannot move a paused sandbox that is about to resume to another host", "sandbox", t.sandbox, "error", err)
 		return
 	}
-	x.o.Log.Info("a paused sandbox wakes on another host", "sandbox", t.sandbox, "host", m.To)
+	x.o.Log.Info("a paused sandbox resumes on another host", "sandbox", t.sandbox, "host", m.To)
 }
 
-// placeCopy finds a host for a new sandbox from a snapshot that all hosts can fetch: best the
-// one that has it.
+// placeCopy chooses a host for a new sandbox from a snapshot that all hosts can fetch,
+// preferring the one that has it.
 func (x *Router) placeCopy(w http.ResponseWriter, r *http.Request, t target, c Caller, o store.Ownership) bool {
 	hosts, err := x.list(r.Context())
 	if err != nil {

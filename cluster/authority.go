@@ -24,26 +24,26 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Hosts know each other by certificates of an authority of their own. Its key lies in the
-// database, sealed with the key of the secrets, which every host has: so each makes a
-// certificate for itself.
+// Hosts authenticate each other with certificates of their own authority. Its key is in the
+// database, sealed with secrets.key, which every host has, so each host issues its own
+// certificate.
 
 const (
 	sealedAs = "the hosts' authority"
-	// certLife is how long a host's certificate is good; it is renewed at half of that.
+	// certLife is how long a host's certificate is valid; it is renewed after half of that.
 	certLife = 7 * 24 * time.Hour
-	// clockSkew is by how much hosts' clocks may differ.
+	// clockSkew is how much hosts' clocks may differ.
 	clockSkew     = 24 * time.Hour
 	authorityLife = 50 * 365 * 24 * time.Hour
 )
 
-// Vault seals what lies in the database.
+// Vault seals what is stored in the database.
 type Vault interface {
 	Seal(plain []byte, bound string) ([]byte, error)
 	Open(sealed []byte, bound string) ([]byte, error)
 }
 
-// Authority makes the certificates of this host, and checks those of others.
+// Authority issues this host's certificates and verifies those of other hosts.
 type Authority struct {
 	self string
 	cert *x509.Certificate
@@ -54,7 +54,7 @@ type Authority struct {
 	own *tls.Certificate
 }
 
-// OpenAuthority opens the authority of the hosts, or makes it.
+// OpenAuthority opens the cluster's authority, or creates it.
 func OpenAuthority(ctx context.Context, hosts store.Hosts, v Vault) (*Authority, error) {
 	text, sealed, err := hosts.Authority(ctx, func() (string, []byte, error) { return newAuthority(v) })
 	if err != nil {
@@ -62,8 +62,8 @@ func OpenAuthority(ctx context.Context, hosts store.Hosts, v Vault) (*Authority,
 	}
 	der, err := v.Open(sealed, sealedAs)
 	if err != nil {
-		return nil, bothy.Errorf(bothy.CodeConflict, "this host has not joined the cluster: its secrets.key is not that of the other hosts").
-			WithHint("Give it an empty BOTHY_HOME with the secrets.key of one of them. docs/cluster.md says how a host joins.").Because(err)
+		return nil, bothy.Errorf(bothy.CodeConflict, "this host has not joined the cluster: its secrets.key differs from that of the other hosts").
+			WithHint("Give it an empty BOTHY_HOME with the secrets.key of one of them. See docs/cluster.md for how a host joins.").Because(err)
 	}
 	key, err := x509.ParseECPrivateKey(der)
 	if err != nil {
@@ -71,7 +71,7 @@ func OpenAuthority(ctx context.Context, hosts store.Hosts, v Vault) (*Authority,
 	}
 	block, _ := pem.Decode([]byte(text))
 	if block == nil {
-		return nil, errors.New("the certificate of the hosts' authority cannot be read")
+		return nil, errors.New("the certificate of the hosts' authority in the database is not PEM")
 	}
 	cert, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
@@ -108,10 +108,10 @@ func serial() *big.Int {
 	return n
 }
 
-// certName is the name of a host in its certificate.
+// certName is the DNS name in a host's certificate.
 func certName(host string) string { return host + ".hosts.bothy.internal" }
 
-// certificate is this host's own.
+// certificate returns this host's certificate, renewing it if needed.
 func (a *Authority) certificate() (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -139,8 +139,8 @@ func (a *Authority) certificate() (*tls.Certificate, error) {
 	return a.own, nil
 }
 
-// Server is how this host listens to others. Who joins has no certificate yet; what it may do
-// without one is for the handler to say.
+// Server returns the TLS settings for listening to other hosts. A host that joins has no
+// certificate yet; the handler decides what it may do without one.
 func (a *Authority) Server() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: a.pool,
@@ -148,7 +148,7 @@ func (a *Authority) Server() *tls.Config {
 	}
 }
 
-// client is how this host speaks to another.
+// client returns the TLS settings for connecting to another host.
 func (a *Authority) client(host string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, RootCAs: a.pool, ServerName: certName(host),
@@ -163,7 +163,7 @@ func fingerprint(c *x509.Certificate) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// peerName is the host on the other end of a connection, or empty.
+// peerName returns the host on the other end of a connection, or "".
 func peerName(s *tls.ConnectionState) string {
 	if s == nil || len(s.VerifiedChains) == 0 {
 		return ""
@@ -171,10 +171,11 @@ func peerName(s *tls.ConnectionState) string {
 	return s.VerifiedChains[0][0].Subject.CommonName
 }
 
-// tokenPrefix begins what a new host joins with.
+// tokenPrefix begins a join token.
 const tokenPrefix = "bothyhost_"
 
-// joinToken is what a new host must know: whom to ask, by what to know it, and the secret.
+// joinToken is what a new host must know: the address to ask, the fingerprint of the authority,
+// and the secret.
 type joinToken struct {
 	Address     string `json:"a"`
 	Fingerprint string `json:"f"`
@@ -182,7 +183,7 @@ type joinToken struct {
 }
 
 func (t joinToken) String() string {
-	b, _ := json.Marshal(t) // of words
+	b, _ := json.Marshal(t) // strings cannot fail
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(b)
 }
 
@@ -190,7 +191,7 @@ func parseToken(text string) (t joinToken, err error) {
 	rest, ok := strings.CutPrefix(strings.TrimSpace(text), tokenPrefix)
 	b, err := base64.RawURLEncoding.DecodeString(rest)
 	if !ok || err != nil || json.Unmarshal(b, &t) != nil || t.Address == "" || t.Secret == "" {
-		return t, bothy.Errorf(bothy.CodeInvalid, "this is no token for a new host").WithHint("Take the one that `bothy host add` prints, whole.")
+		return t, bothy.Errorf(bothy.CodeInvalid, "this is not a valid join token").WithHint("Copy the whole token that `bothy host add` prints.")
 	}
 	return t, nil
 }
@@ -200,11 +201,11 @@ func hashOf(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// pinned is a connection to the host of a token: any host of that authority will do.
+// pinned returns TLS settings that accept any host of the token's authority.
 func (t joinToken) pinned() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
-		// The authority is known by its fingerprint and by nothing else; the chain is checked below.
+		// The authority is known only by its fingerprint; VerifyConnection checks the chain.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			pool := x509.NewCertPool()
@@ -215,7 +216,7 @@ func (t joinToken) pinned() *tls.Config {
 			}
 			_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 			if err != nil {
-				return fmt.Errorf("it is not a host of that cluster: %w", err)
+				return fmt.Errorf("the server is not a host of the token's cluster: %w", err)
 			}
 			return nil
 		},

@@ -11,12 +11,11 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Builds of templates are known to the host that makes them. All those of a project are made by
-// one host, which every host finds by the names of those that are up, so that identical requests
-// meet there. Where another host becomes that one, those that were begun before are looked for
-// on all.
+// Only the host that runs a template build knows it. All builds of a project run on one host,
+// which every host derives from the names of the live ones, so that identical requests meet
+// there. When that host changes, earlier builds are looked for on all hosts.
 
-// ofBuild reports whether a request is about builds of templates, and about which.
+// ofBuild reports whether a request concerns template builds, and which one.
 func ofBuild(r *http.Request) (build bool, id string) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	of := func(prefix ...string) bool {
@@ -46,8 +45,8 @@ func ofBuild(r *http.Request) (build bool, id string) {
 	return false, ""
 }
 
-// builders orders the hosts that are there: first the one that makes the builds of a project, and
-// behind it those that would if it were not up.
+// builders orders the live hosts: first the one that runs a project's builds, then those that
+// would if it were down.
 func builders(hosts []bothy.ClusterHost, project string) (list []bothy.ClusterHost) {
 	for _, h := range hosts {
 		if h.State != bothy.HostDead && (h.Self || h.LeaseSeconds > 0) {
@@ -77,8 +76,8 @@ func builders(hosts []bothy.ClusterHost, project string) (list []bothy.ClusterHo
 	return list
 }
 
-// toBuild leads a request about builds to the host that makes those of its project, or to the one
-// that knows the build.
+// toBuild forwards a request about builds to the host that runs those of the project, or to the
+// one that knows the build.
 func (x *Router) toBuild(w http.ResponseWriter, r *http.Request, t target, c Caller) bool {
 	hosts, err := x.list(r.Context())
 	if err != nil {
@@ -94,7 +93,7 @@ func (x *Router) toBuild(w http.ResponseWriter, r *http.Request, t target, c Cal
 			if t.buildID == "" {
 				return false
 			}
-			continue // it does not know the build
+			continue // this host does not know the build
 		}
 		err := x.send(w, r, t, c, store.Ownership{Host: h.Name, Address: h.Address}, false)
 		if err == nil {
@@ -112,7 +111,7 @@ func (x *Router) toBuild(w http.ResponseWriter, r *http.Request, t target, c Cal
 		}
 	}
 	if t.buildID != "" && len(lost) > 0 {
-		x.o.Fail(w, r, bothy.Errorf(bothy.CodeNotFound, "no host knows the build %q, and one that may have made it is lost: %s", t.buildID, strings.Join(lost, ", ")).
+		x.o.Fail(w, r, bothy.Errorf(bothy.CodeNotFound, "no host knows the build %q; it may have run on a lost host: %s", t.buildID, strings.Join(lost, ", ")).
 			WithHint("Start the build again, with the same request."))
 		return true
 	}

@@ -8,24 +8,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is sent to a host that was cut off is sent again by the kernel for a quarter of an hour
-// before the connection fails, and all the while a request is not answered, and a sandbox that is
-// being sent stands still. A time-out of the socket would end a connection as well whose other end
-// lives and does not read, as that of a terminal nobody looks at. So it is looked what the
-// kernel knows of each connection.
+// The kernel retransmits to an unreachable host for a quarter of an hour before a connection
+// fails. Until then a request gets no answer, and a sandbox on the move stays frozen. A socket
+// timeout would also end connections whose other end is alive but does not read, such as an
+// idle terminal. So what the kernel knows about each connection is checked instead.
 
 const (
-	// connLook is how often connections are looked at, and deafTime after what time without any
-	// sign of life, with something sent deafSends times, one has failed.
+	// connLook is how often connections are checked. A connection has failed if something was
+	// sent deafSends times and for deafTime nothing came back.
 	connLook  = 2 * time.Second
 	deafTime  = 8 * time.Second
 	deafSends = 4
 )
 
-// keepAlive is for connections over which nothing is sent.
+// keepAlive detects the failure of idle connections.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 3 * time.Second, Count: 3}
 
-// watchedConns ends connections whose other end is not there any more.
+// watchedConns closes connections whose other end is gone.
 type watchedConns struct {
 	mu      sync.Mutex
 	all     map[*watchedConn]bool
@@ -38,7 +37,7 @@ type watchedConn struct {
 	once sync.Once
 }
 
-// watch has a connection ended when its other end is gone.
+// watch closes c once its other end is gone.
 func (w *watchedConns) watch(c net.Conn) net.Conn {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
@@ -68,7 +67,7 @@ func (c *watchedConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// look looks at all connections for as long as there are some.
+// look checks all connections for as long as there are any.
 func (w *watchedConns) look() {
 	for {
 		time.Sleep(connLook)
@@ -91,8 +90,7 @@ func (w *watchedConns) look() {
 	}
 }
 
-// deaf reports whether the other end has said nothing to what was sent again and again: data, or
-// the question whether there is room for more.
+// deaf reports whether the other end acknowledged neither retransmitted data nor window probes.
 func (c *watchedConn) deaf() (deaf bool) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -105,19 +103,19 @@ func (c *watchedConn) deaf() (deaf bool) {
 	return deaf
 }
 
-// fail ends a connection at once: what waits for it is told.
+// fail resets a connection, so that pending reads and writes return an error at once.
 func (c *watchedConn) fail() {
 	_ = c.SetLinger(0)
 	_ = c.Close()
 }
 
-// watchedListener watches the connections that are made to it.
+// watchedListener watches the connections that it accepts.
 type watchedListener struct {
 	net.Listener
 	conns watchedConns
 }
 
-// Listen listens for other hosts.
+// Listen wraps the listener for other hosts.
 func Listen(l net.Listener) net.Listener { return &watchedListener{Listener: l} }
 
 // Accept implements net.Listener.

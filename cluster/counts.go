@@ -4,24 +4,23 @@ import "sync/atomic"
 
 // Counts is what this host did for the cluster since its server started.
 type Counts struct {
-	// Freezes is how often its sandboxes stood still because the lease was in doubt, and
+	// Freezes is how often its sandboxes were frozen because the lease was in doubt, and
 	// GivenUp how many hosts it has given up.
 	Freezes, GivenUp atomic.Int64
-	// LostPaused are the sandboxes which ran on hosts that it has given up, and are paused at
-	// a snapshot, and LostEnded those that have ended with them.
+	// LostPaused are sandboxes of given-up hosts that are now paused at a snapshot, and
+	// LostEnded those that ended.
 	LostPaused, LostEnded atomic.Int64
-	// Forwarded are the requests that it passed on to other hosts, and that were answered
-	// there; Unanswered those that were not. Elsewhere are those that the other host did not
-	// take: it had not, or no longer, what they were about, or no room.
+	// Forwarded are requests that other hosts answered; Unanswered those that they did not.
+	// Elsewhere are those that the other host refused: it did not have the sandbox, or no
+	// longer, or had no room.
 	Forwarded, Unanswered, Elsewhere atomic.Int64
-	// Placed are new sandboxes that other hosts were asked for, and Refused those that they
-	// did not take.
+	// Placed are new sandboxes requested from other hosts, and Refused those that they refused.
 	Placed, Refused atomic.Int64
-	// Thaws is how often its sandboxes went on again after they had stood still.
+	// Thaws is how often its sandboxes were thawed after a freeze.
 	Thaws atomic.Int64
 }
 
-// sent counts what came of a request to another host.
+// sent counts the outcome of a request to another host.
 func (c *Counts) sent(place, answered, again bool) {
 	switch {
 	case answered:

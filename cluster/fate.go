@@ -8,9 +8,10 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// FateOf decides what becomes of the sandboxes of a host that is lost. stored reports whether
-// other hosts have the files of a snapshot. What was paused stays paused; what ran is paused
-// at its last snapshot that others have, and perhaps resumed from it, and otherwise has ended.
+// FateOf decides what becomes of the sandboxes of a lost host. stored reports whether other
+// hosts can get the files of a snapshot. A paused sandbox stays paused. A running one is paused
+// at its newest snapshot that other hosts can get, and may be resumed from it; without one it
+// has ended.
 func FateOf(stored func(*bothy.Snapshot) bool, now func() time.Time) store.Fate {
 	return func(sb *store.Sandbox, host string, snapshot func(string) *bothy.Snapshot) (bool, bothy.Event) {
 		at := now().UTC()
@@ -27,7 +28,7 @@ func FateOf(stored func(*bothy.Snapshot) bool, now func() time.Time) store.Fate 
 		switch sb.State {
 		case bothy.StatePaused, bothy.StateResuming:
 			if sb.State == bothy.StateResuming && sb.OnHostLoss == bothy.HostLossResume && sb.ResumeAt() == nil {
-				// It was about to run.
+				// A resuming sandbox was about to run.
 				if n := find(sb.SnapshotID); n != nil {
 					sb.PauseAfterLoss(host, n, at)
 				}
@@ -38,7 +39,7 @@ func FateOf(stored func(*bothy.Snapshot) bool, now func() time.Time) store.Fate 
 				e.Data["state"] = string(sb.State)
 				return true, e
 			}
-			e.Data["detail"] = "its snapshot is on that host alone, and waits for it"
+			e.Data["detail"] = "its snapshot is only on that host; the sandbox stays paused until the host is back"
 			return false, e
 		case bothy.StateStopping:
 			x := bothy.Exit{Reason: bothy.EndTerminated, Detail: "it was being terminated when its host was lost"}
@@ -60,7 +61,7 @@ func FateOf(stored func(*bothy.Snapshot) bool, now func() time.Time) store.Fate 
 				return true, e
 			}
 		}
-		end(sb, bothy.Exit{Reason: bothy.EndHostLost, Detail: fmt.Sprintf("the host %s was lost, and nobody else has a snapshot of the sandbox", host)}, at)
+		end(sb, bothy.Exit{Reason: bothy.EndHostLost, Detail: fmt.Sprintf("the host %s was lost, and no other host has a snapshot of the sandbox", host)}, at)
 		return true, ended(sb, at)
 	}
 }

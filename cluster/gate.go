@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// Gate counts the requests to each sandbox that are under way on this host, and has new ones
-// wait while a sandbox moves.
+// Gate counts the requests in flight to each sandbox on this host, and holds new ones while a
+// sandbox moves.
 type Gate struct {
 	mu  sync.Mutex
 	all map[string]*passage
 }
 
-// passage is what the gate knows of a sandbox that has requests, or is parked.
+// passage is the state of a sandbox that has requests or is parked.
 type passage struct {
 	inside int
-	// opened is closed when the sandbox is parked no more; nil where it is not.
+	// opened is closed when the sandbox is unparked; nil if it is not parked.
 	opened chan struct{}
-	// idle is closed when the last request leaves; nil where no call waits for that. park has
-	// the sandbox parked at that moment.
+	// idle is closed when the last request leaves; nil if no call waits for that. With park,
+	// the sandbox is parked at that moment.
 	idle chan struct{}
 	park bool
 }
 
 const (
-	// idlePatience is how long it is waited for a moment in which no request to the sandbox is
-	// under way, and endPatience how long, with new ones waiting, for those that are.
+	// idlePatience is how long Park waits for a moment without requests in flight. endPatience
+	// is how long it then waits for those in flight while holding new ones.
 	idlePatience = 15 * time.Second
 	endPatience  = 2 * time.Second
 )
@@ -43,14 +43,14 @@ func (g *Gate) of(id string) *passage {
 	return p
 }
 
-// tidy forgets a passage without use.
+// tidy deletes an unused passage.
 func (g *Gate) tidy(id string, p *passage) {
 	if p.inside == 0 && p.opened == nil && p.idle == nil && g.all[id] == p {
 		delete(g.all, id)
 	}
 }
 
-// Enter counts a request until leave is called. It waits while the sandbox is parked.
+// Enter counts a request until leave is called. It blocks while the sandbox is parked.
 func (g *Gate) Enter(ctx context.Context, id string) (leave func(), err error) {
 	for {
 		g.mu.Lock()
@@ -83,9 +83,9 @@ func (g *Gate) leave(id string, p *passage) {
 	g.tidy(id, p)
 }
 
-// Park has new requests wait until unpark is called: from the first moment on in which none is
-// under way, or, where that does not come soon, from then on. It returns when none is under way,
-// or those that are have had their time. One sandbox is parked by one call at a time.
+// Park holds new requests until unpark is called. It starts holding them at the first moment
+// without requests in flight, or after idlePatience. It returns once none is in flight, or
+// after endPatience. A sandbox must not be parked by two callers at once.
 func (g *Gate) Park(ctx context.Context, id string) (unpark func()) {
 	g.mu.Lock()
 	p := g.of(id)
@@ -111,7 +111,7 @@ func (g *Gate) Park(ctx context.Context, id string) (unpark func()) {
 	return sync.OnceFunc(func() { g.unpark(id, p) })
 }
 
-// await waits for an end, and no longer than most.
+// await waits for end to be closed, at most for the given time.
 func await(ctx context.Context, end <-chan struct{}, most time.Duration) {
 	t := time.NewTimer(most)
 	defer t.Stop()

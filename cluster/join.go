@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// joinPath is where a new host asks for what it needs.
+	// joinPath is where a new host redeems its token.
 	joinPath = "/cluster/join"
-	// inviteLife is how long a token for a new host is good.
+	// inviteLife is how long a join token is valid.
 	inviteLife = time.Hour
 )
 
 var hostName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// CheckName refuses what cannot be the name of a host.
+// CheckName returns an error if a name is not valid for a host.
 func CheckName(name string) error {
 	if !hostName.MatchString(name) {
 		return bothy.Errorf(bothy.CodeInvalid, "%q cannot name a host", name).WithHint("Use up to 63 lower-case letters, digits and dashes.")
@@ -40,9 +40,9 @@ type joinRequest struct {
 	Secret string `json:"secret"`
 }
 
-// Grant is what a new host is given.
+// Grant is what a new host receives.
 type Grant struct {
-	// Key is the key of the secrets, which all hosts have.
+	// Key is the contents of secrets.key, which all hosts share.
 	Key []byte `json:"key"`
 	// Store is the URL of the database, without a password.
 	Store string `json:"store"`
@@ -52,12 +52,12 @@ type Grant struct {
 type Invitations struct {
 	Hosts     store.Hosts
 	Authority *Authority
-	// Address is where a new host asks.
+	// Address is where a new host redeems its token.
 	Address string
 	Grant   Grant
 }
 
-// Invite makes a token that is good once.
+// Invite creates a single-use join token.
 func (i *Invitations) Invite(ctx context.Context) (*bothy.HostInvitation, error) {
 	secret := random.Hex(32)
 	if err := i.Hosts.AddHostToken(ctx, hashOf(secret), inviteLife); err != nil {
@@ -71,23 +71,23 @@ func (i *Invitations) Invite(ctx context.Context) (*bothy.HostInvitation, error)
 func (i *Invitations) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var req joinRequest
 	if r.Method != http.MethodPost || json.NewDecoder(io.LimitReader(r.Body, 4096)).Decode(&req) != nil {
-		http.Error(w, "a token is wanted", http.StatusBadRequest)
+		http.Error(w, "POST a join token", http.StatusBadRequest)
 		return
 	}
 	ok, err := i.Hosts.UseHostToken(r.Context(), hashOf(req.Secret))
 	switch {
 	case err != nil:
-		http.Error(w, "the database cannot be asked", http.StatusServiceUnavailable)
+		http.Error(w, "the database is not available", http.StatusServiceUnavailable)
 	case !ok:
-		http.Error(w, "the token is not known, was used, or is too old", http.StatusForbidden)
+		http.Error(w, "the token is unknown, already used, or expired", http.StatusForbidden)
 	default:
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(i.Grant)
 	}
 }
 
-// Join takes what a new host needs into its home, and returns the URL of the database. A home
-// that has secrets of its own is refused before the token is used.
+// Join writes what a new host needs into its home, and returns the URL of the database. It
+// refuses a home with secrets of its own before it uses the token.
 func Join(ctx context.Context, token, home string) (storeURL string, err error) {
 	t, err := parseToken(token)
 	if err != nil {
@@ -95,7 +95,7 @@ func Join(ctx context.Context, token, home string) (storeURL string, err error) 
 	}
 	path := filepath.Join(home, "secrets.key")
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return "", bothy.Errorf(bothy.CodeConflict, "%s has been used by a server of its own: there is %s", home, path).
+		return "", bothy.Errorf(bothy.CodeConflict, "%s belongs to another server: it contains %s", home, path).
 			WithHint("Give the new host an empty BOTHY_HOME.")
 	}
 	if err := os.MkdirAll(home, 0o711); err != nil {
@@ -113,8 +113,8 @@ func Join(ctx context.Context, token, home string) (storeURL string, err error) 
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		return "", bothy.Errorf(bothy.CodeConflict, "the host at %s cannot be reached: %v", t.Address, errors.Unwrap(err)).
-			WithHint("Check that this host can connect to that address, and that the server there runs.").Because(err)
+		return "", bothy.Errorf(bothy.CodeConflict, "cannot reach the host at %s: %v", t.Address, errors.Unwrap(err)).
+			WithHint("Check that this host can connect to that address, and that the server there is running.").Because(err)
 	}
 	defer res.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
@@ -122,12 +122,12 @@ func Join(ctx context.Context, token, home string) (storeURL string, err error) 
 		return "", err
 	}
 	if res.StatusCode == http.StatusServiceUnavailable {
-		return "", bothy.Errorf(bothy.CodeStore, "the host at %s cannot let this one in now: %s", t.Address, bytes.TrimSpace(answer)).
-			WithHint("Try again with the same token once that host has its database.")
+		return "", bothy.Errorf(bothy.CodeStore, "the host at %s cannot accept new hosts now: %s", t.Address, bytes.TrimSpace(answer)).
+			WithHint("Try again with the same token once that host can reach its database.")
 	}
 	if res.StatusCode != http.StatusOK {
-		return "", bothy.Errorf(bothy.CodeForbidden, "the host at %s refuses: %s", t.Address, bytes.TrimSpace(answer)).
-			WithHint("Make another token with `bothy host add` there; each is good once, for an hour.")
+		return "", bothy.Errorf(bothy.CodeForbidden, "the host at %s refuses this one: %s", t.Address, bytes.TrimSpace(answer)).
+			WithHint("Make another token there with `bothy host add`; each can be used once, within an hour.")
 	}
 	var g Grant
 	if err := json.Unmarshal(answer, &g); err != nil {

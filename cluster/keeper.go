@@ -1,6 +1,6 @@
-// Package cluster makes several servers one: hosts that share a database. It knows whether
-// this host may go on, gives up hosts that died, leads each request to the host that has its
-// sandbox, and chooses the host of a new one. server gives it the store and what to do.
+// Package cluster turns several servers that share a database into one. It guards this host's
+// lease, gives up hosts that died, forwards each request to the host that has its sandbox, and
+// chooses the host of a new one. server supplies the store and the actions.
 package cluster
 
 import (
@@ -14,60 +14,60 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Times are those of a lease.
+// Times are the durations of a lease.
 type Times struct {
-	// Lease is for how long a host is taken for alive after a renewal.
+	// Lease is how long a renewal is valid.
 	Lease time.Duration
 }
 
 // Renew is how often the lease is renewed.
 func (t Times) Renew() time.Duration { return t.Lease / 5 }
 
-// Suspend is after what time without a renewal a host freezes its sandboxes: well before
-// another may take them.
+// Suspend is how long after the last renewal a host freezes its sandboxes: well before another
+// host may take them.
 func (t Times) Suspend() time.Duration { return t.Lease * 3 / 5 }
 
-// Grace is how long after the end of its lease a host is given up.
+// Grace is how long after its lease expires a host is given up.
 func (t Times) Grace() time.Duration { return t.Lease / 3 }
 
-// look is how often the lease is looked at.
+// look is how often the lease is checked.
 const look = 100 * time.Millisecond
 
-// KeeperOptions are what a Keeper is made of.
+// KeeperOptions configure a Keeper.
 type KeeperOptions struct {
 	Times Times
-	// Renewed is when the renewal was sent that came through last, and Lost is closed when
-	// this host has been given up.
+	// Renewed returns when the last successful renewal was sent. Lost is closed when this host
+	// has been given up.
 	Renewed func() time.Time
 	Lost    <-chan struct{}
-	// Wall is what the clock on the wall said at a moment. Optional.
+	// Wall returns the wall-clock time at a moment. Optional.
 	Wall func(moment time.Time) time.Time
-	// Suspend freezes everything, Unsuspend lets it go on, and Abandon ends it. They are
-	// called one at a time.
+	// Suspend freezes all sandboxes, Unsuspend thaws them, and Abandon destroys them. Calls do
+	// not overlap.
 	Suspend, Unsuspend, Abandon func()
-	// Older reports, once Lost is closed, that this host was not given up: its database is
-	// an older one. Its sandboxes stand still then, and Keep is called.
+	// Older reports, once Lost is closed, that this host was not given up but its database is
+	// an older one. Its sandboxes stay frozen then, and Keep is called.
 	Older func() bool
 	Keep  func()
-	// Buried is told of hosts that this one has given up. Optional.
+	// Buried is called with the hosts that this one has given up. Optional.
 	Buried func([]store.Burial)
 	Log    *slog.Logger
 	Counts *Counts
 }
 
-// Keeper knows whether this host may go on.
+// Keeper guards this host's lease: it fences the host off when renewals fail.
 type Keeper struct {
 	o KeeperOptions
 	// suspended is set from before Suspend until after Unsuspend.
 	suspended atomic.Bool
 	gone      atomic.Bool
-	// steady is since when renewals have come in time, in nanoseconds of the clock's reading
-	// since begun; 0 while they do not.
+	// steady is since when renewals have been on time, in nanoseconds since begun; 0 while they
+	// are not.
 	begun  time.Time
 	steady atomic.Int64
 }
 
-// NewKeeper makes a keeper, of a host whose lease has just begun.
+// NewKeeper returns the keeper of a host whose lease has just begun.
 func NewKeeper(o KeeperOptions) *Keeper {
 	o.Counts = cmp.Or(o.Counts, &Counts{})
 	if o.Wall == nil {
@@ -76,9 +76,8 @@ func NewKeeper(o KeeperOptions) *Keeper {
 	return &Keeper{o: o, begun: time.Now()}
 }
 
-// fresh reports whether the last renewal is new enough. A process that was stopped, and a
-// machine that was, must find out by themselves: the one by the clock that nobody sets, the
-// other by that on the wall.
+// fresh reports whether the last renewal is recent enough. A stopped process notices by the
+// monotonic clock, a suspended machine by the wall clock.
 func (k *Keeper) fresh() bool {
 	age, wall := k.age()
 	most := k.o.Times.Suspend()
@@ -90,13 +89,13 @@ func (k *Keeper) age() (age, wall time.Duration) {
 	return now.Sub(last), k.o.Wall(now).Sub(k.o.Wall(last))
 }
 
-// LeaseAge is how long ago the renewal was sent that came through last.
+// LeaseAge is the time since the last successful renewal was sent.
 func (k *Keeper) LeaseAge() time.Duration { age, _ := k.age(); return age }
 
 // Live reports whether this host may act for its sandboxes.
 func (k *Keeper) Live() bool { return !k.suspended.Load() && !k.gone.Load() && k.fresh() }
 
-// ErrGone says that the others have given this host up.
+// ErrGone is returned once the other hosts have given this one up.
 var ErrGone = errors.New("the other hosts have given this one up")
 
 // Await waits until this host may act for its sandboxes.
@@ -121,14 +120,15 @@ func (k *Keeper) Await(ctx context.Context) error {
 	}
 }
 
-// Steady reports whether this host has had the database for so long that a host which has not
-// renewed its lease meanwhile is dead: after an outage of the database all leases have run out.
+// Steady reports whether this host has had the database long enough that a host without a
+// renewal in that time must be dead. After an outage of the database, all leases have expired
+// and prove nothing.
 func (k *Keeper) Steady() bool {
 	since := k.steady.Load()
 	return since != 0 && k.Live() && time.Since(k.begun)-time.Duration(since) >= k.o.Times.Lease+k.o.Times.Grace()
 }
 
-// Run keeps this host to its lease, until ctx ends or the host is given up.
+// Run enforces this host's lease until ctx ends or the host is given up.
 func (k *Keeper) Run(ctx context.Context) {
 	t := time.NewTicker(look)
 	defer t.Stop()
@@ -139,12 +139,12 @@ func (k *Keeper) Run(ctx context.Context) {
 		case <-k.o.Lost:
 			k.gone.Store(true)
 			if k.o.Older != nil && k.o.Older() {
-				k.o.Log.Error("the database is older than this host; its sandboxes stand still and are kept")
+				k.o.Log.Error("the database is older than this host; its sandboxes stay frozen and are kept")
 				k.o.Suspend()
 				k.o.Keep()
 				return
 			}
-			k.o.Log.Error("the other hosts have given this one up; its sandboxes are ended here")
+			k.o.Log.Error("the other hosts have given this one up; its sandboxes end here")
 			k.o.Abandon()
 			return
 		case <-t.C:
@@ -164,17 +164,17 @@ func (k *Keeper) look() {
 		k.suspended.Store(true)
 		k.o.Counts.Freezes.Add(1)
 		age, _ := k.age()
-		k.o.Log.Warn("the lease of this host could not be renewed, so its sandboxes stand still", "since", age.Round(time.Millisecond).String())
+		k.o.Log.Warn("cannot renew this host's lease; its sandboxes are frozen", "since", age.Round(time.Millisecond).String())
 		k.o.Suspend()
 	case fresh && k.suspended.Load():
 		k.o.Unsuspend()
 		k.suspended.Store(false)
 		k.o.Counts.Thaws.Add(1)
-		k.o.Log.Info("the lease of this host is renewed, and its sandboxes go on")
+		k.o.Log.Info("this host's lease is renewed; its sandboxes run again")
 	}
 }
 
-// Duty runs work that one host does for all, for as long as this one has it.
+// Duty runs work that one host does for all, for as long as this host holds the duty.
 func (k *Keeper) Duty(ctx context.Context, hosts store.Hosts, name string, do func(context.Context)) {
 	t := time.NewTicker(k.o.Times.Renew())
 	defer t.Stop()
@@ -189,7 +189,7 @@ func (k *Keeper) Duty(ctx context.Context, hosts store.Hosts, name string, do fu
 		if k.Live() {
 			var err error
 			if has, err = takeDuty(ctx, hosts, name); err != nil && ctx.Err() == nil {
-				k.o.Log.Warn("it cannot be found out which host has a duty", "duty", name, "error", err)
+				k.o.Log.Warn("cannot determine which host is on duty", "duty", name, "error", err)
 			}
 		}
 		if has && stop == nil {
@@ -200,7 +200,7 @@ func (k *Keeper) Duty(ctx context.Context, hosts store.Hosts, name string, do fu
 				do(dctx)
 			}()
 			stop = func() { cancel(); <-done }
-			k.o.Log.Info("this host works for all", "duty", name)
+			k.o.Log.Info("this host is on duty for all", "duty", name)
 		} else if !has && stop != nil {
 			stop()
 			stop = nil
@@ -213,7 +213,8 @@ func (k *Keeper) Duty(ctx context.Context, hosts store.Hosts, name string, do fu
 	}
 }
 
-// takeDuty takes a duty that no other host has. To look is cheap; all who take wait for each other.
+// takeDuty takes a duty that no live host holds. It looks first, since reading is cheap and all
+// who take wait for one lock.
 func takeDuty(ctx context.Context, hosts store.Hosts, name string) (bool, error) {
 	o, err := hosts.DutyHost(ctx, name)
 	if err != nil || o.Host != "" && o.Host != hosts.Self() && !o.Dead {
@@ -222,7 +223,8 @@ func takeDuty(ctx context.Context, hosts store.Hosts, name string) (bool, error)
 	return hosts.TakeDuty(ctx, name)
 }
 
-// Sexton gives up hosts that died, until ctx ends. fate decides what becomes of their sandboxes.
+// Sexton gives up hosts that died, until ctx ends. fate decides what becomes of their
+// sandboxes.
 func (k *Keeper) Sexton(ctx context.Context, hosts store.Hosts, fate store.Fate) {
 	t := time.NewTicker(k.o.Times.Renew())
 	defer t.Stop()
@@ -246,7 +248,7 @@ func (k *Keeper) Sexton(ctx context.Context, hosts store.Hosts, fate store.Fate)
 			k.o.Buried(done)
 		}
 		if err != nil && ctx.Err() == nil {
-			k.o.Log.Error("a dead host could not be given up; it is tried again", "error", err)
+			k.o.Log.Error("cannot give up a dead host; trying again", "error", err)
 		}
 	}
 }

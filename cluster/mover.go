@@ -23,55 +23,57 @@ import (
 const (
 	// movePath is where a host offers a sandbox to another.
 	movePath = "/cluster/move"
-	// headerOffer is what it offers.
+	// headerOffer carries the offer.
 	headerOffer = "Bothy-Peer-Offer"
-	// admitTime is how long the other host may take to accept or refuse, and answerTime to
-	// answer once it has everything.
+	// admitTime is how long the other host may take to accept or refuse, and answerTime how
+	// long to answer once it has received everything.
 	admitTime, answerTime = 30 * time.Second, 2 * time.Minute
-	// drainLook is how often it is looked whether this host is to be drained, drainAtOnce how
-	// many sandboxes leave it at once, and drainAgain when one that could not is tried again.
+	// drainLook is how often this host checks whether it should drain, drainAtOnce how many
+	// sandboxes leave it at once, and drainAgain how long after a failure a sandbox is tried
+	// again.
 	drainLook   = time.Second
 	drainAtOnce = 2
 	drainAgain  = 20 * time.Second
 )
 
-// MoverOptions are what a Mover is made of.
+// MoverOptions configure a Mover.
 type MoverOptions struct {
 	Hosts store.Hosts
 	Gate  *Gate
-	// Depart gives a sandbox away, and Arrive takes one: see lifecycle.
+	// Depart sends a sandbox to another host, and Arrive receives one: see lifecycle.
 	Depart func(ctx context.Context, id string, d store.Departure) (still time.Duration, refused bool, err error)
 	Arrive func(ctx context.Context, o store.Offer, body io.Reader, take func(context.Context, *store.Sandbox) (bool, error)) error
-	// Own lists this host's sandboxes that can be moved, and ProjectOf finds whose one is.
+	// Own lists this host's sandboxes that can be moved, and ProjectOf returns the project of
+	// one.
 	Own       func(ctx context.Context) ([]*store.Sandbox, error)
 	ProjectOf func(ctx context.Context, id string) (string, error)
-	// Event is told of a sandbox that was moved, or could not be.
+	// Event is called for each sandbox that was moved or could not be.
 	Event func(ctx context.Context, e bothy.Event)
-	// Observe is told how a move ended, and for how long a sandbox that ran stood still.
+	// Observe is called with the outcome of a move and how long a running sandbox was frozen.
 	Observe func(outcome string, still time.Duration)
 	Log     *slog.Logger
 }
 
-// Mover moves sandboxes to other hosts, and takes those that come.
+// Mover moves sandboxes to other hosts and receives theirs.
 type Mover struct {
 	o      MoverOptions
 	router *Router
 
-	// problem is why the last sandbox that was to leave could not.
+	// problem says why the last sandbox could not leave.
 	problem atomic.Pointer[string]
 
 	mu     sync.Mutex
 	moving map[string]bool
 }
 
-// NewMover makes a mover, which chooses hosts as the router does.
+// NewMover returns a mover that chooses hosts as the router does.
 func NewMover(o MoverOptions, r *Router) *Mover {
 	m := &Mover{o: o, router: r, moving: map[string]bool{}}
 	r.mover = m
 	return m
 }
 
-// Problem is why a sandbox that is to leave this host could not yet, or empty.
+// Problem says why a sandbox could not leave this host yet, or returns "".
 func (m *Mover) Problem() string {
 	if p := m.problem.Load(); p != nil {
 		return *p
@@ -79,7 +81,7 @@ func (m *Mover) Problem() string {
 	return ""
 }
 
-// begin notes that a sandbox moves, and reports whether it did not already.
+// begin marks a sandbox as moving. It returns false if it already was.
 func (m *Mover) begin(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,8 +98,8 @@ func (m *Mover) end(id string) {
 	delete(m.moving, id)
 }
 
-// Move moves a sandbox of this host to another one: the one that is named, or the best that
-// takes it. Only a refusal leads to the next.
+// Move moves a sandbox of this host to the named one, or to the best that accepts it. Only
+// after a refusal is the next host tried.
 func (m *Mover) Move(ctx context.Context, id, to string) (*bothy.MovedSandbox, error) {
 	project, err := m.o.ProjectOf(ctx, id)
 	if err != nil {
@@ -110,10 +112,10 @@ func (m *Mover) Move(ctx context.Context, id, to string) (*bothy.MovedSandbox, e
 	return m.moveTo(ctx, id, project, targets)
 }
 
-// moveTo moves a sandbox of this host to the first of some that takes it.
+// moveTo moves a sandbox of this host to the first target that accepts it.
 func (m *Mover) moveTo(ctx context.Context, id, project string, targets []bothy.ClusterHost) (*bothy.MovedSandbox, error) {
 	if !m.begin(id) {
-		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is being moved already", id).WithHint("Wait for that.")
+		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is already being moved", id).WithHint("Wait until the move has ended.")
 	}
 	defer m.end(id)
 	var last error
@@ -129,13 +131,13 @@ func (m *Mover) moveTo(ctx context.Context, id, project string, targets []bothy.
 		if err == nil {
 			e.Data["still_ms"] = strconv.FormatInt(still.Milliseconds(), 10)
 			m.tell(ctx, e, "moved", still)
-			m.o.Log.Info("a sandbox was moved", "sandbox", id, "to", h.Name, "still", still.Round(time.Millisecond).String())
+			m.o.Log.Info("moved a sandbox", "sandbox", id, "to", h.Name, "still", still.Round(time.Millisecond).String())
 			return &bothy.MovedSandbox{SandboxID: id, From: m.o.Hosts.Self(), To: h.Name, StillMS: still.Milliseconds()}, nil
 		}
 		last = err
 		e.Type, e.Data["detail"] = bothy.EventSandboxMoveFailed, bothy.AsError(err).Detail
 		m.tell(ctx, e, map[bool]string{true: "refused", false: "failed"}[refused], 0)
-		m.o.Log.Warn("a sandbox could not be moved, and stays", "sandbox", id, "to", h.Name, "refused", refused, "error", err)
+		m.o.Log.Warn("cannot move a sandbox; it stays on this host", "sandbox", id, "to", h.Name, "refused", refused, "error", err)
 		if !refused {
 			break
 		}
@@ -148,7 +150,7 @@ func (m *Mover) tell(ctx context.Context, e bothy.Event, outcome string, still t
 	m.o.Observe(outcome, still)
 }
 
-// targets are the hosts that a sandbox may be moved to, best first.
+// targets returns the hosts that a sandbox may move to, best first.
 func (m *Mover) targets(ctx context.Context, id, to string) ([]bothy.ClusterHost, error) {
 	hosts, err := m.o.Hosts.Hosts(ctx)
 	if err != nil {
@@ -160,13 +162,13 @@ func (m *Mover) targets(ctx context.Context, id, to string) ([]bothy.ClusterHost
 		case i < 0:
 			return nil, noHost(to)
 		case hosts[i].Self:
-			return nil, bothy.Errorf(bothy.CodeConflict, "the sandbox is on the host %s already", to).WithHint("Name another host: `bothy host ls`.")
+			return nil, bothy.Errorf(bothy.CodeConflict, "the sandbox is already on the host %s", to).WithHint("Name another host: `bothy host ls`.")
 		case hosts[i].State != bothy.HostUp:
 			return nil, bothy.Errorf(bothy.CodeConflict, "the host %s takes no sandboxes: it is %s", to, hosts[i].State).
-				WithHint("`bothy host uncordon %s` has it take some, or name another host.", to)
+				WithHint("Run `bothy host uncordon %s`, or name another host.", to)
 		}
 		if n := m.router.needsOfSandbox(ctx, id); !hasLabels(&hosts[i], n.labels) {
-			return nil, bothy.Errorf(bothy.CodeConflict, "the sandbox is for hosts with the labels %s, which the host %s has not", labelsText(n.labels), to).
+			return nil, bothy.Errorf(bothy.CodeConflict, "the sandbox requires a host with the labels %s, which the host %s does not have", labelsText(n.labels), to).
 				WithHint("Name another host: `bothy host ls` shows the labels.")
 		}
 		return hosts[i : i+1], nil
@@ -182,7 +184,7 @@ func (m *Mover) targets(ctx context.Context, id, to string) ([]bothy.ClusterHost
 		return nil, NoHost("", *n.memory, up)
 	}
 	if len(list) == 0 {
-		e := bothy.Errorf(bothy.CodeCapacity, "no other host takes sandboxes now").WithHint("Add one, or uncordon one: `bothy host ls`.")
+		e := bothy.Errorf(bothy.CodeCapacity, "no other host accepts sandboxes now").WithHint("Add one, or uncordon one: `bothy host ls`.")
 		e.RetryAfter = 5 * time.Second
 		return nil, e
 	}
@@ -194,7 +196,7 @@ func noHost(name string) error {
 	return bothy.Errorf(bothy.CodeNotFound, "there is no host %q", name).WithHint("`bothy host ls` lists them.")
 }
 
-// carry offers a sandbox to a host, and sends it once that accepts.
+// carry offers a sandbox to a host, and sends it once the host accepts.
 func (m *Mover) carry(ctx context.Context, h bothy.ClusterHost, o store.Offer, send func(io.Writer) error) (store.Carried, error) {
 	offer, err := json.Marshal(o)
 	if err != nil {
@@ -218,7 +220,7 @@ func (m *Mover) carry(ctx context.Context, h bothy.ClusterHost, o store.Offer, s
 		select {
 		case <-accepted:
 		case <-admit.C:
-			cancel(errors.New("it does not say whether it takes the sandbox"))
+			cancel(errors.New("it neither accepts nor refuses the sandbox"))
 			sent <- nil
 			return
 		case <-ctx.Done():
@@ -257,13 +259,13 @@ func (m *Mover) carry(ctx context.Context, h bothy.ClusterHost, o store.Offer, s
 }
 
 func unreachable(host string, err error) error {
-	e := bothy.Errorf(bothy.CodeStore, "the host %s, which is to take the sandbox, does not answer", host).
-		WithHint("See whether it runs: `bothy host ls`.").Because(err)
+	e := bothy.Errorf(bothy.CodeStore, "the target host %s does not answer", host).
+		WithHint("Check that it is running: `bothy host ls`.").Because(err)
 	e.RetryAfter = 5 * time.Second
 	return e
 }
 
-// refusalForm is how a host says why it does not take a sandbox.
+// refusalForm is why a host refuses a sandbox.
 type refusalForm struct {
 	Code   bothy.Code `json:"code"`
 	Detail string     `json:"detail"`
@@ -283,21 +285,22 @@ func answerOf(res *http.Response) error {
 	return bothy.Errorf(f.Code, "%s", f.Detail).WithHint("%s", f.Hint)
 }
 
-// ServeHTTP takes a sandbox that another host offers.
+// ServeHTTP receives a sandbox that another host offers.
 func (m *Mover) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	err := m.arrive(r)
 	if err == nil {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	m.o.Log.Warn("a sandbox that another host offered does not come here", "from", peerName(r.TLS), "error", err)
+	m.o.Log.Warn("refused or failed to receive a sandbox from another host", "from", peerName(r.TLS), "error", err)
 	e := bothy.AsError(err)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusConflict)
 	_ = json.NewEncoder(w).Encode(refusalForm{e.Code, e.Detail, e.Hint})
 }
 
-// wanted is what is wanted of this host. What the last renewal of the lease said may be old.
+// wanted returns the state that the operator has set for this host. The state read at the last
+// renewal may be stale, so unless it is up the database is read.
 func (m *Mover) wanted(ctx context.Context) (bothy.HostState, error) {
 	if m.o.Hosts.Wanted() == bothy.HostUp {
 		return bothy.HostUp, nil
@@ -317,7 +320,7 @@ func (m *Mover) arrive(r *http.Request) error {
 	b, err := base64.StdEncoding.DecodeString(r.Header.Get(headerOffer))
 	var o store.Offer
 	if err != nil || r.Method != http.MethodPost || json.Unmarshal(b, &o) != nil {
-		return bothy.Errorf(bothy.CodeInvalid, "this is no offer of a sandbox")
+		return bothy.Errorf(bothy.CodeInvalid, "the request does not contain an offer of a sandbox")
 	}
 	wanted, err := m.wanted(r.Context())
 	if err != nil {
@@ -327,7 +330,7 @@ func (m *Mover) arrive(r *http.Request) error {
 		return bothy.Errorf(bothy.CodeCapacity, "the host %s takes no sandboxes: it is %s", m.o.Hosts.Self(), wanted)
 	}
 	if !m.router.o.Keeper.Live() {
-		return bothy.Errorf(bothy.CodeStore, "the host %s has lost touch with the database", m.o.Hosts.Self())
+		return bothy.Errorf(bothy.CodeStore, "the host %s has lost its connection to the database", m.o.Hosts.Self())
 	}
 	from := peerName(r.TLS)
 	return m.o.Arrive(r.Context(), o, r.Body, func(ctx context.Context, sb *store.Sandbox) (bool, error) {
@@ -335,7 +338,7 @@ func (m *Mover) arrive(r *http.Request) error {
 	})
 }
 
-// Drain moves this host's sandboxes away for as long as that is wanted, until ctx ends.
+// Drain moves this host's sandboxes away while the host is draining, until ctx ends.
 func (m *Mover) Drain(ctx context.Context) {
 	t := time.NewTicker(drainLook)
 	defer t.Stop()
@@ -357,11 +360,11 @@ func (m *Mover) Drain(ctx context.Context) {
 	}
 }
 
-// drain moves each sandbox that there is once.
+// drain tries once to move each sandbox on this host.
 func (m *Mover) drain(ctx context.Context, tried map[string]time.Time) {
 	own, err := m.o.Own(ctx)
 	if err != nil {
-		m.o.Log.Warn("a host that is to be drained cannot list its sandboxes", "error", err)
+		m.o.Log.Warn("cannot list the sandboxes of this draining host", "error", err)
 		return
 	}
 	if len(own) == 0 {

@@ -11,53 +11,54 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// needs are what a sandbox wants of the host that takes it.
+// needs are what a sandbox requires of the host that takes it.
 type needs struct {
-	// project spreads its sandboxes over hosts that have as much to do.
+	// project is used to spread its sandboxes over hosts with a similar load.
 	project string
-	// template is the image that it starts from, as hosts tell of theirs; empty is unknown.
+	// template is the image it starts from, as in bothy.HostFigures; "" is unknown.
 	template string
-	// name is the template's, of which one may be ready; empty where none can be.
+	// name is the template's name, to look for a ready sandbox; "" if there can be none.
 	name string
-	// memory is what it wakes, if anything, and at the host that has that; empty is none.
+	// memory is the snapshot memory to restore, nil for none, and at the host that has its
+	// files.
 	memory *bothy.MemoryNeeds
 	at     string
-	// labels are those that the host has to have, all of them.
+	// labels are the labels that the host must have.
 	labels map[string]string
 }
 
-// Asked is what is known of the template that a sandbox is asked of.
+// Asked is what is known about the template in a request for a sandbox.
 type Asked struct {
-	// Name is the template's, and Image its in the words of bothy.HostFigures.
+	// Name is the template's name, and Image its image as in bothy.HostFigures.
 	Name, Image string
-	// Memory is what its sandboxes wake, if anything, and Host has that; empty is any.
+	// Memory is what its sandboxes restore, if anything, and Host has it; "" is any host.
 	Memory *bothy.MemoryNeeds
 	Host   string
 }
 
-// Wanted is what a sandbox that there is wants of the host that takes it.
+// Wanted is what an existing sandbox requires of the host that takes it.
 type Wanted struct {
 	Project string
-	// Memory is what it sleeps in, or would; nil is nothing that a host may lack.
+	// Memory is what restoring it requires; nil if any host will do.
 	Memory *bothy.MemoryNeeds
-	// AutoResume says that it wakes when it is used.
+	// AutoResume says that the sandbox resumes when it is used.
 	AutoResume bool
-	// Labels are those that its host has to have.
+	// Labels are the labels that its host must have.
 	Labels map[string]string
 }
 
-// fits reports whether another host may be asked to take what has these needs.
+// fits reports whether another host accepts sandboxes and meets these needs.
 func (n *needs) fits(h *bothy.ClusterHost) bool { return takes(h) && n.can(h) }
 
-// Fits reports whether a host can wake a sandbox, and is one that it may run on.
+// Fits reports whether a host can restore a sandbox and has its labels.
 func Fits(h *bothy.ClusterHost, w *Wanted) bool {
 	return (&needs{memory: w.Memory, labels: w.Labels}).can(h)
 }
 
-// can reports whether a host could have it, had it room.
+// can reports whether a host meets the needs, regardless of free capacity.
 func (n *needs) can(h *bothy.ClusterHost) bool { return hasLabels(h, n.labels) && wakes(h, n.memory) }
 
-// hasLabels reports whether a host has all of some labels.
+// hasLabels reports whether a host has all of the labels.
 func hasLabels(h *bothy.ClusterHost, labels map[string]string) bool {
 	for key, value := range labels {
 		if has, ok := h.Labels[key]; !ok || has != value {
@@ -67,7 +68,7 @@ func hasLabels(h *bothy.ClusterHost, labels map[string]string) bool {
 	return true
 }
 
-// labelsText writes labels as they are given to commands.
+// labelsText formats labels as commands take them.
 func labelsText(labels map[string]string) string {
 	var words []string
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
@@ -76,7 +77,7 @@ func labelsText(labels map[string]string) string {
 	return strings.Join(words, " ")
 }
 
-// checkLabels refuses labels that no host has, and says which there are.
+// checkLabels returns an error, with the labels that exist, if no host has all of the labels.
 func checkLabels(labels map[string]string, hosts []bothy.ClusterHost) error {
 	by := map[string][]string{}
 	for i := range hosts {
@@ -93,16 +94,16 @@ func checkLabels(labels map[string]string, hosts []bothy.ClusterHost) error {
 	}
 	e := bothy.Errorf(bothy.CodeInvalid, "no host of the cluster has the labels %s", labelsText(labels))
 	if len(by) == 0 {
-		return e.WithHint("No host has any: the operator sets cluster.labels of each. Leave host_labels out.")
+		return e.WithHint("No host has labels: the operator sets them with cluster.labels. Omit host_labels.")
 	}
 	var there []string
 	for _, label := range slices.Sorted(maps.Keys(by)) {
 		there = append(there, fmt.Sprintf("%s (%s)", label, strings.Join(by[label], ", ")))
 	}
-	return e.WithHint("Give labels that are all of one host. There are %s.", strings.Join(there, ", "))
+	return e.WithHint("Give labels that one host has. The labels are %s.", strings.Join(there, ", "))
 }
 
-// noRoom says that no host that may take a sandbox does.
+// noRoom is the error if no suitable host has room.
 func noRoom(labels map[string]string) error {
 	what := "no host has room for another sandbox"
 	if len(labels) > 0 {
@@ -115,17 +116,18 @@ func noRoom(labels map[string]string) error {
 
 // What is added to the score of a host, in the terms of all of its memory.
 const (
-	// fetching is what it is worth that a host has the image of a template already.
+	// fetching is the penalty if the host must fetch the template's image first.
 	fetching = 0.3
-	// crowding bounds what it is worth that a host has none of the project's sandboxes yet. With
-	// one, half of it is more than nearby, so that the second goes to another host.
+	// crowding limits the penalty for sandboxes of the same project on the host. One sandbox
+	// costs half of it, more than nearby, so that a project's second sandbox goes to another
+	// host.
 	crowding = 0.25
-	// busy is what a thread is worth that wants a processor, for each processor, and busiest
-	// bounds how many count.
+	// busy is the penalty for each runnable thread per processor; busiest limits how many
+	// count.
 	busy, busiest = 0.2, 2.0
 )
 
-// lacks reports whether a host has not, or not yet, what a sandbox starts from.
+// lacks reports whether a host does not have what a sandbox starts from.
 func (n *needs) lacks(h *bothy.ClusterHost) bool {
 	if n.memory != nil && len(h.Builds) > 0 && !slices.Contains(h.Builds, n.memory.Build) {
 		return true
@@ -133,7 +135,7 @@ func (n *needs) lacks(h *bothy.ClusterHost) bool {
 	return n.at != "" && n.at != h.Name || n.template != "" && len(h.Templates) > 0 && !slices.Contains(h.Templates, n.template)
 }
 
-// needsOf finds what a new sandbox wants, of what was asked for.
+// needsOf returns the needs of a new sandbox from its request.
 func (x *Router) needsOf(ctx context.Context, t target, c Caller) *needs {
 	n := &needs{project: c.Owner, labels: t.labels}
 	if x.o.Template != nil {
@@ -143,22 +145,23 @@ func (x *Router) needsOf(ctx context.Context, t target, c Caller) *needs {
 	return n
 }
 
-// spread counts a project's sandboxes on each host, as they were a moment ago.
+// spread caches the number of a project's sandboxes on each host.
 type spread struct {
 	at    time.Time
 	count map[string]int
 	total int
 }
 
-// freshFor is how old it may be. To count takes as long as there are many, and each host does.
+// freshFor is how long the cache is valid. Counting takes longer the more there are, and every
+// host does it.
 func (s *spread) freshFor(hosts int) time.Duration {
 	return max(listFor(hosts), time.Duration(s.total)*time.Millisecond)
 }
 
-// maxSpread is of how many projects that is known at once.
+// maxSpread limits the number of projects in the cache.
 const maxSpread = 1000
 
-// spreadOf counts a project's sandboxes on each host.
+// spreadOf returns the number of a project's sandboxes on each host.
 func (x *Router) spreadOf(ctx context.Context, project string) map[string]int {
 	if x.o.Spread == nil || project == "" {
 		return nil
@@ -172,7 +175,7 @@ func (x *Router) spreadOf(ctx context.Context, project string) map[string]int {
 	}
 	count, err := x.o.Spread(ctx, project)
 	if err != nil {
-		return nil // it is placed by what else is known
+		return nil // place it by the other criteria
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()

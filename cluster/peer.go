@@ -12,34 +12,34 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// The headers by which a host tells another what it knows of a request. They are believed
-// only on connections between hosts, and never let in from outside.
+// The headers in which a host describes a forwarded request to another. They are trusted only
+// on connections between hosts, and removed from clients' requests.
 const (
 	headerRemote  = "Bothy-Peer-Remote"
 	headerScheme  = "Bothy-Peer-Scheme"
 	headerProject = "Bothy-Peer-Project"
 	headerToken   = "Bothy-Peer-Token"
-	// headerPlace says that the host is asked for a new sandbox, and that another one is
-	// asked where it refuses.
+	// headerPlace marks a request for a new sandbox that is sent to another host if this one
+	// refuses it.
 	headerPlace = "Bothy-Peer-Place"
-	// headerLeft is in an answer to that, and says that nothing was done and another host is to
-	// be asked, in whatever form the answer itself says so.
+	// headerLeft marks a refusal of such a request: nothing was done, and another host should
+	// be asked.
 	headerLeft = "Bothy-Peer-Left"
-	// headerAlone marks a message of an agent that belongs to no session of the host's.
+	// headerAlone marks an MCP message that belongs to no session on the host.
 	headerAlone = "Bothy-Peer-Alone"
 )
 
 var peerHeaders = []string{headerRemote, headerScheme, headerProject, headerToken, headerPlace, headerAlone}
 
-// Peer is what another host says of a request that it passes on.
+// Peer describes a request that another host forwarded.
 type Peer struct {
-	// Host is its name.
+	// Host is the name of that host.
 	Host string
-	// Remote and Scheme are where the request came from, and how.
+	// Remote and Scheme are the client's address and scheme.
 	Remote, Scheme string
-	// Project and TokenID are the key's for which it speaks, where the request brings none.
+	// Project and TokenID identify the caller if the request itself has no key.
 	Project, TokenID string
-	// Alone says that the message of an agent belongs to no session.
+	// Alone says that an MCP message belongs to no session.
 	Alone bool
 }
 
@@ -51,9 +51,9 @@ func PeerFrom(ctx context.Context) *Peer {
 	return p
 }
 
-// FromPeers takes what hosts send: next gets the requests that they pass on, move the sandboxes
-// that they offer, trees the requests for files and pieces those for what the object storage has
-// lost of them, and join those of who wants to be a host.
+// FromPeers dispatches the requests of other hosts: next gets forwarded requests, move offered
+// sandboxes, trees requests for files, pieces requests for what the object storage has lost,
+// and join those of new hosts.
 func FromPeers(next, join, move, trees, pieces http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == joinPath {
@@ -62,7 +62,7 @@ func FromPeers(next, join, move, trees, pieces http.Handler) http.Handler {
 		}
 		host := peerName(r.TLS)
 		if host == "" {
-			http.Error(w, "only hosts of the cluster may ask here", http.StatusForbidden)
+			http.Error(w, "this address is only for hosts of the cluster", http.StatusForbidden)
 			return
 		}
 		if r.URL.Path == movePath {
@@ -91,8 +91,8 @@ func FromPeers(next, join, move, trees, pieces http.Handler) http.Handler {
 	})
 }
 
-// placing is the answer to a request for a new sandbox. It tells the host that asked whether
-// another one is to be asked.
+// placing is the response to a request for a new sandbox. It tells the forwarding host whether
+// to ask another one.
 type placing struct {
 	http.ResponseWriter
 	left func() bool
@@ -118,7 +118,7 @@ func (p *placing) Write(b []byte) (int, error) {
 	return p.ResponseWriter.Write(b)
 }
 
-// Flush has what is said of the answer wait until something is known of it.
+// Flush does nothing before the header is written, since headerLeft must be decided first.
 func (p *placing) Flush() {
 	if p.told {
 		_ = http.NewResponseController(p.ResponseWriter).Flush()
@@ -133,11 +133,11 @@ func dropPeerHeaders(h http.Header) {
 	}
 }
 
-// transport speaks to the hosts, whose names stand in the URLs in the place of addresses.
+// transport connects to hosts. URLs contain their names instead of addresses.
 type transport struct {
 	authority *Authority
 	conns     watchedConns
-	// each has connections of its own, by name and address.
+	// all has a transport for each host, by name and address.
 	mu  sync.Mutex
 	all map[string]*http.Transport
 }
@@ -145,10 +145,10 @@ type transport struct {
 const (
 	dialTime = 3 * time.Second
 	// patience is how long another host may take before it asks for the body of a request: it
-	// has it wait while a sandbox moves.
+	// waits while a sandbox moves.
 	patience = 2 * time.Minute
-	// peerBuffer is what is copied at once between hosts. With less, files cost more system
-	// calls than encryption.
+	// peerBuffer is the size of copies between hosts. With smaller ones, system calls cost more
+	// than encryption.
 	peerBuffer = 128 << 10
 )
 
@@ -178,7 +178,7 @@ func (t *transport) to(name, address string) http.RoundTripper {
 	return x
 }
 
-// notSentError says that nothing of a request has left.
+// notSentError means that no part of a request was sent.
 type notSentError struct{ error }
 
 func (e *notSentError) Unwrap() error { return e.error }

@@ -15,35 +15,34 @@ import (
 )
 
 const (
-	// piecePath is where a host asks another for a piece of what that has on its disk.
+	// piecePath is where a host asks another for a piece of a file on its disk.
 	piecePath = "/cluster/piece"
 	// pieceTime is how long one host may take to answer.
 	pieceTime = 20 * time.Second
 )
 
-// Piece is a part of a file of something that hosts keep on their disks as well as in object
-// storage.
+// Piece is a part of a file that hosts keep on their disks as well as in object storage.
 type Piece struct {
 	Kind, Name, File string
 	At, Size         int64
 }
 
-// Pieces asks the other hosts for pieces that the object storage has lost, and answers them.
+// Pieces fetches from other hosts pieces that the object storage has lost, and serves theirs.
 type Pieces struct {
 	Router *Router
-	// Read reads a piece of what is on this host's disk; fs.ErrNotExist where it is not there.
+	// Read reads a piece from this host's disk. It returns fs.ErrNotExist if it is not there.
 	Read func(ctx context.Context, p Piece) ([]byte, error)
-	// Max is how many bytes a piece can have.
+	// Max is the size limit of a piece in bytes.
 	Max int64
 }
 
-// ServeHTTP gives another host a piece.
+// ServeHTTP sends a piece to another host.
 func (s *Pieces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	at, err1 := strconv.ParseInt(q.Get("at"), 10, 64)
 	size, err2 := strconv.ParseInt(q.Get("size"), 10, 64)
 	if errors.Join(err1, err2) != nil {
-		http.Error(w, "at and size are no numbers", http.StatusBadRequest)
+		http.Error(w, "at and size must be numbers", http.StatusBadRequest)
 		return
 	}
 	data, err := s.Read(r.Context(), Piece{q.Get("kind"), q.Get("name"), q.Get("file"), at, size})
@@ -52,13 +51,13 @@ func (s *Pieces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		_, _ = w.Write(data)
 	case errors.Is(err, fs.ErrNotExist):
-		http.Error(w, "it is not here", http.StatusNotFound)
+		http.Error(w, "this host does not have it", http.StatusNotFound)
 	default:
 		http.Error(w, bothy.AsError(err).Detail, http.StatusInternalServerError)
 	}
 }
 
-// Ask asks one host after the other for a piece, until good accepts what one has.
+// Ask asks the other hosts one by one for a piece, until good accepts one.
 func (s *Pieces) Ask(ctx context.Context, p Piece, good func([]byte) bool) error {
 	all, err := s.Router.o.Hosts.Peers(ctx)
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// watchedBody knows whether anything was read of it. It ends by itself where its length is known:
-// who sends it looks for more after the last byte, and the server of the request closes the body
-// at the first byte of the answer, which may be before.
+// watchedBody records whether any of a body was read. If its length is known it returns EOF by
+// itself: the sender reads once more after the last byte, and the server of the request may
+// have closed the body by then.
 type watchedBody struct {
 	io.ReadCloser
 	began atomic.Bool
-	left  int64 // negative where it is not known
+	left  int64 // negative if unknown
 }
 
 func (b *watchedBody) Read(p []byte) (int, error) {
@@ -36,16 +36,16 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// candidates is how many other hosts are compared for a new sandbox. Few are enough for an
-// even load, and as many look at the same host at once as there are hosts.
+// candidates is how many other hosts are compared for a new sandbox. A few random ones suffice
+// for an even load; if all were compared, every host would choose the same one.
 const candidates = 3
 
-// nearby is how much more this host may have to do than another and take a sandbox all the
-// same: to go elsewhere costs time.
+// nearby is how much more loaded this host may be than another and still take a sandbox:
+// forwarding costs time.
 const nearby = 0.1
 
-// place finds a host for a new sandbox: this one, where one waits here or no other is better;
-// then the others. Only a refusal before anything was done leads to the next.
+// place chooses a host for a new sandbox: this one if it has a ready one or no other is better,
+// then the others. The next host is asked only if the last refused before doing anything.
 func (x *Router) place(w http.ResponseWriter, r *http.Request, t target, c Caller) bool {
 	hosts, err := x.list(r.Context())
 	if err != nil {
@@ -55,7 +55,7 @@ func (x *Router) place(w http.ResponseWriter, r *http.Request, t target, c Calle
 	return x.placeBy(w, r, t, c, hosts, x.needsOf(r.Context(), t, c))
 }
 
-// placeBy is place by what the sandbox needs.
+// placeBy is place for given needs.
 func (x *Router) placeBy(w http.ResponseWriter, r *http.Request, t target, c Caller, hosts []bothy.ClusterHost, n *needs) bool {
 	if err := checkLabels(n.labels, hosts); err != nil {
 		x.o.Fail(w, r, err)
@@ -82,11 +82,11 @@ func (x *Router) placeBy(w http.ResponseWriter, r *http.Request, t target, c Cal
 		x.o.Fail(w, r, noRoom(n.labels))
 		return true
 	}
-	return false // it waits here, and is told why where that is in vain
+	return false // it queues here; admission reports the error if that is in vain
 }
 
-// plan says whether a new sandbox is made on this host at once, and otherwise which others are
-// asked for it, best first.
+// plan decides whether this host takes a new sandbox at once, and otherwise which others to
+// ask, best first.
 func (x *Router) plan(ctx context.Context, hosts []bothy.ClusterHost, n *needs) (here bool, others []bothy.ClusterHost) {
 	self, others := x.choose(ctx, hosts, n)
 	if !self {
@@ -103,7 +103,7 @@ func (x *Router) plan(ctx context.Context, hosts []bothy.ClusterHost, n *needs) 
 	return here, others
 }
 
-// choose says whether this host may take a new sandbox, and which others to ask, best first.
+// choose decides whether this host may take a new sandbox, and which others to ask, best first.
 func (x *Router) choose(ctx context.Context, hosts []bothy.ClusterHost, n *needs) (self bool, others []bothy.ClusterHost) {
 	var fit []int
 	for i := range hosts {
@@ -115,7 +115,7 @@ func (x *Router) choose(ctx context.Context, hosts []bothy.ClusterHost, n *needs
 		}
 	}
 	rand.Shuffle(len(fit), func(i, j int) { fit[i], fit[j] = fit[j], fit[i] })
-	// Where few of many hosts have the image, one of those is compared in any case.
+	// If few of many hosts have the image, always include one of them.
 	if len(fit) > candidates {
 		if has := slices.IndexFunc(fit, func(i int) bool { return !n.lacks(&hosts[i]) }); has > 0 {
 			fit[0], fit[has] = fit[has], fit[0]
@@ -129,18 +129,18 @@ func (x *Router) choose(ctx context.Context, hosts []bothy.ClusterHost, n *needs
 	return self, others
 }
 
-// sort puts the best first.
+// sort sorts hosts, best first.
 func (x *Router) sort(ctx context.Context, hosts []bothy.ClusterHost, n *needs) {
 	score := x.scores(ctx, n)
 	slices.SortStableFunc(hosts, func(a, b bothy.ClusterHost) int { return cmp.Compare(score(&a), score(&b)) })
 }
 
-// takes reports whether another host may be asked to take a sandbox.
+// takes reports whether another host accepts sandboxes.
 func takes(h *bothy.ClusterHost) bool {
 	return h.State == bothy.HostUp && h.LeaseSeconds > 0 && (h.MaxSandboxes == 0 || h.Live < h.MaxSandboxes)
 }
 
-// scores says how good a host is for a sandbox: the less, the better.
+// scores returns a function that rates hosts for a sandbox: lower is better.
 func (x *Router) scores(ctx context.Context, n *needs) func(h *bothy.ClusterHost) float64 {
 	projects := x.spreadOf(ctx, n.project)
 	return func(h *bothy.ClusterHost) float64 {
@@ -163,10 +163,10 @@ func (x *Router) scores(ctx context.Context, n *needs) func(h *bothy.ClusterHost
 	}
 }
 
-// ofProject is where sandboxes of a project are counted that a host gets.
+// ofProject is the key in placed for a project's sandboxes on a host.
 func ofProject(host, project string) string { return host + " " + project }
 
-// count notes that a host gets a sandbox, which its figures do not show yet.
+// count records a sandbox for a host whose figures do not include it yet.
 func (x *Router) count(host string, n *needs) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -176,11 +176,11 @@ func (x *Router) count(host string, n *needs) {
 	}
 }
 
-// listFor is how old a list of so many hosts may be. Each has a list of all, so what all of them
-// read would grow with the square of their number; like this it grows with that.
+// listFor is how long the list of hosts is valid. Each host reads the list of all, so with a
+// fixed time the total would grow with the square of their number; this way it grows linearly.
 func listFor(hosts int) time.Duration { return max(hostsFor, time.Duration(hosts)*hostsFor/100) }
 
-// list is the hosts, as they were a moment ago.
+// list returns the hosts, from a short-lived cache.
 func (x *Router) list(ctx context.Context) ([]bothy.ClusterHost, error) {
 	x.mu.Lock()
 	hosts, fresh := x.hosts, time.Since(x.asked) < listFor(len(x.hosts))
@@ -209,8 +209,8 @@ func (x *Router) mayTake() bool {
 	return err == nil && x.o.Keeper.Live() && !x.cordoned(hosts) && !x.o.Full()
 }
 
-// other is a host that is to take a sandbox without a host, where this one is not: ok is false
-// where it is, be it that no host is better.
+// other returns another host for a sandbox without one. ok is false if this host should take
+// it.
 func (x *Router) other(ctx context.Context, id string) (h bothy.ClusterHost, ok bool, err error) {
 	hosts, err := x.list(ctx)
 	if err != nil {
@@ -229,7 +229,7 @@ func (x *Router) other(ctx context.Context, id string) (h bothy.ClusterHost, ok 
 	return h, false, nil
 }
 
-// needsOfSandbox are the needs of a sandbox that there is, as far as they are known.
+// needsOfSandbox returns the needs of an existing sandbox, as far as they are known.
 func (x *Router) needsOfSandbox(ctx context.Context, id string) *needs {
 	n := &needs{}
 	if x.o.Wanted == nil {
@@ -241,8 +241,8 @@ func (x *Router) needsOfSandbox(ctx context.Context, id string) *needs {
 	return n
 }
 
-// withProcessors are the hosts with their processors, where those matter. They are as long as
-// all the rest, and change only when a host starts.
+// withProcessors adds the hosts' processors if they matter. They are as large as the rest of
+// the list, and change only when a host starts, so they are cached separately.
 func (x *Router) withProcessors(ctx context.Context, hosts []bothy.ClusterHost, n *needs) []bothy.ClusterHost {
 	if n.memory == nil || n.memory.Processor == nil {
 		return hosts

@@ -247,7 +247,7 @@ func TestARefusalLeadsToTheNextHost(t *testing.T) {
 		"refused in its own form": {full, "200 done", true},
 		"refused":                 {fullProblem, "200 done", true},
 		"invalid":                 {invalid, "400 invalid", false},
-		"silent":                  {hangsUp, "599 the host two, which has what this request is about, does not answer", false},
+		"silent":                  {hangsUp, "599 the host two, which must answer this request, does not respond", false},
 	} {
 		for path, body := range creates {
 			t.Run(name+path, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// wakes reports whether memory can be woken on a host, as far as is known.
+// wakes reports whether memory can be restored on a host, as far as is known.
 func wakes(h *bothy.ClusterHost, of *bothy.MemoryNeeds) bool {
 	if of == nil {
 		return true
@@ -17,14 +17,14 @@ func wakes(h *bothy.ClusterHost, of *bothy.MemoryNeeds) bool {
 	if p == nil || of.Processor == nil {
 		return true
 	}
-	if of.Engine == "microvm" { // its processor is the same, or another
+	if of.Engine == "microvm" { // a virtual machine needs exactly the same features
 		shown := p.Shown(p.CPULevel)
 		return shown.Vendor == of.Processor.Vendor && shown.Wakes(of.Processor) && of.Processor.Wakes(&shown)
 	}
 	return p.Wakes(of.Processor)
 }
 
-// NoHost is the error for memory that no host that lives can wake.
+// NoHost is the error for memory that no live host can restore.
 func NoHost(snapshotID string, needs bothy.MemoryNeeds, hosts []bothy.ClusterHost) error {
 	what := "the memory of a sandbox"
 	if snapshotID != "" {
@@ -53,12 +53,12 @@ func NoHost(snapshotID string, needs bothy.MemoryNeeds, hosts []bothy.ClusterHos
 		}
 		has = append(has, say+")")
 	}
-	return bothy.Errorf(bothy.CodeUnsupported, "%s can be woken on no host that takes it: it wants %s, and the hosts are %s", what, wants, strings.Join(has, ", ")).
-		WithHint("Add such a host, or have one take sandboxes again. A paused sandbox comes back without its processes, with its files, where it is resumed with files_only.")
+	return bothy.Errorf(bothy.CodeUnsupported, "no host can restore %s: it requires %s, and the hosts are %s", what, wants, strings.Join(has, ", ")).
+		WithHint("Add such a host, or uncordon one. With files_only a paused sandbox resumes with its files but without its processes.")
 }
 
-// tellProblems says of each host what the sandboxes of others may use that its processor has
-// not: it could not wake their memory.
+// tellProblems sets on each host which features, visible to the sandboxes of other hosts, its
+// processor lacks: it could not restore their memory.
 func tellProblems(hosts []bothy.ClusterHost) {
 	for i := range hosts {
 		h := &hosts[i]
@@ -74,14 +74,14 @@ func tellProblems(hosts []bothy.ClusterHost) {
 			if h.Processor.Wakes(&shown) {
 				continue
 			}
-			h.ProcessorProblem = fmt.Sprintf("memory of sandboxes of the host %s cannot be woken here: they see %s, and this host has %s without %s. Set engine.cpu_level of all hosts to a level that each has.",
+			h.ProcessorProblem = fmt.Sprintf("the memory of sandboxes of the host %s cannot be restored here: they see %s, and this host has %s without %s. Set engine.cpu_level of all hosts to a level that every host supports.",
 				o.Name, shown, h.Processor, bothy.FeatureList(h.Processor.Lacks(shown)))
 			break
 		}
 	}
 }
 
-// ProcessorProblem is that of this host, or empty.
+// ProcessorProblem returns the problem of this host's processor, or "".
 func ProcessorProblem(ctx context.Context, hosts interface {
 	Hosts(ctx context.Context) ([]bothy.ClusterHost, error)
 }) (string, error) {

@@ -21,52 +21,53 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// DutyAll is the work that one host does for all: webhooks and managed agents. What is asked
-// about them is asked of that host.
+// DutyAll is the duty of the host that runs webhooks and managed agents for all. Requests about
+// them go to it.
 const DutyAll = "all"
 
-// Caller is who a request is from.
+// Caller is the author of a request.
 type Caller struct {
-	// Project and TokenID are set where the request brings no key that another host could
-	// check, but a login of this one.
+	// Project and TokenID are set if the request has a login on this host instead of a key that
+	// other hosts could check.
 	Project, TokenID string
-	// Owner is the project in any case.
+	// Owner is always the project.
 	Owner string
 }
 
-// RouterOptions are what a Router is made of.
+// RouterOptions configure a Router.
 type RouterOptions struct {
 	Hosts     store.Hosts
 	Authority *Authority
 	Keeper    *Keeper
-	// Gate has requests wait for sandboxes that are being moved. Optional.
+	// Gate holds requests for sandboxes that are being moved. Optional.
 	Gate *Gate
 	// Here reports whether a sandbox runs on this host.
 	Here func(id string) bool
-	// Full reports whether this host has no room for one more sandbox, and Ready whether one of
-	// a template waits here.
+	// Full reports whether this host has no room for another sandbox, and Ready whether it has
+	// a ready one of a template.
 	Full  func() bool
 	Ready func(template string) bool
-	// Template finds a template by what a project asks for. Optional.
+	// Template resolves a template that a project asks for. Optional.
 	Template func(ctx context.Context, project, asked string) Asked
-	// Wanted finds what a sandbox wants of a host, and Memory what a snapshot does. Optional.
+	// Wanted returns what a sandbox requires of a host, and Memory what a snapshot does.
+	// Optional.
 	Wanted func(ctx context.Context, id string) (*Wanted, error)
 	Memory func(ctx context.Context, snapshot string) (*bothy.MemoryNeeds, error)
-	// Spread counts a project's sandboxes that run on each host. Optional.
+	// Spread counts a project's running sandboxes on each host. Optional.
 	Spread func(ctx context.Context, project string) (map[string]int, error)
-	// Fetchable reports whether this host can have the files of a snapshot without the host
-	// that wrote it.
+	// Fetchable reports whether this host can get the files of a snapshot without the host that
+	// wrote it.
 	Fetchable func(ctx context.Context, id string) (bool, error)
-	// Claimed is told of a sandbox without a host that is this host's from now on. Optional.
+	// Claimed is called for a sandbox without a host that this host has claimed. Optional.
 	Claimed func(id string)
-	// Port finds the sandbox of a host name that leads to a port.
+	// Port returns the sandbox of a host name that leads to a port.
 	Port func(host string) (sandbox string)
 	// Authenticate finds the caller of a request.
 	Authenticate func(r *http.Request) (Caller, error)
-	// Agents is the path of the agents' protocol, and Alone marks a message as one of no session.
+	// Agents is the path of the MCP endpoint, and Alone marks a message as sessionless.
 	Agents string
-	// Upload finds the project of a request that brings files of a build and no key, if it is one,
-	// and HasBuild reports whether a build is known on this host. Both are optional.
+	// Upload returns the project of a request that uploads files for a build without a key.
+	// HasBuild reports whether this host knows a build. Both are optional.
 	Upload   func(r *http.Request) (project string)
 	HasBuild func(id string) bool
 	Alone    func(context.Context) context.Context
@@ -75,7 +76,7 @@ type RouterOptions struct {
 	Counts   *Counts
 }
 
-// Router leads requests to the hosts that have what they are about.
+// Router forwards requests to the hosts that have what they are about.
 type Router struct {
 	o         RouterOptions
 	transport transport
@@ -84,29 +85,30 @@ type Router struct {
 	known map[string]known // owners of sandboxes on other hosts
 	hosts []bothy.ClusterHost
 	asked time.Time // when hosts were listed
-	// placed counts what hosts got since then, in all and by project.
+	// placed counts sandboxes placed on hosts since then, in total and by project.
 	placed  map[string]int
 	spreads map[string]spread
-	// processors are those of the hosts, by their epochs.
+	// processors are the hosts' processors, by epoch.
 	processors map[int64]*bothy.HostProcessor
-	// mover gives away what this host cannot wake.
+	// mover moves away sandboxes that this host cannot restore.
 	mover *Mover
 }
 
-// known is a host that had a sandbox a moment ago.
+// known is a recently seen owner of a sandbox.
 type known struct {
 	host, address string
 	at            time.Time
 }
 
 const (
-	// knownFor is how long an owner is taken for granted. If it is no longer that, it says so.
+	// knownFor is how long an owner is cached. A host that no longer owns the sandbox refuses
+	// the request.
 	knownFor = 30 * time.Second
 	maxKnown = 100_000
-	// hostsFor is how old the list of up to a hundred hosts may be.
+	// hostsFor is how long the list of up to a hundred hosts is cached.
 	hostsFor = time.Second
-	// maxPeek bounds what is read of a body to see what it is about, and maxReplay what is
-	// kept of one so that it can be sent a second time.
+	// maxPeek limits how much of a body is read to see what the request is about, and maxReplay
+	// how much is kept for a second attempt.
 	maxPeek   = 32 << 20
 	maxReplay = 256 << 10
 )
@@ -120,21 +122,22 @@ func NewRouter(o RouterOptions) *Router {
 // target is what a request is about.
 type target struct {
 	sandbox, snapshot string
-	// duty is for requests about work that one host does for all, and place for new sandboxes.
+	// duty is set for requests about work that one host does for all, and place for new
+	// sandboxes.
 	duty, place bool
-	// template is the one that a new sandbox is asked of; empty is the usual one.
+	// template is the template of a new sandbox; "" is the default.
 	template string
-	// wakes says that a paused sandbox is to wake, and uses that it does if it wakes by itself.
+	// wakes says that the request resumes a paused sandbox, and uses that it does with
+	// auto_resume.
 	wakes, uses bool
-	// labels are those that the host of a new sandbox has to have.
+	// labels are those that the host of a new sandbox must have.
 	labels map[string]string
-	// alone is set for the message of an agent that another host may answer, and session names
-	// the one that the message is in.
+	// alone is set for an MCP message that another host may answer, and session is its session.
 	alone   bool
 	session string
-	// restart is set where an ended sandbox is to be started again, on any host.
+	// restart is set if an ended sandbox is to be restarted, on any host.
 	restart bool
-	// build is for requests about builds of templates, and buildID says about which.
+	// build is set for requests about template builds, and buildID says which one.
 	build   bool
 	buildID string
 }
@@ -144,8 +147,8 @@ var (
 	snapshotID = regexp.MustCompile(`^snp[0-9a-hjkmnp-z]{16}$`)
 )
 
-// Route answers a request, or reports that it is this host's to answer. leave is called when it
-// has been.
+// Route forwards a request, or reports that this host must answer it. The caller calls leave
+// afterwards.
 func (x *Router) Route(w http.ResponseWriter, r *http.Request) (handled bool, leave func()) {
 	peer := PeerFrom(r.Context())
 	if peer == nil {
@@ -153,7 +156,7 @@ func (x *Router) Route(w http.ResponseWriter, r *http.Request) (handled bool, le
 	}
 	caller, t, err := x.targetOf(r, peer)
 	if err != nil {
-		return false, func() {} // as it is refused here
+		return false, func() {} // this host answers with the error
 	}
 	if handled, leave = x.route(w, r, t, caller, peer); !handled && t.session != "" {
 		x.leaveSession(r, t.session)
@@ -183,13 +186,14 @@ func (x *Router) route(w http.ResponseWriter, r *http.Request, t target, caller 
 	return false, none
 }
 
-// isMove reports whether a request moves a sandbox: it waits for the others, and not they for it.
+// isMove reports whether a request moves a sandbox. A move must not pass the gate: it waits for
+// the other requests.
 func isMove(r *http.Request) bool {
 	return r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/v1/sandboxes/") && strings.HasSuffix(r.URL.Path, "/move")
 }
 
-// gated has a request wait while its sandbox moves from here. What another host answers is not
-// counted: that one does.
+// gated holds a request while its sandbox moves away. Forwarded requests are counted by the
+// host that answers them.
 func (x *Router) gated(w http.ResponseWriter, r *http.Request, sandbox string, route func() bool) (handled bool, leave func()) {
 	if x.o.Gate == nil || sandbox == "" {
 		return route(), func() {}
@@ -213,8 +217,8 @@ func (x *Router) sandboxOf(r *http.Request, snapshot string) string {
 	return sandbox
 }
 
-// targetOf finds out what a request is about. It asks for a key before it reads more than the
-// head, and fails where there is none.
+// targetOf determines what a request is about. It authenticates the caller before it reads the
+// body.
 func (x *Router) targetOf(r *http.Request, peer *Peer) (c Caller, t target, err error) {
 	if id := x.o.Port(r.Host); id != "" {
 		return c, target{sandbox: id}, nil
@@ -246,14 +250,14 @@ func (x *Router) targetOf(r *http.Request, peer *Peer) (c Caller, t target, err 
 	return c, t, err
 }
 
-// ofPath is what a request is about by its path.
+// ofPath determines from its path what a request is about.
 func ofPath(r *http.Request) (t target) {
 	path := strings.TrimPrefix(r.URL.Path, "/v1")
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	for i, p := range parts {
 		if reads && i == len(parts)-1 && i == 1 && (parts[0] == "sandboxes" || parts[0] == "snapshots") && path != r.URL.Path {
-			break // the record of it, which every host can read
+			break // only the record, which every host can read
 		}
 		switch {
 		case sandboxID.MatchString(p) && t.sandbox == "" && t.snapshot == "":
@@ -279,7 +283,7 @@ func ofPath(r *http.Request) (t target) {
 	return t
 }
 
-// readTarget finds what a request is about in its body, which stays in it.
+// readTarget determines from its body what a request is about. The body can be read again.
 func (x *Router) readTarget(r *http.Request, t *target) error {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxPeek+1))
 	if err != nil {
@@ -363,7 +367,7 @@ func with(m map[string]string, key, value string) map[string]string {
 	return m
 }
 
-// toSandbox leads a request to the host that has a sandbox.
+// toSandbox forwards a request to the host that has a sandbox.
 func (x *Router) toSandbox(w http.ResponseWriter, r *http.Request, t target, c Caller, peer *Peer) bool {
 	if x.o.Here(t.sandbox) {
 		return false
@@ -386,7 +390,7 @@ func (x *Router) toSandbox(w http.ResponseWriter, r *http.Request, t target, c C
 		if (o.Host != "" || o.Sandbox.Ended()) && !again {
 			return x.owned(w, r, t, c, peer, o)
 		}
-		// It has no host. The first that takes it has it.
+		// The sandbox has no host. The first to claim it owns it.
 		if peer == nil {
 			to, ok, err := x.other(r.Context(), t.sandbox)
 			if err != nil {
@@ -401,7 +405,7 @@ func (x *Router) toSandbox(w http.ResponseWriter, r *http.Request, t target, c C
 			x.o.Fail(w, r, err)
 			return true
 		} else if ok {
-			x.o.Log.Info("a sandbox without a host is this host's now", "sandbox", t.sandbox)
+			x.o.Log.Info("claimed a sandbox without a host", "sandbox", t.sandbox)
 			if x.o.Claimed != nil {
 				x.o.Claimed(t.sandbox)
 			}
@@ -415,18 +419,18 @@ func (x *Router) toSandbox(w http.ResponseWriter, r *http.Request, t target, c C
 // MayTake reports whether this host may take a sandbox that has no host.
 func (x *Router) MayTake() bool { return x.mayTake() }
 
-// owned leads a request to the host that has something, by what the database says now.
+// owned forwards a request to the owner that the database has now.
 func (x *Router) owned(w http.ResponseWriter, r *http.Request, t target, c Caller, peer *Peer, o store.Ownership) bool {
 	switch {
 	case o.Host == x.o.Hosts.Self(), o.Host == "", o.Sandbox.Ended() && (o.Dead || peer != nil):
 		return false
 	case peer != nil:
-		// The host that asked has old news. It asks the database, and then that host.
+		// The forwarding host used a stale owner. It reads the database and tries again.
 		x.o.Fail(w, r, elsewhere("what this request is about"))
 		return true
 	case o.Dead:
-		e := bothy.Errorf(bothy.CodeStore, "the host %s is dead, and the snapshot of this sandbox is there alone", o.Host).
-			WithHint("It can be used again when that host is back. To give it up, have the operator start the host, or create another sandbox.")
+		e := bothy.Errorf(bothy.CodeStore, "the host %s is dead, and only it has the snapshot of this sandbox", o.Host).
+			WithHint("Ask the operator to start that host again, or create another sandbox.")
 		e.RetryAfter = time.Minute
 		x.o.Fail(w, r, e)
 		return true
@@ -435,7 +439,7 @@ func (x *Router) owned(w http.ResponseWriter, r *http.Request, t target, c Calle
 }
 
 func elsewhere(what string) error {
-	e := bothy.Errorf(bothy.CodeMisdirected, "%s is on another host by now", what).WithHint("Try again.")
+	e := bothy.Errorf(bothy.CodeMisdirected, "%s is now on another host", what).WithHint("Try again.")
 	e.RetryAfter = time.Second
 	return e
 }
@@ -507,11 +511,11 @@ func (x *Router) forget(id string) {
 	delete(x.known, id)
 }
 
-// errAgain says that another host is to be asked, and nothing has been done.
-var errAgain = errors.New("another host is to be asked")
+// errAgain means that nothing was done and another host should be asked.
+var errAgain = errors.New("the host refused the request; ask another")
 
-// pass has another host answer, and, where that one no longer has what the request is about,
-// asks once more who does. It reports true, but for a request that is this host's by then.
+// pass has another host answer. If that host refuses, it looks up the owner once more. It
+// returns false only if this host turns out to be the owner.
 func (x *Router) pass(w http.ResponseWriter, r *http.Request, t target, c Caller, o store.Ownership) bool {
 	again := replayable(r)
 	err := x.send(w, r, t, c, o, false)
@@ -552,16 +556,16 @@ func (x *Router) ownerNow(ctx context.Context, t target) (o store.Ownership, err
 	return o, err
 }
 
-// unanswered is what a caller is told of a host that did not answer.
+// unanswered is the error for a host that did not answer.
 func unanswered(host string, err error) error {
-	e := bothy.Errorf(bothy.CodeStore, "the host %s, which has what this request is about, does not answer", host).
-		WithHint("Try again in a few seconds, with the same Idempotency-Key where the request changes something: it may have been done.").Because(err)
+	e := bothy.Errorf(bothy.CodeStore, "the host %s, which must answer this request, does not respond", host).
+		WithHint("Try again in a few seconds. If the request changes something, use the same Idempotency-Key: it may have taken effect.").Because(err)
 	e.RetryAfter = 3 * time.Second
 	return e
 }
 
-// replayable prepares a request to be sent twice, and returns what makes it whole again, if
-// that can be.
+// replayable prepares a request to be sent twice. It returns a function that restores the body,
+// and reports whether that was possible.
 func replayable(r *http.Request) (again func(*http.Request) bool) {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return func(*http.Request) bool { return true }
@@ -577,7 +581,7 @@ func replayable(r *http.Request) (again func(*http.Request) bool) {
 		}
 	}
 	if r.GetBody == nil {
-		// The other host says whether it has it before it asks for the body.
+		// The other host accepts or refuses before it asks for the body.
 		r.Header.Set("Expect", "100-continue")
 		read := &watchedBody{ReadCloser: r.Body, left: r.ContentLength}
 		r.Body = read
@@ -590,8 +594,8 @@ func replayable(r *http.Request) (again func(*http.Request) bool) {
 	}
 }
 
-// send has a host answer. What it refuses before it has done anything is errAgain: that it
-// does not have what the request is about, or, for a new sandbox, that there is no room.
+// send has a host answer. It returns errAgain if the host refused before doing anything: it
+// does not have the sandbox or, for a new one, has no room.
 func (x *Router) send(w http.ResponseWriter, r *http.Request, t target, c Caller, o store.Ownership, place bool) (err error) {
 	origin := bothy.OriginFrom(r.Context())
 	proxy := &httputil.ReverseProxy{
@@ -631,13 +635,13 @@ func (x *Router) send(w http.ResponseWriter, r *http.Request, t target, c Caller
 			switch {
 			case t.sandbox == "" || place:
 			case res.StatusCode == http.StatusServiceUnavailable:
-				// It may have lost touch with the database, and be given up meanwhile.
+				// The host may have lost the database, and be given up meanwhile.
 				x.forget(t.sandbox)
 			default:
 				x.remember(t.sandbox, o)
 			}
 			for _, name := range []string{"X-Request-Id", "X-Content-Type-Options", "Cache-Control"} {
-				res.Header.Del(name) // this host has set them
+				res.Header.Del(name) // this host sets its own
 			}
 			if res.ContentLength > peerBuffer {
 				res.Body = bulk{res.Body}
@@ -655,8 +659,8 @@ func (x *Router) send(w http.ResponseWriter, r *http.Request, t target, c Caller
 	return err
 }
 
-// bulk is the body of an answer of known length, which nobody waits for piece by piece: it is
-// passed on in large pieces, and not record by record of TLS.
+// bulk is the body of a response of known length. It is read in large pieces instead of one TLS
+// record at a time.
 type bulk struct{ io.ReadCloser }
 
 func (b bulk) Read(p []byte) (n int, err error) {
@@ -668,7 +672,7 @@ func (b bulk) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// copies are the buffers through which answers are copied.
+// copies is the pool of buffers for copying responses.
 type copies struct{}
 
 var copyBuffers = sync.Pool{New: func() any { b := make([]byte, peerBuffer); return &b }}
@@ -679,7 +683,7 @@ func (copies) Get() []byte { return *copyBuffers.Get().(*[]byte) }
 // Put implements httputil.BufferPool.
 func (copies) Put(b []byte) { copyBuffers.Put(&b) }
 
-// refused reports whether a host has refused a request for which another may be asked.
+// refused reports whether a host refused a request that another may accept.
 func refused(res *http.Response, place bool) bool {
 	if !strings.HasPrefix(res.Header.Get("Content-Type"), "application/problem+json") {
 		return false

@@ -8,7 +8,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Service is the bothy.ClusterService. Without a store it is that of a server that is alone.
+// Service implements bothy.ClusterService. Store is nil on a server without a cluster.
 type Service struct {
 	Store       store.Hosts
 	Invitations *Invitations
@@ -17,13 +17,13 @@ type Service struct {
 
 var _ bothy.ClusterService = (*Service)(nil)
 
-// check refuses who may not manage hosts, and where there are none to manage.
+// check returns an error unless the caller is an operator and the server is part of a cluster.
 func (s *Service) check(ctx context.Context) error {
 	if _, err := bothy.RequireOperator(ctx, bothy.ScopeAdmin); err != nil {
 		return err
 	}
 	if s.Store == nil {
-		return bothy.Errorf(bothy.CodeConflict, "this server is alone, and no host of a cluster").
+		return bothy.Errorf(bothy.CodeConflict, "this server is not part of a cluster").
 			WithHint("Set store and cluster in its settings: see docs/cluster.md.")
 	}
 	return nil
@@ -56,7 +56,7 @@ func (s *Service) UpdateHost(ctx context.Context, name string, u bothy.HostUpdat
 	case u.State != bothy.HostUp && u.State != bothy.HostCordoned && u.State != bothy.HostDraining:
 		return nil, bothy.Errorf(bothy.CodeInvalid, "a host cannot be made %q", u.State).WithHint("The states are up, cordoned and draining.")
 	case u.UntilRestart && u.State != bothy.HostDraining:
-		return nil, bothy.Errorf(bothy.CodeInvalid, "a host cannot be %s until it is restarted", u.State).WithHint("until_restart is for draining.")
+		return nil, bothy.Errorf(bothy.CodeInvalid, "until_restart cannot be combined with the state %s", u.State).WithHint("Use until_restart only with draining.")
 	}
 	if err := s.Store.UpdateHost(ctx, name, u); err != nil {
 		return nil, err

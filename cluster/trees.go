@@ -19,22 +19,22 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// treesPath is below where a host asks another for files: KIND/NAME/FILE.
+// treesPath is the prefix of requests for another host's files: KIND/NAME/FILE follow.
 const treesPath = "/cluster/trees/"
 
-// treeSilence is how long another host may say nothing while it sends a file.
+// treeSilence is how long another host may send nothing during a file.
 const treeSilence = 30 * time.Second
 
-// Trees lets hosts have files of each other.
+// Trees fetches files from other hosts and serves them to others.
 type Trees struct {
 	Hosts store.Hosts
-	// Open opens a file of this host's; fs.ErrNotExist where it has none.
+	// Open opens a file of this host. It returns fs.ErrNotExist if there is none.
 	Open func(kind, name, file string) (*os.File, error)
 
 	transport transport
 }
 
-// NewTrees makes Trees for hosts of an authority.
+// NewTrees returns Trees for the hosts of an authority.
 func NewTrees(hosts store.Hosts, a *Authority, open func(kind, name, file string) (*os.File, error)) *Trees {
 	return &Trees{Hosts: hosts, Open: open, transport: transport{authority: a}}
 }
@@ -43,12 +43,12 @@ func NewTrees(hosts store.Hosts, a *Authority, open func(kind, name, file string
 func (x *Trees) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	parts := strings.SplitN(strings.TrimPrefix(r.URL.Path, treesPath), "/", 3)
 	if r.Method != http.MethodGet || len(parts) != 3 || slices.Contains(parts, "") {
-		http.Error(w, "a kind, a name and a file are wanted", http.StatusBadRequest)
+		http.Error(w, "GET KIND/NAME/FILE", http.StatusBadRequest)
 		return
 	}
 	f, err := x.Open(parts[0], parts[1], parts[2])
 	if errors.Is(err, fs.ErrNotExist) {
-		http.Error(w, "it is not here", http.StatusNotFound)
+		http.Error(w, "this host does not have it", http.StatusNotFound)
 		return
 	}
 	if err != nil {
@@ -66,12 +66,11 @@ func (x *Trees) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(w, f)
 }
 
-// errNoHost says that no host has a file.
-var errNoHost = errors.New("no host that answers has it")
+// errNoHost means that no host has a file.
+var errNoHost = errors.New("no reachable host has it")
 
-// Fetch writes a file of another host to one of this host, which is made anew: of the host
-// that is named first, and then of the others. What arrives is for the caller to check. An
-// error is CodeStore.
+// Fetch writes a file of another host to a new file on this one. It asks the first host, then
+// the others. The caller verifies the contents. Errors have CodeStore.
 func (x *Trees) Fetch(ctx context.Context, first, kind, name, file, to string, most int64) error {
 	hosts, err := x.Hosts.Peers(ctx)
 	if err != nil {
@@ -92,8 +91,8 @@ func (x *Trees) Fetch(ctx context.Context, first, kind, name, file, to string, m
 		}
 		failed = append(failed, fmt.Errorf("%s: %w", h.Name, err))
 	}
-	e := bothy.Errorf(bothy.CodeStore, "no host that answers has %s/%s", kind, name).
-		WithHint("Start the host %s again, which has made it, or make it anew.", first).Because(errors.Join(failed...))
+	e := bothy.Errorf(bothy.CodeStore, "no reachable host has %s/%s", kind, name).
+		WithHint("Start the host %s, which made it, or make it again.", first).Because(errors.Join(failed...))
 	e.RetryAfter = 5 * time.Second
 	return e
 }
@@ -108,7 +107,7 @@ func boolInt(b bool) int {
 func (x *Trees) fetchFrom(ctx context.Context, h bothy.ClusterHost, kind, name, file, to string, most int64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	quiet := time.AfterFunc(treeSilence, func() { cancel(errors.New("it says nothing")) })
+	quiet := time.AfterFunc(treeSilence, func() { cancel(errors.New("the host stopped sending")) })
 	defer quiet.Stop()
 	u := url.URL{Scheme: "https", Host: h.Name, Path: treesPath + kind + "/" + name + "/" + file}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
@@ -124,7 +123,7 @@ func (x *Trees) fetchFrom(ctx context.Context, h bothy.ClusterHost, kind, name, 
 		return errors.New(res.Status)
 	}
 	if res.ContentLength < 0 || res.ContentLength > most {
-		return fmt.Errorf("it has %d bytes there, and at most %d are wanted", res.ContentLength, most)
+		return fmt.Errorf("the file has %d bytes, expected at most %d", res.ContentLength, most)
 	}
 	f, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -140,7 +139,7 @@ func (x *Trees) fetchFrom(ctx context.Context, h bothy.ClusterHost, kind, name, 
 	return err
 }
 
-// heard puts off a timer for as long as something arrives.
+// heard resets a timer whenever data arrives.
 type heard struct {
 	r     io.Reader
 	quiet *time.Timer

@@ -11,15 +11,15 @@ func (s *Service) checkHostLabels(labels map[string]string) error {
 	case len(labels) == 0:
 		return nil
 	case s.o.HostLabels == nil:
-		return bothy.Errorf(bothy.CodeUnsupported, "host_labels is for the hosts of a cluster, and this server is alone").
-			WithHint("Leave host_labels out. docs/cluster.md says how several hosts become a cluster.")
+		return bothy.Errorf(bothy.CodeUnsupported, "host_labels requires a cluster, and this server is not part of a cluster").
+			WithHint("Omit host_labels. See docs/cluster.md for how to make several hosts a cluster.")
 	case len(labels) > maxHostLabels:
 		return invalid("host_labels has %d labels", len(labels)).WithHint("Give at most %d.", maxHostLabels)
 	}
 	for key, value := range labels {
 		if has, ok := s.o.HostLabels[key]; !ok || has != value {
-			return bothy.Errorf(bothy.CodeCapacity, "no host with the label %s=%s takes the sandbox", key, value).
-				WithHint("Try again in a moment, or ask for other labels: the operator sees them by `bothy host ls`.")
+			return bothy.Errorf(bothy.CodeCapacity, "no host with the label %s=%s accepts the sandbox", key, value).
+				WithHint("Try again in a moment, or ask for other labels: the operator can list them with `bothy host ls`.")
 		}
 	}
 	return nil

@@ -90,7 +90,7 @@ func (s *server) admits(t *testing.T, other *server) {
 	if out, err := join(); err != nil || !strings.Contains(string(out), "store: postgres://") {
 		t.Fatalf("%s: %v\n%s", invited.Command, err, out)
 	}
-	if out, err := join(); err == nil || !strings.Contains(string(out), "has been used by a server of its own") {
+	if out, err := join(); err == nil || !strings.Contains(string(out), "belongs to another server") {
 		t.Errorf("a host joined twice: %v\n%s", err, out)
 	}
 	key, err := os.ReadFile(filepath.Join(s.Dir, "credentials.json"))

@@ -79,7 +79,7 @@ func TestAnyHostKnowsABuild(t *testing.T) {
 	}
 	eventually(t, "the build is said to be lost", func() bool {
 		_, err := other.Builder.Build(ctx, second.ID)
-		return bothy.ErrorCode(err) == bothy.CodeNotFound && strings.Contains(err.Error(), "is lost: "+[]string{"one", "two"}[maker])
+		return bothy.ErrorCode(err) == bothy.CodeNotFound && strings.Contains(err.Error(), "on a lost host: "+[]string{"one", "two"}[maker])
 	})
 	req.Dockerfile = "FROM " + templateName + "\nRUN echo again\n"
 	third, err := other.Builder.StartBuild(ctx, req)

@@ -42,9 +42,9 @@ func TestHostsCommandsSayWhatToDo(t *testing.T) {
 		args string
 		want []string
 	}{
-		{shared, "host ls", []string{"this server is alone", "docs/cluster.md"}},
-		{shared, "host add", []string{"this server is alone", "docs/cluster.md"}},
-		{shared, "host drain one", []string{"this server is alone", "docs/cluster.md"}},
+		{shared, "host ls", []string{"this server is not part of a cluster", "docs/cluster.md"}},
+		{shared, "host add", []string{"this server is not part of a cluster", "docs/cluster.md"}},
+		{shared, "host drain one", []string{"this server is not part of a cluster", "docs/cluster.md"}},
 		{hosts[0], "host drain nowhere", []string{`there is no host "nowhere"`, "`bothy host ls` lists them"}},
 		{hosts[0], "host cordon nowhere", []string{`there is no host "nowhere"`, "`bothy host ls` lists them"}},
 		{hosts[0], "host rm nowhere", []string{`there is no host "nowhere"`, "`bothy host ls` lists them"}},
@@ -53,9 +53,9 @@ func TestHostsCommandsSayWhatToDo(t *testing.T) {
 		{hosts[0], "host drain one --self", []string{"name one host, or give --self"}},
 		{hosts[0], "move " + b.id + " nowhere", []string{`there is no host "nowhere"`, "`bothy host ls` lists them"}},
 		{hosts[0], "move " + b.id + " one", []string{"is on the host one already", "Name another host"}},
-		{hosts[0], "host join nonsense", []string{"this is no token", "bothy host add"}},
-		{hosts[0], "host join " + unknown.Token[:len(unknown.Token)-8], []string{"this is no token", "whole"}},
-		{hosts[0], "host join " + invited.Token, []string{"the token is not known, was used, or is too old", "Make another token with `bothy host add`"}},
+		{hosts[0], "host join nonsense", []string{"this is not a valid join token", "bothy host add"}},
+		{hosts[0], "host join " + unknown.Token[:len(unknown.Token)-8], []string{"this is not a valid join token", "whole"}},
+		{hosts[0], "host join " + invited.Token, []string{"the token is unknown, already used, or expired", "Make another token there with `bothy host add`"}},
 	} {
 		out, err := run(c.s, strings.Fields(c.args)...)
 		if err == nil {

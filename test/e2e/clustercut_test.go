@@ -242,7 +242,7 @@ func TestNothingLeavesAHostThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	one, two, w, e, b := cutHosts(t)
 	w.cut()
-	one.logged(t, "could not be renewed, so its sandboxes stand still", 1)
+	one.logged(t, "cannot renew this host's lease; its sandboxes are frozen", 1)
 	eventually(t, "the sandbox is frozen", func() bool { return isFrozen(t, one, b.id) })
 	ends := leaseEnd(t, two, "one")
 	if left := time.Until(ends); left <= 0 {

@@ -54,7 +54,7 @@ func (f *farHosts) allUp() {
 
 // standsStill is what a host logs when it freezes its sandboxes for want of a lease. One of them may
 // be frozen before, as it is idle.
-const standsStill = "could not be renewed, so its sandboxes stand still"
+const standsStill = "cannot renew this host's lease; its sandboxes are frozen"
 
 // awaitStill waits until a host's sandboxes stand still for want of a lease. On a busy computer
 // they may have done so before the host is cut off.
@@ -65,7 +65,7 @@ func (s *server) awaitStill(t *testing.T) {
 			switch {
 			case strings.Contains(l, standsStill):
 				still = true
-			case strings.Contains(l, "the lease of this host is renewed"):
+			case strings.Contains(l, "this host's lease is renewed"):
 				still = false
 			}
 		}
@@ -116,7 +116,7 @@ func TestHostsThroughPartitions(t *testing.T) {
 		x.at(three).usable()
 	}
 	_, err := three.Hosts.MoveSandbox(t.Context(), b.id, bothy.SandboxMove{Host: "one"})
-	if bothy.ErrorCode(err) != bothy.CodeStore || !strings.Contains(err.Error(), "the host one, which is to take the sandbox, does not answer") {
+	if bothy.ErrorCode(err) != bothy.CodeStore || !strings.Contains(err.Error(), "the target host one does not answer") {
 		t.Errorf("a move between them: %v", err)
 	}
 	b.at(two).usable()

@@ -276,7 +276,7 @@ func TestPostgresMigration(t *testing.T) {
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	refused("sqlite", url, "the database has records already")
+	refused("sqlite", url, "the database already contains records")
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -275,7 +275,7 @@ func TestHostsAreChosenByLabels(t *testing.T) {
 func TestHostLabelsNeedACluster(t *testing.T) {
 	t.Parallel()
 	_, err := shared.Sandboxes.Create(context.WithoutCancel(t.Context()), bothy.SandboxCreate{HostLabels: map[string]string{"zone": "a"}})
-	if e := bothy.AsError(err); e.Code != bothy.CodeUnsupported || !strings.Contains(e.Detail, "this server is alone") {
+	if e := bothy.AsError(err); e.Code != bothy.CodeUnsupported || !strings.Contains(e.Detail, "this server is not part of a cluster") {
 		t.Errorf("got %v", err)
 	}
 }
