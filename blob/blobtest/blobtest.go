@@ -1,4 +1,4 @@
-// Package blobtest is the suite of tests that every blob store passes.
+// Package blobtest is the test suite that every blob store passes.
 package blobtest
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/bothy-dev/bothy/blob"
 )
 
-// Run runs the suite. open opens the store again on the same place when it is
-// called again with the same dir, as after a crash.
+// Run runs the suite. Calling open again with the same dir opens the same store again, as after
+// a crash.
 func Run(t *testing.T, open func(t *testing.T, dir string) blob.Store) {
 	t.Run("A tree is there after Commit and not before", func(t *testing.T) {
 		s := open(t, t.TempDir())

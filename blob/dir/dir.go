@@ -1,4 +1,4 @@
-// Package dir keeps trees of files in a folder of this host.
+// Package dir stores trees of files in a folder of this host.
 package dir
 
 import (
@@ -16,10 +16,10 @@ import (
 	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
-// draftPrefix marks what is not there yet, and what is going.
+// draftPrefix marks trees that are not committed yet, or that are being deleted.
 const draftPrefix = ".draft-"
 
-// goingPrefix marks what was removed while somebody read it.
+// goingPrefix marks trees that were removed while they were open.
 const goingPrefix = draftPrefix + "remove-"
 
 // Store implements blob.Store.
@@ -27,14 +27,14 @@ type Store struct {
 	root string
 
 	mu    sync.Mutex
-	open  map[string]int  // how often a tree is open
-	going map[string]bool // trees to remove when they are not open any more
+	open  map[string]int  // number of readers of a tree
+	going map[string]bool // trees to delete after their last reader
 }
 
 var _ blob.Store = (*Store)(nil)
 
-// Open returns the store in a folder, which it makes, and removes the drafts of
-// a process that ended. One process at a time may have it open.
+// Open returns the store in a folder, creating it if needed, and deletes the drafts of an
+// earlier process. Only one process at a time may have it open.
 func Open(root string) (*Store, error) {
 	if err := os.MkdirAll(root, 0o711); err != nil {
 		return nil, err
@@ -60,12 +60,12 @@ func Open(root string) (*Store, error) {
 
 func (s *Store) path(name string) (string, error) {
 	if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\x00") {
-		return "", fmt.Errorf("%q cannot name a tree of files", name)
+		return "", fmt.Errorf("%q is not a valid name for a tree of files", name)
 	}
 	return filepath.Join(s.root, name), nil
 }
 
-// CheckName refuses what cannot name a tree.
+// CheckName returns an error if a name is not valid for a tree.
 func (s *Store) CheckName(name string) error {
 	_, err := s.path(name)
 	return err
@@ -96,7 +96,7 @@ func (s *Store) Open(_ context.Context, name string) (string, func(), error) {
 	return dir, sync.OnceFunc(func() { s.release(name) }), nil
 }
 
-// find is the folder of a tree that is there. It is called with mu held.
+// find returns the folder of an existing tree. It is called with mu held.
 func (s *Store) find(name string) (string, error) {
 	dir, err := s.path(name)
 	if err == nil && s.going[name] {
@@ -108,7 +108,7 @@ func (s *Store) find(name string) (string, error) {
 	return dir, err
 }
 
-// release removes a tree that was to be removed, after the last who read it.
+// release deletes a removed tree after its last reader.
 func (s *Store) release(name string) {
 	s.mu.Lock()
 	if s.open[name]--; s.open[name] > 0 {
@@ -124,12 +124,12 @@ func (s *Store) release(name string) {
 	going, err := s.hide(name)
 	s.mu.Unlock()
 	if err == nil && s.discard(going) == nil {
-		_ = os.Remove(filepath.Join(s.root, goingPrefix+name)) // or it is removed once more by Open
+		_ = os.Remove(filepath.Join(s.root, goingPrefix+name)) // if this fails, Open repeats the removal
 	}
 }
 
-// Remove removes a tree, or, while somebody reads it, only lets nobody else find
-// it: then it goes with the last release, or the next Open of the store.
+// Remove deletes a tree. If it is open, it only becomes invisible, and is deleted at the last
+// release or the next Open of the store.
 func (s *Store) Remove(_ context.Context, name string) error {
 	if _, err := s.path(name); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (s *Store) Remove(_ context.Context, name string) error {
 	return nil
 }
 
-// RemoveClosed removes a tree unless somebody has it open, and reports whether it did.
+// RemoveClosed deletes a tree unless it is open, and reports whether it did.
 func (s *Store) RemoveClosed(name string) (bool, error) {
 	s.mu.Lock()
 	if s.open[name] > 0 {
@@ -170,8 +170,8 @@ func (s *Store) RemoveClosed(name string) (bool, error) {
 	return true, s.discard(going)
 }
 
-// hide renames a tree, so that no half of it can be found, and returns its new
-// path; "" where there is none. It is called with mu held.
+// hide renames a tree, so that it cannot be found half-deleted, and returns its new path; "" if
+// there is none. It is called with mu held.
 func (s *Store) hide(name string) (going string, err error) {
 	dir, err := s.path(name)
 	if err != nil {
@@ -244,8 +244,8 @@ type draft struct {
 
 func (d *draft) Dir() string { return d.dir }
 
-// worthFlushing is the size in bytes from which it saves time to write a file to
-// the disk earlier than all others.
+// worthFlushing is the size in bytes from which writing a file to disk ahead of the others
+// saves time.
 const worthFlushing = 4 << 20
 
 func (d *draft) Flush(context.Context) error {
@@ -266,7 +266,7 @@ func (d *draft) Flush(context.Context) error {
 	return nil
 }
 
-// unflushed finds what is below the folder and not yet durable.
+// unflushed lists what is in the folder and not yet durable.
 func (d *draft) unflushed(wanted func(fs.DirEntry) bool) (paths []string, err error) {
 	err = filepath.WalkDir(d.dir, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && wanted(e) && !d.flushed[path] {
@@ -309,7 +309,7 @@ func (d *draft) Commit(context.Context) error {
 	if err := os.Rename(d.dir, d.final); err != nil {
 		return err
 	}
-	// Until the new name is durable, Discard takes it back.
+	// Until the new name is durable, Discard deletes it.
 	d.dir = d.final
 	if err := failpoint.Hit("blob.renamed"); err != nil {
 		return err
@@ -327,8 +327,8 @@ func (d *draft) Discard() {
 	}
 }
 
-// syncAll makes files or folders durable, all at once: the file system then does
-// with few of its own commits.
+// syncAll makes files or folders durable, concurrently: the file system then needs fewer
+// commits of its journal.
 func syncAll(paths []string) error {
 	errs := make([]error, len(paths))
 	var all sync.WaitGroup

@@ -1,11 +1,11 @@
-// Package s3 keeps trees of files in object storage that speaks the API of Amazon's S3,
-// with a folder of this host in front. A tree is cut into chunks, whose names are their
-// SHA-256; an index that names them is written last, and only where there is none: so a
-// tree is there whole or not at all. What is read is compared with its sum.
+// Package s3 stores trees of files in object storage with the API of Amazon S3, with a folder
+// of this host as a cache. A tree is cut into chunks named by their SHA-256. An index that
+// lists them is written last, and only if there is none yet, so a tree is stored completely or
+// not at all. Everything read is verified against its checksum.
 //
-//	bothy.json                  whose bucket it is
-//	KIND/NAME/index.json        the files of a tree, and which chunks they are made of
-//	KIND/NAME/SHA256[.zst]      a chunk, perhaps compressed
+//	bothy.json                  who owns the bucket
+//	KIND/NAME/index.json        the files of a tree, and the chunks they consist of
+//	KIND/NAME/SHA256[.zst]      a chunk, possibly compressed
 package s3
 
 import (
@@ -33,16 +33,15 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Bucket is the part of a bucket below a prefix. Its methods may be called from many
-// goroutines at once.
+// Bucket is the part of a bucket below a prefix. Its methods are safe for concurrent use.
 type Bucket struct {
 	Location *Location
 	client   *minio.Client
 	sse      encrypt.ServerSide
 	creds    *credentials.Credentials
-	slots    chan struct{} // chunks under way
+	slots    chan struct{} // limits chunks in flight
 
-	// silent is set while the storage does not answer.
+	// silent is set while the storage does not respond.
 	silent atomic.Bool
 
 	mu    sync.Mutex
@@ -51,28 +50,27 @@ type Bucket struct {
 	since time.Time
 }
 
-// ErrUnavailable is that the storage could not be reached, or could not answer now.
-var ErrUnavailable = errors.New("the object storage is away")
+// ErrUnavailable means that the storage could not be reached, or temporarily failed.
+var ErrUnavailable = errors.New("the object storage is unavailable")
 
 const (
 	connectTimeout = 5 * time.Second
-	// silence is how long the storage may say nothing, or take nothing, in the middle of a
-	// request.
+	// silence is how long a request may make no progress.
 	silence = 30 * time.Second
-	// tries is how often a request is sent before it has failed.
+	// tries is how often a request is sent before it fails.
 	tries = 3
-	// chunksAtOnce bounds the memory for chunks under way, which is about twice as many
+	// chunksAtOnce limits the memory for chunks in flight, which is about twice this number
 	// times chunkSize.
 	chunksAtOnce = 8
 )
 
-// OpenBucket prepares to speak to a bucket. It does not speak to it yet.
+// OpenBucket creates the client for a bucket. It does not connect yet.
 func OpenBucket(l *Location) (*Bucket, error) {
 	transport := &http.Transport{
 		Proxy:       http.ProxyFromEnvironment,
 		DialContext: dial, TLSHandshakeTimeout: connectTimeout, ResponseHeaderTimeout: silence,
 		MaxIdleConnsPerHost: 2 * chunksAtOnce, IdleConnTimeout: time.Minute,
-		// What is stored is compressed already, or not worth it.
+		// Chunks that compress well are stored compressed.
 		DisableCompression: true,
 		TLSClientConfig:    &tls.Config{MinVersion: tls.VersionTLS12},
 	}
@@ -83,7 +81,7 @@ func OpenBucket(l *Location) (*Bucket, error) {
 		}
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(pem) {
-			return nil, invalid("blobs: %s holds no certificate", l.CAFile).WithHint("Give the PEM of the authority that signed the storage's certificate.")
+			return nil, invalid("blobs: %s contains no certificate", l.CAFile).WithHint("Give the PEM of the authority that signed the storage's certificate.")
 		}
 		transport.TLSClientConfig.RootCAs = pool
 	}
@@ -112,7 +110,7 @@ func OpenBucket(l *Location) (*Bucket, error) {
 	return b, nil
 }
 
-// chain finds keys where they usually are.
+// chain looks for keys in the given file or the usual places.
 func chain(l *Location) *credentials.Credentials {
 	if l.Credentials != "" {
 		return credentials.NewFileAWSCredentials(l.Credentials, l.Profile)
@@ -124,7 +122,7 @@ func chain(l *Location) *credentials.Credentials {
 	})
 }
 
-// dial connects, and ends connections on which nothing moves.
+// dial connects, with timeouts for reads and writes that make no progress.
 func dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	c, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, network, addr)
 	if err != nil {
@@ -133,11 +131,11 @@ func dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	return &impatientConn{c}, nil
 }
 
-// impatientConn fails reads and writes that do not get on.
+// impatientConn fails reads and writes that make no progress.
 type impatientConn struct{ net.Conn }
 
 func (c *impatientConn) Read(p []byte) (int, error) {
-	// Idle connections wait in a read for longer; the transport then closes them itself.
+	// Idle connections block in a read; the transport closes them before this deadline.
 	_ = c.SetReadDeadline(time.Now().Add(2 * silence))
 	return c.Conn.Read(p)
 }
@@ -147,17 +145,17 @@ func (c *impatientConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Usable returns why nothing may be read or written yet: nil once Claim has succeeded.
+// Usable returns why nothing may be read or written; nil once Claim has succeeded.
 func (b *Bucket) Usable() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.unfit
 }
 
-// Answers reports whether the storage answered when it was asked something last.
+// Answers reports whether the storage responded to the last request.
 func (b *Bucket) Answers() bool { return !b.silent.Load() }
 
-// note writes down whether the storage answers.
+// note records whether the storage responds.
 func (b *Bucket) note(err *error) {
 	if !errors.Is(*err, context.Canceled) {
 		b.silent.Store(errors.Is(*err, ErrUnavailable))
@@ -166,7 +164,7 @@ func (b *Bucket) note(err *error) {
 
 func (b *Bucket) key(parts ...string) string { return b.Location.Prefix + path.Join(parts...) }
 
-// put stores an object. With fresh, one that is there already is fs.ErrExist.
+// put stores an object. With fresh, it returns fs.ErrExist if the object exists.
 func (b *Bucket) put(ctx context.Context, key string, data []byte, fresh bool) (err error) {
 	defer b.note(&err)
 	o := minio.PutObjectOptions{SendContentMd5: true, DisableMultipart: true, ServerSideEncryption: b.sse, ContentType: "application/octet-stream"}
@@ -178,13 +176,13 @@ func (b *Bucket) put(ctx context.Context, key string, data []byte, fresh bool) (
 		return b.told("write", key, err)
 	}
 	if info.Size != int64(len(data)) {
-		return fmt.Errorf("%w: it took %d of the %d bytes of %s", ErrUnavailable, info.Size, len(data), key)
+		return fmt.Errorf("%w: it stored %d of the %d bytes of %s", ErrUnavailable, info.Size, len(data), key)
 	}
 	return nil
 }
 
-// get reads an object of at most so many bytes, and probably about as many as hint says.
-// One that is not there is fs.ErrNotExist.
+// get reads an object of at most the given size; hint is the expected size. A missing object is
+// fs.ErrNotExist.
 func (b *Bucket) get(ctx context.Context, key string, most, hint int64) (_ []byte, err error) {
 	defer b.note(&err)
 	o, err := b.client.GetObject(ctx, b.Location.Bucket, key, minio.GetObjectOptions{})
@@ -202,8 +200,7 @@ func (b *Bucket) get(ctx context.Context, key string, most, hint int64) (_ []byt
 	return data.Bytes(), nil
 }
 
-// list returns the sizes of the objects whose keys begin with a prefix, by the rest of
-// their keys.
+// list returns the sizes of the objects below a prefix, by the rest of their keys.
 func (b *Bucket) list(ctx context.Context, prefix string) (sizes map[string]int64, err error) {
 	defer b.note(&err)
 	sizes = map[string]int64{}
@@ -216,7 +213,7 @@ func (b *Bucket) list(ctx context.Context, prefix string) (sizes map[string]int6
 	return sizes, ctx.Err()
 }
 
-// names lists what lies directly below a prefix.
+// names lists what is directly below a prefix.
 func (b *Bucket) names(ctx context.Context, prefix string, most int) (names []string, err error) {
 	defer b.note(&err)
 	for o := range b.client.ListObjectsIter(ctx, b.Location.Bucket, minio.ListObjectsOptions{Prefix: prefix}) {
@@ -238,8 +235,8 @@ func (b *Bucket) remove(ctx context.Context, key string) (err error) {
 	return b.told("remove", key, b.client.RemoveObject(ctx, b.Location.Bucket, key, minio.RemoveObjectOptions{}))
 }
 
-// removeTree removes a tree, its index first, so that no half of it can be found. One that
-// is not there is no error.
+// removeTree deletes a tree, its index first, so that it cannot be found half-deleted. Removing
+// a missing tree is no error.
 func (b *Bucket) removeTree(ctx context.Context, kind, name string) error {
 	if err := b.remove(ctx, b.key(kind, name, indexName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -257,7 +254,7 @@ func (b *Bucket) removeTree(ctx context.Context, kind, name string) error {
 	return nil
 }
 
-// told gives the storage's errors the kinds that callers ask for.
+// told translates the storage's errors to those that callers check for.
 func (b *Bucket) told(what, key string, err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err
@@ -273,14 +270,14 @@ func (b *Bucket) told(what, key string, err error) error {
 		return bothy.Errorf(bothy.CodeStore, "there is no bucket %s", b.Location.Bucket).
 			WithHint("Create it, or correct the setting blobs.").Because(err)
 	case r.StatusCode == http.StatusForbidden || r.StatusCode == http.StatusUnauthorized:
-		return bothy.Errorf(bothy.CodeStore, "%s refuses the keys that this server has, to %s: %s", place, what, r.Code).
-			WithHint("Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the server's environment, and let them list, read, write and delete objects there.").Because(err)
+		return bothy.Errorf(bothy.CodeStore, "%s does not accept this server's keys to %s: %s", place, what, r.Code).
+			WithHint("Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the server's environment, and allow them to list, read, write and delete objects there.").Because(err)
 	case r.StatusCode == http.StatusMovedPermanently || r.StatusCode == http.StatusTemporaryRedirect || r.Code == "AuthorizationHeaderMalformed":
 		return bothy.Errorf(bothy.CodeStore, "the bucket %s is in another region: %s", b.Location.Bucket, r.Message).
-			WithHint("Name it in the setting blobs: region=REGION.").Because(err)
+			WithHint("Set the region in the setting blobs: region=REGION.").Because(err)
 	case r.StatusCode >= 400 && r.StatusCode < 500 && r.StatusCode != http.StatusRequestTimeout && r.StatusCode != http.StatusTooManyRequests:
 		return bothy.Errorf(bothy.CodeStore, "%s refuses to %s: %s %s", place, what, r.Code, r.Message).
-			WithHint("`bothy doctor` tries what the server needs.").Because(err)
+			WithHint("Run `bothy doctor` to test what the server needs.").Because(err)
 	}
 	return fmt.Errorf("%w: %s %s: %w", ErrUnavailable, what, key, err)
 }

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// bury writes down that a tree was removed, or that nothing knows it, and since when.
+// bury records when a tree was removed or was first found without a record.
 func (s *Store) bury(name string) error {
 	return s.remember(gone, name, []byte(s.o.now().UTC().Format(time.RFC3339)))
 }
 
-// Collect removes from the bucket what was removed longer ago than the grace time. Before
-// each it asks the records, which are the truth: what they name is kept after all.
+// Collect deletes from the bucket what was removed longer ago than the grace time. It asks the
+// records first: a tree that they name is kept.
 func (s *Store) Collect(ctx context.Context) error {
 	if s.o.Doubtful {
 		return nil
@@ -42,7 +42,7 @@ func (s *Store) collectOne(ctx context.Context, name string) error {
 		return err
 	}
 	if named {
-		// Its removal was not finished, or the records were restored.
+		// Either its removal was interrupted, or the records were restored from a backup.
 		if err := removeFile(s.state(gone, name)); err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func (s *Store) collectOne(ctx context.Context, name string) error {
 	}
 	since, err := time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
 	if err != nil {
-		return s.bury(name) // it counts from now
+		return s.bury(name) // unreadable: the grace time starts now
 	}
 	if s.o.now().Sub(since) < s.o.Grace {
 		return nil
@@ -74,12 +74,12 @@ func (s *Store) collectOne(ctx context.Context, name string) error {
 	s.mu.Lock()
 	delete(s.sizes, name)
 	s.mu.Unlock()
-	s.log.Info("removed from the object storage", "kind", s.o.Kind, "name", name)
+	s.log.Info("deleted from the object storage", "kind", s.o.Kind, "name", name)
 	return removeFile(s.state(gone, name))
 }
 
-// Sweep looks in the bucket for trees that no record names, such as those of a server that
-// is no more. Each of them is removed when no record has named it for the grace time.
+// Sweep looks in the bucket for trees that no record names, such as those of a server that no
+// longer exists. Each is deleted once no record has named it for the grace time.
 func (s *Store) Sweep(ctx context.Context) error {
 	if s.o.Doubtful {
 		return nil
@@ -95,13 +95,13 @@ func (s *Store) Sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// An index that this host has may be of a tree that another has removed.
+	// This host may have the index of a tree that another host has removed.
 	names = append(names, known...)
 	slices.Sort(names)
 	names = slices.Compact(names)
 	for _, name := range names {
-		// What is only on this host may be about to get its record. What is in the bucket had
-		// one, which may have been deleted by another host.
+		// A tree that is only on this host may not have its record yet. One in the bucket had a
+		// record, which another host may have deleted.
 		if s.has(gone, name) || s.Local(name) && !s.has(indexes, name) {
 			continue
 		}
@@ -123,7 +123,7 @@ const (
 	sweepEvery   = 24 * time.Hour
 )
 
-// RunCollector collects now and then until ctx ends.
+// RunCollector collects regularly until ctx ends.
 func (s *Store) RunCollector(ctx context.Context) {
 	swept := time.Now().Add(-sweepEvery + time.Hour) // not in the first hour
 	t := time.NewTicker(collectEvery)
@@ -135,7 +135,7 @@ func (s *Store) RunCollector(ctx context.Context) {
 			err = errors.Join(err, s.Sweep(ctx), s.Mend(ctx))
 		}
 		if err != nil && ctx.Err() == nil {
-			s.log.Warn("the object storage could not be brought in order", "kind", s.o.Kind, "error", err)
+			s.log.Warn("cannot clean up the object storage; trying again", "kind", s.o.Kind, "error", err)
 		}
 		select {
 		case <-ctx.Done():

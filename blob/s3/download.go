@@ -24,8 +24,8 @@ var decoder = sync.OnceValue(func() *zstd.Decoder {
 	return d
 })
 
-// download writes the files of a tree into dir, each chunk compared with its sum. mend is asked
-// for those that are damaged.
+// download writes the files of a tree into dir and verifies the checksum of each chunk. mend is
+// called for damaged ones.
 func (b *Bucket) download(ctx context.Context, kind, name string, i *index, dir string, guard *disk.Guard, mend mend) error {
 	for _, d := range i.Folders {
 		if err := os.MkdirAll(filepath.Join(dir, d.Name), d.Mode); err != nil {
@@ -40,7 +40,7 @@ func (b *Bucket) download(ctx context.Context, kind, name string, i *index, dir 
 	return nil
 }
 
-// mend finds the bytes of a chunk that is damaged in the bucket.
+// mend returns the correct bytes of a chunk that is damaged in the bucket.
 type mend func(ctx context.Context, f *file, c *chunk) ([]byte, error)
 
 func (b *Bucket) downloadFile(ctx context.Context, kind, name string, f *file, dir string, guard *disk.Guard, mend mend) error {
@@ -70,7 +70,7 @@ func (b *Bucket) downloadChunk(ctx context.Context, kind, name string, f *file, 
 	defer buffers.Put(buf)
 	data, err := b.chunk(ctx, kind, name, c, *buf)
 	if err != nil && ctx.Err() == nil {
-		data, err = b.chunk(ctx, kind, name, c, *buf) // what was cut off or spoilt on its way is whole the next time
+		data, err = b.chunk(ctx, kind, name, c, *buf) // a second try repairs errors of transmission
 	}
 	if wrong(err) && ctx.Err() == nil {
 		if mended, merr := mend(ctx, f, c); merr == nil {
@@ -78,7 +78,7 @@ func (b *Bucket) downloadChunk(ctx context.Context, kind, name string, f *file, 
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return damaged(name, "a piece of %s is missing", f.Name).Because(err)
+		return damaged(name, "a chunk of %s is missing", f.Name).Because(err)
 	}
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (b *Bucket) downloadChunk(ctx context.Context, kind, name string, f *file, 
 	return failpoint.Hit("s3.fetched")
 }
 
-// chunk reads a chunk and compares it with its sum.
+// chunk reads a chunk and verifies its checksum.
 func (b *Bucket) chunk(ctx context.Context, kind, name string, c *chunk, buf []byte) ([]byte, error) {
 	data, err := b.get(ctx, b.key(kind, name, c.object()), c.Size, c.Stored)
 	if err != nil {
@@ -97,21 +97,21 @@ func (b *Bucket) chunk(ctx context.Context, kind, name string, c *chunk, buf []b
 	}
 	if c.Zstd {
 		if data, err = decoder().DecodeAll(data, buf[:0]); err != nil {
-			return nil, damaged(name, "a piece of it cannot be unpacked").Because(err)
+			return nil, damaged(name, "a chunk of it cannot be decompressed").Because(err)
 		}
 	}
 	if !c.is(data) {
-		return nil, damaged(name, "the checksum of a piece is wrong").Because(fmt.Errorf("%s", c.object()))
+		return nil, damaged(name, "the checksum of a chunk is wrong").Because(fmt.Errorf("%s", c.object()))
 	}
 	return data, nil
 }
 
-// holeSize is the unit in which sparse files get holes.
+// holeSize is the granularity of holes in sparse files.
 const holeSize = 64 << 10
 
 var zeros [holeSize]byte
 
-// writeData writes a chunk, and leaves holes for zeros in a sparse file.
+// writeData writes a chunk. In a sparse file it leaves holes for zeros.
 func writeData(w *os.File, data []byte, at int64, sparse bool) error {
 	if !sparse {
 		_, err := w.WriteAt(data, at)

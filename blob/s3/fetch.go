@@ -14,8 +14,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/disk"
 )
 
-// fetch is a tree that is being fetched. It is not evicted before those who wait for it
-// have opened it.
+// fetch is a tree that is being fetched. It is not evicted before its waiters have opened it.
 type fetch struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -24,7 +23,7 @@ type fetch struct {
 	waiters int
 }
 
-// openFetched opens a tree after fetching it, once for all who ask meanwhile.
+// openFetched fetches a tree and opens it. Concurrent callers share one fetch.
 func (s *Store) openFetched(ctx context.Context, name string) (string, func(), error) {
 	s.mu.Lock()
 	f := s.fetches[name]
@@ -57,7 +56,7 @@ func (s *Store) openFetched(ctx context.Context, name string) (string, func(), e
 	return dir, release, err
 }
 
-// leave ends a fetch once its last waiter is gone.
+// leave cancels a fetch once its last waiter is gone.
 func (s *Store) leave(name string, f *fetch) {
 	s.mu.Lock()
 	f.waiters--
@@ -76,7 +75,7 @@ func (s *Store) fetch(ctx context.Context, name string) error {
 	if err := s.bucket.Usable(); err != nil {
 		return err
 	}
-	// Another fetch, which ended just now, may have brought it.
+	// Another fetch may have just finished.
 	if s.Local(name) {
 		return nil
 	}
@@ -99,20 +98,20 @@ func (s *Store) fetch(ctx context.Context, name string) error {
 	if err := s.bucket.download(ctx, s.o.Kind, name, i, d.Dir(), guard, m.mend); err != nil {
 		return err
 	}
-	// A fetch that was given up just now may have brought it all the same.
+	// A cancelled fetch may have completed after all.
 	if err := d.Commit(ctx); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	s.counts.fetches.Add(1)
 	s.counts.fetchBytes.Add(i.transferred())
 	s.log.Info("fetched from the object storage", "kind", s.o.Kind, "name", name, "bytes", i.transferred(), "ms", time.Since(begun).Milliseconds())
-	if s.has(gone, name) { // it was removed meanwhile
+	if s.has(gone, name) { // removed meanwhile
 		return errors.Join(s.local.Remove(context.WithoutCancel(ctx), name), &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist})
 	}
 	return nil
 }
 
-// makeRoom evicts until so many bytes fit on the disk, if they can.
+// makeRoom evicts trees until the given number of bytes fits on the disk, if possible.
 func (s *Store) makeRoom(bytes int64) error {
 	short := func() (int64, error) {
 		free, err := disk.Free(s.root)
@@ -124,27 +123,27 @@ func (s *Store) makeRoom(bytes int64) error {
 		lacking, err = short()
 	}
 	if err == nil && lacking > 0 {
-		err = fmt.Errorf("%d bytes are needed, and %d more are to stay free: %w", bytes, s.o.MinFree, disk.ErrNoRoom)
+		err = fmt.Errorf("%d bytes are needed, and another %d must stay free: %w", bytes, s.o.MinFree, disk.ErrNoRoom)
 	}
 	return err
 }
 
-// evict brings what is here and in the bucket below the bound.
+// evict brings the cached trees below CacheBytes.
 func (s *Store) evict() {
 	if s.o.CacheBytes > 0 {
 		s.evictUntil(func(left, _ int64) bool { return left <= s.o.CacheBytes })
 	}
 }
 
-// cached is a tree that is on this host and in the bucket.
+// cached is a tree that is both on this host and in the bucket.
 type cached struct {
 	name string
 	used time.Time
 	size int64
 }
 
-// evictUntil removes trees from this host that are in the bucket, those first that were
-// used least lately, until enough of them, told what is left and what was freed.
+// evictUntil deletes cached trees from this host, least recently used first, until enough
+// returns true for the bytes left and freed.
 func (s *Store) evictUntil(enough func(left, freed int64) bool) {
 	if s.o.KeepAll || s.bucket.Usable() != nil {
 		return
@@ -153,7 +152,7 @@ func (s *Store) evictUntil(enough func(left, freed int64) bool) {
 	defer s.evicting.Unlock()
 	all, left, err := s.cachedTrees()
 	if err != nil {
-		s.log.Warn("cannot look for what could leave this host's disk", "error", err)
+		s.log.Warn("cannot list the snapshots that could be evicted from this host's disk", "error", err)
 		return
 	}
 	var freed int64
@@ -169,7 +168,7 @@ func (s *Store) evictUntil(enough func(left, freed int64) bool) {
 		}
 		removed, err := s.local.RemoveClosed(c.name)
 		if err != nil {
-			s.log.Warn("cannot remove from this host's disk what is in the object storage", "kind", s.o.Kind, "name", c.name, "error", err)
+			s.log.Warn("cannot evict from this host's disk", "kind", s.o.Kind, "name", c.name, "error", err)
 		}
 		if removed {
 			left, freed = left-c.size, freed+c.size
@@ -188,7 +187,7 @@ func (s *Store) cachedTrees() (all []cached, total int64, err error) {
 	for _, name := range kept {
 		info, err := os.Stat(s.state(indexes, name))
 		if err != nil {
-			continue // removed just now
+			continue // removed meanwhile
 		}
 		size, here := s.localSize(name)
 		if here {
@@ -199,7 +198,7 @@ func (s *Store) cachedTrees() (all []cached, total int64, err error) {
 	return all, total, nil
 }
 
-// localSize is what a tree takes up on this host's disk, if it is there.
+// localSize returns how much disk space a tree uses on this host, if it is there.
 func (s *Store) localSize(name string) (int64, bool) {
 	path := filepath.Join(s.root, name)
 	if _, err := os.Stat(path); err != nil {

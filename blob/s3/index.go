@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// indexName is the object that makes a tree visible.
+	// indexName is the object whose presence makes a tree visible.
 	indexName     = "index.json"
 	indexVersion  = 1
 	maxIndexBytes = 64 << 20
-	// chunkSize is what is sent, checked and retried at once. Smaller ones cost more
-	// requests, larger ones memory.
+	// chunkSize is the unit of transfer, verification and retry. Smaller chunks cost more
+	// requests, larger ones more memory.
 	chunkSize = 8 << 20
-	// inlineBytes is up to what size a file stands in the index itself.
+	// inlineBytes is the size up to which a file is stored in the index itself.
 	inlineBytes = 64 << 10
 	// maxFileBytes keeps sums of sizes from overflowing.
 	maxFileBytes = 1 << 44
 )
 
-// index says what a tree is made of.
+// index lists what a tree consists of.
 type index struct {
 	Version int      `json:"version"`
 	Folders []folder `json:"folders,omitempty"`
@@ -44,24 +44,24 @@ type file struct {
 	Name string      `json:"name"`
 	Mode fs.FileMode `json:"mode"`
 	Size int64       `json:"size"`
-	// Sparse marks a file with holes. Chunks that are all hole are left out.
+	// Sparse marks a file with holes. Chunks that are entirely hole are omitted.
 	Sparse bool    `json:"sparse,omitempty"`
 	Chunks []chunk `json:"chunks,omitempty"`
-	// Data is what is in a small file, instead of chunks.
+	// Data is the content of a small file, instead of chunks.
 	Data []byte `json:"data,omitempty"`
 }
 
 type chunk struct {
 	At   int64 `json:"at"`
 	Size int64 `json:"size"`
-	// SHA256 is of the bytes in the file.
+	// SHA256 is the checksum of the uncompressed bytes.
 	SHA256 string `json:"sha256"`
 	// Stored is the size of the object.
 	Stored int64 `json:"stored"`
 	Zstd   bool  `json:"zstd,omitempty"`
 }
 
-// object is the name of a chunk below its tree.
+// object is the chunk's object name below its tree.
 func (c chunk) object() string {
 	if c.Zstd {
 		return c.SHA256 + ".zst"
@@ -69,7 +69,7 @@ func (c chunk) object() string {
 	return c.SHA256
 }
 
-// size is that of the files, holes included.
+// size is the total size of the files, including holes.
 func (i *index) size() (n int64) {
 	for _, f := range i.Files {
 		n += f.Size
@@ -77,7 +77,7 @@ func (i *index) size() (n int64) {
 	return n
 }
 
-// room is about what the files take up on a disk.
+// room is roughly the disk space of the files.
 func (i *index) room() (n int64) {
 	for _, f := range i.Files {
 		if !f.Sparse {
@@ -91,7 +91,7 @@ func (i *index) room() (n int64) {
 	return n
 }
 
-// transferred is what the objects take up.
+// transferred is the total size of the objects.
 func (i *index) transferred() (n int64) {
 	for _, f := range i.Files {
 		n += int64(len(f.Data))
@@ -104,14 +104,14 @@ func (i *index) transferred() (n int64) {
 
 func (i *index) encode() ([]byte, error) { return json.Marshal(i) }
 
-// decodeIndex reads an index that somebody else may have written.
+// decodeIndex parses and validates an index. It may have been written by anyone.
 func decodeIndex(name string, text []byte) (*index, error) {
 	var i index
 	if err := json.Unmarshal(text, &i); err != nil {
 		return nil, damaged(name, "its index cannot be read").Because(err)
 	}
 	if i.Version != indexVersion {
-		return nil, bothy.Errorf(bothy.CodeUnsupported, "%s has an index of version %d in the object storage, and this server reads %d", name, i.Version, indexVersion).
+		return nil, bothy.Errorf(bothy.CodeUnsupported, "the index of %s in the object storage has version %d, but this server reads version %d", name, i.Version, indexVersion).
 			WithHint("Upgrade this server.")
 	}
 	seen := map[string]bool{}
@@ -170,7 +170,7 @@ func (f *file) check() error {
 	return nil
 }
 
-// index reads the index of a tree; fs.ErrNotExist where there is none.
+// index reads the index of a tree. A missing one is fs.ErrNotExist.
 func (b *Bucket) index(ctx context.Context, kind, name string) (*index, []byte, error) {
 	text, err := b.get(ctx, b.key(kind, name, indexName), maxIndexBytes, 0)
 	if err != nil {
@@ -182,10 +182,10 @@ func (b *Bucket) index(ctx context.Context, kind, name string) (*index, []byte, 
 
 func damaged(name, format string, args ...any) *bothy.Error {
 	return bothy.Errorf(bothy.CodeSnapshotDamaged, "%s is damaged in the object storage: "+format, append([]any{name}, args...)...).
-		WithHint("Nothing was started from it. Use another snapshot of the same sandbox, or a backup of the bucket.")
+		WithHint("Nothing was started from it. Use another snapshot of the same sandbox, or restore the bucket from a backup.")
 }
 
-// Known reads a small file of each tree whose index is in the state of a store.
+// Known returns a small file of each tree whose index is in a store's state folder.
 func Known(state, name string) (map[string][]byte, error) {
 	known := map[string][]byte{}
 	entries, err := os.ReadDir(filepath.Join(state, indexes))
@@ -198,7 +198,7 @@ func Known(state, name string) (map[string][]byte, error) {
 		}
 		text, err := os.ReadFile(filepath.Join(state, indexes, e.Name()))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // just removed
+			continue // removed meanwhile
 		}
 		if err != nil {
 			return nil, err

@@ -12,24 +12,25 @@ import (
 )
 
 const (
-	// uploadsAtOnce are trees. The chunks of all share the bucket's slots.
+	// uploadsAtOnce is the number of trees uploaded at once. Their chunks share the bucket's
+	// slots.
 	uploadsAtOnce = 2
-	// maxBackoff is the longest pause between two tries.
+	// maxBackoff is the longest pause between two attempts.
 	maxBackoff = 30 * time.Second
 )
 
-// upload is a tree that is to be carried to the bucket.
+// upload is a tree that is to be uploaded to the bucket.
 type upload struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
-	done     chan struct{} // closed when it is there, or not wanted any more
-	idle     chan struct{} // takes one, which who works on it holds
+	done     chan struct{} // closed when it is uploaded or no longer wanted
+	idle     chan struct{} // capacity 1; held by the worker that uploads it
 	failures int
 	next     time.Time
 	asked    time.Time
 }
 
-// end waits until no upload or fetch works on it, and wakes those that wait for it.
+// end cancels the upload, waits until no worker is busy with it, and wakes its waiters.
 func (u *upload) end() {
 	u.cancel()
 	u.idle <- struct{}{}
@@ -72,19 +73,19 @@ func (s *Store) WaitKept(ctx context.Context, name string) error {
 		}
 	}
 	if !s.Kept(name) {
-		return fmt.Errorf("%s is not on its way to the object storage: %w", name, fs.ErrNotExist)
+		return fmt.Errorf("%s is not being uploaded to the object storage: %w", name, fs.ErrNotExist)
 	}
 	return nil
 }
 
-// Pending is how many trees are on their way.
+// Pending is the number of trees waiting to be uploaded.
 func (s *Store) Pending() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.uploads)
 }
 
-// Retry has uploads that wait for the storage go on at once.
+// Retry ends the back-off of waiting uploads.
 func (s *Store) Retry() {
 	s.mu.Lock()
 	s.pause, s.failures = time.Time{}, 0
@@ -102,7 +103,7 @@ func (s *Store) signal() {
 	}
 }
 
-// uploader carries one tree after the other until the store is closed.
+// uploader uploads trees one by one until the store is closed.
 func (s *Store) uploader() {
 	for {
 		name, u, wait := s.nextUpload()
@@ -117,7 +118,7 @@ func (s *Store) uploader() {
 			timer.Stop()
 			continue
 		}
-		s.signal() // the other one looks for more
+		s.signal() // let the other uploader look for more
 		err := s.carry(u, name)
 		s.carried(name, u, err)
 		if s.ctx.Err() != nil {
@@ -126,7 +127,7 @@ func (s *Store) uploader() {
 	}
 }
 
-// nextUpload takes the tree whose turn it is, or says how long there is none.
+// nextUpload takes the next tree to upload. If there is none, it returns how long to wait.
 func (s *Store) nextUpload() (name string, u *upload, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +151,7 @@ func (s *Store) nextUpload() (name string, u *upload, wait time.Duration) {
 	return name, u, wait
 }
 
-// carry uploads a tree and remembers that it is there.
+// carry uploads a tree and stores its index.
 func (s *Store) carry(u *upload, name string) error {
 	if err := s.bucket.Usable(); err != nil {
 		return err
@@ -176,14 +177,14 @@ func (s *Store) carry(u *upload, name string) error {
 	return nil
 }
 
-// carried tells those who wait, or has it tried again later.
+// carried handles the outcome of an upload: it wakes the waiters or schedules another attempt.
 func (s *Store) carried(name string, u *upload, err error) {
 	s.mu.Lock()
 	<-u.idle
 	current := s.uploads[name] == u
 	missing := errors.Is(err, fs.ErrNotExist)
 	switch {
-	case !current: // it was removed meanwhile
+	case !current: // removed meanwhile
 	case err == nil || missing:
 		delete(s.uploads, name)
 		s.failures = 0
@@ -203,13 +204,13 @@ func (s *Store) carried(name string, u *upload, err error) {
 	switch {
 	case !current || s.ctx.Err() != nil:
 	case missing:
-		s.log.Error("a tree that was to go to the object storage is not on this host", "kind", s.o.Kind, "name", name, "error", err)
+		s.log.Error("cannot upload to the object storage: the files are not on this host", "kind", s.o.Kind, "name", name, "error", err)
 	case err != nil:
 		level := s.log.Debug
 		if first {
 			level = s.log.Warn
 		}
-		level("cannot carry to the object storage, and go on trying", "kind", s.o.Kind, "name", name, "error", err)
+		level("cannot upload to the object storage; trying again", "kind", s.o.Kind, "name", name, "error", err)
 	default:
 		if s.o.OnKept != nil {
 			s.o.OnKept(name)
@@ -218,7 +219,7 @@ func (s *Store) carried(name string, u *upload, err error) {
 	}
 }
 
-// backoff is how long to wait after so many failures in a row.
+// backoff returns how long to wait after the given number of consecutive failures.
 func backoff(failures int) time.Duration {
 	d := maxBackoff
 	if failures < 6 {

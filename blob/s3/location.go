@@ -13,55 +13,55 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Location is where a bucket is and how it is reached, as the setting blobs says it.
+// Location is where a bucket is and how to reach it, as parsed from the setting blobs.
 type Location struct {
-	// Bucket and Prefix are where objects lie. The prefix is empty or ends in a slash.
+	// Bucket and Prefix locate the objects. Prefix is empty or ends in a slash.
 	Bucket, Prefix string
-	// Endpoint is host and port of the server; TLS says how it is spoken to.
+	// Endpoint is host:port of the server. TLS selects https.
 	Endpoint string
 	TLS      bool
 	Region   string
-	// PathStyle puts the bucket's name into the path and not into the host's name.
+	// PathStyle puts the bucket's name into the path instead of the host name.
 	PathStyle bool
-	// CAFile has the authorities that the server's certificate is checked with; empty
-	// means those of this host.
+	// CAFile contains the authorities to verify the server's certificate with; empty means
+	// those of this host.
 	CAFile string
-	// Encryption is "", AES256 or aws:kms, and KMSKey the key of the latter.
+	// Encryption is "", AES256 or aws:kms, and KMSKey is the key for aws:kms.
 	Encryption, KMSKey string
-	// Credentials is a file of keys in the form of ~/.aws/credentials, and Profile the
-	// part of it; empty means the usual places.
+	// Credentials is a file in the format of ~/.aws/credentials, and Profile a section of it;
+	// empty means the usual places.
 	Credentials, Profile string
 }
 
-// amazon is the endpoint where none is named.
+// amazon is the default endpoint.
 const amazon = "s3.amazonaws.com"
 
 var bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
 
-// parameters are what may follow the question mark.
+// parameters are the allowed query parameters.
 var parameters = []string{"endpoint", "region", "path_style", "ca_file", "sse", "kms_key", "credentials", "profile"}
 
-// ParseLocation reads s3://BUCKET/PREFIX?endpoint=…&region=….
+// ParseLocation parses s3://BUCKET/PREFIX?endpoint=…&region=….
 func ParseLocation(text string) (*Location, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		// What was given is not said: it may hold a password.
+		// Do not repeat the value: it may contain a password.
 		return nil, invalid("blobs is no URL of a bucket").WithHint("Give s3://BUCKET/PREFIX?endpoint=https://HOST, or nothing for this host's disk alone.")
 	}
 	if u.User != nil {
-		return nil, invalid("blobs holds a key").
-			WithHint("Give keys by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or in a file: s3://BUCKET?credentials=/etc/bothy/s3.")
+		return nil, invalid("the URL in blobs contains a key").
+			WithHint("Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a file with the key: s3://BUCKET?credentials=/etc/bothy/s3.")
 	}
 	if u.Scheme != "s3" || !bucketName.MatchString(u.Host) || u.Fragment != "" {
 		return nil, invalid("blobs is no URL of a bucket").WithHint("Give s3://BUCKET/PREFIX?endpoint=https://HOST, or nothing for this host's disk alone.")
 	}
 	q, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return nil, invalid("what follows the ? in blobs cannot be read").WithHint("Write it as in s3://BUCKET?endpoint=https://HOST&region=REGION.")
+		return nil, invalid("the query of the URL in blobs is invalid").WithHint("Write it as in s3://BUCKET?endpoint=https://HOST&region=REGION.")
 	}
 	for key, values := range q {
 		if !slices.Contains(parameters, key) {
-			return nil, invalid("blobs has a parameter %q", key).WithHint("Those that there are: %s.", strings.Join(parameters, ", "))
+			return nil, invalid("blobs has an unknown parameter %q", key).WithHint("The parameters are %s.", strings.Join(parameters, ", "))
 		}
 		if len(values) > 1 {
 			return nil, invalid("blobs has %s twice", key).WithHint("Give it once.")
@@ -91,7 +91,7 @@ func ParseLocation(text string) (*Location, error) {
 func (l *Location) setEndpoint(text string) error {
 	e, err := url.Parse(text)
 	if err != nil || (e.Scheme != "https" && e.Scheme != "http") || e.Host == "" || strings.Trim(e.Path, "/") != "" || e.User != nil || e.RawQuery != "" {
-		return invalid("blobs has an endpoint that is no address of a server").WithHint("Give endpoint=https://HOST or https://HOST:PORT; http:// speaks without TLS.")
+		return invalid("the endpoint in blobs is not the URL of a server").WithHint("Give endpoint=https://HOST or https://HOST:PORT; http:// does not use TLS.")
 	}
 	l.Endpoint, l.TLS = e.Host, e.Scheme == "https"
 	return nil
@@ -105,10 +105,10 @@ func (l *Location) check() error {
 		}
 	case "aws:kms":
 	default:
-		return invalid("blobs has sse=%s", l.Encryption).WithHint("Give AES256 or aws:kms; nothing leaves it to the bucket.")
+		return invalid("blobs has sse=%s", l.Encryption).WithHint("Give AES256 or aws:kms, or omit sse to use the bucket's default.")
 	}
 	if l.Profile != "" && l.Credentials == "" {
-		return invalid("blobs has a profile without a file").WithHint("Give credentials=FILE, too; or set AWS_PROFILE in the server's environment.")
+		return invalid("blobs has profile without credentials").WithHint("Add credentials=FILE, or set AWS_PROFILE in the server's environment.")
 	}
 	for name, path := range map[string]string{"ca_file": l.CAFile, "credentials": l.Credentials} {
 		if path == "" {
@@ -119,13 +119,13 @@ func (l *Location) check() error {
 			if pe := (*os.PathError)(nil); errors.As(err, &pe) {
 				reason = pe.Err
 			}
-			return invalid("blobs: the file of %s cannot be read: %v", name, reason).WithHint("Check the path %s and its permissions.", path)
+			return invalid("blobs: cannot read the file in %s: %v", name, reason).WithHint("Check the path %s and its permissions.", path)
 		}
 	}
 	return nil
 }
 
-// String names the place for people, without anything secret.
+// String names the place for people. It contains no secrets.
 func (l *Location) String() string {
 	return fmt.Sprintf("s3://%s/%s at %s", l.Bucket, l.Prefix, l.Endpoint)
 }

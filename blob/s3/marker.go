@@ -16,19 +16,20 @@ import (
 	"github.com/bothy-dev/bothy/internal/random"
 )
 
-// markerName is the object that says whose a bucket is.
+// markerName is the object that records who owns a bucket.
 const markerName = "bothy.json"
 
 type marker struct {
 	Format int `json:"format"`
-	// Owner names the servers that share the bucket: those with one key for secrets.
+	// Owner identifies the servers that share the bucket: those with the same secrets.key.
 	Owner string `json:"owner"`
-	// Place names the bucket, or the prefix in it, wherever it is copied.
+	// Place identifies the bucket, or the prefix in it, even if it is copied elsewhere.
 	Place     string    `json:"place,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
 }
 
-// id names the place. Marks of servers that kept no records of places name none.
+// id returns the id of the place. Markers from before places were recorded contain none, so it
+// is derived.
 func (m *marker) id() string {
 	if m.Place != "" {
 		return m.Place
@@ -42,9 +43,9 @@ const markerFormat = 1
 // tryFolder is where Try writes.
 const tryFolder = "try"
 
-// Place is a place in object storage as the records have it: ID is what its mark says,
-// Location where it was when it was used last, and Used says that it is the one that is used
-// and not one that is about to be marked.
+// Place is a place in object storage as recorded in the database. ID is the id in its marker,
+// Location its last known location, and Used says that it is in use rather than about to be
+// marked.
 type Place struct {
 	ID, Location string
 	CreatedAt    time.Time
@@ -54,26 +55,27 @@ type Place struct {
 // Places are the records of places.
 type Places interface {
 	Places(ctx context.Context) ([]Place, error)
-	// AddPlace writes down a place that is about to be marked.
+	// AddPlace records a place that is about to be marked.
 	AddPlace(ctx context.Context, p Place) error
-	// UsePlace makes a place the one that is used unless another is, and returns that which is.
+	// UsePlace makes a place the one in use, unless another is, and returns the one in use.
 	UsePlace(ctx context.Context, p Place) (Place, error)
 }
 
-// Claim says who wants to use a bucket.
+// Claim identifies a server that wants to use a bucket.
 type Claim struct {
 	Owner string
 	// Places are the owner's records of places.
 	Places Places
-	// Used says that there are records of what lies in the bucket.
+	// Used says that the records mention objects in the bucket.
 	Used bool
-	// Adopt takes a place that is the owner's, or that is empty, whatever lay in another.
+	// Adopt accepts a place that has the same owner or is empty, even if the records name
+	// another.
 	Adopt bool
 }
 
-// Claim finds out whether the place is the one that the owner's records name, and makes it so
-// where they name none and it is empty. Every error but ErrUnavailable is that nothing may be
-// read or written there.
+// Claim checks that the place is the one in the owner's records. If they name none and the
+// place is empty, it becomes that. After any error except ErrUnavailable, nothing may be read
+// or written there.
 func (b *Bucket) Claim(ctx context.Context, c Claim) error {
 	p, err := b.claim(ctx, c)
 	b.mu.Lock()
@@ -82,8 +84,8 @@ func (b *Bucket) Claim(ctx context.Context, c Claim) error {
 	return err
 }
 
-// Check finds out whether a claimed bucket still has its mark. One that has lost it, or has
-// another, is not used until it is claimed again.
+// Check verifies that a claimed bucket still has its marker. If it is gone or different, the
+// bucket is not used until it is claimed again.
 func (b *Bucket) Check(ctx context.Context) error {
 	m, err := b.marker(ctx)
 	b.mu.Lock()
@@ -94,8 +96,8 @@ func (b *Bucket) Check(ctx context.Context) error {
 	case errors.Is(err, fs.ErrNotExist):
 		err = b.noMark(Place{Location: b.Location.String(), CreatedAt: b.since})
 	case err == nil && m.id() != b.place:
-		err = bothy.Errorf(bothy.CodeConflict, "%s was made another server's, on %s", b.Location, m.CreatedAt.Format(time.DateOnly)).
-			WithHint("Restore what was in it. Nothing is read or written there until then.")
+		err = bothy.Errorf(bothy.CodeConflict, "%s was claimed by another server on %s", b.Location, m.CreatedAt.Format(time.DateOnly)).
+			WithHint("Restore its contents. Until then nothing is read or written there.")
 	}
 	if b.unfit == nil && err != nil {
 		b.unfit = err
@@ -103,7 +105,7 @@ func (b *Bucket) Check(ctx context.Context) error {
 	return err
 }
 
-// Place is what the mark of a claimed bucket says.
+// Place is the id in the marker of a claimed bucket.
 func (b *Bucket) Place() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -114,7 +116,7 @@ func (b *Bucket) claim(ctx context.Context, c Claim) (p Place, err error) {
 	if err := b.checkKeys(); err != nil {
 		return Place{}, err
 	}
-	// A place that is used has had its mark for as long, so they are read before it.
+	// Read the records before the marker: a place in use was marked before it was recorded so.
 	known, err := c.Places.Places(ctx)
 	if err != nil {
 		return Place{}, err
@@ -124,7 +126,7 @@ func (b *Bucket) claim(ctx context.Context, c Claim) (p Place, err error) {
 		if err := b.mark(ctx, c, known); err != nil {
 			return Place{}, err
 		}
-		m, err = b.newMarker(ctx) // another may have been quicker
+		m, err = b.newMarker(ctx) // another server may have been faster
 	}
 	if err != nil {
 		return Place{}, err
@@ -139,8 +141,8 @@ func (b *Bucket) claim(ctx context.Context, c Claim) (p Place, err error) {
 	return b.use(ctx, c, m)
 }
 
-// use makes the place with a mark the one that is used, if it is one that the records name.
-// They are read after the mark: who marks a place has told them before.
+// use makes a marked place the one in use if the records name it. They are read after the
+// marker: whoever marks a place records it first.
 func (b *Bucket) use(ctx context.Context, c Claim, m *marker) (Place, error) {
 	p := Place{ID: m.id(), Location: b.Location.String(), CreatedAt: m.CreatedAt}
 	named := m.Place == "" || c.Adopt
@@ -155,9 +157,9 @@ func (b *Bucket) use(ctx context.Context, c Claim, m *marker) (Place, error) {
 		named = named || known.ID == p.ID
 	}
 	if !named {
-		return Place{}, bothy.Errorf(bothy.CodeConflict, "%s is in use with another database, since %s: this one has no record of it", b.Location, m.CreatedAt.Format(time.DateOnly)).
-			WithHint("Name that database in the setting store, or an empty bucket or prefix in the setting blobs. " +
-				"To take this one over, run `bothy migrate --blobs-adopt`: what no record names is deleted from it after snapshots.grace_hours.")
+		return Place{}, bothy.Errorf(bothy.CodeConflict, "%s has been in use with another database since %s: this database has no record of it", b.Location, m.CreatedAt.Format(time.DateOnly)).
+			WithHint("Set store to that database, or blobs to an empty bucket or prefix. " +
+				"To take this place over, run `bothy migrate --blobs-adopt`: what no record names is deleted from it after snapshots.grace_hours.")
 	}
 	used, err := c.Places.UsePlace(ctx, p)
 	if err != nil {
@@ -170,11 +172,11 @@ func (b *Bucket) use(ctx context.Context, c Claim, m *marker) (Place, error) {
 }
 
 func (b *Bucket) notThePlace(used Place) error {
-	return bothy.Errorf(bothy.CodeConflict, "%s is not the place that the records name, which was %s when it was used last", b.Location, used.Location).
-		WithHint("Correct the setting blobs. To move, copy everything there, also %s; to start with this one instead, run `bothy migrate --blobs-adopt`. Nothing was changed.", markerName)
+	return bothy.Errorf(bothy.CodeConflict, "%s is not the place in the records, which was last used as %s", b.Location, used.Location).
+		WithHint("Correct the setting blobs. To move, copy everything there, including %s; to use this place instead, run `bothy migrate --blobs-adopt`. Nothing was changed.", markerName)
 }
 
-// mark marks an empty place as the owner's, unless another server does so first.
+// mark writes the owner's marker to an empty place, unless another server does so first.
 func (b *Bucket) mark(ctx context.Context, c Claim, known []Place) error {
 	now := time.Now().UTC().Truncate(time.Second)
 	p := Place{ID: random.Hex(16), Location: b.Location.String(), CreatedAt: now}
@@ -189,7 +191,7 @@ func (b *Bucket) mark(ctx context.Context, c Claim, known []Place) error {
 		}
 	}
 	if c.Used && !c.Adopt {
-		return bothy.Errorf(bothy.CodeConflict, "%s has no mark of this server, but its records say that snapshots lie there: it is the wrong bucket, or was emptied", b.Location).
+		return bothy.Errorf(bothy.CodeConflict, "%s has no marker, but the records say that it contains snapshots: it is the wrong bucket, or was emptied", b.Location).
 			WithHint("Correct the setting blobs, or restore the bucket. Nothing was changed.")
 	}
 	names, err := b.names(ctx, b.Location.Prefix, 3)
@@ -199,13 +201,13 @@ func (b *Bucket) mark(ctx context.Context, c Claim, known []Place) error {
 	if slices.Contains(names, markerName) {
 		return nil
 	}
-	// A test object that could not be removed does no harm.
+	// Ignore a leftover test object.
 	names = slices.DeleteFunc(names, func(name string) bool { return name == tryFolder })
 	if len(names) > 0 && !lost {
-		return bothy.Errorf(bothy.CodeConflict, "%s holds objects that are not Bothy's, such as %s", b.Location, names[0]).
+		return bothy.Errorf(bothy.CodeConflict, "%s contains objects that Bothy did not write, such as %s", b.Location, names[0]).
 			WithHint("Give an empty bucket, or a prefix of its own: s3://%s/bothy?….", b.Location.Bucket)
 	}
-	// The other hosts of a cluster find it in the records once they find the mark.
+	// Record it first, so that other hosts that find the marker find its record too.
 	if err := c.Places.AddPlace(ctx, p); err != nil {
 		return err
 	}
@@ -219,17 +221,17 @@ func (b *Bucket) mark(ctx context.Context, c Claim, known []Place) error {
 	return nil
 }
 
-// noMark is the error of a place without a mark while the records name one.
+// noMark is the error for a place without a marker while the records name one.
 func (b *Bucket) noMark(used Place) error {
 	if used.Location != b.Location.String() {
 		return b.notThePlace(used)
 	}
-	return bothy.Errorf(bothy.CodeConflict, "%s has lost the mark that it had since %s: the bucket was emptied, or made anew", b.Location, used.CreatedAt.Format(time.DateOnly)).
-		WithHint("Restore what was in it. To do without, run `bothy migrate --blobs-adopt`: snapshots on the disks of hosts are then carried there again, and the others are lost. Nothing was changed.")
+	return bothy.Errorf(bothy.CodeConflict, "%s has lost its marker of %s: the bucket was emptied or recreated", b.Location, used.CreatedAt.Format(time.DateOnly)).
+		WithHint("Restore its contents. To continue without them, run `bothy migrate --blobs-adopt`: snapshots on the hosts' disks are uploaded again, and the others are lost. Nothing was changed.")
 }
 
-// newMarker reads a marker that was just written, by this server or another. Some storage
-// says that it is there before it can be read.
+// newMarker reads a marker that was just written. Some storage reports an object before it can
+// be read.
 func (b *Bucket) newMarker(ctx context.Context) (m *marker, err error) {
 	for pause := 10 * time.Millisecond; pause < 3*time.Second; pause *= 2 {
 		if m, err = b.marker(ctx); !errors.Is(err, fs.ErrNotExist) {
@@ -241,10 +243,10 @@ func (b *Bucket) newMarker(ctx context.Context) (m *marker, err error) {
 		case <-time.After(pause):
 		}
 	}
-	return nil, fmt.Errorf("%w: %s has a new mark that cannot be read yet", ErrUnavailable, b.Location)
+	return nil, fmt.Errorf("%w: %s has a new marker that cannot be read yet", ErrUnavailable, b.Location)
 }
 
-// marker reads the marker; fs.ErrNotExist where there is none.
+// marker reads the marker. A missing one is fs.ErrNotExist.
 func (b *Bucket) marker(ctx context.Context) (*marker, error) {
 	text, err := b.get(ctx, b.key(markerName), 64<<10, 0)
 	if err != nil {
@@ -258,7 +260,7 @@ func (b *Bucket) marker(ctx context.Context) (*marker, error) {
 	return &m, nil
 }
 
-// checkKeys says so when there are no keys to speak with.
+// checkKeys returns an error if there are no keys for the storage.
 func (b *Bucket) checkKeys() error {
 	v, err := b.creds.GetWithContext(b.client.CredContext())
 	if err == nil && v.AccessKeyID != "" {
@@ -268,7 +270,7 @@ func (b *Bucket) checkKeys() error {
 		WithHint("Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the server's environment, or give credentials=FILE in the setting blobs.").Because(err)
 }
 
-// Owner returns whose the place is, without changing anything; "" where there is no mark.
+// Owner returns the owner in the marker without changing anything; "" if there is no marker.
 func (b *Bucket) Owner(ctx context.Context) (string, error) {
 	if err := b.checkKeys(); err != nil {
 		return "", err
@@ -283,7 +285,7 @@ func (b *Bucket) Owner(ctx context.Context) (string, error) {
 	return m.Owner, nil
 }
 
-// Try writes, reads, lists and removes an object, and says what does not work.
+// Try writes, reads, lists and deletes an object, and returns what fails.
 func (b *Bucket) Try(ctx context.Context, name string) error {
 	if err := b.checkKeys(); err != nil {
 		return err
@@ -302,18 +304,18 @@ func (b *Bucket) tryObject(ctx context.Context, key string, text []byte) error {
 		return err
 	}
 	if string(got) != string(text) {
-		return fmt.Errorf("%s gave back other bytes than were written", b.Location)
+		return fmt.Errorf("%s returned different bytes than were written", b.Location)
 	}
 	sizes, err := b.list(ctx, key)
 	if err != nil {
 		return err
 	}
 	if len(sizes) != 1 {
-		return bothy.Errorf(bothy.CodeStore, "%s does not list what was just written", b.Location).WithHint("Bothy needs storage that is consistent: what is written is listed at once.")
+		return bothy.Errorf(bothy.CodeStore, "%s does not list what was just written", b.Location).WithHint("Bothy requires strongly consistent storage: what is written must be listed at once.")
 	}
 	if err := b.put(ctx, key, []byte("other"), true); !errors.Is(err, fs.ErrExist) {
-		return bothy.Errorf(bothy.CodeUnsupported, "%s overwrites objects although it is told not to (If-None-Match)", b.Location).
-			WithHint("Use a server or version that knows conditional writes.")
+		return bothy.Errorf(bothy.CodeUnsupported, "%s ignores If-None-Match and overwrites objects", b.Location).
+			WithHint("Use a server or version that supports conditional writes.")
 	}
 	return nil
 }

@@ -15,16 +15,16 @@ import (
 	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
-// Piece is a part of a file of a tree, or, without a file, the tree's index.
+// Piece is a part of a file of a tree or, if File is empty, the tree's index.
 type Piece struct {
 	Name, File string
 	At, Size   int64
 }
 
-// MaxPiece is how large a piece can be.
+// MaxPiece is the size limit of a piece.
 const MaxPiece = maxIndexBytes
 
-// Piece reads a piece of a tree that is on this host's disk. What is not there is fs.ErrNotExist.
+// Piece reads a piece of a tree on this host's disk. A missing one is fs.ErrNotExist.
 func (s *Store) Piece(ctx context.Context, p Piece) ([]byte, error) {
 	if err := s.local.CheckName(p.Name); err != nil {
 		return nil, err
@@ -56,27 +56,26 @@ func readPiece(path string, at, size int64) ([]byte, error) {
 	return data, nil
 }
 
-// is reports whether bytes are those of a chunk.
+// is reports whether data is the content of the chunk.
 func (c *chunk) is(data []byte) bool {
 	sum := sha256.Sum256(data)
 	return int64(len(data)) == c.Size && hex.EncodeToString(sum[:]) == c.SHA256
 }
 
-// wrong reports whether an error is that the bucket has other bytes than were written there, or
-// none.
+// wrong reports whether an error means that an object is missing or damaged.
 func wrong(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || bothy.ErrorCode(err) == bothy.CodeSnapshotDamaged
 }
 
-// mender writes again what a tree has lost in the bucket, if anybody still has it.
+// mender repairs a tree in the bucket with pieces that other hosts still have.
 type mender struct {
 	s               *Store
 	name            string
 	found, repaired atomic.Int64
 }
 
-// mend returns the bytes of a chunk that the bucket has damaged, by another host's disk, and writes
-// them to the bucket again.
+// mend fetches the bytes of a damaged chunk from another host's disk, and writes them to the
+// bucket again.
 func (m *mender) mend(ctx context.Context, f *file, c *chunk) ([]byte, error) {
 	m.found.Add(1)
 	if m.s.o.Elsewhere == nil {
@@ -97,7 +96,7 @@ func (m *mender) mend(ctx context.Context, f *file, c *chunk) ([]byte, error) {
 	return data, nil
 }
 
-// put writes a chunk to the bucket again. Where that fails the next who needs it does.
+// put writes a chunk to the bucket again. If that fails, the next reader tries again.
 func (m *mender) put(ctx context.Context, c *chunk, data []byte) {
 	s := m.s
 	err := failpoint.Hit("s3.mend")
@@ -105,13 +104,13 @@ func (m *mender) put(ctx context.Context, c *chunk, data []byte) {
 		err = s.bucket.putChunk(ctx, s.bucket.key(s.o.Kind, m.name)+"/", c, data)
 	}
 	if err != nil {
-		s.log.Warn("a damaged piece in the object storage could not be written again", "kind", s.o.Kind, "name", m.name, "error", err)
+		s.log.Warn("cannot repair a damaged chunk in the object storage", "kind", s.o.Kind, "name", m.name, "error", err)
 		return
 	}
 	m.repaired.Add(1)
 }
 
-// tell counts what was found, and says so.
+// tell logs and counts the damage that was found.
 func (m *mender) tell() {
 	found, repaired := m.found.Load(), m.repaired.Load()
 	if found == 0 {
@@ -119,13 +118,13 @@ func (m *mender) tell() {
 	}
 	m.s.counts.damaged.Add(found)
 	m.s.counts.repaired.Add(repaired)
-	m.s.log.Error("the object storage had damaged pieces", "kind", m.s.o.Kind, "name", m.name, "pieces", found, "written_again", repaired)
+	m.s.log.Error("chunks in the object storage were damaged", "kind", m.s.o.Kind, "name", m.name, "chunks", found, "repaired", repaired)
 	if m.s.o.OnDamage != nil {
 		m.s.o.OnDamage(m.name, int(found), int(repaired))
 	}
 }
 
-// putChunk stores a chunk as its index says.
+// putChunk stores a chunk in the form that its index describes.
 func (b *Bucket) putChunk(ctx context.Context, prefix string, c *chunk, data []byte) error {
 	if c.Zstd {
 		packed := buffers.Get().(*[]byte)
@@ -135,8 +134,8 @@ func (b *Bucket) putChunk(ctx context.Context, prefix string, c *chunk, data []b
 	return b.put(ctx, prefix+c.object(), data, false)
 }
 
-// mendIndex asks other hosts for the index of a tree that the bucket has damaged, and writes it
-// there again.
+// mendIndex fetches a damaged or missing index from another host, and writes it to the bucket
+// again.
 func (s *Store) mendIndex(ctx context.Context, name string, err error) (*index, []byte, error) {
 	if !wrong(err) {
 		return nil, nil, err
@@ -164,15 +163,15 @@ func (s *Store) mendIndex(ctx context.Context, name string, err error) (*index, 
 	m.found.Add(1)
 	defer m.tell()
 	if err := s.bucket.put(ctx, s.bucket.key(s.o.Kind, name, indexName), text, false); err != nil {
-		s.log.Warn("a damaged index in the object storage could not be written again", "kind", s.o.Kind, "name", name, "error", err)
+		s.log.Warn("cannot repair a damaged index in the object storage", "kind", s.o.Kind, "name", name, "error", err)
 	} else {
 		m.repaired.Add(1)
 	}
 	return i, text, nil
 }
 
-// Mend looks whether the trees that are both on this host and in the bucket have lost anything
-// there, and writes that again. It lists, and reads nothing that is there.
+// Mend checks, by listing, whether trees on this host have lost objects in the bucket, and
+// writes those again.
 func (s *Store) Mend(ctx context.Context) error {
 	if err := s.bucket.Usable(); err != nil {
 		return err
@@ -214,7 +213,7 @@ func (s *Store) mendTree(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	// What another host has deleted is not brought back.
+	// Do not restore what another host has deleted.
 	if named, err := s.o.Named(ctx, name); err != nil || !named {
 		return err
 	}

@@ -174,14 +174,14 @@ func TestABucketAndADatabaseKnowEachOther(t *testing.T) {
 	if !was.Used || len(d.all) != 1 {
 		t.Errorf("the records: %+v", d.all)
 	}
-	wants(t, "another empty one", second, c, "is not the place that the records name")
+	wants(t, "another empty one", second, c, "is not the place in the records")
 	if keys := server.Objects(t, "second"); len(keys) > 0 {
 		t.Errorf("the wrong one was written to: %v", keys)
 	}
 	others := Claim{Owner: "me", Places: &database{}}
 	wants(t, "another database's", first, others, "in use with another database")
 	wants(t, "another database's empty one", second, others, "")
-	wants(t, "one that another database marked", second, c, "is not the place that the records name")
+	wants(t, "one that another database marked", second, c, "is not the place in the records")
 	wants(t, "another cluster's", first, Claim{Owner: "other", Places: d, Adopt: true}, "belongs to another server")
 
 	mark := server.Get(t, "first", markerName)
@@ -196,11 +196,11 @@ func TestABucketAndADatabaseKnowEachOther(t *testing.T) {
 	if now := d.all[0]; now.ID != was.ID || now.Location == was.Location {
 		t.Errorf("after the move the records have %+v", now)
 	}
-	wants(t, "the emptied one by its old name", first, c, "is not the place that the records name")
+	wants(t, "the emptied one by its old name", first, c, "is not the place in the records")
 
 	c.Adopt = true
 	server.Put(t, "first", "photo.jpg", "x")
-	wants(t, "things of others", first, c, "not Bothy's")
+	wants(t, "things of others", first, c, "that Bothy did not write")
 	if err := server.Remove("moved", markerName); err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestAnEarlierMarkIsAccepted(t *testing.T) {
 	for range 2 {
 		wants(t, "without records", url, Claim{Owner: "me", Places: d, Used: true}, "")
 	}
-	wants(t, "with another's records", url, Claim{Owner: "me", Places: &database{all: []Place{{ID: "x", Used: true}}}}, "is not the place that the records name")
+	wants(t, "with another's records", url, Claim{Owner: "me", Places: &database{all: []Place{{ID: "x", Used: true}}}}, "is not the place in the records")
 }
 
 // Hosts that start at the same time with a new bucket agree about it, whoever of them is the first.

@@ -21,37 +21,36 @@ import (
 	"github.com/bothy-dev/bothy/internal/wholefile"
 )
 
-// Options are what a store is told.
+// Options configure a Store.
 type Options struct {
-	// Kind is the part of the bucket that the trees lie in, such as snapshots.
+	// Kind is the part of the bucket with the trees, such as snapshots.
 	Kind string
-	// State is a folder for what the store must remember.
+	// State is a folder for the store's own state.
 	State string
-	// CacheBytes bounds what trees that are in the bucket take up on this host as well; 0
-	// is no bound.
+	// CacheBytes limits the disk space of trees that are also in the bucket; 0 means no limit.
 	CacheBytes int64
-	// KeepAll evicts nothing, also where the disk is short of room.
+	// KeepAll disables eviction, even when the disk is full.
 	KeepAll bool
-	// MinFree is how many bytes of the disk stay free.
+	// MinFree is how many bytes of the disk must stay free.
 	MinFree int64
-	// Grace is how long what was removed stays in the bucket.
+	// Grace is how long a removed tree stays in the bucket.
 	Grace time.Duration
-	// Named reports whether the records know a tree. What they know is not removed from
-	// the bucket, and nothing is while they cannot be asked.
+	// Named reports whether the records name a tree. Trees that they name are not deleted from
+	// the bucket, and none are while it fails.
 	Named func(ctx context.Context, name string) (bool, error)
-	// Doubtful says that the records may lack something: then nothing is removed.
+	// Doubtful says that the records may be incomplete: then nothing is deleted.
 	Doubtful bool
-	// OnKept is told of each tree that was asked to be kept, when it is in the bucket.
+	// OnKept is called for each tree passed to Keep once it is in the bucket.
 	OnKept func(name string)
-	// Elsewhere asks other hosts for a piece of a tree that they have on their disks, until good
-	// accepts one. It is an error where none has it; nil where there are no others.
+	// Elsewhere asks other hosts for a piece of a tree on their disks, until good accepts one.
+	// It returns an error if none has it. It is nil if there are no other hosts.
 	Elsewhere func(ctx context.Context, p Piece, good func([]byte) bool) error
-	// OnDamage is told of a tree of which pieces in the bucket were wrong or missing, and how
-	// many of them were written again.
+	// OnDamage is called with the number of missing or damaged pieces of a tree in the bucket,
+	// and how many of them were repaired.
 	OnDamage func(name string, found, repaired int)
 	Log      *slog.Logger
 
-	// now and backoff are for tests.
+	// now and backoff are replaced in tests.
 	now     func() time.Time
 	backoff func(failures int) time.Duration
 }
@@ -70,10 +69,10 @@ type Store struct {
 
 	mu      sync.Mutex
 	uploads map[string]*upload
-	wake    chan struct{} // takes one
+	wake    chan struct{} // capacity 1
 	fetches map[string]*fetch
 	sizes   map[string]int64 // of local trees, on disk
-	// pause is until when no upload begins, since the storage is away.
+	// pause is until when no upload starts, since the storage is unavailable.
 	pause    time.Time
 	failures int
 
@@ -81,27 +80,28 @@ type Store struct {
 	counts   counts
 }
 
-// counts are of what was carried to the bucket and back.
+// counts are totals since the store was opened.
 type counts struct {
 	uploads, uploadFailures, uploadBytes atomic.Int64
 	fetches, fetchFailures, fetchBytes   atomic.Int64
 	damaged, repaired                    atomic.Int64
 }
 
-// Reading is how a store does at one moment, and what it did since it was opened.
+// Reading is the state of a store, with totals since it was opened.
 type Reading struct {
-	// Pending are on their way to the bucket, and Oldest is for how long one of them has been.
+	// Pending is the number of trees waiting to be uploaded, and Oldest how long the oldest has
+	// waited.
 	Pending int
 	Oldest  time.Duration
 
 	Uploads, UploadFailures, UploadBytes int64
 	Fetches, FetchFailures, FetchBytes   int64
-	// Damaged are chunks that were wrong or missing in the bucket, and Repaired those that
+	// Damaged are chunks that were damaged or missing in the bucket, and Repaired those that
 	// were written again.
 	Damaged, Repaired int64
 }
 
-// Reading takes a reading.
+// Reading returns the current state.
 func (s *Store) Reading() Reading {
 	c := &s.counts
 	r := Reading{
@@ -120,8 +120,8 @@ func (s *Store) Reading() Reading {
 
 var _ blob.Remote = (*Store)(nil)
 
-// Open returns the store with its local trees in root. One process at a time may have it
-// open. Nothing is read from or written to the bucket before it is claimed.
+// Open returns the store with its local trees in root. Only one process at a time may have it
+// open. The bucket is not accessed until it is claimed.
 func Open(root string, b *Bucket, o Options) (*Store, error) {
 	local, err := dir.Open(root)
 	if err != nil {
@@ -156,10 +156,10 @@ func Open(root string, b *Bucket, o Options) (*Store, error) {
 	return s, nil
 }
 
-// placeFile names the place that the state is of.
+// placeFile records which place the state belongs to.
 const placeFile = "place"
 
-// Settle forgets what is known of another place than the one that the bucket is now.
+// Settle discards state that belongs to another place than the bucket's current one.
 func (s *Store) Settle() error {
 	path := filepath.Join(s.o.State, placeFile)
 	was, err := os.ReadFile(path)
@@ -189,7 +189,7 @@ func (s *Store) Settle() error {
 	return os.Rename(draft, path)
 }
 
-// Has reports whether the bucket has a tree, whatever is known here.
+// Has asks the bucket whether it has a tree.
 func (s *Store) Has(ctx context.Context, name string) (bool, error) {
 	_, _, err := s.bucket.index(ctx, s.o.Kind, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -198,7 +198,7 @@ func (s *Store) Has(ctx context.Context, name string) (bool, error) {
 	return err == nil, err
 }
 
-// Close ends what is under way. Uploads continue when they are asked for again.
+// Close stops uploads and fetches. Uploads continue after the next Keep.
 func (s *Store) Close() {
 	s.stop()
 	s.work.Wait()
@@ -206,9 +206,9 @@ func (s *Store) Close() {
 
 // The folders of the state.
 const (
-	// indexes has the indexes of trees that are in the bucket.
+	// indexes contains the indexes of trees in the bucket.
 	indexes = "index"
-	// gone has the times at which trees were removed that may still be there.
+	// gone contains the removal times of trees that may still be in the bucket.
 	gone = "gone"
 )
 
@@ -228,7 +228,7 @@ func (s *Store) Create(ctx context.Context, name string) (blob.Draft, error) {
 	return &draft{d, s, name}, nil
 }
 
-// draft commits to this host. The name must not be taken in the bucket either.
+// draft commits to this host, unless the bucket already has a tree of that name.
 type draft struct {
 	blob.Draft
 	s    *Store
@@ -242,7 +242,7 @@ func (d *draft) Commit(ctx context.Context) error {
 	return d.Draft.Commit(ctx)
 }
 
-// Open opens a tree on this host, and fetches it first where it is only in the bucket.
+// Open opens a tree on this host. If it is only in the bucket, it is fetched first.
 func (s *Store) Open(ctx context.Context, name string) (string, func(), error) {
 	dir, release, err := s.local.Open(ctx, name)
 	if !errors.Is(err, fs.ErrNotExist) || s.has(gone, name) {
@@ -254,13 +254,13 @@ func (s *Store) Open(ctx context.Context, name string) (string, func(), error) {
 	return s.openFetched(ctx, name)
 }
 
-// used makes a tree one of the last that are evicted.
+// used marks a tree as most recently used.
 func (s *Store) used(name string) {
 	now := s.o.now()
-	_ = os.Chtimes(s.state(indexes, name), now, now) // without an index it is not evicted
+	_ = os.Chtimes(s.state(indexes, name), now, now) // fails without an index, but such a tree is not evicted anyway
 }
 
-// Remove removes a tree here at once, and from the bucket after the grace time.
+// Remove deletes a tree here at once, and from the bucket after the grace time.
 func (s *Store) Remove(ctx context.Context, name string) error {
 	if err := s.local.CheckName(name); err != nil {
 		return err
@@ -284,7 +284,7 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 	return removeFile(s.state(indexes, name))
 }
 
-// List names the trees that are on this host, or are known to it.
+// List names the trees on this host and those whose index it has.
 func (s *Store) List(ctx context.Context) ([]string, error) {
 	names, err := s.local.List(ctx)
 	if err != nil {
@@ -322,7 +322,7 @@ func (s *Store) Size(ctx context.Context, name string) (int64, error) {
 	return i.size(), nil
 }
 
-// ReadFile reads a small file: on this host, or out of the tree's index.
+// ReadFile reads a small file, from this host or from the tree's index.
 func (s *Store) ReadFile(ctx context.Context, name, file string) ([]byte, error) {
 	dir, release, err := s.local.Open(ctx, name)
 	if err == nil {
@@ -344,7 +344,7 @@ func (s *Store) ReadFile(ctx context.Context, name, file string) ([]byte, error)
 	return nil, &fs.PathError{Op: "read", Path: name + "/" + file, Err: fs.ErrNotExist}
 }
 
-// indexOf reads the index of a tree, of this host's copy or the bucket's, which it keeps.
+// indexOf reads the index of a tree from this host, or else from the bucket, and keeps it.
 func (s *Store) indexOf(ctx context.Context, name string) (*index, error) {
 	text, err := os.ReadFile(s.state(indexes, name))
 	if err == nil {
@@ -366,7 +366,7 @@ func (s *Store) indexOf(ctx context.Context, name string) (*index, error) {
 	return i, s.remember(indexes, name, text)
 }
 
-// fetchError is what somebody is told whose tree could not be fetched.
+// fetchError turns an error of a fetch into one for the caller.
 func (s *Store) fetchError(name string, err error) error {
 	var be *bothy.Error
 	switch {
@@ -376,15 +376,15 @@ func (s *Store) fetchError(name string, err error) error {
 		return err
 	case errors.Is(err, disk.ErrNoRoom) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
 		return bothy.Errorf(bothy.CodeDiskFull, "the host's disk has no room to fetch %s from the object storage", name).
-			WithHint("Delete snapshots that are not needed, or ask the operator for space; nothing was lost.").Because(err)
+			WithHint("Delete unneeded snapshots, or ask the operator for disk space. Nothing was lost.").Because(err)
 	}
-	e := bothy.Errorf(bothy.CodeStore, "the object storage with %s cannot be reached", name).
-		WithHint("Try again; nothing was lost. `bothy doctor` on the server's host says what is wrong with it.").Because(err)
+	e := bothy.Errorf(bothy.CodeStore, "cannot reach the object storage to fetch %s", name).
+		WithHint("Try again; nothing was lost. Run `bothy doctor` on the server's host to find the cause.").Because(err)
 	e.RetryAfter = 5 * time.Second
 	return e
 }
 
-// remember writes a file of the state, durably.
+// remember writes a file of the state durably.
 func (s *Store) remember(folder, name string, text []byte) error {
 	return wholefile.Write(s.state(folder, name), text, 0o600)
 }

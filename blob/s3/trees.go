@@ -8,8 +8,8 @@ import (
 	"github.com/bothy-dev/bothy/internal/disk"
 )
 
-// PutTree stores the files of a folder as a tree, which is there whole or not at all. One of
-// its name that is there already stays: who asks for it knows what must be in it.
+// PutTree stores the files of a folder as a tree, completely or not at all. If the name exists,
+// its tree stays: the caller ensures that a name always has the same contents.
 func (b *Bucket) PutTree(ctx context.Context, kind, name, dir string) error {
 	if err := b.Usable(); err != nil {
 		return err
@@ -24,8 +24,8 @@ func (b *Bucket) PutTree(ctx context.Context, kind, name, dir string) error {
 	return err
 }
 
-// GetTree writes the files of a tree into a folder, each piece compared with its sum, and
-// leaves so many bytes of the disk free. A tree that is not there is fs.ErrNotExist.
+// GetTree writes the files of a tree into a folder, verifies their checksums, and leaves the
+// given number of bytes of the disk free. A missing tree is fs.ErrNotExist.
 func (b *Bucket) GetTree(ctx context.Context, kind, name, dir string, free int64) error {
 	if err := b.Usable(); err != nil {
 		return err
@@ -35,12 +35,12 @@ func (b *Bucket) GetTree(ctx context.Context, kind, name, dir string, free int64
 		return err
 	}
 	other := func(context.Context, *file, *chunk) ([]byte, error) {
-		return nil, errors.New("the caller asks the other hosts")
+		return nil, errors.New("no repair: the caller asks the other hosts")
 	}
 	return b.download(ctx, kind, name, i, dir, &disk.Guard{Dir: dir, Min: free}, other)
 }
 
-// RemoveTree removes a tree. One that is not there is no error.
+// RemoveTree deletes a tree. Removing a missing tree is no error.
 func (b *Bucket) RemoveTree(ctx context.Context, kind, name string) error {
 	if err := b.Usable(); err != nil {
 		return err

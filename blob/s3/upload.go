@@ -19,7 +19,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
-// buffers are of chunkSize.
+// buffers holds buffers of chunkSize.
 var buffers = sync.Pool{New: func() any { b := make([]byte, chunkSize); return &b }}
 
 var encoder = sync.OnceValue(func() *zstd.Encoder {
@@ -30,8 +30,8 @@ var encoder = sync.OnceValue(func() *zstd.Encoder {
 	return e
 })
 
-// upload carries the tree in dir to the bucket, and returns its index once that is there.
-// What an upload before this one left is used. It may be called again at any time.
+// upload uploads the tree in dir and returns its index once that is stored. It reuses the
+// chunks of an interrupted upload, so it may be repeated at any time.
 func (b *Bucket) upload(ctx context.Context, kind, name, dir string) (*index, []byte, error) {
 	if err := failpoint.Hit("s3.upload"); err != nil {
 		return nil, nil, err
@@ -72,19 +72,19 @@ func (b *Bucket) upload(ctx context.Context, kind, name, dir string) (*index, []
 	return i, text, failpoint.Hit("s3.committed")
 }
 
-// sameTree accepts a tree that is there already if it has the same files.
+// sameTree accepts an existing tree if it has the same files.
 func (b *Bucket) sameTree(ctx context.Context, kind, name string, want *index) (*index, []byte, error) {
 	got, text, err := b.index(ctx, kind, name)
 	if err != nil {
 		return nil, nil, err
 	}
 	if !got.sameFiles(want) {
-		return nil, nil, fmt.Errorf("%s is in %s already, with other files: %w", name, b.Location, fs.ErrExist)
+		return nil, nil, fmt.Errorf("%s already exists in %s with different files: %w", name, b.Location, fs.ErrExist)
 	}
 	return got, text, nil
 }
 
-// sameFiles compares what is in the files. How chunks are stored may differ.
+// sameFiles compares the contents of files. How chunks are stored may differ.
 func (i *index) sameFiles(o *index) bool {
 	if len(i.Files) != len(o.Files) {
 		return false
@@ -103,7 +103,7 @@ func (i *index) sameFiles(o *index) bool {
 	return true
 }
 
-// compareSizes finds what the storage has said to have and has not.
+// compareSizes returns an error if the storage lacks chunks that it has accepted.
 func (b *Bucket) compareSizes(ctx context.Context, kind, name string, i *index) error {
 	there, err := b.list(ctx, b.key(kind, name)+"/")
 	if err != nil {
@@ -112,23 +112,23 @@ func (b *Bucket) compareSizes(ctx context.Context, kind, name string, i *index) 
 	for _, f := range i.Files {
 		for _, c := range f.Chunks {
 			if size, ok := there[c.object()]; !ok || size != c.Stored {
-				return fmt.Errorf("%w: it accepted %s of %s, and lists %d bytes of it instead of %d", ErrUnavailable, c.object(), name, size, c.Stored)
+				return fmt.Errorf("%w: it accepted %s of %s, but lists %d bytes of it instead of %d", ErrUnavailable, c.object(), name, size, c.Stored)
 			}
 		}
 	}
 	return nil
 }
 
-// compareIndex finds that the storage has said to have an index and has not.
+// compareIndex returns an error if the storage lacks an index that it has accepted.
 func (b *Bucket) compareIndex(ctx context.Context, kind, name string, text []byte) error {
 	got, err := b.get(ctx, b.key(kind, name, indexName), maxIndexBytes, int64(len(text)))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !bytes.Equal(got, text) {
-		return fmt.Errorf("%w: it accepted the index of %s, and has not what was sent", ErrUnavailable, name)
+		return fmt.Errorf("%w: it accepted the index of %s, but does not return what was sent", ErrUnavailable, name)
 	}
 	return err
 }
 
-// scan lists what lies in a folder, with the bytes of what is small.
+// scan lists the files in a folder, with the contents of small ones.
 func scan(dir string) (*index, error) {
 	i := &index{Version: indexVersion}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -148,7 +148,7 @@ func scan(dir string) (*index, error) {
 			i.Folders = append(i.Folders, folder{name, info.Mode().Perm()})
 			return nil
 		case !info.Mode().IsRegular():
-			return fmt.Errorf("%s is no plain file", path)
+			return fmt.Errorf("%s is not a regular file", path)
 		}
 		f := file{Name: name, Mode: info.Mode().Perm(), Size: info.Size()}
 		if f.Size <= inlineBytes {
@@ -162,7 +162,7 @@ func scan(dir string) (*index, error) {
 	return i, err
 }
 
-// uploadFile sends the chunks of a file that are not there, several at once.
+// uploadFile uploads the missing chunks of a file concurrently.
 func (b *Bucket) uploadFile(ctx context.Context, kind, name, dir string, f *file, there map[string]int64) error {
 	if f.Size <= inlineBytes {
 		return nil
@@ -183,14 +183,14 @@ func (b *Bucket) uploadFile(ctx context.Context, kind, name, dir string, f *file
 	return err
 }
 
-// pieces cuts a file into chunks. In a sparse one those without data are left out.
+// pieces cuts a file into chunks. In a sparse file, chunks without data are omitted.
 func (f *file) pieces(r *os.File) (chunks []chunk, err error) {
 	for at := int64(0); at < f.Size; at += chunkSize {
 		size := min(chunkSize, f.Size-at)
 		if f.Sparse {
 			data, err := unix.Seek(int(r.Fd()), at, unix.SEEK_DATA)
 			if errors.Is(err, unix.ENXIO) {
-				break // only a hole is left
+				break // the rest is a hole
 			}
 			if err == nil && data >= at+size {
 				continue
@@ -215,7 +215,7 @@ func (b *Bucket) uploadChunk(ctx context.Context, prefix string, r *os.File, c *
 	c.SHA256, c.Stored, c.Zstd = hex.EncodeToString(sum[:]), c.Size, false
 	packed := buffers.Get().(*[]byte)
 	defer buffers.Put(packed)
-	// What does not get smaller by an eighth is not worth unpacking.
+	// Savings of less than an eighth are not worth decompressing.
 	if small := encoder().EncodeAll(data, (*packed)[:0]); int64(len(small)) < c.Size-c.Size/8 {
 		data, c.Stored, c.Zstd = small, int64(len(small)), true
 	}
@@ -228,7 +228,7 @@ func (b *Bucket) uploadChunk(ctx context.Context, prefix string, r *os.File, c *
 	return failpoint.Hit("s3.chunk")
 }
 
-// each does something with every chunk, several at once, until one fails.
+// each calls do for every chunk, several at once, until one fails.
 func (b *Bucket) each(ctx context.Context, chunks []chunk, do func(context.Context, *chunk) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -1,5 +1,4 @@
-// Package s3test runs an S3 server for tests, with a proxy in front that can be told to
-// misbehave.
+// Package s3test runs an S3 server for tests, behind a proxy that can inject faults.
 package s3test
 
 import (
@@ -49,15 +48,15 @@ type Server struct {
 	seen   []string // what was asked for, as METHOD /path
 }
 
-// Faults are what stands between a client and the server. Each is asked for every request.
+// Faults are injected between a client and the server. Each is called for every request.
 type Faults struct {
-	// Away ends connections without an answer.
+	// Away closes the connection without a response.
 	Away func(r *http.Request) bool
-	// Cut ends the answer after so many bytes, where it is above 0.
+	// Cut truncates the response after the returned number of bytes, if that is above 0.
 	Cut func(r *http.Request) int64
-	// Answer changes what is answered.
+	// Answer changes the body of the response.
 	Answer func(r *http.Request, body []byte) []byte
-	// Lose has an object accepted and not kept.
+	// Lose has an object accepted and not stored.
 	Lose func(r *http.Request) bool
 	// Before is called first, and may wait.
 	Before func(r *http.Request)
@@ -74,7 +73,7 @@ func Start(t testing.TB) *Server {
 	return StartIn(t, t.TempDir())
 }
 
-// StartIn is Start for a folder of the caller's, which leaves the environment alone.
+// StartIn is Start with the caller's folder. It does not change the environment.
 func StartIn(t testing.TB, dir string) *Server {
 	t.Helper()
 	s := &Server{dir: dir, direct: freeport.ForTest(t)}
@@ -109,7 +108,7 @@ func StartIn(t testing.TB, dir string) *Server {
 	return s
 }
 
-// program is the server's, which is built when it is not there.
+// program returns the path of the server's program, building it if needed.
 func program(t testing.TB) string {
 	t.Helper()
 	_, here, _, _ := runtime.Caller(0)
@@ -216,7 +215,7 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// Spoil has all requests from now on meet these faults, and returns how to end them.
+// Spoil injects faults into all following requests until mend is called.
 func (s *Server) Spoil(f Faults) (mend func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,10 +239,10 @@ func (s *Server) Asked(prefix string) (all []string) {
 	return all
 }
 
-// Endpoint is where the server is spoken to, faults included.
+// Endpoint is the URL of the proxy, where faults are injected.
 func (s *Server) Endpoint() string { return s.proxy.URL }
 
-// Bucket makes a bucket, and returns the URL of the setting blobs for it.
+// Bucket creates a bucket, and returns its URL for the setting blobs.
 func (s *Server) Bucket(t testing.TB, name string) string {
 	t.Helper()
 	if err := s.Client.MakeBucket(context.Background(), name, minio.MakeBucketOptions{}); err != nil {
@@ -252,7 +251,7 @@ func (s *Server) Bucket(t testing.TB, name string) string {
 	return s.URL(name)
 }
 
-// URL is the setting blobs for a bucket.
+// URL is the value of the setting blobs for a bucket.
 func (s *Server) URL(bucket string) string {
 	return "s3://" + bucket + "?endpoint=" + url.QueryEscape(s.Endpoint()) + "&region=" + Region + "&path_style=true"
 }
@@ -269,7 +268,7 @@ func (s *Server) Objects(t testing.TB, bucket string) (keys []string) {
 	return keys
 }
 
-// Remove removes an object, without its writer's knowledge.
+// Remove deletes an object behind its writer's back.
 func (s *Server) Remove(bucket, key string) error {
 	return s.Client.RemoveObject(context.Background(), bucket, key, minio.RemoveObjectOptions{})
 }
