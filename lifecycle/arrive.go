@@ -17,9 +17,9 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Arrive takes a sandbox that another host offers. body is read only where there is room for
-// it. take makes it this host's in the database, and reports whether it did. On an error
-// nothing of it is here, and it is still the other host's.
+// Arrive receives a sandbox from another host. body is read only if there is capacity. take
+// makes this host the owner in the database, and reports whether it did. On an error nothing of
+// it stays here, and the other host still owns it.
 func (s *Service) Arrive(ctx context.Context, o store.Offer, body io.Reader, take func(context.Context, *store.Sandbox) (bool, error)) error {
 	a := &arrival{s: s, offer: o, take: take}
 	defer a.held.Run()
@@ -33,7 +33,7 @@ func (s *Service) Arrive(ctx context.Context, o store.Offer, body io.Reader, tak
 	if err := failpoint.Hit("move.received"); err != nil {
 		return err
 	}
-	// From here on nothing more is needed of the other host.
+	// From here on the other host is not needed any more.
 	if err := a.wake(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (s *Service) Arrive(ctx context.Context, o store.Offer, body io.Reader, tak
 	return nil
 }
 
-// arrival is one sandbox that comes from another host.
+// arrival is a sandbox that is arriving from another host.
 type arrival struct {
 	s     *Service
 	offer store.Offer
@@ -49,20 +49,20 @@ type arrival struct {
 
 	t           *bothy.Template
 	reservation *admission.Reservation
-	// last is what the sandbox is woken from.
+	// last is the snapshot that the sandbox is restored from.
 	last *frozen
 	kept []blob.Draft
 	ids  []string
 
-	// held is given back in any case, and undo is done where the sandbox does not come.
+	// held is always released, and undo runs if the sandbox does not arrive.
 	held, undo cleanup.Stack
 }
 
-// admit refuses what this host cannot take.
+// admit returns an error if this host cannot take the sandbox.
 func (a *arrival) admit(ctx context.Context) (err error) {
 	s, o := a.s, a.offer
 	if s.Here(o.ID) {
-		return bothy.Errorf(bothy.CodeConflict, "sandbox %s is here already", o.ID)
+		return bothy.Errorf(bothy.CodeConflict, "sandbox %s is already on this host", o.ID)
 	}
 	if a.t, err = s.templateOf(ctx, o.ProjectID, o.Template, o.TemplateDigest); err != nil {
 		return err
@@ -78,11 +78,11 @@ func (a *arrival) admit(ctx context.Context) (err error) {
 		release, why := s.holdBuild(e, o.Build)
 		a.held.Add(release)
 		if why != "" {
-			return bothy.Errorf(bothy.CodeConflict, "this host cannot wake memory of engine build %s, %s", o.Build, why).
+			return bothy.Errorf(bothy.CodeConflict, "this host cannot restore memory of engine build %s, %s", o.Build, why).
 				WithHint("Move it to a host with that build.")
 		}
 		if host := e.Info().Host; !host.Wakes(o.Processor) {
-			return bothy.Errorf(bothy.CodeConflict, "this host cannot wake memory that was written on another processor, %s: it has %s", o.Processor, missing(host, o.Processor)).
+			return bothy.Errorf(bothy.CodeConflict, "this host cannot restore memory that was written on another processor, %s: it has %s", o.Processor, missing(host, o.Processor)).
 				WithHint("Move it to a host with such a processor: `bothy host ls -o json` lists them.")
 		}
 	}
@@ -96,7 +96,7 @@ func (a *arrival) admit(ctx context.Context) (err error) {
 	return nil
 }
 
-// receive writes the files of the snapshots, as drafts.
+// receive writes the files of the snapshots into drafts.
 func (a *arrival) receive(ctx context.Context, body io.Reader) error {
 	s := a.s
 	from, err := snapshot.NewReceiver(body)
@@ -113,7 +113,7 @@ func (a *arrival) receive(ctx context.Context, body io.Reader) error {
 			return cutOff(err)
 		}
 		if m.SandboxID != a.offer.ID || m.ProjectID != "" && m.ProjectID != a.offer.ProjectID {
-			return bothy.Errorf(bothy.CodeInvalid, "snapshot %s is not of sandbox %s", m.ID, a.offer.ID)
+			return bothy.Errorf(bothy.CodeInvalid, "snapshot %s does not belong to sandbox %s", m.ID, a.offer.ID)
 		}
 		draft, err := s.o.Blobs.Create(ctx, m.ID)
 		if err != nil {
@@ -130,13 +130,13 @@ func (a *arrival) receive(ctx context.Context, body io.Reader) error {
 		a.kept, a.ids = append(a.kept, draft), append(a.ids, m.ID)
 	}
 	if a.offer.Running() != (a.last != nil) {
-		return bothy.Errorf(bothy.CodeInvalid, "what came of sandbox %s is not what was offered", a.offer.ID)
+		return bothy.Errorf(bothy.CodeInvalid, "the snapshots received for sandbox %s do not match the offer", a.offer.ID)
 	}
-	// What is kept is safe before the sandbox is this host's.
+	// Make its snapshots durable before this host owns the sandbox.
 	for i, draft := range a.kept {
 		id := a.ids[i]
 		if s.remote == nil {
-			// It may have been here before.
+			// A copy may be left from when the sandbox was here before.
 			if err := s.o.Blobs.Remove(ctx, id); err != nil {
 				return err
 			}
@@ -154,7 +154,7 @@ func (a *arrival) receive(ctx context.Context, body io.Reader) error {
 	return nil
 }
 
-// cutOff is what is said of a stream that ends early, unless something is known better.
+// cutOff returns the error for a stream that ends early.
 func cutOff(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return bothy.Errorf(bothy.CodeConflict, "the other host stopped sending").Because(err)
@@ -162,10 +162,10 @@ func cutOff(err error) error {
 	return snapshotError(err)
 }
 
-// wake makes the sandbox this host's, awake if it was.
+// wake makes this host the owner, and resumes the sandbox if it was running.
 func (a *arrival) wake(ctx context.Context) error {
 	s := a.s
-	// Who comes for it from the moment on that it is here waits.
+	// Requests that already find the sandbox here must wait.
 	unlock, err := s.ledger.LockFor(ctx, a.offer.ID)
 	if err != nil {
 		return err
@@ -176,7 +176,7 @@ func (a *arrival) wake(ctx context.Context) error {
 		return err
 	}
 	if sb.Moving != a.offer.Attempt {
-		return bothy.Errorf(bothy.CodeConflict, "the other host has changed its mind about sandbox %s", sb.ID)
+		return bothy.Errorf(bothy.CodeConflict, "the other host has cancelled the move of sandbox %s", sb.ID)
 	}
 	if !a.offer.Running() {
 		if err := a.own(ctx, sb); err != nil {
@@ -189,7 +189,7 @@ func (a *arrival) wake(ctx context.Context) error {
 	defer cancel()
 	machine, how, err := s.restoreMachine(bounded, sb, a.t, a.last, false)
 	if bothy.ErrorCode(err) == bothy.CodeConflict {
-		// It has just left this host, and its machine here is not gone yet.
+		// The sandbox has just left this host, and its old machine still exists.
 		machine, how, err = s.restoreMachine(bounded, sb, a.t, a.last, true)
 	}
 	if err != nil {
@@ -197,7 +197,7 @@ func (a *arrival) wake(ctx context.Context) error {
 	}
 	a.undo.Add(func() { s.machines.Destroy(machine) })
 	if how.Kind != bothy.SnapshotMemory {
-		return bothy.Errorf(bothy.CodeConflict, "its memory cannot be woken on this host: %s", how.Detail)
+		return bothy.Errorf(bothy.CodeConflict, "its memory cannot be restored on this host: %s", how.Detail)
 	}
 	s.sees(sb, a.last.m)
 	l, err := s.machines.Attach(ctx, sb, machine, a.last.m.GuestKey)
@@ -205,7 +205,7 @@ func (a *arrival) wake(ctx context.Context) error {
 		return err
 	}
 	a.undo.Add(l.Detach)
-	// Nothing leaves it until it is this host's.
+	// Keep its network closed until this host owns it.
 	shut := *sb
 	shut.Network = bothy.Network{Mode: bothy.NetworkOff}
 	if err := s.machines.Identify(bounded, l, &shut, a.t, instance.NewSteps()); err != nil {
@@ -217,7 +217,7 @@ func (a *arrival) wake(ctx context.Context) error {
 	info := s.engines.Get(sb.Engine).Info()
 	sb.GuestKey, sb.EngineState, sb.Acceleration, sb.Kernel = shut.GuestKey, machine.State(), info.Acceleration, info.Kernel
 	sb.MeterState = s.o.Meter.Starting(ctx, sb, l.Reading)
-	// It sleeps in nothing: what it was carried in is gone.
+	// The snapshot that carried its memory is not kept.
 	sb.State, sb.SnapshotID, sb.EarlierSnapshotID = bothy.StateRunning, sb.EarlierSnapshotID, ""
 	if err := failpoint.Hit("move.awake"); err != nil {
 		return err
@@ -226,15 +226,15 @@ func (a *arrival) wake(ctx context.Context) error {
 		return err
 	}
 	if err := instance.OpenNetwork(l.Gateway, sb); err != nil {
-		s.log.Error("the network of a sandbox that was moved here stays shut", "sandbox", sb.ID, "error", err)
+		s.log.Error("cannot open the network of a sandbox that moved here", "sandbox", sb.ID, "error", err)
 	}
 	a.arrived(sb)
 	s.track(l, sb, a.reservation)
 	return nil
 }
 
-// own makes the sandbox this host's. Where no answer comes the database is asked until it
-// says whose it is.
+// own makes this host the owner. If the result is unknown, it asks the database until it is
+// known.
 func (a *arrival) own(ctx context.Context, sb *store.Sandbox) error {
 	s := a.s
 	sb.Moving = a.offer.Attempt
@@ -242,7 +242,7 @@ func (a *arrival) own(ctx context.Context, sb *store.Sandbox) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		taken, err := a.take(ctx, sb)
 		if err == nil && !taken {
-			// An attempt before, whose answer was lost, may have done it.
+			// An earlier attempt may have succeeded although its answer was lost.
 			taken, err = a.mine(ctx, sb)
 		}
 		switch {
@@ -252,11 +252,11 @@ func (a *arrival) own(ctx context.Context, sb *store.Sandbox) error {
 		case err == nil:
 			return bothy.Errorf(bothy.CodeConflict, "the other host has taken sandbox %s back", sb.ID)
 		case s.background.Err() != nil:
-			// The next server finds out whether what is here is its own.
+			// The next server finds out whether it owns what is here.
 			a.undo.Release()
 			return err
 		}
-		s.log.Warn("it is not known whether a sandbox that is moved here is this host's", "sandbox", sb.ID, "error", err)
+		s.log.Warn("cannot determine whether this host owns a sandbox that is moving here; trying again", "sandbox", sb.ID, "error", err)
 		select {
 		case <-s.background.Done():
 		case <-time.After(wait):
@@ -264,7 +264,7 @@ func (a *arrival) own(ctx context.Context, sb *store.Sandbox) error {
 	}
 }
 
-// mine reports whether a sandbox is this host's, as it was stored by take.
+// mine reports whether the database has this host as the owner.
 func (a *arrival) mine(ctx context.Context, sb *store.Sandbox) (bool, error) {
 	own, err := a.s.o.Store.OwnSandboxesInState(ctx, sb.State)
 	for _, o := range own {
@@ -275,11 +275,11 @@ func (a *arrival) mine(ctx context.Context, sb *store.Sandbox) (bool, error) {
 	return false, err
 }
 
-// arrived notes that a sandbox is this host's.
+// arrived records that the sandbox is here.
 func (a *arrival) arrived(sb *store.Sandbox) {
 	a.s.departures.remove(sb.ID)
 	for _, id := range a.ids {
 		a.s.keep(id)
 	}
-	a.s.log.Info("a sandbox was moved here", "sandbox", sb.ID, "state", sb.State, "snapshots", fmt.Sprint(len(a.ids)))
+	a.s.log.Info("a sandbox moved here", "sandbox", sb.ID, "state", sb.State, "snapshots", fmt.Sprint(len(a.ids)))
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// budgetRetry is how long after a sandbox could not be paused the next try is.
+// budgetRetry is the pause after a failed attempt to pause a sandbox.
 const budgetRetry = time.Minute
 
-// PauseOverBudget pauses what runs of a project, or, with a root, of that
-// sandbox's tree. What cannot be paused runs on and is tried again later: work
-// is never thrown away for money.
+// PauseOverBudget pauses the running sandboxes of a project or, with a root, of that sandbox's
+// tree. A sandbox that cannot be paused keeps running and is tried again later: it is never
+// ended for exceeding a budget.
 func (s *Service) PauseOverBudget(ctx context.Context, project, root string) {
 	now := s.clock.Now()
 	s.mu.Lock()
@@ -35,20 +35,20 @@ func (s *Service) PauseOverBudget(ctx context.Context, project, root string) {
 func (s *Service) pauseOver(ctx context.Context, id string) {
 	unlock, err := s.ledger.LockToWork(ctx, id)
 	if err != nil {
-		return // it is looked at again
+		return // the meter calls again
 	}
 	defer unlock()
 	sb, err := s.ledger.Sandbox(ctx, id)
 	if err != nil || sb.State != bothy.StateRunning || s.o.Meter.Allow(sb) == nil {
 		return
 	}
-	// A full storage of snapshots must not be a way to keep running.
+	// An exhausted snapshot quota must not be a way to keep running.
 	_, err = s.pauseLocked(beyondQuota(ctx), id, bothy.PauseOptions{})
 	if err == nil {
-		s.log.Info("paused a sandbox whose budget is used up", "sandbox", id)
+		s.log.Info("paused a sandbox whose budget is exhausted", "sandbox", id)
 		return
 	}
-	s.log.Error("cannot pause a sandbox whose budget is used up", "sandbox", id, "error", err)
+	s.log.Error("cannot pause a sandbox whose budget is exhausted", "sandbox", id, "error", err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l := s.instances[id]; l != nil {
@@ -61,12 +61,12 @@ func (s *Service) Tell(ctx context.Context, typ, project, sandbox string, data m
 	s.ledger.EmitFor(ctx, typ, sandbox, project, data)
 }
 
-// giveBudget makes a new sandbox the root of a tree with a budget of its own, or
-// part of the tree that it comes from. It is called before anything is started.
+// giveBudget makes a new sandbox the root of a tree with its own budget, or part of the tree of
+// its parent. It is called before anything is started.
 func (s *Service) giveBudget(ctx context.Context, sb *store.Sandbox, amount float64, from string) error {
 	if amount != 0 && from != "" {
-		return invalid("the sandbox counts against the budget of sandbox %s, which it comes from", from).
-			WithHint("Leave budget out, or change that one.")
+		return invalid("the sandbox counts against the budget of its ancestor, sandbox %s", from).
+			WithHint("Omit budget, or change that sandbox's budget.")
 	}
 	sb.BudgetRoot = from
 	if amount == 0 {
@@ -89,7 +89,7 @@ func (s *Service) dropBudget(ctx context.Context, sb *store.Sandbox) {
 	}
 }
 
-// rootOf is the root of the tree that a snapshot's sandbox counts against.
+// rootOf returns the root of the budget tree of a snapshot's sandbox.
 func (s *Service) rootOf(ctx context.Context, n *bothy.Snapshot) string {
 	sb, err := s.ledger.Sandbox(ctx, n.SandboxID)
 	if err != nil || sb.ProjectID != n.ProjectID {
@@ -98,7 +98,7 @@ func (s *Service) rootOf(ctx context.Context, n *bothy.Snapshot) string {
 	return sb.BudgetRoot
 }
 
-// changeBudget gives the tree of a sandbox another budget.
+// changeBudget changes the budget of a sandbox's tree.
 func (s *Service) changeBudget(ctx context.Context, sb *store.Sandbox, amount float64) error {
 	if sb.BudgetRoot == "" {
 		if amount == 0 {
@@ -113,7 +113,7 @@ func (s *Service) changeBudget(ctx context.Context, sb *store.Sandbox, amount fl
 	return s.o.Meter.SetTreeBudget(ctx, sb.BudgetRoot, sb.ProjectID, amount)
 }
 
-// budgetOf is what the tree of a sandbox may spend; 0 means any amount.
+// budgetOf returns what the tree of a sandbox may spend; 0 means no limit.
 func (s *Service) budgetOf(sb *store.Sandbox) float64 {
 	if sb.BudgetRoot == "" {
 		return 0
@@ -135,9 +135,9 @@ func (s *Service) restoreBudget(ctx context.Context, sb *store.Sandbox, limit fl
 	}
 }
 
-// checkRoomToPause refuses one more sandbox that is to be paused when its time is up
-// to a project whose snapshots take up all that they may: it is paused all the same
-// then, since a full storage must not be a way to run on.
+// checkRoomToPause refuses a new sandbox with on_timeout pause if its project's snapshot quota
+// is exhausted. Running ones are paused regardless, since an exhausted quota must not be a way
+// to keep running.
 func (s *Service) checkRoomToPause(ctx context.Context, sb *store.Sandbox) error {
 	if sb.OnTimeout != bothy.TimeoutPause || sb.TimeoutSeconds == 0 {
 		return nil
@@ -147,12 +147,12 @@ func (s *Service) checkRoomToPause(ctx context.Context, sb *store.Sandbox) error
 		return err
 	}
 	e := bothy.AsError(err)
-	return bothy.Errorf(bothy.CodeQuota, "%s, and this sandbox is to be paused when its time is up", e.Detail).
-		WithHint("Delete snapshots that are not needed, or use on_timeout terminate.").Because(err)
+	return bothy.Errorf(bothy.CodeQuota, "%s, and this sandbox would be paused at its timeout", e.Detail).
+		WithHint("Delete unneeded snapshots, or use on_timeout terminate.").Because(err)
 }
 
-// forgetBudgets drops the budgets of trees of which nothing lives or can be
-// looked up any more.
+// forgetBudgets drops the budgets of trees without live sandboxes whose root is no longer
+// stored.
 func (s *Service) forgetBudgets(ctx context.Context) {
 	trees := s.o.Meter.Trees()
 	if len(trees) == 0 {
@@ -160,7 +160,7 @@ func (s *Service) forgetBudgets(ctx context.Context) {
 	}
 	alive, err := s.o.Store.SandboxesInState(ctx, bothy.LiveStates...)
 	if err != nil {
-		s.log.Warn("cannot look for budgets that are no longer needed", "error", err)
+		s.log.Warn("cannot look for unneeded budgets", "error", err)
 		return
 	}
 	needed := map[string]bool{}

@@ -11,16 +11,16 @@ import (
 	"github.com/bothy-dev/bothy/snapshot"
 )
 
-// Builds keeps builds of engines for as long as they are needed.
+// Builds keeps engine builds for as long as they are needed.
 type Builds interface {
-	// Sweep removes the builds that no machine holds and that no snapshot needs, and
-	// returns their names. It asks needed, which counts snapshots by build, once it
-	// knows what is held.
+	// Sweep deletes the builds that no machine holds and no snapshot needs, and returns their
+	// names. It calls needed, which counts snapshots by build, after it knows which builds are
+	// held.
 	Sweep(ctx context.Context, needed func(context.Context) (map[string]int, error)) ([]string, error)
 }
 
-// holdBuild keeps the build that wrote some memory until it is released, or says why its
-// memory cannot be woken, as the end of a sentence.
+// holdBuild keeps the build that wrote some memory until it is released. If the memory cannot
+// be restored, why is the reason, worded as the end of a sentence.
 func (s *Service) holdBuild(e bothy.Engine, build string) (release func(), why string) {
 	none := func() {}
 	own := e.Info().Build
@@ -33,25 +33,25 @@ func (s *Service) holdBuild(e bothy.Engine, build string) (release func(), why s
 	}
 	release, err := keeper.HoldBuild(build)
 	if err != nil {
-		s.log.Warn("memory of another engine build cannot be woken", "build", build, "own", own, "error", err)
+		s.log.Warn("cannot restore memory of another engine build", "build", build, "own", own, "error", err)
 		return none, bothy.AsError(err).Detail
 	}
 	return release, ""
 }
 
-// foreignBuild says why this server could not wake the memory of a machine, or "". A
-// sandbox outlives the server that started it, and so the engine build.
+// foreignBuild says why this server could not restore the memory of a machine, or "". A sandbox
+// outlives the server that started it, so its engine build may be an older one.
 func (s *Service) foreignBuild(engine, build string) string {
 	release, why := s.holdBuild(s.engines.Get(engine), build)
 	release()
 	if why == "" {
 		return ""
 	}
-	return fmt.Sprintf("the sandbox was started by engine build %s, %s: the snapshot holds its files, without its processes", build, why)
+	return fmt.Sprintf("the sandbox was started by engine build %s, %s: the snapshot contains its files without its processes", build, why)
 }
 
-// sweepBuilds removes the engine builds that nothing needs any more. Machines that this
-// server has not taken over yet may need any.
+// sweepBuilds deletes the engine builds that nothing needs. Machines that this server has not
+// attached to yet may need any build.
 func (s *Service) sweepBuilds(ctx context.Context) error {
 	s.mu.Lock()
 	unknown := len(s.unattached) > 0
@@ -73,10 +73,10 @@ func (s *Service) NeededBuilds(ctx context.Context) (map[string]int, error) {
 	for _, id := range ids {
 		text, err := blob.ReadFile(ctx, s.o.Blobs, id, snapshot.ManifestName)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // just deleted, or nothing could be woken from it
+			continue // just deleted, or nothing can be restored from it
 		}
 		if err != nil {
-			return nil, fmt.Errorf("which build snapshot %s needs is not known: %w", id, err)
+			return nil, fmt.Errorf("cannot determine which engine build snapshot %s needs: %w", id, err)
 		}
 		build := snapshot.BuildOf(text)
 		if build != "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// CreateTemplate makes a template of a sandbox; see bothy.TemplateCapturer.
+// CreateTemplate creates a template from a sandbox; see bothy.TemplateCapturer.
 func (s *Service) CreateTemplate(ctx context.Context, id string, req bothy.TemplateCapture) (*bothy.Template, error) {
 	if _, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite); err != nil {
 		return nil, err
@@ -19,12 +19,12 @@ func (s *Service) CreateTemplate(ctx context.Context, id string, req bothy.Templ
 	if !bothy.ValidTemplateName(req.Name) {
 		_, err := bothy.ParseTemplateRef(req.Name)
 		if err == nil {
-			err = invalid("%q names an image and not a template", req.Name).WithHint("Leave the digest out.")
+			err = invalid("%q names an image, not a template", req.Name).WithHint("Omit the digest.")
 		}
 		return nil, err
 	}
 	if s.o.TemplateMaker == nil {
-		return nil, bothy.Errorf(bothy.CodeUnsupported, "this server makes no templates of sandboxes")
+		return nil, bothy.Errorf(bothy.CodeUnsupported, "this server cannot create templates from sandboxes")
 	}
 	sb, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Service) CreateTemplate(ctx context.Context, id string, req bothy.Templ
 		Materials: []bothy.Material{{Name: base.Ref(), Digest: base.Digest}}, StartedAt: &t.CreatedAt,
 	}
 	if req.Memory {
-		if base.Start != nil && base.Memory == nil { // a build is about to end
+		if base.Start != nil && base.Memory == nil { // the last step of a template build
 			t.Start, t.Source, t.Origin = base.Start, base.Source, base.Origin
 		}
 		return t, s.captureMemory(ctx, sb, t, base)
@@ -53,7 +53,7 @@ func (s *Service) CreateTemplate(ctx context.Context, id string, req bothy.Templ
 	return t, s.captureFiles(ctx, sb, t, base)
 }
 
-// captureFiles makes a template of the files of a sandbox that runs or is paused.
+// captureFiles creates a template from the files of a running or paused sandbox.
 func (s *Service) captureFiles(ctx context.Context, sb *store.Sandbox, t, base *bothy.Template) error {
 	if sb.State == bothy.StatePaused {
 		dir, _, release, err := s.openSnapshot(ctx, sb.SnapshotID)
@@ -75,11 +75,11 @@ func (s *Service) captureFiles(ctx context.Context, sb *store.Sandbox, t, base *
 	return s.o.TemplateMaker.Capture(ctx, t, base, changes)
 }
 
-// captureMemory makes a template of a live snapshot, which stays as long as the template.
+// captureMemory creates a template from a live snapshot, which is kept as long as the template.
 func (s *Service) captureMemory(ctx context.Context, sb *store.Sandbox, t, base *bothy.Template) error {
 	if sb.State == bothy.StatePaused {
-		return invalid("sandbox %s is paused, and its memory can only be taken while it runs", sb.ID).
-			WithHint("Resume it first, or leave memory out.")
+		return invalid("sandbox %s is paused, and its memory can only be captured while it runs", sb.ID).
+			WithHint("Resume it first, or omit memory.")
 	}
 	n, err := s.CreateSnapshot(ctx, sb.ID, bothy.SnapshotCreate{Name: "template " + t.Name})
 	if err != nil {
@@ -87,12 +87,12 @@ func (s *Service) captureMemory(ctx context.Context, sb *store.Sandbox, t, base 
 	}
 	drop := func() {
 		if err := s.DeleteSnapshot(context.WithoutCancel(ctx), n.ID); err != nil {
-			s.log.Warn("the snapshot of a template that was not made stays", "snapshot", n.ID, "error", err)
+			s.log.Warn("cannot delete the snapshot of a template that was not created", "snapshot", n.ID, "error", err)
 		}
 	}
 	if n.Kind != bothy.SnapshotMemory {
 		drop()
-		return bothy.Errorf(bothy.CodeUnsupported, "the memory of sandbox %s cannot be kept: %s", sb.ID, n.Detail).WithHint("Leave memory out.")
+		return bothy.Errorf(bothy.CodeUnsupported, "the memory of sandbox %s cannot be saved: %s", sb.ID, n.Detail).WithHint("Omit memory.")
 	}
 	dir, m, release, err := s.openSnapshot(ctx, n.ID)
 	if err != nil {
@@ -114,17 +114,17 @@ func (s *Service) captureMemory(ctx context.Context, sb *store.Sandbox, t, base 
 	return nil
 }
 
-// tryMemory wakes the memory of a template once, before anybody starts from it. Where the
-// host lacks the memory for that, the first sandbox made from it finds out.
+// tryMemory restores the memory of a new template once as a test. If the host lacks the memory
+// for that, the first sandbox created from it is the test.
 func (s *Service) tryMemory(ctx context.Context, t, files *bothy.Template) error {
 	if free := s.admission.FreeMemoryMB(); free < t.Memory.MemoryMB+s.o.Pool.MinFreeMemoryMB {
-		s.log.Warn("the memory of a template was not tried, for want of memory", "template", t.Name, "free_mb", free)
+		s.log.Warn("not enough free memory to test the memory snapshot of a template", "template", t.Name, "free_mb", free)
 		return nil
 	}
 	err := s.warm.Try(ctx, t.Memory, files)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	return bothy.Errorf(bothy.CodeTemplateInvalid, "the template %s was not made: its processes did not wake from their memory", t.Name).
-		WithHint("Try again; if it fails again, leave memory out. The sandbox is as it was.").Because(err)
+	return bothy.Errorf(bothy.CodeTemplateInvalid, "the template %s was not created: restoring its memory failed", t.Name).
+		WithHint("Try again; if it fails again, omit memory. The sandbox is unchanged.").Because(err)
 }

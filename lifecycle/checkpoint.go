@@ -13,28 +13,25 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// A checkpoint is a live snapshot that the server takes by itself, so that a host that is lost
-// takes no more with it than what happened since. The row of the sandbox lists its checkpoints:
-// the newest and, until that is in the object storage, the newest that is there. What no row
-// lists, because a server died in between, is found by its mark and deleted.
+// A checkpoint is a live snapshot that the server takes by itself, so that losing a host loses
+// only what happened since. The sandbox's row lists its checkpoints: the newest and, until that
+// is in the object storage, the newest one that is. A checkpoint that no row lists, because a
+// server died in between, is recognised by its mark and deleted.
 
 const (
-	// checkpointsAtOnce bounds how many are being taken on this host: they write much.
+	// checkpointsAtOnce limits concurrent checkpoints on this host: they write a lot.
 	checkpointsAtOnce = 2
-	// checkpointPatience is how long a checkpoint waits for another call that changes the
-	// sandbox, and checkpointSoon after what time one is tried again that could not be
-	// taken yet.
+	// checkpointPatience is how long a checkpoint waits for another operation on the sandbox,
+	// and checkpointSoon how long after a postponed one the next attempt is.
 	checkpointPatience = 2 * time.Second
 	checkpointSoon     = 5 * time.Second
-	// storePatience is how long the next one waits for the last to be in the object storage,
-	// so that storage which is slow gets one whole after the other. Where it is away for
-	// longer, the host's disk has a newer one at least.
+	// storePatience is how long the next checkpoint waits for the upload of the last, so that
+	// slow storage gets complete ones. After that, a newer one is at least on the host's disk.
 	storePatience = 5 * time.Minute
 )
 
-// CheckpointCounts is what became of checkpoints. Skipped were not needed, because nothing had
-// happened. Oldest is how long ago the state of a sandbox was the last saved one, of the
-// sandbox for which that is longest.
+// CheckpointCounts are the outcomes of checkpoints. Skipped were unnecessary because nothing
+// had changed. Oldest is the age of the oldest last saved state of any sandbox.
 type CheckpointCounts struct {
 	Taken, Skipped, Failed int64
 	Oldest                 time.Duration
@@ -42,7 +39,7 @@ type CheckpointCounts struct {
 
 type checkpointCounts struct{ taken, skipped, failed atomic.Int64 }
 
-// Checkpoints tells what became of checkpoints.
+// Checkpoints returns the outcomes of checkpoints.
 func (s *Service) Checkpoints() CheckpointCounts {
 	c := CheckpointCounts{Taken: s.checkpoints.taken.Load(), Skipped: s.checkpoints.skipped.Load(), Failed: s.checkpoints.failed.Load()}
 	now := s.clock.Now()
@@ -56,14 +53,14 @@ func (s *Service) Checkpoints() CheckpointCounts {
 	return c
 }
 
-// watchCheckpoints arms the timer for the next checkpoint of a sandbox, or disarms it.
+// watchCheckpoints sets or clears the timer for the next checkpoint of a sandbox.
 func (s *Service) watchCheckpoints(l *instance.Instance, sb *store.Sandbox) {
 	every := time.Duration(sb.CheckpointSeconds) * time.Second
 	if every <= 0 {
 		l.Checkpoints.Stop()
 		return
 	}
-	// What it was woken with is saved, and so is what a checkpoint has.
+	// The state at its start and at its last checkpoint is saved.
 	var saved time.Time
 	for _, at := range []*time.Time{sb.StartedAt, sb.CheckpointAt} {
 		if at != nil && at.After(saved) {
@@ -77,12 +74,12 @@ func (s *Service) checkpointAfter(l *instance.Instance, d time.Duration) (stop f
 	return s.clock.AfterFunc(d, func() { s.checkpoint(l) })
 }
 
-// checkpoint takes a checkpoint that is due, and arms the timer for the next.
+// checkpoint takes a checkpoint that is due, and sets the timer for the next.
 func (s *Service) checkpoint(l *instance.Instance) {
 	s.mu.Lock()
 	gone := s.instances[l.ID] != l || s.background.Err() != nil
 	if !gone {
-		s.watchers.Add(1) // Close waits for what has begun
+		s.watchers.Add(1) // Close waits for checkpoints in progress
 	}
 	s.mu.Unlock()
 	if gone {
@@ -96,19 +93,19 @@ func (s *Service) checkpoint(l *instance.Instance) {
 	l.Checkpoints.Again(func() (stop func() bool) { return s.checkpointAfter(l, next) })
 }
 
-// checkpointFailed counts a failure. The first in a row is told to the owner, and ever fewer of
-// those after it.
+// checkpointFailed counts a failure. It emits an event for the 1st, 2nd, 4th, 8th… consecutive
+// one.
 func (s *Service) checkpointFailed(l *instance.Instance, err error) {
 	s.checkpoints.failed.Add(1)
 	n := l.Checkpoints.Fail()
-	s.log.Warn("a checkpoint could not be taken", "sandbox", l.ID, "failures", n, "error", err)
+	s.log.Warn("cannot take a checkpoint", "sandbox", l.ID, "failures", n, "error", err)
 	if n&(n-1) == 0 {
 		s.ledger.EmitFor(s.background, bothy.EventSandboxCheckpointFailed, l.ID, l.Project,
 			map[string]string{"detail": bothy.AsError(err).Detail, "failures": strconv.Itoa(n)})
 	}
 }
 
-// checkpointNow takes a checkpoint unless there is no need of one, and says when to look again.
+// checkpointNow takes a checkpoint unless it is unnecessary, and returns when to look again.
 func (s *Service) checkpointNow(ctx context.Context, l *instance.Instance) (next time.Duration, err error) {
 	select {
 	case s.checkpointSlots <- struct{}{}:
@@ -118,7 +115,7 @@ func (s *Service) checkpointNow(ctx context.Context, l *instance.Instance) (next
 	}
 	unlock, err := s.ledger.LockWithin(ctx, l.ID, checkpointPatience)
 	if err != nil {
-		return checkpointSoon, nil // it is being changed
+		return checkpointSoon, nil // another operation is in progress
 	}
 	defer unlock()
 	sb, err := s.ledger.Sandbox(ctx, l.ID)
@@ -130,7 +127,7 @@ func (s *Service) checkpointNow(ctx context.Context, l *instance.Instance) (next
 		return checkpointSoon, nil
 	}
 	if s.machines.Suspended() || l.Checkpoints.Held() {
-		return checkpointSoon, nil // it does nothing, or is about to move
+		return checkpointSoon, nil // it is frozen, or about to move
 	}
 	if l.RestedSince(l.Checkpoints.Rest()) && s.hasCheckpoint(ctx, sb) {
 		s.checkpoints.skipped.Add(1)
@@ -143,7 +140,8 @@ func (s *Service) checkpointNow(ctx context.Context, l *instance.Instance) (next
 	return every, s.takeCheckpoint(context.WithoutCancel(ctx), l, sb)
 }
 
-// hasCheckpoint reports whether the last checkpoint is there, which its owner may have deleted.
+// hasCheckpoint reports whether the last checkpoint still exists: its owner may have deleted
+// it.
 func (s *Service) hasCheckpoint(ctx context.Context, sb *store.Sandbox) bool {
 	if len(sb.Checkpoints) == 0 {
 		return false
@@ -152,7 +150,7 @@ func (s *Service) hasCheckpoint(ctx context.Context, sb *store.Sandbox) bool {
 	return bothy.ErrorCode(err) != bothy.CodeSnapshotNotFound
 }
 
-// lastOnItsWay reports whether the last checkpoint is about to be in the object storage.
+// lastOnItsWay reports whether the last checkpoint is still being uploaded.
 func (s *Service) lastOnItsWay(ctx context.Context, sb *store.Sandbox, every time.Duration) bool {
 	if s.remote == nil || len(sb.Checkpoints) == 0 {
 		return false
@@ -161,13 +159,13 @@ func (s *Service) lastOnItsWay(ctx context.Context, sb *store.Sandbox, every tim
 	return err == nil && n.Durable != bothy.DurableStore && s.clock.Now().Sub(n.CreatedAt) < max(storePatience, 3*every)
 }
 
-// takeCheckpoint takes one of a sandbox whose lock the caller holds.
+// takeCheckpoint takes a checkpoint of a sandbox whose lock the caller holds.
 func (s *Service) takeCheckpoint(ctx context.Context, l *instance.Instance, sb *store.Sandbox) error {
 	rest := s.machines.Rest(ctx, l)
 	before, merr := l.Machine.Stats(ctx)
 	n, err := s.freeze(ctx, l, sb, freezeOptions{id: instance.NewID("snp"), kind: bothy.SnapshotMemory, checkpoint: true})
 	if after, err := l.Machine.Stats(ctx); err == nil && merr == nil {
-		// What the checkpoint took is no work of the sandbox's.
+		// The CPU time of the checkpoint is not the sandbox's activity.
 		l.Activity.Discount(after.CPUSeconds - before.CPUSeconds)
 	}
 	if err != nil {
@@ -188,24 +186,24 @@ func (s *Service) takeCheckpoint(ctx context.Context, l *instance.Instance, sb *
 	return nil
 }
 
-// sortCheckpoints says which checkpoints of a sandbox, given newest first, are still of use.
+// sortCheckpoints decides which checkpoints of a sandbox, newest first, are still needed.
 func (s *Service) sortCheckpoints(ctx context.Context, sb *store.Sandbox, all []string) (keep, drop []string) {
 	stored := func(id string) bool {
 		n, err := s.o.Store.Snapshot(ctx, id)
 		return err == nil && n.Durable == bothy.DurableStore
 	}
-	// What it sleeps in is newer, and so is what it was woken with.
+	// The snapshot that it resumes from is newer than its checkpoints.
 	enough := sb.State.Ended() || sb.State == bothy.StatePaused && (s.remote == nil || stored(sb.SnapshotID))
 	for _, id := range all {
 		switch {
 		case needs(sb, id):
-			// It goes when that does.
+			// The sandbox deletes it when it no longer needs it.
 		case enough:
 			drop = append(drop, id)
 		default:
 			keep = append(keep, id)
 			enough = s.remote == nil || stored(id)
-			if len(keep) > 1 && !enough { // older ones, and that is one of them, are of no use unless they are stored
+			if len(keep) > 1 && !enough { // an older one is of use only if it is in the object storage
 				keep, drop = keep[:len(keep)-1], append(drop, id)
 			}
 		}
@@ -213,7 +211,7 @@ func (s *Service) sortCheckpoints(ctx context.Context, sb *store.Sandbox, all []
 	return keep, drop
 }
 
-// needs reports whether a sandbox is in need of a snapshot, whether or not that is a checkpoint.
+// needs reports whether a sandbox needs a snapshot, whether or not it is a checkpoint.
 func needs(sb *store.Sandbox, id string) bool {
 	return !sb.State.Ended() && slices.Contains([]string{sb.SnapshotID, sb.EarlierSnapshotID, sb.HeadSnapshotID}, id)
 }
@@ -221,12 +219,12 @@ func needs(sb *store.Sandbox, id string) bool {
 func (s *Service) dropCheckpoints(ctx context.Context, ids []string) {
 	for _, id := range ids {
 		if err := s.dropSnapshot(ctx, id); err != nil {
-			s.log.Warn("cannot delete an old checkpoint, and try again later", "snapshot", id, "error", err)
+			s.log.Warn("cannot delete an old checkpoint; trying again later", "snapshot", id, "error", err)
 		}
 	}
 }
 
-// tidyCheckpoints deletes the checkpoints of a sandbox that are of no use any more.
+// tidyCheckpoints deletes the checkpoints that a sandbox no longer needs.
 func (s *Service) tidyCheckpoints(ctx context.Context, id string) error {
 	unlock, err := s.ledger.LockToWork(ctx, id)
 	if err != nil {
@@ -244,7 +242,7 @@ func (s *Service) tidyCheckpoints(ctx context.Context, id string) error {
 	sb.Checkpoints = keep
 	if err := s.ledger.Put(ctx, sb); err != nil {
 		if bothy.ErrorCode(err) == bothy.CodeMisdirected {
-			return nil // it is another host's by now, which sees to it
+			return nil // it moved to another host, which deletes them
 		}
 		return err
 	}
@@ -252,7 +250,8 @@ func (s *Service) tidyCheckpoints(ctx context.Context, id string) error {
 	return nil
 }
 
-// checkpointStored deletes what is of no use once a snapshot is in the object storage.
+// checkpointStored deletes checkpoints that are no longer needed once a snapshot is in the
+// object storage.
 func (s *Service) checkpointStored(n *bothy.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,17 +264,17 @@ func (s *Service) checkpointStored(n *bothy.Snapshot) {
 			err = s.tidyCheckpoints(s.background, sb.ID)
 		}
 		if unlessGone(err) != nil && s.background.Err() == nil {
-			s.log.Warn("checkpoints that are of no use stay for now", "sandbox", n.SandboxID, "error", err)
+			s.log.Warn("cannot delete unneeded checkpoints; trying again later", "sandbox", n.SandboxID, "error", err)
 		}
 	})
 }
 
-// dropLostCheckpoints deletes checkpoints of a sandbox which its row does not list, since they
-// were lost with its host. The caller holds its lock.
+// dropLostCheckpoints deletes checkpoints that the sandbox's row does not list since they were
+// lost with its host. The caller holds its lock.
 func (s *Service) dropLostCheckpoints(ctx context.Context, sb *store.Sandbox) {
 	page, err := s.o.Store.Snapshots(ctx, sb.ProjectID, bothy.SnapshotFilter{SandboxID: sb.ID, Limit: 1000})
 	if err != nil {
-		s.log.Warn("checkpoints that were lost with a host stay in the list for now", "sandbox", sb.ID, "error", err)
+		s.log.Warn("cannot delete checkpoints that were lost with a host; trying again later", "sandbox", sb.ID, "error", err)
 		return
 	}
 	var lost []string
@@ -287,8 +286,8 @@ func (s *Service) dropLostCheckpoints(ctx context.Context, sb *store.Sandbox) {
 	s.dropCheckpoints(ctx, lost)
 }
 
-// sweepCheckpoints deletes checkpoints that no sandbox has any more. Where the database has
-// lost something, a sandbox may have one that it does not know of.
+// sweepCheckpoints deletes checkpoints that no sandbox lists. It does nothing if the database
+// has lost records, since a sandbox may then need one that its row does not list.
 func (s *Service) sweepCheckpoints(ctx context.Context) error {
 	if s.o.Doubtful || s.hasUnclaimed() {
 		return nil
@@ -325,8 +324,8 @@ func (s *Service) sweepCheckpoint(ctx context.Context, n *bothy.Snapshot) error 
 
 type replacingKey struct{}
 
-// replacing has a snapshot that is made with ctx take the place of the checkpoints of its
-// sandbox in its project's quota: they go once it is there.
+// replacing lets a snapshot made with ctx take the place of the sandbox's checkpoints in its
+// project's quota: they are deleted once it exists.
 func (s *Service) replacing(ctx context.Context, sb *store.Sandbox) context.Context {
 	var bytes int64
 	for _, id := range sb.Checkpoints {

@@ -6,7 +6,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// The methods of bothy.CodeService: each finds the guest and asks it.
+// The methods of bothy.CodeService forward to the guest.
 
 func (s *Service) RunCode(ctx context.Context, id string, req bothy.CodeRequest) (*bothy.CodeResult, error) {
 	return runner(ctx, s, id, bothy.ScopeSandboxesWrite, s.noteCode, func(c bothy.CodeRunner) (*bothy.CodeResult, error) { return c.RunCode(ctx, req) })
@@ -41,7 +41,7 @@ func (s *Service) RestartContext(ctx context.Context, id, contextID string) erro
 	return s.onContext(ctx, id, s.noteRan, func(c bothy.CodeRunner) error { return c.RestartContext(ctx, contextID) })
 }
 
-// noteCode tells the pool that code is run in a sandbox's template.
+// noteCode tells the pool that a sandbox of this template runs code.
 func (s *Service) noteCode(id string) {
 	if l := s.instance(id); l != nil {
 		s.warm.RanCode(l.Digest)
@@ -49,7 +49,7 @@ func (s *Service) noteCode(id string) {
 	s.noteRan(id)
 }
 
-// noteRan remembers that a sandbox's interpreters are its user's from now on.
+// noteRan records that a sandbox's interpreters have been used.
 func (s *Service) noteRan(id string) {
 	if l := s.instance(id); l != nil {
 		l.RanCode()
@@ -61,8 +61,8 @@ func (s *Service) onContext(ctx context.Context, id string, note func(string), f
 	return err
 }
 
-// runner calls f, and before it note, if that is not nil, once it is sure that the
-// caller may use the sandbox.
+// runner calls f with the sandbox's code runner. It calls note first, if not nil, once access
+// is checked.
 func runner[T any](ctx context.Context, s *Service, id string, scope bothy.Scope, note func(string), f func(bothy.CodeRunner) (T, error)) (T, error) {
 	return get(ctx, s, id, scope, func(g bothy.Guest) (v T, err error) {
 		if note != nil {
@@ -70,7 +70,7 @@ func runner[T any](ctx context.Context, s *Service, id string, scope bothy.Scope
 		}
 		c, ok := g.(bothy.CodeRunner)
 		if !ok {
-			return v, bothy.Errorf(bothy.CodeUnsupported, "the guest of sandbox %s runs no code", id).WithHint("Use exec.")
+			return v, bothy.Errorf(bothy.CodeUnsupported, "the guest of sandbox %s cannot run code", id).WithHint("Use exec.")
 		}
 		return f(c)
 	})

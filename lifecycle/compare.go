@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy/snapshot"
 )
 
-// snapshotFiles are the files of a snapshot, until released.
+// snapshotFiles are the files of a snapshot, valid until release.
 type snapshotFiles struct {
 	base    *bothy.Template
 	changes string
@@ -19,7 +19,7 @@ type snapshotFiles struct {
 // CompareSnapshots lists the files that differ; see bothy.SnapshotService.
 func (s *Service) CompareSnapshots(ctx context.Context, since, id string, limit int) (*bothy.SnapshotChanges, error) {
 	if s.o.TemplateMaker == nil {
-		return nil, bothy.Errorf(bothy.CodeUnsupported, "this server compares no snapshots")
+		return nil, bothy.Errorf(bothy.CodeUnsupported, "this server cannot compare snapshots")
 	}
 	var files [2]*snapshotFiles
 	for i, id := range []string{since, id} {
@@ -42,7 +42,7 @@ func (s *Service) CompareSnapshots(ctx context.Context, since, id string, limit 
 		return changes, err
 	}
 	return nil, bothy.Errorf(bothy.CodeSnapshotDamaged, "the files of the snapshots %s and %s cannot be compared", since, id).
-		WithHint("One of them is damaged; compare others. The server's log has the cause.").Because(err)
+		WithHint("One of them is damaged; compare others. The cause is in the server's log.").Because(err)
 }
 
 func (s *Service) filesOf(ctx context.Context, id string) (*snapshotFiles, error) {

@@ -15,12 +15,11 @@ import (
 )
 
 const (
-	// assignTimeout bounds the handing out of a machine that is ready. One
-	// that takes longer is given up.
+	// assignTimeout is how long assigning a ready machine may take. Then it is discarded.
 	assignTimeout = 10 * time.Second
 )
 
-// Create makes a sandbox; see bothy.SandboxService.
+// Create creates a sandbox; see bothy.SandboxService.
 func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbox, error) {
 	sb, err := s.create(ctx, req)
 	bothy.LeaveToOthers(ctx, err)
@@ -69,9 +68,8 @@ func (s *Service) create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 	return s.createOf(ctx, sb, t, "", req, func() (*instance.Instance, error) { return s.startNew(ctx, sb, t) })
 }
 
-// CheckCreate says why Create would refuse what is asked for at any time: a template or a
-// snapshot that is not there, a size that no plan of the project has. What else there is at
-// the time of Create, and budgets, it leaves to Create.
+// CheckCreate returns the errors that Create would return at any time: a missing template or
+// snapshot, or a size beyond the project's plan. It does not check capacity and budgets.
 func (s *Service) CheckCreate(ctx context.Context, req bothy.SandboxCreate) error {
 	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite)
 	if err != nil {
@@ -99,11 +97,11 @@ func (s *Service) CheckCreate(ctx context.Context, req bothy.SandboxCreate) erro
 	return err
 }
 
-// createOf makes a new sandbox that its project may have. It takes a machine that is ready,
-// with the processes of a template's memory if that snapshot is given, or starts one.
+// createOf creates a sandbox that its project's plan allows. It takes a ready machine, restored
+// from the given memory snapshot if any, or starts one.
 //
-// A sandbox that gets one that is ready need not be stored before: should the server die, the
-// next one finds a machine without an owner, as it was.
+// A sandbox that gets a ready machine need not be stored in advance: if the server dies, the
+// next one finds a machine without an owner.
 func (s *Service) createOf(ctx context.Context, sb *store.Sandbox, t *bothy.Template, memory string, req bothy.SandboxCreate, start func() (*instance.Instance, error)) (*bothy.Sandbox, error) {
 	reservation, err := s.admission.Reserve(ctx, sb.ProjectID)
 	if err != nil {
@@ -137,10 +135,10 @@ func (s *Service) createOf(ctx context.Context, sb *store.Sandbox, t *bothy.Temp
 	return s.created(ctx, sb, l, err, reservation)
 }
 
-// created says that a new sandbox runs, or why its start has failed.
+// created records that a new sandbox runs, or why its start failed.
 func (s *Service) created(ctx context.Context, sb *store.Sandbox, l *instance.Instance, err error, r *admission.Reservation) (*bothy.Sandbox, error) {
 	if isBeyond(err) {
-		s.dropBudget(context.WithoutCancel(ctx), sb) // there is no sandbox
+		s.dropBudget(context.WithoutCancel(ctx), sb) // no sandbox was created
 		return nil, err
 	}
 	if err != nil {
@@ -154,7 +152,7 @@ func (s *Service) created(ctx context.Context, sb *store.Sandbox, l *instance.In
 	return sb.Public(), nil
 }
 
-// allow checks that a new sandbox is within its project's plan.
+// allow returns an error if a new sandbox exceeds its project's plan.
 func (s *Service) allow(ctx context.Context, sb *store.Sandbox) error {
 	if err := s.admission.Check(ctx, &sb.Sandbox); err != nil {
 		return err
@@ -165,7 +163,7 @@ func (s *Service) allow(ctx context.Context, sb *store.Sandbox) error {
 	return s.admission.CheckRate(ctx, sb.ProjectID)
 }
 
-// createFrom makes a new sandbox from a snapshot. Its size is the snapshot's.
+// createFrom creates a sandbox from a snapshot. It has the snapshot's size.
 func (s *Service) createFrom(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbox, error) {
 	n, err := s.findSnapshot(ctx, req.SnapshotID, bothy.ScopeSandboxesWrite)
 	if err != nil {
@@ -179,9 +177,9 @@ func (s *Service) createFrom(ctx context.Context, req bothy.SandboxCreate) (*bot
 	o := m.Sandbox
 	if req.Template != "" && req.Template != o.Template {
 		return nil, invalid("snapshot %s is of template %q, not %q", n.ID, o.Template, req.Template).
-			WithHint("Leave template out when snapshot_id is given.")
+			WithHint("Omit template when snapshot_id is given.")
 	}
-	// Another engine gets the files, without the memory.
+	// On another engine only the files are restored.
 	if req.Engine == "" {
 		req.Engine = m.Engine
 	}
@@ -193,7 +191,7 @@ func (s *Service) createFrom(ctx context.Context, req bothy.SandboxCreate) (*bot
 	req.Template, req.Engine, req.Size = o.Template, engine.Info().Name, ""
 	if (req.MemoryMB != 0 && req.MemoryMB != o.MemoryMB) || (req.DiskMB != 0 && req.DiskMB != o.DiskMB) {
 		return nil, invalid("a sandbox from snapshot %s has %d MB of memory and %d MB of disk", n.ID, o.MemoryMB, o.DiskMB).
-			WithHint("Leave memory_mb and disk_mb out when snapshot_id is given.")
+			WithHint("Omit memory_mb and disk_mb when snapshot_id is given.")
 	}
 	req.MemoryMB, req.DiskMB = o.MemoryMB, o.DiskMB
 	if req.CPU == 0 {
@@ -236,7 +234,7 @@ func (s *Service) startFailed(ctx context.Context, sb *store.Sandbox, cause erro
 	}
 }
 
-// assignOrStart brings up a new sandbox in the quickest way that works.
+// assignOrStart starts a new sandbox the fastest way that works.
 func (s *Service) assignOrStart(ctx context.Context, sb *store.Sandbox, t *bothy.Template, memory string, claimed *instance.Instance, start func() (*instance.Instance, error)) (*instance.Instance, error) {
 	if claimed == nil {
 		return start()
@@ -250,7 +248,7 @@ func (s *Service) assignOrStart(ctx context.Context, sb *store.Sandbox, t *bothy
 	if err == nil || ctx.Err() != nil || isBeyond(err) || bothy.ErrorCode(s.startFault(err)) == bothy.CodeDiskFull {
 		return l, err
 	}
-	s.log.Warn("a ready sandbox could not be handed out, so another is started", "sandbox", sb.ID, "error", err)
+	s.log.Warn("cannot assign a ready machine; starting another one", "sandbox", sb.ID, "error", err)
 	sb.Resumed = nil
 	if err := s.ledger.Transition(ctx, sb, bothy.StateStarting); err != nil {
 		return nil, err
@@ -258,7 +256,7 @@ func (s *Service) assignOrStart(ctx context.Context, sb *store.Sandbox, t *bothy
 	return start()
 }
 
-// startNew wakes a machine from a golden snapshot, or boots one.
+// startNew restores a machine from a golden snapshot, or boots one.
 func (s *Service) startNew(ctx context.Context, sb *store.Sandbox, t *bothy.Template) (*instance.Instance, error) {
 	s.sees(sb, nil)
 	if g := s.warm.Golden(ctx, sb, t); g != nil {
@@ -275,8 +273,7 @@ func (s *Service) startNew(ctx context.Context, sb *store.Sandbox, t *bothy.Temp
 	})
 }
 
-// assign makes a machine that is ready this sandbox's own. When that fails
-// nothing of the machine is left.
+// assign turns a ready machine into this sandbox. If that fails, the machine is destroyed.
 func (s *Service) assign(ctx context.Context, sb *store.Sandbox, t *bothy.Template, l *instance.Instance) (*instance.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, assignTimeout))
 	defer cancel()
@@ -299,15 +296,15 @@ func (s *Service) assign(ctx context.Context, sb *store.Sandbox, t *bothy.Templa
 	return l, nil
 }
 
-// start is startMachine for a template, which may be kept ready from then on.
+// start is startMachine for a template, which may be kept ready from now on.
 func (s *Service) start(ctx context.Context, sb *store.Sandbox, t *bothy.Template, key string, start func(context.Context) (bothy.Machine, error)) (*instance.Instance, error) {
 	s.warm.Asked(sb, t, "", false)
 	return s.startMachine(ctx, sb, t, key, start)
 }
 
-// startMachine makes a machine, connects and adopts it, and stores the sandbox as
-// running. key is the one that the guest knows already, if any. On failure
-// nothing of the machine is left, and the sandbox is stored as it was.
+// startMachine starts a machine, attaches to it, gives it its identity, and stores the sandbox
+// as running. key is the key that the guest already has, if any. On failure the machine is
+// destroyed and the stored sandbox is unchanged.
 func (s *Service) startMachine(ctx context.Context, sb *store.Sandbox, t *bothy.Template, key string, start func(context.Context) (bothy.Machine, error)) (*instance.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, instance.StartTimeout))
 	defer cancel()
@@ -337,8 +334,7 @@ func (s *Service) startMachine(ctx context.Context, sb *store.Sandbox, t *bothy.
 	return l, nil
 }
 
-// activate makes a connected machine the sandbox's own, and stores the sandbox as
-// running.
+// activate gives an attached machine the sandbox's identity, and stores the sandbox as running.
 func (s *Service) activate(ctx context.Context, l *instance.Instance, sb *store.Sandbox, t *bothy.Template, took *instance.Steps) error {
 	if err := s.machines.Identify(ctx, l, sb, t, took); err != nil {
 		return instance.StartError(l.Machine, err)
@@ -366,8 +362,8 @@ func (s *Service) activate(ctx context.Context, l *instance.Instance, sb *store.
 	return nil
 }
 
-// startCopy starts one sandbox from a snapshot's files. A copy that does not
-// take its own identity is destroyed.
+// startCopy starts one sandbox from a snapshot. A copy that does not adopt its own identity is
+// destroyed.
 func (s *Service) startCopy(ctx context.Context, c *store.Sandbox, from *frozen) error {
 	if err := s.o.Meter.Allow(c); err != nil {
 		return err
@@ -399,7 +395,7 @@ func (s *Service) startCopy(ctx context.Context, c *store.Sandbox, from *frozen)
 	return nil
 }
 
-// createFromMemory makes a new sandbox of a template that has memory.
+// createFromMemory creates a sandbox from a template with memory.
 func (s *Service) createFromMemory(ctx context.Context, req bothy.SandboxCreate, t *bothy.Template) (*bothy.Sandbox, error) {
 	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite)
 	if err != nil {
@@ -408,13 +404,13 @@ func (s *Service) createFromMemory(ctx context.Context, req bothy.SandboxCreate,
 	from := t.Memory
 	dir, m, done, err := s.openSnapshot(ctx, from.SnapshotID)
 	if err != nil {
-		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the template %s has lost its memory", t.Ref()).
-			WithHint("Make it again: bothy template create --memory --from SANDBOX %s.", t.Ref()).Because(err)
+		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the memory snapshot of the template %s is missing or damaged", t.Ref()).
+			WithHint("Create it again: bothy template create --memory --from SANDBOX %s.", t.Ref()).Because(err)
 	}
 	defer done()
 	if req.Size != "" || req.MemoryMB != 0 && req.MemoryMB != from.MemoryMB || req.DiskMB != 0 && req.DiskMB != from.DiskMB {
-		return nil, invalid("the processes of template %s run in %d MB of memory and on %d MB of disk", t.Ref(), from.MemoryMB, from.DiskMB).
-			WithHint("Leave size, memory_mb and disk_mb out, or make a template of the files alone.")
+		return nil, invalid("the processes of template %s need %d MB of memory and %d MB of disk", t.Ref(), from.MemoryMB, from.DiskMB).
+			WithHint("Omit size, memory_mb and disk_mb, or create a template without memory.")
 	}
 	req.MemoryMB, req.DiskMB, req.Template, req.Engine = from.MemoryMB, from.DiskMB, t.Ref(), m.Engine
 	if req.CPU == 0 {

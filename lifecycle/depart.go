@@ -15,38 +15,38 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// A sandbox moves to another host in one request of this one: the offer, and, once it is
-// accepted, all of its snapshots, then, with the machine stopped, its memory. The other host
-// wakes it with its network shut, and makes it its own by one change in the database, which
-// names this run of this server and the attempt. Whatever fails before that change leaves the
-// machine here, where it continues; and before it does, the row is changed so that the
-// other host's change would fail. So whatever dies at whatever moment, one host has it.
+// A sandbox moves to another host in one request from this one: the offer and, once it is
+// accepted, all of its snapshots, then, with the machine frozen, its memory. The other host
+// restores it with its network closed, and becomes the owner by one change in the database,
+// which names the epoch of this host and the attempt. Any failure before that change leaves the
+// machine here. Before it is thawed, its row is changed so that the other host's change would
+// fail. So whatever dies at whatever moment, exactly one host owns it.
 
-// departure is one attempt to give a sandbox to another host.
+// departure is one attempt to move a sandbox to another host.
 type departure struct {
 	s     *Service
 	id    string
 	how   store.Departure
 	offer store.Offer
 
-	// What follows is set by send, which may not have been called.
+	// The following is set by send, which may not have been called.
 
 	sb     *store.Sandbox
 	l      *instance.Instance // nil for a paused sandbox
 	unlock func()
 	unpark func()
-	letGo  func() // of its checkpoints
+	letGo  func() // resumes its checkpoints
 	draft  blob.Draft
-	// stopped says that the machine stands still, and since when.
+	// stopped says that the machine is frozen, since the given time.
 	stopped bool
 	since   time.Time
-	// before is the snapshot of the pause before.
+	// before is the snapshot of the previous pause.
 	before string
 	sent   []string
 }
 
-// Depart gives a sandbox to another host. What became of it is known when it returns: on an
-// error it stays here, as it was. refused says that the other host did not want it.
+// Depart moves a sandbox to another host. On an error it stays here, unchanged. refused says
+// that the other host did not accept it.
 func (s *Service) Depart(ctx context.Context, id string, how store.Departure) (still time.Duration, refused bool, err error) {
 	ctx = context.WithoutCancel(ctx)
 	d := &departure{s: s, id: id, how: how, unlock: func() {}, unpark: func() {}, letGo: func() {}}
@@ -63,7 +63,7 @@ func (s *Service) Depart(ctx context.Context, id string, how store.Departure) (s
 		d.unpark()
 	}()
 	if carried != store.CarriedOver && d.sb != nil && !d.takeBack(ctx) {
-		carried = store.CarriedOver // it was done, and the answer was lost
+		carried = store.CarriedOver // the move succeeded, but the answer was lost
 	}
 	if carried == store.CarriedOver {
 		return d.leave(ctx), false, nil
@@ -71,7 +71,7 @@ func (s *Service) Depart(ctx context.Context, id string, how store.Departure) (s
 	return 0, carried == store.CarriedRefused, err
 }
 
-// describe finds out what is to be offered.
+// describe fills in the offer.
 func (d *departure) describe(ctx context.Context) error {
 	s := d.s
 	sb, err := s.ledger.Sandbox(ctx, d.id)
@@ -98,8 +98,8 @@ func (d *departure) describe(ctx context.Context) error {
 	}
 	d.offer.Build, d.offer.Processor = l.Machine.Build(), s.processorOf(sb)
 	if why := s.foreignBuild(sb.Engine, d.offer.Build); why != "" {
-		return bothy.Errorf(bothy.CodeConflict, "sandbox %s cannot be moved with its memory: it was started by engine build %s, which this host has not kept", d.id, d.offer.Build).
-			WithHint("Pause and resume it, or let it end here.")
+		return bothy.Errorf(bothy.CodeConflict, "sandbox %s cannot be moved with its memory: this host no longer has the engine build %s that started it", d.id, d.offer.Build).
+			WithHint("Pause and resume it, or let it end on this host.")
 	}
 	return nil
 }
@@ -109,8 +109,8 @@ func (d *departure) manifest(ctx context.Context, id string) (*snapshot.Manifest
 	return m, release, err
 }
 
-// send writes all that the other host needs. Up to the end of the snapshots that there are
-// already, the sandbox runs.
+// send sends everything that the other host needs. The sandbox keeps running until its existing
+// snapshots are sent.
 func (d *departure) send(ctx context.Context, w io.Writer) error {
 	if err := failpoint.Hit("move.accepted"); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (d *departure) send(ctx context.Context, w io.Writer) error {
 	if err := failpoint.Hit("move.stopped"); err != nil {
 		return err
 	}
-	// Others may have come about meanwhile.
+	// Send snapshots that were made meanwhile.
 	if err := d.sendSnapshots(ctx, to); err != nil {
 		return err
 	}
@@ -155,15 +155,15 @@ func (d *departure) send(ctx context.Context, w io.Writer) error {
 	return failpoint.Hit("move.sent")
 }
 
-// holdCheckpoints has the sandbox get no more checkpoints here: the next would be sent while it
-// stands still.
+// holdCheckpoints stops checkpoints of the sandbox: a new one would have to be sent while it is
+// frozen.
 func (d *departure) holdCheckpoints(ctx context.Context) error {
 	l := d.s.instance(d.id)
 	if l == nil {
 		return nil
 	}
 	d.letGo = l.Checkpoints.Hold()
-	unlock, err := d.s.ledger.LockFor(ctx, d.id) // one that is being taken is finished
+	unlock, err := d.s.ledger.LockFor(ctx, d.id) // wait for a checkpoint in progress
 	if err != nil {
 		return err
 	}
@@ -171,8 +171,8 @@ func (d *departure) holdCheckpoints(ctx context.Context) error {
 	return nil
 }
 
-// sendSnapshots sends the snapshots of the sandbox that have not been sent, but for those that
-// all hosts have.
+// sendSnapshots sends the sandbox's snapshots that were not sent yet, except those in the
+// object storage.
 func (d *departure) sendSnapshots(ctx context.Context, to *snapshot.Sender) error {
 	f := bothy.SnapshotFilter{SandboxID: d.id, Limit: 1000}
 	for {
@@ -186,7 +186,7 @@ func (d *departure) sendSnapshots(ctx context.Context, to *snapshot.Sender) erro
 			}
 			dir, m, release, err := d.s.openSnapshot(ctx, n.ID)
 			if bothy.ErrorCode(err) == bothy.CodeSnapshotDamaged && d.offer.Running() {
-				d.s.log.Warn("the files of a snapshot of a sandbox that is moved are gone", "snapshot", n.ID, "sandbox", d.id)
+				d.s.log.Warn("the files of a snapshot are missing; moving its sandbox without it", "snapshot", n.ID, "sandbox", d.id)
 				continue
 			}
 			if err != nil {
@@ -205,8 +205,8 @@ func (d *departure) sendSnapshots(ctx context.Context, to *snapshot.Sender) erro
 	}
 }
 
-// stop has the sandbox, whose lock is held, stand still, and names the attempt in its row. On
-// an error it is as it was.
+// stop freezes the sandbox, whose lock is held, and records the attempt in its row. On an error
+// it is unchanged.
 func (d *departure) stop(ctx context.Context) error {
 	s := d.s
 	sb, err := s.ledger.Sandbox(ctx, d.id)
@@ -214,7 +214,7 @@ func (d *departure) stop(ctx context.Context) error {
 		return err
 	}
 	if sb.State != d.offer.State {
-		return bothy.Errorf(bothy.CodeConflict, "sandbox %s changed while it was being moved: it is %s", d.id, sb.State).WithHint("Move it again.")
+		return bothy.Errorf(bothy.CodeConflict, "sandbox %s changed during the move: it is %s", d.id, sb.State).WithHint("Move it again.")
 	}
 	sb.Moving = d.offer.Attempt
 	if sb.State == bothy.StatePaused {
@@ -233,8 +233,7 @@ func (d *departure) stop(ctx context.Context) error {
 	}
 	l.Activity.Close()
 	d.before = sb.SnapshotID
-	// A server that starts after this one has died finds no such snapshot, and undoes the
-	// pause.
+	// If this server dies, the next one finds no such snapshot and undoes the pause.
 	sb.SnapshotID, sb.EarlierSnapshotID = instance.NewID("snp"), d.before
 	if err := s.ledger.Transition(ctx, sb, bothy.StatePausing); err != nil {
 		l.Activity.Reopen()
@@ -248,8 +247,8 @@ func (d *departure) stop(ctx context.Context) error {
 	return nil
 }
 
-// takeBack has the sandbox go on here, and reports whether it does: it does not where it is
-// the other host's already. As long as that is unknown, it stands still.
+// takeBack thaws the sandbox here, and reports whether it did: it does not if the other host
+// already owns it. It stays frozen as long as that is unknown.
 func (d *departure) takeBack(ctx context.Context) bool {
 	s, sb := d.s, d.sb
 	sb.Moving = ""
@@ -264,7 +263,7 @@ func (d *departure) takeBack(ctx context.Context) bool {
 		if err == nil {
 			break
 		}
-		s.log.Warn("it is not known whose a sandbox is that was to be moved, so it stands still", "sandbox", d.id, "error", err)
+		s.log.Warn("cannot determine the owner of a sandbox whose move failed; it stays frozen; trying again", "sandbox", d.id, "error", err)
 		select {
 		case <-s.background.Done():
 			return true // the next server finds out
@@ -276,14 +275,14 @@ func (d *departure) takeBack(ctx context.Context) bool {
 	}
 	if d.stopped {
 		if err := s.thaw(ctx, d.l); err != nil {
-			s.log.Error("a sandbox that was to be moved does not go on", "sandbox", d.id, "error", err)
+			s.log.Error("cannot thaw a sandbox whose move failed", "sandbox", d.id, "error", err)
 		}
 	}
 	d.l.Activity.Reopen()
 	return true
 }
 
-// leave lets go of a sandbox that is the other host's. It returns for how long it stood still.
+// leave gives up the sandbox that the other host now owns. It returns how long it was frozen.
 func (d *departure) leave(ctx context.Context) (still time.Duration) {
 	s := d.s
 	_ = failpoint.Hit("move.over")
@@ -297,7 +296,7 @@ func (d *departure) leave(ctx context.Context) (still time.Duration) {
 			l.Ended()
 		})
 	}
-	// Who waits goes to the other host now.
+	// Waiting requests are now sent to the other host.
 	d.unlock()
 	d.unpark()
 	d.unlock, d.unpark = func() {}, func() {}
@@ -307,7 +306,7 @@ func (d *departure) leave(ctx context.Context) (still time.Duration) {
 				continue
 			}
 			if err := s.o.Blobs.Remove(ctx, id); err != nil {
-				s.log.Warn("the files of a snapshot that is on another host now stay here, too", "snapshot", id, "error", err)
+				s.log.Warn("cannot delete the files of a snapshot that moved to another host", "snapshot", id, "error", err)
 			}
 		}
 	}

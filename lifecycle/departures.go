@@ -6,14 +6,14 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// departures remembers which sandboxes have left for other hosts, for the calls that were
-// under way in them or waited for them.
+// departures remembers which sandboxes moved to other hosts, for calls that were in progress or
+// waiting.
 type departures struct {
 	mu sync.Mutex
 	to map[string]string // by sandbox
 }
 
-// maxDepartures bounds what is remembered: calls end long before.
+// maxDepartures limits the number remembered: calls end long before it is reached.
 const maxDepartures = 10_000
 
 func (d *departures) add(id, host string) {
@@ -37,27 +37,27 @@ func (d *departures) host(id string) string {
 	return d.to[id]
 }
 
-// elsewhere is the error for a call that has done nothing yet: the host that passes it on asks the
-// other host. It is nil for a sandbox that has not left.
+// elsewhere returns the error for a call that has not done anything yet, so the forwarding host
+// can retry it on the other host. It is nil if the sandbox has not moved.
 func (d *departures) elsewhere(id string) error {
 	to := d.host(id)
 	if to == "" {
 		return nil
 	}
-	e := bothy.Errorf(bothy.CodeMisdirected, "sandbox %s is on the host %s by now", id, to).WithHint("Try again.")
+	e := bothy.Errorf(bothy.CodeMisdirected, "sandbox %s is now on the host %s", id, to).WithHint("Try again.")
 	e.RetryAfter = retryAfter
 	return e
 }
 
-// cutOff is the error for a call that was under way. It may have had an effect, so it is not
-// passed on.
+// cutOff returns the error for a call that was in progress. It may have had an effect, so it is
+// not retried.
 func (d *departures) cutOff(id string) error {
 	to := d.host(id)
 	if to == "" {
 		return nil
 	}
-	e := bothy.Errorf(bothy.CodeSandboxNotReady, "sandbox %s was moved to the host %s while the call was under way; what it began goes on there", id, to).
-		WithHint("Look in the sandbox how far it came, and call again.")
+	e := bothy.Errorf(bothy.CodeSandboxNotReady, "sandbox %s moved to the host %s during the call; what the call started continues there", id, to).
+		WithHint("Check in the sandbox what the call has done, and call again.")
 	e.RetryAfter = retryAfter
 	return e
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// room refuses to start a sandbox on a disk that is full: it would not be stored, and
-// could write nothing.
+// room returns an error if the disk is full: a sandbox could then neither be stored nor write
+// anything.
 func (s *Service) room() error {
 	if s.o.DiskFull == nil || !s.o.DiskFull() {
 		return nil
@@ -18,11 +18,10 @@ func (s *Service) room() error {
 
 func diskFull(what string) *bothy.Error {
 	return bothy.Errorf(bothy.CodeDiskFull, "the host's disk is full, %s", what).
-		WithHint("Delete sandboxes and snapshots that are not needed (bothy ls, bothy snapshots), or ask the operator for space.")
+		WithHint("Delete unneeded sandboxes and snapshots (bothy ls, bothy snapshots), or ask the operator for disk space.")
 }
 
-// startFault is what a caller is told of a start that failed: that the disk is full,
-// where that is the cause.
+// startFault translates the error of a failed start if a full disk is the cause.
 func (s *Service) startFault(err error) error {
 	if bothy.ErrorCode(err) == bothy.CodeDiskFull {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// dropPauseSnapshot deletes a snapshot that a pause of a sandbox made and that
-// has no name: the sandbox has a later one.
+// dropPauseSnapshot deletes an unnamed snapshot that a pause made, once the sandbox has a later
+// one.
 func (s *Service) dropPauseSnapshot(ctx context.Context, sb *store.Sandbox, id string) {
 	if id == "" || id == sb.OwnSnapshotID {
 		return
@@ -24,8 +24,8 @@ func (s *Service) dropPauseSnapshot(ctx context.Context, sb *store.Sandbox, id s
 	}
 }
 
-// dropSnapshot deletes a snapshot's files and then its entry in the list. A server
-// that is killed in between finds out that the files are gone when it is back.
+// dropSnapshot deletes a snapshot's files and then its record. If the server is killed in
+// between, the next start notices that the files are gone.
 func (s *Service) dropSnapshot(ctx context.Context, id string) error {
 	s.warm.Forget(id)
 	n, unlisted := s.o.Store.Snapshot(ctx, id)
@@ -33,7 +33,7 @@ func (s *Service) dropSnapshot(ctx context.Context, id string) error {
 	if removed != nil {
 		if _, release, err := s.o.Blobs.Open(ctx, id); err == nil {
 			release()
-			return removed // it is as it was
+			return removed // the snapshot is unchanged
 		}
 	}
 	if err := failpoint.Hit("lifecycle.removed"); err != nil {
@@ -46,8 +46,8 @@ func (s *Service) dropSnapshot(ctx context.Context, id string) error {
 	return errors.Join(removed, err)
 }
 
-// DeleteSnapshot frees a snapshot that no paused sandbox needs. Snapshots are
-// whole: what was made from this one, or from its children, stays.
+// DeleteSnapshot deletes a snapshot that no paused sandbox needs. Snapshots are self-contained:
+// those made from this one, or from its children, stay valid.
 func (s *Service) DeleteSnapshot(ctx context.Context, id string) error {
 	n, err := s.findSnapshot(ctx, id, bothy.ScopeSandboxesWrite)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *Service) DeleteSnapshot(ctx context.Context, id string) error {
 	if err := s.heldByTemplate(id); err != nil {
 		return err
 	}
-	// The sandbox's lock keeps it from falling asleep or waking meanwhile.
+	// The sandbox's lock prevents a concurrent pause or resume.
 	unlock, err := s.ledger.LockFor(ctx, n.SandboxID)
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (s *Service) DeleteSnapshot(ctx context.Context, id string) error {
 	defer unlock()
 	sb, err := s.ledger.Sandbox(ctx, n.SandboxID)
 	if err == nil && sb.SnapshotID == id && !sb.State.Ended() && sb.State != bothy.StateRunning {
-		return bothy.Errorf(bothy.CodeSnapshotInUse, "sandbox %s sleeps in snapshot %s", sb.ID, id).
+		return bothy.Errorf(bothy.CodeSnapshotInUse, "sandbox %s is paused in snapshot %s", sb.ID, id).
 			WithHint("Resume or terminate the sandbox first.")
 	}
 	if err != nil && bothy.ErrorCode(err) != bothy.CodeSandboxNotFound {
@@ -78,7 +78,7 @@ func (s *Service) DeleteSnapshot(ctx context.Context, id string) error {
 	return nil
 }
 
-// heldByTemplate refuses to delete a snapshot that a template starts from.
+// heldByTemplate returns an error if a template starts from the snapshot.
 func (s *Service) heldByTemplate(id string) error {
 	if s.o.TemplateMaker == nil {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
-// The methods of bothy.ExecService: each finds the guest and asks it.
+// The methods of bothy.ExecService forward to the guest.
 
 func (s *Service) Exec(ctx context.Context, id string, req bothy.ExecRequest) (*bothy.ExecResult, error) {
 	if err := checkExec(req); err != nil {
@@ -60,7 +60,7 @@ func (s *Service) Terminal(ctx context.Context, id string, req bothy.TerminalReq
 	return &usedTerminal{t, end}, nil
 }
 
-// usedTerminal is a terminal that holds its sandbox awake until it is closed.
+// usedTerminal keeps its sandbox active until it is closed.
 type usedTerminal struct {
 	bothy.Terminal
 	end func()
@@ -71,7 +71,7 @@ func (t *usedTerminal) Close() error {
 	return t.Terminal.Close()
 }
 
-// Detach implements bothy.Detacher where the guest's terminal does.
+// Detach implements bothy.Detacher if the guest's terminal does.
 func (t *usedTerminal) Detach() error {
 	defer t.end()
 	if d, ok := t.Terminal.(bothy.Detacher); ok {
@@ -85,7 +85,7 @@ func checkExec(req bothy.ExecRequest) error {
 		return bothy.Errorf(bothy.CodeCommandInvalid, "the command is empty").
 			WithHint("Give a shell line as a string, or an array of arguments.")
 	}
-	// Written so that NaN is refused too.
+	// This form also refuses NaN.
 	if !(req.TimeoutSeconds >= 0 && req.TimeoutSeconds <= bothy.MaxTimeoutSeconds) {
 		return invalid("timeout_seconds is %v", req.TimeoutSeconds).WithHint("Give a value from 0 (no limit) to %d.", bothy.MaxTimeoutSeconds)
 	}

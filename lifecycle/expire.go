@@ -10,7 +10,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// arm sets the timer that ends a sandbox, or disarms it.
+// arm sets or clears the timer for a sandbox's timeout.
 func (s *Service) arm(l *instance.Instance, at *time.Time) {
 	l.SetExpiry(func() (stop func() bool) {
 		if at == nil {
@@ -20,25 +20,25 @@ func (s *Service) arm(l *instance.Instance, at *time.Time) {
 	})
 }
 
-// pauseRetry is how long after a failed pause at the time-out the next is tried.
+// pauseRetry is the pause after a failed attempt to pause a sandbox at its timeout.
 const pauseRetry = time.Minute
 
-// expire ends a sandbox whose time is up. What fails is tried again.
+// expire ends or pauses a sandbox at its timeout. Failures are retried.
 func (s *Service) expire(id string) {
 	if err := s.expireNow(s.background, id); err != nil {
-		s.log.Error("cannot end or pause a sandbox whose time is up, and try again", "sandbox", id, "error", err)
+		s.log.Error("cannot end or pause a sandbox at its timeout; trying again", "sandbox", id, "error", err)
 		s.ledger.Retry("expire "+id, func(ctx context.Context) error { return s.expireNow(ctx, id) })
 	}
 }
 
-// expireNow ends a sandbox whose time is up. The timer may be older than the last
-// change of the time-out, so the store decides.
+// expireNow ends or pauses a sandbox at its timeout. The timer may be older than the last
+// change of the timeout, so the store decides.
 func (s *Service) expireNow(ctx context.Context, id string) error {
 	sb, err := s.ledger.Sandbox(ctx, id)
 	if err != nil || sb.ExpiresAt == nil || sb.State.Ended() {
 		return unlessGone(err)
 	}
-	// What is to be ended need not wait for a call that hangs.
+	// Ending a sandbox must not wait for a hanging call.
 	lock := s.ledger.LockToWork
 	if sb.OnTimeout != bothy.TimeoutPause && !sb.ExpiresAt.After(s.clock.Now()) {
 		lock = func(ctx context.Context, id string) (func(), error) { return s.lockToEnd(ctx, id, timedOut(sb)) }
@@ -68,13 +68,13 @@ func (s *Service) expireNow(ctx context.Context, id string) error {
 	}
 	_, err = s.pauseLocked(ctx, id, bothy.PauseOptions{})
 	if bothy.ErrorCode(err) == bothy.CodeQuota {
-		// Storage that is used up must not be a way to run on. Where it is, no new
-		// sandbox that is to be paused starts: see checkRoomToPause.
+		// An exhausted quota must not be a way to keep running. It prevents new sandboxes
+		// instead: see checkRoomToPause.
 		_, err = s.pauseLocked(beyondQuota(ctx), id, bothy.PauseOptions{})
 	}
 	if err != nil {
-		// Work that cannot be saved is not thrown away: try again later.
-		s.log.Error("cannot pause a sandbox whose time is up", "sandbox", id, "error", err)
+		// Do not discard work that cannot be saved: try again later.
+		s.log.Error("cannot pause a sandbox at its timeout", "sandbox", id, "error", err)
 		if l := s.instance(id); l != nil {
 			again := s.clock.Now().Add(pauseRetry)
 			s.arm(l, &again)
@@ -83,7 +83,7 @@ func (s *Service) expireNow(ctx context.Context, id string) error {
 	return nil
 }
 
-// unlessGone is err, but for a sandbox that is not stored any more.
+// unlessGone returns err unless it means that the sandbox is no longer stored.
 func unlessGone(err error) error {
 	if bothy.ErrorCode(err) == bothy.CodeSandboxNotFound {
 		return nil
@@ -94,6 +94,6 @@ func unlessGone(err error) error {
 func timedOut(sb *store.Sandbox) bothy.Exit {
 	return bothy.Exit{
 		Reason: bothy.EndTimeout,
-		Detail: fmt.Sprintf("its time-out of %d seconds was reached; a longer timeout_seconds at creation or by PATCH keeps it", sb.TimeoutSeconds),
+		Detail: fmt.Sprintf("its timeout of %d seconds was reached; set a longer timeout_seconds at creation or by PATCH to keep it", sb.TimeoutSeconds),
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Files implements bothy.FileService: each method finds the guest and asks it.
+// Files implements bothy.FileService by forwarding to the guest.
 type Files struct{ s *Service }
 
 var _ bothy.FileService = Files{}

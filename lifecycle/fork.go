@@ -15,11 +15,11 @@ import (
 
 const (
 	maxForks = 100
-	// forksAtOnce bounds the copies that start at the same time.
+	// forksAtOnce limits the copies that start concurrently.
 	forksAtOnce = 4
 )
 
-// Fork makes running copies: all of them, or none.
+// Fork starts copies of a sandbox: all of them, or none.
 func (s *Service) Fork(ctx context.Context, id string, req bothy.ForkRequest) ([]*bothy.Sandbox, error) {
 	if req.Count == 0 {
 		req.Count = 1
@@ -42,7 +42,7 @@ func (s *Service) Fork(ctx context.Context, id string, req bothy.ForkRequest) ([
 		return nil, err
 	}
 	defer release()
-	// As it was at that moment: its network may have been narrowed meanwhile.
+	// Copy the state at the capture: its network may have been restricted meanwhile.
 	copies, err := s.copiesOf(origin, req)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (s *Service) Fork(ctx context.Context, id string, req bothy.ForkRequest) ([
 	return shown, nil
 }
 
-// copiesOf are the new sandboxes that a request asks for.
+// copiesOf returns the new sandboxes that a request asks for.
 func (s *Service) copiesOf(from *store.Sandbox, req bothy.ForkRequest) ([]*store.Sandbox, error) {
 	copies := make([]*store.Sandbox, req.Count)
 	for i := range copies {
@@ -71,7 +71,7 @@ func (s *Service) copiesOf(from *store.Sandbox, req bothy.ForkRequest) ([]*store
 	return copies, nil
 }
 
-// copyOf is a new sandbox that takes after another.
+// copyOf returns a new sandbox with the settings of another.
 func (s *Service) copyOf(from *store.Sandbox, req bothy.ForkRequest, i int) (*store.Sandbox, error) {
 	name := req.Name
 	if name != "" && req.Count > 1 {
@@ -110,8 +110,8 @@ func (s *Service) copyOf(from *store.Sandbox, req bothy.ForkRequest, i int) (*st
 	return c, s.check(&c.Sandbox)
 }
 
-// captureNow gives a sandbox and its files as they are now: of a live snapshot that
-// goes when release is called, or of the one that a paused sandbox sleeps in.
+// captureNow returns a sandbox and its current files: of a live snapshot that release deletes,
+// or of the one that a paused sandbox resumes from.
 func (s *Service) captureNow(ctx context.Context, id string) (sb *store.Sandbox, dir string, m *snapshot.Manifest, release func(), err error) {
 	unlock, err := s.ledger.LockFor(ctx, id)
 	if err != nil {
@@ -134,8 +134,8 @@ func (s *Service) captureNow(ctx context.Context, id string) (sb *store.Sandbox,
 	if err != nil {
 		return nil, "", nil, nil, snapshotError(err)
 	}
-	// A machine of an engine build that this server has not got can be copied by its
-	// files alone. One that it has stays until all copies are made.
+	// If the machine's engine build is missing here, only its files can be copied. If it is
+	// there, it is held until all copies are started.
 	letGo, why := s.holdBuild(s.engines.Get(sb.Engine), l.Machine.Build())
 	if err := s.capture(context.WithoutCancel(ctx), l, draft.Dir(), bothy.SnapshotMemory, why != "", false, true); err != nil {
 		letGo()
@@ -149,7 +149,7 @@ func (s *Service) captureNow(ctx context.Context, id string) (sb *store.Sandbox,
 	return sb, draft.Dir(), m, func() { draft.Discard(); letGo() }, nil
 }
 
-// startCopies starts all of them or none.
+// startCopies starts all copies or none.
 func (s *Service) startCopies(ctx context.Context, copies []*store.Sandbox, from *frozen) error {
 	var undo cleanup.Stack
 	defer undo.Run()

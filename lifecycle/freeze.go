@@ -21,25 +21,25 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// freezeOptions say how a running sandbox becomes a snapshot.
+// freezeOptions configure a snapshot of a running sandbox.
 type freezeOptions struct {
 	id, name string
 	kind     bothy.SnapshotKind
-	// stop leaves the machine standing still when all went well.
+	// stop leaves the machine frozen on success.
 	stop bool
-	// detail is why there are files only, where memory was asked for.
+	// detail says why only files were saved although memory was requested.
 	detail string
-	// hurry takes the guest as it is, and so perhaps more of its memory.
+	// hurry skips preparing the guest, so more of its memory may be saved.
 	hurry bool
-	// checkpoint is for one that the server takes by itself.
+	// checkpoint marks one that the server takes by itself.
 	checkpoint bool
 }
 
 // guestPatience is how long the guest may take to prepare for a snapshot.
 const guestPatience = 5 * time.Second
 
-// freeze writes a running sandbox into a snapshot that is durable when it
-// returns. When it fails the sandbox runs on. The caller holds its lock.
+// freeze writes a snapshot of a running sandbox. The snapshot is durable on return. On failure
+// the sandbox keeps running. The caller holds its lock.
 func (s *Service) freeze(ctx context.Context, l *instance.Instance, sb *store.Sandbox, o freezeOptions) (*bothy.Snapshot, error) {
 	if o.checkpoint || o.stop {
 		ctx = s.replacing(ctx, sb)
@@ -48,7 +48,7 @@ func (s *Service) freeze(ctx context.Context, l *instance.Instance, sb *store.Sa
 		return nil, err
 	}
 	if o.kind == bothy.SnapshotMemory {
-		// What this server could not wake is not written down either.
+		// Do not save memory that this server could not restore.
 		if o.detail = s.foreignBuild(sb.Engine, l.Machine.Build()); o.detail != "" {
 			o.kind = bothy.SnapshotFiles
 		}
@@ -71,7 +71,7 @@ func (s *Service) freeze(ctx context.Context, l *instance.Instance, sb *store.Sa
 	return n, nil
 }
 
-// capture writes a machine's memory or files, or both, into dir.
+// capture writes a machine's memory, files, or both into dir.
 func (s *Service) capture(ctx context.Context, l *instance.Instance, dir string, kind bothy.SnapshotKind, files, stop, hurry bool) error {
 	var o bothy.SnapshotOptions
 	o.Stop, o.Compact = stop, stop && !hurry
@@ -95,20 +95,20 @@ func (s *Service) capture(ctx context.Context, l *instance.Instance, dir string,
 	gctx, cancel := context.WithTimeout(ctx, s.engines.Patience(l.Engine, guestPatience))
 	defer cancel()
 	if stop && !hurry {
-		// It makes the snapshot smaller, but takes processor time from what runs
-		// on. A guest that cannot prepare is frozen as it is.
+		// Preparing makes the snapshot smaller, but costs processor time. A guest that
+		// fails to prepare is frozen as it is.
 		if err := l.Guest.Freeze(gctx); err != nil {
-			s.log.Warn("the guest could not prepare for a snapshot", "sandbox", l.ID, "error", err)
+			s.log.Warn("the guest cannot prepare for a snapshot; taking it anyway", "sandbox", l.ID, "error", err)
 		}
 	}
-	// In a copy their other end would not be there.
+	// In a copy, the other end of these connections would not exist.
 	l.KeptConns.CloseIdle()
 	begun := time.Now()
 	o.OnPaused = func() { begun = time.Now() }
 	done := l.StandStill()
 	err = l.Machine.Snapshot(ctx, o)
 	done()
-	s.log.Info("sandbox stood still for a snapshot", "sandbox", l.ID, "ms", time.Since(begun).Milliseconds(), "error", err)
+	s.log.Info("sandbox was frozen for a snapshot", "sandbox", l.ID, "ms", time.Since(begun).Milliseconds(), "error", err)
 	switch {
 	case !stop:
 		return err
@@ -121,7 +121,7 @@ func (s *Service) capture(ctx context.Context, l *instance.Instance, dir string,
 	return err
 }
 
-// thaw resumes a machine that stands still.
+// thaw resumes a frozen machine.
 func (s *Service) thaw(ctx context.Context, l *instance.Instance) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.engines.Patience(l.Engine, guestPatience))
 	defer cancel()
@@ -131,7 +131,7 @@ func (s *Service) thaw(ctx context.Context, l *instance.Instance) error {
 	return l.Guest.Thaw(ctx)
 }
 
-// seal makes a draft a snapshot, on disk and in the store.
+// seal turns a draft into a snapshot, on disk and in the store.
 func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *store.Sandbox, build string, o freezeOptions) (*bothy.Snapshot, error) {
 	m := &snapshot.Manifest{
 		ID: o.id, ProjectID: sb.ProjectID, SandboxID: sb.ID, ParentID: sb.HeadSnapshotID, Name: o.name, Kind: o.kind,
@@ -164,8 +164,8 @@ func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *store.Sandbox,
 	return n, nil
 }
 
-// sealDraft lists the parts while they are written to the disk, and makes the
-// draft a snapshot if there is room for it.
+// sealDraft hashes the parts while they are flushed to disk, and commits the draft if the quota
+// allows it.
 func sealDraft(ctx context.Context, draft blob.Draft, m *snapshot.Manifest, room *claim) error {
 	flushed := make(chan error, 1)
 	go func() { flushed <- draft.Flush(ctx) }()
@@ -190,18 +190,18 @@ func record(m *snapshot.Manifest) *bothy.Snapshot {
 	return n
 }
 
-// snapshotError gives the failures of the disk their own words.
+// snapshotError translates errors of the disk for the caller.
 func snapshotError(err error) error {
 	var be *bothy.Error
 	switch {
 	case err == nil || errors.As(err, &be) || errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
-		return bothy.Errorf(bothy.CodeDiskFull, "the host's disk is full, so no snapshot could be written; the sandbox runs on").
-			WithHint("Delete snapshots that are not needed (bothy snapshots), or ask the operator for space.").Because(err)
+		return bothy.Errorf(bothy.CodeDiskFull, "the host's disk is full, so no snapshot could be written; the sandbox keeps running").
+			WithHint("Delete unneeded snapshots (bothy snapshots), or ask the operator for disk space.").Because(err)
 	}
-	return bothy.Errorf(bothy.CodeEngine, "the snapshot could not be written; the sandbox runs on").
-		WithHint("Try again; the server's log has the cause.").Because(err)
+	return bothy.Errorf(bothy.CodeEngine, "the snapshot could not be written; the sandbox keeps running").
+		WithHint("Try again. The cause is in the server's log.").Because(err)
 }
 
 // openSnapshot opens the caller's snapshot and its manifest.
@@ -221,20 +221,20 @@ func (s *Service) openSnapshot(ctx context.Context, id string) (dir string, m *s
 	return dir, m, release, nil
 }
 
-// frozen is a snapshot that is about to be woken, once or more often. Its files
-// are being checked, once, since it was made.
+// frozen is a snapshot that is about to be restored, possibly more than once. Its files are
+// verified in the background.
 type frozen struct {
 	dir string
 	m   *snapshot.Manifest
-	// filesOnly leaves its memory aside.
+	// filesOnly ignores its memory.
 	filesOnly bool
-	// verified waits for what the check has found.
+	// verified waits for the result of the verification.
 	verified func() error
-	// ahead is a machine that was woken from it before it was needed, if any.
+	// ahead is a machine that is being restored in advance, if any.
 	ahead *ahead
 }
 
-// ahead is a machine that is being restored while its sandbox still has another.
+// ahead is a machine that is being restored while its sandbox still has another one.
 type ahead struct {
 	cancel  context.CancelFunc
 	done    chan struct{}
@@ -243,8 +243,8 @@ type ahead struct {
 	err     error
 }
 
-// restoreAhead begins to wake a machine for sb, which stays as it is, where the host has
-// memory for two. The next wake takes it.
+// restoreAhead starts restoring a machine for sb in advance, if the host has enough memory for
+// two. The next restore uses it.
 func (s *Service) restoreAhead(ctx context.Context, sb *store.Sandbox, from *frozen) {
 	t, err := s.templateOf(ctx, sb.ProjectID, from.m.Sandbox.Template, from.m.Sandbox.TemplateDigest)
 	if err != nil || s.admission.FreeMemoryMB() < sb.MemoryMB+s.o.Pool.MinFreeMemoryMB {
@@ -259,7 +259,7 @@ func (s *Service) restoreAhead(ctx context.Context, sb *store.Sandbox, from *fro
 	}()
 }
 
-// discardAhead ends a machine that was woken ahead and is not needed.
+// discardAhead destroys an unused machine that was restored in advance.
 func (s *Service) discardAhead(from *frozen) {
 	a := from.ahead
 	if a == nil {
@@ -273,16 +273,15 @@ func (s *Service) discardAhead(from *frozen) {
 	}
 }
 
-// checking begins to check a snapshot, whose folder stays open until verified has
-// returned.
+// checking starts to verify a snapshot. Its folder must stay open until verified has returned.
 func checking(ctx context.Context, dir string, m *snapshot.Manifest) *frozen {
 	found := make(chan error, 1)
 	go func() { found <- snapshot.Verify(ctx, dir, m, false) }()
 	return &frozen{dir: dir, m: m, verified: sync.OnceValue(func() error { return <-found })}
 }
 
-// restore starts a machine from a snapshot: with its memory if there is the engine build
-// that wrote it, and otherwise with its files. It says which.
+// restore starts a machine from a snapshot: with its memory if the engine build that wrote it
+// is available, and otherwise only with its files. It reports which.
 func (s *Service) restore(ctx context.Context, sb *store.Sandbox, t *bothy.Template, from *frozen) (bothy.Machine, *bothy.Resumed, error) {
 	if a := from.ahead; a != nil {
 		from.ahead = nil
@@ -290,7 +289,7 @@ func (s *Service) restore(ctx context.Context, sb *store.Sandbox, t *bothy.Templ
 		if <-a.done; a.err == nil {
 			return a.machine, a.how, nil
 		}
-		s.log.Debug("a machine could not be woken ahead", "sandbox", sb.ID, "error", a.err)
+		s.log.Debug("cannot restore a machine in advance", "sandbox", sb.ID, "error", a.err)
 	}
 	return s.restoreMachine(ctx, sb, t, from, false)
 }
@@ -309,12 +308,12 @@ func (s *Service) restoreMachine(ctx context.Context, sb *store.Sandbox, t *both
 	spec.AllowConcurrent = concurrent
 	switch {
 	case !m.Has(snapshot.MemoryDir):
-		how.Kind, how.Detail = bothy.SnapshotFiles, cmp.Or(m.Detail, "the snapshot holds files only: processes were not kept")
+		how.Kind, how.Detail = bothy.SnapshotFiles, cmp.Or(m.Detail, "the snapshot contains only files: processes were not saved")
 	case from.filesOnly:
-		how.Kind, how.Detail = bothy.SnapshotFiles, "the memory was left aside, as asked: the files are back, the processes are gone"
+		how.Kind, how.Detail = bothy.SnapshotFiles, "the memory was ignored, as requested: the files are back, the processes are gone"
 	case m.Engine != sb.Engine:
 		how.Kind = bothy.SnapshotFiles
-		how.Detail = fmt.Sprintf("the memory was written by the engine %s and this sandbox runs on %s: the files are back, the processes are gone", m.Engine, sb.Engine)
+		how.Detail = fmt.Sprintf("the memory was written by the engine %s but this sandbox runs on %s: the files are back, the processes are gone", m.Engine, sb.Engine)
 	default:
 		release, why := s.holdBuild(engine, m.EngineBuild)
 		defer release()
@@ -333,7 +332,7 @@ func (s *Service) restoreMachine(ctx context.Context, sb *store.Sandbox, t *both
 	}
 	var machine bothy.Machine
 	if how.Kind == bothy.SnapshotMemory {
-		// What is damaged may keep an engine busy for ever.
+		// Restoring damaged memory may never end, so cancel it when verification fails.
 		rctx, giveUp := context.WithCancel(ctx)
 		go func() {
 			if from.verified() != nil {
@@ -344,7 +343,7 @@ func (s *Service) restoreMachine(ctx context.Context, sb *store.Sandbox, t *both
 		machine, err = engine.Restore(rctx, spec, filepath.Join(from.dir, snapshot.MemoryDir))
 		giveUp()
 		if errors.Is(err, bothy.ErrMemoryUnusable) && m.Has(snapshot.FilesTar) {
-			s.log.Warn("memory cannot be woken on this host", "sandbox", sb.ID, "snapshot", m.ID, "error", err)
+			s.log.Warn("cannot restore memory on this host", "sandbox", sb.ID, "snapshot", m.ID, "error", err)
 			how.Kind = bothy.SnapshotFiles
 			how.Detail = bothy.AsError(err).Detail + ": the files are back, the processes are gone"
 			spec.Build = ""
@@ -363,8 +362,8 @@ func (s *Service) restoreMachine(ctx context.Context, sb *store.Sandbox, t *both
 	return machine, how, err
 }
 
-// templateOf finds the image that memory was written with, under the name that it had then if
-// that still has it: older builds of engines want it at the same path.
+// templateOf finds the image that memory was written with, under its former name if that still
+// refers to it: older engine builds expect it at the same path.
 func (s *Service) templateOf(ctx context.Context, project, name, digest string) (*bothy.Template, error) {
 	if ref, err := bothy.ParseTemplateRef(name); err == nil && ref.Name != "" {
 		if t, err := s.o.Templates.LookupFor(ctx, project, ref.Name+"@"+digest); err == nil {
@@ -374,7 +373,7 @@ func (s *Service) templateOf(ctx context.Context, project, name, digest string) 
 	return s.o.Templates.LookupFor(ctx, project, digest)
 }
 
-// restoreTemplate starts a machine without an owner from the memory of a template.
+// restoreTemplate starts a machine without an owner from a template's memory.
 func (s *Service) restoreTemplate(ctx context.Context, sb *store.Sandbox, t *bothy.Template, snapshotID string) (bothy.Machine, string, error) {
 	dir, m, done, err := s.openSnapshot(ctx, snapshotID)
 	if err != nil {

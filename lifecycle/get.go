@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// retryAfter is when a call that came at the wrong time is worth another try.
+// retryAfter is when to retry a call that came at the wrong time.
 const retryAfter = 5 * time.Second
 
 // wrongState says why a sandbox cannot be used now.
@@ -27,8 +27,8 @@ func (s *Service) wrongState(sb *store.Sandbox) error {
 	}
 	e := bothy.Errorf(bothy.CodeSandboxNotReady, "sandbox %s is %s", sb.ID, sb.State).WithHint("Try again in a moment.")
 	if why := s.whyUnattached(sb.ID); why != "" && sb.State == bothy.StateRunning {
-		e = bothy.Errorf(bothy.CodeSandboxNotReady, "sandbox %s cannot be used since the server was restarted: %s", sb.ID, why).
-			WithHint("The server tries again by itself, so try again in a moment; or delete the sandbox.")
+		e = bothy.Errorf(bothy.CodeSandboxNotReady, "sandbox %s cannot be used since the server restarted: %s", sb.ID, why).
+			WithHint("The server keeps trying, so try again in a moment; or delete the sandbox.")
 	}
 	e.RetryAfter = retryAfter
 	return e
@@ -59,7 +59,7 @@ func (s *Service) List(ctx context.Context, f bothy.SandboxFilter) (bothy.Page[*
 	return shown, err
 }
 
-// public returns what a client sees of a row, with what the sandbox's tree may spend now.
+// public returns what a client sees of a row, with the current budget of the sandbox's tree.
 func (s *Service) public(row *store.Sandbox) *bothy.Sandbox {
 	sb := row.Public()
 	if sb == nil || sb.BudgetRoot == "" {

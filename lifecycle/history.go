@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// measureEvery is how far apart the measurements are that are kept.
+	// measureEvery is the interval between stored measurements.
 	measureEvery = 10 * time.Second
-	// measuredAtOnce bounds the sandboxes that are measured at the same time, so that
-	// one whose guest does not answer holds up few others.
+	// measuredAtOnce limits concurrent measurements, so that a guest that does not respond
+	// delays few others.
 	measuredAtOnce = 8
 )
 
-// RunHistory measures every running sandbox again and again until ctx ends.
+// RunHistory measures every running sandbox regularly until ctx ends.
 func (s *Service) RunHistory(ctx context.Context) {
 	repeat(ctx, measureEvery, func() { s.MeasureAll(ctx) })
 }
 
-// MeasureAll adds one measurement to the history of every running sandbox. It wakes none
-// that is frozen, and counts as use of none.
+// MeasureAll adds a measurement to the history of every running sandbox. It neither thaws
+// frozen machines nor counts as activity.
 func (s *Service) MeasureAll(ctx context.Context) {
 	s.mu.Lock()
 	all := make([]*instance.Instance, 0, len(s.instances))
@@ -42,7 +42,7 @@ func (s *Service) MeasureAll(ctx context.Context) {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			// A machine that ends meanwhile has nothing more to tell.
+			// An error means that the machine is ending.
 			if m, err := s.measure(ctx, l); err == nil {
 				l.History.Add(*m)
 			}
@@ -51,7 +51,7 @@ func (s *Service) MeasureAll(ctx context.Context) {
 	wg.Wait()
 }
 
-// measure tells what a machine uses now.
+// measure returns what a machine uses now.
 func (s *Service) measure(ctx context.Context, l *instance.Instance) (*bothy.Metrics, error) {
 	st, err := l.Machine.Stats(ctx)
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *Service) measure(ctx context.Context, l *instance.Instance) (*bothy.Met
 	return m, nil
 }
 
-// LatestMetrics tells what sandboxes use; see bothy.MetricsService.
+// LatestMetrics returns what sandboxes use; see bothy.MetricsService.
 func (s *Service) LatestMetrics(ctx context.Context) ([]*bothy.SandboxMetrics, error) {
 	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesRead)
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *Service) LatestMetrics(ctx context.Context) ([]*bothy.SandboxMetrics, e
 	return list, nil
 }
 
-// MetricsHistory tells what a sandbox has used; see bothy.MetricsService.
+// MetricsHistory returns what a sandbox has used; see bothy.MetricsService.
 func (s *Service) MetricsHistory(ctx context.Context, id string, from, to time.Time) ([]*bothy.Metrics, error) {
 	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesRead); err != nil {
 		return nil, err

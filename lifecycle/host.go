@@ -2,7 +2,7 @@ package lifecycle
 
 import "github.com/bothy-dev/bothy"
 
-// Engines tells what the engines are, those that are not open yet by their names.
+// Engines describes the engines. Those that are not open yet have only names.
 func (s *Service) Engines() []bothy.HostEngine {
 	list := []bothy.HostEngine{}
 	for _, name := range s.engines.Names() {

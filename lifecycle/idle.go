@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
-// watchIdle arms the timer that pauses or ends an idle sandbox, or disarms it.
+// watchIdle sets or clears the timer that pauses or ends an idle sandbox.
 func (s *Service) watchIdle(l *instance.Instance, seconds int) {
 	idle := time.Duration(seconds) * time.Second
 	l.SetIdle(func() (stop func() bool) {
@@ -20,8 +20,8 @@ func (s *Service) watchIdle(l *instance.Instance, seconds int) {
 	})
 }
 
-// checkIdle pauses or ends a sandbox that has been idle for long enough, and otherwise
-// looks again when that could be.
+// checkIdle pauses or ends a sandbox that has been idle long enough, and otherwise sets the
+// timer again.
 func (s *Service) checkIdle(l *instance.Instance, idle time.Duration) {
 	ctx, cancel := context.WithTimeout(s.background, 30*time.Second)
 	defer cancel()
@@ -39,7 +39,7 @@ func (s *Service) checkIdle(l *instance.Instance, idle time.Duration) {
 		left = idle
 	}
 	l.SetIdleAgain(func() (stop func() bool) {
-		// Not less than a second, so that a CPU reading means something.
+		// At least a second, so that CPU usage can be measured.
 		return s.clock.AfterFunc(max(left, time.Second), func() { s.checkIdle(l, idle) })
 	})
 }
@@ -69,7 +69,7 @@ func (s *Service) leaveIdle(ctx context.Context, l *instance.Instance, idle time
 	return err
 }
 
-// Metrics tells what a sandbox uses. To look does not wake it.
+// Metrics returns what a sandbox uses. It does not count as activity.
 func (s *Service) Metrics(ctx context.Context, id string) (*bothy.Metrics, error) {
 	sb, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesRead)
 	if err != nil {

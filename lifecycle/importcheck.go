@@ -12,10 +12,9 @@ import (
 	"github.com/bothy-dev/bothy/snapshot"
 )
 
-// checkImported checks what a manifest from elsewhere says as a request to create such
-// a sandbox would be, and that its parts are no larger than that sandbox could make them.
-// What a request with snapshot_id can still change is compared with the plan by that
-// request.
+// checkImported validates an imported manifest like a request to create such a sandbox, and
+// checks that its parts are no larger than that sandbox could produce. What a request with
+// snapshot_id can still change is checked at that request.
 func (s *Service) checkImported(ctx context.Context, m *snapshot.Manifest, unpacked int64) error {
 	if err := s.checkOrigin(m); err != nil {
 		return refusedManifest(err)
@@ -32,16 +31,16 @@ func (s *Service) checkImported(ctx context.Context, m *snapshot.Manifest, unpac
 		return err
 	}
 	if most := mostUnpacked(o); unpacked > most {
-		return invalid("the archive unpacks to %d MB, and a sandbox of %d MB of memory and %d MB of disk has no more than %d",
+		return invalid("the archive unpacks to %d MB, but a sandbox with %d MB of memory and %d MB of disk cannot have more than %d",
 			unpacked>>20, o.MemoryMB, o.DiskMB, most>>20).WithHint("Export the snapshot again.")
 	}
 	return nil
 }
 
-// mostUnpacked bounds the parts of a snapshot: the files as a tar, the disk as the
-// engine keeps it, the memory, and what describes them.
+// mostUnpacked is the maximum size of a snapshot's parts: the files as a tar, the disk in the
+// engine's format, the memory, and their descriptions.
 func mostUnpacked(o snapshot.Origin) int64 {
-	tar := 2*o.DiskMB + o.MemoryMB + 256 // which is what engines let it have
+	tar := 2*o.DiskMB + o.MemoryMB + 256 // the limit that engines enforce
 	return int64(tar+2*o.MemoryMB+o.DiskMB+512) << 20
 }
 
@@ -51,7 +50,7 @@ func (s *Service) checkOrigin(m *snapshot.Manifest) error {
 		"engine_build": m.EngineBuild, "kernel": m.Kernel, "guest_key": m.GuestKey, "template": o.Template,
 	} {
 		if len(text) > maxName*2 || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-			return invalid("%s is longer than %d bytes or holds control characters", what, maxName*2)
+			return invalid("%s is longer than %d bytes or contains control characters", what, maxName*2)
 		}
 	}
 	_, bad := bothy.ParseTemplateRef(o.Template)
@@ -59,9 +58,9 @@ func (s *Service) checkOrigin(m *snapshot.Manifest) error {
 	case !s.engines.Known(m.Engine):
 		return invalid("this server has no engine %q", m.Engine)
 	case bad != nil:
-		return invalid("template is %q, which cannot be the name of one", o.Template)
+		return invalid("template is %q, which is not a valid name", o.Template)
 	case !isDigest(o.TemplateDigest):
-		return invalid("template_digest is %q, and not sha256: with 64 digits", o.TemplateDigest)
+		return invalid("template_digest is %q, not sha256: and 64 hexadecimal digits", o.TemplateDigest)
 	}
 	if err := checkName(m.Name); err != nil {
 		return err

@@ -9,18 +9,18 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// waitForStore bounds how long an answer waits for a snapshot to be in the object storage.
-// Clients wait a little longer for it.
+// waitForStore is how long a response waits for the upload of a snapshot. Clients' timeouts are
+// a little longer.
 const waitForStore = 4 * time.Minute
 
-// keep carries a snapshot to the object storage, in the background, where there is one.
+// keep uploads a snapshot to the object storage in the background, if there is one.
 func (s *Service) keep(id string) {
 	if s.remote != nil {
 		s.remote.Keep(id)
 	}
 }
 
-// SnapshotStored writes down that a snapshot is in the object storage.
+// SnapshotStored records that a snapshot is in the object storage.
 func (s *Service) SnapshotStored(ctx context.Context, id string) {
 	n, err := s.o.Store.Snapshot(ctx, id)
 	changed := err == nil && n.Durable != bothy.DurableStore
@@ -29,25 +29,25 @@ func (s *Service) SnapshotStored(ctx context.Context, id string) {
 		err = s.o.Store.UpdateSnapshot(ctx, n)
 	}
 	if bothy.ErrorCode(err) == bothy.CodeSnapshotNotFound {
-		return // somebody has deleted it, maybe on another host
+		return // deleted meanwhile, maybe on another host
 	}
 	if err != nil {
-		s.log.Warn("cannot write down that a snapshot is in the object storage, which the next start does", "snapshot", id, "error", err)
+		s.log.Warn("cannot record that a snapshot is in the object storage; the next start will", "snapshot", id, "error", err)
 	} else if changed {
 		s.checkpointStored(n)
 		if n.Checkpoint {
-			return // there are many
+			return // no event: there are too many
 		}
 		s.ledger.EmitFor(ctx, bothy.EventSnapshotStored, n.SandboxID, n.ProjectID, map[string]string{"snapshot_id": id, "durable": string(n.Durable)})
 	}
 }
 
-// SnapshotDamaged tells that the object storage had lost pieces of a snapshot, of which so many
-// were written again.
+// SnapshotDamaged emits an event that the object storage had lost pieces of a snapshot, and how
+// many were repaired.
 func (s *Service) SnapshotDamaged(ctx context.Context, id string, found, repaired int) {
 	n, err := s.o.Store.Snapshot(ctx, id)
 	if err != nil {
-		return // nobody knows it any more
+		return // it has no record any more
 	}
 	typ := bothy.EventSnapshotDamaged
 	if repaired == found {
@@ -56,22 +56,22 @@ func (s *Service) SnapshotDamaged(ctx context.Context, id string, found, repaire
 	s.ledger.EmitFor(ctx, typ, n.SandboxID, n.ProjectID, map[string]string{"snapshot_id": id, "pieces": strconv.Itoa(found), "repaired": strconv.Itoa(repaired)})
 }
 
-// checkWait refuses to wait for what cannot come.
+// checkWait returns an error if the requested durability cannot be reached.
 func (s *Service) checkWait(wait bothy.Durable) error {
 	switch {
 	case wait == "" || wait == bothy.DurableHost:
 		return nil
 	case wait != bothy.DurableStore:
-		return invalid("wait is %q", wait).WithHint("Give store, or host, which is always waited for.")
+		return invalid("wait is %q", wait).WithHint("Give store or host.")
 	case s.remote == nil:
-		return bothy.Errorf(bothy.CodeUnsupported, "this server keeps snapshots on its host's disk alone, so none comes to be in the object storage").
-			WithHint("Leave wait out, or ask the operator for object storage: the setting blobs.")
+		return bothy.Errorf(bothy.CodeUnsupported, "this server has no object storage to wait for: snapshots stay on the host's disk").
+			WithHint("Omit wait, or ask the operator to configure object storage with the setting blobs.")
 	}
 	return nil
 }
 
-// waitStored waits for a snapshot that was just made, as its maker asked. The snapshot is
-// there in any case, and says how far it came.
+// waitStored waits for the upload of a new snapshot if requested. The snapshot exists in any
+// case, and says how durable it is.
 func (s *Service) waitStored(ctx context.Context, n *bothy.Snapshot, wait bothy.Durable) *bothy.Snapshot {
 	if wait != bothy.DurableStore {
 		return n
@@ -79,7 +79,7 @@ func (s *Service) waitStored(ctx context.Context, n *bothy.Snapshot, wait bothy.
 	wctx, cancel := context.WithTimeout(ctx, waitForStore)
 	defer cancel()
 	if err := s.remote.WaitKept(wctx, n.ID); err != nil {
-		s.log.Warn("a snapshot is not in the object storage in the time that its maker waits", "snapshot", n.ID, "error", err)
+		s.log.Warn("a snapshot was not uploaded to the object storage in time for the response", "snapshot", n.ID, "error", err)
 		return n
 	}
 	ctx = context.WithoutCancel(ctx)
@@ -90,14 +90,14 @@ func (s *Service) waitStored(ctx context.Context, n *bothy.Snapshot, wait bothy.
 	return n
 }
 
-// keepSnapshots continues what the last server was about to carry to the object storage.
-// The records are the truth: none is deleted because its files are not found.
+// keepSnapshots resumes the previous server's uploads to the object storage. The records are
+// the truth: none is deleted because its files are not found.
 func (s *Service) keepSnapshots(ctx context.Context) error {
 	local, err := s.o.Blobs.List(ctx)
 	if err != nil {
 		return err
 	}
-	var own map[string]bool // sandboxes, where other hosts have some
+	var own map[string]bool // this host's sandboxes; nil without a cluster
 	if s.o.Elsewhere != nil {
 		if own, err = s.ownSandboxes(ctx); err != nil {
 			return err
@@ -112,12 +112,12 @@ func (s *Service) keepSnapshots(ctx context.Context) error {
 		}
 		if own != nil {
 			if err := s.notListed(ctx, id, own); err != nil {
-				s.log.Warn("a snapshot on disk is no sandbox's of this host", "snapshot", id, "error", err)
+				s.log.Warn("a snapshot on disk belongs to no sandbox of this host", "snapshot", id, "error", err)
 			}
 			continue
 		}
 		if err := s.listSnapshot(ctx, id); err != nil {
-			s.log.Warn("a snapshot on disk belongs to nobody", "snapshot", id, "error", err)
+			s.log.Warn("a snapshot on disk has no record", "snapshot", id, "error", err)
 		}
 	}
 	all, err := s.o.Store.AllSnapshots(ctx)
@@ -137,7 +137,7 @@ func (s *Service) keepSnapshots(ctx context.Context) error {
 	return nil
 }
 
-// ownSandboxes names those of this host that have not ended.
+// ownSandboxes returns this host's sandboxes that have not ended.
 func (s *Service) ownSandboxes(ctx context.Context) (map[string]bool, error) {
 	all, err := s.o.Store.OwnSandboxesInState(ctx, bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StatePaused, bothy.StateResuming, bothy.StateStopping)
 	own := map[string]bool{}
@@ -147,9 +147,9 @@ func (s *Service) ownSandboxes(ctx context.Context) (map[string]bool, error) {
 	return own, err
 }
 
-// notListed deals with a snapshot on this host's disk that has no record, where other hosts
-// may have deleted that. What had come to the object storage had one: it is not listed again,
-// and goes when no record has named it for the grace time.
+// notListed handles a snapshot on this host's disk without a record in a cluster, where another
+// host may have deleted the record. If it was uploaded, it once had one: it is not listed
+// again, and is deleted after the grace time. Otherwise it is listed.
 func (s *Service) notListed(ctx context.Context, id string, own map[string]bool) error {
 	if s.remote.Kept(id) {
 		return nil
@@ -165,7 +165,7 @@ func (s *Service) notListed(ctx context.Context, id string, own map[string]bool)
 	return s.listSnapshot(ctx, id)
 }
 
-// snapshotIDs names all snapshots with files.
+// snapshotIDs returns all snapshots with files.
 func (s *Service) snapshotIDs(ctx context.Context) ([]string, error) {
 	if s.remote == nil {
 		return s.o.Blobs.List(ctx)

@@ -1,10 +1,9 @@
-// Package lifecycle is the service behind every door: it makes sandboxes, keeps
-// them to their time and limits, and ends them. It knows engines, guests,
-// gateways and the store by their interfaces only; server introduces them.
+// Package lifecycle is the service behind every API: it creates sandboxes, enforces their
+// timeouts and limits, and ends them. It knows engines, guests, gateways and the store only by
+// their interfaces; server supplies them.
 //
-// Each verb is a file. The states and what may follow what are a table in
-// state.go. A sandbox's verbs exclude each other by a lock of its own; commands
-// and files take no lock.
+// Each verb is a file. The states and their allowed transitions are a table in ledger/state.go.
+// A lock per sandbox serialises its verbs; commands and files take no lock.
 package lifecycle
 
 import (
@@ -27,116 +26,112 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Options are the parts that the service is made of. All are needed but those
-// that say otherwise.
+// Options are the components that the service is made of. All are required unless marked
+// optional.
 type Options struct {
 	Store     store.Store
 	Templates Templates
-	// Goldens are the golden snapshots of other hosts; nil for a server that is alone.
+	// Goldens are the golden snapshots of other hosts; nil without a cluster.
 	Goldens warm.SharedGoldens
-	// TemplatesUsed is how many bytes a project's own templates take up. Optional.
+	// TemplatesUsed returns how many bytes a project's own templates take up. Optional.
 	TemplatesUsed func(project string) (int64, error)
-	// TemplateMaker makes templates of sandboxes. Optional.
+	// TemplateMaker creates templates from sandboxes. Optional.
 	TemplateMaker TemplateMaker
-	// Blobs keeps the files of snapshots.
+	// Blobs stores the files of snapshots.
 	Blobs blob.Store
-	// Engines by name, and those that are opened when they are first needed;
-	// Engine is the one that requests get by default.
+	// Engines are the open engines by name, and Openers open others when first needed. Engine
+	// is the default for requests.
 	Engines map[string]bothy.Engine
 	Openers map[string]engines.Opener
 	Engine  string
-	// Auto is the policy for bothy.EngineAuto: the first that can be used.
+	// Auto is the policy for bothy.EngineAuto: the first usable one is chosen.
 	Auto []engines.Choice
-	// Builds keeps the builds of engines that snapshots need. Optional.
+	// Builds keeps the engine builds that snapshots need. Optional.
 	Builds Builds
-	// GuestImage is the path of the image that holds the guest.
+	// GuestImage is the path of the image with the guest.
 	GuestImage string
-	// NewGateway attaches a gateway, shut, to a network device.
+	// NewGateway attaches a gateway to a network device. It starts closed.
 	NewGateway func(sandboxID string, c bothy.NetDevice) (bothy.Gateway, error)
-	// NewGuest makes the host's side of a guest, which is dialled by dial.
+	// NewGuest creates the host's side of a guest.
 	NewGuest func(dial func(context.Context) (net.Conn, error), key string) bothy.Guest
-	// Vault encrypts secrets for the store. Without one, requests with secrets
-	// are refused.
+	// Vault encrypts secrets for the store. Without it, requests with secrets are refused.
 	Vault instance.Vault
-	// CheckNetwork and CheckSecrets refuse what a gateway would refuse, before
-	// anything is started for it. Optional.
+	// CheckNetwork and CheckSecrets return the error that a gateway would return, before
+	// anything is started. Optional.
 	CheckNetwork func(bothy.Network) error
 	CheckSecrets func([]bothy.Secret) error
-	// NetworkLogs has what gateways decided, also those that are gone. Optional.
+	// NetworkLogs has the decisions of gateways, including closed ones. Optional.
 	NetworkLogs NetworkLogs
 	// CABundle is PEM that every sandbox trusts. Optional.
 	CABundle string
-	// HostLabels are this host's, which may be none; nil where there is no cluster.
+	// HostLabels are this host's labels, possibly empty; nil without a cluster.
 	HostLabels map[string]string
-	// NoHost is the error for memory that can be woken on no host of the cluster; nil where there
-	// is no cluster, and files are woken instead.
+	// NoHost returns the error for memory that no host of the cluster can restore. It is nil
+	// without a cluster; then only the files are restored.
 	NoHost func(ctx context.Context, snapshotID string, needs bothy.MemoryNeeds) error
-	// Elsewhere counts the sandboxes of a project that run on other hosts, where some share
-	// the store. Optional.
+	// Elsewhere counts a project's running sandboxes on other hosts that share the store.
+	// Optional.
 	Elsewhere func(ctx context.Context, projectID string) (int, error)
-	// StartShared stores a sandbox that begins to run within bounds for all hosts (see
-	// store.Hosts). It is set where Elsewhere is.
+	// StartShared stores a starting sandbox within the limits of all hosts (see store.Hosts).
+	// It is set together with Elsewhere.
 	StartShared func(ctx context.Context, sb *store.Sandbox, b store.StartBounds) error
-	// MaxSandboxes bounds live sandboxes on this host. 0 means no bound.
+	// MaxSandboxes limits running sandboxes on this host. 0 means no limit.
 	MaxSandboxes int
-	// MinFreeMemoryMB is what the host keeps for itself: a create that finds
-	// less is refused. 0 means no bound.
+	// MinFreeMemoryMB is the memory that the host keeps free: a create that would leave less
+	// waits or is refused. 0 means no limit.
 	MinFreeMemoryMB int
-	// AdmissionWait is how long a request waits for a place where the host is
-	// full; 0 refuses it at once.
+	// AdmissionWait is how long a request waits for capacity; 0 refuses it at once.
 	AdmissionWait time.Duration
-	// StartsAtOnce bounds the sandboxes that are starting; the others wait for
-	// their turn. 0 means a number that suits the host's processors.
+	// StartsAtOnce limits concurrent starts; others queue. 0 means a number that suits the
+	// host's processors.
 	StartsAtOnce int
-	// Observe is told of every event. Optional.
+	// Observe is called with every event. Optional.
 	Observe func(bothy.Event)
-	// Plans bound what projects use. Optional.
+	// Plans limit what projects use. Optional.
 	Plans admission.Plans
-	// Meter counts what sandboxes use. Optional.
+	// Meter meters what sandboxes use. Optional.
 	Meter Meter
-	// Retention bounds snapshots.
+	// Retention limits snapshots.
 	Retention Retention
-	// ArchiveKey signs what is exported. What is imported keeps its memory if this key
-	// or one of TrustedKeys signed it.
+	// ArchiveKey signs exported archives. An imported one keeps its memory only if this key or
+	// one of TrustedKeys signed it.
 	ArchiveKey  snapshot.Key
 	TrustedKeys []snapshot.PublicKey
-	// FreeDisk tells how many bytes there are left where a folder is; nil asks the host.
+	// FreeDisk returns the free bytes on a folder's disk; nil asks the host.
 	FreeDisk func(dir string) (int64, error)
-	// Pool says what is made before anybody asks for it.
+	// Pool configures what is prepared ahead of demand.
 	Pool warm.Options
-	// FreeMemoryMB tells what the host has left; nil asks the host.
+	// FreeMemoryMB returns the host's available memory; nil asks the host.
 	FreeMemoryMB func() int
-	// DiskFull reports that the disk under the sandboxes has no room for another one.
-	// Optional.
+	// DiskFull reports that the disk has no room for another sandbox. Optional.
 	DiskFull func() bool
-	// Register is a folder that records, apart from the store, which machines belong to sandboxes.
-	// Optional.
+	// Register is a folder that records, apart from the store, which machines belong to
+	// sandboxes. Optional.
 	Register string
-	// Doubtful says that the store has lost something: what it does not know of is not
+	// Doubtful says that the store has lost records: then nothing that it does not know is
 	// removed.
 	Doubtful bool
-	// Clock is the system's when nil.
+	// Clock defaults to the system's clock.
 	Clock bothy.Clock
 	Log   *slog.Logger
 }
 
-// Retention says how many snapshots are kept. Zero means no bound. A snapshot
-// that a paused sandbox sleeps in is kept in any case.
+// Retention limits how many snapshots are kept. Zero means no limit. The snapshot that a paused
+// sandbox resumes from is always kept.
 type Retention struct {
-	// PerSandbox is how many of one sandbox are kept; the oldest go first.
+	// PerSandbox is how many snapshots of one sandbox are kept; the oldest are deleted first.
 	PerSandbox int
 	// For is how long each is kept.
 	For time.Duration
-	// ProjectBytes bounds what a project's snapshots take up: what would go
-	// over it is refused.
+	// ProjectBytes is the snapshot quota of a project. New snapshots beyond it are refused.
 	ProjectBytes int64
-	// MinFreeDisk is how many bytes of the host's disk imports leave.
+	// MinFreeDisk is how many bytes of the host's disk imports leave free.
 	MinFreeDisk int64
 }
 
-// Templates finds templates. It is asked by the service itself, so it checks no scope.
+// Templates finds templates. The service calls it for itself, so it checks no scope.
 type Templates interface {
-	// Lookup finds one that is for all by its name, or any by its digest.
+	// Lookup finds a public template by name, or any template by digest.
 	Lookup(name string) (*bothy.Template, error)
 	// LookupFor finds one as a project sees it.
 	LookupFor(ctx context.Context, project, name string) (*bothy.Template, error)
@@ -157,34 +152,33 @@ type Service struct {
 	warm      *warm.Pool
 	claims    claims
 	transfers *transfers
-	// departures are the sandboxes that were given to other hosts.
+	// departures are the sandboxes that moved to other hosts.
 	departures departures
 	lost       lostCounts
-	// checkpointSlots bounds how many checkpoints are being taken.
+	// checkpointSlots limits how many checkpoints are taken at once.
 	checkpoints     checkpointCounts
 	checkpointSlots chan struct{}
-	// comparisons are under way.
+	// comparisons limits concurrent comparisons of snapshots.
 	comparisons chan struct{}
-	// remote is Blobs where that carries snapshots to object storage, and else nil.
+	// remote is Blobs if it uploads snapshots to object storage, else nil.
 	remote  blob.Remote
-	trusted []snapshot.PublicKey // whose archives keep their memory
+	trusted []snapshot.PublicKey // imported archives signed by these keep their memory
 
-	// background ends what runs on its own: watchers and timers.
+	// background is cancelled by stop to end watchers and timers.
 	background context.Context
 	stop       context.CancelFunc
 	watchers   sync.WaitGroup
 
 	register register.Register
-	// recovered is set when machines that were not adopted may be removed, and pooled
-	// when golden snapshots of an engine are to be looked for.
+	// recovered is set once machines that were not adopted may be removed, and pooled once
+	// golden snapshots of newly opened engines should be looked for.
 	recovered, pooled atomic.Bool
 
 	mu        sync.Mutex
 	instances map[string]*instance.Instance
-	// unattached are the sandboxes that may run and that this server has no hold of
-	// yet.
+	// unattached are running sandboxes that this server could not attach to yet.
 	unattached map[string]*unattached
-	// unclaimed are the machines that the store has lost the sandboxes of.
+	// unclaimed are machines whose sandboxes the store has lost.
 	unclaimed map[string]*unclaimed
 }
 
@@ -200,7 +194,7 @@ var (
 	_ bothy.LimitsService  = (*Service)(nil)
 )
 
-// New makes the service. Call Recover before serving.
+// New returns the service. Call Recover before serving.
 func New(o Options) *Service {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -247,11 +241,10 @@ func New(o Options) *Service {
 	return s
 }
 
-// pollEvents is how often it is looked whether other hosts have stored events.
+// pollEvents is how often events that other hosts have stored are looked for.
 const pollEvents = time.Second
 
-// StartPool begins to make what is wanted ahead of demand. Call it after Recover. It
-// continues until Close.
+// StartPool starts preparing machines ahead of demand, until Close. Call it after Recover.
 func (s *Service) StartPool() {
 	if s.warm.Off() {
 		return
@@ -260,18 +253,17 @@ func (s *Service) StartPool() {
 	s.watchers.Go(func() { s.warm.Run(s.background) })
 }
 
-// PoolContents tells what is held ready of each kind.
+// PoolContents returns what is ready, by kind.
 func (s *Service) PoolContents() []bothy.HostPoolItem { return s.warm.Contents() }
 
-// Pool tells what is held ready.
+// Pool returns the totals of what is ready.
 func (s *Service) Pool(ctx context.Context) warm.Stats { return s.warm.Stats(ctx) }
 
-// engineOpened looks for what an earlier server left in an engine that has just been
-// opened.
+// engineOpened removes what an earlier server left in an engine that has just been opened.
 func (s *Service) engineOpened(ctx context.Context, name string, e bothy.Engine) {
 	if s.recovered.Load() {
 		if err := s.sweepEngine(ctx, name, e); err != nil {
-			s.log.Warn("cannot remove what was left of machines", "engine", name, "error", err)
+			s.log.Warn("cannot remove leftover machines", "engine", name, "error", err)
 		}
 	}
 	if s.pooled.Load() && s.background.Err() == nil {
@@ -279,26 +271,25 @@ func (s *Service) engineOpened(ctx context.Context, name string, e bothy.Engine)
 	}
 }
 
-// tellStep tells a project that waits for an engine what is being done for it.
+// tellStep emits the progress of opening an engine to a project that waits for it.
 func (s *Service) tellStep(ctx context.Context, project, engine, step string) {
 	s.ledger.EmitFor(ctx, bothy.EventEnginePreparing, "", project, map[string]string{"engine": engine, "step": step})
 }
 
-// OpenEngines opens what the policy for requests that name no engine may choose. Call it
-// after Recover.
+// OpenEngines opens the engines that the auto policy may choose. Call it after Recover.
 func (s *Service) OpenEngines(ctx context.Context) { s.engines.OpenAll(ctx) }
 
-// Events tells what happened to the caller's objects.
+// Events streams the events of the caller's objects.
 func (s *Service) Events(ctx context.Context, f bothy.EventFilter, fn func(bothy.Event) error) error {
 	return s.ledger.Events(ctx, f, fn)
 }
 
-// EventsBackwards tells what happened to the caller's objects, the latest first.
+// EventsBackwards lists the events of the caller's objects, newest first.
 func (s *Service) EventsBackwards(ctx context.Context, fn func(bothy.Event) error) error {
 	return s.ledger.EventsBackwards(ctx, fn)
 }
 
-// Emit records something that happened to a sandbox outside the service.
+// Emit records an event of a sandbox that happened outside the service.
 func (s *Service) Emit(ctx context.Context, typ, id, project string, data map[string]string) {
 	s.ledger.EmitFor(ctx, typ, id, project, data)
 }
@@ -306,7 +297,7 @@ func (s *Service) Emit(ctx context.Context, typ, id, project string, data map[st
 // LastEvent implements bothy.EventService.
 func (s *Service) LastEvent(ctx context.Context) (int64, error) { return s.ledger.LastEvent(ctx) }
 
-// instanceOwner is what instances ask of the service.
+// instanceOwner implements what instances need from the service.
 type instanceOwner struct{ s *Service }
 
 func (o instanceOwner) Runs(l *instance.Instance) bool { return o.s.instance(l.ID) == l }
@@ -322,13 +313,13 @@ func (o instanceOwner) OverLimit(ctx context.Context, l *instance.Instance, x bo
 	return o.s.terminate(ctx, l.ID, x)
 }
 
-// host is what admission asks of the service.
+// host implements what admission needs from the service.
 type host struct{ s *Service }
 
 func (h host) Shrink() bool { return h.s.warm.Shrink(h.s.background) }
 func (h host) Started()     { h.s.warm.Poke() }
 
-// SlowestStart is that of all engines: those that start now may be on any.
+// SlowestStart considers all engines, since any may be starting.
 func (h host) SlowestStart(d time.Duration) time.Duration {
 	slowest := d
 	for name := range h.s.engines.Opened() {
@@ -337,14 +328,14 @@ func (h host) SlowestStart(d time.Duration) time.Duration {
 	return slowest
 }
 
-// Drain starts no sandbox any more: who asks for one, or waits for a place, is
-// told that the server is shutting down. What has begun continues.
+// Drain refuses new starts, including those that are queued, because the server is shutting
+// down. Starts in progress continue.
 func (s *Service) Drain() {
 	s.admission.Close()
 }
 
-// Close lets go of the live sandboxes without ending them: they run on, and
-// the next server's Recover finds them. Machines without an owner are ended.
+// Close detaches from the running sandboxes without ending them, so that the next server's
+// Recover finds them. Ready machines without a sandbox are destroyed.
 func (s *Service) Close() error {
 	s.Drain()
 	s.mu.Lock()
@@ -365,14 +356,14 @@ func (s *Service) Close() error {
 	return nil
 }
 
-// Live counts the sandboxes that are running here.
+// Live counts the running sandboxes on this host.
 func (s *Service) Live() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.instances)
 }
 
-// Waiting counts the requests that wait to be admitted.
+// Waiting counts the requests in the admission queue.
 func (s *Service) Waiting() int { return s.admission.Waiting() }
 
 type systemClock struct{}
@@ -383,7 +374,7 @@ func (systemClock) AfterFunc(d time.Duration, f func()) func() bool {
 	return time.AfterFunc(d, f).Stop
 }
 
-// trustedKeys are the server's own key and those that its operator added.
+// trustedKeys returns the server's own key and those that its operator added.
 func trustedKeys(o Options) []snapshot.PublicKey {
 	if own := o.ArchiveKey.Public(); own != "" {
 		return append([]snapshot.PublicKey{own}, o.TrustedKeys...)
@@ -391,7 +382,7 @@ func trustedKeys(o Options) []snapshot.PublicKey {
 	return o.TrustedKeys
 }
 
-// repeat does something again and again until ctx ends.
+// repeat calls do regularly until ctx ends.
 func repeat(ctx context.Context, every time.Duration, do func()) {
 	t := time.NewTicker(every)
 	defer t.Stop()
@@ -405,15 +396,15 @@ func repeat(ctx context.Context, every time.Duration, do func()) {
 	}
 }
 
-// maxComparisons bounds how many run at once: each holds two root file systems.
+// maxComparisons limits concurrent comparisons: each holds two root file systems.
 const maxComparisons = 2
 
-// TemplateMaker makes templates of what sandboxes have changed, and compares that.
+// TemplateMaker creates templates from the changes in sandboxes, and compares snapshots.
 type TemplateMaker interface {
-	// Capture makes a template of a base and a tar of changes, and fills in t.
+	// Capture creates a template from a base and a tar of changes, and fills in t.
 	Capture(ctx context.Context, t, base *bothy.Template, changes string) error
-	// Compare lists at most limit files that differ between two sandboxes, each given
-	// as a base and a tar of changes.
+	// Compare lists at most limit files that differ between two snapshots, each given as a base
+	// and a tar of changes.
 	Compare(ctx context.Context, sinceBase *bothy.Template, since string, nowBase *bothy.Template, now string, limit int) (*bothy.SnapshotChanges, error)
 	// HoldsSnapshot returns the template that needs a snapshot, or nil.
 	HoldsSnapshot(id string) (*bothy.Template, error)

@@ -6,7 +6,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Limits tells what the caller's project may use and what is in use.
+// Limits returns the limits of the caller's project and what is in use.
 func (s *Service) Limits(ctx context.Context) (*bothy.PlanLimits, error) {
 	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesRead)
 	if err != nil {
@@ -65,12 +65,12 @@ func (s *Service) Limits(ctx context.Context) (*bothy.PlanLimits, error) {
 	return p, nil
 }
 
-// narrow lowers a bound of the host to a plan's, where that has one.
+// narrow lowers a limit of the host to a plan's, if the plan has one.
 func narrow[T int | float64](host *T, plan T) {
 	if plan > 0 && plan < *host {
 		*host = plan
 	}
 }
 
-// FreeMemoryBytes is the memory that the host has left.
+// FreeMemoryBytes is the host's available memory.
 func (s *Service) FreeMemoryBytes() int64 { return int64(s.admission.FreeMemoryMB()) << 20 }

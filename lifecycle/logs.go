@@ -7,12 +7,12 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// maxLogBytes bounds one answer.
+// maxLogBytes limits one response.
 const maxLogBytes = 4 << 20
 
 var errEnough = errors.New("enough")
 
-// Logs collects the output that a sandbox still holds.
+// Logs returns the output that a sandbox still has.
 func (s *Service) Logs(ctx context.Context, id string, pid int) (*bothy.Logs, error) {
 	return get(ctx, s, id, bothy.ScopeSandboxesRead, func(g bothy.Guest) (*bothy.Logs, error) {
 		processes, err := g.Processes(ctx)
@@ -31,7 +31,7 @@ func (s *Service) Logs(ctx context.Context, id string, pid int) (*bothy.Logs, er
 			}
 		}
 		if !found {
-			return nil, bothy.Errorf(bothy.CodeProcessNotFound, "sandbox %s holds no output of process %d", id, pid).
+			return nil, bothy.Errorf(bothy.CodeProcessNotFound, "sandbox %s has no output of process %d", id, pid).
 				WithHint("`bothy ps` lists the processes.")
 		}
 		return c.logs, nil
@@ -43,7 +43,7 @@ type logCollector struct {
 	size int
 }
 
-// collect takes what a process has said until now, and does not wait for more.
+// collect adds a process's output so far, without waiting for more.
 func (c *logCollector) collect(ctx context.Context, g bothy.Guest, p bothy.ProcessInfo) error {
 	c.logs.Truncated = c.logs.Truncated || p.OutputStart > 0
 	if p.OutputEnd <= p.OutputStart {
@@ -67,7 +67,7 @@ func (c *logCollector) collect(ctx context.Context, g bothy.Guest, p bothy.Proce
 	return err
 }
 
-// add keeps the latest pieces that fit into an answer.
+// add keeps the latest pieces that fit into a response.
 func (c *logCollector) add(e bothy.LogEntry) {
 	c.logs.Items = append(c.logs.Items, e)
 	c.size += len(e.Data)

@@ -14,57 +14,59 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// A sandbox that ran when its host was lost is paused at its last snapshot, by the hosts that
-// are left, or by its own host's server when that is back and the machine is gone. One whose
-// owner wants it resumed then says in its row when. Every host looks for such rows, and the
-// first that takes one resumes it. One that fails is everybody's again, for a later attempt.
+// A sandbox whose host was lost while it ran is paused at its last snapshot, by the remaining
+// hosts, or by its own host's server when that is back and the machine is gone. If its owner
+// wants it resumed, its row says when. Every host looks for such rows, and the first to claim
+// one resumes it. After a failure it is released for a later attempt by any host.
 
 const (
-	// resumeAttempts bounds how often it is tried, and resumeFirst and resumeSeldom are the
-	// pauses between attempts, at first and at most: a quarter of an hour in all.
+	// resumeAttempts is the number of attempts, and resumeFirst and resumeSeldom are the first
+	// and the longest pause between them: a quarter of an hour in total.
 	resumeAttempts = 10
 	resumeFirst    = 5 * time.Second
 	resumeSeldom   = 3 * time.Minute
-	// roomPatience is how long a sandbox that is due waits for a host with room before that
-	// counts as an attempt.
+	// roomPatience is how long a due sandbox waits for a host with capacity before that counts
+	// as a failed attempt.
 	roomPatience = 15 * time.Second
-	// resumePage is how many are looked for, and resumeAtOnce how many are resumed, at once.
+	// resumePage is how many are listed at once, and resumeAtOnce how many are resumed
+	// concurrently.
 	resumePage, resumeAtOnce = 100, 4
 )
 
-// LostOptions say how sandboxes that lost their host are resumed.
+// LostOptions configure how sandboxes that lost their host are resumed.
 type LostOptions struct {
-	// Every is how often it is looked for them, and Now has it done at once. Optional.
+	// Every is how often to look for them; a message on Now looks at once. Optional.
 	Every time.Duration
 	Now   <-chan struct{}
-	// Hosts shares the sandboxes with others; nil for a server that is alone.
+	// Hosts shares the sandboxes with other hosts; nil without a cluster.
 	Hosts store.Hosts
-	// MayTake reports whether this host may take one more.
+	// MayTake reports whether this host has capacity for one more.
 	MayTake func() bool
-	// Fits reports whether this host can wake a sandbox, and is one that it may run on; nil is any.
+	// Fits reports whether this host can restore a sandbox and has its labels; nil means
+	// always.
 	Fits func(ctx context.Context, id string) bool
 }
 
-// LostCounts is what became of attempts to resume sandboxes that lost their host.
+// LostCounts are the outcomes of attempts to resume sandboxes that lost their host.
 type LostCounts struct{ Resumed, Failed, GivenUp int64 }
 
 type lostCounts struct{ resumed, failed, givenUp atomic.Int64 }
 
-// Lost tells what became of attempts to resume sandboxes that lost their host.
+// Lost returns the outcomes of attempts to resume sandboxes that lost their host.
 func (s *Service) Lost() LostCounts {
 	return LostCounts{s.lost.resumed.Load(), s.lost.failed.Load(), s.lost.givenUp.Load()}
 }
 
-// Claimed notes that a sandbox without a host is this host's now.
+// Claimed records that this host has claimed a sandbox without a host.
 func (s *Service) Claimed(id string) { s.departures.remove(id) }
 
-// ResumeLost resumes sandboxes that lost their host and are to be resumed, until ctx ends.
+// ResumeLost resumes sandboxes that lost their host and are due, until ctx ends.
 func (s *Service) ResumeLost(ctx context.Context, o LostOptions) {
 	t := time.NewTicker(o.Every)
 	defer t.Stop()
 	for {
 		if err := s.resumeDue(ctx, o); err != nil && ctx.Err() == nil {
-			s.log.Warn("it cannot be found out which sandboxes are to be resumed that lost their host, and is tried again", "error", err)
+			s.log.Warn("cannot list the sandboxes to resume after the loss of their host; trying again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -75,7 +77,7 @@ func (s *Service) ResumeLost(ctx context.Context, o LostOptions) {
 	}
 }
 
-// resumeDue tries each sandbox that is due once.
+// resumeDue tries once to resume each due sandbox.
 func (s *Service) resumeDue(ctx context.Context, o LostOptions) error {
 	tried := map[string]bool{}
 	for ctx.Err() == nil {
@@ -83,7 +85,7 @@ func (s *Service) resumeDue(ctx context.Context, o LostOptions) error {
 		if err != nil {
 			return err
 		}
-		// Hosts that look at the same moment had better not begin with the same one.
+		// Concurrent hosts should start with different ones.
 		rand.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] })
 		var wg sync.WaitGroup
 		slots := make(chan struct{}, resumeAtOnce)
@@ -97,7 +99,7 @@ func (s *Service) resumeDue(ctx context.Context, o LostOptions) error {
 			wg.Go(func() {
 				defer func() { <-slots }()
 				if err := s.resumeLost(ctx, o, sb); err != nil && ctx.Err() == nil {
-					s.log.Warn("a sandbox that lost its host is not resumed yet", "sandbox", sb.ID, "error", err)
+					s.log.Warn("cannot resume a sandbox that lost its host; trying again", "sandbox", sb.ID, "error", err)
 				}
 			})
 		}
@@ -109,7 +111,7 @@ func (s *Service) resumeDue(ctx context.Context, o LostOptions) error {
 	return ctx.Err()
 }
 
-// resumeLost tries one that is due, unless another host does.
+// resumeLost tries to resume one sandbox, unless another host does.
 func (s *Service) resumeLost(ctx context.Context, o LostOptions, sb *store.Sandbox) error {
 	room := o.MayTake() && (o.Fits == nil || o.Fits(ctx, sb.ID))
 	if at := sb.ResumeAt(); !room && (at == nil || s.clock.Now().Sub(*at) < roomPatience) {
@@ -130,21 +132,21 @@ func (s *Service) resumeLost(ctx context.Context, o LostOptions, sb *store.Sandb
 	if sb.State != bothy.StatePaused || at == nil || at.After(s.clock.Now()) {
 		return nil
 	}
-	failed := error(bothy.Errorf(bothy.CodeCapacity, "no host has had room for it"))
+	failed := error(bothy.Errorf(bothy.CodeCapacity, "no host had room for it"))
 	if room {
 		if failed = s.resumeLocked(ctx, sb, bothy.ResumeOptions{}); failed == nil {
 			s.lost.resumed.Add(1)
-			s.log.Info("a sandbox that lost its host is resumed", "sandbox", sb.ID, "lost", sb.HostLoss.Host, "age_seconds", sb.HostLoss.AgeSeconds)
+			s.log.Info("resumed a sandbox that lost its host", "sandbox", sb.ID, "lost", sb.HostLoss.Host, "age_seconds", sb.HostLoss.AgeSeconds)
 			return nil
 		}
 	}
 	if ctx.Err() != nil {
-		return ctx.Err() // this server stops, and that says nothing of the sandbox
+		return ctx.Err() // the server is stopping, which is not the sandbox's fault
 	}
 	return s.resumeLater(ctx, o.Hosts, sb.ID, failed)
 }
 
-// takeLost makes a sandbox this host's, and reports whether it is.
+// takeLost claims a sandbox, and reports whether this host owns it.
 func (s *Service) takeLost(ctx context.Context, hosts store.Hosts, id string) (bool, error) {
 	if hosts == nil {
 		return true, nil
@@ -160,8 +162,8 @@ func (s *Service) takeLost(ctx context.Context, hosts store.Hosts, id string) (b
 	return err == nil && owner.Host == hosts.Self(), unlessGone(err)
 }
 
-// resumeLater writes down that an attempt has failed, and when the next is made, by whichever
-// host has room then. The caller holds the sandbox's lock.
+// resumeLater records a failed attempt and the time of the next, by any host with capacity. The
+// caller holds the sandbox's lock.
 func (s *Service) resumeLater(ctx context.Context, hosts store.Hosts, id string, failed error) error {
 	sb, err := s.ledger.Sandbox(ctx, id)
 	if err != nil || sb.State != bothy.StatePaused || sb.HostLoss == nil {
@@ -178,7 +180,7 @@ func (s *Service) resumeLater(ctx context.Context, hosts store.Hosts, id string,
 		loss.NextResumeAt = &next
 		data["next_resume_at"] = next.Format(time.RFC3339)
 	} else {
-		data["detail"] = fmt.Sprintf("%s; it is not tried again, and can be resumed by a call", loss.Problem)
+		data["detail"] = fmt.Sprintf("%s; there are no more automatic attempts: resume it by hand", loss.Problem)
 	}
 	if hosts != nil && s.ledger.Unsaved(id) == nil && s.storedForAll(ctx, sb.SnapshotID) {
 		err = hosts.ReleaseSandbox(ctx, sb)
@@ -196,7 +198,7 @@ func (s *Service) resumeLater(ctx context.Context, hosts store.Hosts, id string,
 	return failed
 }
 
-// resumePause is how long it is waited after so many attempts.
+// resumePause is the pause after the given number of attempts.
 func resumePause(attempts int) time.Duration {
 	d := resumeFirst
 	for range attempts - 1 {
@@ -205,14 +207,14 @@ func resumePause(attempts int) time.Duration {
 	return d
 }
 
-// storedForAll reports whether every host has a snapshot.
+// storedForAll reports whether every host can get a snapshot.
 func (s *Service) storedForAll(ctx context.Context, id string) bool {
 	n, err := s.o.Store.Snapshot(ctx, id)
 	return err == nil && s.remote != nil && n.Durable == bothy.DurableStore
 }
 
-// pauseAfterLoss has a sandbox, whose machine was gone when this server came back, be paused
-// at its last snapshot, and reports whether it is. The caller holds its lock.
+// pauseAfterLoss pauses a sandbox, whose machine was gone when this server started, at its last
+// snapshot, and reports whether it could. The caller holds its lock.
 func (s *Service) pauseAfterLoss(ctx context.Context, sb *store.Sandbox) bool {
 	if sb.OnHostLoss == bothy.HostLossFail {
 		return false

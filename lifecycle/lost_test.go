@@ -256,7 +256,7 @@ func TestAResumeAfterALossFindsNoRoom(t *testing.T) {
 	}
 	w.clock.pass(time.Minute)
 	w.resumeDue(room(false))
-	if sb := w.get(id); sb.State != bothy.StatePaused || sb.HostLoss.ResumeAttempts != 1 || sb.HostLoss.Problem != "no host has had room for it" {
+	if sb := w.get(id); sb.State != bothy.StatePaused || sb.HostLoss.ResumeAttempts != 1 || sb.HostLoss.Problem != "no host had room for it" {
 		t.Errorf("it is %s, %+v", sb.State, sb.HostLoss)
 	}
 	// One that could not wake it leaves it to others as well.

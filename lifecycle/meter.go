@@ -7,36 +7,35 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Meter counts what sandboxes use, and knows which of them may run.
+// Meter meters what sandboxes use, and enforces budgets.
 type Meter interface {
-	// Starting returns the MeterState of a sandbox that is about to be stored
-	// as running, where counting begins.
+	// Starting returns the MeterState of a sandbox that is about to be stored as running: the
+	// readings at which metering starts.
 	Starting(ctx context.Context, sb *store.Sandbox, read func(context.Context) (bothy.MeterReading, error)) []byte
-	// Started counts a sandbox from its MeterState on, or one that is adopted
-	// from where the last server stopped to. read tells its counters, for as
-	// long as it runs.
+	// Started starts metering a sandbox at its MeterState, or, if adopted, where the previous
+	// server stopped. read returns its counters while it runs.
 	Started(ctx context.Context, sb *store.Sandbox, read func(context.Context) (bothy.MeterReading, error), adopted bool)
-	// Changed tells of new metadata and of a new budget.
+	// Changed announces new metadata or a new budget.
 	Changed(ctx context.Context, sb *store.Sandbox)
 	// Stopped is called before a machine is given up, or after it has ended.
 	Stopped(ctx context.Context, id string)
-	// Recovered is called once what the last server left has been started.
+	// Recovered is called once the previous server's sandboxes have been recovered.
 	Recovered()
 	SnapshotDeleted(ctx context.Context, n *bothy.Snapshot)
 
-	// Allow refuses a sandbox whose budgets are used up, with CodeBudget.
+	// Allow returns an error with CodeBudget if the sandbox's budgets are exhausted.
 	Allow(sb *store.Sandbox) error
-	// CheckBudget refuses what cannot be a budget.
+	// CheckBudget returns an error if the amount is not valid for a budget.
 	CheckBudget(amount float64) error
 	SetTreeBudget(ctx context.Context, root, project string, amount float64) error
-	// Trees are the roots that have a budget.
+	// Trees returns the root sandboxes that have a budget.
 	Trees() []string
-	// ProjectBudget and TreeBudget return nil where there is none.
+	// ProjectBudget and TreeBudget return nil if there is no budget.
 	ProjectBudget(project string) *bothy.BudgetState
 	TreeBudget(root string) *bothy.BudgetState
 }
 
-// noMeter counts nothing and allows everything.
+// noMeter meters nothing and allows everything.
 type noMeter struct{}
 
 func (noMeter) Starting(context.Context, *store.Sandbox, func(context.Context) (bothy.MeterReading, error)) []byte {
@@ -58,7 +57,7 @@ func (noMeter) CheckBudget(amount float64) error {
 	if amount == 0 {
 		return nil
 	}
-	return bothy.Errorf(bothy.CodeUnsupported, "this server does not meter, so it keeps no budgets").WithHint("Leave budget out.")
+	return bothy.Errorf(bothy.CodeUnsupported, "this server does not meter usage, so it has no budgets").WithHint("Omit budget.")
 }
 
 func (m noMeter) SetTreeBudget(_ context.Context, _, _ string, amount float64) error {

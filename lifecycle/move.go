@@ -13,7 +13,7 @@ import (
 
 // ExportSnapshot writes a snapshot as one file; see bothy.SnapshotMover.
 func (s *Service) ExportSnapshot(ctx context.Context, id, passphrase string, w io.Writer) error {
-	// The archive holds all of the sandbox's memory and files.
+	// The archive contains all of the sandbox's memory and files, so reading is not enough.
 	n, err := s.findSnapshot(ctx, id, bothy.ScopeSandboxesWrite)
 	if err != nil {
 		return err
@@ -30,7 +30,7 @@ func (s *Service) ExportSnapshot(ctx context.Context, id, passphrase string, w i
 		}
 		return err
 	}
-	// From here on it can be deleted, and is still exported whole.
+	// From here on it can be deleted and the export still completes.
 	defer release()
 	return snapshot.Export(ctx, w, dir, m, passphrase, s.o.ArchiveKey)
 }
@@ -47,7 +47,7 @@ func (s *Service) ArchiveKey(ctx context.Context) (*bothy.ArchiveKey, error) {
 	return &bothy.ArchiveKey{Key: string(key)}, nil
 }
 
-// ImportSnapshot reads what ExportSnapshot wrote, or what somebody made up.
+// ImportSnapshot reads an archive of ExportSnapshot. The archive is not trusted.
 func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r io.Reader) (*bothy.Snapshot, error) {
 	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite)
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r
 	if err := room.settle(m.Size()); err != nil {
 		return nil, err
 	}
-	// What has arrived is kept, also when the caller leaves now, and so is what wakes it.
+	// Keep the complete snapshot even if the caller leaves, and the engine build that it needs.
 	ctx = context.WithoutCancel(ctx)
 	if e := s.engines.Get(m.Engine); e != nil && m.Kind == bothy.SnapshotMemory {
 		letGo, _ := s.holdBuild(e, m.EngineBuild)

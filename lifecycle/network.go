@@ -9,15 +9,15 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
-// NetworkLogs has the decisions of gateways of every sandbox.
+// NetworkLogs stores the network decisions for every sandbox.
 type NetworkLogs interface {
-	// Read returns what is kept of a sandbox's decisions, oldest first.
+	// Read returns the stored decisions of a sandbox, oldest first.
 	Read(id string) ([]bothy.NetworkDecision, error)
-	// Sweep forgets the sandboxes that keep says no to.
+	// Sweep deletes the logs of sandboxes for which keep returns false.
 	Sweep(keep func(id string) bool) error
 }
 
-// checkNetwork refuses a policy that a gateway would refuse.
+// checkNetwork returns the error that a gateway would return for a policy.
 func (s *Service) checkNetwork(n bothy.Network) error {
 	if s.o.CheckNetwork == nil {
 		return nil
@@ -25,8 +25,8 @@ func (s *Service) checkNetwork(n bothy.Network) error {
 	return s.o.CheckNetwork(n)
 }
 
-// NetworkLog shows what a sandbox tried to reach. One that does not run is
-// followed to the end of what is kept.
+// NetworkLog returns what a sandbox tried to reach. For a sandbox that is not running, follow
+// ends after the stored decisions.
 func (s *Service) NetworkLog(ctx context.Context, id string, since time.Time, follow bool, fn func(bothy.NetworkDecision) error) error {
 	sb, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesRead)
 	if err != nil {
@@ -48,8 +48,8 @@ func (s *Service) NetworkLog(ctx context.Context, id string, since time.Time, fo
 	return nil
 }
 
-// networkLines are the decisions that are kept, oldest first. A line that sums
-// up others was written after younger ones.
+// networkLines returns the stored decisions, oldest first. They need sorting, since a line that
+// summarises others is written after newer ones.
 func (s *Service) networkLines(id string, l *instance.Instance, since time.Time) (lines []bothy.NetworkDecision, err error) {
 	switch {
 	case l != nil:
@@ -64,7 +64,7 @@ func (s *Service) networkLines(id string, l *instance.Instance, since time.Time)
 	return lines, nil
 }
 
-// sweepNetworkLogs forgets the decisions of sandboxes that are forgotten.
+// sweepNetworkLogs deletes the logs of sandboxes that are no longer stored.
 func (s *Service) sweepNetworkLogs(ctx context.Context) {
 	if s.o.NetworkLogs == nil {
 		return
@@ -74,6 +74,6 @@ func (s *Service) sweepNetworkLogs(ctx context.Context) {
 		return bothy.ErrorCode(err) != bothy.CodeSandboxNotFound
 	})
 	if err != nil {
-		s.log.Warn("cannot untrack old network logs", "error", err)
+		s.log.Warn("cannot delete old network logs", "error", err)
 	}
 }

@@ -32,7 +32,7 @@ func (s *Service) pause(ctx context.Context, id string, o bothy.PauseOptions) (*
 		return nil, err
 	}
 	defer unlock()
-	// What has begun is finished, also when the caller leaves.
+	// Finish the pause even if the caller leaves.
 	return s.pauseLocked(context.WithoutCancel(ctx), id, o)
 }
 
@@ -41,26 +41,25 @@ func (s *Service) pauseLocked(ctx context.Context, id string, o bothy.PauseOptio
 	return s.pauseKeeping(ctx, id, o, pausing{destroy: s.machines.Destroy})
 }
 
-// pausing is how a sandbox is paused.
+// pausing configures a pause.
 type pausing struct {
-	// hurry takes the snapshot that is written soonest, and not the smallest.
+	// hurry prefers a fast snapshot over a small one.
 	hurry bool
-	// keep is a snapshot that is still needed, also where it is that of an earlier
-	// sleep.
+	// keep is a snapshot that is still needed even if an earlier pause made it.
 	keep string
-	// destroy ends the machine.
+	// destroy destroys the machine.
 	destroy func(bothy.Machine)
 }
 
-// pauseKeeping is pauseLocked for a caller that keeps using the sandbox.
+// pauseKeeping is pauseLocked for a caller that continues with the sandbox.
 func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOptions, how pausing) (_ *bothy.Snapshot, err error) {
 	sb, err := s.ledger.Sandbox(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if sb.State == bothy.StatePaused {
-		return nil, bothy.Errorf(bothy.CodeSandboxPaused, "sandbox %s is paused already, in snapshot %s", id, sb.SnapshotID).
-			WithHint("It stays so until it is resumed: bothy resume %s.", id)
+		return nil, bothy.Errorf(bothy.CodeSandboxPaused, "sandbox %s is already paused, in snapshot %s", id, sb.SnapshotID).
+			WithHint("It stays paused until it is resumed: bothy resume %s.", id)
 	}
 	l := s.instance(id)
 	if sb.State != bothy.StateRunning || l == nil {
@@ -104,15 +103,15 @@ func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOpti
 	return n, nil
 }
 
-// finishPause stores that the sandbox is paused, and has its machine destroyed. Its checkpoints
-// go, but for the one to keep.
+// finishPause stores the sandbox as paused, and destroys its machine. Its checkpoints are
+// deleted, except keep.
 func (s *Service) finishPause(ctx context.Context, l *instance.Instance, sb *store.Sandbox, n *bothy.Snapshot, keep string, destroy func(bothy.Machine)) error {
 	sb.EngineState, sb.ExpiresAt, sb.HeadSnapshotID = nil, nil, n.ID
 	checkpoints := sb.Checkpoints
-	if s.remote == nil { // and otherwise once this one is stored
+	if s.remote == nil { // with object storage they are deleted once this snapshot is uploaded
 		sb.Checkpoints = nil
 	}
-	// Who sees that it is paused must not find its machine any more: it wakes it.
+	// Whoever sees it as paused may resume it, and must not find the old machine.
 	s.setTracked(l, false)
 	if err := s.ledger.Transition(ctx, sb, bothy.StatePaused); err != nil {
 		s.setTracked(l, true)

@@ -767,7 +767,7 @@ func TestGoldenSnapshotsThatNobodyNeeds(t *testing.T) {
 		w.StartPool()
 		eventually(t, "it is deleted", func() bool { return len(w.goldenNames()) == 0 })
 		w.closeServer()
-		if got := log.String(); !strings.Contains(got, "the certificates that they trust") || strings.Contains(got, "another build") {
+		if got := log.String(); !strings.Contains(got, "trusted certificates have changed") || strings.Contains(got, "another build") {
 			t.Errorf("the log says %s", got)
 		}
 		w.open()

@@ -60,7 +60,7 @@ func TestPoolGivesUpATemplateThatCannotWork(t *testing.T) {
 	if n := tries.Load(); n != 6 {
 		t.Errorf("it was tried %d times", n)
 	}
-	if n := log.count("could not make"); n != 2 {
+	if n := log.count("cannot prepare"); n != 2 {
 		t.Errorf("the log tells it %d times:\n%s", n, log.b.String())
 	}
 	works.Store(true)

@@ -24,9 +24,9 @@ func (s *Service) DialPort(ctx context.Context, id string, port uint16) (net.Con
 	return &countedConn{Conn: c, done: done}, nil
 }
 
-// FetchPort sends a request to the HTTP server on a port of a sandbox, over a
-// connection that is kept for the next one: only what keepalive.Keepable allows. The
-// sandbox is held awake until the answer's body is closed, and no longer.
+// FetchPort sends a request to the HTTP server on a port of a sandbox. The connection is reused
+// for further requests, so only what keepalive.Keepable allows may be sent. The sandbox is kept
+// active until the response's body is closed.
 func (s *Service) FetchPort(req *http.Request, id string, port uint16) (*http.Response, error) {
 	l, done, err := s.enterPort(req.Context(), id, port)
 	if err != nil {
@@ -41,8 +41,7 @@ func (s *Service) FetchPort(req *http.Request, id string, port uint16) (*http.Re
 	return res, nil
 }
 
-// enterPort finds the caller's sandbox awake for who connects to a port, and keeps
-// it so until end is called.
+// enterPort is enter for a connection to a port.
 func (s *Service) enterPort(ctx context.Context, id string, port uint16) (l *instance.Instance, end func(), err error) {
 	if port == 0 || port == bothy.GuestPort {
 		return nil, nil, invalid("port %d cannot be reached from outside", port).
@@ -51,7 +50,7 @@ func (s *Service) enterPort(ctx context.Context, id string, port uint16) (l *ins
 	return s.enter(ctx, id, bothy.ScopeSandboxesWrite, instance.ByConnection)
 }
 
-// countedConn is a connection that holds its sandbox awake.
+// countedConn is a connection that keeps its sandbox active.
 type countedConn struct {
 	net.Conn
 	done func()

@@ -8,8 +8,8 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// sees notes what a sandbox's processes may use of the processor: what was so when the memory
-// was written that they woke from, or what this server shows to new ones.
+// sees records which processor features a sandbox's processes may use: those visible when the
+// restored memory was written, or those that this server shows to new sandboxes.
 func (s *Service) sees(sb *store.Sandbox, woken *snapshot.Manifest) {
 	i := s.engines.Get(sb.Engine).Info()
 	sb.CPULevel, sb.Processor = i.CPULevel, nil
@@ -18,11 +18,11 @@ func (s *Service) sees(sb *store.Sandbox, woken *snapshot.Manifest) {
 	}
 }
 
-// same reports whether what can be woken on one processor can be woken on another.
+// same reports whether memory can be restored in either direction between two processors.
 func same(a, b bothy.Processor) bool { return a.Known() && b.Known() && a.Wakes(&b) && b.Wakes(&a) }
 
-// processorOf is what a sandbox's processes may use of the processor, or nil where that is not
-// known.
+// processorOf returns the processor features that a sandbox's processes may use, or nil if
+// unknown.
 func (s *Service) processorOf(sb *store.Sandbox) *bothy.Processor {
 	if sb.Processor != nil {
 		return sb.Processor
@@ -38,21 +38,21 @@ func (s *Service) processorOf(sb *store.Sandbox) *bothy.Processor {
 	return &p
 }
 
-// needsOf is what a host must have to wake a snapshot's memory.
+// needsOf returns what a host needs to restore a snapshot's memory.
 func needsOf(m *snapshot.Manifest) *bothy.MemoryNeeds {
 	return &bothy.MemoryNeeds{Engine: m.Engine, Build: m.EngineBuild, Processor: m.Processor}
 }
 
-// missing says what a processor has, and what it lacks of another.
+// missing describes a processor and what it lacks compared to another.
 func missing(has bothy.Processor, of *bothy.Processor) string {
 	lacks := has.Lacks(*of)
 	if len(lacks) == 0 {
-		return fmt.Sprintf("%s with cache lines of %d bytes and not of %d", has, has.CacheLine, of.CacheLine)
+		return fmt.Sprintf("%s with cache lines of %d bytes instead of %d", has, has.CacheLine, of.CacheLine)
 	}
 	return fmt.Sprintf("%s without %s", has, bothy.FeatureList(lacks))
 }
 
-// MemoryOf is what a host must have to wake the memory of a sandbox that runs here; nil for
+// MemoryOf returns what a host needs to restore the memory of a sandbox running here; nil for
 // any other.
 func (s *Service) MemoryOf(sb *store.Sandbox) *bothy.MemoryNeeds {
 	l := s.instance(sb.ID)

@@ -10,24 +10,23 @@ import (
 	"github.com/bothy-dev/bothy/snapshot"
 )
 
-// claims are the bytes of snapshots that are being made and are not in the store yet,
-// by project, so that several at once do not each take the last of a quota.
+// claims are the bytes of snapshots that are being written and not stored yet, by project, so
+// that concurrent ones do not all use the same rest of a quota.
 type claims struct {
-	// mu is held while a quota is compared, so that claims come one after the other.
+	// mu serialises comparisons with a quota.
 	mu sync.Mutex
 	by map[string]int64
 }
 
-// checkSnapshotQuota refuses one more snapshot, of unknown size, to a project whose
-// snapshots already take up what they may.
+// checkSnapshotQuota returns an error if a project's snapshot quota is exhausted.
 func (s *Service) checkSnapshotQuota(ctx context.Context, project string) error {
 	s.claims.mu.Lock()
 	defer s.claims.mu.Unlock()
 	return s.fits(ctx, project, 1)
 }
 
-// claim is what one snapshot in the making has of its project's quota. It is released
-// when the snapshot is in the store, or will never be.
+// claim is what a snapshot being written reserves of its project's quota. It is released once
+// the snapshot is stored or has failed.
 type claim struct {
 	s       *Service
 	project string
@@ -36,7 +35,7 @@ type claim struct {
 
 func (s *Service) newClaim(project string) *claim { return &claim{s: s, project: project} }
 
-// grow takes so many bytes more.
+// grow reserves more bytes.
 func (c *claim) grow(ctx context.Context, bytes int64) error {
 	all := &c.s.claims
 	all.mu.Lock()
@@ -49,8 +48,8 @@ func (c *claim) grow(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// put stores the snapshot and gives the claim back in one step, so that a
-// comparison with the quota never counts its bytes twice.
+// put stores the snapshot and releases the claim in one step, so that its bytes are never
+// counted twice.
 func (c *claim) put(ctx context.Context, n *bothy.Snapshot) error {
 	all := &c.s.claims
 	all.mu.Lock()
@@ -69,7 +68,7 @@ func (c *claim) release() {
 	c.drop()
 }
 
-// drop gives the claim back. The caller holds claims.mu.
+// drop releases the claim. The caller holds claims.mu.
 func (c *claim) drop() {
 	all := &c.s.claims
 	if all.by[c.project] -= c.bytes; all.by[c.project] == 0 {
@@ -78,7 +77,8 @@ func (c *claim) drop() {
 	c.bytes = 0
 }
 
-// fits refuses so many bytes more than a project's quota. The caller holds claims.mu.
+// fits returns an error if more bytes would exceed a project's quota. The caller holds
+// claims.mu.
 func (s *Service) fits(ctx context.Context, project string, bytes int64) error {
 	quota, err := s.snapshotQuota(ctx, project)
 	if err != nil || quota == 0 || ctx.Value(beyondQuotaKey{}) != nil {
@@ -97,29 +97,28 @@ func (s *Service) fits(ctx context.Context, project string, bytes int64) error {
 	}
 	var more string
 	if bytes > 1 {
-		more = fmt.Sprintf(", and this one would take up %d MB more", bytes>>20)
+		more = fmt.Sprintf("; this snapshot needs another %d MB", bytes>>20)
 	}
-	return bothy.Errorf(bothy.CodeQuota, "the project's snapshots take up %d MB of the %d MB that they may%s", used>>20, quota>>20, more).
-		WithHint("Delete snapshots that are not needed: `bothy snapshots` lists them, `bothy snapshots rm` deletes.")
+	return bothy.Errorf(bothy.CodeQuota, "the project's snapshots use %d MB of their quota of %d MB%s", used>>20, quota>>20, more).
+		WithHint("Delete unneeded snapshots: `bothy snapshots` lists them, `bothy snapshots rm` deletes.")
 }
 
-// importRoom is the room that an import has: what is left of its project's quota and of
-// the host's disk. It is claimed before the first byte, by what the manifest says, and
-// counted while bytes are written, by what there is.
+// importRoom limits an import to its project's quota and the host's disk. It reserves the size
+// in the manifest before the first byte, and then what is actually written.
 type importRoom struct {
 	*claim
 	ctx context.Context
 	dir string
 
 	written int64
-	// looked is written as of when the disk's free space was looked at.
+	// looked is the value of written at the last check of the disk's free space.
 	looked int64
 }
 
-// roomStep is how many bytes are written between two looks at the disk.
+// roomStep is how many bytes are written between two checks of the disk.
 const roomStep = 64 << 20
 
-// open takes the room that a manifest says is needed.
+// open reserves the size in the manifest.
 func (r *importRoom) open(m *snapshot.Manifest) error {
 	if err := r.grow(r.ctx, m.Size()); err != nil {
 		return err
@@ -140,7 +139,7 @@ func (r *importRoom) Take(bytes int64) error {
 	return r.look(0)
 }
 
-// settle claims what is there beyond what the manifest said.
+// settle reserves what exceeds the size in the manifest.
 func (r *importRoom) settle(bytes int64) error {
 	if bytes <= r.bytes {
 		return nil
@@ -148,7 +147,7 @@ func (r *importRoom) settle(bytes int64) error {
 	return r.grow(r.ctx, bytes-r.bytes)
 }
 
-// look refuses what would leave the host less of its disk than it keeps for itself.
+// look returns an error if the disk would have less free space than the host keeps.
 func (r *importRoom) look(bytes int64) error {
 	free, err := r.s.freeDisk(r.dir)
 	if err != nil {
@@ -162,7 +161,7 @@ func (r *importRoom) look(bytes int64) error {
 
 func diskFullForImport() *bothy.Error {
 	return bothy.Errorf(bothy.CodeDiskFull, "the host's disk has no room for the archive").
-		WithHint("Delete snapshots that are not needed, or ask the operator for space.")
+		WithHint("Delete unneeded snapshots, or ask the operator for disk space.")
 }
 
 func (s *Service) freeDisk(dir string) (int64, error) {
@@ -172,8 +171,7 @@ func (s *Service) freeDisk(dir string) (int64, error) {
 	return disk.Free(dir)
 }
 
-// snapshotQuota is how many bytes a project's snapshots may take up; 0 means
-// any number.
+// snapshotQuota returns how many bytes a project's snapshots may take up; 0 means no limit.
 func (s *Service) snapshotQuota(ctx context.Context, project string) (int64, error) {
 	p, err := s.admission.Plan(ctx, project)
 	if err != nil {
@@ -181,14 +179,14 @@ func (s *Service) snapshotQuota(ctx context.Context, project string) (int64, err
 	}
 	quota := s.o.Retention.ProjectBytes
 	if p.SnapshotsMB != nil && (quota == 0 || *p.SnapshotsMB<<20 < quota) {
-		quota = max(*p.SnapshotsMB<<20, 1) // where none are allowed, the first is
+		quota = max(*p.SnapshotsMB<<20, 1) // a plan of 0 MB allows none, and must not become "no limit"
 	}
 	return quota, nil
 }
 
 type beyondQuotaKey struct{}
 
-// beyondQuota lets a snapshot be made although the project's are too many.
+// beyondQuota lets a snapshot be made although the quota is exhausted.
 func beyondQuota(ctx context.Context) context.Context {
 	return context.WithValue(ctx, beyondQuotaKey{}, true)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// retryAttach has a sandbox tried again later. The caller holds its lock, and has
-// returned to it whatever of its machine was found.
+// retryAttach schedules another attempt to attach. The caller holds the sandbox's lock, and has
+// released what it found of the machine.
 func (s *Service) retryAttach(sb *store.Sandbox, u *unattached, why string, err error) {
 	first := false
 	s.mu.Lock()
@@ -30,7 +30,7 @@ func (s *Service) retryAttach(sb *store.Sandbox, u *unattached, why string, err 
 	if !first {
 		return
 	}
-	s.log.Error("a sandbox of the last server cannot be taken over yet; it is tried again", "sandbox", sb.ID, "engine", sb.Engine, "why", why, "error", err)
+	s.log.Error("cannot attach to a sandbox of the previous server; trying again", "sandbox", sb.ID, "engine", sb.Engine, "why", why, "error", err)
 	s.ledger.Emit(s.background, bothy.EventSandboxUnattached, sb, map[string]string{"detail": why})
 	s.ledger.Retry("attach "+sb.ID, func(ctx context.Context) error { return s.attachAgain(ctx, sb.ID) })
 }
@@ -41,7 +41,7 @@ func (s *Service) attachAgain(ctx context.Context, id string) error {
 		return nil
 	}
 	if s.engines.Get(u.engine) == nil && s.engines.Known(u.engine) && !s.engines.FailedLately(u.engine) {
-		_, _ = s.engines.Need(ctx, u.engine) // what became of it is seen below
+		_, _ = s.engines.Need(ctx, u.engine) // a failure shows below
 	}
 	unlock, err := s.ledger.LockToWork(ctx, id)
 	if err != nil {
@@ -70,11 +70,11 @@ func (s *Service) attachAgain(ctx context.Context, id string) error {
 	return nil
 }
 
-// reattach connects to a machine that outlived the server. Only one that is gone ends
-// its sandbox; whatever else fails is tried again, see unattached.
+// reattach attaches to a machine that outlived the server. The sandbox ends only if the machine
+// is gone; any other failure is retried, see unattached.
 func (s *Service) reattach(ctx context.Context, sb *store.Sandbox) error {
-	// One that is to be paused when its time is up is adopted first: keep sees
-	// that it is overdue.
+	// An overdue sandbox with on_timeout pause is attached first; track notices that it is
+	// overdue.
 	if sb.ExpiresAt != nil && !sb.ExpiresAt.After(s.clock.Now()) && sb.OnTimeout != bothy.TimeoutPause {
 		return s.terminateLocked(ctx, sb.ID, timedOut(sb))
 	}
@@ -85,7 +85,7 @@ func (s *Service) reattach(ctx context.Context, sb *store.Sandbox) error {
 	engine := s.engines.Get(sb.Engine)
 	if engine == nil {
 		err := fmt.Errorf("the engine %q is not open", sb.Engine)
-		s.retryAttach(sb, u, fmt.Sprintf("the engine %s cannot be opened on this host now", sb.Engine), err)
+		s.retryAttach(sb, u, fmt.Sprintf("cannot open the engine %s on this host now", sb.Engine), err)
 		return nil
 	}
 	s.mu.Lock()
@@ -101,7 +101,7 @@ func (s *Service) reattach(ctx context.Context, sb *store.Sandbox) error {
 		return s.endWithCheckpoints(ctx, sb, bothy.Exit{Reason: bothy.EndHostRestart, Detail: "the sandbox was gone when the server came back: the host was restarted, or the sandbox's process was killed"})
 	}
 	if err != nil {
-		s.retryAttach(sb, u, "its machine could not be taken over", err)
+		s.retryAttach(sb, u, "the server cannot adopt its machine", err)
 		return nil
 	}
 	u.machine = m
@@ -113,7 +113,7 @@ func (s *Service) reattach(ctx context.Context, sb *store.Sandbox) error {
 	}
 	l, err := s.attachFound(ctx, sb, m)
 	if err != nil {
-		s.retryAttach(sb, u, "it does not answer", err)
+		s.retryAttach(sb, u, "its guest does not respond", err)
 		return nil
 	}
 	s.dropUnattached(sb.ID)
@@ -121,7 +121,7 @@ func (s *Service) reattach(ctx context.Context, sb *store.Sandbox) error {
 	return nil
 }
 
-// attachFound opens the network device of a machine that was found and asks its guest.
+// attachFound attaches to a machine that was found and checks that its guest responds.
 func (s *Service) attachFound(ctx context.Context, sb *store.Sandbox, m bothy.Machine) (*instance.Instance, error) {
 	l, err := s.machines.Attach(ctx, sb, m, sb.GuestKey)
 	if err != nil {
@@ -137,8 +137,8 @@ func (s *Service) attachFound(ctx context.Context, sb *store.Sandbox, m bothy.Ma
 	return l, nil
 }
 
-// findMachine is Adopt that returns when ctx ends, also where the engine does not. A
-// call that is still under way is not made twice.
+// findMachine calls the engine's Adopt, but returns when ctx ends even if the engine does not.
+// A call that is still in progress is not repeated.
 func (s *Service) findMachine(ctx context.Context, u *unattached, e bothy.Engine, sb *store.Sandbox) (bothy.Machine, error) {
 	if u.machine != nil {
 		return u.machine, nil
@@ -163,8 +163,8 @@ func (s *Service) findMachine(ctx context.Context, u *unattached, e bothy.Engine
 	}
 }
 
-// stillPatience is how long a machine may take to answer before it is taken
-// for one that stands still, because a server was killed around a snapshot.
+// stillPatience is how long a machine may take to respond before it is assumed to be frozen
+// because a server was killed during a snapshot.
 const stillPatience = time.Second
 
 func (s *Service) answers(ctx context.Context, l *instance.Instance) error {

@@ -14,9 +14,9 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Recover takes over what the last server left: machines that still live are
-// adopted, those that are overdue are ended, what was half done is finished or
-// undone, and what nothing owns is removed. It returns how many were adopted.
+// Recover takes over what the previous server left: it attaches to running machines, ends
+// overdue sandboxes, completes or undoes unfinished operations, and removes machines that
+// nothing owns. It returns the number of attached sandboxes.
 func (s *Service) Recover(ctx context.Context) (int, error) {
 	open, err := s.o.Store.OwnSandboxesInState(ctx, bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StateResuming, bothy.StateStopping)
 	if err != nil {
@@ -47,8 +47,8 @@ func (s *Service) Recover(ctx context.Context) (int, error) {
 	return s.Live(), errors.Join(errs...)
 }
 
-// listSnapshots makes the list that of the snapshots on disk, where a server was
-// killed while it was about to list one or had just deleted one.
+// listSnapshots makes the records match the snapshots on disk, in case a server was killed
+// between creating or deleting files and records.
 func (s *Service) listSnapshots(ctx context.Context) error {
 	if s.remote != nil {
 		return s.keepSnapshots(ctx)
@@ -62,7 +62,7 @@ func (s *Service) listSnapshots(ctx context.Context) error {
 			continue
 		}
 		if err := s.listSnapshot(ctx, id); err != nil {
-			s.log.Warn("a snapshot on disk has no owner", "snapshot", id, "error", err)
+			s.log.Warn("a snapshot on disk has no valid owner", "snapshot", id, "error", err)
 		}
 	}
 	listed, err := s.o.Store.OwnSnapshots(ctx)
@@ -88,7 +88,7 @@ func (s *Service) listSnapshot(ctx context.Context, id string) error {
 	}
 	defer release()
 	if m.ProjectID == "" {
-		// Earlier servers did not write it down.
+		// Manifests of earlier versions lack it.
 		sb, err := s.o.Store.Sandbox(ctx, m.SandboxID)
 		if err != nil {
 			return err
@@ -100,7 +100,7 @@ func (s *Service) listSnapshot(ctx context.Context, id string) error {
 
 func (s *Service) recoverOne(ctx context.Context, sb *store.Sandbox) error {
 	if sb.State == bothy.StateRunning || sb.State == bothy.StatePausing {
-		// What cannot be opened is said below, where it matters.
+		// A failure is handled by reattach.
 		_, _ = s.engines.Need(ctx, sb.Engine)
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, recoverTimeout))
@@ -121,15 +121,14 @@ func (s *Service) recoverOne(ctx context.Context, sb *store.Sandbox) error {
 	case bothy.StatePausing:
 		return s.recoverPausing(ctx, sb)
 	case bothy.StateResuming:
-		// The machine that was coming up is swept away; the snapshot is whole.
+		// The machine that was starting is swept; the snapshot is complete.
 		s.ledger.ForceTransition(ctx, sb, bothy.StatePaused, nil)
 		return nil
 	}
 	return fmt.Errorf("sandbox is %s", sb.State)
 }
 
-// recoverPausing finishes a pause whose snapshot is there, and undoes one whose
-// is not.
+// recoverPausing completes a pause whose snapshot exists, and undoes any other.
 func (s *Service) recoverPausing(ctx context.Context, sb *store.Sandbox) error {
 	var m *snapshot.Manifest
 	release := func() {}
@@ -146,7 +145,7 @@ func (s *Service) recoverPausing(ctx context.Context, sb *store.Sandbox) error {
 	m.ProjectID = sb.ProjectID
 	n := record(m)
 	if err := s.o.Store.PutSnapshot(ctx, n); err != nil {
-		s.log.Warn("cannot list a snapshot, which the next start does", "snapshot", n.ID, "error", err)
+		s.log.Warn("cannot record a snapshot; the next start will", "snapshot", n.ID, "error", err)
 	}
 	s.keep(n.ID)
 	sb.EngineState, sb.ExpiresAt, sb.HeadSnapshotID = nil, nil, n.ID
@@ -155,8 +154,8 @@ func (s *Service) recoverPausing(ctx context.Context, sb *store.Sandbox) error {
 	return nil
 }
 
-// dropPauseSnapshots deletes the snapshots of sleeps that are over, which a server that was
-// killed did not come to.
+// dropPauseSnapshots deletes the snapshots of earlier pauses that a killed server did not
+// delete.
 func (s *Service) dropPauseSnapshots(ctx context.Context) error {
 	paused, err := s.o.Store.OwnSandboxesInState(ctx, bothy.StatePaused)
 	if err != nil {
@@ -165,7 +164,7 @@ func (s *Service) dropPauseSnapshots(ctx context.Context) error {
 	for _, sb := range paused {
 		if len(sb.Checkpoints) > 0 {
 			if err := s.tidyCheckpoints(ctx, sb.ID); err != nil {
-				s.log.Warn("checkpoints that are of no use stay for now", "sandbox", sb.ID, "error", err)
+				s.log.Warn("cannot delete unneeded checkpoints; trying again later", "sandbox", sb.ID, "error", err)
 			}
 		}
 		if sb.EarlierSnapshotID != sb.SnapshotID {
@@ -188,33 +187,32 @@ func (s *Service) dropPauseSnapshots(ctx context.Context) error {
 	return nil
 }
 
-// Janitor forgets sandboxes and events of long ago, and deletes snapshots beyond
-// their time, until ctx ends. Machines that nothing owns cannot come up while
-// the server runs.
+// Janitor deletes long-ended sandboxes, old events, expired snapshots and whatever else is no
+// longer needed, until ctx ends.
 func (s *Service) Janitor(ctx context.Context, every, keepEnded time.Duration) {
 	repeat(ctx, every, func() {
 		s.Prune(ctx)
 		if _, err := s.o.Store.DeleteEventsBefore(ctx, s.clock.Now().Add(-keepEnded)); err != nil {
-			s.log.Warn("cannot untrack old events", "error", err)
+			s.log.Warn("cannot delete old events", "error", err)
 		}
 		n, err := s.o.Store.DeleteSandboxesEndedBefore(ctx, s.clock.Now().Add(-keepEnded))
 		if err != nil {
-			s.log.Warn("cannot untrack ended sandboxes", "error", err)
+			s.log.Warn("cannot delete ended sandboxes", "error", err)
 		} else if n > 0 {
-			s.log.Info("forgot ended sandboxes", "count", n)
+			s.log.Info("deleted the records of ended sandboxes", "count", n)
 		}
 		if err := s.sweepCheckpoints(ctx); err != nil {
 			s.log.Warn("cannot delete checkpoints that no sandbox has", "error", err)
 		}
 		if err := s.sweepBuilds(ctx); err != nil {
-			s.log.Warn("cannot remove engine builds that nothing needs", "error", err)
+			s.log.Warn("cannot delete unneeded engine builds", "error", err)
 		}
 		s.sweepNetworkLogs(ctx)
 		s.forgetBudgets(ctx)
 	})
 }
 
-// Sorted ids of the live sandboxes, for `bothy down` and tests.
+// LiveIDs returns the sorted ids of the running sandboxes, for `bothy down` and tests.
 func (s *Service) LiveIDs() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Restart starts a sandbox that has failed again, under its id and with its settings, from what
-// it was made from. See bothy.SandboxService.
+// Restart starts a failed sandbox again, under the same id and with the same settings, from
+// what it was created from. See bothy.SandboxService.
 func (s *Service) Restart(ctx context.Context, id string) (*bothy.Sandbox, error) {
 	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
 		return nil, err
@@ -26,14 +26,14 @@ func (s *Service) Restart(ctx context.Context, id string) (*bothy.Sandbox, error
 	}
 	switch {
 	case sb.State == bothy.StateStopped:
-		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s has ended as it was to (%s), and only one that has failed is restarted", id, sb.Ended.Reason).
+		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s has ended normally (%s); only failed sandboxes can be restarted", id, sb.Ended.Reason).
 			WithHint("Create another: bothy create.")
 	case sb.State == bothy.StatePaused:
-		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is paused, and to restart it would lose what it sleeps in", id).
+		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is paused; restarting it would lose its saved state", id).
 			WithHint("Resume it: bothy resume %s.", id)
 	case sb.State != bothy.StateFailed:
-		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is %s, and only one that has failed is restarted", id, sb.State).
-			WithHint("Use it as it is, or end it and create another.")
+		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is %s; only failed sandboxes can be restarted", id, sb.State).
+			WithHint("Use it as it is, or terminate it and create another.")
 	}
 	if err := s.restartLocked(ctx, sb); err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (s *Service) restartLocked(ctx context.Context, sb *store.Sandbox) error {
 	}
 	defer reservation.Release()
 	if sb.BudgetRoot == sb.ID && sb.Budget > 0 {
-		// The budget of one that has ended may be forgotten.
+		// The budget may have been dropped since the sandbox ended.
 		if err := s.o.Meter.SetTreeBudget(ctx, sb.ID, sb.ProjectID, sb.Budget); err != nil {
 			return err
 		}
@@ -83,7 +83,7 @@ func (s *Service) restartLocked(ctx context.Context, sb *store.Sandbox) error {
 	if err != nil {
 		err = s.startFault(err)
 		s.log.Warn("sandbox did not start again", "sandbox", sb.ID, "error", err)
-		x := bothy.Exit{Reason: bothy.EndError, Detail: "it could not be restarted: " + bothy.AsError(err).Detail}
+		x := bothy.Exit{Reason: bothy.EndError, Detail: "cannot restart it: " + bothy.AsError(err).Detail}
 		return errors.Join(err, s.ledger.End(context.WithoutCancel(ctx), sb, x))
 	}
 	l.Fresh = sb.Resumed == nil
@@ -96,8 +96,8 @@ func (s *Service) restartLocked(ctx context.Context, sb *store.Sandbox) error {
 	return nil
 }
 
-// startAgain says how to start a sandbox from what it was made from: a snapshot, if that is still
-// there, or else its template. done is called after the start.
+// startAgain returns how to start a sandbox from what it was created from: a snapshot if that
+// still exists, else its template. done must be called after the start.
 func (s *Service) startAgain(ctx context.Context, sb *store.Sandbox) (start func() (*instance.Instance, error), snapshot string, done func(), err error) {
 	none := func() {}
 	if id := sb.ParentSnapshotID; id != "" {
@@ -115,7 +115,7 @@ func (s *Service) startAgain(ctx context.Context, sb *store.Sandbox) (start func
 	}
 	t, err := s.templateOf(ctx, sb.ProjectID, sb.Template, sb.TemplateDigest)
 	if err != nil {
-		// What has its name by now is nearest to it.
+		// The image is gone: use the template that now has its name.
 		if t, err = now, lookup; err != nil {
 			return nil, "", none, err
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Resume wakes a paused sandbox; see bothy.SnapshotService.
+// Resume resumes a paused sandbox; see bothy.SnapshotService.
 func (s *Service) Resume(ctx context.Context, id string, o bothy.ResumeOptions) (*bothy.Sandbox, error) {
 	if strings.HasPrefix(id, "snp") {
 		n, err := s.findSnapshot(ctx, id, bothy.ScopeSandboxesRead)
@@ -22,7 +22,7 @@ func (s *Service) Resume(ctx context.Context, id string, o bothy.ResumeOptions) 
 			return nil, err
 		}
 		if sb.State != bothy.StatePaused || sb.SnapshotID != id {
-			return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s does not sleep in snapshot %s: it is %s", sb.ID, id, sb.State).
+			return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is not paused in snapshot %s: it is %s", sb.ID, id, sb.State).
 				WithHint("Roll it back to the snapshot, or create a new sandbox with snapshot_id.")
 		}
 		id = sb.ID
@@ -41,14 +41,14 @@ func (s *Service) Resume(ctx context.Context, id string, o bothy.ResumeOptions) 
 	}
 	switch {
 	case sb.State == bothy.StateRunning:
-		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is running already", id).WithHint("Use it as it is.")
+		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is already running", id).WithHint("Use it as it is.")
 	case sb.State != bothy.StatePaused:
 		return nil, s.wrongState(sb)
 	}
 	return sb.Public(), s.resumeLocked(ctx, sb, o)
 }
 
-// resumeLocked wakes sb from the snapshot that it sleeps in, and updates it.
+// resumeLocked resumes sb from the snapshot that it is paused in, and updates it.
 func (s *Service) resumeLocked(ctx context.Context, sb *store.Sandbox, o bothy.ResumeOptions) error {
 	if err := s.o.Meter.Allow(sb); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (s *Service) resumeLocked(ctx context.Context, sb *store.Sandbox, o bothy.R
 	return nil
 }
 
-// resumeFromLatest makes sb run from the snapshot that it sleeps in.
+// resumeFromLatest starts sb from the snapshot that it is paused in.
 func (s *Service) resumeFromLatest(ctx context.Context, sb *store.Sandbox, o bothy.ResumeOptions, r *admission.Reservation) error {
 	dir, m, done, err := s.openSnapshot(ctx, sb.SnapshotID)
 	if err != nil {
@@ -90,8 +90,8 @@ func (s *Service) resumeFromLatest(ctx context.Context, sb *store.Sandbox, o bot
 	return s.resumeFrom(ctx, sb, from, r)
 }
 
-// resumeFrom makes sb run from a snapshot, with sb's own limits and policy. The
-// state allows it. On failure nothing of the machine is left.
+// resumeFrom starts sb from a snapshot, with sb's own limits and policy. On failure the machine
+// is destroyed.
 func (s *Service) resumeFrom(ctx context.Context, sb *store.Sandbox, from *frozen, r *admission.Reservation) error {
 	l, err := s.startFrom(ctx, sb, from)
 	if err != nil {

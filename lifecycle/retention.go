@@ -7,15 +7,14 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// pruneSoon deletes what a sandbox has too many of, once no call holds the sandbox that
-// has just been written down.
+// pruneSoon deletes surplus snapshots of a sandbox in the background, once its lock is free.
 func (s *Service) pruneSoon(project, sandbox string) {
 	if s.o.Retention.PerSandbox > 0 && s.background.Err() == nil {
 		s.watchers.Go(func() { s.pruneSandbox(s.background, project, sandbox) })
 	}
 }
 
-// pruneSandbox deletes the snapshots of one sandbox beyond their number.
+// pruneSandbox deletes the snapshots of one sandbox that exceed PerSandbox.
 func (s *Service) pruneSandbox(ctx context.Context, project, sandbox string) {
 	kept := 0
 	f := bothy.SnapshotFilter{SandboxID: sandbox, Limit: 1000}
@@ -39,7 +38,7 @@ func (s *Service) pruneSandbox(ctx context.Context, project, sandbox string) {
 	}
 }
 
-// Prune deletes snapshots beyond their number or time.
+// Prune deletes snapshots that are too many or too old.
 func (s *Service) Prune(ctx context.Context) {
 	r := s.o.Retention
 	if r.PerSandbox == 0 && r.For == 0 {
@@ -50,12 +49,12 @@ func (s *Service) Prune(ctx context.Context) {
 		s.log.Warn("cannot list snapshots", "error", err)
 		return
 	}
-	// What one project says about a sandbox must not cost another anything.
+	// Imported manifests may claim any sandbox id, so count per project as well.
 	type owned struct{ project, sandbox string }
 	kept := map[owned]int{}
 	for _, n := range newestFirst(all) {
 		if n.Checkpoint {
-			continue // they are few, and go by themselves
+			continue // these are deleted by other rules
 		}
 		of := owned{n.ProjectID, n.SandboxID}
 		kept[of]++
@@ -71,7 +70,7 @@ func (s *Service) prune(ctx context.Context, n *bothy.Snapshot) {
 	owner := bothy.WithCaller(ctx, &bothy.Caller{ProjectID: n.ProjectID, TokenID: "server", Scopes: bothy.AllScopes})
 	switch err := s.DeleteSnapshot(owner, n.ID); bothy.ErrorCode(err) {
 	case "":
-		s.log.Info("deleted a snapshot beyond what is kept", "snapshot", n.ID, "sandbox", n.SandboxID)
+		s.log.Info("deleted a snapshot beyond the retention limits", "snapshot", n.ID, "sandbox", n.SandboxID)
 	case bothy.CodeSnapshotInUse, bothy.CodeSnapshotNotFound:
 	default:
 		s.log.Warn("cannot delete a snapshot", "snapshot", n.ID, "error", err)

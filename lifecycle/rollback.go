@@ -10,7 +10,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Rollback turns a sandbox back; see bothy.SnapshotService.
+// Rollback returns a sandbox to an earlier snapshot; see bothy.SnapshotService.
 func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.Sandbox, error) {
 	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
 		return nil, err
@@ -20,7 +20,7 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 		return nil, err
 	}
 	if n.SandboxID != id {
-		return nil, bothy.Errorf(bothy.CodeInvalid, "snapshot %s is of sandbox %s, not of %s", n.ID, n.SandboxID, id).
+		return nil, bothy.Errorf(bothy.CodeInvalid, "snapshot %s belongs to sandbox %s, not %s", n.ID, n.SandboxID, id).
 			WithHint("Create a new sandbox from it with snapshot_id.")
 	}
 	unlock, err := s.ledger.LockFor(ctx, id)
@@ -47,8 +47,8 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 	var ending sync.WaitGroup
 	switch sb.State {
 	case bothy.StateRunning:
-		// What is now is kept, as if paused; it gets a name so that it stays. The
-		// other machine starts meanwhile.
+		// Save the current state as a pause would, with a name so that it is kept. The other
+		// machine starts meanwhile.
 		s.restoreAhead(ctx, sb, from)
 		defer s.discardAhead(from)
 		how := pausing{hurry: true, keep: n.ID, destroy: func(m bothy.Machine) {
@@ -70,7 +70,7 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 	}
 	err = s.rollTo(ctx, sb, n, from)
 	if bothy.ErrorCode(err) == bothy.CodeConflict {
-		// Not every machine can start before the other one is gone.
+		// Some engines cannot start the new machine before the old one is gone.
 		ending.Wait()
 		err = s.rollTo(ctx, sb, n, from)
 	}
@@ -88,8 +88,8 @@ func displayName(n *bothy.Snapshot) string {
 	return n.ID
 }
 
-// rollTo wakes a paused sandbox from an earlier snapshot. If that fails it
-// sleeps on in the latest.
+// rollTo resumes a paused sandbox from an earlier snapshot. On failure it stays paused in the
+// latest.
 func (s *Service) rollTo(ctx context.Context, sb *store.Sandbox, n *bothy.Snapshot, from *frozen) error {
 	reservation, err := s.admission.Reserve(ctx, sb.ProjectID)
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *Service) rollTo(ctx context.Context, sb *store.Sandbox, n *bothy.Snapsh
 	}
 	defer reservation.Release()
 	latest, head, checkpoints := sb.SnapshotID, sb.HeadSnapshotID, sb.Checkpoints
-	// They are of what it was, and not of what it becomes.
+	// The checkpoints belong to the state that is being left.
 	sb.Checkpoints = nil
 	if err := s.ledger.Transition(ctx, sb, bothy.StateResuming); err != nil {
 		sb.Checkpoints = checkpoints

@@ -10,7 +10,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// untrack is the opposite of keep, without the machine's end.
+// untrack is the opposite of track. It does not end the machine.
 func (s *Service) untrack(l *instance.Instance) {
 	s.o.Meter.Stopped(context.WithoutCancel(s.background), l.ID)
 	s.mu.Lock()
@@ -24,7 +24,7 @@ func (s *Service) untrack(l *instance.Instance) {
 	l.Detach()
 }
 
-// setTracked has a machine found by its id, or not.
+// setTracked adds a machine to, or removes it from, those found by id.
 func (s *Service) setTracked(l *instance.Instance, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +43,7 @@ func (s *Service) instance(id string) *instance.Instance {
 	return s.instances[id]
 }
 
-// watchExit notices a machine that ended by itself.
+// watchExit handles a machine that ends by itself.
 func (s *Service) watchExit(ctx context.Context, l *instance.Instance) {
 	select {
 	case <-ctx.Done():
@@ -59,7 +59,7 @@ func (s *Service) watchExit(ctx context.Context, l *instance.Instance) {
 		return
 	}
 	s.untrack(l)
-	// ctx has just been cancelled by untrack.
+	// untrack has cancelled ctx.
 	s.recordExit(context.WithoutCancel(ctx), l)
 }
 
@@ -68,7 +68,7 @@ func (s *Service) recordExit(ctx context.Context, l *instance.Instance) {
 	x := l.Exit()
 	s.log.Info("sandbox ended by itself", "sandbox", l.ID, "reason", x.Reason, "detail", x.Detail)
 	if err := s.endByID(ctx, l.ID, x); err != nil {
-		s.log.Error("cannot record the end of a sandbox, and try again until it is", "sandbox", l.ID, "error", err)
+		s.log.Error("cannot record the end of a sandbox; trying again", "sandbox", l.ID, "error", err)
 		s.ledger.Retry("end "+l.ID, func(ctx context.Context) error {
 			unlock, err := s.ledger.LockToWork(ctx, l.ID)
 			if err != nil {
@@ -80,8 +80,7 @@ func (s *Service) recordExit(ctx context.Context, l *instance.Instance) {
 	}
 }
 
-// endByID stores the end of a sandbox that has no machine any more. The caller
-// holds its lock.
+// endByID stores the end of a sandbox whose machine is gone. The caller holds its lock.
 func (s *Service) endByID(ctx context.Context, id string, x bothy.Exit) error {
 	sb, err := s.ledger.Sandbox(ctx, id)
 	if bothy.ErrorCode(err) == bothy.CodeSandboxNotFound {
@@ -107,8 +106,8 @@ func expiry(from time.Time, seconds int) *time.Time {
 	return &t
 }
 
-// enlist registers a machine that lives. It is called in parallel with what the caller waits
-// for: a server that is killed just now loses no more than the second knowledge.
+// enlist registers a running machine. It runs concurrently with what the caller waits for: if
+// the server is killed just now, only this second record is missing.
 func (s *Service) enlist(l *instance.Instance, sb store.Sandbox) {
 	e := register.Entry{ID: sb.ID, Name: sb.Name, ProjectID: sb.ProjectID, Template: sb.Template, Engine: sb.Engine, EngineState: sb.EngineState}
 	if sb.StartedAt != nil {
@@ -125,7 +124,7 @@ func (s *Service) enlist(l *instance.Instance, sb store.Sandbox) {
 	s.register.Remove(register.UnclaimedList, l.ID)
 }
 
-// strike takes a machine off the register, unless the sandbox has another one.
+// strike removes a machine from the register, unless the sandbox has a new one.
 func (s *Service) strike(l *instance.Instance) {
 	l.Enlisting.Lock()
 	defer l.Enlisting.Unlock()

@@ -54,7 +54,7 @@ func (s *Service) createSnapshot(ctx context.Context, id string, req bothy.Snaps
 	return n, s.ledger.Put(ctx, sb)
 }
 
-// Snapshot finds one of the caller's snapshots.
+// Snapshot returns one of the caller's snapshots.
 func (s *Service) Snapshot(ctx context.Context, id string) (*bothy.Snapshot, error) {
 	return s.findSnapshot(ctx, id, bothy.ScopeSandboxesRead)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// startShared stores a sandbox that begins to run, where hosts share the store: its project's
-// plan holds for all of them together, so the store counts.
+// startShared stores a starting sandbox on a cluster: the project's plan applies to all hosts
+// together, so the store counts.
 func (s *Service) startShared(ctx context.Context, sb *store.Sandbox, created bool) error {
 	p, err := s.admission.Plan(ctx, sb.ProjectID)
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *Service) startShared(ctx context.Context, sb *store.Sandbox, created bo
 	return err
 }
 
-// beyondError is what a caller is told of a store.Beyond.
+// beyondError is the caller's error for a store.Beyond.
 type beyondError struct {
 	error
 	beyond *store.Beyond
@@ -37,6 +37,6 @@ type beyondError struct {
 
 func (e beyondError) Unwrap() []error { return []error{e.error, e.beyond} }
 
-// isBeyond reports whether the store refused a start because of a plan, so that nothing is
-// stored of it.
+// isBeyond reports whether the store refused a start because of a plan. Nothing of it is stored
+// then.
 func isBeyond(err error) bool { return errors.As(err, new(*store.Beyond)) }

@@ -15,31 +15,31 @@ const (
 )
 
 // Suspend freezes every sandbox of this host, in use or not, until Unsuspend. Nothing is
-// stored: to its owner a sandbox runs, and answers late.
+// stored: to its owner a sandbox is running but slow to respond.
 func (s *Service) Suspend() {
 	s.machines.Suspend()
 	s.hushAll()
 }
 
-// Unsuspend lets them go on.
+// Unsuspend thaws them.
 func (s *Service) Unsuspend() {
 	s.machines.Unsuspend()
 	s.hushAll()
 }
 
-// hushAll brings every machine into the state that Suspend and Unsuspend say.
+// hushAll freezes or thaws every machine as Suspend and Unsuspend have set.
 func (s *Service) hushAll() {
 	ctx, cancel := context.WithTimeout(s.background, hushTime)
 	defer cancel()
 	s.eachInstance(func(l *instance.Instance) {
 		if err := s.machines.Hush(ctx, l); err != nil {
-			s.log.Error("a sandbox could not be frozen or thawed with all the others", "sandbox", l.ID, "error", err)
+			s.log.Error("cannot freeze or thaw a sandbox as the host's lease requires", "sandbox", l.ID, "error", err)
 		}
 	})
 }
 
-// Abandon ends every machine of this host and stores nothing: their sandboxes are others' by
-// now, or have ended.
+// Abandon destroys every machine of this host and stores nothing: other hosts own the sandboxes
+// now, or they have ended.
 func (s *Service) Abandon() {
 	s.machines.Suspend()
 	s.Drain()
@@ -51,26 +51,26 @@ func (s *Service) Abandon() {
 		l.Ended()
 		ended.Add(1)
 	})
-	s.log.Warn("the sandboxes of this host, which was given up, are ended", "count", ended.Load())
+	s.log.Warn("ended all sandboxes here: the other hosts have given this one up", "count", ended.Load())
 	s.mu.Lock()
 	clear(s.unattached)
 	s.mu.Unlock()
 	if err := s.sweep(context.WithoutCancel(s.background)); err != nil {
-		s.log.Error("not all that was left of machines could be removed", "error", err)
+		s.log.Error("cannot remove all leftover machines", "error", err)
 	}
 }
 
-// Here reports whether a sandbox runs on this host, or may.
+// Here reports whether a sandbox runs, or may run, on this host.
 func (s *Service) Here(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.instances[id] != nil || s.unattached[id] != nil
 }
 
-// Full reports whether the host has no room for one more sandbox now.
+// Full reports whether the host has no capacity for another sandbox.
 func (s *Service) Full() bool { return s.admission.Full() }
 
-// eachInstance calls f for every machine, for some at once.
+// eachInstance calls f for every machine, several at once.
 func (s *Service) eachInstance(f func(*instance.Instance)) {
 	s.mu.Lock()
 	all := make([]*instance.Instance, 0, len(s.instances))

@@ -7,7 +7,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// sweep removes machines that are not live here.
+// sweep removes machines that belong to no sandbox here.
 func (s *Service) sweep(ctx context.Context) error {
 	var errs []error
 	for name, e := range s.engines.Opened() {
@@ -18,18 +18,18 @@ func (s *Service) sweep(ctx context.Context) error {
 
 func (s *Service) sweepEngine(ctx context.Context, name string, e bothy.Engine) error {
 	if s.o.Doubtful || s.hasUnclaimed() {
-		s.log.Warn("the database has lost something, so what seems to be left of machines is not removed", "engine", name)
+		s.log.Warn("the database has lost records, so machines that seem unowned are not removed", "engine", name)
 		return nil
 	}
 	ids, err := e.Sweep(ctx, s.keptMachine)
 	if len(ids) > 0 {
-		s.log.Info("removed what was left of machines", "engine", name, "count", len(ids), "ids", ids[:min(len(ids), 20)])
+		s.log.Info("removed leftover machines", "engine", name, "count", len(ids), "ids", ids[:min(len(ids), 20)])
 	}
 	return err
 }
 
-// keptMachine reports whether a machine that no engine holds stays, by what its
-// engine calls it. What lives here is held.
+// keptMachine reports whether a machine that no engine holds must stay, by its engine's name
+// for it. Machines of running sandboxes are held.
 func (s *Service) keptMachine(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,8 +41,8 @@ func (s *Service) keptMachine(name string) bool {
 	return false
 }
 
-// hasUnclaimed reports whether the store has lost sandboxes. Then nothing is swept:
-// a machine that seems to have no owner may be another one of them.
+// hasUnclaimed reports whether the store has lost sandboxes. Then nothing is swept: a machine
+// that seems unowned may belong to another lost one.
 func (s *Service) hasUnclaimed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,16 +8,16 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
-// Terminate ends a sandbox for its owner.
+// Terminate ends a sandbox at its owner's request.
 func (s *Service) Terminate(ctx context.Context, id string) error {
 	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
 		return err
 	}
-	// What has begun is finished, also when the caller leaves.
+	// Finish even if the caller leaves.
 	return s.terminate(context.WithoutCancel(ctx), id, bothy.Exit{Reason: bothy.EndTerminated, Detail: "a client terminated it"})
 }
 
-// terminate ends a sandbox for a reason. An ended one stays as it is.
+// terminate ends a sandbox. If it has already ended it does nothing.
 func (s *Service) terminate(ctx context.Context, id string, x bothy.Exit) error {
 	unlock, err := s.lockToEnd(ctx, id, x)
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Service) terminateLocked(ctx context.Context, id string, x bothy.Exit) 
 		return err
 	}
 	sleeps := append([]string{sb.SnapshotID, sb.EarlierSnapshotID}, sb.Checkpoints...)
-	// A row must not outlive the snapshot that it sleeps in.
+	// Delete the snapshots only after the row, which refers to them, is stored as ended.
 	dropPauseSnapshots := func() {
 		_ = failpoint.Hit("lifecycle.ended")
 		for _, id := range sleeps {
@@ -59,10 +59,10 @@ func (s *Service) terminateLocked(ctx context.Context, id string, x bothy.Exit) 
 	}
 	if sb.State == bothy.StateRunning {
 		sb.Ending = &x
-		// An end needs no permission of the store: on a full disk it is what makes room.
-		// A server that dies now leaves the next one a machine that is gone.
+		// Continue without the store: on a full disk, ending sandboxes makes room. If the
+		// server dies now, the next one finds that the machine is gone.
 		if err := s.ledger.Transition(ctx, sb, bothy.StateStopping); err != nil {
-			s.log.Warn("cannot store that a sandbox is being ended", "sandbox", id, "error", err)
+			s.log.Warn("cannot store that a sandbox is ending", "sandbox", id, "error", err)
 		}
 	}
 	s.untrackEnding(l)
@@ -71,7 +71,7 @@ func (s *Service) terminateLocked(ctx context.Context, id string, x bothy.Exit) 
 	return s.ledger.EndThen(ctx, sb, x, dropPauseSnapshots)
 }
 
-// untrackEnding forgets a live machine whose end is expected.
+// untrackEnding untracks a machine whose end is expected.
 func (s *Service) untrackEnding(l *instance.Instance) {
 	l.ExpectEnd()
 	s.untrack(l)

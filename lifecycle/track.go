@@ -8,9 +8,9 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// track makes a machine one of the live ones: from here on its time, its memory
-// and its end are watched. It takes over the reservation, which there is
-// unless the last server left the machine.
+// track makes a machine one of the running ones: from here on its timeout, its memory and its
+// exit are watched. It takes over the reservation, which is nil for a machine of the previous
+// server.
 func (s *Service) track(l *instance.Instance, sb *store.Sandbox, r *admission.Reservation) {
 	ctx, cancel := context.WithCancel(s.background)
 	l.Cancel = cancel
@@ -23,7 +23,7 @@ func (s *Service) track(l *instance.Instance, sb *store.Sandbox, r *admission.Re
 	s.admission.Running(l.ID, l.Project, r)
 	s.arm(l, sb.ExpiresAt)
 	if err := s.machines.Hush(s.background, l); err != nil {
-		s.log.Error("a sandbox could not be frozen with all the others", "sandbox", l.ID, "error", err)
+		s.log.Error("cannot freeze a sandbox as the host's lease requires", "sandbox", l.ID, "error", err)
 	}
 	if s.register.Dir != "" {
 		row := *sb

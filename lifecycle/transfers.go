@@ -9,18 +9,17 @@ import (
 )
 
 const (
-	// transfersAtOnce bounds the exports and imports under way, each of which takes
-	// some 50 MB of memory and most of a processor, and transfersOfProject those of one
-	// project.
+	// transfersAtOnce limits concurrent exports and imports, each of which takes about 50 MB of
+	// memory and most of a processor. transfersOfProject limits those of one project.
 	transfersAtOnce    = 8
 	transfersOfProject = 2
-	// transferWait is how long one more waits for its turn.
+	// transferWait is how long another one waits for a slot.
 	transferWait = 10 * time.Second
-	// transferLimit ends what would hold its place for ever.
+	// transferLimit ends transfers that would hold their slot for ever.
 	transferLimit = 24 * time.Hour
 )
 
-// transfers are the exports and imports under way.
+// transfers are the exports and imports in progress.
 type transfers struct {
 	mu    sync.Mutex
 	count int
@@ -33,8 +32,7 @@ func newTransfers() *transfers {
 	return &transfers{of: map[string]int{}, changed: make(chan struct{})}
 }
 
-// begin waits for its turn and for no longer than ctx. The context that it returns
-// ends with the time that a transfer may take.
+// begin waits for a slot. The returned context ends after transferLimit.
 func (t *transfers) begin(ctx context.Context, clock bothy.Clock, project string) (_ context.Context, done func(), err error) {
 	late := make(chan struct{})
 	stop := clock.AfterFunc(transferWait, func() { close(late) })
@@ -63,16 +61,17 @@ func (t *transfers) begin(ctx context.Context, clock bothy.Clock, project string
 	}, nil
 }
 
-// try takes a place, or says why there is none and what to wait for.
+// try takes a slot. If there is none, it returns the error and a channel that is closed when
+// one ends.
 func (t *transfers) try(project string) (changed <-chan struct{}, full error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var e *bothy.Error
 	switch {
 	case t.of[project] >= transfersOfProject:
-		e = bothy.Errorf(bothy.CodeRateLimited, "the project has %d exports and imports under way, which is as many as it may", t.of[project])
+		e = bothy.Errorf(bothy.CodeRateLimited, "the project has %d exports and imports in progress, the most allowed", t.of[project])
 	case t.count >= transfersAtOnce:
-		e = bothy.Errorf(bothy.CodeCapacity, "the server has %d exports and imports under way, which is as many as it may", t.count)
+		e = bothy.Errorf(bothy.CodeCapacity, "the server has %d exports and imports in progress, the most allowed", t.count)
 	default:
 		t.count++
 		t.of[project]++

@@ -7,25 +7,24 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// unattached is a running sandbox of the last server whose machine is not known to
-// be gone and could not be taken over yet: its engine did not open, or something
-// failed or took too long. It is tried again until it is taken over, or has ended.
-// Until then its time-out counts, its owner may delete it, and its machine is not
-// swept.
+// unattached is a running sandbox of the previous server whose machine may still exist but
+// could not be attached to: its engine did not open, or something failed or took too long.
+// Attaching is retried until it succeeds or the sandbox ends. Until then its timeout applies,
+// its owner may delete it, and its machine is not swept.
 type unattached struct {
 	project, engine string
-	// name is what its engine calls the machine.
+	// name is its engine's name for the machine.
 	name string
-	// why is for callers.
+	// why is the reason, for callers.
 	why string
 	// machine is set once the engine has found it, and adopting while it looks.
 	machine  bothy.Machine
 	adopting *adoption
-	// stopTimer ends the wait for the sandbox's time-out, if it has one.
+	// stopTimer stops the timer for the sandbox's timeout, if it has one.
 	stopTimer func() bool
 }
 
-// whyUnattached says why a running sandbox cannot be used; it is empty where it can.
+// whyUnattached says why a running sandbox cannot be used, or returns "".
 func (s *Service) whyUnattached(id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,8 +40,7 @@ func (s *Service) unattachedByID(id string) *unattached {
 	return s.unattached[id]
 }
 
-// dropUnattached forgets that a sandbox is to be tried again, and returns what was
-// known of it.
+// dropUnattached ends the attempts to attach to a sandbox, and returns its state.
 func (s *Service) dropUnattached(id string) *unattached {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +55,7 @@ func (s *Service) dropUnattached(id string) *unattached {
 	return u
 }
 
-// machineName is what an engine calls a machine: see bothy.MachineNamer.
+// machineName is an engine's name for a machine: see bothy.MachineNamer.
 func machineName(e bothy.Engine, id string, state []byte) string {
 	if n, ok := e.(bothy.MachineNamer); ok {
 		return n.MachineName(id, state)
@@ -65,8 +63,8 @@ func machineName(e bothy.Engine, id string, state []byte) string {
 	return id
 }
 
-// endUnattached ends the machine of a sandbox that was not taken over and whose end
-// is stored, or about to be. One that cannot be reached is swept.
+// endUnattached destroys the machine of an unattached sandbox that is ending. If the machine
+// cannot be reached, it is swept.
 func (s *Service) endUnattached(u *unattached) {
 	if u.machine != nil {
 		s.machines.Destroy(u.machine)
@@ -74,7 +72,7 @@ func (s *Service) endUnattached(u *unattached) {
 	}
 	e := s.engines.Get(u.engine)
 	if e == nil {
-		return // it is swept when it is opened
+		return // the machine is swept when the engine opens
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.background), 30*time.Second)
 	defer cancel()
@@ -83,10 +81,10 @@ func (s *Service) endUnattached(u *unattached) {
 	}
 }
 
-// recoverTimeout bounds the adoption of one machine.
+// recoverTimeout limits the adoption of one machine.
 const recoverTimeout = 15 * time.Second
 
-// adoption is a call to an engine that may not return.
+// adoption is a call to an engine that may hang.
 type adoption struct {
 	done    chan struct{}
 	machine bothy.Machine

@@ -10,20 +10,19 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// unclaimedLook is how often it is looked whether a machine that is kept aside is to
-// be ended.
+// unclaimedLook is how often requests to end unclaimed machines are looked for.
 const unclaimedLook = 5 * time.Second
 
-// unclaimed is a machine that the register knows and the store does not. It is frozen
-// and kept until it is asked for to end, or a server comes whose store knows it again.
+// unclaimed is a machine that the register has and the store does not. It is frozen and kept
+// until its end is requested, or a server starts whose store has it again.
 type unclaimed struct {
 	register.Entry
-	name    string        // what its engine calls it
-	machine bothy.Machine // nil where it could not be taken over
+	name    string        // its engine's name for it
+	machine bothy.Machine // nil if it could not be adopted
 }
 
-// findUnclaimed keeps aside the machines of which the store has lost the sandboxes. It
-// comes after what the store knows was taken over, and before the sweep.
+// findUnclaimed freezes and keeps the machines whose sandboxes the store has lost. It is called
+// after known sandboxes are recovered, and before the sweep.
 func (s *Service) findUnclaimed(ctx context.Context) error {
 	running, err := s.register.List(register.RunningList)
 	before, berr := s.register.List(register.UnclaimedList)
@@ -46,7 +45,7 @@ func (s *Service) findUnclaimed(ctx context.Context) error {
 	return errors.Join(err, berr)
 }
 
-// keepUnclaimed keeps one aside, unless it is gone.
+// keepUnclaimed freezes and keeps a machine, unless it is gone.
 func (s *Service) keepUnclaimed(ctx context.Context, e register.Entry) {
 	u := &unclaimed{Entry: e, name: e.ID}
 	engine, err := s.engines.Need(ctx, e.Engine)
@@ -71,11 +70,11 @@ func (s *Service) keepUnclaimed(ctx context.Context, e register.Entry) {
 	s.mu.Lock()
 	s.unclaimed[e.ID] = u
 	s.mu.Unlock()
-	s.log.Error("the database knows nothing of a sandbox that runs, so it is frozen and kept aside: restore the database and restart, or end it with `bothy doctor --end-unclaimed`",
+	s.log.Error("the database has no record of a running sandbox, so it is frozen and kept: restore the database and restart, or end it with `bothy doctor --end-unclaimed`",
 		"sandbox", e.ID, "project", e.ProjectID, "template", e.Template, "started", e.StartedAt, "error", err)
 }
 
-// lookForEnds ends, from time to time, what is kept aside and was asked for to end.
+// lookForEnds regularly destroys the unclaimed machines whose end was requested.
 func (s *Service) lookForEnds() {
 	s.mu.Lock()
 	var ending []*unclaimed
@@ -88,7 +87,7 @@ func (s *Service) lookForEnds() {
 	left := len(s.unclaimed)
 	s.mu.Unlock()
 	for _, u := range ending {
-		s.log.Info("ending a machine that was kept aside, as asked for", "sandbox", u.ID)
+		s.log.Info("destroying an unclaimed machine, as requested", "sandbox", u.ID)
 		if u.machine != nil {
 			s.machines.Destroy(u.machine)
 		}
@@ -100,9 +99,9 @@ func (s *Service) lookForEnds() {
 			}
 		})
 	} else if len(ending) > 0 {
-		// Now that all is known again, machines without an owner may go.
+		// No unclaimed machines are left, so the sweep is safe again.
 		if err := s.sweep(context.WithoutCancel(s.background)); err != nil {
-			s.log.Warn("cannot remove what was left of machines", "error", err)
+			s.log.Warn("cannot remove leftover machines", "error", err)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Update changes a live or paused sandbox.
+// Update changes a running or paused sandbox.
 func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) (*bothy.Sandbox, error) {
 	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) 
 			return nil, err
 		}
 	}
-	// All of it, or nothing.
+	// Apply all changes or none.
 	var undo cleanup.Stack
 	defer undo.Run()
 	if u.Budget != nil {
@@ -84,7 +84,7 @@ func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) 
 	return sb.Public(), nil
 }
 
-// replaceSecrets gives a sandbox other secrets.
+// replaceSecrets replaces a sandbox's secrets.
 func (s *Service) replaceSecrets(ctx context.Context, l *instance.Instance, sb *store.Sandbox, list []bothy.Secret) error {
 	if err := s.machines.ReplaceSecrets(sb, list); err != nil || l == nil {
 		return err
@@ -92,18 +92,18 @@ func (s *Service) replaceSecrets(ctx context.Context, l *instance.Instance, sb *
 	return s.tellSecrets(ctx, l, sb)
 }
 
-// restoreSecrets takes back what replaceSecrets did to a sandbox whose change failed.
+// restoreSecrets undoes replaceSecrets after a failed update.
 func (s *Service) restoreSecrets(ctx context.Context, l *instance.Instance, old *store.Sandbox) {
 	if l == nil {
 		return
 	}
 	if err := s.tellSecrets(ctx, l, old); err != nil {
-		s.log.Error("cannot give a sandbox its secrets back", "sandbox", old.ID, "error", err)
+		s.log.Error("cannot restore a sandbox's secrets after a failed update", "sandbox", old.ID, "error", err)
 	}
 }
 
-// tellSecrets gives the gateway of a sandbox that runs its secrets, and tells its guest what
-// stands for them and whom to trust.
+// tellSecrets gives the gateway of a running sandbox its secrets, and the guest their
+// placeholders and the certificate to trust.
 func (s *Service) tellSecrets(ctx context.Context, l *instance.Instance, sb *store.Sandbox) error {
 	t, err := s.templateOf(ctx, sb.ProjectID, sb.Template, sb.TemplateDigest)
 	if err != nil {

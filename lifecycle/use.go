@@ -12,10 +12,9 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// enter finds the caller's sandbox awake, and keeps it so until end is called.
-// Who comes while it falls asleep waits for that, and wakes it again where it
-// wakes on touch: no call gets into a machine that is being written. The store
-// is asked only when there is no machine to go to.
+// enter returns the machine of the caller's sandbox, and keeps it active until end is called.
+// During a pause it waits, and then resumes the sandbox if that has auto_resume: no call enters
+// a machine that is being saved. The store is read only if there is no machine.
 func (s *Service) enter(ctx context.Context, id string, scope bothy.Scope, what string) (l *instance.Instance, end func(), err error) {
 	caller, err := bothy.Require(ctx, scope)
 	if err != nil {
@@ -45,25 +44,25 @@ func (s *Service) enter(ctx context.Context, id string, scope bothy.Scope, what 
 	if l, _, err = s.ensureRunning(ctx, id, scope); err != nil {
 		return nil, nil, err
 	}
-	// With the lock it cannot be paused.
+	// The lock prevents a pause.
 	end, err = s.machines.Hold(l, what)
 	return l, end, err
 }
 
-// comesBack reports whether a sandbox without a machine may have one for whoever
-// waits for its lock.
+// comesBack reports whether waiting for the lock of a sandbox without a machine may lead to
+// one.
 func comesBack(sb *store.Sandbox) bool {
 	switch sb.State {
 	case bothy.StatePaused, bothy.StateResuming:
 		return sb.AutoResume
 	case bothy.StatePausing, bothy.StateRunning:
-		return true // it fails to fall asleep, or has just been woken
+		return true // the pause may fail, or it was just resumed
 	}
 	return false
 }
 
-// ensureRunning returns the machine of the caller's sandbox, and wakes one that does so
-// on touch. The caller holds its lock.
+// ensureRunning returns the machine of the caller's sandbox, and resumes it first if it is
+// paused with auto_resume. The caller holds its lock.
 func (s *Service) ensureRunning(ctx context.Context, id string, scope bothy.Scope) (*instance.Instance, *store.Sandbox, error) {
 	sb, err := s.ledger.Find(ctx, id, scope)
 	if err != nil {
@@ -80,7 +79,7 @@ func (s *Service) ensureRunning(ctx context.Context, id string, scope bothy.Scop
 	return nil, nil, s.wrongState(sb)
 }
 
-// use calls f, once, with the guest of a running sandbox.
+// use calls f once with the guest of a running sandbox.
 func (s *Service) use(ctx context.Context, id string, scope bothy.Scope, f func(bothy.Guest) error) error {
 	l, end, err := s.enter(ctx, id, scope, instance.ByRequest)
 	if err != nil {
@@ -90,8 +89,8 @@ func (s *Service) use(ctx context.Context, id string, scope bothy.Scope, f func(
 	return s.ask(ctx, l, f)
 }
 
-// ask calls f with the guest of a machine that is held. When the guest cannot be
-// reached because the machine has ended, the error says so.
+// ask calls f with the guest of a machine that is held. If the guest cannot be reached because
+// the machine has ended, the error says so.
 func (s *Service) ask(ctx context.Context, l *instance.Instance, f func(bothy.Guest) error) error {
 	err := f(l.Guest)
 	if bothy.ErrorCode(err) == bothy.CodeGuest {
@@ -105,8 +104,8 @@ func (s *Service) ask(ctx context.Context, l *instance.Instance, f func(bothy.Gu
 	return err
 }
 
-// read is use with something that is read after f has returned: until it is
-// closed, it holds the sandbox awake.
+// read is use for something that is read after f has returned: it keeps the sandbox active
+// until it is closed.
 func (s *Service) read(ctx context.Context, id string, f func(bothy.Guest) (io.ReadCloser, error)) (io.ReadCloser, error) {
 	l, end, err := s.enter(ctx, id, bothy.ScopeSandboxesRead, instance.ByRequest)
 	if err != nil {
@@ -134,17 +133,18 @@ func (r *usedReader) Close() error {
 	return r.ReadCloser.Close()
 }
 
-// recordPatience is how long the record of a machine's end is waited for: to end one takes
-// seconds on a host that is busy.
+// recordPatience is how long to wait for the record of a machine's end: ending one takes
+// seconds on a busy host.
 const recordPatience = 20 * time.Second
 
-// whyGone waits for the record of a machine's end. It returns nil when the machine lives.
+// whyGone waits for the record of a machine's end, and returns it as an error. It returns nil
+// if the machine is running.
 func (s *Service) whyGone(ctx context.Context, l *instance.Instance) error {
 	ctx = context.WithoutCancel(ctx)
 	waiting, cancel := context.WithTimeout(ctx, recordPatience)
 	defer cancel()
 	ending := l.EndExpected()
-	// A network device breaks a moment before its machine is seen to end.
+	// A network device breaks shortly before its machine is seen to end.
 	grace, stop := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer stop()
 	if !ending {

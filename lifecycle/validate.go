@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// newSandbox turns a request into a sandbox with every default filled in.
+// newSandbox turns a request into a sandbox, with defaults filled in.
 func (s *Service) newSandbox(req bothy.SandboxCreate) (*store.Sandbox, error) {
 	sb := &store.Sandbox{
 		Sandbox: bothy.Sandbox{
@@ -77,7 +77,7 @@ func invalid(format string, args ...any) *bothy.Error {
 	return bothy.Errorf(bothy.CodeInvalid, format, args...)
 }
 
-// check refuses what no host could give.
+// check returns an error for values outside of what any host supports.
 func (s *Service) check(sb *bothy.Sandbox) error {
 	for _, c := range []struct {
 		name     string
@@ -90,7 +90,7 @@ func (s *Service) check(sb *bothy.Sandbox) error {
 		{"timeout_seconds", float64(sb.TimeoutSeconds), 0, bothy.MaxTimeoutSeconds},
 		{"idle_seconds", float64(sb.IdleSeconds), 0, bothy.MaxTimeoutSeconds},
 	} {
-		// Written so that NaN is refused too.
+		// This form also refuses NaN.
 		if !(c.v >= c.min && c.v <= c.max) {
 			return invalid("%s is %v", c.name, c.v).WithHint("Give a value from %v to %v.", c.min, c.max)
 		}
@@ -127,7 +127,7 @@ const (
 
 func checkName(name string) error {
 	if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }) {
-		return invalid("the name is longer than %d bytes or holds control characters", maxName).WithHint("Choose a shorter, printable name.")
+		return invalid("the name is longer than %d bytes or contains control characters", maxName).WithHint("Choose a shorter, printable name.")
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func checkPairs(what string, m map[string]string) error {
 		total += len(k) + len(v)
 	}
 	if len(m) > maxPairs || total > maxPairBytes {
-		return invalid("%s has %d entries of %d bytes in all", what, len(m), total).
+		return invalid("%s has %d entries with %d bytes in total", what, len(m), total).
 			WithHint("Give at most %d entries and %d bytes.", maxPairs, maxPairBytes)
 	}
 	return nil
@@ -151,7 +151,7 @@ func checkEnv(env map[string]string) error {
 	for k, v := range env {
 		control := strings.ContainsFunc(k, func(r rune) bool { return r < ' ' })
 		if control || strings.Contains(k, "=") || strings.ContainsRune(v, 0) {
-			return invalid("environment variable %q holds '=' or a control character in its name, or a zero byte", k).
+			return invalid("environment variable %q has '=' or a control character in its name, or contains a zero byte", k).
 				WithHint("Rename it, or encode its value.")
 		}
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// StartFrom makes a sandbox from an image that need not be a template of the library's, as
-// builds do, with changes to its files (see bothy.MachineSpec.FilesTar) if there are any.
-// It counts as any other of the caller's, and none is kept ready for it.
+// StartFrom creates a sandbox from an image that need not be in the template library, with
+// changes to its files (see bothy.MachineSpec.FilesTar) if any. Template builds use it. The
+// sandbox counts like any other of the caller's, and none is kept ready for it.
 func (s *Service) StartFrom(ctx context.Context, req bothy.SandboxCreate, t *bothy.Template, files string) (*bothy.Sandbox, error) {
 	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite)
 	if err != nil {
@@ -52,8 +52,8 @@ func (s *Service) StartFrom(ctx context.Context, req bothy.SandboxCreate, t *bot
 	return s.created(ctx, sb, l, err, reservation)
 }
 
-// SaveFiles writes what a running sandbox has changed in its root file system to a file
-// of the host, as a tar with overlay whiteouts. The sandbox runs on.
+// SaveFiles writes a running sandbox's changes to its root file system to a file of the host,
+// as a tar with overlay whiteouts. The sandbox keeps running.
 func (s *Service) SaveFiles(ctx context.Context, id, path string) error {
 	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
 		return err

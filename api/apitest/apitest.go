@@ -291,7 +291,7 @@ func (w *World) Restart(ctx context.Context, id string) (*bothy.Sandbox, error) 
 		return nil, err
 	}
 	if b.State != bothy.StateFailed {
-		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is %s, and only one that has failed is restarted", id, b.State)
+		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is %s; only failed sandboxes can be restarted", id, b.State)
 	}
 	b.State, b.Ended = bothy.StateRunning, nil
 	w.event(bothy.EventSandboxRestarted, b)

@@ -1,6 +1,6 @@
-// Package admission answers whether one more sandbox may start now: by the plan of its
-// project, the host's memory, and how many run and start already. A request that may not
-// start yet waits in a queue, in which projects take turns.
+// Package admission decides whether another sandbox may start now, by its project's plan, the
+// host's memory, and the number of running and starting sandboxes. A request that must wait
+// joins a queue in which projects take turns.
 package admission
 
 import (
@@ -13,43 +13,41 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Plans knows what each project may use. It is asked by the service itself, so
-// it checks no scope.
+// Plans returns what each project may use. The service calls it for itself, so it checks no
+// scope.
 type Plans interface {
 	Plan(ctx context.Context, projectID string) (bothy.Plan, error)
 }
 
-// Options say what a host admits.
+// Options are the limits of a host.
 type Options struct {
-	// Plans bound what projects use. Optional.
+	// Plans limit what projects use. Optional.
 	Plans Plans
-	// Elsewhere counts the sandboxes of a project that run on other hosts. Where it is set,
-	// the store counts the starts on all hosts, and tells Beyond. Optional.
+	// Elsewhere counts the running sandboxes of a project on other hosts. If it is set, the
+	// store counts the starts on all hosts and reports them to Beyond. Optional.
 	Elsewhere func(ctx context.Context, projectID string) (int, error)
-	// MaxSandboxes bounds the sandboxes that run. 0 means no bound.
+	// MaxSandboxes limits running sandboxes. 0 means no limit.
 	MaxSandboxes int
-	// MinFreeMemoryMB is what the host keeps for itself. 0 means no bound.
+	// MinFreeMemoryMB is the memory that the host keeps free. 0 means no limit.
 	MinFreeMemoryMB int
-	// Wait is how long a request waits where the host is at capacity; 0 refuses it at
-	// once.
+	// Wait is how long a request waits when the host is at capacity; 0 refuses it at once.
 	Wait time.Duration
-	// StartsAtOnce bounds the sandboxes that are starting. 0 means a number that suits
-	// the host's processors.
+	// StartsAtOnce limits concurrent starts. 0 means a number that suits the host's processors.
 	StartsAtOnce int
-	// FreeMemoryMB tells what the host has left; nil asks the host.
+	// FreeMemoryMB returns the available memory; nil asks the host.
 	FreeMemoryMB func() int
 	Clock        bothy.Clock
 	// Background ends with the service.
 	Background context.Context
 }
 
-// Host is what admission asks of the service.
+// Host is what admission needs from the service.
 type Host interface {
-	// Shrink ends one thing that is held ready, and reports whether there was any.
+	// Shrink destroys one ready machine, and reports whether there was one.
 	Shrink() bool
-	// SlowestStart is how long to wait for starts that take d at full speed.
+	// SlowestStart returns how long to wait for starts that take d at full speed.
 	SlowestStart(d time.Duration) time.Duration
-	// Started is told that a sandbox is no longer starting. It must not block.
+	// Started is called when a sandbox is no longer starting. It must not block.
 	Started()
 }
 
@@ -59,25 +57,25 @@ type Controller struct {
 	host Host
 
 	mu sync.Mutex
-	// running are the projects of the sandboxes that run, by the sandboxes' ids.
+	// running maps the ids of running sandboxes to their projects.
 	running map[string]string
 	queue   queue
 	// starting counts reservations, and startingIn those of each project.
 	starting   int
 	startingIn map[string]int
-	// creates are the rates at which projects make sandboxes.
+	// creates limits the rate at which each project creates sandboxes.
 	creates map[string]*rate.Limiter
-	// tooFast is until when projects may make none, as the store has said.
+	// tooFast is until when projects may create none, according to the store.
 	tooFast map[string]time.Time
 	closed  bool
 }
 
-// New makes a controller.
+// New returns a controller.
 func New(o Options, host Host) *Controller {
 	return &Controller{o: o, host: host, running: map[string]string{}, startingIn: map[string]int{}, creates: map[string]*rate.Limiter{}, tooFast: map[string]time.Time{}}
 }
 
-// Close refuses every request from now on, also those that wait.
+// Close refuses all further requests, and those in the queue.
 func (c *Controller) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,8 +85,8 @@ func (c *Controller) Close() {
 	}
 }
 
-// Running counts a sandbox that runs. It takes over the reservation, which is nil for
-// a sandbox that ran before the server.
+// Running counts a running sandbox. It takes over the reservation, which is nil for a sandbox
+// that was running before the server.
 func (c *Controller) Running(id, project string, r *Reservation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,35 +96,35 @@ func (c *Controller) Running(id, project string, r *Reservation) {
 	}
 }
 
-// Remove no longer counts a sandbox, and admits no other in its place yet.
+// Remove stops counting a sandbox. It does not admit another; see Admit.
 func (c *Controller) Remove(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.running, id)
 }
 
-// Admit admits those who wait, as far as there is room.
+// Admit admits queued requests as capacity allows.
 func (c *Controller) Admit() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.admit()
 }
 
-// RunningIn counts the sandboxes of a project that run or are starting.
+// RunningIn counts the running and starting sandboxes of a project.
 func (c *Controller) RunningIn(project string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.runningIn(project)
 }
 
-// Waiting counts the requests that wait.
+// Waiting counts the queued requests.
 func (c *Controller) Waiting() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.queue.waiting
 }
 
-// Busy counts the requests that wait or are starting.
+// Busy counts the queued and starting requests.
 func (c *Controller) Busy() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

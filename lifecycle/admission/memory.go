@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// FreeMemoryMB is what the host has left.
+// FreeMemoryMB is the host's available memory.
 func (c *Controller) FreeMemoryMB() int {
 	if c.o.FreeMemoryMB != nil {
 		return c.o.FreeMemoryMB()
@@ -14,7 +14,7 @@ func (c *Controller) FreeMemoryMB() int {
 	return freeMemoryMB()
 }
 
-// freeForSandboxes is what the host has left, in MB, where that matters.
+// freeForSandboxes is the available memory in MB, or a large number if there is no minimum.
 func (c *Controller) freeForSandboxes() int {
 	if c.o.MinFreeMemoryMB == 0 {
 		return 1 << 30
@@ -22,8 +22,7 @@ func (c *Controller) freeForSandboxes() int {
 	return c.FreeMemoryMB()
 }
 
-// freeMemoryMB is the host's MemAvailable, or a large number where it cannot be
-// read.
+// freeMemoryMB is the host's MemAvailable, or a large number if it cannot be read.
 func freeMemoryMB() int {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

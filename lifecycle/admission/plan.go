@@ -11,8 +11,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Plan returns what a project may use. Without plans everybody may use what the
-// host has.
+// Plan returns what a project may use. Without plans there is no limit.
 func (c *Controller) Plan(ctx context.Context, project string) (bothy.Plan, error) {
 	if c.o.Plans == nil {
 		return bothy.Plans[bothy.PlanUnlimited], nil
@@ -20,7 +19,7 @@ func (c *Controller) Plan(ctx context.Context, project string) (bothy.Plan, erro
 	return c.o.Plans.Plan(ctx, project)
 }
 
-// Check refuses a new sandbox that its project's plan does not allow.
+// Check returns an error if its project's plan does not allow a new sandbox.
 func (c *Controller) Check(ctx context.Context, sb *bothy.Sandbox) error {
 	p, err := c.Plan(ctx, sb.ProjectID)
 	if err != nil {
@@ -44,15 +43,15 @@ func (c *Controller) Check(ctx context.Context, sb *bothy.Sandbox) error {
 	return checkMode(p, sb.Network.Mode)
 }
 
-// CheckSize compares with a bound of a plan, which has none where it is 0.
+// CheckSize compares with a limit of a plan; 0 means no limit.
 func CheckSize(p bothy.Plan, what string, asked, most float64) error {
 	if most > 0 && asked > most {
-		return overPlan(p, "%s may be up to %s, and %s was asked for", what, number(most), number(asked))
+		return overPlan(p, "%s may be up to %s, but %s was requested", what, number(most), number(asked))
 	}
 	return nil
 }
 
-// CheckChange checks the part of a change that a plan bounds.
+// CheckChange checks the part of a change that a plan limits.
 func (c *Controller) CheckChange(ctx context.Context, sb *bothy.Sandbox, u bothy.SandboxUpdate) error {
 	if u.TimeoutSeconds == nil && u.Network == nil {
 		return nil
@@ -72,9 +71,9 @@ func checkTimeout(p bothy.Plan, seconds int) error {
 	case p.TimeoutSeconds == 0:
 		return nil
 	case seconds == 0:
-		return overPlan(p, "a sandbox must have a time-out, of up to %d seconds", p.TimeoutSeconds)
+		return overPlan(p, "a sandbox must have a timeout of up to %d seconds", p.TimeoutSeconds)
 	case seconds > p.TimeoutSeconds:
-		return overPlan(p, "timeout_seconds may be up to %d, and %d was asked for", p.TimeoutSeconds, seconds)
+		return overPlan(p, "timeout_seconds may be up to %d, but %d was requested", p.TimeoutSeconds, seconds)
 	}
 	return nil
 }
@@ -83,11 +82,10 @@ func checkMode(p bothy.Plan, m bothy.NetworkMode) error {
 	if p.Networks == nil || slices.Contains(p.Networks, m) {
 		return nil
 	}
-	return overPlan(p, "the network may be %v, and %s was asked for", p.Networks, m)
+	return overPlan(p, "the network may be %v, but %s was requested", p.Networks, m)
 }
 
-// CheckRate counts one more new sandbox, and refuses it where its project makes them
-// too fast.
+// CheckRate counts a new sandbox, and returns an error if its project creates them too fast.
 func (c *Controller) CheckRate(ctx context.Context, project string) error {
 	p, err := c.Plan(ctx, project)
 	if err != nil || p.CreatesPerMinute == 0 {
@@ -111,13 +109,13 @@ func (c *Controller) CheckRate(ctx context.Context, project string) error {
 }
 
 func tooFast(p bothy.Plan, wait time.Duration) error {
-	e := bothy.Errorf(bothy.CodeRateLimited, "the plan %s makes up to %d sandboxes a minute", p.Name, p.CreatesPerMinute).
+	e := bothy.Errorf(bothy.CodeRateLimited, "the plan %s allows %d new sandboxes per minute", p.Name, p.CreatesPerMinute).
 		WithHint("Try again in a moment, or use a sandbox for more than one task.")
 	e.RetryAfter = wait
 	return e
 }
 
-// checkTooFast refuses a new sandbox for as long as the store has said that it would.
+// checkTooFast refuses new sandboxes for as long as the store would.
 func (c *Controller) checkTooFast(project string, p bothy.Plan) error {
 	now := c.o.Clock.Now()
 	c.mu.Lock()
@@ -129,8 +127,8 @@ func (c *Controller) checkTooFast(project string, p bothy.Plan) error {
 	return nil
 }
 
-// Beyond is the error of a start that the store has refused: with those of other hosts so many
-// live, or, if wait is set, the next may start after it.
+// Beyond returns the error for a start that the store refused: live sandboxes run on all hosts
+// or, if wait is set, the next may start after wait.
 func (c *Controller) Beyond(project string, p bothy.Plan, live int, wait time.Duration) error {
 	if wait == 0 {
 		return tooMany(p, live)
@@ -143,13 +141,12 @@ func (c *Controller) Beyond(project string, p bothy.Plan, live int, wait time.Du
 
 func overPlan(p bothy.Plan, format string, args ...any) error {
 	return bothy.Errorf(bothy.CodeQuota, "with the plan "+p.Name+" "+format, args...).
-		WithHint("Ask for less, or have the operator give the project another plan: bothy project set.")
+		WithHint("Request less, or ask the operator to change the project's plan: bothy project set.")
 }
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// runningIn counts the sandboxes of a project that run or are starting. The caller
-// holds c.mu.
+// runningIn counts the running and starting sandboxes of a project. The caller holds c.mu.
 func (c *Controller) runningIn(project string) int {
 	n := c.startingIn[project]
 	for _, p := range c.running {
@@ -160,7 +157,7 @@ func (c *Controller) runningIn(project string) int {
 	return n
 }
 
-// elsewhere counts the sandboxes of a project on other hosts, where its plan bounds them.
+// elsewhere counts the sandboxes of a project on other hosts if its plan limits them.
 func (c *Controller) elsewhere(ctx context.Context, project string, p bothy.Plan) (int, error) {
 	if p.Sandboxes == nil || c.o.Elsewhere == nil {
 		return 0, nil
@@ -168,8 +165,8 @@ func (c *Controller) elsewhere(ctx context.Context, project string, p bothy.Plan
 	return c.o.Elsewhere(ctx, project)
 }
 
-// checkCount refuses one more running sandbox to a project that has as many as
-// it may. The caller holds c.mu.
+// checkCount returns an error if a project runs as many sandboxes as its plan allows. The
+// caller holds c.mu.
 func (c *Controller) checkCount(project string, p bothy.Plan, elsewhere int) error {
 	if p.Sandboxes == nil {
 		return nil
@@ -181,6 +178,6 @@ func (c *Controller) checkCount(project string, p bothy.Plan, elsewhere int) err
 }
 
 func tooMany(p bothy.Plan, n int) error {
-	return bothy.Errorf(bothy.CodeQuota, "with the plan %s the project runs up to %d at once, and %d run", p.Name, *p.Sandboxes, n).
+	return bothy.Errorf(bothy.CodeQuota, "the plan %s allows %d sandboxes at once, and %d are running", p.Name, *p.Sandboxes, n).
 		WithHint("Terminate or pause one: bothy ls. Paused sandboxes do not count.")
 }

@@ -12,22 +12,22 @@ import (
 const (
 	// startPatience is how long a request waits for others to start.
 	startPatience = 60 * time.Second
-	// maxWaiting bounds the requests that wait; one more is refused at once.
+	// maxWaiting limits the queue; further requests are refused at once.
 	maxWaiting = 10000
-	// memoryLook is how often those who wait look for memory.
+	// memoryLook is how often free memory is checked for the queue.
 	memoryLook = 250 * time.Millisecond
-	// retryAfter is when a request that was refused is worth another try.
+	// retryAfter is when to retry a refused request.
 	retryAfter = 5 * time.Second
 )
 
-// A Reservation is room for one sandbox that is about to start.
+// A Reservation is capacity for one sandbox that is about to start.
 type Reservation struct {
 	c       *Controller
 	project string
-	gone    bool // given back, or taken over by a sandbox that runs; under c.mu
+	gone    bool // released, or taken over by a running sandbox; guarded by c.mu
 }
 
-// Release gives the room back, unless a running sandbox has taken it over.
+// Release returns the capacity, unless a running sandbox has taken it over.
 func (r *Reservation) Release() {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
@@ -48,8 +48,8 @@ func (r *Reservation) leave() {
 	r.c.host.Started()
 }
 
-// queue holds the requests that wait: those of a project in the order in which they
-// came, and the projects in turn. It is guarded by Controller.mu.
+// queue holds the waiting requests: first come, first served within a project, and the projects
+// in turn. It is guarded by Controller.mu.
 type queue struct {
 	projects []string // the next in turn comes first
 	waiters  map[string][]*waiter
@@ -57,11 +57,11 @@ type queue struct {
 	looking  bool // a timer for memory runs
 }
 
-// waiter is one request that waits.
+// waiter is a waiting request.
 type waiter struct {
 	project string
 	plan    bothy.Plan
-	answer  chan admitted // takes one
+	answer  chan admitted // capacity 1
 }
 
 type admitted struct {
@@ -69,8 +69,8 @@ type admitted struct {
 	err         error
 }
 
-// Reserve makes room for one more sandbox before anything is started. While
-// others start, or the host is at capacity, it waits for its turn.
+// Reserve reserves capacity for a sandbox before anything is started. It queues while others
+// start or the host is at capacity.
 func (c *Controller) Reserve(ctx context.Context, project string) (*Reservation, error) {
 	plan, err := c.Plan(ctx, project)
 	if err != nil {
@@ -105,7 +105,7 @@ func (c *Controller) Reserve(ctx context.Context, project string) (*Reservation,
 		patience = 0
 	}
 	if full == nil {
-		// It starts soon.
+		// Only other starts are in the way, so it is worth waiting.
 		patience = max(patience, slowest)
 	}
 	if patience <= 0 || c.queue.waiting >= maxWaiting {
@@ -119,8 +119,8 @@ func (c *Controller) Reserve(ctx context.Context, project string) (*Reservation,
 	return c.await(ctx, w, patience)
 }
 
-// ReserveArrival makes room for a sandbox that comes from another host, or says at once that
-// there is none. It runs already, so its project's plan has allowed it.
+// ReserveArrival reserves capacity for a sandbox that moves here, without waiting. The sandbox
+// is running already, so its project's plan allows it.
 func (c *Controller) ReserveArrival(project string) (*Reservation, error) {
 	free := c.freeForSandboxes()
 	for free < c.o.MinFreeMemoryMB && c.host.Shrink() {
@@ -137,7 +137,7 @@ func (c *Controller) ReserveArrival(project string) (*Reservation, error) {
 	return c.newReservation(project), nil
 }
 
-// await waits for a waiter's turn. One that gives up leaves the queue.
+// await waits for a waiter's turn, and removes it from the queue if that does not come in time.
 func (c *Controller) await(ctx context.Context, w *waiter, patience time.Duration) (*Reservation, error) {
 	late := make(chan struct{})
 	stop := c.o.Clock.AfterFunc(patience, func() { close(late) })
@@ -167,8 +167,7 @@ func (c *Controller) await(ctx context.Context, w *waiter, patience time.Duratio
 	return nil, err
 }
 
-// admit gives reservations to those who wait, as far as there is room. The caller
-// holds c.mu.
+// admit gives reservations to waiters as capacity allows. The caller holds c.mu.
 func (c *Controller) admit() {
 	for c.queue.waiting > 0 && c.starting < c.startsAtOnce() {
 		full := c.atCapacity(c.freeForSandboxes())
@@ -177,7 +176,7 @@ func (c *Controller) admit() {
 			return
 		}
 		w := c.queue.next()
-		// Those of other hosts may be fewer by now, and are counted when it starts.
+		// The count on other hosts may be stale; the store counts them at the start.
 		switch err := c.checkCount(w.project, w.plan, 0); {
 		case full != nil:
 			w.answer <- admitted{err: full}
@@ -189,8 +188,8 @@ func (c *Controller) admit() {
 	}
 }
 
-// lookForMemory tries to admit those who wait again later: no event tells when memory
-// has become free. The caller holds c.mu.
+// lookForMemory schedules another attempt to admit waiters, since no event tells when memory
+// becomes free. The caller holds c.mu.
 func (c *Controller) lookForMemory() {
 	if c.queue.looking || c.queue.waiting == 0 || c.o.MinFreeMemoryMB == 0 {
 		return
@@ -212,7 +211,7 @@ func (c *Controller) newReservation(project string) *Reservation {
 	return &Reservation{c: c, project: project}
 }
 
-// startsAtOnce is how many sandboxes may be starting.
+// startsAtOnce is the limit on concurrent starts.
 func (c *Controller) startsAtOnce() int {
 	if c.o.StartsAtOnce > 0 {
 		return c.o.StartsAtOnce
@@ -220,11 +219,11 @@ func (c *Controller) startsAtOnce() int {
 	return max(4, 2*runtime.NumCPU())
 }
 
-// atCapacity says why the host can take no more sandboxes with so many MB of memory
-// left, or nil. The caller holds c.mu.
+// atCapacity returns why the host can take no more sandboxes with the given free memory in MB,
+// or nil. The caller holds c.mu.
 func (c *Controller) atCapacity(free int) error {
 	if n := len(c.running) + c.starting; c.o.MaxSandboxes > 0 && n >= c.o.MaxSandboxes {
-		return capacityError("the host runs %d sandboxes, as many as it may", n).
+		return capacityError("the host runs %d sandboxes, its maximum", n).
 			WithHint("End some, or raise the server's --max-sandboxes.")
 	}
 	if free < c.o.MinFreeMemoryMB {
@@ -233,8 +232,8 @@ func (c *Controller) atCapacity(free int) error {
 	return nil
 }
 
-// Full reports whether the host can take no more sandboxes now, though what is held ready
-// were given up for them.
+// Full reports whether the host can take no more sandboxes, even after giving up ready
+// machines. It does give them up.
 func (c *Controller) Full() bool {
 	free := c.freeForSandboxes()
 	for free < c.o.MinFreeMemoryMB && c.host.Shrink() {
@@ -245,7 +244,7 @@ func (c *Controller) Full() bool {
 	return c.closed || c.atCapacity(free) != nil
 }
 
-// orBusy is the error of a request that waited for others to start.
+// orBusy returns the error for a request that waited for others to start.
 func orBusy(full error) error {
 	if full != nil {
 		return full
@@ -260,7 +259,7 @@ func capacityError(format string, args ...any) *bothy.Error {
 }
 
 func shuttingDown() error {
-	e := bothy.Errorf(bothy.CodeShuttingDown, "the server is shutting down").WithHint("Try again in a moment: sandboxes live on, and the next server finds them.")
+	e := bothy.Errorf(bothy.CodeShuttingDown, "the server is shutting down").WithHint("Try again in a moment: sandboxes keep running, and the next server finds them.")
 	e.RetryAfter = 2 * time.Second
 	return e
 }
@@ -276,7 +275,7 @@ func (q *queue) join(w *waiter) {
 	q.waiting++
 }
 
-// next takes the next in turn out of the queue, which is not empty.
+// next removes the next waiter from the queue, which must not be empty.
 func (q *queue) next() *waiter {
 	project := q.projects[0]
 	q.projects = append(q.projects[1:], project)

@@ -1,5 +1,5 @@
-// Package engines answers which engine a sandbox runs on: it opens engines when they are
-// first needed, and chooses by the server's policy.
+// Package engines opens engines when they are first needed, and chooses the engine of a sandbox
+// by the server's policy.
 package engines
 
 import (
@@ -16,40 +16,40 @@ import (
 	"github.com/bothy-dev/bothy/internal/keylock"
 )
 
-// An Opener makes an engine ready, which may take long the first time: something
-// must be fetched or tried out. When it fails it has undone what it did.
+// An Opener opens an engine. The first time may take long, if something must be fetched or
+// tested. On failure it has undone what it did.
 type Opener func(context.Context) (bothy.Engine, error)
 
-// Choice is one line of the policy for bothy.EngineAuto.
+// Choice is one entry of the policy for bothy.EngineAuto.
 type Choice struct {
 	Engine string
-	// Accelerated passes over an engine whose machines are emulated.
+	// Accelerated skips the engine if its machines are emulated.
 	Accelerated bool
 }
 
 const (
-	// openTimeout bounds the opening of an engine.
+	// openTimeout limits the opening of an engine.
 	openTimeout = 10 * time.Minute
-	// openAgain is how long the policy passes over an engine that could not be
-	// opened. Who asks for it by name does not wait for that.
+	// openAgain is how long the auto policy skips an engine that failed to open. Requests that
+	// name the engine try at once.
 	openAgain = 5 * time.Minute
 )
 
-// Options say which engines there are.
+// Options configure a Set.
 type Options struct {
-	// Open are those that are open, and Openers those that are opened when first needed.
+	// Open are the engines that are open, and Openers open others when first needed.
 	Open    map[string]bothy.Engine
 	Openers map[string]Opener
-	// Default is the one that requests get which name none. Auto is the policy for
-	// bothy.EngineAuto: the first that can be used.
+	// Default is the engine for requests that name none. Auto is the policy for
+	// bothy.EngineAuto: the first usable one is chosen.
 	Default string
 	Auto    []Choice
 	Clock   bothy.Clock
 	Log     *slog.Logger
 	// Background ends with the service.
 	Background context.Context
-	// Opened is told of every engine that was opened later, and Step of what is done
-	// for it.
+	// Opened is called for every engine that is opened later, and Step with the progress of
+	// opening it.
 	Opened func(ctx context.Context, name string, e bothy.Engine)
 	Step   func(ctx context.Context, project, engine, step string)
 }
@@ -64,7 +64,7 @@ type Set struct {
 	failed map[string]time.Time
 }
 
-// New makes a set.
+// New returns a set.
 func New(o Options) *Set {
 	s := &Set{o: o, open: maps.Clone(o.Open), failed: map[string]time.Time{}}
 	if s.open == nil {
@@ -94,17 +94,17 @@ func (s *Set) Opened() map[string]bothy.Engine {
 	return maps.Clone(s.open)
 }
 
-// Known reports whether there is an engine of a name, be it open or not.
+// Known reports whether an engine exists, open or not.
 func (s *Set) Known(name string) bool { return slices.Contains(s.Names(), name) }
 
-// Get returns an engine that is open, or nil.
+// Get returns an open engine, or nil.
 func (s *Set) Get(name string) bothy.Engine {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.open[name]
 }
 
-// Patience is how long to wait for what takes an engine at full speed up to d.
+// Patience returns how long to wait for an operation that takes d at full speed.
 func (s *Set) Patience(engine string, d time.Duration) time.Duration {
 	if e := s.Get(engine); e != nil {
 		return e.Info().Patience(d)
@@ -112,7 +112,7 @@ func (s *Set) Patience(engine string, d time.Duration) time.Duration {
 	return d
 }
 
-// Need returns an engine, and opens it if it is not open yet.
+// Need returns an engine, opening it if needed.
 func (s *Set) Need(ctx context.Context, name string) (bothy.Engine, error) {
 	if e := s.Get(name); e != nil {
 		return e, nil
@@ -127,9 +127,9 @@ func (s *Set) Need(ctx context.Context, name string) (bothy.Engine, error) {
 	s.mu.Unlock()
 	if open == nil {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "this server has no engine %q", name).
-			WithHint("Leave engine out, or use one of: %s.", strings.Join(append(s.Names(), bothy.EngineAuto), ", "))
+			WithHint("Omit engine, or use one of: %s.", strings.Join(append(s.Names(), bothy.EngineAuto), ", "))
 	}
-	// The next caller needs it as well, so it continues when this one goes away.
+	// Other callers need it too, so opening continues if this one leaves.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
 	defer cancel()
 	stop := context.AfterFunc(s.o.Background, cancel)
@@ -140,7 +140,7 @@ func (s *Set) Need(ctx context.Context, name string) (bothy.Engine, error) {
 		s.mu.Lock()
 		s.failed[name] = s.o.Clock.Now()
 		s.mu.Unlock()
-		s.o.Log.Warn("engine cannot be used", "engine", name, "error", err)
+		s.o.Log.Warn("cannot open an engine", "engine", name, "error", err)
 		return nil, err
 	}
 	i := e.Info()
@@ -155,7 +155,7 @@ func (s *Set) Need(ctx context.Context, name string) (bothy.Engine, error) {
 
 type stepsKey struct{}
 
-// withSteps has Step tell the project that waits for an engine.
+// withSteps lets Step report to the project that waits for an engine.
 func (s *Set) withSteps(ctx context.Context, engine string) context.Context {
 	caller := bothy.CallerFrom(ctx)
 	if caller == nil {
@@ -166,28 +166,28 @@ func (s *Set) withSteps(ctx context.Context, engine string) context.Context {
 	})
 }
 
-// Step tells those who wait for an engine what is being done for it, and takes
-// long. An Opener calls it, with the context that it was given.
+// Step reports progress to those who wait for an engine. An Opener calls it with its own
+// context.
 func Step(ctx context.Context, step string) {
 	if tell, ok := ctx.Value(stepsKey{}).(func(string)); ok {
 		tell(step)
 	}
 }
 
-// OpenAll opens what the policy for requests that name no engine may choose, so
-// that the first of them need not wait for it. Call it after Recover.
+// OpenAll opens the engines of the auto policy, so that the first request need not wait. Call
+// it after Recover.
 func (s *Set) OpenAll(ctx context.Context) {
 	if s.o.Default != bothy.EngineAuto {
 		return
 	}
 	for _, c := range s.o.Auto {
 		if _, err := s.Need(ctx, c.Engine); err != nil {
-			continue // the log has said it
+			continue // already logged
 		}
 	}
 }
 
-// Choose finds the engine of a new sandbox.
+// Choose returns the engine for a new sandbox.
 func (s *Set) Choose(ctx context.Context, name string, accelerated bool) (bothy.Engine, error) {
 	if name == "" {
 		name = s.o.Default
@@ -216,8 +216,8 @@ func (s *Set) Choose(ctx context.Context, name string, accelerated bool) (bothy.
 	if accelerated {
 		return nil, noAcceleration("no engine of this server has KVM").Because(errors.Join(errs...))
 	}
-	return nil, bothy.Errorf(bothy.CodeEngineMissing, "none of the engines that the server's policy allows can be used").
-		WithHint("Name one of: %s. `bothy doctor` says what is missing.", strings.Join(s.Names(), ", ")).Because(errors.Join(errs...))
+	return nil, bothy.Errorf(bothy.CodeEngineMissing, "none of the engines in the server's auto policy can be used").
+		WithHint("Name one of: %s. Run `bothy doctor` to see what is missing.", strings.Join(s.Names(), ", ")).Because(errors.Join(errs...))
 }
 
 func (s *Set) FailedLately(name string) bool {
@@ -227,8 +227,7 @@ func (s *Set) FailedLately(name string) bool {
 	return failed && s.o.Clock.Now().Sub(at) < openAgain
 }
 
-// Default is the engine that a request which names none would get now. It
-// opens nothing.
+// Default is the engine that a request without one would get now. It opens nothing.
 func (s *Set) Default() string {
 	if s.o.Default != bothy.EngineAuto {
 		return s.o.Default
@@ -241,20 +240,19 @@ func (s *Set) Default() string {
 	return ""
 }
 
-// CheckAcceleration refuses an engine without acceleration where that is asked
-// for.
+// CheckAcceleration returns an error if acceleration is wanted and the engine has none.
 func CheckAcceleration(i bothy.EngineInfo, wanted bool) error {
 	switch {
 	case !wanted || i.Acceleration == bothy.AccelerationKVM:
 		return nil
 	case i.Acceleration == "":
-		return bothy.Errorf(bothy.CodeInvalid, "require_acceleration is for virtual machines, and the engine %s makes none", i.Name).
-			WithHint("Ask for the engine microvm or auto, or leave require_acceleration out.")
+		return bothy.Errorf(bothy.CodeInvalid, "require_acceleration is only for virtual machines, which the engine %s does not use", i.Name).
+			WithHint("Use the engine microvm or auto, or omit require_acceleration.")
 	}
 	return noAcceleration("the engine " + i.Name + " has no KVM")
 }
 
 func noAcceleration(what string) *bothy.Error {
 	return bothy.Errorf(bothy.CodeNoAcceleration, "%s on this host: virtual machines would be emulated", what).
-		WithHint("Leave require_acceleration out, use the engine gvisor, or ask the operator, to whom `bothy doctor` says why.")
+		WithHint("Omit require_acceleration, use the engine gvisor, or ask the operator to run `bothy doctor`, which says why.")
 }

@@ -11,15 +11,14 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Activity tells whether a sandbox is in use from outside.
+// Activity tracks whether a sandbox is in use from outside.
 type Activity struct {
 	mu     sync.Mutex
-	active map[string]int // what holds it awake, and how often
+	active map[string]int // what keeps it active, with counts
 	last   time.Time
-	// closed is set while the sandbox is being paused, under its lock: new users are
-	// rejected.
+	// closed is set while the sandbox is being paused, under its lock: new users are rejected.
 	closed bool
-	// cpu is what the machine had used at the last look, in seconds.
+	// cpu is the machine's CPU time in seconds at the last observation.
 	cpu     float64
 	cpuAt   time.Time
 	holders []string
@@ -31,19 +30,18 @@ func (u *Activity) Touch(now time.Time) {
 	u.last = now
 }
 
-// What holds a sandbox awake from outside, in the words of the API.
+// What keeps a sandbox active from outside, as named in the API.
 const (
 	ByRequest    = "request"
 	ByConnection = "connection"
 	ByTerminal   = "terminal"
 )
 
-// ErrClosed says that a sandbox is being paused: the holder of its lock finds
-// out what became of it.
+// ErrClosed means that a sandbox is being paused. Whoever takes its lock next sees the outcome.
 var ErrClosed = errors.New("the sandbox is being paused")
 
-// begin notes that something holds it awake until end is called. Calling end
-// again does nothing. The error is errFallingAsleep.
+// begin records a user until end is called. It returns ErrClosed during a pause. Calling end
+// again does nothing.
 func (u *Activity) begin(c bothy.Clock, what string) (end func(), err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -65,7 +63,7 @@ func (u *Activity) begin(c bothy.Clock, what string) (end func(), err error) {
 	}), nil
 }
 
-// inUse reports whether something holds it awake.
+// inUse reports whether the sandbox has users.
 func (u *Activity) inUse() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -85,7 +83,8 @@ func (u *Activity) Close() {
 	u.closed = true
 }
 
-// CloseIfIdle is Close if it has not been in use for as long as idle, and reports that.
+// CloseIfIdle is Close if the sandbox has been idle for the given time, and reports whether it
+// was.
 func (u *Activity) CloseIfIdle(now time.Time, idle time.Duration) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -103,12 +102,11 @@ func (u *Activity) Reopen() {
 	u.closed = false
 }
 
-// idleCPU is the part of one processor below which a sandbox does nothing. A
-// kernel at rest stays far below it.
+// idleCPU is the share of one processor below which a sandbox counts as idle. An idle kernel
+// uses far less.
 const idleCPU = 0.05
 
-// Observe finds out what holds a sandbox awake. Whatever does also moves the time
-// since when it has been idle.
+// Observe returns what keeps a sandbox active, and since when it has been idle.
 func (s *Machines) Observe(ctx context.Context, l *Instance) (holders []string, idleSince time.Time) {
 	now := s.o.Clock.Now()
 	commands := 0

@@ -23,32 +23,32 @@ const (
 	// machine that may not be frozen is checked again.
 	freezeRetry    = 10 * time.Second
 	freezeRetryMax = 5 * time.Minute
-	// freezeTimeout bounds one freeze or thaw.
+	// freezeTimeout limits one freeze or thaw.
 	freezeTimeout = 10 * time.Second
 )
 
-// autofreeze knows whether a machine is frozen, and how many users keep it awake.
+// autofreeze tracks whether a machine is frozen, and how many users need it running.
 type autofreeze struct {
 	mu     sync.Mutex
 	users  int
 	wakes  int // how often it has been used
 	frozen bool
 	closed bool // no more checks
-	// suspended is set while it is frozen because no machine of this host may run.
+	// suspended is set while it is frozen because this host's machines must not run.
 	suspended bool
 	stop      func() bool
-	// owned is set once the machine is a sandbox, and ran when code may have been
-	// run in its interpreters: from then on they are its user's processes.
+	// owned is set once the machine belongs to a sandbox, and ran once code may have run in its
+	// interpreters: from then on they are user processes.
 	owned, ran bool
 	// last is when it was last used.
 	last time.Time
-	// before is what the last check found, and wait the pause until the next.
+	// before is the last reading, and wait the pause until the next check.
 	before *reading
 	wait   time.Duration
 	guest  bothy.GuestStats
 }
 
-// reading is what a machine had done by some moment.
+// reading is what a machine had done at some moment.
 type reading struct {
 	at  time.Time
 	cpu float64
@@ -86,8 +86,8 @@ func (s *Machines) thaw(l *Instance) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.o.Patience(l.Engine, freezeTimeout))
 	defer cancel()
 	if err := l.Machine.Thaw(ctx); err != nil {
-		return bothy.Errorf(bothy.CodeEngine, "sandbox %s cannot be thawed", l.ID).
-			WithHint("Try again; if that does not help, end it.").Because(err)
+		return bothy.Errorf(bothy.CodeEngine, "cannot thaw sandbox %s", l.ID).
+			WithHint("Try again; if that does not help, terminate it.").Because(err)
 	}
 	l.still.frozen = false
 	l.still.last = s.o.Clock.Now()
@@ -95,8 +95,7 @@ func (s *Machines) thaw(l *Instance) error {
 	return nil
 }
 
-// Hold is use.begin for what talks to the machine: it is awake until end is
-// called.
+// Hold records a user of the sandbox, and keeps its machine running until end is called.
 func (s *Machines) Hold(l *Instance, what string) (end func(), err error) {
 	ended, err := l.Activity.begin(s.o.Clock, what)
 	if err != nil {
@@ -111,8 +110,8 @@ func (s *Machines) Hold(l *Instance, what string) (end func(), err error) {
 	return func() { ended(); release() }, nil
 }
 
-// GuestStats asks the guest, or returns what it said before it was frozen. It neither
-// wakes the machine nor counts as use.
+// GuestStats returns the guest's statistics, or the last ones from before it was frozen. It
+// neither thaws the machine nor counts as use.
 func (s *Machines) GuestStats(ctx context.Context, l *Instance) (bothy.GuestStats, error) {
 	st := &l.still
 	st.mu.Lock()
@@ -131,8 +130,8 @@ func (s *Machines) GuestStats(ctx context.Context, l *Instance) (bothy.GuestStat
 	return g, err
 }
 
-// WatchIdleness begins to look at a machine. owned is whether it is a sandbox, and
-// ran whether its interpreters may have run code.
+// WatchIdleness starts checking whether a machine can be frozen. owned says whether it belongs
+// to a sandbox, and ran whether its interpreters may have run code.
 func (s *Machines) WatchIdleness(l *Instance, owned, ran bool) {
 	st := &l.still
 	st.mu.Lock()
@@ -142,7 +141,7 @@ func (s *Machines) WatchIdleness(l *Instance, owned, ran bool) {
 	s.checkLater(l, freezeAfter)
 }
 
-// stopAutofreeze ends that, and leaves the machine as it is.
+// stopAutofreeze ends the checks, and leaves the machine frozen or running.
 func (l *Instance) stopAutofreeze() {
 	st := &l.still
 	st.mu.Lock()
@@ -153,7 +152,7 @@ func (l *Instance) stopAutofreeze() {
 	}
 }
 
-// checkLater arms the next look; st.mu is held.
+// checkLater schedules the next check; st.mu is held.
 func (s *Machines) checkLater(l *Instance, d time.Duration) {
 	st := &l.still
 	if st.stop != nil {
@@ -164,8 +163,8 @@ func (s *Machines) checkLater(l *Instance, d time.Duration) {
 	}
 }
 
-// check freezes a machine that did nothing between the last look and this
-// one, and otherwise looks again later.
+// check freezes a machine that did nothing since the last check, and otherwise schedules
+// another check.
 func (s *Machines) check(l *Instance) {
 	ctx, cancel := context.WithTimeout(s.o.Background, s.o.Patience(l.Engine, freezeTimeout))
 	defer cancel()
@@ -187,7 +186,7 @@ func (s *Machines) check(l *Instance) {
 	switch {
 	case st.closed || ctx.Err() != nil:
 	case err != nil || !st.mayFreeze(g):
-		// Something runs, or the guest does not say.
+		// A user process is running, or the guest does not respond.
 		st.before = nil
 		st.wait = min(max(2*st.wait, freezeRetry), freezeRetryMax)
 		s.checkLater(l, st.wait)
@@ -219,20 +218,20 @@ func (s *Machines) freeze(ctx context.Context, l *Instance) {
 	s.checkLater(l, freezeRetryMax)
 }
 
-// mayFreeze reports whether no process inside is a user's. A machine that no sandbox owns
-// yet has none.
+// mayFreeze reports whether there are no user processes. A machine that no sandbox owns has
+// none.
 func (st *autofreeze) mayFreeze(g bothy.GuestStats) bool {
 	if !st.owned {
 		return true
 	}
-	others := g.Processes - 1 // but for the guest itself
+	others := g.Processes - 1 // except the guest itself
 	if !st.ran {
 		others -= g.Interpreters
 	}
 	return g.Processes > 0 && others <= 0 && g.Commands == 0
 }
 
-// read looks at what a machine has done.
+// read takes a reading.
 func (s *Machines) read(ctx context.Context, l *Instance) (now reading, g bothy.GuestStats, err error) {
 	if g, err = s.GuestStats(ctx, l); err != nil {
 		return now, g, err
@@ -241,20 +240,20 @@ func (s *Machines) read(ctx context.Context, l *Instance) (now reading, g bothy.
 	return reading{s.o.Clock.Now(), m.CPUSeconds, l.Gateway.Counters()}, g, err
 }
 
-// quietSince reports whether a machine did nothing since an earlier look.
+// quietSince reports whether a machine was idle since an earlier reading.
 func (now reading) quietSince(before reading) bool {
 	passed := now.at.Sub(before.at).Seconds()
 	return passed > 0 && (now.cpu-before.cpu)/passed <= idleCPU && now.net == before.net
 }
 
-// RanCode says that code may have been run in the machine's interpreters.
+// RanCode records that code may have run in the machine's interpreters.
 func (l *Instance) RanCode() {
 	l.still.mu.Lock()
 	defer l.still.mu.Unlock()
 	l.still.ran = true
 }
 
-// CodeRan reports whether that was said.
+// CodeRan reports whether RanCode was called.
 func (l *Instance) CodeRan() bool {
 	l.still.mu.Lock()
 	defer l.still.mu.Unlock()

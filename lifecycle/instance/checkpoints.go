@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// Checkpoints knows when the next checkpoint of a sandbox is due, and what the last one has.
+// Checkpoints schedules the checkpoints of a sandbox, and remembers the last one.
 type Checkpoints struct {
 	mu   sync.Mutex
-	stop func() bool // nil where none are taken
-	// saved is until when all that happened is saved.
+	stop func() bool // nil if none are taken
+	// saved is the time up to which everything is saved.
 	saved time.Time
 	rest  Rest
-	// failures counts those since the last one that was taken.
+	// failures counts consecutive failures.
 	failures int
-	// held counts who wants none to be taken for now.
+	// held counts callers that want none to be taken for now.
 	held int
 }
 
-// Rest is how a machine was when a snapshot of it was about to be taken.
+// Rest is the state of a machine just before a snapshot.
 type Rest struct {
-	// quiet says that no process inside could do anything unless the machine was used.
+	// quiet says that no process inside can do anything unless the machine is used.
 	quiet bool
 	// wakes is how often it had been used.
 	wakes int
 }
 
-// Rest looks whether a machine does nothing, before a snapshot of it is taken.
+// Rest determines whether a machine is at rest, before a snapshot of it is taken.
 func (s *Machines) Rest(ctx context.Context, l *Instance) Rest {
 	st := &l.still
 	st.mu.Lock()
@@ -40,15 +40,15 @@ func (s *Machines) Rest(ctx context.Context, l *Instance) Rest {
 	return r
 }
 
-// RestedSince reports whether a machine has done nothing since a snapshot of it was taken, which
-// itself was one use.
+// RestedSince reports whether a machine has done nothing since a snapshot, which itself counts
+// as one use.
 func (l *Instance) RestedSince(r Rest) bool {
 	l.still.mu.Lock()
 	defer l.still.mu.Unlock()
 	return r.quiet && l.still.wakes == r.wakes+1
 }
 
-// Start begins to take checkpoints of what was saved at a time.
+// Start starts taking checkpoints, with everything saved up to the given time.
 func (c *Checkpoints) Start(saved time.Time, arm func() (stop func() bool)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,7 +61,7 @@ func (c *Checkpoints) Start(saved time.Time, arm func() (stop func() bool)) {
 	c.stop = arm()
 }
 
-// Again arms the timer once more, unless no more checkpoints are to be taken.
+// Again sets the timer again, unless checkpoints have stopped.
 func (c *Checkpoints) Again(arm func() (stop func() bool)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,7 +71,7 @@ func (c *Checkpoints) Again(arm func() (stop func() bool)) {
 	}
 }
 
-// Stop ends it.
+// Stop stops taking checkpoints.
 func (c *Checkpoints) Stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,21 +81,21 @@ func (c *Checkpoints) Stop() {
 	c.stop = nil
 }
 
-// Took notes that a checkpoint was taken of a machine that was as rest says before.
+// Took records a checkpoint, and the machine's state before it.
 func (c *Checkpoints) Took(at time.Time, rest Rest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.saved, c.rest, c.failures = at, rest, 0
 }
 
-// Save notes that until a time nothing has happened that is not saved.
+// Save records that everything up to a time is saved.
 func (c *Checkpoints) Save(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.saved, c.failures = at, 0
 }
 
-// Fail counts a failure, and returns how many there were in a row.
+// Fail counts a failure, and returns the number of consecutive ones.
 func (c *Checkpoints) Fail() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +103,7 @@ func (c *Checkpoints) Fail() int {
 	return c.failures
 }
 
-// Hold has none be taken until it is let go.
+// Hold prevents checkpoints until letGo is called.
 func (c *Checkpoints) Hold() (letGo func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,21 +115,21 @@ func (c *Checkpoints) Hold() (letGo func()) {
 	})
 }
 
-// Held reports whether none is to be taken for now.
+// Held reports whether checkpoints are held.
 func (c *Checkpoints) Held() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.held > 0
 }
 
-// Rest is how the machine was before the last checkpoint.
+// Rest is the machine's state before the last checkpoint.
 func (c *Checkpoints) Rest() Rest {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.rest
 }
 
-// Saved is until when all that happened is saved; zero where no checkpoints are taken.
+// Saved is the time up to which everything is saved; zero if no checkpoints are taken.
 func (c *Checkpoints) Saved() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +139,7 @@ func (c *Checkpoints) Saved() time.Time {
 	return c.saved
 }
 
-// Discount takes so many seconds of the processor for work that is not the sandbox's.
+// Discount excludes CPU time that was not the sandbox's own work.
 func (u *Activity) Discount(seconds float64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

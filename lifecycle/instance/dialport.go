@@ -7,7 +7,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// DialPort connects to a port inside.
+// DialPort connects to a port of the sandbox: over its network device and, if nothing listens
+// there, on its loopback through the guest.
 func (s *Machines) DialPort(ctx context.Context, l *Instance, port uint16) (net.Conn, error) {
 	c, cause := l.Gateway.Dial(ctx, port)
 	if cause == nil {
@@ -20,7 +21,7 @@ func (s *Machines) DialPort(ctx context.Context, l *Instance, port uint16) (net.
 		}
 		cause = err
 	}
-	// A guest that answers is there.
+	// With CodeConflict the guest has responded, so the machine is running.
 	if bothy.ErrorCode(cause) != bothy.CodeConflict {
 		if e := s.owner.WhyGone(ctx, l); e != nil {
 			return nil, e

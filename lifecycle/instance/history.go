@@ -7,19 +7,17 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// maxHistory is how many measurements are kept: with one every ten seconds, those of half
-// an hour.
+// maxHistory is how many measurements are kept: half an hour at one every ten seconds.
 const maxHistory = 180
 
-// History keeps the latest measurements of a machine, in memory. It grows only as they
-// come.
+// History keeps the latest measurements of a machine in memory.
 type History struct {
 	mu     sync.Mutex
 	points []bothy.Metrics
-	oldest int // once it is full
+	oldest int // index of the oldest, once the ring is full
 }
 
-// Add keeps a measurement, in place of the oldest where there is no more room.
+// Add stores a measurement, replacing the oldest if the history is full.
 func (h *History) Add(m bothy.Metrics) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -31,7 +29,7 @@ func (h *History) Add(m bothy.Metrics) {
 	h.oldest = (h.oldest + 1) % maxHistory
 }
 
-// Latest returns the last measurement and the one before; nil where there is none.
+// Latest returns the last two measurements; nil if there are none.
 func (h *History) Latest() (before, last *bothy.Metrics) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -46,8 +44,8 @@ func (h *History) Latest() (before, last *bothy.Metrics) {
 	return at(2), at(1)
 }
 
-// Between returns what was measured from one time to another, both included, oldest
-// first. A zero time is no bound.
+// Between returns the measurements from one time to another, inclusive, oldest first. A zero
+// time means no limit.
 func (h *History) Between(from, to time.Time) []*bothy.Metrics {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// hostname is what the sandbox calls itself.
+// hostname is the sandbox's host name.
 func hostname(sb *store.Sandbox) string {
 	h := strings.Map(func(r rune) rune {
 		switch {

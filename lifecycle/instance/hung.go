@@ -10,28 +10,28 @@ import (
 )
 
 const (
-	// answerLook is how often a sandbox that has been in use for so long is asked
-	// whether it still answers, and answerPatience how long it may take to.
+	// answerLook is how often a sandbox in use is checked to still respond, and answerPatience
+	// how long a response may take.
 	answerLook     = 10 * time.Second
 	answerPatience = 10 * time.Second
-	// answerTries is how many times in a row it may fail to. Then what waits for it is
-	// given up: a command may run for hours, but only in a sandbox that answers.
+	// answerTries is how many consecutive checks may fail before the calls that wait for the
+	// sandbox are cancelled: a command may run for hours, but only in a sandbox that responds.
 	answerTries = 3
-	// answersAgain is when a sandbox that does not answer is worth another try.
+	// answersAgain is when to retry with a sandbox that does not respond.
 	answersAgain = 5 * time.Second
-	// statsPatience bounds a question that a caller can do without.
+	// statsPatience limits a request for optional information.
 	statsPatience = 5 * time.Second
 )
 
-// guestConns are the connections to a guest, so that they can be cut: a caller that waits
-// for a kernel that hangs would wait for ever.
+// guestConns are the connections to a guest, so that they can be closed: otherwise a caller
+// would wait for ever for a kernel that hangs.
 type guestConns struct {
 	mu   sync.Mutex
 	open map[*guestConn]struct{}
-	// dialing are those that are being made.
+	// dialing are those being opened.
 	dialing map[*context.CancelFunc]struct{}
-	// watched is set while it is looked whether the guest answers, and failed counts
-	// the looks at which it did not.
+	// watched is set while the guest is checked regularly, and failed counts consecutive
+	// failures.
 	watched bool
 	failed  int
 	hung    bool
@@ -57,8 +57,7 @@ func (c *guestConn) CloseWrite() error {
 	return nil
 }
 
-// Quiet reports whether neither bytes nor an end wait to be read, where the
-// connection can tell.
+// Quiet reports whether neither data nor EOF is waiting to be read, if the connection can tell.
 func (c *guestConn) Quiet() bool {
 	q, ok := c.Conn.(interface{ Quiet() bool })
 	return ok && q.Quiet()
@@ -85,7 +84,7 @@ func (c *guestConns) dial(ctx context.Context, g bothy.Gateway) (net.Conn, error
 	return n, nil
 }
 
-// cut ends all connections. Who dials next may try.
+// cut closes all connections. New ones may be opened.
 func (c *guestConns) cut() {
 	c.mu.Lock()
 	conns := make([]net.Conn, 0, len(c.open))
@@ -102,8 +101,7 @@ func (c *guestConns) cut() {
 	}
 }
 
-// watchAnswers looks from now on, for as long as a sandbox is in use, whether it
-// answers.
+// watchAnswers checks regularly that a sandbox responds, for as long as it is in use.
 func (s *Machines) watchAnswers(l *Instance) {
 	c := &l.conns
 	c.mu.Lock()
@@ -143,12 +141,12 @@ func (s *Machines) lookForAnswer(l *Instance) {
 	}
 	c.mu.Unlock()
 	if give {
-		s.o.Log.Error("a sandbox does not answer, so the calls that wait for it are given up", "sandbox", l.ID)
+		s.o.Log.Error("a sandbox does not respond; cancelling the calls that wait for it", "sandbox", l.ID)
 		c.cut()
 	}
 }
 
-// isHung reports whether the sandbox was last seen not to answer.
+// isHung reports whether the sandbox failed to respond at the last checks.
 func (c *guestConns) isHung() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,7 +154,7 @@ func (c *guestConns) isHung() bool {
 }
 
 func DoesNotAnswer(id string, cause error) error {
-	e := bothy.Errorf(bothy.CodeGuest, "sandbox %s does not answer", id).
+	e := bothy.Errorf(bothy.CodeGuest, "sandbox %s does not respond", id).
 		WithHint("Try again in a moment; or delete the sandbox, which does not wait for it.").Because(cause)
 	e.RetryAfter = answersAgain
 	return e

@@ -23,7 +23,7 @@ func NewID(prefix string) string {
 
 func newKey() string { return random.Hex(32) }
 
-// machineID is a sandbox's own: the same after every sleep, another in a copy.
+// machineID is the sandbox's /etc/machine-id: the same after every resume, different in a copy.
 func machineID(sandboxID string) string {
 	sum := sha256.Sum256([]byte("bothy machine id " + sandboxID))
 	return hex.EncodeToString(sum[:16])

@@ -16,7 +16,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Instance is a running machine with what belongs to it.
+// Instance is a running machine with its gateway, its guest and its state.
 type Instance struct {
 	ID      string
 	Project string
@@ -26,49 +26,46 @@ type Instance struct {
 	Limits  bothy.Limits
 	Digest  string // of the template's image
 	Engine  string
-	// limited are the limits that the machine was told, if any.
+	// limited are the limits that were last set on the machine.
 	limited bothy.Limits
 
-	// told is what the guest was last told to be, once it has been adopted.
+	// told is the identity that the guest last adopted; nil before.
 	told *bothy.Identity
 
-	// Root is the sandbox whose budget this one counts against, if any, and
-	// pauseAfter when to try again to pause it for that. Under Service.mu.
+	// Root is the sandbox whose budget this one counts against, if any, and PauseAfter the time
+	// of the next attempt to pause it for that. Guarded by Service.mu.
 	Root       string
 	PauseAfter time.Time
 
 	Activity Activity
 	History  History
-	// Checkpoints are those that are taken of it.
+	// Checkpoints schedules its checkpoints.
 	Checkpoints Checkpoints
 	still       autofreeze
 	conns       guestConns
-	// KeptConns are connections to servers inside. One that is idle is no use of the
-	// sandbox.
+	// KeptConns are reusable connections to servers inside. Idle ones do not count as use.
 	KeptConns *keepalive.Conns
-	// Enlisting is held while the register is told of it.
+	// Enlisting is held while the register is updated.
 	Enlisting sync.Mutex
-	// standing counts the snapshots that are being taken, for which it stands still.
+	// standing counts the snapshots in progress, which freeze the machine.
 	standing atomic.Int32
-	// Fresh is set when the machine was made for this sandbox, and not woken with
-	// what another has run.
+	// Fresh is set if the machine was booted for this sandbox instead of restored.
 	Fresh bool
-	// Cancel ends the watchers.
+	// Cancel stops the watchers.
 	Cancel context.CancelFunc
 
 	mu        sync.Mutex
 	stopTimer func() bool
 	stopIdle  func() bool
-	// ending is set by the verb that ends the machine, so that its exit is no
-	// surprise to the watcher.
+	// ending is set by the verb that ends the machine, so that the watcher ignores its exit.
 	ending bool
-	// why is the reason of an end that could not wait for the sandbox's lock.
+	// why is the reason given by a caller that could not wait for the sandbox's lock.
 	why *bothy.Exit
-	// Gone is closed when the end of the machine has been stored.
+	// Gone is closed once the end of the machine is stored.
 	Gone chan struct{}
 }
 
-// Detach lets go of the machine without ending it.
+// Detach disconnects from the machine without ending it.
 func (l *Instance) Detach() {
 	l.mu.Lock()
 	if l.stopTimer != nil {
@@ -86,8 +83,7 @@ func (l *Instance) Detach() {
 	l.Gateway.Close()
 }
 
-// SetExpiry replaces the timer for the end of the sandbox's time by the one that arm
-// starts, if it does.
+// SetExpiry replaces the timer for the sandbox's timeout by the one that arm returns, if any.
 func (l *Instance) SetExpiry(arm func() (stop func() bool)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,7 +93,7 @@ func (l *Instance) SetExpiry(arm func() (stop func() bool)) {
 	l.stopTimer = arm()
 }
 
-// SetIdle is setExpiry for the timer that finds the sandbox idle.
+// SetIdle is SetExpiry for the idle timer.
 func (l *Instance) SetIdle(arm func() (stop func() bool)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +103,7 @@ func (l *Instance) SetIdle(arm func() (stop func() bool)) {
 	l.stopIdle = arm()
 }
 
-// SetIdleAgain is setIdle, unless there is no timer any more.
+// SetIdleAgain is SetIdle, unless the timer was cleared.
 func (l *Instance) SetIdleAgain(arm func() (stop func() bool)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,34 +112,34 @@ func (l *Instance) SetIdleAgain(arm func() (stop func() bool)) {
 	}
 }
 
-// StandStill says that the machine is stopped for a snapshot until done is called.
+// StandStill records that the machine is frozen for a snapshot until done is called.
 func (l *Instance) StandStill() (done func()) {
 	l.standing.Add(1)
 	return func() { l.standing.Add(-1) }
 }
 
-// ExpectEnd says that the machine is being ended, so that its exit is no surprise.
+// ExpectEnd records that the machine is being ended on purpose.
 func (l *Instance) ExpectEnd() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ending = true
 }
 
-// EndExpected reports whether it is.
+// EndExpected reports whether ExpectEnd was called.
 func (l *Instance) EndExpected() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ending
 }
 
-// EndFor says why the machine is being ended by one who has no lock of the sandbox.
+// EndFor sets the reason of an end by a caller without the sandbox's lock.
 func (l *Instance) EndFor(x bothy.Exit) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.why = &x
 }
 
-// Exit says why the machine has ended.
+// Exit returns why the machine has ended.
 func (l *Instance) Exit() bothy.Exit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,14 +149,14 @@ func (l *Instance) Exit() bothy.Exit {
 	return l.Machine.Exit()
 }
 
-// Ended says that the end of the machine has been stored.
+// Ended announces that the end of the machine is stored.
 func (l *Instance) Ended() { close(l.Gone) }
 
-// Hung reports whether the guest was last seen not to answer.
+// Hung reports whether the guest failed to respond at the last checks.
 func (l *Instance) Hung() bool { return l.conns.isHung() }
 
-// Attach opens the network device of a machine and makes its gateway and guest. The
-// gateway is shut.
+// Attach opens the network device of a machine, and creates its gateway, which is closed, and
+// its guest.
 func (s *Machines) Attach(ctx context.Context, sb *store.Sandbox, m bothy.Machine, key string) (*Instance, error) {
 	var undo cleanup.Stack
 	defer undo.Run()
@@ -194,15 +190,15 @@ func LimitsOf(sb *store.Sandbox) bothy.Limits {
 	}
 }
 
-// caBundlePath is where the guest adds the certificates that a sandbox is to
-// trust. Programs that bring a bundle of their own are told of it by variables.
+// caBundlePath is where the guest adds the certificates that a sandbox must trust. The
+// variables point programs with their own bundles to it.
 const caBundlePath = "/etc/ssl/certs/ca-certificates.crt"
 
 var bundleVariables = []string{
 	"SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE",
 }
 
-// OpenNetwork tells a gateway whose sandbox it serves and under which policy.
+// OpenNetwork sets the project and the policy of a gateway.
 func OpenNetwork(gw bothy.Gateway, sb *store.Sandbox) error {
 	if o, ok := gw.(bothy.OwnedGateway); ok {
 		o.SetOwner(sb.ProjectID)
@@ -210,14 +206,14 @@ func OpenNetwork(gw bothy.Gateway, sb *store.Sandbox) error {
 	return gw.SetPolicy(sb.Network)
 }
 
-// Identify gives the machine its identity. What came up before is shut off until
-// the policy, set here first, says otherwise.
+// Identify gives the machine its identity. The policy is set first, so that existing
+// connections comply with it.
 func (s *Machines) Identify(ctx context.Context, l *Instance, sb *store.Sandbox, t *bothy.Template, took *Steps) error {
 	return s.IdentifyAs(ctx, l, sb, t, sb.ID, took)
 }
 
-// IdentifyAs is Identify with an id, which is empty as long as the machine has no owner. A
-// guest that is what it is to be is not asked.
+// IdentifyAs is Identify with an id, which is empty while the machine has no owner. The guest
+// is not called if its identity is unchanged.
 func (s *Machines) IdentifyAs(ctx context.Context, l *Instance, sb *store.Sandbox, t *bothy.Template, id string, took *Steps) error {
 	if err := OpenNetwork(l.Gateway, sb); err != nil {
 		return err
@@ -243,8 +239,8 @@ func (s *Machines) IdentifyAs(ctx context.Context, l *Instance, sb *store.Sandbo
 	return nil
 }
 
-// IdentifyAgain tells the guest of a sandbox that runs what it is from now on. Its key stays,
-// so that a server that dies in between loses nothing.
+// IdentifyAgain changes the identity of a running sandbox. Its key stays, so that a server that
+// dies in between can still connect.
 func (s *Machines) IdentifyAgain(ctx context.Context, l *Instance, sb *store.Sandbox, t *bothy.Template) error {
 	who := s.identity(l, sb, t, sb.ID)
 	who.Key = sb.GuestKey
@@ -258,7 +254,7 @@ func (s *Machines) IdentifyAgain(ctx context.Context, l *Instance, sb *store.San
 	return nil
 }
 
-// identity is what the guest of a sandbox is told to be.
+// identity is the identity of a sandbox's guest.
 func (s *Machines) identity(l *Instance, sb *store.Sandbox, t *bothy.Template, id string) bothy.Identity {
 	env := map[string]string{}
 	cas := s.o.CABundle
@@ -284,13 +280,13 @@ func (s *Machines) identity(l *Instance, sb *store.Sandbox, t *bothy.Template, i
 	}
 }
 
-// sameIdentity compares all but what is new each time.
+// sameIdentity ignores the fields that are new each time.
 func sameIdentity(a, b bothy.Identity) bool {
 	a.Key, a.Now, a.Entropy = b.Key, b.Now, b.Entropy
 	return reflect.DeepEqual(a, b)
 }
 
-// Limit tells the machine its limits, unless it knows them.
+// Limit sets the machine's limits, unless they are set already.
 func (l *Instance) Limit(ctx context.Context) error {
 	if l.limited == l.Limits {
 		return nil
@@ -302,7 +298,7 @@ func (l *Instance) Limit(ctx context.Context) error {
 	return nil
 }
 
-// Reading tells what the counters of a live sandbox stand at.
+// Reading returns the usage counters of a running sandbox.
 func (l *Instance) Reading(ctx context.Context) (bothy.MeterReading, error) {
 	r := bothy.MeterReading{NetworkCounters: l.Gateway.Counters()}
 	if m, ok := l.Machine.(bothy.CPUMeter); ok {
@@ -315,7 +311,7 @@ func (l *Instance) Reading(ctx context.Context) (bothy.MeterReading, error) {
 	return r, err
 }
 
-// StartError prefers the machine's own reason over a guest that did not answer.
+// StartError prefers the machine's own exit reason over an error from its guest.
 func StartError(m bothy.Machine, err error) error {
 	select {
 	case <-m.Done():

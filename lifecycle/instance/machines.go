@@ -1,6 +1,6 @@
-// Package instance answers what runs for a sandbox: a machine with its gateway and its
-// guest. It connects to machines and gives them their identity, knows whether they are in
-// use, freezes idle ones, kills at the memory limit, and notices guests that hang.
+// Package instance manages what runs for a sandbox: a machine with its gateway and its guest.
+// It attaches to machines and gives them their identity, tracks their activity, freezes idle
+// ones, kills processes at the memory limit, and detects guests that hang.
 package instance
 
 import (
@@ -15,25 +15,25 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// StartTimeout bounds the start of one machine, whatever the caller's patience. It and
-// all that bounds a machine is longer for emulated ones.
+// StartTimeout limits the start of a machine, whatever the caller's patience. Like all such
+// limits it is longer for emulated machines.
 const StartTimeout = 60 * time.Second
 
-// Options are what machines are connected with.
+// Options configure Machines.
 type Options struct {
-	// NewGateway attaches a gateway, shut, to a network device, and NewGuest makes the host's
-	// side of a guest, which is dialled by dial.
+	// NewGateway attaches a gateway, which starts closed, to a network device. NewGuest creates
+	// the host's side of a guest.
 	NewGateway func(sandboxID string, c bothy.NetDevice) (bothy.Gateway, error)
 	NewGuest   func(dial func(context.Context) (net.Conn, error), key string) bothy.Guest
-	// Vault encrypts secrets. Without one, requests with secrets are refused.
+	// Vault encrypts secrets. Without it, requests with secrets are refused.
 	Vault Vault
-	// CheckSecrets refuses what a gateway would refuse. Optional.
+	// CheckSecrets returns the error that a gateway would return. Optional.
 	CheckSecrets func([]bothy.Secret) error
 	// CABundle is PEM that every sandbox trusts. Optional.
 	CABundle string
-	// GuestImage is the path of the image that holds the guest.
+	// GuestImage is the path of the image with the guest.
 	GuestImage string
-	// Patience is how long to wait for what takes an engine at full speed up to d.
+	// Patience returns how long to wait for an operation that takes d at full speed.
 	Patience func(engine string, d time.Duration) time.Duration
 	Clock    bothy.Clock
 	Log      *slog.Logger
@@ -41,19 +41,19 @@ type Options struct {
 	Background context.Context
 }
 
-// Owner is what machines ask of the service.
+// Owner is what machines need from the service.
 type Owner interface {
-	// Runs reports whether an instance is the one of its sandbox.
+	// Runs reports whether an instance is its sandbox's current one.
 	Runs(l *Instance) bool
-	// WhyGone says why the sandbox of an instance has ended, or nil where it lives.
+	// WhyGone returns why an instance's sandbox has ended, or nil if it is running.
 	WhyGone(ctx context.Context, l *Instance) error
-	// Killed is told of a process that was killed at the memory limit.
+	// Killed is called with each process that was killed at the memory limit.
 	Killed(ctx context.Context, l *Instance, process string)
 	// OverLimit ends a sandbox that stayed over its memory limit.
 	OverLimit(ctx context.Context, l *Instance, x bothy.Exit) error
 }
 
-// Machines makes instances of machines, and looks after them.
+// Machines creates instances and watches over them.
 type Machines struct {
 	o     Options
 	owner Owner

@@ -9,31 +9,28 @@ import (
 )
 
 const (
-	// killPause is how long a killed process has to give its memory back before
-	// the next one is chosen.
+	// killPause is how long a killed process has to free its memory before the next one is
+	// chosen.
 	killPause = 100 * time.Millisecond
-	// givesBack is how long the memory of a killed process may take to arrive at
-	// the host. The sandbox's kernel returns it when it finds the time; meanwhile
-	// the next to be killed would be an innocent.
+	// givesBack is how long the memory of a killed process may take to reach the host. The
+	// sandbox's kernel returns it lazily; killing more processes meanwhile would be wrong.
 	givesBack = 2 * time.Second
-	// settles is how long it may falter when most of it has arrived.
+	// settles is how long the decrease may stall once most of it has arrived.
 	settles = 300 * time.Millisecond
-	// overAtMost is how long a sandbox may stay over its memory limit. What
-	// keeps it there is then no process that could be killed: files in memory,
-	// say.
+	// overAtMost is how long a sandbox may stay over its memory limit. After that, its memory
+	// is not held by processes that could be killed but, for example, by files in memory.
 	overAtMost = 10 * time.Second
-	// unheard is how long nothing is heard of a sandbox that has got far below its
-	// limit, or stands still.
+	// unheard is the gap between reports that means that the sandbox was far below its limit,
+	// or frozen.
 	unheard = time.Second
-	// takesMore is the part of the limit by which memory must have risen again when
-	// most has come back, to be sure that somebody else has taken it.
+	// takesMore is the share of the limit by which usage must have risen again, after most of
+	// the memory came back, to conclude that another process allocated it.
 	takesMore   = 1. / 32
 	killTimeout = 5 * time.Second
 )
 
-// WatchMemory has the guest kill the largest process when the limit is reached,
-// so that the sandbox itself lives on. One that stays over its limit all the
-// same can run nothing more, and is ended.
+// WatchMemory makes the guest kill the largest process when the limit is reached, so that the
+// sandbox survives. If it stays over its limit regardless, it is ended.
 func (s *Machines) WatchMemory(ctx context.Context, l *Instance) {
 	var mu sync.Mutex
 	var o overLimit
@@ -48,8 +45,8 @@ func (s *Machines) WatchMemory(ctx context.Context, l *Instance) {
 		mu.Unlock()
 		switch action {
 		case killNow:
-			// What is killed may have given back, and somebody else taken again, before
-			// the guest's answer is here.
+			// Do not block: by the time the guest responds, the memory may have been freed and
+			// allocated again.
 			asking.Go(func() {
 				freed := s.freeMemory(ctx, l, used, limit)
 				mu.Lock()
@@ -61,21 +58,21 @@ func (s *Machines) WatchMemory(ctx context.Context, l *Instance) {
 		}
 	})
 	if err != nil && ctx.Err() == nil {
-		s.o.Log.Warn("memory is no longer watched", "sandbox", l.ID, "error", err)
+		s.o.Log.Warn("cannot watch a sandbox's memory limit", "sandbox", l.ID, "error", err)
 	}
 }
 
-// overLimit remembers for how long a sandbox has been over its memory limit.
+// overLimit tracks how long a sandbox has been over its memory limit.
 type overLimit struct {
-	heard  time.Time // when it was last looked at
+	heard  time.Time // the last report
 	over   bool
-	since  time.Time // it is over its limit
-	asking bool      // the guest, to kill
-	asked  time.Time // when it was last done with that
-	// peak is the most that was in use until what was killed could have died, and
-	// freed what that had of it.
+	since  time.Time // when it went over its limit
+	asking bool      // a kill is in progress
+	asked  time.Time // when the last kill completed
+	// peak is the highest usage until the killed process could have died, and freed is what
+	// that process used.
 	peak, freed int64
-	// low is the least that was in use since the guest was asked, seen first at fell.
+	// low is the lowest usage since the guest was asked to kill, first seen at fell.
 	low  int64
 	fell time.Time
 }
@@ -88,7 +85,7 @@ const (
 	endNow
 )
 
-// next says what to do with a sandbox that is about its limit with used bytes.
+// next decides what to do with a sandbox that uses so many bytes near its limit.
 func (o *overLimit) next(now time.Time, used, limit int64) overAction {
 	if now.Sub(o.heard) > unheard || used <= limit {
 		o.over = false
@@ -113,9 +110,9 @@ func (o *overLimit) next(now time.Time, used, limit int64) overAction {
 	return killNow
 }
 
-// patience is how long memory must not have fallen after a kill before the next:
-// longer while most of what was killed has not come back. The sandbox's kernel
-// lets no process take much more in that time.
+// patience is how long usage must not have fallen after a kill before the next one: longer
+// while most of the freed memory has not come back. The sandbox's kernel does not let any
+// process allocate much in that time.
 func (o *overLimit) patience(used, limit int64) time.Duration {
 	switch {
 	case o.freed == 0:
@@ -128,18 +125,17 @@ func (o *overLimit) patience(used, limit int64) time.Duration {
 	return settles
 }
 
-// ask remembers that the guest is asked to kill when so much is used.
+// ask records that the guest is asked to kill at this usage.
 func (o *overLimit) ask(used int64) {
 	o.asking, o.peak, o.low, o.freed = true, used, used, 0
 }
 
-// killed remembers what a kill frees.
+// killed records how much a kill frees.
 func (o *overLimit) killed(now time.Time, freed int64) {
 	o.asking, o.heard, o.asked, o.fell, o.freed = false, now, now, now, freed
 }
 
-// freeMemory has the guest kill what is largest, and returns how many bytes
-// that held.
+// freeMemory makes the guest kill the largest process, and returns how many bytes it used.
 func (s *Machines) freeMemory(ctx context.Context, l *Instance, used, limit int64) int64 {
 	kctx, cancel := context.WithTimeout(ctx, s.o.Patience(l.Engine, killTimeout))
 	defer cancel()
@@ -151,7 +147,7 @@ func (s *Machines) freeMemory(ctx context.Context, l *Instance, used, limit int6
 	defer release()
 	killed, err := l.Guest.KillLargest(kctx, limit)
 	if err != nil || !killed.Done {
-		s.o.Log.Warn("memory limit reached and nothing could be killed", "sandbox", l.ID, "used", used, "limit", limit, "error", err)
+		s.o.Log.Warn("memory limit reached but no process could be killed", "sandbox", l.ID, "used", used, "limit", limit, "error", err)
 		return 0
 	}
 	s.o.Log.Info("killed a process at the memory limit", "sandbox", l.ID, "process", killed.Name, "rss", killed.RSSBytes, "limit", limit)

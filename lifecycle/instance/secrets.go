@@ -7,14 +7,14 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// maxSecrets bounds the secrets of one sandbox.
+// maxSecrets limits the secrets of one sandbox.
 const maxSecrets = 32
 
 // sealed is what is encrypted in a sandbox's row.
 type sealed struct {
 	List []bothy.Secret `json:"list"`
-	// Seed is what the sandbox sees of the secrets follows from. A copy that is
-	// to have the secrets gets it too: its processes hold what the origin's saw.
+	// Seed determines the placeholders that the sandbox sees. A copy with the secrets needs the
+	// same seed, since its processes already hold the placeholders.
 	Seed []byte `json:"seed"`
 }
 
@@ -26,8 +26,8 @@ func (s *Machines) SealSecrets(sb *store.Sandbox, list []bothy.Secret) error {
 	return s.seal(sb, list, newEntropy())
 }
 
-// ReplaceSecrets encrypts other secrets into a sandbox. Those that keep their name keep what
-// stands for them inside.
+// ReplaceSecrets replaces a sandbox's secrets. Those that keep their name keep their
+// placeholder.
 func (s *Machines) ReplaceSecrets(sb *store.Sandbox, list []bothy.Secret) error {
 	v, err := s.openSecrets(sb)
 	switch {
@@ -41,7 +41,7 @@ func (s *Machines) ReplaceSecrets(sb *store.Sandbox, list []bothy.Secret) error 
 
 func (s *Machines) seal(sb *store.Sandbox, list []bothy.Secret, seed []byte) error {
 	if s.o.Vault == nil {
-		return bothy.Errorf(bothy.CodeUnsupported, "this server keeps no secrets").WithHint("Leave secrets out.")
+		return bothy.Errorf(bothy.CodeUnsupported, "this server does not support secrets").WithHint("Omit secrets.")
 	}
 	if len(list) > maxSecrets {
 		return bothy.Errorf(bothy.CodeInvalid, "there are %d secrets", len(list)).WithHint("Give at most %d.", maxSecrets)
@@ -91,7 +91,7 @@ func (s *Machines) openSecrets(sb *store.Sandbox) (*sealed, error) {
 	return v, json.Unmarshal(b, v)
 }
 
-// GiveSecrets puts a sandbox's secrets into its gateway, and nowhere else.
+// GiveSecrets passes a sandbox's secrets to its gateway, and nowhere else.
 func (s *Machines) GiveSecrets(gw bothy.Gateway, sb *store.Sandbox) error {
 	v, err := s.openSecrets(sb)
 	if err != nil {
@@ -99,18 +99,17 @@ func (s *Machines) GiveSecrets(gw bothy.Gateway, sb *store.Sandbox) error {
 	}
 	keeper, ok := gw.(bothy.SecretKeeper)
 	switch {
-	case v == nil && ok && keeper.CAPEM() != nil: // it had some
+	case v == nil && ok && keeper.CAPEM() != nil: // remove earlier secrets
 		return keeper.SetSecrets(nil, nil)
 	case v == nil:
 		return nil
 	case !ok:
-		return bothy.Errorf(bothy.CodeUnsupported, "this server's gateway keeps no secrets").WithHint("Leave secrets out.")
+		return bothy.Errorf(bothy.CodeUnsupported, "this server's gateway does not support secrets").WithHint("Omit secrets.")
 	}
 	return keeper.SetSecrets(v.List, v.Seed)
 }
 
-// Vault encrypts what must not lie open on disk. Bound ties the ciphertext to
-// its owner.
+// Vault encrypts what must not be stored in plain text. bound ties the ciphertext to its owner.
 type Vault interface {
 	Seal(plain []byte, bound string) ([]byte, error)
 	Open(sealed []byte, bound string) ([]byte, error)

@@ -7,28 +7,28 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// A host that may have been given up by others freezes all of its machines, in use or not,
-// until it knows. Who needs one of them meanwhile is told to come back.
+// A host whose lease is in doubt freezes all of its machines, in use or not. Callers get an
+// error with this retry time.
 
 const suspendedRetry = 5 * time.Second
 
 func suspendedError(id string) error {
-	e := bothy.Errorf(bothy.CodeStore, "the host of sandbox %s has lost touch with the database, and its sandboxes stand still until it has it again", id).
+	e := bothy.Errorf(bothy.CodeStore, "the host of sandbox %s has lost its connection to the database; its sandboxes are frozen until it is back", id).
 		WithHint("Try again in a few seconds.")
 	e.RetryAfter = suspendedRetry
 	return e
 }
 
-// Suspend has no machine woken any more, until Unsuspend.
+// Suspend prevents thawing until Unsuspend.
 func (s *Machines) Suspend() { s.suspended.Store(true) }
 
-// Unsuspend lets machines be woken again. Those that were frozen by Hush are thawed by it.
+// Unsuspend allows thawing again. Machines that Hush froze are thawed by Hush.
 func (s *Machines) Unsuspend() { s.suspended.Store(false) }
 
-// Suspended reports whether they may not.
+// Suspended reports whether machines are suspended.
 func (s *Machines) Suspended() bool { return s.suspended.Load() }
 
-// Hush freezes a machine, or, where machines may run again, thaws one that it has frozen.
+// Hush freezes a machine while machines are suspended, and otherwise thaws one that it froze.
 func (s *Machines) Hush(ctx context.Context, l *Instance) error {
 	st := &l.still
 	st.mu.Lock()
@@ -49,7 +49,7 @@ func (s *Machines) Hush(ctx context.Context, l *Instance) error {
 	return nil
 }
 
-// Hushed reports whether a machine stands still because Hush froze it.
+// Hushed reports whether a machine is frozen by Hush.
 func (l *Instance) Hushed() bool {
 	l.still.mu.Lock()
 	defer l.still.mu.Unlock()

@@ -10,13 +10,12 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Emit records that something happened. A failure is logged and does not undo
-// what happened.
+// Emit records an event. A failure is logged and retried.
 func (g *Ledger) Emit(ctx context.Context, typ string, sb *store.Sandbox, data map[string]string) {
 	g.EmitFor(ctx, typ, sb.ID, sb.ProjectID, data)
 }
 
-// EmitFor is Emit for a sandbox of which the id and project are known.
+// EmitFor is Emit by id and project.
 func (g *Ledger) EmitFor(ctx context.Context, typ, id, project string, data map[string]string) {
 	e := bothy.Event{Time: g.o.Clock.Now().UTC(), Type: typ, SandboxID: id, ProjectID: project, Data: data}
 	g.unsaved.mu.Lock()
@@ -27,7 +26,7 @@ func (g *Ledger) EmitFor(ctx context.Context, typ, id, project string, data map[
 		if err == nil {
 			return
 		}
-		g.o.Log.Error("cannot store an event, and try again", "type", typ, "sandbox", id, "error", err)
+		g.o.Log.Error("cannot store an event; trying again", "type", typ, "sandbox", id, "error", err)
 	}
 	g.unsaved.mu.Lock()
 	defer g.unsaved.mu.Unlock()
@@ -49,7 +48,7 @@ func (g *Ledger) sendEvent(ctx context.Context, e *bothy.Event) error {
 	return nil
 }
 
-// sendEvents stores the events that wait for it, in their order.
+// sendEvents stores the unsaved events in order.
 func (g *Ledger) sendEvents(ctx context.Context) error {
 	u := &g.unsaved
 	u.mu.Lock()
@@ -63,7 +62,7 @@ func (g *Ledger) sendEvents(ctx context.Context) error {
 	return nil
 }
 
-// broadcaster wakes everybody who follows events.
+// broadcaster wakes everyone who follows events.
 type broadcaster struct {
 	mu sync.Mutex
 	ch chan struct{}
@@ -85,8 +84,7 @@ func (b *broadcaster) next() <-chan struct{} {
 	return b.ch
 }
 
-// PollEvents has those who follow events see those that other servers store, until the
-// service ends.
+// PollEvents wakes followers when other servers have stored events, until the service ends.
 func (g *Ledger) PollEvents(every time.Duration) {
 	t := time.NewTicker(every)
 	defer t.Stop()
@@ -106,7 +104,7 @@ func (g *Ledger) PollEvents(every time.Duration) {
 
 const eventPage = 500
 
-// LastEvent returns an id above which are only events that happen from now on.
+// LastEvent returns an id such that later events have higher ids.
 func (g *Ledger) LastEvent(ctx context.Context) (int64, error) {
 	if _, err := bothy.Require(ctx, bothy.ScopeSandboxesRead); err != nil {
 		return 0, err
@@ -114,7 +112,7 @@ func (g *Ledger) LastEvent(ctx context.Context) (int64, error) {
 	return g.o.Store.LastEvent(ctx)
 }
 
-// Events tells what happened to the caller's objects.
+// Events streams the events of the caller's objects.
 func (g *Ledger) Events(ctx context.Context, f bothy.EventFilter, fn func(bothy.Event) error) error {
 	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesRead)
 	if err != nil {
@@ -151,7 +149,7 @@ func (g *Ledger) Events(ctx context.Context, f bothy.EventFilter, fn func(bothy.
 	}
 }
 
-// EventsBackwards tells what happened to the caller's objects, the latest first.
+// EventsBackwards lists the events of the caller's objects, newest first.
 func (g *Ledger) EventsBackwards(ctx context.Context, fn func(bothy.Event) error) error {
 	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesRead)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package ledger answers what state each sandbox is in, and keeps the record of it: the
-// rows in the store, the events, and which state may follow which. What the store cannot
-// take now is kept in memory, seen by everybody as if it were stored, and stored later.
-// A sandbox is changed by one call at a time, which holds its lock.
+// Package ledger keeps the record of each sandbox's state: the rows in the store, the events,
+// and the allowed transitions. What the store cannot take now is kept in memory, treated as if
+// it were stored, and stored later. A sandbox is changed by one operation at a time, which
+// holds its lock.
 package ledger
 
 import (
@@ -23,13 +23,13 @@ type Store interface {
 	LastEvent(ctx context.Context) (int64, error)
 }
 
-// Options are what a ledger is made of.
+// Options configure a Ledger.
 type Options struct {
 	Store Store
-	// Start stores a sandbox that begins to count against its project's plan, or refuses to;
-	// created says that it is a new one, or one that is restarted. Without it PutSandbox does.
+	// Start stores a sandbox that starts to count against its project's plan, or returns an
+	// error; created is true for a new or restarted one. If it is nil, PutSandbox is used.
 	Start func(ctx context.Context, sb *store.Sandbox, created bool) error
-	// Observe is told of every event that is stored. Optional.
+	// Observe is called with every stored event. Optional.
 	Observe func(bothy.Event)
 	Clock   bothy.Clock
 	Log     *slog.Logger
@@ -46,11 +46,10 @@ type Ledger struct {
 	unsaved unsaved
 }
 
-// New makes a ledger.
+// New returns a ledger.
 func New(o Options) *Ledger { return &Ledger{o: o, events: newBroadcaster()} }
 
-// Find returns the caller's sandbox from the store. Another project's does not
-// exist.
+// Find returns the caller's sandbox. Another project's is not found.
 func (g *Ledger) Find(ctx context.Context, id string, scope bothy.Scope) (*store.Sandbox, error) {
 	caller, err := bothy.Require(ctx, scope)
 	if err != nil {

@@ -9,9 +9,8 @@ import (
 )
 
 const (
-	// lockPatience is how long a caller waits for another call that changes the same
-	// sandbox, and workPatience how long the server's own work does before it tries
-	// again later.
+	// lockPatience is how long a caller waits for another operation on the same sandbox, and
+	// workPatience how long the server's own work waits before it tries again later.
 	lockPatience = time.Minute
 	workPatience = 10 * time.Second
 )
@@ -19,17 +18,17 @@ const (
 // Lock locks a sandbox, and returns how to unlock it.
 func (g *Ledger) Lock(id string) (unlock func()) { return g.locks.Lock(id) }
 
-// LockUsers counts those who hold the lock of a sandbox or wait for it.
+// LockUsers counts the holder of and waiters for a sandbox's lock.
 func (g *Ledger) LockUsers(id string) int { return g.locks.Users(id) }
 
-// within is ctx that ends after d of the service's clock.
+// within is context.WithTimeout by the service's clock.
 func (g *Ledger) within(ctx context.Context, d time.Duration) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := g.o.Clock.AfterFunc(d, func() { cancel(context.DeadlineExceeded) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// LockWithin locks a sandbox, and waits for that no longer than ctx and d.
+// LockWithin locks a sandbox, waiting at most for d or until ctx ends.
 func (g *Ledger) LockWithin(ctx context.Context, id string, d time.Duration) (unlock func(), err error) {
 	if unlock := g.locks.TryLock(id); unlock != nil {
 		return unlock, nil
@@ -42,13 +41,12 @@ func (g *Ledger) LockWithin(ctx context.Context, id string, d time.Duration) (un
 	return unlock, nil
 }
 
-// LockFor locks a sandbox for a caller, who is told when another call takes too
-// long.
+// LockFor locks a sandbox for a caller, with an error for the caller if that takes too long.
 func (g *Ledger) LockFor(ctx context.Context, id string) (unlock func(), err error) {
 	unlock, err = g.LockWithin(ctx, id, lockPatience)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		e := bothy.Errorf(bothy.CodeSandboxNotReady, "another call has been changing sandbox %s for more than %d seconds", id, int(lockPatience.Seconds())).
-			WithHint("Try again later. Deleting the sandbox does not wait for that call.")
+		e := bothy.Errorf(bothy.CodeSandboxNotReady, "another operation has been changing sandbox %s for more than %d seconds", id, int(lockPatience.Seconds())).
+			WithHint("Try again later. Deleting the sandbox does not wait for that operation.")
 		e.RetryAfter = workPatience
 		return nil, e
 	}

@@ -7,14 +7,13 @@ import (
 )
 
 const (
-	// retryFirst and retrySeldom are the pauses between attempts, at first and at
-	// most.
+	// retryFirst and retrySeldom are the first and the longest pause between attempts.
 	retryFirst  = time.Second
 	retrySeldom = 30 * time.Second
 )
 
-// retries are the things that failed and must be done all the same, one per key,
-// so there are at most a few for each sandbox.
+// retries are operations that failed and must still be done, one per key, so there are at most
+// a few for each sandbox.
 type retries struct {
 	mu sync.Mutex
 	m  map[string]*retry
@@ -22,14 +21,14 @@ type retries struct {
 
 type retry struct {
 	do   func(context.Context) error
-	turn int // counts what do was replaced by
+	turn int // counts replacements of do
 	wait time.Duration
 	stop func() bool
 }
 
-// Retry calls do until it succeeds, with growing pauses by the service's clock. It
-// replaces what waits under the same key. do must find out by itself whether there
-// is still something to do.
+// Retry calls do until it succeeds, with growing pauses by the service's clock. It replaces a
+// pending retry with the same key. do must check by itself whether there is still something to
+// do.
 func (g *Ledger) Retry(key string, do func(context.Context) error) {
 	g.retries.mu.Lock()
 	defer g.retries.mu.Unlock()

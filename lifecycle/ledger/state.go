@@ -9,19 +9,19 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// transitions lists what may follow what. Everything else is a bug, or a
-// request that comes at the wrong time.
+// transitions lists the allowed transitions. Any other is a bug, or a request at the wrong
+// time.
 var transitions = map[bothy.State][]bothy.State{
-	// One whose machine waited is stored first when it runs, or when it cannot.
+	// A sandbox with a ready machine is first stored when it runs or has failed.
 	"":                  {bothy.StateStarting, bothy.StateRunning, bothy.StateFailed},
 	bothy.StateStarting: {bothy.StateRunning, bothy.StateFailed, bothy.StateStopped},
-	// One whose host was lost is paused at an earlier snapshot.
+	// A sandbox whose host was lost becomes paused at an earlier snapshot.
 	bothy.StateRunning:  {bothy.StatePausing, bothy.StatePaused, bothy.StateStopping, bothy.StateStopped, bothy.StateFailed},
 	bothy.StatePausing:  {bothy.StatePaused, bothy.StateRunning, bothy.StateStopping, bothy.StateStopped, bothy.StateFailed},
 	bothy.StatePaused:   {bothy.StateResuming, bothy.StateStopped, bothy.StateFailed},
 	bothy.StateResuming: {bothy.StateRunning, bothy.StatePaused, bothy.StateStopped, bothy.StateFailed},
 	bothy.StateStopping: {bothy.StateStopped, bothy.StateFailed},
-	// One that has failed can be restarted.
+	// A failed sandbox can be restarted.
 	bothy.StateFailed: {bothy.StateStarting},
 }
 
@@ -54,12 +54,12 @@ func (g *Ledger) Transition(ctx context.Context, sb *store.Sandbox, to bothy.Sta
 	return nil
 }
 
-// starts reports whether a sandbox counts against its project's plan from a transition on.
+// starts reports whether a transition makes a sandbox count against its project's plan.
 func starts(from, to bothy.State) bool {
 	return !counts(from) && counts(to)
 }
 
-// counts reports whether a sandbox in a state counts as one that runs.
+// counts reports whether a sandbox in this state counts as running.
 func counts(s bothy.State) bool { return s != "" && s != bothy.StatePaused && !s.Ended() }
 
 func checkTransition(sb *store.Sandbox, to bothy.State) error {
@@ -69,21 +69,20 @@ func checkTransition(sb *store.Sandbox, to bothy.State) error {
 	return failpoint.Hit("lifecycle.move." + string(to))
 }
 
-// ForceTransition is Transition to a state that the sandbox is in whatever the store
-// says: what cannot be stored now is stored later. It calls then, which may be nil,
-// once it is stored.
+// ForceTransition is Transition for a state that is already a fact: if it cannot be stored now,
+// it is stored later. It calls then, if not nil, once it is stored.
 func (g *Ledger) ForceTransition(ctx context.Context, sb *store.Sandbox, to bothy.State, then func()) {
 	cannot := checkTransition(sb, to)
 	sb.State = to
 	g.insist(ctx, sb, cannot, then)
 }
 
-// End moves a sandbox, whose machine is gone, to its last state.
+// End moves a sandbox whose machine is gone to its final state.
 func (g *Ledger) End(ctx context.Context, sb *store.Sandbox, x bothy.Exit) error {
 	return g.EndThen(ctx, sb, x, nil)
 }
 
-// EndThen is End that calls then once the end is stored.
+// EndThen is End, and calls then once the end is stored.
 func (g *Ledger) EndThen(ctx context.Context, sb *store.Sandbox, x bothy.Exit, then func()) error {
 	to := bothy.StateStopped
 	switch x.Reason {

@@ -8,11 +8,10 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// maxUnsent bounds the events that wait for the store; the oldest go first.
+// maxUnsent limits the events that wait for the store; the oldest are dropped first.
 const maxUnsent = 1000
 
-// unsaved is what has happened and the store could not take yet. Everybody sees
-// it as if it were stored.
+// unsaved is what the store could not take yet. Readers see it as if it were stored.
 type unsaved struct {
 	mu     sync.Mutex
 	rows   map[string]unsavedRow // by sandbox
@@ -24,7 +23,7 @@ type unsavedRow struct {
 	then func() // once it is stored; may be nil
 }
 
-// Sandbox is the row of a sandbox as it is now.
+// Sandbox returns the current row of a sandbox.
 func (g *Ledger) Sandbox(ctx context.Context, id string) (*store.Sandbox, error) {
 	if sb := g.unsaved.row(id); sb != nil {
 		return sb, nil
@@ -60,9 +59,8 @@ func (g *Ledger) put(ctx context.Context, sb *store.Sandbox, put func(context.Co
 	return nil
 }
 
-// insist stores what has happened to a sandbox and cannot be refused any more, and
-// then calls then. What the store cannot take now, because the disk is full for
-// example, is remembered and stored when it can be.
+// insist stores something that has already happened to a sandbox, and then calls then. If the
+// store cannot take it now, because the disk is full for example, it is kept and stored later.
 func (g *Ledger) insist(ctx context.Context, sb *store.Sandbox, cannot error, then func()) {
 	if cannot == nil {
 		cannot = g.Put(context.WithoutCancel(ctx), sb)
@@ -74,11 +72,11 @@ func (g *Ledger) insist(ctx context.Context, sb *store.Sandbox, cannot error, th
 		return
 	}
 	if bothy.ErrorCode(cannot) == bothy.CodeMisdirected {
-		// It is another host's: what became of it is for that one to say.
+		// Another host owns it now, and records what becomes of it.
 		g.unsaved.forget(sb.ID)
 		return
 	}
-	g.o.Log.Error("cannot store the state of a sandbox, and try again until it is stored", "sandbox", sb.ID, "state", sb.State, "error", cannot)
+	g.o.Log.Error("cannot store the state of a sandbox; trying again", "sandbox", sb.ID, "state", sb.State, "error", cannot)
 	g.unsaved.mu.Lock()
 	if g.unsaved.rows == nil {
 		g.unsaved.rows = map[string]unsavedRow{}
@@ -100,8 +98,7 @@ func (g *Ledger) storeRow(ctx context.Context, id string) error {
 	}
 	err = g.Put(ctx, sb)
 	if bothy.ErrorCode(err) == bothy.CodeMisdirected {
-		// The others have given this host up, and it is another's: what became of it is
-		// for that one to say.
+		// Another host owns it now, and records what becomes of it.
 		g.unsaved.forget(id)
 		return nil
 	}
@@ -114,7 +111,7 @@ func (u *unsaved) forget(id string) {
 	delete(u.rows, id)
 }
 
-// Flush makes a last attempt to store what waits for it.
+// Flush makes a last attempt to store what is unsaved.
 func (g *Ledger) Flush(ctx context.Context) {
 	g.unsaved.mu.Lock()
 	rows := make([]store.Sandbox, 0, len(g.unsaved.rows))
@@ -124,18 +121,18 @@ func (g *Ledger) Flush(ctx context.Context) {
 	g.unsaved.mu.Unlock()
 	for i := range rows {
 		if err := g.Put(ctx, &rows[i]); err != nil {
-			g.o.Log.Error("the state of a sandbox could not be stored", "sandbox", rows[i].ID, "state", rows[i].State, "error", err)
+			g.o.Log.Error("cannot store the state of a sandbox", "sandbox", rows[i].ID, "state", rows[i].State, "error", err)
 		}
 	}
 	if err := g.sendEvents(ctx); err != nil {
-		g.o.Log.Error("the last events could not be stored", "error", err)
+		g.o.Log.Error("cannot store the last events", "error", err)
 	}
 }
 
-// Unsaved is the row of a sandbox that could not be stored yet, or nil.
+// Unsaved returns the unsaved row of a sandbox, or nil.
 func (g *Ledger) Unsaved(id string) *store.Sandbox { return g.unsaved.row(id) }
 
-// CountUnsaved counts the rows and events that could not be stored yet.
+// CountUnsaved counts the unsaved rows and events.
 func (g *Ledger) CountUnsaved() (rows, events int) {
 	g.unsaved.mu.Lock()
 	defer g.unsaved.mu.Unlock()

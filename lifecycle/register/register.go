@@ -1,7 +1,6 @@
-// Package register answers, without the store, which machines belong to sandboxes: it
-// keeps a file for each that runs. A server that finds one there of which its store knows
-// nothing knows that the store has lost something, and does not take the machine for one
-// without an owner.
+// Package register records, independently of the store, which machines belong to sandboxes: a
+// file for each running one. If a server finds a machine there that its store does not know,
+// the store has lost records, and the machine must not be treated as unowned.
 package register
 
 import (
@@ -20,7 +19,7 @@ const (
 	UnclaimedList = "unclaimed"
 )
 
-// An Entry is what the register says of a machine.
+// An Entry describes a machine.
 type Entry struct {
 	ID          string    `json:"id"`
 	Name        string    `json:"name,omitempty"`
@@ -31,7 +30,7 @@ type Entry struct {
 	StartedAt   time.Time `json:"started_at"`
 }
 
-// Register is a folder; one without a path remembers nothing.
+// Register is a folder; without a path it records nothing.
 type Register struct{ Dir string }
 
 func (r Register) path(list, id string) string { return filepath.Join(r.Dir, list, id+".json") }
@@ -69,21 +68,20 @@ func (r Register) Remove(list, id string) {
 	}
 }
 
-// Has reports whether there is an entry; one that cannot be looked for is there.
+// Has reports whether there is an entry. If that cannot be determined it returns true.
 func (r Register) Has(list, id string) bool {
 	_, err := os.Stat(r.path(list, id))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// Running lists the machines that run for sandboxes of a server of this folder.
+// Running lists the machines that run for sandboxes of this folder's server.
 func Running(dir string) ([]Entry, error) { return Register{dir}.List(RunningList) }
 
-// Unclaimed lists the machines that a server of this folder keeps aside because its
-// database knows nothing of their sandboxes. EndUnclaimed has it end one.
+// Unclaimed lists the machines that this folder's server keeps frozen because its database has
+// lost their sandboxes. EndUnclaimed requests the end of one.
 func Unclaimed(dir string) ([]Entry, error) { return Register{dir}.List(UnclaimedList) }
 
-// EndUnclaimed has the server that keeps a machine aside, or else the next one, end
-// it.
+// EndUnclaimed makes the server that keeps a machine, or the next one, destroy it.
 func EndUnclaimed(dir, id string) error { return os.Remove(Register{dir}.path(UnclaimedList, id)) }
 
 // List returns the entries of a list.

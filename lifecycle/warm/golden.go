@@ -22,20 +22,20 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// A golden snapshot is a machine that was booted, warmed and frozen before it
-// had an owner. Sandboxes of its shape are made from it instead of being
-// booted. It is only ever a shorter way: what cannot be restored is booted.
+// A golden snapshot is a machine that was booted, warmed up and frozen before it had an owner.
+// Sandboxes of its class are restored from it instead of booted. It is only an optimisation: if
+// it cannot be restored, the sandbox boots.
 type golden struct {
 	name string
-	dir  string // with the memory
-	Key  string // of the guest that sleeps in it
+	dir  string // contains the memory
+	Key  string // the key of its guest
 	size int64
 	used time.Time
-	// files are the parts as they were when their checksums were right.
+	// files are the parts as they were when their checksums were verified.
 	files []os.FileInfo
 }
 
-// unchanged reports whether the files are those whose checksums were right.
+// unchanged returns an error if a file was changed since its checksum was verified.
 func (g *golden) unchanged() error {
 	for _, was := range g.files {
 		is, err := os.Stat(filepath.Join(g.dir, was.Name()))
@@ -43,28 +43,28 @@ func (g *golden) unchanged() error {
 			return err
 		}
 		if !os.SameFile(was, is) || is.Size() != was.Size() || !is.ModTime().Equal(was.ModTime()) {
-			return fmt.Errorf("%s was changed", was.Name())
+			return fmt.Errorf("%s has changed", was.Name())
 		}
 	}
 	return nil
 }
 
-// goldenPause is how long nothing is made again that could not be made.
+// goldenPause is the pause after a failure to make a golden snapshot.
 const goldenPause = 10 * time.Minute
 
 // goldens are the golden snapshots of a server.
 type goldens struct {
 	store blob.Store
 	max   int
-	// salt is what every one of them depends on in addition to its class.
+	// salt is what all of them depend on in addition to their class.
 	salt func() (string, error)
-	// making is held by who makes one, before mu.
+	// making is held while one is made. It is locked before mu.
 	making sync.Mutex
 
 	mu     sync.Mutex
 	ready  map[class]*golden
 	failed map[class]time.Time
-	// asked is when the other hosts were asked for one that they did not have.
+	// asked is when the other hosts were last asked for one.
 	asked map[class]time.Time
 }
 
@@ -93,13 +93,13 @@ func digestOf(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// goldenAtOnce is how many sandboxes may be starting for a golden snapshot to be
-// worth it in any case: it spares the interpreter's start, and is itself more
-// work than to boot. Where more start, that is done only for those who run code.
+// goldenAtOnce is the number of concurrent starts up to which a golden snapshot always pays
+// off: it saves the interpreter's start but is itself more work than booting. With more starts,
+// it is used only for templates in which code is run.
 const goldenAtOnce = 2
 
-// Golden returns the golden snapshot from which a new sandbox is to be made,
-// or nil. One that other hosts have is fetched, which takes less time than a boot.
+// Golden returns the golden snapshot to restore a new sandbox from, or nil. One on another host
+// is fetched, which is faster than booting.
 func (s *Pool) Golden(ctx context.Context, sb *store.Sandbox, t *bothy.Template) *golden {
 	h := classOf(sb, "")
 	crowd := s.o.Busy() > goldenAtOnce
@@ -114,13 +114,13 @@ func (s *Pool) Golden(ctx context.Context, sb *store.Sandbox, t *bothy.Template)
 
 const (
 	// fetchWait is how long a new sandbox waits for a golden snapshot of another host, and
-	// askAgain how long the others are not asked again for one that they did not have.
+	// askAgain how long until the others are asked again for a missing one.
 	fetchWait = 3 * time.Second
 	askAgain  = 30 * time.Second
 )
 
-// fetchedGolden returns the golden snapshot of a shape that other hosts have, or nil. Nobody
-// waits for it while another one is made or fetched.
+// fetchedGolden returns a golden snapshot of another host, or nil. It does not wait while
+// another one is made or fetched.
 func (s *Pool) fetchedGolden(ctx context.Context, h class, t *bothy.Template) *golden {
 	gs := s.goldens
 	if s.o.Shared == nil || !s.wantsGolden(h, t) || !gs.making.TryLock() {
@@ -148,7 +148,7 @@ func (s *Pool) fetchedGolden(ctx context.Context, h class, t *bothy.Template) *g
 		}
 	}
 	if err != nil {
-		return nil // it is booted, and the pool sees to the rest
+		return nil // boot instead; the pool handles the error
 	}
 	g.used = now
 	gs.mu.Lock()
@@ -157,8 +157,8 @@ func (s *Pool) fetchedGolden(ctx context.Context, h class, t *bothy.Template) *g
 	return g
 }
 
-// fetchGolden fetches a golden snapshot that other hosts have, and reports whether it is here
-// then. What arrives is compared with the checksums that the host which has made it has told.
+// fetchGolden fetches a golden snapshot of another host, and reports whether it is here now. It
+// is verified against the checksums that the other host has published.
 func (s *Pool) fetchGolden(ctx context.Context, name string) bool {
 	if s.o.Shared == nil {
 		return false
@@ -184,15 +184,15 @@ func (s *Pool) fetchGolden(ctx context.Context, name string) bool {
 	}()
 	switch {
 	case err == nil:
-		s.o.Log.Info("a golden snapshot was fetched", "name", name, "ms", time.Since(begun).Milliseconds())
+		s.o.Log.Info("fetched a golden snapshot", "name", name, "ms", time.Since(begun).Milliseconds())
 		return true
 	case bothy.ErrorCode(err) != bothy.CodeNotFound:
-		s.o.Log.Warn("a golden snapshot of another host cannot be used", "name", name, "error", err)
+		s.o.Log.Warn("cannot use a golden snapshot of another host", "name", name, "error", err)
 	}
 	return false
 }
 
-// golden returns the golden snapshot of a shape, or nil.
+// golden returns the golden snapshot of a class, or nil.
 func (s *Pool) golden(h class) *golden {
 	gs := s.goldens
 	gs.mu.Lock()
@@ -204,7 +204,7 @@ func (s *Pool) golden(h class) *golden {
 	return g
 }
 
-// goldenName is the same for what is restored the same way.
+// goldenName is derived from everything that affects the restore.
 func (s *Pool) goldenName(h class) (string, error) {
 	salt, err := s.goldens.salt()
 	if err != nil {
@@ -219,7 +219,7 @@ func (s *Pool) goldenName(h class) (string, error) {
 	return hex.EncodeToString(sum[:16]), nil
 }
 
-// wantsGolden reports whether the golden snapshot of a shape is to be made now.
+// wantsGolden reports whether the golden snapshot of a class should be made now.
 func (s *Pool) wantsGolden(h class, t *bothy.Template) bool {
 	gs := s.goldens
 	if gs.store == nil || gs.max == 0 || h.memory != "" || len(t.Warm) == 0 || !s.o.Engines.Get(h.engine).Info().Snapshots {
@@ -231,14 +231,14 @@ func (s *Pool) wantsGolden(h class, t *bothy.Template) bool {
 	return gs.ready[h] == nil && (!failed || s.o.Clock.Now().Sub(at) > goldenPause)
 }
 
-// makeGolden makes or finds the golden snapshot of a shape. No request waits for it.
+// makeGolden finds or makes the golden snapshot of a class. No request waits for it.
 func (s *Pool) makeGolden(ctx context.Context, h class, t *bothy.Template) error {
 	begun := time.Now()
 	gs := s.goldens
 	gs.making.Lock()
 	defer gs.making.Unlock()
 	if !s.wantsGolden(h, t) {
-		return nil // another has made it meanwhile
+		return nil // made meanwhile
 	}
 	g, found, err := s.findOrMakeGolden(ctx, h, t)
 	gs.mu.Lock()
@@ -276,7 +276,7 @@ func (s *Pool) findOrMakeGolden(ctx context.Context, h class, t *bothy.Template)
 		return g, true, nil
 	}
 	if !errors.Is(err, os.ErrNotExist) {
-		s.o.Log.Warn("a golden snapshot cannot be used and is made again", "template", t.Name, "error", err)
+		s.o.Log.Warn("cannot use a golden snapshot; making it again", "template", t.Name, "error", err)
 		if err := s.goldens.store.Remove(ctx, name); err != nil {
 			return nil, false, err
 		}
@@ -288,7 +288,7 @@ func (s *Pool) findOrMakeGolden(ctx context.Context, h class, t *bothy.Template)
 	return g, false, err
 }
 
-// openGolden checks every byte of what is on disk, and that it is of a shape.
+// openGolden verifies the files of a golden snapshot, and that it is of the class.
 func (s *Pool) openGolden(ctx context.Context, name string, h class) (*golden, error) {
 	dir, release, err := s.goldens.store.Open(ctx, name)
 	if err != nil {
@@ -300,7 +300,7 @@ func (s *Pool) openGolden(ctx context.Context, name string, h class) (*golden, e
 		return nil, err
 	}
 	if is := goldenShape(m); is != h {
-		return nil, fmt.Errorf("it is of %v and not of %v", is, h)
+		return nil, fmt.Errorf("it is for %v, not for %v", is, h)
 	}
 	if err := snapshot.Verify(ctx, dir, m, false); err != nil {
 		return nil, err
@@ -316,7 +316,7 @@ func (s *Pool) openGolden(ctx context.Context, name string, h class) (*golden, e
 	return g, nil
 }
 
-// freezeGolden boots a machine without an owner or a network, warms it and writes its
+// freezeGolden boots a machine without an owner or a network, warms it up and writes its
 // snapshot.
 func (s *Pool) freezeGolden(ctx context.Context, name string, h class, t *bothy.Template) error {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Engines.Patience(h.engine, instance.StartTimeout))
@@ -370,9 +370,9 @@ func (s *Pool) freezeGolden(ctx context.Context, name string, h class, t *bothy.
 	return draft.Commit(ctx)
 }
 
-// warm does what the first user of a sandbox would have to wait for.
+// warm runs what the first user of a sandbox would have to wait for.
 func warm(ctx context.Context, g bothy.Guest, t *bothy.Template) error {
-	// An image without a shell is as warm as it can be.
+	// An image without a shell needs no warm-up.
 	_, err := g.Exec(ctx, bothy.ExecRequest{Command: bothy.Command{Line: "true"}})
 	if err != nil && bothy.ErrorCode(err) != bothy.CodeCommandNotFound {
 		return fmt.Errorf("run a first command: %w", err)
@@ -389,7 +389,7 @@ func warm(ctx context.Context, g bothy.Guest, t *bothy.Template) error {
 	return nil
 }
 
-// RestoreGolden starts a machine from its shape's golden snapshot.
+// RestoreGolden starts a machine from the golden snapshot of its class.
 func (s *Pool) RestoreGolden(ctx context.Context, sb *store.Sandbox, t *bothy.Template, g *golden) (bothy.Machine, error) {
 	if err := g.unchanged(); err != nil {
 		return nil, err
@@ -397,15 +397,14 @@ func (s *Pool) RestoreGolden(ctx context.Context, sb *store.Sandbox, t *bothy.Te
 	return s.o.Engines.Get(sb.Engine).Restore(ctx, s.o.Machines.MachineSpec(sb, t), g.dir)
 }
 
-// GoldenFailed is dropGolden for the golden snapshot that did not work for a sandbox.
+// GoldenFailed is dropGolden for a golden snapshot that failed for a sandbox.
 func (s *Pool) GoldenFailed(ctx context.Context, sb *store.Sandbox, g *golden, cause error) {
 	s.dropGolden(ctx, classOf(sb, ""), g, cause)
 }
 
-// dropGolden forgets a golden snapshot that did not work. It is made again, but
-// not at once.
+// dropGolden deletes a golden snapshot that failed. It is made again after a pause.
 func (s *Pool) dropGolden(ctx context.Context, h class, g *golden, cause error) {
-	s.o.Log.Warn("a golden snapshot does not work, so the sandbox is booted", "shape", h.String(), "error", cause)
+	s.o.Log.Warn("cannot restore a golden snapshot; booting instead", "shape", h.String(), "error", cause)
 	gs := s.goldens
 	gs.mu.Lock()
 	mine := gs.ready[h] == g
@@ -422,8 +421,8 @@ func (s *Pool) dropGolden(ctx context.Context, h class, g *golden, cause error) 
 	}
 }
 
-// dropOldGoldens deletes those that were not used for longest, as far as there
-// are too many, and those whose template is gone.
+// dropOldGoldens deletes the least recently used golden snapshots that exceed the maximum, and
+// those whose template is gone.
 func (s *Pool) dropOldGoldens(ctx context.Context) error {
 	gs := s.goldens
 	gs.mu.Lock()
@@ -447,15 +446,14 @@ func (s *Pool) dropOldGoldens(ctx context.Context) error {
 	gs.mu.Unlock()
 	var errs []error
 	for _, g := range going {
-		s.o.Log.Info("golden snapshot is not needed any more", "name", g.name)
+		s.o.Log.Info("deleting an unneeded golden snapshot", "name", g.name)
 		errs = append(errs, gs.store.Remove(ctx, g.name))
 	}
 	return errors.Join(errs...)
 }
 
-// readGoldens finds those of an earlier server that are still of use, and
-// deletes the others. It returns the shapes of the former, the latest first;
-// they are not checked yet.
+// readGoldens deletes useless golden snapshots of an earlier server, and returns the classes of
+// the others, newest first. They are not verified yet.
 func (s *Pool) readGoldens(ctx context.Context) []class {
 	gs := s.goldens
 	if gs.store == nil || gs.max == 0 {
@@ -463,7 +461,7 @@ func (s *Pool) readGoldens(ctx context.Context) []class {
 	}
 	names, err := gs.store.List(ctx)
 	if err != nil {
-		s.o.Log.Warn("golden snapshots cannot be listed", "error", err)
+		s.o.Log.Warn("cannot list the golden snapshots", "error", err)
 		return nil
 	}
 	type dated struct {
@@ -480,7 +478,7 @@ func (s *Pool) readGoldens(ctx context.Context) []class {
 		if errors.Is(err, errNotOpen) {
 			continue
 		}
-		s.o.Log.Info("a golden snapshot is of no use any more", "name", name, "reason", err)
+		s.o.Log.Info("deleting a useless golden snapshot", "name", name, "reason", err)
 		if err := gs.store.Remove(ctx, name); err != nil {
 			s.o.Log.Warn("cannot delete a golden snapshot", "error", err)
 		}
@@ -493,7 +491,7 @@ func (s *Pool) readGoldens(ctx context.Context) []class {
 	return shapes
 }
 
-// errNotOpen says that it is not known yet whether a golden snapshot is of use.
+// errNotOpen means that a golden snapshot cannot be judged yet.
 var errNotOpen = errors.New("its engine is not open")
 
 func (s *Pool) readGolden(ctx context.Context, name string) (class, time.Time, error) {
@@ -517,19 +515,19 @@ func (s *Pool) readGolden(ctx context.Context, name string) (class, time.Time, e
 	}
 	h := goldenShape(m)
 	if build := s.o.Engines.Get(m.Engine).Info().Build; m.EngineBuild != build {
-		return class{}, time.Time{}, fmt.Errorf("it was made by another build of the engine, %s", m.EngineBuild)
+		return class{}, time.Time{}, fmt.Errorf("another build of the engine made it: %s", m.EngineBuild)
 	}
 	want, err := s.goldenName(h)
 	if err != nil {
 		return class{}, time.Time{}, err
 	}
 	if want != name {
-		return class{}, time.Time{}, errors.New("what sandboxes are given has changed since: the guest's program, or the certificates that they trust")
+		return class{}, time.Time{}, errors.New("the guest or the trusted certificates have changed since")
 	}
 	return h, m.CreatedAt, nil
 }
 
-// goldenShape is the shape of the machine that sleeps in a golden snapshot.
+// goldenShape is the class of the machine in a golden snapshot.
 func goldenShape(m *snapshot.Manifest) class {
 	o := m.Sandbox
 	return class{engine: m.Engine, digest: o.TemplateDigest, cpus: int(o.CPU), memoryMB: o.MemoryMB, diskMB: o.DiskMB}

@@ -16,53 +16,52 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Options say what is made ahead of demand. The zero value makes nothing.
+// Options configure what is prepared ahead of demand. The zero value prepares nothing.
 type Options struct {
-	// Golden keeps golden snapshots, of which there are at most GoldenMax.
+	// Golden stores golden snapshots, at most GoldenMax.
 	Golden    blob.Store
 	GoldenMax int
-	// Spares is how many half-started machines there are at most.
+	// Spares is the maximum number of prespawned machines.
 	Spares int
-	// Ready is how many sandboxes of each of Templates wait at their default
-	// size. Of every other shape that is asked for, and when more are asked for
-	// at once, more wait: at most ReadyMax in all.
+	// Ready is how many machines of each of Templates are kept ready at the default size. Other
+	// requested classes, and bursts, get more: at most ReadyMax in total.
 	Ready     int
 	ReadyMax  int
 	Templates []string
-	// MinFreeMemoryMB is what the host has left when all is made. When it has
-	// less, what waits is given up.
+	// MinFreeMemoryMB is the host memory to leave free. When less is free, ready machines are
+	// given up.
 	MinFreeMemoryMB int
 }
 
 const (
-	// demandFor is how long a shape that was asked for is kept in store, and
-	// burstFor how long the largest burst of requests is remembered.
+	// demandFor is how long a requested class is kept ready, and burstFor how long the largest
+	// burst of requests is remembered.
 	demandFor = 10 * time.Minute
 	burstFor  = time.Minute
-	// often is how many requests in that time make a shape worth having ready.
+	// often is how many requests in that time make a class worth keeping ready.
 	often = 2
-	// burstIn is what counts as at once.
+	// burstIn is the window for a burst.
 	burstIn = time.Second
-	// maxRemembered bounds the requests that are remembered of each shape.
+	// maxRemembered limits the remembered requests per class.
 	maxRemembered = 128
-	// poolLook is how often the pool looks after itself when nothing happens.
+	// poolLook is how often the pool checks by itself when nothing happens.
 	poolLook = 5 * time.Second
-	// poolRest and poolRestMax bound the rest after each thing made, which is
-	// as long as the making was.
+	// poolRest and poolRestMax limit the rest after each thing made, which is as long as making
+	// it took.
 	poolRest    = 10 * time.Millisecond
 	poolRestMax = 2 * time.Second
-	// poolQuiet is for how long no sandbox may have started or be starting when
-	// the pool makes something: its first command comes first.
+	// poolQuiet is how long no sandbox may have been starting before the pool makes something:
+	// a new sandbox's first command has priority.
 	poolQuiet = 25 * time.Millisecond
-	// poolMargin is how many MB more than the least the host must have for
-	// anything to be made: as much as one thing may take.
+	// poolMargin is how many MB above the minimum must be free for anything to be made: as much
+	// as one thing may take.
 	poolMargin = 128
-	// poolPatience is how long the pool waits for that where it never is quiet.
+	// poolPatience is how long the pool waits for a quiet moment.
 	poolPatience = 10 * time.Second
 )
 
-// pool holds what is ready. Its members have no owner: they are not stored, count against
-// no limit, and end with the server or are swept by the next one.
+// pool holds the ready machines. They have no owner: they are not stored, do not count against
+// limits, and end with the server or are swept by the next one.
 type pool struct {
 	wake chan struct{} // holds one token
 
@@ -70,19 +69,18 @@ type pool struct {
 	closed bool
 	ready  map[class][]*instance.Instance
 	demand map[class]*demand
-	// code is when code was last run in a template, by its digest.
+	// code is when code was last run in a template, by digest.
 	code map[string]time.Time
-	// busy is when a sandbox was last seen to start, quiet when no request waited
-	// for one, and made when the pool last made something.
+	// busy is when a sandbox was last starting, quiet when no request was waiting, and made
+	// when the pool last made something.
 	busy, quiet, made time.Time
 }
 
-// demand is what was asked for lately.
+// demand is the recent demand for a class.
 type demand struct {
 	template *bothy.Template
 	creates  []time.Time
-	// starts is when a machine of the shape was last started, for whatever
-	// reason.
+	// starts is when a machine of the class was last started, for whatever reason.
 	starts   time.Time
 	failures failures
 }
@@ -98,8 +96,7 @@ func (p *pool) poke() {
 	}
 }
 
-// asked notes that a machine was asked for. create tells new sandboxes from
-// those that are woken.
+// asked records a request for a machine. create distinguishes new sandboxes from resumed ones.
 func (p *pool) asked(h class, t *bothy.Template, now time.Time, create bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,7 +106,7 @@ func (p *pool) asked(h class, t *bothy.Template, now time.Time, create bool) {
 		p.demand[h] = d
 	}
 	d.template, d.starts = t, now
-	// A request is worth one more attempt, but not every request.
+	// A request allows one more attempt, but not every request does.
 	d.failures.count = min(d.failures.count, poolTries-1)
 	if create {
 		d.creates = append(d.creates, now)
@@ -121,7 +118,7 @@ func (p *pool) asked(h class, t *bothy.Template, now time.Time, create bool) {
 	p.poke()
 }
 
-// forget drops the demand for what was made of a snapshot.
+// forget drops the demand for what depends on a snapshot.
 func (p *pool) forget(snapshotID string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,7 +126,7 @@ func (p *pool) forget(snapshotID string) {
 	p.poke()
 }
 
-// touch keeps the pool quiet for a moment.
+// touch pauses the pool for a moment.
 func (p *pool) touch() {
 	p.mu.Lock()
 	p.busy = time.Now()
@@ -137,14 +134,14 @@ func (p *pool) touch() {
 	p.poke()
 }
 
-// ranCode notes that somebody has run code in a sandbox.
+// ranCode records that code was run in a template.
 func (p *pool) ranCode(digest string, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.code[digest] = now
 }
 
-// runsCode reports whether code was run in a template lately.
+// runsCode reports whether code was run recently in a template.
 func (p *pool) runsCode(digest string, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,7 +149,7 @@ func (p *pool) runsCode(digest string, now time.Time) bool {
 	return ok && now.Sub(at) < demandFor
 }
 
-// hasMade notes that something was made.
+// hasMade records that something was made.
 func (p *pool) hasMade() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,7 +166,7 @@ func (d *demand) since(t time.Time) (n int) {
 	return n
 }
 
-// burst is the largest number of requests that came at once lately.
+// burst is the size of the largest recent burst.
 func (d *demand) burst(now time.Time) (most int) {
 	first := 0
 	for i, at := range d.creates {
@@ -183,8 +180,8 @@ func (d *demand) burst(now time.Time) (most int) {
 	return most
 }
 
-// Run looks for the golden snapshots of an earlier server, and then makes what is
-// wanted until ctx ends.
+// Run takes over the golden snapshots of an earlier server, and then keeps the pool filled
+// until ctx ends.
 func (s *Pool) Run(ctx context.Context) {
 	s.FindGoldens()
 	s.keepPool(ctx)
@@ -201,11 +198,11 @@ func (s *Pool) FindGoldens() {
 
 func (s *Pool) logPool(what string, h class, err error) {
 	if err != nil && s.o.Background.Err() == nil {
-		s.o.Log.Warn("the pool could not "+what, "shape", h.String(), "error", err)
+		s.o.Log.Warn("the pool cannot "+what, "shape", h.String(), "error", err)
 	}
 }
 
-// keepPool makes and gives up, one thing at a time.
+// keepPool makes and discards, one thing at a time.
 func (s *Pool) keepPool(ctx context.Context) {
 	for ctx.Err() == nil {
 		begun := time.Now()
@@ -231,15 +228,14 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// poolStep does the most useful thing that is to be done, and reports whether
-// there was one.
+// poolStep does the most useful thing, and reports whether there was one.
 func (s *Pool) poolStep(ctx context.Context) bool {
 	s.dropUnwanted(ctx)
 	switch free, least := s.o.FreeMemoryMB(), s.o.MinFreeMemoryMB; {
 	case least > 0 && free < least:
 		return s.Shrink(ctx)
 	case least > 0 && free < least+poolMargin:
-		return false // what would be made would be given up next
+		return false // what is made would have to be given up again
 	}
 	if !s.quiet() {
 		return false
@@ -264,8 +260,8 @@ func (s *Pool) poolStep(ctx context.Context) bool {
 	return s.addSpare(ctx, wanted)
 }
 
-// quiet reports whether no request waits for a sandbox, or some have for so long that what
-// is ready would help.
+// quiet reports whether no request is waiting for a sandbox, or requests have been waiting so
+// long that ready machines would help.
 func (s *Pool) quiet() bool {
 	starting := s.o.Busy()
 	p := s.pool
@@ -283,7 +279,7 @@ func (s *Pool) quiet() bool {
 	return now.Sub(p.quiet) > poolPatience && now.Sub(p.made) > poolPatience
 }
 
-// want is what should be there of a shape.
+// want is what a class should have.
 type want struct {
 	class
 	template *bothy.Template
@@ -293,13 +289,13 @@ type want struct {
 	last     time.Time
 }
 
-// wanted lists the shapes that are in demand, the latest first.
+// wanted returns the classes in demand, latest first.
 func (s *Pool) wanted() []want {
 	now := s.o.Clock.Now()
 	all := map[class]want{}
 	for _, name := range s.o.Templates {
 		if s.o.Engines.Default() == "" {
-			break // it is still being opened
+			break // the engine is still being opened
 		}
 		t, err := s.o.Known.Lookup(name)
 		if err != nil {
@@ -340,8 +336,8 @@ func (s *Pool) wanted() []want {
 	return list
 }
 
-// shareSpares gives them to the shapes that were asked for in the last minute,
-// or to the latest.
+// shareSpares distributes the spares over the classes requested in the last minute, or gives
+// all to the latest.
 func shareSpares(list []want, spares int, now time.Time) {
 	if len(list) == 0 {
 		return
@@ -361,7 +357,7 @@ func (s *Pool) readyOf(h class) int {
 	return len(s.pool.ready[h])
 }
 
-// addReady makes one ready machine.
+// addReady prepares one ready machine.
 func (s *Pool) addReady(ctx context.Context, h class, t *bothy.Template) {
 	begun := time.Now()
 	l, err := s.prepare(ctx, h, t)
@@ -389,12 +385,11 @@ func (s *Pool) addReady(ctx context.Context, h class, t *bothy.Template) {
 		s.logFailure(h, err, failed)
 		return
 	}
-	s.o.Log.Info("a sandbox is ready before anybody asked", "template", t.Name, "shape", h.String(), "ready", n,
+	s.o.Log.Info("a machine is ready", "template", t.Name, "shape", h.String(), "ready", n,
 		"ms", time.Since(begun).Milliseconds(), "pool_mb", s.Stats(ctx).MemoryBytes>>20)
 }
 
-// prepare makes a machine that lacks only an owner. Its gateway is
-// shut.
+// prepare starts a machine that lacks only an owner. Its gateway is closed.
 func (s *Pool) prepare(ctx context.Context, h class, t *bothy.Template) (*instance.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Engines.Patience(h.engine, instance.StartTimeout))
 	defer cancel()
@@ -423,9 +418,9 @@ func (s *Pool) prepare(ctx context.Context, h class, t *bothy.Template) (*instan
 			return nil, instance.StartError(m, err)
 		}
 	}
-	// Most are handed out with the limits of their shape, and with nothing of their
-	// owner's that the guest must know. But the clock of a virtual machine stands still
-	// while it waits, so it is told the time then.
+	// Most are assigned with the limits of their class and without anything the guest must
+	// know, so set both now. A virtual machine's clock stops while it is frozen, so it gets
+	// its identity, with the time, when it is assigned.
 	if err := l.Limit(ctx); err != nil {
 		return nil, err
 	}
@@ -438,9 +433,8 @@ func (s *Pool) prepare(ctx context.Context, h class, t *bothy.Template) (*instan
 	return l, nil
 }
 
-// restoreOrBoot starts a machine from its template's memory or from a golden snapshot, or
-// boots it if there is none or it does not work. It returns the key that the guest knows
-// already.
+// restoreOrBoot starts a machine from its template's memory or a golden snapshot, or boots it
+// if there is none or it fails. It returns the key that the guest already has.
 func (s *Pool) restoreOrBoot(ctx context.Context, sb *store.Sandbox, h class, t *bothy.Template, g *golden) (bothy.Machine, string, error) {
 	if h.memory != "" {
 		return s.o.RestoreMemory(ctx, sb, t, h.memory)
@@ -459,8 +453,8 @@ func (s *Pool) restoreOrBoot(ctx context.Context, sb *store.Sandbox, h class, t 
 	return m, "", err
 }
 
-// Claim takes a ready machine for a sandbox out of the pool, or returns nil: one with the
-// processes of a template's memory, if that snapshot is given.
+// Claim takes a ready machine for a sandbox, or returns nil. If memory is given, the machine
+// was restored from that snapshot.
 func (s *Pool) Claim(sb *store.Sandbox, memory string) *instance.Instance {
 	h := classOf(sb, memory)
 	p := s.pool
@@ -480,7 +474,7 @@ func (s *Pool) Claim(sb *store.Sandbox, memory string) *instance.Instance {
 	return nil
 }
 
-// Discard ends a machine that no sandbox owns.
+// Discard destroys a machine that no sandbox owns.
 func (s *Pool) Discard(l *instance.Instance) {
 	if l == nil {
 		return
@@ -489,8 +483,7 @@ func (s *Pool) Discard(l *instance.Instance) {
 	s.o.Machines.Destroy(l.Machine)
 }
 
-// dropUnwanted gives up what is no longer of use: its template is gone, nobody
-// asks for it, or it has died.
+// dropUnwanted discards ready machines that are no longer wanted, or have died.
 func (s *Pool) dropUnwanted(ctx context.Context) {
 	wanted := s.wanted()
 	want := map[class]int{}
@@ -521,25 +514,24 @@ func (s *Pool) dropUnwanted(ctx context.Context) {
 	}
 	p.mu.Unlock()
 	for _, l := range going {
-		s.o.Log.Info("a ready sandbox is not needed any more", "sandbox", l.ID)
+		s.o.Log.Info("discarding an unneeded ready machine", "sandbox", l.ID)
 		s.Discard(l)
 	}
 	s.dropSpares(ctx, wanted)
 }
 
-// Shrink gives up one thing to leave the host more memory, and reports
-// whether there was any.
+// Shrink discards one machine to free memory, and reports whether there was one.
 func (s *Pool) Shrink(ctx context.Context) bool {
 	l := s.anyReady()
 	if l == nil {
 		return s.dropOneSpare(ctx)
 	}
-	s.o.Log.Info("the host is short of memory, so a ready sandbox is given up", "sandbox", l.ID)
+	s.o.Log.Info("the host is short of memory; discarding a ready machine", "sandbox", l.ID)
 	s.Discard(l)
 	return true
 }
 
-// anyReady takes one of the shape of which most wait.
+// anyReady takes a machine of the class that has most.
 func (s *Pool) anyReady() *instance.Instance {
 	p := s.pool
 	p.mu.Lock()
@@ -558,7 +550,7 @@ func (s *Pool) anyReady() *instance.Instance {
 	return list[len(list)-1]
 }
 
-// Close ends all members. Nothing joins them afterwards.
+// Close discards all machines. None are added afterwards.
 func (s *Pool) Close() {
 	s.pool.mu.Lock()
 	s.pool.closed = true
@@ -573,18 +565,18 @@ func (s *Pool) Close() {
 	s.dropSpares(context.Background(), nil)
 }
 
-// Stats is what is held ready, for an operator.
+// Stats are the totals of what is ready, for an operator.
 type Stats struct {
 	Ready  int `json:"ready"`
 	Spares int `json:"spares"`
 	Golden int `json:"golden"`
-	// MemoryBytes is what the ready sandboxes use, and GoldenBytes what the
-	// golden snapshots take up on disk.
+	// MemoryBytes is the memory of the ready machines, and GoldenBytes the disk space of the
+	// golden snapshots.
 	MemoryBytes int64 `json:"memory_bytes"`
 	GoldenBytes int64 `json:"golden_bytes"`
 }
 
-// Contents tells what is held ready of each class, by template.
+// Contents lists what is ready for each class, by template.
 func (s *Pool) Contents() []bothy.HostPoolItem {
 	all := map[class]*bothy.HostPoolItem{}
 	item := func(h class) *bothy.HostPoolItem {
@@ -619,7 +611,7 @@ func (s *Pool) Contents() []bothy.HostPoolItem {
 	return list
 }
 
-// Stats tells what is held ready.
+// Stats returns the totals.
 func (s *Pool) Stats(ctx context.Context) (st Stats) {
 	s.pool.mu.Lock()
 	all := slices.Concat(slices.Collect(maps.Values(s.pool.ready))...)

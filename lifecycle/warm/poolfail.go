@@ -7,22 +7,21 @@ import (
 )
 
 const (
-	// poolFailed is how long nothing of a shape is made after that has failed
-	// once. It doubles with every further failure.
+	// poolFailed is the pause after the first failure to prepare a machine of a class. It
+	// doubles with every further one.
 	poolFailed = 15 * time.Second
-	// poolTries is after how many failures in a row nothing is tried any more,
-	// until somebody asks for the shape. A template that is made anew has
-	// another digest, and so another shape.
+	// poolTries is the number of consecutive failures after which nothing is tried until the
+	// class is requested again. A rebuilt template has another digest, and so another class.
 	poolTries = 6
 )
 
-// failures are those in a row of making a machine of a shape.
+// failures are consecutive failures to prepare a machine of a class.
 type failures struct {
 	count int
 	last  time.Time
 }
 
-// rest is how long to wait after the last of them.
+// rest is the pause after the last failure.
 func (f failures) rest() time.Duration { return poolFailed << max(min(f.count, poolTries)-1, 0) }
 
 // over reports whether the next attempt may be made.
@@ -30,7 +29,7 @@ func (f failures) over(now time.Time) bool {
 	return f.count == 0 || f.count < poolTries && now.Sub(f.last) > f.rest()
 }
 
-// fails notes that a machine could not be made; p.mu is held.
+// fails records a failure; p.mu is held.
 func (p *pool) fails(h class, t *bothy.Template, now time.Time) failures {
 	d := p.demand[h]
 	if d == nil {
@@ -42,8 +41,7 @@ func (p *pool) fails(h class, t *bothy.Template, now time.Time) failures {
 	return d.failures
 }
 
-// maySucceed is false for a while after machines of the shape could not be
-// made.
+// maySucceed is false for a while after a failure for the class.
 func (s *Pool) maySucceed(h class) bool {
 	s.pool.mu.Lock()
 	defer s.pool.mu.Unlock()
@@ -51,15 +49,14 @@ func (s *Pool) maySucceed(h class) bool {
 	return d == nil || d.failures.over(s.o.Clock.Now())
 }
 
-// logFailure tells of the first failure in a row, and of the last. Those between
-// say nothing new.
+// logFailure logs the first and the last consecutive failure as warnings.
 func (s *Pool) logFailure(h class, err error, f failures) {
 	switch f.count {
 	case 1:
-		s.logPool("make a sandbox ready, and tries again more and more seldom", h, err)
+		s.logPool("prepare a machine; trying again with growing pauses", h, err)
 	case poolTries:
-		s.logPool("make a sandbox ready, and waits until the template changes or somebody asks for it", h, err)
+		s.logPool("prepare a machine; waiting for the template to change or a request for it", h, err)
 	default:
-		s.o.Log.Debug("the pool could not make a sandbox ready", "shape", h.String(), "error", err, "failures", f.count)
+		s.o.Log.Debug("the pool cannot prepare a machine", "shape", h.String(), "error", err, "failures", f.count)
 	}
 }

@@ -9,17 +9,16 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// class is what cannot be changed about a machine once it is there. Machines of
-// one shape can stand for each other.
+// class is what cannot be changed about an existing machine. Machines of the same class are
+// interchangeable.
 type class struct {
 	engine string
 	digest string // of the template's image
-	// cpus is how many processors are seen inside. How much of them may be used
-	// can be changed.
+	// cpus is the number of visible processors. How much of them may be used can be changed.
 	cpus     int
 	memoryMB int
 	diskMB   int
-	// memory is the snapshot whose processes run already, if any do.
+	// memory is the snapshot that it is restored from, if any.
 	memory string
 }
 
@@ -30,7 +29,7 @@ func classOf(sb *store.Sandbox, memory string) class {
 	}
 }
 
-// memoryClass is that of the machines in which a template's memory is woken.
+// memoryClass is the class of machines restored from a template's memory.
 func memoryClass(m *bothy.TemplateMemory) class {
 	return class{
 		engine: m.Engine, digest: m.BaseDigest, cpus: int(math.Ceil(m.CPU)), memoryMB: m.MemoryMB, diskMB: m.DiskMB, memory: m.SnapshotID,
@@ -45,7 +44,7 @@ func (h class) String() string {
 	return size
 }
 
-// sandbox is one of this class that has no owner and is not stored.
+// sandbox returns a sandbox of this class without an owner, which is not stored.
 func (h class) sandbox(id string, t *bothy.Template) *store.Sandbox {
 	return &store.Sandbox{
 		Sandbox: bothy.Sandbox{
@@ -57,8 +56,8 @@ func (h class) sandbox(id string, t *bothy.Template) *store.Sandbox {
 	}
 }
 
-// defaultShape is that of a request which asks for nothing but a template. It returns the
-// template of the files, too.
+// defaultShape returns the class for a request that gives only a template, and the template
+// with its files.
 func (s *Pool) defaultShape(t *bothy.Template) (class, *bothy.Template, error) {
 	if m := t.Memory; m != nil {
 		files, err := s.o.Known.Lookup(m.BaseDigest)

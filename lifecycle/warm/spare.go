@@ -7,7 +7,7 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
-// Spares are machines that an engine has half started. The engine gives them to
+// Spares are prespawned machines: an engine has started them halfway, and uses them for
 // whatever start they fit.
 
 func (s *Pool) preparer(engine string) bothy.Preparer {
@@ -15,7 +15,7 @@ func (s *Pool) preparer(engine string) bothy.Preparer {
 	return p
 }
 
-// spareSpec is what a spare of a shape is made for.
+// spareSpec is the spec of a spare for a class.
 func (s *Pool) spareSpec(h class, t *bothy.Template) bothy.MachineSpec {
 	sb := h.sandbox("", t)
 	spec := s.o.Machines.MachineSpec(sb, t)
@@ -23,7 +23,7 @@ func (s *Pool) spareSpec(h class, t *bothy.Template) bothy.MachineSpec {
 	return spec
 }
 
-// addSpare prepares one more where one is wanted.
+// addSpare prepares one spare if one is wanted.
 func (s *Pool) addSpare(ctx context.Context, wanted []want) bool {
 	for _, w := range wanted {
 		p := s.preparer(w.engine)
@@ -56,7 +56,7 @@ func countSpares(list []bothy.Spare, kind bothy.MachineSpec) int {
 	return 0
 }
 
-// dropSpares ends the spares that are not among the wanted.
+// dropSpares ends unwanted spares.
 func (s *Pool) dropSpares(ctx context.Context, wanted []want) {
 	keep := map[string][]bothy.Spare{}
 	for _, w := range wanted {

@@ -1,6 +1,6 @@
-// Package warm answers what is made ahead of demand: ready machines, golden snapshots and
-// prespawned machines. It follows what was asked for lately, makes one thing at a time
-// while no request waits, and gives things up first when memory is short.
+// Package warm prepares machines ahead of demand: ready machines, golden snapshots and
+// prespawned machines. It follows recent demand, makes one thing at a time while no request
+// waits, and gives things up first when memory is short.
 package warm
 
 import (
@@ -13,24 +13,23 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Dependencies are what the pool is made of.
+// Dependencies configure a Pool.
 type Dependencies struct {
 	Options
-	// Known finds templates.
+	// Known looks up templates.
 	Known    templateFinder
 	Engines  *engines.Set
 	Machines *instance.Machines
-	// Busy counts the sandboxes that wait or are starting, and FreeMemoryMB tells what
-	// the host has left.
+	// Busy counts the queued and starting sandboxes, and FreeMemoryMB returns the host's
+	// available memory.
 	Busy         func() int
 	FreeMemoryMB func() int
-	// RestoreMemory starts a machine from the processes of a template, and returns the key
-	// that its guest knows already.
+	// RestoreMemory starts a machine from a template's memory, and returns the key that its
+	// guest has.
 	RestoreMemory func(ctx context.Context, sb *store.Sandbox, t *bothy.Template, snapshotID string) (bothy.Machine, string, error)
-	// Shared are the golden snapshots that other hosts have; nil where this one is alone.
+	// Shared are the golden snapshots of other hosts; nil without a cluster.
 	Shared SharedGoldens
-	// GuestImage and CABundle are what every sandbox is given, and so part of what a
-	// golden snapshot depends on.
+	// GuestImage and CABundle are part of every sandbox, so golden snapshots depend on them.
 	GuestImage string
 	CABundle   string
 	Clock      bothy.Clock
@@ -39,21 +38,21 @@ type Dependencies struct {
 	Background context.Context
 }
 
-// SharedGoldens are golden snapshots that hosts have in common.
+// SharedGoldens are golden snapshots that hosts share.
 type SharedGoldens interface {
-	// Fetch writes the files of one into an empty folder; CodeNotFound where no host has told
-	// of it. Its manifest is the one that a host has told of.
+	// Fetch writes the files of a golden snapshot into an empty folder; CodeNotFound if no host
+	// has published it. Its manifest is verified to be the published one.
 	Fetch(ctx context.Context, name, dir string) error
-	// Made tells the other hosts of one that this host has.
+	// Made publishes a golden snapshot on this host to the others.
 	Made(name string)
 }
 
-// templateFinder finds templates, by name or by digest.
+// templateFinder finds templates by name or digest.
 type templateFinder interface {
 	Lookup(name string) (*bothy.Template, error)
 }
 
-// Pool makes machines ahead of demand.
+// Pool prepares machines ahead of demand.
 type Pool struct {
 	o       Dependencies
 	pool    *pool
@@ -64,29 +63,29 @@ func New(o Dependencies) *Pool {
 	return &Pool{o: o, pool: newPool(), goldens: newGoldens(o)}
 }
 
-// Off reports whether nothing is made.
+// Off reports whether nothing is to be prepared.
 func (s *Pool) Off() bool { return s.o.ReadyMax == 0 && s.o.Spares == 0 && s.o.GoldenMax == 0 }
 
-// Poke has the pool look whether something is to be made.
+// Poke makes the pool check whether something is to be prepared.
 func (s *Pool) Poke() { s.pool.poke() }
 
-// Touch keeps the pool quiet for a moment.
+// Touch pauses the pool for a moment.
 func (s *Pool) Touch() { s.pool.touch() }
 
-// Asked notes that a machine was asked for: with the processes of a template's memory, if
-// that snapshot is given. create tells new sandboxes from those that are resumed.
+// Asked records a request for a machine, with the given memory snapshot of a template if any.
+// create distinguishes new sandboxes from resumed ones.
 func (s *Pool) Asked(sb *store.Sandbox, t *bothy.Template, memory string, create bool) {
 	s.pool.asked(classOf(sb, memory), t, s.o.Clock.Now(), create)
 }
 
-// Forget gives up what was made of a snapshot that is gone.
+// Forget discards demand for what depends on a deleted snapshot.
 func (s *Pool) Forget(snapshotID string) { s.pool.forget(snapshotID) }
 
-// RanCode notes that code was run in a sandbox of the template with this digest.
+// RanCode records that code was run in a sandbox of the template with this digest.
 func (s *Pool) RanCode(digest string) { s.pool.ranCode(digest, s.o.Clock.Now()) }
 
-// Try wakes the memory of a template in a machine that is not handed out, and ends it again. files
-// is the template that the processes run on.
+// Try restores the memory of a template in a machine that is discarded afterwards. files is the
+// template with its files.
 func (s *Pool) Try(ctx context.Context, m *bothy.TemplateMemory, files *bothy.Template) error {
 	l, err := s.prepare(ctx, memoryClass(m), files)
 	s.Discard(l)

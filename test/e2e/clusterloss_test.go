@@ -111,7 +111,7 @@ func TestAHostDiesAndTheOthersAreFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := two.awaitEvent(t, b.id, bothy.EventSandboxNotResumed)
-	if e.Data["attempts"] != "1" || e.Data["next_resume_at"] == "" || e.Data["detail"] != "no host has had room for it" {
+	if e.Data["attempts"] != "1" || e.Data["next_resume_at"] == "" || e.Data["detail"] != "no host had room for it" {
 		t.Errorf("it says %v", e.Data)
 	}
 	sb, err := two.Sandboxes.Get(t.Context(), b.id)

@@ -299,5 +299,5 @@ func TestHostsHaveGoldenSnapshotsInCommon(t *testing.T) {
 		t.Fatalf("the hosts have %v", on)
 	}
 	b.usable()
-	two.logged(t, "a golden snapshot was fetched", 1)
+	two.logged(t, "fetched a golden snapshot", 1)
 }

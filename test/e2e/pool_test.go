@@ -47,7 +47,7 @@ func (s *server) logged(t *testing.T, pattern string, n int) {
 	}
 }
 
-const isReady = `a sandbox is ready before anybody asked`
+const isReady = `a machine is ready`
 
 // onHost lists the machines that there are, as the host sees them.
 func (s *server) onHost(t *testing.T) []string {

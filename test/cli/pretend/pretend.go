@@ -111,7 +111,7 @@ func (w Sandboxes) Create(_ context.Context, req bothy.SandboxCreate) (*bothy.Sa
 // fill applies the defaults.
 func (w Sandboxes) fill(req bothy.SandboxCreate) (*sandbox, error) {
 	if req.RequireAcceleration {
-		return nil, bothy.Errorf(bothy.CodeInvalid, "require_acceleration is for virtual machines").WithHint("Ask for the engine microvm.")
+		return nil, bothy.Errorf(bothy.CodeInvalid, "require_acceleration is only for virtual machines").WithHint("Ask for the engine microvm.")
 	}
 	s := &sandbox{processes: map[int]*process{}}
 	now := time.Now().UTC()
@@ -236,7 +236,7 @@ func (w Sandboxes) Restart(_ context.Context, id string) (*bothy.Sandbox, error)
 	if !ok {
 		return nil, notFound(id)
 	}
-	return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is %s, and only one that has failed is restarted", id, s.State)
+	return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is %s; only failed sandboxes can be restarted", id, s.State)
 }
 
 // Terminate ends a sandbox.

@@ -52,10 +52,10 @@ func (w Snapshots) Resume(ctx context.Context, id string, o bothy.ResumeOptions)
 	}
 	how := &bothy.Resumed{SnapshotID: sandbox.SnapshotID, Kind: bothy.SnapshotMemory, At: time.Now().UTC()}
 	if s, err := w.Snapshot(ctx, sandbox.SnapshotID); err == nil && s.Kind == bothy.SnapshotFiles {
-		how.Kind, how.Detail = s.Kind, "the snapshot holds files only: processes were not kept"
+		how.Kind, how.Detail = s.Kind, "the snapshot contains only files: processes were not saved"
 	}
 	if o.FilesOnly {
-		how.Kind, how.Detail = bothy.SnapshotFiles, "the memory was left aside, as asked"
+		how.Kind, how.Detail = bothy.SnapshotFiles, "the memory was ignored, as requested"
 	}
 	w.mu.Lock()
 	w.sandboxes[sandbox.ID].Resumed = how
@@ -126,7 +126,7 @@ func (w Snapshots) DeleteSnapshot(ctx context.Context, id string) error {
 	defer w.mu.Unlock()
 	for _, s := range w.sandboxes {
 		if s.SnapshotID == id {
-			return bothy.Errorf(bothy.CodeSnapshotInUse, "sandbox %s sleeps in snapshot %s", s.ID, id).WithHint("Resume or remove the sandbox first.")
+			return bothy.Errorf(bothy.CodeSnapshotInUse, "sandbox %s is paused in snapshot %s", s.ID, id).WithHint("Resume or remove the sandbox first.")
 		}
 	}
 	delete(w.snapshots, id)
